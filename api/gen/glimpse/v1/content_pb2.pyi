@@ -1,0 +1,178 @@
+from glimpse.json.v1 import annotations_pb2 as _annotations_pb2
+from google.api import field_behavior_pb2 as _field_behavior_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Role(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    ROLE_UNSPECIFIED: _ClassVar[Role]
+    ROLE_SYSTEM: _ClassVar[Role]
+    ROLE_DEVELOPER: _ClassVar[Role]
+    ROLE_USER: _ClassVar[Role]
+    ROLE_ASSISTANT: _ClassVar[Role]
+    ROLE_TOOL: _ClassVar[Role]
+
+class ImageDetail(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    IMAGE_DETAIL_UNSPECIFIED: _ClassVar[ImageDetail]
+    IMAGE_DETAIL_AUTO: _ClassVar[ImageDetail]
+    IMAGE_DETAIL_LOW: _ClassVar[ImageDetail]
+    IMAGE_DETAIL_HIGH: _ClassVar[ImageDetail]
+
+class TensorType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    TENSOR_TYPE_UNSPECIFIED: _ClassVar[TensorType]
+    TENSOR_TYPE_FLOAT32: _ClassVar[TensorType]
+    TENSOR_TYPE_FLOAT16: _ClassVar[TensorType]
+    TENSOR_TYPE_BFLOAT16: _ClassVar[TensorType]
+    TENSOR_TYPE_INT64: _ClassVar[TensorType]
+ROLE_UNSPECIFIED: Role
+ROLE_SYSTEM: Role
+ROLE_DEVELOPER: Role
+ROLE_USER: Role
+ROLE_ASSISTANT: Role
+ROLE_TOOL: Role
+IMAGE_DETAIL_UNSPECIFIED: ImageDetail
+IMAGE_DETAIL_AUTO: ImageDetail
+IMAGE_DETAIL_LOW: ImageDetail
+IMAGE_DETAIL_HIGH: ImageDetail
+TENSOR_TYPE_UNSPECIFIED: TensorType
+TENSOR_TYPE_FLOAT32: TensorType
+TENSOR_TYPE_FLOAT16: TensorType
+TENSOR_TYPE_BFLOAT16: TensorType
+TENSOR_TYPE_INT64: TensorType
+
+class Message(_message.Message):
+    __slots__ = ("role", "content", "name", "tool_calls", "tool_call_id")
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    CONTENT_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    TOOL_CALLS_FIELD_NUMBER: _ClassVar[int]
+    TOOL_CALL_ID_FIELD_NUMBER: _ClassVar[int]
+    role: Role
+    content: _containers.RepeatedCompositeFieldContainer[ContentPart]
+    name: str
+    tool_calls: _containers.RepeatedCompositeFieldContainer[ToolCall]
+    tool_call_id: str
+    def __init__(self, role: _Optional[_Union[Role, str]] = ..., content: _Optional[_Iterable[_Union[ContentPart, _Mapping]]] = ..., name: _Optional[str] = ..., tool_calls: _Optional[_Iterable[_Union[ToolCall, _Mapping]]] = ..., tool_call_id: _Optional[str] = ...) -> None: ...
+
+class ContentPart(_message.Message):
+    __slots__ = ("text", "image", "video", "audio", "embedding", "uuid")
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    IMAGE_FIELD_NUMBER: _ClassVar[int]
+    VIDEO_FIELD_NUMBER: _ClassVar[int]
+    AUDIO_FIELD_NUMBER: _ClassVar[int]
+    EMBEDDING_FIELD_NUMBER: _ClassVar[int]
+    UUID_FIELD_NUMBER: _ClassVar[int]
+    text: str
+    image: ImagePart
+    video: VideoPart
+    audio: AudioPart
+    embedding: EmbeddingPart
+    uuid: str
+    def __init__(self, text: _Optional[str] = ..., image: _Optional[_Union[ImagePart, _Mapping]] = ..., video: _Optional[_Union[VideoPart, _Mapping]] = ..., audio: _Optional[_Union[AudioPart, _Mapping]] = ..., embedding: _Optional[_Union[EmbeddingPart, _Mapping]] = ..., uuid: _Optional[str] = ...) -> None: ...
+
+class MediaSource(_message.Message):
+    __slots__ = ("url", "data", "upload")
+    URL_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    UPLOAD_FIELD_NUMBER: _ClassVar[int]
+    url: str
+    data: bytes
+    upload: str
+    def __init__(self, url: _Optional[str] = ..., data: _Optional[bytes] = ..., upload: _Optional[str] = ...) -> None: ...
+
+class ImagePart(_message.Message):
+    __slots__ = ("source", "min_pixels", "max_pixels", "detail")
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    MIN_PIXELS_FIELD_NUMBER: _ClassVar[int]
+    MAX_PIXELS_FIELD_NUMBER: _ClassVar[int]
+    DETAIL_FIELD_NUMBER: _ClassVar[int]
+    source: MediaSource
+    min_pixels: int
+    max_pixels: int
+    detail: ImageDetail
+    def __init__(self, source: _Optional[_Union[MediaSource, _Mapping]] = ..., min_pixels: _Optional[int] = ..., max_pixels: _Optional[int] = ..., detail: _Optional[_Union[ImageDetail, str]] = ...) -> None: ...
+
+class FrameList(_message.Message):
+    __slots__ = ("frames",)
+    FRAMES_FIELD_NUMBER: _ClassVar[int]
+    frames: _containers.RepeatedCompositeFieldContainer[MediaSource]
+    def __init__(self, frames: _Optional[_Iterable[_Union[MediaSource, _Mapping]]] = ...) -> None: ...
+
+class VideoPart(_message.Message):
+    __slots__ = ("source", "frames", "fps", "num_frames", "max_frames", "min_pixels", "max_pixels", "total_pixels")
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    FRAMES_FIELD_NUMBER: _ClassVar[int]
+    FPS_FIELD_NUMBER: _ClassVar[int]
+    NUM_FRAMES_FIELD_NUMBER: _ClassVar[int]
+    MAX_FRAMES_FIELD_NUMBER: _ClassVar[int]
+    MIN_PIXELS_FIELD_NUMBER: _ClassVar[int]
+    MAX_PIXELS_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_PIXELS_FIELD_NUMBER: _ClassVar[int]
+    source: MediaSource
+    frames: FrameList
+    fps: float
+    num_frames: int
+    max_frames: int
+    min_pixels: int
+    max_pixels: int
+    total_pixels: int
+    def __init__(self, source: _Optional[_Union[MediaSource, _Mapping]] = ..., frames: _Optional[_Union[FrameList, _Mapping]] = ..., fps: _Optional[float] = ..., num_frames: _Optional[int] = ..., max_frames: _Optional[int] = ..., min_pixels: _Optional[int] = ..., max_pixels: _Optional[int] = ..., total_pixels: _Optional[int] = ...) -> None: ...
+
+class AudioPart(_message.Message):
+    __slots__ = ("source", "format")
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    FORMAT_FIELD_NUMBER: _ClassVar[int]
+    source: MediaSource
+    format: str
+    def __init__(self, source: _Optional[_Union[MediaSource, _Mapping]] = ..., format: _Optional[str] = ...) -> None: ...
+
+class Tensor(_message.Message):
+    __slots__ = ("type", "shape", "data")
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    SHAPE_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    type: TensorType
+    shape: _containers.RepeatedScalarFieldContainer[int]
+    data: bytes
+    def __init__(self, type: _Optional[_Union[TensorType, str]] = ..., shape: _Optional[_Iterable[int]] = ..., data: _Optional[bytes] = ...) -> None: ...
+
+class EmbeddingPart(_message.Message):
+    __slots__ = ("serialized", "embeddings", "extras")
+    class ExtrasEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: Tensor
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[Tensor, _Mapping]] = ...) -> None: ...
+    SERIALIZED_FIELD_NUMBER: _ClassVar[int]
+    EMBEDDINGS_FIELD_NUMBER: _ClassVar[int]
+    EXTRAS_FIELD_NUMBER: _ClassVar[int]
+    serialized: bytes
+    embeddings: Tensor
+    extras: _containers.MessageMap[str, Tensor]
+    def __init__(self, serialized: _Optional[bytes] = ..., embeddings: _Optional[_Union[Tensor, _Mapping]] = ..., extras: _Optional[_Mapping[str, Tensor]] = ...) -> None: ...
+
+class ToolCall(_message.Message):
+    __slots__ = ("id", "function")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    FUNCTION_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    function: FunctionCall
+    def __init__(self, id: _Optional[str] = ..., function: _Optional[_Union[FunctionCall, _Mapping]] = ...) -> None: ...
+
+class FunctionCall(_message.Message):
+    __slots__ = ("name", "arguments")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ARGUMENTS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    arguments: str
+    def __init__(self, name: _Optional[str] = ..., arguments: _Optional[str] = ...) -> None: ...

@@ -1,0 +1,183 @@
+"""What is to be served, and how: the engine's settings and the checkpoint's own `config.json`. No torch, no transformers.
+
+The front end reads from here what it must know of a model to make a prompt; the engine builds the model from it.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from engine.errors import CheckpointError
+
+Device = Literal["auto", "cpu", "cuda"]
+DType = Literal["auto", "float32", "bfloat16"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineConfig:
+    """How the engine serves a checkpoint."""
+
+    model_path: str
+    """Folder of the checkpoint."""
+    device: Device = "auto"
+    """auto: CUDA where there is a device, else the CPU."""
+    dtype: DType = "auto"
+    """auto: the checkpoint's own on CUDA; on a CPU bfloat16 where it multiplies it natively, else float32."""
+    max_model_len: int | None = None
+    """Lowers the checkpoint's context window; None keeps it, as far as the KV cache holds it."""
+    block_size: int = 32
+    """Tokens in a KV block."""
+    kv_cache_bytes: int = 1 << 30
+    """Memory for keys and values."""
+    encoder_cache_bytes: int = 256 << 20
+    """Memory for encoder outputs; at least one prompt's worth is always allowed."""
+    max_batch_tokens: int = 2048
+    """The most tokens computed in one step; longer prompts are computed in chunks."""
+    max_sequences: int = 256
+    """The most sequences computed in one step."""
+    max_waiting: int = 4096
+    """The most requests waiting for admission; one more is refused as OVERLOADED."""
+    prefix_caching: bool = True
+    num_threads: int | None = None
+    """Compute threads on the CPU; None takes as many as the process may run on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VisionConfig:
+    """Qwen2-VL's vision tower."""
+
+    depth: int
+    embed_dim: int
+    """Width inside the tower."""
+    hidden_size: int
+    """Width of its output: the decoder's."""
+    num_heads: int
+    mlp_ratio: float
+    in_channels: int
+    patch_size: int
+    """Pixels of a patch's side."""
+    spatial_merge_size: int
+    """Patches of a side that become one token."""
+    temporal_patch_size: int
+    """Frames of a patch; a picture is repeated to fill it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextConfig:
+    """Qwen2-VL's decoder."""
+
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    num_layers: int
+    num_heads: int
+    num_kv_heads: int
+    rms_norm_eps: float
+    rope_theta: float
+    mrope_section: tuple[int, int, int]
+    """Halves of a head's dimensions that turn with time, height and width."""
+    max_position_embeddings: int
+    tie_word_embeddings: bool
+
+    @property
+    def head_dim(self) -> int:
+        return self.hidden_size // self.num_heads
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelConfig:
+    """A checkpoint's `config.json` and `generation_config.json`, as far as serving needs them."""
+
+    architecture: str
+    """Such as "Qwen2VLForConditionalGeneration"."""
+    dtype: Literal["float32", "bfloat16", "float16"]
+    """Of the stored weights."""
+    text: TextConfig
+    vision: VisionConfig
+    image_token_id: int
+    """Stands once for each token of a picture."""
+    video_token_id: int
+    vision_start_token_id: int
+    eos_token_ids: tuple[int, ...]
+
+
+def load_model_config(path: Path) -> ModelConfig:
+    """Reads a checkpoint's configuration, in the flat layout of the published checkpoints and in transformers 5's nested one.
+
+    Raises:
+        CheckpointError: a file is missing or not JSON, a field is missing, or the architecture is not supported.
+    """
+    config = _read_json(path / "config.json")
+    architecture = str((config.get("architectures") or ["?"])[0])
+    if architecture != "Qwen2VLForConditionalGeneration":
+        raise CheckpointError(
+            f"architecture {architecture!r} is not supported; supported: Qwen2VLForConditionalGeneration"
+        )
+    text: Mapping[str, Any] = config.get("text_config") or config
+    try:
+        return ModelConfig(
+            architecture=architecture,
+            dtype=config.get("dtype") or config.get("torch_dtype") or "float32",
+            text=_text_config(text, config),
+            vision=_vision_config(config["vision_config"], text),
+            image_token_id=config["image_token_id"],
+            video_token_id=config["video_token_id"],
+            vision_start_token_id=config["vision_start_token_id"],
+            eos_token_ids=_eos_token_ids(path, text, config),
+        )
+    except KeyError as error:
+        raise CheckpointError(f"config.json has no field {error.args[0]!r}") from error
+
+
+def _text_config(text: Mapping[str, Any], config: Mapping[str, Any]) -> TextConfig:
+    # transformers 5 writes `rope_parameters`, with theta inside; the published checkpoints `rope_scaling` beside `rope_theta`.
+    rope: Mapping[str, Any] = text.get("rope_parameters") or text["rope_scaling"]
+    return TextConfig(
+        vocab_size=text["vocab_size"],
+        hidden_size=text["hidden_size"],
+        intermediate_size=text["intermediate_size"],
+        num_layers=text["num_hidden_layers"],
+        num_heads=text["num_attention_heads"],
+        num_kv_heads=text["num_key_value_heads"],
+        rms_norm_eps=text["rms_norm_eps"],
+        rope_theta=float(rope["rope_theta"] if "rope_theta" in rope else text["rope_theta"]),
+        mrope_section=tuple(rope["mrope_section"]),
+        max_position_embeddings=text["max_position_embeddings"],
+        tie_word_embeddings=bool(config.get("tie_word_embeddings", text.get("tie_word_embeddings", False))),
+    )
+
+
+def _vision_config(vision: Mapping[str, Any], text: Mapping[str, Any]) -> VisionConfig:
+    return VisionConfig(
+        depth=vision["depth"],
+        embed_dim=vision["embed_dim"],
+        hidden_size=vision.get("hidden_size", text["hidden_size"]),
+        num_heads=vision["num_heads"],
+        mlp_ratio=vision.get("mlp_ratio", 4),
+        # The published checkpoints say `in_chans`, transformers `in_channels`.
+        in_channels=vision.get("in_channels", vision.get("in_chans", 3)),
+        patch_size=vision.get("patch_size", vision.get("spatial_patch_size", 14)),
+        spatial_merge_size=vision.get("spatial_merge_size", 2),
+        temporal_patch_size=vision.get("temporal_patch_size", 2),
+    )
+
+
+def _eos_token_ids(path: Path, text: Mapping[str, Any], config: Mapping[str, Any]) -> tuple[int, ...]:
+    generation: Mapping[str, Any] = {}
+    if (path / "generation_config.json").exists():
+        generation = _read_json(path / "generation_config.json")
+    eos = generation.get("eos_token_id", config.get("eos_token_id", text.get("eos_token_id")))
+    if eos is None:
+        return ()
+    return (eos,) if isinstance(eos, int) else tuple(eos)
+
+
+def _read_json(path: Path) -> Mapping[str, Any]:
+    try:
+        return json.loads(path.read_bytes())
+    except FileNotFoundError as error:
+        raise CheckpointError(f"the checkpoint has no {path.name}") from error
+    except ValueError as error:
+        raise CheckpointError(f"the checkpoint's {path.name} is not JSON: {error}") from error

@@ -1,0 +1,110 @@
+"""One engine step as a value: what the scheduler decides and the runner carries out. Plain data, no torch.
+
+A step has no prefill and no decode phase: each chunk names the next tokens of one sequence, of which a decode has one.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from engine.sampling_params import SamplingParams
+
+
+class MediaKind(StrEnum):
+    """The kinds of media that a prompt may contain."""
+
+    IMAGE = "image"
+    VIDEO = "video"
+    AUDIO = "audio"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MediaSpan:
+    """Where a medium stands in a prompt, and which."""
+
+    kind: MediaKind
+    start: int
+    """Index in the prompt of the first of its placeholder tokens."""
+    num_tokens: int
+    """Number of its placeholder tokens, which are consecutive."""
+    key: bytes
+    """256-bit hash of its pixels and of how they were processed; equal keys mean equal encoder outputs."""
+    grid_thw: tuple[int, int, int]
+    """Patches in time, height and width, before merging."""
+
+    @property
+    def end(self) -> int:
+        return self.start + self.num_tokens
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SequenceStart:
+    """What the runner must know of a sequence before its first chunk; said once, also where the sequence is preempted later."""
+
+    sequence_id: int
+    prompt_token_ids: tuple[int, ...]
+    spans: tuple[MediaSpan, ...]
+    """In the order of `start`."""
+    sampling: SamplingParams
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Encode:
+    """One medium for the encoder in this step. Its output stays in the runner until the plan evicts its key."""
+
+    key: bytes
+    kind: MediaKind
+    grid_thw: tuple[int, int, int]
+    pixels: memoryview
+    """uint8, row-major, [frames, grid_h · patch_size, grid_w · patch_size, 3] with frames = 1 for a picture."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SequenceChunk:
+    """The tokens of one sequence that this step computes."""
+
+    sequence_id: int
+    start: int
+    """Index in the sequence of the first of `token_ids`; the KV of all tokens before it is in the cache."""
+    token_ids: tuple[int, ...]
+    block_table: tuple[int, ...]
+    """Ids of the blocks that hold tokens 0 … start + len(token_ids) − 1, in order."""
+    samples: bool
+    """The logits of the last token are sampled: the chunk reaches the end of the sequence."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepPlan:
+    """What one step does, in this order: forget, begin, evict, encode, compute, sample."""
+
+    ended: tuple[int, ...] = ()
+    """Sequences that the runner forgets."""
+    started: tuple[SequenceStart, ...] = ()
+    evicted: tuple[bytes, ...] = ()
+    """Keys of encoder outputs that the runner frees."""
+    encode: tuple[Encode, ...] = ()
+    chunks: tuple[SequenceChunk, ...] = ()
+    """At most one for each sequence."""
+
+    @property
+    def num_tokens(self) -> int:
+        return sum(len(chunk.token_ids) for chunk in self.chunks)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """The token chosen for one sequence."""
+
+    token_id: int
+    logprob: float | None = None
+    """Natural log-probability after penalties and biases, before temperature and truncation; None where not asked for."""
+    top: tuple[tuple[int, float], ...] = ()
+    """(token id, log-probability) of the most likely tokens, most likely first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepResult:
+    """What came out of a step."""
+
+    samples: Mapping[int, Sample] = field(default_factory=dict[int, Sample])
+    """Sequence id → its token, for exactly the chunks that sample."""

@@ -1,0 +1,158 @@
+"""All that crosses the seam between the front end and the engine process: frozen structs in two tagged unions.
+
+The front end sends `ToEngine`, the engine answers `FromEngine`. For each `Generate`, whatever happens to it, exactly one
+`TokenEvent` with `finish` set is the last that bears its request id.
+"""
+
+from enum import StrEnum
+
+import msgspec
+
+from engine.config import EngineConfig
+from engine.errors import EngineErrorCode
+from engine.plan import MediaKind
+from engine.sampling_params import SamplingParams
+
+
+class FinishReason(StrEnum):
+    """Why a request's events ended."""
+
+    STOP = "stop"
+    """An end token or a stop token id was generated."""
+    LENGTH = "length"
+    """The token limit or the context window was reached."""
+    CANCELLED = "cancelled"
+    """The front end cancelled it."""
+    ERROR = "error"
+    """It was refused or could not be finished; `TokenEvent.error` says why."""
+
+
+class MediaInput(msgspec.Struct, frozen=True, kw_only=True):
+    """A medium of a prompt: where it stands, and its pixels."""
+
+    kind: MediaKind
+    start: int
+    """Index in the prompt of the first of its placeholder tokens."""
+    num_tokens: int
+    """Number of its placeholder tokens."""
+    key: bytes
+    """256-bit hash of the pixels and of how they were processed."""
+    grid_thw: tuple[int, int, int]
+    """Patches in time, height and width, before merging."""
+    pixels: memoryview
+    """uint8 [frames, height, width, 3], flat; normalising and cutting into patches is the engine's work."""
+
+
+class Start(msgspec.Struct, frozen=True, kw_only=True, tag="start"):
+    """The first message: load this checkpoint in this way."""
+
+    config: EngineConfig
+
+
+class Generate(msgspec.Struct, frozen=True, kw_only=True, tag="generate"):
+    """Continue a prompt."""
+
+    request_id: str
+    """Unique among the requests in flight."""
+    token_ids: list[int]
+    """The prompt; a medium is `num_tokens` placeholder ids."""
+    media: list[MediaInput] = []
+    sampling: SamplingParams
+    priority: int = 0
+    """Smaller is sooner."""
+    cache_salt: str = ""
+    """Requests share cached prefixes only with those of the same salt."""
+
+
+class Cancel(msgspec.Struct, frozen=True, kw_only=True, tag="cancel"):
+    """Stop working on a request; unknown ids are ignored, for it may just have ended."""
+
+    request_id: str
+
+
+class Stop(msgspec.Struct, frozen=True, kw_only=True, tag="stop"):
+    """End the process; what is in flight ends as cancelled. A front end that drains waits before it sends this."""
+
+
+ToEngine = Start | Generate | Cancel | Stop
+
+
+class Loading(msgspec.Struct, frozen=True, kw_only=True, tag="loading"):
+    """Progress of loading."""
+
+    stage: str
+    """What is being done, for a person to read."""
+    fraction: float
+    """Share of the whole that is done, 0 … 1."""
+
+
+class Ready(msgspec.Struct, frozen=True, kw_only=True, tag="ready"):
+    """The checkpoint is loaded; requests are served."""
+
+    device: str
+    dtype: str
+    max_model_len: int
+    """The context window in tokens, as the checkpoint, the settings and the KV cache allow."""
+    num_blocks: int
+    block_size: int
+    """Tokens in a KV block."""
+    load_seconds: float
+
+
+class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
+    """The checkpoint cannot be served; the process ends after this. Restarting it would not help."""
+
+    message: str
+
+
+class TokenLogprobs(msgspec.Struct, frozen=True, kw_only=True):
+    """Log-probabilities at one place of an answer."""
+
+    logprob: float
+    """Of the token that was chosen."""
+    top: list[tuple[int, float]] = []
+    """(token id, log-probability), most likely first."""
+
+
+class TokenEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a step brought to one request."""
+
+    request_id: str
+    token_ids: list[int] = []
+    """New tokens, in order. An end token or stop token id that ended the answer is among them, as the last."""
+    logprobs: list[TokenLogprobs] = []
+    """One for each of `token_ids` where they were asked for, else empty."""
+    num_cached_tokens: int = 0
+    """Prompt tokens that the prefix cache spared; said with the first token and with `finish`."""
+    finish: FinishReason | None = None
+    error: EngineErrorCode | None = None
+    """Set exactly when `finish` is ERROR."""
+    message: str = ""
+    """What went wrong, in words for the client."""
+
+
+class StepStats(msgspec.Struct, frozen=True, kw_only=True):
+    """The engine after a step."""
+
+    num_running: int
+    num_waiting: int
+    num_used_blocks: int
+    """KV blocks that a running sequence holds; those kept only for the prefix cache are free."""
+    num_prompt_tokens: int
+    """Prompt tokens computed in the step."""
+    num_generated_tokens: int
+    num_cached_tokens: int
+    """Prompt tokens spared by the prefix cache, of sequences admitted in the step."""
+    num_encoded_media: int
+    num_preemptions: int
+    step_seconds: float
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True, tag="step"):
+    """One message for each engine step."""
+
+    events: list[TokenEvent]
+    stats: StepStats
+
+
+FromEngine = Loading | Ready | Failed | Step

@@ -1,0 +1,47 @@
+"""How one sequence's tokens are chosen and when it ends. Plain values: they cross the process seam as they are."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+GREEDY_TEMPERATURE = 1e-5
+"""Temperatures below this take the most likely token: dividing by them would overflow."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplingParams:
+    """The choice of tokens. Ranges are checked by whoever makes one; here they are true."""
+
+    max_tokens: int = 4096
+    """The most tokens generated, at least 1; the core lowers it to what the context window leaves."""
+    temperature: float = 1.0
+    """Divides the logits; 0 is greedy."""
+    top_p: float = 1.0
+    """Nucleus: the fewest most likely tokens whose probabilities reach this sum. 1 keeps all."""
+    top_k: int = 0
+    """The number of most likely tokens kept; 0 keeps all."""
+    min_p: float = 0.0
+    """Tokens below this share of the largest probability are dropped."""
+    frequency_penalty: float = 0.0
+    """Subtracted from a logit once for each time its token was generated."""
+    presence_penalty: float = 0.0
+    """Subtracted from a logit once if its token was generated at all."""
+    repetition_penalty: float = 1.0
+    """Divides positive and multiplies negative logits of tokens in the prompt or the answer (CTRL, arXiv 1909.05858)."""
+    logit_bias: Mapping[int, float] = field(default_factory=dict[int, float])
+    """Token id → what is added to its logit."""
+    seed: int | None = None
+    """Makes the draws repeatable; None draws afresh."""
+    stop: tuple[str, ...] = ()
+    """Texts that end the answer; the front end watches for them, the engine never sees them in tokens."""
+    stop_token_ids: tuple[int, ...] = ()
+    """Token ids that end the answer, beside the model's end tokens. They are not part of the text."""
+    min_tokens: int = 0
+    """End tokens and stop token ids are not generated before this many tokens."""
+    ignore_eos: bool = False
+    """The model's end tokens do not end the answer."""
+    logprobs: int | None = None
+    """None: none are returned. k: each token's log-probability and those of the k most likely tokens."""
+
+    @property
+    def greedy(self) -> bool:
+        return self.temperature < GREEDY_TEMPERATURE

@@ -1,0 +1,33 @@
+"""What can be wrong with a medium that a client sent. Messages speak of the client's input, never of this host."""
+
+from enum import StrEnum
+
+
+class MediaErrorCode(StrEnum):
+    """Why a medium was refused."""
+
+    INVALID_SOURCE = "invalid_media_source"
+    """The URL, data URL or base64 text cannot be read as one."""
+    URL_REFUSED = "media_url_refused"
+    """The address is not one from which media may be fetched."""
+    FETCH_FAILED = "media_fetch_failed"
+    """The other server did not deliver it."""
+    FETCH_TIMEOUT = "media_fetch_timeout"
+    """The other server was too slow."""
+    TOO_LARGE = "media_too_large"
+    """More bytes or pixels than are accepted."""
+    UNSUPPORTED_FORMAT = "unsupported_media_format"
+    """The bytes are of no format that is decoded here."""
+    INVALID_MEDIA = "invalid_media"
+    """The format is known, but the file is damaged or its dimensions are impossible."""
+    NOT_CACHED = "media_not_cached"
+    """Only a uuid was given, and nothing is cached under it."""
+
+
+class MediaError(Exception):
+    """A medium that cannot be used, and why."""
+
+    def __init__(self, code: MediaErrorCode, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message

@@ -1,0 +1,34 @@
+"""A protoc plugin that writes `*_pb2_grpc.py`.
+
+grpcio-tools has this generator built into its protoc but ships no plugin program, and buf wants one: this reads the
+plugin request, runs the built-in generator on the same descriptors, and answers with the files it wrote.
+"""
+
+import sys
+import tempfile
+from pathlib import Path
+
+from google.protobuf.compiler import plugin_pb2
+from google.protobuf.descriptor_pb2 import FileDescriptorSet
+from grpc_tools import protoc
+
+
+def main() -> None:
+    request = plugin_pb2.CodeGeneratorRequest.FromString(sys.stdin.buffer.read())
+    response = plugin_pb2.CodeGeneratorResponse(
+        supported_features=plugin_pb2.CodeGeneratorResponse.FEATURE_PROTO3_OPTIONAL
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        descriptors = Path(folder, "descriptors.binpb")
+        descriptors.write_bytes(FileDescriptorSet(file=request.proto_file).SerializeToString())
+        out = Path(folder, "out")
+        out.mkdir()
+        arguments = ["protoc", f"--descriptor_set_in={descriptors}", f"--grpc_python_out={out}"]
+        if protoc.main([*arguments, *request.file_to_generate]) != 0:
+            response.error = "the gRPC Python generator failed"
+        for path in sorted(out.rglob("*.py")):
+            response.file.add(name=str(path.relative_to(out)), content=path.read_text())
+    sys.stdout.buffer.write(response.SerializeToString())
+
+
+main()
