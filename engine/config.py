@@ -1,6 +1,6 @@
-"""What is to be served, and how: the engine's settings and the checkpoint's own `config.json`. No torch, no transformers.
+"""What is to be served, and how: the engine's settings and the checkpoint's own `config.json`.
 
-The front end reads from here what it must know of a model to make a prompt; the engine builds the model from it.
+Knows no torch and no transformers. The front end reads from here what it must know of a model to make a prompt; the engine builds the model from it.
 """
 
 import json
@@ -104,7 +104,7 @@ class ModelConfig:
 
 
 def load_model_config(path: Path) -> ModelConfig:
-    """Reads a checkpoint's configuration, in the flat layout of the published checkpoints and in transformers 5's nested one.
+    """Reads a checkpoint's configuration: the flat layout of the published checkpoints, or transformers 5's nested one.
 
     Raises:
         CheckpointError: a file is missing or not JSON, a field is missing, or the architecture is not supported.
@@ -132,7 +132,7 @@ def load_model_config(path: Path) -> ModelConfig:
 
 
 def _text_config(text: Mapping[str, Any], config: Mapping[str, Any]) -> TextConfig:
-    # transformers 5 writes `rope_parameters`, with theta inside; the published checkpoints `rope_scaling` beside `rope_theta`.
+    # transformers 5 writes `rope_parameters`, theta inside; the published checkpoints `rope_scaling` beside `rope_theta`.
     rope: Mapping[str, Any] = text.get("rope_parameters") or text["rope_scaling"]
     return TextConfig(
         vocab_size=text["vocab_size"],

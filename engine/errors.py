@@ -1,4 +1,4 @@
-"""What the engine refuses and how it fails, in terms that hold for both doors. Knows no gRPC status and no HTTP code."""
+"""What the engine refuses and how it fails, in terms that hold for both doors. Knows no gRPC, no HTTP."""
 
 from enum import StrEnum
 

@@ -39,7 +39,7 @@ class MediaSpan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SequenceStart:
-    """What the runner must know of a sequence before its first chunk; said once, also where the sequence is preempted later."""
+    """What the runner must know of a sequence before its first chunk. Said once, also of one preempted later."""
 
     sequence_id: int
     prompt_token_ids: tuple[int, ...]
@@ -68,7 +68,7 @@ class SequenceChunk:
     """Index in the sequence of the first of `token_ids`; the KV of all tokens before it is in the cache."""
     token_ids: tuple[int, ...]
     block_table: tuple[int, ...]
-    """Ids of the blocks that hold tokens 0 … start + len(token_ids) − 1, in order."""
+    """Ids of the blocks that hold tokens 0 … start + len(token_ids) - 1, in order."""
     samples: bool
     """The logits of the last token are sampled: the chunk reaches the end of the sequence."""
 
@@ -97,7 +97,7 @@ class Sample:
 
     token_id: int
     logprob: float | None = None
-    """Natural log-probability after penalties and biases, before temperature and truncation; None where not asked for."""
+    """Natural log-probability after penalties and biases, before temperature and truncation; None if not asked for."""
     top: tuple[tuple[int, float], ...] = ()
     """(token id, log-probability) of the most likely tokens, most likely first."""
 

@@ -1,7 +1,7 @@
 """All that crosses the seam between the front end and the engine process: frozen structs in two tagged unions.
 
-The front end sends `ToEngine`, the engine answers `FromEngine`. For each `Generate`, whatever happens to it, exactly one
-`TokenEvent` with `finish` set is the last that bears its request id.
+The front end sends `ToEngine`, the engine answers `FromEngine`. For each `Generate`, whatever happens to it, exactly
+one `TokenEvent` with `finish` set is the last that bears its request id.
 """
 
 from enum import StrEnum

@@ -26,7 +26,7 @@ class SamplingParams:
     presence_penalty: float = 0.0
     """Subtracted from a logit once if its token was generated at all."""
     repetition_penalty: float = 1.0
-    """Divides positive and multiplies negative logits of tokens in the prompt or the answer (CTRL, arXiv 1909.05858)."""
+    """Divides positive and multiplies negative logits of tokens seen so far, prompt included (arXiv 1909.05858)."""
     logit_bias: Mapping[int, float] = field(default_factory=dict[int, float])
     """Token id → what is added to its logit."""
     seed: int | None = None
