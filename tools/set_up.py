@@ -7,6 +7,8 @@ for. So where there is no NVIDIA driver we ask pip what it would take, and turn 
 CUDA. An index, mirror or folder of wheels that pip is configured with is used as it is.
 """
 
+from __future__ import annotations  # so that an older Python gets as far as our message
+
 import argparse
 import hashlib
 import json

@@ -1,0 +1,102 @@
+"""The whole product as a user starts it: `glimpse up` with the embedded model, behind the real Envoy, on free ports."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stack:
+    """A running `glimpse up`."""
+
+    process: subprocess.Popen[bytes]
+    http_port: int
+    grpc_port: int
+    metrics_port: int
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.http_port}"
+
+    @property
+    def openai_url(self) -> str:
+        return f"{self.url}/v1"
+
+    @property
+    def target(self) -> str:
+        return f"127.0.0.1:{self.grpc_port}"
+
+    def health(self) -> int:
+        """The HTTP status of /health; 0 where nothing answers."""
+        try:
+            with urllib.request.urlopen(f"{self.url}/health", timeout=5) as answer:
+                return answer.status
+        except urllib.error.HTTPError as error:
+            return error.code
+        except OSError:
+            return 0
+
+    def metric(self, name: str) -> float:
+        """The sum of a metric's samples over its labels."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.metrics_port}/metrics", timeout=5) as answer:
+            lines = answer.read().decode().splitlines()
+        return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.partition("{")[0].partition(" ")[0] == name)
+
+    def engine_pid(self) -> int:
+        """The process id of the engine, a child of `glimpse up`."""
+        listing = subprocess.run(["ps", "-eo", "pid,ppid,args"], capture_output=True, text=True, check=True).stdout
+        rows = [line.split(None, 2) for line in listing.splitlines()[1:]]
+        return next(
+            int(pid) for pid, parent, args in rows if int(parent) == self.process.pid and "engine.process" in args
+        )
+
+    def stop(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(timeout=60)
+
+
+def start_stack(folder: Path, *options: str) -> Stack:
+    """Starts `glimpse up` on free ports and waits until /health says that it serves."""
+    http_port, grpc_port, metrics_port = free_ports(3)
+    ports = [f"--http-port={http_port}", f"--port={grpc_port}", f"--metrics-port={metrics_port}"]
+    command = [str(Path(sys.executable).with_name("glimpse")), "up", *ports, *options]
+    with (folder / "glimpse.log").open("wb") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, cwd=ROOT, env=dict(os.environ))
+    stack = Stack(process=process, http_port=http_port, grpc_port=grpc_port, metrics_port=metrics_port)
+    if not eventually(lambda: stack.health() == 200 or process.poll() is not None, timeout_seconds=120):
+        process.kill()
+    if process.poll() is not None:
+        pytest.fail(f"glimpse up did not come up:\n{(folder / 'glimpse.log').read_text()}")
+    return stack
+
+
+def free_ports(count: int) -> list[int]:
+    sockets = [socket.socket() for _ in range(count)]
+    for each in sockets:
+        each.bind(("127.0.0.1", 0))
+    ports: list[int] = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+def eventually(condition: Callable[[], bool], *, timeout_seconds: float) -> bool:
+    """Whether the condition became true in time."""
+    deadline = time.monotonic() + timeout_seconds
+    while time.monotonic() < deadline:
+        if condition():
+            return True
+        time.sleep(0.02)
+    return False

@@ -1,0 +1,48 @@
+"""Prefix caching, seen from outside."""
+
+import random
+from typing import Any
+
+import pytest
+from openai import OpenAI
+from tests.e2e.pictures import data_url, tiles
+from tests.e2e.stack import Stack
+
+
+@pytest.fixture
+def client(stack: Stack) -> OpenAI:
+    return OpenAI(base_url=stack.openai_url, api_key="none", max_retries=0)
+
+
+def ask(client: OpenAI, url: str, text: str) -> tuple[str, int, int]:
+    """The answer, the prompt's tokens, and those of them that the cache spared."""
+    content: Any = [{"type": "image_url", "image_url": {"url": url}}, {"type": "text", "text": text}]
+    completion = client.chat.completions.create(
+        model=client.models.list().data[0].id,
+        messages=[{"role": "user", "content": content}],
+        temperature=0,
+        max_completion_tokens=24,
+    )
+    assert completion.usage is not None
+    assert completion.usage.prompt_tokens_details is not None
+    return (
+        completion.choices[0].message.content or "",
+        completion.usage.prompt_tokens,
+        completion.usage.prompt_tokens_details.cached_tokens or 0,
+    )
+
+
+def test_a_prompt_seen_before_is_served_from_the_cache_with_the_same_answer(client: OpenAI) -> None:
+    url, text = data_url(tiles(seed=random.random())), "What do you see? " * 100
+    cold_answer, num_prompt_tokens, cold_cached = ask(client, url, text)
+    warm_answer, _, warm_cached = ask(client, url, text)
+    assert warm_answer == cold_answer
+    assert cold_cached < 64
+    assert warm_cached > num_prompt_tokens - 64
+
+
+def test_another_picture_before_the_same_text_shares_nothing_from_the_picture_on(client: OpenAI) -> None:
+    text = "What do you see? " * 100
+    ask(client, data_url(tiles(seed=random.random())), text)
+    _, _, cached = ask(client, data_url(tiles(seed=random.random())), text)
+    assert cached < 64
