@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import grpc
+
 from glimpse.v1 import chat_pb2, chat_pb2_grpc, content_pb2, generation_pb2
 
 parser = argparse.ArgumentParser(description=__doc__)

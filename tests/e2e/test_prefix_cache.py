@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from openai import OpenAI
+
 from tests.e2e.pictures import data_url, tiles
 from tests.e2e.stack import Stack
 

@@ -1,0 +1,89 @@
+"""What happens to requests when a client goes away, when the engine dies, and when the server is told to stop."""
+
+import http.client
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from glimpse.v1 import chat_pb2, chat_pb2_grpc, content_pb2, generation_pb2
+from tests.e2e.stack import Stack, eventually, start_stack
+
+ENDLESS: dict[str, Any] = {"ignore_eos": True, "temperature": 0, "max_completion_tokens": 4000}
+
+
+def open_stream(stack: Stack) -> http.client.HTTPResponse:
+    """A long answer over SSE whose first event has come."""
+    connection = http.client.HTTPConnection("127.0.0.1", stack.http_port, timeout=60)
+    body = {"messages": [{"role": "user", "content": "Go on."}], "stream": True} | ENDLESS
+    connection.request("POST", "/v1/chat/completions", json.dumps(body), {"content-type": "application/json"})
+    response = connection.getresponse()
+    assert response.status == 200
+    assert response.readline().startswith(b"data: {")
+    return response
+
+
+def typed_request(**options: Any) -> chat_pb2.CreateChatCompletionRequest:
+    return chat_pb2.CreateChatCompletionRequest(
+        messages=[content_pb2.Message(role=content_pb2.ROLE_USER, content=[content_pb2.ContentPart(text="Go on.")])],
+        generation=generation_pb2.GenerationOptions(**ENDLESS | options),
+    )
+
+
+@pytest.fixture
+def own_stack(tmp_path: Path) -> Iterator[Stack]:
+    """A stack that the test may break."""
+    running = start_stack(tmp_path)
+    yield running
+    if running.process.poll() is None:
+        running.process.kill()
+        running.process.wait()
+
+
+def test_a_client_that_goes_away_frees_its_sequence(stack: Stack) -> None:
+    response = open_stream(stack)
+    assert stack.metric("glimpse_running_sequences") == 1
+    response.close()
+    assert eventually(lambda: stack.metric("glimpse_running_sequences") == 0, timeout_seconds=2)
+    assert stack.metric("glimpse_kv_blocks_used") == 0
+
+
+def test_a_deadline_stops_the_work(stack: Stack) -> None:
+    with grpc.insecure_channel(stack.target) as channel:
+        with pytest.raises(grpc.RpcError) as caught:
+            chat_pb2_grpc.ChatServiceStub(channel).CreateChatCompletion(typed_request(), timeout=0.5)
+        assert caught.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
+    assert eventually(lambda: stack.metric("glimpse_running_sequences") == 0, timeout_seconds=2)
+
+
+def test_when_the_engine_dies_requests_end_and_it_comes_back(own_stack: Stack) -> None:
+    stack = own_stack
+    response = open_stream(stack)
+    with grpc.insecure_channel(stack.target) as channel:
+        chat = chat_pb2_grpc.ChatServiceStub(channel)
+        typed = chat.StreamChatCompletion(typed_request())
+        next(typed)
+        os.kill(stack.engine_pid(), signal.SIGKILL)
+        with pytest.raises(grpc.RpcError) as caught:
+            for _ in typed:
+                pass
+        assert caught.value.code() == grpc.StatusCode.UNAVAILABLE
+        rest = response.read().decode()
+        assert '"error"' in rest
+        assert "[DONE]" not in rest
+        assert eventually(lambda: stack.health() == 503, timeout_seconds=10)
+        assert eventually(lambda: stack.health() == 200, timeout_seconds=60)
+        assert chat.CreateChatCompletion(typed_request(max_completion_tokens=3)).usage.completion_tokens == 3
+
+
+def test_a_drained_server_finishes_its_streams(own_stack: Stack) -> None:
+    response = open_stream(own_stack)
+    own_stack.process.send_signal(signal.SIGTERM)
+    rest = response.read().decode()
+    assert rest.rstrip().endswith("data: [DONE]")
+    assert own_stack.process.wait(timeout=60) == 0

@@ -1,0 +1,170 @@
+"""Bad input through Envoy: the right status, OpenAI's error object, the field's name, and nothing else disturbed."""
+
+import base64
+import json
+import struct
+import urllib.error
+import urllib.request
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from tests.e2e.pictures import data_url, encoded, tiles
+from tests.e2e.stack import Stack
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """An HTTP answer."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: Any
+
+
+def post(stack: Stack, body: bytes, path: str = "/v1/chat/completions", method: str = "POST") -> Answer:
+    request = urllib.request.Request(
+        stack.url + path, data=body, headers={"content-type": "application/json"}, method=method
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return Answer(status=answer.status, headers=dict(answer.headers), body=json.loads(answer.read()))
+    except urllib.error.HTTPError as error:
+        return Answer(status=error.code, headers=dict(error.headers), body=json.loads(error.read()))
+
+
+def chat(stack: Stack, **members: Any) -> Answer:
+    request = {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 4, "temperature": 0} | members
+    return post(stack, json.dumps(request).encode())
+
+
+def picture(url: str | None, **members: Any) -> list[Any]:
+    part = {"type": "image_url", "image_url": {"url": url} if url is not None else None} | members
+    return [{"role": "user", "content": [{"type": "text", "text": "What?"}, part]}]
+
+
+def png_header(width: int, height: int) -> bytes:
+    """A PNG that claims a size and holds no pixels."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(b"")) + chunk(b"IEND", b"")
+
+
+def as_data_url(file: bytes) -> str:
+    return "data:image/png;base64," + base64.b64encode(file).decode()
+
+
+IMAGE = "messages[0].content[1].image_url"
+REFUSED: list[Any] = [
+    # members of the request, HTTP status, error.param, words of error.message
+    pytest.param({"messages": []}, 400, "messages", "", id="no messages"),
+    pytest.param({"messages": "Hello"}, 400, "messages", "string", id="messages is a string"),
+    pytest.param({"messages": [{"role": "user", "content": 5}]}, 400, "messages[0].content", "", id="content a number"),
+    pytest.param({"messages": [{"role": "king", "content": "x"}]}, 400, "messages[0].role", "king", id="unknown role"),
+    pytest.param({"temperature": "hot"}, 400, "temperature", "string", id="temperature is a string"),
+    pytest.param({"temperature": 3}, 400, "temperature", "2", id="temperature out of range"),
+    pytest.param({"top_p": -0.1}, 400, "top_p", "0", id="top_p out of range"),
+    pytest.param({"max_tokens": 0}, 400, "max_completion_tokens", "1", id="no tokens"),
+    pytest.param({"stream": "yes"}, 400, "stream", "", id="stream is a string"),
+    pytest.param({"top_logprobs": 3}, 400, "top_logprobs", "logprobs", id="top_logprobs alone"),
+    pytest.param({"logit_bias": {"1": 1000}}, 400, "logit_bias", "100", id="logit_bias out of range"),
+    pytest.param({"n": 2}, 400, "n", "", id="n not served yet"),
+    pytest.param({"response_format": {"type": "json_object"}}, 400, "response_format", "", id="json_object"),
+    pytest.param(
+        {"tools": [{"type": "function", "function": {"name": "f", "parameters": {}}}]}, 400, "tools", "", id="tools"
+    ),
+    pytest.param({"model": "gpt-9"}, 404, "model", "gpt-9", id="unknown model"),
+    pytest.param({"messages": [{"role": "user", "content": "x " * 9000}]}, 400, "messages", "window", id="too long"),
+    pytest.param({"messages": picture("%%%")}, 400, IMAGE, "", id="bad base64"),
+    pytest.param({"messages": picture(None)}, 400, IMAGE, "", id="no picture"),
+    pytest.param({"messages": picture(None, uuid="seen-before")}, 400, "messages[0].content[1]", "", id="uuid alone"),
+    pytest.param(
+        {"messages": picture(as_data_url(encoded(tiles(), "JPEG")[:500]))}, 400, IMAGE, "", id="truncated JPEG"
+    ),
+    pytest.param({"messages": picture(as_data_url(b"hello, world"))}, 400, IMAGE, "", id="not a picture"),
+    pytest.param({"messages": picture(as_data_url(png_header(20000, 20000)))}, 413, IMAGE, "20000", id="20000x20000"),
+    pytest.param({"messages": picture("http://127.0.0.1:1/a.png")}, 400, IMAGE, "", id="loopback URL"),
+    pytest.param({"messages": picture("http://169.254.169.254/x")}, 400, IMAGE, "", id="link-local URL"),
+    pytest.param({"messages": picture("file:///etc/passwd")}, 400, IMAGE, "", id="local file"),
+    pytest.param(
+        {"messages": [{"role": "user", "content": [{"type": "video_url", "video_url": {"url": "x"}}]}]},
+        400,
+        "messages[0].content[0].video_url",
+        "video",
+        id="video not served yet",
+    ),
+]
+
+
+@pytest.mark.parametrize(("members", "status", "param", "words"), REFUSED)
+def test_bad_input_is_refused_by_name(
+    stack: Stack, members: dict[str, Any], status: int, param: str, words: str
+) -> None:
+    answer = chat(stack, **members)
+    error = answer.body["error"]
+    assert (answer.status, error["type"]) == (status, "invalid_request_error")
+    assert error["param"].startswith(param)
+    assert words in error["message"]
+    assert error["code"]
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [(b"", 400), (b"{", 400), (b"[1]", 400), (b'{"messages": NaN}', 400), (b"{'messages': []}", 400), (b"\xff", 400)],
+)
+def test_a_body_that_is_no_json_object_is_refused(stack: Stack, body: bytes, status: int) -> None:
+    answer = post(stack, body)
+    assert (answer.status, answer.body["error"]["type"]) == (status, "invalid_request_error")
+
+
+def test_unknown_members_are_listed_in_a_header(stack: Stack) -> None:
+    messages = [{"role": "user", "content": "Hello", "mood": "good"}]
+    answer = chat(stack, messages=messages, wibble=1)
+    assert answer.status == 200
+    listed = {name.strip() for name in answer.headers["x-glimpse-unknown-fields"].split(",")}
+    assert listed == {"wibble", "messages[0].mood"}
+
+
+def test_nothing_about_the_host_is_told(stack: Stack) -> None:
+    for url in ("file:///etc/passwd", "http://127.0.0.1:1/a.png", "http://localhost/a.png"):
+        message: str = chat(stack, messages=picture(url)).body["error"]["message"]
+        assert not any(word in message for word in ("Traceback", "Errno", "/work", "site-packages"))
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("POST", "/v1/nothing", 404),
+        ("GET", "/", 404),
+        ("DELETE", "/v1/models", 405),
+        ("PUT", "/v1/chat/completions", 405),
+    ],
+)
+def test_envoys_own_errors_have_openais_shape(stack: Stack, method: str, path: str, status: int) -> None:
+    answer = post(stack, b"{}", path, method)
+    assert answer.status == status
+    assert set(answer.body["error"]) == {"message", "type", "param", "code"}
+
+
+def test_a_body_past_the_limit_is_refused(stack: Stack) -> None:
+    answer = post(stack, b'{"messages": "' + b"x" * (66 << 20) + b'"}')
+    assert (answer.status, answer.body["error"]["type"]) == (413, "invalid_request_error")
+
+
+def test_a_refused_request_disturbs_no_other(stack: Stack) -> None:
+    before = chat(stack).body["choices"][0]["message"]["content"]
+    for case in REFUSED:
+        chat(stack, **case.values[0])
+    assert chat(stack).body["choices"][0]["message"]["content"] == before
+
+
+def test_a_large_body_is_served(stack: Stack) -> None:
+    picture_url = data_url(tiles(width=2600, height=2600), "BMP")
+    assert len(picture_url) > 25 << 20
+    assert chat(stack, messages=picture(picture_url)).status == 200
