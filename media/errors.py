@@ -20,6 +20,8 @@ class MediaErrorCode(StrEnum):
     """The bytes are of no format that is decoded here."""
     INVALID_MEDIA = "invalid_media"
     """The format is known, but the file is damaged or its dimensions are impossible."""
+    INVALID_PARAMETER = "invalid_media_parameter"
+    """A parameter of its processing is out of range, or contradicts another."""
     NOT_CACHED = "media_not_cached"
     """Only a uuid was given, and nothing is cached under it."""
 

@@ -1,7 +1,8 @@
 """Tiny Qwen2-VL checkpoints with seeded random weights, in the format of the published ones. Knows no transformers.
 
-The weights are scaled so that answers are readable ASCII that depends on the whole prompt, pictures included. Tokens that
-such an answer does not contain (special ones, end tokens among them) have small logits: reach them with `logit_bias`.
+The weights are scaled so that answers are readable ASCII that depends on the whole prompt, pictures included. Tokens
+that such an answer does not contain (special ones, end tokens among them) have small logits: reach them with
+`logit_bias`.
 """
 
 import json
@@ -25,8 +26,24 @@ SPECIAL_TOKENS = (
     "<|video_pad|>",
 )
 MERGES = ("t h", "th e", "Ġ the", "i n", "a n", "o n", "r e", "e r", "o u", "Ġ a", "i s", "Ġ is", "i m", "a g", "Ġ w")
+PLAIN_TOKENS = (*sorted(pre_tokenizers.ByteLevel.alphabet()), *(merge.replace(" ", "") for merge in MERGES))
+"""In the order of their ids; the special tokens follow."""
 VOCAB_SIZE = 384
 """Rows of the embedding table: more than the tokenizer has tokens, as in the published checkpoints."""
+
+VISION_WIDTH = 32
+
+PREPROCESSOR_CONFIG = {
+    "image_processor_type": "Qwen2VLImageProcessor",
+    "processor_class": "Qwen2VLProcessor",
+    "min_pixels": 3136,
+    "max_pixels": 12845056,
+    "patch_size": 14,
+    "temporal_patch_size": 2,
+    "merge_size": 2,
+    "image_mean": [0.48145466, 0.4578275, 0.40821073],
+    "image_std": [0.26862954, 0.26130258, 0.27577711],
+}
 
 CHAT_TEMPLATE = """\
 {%- for message in messages -%}
@@ -72,31 +89,34 @@ def make_checkpoint(
         hidden: width of the decoder, a multiple of 64; it has 4 query heads and 2 key-value heads.
         layers: of the decoder; the vision tower always has 2 of width 32.
         tied: the output head is the embedding table.
-        nested_layout: config.json and tensor names as transformers 5 has them in memory instead of the published flat ones.
+        nested_layout: config.json and tensor names as in transformers 5, instead of the published flat ones.
         max_position_embeddings: the context window.
     """
     path.mkdir(parents=True, exist_ok=True)
     tokenizer = make_tokenizer()
     tokenizer.save(str(path / "tokenizer.json"))
-    token_ids = {token: tokenizer.token_to_id(token) for token in SPECIAL_TOKENS}
+    token_ids = {token: index for index, token in enumerate(SPECIAL_TOKENS, len(PLAIN_TOKENS))}
     text = _text_config(hidden, layers, max_position_embeddings)
-    common = _common_config(dtype, tied, token_ids)
-    config = common | {"text_config": _nested(text)} if nested_layout else common | text
-    _write_json(path / "config.json", config)
-    _write_json(path / "generation_config.json", _generation_config(token_ids))
-    _write_json(path / "preprocessor_config.json", _preprocessor_config())
-    _write_json(path / "tokenizer_config.json", _tokenizer_config())
+    theta, section = 1_000_000.0, [hidden // 32, 3 * hidden // 64, 3 * hidden // 64]
+    rope = {"rope_type": "default", "rope_theta": theta, "mrope_section": section}
+    nested = {"text_config": text | {"rope_parameters": rope}}
+    flat = text | {"rope_theta": theta, "rope_scaling": {"type": "mrope", "mrope_section": section}}
+    config = _common_config(dtype, tied, token_ids) | {"vision_config": _vision_config(hidden)}
+    _write_json(path / "config.json", config | (nested if nested_layout else flat))
+    end_token_ids = [token_ids["<|im_end|>"], token_ids["<|endoftext|>"]]
+    _write_json(path / "generation_config.json", {"eos_token_id": end_token_ids, "pad_token_id": end_token_ids[1]})
+    _write_json(path / "preprocessor_config.json", PREPROCESSOR_CONFIG)
+    _write_json(path / "tokenizer_config.json", {"eos_token": "<|im_end|>", "chat_template": CHAT_TEMPLATE})
     weights = _weights(seed, hidden, layers, tied, _readable_token_ids(tokenizer))
-    renamed = {_nested_name(name) if nested_layout else name: tensor for name, tensor in weights}
-    stored = {name: tensor.to(getattr(torch, dtype)).contiguous() for name, tensor in renamed.items()}
+    rename = _nested_name if nested_layout else str
+    stored = {rename(name): tensor.to(getattr(torch, dtype)) for name, tensor in weights}
     save_file(stored, path / "model.safetensors", metadata={"format": "pt"})
     return path
 
 
 def make_tokenizer() -> Tokenizer:
     """A byte-level BPE with a handful of merges and Qwen's special tokens."""
-    tokens = sorted(pre_tokenizers.ByteLevel.alphabet()) + [merge.replace(" ", "") for merge in MERGES]
-    vocab = {token: index for index, token in enumerate(tokens)}
+    vocab = {token: index for index, token in enumerate(PLAIN_TOKENS)}
     merges = [(left, right) for left, right in (merge.split(" ") for merge in MERGES)]
     tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=merges))
     tokenizer.normalizer = normalizers.NFC()
@@ -130,8 +150,6 @@ def _common_config(dtype: str, tied: bool, token_ids: dict[str, int]) -> dict[st
 
 
 def _text_config(hidden: int, layers: int, max_position_embeddings: int) -> dict[str, Any]:
-    head_dim = hidden // 4
-    sixteenth = head_dim // 16
     return {
         "hidden_act": "silu",
         "hidden_size": hidden,
@@ -141,25 +159,79 @@ def _text_config(hidden: int, layers: int, max_position_embeddings: int) -> dict
         "num_hidden_layers": layers,
         "num_key_value_heads": 2,
         "rms_norm_eps": 1e-6,
-        "rope_theta": 1_000_000.0,
-        "rope_scaling": {"type": "mrope", "mrope_section": [2 * sixteenth, 3 * sixteenth, 3 * sixteenth]},
         "use_sliding_window": False,
         "vocab_size": VOCAB_SIZE,
-        "vision_config": {
-            "depth": 2,
-            "embed_dim": 32,
-            "hidden_size": hidden,
-            "num_heads": 2,
-            "mlp_ratio": 4,
-            "in_chans": 3,
-            "patch_size": 14,
-            "spatial_patch_size": 14,
-            "spatial_merge_size": 2,
-            "temporal_patch_size": 2,
-            "model_type": "qwen2_vl",
-        },
     }
 
 
-def _nested(text: dict[str, Any]) -> dict[str, Any]:
-    raise NotImplementedError
+def _vision_config(hidden: int) -> dict[str, Any]:
+    return {
+        "depth": 2,
+        "embed_dim": VISION_WIDTH,
+        "hidden_size": hidden,
+        "num_heads": 2,
+        "mlp_ratio": 4,
+        "in_chans": 3,
+        "patch_size": 14,
+        "spatial_patch_size": 14,
+        "spatial_merge_size": 2,
+        "temporal_patch_size": 2,
+    }
+
+
+def _weights(
+    seed: int, hidden: int, layers: int, tied: bool, readable_token_ids: list[int]
+) -> Iterator[tuple[str, torch.Tensor]]:
+    generator = torch.Generator().manual_seed(seed)
+
+    def linear(name: str, rows: int, columns: int, *, gain: float = 1.0, bias: bool = True):
+        yield f"{name}.weight", torch.randn(rows, columns, generator=generator) * gain / math.sqrt(columns)
+        if bias:
+            yield f"{name}.bias", torch.randn(rows, generator=generator) * 0.1
+
+    def norm(name: str, width: int, *, bias: bool = False):
+        yield f"{name}.weight", 1 + torch.randn(width, generator=generator) * 0.1
+        if bias:
+            yield f"{name}.bias", torch.randn(width, generator=generator) * 0.1
+
+    def vocabulary(name: str):
+        scale = torch.full((VOCAB_SIZE, 1), 0.02)
+        scale[readable_token_ids] = 0.3
+        yield f"{name}.weight", torch.randn(VOCAB_SIZE, hidden, generator=generator) * scale
+
+    yield from vocabulary("model.embed_tokens")
+    for layer in (f"model.layers.{index}" for index in range(layers)):
+        yield from norm(f"{layer}.input_layernorm", hidden)
+        yield from linear(f"{layer}.self_attn.q_proj", hidden, hidden, gain=1.5)
+        yield from linear(f"{layer}.self_attn.k_proj", hidden // 2, hidden, gain=1.5)
+        yield from linear(f"{layer}.self_attn.v_proj", hidden // 2, hidden)
+        yield from linear(f"{layer}.self_attn.o_proj", hidden, hidden, gain=4, bias=False)
+        yield from norm(f"{layer}.post_attention_layernorm", hidden)
+        yield from linear(f"{layer}.mlp.gate_proj", 2 * hidden, hidden, bias=False)
+        yield from linear(f"{layer}.mlp.up_proj", 2 * hidden, hidden, bias=False)
+        yield from linear(f"{layer}.mlp.down_proj", hidden, 2 * hidden, gain=1.5, bias=False)
+    yield from norm("model.norm", hidden)
+    if not tied:
+        yield from vocabulary("lm_head")
+    patch_embedding = next(linear("visual.patch_embed.proj", VISION_WIDTH, 3 * 2 * 14 * 14, bias=False))[1]
+    yield "visual.patch_embed.proj.weight", patch_embedding.view(VISION_WIDTH, 3, 2, 14, 14)
+    for block in ("visual.blocks.0", "visual.blocks.1"):
+        yield from norm(f"{block}.norm1", VISION_WIDTH, bias=True)
+        yield from linear(f"{block}.attn.qkv", 3 * VISION_WIDTH, VISION_WIDTH, gain=1.5)
+        yield from linear(f"{block}.attn.proj", VISION_WIDTH, VISION_WIDTH)
+        yield from norm(f"{block}.norm2", VISION_WIDTH, bias=True)
+        yield from linear(f"{block}.mlp.fc1", 4 * VISION_WIDTH, VISION_WIDTH)
+        yield from linear(f"{block}.mlp.fc2", VISION_WIDTH, 4 * VISION_WIDTH)
+    yield from norm("visual.merger.ln_q", VISION_WIDTH, bias=True)
+    yield from linear("visual.merger.mlp.0", 4 * VISION_WIDTH, 4 * VISION_WIDTH)
+    yield from linear("visual.merger.mlp.2", hidden, 4 * VISION_WIDTH)
+
+
+def _nested_name(name: str) -> str:
+    if name.startswith("visual."):
+        return f"model.{name}"
+    return name.replace("model.", "model.language_model.", 1) if name.startswith("model.") else name
+
+
+def _write_json(path: Path, document: dict[str, Any]) -> None:
+    path.write_text(json.dumps(document, indent=2))

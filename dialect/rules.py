@@ -1,0 +1,251 @@
+"""The JSON rules of messages, read from their descriptors and the `glimpse.json.v1` options. Knows no message by name.
+
+These are facts about JSON forms; reading and writing documents, and describing them, is done elsewhere.
+"""
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+
+from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor, OneofDescriptor
+
+from dialect.options import (
+    enum_value_option,
+    field_option,
+    is_map,
+    is_required,
+    message_option,
+    message_type,
+    oneof_option,
+)
+from glimpse.json.v1 import annotations_pb2
+
+
+class JsonKind(StrEnum):
+    """The JSON types, worded as they stand in error messages."""
+
+    STRING = "a string"
+    NUMBER = "a number"
+    BOOLEAN = "a boolean"
+    ARRAY = "an array"
+    OBJECT = "an object"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FieldRules:
+    """How one field stands in JSON."""
+
+    descriptor: FieldDescriptor
+    """The field itself."""
+    name: str
+    """The JSON name; also that of the tag's value where the field belongs to a tagged oneof."""
+    aliases: tuple[str, ...]
+    """Further names accepted on reading."""
+    kinds: frozenset[JsonKind]
+    """The JSON types of the field's value."""
+    nullable: bool
+    """Written as null when the field is not set."""
+    raw: bool
+    """The string holds JSON text."""
+    accept_scalar: bool
+    """A single bare element is read as a list of one."""
+    flatten: bool
+    """The message's members stand in the parent's object."""
+    omit_empty: bool
+    """Left out when empty."""
+    required: bool
+    """Must be there, by `google.api.field_behavior`."""
+    min: float | None
+    """The smallest value, or the fewest elements."""
+    max: float | None
+    """The largest value, or the most elements."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All names under which the field is read."""
+        return (self.name, *self.aliases)
+
+    @property
+    def is_map(self) -> bool:
+        """The field is a map: a JSON object."""
+        return is_map(self.descriptor)
+
+    @property
+    def is_list(self) -> bool:
+        """The field is a list: a JSON array."""
+        return self.descriptor.is_repeated and not self.is_map
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OneofRules:
+    """How a oneof stands in JSON."""
+
+    descriptor: OneofDescriptor
+    """The oneof itself."""
+    tag: str | None
+    """The member that names the field that is set; None: the field alone stands in the object."""
+    fields: tuple[FieldRules, ...]
+    """Its fields in declaration order."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageRules:
+    """How a message stands in JSON."""
+
+    descriptor: Descriptor
+    """The message itself."""
+    constants: tuple[tuple[str, str], ...]
+    """Members with fixed values: name, value."""
+    scalar_field: FieldRules | None
+    """The field that a bare string sets."""
+    union: bool
+    """The message's value is that of the one field whose kinds fit."""
+    kinds: frozenset[JsonKind]
+    """The JSON types of the message's value."""
+    members: tuple[FieldRules | OneofRules, ...]
+    """The fields in declaration order; a oneof stands where its first field is."""
+
+    @property
+    def fields(self) -> tuple[FieldRules, ...]:
+        """All fields, those of oneofs included."""
+        return tuple(field for member in self.members for field in _fields_of(member))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnumRules:
+    """How an enum's values stand in JSON; the unspecified value does not."""
+
+    names: dict[int, str]
+    """JSON names by number."""
+    numbers: dict[str, int]
+    """Numbers by JSON name, aliases included."""
+
+
+@cache
+def message_rules(descriptor: Descriptor) -> MessageRules:
+    """The rules of a message type."""
+    options = message_option(descriptor)
+    scalar_field = options.scalar_field
+    return MessageRules(
+        descriptor=descriptor,
+        constants=tuple((constant.name, constant.value) for constant in options.constants),
+        scalar_field=field_rules(descriptor.fields_by_name[scalar_field]) if scalar_field else None,
+        union=options.union,
+        kinds=_message_kinds(descriptor),
+        members=tuple(_members(descriptor)),
+    )
+
+
+@cache
+def field_rules(field: FieldDescriptor) -> FieldRules:
+    """The rules of a field, also of one that does not exist in JSON."""
+    options = field_option(field)
+    bounds = options.bounds
+    return FieldRules(
+        descriptor=field,
+        name=options.name or field.name,
+        aliases=tuple(options.aliases),
+        kinds=_kinds(field, options),
+        nullable=options.nullable,
+        raw=options.raw,
+        accept_scalar=options.accept_scalar,
+        flatten=options.flatten,
+        omit_empty=options.omit_empty,
+        required=is_required(field),
+        min=bounds.min if bounds.HasField("min") else None,
+        max=bounds.max if bounds.HasField("max") else None,
+    )
+
+
+@cache
+def enum_rules(descriptor: EnumDescriptor) -> EnumRules:
+    """The rules of an enum type."""
+    prefix = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", descriptor.name).upper() + "_"
+    names: dict[int, str] = {}
+    numbers: dict[str, int] = {}
+    for value in descriptor.values:
+        if value.number == 0:
+            continue
+        names[value.number] = value.name.removeprefix(prefix).lower()
+        aliases = enum_value_option(value).aliases
+        numbers.update(dict.fromkeys((names[value.number], *aliases), value.number))
+    return EnumRules(names=names, numbers=numbers)
+
+
+def _members(descriptor: Descriptor) -> list[FieldRules | OneofRules]:
+    members: list[FieldRules | OneofRules] = []
+    seen: set[str] = set()
+    for field in descriptor.fields:
+        oneof = _real_oneof(field)
+        if field_option(field).grpc_only or (oneof is not None and oneof.name in seen):
+            continue
+        if oneof is None:
+            members.append(field_rules(field))
+        else:
+            seen.add(oneof.name)
+            members.append(_oneof_rules(oneof))
+    return members
+
+
+def _fields_of(member: FieldRules | OneofRules) -> tuple[FieldRules, ...]:
+    return member.fields if isinstance(member, OneofRules) else (member,)
+
+
+def _real_oneof(field: FieldDescriptor) -> OneofDescriptor | None:
+    oneof = field.containing_oneof
+    # `optional` makes a oneof of its own, whose name begins with an underscore and which is no choice.
+    if oneof is None or (len(oneof.fields) == 1 and oneof.name == f"_{field.name}"):
+        return None
+    return oneof
+
+
+def _oneof_rules(oneof: OneofDescriptor) -> OneofRules:
+    tag = oneof_option(oneof).tag
+    fields = tuple(field_rules(field) for field in oneof.fields if not field_option(field).grpc_only)
+    return OneofRules(descriptor=oneof, tag=tag or None, fields=fields)
+
+
+_KIND_OF_TYPE = {
+    annotations_pb2.JSON_TYPE_STRING: JsonKind.STRING,
+    annotations_pb2.JSON_TYPE_ARRAY: JsonKind.ARRAY,
+    annotations_pb2.JSON_TYPE_OBJECT: JsonKind.OBJECT,
+}
+
+
+def _kinds(field: FieldDescriptor, options: annotations_pb2.FieldRule) -> frozenset[JsonKind]:
+    if options.raw:
+        kinds = frozenset(JsonKind)
+    elif is_map(field):
+        kinds = frozenset((JsonKind.OBJECT,))
+    elif not field.is_repeated:
+        kinds = _element_kinds(field)
+    elif options.accept_scalar:
+        kinds = _element_kinds(field) | {JsonKind.ARRAY}
+    else:
+        kinds = frozenset((JsonKind.ARRAY,))
+    if options.type == annotations_pb2.JSON_TYPE_UNSPECIFIED:
+        return kinds
+    return kinds & {_KIND_OF_TYPE[options.type]}
+
+
+def _element_kinds(field: FieldDescriptor) -> frozenset[JsonKind]:
+    match field.cpp_type:
+        case FieldDescriptor.CPPTYPE_MESSAGE:
+            return _message_kinds(message_type(field))
+        case FieldDescriptor.CPPTYPE_STRING | FieldDescriptor.CPPTYPE_ENUM:
+            return frozenset((JsonKind.STRING,))
+        case FieldDescriptor.CPPTYPE_BOOL:
+            return frozenset((JsonKind.BOOLEAN,))
+        case _:
+            return frozenset((JsonKind.NUMBER,))
+
+
+def _message_kinds(descriptor: Descriptor) -> frozenset[JsonKind]:
+    options = message_option(descriptor)
+    if options.union:
+        fields = [field for field in descriptor.fields if not field_option(field).grpc_only]
+        return frozenset[JsonKind]().union(*(_kinds(field, field_option(field)) for field in fields))
+    if options.scalar_field:
+        return frozenset((JsonKind.OBJECT, JsonKind.STRING))
+    return frozenset((JsonKind.OBJECT,))

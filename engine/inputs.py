@@ -1,0 +1,210 @@
+"""What callers of the offline door may pass, made into typed requests; what is not served yet is refused by name.
+
+Prompts and conversations are dicts in vLLM's and OpenAI's forms. Knows no tokens; pictures are not decoded here.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import PIL.Image
+
+from engine.plan import MediaKind
+from engine.sampling_params import SamplingParams
+from engine.text.conversation import ChatMessage, MediaSlot
+from media.errors import MediaError
+from media.source import DataSource, Source, parse_url_text
+
+ROLES = ("system", "developer", "user", "assistant")
+
+
+class InputError(ValueError):
+    """An input that cannot be used; the message begins with where it stands, such as `messages[0].content[1]`."""
+
+    def __init__(self, path: str, message: str) -> None:
+        super().__init__(f"{path}: {message}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ImageInput:
+    """A picture of a request."""
+
+    picture: Source | PIL.Image.Image
+    path: str
+    """Where the caller wrote it, for errors."""
+    min_pixels: int | None = None
+    """In place of the checkpoint's bound; None keeps that."""
+    max_pixels: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class OfflineRequest:
+    """A prompt and its pictures."""
+
+    prompt: str | tuple[int, ...] | tuple[ChatMessage, ...]
+    """A text that is the prompt already, its token ids, or a conversation."""
+    images: tuple[ImageInput, ...]
+    """In the order of their places in the prompt."""
+    path: str
+    """What errors call the request."""
+
+
+def parse_prompt(prompt: object, path: str) -> OfflineRequest:
+    """A text, or a dict of `prompt` or `prompt_token_ids` and perhaps `multi_modal_data`.
+
+    Raises:
+        InputError: it is something else.
+    """
+    if isinstance(prompt, str):
+        return OfflineRequest(prompt=prompt, images=(), path=path)
+    fields = _fields(prompt, path, known=("prompt", "prompt_token_ids", "multi_modal_data"))
+    match fields:
+        case {"prompt": str() as text, **rest} if "prompt_token_ids" not in rest:
+            tokens_or_text: str | tuple[int, ...] = text
+        case {"prompt_token_ids": Sequence() as token_ids, **rest} if "prompt" not in rest:
+            tokens_or_text = tuple(token_ids)
+            if not all(isinstance(token_id, int) for token_id in tokens_or_text):
+                raise InputError(f"{path}.prompt_token_ids", "token ids are whole numbers")
+        case _:
+            raise InputError(path, "a prompt has either a text (prompt) or a list of token ids (prompt_token_ids)")
+    images = _parse_media(fields.get("multi_modal_data") or {}, f"{path}.multi_modal_data")
+    return OfflineRequest(prompt=tokens_or_text, images=images, path=path)
+
+
+def parse_conversation(messages: Sequence[Mapping[str, Any]], path: str) -> OfflineRequest:
+    """Messages in OpenAI's form. `path` is empty for the only conversation, so that errors begin with `messages[0]`.
+
+    Raises:
+        InputError: a message is something else.
+    """
+    images: list[ImageInput] = []
+    prefix = f"{path}." if path else ""
+    if not messages:
+        raise InputError(f"{prefix}messages", "there are none")
+    parsed = tuple(
+        _parse_message(message, f"{prefix}messages[{index}]", images) for index, message in enumerate(messages)
+    )
+    return OfflineRequest(prompt=parsed, images=tuple(images), path=f"{prefix}messages")
+
+
+def check_sampling(sampling: SamplingParams, path: str) -> None:
+    """The ranges that the engine relies on.
+
+    Raises:
+        InputError: a parameter is out of its range.
+    """
+    within = {  # written so that NaN fails
+        "max_tokens": sampling.max_tokens >= 1,
+        "temperature": 0 <= sampling.temperature <= 100,
+        "top_p": 0 < sampling.top_p <= 1,
+        "top_k": sampling.top_k >= 0,
+        "min_p": 0 <= sampling.min_p <= 1,
+        "frequency_penalty": -2 <= sampling.frequency_penalty <= 2,
+        "presence_penalty": -2 <= sampling.presence_penalty <= 2,
+        "repetition_penalty": 0 < sampling.repetition_penalty <= 100,
+        "logit_bias": all(-100 <= bias <= 100 for bias in sampling.logit_bias.values()),
+        "stop": all(sampling.stop),
+        "min_tokens": 0 <= sampling.min_tokens <= sampling.max_tokens,
+        "logprobs": sampling.logprobs is None or 0 <= sampling.logprobs <= 20,
+    }
+    for name, is_within in within.items():
+        if not is_within:
+            raise InputError(f"{path}.{name}", f"{getattr(sampling, name)!r} is out of range")
+
+
+def _parse_media(media: object, path: str) -> tuple[ImageInput, ...]:
+    images = _fields(media, path, known=("image",)).get("image", ())
+    several: Sequence[object] = images if isinstance(images, list | tuple) else (images,)
+    return tuple(_parse_picture(image, f"{path}.image[{index}]") for index, image in enumerate(several))
+
+
+def _parse_picture(picture: object, path: str) -> ImageInput:
+    match picture:
+        case PIL.Image.Image():
+            return ImageInput(picture=picture, path=path)
+        case np.ndarray():
+            return ImageInput(picture=_from_array(picture, path), path=path)
+        case bytes():
+            return ImageInput(picture=DataSource(data=picture), path=path)
+        case str():
+            return ImageInput(picture=_parse_url(picture, path), path=path)
+        case _:
+            raise InputError(path, f"a picture is a PIL image, an array, bytes or a URL, not {type(picture).__name__}")
+
+
+def _from_array(array: np.ndarray[Any, Any], path: str) -> PIL.Image.Image:
+    if array.dtype != np.uint8 or array.ndim != 3 or array.shape[2] not in (3, 4) or not array.size:
+        raise InputError(path, f"an array is uint8 [height, width, 3 or 4], not {array.dtype} {list(array.shape)}")
+    return PIL.Image.fromarray(array)
+
+
+def _parse_url(url: object, path: str) -> Source:
+    if not isinstance(url, str):
+        raise InputError(path, "a picture's URL is a text")
+    try:
+        return parse_url_text(url)
+    except MediaError as error:
+        raise InputError(path, error.message) from error
+
+
+def _parse_message(message: object, path: str, images: list[ImageInput]) -> ChatMessage:
+    fields = _fields(message, path, known=("role", "content", "name"))
+    role, name, content = fields.get("role"), fields.get("name"), fields.get("content")
+    if role not in ROLES:
+        raise InputError(f"{path}.role", f"{role!r} is not one of {', '.join(ROLES)}")
+    if not isinstance(name, str | None):
+        raise InputError(f"{path}.name", "a name is a text")
+    if isinstance(content, str):
+        return ChatMessage(role=role, content=(content,), name=name)
+    if not isinstance(content, list | tuple):
+        raise InputError(f"{path}.content", "a content is a text or a list of parts")
+    parts = tuple(_parse_part(part, f"{path}.content[{index}]", images) for index, part in enumerate(content))
+    return ChatMessage(role=role, content=parts, name=name)
+
+
+def _parse_part(part: object, path: str, images: list[ImageInput]) -> str | MediaSlot:
+    match part:
+        case {"type": "text"}:
+            text = _fields(part, path, known=("type", "text")).get("text")
+            if not isinstance(text, str):
+                raise InputError(f"{path}.text", "there is no text")
+            return text
+        case {"type": "image_url"}:
+            image_url = _fields(part, path, known=("type", "image_url")).get("image_url")
+            images.append(_parse_image_url(image_url, f"{path}.image_url"))
+        case {"type": "image_pil"}:
+            picture = _fields(part, path, known=("type", "image_pil")).get("image_pil")
+            if not isinstance(picture, PIL.Image.Image):
+                raise InputError(f"{path}.image_pil", f"not a PIL image but {type(picture).__name__}")
+            images.append(ImageInput(picture=picture, path=f"{path}.image_pil"))
+        case {"type": kind}:
+            raise InputError(path, f"parts of type {kind!r} are not supported; text, image_url and image_pil are")
+        case _:
+            raise InputError(path, "a part is a dict with a type")
+    return MediaSlot(kind=MediaKind.IMAGE)
+
+
+def _parse_image_url(image_url: object, path: str) -> ImageInput:
+    if isinstance(image_url, str):
+        return ImageInput(picture=_parse_url(image_url, path), path=path)
+    fields = _fields(image_url, path, known=("url", "min_pixels", "max_pixels"))
+    for name in ("min_pixels", "max_pixels"):
+        if not isinstance(fields.get(name), int | None):
+            raise InputError(f"{path}.{name}", "not a whole number")
+    return ImageInput(
+        picture=_parse_url(fields.get("url"), f"{path}.url"),
+        path=path,
+        min_pixels=fields.get("min_pixels"),
+        max_pixels=fields.get("max_pixels"),
+    )
+
+
+def _fields(value: object, path: str, *, known: Sequence[str]) -> Mapping[str, Any]:
+    """The fields of a dict of which all are known."""
+    if not isinstance(value, Mapping):
+        raise InputError(path, f"expected a dict, not {type(value).__name__}")
+    for name in value:
+        if name not in known:
+            raise InputError(f"{path}.{name}", f"not supported; {', '.join(known)} are")
+    return value

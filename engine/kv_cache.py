@@ -1,0 +1,73 @@
+"""The paged memory of keys and values. Knows blocks and slots; whose they are is the block pool's knowledge."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+class LayerCache(NamedTuple):
+    """One layer's part of the cache."""
+
+    keys: Tensor
+    """[num_blocks, block_size, kv_heads, head_dim]"""
+    values: Tensor
+    """[num_blocks, block_size, kv_heads, head_dim]"""
+
+    def write(self, slots: Tensor, key: Tensor, value: Tensor) -> None:
+        """Stores new tokens.
+
+        Args:
+            slots: int64 [tokens]: block · block_size + place in the block, each at most once.
+            key: [tokens, kv_heads, head_dim]
+            value: likewise.
+        """
+        self.keys.flatten(0, 1).index_copy_(0, slots, key)
+        self.values.flatten(0, 1).index_copy_(0, slots, value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KVCache:
+    """Keys and values of all layers."""
+
+    keys: Tensor
+    """[layers, num_blocks, block_size, kv_heads, head_dim]"""
+    values: Tensor
+    """[layers, num_blocks, block_size, kv_heads, head_dim]"""
+
+    @property
+    def block_size(self) -> int:
+        return self.keys.shape[2]
+
+    def layer(self, index: int) -> LayerCache:
+        return LayerCache(self.keys[index], self.values[index])
+
+
+def block_bytes(*, num_layers: int, block_size: int, num_kv_heads: int, head_dim: int, dtype: torch.dtype) -> int:
+    """Memory of one block, keys and values of all layers."""
+    return 2 * num_layers * block_size * num_kv_heads * head_dim * dtype.itemsize
+
+
+def allocate_kv_cache(
+    *,
+    num_layers: int,
+    num_blocks: int,
+    block_size: int,
+    num_kv_heads: int,
+    head_dim: int,
+    dtype: torch.dtype,
+    device: torch.device,
+) -> KVCache:
+    """Allocates a cache of zeros: attention reads hidden slots too, and NaN there would spread."""
+    shape = (num_layers, num_blocks, block_size, num_kv_heads, head_dim)
+    return KVCache(keys=_zeros(shape, dtype, device), values=_zeros(shape, dtype, device))
+
+
+def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    if device.type != "cpu":
+        return torch.zeros(shape, dtype=dtype, device=device)
+    # torch writes its zeros; NumPy's come from the kernel page by page when they are first touched.
+    num_bytes = int(np.prod(shape)) * dtype.itemsize
+    return torch.from_numpy(np.zeros(num_bytes, dtype=np.uint8)).view(dtype).view(shape)

@@ -1,0 +1,152 @@
+"""Attention of packed tokens over a paged cache, in plain torch. Knows blocks and lengths, no sequences and no model.
+
+`plan_attention` does once a step what all layers share; `paged_attention` then runs in each layer. Another backend is
+another pair of functions with these signatures.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decodes:
+    """Sequences of one new token each and of like length, computed together."""
+
+    rows: Tensor
+    """int64 [sequences]: where their tokens stand in the packed batch."""
+    blocks: Tensor
+    """int64 [sequences, blocks], padded with blocks that the mask hides."""
+    mask: Tensor
+    """[sequences, 1, 1, blocks · block_size], added to the scores: 0 for a key of the sequence, else -inf."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chunk:
+    """Several new tokens of one sequence."""
+
+    rows: slice
+    """Where they stand in the packed batch."""
+    blocks: Tensor
+    """int64 [blocks]"""
+    num_keys: int
+    """The sequence's tokens so far, the new ones included."""
+    mask: Tensor | None
+    """[new tokens, num_keys], added to the scores; None where nothing is cached before: plainly causal."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttentionPlan:
+    """How the step's sequences are grouped for attention."""
+
+    decodes: tuple[Decodes, ...]
+    chunks: tuple[Chunk, ...]
+
+
+def plan_attention(
+    *,
+    query_lengths: Sequence[int],
+    key_lengths: Sequence[int],
+    block_tables: Tensor,
+    block_size: int,
+    dtype: torch.dtype,
+) -> AttentionPlan:
+    """Groups a step's sequences.
+
+    Args:
+        query_lengths: new tokens of each sequence, in the order in which they are packed.
+        key_lengths: tokens of each sequence so far, the new ones included.
+        block_tables: int64 [sequences, blocks], padded with any valid block.
+        block_size: tokens in a block.
+        dtype: of the queries.
+    """
+    groups: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
+    chunks: list[Chunk] = []
+    row = 0
+    for index, (num_queries, num_keys) in enumerate(zip(query_lengths, key_lengths, strict=True)):
+        num_blocks = -(-num_keys // block_size)
+        if num_queries == 1:
+            # Doubling lengths share a group, so less than half of what is gathered is padding.
+            groups[num_blocks.bit_length()].append((index, row))
+        else:
+            mask = _chunk_mask(num_queries, num_keys, block_tables.device, dtype)
+            blocks = block_tables[index, :num_blocks]
+            chunks.append(Chunk(rows=slice(row, row + num_queries), blocks=blocks, num_keys=num_keys, mask=mask))
+        row += num_queries
+    decodes = tuple(_decodes(group, key_lengths, block_tables, block_size, dtype) for group in groups.values())
+    return AttentionPlan(decodes=decodes, chunks=tuple(chunks))
+
+
+def paged_attention(query: Tensor, keys: Tensor, values: Tensor, plan: AttentionPlan) -> Tensor:
+    """Each new token attends to its sequence's tokens up to itself.
+
+    Args:
+        query: [tokens, heads, head_dim]; consecutive heads share a key-value head.
+        keys: one layer's cache, [blocks, block_size, kv_heads, head_dim], the new tokens' own keys included.
+        values: likewise.
+        plan: of this step.
+
+    Returns:
+        [tokens, heads, head_dim]
+    """
+    output = torch.empty_like(query)
+    for decodes in plan.decodes:
+        output[decodes.rows] = _attend_decodes(query[decodes.rows], keys, values, decodes)
+    for chunk in plan.chunks:
+        output[chunk.rows] = _attend_chunk(query[chunk.rows], keys, values, chunk)
+    return output
+
+
+def _chunk_mask(num_queries: int, num_keys: int, device: torch.device, dtype: torch.dtype) -> Tensor | None:
+    if num_queries == num_keys:
+        return None
+    mask = torch.full((num_queries, num_keys), float("-inf"), device=device, dtype=dtype)
+    return mask.triu_(num_keys - num_queries + 1)
+
+
+def _decodes(
+    group: Sequence[tuple[int, int]],
+    key_lengths: Sequence[int],
+    block_tables: Tensor,
+    block_size: int,
+    dtype: torch.dtype,
+) -> Decodes:
+    device = block_tables.device
+    indices = torch.tensor([index for index, _ in group], device=device)
+    rows = torch.tensor([row for _, row in group], device=device)
+    lengths = torch.tensor([key_lengths[index] for index, _ in group], device=device)
+    num_blocks = -(-max(key_lengths[index] for index, _ in group) // block_size)
+    hidden = torch.arange(num_blocks * block_size, device=device) >= lengths[:, None]  # [sequences, keys]
+    mask = torch.zeros(hidden.shape, device=device, dtype=dtype).masked_fill_(hidden, float("-inf"))
+    return Decodes(rows=rows, blocks=block_tables[indices, :num_blocks], mask=mask[:, None, None])
+
+
+def _attend_decodes(query: Tensor, keys: Tensor, values: Tensor, decodes: Decodes) -> Tensor:
+    num_sequences, num_heads, head_dim = query.shape
+    num_kv_heads = keys.shape[2]
+    # The heads that share a key-value head become rows of one product, which reads the keys once for all of them.
+    grouped = query.view(num_sequences, num_kv_heads, num_heads // num_kv_heads, head_dim)
+    gathered_keys = keys[decodes.blocks].flatten(1, 2).transpose(1, 2)  # [sequences, kv_heads, keys, head_dim]
+    gathered_values = values[decodes.blocks].flatten(1, 2).transpose(1, 2)
+    attended = functional.scaled_dot_product_attention(grouped, gathered_keys, gathered_values, attn_mask=decodes.mask)
+    return attended.reshape(num_sequences, num_heads, head_dim)
+
+
+def _attend_chunk(query: Tensor, keys: Tensor, values: Tensor, chunk: Chunk) -> Tensor:
+    num_queries, num_heads, head_dim = query.shape
+    num_kv_heads = keys.shape[2]
+    num_shared = num_heads // num_kv_heads
+    grouped = query.view(num_queries, num_kv_heads, num_shared, head_dim).permute(1, 2, 0, 3)
+
+    def gather(cache: Tensor) -> Tensor:  # [kv_heads, heads / kv_heads, num_keys, head_dim], shared without a copy
+        per_head = cache[chunk.blocks].flatten(0, 1)[: chunk.num_keys].transpose(0, 1)
+        return per_head[:, None].expand(-1, num_shared, -1, -1)
+
+    attended = functional.scaled_dot_product_attention(
+        grouped, gather(keys), gather(values), attn_mask=chunk.mask, is_causal=chunk.mask is None
+    )
+    return attended.permute(2, 0, 1, 3).reshape(num_queries, num_heads, head_dim)

@@ -1,0 +1,61 @@
+"""Rotary position embedding (arXiv 2104.09864): angles from positions, and the turning of heads by them.
+
+Angles are computed once a step in float32 and shared by all layers.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Rotation(NamedTuple):
+    """By how much each token's heads turn. Broadcasts over heads."""
+
+    cos: Tensor
+    """float32 [tokens, 1, head_dim / 2]"""
+    sin: Tensor
+    """float32 [tokens, 1, head_dim / 2]"""
+
+
+def multimodal_rotation(positions: Tensor, *, head_dim: int, theta: float, section: Sequence[int]) -> Rotation:
+    """The rotation of Qwen2-VL's decoder (M-RoPE, arXiv 2409.12191).
+
+    Args:
+        positions: int64 [3, tokens]: time, height, width.
+        head_dim: of a head.
+        theta: base of the wavelengths.
+        section: how many of the head_dim / 2 frequencies turn with time, with height and with width, lowest first.
+    """
+    angles = positions.float()[..., None] * inverse_wavelengths(head_dim, theta, positions.device)
+    axes = angles.split(list(section), dim=-1)  # 3 times [3, tokens, section[axis]]
+    return _rotation(torch.cat([axes[axis][axis] for axis in range(3)], dim=-1))
+
+
+def planar_rotation(positions: Tensor, *, head_dim: int, theta: float = 10_000.0) -> Rotation:
+    """The rotation of Qwen2-VL's vision tower: half of the frequencies turn with the row, half with the column.
+
+    Args:
+        positions: int64 [patches, 2]: row, column.
+        head_dim: of a head.
+        theta: base of the wavelengths.
+    """
+    angles = positions.float()[..., None] * inverse_wavelengths(head_dim // 2, theta, positions.device)
+    return _rotation(angles.flatten(1))  # [patches, 2, head_dim / 4] → [patches, head_dim / 2]
+
+
+def inverse_wavelengths(dim: int, theta: float, device: torch.device) -> Tensor:
+    """float32 [dim / 2]: theta^(-2i / dim)."""
+    return 1.0 / theta ** (torch.arange(0, dim, 2, dtype=torch.float32, device=device) / dim)
+
+
+def rotate(x: Tensor, rotation: Rotation) -> Tensor:
+    """Turns the pairs (x[i], x[i + head_dim / 2]) of [tokens, heads, head_dim]."""
+    first, second = x.float().chunk(2, dim=-1)
+    cos, sin = rotation
+    return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1).to(x.dtype)
+
+
+def _rotation(angles: Tensor) -> Rotation:
+    return Rotation(angles.cos()[:, None], angles.sin()[:, None])

@@ -1,0 +1,182 @@
+"""The engine's composition root: from settings and a checkpoint's folder to a core that answers. Knows every part."""
+
+import json
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from engine.config import Device, DType, EngineConfig, ModelConfig, load_model_config
+from engine.core import Core
+from engine.errors import CheckpointError
+from engine.kv_cache import KVCache, allocate_kv_cache, block_bytes
+from engine.models.qwen2_vl import Qwen2VL, published_name
+from engine.models.qwen2_vl_vision import PixelStatistics
+from engine.protocol import Ready
+from engine.runner import ModelRunner
+from engine.weights import load_weights
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedEngine:
+    """An engine that is ready to serve."""
+
+    core: Core
+    ready: Ready
+    """What the engine says of itself."""
+    model: ModelConfig
+
+
+def load_core(config: EngineConfig, *, on_progress: Callable[[str, float], None]) -> LoadedEngine:
+    """Loads a checkpoint and builds the engine around it.
+
+    Args:
+        config: what to serve and how.
+        on_progress: called with what is being done and the share of the whole that is done.
+
+    Raises:
+        CheckpointError: the checkpoint cannot be served, or not with these settings on this machine.
+    """
+    started = time.perf_counter()
+    path = Path(config.model_path)
+    on_progress("reading the configuration", 0.0)
+    model_config = load_model_config(path)
+    device = resolve_device(config.device)
+    dtype = resolve_dtype(config.dtype, stored=model_config.dtype, device=device)
+    if device.type == "cpu":
+        torch.set_num_threads(config.num_threads or len(os.sched_getaffinity(0)))
+    model = load_model(path, model_config, device, dtype, on_progress)
+    on_progress("allocating the KV cache", 0.95)
+    cache = _allocate(model_config, config.block_size, config.kv_cache_bytes, device, dtype)
+    num_blocks = cache.keys.shape[1]
+    max_model_len = min(
+        model_config.text.max_position_embeddings,
+        config.max_model_len or model_config.text.max_position_embeddings,
+        num_blocks * config.block_size,
+    )
+    runner = ModelRunner(
+        model=model,
+        cache=cache,
+        eos_token_ids=model_config.eos_token_ids,
+        spatial_merge_size=model_config.vision.spatial_merge_size,
+        device=device,
+    )
+    core = Core(
+        runner=runner,
+        num_blocks=num_blocks,
+        block_size=config.block_size,
+        max_model_len=max_model_len,
+        max_batch_tokens=config.max_batch_tokens,
+        max_sequences=config.max_sequences,
+        max_waiting=config.max_waiting,
+        eos_token_ids=model_config.eos_token_ids,
+        encoder_bytes_per_token=model_config.text.hidden_size * dtype.itemsize,
+        encoder_cache_bytes=config.encoder_cache_bytes,
+        prefix_caching=config.prefix_caching,
+        vocab_size=model_config.text.vocab_size,
+    )
+    ready = Ready(
+        device=str(device),
+        dtype=str(dtype).removeprefix("torch."),
+        max_model_len=max_model_len,
+        num_blocks=num_blocks,
+        block_size=config.block_size,
+        load_seconds=time.perf_counter() - started,
+    )
+    on_progress("ready", 1.0)
+    return LoadedEngine(core=core, ready=ready, model=model_config)
+
+
+def resolve_device(device: Device) -> torch.device:
+    """The device to compute on.
+
+    Raises:
+        CheckpointError: CUDA is asked for and there is none.
+    """
+    if device == "cuda" and not torch.cuda.is_available():
+        raise CheckpointError("--device cuda: this machine has no CUDA device that torch can use")
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    return torch.device(device)
+
+
+def resolve_dtype(dtype: DType, *, stored: str, device: torch.device) -> torch.dtype:
+    """The dtype of weights and activations; `stored` is the checkpoint's own."""
+    if dtype != "auto":
+        return getattr(torch, dtype)
+    if device.type == "cuda":
+        return getattr(torch, stored)
+    return torch.bfloat16 if _cpu_multiplies_bfloat16() else torch.float32
+
+
+def _cpu_multiplies_bfloat16() -> bool:
+    cpu_info = Path("/proc/cpuinfo")
+    if not cpu_info.exists():
+        return False
+    # x86 names two extensions that do, Arm one.
+    return not {"avx512_bf16", "amx_bf16", "bf16"}.isdisjoint(cpu_info.read_text().split())
+
+
+def load_model(
+    path: Path,
+    config: ModelConfig,
+    device: torch.device,
+    dtype: torch.dtype,
+    on_progress: Callable[[str, float], None],
+) -> Qwen2VL:
+    """The model with the checkpoint's weights.
+
+    Raises:
+        CheckpointError: the weights or the preprocessor's configuration are missing or do not fit the model.
+    """
+    with torch.device("meta"):
+        model = Qwen2VL(config, _pixel_statistics(path))
+    model = model.to(dtype=dtype).to_empty(device=device).requires_grad_(False)
+    load_weights(
+        path,
+        dict(model.stored_tensors()),
+        published_name=published_name,
+        ignored=lambda name: name == "lm_head.weight" or name.endswith("rotary_emb.inv_freq"),
+        on_progress=lambda fraction: on_progress("reading the weights", 0.95 * fraction),
+    )
+    return model
+
+
+def _pixel_statistics(path: Path) -> PixelStatistics:
+    try:
+        processor = json.loads((path / "preprocessor_config.json").read_bytes())
+        return PixelStatistics(mean=tuple(processor["image_mean"]), std=tuple(processor["image_std"]))
+    except FileNotFoundError as error:
+        raise CheckpointError("the checkpoint has no preprocessor_config.json") from error
+    except ValueError as error:
+        raise CheckpointError(f"the checkpoint's preprocessor_config.json is not JSON: {error}") from error
+    except KeyError as error:
+        raise CheckpointError(f"preprocessor_config.json has no field {error.args[0]!r}") from error
+
+
+def _allocate(
+    config: ModelConfig, block_size: int, kv_cache_bytes: int, device: torch.device, dtype: torch.dtype
+) -> KVCache:
+    text = config.text
+    bytes_of_block = block_bytes(
+        num_layers=text.num_layers,
+        block_size=block_size,
+        num_kv_heads=text.num_kv_heads,
+        head_dim=text.head_dim,
+        dtype=dtype,
+    )
+    num_blocks = kv_cache_bytes // bytes_of_block
+    if num_blocks < 1:
+        raise CheckpointError(f"--kv-cache-bytes {kv_cache_bytes}: one block of the KV cache takes {bytes_of_block}")
+    return allocate_kv_cache(
+        num_layers=text.num_layers,
+        num_blocks=num_blocks,
+        block_size=block_size,
+        num_kv_heads=text.num_kv_heads,
+        head_dim=text.head_dim,
+        dtype=dtype,
+        device=device,
+    )

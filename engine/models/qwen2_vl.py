@@ -1,0 +1,174 @@
+"""Qwen2-VL (arXiv 2409.12191): the decoder over packed tokens, and the positions of its prompts.
+
+Numerics follow transformers' `Qwen2VLForConditionalGeneration` (models/qwen2_vl/modeling_qwen2_vl.py).
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from engine.batch import Batch, SequenceLayout
+from engine.config import ModelConfig, TextConfig
+from engine.kv_cache import KVCache, LayerCache
+from engine.layers.attention import AttentionPlan, paged_attention, plan_attention
+from engine.layers.linear import Linear
+from engine.layers.mlp import GatedMLP
+from engine.layers.norm import RMSNorm
+from engine.layers.rotary import Rotation, multimodal_rotation, rotate
+from engine.models.qwen2_vl_vision import PixelStatistics, VisionTower
+from engine.plan import MediaSpan
+
+
+class Qwen2VL(nn.Module):
+    """The whole model. Its parameters are empty until they are loaded through `stored_tensors`."""
+
+    def __init__(self, config: ModelConfig, statistics: PixelStatistics) -> None:
+        super().__init__()
+        text = config.text
+        self.config = text
+        self.visual = VisionTower(config.vision, statistics)
+        self.embed_tokens = nn.Parameter(torch.empty(text.vocab_size, text.hidden_size), requires_grad=False)
+        self.layers = nn.ModuleList(DecoderLayer(text) for _ in range(text.num_layers))
+        self.norm = RMSNorm(text.hidden_size, eps=text.rms_norm_eps)
+        self.lm_head = None if text.tie_word_embeddings else Linear(text.hidden_size, text.vocab_size, bias=False)
+
+    def forward(self, batch: Batch, cache: KVCache, encoder_outputs: Mapping[bytes, Tensor]) -> Tensor:
+        """Computes the batch's tokens, writes their keys and values, and scores what follows the sampled rows.
+
+        Args:
+            batch: of this step.
+            cache: holds all earlier tokens of the batch's sequences.
+            encoder_outputs: by key, what `visual` made of every medium that the batch touches.
+
+        Returns:
+            float32 [samples, vocab_size]
+        """
+        config = self.config
+        hidden = self._embed(batch, encoder_outputs)  # [tokens, hidden_size]
+        rotation = multimodal_rotation(
+            batch.positions, head_dim=config.head_dim, theta=config.rope_theta, section=config.mrope_section
+        )
+        plan = plan_attention(
+            query_lengths=batch.query_lengths,
+            key_lengths=batch.key_lengths,
+            block_tables=batch.block_tables,
+            block_size=cache.block_size,
+            dtype=hidden.dtype,
+        )
+        for index, layer in enumerate(self.layers):
+            hidden = layer(hidden, rotation, cache.layer(index), batch.slots, plan)
+        head = self.embed_tokens if self.lm_head is None else self.lm_head.weight
+        return functional.linear(self.norm(hidden[batch.sampled_rows]), head).float()
+
+    def stored_tensors(self) -> Iterator[tuple[str, Tensor]]:
+        """Every parameter under its name in a published checkpoint; parts of fused ones are views."""
+        yield "model.embed_tokens.weight", self.embed_tokens.data
+        for index, layer in enumerate(self.layers):
+            assert isinstance(layer, DecoderLayer)
+            yield from ((f"model.layers.{index}.{name}", tensor) for name, tensor in layer.stored_tensors())
+        yield "model.norm.weight", self.norm.weight.data
+        if self.lm_head is not None:
+            yield from self.lm_head.stored_tensors("lm_head")
+        yield from ((f"visual.{name}", tensor) for name, tensor in self.visual.stored_tensors())
+
+    def _embed(self, batch: Batch, encoder_outputs: Mapping[bytes, Tensor]) -> Tensor:
+        hidden = functional.embedding(batch.token_ids, self.embed_tokens)
+        for rows in batch.media:
+            encoded = encoder_outputs[rows.key][rows.offset : rows.offset + rows.num_tokens]
+            hidden[rows.row : rows.row + rows.num_tokens] = encoded
+        return hidden
+
+
+class DecoderLayer(nn.Module):
+    """Attention and feed-forward, each after an RMSNorm."""
+
+    def __init__(self, config: TextConfig) -> None:
+        super().__init__()
+        self.input_layernorm = RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
+        self.self_attn = Attention(config)
+        self.post_attention_layernorm = RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
+        self.mlp = GatedMLP(config.hidden_size, config.intermediate_size)
+
+    def forward(
+        self, hidden: Tensor, rotation: Rotation, cache: LayerCache, slots: Tensor, plan: AttentionPlan
+    ) -> Tensor:
+        """[tokens, hidden_size] → [tokens, hidden_size]"""
+        hidden = hidden + self.self_attn(self.input_layernorm(hidden), rotation, cache, slots, plan)
+        return hidden + self.mlp(self.post_attention_layernorm(hidden))
+
+    def stored_tensors(self) -> Iterator[tuple[str, Tensor]]:
+        """Every parameter under its name in a published checkpoint, less the layer's prefix."""
+        yield "input_layernorm.weight", self.input_layernorm.weight.data
+        yield from self.self_attn.qkv_proj.stored_tensors("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
+        yield from self.self_attn.o_proj.stored_tensors("self_attn.o_proj")
+        yield "post_attention_layernorm.weight", self.post_attention_layernorm.weight.data
+        yield from self.mlp.gate_up_proj.stored_tensors("mlp.gate_proj", "mlp.up_proj")
+        yield from self.mlp.down_proj.stored_tensors("mlp.down_proj")
+
+
+class Attention(nn.Module):
+    """Grouped-query attention (arXiv 2305.13245) over the paged cache."""
+
+    def __init__(self, config: TextConfig) -> None:
+        super().__init__()
+        self.num_heads, self.num_kv_heads = config.num_heads, config.num_kv_heads
+        self.head_dim = config.head_dim
+        widths = [heads * self.head_dim for heads in (self.num_heads, self.num_kv_heads, self.num_kv_heads)]
+        self.qkv_proj = Linear(config.hidden_size, widths, bias=True)
+        self.o_proj = Linear(widths[0], config.hidden_size, bias=False)
+
+    def forward(
+        self, hidden: Tensor, rotation: Rotation, cache: LayerCache, slots: Tensor, plan: AttentionPlan
+    ) -> Tensor:
+        """[tokens, hidden_size] → [tokens, hidden_size]"""
+        heads = self.qkv_proj(hidden).unflatten(
+            -1, (-1, self.head_dim)
+        )  # [tokens, query, key and value heads, head_dim]
+        query, key, value = heads.split([self.num_heads, self.num_kv_heads, self.num_kv_heads], dim=1)
+        cache.write(slots, rotate(key, rotation), value)
+        attended = paged_attention(rotate(query, rotation), cache.keys, cache.values, plan)
+        return self.o_proj(attended.flatten(1))
+
+
+def layout_prompt(num_tokens: int, spans: Sequence[MediaSpan], spatial_merge_size: int) -> SequenceLayout:
+    """Positions of a prompt on the axes time, height and width (M-RoPE).
+
+    Text advances on all three axes at once. A medium lies on a grid that begins after all that is before it, and what
+    follows begins after the grid's largest position. (The reference counts a clip's height and width only, so that text
+    after a clip of many small frames shares positions with it; the paper does not, and neither do trained weights.)
+
+    Args:
+        num_tokens: of the prompt.
+        spans: its media, in the order of `start`.
+        spatial_merge_size: patches of a side that become one token.
+    """
+    pieces: list[np.ndarray] = []  # [3, tokens] each
+    index = position = 0
+    for span in spans:
+        pieces.append(_text_positions(position, span.start - index))
+        position += span.start - index
+        grid_t, grid_h, grid_w = span.grid_thw
+        shape = (grid_t, grid_h // spatial_merge_size, grid_w // spatial_merge_size)
+        pieces.append(position + np.indices(shape).reshape(3, -1))
+        position += max(shape)
+        index = span.end
+    pieces.append(_text_positions(position, num_tokens - index))
+    position += num_tokens - index
+    return SequenceLayout(
+        prompt_positions=np.concatenate(pieces, axis=1), delta=position - num_tokens, spans=tuple(spans)
+    )
+
+
+def published_name(name: str) -> str:
+    """The published name of a checkpoint's tensor that may bear the name it has inside transformers 5."""
+    for prefix, published in (("model.language_model.", "model."), ("model.visual.", "visual.")):
+        if name.startswith(prefix):
+            return published + name.removeprefix(prefix)
+    return name
+
+
+def _text_positions(first: int, num_tokens: int) -> np.ndarray:
+    return np.tile(np.arange(first, first + num_tokens), (3, 1))

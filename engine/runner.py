@@ -1,0 +1,83 @@
+"""Carries out step plans on a model. Knows the sequences' layouts and samplers, the KV cache and the encoder outputs.
+
+Which blocks, which chunks and which media: that is decided elsewhere and arrives in the plan.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from engine.batch import SequenceLayout, make_batch
+from engine.kv_cache import KVCache
+from engine.models.qwen2_vl import Qwen2VL, layout_prompt
+from engine.plan import Encode, SequenceChunk, SequenceStart, StepPlan, StepResult
+from engine.sampler import SequenceSampler, sample
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunningSequence:
+    """What lives in the runner from a sequence's start until its end, preemptions included."""
+
+    layout: SequenceLayout
+    sampler: SequenceSampler
+
+
+class ModelRunner:
+    """One model on one device."""
+
+    def __init__(
+        self,
+        *,
+        model: Qwen2VL,
+        cache: KVCache,
+        eos_token_ids: tuple[int, ...],
+        spatial_merge_size: int,
+        device: torch.device,
+    ) -> None:
+        self._model = model
+        self._cache = cache
+        self._eos_token_ids = eos_token_ids
+        self._spatial_merge_size = spatial_merge_size
+        self._device = device
+        self._sequences: dict[int, RunningSequence] = {}
+        self._encoder_outputs: dict[bytes, Tensor] = {}  # [placeholder tokens, hidden_size] each
+
+    @torch.inference_mode()
+    def execute(self, plan: StepPlan) -> StepResult:
+        """Carries out a step in the order that `StepPlan` states.
+
+        Sequences to forget and outputs to evict may be unknown here: after a step that failed they are named again.
+        """
+        for sequence_id in plan.ended:
+            self._sequences.pop(sequence_id, None)
+        for start in plan.started:
+            self._sequences[start.sequence_id] = self._begin(start)
+        for key in plan.evicted:
+            self._encoder_outputs.pop(key, None)
+        for medium in plan.encode:
+            self._encoder_outputs[medium.key] = self._encode(medium)
+        if not plan.chunks:
+            return StepResult()
+        return self._compute(plan.chunks)
+
+    def _begin(self, start: SequenceStart) -> RunningSequence:
+        return RunningSequence(
+            layout=layout_prompt(len(start.prompt_token_ids), start.spans, self._spatial_merge_size),
+            sampler=SequenceSampler(
+                start.sampling, prompt_token_ids=start.prompt_token_ids, eos_token_ids=self._eos_token_ids
+            ),
+        )
+
+    def _encode(self, medium: Encode) -> Tensor:
+        return self._model.visual(medium.pixels, medium.grid_thw)
+
+    def _compute(self, chunks: tuple[SequenceChunk, ...]) -> StepResult:
+        layouts = {chunk.sequence_id: self._sequences[chunk.sequence_id].layout for chunk in chunks}
+        batch = make_batch(chunks, layouts, block_size=self._cache.block_size, device=self._device)
+        logits = self._model(batch, self._cache, self._encoder_outputs)
+        sampled = [chunk.sequence_id for chunk in chunks if chunk.samples]
+        if not sampled:
+            return StepResult()
+        samples = sample(logits, [self._sequences[sequence_id].sampler for sequence_id in sampled])
+        return StepResult(samples=dict(zip(sampled, samples, strict=True)))

@@ -1,0 +1,184 @@
+"""Chooses tokens from logits. Knows sampling parameters and what a sequence has said so far, no model and no schedule.
+
+A row is adjusted (min_tokens, logit_bias, then penalties), its log-probabilities are read off, and a token is taken:
+the largest logit, or a draw from the softmax after temperature, min_p, top_k and top_p. The draw is an inverse transform
+over the tokens from most to least likely, so a shortlist of the likeliest nearly always holds it; where it does not,
+the whole row is sorted. Rows that only want the largest logit share one argmax and pay for nothing else.
+"""
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from engine.plan import Sample
+from engine.sampling_params import SamplingParams
+
+SHORTLIST_SIZE = 256
+
+FloatArray = npt.NDArray[np.float64]
+
+
+class SequenceSampler:
+    """One sequence's parameters, what penalties must know of its tokens, and its own source of chance.
+
+    Its draws do not depend on what else is in a batch, and go on where they were after a preemption.
+    """
+
+    def __init__(
+        self, sampling: SamplingParams, *, prompt_token_ids: Sequence[int], eos_token_ids: Sequence[int]
+    ) -> None:
+        self.sampling = sampling
+        self._generated: Counter[int] = Counter()
+        self._num_generated = 0
+        self._prompt_token_ids = frozenset(prompt_token_ids) if sampling.repetition_penalty != 1.0 else frozenset[int]()
+        end_token_ids = {*sampling.stop_token_ids, *(() if sampling.ignore_eos else eos_token_ids)}
+        self._end_token_ids = sorted(end_token_ids)
+        self._random = random.Random(sampling.seed)  # noqa: S311 - draws of text need no secrecy, seeds need repeatability
+
+    @property
+    def takes_largest(self) -> bool:
+        """The next token is the largest of the raw logits and nothing else is asked for."""
+        return self.sampling.greedy and self.sampling.logprobs is None and not self._adjusts
+
+    def adjust(self, row: Tensor) -> None:
+        """Changes one row of logits in place, float32 [vocab_size], where it must."""
+        if self._bans_ends:
+            row[self._end_token_ids] = float("-inf")
+        if self.sampling.logit_bias:
+            token_ids = list(self.sampling.logit_bias)
+            row[token_ids] += row.new_tensor(list(self.sampling.logit_bias.values()))
+        if self._penalises:
+            self._penalise(row)
+
+    def count(self, token_id: int) -> None:
+        """Takes note of the token that was chosen."""
+        self._num_generated += 1
+        if self._penalises:
+            self._generated[token_id] += 1
+
+    def draw(self) -> float:
+        """The next number of this sequence's own source, in [0, 1)."""
+        return self._random.random()
+
+    @property
+    def _bans_ends(self) -> bool:
+        return self._num_generated < self.sampling.min_tokens and bool(self._end_token_ids)
+
+    @property
+    def _penalises(self) -> bool:
+        sampling = self.sampling
+        return bool(sampling.frequency_penalty or sampling.presence_penalty or sampling.repetition_penalty != 1.0)
+
+    @property
+    def _adjusts(self) -> bool:
+        return self._bans_ends or bool(self.sampling.logit_bias) or self._penalises
+
+    def _penalise(self, row: Tensor) -> None:
+        sampling = self.sampling
+        if sampling.repetition_penalty != 1.0 and (seen := self._prompt_token_ids | self._generated.keys()):
+            token_ids = torch.tensor([*seen], device=row.device)
+            logits = row[token_ids]
+            factor = torch.where(logits > 0, 1 / sampling.repetition_penalty, sampling.repetition_penalty)
+            row[token_ids] = logits * factor
+        if self._generated:
+            token_ids = torch.tensor([*self._generated], device=row.device)
+            counts = row.new_tensor([*self._generated.values()])
+            row[token_ids] -= counts * sampling.frequency_penalty + sampling.presence_penalty
+
+
+def sample(logits: Tensor, sequences: Sequence[SequenceSampler]) -> list[Sample]:
+    """Chooses one token for each row, and has each sequence count its own.
+
+    Args:
+        logits: float32 [rows, vocab_size]; changed in place.
+        sequences: one for each row.
+    """
+    demanding = [row for row, sequence in enumerate(sequences) if not sequence.takes_largest]
+    for row in demanding:
+        sequences[row].adjust(logits[row])
+    token_ids: list[int] = logits.argmax(dim=-1).tolist()
+    drawn = [row for row in demanding if not sequences[row].sampling.greedy]
+    if drawn:
+        for row, token_id in zip(drawn, _draw(logits[drawn], [sequences[row] for row in drawn]), strict=True):
+            token_ids[row] = token_id
+    for sequence, token_id in zip(sequences, token_ids, strict=True):
+        sequence.count(token_id)
+    samples = [Sample(token_id=token_id) for token_id in token_ids]
+    num_top = {row: num for row in demanding if (num := sequences[row].sampling.logprobs) is not None}
+    if num_top:
+        scored = _score(logits[[*num_top]], [token_ids[row] for row in num_top], [*num_top.values()])
+        for row, scored_sample in zip(num_top, scored, strict=True):
+            samples[row] = scored_sample
+    return samples
+
+
+def draw_place(shares: FloatArray, *, complete: bool, sampling: SamplingParams, chance: float) -> int | None:
+    """Which of the likeliest tokens is drawn, or None where those alone cannot tell.
+
+    Args:
+        shares: probabilities of the likeliest tokens, descending; over the whole vocabulary they sum to 1.
+        complete: these are all tokens.
+        sampling: `min_p`, `top_k` and `top_p` are applied in this order, each to what the one before left.
+        chance: uniform in [0, 1).
+    """
+    ends = shares.cumsum()
+    num_kept = int(np.count_nonzero(shares >= sampling.min_p * shares[0]))
+    if sampling.top_k:
+        num_kept = min(num_kept, sampling.top_k)
+    bounded = complete or num_kept < len(shares) or num_kept == sampling.top_k  # no token that is not shown is kept
+    if not bounded and (sampling.min_p or sampling.top_k):
+        return None
+    mass = float(ends[num_kept - 1]) if bounded else 1.0
+    if sampling.top_p < 1.0:
+        num_reaching = int(np.searchsorted(ends, sampling.top_p * mass)) + 1
+        if not bounded and num_reaching > len(shares):
+            return None
+        num_kept, bounded = min(num_kept, num_reaching), True
+        mass = float(ends[num_kept - 1])
+    place = int(np.searchsorted(ends, chance * mass, side="right"))
+    if place >= num_kept and not bounded:
+        return None
+    return min(place, num_kept - 1)
+
+
+def _draw(logits: Tensor, sequences: Sequence[SequenceSampler]) -> list[int]:
+    temperatures = logits.new_tensor([sequence.sampling.temperature for sequence in sequences])
+    scaled = logits / temperatures[:, None]
+    totals = scaled.logsumexp(dim=-1, keepdim=True)
+    shortlist = scaled.topk(min(SHORTLIST_SIZE, scaled.shape[1]), dim=-1)
+    shares = _shares(shortlist.values, totals)
+    token_ids: list[int] = []
+    for row, sequence in enumerate(sequences):
+        chance, order = sequence.draw(), shortlist.indices[row]
+        complete = len(order) == scaled.shape[1]
+        place = draw_place(shares[row], complete=complete, sampling=sequence.sampling, chance=chance)
+        if place is None:
+            values, order = scaled[row].sort(descending=True)
+            place = draw_place(_shares(values, totals[row]), complete=True, sampling=sequence.sampling, chance=chance)
+            assert place is not None, "the whole vocabulary holds every draw"
+        token_ids.append(int(order[place]))
+    return token_ids
+
+
+def _shares(scaled: Tensor, total: Tensor) -> FloatArray:
+    return (scaled - total).double().exp().cpu().numpy()
+
+
+def _score(logits: Tensor, token_ids: Sequence[int], num_top: Sequence[int]) -> list[Sample]:
+    totals = logits.logsumexp(dim=-1, keepdim=True)  # [rows, 1]
+    chosen = logits.gather(1, torch.tensor(token_ids, device=logits.device)[:, None])  # [rows, 1]
+    top = logits.topk(min(max(num_top), logits.shape[1]), dim=-1)
+    chosen_logprobs: list[float] = (chosen - totals).flatten().tolist()
+    top_logprobs: list[list[float]] = (top.values - totals).tolist()
+    top_token_ids: list[list[int]] = top.indices.tolist()
+    return [
+        Sample(token_id=token_id, logprob=logprob, top=tuple(zip(ids, logprobs, strict=True))[:num])
+        for token_id, logprob, ids, logprobs, num in zip(
+            token_ids, chosen_logprobs, top_token_ids, top_logprobs, num_top, strict=True
+        )
+    ]

@@ -1,0 +1,158 @@
+"""From a conversation and its media to the token ids of a prompt.
+
+Knows of a medium only its kind and how many tokens it takes: what it shows is the affair of `media/` and the engine.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from engine.config import ModelConfig
+from engine.plan import MediaKind
+from engine.text.conversation import ChatMessage, MediaSlot
+from engine.text.literals import Lookalikes, Marks
+from engine.text.template import ChatTemplate, TemplateError, load_chat_template
+from engine.text.tokenizer import Tokenizer, load_tokenizer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptMedia:
+    """What a prompt must know of a medium."""
+
+    kind: MediaKind
+    num_tokens: int
+    """Placeholder tokens that it takes, at least 1."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prompt:
+    """A prompt as the engine takes it."""
+
+    token_ids: list[int]
+    starts: list[int]
+    """For each medium, in the order given, the index of its first placeholder token."""
+
+
+class PromptBuilder:
+    """Makes prompts for one checkpoint."""
+
+    def __init__(
+        self, *, tokenizer: Tokenizer, template: ChatTemplate, placeholder_ids: Mapping[MediaKind, int]
+    ) -> None:
+        """
+        Args:
+            tokenizer: The checkpoint's.
+            template: The checkpoint's, or one in its place.
+            placeholder_ids: For each kind of media that the model understands the token that stands for it.
+        """
+        self.tokenizer = tokenizer
+        self._template = template
+        self._placeholder_ids = placeholder_ids
+        self._lookalikes = Lookalikes(tokenizer.added_texts)
+
+    def chat(
+        self, messages: Sequence[ChatMessage], media: Sequence[PromptMedia], *, add_generation_prompt: bool = True
+    ) -> Prompt:
+        """The prompt of a conversation. Nothing in the messages' texts is read as a special token.
+
+        Args:
+            messages: The conversation.
+            media: What stands in the messages' slots, in their order.
+            add_generation_prompt: The prompt ends with the beginning of an answer.
+
+        Raises:
+            TemplateError: the template refuses the conversation, or its media are not those that the template shows.
+        """
+        marks = self._lookalikes.marks()
+        plain = [self._template_message(message, marks) for message in messages]
+        rendered = self._template.render(plain, add_generation_prompt=add_generation_prompt)
+        return self.expand(self._encode(rendered, marks), media)
+
+    def text(self, text: str, media: Sequence[PromptMedia]) -> Prompt:
+        """The prompt of a text that is the prompt already: special tokens in it are special, one placeholder a medium.
+
+        Raises:
+            TemplateError: the placeholders in the text are not one for each medium.
+        """
+        return self.expand(self.tokenizer.encode(text), media)
+
+    def expand(self, token_ids: Sequence[int], media: Sequence[PromptMedia]) -> Prompt:
+        """A prompt of token ids in which each medium has one placeholder: it becomes as many as the medium takes.
+
+        Raises:
+            TemplateError: the placeholders are not one for each medium.
+        """
+        waiting = self._indices_by_placeholder(media)
+        expanded: list[int] = []
+        starts = [-1] * len(media)
+        for token_id in token_ids:
+            indices = waiting.get(token_id)
+            if indices is None:
+                expanded.append(token_id)
+                continue
+            if not indices:
+                raise TemplateError("the prompt has more media placeholders than media were given")
+            index = indices.pop(0)
+            starts[index] = len(expanded)
+            expanded += [token_id] * media[index].num_tokens
+        if any(waiting.values()):
+            raise TemplateError("the prompt has fewer media placeholders than media were given")
+        return Prompt(token_ids=expanded, starts=starts)
+
+    def _indices_by_placeholder(self, media: Sequence[PromptMedia]) -> dict[int, list[int]]:
+        """Placeholder id → indices of the media for which it stands."""
+        for medium in media:
+            if medium.kind not in self._placeholder_ids:
+                raise TemplateError(f"the model does not understand {medium.kind} input")
+        return {
+            placeholder_id: [index for index, medium in enumerate(media) if medium.kind == kind]
+            for kind, placeholder_id in self._placeholder_ids.items()
+        }
+
+    def _template_message(self, message: ChatMessage, marks: Marks) -> dict[str, Any]:
+        role = message.role
+        if role == "developer" and not self._template.knows_developer:
+            role = "system"
+        plain = {"role": role, "content": _template_content(message.content, marks)}
+        return plain if message.name is None else plain | {"name": marks.protect(message.name)}
+
+    def _encode(self, rendered: str, marks: Marks) -> list[int]:
+        if not marks:
+            return self.tokenizer.encode(rendered)
+        token_ids: list[int] = []
+        for piece in self.tokenizer.split(rendered):
+            if isinstance(piece, int):
+                token_ids.append(piece)
+            else:
+                token_ids += self.tokenizer.encode_plain(marks.restore(piece))
+        return token_ids
+
+
+def _template_content(content: Sequence[str | MediaSlot], marks: Marks) -> str | list[dict[str, str]]:
+    """A string where there is no medium, which every template knows, else a list of parts."""
+    parts = [
+        {"type": part.kind.value} if isinstance(part, MediaSlot) else {"type": "text", "text": marks.protect(part)}
+        for part in content
+    ]
+    if any(isinstance(part, MediaSlot) for part in content):
+        return parts
+    return "".join(part["text"] for part in parts)
+
+
+def load_prompt_builder(path: Path, model: ModelConfig, chat_template: str | None = None) -> PromptBuilder:
+    """The prompt builder of the checkpoint in the folder `path`.
+
+    Args:
+        path: Folder of the checkpoint.
+        model: Its configuration.
+        chat_template: A file whose template is taken instead of the checkpoint's.
+
+    Raises:
+        CheckpointError: there is no tokenizer or no chat template, or one that cannot be read.
+    """
+    return PromptBuilder(
+        tokenizer=load_tokenizer(path),
+        template=load_chat_template(path, model.architecture, chat_template),
+        placeholder_ids={MediaKind.IMAGE: model.image_token_id, MediaKind.VIDEO: model.video_token_id},
+    )

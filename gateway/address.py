@@ -1,0 +1,32 @@
+"""Network addresses as people write them, `host:port`. Knows nothing of Envoy."""
+
+from dataclasses import dataclass
+from typing import Self
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address:
+    """A host and a TCP port."""
+
+    host: str
+    """A name or an IP address; an IPv6 address without its brackets."""
+    port: int
+    """0 lets the system choose, where something is to listen."""
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Reads "127.0.0.1:8080", "glimpse:50051" or "[::1]:8080".
+
+        Raises:
+            ValueError: the text is not a host and a port.
+        """
+        host, colon, port = text.rpartition(":")
+        bare = host.removeprefix("[").removesuffix("]")
+        if not colon or not bare or not (port.isascii() and port.isdigit()) or int(port) > 65535:
+            raise ValueError(f"{text!r} is not an address such as 127.0.0.1:8080")
+        if ":" in bare and not host.startswith("["):
+            raise ValueError(f"{text!r}: an IPv6 address stands in brackets, as in [::1]:8080")
+        return cls(host=bare, port=int(port))
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"

@@ -1,0 +1,56 @@
+"""Envoy's admin interface on a Unix socket: the few questions and orders that a runner has. Knows no process."""
+
+import http.client
+import json
+import socket
+from pathlib import Path
+
+_TIMEOUT_SECONDS = 5.0
+
+
+class AdminError(Exception):
+    """Envoy did not answer, or refused."""
+
+
+def is_ready(path: Path) -> bool:
+    """Envoy has its configuration and takes connections."""
+    try:
+        return _request(path, "GET", "/ready").strip() == b"LIVE"
+    except AdminError:
+        return False
+
+
+def listening_port(path: Path) -> int:
+    """The TCP port of the only listener."""
+    status = json.loads(_request(path, "GET", "/listeners?format=json"))
+    return status["listener_statuses"][0]["local_address"]["socket_address"]["port_value"]
+
+
+def num_active_requests(path: Path, stat_prefix: str) -> int:
+    """The requests that are being answered."""
+    stats = json.loads(_request(path, "GET", f"/stats?format=json&filter=^http.{stat_prefix}.downstream_rq_active$"))
+    return sum(stat["value"] for stat in stats["stats"])
+
+
+def begin_drain(path: Path) -> None:
+    """Fails health checks, and asks clients to go: `connection: close` on HTTP/1.1 answers, GOAWAY on HTTP/2."""
+    _request(path, "POST", "/healthcheck/fail")
+    _request(path, "POST", "/drain_listeners?graceful")
+
+
+def _request(path: Path, method: str, target: str) -> bytes:
+    connection = http.client.HTTPConnection("localhost")
+    try:
+        connection.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        connection.sock.settimeout(_TIMEOUT_SECONDS)
+        connection.sock.connect(str(path))
+        connection.request(method, target)
+        response = connection.getresponse()
+        body = response.read()
+    except (OSError, http.client.HTTPException) as error:
+        raise AdminError(f"no answer on {path}: {error}") from error
+    finally:
+        connection.close()
+    if response.status != http.client.OK:
+        raise AdminError(f"{method} {target}: {response.status}")
+    return body

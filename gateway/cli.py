@@ -1,0 +1,156 @@
+"""The command line: run the gateway here, or write its configuration for an Envoy that runs elsewhere."""
+
+import asyncio
+import os
+import signal
+import sys
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import App, Parameter, Token
+from cyclopts.config import Env
+
+from gateway.address import Address
+from gateway.config import write_config
+from gateway.run import Envoy, GatewayError
+
+
+def _address(_: type[Address], tokens: list[Token]) -> Address:
+    return Address.parse(tokens[0].value)
+
+
+_AddressFlag = Annotated[Address, Parameter(converter=_address, n_tokens=1, accepts_keys=False)]
+
+_LISTEN = Address(host="127.0.0.1", port=8080)
+_UPSTREAM = Address(host="127.0.0.1", port=50051)
+_ADMIN = Address(host="127.0.0.1", port=9901)
+
+app = App(
+    name="python -m gateway",
+    help="Envoy in front of Glimpse's gRPC server: OpenAI's REST and SSE, grpc-web and gRPC on one port.",
+    version_flags=[],
+    config=Env("GLIMPSE_GATEWAY_", command=False),
+)
+
+
+def main() -> None:
+    """Runs the command of this process's arguments."""
+    try:
+        status = app()
+    except GatewayError as error:
+        sys.exit(f"gateway: {error}")
+    sys.exit(status)
+
+
+@app.command
+def run(
+    *,
+    listen: _AddressFlag = _LISTEN,
+    upstream: _AddressFlag = _UPSTREAM,
+    allow_origin: tuple[str, ...] = (),
+    access_log: bool = False,
+    drain_seconds: int = 30,
+    workers: int = max(1, (os.cpu_count() or 1) // 4),
+    log_level: str = "warning",
+    run_dir: Path | None = None,
+) -> int:
+    """Run Envoy in the foreground. SIGTERM or Ctrl-C drains it and ends it; a second one does not wait.
+
+    Parameters
+    ----------
+    listen
+        Address for clients. Port 0 takes a free one.
+    upstream
+        Address of the server's gRPC.
+    allow_origin
+        Origin of web pages that may call, such as https://app.example; "*" for all. Default: pages of this machine.
+    access_log
+        Write a line per request to the standard output.
+    drain_seconds
+        The longest time that running requests get at the end.
+    workers
+        Envoy's worker threads.
+    log_level
+        Level of Envoy's own log.
+    run_dir
+        Folder for the configuration, the admin socket and Envoy's log. Default: one that is removed at the end.
+    """
+    with tempfile.TemporaryDirectory(prefix="glimpse-gateway-") as temporary:
+        folder = run_dir or Path(temporary)
+        folder.mkdir(parents=True, exist_ok=True)
+        envoy = Envoy(
+            listen=listen,
+            upstream=upstream,
+            run_dir=folder,
+            allowed_origins=allow_origin,
+            access_log=access_log,
+            drain_seconds=drain_seconds,
+            num_workers=workers,
+            log_level=log_level,
+        )
+        return asyncio.run(_serve(envoy))
+
+
+@app.command
+def config(
+    folder: Path,
+    *,
+    listen: _AddressFlag = _LISTEN,
+    upstream: _AddressFlag = _UPSTREAM,
+    admin: _AddressFlag = _ADMIN,
+    allow_origin: tuple[str, ...] = (),
+    access_log: bool = False,
+) -> None:
+    """Write envoy.yaml, and api.binpb to which it refers, for an Envoy that is run in another way.
+
+    Parameters
+    ----------
+    folder
+        Where the files go. Envoy must find it under the same path.
+    listen
+        Address for clients.
+    upstream
+        Address of the server's gRPC; a name may stand for several replicas.
+    admin
+        Address of Envoy's admin interface. Whoever reaches it can stop the gateway.
+    allow_origin
+        Origin of web pages that may call, such as https://app.example; "*" for all. Default: pages of this machine.
+    access_log
+        Write a line per request to the standard output.
+    """
+    folder = folder.absolute()
+    folder.mkdir(parents=True, exist_ok=True)
+    path = write_config(
+        folder,
+        listen=listen,
+        upstream=upstream,
+        admin=admin,
+        allowed_origins=allow_origin,
+        access_log=access_log,
+    )
+    print(path)
+
+
+async def _serve(envoy: Envoy) -> int:
+    """Runs Envoy until it ends (its exit status is returned) or a signal has ended it (0)."""
+    interrupted, hurried = asyncio.Event(), asyncio.Event()
+
+    def on_signal() -> None:
+        (hurried if interrupted.is_set() else interrupted).set()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, on_signal)
+    async with envoy:
+        print(f"Gateway on http://{envoy.address}", flush=True)
+        ended = asyncio.create_task(envoy.wait())
+        await _first(ended, asyncio.create_task(interrupted.wait()))
+        if ended.done():
+            raise GatewayError(f"Envoy ended with status {ended.result()}:\n{envoy.log_tail()}")
+        await _first(asyncio.create_task(envoy.drain()), asyncio.create_task(hurried.wait()), ended)
+    return 0
+
+
+async def _first(*tasks: asyncio.Task[object]) -> None:
+    """Waits for the first of the tasks to end."""
+    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

@@ -1,0 +1,179 @@
+"""Envoy's configuration: the template, filled in with what the API's descriptors and the flags say.
+
+Values go in as JSON, which YAML reads as it is. Knows no process and no socket.
+"""
+
+import json
+import re
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gateway import descriptors
+from gateway.address import Address
+
+_HERE = Path(__file__).parent
+
+STAT_PREFIX = "glimpse"
+"""Under which Envoy counts this gateway's requests."""
+
+LOCAL_ORIGINS = r"https?://(localhost|127\.0\.0\.1|\[::1\])(:\d+)?"
+"""The web pages that may call the gateway when no others are named: those of this machine."""
+
+_ACCESS_LOG_FORMAT = (
+    "%START_TIME% %REQUEST_HEADER(X-ENVOY-ORIGINAL-METHOD?:METHOD)% %PATH(NQ:ORIG_OR_PATH)% "
+    "%RESPONSE_CODE% %RESPONSE_CODE_DETAILS% received=%BYTES_RECEIVED% sent=%BYTES_SENT% ms=%DURATION% "
+    "request_id=%REQUEST_HEADER(X-REQUEST-ID)%\n"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _LocalReply:
+    """How an error of Envoy's own reads."""
+
+    status: int
+    """The HTTP status."""
+    and_above: bool = False
+    """It is for every greater status too that has no entry before."""
+    type: str = "invalid_request_error"
+    """OpenAI's `type`."""
+    code: str
+    """OpenAI's `code`."""
+    message: str
+    """In Envoy's format language."""
+
+
+_LOCAL_REPLIES = (
+    _LocalReply(
+        status=404, code="unknown_url", message="Unknown URL: %REQUEST_HEADER(:METHOD)% %PATH(NQ:ORIG_OR_PATH)%"
+    ),
+    _LocalReply(
+        status=405,
+        code="method_not_allowed",
+        message="%REQUEST_HEADER(:METHOD)% is not allowed on %PATH(NQ:ORIG_OR_PATH)%",
+    ),
+    _LocalReply(status=408, code="request_timeout", message="The request did not arrive in time."),
+    _LocalReply(status=413, code="request_too_large", message="The request body is too large."),
+    _LocalReply(status=431, code="headers_too_large", message="The request headers are too large."),
+    _LocalReply(status=503, type="server_error", code="unavailable", message="The model server is not available."),
+    _LocalReply(
+        status=504,
+        type="timeout_error",
+        code="deadline_exceeded",
+        message="The deadline passed before the answer began.",
+    ),
+    _LocalReply(status=500, and_above=True, type="server_error", code="internal_error", message="%LOCAL_REPLY_BODY%"),
+    _LocalReply(status=400, and_above=True, code="invalid_request", message="%LOCAL_REPLY_BODY%"),
+)
+
+
+def write_config(
+    folder: Path,
+    *,
+    listen: Address,
+    upstream: Address,
+    admin: Address | Path,
+    allowed_origins: Sequence[str],
+    access_log: bool,
+) -> Path:
+    """Writes Envoy's configuration and the descriptor set that it refers to, and returns the former's path.
+
+    Args:
+        folder: where the files go; Envoy must see it under the same path.
+        listen: where clients reach the gateway.
+        upstream: where the server's gRPC is; a name may stand for several replicas.
+        admin: Envoy's admin interface: a TCP address, or the Unix socket that Envoy makes.
+        allowed_origins: the origins of web pages that may call; "*" for all, none for those of this machine.
+        access_log: write a line per request to the standard output.
+    """
+    descriptor_path = folder / "api.binpb"
+    descriptor_path.write_bytes(descriptors.descriptor_set().SerializeToString())
+    values: dict[str, Any] = {
+        "stat_prefix": STAT_PREFIX,
+        "listen_host": listen.host,
+        "listen_port": listen.port,
+        "upstream_host": upstream.host,
+        "upstream_port": upstream.port,
+        "admin": {"pipe": {"path": str(admin), "mode": 0o600}} if isinstance(admin, Path) else _socket_address(admin),
+        "descriptor_path": str(descriptor_path),
+        "transcoded_services": [service.full_name for service in descriptors.transcoded_services()],
+        "allowed_origins": _origin_matchers(allowed_origins),
+        "allowed_methods": ", ".join(_allowed_methods()),
+        "access_log": [_access_log()] if access_log else [],
+    }
+    blocks = {
+        "local_replies": _items([_local_reply_mapper(reply) for reply in _LOCAL_REPLIES]),
+        "http_routes": _items([route for path, verbs in _http_paths() for route in _http_routes(path, verbs)]),
+        "errors_lua": (_HERE / "errors.lua").read_text(),
+    }
+    texts = {name: json.dumps(value) for name, value in values.items()} | blocks
+    config_path = folder / "envoy.yaml"
+    config_path.write_text(_fill((_HERE / "envoy.template.yaml").read_text(), texts))
+    return config_path
+
+
+def _fill(template: str, texts: dict[str, str]) -> str:
+    """Puts a text in the place of each ${name}; one that has a line to itself gives each of its lines its indent."""
+
+    def text_of(match: re.Match[str]) -> str:
+        return textwrap.indent(texts[match["name"]].rstrip("\n"), match["indent"] or "")
+
+    return re.sub(r"(?P<indent>^ +)?\${(?P<name>\w+)}", text_of, template, flags=re.MULTILINE)
+
+
+def _items(values: Sequence[Any]) -> str:
+    return "\n".join(f"- {json.dumps(value)}" for value in values)
+
+
+def _socket_address(address: Address) -> dict[str, Any]:
+    return {"socket_address": {"address": address.host, "port_value": address.port}}
+
+
+def _http_paths() -> list[tuple[str, list[str]]]:
+    """Path templates and their verbs, those without variables first: their patterns are the narrower ones."""
+    return sorted(descriptors.http_paths().items(), key=lambda item: ("{" in item[0], item[0]))
+
+
+def _allowed_methods() -> list[str]:
+    # POST is that of every RPC in grpc-web.
+    return sorted({"POST"}.union(*descriptors.http_paths().values()))
+
+
+def _origin_matchers(origins: Sequence[str]) -> list[dict[str, Any]]:
+    if "*" in origins:
+        return [{"safe_regex": {"regex": ".*"}}]
+    return [{"exact": origin} for origin in origins] or [{"safe_regex": {"regex": LOCAL_ORIGINS}}]
+
+
+def _http_routes(template: str, verbs: Sequence[str]) -> list[dict[str, Any]]:
+    path = {"safe_regex": {"regex": descriptors.path_regex(template)}}
+    verb = {"name": ":method", "string_match": {"safe_regex": {"regex": "|".join(verbs)}}}
+    allow = {"header": {"key": "allow", "value": ", ".join(verbs)}}
+    return [
+        {"match": path | {"headers": [verb]}, "route": {"cluster": "glimpse"}},
+        {"match": path, "direct_response": {"status": 405}, "response_headers_to_add": [allow]},
+    ]
+
+
+def _local_reply_mapper(reply: _LocalReply) -> dict[str, Any]:
+    error = {"message": reply.message, "type": reply.type, "param": None, "code": reply.code}
+    status = {
+        "op": "GE" if reply.and_above else "EQ",
+        "value": {"default_value": reply.status, "runtime_key": "glimpse.local_reply"},
+    }
+    return {
+        "filter": {"status_code_filter": {"comparison": status}},
+        "body_format_override": {"json_format": {"error": error}},
+    }
+
+
+def _access_log() -> dict[str, Any]:
+    return {
+        "name": "stdout",
+        "typed_config": {
+            "@type": "type.googleapis.com/envoy.extensions.access_loggers.stream.v3.StdoutAccessLog",
+            "log_format": {"text_format_source": {"inline_string": _ACCESS_LOG_FORMAT}},
+        },
+    }

@@ -1,0 +1,95 @@
+"""What the API's descriptors say that a gateway must know: files, services, and HTTP paths.
+
+Everything comes from the generated modules, so that nothing is built or read at run time. Knows nothing of Envoy.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from google.api import annotations_pb2, http_pb2
+from google.protobuf.descriptor import FileDescriptor, MethodDescriptor, ServiceDescriptor
+from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
+from google.rpc import error_details_pb2
+
+from glimpse.openai.v1 import openai_pb2
+from glimpse.v1 import chat_pb2, model_pb2
+
+_ROOTS: tuple[FileDescriptor, ...] = (
+    chat_pb2.DESCRIPTOR,
+    model_pb2.DESCRIPTOR,
+    openai_pb2.DESCRIPTOR,
+    # No service: the gateway must know the messages in an error's details, or it drops the error's body.
+    error_details_pb2.DESCRIPTOR,
+)
+
+# The package's stubs call it a FieldDescriptor, which options do not take as a key.
+_HTTP: Any = annotations_pb2.http
+
+_VERBS = ("get", "put", "post", "delete", "patch")
+
+
+def descriptor_set() -> FileDescriptorSet:
+    """Every file of the API and what it imports, each after its imports."""
+    files = FileDescriptorSet()
+    for descriptor in _files():
+        proto = FileDescriptorProto()
+        descriptor.CopyToProto(proto)
+        files.file.append(proto)
+    return files
+
+
+def services() -> list[ServiceDescriptor]:
+    """Every service of the API."""
+    return [service for file in _files() for service in file.services_by_name.values()]
+
+
+def transcoded_services() -> list[ServiceDescriptor]:
+    """The services with methods that are also reached by an HTTP path."""
+    return [service for service in services() if any(True for method in service.methods for _ in _bindings(method))]
+
+
+def http_paths() -> dict[str, list[str]]:
+    """The HTTP verbs of each path template, such as {"/v1/models/{model=**}": ["GET"]}."""
+    verbs: dict[str, list[str]] = {}
+    for service in services():
+        for method in service.methods:
+            for verb, template in _bindings(method):
+                verbs.setdefault(template, []).append(verb)
+    return verbs
+
+
+def path_regex(template: str) -> str:
+    """The regular expression of the paths that a `google.api.http` template matches."""
+    wildcards = re.sub(r"{[^=}]+}", "*", template)
+    wildcards = re.sub(r"{[^=}]+=([^}]+)}", r"\1", wildcards)
+    patterns = {"**": ".+", "*": "[^/]+"}
+    return "".join(patterns.get(part) or re.escape(part) for part in re.split(r"(\*+)", wildcards))
+
+
+def _files() -> list[FileDescriptor]:
+    found: dict[str, FileDescriptor] = {}
+
+    def visit(file: FileDescriptor) -> None:
+        if file.name not in found:
+            for dependency in file.dependencies:
+                visit(dependency)
+            found[file.name] = file
+
+    for root in _ROOTS:
+        visit(root)
+    return list(found.values())
+
+
+def _bindings(method: MethodDescriptor) -> Iterator[tuple[str, str]]:
+    """The (verb, path template) pairs of a method."""
+    options = method.GetOptions()
+    if not options.HasExtension(_HTTP):
+        return
+    rule: http_pb2.HttpRule = options.Extensions[_HTTP]
+    for binding in (rule, *rule.additional_bindings):
+        pattern = binding.WhichOneof("pattern")
+        if pattern in _VERBS:
+            yield pattern.upper(), getattr(binding, pattern)
+        elif pattern == "custom":
+            yield binding.custom.kind, binding.custom.path

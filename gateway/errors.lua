@@ -1,0 +1,83 @@
+-- Makes OpenAI's error object of the google.rpc.Status that the transcoder writes as JSON:
+--   {"code":3,"message":"…","details":[{"@type":"…/google.rpc.ErrorInfo","reason":"…","metadata":{"param":"…","type":"…"}}]}
+-- becomes {"error":{"message":"…","type":"…","param":"…","code":"…"}}. Strings keep the escapes they have: they go from
+-- JSON to JSON. Other answers pass untouched, streams unread.
+
+local ERROR_INFO = '"@type":"type.googleapis.com/google.rpc.ErrorInfo"'
+
+-- Trailing metadata in which the server says the HTTP status where gRPC has no code for it.
+local HTTP_STATUS = "x-http-status"
+
+-- What is of no use to a client that does not speak gRPC.
+local GRPC_HEADERS = { "grpc-accept-encoding", "grpc-status", "grpc-message", "grpc-status-details-bin" }
+
+local CODES = {
+  [1] = "cancelled", [2] = "unknown", [3] = "invalid_argument", [4] = "deadline_exceeded", [5] = "not_found",
+  [6] = "already_exists", [7] = "permission_denied", [8] = "resource_exhausted", [9] = "failed_precondition",
+  [10] = "aborted", [11] = "out_of_range", [12] = "unimplemented", [13] = "internal", [14] = "unavailable",
+  [15] = "data_loss", [16] = "unauthenticated",
+}
+
+local TYPES = { [401] = "authentication_error", [403] = "permission_error", [429] = "rate_limit_error", [504] = "timeout_error" }
+
+-- The string that begins with the quote at `start`, without its quotes, and the position behind it.
+local function read_string(json, start)
+  local position = start + 1
+  while true do
+    local mark = json:find('["\\]', position)
+    if not mark then return nil, #json + 1 end
+    if json:sub(mark, mark) == '"' then return json:sub(start + 1, mark - 1), mark + 1 end
+    position = mark + 2
+  end
+end
+
+-- The members of the object whose brace is at `start`, each a string or such an object, and the position behind it.
+local function read_object(json, start)
+  local members, position = {}, start + 1
+  while json:sub(position, position) == '"' do
+    local name
+    name, position = read_string(json, position)
+    local read = json:sub(position + 1, position + 1) == "{" and read_object or read_string
+    members[name], position = read(json, position + 1)
+    position = position + 1
+  end
+  return members, position
+end
+
+local function openai_error(json, status, grpc_status)
+  local code, after_code = json:match('^{"code":(%d+)()')
+  local reason = CODES[tonumber(code or grpc_status)] or "internal_error"
+  local message_at = json:match('^,"message":()', after_code)
+  local message = message_at and read_string(json, message_at) or reason
+  local info_at = json:find("{" .. ERROR_INFO, 1, true)
+  local info = info_at and read_object(json, info_at) or {}
+  local metadata = info.metadata or {}
+  return string.format(
+    '{"error":{"message":"%s","type":"%s","param":%s,"code":"%s"}}',
+    message,
+    metadata.type or TYPES[status] or (status < 500 and "invalid_request_error" or "server_error"),
+    metadata.param and '"' .. metadata.param .. '"' or "null",
+    (info.reason or reason):lower()
+  )
+end
+
+function envoy_on_response(handle)
+  local headers = handle:headers()
+  if (headers:get("content-type") or ""):find("^application/grpc") and headers:get(":status") == "200" then return end
+  local grpc_status = headers:get("grpc-status")
+  for _, name in ipairs(GRPC_HEADERS) do headers:remove(name) end
+  if tonumber(headers:get(":status")) < 400 then return end
+
+  -- Waits for the whole body and the trailers; what was got from the handle before is not valid any more.
+  local body = handle:body(true)
+  local json = body:getBytes(0, body:length())
+  -- Envoy's own refusals are OpenAI errors already.
+  if json:find('^{"error":') then return end
+  local trailers = handle:trailers()
+  headers = handle:headers()
+  local status = tonumber(headers:get(HTTP_STATUS) or trailers and trailers:get(HTTP_STATUS) or headers:get(":status"))
+  headers:remove(HTTP_STATUS)
+  headers:replace(":status", tostring(status))
+  headers:replace("content-type", "application/json")
+  headers:replace("content-length", tostring(handle:body():setBytes(openai_error(json, status, grpc_status))))
+end

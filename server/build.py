@@ -1,0 +1,186 @@
+"""The server put together from its settings, listening.
+
+It listens before the model is loaded, so that health can be asked; until then requests are answered with UNAVAILABLE.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc.aio
+import structlog
+
+from engine.checkpoint import DEFAULT_MODEL, resolve_checkpoint
+from engine.client import ENGINE_COMMAND, EngineClient, EngineState
+from engine.config import ModelConfig, load_model_config
+from engine.errors import CheckpointError
+from engine.protocol import Loading
+from engine.text.prompt import load_prompt_builder
+from glimpse.openai.v1 import openai_pb2
+from glimpse.v1 import chat_pb2, model_pb2
+from media.image import image_processing
+from media.load import MediaLoader
+from media.policy import FetchPolicy
+from server.chat import ChatHandlers
+from server.completion import Completer
+from server.health import HEALTH_SERVICE, Health
+from server.interceptors import CallInterceptor
+from server.metrics import Metrics, MetricsServer
+from server.models_service import ModelHandlers, ServedModel
+from server.openai.facade import add_facade
+from server.reflection import add_reflection
+from server.running import Server
+from server.settings import EngineSettings, ListenSettings, MediaSettings, Settings
+from server.typed import Handler, add_typed_services
+
+MAX_BODY_BYTES = 64 << 20
+_MESSAGE_SLACK_BYTES = 1 << 20
+_CHAT_SERVICE = chat_pb2.DESCRIPTOR.services_by_name["ChatService"]
+_MODEL_SERVICE = model_pb2.DESCRIPTOR.services_by_name["ModelService"]
+_OPENAI_SERVICE = openai_pb2.DESCRIPTOR.services_by_name["OpenAIService"]
+
+_GRPC_OPTIONS = (
+    ("grpc.max_receive_message_length", MAX_BODY_BYTES + _MESSAGE_SLACK_BYTES),
+    ("grpc.max_send_message_length", MAX_BODY_BYTES + _MESSAGE_SLACK_BYTES),
+    # Above these gRPC rejects calls at random (CANCELLED); the engine sheds load itself, and says so.
+    ("grpc.server.max_pending_requests", 100_000),
+    ("grpc.server.max_pending_requests_hard_limit", 100_000),
+    # A port in use is an error, not a port shared with whoever has it.
+    ("grpc.so_reuseport", 0),
+)
+
+_log = structlog.get_logger(__name__)
+
+
+class PortError(Exception):
+    """A port that cannot be listened on."""
+
+    def __init__(self, host: str, port: int, flag: str) -> None:
+        super().__init__(f"cannot listen on {host}:{port}: it is in use, or not ours. Choose another with {flag}.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """What is to be served, found and read."""
+
+    path: Path
+    model: ModelConfig
+    names: tuple[str, ...]
+    """Under which it is served."""
+
+
+def find_checkpoint(settings: EngineSettings) -> Checkpoint:
+    """Finds the checkpoint, downloading it if it is a hub's. Raises CheckpointError."""
+    asked = settings.model or str(DEFAULT_MODEL)
+    path = resolve_checkpoint(asked)
+    # A downloaded checkpoint lies in a folder whose name says nothing.
+    name = path.name if Path(asked).expanduser().is_dir() else asked
+    return Checkpoint(path=path, model=load_model_config(path), names=settings.served_model_name or (name,))
+
+
+async def start_server(
+    settings: Settings,
+    checkpoint: Checkpoint,
+    *,
+    on_loading: Callable[[Loading], None],
+    engine_command: Sequence[str] = ENGINE_COMMAND,
+) -> Server:
+    """Listens, and begins to load the model.
+
+    Raises:
+        CheckpointError: the front end cannot work with the checkpoint.
+        PortError: a port cannot be listened on.
+    """
+    health = Health([_CHAT_SERVICE.full_name, _MODEL_SERVICE.full_name])
+    metrics = Metrics()
+    calls = CallInterceptor(metrics)
+    grpc_server = grpc.aio.server(interceptors=[calls], options=_GRPC_OPTIONS)
+    port = _listen(grpc_server, settings.listen)
+    metrics_server = _serve_metrics(metrics, settings.listen)
+
+    def on_state(state: EngineState, reason: str) -> None:
+        _log.info("engine", state=state.value, reason=reason)
+        metrics.engine_changed(state)
+        health.set(state is EngineState.READY)
+
+    engine = EngineClient(
+        settings.engine.engine_config(checkpoint.path),
+        command=engine_command,
+        on_state=on_state,
+        on_loading=on_loading,
+        on_stats=metrics.engine_stepped,
+    )
+    media = _media_loader(settings.media, checkpoint.path)
+    handlers = _handlers(settings, checkpoint, engine, media, metrics)
+    add_typed_services(grpc_server, [_CHAT_SERVICE, _MODEL_SERVICE], handlers)
+    add_facade(grpc_server, handlers, max_body_bytes=MAX_BODY_BYTES)
+    add_reflection(grpc_server, [_CHAT_SERVICE.full_name, _MODEL_SERVICE.full_name, HEALTH_SERVICE])
+    await health.add_to(grpc_server)
+    await grpc_server.start()
+    return Server(
+        port=port,
+        grpc_server=grpc_server,
+        metrics_server=metrics_server,
+        engine=engine,
+        media=media,
+        health=health,
+        calls=calls,
+    )
+
+
+def _handlers(
+    settings: Settings, checkpoint: Checkpoint, engine: EngineClient, media: MediaLoader, metrics: Metrics
+) -> Mapping[str, Handler]:
+    """Every typed method by its full name."""
+    template = settings.engine.chat_template
+    prompts = load_prompt_builder(checkpoint.path, checkpoint.model, None if template is None else str(template))
+    model = ServedModel(checkpoint.names)
+    chat = ChatHandlers(
+        model=model,
+        completer=Completer(engine=engine, prompts=prompts, media=media, metrics=metrics),
+        vocab_size=checkpoint.model.text.vocab_size,
+        max_images=settings.media.max_images,
+    )
+    models = ModelHandlers(model=model, max_model_len=_max_model_len(settings.engine, checkpoint.model, engine))
+    return {
+        f"{_CHAT_SERVICE.full_name}.CreateChatCompletion": chat.create,
+        f"{_CHAT_SERVICE.full_name}.StreamChatCompletion": chat.stream,
+        f"{_CHAT_SERVICE.full_name}.CountTokens": chat.count_tokens,
+        f"{_MODEL_SERVICE.full_name}.ListModels": models.list_models,
+        f"{_MODEL_SERVICE.full_name}.GetModel": models.get_model,
+    }
+
+
+def _media_loader(settings: MediaSettings, checkpoint: Path) -> MediaLoader:
+    try:
+        processing = image_processing(checkpoint)
+    except ValueError as error:
+        raise CheckpointError(str(error)) from error
+    policy = FetchPolicy(
+        enabled=settings.media_egress == "on",
+        allowed_domains=frozenset(settings.allowed_media_domains) or None,
+        allowed_networks=settings.allowed_media_networks,
+        allowed_ports=frozenset(settings.allowed_media_ports),
+    )
+    return MediaLoader(processing=processing, policy=policy, image_timeout_seconds=settings.image_fetch_timeout)
+
+
+def _max_model_len(settings: EngineSettings, model: ModelConfig, engine: EngineClient) -> Callable[[], int]:
+    """The context window as the engine found it; as it was asked for until then."""
+    asked = min(settings.max_model_len or model.text.max_position_embeddings, model.text.max_position_embeddings)
+    return lambda: engine.ready.max_model_len if engine.ready else asked
+
+
+def _listen(server: grpc.aio.Server, settings: ListenSettings) -> int:
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    try:
+        return server.add_insecure_port(f"{host}:{settings.port}")
+    except RuntimeError as error:
+        raise PortError(settings.host, settings.port, "--port") from error
+
+
+def _serve_metrics(metrics: Metrics, settings: ListenSettings) -> MetricsServer:
+    try:
+        return MetricsServer(metrics, settings.metrics_port)
+    except OSError as error:
+        raise PortError("127.0.0.1", settings.metrics_port, "--metrics-port") from error

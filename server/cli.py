@@ -1,0 +1,111 @@
+"""The command line: `glimpse up`, `serve`, `gateway`, `chat`. The flags are server.settings'."""
+
+import asyncio
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated
+
+import uvloop
+from cyclopts import App, Parameter
+from cyclopts.config import Env
+from rich.console import Console
+
+from engine.checkpoint import is_untrained
+from engine.errors import CheckpointError, EngineError
+from engine.protocol import Ready
+from server.app import address, local_host, run
+from server.ask import AskError, ask
+from server.build import PortError, find_checkpoint
+from server.console import LoadingProgress, ready_text, usage_text
+from server.gateway_child import GatewayDiedError
+from server.logs import configure_logging
+from server.settings import Port, Settings
+
+app = App(
+    name="glimpse",
+    help="Serves vision-language models: typed gRPC, and OpenAI's REST and SSE through Envoy.",
+    version=version("glimpse"),
+    config=Env("GLIMPSE_", command=False),
+)
+
+_Flags = Annotated[Settings, Parameter(name="*")]
+_DEFAULTS = Settings()
+
+
+def main() -> None:
+    """Runs the command of this process's arguments."""
+    try:
+        app()
+    except (CheckpointError, EngineError, PortError, GatewayDiedError, AskError) as error:
+        sys.exit(f"glimpse: {error}")
+
+
+@app.command
+def up(*, http_port: Port = 8080, settings: _Flags = _DEFAULTS) -> None:
+    """Serve a model, with Envoy in front: gRPC, REST, SSE and grpc-web. Ctrl-C finishes running answers and stops.
+
+    Parameters
+    ----------
+    http_port
+        Port of the gateway: REST, SSE, grpc-web and gRPC.
+    """
+    _run(settings, http_port)
+
+
+@app.command
+def serve(*, settings: _Flags = _DEFAULTS) -> None:
+    """Serve a model over gRPC alone, without Envoy."""
+    _run(settings, None)
+
+
+@app.command(help_flags=[], version_flags=[])
+def gateway(*arguments: Annotated[str, Parameter(allow_leading_hyphen=True)]) -> int:
+    """Run the gateway alone, in front of a server that runs elsewhere; `glimpse gateway --help` lists its flags."""
+    return subprocess.run([sys.executable, "-m", "gateway", *arguments], check=False).returncode
+
+
+@app.command
+def chat(
+    question: str,
+    *,
+    image: Annotated[tuple[Path, ...], Parameter(negative="")] = (),
+    target: str = "127.0.0.1:50051",
+    max_tokens: int | None = None,
+    temperature: float | None = None,
+) -> None:
+    """Ask a running server, and write the answer as it comes.
+
+    Parameters
+    ----------
+    question
+        What to ask.
+    image
+        A picture's file; may be given several times.
+    target
+        The server's gRPC address, or the gateway's.
+    max_tokens
+        The longest answer. Default: the server's.
+    temperature
+        0 takes the likeliest token each time. Default: 1.
+    """
+    ask(question, images=image, target=target, max_tokens=max_tokens, temperature=temperature)
+
+
+def _run(settings: Settings, http_port: int | None) -> None:
+    configure_logging(settings.listen.log_level)
+    console = Console(stderr=True)
+    checkpoint = find_checkpoint(settings.engine)
+    model = checkpoint.names[0]
+    host = local_host(settings.listen.host)
+
+    def on_ready(ready: Ready) -> None:
+        progress.stop()
+        print(ready_text(ready, model=model, untrained=is_untrained(checkpoint.path)), end="\n\n")
+        http_url = None if http_port is None else f"http://{address(host, http_port)}"
+        target = address(host, settings.listen.port)
+        print(usage_text(model=model, http_url=http_url, target=target), flush=True)
+
+    with LoadingProgress(console) as progress, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(run(settings, checkpoint, http_port=http_port, on_loading=progress.show, on_ready=on_ready))

@@ -1,0 +1,34 @@
+"""Where and how log lines are written: to standard error, for people on a terminal, else as JSON.
+
+The standard library's loggers, those of the engine's client among them, come out in the same form.
+"""
+
+import logging
+import sys
+
+import structlog
+
+
+def configure_logging(level: str) -> None:
+    """Sets logging up for this process. `level` is the least severe one that is written."""
+    shared: list[structlog.typing.Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_logger_name,
+        structlog.stdlib.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    structlog.configure(
+        processors=[structlog.stdlib.filter_by_level, *shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        cache_logger_on_first_use=True,
+    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(structlog.stdlib.ProcessorFormatter(foreign_pre_chain=shared, processors=_renderers()))
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+
+
+def _renderers() -> list[structlog.typing.Processor]:
+    remove_meta = structlog.stdlib.ProcessorFormatter.remove_processors_meta
+    if sys.stderr.isatty():
+        return [remove_meta, structlog.dev.ConsoleRenderer()]
+    return [remove_meta, structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]

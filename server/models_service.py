@@ -1,0 +1,55 @@
+"""ModelService: under which names the model is served, and what it is. Knows of one model."""
+
+import time
+from collections.abc import Callable
+
+import grpc.aio
+
+from glimpse.v1 import model_pb2
+from server.errors import ModelNotFoundError
+from server.parse import check_bounds
+
+Context = grpc.aio.ServicerContext[object, object]
+
+
+class ServedModel:
+    """The one model and its names."""
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self.names = names
+        """At least one; the first is the answer's `model` where a request names none."""
+        self.created = int(time.time())
+
+    def check_name(self, name: str) -> str:
+        """Returns the name to answer with. Raises ModelNotFoundError."""
+        if not name:
+            return self.names[0]
+        if name not in self.names:
+            raise ModelNotFoundError(name, self.names)
+        return name
+
+
+class ModelHandlers:
+    """ModelService's methods; they raise what server.errors knows."""
+
+    def __init__(self, *, model: ServedModel, max_model_len: Callable[[], int]) -> None:
+        self._model = model
+        self._max_model_len = max_model_len
+
+    async def list_models(
+        self, _request: model_pb2.ListModelsRequest, _context: Context
+    ) -> model_pb2.ListModelsResponse:
+        return model_pb2.ListModelsResponse(data=map(self._render, self._model.names))
+
+    async def get_model(self, request: model_pb2.GetModelRequest, _context: Context) -> model_pb2.GetModelResponse:
+        check_bounds(request)
+        return model_pb2.GetModelResponse(model=self._render(self._model.check_name(request.model)))
+
+    def _render(self, name: str) -> model_pb2.Model:
+        return model_pb2.Model(
+            id=name,
+            created=self._model.created,
+            owned_by="glimpse",
+            max_model_len=self._max_model_len(),
+            input_modalities=[model_pb2.MODALITY_TEXT, model_pb2.MODALITY_IMAGE],
+        )

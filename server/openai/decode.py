@@ -1,0 +1,46 @@
+"""JSON documents → messages, by the rules of the message's descriptor. Knows no message by name."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from google.protobuf.message import Message
+
+from dialect.options import descriptor_of
+from server.openai.document import RawText, parse
+from server.openai.objects import read_message
+from server.openai.stores import Reading
+
+_MessageT = TypeVar("_MessageT", bound=Message)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decoded(Generic[_MessageT]):
+    """What a document says."""
+
+    message: _MessageT
+    """The message."""
+    unknown: list[str]
+    """JSON paths of members that no rule knows, those that are null left out."""
+    extra: dict[str, Any]
+    """The members of the outermost object that the caller reads itself, those that are null left out."""
+
+
+def decode(
+    document: bytes, message_class: type[_MessageT], *, extra_members: Collection[str] = ()
+) -> Decoded[_MessageT]:
+    """Reads a document. `extra_members` names members of the outermost object that are the caller's to read.
+
+    Raises DecodeError for a document that is not JSON, or that does not say a message of this class.
+    """
+    value = parse(document)
+    extra = _taken(value, extra_members) if isinstance(value, dict) else {}
+    message = message_class()
+    reading = Reading(raw=RawText(document), unknown=[])
+    read_message(descriptor_of(message_class), message, value, None, reading)
+    return Decoded(message=message, unknown=reading.unknown, extra=extra)
+
+
+def _taken(members: dict[str, Any], names: Collection[str]) -> dict[str, Any]:
+    taken = {name: members.pop(name, None) for name in names}
+    return {name: value for name, value in taken.items() if value is not None}

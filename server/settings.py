@@ -1,0 +1,134 @@
+"""The server's settings, from which flags, environment variables (GLIMPSE_…) and the help text are made.
+
+Parsed values: sizes in bytes, limits as numbers. Nothing here opens a file or a socket.
+"""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import Group, Parameter
+from pydantic import BaseModel, ByteSize, ConfigDict, Field, IPvAnyNetwork, field_validator
+
+from engine.config import Device, DType, EngineConfig
+from media.policy import WEB_PORTS
+
+_FROZEN = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+Port = Annotated[int, Field(ge=0, le=65535)]
+Positive = Annotated[int, Field(ge=1)]
+Size = Annotated[ByteSize, Parameter(show_default=ByteSize.human_readable)]
+Names = Annotated[tuple[str, ...], Parameter(negative="")]
+
+
+class ListenSettings(BaseModel):
+    """Where the server listens and how it stops."""
+
+    model_config = _FROZEN
+
+    host: str = "127.0.0.1"
+    """Address to listen on. Nothing asks callers who they are: let other machines in only through a proxy that does."""
+    port: Port = 50051
+    """Port of gRPC."""
+    metrics_port: Port = 9090
+    """Port of Prometheus' /metrics, on 127.0.0.1 always."""
+    drain_delay: Annotated[float, Field(ge=0)] = 3.0
+    """Seconds between turning NOT_SERVING and closing the port on SIGTERM, so that proxies notice; none on Ctrl-C."""
+    drain_timeout: Annotated[float, Field(ge=0)] = 60.0
+    """Seconds that running answers have to end when the server stops."""
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """The least severe messages that are logged."""
+
+
+class EngineSettings(BaseModel):
+    """Which model is served, and how."""
+
+    model_config = _FROZEN
+
+    model: str | None = None
+    """Folder of a checkpoint, or its name on the Hugging Face hub. Default: the small one that comes with Glimpse."""
+    served_model_name: Names = ()
+    """Name under which the model is served; may be given several times. Default: the checkpoint's own."""
+    chat_template: Path | None = None
+    """File with a Jinja chat template that replaces the checkpoint's."""
+    device: Device = "auto"
+    """Where the model computes; auto: CUDA where there is a device."""
+    dtype: DType = "auto"
+    """Type of weights and activations; auto: the checkpoint's own, or what the CPU is quick at."""
+    max_model_len: Positive | None = None
+    """Context window in tokens, prompt and answer together. Default: the checkpoint's."""
+    block_size: Positive = 32
+    """Tokens in a block of the KV cache."""
+    kv_cache_size: Size = ByteSize(1 << 30)
+    """Memory for keys and values, such as 512MiB or 8GiB."""
+    encoder_cache_size: Size = ByteSize(256 << 20)
+    """Memory for encoded pictures."""
+    max_batch_tokens: Positive = 2048
+    """Most tokens computed in one step; longer prompts are computed in chunks."""
+    max_sequences: Positive = 256
+    """Most answers computed at the same time."""
+    max_waiting: Positive = 4096
+    """Most requests waiting; one more is refused (429)."""
+    prefix_caching: bool = True
+    """Keep computed prompts for requests that begin alike."""
+
+    def engine_config(self, checkpoint: Path) -> EngineConfig:
+        """What the engine is told."""
+        return EngineConfig(
+            model_path=str(checkpoint),
+            device=self.device,
+            dtype=self.dtype,
+            max_model_len=self.max_model_len,
+            block_size=self.block_size,
+            kv_cache_bytes=int(self.kv_cache_size),
+            encoder_cache_bytes=int(self.encoder_cache_size),
+            max_batch_tokens=self.max_batch_tokens,
+            max_sequences=self.max_sequences,
+            max_waiting=self.max_waiting,
+            prefix_caching=self.prefix_caching,
+        )
+
+
+class MediaSettings(BaseModel):
+    """What media requests may have, and from where."""
+
+    model_config = _FROZEN
+
+    limit_mm_per_prompt: str = "image=16"
+    """Most media in a request, by kind."""
+    media_egress: Literal["on", "off"] = "on"
+    """off: no URL is ever fetched; pictures come in the request."""
+    allowed_media_domains: Names = ()
+    """Host from which pictures may be fetched; may be given several times. Default: any public one."""
+    allowed_media_networks: Annotated[tuple[IPvAnyNetwork, ...], Parameter(negative="")] = ()
+    """Network that is not public and from which pictures may be fetched all the same, such as 10.1.0.0/16."""
+    allowed_media_ports: Annotated[tuple[Port, ...], Parameter(negative="")] = tuple(sorted(WEB_PORTS))
+    """Port from which pictures may be fetched; may be given several times."""
+    image_fetch_timeout: Annotated[float, Field(gt=0)] = 5.0
+    """Seconds that fetching a picture may take."""
+
+    @field_validator("limit_mm_per_prompt")
+    @classmethod
+    def _check_limit(cls, limit: str) -> str:
+        _max_images(limit)
+        return limit
+
+    @property
+    def max_images(self) -> int:
+        return _max_images(self.limit_mm_per_prompt)
+
+
+class Settings(BaseModel):
+    """All of the server's settings."""
+
+    model_config = _FROZEN
+
+    engine: Annotated[EngineSettings, Parameter(name="*", group=Group("Model", sort_key=1))] = EngineSettings()
+    media: Annotated[MediaSettings, Parameter(name="*", group=Group("Media", sort_key=2))] = MediaSettings()
+    listen: Annotated[ListenSettings, Parameter(name="*", group=Group("Listening", sort_key=3))] = ListenSettings()
+
+
+def _max_images(limit: str) -> int:
+    kind, separator, count = limit.partition("=")
+    if kind != "image" or not separator or not count.isdecimal():
+        raise ValueError("expected image=N; other kinds of media are not served yet")
+    return int(count)

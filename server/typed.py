@@ -1,0 +1,77 @@
+"""The typed services over gRPC: each handler by its method's full name, errors turned into statuses.
+
+Knows no method by name; which are unary and which stream is read from the descriptors.
+"""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from contextlib import aclosing
+from typing import Any
+
+import grpc
+import grpc.aio
+from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
+from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
+
+from server.calls import send_headers
+from server.errors import abort, to_status
+
+Context = grpc.aio.ServicerContext[Any, Any]
+UnaryHandler = Callable[[Any, Context], Awaitable[Message]]
+StreamHandler = Callable[[Any, Context], AsyncGenerator[Message, None]]
+Handler = UnaryHandler | StreamHandler
+
+
+def add_typed_services(
+    server: grpc.aio.Server, services: Iterable[ServiceDescriptor], handlers: Mapping[str, Handler]
+) -> None:
+    """Serves every method of the services; `handlers` has one for each, by names such as "glimpse.v1.X.GetY"."""
+    for service in services:
+        methods = {method.name: _method_handler(method, handlers[method.full_name]) for method in service.methods}
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service.full_name, methods),))
+
+
+def _method_handler(method: MethodDescriptor, handler: Any) -> "grpc.RpcMethodHandler[Any, Any]":
+    wrap, register = (
+        (_streaming, grpc.unary_stream_rpc_method_handler)
+        if method.server_streaming
+        else (_unary, grpc.unary_unary_rpc_method_handler)
+    )
+    return register(
+        wrap(handler),
+        request_deserializer=GetMessageClass(method.input_type).FromString,
+        response_serializer=Message.SerializeToString,
+    )
+
+
+def _unary(handler: UnaryHandler) -> Callable[[Message, Context], Awaitable[Message]]:
+    async def serve(request: Message, context: Context) -> Message:
+        try:
+            response = await handler(request, context)
+        except Exception as error:  # every kind has its place in the table
+            await abort(context, to_status(error))
+        await send_headers(context)
+        return response
+
+    return serve
+
+
+def _streaming(handler: StreamHandler) -> Callable[[Message, Context], Awaitable[None]]:
+    # A coroutine that writes, not a generator: a call cancelled in mid-write then closes the handler at once.
+    async def serve(request: Message, context: Context) -> None:
+        try:
+            async with aclosing(handler(request, context)) as responses:
+                await _write(responses, context)
+        except Exception as error:  # every kind has its place in the table
+            await abort(context, to_status(error))
+
+    return serve
+
+
+async def _write(responses: AsyncGenerator[Message, None], context: Context) -> None:
+    headers_sent = False
+    async for response in responses:
+        if not headers_sent:
+            await send_headers(context)
+            headers_sent = True
+        await context.write(response)

@@ -1,0 +1,234 @@
+"""A runner without a model. It keeps, for each KV slot, a fingerprint of all that the slot's KV would depend on, so a
+plan that shares, overwrites or skips what it must not fails here; and it answers from the fingerprints, so an answer
+that differs from the one computed alone shows the same.
+"""
+
+import hashlib
+from collections.abc import Iterable
+from collections.abc import Sequence as Many
+from dataclasses import dataclass, field
+from itertools import chain
+
+from engine.core import Core
+from engine.plan import MediaKind, MediaSpan, Sample, SequenceChunk, StepPlan, StepResult
+from engine.protocol import Generate, MediaInput, Step
+from engine.sampling_params import SamplingParams
+
+VOCAB_SIZE = 8
+EOS = 7
+PLACEHOLDER = 0
+ENCODER_BYTES_PER_TOKEN = 10
+
+
+def key(name: str) -> bytes:
+    """A medium's key."""
+    return hashlib.sha256(name.encode()).digest()
+
+
+def picture(name: str, start: int, num_tokens: int) -> MediaInput:
+    """A picture for a prompt."""
+    return MediaInput(
+        kind=MediaKind.IMAGE,
+        start=start,
+        num_tokens=num_tokens,
+        key=key(name),
+        grid_thw=(1, 2, 2 * num_tokens),
+        pixels=memoryview(name.encode()),
+    )
+
+
+def generate(
+    request_id: str,
+    token_ids: Iterable[int],
+    *media: MediaInput,
+    sampling: SamplingParams | None = None,
+    priority: int = 0,
+    cache_salt: str = "",
+) -> Generate:
+    """A request; by default for one token."""
+    return Generate(
+        request_id=request_id,
+        token_ids=list(token_ids),
+        media=list(media),
+        sampling=sampling or SamplingParams(max_tokens=1),
+        priority=priority,
+        cache_salt=cache_salt,
+    )
+
+
+def fingerprints(token_ids: Many[int], spans: Many[MediaSpan] | Many[MediaInput]) -> list[bytes]:
+    """For each token, what its KV depends on: all tokens up to it, and the pictures' parts at their places."""
+    prints: list[bytes] = []
+    for index, token_id in enumerate(token_ids):
+        part = [(s.key, index - s.start) for s in spans if s.start <= index < s.start + s.num_tokens]
+        before = prints[-1] if prints else b""
+        prints.append(hashlib.blake2b(before + repr((token_id, part)).encode(), digest_size=8).digest())
+    return prints
+
+
+def next_token(fingerprint: bytes) -> int:
+    """The token that follows: any of the vocabulary, the end token rather seldom."""
+    return fingerprint[0] % VOCAB_SIZE
+
+
+@dataclass(kw_only=True)
+class KnownSequence:
+    """What the runner remembers of a sequence."""
+
+    token_ids: list[int]
+    spans: tuple[MediaSpan, ...]
+    num_computed: int = 0
+
+
+@dataclass(kw_only=True)
+class CheckingRunner:
+    """Executes plans and checks each."""
+
+    num_blocks: int
+    block_size: int
+    max_batch_tokens: int
+    max_sequences: int
+    encoder_capacity_tokens: int
+    fails: str = ""
+    """Raise in the next step with chunks: "before" anything of the plan was done, or "after"."""
+    script: list[int] = field(default_factory=list[int])
+    """The next tokens to answer with, instead of what the fingerprints say."""
+    plans: list[StepPlan] = field(default_factory=list[StepPlan])
+    slots: list[bytes] = field(default_factory=list[bytes])
+    sequences: dict[int, KnownSequence] = field(default_factory=dict[int, KnownSequence])
+    resident: dict[bytes, int] = field(default_factory=dict[bytes, int])
+    """Key of an encoder output → its tokens."""
+    forgiving: bool = False
+    """The last step failed: this one may name what is not known."""
+
+    def __post_init__(self) -> None:
+        self.slots = [b""] * (self.num_blocks * self.block_size)
+
+    def execute(self, plan: StepPlan) -> StepResult:
+        self.plans.append(plan)
+        failing, self.fails = (self.fails, "") if plan.chunks else ("", self.fails)
+        if failing == "before":
+            self.forgiving = True
+            raise RuntimeError("the runner was told to fail before the step")
+        self._forget(plan)
+        self.forgiving = False
+        for start in plan.started:
+            assert start.sequence_id not in self.sequences
+            self.sequences[start.sequence_id] = KnownSequence(token_ids=list(start.prompt_token_ids), spans=start.spans)
+        self._encode(plan)
+        self._compute(plan)
+        if failing == "after":
+            self.forgiving = True
+            raise RuntimeError("the runner was told to fail after the step")
+        return StepResult(samples={chunk.sequence_id: self._sample(chunk) for chunk in plan.chunks if chunk.samples})
+
+    def _forget(self, plan: StepPlan) -> None:
+        assert len(set(plan.ended)) == len(plan.ended)
+        assert len(set(plan.evicted)) == len(plan.evicted)
+        for sequence_id in plan.ended:
+            assert self.forgiving or sequence_id in self.sequences
+            self.sequences.pop(sequence_id, None)
+        for evicted in plan.evicted:
+            assert self.forgiving or evicted in self.resident
+            self.resident.pop(evicted, None)
+
+    def _encode(self, plan: StepPlan) -> None:
+        spans = {s.key: s for chunk in plan.chunks for s in self.sequences[chunk.sequence_id].spans}
+        for item in plan.encode:
+            assert item.key not in self.resident, "encoded twice"
+            assert key(bytes(item.pixels).decode()) == item.key
+            assert item.grid_thw == spans[item.key].grid_thw
+            self.resident[item.key] = spans[item.key].num_tokens
+        assert sum(self.resident.values()) <= self.encoder_capacity_tokens
+
+    def _compute(self, plan: StepPlan) -> None:
+        assert plan.num_tokens <= self.max_batch_tokens
+        assert len({chunk.sequence_id for chunk in plan.chunks}) == len(plan.chunks) <= self.max_sequences
+        before = {chunk.sequence_id: self._read(chunk)[: chunk.start] for chunk in plan.chunks}
+        for chunk in plan.chunks:
+            self._write(chunk)
+        for chunk in plan.chunks:
+            sequence = self.sequences[chunk.sequence_id]
+            end = sequence.num_computed = chunk.start + len(chunk.token_ids)
+            expected = fingerprints(sequence.token_ids[:end], sequence.spans)
+            assert before[chunk.sequence_id] == expected[: chunk.start], "computed on another's prefix"
+            assert self._read(chunk) == expected, "overwritten in the same step"
+
+    def _write(self, chunk: SequenceChunk) -> None:
+        sequence = self.sequences[chunk.sequence_id]
+        end = chunk.start + len(chunk.token_ids)
+        assert chunk.token_ids
+        assert list(chunk.token_ids) == sequence.token_ids[chunk.start : end]
+        assert chunk.samples == (end == len(sequence.token_ids))
+        assert chunk.start == sequence.num_computed or chunk.start % self.block_size == 0
+        assert len(chunk.block_table) == -(-end // self.block_size) == len(set(chunk.block_table))
+        for span in sequence.spans:
+            assert span.end <= chunk.start or span.start >= end or span.key in self.resident
+        prints = fingerprints(sequence.token_ids[:end], sequence.spans)
+        for index in range(chunk.start, end):
+            self.slots[self._slot(chunk, index)] = prints[index]
+
+    def _read(self, chunk: SequenceChunk) -> list[bytes]:
+        return [self.slots[self._slot(chunk, index)] for index in range(chunk.start + len(chunk.token_ids))]
+
+    def _slot(self, chunk: SequenceChunk, index: int) -> int:
+        return chunk.block_table[index // self.block_size] * self.block_size + index % self.block_size
+
+    def _sample(self, chunk: SequenceChunk) -> Sample:
+        token_id = self.script.pop(0) if self.script else next_token(self._read(chunk)[-1])
+        self.sequences[chunk.sequence_id].token_ids.append(token_id)
+        return Sample(token_id=token_id)
+
+
+def make_core(
+    *,
+    num_blocks: int = 16,
+    block_size: int = 4,
+    max_model_len: int | None = None,
+    max_batch_tokens: int = 64,
+    max_sequences: int = 8,
+    max_waiting: int = 100,
+    encoder_cache_tokens: int = 0,
+    prefix_caching: bool = True,
+) -> tuple[Core, CheckingRunner]:
+    """A core over a checking runner. Its window is, unless given, all the blocks."""
+    max_model_len = max_model_len or num_blocks * block_size
+    runner = CheckingRunner(
+        num_blocks=num_blocks,
+        block_size=block_size,
+        max_batch_tokens=max_batch_tokens,
+        max_sequences=max_sequences,
+        encoder_capacity_tokens=max(encoder_cache_tokens, max_model_len),
+    )
+    core = Core(
+        runner=runner,
+        num_blocks=num_blocks,
+        block_size=block_size,
+        max_model_len=max_model_len,
+        max_batch_tokens=max_batch_tokens,
+        max_sequences=max_sequences,
+        max_waiting=max_waiting,
+        eos_token_ids=(EOS,),
+        encoder_bytes_per_token=ENCODER_BYTES_PER_TOKEN,
+        encoder_cache_bytes=encoder_cache_tokens * ENCODER_BYTES_PER_TOKEN,
+        prefix_caching=prefix_caching,
+        vocab_size=VOCAB_SIZE,
+    )
+    return core, runner
+
+
+def run_until_idle(core: Core, max_steps: int = 1000) -> list[Step]:
+    """Steps until there is no work; that there is an end to it is a claim of every test that calls this."""
+    steps: list[Step] = []
+    while core.has_work:
+        assert len(steps) < max_steps, "no progress"
+        steps.append(core.step())
+    return steps
+
+
+def answers(steps: Iterable[Step]) -> dict[str, list[int]]:
+    """Request id → its tokens."""
+    tokens: dict[str, list[int]] = {}
+    for event in chain.from_iterable(step.events for step in steps):
+        tokens.setdefault(event.request_id, []).extend(event.token_ids)
+    return tokens

@@ -1,0 +1,93 @@
+"""The engine's own program around the real core, with a runner that asks at a gate before each step.
+
+The gate is a socket. The program writes an "s" to it when a step begins, and goes on with the step when it gets a
+byte; and it writes an "m" for each message that stands in its inbox.
+
+`gated_engine.py --gate N --fd M`. The model_path that it is asked to load says how loading goes: "missing" is no
+checkpoint, "broken" makes the loader fail unexpectedly, anything else loads.
+"""
+
+import argparse
+import socket
+import sys
+
+from engine import process
+from engine.config import EngineConfig
+from engine.core import Core
+from engine.errors import CheckpointError
+from engine.plan import Sample, StepPlan, StepResult
+from engine.protocol import Ready, ToEngine
+from engine.transport import Channel
+
+
+class NotedChannel(Channel):
+    """Says when a message is in the inbox: as soon as the next one is asked for."""
+
+    def __init__(self, connection: socket.socket, gate: socket.socket) -> None:
+        super().__init__(connection)
+        self.gate = gate
+        self.is_first = True
+
+    def receive(self) -> ToEngine | None:
+        """The next message."""
+        if not self.is_first:
+            self.gate.sendall(b"m")
+        self.is_first = False
+        return super().receive()
+
+
+class GatedRunner:
+    """Answers with the length of what it was given, as soon as it may."""
+
+    def __init__(self, gate: socket.socket) -> None:
+        self.gate = gate
+
+    def execute(self, plan: StepPlan) -> StepResult:
+        """One step."""
+        self.gate.sendall(b"s")
+        if not self.gate.recv(1):
+            raise RuntimeError("the gate is gone")
+        return StepResult(
+            samples={
+                chunk.sequence_id: Sample(token_id=chunk.start + len(chunk.token_ids))
+                for chunk in plan.chunks
+                if chunk.samples
+            }
+        )
+
+
+def main() -> int:
+    """Serves with a gated runner."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--gate", type=int, required=True)
+    parser.add_argument("--fd", type=int, required=True)
+    arguments = parser.parse_args()
+    gate = socket.socket(fileno=arguments.gate)
+
+    def load(config: EngineConfig, on_progress: process.OnProgress) -> tuple[Core, Ready]:
+        on_progress("opening the gate", 0.5)
+        if config.model_path == "missing":
+            raise CheckpointError("the checkpoint has no config.json")
+        if config.model_path == "broken":
+            raise RuntimeError("out of luck")
+        core = Core(
+            runner=GatedRunner(gate),
+            num_blocks=16,
+            block_size=4,
+            max_model_len=64,
+            max_batch_tokens=64,
+            max_sequences=4,
+            max_waiting=4,
+            eos_token_ids=(),
+            encoder_bytes_per_token=4,
+            encoder_cache_bytes=1024,
+            prefix_caching=True,
+            vocab_size=100,
+        )
+        return core, Ready(device="none", dtype="none", max_model_len=64, num_blocks=16, block_size=4, load_seconds=0.0)
+
+    return process.serve(NotedChannel(socket.socket(fileno=arguments.fd), gate), load=load)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,122 @@
+"""A program that speaks the engine's side of the protocol by a script: `scripted_engine.py STARTS_FILE SCRIPT… --fd N`.
+
+Its first start follows the first SCRIPT, the second the second, and the last SCRIPT serves all later ones:
+
+    ready    loads and serves
+    failed   finds the checkpoint unusable
+    dies     dies while it loads
+    hangs    never gets ready
+
+A request does what its id begins with:
+
+    echo     gives the prompt back, a token a step, then stops
+    hold     gives one token, then nothing until it is cancelled
+    garble   makes the engine send what is no message
+"""
+
+import argparse
+import os
+import socket
+import sys
+from pathlib import Path
+
+from engine.protocol import Cancel, Failed, FinishReason, Generate, Loading, Ready, Start, Step, StepStats, Stop
+from engine.protocol import TokenEvent as Event
+from engine.protocol import TokenLogprobs as Logprobs
+from engine.transport import Channel
+
+READY = Ready(device="none", dtype="none", max_model_len=64, num_blocks=8, block_size=8, load_seconds=0.0)
+
+
+class ScriptedEngine:
+    """What is held, and the channel on which to say so."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.connection = connection
+        self.channel = Channel(connection)
+        self.held: set[str] = set()
+
+    def run(self, script: str) -> int:
+        """Follows the script; returns the exit status."""
+        assert isinstance(self.channel.receive(), Start)
+        self.channel.send(Loading(stage="reading the script", fraction=0.5))
+        match script:
+            case "ready":
+                self.channel.send(READY)
+                return self.serve()
+            case "failed":
+                self.channel.send(Failed(message="the script says that it fails"))
+                return 1
+            case "dies":
+                return 3
+            case "hangs":
+                return self.serve()
+            case _:
+                raise ValueError(script)
+
+    def serve(self) -> int:
+        """Answers until told to stop."""
+        while True:
+            match self.channel.receive():
+                case Generate(request_id=request_id, token_ids=token_ids):
+                    self.answer(request_id, token_ids)
+                case Cancel(request_id=request_id):
+                    self.held.discard(request_id)
+                    self.tell(Event(request_id=request_id, finish=FinishReason.CANCELLED))
+                case Stop():
+                    held, self.held = self.held, set()
+                    self.tell(*(Event(request_id=request_id, finish=FinishReason.CANCELLED) for request_id in held))
+                    return 0
+                case message:
+                    return 0 if message is None else 4
+
+    def answer(self, request_id: str, token_ids: list[int]) -> None:
+        """Does what a request's id says."""
+        match request_id.split("-", maxsplit=1)[0]:
+            case "echo":
+                for token_id in token_ids:
+                    self.tell(
+                        Event(request_id=request_id, token_ids=[token_id], logprobs=[Logprobs(logprob=-token_id)])
+                    )
+                self.tell(Event(request_id=request_id, finish=FinishReason.STOP, num_cached_tokens=2))
+            case "hold":
+                self.held.add(request_id)
+                self.tell(Event(request_id=request_id, token_ids=[1]))
+            case "garble":
+                self.connection.sendall(b"\x01\x00\x00\x00\xc1")
+            case _:
+                raise ValueError(request_id)
+
+    def tell(self, *events: Event) -> None:
+        """Sends one step; its statistics count the requests that are held."""
+        stats = StepStats(
+            num_running=len(self.held),
+            num_waiting=0,
+            num_used_blocks=0,
+            num_prompt_tokens=0,
+            num_generated_tokens=0,
+            num_cached_tokens=0,
+            num_encoded_media=0,
+            num_preemptions=0,
+            step_seconds=0.0,
+        )
+        self.channel.send(Step(events=list(events), stats=stats))
+
+
+def main() -> int:
+    """Reads the command line and follows this start's script."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("starts", type=Path)
+    parser.add_argument("scripts", nargs="+")
+    parser.add_argument("--fd", type=int, required=True)
+    arguments = parser.parse_args()
+    with arguments.starts.open("a+") as starts:
+        starts.write(f"{os.getpid()}\n")
+        starts.seek(0)
+        num_starts = len(starts.readlines())
+    script = arguments.scripts[min(num_starts, len(arguments.scripts)) - 1]
+    return ScriptedEngine(socket.socket(fileno=arguments.fd)).run(script)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

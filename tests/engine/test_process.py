@@ -1,0 +1,355 @@
+"""The engine as a program: its loop around the real core with a gated runner, then the whole of it with torch."""
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+from asyncio.subprocess import DEVNULL, PIPE, Process, create_subprocess_exec
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from engine.client import EngineClient, EngineState
+from engine.config import EngineConfig, ModelConfig, load_model_config
+from engine.errors import CheckpointError, EngineErrorCode
+from engine.plan import MediaKind
+from engine.protocol import (
+    Cancel,
+    Failed,
+    FinishReason,
+    FromEngine,
+    Generate,
+    Loading,
+    MediaInput,
+    Ready,
+    Start,
+    Step,
+    StepStats,
+    Stop,
+    ToEngine,
+    TokenEvent,
+)
+from engine.sampling_params import SamplingParams
+from engine.transport import AsyncChannel
+
+GATED_ENGINE = Path(__file__).with_name("gated_engine.py")
+ROOT = Path(__file__).parents[2]
+DEADLINE_SECONDS = 20.0
+
+
+class Gated:
+    """A process with a gated runner, and our ends of its socket and of its gate."""
+
+    def __init__(self, process: Process, gate: socket.socket, channel: AsyncChannel) -> None:
+        self.process = process
+        self.gate = gate
+        self.channel = channel
+        self.noted: Counter[str] = Counter()
+        self.num_posted = 0
+
+    def post(self, message: ToEngine) -> None:
+        self.channel.post(message)
+        self.num_posted += 1
+
+    async def arrival(self) -> None:
+        """Waits until all that was posted is in the inbox."""
+        while self.noted["m"] < self.num_posted:
+            await self._read_note()
+
+    async def step_begins(self) -> None:
+        """Waits until a step stands at the gate."""
+        while not self.noted["s"]:
+            await self._read_note()
+        self.noted["s"] -= 1
+
+    async def _read_note(self) -> None:
+        note = await asyncio.wait_for(asyncio.get_running_loop().sock_recv(self.gate, 1), DEADLINE_SECONDS)
+        self.noted[note.decode()] += 1
+
+    def open_gate(self) -> None:
+        """Lets the step at the gate go on."""
+        self.gate.sendall(b".")
+
+    async def receive(self) -> FromEngine | None:
+        return await asyncio.wait_for(self.channel.receive(), DEADLINE_SECONDS)
+
+    async def receive_events(self) -> list[TokenEvent]:
+        """Those of the next step."""
+        message = await self.receive()
+        assert isinstance(message, Step)
+        return message.events
+
+    async def step(self) -> list[TokenEvent]:
+        """Waits until a step begins, lets it go on, and returns its events."""
+        await self.step_begins()
+        self.open_gate()
+        return await self.receive_events()
+
+    async def exit_status(self) -> int:
+        return await asyncio.wait_for(self.process.wait(), DEADLINE_SECONDS)
+
+    async def log(self) -> str:
+        """All that it wrote, once it has ended."""
+        assert self.process.stderr is not None
+        return (await asyncio.wait_for(self.process.stderr.read(), DEADLINE_SECONDS)).decode()
+
+
+@asynccontextmanager
+async def gated(model_path: str | None = "model") -> AsyncGenerator[Gated]:
+    """A process that was told to load, unless `model_path` is None."""
+    ours, theirs = socket.socketpair()
+    gate, their_gate = socket.socketpair()
+    gate.setblocking(False)
+    with gate, theirs, their_gate:
+        fds = [theirs.fileno(), their_gate.fileno()]
+        command = [sys.executable, str(GATED_ENGINE), "--fd", str(fds[0]), "--gate", str(fds[1])]
+        process = await create_subprocess_exec(*command, pass_fds=fds, stdin=DEVNULL, stderr=PIPE)
+        theirs.close()
+        channel = await AsyncChannel.connect(ours)
+        engine = Gated(process, gate, channel)
+        if model_path is not None:
+            engine.post(Start(config=EngineConfig(model_path=model_path)))
+        try:
+            yield engine
+        finally:
+            await channel.close()  # which ends the process
+            await asyncio.wait_for(process.wait(), DEADLINE_SECONDS)
+
+
+@asynccontextmanager
+async def gated_and_ready() -> AsyncGenerator[Gated]:
+    async with gated() as engine:
+        assert isinstance(await engine.receive(), Loading)
+        assert isinstance(await engine.receive(), Ready)
+        yield engine
+
+
+def request(request_id: str = "r", max_tokens: int = 9) -> Generate:
+    return Generate(request_id=request_id, token_ids=[1, 2, 3], sampling=SamplingParams(max_tokens=max_tokens))
+
+
+async def test_loading_is_reported_before_ready() -> None:
+    async with gated() as engine:
+        assert await engine.receive() == Loading(stage="opening the gate", fraction=0.5)
+        ready = await engine.receive()
+        assert isinstance(ready, Ready)
+        assert ready.max_model_len == 64
+
+
+async def test_each_step_is_one_message_until_the_last_token() -> None:
+    async with gated_and_ready() as engine:
+        engine.post(request(max_tokens=3))
+        steps = [await engine.step() for _ in range(3)]
+    assert [[event.token_ids for event in events] for events in steps] == [[[3]], [[4]], [[5]]]
+    assert [event.finish for events in steps for event in events] == [None, None, FinishReason.LENGTH]
+
+
+async def test_a_request_that_arrives_during_a_step_is_in_the_next() -> None:
+    async with gated_and_ready() as engine:
+        engine.post(request("first"))
+        await engine.step_begins()
+        engine.post(request("second"))
+        await engine.arrival()
+        engine.open_gate()
+        assert [event.request_id for event in await engine.receive_events()] == ["first"]
+        assert {event.request_id for event in await engine.step()} == {"first", "second"}
+
+
+async def test_a_cancelled_request_is_gone_before_the_next_step() -> None:
+    async with gated_and_ready() as engine:
+        engine.post(request())
+        await engine.step()
+        await engine.step_begins()
+        engine.post(Cancel(request_id="r"))
+        await engine.arrival()
+        engine.open_gate()
+        [last_token] = await engine.receive_events()
+        assert last_token.finish is None
+        [event] = await engine.receive_events()  # the gate was not opened for it
+        assert (event.request_id, event.finish) == ("r", FinishReason.CANCELLED)
+
+
+async def test_stop_ends_what_is_in_flight_as_cancelled_and_the_process_well() -> None:
+    async with gated_and_ready() as engine:
+        engine.post(request("a"))
+        await engine.step_begins()
+        engine.post(request("b"))
+        engine.post(Stop())
+        await engine.arrival()
+        engine.open_gate()
+        assert [event.finish for event in await engine.receive_events()] == [None]
+        last = {event.request_id: event.finish for event in await engine.receive_events()}
+        assert last == {"a": FinishReason.CANCELLED, "b": FinishReason.CANCELLED}
+        assert await engine.receive() is None
+        assert await engine.exit_status() == 0
+
+
+async def test_a_refused_request_is_answered_though_nothing_else_is_to_be_done() -> None:
+    async with gated_and_ready() as engine:
+        engine.post(Generate(request_id="long", token_ids=[1] * 64, sampling=SamplingParams()))
+        [event] = await engine.receive_events()
+        assert (event.request_id, event.error) == ("long", EngineErrorCode.PROMPT_TOO_LONG)
+
+
+async def test_an_idle_engine_uses_no_processor_time() -> None:
+    async with gated_and_ready() as engine:
+        engine.post(request(max_tokens=1))
+        await engine.step()
+        before = _processor_ticks(engine.process.pid)
+        await asyncio.sleep(0.2)
+        assert _processor_ticks(engine.process.pid) - before <= 1
+
+
+async def test_the_process_ends_with_a_front_end_that_asked_for_nothing() -> None:
+    async with gated(None) as engine:
+        await engine.channel.close()
+        assert await engine.exit_status() == 0
+
+
+async def test_the_process_ends_with_its_front_end_in_the_middle_of_a_step() -> None:
+    async with gated_and_ready() as engine:
+        engine.post(request())
+        await engine.step_begins()
+        await engine.channel.close()
+        assert await engine.exit_status() == 0
+
+
+async def test_a_checkpoint_that_cannot_be_served_is_said_in_words_and_without_a_traceback() -> None:
+    async with gated("missing") as engine:
+        await engine.receive()
+        assert await engine.receive() == Failed(message="the checkpoint has no config.json")
+        assert await engine.receive() is None
+        assert await engine.exit_status() == 1
+        assert "Traceback" not in await engine.log()
+
+
+async def test_an_unexpected_error_while_loading_is_logged_and_ends_the_process() -> None:
+    async with gated("broken") as engine:
+        await engine.receive()
+        assert await engine.receive() is None
+        assert await engine.exit_status() == 1
+        assert "RuntimeError: out of luck" in await engine.log()
+
+
+@pytest.mark.parametrize("num_starts", [0, 2])
+async def test_a_conversation_that_does_not_begin_with_one_start_ends_the_process(num_starts: int) -> None:
+    async with gated(None) as engine:
+        for _ in range(num_starts):
+            engine.post(Start(config=EngineConfig(model_path="model")))
+        if num_starts == 0:
+            engine.post(request())
+        assert await engine.exit_status() == 1
+        assert "Start" in await engine.log()
+
+
+@asynccontextmanager
+async def serving(
+    model_path: Path, on_stats: Callable[[StepStats], None] | None = None
+) -> AsyncGenerator[EngineClient]:
+    """A client of `python -m engine.process` that has loaded a checkpoint."""
+    config = EngineConfig(
+        model_path=str(model_path), device="cpu", dtype="float32", kv_cache_bytes=4 << 20, num_threads=1
+    )
+    client = EngineClient(config, on_stats=on_stats)
+    try:
+        async with asyncio.timeout(3 * DEADLINE_SECONDS):
+            await client.start()
+        yield client
+    finally:
+        await client.stop()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(3 * DEADLINE_SECONDS):
+        while not condition():  # noqa: ASYNC110  # what is waited for happens in another process
+            await asyncio.sleep(0.005)
+
+
+def greedy(request_id: str, max_tokens: int = 12) -> Generate:
+    return Generate(
+        request_id=request_id,
+        token_ids=list(range(20, 40)),
+        sampling=SamplingParams(max_tokens=max_tokens, temperature=0, ignore_eos=True),
+    )
+
+
+def greedy_about_a_picture(request_id: str, model: ModelConfig, shade: int) -> Generate:
+    """56 × 56 pixels are 4 × 4 patches, which are 2 × 2 tokens."""
+    picture = MediaInput(
+        kind=MediaKind.IMAGE,
+        start=2,
+        num_tokens=4,
+        key=bytes([shade]) * 32,
+        grid_thw=(1, 4, 4),
+        pixels=memoryview(bytes([shade]) * (56 * 56 * 3)),
+    )
+    sampling = SamplingParams(max_tokens=12, temperature=0, ignore_eos=True)
+    token_ids = [20, model.vision_start_token_id, *[model.image_token_id] * 4, 21, 22]
+    return Generate(request_id=request_id, token_ids=token_ids, media=[picture], sampling=sampling)
+
+
+async def tokens_of(client: EngineClient, request: Generate) -> list[int]:
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        events = [event async for event in client.generate(request)]
+    assert events[-1].finish is FinishReason.LENGTH, events[-1]
+    return [token_id for event in events for token_id in event.token_ids]
+
+
+async def test_the_real_engine_answers_and_survives_the_signals_of_its_group(tiny_checkpoint: Path) -> None:
+    model = load_model_config(tiny_checkpoint)
+    stats: list[StepStats] = []
+    async with serving(tiny_checkpoint, stats.append) as client:
+        alone = await tokens_of(client, greedy("alone"))
+        assert len(alone) == 12
+        assert client.pid is not None
+        os.kill(client.pid, signal.SIGINT)
+        os.kill(client.pid, signal.SIGTERM)
+        dark, light, text = await asyncio.gather(
+            tokens_of(client, greedy_about_a_picture("dark", model, 0)),
+            tokens_of(client, greedy_about_a_picture("light", model, 250)),
+            tokens_of(client, greedy("text")),
+        )
+        assert text == alone
+        assert dark != light
+        assert sum(step.num_encoded_media for step in stats) == 2
+
+
+async def test_the_real_engine_drops_a_request_whose_consumer_leaves(tiny_checkpoint: Path) -> None:
+    stats: list[StepStats] = []
+    async with serving(tiny_checkpoint, stats.append) as client:
+        async with aclosing(client.generate(greedy("long", max_tokens=3000))) as events:
+            async for event in events:
+                if event.token_ids:
+                    break
+        await until(lambda: not stats[-1].num_running and not stats[-1].num_used_blocks)
+        assert sum(step.num_generated_tokens for step in stats) < 3000
+
+
+async def test_the_real_engine_comes_back_after_its_death_with_the_same_answers(tiny_checkpoint: Path) -> None:
+    async with serving(tiny_checkpoint) as client:
+        before = await tokens_of(client, greedy("before"))
+        async with aclosing(client.generate(greedy("long", 3000))) as events:
+            assert client.pid is not None
+            await anext(events)
+            os.kill(client.pid, signal.SIGKILL)
+            last = [event async for event in events][-1]
+            assert last.error is EngineErrorCode.UNAVAILABLE
+            assert client.state is EngineState.RESTARTING
+        await until(lambda: client.state is EngineState.READY)
+        assert await tokens_of(client, greedy("after")) == before
+
+
+async def test_the_real_engine_refuses_a_folder_without_a_checkpoint(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"no config\.json"):
+        async with serving(tmp_path):
+            pass
+
+
+def _processor_ticks(pid: int) -> int:
+    """User and system time so far, in ticks of 10 ms."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return int(fields[11]) + int(fields[12])

@@ -1,0 +1,170 @@
+"""Prompts are transformers' prompts, media are where they belong, and a client's text is only ever text."""
+
+from pathlib import Path
+from typing import cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.config import load_model_config
+from engine.plan import MediaKind
+from engine.text.conversation import ChatMessage, MediaSlot
+from engine.text.prompt import PromptBuilder, PromptMedia, load_prompt_builder
+from engine.text.template import QWEN2_VL_TEMPLATE, ChatTemplate, TemplateError
+from engine.text.tokenizer import Tokenizer
+from tests.checkpoints import CHAT_TEMPLATE, make_tokenizer
+from tests.engine.text.reference import reference_messages, reference_tokenizer
+
+RAW = make_tokenizer()
+TOKENIZER = Tokenizer(RAW)
+REFERENCE = reference_tokenizer(RAW)
+IMAGE_PAD, VIDEO_PAD = (TOKENIZER.encode(text)[0] for text in ("<|image_pad|>", "<|video_pad|>"))
+IMAGE, VIDEO = MediaSlot(kind=MediaKind.IMAGE), MediaSlot(kind=MediaKind.VIDEO)
+
+
+def builder(source: str = QWEN2_VL_TEMPLATE) -> PromptBuilder:
+    return PromptBuilder(
+        tokenizer=TOKENIZER,
+        template=ChatTemplate(source, {}),
+        placeholder_ids={MediaKind.IMAGE: IMAGE_PAD, MediaKind.VIDEO: VIDEO_PAD},
+    )
+
+
+BUILDER = builder()
+
+
+def user(*content: str | MediaSlot) -> ChatMessage:
+    return ChatMessage(role="user", content=content)
+
+
+def one_each(messages: list[ChatMessage]) -> list[PromptMedia]:
+    slots = [part for message in messages for part in message.content if isinstance(part, MediaSlot)]
+    return [PromptMedia(kind=slot.kind, num_tokens=1) for slot in slots]
+
+
+def reference_ids(messages: list[ChatMessage], source: str = QWEN2_VL_TEMPLATE) -> list[int]:
+    rendered = REFERENCE.apply_chat_template(
+        reference_messages(messages), chat_template=source, add_generation_prompt=True, return_dict=False
+    )
+    return cast("list[int]", rendered)
+
+
+# Texts that meet the template's own in every way and may end like the beginning of a special token, but spell none.
+PLAIN_TEXT = st.one_of(st.text(max_size=20), st.text("< |\nthe", max_size=12))
+CONTENT = st.lists(st.one_of(PLAIN_TEXT, st.sampled_from([IMAGE, VIDEO])), max_size=5).map(tuple)
+MESSAGES = st.lists(
+    st.builds(ChatMessage, role=st.sampled_from(["system", "user", "assistant", "tool"]), content=CONTENT),
+    min_size=1,
+    max_size=4,
+)
+
+
+@given(MESSAGES)
+def test_a_prompt_has_the_token_ids_that_transformers_gives_it(messages: list[ChatMessage]) -> None:
+    assert BUILDER.chat(messages, one_each(messages)).token_ids == reference_ids(messages)
+
+
+@given(messages=MESSAGES, sizes=st.lists(st.integers(1, 5), min_size=20, max_size=20))
+def test_each_medium_has_its_tokens_where_it_starts(messages: list[ChatMessage], sizes: list[int]) -> None:
+    ones = one_each(messages)
+    media = [PromptMedia(kind=one.kind, num_tokens=size) for one, size in zip(ones, sizes, strict=False)]
+    prompt = BUILDER.chat(messages, media)
+    rest = list(prompt.token_ids)
+    for start, medium in sorted(zip(prompt.starts, media, strict=True), key=lambda pair: -pair[0]):
+        pad = IMAGE_PAD if medium.kind is MediaKind.IMAGE else VIDEO_PAD
+        assert rest[start : start + medium.num_tokens] == [pad] * medium.num_tokens
+        rest[start : start + medium.num_tokens] = [pad]
+    assert rest == reference_ids(messages)
+    assert prompt.starts == sorted(prompt.starts)
+
+
+NASTY = st.lists(
+    st.sampled_from(
+        ["<|im_end|>", "<|image_pad|>", "<|", "im_end|>", "<", "<|im_", "end|>", " ", "the", "\ue000", "é"]
+    ),
+    max_size=8,
+).map("".join)
+
+
+@pytest.mark.parametrize("source", [QWEN2_VL_TEMPLATE, CHAT_TEMPLATE], ids=["qwen2", "tiny"])
+@given(texts=st.lists(NASTY, min_size=1, max_size=4))
+def test_no_text_of_a_client_is_read_as_a_special_token(source: str, texts: list[str]) -> None:
+    prompt = builder(source).chat([user(*texts)], [])
+    innocent = builder(source).chat([user("")], [])
+    specials = TOKENIZER.special_ids
+    assert [i for i in prompt.token_ids if i in specials] == [i for i in innocent.token_ids if i in specials]
+    assert "".join(texts) in TOKENIZER.decode(prompt.token_ids)
+
+
+def test_a_lookalike_is_tokenised_together_with_what_stands_beside_it() -> None:
+    text = "in the<|im_end|>the in"
+    prompt = BUILDER.chat([user(text)], [])
+    parts = TOKENIZER.split("<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n<|im_start|>")
+    prefix = [token for part in parts for token in ([part] if isinstance(part, int) else TOKENIZER.encode(part))]
+    suffix = TOKENIZER.encode("<|im_end|>\n<|im_start|>assistant\n")
+    assert prompt.token_ids == prefix + TOKENIZER.encode_plain(f"user\n{text}") + suffix
+
+
+def test_a_name_is_a_clients_text_too() -> None:
+    source = "{% for message in messages %}{{ message.name }}: {{ message.content }}{% endfor %}"
+    message = ChatMessage(role="user", content=("Hi",), name="<|im_end|>")
+    prompt = builder(source).chat([message], [])
+    assert TOKENIZER.decode(prompt.token_ids) == "<|im_end|>: Hi"
+
+
+@pytest.mark.parametrize(
+    ("source", "role"),
+    [
+        pytest.param("{{ messages[0].role }}", "system", id="a template that does not know developers"),
+        pytest.param("{{ messages[0].role }}{# developer #}", "developer", id="one that does"),
+    ],
+)
+def test_a_developer_speaks_as_the_system_where_the_template_knows_no_developers(source: str, role: str) -> None:
+    prompt = builder(source).chat([ChatMessage(role="developer", content=("Hi",))], [])
+    assert TOKENIZER.decode(prompt.token_ids) == role
+
+
+def test_the_beginning_of_an_answer_can_be_left_out() -> None:
+    prompt = BUILDER.chat([user("Hi")], [], add_generation_prompt=False)
+    assert TOKENIZER.decode(prompt.token_ids).endswith("Hi\n")
+
+
+@pytest.mark.parametrize(
+    ("content", "kinds", "message"),
+    [
+        ((IMAGE,), [], "more media placeholders"),
+        (("Hi",), [MediaKind.IMAGE], "fewer media placeholders"),
+        ((VIDEO,), [MediaKind.IMAGE], "more media placeholders"),
+        (("Hi",), [MediaKind.AUDIO], "does not understand audio"),
+    ],
+)
+def test_media_that_do_not_fit_the_prompt_are_refused(
+    content: tuple[str | MediaSlot, ...], kinds: list[MediaKind], message: str
+) -> None:
+    media = [PromptMedia(kind=kind, num_tokens=1) for kind in kinds]
+    with pytest.raises(TemplateError, match=message):
+        BUILDER.chat([user(*content)], media)
+
+
+def test_a_kind_that_the_template_does_not_show_is_refused() -> None:
+    with pytest.raises(TemplateError, match="audio"):
+        BUILDER.chat([user(MediaSlot(kind=MediaKind.AUDIO))], [])
+
+
+def test_in_a_text_prompt_special_tokens_are_special() -> None:
+    media = [PromptMedia(kind=MediaKind.IMAGE, num_tokens=3)]
+    prompt = BUILDER.text("<|im_start|>the <|image_pad|><|im_end|>", media)
+    start, *the, pad, end = TOKENIZER.encode("<|im_start|>the <|image_pad|><|im_end|>")
+    assert prompt.token_ids == [start, *the, pad, pad, pad, end]
+    assert prompt.starts == [1 + len(the)]
+
+
+def test_a_checkpoints_prompt_builder_is_loaded(tiny_checkpoint: Path) -> None:
+    loaded = load_prompt_builder(tiny_checkpoint, load_model_config(tiny_checkpoint))
+    messages = [user("the ", IMAGE)]
+    prompt = loaded.chat(messages, [PromptMedia(kind=MediaKind.IMAGE, num_tokens=2)])
+    expected = reference_ids(messages, CHAT_TEMPLATE)
+    at = expected.index(IMAGE_PAD)
+    assert prompt.token_ids == [*expected[:at], IMAGE_PAD, *expected[at:]]
+    assert prompt.starts == [at]

@@ -1,0 +1,66 @@
+"""Stop texts end a text in the same place however it was cut into pieces."""
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.text.stops import StopMatcher
+
+# Few letters, so that stop texts occur, overlap, and contain one another.
+TEXTS = st.text("abc", max_size=30)
+STOPS = st.lists(st.text("abc", min_size=1, max_size=4), max_size=4)
+
+
+def cut_at_first_stop(text: str, stops: list[str]) -> str:
+    """The slow twin: looks at every beginning of the text, shortest first."""
+    for end in range(1, len(text) + 1):
+        sizes = [len(stop) for stop in stops if text[:end].endswith(stop)]
+        if sizes:
+            return text[: end - max(sizes)]
+    return text
+
+
+def pieces_of(text: str, cuts: list[int]) -> list[str]:
+    edges = [0, *sorted(cut % (len(text) + 1) for cut in cuts), len(text)]
+    return [text[start:end] for start, end in pairwise(edges)]
+
+
+@given(text=TEXTS, stops=STOPS, cuts=st.lists(st.integers(0, 100), max_size=10))
+def test_what_comes_out_is_the_text_before_the_first_stop_whatever_the_pieces(
+    text: str, stops: list[str], cuts: list[int]
+) -> None:
+    matcher = StopMatcher(stops)
+    expected = cut_at_first_stop(text, stops)
+    out = ""
+    for piece in pieces_of(text, cuts):
+        out += matcher.feed(piece)
+        assert expected.startswith(out)
+    assert out + matcher.finish() == expected
+    assert matcher.matched == (expected != text)
+
+
+@pytest.mark.parametrize(
+    ("stops", "pieces", "deltas"),
+    [
+        pytest.param([], ["a", "b"], ["a", "b"], id="no stops, nothing is held"),
+        pytest.param(["END"], ["say E", "N", "T"], ["say ", "", "ENT"], id="a false start is let out"),
+        pytest.param(["END"], ["say E", "ND it"], ["say ", ""], id="the stop and what follows never come out"),
+        pytest.param(["END", "x"], ["EN", "x"], ["", "EN"], id="another stop decides for the held text"),
+        pytest.param(["aab"], ["aa", "a", "b"], ["", "a", ""], id="only what can still become a stop is held"),
+    ],
+)
+def test_only_what_may_become_a_stop_is_held_back(stops: list[str], pieces: list[str], deltas: list[str]) -> None:
+    matcher = StopMatcher(stops)
+    assert [matcher.feed(piece) for piece in pieces] == deltas
+
+
+def test_of_two_stops_that_end_together_the_longer_is_cut() -> None:
+    matcher = StopMatcher(["b", "ab"])
+    assert matcher.feed("xab") == "x"
+
+
+def test_after_a_stop_nothing_comes_out() -> None:
+    matcher = StopMatcher(["."])
+    assert [matcher.feed("a.b"), matcher.feed("c"), matcher.finish()] == ["a", "", ""]

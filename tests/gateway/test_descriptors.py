@@ -1,0 +1,52 @@
+"""What the gateway reads from the API's descriptors."""
+
+import re
+from pathlib import Path
+
+import pytest
+from google.protobuf import descriptor_pool
+
+from gateway import descriptors
+
+API = Path(__file__).resolve().parents[2] / "api"
+
+
+def test_the_set_holds_every_proto_of_the_api() -> None:
+    in_set = {file.name for file in descriptors.descriptor_set().file}
+    assert {str(path.relative_to(API)) for path in API.rglob("*.proto")} <= in_set
+
+
+def test_the_set_is_complete_and_in_order() -> None:
+    pool = descriptor_pool.DescriptorPool()
+    for file in descriptors.descriptor_set().file:
+        pool.Add(file)
+    assert pool.FindMessageTypeByName("google.rpc.ErrorInfo")
+    assert pool.FindServiceByName("glimpse.v1.ChatService")
+
+
+def test_only_services_with_http_paths_are_transcoded() -> None:
+    assert [service.full_name for service in descriptors.transcoded_services()] == ["glimpse.openai.v1.OpenAIService"]
+
+
+def test_paths_and_verbs_are_those_of_the_protos() -> None:
+    paths = descriptors.http_paths()
+    assert paths["/v1/chat/completions"] == ["POST"]
+    assert paths["/v1/models/{model=**}"] == ["GET"]
+
+
+@pytest.mark.parametrize(
+    ("template", "fits", "does_not_fit"),
+    [
+        ("/v1/models", "/v1/models", "/v1/modelss"),
+        ("/v1.0/models", "/v1.0/models", "/v1x0/models"),
+        ("/v1/files/{id}", "/v1/files/a", "/v1/files/a/b"),
+        ("/v1/files/{id}/content", "/v1/files/a/content", "/v1/files/a"),
+        ("/v1/models/{model=**}", "/v1/models/a/b", "/v1/models"),
+        ("/v1/{name=shelves/*}:read", "/v1/shelves/a:read", "/v1/shelves/a/b:read"),
+        ("/v1/*/all", "/v1/x/all", "/v1/x/y/all"),
+    ],
+)
+def test_a_path_template_is_a_regular_expression(template: str, fits: str, does_not_fit: str) -> None:
+    pattern = descriptors.path_regex(template)
+    assert re.fullmatch(pattern, fits)
+    assert not re.fullmatch(pattern, does_not_fit)

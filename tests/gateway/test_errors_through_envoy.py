@@ -1,0 +1,225 @@
+"""Every error that a REST client can get is OpenAI's error object with the right status."""
+
+import asyncio
+import http.client
+from collections.abc import AsyncIterator
+from typing import Any
+
+import aiohttp
+import grpc
+import openai
+import pytest
+from google.api.httpbody_pb2 import HttpBody
+from google.protobuf import any_pb2
+from google.rpc import status_pb2
+
+from gateway.run import Envoy
+from tests.gateway.backend import Backend, Context, Requests, Script, abort, event, read
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+CHAT = "/v1/chat/completions"
+
+
+def failing(code: grpc.StatusCode, message: str, **details: Any) -> Script:
+    async def script(requests: Requests, context: Context) -> AsyncIterator[HttpBody]:
+        await read(requests)
+        await abort(context, code, message, **details)
+        yield event("never")
+
+    return script
+
+
+def error(message: str, kind: str, code: str, param: str | None = None) -> dict[str, Any]:
+    return {"error": {"message": message, "type": kind, "param": param, "code": code}}
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "expected"),
+    [
+        ("GET", "/nope?secret=1", 404, error("Unknown URL: GET /nope", "invalid_request_error", "unknown_url")),
+        ("POST", "/", 404, error("Unknown URL: POST /", "invalid_request_error", "unknown_url")),
+        ("POST", "/glimpse.v1.ChatService/CountTokens", 404, None),
+        ("GET", CHAT, 405, error(f"GET is not allowed on {CHAT}", "invalid_request_error", "method_not_allowed")),
+        ("DELETE", "/v1/models/a/b", 405, None),
+        ("OPTIONS", "/v1/models", 405, None),
+    ],
+)
+async def test_what_the_api_does_not_have_is_refused_by_envoy(
+    http: aiohttp.ClientSession,
+    backend: Backend,
+    method: str,
+    path: str,
+    status: int,
+    expected: dict[str, Any] | None,
+) -> None:
+    async with http.request(method, path) as answer:
+        document = await answer.json()
+        assert answer.status == status
+        assert set(document["error"]) == {"message", "type", "param", "code"}
+        assert expected is None or document == expected
+        assert status != 405 or answer.headers["allow"] in ("GET", "POST")
+    assert backend.num_calls == 0
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "kind"),
+    [
+        (grpc.StatusCode.INVALID_ARGUMENT, 400, "invalid_request_error"),
+        (grpc.StatusCode.UNAUTHENTICATED, 401, "authentication_error"),
+        (grpc.StatusCode.PERMISSION_DENIED, 403, "permission_error"),
+        (grpc.StatusCode.NOT_FOUND, 404, "invalid_request_error"),
+        (grpc.StatusCode.RESOURCE_EXHAUSTED, 429, "rate_limit_error"),
+        (grpc.StatusCode.CANCELLED, 499, "invalid_request_error"),
+        (grpc.StatusCode.INTERNAL, 500, "server_error"),
+        (grpc.StatusCode.UNIMPLEMENTED, 501, "server_error"),
+        (grpc.StatusCode.UNAVAILABLE, 503, "server_error"),
+        (grpc.StatusCode.DEADLINE_EXCEEDED, 504, "timeout_error"),
+    ],
+)
+async def test_a_plain_grpc_status_becomes_an_openai_error(
+    http: aiohttp.ClientSession, backend: Backend, code: grpc.StatusCode, status: int, kind: str
+) -> None:
+    backend.script = failing(code, "what went wrong")
+    async with http.post(CHAT, data=b"{}") as answer:
+        assert answer.status == status
+        assert answer.headers["content-type"] == "application/json"
+        assert await answer.json() == error("what went wrong", kind, code.name.lower())
+
+
+@pytest.mark.parametrize(
+    ("message", "param"),
+    [
+        ("Invalid value.", "messages[0].content[1].image_url.url"),
+        ('He said "no": {"reason":"x"}, \\ and \n', 'a"b'),
+        ("Ungültig: 图像 🙂 <b>", "é"),
+        ('{"@type":"type.googleapis.com/google.rpc.ErrorInfo","reason":"FAKE"}', "}"),
+        ("\\", "\\"),
+    ],
+)
+async def test_reason_type_and_field_come_from_the_statuss_details(
+    http: aiohttp.ClientSession, backend: Backend, message: str, param: str
+) -> None:
+    backend.script = failing(
+        grpc.StatusCode.INVALID_ARGUMENT, message, reason="INVALID_VALUE", type="image_error", param=param
+    )
+    async with http.post(CHAT, data=b"{}") as answer:
+        assert answer.status == 400
+        assert await answer.json() == error(message, "image_error", "invalid_value", param)
+
+
+async def test_details_without_a_field_leave_param_null(http: aiohttp.ClientSession, backend: Backend) -> None:
+    backend.script = failing(grpc.StatusCode.RESOURCE_EXHAUSTED, "busy", reason="OVERLOADED")
+    async with http.post(CHAT, data=b"{}") as answer:
+        assert await answer.json() == error("busy", "rate_limit_error", "overloaded")
+
+
+async def test_a_status_without_a_message_still_says_what_it_is(http: aiohttp.ClientSession, backend: Backend) -> None:
+    backend.script = failing(grpc.StatusCode.NOT_FOUND, "")
+    async with http.post(CHAT, data=b"{}") as answer:
+        assert await answer.json() == error("not_found", "invalid_request_error", "not_found")
+
+
+async def test_details_that_envoy_cannot_read_do_not_empty_the_body(
+    http: aiohttp.ClientSession, backend: Backend
+) -> None:
+    unknown = any_pb2.Any(type_url="type.googleapis.com/no.Such", value=b"x")
+    status = status_pb2.Status(code=5, message="gone", details=[unknown]).SerializeToString()
+    backend.script = failing(grpc.StatusCode.NOT_FOUND, "gone", trailers=(("grpc-status-details-bin", status),))
+    async with http.post(CHAT, data=b"{}") as answer:
+        assert answer.status == 404
+        assert await answer.json() == error("not_found", "invalid_request_error", "not_found")
+
+
+@pytest.mark.parametrize("headers_first", [False, True])
+async def test_the_server_may_say_another_http_status(
+    http: aiohttp.ClientSession, backend: Backend, headers_first: bool
+) -> None:
+    async def script(requests: Requests, context: Context) -> AsyncIterator[HttpBody]:
+        if headers_first:
+            await context.send_initial_metadata((("x-glimpse-unknown-fields", "foo"),))
+        trailers = (("x-http-status", "413"),)
+        await abort(context, grpc.StatusCode.INVALID_ARGUMENT, "too big", reason="TOO_LARGE", trailers=trailers)
+        yield event("never")
+
+    backend.script = script
+    async with http.post(CHAT, data=b"{}") as answer:
+        assert answer.status == 413
+        assert "x-http-status" not in answer.headers
+        assert answer.headers.get("x-glimpse-unknown-fields") == ("foo" if headers_first else None)
+        assert await answer.json() == error("too big", "invalid_request_error", "too_large")
+
+
+async def test_a_deadline_before_the_first_byte_is_504(http: aiohttp.ClientSession, backend: Backend) -> None:
+    async def script(requests: Requests, context: Context) -> AsyncIterator[HttpBody]:
+        await asyncio.sleep(60)
+        yield event("too late")
+
+    backend.script = script
+    async with http.post(CHAT, data=b"{}", headers={"grpc-timeout": "200m"}) as answer:
+        assert answer.status == 504
+        assert (await answer.json())["error"]["type"] == "timeout_error"
+    await asyncio.wait_for(backend.cancelled.wait(), 5)
+
+
+async def test_an_unavailable_answer_is_asked_for_again_and_an_overloaded_one_is_not(
+    http: aiohttp.ClientSession, backend: Backend
+) -> None:
+    for code, num_calls in ((grpc.StatusCode.UNAVAILABLE, 3), (grpc.StatusCode.RESOURCE_EXHAUSTED, 1)):
+        backend.script, backend.num_calls = failing(code, "no"), 0
+        async with http.post(CHAT, data=b"{}") as answer:
+            assert answer.status in (503, 429)
+        assert backend.num_calls == num_calls
+
+
+async def refuse_past_64_mib(requests: Requests, context: Context) -> AsyncIterator[HttpBody]:
+    """Reads the body to its end before it refuses, so that the client is listening when the answer comes."""
+    if sum([len(request.data) async for request in requests]) > 64 << 20:
+        trailers = (("x-http-status", "413"),)
+        await abort(context, grpc.StatusCode.INVALID_ARGUMENT, "too big", reason="TOO_LARGE", trailers=trailers)
+    yield event("ok")
+
+
+async def test_a_70_mib_body_that_the_server_refuses_is_413(envoy: Envoy, backend: Backend) -> None:
+    def post() -> tuple[int, bytes]:
+        connection = http.client.HTTPConnection(envoy.address.host, envoy.address.port, timeout=20)
+        connection.request("POST", CHAT, body=bytes(70 << 20))
+        answer = connection.getresponse()
+        try:
+            return answer.status, answer.read()
+        finally:
+            connection.close()
+
+    backend.script = refuse_past_64_mib
+    status, body = await asyncio.to_thread(post)
+    assert (status, b"too big" in body) == (413, True)
+
+
+async def test_request_headers_that_are_too_large_are_431(http: aiohttp.ClientSession, backend: Backend) -> None:
+    async with http.get("/v1/models", headers={"x-large": "x" * 70_000}) as answer:
+        assert answer.status == 431
+        assert (await answer.json())["error"]["code"] == "headers_too_large"
+
+
+async def test_a_request_that_is_not_http_gets_400(envoy: Envoy) -> None:
+    reader, writer = await asyncio.open_connection(envoy.address.host, envoy.address.port)
+    writer.write(b"GET / HTTP/1.1\r\nno colon here\r\n\r\n")
+    answer = await asyncio.wait_for(reader.read(), 5)
+    writer.close()
+    await writer.wait_closed()
+    assert answer.startswith(b"HTTP/1.1 400")
+    assert b'"type":"invalid_request_error"' in answer
+
+
+async def test_the_openai_client_raises_its_own_errors(envoy: Envoy, backend: Backend) -> None:
+    backend.script = failing(
+        grpc.StatusCode.NOT_FOUND,
+        "no such model",
+        reason="MODEL_NOT_FOUND",
+        param="model",
+        type="invalid_request_error",
+    )
+    async with openai.AsyncOpenAI(base_url=f"http://{envoy.address}/v1", api_key="x", max_retries=0) as client:
+        with pytest.raises(openai.NotFoundError) as raised:
+            await client.chat.completions.create(model="m", messages=[])
+    assert (raised.value.code, raised.value.param) == ("model_not_found", "model")

@@ -1,0 +1,177 @@
+"""REST through the real Envoy: what reaches the server, and what comes back."""
+
+import asyncio
+import io
+from collections.abc import AsyncIterator
+
+import aiohttp
+import openai
+import pytest
+import yarl
+from google.api.httpbody_pb2 import HttpBody
+
+from gateway.run import Envoy
+from tests.gateway.backend import Backend, Context, Requests, echo, event, read
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+CHAT = "/v1/chat/completions"
+
+
+async def test_a_body_passes_both_ways_byte_for_byte(http: aiohttp.ClientSession, backend: Backend) -> None:
+    body = '{ "messages": [], "é": 1e2, }'.encode()
+    async with http.post(CHAT, data=body, headers={"content-type": "application/json"}) as answer:
+        assert (answer.status, await answer.read()) == (200, body)
+        assert answer.headers["content-type"] == "application/json"
+
+
+async def test_an_empty_body_reaches_the_server(http: aiohttp.ClientSession, backend: Backend) -> None:
+    async with http.post(CHAT, data=b"") as answer:
+        assert (answer.status, await answer.read()) == (200, b"")
+    assert backend.num_calls == 1
+
+
+async def test_unknown_query_parameters_are_ignored(http: aiohttp.ClientSession, backend: Backend) -> None:
+    async with http.get("/v1/models?api-version=2024") as models, http.post(f"{CHAT}?beta=true", data=b"x") as chat:
+        assert (models.status, chat.status) == (200, 200)
+
+
+@pytest.mark.parametrize("path", ["org%2Fname", "org/name"])
+async def test_a_model_name_may_hold_a_slash(http: aiohttp.ClientSession, backend: Backend, path: str) -> None:
+    async with http.get(yarl.URL(f"/v1/models/{path}", encoded=True)) as answer:
+        assert await answer.json() == {"id": "org/name"}
+
+
+async def test_each_event_is_sent_at_once(http: aiohttp.ClientSession, backend: Backend) -> None:
+    proceed = asyncio.Event()
+
+    async def script(requests: Requests, context: Context) -> AsyncIterator[HttpBody]:
+        yield event("first")
+        await proceed.wait()
+        yield event("second")
+
+    backend.script = script
+    async with http.post(CHAT, data=b"{}") as answer:
+        assert answer.headers["content-type"] == "text/event-stream"
+        assert await answer.content.readany() == b"data: first\n\n"
+        proceed.set()
+        assert await answer.content.read() == b"data: second\n\n"
+
+
+async def test_the_request_id_goes_to_the_server_and_back(http: aiohttp.ClientSession, backend: Backend) -> None:
+    async with http.post(CHAT, data=b"{}", headers={"x-request-id": "mine"}) as answer:
+        assert answer.headers.getall("x-request-id") == ["mine"]
+    assert backend.metadata["x-request-id"] == "mine"
+
+
+async def test_a_request_without_an_id_gets_one(http: aiohttp.ClientSession, backend: Backend) -> None:
+    async with http.post(CHAT, data=b"{}") as answer:
+        assert answer.headers["x-request-id"] == backend.metadata["x-request-id"] != ""
+
+
+async def test_the_servers_headers_reach_the_client_and_grpcs_own_do_not(
+    http: aiohttp.ClientSession, backend: Backend
+) -> None:
+    async def script(requests: Requests, context: Context) -> AsyncIterator[HttpBody]:
+        await context.send_initial_metadata((("x-glimpse-unknown-fields", "foo,bar"),))
+        yield event("x")
+
+    backend.script = script
+    async with http.post(CHAT, data=b"{}") as stream, http.get("/v1/models") as unary:
+        assert stream.headers["x-glimpse-unknown-fields"] == "foo,bar"
+        assert stream.headers["server"] == "glimpse"
+        for answer in (stream, unary):
+            assert [name for name in answer.headers if name.lower().startswith(("grpc-", "x-envoy-"))] == []
+
+
+async def test_a_60_mib_body_reaches_the_server(http: aiohttp.ClientSession, backend: Backend) -> None:
+    async def script(requests: Requests, context: Context) -> AsyncIterator[HttpBody]:
+        num_bytes = sum([len(request.data) async for request in requests])
+        yield HttpBody(content_type="application/json", data=str(num_bytes).encode())
+
+    backend.script = script
+    async with http.post(CHAT, data=io.BytesIO(bytes(60 << 20))) as answer:
+        assert await answer.text() == str(60 << 20)
+
+
+async def test_an_answer_may_be_one_message_of_several_megabytes(http: aiohttp.ClientSession, backend: Backend) -> None:
+    backend.script = echo
+    async with http.post(CHAT, data=io.BytesIO(bytes(5 << 20))) as answer:
+        assert (answer.status, len(await answer.read())) == (200, 5 << 20)
+
+
+async def test_a_client_that_leaves_in_mid_stream_cancels_the_call(
+    http: aiohttp.ClientSession, backend: Backend
+) -> None:
+    async def script(requests: Requests, context: Context) -> AsyncIterator[HttpBody]:
+        yield event("first")
+        await asyncio.sleep(60)
+
+    backend.script = script
+    async with http.post(CHAT, data=b"{}") as answer:
+        await answer.content.readany()
+    # aiohttp closes the connection of an answer that was not read to its end.
+    await asyncio.wait_for(backend.cancelled.wait(), 5)
+
+
+async def test_a_client_that_leaves_before_the_first_byte_cancels_the_call(envoy: Envoy, backend: Backend) -> None:
+    begun = asyncio.Event()
+
+    async def script(requests: Requests, context: Context) -> AsyncIterator[HttpBody]:
+        await read(requests)
+        begun.set()
+        await asyncio.sleep(60)
+        yield event("too late")
+
+    backend.script = script
+    _, writer = await asyncio.open_connection(envoy.address.host, envoy.address.port)
+    writer.write(f"POST {CHAT} HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n{{}}".encode())
+    await asyncio.wait_for(begun.wait(), 5)
+    writer.close()
+    await writer.wait_closed()
+    await asyncio.wait_for(backend.cancelled.wait(), 5)
+
+
+async def test_a_deadline_in_mid_stream_breaks_the_body(http: aiohttp.ClientSession, backend: Backend) -> None:
+    async def script(requests: Requests, context: Context) -> AsyncIterator[HttpBody]:
+        yield event("first")
+        await asyncio.sleep(60)
+
+    backend.script = script
+    async with http.post(CHAT, data=b"{}", headers={"grpc-timeout": "200m"}) as answer:
+        with pytest.raises(aiohttp.ClientPayloadError):
+            await answer.read()
+
+
+@pytest.mark.parametrize(
+    ("origin", "allowed"),
+    [("http://localhost:3000", True), ("https://127.0.0.1", True), ("https://localhost.example", False)],
+)
+async def test_pages_of_this_machine_may_call(
+    http: aiohttp.ClientSession, backend: Backend, origin: str, allowed: bool
+) -> None:
+    preflight = {"origin": origin, "access-control-request-method": "POST"}
+    async with http.options(CHAT, headers=preflight) as answer:
+        assert answer.status == 200
+        assert ("access-control-allow-origin" in answer.headers) == allowed
+    async with http.post(CHAT, data=b"{}", headers={"origin": origin}) as answer:
+        assert ("access-control-allow-origin" in answer.headers) == allowed
+    assert backend.num_calls == 1
+
+
+async def test_the_openai_client_reads_answers_and_streams(envoy: Envoy, backend: Backend) -> None:
+    completion = b'{"id":"1","object":"chat.completion","created":1,"model":"m","choices":[]}'
+    chunk = '{"id":"1","object":"chat.completion.chunk","created":1,"model":"m","choices":[]}'
+
+    async def script(requests: Requests, context: Context) -> AsyncIterator[HttpBody]:
+        if b'"stream":true' not in (await read(requests)).replace(b" ", b""):
+            yield HttpBody(content_type="application/json", data=completion)
+            return
+        for text in (chunk, chunk, "[DONE]"):
+            yield event(text)
+
+    backend.script = script
+    async with openai.AsyncOpenAI(base_url=f"http://{envoy.address}/v1", api_key="x", max_retries=0) as client:
+        answer = await client.chat.completions.create(model="m", messages=[])
+        stream = await client.chat.completions.create(model="m", messages=[], stream=True)
+        assert (answer.id, [part.id async for part in stream]) == ("1", ["1", "1"])

@@ -1,0 +1,168 @@
+"""The gateway's process: its health, its start, its end."""
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import aiohttp
+import pytest
+from google.api.httpbody_pb2 import HttpBody
+
+from gateway.address import Address
+from gateway.run import Envoy, GatewayError
+from tests.gateway.backend import Backend, Context, Requests, event, start_backend
+from tests.gateway.conftest import ANY_PORT
+
+CHAT = "/v1/chat/completions"
+
+
+async def health_becomes(url: str, status: int) -> None:
+    async with asyncio.timeout(10), aiohttp.ClientSession(url) as session:
+        while True:
+            async with session.get("/health") as answer:
+                if answer.status == status:
+                    return
+            await asyncio.sleep(0.05)
+
+
+async def test_health_follows_the_server(tmp_path: Path) -> None:
+    backend = await start_backend()
+    async with Envoy(listen=ANY_PORT, upstream=backend.address, run_dir=tmp_path) as envoy:
+        url = f"http://{envoy.address}"
+        await health_becomes(url, 200)
+        backend.serving = False
+        await health_becomes(url, 503)
+        backend.serving = True
+        await health_becomes(url, 200)
+
+        await backend.server.stop(0)
+        await health_becomes(url, 503)
+        async with aiohttp.ClientSession(url) as session, session.post(CHAT, data=b"{}") as answer:
+            assert answer.status == 503
+            assert (await answer.json())["error"]["code"] == "unavailable"
+
+        backend = await start_backend(backend.address)
+        await health_becomes(url, 200)
+        await backend.server.stop(0)
+
+
+async def test_a_server_that_is_not_healthy_still_says_why(tmp_path: Path) -> None:
+    backend = await start_backend()
+    async with Envoy(listen=ANY_PORT, upstream=backend.address, run_dir=tmp_path) as envoy:
+        backend.serving = False
+        await health_becomes(f"http://{envoy.address}", 503)
+        async with (
+            aiohttp.ClientSession() as session,
+            session.post(f"http://{envoy.address}{CHAT}", data=b"x") as answer,
+        ):
+            assert await answer.read() == b"x"
+    await backend.server.stop(0)
+
+
+async def test_a_port_that_is_taken_is_named_with_its_flag(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        listen = Address(host="127.0.0.1", port=taken.getsockname()[1])
+        with pytest.raises(GatewayError, match=f"{listen} is in use; choose another address with --listen"):
+            await Envoy(listen=listen, upstream=ANY_PORT, run_dir=tmp_path).start()
+
+
+async def test_a_second_gateway_does_not_share_the_port(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    async with Envoy(listen=ANY_PORT, upstream=ANY_PORT, run_dir=tmp_path / "a") as first:
+        with pytest.raises(GatewayError, match="is in use"):
+            await Envoy(listen=first.address, upstream=ANY_PORT, run_dir=tmp_path / "b").start()
+
+
+async def test_a_run_dir_can_be_used_again_after_a_kill(tmp_path: Path) -> None:
+    first = Envoy(listen=ANY_PORT, upstream=ANY_PORT, run_dir=tmp_path)
+    await first.start()
+    os.kill(first.process_id, signal.SIGKILL)
+    assert await first.wait() == -signal.SIGKILL
+    async with Envoy(listen=ANY_PORT, upstream=ANY_PORT, run_dir=tmp_path) as second:
+        assert second.address.port != 0
+
+
+async def slow_stream(requests: Requests, context: Context) -> AsyncIterator[HttpBody]:
+    yield event("first")
+    await asyncio.sleep(1)
+    yield event("last")
+
+
+async def start_command(backend: Backend, *options: str) -> tuple[asyncio.subprocess.Process, str]:
+    """`python -m gateway run` on a free port, and its URL."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "gateway", "run", "--listen", "127.0.0.1:0", "--upstream", str(backend.address)),
+        *options,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    line = (await asyncio.wait_for(process.stdout.readline(), 30)).decode()
+    return process, line.removeprefix("Gateway on ").strip()
+
+
+async def test_the_command_lets_running_answers_end_when_it_is_told_to_stop() -> None:
+    backend = await start_backend()
+    backend.script = slow_stream
+    process, url = await start_command(backend)
+    async with aiohttp.ClientSession(url) as session, session.post(CHAT, data=b"{}") as answer:
+        await answer.content.readany()
+        process.send_signal(signal.SIGTERM)
+        assert await answer.content.read() == b"data: last\n\n"
+    assert await asyncio.wait_for(process.wait(), 10) == 0
+    await backend.server.stop(0)
+
+
+async def test_a_second_signal_does_not_wait_for_them() -> None:
+    backend = await start_backend()
+
+    async def endless(requests: Requests, context: Context) -> AsyncIterator[HttpBody]:
+        yield event("first")
+        await asyncio.sleep(60)
+
+    backend.script = endless
+    process, url = await start_command(backend)
+    async with aiohttp.ClientSession(url) as session, session.post(CHAT, data=b"{}") as answer:
+        await answer.content.readany()
+        process.send_signal(signal.SIGINT)
+        await health_becomes(url, 503)
+        process.send_signal(signal.SIGINT)
+        assert await asyncio.wait_for(process.wait(), 10) == 0
+    await backend.server.stop(0)
+
+
+async def test_the_drain_has_its_limit() -> None:
+    backend = await start_backend()
+
+    async def endless(requests: Requests, context: Context) -> AsyncIterator[HttpBody]:
+        yield event("first")
+        await asyncio.sleep(60)
+
+    backend.script = endless
+    process, url = await start_command(backend, "--drain-seconds", "1")
+    async with aiohttp.ClientSession(url) as session, session.post(CHAT, data=b"{}") as answer:
+        await answer.content.readany()
+        process.send_signal(signal.SIGTERM)
+        assert await asyncio.wait_for(process.wait(), 10) == 0
+    await backend.server.stop(0)
+
+
+async def test_the_access_log_has_a_line_per_request() -> None:
+    backend = await start_backend()
+    process, url = await start_command(backend, "--access-log")
+    assert process.stdout is not None
+    async with aiohttp.ClientSession(url) as session, session.get("/v1/models", headers={"x-request-id": "mine"}):
+        pass
+    line = (await asyncio.wait_for(process.stdout.readline(), 10)).decode()
+    assert "GET /v1/models 200" in line
+    assert "request_id=mine" in line
+    process.send_signal(signal.SIGTERM)
+    assert await asyncio.wait_for(process.wait(), 10) == 0
+    await backend.server.stop(0)

@@ -1,0 +1,35 @@
+"""Pictures that the tests draw themselves, and files of them."""
+
+import struct
+import zlib
+from io import BytesIO
+from typing import Any
+
+import numpy as np
+import PIL.Image
+
+
+def scene(width: int, height: int, seed: int = 0) -> PIL.Image.Image:
+    """Gradients, an edge and noise, the same for the same seed; no two rows, columns or channels are alike."""
+    random = np.random.default_rng(seed)
+    y, x = np.mgrid[0:height, 0:width]
+    channels = np.stack([x * 255 // width, y * 255 // height, (x + y) % 256], axis=-1)
+    channels[(x > width // 3) & (y > height // 2)] = (250, 20, 90)
+    return PIL.Image.fromarray(((channels + random.integers(0, 40, channels.shape)) % 256).astype(np.uint8))
+
+
+def encode(image: PIL.Image.Image, file_format: str, **options: Any) -> bytes:
+    """A picture's file."""
+    file = BytesIO()
+    image.save(file, file_format, **options)
+    return file.getvalue()
+
+
+def png_header(width: int, height: int) -> bytes:
+    """A PNG of a few bytes that says it has these dimensions, and of whose pixels nothing follows."""
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + _chunk(b"IHDR", header) + _chunk(b"IDAT", zlib.compress(b"")) + _chunk(b"IEND", b"")
+
+
+def _chunk(kind: bytes, body: bytes) -> bytes:
+    return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))

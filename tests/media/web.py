@@ -1,0 +1,72 @@
+"""A small web server on loopback that answers byte by byte as a test wants, broken answers included."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from ssl import SSLContext
+
+Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+@dataclass(kw_only=True)
+class Web:
+    """The server, while it runs."""
+
+    port: int = 0
+    answers: dict[str, Answer] = field(default_factory=dict[str, Answer])
+    """By path; another path is answered 404."""
+    requests: list[str] = field(default_factory=list[str])
+    """The heads of the requests that came."""
+
+    def url(self, path: str, host: str = "127.0.0.1") -> str:
+        return f"http://{host}:{self.port}{path}"
+
+    async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+            self.requests.append(head)
+            await self.answers.get(head.split(" ")[1], respond(b"", status=404))(reader, writer)
+        except (ConnectionError, asyncio.IncompleteReadError):
+            pass  # the client is gone, or never was one
+        finally:
+            writer.close()
+
+
+def respond(body: bytes, *, status: int = 200, headers: Mapping[str, str] | None = None) -> Answer:
+    """An answer of this body; a header given here takes the place of the honest one."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        fields = {"Content-Length": str(len(body)), **(headers or {})}
+        head = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
+        writer.write(f"HTTP/1.1 {status} -\r\n{head}\r\n".encode("latin-1") + body)
+        await writer.drain()
+
+    return answer
+
+
+def stall_after(start: bytes) -> Answer:
+    """Sends this much of an answer, and then nothing until the client is gone."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(start)
+        await writer.drain()
+        await reader.read()
+
+    return answer
+
+
+def redirect(location: str, status: int = 302) -> Answer:
+    return respond(b"", status=status, headers={"Location": location})
+
+
+@asynccontextmanager
+async def serve(tls: SSLContext | None = None) -> AsyncGenerator[Web]:
+    web = Web()
+    server = await asyncio.start_server(web.handle, "127.0.0.1", 0, ssl=tls)
+    web.port = server.sockets[0].getsockname()[1]
+    try:
+        yield web
+    finally:
+        server.close()
+        await server.wait_closed()

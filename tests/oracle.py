@@ -1,0 +1,72 @@
+"""The reference: transformers' Qwen2-VL, asked the way its own documentation asks it. The engine never imports this."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import Qwen2VLForConditionalGeneration
+from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
+
+from engine.plan import MediaKind, MediaSpan
+
+TOKEN_TYPES = {MediaKind.IMAGE: 1, MediaKind.VIDEO: 2}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """A greedy answer of the reference."""
+
+    token_ids: list[int]
+    logits: Tensor
+    """float32 [answer tokens, vocab_size]"""
+
+
+@cache
+def load_oracle(path: Path) -> Any:
+    """The reference model in float32."""
+    return Qwen2VLForConditionalGeneration.from_pretrained(path, dtype=torch.float32, attn_implementation="sdpa").eval()
+
+
+def image_processor(path: Path) -> Any:
+    """The reference's image processor, told not to resize."""
+    return Qwen2VLImageProcessorPil.from_pretrained(path, do_resize=False)
+
+
+def token_types(num_tokens: int, spans: Sequence[MediaSpan]) -> Tensor:
+    """int64 [1, tokens]: 0 for text, 1 for pictures, 2 for videos, as the reference wants it."""
+    types = torch.zeros(1, num_tokens, dtype=torch.long)
+    for span in spans:
+        types[:, span.start : span.end] = TOKEN_TYPES[span.kind]
+    return types
+
+
+def grids(spans: Sequence[MediaSpan], kind: MediaKind) -> Tensor | None:
+    """int64 [media, 3], or None if there is none of the kind."""
+    found = [span.grid_thw for span in spans if span.kind is kind]
+    return torch.tensor(found) if found else None
+
+
+@torch.inference_mode()
+def greedy_answer(
+    path: Path, prompt: Sequence[int], spans: Sequence[MediaSpan], images: Sequence[np.ndarray], num_tokens: int
+) -> Answer:
+    """Continues a prompt with pictures, uint8 [height, width, 3] each, that are already of the right size."""
+    media: dict[str, Any] = {}
+    if images:
+        media = dict(image_processor(path)(list(images), return_tensors="pt"))
+        media["mm_token_type_ids"] = token_types(len(prompt), spans)
+    output = load_oracle(path).generate(
+        torch.tensor([list(prompt)]),
+        **media,
+        max_new_tokens=num_tokens,
+        do_sample=False,
+        eos_token_id=None,
+        return_dict_in_generate=True,
+        output_logits=True,
+    )
+    return Answer(token_ids=output.sequences[0, len(prompt) :].tolist(), logits=torch.cat(output.logits).float())

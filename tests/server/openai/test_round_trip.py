@@ -1,0 +1,47 @@
+"""What is written is read back as the same message, for every type of the API."""
+
+import json
+from typing import Any
+
+import pytest
+from google.protobuf.descriptor import Descriptor
+from google.protobuf.message_factory import GetMessageClass
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from glimpse.v1 import chat_pb2, content_pb2, generation_pb2, model_pb2
+from server.openai.codec import decode, encode
+from tests.server.openai.messages import all_types, messages
+from tests.server.openai.sample_dialect import sample
+
+_TYPES = [
+    *all_types(chat_pb2.DESCRIPTOR, content_pb2.DESCRIPTOR, generation_pb2.DESCRIPTOR, model_pb2.DESCRIPTOR),
+    *(sample(name).DESCRIPTOR for name in ("Everything", "Value", "Inner")),
+]
+
+
+@pytest.mark.parametrize("descriptor", _TYPES, ids=lambda descriptor: descriptor.full_name)
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@given(data=st.data())
+def test_a_message_survives_the_way_through_json(descriptor: Descriptor, data: st.DataObject) -> None:
+    message: Any = data.draw(messages(descriptor))
+    document = encode(message)
+    decoded = decode(document, GetMessageClass(descriptor))
+    assert decoded.message == message
+    assert decoded.unknown == []
+    assert encode(decoded.message) == document
+    json.loads(document)
+
+
+@given(value=st.floats(width=32, allow_nan=False, allow_infinity=False))
+def test_a_single_precision_number_is_written_with_as_few_digits_as_tell_it_apart(value: float) -> None:
+    message = sample("Everything")(f32=value)
+    text = json.loads(encode(message), parse_float=str)["f32"]
+    assert sample("Everything")(f32=float(text)).f32 == value
+    digits = text.lower().partition("e")[0].replace(".", "").replace("-", "").strip("0")
+    assert len(digits) <= 9
+
+
+@pytest.mark.parametrize(("value", "text"), [(0.1, b"0.1"), (0.7, b"0.7"), (-1.5, b"-1.5"), (0.0, b"0.0")])
+def test_a_single_precision_number_looks_as_it_was_written(value: float, text: bytes) -> None:
+    assert b'"f32":' + text + b"," in encode(sample("Everything")(f32=value))

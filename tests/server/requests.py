@@ -1,0 +1,38 @@
+"""Typed requests, and the small pictures that stand in them."""
+
+import io
+from typing import Any
+
+import PIL.Image
+
+from glimpse.v1 import chat_pb2, content_pb2, generation_pb2
+
+
+def png(width: int = 64, height: int = 48, colour: tuple[int, int, int] = (200, 30, 40)) -> bytes:
+    file = io.BytesIO()
+    PIL.Image.new("RGB", (width, height), colour).save(file, "PNG")
+    return file.getvalue()
+
+
+def text_part(text: str) -> content_pb2.ContentPart:
+    return content_pb2.ContentPart(text=text)
+
+
+def image_part(data: bytes, **members: Any) -> content_pb2.ContentPart:
+    return content_pb2.ContentPart(
+        image=content_pb2.ImagePart(source=content_pb2.MediaSource(data=data), **members),
+    )
+
+
+def user(*parts: str | content_pb2.ContentPart) -> content_pb2.Message:
+    content = [text_part(part) if isinstance(part, str) else part for part in parts]
+    return content_pb2.Message(role=content_pb2.ROLE_USER, content=content)
+
+
+def request(*messages: content_pb2.Message, **generation: Any) -> chat_pb2.CreateChatCompletionRequest:
+    """A request; greedy and short unless `generation` says otherwise."""
+    options = {"temperature": 0.0, "max_completion_tokens": 8} | generation
+    return chat_pb2.CreateChatCompletionRequest(
+        messages=messages or [user("Hello")],
+        generation=generation_pb2.GenerationOptions(**options),
+    )

@@ -1,0 +1,240 @@
+"""Which requests are refused, under which field and for which reason; and what the others mean."""
+
+from collections.abc import Callable
+
+import pytest
+
+from engine.plan import MediaKind
+from engine.sampling_params import SamplingParams
+from engine.text.conversation import MediaSlot
+from glimpse.v1 import chat_pb2, content_pb2, generation_pb2
+from media.source import DataSource
+from server.errors import InvalidRequest
+from server.parse import parse_chat
+from server.parse_content import LOW_DETAIL_MAX_PIXELS
+from server.request import ChatRequest
+from tests.server.requests import image_part, png, request, text_part, user
+
+VOCAB_SIZE = 384
+
+
+def parse(wire: chat_pb2.CreateChatCompletionRequest, *, streaming: bool = False) -> ChatRequest:
+    return parse_chat(wire, streaming=streaming, vocab_size=VOCAB_SIZE, max_images=2)
+
+
+def with_member(**members: object) -> chat_pb2.CreateChatCompletionRequest:
+    wire = request()
+    wire.MergeFrom(chat_pb2.CreateChatCompletionRequest(**members))  # pyright: ignore[reportArgumentType] - a table's row
+    return wire
+
+
+def with_part(part: content_pb2.ContentPart) -> chat_pb2.CreateChatCompletionRequest:
+    return request(user("What?", part))
+
+
+def with_source(**source: object) -> chat_pb2.CreateChatCompletionRequest:
+    media_source = content_pb2.MediaSource(**source)  # pyright: ignore[reportArgumentType] - a table's row
+    return with_part(content_pb2.ContentPart(image=content_pb2.ImagePart(source=media_source)))
+
+
+def message(**members: object) -> chat_pb2.CreateChatCompletionRequest:
+    return request(content_pb2.Message(**members))  # pyright: ignore[reportArgumentType] - a table's row
+
+
+PART = "messages[0].content[1]"
+TOOL = chat_pb2.Tool(function=chat_pb2.FunctionDefinition(name="f"))
+TOOL_CALL = content_pb2.ToolCall(id="1", function=content_pb2.FunctionCall(name="f"))
+REQUIRED = chat_pb2.ToolChoice(mode=chat_pb2.TOOL_CHOICE_MODE_REQUIRED)
+NAMED = chat_pb2.ToolChoice(named=chat_pb2.NamedTool(function=chat_pb2.FunctionName(name="f")))
+SAYS = {"content": [text_part("x")]}
+
+REFUSED: list[tuple[chat_pb2.CreateChatCompletionRequest, str, str]] = [
+    # the request, the field, the reason
+    (chat_pb2.CreateChatCompletionRequest(), "messages", "missing_value"),
+    (message(**SAYS), "messages[0].role", "missing_value"),
+    (message(role=17, **SAYS), "messages[0].role", "invalid_value"),
+    (message(role=content_pb2.ROLE_USER), "messages[0].content", "missing_value"),
+    (message(role=content_pb2.ROLE_TOOL, tool_call_id="1", **SAYS), "messages[0].role", "unsupported"),
+    (message(role=content_pb2.ROLE_USER, tool_call_id="1", **SAYS), "messages[0].tool_call_id", "invalid_value"),
+    (message(role=content_pb2.ROLE_ASSISTANT, tool_calls=[TOOL_CALL]), "messages[0].tool_calls", "unsupported"),
+    (with_part(content_pb2.ContentPart()), PART, "missing_value"),
+    (with_part(content_pb2.ContentPart(uuid="a")), f"{PART}.uuid", "media_not_cached"),
+    (with_part(content_pb2.ContentPart(uuid="a", image={})), f"{PART}.uuid", "media_not_cached"),
+    (with_part(content_pb2.ContentPart(uuid="a", text="b")), f"{PART}.uuid", "unsupported"),
+    (with_part(content_pb2.ContentPart(video={})), f"{PART}.video", "unsupported"),
+    (with_part(content_pb2.ContentPart(audio={})), f"{PART}.audio", "unsupported"),
+    (with_part(content_pb2.ContentPart(embedding={})), f"{PART}.embedding", "unsupported"),
+    (with_part(content_pb2.ContentPart(image={})), f"{PART}.image.source", "missing_value"),
+    (with_source(upload="u1"), f"{PART}.image.source.upload", "unsupported"),
+    (with_source(data=b""), f"{PART}.image.source.data", "missing_value"),
+    (with_source(url="%%%"), f"{PART}.image.source.url", "invalid_media_source"),
+    (with_source(url="file:///etc/passwd"), f"{PART}.image.source.url", "media_url_refused"),
+    (with_part(image_part(b"x", min_pixels=9, max_pixels=8)), f"{PART}.image.min_pixels", "invalid_value"),
+    (with_part(image_part(b"x", min_pixels=0)), f"{PART}.image.min_pixels", "invalid_value"),
+    (request(user(*[image_part(b"x")] * 3)), "messages", "too_many_images"),
+    (with_member(tools=[TOOL]), "tools", "unsupported"),
+    (with_member(tool_choice=REQUIRED), "tool_choice", "invalid_value"),
+    (with_member(tool_choice=NAMED), "tool_choice", "invalid_value"),
+    (with_member(parallel_tool_calls=True), "parallel_tool_calls", "invalid_value"),
+    (with_member(response_format={"json_object": {}}), "response_format.json_object", "unsupported"),
+    (with_member(response_format={"json_schema": {}}), "response_format.json_schema", "unsupported"),
+    (with_member(stream_options={"include_usage": True}), "stream_options", "invalid_value"),
+    (request(n=2), "generation.n", "unsupported"),
+    (request(n=0), "generation.n", "invalid_value"),
+    (request(temperature=2.5), "generation.temperature", "invalid_value"),
+    (request(temperature=float("nan")), "generation.temperature", "invalid_value"),
+    (request(top_p=-0.1), "generation.top_p", "invalid_value"),
+    (request(top_k=-2), "generation.top_k", "invalid_value"),
+    (request(max_completion_tokens=0), "generation.max_completion_tokens", "invalid_value"),
+    (request(min_tokens=9), "generation.min_tokens", "invalid_value"),
+    (request(top_logprobs=3), "generation.top_logprobs", "invalid_value"),
+    (request(logprobs=True, top_logprobs=21), "generation.top_logprobs", "invalid_value"),
+    (request(stop=["a", ""]), "generation.stop[1]", "invalid_value"),
+    (request(stop=["a"] * 17), "generation.stop", "invalid_value"),
+    (request(stop_token_ids=[5, VOCAB_SIZE]), "generation.stop_token_ids[1]", "invalid_value"),
+    (request(stop_token_ids=[-1]), "generation.stop_token_ids[0]", "invalid_value"),
+    (request(logit_bias={VOCAB_SIZE: 1}), f"generation.logit_bias[{VOCAB_SIZE}]", "invalid_value"),
+    (request(logit_bias={7: 100.5}), "generation.logit_bias[7]", "invalid_value"),
+    (request(logit_bias={7: float("nan")}), "generation.logit_bias[7]", "invalid_value"),
+]
+
+
+@pytest.mark.parametrize(("wire", "field", "reason"), REFUSED)
+def test_what_cannot_be_served_is_refused_by_its_field(
+    wire: chat_pb2.CreateChatCompletionRequest, field: str, reason: str
+) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        parse(wire)
+    assert (caught.value.field, caught.value.reason) == (field, reason)
+    assert caught.value.message
+
+
+def test_what_is_not_said_takes_the_stated_defaults() -> None:
+    wire = chat_pb2.CreateChatCompletionRequest(messages=[user("Hello")])
+    chat = parse(wire)
+    assert chat.sampling == SamplingParams()
+    assert (chat.include_usage, chat.cache_salt, chat.conversation.images) == (False, "", ())
+
+
+def test_zero_is_a_value() -> None:
+    sampling = parse(request(temperature=0, top_p=0, seed=0, top_k=0)).sampling
+    assert (sampling.temperature, sampling.top_p, sampling.seed, sampling.top_k) == (0, 0, 0, 0)
+
+
+@pytest.mark.parametrize("top_k", [0, -1])
+def test_two_values_of_top_k_mean_all_tokens(top_k: int) -> None:
+    assert parse(request(top_k=top_k)).sampling.top_k == 0
+
+
+def test_every_generation_option_arrives() -> None:
+    wire = request(
+        max_completion_tokens=7,
+        temperature=0.5,
+        top_p=0.25,
+        top_k=3,
+        min_p=0.125,
+        frequency_penalty=-1,
+        presence_penalty=1.5,
+        repetition_penalty=2,
+        logit_bias={3: -100, 4: 100},
+        seed=-5,
+        stop=["a", "b"],
+        stop_token_ids=[1, 2],
+        min_tokens=2,
+        ignore_eos=True,
+        logprobs=True,
+        top_logprobs=4,
+        n=1,
+    )
+    assert parse(wire).sampling == SamplingParams(
+        max_tokens=7,
+        temperature=0.5,
+        top_p=0.25,
+        top_k=3,
+        min_p=0.125,
+        frequency_penalty=-1,
+        presence_penalty=1.5,
+        repetition_penalty=2,
+        logit_bias={3: -100, 4: 100},
+        seed=-5,
+        stop=("a", "b"),
+        stop_token_ids=(1, 2),
+        min_tokens=2,
+        ignore_eos=True,
+        logprobs=4,
+    )
+
+
+def test_log_probabilities_without_alternatives_are_none_of_the_most_likely() -> None:
+    assert parse(request(logprobs=True)).sampling.logprobs == 0
+    assert parse(request(logprobs=False)).sampling.logprobs is None
+
+
+def test_pictures_stand_where_they_were_said() -> None:
+    first, second = png(colour=(1, 2, 3)), png(colour=(4, 5, 6))
+    wire = request(user("a", image_part(first), "b"), user(image_part(second)))
+    conversation = parse(wire).conversation
+    slot = MediaSlot(kind=MediaKind.IMAGE)
+    assert [message.content for message in conversation.messages] == [("a", slot, "b"), (slot,)]
+    assert [image.source for image in conversation.images] == [DataSource(data=first), DataSource(data=second)]
+    assert [image.field for image in conversation.images] == [
+        "messages[0].content[1].image.source",
+        "messages[1].content[0].image.source",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("detail", "asked", "expected"),
+    [
+        (content_pb2.IMAGE_DETAIL_UNSPECIFIED, None, None),
+        (content_pb2.IMAGE_DETAIL_AUTO, 5000, 5000),
+        (content_pb2.IMAGE_DETAIL_HIGH, None, None),
+        (content_pb2.IMAGE_DETAIL_LOW, None, LOW_DETAIL_MAX_PIXELS),
+        (content_pb2.IMAGE_DETAIL_LOW, 5000, 5000),
+        (content_pb2.IMAGE_DETAIL_LOW, 2 * LOW_DETAIL_MAX_PIXELS, LOW_DETAIL_MAX_PIXELS),
+    ],
+)
+def test_low_detail_bounds_the_pixels(
+    detail: content_pb2.ImageDetail, asked: int | None, expected: int | None
+) -> None:
+    wire = with_part(image_part(b"x", detail=detail, max_pixels=asked))
+    assert parse(wire).conversation.images[0].max_pixels == expected
+
+
+@pytest.mark.parametrize(
+    ("role", "name"),
+    [
+        (content_pb2.ROLE_SYSTEM, "system"),
+        (content_pb2.ROLE_DEVELOPER, "developer"),
+        (content_pb2.ROLE_USER, "user"),
+        (content_pb2.ROLE_ASSISTANT, "assistant"),
+    ],
+)
+def test_roles_have_the_template_s_names(role: content_pb2.Role, name: str) -> None:
+    parsed = parse(request(content_pb2.Message(role=role, content=[text_part("x")]))).conversation.messages[0]
+    assert (parsed.role, parsed.content, parsed.name) == (name, ("x",), None)
+
+
+@pytest.mark.parametrize(
+    "wire",
+    [
+        with_member(tool_choice=chat_pb2.ToolChoice(mode=chat_pb2.TOOL_CHOICE_MODE_NONE)),
+        with_member(response_format={"text": {}}),
+        with_member(user="me", prompt_cache_key="k"),
+        request(n=1),
+    ],
+)
+def test_options_that_ask_for_nothing_more_are_accepted(wire: chat_pb2.CreateChatCompletionRequest) -> None:
+    assert parse(wire).conversation.messages
+
+
+def test_a_stream_may_ask_for_its_usage() -> None:
+    wire = with_member(stream_options={"include_usage": True}, cache_salt="s")
+    chat = parse(wire, streaming=True)
+    assert (chat.include_usage, chat.cache_salt) == (True, "s")
+
+
+def test_generation_options_have_no_field_that_parsing_does_not_know() -> None:
+    known = {field.name for field in generation_pb2.GenerationOptions.DESCRIPTOR.fields}
+    sampling = set(SamplingParams.__dataclass_fields__)
+    assert known - sampling == {"max_completion_tokens", "top_logprobs", "n"}
