@@ -160,14 +160,14 @@ class EngineClient:
         try:
             engine = self._engine = await _Engine.spawn(self._command)
             ready = self.ready = await self._load(engine)
+            self._become(EngineState.READY, "loaded")
+            return ready
         except (OSError, TransportError) as error:
             await self._bury()
             raise EngineError(EngineErrorCode.UNAVAILABLE, f"the engine cannot be started: {error}") from error
         except BaseException:
             await self._bury()
             raise
-        self._become(EngineState.READY, "loaded")
-        return ready
 
     async def _load(self, engine: "_Engine") -> Ready:
         if self.state is EngineState.STOPPED:  # while the process was being started

@@ -38,12 +38,26 @@ class ImageInput:
     max_pixels: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class TokenIds:
+    """A prompt as token ids."""
+
+    token_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Messages:
+    """A prompt as a conversation."""
+
+    messages: tuple[ChatMessage, ...]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class OfflineRequest:
     """A prompt and its pictures."""
 
-    prompt: str | tuple[int, ...] | tuple[ChatMessage, ...]
-    """A text that is the prompt already, its token ids, or a conversation."""
+    prompt: str | TokenIds | Messages
+    """A text is the prompt already."""
     images: tuple[ImageInput, ...]
     """In the order of their places in the prompt."""
     path: str
@@ -61,18 +75,18 @@ def parse_prompt(prompt: object, path: str) -> OfflineRequest:
     fields = _fields(prompt, path, known=("prompt", "prompt_token_ids", "multi_modal_data"))
     match fields:
         case {"prompt": str() as text, **rest} if "prompt_token_ids" not in rest:
-            tokens_or_text: str | tuple[int, ...] = text
+            parsed: str | TokenIds = text
         case {"prompt_token_ids": Sequence() as token_ids, **rest} if "prompt" not in rest:
-            tokens_or_text = tuple(token_ids)
-            if not all(isinstance(token_id, int) for token_id in tokens_or_text):
+            if not all(isinstance(token_id, int) for token_id in token_ids):
                 raise InputError(f"{path}.prompt_token_ids", "token ids are whole numbers")
+            parsed = TokenIds(tuple(token_ids))
         case _:
             raise InputError(path, "a prompt has either a text (prompt) or a list of token ids (prompt_token_ids)")
     images = _parse_media(fields.get("multi_modal_data") or {}, f"{path}.multi_modal_data")
-    return OfflineRequest(prompt=tokens_or_text, images=images, path=path)
+    return OfflineRequest(prompt=parsed, images=images, path=path)
 
 
-def parse_conversation(messages: Sequence[Mapping[str, Any]], path: str) -> OfflineRequest:
+def parse_conversation(messages: object, path: str) -> OfflineRequest:
     """Messages in OpenAI's form. `path` is empty for the only conversation, so that errors begin with `messages[0]`.
 
     Raises:
@@ -80,12 +94,12 @@ def parse_conversation(messages: Sequence[Mapping[str, Any]], path: str) -> Offl
     """
     images: list[ImageInput] = []
     prefix = f"{path}." if path else ""
-    if not messages:
-        raise InputError(f"{prefix}messages", "there are none")
+    if not isinstance(messages, list | tuple) or not messages:
+        raise InputError(f"{prefix}messages", "a conversation is a list of at least one message")
     parsed = tuple(
         _parse_message(message, f"{prefix}messages[{index}]", images) for index, message in enumerate(messages)
     )
-    return OfflineRequest(prompt=parsed, images=tuple(images), path=f"{prefix}messages")
+    return OfflineRequest(prompt=Messages(parsed), images=tuple(images), path=f"{prefix}messages")
 
 
 def check_sampling(sampling: SamplingParams, path: str) -> None:

@@ -38,6 +38,10 @@ class KVCache:
     """[layers, num_blocks, block_size, kv_heads, head_dim]"""
 
     @property
+    def num_blocks(self) -> int:
+        return self.keys.shape[1]
+
+    @property
     def block_size(self) -> int:
         return self.keys.shape[2]
 

@@ -6,56 +6,39 @@ Knows how texts, pictures and the engine come together; what callers may pass is
 import asyncio
 import itertools
 import os
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from typing import Any, TypeVar, assert_never
+from typing import Any, assert_never
 
 import PIL.Image
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from engine.checkpoint import DEFAULT_MODEL, resolve_checkpoint
 from engine.config import Device, DType, EngineConfig
-from engine.errors import CheckpointError, EngineError, EngineErrorCode
-from engine.inputs import ImageInput, InputError, OfflineRequest, check_sampling, parse_conversation, parse_prompt
+from engine.errors import CheckpointError, EngineError
+from engine.inputs import (
+    ImageInput,
+    InputError,
+    Messages,
+    OfflineRequest,
+    TokenIds,
+    check_sampling,
+    parse_conversation,
+    parse_prompt,
+)
 from engine.load import load_core
+from engine.offline import CompletionOutput, RequestOutput, run_batch
 from engine.plan import MediaKind
-from engine.protocol import FinishReason, Generate, MediaInput, TokenEvent
+from engine.protocol import Generate, MediaInput
 from engine.sampling_params import SamplingParams
 from engine.sequence import make_sequence
-from engine.text.assembler import Assembler, TokenText
-from engine.text.prompt import Prompt, PromptMedia, load_prompt_builder
+from engine.text.prompt import Prompt, PromptBuilder, PromptMedia, load_prompt_builder
 from engine.text.template import TemplateError
 from media.errors import MediaError
-from media.image import Image, image_processing, prepare_image
+from media.image import Image, ImageProcessing, image_processing, prepare_image
 from media.load import MediaLoader
 from media.policy import FetchPolicy
 
-T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompletionOutput:
-    """One answer."""
-
-    text: str
-    token_ids: list[int]
-    """What was generated, the token that ended the answer included."""
-    logprobs: list[TokenText] | None
-    """Those of the tokens in the text, without an end token and a stop text; None if they were not asked for."""
-    finish_reason: FinishReason
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestOutput:
-    """What became of one prompt."""
-
-    prompt_token_ids: list[int]
-    """The prompt as the model saw it; a picture is as many placeholders as it takes."""
-    outputs: list[CompletionOutput]
-    num_cached_tokens: int
-    """Prompt tokens that the prefix cache spared."""
+__all__ = ["LLM", "CompletionOutput", "InputError", "RequestOutput", "SamplingParams"]
 
 
 class LLM:
@@ -89,7 +72,7 @@ class LLM:
             prefix_caching: Prompts that begin alike are computed once.
             num_threads: Compute threads on the CPU.
             chat_template: A file whose template takes the place of the checkpoint's.
-            limit_mm_per_prompt: The most media of a kind in a prompt, such as `{"image": 4}`; without it there is no limit.
+            limit_mm_per_prompt: The most media of a kind in a prompt, such as `{"image": 4}`; None sets no limit.
 
         Raises:
             CheckpointError: the checkpoint cannot be found or served.
@@ -170,8 +153,122 @@ class LLM:
             InputError: a conversation cannot be used; nothing has been computed.
             EngineError: a conversation is too long (nothing has been computed), or the engine failed.
         """
-        if all(isinstance(message, Mapping) for message in messages):
+        if any(isinstance(message, Mapping) for message in messages):
             requests = [parse_conversation(messages, "")]
         else:
             requests = [parse_conversation(each, f"conversations[{index}]") for index, each in enumerate(messages)]
         return self._answer(requests, sampling_params, progress=progress)
+
+    def _answer(
+        self,
+        requests: Sequence[OfflineRequest],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None,
+        *,
+        progress: bool,
+    ) -> list[RequestOutput]:
+        samplings = _one_for_each(SamplingParams() if sampling_params is None else sampling_params, len(requests))
+        for request in requests:
+            self._check_number_of_images(request)
+        inputs = [image for request in requests for image in request.images]
+        images = iter(_load_images(inputs, self._processing))
+        generates = [
+            self._generate(request, list(itertools.islice(images, len(request.images))), sampling)
+            for request, sampling in zip(requests, samplings, strict=True)
+        ]
+        return run_batch(self._core, generates, self._prompts.tokenizer, progress=progress and len(generates) > 1)
+
+    def _check_number_of_images(self, request: OfflineRequest) -> None:
+        if self._max_images is not None and len(request.images) > self._max_images:
+            message = f"{len(request.images)} pictures, and limit_mm_per_prompt allows {self._max_images}"
+            raise InputError(request.path, message)
+
+    def _generate(self, request: OfflineRequest, images: Sequence[Image], sampling: SamplingParams) -> Generate:
+        """The request as the engine takes it, and will."""
+        try:
+            prompt = _build_prompt(self._prompts, request, images)
+        except TemplateError as error:
+            raise InputError(request.path, str(error)) from error
+        generate = Generate(
+            request_id=next(self._request_ids),
+            token_ids=prompt.token_ids,
+            media=_media_inputs(images, prompt),
+            sampling=sampling,
+        )
+        try:
+            # The core would refuse it as well, but not before others of the batch are computed.
+            make_sequence(0, generate, max_model_len=self._max_model_len, vocab_size=self._vocab_size)
+        except EngineError as error:
+            raise EngineError(error.code, f"{request.path}: {error.message}") from error
+        return generate
+
+
+def _max_images(limits: Mapping[str, int]) -> int | None:
+    for kind in limits:
+        if kind != MediaKind.IMAGE:
+            raise InputError(f"limit_mm_per_prompt[{kind!r}]", "only pictures are supported (image)")
+    return limits.get(MediaKind.IMAGE)
+
+
+def _one_for_each(
+    sampling_params: SamplingParams | Sequence[SamplingParams], num_requests: int
+) -> Sequence[SamplingParams]:
+    if isinstance(sampling_params, SamplingParams):
+        check_sampling(sampling_params, "sampling_params")
+        return [sampling_params] * num_requests
+    for index, sampling in enumerate(sampling_params):
+        check_sampling(sampling, f"sampling_params[{index}]")
+    if len(sampling_params) != num_requests:
+        raise InputError("sampling_params", f"{len(sampling_params)} of them for {num_requests} prompts")
+    return sampling_params
+
+
+def _build_prompt(builder: PromptBuilder, request: OfflineRequest, images: Sequence[Image]) -> Prompt:
+    media = [PromptMedia(kind=MediaKind.IMAGE, num_tokens=image.num_tokens) for image in images]
+    match request.prompt:
+        case str() as text:
+            return builder.text(text, media)
+        case TokenIds(token_ids=token_ids):
+            return builder.expand(token_ids, media)
+        case Messages(messages=messages):
+            return builder.chat(messages, media)
+        case _:
+            assert_never(request.prompt)
+
+
+def _media_inputs(images: Sequence[Image], prompt: Prompt) -> list[MediaInput]:
+    return [
+        MediaInput(
+            kind=MediaKind.IMAGE,
+            start=start,
+            num_tokens=image.num_tokens,
+            key=image.key,
+            grid_thw=image.grid_thw,
+            pixels=image.pixels.data.cast("B"),
+        )
+        for image, start in zip(images, prompt.starts, strict=True)
+    ]
+
+
+def _load_images(inputs: Sequence[ImageInput], processing: ImageProcessing) -> list[Image]:
+    if not inputs:
+        return []
+    # In a thread of its own: the caller's may run an event loop already, as in a notebook.
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, _load_all(inputs, processing)).result()
+
+
+async def _load_all(inputs: Sequence[ImageInput], processing: ImageProcessing) -> list[Image]:
+    loader = MediaLoader(processing=processing, policy=FetchPolicy())
+    try:
+        return list(await asyncio.gather(*(_load(image, loader, processing) for image in inputs)))
+    finally:
+        await loader.close()
+
+
+async def _load(image: ImageInput, loader: MediaLoader, processing: ImageProcessing) -> Image:
+    try:
+        if isinstance(image.picture, PIL.Image.Image):
+            return await asyncio.to_thread(prepare_image, image.picture, processing)
+        return await loader.load_image(image.picture, min_pixels=image.min_pixels, max_pixels=image.max_pixels)
+    except MediaError as error:
+        raise InputError(image.path, error.message) from error

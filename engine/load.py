@@ -51,12 +51,9 @@ def load_core(config: EngineConfig, *, on_progress: Callable[[str, float], None]
     model = load_model(path, model_config, device, dtype, on_progress)
     on_progress("allocating the KV cache", 0.95)
     cache = _allocate(model_config, config.block_size, config.kv_cache_bytes, device, dtype)
-    num_blocks = cache.keys.shape[1]
-    max_model_len = min(
-        model_config.text.max_position_embeddings,
-        config.max_model_len or model_config.text.max_position_embeddings,
-        num_blocks * config.block_size,
-    )
+    num_blocks = cache.num_blocks
+    window = model_config.text.max_position_embeddings
+    max_model_len = min(window, config.max_model_len or window, num_blocks * config.block_size)
     runner = ModelRunner(
         model=model,
         cache=cache,
@@ -64,20 +61,7 @@ def load_core(config: EngineConfig, *, on_progress: Callable[[str, float], None]
         spatial_merge_size=model_config.vision.spatial_merge_size,
         device=device,
     )
-    core = Core(
-        runner=runner,
-        num_blocks=num_blocks,
-        block_size=config.block_size,
-        max_model_len=max_model_len,
-        max_batch_tokens=config.max_batch_tokens,
-        max_sequences=config.max_sequences,
-        max_waiting=config.max_waiting,
-        eos_token_ids=model_config.eos_token_ids,
-        encoder_bytes_per_token=model_config.text.hidden_size * dtype.itemsize,
-        encoder_cache_bytes=config.encoder_cache_bytes,
-        prefix_caching=config.prefix_caching,
-        vocab_size=model_config.text.vocab_size,
-    )
+    core = _make_core(config, model_config, runner, num_blocks, max_model_len, dtype)
     ready = Ready(
         device=str(device),
         dtype=str(dtype).removeprefix("torch."),
@@ -155,6 +139,30 @@ def _pixel_statistics(path: Path) -> PixelStatistics:
         raise CheckpointError(f"the checkpoint's preprocessor_config.json is not JSON: {error}") from error
     except KeyError as error:
         raise CheckpointError(f"preprocessor_config.json has no field {error.args[0]!r}") from error
+
+
+def _make_core(
+    config: EngineConfig,
+    model_config: ModelConfig,
+    runner: ModelRunner,
+    num_blocks: int,
+    max_model_len: int,
+    dtype: torch.dtype,
+) -> Core:
+    return Core(
+        runner=runner,
+        num_blocks=num_blocks,
+        block_size=config.block_size,
+        max_model_len=max_model_len,
+        max_batch_tokens=config.max_batch_tokens,
+        max_sequences=config.max_sequences,
+        max_waiting=config.max_waiting,
+        eos_token_ids=model_config.eos_token_ids,
+        encoder_bytes_per_token=model_config.text.hidden_size * dtype.itemsize,
+        encoder_cache_bytes=config.encoder_cache_bytes,
+        prefix_caching=config.prefix_caching,
+        vocab_size=model_config.text.vocab_size,
+    )
 
 
 def _allocate(

@@ -1,9 +1,9 @@
 """Chooses tokens from logits. Knows sampling parameters and what a sequence has said so far, no model and no schedule.
 
 A row is adjusted (min_tokens, logit_bias, then penalties), its log-probabilities are read off, and a token is taken:
-the largest logit, or a draw from the softmax after temperature, min_p, top_k and top_p. The draw is an inverse transform
-over the tokens from most to least likely, so a shortlist of the likeliest nearly always holds it; where it does not,
-the whole row is sorted. Rows that only want the largest logit share one argmax and pay for nothing else.
+the largest logit, or a draw from the softmax after temperature, min_p, top_k and top_p. The draw is an inverse
+transform over the tokens from most to least likely, so a shortlist of the likeliest nearly always holds it; where it
+does not, the whole row is sorted. Rows that only want the largest logit share one argmax and pay for nothing else.
 """
 
 import random

@@ -134,8 +134,7 @@ class Scheduler:
             num_decodes_left=sum(sequence.num_uncomputed_tokens == 1 for sequence in self._running),
         )
         self._continue_running(draft)
-        if draft.num_preemptions == 0:
-            self._admit_waiting(draft)
+        self._admit_waiting(draft)
         encode, evicted = self.encoder_cache.decide()
         ended, self._ended = tuple(self._ended), []
         plan = StepPlan(
@@ -207,14 +206,14 @@ class Scheduler:
             draft.add(sequence, end)
 
     def _fits(self, sequence: Sequence, matched: Many[int]) -> bool:
-        """There are blocks for all tokens of a waiting sequence beside all those of the running ones.
+        """Blocks for all tokens of a waiting sequence are free.
 
-        Blocks for the first chunk would do, but a prompt that is begun only to be preempted is work for nothing.
+        Those for its first chunk would do, but a prompt that is begun only to be preempted is work for nothing. For the
+        same reason who was preempted does not return at once: what it gave up is less than what it needs.
         """
-        num_promised = sum(self._num_missing_blocks(running, running.num_tokens) for running in self._running)
         num_revived = sum(self.block_pool.is_free(block_id) for block_id in matched)
         num_wanted = self._num_missing_blocks(sequence, sequence.num_tokens) - len(matched) + num_revived
-        return num_wanted <= self.block_pool.num_free - num_promised
+        return num_wanted <= self.block_pool.num_free
 
     def _admit(self, sequence: Sequence, matched: list[int], draft: _Draft) -> None:
         for block_id in matched:

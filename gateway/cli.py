@@ -1,4 +1,4 @@
-"""The command line: run the gateway here, or write its configuration for an Envoy that runs elsewhere."""
+"""The command line: run the gateway, write its configuration for an Envoy elsewhere, ask for a server's health."""
 
 import asyncio
 import os
@@ -6,13 +6,15 @@ import signal
 import sys
 import tempfile
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from cyclopts import App, Parameter, Token
 from cyclopts.config import Env
+from cyclopts.validators import Number
 
 from gateway.address import Address
 from gateway.config import write_config
+from gateway.health import is_serving
 from gateway.run import Envoy, GatewayError
 
 
@@ -21,10 +23,15 @@ def _address(_: type[Address], tokens: list[Token]) -> Address:
 
 
 _AddressFlag = Annotated[Address, Parameter(converter=_address, n_tokens=1, accepts_keys=False)]
+_Origins = Annotated[tuple[str, ...], Parameter(negative="", show_default=False)]
+_Seconds = Annotated[int, Parameter(validator=Number(gte=0))]
+_Count = Annotated[int, Parameter(validator=Number(gte=1))]
 
 _LISTEN = Address(host="127.0.0.1", port=8080)
 _UPSTREAM = Address(host="127.0.0.1", port=50051)
 _ADMIN = Address(host="127.0.0.1", port=9901)
+# One worker carries tens of thousands of events a second; the other cores are the model's.
+_WORKERS = max(1, (os.cpu_count() or 1) // 4)
 
 app = App(
     name="python -m gateway",
@@ -48,11 +55,11 @@ def run(
     *,
     listen: _AddressFlag = _LISTEN,
     upstream: _AddressFlag = _UPSTREAM,
-    allow_origin: tuple[str, ...] = (),
+    allow_origin: _Origins = (),
     access_log: bool = False,
-    drain_seconds: int = 30,
-    workers: int = max(1, (os.cpu_count() or 1) // 4),
-    log_level: str = "warning",
+    drain_seconds: _Seconds = 30,
+    workers: _Count = _WORKERS,
+    log_level: Literal["debug", "info", "warning", "error"] = "warning",
     run_dir: Path | None = None,
 ) -> int:
     """Run Envoy in the foreground. SIGTERM or Ctrl-C drains it and ends it; a second one does not wait.
@@ -99,7 +106,7 @@ def config(
     listen: _AddressFlag = _LISTEN,
     upstream: _AddressFlag = _UPSTREAM,
     admin: _AddressFlag = _ADMIN,
-    allow_origin: tuple[str, ...] = (),
+    allow_origin: _Origins = (),
     access_log: bool = False,
 ) -> None:
     """Write envoy.yaml, and api.binpb to which it refers, for an Envoy that is run in another way.
@@ -130,6 +137,18 @@ def config(
         access_log=access_log,
     )
     print(path)
+
+
+@app.command
+def health(*, upstream: _AddressFlag = _UPSTREAM) -> int:
+    """Ask a server for its health. The exit status is 0 while it is SERVING.
+
+    Parameters
+    ----------
+    upstream
+        Address of the server's gRPC.
+    """
+    return 0 if is_serving(upstream) else 1
 
 
 async def _serve(envoy: Envoy) -> int:

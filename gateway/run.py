@@ -51,7 +51,7 @@ class Envoy:
             access_log: write a line per request to the standard output.
             drain_seconds: the longest time that `drain` gives running requests.
             num_workers: Envoy's worker threads; one carries some ten thousand events a second.
-            log_level: Envoy's, such as "debug".
+            log_level: of Envoy's own log: debug, info, warning or error.
         """
         self._listen = listen
         self._upstream = upstream

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import grpc.aio
-import structlog
 
 from engine.checkpoint import DEFAULT_MODEL, resolve_checkpoint
 from engine.client import ENGINE_COMMAND, EngineClient, EngineState
@@ -48,8 +47,6 @@ _GRPC_OPTIONS = (
     # A port in use is an error, not a port shared with whoever has it.
     ("grpc.so_reuseport", 0),
 )
-
-_log = structlog.get_logger(__name__)
 
 
 class PortError(Exception):
@@ -98,9 +95,8 @@ async def start_server(
     port = _listen(grpc_server, settings.listen)
     metrics_server = _serve_metrics(metrics, settings.listen)
 
-    def on_state(state: EngineState, reason: str) -> None:
-        _log.info("engine", state=state.value, reason=reason)
-        metrics.engine_changed(state)
+    def on_state(state: EngineState, _reason: str) -> None:
+        metrics.engine_changed(state, num_blocks=engine.ready.num_blocks if engine.ready else 0)
         health.set(state is EngineState.READY)
 
     engine = EngineClient(

@@ -5,7 +5,7 @@ import time
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
 
 from engine.client import EngineState
-from engine.protocol import Ready, StepStats
+from engine.protocol import StepStats
 
 _CALL_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 _FIRST_TOKEN_BUCKETS = (0.01, 0.02, 0.04, 0.08, 0.15, 0.25, 0.5, 0.75, 1, 2, 4, 8, 16, 32, 64)
@@ -72,16 +72,14 @@ class Metrics:
         """Starts the clock of a request."""
         return AnswerClock(self._first_token_seconds, self._next_token_seconds)
 
-    def engine_changed(self, state: EngineState) -> None:
+    def engine_changed(self, state: EngineState, *, num_blocks: int) -> None:
         self._ready.set(state is EngineState.READY)
+        self._blocks.set(num_blocks)
         if state is EngineState.RESTARTING:
             self._restarts.inc()
         if state is not EngineState.READY:
             for gauge in (self._running, self._waiting, self._used_blocks):
                 gauge.set(0)
-
-    def engine_ready(self, ready: Ready) -> None:
-        self._blocks.set(ready.num_blocks)
 
     def engine_stepped(self, stats: StepStats) -> None:
         self._running.set(stats.num_running)

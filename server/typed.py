@@ -40,7 +40,7 @@ def _method_handler(method: MethodDescriptor, handler: Any) -> "grpc.RpcMethodHa
     return register(
         wrap(handler),
         request_deserializer=GetMessageClass(method.input_type).FromString,
-        response_serializer=Message.SerializeToString,
+        response_serializer=GetMessageClass(method.output_type).SerializeToString,
     )
 
 

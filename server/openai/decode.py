@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar
 from google.protobuf.message import Message
 
 from dialect.options import descriptor_of
-from server.openai.document import RawText, parse
+from server.openai.document import RawText, not_json, parse
 from server.openai.objects import read_message
 from server.openai.stores import Reading
 
@@ -33,6 +33,13 @@ def decode(
 
     Raises DecodeError for a document that is not JSON, or that does not say a message of this class.
     """
+    try:
+        return _decode(document, message_class, extra_members)
+    except RecursionError as error:
+        raise not_json("it is nested too deeply") from error
+
+
+def _decode(document: bytes, message_class: type[_MessageT], extra_members: Collection[str]) -> Decoded[_MessageT]:
     value = parse(document)
     extra = _taken(value, extra_members) if isinstance(value, dict) else {}
     message = message_class()

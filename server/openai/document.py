@@ -22,17 +22,18 @@ class DecodeError(Exception):
 
 
 def parse(document: bytes) -> Any:
-    """Raises DecodeError for what is not JSON by RFC 8259, a name given twice in an object, and endless nesting."""
+    """Raises DecodeError for what is not JSON by RFC 8259 and for a name given twice in an object.
+
+    Raises RecursionError for a document that is nested too deeply.
+    """
     try:
         return json.loads(document.decode(), object_pairs_hook=_object, parse_constant=_refuse_constant)
     except UnicodeDecodeError as error:
-        raise _not_json(f"it is not UTF-8 text (byte {error.start})") from error
+        raise not_json(f"it is not UTF-8 text (byte {error.start})") from error
     except json.JSONDecodeError as error:
-        raise _not_json(f"{error.msg} at line {error.lineno}, column {error.colno}") from error
-    except RecursionError as error:
-        raise _not_json("it is nested too deeply") from error
+        raise not_json(f"{error.msg} at line {error.lineno}, column {error.colno}") from error
     except ValueError as error:  # what `int` says of numbers with thousands of digits
-        raise _not_json("a number in it has too many digits") from error
+        raise not_json("a number in it has too many digits") from error
 
 
 class RawText:
@@ -61,13 +62,14 @@ def _object(members: list[tuple[str, Any]]) -> dict[str, Any]:
     values = dict(members)
     if len(values) != len(members):
         twice, _ = Counter(name for name, _ in members).most_common(1)[0]
-        raise _not_json(f"the name {json.dumps(twice)} is given twice in one object")
+        raise not_json(f"the name {json.dumps(twice)} is given twice in one object")
     return values
 
 
 def _refuse_constant(text: str) -> NoReturn:
-    raise _not_json(f"{text} is no JSON value")
+    raise not_json(f"{text} is no JSON value")
 
 
-def _not_json(why: str) -> DecodeError:
+def not_json(why: str) -> DecodeError:
+    """The error for a document that cannot be read at all."""
     return DecodeError(None, f"The body is not valid JSON: {why}.", "invalid_json")

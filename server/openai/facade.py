@@ -11,7 +11,6 @@ from typing import Any, cast
 import grpc
 import grpc.aio
 from google.api.httpbody_pb2 import HttpBody
-from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
 from dialect.bindings import Binding, bindings
@@ -32,7 +31,7 @@ MAX_UNKNOWN_FIELDS_CHARACTERS = 1024
 _JSON = "application/json"
 _EVENTS = "text/event-stream"
 
-_REGISTER: dict[tuple[bool, bool], Callable[..., grpc.RpcMethodHandler[Any, Any]]] = {
+_REGISTER: "dict[tuple[bool, bool], Callable[..., grpc.RpcMethodHandler[Any, Any]]]" = {
     (False, False): grpc.unary_unary_rpc_method_handler,
     (False, True): grpc.unary_stream_rpc_method_handler,
     (True, False): grpc.stream_unary_rpc_method_handler,
@@ -55,13 +54,13 @@ def add_facade(server: grpc.aio.Server, handlers: Mapping[str, Handler], *, max_
 
 def _method_handler(
     binding: Binding, handlers: Mapping[str, Handler], max_body_bytes: int
-) -> grpc.RpcMethodHandler[Any, Any]:
+) -> "grpc.RpcMethodHandler[Any, Any]":
     method = binding.facade
     endpoint = _Endpoint(binding, handlers, max_body_bytes)
     return _REGISTER[method.client_streaming, method.server_streaming](
         endpoint.write_answer if method.server_streaming else endpoint.return_answer,
         request_deserializer=GetMessageClass(method.input_type).FromString,
-        response_serializer=Message.SerializeToString,
+        response_serializer=HttpBody.SerializeToString,
     )
 
 

@@ -4,7 +4,7 @@ import base64
 import binascii
 import math
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from functools import cache
 from typing import Any, TypeAlias
 
@@ -43,9 +43,9 @@ def kind_of(value: Any) -> JsonKind | None:
     return _KIND_OF_PYTHON_TYPE.get(type(value))
 
 
-def wrong_type(expected: str | Iterable[JsonKind], value: Any, place: Place) -> DecodeError:
+def wrong_type(expected: str | Collection[JsonKind], value: Any, place: Place) -> DecodeError:
     """The error that says what was expected."""
-    wanted = expected if isinstance(expected, str) else " or ".join(sorted(expected))
+    wanted = expected if isinstance(expected, str) else _either([kind for kind in JsonKind if kind in expected])
     match value:
         case None:
             got = "null"
@@ -60,6 +60,10 @@ def wrong_type(expected: str | Iterable[JsonKind], value: Any, place: Place) -> 
     return DecodeError(
         where or None, f"Invalid type for {subject}: expected {wanted}, but got {got} instead.", "invalid_type"
     )
+
+
+def _either(kinds: list[JsonKind]) -> str:
+    return kinds[0] if len(kinds) == 1 else f"{', '.join(kinds[:-1])} or {kinds[-1]}"
 
 
 def invalid_value(what: str, place: Place) -> DecodeError:

@@ -52,6 +52,12 @@ def test_a_span_is_not_encoded_for_tokens_before_or_after_it():
     assert cache.decide() == ((), ())
 
 
+def test_no_tokens_need_no_picture():
+    cache = make_cache(10)
+    assert cache.reach(make(1, ("cat", 4)), 2, 2) == 2
+    assert (cache.decide(), cache.num_pinned) == (((), ()), 0)
+
+
 def test_the_longest_unused_is_evicted_first():
     cache = make_cache(10)
     for sequence_id, name in enumerate(["cat", "dog", "cat"]):

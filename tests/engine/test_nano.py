@@ -4,7 +4,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import PIL.Image
@@ -58,12 +58,9 @@ def test_answers_differ_between_pictures_and_between_questions(llm: LLM) -> None
 
 def test_transformers_generates_the_same_tokens(llm: LLM) -> None:
     (output,) = llm.chat(conversation("What is this?"), GREEDY)
-    model = Qwen2VLForConditionalGeneration.from_pretrained(DEFAULT_MODEL, dtype=torch.float32)
+    model: Any = Qwen2VLForConditionalGeneration.from_pretrained(DEFAULT_MODEL, dtype=torch.float32)
     prompt = torch.tensor([output.prompt_token_ids])
-    generated = cast(
-        "torch.Tensor",
-        model.generate(prompt, attention_mask=torch.ones_like(prompt), do_sample=False, max_new_tokens=16),
-    )
+    generated = model.generate(prompt, attention_mask=torch.ones_like(prompt), do_sample=False, max_new_tokens=16)
     assert generated[0, len(output.prompt_token_ids) :].tolist() == output.outputs[0].token_ids
 
 

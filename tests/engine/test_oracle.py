@@ -13,7 +13,7 @@ NUM_TOKENS = 12
 
 TEXT = make_prompt(1, 23)
 ONE_IMAGE = make_prompt(2, 5, (112, 84), 9)
-# The reference takes neighbouring pictures for one and mistakes the positions after a last one: text is between and after.
+# Text lies between and after pictures: the reference takes neighbours for one, and loses count after a last one.
 SEVERAL_IMAGES = make_prompt(3, 3, (28, 28), 1, (56, 196), 1, (140, 28), 4, (84, 112), 6)
 IMAGE_FIRST = make_prompt(4, (84, 84), 1)
 PROMPTS = {"text": TEXT, "one image": ONE_IMAGE, "several images": SEVERAL_IMAGES, "image first": IMAGE_FIRST}

@@ -103,7 +103,7 @@ def test_no_more_sequences_run_than_may():
     assert [list(shape) for shape in shapes(runner)] == [[0, 1], [0, 1], [0, 1], [2], [2], [2], []]
 
 
-def test_a_sequence_is_admitted_only_when_all_its_tokens_have_blocks_beside_those_that_run():
+def test_a_sequence_is_admitted_only_when_blocks_for_all_its_tokens_are_free():
     core, runner = make_core(num_blocks=8, block_size=4, max_batch_tokens=8)
     submit(core, "0", 20)
     submit(core, "1", 20)

@@ -140,7 +140,7 @@ async def test_long_messages_leave_the_event_loop_to_others(ends: tuple[socket.s
         await asyncio.sleep(0)
         num_turns += 1
     assert receiving.result() == message
-    assert num_turns > 20
+    assert num_turns > 20, num_turns
     assert await received(engine) == Stop()
     await front.close()
 

@@ -12,6 +12,8 @@ import pytest
 from google.api.httpbody_pb2 import HttpBody
 from google.protobuf import any_pb2
 from google.rpc import status_pb2
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from gateway.run import Envoy
 from tests.gateway.backend import Backend, Context, Requests, Script, abort, event, read
@@ -106,6 +108,14 @@ async def test_reason_type_and_field_come_from_the_statuss_details(
     async with http.post(CHAT, data=b"{}") as answer:
         assert answer.status == 400
         assert await answer.json() == error(message, "image_error", "invalid_value", param)
+
+
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(message=st.text(min_size=1, max_size=100), param=st.text(max_size=50))
+async def test_any_text_survives(http: aiohttp.ClientSession, backend: Backend, message: str, param: str) -> None:
+    backend.script = failing(grpc.StatusCode.INVALID_ARGUMENT, message, reason="X", type="t", param=param)
+    async with http.post(CHAT, data=b"{}") as answer:
+        assert await answer.json() == error(message, "t", "x", param)
 
 
 async def test_details_without_a_field_leave_param_null(http: aiohttp.ClientSession, backend: Backend) -> None:

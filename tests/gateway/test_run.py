@@ -166,3 +166,18 @@ async def test_the_access_log_has_a_line_per_request() -> None:
     process.send_signal(signal.SIGTERM)
     assert await asyncio.wait_for(process.wait(), 10) == 0
     await backend.server.stop(0)
+
+
+async def test_the_health_command_says_by_its_status_whether_a_server_serves() -> None:
+    backend = await start_backend()
+
+    async def status() -> int:
+        command = (sys.executable, "-m", "gateway", "health", "--upstream", str(backend.address))
+        process = await asyncio.create_subprocess_exec(*command)
+        return await asyncio.wait_for(process.wait(), 20)
+
+    assert await status() == 0
+    backend.serving = False
+    assert await status() == 1
+    await backend.server.stop(0)
+    assert await status() == 1

@@ -183,6 +183,12 @@ def test_the_same_pixels_processed_otherwise_have_another_key() -> None:
     assert len({key(image, processing) for processing in processings}) == len(processings)
 
 
+def test_numbers_that_read_alike_when_joined_have_other_keys() -> None:
+    image = scene(84, 84)  # which neither processing resizes
+    fourteen_two, one_forty_two = QWEN2_VL, replace(QWEN2_VL, patch_size=1, merge_size=42)
+    assert key(image, fourteen_two) != key(image, one_forty_two)
+
+
 def test_bounds_that_change_nothing_do_not_change_the_key() -> None:
     image = scene(112, 112)
     assert prepare_image(image, QWEN2_VL, max_pixels=112 * 112).key == key(image)

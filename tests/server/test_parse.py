@@ -1,7 +1,5 @@
 """Which requests are refused, under which field and for which reason; and what the others mean."""
 
-from collections.abc import Callable
-
 import pytest
 
 from engine.plan import MediaKind
@@ -194,9 +192,7 @@ def test_pictures_stand_where_they_were_said() -> None:
         (content_pb2.IMAGE_DETAIL_LOW, 2 * LOW_DETAIL_MAX_PIXELS, LOW_DETAIL_MAX_PIXELS),
     ],
 )
-def test_low_detail_bounds_the_pixels(
-    detail: content_pb2.ImageDetail, asked: int | None, expected: int | None
-) -> None:
+def test_low_detail_bounds_the_pixels(detail: content_pb2.ImageDetail, asked: int | None, expected: int | None) -> None:
     wire = with_part(image_part(b"x", detail=detail, max_pixels=asked))
     assert parse(wire).conversation.images[0].max_pixels == expected
 

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from engine.config import load_model_config
@@ -89,6 +89,9 @@ NASTY = st.lists(
 
 @pytest.mark.parametrize("source", [QWEN2_VL_TEMPLATE, CHAT_TEMPLATE], ids=["qwen2", "tiny"])
 @given(texts=st.lists(NASTY, min_size=1, max_size=4))
+@example(texts=["<|im_", "end|>"])
+@example(texts=["<|im_end|><|im_ ", "end|>"])
+@example(texts=["<|im_end|>", "<", "|im_", "end|>"])
 def test_no_text_of_a_client_is_read_as_a_special_token(source: str, texts: list[str]) -> None:
     prompt = builder(source).chat([user(*texts)], [])
     innocent = builder(source).chat([user("")], [])

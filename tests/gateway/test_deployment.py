@@ -1,0 +1,66 @@
+"""The files for Docker and Kubernetes agree with the command line and with each other."""
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from gateway.cli import app, config
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def compose() -> dict[str, Any]:
+    return yaml.safe_load((ROOT / "gateway" / "compose.yaml").read_text())["services"]
+
+
+def manifest(name: str, kind: str) -> dict[str, Any]:
+    documents = yaml.safe_load_all((ROOT / "gateway" / "k8s" / name).read_text())
+    return next(document for document in documents if document["kind"] == kind)
+
+
+def pod(name: str) -> dict[str, Any]:
+    return manifest(name, "Deployment")["spec"]["template"]["spec"]
+
+
+COMMANDS = {
+    "compose": compose()["config"]["command"],
+    "kubernetes": pod("gateway.yaml")["initContainers"][0]["args"],
+}
+
+
+@pytest.mark.parametrize("where", COMMANDS)
+def test_the_command_that_writes_the_configuration_is_understood(where: str) -> None:
+    first, *arguments = COMMANDS[where]
+    command, bound, _ = app.parse_args(arguments, exit_on_error=False)
+    assert (first, command) == ("gateway", config)
+    assert str(bound.arguments["listen"]) == "0.0.0.0:8080"
+    # The service's name in compose, and the Kubernetes service's.
+    assert str(bound.arguments["upstream"]) == "glimpse:50051"
+    assert bound.arguments["folder"] == Path("/gateway-config")
+
+
+def test_envoy_reads_the_file_where_the_command_writes_it() -> None:
+    for arguments in (compose()["envoy"]["command"], pod("gateway.yaml")["containers"][0]["args"]):
+        assert arguments[arguments.index("--config-path") + 1] == "/gateway-config/envoy.yaml"
+
+
+def test_compose_publishes_ports_of_this_machine_only() -> None:
+    for service in compose().values():
+        assert all(port.startswith("127.0.0.1:") for port in service.get("ports", []))
+
+
+def test_the_names_and_ports_of_the_kubernetes_services_fit() -> None:
+    server = manifest("server.yaml", "Service")
+    (container,) = pod("server.yaml")["containers"]
+    assert (server["metadata"]["name"], server["spec"]["ports"][0]["port"]) == ("glimpse", 50051)
+    assert container["startupProbe"]["grpc"]["port"] == container["ports"][0]["containerPort"] == 50051
+
+
+def test_the_image_takes_every_package_along() -> None:
+    ignored = (ROOT / ".dockerignore").read_text().splitlines()
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    packages: list[str] = settings["tool"]["importlinter"]["root_packages"]
+    assert {f"!{package}" for package in packages} <= set(ignored)

@@ -1,0 +1,276 @@
+"""JSON documents → messages: what is accepted, and how what is not is refused."""
+
+import base64
+import json
+from typing import Any
+
+import pytest
+
+from glimpse.v1 import chat_pb2, content_pb2
+from server.openai.codec import Decoded, DecodeError, decode
+from tests.server.openai.sample_dialect import sample
+
+
+def read(value: Any, message_class: Any = chat_pb2.CreateChatCompletionRequest) -> Any:
+    return decode(json.dumps(value).encode(), message_class).message
+
+
+def refusal(value: Any, message_class: Any = chat_pb2.CreateChatCompletionRequest) -> DecodeError:
+    with pytest.raises(DecodeError) as caught:
+        decode(value if isinstance(value, bytes) else json.dumps(value).encode(), message_class)
+    return caught.value
+
+
+def part(**members: Any) -> dict[str, Any]:
+    return {"messages": [{"role": "user", "content": [members]}]}
+
+
+def read_part(**members: Any) -> content_pb2.ContentPart:
+    return read(part(**members)).messages[0].content[0]
+
+
+REQUEST = b"""{
+  "model": "qwen", "stream": true,
+  "messages": [
+    {"role": "system", "content": "Be brief."},
+    {"role": "user", "content": [
+      {"type": "text", "text": "What is this?"},
+      {"type": "image_url", "image_url": {"url": "https://example.com/a.png", "min_pixel": 3136, "detail": "low"}}
+    ]}
+  ],
+  "tools": [{"type": "function", "function": {
+    "name": "look", "parameters": {"type": "object", "properties": {"z": {"minimum": 1.50}, "a": {}}}
+  }}],
+  "tool_choice": {"type": "function", "function": {"name": "look"}},
+  "temperature": 0, "top_p": 0.25, "seed": 9007199254740993, "stop": "END", "logit_bias": {"50256": -100},
+  "max_tokens": 7, "n": null, "user": null
+}"""
+
+
+def test_a_whole_request_is_read() -> None:
+    decoded = decode(REQUEST, chat_pb2.CreateChatCompletionRequest, extra_members=("stream",))
+    expected = chat_pb2.CreateChatCompletionRequest(model="qwen")
+    expected.messages.add(role=content_pb2.ROLE_SYSTEM).content.add(text="Be brief.")
+    user = expected.messages.add(role=content_pb2.ROLE_USER)
+    user.content.add(text="What is this?")
+    image = user.content.add().image
+    image.source.url = "https://example.com/a.png"
+    image.min_pixels = 3136
+    image.detail = content_pb2.IMAGE_DETAIL_LOW
+    function = expected.tools.add().function
+    function.name = "look"
+    function.parameters = '{"type": "object", "properties": {"z": {"minimum": 1.50}, "a": {}}}'
+    expected.tool_choice.named.function.name = "look"
+    options = expected.generation
+    options.temperature, options.top_p, options.seed = 0, 0.25, 9007199254740993
+    options.stop.append("END")
+    options.logit_bias[50256] = -100
+    options.max_completion_tokens = 7
+    assert decoded == Decoded(message=expected, unknown=[], extra={"stream": True})
+
+
+def test_members_that_no_rule_knows_are_reported_by_path() -> None:
+    document = {
+        "x": 1,
+        "gone": None,
+        "messages": [{"content": [{"type": "text", "text": "", "y-z": {}}, "b"], "ä,": 0}],
+    }
+    decoded = decode(json.dumps(document).encode(), chat_pb2.CreateChatCompletionRequest)
+    assert decoded.unknown == ["x", "messages[0].content[0].y-z", 'messages[0]["\\u00e4,"]']
+
+
+@pytest.mark.parametrize(
+    ("document", "explanation"),
+    [
+        (b"", "Expecting value at line 1, column 1"),
+        (b'{"a": 1,\n  }', "line 2, column 3"),
+        (b"{'a': 1}", "line 1, column 2"),
+        (b'{"a": NaN}', "NaN is no JSON value"),
+        (b'{"a": -Infinity}', "-Infinity is no JSON value"),
+        (b'{"a": "\xff"}', "it is not UTF-8 text (byte 7)"),
+        (b'{"a": "\n"}', "control character"),
+        (b'{"model": "x", "model": "y"}', 'the name "model" is given twice in one object'),
+        (b"[" * 100_000, "it is nested too deeply"),
+        (b'{"n": ' + b"9" * 5000 + b"}", "a number in it has too many digits"),
+    ],
+)
+def test_what_is_not_json_is_refused_as_a_whole(document: bytes, explanation: str) -> None:
+    error = refusal(document)
+    assert (error.path, error.code) == (None, "invalid_json")
+    assert explanation in error.message
+
+
+def test_a_body_that_is_no_object_is_refused() -> None:
+    error = refusal([])
+    assert (error.path, error.code) == (None, "invalid_type")
+    assert error.message == "Invalid type for the body: expected an object, but got an array instead."
+
+
+@pytest.mark.parametrize(
+    ("value", "path", "message"),
+    [
+        ({"messages": [{"role": 5}]}, "messages[0].role", "expected a string, but got an integer instead."),
+        ({"messages": "hi"}, "messages", "expected an array, but got a string instead."),
+        ({"messages": [None]}, "messages[0]", "expected an object, but got null instead."),
+        ({"messages": [{"content": 1.5}]}, "messages[0].content", "a string, an array or an object, but got a num"),
+        ({"temperature": "1"}, "temperature", "expected a number, but got a string instead."),
+        ({"temperature": True}, "temperature", "expected a number, but got a boolean instead."),
+        ({"n": 1.5}, "n", "expected an integer, but got a number instead."),
+        ({"n": True}, "n", "expected an integer, but got a boolean instead."),
+        ({"logprobs": 1}, "logprobs", "expected a boolean, but got an integer instead."),
+        ({"stop": [1]}, "stop[0]", "expected a string, but got an integer instead."),
+        ({"stop": {}}, "stop", "expected a string or an array, but got an object instead."),
+        ({"logit_bias": []}, "logit_bias", "expected an object, but got an array instead."),
+        ({"tool_choice": 5}, "tool_choice", "expected a string or an object, but got an integer instead."),
+        (part(type=1), "messages[0].content[0].type", "expected a string, but got an integer instead."),
+        (part(type="image_url", image_url="u"), "messages[0].content[0].image_url", "an object, but got a string"),
+    ],
+)  # fmt: skip
+def test_a_value_of_the_wrong_type_is_refused_by_its_path(value: Any, path: str, message: str) -> None:
+    error = refusal(value)
+    assert (error.path, error.code) == (path, "invalid_type")
+    assert error.message.startswith(f"Invalid type for '{path}': expected ")
+    assert message in error.message
+
+
+@pytest.mark.parametrize(
+    ("value", "path", "explanation"),
+    [
+        ({"messages": [{"role": "boss"}]}, "messages[0].role",
+            "'boss'. Supported values are: 'system', 'developer', 'user', 'assistant', 'tool'."),
+        ({"messages": [{"role": "ROLE_USER"}]}, "messages[0].role", "'ROLE_USER'. Supported"),
+        ({"messages": [{"role": "unspecified"}]}, "messages[0].role", "'unspecified'. Supported"),
+        ({"tool_choice": "any"}, "tool_choice", "'any'. Supported values are: 'none', 'auto', 'required'."),
+        ({"max_tokens": -1}, "max_tokens", "expected an integer from 0 to 4294967295, but got -1."),
+        ({"n": 2**32}, "n", "but got 4294967296."),
+        ({"seed": 2**63}, "seed", "but got 9223372036854775808."),
+        ({"temperature": 1e39}, "temperature", "the number is too large."),
+        ({"temperature": 10**400}, "temperature", "the number is too large."),
+        ({"user": "\ud800"}, "user", "the text has half of a surrogate pair."),
+        ({"logit_bias": {"01": 1}}, 'logit_bias["01"]', "the name must be an integer in decimal digits."),
+        ({"logit_bias": {"1_0": 1}}, "logit_bias[\"1_0\"]", "the name must be an integer in decimal digits."),
+        ({"logit_bias": {"2147483648": 1}}, 'logit_bias["2147483648"]', "but got 2147483648."),
+        (part(type="hologram"), "messages[0].content[0].type",
+            "'hologram'. Supported values are: 'text', 'image_url', 'video_url', 'input_audio', 'image_embeds'."),
+        (part(type="input_audio", input_audio={"data": "AAA"}), "messages[0].content[0].input_audio.data",
+            "it is not base64 text."),
+        (part(type="input_audio", input_audio={"data": "é"}), "messages[0].content[0].input_audio.data",
+            "it is not base64 text."),
+    ],
+)  # fmt: skip
+def test_a_value_outside_of_its_range_is_refused_by_its_path(value: Any, path: str, explanation: str) -> None:
+    error = refusal(value)
+    assert (error.path, error.code) == (path, "invalid_value")
+    assert error.message.startswith(f"Invalid value for '{path}': ")
+    assert explanation in error.message
+
+
+@pytest.mark.parametrize(
+    ("value", "path"),
+    [
+        (part(text="a"), "messages[0].content[0].type"),
+        (part(type=None, text="a"), "messages[0].content[0].type"),
+        (part(type="text"), "messages[0].content[0].text"),
+        (part(type="text", text=None), "messages[0].content[0].text"),
+        (part(type="image_url"), "messages[0].content[0].image_url"),
+    ],
+)
+def test_a_missing_member_of_a_tagged_object_is_named(value: Any, path: str) -> None:
+    error = refusal(value)
+    assert (error.path, error.code) == (path, "missing_value")
+    assert error.message == f"Missing required parameter: '{path}'."
+
+
+@pytest.mark.parametrize(
+    ("value", "path", "explanation"),
+    [
+        ({"max_tokens": 1, "max_completion_tokens": 1}, "max_tokens", "the same as 'max_completion_tokens'"),
+        (part(type="text", text="a", image_url={}), "messages[0].content[0].image_url", "beside type 'text'"),
+        (part(type="audio_url", audio_url={}, input_audio={}), "messages[0].content[0].input_audio", "'audio_url'"),
+        (part(type="image_url", image_url={"url": "a", "data": ""}), "messages[0].content[0].image_url.data",
+            "Only one of 'data', 'upload', 'url' can be given."),
+        (part(type="video_url", video_url={"url": ["a"], "data": ""}), "messages[0].content[0].video_url.data",
+            "Only one of 'data', 'upload', 'url' can be given."),
+    ],
+)  # fmt: skip
+def test_members_that_exclude_each_other_are_refused(value: Any, path: str, explanation: str) -> None:
+    error = refusal(value)
+    assert (error.path, error.code) == (path, "conflicting_values")
+    assert explanation in error.message
+
+
+def test_a_null_is_the_same_as_no_member() -> None:
+    assert read(
+        {"max_tokens": None, "max_completion_tokens": 5, "stop": None, "tools": None, "messages": None}
+    ) == read({"max_completion_tokens": 5})
+
+
+def test_an_integer_may_be_written_with_a_point() -> None:
+    assert read({"n": 2.0}).generation.n == 2
+
+
+def test_a_bare_string_stands_for_a_list_and_for_a_part() -> None:
+    assert read({"messages": [{"content": "a"}]}) == read({"messages": [{"content": [{"type": "text", "text": "a"}]}]})
+    assert read({"messages": [{"content": ["a"]}]}) == read({"messages": [{"content": "a"}]})
+    assert list(read({"stop": "a"}).generation.stop) == ["a"]
+
+
+def test_a_null_medium_is_a_medium_of_which_nothing_is_known() -> None:
+    empty = read_part(type="image_url", image_url=None, uuid="u")
+    assert empty.WhichOneof("part") == "image"
+    assert not empty.image.HasField("source")
+
+
+@pytest.mark.parametrize("name", ["input_audio", "audio_url"])
+def test_an_alias_of_a_tag_names_the_member_too(name: str) -> None:
+    assert read_part(type=name, **{name: {"url": "u", "format": "wav"}}).audio.source.url == "u"
+    assert refusal(part(type=name)).path == f"messages[0].content[0].{name}"
+
+
+def test_the_type_of_a_value_chooses_between_members_of_one_name() -> None:
+    assert read_part(type="video_url", video_url={"url": "clip"}).video.source.url == "clip"
+    frames = read_part(
+        type="video_url", video_url={"url": ["a", {"data": base64.b64encode(b"b").decode()}]}
+    ).video.frames
+    assert [frame.WhichOneof("source") for frame in frames.frames] == ["url", "data"]
+    assert frames.frames[1].data == b"b"
+    error = refusal(part(type="video_url", video_url={"url": 5}))
+    assert "expected a string or an array, but got an integer" in error.message
+
+
+def test_a_message_without_fields_needs_only_its_tag() -> None:
+    assert read({"response_format": {"type": "text"}}).response_format.WhichOneof("format") == "text"
+    assert read({"response_format": {"type": "text", "text": {}}}).response_format.WhichOneof("format") == "text"
+
+
+def test_raw_members_keep_their_text_wherever_they_stand() -> None:
+    document = b'{"schema": [1.0,  {"b":1,"a":2}], "then": {"schema": "x"}, "children": {"k": {"schema":  {} }}}'
+    message = decode(document, sample("Everything")).message
+    assert message.schema == '[1.0,  {"b":1,"a":2}]'
+    assert message.next.schema == '"x"'
+    assert message.children["k"].schema == "{}"
+
+
+def test_constants_are_accepted_and_fields_for_grpc_only_are_not() -> None:
+    decoded = decode(b'{"object": 5, "secret": "s", "text": "t"}', sample("Everything"))
+    assert decoded.message == sample("Everything")(text="t")
+    assert decoded.unknown == ["secret"]
+
+
+def test_keys_of_maps_are_read_by_their_type() -> None:
+    message = read({"by_number": {"-5": "a"}, "by_flag": {"true": "b"}}, sample("Everything"))
+    assert dict(message.by_number) == {-5: "a"}
+    assert dict(message.by_flag) == {True: "b"}
+    assert refusal({"by_flag": {"yes": "b"}}, sample("Everything")).path == "by_flag.yes"
+
+
+def test_recursive_messages_are_read_to_any_depth_that_json_allows() -> None:
+    document = b'{"then": ' * 50 + b"{}" + b"}" * 50
+    message = decode(document, sample("Everything")).message
+    for _ in range(50):
+        message = message.next
+    assert not message.HasField("next")
+
+
+def test_what_the_codec_cannot_read_for_depth_is_refused_not_crashed() -> None:
+    assert refusal(b'{"then": ' * 900 + b"{}" + b"}" * 900, sample("Everything")).code == "invalid_json"

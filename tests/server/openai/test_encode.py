@@ -1,0 +1,107 @@
+"""Messages → JSON documents, byte for byte."""
+
+import math
+
+import pytest
+
+from glimpse.v1 import chat_pb2, content_pb2, generation_pb2, model_pb2
+from server.openai.codec import encode
+from tests.server.openai.sample_dialect import sample
+
+
+def test_an_answer() -> None:
+    answer = chat_pb2.CreateChatCompletionResponse(id="chatcmpl-1", created=1700000000, model="qwen")
+    choice = answer.choices.add(finish_reason=generation_pb2.FINISH_REASON_STOP)
+    choice.message.role = content_pb2.ROLE_ASSISTANT
+    choice.message.content = "A cat → “Mia”."
+    answer.usage.prompt_tokens = 70
+    answer.usage.total_tokens = 70
+    answer.usage.prompt_tokens_details.image_tokens = 64
+    assert encode(answer) == (
+        b'{"object":"chat.completion","id":"chatcmpl-1","created":1700000000,"model":"qwen","choices":[{"index":0,'
+        b'"message":{"role":"assistant","content":"A cat \xe2\x86\x92 \xe2\x80\x9cMia\xe2\x80\x9d.","refusal":null},'
+        b'"logprobs":null,"finish_reason":"stop"}],"usage":{"prompt_tokens":70,"completion_tokens":0,"total_tokens":70,'
+        b'"prompt_tokens_details":{"cached_tokens":0,"image_tokens":64,"video_tokens":0,"audio_tokens":0}}}'
+    )
+
+
+def test_log_probabilities() -> None:
+    logprobs = generation_pb2.Logprobs()
+    token = logprobs.content.add(token=" a", logprob=-0.1, bytes=[32, 97])
+    token.top_logprobs.add(token="é", logprob=-2.3025851, bytes=[195, 169])
+    assert encode(logprobs) == (
+        b'{"content":[{"token":" a","logprob":-0.1,"bytes":[32,97],"top_logprobs":'
+        b'[{"token":"\xc3\xa9","logprob":-2.3025851,"bytes":[195,169]}]}]}'
+    )
+
+
+def test_tool_calls_stand_in_the_place_of_content() -> None:
+    message = chat_pb2.AssistantMessage(role=content_pb2.ROLE_ASSISTANT)
+    call = message.tool_calls.add(id="call_1")
+    call.function.name = "look"
+    call.function.arguments = '{"at":"sky"}'
+    assert encode(message) == (
+        b'{"role":"assistant","content":null,"refusal":null,"tool_calls":[{"id":"call_1","type":"function",'
+        b'"function":{"name":"look","arguments":"{\\"at\\":\\"sky\\"}"}}]}'
+    )
+
+
+def test_the_pieces_of_a_stream() -> None:
+    head = chat_pb2.StreamChatCompletionResponse(id="c", created=1, model="m")
+    start = b'{"object":"chat.completion.chunk","id":"c","created":1,"model":"m",'
+    first, last, usage = (chat_pb2.StreamChatCompletionResponse() for _ in range(3))
+    for piece in (first, last, usage):
+        piece.CopyFrom(head)
+    first.choices.add().delta.role = content_pb2.ROLE_ASSISTANT
+    last.choices.add(finish_reason=generation_pb2.FINISH_REASON_LENGTH).delta.content = "."
+    usage.usage.SetInParent()
+    assert encode(first) == start + (
+        b'"choices":[{"index":0,"delta":{"role":"assistant"},"logprobs":null,"finish_reason":null}]}'
+    )
+    assert encode(last) == start + (
+        b'"choices":[{"index":0,"delta":{"content":"."},"logprobs":null,"finish_reason":"length"}]}'
+    )
+    assert encode(usage) == start + (
+        b'"choices":[],"usage":{"prompt_tokens":0,"completion_tokens":0,"total_tokens":0}}'
+    )
+
+
+def test_a_flattened_message_brings_its_constants() -> None:
+    model = model_pb2.Model(id="m", created=5, owned_by="us", input_modalities=[model_pb2.MODALITY_IMAGE])
+    text = b'{"object":"model","id":"m","created":5,"owned_by":"us","max_model_len":0,"input_modalities":["image"]}'
+    assert encode(model_pb2.GetModelResponse(model=model)) == text
+    assert encode(model_pb2.ListModelsResponse(data=[model])) == b'{"object":"list","data":[' + text + b"]}"
+
+
+def test_raw_text_is_written_as_it_is() -> None:
+    schema = chat_pb2.JsonSchema(name="s", schema='{"z": 1.0, "a": [ ]}')
+    assert encode(schema) == b'{"name":"s","schema":{"z": 1.0, "a": [ ]}}'
+
+
+def test_every_kind_of_field() -> None:
+    message = sample("Everything")(
+        i64=-(2**63), u64=2**64 - 1, f32=0.1, f64=0.1, data=b"\xff\x00", colour=1, colours=[2, 1], secret="s"
+    )
+    message.by_number[3] = "c"
+    message.by_number[-2] = "b"
+    message.by_flag[True] = "yes"
+    message.value.texts.texts.append("t")
+    message.inner.radius = 1.5
+    assert encode(message).decode() == (
+        '{"object":"everything","text":"","nickname":null,"flag":false,"i32":0,"u32":0,"i64":-9223372036854775808,'
+        '"u64":18446744073709551615,"f32":0.1,"f64":0.1,"data":"/wA=","colour":"dark_red","second_colour":null,'
+        '"colours":["blue","dark_red"],"by_number":{"-2":"b","3":"c"},"by_flag":{"true":"yes"},"children":{},'
+        '"schema":null,"value":["t"],"label":"","kind":"radius","radius":1.5}'
+    )
+
+
+@pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan])
+@pytest.mark.parametrize("field", ["f32", "f64"])
+def test_a_number_that_json_does_not_have_is_an_error(field: str, value: float) -> None:
+    with pytest.raises(ValueError, match="JSON has no number"):
+        encode(sample("Everything")(**{field: value}))
+
+
+def test_an_enum_value_without_a_name_is_an_error() -> None:
+    with pytest.raises(ValueError, match=r"sample\.Colour has no JSON name for 7"):
+        encode(sample("Everything")(colour=7))

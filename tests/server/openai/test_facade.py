@@ -1,0 +1,260 @@
+"""The OpenAI door over a real gRPC server, as the gateway sees it; behind it a handler of the tests' own."""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+from google.api.httpbody_pb2 import HttpBody
+from google.rpc import error_details_pb2, status_pb2
+
+from dialect.options import descriptor_of
+from glimpse.openai.v1 import openai_pb2_grpc
+from glimpse.v1 import chat_pb2, model_pb2
+from server.errors import DETAILS_HEADER, DeadlineExceededError, InvalidRequest, ModelNotFoundError
+from server.openai.facade import UNKNOWN_FIELDS_HEADER, add_facade
+
+MAX_BODY_BYTES = 1000
+
+
+@dataclass
+class Script:
+    """What the typed handlers do, and what they were asked."""
+
+    pieces: list[str | Exception] = field(default_factory=lambda: ["Hello", " there"])
+    """Texts that are answered; an exception is raised in its place."""
+    requests: list[Any] = field(default_factory=list[Any])
+    hold: bool = False
+    """The stream never ends after its pieces."""
+    closed: asyncio.Event = field(default_factory=asyncio.Event)
+    """The stream was closed by whoever read it."""
+
+    async def create(self, request: Any, context: Any) -> chat_pb2.CreateChatCompletionResponse:
+        self.requests.append(request)
+        text = "".join(self._texts())
+        choice = chat_pb2.Choice(message=chat_pb2.AssistantMessage(content=text))
+        return chat_pb2.CreateChatCompletionResponse(id="c", choices=[choice])
+
+    async def stream(self, request: Any, context: Any) -> AsyncGenerator[chat_pb2.StreamChatCompletionResponse, None]:
+        self.requests.append(request)
+        try:
+            for text in self._texts():
+                choice = chat_pb2.ChunkChoice(delta=chat_pb2.Delta(content=text))
+                yield chat_pb2.StreamChatCompletionResponse(id="c", choices=[choice])
+            if self.hold:
+                await asyncio.Event().wait()
+        finally:
+            self.closed.set()
+
+    async def list_models(self, request: Any, context: Any) -> model_pb2.ListModelsResponse:
+        return model_pb2.ListModelsResponse(data=[model_pb2.Model(id="m")])
+
+    async def get_model(self, request: model_pb2.GetModelRequest, context: Any) -> model_pb2.GetModelResponse:
+        if request.model != "m":
+            raise ModelNotFoundError(request.model, ("m",))
+        return model_pb2.GetModelResponse(model=model_pb2.Model(id="m"))
+
+    def _texts(self) -> Iterable[str]:
+        for piece in self.pieces:
+            if isinstance(piece, Exception):
+                raise piece
+            yield piece
+
+
+@pytest.fixture
+def script() -> Script:
+    return Script()
+
+
+@pytest.fixture
+async def stub(script: Script) -> AsyncIterator[Any]:
+    server = grpc.aio.server()
+    handlers: dict[str, Callable[..., Any]] = {
+        "glimpse.v1.ChatService.CreateChatCompletion": script.create,
+        "glimpse.v1.ChatService.StreamChatCompletion": script.stream,
+        "glimpse.v1.ModelService.ListModels": script.list_models,
+        "glimpse.v1.ModelService.GetModel": script.get_model,
+    }
+    add_facade(server, handlers, max_body_bytes=MAX_BODY_BYTES)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        yield openai_pb2_grpc.OpenAIServiceStub(channel)
+    await server.stop(None)
+
+
+def ask(stub: Any, document: Any, *, content_type: str = "application/json", part_bytes: int = 1000) -> Any:
+    """Sends a body as the gateway does: cut into parts, of which the first says the content type."""
+    data = document if isinstance(document, bytes) else json.dumps(document).encode()
+    parts = [HttpBody(data=data[start : start + part_bytes]) for start in range(0, len(data), part_bytes)] or [
+        HttpBody()
+    ]
+    parts[0].content_type = content_type
+    return stub.CreateChatCompletion(iter(parts))
+
+
+async def answer(call: Any) -> list[HttpBody]:
+    return [body async for body in call]
+
+
+async def failure(call: Any) -> grpc.aio.AioRpcError:
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await answer(call)
+    return caught.value
+
+
+def details(error: grpc.aio.AioRpcError) -> tuple[error_details_pb2.ErrorInfo, error_details_pb2.BadRequest]:
+    trailers: dict[str, Any] = dict(error.trailing_metadata())
+    info, bad_request = error_details_pb2.ErrorInfo(), error_details_pb2.BadRequest()
+    for detail in status_pb2.Status.FromString(trailers[DETAILS_HEADER]).details:
+        detail.Unpack(info if detail.Is(descriptor_of(info)) else bad_request)
+    return info, bad_request
+
+
+def events(bodies: list[HttpBody]) -> list[str]:
+    assert all(body.content_type == "text/event-stream" for body in bodies)
+    texts = [body.data.decode() for body in bodies]
+    assert all(text.startswith("data: ") and text.endswith("\n\n") and text.count("\n") == 2 for text in texts)
+    return [text[len("data: ") : -2] for text in texts]
+
+
+QUESTION = {"messages": [{"role": "user", "content": "hi"}]}
+
+
+@pytest.mark.parametrize("stream", [{}, {"stream": False}, {"stream": None}])
+@pytest.mark.parametrize("part_bytes", [7, 1000])
+async def test_an_answer_at_once_is_one_document(stub: Any, script: Script, stream: Any, part_bytes: int) -> None:
+    (body,) = await answer(ask(stub, QUESTION | stream, part_bytes=part_bytes))
+    assert body.content_type == "application/json"
+    assert json.loads(body.data)["choices"][0]["message"]["content"] == "Hello there"
+    assert script.requests[0].messages[0].content[0].text == "hi"
+
+
+async def test_a_streamed_answer_is_events_with_an_end(stub: Any) -> None:
+    *chunks, end = events(await answer(ask(stub, QUESTION | {"stream": True})))
+    assert [json.loads(chunk)["choices"][0]["delta"]["content"] for chunk in chunks] == ["Hello", " there"]
+    assert end == "[DONE]"
+
+
+async def test_a_stream_of_nothing_still_ends(stub: Any, script: Script) -> None:
+    script.pieces = []
+    assert events(await answer(ask(stub, QUESTION | {"stream": True}))) == ["[DONE]"]
+
+
+async def test_typed_requests_are_answered_in_json(stub: Any) -> None:
+    models = await stub.ListModels(model_pb2.ListModelsRequest())
+    assert (models.content_type, json.loads(models.data)["data"][0]["id"]) == ("application/json", "m")
+    model = await stub.GetModel(model_pb2.GetModelRequest(model="m"))
+    assert json.loads(model.data)["object"] == "model"
+
+
+async def test_a_failure_of_a_method_with_one_answer_is_a_status(stub: Any) -> None:
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await stub.GetModel(model_pb2.GetModelRequest(model="x"))
+    assert caught.value.code() == grpc.StatusCode.NOT_FOUND
+    info, _ = details(caught.value)
+    assert dict(info.metadata) == {"type": "invalid_request_error", "param": "model"}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_members_that_are_not_understood_are_listed_in_a_header(stub: Any, stream: bool) -> None:
+    call = ask(stub, QUESTION | {"stream": stream, "foo": 1, "a,b": 2, "none": None})
+    await answer(call)
+    headers = dict(await call.initial_metadata())
+    assert headers[UNKNOWN_FIELDS_HEADER] == 'foo,["a,b"]'
+
+
+async def test_no_such_header_without_such_members(stub: Any) -> None:
+    call = ask(stub, QUESTION)
+    await answer(call)
+    assert UNKNOWN_FIELDS_HEADER not in dict(await call.initial_metadata())
+
+
+async def test_a_long_list_of_them_is_cut(stub: Any, script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("server.openai.facade.MAX_UNKNOWN_FIELDS_CHARACTERS", 10)
+    call = ask(stub, QUESTION | {"alpha": 1, "beta": 2, "gamma": 3})
+    await answer(call)
+    assert dict(await call.initial_metadata())[UNKNOWN_FIELDS_HEADER] == "alpha,..."
+
+
+@pytest.mark.parametrize(
+    ("document", "param", "reason"),
+    [
+        (b"{", None, "INVALID_JSON"),
+        (b"", None, "INVALID_JSON"),
+        ({"messages": 5}, "messages", "INVALID_TYPE"),
+        (QUESTION | {"stream": "yes"}, "stream", "INVALID_TYPE"),
+        ({"messages": [{"role": "boss"}]}, "messages[0].role", "INVALID_VALUE"),
+    ],
+)
+async def test_a_body_that_cannot_be_read_is_refused(
+    stub: Any, script: Script, document: Any, param: str | None, reason: str
+) -> None:
+    error = await failure(ask(stub, document))
+    info, bad_request = details(error)
+    assert error.code() == grpc.StatusCode.INVALID_ARGUMENT
+    assert (info.reason, info.metadata["type"]) == (reason, "invalid_request_error")
+    assert ("param" in info.metadata) == (param is not None)
+    assert [violation.field for violation in bad_request.field_violations] == ([param] if param else [])
+    assert script.requests == []
+
+
+async def test_a_body_that_is_too_large_is_refused_with_its_limit(stub: Any) -> None:
+    error = await failure(ask(stub, b" " * (MAX_BODY_BYTES + 1), part_bytes=300))
+    assert error.details() == "The body is larger than 1000 bytes."
+    assert dict(error.trailing_metadata())["x-http-status"] == "413"
+
+
+@pytest.mark.parametrize(
+    ("content_type", "accepted"),
+    [("", True), ("application/json; charset=utf-8", True), ("application/vnd.x+json", True), ("text/plain", False)],
+)
+async def test_a_body_must_be_json(stub: Any, content_type: str, accepted: bool) -> None:
+    call = ask(stub, QUESTION, content_type=content_type)
+    if accepted:
+        assert len(await answer(call)) == 1
+    else:
+        assert (await failure(call)).details() == "The body must be application/json, not text/plain."
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_failure_before_the_first_piece_is_a_status_that_names_the_json_member(
+    stub: Any, script: Script, stream: bool
+) -> None:
+    script.pieces = [
+        InvalidRequest("messages[0].content[1].image.source", "'messages[0].content[1].image.source': no.")
+    ]
+    error = await failure(ask(stub, QUESTION | {"stream": stream}))
+    info, _ = details(error)
+    assert error.code() == grpc.StatusCode.INVALID_ARGUMENT
+    assert info.metadata["param"] == "messages[0].content[1].image_url.url"
+    assert error.details() == "'messages[0].content[1].image_url.url': no."
+
+
+async def test_a_failure_after_the_first_piece_is_told_in_band_and_as_a_status(stub: Any, script: Script) -> None:
+    script.pieces = ["Hello", DeadlineExceededError()]
+    call = ask(stub, QUESTION | {"stream": True})
+    first, last = events([await call.read(), await call.read()])
+    assert "Hello" in first
+    assert json.loads(last) == {
+        "error": {
+            "message": "The deadline passed before the answer was complete.",
+            "type": "timeout_error",
+            "param": None,
+            "code": "deadline_exceeded",
+        }
+    }
+    assert await call.code() == grpc.StatusCode.DEADLINE_EXCEEDED
+
+
+async def test_a_client_that_goes_away_closes_the_typed_stream(stub: Any, script: Script) -> None:
+    script.hold = True
+    call = ask(stub, QUESTION | {"stream": True})
+    await call.read()
+    call.cancel()
+    await asyncio.wait_for(script.closed.wait(), 5)
+    assert script.closed.is_set()

@@ -1,0 +1,48 @@
+"""Proto paths → JSON paths."""
+
+import pytest
+
+from dialect.options import descriptor_of
+from glimpse.v1 import chat_pb2
+from server.openai.codec import json_path
+from server.places import Place, path_text
+
+
+@pytest.mark.parametrize(
+    ("proto_path", "expected"),
+    [
+        ("model", "model"),
+        ("generation.top_p", "top_p"),
+        ("generation.stop[2]", "stop[2]"),
+        ("generation.logit_bias[50256]", "logit_bias[50256]"),
+        ("generation", ""),
+        ("messages[0].role", "messages[0].role"),
+        ("messages[0].content[1].image", "messages[0].content[1].image_url"),
+        ("messages[0].content[1].image.source", "messages[0].content[1].image_url.url"),
+        ("messages[0].content[1].image.source.data", "messages[0].content[1].image_url.data"),
+        ("messages[0].content[1].image.min_pixels", "messages[0].content[1].image_url.min_pixels"),
+        ("messages[0].content[1].audio.format", "messages[0].content[1].input_audio.format"),
+        ("messages[0].content[1].video.frames.frames[2].url", "messages[0].content[1].video_url.url[2].url"),
+        ("tool_choice.named.function.name", "tool_choice.function.name"),
+        ("tool_choice.mode", "tool_choice"),
+        ("no.such[1].field", "no.such[1].field"),
+        ("", ""),
+    ],
+)
+def test_a_field_is_found_where_json_has_it(proto_path: str, expected: str) -> None:
+    assert json_path(descriptor_of(chat_pb2.CreateChatCompletionRequest), proto_path) == expected
+
+
+@pytest.mark.parametrize(
+    ("place", "expected"),
+    [
+        (None, ""),
+        (((None, "messages"), 3), "messages[3]"),
+        ((((None, "messages"), 3), "role"), "messages[3].role"),
+        ((None, "a-b"), "a-b"),
+        (((None, "m"), "a b"), 'm["a b"]'),
+        ((None, "ä\n\x7f"), '["\\u00e4\\n\\u007f"]'),
+    ],
+)
+def test_a_place_is_printable_ascii(place: Place, expected: str) -> None:
+    assert path_text(place) == expected

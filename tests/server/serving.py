@@ -1,0 +1,106 @@
+"""Servers for the tests: `glimpse serve` as a user starts it, and one in the test's own loop with a scripted engine."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+import grpc.aio
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from server.build import find_checkpoint, start_server
+from server.running import Server
+from server.settings import EngineSettings, ListenSettings, Settings
+from tests.e2e.stack import free_ports
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPTED_ENGINE = ROOT / "tests" / "engine" / "scripted_engine.py"
+OPTIONS = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    """A running `glimpse serve`."""
+
+    process: subprocess.Popen[bytes]
+    port: int
+    metrics_port: int
+
+    def channel(self) -> grpc.Channel:
+        return grpc.insecure_channel(f"127.0.0.1:{self.port}", options=OPTIONS)
+
+    def metric(self, name: str) -> float:
+        """The sum of a metric's samples over its labels."""
+        return read_metric(self.metrics_port, name)
+
+    def is_serving(self) -> bool:
+        with self.channel() as channel:
+            try:
+                health = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=5)
+            except grpc.RpcError:
+                return False
+            return health.status == health_pb2.HealthCheckResponse.SERVING
+
+    def kill_engine(self) -> None:
+        listing = subprocess.run(["ps", "-eo", "pid,ppid,args"], capture_output=True, text=True, check=True).stdout
+        for line in listing.splitlines()[1:]:
+            pid, parent, args = line.split(None, 2)
+            if int(parent) == self.process.pid and "engine.process" in args:
+                os.kill(int(pid), signal.SIGKILL)
+
+
+@contextmanager
+def served(checkpoint: Path, folder: Path, *options: str) -> Iterator[Served]:
+    """Starts `glimpse serve` and waits until it serves."""
+    port, metrics_port = free_ports(2)
+    flags = [f"--model={checkpoint}", f"--port={port}", f"--metrics-port={metrics_port}", "--dtype=float32"]
+    command = [sys.executable, "-c", "from server.cli import main; main()", "serve", *flags, *options]
+    with (folder / "serve.log").open("wb") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, cwd=ROOT)
+    server = Served(process=process, port=port, metrics_port=metrics_port)
+    try:
+        assert eventually(lambda: server.is_serving() or process.poll() is not None, timeout_seconds=60)
+        assert process.poll() is None, (folder / "serve.log").read_text()
+        yield server
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGINT)
+            process.wait(timeout=30)
+
+
+@asynccontextmanager
+async def scripted(checkpoint: Path, folder: Path, *scripts: str) -> AsyncIterator[tuple[Server, grpc.aio.Channel]]:
+    """A server in this loop whose engine follows scripts, one at each start; it may not be ready yet."""
+    settings = Settings(engine=EngineSettings(model=str(checkpoint)), listen=ListenSettings(port=0, metrics_port=0))
+    command = [sys.executable, str(SCRIPTED_ENGINE), str(folder / "starts"), *scripts]
+    server = await start_server(
+        settings, find_checkpoint(settings.engine), on_loading=lambda _: None, engine_command=command
+    )
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel:
+        try:
+            yield server, channel
+        finally:
+            await server.stop(grace_seconds=0)
+
+
+def read_metric(port: int, name: str) -> float:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+        lines = answer.read().decode().splitlines()
+    return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.partition("{")[0].partition(" ")[0] == name)
+
+
+def eventually(condition: Callable[[], bool], *, timeout_seconds: float) -> bool:
+    """Whether the condition became true in time."""
+    deadline = time.monotonic() + timeout_seconds
+    while time.monotonic() < deadline:
+        if condition():
+            return True
+        time.sleep(0.02)
+    return False

@@ -1,0 +1,125 @@
+"""What a client is told when its request is refused: status, reason, field; and that nothing else is disturbed."""
+
+import struct
+import zlib
+from typing import Any
+
+import grpc
+import pytest
+from google.rpc import error_details_pb2, status_pb2
+
+from glimpse.v1 import chat_pb2, chat_pb2_grpc, content_pb2, model_pb2, model_pb2_grpc
+from tests.server.requests import image_part, png, request, user
+
+Chat = chat_pb2_grpc.ChatServiceStub
+INVALID, NOT_FOUND = grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND
+SOURCE = "messages[0].content[1].image.source"
+
+
+def png_header(width: int, height: int) -> bytes:
+    """A PNG that claims a size and holds no pixels."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(b"")) + chunk(b"IEND", b"")
+
+
+def with_picture(data: bytes) -> chat_pb2.CreateChatCompletionRequest:
+    return request(user("What?", image_part(data)))
+
+
+def with_model(name: str) -> chat_pb2.CreateChatCompletionRequest:
+    wire = request()
+    wire.model = name
+    return wire
+
+
+def with_url(url: str) -> chat_pb2.CreateChatCompletionRequest:
+    image = content_pb2.ImagePart(source=content_pb2.MediaSource(url=url))
+    return request(user("What?", content_pb2.ContentPart(image=image)))
+
+
+REFUSED: list[Any] = [
+    # the request, status, reason, field, HTTP status where it is not the one that follows from the status
+    pytest.param(request(temperature=9), INVALID, "INVALID_VALUE", "generation.temperature", None, id="out of bounds"),
+    pytest.param(request(user()), INVALID, "MISSING_VALUE", "messages[0].content", None, id="no content"),
+    pytest.param(request(n=2), INVALID, "UNSUPPORTED", "generation.n", None, id="not served yet"),
+    pytest.param(with_model("gpt"), NOT_FOUND, "MODEL_NOT_FOUND", "model", None, id="unknown model"),
+    pytest.param(request(user("x" * 9000)), INVALID, "CONTEXT_LENGTH_EXCEEDED", "messages", None, id="too long"),
+    pytest.param(with_picture(b"hello"), INVALID, "UNSUPPORTED_MEDIA_FORMAT", SOURCE, None, id="no picture"),
+    pytest.param(with_picture(png()[:60]), INVALID, "INVALID_MEDIA", SOURCE, None, id="truncated picture"),
+    pytest.param(with_picture(png_header(20000, 20000)), INVALID, "MEDIA_TOO_LARGE", SOURCE, "413", id="too large"),
+    pytest.param(with_url("%%%"), INVALID, "INVALID_MEDIA_SOURCE", f"{SOURCE}.url", None, id="bad base64"),
+    pytest.param(with_url("http://127.0.0.1/a"), INVALID, "MEDIA_URL_REFUSED", SOURCE, None, id="loopback"),
+]
+
+
+def details(error: Any) -> tuple[error_details_pb2.ErrorInfo, error_details_pb2.BadRequest]:
+    status = status_pb2.Status.FromString(dict(error.trailing_metadata())["grpc-status-details-bin"])
+    assert (status.code, status.message) == (error.code().value[0], error.details())
+    info, bad_request = error_details_pb2.ErrorInfo(), error_details_pb2.BadRequest()
+    assert status.details[0].Unpack(info)
+    assert status.details[1].Unpack(bad_request)
+    return info, bad_request
+
+
+@pytest.mark.parametrize("method", ["CreateChatCompletion", "StreamChatCompletion"])
+@pytest.mark.parametrize(("wire", "code", "reason", "field", "http_status"), REFUSED)
+def test_a_refusal_names_its_reason_and_field(
+    chat: Chat,
+    method: str,
+    wire: chat_pb2.CreateChatCompletionRequest,
+    code: grpc.StatusCode,
+    reason: str,
+    field: str,
+    http_status: str | None,
+) -> None:
+    with pytest.raises(grpc.RpcError) as caught:
+        answer = getattr(chat, method)(wire)
+        list(answer)
+    error: Any = caught.value
+    info, bad_request = details(error)
+    assert error.code() == code
+    assert (info.reason, info.domain) == (reason, "glimpse")
+    assert dict(info.metadata) == {"type": "invalid_request_error", "param": field}
+    assert [violation.field for violation in bad_request.field_violations] == [field]
+    assert dict(error.trailing_metadata()).get("x-http-status") == http_status
+
+
+def test_a_refused_stream_sends_nothing_before_its_status(chat: Chat) -> None:
+    call = chat.StreamChatCompletion(request(user("x" * 9000)))
+    with pytest.raises(grpc.RpcError):
+        next(call)
+    assert "x-request-id" not in dict(call.initial_metadata())
+    assert dict(call.trailing_metadata())["x-request-id"]
+
+
+def test_an_unknown_model_s_message_names_those_that_are_served(channel: grpc.Channel) -> None:
+    models = model_pb2_grpc.ModelServiceStub(channel)
+    with pytest.raises(grpc.RpcError) as caught:
+        models.GetModel(model_pb2.GetModelRequest(model="x"))
+    error: Any = caught.value
+    assert error.code() == NOT_FOUND
+    assert error.details() == "The model 'x' does not exist. Served here: 'tiny', 'small/tiny'."
+
+
+def test_a_message_of_any_length_fits_into_headers(chat: Chat) -> None:
+    with pytest.raises(grpc.RpcError) as caught:
+        chat.CreateChatCompletion(with_model("ü" * 100_000))
+    error: Any = caught.value
+    assert error.code() == NOT_FOUND
+
+
+def test_refusals_disturb_nothing(chat: Chat) -> None:
+    before = chat.CreateChatCompletion(request()).choices
+    for case in REFUSED:
+        with pytest.raises(grpc.RpcError):
+            chat.CreateChatCompletion(case.values[0])
+    assert chat.CreateChatCompletion(request()).choices == before
+
+
+def test_a_large_message_is_served(chat: Chat) -> None:
+    large = png(2000, 2000) + bytes(20 << 20)
+    assert chat.CreateChatCompletion(with_picture(large)).choices
