@@ -5,18 +5,17 @@ knows the protocol alone, nothing of how answers are computed, of text or of the
 """
 
 import asyncio
-import contextlib
 import logging
-import socket
 import sys
 import time
-from asyncio.subprocess import DEVNULL, Process, create_subprocess_exec
 from collections.abc import AsyncGenerator, Callable, Sequence
 from enum import StrEnum
 from typing import assert_never
 
+from engine.child import EngineChild
 from engine.config import EngineConfig
 from engine.errors import CheckpointError, EngineError, EngineErrorCode
+from engine.mailbox import Mailbox
 from engine.protocol import (
     Cancel,
     Failed,
@@ -30,7 +29,7 @@ from engine.protocol import (
     Stop,
     TokenEvent,
 )
-from engine.transport import AsyncChannel, MessageTooLargeError, TransportError
+from engine.transport import MessageTooLargeError, TransportError
 
 FIRST_BACKOFF_SECONDS = 0.5
 """Waited before a dead engine is started again; doubled each time."""
@@ -43,8 +42,6 @@ EXIT_SECONDS = 2.0
 """Given to a process that closed its socket, for its exit status."""
 
 ENGINE_COMMAND = (sys.executable, "-m", "engine.process")
-
-_STDERR = 2
 
 _log = logging.getLogger(__name__)
 
@@ -88,8 +85,8 @@ class EngineClient:
         self._on_state = on_state
         self._on_loading = on_loading
         self._on_stats = on_stats
-        self._engine: _Engine | None = None
-        self._open: dict[str, _Mailbox] = {}
+        self._engine: EngineChild | None = None
+        self._open: dict[str, Mailbox] = {}
         self._supervisor: asyncio.Task[None] | None = None
         self._backoff_seconds = FIRST_BACKOFF_SECONDS
 
@@ -130,7 +127,7 @@ class EngineClient:
         except MessageTooLargeError as error:
             yield _error(request_id, EngineErrorCode.UNSUPPORTED, str(error))
             return
-        mailbox = self._open[request_id] = _Mailbox()
+        mailbox = self._open[request_id] = Mailbox()
         try:
             finished = False
             while not finished:
@@ -158,7 +155,7 @@ class EngineClient:
     async def _launch(self) -> Ready:
         """Starts a process and waits until it is ready; leaves none behind if it raises."""
         try:
-            engine = self._engine = await _Engine.spawn(self._command)
+            engine = self._engine = await EngineChild.spawn(self._command)
             ready = self.ready = await self._load(engine)
             self._become(EngineState.READY, "loaded")
             return ready
@@ -169,7 +166,7 @@ class EngineClient:
             await self._bury()
             raise
 
-    async def _load(self, engine: "_Engine") -> Ready:
+    async def _load(self, engine: EngineChild) -> Ready:
         if self.state is EngineState.STOPPED:  # while the process was being started
             raise EngineError(EngineErrorCode.UNAVAILABLE, "the engine was stopped")
         engine.channel.post(Start(config=self._config))
@@ -218,7 +215,7 @@ class EngineClient:
             except EngineError as error:
                 _log.warning("%s; the next try comes in %g s", error, self._backoff_seconds)
 
-    async def _deliver_all(self, engine: "_Engine") -> None:
+    async def _deliver_all(self, engine: EngineChild) -> None:
         """Hands out the events of each step, until the engine is gone or cannot be understood."""
         try:
             while (message := await engine.channel.receive()) is not None:
@@ -272,72 +269,6 @@ class EngineClient:
         _log.info("the engine is %s: %s", state, reason)
         if self._on_state is not None:
             self._on_state(state, reason)
-
-
-class _Engine:
-    """One engine process and the channel to it."""
-
-    def __init__(self, process: Process, channel: AsyncChannel) -> None:
-        self.process = process
-        self.channel = channel
-
-    @classmethod
-    async def spawn(cls, command: Sequence[str]) -> "_Engine":
-        ours, theirs = socket.socketpair()
-        with theirs:
-            channel = await AsyncChannel.connect(ours)
-            try:
-                fd = theirs.fileno()
-                # What libraries print belongs to the log, and a terminal's input to the front end.
-                process = await create_subprocess_exec(
-                    *command, "--fd", str(fd), pass_fds=[fd], stdin=DEVNULL, stdout=_STDERR
-                )
-            except BaseException:
-                await channel.close()
-                raise
-        return cls(process, channel)
-
-    async def end(self, *, grace_seconds: float) -> int:
-        """Waits for the process to end, kills it if it does not, and returns its exit status; -9 is a kill."""
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self.process.wait(), grace_seconds)
-        if self.process.returncode is None:
-            self.process.kill()
-        status = await self.process.wait()
-        await self.channel.close()
-        return status
-
-
-class _Mailbox:
-    """The events of one request that its consumer has not taken yet."""
-
-    def __init__(self) -> None:
-        self._events: list[TokenEvent] = []
-        self._arrived = asyncio.Event()
-
-    def put(self, event: TokenEvent) -> None:
-        self._events.append(event)
-        self._arrived.set()
-
-    async def take(self) -> TokenEvent:
-        """Waits for an event; several become one."""
-        await self._arrived.wait()
-        self._arrived.clear()
-        events, self._events = self._events, []
-        return events[0] if len(events) == 1 else _merged(events)
-
-
-def _merged(events: Sequence[TokenEvent]) -> TokenEvent:
-    last = events[-1]
-    return TokenEvent(
-        request_id=last.request_id,
-        token_ids=[token_id for event in events for token_id in event.token_ids],
-        logprobs=[logprobs for event in events for logprobs in event.logprobs],
-        num_cached_tokens=max(event.num_cached_tokens for event in events),
-        finish=last.finish,
-        error=last.error,
-        message=last.message,
-    )
 
 
 def _error(request_id: str, code: EngineErrorCode, message: str) -> TokenEvent:

@@ -9,6 +9,7 @@ import numpy as np
 import PIL.Image
 import pytest
 
+from engine.core import Core
 from engine.errors import EngineError, EngineErrorCode
 from engine.llm import LLM, InputError, SamplingParams
 from engine.protocol import FinishReason, Step
@@ -137,14 +138,14 @@ def test_the_engine_stops_computing_where_a_stop_text_ended_the_answer(
 ) -> None:
     (whole,) = llm.generate("the", GREEDY)
     num_steps = 0
-    step = llm._core.step
+    step = Core.step
 
-    def counted() -> Step:
+    def counted(core: Core) -> Step:
         nonlocal num_steps
         num_steps += 1
-        return step()
+        return step(core)
 
-    monkeypatch.setattr(llm._core, "step", counted)
+    monkeypatch.setattr(Core, "step", counted)
     llm.generate("the", SamplingParams(temperature=0, max_tokens=500, stop=(whole.outputs[0].text[4:6],)))
     assert num_steps < 20
 

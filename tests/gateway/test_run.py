@@ -101,20 +101,25 @@ async def start_command(backend: Backend, *options: str) -> tuple[asyncio.subpro
         *(sys.executable, "-m", "gateway", "run", "--listen", "127.0.0.1:0", "--upstream", str(backend.address)),
         *options,
         stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
+        # Its own group, as a shell gives it.
+        process_group=0,
     )
     assert process.stdout is not None
     line = (await asyncio.wait_for(process.stdout.readline(), 30)).decode()
     return process, line.removeprefix("Gateway on ").strip()
 
 
-async def test_the_command_lets_running_answers_end_when_it_is_told_to_stop() -> None:
+@pytest.mark.parametrize("how", ["SIGTERM", "Ctrl-C"])
+async def test_the_command_lets_running_answers_end_when_it_is_told_to_stop(how: str) -> None:
     backend = await start_backend()
     backend.script = slow_stream
     process, url = await start_command(backend)
     async with aiohttp.ClientSession(url) as session, session.post(CHAT, data=b"{}") as answer:
         await answer.content.readany()
-        process.send_signal(signal.SIGTERM)
+        if how == "SIGTERM":
+            process.send_signal(signal.SIGTERM)
+        else:
+            os.killpg(process.pid, signal.SIGINT)
         assert await answer.content.read() == b"data: last\n\n"
     assert await asyncio.wait_for(process.wait(), 10) == 0
     await backend.server.stop(0)

@@ -31,7 +31,7 @@ def user(*parts: str | content_pb2.ContentPart) -> content_pb2.Message:
 
 def request(*messages: content_pb2.Message, **generation: Any) -> chat_pb2.CreateChatCompletionRequest:
     """A request; greedy and short unless `generation` says otherwise."""
-    options = {"temperature": 0.0, "max_completion_tokens": 8} | generation
+    options: dict[str, Any] = {"temperature": 0.0, "max_completion_tokens": 8} | generation
     return chat_pb2.CreateChatCompletionRequest(
         messages=messages or [user("Hello")],
         generation=generation_pb2.GenerationOptions(**options),

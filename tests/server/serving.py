@@ -6,10 +6,11 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import grpc
 import grpc.aio
@@ -43,7 +44,7 @@ class Served:
     def is_serving(self) -> bool:
         with self.channel() as channel:
             try:
-                health = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=5)
+                health = health_stub(channel).Check(health_pb2.HealthCheckRequest(), timeout=5)
             except grpc.RpcError:
                 return False
             return health.status == health_pb2.HealthCheckResponse.SERVING
@@ -57,7 +58,7 @@ class Served:
 
 
 @contextmanager
-def served(checkpoint: Path, folder: Path, *options: str) -> Iterator[Served]:
+def served(checkpoint: Path, folder: Path, *options: str) -> Generator[Served]:
     """Starts `glimpse serve` and waits until it serves."""
     port, metrics_port = free_ports(2)
     flags = [f"--model={checkpoint}", f"--port={port}", f"--metrics-port={metrics_port}", "--dtype=float32"]
@@ -76,7 +77,7 @@ def served(checkpoint: Path, folder: Path, *options: str) -> Iterator[Served]:
 
 
 @asynccontextmanager
-async def scripted(checkpoint: Path, folder: Path, *scripts: str) -> AsyncIterator[tuple[Server, grpc.aio.Channel]]:
+async def scripted(checkpoint: Path, folder: Path, *scripts: str) -> AsyncGenerator[tuple[Server, grpc.aio.Channel]]:
     """A server in this loop whose engine follows scripts, one at each start; it may not be ready yet."""
     settings = Settings(engine=EngineSettings(model=str(checkpoint)), listen=ListenSettings(port=0, metrics_port=0))
     command = [sys.executable, str(SCRIPTED_ENGINE), str(folder / "starts"), *scripts]
@@ -88,6 +89,11 @@ async def scripted(checkpoint: Path, folder: Path, *scripts: str) -> AsyncIterat
             yield server, channel
         finally:
             await server.stop(grace_seconds=0)
+
+
+def health_stub(channel: grpc.Channel | grpc.aio.Channel) -> Any:
+    """The library's own, which has no types."""
+    return health_pb2_grpc.HealthStub(channel)
 
 
 def read_metric(port: int, name: str) -> float:

@@ -4,12 +4,12 @@ import math
 
 import grpc
 import pytest
-from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
 
 from glimpse.v1 import chat_pb2, chat_pb2_grpc, content_pb2, generation_pb2, model_pb2, model_pb2_grpc
 from tests.server.requests import image_part, png, request, text_part, user
-from tests.server.serving import Served
+from tests.server.serving import Served, health_stub
 
 Chat = chat_pb2_grpc.ChatServiceStub
 ABOUT_A_PICTURE = request(user("What is this?", image_part(png())))
@@ -158,7 +158,7 @@ def test_the_model_is_served_under_all_of_its_names(channel: grpc.Channel, chat:
 
 @pytest.mark.parametrize("service", ["", "glimpse.v1.ChatService", "glimpse.v1.ModelService"])
 def test_every_service_is_healthy(channel: grpc.Channel, service: str) -> None:
-    health = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(service=service))
+    health = health_stub(channel).Check(health_pb2.HealthCheckRequest(service=service))
     assert health.status == health_pb2.HealthCheckResponse.SERVING
 
 

@@ -1,20 +1,20 @@
-"""Requests over a server's life: before the model is loaded, while it is drained, without an engine, without a client."""
+"""Requests over a server's life: while it loads, while it drains, when its engine dies, when its client goes."""
 
 import asyncio
 import signal
-from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import grpc
 import grpc.aio
 import pytest
-from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1 import health_pb2
 
 from engine.errors import CheckpointError
-from glimpse.v1 import chat_pb2, chat_pb2_grpc
+from glimpse.v1 import chat_pb2_grpc
 from tests.server.requests import request
-from tests.server.serving import eventually, read_metric, scripted, served
+from tests.server.serving import Served, eventually, health_stub, read_metric, scripted, served
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
@@ -22,20 +22,13 @@ ENDLESS = {"ignore_eos": True, "max_completion_tokens": 3000}
 
 
 async def health(channel: grpc.aio.Channel) -> int:
-    stub = health_pb2_grpc.HealthStub(channel)
-    return (await stub.Check(health_pb2.HealthCheckRequest(service="glimpse.v1.ChatService"))).status
+    return (await health_stub(channel).Check(health_pb2.HealthCheckRequest(service="glimpse.v1.ChatService"))).status
 
 
 def ask(channel: grpc.aio.Channel, script: str, **options: Any) -> Any:
     """A stream of the scripted engine, which does what the request's id says."""
     chat: Any = chat_pb2_grpc.ChatServiceStub(channel)
     return chat.StreamChatCompletion(request(), metadata=[("x-request-id", f"{script}-1")], **options)
-
-
-async def until(condition: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(10):
-        while not await condition():
-            await asyncio.sleep(0.01)
 
 
 async def test_while_the_model_loads_the_server_says_so(tiny_checkpoint: Path, tmp_path: Path) -> None:
@@ -57,7 +50,7 @@ async def test_a_checkpoint_that_cannot_be_served_is_an_error(tiny_checkpoint: P
 async def test_health_follows_the_engine(tiny_checkpoint: Path, tmp_path: Path) -> None:
     async with scripted(tiny_checkpoint, tmp_path, "ready", "hangs") as (server, channel):
         await server.ready()
-        watch: Any = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest())
+        watch = health_stub(channel).Watch(health_pb2.HealthCheckRequest())
         assert (await watch.read()).status == SERVING
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await ask(channel, "garble").read()
@@ -73,11 +66,8 @@ async def test_a_client_that_goes_away_cancels_its_request(tiny_checkpoint: Path
         await call.read()
         assert read_metric(server.metrics_port, "glimpse_running_sequences") == 1
         call.cancel()
-
-        async def is_free() -> bool:
-            return read_metric(server.metrics_port, "glimpse_running_sequences") == 0
-
-        await until(is_free)
+        is_free = partial(eventually, lambda: read_metric(server.metrics_port, "glimpse_running_sequences") == 0)
+        assert await asyncio.to_thread(is_free, timeout_seconds=2)
 
 
 async def test_a_deadline_ends_the_request_with_its_reason(tiny_checkpoint: Path, tmp_path: Path) -> None:
@@ -97,7 +87,7 @@ async def test_a_drained_server_finishes_what_it_began(tiny_checkpoint: Path, tm
         await server.ready()
         held = ask(channel, "hold", timeout=2)
         await held.read()
-        watch: Any = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest())
+        watch = health_stub(channel).Watch(health_pb2.HealthCheckRequest())
         assert (await watch.read()).status == SERVING
         stopping = asyncio.create_task(server.stop(grace_seconds=30))
         assert (await watch.read()).status == NOT_SERVING
@@ -134,7 +124,7 @@ def test_a_killed_engine_comes_back_and_the_server_drains(tiny_checkpoint: Path,
         assert eventually(server.is_serving, timeout_seconds=30)
         assert server.metric("glimpse_engine_restarts_total") == 1
 
-        stream = chat.StreamChatCompletion(request(ignore_eos=True, max_completion_tokens=200))
+        stream = chat.StreamChatCompletion(request(ignore_eos=True, max_completion_tokens=60))
         next(stream)
         server.process.send_signal(signal.SIGTERM)
         *_, last = stream
@@ -142,11 +132,10 @@ def test_a_killed_engine_comes_back_and_the_server_drains(tiny_checkpoint: Path,
         assert server.process.wait(timeout=30) == 0
 
 
-def test_a_cancelled_call_frees_the_engine(tiny_checkpoint: Path, tmp_path: Path) -> None:
-    with served(tiny_checkpoint, tmp_path) as server, server.channel() as channel:
-        call: Any = chat_pb2_grpc.ChatServiceStub(channel).StreamChatCompletion(request(**ENDLESS))
-        assert isinstance(next(call), chat_pb2.StreamChatCompletionResponse)
-        assert server.metric("glimpse_running_sequences") == 1
-        call.cancel()
-        assert eventually(lambda: server.metric("glimpse_running_sequences") == 0, timeout_seconds=2)
-        assert server.metric("glimpse_kv_blocks_used") == 0
+def test_a_cancelled_call_frees_the_engine(chat: chat_pb2_grpc.ChatServiceStub, shared_server: Served) -> None:
+    call: Any = chat.StreamChatCompletion(request(**ENDLESS))
+    next(call)
+    assert shared_server.metric("glimpse_running_sequences") == 1
+    call.cancel()
+    assert eventually(lambda: shared_server.metric("glimpse_running_sequences") == 0, timeout_seconds=2)
+    assert shared_server.metric("glimpse_kv_blocks_used") == 0

@@ -1,0 +1,201 @@
+"""Messages → JSON Schemas, by the same rules of the dialect by which the server reads and writes them.
+
+One schema stands for both directions, so members that are always written are `required` only in messages that clients
+never send.
+"""
+
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
+
+from dialect.options import enum_type, map_entry, message_type
+from dialect.rules import FieldRules, MessageRules, OneofRules, enum_rules, message_rules
+
+Schema: TypeAlias = dict[str, Any]
+
+_NULL: Schema = {"type": "null"}
+
+_SCALARS: dict[int, Schema] = {
+    FieldDescriptor.CPPTYPE_STRING: {"type": "string"},
+    FieldDescriptor.CPPTYPE_BOOL: {"type": "boolean"},
+    FieldDescriptor.CPPTYPE_INT32: {"type": "integer", "format": "int32"},
+    FieldDescriptor.CPPTYPE_UINT32: {"type": "integer", "minimum": 0, "maximum": 2**32 - 1},
+    FieldDescriptor.CPPTYPE_INT64: {"type": "integer", "format": "int64"},
+    FieldDescriptor.CPPTYPE_UINT64: {"type": "integer", "minimum": 0},
+    FieldDescriptor.CPPTYPE_FLOAT: {"type": "number", "format": "float"},
+    FieldDescriptor.CPPTYPE_DOUBLE: {"type": "number", "format": "double"},
+}
+
+
+class Schemas:
+    """The schemas of messages and enums, each made when it is first referred to."""
+
+    def __init__(self, comments: Mapping[str, str], *, only_written: frozenset[Descriptor]) -> None:
+        """`only_written` are the messages that clients never send."""
+        self.components: dict[str, Schema] = {}
+        """By name."""
+        self._comments = comments
+        self._only_written = only_written
+
+    def reference(self, descriptor: Descriptor) -> Schema:
+        """A reference to the schema of a message."""
+        if descriptor.name not in self.components:
+            self.components[descriptor.name] = {}  # so that a message may refer to itself
+            self.components[descriptor.name] |= self._message(message_rules(descriptor))
+        return {"$ref": f"#/components/schemas/{descriptor.name}"}
+
+    def field(self, field: FieldRules) -> Schema:
+        """The schema of a field's value, described."""
+        schema = self._value(field)
+        if field.nullable:
+            schema = _any_of([schema, _NULL])
+        return schema | self._description(field.descriptor.full_name)
+
+    def _message(self, rules: MessageRules) -> Schema:
+        schema = self._union(rules) if rules.union else self._object(rules)
+        if rules.scalar_field is not None:
+            schema = _any_of([self._value(rules.scalar_field), schema])
+        return self._description(rules.descriptor.full_name) | schema
+
+    def _union(self, rules: MessageRules) -> Schema:
+        return _any_of([self.field(field) for field in rules.fields])
+
+    def _object(self, rules: MessageRules) -> Schema:
+        members = _Members(self, only_written=rules.descriptor in self._only_written)
+        members.add_message(rules)
+        return members.schema()
+
+    def _value(self, field: FieldRules) -> Schema:
+        descriptor = field.descriptor
+        if field.raw:
+            return {}
+        if field.is_map:
+            return self._map(descriptor)
+        element = self._element(descriptor)
+        if not field.is_list:
+            return element | _bounds(field, "minimum", "maximum")
+        array = {"type": "array", "items": element} | _bounds(field, "minItems", "maxItems")
+        return _any_of([element, array]) if field.accept_scalar else array
+
+    def _map(self, field: FieldDescriptor) -> Schema:
+        key, value = map_entry(field)
+        schema: Schema = {"type": "object", "additionalProperties": self._element(value)}
+        if _SCALARS[key.cpp_type]["type"] == "integer":
+            schema["propertyNames"] = {"pattern": "^-?[0-9]+$"}
+        return schema
+
+    def _element(self, field: FieldDescriptor) -> Schema:
+        if field.message_type is not None:
+            return self.reference(field.message_type)
+        if field.enum_type is not None:
+            return self._enum_reference(enum_type(field))
+        if field.type == FieldDescriptor.TYPE_BYTES:
+            return {"type": "string", "contentEncoding": "base64"}
+        return _SCALARS[field.cpp_type]
+
+    def _enum_reference(self, descriptor: EnumDescriptor) -> Schema:
+        if descriptor.name not in self.components:
+            self.components[descriptor.name] = self._enum(descriptor)
+        return {"$ref": f"#/components/schemas/{descriptor.name}"}
+
+    def _enum(self, descriptor: EnumDescriptor) -> Schema:
+        rules = enum_rules(descriptor)
+        lines: list[str] = []
+        for name, number in rules.numbers.items():
+            value = f"{descriptor.full_name}.{descriptor.values_by_number[number].name}"
+            alias_of = f"the same as `{rules.names[number]}`."
+            lines.append(f"- `{name}`: {self._comments.get(value, '') if rules.names[number] == name else alias_of}")
+        description = "\n".join([self._comments.get(descriptor.full_name, ""), "", *lines]).strip()
+        return {"type": "string", "enum": list(rules.numbers), "description": description}
+
+    def _description(self, full_name: str) -> Schema:
+        comment = self._comments.get(full_name)
+        return {"description": comment} if comment else {}
+
+
+class _Members:
+    """The members of one JSON object, those of flattened messages included."""
+
+    def __init__(self, schemas: Schemas, *, only_written: bool) -> None:
+        self._schemas = schemas
+        self._only_written = only_written
+        self._properties: dict[str, list[Schema]] = {}
+        self._required: list[str] = []
+        self._choices: list[Schema] = []
+
+    def schema(self) -> Schema:
+        properties = {name: _any_of(schemas) for name, schemas in self._properties.items()}
+        schema: Schema = {"type": "object", "properties": properties}
+        if self._required:
+            schema["required"] = self._required
+        if len(self._choices) == 1:
+            schema["oneOf"] = self._choices[0]
+        elif self._choices:
+            schema["allOf"] = [{"oneOf": choice} for choice in self._choices]
+        return schema
+
+    def add_message(self, rules: MessageRules) -> None:
+        for name, value in rules.constants:
+            self._add(name, {"type": "string", "const": value})
+            if self._only_written:
+                self._required.append(name)
+        for member in rules.members:
+            match member:
+                case FieldRules():
+                    self._add_field(member)
+                case OneofRules(tag=None):
+                    for field in member.fields:
+                        self._add_field(field)
+                case OneofRules():
+                    self._choices.append(self._tagged(member))
+
+    def _add_field(self, field: FieldRules) -> None:
+        if field.flatten:
+            self.add_message(message_rules(message_type(field.descriptor)))
+            return
+        self._add(field.name, self._schemas.field(field))
+        if field.required or (self._only_written and _is_always_written(field)):
+            self._required.append(field.name)
+        for alias in field.aliases:
+            self._add(alias, self._schemas.field(field) | {"description": f"Another name of `{field.name}`."})
+
+    def _add(self, name: str, schema: Schema) -> None:
+        self._properties.setdefault(name, []).append(schema)
+
+    def _tagged(self, oneof: OneofRules) -> list[Schema]:
+        return [self._variant(oneof, field, name) for field in oneof.fields for name in field.names]
+
+    def _variant(self, oneof: OneofRules, field: FieldRules, name: str) -> Schema:
+        """The object as it is when the tag has this value."""
+        tag = oneof.tag or ""
+        properties: dict[str, Schema] = {tag: {"type": "string", "const": name}}
+        required = [tag]
+        if not _has_no_fields(field):
+            properties[name] = self._schemas.field(field)
+            required.append(name)
+        schema: Schema = {"type": "object", "properties": properties, "required": required}
+        return schema if name == field.name else schema | {"description": f"Another name of `{field.name}`."}
+
+
+def _has_no_fields(field: FieldRules) -> bool:
+    message = field.descriptor.message_type
+    return message is not None and not message.fields
+
+
+def _is_always_written(field: FieldRules) -> bool:
+    is_enum = field.descriptor.enum_type is not None and not field.is_list
+    return field.nullable or not (field.descriptor.has_presence or field.omit_empty or is_enum)
+
+
+def _bounds(field: FieldRules, smallest: str, largest: str) -> Schema:
+    bounds = {smallest: field.min, largest: field.max}
+    return {name: _number(value) for name, value in bounds.items() if value is not None}
+
+
+def _number(value: float) -> float:
+    return int(value) if value.is_integer() else value
+
+
+def _any_of(schemas: list[Schema]) -> Schema:
+    return schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
