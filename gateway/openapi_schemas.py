@@ -45,10 +45,10 @@ class Schemas:
             self.components[descriptor.name] |= self._message(message_rules(descriptor))
         return {"$ref": f"#/components/schemas/{descriptor.name}"}
 
-    def field(self, field: FieldRules) -> Schema:
-        """The schema of a field's value, described."""
+    def field(self, field: FieldRules, *, or_null: bool = False) -> Schema:
+        """The schema of a field's value, described; `or_null` for one that may be null on reading, too."""
         schema = self._value(field)
-        if field.nullable:
+        if field.nullable or or_null:
             schema = _any_of([schema, _NULL])
         return schema | self._description(field.descriptor.full_name)
 
@@ -122,7 +122,7 @@ class _Members:
         self._only_written = only_written
         self._properties: dict[str, list[Schema]] = {}
         self._required: list[str] = []
-        self._choices: list[Schema] = []
+        self._choices: list[list[Schema]] = []
 
     def schema(self) -> Schema:
         properties = {name: _any_of(schemas) for name, schemas in self._properties.items()}
@@ -172,7 +172,8 @@ class _Members:
         properties: dict[str, Schema] = {tag: {"type": "string", "const": name}}
         required = [tag]
         if not _has_no_fields(field):
-            properties[name] = self._schemas.field(field)
+            is_message = field.descriptor.message_type is not None
+            properties[name] = self._schemas.field(field, or_null=is_message and not self._only_written)
             required.append(name)
         schema: Schema = {"type": "object", "properties": properties, "required": required}
         return schema if name == field.name else schema | {"description": f"Another name of `{field.name}`."}

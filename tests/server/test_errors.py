@@ -96,7 +96,7 @@ def test_faults_of_ours_tell_no_details(error: Exception) -> None:
     assert "secret" not in to_status(error).message
 
 
-class Aborted(Exception):
+class AbortedError(Exception):
     """What a context's abort raises."""
 
 
@@ -108,14 +108,14 @@ class RecordingContext:
 
     async def abort(self, code: grpc.StatusCode, details: str, trailing_metadata: tuple[tuple[str, Any], ...]) -> None:
         self.trailers = dict(trailing_metadata)
-        raise Aborted(code, details)
+        raise AbortedError(code, details)
 
 
 @pytest.mark.parametrize("letter", ["x", "ü", "\N{GRINNING FACE}"])
 async def test_long_messages_are_cut_to_what_headers_hold(letter: str) -> None:
     context: Any = RecordingContext()
     failure = RpcFailure(code=Code.INTERNAL, message=letter * 10_000, reason="r", type="t", field="f")
-    with pytest.raises(Aborted):
+    with pytest.raises(AbortedError):
         await abort(context, failure)
     status = status_pb2.Status.FromString(context.trailers["grpc-status-details-bin"])
     assert len(status.message.encode()) <= MAX_MESSAGE_BYTES
