@@ -101,8 +101,6 @@ class MessageRules:
     """The field that a bare string sets."""
     union: bool
     """The message's value is that of the one field whose kinds fit."""
-    kinds: frozenset[JsonKind]
-    """The JSON types of the message's value."""
     members: tuple[FieldRules | OneofRules, ...]
     """The fields in declaration order; a oneof stands where its first field is."""
 
@@ -132,7 +130,6 @@ def message_rules(descriptor: Descriptor) -> MessageRules:
         constants=tuple((constant.name, constant.value) for constant in options.constants),
         scalar_field=field_rules(descriptor.fields_by_name[scalar_field]) if scalar_field else None,
         union=options.union,
-        kinds=_message_kinds(descriptor),
         members=tuple(_members(descriptor)),
     )
 

@@ -33,6 +33,8 @@ _ADMIN = Address(host="127.0.0.1", port=9901)
 # One worker carries tens of thousands of events a second; the other cores are the model's.
 _WORKERS = max(1, (os.cpu_count() or 1) // 4)
 
+_PARENT_POLL_SECONDS = 0.5
+
 app = App(
     name="python -m gateway",
     help="Envoy in front of Glimpse's gRPC server: OpenAI's REST and SSE, grpc-web and gRPC on one port.",
@@ -61,6 +63,7 @@ def run(
     workers: _Count = _WORKERS,
     log_level: Literal["debug", "info", "warning", "error"] = "warning",
     run_dir: Path | None = None,
+    end_with_parent: Annotated[bool, Parameter(negative="")] = False,
 ) -> int:
     """Run Envoy in the foreground. SIGTERM or Ctrl-C drains it and ends it; a second one does not wait.
 
@@ -82,6 +85,8 @@ def run(
         Level of Envoy's own log.
     run_dir
         Folder for the configuration, the admin socket and Envoy's log. Default: one that is removed at the end.
+    end_with_parent
+        End, as on SIGTERM, when the process that started this one ends.
     """
     with tempfile.TemporaryDirectory(prefix="glimpse-gateway-") as temporary:
         folder = run_dir or Path(temporary)
@@ -96,7 +101,7 @@ def run(
             num_workers=workers,
             log_level=log_level,
         )
-        return asyncio.run(_serve(envoy))
+        return asyncio.run(_serve(envoy, end_with_parent=end_with_parent))
 
 
 @app.command
@@ -151,8 +156,9 @@ def health(*, upstream: _AddressFlag = _UPSTREAM) -> int:
     return 0 if is_serving(upstream) else 1
 
 
-async def _serve(envoy: Envoy) -> int:
-    """Runs Envoy until it ends (its exit status is returned) or a signal has ended it (0)."""
+async def _serve(envoy: Envoy, *, end_with_parent: bool) -> int:
+    """Runs Envoy until a signal, or the parent's end, ends it. Raises GatewayError where it ends by itself."""
+    parent = os.getppid()
     interrupted, hurried = asyncio.Event(), asyncio.Event()
 
     def on_signal() -> None:
@@ -163,11 +169,18 @@ async def _serve(envoy: Envoy) -> int:
     async with envoy:
         print(f"Gateway on http://{envoy.address}", flush=True)
         ended = asyncio.create_task(envoy.wait())
-        await _first(ended, asyncio.create_task(interrupted.wait()))
+        reasons = [asyncio.create_task(_ended(parent))] if end_with_parent else []
+        await _first(ended, asyncio.create_task(interrupted.wait()), *reasons)
         if ended.done():
             raise GatewayError(f"Envoy ended with status {ended.result()}:\n{envoy.log_tail()}")
         await _first(asyncio.create_task(envoy.drain()), asyncio.create_task(hurried.wait()), ended)
     return 0
+
+
+async def _ended(parent: int) -> None:
+    """Waits until this process has another parent than this one; orphans are not told."""
+    while os.getppid() == parent:  # noqa: ASYNC110
+        await asyncio.sleep(_PARENT_POLL_SECONDS)
 
 
 async def _first(*tasks: asyncio.Task[object]) -> None:

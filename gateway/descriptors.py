@@ -39,20 +39,20 @@ def descriptor_set() -> FileDescriptorSet:
     return files
 
 
-def services() -> list[ServiceDescriptor]:
+def _services() -> list[ServiceDescriptor]:
     """Every service of the API."""
     return [service for file in _files() for service in file.services_by_name.values()]
 
 
 def transcoded_services() -> list[ServiceDescriptor]:
     """The services with methods that are also reached by an HTTP path."""
-    return [service for service in services() if any(True for method in service.methods for _ in _bindings(method))]
+    return [service for service in _services() if any(list(_bindings(method)) for method in service.methods)]
 
 
 def http_paths() -> dict[str, list[str]]:
     """The HTTP verbs of each path template, such as {"/v1/models/{model=**}": ["GET"]}."""
     verbs: dict[str, list[str]] = {}
-    for service in services():
+    for service in _services():
         for method in service.methods:
             for verb, template in _bindings(method):
                 verbs.setdefault(template, []).append(verb)

@@ -136,39 +136,46 @@ class _Members:
         return schema
 
     def add_message(self, rules: MessageRules) -> None:
+        if self._only_written:
+            self._required += [name for name, _ in rules.constants]
+        self._required += [field.name for field in rules.fields if self._is_certain(field)]
+        self._add_members(rules)
+
+    def _is_certain(self, field: FieldRules) -> bool:
+        return field.required or (self._only_written and _is_always_written(field))
+
+    def _add_members(self, rules: MessageRules) -> None:
         for name, value in rules.constants:
             self._add(name, {"type": "string", "const": value})
-            if self._only_written:
-                self._required.append(name)
         for member in rules.members:
             match member:
                 case FieldRules():
                     self._add_field(member)
-                case OneofRules(tag=None):
-                    for field in member.fields:
-                        self._add_field(field)
                 case OneofRules():
-                    self._choices.append(self._tagged(member))
+                    self._add_oneof(member)
 
     def _add_field(self, field: FieldRules) -> None:
         if field.flatten:
-            self.add_message(message_rules(message_type(field.descriptor)))
+            # The message may be absent as a whole, so that none of its members is required.
+            self._add_members(message_rules(message_type(field.descriptor)))
             return
         self._add(field.name, self._schemas.field(field))
-        if field.required or (self._only_written and _is_always_written(field)):
-            self._required.append(field.name)
         for alias in field.aliases:
             self._add(alias, self._schemas.field(field) | {"description": f"Another name of `{field.name}`."})
 
     def _add(self, name: str, schema: Schema) -> None:
         self._properties.setdefault(name, []).append(schema)
 
-    def _tagged(self, oneof: OneofRules) -> list[Schema]:
-        return [self._variant(oneof, field, name) for field in oneof.fields for name in field.names]
+    def _add_oneof(self, oneof: OneofRules) -> None:
+        if oneof.tag is not None:
+            variants = [self._variant(oneof.tag, field, name) for field in oneof.fields for name in field.names]
+            self._choices.append(variants)
+        else:
+            for field in oneof.fields:
+                self._add_field(field)
 
-    def _variant(self, oneof: OneofRules, field: FieldRules, name: str) -> Schema:
-        """The object as it is when the tag has this value."""
-        tag = oneof.tag or ""
+    def _variant(self, tag: str, field: FieldRules, name: str) -> Schema:
+        """The object as it is when the tag has the value `name`."""
         properties: dict[str, Schema] = {tag: {"type": "string", "const": name}}
         required = [tag]
         if not _has_no_fields(field):

@@ -88,7 +88,8 @@ async def start_server(
         CheckpointError: the front end cannot work with the checkpoint.
         PortError: a port cannot be listened on.
     """
-    health = Health([_CHAT_SERVICE.full_name, _MODEL_SERVICE.full_name])
+    service_names = [service.full_name for service in (_CHAT_SERVICE, _MODEL_SERVICE, _OPENAI_SERVICE)]
+    health = Health(service_names)
     metrics = Metrics()
     calls = CallInterceptor(metrics)
     grpc_server = grpc.aio.server(interceptors=[calls], options=_GRPC_OPTIONS)
@@ -110,7 +111,7 @@ async def start_server(
     handlers = _handlers(settings, checkpoint, engine, media, metrics)
     add_typed_services(grpc_server, [_CHAT_SERVICE, _MODEL_SERVICE], handlers)
     add_facade(grpc_server, handlers, max_body_bytes=MAX_BODY_BYTES)
-    add_reflection(grpc_server, [_CHAT_SERVICE.full_name, _MODEL_SERVICE.full_name, HEALTH_SERVICE])
+    add_reflection(grpc_server, [*service_names, HEALTH_SERVICE])
     await health.add_to(grpc_server)
     await grpc_server.start()
     return Server(

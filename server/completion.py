@@ -132,8 +132,13 @@ class Completer:
                     return
 
     async def _load_images(self, images: Sequence[ImageInput]) -> list[Image]:
-        # gather, not a task group: a group would wrap the one error that matters. Its cancellation reaches all loads.
-        return await asyncio.gather(*(self._load_image(image) for image in images))
+        try:
+            async with asyncio.TaskGroup() as group:
+                loads = [group.create_task(self._load_image(image)) for image in images]
+        except ExceptionGroup as failed:
+            # The first failure ended the other loads; it is the one to be told.
+            raise failed.exceptions[0] from failed
+        return [load.result() for load in loads]
 
     async def _load_image(self, image: ImageInput) -> Image:
         try:

@@ -50,7 +50,7 @@ async def start_gateway(*, listen: str, upstream: str, drain_seconds: float) -> 
     options = (f"--listen={listen}", f"--upstream={upstream}", f"--drain-seconds={round(drain_seconds)}")
     process = await asyncio.create_subprocess_exec(
         sys.executable,
-        *("-m", "gateway", "run", *options),
+        *("-m", "gateway", "run", "--end-with-parent", *options),
         stdout=PIPE,
         # Ctrl-C reaches every process of the terminal's group; this one is told when it is its turn.
         start_new_session=True,

@@ -3,6 +3,8 @@
 import json
 from typing import TypeAlias
 
+MAX_NAME_CHARACTERS = 64
+
 Place: TypeAlias = "tuple[Place, str | int] | None"
 """The place of what holds the value, and the value's name or index there; None for the outermost."""
 
@@ -15,6 +17,8 @@ def path_text(place: Place) -> str:
     before = path_text(outer)
     if isinstance(key, int):
         return f"{before}[{key}]"
+    # Clients name members too, at any length.
+    key = key if len(key) <= MAX_NAME_CHARACTERS else f"{key[: MAX_NAME_CHARACTERS - 3]}..."
     if not (key.isascii() and key.replace("-", "_").isidentifier()):
         return f"{before}[{_quoted(key)}]"
     return f"{before}.{key}" if before else key

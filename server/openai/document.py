@@ -54,8 +54,15 @@ class RawText:
         container: Any = self._containers.get(outer)
         if container is None:
             kind = list[msgspec.Raw] if isinstance(key, int) else dict[str, msgspec.Raw]
-            container = self._containers[outer] = msgspec.json.decode(self._raw(outer), type=kind)
+            container = self._containers[outer] = _members(self._raw(outer), kind)
         return container[key]
+
+
+def _members(text: msgspec.Raw, kind: Any) -> Any:
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except msgspec.DecodeError as error:  # the one thing that `json` lets pass and msgspec does not
+        raise not_json("it has half of a surrogate pair") from error
 
 
 def _object(members: list[tuple[str, Any]]) -> dict[str, Any]:

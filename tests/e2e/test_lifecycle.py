@@ -5,6 +5,7 @@ import json
 import os
 import signal
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +15,20 @@ import pytest
 from glimpse.v1 import chat_pb2, chat_pb2_grpc, content_pb2, generation_pb2
 from tests.e2e.stack import Stack, eventually, start_stack
 
-ENDLESS: dict[str, Any] = {"ignore_eos": True, "temperature": 0, "max_completion_tokens": 4000}
+ENDLESS: dict[str, Any] = {"ignore_eos": True, "temperature": 0, "max_completion_tokens": 1500}
 
 
-def open_stream(stack: Stack) -> http.client.HTTPResponse:
-    """A long answer over SSE whose first event has come."""
+@contextmanager
+def open_stream(stack: Stack) -> Iterator[http.client.HTTPResponse]:
+    """A long answer over SSE whose first event has come; leaving closes the connection."""
     connection = http.client.HTTPConnection("127.0.0.1", stack.http_port, timeout=60)
     body = {"messages": [{"role": "user", "content": "Go on."}], "stream": True} | ENDLESS
     connection.request("POST", "/v1/chat/completions", json.dumps(body), {"content-type": "application/json"})
-    response = connection.getresponse()
-    assert response.status == 200
-    assert response.readline().startswith(b"data: {")
-    return response
+    with connection.getresponse() as response:
+        assert response.status == 200
+        assert response.readline().startswith(b"data: {")
+        yield response
+    connection.close()
 
 
 def typed_request(**options: Any) -> chat_pb2.CreateChatCompletionRequest:
@@ -38,7 +41,7 @@ def typed_request(**options: Any) -> chat_pb2.CreateChatCompletionRequest:
 @pytest.fixture
 def own_stack(tmp_path: Path) -> Iterator[Stack]:
     """A stack that the test may break."""
-    running = start_stack(tmp_path)
+    running = start_stack(tmp_path, "--dtype=float32")
     yield running
     if running.process.poll() is None:
         running.process.kill()
@@ -46,9 +49,8 @@ def own_stack(tmp_path: Path) -> Iterator[Stack]:
 
 
 def test_a_client_that_goes_away_frees_its_sequence(stack: Stack) -> None:
-    response = open_stream(stack)
-    assert stack.metric("glimpse_running_sequences") == 1
-    response.close()
+    with open_stream(stack):
+        assert stack.metric("glimpse_running_sequences") == 1
     assert eventually(lambda: stack.metric("glimpse_running_sequences") == 0, timeout_seconds=2)
     assert stack.metric("glimpse_kv_blocks_used") == 0
 
@@ -63,8 +65,7 @@ def test_a_deadline_stops_the_work(stack: Stack) -> None:
 
 def test_when_the_engine_dies_requests_end_and_it_comes_back(own_stack: Stack) -> None:
     stack = own_stack
-    response = open_stream(stack)
-    with grpc.insecure_channel(stack.target) as channel:
+    with open_stream(stack) as response, grpc.insecure_channel(stack.target) as channel:
         chat = chat_pb2_grpc.ChatServiceStub(channel)
         typed = chat.StreamChatCompletion(typed_request())
         next(typed)
@@ -82,8 +83,8 @@ def test_when_the_engine_dies_requests_end_and_it_comes_back(own_stack: Stack) -
 
 
 def test_a_drained_server_finishes_its_streams(own_stack: Stack) -> None:
-    response = open_stream(own_stack)
-    own_stack.process.send_signal(signal.SIGTERM)
-    rest = response.read().decode()
+    with open_stream(own_stack) as response:
+        own_stack.process.send_signal(signal.SIGTERM)
+        rest = response.read().decode()
     assert rest.rstrip().endswith("data: [DONE]")
     assert own_stack.process.wait(timeout=60) == 0

@@ -69,7 +69,8 @@ async def test_a_port_that_is_taken_is_named_with_its_flag(tmp_path: Path) -> No
         taken.listen()
         listen = Address(host="127.0.0.1", port=taken.getsockname()[1])
         with pytest.raises(GatewayError, match=f"{listen} is in use; choose another address with --listen"):
-            await Envoy(listen=listen, upstream=ANY_PORT, run_dir=tmp_path).start()
+            async with Envoy(listen=listen, upstream=ANY_PORT, run_dir=tmp_path):
+                pass
 
 
 async def test_a_second_gateway_does_not_share_the_port(tmp_path: Path) -> None:
@@ -77,7 +78,8 @@ async def test_a_second_gateway_does_not_share_the_port(tmp_path: Path) -> None:
     (tmp_path / "b").mkdir()
     async with Envoy(listen=ANY_PORT, upstream=ANY_PORT, run_dir=tmp_path / "a") as first:
         with pytest.raises(GatewayError, match="is in use"):
-            await Envoy(listen=first.address, upstream=ANY_PORT, run_dir=tmp_path / "b").start()
+            async with Envoy(listen=first.address, upstream=ANY_PORT, run_dir=tmp_path / "b"):
+                pass
 
 
 async def test_a_run_dir_can_be_used_again_after_a_kill(tmp_path: Path) -> None:
@@ -141,6 +143,17 @@ async def test_a_second_signal_does_not_wait_for_them() -> None:
         process.send_signal(signal.SIGINT)
         assert await asyncio.wait_for(process.wait(), 10) == 0
     await backend.server.stop(0)
+
+
+async def test_it_can_end_with_its_parent() -> None:
+    command = f"{sys.executable} -m gateway run --listen 127.0.0.1:0 --upstream 127.0.0.1:1 --end-with-parent & wait"
+    parent = await asyncio.create_subprocess_exec("sh", "-c", command, stdout=asyncio.subprocess.PIPE)
+    assert parent.stdout is not None
+    assert (await asyncio.wait_for(parent.stdout.readline(), 30)).startswith(b"Gateway on ")
+    parent.kill()
+    # The output ends when the last process that holds it, Envoy, has ended.
+    assert await asyncio.wait_for(parent.stdout.read(), 10) == b""
+    await parent.wait()
 
 
 async def test_the_drain_has_its_limit() -> None:

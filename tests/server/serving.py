@@ -50,11 +50,8 @@ class Served:
             return health.status == health_pb2.HealthCheckResponse.SERVING
 
     def kill_engine(self) -> None:
-        listing = subprocess.run(["ps", "-eo", "pid,ppid,args"], capture_output=True, text=True, check=True).stdout
-        for line in listing.splitlines()[1:]:
-            pid, parent, args = line.split(None, 2)
-            if int(parent) == self.process.pid and "engine.process" in args:
-                os.kill(int(pid), signal.SIGKILL)
+        (engine,) = children(self.process.pid, "engine.process")
+        os.kill(engine, signal.SIGKILL)
 
 
 @contextmanager
@@ -89,6 +86,13 @@ async def scripted(checkpoint: Path, folder: Path, *scripts: str) -> AsyncGenera
             yield server, channel
         finally:
             await server.stop(grace_seconds=0)
+
+
+def children(pid: int, words: str) -> list[int]:
+    """The process's children whose command line has these words."""
+    listing = subprocess.run(["ps", "-eo", "pid,ppid,args"], capture_output=True, text=True, check=True).stdout
+    rows = [line.split(None, 2) for line in listing.splitlines()[1:]]
+    return [int(child) for child, parent, command in rows if int(parent) == pid and words in command]
 
 
 def health_stub(channel: grpc.Channel | grpc.aio.Channel) -> Any:

@@ -1,6 +1,8 @@
 """The command line from outside: what it says, and how it complains."""
 
 import json
+import os
+import signal
 import socket
 import subprocess
 import sys
@@ -12,8 +14,9 @@ from google.protobuf import json_format
 from engine.protocol import Ready
 from glimpse.v1 import chat_pb2
 from server.console import ready_text, usage_text
+from tests.e2e.stack import free_ports
 from tests.server.requests import png
-from tests.server.serving import ROOT, Served
+from tests.server.serving import ROOT, Served, children
 
 READY = Ready(device="cpu", dtype="float32", max_model_len=4096, num_blocks=1, block_size=1, load_seconds=1.25)
 
@@ -105,3 +108,17 @@ def test_the_lines_to_be_copied_send_requests_with_a_picture() -> None:
     assert part["image_url"]["url"].startswith("data:image/png;base64,iVBOR")
     request = json_format.Parse(typed, chat_pb2.CreateChatCompletionRequest())
     assert request.messages[0].content[1].image.source.data.startswith(b"\x89PNG")
+
+
+def test_a_gateway_that_ends_by_itself_ends_everything(tiny_checkpoint: Path) -> None:
+    http_port, port, metrics_port = free_ports(3)
+    flags = [f"--http-port={http_port}", f"--port={port}", f"--metrics-port={metrics_port}"]
+    command = [sys.executable, "-c", "from server.cli import main; main()", "up", f"--model={tiny_checkpoint}", *flags]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("Serving tiny")
+        (gateway,) = children(process.pid, "gateway run")
+        os.kill(gateway, signal.SIGTERM)
+        _, errors = process.communicate(timeout=30)
+    assert process.returncode == 1
+    assert "the gateway (Envoy) ended" in errors

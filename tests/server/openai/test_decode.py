@@ -251,6 +251,11 @@ def test_raw_members_keep_their_text_wherever_they_stand() -> None:
     assert message.children["k"].schema == "{}"
 
 
+@pytest.mark.parametrize("member", [b'"\\ud800": 1', b'"x": "\\udc00"'])
+def test_half_a_surrogate_pair_beside_raw_members_is_refused(member: bytes) -> None:
+    assert refusal(b'{"schema": {}, ' + member + b"}", sample("Everything")).code == "invalid_json"
+
+
 def test_constants_are_accepted_and_fields_for_grpc_only_are_not() -> None:
     decoded = decode(b'{"object": 5, "secret": "s", "text": "t"}', sample("Everything"))
     assert decoded.message == sample("Everything")(text="t")

@@ -41,6 +41,7 @@ def test_a_field_is_found_where_json_has_it(proto_path: str, expected: str) -> N
         ((((None, "messages"), 3), "role"), "messages[3].role"),
         ((None, "a-b"), "a-b"),
         (((None, "m"), "a b"), 'm["a b"]'),
+        ((None, "a" * 65), f'["{"a" * 61}..."]'),
         ((None, "ä\n\x7f"), '["\\u00e4\\n\\u007f"]'),
     ],
 )

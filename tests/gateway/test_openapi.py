@@ -1,0 +1,119 @@
+"""The OpenAPI document says what the server does: its schemas accept what the codec writes and reads."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from google.protobuf.descriptor import Descriptor
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+from openapi_spec_validator import OpenAPIV31SpecValidator
+
+from dialect.options import is_required
+from gateway.descriptors import descriptor_set
+from gateway.openapi import compiled_protos, openapi_document
+from glimpse.v1 import chat_pb2, content_pb2, generation_pb2, model_pb2
+from server.openai.codec import encode
+from tests.server.openai.messages import all_types, messages
+
+_DOCUMENT = openapi_document(compiled_protos(Path(__file__).parents[2]))
+_SCHEMAS: dict[str, Any] = _DOCUMENT["components"]["schemas"]
+_TYPES = [
+    descriptor
+    for descriptor in all_types(
+        chat_pb2.DESCRIPTOR, content_pb2.DESCRIPTOR, generation_pb2.DESCRIPTOR, model_pb2.DESCRIPTOR
+    )
+    # Random messages lack what is required; the server checks that apart from the codec.
+    if descriptor.name in _SCHEMAS and not any(map(is_required, descriptor.fields))
+]
+_BOUNDS = ("minimum", "maximum", "minItems", "maxItems")
+
+
+def schema(name: str) -> Draft202012Validator:
+    return Draft202012Validator({"$ref": f"#/components/schemas/{name}", "components": {"schemas": _SCHEMAS}})
+
+
+def without_bounds(part: Any) -> Any:
+    """Random messages keep no bounds, either."""
+    match part:
+        case dict():
+            return {name: without_bounds(value) for name, value in part.items() if name not in _BOUNDS}
+        case list():
+            return [without_bounds(element) for element in part]
+        case _:
+            return part
+
+
+def test_the_document_is_openapi() -> None:
+    OpenAPIV31SpecValidator(_DOCUMENT).validate()
+
+
+def test_the_paths_are_those_of_the_facade() -> None:
+    assert {path: list(item) for path, item in _DOCUMENT["paths"].items()} == {
+        "/v1/chat/completions": ["post"],
+        "/v1/models": ["get"],
+        "/v1/models/{model}": ["get"],
+    }
+    chat = _DOCUMENT["paths"]["/v1/chat/completions"]["post"]
+    assert list(chat["responses"]["200"]["content"]) == ["application/json", "text/event-stream"]
+    assert chat["requestBody"]["content"]["application/json"]["schema"]["allOf"][1]["properties"].keys() == {"stream"}
+    (parameter,) = _DOCUMENT["paths"]["/v1/models/{model}"]["get"]["parameters"]
+    assert (parameter["name"], parameter["in"], parameter["required"]) == ("model", "path", True)
+
+
+def test_descriptions_are_the_comments_of_the_protos() -> None:
+    temperature = _SCHEMAS["CreateChatCompletionRequest"]["properties"]["temperature"]
+    assert temperature["description"].startswith("Divides the logits before sampling; 0 takes the most likely token.")
+    assert (temperature["minimum"], temperature["maximum"]) == (0, 2)
+    assert "- `low`: At most 512·512 pixels" in _SCHEMAS["ImageDetail"]["description"]
+    assert "buf:lint" not in json.dumps(_DOCUMENT)
+
+
+def test_without_source_information_only_the_descriptions_are_missing() -> None:
+    bare = openapi_document(descriptor_set())
+    assert bare["paths"].keys() == _DOCUMENT["paths"].keys()
+    assert bare["components"]["schemas"].keys() == _SCHEMAS.keys()
+    assert "description" not in bare["components"]["schemas"]["Message"]
+
+
+@pytest.mark.parametrize("descriptor", _TYPES, ids=lambda descriptor: descriptor.name)
+@settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@given(data=st.data())
+def test_what_the_codec_writes_is_as_the_document_says(descriptor: Descriptor, data: st.DataObject) -> None:
+    document: Any = json.loads(encode(data.draw(messages(descriptor))))
+    components = {"schemas": without_bounds(_SCHEMAS)}
+    reference = {"$ref": f"#/components/schemas/{descriptor.name}", "components": components}
+    assert [error.message for error in Draft202012Validator(reference).iter_errors(document)] == []
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        {"content": "hi"},
+        {"content": ["hi", {"type": "text", "text": "there"}]},
+        {"content": [{"type": "image_url", "image_url": {"url": "u", "min_pixel": 1}}]},
+        {"content": [{"type": "image_url", "image_url": None, "uuid": "u"}]},
+        {"content": [{"type": "audio_url", "audio_url": {"url": "u"}}]},
+        {"content": [{"type": "video_url", "video_url": {"url": ["a", {"data": "AAAA"}], "fps": 2}}]},
+    ],
+)
+def test_what_clients_may_send_is_valid(members: dict[str, Any]) -> None:
+    schema("CreateChatCompletionRequest").validate({"messages": [{"role": "user", **members}]})
+
+
+@pytest.mark.parametrize(
+    "request_body",
+    [
+        {},
+        {"messages": []},
+        {"messages": [{"role": "boss", "content": "hi"}]},
+        {"messages": [{"role": "user", "content": [{"text": "no type"}]}]},
+        {"messages": [{"role": "user", "content": "hi"}], "temperature": 3},
+        {"messages": [{"role": "user", "content": "hi"}], "stop": ["a"] * 17},
+        {"messages": [{"role": "user", "content": "hi"}], "logit_bias": {"a": 1}},
+    ],
+)
+def test_what_the_server_refuses_is_not(request_body: dict[str, Any]) -> None:
+    assert not schema("CreateChatCompletionRequest").is_valid(request_body)

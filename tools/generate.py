@@ -1,0 +1,51 @@
+"""Writes what is generated from the protos: the Python code in api/gen, and the OpenAPI document.
+
+With --check it changes nothing, names the files that are not fresh, and fails if there are any.
+"""
+
+import argparse
+import filecmp
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+CODE = Path("api/gen")
+DOCUMENT = Path("gateway/openapi.json")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="change nothing; fail if a generated file is not fresh")
+    if not parser.parse_args().check:
+        generate(ROOT)
+        return
+    with tempfile.TemporaryDirectory() as scratch:
+        generate(Path(scratch))
+        stale = sorted(stale_files(Path(scratch)))
+    if stale:
+        sys.exit("Not fresh; `make generate` writes them anew: " + ", ".join(stale))
+
+
+def generate(target: Path) -> None:
+    subprocess.run(["buf", "generate", "--output", target], cwd=ROOT, check=True)
+    document = subprocess.run([sys.executable, "-m", "gateway.openapi"], cwd=ROOT, stdout=subprocess.PIPE, check=True)
+    (target / DOCUMENT).parent.mkdir(exist_ok=True)
+    (target / DOCUMENT).write_bytes(document.stdout)
+
+
+def stale_files(fresh: Path) -> Iterator[str]:
+    """Files that are missing, superfluous or different in the project."""
+    names = {file.relative_to(root) for root in (fresh, ROOT) for file in (root / CODE).rglob("*.py*")} | {DOCUMENT}
+    for name in names:
+        if "__pycache__" in name.parts:
+            continue
+        pair = (fresh / name, ROOT / name)
+        if not all(file.exists() for file in pair) or not filecmp.cmp(*pair, shallow=False):
+            yield str(name)
+
+
+if __name__ == "__main__":
+    main()
