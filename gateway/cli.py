@@ -169,7 +169,7 @@ async def _serve(envoy: Envoy, *, end_with_parent: bool) -> int:
     async with envoy:
         print(f"Gateway on http://{envoy.address}", flush=True)
         ended = asyncio.create_task(envoy.wait())
-        reasons = [asyncio.create_task(_ended(parent))] if end_with_parent else []
+        reasons = [asyncio.create_task(_orphaned(parent))] if end_with_parent else []
         await _first(ended, asyncio.create_task(interrupted.wait()), *reasons)
         if ended.done():
             raise GatewayError(f"Envoy ended with status {ended.result()}:\n{envoy.log_tail()}")
@@ -177,7 +177,7 @@ async def _serve(envoy: Envoy, *, end_with_parent: bool) -> int:
     return 0
 
 
-async def _ended(parent: int) -> None:
+async def _orphaned(parent: int) -> None:
     """Waits until this process has another parent than this one; orphans are not told."""
     while os.getppid() == parent:  # noqa: ASYNC110
         await asyncio.sleep(_PARENT_POLL_SECONDS)

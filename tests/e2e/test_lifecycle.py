@@ -4,7 +4,7 @@ import http.client
 import json
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ ENDLESS: dict[str, Any] = {"ignore_eos": True, "temperature": 0, "max_completion
 
 
 @contextmanager
-def open_stream(stack: Stack) -> Iterator[http.client.HTTPResponse]:
+def open_stream(stack: Stack) -> Generator[http.client.HTTPResponse]:
     """A long answer over SSE whose first event has come; leaving closes the connection."""
     connection = http.client.HTTPConnection("127.0.0.1", stack.http_port, timeout=60)
     body = {"messages": [{"role": "user", "content": "Go on."}], "stream": True} | ENDLESS
