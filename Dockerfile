@@ -27,8 +27,9 @@ WORKDIR /app
 USER 10001
 ENV PATH=/app/.venv/bin:$PATH \
     PYTHONUNBUFFERED=1 \
-    GLIMPSE_HOST=0.0.0.0
-EXPOSE 50051
+    GLIMPSE_HOST=0.0.0.0 \
+    GLIMPSE_METRICS_HOST=0.0.0.0
+EXPOSE 50051 9090
 HEALTHCHECK --interval=10s --timeout=5s --start-period=5m --start-interval=1s \
     CMD ["python", "-m", "gateway", "health"]
 ENTRYPOINT ["glimpse"]

@@ -5,13 +5,12 @@ Everything comes from the generated modules, so that nothing is built or read at
 
 import re
 from collections.abc import Iterator
-from typing import Any
 
-from google.api import annotations_pb2, http_pb2
 from google.protobuf.descriptor import FileDescriptor, MethodDescriptor, ServiceDescriptor
 from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 from google.rpc import error_details_pb2
 
+from dialect.options import http_option
 from glimpse.openai.v1 import openai_pb2
 from glimpse.v1 import chat_pb2, model_pb2
 
@@ -22,9 +21,6 @@ _ROOTS: tuple[FileDescriptor, ...] = (
     # No service: the gateway must know the messages in an error's details, or it drops the error's body.
     error_details_pb2.DESCRIPTOR,
 )
-
-# The package's stubs call it a FieldDescriptor, which options do not take as a key.
-_HTTP: Any = annotations_pb2.http
 
 _VERBS = ("get", "put", "post", "delete", "patch")
 
@@ -83,10 +79,7 @@ def _files() -> list[FileDescriptor]:
 
 def _bindings(method: MethodDescriptor) -> Iterator[tuple[str, str]]:
     """The (verb, path template) pairs of a method."""
-    options = method.GetOptions()
-    if not options.HasExtension(_HTTP):
-        return
-    rule: http_pb2.HttpRule = options.Extensions[_HTTP]
+    rule = http_option(method)
     for binding in (rule, *rule.additional_bindings):
         pattern = binding.WhichOneof("pattern")
         if pattern in _VERBS:

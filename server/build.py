@@ -178,6 +178,6 @@ def _listen(server: grpc.aio.Server, settings: ListenSettings) -> int:
 
 def _serve_metrics(metrics: Metrics, settings: ListenSettings) -> MetricsServer:
     try:
-        return MetricsServer(metrics, settings.metrics_port)
+        return MetricsServer(metrics, settings.metrics_host, settings.metrics_port)
     except OSError as error:
-        raise PortError("127.0.0.1", settings.metrics_port, "--metrics-port") from error
+        raise PortError(settings.metrics_host, settings.metrics_port, "--metrics-port") from error

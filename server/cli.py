@@ -2,11 +2,10 @@
 
 import asyncio
 import os
-import subprocess
 import sys
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import uvloop
 from cyclopts import App, Parameter
@@ -66,9 +65,10 @@ def serve(*, settings: _Flags = _DEFAULTS) -> None:
 
 
 @app.command(help_flags=[], version_flags=[])
-def gateway(*arguments: Annotated[str, Parameter(allow_leading_hyphen=True)]) -> int:
+def gateway(*arguments: Annotated[str, Parameter(allow_leading_hyphen=True)]) -> NoReturn:
     """Run the gateway alone, in front of a server that runs elsewhere; `glimpse gateway --help` lists its flags."""
-    return subprocess.run([sys.executable, "-m", "gateway", *arguments], check=False).returncode
+    # In place of this process, so that signals reach it.
+    os.execv(sys.executable, [sys.executable, "-m", "gateway", *arguments])  # noqa: S606 - there is no shell to want
 
 
 @app.command

@@ -19,8 +19,8 @@ _QUESTION = "What is in this picture?"
 
 # The examples put a picture into JSON by printing what comes before it, its base64 text, and what comes after it.
 _CURL = """\
-(printf '{{"stream": true, "messages": [{{"role": "user", "content": [{{"type": "text", "text": "{question}"}}, '
- printf '{{"type": "image_url", "image_url": {{"url": "data:image/png;base64,'
+(printf '{{"stream": true, "max_completion_tokens": 64, "messages": [{{"role": "user", "content": ['
+ printf '{{"type": "text", "text": "{question}"}}, {{"type": "image_url", "image_url": {{"url": "data:image/png;base64,'
  base64 < {picture} | tr -d '\\n'
  printf '"}}}}]}}]}}') | curl -N -H 'content-type: application/json' -d @- {url}/v1/chat/completions"""
 
@@ -29,14 +29,16 @@ _OPENAI = """\
 import base64, openai
 picture = base64.b64encode(open("{picture}", "rb").read()).decode()
 client = openai.OpenAI(base_url="{url}/v1", api_key="none")
-answer = client.chat.completions.create(model="{model}", messages=[{{"role": "user", "content": [
-    {{"type": "text", "text": "{question}"}},
-    {{"type": "image_url", "image_url": {{"url": "data:image/png;base64," + picture}}}}]}}])
+answer = client.chat.completions.create(model="{model}", max_completion_tokens=64, messages=[
+    {{"role": "user", "content": [
+        {{"type": "text", "text": "{question}"}},
+        {{"type": "image_url", "image_url": {{"url": "data:image/png;base64," + picture}}}}]}}])
 print(answer.choices[0].message.content)
 END"""
 
 _GRPCURL = """\
-(printf '{{"messages": [{{"role": "ROLE_USER", "content": [{{"text": "{question}"}}, {{"image": {{"source": {{"data": "'
+(printf '{{"generation": {{"max_completion_tokens": 64}}, "messages": [{{"role": "ROLE_USER", "content": ['
+ printf '{{"text": "{question}"}}, {{"image": {{"source": {{"data": "'
  base64 < {picture} | tr -d '\\n'
  printf '"}}}}}}]}}]}}') | grpcurl -plaintext -d @ {target} glimpse.v1.ChatService/StreamChatCompletion"""
 

@@ -110,11 +110,11 @@ class AnswerClock:
 
 
 class MetricsServer:
-    """Answers Prometheus on 127.0.0.1, in a thread of its own."""
+    """Answers Prometheus, in a thread of its own."""
 
-    def __init__(self, metrics: Metrics, port: int) -> None:
+    def __init__(self, metrics: Metrics, host: str, port: int) -> None:
         """Raises OSError if the port cannot be had; 0 takes a free one."""
-        self._server, self._thread = start_http_server(port, "127.0.0.1", metrics.registry)
+        self._server, self._thread = start_http_server(port, host, metrics.registry)
         self.port = self._server.server_port
 
     def close(self) -> None:

@@ -29,8 +29,10 @@ class ListenSettings(BaseModel):
     """Address to listen on. Nothing asks callers who they are: let other machines in only through a proxy that does."""
     port: Port = 50051
     """Port of gRPC."""
+    metrics_host: str = "127.0.0.1"
+    """Address of Prometheus' /metrics."""
     metrics_port: Port = 9090
-    """Port of Prometheus' /metrics, on 127.0.0.1 always."""
+    """Port of Prometheus' /metrics."""
     drain_delay: Annotated[float, Field(ge=0)] = 3.0
     """Seconds between turning NOT_SERVING and closing the port on SIGTERM, so that proxies notice; none on Ctrl-C."""
     drain_timeout: Annotated[float, Field(ge=0)] = 60.0

@@ -31,9 +31,13 @@ async def collect(parts: AsyncIterator[HttpBody], *, max_bytes: int) -> bytes:
     async for part in parts:
         _check_content_type(part.content_type)
         num_bytes += len(part.data)
-        if num_bytes > max_bytes:
-            raise InvalidRequest("", f"The body is larger than {max_bytes} bytes.", "request_too_large")
-        chunks.append(part.data)
+        if num_bytes <= max_bytes:
+            chunks.append(part.data)
+        elif num_bytes > 2 * max_bytes:
+            break
+    # Not sooner: a client that sends everything before it reads would find the connection closed and never learn why.
+    if num_bytes > max_bytes:
+        raise InvalidRequest("", f"The body is larger than {max_bytes} bytes.", "request_too_large")
     return b"".join(chunks)
 
 
