@@ -2,6 +2,7 @@
 # make test    set up what is missing, then run every test.
 # make check   the quick checks: format, lint, types, imports, protos, generated files.
 # make generate  write anew what is generated from the protos.
+# make breaking  compare the protos with those on branch main: nothing that clients rely on may change.
 
 PYTHON ?= python3
 MODEL ?=
@@ -9,7 +10,7 @@ VENV := .venv/bin
 
 export PATH := $(CURDIR)/$(VENV):$(PATH)
 
-.PHONY: up test check generate set-up set-up-dev
+.PHONY: up test check breaking generate set-up set-up-dev
 
 up: set-up
 	@exec $(VENV)/glimpse up $(if $(MODEL),--model $(MODEL))
@@ -25,6 +26,9 @@ check: set-up-dev
 	$(VENV)/lint-imports
 	$(VENV)/python tools/generate.py --check
 	$(VENV)/pyright
+
+breaking: set-up-dev
+	$(VENV)/buf breaking api --against '.git#branch=main,subdir=api'
 
 generate: set-up-dev
 	$(VENV)/python tools/generate.py
