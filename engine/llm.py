@@ -28,9 +28,10 @@ from engine.inputs import (
 from engine.load import load_core
 from engine.offline import CompletionOutput, RequestOutput, run_batch
 from engine.plan import MediaKind
-from engine.protocol import Generate, MediaInput
+from engine.protocol import Generate
 from engine.sampling_params import SamplingParams
 from engine.sequence import make_sequence
+from engine.text.media_inputs import image_inputs
 from engine.text.prompt import Prompt, PromptBuilder, PromptMedia, load_prompt_builder
 from engine.text.template import TemplateError
 from media.errors import MediaError
@@ -191,7 +192,7 @@ class LLM:
         generate = Generate(
             request_id=next(self._request_ids),
             token_ids=prompt.token_ids,
-            media=_media_inputs(images, prompt),
+            media=image_inputs(images, prompt),
             sampling=sampling,
         )
         try:
@@ -233,20 +234,6 @@ def _build_prompt(builder: PromptBuilder, request: OfflineRequest, images: Seque
             return builder.chat(messages, media)
         case _:
             assert_never(request.prompt)
-
-
-def _media_inputs(images: Sequence[Image], prompt: Prompt) -> list[MediaInput]:
-    return [
-        MediaInput(
-            kind=MediaKind.IMAGE,
-            start=start,
-            num_tokens=image.num_tokens,
-            key=image.key,
-            grid_thw=image.grid_thw,
-            pixels=image.pixels.data.cast("B"),
-        )
-        for image, start in zip(images, prompt.starts, strict=True)
-    ]
 
 
 def _load_images(inputs: Sequence[ImageInput], processing: ImageProcessing) -> list[Image]:

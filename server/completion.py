@@ -15,6 +15,7 @@ from engine.errors import EngineError, EngineErrorCode
 from engine.plan import MediaKind
 from engine.protocol import FinishReason, Generate, MediaInput, Ready, TokenEvent
 from engine.text.assembler import Assembler, TokenText
+from engine.text.media_inputs import image_inputs
 from engine.text.prompt import Prompt, PromptBuilder, PromptMedia
 from media.errors import MediaError
 from media.image import Image
@@ -100,7 +101,7 @@ class Completer:
                 prompt = await asyncio.to_thread(self._build_prompt, conversation, images)
         except TimeoutError as error:
             raise DeadlineExceededError from error
-        return LoadedPrompt(token_ids=prompt.token_ids, media=_media_inputs(images, prompt))
+        return LoadedPrompt(token_ids=prompt.token_ids, media=image_inputs(images, prompt))
 
     async def answer(
         self, request: ChatRequest, request_id: str, *, deadline: float | None
@@ -160,6 +161,7 @@ class Completer:
             token_ids=prompt.token_ids,
             media=prompt.media,
             sampling=request.sampling,
+            priority=request.priority,
             cache_salt=request.cache_salt,
         )
         async with aclosing(self._engine.generate(generate)) as events:
@@ -185,20 +187,6 @@ def _checked(event: TokenEvent) -> TokenEvent:
             raise EngineError(EngineErrorCode.UNAVAILABLE, "The server is stopping.")
         case _:
             return event
-
-
-def _media_inputs(images: Sequence[Image], prompt: Prompt) -> list[MediaInput]:
-    return [
-        MediaInput(
-            kind=MediaKind.IMAGE,
-            start=start,
-            num_tokens=image.num_tokens,
-            key=image.key,
-            grid_thw=image.grid_thw,
-            pixels=image.pixels.data.cast("B"),
-        )
-        for image, start in zip(images, prompt.starts, strict=True)
-    ]
 
 
 _WHY_UNAVAILABLE = {
