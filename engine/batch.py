@@ -57,7 +57,7 @@ class Batch:
     """Tokens of each sequence up to the end of its chunk."""
     media: tuple[MediaRows, ...]
     sampled_rows: Tensor
-    """int64 [samples]: the last token of each chunk that samples."""
+    """int64 [rows]: of each chunk that samples the last token, and before it the token ahead of each of its guesses."""
 
 
 def make_batch(
@@ -81,7 +81,8 @@ def make_batch(
     first_rows: list[int] = (ends - lengths).tolist()
     places = [(chunk, layouts[chunk.sequence_id], row) for chunk, row in zip(chunks, first_rows, strict=True)]
     token_ids = np.fromiter(chain.from_iterable(chunk.token_ids for chunk in chunks), dtype=np.int64)
-    samples = np.array([chunk.samples for chunk in chunks])
+    num_sampled = [1 + chunk.num_guesses if chunk.samples else 0 for chunk in chunks]
+    sampled = [np.arange(end - num, end) for end, num in zip(ends, num_sampled, strict=True)]
 
     def tensor(array: IntArray) -> Tensor:
         return torch.from_numpy(array).to(device, non_blocking=True)
@@ -94,7 +95,7 @@ def make_batch(
         query_lengths=tuple(lengths.tolist()),
         key_lengths=tuple((starts + lengths).tolist()),
         media=tuple(rows for place in places for rows in _media_rows(*place)),
-        sampled_rows=tensor(ends[samples] - 1),
+        sampled_rows=tensor(np.concatenate(sampled)),
     )
 
 

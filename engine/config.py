@@ -14,6 +14,9 @@ from engine.errors import CheckpointError
 
 Device = Literal["auto", "cpu", "cuda"]
 DType = Literal["auto", "float32", "bfloat16"]
+Speculative = Literal["off", "ngram"]
+Backend = Literal["auto", "native", "torch"]
+Quantization = Literal["none", "int8"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +29,10 @@ class EngineConfig:
     """auto: CUDA where there is a device, else the CPU."""
     dtype: DType = "auto"
     """auto: the checkpoint's own on CUDA; on a CPU bfloat16 where it multiplies it natively, else float32."""
+    backend: Backend = "auto"
+    """auto: native where the CPU computes in bfloat16 and the kernels can be compiled, else torch."""
+    quantization: Quantization = "none"
+    """int8: the decoder layers' weights as 8-bit numbers with a scale for each output feature, made at load."""
     max_model_len: int | None = None
     """Lowers the checkpoint's context window; None keeps it, as far as the KV cache holds it."""
     block_size: int = 32
@@ -36,11 +43,17 @@ class EngineConfig:
     """Memory for encoder outputs; at least one prompt's worth is always allowed."""
     max_batch_tokens: int = 2048
     """The most tokens computed in one step; longer prompts are computed in chunks."""
+    max_decode_slowdown: float = 2.5
+    """The longest a step may take because of prompts that come in while answers run, in steps without any; at least 1.
+    Smaller keeps answers steadier, larger brings new ones sooner. Pictures are encoded whole, one in a step at least.
+    """
     max_sequences: int = 256
     """The most sequences computed in one step."""
     max_waiting: int = 4096
     """The most requests waiting for admission; one more is refused as OVERLOADED."""
     prefix_caching: bool = True
+    speculative: Speculative = "off"
+    """ngram: guesses what an answer says next from what followed the same tokens before, and checks several at once."""
     num_threads: int | None = None
     """Compute threads on the CPU; None takes as many as the process may run on."""
 

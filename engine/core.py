@@ -6,9 +6,12 @@ submits and cancels between steps. Knows no model and no transport.
 
 import logging
 import time
+from collections.abc import Callable
+from collections.abc import Sequence as Many
 from typing import Protocol
 
 from engine.errors import EngineError, EngineErrorCode
+from engine.pace import StepWork
 from engine.plan import Sample, StepPlan, StepResult
 from engine.protocol import FinishReason, Generate, Step, StepStats, TokenEvent, TokenLogprobs
 from engine.scheduler import Scheduled, Scheduler
@@ -16,7 +19,13 @@ from engine.sequence import Sequence, make_sequence
 
 _logger = logging.getLogger(__name__)
 
-_NOTHING = Scheduled(plan=StepPlan(), sequences=(), num_cached_tokens=0, num_preemptions=0)
+_NOTHING = Scheduled(
+    plan=StepPlan(),
+    sequences=(),
+    num_cached_tokens=0,
+    num_preemptions=0,
+    work=StepWork(num_decodes=0, num_prompt_tokens=0, num_media_tokens=0),
+)
 
 
 class Runner(Protocol):
@@ -49,6 +58,9 @@ class Core:
         encoder_cache_bytes: int,
         prefix_caching: bool,
         vocab_size: int,
+        max_decode_slowdown: float,
+        max_guesses: int = 0,
+        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         """
         Raises:
@@ -63,8 +75,11 @@ class Core:
             encoder_bytes_per_token=encoder_bytes_per_token,
             encoder_cache_bytes=encoder_cache_bytes,
             prefix_caching=prefix_caching,
+            max_decode_slowdown=max_decode_slowdown,
+            max_guesses=max_guesses,
         )
         self._runner = runner
+        self._clock = clock
         self._max_model_len = max_model_len
         self._max_waiting = max_waiting
         self._eos_token_ids = frozenset(eos_token_ids)
@@ -83,7 +98,11 @@ class Core:
         try:
             self._check_accepted(request.request_id)
             sequence = make_sequence(
-                self._num_submitted, request, max_model_len=self._max_model_len, vocab_size=self._vocab_size
+                self._num_submitted,
+                request,
+                max_model_len=self._max_model_len,
+                vocab_size=self._vocab_size,
+                eos_token_ids=self._eos_token_ids,
             )
         except EngineError as error:
             self._pending.append(_error_event(request.request_id, error))
@@ -101,7 +120,7 @@ class Core:
 
     def step(self) -> Step:
         """Plans a step, executes it and accounts for it."""
-        started_at = time.perf_counter()
+        started_at = self._clock()
         events, self._pending = self._pending, []
         scheduled = self.scheduler.plan()
         try:
@@ -109,10 +128,14 @@ class Core:
         except Exception:
             _logger.exception("a step of %d sequences failed", len(scheduled.sequences))
             events += self._fail(scheduled)
-            return Step(events=events, stats=self._stats(_NOTHING, 0, time.perf_counter() - started_at))
-        answers = self._complete(scheduled, samples)
-        stats = self._stats(scheduled, len(answers), time.perf_counter() - started_at)
-        return Step(events=events + answers, stats=stats)
+            return Step(events=events, stats=self._stats(_NOTHING, 0, self._clock() - started_at))
+        step_seconds = self._clock() - started_at
+        answers = self._complete(scheduled, samples, step_seconds)
+        num_generated = sum(map(len, samples.values()))
+        num_true_guesses = num_generated - len(answers)
+        return Step(
+            events=events + answers, stats=self._stats(scheduled, num_generated, step_seconds, num_true_guesses)
+        )
 
     def shutdown(self) -> Step:
         """Ends whatever is in flight as cancelled, without the runner."""
@@ -129,37 +152,48 @@ class Core:
                 EngineErrorCode.OVERLOADED, f"{self._max_waiting} requests are waiting already; try again later"
             )
 
-    def _execute(self, plan: StepPlan) -> dict[int, Sample]:
-        """The samples of a plan's sequences, exactly of those whose chunks sample."""
+    def _execute(self, plan: StepPlan) -> dict[int, list[Sample]]:
+        """The new tokens of a plan's sequences, exactly of those whose chunks sample."""
         if plan == StepPlan():
             return {}
         result = self._runner.execute(plan)
-        return {chunk.sequence_id: result.samples[chunk.sequence_id] for chunk in plan.chunks if chunk.samples}
+        return {
+            chunk.sequence_id: [*result.guessed.get(chunk.sequence_id, ()), result.samples[chunk.sequence_id]]
+            for chunk in plan.chunks
+            if chunk.samples
+        }
 
-    def _complete(self, scheduled: Scheduled, samples: dict[int, Sample]) -> list[TokenEvent]:
-        self.scheduler.complete(scheduled)
+    def _complete(
+        self, scheduled: Scheduled, samples: dict[int, list[Sample]], step_seconds: float
+    ) -> list[TokenEvent]:
         sampled = [sequence for sequence in scheduled.sequences if sequence.sequence_id in samples]
+        for sequence in sampled:
+            sequence.token_ids += (sample.token_id for sample in samples[sequence.sequence_id][:-1])
+        self.scheduler.complete(scheduled, seconds=step_seconds)
         return [self._answer(sequence, samples[sequence.sequence_id]) for sequence in sampled]
 
-    def _answer(self, sequence: Sequence, sample: Sample) -> TokenEvent:
-        """Appends a sequence's new token, and ends the sequence if that is due."""
-        sequence.token_ids.append(sample.token_id)
+    def _answer(self, sequence: Sequence, samples: Many[Sample]) -> TokenEvent:
+        """Appends the token beyond a sequence's guesses, and ends the sequence if that is due."""
+        is_first = sequence.num_generated < len(samples)
+        sequence.token_ids.append(samples[-1].token_id)
         finish = self._finish_reason(sequence)
         if finish is not None:
             self._end(sequence)
         return TokenEvent(
             request_id=sequence.request_id,
-            token_ids=[sample.token_id],
-            logprobs=[] if sample.logprob is None else [TokenLogprobs(logprob=sample.logprob, top=list(sample.top))],
-            num_cached_tokens=sequence.num_cached_tokens if finish or sequence.num_generated == 1 else 0,
+            token_ids=[sample.token_id for sample in samples],
+            logprobs=[
+                TokenLogprobs(logprob=sample.logprob, top=list(sample.top))
+                for sample in samples
+                if sample.logprob is not None
+            ],
+            num_cached_tokens=sequence.num_cached_tokens if finish or is_first else 0,
             finish=finish,
         )
 
     def _finish_reason(self, sequence: Sequence) -> FinishReason | None:
-        token_id, sampling = sequence.token_ids[-1], sequence.sampling
-        is_eos = token_id in self._eos_token_ids and not sampling.ignore_eos
         # `min_tokens` come before the one that ends; the sampler sees to it, this does not rely on it.
-        if (is_eos or token_id in sampling.stop_token_ids) and sequence.num_generated > sampling.min_tokens:
+        if sequence.token_ids[-1] in sequence.end_token_ids and sequence.num_generated > sequence.sampling.min_tokens:
             return FinishReason.STOP
         return FinishReason.LENGTH if sequence.num_generated >= sequence.max_tokens else None
 
@@ -174,7 +208,9 @@ class Core:
         del self._sequences[sequence.request_id]
         self.scheduler.remove(sequence)
 
-    def _stats(self, scheduled: Scheduled, num_generated: int, step_seconds: float) -> StepStats:
+    def _stats(
+        self, scheduled: Scheduled, num_generated: int, step_seconds: float, num_true_guesses: int = 0
+    ) -> StepStats:
         return StepStats(
             num_running=self.scheduler.num_running,
             num_waiting=self.scheduler.num_waiting,
@@ -188,6 +224,8 @@ class Core:
             num_encoded_media=len(scheduled.plan.encode),
             num_preemptions=scheduled.num_preemptions,
             step_seconds=step_seconds,
+            num_guesses=sum(chunk.num_guesses for chunk in scheduled.plan.chunks),
+            num_true_guesses=num_true_guesses,
         )
 
 

@@ -26,7 +26,13 @@ class EncoderCache:
         # What the plan in the making decided so far.
         self._encode = dict[bytes, Encode]()
         self._evicted = list[bytes]()
+        self._num_tokens_to_encode = 0
         self._refused = False
+
+    @property
+    def num_tokens_to_encode(self) -> int:
+        """Tokens of the media that the plan in the making encodes."""
+        return self._num_tokens_to_encode
 
     @property
     def num_pinned(self) -> int:
@@ -41,14 +47,16 @@ class EncoderCache:
         """The runner holds outputs of which the next plan tells it that they are evicted."""
         return bool(self._evicted)
 
-    def reach(self, sequence: Sequence, start: int, end: int) -> int:
+    def reach(self, sequence: Sequence, start: int, end: int, *, max_more_tokens: int) -> int:
         """How far the tokens from `start` towards `end` can be computed in this step.
 
-        The media that they need are pinned, and planned to be encoded where they are not resident. Once a sequence was
-        refused room, no later one begins a medium in the same step: so pins only go, and its turn comes.
+        The media that they need are pinned, and planned to be encoded where they are not resident: those of no more
+        than `max_more_tokens`, but in each step one of any size. Once a sequence was refused a medium, no later one
+        begins one in the same step: so pins only go, and its turn comes.
         """
+        max_tokens = self._num_tokens_to_encode + max_more_tokens
         for span in spans_between(sequence.spans, start, end):
-            if not self._pin(sequence, span):
+            if not self._pin(sequence, span, max_tokens):
                 return max(start, span.start)
         return end
 
@@ -70,6 +78,7 @@ class EncoderCache:
         decisions = (tuple(self._encode.values()), tuple(self._evicted))
         self._encode = {}
         self._evicted = []
+        self._num_tokens_to_encode = 0
         self._refused = False
         return decisions
 
@@ -80,11 +89,11 @@ class EncoderCache:
             self._drop(key)
         self._evicted += (key for key in evicted if key not in encoded)
 
-    def _pin(self, sequence: Sequence, span: MediaSpan) -> bool:
+    def _pin(self, sequence: Sequence, span: MediaSpan, max_tokens: int) -> bool:
         pins = self._pinned.get(span.key)
         if pins is not None and sequence.sequence_id in pins:
             return True
-        if self._refused or not self._admit(sequence, span):
+        if self._refused or not self._admit(sequence, span, max_tokens):
             self._refused = True
             return False
         if pins is None:
@@ -105,10 +114,12 @@ class EncoderCache:
                 self._unpinned[key] = None
                 self._num_pinned_bytes -= self._num_bytes[key]
 
-    def _admit(self, sequence: Sequence, span: MediaSpan) -> bool:
-        """Makes a medium resident if there is room for it beside what is pinned."""
+    def _admit(self, sequence: Sequence, span: MediaSpan, max_tokens: int) -> bool:
+        """Makes a medium resident if it may be encoded in this step and there is room for it beside what is pinned."""
         if span.key in self._num_bytes:
             return True
+        if self._encode and self._num_tokens_to_encode + span.num_tokens > max_tokens:
+            return False
         num_bytes = span.num_tokens * self._bytes_per_token
         if self._num_pinned_bytes + num_bytes > self._capacity_bytes:
             return False
@@ -117,6 +128,7 @@ class EncoderCache:
         self._unpinned[span.key] = None
         self._num_bytes[span.key] = num_bytes
         self._num_resident_bytes += num_bytes
+        self._num_tokens_to_encode += span.num_tokens
         self._encode[span.key] = Encode(
             key=span.key, kind=span.kind, grid_thw=span.grid_thw, pixels=sequence.pixels[span.key]
         )

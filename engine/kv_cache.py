@@ -1,5 +1,10 @@
-"""The paged memory of keys and values. Knows blocks and slots; whose they are is the block pool's knowledge."""
+"""The paged memory of keys and values. Knows blocks and slots; whose they are is the block pool's knowledge.
 
+All shapes here are how the memory is seen. On the CPU it lies as the native kernels read it: a head's part of a block
+together, keys one after the other, values dimension by dimension.
+"""
+
+import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -24,8 +29,10 @@ class LayerCache(NamedTuple):
             key: [tokens, kv_heads, head_dim]
             value: likewise.
         """
-        self.keys.flatten(0, 1).index_copy_(0, slots, key)
-        self.values.flatten(0, 1).index_copy_(0, slots, value)
+        block_size = self.keys.shape[1]
+        blocks, places = slots // block_size, slots % block_size
+        self.keys[blocks, places] = key
+        self.values[blocks, places] = value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,13 +72,17 @@ def allocate_kv_cache(
     device: torch.device,
 ) -> KVCache:
     """Allocates a cache of zeros: attention reads hidden slots too, and NaN there would spread."""
-    shape = (num_layers, num_blocks, block_size, num_kv_heads, head_dim)
-    return KVCache(keys=_zeros(shape, dtype, device), values=_zeros(shape, dtype, device))
-
-
-def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
     if device.type != "cpu":
-        return torch.zeros(shape, dtype=dtype, device=device)
+        shape = (num_layers, num_blocks, block_size, num_kv_heads, head_dim)
+        return KVCache(
+            keys=torch.zeros(shape, dtype=dtype, device=device), values=torch.zeros(shape, dtype=dtype, device=device)
+        )
+    keys = _zeros((num_layers, num_blocks, num_kv_heads, block_size, head_dim), dtype)
+    values = _zeros((num_layers, num_blocks, num_kv_heads, head_dim, block_size), dtype)
+    return KVCache(keys=keys.permute(0, 1, 3, 2, 4), values=values.permute(0, 1, 4, 2, 3))
+
+
+def _zeros(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
     # torch writes its zeros; NumPy's come from the kernel page by page when they are first touched.
-    num_bytes = int(np.prod(shape)) * dtype.itemsize
+    num_bytes = math.prod(shape) * dtype.itemsize
     return torch.from_numpy(np.zeros(num_bytes, dtype=np.uint8)).view(dtype).view(shape)

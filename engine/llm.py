@@ -13,7 +13,7 @@ from typing import Any, assert_never
 import PIL.Image
 
 from engine.checkpoint import DEFAULT_MODEL, resolve_checkpoint
-from engine.config import Device, DType, EngineConfig
+from engine.config import Backend, Device, DType, EngineConfig, Quantization
 from engine.errors import CheckpointError, EngineError
 from engine.inputs import (
     ImageInput,
@@ -51,6 +51,8 @@ class LLM:
         *,
         device: Device = "auto",
         dtype: DType = "auto",
+        backend: Backend = "auto",
+        quantization: Quantization = "none",
         max_model_len: int | None = None,
         kv_cache_bytes: int = 1 << 30,
         max_batch_tokens: int = 2048,
@@ -64,8 +66,10 @@ class LLM:
 
         Args:
             model: A folder, or an id of the Hugging Face hub; by default the checkpoint that comes with the project.
-            device: As in `EngineConfig`, like the next seven.
+            device: As in `EngineConfig`, like the next nine.
             dtype: Of weights and activations.
+            backend: What computes: native kernels or torch.
+            quantization: Of the decoder's weights.
             max_model_len: Lowers the context window.
             kv_cache_bytes: Memory for keys and values.
             max_batch_tokens: The most tokens computed in one step.
@@ -85,6 +89,8 @@ class LLM:
             model_path=str(path),
             device=device,
             dtype=dtype,
+            backend=backend,
+            quantization=quantization,
             max_model_len=max_model_len,
             kv_cache_bytes=kv_cache_bytes,
             max_batch_tokens=max_batch_tokens,

@@ -1,23 +1,30 @@
 """The engine's composition root: from settings and a checkpoint's folder to a core that answers. Knows every part."""
 
 import json
+import logging
 import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import torch
 
-from engine.config import Device, DType, EngineConfig, ModelConfig, load_model_config
+from engine.config import Backend, Device, DType, EngineConfig, ModelConfig, load_model_config
 from engine.core import Core
 from engine.errors import CheckpointError
+from engine.guesses import MAX_GUESSES
 from engine.kv_cache import KVCache, allocate_kv_cache, block_bytes
+from engine.layers.linear import quantize
 from engine.models.qwen2_vl import Qwen2VL, published_name
 from engine.models.qwen2_vl_vision import PixelStatistics
+from engine.native.backend import use_native, why_not_native
 from engine.protocol import Ready
 from engine.runner import ModelRunner
 from engine.weights import load_weights
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +55,15 @@ def load_core(config: EngineConfig, *, on_progress: Callable[[str, float], None]
     dtype = resolve_dtype(config.dtype, stored=model_config.dtype, device=device)
     if device.type == "cpu":
         torch.set_num_threads(config.num_threads or len(os.sched_getaffinity(0)))
+    backend = resolve_backend(config.backend, device=device, dtype=dtype, on_progress=on_progress)
     model = load_model(path, model_config, device, dtype, on_progress)
+    if config.quantization == "int8":
+        on_progress("quantizing the weights", 0.9)
+        # The vision tower is read once a picture, not once a token; the head would add a fifth to the error of logits.
+        quantize(model.layers)
+    if backend == "native":
+        on_progress("packing the weights", 0.92)
+        model.ops = use_native(model)
     on_progress("allocating the KV cache", 0.95)
     cache = _allocate(model_config, config.block_size, config.kv_cache_bytes, device, dtype)
     num_blocks = cache.num_blocks
@@ -65,6 +80,8 @@ def load_core(config: EngineConfig, *, on_progress: Callable[[str, float], None]
     ready = Ready(
         device=str(device),
         dtype=str(dtype).removeprefix("torch."),
+        backend=backend,
+        quantization=config.quantization,
         max_model_len=max_model_len,
         num_blocks=num_blocks,
         block_size=config.block_size,
@@ -96,6 +113,26 @@ def resolve_dtype(dtype: DType, *, stored: str, device: torch.device) -> torch.d
     return torch.bfloat16 if _cpu_multiplies_bfloat16() else torch.float32
 
 
+def resolve_backend(
+    backend: Backend, *, device: torch.device, dtype: torch.dtype, on_progress: Callable[[str, float], None]
+) -> Literal["native", "torch"]:
+    """What carries out the model's operations. Compiles the native kernels if they are wanted and not yet compiled.
+
+    Raises:
+        CheckpointError: the native backend is asked for and cannot be had.
+    """
+    if backend == "torch":
+        return "torch"
+    reason = why_not_native(device, dtype, lambda stage: on_progress(stage, 0.0))
+    if reason is None:
+        return "native"
+    if backend == "native":
+        raise CheckpointError(f"--backend native: {reason}")
+    if device.type == "cpu" and dtype is torch.bfloat16:
+        _log.warning("computing with plain torch, which is slower: %s", reason)
+    return "torch"
+
+
 def _cpu_multiplies_bfloat16() -> bool:
     cpu_info = Path("/proc/cpuinfo")
     if not cpu_info.exists():
@@ -124,7 +161,7 @@ def load_model(
         dict(model.stored_tensors()),
         published_name=published_name,
         ignored=lambda name: name == "lm_head.weight" or name.endswith("rotary_emb.inv_freq"),
-        on_progress=lambda fraction: on_progress("reading the weights", 0.95 * fraction),
+        on_progress=lambda fraction: on_progress("reading the weights", 0.9 * fraction),
     )
     return model
 
@@ -162,6 +199,8 @@ def _make_core(
         encoder_cache_bytes=config.encoder_cache_bytes,
         prefix_caching=config.prefix_caching,
         vocab_size=model_config.text.vocab_size,
+        max_decode_slowdown=config.max_decode_slowdown,
+        max_guesses=MAX_GUESSES if config.speculative == "ngram" else 0,
     )
 
 

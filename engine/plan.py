@@ -68,9 +68,12 @@ class SequenceChunk:
     """Index in the sequence of the first of `token_ids`; the KV of all tokens before it is in the cache."""
     token_ids: tuple[int, ...]
     block_table: tuple[int, ...]
-    """Ids of the blocks that hold tokens 0 … start + len(token_ids) - 1, in order."""
+    """Ids of the blocks that hold tokens 0 … start + len(token_ids) - 1, in order, and maybe more."""
     samples: bool
     """The logits of the last token are sampled: the chunk reaches the end of the sequence."""
+    num_guesses: int = 0
+    """How many of the last of `token_ids` are guesses at what the sequence says next. Sampling goes through them in
+    order as long as it says the same; what was computed for the others is overwritten later."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,4 +110,6 @@ class StepResult:
     """What came out of a step."""
 
     samples: Mapping[int, Sample] = field(default_factory=dict[int, Sample])
-    """Sequence id → its token, for exactly the chunks that sample."""
+    """Sequence id → its token, for exactly the chunks that sample; after guesses that came true, the one beyond."""
+    guessed: Mapping[int, tuple[Sample, ...]] = field(default_factory=dict[int, tuple[Sample, ...]])
+    """Sequence id → the guesses of its chunk that came true, from the first; those without any may be missing."""

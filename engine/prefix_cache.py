@@ -39,6 +39,19 @@ class PrefixCache:
             block_ids.append(block_id)
         return block_ids
 
+    def next_name(self, sequence: Sequence, num_blocks: int) -> bytes | None:
+        """The name of the block that `match` would find after the first `num_blocks`; None if it looks for no more."""
+        if not self._enabled or num_blocks >= (sequence.num_tokens - 1) // self._block_size:
+            return None
+        return self._hash_of(sequence, num_blocks)
+
+    def names(self, sequence: Sequence, start: int, end: int) -> set[bytes]:
+        """Names of the blocks that are completed when the tokens from `start` to before `end` are computed."""
+        if not self._enabled:
+            return set()
+        blocks = range(start // self._block_size, end // self._block_size)
+        return {self._hash_of(sequence, index) for index in blocks}
+
     def publish(self, sequence: Sequence, *, first_token: int) -> None:
         """Makes findable the blocks that were completed when the tokens from `first_token` on were computed."""
         if not self._enabled:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, assert_never
 
 from engine.config import EngineConfig
 from engine.errors import CheckpointError
+from engine.processors import insist
 from engine.protocol import Cancel, Failed, Generate, Loading, Ready, Start, Stop, ToEngine
 from engine.transport import Channel, TransportError
 
@@ -41,6 +42,7 @@ def main() -> int:
     """Serves the front end at the other end of `--fd`; returns the exit status."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    insist()  # whatever the front end does; before there are threads
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s engine: %(message)s")
     parser = argparse.ArgumentParser(prog="python -m engine.process", description="Serves one front end.")
     parser.add_argument("--fd", type=int, required=True, help="the inherited socket to the front end")

@@ -5,10 +5,11 @@ one `TokenEvent` with `finish` set is the last that bears its request id.
 """
 
 from enum import StrEnum
+from typing import Literal
 
 import msgspec
 
-from engine.config import EngineConfig
+from engine.config import EngineConfig, Quantization
 from engine.errors import EngineErrorCode
 from engine.plan import MediaKind
 from engine.sampling_params import SamplingParams
@@ -91,6 +92,9 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True, tag="ready"):
 
     device: str
     dtype: str
+    backend: Literal["native", "torch"] = "torch"
+    """What carries out the model's operations."""
+    quantization: Quantization = "none"
     max_model_len: int
     """The context window in tokens, as the checkpoint, the settings and the KV cache allow."""
     num_blocks: int
@@ -146,6 +150,9 @@ class StepStats(msgspec.Struct, frozen=True, kw_only=True):
     num_encoded_media: int
     num_preemptions: int
     step_seconds: float
+    num_guesses: int = 0
+    """Guesses at what answers say next that were checked in the step."""
+    num_true_guesses: int = 0
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True, tag="step"):

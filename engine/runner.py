@@ -12,7 +12,7 @@ from engine.batch import SequenceLayout, make_batch
 from engine.kv_cache import KVCache
 from engine.models.qwen2_vl import Qwen2VL, layout_prompt
 from engine.plan import Encode, SequenceChunk, SequenceStart, StepPlan, StepResult
-from engine.sampler import SequenceSampler, sample
+from engine.sampler import SequenceSampler, sample_through
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,14 +70,19 @@ class ModelRunner:
         )
 
     def _encode(self, medium: Encode) -> Tensor:
-        return self._model.visual(medium.pixels, medium.grid_thw)
+        return self._model.encode(medium.pixels, medium.grid_thw)
 
     def _compute(self, chunks: tuple[SequenceChunk, ...]) -> StepResult:
         layouts = {chunk.sequence_id: self._sequences[chunk.sequence_id].layout for chunk in chunks}
         batch = make_batch(chunks, layouts, block_size=self._cache.block_size, device=self._device)
         logits = self._model(batch, self._cache, self._encoder_outputs)
-        sampled = [chunk.sequence_id for chunk in chunks if chunk.samples]
+        sampled = [chunk for chunk in chunks if chunk.samples]
         if not sampled:
             return StepResult()
-        samples = sample(logits, [self._sequences[sequence_id].sampler for sequence_id in sampled])
-        return StepResult(samples=dict(zip(sampled, samples, strict=True)))
+        guesses = [chunk.token_ids[len(chunk.token_ids) - chunk.num_guesses :] for chunk in sampled]
+        samplers = [self._sequences[chunk.sequence_id].sampler for chunk in sampled]
+        samples = sample_through(logits, samplers, guesses)
+        return StepResult(
+            samples={chunk.sequence_id: own[-1] for chunk, own in zip(sampled, samples, strict=True)},
+            guessed={chunk.sequence_id: tuple(own[:-1]) for chunk, own in zip(sampled, samples, strict=True)},
+        )

@@ -9,6 +9,7 @@ does not, the whole row is sorted. Rows that only want the largest logit share o
 import random
 from collections import Counter
 from collections.abc import Sequence
+from itertools import accumulate
 
 import numpy as np
 import numpy.typing as npt
@@ -114,6 +115,35 @@ def sample(logits: Tensor, sequences: Sequence[SequenceSampler]) -> list[Sample]
         scored = _score(logits[[*num_top]], [token_ids[row] for row in num_top], [*num_top.values()])
         for row, scored_sample in zip(num_top, scored, strict=True):
             samples[row] = scored_sample
+    return samples
+
+
+def sample_through(
+    logits: Tensor, sequences: Sequence[SequenceSampler], guesses: Sequence[Sequence[int]]
+) -> list[list[Sample]]:
+    """Chooses tokens for each sequence for as long as its guesses say the same, and one beyond.
+
+    Each token is chosen as it would be without guesses, from its own row and by the same draw, after those before it
+    were counted. So guesses change nothing of an answer, neither its distribution nor, of a seed, its tokens.
+
+    Args:
+        logits: float32 [rows, vocab_size]; changed in place. Of each sequence in turn one row, and one for each guess.
+        sequences: those that sample.
+        guesses: at what each of them says next.
+    """
+    if not any(guesses):
+        return [[chosen] for chosen in sample(logits, sequences)]
+    ends = list(accumulate(1 + len(own) for own in guesses))
+    first_rows = [end - 1 - len(own) for end, own in zip(ends, guesses, strict=True)]
+    samples: list[list[Sample]] = [[] for _ in sequences]
+    going = list(range(len(sequences)))
+    for place in range(max(map(len, guesses)) + 1):
+        rows = logits[[first_rows[index] + place for index in going]]
+        for index, chosen in zip(going, sample(rows, [sequences[index] for index in going]), strict=True):
+            samples[index].append(chosen)
+        going = [index for index in going if samples[index][-1].token_id in guesses[index][place : place + 1]]
+        if not going:
+            break
     return samples
 
 

@@ -2,16 +2,19 @@
 
 The sequence of the smallest rank (priority, then arrival) goes first. Running sequences are continued before waiting
 ones are admitted; when blocks run out, the running sequence of the largest rank gives up its own and waits again, to be
-computed anew. So whoever ranks first moves on, and everyone's turn comes. Knows no model, no tensors and no clock.
+computed anew. So whoever ranks first moves on, and everyone's turn comes. Beside answers that run, a step takes on only
+so much of the prompts as their pace allows. Knows no model, no tensors and no clock.
 """
 
 from bisect import bisect_left, insort
 from collections.abc import Sequence as Many
 from dataclasses import dataclass, field
+from itertools import takewhile
 from operator import attrgetter
 
 from engine.block_pool import BlockPool
 from engine.encoder_cache import EncoderCache
+from engine.pace import NUM_FREE_TOKENS, Pace, StepWork
 from engine.plan import SequenceChunk, SequenceStart, StepPlan
 from engine.prefix_cache import PrefixCache
 from engine.sequence import Sequence
@@ -29,6 +32,7 @@ class Scheduled:
     num_cached_tokens: int
     """Prompt tokens that the prefix cache spared the sequences that start in this step."""
     num_preemptions: int
+    work: StepWork
 
 
 @dataclass(slots=True, kw_only=True)
@@ -39,28 +43,40 @@ class _Draft:
     """What the step may still compute."""
     num_decodes_left: int
     """Running sequences not planned yet that want a single token, which is kept for them."""
+    num_prompt_tokens_left: int
+    """What the step may still take on beside decodes, so that these keep their pace; may be overdrawn by a medium."""
+    media_weight: float
+    """What encoding one token of a medium counts for in `num_prompt_tokens_left`."""
+    num_guesses_left: int
+    """Guesses that the step may still check."""
+    num_prompt_tokens: int = 0
     sequences: list[Sequence] = field(default_factory=list[Sequence])
     chunks: list[SequenceChunk] = field(default_factory=list[SequenceChunk])
     started: list[SequenceStart] = field(default_factory=list[SequenceStart])
+    computing: set[bytes] = field(default_factory=set[bytes])
+    """Names of the blocks that the step completes."""
     num_cached_tokens: int = 0
     num_preemptions: int = 0
 
-    def end_for(self, sequence: Sequence, start: int) -> int:
-        """Where the tokens of a sequence from `start` on end that the step can take."""
-        return min(sequence.num_tokens, start + self.num_tokens_left - self.num_decodes_left)
+    @property
+    def num_free_tokens(self) -> int:
+        """Prompt tokens that the step can still take on."""
+        return max(0, min(self.num_tokens_left - self.num_decodes_left, self.num_prompt_tokens_left))
 
-    def add(self, sequence: Sequence, end: int) -> None:
-        """Plans the uncomputed tokens of a sequence up to before `end`, for which it has the blocks."""
+    def add(self, sequence: Sequence, end: int, guesses: tuple[int, ...]) -> None:
+        """Plans the uncomputed tokens of a sequence before `end`, and the guesses, for which it has the blocks."""
         start = sequence.num_computed_tokens
-        self.num_tokens_left -= end - start
+        self.num_tokens_left -= end - start + len(guesses)
+        self.num_guesses_left -= len(guesses)
         self.sequences.append(sequence)
         self.chunks.append(
             SequenceChunk(
                 sequence_id=sequence.sequence_id,
                 start=start,
-                token_ids=tuple(sequence.token_ids[start:end]),
+                token_ids=(*sequence.token_ids[start:end], *guesses),
                 block_table=tuple(sequence.block_table),
                 samples=end == sequence.num_tokens,
+                num_guesses=len(guesses),
             )
         )
 
@@ -79,6 +95,8 @@ class Scheduler:
         encoder_bytes_per_token: int,
         encoder_cache_bytes: int,
         prefix_caching: bool,
+        max_decode_slowdown: float,
+        max_guesses: int = 0,
     ) -> None:
         """
         Raises:
@@ -94,6 +112,8 @@ class Scheduler:
             capacity_bytes=max(encoder_cache_bytes, max_model_len * encoder_bytes_per_token),
         )
         self._prefix_cache = PrefixCache(pool=self.block_pool, block_size=block_size, enabled=prefix_caching)
+        self._pace = Pace(max_slowdown=max_decode_slowdown)
+        self._max_guesses = max_guesses
         self._block_size = block_size
         self._max_batch_tokens = max_batch_tokens
         # Each running sequence can have a token in each step.
@@ -129,12 +149,10 @@ class Scheduler:
 
     def plan(self) -> Scheduled:
         """Decides the next step. Exactly one of `complete` and `fail` is to follow once it was executed."""
-        draft = _Draft(
-            num_tokens_left=self._max_batch_tokens,
-            num_decodes_left=sum(sequence.num_uncomputed_tokens == 1 for sequence in self._running),
-        )
+        draft = self._begin_draft()
         self._continue_running(draft)
         self._admit_waiting(draft)
+        num_media_tokens = self.encoder_cache.num_tokens_to_encode
         encode, evicted = self.encoder_cache.decide()
         ended, self._ended = tuple(self._ended), []
         plan = StepPlan(
@@ -145,14 +163,26 @@ class Scheduler:
             sequences=tuple(draft.sequences),
             num_cached_tokens=draft.num_cached_tokens,
             num_preemptions=draft.num_preemptions,
+            work=StepWork(
+                num_decodes=plan.num_tokens - draft.num_prompt_tokens,
+                num_prompt_tokens=draft.num_prompt_tokens,
+                num_media_tokens=num_media_tokens,
+            ),
         )
 
-    def complete(self, scheduled: Scheduled) -> None:
-        """Accounts for an executed step: its tokens are computed, and the blocks that they fill can be found."""
+    def complete(self, scheduled: Scheduled, *, seconds: float) -> None:
+        """Accounts for a step executed in so many seconds: its tokens are computed, its full blocks can be found.
+
+        The sequences have the guesses that came true, and not yet the tokens sampled beyond them.
+        """
         for sequence, chunk in zip(scheduled.sequences, scheduled.plan.chunks, strict=True):
-            sequence.num_computed_tokens = chunk.start + len(chunk.token_ids)
+            # Of the guesses those count that came true: the sequence has them now.
+            sequence.num_computed_tokens = min(chunk.start + len(chunk.token_ids), sequence.num_tokens)
             self._prefix_cache.publish(sequence, first_token=chunk.start)
             self.encoder_cache.advance(sequence, first_token=chunk.start)
+        # For a step without samples a runner need not wait until its device has computed it.
+        if any(chunk.samples for chunk in scheduled.plan.chunks):
+            self._pace.observe(scheduled.work, seconds)
 
     def fail(self, scheduled: Scheduled) -> None:
         """Accounts for a step that failed: nothing of it counts, and its sequences are removed."""
@@ -165,17 +195,61 @@ class Scheduler:
             self._ended += plan.ended
             self.encoder_cache.fail(encoded=(item.key for item in plan.encode), evicted=plan.evicted)
 
+    def _begin_draft(self) -> _Draft:
+        num_decodes = sum(sequence.num_uncomputed_tokens == 1 for sequence in self._running)
+        return _Draft(
+            num_tokens_left=self._max_batch_tokens,
+            num_decodes_left=num_decodes,
+            num_prompt_tokens_left=self._pace.num_prompt_tokens if num_decodes else self._max_batch_tokens,
+            media_weight=self._pace.media_weight,
+            num_guesses_left=max(0, NUM_FREE_TOKENS - num_decodes),
+        )
+
     def _continue_running(self, draft: _Draft) -> None:
         index = 0
         while index < len(self._running):  # preemption shortens the list from its end
             sequence = self._running[index]
-            draft.num_decodes_left -= sequence.num_uncomputed_tokens == 1
-            start = sequence.num_computed_tokens
-            end = self.encoder_cache.reach(sequence, start, draft.end_for(sequence, start))
-            if end > start and self._make_room(sequence, end, draft):
-                self._extend_table(sequence, end)
-                draft.add(sequence, end)
+            decodes = sequence.num_uncomputed_tokens == 1
+            draft.num_decodes_left -= decodes
+            end = self._reach(sequence, sequence.num_computed_tokens, 1 if decodes else draft.num_free_tokens, draft)
+            if end > sequence.num_computed_tokens and self._make_room(sequence, end, draft):
+                guesses = self._guess(sequence, draft) if decodes else ()
+                self._plan_until(sequence, end, draft, guesses=guesses, counts=not decodes)
             index += 1
+
+    def _reach(self, sequence: Sequence, start: int, num_tokens: int, draft: _Draft) -> int:
+        """Where the tokens of a sequence from `start` on end, of at most so many, that the step can take."""
+        end = min(sequence.num_tokens, start + num_tokens)
+        num_before = self.encoder_cache.num_tokens_to_encode
+        num_left = draft.num_prompt_tokens_left - (end - start)
+        end = self.encoder_cache.reach(sequence, start, end, max_more_tokens=int(num_left / draft.media_weight))
+        num_encoded = self.encoder_cache.num_tokens_to_encode - num_before
+        draft.num_prompt_tokens_left -= int(num_encoded * draft.media_weight)
+        return end
+
+    def _guess(self, sequence: Sequence, draft: _Draft) -> tuple[int, ...]:
+        """Guesses for a sequence that decodes, as far as step, blocks and answer have room, and before any end."""
+        num_left = min(draft.num_guesses_left, draft.num_tokens_left - draft.num_decodes_left - 1)
+        num_wanted = min(self._max_guesses, num_left, sequence.max_tokens - sequence.num_generated - 1)
+        if num_wanted < 1 or not sequence.num_generated:
+            return ()
+        guesses = sequence.guesser.guess(sequence.token_ids, num_wanted)
+        num_blocks = self._num_missing_blocks(sequence, sequence.num_tokens + len(guesses))
+        if num_blocks + draft.num_decodes_left > self.block_pool.num_free:
+            return ()  # those that decode after it may want a block each: nobody gives way to a guess
+        return tuple(takewhile(lambda token_id: token_id not in sequence.end_token_ids, guesses))
+
+    def _plan_until(
+        self, sequence: Sequence, end: int, draft: _Draft, *, guesses: tuple[int, ...] = (), counts: bool
+    ) -> None:
+        """Plans the uncomputed tokens of a running sequence before `end`; they count as a prompt's, or not."""
+        num_tokens = end - sequence.num_computed_tokens
+        self._extend_table(sequence, end + len(guesses))
+        draft.add(sequence, end, guesses)
+        draft.computing |= self._prefix_cache.names(sequence, sequence.num_computed_tokens, end)
+        if counts:
+            draft.num_prompt_tokens += num_tokens
+            draft.num_prompt_tokens_left -= num_tokens
 
     def _make_room(self, sequence: Sequence, end: int, draft: _Draft) -> bool:
         """Preempts from the largest rank down until blocks for the tokens before `end` are free.
@@ -192,18 +266,25 @@ class Scheduler:
         return True
 
     def _admit_waiting(self, draft: _Draft) -> None:
-        while self._waiting and len(self._running) < self._max_sequences:
-            sequence = self._waiting[0]
+        """Admits in the order of rank until one does not fit.
+
+        Who needs a block next that this very step computes steps aside, a place kept for it, and finds it in the next.
+        """
+        num_aside = 0
+        while num_aside < len(self._waiting) and len(self._running) + num_aside < self._max_sequences:
+            sequence = self._waiting[num_aside]
             matched = self._prefix_cache.match(sequence)
+            if self._prefix_cache.next_name(sequence, len(matched)) in draft.computing:
+                num_aside += 1
+                continue
             if not self._fits(sequence, matched):
                 return
             start = len(matched) * self._block_size
-            end = self.encoder_cache.reach(sequence, start, draft.end_for(sequence, start))
+            end = self._reach(sequence, start, draft.num_free_tokens, draft)
             if end <= start:
                 return
             self._admit(sequence, matched, draft)
-            self._extend_table(sequence, end)
-            draft.add(sequence, end)
+            self._plan_until(sequence, end, draft, counts=True)
 
     def _fits(self, sequence: Sequence, matched: Many[int]) -> bool:
         """Blocks for all tokens of a waiting sequence are free.
@@ -220,7 +301,7 @@ class Scheduler:
             self.block_pool.retain(block_id)
         sequence.block_table = matched
         sequence.num_computed_tokens = len(matched) * self._block_size
-        del self._waiting[0]
+        _discard(self._waiting, sequence)
         insort(self._running, sequence, key=_rank)
         if not sequence.started:
             sequence.started = True

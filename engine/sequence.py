@@ -6,11 +6,12 @@ blocks come from.
 """
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from collections.abc import Sequence as Many
 from dataclasses import dataclass, field
 
 from engine.errors import EngineError, EngineErrorCode
+from engine.guesses import Guesser
 from engine.plan import MediaSpan
 from engine.protocol import Generate, MediaInput
 from engine.sampling_params import SamplingParams
@@ -38,6 +39,9 @@ class Sequence:
     sampling: SamplingParams
     max_tokens: int
     """The most tokens generated: what was asked for, or what the context window leaves."""
+    end_token_ids: frozenset[int]
+    """Tokens that end the answer."""
+    guesser: Guesser = field(default_factory=Guesser)
     num_computed_tokens: int = 0
     """Tokens, from the first, whose KV is in the sequence's blocks."""
     num_cached_tokens: int = 0
@@ -75,7 +79,9 @@ def spans_between(spans: Many[MediaSpan], start: int, end: int) -> Iterator[Medi
         yield spans[index]
 
 
-def make_sequence(sequence_id: int, request: Generate, *, max_model_len: int, vocab_size: int) -> Sequence:
+def make_sequence(
+    sequence_id: int, request: Generate, *, max_model_len: int, vocab_size: int, eos_token_ids: Iterable[int] = ()
+) -> Sequence:
     """Checks a request and makes it a sequence.
 
     Raises:
@@ -103,6 +109,9 @@ def make_sequence(sequence_id: int, request: Generate, *, max_model_len: int, vo
         pixels={medium.key: medium.pixels for medium in request.media},
         sampling=request.sampling,
         max_tokens=min(request.sampling.max_tokens, max_model_len - num_prompt_tokens),
+        end_token_ids=frozenset(
+            (*request.sampling.stop_token_ids, *(() if request.sampling.ignore_eos else eos_token_ids))
+        ),
     )
 
 

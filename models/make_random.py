@@ -7,7 +7,8 @@ between pictures and between questions. `python models/make_random.py --help` te
 import argparse
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,6 @@ SPECIAL_TOKENS = (
 )
 """Qwen2-VL's, in its order."""
 
-VOCAB_SIZE = 1024
 NUM_TOKENS = 1000
 """Tokens of the tokenizer; as in the published checkpoints, the embedding table has more rows."""
 
@@ -50,7 +50,18 @@ WORDS = (
 )
 """Where Qwen2's tokenizer cuts text before it merges bytes; transformers builds this into its class for the family."""
 
-TEXT: dict[str, Any] = {
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """A model's sizes."""
+
+    text: Mapping[str, Any]
+    """The decoder's, in the words of `config.json`."""
+    vision: Mapping[str, Any]
+    """The vision tower's, in the words of `vision_config`."""
+
+
+TEXT: Mapping[str, Any] = {
     "hidden_act": "silu",
     "hidden_size": 128,
     "intermediate_size": 384,
@@ -62,10 +73,10 @@ TEXT: dict[str, Any] = {
     "rope_scaling": {"type": "mrope", "mrope_section": [4, 6, 6]},
     "rope_theta": 1_000_000.0,
     "use_sliding_window": False,
-    "vocab_size": VOCAB_SIZE,
+    "vocab_size": 1024,
 }
 
-VISION: dict[str, Any] = {
+VISION: Mapping[str, Any] = {
     "depth": 2,
     "embed_dim": 128,
     "hidden_size": 128,
@@ -92,22 +103,22 @@ PREPROCESSOR = {
 
 
 def make_checkpoint(path: Path, seed: int) -> None:
-    """Writes the checkpoint into the folder `path`, which is made if it does not exist."""
-    path.mkdir(parents=True, exist_ok=True)
-    tokenizer = train_tokenizer()
-    tokenizer.save(str(path / "tokenizer.json"))
-    ids = _special_ids(tokenizer)
-    _write_json(path / "config.json", _config(ids))
-    _write_json(path / "generation_config.json", _generation_config(ids))
-    _write_json(path / "preprocessor_config.json", PREPROCESSOR)
-    _write_json(path / "tokenizer_config.json", _tokenizer_config(ids))
-    _write_json(path / "chat_template.json", {"chat_template": QWEN2_VL_TEMPLATE})
-    weights = {name: tensor.to(torch.bfloat16) for name, tensor in _weights(seed, _visible_ids(tokenizer))}
-    save_file(weights, path / "model.safetensors", metadata={"format": "pt"})
+    """Writes the embedded checkpoint into the folder `path`, which is made if it does not exist."""
+    shape = Shape(text=TEXT, vision=VISION)
+    tokenizer = train_tokenizer(english(), NUM_TOKENS)
+    write_metadata(path, shape, tokenizer)
+    visible_ids = [*readable_ids(tokenizer), _special_ids(tokenizer)["<|im_end|>"]]
+    stored = {name: tensor.to(torch.bfloat16) for name, tensor in weights(shape, seed, visible_ids)}
+    save_file(stored, path / "model.safetensors", metadata={"format": "pt"})
 
 
-def train_tokenizer() -> Tokenizer:
-    """A byte-level BPE like Qwen2's, of NUM_TOKENS tokens in all, the special ones last."""
+def english() -> list[str]:
+    """Texts for a tokenizer to learn from."""
+    return [file.read_text(encoding="utf-8") for file in sorted(PROTOS.rglob("*.proto"))]
+
+
+def train_tokenizer(texts: Iterable[str], num_tokens: int) -> Tokenizer:
+    """A byte-level BPE like Qwen2's, of `num_tokens` tokens in all, the special ones last."""
     tokenizer = Tokenizer(BPE())
     tokenizer.normalizer = normalizers.NFC()
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
@@ -118,21 +129,53 @@ def train_tokenizer() -> Tokenizer:
     )
     tokenizer.decoder = decoders.ByteLevel()
     trainer = BpeTrainer(
-        vocab_size=NUM_TOKENS - len(SPECIAL_TOKENS),
+        vocab_size=num_tokens - len(SPECIAL_TOKENS),
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    texts = [file.read_text(encoding="utf-8") for file in sorted(PROTOS.rglob("*.proto"))]
     tokenizer.train_from_iterator(texts, trainer)
     tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in SPECIAL_TOKENS])
     return tokenizer
+
+
+def write_metadata(path: Path, shape: Shape, tokenizer: Tokenizer) -> None:
+    """Writes all of a checkpoint but its weights into the folder `path`, which is made if it does not exist."""
+    path.mkdir(parents=True, exist_ok=True)
+    tokenizer.save(str(path / "tokenizer.json"))
+    ids = _special_ids(tokenizer)
+    _write_json(path / "config.json", _config(ids, shape))
+    _write_json(path / "generation_config.json", _generation_config(ids))
+    _write_json(path / "preprocessor_config.json", PREPROCESSOR)
+    _write_json(path / "tokenizer_config.json", _tokenizer_config(ids, shape.text["max_position_embeddings"]))
+    _write_json(path / "chat_template.json", {"chat_template": QWEN2_VL_TEMPLATE})
+
+
+def readable_ids(tokenizer: Tokenizer) -> list[int]:
+    """Tokens that a person can read."""
+    texts = {token_id: tokenizer.decode([token_id]) for token_id in range(tokenizer.get_vocab_size())}
+    return [token_id for token_id, text in texts.items() if text and text.isascii() and text.isprintable()]
+
+
+def weights(shape: Shape, seed: int, visible_ids: Sequence[int]) -> Iterator[tuple[str, torch.Tensor]]:
+    """All tensors, in float32, by the names of the published checkpoints.
+
+    The gains let what attention brings outweigh the last token, so that an answer depends on the whole prompt.
+
+    Args:
+        shape: of the model.
+        seed: of the draws.
+        visible_ids: tokens that an answer is made of; all others have small logits.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    yield from _decoder(generator, shape.text, visible_ids)
+    yield from _vision_tower(generator, shape.vision)
 
 
 def _special_ids(tokenizer: Tokenizer) -> dict[str, int]:
     return {token: token_id for token, token_id in tokenizer.get_vocab().items() if token in SPECIAL_TOKENS}
 
 
-def _config(ids: dict[str, int]) -> dict[str, Any]:
+def _config(ids: dict[str, int], shape: Shape) -> dict[str, Any]:
     return {
         "architectures": ["Qwen2VLForConditionalGeneration"],
         "model_type": "qwen2_vl",
@@ -146,8 +189,8 @@ def _config(ids: dict[str, int]) -> dict[str, Any]:
         "image_token_id": ids["<|image_pad|>"],
         "video_token_id": ids["<|video_pad|>"],
         UNTRAINED_MARK: True,
-        **TEXT,
-        "vision_config": VISION,
+        **shape.text,
+        "vision_config": shape.vision,
     }
 
 
@@ -159,7 +202,7 @@ def _generation_config(ids: dict[str, int]) -> dict[str, Any]:
     }
 
 
-def _tokenizer_config(ids: dict[str, int]) -> dict[str, Any]:
+def _tokenizer_config(ids: dict[str, int], max_position_embeddings: int) -> dict[str, Any]:
     flags = {"lstrip": False, "normalized": False, "rstrip": False, "single_word": False, "special": True}
     return {
         "add_prefix_space": False,
@@ -169,7 +212,7 @@ def _tokenizer_config(ids: dict[str, int]) -> dict[str, Any]:
         "clean_up_tokenization_spaces": False,
         "eos_token": "<|im_end|>",
         "errors": "replace",
-        "model_max_length": TEXT["max_position_embeddings"],
+        "model_max_length": max_position_embeddings,
         "pad_token": "<|endoftext|>",
         "processor_class": "Qwen2VLProcessor",
         "split_special_tokens": False,
@@ -178,30 +221,15 @@ def _tokenizer_config(ids: dict[str, int]) -> dict[str, Any]:
     }
 
 
-def _visible_ids(tokenizer: Tokenizer) -> list[int]:
-    """Tokens that a person can read, and the end of an answer."""
-    texts = {token_id: tokenizer.decode([token_id]) for token_id in range(NUM_TOKENS)}
-    readable = [token_id for token_id, text in texts.items() if text and text.isascii() and text.isprintable()]
-    return [*readable, _special_ids(tokenizer)["<|im_end|>"]]
-
-
-def _weights(seed: int, visible_ids: list[int]) -> Iterator[tuple[str, torch.Tensor]]:
-    """All tensors by the names of the published checkpoints.
-
-    The gains let what attention brings outweigh the last token, so that an answer depends on the whole prompt.
-    """
-    generator = torch.Generator().manual_seed(seed)
-    yield from _decoder(generator, visible_ids)
-    yield from _vision_tower(generator)
-
-
-def _decoder(generator: torch.Generator, visible_ids: list[int]) -> Iterator[tuple[str, torch.Tensor]]:
-    hidden, middle = TEXT["hidden_size"], TEXT["intermediate_size"]
-    keys = hidden * TEXT["num_key_value_heads"] // TEXT["num_attention_heads"]
-    scale = torch.full((VOCAB_SIZE, 1), 0.02)  # what cannot be read has small logits
-    scale[visible_ids] = 0.5
-    yield "model.embed_tokens.weight", torch.randn(VOCAB_SIZE, hidden, generator=generator) * scale
-    for layer in (f"model.layers.{index}" for index in range(TEXT["num_hidden_layers"])):
+def _decoder(
+    generator: torch.Generator, text: Mapping[str, Any], visible_ids: Sequence[int]
+) -> Iterator[tuple[str, torch.Tensor]]:
+    hidden, middle = text["hidden_size"], text["intermediate_size"]
+    keys = hidden * text["num_key_value_heads"] // text["num_attention_heads"]
+    scale = torch.full((text["vocab_size"], 1), 0.02)  # what cannot be read has small logits
+    scale[list(visible_ids)] = 0.5
+    yield "model.embed_tokens.weight", torch.randn(text["vocab_size"], hidden, generator=generator) * scale
+    for layer in (f"model.layers.{index}" for index in range(text["num_hidden_layers"])):
         yield f"{layer}.input_layernorm.weight", torch.ones(hidden)
         yield from _linear(generator, f"{layer}.self_attn.q_proj", hidden, hidden, gain=2)
         yield from _linear(generator, f"{layer}.self_attn.k_proj", keys, hidden, gain=2)
@@ -214,21 +242,21 @@ def _decoder(generator: torch.Generator, visible_ids: list[int]) -> Iterator[tup
     yield "model.norm.weight", torch.ones(hidden)
 
 
-def _vision_tower(generator: torch.Generator) -> Iterator[tuple[str, torch.Tensor]]:
-    width, merged = VISION["embed_dim"], VISION["embed_dim"] * VISION["spatial_merge_size"] ** 2
-    patch = (VISION["in_chans"], VISION["temporal_patch_size"], VISION["patch_size"], VISION["patch_size"])
+def _vision_tower(generator: torch.Generator, vision: Mapping[str, Any]) -> Iterator[tuple[str, torch.Tensor]]:
+    width, merged = vision["embed_dim"], vision["embed_dim"] * vision["spatial_merge_size"] ** 2
+    patch = (vision["in_chans"], vision["temporal_patch_size"], vision["patch_size"], vision["patch_size"])
     embedding = torch.randn(width, *patch, generator=generator) / math.sqrt(math.prod(patch))
     yield "visual.patch_embed.proj.weight", embedding
-    for block in (f"visual.blocks.{index}" for index in range(VISION["depth"])):
+    for block in (f"visual.blocks.{index}" for index in range(vision["depth"])):
         yield from _layer_norm(f"{block}.norm1", width)
         yield from _linear(generator, f"{block}.attn.qkv", 3 * width, width, gain=2)
         yield from _linear(generator, f"{block}.attn.proj", width, width)
         yield from _layer_norm(f"{block}.norm2", width)
-        yield from _linear(generator, f"{block}.mlp.fc1", VISION["mlp_ratio"] * width, width)
-        yield from _linear(generator, f"{block}.mlp.fc2", width, VISION["mlp_ratio"] * width)
+        yield from _linear(generator, f"{block}.mlp.fc1", vision["mlp_ratio"] * width, width)
+        yield from _linear(generator, f"{block}.mlp.fc2", width, vision["mlp_ratio"] * width)
     yield from _layer_norm("visual.merger.ln_q", width)
     yield from _linear(generator, "visual.merger.mlp.0", merged, merged)
-    yield from _linear(generator, "visual.merger.mlp.2", VISION["hidden_size"], merged)
+    yield from _linear(generator, "visual.merger.mlp.2", vision["hidden_size"], merged)
 
 
 def _linear(

@@ -14,6 +14,7 @@ from rich.console import Console
 
 from engine.checkpoint import is_untrained
 from engine.errors import CheckpointError, EngineError
+from engine.processors import MAX_FEW_PROCESSORS, give_way, num_processors
 from engine.protocol import Ready
 from server.app import address, local_host, run
 from server.ask import AskError, ask
@@ -100,6 +101,8 @@ def chat(
 
 def _run(settings: Settings, http_port: int | None) -> None:
     configure_logging(settings.listen.log_level)
+    if num_processors() <= MAX_FEW_PROCESSORS:
+        give_way()  # the gateway too, which is started from here; the engine takes it back
     console = Console(stderr=True)
     checkpoint = find_checkpoint(settings.engine)
     model = checkpoint.names[0]

@@ -76,12 +76,19 @@ class LoadingProgress:
 def ready_text(ready: Ready, *, model: str, untrained: bool) -> str:
     """The lines that say what is served."""
     lines = [
-        f"Serving {model} on {ready.device} ({ready.dtype}), {ready.max_model_len} tokens of context;"
+        f"Serving {model} on {ready.device} ({_computing(ready)}), {ready.max_model_len} tokens of context;"
         f" loaded in {ready.load_seconds:.1f} s."
     ]
     if untrained:
         lines.append("Its weights are random: the answers are noise. Give a trained checkpoint with --model.")
     return "\n".join(lines)
+
+
+def _computing(ready: Ready) -> str:
+    parts = [ready.dtype, f"{ready.backend} backend"]
+    if ready.quantization != "none":
+        parts.insert(1, f"{ready.quantization} weights")
+    return ", ".join(parts)
 
 
 def usage_text(*, model: str, http_url: str | None, target: str) -> str:

@@ -54,6 +54,10 @@ class Metrics:
         self._encoded_media = Counter(
             "glimpse_encoded_media", "Media that went through the encoder.", registry=registry
         )
+        self._guesses = Counter(
+            "glimpse_guesses", "Guessed tokens that were checked (--speculative).", registry=registry
+        )
+        self._true_guesses = Counter("glimpse_true_guesses", "Guessed tokens that came true.", registry=registry)
         self._preemptions = Counter("glimpse_preemptions", "Sequences set back for want of blocks.", registry=registry)
         self._step_seconds = Histogram(
             "glimpse_engine_step_seconds", "Duration of engine steps.", buckets=_NEXT_TOKEN_BUCKETS, registry=registry
@@ -90,6 +94,8 @@ class Metrics:
         self._generated_tokens.inc(stats.num_generated_tokens)
         self._encoded_media.inc(stats.num_encoded_media)
         self._preemptions.inc(stats.num_preemptions)
+        self._guesses.inc(stats.num_guesses)
+        self._true_guesses.inc(stats.num_true_guesses)
         self._step_seconds.observe(stats.step_seconds)
 
 

@@ -25,6 +25,7 @@ def parse_chat(
         conversation=parse_conversation(request.messages, max_images=max_images),
         sampling=parse_generation(request.generation, vocab_size=vocab_size),
         include_usage=request.stream_options.include_usage,
+        priority=request.priority,
         cache_salt=request.cache_salt,
     )
 

@@ -37,5 +37,7 @@ class ChatRequest:
     sampling: SamplingParams
     include_usage: bool
     """A stream ends with a message that tells the usage."""
+    priority: int
+    """Smaller is sooner."""
     cache_salt: str
     """Empty: shared with all requests that give none."""

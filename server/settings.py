@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from cyclopts import Group, Parameter
 from pydantic import BaseModel, ByteSize, ConfigDict, Field, IPvAnyNetwork, field_validator
 
-from engine.config import Device, DType, EngineConfig
+from engine.config import Backend, Device, DType, EngineConfig, Quantization, Speculative
 from media.policy import WEB_PORTS
 
 _FROZEN = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
@@ -56,6 +56,10 @@ class EngineSettings(BaseModel):
     """Where the model computes; auto: CUDA where there is a device."""
     dtype: DType = "auto"
     """Type of weights and activations; auto: the checkpoint's own, or what the CPU is quick at."""
+    backend: Backend = "auto"
+    """What computes; auto: the kernels that Glimpse compiles where they run (bfloat16 on a CPU), else torch."""
+    quantization: Quantization = "none"
+    """int8: weights in half the memory, and answers in little more than half the time."""
     max_model_len: Positive | None = None
     """Context window in tokens, prompt and answer together. Default: the checkpoint's."""
     block_size: Positive = 32
@@ -66,12 +70,16 @@ class EngineSettings(BaseModel):
     """Memory for encoded pictures."""
     max_batch_tokens: Positive = 2048
     """Most tokens computed in one step; longer prompts are computed in chunks."""
+    max_decode_slowdown: Annotated[float, Field(ge=1)] = 2.5
+    """How much slower running answers may become, as a factor, while prompts come in."""
     max_sequences: Positive = 256
     """Most answers computed at the same time."""
     max_waiting: Positive = 4096
     """Most requests waiting; one more is refused (429)."""
     prefix_caching: bool = True
     """Keep computed prompts for requests that begin alike."""
+    speculative: Speculative = "off"
+    """ngram: guess what comes next from what followed the same tokens before. Answers are the same, often sooner."""
 
     def engine_config(self, checkpoint: Path) -> EngineConfig:
         """What the engine is told."""
@@ -79,14 +87,18 @@ class EngineSettings(BaseModel):
             model_path=str(checkpoint),
             device=self.device,
             dtype=self.dtype,
+            backend=self.backend,
+            quantization=self.quantization,
             max_model_len=self.max_model_len,
             block_size=self.block_size,
             kv_cache_bytes=int(self.kv_cache_size),
             encoder_cache_bytes=int(self.encoder_cache_size),
             max_batch_tokens=self.max_batch_tokens,
+            max_decode_slowdown=self.max_decode_slowdown,
             max_sequences=self.max_sequences,
             max_waiting=self.max_waiting,
             prefix_caching=self.prefix_caching,
+            speculative=self.speculative,
         )
 
 

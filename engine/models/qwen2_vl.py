@@ -4,6 +4,7 @@ Numerics follow transformers' `Qwen2VLForConditionalGeneration` (models/qwen2_vl
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,11 +14,11 @@ from torch.nn import functional
 from engine.batch import Batch, SequenceLayout
 from engine.config import ModelConfig, TextConfig
 from engine.kv_cache import KVCache, LayerCache
-from engine.layers.attention import AttentionPlan, paged_attention, plan_attention
 from engine.layers.linear import Linear
 from engine.layers.mlp import GatedMLP
 from engine.layers.norm import RMSNorm
-from engine.layers.rotary import Rotation, multimodal_rotation, rotate
+from engine.layers.ops import Ops, TorchOps
+from engine.layers.rotary import Rotation, multimodal_rotation
 from engine.models.qwen2_vl_vision import PixelStatistics, VisionTower
 from engine.plan import MediaSpan
 
@@ -29,11 +30,15 @@ class Qwen2VL(nn.Module):
         super().__init__()
         text = config.text
         self.config = text
+        self.ops: Ops = TorchOps()
+        """Carries out the layers' operations; replaced together with the form of the weights."""
         self.visual = VisionTower(config.vision, statistics)
-        self.embed_tokens = nn.Parameter(torch.empty(text.vocab_size, text.hidden_size), requires_grad=False)
+        self.lm_head = Linear(text.hidden_size, text.vocab_size, bias=False)
+        shape = (text.vocab_size, text.hidden_size)
+        # None: the output head's own weights.
+        self.embed_tokens = None if text.tie_word_embeddings else nn.Parameter(torch.empty(shape), requires_grad=False)
         self.layers = nn.ModuleList(DecoderLayer(text) for _ in range(text.num_layers))
         self.norm = RMSNorm(text.hidden_size, eps=text.rms_norm_eps)
-        self.lm_head = None if text.tie_word_embeddings else Linear(text.hidden_size, text.vocab_size, bias=False)
 
     def forward(self, batch: Batch, cache: KVCache, encoder_outputs: Mapping[bytes, Tensor]) -> Tensor:
         """Computes the batch's tokens, writes their keys and values, and scores what follows the sampled rows.
@@ -51,31 +56,40 @@ class Qwen2VL(nn.Module):
         rotation = multimodal_rotation(
             batch.positions, head_dim=config.head_dim, theta=config.rope_theta, section=config.mrope_section
         )
-        plan = plan_attention(
+        plan = self.ops.plan_attention(
             query_lengths=batch.query_lengths,
             key_lengths=batch.key_lengths,
             block_tables=batch.block_tables,
-            block_size=cache.block_size,
-            dtype=hidden.dtype,
+            cache=cache,
         )
         for index, layer in enumerate(self.layers):
-            hidden = layer(hidden, rotation, cache.layer(index), batch.slots, plan)
-        head = self.embed_tokens if self.lm_head is None else self.lm_head.weight
-        return functional.linear(self.norm(hidden[batch.sampled_rows]), head).float()
+            hidden = layer(hidden, self.ops, rotation, cache.layer(index), batch.slots, plan)
+        return self.ops.logits(hidden[batch.sampled_rows], self.norm, self.lm_head)
+
+    def encode(self, pixels: memoryview, grid_thw: tuple[int, int, int]) -> Tensor:
+        """The rows that stand for a medium's placeholder tokens; see `VisionTower`."""
+        return self.visual(pixels, grid_thw, self.ops)
 
     def stored_tensors(self) -> Iterator[tuple[str, Tensor]]:
-        """Every parameter under its name in a published checkpoint; parts of fused ones are views."""
-        yield "model.embed_tokens.weight", self.embed_tokens.data
+        """Every parameter under its name in a published checkpoint; parts of fused ones are views.
+
+        For a model whose weights are still in the checkpoint's form.
+        """
+        embed_tokens = self.lm_head.weight if self.embed_tokens is None else self.embed_tokens
+        yield "model.embed_tokens.weight", embed_tokens.data
         for index, layer in enumerate(self.layers):
             assert isinstance(layer, DecoderLayer)
             yield from ((f"model.layers.{index}.{name}", tensor) for name, tensor in layer.stored_tensors())
         yield "model.norm.weight", self.norm.weight.data
-        if self.lm_head is not None:
+        if self.embed_tokens is not None:
             yield from self.lm_head.stored_tensors("lm_head")
         yield from ((f"visual.{name}", tensor) for name, tensor in self.visual.stored_tensors())
 
     def _embed(self, batch: Batch, encoder_outputs: Mapping[bytes, Tensor]) -> Tensor:
-        hidden = functional.embedding(batch.token_ids, self.embed_tokens)
+        if self.embed_tokens is None:
+            hidden = self.lm_head.rows(batch.token_ids)
+        else:
+            hidden = functional.embedding(batch.token_ids, self.embed_tokens)
         for rows in batch.media:
             encoded = encoder_outputs[rows.key][rows.offset : rows.offset + rows.num_tokens]
             hidden[rows.row : rows.row + rows.num_tokens] = encoded
@@ -93,11 +107,14 @@ class DecoderLayer(nn.Module):
         self.mlp = GatedMLP(config.hidden_size, config.intermediate_size)
 
     def forward(
-        self, hidden: Tensor, rotation: Rotation, cache: LayerCache, slots: Tensor, plan: AttentionPlan
+        self, hidden: Tensor, ops: Ops, rotation: Rotation, cache: LayerCache, slots: Tensor, plan: Any
     ) -> Tensor:
         """[tokens, hidden_size] → [tokens, hidden_size]"""
-        hidden = hidden + self.self_attn(self.input_layernorm(hidden), rotation, cache, slots, plan)
-        return hidden + self.mlp(self.post_attention_layernorm(hidden))
+        qkv = ops.norm_linear(hidden, self.input_layernorm, self.self_attn.qkv_proj)
+        query = ops.rotate_and_store(qkv, rotation, cache, slots)
+        attended = ops.attend(query, cache, plan)  # [tokens, heads, head_dim]
+        hidden = ops.linear_add(attended.flatten(1), self.self_attn.o_proj, hidden)
+        return ops.norm_mlp_add(hidden, self.post_attention_layernorm, self.mlp)
 
     def stored_tensors(self) -> Iterator[tuple[str, Tensor]]:
         """Every parameter under its name in a published checkpoint, less the layer's prefix."""
@@ -110,27 +127,14 @@ class DecoderLayer(nn.Module):
 
 
 class Attention(nn.Module):
-    """Grouped-query attention (arXiv 2305.13245) over the paged cache."""
+    """The weights of grouped-query attention (arXiv 2305.13245)."""
 
     def __init__(self, config: TextConfig) -> None:
         super().__init__()
-        self.num_heads, self.num_kv_heads = config.num_heads, config.num_kv_heads
-        self.head_dim = config.head_dim
-        widths = [heads * self.head_dim for heads in (self.num_heads, self.num_kv_heads, self.num_kv_heads)]
+        head_dim = config.head_dim
+        widths = [heads * head_dim for heads in (config.num_heads, config.num_kv_heads, config.num_kv_heads)]
         self.qkv_proj = Linear(config.hidden_size, widths, bias=True)
         self.o_proj = Linear(widths[0], config.hidden_size, bias=False)
-
-    def forward(
-        self, hidden: Tensor, rotation: Rotation, cache: LayerCache, slots: Tensor, plan: AttentionPlan
-    ) -> Tensor:
-        """[tokens, hidden_size] → [tokens, hidden_size]"""
-        heads = self.qkv_proj(hidden).unflatten(
-            -1, (-1, self.head_dim)
-        )  # [tokens, query, key and value heads, head_dim]
-        query, key, value = heads.split([self.num_heads, self.num_kv_heads, self.num_kv_heads], dim=1)
-        cache.write(slots, rotate(key, rotation), value)
-        attended = paged_attention(rotate(query, rotation), cache.keys, cache.values, plan)
-        return self.o_proj(attended.flatten(1))
 
 
 def layout_prompt(num_tokens: int, spans: Sequence[MediaSpan], spatial_merge_size: int) -> SequenceLayout:

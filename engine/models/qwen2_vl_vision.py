@@ -10,11 +10,11 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from engine.config import VisionConfig
 from engine.layers.linear import Linear
 from engine.layers.mlp import QuickGeluMLP
+from engine.layers.ops import Ops
 from engine.layers.rotary import Rotation, planar_rotation, rotate
 
 NORM_EPS = 1e-6
@@ -42,23 +42,24 @@ class VisionTower(nn.Module):
         self.blocks = nn.ModuleList(VisionBlock(config) for _ in range(config.depth))
         self.merger = PatchMerger(width, config.spatial_merge_size**2, config.hidden_size)
 
-    def forward(self, pixels: memoryview, grid_thw: tuple[int, int, int]) -> Tensor:
+    def forward(self, pixels: memoryview, grid_thw: tuple[int, int, int], ops: Ops) -> Tensor:
         """Encodes a medium.
 
         Args:
             pixels: uint8, row-major, [frames, grid_h · patch_size, grid_w · patch_size, 3].
             grid_thw: patches in time, height and width.
+            ops: the backend.
 
         Returns:
             [grid_t · grid_h · grid_w / spatial_merge_size², hidden_size of the decoder]
         """
-        device, dtype = self.patch_embed.weight.device, self.patch_embed.weight.dtype
+        device, dtype = self.merger.ln_q.weight.device, self.merger.ln_q.weight.dtype
         patches = normalise(cut_patches(pixels, grid_thw, self.config).to(device), self.statistics)
         hidden = self.patch_embed(patches.flatten(1).to(dtype))  # [patches, width]
         positions = patch_positions(grid_thw, self.config.spatial_merge_size).to(device)
         rotation = planar_rotation(positions, head_dim=self.config.embed_dim // self.config.num_heads)
         for block in self.blocks:
-            hidden = block(hidden, rotation, grid_thw[0])
+            hidden = block(hidden, ops, rotation, grid_thw[0])
         return self.merger(hidden)
 
     def stored_tensors(self) -> Iterator[tuple[str, Tensor]]:
@@ -83,30 +84,23 @@ class VisionBlock(nn.Module):
         self.norm2 = nn.LayerNorm(config.embed_dim, eps=NORM_EPS)
         self.mlp = QuickGeluMLP(config.embed_dim, int(config.embed_dim * config.mlp_ratio))
 
-    def forward(self, hidden: Tensor, rotation: Rotation, num_frames: int) -> Tensor:
-        """[patches, width] → [patches, width]"""
-        hidden = hidden + self.attn(self.norm1(hidden), rotation, num_frames)
-        return hidden + self.mlp(self.norm2(hidden))
+    def forward(self, hidden: Tensor, ops: Ops, rotation: Rotation, num_frames: int) -> Tensor:
+        """[patches, width] → [patches, width]; each patch attends to all patches of its own frame."""
+        qkv = ops.norm_linear(hidden, self.norm1, self.attn.qkv)
+        query, key, value = qkv.unflatten(-1, (3, self.attn.num_heads, -1)).unbind(1)
+        attended = ops.attend_frames(rotate(query, rotation), rotate(key, rotation), value, num_frames)
+        hidden = ops.linear_add(attended.flatten(1), self.attn.proj, hidden)
+        return ops.norm_mlp_add(hidden, self.norm2, self.mlp)
 
 
 class VisionAttention(nn.Module):
-    """Each patch attends to all patches of its own frame."""
+    """The weights of attention."""
 
     def __init__(self, width: int, num_heads: int) -> None:
         super().__init__()
         self.num_heads = num_heads
         self.qkv = Linear(width, 3 * width, bias=True)
         self.proj = Linear(width, width, bias=True)
-
-    def forward(self, hidden: Tensor, rotation: Rotation, num_frames: int) -> Tensor:
-        """[patches, width] → [patches, width]"""
-        query, key, value = self.qkv(hidden).unflatten(-1, (3, self.num_heads, -1)).unbind(1)
-        query, key, value = (
-            heads.unflatten(0, (num_frames, -1)).transpose(1, 2)  # [frames, heads, patches of a frame, head_dim]
-            for heads in (rotate(query, rotation), rotate(key, rotation), value)
-        )
-        attended = functional.scaled_dot_product_attention(query, key, value)
-        return self.proj(attended.transpose(1, 2).reshape(hidden.shape))
 
 
 class PatchMerger(nn.Module):

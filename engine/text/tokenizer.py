@@ -34,6 +34,7 @@ class Tokenizer:
         self._added = {token_id: token.content for token_id, token in added.items()}
         self.special_ids = frozenset(token_id for token_id, token in added.items() if token.special)
         self.vocab_size = tokenizer.get_vocab_size(with_added_tokens=True)
+        self._bytes: dict[int, bytes] = {}  # of the tokens that were asked for
 
     @property
     def added_texts(self) -> tuple[str, ...]:
@@ -69,6 +70,12 @@ class Tokenizer:
 
     def token_bytes(self, token_id: int) -> bytes:
         """What a token adds to the text's UTF-8; nothing for ids past the vocabulary, of which models may have some."""
+        data = self._bytes.get(token_id)
+        if data is None:
+            data = self._bytes[token_id] = self._make_bytes(token_id)
+        return data
+
+    def _make_bytes(self, token_id: int) -> bytes:
         if token_id in self._added:
             return self._added[token_id].encode()
         token = self._tokenizer.id_to_token(token_id) or ""

@@ -91,6 +91,9 @@ class CheckingRunner:
     encoder_capacity_tokens: int
     fails: str = ""
     """Raise in the next step with chunks: "before" anything of the plan was done, or "after"."""
+    seconds: float = 0.0
+    """The duration of a step, on the core's clock."""
+    now: float = 0.0
     script: list[int] = field(default_factory=list[int])
     """The next tokens to answer with, instead of what the fingerprints say."""
     plans: list[StepPlan] = field(default_factory=list[StepPlan])
@@ -106,6 +109,7 @@ class CheckingRunner:
 
     def execute(self, plan: StepPlan) -> StepResult:
         self.plans.append(plan)
+        self.now += self.seconds
         failing, self.fails = (self.fails, "") if plan.chunks else ("", self.fails)
         if failing == "before":
             self.forgiving = True
@@ -120,7 +124,11 @@ class CheckingRunner:
         if failing == "after":
             self.forgiving = True
             raise RuntimeError("the runner was told to fail after the step")
-        return StepResult(samples={chunk.sequence_id: self._sample(chunk) for chunk in plan.chunks if chunk.samples})
+        samples = {chunk.sequence_id: self._sample(chunk) for chunk in plan.chunks if chunk.samples}
+        return StepResult(
+            samples={sequence_id: own[-1] for sequence_id, own in samples.items()},
+            guessed={sequence_id: own[:-1] for sequence_id, own in samples.items()},
+        )
 
     def _forget(self, plan: StepPlan) -> None:
         assert len(set(plan.ended)) == len(plan.ended)
@@ -148,9 +156,7 @@ class CheckingRunner:
         for chunk in plan.chunks:
             self._write(chunk)
         for chunk in plan.chunks:
-            sequence = self.sequences[chunk.sequence_id]
-            end = sequence.num_computed = chunk.start + len(chunk.token_ids)
-            expected = fingerprints(sequence.token_ids[:end], sequence.spans)
+            expected = self._expected(chunk)
             assert before[chunk.sequence_id] == expected[: chunk.start], "computed on another's prefix"
             assert self._read(chunk) == expected, "overwritten in the same step"
 
@@ -158,15 +164,24 @@ class CheckingRunner:
         sequence = self.sequences[chunk.sequence_id]
         end = chunk.start + len(chunk.token_ids)
         assert chunk.token_ids
-        assert list(chunk.token_ids) == sequence.token_ids[chunk.start : end]
-        assert chunk.samples == (end == len(sequence.token_ids))
+        known_end = end - chunk.num_guesses
+        assert list(chunk.token_ids[: known_end - chunk.start]) == sequence.token_ids[chunk.start : known_end]
+        assert chunk.samples == (known_end == len(sequence.token_ids))
+        assert chunk.samples or not chunk.num_guesses
         assert chunk.start == sequence.num_computed or chunk.start % self.block_size == 0
-        assert len(chunk.block_table) == -(-end // self.block_size) == len(set(chunk.block_table))
+        assert len(chunk.block_table) >= -(-end // self.block_size)
+        assert len(chunk.block_table) == len(set(chunk.block_table))
         for span in sequence.spans:
             assert span.end <= chunk.start or span.start >= end or span.key in self.resident
-        prints = fingerprints(sequence.token_ids[:end], sequence.spans)
+        sequence.num_computed = known_end
+        prints = self._expected(chunk)
         for index in range(chunk.start, end):
             self.slots[self._slot(chunk, index)] = prints[index]
+
+    def _expected(self, chunk: SequenceChunk) -> list[bytes]:
+        """What the slots of all tokens up to the end of a chunk are to contain."""
+        sequence = self.sequences[chunk.sequence_id]
+        return fingerprints([*sequence.token_ids[: chunk.start], *chunk.token_ids], sequence.spans)
 
     def _read(self, chunk: SequenceChunk) -> list[bytes]:
         return [self.slots[self._slot(chunk, index)] for index in range(chunk.start + len(chunk.token_ids))]
@@ -174,10 +189,18 @@ class CheckingRunner:
     def _slot(self, chunk: SequenceChunk, index: int) -> int:
         return chunk.block_table[index // self.block_size] * self.block_size + index % self.block_size
 
-    def _sample(self, chunk: SequenceChunk) -> Sample:
-        token_id = self.script.pop(0) if self.script else next_token(self._read(chunk)[-1])
-        self.sequences[chunk.sequence_id].token_ids.append(token_id)
-        return Sample(token_id=token_id)
+    def _sample(self, chunk: SequenceChunk) -> tuple[Sample, ...]:
+        """Goes through the guesses as long as they are what is said, and says one token more."""
+        sequence, prints = self.sequences[chunk.sequence_id], self._read(chunk)
+        samples: list[Sample] = []
+        for index in range(len(prints) - 1 - chunk.num_guesses, len(prints)):
+            token_id = self.script.pop(0) if self.script else next_token(prints[index])
+            samples.append(Sample(token_id=token_id))
+            sequence.token_ids.append(token_id)
+            if index + 1 == len(prints) or token_id != chunk.token_ids[index + 1 - chunk.start]:
+                break
+            sequence.num_computed += 1
+        return tuple(samples)
 
 
 def make_core(
@@ -190,8 +213,10 @@ def make_core(
     max_waiting: int = 100,
     encoder_cache_tokens: int = 0,
     prefix_caching: bool = True,
+    max_decode_slowdown: float = 1000.0,
+    max_guesses: int = 0,
 ) -> tuple[Core, CheckingRunner]:
-    """A core over a checking runner. Its window is, unless given, all the blocks."""
+    """A core over a checking runner. Its window is, unless given, all the blocks; its clock is the runner's."""
     max_model_len = max_model_len or num_blocks * block_size
     runner = CheckingRunner(
         num_blocks=num_blocks,
@@ -213,6 +238,9 @@ def make_core(
         encoder_cache_bytes=encoder_cache_tokens * ENCODER_BYTES_PER_TOKEN,
         prefix_caching=prefix_caching,
         vocab_size=VOCAB_SIZE,
+        max_decode_slowdown=max_decode_slowdown,
+        max_guesses=max_guesses,
+        clock=lambda: runner.now,
     )
     return core, runner
 

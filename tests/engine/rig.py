@@ -11,7 +11,10 @@ from torch import Tensor
 
 from engine.config import load_model_config
 from engine.kv_cache import allocate_kv_cache
+from engine.layers.linear import quantize
 from engine.load import load_model
+from engine.native.backend import use_native
+from engine.native.library import Level
 from engine.plan import Encode, MediaKind, MediaSpan, SequenceChunk, SequenceStart, StepPlan
 from engine.runner import ModelRunner
 from engine.sampling_params import SamplingParams
@@ -53,10 +56,17 @@ class Driven:
 class Rig:
     """A runner, and a record of the logits that it sampled."""
 
-    def __init__(self, path: Path, dtype: torch.dtype = torch.float32) -> None:
+    def __init__(
+        self, path: Path, dtype: torch.dtype = torch.float32, *, level: Level | None = None, int8: bool = False
+    ) -> None:
+        """`level` puts the model onto the native kernels of that level; None leaves it on torch."""
         config = load_model_config(path)
         text, device = config.text, torch.device("cpu")
         model = load_model(path, config, device, dtype, lambda stage, fraction: None)
+        if int8:
+            quantize(model.layers)
+        if level is not None:
+            model.ops = use_native(model, level)
         cache = allocate_kv_cache(
             num_layers=text.num_layers,
             num_blocks=NUM_BLOCKS,

@@ -10,6 +10,8 @@ Its first start follows the first SCRIPT, the second the second, and the last SC
 A request does what its id begins with:
 
     echo     gives the prompt back, a token a step, then stops
+    flood    gives the token 1 over and over, FLOOD_TOKENS times, as fast as it can
+    rank     gives one token, whose id is the request's priority
     hold     gives one token, then nothing until it is cancelled
     garble   makes the engine send what is no message
 """
@@ -26,6 +28,8 @@ from engine.protocol import TokenLogprobs as Logprobs
 from engine.transport import Channel
 
 READY = Ready(device="none", dtype="none", max_model_len=64, num_blocks=8, block_size=8, load_seconds=0.0)
+
+FLOOD_TOKENS = 5000
 
 
 class ScriptedEngine:
@@ -58,8 +62,8 @@ class ScriptedEngine:
         """Answers until told to stop."""
         while True:
             match self.channel.receive():
-                case Generate(request_id=request_id, token_ids=token_ids):
-                    self.answer(request_id, token_ids)
+                case Generate() as request:
+                    self.answer(request)
                 case Cancel(request_id=request_id):
                     self.held.discard(request_id)
                     self.tell(Event(request_id=request_id, finish=FinishReason.CANCELLED))
@@ -70,15 +74,22 @@ class ScriptedEngine:
                 case message:
                     return 0 if message is None else 4
 
-    def answer(self, request_id: str, token_ids: list[int]) -> None:
+    def answer(self, request: Generate) -> None:
         """Does what a request's id says."""
+        request_id = request.request_id
         match request_id.split("-", maxsplit=1)[0]:
             case "echo":
-                for token_id in token_ids:
+                for token_id in request.token_ids:
                     self.tell(
                         Event(request_id=request_id, token_ids=[token_id], logprobs=[Logprobs(logprob=-token_id)])
                     )
                 self.tell(Event(request_id=request_id, finish=FinishReason.STOP, num_cached_tokens=2))
+            case "flood":
+                for _ in range(FLOOD_TOKENS):
+                    self.tell(Event(request_id=request_id, token_ids=[1]))
+                self.tell(Event(request_id=request_id, finish=FinishReason.LENGTH))
+            case "rank":
+                self.tell(Event(request_id=request_id, token_ids=[request.priority], finish=FinishReason.LENGTH))
             case "hold":
                 self.held.add(request_id)
                 self.tell(Event(request_id=request_id, token_ids=[1]))

@@ -326,6 +326,7 @@ def core_over(runner: Runner) -> Core:
         encoder_cache_bytes=1,
         prefix_caching=True,
         vocab_size=VOCAB_SIZE,
+        max_decode_slowdown=2.5,
     )
 
 

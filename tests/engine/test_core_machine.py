@@ -82,9 +82,17 @@ class CoreMachine(RuleBasedStateMachine):
         max_sequences=st.integers(1, 5),
         encoder_cache_tokens=st.integers(0, 30),
         prefix_caching=st.booleans(),
+        max_decode_slowdown=st.sampled_from([1.0, 2.5]),
+        max_guesses=st.sampled_from([0, 3]),
     )
     def build(
-        self, block_size: int, max_model_len: int, num_spare_blocks: int, prefix_caching: bool, **limits: int
+        self,
+        block_size: int,
+        max_model_len: int,
+        num_spare_blocks: int,
+        prefix_caching: bool,
+        max_decode_slowdown: float,
+        **limits: int,
     ) -> None:
         self.max_model_len = max_model_len
         self.core, self.runner = make_core(
@@ -93,6 +101,7 @@ class CoreMachine(RuleBasedStateMachine):
             max_model_len=max_model_len,
             max_waiting=20,
             prefix_caching=prefix_caching,
+            max_decode_slowdown=max_decode_slowdown,
             **limits,
         )
         self.stories: dict[str, Story] = {}
@@ -119,8 +128,9 @@ class CoreMachine(RuleBasedStateMachine):
     def cancel(self, data: st.DataObject) -> None:
         self.core.cancel(data.draw(st.sampled_from(["unknown", *self.stories])))
 
-    @rule(num_steps=st.integers(1, 10))
-    def run(self, num_steps: int) -> None:
+    @rule(num_steps=st.integers(1, 10), seconds=st.sampled_from([0.0, 0.01, 1.0]))
+    def run(self, num_steps: int, seconds: float) -> None:
+        self.runner.seconds = seconds
         for _ in range(num_steps):
             self.record(self.core.step())
 

@@ -66,7 +66,7 @@ def test_a_picture_that_finds_no_room_waits_for_the_one_before_it():
 
 
 def test_who_was_refused_room_is_not_overtaken_by_those_behind():
-    core, runner = make_core(num_blocks=40, max_model_len=20, max_batch_tokens=24)
+    core, runner = make_core(num_blocks=40, max_model_len=20, max_batch_tokens=80)
     # a's 12 tokens and c's 6 would fit beside each other; b's 12 do not fit beside a's.
     for name, num_tokens in (("a", 12), ("b", 12), ("c", 6)):
         core.submit(generate(name, [1] + [PLACEHOLDER] * num_tokens, picture(name, 1, num_tokens)))

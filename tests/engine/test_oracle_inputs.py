@@ -99,6 +99,6 @@ def test_clips_are_encoded_frame_by_frame(tiny_checkpoint: Path, model: Qwen2VL,
         for pair in (whole[:2], whole[2:])
     ]
     with torch.inference_mode():
-        encoded = model.visual(memoryview(frames.tobytes()), (2, 4, 6))
+        encoded = model.encode(memoryview(frames.tobytes()), (2, 4, 6))
         expected = load_oracle(tiny_checkpoint).model.visual(torch.cat(patches), grid_thw=torch.tensor([[2, 4, 6]]))
     assert (encoded - expected.pooler_output).abs().max() <= 1e-5

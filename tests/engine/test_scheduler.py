@@ -45,6 +45,7 @@ def test_limits_under_which_a_sequence_could_wait_for_ever_are_refused(
             encoder_bytes_per_token=1,
             encoder_cache_bytes=1,
             prefix_caching=True,
+            max_decode_slowdown=2.5,
         )
 
 

@@ -111,7 +111,7 @@ def test_what_is_not_said_takes_the_stated_defaults() -> None:
     wire = chat_pb2.CreateChatCompletionRequest(messages=[user("Hello")])
     chat = parse(wire)
     assert chat.sampling == SamplingParams()
-    assert (chat.include_usage, chat.cache_salt, chat.conversation.images) == (False, "", ())
+    assert (chat.include_usage, chat.priority, chat.cache_salt, chat.conversation.images) == (False, 0, "", ())
 
 
 def test_zero_is_a_value() -> None:

@@ -28,7 +28,7 @@ from glimpse.v1 import generation_pb2 as glimpse_dot_v1_dot_generation__pb2
 from google.api import field_behavior_pb2 as google_dot_api_dot_field__behavior__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15glimpse/v1/chat.proto\x12\nglimpse.v1\x1a!glimpse/json/v1/annotations.proto\x1a\x18glimpse/v1/content.proto\x1a\x1bglimpse/v1/generation.proto\x1a\x1fgoogle/api/field_behavior.proto\"\xad\x05\n\x1b\x43reateChatCompletionRequest\x12\x19\n\x05model\x18\x01 \x01(\tH\x00R\x05model\x88\x01\x01\x12\x44\n\x08messages\x18\x02 \x03(\x0b\x32\x13.glimpse.v1.MessageB\x13\xe2\x41\x01\x02\xca\x9a%\x0bZ\t\t\x00\x00\x00\x00\x00\x00\xf0?R\x08messages\x12\x45\n\ngeneration\x18\x03 \x01(\x0b\x32\x1d.glimpse.v1.GenerationOptionsB\x06\xca\x9a%\x02\x38\x01R\ngeneration\x12@\n\x0estream_options\x18\x04 \x01(\x0b\x32\x19.glimpse.v1.StreamOptionsR\rstreamOptions\x12\x43\n\x0fresponse_format\x18\x05 \x01(\x0b\x32\x1a.glimpse.v1.ResponseFormatR\x0eresponseFormat\x12.\n\x05tools\x18\x06 \x03(\x0b\x32\x10.glimpse.v1.ToolB\x06\xca\x9a%\x02H\x01R\x05tools\x12\x37\n\x0btool_choice\x18\x07 \x01(\x0b\x32\x16.glimpse.v1.ToolChoiceR\ntoolChoice\x12\x33\n\x13parallel_tool_calls\x18\x08 \x01(\x08H\x01R\x11parallelToolCalls\x88\x01\x01\x12\"\n\ncache_salt\x18\t \x01(\tH\x02R\tcacheSalt\x88\x01\x01\x12\x17\n\x04user\x18\n \x01(\tH\x03R\x04user\x88\x01\x01\x12\x35\n\x10prompt_cache_key\x18\x0b \x01(\tB\x06\xca\x9a%\x02P\x01H\x04R\x0epromptCacheKey\x88\x01\x01\x42\x08\n\x06_modelB\x16\n\x14_parallel_tool_callsB\r\n\x0b_cache_saltB\x07\n\x05_userB\x13\n\x11_prompt_cache_key\"K\n\rStreamOptions\x12(\n\rinclude_usage\x18\x01 \x01(\x08H\x00R\x0cincludeUsage\x88\x01\x01\x42\x10\n\x0e_include_usage\"\x07\n\x05\x45mpty\"\xc0\x01\n\x0eResponseFormat\x12\'\n\x04text\x18\x01 \x01(\x0b\x32\x11.glimpse.v1.EmptyH\x00R\x04text\x12\x34\n\x0bjson_object\x18\x02 \x01(\x0b\x32\x11.glimpse.v1.EmptyH\x00R\njsonObject\x12\x39\n\x0bjson_schema\x18\x03 \x01(\x0b\x32\x16.glimpse.v1.JsonSchemaH\x00R\njsonSchemaB\x14\n\x06\x66ormat\x12\n\xca\x9a%\x06\n\x04type\"\x9f\x01\n\nJsonSchema\x12\x12\n\x04name\x18\x01 \x01(\tR\x04name\x12%\n\x0b\x64\x65scription\x18\x02 \x01(\tH\x00R\x0b\x64\x65scription\x88\x01\x01\x12\x1e\n\x06schema\x18\x03 \x01(\tB\x06\xca\x9a%\x02(\x01R\x06schema\x12\x1b\n\x06strict\x18\x04 \x01(\x08H\x01R\x06strict\x88\x01\x01\x42\x0e\n\x0c_descriptionB\t\n\x07_strict\"X\n\x04Tool\x12<\n\x08\x66unction\x18\x01 \x01(\x0b\x32\x1e.glimpse.v1.FunctionDefinitionH\x00R\x08\x66unctionB\x12\n\x04tool\x12\n\xca\x9a%\x06\n\x04type\"\xb1\x01\n\x12\x46unctionDefinition\x12\x12\n\x04name\x18\x01 \x01(\tR\x04name\x12%\n\x0b\x64\x65scription\x18\x02 \x01(\tH\x00R\x0b\x64\x65scription\x88\x01\x01\x12(\n\nparameters\x18\x03 \x01(\tB\x08\xca\x9a%\x04(\x01H\x01R\nparameters\x12\x1b\n\x06strict\x18\x04 \x01(\x08H\x01R\x06strict\x88\x01\x01\x42\x0e\n\x0c_descriptionB\t\n\x07_strict\"\x7f\n\nToolChoice\x12\x30\n\x04mode\x18\x01 \x01(\x0e\x32\x1a.glimpse.v1.ToolChoiceModeH\x00R\x04mode\x12-\n\x05named\x18\x02 \x01(\x0b\x32\x15.glimpse.v1.NamedToolH\x00R\x05named:\x06\xca\x9a%\x02\x18\x01\x42\x08\n\x06\x63hoice\"W\n\tNamedTool\x12\x36\n\x08\x66unction\x18\x01 \x01(\x0b\x32\x18.glimpse.v1.FunctionNameH\x00R\x08\x66unctionB\x12\n\x04tool\x12\n\xca\x9a%\x06\n\x04type\"\"\n\x0c\x46unctionName\x12\x12\n\x04name\x18\x01 \x01(\tR\x04name\"\xd6\x01\n\x1c\x43reateChatCompletionResponse\x12\x0e\n\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n\x07\x63reated\x18\x02 \x01(\x03R\x07\x63reated\x12\x14\n\x05model\x18\x03 \x01(\tR\x05model\x12,\n\x07\x63hoices\x18\x04 \x03(\x0b\x32\x12.glimpse.v1.ChoiceR\x07\x63hoices\x12\'\n\x05usage\x18\x05 \x01(\x0b\x32\x11.glimpse.v1.UsageR\x05usage:\x1f\xca\x9a%\x1b\n\x19\n\x06object\x12\x0f\x63hat.completion\"\xcf\x01\n\x06\x43hoice\x12\x14\n\x05index\x18\x01 \x01(\rR\x05index\x12\x36\n\x07message\x18\x02 \x01(\x0b\x32\x1c.glimpse.v1.AssistantMessageR\x07message\x12\x38\n\x08logprobs\x18\x03 \x01(\x0b\x32\x14.glimpse.v1.LogprobsB\x06\xca\x9a%\x02 \x01R\x08logprobs\x12=\n\rfinish_reason\x18\x04 \x01(\x0e\x32\x18.glimpse.v1.FinishReasonR\x0c\x66inishReason\"\xdb\x01\n\x10\x41ssistantMessage\x12$\n\x04role\x18\x01 \x01(\x0e\x32\x10.glimpse.v1.RoleR\x04role\x12%\n\x07\x63ontent\x18\x02 \x01(\tB\x06\xca\x9a%\x02 \x01H\x00R\x07\x63ontent\x88\x01\x01\x12%\n\x07refusal\x18\x03 \x01(\tB\x06\xca\x9a%\x02 \x01H\x01R\x07refusal\x88\x01\x01\x12;\n\ntool_calls\x18\x04 \x03(\x0b\x32\x14.glimpse.v1.ToolCallB\x06\xca\x9a%\x02H\x01R\ttoolCallsB\n\n\x08_contentB\n\n\x08_refusal\"\xe1\x01\n\x1cStreamChatCompletionResponse\x12\x0e\n\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n\x07\x63reated\x18\x02 \x01(\x03R\x07\x63reated\x12\x14\n\x05model\x18\x03 \x01(\tR\x05model\x12\x31\n\x07\x63hoices\x18\x04 \x03(\x0b\x32\x17.glimpse.v1.ChunkChoiceR\x07\x63hoices\x12\'\n\x05usage\x18\x05 \x01(\x0b\x32\x11.glimpse.v1.UsageR\x05usage:%\xca\x9a%!\n\x1f\n\x06object\x12\x15\x63hat.completion.chunk\"\xe4\x01\n\x0b\x43hunkChoice\x12\x14\n\x05index\x18\x01 \x01(\rR\x05index\x12\'\n\x05\x64\x65lta\x18\x02 \x01(\x0b\x32\x11.glimpse.v1.DeltaR\x05\x64\x65lta\x12\x38\n\x08logprobs\x18\x03 \x01(\x0b\x32\x14.glimpse.v1.LogprobsB\x06\xca\x9a%\x02 \x01R\x08logprobs\x12J\n\rfinish_reason\x18\x04 \x01(\x0e\x32\x18.glimpse.v1.FinishReasonB\x06\xca\x9a%\x02 \x01H\x00R\x0c\x66inishReason\x88\x01\x01\x42\x10\n\x0e_finish_reason\"\xa8\x01\n\x05\x44\x65lta\x12)\n\x04role\x18\x01 \x01(\x0e\x32\x10.glimpse.v1.RoleH\x00R\x04role\x88\x01\x01\x12\x1d\n\x07\x63ontent\x18\x02 \x01(\tH\x01R\x07\x63ontent\x88\x01\x01\x12@\n\ntool_calls\x18\x03 \x03(\x0b\x32\x19.glimpse.v1.ToolCallDeltaB\x06\xca\x9a%\x02H\x01R\ttoolCallsB\x07\n\x05_roleB\n\n\x08_content\"\x92\x01\n\rToolCallDelta\x12\x14\n\x05index\x18\x01 \x01(\rR\x05index\x12\x13\n\x02id\x18\x02 \x01(\tH\x01R\x02id\x88\x01\x01\x12;\n\x08\x66unction\x18\x03 \x01(\x0b\x32\x1d.glimpse.v1.FunctionCallDeltaH\x00R\x08\x66unctionB\x12\n\x04\x63\x61ll\x12\n\xca\x9a%\x06\n\x04typeB\x05\n\x03_id\"f\n\x11\x46unctionCallDelta\x12\x17\n\x04name\x18\x01 \x01(\tH\x00R\x04name\x88\x01\x01\x12!\n\targuments\x18\x02 \x01(\tH\x01R\targuments\x88\x01\x01\x42\x07\n\x05_nameB\x0c\n\n_arguments\"\x7f\n\x12\x43ountTokensRequest\x12\x19\n\x05model\x18\x01 \x01(\tH\x00R\x05model\x88\x01\x01\x12\x44\n\x08messages\x18\x02 \x03(\x0b\x32\x13.glimpse.v1.MessageB\x13\xe2\x41\x01\x02\xca\x9a%\x0bZ\t\t\x00\x00\x00\x00\x00\x00\xf0?R\x08messagesB\x08\n\x06_model\"\xb3\x01\n\x13\x43ountTokensResponse\x12#\n\rprompt_tokens\x18\x01 \x01(\rR\x0cpromptTokens\x12S\n\x15prompt_tokens_details\x18\x02 \x01(\x0b\x32\x1f.glimpse.v1.PromptTokensDetailsR\x13promptTokensDetails\x12\"\n\rmax_model_len\x18\x03 \x01(\rR\x0bmaxModelLen*\x87\x01\n\x0eToolChoiceMode\x12 \n\x1cTOOL_CHOICE_MODE_UNSPECIFIED\x10\x00\x12\x19\n\x15TOOL_CHOICE_MODE_NONE\x10\x01\x12\x19\n\x15TOOL_CHOICE_MODE_AUTO\x10\x02\x12\x1d\n\x19TOOL_CHOICE_MODE_REQUIRED\x10\x03\x32\xb5\x02\n\x0b\x43hatService\x12i\n\x14\x43reateChatCompletion\x12\'.glimpse.v1.CreateChatCompletionRequest\x1a(.glimpse.v1.CreateChatCompletionResponse\x12k\n\x14StreamChatCompletion\x12\'.glimpse.v1.CreateChatCompletionRequest\x1a(.glimpse.v1.StreamChatCompletionResponse0\x01\x12N\n\x0b\x43ountTokens\x12\x1e.glimpse.v1.CountTokensRequest\x1a\x1f.glimpse.v1.CountTokensResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15glimpse/v1/chat.proto\x12\nglimpse.v1\x1a!glimpse/json/v1/annotations.proto\x1a\x18glimpse/v1/content.proto\x1a\x1bglimpse/v1/generation.proto\x1a\x1fgoogle/api/field_behavior.proto\"\xdb\x05\n\x1b\x43reateChatCompletionRequest\x12\x19\n\x05model\x18\x01 \x01(\tH\x00R\x05model\x88\x01\x01\x12\x44\n\x08messages\x18\x02 \x03(\x0b\x32\x13.glimpse.v1.MessageB\x13\xe2\x41\x01\x02\xca\x9a%\x0bZ\t\t\x00\x00\x00\x00\x00\x00\xf0?R\x08messages\x12\x45\n\ngeneration\x18\x03 \x01(\x0b\x32\x1d.glimpse.v1.GenerationOptionsB\x06\xca\x9a%\x02\x38\x01R\ngeneration\x12@\n\x0estream_options\x18\x04 \x01(\x0b\x32\x19.glimpse.v1.StreamOptionsR\rstreamOptions\x12\x43\n\x0fresponse_format\x18\x05 \x01(\x0b\x32\x1a.glimpse.v1.ResponseFormatR\x0eresponseFormat\x12.\n\x05tools\x18\x06 \x03(\x0b\x32\x10.glimpse.v1.ToolB\x06\xca\x9a%\x02H\x01R\x05tools\x12\x37\n\x0btool_choice\x18\x07 \x01(\x0b\x32\x16.glimpse.v1.ToolChoiceR\ntoolChoice\x12\x33\n\x13parallel_tool_calls\x18\x08 \x01(\x08H\x01R\x11parallelToolCalls\x88\x01\x01\x12\"\n\ncache_salt\x18\t \x01(\tH\x02R\tcacheSalt\x88\x01\x01\x12\x17\n\x04user\x18\n \x01(\tH\x03R\x04user\x88\x01\x01\x12\x35\n\x10prompt_cache_key\x18\x0b \x01(\tB\x06\xca\x9a%\x02P\x01H\x04R\x0epromptCacheKey\x88\x01\x01\x12\x1f\n\x08priority\x18\x0c \x01(\x05H\x05R\x08priority\x88\x01\x01\x42\x08\n\x06_modelB\x16\n\x14_parallel_tool_callsB\r\n\x0b_cache_saltB\x07\n\x05_userB\x13\n\x11_prompt_cache_keyB\x0b\n\t_priority\"K\n\rStreamOptions\x12(\n\rinclude_usage\x18\x01 \x01(\x08H\x00R\x0cincludeUsage\x88\x01\x01\x42\x10\n\x0e_include_usage\"\x07\n\x05\x45mpty\"\xc0\x01\n\x0eResponseFormat\x12\'\n\x04text\x18\x01 \x01(\x0b\x32\x11.glimpse.v1.EmptyH\x00R\x04text\x12\x34\n\x0bjson_object\x18\x02 \x01(\x0b\x32\x11.glimpse.v1.EmptyH\x00R\njsonObject\x12\x39\n\x0bjson_schema\x18\x03 \x01(\x0b\x32\x16.glimpse.v1.JsonSchemaH\x00R\njsonSchemaB\x14\n\x06\x66ormat\x12\n\xca\x9a%\x06\n\x04type\"\x9f\x01\n\nJsonSchema\x12\x12\n\x04name\x18\x01 \x01(\tR\x04name\x12%\n\x0b\x64\x65scription\x18\x02 \x01(\tH\x00R\x0b\x64\x65scription\x88\x01\x01\x12\x1e\n\x06schema\x18\x03 \x01(\tB\x06\xca\x9a%\x02(\x01R\x06schema\x12\x1b\n\x06strict\x18\x04 \x01(\x08H\x01R\x06strict\x88\x01\x01\x42\x0e\n\x0c_descriptionB\t\n\x07_strict\"X\n\x04Tool\x12<\n\x08\x66unction\x18\x01 \x01(\x0b\x32\x1e.glimpse.v1.FunctionDefinitionH\x00R\x08\x66unctionB\x12\n\x04tool\x12\n\xca\x9a%\x06\n\x04type\"\xb1\x01\n\x12\x46unctionDefinition\x12\x12\n\x04name\x18\x01 \x01(\tR\x04name\x12%\n\x0b\x64\x65scription\x18\x02 \x01(\tH\x00R\x0b\x64\x65scription\x88\x01\x01\x12(\n\nparameters\x18\x03 \x01(\tB\x08\xca\x9a%\x04(\x01H\x01R\nparameters\x12\x1b\n\x06strict\x18\x04 \x01(\x08H\x01R\x06strict\x88\x01\x01\x42\x0e\n\x0c_descriptionB\t\n\x07_strict\"\x7f\n\nToolChoice\x12\x30\n\x04mode\x18\x01 \x01(\x0e\x32\x1a.glimpse.v1.ToolChoiceModeH\x00R\x04mode\x12-\n\x05named\x18\x02 \x01(\x0b\x32\x15.glimpse.v1.NamedToolH\x00R\x05named:\x06\xca\x9a%\x02\x18\x01\x42\x08\n\x06\x63hoice\"W\n\tNamedTool\x12\x36\n\x08\x66unction\x18\x01 \x01(\x0b\x32\x18.glimpse.v1.FunctionNameH\x00R\x08\x66unctionB\x12\n\x04tool\x12\n\xca\x9a%\x06\n\x04type\"\"\n\x0c\x46unctionName\x12\x12\n\x04name\x18\x01 \x01(\tR\x04name\"\xd6\x01\n\x1c\x43reateChatCompletionResponse\x12\x0e\n\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n\x07\x63reated\x18\x02 \x01(\x03R\x07\x63reated\x12\x14\n\x05model\x18\x03 \x01(\tR\x05model\x12,\n\x07\x63hoices\x18\x04 \x03(\x0b\x32\x12.glimpse.v1.ChoiceR\x07\x63hoices\x12\'\n\x05usage\x18\x05 \x01(\x0b\x32\x11.glimpse.v1.UsageR\x05usage:\x1f\xca\x9a%\x1b\n\x19\n\x06object\x12\x0f\x63hat.completion\"\xcf\x01\n\x06\x43hoice\x12\x14\n\x05index\x18\x01 \x01(\rR\x05index\x12\x36\n\x07message\x18\x02 \x01(\x0b\x32\x1c.glimpse.v1.AssistantMessageR\x07message\x12\x38\n\x08logprobs\x18\x03 \x01(\x0b\x32\x14.glimpse.v1.LogprobsB\x06\xca\x9a%\x02 \x01R\x08logprobs\x12=\n\rfinish_reason\x18\x04 \x01(\x0e\x32\x18.glimpse.v1.FinishReasonR\x0c\x66inishReason\"\xdb\x01\n\x10\x41ssistantMessage\x12$\n\x04role\x18\x01 \x01(\x0e\x32\x10.glimpse.v1.RoleR\x04role\x12%\n\x07\x63ontent\x18\x02 \x01(\tB\x06\xca\x9a%\x02 \x01H\x00R\x07\x63ontent\x88\x01\x01\x12%\n\x07refusal\x18\x03 \x01(\tB\x06\xca\x9a%\x02 \x01H\x01R\x07refusal\x88\x01\x01\x12;\n\ntool_calls\x18\x04 \x03(\x0b\x32\x14.glimpse.v1.ToolCallB\x06\xca\x9a%\x02H\x01R\ttoolCallsB\n\n\x08_contentB\n\n\x08_refusal\"\xe1\x01\n\x1cStreamChatCompletionResponse\x12\x0e\n\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n\x07\x63reated\x18\x02 \x01(\x03R\x07\x63reated\x12\x14\n\x05model\x18\x03 \x01(\tR\x05model\x12\x31\n\x07\x63hoices\x18\x04 \x03(\x0b\x32\x17.glimpse.v1.ChunkChoiceR\x07\x63hoices\x12\'\n\x05usage\x18\x05 \x01(\x0b\x32\x11.glimpse.v1.UsageR\x05usage:%\xca\x9a%!\n\x1f\n\x06object\x12\x15\x63hat.completion.chunk\"\xe4\x01\n\x0b\x43hunkChoice\x12\x14\n\x05index\x18\x01 \x01(\rR\x05index\x12\'\n\x05\x64\x65lta\x18\x02 \x01(\x0b\x32\x11.glimpse.v1.DeltaR\x05\x64\x65lta\x12\x38\n\x08logprobs\x18\x03 \x01(\x0b\x32\x14.glimpse.v1.LogprobsB\x06\xca\x9a%\x02 \x01R\x08logprobs\x12J\n\rfinish_reason\x18\x04 \x01(\x0e\x32\x18.glimpse.v1.FinishReasonB\x06\xca\x9a%\x02 \x01H\x00R\x0c\x66inishReason\x88\x01\x01\x42\x10\n\x0e_finish_reason\"\xa8\x01\n\x05\x44\x65lta\x12)\n\x04role\x18\x01 \x01(\x0e\x32\x10.glimpse.v1.RoleH\x00R\x04role\x88\x01\x01\x12\x1d\n\x07\x63ontent\x18\x02 \x01(\tH\x01R\x07\x63ontent\x88\x01\x01\x12@\n\ntool_calls\x18\x03 \x03(\x0b\x32\x19.glimpse.v1.ToolCallDeltaB\x06\xca\x9a%\x02H\x01R\ttoolCallsB\x07\n\x05_roleB\n\n\x08_content\"\x92\x01\n\rToolCallDelta\x12\x14\n\x05index\x18\x01 \x01(\rR\x05index\x12\x13\n\x02id\x18\x02 \x01(\tH\x01R\x02id\x88\x01\x01\x12;\n\x08\x66unction\x18\x03 \x01(\x0b\x32\x1d.glimpse.v1.FunctionCallDeltaH\x00R\x08\x66unctionB\x12\n\x04\x63\x61ll\x12\n\xca\x9a%\x06\n\x04typeB\x05\n\x03_id\"f\n\x11\x46unctionCallDelta\x12\x17\n\x04name\x18\x01 \x01(\tH\x00R\x04name\x88\x01\x01\x12!\n\targuments\x18\x02 \x01(\tH\x01R\targuments\x88\x01\x01\x42\x07\n\x05_nameB\x0c\n\n_arguments\"\x7f\n\x12\x43ountTokensRequest\x12\x19\n\x05model\x18\x01 \x01(\tH\x00R\x05model\x88\x01\x01\x12\x44\n\x08messages\x18\x02 \x03(\x0b\x32\x13.glimpse.v1.MessageB\x13\xe2\x41\x01\x02\xca\x9a%\x0bZ\t\t\x00\x00\x00\x00\x00\x00\xf0?R\x08messagesB\x08\n\x06_model\"\xb3\x01\n\x13\x43ountTokensResponse\x12#\n\rprompt_tokens\x18\x01 \x01(\rR\x0cpromptTokens\x12S\n\x15prompt_tokens_details\x18\x02 \x01(\x0b\x32\x1f.glimpse.v1.PromptTokensDetailsR\x13promptTokensDetails\x12\"\n\rmax_model_len\x18\x03 \x01(\rR\x0bmaxModelLen*\x87\x01\n\x0eToolChoiceMode\x12 \n\x1cTOOL_CHOICE_MODE_UNSPECIFIED\x10\x00\x12\x19\n\x15TOOL_CHOICE_MODE_NONE\x10\x01\x12\x19\n\x15TOOL_CHOICE_MODE_AUTO\x10\x02\x12\x1d\n\x19TOOL_CHOICE_MODE_REQUIRED\x10\x03\x32\xb5\x02\n\x0b\x43hatService\x12i\n\x14\x43reateChatCompletion\x12\'.glimpse.v1.CreateChatCompletionRequest\x1a(.glimpse.v1.CreateChatCompletionResponse\x12k\n\x14StreamChatCompletion\x12\'.glimpse.v1.CreateChatCompletionRequest\x1a(.glimpse.v1.StreamChatCompletionResponse0\x01\x12N\n\x0b\x43ountTokens\x12\x1e.glimpse.v1.CountTokensRequest\x1a\x1f.glimpse.v1.CountTokensResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -77,48 +77,48 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_TOOLCALLDELTA'].oneofs_by_name['call']._serialized_options = b'\312\232%\006\n\004type'
   _globals['_COUNTTOKENSREQUEST'].fields_by_name['messages']._loaded_options = None
   _globals['_COUNTTOKENSREQUEST'].fields_by_name['messages']._serialized_options = b'\342A\001\002\312\232%\013Z\t\t\000\000\000\000\000\000\360?'
-  _globals['_TOOLCHOICEMODE']._serialized_start=3659
-  _globals['_TOOLCHOICEMODE']._serialized_end=3794
+  _globals['_TOOLCHOICEMODE']._serialized_start=3705
+  _globals['_TOOLCHOICEMODE']._serialized_end=3840
   _globals['_CREATECHATCOMPLETIONREQUEST']._serialized_start=161
-  _globals['_CREATECHATCOMPLETIONREQUEST']._serialized_end=846
-  _globals['_STREAMOPTIONS']._serialized_start=848
-  _globals['_STREAMOPTIONS']._serialized_end=923
-  _globals['_EMPTY']._serialized_start=925
-  _globals['_EMPTY']._serialized_end=932
-  _globals['_RESPONSEFORMAT']._serialized_start=935
-  _globals['_RESPONSEFORMAT']._serialized_end=1127
-  _globals['_JSONSCHEMA']._serialized_start=1130
-  _globals['_JSONSCHEMA']._serialized_end=1289
-  _globals['_TOOL']._serialized_start=1291
-  _globals['_TOOL']._serialized_end=1379
-  _globals['_FUNCTIONDEFINITION']._serialized_start=1382
-  _globals['_FUNCTIONDEFINITION']._serialized_end=1559
-  _globals['_TOOLCHOICE']._serialized_start=1561
-  _globals['_TOOLCHOICE']._serialized_end=1688
-  _globals['_NAMEDTOOL']._serialized_start=1690
-  _globals['_NAMEDTOOL']._serialized_end=1777
-  _globals['_FUNCTIONNAME']._serialized_start=1779
-  _globals['_FUNCTIONNAME']._serialized_end=1813
-  _globals['_CREATECHATCOMPLETIONRESPONSE']._serialized_start=1816
-  _globals['_CREATECHATCOMPLETIONRESPONSE']._serialized_end=2030
-  _globals['_CHOICE']._serialized_start=2033
-  _globals['_CHOICE']._serialized_end=2240
-  _globals['_ASSISTANTMESSAGE']._serialized_start=2243
-  _globals['_ASSISTANTMESSAGE']._serialized_end=2462
-  _globals['_STREAMCHATCOMPLETIONRESPONSE']._serialized_start=2465
-  _globals['_STREAMCHATCOMPLETIONRESPONSE']._serialized_end=2690
-  _globals['_CHUNKCHOICE']._serialized_start=2693
-  _globals['_CHUNKCHOICE']._serialized_end=2921
-  _globals['_DELTA']._serialized_start=2924
-  _globals['_DELTA']._serialized_end=3092
-  _globals['_TOOLCALLDELTA']._serialized_start=3095
-  _globals['_TOOLCALLDELTA']._serialized_end=3241
-  _globals['_FUNCTIONCALLDELTA']._serialized_start=3243
-  _globals['_FUNCTIONCALLDELTA']._serialized_end=3345
-  _globals['_COUNTTOKENSREQUEST']._serialized_start=3347
-  _globals['_COUNTTOKENSREQUEST']._serialized_end=3474
-  _globals['_COUNTTOKENSRESPONSE']._serialized_start=3477
-  _globals['_COUNTTOKENSRESPONSE']._serialized_end=3656
-  _globals['_CHATSERVICE']._serialized_start=3797
-  _globals['_CHATSERVICE']._serialized_end=4106
+  _globals['_CREATECHATCOMPLETIONREQUEST']._serialized_end=892
+  _globals['_STREAMOPTIONS']._serialized_start=894
+  _globals['_STREAMOPTIONS']._serialized_end=969
+  _globals['_EMPTY']._serialized_start=971
+  _globals['_EMPTY']._serialized_end=978
+  _globals['_RESPONSEFORMAT']._serialized_start=981
+  _globals['_RESPONSEFORMAT']._serialized_end=1173
+  _globals['_JSONSCHEMA']._serialized_start=1176
+  _globals['_JSONSCHEMA']._serialized_end=1335
+  _globals['_TOOL']._serialized_start=1337
+  _globals['_TOOL']._serialized_end=1425
+  _globals['_FUNCTIONDEFINITION']._serialized_start=1428
+  _globals['_FUNCTIONDEFINITION']._serialized_end=1605
+  _globals['_TOOLCHOICE']._serialized_start=1607
+  _globals['_TOOLCHOICE']._serialized_end=1734
+  _globals['_NAMEDTOOL']._serialized_start=1736
+  _globals['_NAMEDTOOL']._serialized_end=1823
+  _globals['_FUNCTIONNAME']._serialized_start=1825
+  _globals['_FUNCTIONNAME']._serialized_end=1859
+  _globals['_CREATECHATCOMPLETIONRESPONSE']._serialized_start=1862
+  _globals['_CREATECHATCOMPLETIONRESPONSE']._serialized_end=2076
+  _globals['_CHOICE']._serialized_start=2079
+  _globals['_CHOICE']._serialized_end=2286
+  _globals['_ASSISTANTMESSAGE']._serialized_start=2289
+  _globals['_ASSISTANTMESSAGE']._serialized_end=2508
+  _globals['_STREAMCHATCOMPLETIONRESPONSE']._serialized_start=2511
+  _globals['_STREAMCHATCOMPLETIONRESPONSE']._serialized_end=2736
+  _globals['_CHUNKCHOICE']._serialized_start=2739
+  _globals['_CHUNKCHOICE']._serialized_end=2967
+  _globals['_DELTA']._serialized_start=2970
+  _globals['_DELTA']._serialized_end=3138
+  _globals['_TOOLCALLDELTA']._serialized_start=3141
+  _globals['_TOOLCALLDELTA']._serialized_end=3287
+  _globals['_FUNCTIONCALLDELTA']._serialized_start=3289
+  _globals['_FUNCTIONCALLDELTA']._serialized_end=3391
+  _globals['_COUNTTOKENSREQUEST']._serialized_start=3393
+  _globals['_COUNTTOKENSREQUEST']._serialized_end=3520
+  _globals['_COUNTTOKENSRESPONSE']._serialized_start=3523
+  _globals['_COUNTTOKENSRESPONSE']._serialized_end=3702
+  _globals['_CHATSERVICE']._serialized_start=3843
+  _globals['_CHATSERVICE']._serialized_end=4152
 # @@protoc_insertion_point(module_scope)

@@ -1,0 +1,150 @@
+"""Makes Qwen2-VL checkpoints of any size with seeded random weights, in the layout of the published ones.
+
+    python -m bench.make_checkpoint OUT --preset mid
+
+Whatever serves Qwen2-VL loads them. Their answers are words without sense that never end by themselves: how long an
+answer is depends on the request alone. Weights are written as they are drawn: a checkpoint may be larger than memory.
+"""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bench.words import invented_texts
+from models.make_random import TEXT, VISION, Shape, readable_ids, train_tokenizer, weights, write_metadata
+
+_HEADER_BYTES = 1 << 20
+"""Kept free for the names and shapes, which are known when all is written; the format allows spaces after them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    """What decides how large a checkpoint is."""
+
+    hidden: int
+    layers: int
+    heads: int
+    kv_heads: int
+    intermediate: int
+    num_tokens: int
+    """Of the tokenizer; the embedding table has a few more rows, as in the published checkpoints."""
+    vision_width: int
+    vision_depth: int
+    vision_heads: int
+    context: int
+
+
+PRESETS: Mapping[str, Sizes] = {
+    "tiny": Sizes(
+        hidden=128,
+        layers=2,
+        heads=4,
+        kv_heads=2,
+        intermediate=256,
+        num_tokens=2000,
+        vision_width=64,
+        vision_depth=2,
+        vision_heads=2,
+        context=8192,
+    ),
+    "mid": Sizes(
+        hidden=896,
+        layers=24,
+        heads=14,
+        kv_heads=2,
+        intermediate=4864,
+        num_tokens=32000,
+        vision_width=640,
+        vision_depth=12,
+        vision_heads=8,
+        context=32768,
+    ),
+}
+"""mid: 0.45 B parameters, 14 query and 2 key-value heads of 64. A decode step reads 0.77 GB."""
+
+
+def make_checkpoint(path: Path, sizes: Sizes, *, seed: int) -> int:
+    """Writes a checkpoint in bfloat16 into the folder `path` and returns the number of its parameters."""
+    tokenizer = train_tokenizer(invented_texts(0, 2 * sizes.num_tokens), sizes.num_tokens)
+    shape = make_shape(sizes)
+    write_metadata(path, shape, tokenizer)
+    drawn = weights(shape, seed, readable_ids(tokenizer))
+    return write_weights(path / "model.safetensors", drawn)
+
+
+def make_shape(sizes: Sizes) -> Shape:
+    """The configuration of a model of these sizes."""
+    half = sizes.hidden // sizes.heads // 2
+    section = [half // 4, (half - half // 4) // 2, half - half // 4 - (half - half // 4) // 2]
+    text: dict[str, Any] = {
+        **TEXT,
+        "hidden_size": sizes.hidden,
+        "intermediate_size": sizes.intermediate,
+        "max_position_embeddings": sizes.context,
+        "num_attention_heads": sizes.heads,
+        "num_hidden_layers": sizes.layers,
+        "num_key_value_heads": sizes.kv_heads,
+        "rope_scaling": {"type": "mrope", "mrope_section": section},
+        "vocab_size": -(-sizes.num_tokens // 1024) * 1024,
+    }
+    vision = {
+        **VISION,
+        "depth": sizes.vision_depth,
+        "embed_dim": sizes.vision_width,
+        "hidden_size": sizes.hidden,
+        "num_heads": sizes.vision_heads,
+    }
+    return Shape(text=text, vision=vision)
+
+
+def write_weights(path: Path, tensors: Iterable[tuple[str, torch.Tensor]]) -> int:
+    """Writes tensors in bfloat16 as one safetensors file, one after the other; returns the number of their values."""
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    start = 0
+    with path.open("wb") as file:
+        file.seek(8 + _HEADER_BYTES)
+        for name, tensor in tensors:
+            values = tensor.to(torch.bfloat16).contiguous().view(torch.int16).numpy()
+            file.write(values.data)
+            end = start + values.nbytes
+            header[name] = {"dtype": "BF16", "shape": list(values.shape), "data_offsets": [start, end]}
+            start = end
+            _show(f"writing weights: {start / 1e9:.2f} GB")
+        text = json.dumps(header).encode()
+        if len(text) > _HEADER_BYTES:
+            raise ValueError(f"{len(header)} tensors are more than the header has room for")
+        file.seek(0)
+        file.write(_HEADER_BYTES.to_bytes(8, "little") + text.ljust(_HEADER_BYTES))
+    _show("")
+    return start // 2
+
+
+def _show(text: str) -> None:
+    if sys.stderr.isatty():
+        sys.stderr.write(f"\r\x1b[K{text}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", type=Path, help="folder to write")
+    parser.add_argument("--preset", choices=tuple(PRESETS), default="mid", help="sizes to begin from (default: mid)")
+    parser.add_argument("--seed", type=int, default=0, help="of the weights (default: 0)")
+    for name in Sizes.__dataclass_fields__:
+        parser.add_argument(f"--{name.replace('_', '-')}", type=int, help="in place of the preset's")
+    arguments = vars(parser.parse_args())
+    preset = PRESETS[arguments["preset"]]
+    sizes = Sizes(**{name: arguments[name] or getattr(preset, name) for name in Sizes.__dataclass_fields__})
+    begun = time.perf_counter()
+    num_parameters = make_checkpoint(arguments["out"], sizes, seed=arguments["seed"])
+    print(f"{arguments['out']}: {num_parameters / 1e6:.1f} M parameters, {time.perf_counter() - begun:.1f} s")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,242 @@
+// Cuts attention into tasks of like cost and runs them.
+//
+// Keys are always taken in ranges of 256 that begin at a multiple of 256, each range has its own maximum, and ranges are
+// added in order, whoever computes them. So a column's bits depend neither on its neighbours, nor on the number of
+// threads, nor on the chunks in which a prompt is computed.
+#include "attention.h"
+
+#include <omp.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <memory>
+
+namespace glimpse {
+namespace {
+
+constexpr int kTaskTiles = 4;       // tiles that pass over a range while it is near
+constexpr int kTasksPerThread = 4;  // at least so many where the work allows, so that threads end together
+
+// Some columns of a job against some ranges of its keys.
+struct Task {
+  const Job* job;
+  int first_column, num_columns;
+  int first_range, num_ranges;
+  int all_ranges;     // of these columns; if they are more than num_ranges, other tasks have the others
+  Partial* partials;  // [all_ranges][tiles], then
+  int* num_pending;   // and how many of these tasks are not done
+
+  int num_tiles() const { return (num_columns + kMaxColumns - 1) / kMaxColumns; }
+  int cost() const { return num_ranges * num_tiles(); }
+};
+
+struct alignas(64) ThreadSpace {
+  Workspace workspace;
+  QueryTile tiles[kTaskTiles];
+  Partial totals[kTaskTiles];
+  Partial partial;
+  bf16 last_values[kMaxHeadDim * kMaxBlockSize];
+};
+
+int range_count(int num_keys) { return (num_keys + kRangeKeys - 1) / kRangeKeys; }
+
+int visible_to(const Job& job, int column) {
+  return job.causal ? job.source.num_keys - job.num_tokens + column / job.num_heads + 1 : job.source.num_keys;
+}
+
+int last_limit(const QueryTile& tile) { return tile.limits[tile.columns - 1]; }
+
+// Slots behind the last key may hold anything, and 0 · NaN is NaN: the last block's values are copied without them.
+void hide_missing_values(const HeadShape& shape, KeyRange& range, bf16* copy) {
+  const int num_valid = range.num_keys % kBlockKeys;
+  if (num_valid == 0) return;
+  const bf16*& values = range.values[range.num_keys / kBlockKeys];
+  for (int i = 0; i < shape.value_dim; ++i) {
+    bf16* row = copy + i * range.value_stride;
+    std::memcpy(row, values + i * range.value_stride, sizeof(bf16) * num_valid);
+    std::memset(row + num_valid, 0, sizeof(bf16) * (kBlockKeys - num_valid));
+  }
+  values = copy;
+}
+
+KeyRange find_range(const HeadShape& shape, const KeySource& source, int index) {
+  KeyRange range = {};
+  range.first = index * kRangeKeys;
+  range.num_keys = std::min(kRangeKeys, source.num_keys - range.first);
+  range.value_stride = source.block_size;
+  for (int i = 0; i * kBlockKeys < range.num_keys; ++i) {
+    const int key = range.first + i * kBlockKeys;
+    const long block = source.blocks ? source.blocks[key / source.block_size] : key / source.block_size;
+    const int place = key % source.block_size;
+    range.keys[i] = source.keys + block * source.key_stride + place * shape.query_dim;
+    range.values[i] = source.values + block * source.value_stride + place;
+  }
+  return range;
+}
+
+class TaskRunner {
+ public:
+  TaskRunner(const AttentionKernels& kernels, const HeadShape& shape, int head_dim)
+      : kernels_(kernels), shape_(shape), head_dim_(head_dim), space_(thread_space()) {}
+
+  void run(const Task& task) {
+    for (int i = 0; i < task.num_tiles(); ++i) pack_tile(task, i);
+    for (int index = task.first_range; index < task.first_range + task.num_ranges; ++index) attend_range(task, index);
+    if (task.num_ranges < task.all_ranges) {
+      if (__atomic_sub_fetch(task.num_pending, 1, __ATOMIC_ACQ_REL) > 0) return;
+      for (int i = 0; i < task.num_tiles(); ++i) fold_tile(task, i);
+    }
+    for (int i = 0; i < task.num_tiles(); ++i) finish_tile(task, i);
+  }
+
+ private:
+  static ThreadSpace& thread_space() {
+    thread_local const std::unique_ptr<ThreadSpace> space(new ThreadSpace);
+    return *space;
+  }
+
+  // Where the columns of a tile lie in queries or output; null beyond the last.
+  template <typename Number>
+  void find_rows(const Task& task, int tile, Number* base, long stride, Number** rows) const {
+    const int num_heads = task.job->num_heads;
+    for (int i = 0; i < kMaxColumns; ++i) {
+      const int place = tile * kMaxColumns + i, column = task.first_column + place;
+      const long offset = column / num_heads * stride + column % num_heads * head_dim_;
+      rows[i] = place < task.num_columns ? base + offset : nullptr;
+    }
+  }
+
+  void pack_tile(const Task& task, int index) {
+    QueryTile& tile = space_.tiles[index];
+    const int num_columns = task.num_columns - index * kMaxColumns;
+    tile.columns = num_columns <= 16 ? 16 : 32;
+    const int first = task.first_column + index * kMaxColumns;
+    const int last = task.first_column + task.num_columns - 1;
+    for (int i = 0; i < tile.columns; ++i) tile.limits[i] = visible_to(*task.job, std::min(first + i, last));
+    const bf16* rows[kMaxColumns];
+    find_rows(task, index, task.job->query, task.job->query_stride, rows);
+    kernels_.pack_queries(rows, head_dim_, shape_.query_dim, tile);
+  }
+
+  void attend_range(const Task& task, int index) {
+    KeyRange range = find_range(shape_, task.job->source, index);
+    hide_missing_values(shape_, range, space_.last_values);
+    for (int i = 0; i < task.num_tiles(); ++i) {
+      const QueryTile& tile = space_.tiles[i];
+      if (range.first >= last_limit(tile)) continue;
+      if (task.num_ranges < task.all_ranges) {
+        kernels_.attend(shape_, tile, range, space_.workspace, task.partials[index * task.num_tiles() + i]);
+      } else if (index == 0) {
+        kernels_.attend(shape_, tile, range, space_.workspace, space_.totals[i]);
+      } else {
+        kernels_.attend(shape_, tile, range, space_.workspace, space_.partial);
+        kernels_.fold(shape_.value_dim, tile.columns, space_.partial, space_.totals[i]);
+      }
+    }
+  }
+
+  void fold_tile(const Task& task, int index) {
+    const QueryTile& tile = space_.tiles[index];
+    Partial& total = task.partials[index];
+    for (int range = 1; range * kRangeKeys < last_limit(tile); ++range) {
+      kernels_.fold(shape_.value_dim, tile.columns, task.partials[range * task.num_tiles() + index], total);
+    }
+  }
+
+  void finish_tile(const Task& task, int index) {
+    const bool whole = task.num_ranges == task.all_ranges;
+    const Partial& total = whole ? space_.totals[index] : task.partials[index];
+    bf16* rows[kMaxColumns];
+    find_rows(task, index, task.job->output, task.job->output_stride, rows);
+    kernels_.finish(shape_.value_dim, space_.tiles[index].columns, total, rows);
+  }
+
+  const AttentionKernels& kernels_;
+  const HeadShape& shape_;
+  const int head_dim_;
+  ThreadSpace& space_;
+};
+
+// Each job's columns in groups of tiles, with all their ranges.
+std::vector<Task> group_columns(const std::vector<Job>& jobs) {
+  std::vector<Task> tasks;
+  for (const Job& job : jobs) {
+    const int num_columns = job.num_tokens * job.num_heads;
+    for (int first = 0; first < num_columns; first += kTaskTiles * kMaxColumns) {
+      const int count = std::min(kTaskTiles * kMaxColumns, num_columns - first);
+      const int num_ranges = range_count(visible_to(job, first + count - 1));
+      tasks.push_back({&job, first, count, 0, num_ranges, num_ranges, nullptr, nullptr});
+    }
+  }
+  return tasks;
+}
+
+// Memory that is kept for the next call.
+template <typename Item>
+Item* reuse(std::unique_ptr<Item[]>& items, std::size_t& capacity, std::size_t count) {
+  if (count > capacity) {
+    items.reset(new Item[count]);
+    capacity = count;
+  }
+  return items.get();
+}
+
+// Cuts tasks that cost more than a thread's fair share by their ranges. Partials live until this thread's next call.
+std::vector<Task> split_ranges(const std::vector<Task>& groups) {
+  thread_local std::unique_ptr<Partial[]> partials;
+  thread_local std::unique_ptr<int[]> pending;
+  thread_local std::size_t partial_capacity = 0, pending_capacity = 0;
+  long total = 0;
+  for (const Task& group : groups) total += group.cost();
+  const int share = std::max(1L, total / (omp_get_max_threads() * kTasksPerThread));
+  const auto ranges_per_task = [&](const Task& group) { return std::max(1, share / group.num_tiles()); };
+
+  std::size_t num_partials = 0;
+  for (const Task& group : groups) num_partials += group.num_ranges > ranges_per_task(group) ? group.cost() : 0;
+  Partial* partial = reuse(partials, partial_capacity, num_partials);
+  int* num_pending = reuse(pending, pending_capacity, groups.size());
+
+  std::vector<Task> tasks;
+  for (const Task& group : groups) {
+    const int step = ranges_per_task(group);
+    *num_pending = (group.num_ranges + step - 1) / step;
+    for (int first = 0; first < group.num_ranges; first += step) {
+      Task task = group;
+      task.first_range = first;
+      task.num_ranges = std::min(step, group.num_ranges - first);
+      task.partials = partial;
+      task.num_pending = num_pending;
+      tasks.push_back(task);
+    }
+    if (*num_pending > 1) partial += group.cost();
+    ++num_pending;
+  }
+  return tasks;
+}
+
+}  // namespace
+
+const AttentionKernels& attention_kernels(int level, int query_dim) {
+  if (level >= kAmx && query_dim % 32 == 0) return kAttentionAmx;
+  return level >= kAvx512Bf16 ? kAttentionAvx512 : kAttentionAvx2;
+}
+
+float score_scale(int head_dim) { return static_cast<float>(M_LOG2E / std::sqrt(static_cast<double>(head_dim))); }
+
+void run_jobs(const AttentionKernels& kernels, const HeadShape& shape, int head_dim, const std::vector<Job>& jobs) {
+  std::vector<Task> tasks = omp_get_max_threads() > 1 ? split_ranges(group_columns(jobs)) : group_columns(jobs);
+  const auto dearer = [](const Task& a, const Task& b) { return a.cost() > b.cost(); };
+  std::stable_sort(tasks.begin(), tasks.end(), dearer);
+  const int num_tasks = static_cast<int>(tasks.size());
+#pragma omp parallel if (num_tasks > 1)
+  {
+    kernels.enter();
+    TaskRunner runner(kernels, shape, head_dim);
+#pragma omp for schedule(dynamic, 1) nowait
+    for (int i = 0; i < num_tasks; ++i) runner.run(tasks[i]);
+    kernels.leave();
+  }
+}
+
+}  // namespace glimpse

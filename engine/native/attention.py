@@ -1,0 +1,199 @@
+"""Attention in native code: tensors in, tensors out. Knows the kernels' C signatures and what they can take.
+
+The twins of `engine.layers.attention` and `engine.layers.rotary`, for bfloat16 on the CPU. At one level a token's
+result is the same bits whatever else is in the batch, in whichever chunks its prompt is computed, on any number of
+threads.
+"""
+
+from collections.abc import Sequence
+from ctypes import CDLL, c_int, c_int64, c_void_p
+from dataclasses import dataclass
+from functools import cache
+from itertools import accumulate
+
+import torch
+from torch import Tensor
+
+from engine.kv_cache import LayerCache
+from engine.layers.rotary import Rotation
+from engine.native.library import Level, load_library, machine_level
+
+MAX_HEAD_DIM = 256
+BLOCK_SIZES = (32, 64, 96, 128)
+
+SIGNATURES = {
+    "glimpse_rotate_and_store": [*[c_void_p] * 4, c_int64, *[c_int] * 4, *[c_void_p] * 3],
+    "glimpse_paged_attention": [c_int, *[c_void_p] * 6, *[c_int] * 6, c_void_p],
+    "glimpse_packed_attention": [c_int, *[c_void_p] * 3, *[c_int64] * 3, c_void_p, *[c_int] * 3, c_void_p],
+    "glimpse_rotate": [*[c_void_p] * 3, c_int64, *[c_int] * 3],
+}
+"""Of attention_rotary.cpp and attention_entry.cpp: the arguments' types."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NativeAttentionPlan:
+    """The step's sequences as the kernels read them."""
+
+    block_tables: Tensor
+    """int32 [sequences, blocks]"""
+    query_starts: Tensor
+    """int32 [sequences + 1]: first packed row of each sequence, and their number."""
+    key_lengths: Tensor
+    """int32 [sequences]"""
+
+
+def supports_head(head_dim: int) -> bool:
+    """Whether `packed_attention` takes heads of this size."""
+    return head_dim % 16 == 0 and 0 < head_dim <= MAX_HEAD_DIM
+
+
+def supports(*, head_dim: int, block_size: int) -> bool:
+    """Whether `paged_attention` takes such heads and blocks. AMX serves multiples of 32, AVX-512 also those of 16."""
+    return supports_head(head_dim) and block_size in BLOCK_SIZES
+
+
+def plan_attention(
+    *, query_lengths: Sequence[int], key_lengths: Sequence[int], block_tables: Tensor
+) -> NativeAttentionPlan:
+    """What all layers of a step share.
+
+    Args:
+        query_lengths: new tokens of each sequence, in the order in which they are packed.
+        key_lengths: tokens of each sequence so far, the new ones included.
+        block_tables: int64 [sequences, blocks], padded with any valid block.
+    """
+    return NativeAttentionPlan(
+        block_tables=block_tables.to(torch.int32).contiguous(),
+        query_starts=torch.tensor([0, *accumulate(query_lengths)], dtype=torch.int32),
+        key_lengths=torch.tensor(key_lengths, dtype=torch.int32),
+    )
+
+
+def rotate_and_store(qkv: Tensor, rotation: Rotation, cache: LayerCache, slots: Tensor) -> Tensor:
+    """Turns queries and keys to their positions, and writes keys and values to the cache.
+
+    Args:
+        qkv: [tokens, (heads + 2 · kv_heads) · head_dim]: queries, keys, values.
+        rotation: of the tokens.
+        cache: one layer's, allocated on the CPU.
+        slots: int64 [tokens]: block · block_size + place in the block, each at most once.
+
+    Returns:
+        The queries, [tokens, heads, head_dim].
+    """
+    _, block_size, num_kv_heads, head_dim = cache.keys.shape
+    num_heads = qkv.shape[1] // head_dim - 2 * num_kv_heads
+    query = qkv.new_empty(len(qkv), num_heads, head_dim)
+    _kernels().glimpse_rotate_and_store(
+        qkv.data_ptr(),
+        rotation.cos.data_ptr(),
+        rotation.sin.data_ptr(),
+        slots.data_ptr(),
+        len(qkv),
+        num_heads,
+        num_kv_heads,
+        head_dim,
+        block_size,
+        cache.keys.data_ptr(),
+        cache.values.data_ptr(),
+        query.data_ptr(),
+    )
+    return query
+
+
+def rotate(x: Tensor, rotation: Rotation, *, num_heads: int) -> None:
+    """Turns the first heads of each row in place.
+
+    Args:
+        x: [tokens, heads, head_dim], contiguous.
+        rotation: of the tokens.
+        num_heads: how many are turned; the others stay.
+    """
+    num_tokens, row_heads, head_dim = x.shape
+    _kernels().glimpse_rotate(
+        x.data_ptr(), rotation.cos.data_ptr(), rotation.sin.data_ptr(), num_tokens, num_heads, row_heads, head_dim
+    )
+
+
+def paged_attention(
+    query: Tensor, cache: LayerCache, plan: NativeAttentionPlan, *, level: Level | None = None
+) -> Tensor:
+    """Each new token attends to its sequence's tokens up to itself.
+
+    Args:
+        query: [tokens, heads, head_dim]; consecutive heads share a key-value head.
+        cache: one layer's, allocated on the CPU, the new tokens' own keys and values included.
+        plan: of this step.
+        level: whose instructions to use; None takes the machine's.
+
+    Returns:
+        [tokens, heads, head_dim]
+    """
+    _, block_size, num_kv_heads, head_dim = cache.keys.shape
+    output = torch.empty_like(query)
+    _kernels().glimpse_paged_attention(
+        level or _best_level(),
+        query.data_ptr(),
+        cache.keys.data_ptr(),
+        cache.values.data_ptr(),
+        plan.block_tables.data_ptr(),
+        plan.query_starts.data_ptr(),
+        plan.key_lengths.data_ptr(),
+        len(plan.key_lengths),
+        plan.block_tables.shape[1],
+        query.shape[1],
+        num_kv_heads,
+        head_dim,
+        block_size,
+        output.data_ptr(),
+    )
+    return output
+
+
+def packed_attention(
+    query: Tensor, key: Tensor, value: Tensor, sequence_starts: Tensor, *, level: Level | None = None
+) -> Tensor:
+    """Each patch attends to all patches of its own picture.
+
+    Args:
+        query: [patches, heads, head_dim], heads without gaps; may be a view into wider rows.
+        key: likewise.
+        value: likewise.
+        sequence_starts: int32 [pictures + 1]: first patch of each picture, and their number.
+        level: whose instructions to use; None takes the machine's.
+
+    Returns:
+        [patches, heads, head_dim]
+    """
+    _, num_heads, head_dim = query.shape
+    assert all(tensor.stride()[1:] == (head_dim, 1) for tensor in (query, key, value))
+    output = query.new_empty(query.shape)
+    _kernels().glimpse_packed_attention(
+        level or _best_level(),
+        query.data_ptr(),
+        key.data_ptr(),
+        value.data_ptr(),
+        query.stride(0),
+        key.stride(0),
+        value.stride(0),
+        sequence_starts.data_ptr(),
+        len(sequence_starts) - 1,
+        num_heads,
+        head_dim,
+        output.data_ptr(),
+    )
+    return output
+
+
+@cache
+def _best_level() -> Level:
+    return machine_level()
+
+
+@cache
+def _kernels() -> CDLL:
+    library = load_library()
+    for name, argtypes in SIGNATURES.items():
+        function = getattr(library, name)
+        function.argtypes, function.restype = argtypes, None
+    return library

@@ -1,0 +1,137 @@
+// What Python calls: attention over the paged cache, and over packed patches.
+#include <algorithm>
+#include <memory>
+#include <vector>
+
+#include "attention.h"
+
+namespace {
+
+using glimpse::bf16;
+using glimpse::HeadShape;
+using glimpse::Job;
+using glimpse::kBlockKeys;
+
+// Memory for so many numbers, from a cache line on, that is kept for this thread's next call.
+bf16* packing_space(std::size_t count) {
+  struct alignas(64) Line {
+    bf16 numbers[32];
+  };
+  thread_local std::unique_ptr<Line[]> lines;
+  thread_local std::size_t capacity = 0;
+  const std::size_t num_lines = (count + 31) / 32;
+  if (num_lines > capacity) {
+    lines.reset(new Line[num_lines]);
+    capacity = num_lines;
+  }
+  return lines[0].numbers;
+}
+
+long block_count(int num_keys) { return (num_keys + kBlockKeys - 1) / kBlockKeys; }
+
+// Packed patches of some pictures, [patches, num_heads, head_dim] for each of three.
+struct Patches {
+  const bf16 *query, *keys, *values;
+  long query_stride, key_stride, value_stride;  // numbers from one patch to the next
+  const std::int32_t* starts;                   // of the pictures, and the end
+  int num_sequences, num_heads, head_dim, query_dim;
+
+  int count(int sequence) const { return starts[sequence + 1] - starts[sequence]; }
+  long key_block() const { return static_cast<long>(kBlockKeys) * query_dim; }
+  long value_block() const { return static_cast<long>(kBlockKeys) * head_dim; }
+};
+
+// One job for each head of each picture. Their keys and values lie one after the other in `space`, yet to be packed.
+std::vector<Job> picture_jobs(const Patches& patches, long num_blocks, bf16* space, bf16* output) {
+  const long output_stride = static_cast<long>(patches.num_heads) * patches.head_dim;
+  bf16* keys = space;
+  bf16* values = space + num_blocks * patches.num_heads * patches.key_block();
+  std::vector<Job> jobs;
+  for (int s = 0; s < patches.num_sequences; ++s) {
+    const long first = patches.starts[s];
+    for (long column = 0; column < output_stride; column += patches.head_dim) {
+      jobs.push_back({{keys, values, patches.key_block(), patches.value_block(), nullptr, kBlockKeys, patches.count(s)},
+                      patches.query + first * patches.query_stride + column,
+                      output + first * output_stride + column,
+                      patches.query_stride,
+                      output_stride,
+                      patches.count(s),
+                      1,
+                      false});
+      keys += block_count(patches.count(s)) * patches.key_block();
+      values += block_count(patches.count(s)) * patches.value_block();
+    }
+  }
+  return jobs;
+}
+
+// Packs what a job of `picture_jobs` reads.
+void pack_picture(const glimpse::AttentionKernels& kernels, const Patches& patches, const Job& job) {
+  bf16* to_keys = const_cast<bf16*>(job.source.keys);
+  bf16* to_values = const_cast<bf16*>(job.source.values);
+  const long place = job.query - patches.query;
+  const long patch = place / patches.query_stride, column = place % patches.query_stride;
+  for (int first = 0; first < job.num_tokens; first += kBlockKeys) {
+    const int count = std::min(kBlockKeys, job.num_tokens - first);
+    const bf16* keys = patches.keys + (patch + first) * patches.key_stride + column;
+    const bf16* values = patches.values + (patch + first) * patches.value_stride + column;
+    kernels.pack_keys(keys, patches.key_stride, count, patches.head_dim, patches.query_dim, to_keys);
+    kernels.pack_values(values, patches.value_stride, count, patches.head_dim, to_values);
+    to_keys += patches.key_block();
+    to_values += patches.value_block();
+  }
+}
+
+}  // namespace
+
+// query and output: [tokens, num_heads, head_dim]. keys: [blocks, num_kv_heads, block_size, head_dim].
+// values: [blocks, num_kv_heads, head_dim, block_size]. Sequence s has the tokens query_starts[s] to query_starts[s + 1]
+// and key_lengths[s] keys, the tokens' own last, in the blocks block_tables[s][...].
+extern "C" void glimpse_paged_attention(int level, const bf16* query, const bf16* keys, const bf16* values,
+                                        const std::int32_t* block_tables, const std::int32_t* query_starts,
+                                        const std::int32_t* key_lengths, int num_sequences, int table_width,
+                                        int num_heads, int num_kv_heads, int head_dim, int block_size, bf16* output) {
+  const HeadShape shape = {head_dim, head_dim, glimpse::score_scale(head_dim)};
+  const int num_shared = num_heads / num_kv_heads;
+  const long head_stride = static_cast<long>(block_size) * head_dim;
+  const long token_stride = static_cast<long>(num_heads) * head_dim;
+  std::vector<Job> jobs;
+  for (int sequence = 0; sequence < num_sequences; ++sequence) {
+    const long first = query_starts[sequence];
+    const int num_tokens = query_starts[sequence + 1] - query_starts[sequence];
+    for (int head = 0; head < num_kv_heads; ++head) {
+      const long offset = first * token_stride + static_cast<long>(head) * num_shared * head_dim;
+      jobs.push_back({{keys + head * head_stride, values + head * head_stride, num_kv_heads * head_stride,
+                       num_kv_heads * head_stride, block_tables + static_cast<long>(sequence) * table_width, block_size,
+                       key_lengths[sequence]},
+                      query + offset,
+                      output + offset,
+                      token_stride,
+                      token_stride,
+                      num_tokens,
+                      num_shared,
+                      true});
+    }
+  }
+  glimpse::run_jobs(glimpse::attention_kernels(level, head_dim), shape, head_dim, jobs);
+}
+
+// query, keys, values: [patches, num_heads, head_dim], a patch of each every so many numbers. output: likewise, without
+// gaps. Each patch attends to all patches of its sequence s, which are starts[s] to starts[s + 1].
+extern "C" void glimpse_packed_attention(int level, const bf16* query, const bf16* keys, const bf16* values,
+                                         long query_stride, long key_stride, long value_stride,
+                                         const std::int32_t* starts, int num_sequences, int num_heads, int head_dim,
+                                         bf16* output) {
+  const int query_dim = (head_dim + 31) / 32 * 32;
+  const HeadShape shape = {query_dim, head_dim, glimpse::score_scale(head_dim)};
+  const glimpse::AttentionKernels& kernels = glimpse::attention_kernels(level, query_dim);
+  const Patches patches = {query,  keys,          values,    query_stride, key_stride, value_stride,
+                           starts, num_sequences, num_heads, head_dim,     query_dim};
+  long num_blocks = 0;
+  for (int s = 0; s < num_sequences; ++s) num_blocks += block_count(patches.count(s));
+  bf16* space = packing_space(num_blocks * num_heads * (patches.key_block() + patches.value_block()));
+  const std::vector<Job> jobs = picture_jobs(patches, num_blocks, space, output);
+#pragma omp parallel for schedule(static)
+  for (std::size_t i = 0; i < jobs.size(); ++i) pack_picture(kernels, patches, jobs[i]);
+  glimpse::run_jobs(kernels, shape, head_dim, jobs);
+}

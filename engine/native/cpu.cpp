@@ -1,0 +1,35 @@
+// Detects the level. AMX's tile registers are large, so Linux hands them out only to a process that asks.
+#include "cpu.h"
+
+#include <sys/syscall.h>
+#include <unistd.h>
+
+namespace {
+
+constexpr long kRequestPermission = 0x1023;  // ARCH_REQ_XCOMP_PERM
+constexpr long kTileData = 18;               // XFEATURE_XTILEDATA
+
+bool has_avx512_bf16() {
+  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+         __builtin_cpu_supports("avx512bf16");
+}
+
+bool has_amx() {
+  // CPUID leaf 7, EDX: 22 AMX-BF16, 24 AMX-TILE, 25 AMX-INT8; GCC 12 has no names for them.
+  unsigned a = 7, b, c = 0, d;
+  __asm__("cpuid" : "+a"(a), "=b"(b), "+c"(c), "=d"(d));
+  constexpr unsigned kAll = 1u << 22 | 1u << 24 | 1u << 25;
+  return (d & kAll) == kAll && syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+}
+
+}  // namespace
+
+// The highest level of this machine. Asks for AMX where there is AMX, so call it before threads compute.
+extern "C" int glimpse_cpu_level() {
+  using namespace glimpse;
+  __builtin_cpu_init();
+  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return kNone;
+  if (!has_avx512_bf16()) return kAvx2;
+  return has_amx() ? kAmx : kAvx512Bf16;
+}

@@ -1,0 +1,80 @@
+// The kernels for processors with AMX: tiles 0 to 3 are the sums, 4 and 5 the activations, 6 and 7 the weights.
+#include <immintrin.h>
+
+#include "kernels.h"
+
+#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,fma,amx-tile,amx-int8,amx-bf16")
+
+namespace glimpse {
+namespace {
+
+#include "vectors.h"
+#include "rows.h"
+#include "finish.h"
+
+struct alignas(64) TileConfig {
+  uint8_t palette = 1, start_row = 0, reserved[14] = {};
+  uint16_t row_bytes[16] = {};
+  uint8_t rows[16] = {};
+};
+
+void begin(int64_t tile_rows) {
+  TileConfig config;
+  for (int tile = 0; tile < 8; ++tile) {
+    config.row_bytes[tile] = 64;
+    config.rows[tile] = tile < 6 ? tile_rows : 16;
+  }
+  __asm__ volatile("" : : "r"(&config) : "memory");  // GCC's intrinsic does not say that it reads all of it
+  _tile_loadconfig(&config);
+}
+
+void end() { _tile_release(); }
+
+template <bool kInt8, bool kSecond>
+void multiply_tiles(const Block& block) {
+  if (block.adds) {
+    _tile_loadd(0, block.sums, 64);
+    _tile_loadd(1, block.sums + 256, 64);
+    if (kSecond) _tile_loadd(2, block.sums + 512, 64);
+    if (kSecond) _tile_loadd(3, block.sums + 768, 64);
+  } else {
+    _tile_zero(0);
+    _tile_zero(1);
+    if (kSecond) _tile_zero(2);
+    if (kSecond) _tile_zero(3);
+  }
+  const char* ahead = block.ahead;
+  for (int64_t step = 0; step < block.num_steps; ++step) {
+    const char* weights = block.panel + step * kStepBytes;
+    for (int64_t i = 0; i < block.lines_ahead; ++i) _mm_prefetch(ahead + i * 64, _MM_HINT_T0);
+    ahead += block.lines_ahead * 64;
+    _tile_loadd(4, block.tiles + step * kTileBytes, 64);
+    _tile_loadd(6, weights, 64);
+    if (kInt8) _tile_dpbssd(0, 4, 6);
+    else _tile_dpbf16ps(0, 4, 6);
+    _tile_loadd(7, weights + kTileBytes, 64);
+    if (kInt8) _tile_dpbssd(1, 4, 7);
+    else _tile_dpbf16ps(1, 4, 7);
+    if (!kSecond) continue;
+    _tile_loadd(5, block.second_tiles + step * kTileBytes, 64);
+    if (kInt8) _tile_dpbssd(2, 5, 6);
+    else _tile_dpbf16ps(2, 5, 6);
+    if (kInt8) _tile_dpbssd(3, 5, 7);
+    else _tile_dpbf16ps(3, 5, 7);
+  }
+  _tile_stored(0, block.sums, 64);
+  _tile_stored(1, block.sums + 256, 64);
+  if (kSecond) _tile_stored(2, block.sums + 512, 64);
+  if (kSecond) _tile_stored(3, block.sums + 768, 64);
+}
+
+void multiply(const Block& block, bool int8) {
+  if (int8) return block.second_tiles ? multiply_tiles<true, true>(block) : multiply_tiles<true, false>(block);
+  return block.second_tiles ? multiply_tiles<false, true>(block) : multiply_tiles<false, false>(block);
+}
+
+}  // namespace
+
+extern const Kernels kAmxKernels{true, lay_out_row, split_row, begin, end, multiply, finish_block};
+
+}  // namespace glimpse

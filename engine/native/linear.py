@@ -1,0 +1,93 @@
+"""Linears whose weights lie in the order in which the native kernels read them. Knows packing, no model.
+
+The only copy of the weights is the packed one; any shape can be packed, for what is missing in a tile is zero.
+"""
+
+from ctypes import CDLL, byref
+from mmap import mmap
+
+import torch
+from torch import Tensor, nn
+
+from engine.layers.linear import Linear, QuantizedLinear, replace_linears
+from engine.layers.mlp import GatedMLP
+from engine.native.library import Activation, Level, Norm, Weight
+
+
+class PackedLinear(nn.Module):
+    """y = x Wᵀ + b for bfloat16 x, with W in bfloat16 or int8."""
+
+    def __init__(self, linear: Linear | QuantizedLinear, *, gated: bool, library: CDLL, level: Level) -> None:
+        """Packs a linear.
+
+        Args:
+            linear: on the CPU; its weights are bfloat16 or int8.
+            gated: it is the first of a gated MLP: its first half of features goes with its second, in pairs.
+            library: the kernels.
+            level: of the kernels that compute.
+        """
+        super().__init__()
+        self._library, self._level = library, level
+        rows, columns = linear.weight.shape
+        self.packed = Weight(in_features=columns, out_features=rows, gated=gated)
+        self._memory: list[Tensor] = []  # what `packed` points to
+        if isinstance(linear, QuantizedLinear):
+            self.packed.scale = self._pack_columns(linear.scale)
+        if linear.bias is not None:
+            self.packed.bias = self._pack_columns(linear.bias.float())
+        self.packed.panels = self._allocate(library.glimpse_packed_bytes(byref(self.packed)))
+        library.glimpse_pack(byref(self.packed), linear.weight.contiguous().data_ptr())
+
+    def forward(self, x: Tensor) -> Tensor:
+        """bfloat16 [rows, in] → [rows, out], for what is not gated."""
+        return self.compute(x, None, None)
+
+    def compute(
+        self, x: Tensor, norm: Norm | None, residual: Tensor | None, dtype: torch.dtype = torch.bfloat16
+    ) -> Tensor:
+        """norm(x) Wᵀ + b + residual: bfloat16 [rows, in] → bfloat16 or float32 [rows, out]."""
+        x = x.contiguous()
+        output = torch.empty(x.shape[0], self.packed.out_features, dtype=dtype)
+        wide = dtype is torch.float32
+        self._library.glimpse_linear(
+            self._level,
+            byref(self.packed),
+            None if norm is None else byref(norm),
+            x.data_ptr(),
+            x.shape[0],
+            Activation.IDENTITY,
+            None if residual is None else residual.contiguous().data_ptr(),
+            output.data_ptr() if wide else None,
+            None if wide else output.data_ptr(),
+        )
+        return output
+
+    def rows(self, indices: Tensor) -> Tensor:
+        """bfloat16 [indices, in]: rows of W, which is not int8."""
+        indices = indices.contiguous()
+        output = torch.empty(len(indices), self.packed.in_features, dtype=torch.bfloat16)
+        self._library.glimpse_unpack_rows(byref(self.packed), indices.data_ptr(), len(indices), output.data_ptr())
+        return output
+
+    def _pack_columns(self, values: Tensor) -> int:
+        packed = self._allocate(4 * self._library.glimpse_packed_columns(byref(self.packed)))
+        self._library.glimpse_pack_columns(byref(self.packed), values.contiguous().data_ptr(), packed)
+        return packed
+
+    def _allocate(self, num_bytes: int) -> int:
+        # Fresh from the system: what the allocator has used before lies on small pages already.
+        memory = torch.frombuffer(mmap(-1, num_bytes), dtype=torch.uint8)
+        self._memory.append(memory)
+        self._library.glimpse_advise_huge_pages(memory.data_ptr(), num_bytes)
+        return memory.data_ptr()
+
+
+def pack(root: nn.Module, library: CDLL, level: Level) -> None:
+    """Makes every linear a `PackedLinear`."""
+
+    def packed(linear: Linear | QuantizedLinear, parent: nn.Module) -> PackedLinear:
+        gated = isinstance(parent, GatedMLP) and linear is parent.gate_up_proj
+        return PackedLinear(linear, gated=gated, library=library, level=level)
+
+    replace_linears(root, (Linear, QuantizedLinear), packed)
+    library.glimpse_return_freed_memory()

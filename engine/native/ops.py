@@ -1,0 +1,106 @@
+"""The native backend's operations: each one call into the library. Knows what they compute from `engine.layers.ops`."""
+
+from collections.abc import Sequence
+from ctypes import CDLL, byref
+
+import torch
+from torch import Tensor, nn
+
+from engine.kv_cache import KVCache, LayerCache
+from engine.layers import ops
+from engine.layers.attention import AttentionPlan
+from engine.layers.mlp import GatedMLP, QuickGeluMLP
+from engine.layers.norm import RMSNorm
+from engine.layers.rotary import Rotation
+from engine.native.attention import (
+    NativeAttentionPlan,
+    packed_attention,
+    paged_attention,
+    plan_attention,
+    rotate_and_store,
+    supports,
+    supports_head,
+)
+from engine.native.library import Activation, Level, Norm
+from engine.native.linear import PackedLinear
+
+
+class NativeOps:
+    """Operations on bfloat16 activations and `PackedLinear`s."""
+
+    def __init__(self, library: CDLL, level: Level) -> None:
+        self._library, self._level = library, level
+        self._plain = ops.TorchOps()
+        self._norms: dict[nn.Module, Norm] = {}
+
+    def norm_linear(self, hidden: Tensor, norm: ops.Norm, linear: nn.Module) -> Tensor:
+        return _packed(linear).compute(hidden, self._norm(norm), None)
+
+    def linear_add(self, x: Tensor, linear: nn.Module, residual: Tensor) -> Tensor:
+        return _packed(linear).compute(x, None, residual)
+
+    def norm_mlp_add(self, hidden: Tensor, norm: ops.Norm, mlp: ops.MLP) -> Tensor:
+        match mlp:
+            case GatedMLP():
+                first, second, activation = mlp.gate_up_proj, mlp.down_proj, Activation.GATED_SILU
+            case QuickGeluMLP():
+                first, second, activation = mlp.fc1, mlp.fc2, Activation.QUICK_GELU
+        hidden = hidden.contiguous()
+        output = torch.empty_like(hidden)
+        self._library.glimpse_mlp(
+            self._level,
+            byref(_packed(first).packed),
+            byref(_packed(second).packed),
+            byref(self._norm(norm)),
+            hidden.data_ptr(),
+            hidden.shape[0],
+            activation,
+            output.data_ptr(),
+        )
+        return output
+
+    def logits(self, hidden: Tensor, norm: ops.Norm, head: nn.Module) -> Tensor:
+        return _packed(head).compute(hidden, self._norm(norm), None, torch.float32)
+
+    def plan_attention(
+        self,
+        *,
+        query_lengths: Sequence[int],
+        key_lengths: Sequence[int],
+        block_tables: Tensor,
+        cache: KVCache,
+    ) -> AttentionPlan | NativeAttentionPlan:
+        if not supports(head_dim=cache.keys.shape[-1], block_size=cache.block_size):
+            return self._plain.plan_attention(
+                query_lengths=query_lengths, key_lengths=key_lengths, block_tables=block_tables, cache=cache
+            )
+        return plan_attention(query_lengths=query_lengths, key_lengths=key_lengths, block_tables=block_tables)
+
+    def rotate_and_store(self, qkv: Tensor, rotation: Rotation, cache: LayerCache, slots: Tensor) -> Tensor:
+        return rotate_and_store(qkv, rotation, cache, slots)
+
+    def attend(self, query: Tensor, cache: LayerCache, plan: AttentionPlan | NativeAttentionPlan) -> Tensor:
+        match plan:
+            case NativeAttentionPlan():
+                return paged_attention(query, cache, plan, level=self._level)
+            case AttentionPlan():
+                return self._plain.attend(query, cache, plan)
+
+    def attend_frames(self, query: Tensor, key: Tensor, value: Tensor, num_frames: int) -> Tensor:
+        num_patches, _, head_dim = query.shape
+        if not supports_head(head_dim):
+            return self._plain.attend_frames(query, key, value, num_frames)
+        starts = torch.arange(0, num_patches + 1, num_patches // num_frames, dtype=torch.int32)
+        return packed_attention(query, key, value, starts, level=self._level)
+
+    def _norm(self, module: ops.Norm) -> Norm:
+        if module not in self._norms:
+            centered = not isinstance(module, RMSNorm)
+            bias = module.bias.data_ptr() if centered else None
+            self._norms[module] = Norm(module.weight.data_ptr(), bias, module.eps, centered)
+        return self._norms[module]
+
+
+def _packed(linear: nn.Module) -> PackedLinear:
+    assert isinstance(linear, PackedLinear)
+    return linear

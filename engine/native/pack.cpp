@@ -1,0 +1,97 @@
+// Matrices into panels and single rows back out of them; see types.h for the order.
+#include <malloc.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "types.h"
+
+namespace glimpse {
+namespace {
+
+// The matrix's row that a panel's column holds; -1: padding.
+int64_t source_row(const Weight& weight, int64_t panel, int64_t column) {
+  int64_t width = width_of(weight);
+  if (!weight.gated) {
+    int64_t row = panel * kPanelWidth + column;
+    return row < width ? row : -1;
+  }
+  int64_t row = panel * 16 + column % 16;
+  return row < width ? row + (column / 16) * width : -1;
+}
+
+// Fills a panel line by line: each takes two or four neighbouring inputs of 16 rows of the matrix.
+template <class T>
+void pack_panel(const Weight& weight, const T* matrix, int64_t panel, char* to) {
+  constexpr int64_t kGroup = 4 / sizeof(T);  // neighbouring inputs that lie together
+  const T* rows[kPanelWidth];
+  for (int64_t column = 0; column < kPanelWidth; ++column) {
+    int64_t row = source_row(weight, panel, column);
+    rows[column] = row < 0 ? nullptr : matrix + row * weight.in_features;
+  }
+  std::memset(to, 0, panel_bytes(weight));
+  for (int64_t first = 0; first < weight.in_features; first += kGroup) {
+    int64_t line = first / kGroup, bytes = std::min(kGroup, weight.in_features - first) * sizeof(T);
+    char* place = to + (line / 16) * kStepBytes + (line % 16) * 64;
+    for (int64_t column = 0; column < kPanelWidth; ++column) {
+      if (!rows[column]) continue;
+      char* group = place + (column / 16) * kTileBytes + (column % 16) * 4;
+      if (bytes == 4) std::memcpy(group, rows[column] + first, 4);
+      else std::memcpy(group, rows[column] + first, bytes);
+    }
+  }
+}
+
+template <class T>
+void pack(const Weight& weight, const T* matrix) {
+#pragma omp parallel for
+  for (int64_t panel = 0; panel < num_panels(weight); ++panel)
+    pack_panel(weight, matrix, panel, (char*)weight.panels + panel * panel_bytes(weight));
+}
+
+}  // namespace
+}  // namespace glimpse
+
+using namespace glimpse;
+
+extern "C" int64_t glimpse_packed_bytes(const Weight* weight) { return num_panels(*weight) * panel_bytes(*weight); }
+
+extern "C" int64_t glimpse_packed_columns(const Weight* weight) { return num_panels(*weight) * kPanelWidth; }
+
+// Packs `matrix` [out_features, in_features], int8 if the weight has scales, into `weight->panels`.
+extern "C" void glimpse_pack(const Weight* weight, const void* matrix) {
+  if (is_int8(*weight)) pack(*weight, (const int8_t*)matrix);
+  else pack(*weight, (const bf16*)matrix);
+}
+
+// Puts values of the output features, scales or a bias, in the order of the panels; zeros where there is padding.
+extern "C" void glimpse_pack_columns(const Weight* weight, const float* values, float* packed) {
+  for (int64_t panel = 0; panel < num_panels(*weight); ++panel)
+    for (int64_t column = 0; column < kPanelWidth; ++column) {
+      int64_t row = source_row(*weight, panel, column);
+      packed[panel * kPanelWidth + column] = row < 0 ? 0 : values[row];
+    }
+}
+
+// Rows of a bfloat16 matrix [count, in_features] by their numbers: an embedding table packed as the output head.
+extern "C" void glimpse_unpack_rows(const Weight* weight, const int64_t* rows, int64_t count, bf16* unpacked) {
+  for (int64_t index = 0; index < count; ++index) {
+    int64_t panel = rows[index] / kPanelWidth, column = rows[index] % kPanelWidth;
+    const char* place = (const char*)weight->panels + panel * panel_bytes(*weight) + (column / 16) * kTileBytes +
+                        (column % 16) * 4;
+    bf16* to = unpacked + index * weight->in_features;
+    for (int64_t i = 0; i < weight->in_features; ++i)
+      to[i] = ((const bf16*)(place + (i / 32) * kStepBytes + (i / 2 % 16) * 64))[i % 2];
+  }
+}
+
+// Asks for large pages before memory is first written: streaming through small ones waits for the page tables.
+extern "C" void glimpse_advise_huge_pages(void* begin, int64_t bytes) {
+  constexpr uintptr_t kPage = 4096;
+  auto first = ((uintptr_t)begin + kPage - 1) / kPage * kPage, last = ((uintptr_t)begin + bytes) / kPage * kPage;
+  if (first < last) madvise((void*)first, last - first, MADV_HUGEPAGE);  // a hint: it may fail
+}
+
+// Gives freed memory back to the system: that of the matrices that were packed lies between what is still in use.
+extern "C" void glimpse_return_freed_memory() { malloc_trim(0); }

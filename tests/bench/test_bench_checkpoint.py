@@ -1,0 +1,72 @@
+"""Checkpoints for benchmarks."""
+
+import random
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file
+
+from bench.costs import stored_bytes
+from bench.limits import Limits
+from bench.make_checkpoint import PRESETS, make_checkpoint
+from bench.steps import Steps, measure, text_table
+from bench.words import COMMON, common_text
+from engine.config import EngineConfig
+from engine.llm import LLM
+from engine.load import load_core
+from engine.sampling_params import SamplingParams
+from engine.text.tokenizer import load_tokenizer
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("tiny")
+    make_checkpoint(path, PRESETS["tiny"], seed=0)
+    return path
+
+
+def test_a_checkpoint_answers_to_the_length_that_was_asked(checkpoint: Path) -> None:
+    llm = LLM(checkpoint, dtype="float32", num_threads=1, kv_cache_bytes=1 << 22)
+    conversation = [{"role": "user", "content": "Where is the red house?"}]
+    (output,) = llm.chat(conversation, SamplingParams(temperature=0.0, max_tokens=40))
+    assert len(output.outputs[0].token_ids) == 40
+    assert output.outputs[0].text.isascii()
+
+
+def test_the_same_seed_writes_the_same_bytes(checkpoint: Path, tmp_path: Path) -> None:
+    make_checkpoint(tmp_path, PRESETS["tiny"], seed=0)
+    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == {
+        file.name: file.read_bytes() for file in checkpoint.iterdir()
+    }
+
+
+def test_safetensors_reads_what_was_written(checkpoint: Path) -> None:
+    stored = load_file(checkpoint / "model.safetensors")
+    assert stored["model.embed_tokens.weight"].shape == (2048, 128)
+    assert stored["visual.patch_embed.proj.weight"].shape == (64, 3, 2, 14, 14)
+    assert "model.layers.1.mlp.down_proj.weight" in stored
+
+
+def test_a_common_word_is_one_token(checkpoint: Path) -> None:
+    tokenizer = load_tokenizer(checkpoint)
+    text = " " + common_text(random.Random(0), 5 * len(COMMON))
+    assert len(tokenizer.encode(text)) == 5 * len(COMMON)
+
+
+def test_every_kind_of_step_is_timed(checkpoint: Path) -> None:
+    config = EngineConfig(
+        model_path=str(checkpoint), backend="torch", dtype="float32", prefix_caching=False, num_threads=1
+    )
+    engine = load_core(config, on_progress=lambda _stage, _fraction: None)
+    weight_bytes = stored_bytes(engine.model.text, quantization="none")
+    steps = Steps(engine.core, engine.model, repeats=1)
+    measured = list(measure(steps, engine.model, weight_bytes, max_batch=1))
+    assert [each.name for each in measured] == [
+        "decode 1 x 512",
+        "decode 1 x 2048",
+        "prefill 512",
+        "prefill 2048",
+        "picture 448 x 448",
+    ]
+    assert measured[0].milliseconds > 0
+    assert "decode 1 x 512" in text_table(measured, Limits(read_bytes_per_second=1e9, flops_per_second=1e12))

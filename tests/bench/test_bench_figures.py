@@ -1,0 +1,142 @@
+"""The benchmarks' arithmetic."""
+
+import pytest
+
+from bench.clients import Answer
+from bench.comparison import CASES, Run, comparison
+from bench.costs import decode_bytes, linear_values, prefill_flops, stored_bytes, vision_flops
+from bench.figures import percentile, ratios, significant, spread, table
+from bench.interference import judge
+from bench.report import by_label, latencies
+from engine.config import TextConfig, VisionConfig
+
+
+@pytest.mark.parametrize(
+    ("values", "share", "expected"),
+    [
+        ([], 0.5, 0.0),
+        ([7.0], 0.95, 7.0),
+        ([3.0, 1.0, 2.0], 0.5, 2.0),
+        ([1.0, 2.0], 0.5, 1.5),
+        ([0.0, 10.0, 20.0, 30.0, 40.0], 0.95, 38.0),
+        ([5.0, 1.0], 0.0, 1.0),
+        ([5.0, 1.0], 1.0, 5.0),
+    ],
+)
+def test_percentiles_lie_between_their_neighbours(values: list[float], share: float, expected: float) -> None:
+    assert percentile(values, share) == pytest.approx(expected)
+
+
+def test_a_ratio_is_taken_round_by_round() -> None:
+    ratio = ratios([2.0, 9.0, 4.0], [1.0, 3.0, 4.0])
+    assert (ratio.median, ratio.least, ratio.most) == (2.0, 1.0, 3.0)
+
+
+@pytest.mark.parametrize(("value", "text"), [(0, "0"), (0.12345, "0.123"), (12.345, "12.3"), (12345.6, "12,346")])
+def test_numbers_have_three_digits_that_say_something(value: float, text: str) -> None:
+    assert significant(value) == text
+
+
+def test_a_spread_reads_as_its_median_and_range() -> None:
+    assert str(spread([3.0, 1.0, 2.0])) == "2 [1..3]"
+
+
+def test_a_table_is_markdown() -> None:
+    assert table(["a", "b"], [["long", "1"]]) == "| a    | b |\n|------|---|\n| long | 1 |"
+
+
+def test_latencies_come_from_the_times_of_tokens() -> None:
+    found = latencies([answer(10.0, [10.5, 10.6, 10.8], output_tokens=5)])
+    assert found.ttft_p50_ms == pytest.approx(500)
+    assert found.itl_p50_ms == pytest.approx(150)
+    assert found.tpot_p50_ms == pytest.approx(75)  # 5 tokens came in 3 pieces
+
+
+def test_labels_are_counted_apart() -> None:
+    cold, warm = answer(0.0, [2.0]), answer(0.0, [1.0])
+    found = by_label([("cold", cold), ("warm", warm), ("cold", cold)])
+    assert {label: each.answers for label, each in found.items()} == {"cold": 2, "warm": 1}
+
+
+def test_gaps_that_touch_the_long_prompt_are_disturbed_and_those_before_it_quiet() -> None:
+    stream = answer(0.0, [1.0, 1.1, 1.2, 1.3, 1.8, 2.4, 2.5])
+    long_answer = answer(1.35, [2.3])
+    found = judge([stream], long_answer)
+    assert found.quiet_itl_p50_ms == pytest.approx(100)
+    assert found.itl_max_ms == pytest.approx(600)
+    assert found.itl_p50_ms == pytest.approx(550)
+    assert found.covered
+
+
+def test_a_stream_that_ended_too_soon_is_told() -> None:
+    assert not judge([answer(0.0, [1.0, 1.1])], answer(1.2, [2.0])).covered
+
+
+def test_a_step_reads_the_weights_once_and_the_keys_and_values_of_each_sequence() -> None:
+    weight_bytes = stored_bytes(MID, quantization="none")
+    assert weight_bytes == pytest.approx(0.775e9, rel=0.01)
+    assert stored_bytes(MID, quantization="int8") == weight_bytes / 2
+    one, four = (decode_bytes(MID, weight_bytes, batch=batch, context=512) for batch in (1, 4))
+    assert one - weight_bytes == 512 * 24 * 2 * 2 * 64 * 2
+    assert four - weight_bytes == 4 * (one - weight_bytes)
+
+
+def test_a_prefill_multiplies_every_weight_with_every_token() -> None:
+    linears = 2 * linear_values(MID)
+    assert prefill_flops(MID, 1000) - 1000 * linears < 0.1 * prefill_flops(MID, 1000)
+    growth = prefill_flops(MID, 2000) - 2 * prefill_flops(MID, 1000)
+    assert growth > 0  # attention grows with the square
+
+
+def test_the_vision_towers_attention_grows_with_the_square_of_its_patches() -> None:
+    vision = VisionConfig(
+        depth=12,
+        embed_dim=640,
+        hidden_size=896,
+        num_heads=8,
+        mlp_ratio=4,
+        in_channels=3,
+        patch_size=14,
+        spatial_merge_size=2,
+        temporal_patch_size=2,
+    )
+    growth = vision_flops(vision, 2048) - 2 * vision_flops(vision, 1024)
+    assert growth == 12 * 4 * 640 * (2048**2 - 2 * 1024**2)
+
+
+def test_a_comparison_shows_medians_and_ratios_of_the_same_round() -> None:
+    case = next(iter(CASES))
+    runs = [
+        Run(round=number, target=target, case=case, report={"workload": "text", "output_tokens_per_second": rate})
+        for target, rates in {"glimpse": [30.0, 40.0], "peer": [10.0, 20.0, 5.0]}.items()
+        for number, rate in enumerate(rates)
+    ]
+    shown = comparison(runs, ["glimpse", "peer"])
+    assert f"### {case}" in shown
+    assert "| output tokens/s ↑ | 35 [30..40] | 10 [5..20] | 2.5 [2..3]     |" in shown
+
+
+def answer(asked_at: float, times: list[float], *, output_tokens: int | None = None) -> Answer:
+    return Answer(
+        asked_at=asked_at,
+        token_times=tuple(times),
+        text="",
+        prompt_tokens=0,
+        output_tokens=output_tokens or len(times),
+        cached_tokens=0,
+    )
+
+
+MID = TextConfig(
+    vocab_size=32768,
+    hidden_size=896,
+    intermediate_size=4864,
+    num_layers=24,
+    num_heads=14,
+    num_kv_heads=2,
+    rms_norm_eps=1e-6,
+    rope_theta=1e6,
+    mrope_section=(8, 12, 12),
+    max_position_embeddings=32768,
+    tie_word_embeddings=True,
+)

@@ -1,0 +1,76 @@
+"""Answers on their way to their readers, by both doors: a priority reaches the engine, a slow reader gets all."""
+
+import asyncio
+import json
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import grpc.aio
+import pytest
+from google.api.httpbody_pb2 import HttpBody
+
+from glimpse.openai.v1 import openai_pb2_grpc
+from glimpse.v1 import chat_pb2_grpc
+from tests.checkpoints import PLAIN_TOKENS
+from tests.engine.scripted_engine import FLOOD_TOKENS
+from tests.server.requests import request
+from tests.server.serving import eventually, read_metric, scripted
+
+SECOND_TOKEN = PLAIN_TOKENS[1]
+
+
+def ask_typed(channel: grpc.aio.Channel, script: str, priority: int = 0) -> Any:
+    chat: Any = chat_pb2_grpc.ChatServiceStub(channel)
+    wire = request()
+    wire.priority = priority
+    return chat.StreamChatCompletion(wire, metadata=[("x-request-id", f"{script}-1")])
+
+
+def ask_in_json(channel: grpc.aio.Channel, script: str, priority: int = 0) -> Any:
+    openai: Any = openai_pb2_grpc.OpenAIServiceStub(channel)
+    body = {"messages": [{"role": "user", "content": "Hello"}], "stream": True, "priority": priority}
+    bodies = iter([HttpBody(content_type="application/json", data=json.dumps(body).encode())])
+    return openai.CreateChatCompletion(bodies, metadata=[("x-request-id", f"{script}-1")])
+
+
+def text_of_json(event: HttpBody) -> str:
+    data = event.data.decode().removeprefix("data: ")
+    return "" if data.startswith("[DONE]") else json.loads(data)["choices"][0]["delta"].get("content", "")
+
+
+def text_of_typed(piece: Any) -> str:
+    return piece.choices[0].delta.content
+
+
+DOORS = pytest.mark.parametrize(
+    ("ask", "text_of"),
+    [pytest.param(ask_typed, text_of_typed, id="typed"), pytest.param(ask_in_json, text_of_json, id="json")],
+)
+
+
+@DOORS
+async def test_the_priority_reaches_the_engine(tiny_checkpoint: Path, tmp_path: Path, ask: Any, text_of: Any) -> None:
+    async with scripted(tiny_checkpoint, tmp_path, "ready") as (server, channel):
+        await server.ready()
+        pieces = [piece async for piece in ask(channel, "rank", PLAIN_TOKENS.index("k"))]
+    assert "".join(map(text_of, pieces)) == "k"
+
+
+@DOORS
+async def test_what_gathers_while_the_reader_is_slow_comes_in_fewer_pieces(
+    tiny_checkpoint: Path, tmp_path: Path, ask: Any, text_of: Any
+) -> None:
+    async with scripted(tiny_checkpoint, tmp_path, "ready") as (server, channel):
+        await server.ready()
+        call = ask(channel, "flood")
+        pieces = [await call.read()]
+
+        def has_all() -> bool:
+            return read_metric(server.metrics_port, "glimpse_engine_step_seconds_count") > FLOOD_TOKENS
+
+        assert await asyncio.to_thread(partial(eventually, has_all, timeout_seconds=20))
+        while piece := await call.read():
+            pieces.append(piece)
+    assert "".join(map(text_of, pieces)) == SECOND_TOKEN * FLOOD_TOKENS
+    assert len(pieces) < FLOOD_TOKENS
