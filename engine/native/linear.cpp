@@ -15,7 +15,7 @@ namespace {
 
 constexpr int64_t kCacheBytes = 1 << 20;  // of activations, or of sums, that stay in the second-level cache
 constexpr int64_t kCachedRows = 512;      // for so many rows the weights are read once
-constexpr int64_t kAheadBytes = 12 << 10;     // how far ahead of the products weights are fetched
+constexpr int64_t kAheadBytes = 16 << 10;  // how far ahead of the products weights are fetched
 
 const Kernels& kernels_of(int level) {
   return level == kAmx ? kAmxKernels : level == kAvx512Bf16 ? kAvx512Kernels : kAvx2Kernels;

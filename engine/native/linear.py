@@ -4,7 +4,6 @@ The only copy of the weights is the packed one; any shape can be packed, for wha
 """
 
 from ctypes import CDLL, byref
-from mmap import mmap
 
 import torch
 from torch import Tensor, nn
@@ -12,12 +11,15 @@ from torch import Tensor, nn
 from engine.layers.linear import Linear, QuantizedLinear, replace_linears
 from engine.layers.mlp import GatedMLP
 from engine.native.library import Activation, Level, Norm, Weight
+from engine.native.memory import WeightMemory
 
 
 class PackedLinear(nn.Module):
     """y = x Wᵀ + b for bfloat16 x, with W in bfloat16 or int8."""
 
-    def __init__(self, linear: Linear | QuantizedLinear, *, gated: bool, library: CDLL, level: Level) -> None:
+    def __init__(
+        self, linear: Linear | QuantizedLinear, *, gated: bool, library: CDLL, level: Level, memory: WeightMemory
+    ) -> None:
         """Packs a linear.
 
         Args:
@@ -25,12 +27,13 @@ class PackedLinear(nn.Module):
             gated: it is the first of a gated MLP: its first half of features goes with its second, in pairs.
             library: the kernels.
             level: of the kernels that compute.
+            memory: where the packed weights go.
         """
         super().__init__()
-        self._library, self._level = library, level
+        self._library, self._level, self._memory = library, level, memory
         rows, columns = linear.weight.shape
         self.packed = Weight(in_features=columns, out_features=rows, gated=gated)
-        self._memory: list[Tensor] = []  # what `packed` points to
+        self._held: list[Tensor] = []  # what `packed` points to
         if isinstance(linear, QuantizedLinear):
             self.packed.scale = self._pack_columns(linear.scale)
         if linear.bias is not None:
@@ -75,19 +78,17 @@ class PackedLinear(nn.Module):
         return packed
 
     def _allocate(self, num_bytes: int) -> int:
-        # Fresh from the system: what the allocator has used before lies on small pages already.
-        memory = torch.frombuffer(mmap(-1, num_bytes), dtype=torch.uint8)
-        self._memory.append(memory)
-        self._library.glimpse_advise_huge_pages(memory.data_ptr(), num_bytes)
-        return memory.data_ptr()
+        self._held.append(self._memory.allocate(num_bytes))
+        return self._held[-1].data_ptr()
 
 
 def pack(root: nn.Module, library: CDLL, level: Level) -> None:
     """Makes every linear a `PackedLinear`."""
+    memory = WeightMemory(library)
 
     def packed(linear: Linear | QuantizedLinear, parent: nn.Module) -> PackedLinear:
         gated = isinstance(parent, GatedMLP) and linear is parent.gate_up_proj
-        return PackedLinear(linear, gated=gated, library=library, level=level)
+        return PackedLinear(linear, gated=gated, library=library, level=level, memory=memory)
 
     replace_linears(root, (Linear, QuantizedLinear), packed)
     library.glimpse_return_freed_memory()

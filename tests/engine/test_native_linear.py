@@ -15,6 +15,7 @@ from engine.layers.norm import RMSNorm
 from engine.layers.ops import Ops, TorchOps
 from engine.native.library import Level, NativeError, load_library, machine_level
 from engine.native.linear import PackedLinear, pack
+from engine.native.memory import WeightMemory
 from engine.native.ops import NativeOps
 
 M = TypeVar("M", bound=nn.Module)
@@ -46,7 +47,7 @@ def make(module: M, seed: int) -> M:
 
 
 def packed(linear: Linear | QuantizedLinear, level: Level) -> PackedLinear:
-    return PackedLinear(linear, gated=False, library=load_library(), level=level)
+    return PackedLinear(linear, gated=False, library=load_library(), level=level, memory=WeightMemory(load_library()))
 
 
 def exact(linear: Linear | QuantizedLinear, x: Tensor) -> Tensor:
