@@ -1,13 +1,15 @@
 """Compiles the native kernels, once for each state of sources, flags and compiler. Knows g++, no kernels and no torch.
 
 The library lies in the user's cache folder under a name that is a hash of all that it is made from, and appears there
-whole or not at all, so processes may build it at the same time.
+whole or not at all, so processes may build it at the same time. `python -m engine.native.build FILE` compiles it
+beforehand, for an image without a compiler; GLIMPSE_NATIVE_LIBRARY=FILE then says where it is.
 """
 
 import hashlib
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +18,7 @@ from pathlib import Path
 FLAGS = ("-std=c++17", "-O3", "-fPIC", "-fopenmp", "-fno-math-errno", "-fno-trapping-math", "-Wno-psabi")
 """`-Wno-psabi`: vectors wider than the baseline's registers are passed between inlined functions only."""
 SOURCES = Path(__file__).parent
+LIBRARY_VARIABLE = "GLIMPSE_NATIVE_LIBRARY"
 
 
 class BuildError(Exception):
@@ -23,7 +26,7 @@ class BuildError(Exception):
 
 
 def build_library(on_progress: Callable[[str], None]) -> Path:
-    """The compiled library, from the cache or made now.
+    """The compiled library: the one that the environment names, or from the cache, or made now.
 
     Args:
         on_progress: called with what is being done, if it takes time.
@@ -31,6 +34,8 @@ def build_library(on_progress: Callable[[str], None]) -> Path:
     Raises:
         BuildError: there is no compiler, or it fails.
     """
+    if given := os.environ.get(LIBRARY_VARIABLE):
+        return Path(given)
     compiler = _find_compiler()
     library = cache_folder() / f"native-{_fingerprint(compiler)}.so"
     if not library.exists():
@@ -87,3 +92,12 @@ def _run(command: Sequence[str]) -> str:
     if finished.returncode:
         raise BuildError(f"{' '.join(command)} failed:\n{finished.stderr.strip()[-2000:]}")
     return finished.stdout
+
+
+if __name__ == "__main__":
+    try:
+        _compile(_find_compiler(), Path(sys.argv[1]).resolve())
+    except IndexError:
+        sys.exit("usage: python -m engine.native.build FILE")
+    except BuildError as error:
+        sys.exit(str(error))

@@ -193,3 +193,11 @@ def test_a_cache_that_cannot_be_written_is_named(toy_sources: Path, monkeypatch:
     monkeypatch.setenv("XDG_CACHE_HOME", "/proc/none")
     with pytest.raises(BuildError, match="cannot be written to /proc/none/glimpse"):
         build_library(lambda stage: None)
+
+
+def test_a_library_compiled_beforehand_needs_no_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setenv("GLIMPSE_NATIVE_LIBRARY", str(tmp_path / "native.so"))
+    monkeypatch.setenv("PATH", "")
+    stages: list[str] = []
+    assert build_library(stages.append) == tmp_path / "native.so"
+    assert stages == []
