@@ -1,6 +1,7 @@
 """REST through the real Envoy: what reaches the server, and what comes back."""
 
 import asyncio
+import contextlib
 import io
 from collections.abc import AsyncIterator
 
@@ -132,15 +133,18 @@ async def test_a_client_that_leaves_before_the_first_byte_cancels_the_call(envoy
     await asyncio.wait_for(backend.cancelled.wait(), 5)
 
 
-async def test_a_deadline_in_mid_stream_breaks_the_body(http: aiohttp.ClientSession, backend: Backend) -> None:
+async def test_a_deadline_in_mid_stream_ends_the_call(http: aiohttp.ClientSession, backend: Backend) -> None:
     async def script(requests: Requests, context: Context) -> AsyncIterator[HttpBody]:
         yield event("first")
         await asyncio.sleep(60)
 
     backend.script = script
     async with http.post(CHAT, data=b"{}", headers={"grpc-timeout": "200m"}) as answer:
-        with pytest.raises(aiohttp.ClientPayloadError):
-            await answer.read()
+        # Envoy breaks the body; where the server's gRPC library is first, the body ends. (Glimpse's own server answers
+        # before the deadline, in band.)
+        with contextlib.suppress(aiohttp.ClientPayloadError):
+            assert await asyncio.wait_for(answer.read(), 10) == event("first").data
+    await asyncio.wait_for(backend.cancelled.wait(), 10)
 
 
 @pytest.mark.parametrize(
