@@ -16,20 +16,10 @@ from engine.layers.attention import plan_attention as plan_plain_attention
 from engine.layers.rotary import Rotation
 from engine.layers.rotary import rotate as plain_rotate
 from engine.native import attention
-from engine.native.library import Level, NativeError, machine_level
+from engine.native.library import Level
+from tests.engine.levels import at_each_level, needs_kernels
 
-
-def levels() -> list[Level]:
-    try:
-        best = machine_level()
-    except NativeError:
-        return []
-    return [level for level in Level if level <= best]
-
-
-LEVELS = levels()
-pytestmark = pytest.mark.skipif(not LEVELS, reason="this machine cannot build or run the native kernels")
-at_each_level = pytest.mark.parametrize("level", LEVELS)
+pytestmark = needs_kernels
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,25 +13,16 @@ from engine.layers.linear import Linear, QuantizedLinear, quantize
 from engine.layers.mlp import GatedMLP, QuickGeluMLP
 from engine.layers.norm import RMSNorm
 from engine.layers.ops import Ops, TorchOps
-from engine.native.library import Level, NativeError, load_library, machine_level
+from engine.native.library import Level, load_library
 from engine.native.linear import PackedLinear, pack
 from engine.native.memory import WeightMemory
 from engine.native.ops import NativeOps
+from tests.engine.levels import LEVELS, at_each_level, needs_kernels
 
 M = TypeVar("M", bound=nn.Module)
 
 
-def levels() -> list[Level]:
-    try:
-        best = machine_level()
-    except NativeError:
-        return []
-    return [level for level in Level if level <= best]
-
-
-LEVELS = levels()
-pytestmark = pytest.mark.skipif(not LEVELS, reason="this machine cannot build or run the native kernels")
-at_each_level = pytest.mark.parametrize("level", LEVELS)
+pytestmark = needs_kernels
 either_weights = pytest.mark.parametrize("int8", [False, True])
 counts_of_rows = st.integers(0, 70)
 sizes = st.sampled_from([1, 3, 16, 33, 50, 64, 100, 176, 384])

@@ -11,9 +11,10 @@ from engine.config import EngineConfig
 from engine.errors import CheckpointError
 from engine.load import LoadedEngine, load_core, resolve_backend
 from engine.native.build import BuildError, build_library
-from engine.native.library import Level, NativeError, machine_level
+from engine.native.library import Level
 from engine.protocol import Generate, MediaInput, TokenEvent
 from engine.sampling_params import SamplingParams
+from tests.engine.levels import at_each_level, needs_kernels
 from tests.engine.rig import Prompt, Rig, make_prompt
 
 NUM_TOKENS = 12
@@ -24,19 +25,6 @@ PROMPTS = [
     make_prompt(4, 70, (84, 84), 1),
 ]
 CPU = torch.device("cpu")
-
-
-def levels() -> list[Level]:
-    try:
-        best = machine_level()
-    except NativeError:
-        return []
-    return [level for level in Level if level <= best]
-
-
-LEVELS = levels()
-needs_kernels = pytest.mark.skipif(not LEVELS, reason="this machine cannot build or run the native kernels")
-at_each_level = pytest.mark.parametrize("level", LEVELS)
 
 
 def load(path: Path, **options: Any) -> LoadedEngine:

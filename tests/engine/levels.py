@@ -1,0 +1,18 @@
+"""The levels of native kernels that this machine can run, for the tests that hold each against the plain twin."""
+
+import pytest
+
+from engine.native.library import Level, NativeError, machine_level
+
+
+def _levels() -> list[Level]:
+    try:
+        best = machine_level()
+    except NativeError:
+        return []
+    return [level for level in Level if level <= best]
+
+
+LEVELS = _levels()
+needs_kernels = pytest.mark.skipif(not LEVELS, reason="this machine cannot build or run the native kernels")
+at_each_level = pytest.mark.parametrize("level", LEVELS)
