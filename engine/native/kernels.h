@@ -16,7 +16,8 @@ struct Block {
   int64_t num_steps;
   int64_t rows;
   int64_t first_row;
-  const char* ahead;         // what to fetch into the cache meanwhile
+  int64_t index;             // of the panel
+  const char* ahead;         // what to fetch into the cache meanwhile; null: see `fetch_page`
   int64_t lines_ahead;       // cache lines of it for each step
   bool planes;               // the tiles are int8
   int64_t low_offset;        // with planes: from a high sum to its low one, in numbers
@@ -36,6 +37,14 @@ struct Output {
 
 constexpr int64_t kSumsBytes = 4 * kTileBytes;  // of a block's sums
 
+// A block whose sums are complete, to be made results row by row: matrix units leave the others time for it.
+struct Finishing {
+  const Weight& weight;
+  const Output& output;
+  const Block* block;        // null: none
+  int64_t row;               // of it: the next one
+};
+
 struct Kernels {
   bool matrix_units;  // blocks may have 32 rows; int8 weights want int8 activations
   void (*lay_out_row)(const bf16* x, int64_t count, const Norm* norm, bf16* tile_row, int64_t num_tiles);
@@ -43,8 +52,9 @@ struct Kernels {
   // Readies the processor's state for blocks of so many rows in a tile; `end` gives it back. Null: nothing to ready.
   void (*begin)(int64_t tile_rows);
   void (*end)();
-  void (*multiply)(const Block& block, bool int8);
-  void (*finish)(const Block& block, const Weight& weight, int64_t panel, const Output& output);
+  // Makes a block's sums. What is being finished may go on meanwhile.
+  void (*multiply)(const Block& block, bool int8, Finishing& finishing);
+  void (*finish)(Finishing& finishing);
 };
 
 extern const Kernels kAvx2Kernels, kAvx512Kernels, kAmxKernels;

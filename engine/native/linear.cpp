@@ -15,7 +15,8 @@ namespace {
 
 constexpr int64_t kCacheBytes = 1 << 20;  // of activations, or of sums, that stay in the second-level cache
 constexpr int64_t kCachedRows = 512;      // for so many rows the weights are read once
-constexpr int64_t kAheadBytes = 16 << 10;  // how far ahead of the products weights are fetched
+constexpr int64_t kCachedSteps = 8;       // of a panel, which is 16 KiB
+constexpr int64_t kGroupedPanels = 8;     // whose sums are made before any is finished
 
 const Kernels& kernels_of(int level) {
   return level == kAmx ? kAmxKernels : level == kAvx512Bf16 ? kAvx512Kernels : kAvx2Kernels;
@@ -130,63 +131,115 @@ Range share(int64_t count) {
   return {count * thread / threads, count * (thread + 1) / threads};
 }
 
-// How a product is cut so that the activations in use stay in the cache while the weights pass by.
+// How a product is cut so that what is used again is near when it is: sums and inputs in the second-level cache, and a
+// panel's weights, of so many steps, in the first.
 struct Cut {
-  int64_t rows;   // with which all panels are multiplied before the next ones
-  int64_t steps;  // likewise, of those rows' inputs; fewer than all leave sums to be added to
-  int64_t sums;   // blocks of sums that this takes
+  int64_t rows;    // with which all panels are multiplied before the next ones
+  int64_t panels;  // whose sums are made together
+  int64_t steps;   // of a panel's weights, with which all rows are multiplied before the next ones
 };
 
 Cut cut(const Kernels& kernels, const Activations& x, int64_t num_panels) {
   int64_t rows = std::min(ceil_div(x.rows(), x.block_rows()) * x.block_rows(), kCachedRows);
   int64_t num_cuts = ceil_div(rows * x.num_steps() * x.step_bytes(), kCacheBytes);
-  if (num_cuts == 1) return {rows, x.num_steps(), 1};
-  int64_t sums = num_panels * (rows / x.block_rows());
-  if (kernels.matrix_units && sums * kSumsBytes <= kCacheBytes) return {rows, ceil_div(x.num_steps(), num_cuts), sums};
-  return {std::max(rows / num_cuts / 32 * 32, kPanelWidth), x.num_steps(), 1};
+  if (num_cuts == 1) return {rows, kGroupedPanels, x.num_steps()};
+  if (!kernels.matrix_units) return {std::max(rows / num_cuts / 32 * 32, kPanelWidth), 1, x.num_steps()};
+  return {rows, std::min(kGroupedPanels, num_panels), kCachedSteps};
 }
 
 // This thread's part of activations times weight. Each thread reads panels that lie one after the other.
 class Multiplication {
  public:
   Multiplication(const Kernels& kernels, const Activations& x, const Weight& weight, const Output& output)
-      : kernels_(kernels), x_(x), weight_(weight), output_(output), panels_(share(num_panels(weight))),
-        cut_(cut(kernels, x, panels_.end - panels_.begin)),
-        sums_((float*)sums_buffer.reserve(cut_.sums * kSumsBytes)) {}
+      : kernels_(kernels), x_(x), weight_(weight), panels_(share(num_panels(weight))),
+        cut_(cut(kernels, x, panels_.end - panels_.begin)), num_blocks_(cut_.rows / x.block_rows()),
+        sums_((float*)sums_buffer.reserve(cut_.panels * std::max<int64_t>(num_blocks_, 2) * kSumsBytes)),
+        finishing_{weight, output, nullptr, 0} {}
 
-  void run() const {
+  void run() {
     if (kernels_.begin) kernels_.begin(x_.tile_rows());
-    for (int64_t row = 0; row < x_.rows(); row += cut_.rows)
-      for (int64_t step = 0; step < x_.num_steps(); step += cut_.steps)
-        for (int64_t panel = panels_.begin; panel < panels_.end; ++panel)
-          multiply({row, std::min(row + cut_.rows, x_.rows())}, {step, std::min(step + cut_.steps, x_.num_steps())}, panel);
+    for (int64_t row = 0; row < x_.rows(); row += cut_.rows) {
+      Range rows{row, std::min(row + cut_.rows, x_.rows())};
+      for (int64_t panel = panels_.begin; panel < panels_.end; panel += cut_.panels) {
+        Range group{panel, std::min(panel + cut_.panels, panels_.end)};
+        if (is_few()) multiply_few(group);
+        else multiply_many(rows, group);
+      }
+      kernels_.finish(finishing_);
+    }
     if (kernels_.end) kernels_.end();
   }
 
  private:
-  void multiply(Range rows, Range steps, int64_t panel) const {
-    int64_t num_blocks = ceil_div(rows.end - rows.begin, x_.block_rows());
-    for (int64_t index = 0; index < num_blocks; ++index) {
-      Block block = x_.block(rows.begin + index * x_.block_rows(), rows.end, steps.begin, steps.end);
-      block.panel = (const char*)weight_.panels + panel * panel_bytes(weight_) + steps.begin * kStepBytes;
-      int64_t slot = cut_.sums > 1 ? (panel - panels_.begin) * num_blocks + index : 0;
-      block.sums = sums_ + slot * (kSumsBytes / sizeof(float));
-      // All blocks of a panel together fetch the next one; a single one fetches what it needs itself soon.
-      block.lines_ahead = ceil_div(kStepBytes / 64, num_blocks);
-      block.ahead = num_blocks == 1 ? block.panel + kAheadBytes
-                                    : block.panel + panel_bytes(weight_) + index * block.num_steps * block.lines_ahead * 64;
-      kernels_.multiply(block, is_int8(weight_));
-      if (steps.end == x_.num_steps()) kernels_.finish(block, weight_, panel, output_);
+  bool is_few() const { return x_.rows() <= x_.block_rows() && cut_.steps == x_.num_steps(); }
+
+  // From one panel's sums to the next one's: those of few rows leave room between them.
+  int64_t group_stride() const {
+    int64_t rows = x_.tile_rows();
+    return rows * kGroupedPanels <= kTileRows ? rows * 16 : kSumsBytes / sizeof(float);
+  }
+
+  // Weights stream past the caches and push out of them what finishing needs: it fetches that once for several panels.
+  void multiply_few(Range panels) {
+    Block blocks[kGroupedPanels];
+    for (int64_t panel = panels.begin; panel < panels.end; ++panel) {
+      Block& block = blocks[panel - panels.begin] = x_.block(0, x_.rows(), 0, x_.num_steps());
+      set_panel(block, panel, 0);
+      block.sums = sums_ + (panel - panels.begin) * group_stride();
+      kernels_.multiply(block, is_int8(weight_), finishing_);
     }
+    for (int64_t index = 0; index < panels.end - panels.begin; ++index) {
+      begin_finishing(blocks[index]);
+      kernels_.finish(finishing_);
+    }
+  }
+
+  void multiply_many(Range rows, Range panels) {
+    for (int64_t step = 0; step < x_.num_steps(); step += cut_.steps) {
+      Range steps{step, std::min(step + cut_.steps, x_.num_steps())};
+      for (int64_t panel = panels.begin; panel < panels.end; ++panel) multiply_panel(rows, steps, panel);
+    }
+  }
+
+  void multiply_panel(Range rows, Range steps, int64_t panel) {
+    int64_t num_blocks = ceil_div(rows.end - rows.begin, x_.block_rows());
+    bool whole = cut_.steps >= x_.num_steps();
+    for (int64_t index = 0; index < num_blocks; ++index) {
+      Block& block = blocks_[turn_ ^= 1];
+      block = x_.block(rows.begin + index * x_.block_rows(), rows.end, steps.begin, steps.end);
+      set_panel(block, panel, steps.begin);
+      int64_t slot = whole ? turn_ : (panel - panels_.begin) % cut_.panels * num_blocks_ + index;
+      block.sums = sums_ + slot * (kSumsBytes / sizeof(float));
+      if (num_blocks > 1) {  // together they fetch the next panel
+        block.lines_ahead = ceil_div(kStepBytes / 64, num_blocks);
+        block.ahead = block.panel + panel_bytes(weight_) + index * block.num_steps * block.lines_ahead * 64;
+      }
+      kernels_.multiply(block, is_int8(weight_), finishing_);
+      kernels_.finish(finishing_);
+      if (steps.end == x_.num_steps()) begin_finishing(block);
+    }
+  }
+
+  void set_panel(Block& block, int64_t panel, int64_t first_step) const {
+    block.index = panel;
+    block.panel = (const char*)weight_.panels + panel * panel_bytes(weight_) + first_step * kStepBytes;
+  }
+
+  void begin_finishing(const Block& block) {
+    finishing_.block = &block;
+    finishing_.row = 0;
   }
 
   const Kernels& kernels_;
   const Activations& x_;
   const Weight& weight_;
-  const Output& output_;
   Range panels_;
   Cut cut_;
+  int64_t num_blocks_;  // of a cut's rows
   float* sums_;
+  Finishing finishing_;
+  Block blocks_[2];     // the one that is finished and the one that is multiplied, in turn
+  int turn_ = 0;
 };
 
 void multiply(const Kernels& kernels, const Activations& x, const Weight& weight, const Output& output) {
