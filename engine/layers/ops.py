@@ -68,8 +68,17 @@ class Ops(Protocol):
         """Attention over the layer's cache: [tokens, heads, head_dim] → the same."""
         ...
 
-    def attend_frames(self, query: Tensor, key: Tensor, value: Tensor, num_frames: int) -> Tensor:
-        """Attention of patches inside each of so many equal frames: [patches, heads, head_dim] → the same."""
+    def attend_frames(self, qkv: Tensor, rotation: Rotation, num_frames: int) -> Tensor:
+        """Turns queries and keys of patches; each patch then attends to those of its own frame.
+
+        Args:
+            qkv: [patches, 3 (query, key, value), heads, head_dim], contiguous; may be overwritten.
+            rotation: of the patches.
+            num_frames: of equal numbers of patches.
+
+        Returns:
+            [patches, heads, head_dim]
+        """
         ...
 
 
@@ -114,9 +123,11 @@ class TorchOps:
     def attend(self, query: Tensor, cache: LayerCache, plan: AttentionPlan) -> Tensor:
         return paged_attention(query, cache.keys, cache.values, plan)
 
-    def attend_frames(self, query: Tensor, key: Tensor, value: Tensor, num_frames: int) -> Tensor:
+    def attend_frames(self, qkv: Tensor, rotation: Rotation, num_frames: int) -> Tensor:
+        query, key, value = qkv.unbind(1)
         query, key, value = (  # [frames, heads, patches of a frame, head_dim]
-            part.unflatten(0, (num_frames, -1)).transpose(1, 2) for part in (query, key, value)
+            part.unflatten(0, (num_frames, -1)).transpose(1, 2)
+            for part in (rotate(query, rotation), rotate(key, rotation), value)
         )
         attended = functional.scaled_dot_product_attention(query, key, value)
         return attended.transpose(1, 2).flatten(0, 1)

@@ -15,7 +15,7 @@ from engine.config import VisionConfig
 from engine.layers.linear import Linear
 from engine.layers.mlp import QuickGeluMLP
 from engine.layers.ops import Ops
-from engine.layers.rotary import Rotation, planar_rotation, rotate
+from engine.layers.rotary import Rotation, planar_rotation
 
 NORM_EPS = 1e-6
 
@@ -87,8 +87,7 @@ class VisionBlock(nn.Module):
     def forward(self, hidden: Tensor, ops: Ops, rotation: Rotation, num_frames: int) -> Tensor:
         """[patches, width] → [patches, width]; each patch attends to all patches of its own frame."""
         qkv = ops.norm_linear(hidden, self.norm1, self.attn.qkv)
-        query, key, value = qkv.unflatten(-1, (3, self.attn.num_heads, -1)).unbind(1)
-        attended = ops.attend_frames(rotate(query, rotation), rotate(key, rotation), value, num_frames)
+        attended = ops.attend_frames(qkv.unflatten(-1, (3, self.attn.num_heads, -1)), rotation, num_frames)
         hidden = ops.linear_add(attended.flatten(1), self.attn.proj, hidden)
         return ops.norm_mlp_add(hidden, self.norm2, self.mlp)
 

@@ -17,6 +17,7 @@ from engine.native.attention import (
     packed_attention,
     paged_attention,
     plan_attention,
+    rotate,
     rotate_and_store,
     supports,
     supports_head,
@@ -86,11 +87,13 @@ class NativeOps:
             case AttentionPlan():
                 return self._plain.attend(query, cache, plan)
 
-    def attend_frames(self, query: Tensor, key: Tensor, value: Tensor, num_frames: int) -> Tensor:
-        num_patches, _, head_dim = query.shape
+    def attend_frames(self, qkv: Tensor, rotation: Rotation, num_frames: int) -> Tensor:
+        num_patches, _, num_heads, head_dim = qkv.shape
         if not supports_head(head_dim):
-            return self._plain.attend_frames(query, key, value, num_frames)
+            return self._plain.attend_frames(qkv, rotation, num_frames)
+        rotate(qkv.flatten(1, 2), rotation, num_heads=2 * num_heads)
         starts = torch.arange(0, num_patches + 1, num_patches // num_frames, dtype=torch.int32)
+        query, key, value = qkv.unbind(1)
         return packed_attention(query, key, value, starts, level=self._level)
 
     def _norm(self, module: ops.Norm) -> Norm:
