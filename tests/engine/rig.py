@@ -21,18 +21,18 @@ from engine.sampling_params import SamplingParams
 
 BLOCK_SIZE = 8
 NUM_BLOCKS = 1024
-IMAGE_TOKEN_ID = 277
+PLACEHOLDER_IDS = {MediaKind.IMAGE: 277, MediaKind.VIDEO: 278}
 GREEDY = SamplingParams(temperature=0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prompt:
-    """Token ids with pictures among them."""
+    """Token ids with media among them."""
 
     token_ids: tuple[int, ...]
     spans: tuple[MediaSpan, ...] = ()
     images: tuple[np.ndarray, ...] = ()
-    """uint8 [height, width, 3], one for each span."""
+    """uint8, one for each span: [height, width, 3] of a picture, [frames, height, width, 3] of a clip."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -42,6 +42,8 @@ class Driven:
     sequence_id: int
     prompt: Prompt
     blocks: tuple[int, ...]
+    num_shared_blocks: int
+    """The first of them belong to another sequence."""
     sampling: SamplingParams
     token_ids: list[int]
     num_computed: int = 0
@@ -57,9 +59,18 @@ class Rig:
     """A runner, and a record of the logits that it sampled."""
 
     def __init__(
-        self, path: Path, dtype: torch.dtype = torch.float32, *, level: Level | None = None, int8: bool = False
+        self,
+        path: Path,
+        dtype: torch.dtype = torch.float32,
+        *,
+        level: Level | None = None,
+        int8: bool = False,
+        block_size: int = BLOCK_SIZE,
     ) -> None:
-        """`level` puts the model onto the native kernels of that level; None leaves it on torch."""
+        """`level` puts the model onto the native kernels of that level; None leaves it on torch.
+
+        The native kernels' own attention takes blocks of 32; others are left to torch's.
+        """
         config = load_model_config(path)
         text, device = config.text, torch.device("cpu")
         model = load_model(path, config, device, dtype, lambda stage, fraction: None)
@@ -70,7 +81,7 @@ class Rig:
         cache = allocate_kv_cache(
             num_layers=text.num_layers,
             num_blocks=NUM_BLOCKS,
-            block_size=BLOCK_SIZE,
+            block_size=block_size,
             num_kv_heads=text.num_kv_heads,
             head_dim=text.head_dim,
             dtype=dtype,
@@ -79,6 +90,7 @@ class Rig:
         self.runner = ModelRunner(
             model=model, cache=cache, eos_token_ids=config.eos_token_ids, spatial_merge_size=2, device=device
         )
+        self._block_size = block_size
         self._logits: list[Tensor] = []
         model.register_forward_hook(lambda module, args, output: self._logits.append(output.clone()))
         self._free_blocks = list(range(NUM_BLOCKS))
@@ -89,8 +101,8 @@ class Rig:
         self, prompt: Prompt, *, sampling: SamplingParams = GREEDY, cached: Driven | None = None, num_cached: int = 0
     ) -> Driven:
         """A new sequence; its first `num_cached` tokens are those of `cached`, in whose blocks they lie."""
-        shared = cached.blocks[: num_cached // BLOCK_SIZE] if cached else ()
-        num_blocks = len(prompt.token_ids) // BLOCK_SIZE + 8
+        shared = cached.blocks[: num_cached // self._block_size] if cached else ()
+        num_blocks = len(prompt.token_ids) // self._block_size + 8
         # From the end, so that block tables are not simply ascending.
         own = tuple(self._free_blocks.pop() for _ in range(num_blocks - len(shared)))
         self._num_sequences += 1
@@ -98,6 +110,7 @@ class Rig:
             sequence_id=self._num_sequences,
             prompt=prompt,
             blocks=shared + own,
+            num_shared_blocks=len(shared),
             sampling=sampling,
             token_ids=list(prompt.token_ids),
             num_computed=num_cached,
@@ -105,7 +118,7 @@ class Rig:
 
     def step(self, *work: tuple[Driven, int]) -> None:
         """Computes so many tokens of each of these sequences in one step."""
-        chunks = tuple(_chunk(driven, num_tokens) for driven, num_tokens in work)
+        chunks = tuple(_chunk(driven, num_tokens, self._block_size) for driven, num_tokens in work)
         beginning = [driven for driven, _ in work if not driven.started]
         plan = StepPlan(
             started=tuple(_start(driven) for driven in beginning),
@@ -131,6 +144,11 @@ class Rig:
             self.step((driven, 1))
         return driven
 
+    def end(self, driven: Driven) -> None:
+        """Gives the sequence's own blocks back."""
+        self.runner.execute(StepPlan(ended=(driven.sequence_id,)))
+        self._free_blocks += driven.blocks[driven.num_shared_blocks :]
+
     def _encode(self, driven: Driven) -> list[Encode]:
         missing = {
             span.key: Encode(key=span.key, kind=span.kind, grid_thw=span.grid_thw, pixels=memoryview(image.tobytes()))
@@ -141,8 +159,12 @@ class Rig:
         return list(missing.values())
 
 
-def make_prompt(seed: int, *parts: int | tuple[int, int]) -> Prompt:
-    """Random text and pictures: a number is that many text tokens, a pair a picture of that height and width."""
+def make_prompt(seed: int, *parts: int | tuple[int, int] | tuple[int, int, int]) -> Prompt:
+    """Random text and media.
+
+    A number is that many text tokens, a pair a picture of that height and width, a triple a clip of that many frames,
+    height and width.
+    """
     random = np.random.default_rng(seed)
     token_ids: list[int] = []
     spans: list[MediaSpan] = []
@@ -152,19 +174,23 @@ def make_prompt(seed: int, *parts: int | tuple[int, int]) -> Prompt:
             token_ids += random.integers(0, 256, part).tolist()
             continue
         image = random.integers(0, 256, (*part, 3), dtype=np.uint8)
-        num_tokens = part[0] * part[1] // 28**2
-        spans.append(
-            MediaSpan(
-                kind=MediaKind.IMAGE,
-                start=len(token_ids),
-                num_tokens=num_tokens,
-                key=hashlib.sha256(image.tobytes()).digest(),
-                grid_thw=(1, part[0] // 14, part[1] // 14),
-            )
-        )
+        span = _make_span(image, start=len(token_ids))
+        spans.append(span)
         images.append(image)
-        token_ids += [IMAGE_TOKEN_ID] * num_tokens
+        token_ids += [PLACEHOLDER_IDS[span.kind]] * span.num_tokens
     return Prompt(token_ids=tuple(token_ids), spans=tuple(spans), images=tuple(images))
+
+
+def _make_span(image: np.ndarray, *, start: int) -> MediaSpan:
+    *frames, height, width, _ = image.shape
+    grid_thw = (-(-sum(frames) // 2) or 1, height // 14, width // 14)
+    return MediaSpan(
+        kind=MediaKind.VIDEO if frames else MediaKind.IMAGE,
+        start=start,
+        num_tokens=grid_thw[0] * grid_thw[1] * grid_thw[2] // 4,
+        key=hashlib.sha256(image.tobytes()).digest(),
+        grid_thw=grid_thw,
+    )
 
 
 def _start(driven: Driven) -> SequenceStart:
@@ -176,12 +202,12 @@ def _start(driven: Driven) -> SequenceStart:
     )
 
 
-def _chunk(driven: Driven, num_tokens: int) -> SequenceChunk:
+def _chunk(driven: Driven, num_tokens: int, block_size: int) -> SequenceChunk:
     end = driven.num_computed + num_tokens
     return SequenceChunk(
         sequence_id=driven.sequence_id,
         start=driven.num_computed,
         token_ids=tuple(driven.token_ids[driven.num_computed : end]),
-        block_table=driven.blocks[: -(-end // BLOCK_SIZE)],
+        block_table=driven.blocks[: -(-end // block_size)],
         samples=end == len(driven.token_ids),
     )
