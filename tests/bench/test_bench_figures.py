@@ -1,10 +1,14 @@
 """The benchmarks' arithmetic."""
 
+import math
+
 import pytest
+import torch
 
 from bench.clients import Answer
 from bench.comparison import CASES, Run, comparison
 from bench.costs import decode_bytes, linear_values, prefill_flops, stored_bytes, vision_flops
+from bench.divergence import divergence
 from bench.figures import percentile, ratios, significant, spread, table
 from bench.interference import judge
 from bench.report import by_label, latencies
@@ -140,3 +144,21 @@ MID = TextConfig(
     max_position_embeddings=32768,
     tie_word_embeddings=True,
 )
+
+
+def test_divergence_of_equal_and_of_shifted_logits_is_none():
+    exact = torch.tensor([[1.0, 2.0, 4.0], [0.0, -1.0, -3.0]])
+    same = divergence(exact, exact)
+    assert (same.rms, same.kl_nats, same.same_first) == (0.0, 0.0, 1.0)
+    assert divergence(exact, exact + 5).kl_nats == pytest.approx(0.0, abs=1e-6)
+
+
+def test_divergence_is_kullback_and_leiblers():
+    exact, other = torch.tensor([[0.0, 0.0]]), torch.tensor([[math.log(3.0), 0.0]])  # halves against 3/4 and 1/4
+    exact = torch.cat([exact, torch.tensor([[1.0, 0.0]])])
+    other = torch.cat([other, torch.tensor([[0.0, 1.0]])])
+    found = divergence(exact, other)
+    expected = 0.5 * math.log(0.5 / 0.75) + 0.5 * math.log(0.5 / 0.25)
+    e = math.e / (1 + math.e)
+    assert found.kl_nats == pytest.approx((expected + (e - (1 - e))) / 2, rel=1e-5)
+    assert found.same_first == 0.5
