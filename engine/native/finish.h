@@ -34,25 +34,27 @@ static inline f32x16 activated(f32x16 x, int32_t activation) {
   return activation == kQuickGelu ? x * sigmoid(1.702f * x) : x;
 }
 
-static inline void finish_row(const Block& block, const Weight& weight, const Output& output, int64_t row) {
-  Pair sums = scaled(block, weight, block.index, row);
+// Inlined, so that a loop over rows decides once what all of them are.
+static inline __attribute__((always_inline)) void finish_row(const Block& block, const Weight& weight, const Output& output, int64_t row) {
+  int64_t panel = block.index, width = width_of(weight);
+  Pair sums = scaled(block, weight, panel, row);
   int64_t out_row = block.first_row + row;
   if (weight.gated) {
-    int64_t column = block.index * 16;
+    int64_t column = panel * 16;
     f32x16 value = sums.left * sigmoid(sums.left) * sums.right;
     store(row_in_tiles(output.tiles, out_row, output.num_tiles) + (column / 32) * (kTileBytes / 2) + column % 32,
           narrow(value));
     return;
   }
+  int64_t column = panel * kPanelWidth;
   sums.left = activated(sums.left, output.activation);
   sums.right = activated(sums.right, output.activation);
   if (output.tiles) {
-    bf16* to = row_in_tiles(output.tiles, out_row, output.num_tiles) + block.index * (kTileBytes / 2);
+    bf16* to = row_in_tiles(output.tiles, out_row, output.num_tiles) + panel * (kTileBytes / 2);
     store(to, narrow(sums.left));
     store(to + 16, narrow(sums.right));
     return;
   }
-  int64_t width = width_of(weight), column = block.index * kPanelWidth;
   int64_t place = out_row * width + column, count = width - column;
   if (output.residual) {
     sums.left += load_bf16(output.residual + place, count);
@@ -76,9 +78,7 @@ static inline void finish_next(Finishing& finishing) {
 
 static void finish_all(Finishing& finishing) {
   if (!finishing.block) return;
-  const Block block = *finishing.block;  // copies: what is stored cannot change them, so the loop need not look again
-  const Weight weight = finishing.weight;
-  const Output output = finishing.output;
-  for (int64_t row = finishing.row; row < block.rows; ++row) finish_row(block, weight, output, row);
+  for (int64_t row = finishing.row; row < finishing.block->rows; ++row)
+    finish_row(*finishing.block, finishing.weight, finishing.output, row);
   finishing.block = nullptr;
 }

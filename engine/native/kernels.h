@@ -17,7 +17,7 @@ struct Block {
   int64_t rows;
   int64_t first_row;
   int64_t index;             // of the panel
-  const char* ahead;         // what to fetch into the cache meanwhile; null: see `fetch_page`
+  const char* ahead;         // what to fetch into the cache meanwhile
   int64_t lines_ahead;       // cache lines of it for each step
   bool planes;               // the tiles are int8
   int64_t low_offset;        // with planes: from a high sum to its low one, in numbers
@@ -37,7 +37,7 @@ struct Output {
 
 constexpr int64_t kSumsBytes = 4 * kTileBytes;  // of a block's sums
 
-// A block whose sums are complete, to be made results row by row: matrix units leave the others time for it.
+// A block whose sums are complete, to be made results row by row.
 struct Finishing {
   const Weight& weight;
   const Output& output;
@@ -52,8 +52,9 @@ struct Kernels {
   // Readies the processor's state for blocks of so many rows in a tile; `end` gives it back. Null: nothing to ready.
   void (*begin)(int64_t tile_rows);
   void (*end)();
-  // Makes a block's sums. What is being finished may go on meanwhile.
-  void (*multiply)(const Block& block, bool int8, Finishing& finishing);
+  void (*multiply)(const Block& block, bool int8);
+  // Likewise, and meanwhile finishes another: matrix units leave the others time for it.
+  void (*multiply_beside)(const Block& block, bool int8, Finishing& finishing);
   void (*finish)(Finishing& finishing);
 };
 

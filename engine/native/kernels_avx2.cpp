@@ -9,13 +9,14 @@ namespace {
 #include "vectors.h"
 #include "rows.h"
 #include "finish.h"
-#include "ahead.h"
 #include "multiply.h"
 
-void multiply(const Block& block, bool int8, Finishing&) { int8 ? multiply_plain<true>(block) : multiply_plain<false>(block); }
+void multiply(const Block& block, bool int8) { int8 ? multiply_plain<true>(block) : multiply_plain<false>(block); }
+
+void multiply_beside(const Block& block, bool int8, Finishing&) { multiply(block, int8); }
 
 }  // namespace
 
-extern const Kernels kAvx2Kernels{false, lay_out_row, split_row, nullptr, nullptr, multiply, finish_all};
+extern const Kernels kAvx2Kernels{false, lay_out_row, split_row, nullptr, nullptr, multiply, multiply_beside, finish_all};
 
 }  // namespace glimpse

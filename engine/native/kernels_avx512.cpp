@@ -11,7 +11,6 @@ namespace {
 #include "vectors.h"
 #include "rows.h"
 #include "finish.h"
-#include "ahead.h"
 #include "multiply.h"
 
 template <int kRows>
@@ -21,7 +20,7 @@ inline void dot_rows(const Block& block, int64_t first) {
   for (int64_t step = 0; step < block.num_steps; ++step) {
     const char* weights = block.panel + step * kStepBytes;
     const char* pairs = block.tiles + step * kTileBytes + first * 64;
-    fetch_ahead(block, step);
+    for (int64_t i = 0; i < block.lines_ahead; ++i) __builtin_prefetch(block.ahead + step * kStepBytes + i * 64);
     for (int line = 0; line < 16; ++line) {
       auto a = (__m512bh)_mm512_loadu_si512(weights + line * 64);
       auto b = (__m512bh)_mm512_loadu_si512(weights + line * 64 + kTileBytes);
@@ -38,7 +37,7 @@ inline void dot_rows(const Block& block, int64_t first) {
   }
 }
 
-void multiply(const Block& block, bool int8, Finishing&) {
+void multiply(const Block& block, bool int8) {
   if (int8) return multiply_plain<true>(block);
   int64_t row = 0;
   for (; row + 8 <= block.rows; row += 8) dot_rows<8>(block, row);
@@ -46,8 +45,10 @@ void multiply(const Block& block, bool int8, Finishing&) {
   for (; row < block.rows; ++row) dot_rows<1>(block, row);
 }
 
+void multiply_beside(const Block& block, bool int8, Finishing&) { multiply(block, int8); }
+
 }  // namespace
 
-extern const Kernels kAvx512Kernels{false, lay_out_row, split_row, nullptr, nullptr, multiply, finish_all};
+extern const Kernels kAvx512Kernels{false, lay_out_row, split_row, nullptr, nullptr, multiply, multiply_beside, finish_all};
 
 }  // namespace glimpse

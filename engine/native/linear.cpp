@@ -15,8 +15,9 @@ namespace {
 
 constexpr int64_t kCacheBytes = 1 << 20;  // of activations, or of sums, that stay in the second-level cache
 constexpr int64_t kCachedRows = 512;      // for so many rows the weights are read once
+constexpr int64_t kAheadBytes = 16 << 10;  // how far ahead of the products weights are fetched
 constexpr int64_t kCachedSteps = 8;       // of a panel, which is 16 KiB
-constexpr int64_t kGroupedPanels = 8;     // whose sums are made before any is finished
+constexpr int64_t kGroupedPanels = 8;     // whose sums are made together where the inputs must be cut
 
 const Kernels& kernels_of(int level) {
   return level == kAmx ? kAmxKernels : level == kAvx512Bf16 ? kAvx512Kernels : kAvx2Kernels;
@@ -142,7 +143,7 @@ struct Cut {
 Cut cut(const Kernels& kernels, const Activations& x, int64_t num_panels) {
   int64_t rows = std::min(ceil_div(x.rows(), x.block_rows()) * x.block_rows(), kCachedRows);
   int64_t num_cuts = ceil_div(rows * x.num_steps() * x.step_bytes(), kCacheBytes);
-  if (num_cuts == 1) return {rows, kGroupedPanels, x.num_steps()};
+  if (num_cuts == 1) return {rows, num_panels, x.num_steps()};
   if (!kernels.matrix_units) return {std::max(rows / num_cuts / 32 * 32, kPanelWidth), 1, x.num_steps()};
   return {rows, std::min(kGroupedPanels, num_panels), kCachedSteps};
 }
@@ -153,7 +154,8 @@ class Multiplication {
   Multiplication(const Kernels& kernels, const Activations& x, const Weight& weight, const Output& output)
       : kernels_(kernels), x_(x), weight_(weight), panels_(share(num_panels(weight))),
         cut_(cut(kernels, x, panels_.end - panels_.begin)), num_blocks_(cut_.rows / x.block_rows()),
-        sums_((float*)sums_buffer.reserve(cut_.panels * std::max<int64_t>(num_blocks_, 2) * kSumsBytes)),
+        whole_(cut_.steps >= x.num_steps()),
+        sums_((float*)sums_buffer.reserve((whole_ ? 2 : cut_.panels * num_blocks_) * kSumsBytes)),
         finishing_{weight, output, nullptr, 0} {}
 
   void run() {
@@ -171,25 +173,17 @@ class Multiplication {
   }
 
  private:
-  bool is_few() const { return x_.rows() <= x_.block_rows() && cut_.steps == x_.num_steps(); }
+  bool is_few() const { return x_.rows() <= x_.block_rows() && whole_; }
 
-  // From one panel's sums to the next one's: those of few rows leave room between them.
-  int64_t group_stride() const {
-    int64_t rows = x_.tile_rows();
-    return rows * kGroupedPanels <= kTileRows ? rows * 16 : kSumsBytes / sizeof(float);
-  }
-
-  // Weights stream past the caches and push out of them what finishing needs: it fetches that once for several panels.
   void multiply_few(Range panels) {
-    Block blocks[kGroupedPanels];
     for (int64_t panel = panels.begin; panel < panels.end; ++panel) {
-      Block& block = blocks[panel - panels.begin] = x_.block(0, x_.rows(), 0, x_.num_steps());
+      Block block = x_.block(0, x_.rows(), 0, x_.num_steps());
       set_panel(block, panel, 0);
-      block.sums = sums_ + (panel - panels.begin) * group_stride();
-      kernels_.multiply(block, is_int8(weight_), finishing_);
-    }
-    for (int64_t index = 0; index < panels.end - panels.begin; ++index) {
-      begin_finishing(blocks[index]);
+      block.sums = sums_;
+      block.lines_ahead = kStepBytes / 64;
+      block.ahead = block.panel + kAheadBytes;
+      kernels_.multiply(block, is_int8(weight_));
+      begin_finishing(block);
       kernels_.finish(finishing_);
     }
   }
@@ -203,18 +197,15 @@ class Multiplication {
 
   void multiply_panel(Range rows, Range steps, int64_t panel) {
     int64_t num_blocks = ceil_div(rows.end - rows.begin, x_.block_rows());
-    bool whole = cut_.steps >= x_.num_steps();
     for (int64_t index = 0; index < num_blocks; ++index) {
       Block& block = blocks_[turn_ ^= 1];
       block = x_.block(rows.begin + index * x_.block_rows(), rows.end, steps.begin, steps.end);
       set_panel(block, panel, steps.begin);
-      int64_t slot = whole ? turn_ : (panel - panels_.begin) % cut_.panels * num_blocks_ + index;
+      int64_t slot = whole_ ? turn_ : (panel - panels_.begin) % cut_.panels * num_blocks_ + index;
       block.sums = sums_ + slot * (kSumsBytes / sizeof(float));
-      if (num_blocks > 1) {  // together they fetch the next panel
-        block.lines_ahead = ceil_div(kStepBytes / 64, num_blocks);
-        block.ahead = block.panel + panel_bytes(weight_) + index * block.num_steps * block.lines_ahead * 64;
-      }
-      kernels_.multiply(block, is_int8(weight_), finishing_);
+      block.lines_ahead = ceil_div(kStepBytes / 64, num_blocks);  // together they fetch the next panel
+      block.ahead = block.panel + panel_bytes(weight_) + index * block.num_steps * block.lines_ahead * 64;
+      kernels_.multiply_beside(block, is_int8(weight_), finishing_);
       kernels_.finish(finishing_);
       if (steps.end == x_.num_steps()) begin_finishing(block);
     }
@@ -236,6 +227,7 @@ class Multiplication {
   Range panels_;
   Cut cut_;
   int64_t num_blocks_;  // of a cut's rows
+  bool whole_;          // all steps at once
   float* sums_;
   Finishing finishing_;
   Block blocks_[2];     // the one that is finished and the one that is multiplied, in turn

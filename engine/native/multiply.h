@@ -10,7 +10,9 @@ static inline void multiply_rows(const Block& block, int64_t first) {
   for (int64_t line = 0; line < block.num_steps * 16; ++line) {
     const char* weights = block.panel + (line / 16) * kStepBytes + (line % 16) * 64;
     i32x16 a = load<i32x16>(weights), b = load<i32x16>(weights + kTileBytes);
-    if (line % 16 == 0) fetch_ahead(block, line / 16);
+    if (line % 16 == 0) {
+      for (int64_t i = 0; i < block.lines_ahead; ++i) __builtin_prefetch(block.ahead + (line / 16) * kStepBytes + i * 64);
+    }
     for (int place = 0; place < kInputs; ++place) {
       f32x16 wa, wb;
       if (kInt8) {
