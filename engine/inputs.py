@@ -1,41 +1,22 @@
 """What callers of the offline door may pass, made into typed requests; what is not served yet is refused by name.
 
-Prompts and conversations are dicts in vLLM's and OpenAI's forms. Knows no tokens; pictures are not decoded here.
+Prompts and conversations are dicts in vLLM's and OpenAI's forms. Knows no tokens; what a picture or a clip may be is
+`engine.given`'s affair.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import PIL.Image
 
+from engine.given import CLIP_OPTIONS, ClipInput, ImageInput, InputError, is_frame, parse_clip, parse_picture, parse_url
 from engine.plan import MediaKind
 from engine.sampling_params import SamplingParams
 from engine.text.conversation import ChatMessage, MediaSlot
-from media.errors import MediaError
-from media.source import DataSource, Source, parse_url_text
 
 ROLES = ("system", "developer", "user", "assistant")
-
-
-class InputError(ValueError):
-    """An input that cannot be used; the message begins with where it stands, such as `messages[0].content[1]`."""
-
-    def __init__(self, path: str, message: str) -> None:
-        super().__init__(f"{path}: {message}")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class ImageInput:
-    """A picture of a request."""
-
-    picture: Source | PIL.Image.Image
-    path: str
-    """Where the caller wrote it, for errors."""
-    min_pixels: int | None = None
-    """In place of the checkpoint's bound; None keeps that."""
-    max_pixels: int | None = None
+_PARTS = "text, image_url, image_pil, video_url and video"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +35,11 @@ class Messages:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class OfflineRequest:
-    """A prompt and its pictures."""
+    """A prompt and its media."""
 
     prompt: str | TokenIds | Messages
     """A text is the prompt already."""
-    images: tuple[ImageInput, ...]
+    media: tuple[ImageInput | ClipInput, ...]
     """In the order of their places in the prompt."""
     path: str
     """What errors call the request."""
@@ -71,7 +52,7 @@ def parse_prompt(prompt: object, path: str) -> OfflineRequest:
         InputError: it is something else.
     """
     if isinstance(prompt, str):
-        return OfflineRequest(prompt=prompt, images=(), path=path)
+        return OfflineRequest(prompt=prompt, media=(), path=path)
     fields = _fields(prompt, path, known=("prompt", "prompt_token_ids", "multi_modal_data"))
     match fields:
         case {"prompt": str() as text, **rest} if "prompt_token_ids" not in rest:
@@ -82,8 +63,8 @@ def parse_prompt(prompt: object, path: str) -> OfflineRequest:
             parsed = TokenIds(tuple(token_ids))
         case _:
             raise InputError(path, "a prompt has either a text (prompt) or a list of token ids (prompt_token_ids)")
-    images = _parse_media(fields.get("multi_modal_data") or {}, f"{path}.multi_modal_data")
-    return OfflineRequest(prompt=parsed, images=images, path=path)
+    media = _parse_media(fields.get("multi_modal_data") or {}, f"{path}.multi_modal_data")
+    return OfflineRequest(prompt=parsed, media=media, path=path)
 
 
 def parse_conversation(messages: object, path: str) -> OfflineRequest:
@@ -92,14 +73,14 @@ def parse_conversation(messages: object, path: str) -> OfflineRequest:
     Raises:
         InputError: a message is something else.
     """
-    images: list[ImageInput] = []
+    media: list[ImageInput | ClipInput] = []
     prefix = f"{path}." if path else ""
     if not isinstance(messages, list | tuple) or not messages:
         raise InputError(f"{prefix}messages", "a conversation is a list of at least one message")
     parsed = tuple(
-        _parse_message(message, f"{prefix}messages[{index}]", images) for index, message in enumerate(messages)
+        _parse_message(message, f"{prefix}messages[{index}]", media) for index, message in enumerate(messages)
     )
-    return OfflineRequest(prompt=Messages(parsed), images=tuple(images), path=f"{prefix}messages")
+    return OfflineRequest(prompt=Messages(parsed), media=tuple(media), path=f"{prefix}messages")
 
 
 def check_sampling(sampling: SamplingParams, path: str) -> None:
@@ -127,42 +108,23 @@ def check_sampling(sampling: SamplingParams, path: str) -> None:
             raise InputError(f"{path}.{name}", f"{getattr(sampling, name)!r} is out of range")
 
 
-def _parse_media(media: object, path: str) -> tuple[ImageInput, ...]:
-    images = _fields(media, path, known=("image",)).get("image", ())
-    several: Sequence[object] = images if isinstance(images, list | tuple) else (images,)
-    return tuple(_parse_picture(image, f"{path}.image[{index}]") for index, image in enumerate(several))
+def _parse_media(media: object, path: str) -> tuple[ImageInput | ClipInput, ...]:
+    """Pictures, then clips: the prompt's placeholders say which stands where."""
+    fields = _fields(media, path, known=("image", "video"))
+    images, clips = _several(fields.get("image", ())), fields.get("video", ())
+    # A list of pictures is one clip.
+    clips = (clips,) if isinstance(clips, list | tuple) and clips and is_frame(clips[0]) else _several(clips)
+    return (
+        *(parse_picture(image, f"{path}.image[{index}]") for index, image in enumerate(images)),
+        *(parse_clip(clip, f"{path}.video[{index}]", {}) for index, clip in enumerate(clips)),
+    )
 
 
-def _parse_picture(picture: object, path: str) -> ImageInput:
-    match picture:
-        case PIL.Image.Image():
-            return ImageInput(picture=picture, path=path)
-        case np.ndarray():
-            return ImageInput(picture=_from_array(picture, path), path=path)
-        case bytes():
-            return ImageInput(picture=DataSource(data=picture), path=path)
-        case str():
-            return ImageInput(picture=_parse_url(picture, path), path=path)
-        case _:
-            raise InputError(path, f"a picture is a PIL image, an array, bytes or a URL, not {type(picture).__name__}")
+def _several(value: object) -> Sequence[object]:
+    return value if isinstance(value, list | tuple) else (value,)
 
 
-def _from_array(array: np.ndarray[Any, Any], path: str) -> PIL.Image.Image:
-    if array.dtype != np.uint8 or array.ndim != 3 or array.shape[2] not in (3, 4) or not array.size:
-        raise InputError(path, f"an array is uint8 [height, width, 3 or 4], not {array.dtype} {list(array.shape)}")
-    return PIL.Image.fromarray(array)
-
-
-def _parse_url(url: object, path: str) -> Source:
-    if not isinstance(url, str):
-        raise InputError(path, "a picture's URL is a text")
-    try:
-        return parse_url_text(url)
-    except MediaError as error:
-        raise InputError(path, error.message) from error
-
-
-def _parse_message(message: object, path: str, images: list[ImageInput]) -> ChatMessage:
+def _parse_message(message: object, path: str, media: list[ImageInput | ClipInput]) -> ChatMessage:
     fields = _fields(message, path, known=("role", "content", "name"))
     role, name, content = fields.get("role"), fields.get("name"), fields.get("content")
     if role not in ROLES:
@@ -173,11 +135,11 @@ def _parse_message(message: object, path: str, images: list[ImageInput]) -> Chat
         return ChatMessage(role=role, content=(content,), name=name)
     if not isinstance(content, list | tuple):
         raise InputError(f"{path}.content", "a content is a text or a list of parts")
-    parts = tuple(_parse_part(part, f"{path}.content[{index}]", images) for index, part in enumerate(content))
+    parts = tuple(_parse_part(part, f"{path}.content[{index}]", media) for index, part in enumerate(content))
     return ChatMessage(role=role, content=parts, name=name)
 
 
-def _parse_part(part: object, path: str, images: list[ImageInput]) -> str | MediaSlot:
+def _parse_part(part: object, path: str, media: list[ImageInput | ClipInput]) -> str | MediaSlot:
     match part:
         case {"type": "text"}:
             text = _fields(part, path, known=("type", "text")).get("text")
@@ -186,32 +148,51 @@ def _parse_part(part: object, path: str, images: list[ImageInput]) -> str | Medi
             return text
         case {"type": "image_url"}:
             image_url = _fields(part, path, known=("type", "image_url")).get("image_url")
-            images.append(_parse_image_url(image_url, f"{path}.image_url"))
+            media.append(_parse_image_url(image_url, f"{path}.image_url"))
+            return MediaSlot(kind=MediaKind.IMAGE)
         case {"type": "image_pil"}:
             picture = _fields(part, path, known=("type", "image_pil")).get("image_pil")
             if not isinstance(picture, PIL.Image.Image):
                 raise InputError(f"{path}.image_pil", f"not a PIL image but {type(picture).__name__}")
-            images.append(ImageInput(picture=picture, path=f"{path}.image_pil"))
+            media.append(ImageInput(picture=picture, path=f"{path}.image_pil"))
+            return MediaSlot(kind=MediaKind.IMAGE)
+        case {"type": "video_url"}:
+            video_url = _fields(part, path, known=("type", "video_url")).get("video_url")
+            media.append(_parse_video_url(video_url, f"{path}.video_url"))
+            return MediaSlot(kind=MediaKind.VIDEO)
+        case {"type": "video"}:
+            fields = _fields(part, path, known=("type", "video", *CLIP_OPTIONS))
+            media.append(parse_clip(fields.get("video"), f"{path}.video", fields))
+            return MediaSlot(kind=MediaKind.VIDEO)
         case {"type": kind}:
-            raise InputError(path, f"parts of type {kind!r} are not supported; text, image_url and image_pil are")
+            raise InputError(path, f"parts of type {kind!r} are not supported; {_PARTS} are")
         case _:
             raise InputError(path, "a part is a dict with a type")
-    return MediaSlot(kind=MediaKind.IMAGE)
 
 
 def _parse_image_url(image_url: object, path: str) -> ImageInput:
     if isinstance(image_url, str):
-        return ImageInput(picture=_parse_url(image_url, path), path=path)
+        return ImageInput(picture=parse_url(image_url, path), path=path)
     fields = _fields(image_url, path, known=("url", "min_pixels", "max_pixels"))
     for name in ("min_pixels", "max_pixels"):
         if not isinstance(fields.get(name), int | None):
             raise InputError(f"{path}.{name}", "not a whole number")
     return ImageInput(
-        picture=_parse_url(fields.get("url"), f"{path}.url"),
+        picture=parse_url(fields.get("url"), f"{path}.url"),
         path=path,
         min_pixels=fields.get("min_pixels"),
         max_pixels=fields.get("max_pixels"),
     )
+
+
+def _parse_video_url(video_url: object, path: str) -> ClipInput:
+    if isinstance(video_url, str):
+        return parse_clip(video_url, path, {})
+    fields = _fields(video_url, path, known=("url", *CLIP_OPTIONS))
+    url = fields.get("url")
+    if not isinstance(url, str | list | tuple):
+        raise InputError(f"{path}.url", "a clip's URL is a text, or a list of those of its frames")
+    return parse_clip(url, path, fields)
 
 
 def _fields(value: object, path: str, *, known: Sequence[str]) -> Mapping[str, Any]:

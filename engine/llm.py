@@ -1,43 +1,29 @@
 """The offline door: prompts and conversations in, whole answers out, with the server's own core in this process.
 
-Knows how texts, pictures and the engine come together; what callers may pass is `engine.inputs`' affair.
+Knows how texts, media and the engine come together; what callers may pass is `engine.inputs`' affair.
 """
 
-import asyncio
 import itertools
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, assert_never
-
-import PIL.Image
 
 from engine.checkpoint import DEFAULT_MODEL, resolve_checkpoint
 from engine.config import Backend, Device, DType, EngineConfig, Quantization
 from engine.errors import CheckpointError, EngineError
-from engine.inputs import (
-    ImageInput,
-    InputError,
-    Messages,
-    OfflineRequest,
-    TokenIds,
-    check_sampling,
-    parse_conversation,
-    parse_prompt,
-)
+from engine.given import ClipInput, InputError
+from engine.inputs import Messages, OfflineRequest, TokenIds, check_sampling, parse_conversation, parse_prompt
 from engine.load import load_core
+from engine.media_loading import load_media, media_processing
 from engine.offline import CompletionOutput, RequestOutput, run_batch
 from engine.plan import MediaKind
 from engine.protocol import Generate
 from engine.sampling_params import SamplingParams
 from engine.sequence import make_sequence
-from engine.text.media_inputs import image_inputs
-from engine.text.prompt import Prompt, PromptBuilder, PromptMedia, load_prompt_builder
+from engine.text.media_inputs import Medium, media_inputs, prompt_media
+from engine.text.prompt import Prompt, PromptBuilder, load_prompt_builder
 from engine.text.template import TemplateError
-from media.errors import MediaError
-from media.image import Image, ImageProcessing, image_processing, prepare_image
-from media.load import MediaLoader
-from media.policy import FetchPolicy
 
 __all__ = ["LLM", "CompletionOutput", "InputError", "RequestOutput", "SamplingParams"]
 
@@ -77,13 +63,14 @@ class LLM:
             prefix_caching: Prompts that begin alike are computed once.
             num_threads: Compute threads on the CPU.
             chat_template: A file whose template takes the place of the checkpoint's.
-            limit_mm_per_prompt: The most media of a kind in a prompt, such as `{"image": 4}`; None sets no limit.
+            limit_mm_per_prompt: The most media of a kind in a prompt, such as `{"image": 4, "video": 1}`; a kind
+                without a number has no limit.
 
         Raises:
             CheckpointError: the checkpoint cannot be found or served.
-            InputError: `limit_mm_per_prompt` names another kind than image.
+            InputError: `limit_mm_per_prompt` names another kind than image and video.
         """
-        self._max_images = _max_images(limit_mm_per_prompt or {})
+        self._limits = _checked_limits(limit_mm_per_prompt or {})
         path = resolve_checkpoint(os.fspath(model))
         config = EngineConfig(
             model_path=str(path),
@@ -105,7 +92,7 @@ class LLM:
         self._vocab_size = engine.model.text.vocab_size
         self._prompts = load_prompt_builder(path, engine.model, chat_template)
         try:
-            self._processing = image_processing(path)
+            self._processing = media_processing(path)
         except ValueError as error:
             raise CheckpointError(str(error)) from error
         self._request_ids = (str(number) for number in itertools.count())
@@ -121,9 +108,10 @@ class LLM:
 
         Args:
             prompts: One or several, each a text or a dict of `prompt` or `prompt_token_ids` and perhaps
-                `multi_modal_data`: `{"image": …}`, a picture or a list of them, each a PIL image, an array
-                (uint8 [height, width, 3]), a file's bytes, a URL or a data URL. Each picture has its one placeholder
-                token in the prompt.
+                `multi_modal_data`. Its `image` is a picture or a list of them, each a PIL image, an array (uint8
+                [height, width, 3]), a file's bytes, a URL or a data URL. Its `video` is a clip or a list of them, each
+                an array or a torch tensor (uint8 [frames, height, width, 3]), a list of pictures, or a file as above.
+                Each medium has its one placeholder token in the prompt.
             sampling_params: For all prompts, or one for each.
             progress: Several prompts are accompanied by a bar on standard error.
 
@@ -149,7 +137,9 @@ class LLM:
 
         Args:
             messages: A conversation in OpenAI's form, or several. Parts are `text`, `image_url` (an http(s) URL, a data
-                URL or base64, perhaps with `min_pixels` and `max_pixels`) and `image_pil` (a PIL image).
+                URL or base64, perhaps with `min_pixels` and `max_pixels`), `image_pil` (a PIL image), `video_url` (the
+                same of a video file, or a list of such pictures) and `video` (an array, a tensor, a list of pictures or
+                a file's bytes); clips perhaps with the members of `media.clip_options.ClipOptions`.
             sampling_params: For all conversations, or one for each.
             progress: Several conversations are accompanied by a bar on standard error.
 
@@ -175,30 +165,34 @@ class LLM:
     ) -> list[RequestOutput]:
         samplings = _one_for_each(SamplingParams() if sampling_params is None else sampling_params, len(requests))
         for request in requests:
-            self._check_number_of_images(request)
-        inputs = [image for request in requests for image in request.images]
-        images = iter(_load_images(inputs, self._processing))
+            self._check_number_of_media(request)
+        inputs = [medium for request in requests for medium in request.media]
+        media = iter(load_media(inputs, self._processing))
         generates = [
-            self._generate(request, list(itertools.islice(images, len(request.images))), sampling)
+            self._generate(request, list(itertools.islice(media, len(request.media))), sampling)
             for request, sampling in zip(requests, samplings, strict=True)
         ]
         return run_batch(self._core, generates, self._prompts.tokenizer, progress=progress and len(generates) > 1)
 
-    def _check_number_of_images(self, request: OfflineRequest) -> None:
-        if self._max_images is not None and len(request.images) > self._max_images:
-            message = f"{len(request.images)} pictures, and limit_mm_per_prompt allows {self._max_images}"
-            raise InputError(request.path, message)
+    def _check_number_of_media(self, request: OfflineRequest) -> None:
+        counts = Counter(
+            MediaKind.VIDEO if isinstance(given, ClipInput) else MediaKind.IMAGE for given in request.media
+        )
+        for kind, limit in self._limits.items():
+            if counts[kind] > limit:
+                message = f"{counts[kind]} {_PLURALS[kind]}, and limit_mm_per_prompt allows {limit}"
+                raise InputError(request.path, message)
 
-    def _generate(self, request: OfflineRequest, images: Sequence[Image], sampling: SamplingParams) -> Generate:
+    def _generate(self, request: OfflineRequest, media: Sequence[Medium], sampling: SamplingParams) -> Generate:
         """The request as the engine takes it, and will."""
         try:
-            prompt = _build_prompt(self._prompts, request, images)
+            prompt = _build_prompt(self._prompts, request, media)
         except TemplateError as error:
             raise InputError(request.path, str(error)) from error
         generate = Generate(
             request_id=next(self._request_ids),
             token_ids=prompt.token_ids,
-            media=image_inputs(images, prompt),
+            media=media_inputs(media, prompt),
             sampling=sampling,
         )
         try:
@@ -209,11 +203,14 @@ class LLM:
         return generate
 
 
-def _max_images(limits: Mapping[str, int]) -> int | None:
+_PLURALS = {MediaKind.IMAGE: "pictures", MediaKind.VIDEO: "clips"}
+
+
+def _checked_limits(limits: Mapping[str, int]) -> dict[MediaKind, int]:
     for kind in limits:
-        if kind != MediaKind.IMAGE:
-            raise InputError(f"limit_mm_per_prompt[{kind!r}]", "only pictures are supported (image)")
-    return limits.get(MediaKind.IMAGE)
+        if kind not in _PLURALS:
+            raise InputError(f"limit_mm_per_prompt[{kind!r}]", "only pictures (image) and clips (video) are supported")
+    return {MediaKind(kind): limit for kind, limit in limits.items()}
 
 
 def _one_for_each(
@@ -229,39 +226,13 @@ def _one_for_each(
     return sampling_params
 
 
-def _build_prompt(builder: PromptBuilder, request: OfflineRequest, images: Sequence[Image]) -> Prompt:
-    media = [PromptMedia(kind=MediaKind.IMAGE, num_tokens=image.num_tokens) for image in images]
+def _build_prompt(builder: PromptBuilder, request: OfflineRequest, media: Sequence[Medium]) -> Prompt:
     match request.prompt:
         case str() as text:
-            return builder.text(text, media)
+            return builder.text(text, prompt_media(media))
         case TokenIds(token_ids=token_ids):
-            return builder.expand(token_ids, media)
+            return builder.expand(token_ids, prompt_media(media))
         case Messages(messages=messages):
-            return builder.chat(messages, media)
+            return builder.chat(messages, prompt_media(media))
         case _:
             assert_never(request.prompt)
-
-
-def _load_images(inputs: Sequence[ImageInput], processing: ImageProcessing) -> list[Image]:
-    if not inputs:
-        return []
-    # In a thread of its own: the caller's may run an event loop already, as in a notebook.
-    with ThreadPoolExecutor(1) as thread:
-        return thread.submit(asyncio.run, _load_all(inputs, processing)).result()
-
-
-async def _load_all(inputs: Sequence[ImageInput], processing: ImageProcessing) -> list[Image]:
-    loader = MediaLoader(processing=processing, policy=FetchPolicy())
-    try:
-        return list(await asyncio.gather(*(_load(image, loader, processing) for image in inputs)))
-    finally:
-        await loader.close()
-
-
-async def _load(image: ImageInput, loader: MediaLoader, processing: ImageProcessing) -> Image:
-    try:
-        if isinstance(image.picture, PIL.Image.Image):
-            return await asyncio.to_thread(prepare_image, image.picture, processing)
-        return await loader.load_image(image.picture, min_pixels=image.min_pixels, max_pixels=image.max_pixels)
-    except MediaError as error:
-        raise InputError(image.path, error.message) from error

@@ -1,4 +1,4 @@
-"""To which size a picture is resized before it is cut into patches. Pure arithmetic; knows no pixels."""
+"""To which size pictures and frames are resized before they are cut into patches. Pure arithmetic; knows no pixels."""
 
 import math
 
@@ -6,6 +6,8 @@ from media.errors import MediaError, MediaErrorCode
 
 MAX_ASPECT_RATIO = 200
 """Qwen2-VL's own bound."""
+LARGEST_MAX_PIXELS = 16384 * 28 * 28
+"""The most that a request may ask for: as many tokens as Qwen2-VL was made for in one picture."""
 
 
 def smart_resize(height: int, width: int, *, factor: int, min_pixels: int, max_pixels: int) -> tuple[int, int]:
@@ -46,3 +48,40 @@ def smart_resize(height: int, width: int, *, factor: int, min_pixels: int, max_p
         new_height = math.ceil(height * grow / factor) * factor
         new_width = math.ceil(width * grow / factor) * factor
     return new_height, new_width
+
+
+def request_bounds(own_min: int, own_max: int, *, min_pixels: int | None, max_pixels: int | None) -> tuple[int, int]:
+    """A checkpoint's bounds on pixels, a request's in their place; a default gives way to a bound that was asked for.
+
+    Raises:
+        MediaError: INVALID_PARAMETER if they contradict each other or are out of range.
+    """
+    for name, pixels in (("min_pixels", min_pixels), ("max_pixels", max_pixels)):
+        if pixels is not None and not 1 <= pixels <= LARGEST_MAX_PIXELS:
+            raise _invalid_parameter(f"{name} ({pixels}) is not within 1 … {LARGEST_MAX_PIXELS}")
+    lower = min(own_min, max_pixels or own_min) if min_pixels is None else min_pixels
+    upper = max(own_max, min_pixels or own_max) if max_pixels is None else max_pixels
+    if lower > upper:
+        raise _invalid_parameter(f"min_pixels ({lower}) is more than max_pixels ({upper})")
+    return lower, upper
+
+
+def frame_max_pixels(num_frames: int, *, min_pixels: int, max_pixels: int, total_pixels: int, depth: int) -> int:
+    """The area to which each of a clip's frames is reduced: its share of what all may have, within bounds of its own.
+
+    The formula is Qwen2-VL's: a share is never less than a little over `min_pixels`, so that a frame of a long clip can
+    still be seen.
+
+    Args:
+        num_frames: of the clip.
+        min_pixels: area to which smaller frames are enlarged.
+        max_pixels: area to which larger frames are reduced.
+        total_pixels: area of all frames, of which `depth` count as one because they share their tokens.
+        depth: frames of a patch in time.
+    """
+    share = total_pixels * depth // num_frames
+    return min(max_pixels, max(share, int(min_pixels * 1.05)))
+
+
+def _invalid_parameter(message: str) -> MediaError:
+    return MediaError(MediaErrorCode.INVALID_PARAMETER, message)

@@ -3,8 +3,6 @@
 Knows Qwen2-VL's processing up to the point where numbers become floats; normalising and patches are the engine's.
 """
 
-import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,14 +14,13 @@ import PIL.Image
 from PIL.Image import Resampling
 
 from media.decode import load_pixels
-from media.errors import MediaError, MediaErrorCode
-from media.geometry import smart_resize
+from media.geometry import request_bounds, smart_resize
+from media.key import content_key
+from media.preprocessor import check_resampling, positive, read_json
 from media.rgb import Colour, upright_rgb
 
 DEFAULT_MIN_PIXELS = 4 * 28 * 28
 DEFAULT_MAX_PIXELS = 1280 * 28 * 28
-LARGEST_MAX_PIXELS = 16384 * 28 * 28
-"""The most that a request may ask for: as many tokens as Qwen2-VL was made for in one picture."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,13 +46,7 @@ class ImageProcessing:
         Raises:
             MediaError: INVALID_PARAMETER if they contradict each other or are out of range.
         """
-        for name, pixels in (("min_pixels", min_pixels), ("max_pixels", max_pixels)):
-            if pixels is not None and not 1 <= pixels <= LARGEST_MAX_PIXELS:
-                raise _invalid_parameter(f"{name} ({pixels}) is not within 1 … {LARGEST_MAX_PIXELS}")
-        lower = min(self.min_pixels, max_pixels or self.min_pixels) if min_pixels is None else min_pixels
-        upper = max(self.max_pixels, min_pixels or self.max_pixels) if max_pixels is None else max_pixels
-        if lower > upper:
-            raise _invalid_parameter(f"min_pixels ({lower}) is more than max_pixels ({upper})")
+        lower, upper = request_bounds(self.min_pixels, self.max_pixels, min_pixels=min_pixels, max_pixels=max_pixels)
         return replace(self, min_pixels=lower, max_pixels=upper)
 
 
@@ -79,18 +70,17 @@ def image_processing(path: Path) -> ImageProcessing:
     Raises:
         ValueError: it is not there, is not JSON, or asks for what is not done here.
     """
-    config = _read_json(path / "preprocessor_config.json")
-    if config.get("resample", Resampling.BICUBIC) != Resampling.BICUBIC:
-        raise ValueError("preprocessor_config.json asks for a resampling other than bicubic (3)")
+    config = read_json(path / "preprocessor_config.json")
+    check_resampling(config)
     size: Mapping[str, Any] = config.get("size") or {}
     own_min = config.get("min_pixels") or size.get("min_pixels") or size.get("shortest_edge")
     own_max = config.get("max_pixels") or size.get("max_pixels") or size.get("longest_edge")
-    max_pixels = min(_positive("max_pixels", own_max or DEFAULT_MAX_PIXELS), DEFAULT_MAX_PIXELS)
+    max_pixels = min(positive("max_pixels", own_max or DEFAULT_MAX_PIXELS), DEFAULT_MAX_PIXELS)
     return ImageProcessing(
-        patch_size=_positive("patch_size", config.get("patch_size", 14)),
-        merge_size=_positive("merge_size", config.get("merge_size", 2)),
-        temporal_patch_size=_positive("temporal_patch_size", config.get("temporal_patch_size", 2)),
-        min_pixels=min(_positive("min_pixels", own_min or DEFAULT_MIN_PIXELS), max_pixels),
+        patch_size=positive("patch_size", config.get("patch_size", 14)),
+        merge_size=positive("merge_size", config.get("merge_size", 2)),
+        temporal_patch_size=positive("temporal_patch_size", config.get("temporal_patch_size", 2)),
+        min_pixels=min(positive("min_pixels", own_min or DEFAULT_MIN_PIXELS), max_pixels),
         max_pixels=max_pixels,
     )
 
@@ -123,35 +113,5 @@ def prepare_image(
         pixels=pixels,
         grid_thw=grid_thw,
         num_tokens=grid_thw[1] * grid_thw[2] // processing.merge_size**2,
-        key=_content_key(pixels, processing),
+        key=content_key("image", pixels, processing.patch_size, processing.merge_size, processing.temporal_patch_size),
     )
-
-
-def _content_key(pixels: npt.NDArray[np.uint8], processing: ImageProcessing) -> bytes:
-    """Each field is preceded by its length, so that no two lists of fields are the same bytes."""
-    numbers = (*pixels.shape, processing.patch_size, processing.merge_size, processing.temporal_patch_size)
-    fields = (b"glimpse.media.v1", b"image", *(str(number).encode() for number in numbers), pixels.data)
-    digest = hashlib.sha256()
-    for field in fields:
-        digest.update(memoryview(field).nbytes.to_bytes(8, "little"))
-        digest.update(field)
-    return digest.digest()
-
-
-def _read_json(path: Path) -> Mapping[str, Any]:
-    try:
-        return json.loads(path.read_bytes())
-    except FileNotFoundError as error:
-        raise ValueError(f"the checkpoint has no {path.name}") from error
-    except ValueError as error:
-        raise ValueError(f"the checkpoint's {path.name} is not JSON: {error}") from error
-
-
-def _positive(name: str, value: object) -> int:
-    if not isinstance(value, int) or value < 1:
-        raise ValueError(f"preprocessor_config.json: {name} is not a positive whole number")
-    return value
-
-
-def _invalid_parameter(message: str) -> MediaError:
-    return MediaError(MediaErrorCode.INVALID_PARAMETER, message)

@@ -15,10 +15,19 @@ class AskError(Exception):
 
 
 def ask(
-    question: str, *, images: tuple[Path, ...], target: str, max_tokens: int | None, temperature: float | None
+    question: str,
+    *,
+    images: tuple[Path, ...],
+    videos: tuple[Path, ...],
+    target: str,
+    max_tokens: int | None,
+    temperature: float | None,
 ) -> None:
     """Streams the answer to standard output. Raises AskError."""
-    request = _request(question, images, max_tokens=max_tokens, temperature=temperature)
+    content = [content_pb2.ContentPart(image={"source": _source(path)}) for path in images]
+    content += [content_pb2.ContentPart(video={"source": _source(path)}) for path in videos]
+    content.append(content_pb2.ContentPart(text=question))
+    request = _request(content, max_tokens=max_tokens, temperature=temperature)
     options = [("grpc.max_send_message_length", _MAX_MESSAGE_BYTES)]
     with grpc.insecure_channel(target, options=options) as channel:
         try:
@@ -31,19 +40,17 @@ def ask(
 
 
 def _request(
-    question: str, images: tuple[Path, ...], *, max_tokens: int | None, temperature: float | None
+    content: list[content_pb2.ContentPart], *, max_tokens: int | None, temperature: float | None
 ) -> chat_pb2.CreateChatCompletionRequest:
-    content = [content_pb2.ContentPart(image=_image(path)) for path in images]
-    content.append(content_pb2.ContentPart(text=question))
     return chat_pb2.CreateChatCompletionRequest(
         messages=[content_pb2.Message(role=content_pb2.ROLE_USER, content=content)],
         generation=generation_pb2.GenerationOptions(max_completion_tokens=max_tokens, temperature=temperature),
     )
 
 
-def _image(path: Path) -> content_pb2.ImagePart:
+def _source(path: Path) -> content_pb2.MediaSource:
     try:
-        return content_pb2.ImagePart(source=content_pb2.MediaSource(data=path.read_bytes()))
+        return content_pb2.MediaSource(data=path.read_bytes())
     except OSError as error:
         raise AskError(f"cannot read {path}: {error.strerror}") from error
 

@@ -17,6 +17,7 @@ from engine.protocol import Loading
 from engine.text.prompt import load_prompt_builder
 from glimpse.openai.v1 import openai_pb2
 from glimpse.v1 import chat_pb2, model_pb2
+from media.clip import video_processing
 from media.image import image_processing
 from media.load import MediaLoader
 from media.policy import FetchPolicy
@@ -136,7 +137,7 @@ def _handlers(
         model=model,
         completer=Completer(engine=engine, prompts=prompts, media=media, metrics=metrics),
         vocab_size=checkpoint.model.text.vocab_size,
-        max_images=settings.media.max_images,
+        max_media=settings.media.max_media,
     )
     models = ModelHandlers(model=model, max_model_len=_max_model_len(settings.engine, checkpoint.model, engine))
     return {
@@ -150,7 +151,7 @@ def _handlers(
 
 def _media_loader(settings: MediaSettings, checkpoint: Path) -> MediaLoader:
     try:
-        processing = image_processing(checkpoint)
+        processing, videos = image_processing(checkpoint), video_processing(checkpoint)
     except ValueError as error:
         raise CheckpointError(str(error)) from error
     policy = FetchPolicy(
@@ -159,7 +160,13 @@ def _media_loader(settings: MediaSettings, checkpoint: Path) -> MediaLoader:
         allowed_networks=settings.allowed_media_networks,
         allowed_ports=frozenset(settings.allowed_media_ports),
     )
-    return MediaLoader(processing=processing, policy=policy, image_timeout_seconds=settings.image_fetch_timeout)
+    return MediaLoader(
+        processing=processing,
+        video_processing=videos,
+        policy=policy,
+        image_timeout_seconds=settings.image_fetch_timeout,
+        video_timeout_seconds=settings.video_fetch_timeout,
+    )
 
 
 def _max_model_len(settings: EngineSettings, model: ModelConfig, engine: EngineClient) -> Callable[[], int]:

@@ -1,17 +1,18 @@
 """ChatService: conversations in, answers out. Parse, complete, render; each is a file of its own."""
 
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 
 import grpc.aio
 
-from glimpse.v1 import chat_pb2, generation_pb2
+from engine.plan import MediaKind
+from glimpse.v1 import chat_pb2
 from server.calls import current_call
 from server.completion import Completer, Piece, TokenCounts
 from server.models_service import ServedModel
 from server.parse import parse_chat, parse_count
-from server.render import AnswerHead, render_chunk, render_response, render_usage_chunk
+from server.render import AnswerHead, render_chunk, render_clips, render_counts, render_response, render_usage_chunk
 from server.request import ChatRequest
 
 Context = grpc.aio.ServicerContext[object, object]
@@ -20,11 +21,13 @@ Context = grpc.aio.ServicerContext[object, object]
 class ChatHandlers:
     """ChatService's methods; they raise what server.errors knows."""
 
-    def __init__(self, *, model: ServedModel, completer: Completer, vocab_size: int, max_images: int) -> None:
+    def __init__(
+        self, *, model: ServedModel, completer: Completer, vocab_size: int, max_media: Mapping[MediaKind, int]
+    ) -> None:
         self._model = model
         self._completer = completer
         self._vocab_size = vocab_size
-        self._max_images = max_images
+        self._max_media = max_media
 
     async def create(
         self, request: chat_pb2.CreateChatCompletionRequest, _context: Context
@@ -56,19 +59,20 @@ class ChatHandlers:
         """CountTokens."""
         self._model.check_name(request.model)
         max_model_len = self._completer.check_ready().max_model_len
-        conversation = parse_count(request, max_images=self._max_images)
+        conversation = parse_count(request, max_media=self._max_media)
         prompt = await self._completer.load(conversation, deadline=current_call().deadline)
         return chat_pb2.CountTokensResponse(
             prompt_tokens=len(prompt.token_ids),
-            prompt_tokens_details=generation_pb2.PromptTokensDetails(image_tokens=prompt.num_image_tokens),
+            prompt_tokens_details=render_counts(prompt.media_tokens, num_cached=0),
             max_model_len=max_model_len,
+            clips=render_clips(prompt.clips),
         )
 
     def _begin(
         self, request: chat_pb2.CreateChatCompletionRequest, *, streaming: bool
     ) -> tuple[AnswerHead, ChatRequest]:
         name = self._model.check_name(request.model)
-        chat = parse_chat(request, streaming=streaming, vocab_size=self._vocab_size, max_images=self._max_images)
+        chat = parse_chat(request, streaming=streaming, vocab_size=self._vocab_size, max_media=self._max_media)
         # Better now than after loading the media.
         self._completer.check_ready()
         return AnswerHead(id=f"chatcmpl-{current_call().request_id}", created=int(time.time()), model=name), chat

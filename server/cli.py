@@ -77,6 +77,7 @@ def chat(
     question: str,
     *,
     image: Annotated[tuple[Path, ...], Parameter(negative="")] = (),
+    video: Annotated[tuple[Path, ...], Parameter(negative="")] = (),
     target: str = "127.0.0.1:50051",
     max_tokens: int | None = None,
     temperature: float | None = None,
@@ -89,6 +90,8 @@ def chat(
         What to ask.
     image
         A picture's file; may be given several times.
+    video
+        A video file; may be given several times.
     target
         The server's gRPC address, or the gateway's.
     max_tokens
@@ -96,7 +99,7 @@ def chat(
     temperature
         0 takes the likeliest token each time. Default: 1.
     """
-    ask(question, images=image, target=target, max_tokens=max_tokens, temperature=temperature)
+    ask(question, images=image, videos=video, target=target, max_tokens=max_tokens, temperature=temperature)
 
 
 def _run(settings: Settings, http_port: int | None) -> None:

@@ -6,7 +6,8 @@ the work in the engine too.
 
 import asyncio
 import itertools
-from collections.abc import AsyncGenerator, Sequence
+from collections import Counter
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 
@@ -15,14 +16,28 @@ from engine.errors import EngineError, EngineErrorCode
 from engine.plan import MediaKind
 from engine.protocol import FinishReason, Generate, MediaInput, Ready, TokenEvent
 from engine.text.assembler import Assembler, TokenText
-from engine.text.media_inputs import image_inputs
-from engine.text.prompt import Prompt, PromptBuilder, PromptMedia
+from engine.text.media_inputs import Medium, media_inputs, prompt_media
+from engine.text.prompt import Prompt, PromptBuilder
+from media.clip import Clip
 from media.errors import MediaError
-from media.image import Image
 from media.load import MediaLoader
 from server.errors import DeadlineExceededError, InvalidRequest
 from server.metrics import Metrics
-from server.request import ChatRequest, Conversation, ImageInput
+from server.request import ChatRequest, ClipInput, Conversation, ImageInput
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClipFrames:
+    """What a model sees of a clip."""
+
+    num_frames: int
+    width: int
+    """Pixels, after resizing."""
+    height: int
+    fps: float | None
+    """The rate at which frames were taken, if they were taken by one."""
+    frame_seconds: tuple[float, ...]
+    """When each is shown; empty where that is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,10 +46,16 @@ class LoadedPrompt:
 
     token_ids: list[int]
     media: list[MediaInput]
+    clips: tuple[ClipFrames, ...]
+    """What is seen of its clips, in their order."""
 
     @property
-    def num_image_tokens(self) -> int:
-        return sum(medium.num_tokens for medium in self.media)
+    def media_tokens(self) -> Mapping[MediaKind, int]:
+        """Tokens of its media, by kind."""
+        counts = Counter[MediaKind]()
+        for medium in self.media:
+            counts[medium.kind] += medium.num_tokens
+        return counts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,8 +64,8 @@ class TokenCounts:
 
     prompt: int
     """Those of media included."""
-    image: int
-    """Of `prompt`, those of pictures."""
+    media: Mapping[MediaKind, int]
+    """Of `prompt`, those of media, by kind."""
     cached: int
     """Of `prompt`, those that the prefix cache spared."""
     completion: int
@@ -61,6 +82,8 @@ class Piece:
     """STOP or LENGTH in the last piece."""
     counts: TokenCounts
     """So far."""
+    clips: tuple[ClipFrames, ...]
+    """What is seen of the conversation's clips; the same in every piece."""
 
 
 class Completer:
@@ -87,21 +110,22 @@ class Completer:
         return self._engine.ready
 
     async def load(self, conversation: Conversation, *, deadline: float | None) -> LoadedPrompt:
-        """Fetches and decodes the pictures, all at once, and makes the prompt.
+        """Fetches and decodes the media, all at once, and makes the prompt.
 
         Raises:
-            InvalidRequest: a picture cannot be used.
+            InvalidRequest: a medium cannot be used.
             TemplateError: the model's chat template refuses the conversation.
             DeadlineExceededError: `deadline`, in the event loop's time, came first.
         """
         try:
             async with asyncio.timeout_at(deadline):
-                images = await self._load_images(conversation.images)
+                media = await self._load_media(conversation.media)
                 # In a thread: a long text takes milliseconds to tokenise, and other answers wait for this loop.
-                prompt = await asyncio.to_thread(self._build_prompt, conversation, images)
+                prompt = await asyncio.to_thread(self._build_prompt, conversation, media)
         except TimeoutError as error:
             raise DeadlineExceededError from error
-        return LoadedPrompt(token_ids=prompt.token_ids, media=image_inputs(images, prompt))
+        clips = tuple(_frames_of(medium) for medium in media if isinstance(medium, Clip))
+        return LoadedPrompt(token_ids=prompt.token_ids, media=media_inputs(media, prompt), clips=clips)
 
     async def answer(
         self, request: ChatRequest, request_id: str, *, deadline: float | None
@@ -124,32 +148,37 @@ class Completer:
                 num_completion += delta.num_tokens
                 counts = TokenCounts(
                     prompt=len(prompt.token_ids),
-                    image=prompt.num_image_tokens,
+                    media=prompt.media_tokens,
                     cached=num_cached,
                     completion=num_completion,
                 )
-                yield Piece(text=delta.text, tokens=delta.tokens, finish=delta.finish, counts=counts)
+                yield Piece(
+                    text=delta.text, tokens=delta.tokens, finish=delta.finish, counts=counts, clips=prompt.clips
+                )
                 if delta.finish is not None:
                     return
 
-    async def _load_images(self, images: Sequence[ImageInput]) -> list[Image]:
+    async def _load_media(self, media: Sequence[ImageInput | ClipInput]) -> list[Medium]:
         try:
             async with asyncio.TaskGroup() as group:
-                loads = [group.create_task(self._load_image(image)) for image in images]
+                loads = [group.create_task(self._load_medium(medium)) for medium in media]
         except ExceptionGroup as failed:
             # The first failure ended the other loads; it is the one to be told.
             raise failed.exceptions[0] from failed
         return [load.result() for load in loads]
 
-    async def _load_image(self, image: ImageInput) -> Image:
+    async def _load_medium(self, medium: ImageInput | ClipInput) -> Medium:
         try:
-            return await self._media.load_image(image.source, min_pixels=image.min_pixels, max_pixels=image.max_pixels)
+            if isinstance(medium, ClipInput):
+                return await self._media.load_clip(medium.source, medium.options)
+            return await self._media.load_image(
+                medium.source, min_pixels=medium.min_pixels, max_pixels=medium.max_pixels
+            )
         except MediaError as error:
-            raise InvalidRequest(image.field, error.message, error.code.value) from error
+            raise InvalidRequest(medium.field, error.message, error.code.value) from error
 
-    def _build_prompt(self, conversation: Conversation, images: Sequence[Image]) -> Prompt:
-        media = [PromptMedia(kind=MediaKind.IMAGE, num_tokens=image.num_tokens) for image in images]
-        return self._prompts.chat(conversation.messages, media)
+    def _build_prompt(self, conversation: Conversation, media: Sequence[Medium]) -> Prompt:
+        return self._prompts.chat(conversation.messages, prompt_media(media))
 
     async def _events(
         self, request: ChatRequest, prompt: LoadedPrompt, request_id: str, deadline: float | None
@@ -167,6 +196,11 @@ class Completer:
         async with aclosing(self._engine.generate(generate)) as events:
             while (event := await _next_event(events, deadline)) is not None:
                 yield _checked(event)
+
+
+def _frames_of(clip: Clip) -> ClipFrames:
+    num_frames, height, width, _ = clip.pixels.shape
+    return ClipFrames(num_frames=num_frames, width=width, height=height, fps=clip.fps, frame_seconds=clip.frame_seconds)
 
 
 async def _next_event(events: AsyncGenerator[TokenEvent, None], deadline: float | None) -> TokenEvent | None:

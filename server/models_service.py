@@ -51,5 +51,5 @@ class ModelHandlers:
             created=self._model.created,
             owned_by="glimpse",
             max_model_len=self._max_model_len(),
-            input_modalities=[model_pb2.MODALITY_TEXT, model_pb2.MODALITY_IMAGE],
+            input_modalities=[model_pb2.MODALITY_TEXT, model_pb2.MODALITY_IMAGE, model_pb2.MODALITY_VIDEO],
         )

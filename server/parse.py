@@ -3,8 +3,11 @@
 Each says the proto path of the field at fault. What is defined but not served yet is refused by name, never ignored.
 """
 
+from collections.abc import Mapping
+
 from google.protobuf.message import Message
 
+from engine.plan import MediaKind
 from glimpse.v1 import chat_pb2
 from server.errors import InvalidRequest
 from server.parse_content import parse_conversation
@@ -14,7 +17,11 @@ from server.validate import violations
 
 
 def parse_chat(
-    request: chat_pb2.CreateChatCompletionRequest, *, streaming: bool, vocab_size: int, max_images: int
+    request: chat_pb2.CreateChatCompletionRequest,
+    *,
+    streaming: bool,
+    vocab_size: int,
+    max_media: Mapping[MediaKind, int],
 ) -> ChatRequest:
     """Raises InvalidRequest."""
     check_bounds(request)
@@ -22,7 +29,7 @@ def parse_chat(
     if request.HasField("stream_options") and not streaming:
         raise InvalidRequest("stream_options", "stream_options is only allowed when the answer is streamed.")
     return ChatRequest(
-        conversation=parse_conversation(request.messages, max_images=max_images),
+        conversation=parse_conversation(request.messages, max_media=max_media),
         sampling=parse_generation(request.generation, vocab_size=vocab_size),
         include_usage=request.stream_options.include_usage,
         priority=request.priority,
@@ -30,10 +37,10 @@ def parse_chat(
     )
 
 
-def parse_count(request: chat_pb2.CountTokensRequest, *, max_images: int) -> Conversation:
+def parse_count(request: chat_pb2.CountTokensRequest, *, max_media: Mapping[MediaKind, int]) -> Conversation:
     """Raises InvalidRequest."""
     check_bounds(request)
-    return parse_conversation(request.messages, max_images=max_images)
+    return parse_conversation(request.messages, max_media=max_media)
 
 
 def check_bounds(request: Message) -> None:

@@ -1,12 +1,13 @@
 """Pieces of an answer → messages of the wire. Knows no engine and no JSON."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from engine.plan import MediaKind
 from engine.protocol import FinishReason
 from engine.text.assembler import TokenText
 from glimpse.v1 import chat_pb2, content_pb2, generation_pb2
-from server.completion import Piece, TokenCounts
+from server.completion import ClipFrames, Piece, TokenCounts
 
 _FINISH_REASONS = {
     FinishReason.STOP: generation_pb2.FINISH_REASON_STOP,
@@ -40,12 +41,17 @@ def render_response(
         finish_reason=_FINISH_REASONS[last.finish] if last.finish else None,
     )
     return chat_pb2.CreateChatCompletionResponse(
-        id=head.id, created=head.created, model=head.model, choices=[choice], usage=_render_usage(last.counts)
+        id=head.id,
+        created=head.created,
+        model=head.model,
+        choices=[choice],
+        usage=_render_usage(last.counts),
+        clips=render_clips(last.clips),
     )
 
 
 def render_chunk(head: AnswerHead, piece: Piece, *, first: bool) -> chat_pb2.StreamChatCompletionResponse:
-    """One piece. The first carries the role, and content even when it is empty."""
+    """One piece. The first carries the role, what is seen of clips, and content even when it is empty."""
     delta = chat_pb2.Delta(
         role=content_pb2.ROLE_ASSISTANT if first else None, content=piece.text if piece.text or first else None
     )
@@ -55,7 +61,13 @@ def render_chunk(head: AnswerHead, piece: Piece, *, first: bool) -> chat_pb2.Str
         logprobs=_render_logprobs(piece.tokens) if piece.tokens else None,
         finish_reason=_FINISH_REASONS[piece.finish] if piece.finish else None,
     )
-    return chat_pb2.StreamChatCompletionResponse(id=head.id, created=head.created, model=head.model, choices=[choice])
+    return chat_pb2.StreamChatCompletionResponse(
+        id=head.id,
+        created=head.created,
+        model=head.model,
+        choices=[choice],
+        clips=render_clips(piece.clips) if first else None,
+    )
 
 
 def render_usage_chunk(head: AnswerHead, counts: TokenCounts) -> chat_pb2.StreamChatCompletionResponse:
@@ -65,14 +77,35 @@ def render_usage_chunk(head: AnswerHead, counts: TokenCounts) -> chat_pb2.Stream
     )
 
 
+def render_counts(media: Mapping[MediaKind, int], *, num_cached: int) -> generation_pb2.PromptTokensDetails:
+    """A prompt's tokens by kind."""
+    return generation_pb2.PromptTokensDetails(
+        cached_tokens=num_cached,
+        image_tokens=media.get(MediaKind.IMAGE, 0),
+        video_tokens=media.get(MediaKind.VIDEO, 0),
+    )
+
+
+def render_clips(clips: Iterable[ClipFrames]) -> list[content_pb2.ClipFrames]:
+    """What is seen of clips."""
+    return [
+        content_pb2.ClipFrames(
+            num_frames=clip.num_frames,
+            width=clip.width,
+            height=clip.height,
+            fps=clip.fps,
+            frame_seconds=clip.frame_seconds,
+        )
+        for clip in clips
+    ]
+
+
 def _render_usage(counts: TokenCounts) -> generation_pb2.Usage:
     return generation_pb2.Usage(
         prompt_tokens=counts.prompt,
         completion_tokens=counts.completion,
         total_tokens=counts.prompt + counts.completion,
-        prompt_tokens_details=generation_pb2.PromptTokensDetails(
-            cached_tokens=counts.cached, image_tokens=counts.image
-        ),
+        prompt_tokens_details=render_counts(counts.media, num_cached=counts.cached),
     )
 
 

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 from engine.sampling_params import SamplingParams
 from engine.text.conversation import ChatMessage
-from media.source import Source
+from media.clip_options import ClipOptions
+from media.source import ClipSource, Source
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,11 +22,21 @@ class ImageInput:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ClipInput:
+    """A clip of a conversation, not loaded yet."""
+
+    source: ClipSource
+    options: ClipOptions
+    field: str
+    """The path of what it is made of in the request."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Conversation:
-    """Messages and the pictures that stand in them."""
+    """Messages and the media that stand in them."""
 
     messages: tuple[ChatMessage, ...]
-    images: tuple[ImageInput, ...]
+    media: tuple[ImageInput | ClipInput, ...]
     """In the order of their slots in `messages`."""
 
 

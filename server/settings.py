@@ -3,6 +3,7 @@
 Parsed values: sizes in bytes, limits as numbers. Nothing here opens a file or a socket.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -10,6 +11,7 @@ from cyclopts import Group, Parameter
 from pydantic import BaseModel, ByteSize, ConfigDict, Field, IPvAnyNetwork, field_validator
 
 from engine.config import Backend, Device, DType, EngineConfig, Quantization, Speculative
+from engine.plan import MediaKind
 from media.policy import WEB_PORTS
 
 _FROZEN = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
@@ -107,28 +109,31 @@ class MediaSettings(BaseModel):
 
     model_config = _FROZEN
 
-    limit_mm_per_prompt: str = "image=16"
-    """Most media in a request, by kind."""
+    limit_mm_per_prompt: str = "image=16,video=4"
+    """Most media in a request, by kind; a kind that is not named keeps its default."""
     media_egress: Literal["on", "off"] = "on"
-    """off: no URL is ever fetched; pictures come in the request."""
+    """off: no URL is ever fetched; media come in the request."""
     allowed_media_domains: Names = ()
-    """Host from which pictures may be fetched; may be given several times. Default: any public one."""
+    """Host from which media may be fetched; may be given several times. Default: any public one."""
     allowed_media_networks: Annotated[tuple[IPvAnyNetwork, ...], Parameter(negative="")] = ()
-    """Network that is not public and from which pictures may be fetched all the same, such as 10.1.0.0/16."""
+    """Network that is not public and from which media may be fetched all the same, such as 10.1.0.0/16."""
     allowed_media_ports: Annotated[tuple[Port, ...], Parameter(negative="")] = tuple(sorted(WEB_PORTS))
-    """Port from which pictures may be fetched; may be given several times."""
+    """Port from which media may be fetched; may be given several times."""
     image_fetch_timeout: Annotated[float, Field(gt=0)] = 5.0
     """Seconds that fetching a picture may take."""
+    video_fetch_timeout: Annotated[float, Field(gt=0)] = 30.0
+    """Seconds that fetching a clip may take, all of its frames together where they are pictures."""
 
     @field_validator("limit_mm_per_prompt")
     @classmethod
     def _check_limit(cls, limit: str) -> str:
-        _max_images(limit)
+        _limits(limit)
         return limit
 
     @property
-    def max_images(self) -> int:
-        return _max_images(self.limit_mm_per_prompt)
+    def max_media(self) -> Mapping[MediaKind, int]:
+        """The most media of each kind that is served."""
+        return _DEFAULT_LIMITS | _limits(self.limit_mm_per_prompt)
 
 
 class Settings(BaseModel):
@@ -141,8 +146,14 @@ class Settings(BaseModel):
     listen: Annotated[ListenSettings, Parameter(name="*", group=Group("Listening", sort_key=3))] = ListenSettings()
 
 
-def _max_images(limit: str) -> int:
-    kind, separator, count = limit.partition("=")
-    if kind != "image" or not separator or not count.isdecimal():
-        raise ValueError("expected image=N; other kinds of media are not served yet")
-    return int(count)
+_DEFAULT_LIMITS = {MediaKind.IMAGE: 16, MediaKind.VIDEO: 4}
+
+
+def _limits(text: str) -> dict[MediaKind, int]:
+    limits: dict[MediaKind, int] = {}
+    for limit in text.split(","):
+        kind, separator, count = limit.strip().partition("=")
+        if kind not in _DEFAULT_LIMITS or kind in limits or not separator or not count.isdecimal():
+            raise ValueError("expected image=N, video=N or both with a comma; other kinds of media are not served yet")
+        limits[MediaKind(kind)] = int(count)
+    return limits

@@ -51,15 +51,40 @@ def grids(spans: Sequence[MediaSpan], kind: MediaKind) -> Tensor | None:
     return torch.tensor(found) if found else None
 
 
+def clip_patches(path: Path, frames: np.ndarray) -> Tensor:
+    """What the reference's video processor makes of [frames, height, width, 3], made with its image processor.
+
+    (The video processor takes torchvision.) A picture's patches hold it twice, one after the other; a clip's hold two
+    frames, of which the last repeats.
+    """
+    padded = np.concatenate([frames, frames[-1:]]) if len(frames) % 2 else frames
+    process = image_processor(path)
+    doubled = [process([frame], return_tensors="pt")["pixel_values"].view(-1, 3, 2, 14 * 14) for frame in padded]
+    pairs = [
+        torch.stack([first[:, :, 0], second[:, :, 1]], dim=2)
+        for first, second in zip(doubled[::2], doubled[1::2], strict=True)
+    ]
+    return torch.cat(pairs).flatten(1)
+
+
 @torch.inference_mode()
 def greedy_answer(
     path: Path, prompt: Sequence[int], spans: Sequence[MediaSpan], images: Sequence[np.ndarray], num_tokens: int
 ) -> Answer:
-    """Continues a prompt with pictures, uint8 [height, width, 3] each, that are already of the right size."""
+    """Continues a prompt with media that are already of the right size.
+
+    `images` are uint8, one for each span: [height, width, 3] of a picture, [frames, height, width, 3] of a clip.
+    """
     media: dict[str, Any] = {}
-    if images:
-        media = dict(image_processor(path)(list(images), return_tensors="pt"))
+    if spans:
         media["mm_token_type_ids"] = token_types(len(prompt), spans)
+    pictures = [image for image, span in zip(images, spans, strict=True) if span.kind is MediaKind.IMAGE]
+    if pictures:
+        media |= image_processor(path)(pictures, return_tensors="pt")
+    clips = [image for image, span in zip(images, spans, strict=True) if span.kind is MediaKind.VIDEO]
+    if clips:
+        media["pixel_values_videos"] = torch.cat([clip_patches(path, clip) for clip in clips])
+        media["video_grid_thw"] = grids(spans, MediaKind.VIDEO)
     output = load_oracle(path).generate(
         torch.tensor([list(prompt)]),
         **media,

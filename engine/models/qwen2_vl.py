@@ -141,8 +141,9 @@ def layout_prompt(num_tokens: int, spans: Sequence[MediaSpan], spatial_merge_siz
     """Positions of a prompt on the axes time, height and width (M-RoPE).
 
     Text advances on all three axes at once. A medium lies on a grid that begins after all that is before it, and what
-    follows begins after the grid's largest position. (The reference counts a clip's height and width only, so that text
-    after a clip of many small frames shares positions with it; the paper does not, and neither do trained weights.)
+    follows begins after the grid's largest position. So says the paper, and so did the implementation with which the
+    weights were published. (transformers 5 goes on after a clip's height or width alone, so that text after a clip of
+    many small frames shares positions with it: trained weights never saw that.)
 
     Args:
         num_tokens: of the prompt.

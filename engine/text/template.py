@@ -76,8 +76,19 @@ class ChatTemplate:
         self._special_tokens = dict(special_tokens)
         self.knows_developer = "developer" in source
 
-    def render(self, messages: Sequence[Mapping[str, Any]], *, add_generation_prompt: bool) -> str:
+    def render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        add_generation_prompt: bool,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+    ) -> str:
         """The text of the prompt.
+
+        Args:
+            messages: The conversation.
+            add_generation_prompt: The prompt ends with the beginning of an answer.
+            tools: Functions that the model may call, as the OpenAI API describes them.
 
         Raises:
             TemplateError: the template refuses these messages.
@@ -87,7 +98,7 @@ class ChatTemplate:
                 self._special_tokens,
                 messages=messages,
                 # Templates tell "no tools" from "undefined"; transformers always defines both.
-                tools=None,
+                tools=tools,
                 documents=None,
                 add_generation_prompt=add_generation_prompt,
             )

@@ -60,7 +60,12 @@ def as_data_url(file: bytes) -> str:
     return "data:image/png;base64," + base64.b64encode(file).decode()
 
 
+def clip(url: object, **members: Any) -> list[dict[str, Any]]:
+    return [{"role": "user", "content": [{"type": "video_url", "video_url": {"url": url, **members}}]}]
+
+
 IMAGE = "messages[0].content[1].image_url"
+CLIP = "messages[0].content[0].video_url.url"
 REFUSED: list[Any] = [
     # members of the request, HTTP status, error.param, words of error.message
     pytest.param({"messages": []}, 400, "messages", "", id="no messages"),
@@ -92,12 +97,26 @@ REFUSED: list[Any] = [
     pytest.param({"messages": picture("http://127.0.0.1:1/a.png")}, 400, IMAGE, "", id="loopback URL"),
     pytest.param({"messages": picture("http://169.254.169.254/x")}, 400, IMAGE, "", id="link-local URL"),
     pytest.param({"messages": picture("file:///etc/passwd")}, 400, IMAGE, "", id="local file"),
+    pytest.param({"messages": clip("x")}, 400, CLIP, "base64", id="bad base64 of a clip"),
+    pytest.param({"messages": clip(None)}, 400, "messages[0].content[0].video_url", "", id="no clip"),
+    pytest.param({"messages": clip([])}, 400, CLIP, "", id="a clip of no frames"),
+    pytest.param({"messages": clip(as_data_url(b"#EXTM3U\nhttp://127.0.0.1/x"))}, 400, CLIP, "playlist", id="playlist"),
+    pytest.param({"messages": clip(as_data_url(encoded(tiles())))}, 400, CLIP, "not a video", id="a picture as a clip"),
+    pytest.param({"messages": clip("http://127.0.0.1:1/a.mp4")}, 400, CLIP, "", id="loopback URL of a clip"),
+    pytest.param({"messages": clip("x" * 8, fps=0)}, 400, "messages[0].content[0].video_url.fps", "0", id="no rate"),
     pytest.param(
-        {"messages": [{"role": "user", "content": [{"type": "video_url", "video_url": {"url": "x"}}]}]},
+        {"messages": clip("x" * 8, fps=1, num_frames=2)},
         400,
-        "messages[0].content[0].video_url",
-        "video",
-        id="video not served yet",
+        "messages[0].content[0].video_url.num_frames",
+        "exclude",
+        id="a rate and a number",
+    ),
+    pytest.param(
+        {"messages": [{"role": "user", "content": [{"type": "input_audio", "input_audio": {"url": "x"}}]}]},
+        400,
+        "messages[0].content[0].input_audio",
+        "audio",
+        id="audio not served yet",
     ),
 ]
 

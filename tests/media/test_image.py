@@ -15,7 +15,8 @@ from hypothesis.extra import numpy as hnp
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
 from media.errors import MediaError, MediaErrorCode
-from media.image import LARGEST_MAX_PIXELS, ImageProcessing, image_processing, prepare_image
+from media.geometry import LARGEST_MAX_PIXELS
+from media.image import ImageProcessing, image_processing, prepare_image
 from tests.media.pictures import encode, scene
 
 QWEN2_VL = ImageProcessing(

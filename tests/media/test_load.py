@@ -6,10 +6,12 @@ import threading
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from ipaddress import ip_network
+from typing import Any
 from urllib.parse import quote
 
 import pytest
 
+from media.clip import VideoProcessing
 from media.errors import MediaError, MediaErrorCode
 from media.image import ImageProcessing, prepare_image
 from media.load import MediaLoader
@@ -21,12 +23,26 @@ from tests.media.web import Web, respond
 PROCESSING = ImageProcessing(
     patch_size=14, merge_size=2, temporal_patch_size=2, min_pixels=3136, max_pixels=64 * 28 * 28
 )
+VIDEO_PROCESSING = VideoProcessing(
+    patch_size=14,
+    merge_size=2,
+    temporal_patch_size=2,
+    min_pixels=28 * 28,
+    max_pixels=64 * 28 * 28,
+    total_pixels=1024 * 28 * 28,
+)
 POLICY = FetchPolicy(allowed_networks=(ip_network("127.0.0.1/32"),), allowed_ports=None)
+
+
+def make_loader(processing: ImageProcessing = PROCESSING, **limits: Any) -> MediaLoader:
+    return MediaLoader(
+        processing=processing, video_processing=VIDEO_PROCESSING, policy=POLICY, isolated=False, **limits
+    )
 
 
 @pytest.fixture
 async def loader() -> AsyncIterator[MediaLoader]:
-    loader = MediaLoader(processing=PROCESSING, policy=POLICY)
+    loader = make_loader()
     yield loader
     await loader.close()
 
@@ -65,7 +81,7 @@ async def test_wrong_bounds_are_refused_before_anything_is_fetched(loader: Media
 async def test_files_that_are_too_large_are_refused_by_each_way(web: Web) -> None:
     data = encode(scene(64, 64), "PNG")
     web.answers["/cat"] = respond(data)
-    loader = MediaLoader(processing=PROCESSING, policy=POLICY, max_image_bytes=len(data) - 1)
+    loader = make_loader(max_image_bytes=len(data) - 1)
     for source in (DataSource(data=data), parse_url_text(web.url("/cat"))):
         with pytest.raises(MediaError, match=f"larger than {len(data) - 1} bytes") as caught:
             await loader.load_image(source)
@@ -100,7 +116,7 @@ async def test_transparent_pictures_stand_on_the_configured_background() -> None
     image.putalpha(0)
     source = DataSource(data=encode(image, "PNG"))
     for background in [(255, 255, 255), (1, 2, 3)]:
-        loader = MediaLoader(processing=replace(PROCESSING, background=background), policy=POLICY)
+        loader = make_loader(replace(PROCESSING, background=background))
         assert ((await loader.load_image(source)).pixels == background).all()
         await loader.close()
 
@@ -119,7 +135,7 @@ async def test_no_more_is_fetched_at_once_than_allowed(web: Web) -> None:
         await respond(data)(reader, writer)
 
     web.answers["/cat"] = answer_in_pairs
-    loader = MediaLoader(processing=PROCESSING, policy=POLICY, max_fetches=2)
+    loader = make_loader(max_fetches=2)
     pictures = await asyncio.gather(*(loader.load_image(parse_url_text(web.url("/cat"))) for _ in range(6)))
     assert (len(pictures), most) == (6, 2)
     await loader.close()

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from media.errors import MediaError, MediaErrorCode
-from media.source import DataSource, UrlSource, parse_url_text
+from media.source import DataSource, FrameSources, UrlSource, parse_clip_text, parse_url_text
 
 # Its base64 has both letters in which the alphabets differ.
 PAYLOAD = b"\xfb\xff\xfe picture bytes"
@@ -139,3 +139,35 @@ def test_every_encoding_of_bytes_reads_back_as_those_bytes(data: bytes) -> None:
 def test_any_text_is_a_source_or_a_media_error(text: str) -> None:
     with suppress(MediaError):
         assert isinstance(parse_url_text(text), DataSource | UrlSource)
+
+
+def test_frames_may_stand_in_one_data_url() -> None:
+    text = "data:video/jpeg;base64," + ",".join(base64.b64encode(data).decode() for data in (b"one", b"two", b"3"))
+    for written in (text, text.replace("video/jpeg", "Video/JPEG "), "  " + text):
+        assert parse_clip_text(written) == FrameSources(
+            frames=tuple(DataSource(data=data) for data in (b"one", b"two", b"3"))
+        )
+
+
+@pytest.mark.parametrize("text", ["data:video/mp4;base64,b25l", "b25l", "http://images.example/clip.mp4"])
+def test_everything_else_is_a_clip_s_file(text: str) -> None:
+    assert parse_clip_text(text) == parse_url_text(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("data:video/jpeg;base64,", MediaErrorCode.INVALID_SOURCE),
+        ("data:video/jpeg;base64,b25l,,b25l", MediaErrorCode.INVALID_SOURCE),
+        ("data:video/jpeg;base64,b25l,%%%", MediaErrorCode.INVALID_SOURCE),
+        ("data:video/jpeg;base64," + "b25l," * 4096 + "b25l", MediaErrorCode.TOO_LARGE),
+        ("data:video/jpeg;base64,b25lb25l,b25lb25l", MediaErrorCode.TOO_LARGE),
+        ("data:video/jpeg;base64," + "," * 10_000_000, MediaErrorCode.TOO_LARGE),
+        ("file:///etc/clip.mp4", MediaErrorCode.URL_REFUSED),
+    ],
+    ids=range(7),
+)
+def test_frames_that_are_none_are_refused(text: str, code: MediaErrorCode) -> None:
+    with pytest.raises(MediaError) as caught:
+        parse_clip_text(text, max_bytes=10 if "b25lb25l" in text else 1 << 20)
+    assert caught.value.code == code

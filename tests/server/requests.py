@@ -24,6 +24,12 @@ def image_part(data: bytes, **members: Any) -> content_pb2.ContentPart:
     )
 
 
+def video_part(data: bytes, **members: Any) -> content_pb2.ContentPart:
+    return content_pb2.ContentPart(
+        video=content_pb2.VideoPart(source=content_pb2.MediaSource(data=data), **members),
+    )
+
+
 def user(*parts: str | content_pb2.ContentPart) -> content_pb2.Message:
     content = [text_part(part) if isinstance(part, str) else part for part in parts]
     return content_pb2.Message(role=content_pb2.ROLE_USER, content=content)

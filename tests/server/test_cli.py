@@ -42,7 +42,7 @@ def test_the_version_is_the_package_s() -> None:
         ((), ("up", "serve", "gateway", "chat")),
         (("up",), ("--model", "--http-port", "GLIMPSE_KV_CACHE_SIZE", "1.0GiB")),
         (("gateway",), ("run", "config")),
-        (("chat",), ("--image", "--target")),
+        (("chat",), ("--image", "--video", "--target")),
     ],
 )
 def test_help_tells_what_there_is(command: tuple[str, ...], words: tuple[str, ...]) -> None:

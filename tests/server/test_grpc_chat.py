@@ -149,7 +149,11 @@ def test_the_model_is_served_under_all_of_its_names(channel: grpc.Channel, chat:
     listed = models.ListModels(model_pb2.ListModelsRequest()).data
     assert [model.id for model in listed] == ["tiny", "small/tiny"]
     assert listed[0].max_model_len == 4096
-    assert list(listed[0].input_modalities) == [model_pb2.MODALITY_TEXT, model_pb2.MODALITY_IMAGE]
+    assert list(listed[0].input_modalities) == [
+        model_pb2.MODALITY_TEXT,
+        model_pb2.MODALITY_IMAGE,
+        model_pb2.MODALITY_VIDEO,
+    ]
     assert models.GetModel(model_pb2.GetModelRequest(model="small/tiny")).model.id == "small/tiny"
     wire = request()
     wire.model = "small/tiny"

@@ -1,23 +1,27 @@
 """Which requests are refused, under which field and for which reason; and what the others mean."""
 
+from typing import Any
+
 import pytest
 
 from engine.plan import MediaKind
 from engine.sampling_params import SamplingParams
 from engine.text.conversation import MediaSlot
 from glimpse.v1 import chat_pb2, content_pb2, generation_pb2
-from media.source import DataSource
+from media.clip_options import ClipOptions
+from media.source import DataSource, FrameSources, parse_url_text
 from server.errors import InvalidRequest
 from server.parse import parse_chat
-from server.parse_content import LOW_DETAIL_MAX_PIXELS
-from server.request import ChatRequest
-from tests.server.requests import image_part, png, request, text_part, user
+from server.parse_media import LOW_DETAIL_MAX_PIXELS
+from server.request import ChatRequest, ClipInput, ImageInput
+from tests.server.requests import image_part, png, request, text_part, user, video_part
 
 VOCAB_SIZE = 384
+LIMITS = {MediaKind.IMAGE: 2, MediaKind.VIDEO: 1}
 
 
 def parse(wire: chat_pb2.CreateChatCompletionRequest, *, streaming: bool = False) -> ChatRequest:
-    return parse_chat(wire, streaming=streaming, vocab_size=VOCAB_SIZE, max_images=2)
+    return parse_chat(wire, streaming=streaming, vocab_size=VOCAB_SIZE, max_media=LIMITS)
 
 
 def with_member(**members: object) -> chat_pb2.CreateChatCompletionRequest:
@@ -33,6 +37,14 @@ def with_part(part: content_pb2.ContentPart) -> chat_pb2.CreateChatCompletionReq
 def with_source(**source: object) -> chat_pb2.CreateChatCompletionRequest:
     media_source = content_pb2.MediaSource(**source)  # pyright: ignore[reportArgumentType] - a table's row
     return with_part(content_pb2.ContentPart(image=content_pb2.ImagePart(source=media_source)))
+
+
+def with_clip(data: bytes, **members: Any) -> chat_pb2.CreateChatCompletionRequest:
+    return with_part(video_part(data, **members))
+
+
+def with_frames(*sources: dict[str, Any], **members: Any) -> chat_pb2.CreateChatCompletionRequest:
+    return with_part(content_pb2.ContentPart(video={"frames": {"frames": sources}, **members}))
 
 
 def message(**members: object) -> chat_pb2.CreateChatCompletionRequest:
@@ -59,7 +71,38 @@ REFUSED: list[tuple[chat_pb2.CreateChatCompletionRequest, str, str]] = [
     (with_part(content_pb2.ContentPart(uuid="a")), f"{PART}.uuid", "media_not_cached"),
     (with_part(content_pb2.ContentPart(uuid="a", image={})), f"{PART}.uuid", "media_not_cached"),
     (with_part(content_pb2.ContentPart(uuid="a", text="b")), f"{PART}.uuid", "unsupported"),
-    (with_part(content_pb2.ContentPart(video={})), f"{PART}.video", "unsupported"),
+    (with_part(content_pb2.ContentPart(uuid="a", video={})), f"{PART}.uuid", "media_not_cached"),
+    (with_part(content_pb2.ContentPart(video={})), f"{PART}.video.source", "missing_value"),
+    (with_clip(b""), f"{PART}.video.source.data", "missing_value"),
+    (
+        with_part(content_pb2.ContentPart(video={"source": {"upload": "u"}})),
+        f"{PART}.video.source.upload",
+        "unsupported",
+    ),
+    (
+        with_part(content_pb2.ContentPart(video={"source": {"url": "%"}})),
+        f"{PART}.video.source.url",
+        "invalid_media_source",
+    ),
+    (
+        with_part(content_pb2.ContentPart(video={"source": {"url": "data:video/jpeg;base64,"}})),
+        f"{PART}.video.source.url",
+        "invalid_media_source",
+    ),
+    (with_part(content_pb2.ContentPart(video={"frames": {}})), f"{PART}.video.frames.frames", "invalid_value"),
+    (with_frames({}), f"{PART}.video.frames.frames[0]", "missing_value"),
+    (with_frames({"data": b"x"}, {"url": "file:///x"}), f"{PART}.video.frames.frames[1].url", "media_url_refused"),
+    (with_frames({"data": b"x"}, start_seconds=1), f"{PART}.video.start_seconds", "invalid_value"),
+    (with_clip(b"x", fps=0), f"{PART}.video.fps", "invalid_value"),
+    (with_clip(b"x", fps=float("nan")), f"{PART}.video.fps", "invalid_value"),
+    (with_clip(b"x", fps=1, num_frames=4), f"{PART}.video.num_frames", "invalid_value"),
+    (with_clip(b"x", num_frames=0), f"{PART}.video.num_frames", "invalid_value"),
+    (with_clip(b"x", max_frames=769), f"{PART}.video.max_frames", "invalid_value"),
+    (with_clip(b"x", min_pixels=9, max_pixels=8), f"{PART}.video.min_pixels", "invalid_value"),
+    (with_clip(b"x", total_pixels=10**12), f"{PART}.video.total_pixels", "invalid_value"),
+    (with_clip(b"x", start_seconds=-1), f"{PART}.video.start_seconds", "invalid_value"),
+    (with_clip(b"x", start_seconds=2, end_seconds=1), f"{PART}.video.end_seconds", "invalid_value"),
+    (request(user(*[video_part(b"x")] * 2)), "messages", "too_many_videos"),
     (with_part(content_pb2.ContentPart(audio={})), f"{PART}.audio", "unsupported"),
     (with_part(content_pb2.ContentPart(embedding={})), f"{PART}.embedding", "unsupported"),
     (with_part(content_pb2.ContentPart(image={})), f"{PART}.image.source", "missing_value"),
@@ -111,7 +154,7 @@ def test_what_is_not_said_takes_the_stated_defaults() -> None:
     wire = chat_pb2.CreateChatCompletionRequest(messages=[user("Hello")])
     chat = parse(wire)
     assert chat.sampling == SamplingParams()
-    assert (chat.include_usage, chat.priority, chat.cache_salt, chat.conversation.images) == (False, 0, "", ())
+    assert (chat.include_usage, chat.priority, chat.cache_salt, chat.conversation.media) == (False, 0, "", ())
 
 
 def test_zero_is_a_value() -> None:
@@ -174,8 +217,8 @@ def test_pictures_stand_where_they_were_said() -> None:
     conversation = parse(wire).conversation
     slot = MediaSlot(kind=MediaKind.IMAGE)
     assert [message.content for message in conversation.messages] == [("a", slot, "b"), (slot,)]
-    assert [image.source for image in conversation.images] == [DataSource(data=first), DataSource(data=second)]
-    assert [image.field for image in conversation.images] == [
+    assert [image.source for image in conversation.media] == [DataSource(data=first), DataSource(data=second)]
+    assert [image.field for image in conversation.media] == [
         "messages[0].content[1].image.source",
         "messages[1].content[0].image.source",
     ]
@@ -194,7 +237,53 @@ def test_pictures_stand_where_they_were_said() -> None:
 )
 def test_low_detail_bounds_the_pixels(detail: content_pb2.ImageDetail, asked: int | None, expected: int | None) -> None:
     wire = with_part(image_part(b"x", detail=detail, max_pixels=asked))
-    assert parse(wire).conversation.images[0].max_pixels == expected
+    (image,) = parse(wire).conversation.media
+    assert isinstance(image, ImageInput)
+    assert image.max_pixels == expected
+
+
+def test_clips_stand_among_pictures() -> None:
+    wire = request(user(image_part(b"p"), "a", video_part(b"v")))
+    conversation = parse(wire).conversation
+    assert conversation.messages[0].content == (
+        MediaSlot(kind=MediaKind.IMAGE),
+        "a",
+        MediaSlot(kind=MediaKind.VIDEO),
+    )
+    assert [medium.source for medium in conversation.media] == [DataSource(data=b"p"), DataSource(data=b"v")]
+    assert conversation.media[1].field == "messages[0].content[2].video.source"
+
+
+@pytest.mark.parametrize(
+    ("video", "source"),
+    [
+        ({"source": {"url": "http://a.example/c.mp4"}}, parse_url_text("http://a.example/c.mp4")),
+        ({"source": {"url": "YQ=="}}, DataSource(data=b"a")),
+        (
+            {"source": {"url": "data:video/jpeg;base64,YQ==,Yg=="}},
+            FrameSources(frames=(DataSource(data=b"a"), DataSource(data=b"b"))),
+        ),
+        (
+            {"frames": {"frames": [{"data": b"a"}, {"url": "Yg=="}]}},
+            FrameSources(frames=(DataSource(data=b"a"), DataSource(data=b"b"))),
+        ),
+    ],
+)
+def test_a_clip_is_a_file_or_frames(video: dict[str, Any], source: object) -> None:
+    (clip,) = parse(with_part(content_pb2.ContentPart(video=video))).conversation.media
+    assert clip.source == source
+
+
+def test_every_wish_about_a_clip_arrives() -> None:
+    wishes: dict[str, Any] = {"num_frames": 8, "max_frames": 6, "start_seconds": 0.5, "end_seconds": 9.0,
+                              "min_pixels": 5000, "max_pixels": 6000, "total_pixels": 70000}  # fmt: skip
+    (clip,) = parse(with_clip(b"x", **wishes)).conversation.media
+    (rated,) = parse(with_clip(b"x", fps=2.5)).conversation.media
+    assert isinstance(clip, ClipInput)
+    assert isinstance(rated, ClipInput)
+    assert (clip.options, rated.options) == (ClipOptions(**wishes), ClipOptions(fps=2.5))
+    known = {field.name for field in content_pb2.VideoPart.DESCRIPTOR.fields}
+    assert known == {"source", "frames"} | set(ClipOptions.__dataclass_fields__)
 
 
 @pytest.mark.parametrize(

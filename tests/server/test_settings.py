@@ -6,6 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from engine.config import EngineConfig
+from engine.plan import MediaKind
 from server.cli import app
 from server.settings import EngineSettings, ListenSettings, MediaSettings, Settings
 
@@ -29,7 +30,8 @@ def test_flags_are_parsed_once_and_become_values() -> None:
     config = settings.engine.engine_config(Path("/m"))
     assert (config.kv_cache_bytes, config.prefix_caching) == (2048 * MIB, False)
     assert settings.engine.served_model_name == ("a", "b")
-    assert (settings.listen.port, settings.media.max_images) == (7, 3)
+    assert settings.listen.port == 7
+    assert settings.media.max_media == {MediaKind.IMAGE: 3, MediaKind.VIDEO: 4}
     assert [str(network) for network in settings.media.allowed_media_networks] == ["10.0.0.0/8"]
 
 
@@ -40,7 +42,17 @@ def test_the_environment_speaks_where_no_flag_does(monkeypatch: pytest.MonkeyPat
     assert (settings.listen.port, settings.engine.max_sequences) == (99, 5)
 
 
-@pytest.mark.parametrize("limit", ["video=1", "image", "image=", "image=-1", "image=two", "3"])
+@pytest.mark.parametrize(
+    ("limit", "images", "videos"), [("image=3,video=0", 3, 0), ("video=9", 16, 9), ("video=1, image=2", 2, 1)]
+)
+def test_limits_are_said_for_each_kind(limit: str, images: int, videos: int) -> None:
+    limits = MediaSettings(limit_mm_per_prompt=limit).max_media
+    assert limits == {MediaKind.IMAGE: images, MediaKind.VIDEO: videos}
+
+
+@pytest.mark.parametrize(
+    "limit", ["audio=1", "image=1,image=2", "image=1,", "", "image", "image=", "image=-1", "image=two", "3"]
+)
 def test_a_limit_that_is_none_is_refused(limit: str) -> None:
     with pytest.raises(ValidationError):
         MediaSettings(limit_mm_per_prompt=limit)

@@ -26,7 +26,7 @@ from glimpse.json.v1 import annotations_pb2 as glimpse_dot_json_dot_v1_dot_annot
 from google.api import field_behavior_pb2 as google_dot_api_dot_field__behavior__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18glimpse/v1/content.proto\x12\nglimpse.v1\x1a!glimpse/json/v1/annotations.proto\x1a\x1fgoogle/api/field_behavior.proto\"\x87\x02\n\x07Message\x12*\n\x04role\x18\x01 \x01(\x0e\x32\x10.glimpse.v1.RoleB\x04\xe2\x41\x01\x02R\x04role\x12\x39\n\x07\x63ontent\x18\x02 \x03(\x0b\x32\x17.glimpse.v1.ContentPartB\x06\xca\x9a%\x02\x30\x01R\x07\x63ontent\x12\x17\n\x04name\x18\x03 \x01(\tH\x00R\x04name\x88\x01\x01\x12;\n\ntool_calls\x18\x04 \x03(\x0b\x32\x14.glimpse.v1.ToolCallB\x06\xca\x9a%\x02H\x01R\ttoolCalls\x12%\n\x0ctool_call_id\x18\x05 \x01(\tH\x01R\ntoolCallId\x88\x01\x01\x42\x07\n\x05_nameB\x0f\n\r_tool_call_id\"\x81\x03\n\x0b\x43ontentPart\x12\x14\n\x04text\x18\x01 \x01(\tH\x00R\x04text\x12>\n\x05image\x18\x02 \x01(\x0b\x32\x15.glimpse.v1.ImagePartB\x0f\xca\x9a%\x0b\n\timage_urlH\x00R\x05image\x12>\n\x05video\x18\x03 \x01(\x0b\x32\x15.glimpse.v1.VideoPartB\x0f\xca\x9a%\x0b\n\tvideo_urlH\x00R\x05video\x12K\n\x05\x61udio\x18\x04 \x01(\x0b\x32\x15.glimpse.v1.AudioPartB\x1c\xca\x9a%\x18\n\x0binput_audio\x12\taudio_urlH\x00R\x05\x61udio\x12M\n\tembedding\x18\x05 \x01(\x0b\x32\x19.glimpse.v1.EmbeddingPartB\x12\xca\x9a%\x0e\n\x0cimage_embedsH\x00R\tembedding\x12\x17\n\x04uuid\x18\x0f \x01(\tH\x01R\x04uuid\x88\x01\x01:\n\xca\x9a%\x06\x12\x04textB\x12\n\x04part\x12\n\xca\x9a%\x06\n\x04typeB\x07\n\x05_uuid\"f\n\x0bMediaSource\x12\x12\n\x03url\x18\x01 \x01(\tH\x00R\x03url\x12\x14\n\x04\x64\x61ta\x18\x02 \x01(\x0cH\x00R\x04\x64\x61ta\x12\x18\n\x06upload\x18\x03 \x01(\tH\x00R\x06upload:\t\xca\x9a%\x05\x12\x03urlB\x08\n\x06source\"\x9b\x02\n\tImagePart\x12\x37\n\x06source\x18\x01 \x01(\x0b\x32\x17.glimpse.v1.MediaSourceB\x06\xca\x9a%\x02\x38\x01R\x06source\x12>\n\nmin_pixels\x18\x02 \x01(\rB\x1a\xca\x9a%\x16\x12\tmin_pixelZ\t\t\x00\x00\x00\x00\x00\x00\xf0?H\x00R\tminPixels\x88\x01\x01\x12>\n\nmax_pixels\x18\x03 \x01(\rB\x1a\xca\x9a%\x16\x12\tmax_pixelZ\t\t\x00\x00\x00\x00\x00\x00\xf0?H\x01R\tmaxPixels\x88\x01\x01\x12\x37\n\x06\x64\x65tail\x18\x04 \x01(\x0e\x32\x17.glimpse.v1.ImageDetailB\x06\xca\x9a%\x02H\x01R\x06\x64\x65tailB\r\n\x0b_min_pixelsB\r\n\x0b_max_pixels\"D\n\tFrameList\x12/\n\x06\x66rames\x18\x01 \x03(\x0b\x32\x17.glimpse.v1.MediaSourceR\x06\x66rames:\x06\xca\x9a%\x02\x18\x01\"\xd3\x03\n\tVideoPart\x12\x39\n\x06source\x18\x01 \x01(\x0b\x32\x17.glimpse.v1.MediaSourceB\x06\xca\x9a%\x02\x38\x01H\x00R\x06source\x12<\n\x06\x66rames\x18\x02 \x01(\x0b\x32\x15.glimpse.v1.FrameListB\x0b\xca\x9a%\x07\n\x03url\x18\x02H\x00R\x06\x66rames\x12\x15\n\x03\x66ps\x18\x03 \x01(\x01H\x01R\x03\x66ps\x88\x01\x01\x12\"\n\nnum_frames\x18\x04 \x01(\rH\x02R\tnumFrames\x88\x01\x01\x12\"\n\nmax_frames\x18\x05 \x01(\rH\x03R\tmaxFrames\x88\x01\x01\x12\x33\n\nmin_pixels\x18\x06 \x01(\rB\x0f\xca\x9a%\x0b\x12\tmin_pixelH\x04R\tminPixels\x88\x01\x01\x12\x33\n\nmax_pixels\x18\x07 \x01(\rB\x0f\xca\x9a%\x0b\x12\tmax_pixelH\x05R\tmaxPixels\x88\x01\x01\x12&\n\x0ctotal_pixels\x18\x08 \x01(\x04H\x06R\x0btotalPixels\x88\x01\x01\x42\x07\n\x05inputB\x06\n\x04_fpsB\r\n\x0b_num_framesB\r\n\x0b_max_framesB\r\n\x0b_min_pixelsB\r\n\x0b_max_pixelsB\x0f\n\r_total_pixels\"l\n\tAudioPart\x12\x37\n\x06source\x18\x01 \x01(\x0b\x32\x17.glimpse.v1.MediaSourceB\x06\xca\x9a%\x02\x38\x01R\x06source\x12\x1b\n\x06\x66ormat\x18\x02 \x01(\tH\x00R\x06\x66ormat\x88\x01\x01\x42\t\n\x07_format\"^\n\x06Tensor\x12*\n\x04type\x18\x01 \x01(\x0e\x32\x16.glimpse.v1.TensorTypeR\x04type\x12\x14\n\x05shape\x18\x02 \x03(\x04R\x05shape\x12\x12\n\x04\x64\x61ta\x18\x03 \x01(\x0cR\x04\x64\x61ta\"\x93\x02\n\rEmbeddingPart\x12&\n\nserialized\x18\x01 \x01(\x0c\x42\x06\xca\x9a%\x02H\x01R\nserialized\x12\x32\n\nembeddings\x18\x02 \x01(\x0b\x32\x12.glimpse.v1.TensorR\nembeddings\x12\x45\n\x06\x65xtras\x18\x03 \x03(\x0b\x32%.glimpse.v1.EmbeddingPart.ExtrasEntryB\x06\xca\x9a%\x02H\x01R\x06\x65xtras\x1aM\n\x0b\x45xtrasEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12(\n\x05value\x18\x02 \x01(\x0b\x32\x12.glimpse.v1.TensorR\x05value:\x02\x38\x01:\x10\xca\x9a%\x0c\x12\nserialized\"f\n\x08ToolCall\x12\x0e\n\x02id\x18\x01 \x01(\tR\x02id\x12\x36\n\x08\x66unction\x18\x02 \x01(\x0b\x32\x18.glimpse.v1.FunctionCallH\x00R\x08\x66unctionB\x12\n\x04\x63\x61ll\x12\n\xca\x9a%\x06\n\x04type\"@\n\x0c\x46unctionCall\x12\x12\n\x04name\x18\x01 \x01(\tR\x04name\x12\x1c\n\targuments\x18\x02 \x01(\tR\targuments*\x84\x01\n\x04Role\x12\x14\n\x10ROLE_UNSPECIFIED\x10\x00\x12\x0f\n\x0bROLE_SYSTEM\x10\x01\x12\x12\n\x0eROLE_DEVELOPER\x10\x02\x12\r\n\tROLE_USER\x10\x03\x12#\n\x0eROLE_ASSISTANT\x10\x04\x1a\x0f\xca\x9a%\x0b\n\tassistent\x12\r\n\tROLE_TOOL\x10\x05*o\n\x0bImageDetail\x12\x1c\n\x18IMAGE_DETAIL_UNSPECIFIED\x10\x00\x12\x15\n\x11IMAGE_DETAIL_AUTO\x10\x01\x12\x14\n\x10IMAGE_DETAIL_LOW\x10\x02\x12\x15\n\x11IMAGE_DETAIL_HIGH\x10\x03*\x8c\x01\n\nTensorType\x12\x1b\n\x17TENSOR_TYPE_UNSPECIFIED\x10\x00\x12\x17\n\x13TENSOR_TYPE_FLOAT32\x10\x01\x12\x17\n\x13TENSOR_TYPE_FLOAT16\x10\x02\x12\x18\n\x14TENSOR_TYPE_BFLOAT16\x10\x03\x12\x15\n\x11TENSOR_TYPE_INT64\x10\x04\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18glimpse/v1/content.proto\x12\nglimpse.v1\x1a!glimpse/json/v1/annotations.proto\x1a\x1fgoogle/api/field_behavior.proto\"\x87\x02\n\x07Message\x12*\n\x04role\x18\x01 \x01(\x0e\x32\x10.glimpse.v1.RoleB\x04\xe2\x41\x01\x02R\x04role\x12\x39\n\x07\x63ontent\x18\x02 \x03(\x0b\x32\x17.glimpse.v1.ContentPartB\x06\xca\x9a%\x02\x30\x01R\x07\x63ontent\x12\x17\n\x04name\x18\x03 \x01(\tH\x00R\x04name\x88\x01\x01\x12;\n\ntool_calls\x18\x04 \x03(\x0b\x32\x14.glimpse.v1.ToolCallB\x06\xca\x9a%\x02H\x01R\ttoolCalls\x12%\n\x0ctool_call_id\x18\x05 \x01(\tH\x01R\ntoolCallId\x88\x01\x01\x42\x07\n\x05_nameB\x0f\n\r_tool_call_id\"\x81\x03\n\x0b\x43ontentPart\x12\x14\n\x04text\x18\x01 \x01(\tH\x00R\x04text\x12>\n\x05image\x18\x02 \x01(\x0b\x32\x15.glimpse.v1.ImagePartB\x0f\xca\x9a%\x0b\n\timage_urlH\x00R\x05image\x12>\n\x05video\x18\x03 \x01(\x0b\x32\x15.glimpse.v1.VideoPartB\x0f\xca\x9a%\x0b\n\tvideo_urlH\x00R\x05video\x12K\n\x05\x61udio\x18\x04 \x01(\x0b\x32\x15.glimpse.v1.AudioPartB\x1c\xca\x9a%\x18\n\x0binput_audio\x12\taudio_urlH\x00R\x05\x61udio\x12M\n\tembedding\x18\x05 \x01(\x0b\x32\x19.glimpse.v1.EmbeddingPartB\x12\xca\x9a%\x0e\n\x0cimage_embedsH\x00R\tembedding\x12\x17\n\x04uuid\x18\x0f \x01(\tH\x01R\x04uuid\x88\x01\x01:\n\xca\x9a%\x06\x12\x04textB\x12\n\x04part\x12\n\xca\x9a%\x06\n\x04typeB\x07\n\x05_uuid\"f\n\x0bMediaSource\x12\x12\n\x03url\x18\x01 \x01(\tH\x00R\x03url\x12\x14\n\x04\x64\x61ta\x18\x02 \x01(\x0cH\x00R\x04\x64\x61ta\x12\x18\n\x06upload\x18\x03 \x01(\tH\x00R\x06upload:\t\xca\x9a%\x05\x12\x03urlB\x08\n\x06source\"\x9b\x02\n\tImagePart\x12\x37\n\x06source\x18\x01 \x01(\x0b\x32\x17.glimpse.v1.MediaSourceB\x06\xca\x9a%\x02\x38\x01R\x06source\x12>\n\nmin_pixels\x18\x02 \x01(\rB\x1a\xca\x9a%\x16\x12\tmin_pixelZ\t\t\x00\x00\x00\x00\x00\x00\xf0?H\x00R\tminPixels\x88\x01\x01\x12>\n\nmax_pixels\x18\x03 \x01(\rB\x1a\xca\x9a%\x16\x12\tmax_pixelZ\t\t\x00\x00\x00\x00\x00\x00\xf0?H\x01R\tmaxPixels\x88\x01\x01\x12\x37\n\x06\x64\x65tail\x18\x04 \x01(\x0e\x32\x17.glimpse.v1.ImageDetailB\x06\xca\x9a%\x02H\x01R\x06\x64\x65tailB\r\n\x0b_min_pixelsB\r\n\x0b_max_pixels\"^\n\tFrameList\x12I\n\x06\x66rames\x18\x01 \x03(\x0b\x32\x17.glimpse.v1.MediaSourceB\x18\xca\x9a%\x14Z\x12\t\x00\x00\x00\x00\x00\x00\xf0?\x11\x00\x00\x00\x00\x00\x00\xb0@R\x06\x66rames:\x06\xca\x9a%\x02\x18\x01\"\xec\x05\n\tVideoPart\x12\x39\n\x06source\x18\x01 \x01(\x0b\x32\x17.glimpse.v1.MediaSourceB\x06\xca\x9a%\x02\x38\x01H\x00R\x06source\x12<\n\x06\x66rames\x18\x02 \x01(\x0b\x32\x15.glimpse.v1.FrameListB\x0b\xca\x9a%\x07\n\x03url\x18\x02H\x00R\x06\x66rames\x12\x15\n\x03\x66ps\x18\x03 \x01(\x01H\x01R\x03\x66ps\x88\x01\x01\x12\x45\n\nnum_frames\x18\x04 \x01(\rB!\xca\x9a%\x1d\x12\x07nframesZ\x12\t\x00\x00\x00\x00\x00\x00\xf0?\x11\x00\x00\x00\x00\x00\x00\x88@H\x02R\tnumFrames\x88\x01\x01\x12<\n\nmax_frames\x18\x05 \x01(\rB\x18\xca\x9a%\x14Z\x12\t\x00\x00\x00\x00\x00\x00\xf0?\x11\x00\x00\x00\x00\x00\x00\x88@H\x03R\tmaxFrames\x88\x01\x01\x12>\n\nmin_pixels\x18\x06 \x01(\rB\x1a\xca\x9a%\x16\x12\tmin_pixelZ\t\t\x00\x00\x00\x00\x00\x00\xf0?H\x04R\tminPixels\x88\x01\x01\x12>\n\nmax_pixels\x18\x07 \x01(\rB\x1a\xca\x9a%\x16\x12\tmax_pixelZ\t\t\x00\x00\x00\x00\x00\x00\xf0?H\x05R\tmaxPixels\x88\x01\x01\x12@\n\x0ctotal_pixels\x18\x08 \x01(\x04\x42\x18\xca\x9a%\x14Z\x12\t\x00\x00\x00\x00\x00\x00\xf0?\x11\x00\x00\x00\x00\x00\x80xAH\x06R\x0btotalPixels\x88\x01\x01\x12\x46\n\rstart_seconds\x18\t \x01(\x01\x42\x1c\xca\x9a%\x18\x12\x0bvideo_startZ\t\t\x00\x00\x00\x00\x00\x00\x00\x00H\x07R\x0cstartSeconds\x88\x01\x01\x12@\n\x0b\x65nd_seconds\x18\n \x01(\x01\x42\x1a\xca\x9a%\x16\x12\tvideo_endZ\t\t\x00\x00\x00\x00\x00\x00\x00\x00H\x08R\nendSeconds\x88\x01\x01\x42\x07\n\x05inputB\x06\n\x04_fpsB\r\n\x0b_num_framesB\r\n\x0b_max_framesB\r\n\x0b_min_pixelsB\r\n\x0b_max_pixelsB\x0f\n\r_total_pixelsB\x10\n\x0e_start_secondsB\x0e\n\x0c_end_seconds\"\xa5\x01\n\nClipFrames\x12\x1d\n\nnum_frames\x18\x01 \x01(\rR\tnumFrames\x12\x14\n\x05width\x18\x02 \x01(\rR\x05width\x12\x16\n\x06height\x18\x03 \x01(\rR\x06height\x12\x15\n\x03\x66ps\x18\x04 \x01(\x01H\x00R\x03\x66ps\x88\x01\x01\x12+\n\rframe_seconds\x18\x05 \x03(\x01\x42\x06\xca\x9a%\x02H\x01R\x0c\x66rameSecondsB\x06\n\x04_fps\"l\n\tAudioPart\x12\x37\n\x06source\x18\x01 \x01(\x0b\x32\x17.glimpse.v1.MediaSourceB\x06\xca\x9a%\x02\x38\x01R\x06source\x12\x1b\n\x06\x66ormat\x18\x02 \x01(\tH\x00R\x06\x66ormat\x88\x01\x01\x42\t\n\x07_format\"^\n\x06Tensor\x12*\n\x04type\x18\x01 \x01(\x0e\x32\x16.glimpse.v1.TensorTypeR\x04type\x12\x14\n\x05shape\x18\x02 \x03(\x04R\x05shape\x12\x12\n\x04\x64\x61ta\x18\x03 \x01(\x0cR\x04\x64\x61ta\"\x93\x02\n\rEmbeddingPart\x12&\n\nserialized\x18\x01 \x01(\x0c\x42\x06\xca\x9a%\x02H\x01R\nserialized\x12\x32\n\nembeddings\x18\x02 \x01(\x0b\x32\x12.glimpse.v1.TensorR\nembeddings\x12\x45\n\x06\x65xtras\x18\x03 \x03(\x0b\x32%.glimpse.v1.EmbeddingPart.ExtrasEntryB\x06\xca\x9a%\x02H\x01R\x06\x65xtras\x1aM\n\x0b\x45xtrasEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12(\n\x05value\x18\x02 \x01(\x0b\x32\x12.glimpse.v1.TensorR\x05value:\x02\x38\x01:\x10\xca\x9a%\x0c\x12\nserialized\"f\n\x08ToolCall\x12\x0e\n\x02id\x18\x01 \x01(\tR\x02id\x12\x36\n\x08\x66unction\x18\x02 \x01(\x0b\x32\x18.glimpse.v1.FunctionCallH\x00R\x08\x66unctionB\x12\n\x04\x63\x61ll\x12\n\xca\x9a%\x06\n\x04type\"@\n\x0c\x46unctionCall\x12\x12\n\x04name\x18\x01 \x01(\tR\x04name\x12\x1c\n\targuments\x18\x02 \x01(\tR\targuments*\x84\x01\n\x04Role\x12\x14\n\x10ROLE_UNSPECIFIED\x10\x00\x12\x0f\n\x0bROLE_SYSTEM\x10\x01\x12\x12\n\x0eROLE_DEVELOPER\x10\x02\x12\r\n\tROLE_USER\x10\x03\x12#\n\x0eROLE_ASSISTANT\x10\x04\x1a\x0f\xca\x9a%\x0b\n\tassistent\x12\r\n\tROLE_TOOL\x10\x05*o\n\x0bImageDetail\x12\x1c\n\x18IMAGE_DETAIL_UNSPECIFIED\x10\x00\x12\x15\n\x11IMAGE_DETAIL_AUTO\x10\x01\x12\x14\n\x10IMAGE_DETAIL_LOW\x10\x02\x12\x15\n\x11IMAGE_DETAIL_HIGH\x10\x03*\x8c\x01\n\nTensorType\x12\x1b\n\x17TENSOR_TYPE_UNSPECIFIED\x10\x00\x12\x17\n\x13TENSOR_TYPE_FLOAT32\x10\x01\x12\x17\n\x13TENSOR_TYPE_FLOAT16\x10\x02\x12\x18\n\x14TENSOR_TYPE_BFLOAT16\x10\x03\x12\x15\n\x11TENSOR_TYPE_INT64\x10\x04\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -63,16 +63,30 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_IMAGEPART'].fields_by_name['max_pixels']._serialized_options = b'\312\232%\026\022\tmax_pixelZ\t\t\000\000\000\000\000\000\360?'
   _globals['_IMAGEPART'].fields_by_name['detail']._loaded_options = None
   _globals['_IMAGEPART'].fields_by_name['detail']._serialized_options = b'\312\232%\002H\001'
+  _globals['_FRAMELIST'].fields_by_name['frames']._loaded_options = None
+  _globals['_FRAMELIST'].fields_by_name['frames']._serialized_options = b'\312\232%\024Z\022\t\000\000\000\000\000\000\360?\021\000\000\000\000\000\000\260@'
   _globals['_FRAMELIST']._loaded_options = None
   _globals['_FRAMELIST']._serialized_options = b'\312\232%\002\030\001'
   _globals['_VIDEOPART'].fields_by_name['source']._loaded_options = None
   _globals['_VIDEOPART'].fields_by_name['source']._serialized_options = b'\312\232%\0028\001'
   _globals['_VIDEOPART'].fields_by_name['frames']._loaded_options = None
   _globals['_VIDEOPART'].fields_by_name['frames']._serialized_options = b'\312\232%\007\n\003url\030\002'
+  _globals['_VIDEOPART'].fields_by_name['num_frames']._loaded_options = None
+  _globals['_VIDEOPART'].fields_by_name['num_frames']._serialized_options = b'\312\232%\035\022\007nframesZ\022\t\000\000\000\000\000\000\360?\021\000\000\000\000\000\000\210@'
+  _globals['_VIDEOPART'].fields_by_name['max_frames']._loaded_options = None
+  _globals['_VIDEOPART'].fields_by_name['max_frames']._serialized_options = b'\312\232%\024Z\022\t\000\000\000\000\000\000\360?\021\000\000\000\000\000\000\210@'
   _globals['_VIDEOPART'].fields_by_name['min_pixels']._loaded_options = None
-  _globals['_VIDEOPART'].fields_by_name['min_pixels']._serialized_options = b'\312\232%\013\022\tmin_pixel'
+  _globals['_VIDEOPART'].fields_by_name['min_pixels']._serialized_options = b'\312\232%\026\022\tmin_pixelZ\t\t\000\000\000\000\000\000\360?'
   _globals['_VIDEOPART'].fields_by_name['max_pixels']._loaded_options = None
-  _globals['_VIDEOPART'].fields_by_name['max_pixels']._serialized_options = b'\312\232%\013\022\tmax_pixel'
+  _globals['_VIDEOPART'].fields_by_name['max_pixels']._serialized_options = b'\312\232%\026\022\tmax_pixelZ\t\t\000\000\000\000\000\000\360?'
+  _globals['_VIDEOPART'].fields_by_name['total_pixels']._loaded_options = None
+  _globals['_VIDEOPART'].fields_by_name['total_pixels']._serialized_options = b'\312\232%\024Z\022\t\000\000\000\000\000\000\360?\021\000\000\000\000\000\200xA'
+  _globals['_VIDEOPART'].fields_by_name['start_seconds']._loaded_options = None
+  _globals['_VIDEOPART'].fields_by_name['start_seconds']._serialized_options = b'\312\232%\030\022\013video_startZ\t\t\000\000\000\000\000\000\000\000'
+  _globals['_VIDEOPART'].fields_by_name['end_seconds']._loaded_options = None
+  _globals['_VIDEOPART'].fields_by_name['end_seconds']._serialized_options = b'\312\232%\026\022\tvideo_endZ\t\t\000\000\000\000\000\000\000\000'
+  _globals['_CLIPFRAMES'].fields_by_name['frame_seconds']._loaded_options = None
+  _globals['_CLIPFRAMES'].fields_by_name['frame_seconds']._serialized_options = b'\312\232%\002H\001'
   _globals['_AUDIOPART'].fields_by_name['source']._loaded_options = None
   _globals['_AUDIOPART'].fields_by_name['source']._serialized_options = b'\312\232%\0028\001'
   _globals['_EMBEDDINGPART_EXTRASENTRY']._loaded_options = None
@@ -85,12 +99,12 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_EMBEDDINGPART']._serialized_options = b'\312\232%\014\022\nserialized'
   _globals['_TOOLCALL'].oneofs_by_name['call']._loaded_options = None
   _globals['_TOOLCALL'].oneofs_by_name['call']._serialized_options = b'\312\232%\006\n\004type'
-  _globals['_ROLE']._serialized_start=2347
-  _globals['_ROLE']._serialized_end=2479
-  _globals['_IMAGEDETAIL']._serialized_start=2481
-  _globals['_IMAGEDETAIL']._serialized_end=2592
-  _globals['_TENSORTYPE']._serialized_start=2595
-  _globals['_TENSORTYPE']._serialized_end=2735
+  _globals['_ROLE']._serialized_start=2822
+  _globals['_ROLE']._serialized_end=2954
+  _globals['_IMAGEDETAIL']._serialized_start=2956
+  _globals['_IMAGEDETAIL']._serialized_end=3067
+  _globals['_TENSORTYPE']._serialized_start=3070
+  _globals['_TENSORTYPE']._serialized_end=3210
   _globals['_MESSAGE']._serialized_start=109
   _globals['_MESSAGE']._serialized_end=372
   _globals['_CONTENTPART']._serialized_start=375
@@ -100,19 +114,21 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_IMAGEPART']._serialized_start=867
   _globals['_IMAGEPART']._serialized_end=1150
   _globals['_FRAMELIST']._serialized_start=1152
-  _globals['_FRAMELIST']._serialized_end=1220
-  _globals['_VIDEOPART']._serialized_start=1223
-  _globals['_VIDEOPART']._serialized_end=1690
-  _globals['_AUDIOPART']._serialized_start=1692
-  _globals['_AUDIOPART']._serialized_end=1800
-  _globals['_TENSOR']._serialized_start=1802
-  _globals['_TENSOR']._serialized_end=1896
-  _globals['_EMBEDDINGPART']._serialized_start=1899
-  _globals['_EMBEDDINGPART']._serialized_end=2174
-  _globals['_EMBEDDINGPART_EXTRASENTRY']._serialized_start=2079
-  _globals['_EMBEDDINGPART_EXTRASENTRY']._serialized_end=2156
-  _globals['_TOOLCALL']._serialized_start=2176
-  _globals['_TOOLCALL']._serialized_end=2278
-  _globals['_FUNCTIONCALL']._serialized_start=2280
-  _globals['_FUNCTIONCALL']._serialized_end=2344
+  _globals['_FRAMELIST']._serialized_end=1246
+  _globals['_VIDEOPART']._serialized_start=1249
+  _globals['_VIDEOPART']._serialized_end=1997
+  _globals['_CLIPFRAMES']._serialized_start=2000
+  _globals['_CLIPFRAMES']._serialized_end=2165
+  _globals['_AUDIOPART']._serialized_start=2167
+  _globals['_AUDIOPART']._serialized_end=2275
+  _globals['_TENSOR']._serialized_start=2277
+  _globals['_TENSOR']._serialized_end=2371
+  _globals['_EMBEDDINGPART']._serialized_start=2374
+  _globals['_EMBEDDINGPART']._serialized_end=2649
+  _globals['_EMBEDDINGPART_EXTRASENTRY']._serialized_start=2554
+  _globals['_EMBEDDINGPART_EXTRASENTRY']._serialized_end=2631
+  _globals['_TOOLCALL']._serialized_start=2651
+  _globals['_TOOLCALL']._serialized_end=2753
+  _globals['_FUNCTIONCALL']._serialized_start=2755
+  _globals['_FUNCTIONCALL']._serialized_end=2819
 # @@protoc_insertion_point(module_scope)

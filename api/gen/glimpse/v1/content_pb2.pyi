@@ -107,7 +107,7 @@ class FrameList(_message.Message):
     def __init__(self, frames: _Optional[_Iterable[_Union[MediaSource, _Mapping]]] = ...) -> None: ...
 
 class VideoPart(_message.Message):
-    __slots__ = ("source", "frames", "fps", "num_frames", "max_frames", "min_pixels", "max_pixels", "total_pixels")
+    __slots__ = ("source", "frames", "fps", "num_frames", "max_frames", "min_pixels", "max_pixels", "total_pixels", "start_seconds", "end_seconds")
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     FRAMES_FIELD_NUMBER: _ClassVar[int]
     FPS_FIELD_NUMBER: _ClassVar[int]
@@ -116,6 +116,8 @@ class VideoPart(_message.Message):
     MIN_PIXELS_FIELD_NUMBER: _ClassVar[int]
     MAX_PIXELS_FIELD_NUMBER: _ClassVar[int]
     TOTAL_PIXELS_FIELD_NUMBER: _ClassVar[int]
+    START_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    END_SECONDS_FIELD_NUMBER: _ClassVar[int]
     source: MediaSource
     frames: FrameList
     fps: float
@@ -124,7 +126,23 @@ class VideoPart(_message.Message):
     min_pixels: int
     max_pixels: int
     total_pixels: int
-    def __init__(self, source: _Optional[_Union[MediaSource, _Mapping]] = ..., frames: _Optional[_Union[FrameList, _Mapping]] = ..., fps: _Optional[float] = ..., num_frames: _Optional[int] = ..., max_frames: _Optional[int] = ..., min_pixels: _Optional[int] = ..., max_pixels: _Optional[int] = ..., total_pixels: _Optional[int] = ...) -> None: ...
+    start_seconds: float
+    end_seconds: float
+    def __init__(self, source: _Optional[_Union[MediaSource, _Mapping]] = ..., frames: _Optional[_Union[FrameList, _Mapping]] = ..., fps: _Optional[float] = ..., num_frames: _Optional[int] = ..., max_frames: _Optional[int] = ..., min_pixels: _Optional[int] = ..., max_pixels: _Optional[int] = ..., total_pixels: _Optional[int] = ..., start_seconds: _Optional[float] = ..., end_seconds: _Optional[float] = ...) -> None: ...
+
+class ClipFrames(_message.Message):
+    __slots__ = ("num_frames", "width", "height", "fps", "frame_seconds")
+    NUM_FRAMES_FIELD_NUMBER: _ClassVar[int]
+    WIDTH_FIELD_NUMBER: _ClassVar[int]
+    HEIGHT_FIELD_NUMBER: _ClassVar[int]
+    FPS_FIELD_NUMBER: _ClassVar[int]
+    FRAME_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    num_frames: int
+    width: int
+    height: int
+    fps: float
+    frame_seconds: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, num_frames: _Optional[int] = ..., width: _Optional[int] = ..., height: _Optional[int] = ..., fps: _Optional[float] = ..., frame_seconds: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class AudioPart(_message.Message):
     __slots__ = ("source", "format")

@@ -1,0 +1,103 @@
+"""Clips that the tests draw and encode themselves: each frame has a grey of its own, so that it is known again."""
+
+from collections.abc import Sequence
+from fractions import Fraction
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import av
+import numpy as np
+import numpy.typing as npt
+
+STEP = 4
+"""By how much a frame is brighter than the one before it."""
+CODECS = {
+    "mp4, H.264": ("mp4", "libx264"),
+    "mov, H.264": ("mov", "libx264"),
+    "mkv, H.264": ("matroska", "libx264"),
+    "mp4, HEVC": ("mp4", "libx265"),
+    "webm, VP8": ("webm", "vp8"),
+    "webm, VP9": ("webm", "libvpx-vp9"),
+    "webm, AV1": ("webm", "libsvtav1"),
+    "mp4, AV1": ("mp4", "libsvtav1"),
+}
+_OPTIONS = {
+    "libx264": {"crf": "8"},
+    "libx265": {"crf": "8", "x265-params": "log-level=none"},
+    "vp8": {"b": "2M", "crf": "4"},
+    "libsvtav1": {"preset": "10", "crf": "12", "svtav1-params": "lp=1"},
+}
+
+
+def greys(num_frames: int, *, width: int = 64, height: int = 48) -> npt.NDArray[np.uint8]:
+    """[frames, height, width, 3]: frame i is of grey 16 + 4 i, all over."""
+    values = 16 + STEP * np.arange(num_frames)
+    return np.broadcast_to(values[:, None, None, None], (num_frames, height, width, 3)).astype(np.uint8)
+
+
+def numbers(pixels: npt.NDArray[np.uint8]) -> list[int]:
+    """Which frames of `greys` these are, [frames, height, width, 3]."""
+    return [round((float(frame.mean()) - 16) / STEP) for frame in pixels]
+
+
+def video(
+    frames: npt.NDArray[np.uint8],
+    *,
+    container: str = "mp4",
+    codec: str = "libx264",
+    fps: int = 10,
+    keyframe_every: int = 5,
+    times: Sequence[int] | None = None,
+    sound: bool = False,
+    **container_options: str,
+) -> bytes:
+    """A video file of frames [frames, height, width, 3]; `times` are in units of 1 / fps seconds."""
+    file = BytesIO()
+    with av.open(file, "w", format=container, options=container_options) as output:
+        write(output, frames, codec=codec, fps=fps, keyframe_every=keyframe_every, times=times, sound=sound)
+    return file.getvalue()
+
+
+def streamable_mp4(frames: npt.NDArray[np.uint8], folder: Path) -> bytes:
+    """An MP4 whose index stands before its frames, as files for the web have it."""
+    path = folder / "streamable.mp4"
+    with av.open(str(path), "w", options={"movflags": "faststart"}) as output:
+        write(output, frames, codec="libx264", fps=10, keyframe_every=5)
+    return path.read_bytes()
+
+
+def write(
+    output: Any,
+    frames: npt.NDArray[np.uint8],
+    *,
+    codec: str,
+    fps: int,
+    keyframe_every: int,
+    times: Sequence[int] | None = None,
+    sound: bool = False,
+) -> None:
+    stream = output.add_stream(codec, rate=fps, options=_OPTIONS.get(codec, {}) | {"g": str(keyframe_every)})
+    _, stream.height, stream.width, _ = frames.shape
+    stream.pix_fmt = "yuv420p"
+    audio = output.add_stream("pcm_s16le", rate=48000) if sound else None
+    for index, pixels in enumerate(frames):
+        frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(pixels), format="rgb24")
+        frame.pts = index if times is None else times[index]
+        frame.time_base = Fraction(1, fps)
+        output.mux(stream.encode(frame))
+    output.mux(stream.encode(None))
+    if audio is not None:
+        silence = av.AudioFrame.from_ndarray(np.zeros((1, 48000), np.int16), format="s16", layout="mono")
+        silence.sample_rate = 48000
+        output.mux(audio.encode(silence))
+        output.mux(audio.encode(None))
+
+
+def turned_mp4(data: bytes) -> bytes:
+    """The same MP4, to be shown turned by a quarter clockwise, as telephones write what was filmed upright."""
+    matrix = data.index(b"tkhd") + 4 + 40  # a header of version 0
+    quarter = b"".join(
+        value.to_bytes(4, "big", signed=True) for value in (0, 1 << 16, 0, -(1 << 16), 0, 0, 0, 0, 1 << 30)
+    )
+    return data[:matrix] + quarter + data[matrix + 36 :]
