@@ -43,7 +43,7 @@ class EngineConfig:
     """Memory for encoder outputs; at least one prompt's worth is always allowed."""
     max_batch_tokens: int = 2048
     """The most tokens computed in one step; longer prompts are computed in chunks."""
-    max_decode_slowdown: float = 2.5
+    max_decode_slowdown: float = 2.35
     """The longest a step may take because of prompts that come in while answers run, in steps without any; at least 1.
     Smaller keeps answers steadier, larger brings new ones sooner. Pictures are encoded whole, one in a step at least.
     """

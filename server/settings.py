@@ -72,7 +72,7 @@ class EngineSettings(BaseModel):
     """Memory for encoded pictures."""
     max_batch_tokens: Positive = 2048
     """Most tokens computed in one step; longer prompts are computed in chunks."""
-    max_decode_slowdown: Annotated[float, Field(ge=1)] = 2.5
+    max_decode_slowdown: Annotated[float, Field(ge=1)] = 2.35
     """How much slower running answers may become, as a factor, while prompts come in."""
     max_sequences: Positive = 256
     """Most answers computed at the same time."""
