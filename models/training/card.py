@@ -1,0 +1,139 @@
+"""Writes the model card from what training and scoring left: `python -m models.training.card DIR models/nano`."""
+
+import argparse
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from models.training.export import restore_network
+from models.training.state import load_state
+
+BARS: Mapping[str, float] = {
+    "shape": 0.95,
+    "colour": 0.95,
+    "place": 0.95,
+    "count": 0.95,
+    "yes_no": 0.95,
+    "motion": 0.95,
+    "two_pictures": 0.9,
+    "describe": 0.9,
+    "read": 0.9,
+}
+"""Task → the accuracy that was aimed at."""
+
+_TEXT = """\
+# Glimpse nano
+
+The checkpoint that comes with Glimpse: a Qwen2-VL of {parameters:.1f} million parameters, {vision:.1f} of them its
+eyes. It was trained from nothing by `models/training`, on pictures, clips and conversations that the script draws
+itself; it has seen no photo and no text that anybody else wrote. It runs through the same engine code as any other
+Qwen2-VL and loads in transformers as it is.
+
+## What it knows
+
+Eight shapes in eleven colours, up to six of them in a picture: what, which colour, how large, where, how many. Digits
+and short words in print. What moves where in a clip, what changes its colour, what comes first. Two pictures beside
+each other, questions that follow one another, answers as JSON, a call of a function that it is given, and small talk.
+Of everything else it says that it does not know it.
+
+## How often it is right
+
+Greedy answers of Glimpse's own engine, judged by their meaning, to questions drawn from a seed that training does not
+use, with wordings, words and looks of letters that training does not use.
+
+| task | right | aimed at | samples |
+|---|---|---|---|
+{rows}
+
+{missed}
+
+## What it cannot do
+
+Photos, other objects, longer texts, handwriting, other languages, and anything that takes knowledge of the world. It
+was trained on pictures from 56 to 448 pixels a side; larger ones are reduced, and what is then smaller than a dozen
+pixels is not seen. It has little sense of how sure it is.
+
+## How it was made
+
+{samples:,} samples in {hours:.1f} hours on {machine}: {steps:,} steps, the first {eyes_steps:,} of the vision tower
+alone, which is told directly what lies where; see `models/training/train.py`.
+
+```
+python -m models.training.train --out DIR --minutes 240
+python -m models.training.train --out DIR --resume --minutes 30 --decay
+python -m models.training.export DIR models/nano
+python -m models.training.evaluate models/nano --samples {num_samples}
+python -m models.training.card DIR models/nano
+```
+"""
+
+
+def write_card(source: Path, target: Path) -> None:
+    """Writes the card of a training folder's checkpoint, which was exported to `target` and scored there."""
+    state = load_state(source)
+    network = restore_network(state)
+    lines = [json.loads(line) for line in (source / "log.jsonl").read_text(encoding="utf-8").splitlines()]
+    tasks: Mapping[str, Mapping[str, int]] = json.loads((target / "scores.json").read_text())["tasks"]
+    samples, seconds = totals(lines)
+    card = _TEXT.format(
+        parameters=sum(parameter.numel() for parameter in network.parameters()) / 1e6,
+        vision=sum(parameter.numel() for parameter in network.visual.parameters()) / 1e6,
+        rows="\n".join(_row(task, **counts) for task, counts in tasks.items()),
+        missed=missed(tasks),
+        samples=samples,
+        hours=seconds / 3600,
+        steps=state.step,
+        eyes_steps=state.plan.eyes_steps,
+        machine=_machine(),
+        num_samples=max(counts["samples"] for counts in tasks.values()),
+    )
+    (target / "README.md").write_text(card, encoding="utf-8")
+
+
+def totals(lines: Sequence[Mapping[str, Any]]) -> tuple[int, float]:
+    """Samples and seconds of a log whose lines count from the beginning of their stretch."""
+    lasts = [
+        line
+        for line, following in zip(lines, [*lines[1:], None], strict=True)
+        if following is None or following["seconds"] < line["seconds"]
+    ]
+    return sum(line["samples"] for line in lasts), sum(line["seconds"] for line in lasts)
+
+
+def _row(task: str, *, samples: int, right: int) -> str:
+    bar = f"{BARS[task]:.0%}" if task in BARS else ""
+    return f"| {task.replace('_', ' ')} | {right / samples:.1%} | {bar} | {samples} |"
+
+
+def missed(tasks: Mapping[str, Mapping[str, int]]) -> str:
+    """Where it is worse than aimed at, and by how much."""
+    gaps = {task: bar - tasks[task]["right"] / tasks[task]["samples"] for task, bar in BARS.items() if task in tasks}
+    missed = [f"{task.replace('_', ' ')} by {100 * gap:.1f} points" for task, gap in gaps.items() if gap > 0]
+    return f"It misses what was aimed at in {', '.join(missed)}." if missed else "It reaches all that was aimed at."
+
+
+def _machine() -> str:
+    """The processor that this runs on, as training did."""
+    names = [line.split(":")[1].strip() for line in _cpu_info() if line.startswith("model name")]
+    cores = len(os.sched_getaffinity(0))
+    return f"{cores} cores of an {names[0]}" if names else f"{cores} cores"
+
+
+def _cpu_info() -> list[str]:
+    path = Path("/proc/cpuinfo")
+    return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description="Write the model card.")
+    parser.add_argument("source", type=Path, help="folder of the training")
+    parser.add_argument("target", type=Path, help="folder of the exported checkpoint and its scores")
+    arguments = parser.parse_args()
+    write_card(arguments.source, arguments.target)
+
+
+if __name__ == "__main__":
+    main()

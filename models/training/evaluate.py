@@ -1,0 +1,166 @@
+"""How often answers are right: `python -m models.training.evaluate CHECKPOINT --samples 500`.
+
+Asks the engine, greedily, what training never asked: other wordings, words and looks of letters, drawn from another
+seed. An answer is judged by what it means. The table goes to standard output and into `scores.json`.
+"""
+
+import argparse
+import json
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+
+import numpy as np
+
+from engine.config import EngineConfig
+from engine.load import LoadedEngine, load_core
+from engine.offline import run_batch
+from engine.protocol import FinishReason, Generate, MediaInput
+from engine.sampling_params import SamplingParams
+from models.training.mix import TASKS, draw_sample
+from models.training.prompts import Prompt, Vocabulary, make_prompt
+from models.training.sample import Picture, Sample
+from models.training.vocabulary import load_vocabulary
+
+SEED = 1_000_003
+"""No training uses it."""
+MAX_TOKENS = 160
+"""An answer that has not ended by then is wrong."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Score:
+    """Of one task."""
+
+    task: str
+    num_samples: int
+    num_right: int
+    wrong: tuple[tuple[str, str, str], ...]
+    """Some that were not right: (question, answer wanted, answer given)."""
+
+    @property
+    def accuracy(self) -> float:
+        """From 0 to 1."""
+        return self.num_right / self.num_samples
+
+
+def evaluate(
+    checkpoint: Path,
+    tasks: Sequence[str],
+    num_samples: int,
+    *,
+    seed: int = SEED,
+    held_out: bool = True,
+    num_threads: int | None = None,
+) -> list[Score]:
+    """Scores of a checkpoint in Hugging Face's format.
+
+    Args:
+        checkpoint: its folder.
+        tasks: what is asked.
+        num_samples: of each task.
+        seed: of the samples.
+        held_out: ask with wordings, words and looks of letters that training does not use.
+        num_threads: of the engine.
+    """
+    config = EngineConfig(model_path=str(checkpoint), num_threads=num_threads, kv_cache_bytes=256 << 20)
+    engine = load_core(config, on_progress=lambda _stage, _part: None)
+    vocabulary = load_vocabulary(checkpoint)
+    return [_score(task, engine, vocabulary, num_samples, seed, held_out=held_out) for task in tasks]
+
+
+def _score(
+    task: str, engine: LoadedEngine, vocabulary: Vocabulary, num_samples: int, seed: int, *, held_out: bool
+) -> Score:
+    rng = random.Random(f"{seed} {task}")  # noqa: S311 - nothing secret
+    samples = [draw_sample(task, rng, held_out=held_out) for _ in range(num_samples)]
+    answers = _answers(samples, engine, vocabulary)
+    wrong = [
+        (_question(sample), sample.answer, answer)
+        for sample, answer in zip(samples, answers, strict=True)
+        if answer is None or not sample.check.right(answer)
+    ]
+    shown = tuple((question, wanted, answer or "(no end)") for question, wanted, answer in wrong[:12])
+    return Score(task=task, num_samples=num_samples, num_right=num_samples - len(wrong), wrong=shown)
+
+
+def _answers(samples: Sequence[Sample], engine: LoadedEngine, vocabulary: Vocabulary) -> list[str | None]:
+    """What the engine says in place of each last turn; None where it does not come to an end."""
+    names = map(str, count())
+    requests = [
+        request(make_prompt(sample.turns[:-1], vocabulary, task=sample.task, tools=sample.tools, answering=True), name)
+        for sample, name in zip(samples, names, strict=False)
+    ]
+    outputs = run_batch(engine.core, requests, vocabulary.tokenizer, progress=False)
+    completions = [output.outputs[0] for output in outputs]
+    return [each.text if each.finish_reason is FinishReason.STOP else None for each in completions]
+
+
+def request(prompt: Prompt, name: str, *, max_tokens: int = MAX_TOKENS) -> Generate:
+    """What the engine is asked to continue; its name is not used again."""
+    media = [
+        MediaInput(
+            kind=span.kind,
+            start=span.start,
+            num_tokens=span.num_tokens,
+            key=f"{prompt.task} {name} {index}".encode().ljust(32),
+            grid_thw=span.grid_thw,
+            pixels=np.ascontiguousarray(medium.pixels if isinstance(medium, Picture) else medium.frames).data.cast("B"),
+        )
+        for index, (span, medium) in enumerate(zip(prompt.spans, prompt.media, strict=True))
+    ]
+    sampling = SamplingParams(temperature=0, max_tokens=max_tokens)
+    return Generate(request_id=name, token_ids=prompt.token_ids.tolist(), media=media, sampling=sampling)
+
+
+def _question(sample: Sample) -> str:
+    texts = (part for turn in sample.turns[:-1] for part in turn.content if isinstance(part, str))
+    return " | ".join(text.strip() for text in texts)
+
+
+def table(scores: Sequence[Score]) -> str:
+    """For people to read."""
+    lines = [f"{score.task:16} {100 * score.accuracy:6.1f} %  of {score.num_samples}" for score in scores]
+    return "\n".join(lines)
+
+
+def write_scores(path: Path, scores: Sequence[Score], *, seed: int) -> None:
+    """For the model card."""
+    document = {
+        "seed": seed,
+        "tasks": {score.task: {"samples": score.num_samples, "right": score.num_right} for score in scores},
+    }
+    path.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description="Score a checkpoint on samples that training did not see.")
+    parser.add_argument("checkpoint", type=Path, help="folder in Hugging Face's format")
+    parser.add_argument("--samples", type=int, default=500, help="of each task (default: 500)")
+    parser.add_argument("--tasks", nargs="+", default=list(TASKS), choices=list(TASKS), help="default: all")
+    parser.add_argument("--seed", type=int, default=SEED, help="of the samples")
+    parser.add_argument("--familiar", action="store_true", help="ask with the wordings and letters of training")
+    parser.add_argument("--wrong", type=int, default=0, help="show so many wrong answers of each task, at most 12")
+    parser.add_argument("--threads", type=int, help="of the engine")
+    parser.add_argument("--out", type=Path, help="file of the scores (default: scores.json beside the checkpoint)")
+    arguments = parser.parse_args()
+    scores = evaluate(
+        arguments.checkpoint,
+        arguments.tasks,
+        arguments.samples,
+        seed=arguments.seed,
+        held_out=not arguments.familiar,
+        num_threads=arguments.threads,
+    )
+    print(table(scores))
+    for score in scores:
+        for question, wanted, given in score.wrong[: arguments.wrong]:
+            print(f"{score.task}: {question!r}\n    wanted {wanted!r}\n    given  {given!r}")
+    write_scores(arguments.out or arguments.checkpoint / "scores.json", scores, seed=arguments.seed)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,106 @@
+"""All tasks, their weights, and samples of them without end."""
+
+import json
+import random
+import re
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
+from pathlib import Path
+
+from models.training.as_json import json_sample
+from models.training.calling import tool_sample
+from models.training.chat import outside_sample, small_talk_sample
+from models.training.follow import follow_up_sample
+from models.training.happenings import colour_change_sample, first_sample, motion_sample
+from models.training.luck import Luck
+from models.training.pairs import two_pictures_sample
+from models.training.reading import read_sample
+from models.training.sample import Sample
+from models.training.still import ASKS, still_sample
+
+_MAKERS: Mapping[str, Callable[[str, Luck], Sample]] = {
+    **dict.fromkeys(ASKS, still_sample),
+    "read": read_sample,
+    "two_pictures": two_pictures_sample,
+    "motion": motion_sample,
+    "colour_change": colour_change_sample,
+    "first": first_sample,
+    "follow_up": follow_up_sample,
+    "json": json_sample,
+    "tool": tool_sample,
+    "small_talk": small_talk_sample,
+    "outside": outside_sample,
+}
+"""Task → what makes a sample of it."""
+
+TASKS: Mapping[str, float] = {
+    "describe": 14,
+    "shape": 8,
+    "colour": 9,
+    "place": 8,
+    "size": 4,
+    "count": 10,
+    "yes_no": 9,
+    "read": 16,
+    "two_pictures": 6,
+    "motion": 5,
+    "colour_change": 3,
+    "first": 3,
+    "follow_up": 5,
+    "json": 3,
+    "tool": 3,
+    "small_talk": 2,
+    "outside": 3,
+}
+"""Task → its weight in the mix."""
+
+CHAT_TEMPLATE = Path(__file__).with_name("chat_template.jinja")
+"""The checkpoint's chat template."""
+
+CORPUS_SAMPLES = 20_000
+"""Conversations that a tokenizer learns from."""
+
+
+def draw_sample(task: str, rng: random.Random, *, held_out: bool = False, largest_side: int = 448) -> Sample:
+    """A sample of a task.
+
+    Args:
+        task: One of `TASKS`.
+        rng: All chance comes from it.
+        held_out: With wordings, words and looks of letters that training does not use.
+        largest_side: Bound of the pictures' sides, in pixels.
+    """
+    return _MAKERS[task](task, Luck(rng=rng, held_out=held_out, largest_side=largest_side))
+
+
+def samples(
+    seed: int,
+    worker: int = 0,
+    *,
+    held_out: bool = False,
+    shares: Mapping[str, float] = TASKS,
+    largest_side: int = 448,
+) -> Iterator[Sample]:
+    """Samples without end, tasks mixed by their shares; a pure function of its arguments."""
+    rng = random.Random(f"{seed} {worker} {held_out}")  # noqa: S311 - nothing secret
+    tasks, weights = list(shares), list(shares.values())
+    while True:
+        (task,) = rng.choices(tasks, weights)
+        yield draw_sample(task, rng, held_out=held_out, largest_side=largest_side)
+
+
+def corpus(seed: int, num_samples: int = CORPUS_SAMPLES) -> Iterator[str]:
+    """Texts for a tokenizer to learn from: what is said in conversations of all tasks, and what the template adds."""
+    drawn = samples(seed, shares=TASKS, largest_side=112)
+    for sample in islice(drawn, num_samples):
+        said = [part for turn in sample.turns for part in turn.content if isinstance(part, str)]
+        yield from said
+        if sample.tools:
+            yield from (json.dumps(tool["function"], ensure_ascii=False) for tool in sample.tools)
+            yield from _template_texts()
+
+
+def _template_texts() -> list[str]:
+    """What the chat template itself says about tools."""
+    texts = re.findall(r"\{\{- '([^']*)'", CHAT_TEMPLATE.read_text(encoding="utf-8"))
+    return [text.replace("\\n", "\n") for text in texts if "<|" not in text]

@@ -1,0 +1,55 @@
+"""How training goes: lines on standard output for a person, and lines of JSON for a program."""
+
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from torch import Tensor
+
+REPORT_SECONDS = 20.0
+
+
+class Progress:
+    """Sums up what the workers measured, now and then."""
+
+    def __init__(self, log: Path, names: Sequence[str]) -> None:
+        """
+        Args:
+            log: a file that lines are added to.
+            names: of the figures, in the order in which they are summed.
+        """
+        self._log = log
+        self._names = names
+        self._started = self._reported = time.monotonic()
+        self._step: int | None = None
+        self._samples = 0
+
+    def report(self, step: int, sums: Tensor, done: float, *, flush: bool) -> None:
+        """Says what happened since the last report, if that was long ago.
+
+        Args:
+            step: the next one.
+            sums: float64 [workers, figures, 2]: sums and numbers, which begin anew after a report.
+            done: the part of the stretch that is behind, 0 … 1.
+            flush: report in any case.
+        """
+        now = time.monotonic()
+        if self._step is None:
+            self._step = step
+        if step == self._step or (now - self._reported < REPORT_SECONDS and not flush):
+            return
+        totals = dict(zip(self._names, sums.sum(dim=0).tolist(), strict=True))
+        sums.zero_()
+        samples = int(totals.pop("samples")[0])
+        self._samples += samples
+        seconds = now - self._reported
+        losses = {name: round(total / count, 4) for name, (total, count) in totals.items() if count}
+        line = {"step": step, "samples": self._samples, "seconds": round(now - self._started, 1)}
+        with self._log.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line | {"loss": losses}) + "\n")
+        rates = f"{(step - self._step) / seconds:.2f} steps/s, {samples / seconds:.0f} samples/s"
+        left = (now - self._started) * (1 - done) / done if done else 0.0
+        told = "  ".join(f"{name} {loss:.3f}" for name, loss in losses.items())
+        print(f"step {step}  {rates}  {left / 60:.0f} min left | {told}", flush=True)
+        self._step, self._reported = step, now

@@ -1,0 +1,91 @@
+"""What one training sample is: a conversation, the pictures and clips that it is about, and how answers are judged.
+
+The joint between what is drawn and asked (`mix.draw_sample`, `mix.samples`, `mix.TASKS`, `mix.corpus`) and how it is
+learnt. Knows neither how pictures are drawn nor what a token is.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+Role = Literal["system", "user", "assistant", "tool"]
+"""As in the chat template; "tool" is a function's result."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """One object or one character of a picture, as the eyes are taught to see it."""
+
+    kind: Literal["shape", "text"]
+    """A shape, or a character of a text."""
+    name: str
+    """The shape's name ("circle"), or the character itself."""
+    colour: str
+    """One of `palette.COLOURS`."""
+    size: str
+    """"small" or "large" as questions about size mean it; "medium" between them, and for characters."""
+    cx: float
+    """Of the centre, in pixels from the left."""
+    cy: float
+    """Of the centre, in pixels from the top."""
+    box: tuple[float, float, float, float]
+    """(x0, y0, x1, y1) of its ink, in pixels."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Picture:
+    """A picture as the model gets it."""
+
+    pixels: npt.NDArray[np.uint8]
+    """[height, width, 3]; both sides are multiples of 28, from 56 to 448."""
+    objects: tuple[Seen, ...] = ()
+    """All that is to be seen in it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Clip:
+    """A clip as the model gets it."""
+
+    frames: npt.NDArray[np.uint8]
+    """[frames, height, width, 3]: 2, 4, 6 or 8 frames; both sides are multiples of 28."""
+    objects: tuple[tuple[Seen, ...], ...] = ()
+    """All that is to be seen, by frame."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Turn:
+    """One message of the conversation."""
+
+    role: Role
+    """Who speaks."""
+    content: tuple[str | Picture | Clip, ...]
+    """Texts and media in their order; an assistant's turn is a single text."""
+
+
+class Check(Protocol):
+    """Judges an answer by what it means."""
+
+    def right(self, answer: str) -> bool:
+        """Whether the answer is true and to the point."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Sample:
+    """A conversation whose assistant turns are to be learnt."""
+
+    task: str
+    """One of `mix.TASKS`."""
+    turns: tuple[Turn, ...]
+    """The last one is the assistant's; all of the assistant's are to be learnt."""
+    check: Check
+    """Judges what a model says in place of the last turn."""
+    tools: tuple[dict[str, Any], ...] = ()
+    """Functions that the chat template is given, as the OpenAI API describes them."""
+
+    @property
+    def answer(self) -> str:
+        """The text of the last turn."""
+        return "".join(part for part in self.turns[-1].content if isinstance(part, str))

@@ -1,0 +1,66 @@
+"""Tasks about one picture of things: which scenes suit which question."""
+
+from collections.abc import Mapping
+
+from models.training.asked import (
+    Ask,
+    ask_colour,
+    ask_count,
+    ask_description,
+    ask_place,
+    ask_shape,
+    ask_size,
+    ask_yes_no,
+)
+from models.training.draw import draw_picture
+from models.training.luck import Luck
+from models.training.palette import COLOURS
+from models.training.sample import Sample
+from models.training.scene import Look, Scene, draw_look, draw_scene
+from models.training.shapes import SHAPES
+from models.training.talk import Exchange, conversation
+
+ASKS: Mapping[str, Ask] = {
+    "describe": ask_description,
+    "shape": ask_shape,
+    "colour": ask_colour,
+    "place": ask_place,
+    "size": ask_size,
+    "count": ask_count,
+    "yes_no": ask_yes_no,
+}
+
+
+def still_sample(task: str, luck: Luck) -> Sample:
+    """One question about one picture."""
+
+    def draw() -> tuple[Scene, Exchange] | None:
+        scene = _draw_scene(task, luck)
+        exchange = ASKS[task](luck, scene)
+        return (scene, exchange) if exchange else None
+
+    scene, exchange = luck.until(draw)
+    return conversation(luck, task, [draw_picture(luck, scene)], [exchange])
+
+
+def _draw_scene(task: str, luck: Luck) -> Scene:
+    match task:
+        case "count":
+            return draw_scene(luck, crowd(luck))
+        case "describe" | "size":
+            number = luck.weighted({0: 0.02, 1: 0.38, 2: 0.34, 3: 0.22, 4: 0.04})
+            return draw_scene(luck, [draw_look(luck, sized=True) for _ in range(number)], own_cells=True)
+        case _:
+            number = luck.weighted({1: 0.4, 2: 0.3, 3: 0.2, 4: 0.1})
+            return draw_scene(luck, [draw_look(luck, sized=luck.chance(0.4)) for _ in range(number)])
+
+
+def crowd(luck: Luck) -> list[Look]:
+    """Things to be counted: one to six, some of them alike in shape or colour."""
+    number = luck.rng.randint(1, 6)
+    shapes = luck.some(SHAPES, luck.rng.randint(1, 3))
+    colours = luck.some(COLOURS, luck.rng.randint(1, 4))
+    return [
+        Look(shape=luck.one(shapes), colour=luck.one(colours), size="small" if number > 4 else None)
+        for _ in range(number)
+    ]

@@ -1,0 +1,97 @@
+"""The checkpoint's tokenizer: byte-level BPE whose merges spell out whole words of the tasks' own texts.
+
+A word that follows a space is one token if the tasks use it; every other text is bytes. So what is read in a picture,
+which stands between quotation marks, is always one token a character, whatever words it happens to contain. The
+published tokenizers of the family cut texts in the same way before merging.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, normalizers, pre_tokenizers
+from tokenizers.models import BPE
+
+SPECIAL_TOKENS = (
+    "<|endoftext|>",
+    "<|im_start|>",
+    "<|im_end|>",
+    "<|object_ref_start|>",
+    "<|object_ref_end|>",
+    "<|box_start|>",
+    "<|box_end|>",
+    "<|quad_start|>",
+    "<|quad_end|>",
+    "<|vision_start|>",
+    "<|vision_end|>",
+    "<|vision_pad|>",
+    "<|image_pad|>",
+    "<|video_pad|>",
+)
+"""Qwen2-VL's, in its order."""
+
+MARKUP = ("<tool_call>", "</tool_call>", "<tools>", "</tools>", "<tool_response>", "</tool_response>")
+"""Tokens of their own that are text nevertheless: answers show them."""
+
+ROLES = ("system", "user", "assistant")
+
+WORDS = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+"""Where Qwen2's tokenizer cuts text before it merges bytes; transformers builds this into its class for the family."""
+
+SPACE = "Ġ"
+"""A space in the alphabet of byte-level BPE."""
+
+
+def learn_tokenizer(texts: Iterable[str], *, max_words: int) -> Tokenizer:
+    """A tokenizer whose tokens are the bytes, the most frequent words with all their beginnings, and the special ones.
+
+    Args:
+        texts: that the tokenizer should write briefly.
+        max_words: of how many words at most.
+    """
+    counts: Counter[str] = Counter()
+    cut = _cutter()
+    for text in texts:
+        counts.update(word for word, _ in cut.pre_tokenize_str(text))
+    kinds = (_is_spaced, _is_capitalised, _is_punctuation)
+    words = [word for word, count in counts.most_common() if count > 1 and any(kind(word) for kind in kinds)]
+    kept = words[:max_words]
+    # Chains after a space come first: a merge that comes first is applied first, so no other breaks into them.
+    chains = [*filter(_is_spaced, kept), *(word for word in kept if not _is_spaced(word)), *ROLES]
+    return make_tokenizer(chains)
+
+
+def make_tokenizer(words: Sequence[str]) -> Tokenizer:
+    """The tokenizer of these words, given in the alphabet of byte-level BPE, in order of precedence."""
+    merges = list(dict.fromkeys((word[:end], word[end]) for word in words for end in range(1, len(word))))
+    tokens = [*sorted(pre_tokenizers.ByteLevel.alphabet()), *(left + right for left, right in merges)]
+    tokenizer = Tokenizer(BPE(vocab={token: index for index, token in enumerate(tokens)}, merges=merges))
+    tokenizer.normalizer = normalizers.NFC()
+    tokenizer.pre_tokenizer = _cutter()
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in SPECIAL_TOKENS])
+    tokenizer.add_tokens([AddedToken(token, special=False, normalized=False) for token in MARKUP])
+    return tokenizer
+
+
+def _cutter() -> pre_tokenizers.PreTokenizer:
+    return pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(WORDS), behavior="isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+
+
+def _is_spaced(word: str) -> bool:
+    return re.fullmatch(SPACE + "([a-z]+|[AI])", word) is not None
+
+
+def _is_capitalised(word: str) -> bool:
+    return re.fullmatch("[A-Z][a-z]+", word) is not None
+
+
+def _is_punctuation(word: str) -> bool:
+    return re.fullmatch(f"{SPACE}?[!-/:-@\\[-`{{-~]*Ċ*", word) is not None

@@ -1,0 +1,101 @@
+"""Trains the embedded model: `python -m models.training.train --out DIR`.
+
+First the eyes alone, told directly what is where; then everything together. A stretch of training ends after so many
+minutes or steps, or when it is asked to end, and the next goes on from there with `--resume`.
+"""
+
+import argparse
+import json
+import os
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import torch
+
+from models.training.blocks import make_compute
+from models.training.learner import Learner
+from models.training.network import Sizes
+from models.training.optimizer import Rates
+from models.training.plan import Plan
+from models.training.shared import Memory, allocate, num_values, slots, store_weights
+from models.training.state import load_state
+from models.training.stretch import FIGURES, Stretch, run
+from models.training.vocabulary import learn_vocabulary
+
+
+def begin(arguments: argparse.Namespace) -> tuple[Stretch, Memory]:
+    """A stretch from nothing or from a checkpoint, and its memory."""
+    folder: Path = arguments.out
+    folder.mkdir(parents=True, exist_ok=True)
+    state = load_state(folder) if arguments.resume else None
+    sizes = state.sizes if state else Sizes(**json.loads(arguments.sizes))
+    plan = state.plan if state else Plan(seed=arguments.seed)
+    given = {name: getattr(arguments, name) for name in ("eyes_steps", "budget", "largest_share", "pages")}
+    plan = replace(plan, **{name: value for name, value in given.items() if value is not None})
+    if arguments.emphasis is not None:
+        plan = replace(plan, emphasis=json.loads(arguments.emphasis))
+    learn_vocabulary(folder, most_tokens=sizes.vocab_size)
+    on_cpu = arguments.device == "cpu"
+    stretch = Stretch(
+        folder=folder,
+        sizes=sizes,
+        plan=plan,
+        rates=Rates(muon=arguments.muon, adamw=arguments.adamw),
+        device=arguments.device,
+        num_workers=arguments.threads if on_cpu else 1,
+        num_producers=1 if on_cpu else arguments.threads,
+        compiled=not arguments.plain,
+        dtype=torch.float32 if arguments.plain else torch.bfloat16,
+        first_step=state.step if state else 0,
+        max_steps=arguments.steps,
+        max_seconds=arguments.minutes * 60 if arguments.minutes else None,
+        decays=arguments.decay,
+        save_seconds=arguments.save_minutes * 60,
+    )
+    torch.manual_seed(plan.seed)
+    learner = Learner(sizes, make_compute(torch.float32, compiled=False))
+    memory = allocate(num_values(learner), stretch.num_workers, len(FIGURES), torch.device(stretch.device))
+    store_weights(learner, slots(learner, memory))
+    if state:
+        state.restore(memory)
+    return stretch, memory
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    parser = argparse.ArgumentParser(description="Train the embedded model.")
+    parser.add_argument("--out", type=Path, required=True, help="folder of the checkpoint and the log")
+    parser.add_argument("--resume", action="store_true", help="go on from the folder's checkpoint")
+    parser.add_argument("--minutes", type=float, help="end after so long")
+    parser.add_argument("--steps", type=int, help="end after so many steps")
+    parser.add_argument("--decay", action="store_true", help="let the learning rate go down to nothing until the end")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    threads = "workers on the CPU, of one thread each; beside a GPU the processes that draw samples"
+    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1, help=threads)
+    parser.add_argument("--seed", type=int, default=0, help="of weights and samples")
+    parser.add_argument("--sizes", default="{}", help='of the network, as JSON, such as {"num_layers": 3}')
+    parser.add_argument("--eyes-steps", type=int, help="steps of the first phase (default: 3000)")
+    parser.add_argument("--budget", type=int, help="patches and tokens in a worker's part of a batch (default: 5600)")
+    parser.add_argument(
+        "--largest-share", type=float, help="share of samples with pictures of any size (default: 0.25)"
+    )
+    parser.add_argument("--pages", type=float, help="part of a batch that only the eyes learn from (default: 0.25)")
+    parser.add_argument("--emphasis", help='factors of the tasks\' shares as JSON, such as {"read": 2}')
+    parser.add_argument("--muon", type=float, default=Rates().muon, help="learning rate of inner matrices")
+    parser.add_argument("--adamw", type=float, default=Rates().adamw, help="learning rate of everything else")
+    parser.add_argument("--save-minutes", type=float, default=3, help="time between two checkpoints")
+    parser.add_argument("--plain", action="store_true", help="do not compile; compute in float32")
+    return parser
+
+
+def main() -> None:
+    """Runs a stretch."""
+    # Workers inherit it: products of the sizes that occur, each prepared once.
+    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "8192")
+    stretch, memory = begin(parser().parse_args())
+    print(json.dumps(asdict(stretch) | {"folder": str(stretch.folder)}, default=str), flush=True)
+    run(stretch, memory)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,200 @@
+"""Samples of all tasks: what holds for each of them, whatever the draw."""
+
+import json
+import random
+from collections import Counter
+from itertools import islice
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from models.training import as_json as json_task
+from models.training import beyond, calling, chat, happenings, pairs, reading, wordings
+from models.training.check import Agrees
+from models.training.luck import Luck, Wordings
+from models.training.mix import CHAT_TEMPLATE, TASKS, corpus, draw_sample, samples
+from models.training.sample import Clip, Picture, Sample
+from models.training.words import HELD_OUT_WORDS, WORDS, draw_text
+
+SEEDS = st.integers(0, 2**32)
+
+
+def draw(task: str, seed: int, *, held_out: bool = False) -> Sample:
+    return draw_sample(task, random.Random(f"{task} {seed}"), held_out=held_out, largest_side=168)
+
+
+def pictures(sample: Sample) -> list[Picture]:
+    return [part for turn in sample.turns for part in turn.content if isinstance(part, Picture)]
+
+
+def clips(sample: Sample) -> list[Clip]:
+    return [part for turn in sample.turns for part in turn.content if isinstance(part, Clip)]
+
+
+def texts(sample: Sample) -> list[str]:
+    return [part for turn in sample.turns for part in turn.content if isinstance(part, str)]
+
+
+@pytest.mark.parametrize("task", TASKS)
+@settings(max_examples=40, deadline=None)
+@given(seed=SEEDS, held_out=st.booleans())
+def test_the_judge_accepts_the_answer_that_is_taught(task: str, seed: int, held_out: bool) -> None:
+    sample = draw(task, seed, held_out=held_out)
+    assert sample.check.right(sample.answer)
+    assert not sample.check.right("Bananas grow in the garden")
+
+
+@pytest.mark.parametrize("task", TASKS)
+@settings(max_examples=30, deadline=None)
+@given(seed=SEEDS)
+def test_a_conversation_alternates_and_ends_with_a_short_answer(task: str, seed: int) -> None:
+    sample = draw(task, seed)
+    roles = [turn.role for turn in sample.turns if turn.role != "system"]
+    assert roles[::2] == [role for role in roles if role != "assistant"]
+    assert set(roles[1::2]) == {"assistant"}
+    assert all(turn.content and isinstance(turn.content[0], str) for turn in sample.turns if turn.role == "assistant")
+    assert 0 < len(sample.answer) < 340
+    assert not any(mark in text for text in texts(sample) for mark in ("{the}", "|", "()", "  "))
+
+
+@pytest.mark.parametrize("task", TASKS)
+@settings(max_examples=30, deadline=None)
+@given(seed=SEEDS)
+def test_media_have_the_sizes_that_the_network_takes(task: str, seed: int) -> None:
+    sample = draw(task, seed)
+    for picture in pictures(sample):
+        height, width, channels = picture.pixels.shape
+        assert picture.pixels.dtype == np.uint8
+        assert channels == 3
+        assert height % 28 == width % 28 == 0
+        assert 56 <= height <= 168
+        assert 56 <= width <= 168
+    for clip in clips(sample):
+        frames, height, width, _ = clip.frames.shape
+        assert frames in (2, 4, 6, 8)
+        assert frames == len(clip.objects)
+        assert height % 28 == width % 28 == 0
+
+
+@pytest.mark.parametrize("task", TASKS)
+@settings(max_examples=30, deadline=None)
+@given(seed=SEEDS)
+def test_what_is_to_be_seen_lies_inside_the_picture(task: str, seed: int) -> None:
+    for picture in pictures(draw(task, seed)):
+        height, width, _ = picture.pixels.shape
+        for seen in picture.objects:
+            x0, y0, x1, y1 = seen.box
+            assert -2 <= x0 < seen.cx < x1 <= width + 2
+            assert -2 <= y0 < seen.cy < y1 <= height + 2
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_sample_is_a_pure_function_of_its_seed(task: str) -> None:
+    one, again, other = draw(task, 1), draw(task, 1), draw(task, 2)
+    assert texts(one) == texts(again)
+    assert one.tools == again.tools
+    for first, second in zip(pictures(one), pictures(again), strict=True):
+        assert np.array_equal(first.pixels, second.pixels)
+        assert first.objects == second.objects
+    for first, second in zip(clips(one), clips(again), strict=True):
+        assert np.array_equal(first.frames, second.frames)
+    assert texts(one) != texts(other) or len(pictures(one) + clips(one)) > 0
+
+
+def test_the_stream_depends_on_seed_worker_and_whether_it_is_held_out() -> None:
+    def opening(seed: int, worker: int, held_out: bool) -> list[str]:
+        return [text for sample in islice(samples(seed, worker, held_out=held_out), 12) for text in texts(sample)]
+
+    streams = [opening(0, 0, False), opening(1, 0, False), opening(0, 1, False), opening(0, 0, True)]
+    assert opening(0, 0, False) == streams[0]
+    assert len({tuple(stream) for stream in streams}) == len(streams)
+
+
+def test_the_stream_has_every_task_about_as_often_as_its_weight_says() -> None:
+    number = 1500
+    drawn = Counter(sample.task for sample in islice(samples(3, largest_side=56 * 2), number))
+    total = sum(TASKS.values())
+    for task, weight in TASKS.items():
+        assert abs(drawn[task] / number - weight / total) < 0.04, task
+
+
+def test_pictures_come_in_all_sizes_and_odd_aspect_ratios() -> None:
+    rng = random.Random(0)
+    sides = [draw_sample("shape", rng).turns[-2] for _ in range(600)]
+    shapes = [part.pixels.shape for turn in sides for part in turn.content if isinstance(part, Picture)]
+    longest = [max(shape[:2]) for shape in shapes]
+    assert sum(side <= 168 for side in longest) > 0.6 * len(longest)
+    assert sum(side >= 224 for side in longest) > 0.08 * len(longest)
+    assert any(max(shape[:2]) >= 3 * min(shape[:2]) for shape in shapes)
+
+
+@pytest.mark.parametrize("task", ["yes_no"])
+def test_yes_is_as_frequent_as_no(task: str) -> None:
+    checks = [draw(task, seed).check for seed in range(600)]
+    yes = [check.yes for check in checks if isinstance(check, Agrees)]
+    assert len(yes) == len(checks)
+    assert 0.42 < sum(yes) / len(yes) < 0.58
+
+
+def test_numbers_to_six_are_all_counted() -> None:
+    answers = Counter(draw("count", seed).answer.split()[2] for seed in range(600))
+    assert all(answers[number] > 12 for number in ("no", "1", "2", "3", "4", "5", "6"))
+
+
+@pytest.mark.parametrize("task", ["small_talk", "outside"])
+def test_talk_without_a_task_needs_no_picture(task: str) -> None:
+    assert any(not pictures(draw(task, seed)) for seed in range(20))
+
+
+def test_functions_are_only_offered_where_they_are_the_subject() -> None:
+    assert all(bool(draw(task, 0).tools) == (task == "tool") for task in TASKS)
+
+
+def test_a_call_is_json_with_a_function_that_was_offered() -> None:
+    for seed in range(60):
+        sample = draw("tool", seed)
+        names = {tool["function"]["name"]: tool["function"]["parameters"]["properties"] for tool in sample.tools}
+        calls = [text for text in texts(sample) if text.startswith("<tool_call>")]
+        for call in calls:
+            document = json.loads(call.removeprefix("<tool_call>").removesuffix("</tool_call>"))
+            assert set(document["arguments"]) == set(names[document["name"]])
+
+
+def test_words_for_judging_are_not_learnt() -> None:
+    assert not set(WORDS) & set(HELD_OUT_WORDS)
+    assert not set(calling.CITIES) & set(calling.HELD_OUT_CITIES)
+    assert all(len(word) <= 8 and word.islower() for word in (*WORDS, *HELD_OUT_WORDS))
+
+
+ALL_WORDINGS = [
+    found
+    for module in (wordings, reading, pairs, happenings, json_task, calling, beyond)
+    for found in vars(module).values()
+    if isinstance(found, Wordings) and found not in (wordings.ONE, wordings.FOLLOWING)  # parts of a sentence
+] + [topic.asked for topic in chat.TOPICS]
+
+
+@pytest.mark.parametrize("found", ALL_WORDINGS)
+def test_wordings_for_judging_are_not_learnt(found: Wordings) -> None:
+    assert found.learnt
+    assert found.held_out
+    assert not set(found.learnt) & set(found.held_out)
+
+
+@pytest.mark.parametrize("held_out", [False, True])
+def test_texts_are_short_and_of_printable_characters(held_out: bool) -> None:
+    luck = Luck(rng=random.Random(0), held_out=held_out)
+    drawn = [draw_text(luck) for _ in range(500)]
+    assert all(1 <= len(text) <= 8 and text.isalnum() and text.isascii() for text in drawn)
+    assert sum(len(text) <= 4 for text in drawn) > 0.7 * len(drawn)
+
+
+def test_the_corpus_has_what_the_template_says_of_functions() -> None:
+    found = set(corpus(0, num_samples=400))
+    assert "I only know simple shapes, colours, digits and short words." in found
+    assert any("</tools>" in text for text in found)
+    assert any(text.startswith('{"name": ') for text in found)
+    assert "<|im_start|>" not in " ".join(found)
+    assert "<|im_start|>" in CHAT_TEMPLATE.read_text(encoding="utf-8")

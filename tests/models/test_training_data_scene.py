@@ -1,0 +1,175 @@
+"""Scenes can be described in one way only, and pictures show what their scenes say."""
+
+import random
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from models.training.clips import DIRECTIONS, draw_clip, draw_clip_scene, move
+from models.training.draw import draw_picture
+from models.training.letters import draw_ink
+from models.training.luck import Luck, Wordings
+from models.training.palette import COLOURS, distance, draw_rgb
+from models.training.reading import draw_sign, draw_sign_picture
+from models.training.scene import LARGE, SMALL, SMALLEST_PIXELS, Background, Look, Scene, draw_look, draw_scene
+from models.training.shapes import SHAPES, outline
+
+SEEDS = st.integers(0, 2**32)
+PLAIN = Background(colour="white", top=(255, 255, 255), bottom=(255, 255, 255), noise=0.0)
+
+
+class Steady(random.Random):
+    """Chance in which nothing unlikely happens: no JPEG, no scaling, soft edges."""
+
+    def random(self) -> float:
+        return 0.99
+
+
+def lucky(seed: int) -> Luck:
+    return Luck(rng=random.Random(seed), largest_side=224)
+
+
+def scene_of(seed: int, number: int) -> Scene:
+    luck = lucky(seed)
+    return draw_scene(luck, [draw_look(luck, sized=True) for _ in range(number)], own_cells=True)
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=SEEDS, number=st.integers(1, 4))
+def test_things_lie_apart_and_inside(seed: int, number: int) -> None:
+    scene = scene_of(seed, number)
+    for index, thing in enumerate(scene.things):
+        assert thing.diameter / 2 <= thing.cx <= scene.width - thing.diameter / 2
+        assert thing.diameter / 2 <= thing.cy <= scene.height - thing.diameter / 2
+        assert all(thing.apart(other) for other in scene.things[:index])
+    assert len({thing.cell for thing in scene.things}) == number
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=SEEDS, number=st.integers(1, 4))
+def test_no_centre_is_near_a_line_of_the_grid(seed: int, number: int) -> None:
+    scene = scene_of(seed, number)
+    for thing in scene.things:
+        column, row = 3 * thing.cx / scene.width, 3 * thing.cy / scene.height
+        assert (int(column), int(row)) == (thing.cell % 3, thing.cell // 3)
+        assert all(abs(column - line) > 0.15 and abs(row - line) > 0.15 for line in (1, 2))
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=SEEDS, number=st.integers(1, 4))
+def test_small_and_large_are_far_apart(seed: int, number: int) -> None:
+    scene = scene_of(seed, number)
+    side = min(scene.width, scene.height)
+    for thing in scene.things:
+        assert thing.diameter >= SMALLEST_PIXELS
+        match thing.size:
+            case "small":
+                assert thing.diameter <= SMALL[1] * side + 1e-9
+            case _:
+                assert thing.size == "large"
+                assert thing.diameter >= LARGE[0] * side
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=SEEDS)
+def test_things_are_clear_on_their_background(seed: int) -> None:
+    scene = scene_of(seed, 3)
+    assert all(scene.background.shows(thing.rgb) for thing in scene.things)
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=SEEDS, colour=st.sampled_from(COLOURS), other=st.sampled_from(COLOURS))
+def test_no_two_colours_look_alike(seed: int, colour: str, other: str) -> None:
+    luck = lucky(seed)
+    assert colour == other or distance(draw_rgb(luck, colour), draw_rgb(luck, other)) > 25
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_an_outline_fills_its_box(shape: str) -> None:
+    for seed in range(20):
+        points = outline(lucky(seed), shape)[0]
+        xs, ys = [x for x, _ in points], [y for _, y in points]
+        assert max(max(xs) - min(xs), max(ys) - min(ys)) == pytest.approx(1)
+        assert max(xs) == pytest.approx(-min(xs))
+        assert max(ys) == pytest.approx(-min(ys))
+
+
+@pytest.mark.parametrize("shape", [shape for shape in SHAPES if shape != "ring"])
+def test_a_thing_is_where_it_is_said_to_be(shape: str) -> None:
+    luck = Luck(rng=Steady(1))
+    look = Look(shape=shape, colour="red", size="large", cell=2)
+    scene = draw_scene(lucky(0), [look], sides=(112, 84))
+    scene = replace(scene, background=PLAIN, things=(replace(scene.things[0], rgb=(255, 0, 0), border=None),))
+    picture = draw_picture(luck, scene)
+    (seen,) = picture.objects
+    assert tuple(picture.pixels[round(seen.cy), round(seen.cx)]) == (255, 0, 0)
+    rows, columns = np.nonzero(np.any(picture.pixels != 255, axis=2))
+    x0, y0, x1, y1 = seen.box
+    assert (columns.min(), rows.min(), columns.max() + 1, rows.max() + 1) == (x0, y0, x1, y1)
+    assert (x0 + x1) / 2 == pytest.approx(seen.cx, abs=1.5)
+    assert (y0 + y1) / 2 == pytest.approx(seen.cy, abs=1.5)
+
+
+def test_a_ring_has_a_hole() -> None:
+    scene = draw_scene(lucky(0), [Look(shape="ring", colour="red", size="large")], sides=(112, 112))
+    scene = replace(scene, background=PLAIN, things=(replace(scene.things[0], border=None),))
+    picture = draw_picture(Luck(rng=Steady(1)), scene)
+    (seen,) = picture.objects
+    assert tuple(picture.pixels[round(seen.cy), round(seen.cx)]) == (255, 255, 255)
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=SEEDS, text=st.sampled_from(["7", "42", "CAT", "K9", "hello", "orange", "DRAGON12"]))
+def test_each_character_of_a_text_has_its_box(seed: int, text: str) -> None:
+    ink = draw_ink(lucky(seed), text, 24)
+    assert len(ink.boxes) == len(text)
+    middles = [(x0 + x1) / 2 for x0, _, x1, _ in ink.boxes]
+    assert middles == sorted(middles)
+    assert all(-3 <= x0 < x1 <= ink.mask.width + 3 for x0, _, x1, _ in ink.boxes)
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=SEEDS)
+def test_a_text_is_inside_its_picture(seed: int) -> None:
+    luck = lucky(seed)
+    sign = draw_sign(luck, "CAT")
+    picture = draw_sign_picture(luck, sign)
+    assert [seen.name for seen in picture.objects] == ["C", "A", "T"]
+    assert all(0 <= seen.cx < sign.width and 0 <= seen.cy < sign.height for seen in picture.objects)
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_a_thing_moves_the_way_that_is_said(direction: str) -> None:
+    x, y = DIRECTIONS[direction]
+    for seed in range(10):
+        luck = lucky(seed)
+        scene = draw_clip_scene(luck, 1)
+        moments = move(luck, scene, direction, 4)
+        if moments is None:
+            continue
+        clip = draw_clip(luck, scene, moments)
+        centres = [(seen.cx, seen.cy) for (seen,) in clip.objects]
+        steps = [(after[0] - before[0], after[1] - before[1]) for before, after in pairwise(centres)]
+        assert all(step[0] * x + step[1] * y > 0 for step in steps)
+        assert all(abs(step[0] * y) + abs(step[1] * x) < 1e-9 for step in steps)
+        assert not np.array_equal(clip.frames[0], clip.frames[-1])
+
+
+def test_one_wording_becomes_many() -> None:
+    forms = Wordings(learnt=("(What|Which) colour is the {the}( here|)?",), held_out=("Tell me the {the}'s colour.",))
+    luck = lucky(0)
+    said = {luck.say(forms, the="star") for _ in range(60)}
+    assert said == {
+        "What colour is the star?",
+        "Which colour is the star?",
+        "What colour is the star here?",
+        "Which colour is the star here?",
+    }
+    assert replace(luck, held_out=True).say(forms, the="star") == "Tell me the star's colour."
+    typed = {luck.ask(forms, the="star") for _ in range(300)}
+    assert {"what color is the star", "What color is the star?", "which colour is the star?"} & typed
+    assert len(typed) > 12
