@@ -20,35 +20,13 @@ from tokenizers.trainers import BpeTrainer
 
 from engine.checkpoint import DEFAULT_MODEL, UNTRAINED_MARK
 from engine.text.template import QWEN2_VL_TEMPLATE
+from models.family import SPECIAL_TOKENS, WORDS, common_config, tokenizer_config
 
 PROTOS = Path(__file__).resolve().parents[1] / "api" / "glimpse"
 """English of our own, for the tokenizer to learn from."""
 
-SPECIAL_TOKENS = (
-    "<|endoftext|>",
-    "<|im_start|>",
-    "<|im_end|>",
-    "<|object_ref_start|>",
-    "<|object_ref_end|>",
-    "<|box_start|>",
-    "<|box_end|>",
-    "<|quad_start|>",
-    "<|quad_end|>",
-    "<|vision_start|>",
-    "<|vision_end|>",
-    "<|vision_pad|>",
-    "<|image_pad|>",
-    "<|video_pad|>",
-)
-"""Qwen2-VL's, in its order."""
-
 NUM_TOKENS = 1000
 """Tokens of the tokenizer; as in the published checkpoints, the embedding table has more rows."""
-
-WORDS = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
-"""Where Qwen2's tokenizer cuts text before it merges bytes; transformers builds this into its class for the family."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,7 +124,7 @@ def write_metadata(path: Path, shape: Shape, tokenizer: Tokenizer) -> None:
     _write_json(path / "config.json", _config(ids, shape))
     _write_json(path / "generation_config.json", _generation_config(ids))
     _write_json(path / "preprocessor_config.json", PREPROCESSOR)
-    _write_json(path / "tokenizer_config.json", _tokenizer_config(ids, shape.text["max_position_embeddings"]))
+    _write_json(path / "tokenizer_config.json", tokenizer_config(ids, shape.text["max_position_embeddings"]))
     _write_json(path / "chat_template.json", {"chat_template": QWEN2_VL_TEMPLATE})
 
 
@@ -177,17 +155,7 @@ def _special_ids(tokenizer: Tokenizer) -> dict[str, int]:
 
 def _config(ids: dict[str, int], shape: Shape) -> dict[str, Any]:
     return {
-        "architectures": ["Qwen2VLForConditionalGeneration"],
-        "model_type": "qwen2_vl",
-        "torch_dtype": "bfloat16",
-        "tie_word_embeddings": True,
-        "bos_token_id": ids["<|endoftext|>"],
-        "eos_token_id": ids["<|im_end|>"],
-        "vision_start_token_id": ids["<|vision_start|>"],
-        "vision_end_token_id": ids["<|vision_end|>"],
-        "vision_token_id": ids["<|vision_pad|>"],
-        "image_token_id": ids["<|image_pad|>"],
-        "video_token_id": ids["<|video_pad|>"],
+        **common_config(ids),
         UNTRAINED_MARK: True,
         **shape.text,
         "vision_config": shape.vision,
@@ -199,25 +167,6 @@ def _generation_config(ids: dict[str, int]) -> dict[str, Any]:
         "bos_token_id": ids["<|endoftext|>"],
         "eos_token_id": [ids["<|im_end|>"], ids["<|endoftext|>"]],
         "pad_token_id": ids["<|endoftext|>"],
-    }
-
-
-def _tokenizer_config(ids: dict[str, int], max_position_embeddings: int) -> dict[str, Any]:
-    flags = {"lstrip": False, "normalized": False, "rstrip": False, "single_word": False, "special": True}
-    return {
-        "add_prefix_space": False,
-        "added_tokens_decoder": {str(token_id): {"content": token, **flags} for token, token_id in sorted(ids.items())},
-        "additional_special_tokens": list(SPECIAL_TOKENS[1:]),
-        "bos_token": None,
-        "clean_up_tokenization_spaces": False,
-        "eos_token": "<|im_end|>",
-        "errors": "replace",
-        "model_max_length": max_position_embeddings,
-        "pad_token": "<|endoftext|>",
-        "processor_class": "Qwen2VLProcessor",
-        "split_special_tokens": False,
-        "tokenizer_class": "Qwen2Tokenizer",
-        "unk_token": None,
     }
 
 

@@ -15,13 +15,14 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from engine.text.tokenizer import Tokenizer, load_tokenizer
+from models.family import SPECIAL_TOKENS, common_config, tokenizer_config
 from models.training.blocks import make_compute
 from models.training.learner import Learner
 from models.training.network import Network, Sizes
 from models.training.pixels import SIDE
 from models.training.shared import allocate, attach_weights, num_values, slots
 from models.training.state import State, load_state
-from models.training.tokenizer import MARKUP, SPECIAL_TOKENS
+from models.training.tokenizer import MARKUP
 
 PREPROCESSOR = {
     "do_convert_rgb": True,
@@ -94,7 +95,7 @@ def write_metadata(source: Path, target: Path, sizes: Sizes) -> None:
         "generation_config.json": _generation_config(ids),
         "preprocessor_config.json": PREPROCESSOR,
         "video_preprocessor_config.json": VIDEO_PREPROCESSOR,
-        "tokenizer_config.json": _tokenizer_config(ids, sizes, template),
+        "tokenizer_config.json": tokenizer_config(ids, sizes.max_position_embeddings) | {"chat_template": template},
         "chat_template.json": {"chat_template": template},
     }
     for name, document in documents.items():
@@ -108,17 +109,7 @@ def _one(tokenizer: Tokenizer, text: str) -> int:
 
 def _config(ids: dict[str, int], sizes: Sizes) -> dict[str, Any]:
     return {
-        "architectures": ["Qwen2VLForConditionalGeneration"],
-        "model_type": "qwen2_vl",
-        "torch_dtype": "bfloat16",
-        "tie_word_embeddings": True,
-        "bos_token_id": ids["<|endoftext|>"],
-        "eos_token_id": ids["<|im_end|>"],
-        "vision_start_token_id": ids["<|vision_start|>"],
-        "vision_end_token_id": ids["<|vision_end|>"],
-        "vision_token_id": ids["<|vision_pad|>"],
-        "image_token_id": ids["<|image_pad|>"],
-        "video_token_id": ids["<|video_pad|>"],
+        **common_config(ids),
         "attention_dropout": 0.0,
         "hidden_act": "silu",
         "hidden_size": sizes.hidden_size,
@@ -164,30 +155,6 @@ def _generation_config(ids: dict[str, int]) -> dict[str, Any]:
         "do_sample": False,
         "eos_token_id": [ids["<|im_end|>"], ids["<|endoftext|>"]],
         "pad_token_id": ids["<|endoftext|>"],
-    }
-
-
-def _tokenizer_config(ids: dict[str, int], sizes: Sizes, template: str) -> dict[str, Any]:
-    flags = {"lstrip": False, "normalized": False, "rstrip": False, "single_word": False}
-    added = {
-        str(token_id): {"content": token, **flags, "special": token in SPECIAL_TOKENS}
-        for token, token_id in sorted(ids.items(), key=lambda item: item[1])
-    }
-    return {
-        "add_prefix_space": False,
-        "added_tokens_decoder": added,
-        "additional_special_tokens": list(SPECIAL_TOKENS[1:]),
-        "bos_token": None,
-        "chat_template": template,
-        "clean_up_tokenization_spaces": False,
-        "eos_token": "<|im_end|>",
-        "errors": "replace",
-        "model_max_length": sizes.max_position_embeddings,
-        "pad_token": "<|endoftext|>",
-        "processor_class": "Qwen2VLProcessor",
-        "split_special_tokens": False,
-        "tokenizer_class": "Qwen2Tokenizer",
-        "unk_token": None,
     }
 
 
