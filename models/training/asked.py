@@ -4,7 +4,7 @@ Each `ask_` function asks one question about a scene that may hold anything, or 
 draws allow no unambiguous one; so single questions and follow-ups are the same. Draws no pictures.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import product
 
 from models.training import wordings
@@ -296,3 +296,15 @@ def _noun(kind: str, colour: str, shape: str) -> str:
 def _is(thing: Thing) -> All:
     """The judge of an answer that names one thing."""
     return All((Names("colour", (thing.colour,)), Names("shape", (thing.shape,))))
+
+
+ASKS: Mapping[str, Ask] = {
+    "describe": ask_description,
+    "shape": ask_shape,
+    "colour": ask_colour,
+    "place": ask_place,
+    "size": ask_size,
+    "count": ask_count,
+    "yes_no": ask_yes_no,
+}
+"""Task → its question."""

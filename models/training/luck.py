@@ -39,6 +39,8 @@ class Luck:
     """Whether wordings, words and looks are those that training does not use."""
     largest_side: int = 448
     """Bound of a picture's sides, in pixels."""
+    most_questions: int = 1
+    """Bound of what is asked about one picture by tasks of a single question: more teach more at little more cost."""
 
     def chance(self, probability: float) -> bool:
         """Whether something of this probability happens."""

@@ -61,7 +61,9 @@ CORPUS_SAMPLES = 20_000
 """Conversations that a tokenizer learns from."""
 
 
-def draw_sample(task: str, rng: random.Random, *, held_out: bool = False, largest_side: int = 448) -> Sample:
+def draw_sample(
+    task: str, rng: random.Random, *, held_out: bool = False, largest_side: int = 448, most_questions: int = 1
+) -> Sample:
     """A sample of a task.
 
     Args:
@@ -69,8 +71,10 @@ def draw_sample(task: str, rng: random.Random, *, held_out: bool = False, larges
         rng: All chance comes from it.
         held_out: With wordings, words and looks of letters that training does not use.
         largest_side: Bound of the pictures' sides, in pixels.
+        most_questions: Bound of what is asked about one picture by tasks of a single question.
     """
-    return _MAKERS[task](task, Luck(rng=rng, held_out=held_out, largest_side=largest_side))
+    luck = Luck(rng=rng, held_out=held_out, largest_side=largest_side, most_questions=most_questions)
+    return _MAKERS[task](task, luck)
 
 
 def samples(

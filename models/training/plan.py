@@ -28,6 +28,8 @@ class Plan:
     """Task → factor of its share."""
     largest_share: float = 0.25
     """Of samples whose pictures may have any size; the others are small, for speed."""
+    most_questions: int = 5
+    """About one picture, by tasks of a single question."""
     pages: float = 0.25
     """The part of the budget that goes into pages, which only the eyes learn from."""
 
@@ -65,7 +67,9 @@ def _samples(plan: Plan, step: int, rng: random.Random) -> Iterator[Sample]:
     tasks, weights = list(shares), list(shares.values())
     while True:
         (task,) = rng.choices(tasks, weights)
-        yield draw_sample(task, rng, largest_side=plan.largest_side(step, rng))
+        yield draw_sample(
+            task, rng, largest_side=plan.largest_side(step, rng), most_questions=plan.most_questions
+        )
 
 
 def _pages(rng: random.Random) -> Iterator[Picture]:

@@ -1,18 +1,8 @@
 """Tasks about one picture of things: which scenes suit which question."""
 
-from collections.abc import Mapping
-
-from models.training.asked import (
-    Ask,
-    ask_colour,
-    ask_count,
-    ask_description,
-    ask_place,
-    ask_shape,
-    ask_size,
-    ask_yes_no,
-)
+from models.training.asked import ASKS
 from models.training.draw import draw_picture
+from models.training.follow import ask_next
 from models.training.luck import Luck
 from models.training.palette import COLOURS
 from models.training.sample import Sample
@@ -20,19 +10,8 @@ from models.training.scene import Look, Scene, draw_look, draw_scene
 from models.training.shapes import SHAPES
 from models.training.talk import Exchange, conversation
 
-ASKS: Mapping[str, Ask] = {
-    "describe": ask_description,
-    "shape": ask_shape,
-    "colour": ask_colour,
-    "place": ask_place,
-    "size": ask_size,
-    "count": ask_count,
-    "yes_no": ask_yes_no,
-}
-
-
 def still_sample(task: str, luck: Luck) -> Sample:
-    """One question about one picture."""
+    """A question about one picture, and perhaps more that do not follow from its answer."""
 
     def draw() -> tuple[Scene, Exchange] | None:
         scene = _draw_scene(task, luck)
@@ -40,7 +19,12 @@ def still_sample(task: str, luck: Luck) -> Sample:
         return (scene, exchange) if exchange else None
 
     scene, exchange = luck.until(draw)
-    return conversation(luck, task, [draw_picture(luck, scene)], [exchange])
+    exchanges = [exchange]
+    # Whoever has read a whole description needs no eyes for what is asked next.
+    if task != "describe":
+        for _ in range(luck.rng.randrange(luck.most_questions)):
+            exchanges.append(ask_next(luck, scene, exchanges, favoured=task))
+    return conversation(luck, task, [draw_picture(luck, scene)], exchanges)
 
 
 def _draw_scene(task: str, luck: Luck) -> Scene:
