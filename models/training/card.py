@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from models.training.export import restore_network
-from models.training.state import load_state
+from models.training.learning.state import load_state
 
 BARS: Mapping[str, float] = {
     "shape": 0.95,

@@ -19,10 +19,10 @@ from engine.load import LoadedEngine, load_core
 from engine.offline import run_batch
 from engine.protocol import FinishReason, Generate, MediaInput
 from engine.sampling_params import SamplingParams
+from models.training.learning.prompts import Prompt, Vocabulary, make_prompt
+from models.training.learning.vocabulary import load_vocabulary
 from models.training.mix import TASKS, draw_sample
-from models.training.prompts import Prompt, Vocabulary, make_prompt
 from models.training.sample import Picture, Sample
-from models.training.vocabulary import load_vocabulary
 
 SEED = 1_000_003
 """No training uses it."""

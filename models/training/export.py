@@ -16,13 +16,13 @@ from torch import Tensor
 
 from engine.text.tokenizer import Tokenizer, load_tokenizer
 from models.family import SPECIAL_TOKENS, common_config, tokenizer_config
-from models.training.blocks import make_compute
-from models.training.learner import Learner
-from models.training.network import Network, Sizes
-from models.training.pixels import SIDE
-from models.training.shared import allocate, attach_weights, num_values, slots
-from models.training.state import State, load_state
-from models.training.tokenizer import MARKUP
+from models.training.learning.blocks import make_compute
+from models.training.learning.learner import Learner
+from models.training.learning.network import Network, Sizes
+from models.training.learning.pixels import SIDE
+from models.training.learning.shared import allocate, attach_weights, num_values, slots
+from models.training.learning.state import State, load_state
+from models.training.learning.tokenizer import MARKUP
 
 PREPROCESSOR = {
     "do_convert_rgb": True,

@@ -12,15 +12,15 @@ from pathlib import Path
 
 import torch
 
-from models.training.blocks import make_compute
-from models.training.learner import Learner
-from models.training.network import Sizes
-from models.training.optimizer import Rates
-from models.training.plan import Plan
-from models.training.shared import Memory, allocate, num_values, slots, store_weights
-from models.training.state import load_state
-from models.training.stretch import FIGURES, Stretch, run
-from models.training.vocabulary import learn_vocabulary
+from models.training.learning.blocks import make_compute
+from models.training.learning.learner import Learner
+from models.training.learning.network import Sizes
+from models.training.learning.optimizer import Rates
+from models.training.learning.plan import Plan
+from models.training.learning.shared import Memory, allocate, num_values, slots, store_weights
+from models.training.learning.state import load_state
+from models.training.learning.stretch import FIGURES, Stretch, run
+from models.training.learning.vocabulary import learn_vocabulary
 
 
 def begin(arguments: argparse.Namespace) -> tuple[Stretch, Memory]:

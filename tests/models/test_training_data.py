@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.training import as_json as json_task
-from models.training import beyond, calling, chat, happenings, pairs, reading, wordings
-from models.training.check import Agrees
+from models.training.asking import as_json as json_task
+from models.training.asking import beyond, calling, chat, happenings, pairs, reading, wordings
+from models.training.asking.check import Agrees
+from models.training.asking.words import HELD_OUT_WORDS, WORDS, draw_text
 from models.training.luck import Luck, Wordings
 from models.training.mix import CHAT_TEMPLATE, TASKS, corpus, draw_sample, samples
 from models.training.sample import Clip, Picture, Sample
-from models.training.words import HELD_OUT_WORDS, WORDS, draw_text
 
 SEEDS = st.integers(0, 2**32)
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from models.training.check import (
+from models.training.asking.check import (
     Agrees,
     All,
     Calls,

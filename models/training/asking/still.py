@@ -1,0 +1,51 @@
+"""Tasks about one picture of things: which scenes suit which question."""
+
+from models.training.asking.asked import ASKS
+from models.training.asking.follow import ask_next
+from models.training.asking.talk import Exchange, conversation
+from models.training.drawing.draw import draw_picture
+from models.training.drawing.palette import COLOURS
+from models.training.drawing.scene import Look, Scene, draw_look, draw_scene
+from models.training.drawing.shapes import SHAPES
+from models.training.luck import Luck
+from models.training.sample import Sample
+
+
+def still_sample(task: str, luck: Luck) -> Sample:
+    """A question about one picture, and perhaps more that do not follow from its answer."""
+
+    def draw() -> tuple[Scene, Exchange] | None:
+        scene = _draw_scene(task, luck)
+        exchange = ASKS[task](luck, scene)
+        return (scene, exchange) if exchange else None
+
+    scene, exchange = luck.until(draw)
+    exchanges = [exchange]
+    # Whoever has read a whole description needs no eyes for what is asked next.
+    if task != "describe":
+        for _ in range(luck.rng.randrange(luck.most_questions)):
+            exchanges.append(ask_next(luck, scene, exchanges, favoured=task))
+    return conversation(luck, task, [draw_picture(luck, scene)], exchanges)
+
+
+def _draw_scene(task: str, luck: Luck) -> Scene:
+    match task:
+        case "count":
+            return draw_scene(luck, crowd(luck))
+        case "describe" | "size":
+            number = luck.weighted({0: 0.02, 1: 0.38, 2: 0.34, 3: 0.22, 4: 0.04})
+            return draw_scene(luck, [draw_look(luck, sized=True) for _ in range(number)], own_cells=True)
+        case _:
+            number = luck.weighted({1: 0.4, 2: 0.3, 3: 0.2, 4: 0.1})
+            return draw_scene(luck, [draw_look(luck, sized=luck.chance(0.4)) for _ in range(number)])
+
+
+def crowd(luck: Luck) -> list[Look]:
+    """Things to be counted: one to six, some of them alike in shape or colour."""
+    number = luck.rng.randint(1, 6)
+    shapes = luck.some(SHAPES, luck.rng.randint(1, 3))
+    colours = luck.some(COLOURS, luck.rng.randint(1, 4))
+    return [
+        Look(shape=luck.one(shapes), colour=luck.one(colours), size="small" if number > 4 else None)
+        for _ in range(number)
+    ]

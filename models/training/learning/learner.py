@@ -1,0 +1,92 @@
+"""One worker's part in training: losses and gradients of its batches. Knows the network and its heads, no optimiser."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from models.training.learning.blocks import Compute, Layout
+from models.training.learning.eyes import WIDTHS, Heads, dense_loss
+from models.training.learning.network import Network, PackedMedia, PackedText, Sizes
+from models.training.learning.packing import NOTHING, Batch, Runs
+
+DENSE_FIGURES = tuple(f"eyes.{name}" for name in (*WIDTHS, "offset"))
+DENSE_WEIGHT = 0.15
+"""Of what the eyes are told directly, beside the answers."""
+
+Figures = dict[str, tuple[float, float]]
+"""What is measured: name → (sum, how often)."""
+
+
+class Learner(nn.Module):
+    """The network and the heads by which its eyes are taught."""
+
+    def __init__(self, sizes: Sizes, compute: Compute) -> None:
+        super().__init__()
+        self.network = Network(sizes, compute)
+        self.heads = Heads(sizes.hidden_size)
+
+    def learn(self, batch: Batch, device: torch.device) -> Figures:
+        """Adds the gradients of a batch; gives its losses."""
+        rows, losses = self._see(batch, device)
+        figures: Figures = {f"eyes.{name}": (loss.item(), 1) for name, loss in losses.items()}
+        figures["samples"] = len(batch.tasks) or batch.num_media, 1
+        total = dense_loss(losses) if losses else torch.zeros((), device=device)
+        if batch.tasks:
+            each = self._answer(batch, rows, device)
+            figures |= _by_task(each, batch)
+            total = each.sum() / (batch.targets != NOTHING).sum() + DENSE_WEIGHT * total
+        total.backward()
+        return figures
+
+    def _see(self, batch: Batch, device: torch.device) -> tuple[Tensor, dict[str, Tensor]]:
+        """The rows of all media, and what they say wrongly."""
+        hidden_size = self.network.sizes.hidden_size
+        if not batch.num_media_rows:
+            return torch.zeros(0, hidden_size, device=device), {}
+        media = PackedMedia(
+            patches=torch.from_numpy(batch.patches).to(device),
+            positions=torch.from_numpy(batch.patch_positions).to(device),
+            layout=to_layout(batch.patch_runs, device),
+        )
+        rows = self.network.visual(media)
+        classes = torch.from_numpy(batch.classes).to(device).long()
+        return rows, self.heads(rows, classes, torch.from_numpy(batch.offsets).to(device))
+
+    def _answer(self, batch: Batch, rows: Tensor, device: torch.device) -> Tensor:
+        """float32 [answers]: the loss of each token that is to be said."""
+        text = PackedText(
+            token_ids=torch.from_numpy(batch.token_ids).to(device),
+            positions=torch.from_numpy(batch.positions).to(device),
+            layout=to_layout(batch.token_runs, device),
+            media_tokens=torch.from_numpy(batch.media_tokens).to(device),
+            media_rows=torch.from_numpy(batch.media_rows).to(device),
+        )
+        scores = self.network(text, rows, torch.from_numpy(batch.predicted).to(device))
+        targets = torch.from_numpy(batch.targets).to(device)
+        return functional.cross_entropy(scores, targets, ignore_index=NOTHING, reduction="none")
+
+
+def to_layout(runs: Runs, device: torch.device) -> Layout:
+    """As tensors on a device."""
+    rows, places = torch.from_numpy(runs.rows).to(device), torch.from_numpy(runs.places).to(device)
+    return Layout(groups=runs.groups, rows=rows, places=places)
+
+
+def figure_names(tasks: Sequence[str]) -> list[str]:
+    """What `Learner.learn` may measure, in an order."""
+    return [*DENSE_FIGURES, *tasks, "samples"]
+
+
+def _by_task(each: Tensor, batch: Batch) -> Figures:
+    losses = each.detach().cpu()
+    owners = torch.from_numpy(batch.owners)
+    names = sorted(set(batch.tasks))
+    of_sample = torch.tensor([names.index(task) for task in batch.tasks])
+    # A sample's loss is the sum over its tokens: about -log of the chance to say all of it rightly.
+    sums = torch.zeros(len(batch.tasks)).index_add_(0, owners, losses)
+    return {
+        name: (sums[of_sample == index].sum().item(), int((of_sample == index).sum()))
+        for index, name in enumerate(names)
+    }

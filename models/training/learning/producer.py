@@ -1,0 +1,56 @@
+"""Batches made ahead of time in processes of their own, in the order of their steps."""
+
+import signal
+from collections.abc import Iterator
+from itertools import count, cycle
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from models.training.learning.packing import Batch
+from models.training.learning.plan import Plan, draw_batch
+from models.training.learning.vocabulary import load_vocabulary
+
+AHEAD = 4
+"""Batches of a process that may wait."""
+
+
+class Producer:
+    """Makes one worker's batches."""
+
+    def __init__(self, folder: Path, plan: Plan, *, first_step: int, worker: int, num_processes: int) -> None:
+        """
+        Args:
+            folder: of the training, for its vocabulary.
+            plan: what is taught when.
+            first_step: of the first batch.
+            worker: whose batches.
+            num_processes: that take turns.
+        """
+        context = get_context("spawn")
+        self._queues: list[Any] = [context.Queue(AHEAD) for _ in range(num_processes)]
+        self._processes = [
+            context.Process(
+                target=_produce, args=(queue, folder, plan, first_step + index, num_processes, worker), daemon=True
+            )
+            for index, queue in enumerate(self._queues)
+        ]
+        for process in self._processes:
+            process.start()
+
+    def batches(self) -> Iterator[Batch]:
+        """Step after step, without end."""
+        for queue in cycle(self._queues):
+            yield queue.get()
+
+    def close(self) -> None:
+        """Ends the processes."""
+        for process in self._processes:
+            process.terminate()
+
+
+def _produce(queue: Any, folder: Path, plan: Plan, first_step: int, stride: int, worker: int) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    vocabulary = load_vocabulary(folder)
+    for step in count(first_step, stride):
+        queue.put(draw_batch(plan, vocabulary, step, worker))

@@ -1,0 +1,153 @@
+"""From samples to prompts: conversations as token ids with the places of their media.
+
+Knows the chat template, the tokenizer and where tokens stand; no torch, and nothing of batches.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.models.qwen2_vl import layout_prompt
+from engine.plan import MediaKind, MediaSpan
+from engine.text.template import ChatTemplate
+from engine.text.tokenizer import Tokenizer
+from models.training.learning.pixels import SIDE
+from models.training.sample import Clip, Picture, Sample, Turn
+
+MERGE = 2
+"""Patches of a side that become one token."""
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vocabulary:
+    """What turns a conversation into tokens."""
+
+    tokenizer: Tokenizer
+    template: ChatTemplate
+    start_id: int
+    """Begins a message."""
+    end_id: int
+    """Ends a message."""
+    image_id: int
+    video_id: int
+    newline_id: int
+    assistant_ids: tuple[int, ...]
+    """The role's name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prompt:
+    """A sample as the network gets it."""
+
+    task: str
+    token_ids: Ints
+    """[tokens], each medium as many placeholders as it takes."""
+    positions: Ints
+    """[3, tokens]"""
+    learnt: npt.NDArray[np.bool_]
+    """[tokens]: what the assistant says, its end included."""
+    media: tuple[Picture | Clip, ...]
+    """In the order of `spans`."""
+    spans: tuple[MediaSpan, ...]
+
+
+def make_vocabulary(tokenizer: Tokenizer, template: ChatTemplate) -> Vocabulary:
+    """Looks up the tokens by which conversations are structured."""
+
+    def one(text: str) -> int:
+        (token_id,) = tokenizer.encode(text)
+        return token_id
+
+    return Vocabulary(
+        tokenizer=tokenizer,
+        template=template,
+        start_id=one("<|im_start|>"),
+        end_id=one("<|im_end|>"),
+        image_id=one("<|image_pad|>"),
+        video_id=one("<|video_pad|>"),
+        newline_id=one("\n"),
+        assistant_ids=tuple(tokenizer.encode("assistant")),
+    )
+
+
+def make_prompt(
+    turns: Sequence[Turn], vocabulary: Vocabulary, *, task: str, tools: Sequence[dict[str, Any]], answering: bool
+) -> Prompt:
+    """A conversation as tokens; if `answering`, with the beginning of an answer at its end."""
+    messages = [{"role": turn.role, "content": _content(turn)} for turn in turns]
+    text = vocabulary.template.render(messages, tools=list(tools) or None, add_generation_prompt=answering)
+    media = tuple(part for turn in turns for part in turn.content if not isinstance(part, str))
+    token_ids, spans = _expand(vocabulary.tokenizer.encode(text), media, vocabulary)
+    return Prompt(
+        task=task,
+        token_ids=np.array(token_ids, np.int64),
+        positions=layout_prompt(len(token_ids), spans, MERGE).prompt_positions,
+        learnt=_learnt(token_ids, vocabulary),
+        media=media,
+        spans=spans,
+    )
+
+
+def sample_prompt(sample: Sample, vocabulary: Vocabulary) -> Prompt:
+    """The whole conversation of a sample, to learn from."""
+    return make_prompt(sample.turns, vocabulary, task=sample.task, tools=sample.tools, answering=False)
+
+
+def grid(medium: Picture | Clip) -> tuple[int, int, int]:
+    """Patches in time, height and width."""
+    if isinstance(medium, Picture):
+        return 1, medium.pixels.shape[0] // SIDE, medium.pixels.shape[1] // SIDE
+    return len(medium.frames) // 2, medium.frames.shape[1] // SIDE, medium.frames.shape[2] // SIDE
+
+
+def num_rows(medium: Picture | Clip) -> int:
+    """Tokens that it takes."""
+    moments, rows, columns = grid(medium)
+    return moments * rows * columns // MERGE**2
+
+
+def _content(turn: Turn) -> str | list[dict[str, str]]:
+    if all(isinstance(part, str) for part in turn.content):
+        return "".join(map(str, turn.content))
+    return [
+        {"type": "text", "text": part}
+        if isinstance(part, str)
+        else {"type": "image" if isinstance(part, Picture) else "video"}
+        for part in turn.content
+    ]
+
+
+def _expand(
+    token_ids: Sequence[int], media: Sequence[Picture | Clip], vocabulary: Vocabulary
+) -> tuple[list[int], tuple[MediaSpan, ...]]:
+    expanded: list[int] = []
+    spans: list[MediaSpan] = []
+    kinds = {vocabulary.image_id: MediaKind.IMAGE, vocabulary.video_id: MediaKind.VIDEO}
+    for token_id in token_ids:
+        if token_id not in kinds:
+            expanded.append(token_id)
+            continue
+        medium = media[len(spans)]
+        count = num_rows(medium)
+        spans.append(
+            MediaSpan(kind=kinds[token_id], start=len(expanded), num_tokens=count, key=b"", grid_thw=grid(medium))
+        )
+        expanded += [token_id] * count
+    return expanded, tuple(spans)
+
+
+def _learnt(token_ids: Sequence[int], vocabulary: Vocabulary) -> npt.NDArray[np.bool_]:
+    """Marks what follows `<|im_start|>assistant`, up to and with `<|im_end|>`."""
+    opening = [vocabulary.start_id, *vocabulary.assistant_ids, vocabulary.newline_id]
+    learnt = np.zeros(len(token_ids), np.bool_)
+    said = False
+    for index, token_id in enumerate(token_ids):
+        said = said or (index >= len(opening) and list(token_ids[index - len(opening) : index]) == opening)
+        learnt[index] = said
+        said = said and token_id != vocabulary.end_id
+    return learnt

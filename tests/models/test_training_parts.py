@@ -1,0 +1,155 @@
+"""Tokens, labels, packing and the card: arithmetic that training stands on."""
+
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional
+
+from engine.config import VisionConfig
+from engine.models.qwen2_vl_vision import cut_patches, patch_positions
+from models.training.card import missed, totals
+from models.training.learning.blocks import attend, make_compute
+from models.training.learning.eyes import COLOUR_IDS, IGNORE, NUM_POINTS, SIZES, WHATS, label
+from models.training.learning.learner import to_layout
+from models.training.learning.network import PatchEmbed, normalise
+from models.training.learning.packing import NOTHING, TOTAL_STEP, cut, lay_out, pack
+from models.training.learning.prompts import make_prompt, sample_prompt
+from models.training.learning.tokenizer import SPECIAL_TOKENS, learn_tokenizer
+from models.training.learning.vocabulary import load_vocabulary
+from models.training.mix import TASKS, corpus, draw_sample
+from models.training.sample import Clip, Picture, Seen, Turn
+from tests.models.training_folder import make_folder
+
+VISION = VisionConfig(
+    depth=1,
+    embed_dim=8,
+    hidden_size=8,
+    num_heads=1,
+    mlp_ratio=1,
+    in_channels=3,
+    patch_size=14,
+    spatial_merge_size=2,
+    temporal_patch_size=2,
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_folder(tmp_path_factory.mktemp("training") / "run")
+
+
+def noise(*shape: int) -> np.ndarray:
+    return np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
+
+
+def test_words_of_the_tasks_are_one_token_and_what_is_read_one_for_each_character():
+    tokenizer = learn_tokenizer(corpus(0, 300), max_words=300)
+    assert tokenizer.encode("What colour is the circle?").tokens == ["What", "Ġcolour", "Ġis", "Ġthe", "Ġcircle", "?"]
+    assert tokenizer.encode('"circle"').tokens == ['"', *"circle", '"']
+    assert len(tokenizer.encode("<|im_start|><|image_pad|></tool_call>").ids) == 3
+    assert tokenizer.decode(tokenizer.encode("naïve 😀\n").ids) == "naïve 😀\n"
+    assert set(SPECIAL_TOKENS) <= set(tokenizer.get_vocab())
+
+
+@pytest.mark.parametrize("medium", [Picture(pixels=noise(56, 84, 3)), Clip(frames=noise(4, 28, 56, 3))])
+def test_patches_and_their_positions_are_the_engines(medium: Picture | Clip):
+    frames = medium.pixels[None] if isinstance(medium, Picture) else medium.frames
+    grid_thw = (-(-len(frames) // 2), frames.shape[1] // 14, frames.shape[2] // 14)
+    patches = cut_patches(frames.data.cast("B"), grid_thw, VISION).flatten(1)
+    batch = pack([], [medium])
+    assert np.array_equal(cut(medium), patches.numpy())
+    assert np.array_equal(batch.patch_positions[: len(patches)], patch_positions(grid_thw, 2).numpy())
+
+
+def test_the_stored_patch_embedding_is_the_learnt_one():
+    torch.manual_seed(0)
+    embed, patches = PatchEmbed(8), torch.from_numpy(cut(Clip(frames=noise(2, 28, 28, 3))))
+    stored = normalise(patches, torch.float32).view(-1, 3, 2, 14, 14)
+    expected = torch.einsum("pcfhw,ocfhw->po", stored, embed.stored())
+    assert torch.allclose(embed(patches, torch.float32), expected, atol=1e-4)
+
+
+def test_labels_say_what_covers_each_cell():
+    red = Seen(kind="shape", name="circle", colour="red", size="large", cx=28, cy=14, box=(14, 0, 42, 28))
+    letter = Seen(kind="text", name="i", colour="black", size="medium", cx=70, cy=14, box=(69, 5, 71, 23))
+    labels = label([red, letter], 28, 84)
+    what, colour = labels.classes[:, :NUM_POINTS], labels.classes[:, NUM_POINTS : 2 * NUM_POINTS]
+    circle, row = WHATS["circle"], [0, 0, WHATS["circle"], WHATS["circle"]]
+    assert what[0].tolist() == row * 2
+    assert what[1].tolist() == [circle, circle, 0, 0] * 2
+    assert np.count_nonzero(what[2] == WHATS["i"]) == 2  # a thin letter is seen at the points next to it
+    assert set(colour[0]) == {0, COLOUR_IDS["red"]}
+    size, place, shapes, characters = labels.classes[:, 2 * NUM_POINTS :].T
+    assert size.tolist() == [SIZES["large"], SIZES["large"], IGNORE]
+    assert place.tolist() == [3 + 1, 3 + 1, 3 + 2]
+    assert (shapes.tolist(), characters.tolist()) == ([0, 1, 0], [0, 0, 1])
+    assert labels.offsets[0].tolist() == [0.5, 0.0]
+
+
+def test_a_batch_asks_for_exactly_what_the_assistant_says(folder: Path):
+    vocabulary = load_vocabulary(folder)
+    rng = random.Random(0)
+    prompts = [sample_prompt(draw_sample(task, rng, largest_side=84), vocabulary) for task in TASKS]
+    batch = pack(prompts)
+    assert len(batch.token_ids) % TOTAL_STEP == len(batch.patches) % TOTAL_STEP == 0
+    for index, task in enumerate(batch.tasks):
+        asked = (batch.owners == index) & (batch.targets != NOTHING)
+        (prompt,) = (each for each in prompts if each.task == task)
+        assert batch.targets[asked].tolist() == prompt.token_ids[prompt.learnt].tolist()
+        assert (batch.token_ids[batch.predicted[asked] + 1] == batch.targets[asked]).all()
+    placeholders = (vocabulary.image_id, vocabulary.video_id)
+    assert sorted(batch.media_tokens) == np.flatnonzero(np.isin(batch.token_ids, placeholders)).tolist()
+
+
+def test_a_picture_that_two_prompts_share_is_packed_once(folder: Path):
+    vocabulary = load_vocabulary(folder)
+    picture = Picture(pixels=noise(56, 56, 3))
+    prompts = [
+        make_prompt(
+            [Turn(role="user", content=(picture, text)), Turn(role="assistant", content=("It is red.",))],
+            vocabulary,
+            task="colour",
+            tools=(),
+            answering=False,
+        )
+        for text in ("What colour is it?", "Which colour?")
+    ]
+    batch = pack(prompts)
+    assert batch.num_media == 1
+    assert batch.media_rows.tolist() == [0, 1, 2, 3] * 2
+
+
+def test_the_card_adds_up_stretches_and_admits_what_is_missed():
+    lines = [{"samples": 5, "seconds": 9.0}, {"samples": 9, "seconds": 20.0}, {"samples": 3, "seconds": 7.0}]
+    assert totals(lines) == (12, 27.0)
+    tasks = {"shape": {"samples": 100, "right": 90}, "colour": {"samples": 100, "right": 99}}
+    assert missed(tasks) == "It misses what was aimed at in shape by 5.0 points."
+
+
+def test_attention_stays_inside_runs():
+    generator = torch.Generator().manual_seed(0)
+    lengths, total = [5, 40, 33, 1, 40], 130
+    runs = lay_out(lengths, total)
+    layout = to_layout(runs, torch.device("cpu"))
+    query = torch.randn(total, 4, 8, generator=generator, requires_grad=True)
+    key, value = (torch.randn(total, 2, 8, generator=generator, requires_grad=True) for _ in range(2))
+    compute = make_compute(torch.float32, compiled=False)
+    upstream = torch.randn(total, 32, generator=generator)
+    for causal in (False, True):
+        parts: list[torch.Tensor] = []
+        for q, k, v in zip(
+            *(tensor.split([*lengths, total - sum(lengths)]) for tensor in (query, key, value)), strict=True
+        ):
+            heads = (q.transpose(0, 1), k.transpose(0, 1), v.transpose(0, 1))
+            part = functional.scaled_dot_product_attention(*heads, is_causal=causal, enable_gqa=True)
+            parts.append(part.transpose(0, 1).flatten(1))
+        expected = torch.cat([*parts[:-1], torch.zeros_like(parts[-1])])
+        attended = attend(query, key, value, layout, compute, causal=causal)
+        assert torch.allclose(attended, expected, atol=1e-6)
+        tensors = (query, key, value)
+        gradients = torch.autograd.grad(attended, tensors, upstream)
+        for gradient, right in zip(gradients, torch.autograd.grad(expected, tensors, upstream), strict=True):
+            assert torch.allclose(gradient, right, atol=1e-5)

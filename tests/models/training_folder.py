@@ -1,0 +1,49 @@
+"""A tiny network in a training folder, trained by the script itself."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from models.training.learning.network import Sizes
+from models.training.learning.tokenizer import learn_tokenizer
+from models.training.mix import CHAT_TEMPLATE, corpus
+
+TINY = {
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_layers": 2,
+    "num_heads": 2,
+    "num_kv_heads": 1,
+    "mrope_section": [4, 6, 6],
+    "vision_depth": 1,
+    "vision_width": 32,
+    "vision_heads": 1,
+    "vision_mlp_ratio": 2,
+}
+
+
+def tiny_sizes() -> Sizes:
+    return Sizes(**TINY)  # type: ignore[arg-type]
+
+
+def make_folder(path: Path) -> Path:
+    """A folder with a vocabulary, so that none need be learnt from many samples."""
+    path.mkdir()
+    learn_tokenizer(corpus(0, 200), max_words=300).save(str(path / "tokenizer.json"))
+    (path / "chat_template.jinja").write_text(CHAT_TEMPLATE.read_text())
+    return path
+
+
+def command(folder: Path, *options: str) -> list[str]:
+    script = [sys.executable, "-m", "models.training.train", "--out", str(folder), "--plain"]
+    return [*script, "--threads", "2", "--budget", "400", "--eyes-steps", "2", *options]
+
+
+def train(folder: Path, *options: str) -> str:
+    """Runs the script; gives what it prints."""
+    return subprocess.run(command(folder, *options), check=True, capture_output=True, text=True).stdout
+
+
+def begin(folder: Path, *options: str) -> str:
+    return train(folder, "--sizes", json.dumps(TINY), *options)
