@@ -26,6 +26,7 @@ check: set-up-dev
 	$(VENV)/lint-imports
 	$(VENV)/python tools/generate.py --check
 	$(VENV)/pyright
+	$(VENV)/pyright --project tests/clients/python
 
 breaking: set-up-dev
 	$(VENV)/buf breaking api --against '.git#branch=main,subdir=api'

@@ -3,10 +3,12 @@
 These are facts about JSON forms; reading and writing documents, and describing them, is done elsewhere.
 """
 
+import json
 import re
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
+from typing import Any
 
 from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor, OneofDescriptor
 
@@ -32,6 +34,34 @@ class JsonKind(StrEnum):
     OBJECT = "an object"
 
 
+class Effect(StrEnum):
+    """What becomes of a field that is given."""
+
+    HONOURED = "honoured"
+    ECHOED = "echoed"
+    """The answer repeats it; it changes nothing else."""
+    NONE = "no effect"
+    """For the caller's own records."""
+    REFUSED = "refused"
+    """By its name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """A member that is refused by name."""
+
+    name: str
+    why: str
+    """A sentence."""
+    accepted: tuple[Any, ...]
+    """Values that ask for nothing and are therefore accepted, beside null."""
+
+    def accepts(self, value: Any) -> bool:
+        """The value asks for nothing."""
+        # Python's True is 1, JSON's is not.
+        return any(isinstance(value, bool) == isinstance(other, bool) and value == other for other in self.accepted)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FieldRules:
     """How one field stands in JSON."""
@@ -44,6 +74,8 @@ class FieldRules:
     """Further names accepted on reading."""
     kinds: frozenset[JsonKind]
     """The JSON types of the field's value."""
+    element_kinds: frozenset[JsonKind]
+    """The JSON types of its elements, where it is a list; else the same as `kinds`."""
     nullable: bool
     """Written as null when the field is not set."""
     raw: bool
@@ -60,6 +92,8 @@ class FieldRules:
     """The smallest value, or the fewest elements."""
     max: float | None
     """The largest value, or the most elements."""
+    effect: Effect
+    """What becomes of it."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -85,6 +119,8 @@ class OneofRules:
     """The oneof itself."""
     tag: str | None
     """The member that names the field that is set; None: the field alone stands in the object."""
+    tag_beside: str | None
+    """The tag is written only where this field of the message is set, and need not be there on reading."""
     fields: tuple[FieldRules, ...]
     """Its fields in declaration order."""
 
@@ -103,6 +139,10 @@ class MessageRules:
     """The message's value is that of the one field whose kinds fit."""
     members: tuple[FieldRules | OneofRules, ...]
     """The fields in declaration order; a oneof stands where its first field is."""
+    refusals: tuple[Refusal, ...]
+    """Members that are refused by name."""
+    closed: bool
+    """Members that no rule knows are refused, too."""
 
     @property
     def fields(self) -> tuple[FieldRules, ...]:
@@ -131,7 +171,21 @@ def message_rules(descriptor: Descriptor) -> MessageRules:
         scalar_field=field_rules(descriptor.fields_by_name[scalar_field]) if scalar_field else None,
         union=options.union,
         members=tuple(_members(descriptor)),
+        refusals=tuple(map(_refusal, options.refusals)),
+        closed=options.closed,
     )
+
+
+def _refusal(options: annotations_pb2.Refusal) -> Refusal:
+    return Refusal(name=options.name, why=options.why, accepted=tuple(map(json.loads, options.accepted)))
+
+
+_EFFECTS = {
+    annotations_pb2.EFFECT_UNSPECIFIED: Effect.HONOURED,
+    annotations_pb2.EFFECT_ECHOED: Effect.ECHOED,
+    annotations_pb2.EFFECT_NONE: Effect.NONE,
+    annotations_pb2.EFFECT_REFUSED: Effect.REFUSED,
+}
 
 
 @cache
@@ -144,6 +198,7 @@ def field_rules(field: FieldDescriptor) -> FieldRules:
         name=options.name or field.name,
         aliases=tuple(options.aliases),
         kinds=_kinds(field, options),
+        element_kinds=_element_kinds(field) if field.is_repeated and not is_map(field) else _kinds(field, options),
         nullable=options.nullable,
         raw=options.raw,
         accept_scalar=options.accept_scalar,
@@ -152,6 +207,7 @@ def field_rules(field: FieldDescriptor) -> FieldRules:
         required=is_required(field),
         min=bounds.min if bounds.HasField("min") else None,
         max=bounds.max if bounds.HasField("max") else None,
+        effect=_EFFECTS[options.effect],
     )
 
 
@@ -198,15 +254,16 @@ def _real_oneof(field: FieldDescriptor) -> OneofDescriptor | None:
 
 
 def _oneof_rules(oneof: OneofDescriptor) -> OneofRules:
-    tag = oneof_option(oneof).tag
+    options = oneof_option(oneof)
     fields = tuple(field_rules(field) for field in oneof.fields if not field_option(field).grpc_only)
-    return OneofRules(descriptor=oneof, tag=tag or None, fields=fields)
+    return OneofRules(descriptor=oneof, tag=options.tag or None, tag_beside=options.tag_beside or None, fields=fields)
 
 
 _KIND_OF_TYPE = {
     annotations_pb2.JSON_TYPE_STRING: JsonKind.STRING,
     annotations_pb2.JSON_TYPE_ARRAY: JsonKind.ARRAY,
     annotations_pb2.JSON_TYPE_OBJECT: JsonKind.OBJECT,
+    annotations_pb2.JSON_TYPE_NUMBER: JsonKind.NUMBER,
 }
 
 

@@ -111,31 +111,45 @@ class EngineClient:
         return ready
 
     async def generate(self, request: Generate) -> AsyncGenerator[TokenEvent, None]:
-        """The events of one request, the last with `finish` set. To close the iterator early cancels the request.
+        """The events of a request and of its siblings, of each the last with `finish` set.
 
-        Events that arrive while the consumer is busy become one. An engine that is not ready, or dies, makes the last
-        event an ERROR of UNAVAILABLE. A request id serves once.
+        Events that arrive while the consumer is busy become one of each answer. An engine that is not ready, or dies,
+        makes the last event an ERROR of UNAVAILABLE. To close the iterator early cancels what has not ended. A request
+        id serves once.
         """
-        request_id = request.request_id
-        if request_id in self._open:
-            raise ValueError(f"request {request_id!r} is in flight already")
-        if self.state is not EngineState.READY or self._engine is None:
-            yield _error(request_id, EngineErrorCode.UNAVAILABLE, f"the engine is not ready: {self.state}")
+        request_ids = [request.request_id, *(sibling.request_id for sibling in request.siblings)]
+        if taken := self._open.keys() & set(request_ids):
+            raise ValueError(f"request {min(taken)!r} is in flight already")
+        if (refusal := self._post(request)) is not None:
+            for request_id in request_ids:
+                yield _error(request_id, refusal.code, refusal.message)
             return
+        mailbox = Mailbox()
+        self._open |= dict.fromkeys(request_ids, mailbox)
+        try:
+            num_open = len(request_ids)
+            while num_open:
+                for event in await mailbox.take():
+                    num_open -= event.finish is not None
+                    yield event
+        finally:
+            for request_id in request_ids:
+                self._abandon(request_id)
+
+    def cancel(self, request_id: str) -> None:
+        """Ends one answer of several early: its last event is CANCELLED unless it has ended. Ignores unknown ids."""
+        if request_id in self._open and self._engine is not None:
+            self._engine.channel.post(Cancel(request_id=request_id))
+
+    def _post(self, request: Generate) -> EngineError | None:
+        """Sends a request to the engine; what speaks against it, if anything does."""
+        if self.state is not EngineState.READY or self._engine is None:
+            return EngineError(EngineErrorCode.UNAVAILABLE, f"the engine is not ready: {self.state}")
         try:
             self._engine.channel.post(request)
         except MessageTooLargeError as error:
-            yield _error(request_id, EngineErrorCode.UNSUPPORTED, str(error))
-            return
-        mailbox = self._open[request_id] = Mailbox()
-        try:
-            finished = False
-            while not finished:
-                event = await mailbox.take()
-                finished = event.finish is not None
-                yield event
-        finally:
-            self._abandon(request_id)
+            return EngineError(EngineErrorCode.UNSUPPORTED, str(error))
+        return None
 
     async def stop(self) -> None:
         """Ends the engine; what is in flight ends as CANCELLED. May be called at any time, and again.

@@ -6,7 +6,7 @@ submits and cancels between steps. Knows no model and no transport.
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Many
 from typing import Protocol
 
@@ -124,13 +124,14 @@ class Core:
         events, self._pending = self._pending, []
         scheduled = self.scheduler.plan()
         try:
-            samples = self._execute(scheduled.plan)
+            result = self._execute(scheduled.plan)
+            samples = _new_tokens(scheduled.plan, result)
         except Exception:
             _logger.exception("a step of %d sequences failed", len(scheduled.sequences))
             events += self._fail(scheduled)
             return Step(events=events, stats=self._stats(_NOTHING, 0, self._clock() - started_at))
         step_seconds = self._clock() - started_at
-        answers = self._complete(scheduled, samples, step_seconds)
+        answers = self._complete(scheduled, samples, result.failed, step_seconds)
         num_generated = sum(map(len, samples.values()))
         num_true_guesses = num_generated - len(answers)
         return Step(
@@ -152,25 +153,31 @@ class Core:
                 EngineErrorCode.OVERLOADED, f"{self._max_waiting} requests are waiting already; try again later"
             )
 
-    def _execute(self, plan: StepPlan) -> dict[int, list[Sample]]:
-        """The new tokens of a plan's sequences, exactly of those whose chunks sample."""
-        if plan == StepPlan():
-            return {}
-        result = self._runner.execute(plan)
-        return {
-            chunk.sequence_id: [*result.guessed.get(chunk.sequence_id, ()), result.samples[chunk.sequence_id]]
-            for chunk in plan.chunks
-            if chunk.samples
-        }
+    def _execute(self, plan: StepPlan) -> StepResult:
+        return StepResult() if plan == StepPlan() else self._runner.execute(plan)
 
     def _complete(
-        self, scheduled: Scheduled, samples: dict[int, list[Sample]], step_seconds: float
+        self,
+        scheduled: Scheduled,
+        samples: Mapping[int, list[Sample]],
+        failed: Mapping[int, str],
+        step_seconds: float,
     ) -> list[TokenEvent]:
         sampled = [sequence for sequence in scheduled.sequences if sequence.sequence_id in samples]
         for sequence in sampled:
             sequence.token_ids += (sample.token_id for sample in samples[sequence.sequence_id][:-1])
         self.scheduler.complete(scheduled, seconds=step_seconds)
-        return [self._answer(sequence, samples[sequence.sequence_id]) for sequence in sampled]
+        return [
+            self._give_up(sequence, failed[sequence.sequence_id])
+            if sequence.sequence_id in failed
+            else self._answer(sequence, samples[sequence.sequence_id])
+            for sequence in sampled
+        ]
+
+    def _give_up(self, sequence: Sequence, message: str) -> TokenEvent:
+        """Ends a sequence that cannot go on."""
+        self._end(sequence)
+        return _error_event(sequence.request_id, EngineError(EngineErrorCode.UNSUPPORTED, message), sequence)
 
     def _answer(self, sequence: Sequence, samples: Many[Sample]) -> TokenEvent:
         """Appends the token beyond a sequence's guesses, and ends the sequence if that is due."""
@@ -192,8 +199,10 @@ class Core:
         )
 
     def _finish_reason(self, sequence: Sequence) -> FinishReason | None:
-        # `min_tokens` come before the one that ends; the sampler sees to it, this does not rely on it.
-        if sequence.token_ids[-1] in sequence.end_token_ids and sequence.num_generated > sequence.sampling.min_tokens:
+        # `min_tokens` come before the one that ends; the sampler sees to it, this does not rely on it. But the end of a
+        # grammar may come before.
+        min_tokens = sequence.sampling.min_tokens if sequence.sampling.grammar is None else 0
+        if sequence.token_ids[-1] in sequence.end_token_ids and sequence.num_generated > min_tokens:
             return FinishReason.STOP
         return FinishReason.LENGTH if sequence.num_generated >= sequence.max_tokens else None
 
@@ -227,6 +236,15 @@ class Core:
             num_guesses=sum(chunk.num_guesses for chunk in scheduled.plan.chunks),
             num_true_guesses=num_true_guesses,
         )
+
+
+def _new_tokens(plan: StepPlan, result: StepResult) -> dict[int, list[Sample]]:
+    """The new tokens of a plan's sequences, exactly of those whose chunks sample."""
+    return {
+        chunk.sequence_id: [*result.guessed.get(chunk.sequence_id, ()), result.samples[chunk.sequence_id]]
+        for chunk in plan.chunks
+        if chunk.samples
+    }
 
 
 def _last_event(sequence: Sequence, finish: FinishReason) -> TokenEvent:

@@ -26,6 +26,20 @@ class InputError(ValueError):
         super().__init__(f"{path}: {message}")
 
 
+def known_fields(value: object, path: str, *, known: Sequence[str]) -> Mapping[str, Any]:
+    """The fields of a dict of which all are known.
+
+    Raises:
+        InputError: it is something else, or has others.
+    """
+    if not isinstance(value, Mapping):
+        raise InputError(path, f"expected a dict, not {type(value).__name__}")
+    for name in value:
+        if name not in known:
+            raise InputError(f"{path}.{name}", f"not supported; {', '.join(known)} are")
+    return value
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ImageInput:
     """A picture of a request."""

@@ -4,18 +4,28 @@ Prompts and conversations are dicts in vLLM's and OpenAI's forms. Knows no token
 `engine.given`'s affair.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import PIL.Image
 
-from engine.given import CLIP_OPTIONS, ClipInput, ImageInput, InputError, is_frame, parse_clip, parse_picture, parse_url
+from engine.given import (
+    CLIP_OPTIONS,
+    ClipInput,
+    ImageInput,
+    InputError,
+    is_frame,
+    known_fields,
+    parse_clip,
+    parse_picture,
+    parse_url,
+)
 from engine.plan import MediaKind
 from engine.sampling_params import SamplingParams
 from engine.text.conversation import ChatMessage, MediaSlot
+from engine.tool_inputs import ChatOptions, parse_calls
 
-ROLES = ("system", "developer", "user", "assistant")
+ROLES = ("system", "developer", "user", "assistant", "tool")
 _PARTS = "text, image_url, image_pil, video_url and video"
 
 
@@ -31,6 +41,7 @@ class Messages:
     """A prompt as a conversation."""
 
     messages: tuple[ChatMessage, ...]
+    options: ChatOptions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -53,7 +64,7 @@ def parse_prompt(prompt: object, path: str) -> OfflineRequest:
     """
     if isinstance(prompt, str):
         return OfflineRequest(prompt=prompt, media=(), path=path)
-    fields = _fields(prompt, path, known=("prompt", "prompt_token_ids", "multi_modal_data"))
+    fields = known_fields(prompt, path, known=("prompt", "prompt_token_ids", "multi_modal_data"))
     match fields:
         case {"prompt": str() as text, **rest} if "prompt_token_ids" not in rest:
             parsed: str | TokenIds = text
@@ -67,7 +78,7 @@ def parse_prompt(prompt: object, path: str) -> OfflineRequest:
     return OfflineRequest(prompt=parsed, media=media, path=path)
 
 
-def parse_conversation(messages: object, path: str) -> OfflineRequest:
+def parse_conversation(messages: object, path: str, options: ChatOptions) -> OfflineRequest:
     """Messages in OpenAI's form. `path` is empty for the only conversation, so that errors begin with `messages[0]`.
 
     Raises:
@@ -80,7 +91,7 @@ def parse_conversation(messages: object, path: str) -> OfflineRequest:
     parsed = tuple(
         _parse_message(message, f"{prefix}messages[{index}]", media) for index, message in enumerate(messages)
     )
-    return OfflineRequest(prompt=Messages(parsed), media=tuple(media), path=f"{prefix}messages")
+    return OfflineRequest(prompt=Messages(parsed, options), media=tuple(media), path=f"{prefix}messages")
 
 
 def check_sampling(sampling: SamplingParams, path: str) -> None:
@@ -110,7 +121,7 @@ def check_sampling(sampling: SamplingParams, path: str) -> None:
 
 def _parse_media(media: object, path: str) -> tuple[ImageInput | ClipInput, ...]:
     """Pictures, then clips: the prompt's placeholders say which stands where."""
-    fields = _fields(media, path, known=("image", "video"))
+    fields = known_fields(media, path, known=("image", "video"))
     images, clips = _several(fields.get("image", ())), fields.get("video", ())
     # A list of pictures is one clip.
     clips = (clips,) if isinstance(clips, list | tuple) and clips and is_frame(clips[0]) else _several(clips)
@@ -125,43 +136,58 @@ def _several(value: object) -> Sequence[object]:
 
 
 def _parse_message(message: object, path: str, media: list[ImageInput | ClipInput]) -> ChatMessage:
-    fields = _fields(message, path, known=("role", "content", "name"))
-    role, name, content = fields.get("role"), fields.get("name"), fields.get("content")
+    fields = known_fields(message, path, known=("role", "content", "name", "tool_calls", "tool_call_id"))
+    role, content = fields.get("role"), fields.get("content")
     if role not in ROLES:
         raise InputError(f"{path}.role", f"{role!r} is not one of {', '.join(ROLES)}")
-    if not isinstance(name, str | None):
-        raise InputError(f"{path}.name", "a name is a text")
+    for name in ("name", "tool_call_id"):
+        if not isinstance(fields.get(name), str | None):
+            raise InputError(f"{path}.{name}", "expected a text")
+    calls = parse_calls(fields.get("tool_calls"), f"{path}.tool_calls")
+    if calls and role != "assistant":
+        raise InputError(f"{path}.tool_calls", "only an assistant calls tools")
+    if content is None and calls:
+        content = ()
+    return ChatMessage(
+        role=role,
+        content=_parse_content(content, f"{path}.content", media),
+        name=fields.get("name"),
+        tool_calls=calls,
+        tool_call_id=fields.get("tool_call_id"),
+    )
+
+
+def _parse_content(content: object, path: str, media: list[ImageInput | ClipInput]) -> tuple[str | MediaSlot, ...]:
     if isinstance(content, str):
-        return ChatMessage(role=role, content=(content,), name=name)
+        return (content,)
     if not isinstance(content, list | tuple):
-        raise InputError(f"{path}.content", "a content is a text or a list of parts")
-    parts = tuple(_parse_part(part, f"{path}.content[{index}]", media) for index, part in enumerate(content))
-    return ChatMessage(role=role, content=parts, name=name)
+        raise InputError(path, "a content is a text or a list of parts")
+    return tuple(_parse_part(part, f"{path}[{index}]", media) for index, part in enumerate(content))
 
 
 def _parse_part(part: object, path: str, media: list[ImageInput | ClipInput]) -> str | MediaSlot:
     match part:
         case {"type": "text"}:
-            text = _fields(part, path, known=("type", "text")).get("text")
+            text = known_fields(part, path, known=("type", "text")).get("text")
             if not isinstance(text, str):
                 raise InputError(f"{path}.text", "there is no text")
             return text
         case {"type": "image_url"}:
-            image_url = _fields(part, path, known=("type", "image_url")).get("image_url")
+            image_url = known_fields(part, path, known=("type", "image_url")).get("image_url")
             media.append(_parse_image_url(image_url, f"{path}.image_url"))
             return MediaSlot(kind=MediaKind.IMAGE)
         case {"type": "image_pil"}:
-            picture = _fields(part, path, known=("type", "image_pil")).get("image_pil")
+            picture = known_fields(part, path, known=("type", "image_pil")).get("image_pil")
             if not isinstance(picture, PIL.Image.Image):
                 raise InputError(f"{path}.image_pil", f"not a PIL image but {type(picture).__name__}")
             media.append(ImageInput(picture=picture, path=f"{path}.image_pil"))
             return MediaSlot(kind=MediaKind.IMAGE)
         case {"type": "video_url"}:
-            video_url = _fields(part, path, known=("type", "video_url")).get("video_url")
+            video_url = known_fields(part, path, known=("type", "video_url")).get("video_url")
             media.append(_parse_video_url(video_url, f"{path}.video_url"))
             return MediaSlot(kind=MediaKind.VIDEO)
         case {"type": "video"}:
-            fields = _fields(part, path, known=("type", "video", *CLIP_OPTIONS))
+            fields = known_fields(part, path, known=("type", "video", *CLIP_OPTIONS))
             media.append(parse_clip(fields.get("video"), f"{path}.video", fields))
             return MediaSlot(kind=MediaKind.VIDEO)
         case {"type": kind}:
@@ -173,7 +199,7 @@ def _parse_part(part: object, path: str, media: list[ImageInput | ClipInput]) ->
 def _parse_image_url(image_url: object, path: str) -> ImageInput:
     if isinstance(image_url, str):
         return ImageInput(picture=parse_url(image_url, path), path=path)
-    fields = _fields(image_url, path, known=("url", "min_pixels", "max_pixels"))
+    fields = known_fields(image_url, path, known=("url", "min_pixels", "max_pixels"))
     for name in ("min_pixels", "max_pixels"):
         if not isinstance(fields.get(name), int | None):
             raise InputError(f"{path}.{name}", "not a whole number")
@@ -188,18 +214,8 @@ def _parse_image_url(image_url: object, path: str) -> ImageInput:
 def _parse_video_url(video_url: object, path: str) -> ClipInput:
     if isinstance(video_url, str):
         return parse_clip(video_url, path, {})
-    fields = _fields(video_url, path, known=("url", *CLIP_OPTIONS))
+    fields = known_fields(video_url, path, known=("url", *CLIP_OPTIONS))
     url = fields.get("url")
     if not isinstance(url, str | list | tuple):
         raise InputError(f"{path}.url", "a clip's URL is a text, or a list of those of its frames")
     return parse_clip(url, path, fields)
-
-
-def _fields(value: object, path: str, *, known: Sequence[str]) -> Mapping[str, Any]:
-    """The fields of a dict of which all are known."""
-    if not isinstance(value, Mapping):
-        raise InputError(path, f"expected a dict, not {type(value).__name__}")
-    for name in value:
-        if name not in known:
-            raise InputError(f"{path}.{name}", f"not supported; {', '.join(known)} are")
-    return value

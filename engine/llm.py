@@ -19,13 +19,15 @@ from engine.media_loading import load_media, media_processing
 from engine.offline import CompletionOutput, RequestOutput, run_batch
 from engine.plan import MediaKind
 from engine.protocol import Generate
-from engine.sampling_params import SamplingParams
+from engine.sampling_params import Grammar, GrammarKind, SamplingParams
 from engine.sequence import make_sequence
+from engine.text.grammar import GrammarChecker, GrammarError
 from engine.text.media_inputs import Medium, media_inputs, prompt_media
 from engine.text.prompt import Prompt, PromptBuilder, load_prompt_builder
 from engine.text.template import TemplateError
+from engine.tool_inputs import parse_chat_options
 
-__all__ = ["LLM", "CompletionOutput", "InputError", "RequestOutput", "SamplingParams"]
+__all__ = ["LLM", "CompletionOutput", "Grammar", "GrammarKind", "InputError", "RequestOutput", "SamplingParams"]
 
 
 class LLM:
@@ -91,6 +93,7 @@ class LLM:
         self._max_model_len = engine.ready.max_model_len
         self._vocab_size = engine.model.text.vocab_size
         self._prompts = load_prompt_builder(path, engine.model, chat_template)
+        self._grammars = GrammarChecker(self._prompts.tokenizer)
         try:
             self._processing = media_processing(path)
         except ValueError as error:
@@ -131,6 +134,10 @@ class LLM:
         messages: Sequence[Mapping[str, Any]] | Sequence[Sequence[Mapping[str, Any]]],
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
         *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
         progress: bool = True,
     ) -> list[RequestOutput]:
         """Answers conversations.
@@ -141,6 +148,12 @@ class LLM:
                 same of a video file, or a list of such pictures) and `video` (an array, a tensor, a list of pictures or
                 a file's bytes); clips perhaps with the members of `media.clip_options.ClipOptions`.
             sampling_params: For all conversations, or one for each.
+            tools: Functions that the model may call, in OpenAI's form. The answer's text has the calls as the model
+                writes them; `engine.text.tools` reads them.
+            add_generation_prompt: The prompt ends with the beginning of an answer.
+            continue_final_message: The answer goes on with the last message, which is an assistant's; excludes
+                `add_generation_prompt`.
+            chat_template_kwargs: Further variables of the chat template.
             progress: Several conversations are accompanied by a bar on standard error.
 
         Returns:
@@ -150,10 +163,18 @@ class LLM:
             InputError: a conversation cannot be used; nothing has been computed.
             EngineError: a conversation is too long (nothing has been computed), or the engine failed.
         """
+        options = parse_chat_options(
+            tools=tools,
+            add_generation_prompt=add_generation_prompt,
+            continue_final_message=continue_final_message,
+            template_kwargs=chat_template_kwargs or {},
+        )
         if any(isinstance(message, Mapping) for message in messages):
-            requests = [parse_conversation(messages, "")]
+            requests = [parse_conversation(messages, "", options)]
         else:
-            requests = [parse_conversation(each, f"conversations[{index}]") for index, each in enumerate(messages)]
+            requests = [
+                parse_conversation(each, f"conversations[{index}]", options) for index, each in enumerate(messages)
+            ]
         return self._answer(requests, sampling_params, progress=progress)
 
     def _answer(
@@ -164,6 +185,7 @@ class LLM:
         progress: bool,
     ) -> list[RequestOutput]:
         samplings = _one_for_each(SamplingParams() if sampling_params is None else sampling_params, len(requests))
+        self._check_grammars(samplings)
         for request in requests:
             self._check_number_of_media(request)
         inputs = [medium for request in requests for medium in request.media]
@@ -173,6 +195,13 @@ class LLM:
             for request, sampling in zip(requests, samplings, strict=True)
         ]
         return run_batch(self._core, generates, self._prompts.tokenizer, progress=progress and len(generates) > 1)
+
+    def _check_grammars(self, samplings: Sequence[SamplingParams]) -> None:
+        for grammar in {sampling.grammar for sampling in samplings if sampling.grammar is not None}:
+            try:
+                self._grammars.check(grammar)
+            except GrammarError as error:
+                raise InputError("sampling_params.grammar", str(error)) from error
 
     def _check_number_of_media(self, request: OfflineRequest) -> None:
         counts = Counter(
@@ -232,7 +261,14 @@ def _build_prompt(builder: PromptBuilder, request: OfflineRequest, media: Sequen
             return builder.text(text, prompt_media(media))
         case TokenIds(token_ids=token_ids):
             return builder.expand(token_ids, prompt_media(media))
-        case Messages(messages=messages):
-            return builder.chat(messages, prompt_media(media))
+        case Messages(messages=messages, options=options):
+            return builder.chat(
+                messages,
+                prompt_media(media),
+                tools=options.tools,
+                add_generation_prompt=options.add_generation_prompt,
+                continue_final_message=options.continue_final_message,
+                template_kwargs=options.template_kwargs,
+            )
         case _:
             assert_never(request.prompt)

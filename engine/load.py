@@ -14,6 +14,7 @@ import torch
 from engine.config import Backend, Device, DType, EngineConfig, ModelConfig, load_model_config
 from engine.core import Core
 from engine.errors import CheckpointError
+from engine.grammar import GrammarCompiler, Vocabulary
 from engine.guesses import MAX_GUESSES
 from engine.kv_cache import KVCache, allocate_kv_cache, block_bytes
 from engine.layers.linear import quantize
@@ -22,6 +23,7 @@ from engine.models.qwen2_vl_vision import PixelStatistics
 from engine.native.backend import use_native, why_not_native
 from engine.protocol import Ready
 from engine.runner import ModelRunner
+from engine.text.tokenizer import load_tokenizer
 from engine.weights import load_weights
 
 _log = logging.getLogger(__name__)
@@ -75,6 +77,7 @@ def load_core(config: EngineConfig, *, on_progress: Callable[[str, float], None]
         eos_token_ids=model_config.eos_token_ids,
         spatial_merge_size=model_config.vision.spatial_merge_size,
         device=device,
+        grammars=GrammarCompiler(load_vocabulary(path, model_config.text.vocab_size)),
     )
     core = _make_core(config, model_config, runner, num_blocks, max_model_len, dtype)
     ready = Ready(
@@ -164,6 +167,19 @@ def load_model(
         on_progress=lambda fraction: on_progress("reading the weights", 0.9 * fraction),
     )
     return model
+
+
+def load_vocabulary(path: Path, vocab_size: int) -> Vocabulary:
+    """What the model's tokens say; models may have more of them than the tokenizer.
+
+    Raises:
+        CheckpointError: the tokenizer is missing or of an unknown kind.
+    """
+    tokenizer = load_tokenizer(path)
+    return Vocabulary(
+        tokens=[tokenizer.token_bytes(token_id) for token_id in range(vocab_size)],
+        special_ids=sorted(token_id for token_id in tokenizer.special_ids if token_id < vocab_size),
+    )
 
 
 def _pixel_statistics(path: Path) -> PixelStatistics:

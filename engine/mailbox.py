@@ -1,28 +1,30 @@
-"""Events of one request on their way to its consumer. What gathers while the consumer is busy becomes one event."""
+"""Events on their way to their consumer. What gathers while the consumer is busy becomes one event of each request."""
 
 import asyncio
 from collections.abc import Sequence
 
-from engine.protocol import TokenEvent
+from engine.protocol import FinishReason, TokenEvent
 
 
 class Mailbox:
-    """The events of one request that its consumer has not taken yet."""
+    """The events of requests, all of one consumer's, that it has not taken yet."""
 
     def __init__(self) -> None:
-        self._events: list[TokenEvent] = []
+        self._events: dict[str, list[TokenEvent]] = {}
+        """By the request's id."""
         self._arrived = asyncio.Event()
 
     def put(self, event: TokenEvent) -> None:
-        self._events.append(event)
+        self._events.setdefault(event.request_id, []).append(event)
         self._arrived.set()
 
-    async def take(self) -> TokenEvent:
-        """Waits for an event; several become one."""
+    async def take(self) -> list[TokenEvent]:
+        """Waits for events; several of one request become one. Failures come first."""
         await self._arrived.wait()
         self._arrived.clear()
-        events, self._events = self._events, []
-        return events[0] if len(events) == 1 else _merged(events)
+        taken, self._events = self._events, {}
+        events = [each[0] if len(each) == 1 else _merged(each) for each in taken.values()]
+        return sorted(events, key=lambda event: event.finish is not FinishReason.ERROR)
 
 
 def _merged(events: Sequence[TokenEvent]) -> TokenEvent:

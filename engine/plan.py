@@ -113,3 +113,5 @@ class StepResult:
     """Sequence id → its token, for exactly the chunks that sample; after guesses that came true, the one beyond."""
     guessed: Mapping[int, tuple[Sample, ...]] = field(default_factory=dict[int, tuple[Sample, ...]])
     """Sequence id → the guesses of its chunk that came true, from the first; those without any may be missing."""
+    failed: Mapping[int, str] = field(default_factory=dict[int, str])
+    """Sequence id → why it cannot go on, in words for the client; its samples are void."""

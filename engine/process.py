@@ -87,7 +87,8 @@ def _run(channel: Channel, inbox: _Inbox, core: "Core") -> None:
         for message in _arrived(inbox, wait=not core.has_work):
             match message:
                 case Generate():
-                    core.submit(message)
+                    for request in message.each():
+                        core.submit(request)
                 case Cancel():
                     core.cancel(message.request_id)
                 case Stop():

@@ -1,9 +1,11 @@
 """All that crosses the seam between the front end and the engine process: frozen structs in two tagged unions.
 
-The front end sends `ToEngine`, the engine answers `FromEngine`. For each `Generate`, whatever happens to it, exactly
-one `TokenEvent` with `finish` set is the last that bears its request id.
+The front end sends `ToEngine`, the engine answers `FromEngine`. For each `Generate` and each of its siblings, whatever
+happens to it, exactly one `TokenEvent` with `finish` set is the last that bears its request id.
 """
 
+from collections.abc import Iterator
+from dataclasses import replace
 from enum import StrEnum
 from typing import Literal
 
@@ -50,6 +52,15 @@ class Start(msgspec.Struct, frozen=True, kw_only=True, tag="start"):
     config: EngineConfig
 
 
+class Sibling(msgspec.Struct, frozen=True, kw_only=True):
+    """A further answer to a prompt: as the first one, but for what is said here."""
+
+    request_id: str
+    """Unique among the requests in flight."""
+    seed: int | None
+    """As in `SamplingParams`."""
+
+
 class Generate(msgspec.Struct, frozen=True, kw_only=True, tag="generate"):
     """Continue a prompt."""
 
@@ -63,6 +74,16 @@ class Generate(msgspec.Struct, frozen=True, kw_only=True, tag="generate"):
     """Smaller is sooner."""
     cache_salt: str = ""
     """Requests share cached prefixes only with those of the same salt."""
+    siblings: list[Sibling] = []
+    """Further answers, for which the prompt and its pixels cross the seam only once."""
+
+    def each(self) -> Iterator["Generate"]:
+        """A request for each answer, none of which has siblings."""
+        alone = msgspec.structs.replace(self, siblings=[]) if self.siblings else self
+        yield alone
+        for sibling in self.siblings:
+            sampling = replace(self.sampling, seed=sibling.seed)
+            yield msgspec.structs.replace(alone, request_id=sibling.request_id, sampling=sampling)
 
 
 class Cancel(msgspec.Struct, frozen=True, kw_only=True, tag="cancel"):

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from engine.batch import SequenceLayout, make_batch
+from engine.grammar import GrammarCompiler, Matcher
 from engine.kv_cache import KVCache
 from engine.models.qwen2_vl import Qwen2VL, layout_prompt
 from engine.plan import Encode, SequenceChunk, SequenceStart, StepPlan, StepResult
@@ -34,12 +35,14 @@ class ModelRunner:
         eos_token_ids: tuple[int, ...],
         spatial_merge_size: int,
         device: torch.device,
+        grammars: GrammarCompiler,
     ) -> None:
         self._model = model
         self._cache = cache
         self._eos_token_ids = eos_token_ids
         self._spatial_merge_size = spatial_merge_size
         self._device = device
+        self._grammars = grammars
         self._sequences: dict[int, RunningSequence] = {}
         self._encoder_outputs: dict[bytes, Tensor] = {}  # [placeholder tokens, hidden_size] each
 
@@ -62,10 +65,14 @@ class ModelRunner:
         return self._compute(plan.chunks)
 
     def _begin(self, start: SequenceStart) -> RunningSequence:
+        grammar = start.sampling.grammar
         return RunningSequence(
             layout=layout_prompt(len(start.prompt_token_ids), start.spans, self._spatial_merge_size),
             sampler=SequenceSampler(
-                start.sampling, prompt_token_ids=start.prompt_token_ids, eos_token_ids=self._eos_token_ids
+                start.sampling,
+                prompt_token_ids=start.prompt_token_ids,
+                eos_token_ids=self._eos_token_ids,
+                matcher=None if grammar is None else Matcher(self._grammars, grammar),
             ),
         )
 
@@ -85,4 +92,9 @@ class ModelRunner:
         return StepResult(
             samples={chunk.sequence_id: own[-1] for chunk, own in zip(sampled, samples, strict=True)},
             guessed={chunk.sequence_id: tuple(own[:-1]) for chunk, own in zip(sampled, samples, strict=True)},
+            failed={
+                chunk.sequence_id: sampler.failure
+                for chunk, sampler in zip(sampled, samplers, strict=True)
+                if sampler.failure is not None
+            },
         )

@@ -1,11 +1,12 @@
 """Chooses tokens from logits. Knows sampling parameters and what a sequence has said so far, no model and no schedule.
 
-A row is adjusted (min_tokens, logit_bias, then penalties), its log-probabilities are read off, and a token is taken:
-the largest logit, or a draw from the softmax after temperature, min_p, top_k and top_p. The draw is an inverse
+A row is adjusted (grammar, min_tokens, logit_bias, then penalties), its log-probabilities are read off, and a token is
+taken: the largest logit, or a draw from the softmax after temperature, min_p, top_k and top_p. The draw is an inverse
 transform over the tokens from most to least likely, so a shortlist of the likeliest nearly always holds it; where it
 does not, the whole row is sorted. Rows that only want the largest logit share one argmax and pay for nothing else.
 """
 
+import math
 import random
 from collections import Counter
 from collections.abc import Sequence
@@ -16,6 +17,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from engine.grammar import BoolArray, Matcher
+from engine.grammar_lark import GrammarError
 from engine.plan import Sample
 from engine.sampling_params import SamplingParams
 
@@ -31,13 +34,22 @@ class SequenceSampler:
     """
 
     def __init__(
-        self, sampling: SamplingParams, *, prompt_token_ids: Sequence[int], eos_token_ids: Sequence[int]
+        self,
+        sampling: SamplingParams,
+        *,
+        prompt_token_ids: Sequence[int],
+        eos_token_ids: Sequence[int],
+        matcher: Matcher | None = None,
     ) -> None:
+        """`matcher` follows `sampling.grammar`."""
         self.sampling = sampling
+        self.failure: str | None = None  # why the grammar cannot be followed any further; what is sampled then is void
+        self._matcher = matcher
         self._generated: Counter[int] = Counter()
         self._num_generated = 0
         self._prompt_token_ids = frozenset(prompt_token_ids) if sampling.repetition_penalty != 1.0 else frozenset[int]()
-        end_token_ids = {*sampling.stop_token_ids, *(() if sampling.ignore_eos else eos_token_ids)}
+        ignores_eos = sampling.ignore_eos and matcher is None  # a grammar's end is an end
+        end_token_ids = {*sampling.stop_token_ids, *(() if ignores_eos else eos_token_ids)}
         self._end_token_ids = sorted(end_token_ids)
         self._random = random.Random(sampling.seed)  # noqa: S311 - draws of text need no secrecy, seeds need repeatability
 
@@ -45,6 +57,28 @@ class SequenceSampler:
     def takes_largest(self) -> bool:
         """The next token is the largest of the raw logits and nothing else is asked for."""
         return self.sampling.greedy and self.sampling.logprobs is None and not self._adjusts
+
+    def allowed_tokens(self) -> BoolArray | None:
+        """Those that the grammar lets follow, [tokens]: ends exactly where it is complete.
+
+        With `min_tokens` or `ignore_eos` an answer goes on for as long as its grammar lets it. None without a grammar,
+        and once there is a `failure`.
+        """
+        if self._matcher is None or self.failure is not None:
+            return None
+        try:
+            allowed = self._matcher.allowed()
+        except GrammarError as error:
+            self.failure = f"the grammar cannot be followed: {error}"
+            return None
+        allowed[self._end_token_ids] = False
+        goes_on = self.sampling.ignore_eos or self._num_generated < self.sampling.min_tokens
+        if self._matcher.complete and not (goes_on and allowed.any()):
+            allowed[self._end_token_ids] = True
+        if not allowed.any():
+            self.failure = "the grammar cannot be followed: no token is left that continues or ends the answer"
+            return None
+        return allowed
 
     def adjust(self, row: Tensor) -> None:
         """Changes one row of logits in place, float32 [vocab_size], where it must."""
@@ -61,6 +95,8 @@ class SequenceSampler:
         self._num_generated += 1
         if self._penalises:
             self._generated[token_id] += 1
+        if self._matcher is not None and self.failure is None and token_id not in self._end_token_ids:
+            self._matcher.accept(token_id)
 
     def draw(self) -> float:
         """The next number of this sequence's own source, in [0, 1)."""
@@ -68,7 +104,8 @@ class SequenceSampler:
 
     @property
     def _bans_ends(self) -> bool:
-        return self._num_generated < self.sampling.min_tokens and bool(self._end_token_ids)
+        is_early = self._num_generated < self.sampling.min_tokens
+        return is_early and bool(self._end_token_ids) and self._matcher is None
 
     @property
     def _penalises(self) -> bool:
@@ -77,7 +114,7 @@ class SequenceSampler:
 
     @property
     def _adjusts(self) -> bool:
-        return self._bans_ends or bool(self.sampling.logit_bias) or self._penalises
+        return self._bans_ends or bool(self.sampling.logit_bias) or self._penalises or self._matcher is not None
 
     def _penalise(self, row: Tensor) -> None:
         sampling = self.sampling
@@ -99,6 +136,7 @@ def sample(logits: Tensor, sequences: Sequence[SequenceSampler]) -> list[Sample]
         logits: float32 [rows, vocab_size]; changed in place.
         sequences: one for each row.
     """
+    _constrain(logits, sequences)
     demanding = [row for row, sequence in enumerate(sequences) if not sequence.takes_largest]
     for row in demanding:
         sequences[row].adjust(logits[row])
@@ -147,6 +185,15 @@ def sample_through(
     return samples
 
 
+def _constrain(logits: Tensor, sequences: Sequence[SequenceSampler]) -> None:
+    """Leaves the rows of sequences with a grammar only the tokens that it allows."""
+    allowed = {row: own for row, sequence in enumerate(sequences) if (own := sequence.allowed_tokens()) is not None}
+    if allowed:
+        forbidden = torch.from_numpy(~np.stack([*allowed.values()])).to(logits.device)  # [rows, vocab_size]
+        for row, own in zip(allowed, forbidden, strict=True):
+            logits[row].masked_fill_(own, float("-inf"))
+
+
 def draw_place(shares: FloatArray, *, complete: bool, sampling: SamplingParams, chance: float) -> int | None:
     """Which of the likeliest tokens is drawn, or None where those alone cannot tell.
 
@@ -157,7 +204,7 @@ def draw_place(shares: FloatArray, *, complete: bool, sampling: SamplingParams, 
         chance: uniform in [0, 1).
     """
     ends = shares.cumsum()
-    num_kept = int(np.count_nonzero(shares >= sampling.min_p * shares[0]))
+    num_kept = int(np.count_nonzero((shares >= sampling.min_p * shares[0]) & (shares > 0)))  # none that is forbidden
     if sampling.top_k:
         num_kept = min(num_kept, sampling.top_k)
     bounded = complete or num_kept < len(shares) or num_kept == sampling.top_k  # no token that is not shown is kept
@@ -207,8 +254,14 @@ def _score(logits: Tensor, token_ids: Sequence[int], num_top: Sequence[int]) -> 
     top_logprobs: list[list[float]] = (top.values - totals).tolist()
     top_token_ids: list[list[int]] = top.indices.tolist()
     return [
-        Sample(token_id=token_id, logprob=logprob, top=tuple(zip(ids, logprobs, strict=True))[:num])
+        Sample(token_id=token_id, logprob=logprob, top=_possible(ids[:num], logprobs[:num]))
         for token_id, logprob, ids, logprobs, num in zip(
             token_ids, chosen_logprobs, top_token_ids, top_logprobs, num_top, strict=True
         )
     ]
+
+
+def _possible(token_ids: Sequence[int], logprobs: Sequence[float]) -> tuple[tuple[int, float], ...]:
+    """Without the tokens that a grammar or `min_tokens` forbids."""
+    pairs = zip(token_ids, logprobs, strict=True)
+    return tuple((token_id, logprob) for token_id, logprob in pairs if math.isfinite(logprob))

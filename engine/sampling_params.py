@@ -2,9 +2,33 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 GREEDY_TEMPERATURE = 1e-5
 """Temperatures below this take the most likely token: dividing by them would overflow."""
+
+
+class GrammarKind(StrEnum):
+    """In which notation a grammar is written."""
+
+    JSON_OBJECT = "json_object"
+    """Any JSON object; there is no text."""
+    JSON_SCHEMA = "json_schema"
+    """A JSON Schema, as JSON text."""
+    REGEX = "regex"
+    """A regular expression that the whole answer matches."""
+    CHOICE = "choice"
+    """A JSON array of strings, of which the answer is one."""
+    LARK = "lark"
+    """A context-free grammar in llguidance's dialect of Lark."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grammar:
+    """A language that an answer is in. It was checked by whoever made it: see `engine.text.grammar`."""
+
+    kind: GrammarKind
+    text: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +65,8 @@ class SamplingParams:
     """The model's end tokens do not end the answer."""
     logprobs: int | None = None
     """None: none are returned. k: each token's log-probability and those of the k most likely tokens."""
+    grammar: Grammar | None = None
+    """The language that the whole answer is in, unless it is cut by `max_tokens`; None leaves it free."""
 
     @property
     def greedy(self) -> bool:

@@ -109,10 +109,14 @@ def make_sequence(
         pixels={medium.key: medium.pixels for medium in request.media},
         sampling=request.sampling,
         max_tokens=min(request.sampling.max_tokens, max_model_len - num_prompt_tokens),
-        end_token_ids=frozenset(
-            (*request.sampling.stop_token_ids, *(() if request.sampling.ignore_eos else eos_token_ids))
-        ),
+        end_token_ids=_end_token_ids(request.sampling, eos_token_ids),
     )
+
+
+def _end_token_ids(sampling: SamplingParams, eos_token_ids: Iterable[int]) -> frozenset[int]:
+    # With a grammar the sampler gives an end token only where the answer ends, also if it is to be ignored elsewhere.
+    ignores_eos = sampling.ignore_eos and sampling.grammar is None
+    return frozenset((*sampling.stop_token_ids, *(() if ignores_eos else eos_token_ids)))
 
 
 def _check_tokens(token_ids: Many[int], vocab_size: int) -> None:

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
 
 from dialect.options import enum_type, map_entry, message_type
-from dialect.rules import FieldRules, MessageRules, OneofRules, enum_rules, message_rules
+from dialect.rules import FieldRules, MessageRules, OneofRules, Refusal, enum_rules, message_rules
 
 Schema: TypeAlias = dict[str, Any]
 
@@ -64,7 +64,7 @@ class Schemas:
     def _object(self, rules: MessageRules) -> Schema:
         members = _Members(self, only_written=rules.descriptor in self._only_written)
         members.add_message(rules)
-        return members.schema()
+        return members.schema() | ({"additionalProperties": False} if rules.closed else {})
 
     def _value(self, field: FieldRules) -> Schema:
         descriptor = field.descriptor
@@ -147,6 +147,8 @@ class _Members:
     def _add_members(self, rules: MessageRules) -> None:
         for name, value in rules.constants:
             self._add(name, {"type": "string", "const": value})
+        for refusal in rules.refusals:
+            self._add(refusal.name, _refused(refusal))
         for member in rules.members:
             match member:
                 case FieldRules():
@@ -168,22 +170,27 @@ class _Members:
 
     def _add_oneof(self, oneof: OneofRules) -> None:
         if oneof.tag is not None:
-            variants = [self._variant(oneof.tag, field, name) for field in oneof.fields for name in field.names]
-            self._choices.append(variants)
+            tag_required = oneof.tag_beside is None
+            names = ((field, name) for field in oneof.fields for name in field.names)
+            self._choices.append([self._variant(oneof.tag, *pair, tag_required=tag_required) for pair in names])
         else:
             for field in oneof.fields:
                 self._add_field(field)
 
-    def _variant(self, tag: str, field: FieldRules, name: str) -> Schema:
+    def _variant(self, tag: str, field: FieldRules, name: str, *, tag_required: bool) -> Schema:
         """The object as it is when the tag has the value `name`."""
         properties: dict[str, Schema] = {tag: {"type": "string", "const": name}}
-        required = [tag]
+        required = [tag] if tag_required else []
         if not _has_no_fields(field):
             is_message = field.descriptor.message_type is not None
             properties[name] = self._schemas.field(field, or_null=is_message and not self._only_written)
             required.append(name)
         schema: Schema = {"type": "object", "properties": properties, "required": required}
         return schema if name == field.name else schema | {"description": f"Another name of `{field.name}`."}
+
+
+def _refused(refusal: Refusal) -> Schema:
+    return {"enum": [None, *refusal.accepted], "description": f"Not served. {refusal.why}"}
 
 
 def _has_no_fields(field: FieldRules) -> bool:

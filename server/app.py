@@ -5,8 +5,9 @@ How a server is put together is `server.build`'s; what is printed is the command
 
 import asyncio
 import socket
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 
+from engine.client import ENGINE_COMMAND
 from engine.protocol import Loading, Ready
 from server.build import Checkpoint, PortError, start_server
 from server.gateway_child import GatewayChild, start_gateway
@@ -22,6 +23,7 @@ async def run(
     http_port: int | None,
     on_loading: Callable[[Loading], None],
     on_ready: Callable[[Ready], None],
+    engine_command: Sequence[str] = ENGINE_COMMAND,
 ) -> None:
     """Serves until SIGTERM or SIGINT, then drains; a second signal stops at once.
 
@@ -31,6 +33,7 @@ async def run(
         http_port: the gateway's; None: no gateway is started.
         on_loading: told how far loading is.
         on_ready: called once, when requests are served, through the gateway too.
+        engine_command: the engine's program and its arguments.
 
     Raises:
         CheckpointError: the checkpoint cannot be served.
@@ -43,7 +46,7 @@ async def run(
         gateway: GatewayChild | None = None
         if http_port is not None:
             _check_free(settings.listen.host, http_port, "--http-port")
-        server = await start_server(settings, checkpoint, on_loading=on_loading)
+        server = await start_server(settings, checkpoint, on_loading=on_loading, engine_command=engine_command)
         try:
             if http_port is not None:
                 gateway = await _start_gateway(settings.listen, http_port, server.port)

@@ -14,29 +14,38 @@ from engine.client import ENGINE_COMMAND, EngineClient, EngineState
 from engine.config import ModelConfig, load_model_config
 from engine.errors import CheckpointError
 from engine.protocol import Loading
+from engine.text.grammar import GrammarChecker
 from engine.text.prompt import load_prompt_builder
+from engine.text.tools import find_format
 from glimpse.openai.v1 import openai_pb2
-from glimpse.v1 import chat_pb2, model_pb2
+from glimpse.v1 import chat_pb2, completion_pb2, model_pb2, tokenizer_pb2
 from media.clip import video_processing
 from media.image import image_processing
 from media.load import MediaLoader
 from media.policy import FetchPolicy
 from server.chat import ChatHandlers
 from server.completion import Completer
+from server.completions import CompletionHandlers
+from server.enforcement import Enforcement
 from server.health import HEALTH_SERVICE, Health
 from server.interceptors import CallInterceptor
 from server.metrics import Metrics, MetricsServer
 from server.models_service import ModelHandlers, ServedModel
 from server.openai.facade import add_facade
+from server.prompts import PromptLoader
 from server.reflection import add_reflection
 from server.running import Server
 from server.settings import EngineSettings, ListenSettings, MediaSettings, Settings
+from server.tokenizer_service import TokenizerHandlers
 from server.typed import Handler, add_typed_services
 
 MAX_BODY_BYTES = 64 << 20
 _MESSAGE_SLACK_BYTES = 1 << 20
 _CHAT_SERVICE = chat_pb2.DESCRIPTOR.services_by_name["ChatService"]
 _MODEL_SERVICE = model_pb2.DESCRIPTOR.services_by_name["ModelService"]
+_COMPLETION_SERVICE = completion_pb2.DESCRIPTOR.services_by_name["CompletionService"]
+_TOKENIZER_SERVICE = tokenizer_pb2.DESCRIPTOR.services_by_name["TokenizerService"]
+_TYPED_SERVICES = (_CHAT_SERVICE, _COMPLETION_SERVICE, _MODEL_SERVICE, _TOKENIZER_SERVICE)
 _OPENAI_SERVICE = openai_pb2.DESCRIPTOR.services_by_name["OpenAIService"]
 
 _GRPC_OPTIONS = (
@@ -89,7 +98,7 @@ async def start_server(
         CheckpointError: the front end cannot work with the checkpoint.
         PortError: a port cannot be listened on.
     """
-    service_names = [service.full_name for service in (_CHAT_SERVICE, _MODEL_SERVICE, _OPENAI_SERVICE)]
+    service_names = [service.full_name for service in (*_TYPED_SERVICES, _OPENAI_SERVICE)]
     health = Health(service_names)
     metrics = Metrics()
     calls = CallInterceptor(metrics)
@@ -110,7 +119,7 @@ async def start_server(
     )
     media = _media_loader(settings.media, checkpoint.path)
     handlers = _handlers(settings, checkpoint, engine, media, metrics)
-    add_typed_services(grpc_server, [_CHAT_SERVICE, _MODEL_SERVICE], handlers)
+    add_typed_services(grpc_server, _TYPED_SERVICES, handlers)
     add_facade(grpc_server, handlers, max_body_bytes=MAX_BODY_BYTES)
     add_reflection(grpc_server, [*service_names, HEALTH_SERVICE])
     await health.add_to(grpc_server)
@@ -132,20 +141,52 @@ def _handlers(
     """Every typed method by its full name."""
     template = settings.engine.chat_template
     prompts = load_prompt_builder(checkpoint.path, checkpoint.model, None if template is None else str(template))
-    model = ServedModel(checkpoint.names)
+    tokenizer, vocab_size = prompts.tokenizer, checkpoint.model.text.vocab_size
+    model, max_media = ServedModel(checkpoint.names), settings.media.max_media
+    tool_format = find_format(prompts.template_source, settings.engine.tool_call_parser)
+    asks_effort = "reasoning_effort" in prompts.template_source
+    loader = PromptLoader(prompts=prompts, media=media)
+    completer = Completer(
+        engine=engine,
+        loader=loader,
+        tokenizer=tokenizer,
+        enforcement=Enforcement(checker=GrammarChecker(tokenizer), tokenizer=tokenizer, tool_format=tool_format),
+        metrics=metrics,
+    )
     chat = ChatHandlers(
         model=model,
-        completer=Completer(engine=engine, prompts=prompts, media=media, metrics=metrics),
-        vocab_size=checkpoint.model.text.vocab_size,
-        max_media=settings.media.max_media,
+        completer=completer,
+        loader=loader,
+        vocab_size=vocab_size,
+        max_media=max_media,
+        asks_effort=asks_effort,
     )
-    models = ModelHandlers(model=model, max_model_len=_max_model_len(settings.engine, checkpoint.model, engine))
+    completions = CompletionHandlers(model=model, completer=completer, tokenizer=tokenizer, vocab_size=vocab_size)
+    tokens = TokenizerHandlers(
+        model=model,
+        completer=completer,
+        loader=loader,
+        tokenizer=tokenizer,
+        vocab_size=vocab_size,
+        max_media=max_media,
+    )
+    models = ModelHandlers(
+        model=model,
+        max_model_len=_max_model_len(settings.engine, checkpoint.model, engine),
+        max_media=max_media,
+        knows_tools=tool_format is not None,
+        asks_effort=asks_effort,
+    )
     return {
         f"{_CHAT_SERVICE.full_name}.CreateChatCompletion": chat.create,
         f"{_CHAT_SERVICE.full_name}.StreamChatCompletion": chat.stream,
         f"{_CHAT_SERVICE.full_name}.CountTokens": chat.count_tokens,
+        f"{_COMPLETION_SERVICE.full_name}.CreateCompletion": completions.create,
+        f"{_COMPLETION_SERVICE.full_name}.StreamCompletion": completions.stream,
         f"{_MODEL_SERVICE.full_name}.ListModels": models.list_models,
         f"{_MODEL_SERVICE.full_name}.GetModel": models.get_model,
+        f"{_TOKENIZER_SERVICE.full_name}.Tokenize": tokens.tokenize,
+        f"{_TOKENIZER_SERVICE.full_name}.Detokenize": tokens.detokenize,
     }
 
 

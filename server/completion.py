@@ -1,4 +1,4 @@
-"""From a parsed conversation to the pieces of its answer: media, prompt, engine, text. One path for every door.
+"""From what is asked to the pieces of its answers: prompts, engine, text. One path for every door.
 
 Knows no protobuf and no gRPC. Whatever ends the consumer's interest (its task is cancelled, the generator closed) ends
 the work in the engine too.
@@ -9,53 +9,21 @@ import itertools
 from collections import Counter
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from engine.client import EngineClient, EngineState
 from engine.errors import EngineError, EngineErrorCode
 from engine.plan import MediaKind
-from engine.protocol import FinishReason, Generate, MediaInput, Ready, TokenEvent
+from engine.protocol import FinishReason, Generate, Ready, Sibling, TokenEvent
 from engine.text.assembler import Assembler, TokenText
-from engine.text.media_inputs import Medium, media_inputs, prompt_media
-from engine.text.prompt import Prompt, PromptBuilder
-from media.clip import Clip
-from media.errors import MediaError
-from media.load import MediaLoader
-from server.errors import DeadlineExceededError, InvalidRequest
+from engine.text.tokenizer import Tokenizer
+from server.answer import Answer, AnswerDelta, CallDelta, Ending
+from server.enforcement import FREE, Enforcement, Held
+from server.errors import DeadlineExceededError
+from server.merging import merged
 from server.metrics import Metrics
-from server.request import ChatRequest, ClipInput, Conversation, ImageInput
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClipFrames:
-    """What a model sees of a clip."""
-
-    num_frames: int
-    width: int
-    """Pixels, after resizing."""
-    height: int
-    fps: float | None
-    """The rate at which frames were taken, if they were taken by one."""
-    frame_seconds: tuple[float, ...]
-    """When each is shown; empty where that is not known."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoadedPrompt:
-    """A conversation as the engine takes it."""
-
-    token_ids: list[int]
-    media: list[MediaInput]
-    clips: tuple[ClipFrames, ...]
-    """What is seen of its clips, in their order."""
-
-    @property
-    def media_tokens(self) -> Mapping[MediaKind, int]:
-        """Tokens of its media, by kind."""
-        counts = Counter[MediaKind]()
-        for medium in self.media:
-            counts[medium.kind] += medium.num_tokens
-        return counts
+from server.prompts import ClipFrames, LoadedPrompt, PromptLoader
+from server.request import AnswerRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,11 +31,11 @@ class TokenCounts:
     """What a request cost."""
 
     prompt: int
-    """Those of media included."""
+    """Those of media included; each prompt counts once, whatever the number of its answers."""
     media: Mapping[MediaKind, int]
     """Of `prompt`, those of media, by kind."""
     cached: int
-    """Of `prompt`, those that the prefix cache spared."""
+    """Of `prompt`, those that the prefix cache spared the first answer to each."""
     completion: int
 
 
@@ -75,31 +43,37 @@ class TokenCounts:
 class Piece:
     """What is new in an answer."""
 
+    index: int
+    """The answer's place: all answers to the first prompt, then all to the second, …."""
     text: str
+    calls: tuple[CallDelta, ...]
+    """At most one of each call."""
     tokens: tuple[TokenText, ...]
     """With their log-probabilities; empty where these were not asked for."""
-    finish: FinishReason | None
-    """STOP or LENGTH in the last piece."""
+    ending: Ending | None
+    """In the answer's last piece."""
     counts: TokenCounts
-    """So far."""
+    """Of the whole request, so far."""
     clips: tuple[ClipFrames, ...]
-    """What is seen of the conversation's clips; the same in every piece."""
+    """What is seen of the clips of the answer's prompt; the same in every piece."""
 
 
 class Completer:
-    """Answers conversations with one engine."""
+    """Answers with one engine."""
 
     def __init__(
         self,
         *,
         engine: EngineClient,
-        prompts: PromptBuilder,
-        media: MediaLoader,
+        loader: PromptLoader,
+        tokenizer: Tokenizer,
+        enforcement: Enforcement,
         metrics: Metrics,
     ) -> None:
         self._engine = engine
-        self._prompts = prompts
-        self._media = media
+        self._loader = loader
+        self._tokenizer = tokenizer
+        self._enforcement = enforcement
         self._metrics = metrics
         self._serial = itertools.count()
 
@@ -109,98 +83,109 @@ class Completer:
             raise EngineError(EngineErrorCode.UNAVAILABLE, _WHY_UNAVAILABLE[self._engine.state])
         return self._engine.ready
 
-    async def load(self, conversation: Conversation, *, deadline: float | None) -> LoadedPrompt:
-        """Fetches and decodes the media, all at once, and makes the prompt.
-
-        Raises:
-            InvalidRequest: a medium cannot be used.
-            TemplateError: the model's chat template refuses the conversation.
-            DeadlineExceededError: `deadline`, in the event loop's time, came first.
-        """
-        try:
-            async with asyncio.timeout_at(deadline):
-                media = await self._load_media(conversation.media)
-                # In a thread: a long text takes milliseconds to tokenise, and other answers wait for this loop.
-                prompt = await asyncio.to_thread(self._build_prompt, conversation, media)
-        except TimeoutError as error:
-            raise DeadlineExceededError from error
-        clips = tuple(_frames_of(medium) for medium in media if isinstance(medium, Clip))
-        return LoadedPrompt(token_ids=prompt.token_ids, media=media_inputs(media, prompt), clips=clips)
-
     async def answer(
-        self, request: ChatRequest, request_id: str, *, deadline: float | None
+        self, request: AnswerRequest, request_id: str, *, deadline: float | None
     ) -> AsyncGenerator[Piece, None]:
-        """Yields the answer's pieces. The first comes with the engine's first event: what fails before, fails whole.
+        """Yields the answers' pieces as they come, those of several answers in any order.
 
-        Raises, beside what `load` raises:
+        The first comes with the engine's first event: what fails before, fails whole.
+
+        Raises, beside what `PromptLoader.load` raises:
+            InvalidRequest: what the answers are to be held to cannot be enforced.
             EngineError: the engine refused the request, or could not finish it.
         """
-        clock = self._metrics.answer_clock()
-        prompt = await self.load(request.conversation, deadline=deadline)
-        sampling = request.sampling
-        assembler = Assembler(self._prompts.tokenizer, stop=sampling.stop, logprobs=sampling.logprobs)
-        num_cached = num_completion = 0
-        async with aclosing(self._events(request, prompt, request_id, deadline)) as events:
-            async for event in events:
-                clock.tick()
-                delta = assembler.feed(event)
-                num_cached = max(num_cached, event.num_cached_tokens)
-                num_completion += delta.num_tokens
-                counts = TokenCounts(
-                    prompt=len(prompt.token_ids),
-                    media=prompt.media_tokens,
-                    cached=num_cached,
-                    completion=num_completion,
-                )
+        clocks = [self._metrics.answer_clock() for _ in range(len(request.prompts) * request.num_answers)]
+        is_free = request.tools is None and request.constraint is None
+        held = FREE if is_free else await asyncio.to_thread(self._enforcement.held, request)
+        prompts = [await self._loader.load(source, deadline=deadline) for source in request.prompts]
+        tally = _Tally(prompts)
+        streams = [self._answers(request, prompt, held, request_id, deadline) for prompt in prompts]
+        async with aclosing(merged(streams)) as deltas:
+            async for prompt_index, (answer_index, delta) in deltas:
+                index = prompt_index * request.num_answers + answer_index
+                clocks[index].tick()
                 yield Piece(
-                    text=delta.text, tokens=delta.tokens, finish=delta.finish, counts=counts, clips=prompt.clips
+                    index=index,
+                    text=delta.text,
+                    calls=delta.calls,
+                    tokens=delta.tokens,
+                    ending=delta.ending,
+                    counts=tally.count(prompt_index, answer_index, delta),
+                    clips=prompts[prompt_index].clips,
                 )
-                if delta.finish is not None:
-                    return
 
-    async def _load_media(self, media: Sequence[ImageInput | ClipInput]) -> list[Medium]:
-        try:
-            async with asyncio.TaskGroup() as group:
-                loads = [group.create_task(self._load_medium(medium)) for medium in media]
-        except ExceptionGroup as failed:
-            # The first failure ended the other loads; it is the one to be told.
-            raise failed.exceptions[0] from failed
-        return [load.result() for load in loads]
+    async def _answers(
+        self, request: AnswerRequest, prompt: LoadedPrompt, held: Held, request_id: str, deadline: float | None
+    ) -> AsyncGenerator[tuple[int, AnswerDelta], None]:
+        """What is new in the answers to one prompt, each with its answer's place."""
+        generate = self._generate(request, prompt, held, request_id)
+        ids = [generate.request_id, *(sibling.request_id for sibling in generate.siblings)]
+        running = {each: (index, self._new_answer(request, held)) for index, each in enumerate(ids)}
+        async with aclosing(self._engine.generate(generate)) as events:
+            while running and (event := await _next_event(events, deadline)) is not None:
+                if event.request_id not in running:
+                    continue
+                _check(event)
+                index, answer = running[event.request_id]
+                delta = answer.feed(event)
+                if delta.ending is not None:
+                    del running[event.request_id]
+                    if running:
+                        # The engine may not know yet: stop texts are not its work.
+                        self._engine.cancel(event.request_id)
+                yield index, delta
 
-    async def _load_medium(self, medium: ImageInput | ClipInput) -> Medium:
-        try:
-            if isinstance(medium, ClipInput):
-                return await self._media.load_clip(medium.source, medium.options)
-            return await self._media.load_image(
-                medium.source, min_pixels=medium.min_pixels, max_pixels=medium.max_pixels
-            )
-        except MediaError as error:
-            raise InvalidRequest(medium.field, error.message, error.code.value) from error
+    def _new_answer(self, request: AnswerRequest, held: Held) -> Answer:
+        hidden = self._tokenizer.special_ids - held.shown_ids if request.skip_special_tokens else frozenset[int]()
+        assembler = Assembler(
+            self._tokenizer, stop=request.sampling.stop, logprobs=request.sampling.logprobs, hidden_ids=hidden
+        )
+        return Answer(assembler, None if request.tools is None else self._enforcement.call_reader(request.tools))
 
-    def _build_prompt(self, conversation: Conversation, media: Sequence[Medium]) -> Prompt:
-        return self._prompts.chat(conversation.messages, prompt_media(media))
-
-    async def _events(
-        self, request: ChatRequest, prompt: LoadedPrompt, request_id: str, deadline: float | None
-    ) -> AsyncGenerator[TokenEvent, None]:
-        """The engine's events as long as they are good ones; the others become errors."""
-        generate = Generate(
-            # Clients choose their request ids, and may use one twice at the same time.
-            request_id=f"{request_id}/{next(self._serial)}",
+    def _generate(self, request: AnswerRequest, prompt: LoadedPrompt, held: Held, request_id: str) -> Generate:
+        # Clients choose their request ids, and may use one twice at the same time.
+        unique = f"{request_id}/{next(self._serial)}"
+        seed = request.sampling.seed
+        return Generate(
+            request_id=unique,
             token_ids=prompt.token_ids,
             media=prompt.media,
-            sampling=request.sampling,
+            sampling=replace(request.sampling, grammar=held.grammar),
             priority=request.priority,
             cache_salt=request.cache_salt,
+            siblings=[
+                Sibling(request_id=f"{unique}.{index}", seed=None if seed is None else seed + index)
+                for index in range(1, request.num_answers)
+            ],
         )
-        async with aclosing(self._engine.generate(generate)) as events:
-            while (event := await _next_event(events, deadline)) is not None:
-                yield _checked(event)
 
 
-def _frames_of(clip: Clip) -> ClipFrames:
-    num_frames, height, width, _ = clip.pixels.shape
-    return ClipFrames(num_frames=num_frames, width=width, height=height, fps=clip.fps, frame_seconds=clip.frame_seconds)
+class _Tally:
+    """Counts the tokens of a request's answers."""
+
+    def __init__(self, prompts: Sequence[LoadedPrompt]) -> None:
+        self._num_prompt = sum(len(prompt.token_ids) for prompt in prompts)
+        self._media = sum((Counter(prompt.media_tokens) for prompt in prompts), Counter[MediaKind]())
+        self._num_completion = 0
+        self._cached: dict[int, int] = {}
+        """What the answers to each prompt were spared that began so far: the one that was spared least."""
+        self._begun: set[tuple[int, int]] = set()
+        """The answers that began, by their prompt's place and their own."""
+
+    def count(self, prompt_index: int, answer_index: int, delta: AnswerDelta) -> TokenCounts:
+        """The counts with this delta of an answer."""
+        self._num_completion += delta.num_tokens
+        if (prompt_index, answer_index) not in self._begun:
+            self._begun.add((prompt_index, answer_index))
+            # Later answers to a prompt find in the cache what the first one computed: that spared nobody anything.
+            spared = self._cached.get(prompt_index, delta.num_cached)
+            self._cached[prompt_index] = min(spared, delta.num_cached)
+        return TokenCounts(
+            prompt=self._num_prompt,
+            media=self._media,
+            cached=sum(self._cached.values()),
+            completion=self._num_completion,
+        )
 
 
 async def _next_event(events: AsyncGenerator[TokenEvent, None], deadline: float | None) -> TokenEvent | None:
@@ -212,15 +197,16 @@ async def _next_event(events: AsyncGenerator[TokenEvent, None], deadline: float 
         raise DeadlineExceededError from error
 
 
-def _checked(event: TokenEvent) -> TokenEvent:
+def _check(event: TokenEvent) -> None:
+    """Raises EngineError for an event that ends a request in a bad way."""
     match event.finish:
         case FinishReason.ERROR:
             raise EngineError(event.error or EngineErrorCode.INTERNAL, event.message)
         case FinishReason.CANCELLED:
-            # Not by us: after a cancellation of ours nobody reads on.
+            # Not by us: what we cancel is not waited for.
             raise EngineError(EngineErrorCode.UNAVAILABLE, "The server is stopping.")
         case _:
-            return event
+            return
 
 
 _WHY_UNAVAILABLE = {

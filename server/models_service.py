@@ -1,10 +1,11 @@
 """ModelService: under which names the model is served, and what it is. Knows of one model."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import grpc.aio
 
+from engine.plan import MediaKind
 from glimpse.v1 import model_pb2
 from server.errors import ModelNotFoundError
 from server.parse import check_bounds
@@ -32,9 +33,35 @@ class ServedModel:
 class ModelHandlers:
     """ModelService's methods; they raise what server.errors knows."""
 
-    def __init__(self, *, model: ServedModel, max_model_len: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        *,
+        model: ServedModel,
+        max_model_len: Callable[[], int],
+        max_media: Mapping[MediaKind, int],
+        knows_tools: bool,
+        asks_effort: bool,
+    ) -> None:
+        """
+        Args:
+            model: The one served.
+            max_model_len: Its context window, which is certain only once it is loaded.
+            max_media: The most media of each kind in a request.
+            knows_tools: Its chat template shows tools, and its calls are understood.
+            asks_effort: Its chat template asks for a reasoning effort.
+        """
         self._model = model
         self._max_model_len = max_model_len
+        self._capabilities = model_pb2.Capabilities(
+            streaming=True,
+            tools=knows_tools,
+            structured_outputs=True,
+            logprobs=True,
+            reasoning_effort=asks_effort,
+            max_answers=128,
+            max_images=max_media[MediaKind.IMAGE],
+            max_videos=max_media[MediaKind.VIDEO],
+        )
 
     async def list_models(
         self, _request: model_pb2.ListModelsRequest, _context: Context
@@ -52,4 +79,6 @@ class ModelHandlers:
             owned_by="glimpse",
             max_model_len=self._max_model_len(),
             input_modalities=[model_pb2.MODALITY_TEXT, model_pb2.MODALITY_IMAGE, model_pb2.MODALITY_VIDEO],
+            output_modalities=[model_pb2.MODALITY_TEXT],
+            capabilities=self._capabilities,
         )

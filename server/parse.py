@@ -4,16 +4,31 @@ Each says the proto path of the field at fault. What is defined but not served y
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from google.protobuf.message import Message
 
 from engine.plan import MediaKind
-from glimpse.v1 import chat_pb2
+from engine.text.conversation import ToolMode
+from glimpse.v1 import chat_pb2, generation_pb2
 from server.errors import InvalidRequest
 from server.parse_content import parse_conversation
+from server.parse_form import parse_form
 from server.parse_generation import parse_generation
-from server.request import ChatRequest, Conversation
+from server.parse_prompt import parse_prompt
+from server.parse_tools import parse_tools
+from server.request import AnswerRequest, ChatRequest, Constraint, Conversation, Tools
 from server.validate import violations
+
+_EFFORTS = {
+    chat_pb2.REASONING_EFFORT_NONE: "none",
+    chat_pb2.REASONING_EFFORT_MINIMAL: "minimal",
+    chat_pb2.REASONING_EFFORT_LOW: "low",
+    chat_pb2.REASONING_EFFORT_MEDIUM: "medium",
+    chat_pb2.REASONING_EFFORT_HIGH: "high",
+    chat_pb2.REASONING_EFFORT_XHIGH: "xhigh",
+}
+"""As chat templates name them."""
 
 
 def parse_chat(
@@ -22,18 +37,29 @@ def parse_chat(
     streaming: bool,
     vocab_size: int,
     max_media: Mapping[MediaKind, int],
+    asks_effort: bool = False,
 ) -> ChatRequest:
-    """Raises InvalidRequest."""
+    """Raises InvalidRequest. `asks_effort`: the model's chat template asks for a reasoning effort."""
     check_bounds(request)
-    _refuse_what_is_not_served(request)
-    if request.HasField("stream_options") and not streaming:
-        raise InvalidRequest("stream_options", "stream_options is only allowed when the answer is streamed.")
+    check_stream_options(request, streaming=streaming)
+    tools = parse_tools(request)
+    may_call = tools.choice is not ToolMode.NONE
+    # A model that is not shown the tools cannot call them.
+    prompt = parse_prompt(request, tools=tools.definitions if may_call else (), max_media=max_media)
     return ChatRequest(
-        conversation=parse_conversation(request.messages, max_media=max_media),
-        sampling=parse_generation(request.generation, vocab_size=vocab_size),
+        answers=AnswerRequest(
+            prompts=(_with_effort(prompt, request, asks_effort=asks_effort),),
+            sampling=parse_generation(request.generation, vocab_size=vocab_size),
+            num_answers=num_answers(request.generation),
+            skip_special_tokens=skips_special_tokens(request.generation),
+            constraint=_parse_constraint(request, tools if may_call else None),
+            tools=tools if may_call else None,
+            priority=request.priority,
+            cache_salt=request.cache_salt,
+        ),
         include_usage=request.stream_options.include_usage,
-        priority=request.priority,
-        cache_salt=request.cache_salt,
+        metadata=dict(request.metadata),
+        names_tier=bool(request.service_tier),
     )
 
 
@@ -49,19 +75,37 @@ def check_bounds(request: Message) -> None:
         raise InvalidRequest(violation.field, violation.message, violation.code)
 
 
-def _refuse_what_is_not_served(request: chat_pb2.CreateChatCompletionRequest) -> None:
-    if request.tools:
-        raise InvalidRequest.unsupported("tools", "tools")
-    if request.HasField("tool_choice") and not _chooses_no_tool(request.tool_choice):
-        raise InvalidRequest("tool_choice", "A tool choice needs tools.")
-    if request.HasField("parallel_tool_calls"):
-        raise InvalidRequest("parallel_tool_calls", "parallel_tool_calls is only allowed with tools.")
-    match request.response_format.WhichOneof("format"):
-        case "json_object" | "json_schema" as form:
-            raise InvalidRequest.unsupported(f"response_format.{form}", "answers in a given form")
-        case _:
-            return
+def check_stream_options(request: Message, *, streaming: bool) -> None:
+    """Raises InvalidRequest for options of a stream where there is none."""
+    if request.HasField("stream_options") and not streaming:
+        raise InvalidRequest("stream_options", "stream_options is only allowed when the answer is streamed.")
 
 
-def _chooses_no_tool(choice: chat_pb2.ToolChoice) -> bool:
-    return choice.WhichOneof("choice") == "mode" and choice.mode == chat_pb2.TOOL_CHOICE_MODE_NONE
+def num_answers(options: generation_pb2.GenerationOptions) -> int:
+    """To each prompt."""
+    return options.n if options.HasField("n") else 1
+
+
+def skips_special_tokens(options: generation_pb2.GenerationOptions) -> bool:
+    """Special tokens have no text."""
+    return options.skip_special_tokens if options.HasField("skip_special_tokens") else True
+
+
+def _parse_constraint(request: chat_pb2.CreateChatCompletionRequest, tools: Tools | None) -> Constraint | None:
+    constraint = parse_form(request)
+    if constraint is not None and tools is not None:
+        raise InvalidRequest(
+            constraint.field, "An answer that may call tools cannot be held to a form.", "conflicting_values"
+        )
+    return constraint
+
+
+def _with_effort(
+    prompt: Conversation, request: chat_pb2.CreateChatCompletionRequest, *, asks_effort: bool
+) -> Conversation:
+    effort = request.reasoning_effort
+    if asks_effort and effort:
+        return replace(prompt, template_kwargs={**prompt.template_kwargs, "reasoning_effort": _EFFORTS[effort]})
+    if effort not in (chat_pb2.REASONING_EFFORT_UNSPECIFIED, chat_pb2.REASONING_EFFORT_NONE):
+        raise InvalidRequest("reasoning_effort", "The model's chat template asks for none.", "unsupported")
+    return prompt

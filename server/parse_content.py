@@ -1,14 +1,16 @@
 """Messages of the wire → a conversation. Knows who may say what; what is said of media is `parse_media`'s affair."""
 
+import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 
 from engine.plan import MediaKind
-from engine.text.conversation import ChatMessage, MediaSlot
+from engine.text.conversation import ChatMessage, MediaSlot, ToolCall
 from glimpse.v1 import content_pb2
 from media.errors import MediaErrorCode
 from server.errors import InvalidRequest
 from server.parse_media import NAMES, parse_clip, parse_image
+from server.parse_tools import check_name
 from server.request import ClipInput, Conversation, ImageInput
 
 Media = list[ImageInput | ClipInput]
@@ -18,6 +20,7 @@ _ROLES = {
     content_pb2.ROLE_DEVELOPER: "developer",
     content_pb2.ROLE_USER: "user",
     content_pb2.ROLE_ASSISTANT: "assistant",
+    content_pb2.ROLE_TOOL: "tool",
 }
 
 
@@ -25,8 +28,12 @@ def parse_conversation(messages: Iterable[content_pb2.Message], *, max_media: Ma
     """Raises InvalidRequest at the first thing that cannot be served."""
     parsed: list[ChatMessage] = []
     media: Media = []
+    call_ids: set[str] = set()
     for index, message in enumerate(messages):
-        parsed.append(_parse_message(message, f"messages[{index}]", media))
+        path = f"messages[{index}]"
+        parsed.append(_parse_message(message, path, media))
+        call_ids.update(call.id for call in parsed[-1].tool_calls)
+        _check_answered_call(message, path, call_ids)
         _check_number(media, max_media)
     return Conversation(messages=tuple(parsed), media=tuple(media))
 
@@ -44,19 +51,57 @@ def _check_number(media: Media, max_media: Mapping[MediaKind, int]) -> None:
 
 
 def _parse_message(message: content_pb2.Message, path: str, media: Media) -> ChatMessage:
-    if message.tool_calls:
-        raise InvalidRequest.unsupported(f"{path}.tool_calls", "tool calls")
-    if message.role == content_pb2.ROLE_TOOL:
-        raise InvalidRequest.unsupported(f"{path}.role", "tool messages")
-    if message.HasField("tool_call_id"):
-        raise InvalidRequest(f"{path}.tool_call_id", "Only tool messages answer a tool call.")
     role = _ROLES.get(message.role)
     if role is None:
         raise InvalidRequest(f"{path}.role", f"Role {message.role} is not known.")
-    if not message.content:
+    if message.tool_calls and message.role != content_pb2.ROLE_ASSISTANT:
+        raise InvalidRequest(f"{path}.tool_calls", "Only assistant messages call tools.")
+    if not message.content and not message.tool_calls:
         raise InvalidRequest(f"{path}.content", "The message has no content.", "missing_value")
-    content = tuple(_parse_part(part, f"{path}.content[{index}]", media) for index, part in enumerate(message.content))
-    return ChatMessage(role=role, content=content, name=message.name if message.HasField("name") else None)
+    return ChatMessage(
+        role=role,
+        content=tuple(
+            _parse_part(part, f"{path}.content[{index}]", media) for index, part in enumerate(message.content)
+        ),
+        name=message.name if message.HasField("name") else None,
+        tool_calls=tuple(
+            _parse_call(call, f"{path}.tool_calls[{index}]") for index, call in enumerate(message.tool_calls)
+        ),
+        tool_call_id=message.tool_call_id if message.HasField("tool_call_id") else None,
+    )
+
+
+def _check_answered_call(message: content_pb2.Message, path: str, call_ids: Container[str]) -> None:
+    """A tool's message answers a call that was made before, and no other message does."""
+    field = f"{path}.tool_call_id"
+    if message.role != content_pb2.ROLE_TOOL:
+        if message.HasField("tool_call_id"):
+            raise InvalidRequest(field, "Only tool messages answer a tool call.")
+    elif not message.tool_call_id:
+        raise InvalidRequest(field, "A tool message names the call that it answers.", "missing_value")
+    elif message.tool_call_id not in call_ids:
+        raise InvalidRequest(field, f"No message before makes a call '{message.tool_call_id[:64]}'.")
+
+
+def _parse_call(call: content_pb2.ToolCall, path: str) -> ToolCall:
+    if not call.id:
+        raise InvalidRequest(f"{path}.id", "A call has an id.", "missing_value")
+    if call.WhichOneof("call") != "function":
+        raise InvalidRequest(f"{path}.function", "A call is that of a function.", "missing_value")
+    name = check_name(call.function.name, f"{path}.function.name")
+    arguments = call.function.arguments or "{}"  # what some clients send for none
+    _check_arguments(arguments, f"{path}.function.arguments")
+    return ToolCall(id=call.id, name=name, arguments=arguments)
+
+
+def _check_arguments(text: str, field: str) -> None:
+    """Chat templates write arguments in the model's own way, which takes an object."""
+    try:
+        is_object = isinstance(json.loads(text), dict)
+    except (ValueError, RecursionError):
+        is_object = False
+    if not is_object:
+        raise InvalidRequest(field, "The arguments of a call are a JSON object, as text.")
 
 
 def _parse_part(part: content_pb2.ContentPart, path: str, media: Media) -> str | MediaSlot:

@@ -1,5 +1,7 @@
 """Generation options of the wire → sampling parameters. Defaults are those that generation.proto states."""
 
+from collections.abc import Iterable
+
 from engine.sampling_params import SamplingParams
 from glimpse.v1 import generation_pb2
 from server.errors import InvalidRequest
@@ -8,11 +10,11 @@ DEFAULT_MAX_TOKENS = 4096
 MAX_LOGIT_BIAS = 100.0
 
 
-def parse_generation(options: generation_pb2.GenerationOptions, *, vocab_size: int) -> SamplingParams:
+def parse_generation(
+    options: generation_pb2.GenerationOptions, *, vocab_size: int, default_max_tokens: int = DEFAULT_MAX_TOKENS
+) -> SamplingParams:
     """Raises InvalidRequest for what contradicts itself or the model; the bounds of single numbers hold already."""
-    if options.n > 1:
-        raise InvalidRequest.unsupported("generation.n", "several answers to a prompt")
-    max_tokens = options.max_completion_tokens if options.HasField("max_completion_tokens") else DEFAULT_MAX_TOKENS
+    max_tokens = options.max_completion_tokens if options.HasField("max_completion_tokens") else default_max_tokens
     if options.min_tokens > max_tokens:
         raise InvalidRequest(
             "generation.min_tokens", f"{options.min_tokens} is more than the most tokens allowed, {max_tokens}."
@@ -54,8 +56,7 @@ def _parse_stop(options: generation_pb2.GenerationOptions) -> tuple[str, ...]:
 
 
 def _parse_stop_token_ids(options: generation_pb2.GenerationOptions, vocab_size: int) -> tuple[int, ...]:
-    for index, token_id in enumerate(options.stop_token_ids):
-        _check_token_id(token_id, vocab_size, f"generation.stop_token_ids[{index}]")
+    check_token_ids(options.stop_token_ids, vocab_size, "generation.stop_token_ids")
     return tuple(options.stop_token_ids)
 
 
@@ -65,6 +66,12 @@ def _parse_logprobs(options: generation_pb2.GenerationOptions) -> int | None:
     if options.top_logprobs:
         raise InvalidRequest("generation.top_logprobs", "top_logprobs needs logprobs to be true.")
     return None
+
+
+def check_token_ids(token_ids: Iterable[int], vocab_size: int, field: str) -> None:
+    """Raises InvalidRequest for the first that is not the model's."""
+    for index, token_id in enumerate(token_ids):
+        _check_token_id(token_id, vocab_size, f"{field}[{index}]")
 
 
 def _check_token_id(token_id: int, vocab_size: int, field: str) -> None:

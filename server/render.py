@@ -1,17 +1,20 @@
 """Pieces of an answer → messages of the wire. Knows no engine and no JSON."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from engine.plan import MediaKind
-from engine.protocol import FinishReason
 from engine.text.assembler import TokenText
 from glimpse.v1 import chat_pb2, content_pb2, generation_pb2
-from server.completion import ClipFrames, Piece, TokenCounts
+from server.answer import Ending
+from server.completion import Piece, TokenCounts
+from server.prompts import ClipFrames
+from server.request import ChatRequest
 
 _FINISH_REASONS = {
-    FinishReason.STOP: generation_pb2.FINISH_REASON_STOP,
-    FinishReason.LENGTH: generation_pb2.FINISH_REASON_LENGTH,
+    Ending.STOP: generation_pb2.FINISH_REASON_STOP,
+    Ending.LENGTH: generation_pb2.FINISH_REASON_LENGTH,
+    Ending.TOOL_CALLS: generation_pb2.FINISH_REASON_TOOL_CALLS,
 }
 
 
@@ -23,57 +26,123 @@ class AnswerHead:
     created: int
     """Seconds since 1970-01-01 UTC."""
     model: str
+    names_tier: bool
+    """They tell the service tier."""
+
+    @property
+    def service_tier(self) -> chat_pb2.ServiceTier | None:
+        """The one there is, where it is told."""
+        return chat_pb2.SERVICE_TIER_DEFAULT if self.names_tier else None
 
 
 def render_response(
-    head: AnswerHead, pieces: Sequence[Piece], *, logprobs: bool
+    head: AnswerHead, request: ChatRequest, pieces: Sequence[Piece]
 ) -> chat_pb2.CreateChatCompletionResponse:
-    """A whole answer from all of its pieces, of which there is at least one."""
-    last = pieces[-1]
-    message = chat_pb2.AssistantMessage(
-        role=content_pb2.ROLE_ASSISTANT, content="".join(piece.text for piece in pieces)
-    )
-    tokens = [token for piece in pieces for token in piece.tokens]
-    choice = chat_pb2.Choice(
-        index=0,
-        message=message,
-        logprobs=_render_logprobs(tokens) if logprobs else None,
-        finish_reason=_FINISH_REASONS[last.finish] if last.finish else None,
-    )
+    """Whole answers from all of their pieces, of which there is at least one of each."""
+    by_answer: dict[int, list[Piece]] = {}
+    for piece in pieces:
+        by_answer.setdefault(piece.index, []).append(piece)
+    with_logprobs = request.answers.sampling.logprobs is not None
     return chat_pb2.CreateChatCompletionResponse(
         id=head.id,
         created=head.created,
         model=head.model,
-        choices=[choice],
-        usage=_render_usage(last.counts),
-        clips=render_clips(last.clips),
+        choices=[_render_choice(index, by_answer[index], logprobs=with_logprobs) for index in sorted(by_answer)],
+        usage=render_usage(pieces[-1].counts),
+        clips=render_clips(pieces[-1].clips),
+        metadata=request.metadata,
+        service_tier=head.service_tier,
     )
 
 
-def render_chunk(head: AnswerHead, piece: Piece, *, first: bool) -> chat_pb2.StreamChatCompletionResponse:
-    """One piece. The first carries the role, what is seen of clips, and content even when it is empty."""
-    delta = chat_pb2.Delta(
-        role=content_pb2.ROLE_ASSISTANT if first else None, content=piece.text if piece.text or first else None
+def _render_choice(index: int, pieces: Sequence[Piece], *, logprobs: bool) -> chat_pb2.Choice:
+    text = "".join(piece.text for piece in pieces)
+    calls = _whole_calls(pieces)
+    return chat_pb2.Choice(
+        index=index,
+        message=chat_pb2.AssistantMessage(
+            role=content_pb2.ROLE_ASSISTANT, content=text if text or not calls else None, tool_calls=calls
+        ),
+        logprobs=_render_logprobs(token for piece in pieces for token in piece.tokens) if logprobs else None,
+        finish_reason=render_ending(pieces[-1].ending),
     )
-    choice = chat_pb2.ChunkChoice(
-        index=0,
-        delta=delta,
-        logprobs=_render_logprobs(piece.tokens) if piece.tokens else None,
-        finish_reason=_FINISH_REASONS[piece.finish] if piece.finish else None,
-    )
-    return chat_pb2.StreamChatCompletionResponse(
-        id=head.id,
-        created=head.created,
-        model=head.model,
-        choices=[choice],
-        clips=render_clips(piece.clips) if first else None,
+
+
+def _whole_calls(pieces: Iterable[Piece]) -> list[content_pb2.ToolCall]:
+    calls: dict[int, content_pb2.ToolCall] = {}
+    for delta in (call for piece in pieces for call in piece.calls):
+        call = calls.setdefault(delta.index, content_pb2.ToolCall())
+        call.id += delta.id or ""
+        call.function.name += delta.name or ""
+        call.function.arguments += delta.arguments
+    return [calls[index] for index in sorted(calls)]
+
+
+class ChunkRenderer:
+    """The messages of one stream, in which the pieces of several answers may take turns."""
+
+    def __init__(self, head: AnswerHead) -> None:
+        self._head = head
+        self._begun: set[int] = set()
+
+    def render(self, piece: Piece) -> Iterator[chat_pb2.StreamChatCompletionResponse]:
+        """A piece's messages, none where it has nothing to say.
+
+        An answer's first message carries the role and what is seen of clips, its last nothing but why it ended.
+        """
+        first = piece.index not in self._begun
+        # Text is held back that may become part of a character, a stop text or a call: a piece may be empty.
+        if first or piece.text or piece.calls or piece.tokens:
+            self._begun.add(piece.index)
+            choice = chat_pb2.ChunkChoice(
+                index=piece.index,
+                delta=_render_delta(piece, first=first),
+                logprobs=_render_logprobs(piece.tokens) if piece.tokens else None,
+            )
+            yield self._chunk(choice, piece.clips if first else ())
+        if piece.ending is not None:
+            end = chat_pb2.ChunkChoice(
+                index=piece.index, delta=chat_pb2.Delta(), finish_reason=render_ending(piece.ending)
+            )
+            yield self._chunk(end)
+
+    def _chunk(
+        self, choice: chat_pb2.ChunkChoice, clips: Iterable[ClipFrames] = ()
+    ) -> chat_pb2.StreamChatCompletionResponse:
+        return chat_pb2.StreamChatCompletionResponse(
+            id=self._head.id,
+            created=self._head.created,
+            model=self._head.model,
+            choices=[choice],
+            clips=render_clips(clips),
+            service_tier=self._head.service_tier,
+        )
+
+
+def _render_delta(piece: Piece, *, first: bool) -> chat_pb2.Delta:
+    """The first has content even when it is empty, unless it begins a call."""
+    return chat_pb2.Delta(
+        role=content_pb2.ROLE_ASSISTANT if first else None,
+        content=piece.text if piece.text or (first and not piece.calls) else None,
+        tool_calls=[
+            chat_pb2.ToolCallDelta(
+                index=call.index,
+                id=call.id,
+                function=chat_pb2.FunctionCallDelta(name=call.name, arguments=call.arguments),
+            )
+            for call in piece.calls
+        ],
     )
 
 
 def render_usage_chunk(head: AnswerHead, counts: TokenCounts) -> chat_pb2.StreamChatCompletionResponse:
     """The message without choices that ends a stream where the usage was asked for."""
     return chat_pb2.StreamChatCompletionResponse(
-        id=head.id, created=head.created, model=head.model, usage=_render_usage(counts)
+        id=head.id,
+        created=head.created,
+        model=head.model,
+        usage=render_usage(counts),
+        service_tier=head.service_tier,
     )
 
 
@@ -100,7 +169,13 @@ def render_clips(clips: Iterable[ClipFrames]) -> list[content_pb2.ClipFrames]:
     ]
 
 
-def _render_usage(counts: TokenCounts) -> generation_pb2.Usage:
+def render_ending(ending: Ending | None) -> generation_pb2.FinishReason | None:
+    """Why an answer ended; None where it goes on."""
+    return None if ending is None else _FINISH_REASONS[ending]
+
+
+def render_usage(counts: TokenCounts) -> generation_pb2.Usage:
+    """What a request cost."""
     return generation_pb2.Usage(
         prompt_tokens=counts.prompt,
         completion_tokens=counts.completion,

@@ -1,9 +1,11 @@
 """What a client asks, parsed: frozen values in which everything is true that parsing checks. Knows no protobuf."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
-from engine.sampling_params import SamplingParams
-from engine.text.conversation import ChatMessage
+from engine.sampling_params import Grammar, SamplingParams
+from engine.text.conversation import ChatMessage, ToolChoice, ToolDefinition
 from media.clip_options import ClipOptions
 from media.source import ClipSource, Source
 
@@ -33,22 +35,101 @@ class ClipInput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conversation:
-    """Messages and the media that stand in them."""
+    """All that makes the prompt of a conversation."""
 
     messages: tuple[ChatMessage, ...]
     media: tuple[ImageInput | ClipInput, ...]
     """In the order of their slots in `messages`."""
+    tools: tuple[ToolDefinition, ...] = ()
+    """Those that the model is shown."""
+    add_generation_prompt: bool = True
+    """The prompt ends with the beginning of an answer."""
+    continue_final_message: bool = False
+    """The prompt ends within the last message."""
+    template_kwargs: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Further variables of the chat template."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextPrompt:
+    """A text that is the prompt already; special tokens in it are special."""
+
+    text: str
+    field: str
+    """Its path in the request."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenPrompt:
+    """A prompt of token ids, all of them the model's."""
+
+    token_ids: tuple[int, ...]
+
+
+PromptSource = Conversation | TextPrompt | TokenPrompt
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Constraint:
+    """A language that an answer is in."""
+
+    grammar: Grammar
+    field: str
+    """The path in the request of what says it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tools:
+    """The tools of a request."""
+
+    definitions: tuple[ToolDefinition, ...]
+    """Each with a name of its own; none: the request has no tools."""
+    choice: ToolChoice
+    """NONE where there are no tools."""
+    parallel: bool
+    """One answer may call several."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerRequest:
+    """Prompts to be answered, all in the same way."""
+
+    prompts: tuple[PromptSource, ...]
+    """At least one."""
+    sampling: SamplingParams
+    """Of the first answer to each prompt; where there is a seed, answer i has the seed plus i."""
+    num_answers: int
+    """To each prompt."""
+    skip_special_tokens: bool
+    """Special tokens have no text."""
+    constraint: Constraint | None
+    tools: Tools | None
+    """Those that the answers may call, at least one; None: nothing in the answers is a call."""
+    priority: int
+    """Smaller is sooner."""
+    cache_salt: str
+    """Empty: shared with all requests that give none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatRequest:
     """A conversation to be answered."""
 
-    conversation: Conversation
-    sampling: SamplingParams
+    answers: AnswerRequest
     include_usage: bool
     """A stream ends with a message that tells the usage."""
-    priority: int
-    """Smaller is sooner."""
-    cache_salt: str
-    """Empty: shared with all requests that give none."""
+    metadata: Mapping[str, str]
+    """What the answer repeats."""
+    names_tier: bool
+    """The answer tells at which service tier it was given."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompletionRequest:
+    """Texts to be continued."""
+
+    answers: AnswerRequest
+    include_usage: bool
+    """A stream ends with a message that tells the usage."""
+    echo: bool
+    """Each continuation begins with its prompt."""

@@ -16,6 +16,7 @@ from media.policy import WEB_PORTS
 
 _FROZEN = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
+ToolCallParser = Literal["auto", "hermes", "llama", "mistral", "json"]
 Port = Annotated[int, Field(ge=0, le=65535)]
 Positive = Annotated[int, Field(ge=1)]
 Size = Annotated[ByteSize, Parameter(show_default=ByteSize.human_readable)]
@@ -54,6 +55,8 @@ class EngineSettings(BaseModel):
     """Name under which the model is served; may be given several times. Default: the checkpoint's own."""
     chat_template: Path | None = None
     """File with a Jinja chat template that replaces the checkpoint's."""
+    tool_call_parser: ToolCallParser = "auto"
+    """How the model writes calls of tools; auto: as its chat template teaches it."""
     device: Device = "auto"
     """Where the model computes; auto: CUDA where there is a device."""
     dtype: DType = "auto"

@@ -4,10 +4,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import settings
 
 from tests.checkpoints import make_checkpoint
 
 torch.set_num_threads(1)
+# How long an example takes says nothing on a machine where others compute.
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
 
 
 @pytest.fixture(scope="session")

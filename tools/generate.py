@@ -1,4 +1,4 @@
-"""Writes what is generated from the protos: the Python code in api/gen, and the OpenAPI document.
+"""Writes what is generated from the protos: Python code in api/gen, the OpenAPI document, tables of the documentation.
 
 With --check it changes nothing, names the files that are not fresh, and fails if there are any.
 """
@@ -14,6 +14,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 CODE = Path("api/gen")
 DOCUMENT = Path("gateway/openapi.json")
+TABLES = Path("docs/compatibility.md")
 
 
 def main() -> None:
@@ -32,13 +33,22 @@ def main() -> None:
 def generate(target: Path) -> None:
     subprocess.run(["buf", "generate", "--output", target], cwd=ROOT, check=True)
     document = subprocess.run([sys.executable, "-m", "gateway.openapi"], cwd=ROOT, stdout=subprocess.PIPE, check=True)
-    (target / DOCUMENT).parent.mkdir(exist_ok=True)
-    (target / DOCUMENT).write_bytes(document.stdout)
+    write(target / DOCUMENT, document.stdout)
+    with (ROOT / TABLES).open("rb") as old:
+        command = [sys.executable, "-m", "gateway.field_table"]
+        tables = subprocess.run(command, cwd=ROOT, stdin=old, stdout=subprocess.PIPE, check=True)
+    write(target / TABLES, tables.stdout)
+
+
+def write(path: Path, content: bytes) -> None:
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(content)
 
 
 def stale_files(fresh: Path) -> Iterator[str]:
     """Files that are missing, superfluous or different in the project."""
-    names = {file.relative_to(root) for root in (fresh, ROOT) for file in (root / CODE).rglob("*.py*")} | {DOCUMENT}
+    names = {file.relative_to(root) for root in (fresh, ROOT) for file in (root / CODE).rglob("*.py*")}
+    names |= {DOCUMENT, TABLES}
     for name in names:
         if "__pycache__" in name.parts:
             continue

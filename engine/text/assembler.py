@@ -4,7 +4,7 @@ Knows the events and the tokenizer; not what a door makes of the deltas, nor how
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -54,15 +54,23 @@ class TextDelta:
 class Assembler:
     """The text of one answer. Feed it the events up to the first delta with `finish`."""
 
-    def __init__(self, tokenizer: Tokenizer, *, stop: Sequence[str] = (), logprobs: int | None = None) -> None:
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        *,
+        stop: Sequence[str] = (),
+        logprobs: int | None = None,
+        hidden_ids: Collection[int] | None = None,
+    ) -> None:
         """
         Args:
             tokenizer: The checkpoint's.
             stop: Texts that end the answer, of at least one character.
             logprobs: As in `SamplingParams`: None leaves `TextDelta.tokens` empty.
+            hidden_ids: Tokens without text. Default: the special ones.
         """
         self._tokenizer = tokenizer
-        self._detokenizer = Detokenizer(tokenizer)
+        self._detokenizer = Detokenizer(tokenizer, hidden_ids=hidden_ids)
         self._stops = StopMatcher(stop)
         self._logprobs = logprobs
         self._num_decoded = 0

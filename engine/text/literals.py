@@ -41,6 +41,9 @@ class Marks:
         self._lookalikes = lookalikes
         self._nonce = secrets.token_hex(8)
         self._literals: list[str] = []
+        # With a space, of which it can be seen afterwards whether a template strips what it shows.
+        self.end = self._mark("end") + " "
+        """Marks the end of a text that the prompt is to end with; nothing else has it."""
 
     def __bool__(self) -> bool:
         return bool(self._literals)
@@ -59,6 +62,13 @@ class Marks:
         """The text with the client's words in the place of marks."""
         parts = re.split(self._mark(r"(\d+)"), text)
         return "".join(self._literals[int(part)] if index % 2 else part for index, part in enumerate(parts))
+
+    def before_end(self, text: str) -> str | None:
+        """The text up to the mark of the end; None where there is none."""
+        before, mark, after = text.rpartition(self.end.rstrip())
+        if not mark:
+            return None
+        return before if after.startswith(" ") else before.rstrip()
 
     def _mark(self, index: str) -> str:
         # Private-use characters: no tokenizer has a token of them, no template looks for them.

@@ -10,9 +10,10 @@ from typing import Any
 
 from engine.config import ModelConfig
 from engine.plan import MediaKind
-from engine.text.conversation import ChatMessage, MediaSlot
+from engine.text.conversation import ChatMessage, ToolDefinition
 from engine.text.literals import Lookalikes, Marks
 from engine.text.template import ChatTemplate, TemplateError, load_chat_template
+from engine.text.template_values import message_value, protected, tool_value, with_end_mark
 from engine.text.tokenizer import Tokenizer, load_tokenizer
 
 
@@ -51,22 +52,52 @@ class PromptBuilder:
         self._placeholder_ids = placeholder_ids
         self._lookalikes = Lookalikes(tokenizer.added_texts)
 
+    @property
+    def template_source(self) -> str:
+        """The chat template's text."""
+        return self._template.source
+
     def chat(
-        self, messages: Sequence[ChatMessage], media: Sequence[PromptMedia], *, add_generation_prompt: bool = True
+        self,
+        messages: Sequence[ChatMessage],
+        media: Sequence[PromptMedia],
+        *,
+        tools: Sequence[ToolDefinition] = (),
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        template_kwargs: Mapping[str, Any] | None = None,
     ) -> Prompt:
-        """The prompt of a conversation. Nothing in the messages' texts is read as a special token.
+        """The prompt of a conversation. Nothing in a client's texts is read as a special token.
 
         Args:
             messages: The conversation.
             media: What stands in the messages' slots, in their order.
+            tools: What the model may call.
             add_generation_prompt: The prompt ends with the beginning of an answer.
+            continue_final_message: The prompt ends within the last message, which is an assistant's, after its text;
+                `add_generation_prompt` makes no difference then.
+            template_kwargs: Further variables of the template, as JSON has them.
 
         Raises:
-            TemplateError: the template refuses the conversation, or its media are not those that the template shows.
+            TemplateError: the template refuses the conversation or has no place for a part of it, or the media are not
+                those that the template shows.
         """
+        self._check_template_can_show(messages, tools)
         marks = self._lookalikes.marks()
-        plain = [self._template_message(message, marks) for message in messages]
-        rendered = self._template.render(plain, add_generation_prompt=add_generation_prompt)
+        try:
+            values = [message_value(message, self._role(message), marks) for message in messages]
+            if continue_final_message:
+                values[-1] = _left_open(messages[-1], values[-1], marks)
+            rendered = self._template.render(
+                values,
+                add_generation_prompt=add_generation_prompt,
+                tools=[tool_value(tool, marks) for tool in tools] or None,
+                variables=protected(dict(template_kwargs or {}), marks),
+            )
+        except RecursionError as error:
+            raise TemplateError("tools, arguments or template variables are nested too deeply") from error
+        if continue_final_message:
+            rendered = _up_to_end_mark(rendered, marks)
         return self.expand(self._encode(rendered, marks), media)
 
     def text(self, text: str, media: Sequence[PromptMedia]) -> Prompt:
@@ -110,12 +141,16 @@ class PromptBuilder:
             for kind, placeholder_id in self._placeholder_ids.items()
         }
 
-    def _template_message(self, message: ChatMessage, marks: Marks) -> dict[str, Any]:
-        role = message.role
-        if role == "developer" and not self._template.knows_developer:
-            role = "system"
-        plain = {"role": role, "content": _template_content(message.content, marks)}
-        return plain if message.name is None else plain | {"name": marks.protect(message.name)}
+    def _role(self, message: ChatMessage) -> str:
+        unknown = message.role == "developer" and not self._template.knows_developer
+        return "system" if unknown else message.role
+
+    def _check_template_can_show(self, messages: Sequence[ChatMessage], tools: Sequence[ToolDefinition]) -> None:
+        """A template leaves out what it does not know, without a word."""
+        if tools and not self._template.knows_tools:
+            raise TemplateError("the model's chat template has no place for tools")
+        if any(message.tool_calls for message in messages) and not self._template.knows_tool_calls:
+            raise TemplateError("the model's chat template has no place for calls of tools")
 
     def _encode(self, rendered: str, marks: Marks) -> list[int]:
         if not marks:
@@ -129,15 +164,21 @@ class PromptBuilder:
         return token_ids
 
 
-def _template_content(content: Sequence[str | MediaSlot], marks: Marks) -> str | list[dict[str, str]]:
-    """A string where there is no medium, which every template knows, else a list of parts."""
-    parts = [
-        {"type": part.kind.value} if isinstance(part, MediaSlot) else {"type": "text", "text": marks.protect(part)}
-        for part in content
-    ]
-    if any(isinstance(part, MediaSlot) for part in content):
-        return parts
-    return "".join(part["text"] for part in parts)
+def _left_open(message: ChatMessage, value: dict[str, Any], marks: Marks) -> dict[str, Any]:
+    """An assistant's message with the mark of its end."""
+    if message.role != "assistant" or message.tool_calls:
+        raise TemplateError("only an assistant's message without calls of tools can be continued")
+    content = with_end_mark(value["content"], marks)
+    if content is None:
+        raise TemplateError("a message without text cannot be continued")
+    return value | {"content": content}
+
+
+def _up_to_end_mark(rendered: str, marks: Marks) -> str:
+    before = marks.before_end(rendered)
+    if before is None:
+        raise TemplateError("the chat template does not show the last message, which is to be continued")
+    return before
 
 
 def load_prompt_builder(path: Path, model: ModelConfig, chat_template: str | None = None) -> PromptBuilder:

@@ -73,8 +73,11 @@ class ChatTemplate:
             raise CheckpointError(
                 f"line {error.lineno} of the chat template cannot be read: {error.message}"
             ) from error
+        self.source = source
         self._special_tokens = dict(special_tokens)
         self.knows_developer = "developer" in source
+        self.knows_tools = "tools" in source
+        self.knows_tool_calls = "tool_calls" in source
 
     def render(
         self,
@@ -82,6 +85,7 @@ class ChatTemplate:
         *,
         add_generation_prompt: bool,
         tools: Sequence[Mapping[str, Any]] | None = None,
+        variables: Mapping[str, Any] | None = None,
     ) -> str:
         """The text of the prompt.
 
@@ -89,21 +93,26 @@ class ChatTemplate:
             messages: The conversation.
             add_generation_prompt: The prompt ends with the beginning of an answer.
             tools: Functions that the model may call, as the OpenAI API describes them.
+            variables: Whatever else the template may ask for; none of those above.
 
         Raises:
             TemplateError: the template refuses these messages.
         """
+        given: dict[str, Any] = {
+            **self._special_tokens,
+            # Templates tell "no tools" from "undefined"; transformers always defines both.
+            "documents": None,
+            **(variables or {}),
+            "messages": messages,
+            "tools": tools,
+            "add_generation_prompt": add_generation_prompt,
+        }
         try:
-            return self._template.render(
-                self._special_tokens,
-                messages=messages,
-                # Templates tell "no tools" from "undefined"; transformers always defines both.
-                tools=tools,
-                documents=None,
-                add_generation_prompt=add_generation_prompt,
-            )
+            return self._template.render(given)
         except jinja2.TemplateError as error:
             raise TemplateError(f"the chat template refuses the conversation: {error.message or error}") from error
+        except Exception as error:  # a template is code: it may stumble over values in any way
+            raise TemplateError(f"the chat template fails on the conversation: {error}") from error
 
 
 def load_chat_template(path: Path, architecture: str, override: str | None) -> ChatTemplate:

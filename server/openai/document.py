@@ -18,7 +18,7 @@ class DecodeError(Exception):
         """The JSON path of the value at fault, such as "messages[0].role"; None for the whole document."""
         self.message = message
         self.code = code
-        """invalid_json, invalid_type, invalid_value, missing_value or conflicting_values."""
+        """invalid_json, invalid_type, invalid_value, missing_value, conflicting_values or unsupported."""
 
 
 def parse(document: bytes) -> Any:

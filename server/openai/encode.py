@@ -93,11 +93,13 @@ def _tagged_putter(oneof: OneofRules, tag: str) -> _Put:
     name = oneof.descriptor.name
     tags = {field.descriptor.name: field.name for field in oneof.fields}
     bare = {field.descriptor.name for field in oneof.fields if _has_no_fields(field)}
+    beside = oneof.tag_beside
 
     def put(message: Message, members: dict[str, Any]) -> None:
         present = message.WhichOneof(name)
         if present in tags:
-            members[tag] = tags[present]
+            if beside is None or message.HasField(beside):
+                members[tag] = tags[present]
             if present not in bare:
                 put_field(message, members)
 

@@ -11,7 +11,8 @@ from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import Message
 
 from dialect.options import message_type
-from dialect.rules import FieldRules, JsonKind, MessageRules, OneofRules, message_rules
+from dialect.rules import FieldRules, JsonKind, MessageRules, OneofRules, Refusal, message_rules
+from server.openai.document import DecodeError
 from server.openai.oneofs import TagReader, Target, conflict, exclusive
 from server.openai.scalars import kind_of, wrong_type
 from server.openai.stores import Reading, Store, field_store
@@ -64,6 +65,8 @@ class _ObjectReader:
         self._tags = tuple(table.tags)
         self._synonyms = tuple(table.synonyms)
         self._silent = frozenset(table.silent)
+        self._refusals = dict(table.refusals)
+        self._closed = rules.closed
 
     def read(self, message: Message, members: dict[str, Any], place: Place, reading: Reading) -> None:
         for names in self._synonyms:
@@ -76,8 +79,16 @@ class _ObjectReader:
             store = self._stores.get(name)
             if store is not None:
                 store(message, value, (place, name), reading)
+            elif name in self._refusals:
+                _refuse(self._refusals[name], value, (place, name))
             elif name not in self._silent:
-                reading.unknown.append(path_text((place, name)))
+                self._report((place, name), reading)
+
+    def _report(self, place: Place, reading: Reading) -> None:
+        """Tells of a member that no rule knows."""
+        if self._closed:
+            raise _unsupported(place, "There is no such member.")
+        reading.unknown.append(path_text(place))
 
 
 class _Table:
@@ -88,9 +99,11 @@ class _Table:
         self.tags: list[TagReader] = []
         self.synonyms: list[tuple[str, ...]] = []
         self.silent: set[str] = set()
+        self.refusals: dict[str, Refusal] = {}
 
     def add_message(self, rules: MessageRules, target: Target) -> None:
         self.silent.update(name for name, _ in rules.constants)
+        self.refusals.update((refusal.name, refusal) for refusal in rules.refusals)
         for member in rules.members:
             match member:
                 case FieldRules():
@@ -125,6 +138,7 @@ class _Table:
             self.tags += table.tags
             self.synonyms += table.synonyms
             self.silent |= table.silent
+            self.refusals |= table.refusals
             for name, (kinds, store) in table.named_choices():
                 self._add_choice(name, (kinds, exclusive(store, target, oneof, field, names)))
 
@@ -144,6 +158,16 @@ def _refuse_synonyms(names: tuple[str, ...], members: dict[str, Any], place: Pla
     given = [name for name in names if members.get(name) is not None]
     if len(given) > 1:
         raise conflict(f"It means the same as '{given[0]}': only one of them can be given.", (place, given[1]))
+
+
+def _refuse(refusal: Refusal, value: Any, place: Place) -> None:
+    if not refusal.accepts(value):
+        raise _unsupported(place, refusal.why)
+
+
+def _unsupported(place: Place, why: str) -> DecodeError:
+    where = path_text(place)
+    return DecodeError(where, f"Unsupported parameter: '{where}'. {why}", "unsupported")
 
 
 def _itself(message: Message) -> Message:

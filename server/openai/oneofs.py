@@ -26,6 +26,7 @@ class TagReader:
     ) -> None:
         self._tag = tag
         self._optional = optional
+        self._tag_beside = oneof.tag_beside
         self._target = target
         self._fields = {name: field for field in oneof.fields for name in field.names}
         self._stores = {name: field_store(field, read_message) for name, field in self._fields.items()}
@@ -51,6 +52,8 @@ class TagReader:
     def _chosen(self, members: dict[str, Any], place: Place) -> str:
         chosen = members.get(self._tag)
         where = (place, self._tag)
+        if chosen is None and self._tag_beside is not None and members.get(self._tag_beside) is None:
+            chosen = next((name for name in self._fields if name in members), None)
         if chosen is None:
             raise _missing(where)
         if type(chosen) is not str:

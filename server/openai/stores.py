@@ -73,19 +73,34 @@ def _message_store(field: FieldDescriptor, read_message: ReadMessage) -> Store:
 def _list_store(field: FieldRules, read_message: ReadMessage) -> Store:
     name = field.descriptor.name
     append = _appender(field.descriptor, read_message)
-    bare_kinds = field.kinds - {JsonKind.ARRAY} if field.accept_scalar else frozenset[JsonKind]()
+    is_bare = _bareness(field)
 
     def store(message: Message, value: Any, place: Place, reading: Reading) -> None:
         elements = getattr(message, name)
-        if type(value) is list:
+        if is_bare(value):
+            append(elements, value, place, reading)
+        elif type(value) is list:
             for index, element in enumerate(value):
                 append(elements, element, (place, index), reading)
-        elif kind_of(value) in bare_kinds:
-            append(elements, value, place, reading)
         else:
             raise wrong_type(field.kinds, value, place)
 
     return store
+
+
+def _bareness(field: FieldRules) -> Callable[[Any], bool]:
+    """Whether a value is a single element rather than the list."""
+    if not field.accept_scalar:
+        return lambda _value: False
+    kinds = field.element_kinds
+
+    def is_bare(value: Any) -> bool:
+        if type(value) is not list:
+            return kind_of(value) in kinds
+        # Where elements may be arrays themselves, an array is one if what it holds could be no element.
+        return JsonKind.ARRAY in kinds and len(value) > 0 and kind_of(value[0]) not in kinds
+
+    return is_bare
 
 
 def _appender(field: FieldDescriptor, read_message: ReadMessage) -> Callable[[Any, Any, Place, Reading], None]:

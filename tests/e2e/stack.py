@@ -1,5 +1,6 @@
-"""The whole product as a user starts it: `glimpse up` with the embedded model, behind the real Envoy, on free ports."""
+"""The whole product behind the real Envoy: as a user starts it, or with an engine that says what it is told."""
 
+import json
 import os
 import signal
 import socket
@@ -8,18 +9,23 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from server.settings import EngineSettings, ListenSettings, MediaSettings, Settings
+
 ROOT = Path(__file__).resolve().parents[2]
+TOOL_TEMPLATE = ROOT / "models" / "training" / "chat_template.jinja"
+"""Shows tools as Hermes' and Qwen's templates do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stack:
-    """A running `glimpse up`."""
+    """A server and its gateway, running."""
 
     process: subprocess.Popen[bytes]
     http_port: int
@@ -54,6 +60,13 @@ class Stack:
             lines = answer.read().decode().splitlines()
         return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.partition("{")[0].partition(" ")[0] == name)
 
+    def post(self, path: str, body: Mapping[str, Any]) -> Any:
+        """The JSON answer to a JSON body."""
+        headers = {"content-type": "application/json"}
+        request = urllib.request.Request(f"{self.url}{path}", json.dumps(body).encode(), headers)
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return json.load(answer)
+
     def engine_pid(self) -> int:
         """The process id of the engine, a child of `glimpse up`."""
         listing = subprocess.run(["ps", "-eo", "pid,ppid,args"], capture_output=True, text=True, check=True).stdout
@@ -68,17 +81,34 @@ class Stack:
 
 
 def start_stack(folder: Path, *options: str) -> Stack:
-    """Starts `glimpse up` on free ports and waits until /health says that it serves."""
-    http_port, grpc_port, metrics_port = free_ports(3)
-    ports = [f"--http-port={http_port}", f"--port={grpc_port}", f"--metrics-port={metrics_port}"]
-    command = [str(Path(sys.executable).with_name("glimpse")), "up", *ports, *options]
+    """Starts `glimpse up` with the embedded model and waits until /health says that it serves."""
+    ports = http_port, grpc_port, metrics_port = free_ports(3)
+    flags = [f"--http-port={http_port}", f"--port={grpc_port}", f"--metrics-port={metrics_port}"]
+    return _start(folder, [str(Path(sys.executable).with_name("glimpse")), "up", *flags, *options], ports)
+
+
+def start_saying_stack(folder: Path, media: MediaSettings | None = None) -> Stack:
+    """Starts the same server with `tests.engine.saying_engine` for its engine, and a chat template that has tools."""
+    ports = http_port, grpc_port, metrics_port = free_ports(3)
+    settings = Settings(
+        engine=EngineSettings(chat_template=TOOL_TEMPLATE),
+        media=media or MediaSettings(),
+        listen=ListenSettings(port=grpc_port, metrics_port=metrics_port, drain_delay=0),
+    )
+    command = [sys.executable, "-m", "tests.e2e.saying_glimpse", str(http_port), settings.model_dump_json()]
+    return _start(folder, command, ports)
+
+
+def _start(folder: Path, command: Sequence[str], ports: Sequence[int]) -> Stack:
+    http_port, grpc_port, metrics_port = ports
     with (folder / "glimpse.log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, cwd=ROOT, env=dict(os.environ))
     stack = Stack(process=process, http_port=http_port, grpc_port=grpc_port, metrics_port=metrics_port)
     if not eventually(lambda: stack.health() == 200 or process.poll() is not None, timeout_seconds=120):
         process.kill()
+        process.wait()
     if process.poll() is not None:
-        pytest.fail(f"glimpse up did not come up:\n{(folder / 'glimpse.log').read_text()}")
+        pytest.fail(f"the server did not come up:\n{(folder / 'glimpse.log').read_text()}")
     return stack
 
 

@@ -79,11 +79,10 @@ REFUSED: list[Any] = [
     pytest.param({"stream": "yes"}, 400, "stream", "", id="stream is a string"),
     pytest.param({"top_logprobs": 3}, 400, "top_logprobs", "logprobs", id="top_logprobs alone"),
     pytest.param({"logit_bias": {"1": 1000}}, 400, "logit_bias", "100", id="logit_bias out of range"),
-    pytest.param({"n": 2}, 400, "n", "", id="n not served yet"),
-    pytest.param({"response_format": {"type": "json_object"}}, 400, "response_format", "", id="json_object"),
-    pytest.param(
-        {"tools": [{"type": "function", "function": {"name": "f", "parameters": {}}}]}, 400, "tools", "", id="tools"
-    ),
+    pytest.param({"n": 129}, 400, "n", "128", id="too many answers"),
+    pytest.param({"response_format": {"type": "json_schema"}}, 400, "response_format", "", id="no schema"),
+    pytest.param({"structured_outputs": {"regex": "("}}, 400, "structured_outputs.regex", "group", id="no regex"),
+    pytest.param({"tool_choice": "required"}, 400, "tool_choice", "tools", id="a choice without tools"),
     pytest.param({"model": "gpt-9"}, 404, "model", "gpt-9", id="unknown model"),
     pytest.param({"messages": [{"role": "user", "content": "x " * 9000}]}, 400, "messages", "window", id="too long"),
     pytest.param({"messages": picture("%%%")}, 400, IMAGE, "", id="bad base64"),

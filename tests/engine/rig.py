@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 from engine.config import load_model_config
+from engine.grammar import GrammarCompiler
 from engine.kv_cache import allocate_kv_cache
 from engine.layers.linear import quantize
-from engine.load import load_model
+from engine.load import load_model, load_vocabulary
 from engine.native.backend import use_native
 from engine.native.library import Level
 from engine.plan import Encode, MediaKind, MediaSpan, SequenceChunk, SequenceStart, StepPlan
@@ -88,7 +89,12 @@ class Rig:
             device=device,
         )
         self.runner = ModelRunner(
-            model=model, cache=cache, eos_token_ids=config.eos_token_ids, spatial_merge_size=2, device=device
+            model=model,
+            cache=cache,
+            eos_token_ids=config.eos_token_ids,
+            spatial_merge_size=2,
+            device=device,
+            grammars=GrammarCompiler(load_vocabulary(path, text.vocab_size)),
         )
         self._block_size = block_size
         self._logits: list[Tensor] = []

@@ -63,7 +63,8 @@ class ScriptedEngine:
         while True:
             match self.channel.receive():
                 case Generate() as request:
-                    self.answer(request)
+                    for each in request.each():
+                        self.answer(each)
                 case Cancel(request_id=request_id):
                     self.held.discard(request_id)
                     self.tell(Event(request_id=request_id, finish=FinishReason.CANCELLED))

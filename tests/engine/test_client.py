@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 from pathlib import Path
 
+import msgspec
 import pytest
 import uvloop
 
@@ -17,7 +18,7 @@ from engine import client, transport
 from engine.client import EngineClient, EngineState
 from engine.config import EngineConfig
 from engine.errors import CheckpointError, EngineError, EngineErrorCode
-from engine.protocol import FinishReason, Generate, Loading, StepStats, TokenEvent
+from engine.protocol import FinishReason, Generate, Loading, Sibling, StepStats, TokenEvent
 from engine.sampling_params import SamplingParams
 
 SCRIPTED_ENGINE = Path(__file__).with_name("scripted_engine.py")
@@ -398,3 +399,38 @@ asyncio.run(main())
     while alive(pid) and time.monotonic() < deadline:
         time.sleep(0.005)
     assert not alive(pid)
+
+
+async def test_siblings_are_answered_beside_their_request(engine: Engine) -> None:
+    siblings = [Sibling(request_id=f"echo-{name}", seed=None) for name in "bc"]
+    generate = msgspec.structs.replace(request("echo-a", [7, 8]), siblings=siblings)
+    tokens: dict[str, list[int]] = {}
+    async for event in engine.client.generate(generate):
+        tokens.setdefault(event.request_id, []).extend(event.token_ids)
+    assert tokens == {f"echo-{name}": [7, 8] for name in "abc"}
+
+
+async def test_one_of_several_answers_can_be_ended(engine: Engine) -> None:
+    siblings = [Sibling(request_id="hold-b", seed=None)]
+    ends: list[str] = []
+    async with aclosing(
+        engine.client.generate(msgspec.structs.replace(request("hold-a"), siblings=siblings))
+    ) as events:
+        async for event in events:
+            if event.finish is not None:
+                ends.append(event.request_id)
+                break
+            engine.client.cancel("hold-b")
+    assert ends == ["hold-b"]
+    # Both were cancelled: the last step counts what the engine still holds.
+    async for _ in engine.client.generate(request("echo-after")):
+        pass
+    assert engine.stats[-1].num_running == 0
+
+
+async def test_an_engine_that_is_not_ready_refuses_every_sibling(tmp_path: Path) -> None:
+    never_started = Engine(tmp_path, "ready").client
+    siblings = [Sibling(request_id="echo-b", seed=None)]
+    generate = msgspec.structs.replace(request("echo-a"), siblings=siblings)
+    refusals = [(event.request_id, event.error) async for event in never_started.generate(generate)]
+    assert refusals == [("echo-a", EngineErrorCode.UNAVAILABLE), ("echo-b", EngineErrorCode.UNAVAILABLE)]

@@ -167,9 +167,9 @@ URL_PART = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAA
     [
         ([], None),
         (["the"], r"conversations\[0\]\.messages: a conversation is a list"),
-        ([{"role": "tool", "content": "x"}], r"messages\[0\]\.role: 'tool'"),
+        ([{"role": "judge", "content": "x"}], r"messages\[0\]\.role: 'judge'"),
         ([{"role": "user"}], r"messages\[0\]\.content"),
-        ([{"role": "user", "content": "x", "tool_calls": []}], r"messages\[0\]\.tool_calls: not supported"),
+        ([{"role": "user", "content": "x", "audio": {}}], r"messages\[0\]\.audio: not supported"),
         (user(text("x"), {"type": "input_audio"}), r"messages\[0\]\.content\[1\]: .*'input_audio'"),
         (user({"type": "text"}), r"messages\[0\]\.content\[0\]\.text"),
         (user({"type": "image_pil", "image_pil": "x"}), r"content\[0\]\.image_pil: not a PIL image but str"),

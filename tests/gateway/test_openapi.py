@@ -53,6 +53,9 @@ def test_the_document_is_openapi() -> None:
 def test_the_paths_are_those_of_the_facade() -> None:
     assert {path: list(item) for path, item in _DOCUMENT["paths"].items()} == {
         "/v1/chat/completions": ["post"],
+        "/v1/completions": ["post"],
+        "/tokenize": ["post"],
+        "/detokenize": ["post"],
         "/v1/models": ["get"],
         "/v1/models/{model}": ["get"],
     }

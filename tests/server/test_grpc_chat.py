@@ -160,7 +160,9 @@ def test_the_model_is_served_under_all_of_its_names(channel: grpc.Channel, chat:
     assert chat.CreateChatCompletion(wire).model == "small/tiny"
 
 
-@pytest.mark.parametrize("service", ["", "glimpse.v1.ChatService", "glimpse.v1.ModelService"])
+@pytest.mark.parametrize(
+    "service", ["", *(f"glimpse.v1.{name}Service" for name in ("Chat", "Completion", "Model", "Tokenizer"))]
+)
 def test_every_service_is_healthy(channel: grpc.Channel, service: str) -> None:
     health = health_stub(channel).Check(health_pb2.HealthCheckRequest(service=service))
     assert health.status == health_pb2.HealthCheckResponse.SERVING

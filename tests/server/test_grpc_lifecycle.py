@@ -73,7 +73,7 @@ async def test_a_client_that_goes_away_cancels_its_request(tiny_checkpoint: Path
 async def test_a_deadline_ends_the_request_with_its_reason(tiny_checkpoint: Path, tmp_path: Path) -> None:
     async with scripted(tiny_checkpoint, tmp_path, "ready") as (server, channel):
         await server.ready()
-        call = ask(channel, "hold", timeout=0.5)
+        call = ask(channel, "hold", timeout=2)
         await call.read()
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await call.read()

@@ -45,7 +45,7 @@ REFUSED: list[Any] = [
     # the request, status, reason, field, HTTP status where it is not the one that follows from the status
     pytest.param(request(temperature=9), INVALID, "INVALID_VALUE", "generation.temperature", None, id="out of bounds"),
     pytest.param(request(user()), INVALID, "MISSING_VALUE", "messages[0].content", None, id="no content"),
-    pytest.param(request(n=2), INVALID, "UNSUPPORTED", "generation.n", None, id="not served yet"),
+    pytest.param(request(n=129), INVALID, "INVALID_VALUE", "generation.n", None, id="too many answers"),
     pytest.param(with_model("gpt"), NOT_FOUND, "MODEL_NOT_FOUND", "model", None, id="unknown model"),
     pytest.param(request(user("x" * 9000)), INVALID, "CONTEXT_LENGTH_EXCEEDED", "messages", None, id="too long"),
     pytest.param(with_picture(b"hello"), INVALID, "UNSUPPORTED_MEDIA_FORMAT", SOURCE, None, id="no picture"),

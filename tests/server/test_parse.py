@@ -1,19 +1,20 @@
 """Which requests are refused, under which field and for which reason; and what the others mean."""
 
+import json
 from typing import Any
 
 import pytest
 
 from engine.plan import MediaKind
-from engine.sampling_params import SamplingParams
-from engine.text.conversation import MediaSlot
+from engine.sampling_params import Grammar, GrammarKind, SamplingParams
+from engine.text.conversation import ChatMessage, MediaSlot, ToolMode
 from glimpse.v1 import chat_pb2, content_pb2, generation_pb2
 from media.clip_options import ClipOptions
 from media.source import DataSource, FrameSources, parse_url_text
 from server.errors import InvalidRequest
 from server.parse import parse_chat
 from server.parse_media import LOW_DETAIL_MAX_PIXELS
-from server.request import ChatRequest, ClipInput, ImageInput
+from server.request import AnswerRequest, ChatRequest, ClipInput, Conversation, ImageInput
 from tests.server.requests import image_part, png, request, text_part, user, video_part
 
 VOCAB_SIZE = 384
@@ -22,6 +23,16 @@ LIMITS = {MediaKind.IMAGE: 2, MediaKind.VIDEO: 1}
 
 def parse(wire: chat_pb2.CreateChatCompletionRequest, *, streaming: bool = False) -> ChatRequest:
     return parse_chat(wire, streaming=streaming, vocab_size=VOCAB_SIZE, max_media=LIMITS)
+
+
+def conversation_of(wire: chat_pb2.CreateChatCompletionRequest) -> Conversation:
+    (prompt,) = parse(wire).answers.prompts
+    assert isinstance(prompt, Conversation)
+    return prompt
+
+
+def sampling_of(wire: chat_pb2.CreateChatCompletionRequest) -> SamplingParams:
+    return parse(wire).answers.sampling
 
 
 def with_member(**members: object) -> chat_pb2.CreateChatCompletionRequest:
@@ -64,9 +75,9 @@ REFUSED: list[tuple[chat_pb2.CreateChatCompletionRequest, str, str]] = [
     (message(**SAYS), "messages[0].role", "missing_value"),
     (message(role=17, **SAYS), "messages[0].role", "invalid_value"),
     (message(role=content_pb2.ROLE_USER), "messages[0].content", "missing_value"),
-    (message(role=content_pb2.ROLE_TOOL, tool_call_id="1", **SAYS), "messages[0].role", "unsupported"),
+    (message(role=content_pb2.ROLE_TOOL, tool_call_id="1", **SAYS), "messages[0].tool_call_id", "invalid_value"),
     (message(role=content_pb2.ROLE_USER, tool_call_id="1", **SAYS), "messages[0].tool_call_id", "invalid_value"),
-    (message(role=content_pb2.ROLE_ASSISTANT, tool_calls=[TOOL_CALL]), "messages[0].tool_calls", "unsupported"),
+    (message(role=content_pb2.ROLE_USER, tool_calls=[TOOL_CALL], **SAYS), "messages[0].tool_calls", "invalid_value"),
     (with_part(content_pb2.ContentPart()), PART, "missing_value"),
     (with_part(content_pb2.ContentPart(uuid="a")), f"{PART}.uuid", "media_not_cached"),
     (with_part(content_pb2.ContentPart(uuid="a", image={})), f"{PART}.uuid", "media_not_cached"),
@@ -113,14 +124,40 @@ REFUSED: list[tuple[chat_pb2.CreateChatCompletionRequest, str, str]] = [
     (with_part(image_part(b"x", min_pixels=9, max_pixels=8)), f"{PART}.image.min_pixels", "invalid_value"),
     (with_part(image_part(b"x", min_pixels=0)), f"{PART}.image.min_pixels", "invalid_value"),
     (request(user(*[image_part(b"x")] * 3)), "messages", "too_many_images"),
-    (with_member(tools=[TOOL]), "tools", "unsupported"),
     (with_member(tool_choice=REQUIRED), "tool_choice", "invalid_value"),
     (with_member(tool_choice=NAMED), "tool_choice", "invalid_value"),
     (with_member(parallel_tool_calls=True), "parallel_tool_calls", "invalid_value"),
-    (with_member(response_format={"json_object": {}}), "response_format.json_object", "unsupported"),
-    (with_member(response_format={"json_schema": {}}), "response_format.json_schema", "unsupported"),
+    (with_member(response_format={"json_schema": {}}), "response_format.json_schema.schema", "missing_value"),
+    (with_member(response_format={"json_object": {}}, tools=[TOOL]), "response_format", "conflicting_values"),
+    (with_member(structured_outputs={}), "structured_outputs", "missing_value"),
+    (with_member(structured_outputs={"json": ""}), "structured_outputs.json", "missing_value"),
+    (with_member(structured_outputs={"json_object": False}), "structured_outputs.json_object", "invalid_value"),
+    (with_member(structured_outputs={"choice": {}}), "structured_outputs.choice.texts", "invalid_value"),
+    (with_member(structured_outputs={"choice": {"texts": ["a", ""]}}), "structured_outputs.choice", "invalid_value"),
+    (
+        with_member(structured_outputs={"regex": "a"}, response_format={"json_object": {}}),
+        "structured_outputs",
+        "conflicting_values",
+    ),
+    (with_member(reasoning_effort=chat_pb2.REASONING_EFFORT_LOW), "reasoning_effort", "unsupported"),
+    (with_member(continue_final_message=True), "continue_final_message", "invalid_value"),
+    (
+        with_member(continue_final_message=True, add_generation_prompt=True),
+        "continue_final_message",
+        "conflicting_values",
+    ),
+    (with_member(chat_template_kwargs="{"), "chat_template_kwargs", "invalid_value"),
+    (with_member(chat_template_kwargs="[]"), "chat_template_kwargs", "invalid_type"),
+    (with_member(chat_template_kwargs='{"tools": []}'), "chat_template_kwargs.tools", "unsupported"),
+    (with_member(metadata={str(key): "" for key in range(17)}), "metadata", "invalid_value"),
+    (
+        with_member(media_reading={"video": {"fps": 1}}, media_processing={"num_frames": 4}),
+        "media_processing",
+        "conflicting_values",
+    ),
+    (with_member(media_processing={"min_pixels": 0}), "media_processing.min_pixels", "invalid_value"),
     (with_member(stream_options={"include_usage": True}), "stream_options", "invalid_value"),
-    (request(n=2), "generation.n", "unsupported"),
+    (request(n=129), "generation.n", "invalid_value"),
     (request(n=0), "generation.n", "invalid_value"),
     (request(temperature=2.5), "generation.temperature", "invalid_value"),
     (request(temperature=float("nan")), "generation.temperature", "invalid_value"),
@@ -153,18 +190,29 @@ def test_what_cannot_be_served_is_refused_by_its_field(
 def test_what_is_not_said_takes_the_stated_defaults() -> None:
     wire = chat_pb2.CreateChatCompletionRequest(messages=[user("Hello")])
     chat = parse(wire)
-    assert chat.sampling == SamplingParams()
-    assert (chat.include_usage, chat.priority, chat.cache_salt, chat.conversation.media) == (False, 0, "", ())
+    (conversation,) = chat.answers.prompts
+    assert chat.answers == AnswerRequest(
+        prompts=(conversation,),
+        sampling=SamplingParams(),
+        num_answers=1,
+        skip_special_tokens=True,
+        constraint=None,
+        tools=None,
+        priority=0,
+        cache_salt="",
+    )
+    assert (chat.include_usage, chat.metadata, chat.names_tier) == (False, {}, False)
+    assert conversation == Conversation(messages=(ChatMessage(role="user", content=("Hello",)),), media=())
 
 
 def test_zero_is_a_value() -> None:
-    sampling = parse(request(temperature=0, top_p=0, seed=0, top_k=0)).sampling
+    sampling = sampling_of(request(temperature=0, top_p=0, seed=0, top_k=0))
     assert (sampling.temperature, sampling.top_p, sampling.seed, sampling.top_k) == (0, 0, 0, 0)
 
 
 @pytest.mark.parametrize("top_k", [0, -1])
 def test_two_values_of_top_k_mean_all_tokens(top_k: int) -> None:
-    assert parse(request(top_k=top_k)).sampling.top_k == 0
+    assert sampling_of(request(top_k=top_k)).top_k == 0
 
 
 def test_every_generation_option_arrives() -> None:
@@ -185,9 +233,11 @@ def test_every_generation_option_arrives() -> None:
         ignore_eos=True,
         logprobs=True,
         top_logprobs=4,
-        n=1,
+        n=3,
+        skip_special_tokens=False,
     )
-    assert parse(wire).sampling == SamplingParams(
+    assert (parse(wire).answers.num_answers, parse(wire).answers.skip_special_tokens) == (3, False)
+    assert sampling_of(wire) == SamplingParams(
         max_tokens=7,
         temperature=0.5,
         top_p=0.25,
@@ -207,14 +257,14 @@ def test_every_generation_option_arrives() -> None:
 
 
 def test_log_probabilities_without_alternatives_are_none_of_the_most_likely() -> None:
-    assert parse(request(logprobs=True)).sampling.logprobs == 0
-    assert parse(request(logprobs=False)).sampling.logprobs is None
+    assert sampling_of(request(logprobs=True)).logprobs == 0
+    assert sampling_of(request(logprobs=False)).logprobs is None
 
 
 def test_pictures_stand_where_they_were_said() -> None:
     first, second = png(colour=(1, 2, 3)), png(colour=(4, 5, 6))
     wire = request(user("a", image_part(first), "b"), user(image_part(second)))
-    conversation = parse(wire).conversation
+    conversation = conversation_of(wire)
     slot = MediaSlot(kind=MediaKind.IMAGE)
     assert [message.content for message in conversation.messages] == [("a", slot, "b"), (slot,)]
     assert [image.source for image in conversation.media] == [DataSource(data=first), DataSource(data=second)]
@@ -237,14 +287,14 @@ def test_pictures_stand_where_they_were_said() -> None:
 )
 def test_low_detail_bounds_the_pixels(detail: content_pb2.ImageDetail, asked: int | None, expected: int | None) -> None:
     wire = with_part(image_part(b"x", detail=detail, max_pixels=asked))
-    (image,) = parse(wire).conversation.media
+    (image,) = conversation_of(wire).media
     assert isinstance(image, ImageInput)
     assert image.max_pixels == expected
 
 
 def test_clips_stand_among_pictures() -> None:
     wire = request(user(image_part(b"p"), "a", video_part(b"v")))
-    conversation = parse(wire).conversation
+    conversation = conversation_of(wire)
     assert conversation.messages[0].content == (
         MediaSlot(kind=MediaKind.IMAGE),
         "a",
@@ -270,15 +320,15 @@ def test_clips_stand_among_pictures() -> None:
     ],
 )
 def test_a_clip_is_a_file_or_frames(video: dict[str, Any], source: object) -> None:
-    (clip,) = parse(with_part(content_pb2.ContentPart(video=video))).conversation.media
+    (clip,) = conversation_of(with_part(content_pb2.ContentPart(video=video))).media
     assert clip.source == source
 
 
 def test_every_wish_about_a_clip_arrives() -> None:
     wishes: dict[str, Any] = {"num_frames": 8, "max_frames": 6, "start_seconds": 0.5, "end_seconds": 9.0,
                               "min_pixels": 5000, "max_pixels": 6000, "total_pixels": 70000}  # fmt: skip
-    (clip,) = parse(with_clip(b"x", **wishes)).conversation.media
-    (rated,) = parse(with_clip(b"x", fps=2.5)).conversation.media
+    (clip,) = conversation_of(with_clip(b"x", **wishes)).media
+    (rated,) = conversation_of(with_clip(b"x", fps=2.5)).media
     assert isinstance(clip, ClipInput)
     assert isinstance(rated, ClipInput)
     assert (clip.options, rated.options) == (ClipOptions(**wishes), ClipOptions(fps=2.5))
@@ -296,7 +346,7 @@ def test_every_wish_about_a_clip_arrives() -> None:
     ],
 )
 def test_roles_have_the_template_s_names(role: content_pb2.Role, name: str) -> None:
-    parsed = parse(request(content_pb2.Message(role=role, content=[text_part("x")]))).conversation.messages[0]
+    parsed = conversation_of(request(content_pb2.Message(role=role, content=[text_part("x")]))).messages[0]
     assert (parsed.role, parsed.content, parsed.name) == (name, ("x",), None)
 
 
@@ -310,16 +360,103 @@ def test_roles_have_the_template_s_names(role: content_pb2.Role, name: str) -> N
     ],
 )
 def test_options_that_ask_for_nothing_more_are_accepted(wire: chat_pb2.CreateChatCompletionRequest) -> None:
-    assert parse(wire).conversation.messages
+    assert conversation_of(wire).messages
 
 
 def test_a_stream_may_ask_for_its_usage() -> None:
     wire = with_member(stream_options={"include_usage": True}, cache_salt="s")
     chat = parse(wire, streaming=True)
-    assert (chat.include_usage, chat.cache_salt) == (True, "s")
+    assert (chat.include_usage, chat.answers.cache_salt) == (True, "s")
 
 
 def test_generation_options_have_no_field_that_parsing_does_not_know() -> None:
     known = {field.name for field in generation_pb2.GenerationOptions.DESCRIPTOR.fields}
     sampling = set(SamplingParams.__dataclass_fields__)
-    assert known - sampling == {"max_completion_tokens", "top_logprobs", "n"}
+    assert known - sampling == {"max_completion_tokens", "top_logprobs", "n", "skip_special_tokens"}
+
+
+SCHEMA = '{"type": "object"}'
+
+
+@pytest.mark.parametrize(
+    ("members", "kind", "text"),
+    [
+        ({"response_format": {"json_object": {}}}, GrammarKind.JSON_OBJECT, ""),
+        ({"response_format": {"json_schema": {"schema": SCHEMA}}}, GrammarKind.JSON_SCHEMA, SCHEMA),
+        ({"structured_outputs": {"json": SCHEMA}}, GrammarKind.JSON_SCHEMA, SCHEMA),
+        ({"structured_outputs": {"json": json.dumps(SCHEMA)}}, GrammarKind.JSON_SCHEMA, SCHEMA),
+        ({"structured_outputs": {"json_object": True}}, GrammarKind.JSON_OBJECT, ""),
+        ({"structured_outputs": {"regex": "a+"}}, GrammarKind.REGEX, "a+"),
+        ({"structured_outputs": {"choice": {"texts": ["ä", "b"]}}}, GrammarKind.CHOICE, '["ä", "b"]'),
+        ({"structured_outputs": {"grammar": 'start: "a"'}}, GrammarKind.LARK, 'start: "a"'),
+        ({"structured_outputs": {"regex": "a"}, "response_format": {"text": {}}}, GrammarKind.REGEX, "a"),
+    ],
+)
+def test_a_form_is_a_grammar(members: dict[str, Any], kind: GrammarKind, text: str) -> None:
+    constraint = parse(with_member(**members)).answers.constraint
+    assert constraint is not None
+    assert constraint.grammar == Grammar(kind=kind, text=text)
+
+
+def test_tools_are_shown_unless_none_may_be_called() -> None:
+    called = parse(with_member(tools=[TOOL])).answers
+    assert called.tools is not None
+    assert (called.tools.choice, conversation_of(with_member(tools=[TOOL])).tools) == (
+        ToolMode.AUTO,
+        called.tools.definitions,
+    )
+    none = with_member(tools=[TOOL], tool_choice={"mode": chat_pb2.TOOL_CHOICE_MODE_NONE})
+    assert (parse(none).answers.tools, conversation_of(none).tools) == (None, ())
+    formed = parse(with_member(tools=[TOOL], tool_choice=none.tool_choice, response_format={"json_object": {}}))
+    assert formed.answers.constraint is not None
+
+
+def test_a_prompt_can_end_in_several_ways() -> None:
+    answered = content_pb2.Message(role=content_pb2.ROLE_ASSISTANT, content=[text_part("So")])
+    open_end = request(user("Hello"), answered)
+    open_end.continue_final_message = True
+    bare = with_member(add_generation_prompt=False)
+    ends = [conversation_of(wire) for wire in (request(), open_end, bare)]
+    assert [(end.add_generation_prompt, end.continue_final_message) for end in ends] == [
+        (True, False),
+        (False, True),
+        (False, False),
+    ]
+
+
+def test_variables_reach_the_template() -> None:
+    wire = with_member(chat_template_kwargs='{"enable_thinking": false}', reasoning_effort=4)
+    chat = parse_chat(wire, streaming=False, vocab_size=VOCAB_SIZE, max_media=LIMITS, asks_effort=True)
+    (conversation,) = chat.answers.prompts
+    assert isinstance(conversation, Conversation)
+    assert conversation.template_kwargs == {"enable_thinking": False, "reasoning_effort": "medium"}
+
+
+def test_wishes_for_all_media_hold_where_a_part_has_none() -> None:
+    wire = request(user(image_part(b"a"), image_part(b"b", max_pixels=9999), video_part(b"c", num_frames=2)))
+    wire.media_processing.min_pixels, wire.media_processing.max_pixels = 100, 200
+    wire.media_reading.video.fps = 3
+    first, second, clip = conversation_of(wire).media
+    assert isinstance(first, ImageInput)
+    assert isinstance(second, ImageInput)
+    assert isinstance(clip, ClipInput)
+    assert (first.min_pixels, first.max_pixels) == (100, 200)
+    assert (second.min_pixels, second.max_pixels) == (100, 9999)
+    assert clip.options == ClipOptions(num_frames=2, min_pixels=100, max_pixels=200)
+    (rated,) = conversation_of(_with_rate(video_part(b"c"))).media
+    assert isinstance(rated, ClipInput)
+    assert rated.options == ClipOptions(fps=3)
+
+
+def test_wishes_that_do_not_fit_a_part_are_refused() -> None:
+    wire = request(user(image_part(b"a", max_pixels=50)))
+    wire.media_processing.min_pixels = 100
+    with pytest.raises(InvalidRequest) as caught:
+        parse(wire)
+    assert caught.value.field == "media_processing.min_pixels"
+
+
+def _with_rate(part: content_pb2.ContentPart) -> chat_pb2.CreateChatCompletionRequest:
+    wire = with_part(part)
+    wire.media_processing.fps = 3
+    return wire

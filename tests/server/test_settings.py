@@ -1,14 +1,16 @@
 """Flags and environment variables → settings → what the engine is told."""
 
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from pydantic import ValidationError
 
 from engine.config import EngineConfig
 from engine.plan import MediaKind
+from engine.text.tools import FORMATS
 from server.cli import app
-from server.settings import EngineSettings, ListenSettings, MediaSettings, Settings
+from server.settings import EngineSettings, ListenSettings, MediaSettings, Settings, ToolCallParser
 
 MIB = 1 << 20
 
@@ -63,3 +65,7 @@ def test_settings_cannot_be_changed_or_misspelt() -> None:
         ListenSettings(prot=1)  # pyright: ignore[reportCallIssue] - what is tested
     with pytest.raises(ValidationError):
         ListenSettings().port = 2  # pyright: ignore[reportAttributeAccessIssue] - what is tested
+
+
+def test_the_tool_formats_that_can_be_named_are_those_that_there_are() -> None:
+    assert set(get_args(ToolCallParser)) == {"auto", *FORMATS}

@@ -1,5 +1,6 @@
 """Deltas put together are the answer, whatever the events; stop texts never leak."""
 
+import random
 from itertools import pairwise
 
 import pytest
@@ -60,6 +61,51 @@ def test_the_deltas_together_are_the_text_up_to_the_first_stop(
     assert deltas[-1].stopped_by_text == (expected != whole)
     assert deltas[-1].finish is (FinishReason.STOP if expected != whole else finish)
     assert all(delta.finish is None for delta in deltas[:-1])
+
+
+def test_ten_thousand_streamed_answers_are_those_that_come_whole() -> None:
+    """Words of many alphabets, split characters and stray bytes; stop texts taken from the answer and made up."""
+    draw = random.Random(0)
+    num_stopped = 0
+    for _ in range(10_000):
+        token_ids = draw_answer(draw)
+        stops = draw_stops(draw, TOKENIZER.decode(token_ids))
+        cuts = draw.sample(range(len(token_ids) + 1), draw.randint(0, len(token_ids)))
+        (whole,) = deltas_of(Assembler(TOKENIZER, stop=stops), events_of(token_ids, [], FinishReason.LENGTH))
+        pieces = deltas_of(Assembler(TOKENIZER, stop=stops), events_of(token_ids, cuts, FinishReason.LENGTH))
+        assert "".join(piece.text for piece in pieces) == whole.text
+        assert (pieces[-1].finish, pieces[-1].stopped_by_text) == (whole.finish, whole.stopped_by_text)
+        assert sum(piece.num_tokens for piece in pieces) == whole.num_tokens
+        num_stopped += whole.stopped_by_text
+    assert 1_000 < num_stopped < 9_000
+
+
+def draw_answer(draw: random.Random) -> list[int]:
+    """Up to 20 tokens of a text, in which now and then one is another."""
+    words = (
+        "the ",
+        "é",
+        "naïve",
+        "日本語",
+        "😀",
+        "👩‍👩‍👧",
+        "e\u0301",
+        "ﬀ",
+        "\n\n",
+        "...",
+        "🇪🇺",
+        "مرحبا",
+        "\ufffd",
+        " ",
+    )
+    token_ids = TOKENIZER.encode("".join(draw.choices(words, k=draw.randint(0, 6))))[:20]
+    return [draw.randrange(TOKENIZER.vocab_size) if draw.random() < 0.03 else token_id for token_id in token_ids]
+
+
+def draw_stops(draw: random.Random, text: str) -> list[str]:
+    starts = [draw.randrange(len(text)) for _ in range(draw.randint(0, 3))] if text else []
+    taken = [text[start : start + draw.randint(1, 6)] for start in starts]
+    return [stop if draw.random() < 0.6 else stop + draw.choice("x日😀") for stop in taken]
 
 
 @given(token_ids=TOKEN_IDS, stops=STOPS, cuts=st.lists(st.integers(0, 30), max_size=8), finish=ENDS)

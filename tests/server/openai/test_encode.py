@@ -68,7 +68,10 @@ def test_the_pieces_of_a_stream() -> None:
 
 def test_a_flattened_message_brings_its_constants() -> None:
     model = model_pb2.Model(id="m", created=5, owned_by="us", input_modalities=[model_pb2.MODALITY_IMAGE])
-    text = b'{"object":"model","id":"m","created":5,"owned_by":"us","max_model_len":0,"input_modalities":["image"]}'
+    text = (
+        b'{"object":"model","id":"m","created":5,"owned_by":"us","max_model_len":0,"input_modalities":["image"],'
+        b'"output_modalities":[]}'
+    )
     assert encode(model_pb2.GetModelResponse(model=model)) == text
     assert encode(model_pb2.ListModelsResponse(data=[model])) == b'{"object":"list","data":[' + text + b"]}"
 

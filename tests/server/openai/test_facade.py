@@ -79,6 +79,10 @@ async def stub(script: Script) -> AsyncIterator[Any]:
         "glimpse.v1.ModelService.ListModels": script.list_models,
         "glimpse.v1.ModelService.GetModel": script.get_model,
     }
+    # Bound too, and not asked here.
+    for method in ("CompletionService.CreateCompletion", "TokenizerService.Tokenize", "TokenizerService.Detokenize"):
+        handlers[f"glimpse.v1.{method}"] = script.create
+    handlers["glimpse.v1.CompletionService.StreamCompletion"] = script.stream
     add_facade(server, handlers, max_body_bytes=MAX_BODY_BYTES)
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()

@@ -130,6 +130,38 @@ class VideoPart(_message.Message):
     end_seconds: float
     def __init__(self, source: _Optional[_Union[MediaSource, _Mapping]] = ..., frames: _Optional[_Union[FrameList, _Mapping]] = ..., fps: _Optional[float] = ..., num_frames: _Optional[int] = ..., max_frames: _Optional[int] = ..., min_pixels: _Optional[int] = ..., max_pixels: _Optional[int] = ..., total_pixels: _Optional[int] = ..., start_seconds: _Optional[float] = ..., end_seconds: _Optional[float] = ...) -> None: ...
 
+class MediaReading(_message.Message):
+    __slots__ = ("image", "video")
+    IMAGE_FIELD_NUMBER: _ClassVar[int]
+    VIDEO_FIELD_NUMBER: _ClassVar[int]
+    image: ImageReading
+    video: VideoReading
+    def __init__(self, image: _Optional[_Union[ImageReading, _Mapping]] = ..., video: _Optional[_Union[VideoReading, _Mapping]] = ...) -> None: ...
+
+class ImageReading(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class VideoReading(_message.Message):
+    __slots__ = ("fps", "num_frames")
+    FPS_FIELD_NUMBER: _ClassVar[int]
+    NUM_FRAMES_FIELD_NUMBER: _ClassVar[int]
+    fps: float
+    num_frames: int
+    def __init__(self, fps: _Optional[float] = ..., num_frames: _Optional[int] = ...) -> None: ...
+
+class MediaProcessing(_message.Message):
+    __slots__ = ("min_pixels", "max_pixels", "fps", "num_frames")
+    MIN_PIXELS_FIELD_NUMBER: _ClassVar[int]
+    MAX_PIXELS_FIELD_NUMBER: _ClassVar[int]
+    FPS_FIELD_NUMBER: _ClassVar[int]
+    NUM_FRAMES_FIELD_NUMBER: _ClassVar[int]
+    min_pixels: int
+    max_pixels: int
+    fps: float
+    num_frames: int
+    def __init__(self, min_pixels: _Optional[int] = ..., max_pixels: _Optional[int] = ..., fps: _Optional[float] = ..., num_frames: _Optional[int] = ...) -> None: ...
+
 class ClipFrames(_message.Message):
     __slots__ = ("num_frames", "width", "height", "fps", "frame_seconds")
     NUM_FRAMES_FIELD_NUMBER: _ClassVar[int]

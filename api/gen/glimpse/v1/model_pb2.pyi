@@ -45,15 +45,39 @@ class GetModelResponse(_message.Message):
     def __init__(self, model: _Optional[_Union[Model, _Mapping]] = ...) -> None: ...
 
 class Model(_message.Message):
-    __slots__ = ("id", "created", "owned_by", "max_model_len", "input_modalities")
+    __slots__ = ("id", "created", "owned_by", "max_model_len", "input_modalities", "output_modalities", "capabilities")
     ID_FIELD_NUMBER: _ClassVar[int]
     CREATED_FIELD_NUMBER: _ClassVar[int]
     OWNED_BY_FIELD_NUMBER: _ClassVar[int]
     MAX_MODEL_LEN_FIELD_NUMBER: _ClassVar[int]
     INPUT_MODALITIES_FIELD_NUMBER: _ClassVar[int]
+    OUTPUT_MODALITIES_FIELD_NUMBER: _ClassVar[int]
+    CAPABILITIES_FIELD_NUMBER: _ClassVar[int]
     id: str
     created: int
     owned_by: str
     max_model_len: int
     input_modalities: _containers.RepeatedScalarFieldContainer[Modality]
-    def __init__(self, id: _Optional[str] = ..., created: _Optional[int] = ..., owned_by: _Optional[str] = ..., max_model_len: _Optional[int] = ..., input_modalities: _Optional[_Iterable[_Union[Modality, str]]] = ...) -> None: ...
+    output_modalities: _containers.RepeatedScalarFieldContainer[Modality]
+    capabilities: Capabilities
+    def __init__(self, id: _Optional[str] = ..., created: _Optional[int] = ..., owned_by: _Optional[str] = ..., max_model_len: _Optional[int] = ..., input_modalities: _Optional[_Iterable[_Union[Modality, str]]] = ..., output_modalities: _Optional[_Iterable[_Union[Modality, str]]] = ..., capabilities: _Optional[_Union[Capabilities, _Mapping]] = ...) -> None: ...
+
+class Capabilities(_message.Message):
+    __slots__ = ("streaming", "tools", "structured_outputs", "logprobs", "reasoning_effort", "max_answers", "max_images", "max_videos")
+    STREAMING_FIELD_NUMBER: _ClassVar[int]
+    TOOLS_FIELD_NUMBER: _ClassVar[int]
+    STRUCTURED_OUTPUTS_FIELD_NUMBER: _ClassVar[int]
+    LOGPROBS_FIELD_NUMBER: _ClassVar[int]
+    REASONING_EFFORT_FIELD_NUMBER: _ClassVar[int]
+    MAX_ANSWERS_FIELD_NUMBER: _ClassVar[int]
+    MAX_IMAGES_FIELD_NUMBER: _ClassVar[int]
+    MAX_VIDEOS_FIELD_NUMBER: _ClassVar[int]
+    streaming: bool
+    tools: bool
+    structured_outputs: bool
+    logprobs: bool
+    reasoning_effort: bool
+    max_answers: int
+    max_images: int
+    max_videos: int
+    def __init__(self, streaming: _Optional[bool] = ..., tools: _Optional[bool] = ..., structured_outputs: _Optional[bool] = ..., logprobs: _Optional[bool] = ..., reasoning_effort: _Optional[bool] = ..., max_answers: _Optional[int] = ..., max_images: _Optional[int] = ..., max_videos: _Optional[int] = ...) -> None: ...

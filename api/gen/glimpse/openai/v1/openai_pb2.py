@@ -28,7 +28,7 @@ from google.api import annotations_pb2 as google_dot_api_dot_annotations__pb2
 from google.api import httpbody_pb2 as google_dot_api_dot_httpbody__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1eglimpse/openai/v1/openai.proto\x12\x11glimpse.openai.v1\x1a!glimpse/json/v1/annotations.proto\x1a\x16glimpse/v1/model.proto\x1a\x1cgoogle/api/annotations.proto\x1a\x19google/api/httpbody.proto2\xec\x03\n\rOpenAIService\x12\xd6\x01\n\x14\x43reateChatCompletion\x12\x14.google.api.HttpBody\x1a\x14.google.api.HttpBody\"\x8d\x01\xca\x9a%j\n+glimpse.v1.ChatService.CreateChatCompletion\x12+glimpse.v1.ChatService.StreamChatCompletion\x1a\x06stream\"\x06[DONE]\x82\xd3\xe4\x93\x02\x19\"\x14/v1/chat/completions:\x01*(\x01\x30\x01\x12}\n\nListModels\x12\x1d.glimpse.v1.ListModelsRequest\x1a\x14.google.api.HttpBody\":\xca\x9a%$\n\"glimpse.v1.ModelService.ListModels\x82\xd3\xe4\x93\x02\x0c\x12\n/v1/models\x12\x82\x01\n\x08GetModel\x12\x1b.glimpse.v1.GetModelRequest\x1a\x14.google.api.HttpBody\"C\xca\x9a%\"\n glimpse.v1.ModelService.GetModel\x82\xd3\xe4\x93\x02\x17\x12\x15/v1/models/{model=**}b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1eglimpse/openai/v1/openai.proto\x12\x11glimpse.openai.v1\x1a!glimpse/json/v1/annotations.proto\x1a\x16glimpse/v1/model.proto\x1a\x1cgoogle/api/annotations.proto\x1a\x19google/api/httpbody.proto2\xba\x07\n\rOpenAIService\x12\xd6\x01\n\x14\x43reateChatCompletion\x12\x14.google.api.HttpBody\x1a\x14.google.api.HttpBody\"\x8d\x01\xca\x9a%j\n+glimpse.v1.ChatService.CreateChatCompletion\x12+glimpse.v1.ChatService.StreamChatCompletion\x1a\x06stream\"\x06[DONE]\x82\xd3\xe4\x93\x02\x19\"\x14/v1/chat/completions:\x01*(\x01\x30\x01\x12\xd1\x01\n\x10\x43reateCompletion\x12\x14.google.api.HttpBody\x1a\x14.google.api.HttpBody\"\x8c\x01\xca\x9a%n\n-glimpse.v1.CompletionService.CreateCompletion\x12-glimpse.v1.CompletionService.StreamCompletion\x1a\x06stream\"\x06[DONE]\x82\xd3\xe4\x93\x02\x14\"\x0f/v1/completions:\x01*(\x01\x30\x01\x12x\n\x08Tokenize\x12\x14.google.api.HttpBody\x1a\x14.google.api.HttpBody\">\xca\x9a%&\n$glimpse.v1.TokenizerService.Tokenize\x82\xd3\xe4\x93\x02\x0e\"\t/tokenize:\x01*(\x01\x12~\n\nDetokenize\x12\x14.google.api.HttpBody\x1a\x14.google.api.HttpBody\"B\xca\x9a%(\n&glimpse.v1.TokenizerService.Detokenize\x82\xd3\xe4\x93\x02\x10\"\x0b/detokenize:\x01*(\x01\x12}\n\nListModels\x12\x1d.glimpse.v1.ListModelsRequest\x1a\x14.google.api.HttpBody\":\xca\x9a%$\n\"glimpse.v1.ModelService.ListModels\x82\xd3\xe4\x93\x02\x0c\x12\n/v1/models\x12\x82\x01\n\x08GetModel\x12\x1b.glimpse.v1.GetModelRequest\x1a\x14.google.api.HttpBody\"C\xca\x9a%\"\n glimpse.v1.ModelService.GetModel\x82\xd3\xe4\x93\x02\x17\x12\x15/v1/models/{model=**}b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,10 +37,16 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_OPENAISERVICE'].methods_by_name['CreateChatCompletion']._loaded_options = None
   _globals['_OPENAISERVICE'].methods_by_name['CreateChatCompletion']._serialized_options = b'\312\232%j\n+glimpse.v1.ChatService.CreateChatCompletion\022+glimpse.v1.ChatService.StreamChatCompletion\032\006stream\"\006[DONE]\202\323\344\223\002\031\"\024/v1/chat/completions:\001*'
+  _globals['_OPENAISERVICE'].methods_by_name['CreateCompletion']._loaded_options = None
+  _globals['_OPENAISERVICE'].methods_by_name['CreateCompletion']._serialized_options = b'\312\232%n\n-glimpse.v1.CompletionService.CreateCompletion\022-glimpse.v1.CompletionService.StreamCompletion\032\006stream\"\006[DONE]\202\323\344\223\002\024\"\017/v1/completions:\001*'
+  _globals['_OPENAISERVICE'].methods_by_name['Tokenize']._loaded_options = None
+  _globals['_OPENAISERVICE'].methods_by_name['Tokenize']._serialized_options = b'\312\232%&\n$glimpse.v1.TokenizerService.Tokenize\202\323\344\223\002\016\"\t/tokenize:\001*'
+  _globals['_OPENAISERVICE'].methods_by_name['Detokenize']._loaded_options = None
+  _globals['_OPENAISERVICE'].methods_by_name['Detokenize']._serialized_options = b'\312\232%(\n&glimpse.v1.TokenizerService.Detokenize\202\323\344\223\002\020\"\013/detokenize:\001*'
   _globals['_OPENAISERVICE'].methods_by_name['ListModels']._loaded_options = None
   _globals['_OPENAISERVICE'].methods_by_name['ListModels']._serialized_options = b'\312\232%$\n\"glimpse.v1.ModelService.ListModels\202\323\344\223\002\014\022\n/v1/models'
   _globals['_OPENAISERVICE'].methods_by_name['GetModel']._loaded_options = None
   _globals['_OPENAISERVICE'].methods_by_name['GetModel']._serialized_options = b'\312\232%\"\n glimpse.v1.ModelService.GetModel\202\323\344\223\002\027\022\025/v1/models/{model=**}'
   _globals['_OPENAISERVICE']._serialized_start=170
-  _globals['_OPENAISERVICE']._serialized_end=662
+  _globals['_OPENAISERVICE']._serialized_end=1124
 # @@protoc_insertion_point(module_scope)

@@ -1,0 +1,71 @@
+"""The table of a request's members for docs/compatibility.md: `python -m gateway.field_table < OLD > NEW`.
+
+What becomes of a member is read from the dialect's rules, and what it means from the protos' comments.
+"""
+
+import json
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from google.protobuf.descriptor import Descriptor
+from google.protobuf.descriptor_pool import DescriptorPool
+
+from dialect.fields import Member, members_of
+from dialect.rules import Effect
+from gateway.comments import proto_comments
+from gateway.openapi import compiled_protos
+
+_SECTION = re.compile(r"(<!-- members of (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
+_HEADER = "| member | becomes | meaning |\n|---|---|---|\n"
+
+
+def with_tables(document: str, root: Path) -> str:
+    """The document with its tables written anew, each between the marks that say of which request it is."""
+    files = compiled_protos(root)
+    comments = proto_comments(files)
+    pool = DescriptorPool()
+    for file in files.file:
+        pool.Add(file)
+
+    def table_of(match: re.Match[str]) -> str:
+        return f"{match[1]}\n{field_table(pool.FindMessageTypeByName(match[2]), comments)}\n{match[3]}"
+
+    return _SECTION.sub(table_of, document)
+
+
+def field_table(request: Descriptor, comments: Mapping[str, str]) -> str:
+    """A request's members in Markdown: how they are called, what becomes of them, what they mean."""
+    return _HEADER + "".join(_row(member, comments) for member in members_of(request))
+
+
+def _row(member: Member, comments: Mapping[str, str]) -> str:
+    names = ", ".join(f"`{name}`" for name in (member.path, *member.aliases))
+    return f"| {names} | {_effect(member)} | {_meaning(member, comments)} |\n"
+
+
+def _effect(member: Member) -> str:
+    if member.effect is not Effect.REFUSED or not member.accepted:
+        return str(member.effect)
+    return f"refused, except {' and '.join(f'`{_json(value)}`' for value in member.accepted)}"
+
+
+def _meaning(member: Member, comments: Mapping[str, str]) -> str:
+    """The first sentence of what is said of it."""
+    text = member.why or comments.get(member.fields[0].descriptor.full_name, "")
+    return re.split(r"(?<=[.])\s", text, maxsplit=1)[0].replace("|", "\\|")
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value)
+
+
+def main() -> None:
+    """Reads the document from standard input and writes it with its tables to standard output."""
+    sys.stdout.write(with_tables(sys.stdin.read(), Path(__file__).parents[1]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,72 @@
+"""What a request says of all its media at once, where a medium's own part does not say it."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from glimpse.v1 import content_pb2
+from media.clip_options import find_wrong_option
+from media.source import FrameSources
+from server.errors import InvalidRequest
+from server.request import ClipInput, ImageInput
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MediaWishes:
+    """Wishes for all media of a request; None: none."""
+
+    min_pixels: int | None
+    max_pixels: int | None
+    fps: float | None
+    num_frames: int | None
+
+
+def parse_wishes(reading: content_pb2.MediaReading, processing: content_pb2.MediaProcessing) -> MediaWishes:
+    """Raises InvalidRequest where both say which frames are taken."""
+    sampled: content_pb2.MediaProcessing | content_pb2.VideoReading = processing
+    if reading.video.HasField("fps") or reading.video.HasField("num_frames"):
+        if processing.HasField("fps") or processing.HasField("num_frames"):
+            raise InvalidRequest("media_processing", "Which frames are taken is said twice.", "conflicting_values")
+        sampled = reading.video
+    return MediaWishes(
+        min_pixels=processing.min_pixels if processing.HasField("min_pixels") else None,
+        max_pixels=processing.max_pixels if processing.HasField("max_pixels") else None,
+        fps=sampled.fps if sampled.HasField("fps") else None,
+        num_frames=sampled.num_frames if sampled.HasField("num_frames") else None,
+    )
+
+
+def with_wishes(media: Iterable[ImageInput | ClipInput], wishes: MediaWishes) -> tuple[ImageInput | ClipInput, ...]:
+    """The media with the wishes where they have none of their own. Raises InvalidRequest where the two do not fit."""
+    return tuple(
+        _clip_with(medium, wishes) if isinstance(medium, ClipInput) else _image_with(medium, wishes) for medium in media
+    )
+
+
+def _image_with(image: ImageInput, wishes: MediaWishes) -> ImageInput:
+    wished = replace(
+        image,
+        min_pixels=wishes.min_pixels if image.min_pixels is None else image.min_pixels,
+        max_pixels=wishes.max_pixels if image.max_pixels is None else image.max_pixels,
+    )
+    if wished.min_pixels is not None and wished.max_pixels is not None and wished.min_pixels > wished.max_pixels:
+        raise InvalidRequest(
+            "media_processing.min_pixels",
+            f"{wished.min_pixels} is more than the most pixels allowed, {wished.max_pixels}.",
+        )
+    return wished
+
+
+def _clip_with(clip: ClipInput, wishes: MediaWishes) -> ClipInput:
+    own = clip.options
+    says_which_frames = own.fps is not None or own.num_frames is not None
+    options = replace(
+        own,
+        min_pixels=wishes.min_pixels if own.min_pixels is None else own.min_pixels,
+        max_pixels=wishes.max_pixels if own.max_pixels is None else own.max_pixels,
+        fps=own.fps if says_which_frames else wishes.fps,
+        num_frames=own.num_frames if says_which_frames else wishes.num_frames,
+    )
+    wrong = find_wrong_option(options, of_frames=isinstance(clip.source, FrameSources))
+    if wrong is not None:
+        raise InvalidRequest(f"media_processing.{wrong.name}", f"{wrong.name}: {wrong.message}.")
+    return replace(clip, options=options)

@@ -1,0 +1,50 @@
+"""Several streams as one. Knows nothing of what they carry."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from typing import TypeVar
+
+_T = TypeVar("_T")
+
+
+async def merged(streams: Sequence[AsyncGenerator[_T, None]]) -> AsyncGenerator[tuple[int, _T], None]:
+    """Each value with the index of its stream, as they come.
+
+    A stream is asked for its next value only when its last one was taken, so that what gathers while the consumer is
+    busy gathers in the streams. A failure of one ends them all. Closing the generator closes them.
+    """
+    if len(streams) == 1:
+        async with aclosing(streams[0]) as only:
+            async for value in only:
+                yield 0, value
+        return
+    waits = {asyncio.create_task(_next(stream)): index for index, stream in enumerate(streams)}
+    try:
+        while waits:
+            done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            # All results first: a failure counts before the values that came with it.
+            results = {waits[task]: task.result() for task in done}
+            for task in done:
+                del waits[task]
+            for index in sorted(results):
+                if (value := results[index]) is not None:
+                    yield index, value[0]
+                    waits[asyncio.create_task(_next(streams[index]))] = index
+    finally:
+        await _close(streams, list(waits))
+
+
+async def _next(stream: AsyncGenerator[_T, None]) -> tuple[_T] | None:
+    """The next value, None after the last."""
+    async for value in stream:
+        return (value,)
+    return None
+
+
+async def _close(streams: Sequence[AsyncGenerator[_T, None]], waits: Sequence[asyncio.Task[tuple[_T] | None]]) -> None:
+    for wait in waits:
+        wait.cancel()
+    await asyncio.gather(*waits, return_exceptions=True)
+    for stream in streams:
+        await stream.aclose()

@@ -1,0 +1,89 @@
+"""TokenizerService: what prompts consist of, and what token ids say."""
+
+from collections.abc import Mapping
+
+import grpc.aio
+
+from engine.plan import MediaKind
+from engine.text.tokenizer import Tokenizer
+from glimpse.v1 import chat_pb2, tokenizer_pb2
+from server.calls import current_call
+from server.completion import Completer
+from server.errors import InvalidRequest
+from server.models_service import ServedModel
+from server.parse import check_bounds
+from server.parse_generation import check_token_ids
+from server.parse_prompt import parse_prompt
+from server.parse_tools import parse_tools
+from server.prompts import PromptLoader
+from server.request import PromptSource, TextPrompt
+
+Context = grpc.aio.ServicerContext[object, object]
+
+_CHAT_FIELDS = ("tools", "add_generation_prompt", "continue_final_message", "chat_template_kwargs", "media_reading",
+                "media_processing")  # fmt: skip
+"""Fields that say something of a conversation alone."""
+
+
+class TokenizerHandlers:
+    """TokenizerService's methods; they raise what server.errors knows."""
+
+    def __init__(
+        self,
+        *,
+        model: ServedModel,
+        completer: Completer,
+        loader: PromptLoader,
+        tokenizer: Tokenizer,
+        vocab_size: int,
+        max_media: Mapping[MediaKind, int],
+    ) -> None:
+        self._model = model
+        self._completer = completer
+        self._loader = loader
+        self._tokenizer = tokenizer
+        self._vocab_size = vocab_size
+        self._max_media = max_media
+
+    async def tokenize(
+        self, request: tokenizer_pb2.TokenizeRequest, _context: Context
+    ) -> tokenizer_pb2.TokenizeResponse:
+        """Tokenize."""
+        self._model.check_name(request.model)
+        source = self._parse(request)
+        max_model_len = self._completer.check_ready().max_model_len
+        prompt = await self._loader.load(source, deadline=current_call().deadline)
+        tokens = prompt.token_ids
+        return tokenizer_pb2.TokenizeResponse(
+            count=len(tokens),
+            max_model_len=max_model_len,
+            tokens=tokens,
+            token_strs=map(self._tokenizer.token_text, tokens) if request.return_token_strs else (),
+        )
+
+    async def detokenize(
+        self, request: tokenizer_pb2.DetokenizeRequest, _context: Context
+    ) -> tokenizer_pb2.DetokenizeResponse:
+        """Detokenize."""
+        self._model.check_name(request.model)
+        check_bounds(request)
+        check_token_ids(request.tokens, self._vocab_size, "tokens")
+        text = b"".join(map(self._tokenizer.token_bytes, request.tokens))
+        return tokenizer_pb2.DetokenizeResponse(prompt=text.decode(errors="replace"))
+
+    def _parse(self, request: tokenizer_pb2.TokenizeRequest) -> PromptSource:
+        check_bounds(request)
+        if request.HasField("prompt"):
+            return _parse_text(request)
+        if not request.messages:
+            raise InvalidRequest("prompt", "Give a prompt or messages.", "missing_value")
+        tools = parse_tools(chat_pb2.CreateChatCompletionRequest(tools=request.tools))
+        return parse_prompt(request, tools=tools.definitions, max_media=self._max_media)
+
+
+def _parse_text(request: tokenizer_pb2.TokenizeRequest) -> TextPrompt:
+    given = {field.name for field, _ in request.ListFields()}
+    for name in ("messages", *_CHAT_FIELDS):
+        if name in given:
+            raise InvalidRequest(name, "It cannot stand beside a prompt.", "conflicting_values")
+    return TextPrompt(text=request.prompt, field="prompt")

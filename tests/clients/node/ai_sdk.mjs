@@ -1,0 +1,51 @@
+// The Vercel AI SDK by its provider for OpenAI-compatible servers.
+import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
+import { generateObject, generateText, isStepCount, Output, streamText, tool as makeTool } from "ai";
+import { drive, Shapes, WEATHER, Weather } from "./driver.mjs";
+
+function request({ url, model, max_tokens, question, picture }) {
+  const provider = createOpenAICompatible({ name: "glimpse", baseURL: url, supportsStructuredOutputs: true });
+  const content = [{ type: "text", text: question }];
+  if (picture) content.unshift({ type: "file", mediaType: "image/png", data: picture.split(",")[1] });
+  const messages = [{ role: "user", content }];
+  return { model: provider(model), messages, temperature: 0, maxOutputTokens: max_tokens, maxRetries: 0 };
+}
+
+async function plain(task) {
+  const { text } = await generateText(request(task));
+  return { text };
+}
+
+async function streamed(task) {
+  const pieces = [];
+  const { textStream } = streamText({ ...request(task), onError: rethrow });
+  for await (const piece of textStream) pieces.push(piece);
+  return { pieces };
+}
+
+async function tool(task) {
+  const weather = makeTool({ ...WEATHER, inputSchema: Weather, execute: async () => task.forecast });
+  const { text, steps } = await generateText({ ...request(task), tools: { weather }, stopWhen: isStepCount(2) });
+  return { text, calls: callsOf(steps[0].toolCalls) };
+}
+
+async function streamedTool(task) {
+  const weather = makeTool({ ...WEATHER, inputSchema: Weather });
+  const result = streamText({ ...request(task), tools: { weather }, onError: rethrow });
+  return { calls: callsOf(await result.toolCalls) };
+}
+
+// The newer way and, while it is there, the older one that programs still have.
+async function schema(task) {
+  const { output } = await generateText({ ...request(task), output: Output.object({ schema: Shapes }) });
+  await generateObject({ ...request(task), schema: Shapes });
+  return { value: output };
+}
+
+const callsOf = (calls) => calls.map(({ toolName, input }) => ({ name: toolName, arguments: input }));
+
+function rethrow({ error }) {
+  throw error;
+}
+
+await drive({ plain, streamed, picture: plain, tool, streamed_tool: streamedTool, schema });

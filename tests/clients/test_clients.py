@@ -1,0 +1,93 @@
+"""Every client that people use × everything that it asks: through the real Envoy, before a real server."""
+
+import base64
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jsonschema
+import pytest
+
+from tests.clients.programs import CLIENTS, Program
+from tests.e2e.stack import ROOT, Stack
+from tests.engine.saying_engine import say
+
+PICTURE = f"data:image/png;base64,{base64.b64encode((ROOT / 'examples/picture.png').read_bytes()).decode()}"
+QUESTION = "What is in this picture?"
+FORECAST = "Schön: 20 °C ☀️"
+WEATHERS: list[dict[str, Any]] = [
+    {"name": "weather", "arguments": {"city": "Köln", "days": 3}},
+    {"name": "weather", "arguments": {"city": "Zürich", "days": 1}},
+]
+CALLS = [
+    '<tool_call>\n{"name": "weather", "arguments": {"city": "Köln", "days": 3}}\n</tool_call>',
+    '<tool_call>\n{"name": "weather", "arguments": {"city": "Zürich", "days": 1}}\n</tool_call>',
+]
+SHAPES = {
+    "type": "object",
+    "properties": {
+        "colour": {"enum": ["red", "green", "blue"]},
+        "count": {"type": "integer", "minimum": 0, "maximum": 9},
+        "round": {"type": "boolean"},
+    },
+    "required": ["colour", "count", "round"],
+    "additionalProperties": False,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ask:
+    """What each client is told to do."""
+
+    question: str = QUESTION
+    picture: str = ""
+    max_tokens: int = 48
+    of_model: bool = True
+    """The embedded model is asked; it is too small to choose a tool."""
+
+
+ASKS = {
+    "plain": Ask(),
+    "streamed": Ask(),
+    "picture": Ask(picture=PICTURE),
+    "schema": Ask(max_tokens=256),
+    "tool": Ask(question=f"How will it be? {say(''.join(CALLS))}", max_tokens=512, of_model=False),
+    "streamed_tool": Ask(question=f"How will it be? {say(CALLS[0])}", max_tokens=512, of_model=False),
+}
+
+
+@pytest.mark.parametrize("ask", ASKS)
+@pytest.mark.parametrize("client", CLIENTS)
+def test_every_client_gets_what_it_asks_for(
+    client: str, ask: str, request: pytest.FixtureRequest, program: Callable[[str], Program]
+) -> None:
+    told = ASKS[ask]
+    stack: Stack = request.getfixturevalue("embedded" if told.of_model else "saying")
+    task: dict[str, Any] = {
+        "max_tokens": told.max_tokens,
+        "question": told.question,
+        "picture": told.picture,
+        "forecast": say(FORECAST),
+    }
+    outcome = program(client).ask(ask, task | {"url": stack.openai_url, "model": "nano"})
+    match ask:
+        case "plain" | "picture":
+            assert outcome["text"] == reference(stack, told)
+        case "streamed":
+            assert "".join(outcome["pieces"]) == reference(stack, told)
+        case "schema":
+            jsonschema.validate(outcome["value"], SHAPES)
+        case "tool":
+            # What comes of the calls is no matter of instructor's: it asks no second question.
+            assert (outcome["calls"], outcome["text"]) == (WEATHERS, "" if client == "instructor" else FORECAST)
+        case _:
+            assert outcome["calls"] == WEATHERS[:1]
+
+
+def reference(stack: Stack, ask: Ask) -> str:
+    """The answer as no client's library has touched it."""
+    picture = {"type": "image_url", "image_url": {"url": ask.picture}}
+    text = {"type": "text", "text": ask.question}
+    messages = [{"role": "user", "content": [picture, text] if ask.picture else [text]}]
+    answer = stack.post("/v1/chat/completions", {"messages": messages, "temperature": 0, "max_tokens": ask.max_tokens})
+    return answer["choices"][0]["message"]["content"]

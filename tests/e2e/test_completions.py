@@ -1,0 +1,110 @@
+"""POST /v1/completions, /tokenize and /detokenize through Envoy."""
+
+import math
+from typing import Any
+
+import openai
+import pytest
+
+from tests.e2e.asking import COMPLETIONS, ask
+from tests.e2e.stack import Stack
+from tests.engine.saying_engine import say
+
+
+def texts(stack: Stack, **members: Any) -> list[str]:
+    answer = ask(stack, COMPLETIONS, **members)
+    assert answer.status == 200, answer.text
+    return [choice["text"] for choice in answer.body["choices"]]
+
+
+def test_prompts_are_texts_or_token_ids(saying: Stack) -> None:
+    ids = ask(saying, "/tokenize", prompt=say("ä b")).body["tokens"]
+    assert texts(saying, prompt=say("ä b")) == texts(saying, prompt=ids) == ["ä b"]
+    assert texts(saying, prompt=[say("a"), say("b")]) == ["a", "b"]
+    assert texts(saying, prompt=[ids, ids], n=2, echo=True) == [say("ä b") + "ä b"] * 4
+
+
+def test_a_stream_says_what_the_whole_answer_says(saying: Stack) -> None:
+    members: dict[str, Any] = {"prompt": [say("Hello, ä"), say("you")], "n": 2, "echo": True}
+    streamed = ask(saying, COMPLETIONS, stream=True, stream_options={"include_usage": True}, **members).events
+    *events, usage = streamed
+    joined = ["".join(e["choices"][0]["text"] for e in events if e["choices"][0]["index"] == i) for i in range(4)]
+    assert joined == texts(saying, **members)
+    assert sorted(e["choices"][0]["index"] for e in events if e["choices"][0]["finish_reason"]) == [0, 1, 2, 3]
+    assert (usage["choices"], usage["usage"]) == ([], ask(saying, COMPLETIONS, **members).body["usage"])
+
+
+@pytest.mark.parametrize(
+    ("members", "param"),
+    [
+        ({}, "prompt"),
+        ({"prompt": []}, "prompt"),
+        ({"prompt": ""}, "prompt"),
+        ({"prompt": [1, "a"]}, "prompt[1]"),
+        ({"prompt": [10**6]}, "prompt"),
+        ({"prompt": "a<|image_pad|>"}, "prompt"),
+        ({"prompt": "a", "suffix": "b"}, "suffix"),
+        ({"prompt": "a", "best_of": 2}, "best_of"),
+        ({"prompt": "a", "logprobs": 21}, "logprobs"),
+        ({"prompt": "a", "logprobs": 1, "echo": True}, "echo"),
+        ({"prompt": ["a"] * 100, "n": 2}, "n"),
+        ({"prompt": "a", "stream_options": {}}, "stream_options"),
+    ],
+)
+def test_what_cannot_be_continued_is_refused_by_name(saying: Stack, members: dict[str, Any], param: str) -> None:
+    answer = ask(saying, COMPLETIONS, **members)
+    assert answer.status == 400, answer.text
+    assert answer.param.startswith(param)
+
+
+def test_openais_client_reads_log_probabilities_and_offsets(stack: Stack) -> None:
+    client = openai.OpenAI(base_url=stack.openai_url, api_key="none")
+    completion = client.completions.create(model="nano", prompt="One two", temperature=0, max_tokens=6, logprobs=2)
+    (choice,) = completion.choices
+    logprobs = choice.logprobs
+    assert logprobs is not None
+    assert logprobs.tokens
+    assert logprobs.token_logprobs
+    assert logprobs.top_logprobs
+    assert logprobs.text_offset
+    assert "".join(logprobs.tokens) == choice.text
+    for token, own, top, offset in zip(
+        logprobs.tokens, logprobs.token_logprobs, logprobs.top_logprobs, logprobs.text_offset, strict=True
+    ):
+        assert choice.text[offset:].startswith(token)
+        assert math.isclose(max(top.values()), own, abs_tol=1e-5)
+    client.close()
+
+
+def test_tokens_and_texts_are_each_other_s(saying: Stack) -> None:
+    text = "Grüße, <|im_end|> 🦉"
+    tokenized = ask(saying, "/tokenize", prompt=text, return_token_strs=True).body
+    assert tokenized["count"] == len(tokenized["tokens"]) == len(tokenized["token_strs"])
+    assert ask(saying, "/detokenize", tokens=tokenized["tokens"]).body == {"prompt": text}
+
+
+def test_a_conversation_is_tokenized_as_it_is_answered(saying: Stack) -> None:
+    messages = [{"role": "user", "content": say("Hi")}]
+    answered = ask(saying, "/v1/chat/completions", messages=messages).body["usage"]["prompt_tokens"]
+    tokenized = ask(saying, "/tokenize", messages=messages).body
+    assert (tokenized["count"], tokenized["max_model_len"]) == (answered, 8192)
+    assert ask(saying, "/tokenize", messages=messages, add_generation_prompt=False).body["count"] < answered
+
+
+@pytest.mark.parametrize(
+    ("path", "members", "param"),
+    [
+        ("/tokenize", {}, "prompt"),
+        ("/tokenize", {"prompt": "a", "messages": [{"role": "user", "content": "a"}]}, "messages"),
+        ("/tokenize", {"prompt": "a", "model": "gpt"}, "model"),
+        ("/detokenize", {}, "tokens"),
+        ("/detokenize", {"tokens": [-1]}, "tokens[0]"),
+        ("/detokenize", {"tokens": [10**6]}, "tokens[0]"),
+    ],
+)
+def test_what_cannot_be_tokenized_is_refused_by_name(
+    saying: Stack, path: str, members: dict[str, Any], param: str
+) -> None:
+    answer = ask(saying, path, **members)
+    assert answer.status in (400, 404)
+    assert answer.param == param

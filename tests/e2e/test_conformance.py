@@ -1,0 +1,195 @@
+"""Each member of a request is honoured, echoed, without effect or refused, as docs/compatibility.md says: from outside.
+
+The cases are made of the table that the protos' options are; `tests/gateway/test_field_table.py` holds the document to
+the same table. What an honoured member does is shown with the embedded model.
+"""
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import pytest
+from google.protobuf.descriptor import Descriptor
+
+from dialect.fields import Member, members_of
+from dialect.options import descriptor_of
+from dialect.rules import Effect, JsonKind
+from engine.checkpoint import DEFAULT_MODEL
+from engine.text.tokenizer import load_tokenizer
+from glimpse.v1 import chat_pb2, completion_pb2, tokenizer_pb2
+from tests.e2e.asking import CHAT, COMPLETIONS, UNKNOWN_FIELDS, Answer, ask, chat
+from tests.e2e.stack import Stack
+from tests.engine.saying_engine import say
+
+TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"], "additionalProperties": False}
+
+REQUESTS: list[tuple[str, Descriptor, dict[str, Any]]] = [
+    # the path, what its requests may have, one that has only what it must have
+    (CHAT, descriptor_of(chat_pb2.CreateChatCompletionRequest), {"messages": [{"role": "user", "content": say("Hi")}]}),
+    (COMPLETIONS, descriptor_of(completion_pb2.CreateCompletionRequest), {"prompt": say("Hi")}),
+    ("/tokenize", descriptor_of(tokenizer_pb2.TokenizeRequest), {"messages": [{"role": "user", "content": "Hi"}]}),
+]
+Case: TypeAlias = tuple[str, dict[str, Any], Member]
+CASES: list[Case] = [(path, least, member) for path, request, least in REQUESTS for member in members_of(request)]
+OUTERMOST = [case for case in CASES if "." not in case[2].path]
+INNER = [case for case in CASES if "." in case[2].path]
+SERVED = [case for case in OUTERMOST if case[2].effect is not Effect.REFUSED]
+WHAT_IS_ASKED = ("messages", "prompt")
+OF_A_WRONG_TYPE = {
+    JsonKind.STRING: "text",
+    JsonKind.NUMBER: 7,
+    JsonKind.BOOLEAN: True,
+    JsonKind.OBJECT: {"no such": "member"},
+    JsonKind.ARRAY: [[[]]],
+}
+NEVER_ACCEPTED = {"no such": "member"}
+
+SAMPLES: dict[str, Any] = {
+    # a value of each member that is not refused
+    "model": "nano", "messages": [{"role": "user", "content": say("Hi")}], "prompt": say("Hi"),
+    "max_completion_tokens": 5, "max_tokens": 5, "temperature": 0.5, "top_p": 0.5, "top_k": 5, "min_p": 0.1,
+    "frequency_penalty": 1, "presence_penalty": 1, "repetition_penalty": 1.1, "logit_bias": {"5": -100}, "seed": 3,
+    "stop": ["x"], "stop_token_ids": [5], "min_tokens": 1, "ignore_eos": True, "logprobs": True, "top_logprobs": 0,
+    "n": 2, "skip_special_tokens": False, "stream_options": {"include_usage": True},
+    "response_format": {"type": "text"}, "tools": [TOOL], "tool_choice": "none", "parallel_tool_calls": True,
+    "cache_salt": "s", "user": "me", "prompt_cache_key": "k", "priority": -1, "structured_outputs": {"regex": "Hi"},
+    "metadata": {"a": "b"}, "service_tier": "auto", "reasoning_effort": "none", "safety_identifier": "me",
+    "add_generation_prompt": False, "continue_final_message": False, "chat_template_kwargs": {"x": 1},
+    "media_io_kwargs": {"video": {"fps": 1}}, "mm_processor_kwargs": {"min_pixels": 3136}, "echo": True,
+    "return_token_strs": True,
+}  # fmt: skip
+BESIDE = {
+    # what else a request must have
+    "stream_options": {"stream": True},
+    "parallel_tool_calls": {"tools": [TOOL]},
+}
+
+PART = "messages[].content[]"
+INSIDE: dict[str, dict[str, Any]] = {
+    # a request with each member further inside that is refused
+    f"{PART}.image_url.upload": {"image_url": {"upload": "u"}},
+    f"{PART}.video_url.upload": {"video_url": {"upload": "u"}},
+    f"{PART}.video_url.url[].upload": {"video_url": {"url": [{"upload": "u"}]}},
+    f"{PART}.input_audio": {"input_audio": {"url": "AAAA"}},
+    f"{PART}.image_embeds": {"image_embeds": "AAAA"},
+    f"{PART}.uuid": {"text": "a", "uuid": "u"},
+    f"{PART}.prompt_cache_breakpoint": {"text": "a", "prompt_cache_breakpoint": {}},
+}
+
+
+def cases(some: list[Case]) -> pytest.MarkDecorator:
+    ids = [f"{path} {member.path}" for path, _, member in some]
+    return pytest.mark.parametrize(("path", "least", "member"), some, ids=ids)
+
+
+@cases(OUTERMOST)
+def test_a_member_is_served_or_refused_by_its_name(
+    saying: Stack, path: str, least: dict[str, Any], member: Member
+) -> None:
+    if member.effect is Effect.REFUSED:
+        refused = ask(saying, path, **least, **{member.path: NEVER_ACCEPTED})
+        assert (refused.status, refused.param, refused.body["error"]["code"]) == (400, member.path, "unsupported")
+        values = [{member.path: value} for value in (None, *member.accepted)]
+    else:
+        values = [{name: SAMPLES[name]} for name in (member.path, *member.aliases)]
+    others = {} if member.path in WHAT_IS_ASKED else least | BESIDE.get(member.path, {})
+    for value in values:
+        served = ask(saying, path, **(others | value))
+        assert (served.status, served.headers.get(UNKNOWN_FIELDS)) == (200, None), served.text
+
+
+@cases(SERVED)
+def test_a_member_that_is_served_is_read(saying: Stack, path: str, least: dict[str, Any], member: Member) -> None:
+    kinds = frozenset(kind for field in member.fields for kind in field.kinds)
+    wrong = next((value for kind, value in OF_A_WRONG_TYPE.items() if kind not in kinds), [])
+    for name in (member.path, *member.aliases):
+        refused = ask(saying, path, **(least | {name: wrong}))
+        assert refused.status == 400, refused.text
+        assert refused.param.startswith(name)
+
+
+@cases(INNER)
+def test_what_is_refused_inside_is_refused_by_its_path(
+    saying: Stack, path: str, least: dict[str, Any], member: Member
+) -> None:
+    refused = ask(saying, path, **(least | inside(member)))
+    assert refused.status == 400, refused.text
+    wanted = member.path.replace("[]", "[0]")
+    assert refused.param == wanted
+    assert refused.body["error"]["code"] == "unsupported"
+    for value in member.accepted:
+        assert ask(saying, path, **(least | inside(member, value))).status == 200
+
+
+def inside(member: Member, value: Any = NEVER_ACCEPTED) -> dict[str, Any]:
+    """A request's members, in which this one has a value."""
+    if member.path in INSIDE:
+        part = INSIDE[member.path]
+        return {"messages": [{"role": "user", "content": [{"type": next(iter(part)), **part}]}]}
+    outer, *names = member.path.split(".")
+    for name in reversed(names):
+        value = {name: value}
+    if outer == "messages[]":
+        return {"messages": [{"role": "user", "content": say("Hi"), **value}]}
+    beside = {"regex": "Hi"} if outer == "structured_outputs" else {}
+    return {outer: beside | value} | ({"stream": True} if outer == "stream_options" else {})
+
+
+def test_what_is_echoed_comes_back_and_what_has_no_effect_does_not(saying: Stack) -> None:
+    echoed = chat(saying, say("Hi"), metadata={"a": "b"}, service_tier="auto", user="me", safety_identifier="me").body
+    assert (echoed["metadata"], echoed["service_tier"]) == ({"a": "b"}, "default")
+    assert set(echoed) - set(chat(saying, say("Hi")).body) == {"metadata", "service_tier"}
+
+
+def num_tokens(answer: Answer) -> int:
+    return answer.body["usage"]["completion_tokens"]
+
+
+I = str(load_tokenizer(DEFAULT_MODEL).encode("I")[0])  # noqa: E741 - the token that it is
+GREEDY: dict[str, Any] = {"temperature": 0, "max_tokens": 12}
+EFFECTS: list[tuple[dict[str, Any], Callable[[Answer, Answer], bool]]] = [
+    # members, and what must be true of the greedy answer without them and of the one with them
+    ({"max_tokens": 5}, lambda _, answer: num_tokens(answer) == 5),
+    ({"max_tokens": None, "max_completion_tokens": 5}, lambda _, answer: num_tokens(answer) == 5),
+    ({"n": 3}, lambda plain, answer: [each["message"]["content"] for each in answer.body["choices"]]
+        == [plain.content] * 3 and num_tokens(answer) == 3 * num_tokens(plain)),
+    ({"n": 128, "max_tokens": 1}, lambda plain, answer: len(answer.body["choices"]) == 128
+        and answer.body["usage"]["prompt_tokens"] == plain.body["usage"]["prompt_tokens"]),
+    ({"logprobs": True, "top_logprobs": 2}, lambda plain, answer: bytes(
+        byte for token in answer.body["choices"][0]["logprobs"]["content"] for byte in token["bytes"]
+    ).decode(errors="replace") == plain.content),
+    ({"logit_bias": {I: 100}}, lambda plain, answer: answer.content == "I" * 12),
+    ({"logit_bias": {I: 100}, "stop": "III"}, lambda _, answer: answer.content == ""
+        and answer.body["choices"][0]["finish_reason"] == "stop"),
+    ({"logit_bias": {I: 100}, "stop_token_ids": [int(I)], "min_tokens": 0},
+        lambda _, answer: num_tokens(answer) == 1),
+    ({"structured_outputs": {"choice": ["yes", "no"]}}, lambda _, answer: answer.content in ("yes", "no")),
+    ({"structured_outputs": {"regex": "[ab]{3}"}}, lambda _, answer: len(answer.content) == 3
+        and set(answer.content) <= {"a", "b"}),
+    ({"structured_outputs": {"grammar": 'start: "x" "y"'}}, lambda _, answer: answer.content == "xy"),
+    ({"structured_outputs": {"json": {"const": 5}}}, lambda _, answer: answer.content == "5"),
+    ({"response_format": {"type": "json_schema", "json_schema": {"name": "s", "schema": {"enum": [7]}}}},
+        lambda _, answer: answer.content == "7"),
+    ({"add_generation_prompt": False}, lambda plain, answer: answer.body["usage"]["prompt_tokens"]
+        < plain.body["usage"]["prompt_tokens"]),
+    ({"cache_salt": "apart"}, lambda _, answer: answer.body["usage"]["prompt_tokens_details"]["cached_tokens"] == 0),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("members", "holds"), EFFECTS, ids=[" ".join(members) for members, _ in EFFECTS])
+def test_what_is_honoured_is_seen(
+    stack: Stack, members: dict[str, Any], holds: Callable[[Answer, Answer], bool]
+) -> None:
+    question = "Tell me a number between one and a thousand, and then tell me why you like it."
+    plain, answer = (chat(stack, question, **(GREEDY | some)) for some in ({}, members))
+    assert (plain.status, answer.status) == (200, 200), answer.text
+    assert holds(plain, answer), answer.text
+
+
+def test_a_seed_repeats_all_answers_and_draws_each_anew(stack: Stack) -> None:
+    members: dict[str, Any] = {"n": 3, "seed": 5, "temperature": 1.5, "max_tokens": 12}
+    first, second = ([choice["message"] for choice in chat(stack, "Say.", **members).body["choices"]] for _ in "ab")
+    assert first == second
+    assert len({message["content"] for message in first}) == 3
+    (alone,) = chat(stack, "Say.", **(members | {"n": 1, "seed": 6})).body["choices"]
+    assert alone["message"] == first[1]

@@ -1,0 +1,98 @@
+"""What the OpenAPI document promises holds: schemathesis asks what the document allows and what it forbids.
+
+CI asks a tenth of 2,000 questions, always the same. All of them, and others: SCHEMATHESIS_EXAMPLES=2000.
+"""
+
+import json
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import jsonschema
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings
+from schemathesis import GenerationMode
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from server.settings import MediaSettings
+from tests.e2e.stack import ROOT, Stack, start_saying_stack
+
+DOCUMENT = json.loads((ROOT / "gateway" / "openapi.json").read_text())
+NUM_EXAMPLES = int(os.environ.get("SCHEMATHESIS_EXAMPLES", "200"))
+ALLOWED, FORBIDDEN = GenerationMode.POSITIVE, GenerationMode.NEGATIVE
+SHARES = {
+    ("POST", "/v1/chat/completions", ALLOWED): 0.25,
+    ("POST", "/v1/chat/completions", FORBIDDEN): 0.25,
+    ("POST", "/v1/completions", ALLOWED): 0.1,
+    ("POST", "/v1/completions", FORBIDDEN): 0.1,
+    ("POST", "/tokenize", ALLOWED): 0.075,
+    ("POST", "/tokenize", FORBIDDEN): 0.075,
+    ("POST", "/detokenize", ALLOWED): 0.05,
+    ("POST", "/detokenize", FORBIDDEN): 0.05,
+    ("GET", "/v1/models/{model}", ALLOWED): 0.05,  # any text may be a model's name
+}
+"""Operation and whether its document allows what is asked → its share of the questions."""
+CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance]
+EVENTS = "text/event-stream"
+TIMEOUT_SECONDS = 60
+
+
+@pytest.fixture(scope="module")
+def saying(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """Its answers cost nothing, for most questions allow the longest, and 128 of them; and it has no network."""
+    running = start_saying_stack(tmp_path_factory.mktemp("saying"), MediaSettings(media_egress="off"))
+    yield running
+    assert running.stop() == 0
+
+
+@pytest.mark.parametrize(("verb", "path", "mode"), SHARES)
+def test_no_answer_is_outside_the_document(saying: Stack, verb: str, path: str, mode: GenerationMode) -> None:
+    cases: Any = schemathesis.openapi.from_dict(DOCUMENT)[path][verb].as_strategy(generation_mode=mode)
+
+    @settings(
+        max_examples=round(NUM_EXAMPLES * SHARES[verb, path, mode]),
+        derandomize=NUM_EXAMPLES <= 200,
+        database=None,
+        deadline=None,
+        phases=[Phase.generate, Phase.shrink],
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
+    )
+    @given(cases)
+    def holds(case: Any) -> None:
+        answer = case.call(base_url=saying.url, timeout=TIMEOUT_SECONDS)
+        is_stream = any(value.startswith(EVENTS) for value in answer.headers.get("content-type", []))
+        case.validate_response(answer, checks=CHECKS if is_stream else [*CHECKS, response_schema_conformance])
+        if is_stream:
+            check_events(answer.content.decode(), path)
+
+    holds()
+
+
+def check_events(body: str, path: str) -> None:
+    """Each event is a document of the promised form; the end is marked as such, or is an error."""
+    *events, end, rest = body.split("\n\n")
+    assert rest == ""
+    assert end == "data: [DONE]" or "error" in parse_event(end)
+    for event in events:
+        VALIDATORS[path].validate(parse_event(event))
+
+
+def parse_event(event: str) -> Any:
+    assert event.startswith("data: ")
+    return json.loads(event.removeprefix("data: "))
+
+
+def event_validator(path: str) -> Any:
+    answers = DOCUMENT["paths"][path]["post"]["responses"]["200"]["content"]
+    return jsonschema.Draft202012Validator(
+        {**answers[EVENTS]["schema"]["contentSchema"], "components": DOCUMENT["components"]}
+    )
+
+
+VALIDATORS = {path: event_validator(path) for path in ("/v1/chat/completions", "/v1/completions")}

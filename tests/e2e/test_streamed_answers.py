@@ -1,0 +1,82 @@
+"""Streamed answers through Envoy are those that come whole, whatever they say and wherever they are cut."""
+
+import json
+import random
+import unicodedata
+import urllib.request
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.e2e.stack import Stack, start_saying_stack
+from tests.engine.saying_engine import say
+
+NUM_ANSWERS = 100
+WORDS = (
+    "the ",
+    "é",
+    "naïve ",
+    "日本語",
+    "😀",
+    "👩‍👩‍👧 ",
+    "e\u0301",
+    "\n\n",
+    "...",
+    "🇪🇺",
+    "مرحبا",
+    '"',
+    "\\",
+    "</s>",
+    "\u2028",
+)
+
+
+@pytest.fixture(scope="module")
+def saying(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    running = start_saying_stack(tmp_path_factory.mktemp("saying"))
+    yield running
+    assert running.stop() == 0
+
+
+def test_the_pieces_of_a_hundred_answers_are_the_answers(saying: Stack) -> None:
+    """Each is asked for whole and in pieces, with another seed, so that the engine cuts it in other places."""
+    draw = random.Random(0)
+    complete: set[bool] = set()
+    for _ in range(NUM_ANSWERS):
+        # The tokenizer composes characters, as all of its family do.
+        text = unicodedata.normalize("NFC", "".join(draw.choices(WORDS, k=draw.randint(0, 20))))
+        stops = draw_stops(draw, text)
+        question: dict[str, Any] = {"messages": [{"role": "user", "content": f"Say {say(text)}"}], "stop": stops}
+        seed = draw.randrange(1 << 31)
+        whole = saying.post("/v1/chat/completions", question | {"seed": seed})["choices"][0]
+        pieces = list(stream(saying, question | {"seed": seed + 1}))
+        assert "".join(piece["delta"].get("content", "") for piece in pieces) == whole["message"]["content"]
+        assert [piece["finish_reason"] for piece in pieces if piece["finish_reason"]] == [whole["finish_reason"]]
+        assert whole["message"]["content"] == cut(text, stops)
+        complete.add(whole["message"]["content"] == text)
+    assert complete == {True, False}
+
+
+def draw_stops(draw: random.Random, text: str) -> list[str]:
+    """Up to three, most of them from the text."""
+    starts = [draw.randrange(len(text)) for _ in range(draw.randint(0, 3))] if text else []
+    taken = [text[start : start + draw.randint(1, 6)] for start in starts]
+    return [stop if draw.random() < 0.5 else stop + draw.choice("x日😀") for stop in taken]
+
+
+def cut(text: str, stops: list[str]) -> str:
+    """The text before the stop that is complete first; of those complete together, before the longest."""
+    ends = [(text.find(stop) + len(stop), text.find(stop)) for stop in stops if stop in text]
+    return text[: min(ends)[1]] if ends else text
+
+
+def stream(stack: Stack, body: dict[str, Any]) -> Iterator[Any]:
+    """The choice of each event."""
+    url, headers = f"{stack.openai_url}/chat/completions", {"content-type": "application/json"}
+    request = urllib.request.Request(url, json.dumps(body | {"stream": True}).encode(), headers)
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        events = answer.read().decode().removesuffix("\n\n").split("\n\n")
+    assert events.pop() == "data: [DONE]"
+    for event in events:
+        yield json.loads(event.removeprefix("data: "))["choices"][0]

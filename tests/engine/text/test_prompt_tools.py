@@ -1,0 +1,241 @@
+"""Tools, calls and their results in prompts, and prompts that end within a message: as transformers has them."""
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from engine.plan import MediaKind
+from engine.text.conversation import ChatMessage, MediaSlot, ToolCall, ToolDefinition
+from engine.text.prompt import PromptBuilder, PromptMedia
+from engine.text.template import QWEN2_VL_TEMPLATE, ChatTemplate, TemplateError
+from engine.text.tokenizer import Tokenizer
+from tests.checkpoints import make_tokenizer
+from tests.engine.text.reference import reference_messages, reference_tokenizer, reference_tool
+
+RAW = make_tokenizer()
+TOKENIZER = Tokenizer(RAW)
+REFERENCE = reference_tokenizer(RAW)
+IMAGE_PAD = TOKENIZER.encode("<|image_pad|>")[0]
+IMAGE = MediaSlot(kind=MediaKind.IMAGE)
+
+HERMES = (Path(__file__).parents[3] / "models/training/chat_template.jinja").read_text(encoding="utf-8")
+"""The embedded checkpoint's."""
+LISTING = """\
+{%- macro said(message) -%}
+{%- if message.content is string %}{{ message.content }}{% else -%}
+{%- for part in message.content %}{{ part.text if part.type == 'text' else '<|image_pad|>' }}{% endfor -%}
+{%- endif %}
+{%- endmacro -%}
+{%- if tools is not none %}[TOOLS]{{ tools | tojson }}[/TOOLS]{% endif %}
+{%- for message in messages %}
+{%- if message.tool_calls is defined and message.tool_calls is not none %}
+{{- '[TOOL_CALLS] [' }}
+{%- for call in message.tool_calls %}
+{{- call.function | tojson }} {{ call.id }}
+{%- if not loop.last %}, {% endif %}
+{%- endfor %}]
+{%- elif message.role == 'tool' %}
+{{- '[RESULT]' + message.tool_call_id }}: {{ said(message) }}
+{%- else %}
+{{- '<|im_start|>' + message.role }}: {{ said(message) | trim }}<|im_end|>
+{%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}assistant:{% endif %}
+{{- mood | default('') }}
+"""
+"""As Mistral's and Llama's go about it: all tools in one list, calls with their ids, contents trimmed."""
+
+EACH_TEMPLATE = pytest.mark.parametrize("source", [HERMES, LISTING], ids=["hermes", "listing"])
+
+
+@cache
+def builder(source: str) -> PromptBuilder:
+    return PromptBuilder(
+        tokenizer=TOKENIZER,
+        template=ChatTemplate(source, {}),
+        placeholder_ids={MediaKind.IMAGE: IMAGE_PAD},
+    )
+
+
+def reference_ids(source: str, messages: list[ChatMessage], tools: list[ToolDefinition], **options: Any) -> list[int]:
+    rendered = REFERENCE.apply_chat_template(
+        reference_messages(messages),
+        tools=[reference_tool(tool) for tool in tools] or None,
+        chat_template=source,
+        return_dict=False,
+        **options,
+    )
+    return cast("list[int]", rendered)
+
+
+def user(*content: str | MediaSlot) -> ChatMessage:
+    return ChatMessage(role="user", content=content)
+
+
+def assistant(*content: str | MediaSlot, calls: tuple[ToolCall, ...] = ()) -> ChatMessage:
+    return ChatMessage(role="assistant", content=content, tool_calls=calls)
+
+
+def result(call_id: str, *content: str | MediaSlot) -> ChatMessage:
+    return ChatMessage(role="tool", content=content, tool_call_id=call_id)
+
+
+LOOK = ToolDefinition(
+    name="look",
+    description="Looks <at> \"it\" & says 'é'.",
+    parameters='{"type": "object", "properties": {"z": {"type": "string"}, "a": {"type": "number"}}}',
+    strict=True,
+)
+NOW = ToolDefinition(name="now", description=None, parameters='{"type": "object", "properties": {}}', strict=False)
+FIRST = ToolCall(id="c1", name="look", arguments='{"z": "é \\"<b>", "a": [1.50, null, {"k": true}]}')
+SECOND = ToolCall(id="c2", name="now", arguments="{}")
+
+CONVERSATIONS: dict[str, list[ChatMessage]] = {
+    "a question": [user("What is it?")],
+    "a call": [user("What is it?"), assistant(calls=(FIRST,))],
+    "a call after a text": [user("What is it?"), assistant("I look.", calls=(FIRST, SECOND))],
+    "results": [
+        user("What is it?", IMAGE),
+        assistant(calls=(FIRST, SECOND)),
+        result("c1", "the\nend"),
+        result("c2", "Here: ", IMAGE),
+        assistant("It is the end."),
+        user("And now?"),
+    ],
+}
+
+
+@EACH_TEMPLATE
+@pytest.mark.parametrize("tools", [[], [LOOK], [LOOK, NOW]], ids=["none", "one", "two"])
+@pytest.mark.parametrize("messages", CONVERSATIONS.values(), ids=CONVERSATIONS.keys())
+def test_tools_and_calls_stand_where_transformers_has_them(
+    source: str, tools: list[ToolDefinition], messages: list[ChatMessage]
+) -> None:
+    slots = [part for message in messages for part in message.content if isinstance(part, MediaSlot)]
+    media = [PromptMedia(kind=slot.kind, num_tokens=1) for slot in slots]
+    for begins in (True, False):
+        prompt = builder(source).chat(messages, media, tools=tools, add_generation_prompt=begins)
+        assert prompt.token_ids == reference_ids(source, messages, tools, add_generation_prompt=begins)
+
+
+def test_a_picture_in_a_result_has_its_tokens_there() -> None:
+    messages = [user(IMAGE, "the"), assistant(calls=(FIRST,)), result("c1", IMAGE, "end")]
+    media = [PromptMedia(kind=MediaKind.IMAGE, num_tokens=size) for size in (2, 3)]
+    prompt = builder(HERMES).chat(messages, media)
+    first, second = prompt.starts
+    assert prompt.token_ids[first : first + 2] == [IMAGE_PAD] * 2
+    assert prompt.token_ids[second : second + 3] == [IMAGE_PAD] * 3
+    before = TOKENIZER.decode(prompt.token_ids[first:second])
+    assert '"look"' in before
+    assert before.endswith("<tool_response>\n")
+
+
+@pytest.mark.parametrize(
+    ("messages", "tools", "message"),
+    [
+        ([user("Hi")], [NOW], "the model's chat template has no place for tools"),
+        ([user("Hi"), assistant(calls=(SECOND,))], [], "the model's chat template has no place for calls of tools"),
+    ],
+)
+def test_a_template_that_would_leave_tools_out_refuses_them(
+    messages: list[ChatMessage], tools: list[ToolDefinition], message: str
+) -> None:
+    with pytest.raises(TemplateError, match=message):
+        builder(QWEN2_VL_TEMPLATE).chat(messages, [], tools=tools)
+
+
+# In JSON, where a template writes them: no quotes and no backslashes.
+NASTY = st.lists(
+    st.sampled_from(["<|im_end|>", "<|image_pad|>", "<|", "im_end|>", "<", "end|>", " ", "the", "é"]), max_size=6
+).map("".join)
+
+
+@EACH_TEMPLATE
+@settings(max_examples=25)
+@given(text=NASTY)
+@example(text="<|im_end|>")
+@example(text="the <|im_")
+def test_nothing_in_a_tool_or_a_call_is_read_as_a_special_token(source: str, text: str) -> None:
+    def ids(text: str) -> list[int]:
+        schema = json.dumps({"type": "object", "properties": {text: {"enum": [text, [text]]}}}, ensure_ascii=False)
+        tool = ToolDefinition(name="f", description=text, parameters=schema, strict=False)
+        call = ToolCall(id=text, name="f", arguments=json.dumps({text: text}, ensure_ascii=False))
+        messages = [user(text), assistant(calls=(call,)), result(text, text)]
+        return builder(source).chat(messages, [], tools=[tool], template_kwargs={"mood": text}).token_ids
+
+    specials = TOKENIZER.special_ids
+    assert [each for each in ids(text) if each in specials] == [each for each in ids("") if each in specials]
+    assert f'{{"{text}": "{text}"}}' in TOKENIZER.decode(ids(text))
+
+
+def test_a_template_is_given_what_else_it_asks_for() -> None:
+    prompt = builder(LISTING).chat([user("Hi")], [], template_kwargs={"mood": "glad", "unknown": [1]})
+    assert TOKENIZER.decode(prompt.token_ids).endswith("assistant:glad")
+
+
+def test_further_variables_do_not_replace_the_conversation() -> None:
+    prompt = builder(LISTING).chat(
+        [user("Hi")], [], template_kwargs={"messages": [], "tools": [], "add_generation_prompt": False}
+    )
+    assert TOKENIZER.decode(prompt.token_ids) == "user: Hiassistant:"
+
+
+def test_a_template_may_stumble_over_what_it_is_given() -> None:
+    with pytest.raises(TemplateError, match="the chat template fails on the conversation"):
+        builder("{{ mood + 1 }}").chat([user("Hi")], [], template_kwargs={"mood": "glad"})
+
+
+def test_what_is_nested_too_deeply_is_refused() -> None:
+    deep: Any = []
+    for _ in range(2000):
+        deep = [deep]
+    with pytest.raises(TemplateError, match="nested too deeply"):
+        builder(LISTING).chat([user("Hi")], [], template_kwargs={"mood": deep})
+
+
+BEGUN = st.lists(st.sampled_from(["the", " ", "\n", "end", "<|im_end|>", "<|im_", "é", "assistant"]), max_size=5)
+
+
+@EACH_TEMPLATE
+@settings(max_examples=25)
+@given(begun=BEGUN.map("".join))
+@example(begun="end")
+@example(begun="the ")
+def test_a_message_that_is_continued_stays_open(source: str, begun: str) -> None:
+    """Its end is found wherever else its text stands, and white space is kept where the template keeps it."""
+    prompt = builder(source).chat([user("end the"), assistant(begun)], [], continue_final_message=True)
+    shown = TOKENIZER.decode(prompt.token_ids)
+    assert shown.endswith(begun.strip() if source is LISTING else begun)
+    assert prompt.token_ids[-1] not in TOKENIZER.special_ids
+
+
+@EACH_TEMPLATE
+@pytest.mark.parametrize("content", [("It is",), ("It is ",), (" It", " is\n"), (IMAGE, "It is ")])
+def test_a_message_is_continued_where_transformers_continues_it(
+    source: str, content: tuple[str | MediaSlot, ...]
+) -> None:
+    messages = [user("What?"), assistant(*content)]
+    media = [PromptMedia(kind=part.kind, num_tokens=1) for part in content if isinstance(part, MediaSlot)]
+    prompt = builder(source).chat(messages, media, add_generation_prompt=False, continue_final_message=True)
+    assert prompt.token_ids == reference_ids(
+        source, messages, [], add_generation_prompt=False, continue_final_message=True
+    )
+
+
+@pytest.mark.parametrize(
+    ("source", "last", "message"),
+    [
+        (HERMES, user("Hi"), "only an assistant's message"),
+        (HERMES, assistant("Hi", calls=(FIRST,)), "without calls of tools"),
+        (HERMES, assistant(IMAGE), "a message without text"),
+        ("{{ messages[0].content }}", assistant("Hi"), "does not show the last message"),
+    ],
+)
+def test_a_message_that_cannot_be_continued_is_refused(source: str, last: ChatMessage, message: str) -> None:
+    with pytest.raises(TemplateError, match=message):
+        builder(source).chat([user("Hi"), last], [], continue_final_message=True)

@@ -1,0 +1,56 @@
+"""Which format a template teaches, and what a format demands of ids and tags."""
+
+import re
+
+import pytest
+
+from engine.text.tokenizer import Tokenizer
+from engine.text.tools import FORMATS, ToolFormat, find_format, new_call_id, tag_ids
+from tests.checkpoints import make_tokenizer
+
+
+@pytest.mark.parametrize(
+    ("template", "name"),
+    [
+        ("{{ messages }}", None),
+        ("{% if tools %}Call one with <tool_call>{% endif %}", "hermes"),
+        ("{% if tools %}[AVAILABLE_TOOLS]{% endif %}[TOOL_CALLS]", "mistral"),
+        ("{% if tools %}<|python_tag|>{% endif %}", "llama"),
+        ("""{{ 'Answer with {"name": NAME, "parameters": OBJECT}' if tools }}""", "llama"),
+        ("{% for tool in tools %}{{ tool }}{% endfor %}", "json"),
+    ],
+)
+def test_a_template_tells_its_format(template: str, name: str | None) -> None:
+    assert find_format(template) == (None if name is None else FORMATS[name])
+
+
+def test_a_name_decides_over_the_template() -> None:
+    assert find_format("<tool_call>{{ tools }}", "mistral") is FORMATS["mistral"]
+    assert find_format("{{ messages }}", "json") is FORMATS["json"]
+
+
+def test_an_unknown_name_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(ValueError, match="no tool format 'xml'; there are auto, mistral, hermes, llama, json"):
+        find_format("", "xml")
+
+
+@pytest.mark.parametrize("tool_format", FORMATS.values(), ids=FORMATS.keys())
+def test_a_tag_can_be_told_from_text_without_looking_back(tool_format: ToolFormat) -> None:
+    """The parser relies on it: where a tag fails, no other can have begun inside."""
+    for tag in filter(None, (tool_format.opening, tool_format.closing)):
+        assert tag[0] not in tag[1:]
+
+
+def test_ids_are_as_the_template_accepts_them() -> None:
+    assert re.fullmatch(r"call_[A-Za-z0-9]{24}", new_call_id(FORMATS["hermes"]))
+    assert re.fullmatch(r"[A-Za-z0-9]{9}", new_call_id(FORMATS["mistral"]))
+    assert new_call_id(FORMATS["mistral"]) != new_call_id(FORMATS["mistral"])
+
+
+def test_tags_that_are_special_tokens_are_told() -> None:
+    raw = make_tokenizer()
+    assert tag_ids(FORMATS["mistral"], Tokenizer(raw)) == {}
+    raw.add_special_tokens(["[TOOL_CALLS]", "[TOOL_RESULTS]"])
+    raw.add_tokens(["<tool_call>"])
+    assert tag_ids(FORMATS["mistral"], Tokenizer(raw)) == {"[TOOL_CALLS]": raw.token_to_id("[TOOL_CALLS]")}
+    assert tag_ids(FORMATS["hermes"], Tokenizer(raw)) == {}

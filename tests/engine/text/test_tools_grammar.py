@@ -1,0 +1,239 @@
+"""Grammars of calls allow what the choice of tools allows and nothing else, in every format, and are read back."""
+
+import json
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import jsonschema
+import llguidance
+import pytest
+
+from engine.grammar_lark import to_lark
+from engine.sampling_params import Grammar, GrammarKind
+from engine.text.conversation import NamedTool, ToolChoice, ToolDefinition, ToolMode
+from engine.text.tools import FORMATS, CallOpened, TextOut, ToolEvent, ToolFormat, ToolParser, tool_grammar
+
+HERMES = FORMATS["hermes"]
+EACH_FORMAT = pytest.mark.parametrize("tool_format", FORMATS.values(), ids=FORMATS.keys())
+WEATHER = {
+    "type": "object",
+    "properties": {
+        "city": {"type": "string", "maxLength": 12},
+        "days": {"type": "array", "items": {"$ref": "#/$defs/day"}, "maxItems": 2},
+        "unit": {"enum": ["C", "F"]},
+    },
+    "required": ["city", "unit"],
+    "additionalProperties": False,
+    "$defs": {"day": {"type": "integer", "minimum": 0, "maximum": 6}},
+}
+NOTHING = {"type": "object", "properties": {}, "additionalProperties": False}
+END = 256
+TAGS = ("<tool_call>", "</tool_call>", "[TOOL_CALLS]", "<|python_tag|>")
+TAG_IDS = {tag: END + 1 + index for index, tag in enumerate(TAGS)}
+WORDS = (b'"}}', b'{"name', b'": ', b"}\n", b"the", b'", "')
+
+
+class Bytes:
+    """A vocabulary of bytes, an end token, the tags, and some words that reach over the joints of a grammar."""
+
+    eos_token_id = END
+    bos_token_id = None
+
+    def __init__(self, special_ids: Sequence[int]) -> None:
+        self.tokens = [bytes([byte]) for byte in range(256)]
+        self.tokens += [b"<end>", *(tag.encode() for tag in TAGS), *WORDS]
+        self.special_token_ids = [END, *special_ids]
+
+    def __call__(self, text: bytes) -> list[int]:
+        return list(text)
+
+
+VOCABULARY = Bytes([])
+PLAIN = llguidance.LLTokenizer(llguidance.TokenizerWrapper(VOCABULARY))
+SPECIAL = llguidance.LLTokenizer(llguidance.TokenizerWrapper(Bytes(list(TAG_IDS.values()))))
+
+
+def tool(name: str, parameters: dict[str, Any], *, strict: bool = False) -> ToolDefinition:
+    return ToolDefinition(name=name, description=None, parameters=json.dumps(parameters), strict=strict)
+
+
+TOOLS = [tool("weather", WEATHER, strict=True), tool("now", NOTHING)]
+
+
+def grammar(
+    tool_format: ToolFormat, choice: ToolChoice, *, parallel: bool = True, tag_ids: dict[str, int] | None = None
+) -> Grammar:
+    made = tool_grammar(tool_format, TOOLS, choice, parallel=parallel, tag_ids=tag_ids)
+    assert made is not None
+    assert made.kind is GrammarKind.LARK
+    return made
+
+
+def matcher(made: Grammar, tokenizer: llguidance.LLTokenizer = PLAIN) -> llguidance.LLMatcher:
+    compiled = llguidance.LLMatcher(tokenizer, llguidance.LLMatcher.grammar_from_lark(to_lark(made)), log_level=0)
+    assert not compiled.get_error()
+    return compiled
+
+
+def allows(made: Grammar, text: str) -> bool:
+    """The text is a whole answer."""
+    compiled = matcher(made)
+    return compiled.try_consume_tokens(list(text.encode())) == len(text.encode()) and compiled.is_accepting()
+
+
+def a_random_answer(
+    made: Grammar, seed: int, tokenizer: llguidance.LLTokenizer = PLAIN, *, begun: str = ""
+) -> str | None:
+    """What a model without any sense says under the grammar; None if it finds no end."""
+    compiled = matcher(made, tokenizer)
+    draw = random.Random(seed)
+    said = begun.encode()
+    assert compiled.try_consume_tokens(list(said)) == len(said)
+    for _ in range(600):
+        bits = compiled.compute_bitmask()
+        allowed = [token for token in range(len(VOCABULARY.tokens)) if bits[token // 8] >> token % 8 & 1]
+        # Ends of strings and objects are likelier than in fair play, as everything else would be long.
+        weights = [30 if token == END or VOCABULARY.tokens[token][:1] in (b'"', b"}") else 1 for token in allowed]
+        (token,) = draw.choices(allowed, weights)
+        if token == END:
+            return said.decode()
+        assert compiled.consume_token(token)
+        said += VOCABULARY.tokens[token]
+    return None
+
+
+def read(tool_format: ToolFormat, answer: str) -> list[ToolEvent]:
+    parser = ToolParser(tool_format, tools=TOOLS)
+    return [*parser.feed(answer), *parser.finish()]
+
+
+def check_calls(events: Sequence[ToolEvent]) -> list[str]:
+    """The names of the calls, whose arguments are those of their schemas."""
+    names = [event.name for event in events if isinstance(event, CallOpened)]
+    schemas = {"weather": WEATHER, "now": NOTHING}
+    for index, name in enumerate(names):
+        text = "".join(
+            event.text for event in events if not isinstance(event, TextOut | CallOpened) and event.index == index
+        )
+        jsonschema.validate(json.loads(text), schemas[name])
+    return names
+
+
+@EACH_FORMAT
+@pytest.mark.parametrize("parallel", [True, False])
+def test_where_calls_are_required_every_answer_is_calls(tool_format: ToolFormat, parallel: bool) -> None:
+    made = grammar(tool_format, ToolMode.REQUIRED, parallel=parallel)
+    answers = [answer for seed in range(25) if (answer := a_random_answer(made, seed)) is not None]
+    called: set[str] = set()
+    for answer in answers:
+        events = read(tool_format, answer)
+        names = check_calls(events)
+        assert names
+        assert not any(isinstance(event, TextOut) for event in events)
+        assert parallel or len(names) == 1
+        called |= set(names)
+    assert called == {"weather", "now"}
+
+
+@EACH_FORMAT
+def test_a_named_tool_is_called_once_and_nothing_else(tool_format: ToolFormat) -> None:
+    made = grammar(tool_format, NamedTool(name="weather"))
+    answers = [answer for seed in range(12) if (answer := a_random_answer(made, seed)) is not None]
+    assert answers
+    assert all(check_calls(read(tool_format, answer)) == ["weather"] for answer in answers)
+
+
+@EACH_FORMAT
+def test_where_tags_are_special_tokens_they_are_what_opens_a_call(tool_format: ToolFormat) -> None:
+    tags = (tool_format.opening, tool_format.closing)
+    tag_ids = {tag: token_id for tag, token_id in TAG_IDS.items() if tag in tags}
+    made = grammar(tool_format, ToolMode.REQUIRED, tag_ids=tag_ids)
+    answers = [answer for seed in range(12) if (answer := a_random_answer(made, seed, SPECIAL)) is not None]
+    assert answers
+    for answer in answers:
+        assert check_calls(read(tool_format, answer))
+    if tool_format is FORMATS["mistral"]:
+        assert matcher(made, SPECIAL).try_consume_tokens(list(b"[")) == 0
+
+
+GOOD = '{"name": "weather", "arguments": {"city": "Rome", "unit": "C"}}'
+OTHER = '{"name": "now", "arguments": {}}'
+BAD = '{"name": "weather", "arguments": {"city": "Rome", "unit": "K"}}'
+
+
+def tagged(*bodies: str) -> str:
+    return "\n".join(f"<tool_call>\n{body}\n</tool_call>" for body in bodies)
+
+
+@pytest.mark.parametrize(
+    ("answer", "is_allowed", "is_allowed_alone"),
+    [
+        # the answer, with parallel calls, without
+        ("", True, True),
+        ("It is <b>warm</b>.\n", True, True),
+        (tagged(GOOD), True, True),
+        (f"I look. {tagged(GOOD)}", True, True),
+        (tagged(GOOD, OTHER), True, False),
+        (f"I look. {tagged(OTHER, OTHER, GOOD)}", True, False),
+        (tagged(BAD), False, False),
+        (f"I look. {tagged(OTHER, BAD)}", False, False),
+        ("<tool_call>\n", False, False),
+        (f"{tagged(GOOD)} That was it.", False, False),
+        (tagged('{"name": "other", "arguments": {}}'), False, False),
+    ],
+)
+def test_where_the_model_decides_it_says_text_or_calls_right(
+    answer: str, is_allowed: bool, is_allowed_alone: bool
+) -> None:
+    assert allows(grammar(HERMES, ToolMode.AUTO), answer) == is_allowed
+    assert allows(grammar(HERMES, ToolMode.AUTO, parallel=False), answer) == is_allowed_alone
+
+
+@EACH_FORMAT
+@pytest.mark.parametrize("parallel", [True, False])
+def test_where_the_model_decides_a_call_that_is_begun_becomes_a_right_one(
+    tool_format: ToolFormat, parallel: bool
+) -> None:
+    made = grammar(tool_format, ToolMode.AUTO, parallel=parallel)
+    begun = "{" if tool_format.bare else f"Well, {tool_format.opening}"
+    answers = [answer for seed in range(12) if (answer := a_random_answer(made, seed, begun=begun)) is not None]
+    assert answers
+    for answer in answers:
+        names = check_calls(read(tool_format, answer))
+        assert names
+        assert parallel or len(names) == 1
+
+
+@pytest.mark.parametrize("name", ["llama", "json"])
+@pytest.mark.parametrize(
+    ("answer", "is_allowed"),
+    [("Well, {1}", True), (" \n", True), ("\n{", False), ("[1]", False), ('{"name": "x"}', False)],
+)
+def test_an_answer_that_begins_like_a_bare_call_is_one(name: str, answer: str, is_allowed: bool) -> None:
+    assert allows(grammar(FORMATS[name], ToolMode.AUTO), answer) == is_allowed
+
+
+def test_text_may_come_before_a_tag_that_calls_do_not_need() -> None:
+    body = '{"name": "now", "parameters": {}}'
+    made = grammar(FORMATS["llama"], ToolMode.AUTO)
+    assert allows(made, f"Well.<|python_tag|>{body}")
+    assert allows(made, f"<|python_tag|>{body}; {body}")
+    assert not allows(made, "Well.<|python_tag|>print()")
+
+
+@pytest.mark.parametrize(
+    ("tools", "choice", "parallel"),
+    [(TOOLS, ToolMode.NONE, True), (TOOLS, ToolMode.NONE, False), (TOOLS[1:], ToolMode.AUTO, True)],
+)
+def test_an_answer_is_free_where_nothing_is_demanded_of_it(
+    tools: list[ToolDefinition], choice: ToolChoice, parallel: bool
+) -> None:
+    assert tool_grammar(HERMES, tools, choice, parallel=parallel) is None
+
+
+def test_arguments_are_an_object_even_where_a_schema_does_not_say_so() -> None:
+    made = tool_grammar(HERMES, [tool("f", {})], ToolMode.REQUIRED, parallel=True)
+    assert made is not None
+    assert allows(made, tagged('{"name": "f", "arguments": {"any": [1]}}'))
+    assert not allows(made, tagged('{"name": "f", "arguments": [1]}'))

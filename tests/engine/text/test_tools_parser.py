@@ -1,0 +1,243 @@
+"""Calls of tools are read from the text of answers, however it is cut, and whatever is not a call stays text."""
+
+import json
+import re
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from engine.text.conversation import ToolDefinition
+from engine.text.tools import FORMATS, ArgumentsOut, CallOpened, TextOut, ToolEvent, ToolFormat, ToolParser
+
+HERMES, LLAMA, MISTRAL, JSON = (FORMATS[name] for name in ("hermes", "llama", "mistral", "json"))
+TOOLS = [
+    ToolDefinition(name=name, description=None, parameters='{"type": "object"}', strict=False)
+    for name in ("look", "get_weather", "f-1")
+]
+EACH_FORMAT = pytest.mark.parametrize("tool_format", FORMATS.values(), ids=FORMATS.keys())
+
+
+def read(tool_format: ToolFormat, *pieces: str) -> list[ToolEvent]:
+    parser = ToolParser(tool_format, tools=TOOLS)
+    return [*(event for piece in pieces for event in parser.feed(piece)), *parser.finish()]
+
+
+def joined(events: list[ToolEvent]) -> list[ToolEvent]:
+    """The events as if each had come at once."""
+    whole: list[ToolEvent] = []
+    for event in events:
+        match whole[-1] if whole else None, event:
+            case TextOut(before), TextOut(text):
+                whole[-1] = TextOut(before + text)
+            case ArgumentsOut(index, before), ArgumentsOut(same, text) if index == same:
+                whole[-1] = ArgumentsOut(index, before + text)
+            case _:
+                whole.append(event)
+    return whole
+
+
+def call(index: int, name: str, arguments: str) -> list[ToolEvent]:
+    return [CallOpened(index, name), ArgumentsOut(index, arguments)]
+
+
+LOOK = '{"at": "the \\"}\\" {[", "n": [1, {"x": null}]}'
+
+READINGS: list[tuple[ToolFormat, str, list[ToolEvent]]] = [
+    # the format, the answer, what is read
+    (HERMES, "Just text.", [TextOut("Just text.")]),
+    (HERMES, " Just\ntext \n", [TextOut(" Just\ntext \n")]),
+    (HERMES, f'<tool_call>\n{{"name": "look", "arguments": {LOOK}}}\n</tool_call>', call(0, "look", LOOK)),
+    (HERMES, '<tool_call>{"name":"look","arguments":{}}</tool_call>', call(0, "look", "{}")),
+    (
+        HERMES,
+        'Let me see.\n<tool_call>\n{"name": "look", "arguments": {}}\n</tool_call>\n',
+        [TextOut("Let me see."), *call(0, "look", "{}")],
+    ),
+    (
+        HERMES,
+        '<tool_call>\n{"name": "look", "arguments": {"a": 1}}\n</tool_call>\n'
+        '<tool_call>\n{"name": "f-1", "arguments": {"b": 2}}\n</tool_call>',
+        [*call(0, "look", '{"a": 1}'), *call(1, "f-1", '{"b": 2}')],
+    ),
+    (
+        HERMES,
+        '<tool_call>{"name": "look", "arguments": {}}</tool_call> and then?',
+        [*call(0, "look", "{}"), TextOut(" and then?")],
+    ),
+    (LLAMA, '{"name": "look", "parameters": {"a": 1}}', call(0, "look", '{"a": 1}')),
+    (LLAMA, '<|python_tag|>{"name": "look", "parameters": {}}', call(0, "look", "{}")),
+    (LLAMA, '{"type": "function", "name": "look", "parameters": {}}', call(0, "look", "{}")),
+    (
+        LLAMA,
+        '\n{"name": "look", "parameters": {}}; {"name": "f-1", "parameters": {"b": 2}}\n',
+        [*call(0, "look", "{}"), *call(1, "f-1", '{"b": 2}')],
+    ),
+    (LLAMA, "I see: {1}; [2]", [TextOut("I see: {1}; [2]")]),
+    (MISTRAL, '[TOOL_CALLS] [{"name": "look", "arguments": {"a": 1}}]', call(0, "look", '{"a": 1}')),
+    (
+        MISTRAL,
+        'Well.[TOOL_CALLS][{"name": "look", "arguments": {}, "id": "abc"}, {"name": "f-1", "arguments": {"b": 2}}]',
+        [TextOut("Well."), *call(0, "look", "{}"), *call(1, "f-1", '{"b": 2}')],
+    ),
+    (MISTRAL, "[1] and [TOOL", [TextOut("[1] and [TOOL")]),
+    (JSON, '{"name": "look", "arguments": {"a": 1}}', call(0, "look", '{"a": 1}')),
+    (
+        JSON,
+        '[{"name": "look", "arguments": {}}, {"name": "f-1", "arguments": {}}]',
+        [*call(0, "look", "{}"), *call(1, "f-1", "{}")],
+    ),
+    (
+        JSON,
+        '{"name": "look", "arguments": {}}\n{"name": "f-1", "arguments": {}}',
+        [*call(0, "look", "{}"), *call(1, "f-1", "{}")],
+    ),
+    (JSON, 'See {"name": "look", "arguments": {}}', [TextOut('See {"name": "look", "arguments": {}}')]),
+    (JSON, '{"name": "Ada", "born": 1815}', [TextOut('{"name": "Ada", "born": 1815}')]),
+]
+
+
+@pytest.mark.parametrize(("tool_format", "answer", "events"), READINGS)
+def test_an_answer_is_read_as(tool_format: ToolFormat, answer: str, events: list[ToolEvent]) -> None:
+    assert joined(read(tool_format, answer)) == events
+
+
+@pytest.mark.parametrize(("tool_format", "answer", "events"), READINGS)
+def test_it_is_read_the_same_one_character_at_a_time(
+    tool_format: ToolFormat, answer: str, events: list[ToolEvent]
+) -> None:
+    assert joined(read(tool_format, *answer)) == events
+
+
+HEAD = '<tool_call>\n{"name": "look", "arguments": '
+
+MISTAKES: list[tuple[str, list[ToolEvent]]] = [
+    # what a model wrote in Hermes's format, and what is made of it
+    ("<tool_call>look()</tool_call>", [TextOut("<tool_call>look()</tool_call>")]),
+    ('<tool_call>{"name": "rm", "arguments": {}}', [TextOut('<tool_call>{"name": "rm", "arguments": {}}')]),
+    ('<tool_call>{"name": 5, "arguments": {}}', [TextOut('<tool_call>{"name": 5, "arguments": {}}')]),
+    ('<tool_call>{"name": "\n", "arguments": {}}', [TextOut('<tool_call>{"name": "\n", "arguments": {}}')]),
+    ('<tool_call>{"name": "look"}</tool_call>', [TextOut('<tool_call>{"name": "look"}</tool_call>')]),
+    ('<tool_call>{"arguments": {}, "name": "look"}', [TextOut('<tool_call>{"arguments": {}, "name": "look"}')]),
+    (f'{HEAD}"{{}}"}}', [TextOut(f'{HEAD}"{{}}"}}')]),
+    ('<tool_call>{"na', [TextOut('<tool_call>{"na')]),
+    ("<tool_ca", [TextOut("<tool_ca")]),
+    ('<tool_<tool_call>{"name": "look", "arguments": {}}', [TextOut("<tool_"), *call(0, "look", "{}")]),
+    ('<tool_call><tool_call>{"name": "look", "arguments": {}}', [TextOut("<tool_call>"), *call(0, "look", "{}")]),
+    ("An end </tool_call> alone", [TextOut("An end </tool_call> alone")]),
+    # from where on it is a call, it stays one
+    (f'{HEAD}{{"a": [1', call(0, "look", '{"a": [1')),
+    (f"{HEAD}{{'a': True}}}}\n</tool_call>", call(0, "look", "{'a': True}")),
+    (f'{HEAD}{{"a": "</tool_call>"}}}}\n</tool_call>', call(0, "look", '{"a": "</tool_call>"}')),
+    (f"{HEAD}{{}}\n</tool_call>\nSo", [*call(0, "look", "{}"), TextOut("\nSo")]),
+    (f'{HEAD}{{"a": 1\n</tool_call>', call(0, "look", '{"a": 1\n')),
+    (f"{HEAD}{{}}}}}}\n</tool_call>", [*call(0, "look", "{}"), TextOut("}")]),
+    (f"{HEAD}{{}}}}\n{HEAD}{{}}}}", [*call(0, "look", "{}"), *call(1, "look", "{}")]),
+    (
+        f'{HEAD}{{}}}}\n{{"name": "f-1", "arguments": {{}}}}\n</tool_call>',
+        [*call(0, "look", "{}"), *call(1, "f-1", "{}")],
+    ),
+    (f'{HEAD}{{}}, "why": 1}}\n</tool_call>', [*call(0, "look", "{}"), TextOut(', "why": 1}')]),
+]
+
+
+@pytest.mark.parametrize(("answer", "events"), MISTAKES)
+def test_a_mistake_is_text_unless_it_is_a_call_already(answer: str, events: list[ToolEvent]) -> None:
+    assert joined(read(HERMES, answer)) == events
+    assert joined(read(HERMES, *answer)) == events
+
+
+def test_a_call_is_told_while_it_is_written() -> None:
+    parser = ToolParser(HERMES, tools=TOOLS)
+    assert parser.feed('Yes. <tool_call>\n{"name": "lo') == [TextOut("Yes.")]
+    assert parser.feed('ok", "arguments": ') == []
+    assert parser.feed('{"a": "b') == [CallOpened(0, "look"), ArgumentsOut(0, '{"a": "b')]
+    assert parser.feed(' c"}') == [ArgumentsOut(0, ' c"}')]
+    assert parser.feed("}\n</tool_call>") == []
+    assert parser.finish() == []
+
+
+def test_text_waits_only_where_a_call_could_begin() -> None:
+    parser = ToolParser(HERMES, tools=TOOLS)
+    assert parser.feed("One < two") == [TextOut("One < two")]
+    assert parser.feed("<to") == []
+    assert parser.feed("ad>") == [TextOut("<toad>")]
+
+
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=6),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=6,
+)
+CALLS = st.tuples(
+    st.sampled_from([tool.name for tool in TOOLS]), st.dictionaries(st.text(max_size=6), JSON_VALUES, max_size=3)
+)
+CUTS = st.lists(st.integers(0, 400), max_size=12)
+
+
+def cut(text: str, places: list[int]) -> list[str]:
+    ends = sorted(place % (len(text) + 1) for place in places)
+    return [text[start:end] for start, end in zip([0, *ends], [*ends, len(text)], strict=True)]
+
+
+def written(tool_format: ToolFormat, calls: list[tuple[str, str]]) -> str:
+    """Calls as the format has them."""
+    bodies = [f'{{"name": "{name}", "{tool_format.arguments_key}": {arguments}}}' for name, arguments in calls]
+    opening = "" if tool_format.bare else tool_format.opening
+    return opening + tool_format.before + tool_format.between.join(bodies) + tool_format.after
+
+
+@EACH_FORMAT
+@given(calls=st.lists(CALLS, min_size=1, max_size=3), places=CUTS)
+def test_what_a_format_writes_is_read_back(
+    tool_format: ToolFormat, calls: list[tuple[str, dict[str, object]]], places: list[int]
+) -> None:
+    texts = [(name, json.dumps(arguments, ensure_ascii=False)) for name, arguments in calls]
+    events = read(tool_format, *cut(written(tool_format, texts), places))
+    assert joined(events) == [event for index, (name, text) in enumerate(texts) for event in call(index, name, text)]
+
+
+# Scraps of which calls are made, well and badly.
+SCRAPS = st.lists(
+    st.sampled_from(
+        [
+            *("<tool_call>", "</tool_call>", "<tool_", "</", "[TOOL_CALLS]", "[TOOL", "<|python_tag|>", "<|"),
+            *('{"name": "look", "arguments": ', '{"name": "f-1", "parameters": ', '"name"', ": ", ", ", '"id": "1"'),
+            *('{"a": "b\\"', '"', "\\", "{", "}", "}}", "[", "]", "{}", ";", " ", "\n", "é", "zz"),
+        ]
+    ),
+    max_size=16,
+).map("".join)
+
+
+@EACH_FORMAT
+@given(answer=SCRAPS, places=CUTS)
+@example(answer='<tool_call>{"name": "look", "arguments": {}}</tool_call>', places=[5, 40, 50])
+def test_the_cuts_change_nothing(tool_format: ToolFormat, answer: str, places: list[int]) -> None:
+    assert joined(read(tool_format, *cut(answer, places))) == joined(read(tool_format, answer))
+
+
+# All that may be missing from what comes out: what makes a call a call.
+FRAME = re.compile(
+    r'(\s|</?tool_call>|\[TOOL_CALLS\]|<\|python_tag\|>|[][{},;:]|"(name|arguments|parameters|id|look|f-1|1)")*'
+)
+
+
+@EACH_FORMAT
+@given(answer=SCRAPS)
+def test_nothing_is_lost_and_nothing_is_added(tool_format: ToolFormat, answer: str) -> None:
+    events = joined(read(tool_format, answer))
+    position = 0
+    for text in (event.text for event in events if not isinstance(event, CallOpened)):
+        start = answer.index(text, position)
+        assert FRAME.fullmatch(answer[position:start])
+        position = start + len(text)
+    assert FRAME.fullmatch(answer[position:])
+    if not any(isinstance(event, CallOpened) for event in events):
+        assert "".join(event.text for event in events if isinstance(event, TextOut)) == answer
+
+
+@EACH_FORMAT
+@given(text=st.text("abc <[{\n", max_size=20))
+def test_an_answer_without_calls_is_its_text(tool_format: ToolFormat, text: str) -> None:
+    assert joined(read(tool_format, text)) == ([TextOut(text)] if text else [])

@@ -1,0 +1,76 @@
+"""The table of members: nothing that clients know is missing, and docs/compatibility.md says what the rules say."""
+
+import re
+from pathlib import Path
+
+import pytest
+from openai.types import completion_create_params
+from openai.types.chat import completion_create_params as chat_create_params
+
+from dialect.bindings import bindings
+from dialect.fields import members_of
+from dialect.options import descriptor_of
+from dialect.rules import Effect
+from gateway.field_table import with_tables
+from glimpse.openai.v1 import openai_pb2
+from glimpse.v1 import chat_pb2, completion_pb2, tokenizer_pb2
+
+ROOT = Path(__file__).resolve().parents[2]
+CHAT = descriptor_of(chat_pb2.CreateChatCompletionRequest)
+COMPLETION = descriptor_of(completion_pb2.CreateCompletionRequest)
+TOKENIZE = descriptor_of(tokenizer_pb2.TokenizeRequest)
+
+VLLM_SAMPLING = [
+    "use_beam_search", "top_k", "min_p", "repetition_penalty", "length_penalty", "stop_token_ids",
+    "include_stop_str_in_output", "ignore_eos", "min_tokens", "skip_special_tokens", "spaces_between_special_tokens",
+    "truncate_prompt_tokens", "prompt_logprobs", "allowed_token_ids", "bad_words", "response_format",
+    "structured_outputs", "priority", "request_id", "logits_processors", "return_tokens_as_token_ids",
+    "return_token_ids", "cache_salt", "kv_transfer_params", "vllm_xargs", "guided_json", "guided_regex",
+    "guided_choice", "guided_grammar", "guided_decoding_backend", "guided_whitespace_pattern", "repetition_detection",
+    "add_special_tokens", "echo",
+]  # fmt: skip
+VLLM_CHAT = [
+    "add_generation_prompt", "continue_final_message", "documents", "chat_template", "chat_template_kwargs",
+    "media_io_kwargs", "mm_processor_kwargs", "include_reasoning", "thinking_token_budget",
+]  # fmt: skip
+VLLM_TOKENIZE = [
+    "model", "prompt", "messages", "tools", "add_generation_prompt", "continue_final_message", "add_special_tokens",
+    "return_token_strs", "chat_template", "chat_template_kwargs", "media_io_kwargs", "mm_processor_kwargs",
+]  # fmt: skip
+
+KNOWN = [
+    (CHAT, {*chat_create_params.CompletionCreateParamsBase.__annotations__, *VLLM_SAMPLING, *VLLM_CHAT}),
+    (COMPLETION, {*completion_create_params.CompletionCreateParamsBase.__annotations__, *VLLM_SAMPLING}),
+    (TOKENIZE, set(VLLM_TOKENIZE)),
+]
+
+
+@pytest.mark.parametrize(("request_type", "known"), KNOWN, ids=["chat", "completion", "tokenize"])
+def test_every_member_that_clients_know_has_a_place(request_type: object, known: set[str]) -> None:
+    placed = {name for member in members_of(request_type) for name in (member.path, *member.aliases)}  # pyright: ignore[reportArgumentType] - a table's row
+    assert known - placed == set()
+
+
+def test_every_request_of_the_facade_that_is_asked_for_an_answer_has_a_table() -> None:
+    document = (ROOT / "docs/compatibility.md").read_text()
+    requests = {
+        binding.unary.input_type.full_name
+        for binding in bindings(openai_pb2.DESCRIPTOR.services_by_name["OpenAIService"])
+    }
+    with_table = set(re.findall(r"<!-- members of (\S+) -->", document))
+    assert with_table == {name for name in requests if not name.endswith(("ListModelsRequest", "GetModelRequest"))}
+
+
+def test_the_tables_are_what_the_protos_say() -> None:
+    document = (ROOT / "docs/compatibility.md").read_text()
+    assert with_tables(document, ROOT) == document
+
+
+def test_what_is_refused_says_why_or_is_not_served_yet() -> None:
+    refused = [member for member in members_of(CHAT) if member.effect is Effect.REFUSED]
+    assert {member.path.rpartition(".")[2] for member in refused if not member.why} == {
+        "uuid",
+        "upload",
+        "input_audio",
+        "image_embeds",
+    }
