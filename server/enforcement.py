@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 from engine.sampling_params import Grammar, GrammarKind
-from engine.text.conversation import ToolDefinition
+from engine.text.conversation import ToolDefinition, ToolMode
 from engine.text.grammar import GrammarChecker, GrammarError
 from engine.text.tokenizer import Tokenizer
 from engine.text.tools import ToolFormat, tag_ids, tool_grammar
@@ -22,7 +22,7 @@ class Held:
     """Special tokens that have text all the same: the tags of calls."""
 
 
-_ANY_ARGUMENTS = '{"type": "object"}'
+_ANY_OBJECT = '{"type": "object"}'
 
 FREE = Held(grammar=None, shown_ids=frozenset())
 """Answers that may say anything and call nothing."""
@@ -40,10 +40,12 @@ class Enforcement:
     def held(self, request: AnswerRequest) -> Held:
         """May take a while. Raises InvalidRequest for what cannot be enforced."""
         constraint = request.constraint
-        if request.tools is not None:
-            constraint = self._calls(request.tools, self._require_format())
         if constraint is not None:
             self._check(constraint)
+        if request.tools is not None:
+            constraint = self._calls(request.tools, self._require_format(), constraint)
+            if constraint is not None:
+                self._check(constraint)
         return Held(
             grammar=None if constraint is None else constraint.grammar,
             shown_ids=frozenset(self._tag_ids.values()) if request.tools is not None else frozenset(),
@@ -60,19 +62,24 @@ class Enforcement:
             )
         return self._format
 
-    def _calls(self, tools: Tools, tool_format: ToolFormat) -> Constraint | None:
-        if self._tool_grammar(tools, tool_format) is None:
+    def _calls(self, tools: Tools, tool_format: ToolFormat, form: Constraint | None) -> Constraint | None:
+        """What calls are held to, and an answer without any to its form."""
+        if form is not None and tool_format.bare and tools.choice is ToolMode.AUTO:
+            message = "This model writes calls as JSON without any mark: an answer in JSON could be taken for one."
+            raise InvalidRequest(form.field, message, "conflicting_values")
+        schema = None if form is None else _schema(form.grammar)
+        if self._tool_grammar(tools, tool_format, schema) is None:
             return None
         definitions = tuple(
             self._enforceable(tool, f"tools[{index}].function.parameters")
             for index, tool in enumerate(tools.definitions)
         )
-        grammar = self._tool_grammar(replace(tools, definitions=definitions), tool_format)
+        grammar = self._tool_grammar(replace(tools, definitions=definitions), tool_format, schema)
         return None if grammar is None else Constraint(grammar=grammar, field="tools")
 
-    def _tool_grammar(self, tools: Tools, tool_format: ToolFormat) -> Grammar | None:
+    def _tool_grammar(self, tools: Tools, tool_format: ToolFormat, form: str | None) -> Grammar | None:
         return tool_grammar(
-            tool_format, tools.definitions, tools.choice, parallel=tools.parallel, tag_ids=self._tag_ids
+            tool_format, tools.definitions, tools.choice, parallel=tools.parallel, tag_ids=self._tag_ids, form=form
         )
 
     def _enforceable(self, tool: ToolDefinition, field: str) -> ToolDefinition:
@@ -83,7 +90,7 @@ class Enforcement:
         except InvalidRequest:
             if tool.strict:
                 raise
-            return replace(tool, parameters=_ANY_ARGUMENTS)
+            return replace(tool, parameters=_ANY_OBJECT)
         return tool
 
     def _check(self, constraint: Constraint) -> None:
@@ -92,3 +99,8 @@ class Enforcement:
         except GrammarError as error:
             message = f"'{constraint.field}' cannot be enforced: {error}."
             raise InvalidRequest(constraint.field, message, "unsupported") from error
+
+
+def _schema(form: Grammar) -> str:
+    """The JSON Schema of a form in which tools may be called; parsing allows no other form beside tools."""
+    return form.text if form.kind is GrammarKind.JSON_SCHEMA else _ANY_OBJECT

@@ -9,6 +9,7 @@ from dataclasses import replace
 from google.protobuf.message import Message
 
 from engine.plan import MediaKind
+from engine.sampling_params import GrammarKind
 from engine.text.conversation import ToolMode
 from glimpse.v1 import chat_pb2, generation_pb2
 from server.errors import InvalidRequest
@@ -29,6 +30,8 @@ _EFFORTS = {
     chat_pb2.REASONING_EFFORT_XHIGH: "xhigh",
 }
 """As chat templates name them."""
+_FORMS_BESIDE_TOOLS = (GrammarKind.JSON_OBJECT, GrammarKind.JSON_SCHEMA)
+"""Other texts could be taken for calls."""
 
 
 def parse_chat(
@@ -93,9 +96,9 @@ def skips_special_tokens(options: generation_pb2.GenerationOptions) -> bool:
 
 def _parse_constraint(request: chat_pb2.CreateChatCompletionRequest, tools: Tools | None) -> Constraint | None:
     constraint = parse_form(request)
-    if constraint is not None and tools is not None:
+    if constraint is not None and tools is not None and constraint.grammar.kind not in _FORMS_BESIDE_TOOLS:
         raise InvalidRequest(
-            constraint.field, "An answer that may call tools cannot be held to a form.", "conflicting_values"
+            constraint.field, "An answer that may call tools can only be held to JSON.", "conflicting_values"
         )
     return constraint
 

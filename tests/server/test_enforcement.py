@@ -77,5 +77,19 @@ def test_what_cannot_be_enforced_is_refused_by_its_field() -> None:
     assert refusal(asked(constraint=pattern)).field == "structured_outputs.regex"
 
 
+def test_an_answer_that_calls_nothing_has_its_form_beside_tools() -> None:
+    schema = Constraint(grammar=Grammar(kind=GrammarKind.JSON_SCHEMA, text='{"enum": ["the form"]}'), field="form")
+    held = enforcement().held(asked(tool(ENFORCED), constraint=schema))
+    assert held.grammar is not None
+    assert "the form" in held.grammar.text
+    assert '"integer"' in held.grammar.text
+    called = enforcement().held(asked(tool(ENFORCED), choice=ToolMode.REQUIRED, constraint=schema))
+    assert called.grammar is not None
+    assert "the form" not in called.grammar.text
+    hopeless = Constraint(grammar=Grammar(kind=GrammarKind.JSON_SCHEMA, text='{"not": {}}'), field="form")
+    assert refusal(asked(tool(ENFORCED), constraint=hopeless)).field == "form"
+    assert refusal(asked(tool(ENFORCED), constraint=schema), "llama").reason == "conflicting_values"
+
+
 def test_a_model_without_tools_refuses_them() -> None:
     assert refusal(asked(tool(ENFORCED)), None).field == "tools"

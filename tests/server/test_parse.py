@@ -128,7 +128,11 @@ REFUSED: list[tuple[chat_pb2.CreateChatCompletionRequest, str, str]] = [
     (with_member(tool_choice=NAMED), "tool_choice", "invalid_value"),
     (with_member(parallel_tool_calls=True), "parallel_tool_calls", "invalid_value"),
     (with_member(response_format={"json_schema": {}}), "response_format.json_schema.schema", "missing_value"),
-    (with_member(response_format={"json_object": {}}, tools=[TOOL]), "response_format", "conflicting_values"),
+    (
+        with_member(structured_outputs={"regex": "a"}, tools=[TOOL]),
+        "structured_outputs.regex",
+        "conflicting_values",
+    ),
     (with_member(structured_outputs={}), "structured_outputs", "missing_value"),
     (with_member(structured_outputs={"json": ""}), "structured_outputs.json", "missing_value"),
     (with_member(structured_outputs={"json_object": False}), "structured_outputs.json_object", "invalid_value"),

@@ -20,6 +20,7 @@ def tool_grammar(
     *,
     parallel: bool,
     tag_ids: Mapping[str, int] | None = None,
+    form: str | None = None,
 ) -> Grammar | None:
     """The language of the answers that a choice of tools allows; None where any answer is.
 
@@ -32,11 +33,15 @@ def tool_grammar(
         choice: Whether and which are called. A named tool is called once.
         parallel: Several calls are allowed where tools are not chosen by name.
         tag_ids: The format's tags that are single special tokens, and their ids.
+        form: The JSON Schema, as JSON text, of an answer that calls nothing; None: it is any text. Not for formats that
+            are bare: their calls begin like any JSON.
     """
     writer = _GrammarWriter(tool_format, tag_ids or {})
     match choice:
         case ToolMode.NONE:
             return None
+        case ToolMode.AUTO if form is not None:
+            rules = writer.form_or_calls(tools, form, several=parallel)
         case ToolMode.AUTO:
             if parallel and not any(tool.strict for tool in tools):
                 return None
@@ -59,8 +64,16 @@ class _GrammarWriter:
 
     def calls(self, tools: Sequence[ToolDefinition], *, several: bool) -> list[str]:
         """Calls and nothing else."""
-        opening = "" if self._format.bare else self._literal(self._format.opening)
-        return [f"start: {opening} calls", *self._call_rules(tools, several=several)]
+        return [f"start: {self._opening} calls", *self._call_rules(tools, several=several)]
+
+    def form_or_calls(self, tools: Sequence[ToolDefinition], form: str, *, several: bool) -> list[str]:
+        """Either JSON or calls."""
+        assert not self._format.bare
+        return [
+            f"start: form | {self._opening} calls",
+            f"form: %json {form}",
+            *self._call_rules(tools, several=several),
+        ]
 
     def text_or_calls(self, tools: Sequence[ToolDefinition], *, several: bool) -> list[str]:
         """Text, then perhaps calls, then the end."""
@@ -76,6 +89,10 @@ class _GrammarWriter:
             rules += [f"opened[lazy]: /{text[1:-1]}{_regex(opening)}/"]
             forms += ["opened calls"]
         return [f"start: {' | '.join(forms)}", *rules, *self._call_rules(tools, several=several)]
+
+    @property
+    def _opening(self) -> str:
+        return "" if self._format.bare else self._literal(self._format.opening)
 
     def _call_rules(self, tools: Sequence[ToolDefinition], *, several: bool) -> list[str]:
         before, between, after = map(self._literal, (self._format.before, self._format.between, self._format.after))

@@ -214,6 +214,28 @@ def test_an_answer_that_begins_like_a_bare_call_is_one(name: str, answer: str, i
     assert allows(grammar(FORMATS[name], ToolMode.AUTO), answer) == is_allowed
 
 
+@pytest.mark.parametrize(
+    "tool_format", [each for each in FORMATS.values() if not each.bare], ids=lambda each: each.name
+)
+def test_an_answer_that_has_a_form_is_that_or_right_calls(tool_format: ToolFormat) -> None:
+    form = {"type": "object", "properties": {"sum": {"type": "integer"}}, "required": ["sum"]}
+    form["additionalProperties"] = False
+    made = tool_grammar(tool_format, TOOLS, ToolMode.AUTO, parallel=True, form=json.dumps(form))
+    assert made is not None
+    assert allows(made, '{"sum": 3}')
+    assert not allows(made, '{"sum": "3"}')
+    assert not allows(made, "It is 3.")
+    answers = [answer for seed in range(25) if (answer := a_random_answer(made, seed)) is not None]
+    formed: set[bool] = set()
+    for answer in answers:
+        events = read(tool_format, answer)
+        if not check_calls(events):
+            jsonschema.validate(json.loads(answer), form)
+            assert "".join(event.text for event in events if isinstance(event, TextOut)) == answer
+        formed.add(not any(isinstance(event, CallOpened) for event in events))
+    assert formed == {True, False}
+
+
 def test_text_may_come_before_a_tag_that_calls_do_not_need() -> None:
     body = '{"name": "now", "parameters": {}}'
     made = grammar(FORMATS["llama"], ToolMode.AUTO)
