@@ -218,8 +218,8 @@ def test_an_answer_that_begins_like_a_bare_call_is_one(name: str, answer: str, i
     "tool_format", [each for each in FORMATS.values() if not each.bare], ids=lambda each: each.name
 )
 def test_an_answer_that_has_a_form_is_that_or_right_calls(tool_format: ToolFormat) -> None:
-    form = {"type": "object", "properties": {"sum": {"type": "integer"}}, "required": ["sum"]}
-    form["additionalProperties"] = False
+    members: dict[str, Any] = {"properties": {"sum": {"type": "integer"}}, "required": ["sum"]}
+    form = members | {"type": "object", "additionalProperties": False}
     made = tool_grammar(tool_format, TOOLS, ToolMode.AUTO, parallel=True, form=json.dumps(form))
     assert made is not None
     assert allows(made, '{"sum": 3}')
