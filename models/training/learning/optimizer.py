@@ -22,8 +22,8 @@ _STACKED = {"attn.qkv.weight": 3, "merger.mlp.0.weight": 4}
 class Rates:
     """Of learning, before the schedule's factor."""
 
-    muon: float = 0.02
-    adamw: float = 0.003
+    muon: float = 0.006
+    adamw: float = 0.001
     momentum: float = 0.95
     betas: tuple[float, float] = (0.9, 0.98)
     decay: float = 0.01
