@@ -1,4 +1,4 @@
-"""Two servers, one with the embedded model and one that says what it is told, and the clients that ask them."""
+"""The clients, each started once, and a watch on where they turn to."""
 
 import socket
 from collections.abc import Callable, Iterator
@@ -7,22 +7,6 @@ from contextlib import ExitStack
 import pytest
 
 from tests.clients.programs import Program
-from tests.e2e.stack import Stack, start_saying_stack, start_stack
-
-
-@pytest.fixture(scope="session")
-def embedded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    # float32: random weights turn bfloat16's rounding, which differs with the size of a chunk, into other words.
-    running = start_stack(tmp_path_factory.mktemp("embedded"), "--dtype=float32")
-    yield running
-    assert running.stop() == 0
-
-
-@pytest.fixture(scope="session")
-def saying(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    running = start_saying_stack(tmp_path_factory.mktemp("saying"))
-    yield running
-    assert running.stop() == 0
 
 
 @pytest.fixture(scope="session")

@@ -62,7 +62,7 @@ def test_every_client_gets_what_it_asks_for(
     client: str, ask: str, request: pytest.FixtureRequest, program: Callable[[str], Program]
 ) -> None:
     told = ASKS[ask]
-    stack: Stack = request.getfixturevalue("embedded" if told.of_model else "saying")
+    stack: Stack = request.getfixturevalue("stack" if told.of_model else "saying")
     task: dict[str, Any] = {
         "max_tokens": told.max_tokens,
         "question": told.question,
