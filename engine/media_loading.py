@@ -12,6 +12,7 @@ from engine.given import ClipInput, ImageInput, InputError, Pictures
 from engine.text.media_inputs import Medium
 from media.clip import Clip, VideoProcessing, video_processing
 from media.clip_frames import clip_of_frames, taken_frames
+from media.decoders import Decoders
 from media.errors import MediaError
 from media.image import ImageProcessing, image_processing, prepare_image
 from media.load import MediaLoader
@@ -46,7 +47,10 @@ def load_media(inputs: Sequence[ImageInput | ClipInput], processing: Processing)
 
 async def _load_all(inputs: Sequence[ImageInput | ClipInput], processing: Processing) -> list[Medium]:
     loader = MediaLoader(
-        processing=processing.images, video_processing=processing.videos, policy=FetchPolicy(), isolated=False
+        processing=processing.images,
+        video_processing=processing.videos,
+        policy=FetchPolicy(),
+        decoders=Decoders(isolated=False),
     )
     try:
         return list(await asyncio.gather(*(_load(given, loader, processing) for given in inputs)))

@@ -20,6 +20,7 @@ from engine.text.tools import find_format
 from glimpse.openai.v1 import openai_pb2
 from glimpse.v1 import chat_pb2, completion_pb2, model_pb2, tokenizer_pb2
 from media.clip import video_processing
+from media.decoders import Decoders
 from media.image import image_processing
 from media.load import MediaLoader
 from media.policy import FetchPolicy
@@ -205,6 +206,7 @@ def _media_loader(settings: MediaSettings, checkpoint: Path) -> MediaLoader:
         processing=processing,
         video_processing=videos,
         policy=policy,
+        decoders=Decoders(),
         image_timeout_seconds=settings.image_fetch_timeout,
         video_timeout_seconds=settings.video_fetch_timeout,
     )

@@ -12,6 +12,7 @@ from urllib.parse import quote
 import pytest
 
 from media.clip import VideoProcessing
+from media.decoders import Decoders
 from media.errors import MediaError, MediaErrorCode
 from media.image import ImageProcessing, prepare_image
 from media.load import MediaLoader
@@ -36,7 +37,11 @@ POLICY = FetchPolicy(allowed_networks=(ip_network("127.0.0.1/32"),), allowed_por
 
 def make_loader(processing: ImageProcessing = PROCESSING, **limits: Any) -> MediaLoader:
     return MediaLoader(
-        processing=processing, video_processing=VIDEO_PROCESSING, policy=POLICY, isolated=False, **limits
+        processing=processing,
+        video_processing=VIDEO_PROCESSING,
+        policy=POLICY,
+        decoders=Decoders(isolated=False),
+        **limits,
     )
 
 
@@ -150,7 +155,7 @@ async def test_the_event_loop_runs_while_a_picture_is_decoded(
         assert released.wait(20), "only the loop could have released it"
         return prepare_image(*args, **kwargs)  # pyright: ignore[reportArgumentType] # passed on as they are
 
-    monkeypatch.setattr("media.load.prepare_image", wait_for_the_loop)
+    monkeypatch.setattr("media.decoders.prepare_image", wait_for_the_loop)
     task = asyncio.create_task(loader.load_image(DataSource(data=encode(scene(56, 56), "PNG"))))
     asyncio.get_running_loop().call_later(0.02, released.set)
     assert (await task).num_tokens == 4
