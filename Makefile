@@ -2,15 +2,17 @@
 # make test    set up what is missing, then run every test.
 # make check   the quick checks: format, lint, types, imports, protos, generated files.
 # make generate  write anew what is generated from the protos.
+# make fuzz    a minute of fuzzing of what reads strangers' bytes; FUZZ_SECONDS=600 for longer.
 # make breaking  compare the protos with those on branch main: nothing that clients rely on may change.
 
 PYTHON ?= python3
 MODEL ?=
+FUZZ_SECONDS ?= 60
 VENV := .venv/bin
 
 export PATH := $(CURDIR)/$(VENV):$(PATH)
 
-.PHONY: up test check breaking generate set-up set-up-dev
+.PHONY: up test check fuzz breaking generate set-up set-up-dev
 
 up: set-up
 	@exec $(VENV)/glimpse up $(if $(MODEL),--model $(MODEL))
@@ -27,6 +29,9 @@ check: set-up-dev
 	$(VENV)/python tools/generate.py --check
 	$(VENV)/pyright
 	$(VENV)/pyright --project tests/clients/python
+
+fuzz: set-up-dev
+	$(VENV)/python -m tests.fuzz --seconds $(FUZZ_SECONDS)
 
 breaking: set-up-dev
 	$(VENV)/buf breaking api --against '.git#branch=main,subdir=api'

@@ -23,7 +23,7 @@ from engine.config import ModelConfig, load_model_config
 from engine.kv_cache import allocate_kv_cache
 from engine.layers.linear import quantize
 from engine.load import load_model
-from engine.models.qwen2_vl import Qwen2VL, layout_prompt
+from engine.models.families import Model
 from engine.native.backend import use_native, why_not_native
 from engine.plan import SequenceChunk
 
@@ -52,24 +52,24 @@ def divergence(exact: Tensor, logits: Tensor) -> Divergence:
     )
 
 
-def _plain(_model: Qwen2VL) -> None:
+def _plain(_model: Model) -> None:
     pass
 
 
-def _native(model: Qwen2VL) -> None:
+def _native(model: Model) -> None:
     model.ops = use_native(model)
 
 
-def _int8(model: Qwen2VL) -> None:
-    quantize(model.layers)
+def _int8(model: Model) -> None:
+    quantize(model.decoder.layers)
 
 
-def _native_int8(model: Qwen2VL) -> None:
+def _native_int8(model: Model) -> None:
     _int8(model)
     _native(model)
 
 
-_VARIANTS: dict[str, Callable[[Qwen2VL], None]] = {
+_VARIANTS: dict[str, Callable[[Model], None]] = {
     "torch bfloat16": _plain,
     "native bfloat16": _native,
     "torch int8": _int8,
@@ -78,7 +78,7 @@ _VARIANTS: dict[str, Callable[[Qwen2VL], None]] = {
 
 
 def score(
-    path: Path, dtype: torch.dtype, prepare: Callable[[Qwen2VL], None], prompts: Sequence[tuple[int, ...]]
+    path: Path, dtype: torch.dtype, prepare: Callable[[Model], None], prompts: Sequence[tuple[int, ...]]
 ) -> Tensor:
     """float32 [all tokens, vocabulary]: a model's logits after each token of each prompt."""
     config = load_model_config(path)
@@ -88,7 +88,7 @@ def score(
         return torch.cat([_score(model, config, dtype, prompt) for prompt in prompts])
 
 
-def _score(model: Qwen2VL, config: ModelConfig, dtype: torch.dtype, prompt: tuple[int, ...]) -> Tensor:
+def _score(model: Model, config: ModelConfig, dtype: torch.dtype, prompt: tuple[int, ...]) -> Tensor:
     num_blocks = -(-len(prompt) // _BLOCK_SIZE)
     cache = allocate_kv_cache(
         num_layers=config.text.num_layers,
@@ -107,7 +107,7 @@ def _score(model: Qwen2VL, config: ModelConfig, dtype: torch.dtype, prompt: tupl
         samples=True,
         num_guesses=len(prompt) - 1,  # every token is scored, as if the next one had been guessed
     )
-    layouts = {0: layout_prompt(len(prompt), (), config.vision.spatial_merge_size)}
+    layouts = {0: model.layout(len(prompt), ())}
     return model(make_batch([chunk], layouts, block_size=_BLOCK_SIZE, device=_CPU), cache, {})
 
 

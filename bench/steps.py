@@ -97,7 +97,7 @@ class Steps:
         vision = self._model.vision
         side = _SIDE // vision.patch_size
         num_tokens = (side // vision.spatial_merge_size) ** 2
-        prompt = [self._model.image_token_id] * num_tokens + self._tokens(1)
+        prompt = [self._model.placeholder_ids["image"]] * num_tokens + self._tokens(1)
         seen = [self._first_token(prompt, [self._picture(num_tokens, side)]) for _ in range(1 + self._repeats)][1:]
         text = statistics.median(self.prefill(num_tokens + 1))
         return [seconds - text for seconds in seen]

@@ -5,7 +5,7 @@ no torch and no transformers.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -79,8 +79,22 @@ class VisionConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AudioConfig:
+    """Qwen2-Audio's encoder."""
+
+    num_mel_bins: int
+    width: int
+    inner_width: int
+    """Of the feed-forward halves."""
+    num_layers: int
+    num_heads: int
+    max_positions: int
+    """Of which each is two frames of features; a token stands for two of them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TextConfig:
-    """Qwen2-VL's decoder."""
+    """The decoder, Qwen2's."""
 
     vocab_size: int
     hidden_size: int
@@ -91,7 +105,7 @@ class TextConfig:
     rms_norm_eps: float
     rope_theta: float
     mrope_section: tuple[int, int, int]
-    """Halves of a head's dimensions that turn with time, height and width."""
+    """Halves of a head's dimensions that turn with time, height and width; all with time, where there is no more."""
     max_position_embeddings: int
     tie_word_embeddings: bool
 
@@ -109,45 +123,117 @@ class ModelConfig:
     dtype: Literal["float32", "bfloat16", "float16"]
     """Of the stored weights."""
     text: TextConfig
-    vision: VisionConfig
-    image_token_id: int
-    """Stands once for each token of a picture."""
-    video_token_id: int
-    vision_start_token_id: int
+    encoder: VisionConfig | AudioConfig
+    """What makes embeddings of media, which also says what the model takes: pictures and clips, or sounds."""
+    placeholder_ids: Mapping[str, int]
+    """For each kind of media that the model takes ("image", "video", "audio"), what stands once for each token."""
     eos_token_ids: tuple[int, ...]
+
+    @property
+    def vision(self) -> VisionConfig:
+        """The encoder of a model that sees."""
+        assert isinstance(self.encoder, VisionConfig)
+        return self.encoder
 
 
 def load_model_config(path: Path) -> ModelConfig:
-    """Reads a checkpoint's configuration: the flat layout of the published checkpoints, or transformers 5's nested one.
+    """Reads a checkpoint's configuration: the layout of the published checkpoints, or transformers 5's.
 
     Raises:
         CheckpointError: a file is missing or not JSON, a field is missing, or the architecture is not supported.
     """
     config = _read_json(path / "config.json")
     architecture = str((config.get("architectures") or ["?"])[0])
-    if architecture != "Qwen2VLForConditionalGeneration":
-        raise CheckpointError(
-            f"architecture {architecture!r} is not supported; supported: Qwen2VLForConditionalGeneration"
-        )
-    text: Mapping[str, Any] = config.get("text_config") or config
+    read = _FAMILIES.get(architecture)
+    if read is None:
+        supported = ", ".join(_FAMILIES)
+        raise CheckpointError(f"architecture {architecture!r} is not supported; supported: {supported}")
     try:
+        family = read(config)
         return ModelConfig(
             architecture=architecture,
             dtype=config.get("dtype") or config.get("torch_dtype") or "float32",
-            text=_text_config(text, config),
-            vision=_vision_config(config["vision_config"], text),
-            image_token_id=config["image_token_id"],
-            video_token_id=config["video_token_id"],
-            vision_start_token_id=config["vision_start_token_id"],
-            eos_token_ids=_eos_token_ids(path, text, config),
+            text=family.text,
+            encoder=family.encoder,
+            placeholder_ids=family.placeholder_ids,
+            eos_token_ids=_eos_token_ids(path, config.get("text_config") or config, config),
         )
     except KeyError as error:
         raise CheckpointError(f"config.json has no field {error.args[0]!r}") from error
 
 
-def _text_config(text: Mapping[str, Any], config: Mapping[str, Any]) -> TextConfig:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Family:
+    """What families say each in their own way."""
+
+    text: TextConfig
+    encoder: VisionConfig | AudioConfig
+    placeholder_ids: Mapping[str, int]
+
+
+def _qwen2_vl(config: Mapping[str, Any]) -> _Family:
+    """Flat, or in transformers 5 nested."""
+    text: Mapping[str, Any] = config.get("text_config") or config
     # transformers 5: `rope_parameters`, theta inside. The published checkpoints: `rope_scaling` beside `rope_theta`.
     rope: Mapping[str, Any] = text.get("rope_parameters") or text["rope_scaling"]
+    return _Family(
+        text=_text_config(text, config, rope, mrope_section=tuple(rope["mrope_section"])),
+        encoder=_vision_config(config["vision_config"], text),
+        placeholder_ids={"image": config["image_token_id"], "video": config["video_token_id"]},
+    )
+
+
+_QWEN2_DEFAULTS: Mapping[str, Any] = {
+    "vocab_size": 151_936,
+    "hidden_size": 4096,
+    "intermediate_size": 22_016,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 32,
+    "max_position_embeddings": 32_768,
+    "rms_norm_eps": 1e-6,
+    "rope_theta": 10_000.0,
+}
+"""What published checkpoints leave out of `text_config` (transformers, models/qwen2/configuration_qwen2.py)."""
+
+
+def _qwen2_audio(config: Mapping[str, Any]) -> _Family:
+    text: Mapping[str, Any] = {**_QWEN2_DEFAULTS, **config["text_config"]}
+    rope: Mapping[str, Any] = text.get("rope_parameters") or text.get("rope_scaling") or {}
+    rope_type = rope.get("rope_type", rope.get("type", "default"))
+    if rope_type != "default":
+        raise CheckpointError(f"config.json asks for rotary positions of type {rope_type!r}, which are not supported")
+    half_head = text["hidden_size"] // text["num_attention_heads"] // 2
+    audio: Mapping[str, Any] = config["audio_config"]
+    if audio.get("activation_function", "gelu") != "gelu":
+        raise CheckpointError("config.json's audio_config has an activation_function other than gelu")
+    return _Family(
+        text=_text_config(text, config, rope, mrope_section=(half_head, 0, 0)),
+        encoder=AudioConfig(
+            num_mel_bins=audio["num_mel_bins"],
+            width=audio["d_model"],
+            inner_width=audio["encoder_ffn_dim"],
+            num_layers=audio["encoder_layers"],
+            num_heads=audio["encoder_attention_heads"],
+            max_positions=audio["max_source_positions"],
+        ),
+        placeholder_ids={"audio": config["audio_token_index"]},
+    )
+
+
+_FAMILIES: Mapping[str, Callable[[Mapping[str, Any]], _Family]] = {
+    "Qwen2VLForConditionalGeneration": _qwen2_vl,
+    "Qwen2AudioForConditionalGeneration": _qwen2_audio,
+}
+
+
+def _text_config(
+    text: Mapping[str, Any],
+    config: Mapping[str, Any],
+    rope: Mapping[str, Any],
+    *,
+    mrope_section: tuple[int, int, int],
+) -> TextConfig:
     return TextConfig(
         vocab_size=text["vocab_size"],
         hidden_size=text["hidden_size"],
@@ -157,7 +243,7 @@ def _text_config(text: Mapping[str, Any], config: Mapping[str, Any]) -> TextConf
         num_kv_heads=text["num_key_value_heads"],
         rms_norm_eps=text["rms_norm_eps"],
         rope_theta=float(rope["rope_theta"] if "rope_theta" in rope else text["rope_theta"]),
-        mrope_section=tuple(rope["mrope_section"]),
+        mrope_section=mrope_section,
         max_position_embeddings=text["max_position_embeddings"],
         tie_word_embeddings=bool(config.get("tie_word_embeddings", text.get("tie_word_embeddings", False))),
     )

@@ -58,6 +58,7 @@ class Core:
         encoder_cache_bytes: int,
         prefix_caching: bool,
         vocab_size: int,
+        hidden_size: int,
         max_decode_slowdown: float,
         max_guesses: int = 0,
         clock: Callable[[], float] = time.perf_counter,
@@ -84,6 +85,7 @@ class Core:
         self._max_waiting = max_waiting
         self._eos_token_ids = frozenset(eos_token_ids)
         self._vocab_size = vocab_size
+        self._hidden_size = hidden_size
         self._num_submitted = 0
         self._sequences: dict[str, Sequence] = {}  # request id → its sequence, of all in flight
         self._pending: list[TokenEvent] = []  # what the next step delivers beside its own events
@@ -102,6 +104,7 @@ class Core:
                 request,
                 max_model_len=self._max_model_len,
                 vocab_size=self._vocab_size,
+                hidden_size=self._hidden_size,
                 eos_token_ids=self._eos_token_ids,
             )
         except EngineError as error:

@@ -7,7 +7,7 @@ room is wanted, the longest unused first. Knows keys, sizes and sequence ids; pi
 from collections import OrderedDict
 from collections.abc import Iterable
 
-from engine.plan import Encode, MediaSpan
+from engine.plan import Embeddings, Encode, MediaSpan
 from engine.sequence import Sequence, spans_between
 
 
@@ -118,7 +118,9 @@ class EncoderCache:
         """Makes a medium resident if it may be encoded in this step and there is room for it beside what is pinned."""
         if span.key in self._num_bytes:
             return True
-        if self._encode and self._num_tokens_to_encode + span.num_tokens > max_tokens:
+        pixels = sequence.pixels[span.key]
+        num_tokens_to_encode = 0 if isinstance(pixels, Embeddings) else span.num_tokens
+        if self._encode and self._num_tokens_to_encode + num_tokens_to_encode > max_tokens:
             return False
         num_bytes = span.num_tokens * self._bytes_per_token
         if self._num_pinned_bytes + num_bytes > self._capacity_bytes:
@@ -128,10 +130,8 @@ class EncoderCache:
         self._unpinned[span.key] = None
         self._num_bytes[span.key] = num_bytes
         self._num_resident_bytes += num_bytes
-        self._num_tokens_to_encode += span.num_tokens
-        self._encode[span.key] = Encode(
-            key=span.key, kind=span.kind, grid_thw=span.grid_thw, pixels=sequence.pixels[span.key]
-        )
+        self._num_tokens_to_encode += num_tokens_to_encode
+        self._encode[span.key] = Encode(key=span.key, kind=span.kind, grid_thw=span.grid_thw, pixels=pixels)
         return True
 
     def _drop(self, key: bytes) -> None:

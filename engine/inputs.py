@@ -20,13 +20,19 @@ from engine.given import (
     parse_picture,
     parse_url,
 )
+from engine.given_embeddings import MediumInput, are_embeddings, parse_embedding, parse_embeddings
+from engine.given_sounds import parse_audio_url, parse_input_audio, parse_sound, parse_sounds
 from engine.plan import MediaKind
 from engine.sampling_params import SamplingParams
 from engine.text.conversation import ChatMessage, MediaSlot
 from engine.tool_inputs import ChatOptions, parse_calls
+from media.embeddings import EmbeddedKind
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
-_PARTS = "text, image_url, image_pil, video_url and video"
+_PARTS = (
+    "text, image_url, image_pil, image_embeds, video_url, video, video_embeds, audio_url, input_audio, audio and "
+    "audio_embeds"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +56,7 @@ class OfflineRequest:
 
     prompt: str | TokenIds | Messages
     """A text is the prompt already."""
-    media: tuple[ImageInput | ClipInput, ...]
+    media: tuple[MediumInput, ...]
     """In the order of their places in the prompt."""
     path: str
     """What errors call the request."""
@@ -84,7 +90,7 @@ def parse_conversation(messages: object, path: str, options: ChatOptions) -> Off
     Raises:
         InputError: a message is something else.
     """
-    media: list[ImageInput | ClipInput] = []
+    media: list[MediumInput] = []
     prefix = f"{path}." if path else ""
     if not isinstance(messages, list | tuple) or not messages:
         raise InputError(f"{prefix}messages", "a conversation is a list of at least one message")
@@ -119,23 +125,39 @@ def check_sampling(sampling: SamplingParams, path: str) -> None:
             raise InputError(f"{path}.{name}", f"{getattr(sampling, name)!r} is out of range")
 
 
-def _parse_media(media: object, path: str) -> tuple[ImageInput | ClipInput, ...]:
-    """Pictures, then clips: the prompt's placeholders say which stands where."""
-    fields = known_fields(media, path, known=("image", "video"))
-    images, clips = _several(fields.get("image", ())), fields.get("video", ())
-    # A list of pictures is one clip.
-    clips = (clips,) if isinstance(clips, list | tuple) and clips and is_frame(clips[0]) else _several(clips)
+def _parse_media(media: object, path: str) -> tuple[MediumInput, ...]:
+    """Pictures, clips, then sounds: the prompt's placeholders say which stands where."""
+    fields = known_fields(media, path, known=("image", "video", "audio"))
     return (
-        *(parse_picture(image, f"{path}.image[{index}]") for index, image in enumerate(images)),
-        *(parse_clip(clip, f"{path}.video[{index}]", {}) for index, clip in enumerate(clips)),
+        *_parse_pictures(fields.get("image", ()), f"{path}.image"),
+        *_parse_clips(fields.get("video", ()), f"{path}.video"),
+        *_parse_sounds(fields.get("audio", ()), f"{path}.audio"),
     )
+
+
+def _parse_pictures(images: object, path: str) -> Sequence[MediumInput]:
+    if are_embeddings(images):
+        return parse_embeddings(EmbeddedKind.IMAGE, images, path)
+    return [parse_picture(image, f"{path}[{index}]") for index, image in enumerate(_several(images))]
+
+
+def _parse_clips(clips: object, path: str) -> Sequence[MediumInput]:
+    if are_embeddings(clips):
+        return parse_embeddings(EmbeddedKind.VIDEO, clips, path)
+    # A list of pictures is one clip.
+    several = (clips,) if isinstance(clips, list | tuple) and clips and is_frame(clips[0]) else _several(clips)
+    return [parse_clip(clip, f"{path}[{index}]", {}) for index, clip in enumerate(several)]
+
+
+def _parse_sounds(sounds: object, path: str) -> Sequence[MediumInput]:
+    return parse_embeddings(EmbeddedKind.AUDIO, sounds, path) if are_embeddings(sounds) else parse_sounds(sounds, path)
 
 
 def _several(value: object) -> Sequence[object]:
     return value if isinstance(value, list | tuple) else (value,)
 
 
-def _parse_message(message: object, path: str, media: list[ImageInput | ClipInput]) -> ChatMessage:
+def _parse_message(message: object, path: str, media: list[MediumInput]) -> ChatMessage:
     fields = known_fields(message, path, known=("role", "content", "name", "tool_calls", "tool_call_id"))
     role, content = fields.get("role"), fields.get("content")
     if role not in ROLES:
@@ -157,7 +179,7 @@ def _parse_message(message: object, path: str, media: list[ImageInput | ClipInpu
     )
 
 
-def _parse_content(content: object, path: str, media: list[ImageInput | ClipInput]) -> tuple[str | MediaSlot, ...]:
+def _parse_content(content: object, path: str, media: list[MediumInput]) -> tuple[str | MediaSlot, ...]:
     if isinstance(content, str):
         return (content,)
     if not isinstance(content, list | tuple):
@@ -165,7 +187,7 @@ def _parse_content(content: object, path: str, media: list[ImageInput | ClipInpu
     return tuple(_parse_part(part, f"{path}[{index}]", media) for index, part in enumerate(content))
 
 
-def _parse_part(part: object, path: str, media: list[ImageInput | ClipInput]) -> str | MediaSlot:
+def _parse_part(part: object, path: str, media: list[MediumInput]) -> str | MediaSlot:
     match part:
         case {"type": "text"}:
             text = known_fields(part, path, known=("type", "text")).get("text")
@@ -190,10 +212,21 @@ def _parse_part(part: object, path: str, media: list[ImageInput | ClipInput]) ->
             fields = known_fields(part, path, known=("type", "video", *CLIP_OPTIONS))
             media.append(parse_clip(fields.get("video"), f"{path}.video", fields))
             return MediaSlot(kind=MediaKind.VIDEO)
+        case {"type": "audio_url" | "input_audio" | "audio" as name}:
+            media.append(_SOUND_PARTS[name](known_fields(part, path, known=("type", name)).get(name), f"{path}.{name}"))
+            return MediaSlot(kind=MediaKind.AUDIO)
+        case {"type": "image_embeds" | "video_embeds" | "audio_embeds" as name}:
+            kind = EmbeddedKind(name.removesuffix("_embeds"))
+            fields = known_fields(part, path, known=("type", name))
+            media.append(parse_embedding(kind, fields.get(name), f"{path}.{name}"))
+            return MediaSlot(kind=MediaKind(kind))
         case {"type": kind}:
             raise InputError(path, f"parts of type {kind!r} are not supported; {_PARTS} are")
         case _:
             raise InputError(path, "a part is a dict with a type")
+
+
+_SOUND_PARTS = {"audio_url": parse_audio_url, "input_audio": parse_input_audio, "audio": parse_sound}
 
 
 def _parse_image_url(image_url: object, path: str) -> ImageInput:

@@ -12,7 +12,9 @@ from typing import Any, assert_never
 from engine.checkpoint import DEFAULT_MODEL, resolve_checkpoint
 from engine.config import Backend, Device, DType, EngineConfig, Quantization
 from engine.errors import CheckpointError, EngineError
-from engine.given import ClipInput, InputError
+from engine.given import ClipInput, ImageInput, InputError
+from engine.given_embeddings import EmbeddingInput, MediumInput
+from engine.given_sounds import SoundInput
 from engine.inputs import Messages, OfflineRequest, TokenIds, check_sampling, parse_conversation, parse_prompt
 from engine.load import load_core
 from engine.media_loading import load_media, media_processing
@@ -49,6 +51,7 @@ class LLM:
         num_threads: int | None = None,
         chat_template: str | None = None,
         limit_mm_per_prompt: Mapping[str, int] | None = None,
+        enable_mm_embeds: bool = False,
     ) -> None:
         """Loads a checkpoint.
 
@@ -67,12 +70,14 @@ class LLM:
             chat_template: A file whose template takes the place of the checkpoint's.
             limit_mm_per_prompt: The most media of a kind in a prompt, such as `{"image": 4, "video": 1}`; a kind
                 without a number has no limit.
+            enable_mm_embeds: Embeddings, computed elsewhere, are accepted in the place of media.
 
         Raises:
             CheckpointError: the checkpoint cannot be found or served.
-            InputError: `limit_mm_per_prompt` names another kind than image and video.
+            InputError: `limit_mm_per_prompt` names another kind than image, video and audio.
         """
         self._limits = _checked_limits(limit_mm_per_prompt or {})
+        self._accepts_embeddings = enable_mm_embeds
         path = resolve_checkpoint(os.fspath(model))
         config = EngineConfig(
             model_path=str(path),
@@ -92,10 +97,11 @@ class LLM:
         self._core = engine.core
         self._max_model_len = engine.ready.max_model_len
         self._vocab_size = engine.model.text.vocab_size
+        self._hidden_size = engine.model.text.hidden_size
         self._prompts = load_prompt_builder(path, engine.model, chat_template)
         self._grammars = GrammarChecker(self._prompts.tokenizer)
         try:
-            self._processing = media_processing(path)
+            self._processing = media_processing(path, engine.model)
         except ValueError as error:
             raise CheckpointError(str(error)) from error
         self._request_ids = (str(number) for number in itertools.count())
@@ -114,6 +120,10 @@ class LLM:
                 `multi_modal_data`. Its `image` is a picture or a list of them, each a PIL image, an array (uint8
                 [height, width, 3]), a file's bytes, a URL or a data URL. Its `video` is a clip or a list of them, each
                 an array or a torch tensor (uint8 [frames, height, width, 3]), a list of pictures, or a file as above.
+                Its `audio` is a sound or a list of them, each a pair of an array (floats, [samples] or
+                [channels, samples]) and its rate, or a file as above.
+                Or each of these is a dict of `image_embeds` and `image_grid_thw` (`video_…`; `audio_embeds` alone), as
+                `engine.given_embeddings.parse_embeddings` takes it.
                 Each medium has its one placeholder token in the prompt.
             sampling_params: For all prompts, or one for each.
             progress: Several prompts are accompanied by a bar on standard error.
@@ -146,7 +156,9 @@ class LLM:
             messages: A conversation in OpenAI's form, or several. Parts are `text`, `image_url` (an http(s) URL, a data
                 URL or base64, perhaps with `min_pixels` and `max_pixels`), `image_pil` (a PIL image), `video_url` (the
                 same of a video file, or a list of such pictures) and `video` (an array, a tensor, a list of pictures or
-                a file's bytes); clips perhaps with the members of `media.clip_options.ClipOptions`.
+                a file's bytes); clips perhaps with the members of `media.clip_options.ClipOptions`. Sounds
+                are `audio_url`, `input_audio` (`data`, which is base64, and `format`) and `audio` (as for `generate`).
+                And `image_embeds`, `video_embeds` and `audio_embeds`, as for `generate`, of one medium.
             sampling_params: For all conversations, or one for each.
             tools: Functions that the model may call, in OpenAI's form. The answer's text has the calls as the model
                 writes them; `engine.text.tools` reads them.
@@ -187,7 +199,7 @@ class LLM:
         samplings = _one_for_each(SamplingParams() if sampling_params is None else sampling_params, len(requests))
         self._check_grammars(samplings)
         for request in requests:
-            self._check_number_of_media(request)
+            self._check_media(request)
         inputs = [medium for request in requests for medium in request.media]
         media = iter(load_media(inputs, self._processing))
         generates = [
@@ -203,10 +215,11 @@ class LLM:
             except GrammarError as error:
                 raise InputError("sampling_params.grammar", str(error)) from error
 
-    def _check_number_of_media(self, request: OfflineRequest) -> None:
-        counts = Counter(
-            MediaKind.VIDEO if isinstance(given, ClipInput) else MediaKind.IMAGE for given in request.media
-        )
+    def _check_media(self, request: OfflineRequest) -> None:
+        for given in request.media:
+            if isinstance(given, EmbeddingInput) and not self._accepts_embeddings:
+                raise InputError(given.path, "embeddings are accepted with LLM(enable_mm_embeds=True)")
+        counts = Counter(map(_kind_of, request.media))
         for kind, limit in self._limits.items():
             if counts[kind] > limit:
                 message = f"{counts[kind]} {_PLURALS[kind]}, and limit_mm_per_prompt allows {limit}"
@@ -226,20 +239,41 @@ class LLM:
         )
         try:
             # The core would refuse it as well, but not before others of the batch are computed.
-            make_sequence(0, generate, max_model_len=self._max_model_len, vocab_size=self._vocab_size)
+            make_sequence(
+                0,
+                generate,
+                max_model_len=self._max_model_len,
+                vocab_size=self._vocab_size,
+                hidden_size=self._hidden_size,
+            )
         except EngineError as error:
             raise EngineError(error.code, f"{request.path}: {error.message}") from error
         return generate
 
 
-_PLURALS = {MediaKind.IMAGE: "pictures", MediaKind.VIDEO: "clips"}
+_PLURALS = {MediaKind.IMAGE: "pictures", MediaKind.VIDEO: "clips", MediaKind.AUDIO: "sounds"}
 
 
 def _checked_limits(limits: Mapping[str, int]) -> dict[MediaKind, int]:
     for kind in limits:
         if kind not in _PLURALS:
-            raise InputError(f"limit_mm_per_prompt[{kind!r}]", "only pictures (image) and clips (video) are supported")
+            message = "only pictures (image), clips (video) and sounds (audio) are supported"
+            raise InputError(f"limit_mm_per_prompt[{kind!r}]", message)
     return {MediaKind(kind): limit for kind, limit in limits.items()}
+
+
+def _kind_of(given: MediumInput) -> MediaKind:
+    match given:
+        case ImageInput():
+            return MediaKind.IMAGE
+        case ClipInput():
+            return MediaKind.VIDEO
+        case SoundInput():
+            return MediaKind.AUDIO
+        case EmbeddingInput(kind=kind):
+            return MediaKind(kind)
+        case _:
+            assert_never(given)
 
 
 def _one_for_each(

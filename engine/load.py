@@ -1,6 +1,5 @@
 """The engine's composition root: from settings and a checkpoint's folder to a core that answers. Knows every part."""
 
-import json
 import logging
 import os
 import time
@@ -18,8 +17,7 @@ from engine.grammar import GrammarCompiler, Vocabulary
 from engine.guesses import MAX_GUESSES
 from engine.kv_cache import KVCache, allocate_kv_cache, block_bytes
 from engine.layers.linear import quantize
-from engine.models.qwen2_vl import Qwen2VL, published_name
-from engine.models.qwen2_vl_vision import PixelStatistics
+from engine.models.families import Model, make_model, published_name
 from engine.native.backend import use_native, why_not_native
 from engine.protocol import Ready
 from engine.runner import ModelRunner
@@ -61,8 +59,8 @@ def load_core(config: EngineConfig, *, on_progress: Callable[[str, float], None]
     model = load_model(path, model_config, device, dtype, on_progress)
     if config.quantization == "int8":
         on_progress("quantizing the weights", 0.9)
-        # The vision tower is read once a picture, not once a token; the head would add a fifth to the error of logits.
-        quantize(model.layers)
+        # An encoder is read once a picture, not once a token; the head would add a fifth to the error of logits.
+        quantize(model.decoder.layers)
     if backend == "native":
         on_progress("packing the weights", 0.92)
         model.ops = use_native(model)
@@ -75,8 +73,8 @@ def load_core(config: EngineConfig, *, on_progress: Callable[[str, float], None]
         model=model,
         cache=cache,
         eos_token_ids=model_config.eos_token_ids,
-        spatial_merge_size=model_config.vision.spatial_merge_size,
         device=device,
+        dtype=dtype,
         grammars=GrammarCompiler(load_vocabulary(path, model_config.text.vocab_size)),
     )
     core = _make_core(config, model_config, runner, num_blocks, max_model_len, dtype)
@@ -150,20 +148,20 @@ def load_model(
     device: torch.device,
     dtype: torch.dtype,
     on_progress: Callable[[str, float], None],
-) -> Qwen2VL:
+) -> Model:
     """The model with the checkpoint's weights.
 
     Raises:
         CheckpointError: the weights or the preprocessor's configuration are missing or do not fit the model.
     """
     with torch.device("meta"):
-        model = Qwen2VL(config, _pixel_statistics(path))
+        model = make_model(path, config)
     model = model.to(dtype=dtype).to_empty(device=device).requires_grad_(False)
     load_weights(
         path,
         dict(model.stored_tensors()),
-        published_name=published_name,
-        ignored=lambda name: name == "lm_head.weight" or name.endswith("rotary_emb.inv_freq"),
+        published_name=published_name(config),
+        ignored=lambda name: name.endswith(("lm_head.weight", "rotary_emb.inv_freq")),
         on_progress=lambda fraction: on_progress("reading the weights", 0.9 * fraction),
     )
     return model
@@ -180,18 +178,6 @@ def load_vocabulary(path: Path, vocab_size: int) -> Vocabulary:
         tokens=[tokenizer.token_bytes(token_id) for token_id in range(vocab_size)],
         special_ids=sorted(token_id for token_id in tokenizer.special_ids if token_id < vocab_size),
     )
-
-
-def _pixel_statistics(path: Path) -> PixelStatistics:
-    try:
-        processor = json.loads((path / "preprocessor_config.json").read_bytes())
-        return PixelStatistics(mean=tuple(processor["image_mean"]), std=tuple(processor["image_std"]))
-    except FileNotFoundError as error:
-        raise CheckpointError("the checkpoint has no preprocessor_config.json") from error
-    except ValueError as error:
-        raise CheckpointError(f"the checkpoint's preprocessor_config.json is not JSON: {error}") from error
-    except KeyError as error:
-        raise CheckpointError(f"preprocessor_config.json has no field {error.args[0]!r}") from error
 
 
 def _make_core(
@@ -215,6 +201,7 @@ def _make_core(
         encoder_cache_bytes=config.encoder_cache_bytes,
         prefix_caching=config.prefix_caching,
         vocab_size=model_config.text.vocab_size,
+        hidden_size=model_config.text.hidden_size,
         max_decode_slowdown=config.max_decode_slowdown,
         max_guesses=MAX_GUESSES if config.speculative == "ngram" else 0,
     )

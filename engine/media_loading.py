@@ -5,16 +5,22 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import assert_never
 
 import PIL.Image
 
+from engine.config import ModelConfig
 from engine.given import ClipInput, ImageInput, InputError, Pictures
-from engine.text.media_inputs import Medium
+from engine.given_embeddings import EmbeddingInput, MediumInput
+from engine.given_sounds import Samples, SoundInput
+from engine.text.media_inputs import Medium, embedding_form, sound_processing
+from media.audio import AudioProcessing, Sound, sound_of_array
 from media.clip import Clip, VideoProcessing, video_processing
 from media.clip_frames import clip_of_frames, taken_frames
 from media.decoders import Decoders
+from media.embeddings import EmbeddingForm, make_embedding
 from media.errors import MediaError
-from media.image import ImageProcessing, image_processing, prepare_image
+from media.image import Image, ImageProcessing, image_processing, prepare_image
 from media.load import MediaLoader
 from media.policy import FetchPolicy
 
@@ -25,14 +31,22 @@ class Processing:
 
     images: ImageProcessing
     videos: VideoProcessing
+    sounds: AudioProcessing | None
+    """None: the model does not hear."""
+    embeddings: EmbeddingForm
 
 
-def media_processing(path: Path) -> Processing:
+def media_processing(path: Path, model: ModelConfig) -> Processing:
     """Reads the preprocessor files of a checkpoint's folder. Raises ValueError."""
-    return Processing(images=image_processing(path), videos=video_processing(path))
+    return Processing(
+        images=image_processing(path),
+        videos=video_processing(path),
+        sounds=sound_processing(path, model),
+        embeddings=embedding_form(model),
+    )
 
 
-def load_media(inputs: Sequence[ImageInput | ClipInput], processing: Processing) -> list[Medium]:
+def load_media(inputs: Sequence[MediumInput], processing: Processing) -> list[Medium]:
     """Loads media, in their order.
 
     Raises:
@@ -45,10 +59,11 @@ def load_media(inputs: Sequence[ImageInput | ClipInput], processing: Processing)
         return thread.submit(asyncio.run, _load_all(inputs, processing)).result()
 
 
-async def _load_all(inputs: Sequence[ImageInput | ClipInput], processing: Processing) -> list[Medium]:
+async def _load_all(inputs: Sequence[MediumInput], processing: Processing) -> list[Medium]:
     loader = MediaLoader(
         processing=processing.images,
         video_processing=processing.videos,
+        audio_processing=processing.sounds,
         policy=FetchPolicy(),
         decoders=Decoders(isolated=False),
     )
@@ -58,15 +73,27 @@ async def _load_all(inputs: Sequence[ImageInput | ClipInput], processing: Proces
         await loader.close()
 
 
-async def _load(given: ImageInput | ClipInput, loader: MediaLoader, processing: Processing) -> Medium:
+async def _load(given: MediumInput, loader: MediaLoader, processing: Processing) -> Medium:
     try:
-        if isinstance(given, ClipInput):
-            return await _load_clip(given, loader, processing.videos)
-        if isinstance(given.picture, PIL.Image.Image):
-            return await asyncio.to_thread(prepare_image, given.picture, processing.images)
-        return await loader.load_image(given.picture, min_pixels=given.min_pixels, max_pixels=given.max_pixels)
+        match given:
+            case ImageInput():
+                return await _load_image(given, loader, processing.images)
+            case ClipInput():
+                return await _load_clip(given, loader, processing.videos)
+            case SoundInput():
+                return await _load_sound(given, loader, processing.sounds)
+            case EmbeddingInput(kind=kind, embeddings=tensor, grid_thw=grid):
+                return await asyncio.to_thread(make_embedding, kind, tensor, grid, processing.embeddings)
+            case _:
+                assert_never(given)
     except MediaError as error:
         raise InputError(given.path, error.message) from error
+
+
+async def _load_image(given: ImageInput, loader: MediaLoader, processing: ImageProcessing) -> Image:
+    if isinstance(given.picture, PIL.Image.Image):
+        return await asyncio.to_thread(prepare_image, given.picture, processing)
+    return await loader.load_image(given.picture, min_pixels=given.min_pixels, max_pixels=given.max_pixels)
 
 
 async def _load_clip(given: ClipInput, loader: MediaLoader, processing: VideoProcessing) -> Clip:
@@ -74,3 +101,11 @@ async def _load_clip(given: ClipInput, loader: MediaLoader, processing: VideoPro
         return await loader.load_clip(given.clip, given.options)
     taken = taken_frames(len(given.clip.frames), given.options, depth=processing.temporal_patch_size)
     return await asyncio.to_thread(clip_of_frames, given.clip.pick(taken), taken, processing, given.options)
+
+
+async def _load_sound(given: SoundInput, loader: MediaLoader, processing: AudioProcessing | None) -> Sound:
+    if processing is None:
+        raise InputError(given.path, "the model takes no audio")
+    if not isinstance(given.sound, Samples):
+        return await loader.load_sound(given.sound)
+    return await asyncio.to_thread(sound_of_array, given.sound.array, given.sound.rate, processing)

@@ -6,6 +6,9 @@ A step has no prefill and no decode phase: each chunk names the next tokens of o
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Literal, TypeAlias
+
+import msgspec
 
 from engine.sampling_params import SamplingParams
 
@@ -18,6 +21,22 @@ class MediaKind(StrEnum):
     AUDIO = "audio"
 
 
+class Embeddings(msgspec.Struct, frozen=True, kw_only=True):
+    """What an encoder made of a medium elsewhere. It takes the place of what ours would make of its pixels."""
+
+    dtype: Literal["float32", "float16", "bfloat16"]
+    data: memoryview
+    """[placeholder tokens, hidden_size], row-major, little-endian; every value is finite, also in any other dtype."""
+
+    @property
+    def num_values(self) -> int:
+        return self.data.nbytes // (4 if self.dtype == "float32" else 2)
+
+
+MediaContent: TypeAlias = memoryview | Embeddings
+"""Of which a medium's encoder output is made: pixels or features as in `Encode`, or the output itself."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MediaSpan:
     """Where a medium stands in a prompt, and which."""
@@ -28,9 +47,9 @@ class MediaSpan:
     num_tokens: int
     """Number of its placeholder tokens, which are consecutive."""
     key: bytes
-    """256-bit hash of its pixels and of how they were processed; equal keys mean equal encoder outputs."""
+    """256-bit hash of its content and of how it was processed; equal keys mean equal encoder outputs."""
     grid_thw: tuple[int, int, int]
-    """Patches in time, height and width, before merging."""
+    """Patches in time, height and width, before merging; of a sound 1, its mel bins and its frames."""
 
     @property
     def end(self) -> int:
@@ -55,8 +74,9 @@ class Encode:
     key: bytes
     kind: MediaKind
     grid_thw: tuple[int, int, int]
-    pixels: memoryview
-    """uint8, row-major, [frames, grid_h · patch_size, grid_w · patch_size, 3] with frames = 1 for a picture."""
+    pixels: MediaContent
+    """uint8, row-major, [frames, grid_h · patch_size, grid_w · patch_size, 3] with frames = 1 for a picture. Of a sound
+    its features: float32, row-major, [mel bins, frames]. Or embeddings in their place, which are only copied."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

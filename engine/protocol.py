@@ -13,7 +13,7 @@ import msgspec
 
 from engine.config import EngineConfig, Quantization
 from engine.errors import EngineErrorCode
-from engine.plan import MediaKind
+from engine.plan import MediaContent, MediaKind
 from engine.sampling_params import SamplingParams
 
 
@@ -31,7 +31,7 @@ class FinishReason(StrEnum):
 
 
 class MediaInput(msgspec.Struct, frozen=True, kw_only=True):
-    """A medium of a prompt: where it stands, and its pixels."""
+    """A medium of a prompt: where it stands, and its content."""
 
     kind: MediaKind
     start: int
@@ -39,11 +39,12 @@ class MediaInput(msgspec.Struct, frozen=True, kw_only=True):
     num_tokens: int
     """Number of its placeholder tokens."""
     key: bytes
-    """256-bit hash of the pixels and of how they were processed."""
+    """256-bit hash of the content and of how it was processed."""
     grid_thw: tuple[int, int, int]
-    """Patches in time, height and width, before merging."""
-    pixels: memoryview
-    """uint8 [frames, height, width, 3], flat; normalising and cutting into patches is the engine's work."""
+    """Patches in time, height and width, before merging; of a sound 1, its mel bins and its frames."""
+    pixels: MediaContent
+    """uint8 [frames, height, width, 3], flat; normalising and cutting into patches is the engine's work. Of a sound its
+    features, float32 [mel bins, frames], flat. Or embeddings in their place."""
 
 
 class Start(msgspec.Struct, frozen=True, kw_only=True, tag="start"):

@@ -11,8 +11,8 @@ from torch import Tensor
 from engine.batch import SequenceLayout, make_batch
 from engine.grammar import GrammarCompiler, Matcher
 from engine.kv_cache import KVCache
-from engine.models.qwen2_vl import Qwen2VL, layout_prompt
-from engine.plan import Encode, SequenceChunk, SequenceStart, StepPlan, StepResult
+from engine.models.families import Model
+from engine.plan import Embeddings, Encode, SequenceChunk, SequenceStart, StepPlan, StepResult
 from engine.sampler import SequenceSampler, sample_through
 
 
@@ -30,18 +30,18 @@ class ModelRunner:
     def __init__(
         self,
         *,
-        model: Qwen2VL,
+        model: Model,
         cache: KVCache,
         eos_token_ids: tuple[int, ...],
-        spatial_merge_size: int,
         device: torch.device,
+        dtype: torch.dtype,
         grammars: GrammarCompiler,
     ) -> None:
         self._model = model
         self._cache = cache
         self._eos_token_ids = eos_token_ids
-        self._spatial_merge_size = spatial_merge_size
         self._device = device
+        self._dtype = dtype
         self._grammars = grammars
         self._sequences: dict[int, RunningSequence] = {}
         self._encoder_outputs: dict[bytes, Tensor] = {}  # [placeholder tokens, hidden_size] each
@@ -67,7 +67,7 @@ class ModelRunner:
     def _begin(self, start: SequenceStart) -> RunningSequence:
         grammar = start.sampling.grammar
         return RunningSequence(
-            layout=layout_prompt(len(start.prompt_token_ids), start.spans, self._spatial_merge_size),
+            layout=self._model.layout(len(start.prompt_token_ids), start.spans),
             sampler=SequenceSampler(
                 start.sampling,
                 prompt_token_ids=start.prompt_token_ids,
@@ -77,7 +77,10 @@ class ModelRunner:
         )
 
     def _encode(self, medium: Encode) -> Tensor:
-        return self._model.encode(medium.pixels, medium.grid_thw)
+        if not isinstance(medium.pixels, Embeddings):
+            return self._model.encode(medium.pixels, medium.grid_thw)
+        values = torch.frombuffer(bytearray(medium.pixels.data), dtype=getattr(torch, medium.pixels.dtype))
+        return values.view(-1, self._model.decoder.config.hidden_size).to(self._device, self._dtype)
 
     def _compute(self, chunks: tuple[SequenceChunk, ...]) -> StepResult:
         layouts = {chunk.sequence_id: self._sequences[chunk.sequence_id].layout for chunk in chunks}

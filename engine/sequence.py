@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from engine.errors import EngineError, EngineErrorCode
 from engine.guesses import Guesser
-from engine.plan import MediaSpan
+from engine.plan import Embeddings, MediaContent, MediaSpan
 from engine.protocol import Generate, MediaInput
 from engine.sampling_params import SamplingParams
 
@@ -34,8 +34,8 @@ class Sequence:
     num_prompt_tokens: int
     spans: tuple[MediaSpan, ...]
     """The media of the prompt, in the order of `start`, none inside another."""
-    pixels: dict[bytes, memoryview]
-    """Key of a medium → its pixels."""
+    pixels: dict[bytes, MediaContent]
+    """Key of a medium → its pixels, or what takes their place."""
     sampling: SamplingParams
     max_tokens: int
     """The most tokens generated: what was asked for, or what the context window leaves."""
@@ -80,7 +80,13 @@ def spans_between(spans: Many[MediaSpan], start: int, end: int) -> Iterator[Medi
 
 
 def make_sequence(
-    sequence_id: int, request: Generate, *, max_model_len: int, vocab_size: int, eos_token_ids: Iterable[int] = ()
+    sequence_id: int,
+    request: Generate,
+    *,
+    max_model_len: int,
+    vocab_size: int,
+    hidden_size: int,
+    eos_token_ids: Iterable[int] = (),
 ) -> Sequence:
     """Checks a request and makes it a sequence.
 
@@ -98,6 +104,8 @@ def make_sequence(
         )
     _check_tokens(request.token_ids, vocab_size)
     _check_sampling(request.sampling, vocab_size)
+    for medium in request.media:
+        _check_medium(medium, hidden_size)
     return Sequence(
         sequence_id=sequence_id,
         request_id=request.request_id,
@@ -141,6 +149,18 @@ def _check_sampling(sampling: SamplingParams, vocab_size: int) -> None:
                 )
 
 
+def _check_medium(medium: MediaInput, hidden_size: int) -> None:
+    """What is wrong here would fail in the runner, and take others of the step with it."""
+    if len(medium.key) != KEY_BYTES:
+        raise EngineError(EngineErrorCode.INTERNAL, f"a medium's key has {len(medium.key)} bytes, not {KEY_BYTES}")
+    if isinstance(medium.pixels, Embeddings) and medium.pixels.num_values != medium.num_tokens * hidden_size:
+        raise EngineError(
+            EngineErrorCode.INTERNAL,
+            f"a medium's embeddings have {medium.pixels.num_values} values, not {hidden_size} for each of its "
+            f"{medium.num_tokens} tokens",
+        )
+
+
 def _make_spans(media: Many[MediaInput], num_prompt_tokens: int) -> tuple[MediaSpan, ...]:
     end = 0
     spans: list[MediaSpan] = []
@@ -151,8 +171,6 @@ def _make_spans(media: Many[MediaInput], num_prompt_tokens: int) -> tuple[MediaS
                 f"a medium stands at tokens {medium.start} to {medium.start + medium.num_tokens}: "
                 f"outside the prompt of {num_prompt_tokens} tokens, or inside another medium",
             )
-        if len(medium.key) != KEY_BYTES:
-            raise EngineError(EngineErrorCode.INTERNAL, f"a medium's key has {len(medium.key)} bytes, not {KEY_BYTES}")
         spans.append(
             MediaSpan(
                 kind=medium.kind,

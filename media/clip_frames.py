@@ -1,15 +1,18 @@
-"""Pictures and arrays → a clip whose frames they are."""
+"""Pictures, their files, and arrays → a clip whose frames they are."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import PIL.Image
 
 from media.clip import Clip, VideoProcessing, make_clip
 from media.clip_options import ClipOptions, check_options
-from media.decode import load_pixels
+from media.decode import load_pixels, open_image
 from media.errors import MediaError, MediaErrorCode
 from media.rgb import upright_rgb
 from media.sampling import MAX_FRAMES, number_asked_for, spread
+
+_MAX_LISTED_PIXELS = 4_000_000_000
+"""Pixels of all pictures of one clip before they are resized: about a minute of a processor."""
 
 
 def taken_frames(num_frames: int, options: ClipOptions, *, depth: int) -> list[int]:
@@ -49,6 +52,44 @@ def clip_of_frames(
         frame_seconds=() if options.fps is None else tuple(index / options.fps for index in taken),
         fps=None,
     )
+
+
+def clip_of_files(
+    files: Iterable[bytes],
+    taken: Sequence[int],
+    processing: VideoProcessing,
+    options: ClipOptions,
+    *,
+    max_decoded_pixels: int,
+    stopped: Callable[[], bool] = lambda: False,
+) -> Clip:
+    """As `clip_of_frames`, of pictures' files.
+
+    Args:
+        files: those that are taken.
+        taken: as there.
+        processing: as there.
+        options: as there.
+        max_decoded_pixels: the largest picture.
+        stopped: asked between pictures whether nobody waits for the clip any more.
+
+    Raises:
+        MediaError: also for what is no picture.
+    """
+    return clip_of_frames(_opened(files, max_decoded_pixels, stopped), taken, processing, options)
+
+
+def _opened(files: Iterable[bytes], max_decoded_pixels: int, stopped: Callable[[], bool]) -> Iterator[PIL.Image.Image]:
+    num_pixels = 0
+    for file in files:
+        if stopped():
+            raise MediaError(MediaErrorCode.INVALID_MEDIA, "nobody waits for the clip any more")
+        picture = open_image(file, max_pixels=max_decoded_pixels)
+        num_pixels += picture.width * picture.height
+        if num_pixels > _MAX_LISTED_PIXELS:
+            message = f"the clip's pictures have more than {_MAX_LISTED_PIXELS} pixels together"
+            raise MediaError(MediaErrorCode.TOO_LARGE, message)
+        yield picture
 
 
 def _of_one_size(

@@ -20,10 +20,16 @@ class MediaErrorCode(StrEnum):
     """The bytes are of no format that is decoded here."""
     INVALID_MEDIA = "invalid_media"
     """The format is known, but the file is damaged or its dimensions are impossible."""
+    INVALID_EMBEDDINGS = "invalid_embeddings"
+    """Not a dense tensor, or not one of the type, shape and values that the model takes."""
     INVALID_PARAMETER = "invalid_media_parameter"
     """A parameter of its processing is out of range, or contradicts another."""
     NOT_CACHED = "media_not_cached"
-    """Only a uuid was given, and nothing is cached under it."""
+    """Only a uuid or an upload's handle was given, and nothing is kept under it."""
+    OVERLOADED = "overloaded"
+    """The media of all requests together take too much memory; later there may be room."""
+    UPLOAD_MISMATCH = "upload_mismatch"
+    """What was uploaded is not what was announced."""
 
 
 class MediaError(Exception):

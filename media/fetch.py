@@ -6,7 +6,10 @@ What went wrong is told in words of the client's URL: no address, no name found 
 """
 
 import asyncio
+import math
 import socket
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 
 import aiohttp
@@ -14,6 +17,8 @@ from aiohttp.abc import AbstractResolver
 from yarl import URL
 
 from media.errors import MediaError, MediaErrorCode
+from media.freshness import fresh_seconds
+from media.names import Names
 from media.policy import FetchPolicy, check_url, is_allowed_address
 
 MAX_REDIRECTS = 5
@@ -29,14 +34,24 @@ class _AddressRefusedError(OSError):
     """An address that the policy does not allow. An OSError, so that a host's other addresses are still tried."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fetched:
+    """What a URL leads to."""
+
+    data: bytes
+    fresh_seconds: float
+    """For how long it may be used again, as every server on the way to it said; 0: not at all."""
+
+
 async def fetch(
     url: URL,
     *,
     policy: FetchPolicy,
     max_bytes: int,
     timeout_seconds: float,
+    on_bytes: Callable[[int], None] = lambda _: None,
     resolver: AbstractResolver | None = None,
-) -> bytes:
+) -> Fetched:
     """Fetches what an http(s) URL leads to.
 
     Args:
@@ -44,6 +59,7 @@ async def fetch(
         policy: Which URLs and addresses are allowed.
         max_bytes: The most bytes that are read.
         timeout_seconds: For all of it: names, connections, redirects and the body.
+        on_bytes: Told how many bytes have come each time that some have; what it raises ends the fetch.
         resolver: Finds addresses; by default the operating system's resolver.
 
     Raises:
@@ -51,7 +67,7 @@ async def fetch(
     """
     try:
         async with asyncio.timeout(timeout_seconds), _session(policy, resolver) as session:
-            return await _follow(session, url, policy, max_bytes)
+            return await _follow(session, url, policy, max_bytes, on_bytes)
     except TimeoutError:
         message = f"the media server did not deliver within {timeout_seconds:g} s"
         raise MediaError(MediaErrorCode.FETCH_TIMEOUT, message) from None
@@ -63,7 +79,7 @@ async def fetch(
 def _session(policy: FetchPolicy, resolver: AbstractResolver | None) -> aiohttp.ClientSession:
     """A session of one fetch: nothing is kept between one client's request and another's."""
     connector = aiohttp.TCPConnector(
-        resolver=resolver, use_dns_cache=False, socket_factory=partial(_open_socket, policy=policy)
+        resolver=resolver or Names(), use_dns_cache=False, socket_factory=partial(_open_socket, policy=policy)
     )
     return aiohttp.ClientSession(
         connector=connector,
@@ -83,12 +99,18 @@ def _open_socket(info: AddressInfo, *, policy: FetchPolicy) -> socket.socket:
     return socket.socket(family, kind, protocol)
 
 
-async def _follow(session: aiohttp.ClientSession, url: URL, policy: FetchPolicy, max_bytes: int) -> bytes:
+async def _follow(
+    session: aiohttp.ClientSession, url: URL, policy: FetchPolicy, max_bytes: int, on_bytes: Callable[[int], None]
+) -> Fetched:
+    fresh = math.inf
     for _ in range(MAX_REDIRECTS + 1):
         check_url(url, policy)
         async with session.get(url, allow_redirects=False) as response:
+            headers = response.headers
+            # A redirect, too, may be another one tomorrow.
+            fresh = min(fresh, fresh_seconds(",".join(headers.getall("Cache-Control", ())), headers.get("Age", "")))
             if response.status not in _REDIRECTS:
-                return await _read(response, max_bytes)
+                return Fetched(data=await _read(response, max_bytes, on_bytes), fresh_seconds=fresh)
             url = _redirect_target(url, response.headers.get("Location"))
     raise _failure(f"the media server redirects more than {MAX_REDIRECTS} times")
 
@@ -102,7 +124,7 @@ def _redirect_target(url: URL, location: str | None) -> URL:
         raise _failure("the media server redirects to something that is not a URL") from None
 
 
-async def _read(response: aiohttp.ClientResponse, max_bytes: int) -> bytes:
+async def _read(response: aiohttp.ClientResponse, max_bytes: int, on_bytes: Callable[[int], None]) -> bytes:
     if response.status != 200:
         raise _failure(f"the media server answered {response.status}")
     if response.headers.get("Content-Encoding", "identity").lower() != "identity":
@@ -114,6 +136,7 @@ async def _read(response: aiohttp.ClientResponse, max_bytes: int) -> bytes:
         body += chunk
         if len(body) > max_bytes:
             raise _too_large(max_bytes)
+        on_bytes(len(chunk))
     return bytes(body)
 
 

@@ -1,35 +1,52 @@
-"""Sources → media that are ready for the engine. Knows limits of time and bytes, not formats."""
+"""Sources → media that are ready for the engine. Knows limits of time and bytes, not formats.
 
-import asyncio
-from collections.abc import Sequence
-from typing import assert_never
+A medium is known by the hashes of its files and by how they are processed: one that is kept is not decoded again.
+"""
 
+from collections.abc import Callable, Coroutine, Generator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
+from typing import Any, TypeVar
+
+from media.audio import AudioProcessing, Sound
+from media.batch import Batch, MediaUsage
 from media.clip import Clip, VideoProcessing
 from media.clip_frames import taken_frames
 from media.clip_options import ClipOptions, check_options
 from media.decoders import Decoders
 from media.errors import MediaError, MediaErrorCode
-from media.fetch import fetch
+from media.files import FileLimits, FileLoader, Files, Label, not_kept
 from media.image import Image, ImageProcessing
+from media.in_flight import InFlight
+from media.key import decoded_key
+from media.local import LocalFiles
 from media.policy import FetchPolicy
+from media.rgb import Colour
 from media.source import (
     DEFAULT_MAX_BYTES,
     DEFAULT_MAX_CLIP_BYTES,
-    ClipSource,
-    DataSource,
+    ClipOrNamed,
     FrameSources,
+    ImageOrNamed,
+    NamedSource,
+    SoundOrNamed,
     Source,
-    UrlSource,
 )
+from media.store import MediaStore
+from media.uploads import Uploads
 
-_FRAMES_AT_ONCE = 4
-"""Pictures of one clip that are fetched at the same time."""
+MediumT = TypeVar("MediumT", Image, Clip, Sound)
+
+_PICTURE = "picture"
+_CLIP = "clip"
+_SOUND = "sound"
 
 
 class MediaLoader:
     """Loads the media of all requests, of one event loop.
 
-    A task that awaits a load may be cancelled at any time: a fetch stops at once, and decoding as `Decoders` says.
+    A task that awaits a load may be cancelled at any time: a fetch that nobody else waits for stops at once, and
+    decoding as `Decoders` says.
     """
 
     def __init__(
@@ -37,11 +54,18 @@ class MediaLoader:
         *,
         processing: ImageProcessing,
         video_processing: VideoProcessing,
+        audio_processing: AudioProcessing | None = None,
         policy: FetchPolicy,
         decoders: Decoders,
+        local: LocalFiles | None = None,
+        store: MediaStore | None = None,
+        uploads: Uploads | None = None,
+        in_flight: InFlight | None = None,
         image_timeout_seconds: float = 5.0,
         video_timeout_seconds: float = 30.0,
+        audio_timeout_seconds: float = 10.0,
         max_image_bytes: int = DEFAULT_MAX_BYTES,
+        max_sound_bytes: int = DEFAULT_MAX_BYTES,
         max_clip_bytes: int = DEFAULT_MAX_CLIP_BYTES,
         max_fetches: int = 32,
     ) -> None:
@@ -50,97 +74,197 @@ class MediaLoader:
         Args:
             processing: How the checkpoint wants its pictures.
             video_processing: How it wants its clips.
+            audio_processing: How it wants its sounds; without it they are refused.
             policy: From where media may be fetched.
             decoders: What makes media of files; closed with the loader.
+            local: The files of this host that clients may name; without it there are none.
+            store: Keeps media between requests; without one nothing is kept.
+            uploads: Where uploads are; without it there are none.
+            in_flight: Bounds what requests hold in memory; without it nothing does.
             image_timeout_seconds: For fetching one picture.
             video_timeout_seconds: For fetching one clip, all of its frames together where they are pictures.
+            audio_timeout_seconds: For fetching one sound.
             max_image_bytes: The largest file of a picture.
+            max_sound_bytes: The largest file of a sound.
             max_clip_bytes: The largest file of a clip, and the most that the pictures of one may have together.
             max_fetches: Fetches at the same time; further ones wait.
         """
         self._processing = processing
         self._video_processing = video_processing
-        self._policy = policy
+        self._audio_processing = audio_processing
         self._decoders = decoders
-        self._image_timeout_seconds = image_timeout_seconds
-        self._video_timeout_seconds = video_timeout_seconds
-        self._max_image_bytes = max_image_bytes
-        self._max_clip_bytes = max_clip_bytes
-        self._fetches = asyncio.Semaphore(max_fetches)
+        self._store = store or MediaStore(max_bytes=0)
+        self._in_flight = in_flight or InFlight()
+        self._files = FileLoader(
+            policy=policy,
+            local=local,
+            store=self._store,
+            uploads=uploads or Uploads(max_bytes=0, ttl_seconds=0, in_flight=self._in_flight),
+            in_flight=self._in_flight,
+            max_fetches=max_fetches,
+        )
+        self._image_limits = FileLimits(max_bytes=max_image_bytes, timeout_seconds=image_timeout_seconds)
+        self._clip_limits = FileLimits(max_bytes=max_clip_bytes, timeout_seconds=video_timeout_seconds)
+        self._sound_limits = FileLimits(max_bytes=max_sound_bytes, timeout_seconds=audio_timeout_seconds)
+
+    @contextmanager
+    def batch(self, tenant: str = "") -> Generator[Batch]:
+        """The media of one request, which hold their memory until the block ends; `tenant` is whose they are."""
+        with self._in_flight.hold() as hold:
+            yield Batch(tenant=tenant, hold=hold, usage=MediaUsage())
 
     async def load_image(
-        self, source: Source, *, min_pixels: int | None = None, max_pixels: int | None = None
+        self,
+        source: ImageOrNamed,
+        *,
+        batch: Batch | None = None,
+        uuid: str | None = None,
+        min_pixels: int | None = None,
+        max_pixels: int | None = None,
+        background: Colour | None = None,
     ) -> Image:
-        """Loads a picture; `min_pixels` and `max_pixels` take the place of the checkpoint's bounds.
+        """Loads a picture.
+
+        Args:
+            source: where it is.
+            batch: its request's; None: it is a request by itself.
+            uuid: the client's name for it.
+            min_pixels: in the place of the checkpoint's bound.
+            max_pixels: in the place of the checkpoint's bound.
+            background: in the place of the loader's.
 
         Raises:
             MediaError: whatever is wrong with it.
         """
-        processing = self._processing.bounded(min_pixels=min_pixels, max_pixels=max_pixels)
-        data = await self._bytes(source, self._max_image_bytes, self._image_timeout_seconds)
-        return await self._decoders.image(data, processing)
+        processing = self._processing.wished(min_pixels=min_pixels, max_pixels=max_pixels, background=background)
+        with self._within(batch) as own:
+            return await self._load_image(source, processing, uuid, own)
 
-    async def load_clip(self, source: ClipSource, options: ClipOptions) -> Clip:
-        """Loads a clip, a file or frames.
+    async def load_clip(
+        self, source: ClipOrNamed, options: ClipOptions, *, batch: Batch | None = None, uuid: str | None = None
+    ) -> Clip:
+        """Loads a clip, a file or frames; the arguments are as in `load_image`.
 
         Raises:
             MediaError: whatever is wrong with it.
         """
-        if isinstance(source, FrameSources):
-            return await self._load_frames(source.frames, options)
-        check_options(options, of_frames=False)
-        data = await self._bytes(source, self._max_clip_bytes, self._video_timeout_seconds)
-        return await self._decoders.clip_of_file(data, self._video_processing, options)
+        with self._within(batch) as own:
+            return await self._load_clip(source, options, uuid, own)
+
+    async def load_sound(self, source: SoundOrNamed, *, batch: Batch | None = None, uuid: str | None = None) -> Sound:
+        """Loads a sound; the arguments are as in `load_image`.
+
+        Raises:
+            MediaError: whatever is wrong with it, or the model takes none.
+        """
+        if self._audio_processing is None:
+            raise MediaError(MediaErrorCode.INVALID_PARAMETER, "the model takes no audio")
+        with self._within(batch) as own:
+            return await self._load_sound(source, self._audio_processing, uuid, own)
+
+    async def warm(self) -> None:
+        """Readies what the first picture would have to wait for."""
+        await self._decoders.warm()
 
     async def close(self) -> None:
         """Closes the decoders."""
         await self._decoders.close()
 
-    async def _load_frames(self, frames: Sequence[Source], options: ClipOptions) -> Clip:
-        taken = taken_frames(len(frames), options, depth=self._video_processing.temporal_patch_size)
-        files = await self._frame_files([frames[index] for index in taken])
-        return await self._decoders.clip_of_pictures(files, taken, self._video_processing, options)
+    def _within(self, batch: Batch | None) -> AbstractContextManager[Batch]:
+        return self.batch() if batch is None else nullcontext(batch)
 
-    async def _frame_files(self, sources: Sequence[Source]) -> list[bytes]:
-        """The files of frames, fetched a few at a time within what a whole clip may take."""
-        files: list[bytes] = []
-        try:
-            async with asyncio.timeout(self._video_timeout_seconds):
-                for start in range(0, len(sources), _FRAMES_AT_ONCE):
-                    left = self._max_clip_bytes - sum(map(len, files))
-                    files += await self._some_files(sources[start : start + _FRAMES_AT_ONCE], left)
-        except TimeoutError:
-            message = f"the media servers did not deliver all frames within {self._video_timeout_seconds:g} s"
-            raise MediaError(MediaErrorCode.FETCH_TIMEOUT, message) from None
-        if sum(map(len, files)) > self._max_clip_bytes:
-            raise _too_large(self._max_clip_bytes)
-        return files
+    async def _load_image(
+        self, source: ImageOrNamed, processing: ImageProcessing, uuid: str | None, batch: Batch
+    ) -> Image:
+        files = await self._one(source, _PICTURE, uuid, self._image_limits, batch)
+        key = decoded_key(batch.tenant, "image", files.digests, processing)
 
-    async def _some_files(self, sources: Sequence[Source], max_bytes: int) -> list[bytes]:
-        if max_bytes <= 0:
-            raise _too_large(self._max_clip_bytes)
-        most = min(max_bytes, self._max_image_bytes)
-        try:
-            async with asyncio.TaskGroup() as group:
-                tasks = [
-                    group.create_task(self._bytes(source, most, self._image_timeout_seconds)) for source in sources
-                ]
-        except ExceptionGroup as failed:
-            raise failed.exceptions[0] from failed
-        return [task.result() for task in tasks]
+        async def decode(data: Sequence[bytes]) -> Image:
+            return await self._decoders.image(data[0], processing)
 
-    async def _bytes(self, source: Source, max_bytes: int, timeout_seconds: float) -> bytes:
+        return await self._decoded(key, files, decode, _PICTURE, batch)
+
+    async def _load_sound(
+        self, source: SoundOrNamed, processing: AudioProcessing, uuid: str | None, batch: Batch
+    ) -> Sound:
+        files = await self._one(source, _SOUND, uuid, self._sound_limits, batch)
+        key = decoded_key(batch.tenant, "audio", files.digests, processing)
+
+        async def decode(data: Sequence[bytes]) -> Sound:
+            return await self._decoders.sound(data[0], processing)
+
+        return await self._decoded(key, files, decode, _SOUND, batch)
+
+    async def _one(
+        self, source: Source | NamedSource, kind: str, uuid: str | None, limits: FileLimits, batch: Batch
+    ) -> Files:
+        """The file of a medium that is one."""
+        if isinstance(source, NamedSource):
+            return self._files.kept(self._files.named(source, kind, batch), [0], kind, batch)
+        return await self._files.one(source, Label(kind=kind, uuid=uuid), limits, batch)
+
+    async def _load_clip(self, source: ClipOrNamed, options: ClipOptions, uuid: str | None, batch: Batch) -> Clip:
+        label = Label(kind=_CLIP, uuid=uuid)
         match source:
-            case DataSource(data=data):
-                if len(data) > max_bytes:
-                    raise _too_large(max_bytes)
-                return data
-            case UrlSource(url=url):
-                async with self._fetches:
-                    return await fetch(url, policy=self._policy, max_bytes=max_bytes, timeout_seconds=timeout_seconds)
+            case NamedSource():
+                return await self._named_clip(source, options, batch)
+            case FrameSources(frames=frames):
+                taken = self._taken(len(frames), options)
+                files = await self._files.frames(
+                    frames, taken, label, each=self._image_limits, together=self._clip_limits, batch=batch
+                )
+                return await self._clip_of_frames(files, taken, options, batch)
             case _:
-                assert_never(source)
+                check_options(options, of_frames=False)
+                files = await self._files.one(source, label, self._clip_limits, batch)
+                return await self._clip_of_file(files, options, batch)
+
+    async def _named_clip(self, source: NamedSource, options: ClipOptions, batch: Batch) -> Clip:
+        named = self._files.named(source, _CLIP, batch)
+        if named.num_frames is None:
+            check_options(options, of_frames=False)
+            return await self._clip_of_file(self._files.kept(named, [0], _CLIP, batch), options, batch)
+        taken = self._taken(named.num_frames, options)
+        return await self._clip_of_frames(self._files.kept(named, taken, _CLIP, batch), taken, options, batch)
+
+    async def _clip_of_file(self, files: Files, options: ClipOptions, batch: Batch) -> Clip:
+        key = decoded_key(batch.tenant, "video", files.digests, self._video_processing, options)
+
+        async def decode(data: Sequence[bytes]) -> Clip:
+            return await self._decoders.clip_of_file(data[0], self._video_processing, options)
+
+        return await self._decoded(key, files, decode, _CLIP, batch)
+
+    async def _clip_of_frames(self, files: Files, taken: Sequence[int], options: ClipOptions, batch: Batch) -> Clip:
+        key = decoded_key(batch.tenant, "frames", files.digests, self._video_processing, options, tuple(taken))
+
+        async def decode(data: Sequence[bytes]) -> Clip:
+            return await self._decoders.clip_of_pictures(data, taken, self._video_processing, options)
+
+        return await self._decoded(key, files, decode, _CLIP, batch)
+
+    async def _decoded(
+        self,
+        key: bytes,
+        files: Files,
+        decode: Callable[[Sequence[bytes]], Coroutine[Any, Any, MediumT]],
+        kind: str,
+        batch: Batch,
+    ) -> MediumT:
+        """What `decode` makes of the files, or has made of them before; held by the request instead of its files."""
+        if files.data is None and self._store.kept_medium(key) is None:
+            raise not_kept(kind)
+        with batch.decoding():
+            got = await self._store.decoded(key, partial(decode, files.data or ()), _num_bytes)
+        batch.count_decoding(is_spared=got.is_spared)
+        self._files.name(files, batch)
+        batch.hold.give(files.num_bytes)
+        batch.hold.take_shared(got.value, _num_bytes(got.value))
+        return got.value
+
+    def _taken(self, num_frames: int, options: ClipOptions) -> list[int]:
+        return taken_frames(num_frames, options, depth=self._video_processing.temporal_patch_size)
 
 
-def _too_large(max_bytes: int) -> MediaError:
-    return MediaError(MediaErrorCode.TOO_LARGE, f"the medium is larger than {max_bytes} bytes")
+def _num_bytes(medium: Image | Clip | Sound) -> int:
+    return medium.features.nbytes if isinstance(medium, Sound) else medium.pixels.nbytes

@@ -28,18 +28,24 @@ class _Box:
     end: int
 
 
-def checked_mp4(data: bytes) -> BytesIO:
-    """The file, its sound tracks hidden, if a demuxer may open it.
+def checked_mp4(data: bytes, *, hidden_kind: bytes = b"soun") -> BytesIO:
+    """The file, its tracks of one kind hidden, if a demuxer may open it.
 
-    Sound is not listened to, and uncompressed sound rightly has more samples than pictures may.
+    Whoever wants pictures does not listen, and uncompressed sound rightly has more samples than pictures may.
+
+    Args:
+        data: the file.
+        hidden_kind: a handler's type, such as "soun" and "vide".
 
     Raises:
         MediaError: TOO_LARGE if it claims too many samples; UNSUPPORTED_FORMAT if its index is compressed.
     """
-    hidden = [track for movie in _boxes(data, 0, len(data)) if movie.kind == b"moov" for track in _sound(data, movie)]
+    movies = [box for box in _boxes(data, 0, len(data)) if box.kind == b"moov"]
+    hidden = [track for movie in movies for track in _tracks(data, movie, hidden_kind)]
     claimed = sum(_claimed_samples(data, start, end) for start, end in _index_parts(data, hidden))
     if claimed > MAX_SAMPLES:
-        message = f"the clip claims to have {claimed} frames; at most {MAX_SAMPLES} are looked through"
+        what = "frames" if hidden_kind == b"soun" else "samples"
+        message = f"the file claims to have {claimed} {what}; at most {MAX_SAMPLES} are looked through"
         raise MediaError(MediaErrorCode.TOO_LARGE, message)
     file = BytesIO(data)
     for track in hidden:
@@ -66,10 +72,10 @@ def _boxes(data: bytes, start: int, end: int) -> Iterator[_Box]:
         start += size
 
 
-def _sound(data: bytes, movie: _Box) -> Iterator[_Box]:
+def _tracks(data: bytes, movie: _Box, kind: bytes) -> Iterator[_Box]:
     for track in _boxes(data, movie.body, movie.end):
         handler = data.find(b"hdlr", track.body, track.end) if track.kind == b"trak" else -1
-        if handler >= 0 and data[handler + 12 : handler + 16] == b"soun":
+        if handler >= 0 and data[handler + 12 : handler + 16] == kind:
             yield track
 
 

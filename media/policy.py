@@ -18,11 +18,24 @@ class FetchPolicy:
     enabled: bool = True
     """False refuses every URL; media then come inside the request."""
     allowed_domains: frozenset[str] | None = None
-    """Hosts to which URLs are restricted, each in full ("images.example.com"); None restricts nothing."""
+    """Hosts to which URLs are restricted, each as `host_name` gives it; None restricts nothing."""
     allowed_networks: tuple[IPNetwork, ...] = ()
     """Networks that may be reached although they are not public, such as that of a store of one's own."""
     allowed_ports: frozenset[int] | None = WEB_PORTS
     """Ports to which URLs are restricted, so that other protocols cannot be spoken to; None restricts nothing."""
+
+
+def host_name(text: str) -> str:
+    """A host as `FetchPolicy` lists it: in lower case, its letters ASCII's, without a dot at the end.
+
+    Raises:
+        ValueError: it is none, or stands for many.
+    """
+    # By the parser that reads the URLs, so that a host is allowed however it is written.
+    host = URL.build(scheme="http", host=text).raw_host
+    if not host or "*" in host:
+        raise ValueError(f"{text!r} is not a host's full name")
+    return host.rstrip(".")
 
 
 def check_url(url: URL, policy: FetchPolicy) -> None:

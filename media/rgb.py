@@ -21,7 +21,13 @@ _TURNS = {
 }
 
 _SIXTEEN_BIT_GREYS = frozenset({"I;16", "I;16B", "I;16L"})
+_SIDEWAYS = frozenset({Transpose.TRANSPOSE, Transpose.ROTATE_270, Transpose.TRANSVERSE, Transpose.ROTATE_90})
 _CONVERTIBLE = frozenset({"1", "L", "LA", "P", "PA", "RGB", "RGBA", "RGBa", "RGBX", "CMYK", "YCbCr"})
+
+
+def is_sideways(image: PIL.Image.Image) -> bool:
+    """Whether a picture changes its width for its height when it is turned upright; of some files known once loaded."""
+    return _turn(image) in _SIDEWAYS
 
 
 def upright_rgb(image: PIL.Image.Image, background: Colour) -> PIL.Image.Image:
@@ -53,7 +59,7 @@ def _to_rgb(image: PIL.Image.Image, background: Colour) -> PIL.Image.Image:
         raise MediaError(MediaErrorCode.UNSUPPORTED_FORMAT, message)
     if image.has_transparency_data:
         return _composite(image.convert("RGBA"), background)
-    return image.convert("RGB")
+    return image if image.mode == "RGB" else image.convert("RGB")
 
 
 def _composite(image: PIL.Image.Image, background: Colour) -> PIL.Image.Image:

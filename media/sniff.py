@@ -25,12 +25,29 @@ class VideoFormat(StrEnum):
     """WebM too."""
 
 
+class AudioFormat(StrEnum):
+    """The families of files whose sound is decoded."""
+
+    WAV = "WAV"
+    FLAC = "FLAC"
+    MP3 = "MP3"
+    OGG = "Ogg"
+    """Of Vorbis, Opus or FLAC."""
+    ADTS = "ADTS"
+    """Bare AAC."""
+    MP4 = "MP4"
+    """M4A and QuickTime too, with or without pictures."""
+    MATROSKA = "Matroska"
+    """WebM too, with or without pictures."""
+
+
 _DECODED_PICTURES = "JPEG, PNG, WebP, GIF, BMP and TIFF"
 _DECODED_VIDEOS = "MP4, QuickTime, WebM and Matroska"
+_DECODED_SOUNDS = "WAV, FLAC, MP3, Ogg, AAC, M4A, MP4, WebM and Matroska"
 
 _Pattern = tuple[tuple[int, bytes], ...]
 """(offset, bytes) … that must all be there."""
-_Format = ImageFormat | VideoFormat | None
+_Format = ImageFormat | VideoFormat | AudioFormat | None
 """None: it is not decoded."""
 
 # The first that fits counts.
@@ -54,14 +71,19 @@ _PICTURES: tuple[tuple[_Pattern, str, _Format], ...] = (
     (((0, b"\x00\x00\x00\x0cjP  "),), "a JPEG 2000 picture", None),
 )
 _OTHERS: tuple[tuple[_Pattern, str, _Format], ...] = (
-    (((4, b"ftypM4A"),), "an MP4 sound", None),
-    (((0, b"RIFF"), (8, b"WAVE")), "a WAV sound", None),
-    (((0, b"OggS"),), "an Ogg file", None),
-    (((0, b"fLaC"),), "a FLAC sound", None),
-    (((0, b"ID3"),), "an MP3 sound", None),
     (((0, b"%PDF-"),), "a PDF document", None),
     (((0, b"#EXTM3U"),), "a playlist", None),
     (((0, b"ffconcat"),), "a playlist", None),
+)
+_SOUNDS: tuple[tuple[_Pattern, str, _Format], ...] = (
+    (((4, b"ftypM4A"),), "an MP4 sound", AudioFormat.MP4),
+    (((0, b"RIFF"), (8, b"WAVE")), "a WAV sound", AudioFormat.WAV),
+    (((0, b"OggS"),), "an Ogg file", AudioFormat.OGG),
+    (((0, b"fLaC"),), "a FLAC sound", AudioFormat.FLAC),
+    (((0, b"ID3"),), "an MP3 sound", AudioFormat.MP3),
+    # A first frame of MPEG audio's layer III, or of ADTS, with and without a checksum.
+    *((((0, bytes((0xFF, second))),), "an MP3 sound", AudioFormat.MP3) for second in (0xFB, 0xFA, 0xF3, 0xF2, 0xE3)),
+    *((((0, bytes((0xFF, second))),), "an AAC sound", AudioFormat.ADTS) for second in (0xF1, 0xF0, 0xF9, 0xF8)),
 )
 _VIDEOS: tuple[tuple[_Pattern, str, _Format], ...] = (
     (((4, b"ftypqt  "),), "a QuickTime video", VideoFormat.MP4),
@@ -94,7 +116,7 @@ def sniff_image(data: bytes) -> ImageFormat:
     name, found = _recognised(data, _PICTURES)
     if isinstance(found, ImageFormat):
         return found
-    what = name or _other(data, _OTHERS + _VIDEOS, "picture")
+    what = name or _other(data, _OTHERS + _SOUNDS + _VIDEOS, "picture")
     raise MediaError(MediaErrorCode.UNSUPPORTED_FORMAT, f"this is {what}; decoded are {_DECODED_PICTURES}")
 
 
@@ -106,12 +128,32 @@ def sniff_video(data: bytes) -> VideoFormat:
     """
     if not data:
         raise MediaError(MediaErrorCode.INVALID_MEDIA, "the video has no bytes")
-    name, found = _recognised(data, _PICTURES + _OTHERS + _VIDEOS)
+    name, found = _recognised(data, _PICTURES + _OTHERS + _SOUNDS + _VIDEOS)
     if isinstance(found, VideoFormat):
         return found
     is_video = any(name == video for _, video, _ in _VIDEOS)
-    what = name if is_video else _other(data, _PICTURES + _OTHERS, "video")
+    what = name if is_video else _other(data, _PICTURES + _OTHERS + _SOUNDS, "video")
     raise MediaError(MediaErrorCode.UNSUPPORTED_FORMAT, f"this is {what}; decoded are {_DECODED_VIDEOS}")
+
+
+def sniff_audio(data: bytes) -> AudioFormat:
+    """The family of a file that has sound; a video may.
+
+    Raises:
+        MediaError: INVALID_MEDIA if there are no bytes; UNSUPPORTED_FORMAT, naming what it is where that is known.
+    """
+    if not data:
+        raise MediaError(MediaErrorCode.INVALID_MEDIA, "the sound has no bytes")
+    match _recognised(data, _PICTURES + _OTHERS + _SOUNDS + _VIDEOS)[1]:
+        case AudioFormat() as found:
+            return found
+        case VideoFormat.MP4:
+            return AudioFormat.MP4
+        case VideoFormat.MATROSKA:
+            return AudioFormat.MATROSKA
+        case _:
+            what = _other(data, _PICTURES + _OTHERS + _VIDEOS, "sound")
+            raise MediaError(MediaErrorCode.UNSUPPORTED_FORMAT, f"this is {what}; decoded are {_DECODED_SOUNDS}")
 
 
 def _recognised(data: bytes, table: tuple[tuple[_Pattern, str, _Format], ...]) -> tuple[str, _Format]:

@@ -6,6 +6,7 @@ A data URL's media type is not kept: what a file is, its own first bytes say (`m
 import binascii
 import re
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from urllib.parse import unquote_to_bytes
 
 from yarl import URL
@@ -13,7 +14,7 @@ from yarl import URL
 from media.errors import MediaError, MediaErrorCode
 
 DEFAULT_MAX_BYTES = 50 << 20
-"""The most bytes of a picture."""
+"""The most bytes of a picture, and of a sound."""
 DEFAULT_MAX_CLIP_BYTES = 100 << 20
 """The most bytes of a clip, all of its frames together where they are pictures."""
 MAX_LISTED_FRAMES = 4096
@@ -43,7 +44,30 @@ class DataSource:
     """The file, as it is."""
 
 
-Source = UrlSource | DataSource
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UploadSource:
+    """A medium that was uploaded before."""
+
+    handle: str
+    """As the upload was answered."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileSource:
+    """A medium in a file of this host, which its operator may let clients name."""
+
+    path: PurePosixPath
+    """Absolute."""
+
+
+Source = UrlSource | DataSource | UploadSource | FileSource
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamedSource:
+    """A medium that the client sent before, file or frames, under a name of its own."""
+
+    uuid: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,10 +79,13 @@ class FrameSources:
 
 
 ClipSource = Source | FrameSources
+ImageOrNamed = Source | NamedSource
+SoundOrNamed = Source | NamedSource
+ClipOrNamed = ClipSource | NamedSource
 
 
 def parse_url_text(text: str, *, max_bytes: int = DEFAULT_MAX_BYTES) -> Source:
-    """Reads an http(s) URL, a data URL, or bare base64 of either alphabet.
+    """Reads an http(s) URL, a file: URL, a data URL, or bare base64 of either alphabet.
 
     Raises:
         MediaError: INVALID_SOURCE, URL_REFUSED for another scheme, TOO_LARGE for base64 of more than `max_bytes`.
@@ -71,11 +98,11 @@ def parse_url_text(text: str, *, max_bytes: int = DEFAULT_MAX_BYTES) -> Source:
         return DataSource(data=_decode_base64(text, max_bytes, "it is neither an http(s) URL, a data URL nor base64"))
     match match[1].lower():
         case "http" | "https":
-            return UrlSource(url=_parse_url(text))
+            return UrlSource(url=_parse_web_url(text))
         case "data":
             return DataSource(data=_decode_data_url(text[match.end() :], max_bytes))
         case "file":
-            raise MediaError(MediaErrorCode.URL_REFUSED, "file: URLs are not read; send the bytes, or a data URL")
+            return FileSource(path=_parse_file_url(text))
         case scheme:
             raise MediaError(MediaErrorCode.URL_REFUSED, f"{scheme}: URLs are not fetched; http, https and data are")
 
@@ -100,6 +127,24 @@ def parse_clip_text(text: str, *, max_bytes: int = DEFAULT_MAX_CLIP_BYTES) -> Cl
     return FrameSources(frames=tuple(sources))
 
 
+def _parse_web_url(text: str) -> URL:
+    url = _parse_url(text)
+    if url.raw_host is None:
+        raise _invalid("the URL has no host")
+    return url
+
+
+def _parse_file_url(text: str) -> PurePosixPath:
+    url = _parse_url(text)
+    if url.raw_authority not in ("", "localhost"):
+        raise MediaError(MediaErrorCode.URL_REFUSED, "a file: URL names a file of the server's host and no other")
+    if url.raw_query_string or url.raw_fragment:
+        raise _invalid("a file: URL has neither a query nor a fragment; ? and # in a file's name are %3F and %23")
+    if not url.path.startswith("/") or "\0" in url.path:
+        raise _invalid("the file: URL has no absolute path")
+    return PurePosixPath(url.path)
+
+
 def _parse_url(text: str) -> URL:
     if len(text) > _MAX_URL_LENGTH:
         raise _invalid(f"the URL is longer than {_MAX_URL_LENGTH} characters")
@@ -107,12 +152,9 @@ def _parse_url(text: str) -> URL:
     if _NOT_IN_URL.search(text):
         raise _invalid("the URL contains white space, a control character or a backslash")
     try:
-        url = URL(text)
+        return URL(text)
     except ValueError as error:
         raise _invalid("the URL cannot be parsed") from error
-    if url.raw_host is None:
-        raise _invalid("the URL has no host")
-    return url
 
 
 def _decode_data_url(rest: str, max_bytes: int) -> bytes:

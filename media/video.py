@@ -29,7 +29,7 @@ DECODERS = {"h264": "H.264", "hevc": "HEVC", "vp8": "VP8", "vp9": "VP9", "libdav
 _COVER = Disposition.attached_pic | Disposition.timed_thumbnails
 """Pictures about the video."""
 _DEMUXERS = {VideoFormat.MP4: "mov", VideoFormat.MATROSKA: "matroska"}
-_CONTAINER_OPTIONS = {
+CONTAINER_OPTIONS = {
     # The file is in memory: there is nothing that a demuxer could rightly want to open.
     "protocol_whitelist": "none",
     "enable_drefs": "0",
@@ -124,7 +124,7 @@ def open_video(data: bytes, *, max_pixels: int) -> Generator[VideoFile]:
             file,
             format=_DEMUXERS[video_format],
             options=limits | {"codec_whitelist": ",".join(DECODERS)},
-            container_options=_CONTAINER_OPTIONS,
+            container_options=CONTAINER_OPTIONS,
         )
     try:
         yield VideoFile(container, _video_stream(container, max_pixels, limits))

@@ -12,41 +12,38 @@ import grpc.aio
 from engine.checkpoint import DEFAULT_MODEL, resolve_checkpoint
 from engine.client import ENGINE_COMMAND, EngineClient, EngineState
 from engine.config import ModelConfig, load_model_config
-from engine.errors import CheckpointError
 from engine.protocol import Loading
 from engine.text.grammar import GrammarChecker
 from engine.text.prompt import load_prompt_builder
 from engine.text.tools import find_format
 from glimpse.openai.v1 import openai_pb2
-from glimpse.v1 import chat_pb2, completion_pb2, model_pb2, tokenizer_pb2
-from media.clip import video_processing
-from media.decoders import Decoders
-from media.image import image_processing
-from media.load import MediaLoader
-from media.policy import FetchPolicy
+from glimpse.v1 import chat_pb2, completion_pb2, media_pb2, model_pb2, tokenizer_pb2
+from server.build_media import MediaParts, build_media
 from server.chat import ChatHandlers
 from server.completion import Completer
 from server.completions import CompletionHandlers
 from server.enforcement import Enforcement
 from server.health import HEALTH_SERVICE, Health
 from server.interceptors import CallInterceptor
+from server.media_service import MediaHandlers
 from server.metrics import Metrics, MetricsServer
 from server.models_service import ModelHandlers, ServedModel
 from server.openai.facade import add_facade
 from server.prompts import PromptLoader
 from server.reflection import add_reflection
 from server.running import Server
-from server.settings import EngineSettings, ListenSettings, MediaSettings, Settings
+from server.settings import EngineSettings, ListenSettings, Settings
 from server.tokenizer_service import TokenizerHandlers
 from server.typed import Handler, add_typed_services
 
 MAX_BODY_BYTES = 64 << 20
 _MESSAGE_SLACK_BYTES = 1 << 20
 _CHAT_SERVICE = chat_pb2.DESCRIPTOR.services_by_name["ChatService"]
+_MEDIA_SERVICE = media_pb2.DESCRIPTOR.services_by_name["MediaService"]
 _MODEL_SERVICE = model_pb2.DESCRIPTOR.services_by_name["ModelService"]
 _COMPLETION_SERVICE = completion_pb2.DESCRIPTOR.services_by_name["CompletionService"]
 _TOKENIZER_SERVICE = tokenizer_pb2.DESCRIPTOR.services_by_name["TokenizerService"]
-_TYPED_SERVICES = (_CHAT_SERVICE, _COMPLETION_SERVICE, _MODEL_SERVICE, _TOKENIZER_SERVICE)
+_TYPED_SERVICES = (_CHAT_SERVICE, _COMPLETION_SERVICE, _MEDIA_SERVICE, _MODEL_SERVICE, _TOKENIZER_SERVICE)
 _OPENAI_SERVICE = openai_pb2.DESCRIPTOR.services_by_name["OpenAIService"]
 
 _GRPC_OPTIONS = (
@@ -118,7 +115,7 @@ async def start_server(
         on_loading=on_loading,
         on_stats=metrics.engine_stepped,
     )
-    media = _media_loader(settings.media, checkpoint.path)
+    media = build_media(settings.media, checkpoint.path, checkpoint.model, metrics)
     handlers = _handlers(settings, checkpoint, engine, media, metrics)
     add_typed_services(grpc_server, _TYPED_SERVICES, handlers)
     add_facade(grpc_server, handlers, max_body_bytes=MAX_BODY_BYTES)
@@ -137,16 +134,17 @@ async def start_server(
 
 
 def _handlers(
-    settings: Settings, checkpoint: Checkpoint, engine: EngineClient, media: MediaLoader, metrics: Metrics
+    settings: Settings, checkpoint: Checkpoint, engine: EngineClient, media: MediaParts, metrics: Metrics
 ) -> Mapping[str, Handler]:
     """Every typed method by its full name."""
     template = settings.engine.chat_template
     prompts = load_prompt_builder(checkpoint.path, checkpoint.model, None if template is None else str(template))
     tokenizer, vocab_size = prompts.tokenizer, checkpoint.model.text.vocab_size
-    model, max_media = ServedModel(checkpoint.names), settings.media.max_media
+    model, takes = ServedModel(checkpoint.names), checkpoint.model.placeholder_ids
+    max_media = {kind: most for kind, most in settings.media.max_media.items() if kind in takes}
     tool_format = find_format(prompts.template_source, settings.engine.tool_call_parser)
     asks_effort = "reasoning_effort" in prompts.template_source
-    loader = PromptLoader(prompts=prompts, media=media)
+    loader = PromptLoader(prompts=prompts, media=media.loader, embeddings=media.embeddings, metrics=metrics)
     completer = Completer(
         engine=engine,
         loader=loader,
@@ -184,6 +182,7 @@ def _handlers(
         f"{_CHAT_SERVICE.full_name}.CountTokens": chat.count_tokens,
         f"{_COMPLETION_SERVICE.full_name}.CreateCompletion": completions.create,
         f"{_COMPLETION_SERVICE.full_name}.StreamCompletion": completions.stream,
+        **_media_methods(media),
         f"{_MODEL_SERVICE.full_name}.ListModels": models.list_models,
         f"{_MODEL_SERVICE.full_name}.GetModel": models.get_model,
         f"{_TOKENIZER_SERVICE.full_name}.Tokenize": tokens.tokenize,
@@ -191,25 +190,13 @@ def _handlers(
     }
 
 
-def _media_loader(settings: MediaSettings, checkpoint: Path) -> MediaLoader:
-    try:
-        processing, videos = image_processing(checkpoint), video_processing(checkpoint)
-    except ValueError as error:
-        raise CheckpointError(str(error)) from error
-    policy = FetchPolicy(
-        enabled=settings.media_egress == "on",
-        allowed_domains=frozenset(settings.allowed_media_domains) or None,
-        allowed_networks=settings.allowed_media_networks,
-        allowed_ports=frozenset(settings.allowed_media_ports),
-    )
-    return MediaLoader(
-        processing=processing,
-        video_processing=videos,
-        policy=policy,
-        decoders=Decoders(),
-        image_timeout_seconds=settings.image_fetch_timeout,
-        video_timeout_seconds=settings.video_fetch_timeout,
-    )
+def _media_methods(media: MediaParts) -> Mapping[str, Handler]:
+    handlers = MediaHandlers(media.uploads)
+    return {
+        f"{_MEDIA_SERVICE.full_name}.UploadMedia": handlers.upload,
+        f"{_MEDIA_SERVICE.full_name}.GetMedia": handlers.get_media,
+        f"{_MEDIA_SERVICE.full_name}.DeleteMedia": handlers.delete_media,
+    }
 
 
 def _max_model_len(settings: EngineSettings, model: ModelConfig, engine: EngineClient) -> Callable[[], int]:

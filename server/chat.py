@@ -71,13 +71,14 @@ class ChatHandlers:
         self._model.check_name(request.model)
         max_model_len = self._completer.check_ready().max_model_len
         conversation = parse_count(request, max_media=self._max_media)
-        prompt = await self._loader.load(conversation, deadline=current_call().deadline)
-        return chat_pb2.CountTokensResponse(
-            prompt_tokens=len(prompt.token_ids),
-            prompt_tokens_details=render_counts(prompt.media_tokens, num_cached=0),
-            max_model_len=max_model_len,
-            clips=render_clips(prompt.clips),
-        )
+        load = self._loader.load(conversation, cache_salt=request.cache_salt, deadline=current_call().deadline)
+        async with load as prompt:
+            return chat_pb2.CountTokensResponse(
+                prompt_tokens=len(prompt.token_ids),
+                prompt_tokens_details=render_counts(prompt.media_tokens, num_cached=0),
+                max_model_len=max_model_len,
+                clips=render_clips(prompt.clips),
+            )
 
     def _begin(
         self, request: chat_pb2.CreateChatCompletionRequest, *, streaming: bool

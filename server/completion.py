@@ -8,7 +8,7 @@ import asyncio
 import itertools
 from collections import Counter
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, replace
 
 from engine.client import EngineClient, EngineState
@@ -17,6 +17,7 @@ from engine.plan import MediaKind
 from engine.protocol import FinishReason, Generate, Ready, Sibling, TokenEvent
 from engine.text.assembler import Assembler, TokenText
 from engine.text.tokenizer import Tokenizer
+from media.batch import MediaUsage
 from server.answer import Answer, AnswerDelta, CallDelta, Ending
 from server.enforcement import FREE, Enforcement, Held
 from server.errors import DeadlineExceededError
@@ -37,6 +38,8 @@ class TokenCounts:
     cached: int
     """Of `prompt`, those that the prefix cache spared the first answer to each."""
     completion: int
+    media_usage: MediaUsage | None = None
+    """What it took to get the media; None where there are none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,10 +100,14 @@ class Completer:
         clocks = [self._metrics.answer_clock() for _ in range(len(request.prompts) * request.num_answers)]
         is_free = request.tools is None and request.constraint is None
         held = FREE if is_free else await asyncio.to_thread(self._enforcement.held, request)
-        prompts = [await self._loader.load(source, deadline=deadline) for source in request.prompts]
-        tally = _Tally(prompts)
-        streams = [self._answers(request, prompt, held, request_id, deadline) for prompt in prompts]
-        async with aclosing(merged(streams)) as deltas:
+        async with AsyncExitStack() as stack:
+            loads = [
+                self._loader.load(each, cache_salt=request.cache_salt, deadline=deadline) for each in request.prompts
+            ]
+            prompts = [await stack.enter_async_context(load) for load in loads]
+            tally = _Tally(prompts)
+            streams = [self._answers(request, prompt, held, request_id, deadline) for prompt in prompts]
+            deltas = await stack.enter_async_context(aclosing(merged(streams)))
             async for prompt_index, (answer_index, delta) in deltas:
                 index = prompt_index * request.num_answers + answer_index
                 clocks[index].tick()
@@ -166,6 +173,8 @@ class _Tally:
     def __init__(self, prompts: Sequence[LoadedPrompt]) -> None:
         self._num_prompt = sum(len(prompt.token_ids) for prompt in prompts)
         self._media = sum((Counter(prompt.media_tokens) for prompt in prompts), Counter[MediaKind]())
+        self._media_usage = next((prompt.media_usage for prompt in prompts if prompt.media_usage is not None), None)
+        """Of the one prompt that there is where there are media: texts to be continued have none."""
         self._num_completion = 0
         self._cached: dict[int, int] = {}
         """What the answers to each prompt were spared that began so far: the one that was spared least."""
@@ -185,6 +194,7 @@ class _Tally:
             media=self._media,
             cached=sum(self._cached.values()),
             completion=self._num_completion,
+            media_usage=self._media_usage,
         )
 
 

@@ -120,14 +120,21 @@ async def abort(context: grpc.aio.ServicerContext[object, object], failure: RpcF
 
 
 _HTTP_STATUS_BY_REASON = {MediaErrorCode.TOO_LARGE.value: 413, "request_too_large": 413}
+_CODE_BY_REASON = {
+    # Nothing is wrong with the request, once what it names is here.
+    MediaErrorCode.NOT_CACHED.value: grpc.StatusCode.FAILED_PRECONDITION,
+    MediaErrorCode.OVERLOADED.value: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    "upload_not_found": grpc.StatusCode.NOT_FOUND,
+}
 
 
 def _invalid(message: str, reason: str, field: str | None) -> RpcFailure:
+    code = _CODE_BY_REASON.get(reason, grpc.StatusCode.INVALID_ARGUMENT)
     return RpcFailure(
-        code=grpc.StatusCode.INVALID_ARGUMENT,
+        code=code,
         message=message,
         reason=reason,
-        type="invalid_request_error",
+        type="rate_limit_error" if code is grpc.StatusCode.RESOURCE_EXHAUSTED else "invalid_request_error",
         field=field,
         http_status=_HTTP_STATUS_BY_REASON.get(reason),
     )

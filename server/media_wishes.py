@@ -1,13 +1,15 @@
 """What a request says of all its media at once, where a medium's own part does not say it."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import assert_never
 
 from glimpse.v1 import content_pb2
 from media.clip_options import find_wrong_option
-from media.source import FrameSources
+from media.rgb import Colour
+from media.source import FrameSources, NamedSource
 from server.errors import InvalidRequest
-from server.request import ClipInput, ImageInput
+from server.request import ClipInput, EmbeddingInput, ImageInput, MediumInput, SoundInput
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,10 +20,12 @@ class MediaWishes:
     max_pixels: int | None
     fps: float | None
     num_frames: int | None
+    background: Colour | None
+    """Of pictures."""
 
 
 def parse_wishes(reading: content_pb2.MediaReading, processing: content_pb2.MediaProcessing) -> MediaWishes:
-    """Raises InvalidRequest where both say which frames are taken."""
+    """Raises InvalidRequest where both say which frames are taken, or a colour is none."""
     sampled: content_pb2.MediaProcessing | content_pb2.VideoReading = processing
     if reading.video.HasField("fps") or reading.video.HasField("num_frames"):
         if processing.HasField("fps") or processing.HasField("num_frames"):
@@ -32,14 +36,36 @@ def parse_wishes(reading: content_pb2.MediaReading, processing: content_pb2.Medi
         max_pixels=processing.max_pixels if processing.HasField("max_pixels") else None,
         fps=sampled.fps if sampled.HasField("fps") else None,
         num_frames=sampled.num_frames if sampled.HasField("num_frames") else None,
+        background=_parse_colour(reading.image.rgba_background_color),
     )
 
 
-def with_wishes(media: Iterable[ImageInput | ClipInput], wishes: MediaWishes) -> tuple[ImageInput | ClipInput, ...]:
+def _parse_colour(channels: Sequence[int]) -> Colour | None:
+    match tuple(channels):
+        case ():
+            return None
+        case red, green, blue if max(red, green, blue) <= 255:
+            return red, green, blue
+        case _:
+            message = "A colour is red, green and blue, each from 0 to 255."
+            raise InvalidRequest("media_reading.image.rgba_background_color", message)
+
+
+def with_wishes(media: Iterable[MediumInput], wishes: MediaWishes) -> tuple[MediumInput, ...]:
     """The media with the wishes where they have none of their own. Raises InvalidRequest where the two do not fit."""
-    return tuple(
-        _clip_with(medium, wishes) if isinstance(medium, ClipInput) else _image_with(medium, wishes) for medium in media
-    )
+    return tuple(_with(medium, wishes) for medium in media)
+
+
+def _with(medium: MediumInput, wishes: MediaWishes) -> MediumInput:
+    match medium:
+        case ImageInput():
+            return _image_with(medium, wishes)
+        case ClipInput():
+            return _clip_with(medium, wishes)
+        case SoundInput() | EmbeddingInput():  # of which there is nothing to wish
+            return medium
+        case _:
+            assert_never(medium)
 
 
 def _image_with(image: ImageInput, wishes: MediaWishes) -> ImageInput:
@@ -47,6 +73,7 @@ def _image_with(image: ImageInput, wishes: MediaWishes) -> ImageInput:
         image,
         min_pixels=wishes.min_pixels if image.min_pixels is None else image.min_pixels,
         max_pixels=wishes.max_pixels if image.max_pixels is None else image.max_pixels,
+        background=wishes.background,
     )
     if wished.min_pixels is not None and wished.max_pixels is not None and wished.min_pixels > wished.max_pixels:
         raise InvalidRequest(
@@ -66,6 +93,8 @@ def _clip_with(clip: ClipInput, wishes: MediaWishes) -> ClipInput:
         fps=own.fps if says_which_frames else wishes.fps,
         num_frames=own.num_frames if says_which_frames else wishes.num_frames,
     )
+    if isinstance(clip.source, NamedSource):  # what it is made of is known where it is kept
+        return replace(clip, options=options)
     wrong = find_wrong_option(options, of_frames=isinstance(clip.source, FrameSources))
     if wrong is not None:
         raise InvalidRequest(f"media_processing.{wrong.name}", f"{wrong.name}: {wrong.message}.")

@@ -1,11 +1,13 @@
 """What Prometheus can read of this server. Knows the names and units of the metrics, and no client's data."""
 
 import time
+from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
 
 from engine.client import EngineState
 from engine.protocol import StepStats
+from media.batch import MediaUsage
 
 _CALL_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 _FIRST_TOKEN_BUCKETS = (0.01, 0.02, 0.04, 0.08, 0.15, 0.25, 0.5, 0.75, 1, 2, 4, 8, 16, 32, 64)
@@ -19,6 +21,7 @@ class Metrics:
         self.registry = CollectorRegistry()
         self._add_call_metrics()
         self._add_engine_metrics()
+        self._add_media_metrics()
 
     def _add_call_metrics(self) -> None:
         registry = self.registry
@@ -64,6 +67,51 @@ class Metrics:
         )
         self._restarts = Counter("glimpse_engine_restarts", "Restarts of the engine process.", registry=registry)
         self._ready = Gauge("glimpse_engine_ready", "1 while the engine takes requests.", registry=registry)
+
+    def _add_media_metrics(self) -> None:
+        registry = self.registry
+        self._media_files = Counter(
+            "glimpse_media_fetches",
+            "Files of URLs: fetched, or spared because they were kept or being fetched.",
+            ["outcome"],
+            registry=registry,
+        )
+        self._media = Counter(
+            "glimpse_media",
+            "Media loaded: decoded, or spared because they were kept or being decoded.",
+            ["outcome"],
+            registry=registry,
+        )
+        self._fetch_seconds = Histogram(
+            "glimpse_media_fetch_seconds",
+            "What a request waits for media servers, all its files together.",
+            buckets=_CALL_BUCKETS,
+            registry=registry,
+        )
+        self._decode_seconds = Histogram(
+            "glimpse_media_decode_seconds",
+            "What a request waits for decoding, all its media together.",
+            buckets=_CALL_BUCKETS,
+            registry=registry,
+        )
+        self._media_bytes = Gauge(
+            "glimpse_media_bytes", "Memory of media: kept, uploaded, in_flight.", ["what"], registry=registry
+        )
+
+    def watch_media(self, what: str, num_bytes: Callable[[], int]) -> None:
+        """Reports a memory of media; `num_bytes` is asked, from another thread, each time that metrics are read."""
+        self._media_bytes.labels(what).set_function(num_bytes)
+
+    def media_loaded(self, usage: MediaUsage) -> None:
+        """The media of a request have been loaded, or those that could be."""
+        self._media_files.labels("fetched").inc(usage.num_fetched)
+        self._media_files.labels("spared").inc(usage.num_fetches_spared)
+        self._media.labels("decoded").inc(usage.num_decoded)
+        self._media.labels("spared").inc(usage.num_decodings_spared)
+        if usage.num_fetched or usage.num_fetches_spared:
+            self._fetch_seconds.observe(usage.fetch_seconds)
+        if usage.num_media:
+            self._decode_seconds.observe(usage.decode_seconds)
 
     def calls_running(self, count: int) -> None:
         self._calls_running.set(count)

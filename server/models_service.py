@@ -12,6 +12,12 @@ from server.parse import check_bounds
 
 Context = grpc.aio.ServicerContext[object, object]
 
+_MODALITIES = {
+    MediaKind.IMAGE: model_pb2.MODALITY_IMAGE,
+    MediaKind.VIDEO: model_pb2.MODALITY_VIDEO,
+    MediaKind.AUDIO: model_pb2.MODALITY_AUDIO,
+}
+
 
 class ServedModel:
     """The one model and its names."""
@@ -46,7 +52,7 @@ class ModelHandlers:
         Args:
             model: The one served.
             max_model_len: Its context window, which is certain only once it is loaded.
-            max_media: The most media of each kind in a request.
+            max_media: The most media of each kind that the model takes, in a request.
             knows_tools: Its chat template shows tools, and its calls are understood.
             asks_effort: Its chat template asks for a reasoning effort.
         """
@@ -59,9 +65,11 @@ class ModelHandlers:
             logprobs=True,
             reasoning_effort=asks_effort,
             max_answers=128,
-            max_images=max_media[MediaKind.IMAGE],
-            max_videos=max_media[MediaKind.VIDEO],
+            max_images=max_media.get(MediaKind.IMAGE, 0),
+            max_videos=max_media.get(MediaKind.VIDEO, 0),
+            max_sounds=max_media.get(MediaKind.AUDIO, 0),
         )
+        self._modalities = [model_pb2.MODALITY_TEXT, *(_MODALITIES[kind] for kind in max_media)]
 
     async def list_models(
         self, _request: model_pb2.ListModelsRequest, _context: Context
@@ -78,7 +86,7 @@ class ModelHandlers:
             created=self._model.created,
             owned_by="glimpse",
             max_model_len=self._max_model_len(),
-            input_modalities=[model_pb2.MODALITY_TEXT, model_pb2.MODALITY_IMAGE, model_pb2.MODALITY_VIDEO],
+            input_modalities=self._modalities,
             output_modalities=[model_pb2.MODALITY_TEXT],
             capabilities=self._capabilities,
         )

@@ -69,7 +69,7 @@ def parse_chat(
 def parse_count(request: chat_pb2.CountTokensRequest, *, max_media: Mapping[MediaKind, int]) -> Conversation:
     """Raises InvalidRequest."""
     check_bounds(request)
-    return parse_conversation(request.messages, max_media=max_media)
+    return parse_conversation(request.messages, max_media=max_media, model=request.model)
 
 
 def check_bounds(request: Message) -> None:

@@ -3,17 +3,19 @@
 import json
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping
+from typing import assert_never
 
 from engine.plan import MediaKind
 from engine.text.conversation import ChatMessage, MediaSlot, ToolCall
 from glimpse.v1 import content_pb2
-from media.errors import MediaErrorCode
+from media.embeddings import EmbeddedKind
 from server.errors import InvalidRequest
-from server.parse_media import NAMES, parse_clip, parse_image
+from server.parse_embeddings import parse_embeddings
+from server.parse_media import NAMES, parse_clip, parse_image, parse_sound, parse_uuid
 from server.parse_tools import check_name
-from server.request import ClipInput, Conversation, ImageInput
+from server.request import ClipInput, Conversation, EmbeddingInput, ImageInput, MediumInput, SoundInput
 
-Media = list[ImageInput | ClipInput]
+Media = list[MediumInput]
 
 _ROLES = {
     content_pb2.ROLE_SYSTEM: "system",
@@ -23,9 +25,19 @@ _ROLES = {
     content_pb2.ROLE_TOOL: "tool",
 }
 
+_TAKEN = {MediaKind.IMAGE: "pictures", MediaKind.VIDEO: "clips", MediaKind.AUDIO: "audio"}
 
-def parse_conversation(messages: Iterable[content_pb2.Message], *, max_media: Mapping[MediaKind, int]) -> Conversation:
-    """Raises InvalidRequest at the first thing that cannot be served."""
+
+def parse_conversation(
+    messages: Iterable[content_pb2.Message], *, max_media: Mapping[MediaKind, int], model: str = ""
+) -> Conversation:
+    """Raises InvalidRequest at the first thing that cannot be served.
+
+    Args:
+        messages: the conversation.
+        max_media: the most media of each kind in it; a kind that is not there is one that the model does not take.
+        model: its name, if the request says it.
+    """
     parsed: list[ChatMessage] = []
     media: Media = []
     call_ids: set[str] = set()
@@ -34,12 +46,21 @@ def parse_conversation(messages: Iterable[content_pb2.Message], *, max_media: Ma
         parsed.append(_parse_message(message, path, media))
         call_ids.update(call.id for call in parsed[-1].tool_calls)
         _check_answered_call(message, path, call_ids)
+        _check_taken(media, max_media, model)
         _check_number(media, max_media)
     return Conversation(messages=tuple(parsed), media=tuple(media))
 
 
+def _check_taken(media: Media, max_media: Mapping[MediaKind, int], model: str) -> None:
+    for medium in media:
+        kind = _kind_of(medium)
+        if kind not in max_media:
+            name = f"The model '{model}'" if model else "The model"
+            raise InvalidRequest(medium.field, f"{name} takes no {_TAKEN[kind]}.", "unsupported")
+
+
 def _check_number(media: Media, max_media: Mapping[MediaKind, int]) -> None:
-    counts = Counter(MediaKind.VIDEO if isinstance(medium, ClipInput) else MediaKind.IMAGE for medium in media)
+    counts = Counter(map(_kind_of, media))
     for kind, count in counts.items():
         if count > max_media[kind]:
             raise InvalidRequest(
@@ -48,6 +69,20 @@ def _check_number(media: Media, max_media: Mapping[MediaKind, int]) -> None:
                 "(the server's --limit-mm-per-prompt).",
                 f"too_many_{kind.value}s",
             )
+
+
+def _kind_of(medium: MediumInput) -> MediaKind:
+    match medium:
+        case ImageInput():
+            return MediaKind.IMAGE
+        case ClipInput():
+            return MediaKind.VIDEO
+        case SoundInput():
+            return MediaKind.AUDIO
+        case EmbeddingInput(kind=kind):
+            return MediaKind(kind)
+        case _:
+            assert_never(medium)
 
 
 def _parse_message(message: content_pb2.Message, path: str, media: Media) -> ChatMessage:
@@ -105,43 +140,29 @@ def _check_arguments(text: str, field: str) -> None:
 
 
 def _parse_part(part: content_pb2.ContentPart, path: str, media: Media) -> str | MediaSlot:
-    kind = part.WhichOneof("part")
-    _check_uuid(part, kind, path)
-    match kind:
+    uuid = parse_uuid(part, path)
+    match part.WhichOneof("part"):
         case "text":
             return part.text
         case "image":
-            media.append(parse_image(part.image, f"{path}.image"))
+            media.append(parse_image(part.image, path, uuid))
             return MediaSlot(kind=MediaKind.IMAGE)
         case "video":
-            media.append(parse_clip(part.video, f"{path}.video"))
+            media.append(parse_clip(part.video, path, uuid))
             return MediaSlot(kind=MediaKind.VIDEO)
         case "audio":
-            raise InvalidRequest.unsupported(f"{path}.audio", "audio")
-        case "embedding":
-            raise InvalidRequest.unsupported(f"{path}.embedding", "embeddings as input")
+            media.append(parse_sound(part.audio, path, uuid))
+            return MediaSlot(kind=MediaKind.AUDIO)
+        case "image_embeddings":
+            media.append(parse_embeddings(EmbeddedKind.IMAGE, part.image_embeddings, path, uuid))
+            return MediaSlot(kind=MediaKind.IMAGE)
+        case "video_embeddings":
+            media.append(parse_embeddings(EmbeddedKind.VIDEO, part.video_embeddings, path, uuid))
+            return MediaSlot(kind=MediaKind.VIDEO)
+        case "audio_embeddings":
+            media.append(parse_embeddings(EmbeddedKind.AUDIO, part.audio_embeddings, path, uuid))
+            return MediaSlot(kind=MediaKind.AUDIO)
         case _:
-            raise InvalidRequest(path, "The part is empty: it needs text, a picture or a clip.", "missing_value")
-
-
-def _check_uuid(part: content_pb2.ContentPart, kind: str | None, path: str) -> None:
-    if not part.HasField("uuid"):
-        return
-    if kind is None or _is_empty(part):
-        raise InvalidRequest(
-            f"{path}.uuid",
-            "No medium is kept under a uuid yet; send the medium itself.",
-            MediaErrorCode.NOT_CACHED.value,
-        )
-    raise InvalidRequest.unsupported(f"{path}.uuid", "cache keys of the caller's own (uuid)")
-
-
-def _is_empty(part: content_pb2.ContentPart) -> bool:
-    """A medium of which nothing but its kind is said."""
-    match part.WhichOneof("part"):
-        case "image":
-            return part.image.source.WhichOneof("source") is None
-        case "video":
-            return part.video.WhichOneof("input") is None
-        case _:
-            return False
+            raise InvalidRequest(
+                path, "The part is empty: it needs text, a picture, a clip or a sound.", "missing_value"
+            )

@@ -26,7 +26,7 @@ def parse_prompt(
     max_media: Mapping[MediaKind, int],
 ) -> Conversation:
     """Raises InvalidRequest."""
-    conversation = parse_conversation(request.messages, max_media=max_media)
+    conversation = parse_conversation(request.messages, max_media=max_media, model=request.model)
     continues = request.continue_final_message
     begins = request.add_generation_prompt if request.HasField("add_generation_prompt") else not continues
     if continues and begins:

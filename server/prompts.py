@@ -5,7 +5,8 @@ Knows no protobuf and no gRPC, and nothing of how prompts are answered.
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import assert_never
 
@@ -13,11 +14,26 @@ from engine.plan import MediaKind
 from engine.protocol import MediaInput
 from engine.text.media_inputs import Medium, media_inputs, prompt_media
 from engine.text.prompt import Prompt, PromptBuilder, TemplateError
+from media.batch import Batch, MediaUsage
 from media.clip import Clip
+from media.embeddings import Embedding, EmbeddingError
 from media.errors import MediaError
 from media.load import MediaLoader
+from media.named_embeddings import NamedEmbeddings
 from server.errors import DeadlineExceededError, InvalidRequest
-from server.request import ClipInput, Conversation, ImageInput, PromptSource, TextPrompt, TokenPrompt
+from server.metrics import Metrics
+from server.request import (
+    ClipInput,
+    Conversation,
+    EmbeddingInput,
+    ImageInput,
+    MediumInput,
+    PromptSource,
+    SoundInput,
+    TextPrompt,
+    TokenPrompt,
+    is_left_out,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +58,8 @@ class LoadedPrompt:
     media: list[MediaInput]
     clips: tuple[ClipFrames, ...]
     """What is seen of its clips, in their order."""
+    media_usage: MediaUsage | None = None
+    """What it took to get its media; None where it has none."""
 
     @property
     def media_tokens(self) -> Mapping[MediaKind, int]:
@@ -55,32 +73,56 @@ class LoadedPrompt:
 class PromptLoader:
     """Makes prompts for one checkpoint."""
 
-    def __init__(self, *, prompts: PromptBuilder, media: MediaLoader) -> None:
+    def __init__(
+        self, *, prompts: PromptBuilder, media: MediaLoader, embeddings: NamedEmbeddings | None, metrics: Metrics
+    ) -> None:
+        """
+        Args:
+            prompts: What makes prompts of texts.
+            media: What loads media.
+            embeddings: What loads embeddings; None: they are refused.
+            metrics: Told what it took to load media.
+        """
         self._prompts = prompts
         self._media = media
+        self._embeddings = embeddings
+        self._metrics = metrics
 
-    async def load(self, source: PromptSource, *, deadline: float | None) -> LoadedPrompt:
-        """Fetches and decodes the media, all at once, and makes the prompt.
+    @asynccontextmanager
+    async def load(
+        self, source: PromptSource, *, cache_salt: str, deadline: float | None
+    ) -> AsyncGenerator[LoadedPrompt]:
+        """Fetches and decodes the media, all at once, and makes the prompt, whose memory is held until the block ends.
+
+        Media that are kept between requests are those of the same `cache_salt`.
 
         Raises:
             InvalidRequest: a medium or a text cannot be used.
             TemplateError: the model's chat template refuses the conversation.
             DeadlineExceededError: `deadline`, in the event loop's time, came first.
         """
-        try:
-            async with asyncio.timeout_at(deadline):
-                return await self._load(source)
-        except TimeoutError as error:
-            raise DeadlineExceededError from error
+        with self._media.batch(cache_salt) as batch:
+            try:
+                async with asyncio.timeout_at(deadline):
+                    prompt = await self._load(source, batch)
+            except TimeoutError as error:
+                raise DeadlineExceededError from error
+            finally:
+                self._metrics.media_loaded(batch.usage)
+            yield prompt
 
-    async def _load(self, source: PromptSource) -> LoadedPrompt:
+    async def _load(self, source: PromptSource, batch: Batch) -> LoadedPrompt:
         # Texts in a thread: a long one takes milliseconds to tokenise, and other answers wait for this loop.
         match source:
             case Conversation():
-                media = await self._load_media(source.media)
+                media = await self._load_media(source.media, batch)
                 prompt = await asyncio.to_thread(self._of_conversation, source, media)
-                clips = tuple(_frames_of(medium) for medium in media if isinstance(medium, Clip))
-                return LoadedPrompt(token_ids=prompt.token_ids, media=media_inputs(media, prompt), clips=clips)
+                return LoadedPrompt(
+                    token_ids=prompt.token_ids,
+                    media=media_inputs(media, prompt),
+                    clips=tuple(_frames_of(medium) for medium in media if isinstance(medium, Clip)),
+                    media_usage=batch.usage if batch.usage.num_media else None,
+                )
             case TextPrompt():
                 prompt = await asyncio.to_thread(self._of_text, source)
                 return LoadedPrompt(token_ids=prompt.token_ids, media=[], clips=())
@@ -108,24 +150,53 @@ class PromptLoader:
             raise InvalidRequest(source.field, "The prompt has no tokens.", "missing_value")
         return prompt
 
-    async def _load_media(self, media: Sequence[ImageInput | ClipInput]) -> list[Medium]:
+    async def _load_media(self, media: Sequence[MediumInput], batch: Batch) -> list[Medium]:
+        """Loads what is sent, and then what is left out: it may have been sent in this very request."""
+        sent = iter(await self._load_all([medium for medium in media if not is_left_out(medium)], batch))
+        left_out = iter(await self._load_all([medium for medium in media if is_left_out(medium)], batch))
+        return [next(left_out if is_left_out(medium) else sent) for medium in media]
+
+    async def _load_all(self, media: Sequence[MediumInput], batch: Batch) -> list[Medium]:
         try:
             async with asyncio.TaskGroup() as group:
-                loads = [group.create_task(self._load_medium(medium)) for medium in media]
+                loads = [group.create_task(self._load_medium(medium, batch)) for medium in media]
         except ExceptionGroup as failed:
             # The first failure ended the other loads; it is the one to be told.
             raise failed.exceptions[0] from failed
         return [load.result() for load in loads]
 
-    async def _load_medium(self, medium: ImageInput | ClipInput) -> Medium:
+    async def _load_medium(self, medium: MediumInput, batch: Batch) -> Medium:
         try:
-            if isinstance(medium, ClipInput):
-                return await self._media.load_clip(medium.source, medium.options)
-            return await self._media.load_image(
-                medium.source, min_pixels=medium.min_pixels, max_pixels=medium.max_pixels
-            )
+            match medium:
+                case ImageInput():
+                    return await self._media.load_image(
+                        medium.source,
+                        batch=batch,
+                        uuid=medium.uuid,
+                        min_pixels=medium.min_pixels,
+                        max_pixels=medium.max_pixels,
+                        background=medium.background,
+                    )
+                case ClipInput(source=source, uuid=uuid, options=options):
+                    return await self._media.load_clip(source, options, batch=batch, uuid=uuid)
+                case SoundInput(source=source, uuid=uuid):
+                    return await self._media.load_sound(source, batch=batch, uuid=uuid)
+                case EmbeddingInput():
+                    return await self._load_embedding(medium, batch)
+                case _:
+                    assert_never(medium)
+        except EmbeddingError as error:
+            raise InvalidRequest(f"{medium.field}.{error.part}", error.message, error.code.value) from error
         except MediaError as error:
             raise InvalidRequest(medium.field, error.message, error.code.value) from error
+
+    async def _load_embedding(self, medium: EmbeddingInput, batch: Batch) -> Embedding:
+        if self._embeddings is None:
+            message = "This server does not accept embeddings; it does where it was started with --enable-mm-embeds."
+            raise InvalidRequest(medium.field, message, "unsupported")
+        return await self._embeddings.load(
+            medium.kind, medium.embeddings, medium.grid_thw, batch=batch, uuid=medium.uuid
+        )
 
 
 def _frames_of(clip: Clip) -> ClipFrames:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from engine.plan import MediaKind
 from engine.text.assembler import TokenText
 from glimpse.v1 import chat_pb2, content_pb2, generation_pb2
+from media.batch import MediaUsage
 from server.answer import Ending
 from server.completion import Piece, TokenCounts
 from server.prompts import ClipFrames
@@ -152,6 +153,7 @@ def render_counts(media: Mapping[MediaKind, int], *, num_cached: int) -> generat
         cached_tokens=num_cached,
         image_tokens=media.get(MediaKind.IMAGE, 0),
         video_tokens=media.get(MediaKind.VIDEO, 0),
+        audio_tokens=media.get(MediaKind.AUDIO, 0),
     )
 
 
@@ -181,6 +183,18 @@ def render_usage(counts: TokenCounts) -> generation_pb2.Usage:
         completion_tokens=counts.completion,
         total_tokens=counts.prompt + counts.completion,
         prompt_tokens_details=render_counts(counts.media, num_cached=counts.cached),
+        media_usage=None if counts.media_usage is None else _render_media_usage(counts.media_usage),
+    )
+
+
+def _render_media_usage(usage: MediaUsage) -> generation_pb2.MediaUsage:
+    return generation_pb2.MediaUsage(
+        fetched=usage.num_fetched,
+        fetches_spared=usage.num_fetches_spared,
+        decoded=usage.num_decoded,
+        decodings_spared=usage.num_decodings_spared,
+        fetch_milliseconds=round(usage.fetch_seconds * 1000, 3),
+        decode_milliseconds=round(usage.decode_seconds * 1000, 3),
     )
 
 

@@ -2,35 +2,78 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from engine.sampling_params import Grammar, SamplingParams
 from engine.text.conversation import ChatMessage, ToolChoice, ToolDefinition
 from media.clip_options import ClipOptions
-from media.source import ClipSource, Source
+from media.embeddings import EmbeddedKind
+from media.rgb import Colour
+from media.source import ClipOrNamed, ImageOrNamed, NamedSource, SoundOrNamed
+from media.tensor_file import TensorSource
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageInput:
     """A picture of a conversation, not loaded yet."""
 
-    source: Source
+    source: ImageOrNamed
     min_pixels: int | None
     """None: the checkpoint's own."""
     max_pixels: int | None
     """None: the checkpoint's own."""
     field: str
     """The path of its source in the request, for what may be said against it later."""
+    background: Colour | None = None
+    """What shows through where it is transparent; None: the server's own."""
+    uuid: str | None = None
+    """The client's name for it, under which it is kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClipInput:
     """A clip of a conversation, not loaded yet."""
 
-    source: ClipSource
+    source: ClipOrNamed
     options: ClipOptions
     field: str
     """The path of what it is made of in the request."""
+    uuid: str | None = None
+    """The client's name for it, under which it is kept."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbeddingInput:
+    """Embeddings in the place of a medium of a conversation, not read yet."""
+
+    kind: EmbeddedKind
+    """Of the medium that they stand for."""
+    embeddings: TensorSource | NamedSource
+    grid_thw: TensorSource | None
+    """The medium's patches in time, height and width, where they are said."""
+    field: str
+    """The path of their part in the request, or of the name that stands for them."""
+    uuid: str | None = None
+    """The client's name for them, under which they are kept."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SoundInput:
+    """A sound of a conversation, not loaded yet."""
+
+    source: SoundOrNamed
+    field: str
+    """The path of its source in the request."""
+    uuid: str | None = None
+    """The client's name for it, under which it is kept."""
+
+
+MediumInput: TypeAlias = ImageInput | ClipInput | SoundInput | EmbeddingInput
+
+
+def is_left_out(medium: MediumInput) -> bool:
+    """Nothing of it is sent but its name."""
+    return isinstance(medium.embeddings if isinstance(medium, EmbeddingInput) else medium.source, NamedSource)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +81,7 @@ class Conversation:
     """All that makes the prompt of a conversation."""
 
     messages: tuple[ChatMessage, ...]
-    media: tuple[ImageInput | ClipInput, ...]
+    media: tuple[MediumInput, ...]
     """In the order of their slots in `messages`."""
     tools: tuple[ToolDefinition, ...] = ()
     """Those that the model is shown."""

@@ -7,7 +7,7 @@ import grpc.aio
 
 from engine.client import EngineClient
 from engine.protocol import Ready
-from media.load import MediaLoader
+from server.build_media import MediaParts
 from server.health import Health
 from server.interceptors import CallInterceptor
 from server.metrics import MetricsServer
@@ -26,7 +26,7 @@ class Server:
         grpc_server: grpc.aio.Server,
         metrics_server: MetricsServer,
         engine: EngineClient,
-        media: MediaLoader,
+        media: MediaParts,
         health: Health,
         calls: CallInterceptor,
     ) -> None:
@@ -42,8 +42,10 @@ class Server:
         self._loading = asyncio.create_task(engine.start())
 
     async def ready(self) -> Ready:
-        """Waits until the model is loaded. Raises CheckpointError, EngineError."""
-        return await asyncio.shield(self._loading)
+        """Waits until the model is loaded, and readies what decodes. Raises CheckpointError, EngineError."""
+        ready = await asyncio.shield(self._loading)
+        await self._media.warm()
+        return ready
 
     async def announce_stop(self, delay_seconds: float) -> None:
         """Turns health to NOT_SERVING and gives proxies time to notice; requests are still served."""

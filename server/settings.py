@@ -8,17 +8,18 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from cyclopts import Group, Parameter
-from pydantic import BaseModel, ByteSize, ConfigDict, Field, IPvAnyNetwork, field_validator
+from pydantic import BaseModel, ByteSize, ConfigDict, DirectoryPath, Field, IPvAnyNetwork, field_validator
 
 from engine.config import Backend, Device, DType, EngineConfig, Quantization, Speculative
 from engine.plan import MediaKind
-from media.policy import WEB_PORTS
+from media.policy import WEB_PORTS, host_name
 
 _FROZEN = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
 ToolCallParser = Literal["auto", "hermes", "llama", "mistral", "json"]
 Port = Annotated[int, Field(ge=0, le=65535)]
 Positive = Annotated[int, Field(ge=1)]
+Byte = Annotated[int, Field(ge=0, le=255)]
 Size = Annotated[ByteSize, Parameter(show_default=ByteSize.human_readable)]
 Names = Annotated[tuple[str, ...], Parameter(negative="")]
 
@@ -107,12 +108,30 @@ class EngineSettings(BaseModel):
         )
 
 
+class ImageReading(BaseModel):
+    """How pictures are read, in vLLM's words."""
+
+    model_config = _FROZEN
+
+    rgba_background_color: Annotated[tuple[Byte, Byte, Byte], Parameter(negative="")] = (255, 255, 255)
+    """Red, green and blue, 0 to 255, of what shows through where a picture is transparent."""
+
+
+class MediaReading(BaseModel):
+    """How media are read where a request does not say it, in vLLM's words."""
+
+    model_config = _FROZEN
+
+    image: ImageReading = ImageReading()
+    """Of pictures."""
+
+
 class MediaSettings(BaseModel):
     """What media requests may have, and from where."""
 
     model_config = _FROZEN
 
-    limit_mm_per_prompt: str = "image=16,video=4"
+    limit_mm_per_prompt: str = "image=16,video=4,audio=4"
     """Most media in a request, by kind; a kind that is not named keeps its default."""
     media_egress: Literal["on", "off"] = "on"
     """off: no URL is ever fetched; media come in the request."""
@@ -122,16 +141,39 @@ class MediaSettings(BaseModel):
     """Network that is not public and from which media may be fetched all the same, such as 10.1.0.0/16."""
     allowed_media_ports: Annotated[tuple[Port, ...], Parameter(negative="")] = tuple(sorted(WEB_PORTS))
     """Port from which media may be fetched; may be given several times."""
+    allowed_local_media_path: DirectoryPath | None = None
+    """Folder of this host whose files clients may name by file: URLs. Default: none may be named."""
+    media_io_kwargs: MediaReading = MediaReading()
+    """How media are read, as JSON: {"image": {"rgba_background_color": [0, 0, 0]}}."""
+    fast_jpeg: bool = False
+    """Decode JPEGs that are much larger than what the model sees at half size or less: sooner, and not quite alike."""
     image_fetch_timeout: Annotated[float, Field(gt=0)] = 5.0
     """Seconds that fetching a picture may take."""
     video_fetch_timeout: Annotated[float, Field(gt=0)] = 30.0
     """Seconds that fetching a clip may take, all of its frames together where they are pictures."""
+    audio_fetch_timeout: Annotated[float, Field(gt=0)] = 10.0
+    """Seconds that fetching a sound may take."""
+    media_cache_size: Size = ByteSize(512 << 20)
+    """Memory for the files and pixels of media that may be asked about again; 0 keeps none."""
+    media_in_flight_size: Size = ByteSize(2 << 30)
+    """Memory for the media of requests that are being served; one that would need more is refused (429)."""
+    upload_cache_size: Size = ByteSize(512 << 20)
+    """Memory for uploads, of which the longest unused give way; 0 takes none."""
+    upload_ttl: Annotated[float, Field(gt=0)] = 3600.0
+    """Seconds for which an upload is kept at most."""
+    enable_mm_embeds: bool = False
+    """Accept embeddings, computed elsewhere, in the place of media."""
 
     @field_validator("limit_mm_per_prompt")
     @classmethod
     def _check_limit(cls, limit: str) -> str:
         _limits(limit)
         return limit
+
+    @field_validator("allowed_media_domains")
+    @classmethod
+    def _check_domains(cls, domains: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(map(host_name, domains))
 
     @property
     def max_media(self) -> Mapping[MediaKind, int]:
@@ -149,7 +191,7 @@ class Settings(BaseModel):
     listen: Annotated[ListenSettings, Parameter(name="*", group=Group("Listening", sort_key=3))] = ListenSettings()
 
 
-_DEFAULT_LIMITS = {MediaKind.IMAGE: 16, MediaKind.VIDEO: 4}
+_DEFAULT_LIMITS = {MediaKind.IMAGE: 16, MediaKind.VIDEO: 4, MediaKind.AUDIO: 4}
 
 
 def _limits(text: str) -> dict[MediaKind, int]:
@@ -157,6 +199,6 @@ def _limits(text: str) -> dict[MediaKind, int]:
     for limit in text.split(","):
         kind, separator, count = limit.strip().partition("=")
         if kind not in _DEFAULT_LIMITS or kind in limits or not separator or not count.isdecimal():
-            raise ValueError("expected image=N, video=N or both with a comma; other kinds of media are not served yet")
+            raise ValueError("expected image=N, video=N, audio=N or several with commas; there are no other kinds")
         limits[MediaKind(kind)] = int(count)
     return limits

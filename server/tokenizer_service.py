@@ -52,8 +52,9 @@ class TokenizerHandlers:
         self._model.check_name(request.model)
         source = self._parse(request)
         max_model_len = self._completer.check_ready().max_model_len
-        prompt = await self._loader.load(source, deadline=current_call().deadline)
-        tokens = prompt.token_ids
+        load = self._loader.load(source, cache_salt=request.cache_salt, deadline=current_call().deadline)
+        async with load as prompt:
+            tokens = prompt.token_ids
         return tokenizer_pb2.TokenizeResponse(
             count=len(tokens),
             max_model_len=max_model_len,

@@ -18,8 +18,16 @@ from server.errors import abort, to_status
 
 Context = grpc.aio.ServicerContext[Any, Any]
 UnaryHandler = Callable[[Any, Context], Awaitable[Message]]
+"""Takes the request, or of a method to which requests are streamed an asynchronous iterator of them."""
 StreamHandler = Callable[[Any, Context], AsyncGenerator[Message, None]]
 Handler = UnaryHandler | StreamHandler
+
+_REGISTER: "dict[tuple[bool, bool], Callable[..., grpc.RpcMethodHandler[Any, Any]]]" = {
+    (False, False): grpc.unary_unary_rpc_method_handler,
+    (False, True): grpc.unary_stream_rpc_method_handler,
+    (True, False): grpc.stream_unary_rpc_method_handler,
+}
+"""(requests stream, responses stream) → how such a method is registered."""
 
 
 def add_typed_services(
@@ -32,12 +40,8 @@ def add_typed_services(
 
 
 def _method_handler(method: MethodDescriptor, handler: Any) -> "grpc.RpcMethodHandler[Any, Any]":
-    wrap, register = (
-        (_streaming, grpc.unary_stream_rpc_method_handler)
-        if method.server_streaming
-        else (_unary, grpc.unary_unary_rpc_method_handler)
-    )
-    return register(
+    wrap = _streaming if method.server_streaming else _unary
+    return _REGISTER[method.client_streaming, method.server_streaming](
         wrap(handler),
         request_deserializer=GetMessageClass(method.input_type).FromString,
         response_serializer=GetMessageClass(method.output_type).SerializeToString,
@@ -45,7 +49,7 @@ def _method_handler(method: MethodDescriptor, handler: Any) -> "grpc.RpcMethodHa
 
 
 def _unary(handler: UnaryHandler) -> Callable[[Message, Context], Awaitable[Message]]:
-    async def serve(request: Message, context: Context) -> Message:
+    async def serve(request: Any, context: Context) -> Message:
         try:
             response = await handler(request, context)
         except Exception as error:  # every kind has its place in the table

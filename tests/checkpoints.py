@@ -7,7 +7,7 @@ that such an answer does not contain (special ones, end tokens among them) have 
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,8 @@ VOCAB_SIZE = 384
 """Rows of the embedding table: more than the tokenizer has tokens, as in the published checkpoints."""
 
 VISION_WIDTH = 32
+
+Named = tuple[str, torch.Tensor]
 
 PREPROCESSOR_CONFIG = {
     "image_processor_type": "Qwen2VLImageProcessor",
@@ -96,25 +98,25 @@ def make_checkpoint(
     tokenizer = make_tokenizer()
     tokenizer.save(str(path / "tokenizer.json"))
     token_ids = {token: index for index, token in enumerate(SPECIAL_TOKENS, len(PLAIN_TOKENS))}
-    text = _text_config(hidden, layers, max_position_embeddings)
+    text = text_config(hidden, layers, max_position_embeddings)
     theta, section = 1_000_000.0, [hidden // 32, 3 * hidden // 64, 3 * hidden // 64]
     rope = {"rope_type": "default", "rope_theta": theta, "mrope_section": section}
     nested = {"text_config": text | {"rope_parameters": rope}}
     flat = text | {"rope_theta": theta, "rope_scaling": {"type": "mrope", "mrope_section": section}}
     config = _common_config(dtype, tied, token_ids) | {"vision_config": _vision_config(hidden)}
-    _write_json(path / "config.json", config | (nested if nested_layout else flat))
+    write_json(path / "config.json", config | (nested if nested_layout else flat))
     end_token_ids = [token_ids["<|im_end|>"], token_ids["<|endoftext|>"]]
-    _write_json(path / "generation_config.json", {"eos_token_id": end_token_ids, "pad_token_id": end_token_ids[1]})
-    _write_json(path / "preprocessor_config.json", PREPROCESSOR_CONFIG)
-    _write_json(path / "tokenizer_config.json", {"eos_token": "<|im_end|>", "chat_template": CHAT_TEMPLATE})
-    weights = _weights(seed, hidden, layers, tied, _readable_token_ids(tokenizer))
+    write_json(path / "generation_config.json", {"eos_token_id": end_token_ids, "pad_token_id": end_token_ids[1]})
+    write_json(path / "preprocessor_config.json", PREPROCESSOR_CONFIG)
+    write_json(path / "tokenizer_config.json", {"eos_token": "<|im_end|>", "chat_template": CHAT_TEMPLATE})
+    weights = _weights(seed, hidden, layers, tied, readable_token_ids(tokenizer))
     rename = _nested_name if nested_layout else str
     stored = {rename(name): tensor.to(getattr(torch, dtype)) for name, tensor in weights}
     save_file(stored, path / "model.safetensors", metadata={"format": "pt"})
     return path
 
 
-def make_tokenizer() -> Tokenizer:
+def make_tokenizer(special_tokens: Sequence[str] = SPECIAL_TOKENS) -> Tokenizer:
     """A byte-level BPE with a handful of merges and Qwen's special tokens."""
     vocab = {token: index for index, token in enumerate(PLAIN_TOKENS)}
     merges = [(left, right) for left, right in (merge.split(" ") for merge in MERGES)]
@@ -124,11 +126,11 @@ def make_tokenizer() -> Tokenizer:
     bytes_of_words = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([words, bytes_of_words])
     tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in SPECIAL_TOKENS])
+    tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in special_tokens])
     return tokenizer
 
 
-def _readable_token_ids(tokenizer: Tokenizer) -> list[int]:
+def readable_token_ids(tokenizer: Tokenizer) -> list[int]:
     texts = {token_id: tokenizer.decode([token_id]) for token_id in range(tokenizer.get_vocab_size())}
     return [token_id for token_id, text in texts.items() if text.isascii() and text.isprintable() and text]
 
@@ -149,7 +151,7 @@ def _common_config(dtype: str, tied: bool, token_ids: dict[str, int]) -> dict[st
     }
 
 
-def _text_config(hidden: int, layers: int, max_position_embeddings: int) -> dict[str, Any]:
+def text_config(hidden: int, layers: int, max_position_embeddings: int) -> dict[str, Any]:
     return {
         "hidden_act": "silu",
         "hidden_size": hidden,
@@ -179,52 +181,64 @@ def _vision_config(hidden: int) -> dict[str, Any]:
     }
 
 
-def _weights(
-    seed: int, hidden: int, layers: int, tied: bool, readable_token_ids: list[int]
-) -> Iterator[tuple[str, torch.Tensor]]:
-    generator = torch.Generator().manual_seed(seed)
-
-    def linear(name: str, rows: int, columns: int, *, gain: float = 1.0, bias: bool = True):
-        yield f"{name}.weight", torch.randn(rows, columns, generator=generator) * gain / math.sqrt(columns)
-        if bias:
-            yield f"{name}.bias", torch.randn(rows, generator=generator) * 0.1
-
-    def norm(name: str, width: int, *, bias: bool = False):
-        yield f"{name}.weight", 1 + torch.randn(width, generator=generator) * 0.1
-        if bias:
-            yield f"{name}.bias", torch.randn(width, generator=generator) * 0.1
-
-    def vocabulary(name: str):
-        scale = torch.full((VOCAB_SIZE, 1), 0.02)
-        scale[readable_token_ids] = 0.3
-        yield f"{name}.weight", torch.randn(VOCAB_SIZE, hidden, generator=generator) * scale
-
-    yield from vocabulary("model.embed_tokens")
-    for layer in (f"model.layers.{index}" for index in range(layers)):
-        yield from norm(f"{layer}.input_layernorm", hidden)
-        yield from linear(f"{layer}.self_attn.q_proj", hidden, hidden, gain=1.5)
-        yield from linear(f"{layer}.self_attn.k_proj", hidden // 2, hidden, gain=1.5)
-        yield from linear(f"{layer}.self_attn.v_proj", hidden // 2, hidden)
-        yield from linear(f"{layer}.self_attn.o_proj", hidden, hidden, gain=4, bias=False)
-        yield from norm(f"{layer}.post_attention_layernorm", hidden)
-        yield from linear(f"{layer}.mlp.gate_proj", 2 * hidden, hidden, bias=False)
-        yield from linear(f"{layer}.mlp.up_proj", 2 * hidden, hidden, bias=False)
-        yield from linear(f"{layer}.mlp.down_proj", hidden, 2 * hidden, gain=1.5, bias=False)
-    yield from norm("model.norm", hidden)
-    if not tied:
-        yield from vocabulary("lm_head")
-    patch_embedding = next(linear("visual.patch_embed.proj", VISION_WIDTH, 3 * 2 * 14 * 14, bias=False))[1]
+def _weights(seed: int, hidden: int, layers: int, tied: bool, readable_token_ids: list[int]) -> Iterator[Named]:
+    draw = Draw(torch.Generator().manual_seed(seed))
+    yield from decoder_weights(draw, hidden, layers, tied, readable_token_ids)
+    patch_embedding = next(draw.linear("visual.patch_embed.proj", VISION_WIDTH, 3 * 2 * 14 * 14, bias=False))[1]
     yield "visual.patch_embed.proj.weight", patch_embedding.view(VISION_WIDTH, 3, 2, 14, 14)
     for block in ("visual.blocks.0", "visual.blocks.1"):
-        yield from norm(f"{block}.norm1", VISION_WIDTH, bias=True)
-        yield from linear(f"{block}.attn.qkv", 3 * VISION_WIDTH, VISION_WIDTH, gain=1.5)
-        yield from linear(f"{block}.attn.proj", VISION_WIDTH, VISION_WIDTH)
-        yield from norm(f"{block}.norm2", VISION_WIDTH, bias=True)
-        yield from linear(f"{block}.mlp.fc1", 4 * VISION_WIDTH, VISION_WIDTH)
-        yield from linear(f"{block}.mlp.fc2", VISION_WIDTH, 4 * VISION_WIDTH)
-    yield from norm("visual.merger.ln_q", VISION_WIDTH, bias=True)
-    yield from linear("visual.merger.mlp.0", 4 * VISION_WIDTH, 4 * VISION_WIDTH)
-    yield from linear("visual.merger.mlp.2", hidden, 4 * VISION_WIDTH)
+        yield from draw.norm(f"{block}.norm1", VISION_WIDTH, bias=True)
+        yield from draw.linear(f"{block}.attn.qkv", 3 * VISION_WIDTH, VISION_WIDTH, gain=1.5)
+        yield from draw.linear(f"{block}.attn.proj", VISION_WIDTH, VISION_WIDTH)
+        yield from draw.norm(f"{block}.norm2", VISION_WIDTH, bias=True)
+        yield from draw.linear(f"{block}.mlp.fc1", 4 * VISION_WIDTH, VISION_WIDTH)
+        yield from draw.linear(f"{block}.mlp.fc2", VISION_WIDTH, 4 * VISION_WIDTH)
+    yield from draw.norm("visual.merger.ln_q", VISION_WIDTH, bias=True)
+    yield from draw.linear("visual.merger.mlp.0", 4 * VISION_WIDTH, 4 * VISION_WIDTH)
+    yield from draw.linear("visual.merger.mlp.2", hidden, 4 * VISION_WIDTH)
+
+
+class Draw:
+    """Draws tensors."""
+
+    def __init__(self, generator: torch.Generator) -> None:
+        self.generator = generator
+
+    def linear(self, name: str, rows: int, columns: int, *, gain: float = 1.0, bias: bool = True) -> Iterator[Named]:
+        """A matrix, and a bias."""
+        yield f"{name}.weight", torch.randn(rows, columns, generator=self.generator) * gain / math.sqrt(columns)
+        if bias:
+            yield f"{name}.bias", torch.randn(rows, generator=self.generator) * 0.1
+
+    def norm(self, name: str, width: int, *, bias: bool = False) -> Iterator[Named]:
+        """About one, and a bias."""
+        yield f"{name}.weight", 1 + torch.randn(width, generator=self.generator) * 0.1
+        if bias:
+            yield f"{name}.bias", torch.randn(width, generator=self.generator) * 0.1
+
+    def vocabulary(self, name: str, hidden: int, readable_token_ids: list[int]) -> Iterator[Named]:
+        """An embedding table, or an output head."""
+        scale = torch.full((VOCAB_SIZE, 1), 0.02)
+        scale[readable_token_ids] = 0.3
+        yield f"{name}.weight", torch.randn(VOCAB_SIZE, hidden, generator=self.generator) * scale
+
+
+def decoder_weights(draw: Draw, hidden: int, layers: int, tied: bool, readable_token_ids: list[int]) -> Iterator[Named]:
+    """Qwen2's, by their names in a checkpoint of text alone."""
+    yield from draw.vocabulary("model.embed_tokens", hidden, readable_token_ids)
+    for layer in (f"model.layers.{index}" for index in range(layers)):
+        yield from draw.norm(f"{layer}.input_layernorm", hidden)
+        yield from draw.linear(f"{layer}.self_attn.q_proj", hidden, hidden, gain=1.5)
+        yield from draw.linear(f"{layer}.self_attn.k_proj", hidden // 2, hidden, gain=1.5)
+        yield from draw.linear(f"{layer}.self_attn.v_proj", hidden // 2, hidden)
+        yield from draw.linear(f"{layer}.self_attn.o_proj", hidden, hidden, gain=4, bias=False)
+        yield from draw.norm(f"{layer}.post_attention_layernorm", hidden)
+        yield from draw.linear(f"{layer}.mlp.gate_proj", 2 * hidden, hidden, bias=False)
+        yield from draw.linear(f"{layer}.mlp.up_proj", 2 * hidden, hidden, bias=False)
+        yield from draw.linear(f"{layer}.mlp.down_proj", hidden, 2 * hidden, gain=1.5, bias=False)
+    yield from draw.norm("model.norm", hidden)
+    if not tied:
+        yield from draw.vocabulary("lm_head", hidden, readable_token_ids)
 
 
 def _nested_name(name: str) -> str:
@@ -233,5 +247,5 @@ def _nested_name(name: str) -> str:
     return name.replace("model.", "model.language_model.", 1) if name.startswith("model.") else name
 
 
-def _write_json(path: Path, document: dict[str, Any]) -> None:
+def write_json(path: Path, document: dict[str, Any]) -> None:
     path.write_text(json.dumps(document, indent=2))

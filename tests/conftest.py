@@ -26,7 +26,7 @@ def tiny_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """One with the embedded model."""
     # float32: random weights turn bfloat16's rounding, which differs with the size of a chunk, into other words.
-    running = start_stack(tmp_path_factory.mktemp("stack"), "--dtype=float32")
+    running = start_stack(tmp_path_factory.mktemp("stack"), "--dtype=float32", "--enable-mm-embeds")
     yield running
     assert running.stop() == 0
 

@@ -95,3 +95,18 @@ def greedy_answer(
         output_logits=True,
     )
     return Answer(token_ids=output.sequences[0, len(prompt) :].tolist(), logits=torch.cat(output.logits).float())
+
+
+@torch.inference_mode()
+def embeddings(path: Path, image: np.ndarray) -> tuple[Tensor, Tensor]:
+    """What the reference's vision tower makes of a picture or clip of the right size: [tokens, hidden], and its grid.
+
+    `image` is uint8, [height, width, 3] of a picture, [frames, height, width, 3] of a clip.
+    """
+    *frames, height, width, _ = image.shape
+    grid = torch.tensor([[-(-sum(frames) // 2) or 1, height // 14, width // 14]])
+    if frames:
+        patches = clip_patches(path, image)
+    else:
+        patches = image_processor(path)([image], return_tensors="pt")["pixel_values"]
+    return load_oracle(path).model.visual(patches, grid_thw=grid).pooler_output, grid

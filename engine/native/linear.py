@@ -50,6 +50,7 @@ class PackedLinear(nn.Module):
     ) -> Tensor:
         """norm(x) Wᵀ + b + residual: bfloat16 [rows, in] → bfloat16 or float32 [rows, out]."""
         x = x.contiguous()
+        residual = None if residual is None else residual.contiguous()
         output = torch.empty(x.shape[0], self.packed.out_features, dtype=dtype)
         wide = dtype is torch.float32
         self._library.glimpse_linear(
@@ -59,7 +60,7 @@ class PackedLinear(nn.Module):
             x.data_ptr(),
             x.shape[0],
             Activation.IDENTITY,
-            None if residual is None else residual.contiguous().data_ptr(),
+            None if residual is None else residual.data_ptr(),
             output.data_ptr() if wide else None,
             None if wide else output.data_ptr(),
         )

@@ -195,5 +195,5 @@ def load_prompt_builder(path: Path, model: ModelConfig, chat_template: str | Non
     return PromptBuilder(
         tokenizer=load_tokenizer(path),
         template=load_chat_template(path, model.architecture, chat_template),
-        placeholder_ids={MediaKind.IMAGE: model.image_token_id, MediaKind.VIDEO: model.video_token_id},
+        placeholder_ids={MediaKind(kind): token_id for kind, token_id in model.placeholder_ids.items()},
     )

@@ -47,7 +47,39 @@ QWEN2_VL_TEMPLATE = """\
 """
 """Qwen2-VL's form of ChatML."""
 
-FALLBACK_TEMPLATES: Mapping[str, str] = {"Qwen2VLForConditionalGeneration": QWEN2_VL_TEMPLATE}
+QWEN2_AUDIO_TEMPLATE = """\
+{%- if messages[0].role != 'system' %}
+{{- '<|im_start|>system\\nYou are a helpful assistant.<|im_end|>\\n' }}
+{%- endif %}
+{%- set sounds = namespace(count=0) %}
+{%- for message in messages %}
+{{- '<|im_start|>' + message.role + '\\n' }}
+{%- if message.content is string %}
+{{- message.content }}
+{%- else %}
+{%- for part in message.content %}
+{%- if part.type == 'audio' %}
+{%- set sounds.count = sounds.count + 1 %}
+{{- 'Audio ' + sounds.count|string + ': <|audio_bos|><|AUDIO|><|audio_eos|>\\n' }}
+{%- elif part.type == 'text' %}
+{{- part.text }}
+{%- else %}
+{{- raise_exception('this model does not understand content of type ' + part.type) }}
+{%- endif %}
+{%- endfor %}
+{%- endif %}
+{{- '<|im_end|>\\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}
+{{- '<|im_start|>assistant\\n' }}
+{%- endif %}
+"""
+"""Qwen2-Audio's, in which sounds are counted."""
+
+FALLBACK_TEMPLATES: Mapping[str, str] = {
+    "Qwen2VLForConditionalGeneration": QWEN2_VL_TEMPLATE,
+    "Qwen2AudioForConditionalGeneration": QWEN2_AUDIO_TEMPLATE,
+}
 """Architecture → the template of a checkpoint that has none."""
 
 

@@ -7,8 +7,12 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from engine.plan import MediaKind
 from engine.text.conversation import ChatMessage, MediaSlot, ToolCall, ToolDefinition
 from engine.text.literals import Marks
+
+# Qwen2-Audio's published template knows a sound by the member in which its users write the URL.
+_SLOTS = {kind: {"type": kind.value} for kind in MediaKind} | {MediaKind.AUDIO: {"type": "audio", "audio_url": ""}}
 
 
 def message_value(message: ChatMessage, role: str, marks: Marks) -> dict[str, Any]:
@@ -64,7 +68,7 @@ def _call_value(call: ToolCall, marks: Marks) -> dict[str, Any]:
 def _content_value(content: Sequence[str | MediaSlot], marks: Marks) -> str | list[dict[str, str]]:
     """A string where there is no medium, which every template knows, else a list of parts."""
     parts = [
-        {"type": part.kind.value} if isinstance(part, MediaSlot) else {"type": "text", "text": marks.protect(part)}
+        _SLOTS[part.kind] if isinstance(part, MediaSlot) else {"type": "text", "text": marks.protect(part)}
         for part in content
     ]
     if any(isinstance(part, MediaSlot) for part in content):

@@ -5,20 +5,23 @@ seed. An answer is judged by what it means. The table goes to standard output an
 """
 
 import argparse
+import hashlib
 import json
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count
+from itertools import count, islice
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 
-from engine.config import EngineConfig
+from engine.config import EngineConfig, Quantization
 from engine.load import LoadedEngine, load_core
 from engine.offline import run_batch
 from engine.protocol import FinishReason, Generate, MediaInput
 from engine.sampling_params import SamplingParams
+from models.training.asking.check import Counts, Reads
 from models.training.learning.prompts import Prompt, Vocabulary, make_prompt
 from models.training.learning.vocabulary import load_vocabulary
 from models.training.mix import TASKS, draw_sample
@@ -30,9 +33,31 @@ MAX_TOKENS = 160
 """An answer that has not ended by then is wrong."""
 
 
+def _counts_to_4(sample: Sample) -> bool:
+    return isinstance(sample.check, Counts) and sample.check.number <= 4
+
+
+def _reads_to_4(sample: Sample) -> bool:
+    return isinstance(sample.check, Reads) and len(sample.check.text) <= 4
+
+
+def _describes_1_to_3(sample: Sample) -> bool:
+    return all(1 <= len(part.objects) <= 3 for part in sample.turns[-2].content if isinstance(part, Picture))
+
+
+PARTS: Mapping[str, tuple[str, Callable[[Sample], bool]]] = {
+    "count_to_4": ("count", _counts_to_4),
+    "read_to_4": ("read", _reads_to_4),
+    "describe_1_to_3": ("describe", _describes_1_to_3),
+}
+"""Parts of tasks that are scored apart: name → the task, and which of its samples belong to it."""
+EXAMS = (*TASKS, *PARTS)
+"""All that is scored."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
-    """Of one task."""
+    """Of one task, or a part of one."""
 
     task: str
     num_samples: int
@@ -54,18 +79,22 @@ def evaluate(
     seed: int = SEED,
     held_out: bool = True,
     num_threads: int | None = None,
+    quantization: Quantization = "none",
 ) -> list[Score]:
     """Scores of a checkpoint in Hugging Face's format.
 
     Args:
         checkpoint: its folder.
-        tasks: what is asked.
+        tasks: what is asked, of `EXAMS`.
         num_samples: of each task.
         seed: of the samples.
         held_out: ask with wordings, words and looks of letters that training does not use.
         num_threads: of the engine.
+        quantization: of the weights.
     """
-    config = EngineConfig(model_path=str(checkpoint), num_threads=num_threads, kv_cache_bytes=256 << 20)
+    config = EngineConfig(
+        model_path=str(checkpoint), num_threads=num_threads, quantization=quantization, kv_cache_bytes=256 << 20
+    )
     engine = load_core(config, on_progress=lambda _stage, _part: None)
     vocabulary = load_vocabulary(checkpoint)
     return [_score(task, engine, vocabulary, num_samples, seed, held_out=held_out) for task in tasks]
@@ -75,8 +104,10 @@ def _score(
     task: str, engine: LoadedEngine, vocabulary: Vocabulary, num_samples: int, seed: int, *, held_out: bool
 ) -> Score:
     rng = random.Random(f"{seed} {task}")  # noqa: S311 - nothing secret
-    samples = [draw_sample(task, rng, held_out=held_out) for _ in range(num_samples)]
-    answers = _answers(samples, engine, vocabulary)
+    whole, fits = PARTS.get(task, (task, _any))
+    drawn = (draw_sample(whole, rng, held_out=held_out) for _ in count())
+    samples = list(islice(filter(fits, drawn), num_samples))
+    answers = _answers(samples, task, engine, vocabulary)
     wrong = [
         (_question(sample), sample.answer, answer)
         for sample, answer in zip(samples, answers, strict=True)
@@ -86,9 +117,13 @@ def _score(
     return Score(task=task, num_samples=num_samples, num_right=num_samples - len(wrong), wrong=shown)
 
 
-def _answers(samples: Sequence[Sample], engine: LoadedEngine, vocabulary: Vocabulary) -> list[str | None]:
+def _any(_sample: Sample) -> bool:
+    return True
+
+
+def _answers(samples: Sequence[Sample], exam: str, engine: LoadedEngine, vocabulary: Vocabulary) -> list[str | None]:
     """What the engine says in place of each last turn; None where it does not come to an end."""
-    names = map(str, count())
+    names = (f"{exam} {index}" for index in count())
     requests = [
         request(make_prompt(sample.turns[:-1], vocabulary, task=sample.task, tools=sample.tools, answering=True), name)
         for sample, name in zip(samples, names, strict=False)
@@ -105,7 +140,7 @@ def request(prompt: Prompt, name: str, *, max_tokens: int = MAX_TOKENS) -> Gener
             kind=span.kind,
             start=span.start,
             num_tokens=span.num_tokens,
-            key=f"{prompt.task} {name} {index}".encode().ljust(32),
+            key=hashlib.sha256(f"{name} {index}".encode()).digest(),
             grid_thw=span.grid_thw,
             pixels=np.ascontiguousarray(medium.pixels if isinstance(medium, Picture) else medium.frames).data.cast("B"),
         )
@@ -140,11 +175,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Score a checkpoint on samples that training did not see.")
     parser.add_argument("checkpoint", type=Path, help="folder in Hugging Face's format")
     parser.add_argument("--samples", type=int, default=500, help="of each task (default: 500)")
-    parser.add_argument("--tasks", nargs="+", default=list(TASKS), choices=list(TASKS), help="default: all")
+    parser.add_argument("--tasks", nargs="+", default=list(EXAMS), choices=EXAMS, help="default: all")
     parser.add_argument("--seed", type=int, default=SEED, help="of the samples")
     parser.add_argument("--familiar", action="store_true", help="ask with the wordings and letters of training")
     parser.add_argument("--wrong", type=int, default=0, help="show so many wrong answers of each task, at most 12")
     parser.add_argument("--threads", type=int, help="of the engine")
+    parser.add_argument("--quantization", choices=get_args(Quantization), default="none", help="of the weights")
     parser.add_argument("--out", type=Path, help="file of the scores (default: scores.json beside the checkpoint)")
     arguments = parser.parse_args()
     scores = evaluate(
@@ -154,6 +190,7 @@ def main() -> None:
         seed=arguments.seed,
         held_out=not arguments.familiar,
         num_threads=arguments.threads,
+        quantization=arguments.quantization,
     )
     print(table(scores))
     for score in scores:

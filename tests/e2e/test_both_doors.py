@@ -30,7 +30,8 @@ from tests.e2e.pictures import data_url, encoded, tiles
 from tests.e2e.stack import Stack
 from tests.engine.saying_engine import say
 
-ANEW = ("id", "created")
+ANEW = ("id", "created", "media_usage")
+"""Different each time, also where the same is asked at the same door: the second asking finds the media decoded."""
 PICTURE = encoded(tiles())
 CALL = '<tool_call>\n{"name": "look", "arguments": {"at": 1}}\n</tool_call>'
 PARAMETERS = '{"type": "object", "properties": {"at": {"type": "integer"}}}'

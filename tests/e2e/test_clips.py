@@ -17,11 +17,6 @@ SMALL: dict[str, Any] = {"min_pixels": 3136, "max_pixels": 112 * 112}
 FRAMES = [tiles(seed=seed, width=112, height=112) for seed in range(4)]
 
 
-@pytest.fixture
-def client(stack: Stack) -> OpenAI:
-    return OpenAI(base_url=stack.openai_url, api_key="none", max_retries=0)
-
-
 def ask(client: OpenAI, url: object, **options: Any) -> Any:
     part: Any = {"type": "video_url", "video_url": {"url": url, **SMALL, **options}}
     return client.chat.completions.create(

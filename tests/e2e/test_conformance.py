@@ -67,12 +67,6 @@ BESIDE = {
 PART = "messages[].content[]"
 INSIDE: dict[str, dict[str, Any]] = {
     # a request with each member further inside that is refused
-    f"{PART}.image_url.upload": {"image_url": {"upload": "u"}},
-    f"{PART}.video_url.upload": {"video_url": {"upload": "u"}},
-    f"{PART}.video_url.url[].upload": {"video_url": {"url": [{"upload": "u"}]}},
-    f"{PART}.input_audio": {"input_audio": {"url": "AAAA"}},
-    f"{PART}.image_embeds": {"image_embeds": "AAAA"},
-    f"{PART}.uuid": {"text": "a", "uuid": "u"},
     f"{PART}.prompt_cache_breakpoint": {"text": "a", "prompt_cache_breakpoint": {}},
 }
 

@@ -5,7 +5,6 @@ import io
 from typing import Any
 
 import grpc
-import pytest
 from openai import OpenAI
 from openai.types.chat import ChatCompletion
 from PIL import Image
@@ -15,18 +14,14 @@ from tests.e2e.pictures import data_url, encoded, tiles
 from tests.e2e.stack import Stack
 
 
-@pytest.fixture
-def client(stack: Stack) -> OpenAI:
-    return OpenAI(base_url=stack.openai_url, api_key="none", max_retries=0)
-
-
-def ask(client: OpenAI, *images: dict[str, Any]) -> ChatCompletion:
+def ask(client: OpenAI, *images: dict[str, Any], **extra: Any) -> ChatCompletion:
     parts: Any = [{"type": "image_url", "image_url": image} for image in images]
     return client.chat.completions.create(
         model="nano",
         messages=[{"role": "user", "content": [*parts, {"type": "text", "text": "What is this?"}]}],
         temperature=0,
         max_completion_tokens=16,
+        extra_body=extra,
     )
 
 
@@ -77,6 +72,17 @@ def test_transparent_pixels_are_white(client: OpenAI) -> None:
     white = tiles(seed=5)
     white.paste((255, 255, 255), (0, 0, 112, 112))
     assert text_of(ask(client, {"url": data_url(holes)})) == text_of(ask(client, {"url": data_url(white)}))
+
+
+def test_transparent_pixels_have_the_colour_that_was_asked_for(client: OpenAI) -> None:
+    holes = tiles(seed=5).convert("RGBA")
+    holes.paste((255, 0, 0, 0), (0, 0, 112, 112))
+    blue = tiles(seed=5)
+    blue.paste((0, 0, 255), (0, 0, 112, 112))
+    reading = {"image": {"rgba_background_color": [0, 0, 255]}}
+    on_blue = text_of(ask(client, {"url": data_url(holes)}, media_io_kwargs=reading))
+    assert on_blue == text_of(ask(client, {"url": data_url(blue)}))
+    assert on_blue == text_of(ask(client, {"url": data_url(blue)}, media_io_kwargs=reading))
 
 
 def test_a_photo_is_turned_upright(client: OpenAI) -> None:

@@ -3,16 +3,9 @@
 import random
 from typing import Any
 
-import pytest
 from openai import OpenAI
 
 from tests.e2e.pictures import data_url, tiles
-from tests.e2e.stack import Stack
-
-
-@pytest.fixture
-def client(stack: Stack) -> OpenAI:
-    return OpenAI(base_url=stack.openai_url, api_key="none", max_retries=0)
 
 
 def ask(client: OpenAI, url: str, text: str) -> tuple[str, int, int]:

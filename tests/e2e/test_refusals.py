@@ -111,11 +111,11 @@ REFUSED: list[Any] = [
         id="a rate and a number",
     ),
     pytest.param(
-        {"messages": [{"role": "user", "content": [{"type": "input_audio", "input_audio": {"url": "x"}}]}]},
+        {"messages": [{"role": "user", "content": [{"type": "input_audio", "input_audio": {"data": "AAAA"}}]}]},
         400,
         "messages[0].content[0].input_audio",
-        "audio",
-        id="audio not served yet",
+        "takes no audio",
+        id="a model that does not hear",
     ),
 ]
 

@@ -17,6 +17,7 @@ from engine.sampling_params import SamplingParams
 VOCAB_SIZE = 8
 EOS = 7
 PLACEHOLDER = 0
+HIDDEN_SIZE = 2
 ENCODER_BYTES_PER_TOKEN = 10
 
 
@@ -144,6 +145,7 @@ class CheckingRunner:
         spans = {s.key: s for chunk in plan.chunks for s in self.sequences[chunk.sequence_id].spans}
         for item in plan.encode:
             assert item.key not in self.resident, "encoded twice"
+            assert isinstance(item.pixels, memoryview)
             assert key(bytes(item.pixels).decode()) == item.key
             assert item.grid_thw == spans[item.key].grid_thw
             self.resident[item.key] = spans[item.key].num_tokens
@@ -238,6 +240,7 @@ def make_core(
         encoder_cache_bytes=encoder_cache_tokens * ENCODER_BYTES_PER_TOKEN,
         prefix_caching=prefix_caching,
         vocab_size=VOCAB_SIZE,
+        hidden_size=HIDDEN_SIZE,
         max_decode_slowdown=max_decode_slowdown,
         max_guesses=max_guesses,
         clock=lambda: runner.now,

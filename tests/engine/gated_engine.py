@@ -83,6 +83,7 @@ def main() -> int:
             encoder_cache_bytes=1024,
             prefix_caching=True,
             vocab_size=100,
+            hidden_size=2,
             max_decode_slowdown=2.5,
         )
         return core, Ready(device="none", dtype="none", max_model_len=64, num_blocks=16, block_size=4, load_seconds=0.0)

@@ -76,7 +76,7 @@ class Rig:
         text, device = config.text, torch.device("cpu")
         model = load_model(path, config, device, dtype, lambda stage, fraction: None)
         if int8:
-            quantize(model.layers)
+            quantize(model.decoder.layers)
         if level is not None:
             model.ops = use_native(model, level)
         cache = allocate_kv_cache(
@@ -92,8 +92,8 @@ class Rig:
             model=model,
             cache=cache,
             eos_token_ids=config.eos_token_ids,
-            spatial_merge_size=2,
             device=device,
+            dtype=dtype,
             grammars=GrammarCompiler(load_vocabulary(path, text.vocab_size)),
         )
         self._block_size = block_size

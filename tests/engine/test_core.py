@@ -2,11 +2,12 @@
 
 import logging
 
+import msgspec
 import pytest
 
 from engine.core import Core, Runner
 from engine.errors import EngineErrorCode
-from engine.plan import Sample, StepPlan, StepResult
+from engine.plan import Embeddings, Sample, StepPlan, StepResult
 from engine.protocol import FinishReason, Generate, MediaInput, TokenEvent, TokenLogprobs
 from engine.sampling_params import SamplingParams
 from tests.engine.checking_runner import (
@@ -40,6 +41,12 @@ def picture_with_key(key_bytes: bytes) -> MediaInput:
     )
 
 
+def embedded(name: str, num_values: int) -> MediaInput:
+    """A picture of 2 tokens, whose embeddings have so many values."""
+    data = memoryview(bytes(4 * num_values))
+    return msgspec.structs.replace(picture(name, 0, 2), pixels=Embeddings(dtype="float32", data=data))
+
+
 @pytest.mark.parametrize("num_tokens", [16, 17])
 def test_a_prompt_that_leaves_no_room_for_an_answer_is_refused(num_tokens: int):
     event = refusal(generate("long", [1] * num_tokens))
@@ -64,6 +71,12 @@ def test_a_prompt_that_leaves_no_room_for_an_answer_is_refused(num_tokens: int):
             "inside another medium",
         ),
         (generate("r", [0, 0], picture_with_key(b"short")), EngineErrorCode.INTERNAL, "has 5 bytes, not 32"),
+        (
+            generate("r", [0, 0], embedded("a", 3)),
+            EngineErrorCode.INTERNAL,
+            "have 3 values, not 2 for each of its 2 tokens",
+        ),
+        (generate("r", [0, 0], embedded("a", 8)), EngineErrorCode.INTERNAL, "have 8 values"),
         (
             generate("r", [1], sampling=SamplingParams(logit_bias={9: 1.0})),
             EngineErrorCode.UNSUPPORTED,
@@ -326,6 +339,7 @@ def core_over(runner: Runner) -> Core:
         encoder_cache_bytes=1,
         prefix_caching=True,
         vocab_size=VOCAB_SIZE,
+        hidden_size=2,
         max_decode_slowdown=2.5,
     )
 

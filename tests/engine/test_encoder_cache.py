@@ -3,6 +3,7 @@
 import pytest
 
 from engine.encoder_cache import EncoderCache
+from engine.plan import Embeddings
 from engine.protocol import MediaInput
 from engine.sequence import Sequence, make_sequence
 from tests.engine.checking_runner import PLACEHOLDER, generate, key, picture
@@ -18,7 +19,7 @@ def make(sequence_id: int, *pictures: tuple[str, int]) -> Sequence:
         media.append(picture(name, end, num_tokens))
         end += num_tokens
     request = generate(str(sequence_id), [PLACEHOLDER] * end + [1], *media)
-    return make_sequence(sequence_id, request, max_model_len=WHOLE, vocab_size=8)
+    return make_sequence(sequence_id, request, max_model_len=WHOLE, vocab_size=8, hidden_size=2)
 
 
 def make_cache(capacity_tokens: int) -> EncoderCache:
@@ -45,9 +46,20 @@ def test_a_key_is_encoded_once_for_all_sequences_that_need_it():
     assert reach(cache, first, 0, 5) == reach(cache, second, 0, 5) == 5
     encode, evicted = cache.decide()
     assert [item.key for item in encode] == [key("cat")]
-    assert encode[0].pixels.tobytes() == b"cat"
+    assert encode[0].pixels == b"cat"
     assert evicted == ()
     assert use(cache, third) == ([], [])
+
+
+def test_embeddings_take_room_but_none_of_what_a_step_may_encode():
+    cache = make_cache(8)
+    sequence = make(1, ("cat", 4), ("dog", 4))
+    embeddings = Embeddings(dtype="float16", data=memoryview(bytes(16)))
+    sequence.pixels[key("dog")] = embeddings
+    assert cache.reach(sequence, 0, 8, max_more_tokens=4) == 8
+    assert (cache.num_tokens_to_encode, cache.num_resident_bytes) == (4, 80)
+    encode, _ = cache.decide()
+    assert encode[1].pixels is embeddings
 
 
 def test_a_span_is_not_encoded_for_tokens_before_or_after_it():

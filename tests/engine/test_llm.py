@@ -170,11 +170,11 @@ URL_PART = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAA
         ([{"role": "judge", "content": "x"}], r"messages\[0\]\.role: 'judge'"),
         ([{"role": "user"}], r"messages\[0\]\.content"),
         ([{"role": "user", "content": "x", "audio": {}}], r"messages\[0\]\.audio: not supported"),
-        (user(text("x"), {"type": "input_audio"}), r"messages\[0\]\.content\[1\]: .*'input_audio'"),
+        (user(text("x"), {"type": "smell"}), r"messages\[0\]\.content\[1\]: .*'smell'"),
         (user({"type": "text"}), r"messages\[0\]\.content\[0\]\.text"),
         (user({"type": "image_pil", "image_pil": "x"}), r"content\[0\]\.image_pil: not a PIL image but str"),
         (user(URL_PART | {"uuid": "x"}), r"content\[0\]\.uuid: not supported"),
-        (user({"type": "image_url", "image_url": {"url": "file:///x"}}), r"content\[0\]\.image_url\.url"),
+        (user({"type": "image_url", "image_url": {"url": "file:///x"}}), r"content\[0\]\.image_url: file: URLs"),
         (user({"type": "image_url", "image_url": "http://127.0.0.1/x.png"}), r"content\[0\]\.image_url"),
         (user(URL_PART), r"messages\[0\]\.content\[0\]\.image_url"),
         ([user(text("x")), user(URL_PART)], r"conversations\[1\]\.messages\[0\]\.content\[0\]\.image_url"),
@@ -198,7 +198,7 @@ def test_a_conversation_that_cannot_be_used_is_refused_where_it_is_wrong(
         ([{"prompt": "x", "prompt_token_ids": [1]}], r"prompts\[0\]: a prompt has either"),
         ([{"prompt_token_ids": ["x"]}], r"prompts\[0\]\.prompt_token_ids"),
         ([{"prompt": "x", "multi_modal_uuids": {}}], r"prompts\[0\]\.multi_modal_uuids: not supported"),
-        ([{"prompt": "x", "multi_modal_data": {"audio": []}}], r"prompts\[0\]\.multi_modal_data\.audio"),
+        ([{"prompt": "x", "multi_modal_data": {"smell": []}}], r"prompts\[0\]\.multi_modal_data\.smell"),
         ([{"prompt": "x", "multi_modal_data": {"image": [PICTURE]}}], r"prompts\[0\]: .*fewer media placeholders"),
         ([{"prompt": PLACEHOLDER}], r"prompts\[0\]: .*more media placeholders"),
         ([{"prompt": "x", "multi_modal_data": {"image": PIXELS / 255}}], r"image\[0\]: an array is uint8"),
@@ -254,8 +254,8 @@ def test_the_number_of_pictures_can_be_limited(tiny_checkpoint: Path) -> None:
 
 
 def test_a_limit_on_what_is_not_supported_is_refused(tiny_checkpoint: Path) -> None:
-    with pytest.raises(InputError, match="audio"):
-        load(tiny_checkpoint, limit_mm_per_prompt={"audio": 1})
+    with pytest.raises(InputError, match="smell"):
+        load(tiny_checkpoint, limit_mm_per_prompt={"smell": 1})
 
 
 async def test_it_works_where_an_event_loop_is_running(llm: LLM) -> None:

@@ -73,7 +73,9 @@ def test_text_after_a_long_clip_begins_after_its_last_frame():
 @pytest.fixture(scope="module")
 def model(tiny_checkpoint: Path) -> Qwen2VL:
     config = load_model_config(tiny_checkpoint)
-    return load_model(tiny_checkpoint, config, torch.device("cpu"), torch.float32, lambda stage, fraction: None)
+    model = load_model(tiny_checkpoint, config, torch.device("cpu"), torch.float32, lambda stage, fraction: None)
+    assert isinstance(model, Qwen2VL)
+    return model
 
 
 @pytest.mark.parametrize(("height", "width"), [(28, 28), (28, 140), (196, 56), (112, 112)])

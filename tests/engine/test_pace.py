@@ -121,6 +121,7 @@ class Station:
             encoder_cache_bytes=8000,
             prefix_caching=False,
             vocab_size=8,
+            hidden_size=2,
             max_decode_slowdown=max_slowdown,
             clock=lambda: self.runner.now,
         )

@@ -15,7 +15,7 @@ BLOCK_SIZE = 4
 
 def make(token_ids: list[int], *media: MediaInput, cache_salt: str = "") -> Sequence:
     request = generate("request", token_ids, *media, cache_salt=cache_salt)
-    return make_sequence(0, request, max_model_len=10_000, vocab_size=10_000)
+    return make_sequence(0, request, max_model_len=10_000, vocab_size=10_000, hidden_size=2)
 
 
 def names(sequence: Sequence) -> list[bytes]:

@@ -288,7 +288,7 @@ def greedy_about_a_picture(request_id: str, model: ModelConfig, shade: int) -> G
         pixels=memoryview(bytes([shade]) * (56 * 56 * 3)),
     )
     sampling = SamplingParams(max_tokens=12, temperature=0, ignore_eos=True)
-    token_ids = [20, model.vision_start_token_id, *[model.image_token_id] * 4, 21, 22]
+    token_ids = [20, 19, *[model.placeholder_ids["image"]] * 4, 21, 22]
     return Generate(request_id=request_id, token_ids=token_ids, media=[picture], sampling=sampling)
 
 

@@ -13,7 +13,7 @@ import pytest
 from engine import transport
 from engine.config import EngineConfig
 from engine.errors import EngineErrorCode
-from engine.plan import MediaKind
+from engine.plan import Embeddings, MediaContent, MediaKind
 from engine.protocol import (
     Cancel,
     Failed,
@@ -47,7 +47,7 @@ STATS = StepStats(
 )
 
 
-def generate(pixels: memoryview) -> Generate:
+def generate(pixels: MediaContent) -> Generate:
     medium = MediaInput(
         kind=MediaKind.IMAGE, start=1, num_tokens=2, key=bytes(range(32)), grid_thw=(1, 2, 4), pixels=pixels
     )
@@ -66,6 +66,7 @@ def generate(pixels: memoryview) -> Generate:
 TO_ENGINE: list[ToEngine] = [
     Start(config=EngineConfig(model_path="folder", max_model_len=77, device="cpu")),
     generate(memoryview(bytes(range(48)))),
+    generate(Embeddings(dtype="bfloat16", data=memoryview(bytes(range(8))))),
     Generate(request_id="plain", token_ids=[1], sampling=SamplingParams()),
     Cancel(request_id="r1"),
     Stop(),
@@ -159,6 +160,7 @@ async def test_pixels_are_views_into_what_was_received(ends: tuple[socket.socket
     message = await received(Channel(ends[1]))
     assert isinstance(message, Generate)
     pixels = message.media[0].pixels
+    assert isinstance(pixels, memoryview)
     assert isinstance(pixels.obj, bytearray)
     assert len(pixels.obj) > len(pixels)
     await front.close()

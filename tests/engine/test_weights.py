@@ -13,7 +13,7 @@ from torch import Tensor
 from engine.config import load_model_config
 from engine.errors import CheckpointError
 from engine.load import load_model
-from engine.models.qwen2_vl import Qwen2VL
+from engine.models.families import Model
 from tests.checkpoints import make_checkpoint
 
 Tensors = dict[str, Tensor]
@@ -24,7 +24,7 @@ def path(tmp_path: Path, tiny_checkpoint: Path) -> Path:
     return shutil.copytree(tiny_checkpoint, tmp_path / "copy")
 
 
-def load(path: Path, dtype: torch.dtype = torch.float32) -> Qwen2VL:
+def load(path: Path, dtype: torch.dtype = torch.float32) -> Model:
     return load_model(path, load_model_config(path), torch.device("cpu"), dtype, lambda stage, fraction: None)
 
 

@@ -49,7 +49,10 @@ async def get(
     max_bytes: int = 1000,
     timeout_seconds: float = 20,
 ) -> bytes:
-    return await fetch(URL(url), policy=policy, max_bytes=max_bytes, timeout_seconds=timeout_seconds, resolver=resolver)
+    fetched = await fetch(
+        URL(url), policy=policy, max_bytes=max_bytes, timeout_seconds=timeout_seconds, resolver=resolver
+    )
+    return fetched.data
 
 
 async def refusal(url: str, policy: FetchPolicy = OURS, **options: Any) -> MediaError:

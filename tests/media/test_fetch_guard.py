@@ -2,8 +2,10 @@
 
 import asyncio
 import shutil
+import socket
 import ssl
 import subprocess
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -141,6 +143,25 @@ async def test_a_listed_domain_is_no_way_to_a_private_address(web: Web) -> None:
     policy = FetchPolicy(allowed_domains=frozenset({"images.example"}), allowed_ports=None)
     error = await refusal(web.url("/cat.png", "images.example"), policy, resolver=Names(["127.0.0.1"]))
     assert error.message == "the URL's host is not a public address"
+
+
+async def test_names_that_are_slow_to_find_hold_up_nothing_but_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    released = threading.Event()
+
+    def never_answers(*name: object, **options: object) -> object:
+        assert released.wait(60)
+        raise OSError
+
+    monkeypatch.setattr(socket, "getaddrinfo", never_answers)
+    slow = [asyncio.create_task(refusal(f"http://slow{index}.example/")) for index in range(40)]
+    await asyncio.sleep(0)
+    try:
+        # What else is done in threads, such as making tokens of texts.
+        assert await asyncio.gather(*(asyncio.to_thread(str, index) for index in range(40)))
+        assert not any(fetch.done() for fetch in slow)
+    finally:
+        released.set()
+    assert {error.code for error in await asyncio.gather(*slow)} == {MediaErrorCode.FETCH_FAILED}
 
 
 async def test_a_name_is_looked_up_once_and_the_checked_address_is_connected_to(web: Web) -> None:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
+from media.decode import open_image
 from media.errors import MediaError, MediaErrorCode
 from media.geometry import LARGEST_MAX_PIXELS
 from media.image import ImageProcessing, image_processing, prepare_image
@@ -204,3 +205,34 @@ def test_keys_are_equal_exactly_for_equal_pictures(
 ) -> None:
     same_keys = key(PIL.Image.fromarray(one)) == key(PIL.Image.fromarray(other))
     assert same_keys == np.array_equal(one, other)
+
+
+FAST = replace(QWEN2_VL, fast_jpeg=True)
+
+
+@pytest.mark.parametrize("orientation", [1, 6])
+def test_a_large_jpeg_can_be_decoded_sooner_and_is_nearly_the_same(orientation: int) -> None:
+    exif = PIL.Image.Exif()
+    exif[0x0112] = orientation
+    smooth = scene(300, 200).resize((2400, 1600))
+    data = encode(smooth, "JPEG", quality=95, exif=exif.tobytes())
+    exact, fast = (
+        prepare_image(open_image(data, max_pixels=10_000_000), processing, max_pixels=300 * 784)
+        for processing in (QWEN2_VL, FAST)
+    )
+    assert fast.grid_thw == exact.grid_thw
+    difference = np.abs(fast.pixels.astype(int) - exact.pixels)
+    assert 0 < difference.mean() < 2
+    assert fast.key != exact.key
+
+
+@pytest.mark.parametrize(
+    ("width", "height", "file_format"), [(600, 400, "JPEG"), (2400, 1600, "PNG"), (30, 20, "JPEG")]
+)
+def test_other_pictures_are_none_the_worse_for_it(width: int, height: int, file_format: str) -> None:
+    data = encode(scene(width, height), file_format)
+    exact, fast = (
+        prepare_image(open_image(data, max_pixels=10_000_000), processing, max_pixels=200 * 784)
+        for processing in (QWEN2_VL, FAST)
+    )
+    assert fast.key == exact.key

@@ -139,9 +139,10 @@ async def test_no_more_is_fetched_at_once_than_allowed(web: Web) -> None:
         now -= 1
         await respond(data)(reader, writer)
 
-    web.answers["/cat"] = answer_in_pairs
+    paths = [f"/cat{index}" for index in range(6)]
+    web.answers |= dict.fromkeys(paths, answer_in_pairs)
     loader = make_loader(max_fetches=2)
-    pictures = await asyncio.gather(*(loader.load_image(parse_url_text(web.url("/cat"))) for _ in range(6)))
+    pictures = await asyncio.gather(*(loader.load_image(parse_url_text(web.url(path))) for path in paths))
     assert (len(pictures), most) == (6, 2)
     await loader.close()
 

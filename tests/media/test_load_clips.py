@@ -113,7 +113,7 @@ async def test_frames_are_bounded_together(web: Web) -> None:
 
 
 async def test_the_pixels_of_frames_are_bounded_together(loader: MediaLoader, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("media.decoders._MAX_LISTED_PIXELS", 64 * 48 * 5)
+    monkeypatch.setattr("media.clip_frames._MAX_LISTED_PIXELS", 64 * 48 * 5)
     sources = [DataSource(data=png) for png in PNGS]
     assert (await refusal(loader, frames(*sources[:6]), ClipOptions())).code == MediaErrorCode.TOO_LARGE
     assert await loader.load_clip(frames(*sources[:5]), ClipOptions())

@@ -10,6 +10,7 @@ import pytest
 from media.errors import MediaError, MediaErrorCode
 from media.mp4 import MAX_SAMPLES, checked_mp4
 from tests.media.clips import greys, video
+from tests.media.sounds import sound_file, tone
 
 
 def claiming(data: bytes, box: bytes, offset: int, count: int) -> bytes:
@@ -42,6 +43,14 @@ def test_an_ordinary_file_is_given_on_as_it_is() -> None:
 def test_a_few_bytes_do_not_claim_a_million_frames(count: int) -> None:
     error = refusal(claiming(video(greys(10)), b"stsz", 8, count))
     assert (error.code, f"claims to have {count} frames" in error.message) == (MediaErrorCode.TOO_LARGE, True)
+
+
+def test_whoever_listens_does_not_count_frames_but_samples_of_sound() -> None:
+    silent = claiming(video(greys(10)), b"stsz", 8, 2**31)
+    assert len(checked_mp4(silent, hidden_kind=b"vide").getvalue()) == len(silent)
+    sound = claiming(sound_file(tone(440, 48_000, 1), 48_000, container="ipod", codec="aac"), b"stsz", 8, 2**31)
+    with pytest.raises(MediaError, match="claims to have 2147483648 samples"):
+        checked_mp4(sound, hidden_kind=b"vide")
 
 
 def test_nor_do_the_fragments_of_a_file_together() -> None:

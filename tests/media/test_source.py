@@ -2,6 +2,7 @@
 
 import base64
 from contextlib import suppress
+from pathlib import PurePosixPath
 from urllib.parse import quote
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from media.errors import MediaError, MediaErrorCode
-from media.source import DataSource, FrameSources, UrlSource, parse_clip_text, parse_url_text
+from media.source import DataSource, FileSource, FrameSources, UrlSource, parse_clip_text, parse_url_text
 
 # Its base64 has both letters in which the alphabets differ.
 PAYLOAD = b"\xfb\xff\xfe picture bytes"
@@ -84,8 +85,16 @@ def test_urls(text: str, url: str) -> None:
         ("http://127.0\t.0.1/", MediaErrorCode.INVALID_SOURCE),
         ("http://example.com/\r\nHost: x", MediaErrorCode.INVALID_SOURCE),
         ("http://example.com/" + "a" * 9000, MediaErrorCode.INVALID_SOURCE),
-        ("file:///etc/passwd", MediaErrorCode.URL_REFUSED),
-        ("FILE:/etc/passwd", MediaErrorCode.URL_REFUSED),
+        ("file://elsewhere/cat.png", MediaErrorCode.URL_REFUSED),
+        ("file://localhost:80/cat.png", MediaErrorCode.URL_REFUSED),
+        ("file://me@localhost/cat.png", MediaErrorCode.URL_REFUSED),
+        ("file://127.0.0.1/cat.png", MediaErrorCode.URL_REFUSED),
+        ("file:cat.png", MediaErrorCode.INVALID_SOURCE),
+        ("file:", MediaErrorCode.INVALID_SOURCE),
+        ("file:///cat.png?size=2", MediaErrorCode.INVALID_SOURCE),
+        ("file:///cat.png#top", MediaErrorCode.INVALID_SOURCE),
+        ("file:///cat%00.png", MediaErrorCode.INVALID_SOURCE),
+        ("file:///C:\\cat.png", MediaErrorCode.INVALID_SOURCE),
         ("ftp://example.com/cat.png", MediaErrorCode.URL_REFUSED),
         ("gopher://127.0.0.1:6379/_FLUSHALL", MediaErrorCode.URL_REFUSED),
         ("javascript:alert(1)", MediaErrorCode.URL_REFUSED),
@@ -98,9 +107,20 @@ def test_what_is_refused(text: str, code: MediaErrorCode) -> None:
     assert caught.value.code == code
 
 
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        ("file:///data/cat.png", "/data/cat.png"),
+        ("FILE:/data/cat.png", "/data/cat.png"),
+        ("file://localhost/data/my%20cat%3F.png", "/data/my cat?.png"),
+        ("file:///data/%C3%A9t%C3%A9.png", "/data/été.png"),
+    ],
+)
+def test_a_file_url_names_a_file_of_this_host(text: str, path: str) -> None:
+    assert parse_url_text(text) == FileSource(path=PurePosixPath(path))
+
+
 def test_other_schemes_are_refused_by_name() -> None:
-    with pytest.raises(MediaError, match=r"^file: URLs are not read"):
-        parse_url_text("file:///etc/passwd")
     with pytest.raises(MediaError, match=r"^ftp: URLs are not fetched"):
         parse_url_text("ftp://example.com/cat.png")
 
@@ -163,7 +183,7 @@ def test_everything_else_is_a_clip_s_file(text: str) -> None:
         ("data:video/jpeg;base64," + "b25l," * 4096 + "b25l", MediaErrorCode.TOO_LARGE),
         ("data:video/jpeg;base64,b25lb25l,b25lb25l", MediaErrorCode.TOO_LARGE),
         ("data:video/jpeg;base64," + "," * 10_000_000, MediaErrorCode.TOO_LARGE),
-        ("file:///etc/clip.mp4", MediaErrorCode.URL_REFUSED),
+        ("ftp://example.com/clip.mp4", MediaErrorCode.URL_REFUSED),
     ],
     ids=range(7),
 )

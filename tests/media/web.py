@@ -61,9 +61,9 @@ def redirect(location: str, status: int = 302) -> Answer:
 
 
 @asynccontextmanager
-async def serve(tls: SSLContext | None = None) -> AsyncGenerator[Web]:
+async def serve(tls: SSLContext | None = None, host: str = "127.0.0.1") -> AsyncGenerator[Web]:
     web = Web()
-    server = await asyncio.start_server(web.handle, "127.0.0.1", 0, ssl=tls)
+    server = await asyncio.start_server(web.handle, host, 0, ssl=tls)
     web.port = server.sockets[0].getsockname()[1]
     try:
         yield web

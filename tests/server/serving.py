@@ -55,11 +55,12 @@ class Served:
 
 
 @contextmanager
-def served(checkpoint: Path, folder: Path, *options: str) -> Generator[Served]:
-    """Starts `glimpse serve` and waits until it serves."""
+def served(checkpoint: Path, folder: Path, *options: str, prelude: str = "") -> Generator[Served]:
+    """Starts `glimpse serve` and waits until it serves; `prelude` is code that its process runs first."""
     port, metrics_port = free_ports(2)
     flags = [f"--model={checkpoint}", f"--port={port}", f"--metrics-port={metrics_port}", "--dtype=float32"]
-    command = [sys.executable, "-c", "from server.cli import main; main()", "serve", *flags, *options]
+    code = f"{prelude}\nfrom server.cli import main; main()"
+    command = [sys.executable, "-c", code, "serve", *flags, *options]
     with (folder / "serve.log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, cwd=ROOT)
     server = Served(process=process, port=port, metrics_port=metrics_port)

@@ -88,7 +88,7 @@ def test_the_same_clip_again_is_cached(chat: Chat) -> None:
 
 def test_a_decoder_that_is_gone_is_replaced(chat: Chat, shared_server: Served) -> None:
     expected = chat.CreateChatCompletion(about_a_clip()).choices
-    workers = children(shared_server.process.pid, "media.clip_worker")
+    workers = children(shared_server.process.pid, "media.worker")
     assert workers
     for worker in workers:
         os.kill(worker, signal.SIGKILL)

@@ -10,7 +10,7 @@ from engine.sampling_params import Grammar, GrammarKind, SamplingParams
 from engine.text.conversation import ChatMessage, MediaSlot, ToolMode
 from glimpse.v1 import chat_pb2, content_pb2, generation_pb2
 from media.clip_options import ClipOptions
-from media.source import DataSource, FrameSources, parse_url_text
+from media.source import DataSource, FrameSources, NamedSource, UploadSource, parse_url_text
 from server.errors import InvalidRequest
 from server.parse import parse_chat
 from server.parse_media import LOW_DETAIL_MAX_PIXELS
@@ -29,6 +29,10 @@ def conversation_of(wire: chat_pb2.CreateChatCompletionRequest) -> Conversation:
     (prompt,) = parse(wire).answers.prompts
     assert isinstance(prompt, Conversation)
     return prompt
+
+
+def sources_of(conversation: Conversation) -> list[object]:
+    return [medium.source for medium in conversation.media if isinstance(medium, ImageInput | ClipInput)]
 
 
 def sampling_of(wire: chat_pb2.CreateChatCompletionRequest) -> SamplingParams:
@@ -63,11 +67,13 @@ def message(**members: object) -> chat_pb2.CreateChatCompletionRequest:
 
 
 PART = "messages[0].content[1]"
+BACKGROUND = "media_reading.image.rgba_background_color"
 TOOL = chat_pb2.Tool(function=chat_pb2.FunctionDefinition(name="f"))
 TOOL_CALL = content_pb2.ToolCall(id="1", function=content_pb2.FunctionCall(name="f"))
 REQUIRED = chat_pb2.ToolChoice(mode=chat_pb2.TOOL_CHOICE_MODE_REQUIRED)
 NAMED = chat_pb2.ToolChoice(named=chat_pb2.NamedTool(function=chat_pb2.FunctionName(name="f")))
 SAYS = {"content": [text_part("x")]}
+EMBEDDINGS = content_pb2.AudioEmbeddings(embeddings=content_pb2.TensorSource(serialized=b"x"))
 
 REFUSED: list[tuple[chat_pb2.CreateChatCompletionRequest, str, str]] = [
     # the request, the field, the reason
@@ -79,17 +85,22 @@ REFUSED: list[tuple[chat_pb2.CreateChatCompletionRequest, str, str]] = [
     (message(role=content_pb2.ROLE_USER, tool_call_id="1", **SAYS), "messages[0].tool_call_id", "invalid_value"),
     (message(role=content_pb2.ROLE_USER, tool_calls=[TOOL_CALL], **SAYS), "messages[0].tool_calls", "invalid_value"),
     (with_part(content_pb2.ContentPart()), PART, "missing_value"),
-    (with_part(content_pb2.ContentPart(uuid="a")), f"{PART}.uuid", "media_not_cached"),
-    (with_part(content_pb2.ContentPart(uuid="a", image={})), f"{PART}.uuid", "media_not_cached"),
-    (with_part(content_pb2.ContentPart(uuid="a", text="b")), f"{PART}.uuid", "unsupported"),
-    (with_part(content_pb2.ContentPart(uuid="a", video={})), f"{PART}.uuid", "media_not_cached"),
+    (with_part(content_pb2.ContentPart(uuid="a")), f"{PART}.uuid", "invalid_value"),
+    (with_part(content_pb2.ContentPart(uuid="a", text="b")), f"{PART}.uuid", "invalid_value"),
+    (with_part(content_pb2.ContentPart(uuid="", image={})), f"{PART}.uuid", "invalid_value"),
+    (with_part(content_pb2.ContentPart(uuid="a" * 1025, image={})), f"{PART}.uuid", "invalid_value"),
+    (
+        with_part(content_pb2.ContentPart(uuid="a", image_embeddings={"grid_thw": {}})),
+        f"{PART}.image_embeddings.embeddings",
+        "missing_value",
+    ),
+    (
+        with_part(content_pb2.ContentPart(uuid="a", video={"frames": {}})),
+        f"{PART}.video.frames.frames",
+        "invalid_value",
+    ),
     (with_part(content_pb2.ContentPart(video={})), f"{PART}.video.source", "missing_value"),
     (with_clip(b""), f"{PART}.video.source.data", "missing_value"),
-    (
-        with_part(content_pb2.ContentPart(video={"source": {"upload": "u"}})),
-        f"{PART}.video.source.upload",
-        "unsupported",
-    ),
     (
         with_part(content_pb2.ContentPart(video={"source": {"url": "%"}})),
         f"{PART}.video.source.url",
@@ -102,7 +113,7 @@ REFUSED: list[tuple[chat_pb2.CreateChatCompletionRequest, str, str]] = [
     ),
     (with_part(content_pb2.ContentPart(video={"frames": {}})), f"{PART}.video.frames.frames", "invalid_value"),
     (with_frames({}), f"{PART}.video.frames.frames[0]", "missing_value"),
-    (with_frames({"data": b"x"}, {"url": "file:///x"}), f"{PART}.video.frames.frames[1].url", "media_url_refused"),
+    (with_frames({"data": b"x"}, {"url": "ftp://x"}), f"{PART}.video.frames.frames[1].url", "media_url_refused"),
     (with_frames({"data": b"x"}, start_seconds=1), f"{PART}.video.start_seconds", "invalid_value"),
     (with_clip(b"x", fps=0), f"{PART}.video.fps", "invalid_value"),
     (with_clip(b"x", fps=float("nan")), f"{PART}.video.fps", "invalid_value"),
@@ -114,13 +125,14 @@ REFUSED: list[tuple[chat_pb2.CreateChatCompletionRequest, str, str]] = [
     (with_clip(b"x", start_seconds=-1), f"{PART}.video.start_seconds", "invalid_value"),
     (with_clip(b"x", start_seconds=2, end_seconds=1), f"{PART}.video.end_seconds", "invalid_value"),
     (request(user(*[video_part(b"x")] * 2)), "messages", "too_many_videos"),
-    (with_part(content_pb2.ContentPart(audio={})), f"{PART}.audio", "unsupported"),
-    (with_part(content_pb2.ContentPart(embedding={})), f"{PART}.embedding", "unsupported"),
+    (with_part(content_pb2.ContentPart(audio={})), f"{PART}.audio.source", "missing_value"),
+    (with_part(content_pb2.ContentPart(audio={"source": {"data": b"x"}})), f"{PART}.audio.source", "unsupported"),
+    (with_part(content_pb2.ContentPart(audio_embeddings=EMBEDDINGS)), f"{PART}.audio_embeddings", "unsupported"),
+    (with_part(content_pb2.ContentPart(image_embeddings={})), f"{PART}.image_embeddings.embeddings", "missing_value"),
     (with_part(content_pb2.ContentPart(image={})), f"{PART}.image.source", "missing_value"),
-    (with_source(upload="u1"), f"{PART}.image.source.upload", "unsupported"),
     (with_source(data=b""), f"{PART}.image.source.data", "missing_value"),
     (with_source(url="%%%"), f"{PART}.image.source.url", "invalid_media_source"),
-    (with_source(url="file:///etc/passwd"), f"{PART}.image.source.url", "media_url_refused"),
+    (with_source(url="file://elsewhere/x"), f"{PART}.image.source.url", "media_url_refused"),
     (with_part(image_part(b"x", min_pixels=9, max_pixels=8)), f"{PART}.image.min_pixels", "invalid_value"),
     (with_part(image_part(b"x", min_pixels=0)), f"{PART}.image.min_pixels", "invalid_value"),
     (request(user(*[image_part(b"x")] * 3)), "messages", "too_many_images"),
@@ -158,6 +170,10 @@ REFUSED: list[tuple[chat_pb2.CreateChatCompletionRequest, str, str]] = [
         with_member(media_reading={"video": {"fps": 1}}, media_processing={"num_frames": 4}),
         "media_processing",
         "conflicting_values",
+    ),
+    *(
+        (with_member(media_reading={"image": {"rgba_background_color": colour}}), BACKGROUND, "invalid_value")
+        for colour in ([0, 0], [0, 0, 0, 0], [0, 256, 0])
     ),
     (with_member(media_processing={"min_pixels": 0}), "media_processing.min_pixels", "invalid_value"),
     (with_member(stream_options={"include_usage": True}), "stream_options", "invalid_value"),
@@ -271,7 +287,7 @@ def test_pictures_stand_where_they_were_said() -> None:
     conversation = conversation_of(wire)
     slot = MediaSlot(kind=MediaKind.IMAGE)
     assert [message.content for message in conversation.messages] == [("a", slot, "b"), (slot,)]
-    assert [image.source for image in conversation.media] == [DataSource(data=first), DataSource(data=second)]
+    assert sources_of(conversation) == [DataSource(data=first), DataSource(data=second)]
     assert [image.field for image in conversation.media] == [
         "messages[0].content[1].image.source",
         "messages[1].content[0].image.source",
@@ -304,7 +320,7 @@ def test_clips_stand_among_pictures() -> None:
         "a",
         MediaSlot(kind=MediaKind.VIDEO),
     )
-    assert [medium.source for medium in conversation.media] == [DataSource(data=b"p"), DataSource(data=b"v")]
+    assert sources_of(conversation) == [DataSource(data=b"p"), DataSource(data=b"v")]
     assert conversation.media[1].field == "messages[0].content[2].video.source"
 
 
@@ -324,8 +340,46 @@ def test_clips_stand_among_pictures() -> None:
     ],
 )
 def test_a_clip_is_a_file_or_frames(video: dict[str, Any], source: object) -> None:
-    (clip,) = conversation_of(with_part(content_pb2.ContentPart(video=video))).media
-    assert clip.source == source
+    assert sources_of(conversation_of(with_part(content_pb2.ContentPart(video=video)))) == [source]
+
+
+UPLOAD: dict[str, Any] = {"upload": "u"}
+
+
+@pytest.mark.parametrize(
+    ("part", "source"),
+    [
+        (content_pb2.ContentPart(image={"source": UPLOAD}), UploadSource(handle="u")),
+        (content_pb2.ContentPart(video={"source": UPLOAD}), UploadSource(handle="u")),
+        (
+            content_pb2.ContentPart(video={"frames": {"frames": [UPLOAD, {"data": b"a"}]}}),
+            FrameSources(frames=(UploadSource(handle="u"), DataSource(data=b"a"))),
+        ),
+    ],
+)
+def test_an_upload_is_a_source_of_every_medium(part: content_pb2.ContentPart, source: object) -> None:
+    (medium,) = conversation_of(with_part(part)).media
+    assert isinstance(medium, ImageInput | ClipInput)
+    assert (medium.source, medium.uuid) == (source, None)
+
+
+def test_a_medium_that_is_left_out_is_known_by_its_name() -> None:
+    image, clip = content_pb2.ContentPart(uuid="a", image={}), content_pb2.ContentPart(uuid="a", video={"fps": 5})
+    picture, video = conversation_of(request(user(image, clip))).media
+    assert isinstance(picture, ImageInput)
+    assert isinstance(video, ClipInput)
+    named = NamedSource(uuid="a")
+    assert (picture.source, picture.uuid, picture.field) == (named, "a", "messages[0].content[0].uuid")
+    assert (video.source, video.uuid, video.field) == (named, "a", "messages[0].content[1].uuid")
+    assert video.options == ClipOptions(fps=5)
+
+
+def test_a_medium_that_is_sent_may_have_a_name() -> None:
+    part = image_part(b"x")
+    part.uuid = "a"
+    (picture,) = conversation_of(with_part(part)).media
+    assert isinstance(picture, ImageInput)
+    assert (picture.source, picture.uuid, picture.field) == (DataSource(data=b"x"), "a", f"{PART}.image.source")
 
 
 def test_every_wish_about_a_clip_arrives() -> None:
@@ -450,6 +504,18 @@ def test_wishes_for_all_media_hold_where_a_part_has_none() -> None:
     (rated,) = conversation_of(_with_rate(video_part(b"c"))).media
     assert isinstance(rated, ClipInput)
     assert rated.options == ClipOptions(fps=3)
+
+
+def test_a_background_is_that_of_all_pictures() -> None:
+    wire = request(user(image_part(b"a"), image_part(b"b")))
+    wire.media_reading.image.rgba_background_color.extend((0, 128, 255))
+    assert [image.background for image in _images(wire)] == [(0, 128, 255)] * 2
+    wire.ClearField("media_reading")
+    assert [image.background for image in _images(wire)] == [None] * 2
+
+
+def _images(wire: chat_pb2.CreateChatCompletionRequest) -> list[ImageInput]:
+    return [medium for medium in conversation_of(wire).media if isinstance(medium, ImageInput)]
 
 
 def test_wishes_that_do_not_fit_a_part_are_refused() -> None:

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
+from cyclopts.exceptions import CycloptsError
 from pydantic import ValidationError
 
 from engine.config import EngineConfig
@@ -33,8 +34,14 @@ def test_flags_are_parsed_once_and_become_values() -> None:
     assert (config.kv_cache_bytes, config.prefix_caching) == (2048 * MIB, False)
     assert settings.engine.served_model_name == ("a", "b")
     assert settings.listen.port == 7
-    assert settings.media.max_media == {MediaKind.IMAGE: 3, MediaKind.VIDEO: 4}
+    assert settings.media.max_media == {MediaKind.IMAGE: 3, MediaKind.VIDEO: 4, MediaKind.AUDIO: 4}
     assert [str(network) for network in settings.media.allowed_media_networks] == ["10.0.0.0/8"]
+
+
+def test_memory_for_media_is_said_in_sizes_and_can_be_none() -> None:
+    media = parsed("--media-cache-size=0", "--upload-cache-size=1GiB", "--upload-ttl=5").media
+    assert (media.media_cache_size, media.upload_cache_size, media.upload_ttl) == (0, 1024 * MIB, 5)
+    assert media.media_in_flight_size == 2048 * MIB
 
 
 def test_the_environment_speaks_where_no_flag_does(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,16 +51,61 @@ def test_the_environment_speaks_where_no_flag_does(monkeypatch: pytest.MonkeyPat
     assert (settings.listen.port, settings.engine.max_sequences) == (99, 5)
 
 
+def test_the_environment_sets_the_times_to_fetch(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert (parsed().media.image_fetch_timeout, parsed().media.video_fetch_timeout) == (5, 30)
+    monkeypatch.setenv("GLIMPSE_IMAGE_FETCH_TIMEOUT", "2.5")
+    monkeypatch.setenv("GLIMPSE_VIDEO_FETCH_TIMEOUT", "90")
+    media = parsed("--video-fetch-timeout=60").media
+    assert (media.image_fetch_timeout, media.video_fetch_timeout) == (2.5, 60)
+
+
+def test_a_domain_is_the_same_however_it_is_written() -> None:
+    media = parsed("--allowed-media-domains=Images.Example.", "--allowed-media-domains=bücher。example").media
+    assert media.allowed_media_domains == ("images.example", "xn--bcher-kva.example")
+
+
+@pytest.mark.parametrize("domain", ["", "http://a.example", "a.example:80", "*.example", "a b.example", "a.example/x"])
+def test_a_domain_that_is_none_is_refused(domain: str) -> None:
+    with pytest.raises(ValidationError):
+        MediaSettings(allowed_media_domains=(domain,))
+
+
+def test_how_media_are_read_is_said_in_vllm_s_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert parsed().media.media_io_kwargs.image.rgba_background_color == (255, 255, 255)
+    text = '{"image": {"rgba_background_color": [1, 2, 3]}}'
+    assert parsed(f"--media-io-kwargs={text}").media.media_io_kwargs.image.rgba_background_color == (1, 2, 3)
+    monkeypatch.setenv("GLIMPSE_MEDIA_IO_KWARGS", text)
+    assert parsed().media.media_io_kwargs.image.rgba_background_color == (1, 2, 3)
+
+
 @pytest.mark.parametrize(
-    ("limit", "images", "videos"), [("image=3,video=0", 3, 0), ("video=9", 16, 9), ("video=1, image=2", 2, 1)]
+    "text",
+    ['{"video": {"fps": 1}}', '{"image": {"mode": "L"}}', '{"image": {"rgba_background_color": [0, 0]}}',
+     '{"image": {"rgba_background_color": [0, 0, 256]}}', "white"],
+)  # fmt: skip
+def test_what_is_not_said_so_is_refused(text: str) -> None:
+    with pytest.raises((CycloptsError, ValidationError)):
+        parsed(f"--media-io-kwargs={text}")
+
+
+def test_local_files_are_those_of_a_folder(tmp_path: Path) -> None:
+    assert parsed().media.allowed_local_media_path is None
+    assert parsed(f"--allowed-local-media-path={tmp_path}").media.allowed_local_media_path == tmp_path
+    with pytest.raises((CycloptsError, ValidationError)):
+        parsed(f"--allowed-local-media-path={tmp_path / 'none'}")
+
+
+@pytest.mark.parametrize(
+    ("limit", "images", "videos", "sounds"),
+    [("image=3,video=0", 3, 0, 4), ("video=9", 16, 9, 4), ("video=1, image=2", 2, 1, 4), ("audio=1", 16, 4, 1)],
 )
-def test_limits_are_said_for_each_kind(limit: str, images: int, videos: int) -> None:
+def test_limits_are_said_for_each_kind(limit: str, images: int, videos: int, sounds: int) -> None:
     limits = MediaSettings(limit_mm_per_prompt=limit).max_media
-    assert limits == {MediaKind.IMAGE: images, MediaKind.VIDEO: videos}
+    assert limits == {MediaKind.IMAGE: images, MediaKind.VIDEO: videos, MediaKind.AUDIO: sounds}
 
 
 @pytest.mark.parametrize(
-    "limit", ["audio=1", "image=1,image=2", "image=1,", "", "image", "image=", "image=-1", "image=two", "3"]
+    "limit", ["smell=1", "image=1,image=2", "image=1,", "", "image", "image=", "image=-1", "image=two", "3"]
 )
 def test_a_limit_that_is_none_is_refused(limit: str) -> None:
     with pytest.raises(ValidationError):

@@ -283,12 +283,14 @@ class FunctionCallDelta(_message.Message):
     def __init__(self, name: _Optional[str] = ..., arguments: _Optional[str] = ...) -> None: ...
 
 class CountTokensRequest(_message.Message):
-    __slots__ = ("model", "messages")
+    __slots__ = ("model", "messages", "cache_salt")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    CACHE_SALT_FIELD_NUMBER: _ClassVar[int]
     model: str
     messages: _containers.RepeatedCompositeFieldContainer[_content_pb2.Message]
-    def __init__(self, model: _Optional[str] = ..., messages: _Optional[_Iterable[_Union[_content_pb2.Message, _Mapping]]] = ...) -> None: ...
+    cache_salt: str
+    def __init__(self, model: _Optional[str] = ..., messages: _Optional[_Iterable[_Union[_content_pb2.Message, _Mapping]]] = ..., cache_salt: _Optional[str] = ...) -> None: ...
 
 class CountTokensResponse(_message.Message):
     __slots__ = ("prompt_tokens", "prompt_tokens_details", "max_model_len", "clips")

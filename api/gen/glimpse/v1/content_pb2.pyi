@@ -63,20 +63,24 @@ class Message(_message.Message):
     def __init__(self, role: _Optional[_Union[Role, str]] = ..., content: _Optional[_Iterable[_Union[ContentPart, _Mapping]]] = ..., name: _Optional[str] = ..., tool_calls: _Optional[_Iterable[_Union[ToolCall, _Mapping]]] = ..., tool_call_id: _Optional[str] = ...) -> None: ...
 
 class ContentPart(_message.Message):
-    __slots__ = ("text", "image", "video", "audio", "embedding", "uuid")
+    __slots__ = ("text", "image", "video", "audio", "image_embeddings", "video_embeddings", "audio_embeddings", "uuid")
     TEXT_FIELD_NUMBER: _ClassVar[int]
     IMAGE_FIELD_NUMBER: _ClassVar[int]
     VIDEO_FIELD_NUMBER: _ClassVar[int]
     AUDIO_FIELD_NUMBER: _ClassVar[int]
-    EMBEDDING_FIELD_NUMBER: _ClassVar[int]
+    IMAGE_EMBEDDINGS_FIELD_NUMBER: _ClassVar[int]
+    VIDEO_EMBEDDINGS_FIELD_NUMBER: _ClassVar[int]
+    AUDIO_EMBEDDINGS_FIELD_NUMBER: _ClassVar[int]
     UUID_FIELD_NUMBER: _ClassVar[int]
     text: str
     image: ImagePart
     video: VideoPart
     audio: AudioPart
-    embedding: EmbeddingPart
+    image_embeddings: ImageEmbeddings
+    video_embeddings: VideoEmbeddings
+    audio_embeddings: AudioEmbeddings
     uuid: str
-    def __init__(self, text: _Optional[str] = ..., image: _Optional[_Union[ImagePart, _Mapping]] = ..., video: _Optional[_Union[VideoPart, _Mapping]] = ..., audio: _Optional[_Union[AudioPart, _Mapping]] = ..., embedding: _Optional[_Union[EmbeddingPart, _Mapping]] = ..., uuid: _Optional[str] = ...) -> None: ...
+    def __init__(self, text: _Optional[str] = ..., image: _Optional[_Union[ImagePart, _Mapping]] = ..., video: _Optional[_Union[VideoPart, _Mapping]] = ..., audio: _Optional[_Union[AudioPart, _Mapping]] = ..., image_embeddings: _Optional[_Union[ImageEmbeddings, _Mapping]] = ..., video_embeddings: _Optional[_Union[VideoEmbeddings, _Mapping]] = ..., audio_embeddings: _Optional[_Union[AudioEmbeddings, _Mapping]] = ..., uuid: _Optional[str] = ...) -> None: ...
 
 class MediaSource(_message.Message):
     __slots__ = ("url", "data", "upload")
@@ -139,8 +143,10 @@ class MediaReading(_message.Message):
     def __init__(self, image: _Optional[_Union[ImageReading, _Mapping]] = ..., video: _Optional[_Union[VideoReading, _Mapping]] = ...) -> None: ...
 
 class ImageReading(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("rgba_background_color",)
+    RGBA_BACKGROUND_COLOR_FIELD_NUMBER: _ClassVar[int]
+    rgba_background_color: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, rgba_background_color: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class VideoReading(_message.Message):
     __slots__ = ("fps", "num_frames")
@@ -194,22 +200,35 @@ class Tensor(_message.Message):
     data: bytes
     def __init__(self, type: _Optional[_Union[TensorType, str]] = ..., shape: _Optional[_Iterable[int]] = ..., data: _Optional[bytes] = ...) -> None: ...
 
-class EmbeddingPart(_message.Message):
-    __slots__ = ("serialized", "embeddings", "extras")
-    class ExtrasEntry(_message.Message):
-        __slots__ = ("key", "value")
-        KEY_FIELD_NUMBER: _ClassVar[int]
-        VALUE_FIELD_NUMBER: _ClassVar[int]
-        key: str
-        value: Tensor
-        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[Tensor, _Mapping]] = ...) -> None: ...
+class TensorSource(_message.Message):
+    __slots__ = ("serialized", "tensor")
     SERIALIZED_FIELD_NUMBER: _ClassVar[int]
-    EMBEDDINGS_FIELD_NUMBER: _ClassVar[int]
-    EXTRAS_FIELD_NUMBER: _ClassVar[int]
+    TENSOR_FIELD_NUMBER: _ClassVar[int]
     serialized: bytes
-    embeddings: Tensor
-    extras: _containers.MessageMap[str, Tensor]
-    def __init__(self, serialized: _Optional[bytes] = ..., embeddings: _Optional[_Union[Tensor, _Mapping]] = ..., extras: _Optional[_Mapping[str, Tensor]] = ...) -> None: ...
+    tensor: Tensor
+    def __init__(self, serialized: _Optional[bytes] = ..., tensor: _Optional[_Union[Tensor, _Mapping]] = ...) -> None: ...
+
+class ImageEmbeddings(_message.Message):
+    __slots__ = ("embeddings", "grid_thw")
+    EMBEDDINGS_FIELD_NUMBER: _ClassVar[int]
+    GRID_THW_FIELD_NUMBER: _ClassVar[int]
+    embeddings: TensorSource
+    grid_thw: TensorSource
+    def __init__(self, embeddings: _Optional[_Union[TensorSource, _Mapping]] = ..., grid_thw: _Optional[_Union[TensorSource, _Mapping]] = ...) -> None: ...
+
+class VideoEmbeddings(_message.Message):
+    __slots__ = ("embeddings", "grid_thw")
+    EMBEDDINGS_FIELD_NUMBER: _ClassVar[int]
+    GRID_THW_FIELD_NUMBER: _ClassVar[int]
+    embeddings: TensorSource
+    grid_thw: TensorSource
+    def __init__(self, embeddings: _Optional[_Union[TensorSource, _Mapping]] = ..., grid_thw: _Optional[_Union[TensorSource, _Mapping]] = ...) -> None: ...
+
+class AudioEmbeddings(_message.Message):
+    __slots__ = ("embeddings",)
+    EMBEDDINGS_FIELD_NUMBER: _ClassVar[int]
+    embeddings: TensorSource
+    def __init__(self, embeddings: _Optional[_Union[TensorSource, _Mapping]] = ...) -> None: ...
 
 class ToolCall(_message.Message):
     __slots__ = ("id", "function")

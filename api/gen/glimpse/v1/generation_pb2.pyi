@@ -115,16 +115,34 @@ class TopLogprob(_message.Message):
     def __init__(self, token: _Optional[str] = ..., logprob: _Optional[float] = ..., bytes: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Usage(_message.Message):
-    __slots__ = ("prompt_tokens", "completion_tokens", "total_tokens", "prompt_tokens_details")
+    __slots__ = ("prompt_tokens", "completion_tokens", "total_tokens", "prompt_tokens_details", "media_usage")
     PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     COMPLETION_TOKENS_FIELD_NUMBER: _ClassVar[int]
     TOTAL_TOKENS_FIELD_NUMBER: _ClassVar[int]
     PROMPT_TOKENS_DETAILS_FIELD_NUMBER: _ClassVar[int]
+    MEDIA_USAGE_FIELD_NUMBER: _ClassVar[int]
     prompt_tokens: int
     completion_tokens: int
     total_tokens: int
     prompt_tokens_details: PromptTokensDetails
-    def __init__(self, prompt_tokens: _Optional[int] = ..., completion_tokens: _Optional[int] = ..., total_tokens: _Optional[int] = ..., prompt_tokens_details: _Optional[_Union[PromptTokensDetails, _Mapping]] = ...) -> None: ...
+    media_usage: MediaUsage
+    def __init__(self, prompt_tokens: _Optional[int] = ..., completion_tokens: _Optional[int] = ..., total_tokens: _Optional[int] = ..., prompt_tokens_details: _Optional[_Union[PromptTokensDetails, _Mapping]] = ..., media_usage: _Optional[_Union[MediaUsage, _Mapping]] = ...) -> None: ...
+
+class MediaUsage(_message.Message):
+    __slots__ = ("fetched", "fetches_spared", "decoded", "decodings_spared", "fetch_milliseconds", "decode_milliseconds")
+    FETCHED_FIELD_NUMBER: _ClassVar[int]
+    FETCHES_SPARED_FIELD_NUMBER: _ClassVar[int]
+    DECODED_FIELD_NUMBER: _ClassVar[int]
+    DECODINGS_SPARED_FIELD_NUMBER: _ClassVar[int]
+    FETCH_MILLISECONDS_FIELD_NUMBER: _ClassVar[int]
+    DECODE_MILLISECONDS_FIELD_NUMBER: _ClassVar[int]
+    fetched: int
+    fetches_spared: int
+    decoded: int
+    decodings_spared: int
+    fetch_milliseconds: float
+    decode_milliseconds: float
+    def __init__(self, fetched: _Optional[int] = ..., fetches_spared: _Optional[int] = ..., decoded: _Optional[int] = ..., decodings_spared: _Optional[int] = ..., fetch_milliseconds: _Optional[float] = ..., decode_milliseconds: _Optional[float] = ...) -> None: ...
 
 class PromptTokensDetails(_message.Message):
     __slots__ = ("cached_tokens", "image_tokens", "video_tokens", "audio_tokens")

@@ -11,7 +11,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class TokenizeRequest(_message.Message):
-    __slots__ = ("model", "prompt", "messages", "tools", "add_generation_prompt", "continue_final_message", "chat_template_kwargs", "media_reading", "media_processing", "return_token_strs")
+    __slots__ = ("model", "prompt", "messages", "tools", "add_generation_prompt", "continue_final_message", "chat_template_kwargs", "media_reading", "media_processing", "return_token_strs", "cache_salt")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     PROMPT_FIELD_NUMBER: _ClassVar[int]
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
@@ -22,6 +22,7 @@ class TokenizeRequest(_message.Message):
     MEDIA_READING_FIELD_NUMBER: _ClassVar[int]
     MEDIA_PROCESSING_FIELD_NUMBER: _ClassVar[int]
     RETURN_TOKEN_STRS_FIELD_NUMBER: _ClassVar[int]
+    CACHE_SALT_FIELD_NUMBER: _ClassVar[int]
     model: str
     prompt: str
     messages: _containers.RepeatedCompositeFieldContainer[_content_pb2.Message]
@@ -32,7 +33,8 @@ class TokenizeRequest(_message.Message):
     media_reading: _content_pb2.MediaReading
     media_processing: _content_pb2.MediaProcessing
     return_token_strs: bool
-    def __init__(self, model: _Optional[str] = ..., prompt: _Optional[str] = ..., messages: _Optional[_Iterable[_Union[_content_pb2.Message, _Mapping]]] = ..., tools: _Optional[_Iterable[_Union[_chat_pb2.Tool, _Mapping]]] = ..., add_generation_prompt: _Optional[bool] = ..., continue_final_message: _Optional[bool] = ..., chat_template_kwargs: _Optional[str] = ..., media_reading: _Optional[_Union[_content_pb2.MediaReading, _Mapping]] = ..., media_processing: _Optional[_Union[_content_pb2.MediaProcessing, _Mapping]] = ..., return_token_strs: _Optional[bool] = ...) -> None: ...
+    cache_salt: str
+    def __init__(self, model: _Optional[str] = ..., prompt: _Optional[str] = ..., messages: _Optional[_Iterable[_Union[_content_pb2.Message, _Mapping]]] = ..., tools: _Optional[_Iterable[_Union[_chat_pb2.Tool, _Mapping]]] = ..., add_generation_prompt: _Optional[bool] = ..., continue_final_message: _Optional[bool] = ..., chat_template_kwargs: _Optional[str] = ..., media_reading: _Optional[_Union[_content_pb2.MediaReading, _Mapping]] = ..., media_processing: _Optional[_Union[_content_pb2.MediaProcessing, _Mapping]] = ..., return_token_strs: _Optional[bool] = ..., cache_salt: _Optional[str] = ...) -> None: ...
 
 class TokenizeResponse(_message.Message):
     __slots__ = ("count", "max_model_len", "tokens", "token_strs")

@@ -1,0 +1,53 @@
+"""The families of models that are served: which one a checkpoint is of, and the module for it."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeAlias, assert_never
+
+from engine.config import AudioConfig, ModelConfig, VisionConfig
+from engine.errors import CheckpointError
+from engine.models import qwen2_audio, qwen2_vl
+from engine.models.qwen2_audio import Qwen2Audio
+from engine.models.qwen2_vl import Qwen2VL
+from engine.models.qwen2_vl_vision import PixelStatistics
+
+Model: TypeAlias = Qwen2VL | Qwen2Audio
+
+
+def make_model(path: Path, config: ModelConfig) -> Model:
+    """The checkpoint's model without its weights.
+
+    Raises:
+        CheckpointError: the preprocessor's configuration is missing or cannot be used.
+    """
+    match config.encoder:
+        case VisionConfig() as vision:
+            return Qwen2VL(config.text, vision, _pixel_statistics(path))
+        case AudioConfig() as audio:
+            return Qwen2Audio(config.text, audio)
+        case _:
+            assert_never(config.encoder)
+
+
+def published_name(config: ModelConfig) -> Callable[[str], str]:
+    """The published name of a tensor of the checkpoint, from its name in the files."""
+    match config.encoder:
+        case VisionConfig():
+            return qwen2_vl.published_name
+        case AudioConfig():
+            return qwen2_audio.published_name
+        case _:
+            assert_never(config.encoder)
+
+
+def _pixel_statistics(path: Path) -> PixelStatistics:
+    try:
+        processor = json.loads((path / "preprocessor_config.json").read_bytes())
+        return PixelStatistics(mean=tuple(processor["image_mean"]), std=tuple(processor["image_std"]))
+    except FileNotFoundError as error:
+        raise CheckpointError("the checkpoint has no preprocessor_config.json") from error
+    except ValueError as error:
+        raise CheckpointError(f"the checkpoint's preprocessor_config.json is not JSON: {error}") from error
+    except KeyError as error:
+        raise CheckpointError(f"preprocessor_config.json has no field {error.args[0]!r}") from error

@@ -1,0 +1,65 @@
+"""Qwen2-Audio (arXiv 2407.10759): Qwen2's decoder and the encoder of sounds beside it.
+
+Numerics follow transformers' `Qwen2AudioForConditionalGeneration` (models/qwen2_audio/modeling_qwen2_audio.py).
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from torch import Tensor, nn
+
+from engine.batch import Batch, SequenceLayout
+from engine.config import AudioConfig, TextConfig
+from engine.kv_cache import KVCache
+from engine.layers.ops import Ops, TorchOps
+from engine.models.qwen2 import Decoder, text_positions
+from engine.models.qwen2_audio_tower import AudioTower
+from engine.plan import MediaSpan
+
+_RENAMED = (
+    ("model.language_model.", "language_model.model."),
+    ("lm_head.", "language_model.lm_head."),
+    ("model.audio_tower.", "audio_tower."),
+    ("model.multi_modal_projector.", "multi_modal_projector."),
+)
+"""Where tensors are inside transformers 5, and where they are in published checkpoints."""
+
+
+class Qwen2Audio(nn.Module):
+    """The whole model. Its parameters are empty until they are loaded through `stored_tensors`."""
+
+    def __init__(self, text: TextConfig, audio: AudioConfig) -> None:
+        super().__init__()
+        self.ops: Ops = TorchOps()
+        """Carries out the layers' operations; replaced together with the form of the weights."""
+        self.tower = AudioTower(audio, text.hidden_size)
+        self.decoder = Decoder(text)
+
+    def forward(self, batch: Batch, cache: KVCache, encoder_outputs: Mapping[bytes, Tensor]) -> Tensor:
+        """As `Decoder` says; the encoder outputs are what `encode` gives."""
+        return self.decoder(batch, cache, encoder_outputs, self.ops)
+
+    def encode(self, features: memoryview, grid_thw: tuple[int, int, int]) -> Tensor:
+        """The rows that stand for a sound's placeholder tokens; see `AudioTower`.
+
+        Args:
+            features: float32 [mel bins, frames], flat.
+            grid_thw: 1, the mel bins and the frames.
+        """
+        return self.tower(features, grid_thw[1:], self.ops)
+
+    def layout(self, num_tokens: int, spans: Sequence[MediaSpan]) -> SequenceLayout:
+        """A prompt's tokens stand one after the other, those of sounds too."""
+        return SequenceLayout(prompt_positions=text_positions(0, num_tokens), delta=0, spans=tuple(spans))
+
+    def stored_tensors(self) -> Iterator[tuple[str, Tensor]]:
+        """Every parameter under its name in a published checkpoint; see `Decoder.stored_tensors`."""
+        yield from ((f"language_model.{name}", tensor) for name, tensor in self.decoder.stored_tensors())
+        yield from self.tower.stored_tensors()
+
+
+def published_name(name: str) -> str:
+    """The published name of a checkpoint's tensor that may bear the name it has inside transformers 5."""
+    for prefix, published in _RENAMED:
+        if name.startswith(prefix):
+            return published + name.removeprefix(prefix)
+    return name

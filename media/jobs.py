@@ -1,0 +1,140 @@
+"""What passes between a front end and a process that decodes files for it: messages over a pair of pipes.
+
+A message is its length in four bytes, little-endian, and JSON. A job is followed by its files, one after another, and a
+decoded medium by its elements.
+"""
+
+import struct
+from typing import IO
+
+import msgspec
+
+from media.audio import AudioProcessing
+from media.clip import VideoProcessing
+from media.clip_options import ClipOptions
+from media.errors import MediaErrorCode
+from media.image import ImageProcessing
+
+_LENGTH = struct.Struct("<I")
+_MAX_MESSAGE_BYTES = 1 << 20
+
+
+class ImageJob(msgspec.Struct, frozen=True, kw_only=True, tag="image"):
+    """Make a picture of a file: uint8 [height, width, 3]."""
+
+    processing: ImageProcessing
+    """With the request's bounds."""
+    max_decoded_pixels: int
+
+
+class ClipJob(msgspec.Struct, frozen=True, kw_only=True, tag="clip"):
+    """Make a clip of a video file: uint8 [frames, height, width, 3]."""
+
+    processing: VideoProcessing
+    options: ClipOptions
+
+
+class FramesJob(msgspec.Struct, frozen=True, kw_only=True, tag="frames"):
+    """Make a clip of pictures' files: uint8 [frames, height, width, 3]."""
+
+    processing: VideoProcessing
+    options: ClipOptions
+    taken: tuple[int, ...]
+    """The files' places among all frames."""
+    max_decoded_pixels: int
+    """Of each."""
+
+
+class SoundJob(msgspec.Struct, frozen=True, kw_only=True, tag="sound"):
+    """Find what is heard of a sound file: float32 [samples]."""
+
+    processing: AudioProcessing
+
+
+Job = ImageJob | ClipJob | FramesJob | SoundJob
+
+
+class Decoded(msgspec.Struct, frozen=True, kw_only=True, tag="decoded"):
+    """The medium whose elements follow, in the job's form."""
+
+    shape: tuple[int, ...]
+    frame_seconds: tuple[float, ...] = ()
+    """Of a clip, as in `media.clip.Clip`."""
+    fps: float | None = None
+    """The same."""
+
+
+class Refused(msgspec.Struct, frozen=True, kw_only=True, tag="refused"):
+    """There is nothing to be made of the files."""
+
+    code: MediaErrorCode
+    message: str
+
+
+class StreamEndedError(Exception):
+    """The other side is gone, or sent what is no message."""
+
+
+class _Order(msgspec.Struct, frozen=True, kw_only=True):
+    job: Job
+    file_sizes: tuple[int, ...]
+    """In bytes."""
+
+
+_order = msgspec.json.Decoder(_Order)
+_result: msgspec.json.Decoder[Decoded | Refused] = msgspec.json.Decoder(Decoded | Refused)
+
+
+def write_job(stream: IO[bytes], job: Job, files: tuple[bytes, ...]) -> None:
+    """Blocks until all is written. Raises OSError where the other side is gone."""
+    _write(stream, _Order(job=job, file_sizes=tuple(map(len, files))), *files)
+
+
+def read_job(stream: IO[bytes]) -> tuple[Job, list[bytes]] | None:
+    """A job and its files; None once there are no more."""
+    try:
+        order = _order.decode(_read_message(stream))
+    except StreamEndedError:
+        return None
+    return order.job, [stream.read(size) for size in order.file_sizes]
+
+
+def write_result(stream: IO[bytes], result: Decoded | Refused, elements: bytes | memoryview = b"") -> None:
+    """Blocks until all is written. Raises OSError where the other side is gone."""
+    _write(stream, result, elements)
+
+
+def read_result(stream: IO[bytes]) -> Decoded | Refused:
+    """What became of a job. Raises StreamEndedError."""
+    try:
+        return _result.decode(_read_message(stream))
+    except msgspec.DecodeError as error:
+        raise StreamEndedError from error
+
+
+def read_exactly(stream: IO[bytes], target: memoryview) -> None:
+    """Fills the memory. Raises StreamEndedError."""
+    while target:
+        num_read = stream.readinto(target)  # pyright: ignore[reportAttributeAccessIssue] - a buffered reader has it
+        if not num_read:
+            raise StreamEndedError
+        target = target[num_read:]
+
+
+def _write(stream: IO[bytes], message: msgspec.Struct, *payloads: bytes | memoryview) -> None:
+    encoded = msgspec.json.encode(message)
+    stream.write(_LENGTH.pack(len(encoded)) + encoded)
+    for payload in payloads:
+        stream.write(payload)
+    stream.flush()
+
+
+def _read_message(stream: IO[bytes]) -> bytearray:
+    length = bytearray(_LENGTH.size)
+    read_exactly(stream, memoryview(length))
+    (num_bytes,) = _LENGTH.unpack(length)
+    if num_bytes > _MAX_MESSAGE_BYTES:
+        raise StreamEndedError
+    message = bytearray(num_bytes)
+    read_exactly(stream, memoryview(message))
+    return message

@@ -1,0 +1,84 @@
+"""A process that loads what `torch.save` wrote, so that neither torch nor what is wrong with a file is in the server.
+
+`python -m media.torch_worker`: files come on standard input, results go to standard output, and the process ends when
+its input does. Nothing but tensors is unpickled; memory is limited once torch is there, and no core is left.
+"""
+
+import io
+import os
+import pickle
+import resource
+import signal
+import sys
+from pathlib import Path
+
+import torch
+
+from media.errors import MediaError
+from media.tensor import TensorType, invalid
+from media.tensor_file import MAX_BYTES
+from media.torch_files import Loaded, NotLoaded, read_file, write_result
+
+_SPARE_BYTES = 8 * MAX_BYTES
+"""For a file, its bytes on their way, the tensor in it, and a copy in a row; twice."""
+_DTYPES = {getattr(torch, dtype): dtype for dtype in TensorType}
+
+
+def main() -> None:
+    """Serves files."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the front end, which lets running answers end
+    torch.set_num_threads(1)
+    _limit()
+    results = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what a library prints is no result
+    while (data := read_file(sys.stdin.buffer)) is not None:
+        try:
+            loaded = load(data)
+        except MediaError as error:
+            write_result(results, NotLoaded(message=error.message))
+        except MemoryError:
+            write_result(results, NotLoaded(message="the tensor takes more memory to load than there is"))
+        else:
+            elements = loaded.flatten().view(torch.uint8).numpy().data
+            write_result(results, Loaded(dtype=_DTYPES[loaded.dtype], shape=tuple(loaded.shape)), elements)
+
+
+def load(data: bytes) -> torch.Tensor:
+    """The dense tensor in a file, its elements in a row.
+
+    Raises:
+        MediaError: INVALID_EMBEDDINGS.
+    """
+    try:
+        value = torch.load(io.BytesIO(data), weights_only=True, map_location="cpu")
+    except pickle.UnpicklingError as error:
+        raise invalid("what torch.save wrote is not a tensor alone: nothing else is unpickled") from error
+    except MemoryError:
+        raise
+    except Exception as error:  # whatever torch stumbles over is in the file
+        raise invalid("what torch.save wrote is damaged") from error
+    if type(value) not in (torch.Tensor, torch.nn.Parameter):
+        raise invalid("what torch.save wrote is not a tensor alone")
+    _check(value)
+    return value.detach().resolve_neg().contiguous()
+
+
+def _check(tensor: torch.Tensor) -> None:
+    if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_nested or tensor.device.type != "cpu":
+        raise invalid("the tensor is sparse, quantised, nested or without data; a dense one is expected")
+    if tensor.dtype not in _DTYPES:
+        raise invalid(f"the tensor is of type {tensor.dtype}; {', '.join(TensorType)} are accepted")
+    # A view can repeat the few elements that are stored.
+    if tensor.numel() * tensor.element_size() > MAX_BYTES:
+        raise invalid(f"the tensor has more than {MAX_BYTES} bytes")
+
+
+def _limit() -> None:
+    num_pages = int(Path("/proc/self/statm").read_text().split()[0])
+    most = num_pages * resource.getpagesize() + _SPARE_BYTES
+    resource.setrlimit(resource.RLIMIT_AS, (most, most))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,95 @@
+"""A process that decodes files, so that what a hostile one does to a decoder happens here and to nobody else.
+
+`python -m media.worker MEMORY_BYTES CPU_SECONDS`: jobs come on standard input, results go to standard output, and the
+process ends when its input does. It may have no more memory than said, and no more processor time for one job; it
+leaves no core.
+"""
+
+import math
+import os
+import resource
+import signal
+import sys
+from typing import assert_never
+
+from media.audio_file import samples_of_file
+from media.clip import Clip
+from media.clip_file import clip_of_file
+from media.clip_frames import clip_of_files
+from media.decode import open_image
+from media.errors import MediaError, MediaErrorCode
+from media.image import image_pixels
+from media.jobs import ClipJob, Decoded, FramesJob, ImageJob, Job, Refused, SoundJob, read_job, write_result
+
+
+def main() -> None:
+    """Serves jobs."""
+    memory_bytes, cpu_seconds = map(int, sys.argv[1:3])
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the front end, which lets running answers end
+    limit_memory(memory_bytes)
+    results = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what a library prints is no result
+    while (received := read_job(sys.stdin.buffer)) is not None:
+        limit_time(cpu_seconds)
+        write_result(results, *answer(*received))
+        del received  # files take memory, and the next job may be long in coming
+
+
+def answer(job: Job, files: list[bytes]) -> tuple[Decoded | Refused, bytes | memoryview]:
+    """A job's result and the elements that follow it."""
+    try:
+        return decode(job, files)
+    except MediaError as error:
+        return Refused(code=error.code, message=error.message), b""
+    except MemoryError:
+        message = "it takes more memory to decode than there is"
+        return Refused(code=MediaErrorCode.TOO_LARGE, message=message), b""
+
+
+def decode(job: Job, files: list[bytes]) -> tuple[Decoded, memoryview]:
+    """Raises MediaError."""
+    match job:
+        case ImageJob():
+            pixels = image_pixels(open_image(files[0], max_pixels=job.max_decoded_pixels), job.processing)
+            return Decoded(shape=pixels.shape), pixels.data.cast("B")
+        case ClipJob():
+            return _decoded_clip(clip_of_file(files[0], job.processing, job.options))
+        case FramesJob():
+            clip = clip_of_files(
+                files, job.taken, job.processing, job.options, max_decoded_pixels=job.max_decoded_pixels
+            )
+            return _decoded_clip(clip)
+        case SoundJob():
+            samples = samples_of_file(files[0], job.processing)
+            return Decoded(shape=samples.shape), samples.data.cast("B")
+        case _:
+            assert_never(job)
+
+
+def _decoded_clip(clip: Clip) -> tuple[Decoded, memoryview]:
+    decoded = Decoded(shape=clip.pixels.shape, frame_seconds=clip.frame_seconds, fps=clip.fps)
+    return decoded, clip.pixels.data.cast("B")
+
+
+def limit_memory(num_bytes: int) -> None:
+    """Limits this process's address space for good, and keeps it from writing cores."""
+    most = _allowed(resource.RLIMIT_AS, num_bytes)
+    resource.setrlimit(resource.RLIMIT_AS, (most, most))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def limit_time(cpu_seconds: int) -> None:
+    """From now on; what this process has used before does not count. The kernel ends it with SIGXCPU."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    most = _allowed(resource.RLIMIT_CPU, math.ceil(used.ru_utime + used.ru_stime) + cpu_seconds)
+    resource.setrlimit(resource.RLIMIT_CPU, (most, resource.getrlimit(resource.RLIMIT_CPU)[1]))
+
+
+def _allowed(limit: int, most: int) -> int:
+    """As much as the limits allow under which this process was started."""
+    hard = resource.getrlimit(limit)[1]
+    return most if hard == resource.RLIM_INFINITY else min(most, hard)
+
+
+if __name__ == "__main__":
+    main()

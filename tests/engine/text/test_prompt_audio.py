@@ -1,0 +1,76 @@
+"""Prompts with sounds are those of the reference's processor, whose default template is the published one."""
+
+from typing import Any, cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from transformers import Qwen2AudioProcessor
+
+from engine.plan import MediaKind
+from engine.text.conversation import ChatMessage, MediaSlot
+from engine.text.prompt import PromptBuilder, PromptMedia
+from engine.text.template import FALLBACK_TEMPLATES, QWEN2_AUDIO_TEMPLATE, ChatTemplate, TemplateError
+from engine.text.tokenizer import Tokenizer
+from tests.audio_checkpoints import CHAT_TEMPLATE, SPECIAL_TOKENS, TOKEN_IDS
+from tests.checkpoints import make_tokenizer
+from tests.engine.text.reference import reference_messages, reference_tokenizer
+
+RAW = make_tokenizer(SPECIAL_TOKENS)
+REFERENCE = reference_tokenizer(RAW)
+PUBLISHED = cast(Any, Qwen2AudioProcessor.default_chat_template).fget(None)
+AUDIO = MediaSlot(kind=MediaKind.AUDIO)
+
+
+def builder(source: str) -> PromptBuilder:
+    return PromptBuilder(
+        tokenizer=Tokenizer(RAW),
+        template=ChatTemplate(source, {}),
+        placeholder_ids={MediaKind.AUDIO: TOKEN_IDS["<|AUDIO|>"]},
+    )
+
+
+def sounds(messages: list[ChatMessage], num_tokens: int) -> list[PromptMedia]:
+    slots = [part for message in messages for part in message.content if isinstance(part, MediaSlot)]
+    return [PromptMedia(kind=slot.kind, num_tokens=num_tokens) for slot in slots]
+
+
+CONTENT = st.lists(st.one_of(st.text("the is\n", max_size=12), st.just(AUDIO)), min_size=1, max_size=5).map(tuple)
+MESSAGES = st.lists(
+    st.builds(ChatMessage, role=st.sampled_from(["system", "user", "assistant"]), content=CONTENT),
+    min_size=1,
+    max_size=4,
+)
+
+
+@given(messages=MESSAGES, num_tokens=st.integers(1, 4), source=st.sampled_from([PUBLISHED, QWEN2_AUDIO_TEMPLATE]))
+def test_a_prompt_is_the_reference_processors(messages: list[ChatMessage], num_tokens: int, source: str) -> None:
+    rendered = REFERENCE.apply_chat_template(
+        reference_messages(messages), chat_template=PUBLISHED, tokenize=False, add_generation_prompt=True
+    )
+    expanded = cast(str, rendered).replace("<|AUDIO|>", "<|AUDIO|>" * num_tokens)  # as the processor does
+    prompt = builder(source).chat(messages, sounds(messages, num_tokens))
+    assert prompt.token_ids == RAW.encode(expanded, add_special_tokens=False).ids
+
+
+def test_a_template_may_know_a_sound_by_its_url() -> None:
+    messages = [ChatMessage(role="user", content=(AUDIO, "the", AUDIO))]
+    prompt = builder(CHAT_TEMPLATE).chat(messages, sounds(messages, 2))
+    assert Tokenizer(RAW).split(RAW.decode(prompt.token_ids, skip_special_tokens=False))[2:8] == [
+        "user\nAudio 1: ",
+        TOKEN_IDS["<|audio_bos|>"],
+        "",
+        TOKEN_IDS["<|AUDIO|>"],
+        "",
+        TOKEN_IDS["<|AUDIO|>"],
+    ]
+
+
+def test_a_checkpoint_without_a_template_gets_the_published_one() -> None:
+    assert FALLBACK_TEMPLATES["Qwen2AudioForConditionalGeneration"] == QWEN2_AUDIO_TEMPLATE
+
+
+def test_a_picture_is_not_understood() -> None:
+    messages = [ChatMessage(role="user", content=(MediaSlot(kind=MediaKind.IMAGE),))]
+    with pytest.raises(TemplateError, match="does not understand content of type image"):
+        builder(QWEN2_AUDIO_TEMPLATE).chat(messages, sounds(messages, 1))

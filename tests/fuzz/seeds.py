@@ -1,0 +1,87 @@
+"""What fuzzing begins with: small files of every kind, made by code, the hostile suite's among them."""
+
+import io
+import zipfile
+from collections.abc import Callable, Mapping
+
+import numpy as np
+from safetensors.numpy import save
+
+from tests.fuzz.targets import MAX_INPUT_BYTES
+from tests.hostile.clips import hostile_clips
+from tests.hostile.pictures import hostile_pictures
+from tests.hostile.urls import hostile_urls
+from tests.media.clips import CODECS, greys, video
+from tests.media.pictures import encode, scene
+from tests.media.sounds import FILES, sound_file, tone
+
+
+def seeds_of(target: str) -> list[bytes]:
+    """A target's, each small enough to be changed often."""
+    return [seed for seed in _SEEDS[target]() if len(seed) <= MAX_INPUT_BYTES]
+
+
+def _texts() -> list[bytes]:
+    urls = [url.url.encode() for url in hostile_urls(8080).values()]
+    return [
+        *urls,
+        b"data:image/png;base64,iVBORw0KGgo=",
+        b"data:,a%20b",
+        b"iVBORw0KGgo=",
+        b"-_-_",
+        b"file:///a%20b.png",
+    ]
+
+
+def _pictures() -> list[bytes]:
+    small = scene(12, 8)
+    formats = [encode(small, name) for name in ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")]
+    modes = [encode(small.convert(mode), "TIFF") for mode in ("1", "L", "LA", "P", "RGBA", "CMYK", "YCbCr")]
+    return [*formats, *modes, *(data for data, _ in hostile_pictures().values())]
+
+
+def _videos() -> list[bytes]:
+    frames = greys(4, width=32, height=32)
+    files = [video(frames, container=container, codec=codec) for container, codec in CODECS.values()]
+    return [*files, video(frames, movflags="frag_keyframe+empty_moov"), *(data for data, _ in hostile_clips().values())]
+
+
+def _sounds() -> list[bytes]:
+    samples = np.stack([tone(440, 48_000, 0.03)] * 2)  # what every encoder takes
+    return [sound_file(samples, 48_000, container=container, codec=codec) for container, codec in FILES.values()]
+
+
+def _tensors() -> list[bytes]:
+    arrays = [np.ones((2, 4), dtype) for dtype in (np.float32, np.float16, np.int64, np.float64)]
+    return [*(save({"embeds": array}) for array in arrays), save({"a": arrays[0], "b": arrays[1]}), _archive()]
+
+
+def _archive() -> bytes:
+    """Framed as torch.save does it; nothing is unpickled, so there is nothing to unpickle."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        for name, body in (
+            ("data.pkl", b"\x80\x02."),
+            ("byteorder", b"little"),
+            ("data/0", bytes(32)),
+            ("version", b"3"),
+        ):
+            archive.writestr(f"archive/{name}", body)
+    return file.getvalue()
+
+
+def _anything() -> list[bytes]:
+    beginnings = [data[:64] for data in (*_pictures(), *_videos(), *_sounds())]
+    return [*dict.fromkeys(beginnings), b"", np.random.default_rng(0).bytes(64)]
+
+
+_SEEDS: Mapping[str, Callable[[], list[bytes]]] = {
+    "source": _texts,
+    "sniff": _anything,
+    "picture": _pictures,
+    "mp4": _videos,
+    "video": _videos,
+    "clip": _videos,
+    "sound": _sounds,
+    "tensor": _tensors,
+}

@@ -1,0 +1,115 @@
+"""What is fuzzed: functions of bytes that read what strangers send. Anything that one raises is a fault of ours.
+
+Each refuses what it cannot use with MediaError, which is caught here and nothing else.
+"""
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+
+from media.audio import AudioProcessing
+from media.audio_file import samples_of_file
+from media.clip import VideoProcessing
+from media.clip_file import clip_of_file
+from media.clip_options import ClipOptions
+from media.decode import open_image
+from media.errors import MediaError
+from media.image import ImageProcessing, image_pixels
+from media.mp4 import checked_mp4
+from media.policy import FetchPolicy, check_url
+from media.sniff import sniff_audio, sniff_image, sniff_video
+from media.source import UrlSource, parse_clip_text, parse_url_text
+from media.tensor import largest_magnitude
+from media.tensor_file import check_torch_file, is_torch_file, read_safetensors
+from media.video import open_video
+
+MAX_INPUT_BYTES = 1 << 14
+
+_MAX_PIXELS = 1 << 16
+"""Decoded of a picture or a frame: a fuzzer is to try many, not large ones."""
+_IMAGES = ImageProcessing(patch_size=14, merge_size=2, temporal_patch_size=2, min_pixels=784, max_pixels=16 * 784)
+_VIDEOS = VideoProcessing(
+    patch_size=14, merge_size=2, temporal_patch_size=2, min_pixels=784, max_pixels=4 * 784, total_pixels=64 * 784
+)
+_SOUNDS = AudioProcessing(sampling_rate=16_000, num_mel_bins=80, fft_size=400, hop=160, max_samples=16_000)
+
+
+class BrokenPromiseError(Exception):
+    """A function that returned what it says it never returns."""
+
+
+def fuzz_source(data: bytes) -> None:
+    """URLs, data URLs and base64, and the rules on URLs."""
+    text = data.decode(errors="replace")
+    with suppress(MediaError):
+        source = parse_url_text(text, max_bytes=1 << 12)
+        if isinstance(source, UrlSource):
+            if source.url.scheme not in ("http", "https") or not source.url.raw_host:
+                raise BrokenPromiseError(source)
+            check_url(source.url, FetchPolicy())
+    with suppress(MediaError):
+        parse_clip_text("data:video/jpeg;base64," + text, max_bytes=1 << 12)
+
+
+def fuzz_sniff(data: bytes) -> None:
+    """Formats by first bytes."""
+    for sniff in (sniff_image, sniff_video, sniff_audio):
+        with suppress(MediaError):
+            sniff(data)
+
+
+def fuzz_picture(data: bytes) -> None:
+    """Headers of pictures, their pixels and their EXIF."""
+    with suppress(MediaError):
+        pixels = image_pixels(open_image(data, max_pixels=_MAX_PIXELS), _IMAGES)
+        if pixels.shape[2] != 3 or pixels.size > 3 * 32 * 784:
+            raise BrokenPromiseError(pixels.shape)
+
+
+def fuzz_mp4(data: bytes) -> None:
+    """The index of MP4 files, as it is read before a demuxer does."""
+    for kind in (b"soun", b"vide"):
+        with suppress(MediaError):
+            if len(checked_mp4(data, hidden_kind=kind).getvalue()) != len(data):
+                raise BrokenPromiseError
+
+
+def fuzz_video(data: bytes) -> None:
+    """Headers of videos, and the times of their frames."""
+    with suppress(MediaError), open_video(data, max_pixels=_MAX_PIXELS) as video:
+        times = video.frame_times()
+        if not times.times or not times.keyframes or list(times.times) != sorted(times.times):
+            raise BrokenPromiseError(times)
+
+
+def fuzz_clip(data: bytes) -> None:
+    """Videos, down to the pixels of four frames."""
+    with suppress(MediaError):
+        clip_of_file(data, _VIDEOS, ClipOptions(num_frames=4))
+
+
+def fuzz_sound(data: bytes) -> None:
+    """Sound files, as far as a second of them is heard."""
+    with suppress(MediaError):
+        if len(samples_of_file(data, _SOUNDS)) > _SOUNDS.max_samples:
+            raise BrokenPromiseError
+
+
+def fuzz_tensor(data: bytes) -> None:
+    """Serialised embeddings: safetensors, and the archives that torch.save writes, which are not unpickled."""
+    with suppress(MediaError):
+        if is_torch_file(data):
+            check_torch_file(data)
+        else:
+            largest_magnitude(read_safetensors(data))
+
+
+TARGETS: Mapping[str, Callable[[bytes], None]] = {
+    "source": fuzz_source,
+    "sniff": fuzz_sniff,
+    "picture": fuzz_picture,
+    "mp4": fuzz_mp4,
+    "video": fuzz_video,
+    "clip": fuzz_clip,
+    "sound": fuzz_sound,
+    "tensor": fuzz_tensor,
+}

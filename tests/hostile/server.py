@@ -1,0 +1,122 @@
+"""The suite's web server: what its paths answer, each as ill as its name says."""
+
+import asyncio
+import contextlib
+import gzip
+
+from tests.hostile.urls import SERVED
+from tests.hostile.zone import HOST
+from tests.media.pictures import encode, scene
+from tests.media.web import Answer, Web, redirect, respond, stall_after
+
+PICTURE = encode(scene(56, 56), "PNG")
+_OK = b"HTTP/1.1 200 OK\r\n"
+
+
+def fill(web: Web) -> None:
+    """Gives the server all answers. Raises KeyError for a path without one."""
+    answers = _pictures() | _redirects(web.port) | _statuses() | _bodies() | _protocol() | _slow()
+    web.answers |= {f"/{name.replace(' ', '-')}": answers[name] for name in SERVED}
+    web.answers["/cat.png"] = respond(PICTURE)
+    web.answers |= {f"/hop{hops}": redirect(f"/hop{hops - 1}") for hops in range(1, 7)}
+    web.answers["/hop0"] = respond(PICTURE)
+
+
+def _pictures() -> dict[str, Answer]:
+    def typed(body: bytes, kind: str) -> Answer:
+        return respond(body, headers={"Content-Type": kind})
+
+    return {
+        "good": typed(PICTURE, "image/png"),
+        "png as html": typed(PICTURE, "text/html"),
+        "png as video": typed(PICTURE, "video/mp4"),
+        "without a content type": respond(PICTURE),
+        "html as png": typed(b"<!DOCTYPE html><img src='http://127.0.0.1/'>", "image/png"),
+        "svg": typed(b"<svg><image href='file:///etc/passwd'/></svg>", "image/svg+xml"),
+        "json as jpeg": typed(b'{"secret": 1}', "image/jpeg"),
+        "playlist as png": typed(b"#EXTM3U\nfile:///etc/passwd\n", "image/png"),
+        "empty": typed(b"", "image/png"),
+    }
+
+
+def _redirects(port: int) -> dict[str, Answer]:
+    return {
+        "redirected": redirect("/cat.png"),
+        "five redirects": redirect("/hop4"),
+        "six redirects": redirect("/hop5"),
+        "to loopback": redirect(f"http://127.0.0.1:{port}/cat.png"),
+        "to loopback in hex": redirect(f"http://0x7f000001:{port}/cat.png"),
+        "to IPv6 loopback": redirect(f"http://[::1]:{port}/cat.png"),
+        "to metadata": redirect("http://169.254.169.254/latest/meta-data/"),
+        "to another port": redirect(f"http://{HOST}:22/"),
+        "to a private name": redirect(f"http://private.hostile:{port}/"),
+        "to localhost": redirect(f"//localhost:{port}/cat.png"),
+        "to a file": redirect("file:///etc/passwd"),
+        "to data": redirect("data:image/png;base64,AAAA"),
+        "to ftp": redirect("ftp://example.com/cat.png"),
+        "to a user": redirect(f"http://me:secret@{HOST}:{port}/cat.png"),
+        "to nowhere": respond(b"", status=302),
+        "to no URL": redirect("http://[::1"),
+        "to itself": redirect("/to-itself"),
+        "away by another status": redirect("http://127.0.0.1/cat.png", status=308),
+    }
+
+
+def _statuses() -> dict[str, Answer]:
+    return {f"status {status}": respond(PICTURE, status=status) for status in (204, 206, 300, 401, 404, 500)}
+
+
+def _bodies() -> dict[str, Answer]:
+    return {
+        "gzip bomb": respond(gzip.compress(bytes(1 << 24)), headers={"Content-Encoding": "gzip"}),
+        "claims gigabytes": respond(PICTURE, headers={"Content-Length": str(1 << 40)}),
+        "has gigabytes": _forever(_OK + b"\r\n", bytes(1 << 16)),
+        "has gigabytes in chunks": _forever(
+            _OK + b"Transfer-Encoding: chunked\r\n\r\n", b"10000\r\n" + bytes(1 << 16) + b"\r\n"
+        ),
+        "shorter than said": respond(PICTURE, headers={"Content-Length": str(len(PICTURE) + 1)}),
+    }
+
+
+def _protocol() -> dict[str, Answer]:
+    return {
+        "negative length": _say(_OK + b"Content-Length: -1\r\n\r\n" + PICTURE),
+        "two lengths": _say(_OK + b"Content-Length: 5\r\nContent-Length: 6\r\n\r\nhello!"),
+        "endless headers": _forever(_OK, b"X-Header: of no use\r\n" * 100),
+        "a huge header": _say(_OK + b"X-Header: " + b"x" * (1 << 20) + b"\r\n\r\n"),
+        "another protocol": _say(b"SSH-2.0-OpenSSH_9.2\r\n"),
+        "nothing at all": _say(b""),
+        "broken chunks": _say(_OK + b"Transfer-Encoding: chunked\r\n\r\nnonsense\r\n"),
+    }
+
+
+def _slow() -> dict[str, Answer]:
+    return {
+        "never answers": stall_after(b""),
+        "headers by the byte": _forever(_OK + b"X-Header: ", b"x", pause_seconds=0.05),
+        "body by the byte": _forever(_OK + b"Content-Length: 1000000\r\n\r\n", b"x", pause_seconds=0.05),
+        "body stalls": stall_after(_OK + b"Content-Length: 1000000\r\n\r\n" + PICTURE),
+        "continues for ever": _forever(b"", b"HTTP/1.1 100 Continue\r\n\r\n", pause_seconds=0.02),
+    }
+
+
+def _say(answer: bytes) -> Answer:
+    async def say(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(answer)
+        await writer.drain()
+
+    return say
+
+
+def _forever(start: bytes, again: bytes, *, pause_seconds: float = 0) -> Answer:
+    """Until the client is gone."""
+
+    async def go_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(start)
+        with contextlib.suppress(ConnectionError):
+            while not writer.is_closing():
+                writer.write(again)
+                await writer.drain()
+                await asyncio.sleep(pause_seconds)
+
+    return go_on

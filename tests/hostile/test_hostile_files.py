@@ -1,0 +1,87 @@
+"""Files of strangers through the loader, decoded in processes as a server does: each gets its documented error."""
+
+import asyncio
+from dataclasses import dataclass
+
+import pytest
+
+from media.clip_options import ClipOptions
+from media.decoders import Decoders
+from media.errors import MediaError, MediaErrorCode
+from media.load import MediaLoader
+from media.source import DataSource
+from tests.hostile.clips import hostile_clips
+from tests.hostile.pictures import hostile_pictures
+from tests.media.test_load import POLICY, PROCESSING, VIDEO_PROCESSING
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a file."""
+
+    code: MediaErrorCode | None
+    message: str
+    num_tokens: int
+
+
+PICTURES = hostile_pictures()
+CLIPS = hostile_clips()
+
+
+@pytest.fixture(scope="module")
+def outcomes() -> dict[str, Outcome]:
+    """All files, by their names."""
+    return asyncio.run(_try_all())
+
+
+async def _try_all() -> dict[str, Outcome]:
+    loader = MediaLoader(
+        processing=PROCESSING, video_processing=VIDEO_PROCESSING, policy=POLICY, decoders=Decoders(num_images=1)
+    )
+    pictures = {f"picture: {name}": await _try_picture(loader, data) for name, (data, _) in PICTURES.items()}
+    clips = {f"clip: {name}": await _try_clip(loader, data) for name, (data, _) in CLIPS.items()}
+    await loader.close()
+    return pictures | clips
+
+
+async def _try_picture(loader: MediaLoader, data: bytes) -> Outcome:
+    try:
+        return Outcome(None, "", (await loader.load_image(DataSource(data=data))).num_tokens)
+    except MediaError as error:
+        return Outcome(error.code, error.message, 0)
+
+
+async def _try_clip(loader: MediaLoader, data: bytes) -> Outcome:
+    try:
+        return Outcome(None, "", (await loader.load_clip(DataSource(data=data), ClipOptions())).num_tokens)
+    except MediaError as error:
+        return Outcome(error.code, error.message, 0)
+
+
+def test_there_are_enough_of_them() -> None:
+    assert len(PICTURES) + len(CLIPS) >= 40
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_each_picture_gets_its_documented_error(outcomes: dict[str, Outcome], name: str) -> None:
+    _check(outcomes[f"picture: {name}"], PICTURES[name][1])
+
+
+@pytest.mark.parametrize("name", CLIPS)
+def test_each_clip_gets_its_documented_error(outcomes: dict[str, Outcome], name: str) -> None:
+    _check(outcomes[f"clip: {name}"], CLIPS[name][1])
+
+
+def _check(outcome: Outcome, expected: MediaErrorCode | None) -> None:
+    assert outcome.code == expected, outcome.message
+    assert (outcome.num_tokens > 0) == (expected is None)
+
+
+def test_no_file_stops_a_decoder(outcomes: dict[str, Outcome]) -> None:
+    assert not [name for name, outcome in outcomes.items() if "stopped the decoder" in outcome.message]
+
+
+def test_no_error_tells_of_the_host(outcomes: dict[str, Outcome]) -> None:
+    told = " ".join(outcome.message for outcome in outcomes.values())
+    for word in ("Errno", "/work", "site-packages", "Traceback", "PIL", "avcodec", "root:"):
+        assert word not in told

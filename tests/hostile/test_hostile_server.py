@@ -1,0 +1,156 @@
+"""A real server gets everything hostile: it answers the next question, and its memory stays within its budget."""
+
+import asyncio
+import threading
+from collections.abc import Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import grpc
+import pytest
+
+from glimpse.v1 import chat_pb2_grpc, content_pb2
+from tests.hostile.clips import hostile_clips
+from tests.hostile.pictures import hostile_pictures
+from tests.hostile.server import fill
+from tests.hostile.urls import hostile_urls
+from tests.hostile.zone import HOST
+from tests.media.web import Web, serve
+from tests.server.requests import image_part, png, request, user, video_part
+from tests.server.serving import Served, served
+
+BUDGET_BYTES = 3 << 29
+"""1.5 GiB, of the front end and its workers together: eight requests of the worst kind at a time take 0.6 GiB."""
+AT_ONCE = 8
+
+Chat = chat_pb2_grpc.ChatServiceStub
+
+
+@contextmanager
+def hostile_web() -> Generator[Web]:
+    """The suite's web server, in a thread of its own."""
+    started, stopped = threading.Event(), asyncio.Event()
+    loop = asyncio.new_event_loop()
+    webs: list[Web] = []
+
+    async def run() -> None:
+        async with serve(host=HOST) as web:
+            fill(web)
+            webs.append(web)
+            started.set()
+            await stopped.wait()
+
+    thread = threading.Thread(target=loop.run_until_complete, args=(run(),))
+    thread.start()
+    assert started.wait(30)
+    try:
+        yield webs[0]
+    finally:
+        loop.call_soon_threadsafe(stopped.set)
+        thread.join()
+        loop.close()
+
+
+class MemoryWatch:
+    """The most memory that a process and its children had together, the engine left out."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._watch)
+        self.peak_bytes = 0
+
+    def __enter__(self) -> "MemoryWatch":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopped.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._stopped.wait(0.02):
+            self.peak_bytes = max(self.peak_bytes, sum(map(_resident_bytes, [self._pid, *_workers(self._pid)])))
+
+
+def _workers(pid: int) -> list[int]:
+    found: list[int] = []
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parent = int(status.read_text().rpartition(")")[2].split()[1])
+            if parent == pid and b"media." in status.with_name("cmdline").read_bytes():
+                found.append(int(status.parent.name))
+        except OSError:
+            continue  # it has ended meanwhile
+    return found
+
+
+def _resident_bytes(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096
+    except OSError:
+        return 0
+
+
+def _hostile_parts(port: int) -> dict[str, tuple[content_pb2.ContentPart, bool]]:
+    """Everything hostile as a part of a message, and whether it is good for an answer after all."""
+    parts = {
+        f"url {name}": (
+            content_pb2.ContentPart(image=content_pb2.ImagePart(source=content_pb2.MediaSource(url=url.url))),
+            url.code is None,
+        )
+        for name, url in hostile_urls(port).items()
+    }
+    parts |= {f"picture {name}": (image_part(data), code is None) for name, (data, code) in hostile_pictures().items()}
+    parts |= {
+        f"clip {name}": (video_part(data, max_pixels=28 * 28), code is None)
+        for name, (data, code) in hostile_clips().items()
+    }
+    return parts
+
+
+def _status(chat: Chat, part: content_pb2.ContentPart) -> grpc.StatusCode:
+    try:
+        chat.CreateChatCompletion(request(user(part, "What?"), max_completion_tokens=1), timeout=120)
+    except grpc.RpcError as error:
+        return error.code()  # pyright: ignore[reportAttributeAccessIssue] - those of calls have it
+    return grpc.StatusCode.OK
+
+
+@pytest.fixture(scope="module")
+def web() -> Iterator[Web]:
+    with hostile_web() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def server(tiny_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory, web: Web) -> Iterator[Served]:
+    flags = (
+        "--max-model-len=4096",
+        f"--allowed-media-networks={HOST}/32",
+        f"--allowed-media-ports={web.port}",
+        "--allowed-media-ports=80",
+        "--allowed-media-ports=443",
+        "--image-fetch-timeout=3",
+    )
+    prelude = "from tests.hostile.zone import install; install()"
+    with served(tiny_checkpoint, tmp_path_factory.mktemp("hostile"), *flags, prelude=prelude) as running:
+        yield running
+
+
+def test_a_server_survives_all_of_it(server: Served, web: Web) -> None:
+    parts = _hostile_parts(web.port)
+    with server.channel() as channel, MemoryWatch(server.process.pid) as memory, ThreadPoolExecutor(AT_ONCE) as threads:
+        chat = Chat(channel)
+        plain = request(user(image_part(png()), "What is this?"))
+        expected = chat.CreateChatCompletion(plain).choices
+        statuses = dict(zip(parts, threads.map(lambda part: _status(chat, part[0]), parts.values()), strict=True))
+        assert chat.CreateChatCompletion(plain, timeout=60).choices == expected
+    assert {
+        name: status
+        for name, status in statuses.items()
+        if status is not (grpc.StatusCode.OK if parts[name][1] else grpc.StatusCode.INVALID_ARGUMENT)
+    } == {}
+    assert 0 < memory.peak_bytes < BUDGET_BYTES
+    assert server.metric("glimpse_engine_restarts_total") == 0

@@ -1,0 +1,55 @@
+"""Keys of media: two different ones never share one, whatever differs."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from media.clip_options import ClipOptions
+from media.key import content_key, decoded_key
+from tests.media.test_load import PROCESSING, VIDEO_PROCESSING
+
+PICTURES = st.tuples(st.integers(1, 3), st.integers(1, 3)).flatmap(
+    lambda size: st.binary(min_size=3 * size[0] * size[1], max_size=3 * size[0] * size[1]).map(
+        lambda pixels: np.frombuffer(pixels, np.uint8).reshape(*size, 3)
+    )
+)
+OPTIONS = st.builds(
+    ClipOptions,
+    fps=st.none() | st.sampled_from([1, 1.0, 2.0, 0.1]),
+    num_frames=st.none() | st.integers(1, 3),
+    max_frames=st.none() | st.integers(1, 3),
+)
+DIGESTS = st.lists(st.binary(max_size=3), max_size=3)
+
+
+@given(PICTURES, PICTURES, st.integers(1, 3), st.integers(1, 3))
+def test_two_pictures_share_a_key_only_if_they_are_the_same(first: Any, second: Any, one: int, other: int) -> None:
+    is_same = first.shape == second.shape and first.tobytes() == second.tobytes() and one == other
+    assert (content_key("image", first, one) == content_key("image", second, other)) == is_same
+    assert content_key("image", first, one) != content_key("video", first, one)
+
+
+@given(st.tuples(st.text(max_size=2), DIGESTS, OPTIONS), st.tuples(st.text(max_size=2), DIGESTS, OPTIONS))
+def test_what_is_made_differently_has_another_key(first: Any, second: Any) -> None:
+    one, other = (
+        decoded_key(tenant, "video", digests, VIDEO_PROCESSING, options) for tenant, digests, options in (first, second)
+    )
+    assert (one == other) == (repr(first) == repr(second))
+
+
+def test_every_parameter_counts() -> None:
+    keys = [
+        decoded_key("", "image", [b"a"], PROCESSING),
+        decoded_key("x", "image", [b"a"], PROCESSING),
+        decoded_key("", "video", [b"a"], PROCESSING),
+        decoded_key("", "image", [b"a", b""], PROCESSING),
+        decoded_key("", "image", [b"b"], PROCESSING),
+        decoded_key("", "image", [b"a"], replace(PROCESSING, max_pixels=1)),
+        decoded_key("", "image", [b"a"], replace(PROCESSING, background=(0, 0, 0))),
+        decoded_key("", "image", [b"a"], PROCESSING, (0,)),
+    ]
+    assert len(set(keys)) == len(keys)
+    assert {len(key) for key in keys} == {32}
