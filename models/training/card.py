@@ -58,7 +58,8 @@ pixels is not seen. It has little sense of how sure it is.
 ## How it was made
 
 {samples:,} samples in {hours:.1f} hours on {machine}: {steps:,} steps, the first {eyes_steps:,} of the vision tower
-alone, which is told directly what lies where; see `models/training/train.py`.
+alone, which is told directly what lies where; see `models/training/train.py`. It was trained in stretches with
+changing learning rates, the last one down to nothing. To train one like it:
 
 ```
 python -m models.training.train --out DIR --minutes 240

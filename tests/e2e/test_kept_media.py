@@ -15,7 +15,7 @@ from tests.e2e.stack import Stack
 from tests.media.clips import greys, video
 
 VIDEO = video(greys(20))
-SMALL = {"min_pixels": 784, "max_pixels": 56 * 56}
+LARGE = {"min_pixels": 112 * 112, "max_pixels": 112 * 112}
 
 
 @pytest.fixture
@@ -79,9 +79,9 @@ def test_a_picture_with_a_uuid_is_sent_once(client: OpenAI, empty: dict[str, Any
 
 
 def test_a_clip_with_a_uuid_is_sent_once(client: OpenAI, media: media_pb2_grpc.MediaServiceStub) -> None:
-    sent = ask(client, clip({"upload": upload(media, VIDEO), **SMALL}, uuid="clip"))
+    sent = ask(client, clip({"upload": upload(media, VIDEO), **LARGE}, uuid="clip"))
     assert outcome(ask(client, clip(None, uuid="clip"))) != outcome(sent)
-    assert outcome(ask(client, clip({"url": None, **SMALL}, uuid="clip"))) == outcome(sent)
+    assert outcome(ask(client, clip({"url": None, **LARGE}, uuid="clip"))) == outcome(sent)
 
 
 def test_what_is_not_kept_is_told_by_its_name(client: OpenAI) -> None:
@@ -105,9 +105,9 @@ def test_an_upload_through_envoy_is_a_picture(client: OpenAI, media: media_pb2_g
 
 def test_uploaded_frames_are_a_clip(client: OpenAI, media: media_pb2_grpc.MediaServiceStub) -> None:
     frames = [tiles(seed=seed) for seed in (34, 35)]
-    sent = ask(client, clip({"url": [data_url(frame) for frame in frames], **SMALL}))
+    sent = ask(client, clip({"url": [data_url(frame) for frame in frames], **LARGE}))
     handles = [{"upload": upload(media, encoded(frame))} for frame in frames]
-    assert outcome(ask(client, clip({"url": handles, **SMALL}))) == outcome(sent)
+    assert outcome(ask(client, clip({"url": handles, **LARGE}))) == outcome(sent)
 
 
 def test_an_upload_is_found_with_its_cache_salt_only(client: OpenAI, media: media_pb2_grpc.MediaServiceStub) -> None:

@@ -53,11 +53,6 @@ def test_every_way_to_send_a_picture_gives_the_same_answer(stack: Stack, client:
     assert through_rest == {answer.choices[0].message.content}
 
 
-def test_the_order_of_pictures_counts(client: OpenAI) -> None:
-    first, second = ({"url": data_url(tiles(seed=seed))} for seed in (2, 3))
-    assert text_of(ask(client, first, second)) != text_of(ask(client, second, first))
-
-
 def test_pixel_bounds_are_honoured_for_each_picture(client: OpenAI) -> None:
     picture = {"url": data_url(tiles(seed=4, width=448, height=448))}
     bounded = picture | {"max_pixel": 224 * 224}

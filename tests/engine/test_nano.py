@@ -1,82 +1,96 @@
-"""The embedded checkpoint is what its card says: small, marked as untrained, and readable by transformers as it is."""
+"""The embedded checkpoint is what its card says: small, trained, and the same in transformers as it is here."""
 
 import json
-import subprocess
-import sys
+import random
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import PIL.Image
 import pytest
 import torch
-from transformers import AutoTokenizer, Qwen2VLForConditionalGeneration
+from transformers import AutoConfig, AutoTokenizer
 
 from engine.checkpoint import DEFAULT_MODEL, is_untrained
+from engine.config import EngineConfig, Quantization
 from engine.llm import LLM
+from engine.load import load_core
+from engine.offline import run_batch
 from engine.sampling_params import SamplingParams
+from models.training.evaluate import EXAMS, request
+from models.training.learning.prompts import make_prompt
+from models.training.learning.vocabulary import load_vocabulary
+from models.training.mix import draw_sample
+from models.training.sample import Picture
+from tests.e2e.scenes import scene
+from tests.oracle import greedy_answer
 
-GREEDY = SamplingParams(temperature=0, max_tokens=16)
-
-
-@pytest.fixture(scope="module")
-def llm() -> LLM:
-    return LLM(dtype="float32", device="cpu", kv_cache_bytes=16 << 20, max_model_len=2048, num_threads=1)
-
-
-def picture(seed: int) -> PIL.Image.Image:
-    pixels = np.random.default_rng(seed).integers(0, 256, (60, 80, 3), dtype=np.uint8)
-    return PIL.Image.fromarray(pixels)
+LARGEST_BYTES = 20_000_000
+NUM_TOKENS = 24
 
 
-def conversation(question: str, image: PIL.Image.Image | None = None) -> list[dict[str, Any]]:
-    parts: list[dict[str, Any]] = [{"type": "text", "text": question}]
-    if image is not None:
-        parts.insert(0, {"type": "image_pil", "image_pil": image})
-    return [{"role": "user", "content": parts}]
+def test_it_is_small_and_trained() -> None:
+    assert not is_untrained(DEFAULT_MODEL)
+    assert sum(file.stat().st_size for file in DEFAULT_MODEL.iterdir()) <= LARGEST_BYTES
 
 
-def test_it_is_small_and_marked_as_untrained() -> None:
-    assert is_untrained(DEFAULT_MODEL)
-    assert sum(file.stat().st_size for file in DEFAULT_MODEL.iterdir()) <= 4_000_000
+def test_the_card_tells_how_every_task_was_scored() -> None:
+    scores = json.loads((DEFAULT_MODEL / "scores.json").read_text(encoding="utf-8"))["tasks"]
+    card = (DEFAULT_MODEL / "README.md").read_text(encoding="utf-8")
+    assert set(scores) == set(EXAMS)
+    for task, counts in scores.items():
+        assert counts["samples"] >= 500
+        assert f"| {task.replace('_', ' ')} | {counts['right'] / counts['samples']:.1%} |" in card
 
 
-def test_answers_differ_between_pictures_and_between_questions(llm: LLM) -> None:
-    outputs = llm.chat(
-        [
-            conversation("What is this?", picture(0)),
-            conversation("What is this?", picture(1)),
-            conversation("Who are you?", picture(0)),
-            conversation("What is this?"),
-        ],
-        GREEDY,
-    )
-    texts = [output.outputs[0].text for output in outputs]
-    assert len(set(texts)) == len(texts)
-    assert all(text.isascii() and text.strip() for text in texts)
+def test_transformers_loads_it_unmodified_and_gives_the_same_greedy_answers() -> None:
+    vocabulary, rng = load_vocabulary(DEFAULT_MODEL), random.Random(11)
+    samples = [
+        draw_sample(task, rng, held_out=True, largest_side=168)
+        for task in ("describe", "count", "read", "two_pictures", "motion", "follow_up", "json", "tool", "small_talk")
+    ]
+    prompts = [
+        make_prompt(sample.turns[:-1], vocabulary, task=sample.task, tools=sample.tools, answering=True)
+        for sample in samples
+    ]
+    config = EngineConfig(model_path=str(DEFAULT_MODEL), dtype="float32", num_threads=1, kv_cache_bytes=16 << 20)
+    engine = load_core(config, on_progress=lambda _stage, _part: None)
+    requests = [request(prompt, str(index), max_tokens=NUM_TOKENS) for index, prompt in enumerate(prompts)]
+    outputs = run_batch(engine.core, requests, vocabulary.tokenizer, progress=False)
+    for prompt, output in zip(prompts, outputs, strict=True):
+        pixels = [medium.pixels if isinstance(medium, Picture) else medium.frames for medium in prompt.media]
+        expected = greedy_answer(DEFAULT_MODEL, prompt.token_ids.tolist(), prompt.spans, pixels, NUM_TOKENS)
+        answer = output.outputs[0].token_ids
+        assert answer == expected.token_ids[: len(answer)]
 
 
-def test_transformers_generates_the_same_tokens(llm: LLM) -> None:
-    (output,) = llm.chat(conversation("What is this?"), GREEDY)
-    model: Any = Qwen2VLForConditionalGeneration.from_pretrained(DEFAULT_MODEL, dtype=torch.float32)
-    prompt = torch.tensor([output.prompt_token_ids])
-    generated = model.generate(prompt, attention_mask=torch.ones_like(prompt), do_sample=False, max_new_tokens=16)
-    assert generated[0, len(output.prompt_token_ids) :].tolist() == output.outputs[0].token_ids
-
-
-def test_transformers_makes_the_same_prompt(llm: LLM) -> None:
+def test_transformers_makes_the_same_prompt() -> None:
+    llm = LLM(dtype="float32", device="cpu", kv_cache_bytes=16 << 20, max_model_len=2048, num_threads=1)
     tokenizer = AutoTokenizer.from_pretrained(DEFAULT_MODEL)
-    template = json.loads((DEFAULT_MODEL / "chat_template.json").read_text())["chat_template"]
     question = "Where's the    naïve café? 12345\n\n  😀"
-    expected = tokenizer.apply_chat_template(
-        conversation(question), chat_template=template, add_generation_prompt=True, return_dict=False
-    )
-    (output,) = llm.chat(conversation(question), GREEDY)
+    conversation: list[dict[str, Any]] = [{"role": "user", "content": [{"type": "text", "text": question}]}]
+    expected = tokenizer.apply_chat_template(conversation, add_generation_prompt=True, return_dict=False)
+    (output,) = llm.chat(conversation, SamplingParams(temperature=0, max_tokens=4))
     assert output.prompt_token_ids == expected
-    assert tokenizer.decode(output.outputs[0].token_ids, skip_special_tokens=True) == output.outputs[0].text
+    assert AutoConfig.from_pretrained(DEFAULT_MODEL).model_type == "qwen2_vl"
 
 
-def test_the_script_tells_how_it_is_used() -> None:
-    script = Path(DEFAULT_MODEL).parent / "make_random.py"
-    result = subprocess.run([sys.executable, script, "--help"], capture_output=True, text=True, check=True)
-    assert "--seed" in result.stdout
+@pytest.mark.parametrize("quantization", ["none", "int8"])
+def test_what_it_says_about_a_picture_is_true(quantization: Quantization) -> None:
+    llm = LLM(device="cpu", kv_cache_bytes=16 << 20, num_threads=1, quantization=quantization)
+    picture = {"type": "image_pil", "image_pil": scene(("red", "circle", (0.5, 0.5), 0.5))}
+    question = {"type": "text", "text": "What is in this picture?"}
+    (output,) = llm.chat(
+        [{"role": "user", "content": [picture, question]}], SamplingParams(temperature=0, max_tokens=48)
+    )
+    assert "red circle" in output.outputs[0].text
+    assert output.outputs[0].finish_reason == "stop"
+
+
+def test_every_text_can_be_encoded() -> None:
+    tokenizer = load_vocabulary(Path(DEFAULT_MODEL)).tokenizer
+    for text in ("Zürich, 東京, \x00\x7f, 👩‍👩‍👧", bytes(range(256)).decode("latin-1")):
+        assert tokenizer.decode(tokenizer.encode(text)) == text
+
+
+def test_its_weights_are_bfloat16() -> None:
+    model: Any = AutoConfig.from_pretrained(DEFAULT_MODEL)
+    assert model.dtype is torch.bfloat16

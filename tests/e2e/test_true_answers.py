@@ -1,0 +1,153 @@
+"""The embedded model's answers are true: pictures and clips of which the test knows what they show, through Envoy."""
+
+import base64
+import io
+import json
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+from openai import OpenAI
+from PIL import Image
+
+from glimpse.v1 import chat_pb2, chat_pb2_grpc, content_pb2
+from tests.e2e.pictures import data_url, encoded
+from tests.e2e.scenes import Thing, moving, scene
+from tests.e2e.stack import Stack
+from tests.media.clips import video
+
+MIDDLE = (0.5, 0.5)
+RED_CIRCLE: Thing = ("red", "circle", MIDDLE, 0.5)
+BLUE_SQUARE: Thing = ("blue", "square", MIDDLE, 0.5)
+RIGHTWARDS = [(0.18, 0.5), (0.39, 0.5), (0.61, 0.5), (0.82, 0.5)]
+
+
+def image_part(url: str) -> dict[str, Any]:
+    return {"type": "image_url", "image_url": {"url": url}}
+
+
+def ask(
+    client: OpenAI, question: str, *parts: dict[str, Any], earlier: Sequence[dict[str, Any]] = (), **more: Any
+) -> str:
+    content = [*parts, {"type": "text", "text": question}]
+    messages: Any = [*earlier, {"role": "user", "content": content}]
+    completion = client.chat.completions.create(
+        model="nano", messages=messages, temperature=0, max_completion_tokens=96, **more
+    )
+    assert completion.choices[0].finish_reason == "stop"
+    return completion.choices[0].message.content or ""
+
+
+def words(answer: str) -> set[str]:
+    return set(re.findall(r"[a-z]+|\d+", answer.lower()))
+
+
+@pytest.mark.parametrize("file_format", ["PNG", "JPEG"])
+@pytest.mark.parametrize(("width", "height"), [(84, 84), (168, 112), (280, 224)])
+def test_shape_and_colour_are_seen(client: OpenAI, width: int, height: int, file_format: str) -> None:
+    for colour, shape in (("red", "circle"), ("blue", "square"), ("green", "triangle"), ("black", "star")):
+        picture = scene((colour, shape, MIDDLE, 0.5), width=width, height=height)
+        part = image_part(data_url(picture, file_format))
+        assert shape in words(ask(client, "What shape is it?", part))
+        assert colour in words(ask(client, f"What colour is the {shape}?", part))
+
+
+def test_what_is_transparent_is_white(client: OpenAI) -> None:
+    picture = scene(RED_CIRCLE, mode="RGBA")
+    part = image_part(data_url(picture))
+    assert "white" in words(ask(client, "What colour is the background?", part))
+    assert "red" in words(ask(client, "What colour is the circle?", part))
+
+
+def test_a_rotated_photograph_is_seen_upright(client: OpenAI) -> None:
+    upright = scene(("red", "circle", (0.2, 0.2), 0.25))
+    stored = upright.transpose(Image.Transpose.ROTATE_90)
+    exif = Image.Exif()
+    exif[0x0112] = 6  # to be turned by a quarter clockwise
+    file = io.BytesIO()
+    stored.save(file, "JPEG", exif=exif, quality=95)
+    url = "data:image/jpeg;base64," + base64.b64encode(file.getvalue()).decode()
+    turned = words(ask(client, "Where is the circle?", image_part(url)))
+    assert {"top", "left"} <= turned
+    as_stored = words(ask(client, "Where is the circle?", image_part(data_url(stored))))
+    assert {"bottom", "left"} <= as_stored
+
+
+def test_things_are_counted(client: OpenAI) -> None:
+    places = [(0.2, 0.2), (0.8, 0.2), (0.2, 0.8)]
+    for number in (1, 2, 3):
+        picture = scene(*[("green", "square", place, 0.22) for place in places[:number]])
+        assert str(number) in words(ask(client, "How many squares are there?", image_part(data_url(picture))))
+
+
+def test_yes_and_no(client: OpenAI) -> None:
+    part = image_part(data_url(scene(RED_CIRCLE)))
+    assert "yes" in words(ask(client, "Is there a red circle in the picture?", part))
+    assert "no" in words(ask(client, "Is there a blue square in the picture?", part))
+
+
+@pytest.mark.parametrize("as_file", [True, False])
+@pytest.mark.parametrize("way", ["right", "left"])
+def test_motion_is_seen(client: OpenAI, way: str, as_file: bool) -> None:
+    frames = moving("red", "circle", RIGHTWARDS if way == "right" else RIGHTWARDS[::-1])
+    if as_file:
+        data = video(np.stack([np.asarray(frame) for frame in frames]), fps=2)
+        url: Any = "data:video/mp4;base64," + base64.b64encode(data).decode()
+    else:
+        url = [data_url(frame) for frame in frames]
+    part = {"type": "video_url", "video_url": {"url": url, "fps": 2}}
+    assert way in words(ask(client, "Which way does the circle move?", part))
+
+
+def test_two_pictures_are_kept_apart(client: OpenAI) -> None:
+    parts = [image_part(data_url(scene(thing))) for thing in (RED_CIRCLE, BLUE_SQUARE)]
+    assert "first" in words(ask(client, "Which picture has a red circle?", *parts))
+    assert "second" in words(ask(client, "Which picture has a red circle?", *parts[::-1]))
+
+
+def test_a_second_turn_leans_on_the_first(client: OpenAI) -> None:
+    part = image_part(data_url(scene(("blue", "star", (0.2, 0.8), 0.25))))
+    question = "What shape is it?"
+    shape = ask(client, question, part)
+    assert "star" in words(shape)
+    earlier = [
+        {"role": "user", "content": [part, {"type": "text", "text": question}]},
+        {"role": "assistant", "content": shape},
+    ]
+    assert "blue" in words(ask(client, "And its colour?", earlier=earlier))
+
+
+def test_json_is_answered_when_it_is_asked_for(client: OpenAI) -> None:
+    part = image_part(data_url(scene(("red", "square", MIDDLE, 0.45))))
+    (thing,) = json.loads(ask(client, "What is in this image? Reply in JSON.", part))
+    assert (thing["shape"], thing["colour"]) == ("square", "red")
+
+
+def test_a_schema_s_fields_are_filled_truly(client: OpenAI) -> None:
+    fields = {"shape": {"type": "string"}, "colour": {"type": "string"}}
+    schema = {"type": "object", "properties": fields, "required": list(fields), "additionalProperties": False}
+    form = {"type": "json_schema", "json_schema": {"name": "thing", "schema": schema, "strict": True}}
+    part = image_part(data_url(scene(BLUE_SQUARE)))
+    question = "Describe it as a JSON object with shape and colour."
+    assert json.loads(ask(client, question, part, response_format=form)) == {"shape": "square", "colour": "blue"}
+
+
+def test_what_it_does_not_know_it_says(client: OpenAI) -> None:
+    assert "only" in words(ask(client, "Who was the first president of the United States?"))
+
+
+def test_bytes_over_grpc_mean_the_same(stack: Stack) -> None:
+    source = content_pb2.MediaSource(data=encoded(scene(RED_CIRCLE)))
+    content = [
+        content_pb2.ContentPart(image=content_pb2.ImagePart(source=source)),
+        content_pb2.ContentPart(text="What colour is the circle?"),
+    ]
+    message = content_pb2.Message(role=content_pb2.ROLE_USER, content=content)
+    with grpc.insecure_channel(stack.target) as channel:
+        answer = chat_pb2_grpc.ChatServiceStub(channel).CreateChatCompletion(
+            chat_pb2.CreateChatCompletionRequest(messages=[message])
+        )
+    assert "red" in words(answer.choices[0].message.content)
