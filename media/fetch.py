@@ -120,7 +120,7 @@ def _redirect_target(url: URL, location: str | None) -> URL:
         raise _failure("the media server redirects without saying where to")
     try:
         return url.join(URL(location))
-    except ValueError:
+    except (ValueError, IndexError):
         raise _failure("the media server redirects to something that is not a URL") from None
 
 

@@ -21,6 +21,7 @@ _TURNS = {
 }
 
 _SIXTEEN_BIT_GREYS = frozenset({"I;16", "I;16B", "I;16L"})
+_PALETTED = frozenset({"P", "PA"})
 _SIDEWAYS = frozenset({Transpose.TRANSPOSE, Transpose.ROTATE_270, Transpose.TRANSVERSE, Transpose.ROTATE_90})
 _CONVERTIBLE = frozenset({"1", "L", "LA", "P", "PA", "RGB", "RGBA", "RGBa", "RGBX", "CMYK", "YCbCr"})
 
@@ -36,7 +37,8 @@ def upright_rgb(image: PIL.Image.Image, background: Colour) -> PIL.Image.Image:
     An upright, opaque RGB picture is unchanged, bit for bit.
 
     Raises:
-        MediaError: UNSUPPORTED_FORMAT for pixels that have no plain meaning as colours (floats, 32-bit integers).
+        MediaError: UNSUPPORTED_FORMAT for pixels that have no plain meaning as colours (floats, 32-bit integers);
+            INVALID_MEDIA where their palette is missing.
     """
     turn = _turn(image)
     rgb = _to_rgb(image, background)
@@ -57,6 +59,8 @@ def _to_rgb(image: PIL.Image.Image, background: Colour) -> PIL.Image.Image:
     if image.mode not in _CONVERTIBLE:
         message = f"pictures of this kind of pixel (Pillow's mode {image.mode}) are not decoded"
         raise MediaError(MediaErrorCode.UNSUPPORTED_FORMAT, message)
+    if image.mode in _PALETTED and image.palette is None:
+        raise MediaError(MediaErrorCode.INVALID_MEDIA, "the picture is damaged: it has no palette")
     if image.has_transparency_data:
         return _composite(image.convert("RGBA"), background)
     return image if image.mode == "RGB" else image.convert("RGB")

@@ -153,7 +153,7 @@ def _parse_url(text: str) -> URL:
         raise _invalid("the URL contains white space, a control character or a backslash")
     try:
         return URL(text)
-    except ValueError as error:
+    except (ValueError, IndexError) as error:  # the latter of a host in brackets that is empty
         raise _invalid("the URL cannot be parsed") from error
 
 

@@ -209,3 +209,14 @@ def test_a_jpegs_orientation_is_turned_upright() -> None:
 def test_damaged_exif_is_no_orientation(exif: bytes) -> None:
     plain = encode(scene(20, 10), "JPEG")
     assert decode(encode(scene(20, 10), "JPEG", exif=exif)).tobytes() == decode(plain).tobytes()
+
+
+def test_a_picture_without_the_palette_it_needs_is_damaged() -> None:
+    data = encode(scene(16, 16).quantize(4), "PNG")
+    start = data.index(b"PLTE") - 4
+    end = start + 12 + int.from_bytes(data[start : start + 4])
+    image = open_image(data[:start] + data[end:], max_pixels=10_000)
+    load_pixels(image)
+    with pytest.raises(MediaError, match="palette") as caught:
+        upright_rgb(image, (255, 255, 255))
+    assert caught.value.code is MediaErrorCode.INVALID_MEDIA
