@@ -48,7 +48,7 @@ def check_url(url: URL, policy: FetchPolicy) -> None:
         raise _refusal("this server fetches no media from URLs; send the bytes, or a data URL")
     if url.scheme not in ("http", "https"):
         raise _refusal("media are fetched from http and https URLs only")
-    if url.raw_host is None:
+    if not url.raw_host:
         raise MediaError(MediaErrorCode.INVALID_SOURCE, "the URL has no host")
     if "%" in url.raw_host:  # a network interface of this host (fe80::1%eth0), or a name written to be misread
         raise MediaError(MediaErrorCode.INVALID_SOURCE, "the URL's host is neither a name nor an address")

@@ -129,7 +129,7 @@ def parse_clip_text(text: str, *, max_bytes: int = DEFAULT_MAX_CLIP_BYTES) -> Cl
 
 def _parse_web_url(text: str) -> URL:
     url = _parse_url(text)
-    if url.raw_host is None:
+    if not url.raw_host:
         raise _invalid("the URL has no host")
     return url
 

@@ -74,6 +74,7 @@ _WRITTEN: dict[str, tuple[str, MediaErrorCode]] = {
     "an encoded zero byte": ("http://127.0.0.1%00.example.com/", INVALID),
     "a zone": ("http://[fe80::1%25lo]/", INVALID),
     "an open bracket": ("http://[::1", INVALID),
+    "a wide bracket": ("http://\uff3b", INVALID),
     "a user of empty brackets": ("http://[]x@", INVALID),
     "no address in brackets": ("http://[example.com]/", INVALID),
     "two ports": ("http://127.0.0.1:80:80/", INVALID),
