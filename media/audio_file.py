@@ -4,8 +4,7 @@ FFmpeg gets the bytes and nothing else, as for videos: a demuxer that is named f
 of a list. Knows containers and codecs; what is made of the samples is `media.audio`'s affair.
 """
 
-from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 from io import BytesIO
 from itertools import chain
 from typing import Any
@@ -15,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from media.audio import AudioProcessing, Sound, heard, sound_of_samples
+from media.damage import damage_is_the_clients
 from media.errors import MediaError, MediaErrorCode
 from media.mp4 import checked_mp4
 from media.sniff import AudioFormat, sniff_audio
@@ -62,14 +62,14 @@ def samples_of_file(
     """
     audio_format = sniff_audio(data)
     file = checked_mp4(data, hidden_kind=b"vide") if audio_format is AudioFormat.MP4 else BytesIO(data)
-    with _damage_is_the_clients():
+    with damage_is_the_clients("sound"):
         container: Any = av.open(
             file,
             format=_DEMUXERS[audio_format],
             options={"codec_whitelist": ",".join(DECODERS)},
             container_options=CONTAINER_OPTIONS,
         )
-    with container, _damage_is_the_clients():
+    with container, damage_is_the_clients("sound"):
         frames = container.decode(_sound_stream(container))
         first = next(frames, None)
         if first is None:
@@ -108,17 +108,3 @@ def _mono(frame: Any) -> FloatArray:
     if values.dtype == np.uint8:
         values = (values.astype(np.float32) - 128) / 128
     return (values.astype(np.float32) / _FULL_SCALE.get(values.dtype, 1)).mean(axis=0, dtype=np.float32)
-
-
-@contextmanager
-def _damage_is_the_clients() -> Generator[None]:
-    # FFmpeg's errors are OSErrors and ValueErrors; PyAV itself trips over what is missing.
-    try:
-        yield
-    except MediaError:
-        raise
-    except MemoryError as error:
-        message = "the sound takes more memory to decode than there is"
-        raise MediaError(MediaErrorCode.TOO_LARGE, message) from error
-    except Exception as error:
-        raise MediaError(MediaErrorCode.INVALID_MEDIA, "the sound is damaged or cut short") from error

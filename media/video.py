@@ -17,6 +17,7 @@ import numpy as np
 import PIL.Image
 from av.stream import Disposition
 
+from media.damage import damage_is_the_clients, damaged
 from media.errors import MediaError, MediaErrorCode
 from media.mp4 import checked_mp4
 from media.sniff import VideoFormat, sniff_video
@@ -71,13 +72,13 @@ class VideoFile:
             MediaError: INVALID_MEDIA if it is damaged, cut short or empty; TOO_LARGE if it has too many frames.
         """
         times, keyframes, last = set[int](), set[int](), (0, 0)
-        with _damage_is_the_clients():
+        with damage_is_the_clients("video"):
             for packet in self._container.demux(self._stream):
                 if packet.size == 0 or packet.is_discard:
                     continue
                 time = packet.dts if packet.pts is None else packet.pts
                 if packet.is_corrupt or time is None:
-                    raise _damaged()
+                    raise damaged("video")
                 times.add(time)
                 last = max(last, (time, packet.duration or 0))
                 if packet.is_keyframe:
@@ -103,7 +104,7 @@ class VideoFile:
         Raises:
             MediaError: INVALID_MEDIA if the file is damaged, or nobody waits for it any more (`stopped`).
         """
-        with _damage_is_the_clients():
+        with damage_is_the_clients("video"):
             reader = _Reader(self._container, self._stream, keyframes, stopped)
             for time in times:
                 yield _upright(reader.shown_at(time))
@@ -119,7 +120,7 @@ def open_video(data: bytes, *, max_pixels: int) -> Generator[VideoFile]:
     video_format = sniff_video(data)
     file = checked_mp4(data) if video_format is VideoFormat.MP4 else BytesIO(data)
     limits = {"max_pixels": str(max_pixels)}
-    with _damage_is_the_clients():
+    with damage_is_the_clients("video"):
         container = av.open(
             file,
             format=_DEMUXERS[video_format],
@@ -180,7 +181,7 @@ class _Reader:
                 break
             self._shown = frame
         if self._shown is None:
-            raise _damaged()
+            raise damaged("video")
         return self._shown
 
     def _skip_to(self, keyframe: int) -> None:
@@ -199,21 +200,3 @@ def _upright(frame: Any) -> PIL.Image.Image:
     pixels = frame.to_ndarray(format="rgb24")  # [height, width, 3]
     turns = round(frame.rotation / 90) % 4  # quarters, counter-clockwise
     return PIL.Image.fromarray(np.ascontiguousarray(np.rot90(pixels, turns)) if turns else pixels)
-
-
-@contextmanager
-def _damage_is_the_clients() -> Generator[None]:
-    # FFmpeg's errors are OSErrors and ValueErrors; PyAV itself trips over what is missing.
-    try:
-        yield
-    except MediaError:
-        raise
-    except MemoryError as error:
-        message = "the video takes more memory to decode than there is"
-        raise MediaError(MediaErrorCode.TOO_LARGE, message) from error
-    except Exception as error:
-        raise _damaged() from error
-
-
-def _damaged() -> MediaError:
-    return MediaError(MediaErrorCode.INVALID_MEDIA, "the video is damaged or cut short")
