@@ -14,9 +14,11 @@ COPY . .
 # the environment, and the next stage has the same Python at the same place.
 RUN --mount=type=cache,target=/root/.cache/pip \
     ${TORCH_INDEX:+env GLIMPSE_TORCH_CPU_INDEX="$TORCH_INDEX"} python tools/set_up.py
-# The kernels are compiled here, so that the image needs no compiler; they run on whatever x86-64 it is started on.
+# The engine's and media's kernels are compiled here, so that the image needs no compiler; they run on whatever x86-64 it
+# is started on.
 RUN apt-get update && apt-get install --yes --no-install-recommends g++ \
-    && .venv/bin/python -m engine.native.build /app/native.so
+    && .venv/bin/python -m engine.native.build /app/native.so \
+    && .venv/bin/python -m media.native.build /app/media.so
 # Files may come with modes that only their owner can read.
 RUN chmod -R a+rX .
 
@@ -31,6 +33,7 @@ USER 10001
 ENV PATH=/app/.venv/bin:$PATH \
     PYTHONUNBUFFERED=1 \
     GLIMPSE_NATIVE_LIBRARY=/app/native.so \
+    GLIMPSE_MEDIA_LIBRARY=/app/media.so \
     GLIMPSE_HOST=0.0.0.0 \
     GLIMPSE_METRICS_HOST=0.0.0.0
 EXPOSE 50051 9090

@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import PIL.Image
-from PIL.Image import Resampling
 
 from media.clip_options import LARGEST_TOTAL_PIXELS, ClipOptions
 from media.errors import MediaError, MediaErrorCode
 from media.geometry import frame_max_pixels, request_bounds, smart_resize
 from media.key import content_key
+from media.pixels import Picture, size_of
 from media.preprocessor import check_resampling, positive, read_json
+from media.resize import resize
 from media.rgb import Colour
 
 DEFAULT_MIN_PIXELS = 128 * 28 * 28
@@ -102,7 +102,7 @@ def video_processing(path: Path) -> VideoProcessing:
 
 
 def make_clip(
-    frames: Iterable[PIL.Image.Image],
+    frames: Iterable[Picture],
     num_frames: int,
     processing: VideoProcessing,
     *,
@@ -112,7 +112,7 @@ def make_clip(
     """Resizes frames to the size that the first of them and their number ask for.
 
     Args:
-        frames: upright RGB pictures, of which each is used before the next is asked for.
+        frames: upright pictures, of which each is used before the next is asked for.
         num_frames: how many they are, at least 1.
         processing: with the request's bounds.
         frame_seconds: as in `Clip`.
@@ -123,11 +123,10 @@ def make_clip(
     """
     iterator = iter(frames)
     first = next(iterator)
-    pixels = _allocate(num_frames, first.height, first.width, processing)
-    height, width = pixels.shape[1:3]
-    pixels[0] = _resized(first, width, height)
+    pixels = _allocate(num_frames, *size_of(first), processing)
+    resize(first, into=pixels[0])
     for index, frame in enumerate(iterator, 1):
-        pixels[index] = _resized(frame, width, height)
+        resize(frame, into=pixels[index])
     return clip_of_pixels(pixels, processing, frame_seconds=frame_seconds, fps=fps)
 
 
@@ -167,7 +166,3 @@ def _allocate(num_frames: int, height: int, width: int, processing: VideoProcess
         )
         raise MediaError(MediaErrorCode.TOO_LARGE, message)
     return np.empty((num_frames, height, width, 3), np.uint8)
-
-
-def _resized(frame: PIL.Image.Image, width: int, height: int) -> npt.NDArray[np.uint8]:
-    return np.asarray(frame.resize((width, height), Resampling.BICUBIC))

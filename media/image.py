@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import PIL.Image
-from PIL.Image import Resampling
 
 from media.decode import load_pixels
 from media.geometry import request_bounds, smart_resize
 from media.key import content_key
 from media.preprocessor import check_resampling, positive, read_json
+from media.resize import resize
 from media.rgb import Colour, is_sideways, upright_rgb
 
 DEFAULT_MIN_PIXELS = 4 * 28 * 28
@@ -118,8 +118,10 @@ def image_pixels(image: PIL.Image.Image, processing: ImageProcessing) -> npt.NDA
         image.draft("RGB", (height, width) if is_sideways(image) else (width, height))
     load_pixels(image)
     height, width = _size(own_size, is_sideways(image), processing)
-    rgb = upright_rgb(image, processing.background)
-    return np.asarray(rgb.resize((width, height), Resampling.BICUBIC))
+    pixels = np.empty((height, width, 3), np.uint8)
+    resize(upright_rgb(image, processing.background), into=pixels)
+    pixels.flags.writeable = False
+    return pixels
 
 
 def _size(own_size: tuple[int, int], is_sideways: bool, processing: ImageProcessing) -> tuple[int, int]:

@@ -30,6 +30,7 @@ from media.jobs import (
     read_result,
     write_job,
 )
+from media.native.library import variables_for_children
 from media.workers import WORKER_COMMAND, WorkerLimits, Workers
 
 _MEMORY_BYTES = 3 << 30
@@ -58,8 +59,8 @@ class IsolatedDecoders:
             clip_limits: Of one that decodes clips.
             command: Starts a process.
         """
-        self._images = Workers(num_workers=num_images, limits=image_limits, command=command)
-        self._clips = Workers(num_workers=num_clips, limits=clip_limits, command=command)
+        self._images = Workers(num_workers=num_images, limits=image_limits, environment=_environment, command=command)
+        self._clips = Workers(num_workers=num_clips, limits=clip_limits, environment=_environment, command=command)
 
     async def image(self, data: bytes, processing: ImageProcessing, *, max_decoded_pixels: int) -> Image:
         """As `media.image.prepare_image`, of a file."""
@@ -98,6 +99,12 @@ class IsolatedDecoders:
         """Ends the processes; what they have begun is awaited."""
         await self._images.close()
         await self._clips.close()
+
+
+def _environment() -> dict[str, str]:
+    """For a process that decodes; compiles the media kernels if they have not been on this machine."""
+    # Pillow has large pictures in several pieces, and only those in one piece are resized where they are.
+    return {"PILLOW_BLOCK_SIZE": "1024m", **variables_for_children()}
 
 
 # These block. They raise MediaError for what a process says, and OSError or StreamEndedError where it says nothing.

@@ -14,7 +14,7 @@ from typing import Any
 
 import av
 import numpy as np
-import PIL.Image
+import numpy.typing as npt
 from av.stream import Disposition
 
 from media.damage import damage_is_the_clients, damaged
@@ -98,8 +98,8 @@ class VideoFile:
 
     def frames(
         self, times: Sequence[int], keyframes: Sequence[int], stopped: Callable[[], bool]
-    ) -> Iterator[PIL.Image.Image]:
-        """For each of these times, which ascend, the frame shown at it: upright, RGB, of any size.
+    ) -> Iterator[npt.NDArray[np.uint8]]:
+        """For each of these times, which ascend, the frame shown at it: [height, width, 3], RGB, upright, of any size.
 
         Raises:
             MediaError: INVALID_MEDIA if the file is damaged, or nobody waits for it any more (`stopped`).
@@ -196,7 +196,7 @@ class _Reader:
         return frame
 
 
-def _upright(frame: Any) -> PIL.Image.Image:
+def _upright(frame: Any) -> npt.NDArray[np.uint8]:
     pixels = frame.to_ndarray(format="rgb24")  # [height, width, 3]
     turns = round(frame.rotation / 90) % 4  # quarters, counter-clockwise
-    return PIL.Image.fromarray(np.ascontiguousarray(np.rot90(pixels, turns)) if turns else pixels)
+    return np.rot90(pixels, turns)

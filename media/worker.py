@@ -20,6 +20,7 @@ from media.decode import open_image
 from media.errors import MediaError, MediaErrorCode
 from media.image import image_pixels
 from media.jobs import ClipJob, Decoded, FramesJob, ImageJob, Job, Refused, SoundJob, read_job, write_result
+from media.native.library import machine_resizer
 
 
 def main() -> None:
@@ -27,6 +28,7 @@ def main() -> None:
     memory_bytes, cpu_seconds = map(int, sys.argv[1:3])
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the front end, which lets running answers end
     limit_memory(memory_bytes)
+    machine_resizer()  # opened before there is a job that would wait
     results = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a library prints is no result
     while (received := read_job(sys.stdin.buffer)) is not None:

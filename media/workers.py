@@ -54,14 +54,23 @@ class _OutOfTimeError(Exception):
 class Workers:
     """As many processes as there are jobs at the same time; each is started when it is first needed."""
 
-    def __init__(self, *, num_workers: int, limits: WorkerLimits, command: Sequence[str] = WORKER_COMMAND) -> None:
+    def __init__(
+        self,
+        *,
+        num_workers: int,
+        limits: WorkerLimits,
+        environment: Callable[[], dict[str, str]],
+        command: Sequence[str] = WORKER_COMMAND,
+    ) -> None:
         """
         Args:
             num_workers: Jobs at the same time; further ones wait.
             limits: Of each process.
+            environment: Variables for it beside this process's; may take time to find out.
             command: Starts a process; its limits are its last arguments.
         """
         self._limits = limits
+        self._environment = environment
         self._command = (*command, str(limits.memory_bytes), str(limits.cpu_seconds))
         self._turns = asyncio.Semaphore(num_workers)
         self._threads = ThreadPoolExecutor(num_workers, thread_name_prefix="workers")
@@ -139,7 +148,7 @@ class Workers:
 
     def _start(self) -> Process:
         # One thread: libraries that reserve memory for each would use up the address space.
-        environment = os.environ | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+        environment = os.environ | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"} | self._environment()
         process = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
         for pipe in (process.stdin, process.stdout):
             if pipe is not None and hasattr(fcntl, "F_SETPIPE_SZ"):

@@ -14,7 +14,8 @@ from typing import ClassVar
 # Before our library is opened: it finds torch's OpenMP runtime by name, so one pool of threads serves both.
 import torch  # noqa: F401 # pyright: ignore[reportUnusedImport]
 
-from engine.native.build import BuildError, build_library
+from engine.native.build import KERNELS
+from native.build import BuildError, build_library
 
 
 class Level(IntEnum):
@@ -69,7 +70,7 @@ SIGNATURES = {
         None,
     ),
     "glimpse_mlp": (
-        [c_int, POINTER(Weight), POINTER(Weight), POINTER(Norm), c_void_p, c_int64, c_int32, c_void_p],
+        [c_int, POINTER(Weight), POINTER(Weight), POINTER(Norm), c_void_p, c_int64, c_int32, c_void_p, c_void_p],
         None,
     ),
 }
@@ -83,7 +84,7 @@ def load_library(on_progress: Callable[[str], None] = lambda _stage: None) -> ct
         NativeError: they cannot be compiled.
     """
     try:
-        return _open(build_library(on_progress))
+        return _open(build_library(KERNELS, on_progress))
     except (BuildError, OSError) as error:
         raise NativeError(str(error)) from error
 

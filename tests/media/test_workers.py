@@ -25,6 +25,7 @@ from media.workers import WORKER_COMMAND
 from tests.e2e.stack import eventually
 from tests.media.clips import greys, numbers, video
 from tests.media.pictures import encode, scene
+from tests.media.resizing import RESIZERS
 from tests.media.sounds import PROCESSING as AUDIO_PROCESSING
 from tests.media.sounds import noise, sound_file
 from tests.media.test_load import PROCESSING, VIDEO_PROCESSING
@@ -224,6 +225,20 @@ def claim(text: str) -> str:
         f"import sys; text = {text.encode()!r}\n"
         "sys.stdout.buffer.write(len(text).to_bytes(4, 'little') + text + bytes(1 << 20))"
     )
+
+
+@pytest.mark.skipif(not RESIZERS, reason="nothing can be compiled here")
+async def test_a_process_resizes_with_what_was_compiled_here(tmp_path: Path) -> None:
+    told = tmp_path / "library"
+    code = (
+        "import os; os.environ['PATH'] = ''\n"  # no compiler
+        "from media.native.library import machine_resizer; import media.worker as worker\n"
+        f"open({str(told)!r}, 'w').write(str(machine_resizer().path)); worker.main()"
+    )
+    decoders = make_decoders(code)
+    assert await image(decoders)
+    assert told.read_text() == str(RESIZERS[0].path)
+    await decoders.close()
 
 
 async def test_what_libraries_print_is_no_result() -> None:

@@ -1,0 +1,16 @@
+"""What the media kernels are compiled from. `python -m media.native.build FILE` compiles them beforehand."""
+
+from pathlib import Path
+
+from native.build import Sources, main
+
+KERNELS = Sources(
+    name="media",
+    folder=Path(__file__).parent,
+    # `-ffp-contract=off`: weights are rounded after each operation, as in Pillow.
+    flags=("-std=c++17", "-O3", "-fPIC", "-ffp-contract=off"),
+    variable="GLIMPSE_MEDIA_LIBRARY",
+)
+
+if __name__ == "__main__":
+    main(KERNELS)

@@ -1,0 +1,177 @@
+// Resizes pictures of 8-bit RGB as Pillow does: one direction after the other, with bytes between the two.
+//
+// Rows go through both passes sixteen at a time. The pass over columns keeps those that it needs again; the pass over
+// rows lays sixteen of them out as a tile, in which the pixels of a column are neighbours. So both weigh runs of bytes.
+#include <algorithm>
+#include <cstring>
+#include <new>
+
+#include "kernels.h"
+#include "weights.h"
+
+namespace glimpse {
+namespace {
+
+enum Level : int { kNone = 0, kAvx2 = 1, kAvx512 = 2 };
+
+constexpr int64_t kBehind = 4;  // samples behind the end that are read, with weights of zero
+
+struct Size {
+  int64_t width, height;
+};
+
+int64_t whole_blocks(int64_t bytes) { return (bytes + kBlockBytes - 1) / kBlockBytes * kBlockBytes; }
+
+// Each pass, like the picture that the first one begins with, gives its rows in order and sixteen at a time; behind the
+// last row comes anything.
+
+class Picture {
+ public:
+  Picture(const uint8_t* pixels, Size size, int64_t pixel_bytes)
+      : size(size), pixel_bytes(pixel_bytes), pixels_(pixels) {}
+
+  void next(const uint8_t** rows) {
+    for (int64_t i = 0; i < kTileRows; ++i)
+      rows[i] = pixels_ + std::min(done_ + i, size.height - 1) * size.width * pixel_bytes;
+    done_ += kTileRows;
+  }
+
+  const Size size;
+  const int64_t pixel_bytes;
+
+ private:
+  const uint8_t* const pixels_;  // [height, width, pixel_bytes]
+  int64_t done_ = 0;
+};
+
+// The pass over rows.
+template <class Source>
+class Widened {
+ public:
+  Widened(Source& source, int64_t width, const Kernel& kernel)
+      : size{width, source.size.height}, source_(source), kernel_(kernel),
+        windows_(bicubic_windows(source.size.width, width, kernel)), row_bytes_(width * 3 + 13),
+        tile_((source.size.width + kBehind) * kBlockBytes), resized_((width + kBehind) * kBlockBytes),
+        rows_(kTileRows * row_bytes_) {}
+
+  void next(const uint8_t** rows) {
+    source_.next(rows);
+    kernel_.to_tile(rows, source_.size.width, source_.pixel_bytes, tile_.data());
+    kernel_.weigh_columns(tile_.data(), windows_.each.data(), size.width, resized_.data());
+    kernel_.to_rows(resized_.data(), size.width, rows_.data(), row_bytes_);
+    for (int64_t i = 0; i < kTileRows; ++i) rows[i] = &rows_[i * row_bytes_];
+  }
+
+  const Size size;
+  static constexpr int64_t pixel_bytes = 3;
+
+ private:
+  Source& source_;
+  const Kernel& kernel_;
+  const Windows windows_;
+  const int64_t row_bytes_;
+  std::vector<uint8_t> tile_, resized_, rows_;
+};
+
+// The pass over columns.
+template <class Source>
+class Heightened {
+ public:
+  Heightened(Source& source, int64_t height, const Kernel& kernel)
+      : size{source.size.width, height}, pixel_bytes(source.pixel_bytes), source_(source), kernel_(kernel),
+        windows_(bicubic_windows(source.size.height, height, kernel)),
+        row_bytes_(whole_blocks(size.width * pixel_bytes)), capacity_(2 * (windows_.longest + kTileRows)),
+        kept_((capacity_ + kBehind) * row_bytes_), rows_(kTileRows * row_bytes_) {}
+
+  void next(const uint8_t** rows) {
+    const int64_t count = std::min(kTileRows, size.height - done_);
+    for (int64_t i = 0; i < count; ++i) {
+      Window window = windows_.each[done_ + i];
+      read(window.first, window.first + window.num_groups * kernel_.group);
+      window.first -= first_;
+      kernel_.weigh_rows(kept_.data(), row_bytes_, window, &rows_[i * row_bytes_]);
+    }
+    done_ += count;
+    for (int64_t i = 0; i < kTileRows; ++i) rows[i] = &rows_[i * row_bytes_];
+  }
+
+  const Size size;
+  const int64_t pixel_bytes;
+
+ private:
+  // Sees to it that the source's rows from `first` up to `end` are kept.
+  void read(int64_t first, int64_t end) {
+    for (; end_ < std::min(end, source_.size.height); end_ += kTileRows) {
+      if (end_ - first_ + kTileRows > capacity_) {
+        std::memmove(kept_.data(), &kept_[(first - first_) * row_bytes_], (end_ - first) * row_bytes_);
+        first_ = first;
+      }
+      const uint8_t* rows[kTileRows];
+      source_.next(rows);
+      for (int64_t i = 0; i < kTileRows; ++i)
+        std::memcpy(&kept_[(end_ - first_ + i) * row_bytes_], rows[i], size.width * pixel_bytes);
+    }
+  }
+
+  Source& source_;
+  const Kernel& kernel_;
+  const Windows windows_;
+  const int64_t row_bytes_, capacity_;  // rows
+  std::vector<uint8_t> kept_, rows_;
+  int64_t first_ = 0, end_ = 0;  // of the source's rows that are kept
+  int64_t done_ = 0;
+};
+
+template <class Source>
+void write(Source&& source, uint8_t* to) {
+  const int64_t row_bytes = source.size.width * 3;
+  for (int64_t y = 0; y < source.size.height; y += kTileRows) {
+    const uint8_t* rows[kTileRows];
+    source.next(rows);
+    const int64_t count = std::min(kTileRows, source.size.height - y);
+    for (int64_t i = 0; i < count; ++i) std::memcpy(to + (y + i) * row_bytes, rows[i], row_bytes);
+  }
+}
+
+// Bytes between the passes are rounded, so the order is Pillow's.
+void resize(Picture& picture, Size to, const Kernel& kernel, uint8_t* resized) {
+  const int64_t fewer_rows = picture.size.height - to.height, fewer_columns = picture.size.width - to.width;
+  if (fewer_rows > 0 && fewer_rows > 2 * fewer_columns) {
+    Heightened heightened(picture, to.height, kernel);
+    write(Widened(heightened, to.width, kernel), resized);
+  } else {
+    Widened widened(picture, to.width, kernel);
+    write(Heightened(widened, to.height, kernel), resized);
+  }
+}
+
+}  // namespace
+}  // namespace glimpse
+
+extern "C" {
+
+// The highest level of this machine.
+int glimpse_resize_level() {
+  using namespace glimpse;
+  __builtin_cpu_init();
+  if (!__builtin_cpu_supports("avx2")) return kNone;
+  const bool has_avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                          __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni");
+  return has_avx512 ? kAvx512 : kAvx2;
+}
+
+// [height, width, pixel_bytes] → [to_height, to_width, 3]; pixel_bytes is 3 or 4, sides are 1 to 2^24.
+// 0: done; 1: there is not enough memory.
+int glimpse_resize(int level, const uint8_t* pixels, int64_t width, int64_t height, int64_t pixel_bytes,
+                   uint8_t* resized, int64_t to_width, int64_t to_height) {
+  using namespace glimpse;
+  try {
+    Picture picture(pixels, {width, height}, pixel_bytes);
+    resize(picture, {to_width, to_height}, level == kAvx512 ? kAvx512Kernel : kAvx2Kernel, resized);
+    return 0;
+  } catch (const std::bad_alloc&) {
+    return 1;
+  }
+}
+
+}  // extern "C"

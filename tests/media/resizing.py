@@ -1,0 +1,20 @@
+"""The levels of compiled resampling that this machine can run."""
+
+import os
+import shutil
+
+import pytest
+
+from media.native.library import Level, Resizer, machine_resizer
+
+
+def _resizers() -> list[Resizer]:
+    best = machine_resizer()
+    return [] if best is None else [Resizer(best.path, level) for level in Level if level <= best.level]
+
+
+RESIZERS = _resizers()
+at_each_level = pytest.mark.parametrize("resizer", RESIZERS, ids=lambda resizer: resizer.level.name)
+needs_compiler = pytest.mark.skipif(
+    shutil.which(os.environ.get("CXX") or "g++") is None, reason="there is no compiler here"
+)
