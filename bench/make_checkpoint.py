@@ -4,13 +4,16 @@
 
 Whatever serves Qwen2-VL loads them. Their answers are words without sense that never end by themselves: how long an
 answer is depends on the request alone. Weights are written as they are drawn: a checkpoint may be larger than memory.
+They come from a table of drawn numbers that each tensor begins at another place, because drawing billions of them takes
+minutes.
 """
 
 import argparse
 import json
+import math
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +23,8 @@ import torch
 from bench.words import invented_texts
 from models.make_random import TEXT, VISION, Shape, readable_ids, train_tokenizer, weights, write_metadata
 
+_TABLE_SIZE = (1 << 22) - 3
+"""Odd, so that the rows of a matrix differ."""
 _HEADER_BYTES = 1 << 20
 """Kept free for the names and shapes, which are known when all is written; the format allows spaces after them."""
 
@@ -34,11 +39,15 @@ class Sizes:
     kv_heads: int
     intermediate: int
     num_tokens: int
-    """Of the tokenizer; the embedding table has a few more rows, as in the published checkpoints."""
+    """Of the tokenizer."""
+    vocab_size: int
+    """Rows of the embedding table: a few more, or as many as the published checkpoint has."""
     vision_width: int
     vision_depth: int
     vision_heads: int
     context: int
+    untied: int = 0
+    """1: the output head has weights of its own."""
 
 
 PRESETS: Mapping[str, Sizes] = {
@@ -49,6 +58,7 @@ PRESETS: Mapping[str, Sizes] = {
         kv_heads=2,
         intermediate=256,
         num_tokens=2000,
+        vocab_size=2048,
         vision_width=64,
         vision_depth=2,
         vision_heads=2,
@@ -61,13 +71,42 @@ PRESETS: Mapping[str, Sizes] = {
         kv_heads=2,
         intermediate=4864,
         num_tokens=32000,
+        vocab_size=32768,
         vision_width=640,
         vision_depth=12,
         vision_heads=8,
         context=32768,
     ),
+    "2B": Sizes(
+        hidden=1536,
+        layers=28,
+        heads=12,
+        kv_heads=2,
+        intermediate=8960,
+        num_tokens=32000,
+        vocab_size=151936,
+        vision_width=1280,
+        vision_depth=32,
+        vision_heads=16,
+        context=32768,
+    ),
+    "7B": Sizes(
+        hidden=3584,
+        layers=28,
+        heads=28,
+        kv_heads=4,
+        intermediate=18944,
+        num_tokens=32000,
+        vocab_size=152064,
+        vision_width=1280,
+        vision_depth=32,
+        vision_heads=16,
+        context=32768,
+        untied=1,
+    ),
 }
-"""mid: 0.45 B parameters, 14 query and 2 key-value heads of 64. A decode step reads 0.77 GB."""
+"""mid: 0.45 B parameters, 14 query and 2 key-value heads of 64. A decode step reads 0.77 GB.
+2B and 7B: the shapes of Qwen2-VL-2B-Instruct and Qwen2-VL-7B-Instruct."""
 
 
 def make_checkpoint(path: Path, sizes: Sizes, *, seed: int) -> int:
@@ -75,8 +114,26 @@ def make_checkpoint(path: Path, sizes: Sizes, *, seed: int) -> int:
     tokenizer = train_tokenizer(invented_texts(0, 2 * sizes.num_tokens), sizes.num_tokens)
     shape = make_shape(sizes)
     write_metadata(path, shape, tokenizer)
-    drawn = weights(shape, seed, readable_ids(tokenizer))
+    drawn = weights(shape, Table(seed), readable_ids(tokenizer))
     return write_weights(path / "model.safetensors", drawn)
+
+
+class Table:
+    """Numbers from the standard normal distribution, drawn once and used again and again."""
+
+    def __init__(self, seed: int) -> None:
+        generator = torch.Generator().manual_seed(seed)
+        drawn = torch.randn(_TABLE_SIZE, generator=generator)
+        self._values = torch.cat([drawn, drawn])
+        self._generator = generator
+
+    def __call__(self, shape: Sequence[int]) -> torch.Tensor:
+        """A float32 tensor of this shape."""
+        num_values = math.prod(shape)
+        start = int(torch.randint(_TABLE_SIZE, (), generator=self._generator))
+        part = self._values[start : start + _TABLE_SIZE]
+        whole, rest = divmod(num_values, _TABLE_SIZE)
+        return torch.cat([*(part for _ in range(whole)), part[:rest]]).view(*shape)
 
 
 def make_shape(sizes: Sizes) -> Shape:
@@ -92,7 +149,8 @@ def make_shape(sizes: Sizes) -> Shape:
         "num_hidden_layers": sizes.layers,
         "num_key_value_heads": sizes.kv_heads,
         "rope_scaling": {"type": "mrope", "mrope_section": section},
-        "vocab_size": -(-sizes.num_tokens // 1024) * 1024,
+        "tie_word_embeddings": not sizes.untied,
+        "vocab_size": sizes.vocab_size,
     }
     vision = {
         **VISION,

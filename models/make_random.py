@@ -7,10 +7,11 @@ between pictures and between questions. `python models/make_random.py --help` te
 import argparse
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from safetensors.torch import save_file
@@ -24,6 +25,9 @@ from models.family import SPECIAL_TOKENS, WORDS, common_config, tokenizer_config
 
 PROTOS = Path(__file__).resolve().parents[1] / "api" / "glimpse"
 """English of our own, for the tokenizer to learn from."""
+
+Normal: TypeAlias = Callable[[Sequence[int]], torch.Tensor]
+"""Draws a float32 tensor of a shape from the standard normal distribution."""
 
 NUM_TOKENS = 1000
 """Tokens of the tokenizer; as in the published checkpoints, the embedding table has more rows."""
@@ -86,7 +90,8 @@ def make_checkpoint(path: Path, seed: int) -> None:
     tokenizer = train_tokenizer(english(), NUM_TOKENS)
     write_metadata(path, shape, tokenizer)
     visible_ids = [*readable_ids(tokenizer), _special_ids(tokenizer)["<|im_end|>"]]
-    stored = {name: tensor.to(torch.bfloat16) for name, tensor in weights(shape, seed, visible_ids)}
+    normal = partial(torch.randn, generator=torch.Generator().manual_seed(seed))
+    stored = {name: tensor.to(torch.bfloat16) for name, tensor in weights(shape, normal, visible_ids)}
     save_file(stored, path / "model.safetensors", metadata={"format": "pt"})
 
 
@@ -134,19 +139,18 @@ def readable_ids(tokenizer: Tokenizer) -> list[int]:
     return [token_id for token_id, text in texts.items() if text and text.isascii() and text.isprintable()]
 
 
-def weights(shape: Shape, seed: int, visible_ids: Sequence[int]) -> Iterator[tuple[str, torch.Tensor]]:
+def weights(shape: Shape, normal: Normal, visible_ids: Sequence[int]) -> Iterator[tuple[str, torch.Tensor]]:
     """All tensors, in float32, by the names of the published checkpoints.
 
     The gains let what attention brings outweigh the last token, so that an answer depends on the whole prompt.
 
     Args:
         shape: of the model.
-        seed: of the draws.
+        normal: draws them.
         visible_ids: tokens that an answer is made of; all others have small logits.
     """
-    generator = torch.Generator().manual_seed(seed)
-    yield from _decoder(generator, shape.text, visible_ids)
-    yield from _vision_tower(generator, shape.vision)
+    yield from _decoder(normal, shape.text, visible_ids)
+    yield from _vision_tower(normal, shape.vision)
 
 
 def _special_ids(tokenizer: Tokenizer) -> dict[str, int]:
@@ -170,50 +174,50 @@ def _generation_config(ids: dict[str, int]) -> dict[str, Any]:
     }
 
 
-def _decoder(
-    generator: torch.Generator, text: Mapping[str, Any], visible_ids: Sequence[int]
-) -> Iterator[tuple[str, torch.Tensor]]:
+def _decoder(normal: Normal, text: Mapping[str, Any], visible_ids: Sequence[int]) -> Iterator[tuple[str, torch.Tensor]]:
     hidden, middle = text["hidden_size"], text["intermediate_size"]
     keys = hidden * text["num_key_value_heads"] // text["num_attention_heads"]
     scale = torch.full((text["vocab_size"], 1), 0.02)  # what cannot be read has small logits
     scale[list(visible_ids)] = 0.5
-    yield "model.embed_tokens.weight", torch.randn(text["vocab_size"], hidden, generator=generator) * scale
+    yield "model.embed_tokens.weight", normal((text["vocab_size"], hidden)) * scale
     for layer in (f"model.layers.{index}" for index in range(text["num_hidden_layers"])):
         yield f"{layer}.input_layernorm.weight", torch.ones(hidden)
-        yield from _linear(generator, f"{layer}.self_attn.q_proj", hidden, hidden, gain=2)
-        yield from _linear(generator, f"{layer}.self_attn.k_proj", keys, hidden, gain=2)
-        yield from _linear(generator, f"{layer}.self_attn.v_proj", keys, hidden)
-        yield from _linear(generator, f"{layer}.self_attn.o_proj", hidden, hidden, gain=4, bias=False)
+        yield from _linear(normal, f"{layer}.self_attn.q_proj", hidden, hidden, gain=2)
+        yield from _linear(normal, f"{layer}.self_attn.k_proj", keys, hidden, gain=2)
+        yield from _linear(normal, f"{layer}.self_attn.v_proj", keys, hidden)
+        yield from _linear(normal, f"{layer}.self_attn.o_proj", hidden, hidden, gain=4, bias=False)
         yield f"{layer}.post_attention_layernorm.weight", torch.ones(hidden)
-        yield from _linear(generator, f"{layer}.mlp.gate_proj", middle, hidden, bias=False)
-        yield from _linear(generator, f"{layer}.mlp.up_proj", middle, hidden, bias=False)
-        yield from _linear(generator, f"{layer}.mlp.down_proj", hidden, middle, gain=2, bias=False)
+        yield from _linear(normal, f"{layer}.mlp.gate_proj", middle, hidden, bias=False)
+        yield from _linear(normal, f"{layer}.mlp.up_proj", middle, hidden, bias=False)
+        yield from _linear(normal, f"{layer}.mlp.down_proj", hidden, middle, gain=2, bias=False)
     yield "model.norm.weight", torch.ones(hidden)
+    if not text.get("tie_word_embeddings", True):
+        yield "lm_head.weight", normal((text["vocab_size"], hidden)) * scale
 
 
-def _vision_tower(generator: torch.Generator, vision: Mapping[str, Any]) -> Iterator[tuple[str, torch.Tensor]]:
+def _vision_tower(normal: Normal, vision: Mapping[str, Any]) -> Iterator[tuple[str, torch.Tensor]]:
     width, merged = vision["embed_dim"], vision["embed_dim"] * vision["spatial_merge_size"] ** 2
     patch = (vision["in_chans"], vision["temporal_patch_size"], vision["patch_size"], vision["patch_size"])
-    embedding = torch.randn(width, *patch, generator=generator) / math.sqrt(math.prod(patch))
+    embedding = normal((width, *patch)) / math.sqrt(math.prod(patch))
     yield "visual.patch_embed.proj.weight", embedding
     for block in (f"visual.blocks.{index}" for index in range(vision["depth"])):
         yield from _layer_norm(f"{block}.norm1", width)
-        yield from _linear(generator, f"{block}.attn.qkv", 3 * width, width, gain=2)
-        yield from _linear(generator, f"{block}.attn.proj", width, width)
+        yield from _linear(normal, f"{block}.attn.qkv", 3 * width, width, gain=2)
+        yield from _linear(normal, f"{block}.attn.proj", width, width)
         yield from _layer_norm(f"{block}.norm2", width)
-        yield from _linear(generator, f"{block}.mlp.fc1", vision["mlp_ratio"] * width, width)
-        yield from _linear(generator, f"{block}.mlp.fc2", width, vision["mlp_ratio"] * width)
+        yield from _linear(normal, f"{block}.mlp.fc1", vision["mlp_ratio"] * width, width)
+        yield from _linear(normal, f"{block}.mlp.fc2", width, vision["mlp_ratio"] * width)
     yield from _layer_norm("visual.merger.ln_q", width)
-    yield from _linear(generator, "visual.merger.mlp.0", merged, merged)
-    yield from _linear(generator, "visual.merger.mlp.2", vision["hidden_size"], merged)
+    yield from _linear(normal, "visual.merger.mlp.0", merged, merged)
+    yield from _linear(normal, "visual.merger.mlp.2", vision["hidden_size"], merged)
 
 
 def _linear(
-    generator: torch.Generator, name: str, rows: int, columns: int, *, gain: float = 1.0, bias: bool = True
+    normal: Normal, name: str, rows: int, columns: int, *, gain: float = 1.0, bias: bool = True
 ) -> Iterator[tuple[str, torch.Tensor]]:
-    yield f"{name}.weight", torch.randn(rows, columns, generator=generator) * gain / math.sqrt(columns)
+    yield f"{name}.weight", normal((rows, columns)) * gain / math.sqrt(columns)
     if bias:
-        yield f"{name}.bias", torch.randn(rows, generator=generator) * 0.1
+        yield f"{name}.bias", normal((rows,)) * 0.1
 
 
 def _layer_norm(name: str, width: int) -> Iterator[tuple[str, torch.Tensor]]:
