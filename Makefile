@@ -2,12 +2,12 @@
 # make test    set up what is missing, then run every test.
 # make check   the quick checks: format, lint, types, imports, protos, generated files.
 # make generate  write anew what is generated from the protos.
-# make fuzz    a minute of fuzzing of what reads strangers' bytes; FUZZ_SECONDS=600 for longer.
+# make fuzz    a minute of fuzzing of what reads strangers' bytes, the same one each time; FUZZ="--seconds 600" for another.
 # make breaking  compare the protos with those on branch main: nothing that clients rely on may change.
 
 PYTHON ?= python3
 MODEL ?=
-FUZZ_SECONDS ?= 60
+FUZZ ?= --steady
 VENV := .venv/bin
 
 export PATH := $(CURDIR)/$(VENV):$(PATH)
@@ -31,7 +31,7 @@ check: set-up-dev
 	$(VENV)/pyright --project tests/clients/python
 
 fuzz: set-up-dev
-	$(VENV)/python -m tests.fuzz --seconds $(FUZZ_SECONDS)
+	$(VENV)/python -m tests.fuzz $(FUZZ)
 
 breaking: set-up-dev
 	$(VENV)/buf breaking api --against '.git#branch=main,subdir=api'

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from engine.config import Quantization, TextConfig, VisionConfig
 
 _BYTES_OF_VALUE = 2  # bfloat16
-_BYTES_OF_WEIGHT: Mapping[Quantization, float] = {"none": 2.0, "int8": 1.0}
-"""By quantization; scales are small beside the weights."""
+_BYTES_OF_WEIGHT: Mapping[Quantization, float] = {"none": 2.0, "int8": 1.0, "int4": 0.5 + 3 / 128, "fp8": 1.0}
+"""By quantization; scales of rows are small beside the weights, those of groups take three bytes."""
 
 
 def linear_values(text: TextConfig) -> int:

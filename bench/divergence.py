@@ -4,12 +4,13 @@
 
 Every token of a prompt is scored, by each variant on the same tokens. Shown are the root mean square difference of the
 logits in standard deviations of the exact ones, the mean Kullback-Leibler divergence from the exact distribution, and
-how often both put the same token first. Needs the memory of a float32 model.
+how often both put the same token first. Needs the memory of a float32 model. The checkpoint's weights are plain; int4
+and fp8 are computed by torch, whose results are those of a GPU but for the order of sums.
 """
 
 import argparse
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from bench.figures import significant, table
 from engine.batch import make_batch
 from engine.config import ModelConfig, load_model_config
 from engine.kv_cache import allocate_kv_cache
-from engine.layers.linear import quantize
+from engine.layers.quantized import Form
 from engine.load import load_model
 from engine.models.families import Model
 from engine.native.backend import use_native, why_not_native
@@ -52,38 +53,37 @@ def divergence(exact: Tensor, logits: Tensor) -> Divergence:
     )
 
 
-def _plain(_model: Model) -> None:
-    pass
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variant:
+    """A way to compute."""
+
+    form: Form | None = None
+    """Of the decoder's weights."""
+    native: bool = False
+
+    def __str__(self) -> str:
+        return f"{'native' if self.native else 'torch'} {self.form or 'bfloat16'}"
 
 
-def _native(model: Model) -> None:
-    model.ops = use_native(model)
+EXACT = Variant()
+"""In float32."""
+
+VARIANTS = (
+    Variant(),
+    Variant(native=True),
+    Variant(form="int8"),
+    Variant(form="int8", native=True),
+    Variant(form="fp8"),
+    Variant(form="int4"),
+)
 
 
-def _int8(model: Model) -> None:
-    quantize(model.decoder.layers)
-
-
-def _native_int8(model: Model) -> None:
-    _int8(model)
-    _native(model)
-
-
-_VARIANTS: dict[str, Callable[[Model], None]] = {
-    "torch bfloat16": _plain,
-    "native bfloat16": _native,
-    "torch int8": _int8,
-    "native int8": _native_int8,
-}
-
-
-def score(
-    path: Path, dtype: torch.dtype, prepare: Callable[[Model], None], prompts: Sequence[tuple[int, ...]]
-) -> Tensor:
+def score(path: Path, dtype: torch.dtype, variant: Variant, prompts: Sequence[tuple[int, ...]]) -> Tensor:
     """float32 [all tokens, vocabulary]: a model's logits after each token of each prompt."""
     config = load_model_config(path)
-    model = load_model(path, config, _CPU, dtype, lambda _stage, _fraction: None)
-    prepare(model)
+    model = load_model(path, config, _CPU, dtype, lambda _stage, _fraction: None, form=variant.form)
+    if variant.native:
+        model.ops = use_native(model)
     with torch.inference_mode():
         return torch.cat([_score(model, config, dtype, prompt) for prompt in prompts])
 
@@ -119,15 +119,18 @@ def main() -> None:
     arguments = parser.parse_args()
     draw = random.Random(0)
     prompts = [tuple(draw.randrange(256) for _ in range(arguments.tokens)) for _ in range(arguments.prompts)]
-    variants = _VARIANTS
-    if why := why_not_native(_CPU, torch.bfloat16):
-        print(f"without the native backend: {why}")
-        variants = {name: prepare for name, prepare in _VARIANTS.items() if not name.startswith("native")}
-    exact = score(arguments.checkpoint, torch.float32, _plain, prompts)
+    why_not = why_not_native(_CPU, torch.bfloat16)
+    if why_not:
+        print(f"without the native backend: {why_not}")
+    exact = score(arguments.checkpoint, torch.float32, EXACT, prompts)
     rows: list[list[str]] = []
-    for name, prepare in variants.items():
-        found = divergence(exact, score(arguments.checkpoint, torch.bfloat16, prepare, prompts))
-        rows.append([name, significant(found.rms), significant(found.kl_nats), f"{100 * found.same_first:.1f} %"])
+    for variant in VARIANTS:
+        if variant.native and why_not:
+            continue
+        found = divergence(exact, score(arguments.checkpoint, torch.bfloat16, variant, prompts))
+        rows.append(
+            [str(variant), significant(found.rms), significant(found.kl_nats), f"{100 * found.same_first:.1f} %"]
+        )
     print(table(["variant", "rms of logits, sd", "KL, nats", "same first token"], rows))
 
 

@@ -9,9 +9,13 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from engine.plan import MediaSpan, SequenceChunk
+from engine.plan import PROMISED, MediaSpan, SequenceChunk
+from engine.transfer import upload
 
 IntArray = npt.NDArray[np.int64]
+
+NOTHING_SAID: Mapping[int, int] = {}
+"""No step before has sampled anything."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +28,10 @@ class SequenceLayout:
     """Position of a generated token (the same on all axes) minus its index."""
     spans: tuple[MediaSpan, ...]
     """In the order of `start`."""
+
+    @property
+    def num_prompt_tokens(self) -> int:
+        return self.prompt_positions.shape[1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,11 +48,22 @@ class MediaRows:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Promises:
+    """Tokens of a batch that the step before has sampled."""
+
+    rows: Tensor
+    """int64 [promises]: where they stand in the batch."""
+    places: Tensor
+    """int64 [promises]: which of the step's samples they are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
     """One forward pass over the packed tokens of all chunks of a step."""
 
     token_ids: Tensor
-    """int64 [tokens]"""
+    """int64 [tokens]; those of `promises` are still to be filled in."""
+    promises: Promises | None
     positions: Tensor
     """int64 [3, tokens]"""
     slots: Tensor
@@ -55,13 +74,20 @@ class Batch:
     """Tokens of each chunk."""
     key_lengths: tuple[int, ...]
     """Tokens of each sequence up to the end of its chunk."""
+    key_lengths_on_device: Tensor
+    """int64 [sequences]: the same."""
     media: tuple[MediaRows, ...]
     sampled_rows: Tensor
     """int64 [rows]: of each chunk that samples the last token, and before it the token ahead of each of its guesses."""
 
 
 def make_batch(
-    chunks: Sequence[SequenceChunk], layouts: Mapping[int, SequenceLayout], *, block_size: int, device: torch.device
+    chunks: Sequence[SequenceChunk],
+    layouts: Mapping[int, SequenceLayout],
+    *,
+    block_size: int,
+    device: torch.device,
+    said: Mapping[int, int] = NOTHING_SAID,
 ) -> Batch:
     """Packs chunks, in their order.
 
@@ -70,6 +96,7 @@ def make_batch(
         layouts: sequence id → its layout, for every chunk.
         block_size: tokens in a block.
         device: of the tensors.
+        said: sequence id → which of the samples of the step before is its, for every chunk with a promised token.
     """
     starts = np.array([chunk.start for chunk in chunks], dtype=np.int64)
     lengths = np.array([len(chunk.token_ids) for chunk in chunks], dtype=np.int64)
@@ -83,19 +110,32 @@ def make_batch(
     token_ids = np.fromiter(chain.from_iterable(chunk.token_ids for chunk in chunks), dtype=np.int64)
     num_sampled = [1 + chunk.num_guesses if chunk.samples else 0 for chunk in chunks]
     sampled = [np.arange(end - num, end) for end, num in zip(ends, num_sampled, strict=True)]
-
-    def tensor(array: IntArray) -> Tensor:
-        return torch.from_numpy(array).to(device, non_blocking=True)
-
+    promised = np.flatnonzero(token_ids == PROMISED)
+    sources = np.array([said[chunks[row].sequence_id] for row in sequence_rows[promised]], dtype=np.int64)
+    tensors = upload(
+        [
+            token_ids,
+            _positions(places, indices, lengths),
+            slots,
+            tables,
+            np.concatenate(sampled),
+            promised,
+            sources,
+            starts + lengths,
+        ],
+        device,
+    )
     return Batch(
-        token_ids=tensor(token_ids),
-        positions=tensor(_positions(places, indices, lengths)),
-        slots=tensor(slots),
-        block_tables=tensor(tables),
+        token_ids=tensors[0],
+        positions=tensors[1],
+        slots=tensors[2],
+        block_tables=tensors[3],
         query_lengths=tuple(lengths.tolist()),
         key_lengths=tuple((starts + lengths).tolist()),
+        key_lengths_on_device=tensors[7],
         media=tuple(rows for place in places for rows in _media_rows(*place)),
-        sampled_rows=tensor(np.concatenate(sampled)),
+        sampled_rows=tensors[4],
+        promises=Promises(rows=tensors[5], places=tensors[6]) if len(promised) else None,
     )
 
 

@@ -36,10 +36,7 @@ class BlockPool:
             KeyError: no block is free.
         """
         block_id, _ = self._free.popitem(last=False)
-        name = self._names[block_id]
-        if name is not None:
-            del self._named[name]
-            self._names[block_id] = None
+        self.forget_name(block_id)
         self._num_holders[block_id] = 1
         return block_id
 
@@ -63,6 +60,13 @@ class BlockPool:
         if name not in self._named and self._names[block_id] is None:
             self._names[block_id] = name
             self._named[name] = block_id
+
+    def forget_name(self, block_id: int) -> None:
+        """Makes a block's contents, if they have a name, not findable any more."""
+        name = self._names[block_id]
+        if name is not None:
+            del self._named[name]
+            self._names[block_id] = None
 
     def find(self, name: bytes) -> int | None:
         """The block, free or held, with the contents of this name."""

@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 from engine.errors import CheckpointError
+from engine.quantization import StoredQuantization, stored_quantization
 
 Device = Literal["auto", "cpu", "cuda"]
 DType = Literal["auto", "float32", "bfloat16"]
 Speculative = Literal["off", "ngram"]
-Backend = Literal["auto", "native", "torch"]
-Quantization = Literal["none", "int8"]
+Backend = Literal["auto", "native", "torch", "triton", "flashinfer"]
+ChosenBackend = Literal["native", "torch", "triton", "flashinfer"]
+Quantization = Literal["none", "int8", "int4", "fp8"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,15 +32,20 @@ class EngineConfig:
     dtype: DType = "auto"
     """auto: the checkpoint's own on CUDA; on a CPU bfloat16 where it multiplies it natively, else float32."""
     backend: Backend = "auto"
-    """auto: native where the CPU computes in bfloat16 and the kernels can be compiled, else torch."""
+    """auto: on a CPU native where it computes in bfloat16 and the kernels can be compiled, else torch; on CUDA
+    FlashInfer where it is installed, else our own kernels in Triton, else torch."""
     quantization: Quantization = "none"
-    """int8: the decoder layers' weights as 8-bit numbers with a scale for each output feature, made at load."""
+    """Of the decoder layers' weights, made at load. int8: with a scale for each output feature; fp8: likewise, and
+    activations are rounded too; int4: with a scale for each group of inputs. none: as the checkpoint has them."""
     max_model_len: int | None = None
     """Lowers the checkpoint's context window; None keeps it, as far as the KV cache holds it."""
     block_size: int = 32
     """Tokens in a KV block."""
-    kv_cache_bytes: int = 1 << 30
-    """Memory for keys and values."""
+    kv_cache_bytes: int | None = None
+    """Memory for keys and values, on each GPU. None: on CUDA what is left when the largest steps were tried, of
+    `gpu_memory_utilization`; on a CPU 1 GiB."""
+    gpu_memory_utilization: float = 0.9
+    """The share of a GPU's memory that is used where `kv_cache_bytes` does not say it; more than 0, at most 1."""
     encoder_cache_bytes: int = 256 << 20
     """Memory for encoder outputs; at least one prompt's worth is always allowed."""
     max_batch_tokens: int = 2048
@@ -52,10 +59,14 @@ class EngineConfig:
     max_waiting: int = 4096
     """The most requests waiting for admission; one more is refused as OVERLOADED."""
     prefix_caching: bool = True
+    cuda_graphs: bool = True
+    """Where kernels of our own compute on a GPU, decode steps are recorded and replayed."""
     speculative: Speculative = "off"
     """ngram: guesses what an answer says next from what followed the same tokens before, and checks several at once."""
+    tensor_parallel_size: int = 1
+    """Ranks that share each step: GPUs, one process each. On a CPU the processes share its threads."""
     num_threads: int | None = None
-    """Compute threads on the CPU; None takes as many as the process may run on."""
+    """Compute threads on the CPU, of all ranks together; None takes as many as the process may run on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,16 +113,13 @@ class TextConfig:
     num_layers: int
     num_heads: int
     num_kv_heads: int
+    head_dim: int
     rms_norm_eps: float
     rope_theta: float
     mrope_section: tuple[int, int, int]
     """Halves of a head's dimensions that turn with time, height and width; all with time, where there is no more."""
     max_position_embeddings: int
     tie_word_embeddings: bool
-
-    @property
-    def head_dim(self) -> int:
-        return self.hidden_size // self.num_heads
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,6 +136,8 @@ class ModelConfig:
     placeholder_ids: Mapping[str, int]
     """For each kind of media that the model takes ("image", "video", "audio"), what stands once for each token."""
     eos_token_ids: tuple[int, ...]
+    quantization: StoredQuantization | None
+    """How the stored weights of the decoder's layers are quantized, if they are."""
 
     @property
     def vision(self) -> VisionConfig:
@@ -157,6 +167,7 @@ def load_model_config(path: Path) -> ModelConfig:
             encoder=family.encoder,
             placeholder_ids=family.placeholder_ids,
             eos_token_ids=_eos_token_ids(path, config.get("text_config") or config, config),
+            quantization=stored_quantization(config),
         )
     except KeyError as error:
         raise CheckpointError(f"config.json has no field {error.args[0]!r}") from error
@@ -241,6 +252,7 @@ def _text_config(
         num_layers=text["num_hidden_layers"],
         num_heads=text["num_attention_heads"],
         num_kv_heads=text["num_key_value_heads"],
+        head_dim=text["hidden_size"] // text["num_attention_heads"],
         rms_norm_eps=text["rms_norm_eps"],
         rope_theta=float(rope["rope_theta"] if "rope_theta" in rope else text["rope_theta"]),
         mrope_section=mrope_section,

@@ -2,19 +2,26 @@
 
 Whatever happens to a request, exactly one of its events bears `finish`, and nothing of it stays behind. The caller
 submits and cancels between steps. Knows no model and no transport.
+
+Where the device computes beside the processor, the next step is planned and launched before the results of this one are
+waited for: all of it is foreseeable but the ids of the tokens that this one samples, which the runner passes on. Only a
+sequence that ends by what it says is then computed once in vain. Where a sequence's choice of tokens needs those before
+on the host, the next step waits. Executing one step after the other is the case in which nothing is launched ahead.
 """
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection
 from collections.abc import Sequence as Many
-from typing import Protocol
+from dataclasses import dataclass
+from typing import NoReturn, Protocol
 
-from engine.errors import EngineError, EngineErrorCode
+from engine.draft import Scheduled
+from engine.errors import EngineError, EngineErrorCode, OutOfDeviceMemoryError
 from engine.pace import StepWork
-from engine.plan import Sample, StepPlan, StepResult
+from engine.plan import Computed, Pending, Sample, StepPlan, StepResult
 from engine.protocol import FinishReason, Generate, Step, StepStats, TokenEvent, TokenLogprobs
-from engine.scheduler import Scheduled, Scheduler
+from engine.scheduler import Scheduler
 from engine.sequence import Sequence, make_sequence
 
 _logger = logging.getLogger(__name__)
@@ -31,13 +38,43 @@ _NOTHING = Scheduled(
 class Runner(Protocol):
     """What executes plans."""
 
-    def execute(self, plan: StepPlan) -> StepResult:
-        """Carries a plan out, in the order that StepPlan gives.
+    def launch(self, plan: StepPlan) -> Pending:
+        """Begins to carry a plan out, in the order that StepPlan gives and after all plans launched before.
 
-        If it raises, the sequences of the plan are ended, and the next plan repeats its `ended` and `evicted` and
-        evicts what it should have encoded: there the runner ignores names that it does not know.
+        If this or the result raises, nothing of the step counts. The next plan repeats its `ended` and `evicted`,
+        evicts what it should have encoded, and ends its sequences or begins them anew: there the runner ignores names
+        that it does not know. OutOfDeviceMemoryError costs one sequence, anything else all of the step.
         """
         ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Broken:
+    """A step that could not be launched."""
+
+    error: Exception
+
+    def result(self) -> NoReturn:
+        raise self.error
+
+
+@dataclass(slots=True, kw_only=True)
+class _Launched:
+    """A step under way."""
+
+    scheduled: Scheduled
+    pending: Pending
+    started_at: float
+    is_completed: bool = False
+    """The scheduler counts it as computed, and its tokens are promised."""
+
+    @property
+    def is_foreseeable(self) -> bool:
+        """Of what it brings, the next step needs on the host nothing that is not known by now."""
+        pairs = zip(self.scheduled.sequences, self.scheduled.plan.chunks, strict=True)
+        return not isinstance(self.pending, _Broken) and not any(
+            chunk.samples and (sequence.sampling.adjusts or chunk.num_guesses) for sequence, chunk in pairs
+        )
 
 
 class Core:
@@ -61,12 +98,18 @@ class Core:
         hidden_size: int,
         max_decode_slowdown: float,
         max_guesses: int = 0,
+        overlap: bool = False,
+        prepare: Callable[[], bool] = lambda: False,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """
+        """`overlap` launches steps ahead; `prepare` is what the method of this name does.
+
         Raises:
-            ValueError: the blocks do not hold a sequence that fills the context window, or a step is allowed nothing.
+            ValueError: the blocks do not hold a sequence that fills the context window, or a step is allowed nothing,
+                or guesses are to be made at what follows tokens that nobody knows yet.
         """
+        if overlap and max_guesses:
+            raise ValueError("guesses need the tokens before them: with guesses, steps cannot be launched ahead")
         self.scheduler = Scheduler(
             num_blocks=num_blocks,
             block_size=block_size,
@@ -89,11 +132,16 @@ class Core:
         self._num_submitted = 0
         self._sequences: dict[str, Sequence] = {}  # request id → its sequence, of all in flight
         self._pending: list[TokenEvent] = []  # what the next step delivers beside its own events
+        self._overlap = overlap
+        self._prepare = prepare
+        self._ahead: _Launched | None = None  # the step whose results are waited for next
+        self._corrected = frozenset[int]()  # sequences that it computes from a token which they did not say
+        self._last_done_at = 0.0
 
     @property
     def has_work(self) -> bool:
         """A step would compute or deliver something."""
-        return bool(self._pending) or self.scheduler.has_work
+        return bool(self._pending) or self._ahead is not None or self.scheduler.has_work
 
     def submit(self, request: Generate) -> None:
         """Takes a request. One that is refused ends with an ERROR event of the next step."""
@@ -122,29 +170,37 @@ class Core:
             self._pending.append(_last_event(sequence, FinishReason.CANCELLED))
 
     def step(self) -> Step:
-        """Plans a step, executes it and accounts for it."""
-        started_at = self._clock()
+        """Plans a step, executes it and accounts for it; one that was launched ahead is only waited for."""
         events, self._pending = self._pending, []
-        scheduled = self.scheduler.plan()
+        step = self._launch() if self._ahead is None else self._less_what_is_void(self._ahead)
+        self._ahead = self._launch_ahead(step)
         try:
-            result = self._execute(scheduled.plan)
-            samples = _new_tokens(scheduled.plan, result)
-        except Exception:
-            _logger.exception("a step of %d sequences failed", len(scheduled.sequences))
-            events += self._fail(scheduled)
-            return Step(events=events, stats=self._stats(_NOTHING, 0, self._clock() - started_at))
-        step_seconds = self._clock() - started_at
-        answers = self._complete(scheduled, samples, result.failed, step_seconds)
+            result = step.pending.result()
+            samples = _new_tokens(step.scheduled.plan, result)
+        except Exception as error:
+            _logger.exception("a step of %d sequences failed", len(step.scheduled.sequences))
+            events += self._fail(step, error)
+            return Step(events=events, stats=self._stats(_NOTHING, 0, self._seconds_of(step)))
+        step_seconds = self._seconds_of(step)
+        answers = self._complete(step, samples, result, step_seconds)
         num_generated = sum(map(len, samples.values()))
         num_true_guesses = num_generated - len(answers)
         return Step(
-            events=events + answers, stats=self._stats(scheduled, num_generated, step_seconds, num_true_guesses)
+            events=events + answers, stats=self._stats(step.scheduled, num_generated, step_seconds, num_true_guesses)
         )
 
+    def prepare(self) -> bool:
+        """Does a piece of what makes later steps faster, while there is no work; False if nothing of it is left."""
+        return self._prepare()
+
     def shutdown(self) -> Step:
-        """Ends whatever is in flight as cancelled, without the runner."""
+        """Ends whatever is in flight as cancelled; a step under way is waited for."""
         for request_id in tuple(self._sequences):
             self.cancel(request_id)
+        if self._ahead is not None:
+            ahead, self._ahead = self._less_what_is_void(self._ahead), None
+            if not _waited_for(ahead):
+                self.scheduler.fail(ahead.scheduled, blamed=())
         events, self._pending = self._pending, []
         return Step(events=events, stats=self._stats(_NOTHING, num_generated=0, step_seconds=0.0))
 
@@ -156,23 +212,55 @@ class Core:
                 EngineErrorCode.OVERLOADED, f"{self._max_waiting} requests are waiting already; try again later"
             )
 
-    def _execute(self, plan: StepPlan) -> StepResult:
-        return StepResult() if plan == StepPlan() else self._runner.execute(plan)
+    def _launch(self) -> _Launched:
+        started_at = self._clock()
+        scheduled = self.scheduler.plan()
+        try:
+            pending = Computed(StepResult()) if scheduled.plan == StepPlan() else self._runner.launch(scheduled.plan)
+        except Exception as error:  # raised again where results are waited for
+            pending = _Broken(error=error)
+        return _Launched(scheduled=scheduled, pending=pending, started_at=started_at)
+
+    def _launch_ahead(self, step: _Launched) -> _Launched | None:
+        """Plans and launches the step after one that is under way, if that can be foreseen and there is one."""
+        if not self._overlap or not step.is_foreseeable:
+            return None
+        self.scheduler.complete(step.scheduled)
+        for sequence, chunk in zip(step.scheduled.sequences, step.scheduled.plan.chunks, strict=True):
+            if chunk.samples:
+                sequence.promise()
+        step.is_completed = True
+        ahead = self._launch()
+        return None if ahead.scheduled == _NOTHING else ahead
+
+    def _less_what_is_void(self, ahead: _Launched) -> _Launched:
+        """A step that was launched ahead without the sequences that are gone or said another token than it took."""
+        wanted = [
+            self._sequences.get(sequence.request_id) is sequence and sequence.sequence_id not in self._corrected
+            for sequence in ahead.scheduled.sequences
+        ]
+        if not all(wanted):
+            ahead.scheduled = ahead.scheduled.keeping(wanted)
+        return ahead
+
+    def _seconds_of(self, step: _Launched) -> float:
+        """How long a step took that has just ended; one launched ahead began when the one before it ended."""
+        started_at, self._last_done_at = max(step.started_at, self._last_done_at), self._clock()
+        return self._last_done_at - started_at
 
     def _complete(
-        self,
-        scheduled: Scheduled,
-        samples: Mapping[int, list[Sample]],
-        failed: Mapping[int, str],
-        step_seconds: float,
+        self, step: _Launched, samples: dict[int, list[Sample]], result: StepResult, step_seconds: float
     ) -> list[TokenEvent]:
-        sampled = [sequence for sequence in scheduled.sequences if sequence.sequence_id in samples]
-        for sequence in sampled:
-            sequence.token_ids += (sample.token_id for sample in samples[sequence.sequence_id][:-1])
-        self.scheduler.complete(scheduled, seconds=step_seconds)
+        sampled = [sequence for sequence in step.scheduled.sequences if sequence.sequence_id in samples]
+        if not step.is_completed:
+            for sequence in sampled:
+                sequence.token_ids += (sample.token_id for sample in samples[sequence.sequence_id][:-1])
+            self.scheduler.complete(step.scheduled)
+        self.scheduler.observe(step.scheduled, step_seconds)
+        self._corrected = result.corrected & samples.keys()  # of the others this step is void, not the next
         return [
-            self._give_up(sequence, failed[sequence.sequence_id])
-            if sequence.sequence_id in failed
+            self._give_up(sequence, result.failed[sequence.sequence_id])
+            if sequence.sequence_id in result.failed
             else self._answer(sequence, samples[sequence.sequence_id])
             for sequence in sampled
         ]
@@ -184,8 +272,8 @@ class Core:
 
     def _answer(self, sequence: Sequence, samples: Many[Sample]) -> TokenEvent:
         """Appends the token beyond a sequence's guesses, and ends the sequence if that is due."""
-        is_first = sequence.num_generated < len(samples)
-        sequence.token_ids.append(samples[-1].token_id)
+        sequence.say(samples[-1].token_id)
+        is_first = sequence.num_generated == len(samples)
         finish = self._finish_reason(sequence)
         if finish is not None:
             self._end(sequence)
@@ -198,6 +286,7 @@ class Core:
                 if sample.logprob is not None
             ],
             num_cached_tokens=sequence.num_cached_tokens if finish or is_first else 0,
+            num_encoded_media=len(sequence.encoded_keys) if is_first else 0,
             finish=finish,
         )
 
@@ -207,14 +296,28 @@ class Core:
         min_tokens = sequence.sampling.min_tokens if sequence.sampling.grammar is None else 0
         if sequence.token_ids[-1] in sequence.end_token_ids and sequence.num_generated > min_tokens:
             return FinishReason.STOP
-        return FinishReason.LENGTH if sequence.num_generated >= sequence.max_tokens else None
+        return FinishReason.LENGTH if sequence.is_complete else None
 
-    def _fail(self, scheduled: Scheduled) -> list[TokenEvent]:
-        self.scheduler.fail(scheduled)
-        for sequence in scheduled.sequences:
+    def _fail(self, step: _Launched, error: Exception) -> list[TokenEvent]:
+        """Ends the sequences that are to blame for it that a step failed; the others are computed once more."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None:
+            _waited_for(ahead)
+        if step.is_completed:
+            self.scheduler.revoke(step.scheduled, _NOTHING if ahead is None else ahead.scheduled)
+        blamed, failure = self._to_blame(step.scheduled, error)
+        self.scheduler.fail(step.scheduled, blamed)
+        for sequence in blamed:
             del self._sequences[sequence.request_id]
-        error = EngineError(EngineErrorCode.INTERNAL, "the engine failed while it computed this request")
-        return [_error_event(sequence.request_id, error, sequence) for sequence in scheduled.sequences]
+        return [_error_event(sequence.request_id, failure, sequence) for sequence in blamed]
+
+    def _to_blame(self, scheduled: Scheduled, error: Exception) -> tuple[Collection[Sequence], EngineError]:
+        largest = self.scheduler.to_blame(scheduled)
+        if isinstance(error, OutOfDeviceMemoryError) and largest is not None:
+            message = "the device's memory did not suffice for this request beside the others; try again, or with less"
+            return (largest,), EngineError(EngineErrorCode.OUT_OF_MEMORY, message)
+        message = "the engine failed while it computed this request"
+        return scheduled.sequences, EngineError(EngineErrorCode.INTERNAL, message)
 
     def _end(self, sequence: Sequence) -> None:
         del self._sequences[sequence.request_id]
@@ -239,6 +342,16 @@ class Core:
             num_guesses=sum(chunk.num_guesses for chunk in scheduled.plan.chunks),
             num_true_guesses=num_true_guesses,
         )
+
+
+def _waited_for(step: _Launched) -> bool:
+    """Waits for a step that nobody needs any more; False if it failed."""
+    try:
+        step.pending.result()
+    except Exception:
+        _logger.exception("a step failed that was not needed any more")
+        return False
+    return True
 
 
 def _new_tokens(plan: StepPlan, result: StepResult) -> dict[int, list[Sample]]:

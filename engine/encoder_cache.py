@@ -83,11 +83,14 @@ class EncoderCache:
         return decisions
 
     def fail(self, *, encoded: Iterable[bytes], evicted: Iterable[bytes]) -> None:
-        """Takes back the decisions of a step that failed, whose pins are gone: the next plan evicts all its keys."""
-        encoded = tuple(encoded)
+        """Takes back the decisions of a step that failed, whose pins are gone: the next plan evicts all its keys.
+
+        Of several steps that failed the last one's decisions are taken back first.
+        """
         for key in encoded:
-            self._drop(key)
-        self._evicted += (key for key in evicted if key not in encoded)
+            if key in self._num_bytes:  # else a later step evicted it, and so will the next plan
+                self._drop(key)
+        self._evicted += (key for key in evicted if key not in self._evicted)
 
     def _pin(self, sequence: Sequence, span: MediaSpan, max_tokens: int) -> bool:
         pins = self._pinned.get(span.key)
@@ -132,6 +135,8 @@ class EncoderCache:
         self._num_resident_bytes += num_bytes
         self._num_tokens_to_encode += num_tokens_to_encode
         self._encode[span.key] = Encode(key=span.key, kind=span.kind, grid_thw=span.grid_thw, pixels=pixels)
+        if not isinstance(pixels, Embeddings):
+            sequence.encoded_keys.add(span.key)
         return True
 
     def _drop(self, key: bytes) -> None:

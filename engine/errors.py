@@ -12,6 +12,8 @@ class EngineErrorCode(StrEnum):
     """The model cannot do what is asked (a kind of medium it does not understand, say)."""
     OVERLOADED = "overloaded"
     """The queue is full; the same request may succeed later."""
+    OUT_OF_MEMORY = "out_of_memory"
+    """The device's memory did not suffice for this request beside the others; when there are fewer, it may."""
     UNAVAILABLE = "unavailable"
     """The engine process is not running: loading, restarting, draining or dead."""
     INTERNAL = "internal"
@@ -25,6 +27,10 @@ class EngineError(Exception):
         super().__init__(message)
         self.code = code
         self.message = message
+
+
+class OutOfDeviceMemoryError(Exception):
+    """A step did not fit into the device's memory. Those of its sequences that made it too large can be ended."""
 
 
 class CheckpointError(Exception):

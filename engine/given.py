@@ -1,19 +1,32 @@
 """What callers of the offline door pass as pictures and clips, made into typed inputs. Decodes nothing.
 
-Arrays and tensors are taken as they are: uint8, channels last. A torch tensor is known by being an array when asked.
+What was given before under a name (a uuid) may be left out: then it is None, and its name stands for it. Arrays and
+tensors are taken as they are: uint8, channels last. A torch tensor is known by being an array when asked.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 import PIL.Image
 
+from engine.plan import MediaKind
 from media.clip_options import ClipOptions, find_wrong_option
-from media.errors import MediaError
-from media.source import ClipSource, DataSource, FrameSources, Source, parse_clip_text, parse_url_text
+from media.errors import MediaError, MediaErrorCode
+from media.source import (
+    MAX_UUID_CHARACTERS,
+    ClipOrNamed,
+    ClipSource,
+    DataSource,
+    FrameSources,
+    ImageOrNamed,
+    NamedSource,
+    Source,
+    parse_clip_text,
+    parse_url_text,
+)
 
 CLIP_OPTIONS = tuple(field.name for field in fields(ClipOptions))
 _WHOLE_NUMBERS = ("num_frames", "max_frames", "min_pixels", "max_pixels", "total_pixels")
@@ -22,8 +35,10 @@ _WHOLE_NUMBERS = ("num_frames", "max_frames", "min_pixels", "max_pixels", "total
 class InputError(ValueError):
     """An input that cannot be used; the message begins with where it stands, such as `messages[0].content[1]`."""
 
-    def __init__(self, path: str, message: str) -> None:
+    def __init__(self, path: str, message: str, code: MediaErrorCode | None = None) -> None:
         super().__init__(f"{path}: {message}")
+        self.code = code
+        """What is wrong with a medium, where one is at fault that could be read as such."""
 
 
 def known_fields(value: object, path: str, *, known: Sequence[str]) -> Mapping[str, Any]:
@@ -44,9 +59,12 @@ def known_fields(value: object, path: str, *, known: Sequence[str]) -> Mapping[s
 class ImageInput:
     """A picture of a request."""
 
-    picture: Source | PIL.Image.Image
+    kind: ClassVar = MediaKind.IMAGE
+    picture: ImageOrNamed | PIL.Image.Image
     path: str
     """Where the caller wrote it, for errors."""
+    uuid: str | None = None
+    """The caller's name for it, under which it is kept."""
     min_pixels: int | None = None
     """In place of the checkpoint's bound; None keeps that."""
     max_pixels: int | None = None
@@ -70,22 +88,45 @@ class Pictures:
 class ClipInput:
     """A clip of a request."""
 
-    clip: ClipSource | Pictures
+    kind: ClassVar = MediaKind.VIDEO
+    clip: ClipOrNamed | Pictures
     path: str
     options: ClipOptions
+    uuid: str | None = None
+    """As of pictures."""
 
 
-def parse_picture(picture: object, path: str) -> ImageInput:
-    """A PIL image, an array, a file's bytes, a URL, a data URL or base64. Raises InputError."""
+def parse_uuid(uuid: object, path: str) -> str | None:
+    """A medium's name, or None. Raises InputError."""
+    if uuid is None or (isinstance(uuid, str) and 1 <= len(uuid) <= MAX_UUID_CHARACTERS):
+        return uuid
+    raise InputError(path, f"a uuid is a text of 1 to {MAX_UUID_CHARACTERS} characters")
+
+
+def left_out(uuid: str | None, path: str) -> NamedSource:
+    """What stands for a medium that was given before. Raises InputError where it has no name."""
+    if uuid is None:
+        raise InputError(path, "there is none, and no uuid of one that was given before")
+    return NamedSource(uuid=uuid)
+
+
+def parse_picture(picture: object, path: str, uuid: str | None = None) -> ImageInput:
+    """A PIL image, an array, a file's bytes, a URL, a data URL or base64; None: left out. Raises InputError."""
+    return ImageInput(picture=_parse_picture(picture, path, uuid), path=path, uuid=uuid)
+
+
+def _parse_picture(picture: object, path: str, uuid: str | None) -> ImageOrNamed | PIL.Image.Image:
     match picture:
+        case None:
+            return left_out(uuid, path)
         case PIL.Image.Image():
-            return ImageInput(picture=picture, path=path)
+            return picture
         case np.ndarray():
-            return ImageInput(picture=PIL.Image.fromarray(_checked_array(picture, 3, path)), path=path)
+            return PIL.Image.fromarray(_checked_array(picture, 3, path))
         case bytes():
-            return ImageInput(picture=DataSource(data=picture), path=path)
+            return DataSource(data=picture)
         case str():
-            return ImageInput(picture=parse_url(picture, path), path=path)
+            return parse_url(picture, path)
         case _:
             raise InputError(path, f"a picture is a PIL image, an array, bytes or a URL, not {type(picture).__name__}")
 
@@ -97,26 +138,31 @@ def parse_url(url: object, path: str) -> Source:
     try:
         return parse_url_text(url)
     except MediaError as error:
-        raise InputError(path, error.message) from error
+        raise InputError(path, error.message, error.code) from error
 
 
-def parse_clip(clip: object, path: str, options: Mapping[str, Any]) -> ClipInput:
+def parse_clip(clip: object, path: str, options: Mapping[str, Any], uuid: str | None = None) -> ClipInput:
     """A file's bytes, a URL, a data URL or base64; or frames: an array or tensor [frames, height, width, 3], or a list.
+
+    None: it is left out.
 
     Args:
         clip: what the caller passed.
         path: where.
         options: members named as in `ClipOptions`.
+        uuid: the caller's name for it.
 
     Raises:
         InputError: it is something else, or an option is wrong.
     """
-    parsed = _parse_clip(clip, path)
     wishes = ClipOptions(**{name: _number(options[name], name, path) for name in CLIP_OPTIONS if name in options})
+    if clip is None:  # whether it is a file or frames, and so which options it may have, is known where it is kept
+        return ClipInput(clip=left_out(uuid, path), path=path, options=wishes, uuid=uuid)
+    parsed = _parse_clip(clip, path)
     wrong = find_wrong_option(wishes, of_frames=isinstance(parsed, FrameSources | Pictures))
     if wrong is not None:
         raise InputError(f"{path}.{wrong.name}", wrong.message)
-    return ClipInput(clip=parsed, path=path, options=wishes)
+    return ClipInput(clip=parsed, path=path, options=wishes, uuid=uuid)
 
 
 def is_frame(value: object) -> bool:
@@ -133,7 +179,7 @@ def _parse_clip(clip: object, path: str) -> ClipSource | Pictures:
             try:
                 return parse_clip_text(clip)
             except MediaError as error:
-                raise InputError(path, error.message) from error
+                raise InputError(path, error.message, error.code) from error
         case list() | tuple():
             return _parse_frames(clip, path)
         case _:

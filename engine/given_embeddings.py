@@ -3,14 +3,15 @@
 import math
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TypeAlias
+from dataclasses import dataclass, replace
+from typing import TypeAlias, assert_never
 
-from engine.given import ClipInput, ImageInput, InputError, known_fields
+from engine.given import ClipInput, ImageInput, InputError, known_fields, left_out
 from engine.given_sounds import SoundInput
 from engine.given_tensors import is_of_floats, tensor_of
 from media.embeddings import EmbeddedKind
 from media.errors import MediaError
+from media.source import NamedSource
 from media.tensor import Tensor, TensorType, invalid, rows, whole_numbers
 
 
@@ -20,14 +21,27 @@ class EmbeddingInput:
 
     kind: EmbeddedKind
     """Of the medium that they stand for."""
-    embeddings: Tensor
+    embeddings: Tensor | NamedSource
     grid_thw: Tensor | None
     """The medium's patches in time, height and width, where they are said."""
     path: str
     """Where the caller wrote them, for errors."""
+    uuid: str | None = None
+    """The caller's name for them, under which they are kept."""
 
 
 MediumInput: TypeAlias = ImageInput | ClipInput | SoundInput | EmbeddingInput
+
+
+def is_left_out(given: MediumInput) -> bool:
+    """Nothing of it is given but its name."""
+    match given:
+        case ImageInput(picture=medium) | ClipInput(clip=medium):
+            return isinstance(medium, NamedSource)
+        case SoundInput(sound=medium) | EmbeddingInput(embeddings=medium):
+            return isinstance(medium, NamedSource)
+        case _:
+            assert_never(given)
 
 
 def are_embeddings(value: object) -> bool:
@@ -68,12 +82,20 @@ def parse_embeddings(kind: EmbeddedKind, value: object, path: str) -> list[Embed
     ]
 
 
-def parse_embedding(kind: EmbeddedKind, value: object, path: str) -> EmbeddingInput:
-    """The embeddings of one medium, in the same forms. Raises InputError."""
+def parse_embedding(kind: EmbeddedKind, value: object, path: str, uuid: str | None = None) -> EmbeddingInput:
+    """The embeddings of one medium, in the same forms; None: they are left out. Raises InputError."""
+    if uuid is not None and (value is None or are_left_out(kind, value)):
+        return EmbeddingInput(kind=kind, embeddings=left_out(uuid, path), grid_thw=None, path=path, uuid=uuid)
     parsed = parse_embeddings(kind, value, path)
     if len(parsed) != 1:
         raise InputError(path, f"these are the embeddings of {len(parsed)} media; give a part for each")
-    return parsed[0]
+    return replace(parsed[0], uuid=uuid)
+
+
+def are_left_out(kind: EmbeddedKind, value: object) -> bool:
+    """Whether it is a dict of embeddings that are None."""
+    name = f"{kind}_embeds"
+    return isinstance(value, Mapping) and set(value) == {name} and value[name] is None
 
 
 @contextmanager
@@ -81,7 +103,7 @@ def _at(path: str) -> Generator[None]:
     try:
         yield
     except MediaError as error:
-        raise InputError(path, error.message) from error
+        raise InputError(path, error.message, error.code) from error
 
 
 def _grids(tensor: Tensor) -> list[Tensor]:

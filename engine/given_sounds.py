@@ -2,14 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from engine.given import InputError, known_fields
+from engine.given import InputError, known_fields, left_out
+from engine.plan import MediaKind
 from media.errors import MediaError
-from media.source import DataSource, Source, parse_url_text
+from media.source import DataSource, SoundOrNamed, Source, parse_url_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -26,62 +27,76 @@ class Samples:
 class SoundInput:
     """A sound of a request."""
 
-    sound: Source | Samples
+    kind: ClassVar = MediaKind.AUDIO
+    sound: SoundOrNamed | Samples
     path: str
     """Where the caller wrote it, for errors."""
+    uuid: str | None = None
+    """The caller's name for it, under which it is kept."""
 
 
-def parse_sounds(value: object, path: str) -> list[SoundInput]:
-    """One sound or a list of them, each as in `parse_sound`. Raises InputError."""
-    several = [value] if not isinstance(value, list | tuple) or _is_samples(value) else value
-    return [parse_sound(sound, f"{path}[{index}]") for index, sound in enumerate(several)]
+def parse_sound(sound: object, path: str, uuid: str | None = None) -> SoundInput:
+    """A pair of an array or tensor and its rate, a file's bytes, a URL, a data URL or base64; None: it is left out.
+
+    Raises:
+        InputError: it is something else.
+    """
+    return SoundInput(sound=_parse_sound(sound, path, uuid), path=path, uuid=uuid)
 
 
-def parse_sound(sound: object, path: str) -> SoundInput:
-    """A pair of an array or tensor and its rate, a file's bytes, a URL, a data URL or base64. Raises InputError."""
-    match sound:
-        case (array, int() | float() | np.number() as rate):
-            return SoundInput(sound=Samples(array=_checked_array(array, path), rate=_whole(rate, path)), path=path)
-        case bytes():
-            return SoundInput(sound=DataSource(data=sound), path=path)
-        case str():
-            return SoundInput(sound=_parse_text(sound, path), path=path)
-        case _:
-            message = f"a sound is a pair (array, rate), bytes or a URL, not {type(sound).__name__}"
-            raise InputError(path, message)
-
-
-def parse_audio_url(audio_url: object, path: str) -> SoundInput:
-    """A URL, or an object of one. Raises InputError."""
-    if isinstance(audio_url, str):
-        return parse_sound(audio_url, path)
+def parse_audio_url(audio_url: object, path: str, uuid: str | None = None) -> SoundInput:
+    """A URL, or an object of one; None: it is left out. Raises InputError."""
+    if isinstance(audio_url, str | None):
+        return parse_sound(audio_url, path, uuid)
     url = known_fields(audio_url, path, known=("url",)).get("url")
-    if not isinstance(url, str):
+    if not isinstance(url, str | None):
         raise InputError(f"{path}.url", "a sound's URL is a text")
-    return parse_sound(url, f"{path}.url")
+    return parse_sound(url, f"{path}.url", uuid)
 
 
-def parse_input_audio(input_audio: object, path: str) -> SoundInput:
-    """An object of base64 and the name of a format, which the file's first bytes say better. Raises InputError."""
-    fields = known_fields(input_audio, path, known=("data", "format"))
+def parse_input_audio(input_audio: object, path: str, uuid: str | None = None) -> SoundInput:
+    """An object of base64 and the name of a format, which the file's first bytes say better; None: it is left out.
+
+    Raises:
+        InputError: it is something else.
+    """
+    fields = known_fields({} if input_audio is None else input_audio, path, known=("data", "format"))
     data = fields.get("data")
+    if data is None and uuid is not None:
+        return SoundInput(sound=left_out(uuid, path), path=path, uuid=uuid)
     if not isinstance(data, str) or not isinstance(fields.get("format"), str | None):
         raise InputError(path, "expected data, a text of base64, and perhaps format, a text")
     parsed = _parse_text(data, f"{path}.data")
     if not isinstance(parsed, DataSource):
         raise InputError(f"{path}.data", "it is not base64; a URL stands in audio_url")
-    return SoundInput(sound=parsed, path=f"{path}.data")
+    return SoundInput(sound=parsed, path=f"{path}.data", uuid=uuid)
 
 
-def _is_samples(value: Sequence[object]) -> bool:
+def is_samples(value: Sequence[object]) -> bool:
+    """Whether callers mean one sound, a pair of an array and its rate."""
     return len(value) == 2 and isinstance(value[1], int | float | np.number)
+
+
+def _parse_sound(sound: object, path: str, uuid: str | None) -> SoundOrNamed | Samples:
+    match sound:
+        case None:
+            return left_out(uuid, path)
+        case (array, int() | float() | np.number() as rate):
+            return Samples(array=_checked_array(array, path), rate=_whole(rate, path))
+        case bytes():
+            return DataSource(data=sound)
+        case str():
+            return _parse_text(sound, path)
+        case _:
+            message = f"a sound is a pair (array, rate), bytes or a URL, not {type(sound).__name__}"
+            raise InputError(path, message)
 
 
 def _parse_text(text: str, path: str) -> Source:
     try:
         return parse_url_text(text)
     except MediaError as error:
-        raise InputError(path, error.message) from error
+        raise InputError(path, error.message, error.code) from error
 
 
 def _checked_array(value: object, path: str) -> npt.NDArray[Any]:

@@ -82,6 +82,8 @@ class Matcher:
         """
         if self._matcher is None:
             self._matcher = self._compiler.begin(self._grammar)
+            if self._token_ids:  # of an answer that goes on here
+                self._matcher.consume_tokens(self._token_ids)
         bitmask = self._matcher.compute_bitmask()
         if self._matcher.is_error():
             bitmask = self._retry(self._matcher.get_error())

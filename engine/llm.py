@@ -12,12 +12,12 @@ from typing import Any, assert_never
 from engine.checkpoint import DEFAULT_MODEL, resolve_checkpoint
 from engine.config import Backend, Device, DType, EngineConfig, Quantization
 from engine.errors import CheckpointError, EngineError
-from engine.given import ClipInput, ImageInput, InputError
-from engine.given_embeddings import EmbeddingInput, MediumInput
-from engine.given_sounds import SoundInput
+from engine.given import InputError
+from engine.given_embeddings import EmbeddingInput
 from engine.inputs import Messages, OfflineRequest, TokenIds, check_sampling, parse_conversation, parse_prompt
 from engine.load import load_core
-from engine.media_loading import load_media, media_processing
+from engine.media_loading import OfflineMedia, media_processing
+from engine.media_rules import parse_rules
 from engine.offline import CompletionOutput, RequestOutput, run_batch
 from engine.plan import MediaKind
 from engine.protocol import Generate
@@ -28,6 +28,7 @@ from engine.text.media_inputs import Medium, media_inputs, prompt_media
 from engine.text.prompt import Prompt, PromptBuilder, load_prompt_builder
 from engine.text.template import TemplateError
 from engine.tool_inputs import parse_chat_options
+from media.policy import WEB_PORTS
 
 __all__ = ["LLM", "CompletionOutput", "Grammar", "GrammarKind", "InputError", "RequestOutput", "SamplingParams"]
 
@@ -44,39 +45,69 @@ class LLM:
         backend: Backend = "auto",
         quantization: Quantization = "none",
         max_model_len: int | None = None,
-        kv_cache_bytes: int = 1 << 30,
+        kv_cache_bytes: int | None = None,
+        gpu_memory_utilization: float = 0.9,
         max_batch_tokens: int = 2048,
         max_sequences: int = 256,
         prefix_caching: bool = True,
+        tensor_parallel_size: int = 1,
         num_threads: int | None = None,
         chat_template: str | None = None,
         limit_mm_per_prompt: Mapping[str, int] | None = None,
         enable_mm_embeds: bool = False,
+        media_cache_bytes: int = 512 << 20,
+        allowed_local_media_path: str | os.PathLike[str] | None = None,
+        allowed_media_domains: Sequence[str] | None = None,
+        allowed_media_networks: Sequence[str] = (),
+        allowed_media_ports: Sequence[int] = tuple(sorted(WEB_PORTS)),
+        fetch_timeouts: Mapping[str, float] | None = None,
+        media_io_kwargs: Mapping[str, Any] | None = None,
     ) -> None:
         """Loads a checkpoint.
 
         Args:
             model: A folder, or an id of the Hugging Face hub; by default the checkpoint that comes with the project.
-            device: As in `EngineConfig`, like the next nine.
+            device: As in `EngineConfig`, like the next eleven.
             dtype: Of weights and activations.
-            backend: What computes: native kernels or torch.
-            quantization: Of the decoder's weights.
+            backend: What computes: kernels of our own, for this CPU or for CUDA, FlashInfer, or torch alone.
+            quantization: Made of the decoder's weights at load; a checkpoint's own is found without.
             max_model_len: Lowers the context window.
-            kv_cache_bytes: Memory for keys and values.
+            kv_cache_bytes: Memory for keys and values; by default 1 GiB on a CPU, on a GPU what is left.
+            gpu_memory_utilization: The share of a GPU's memory that is used where `kv_cache_bytes` does not say it.
             max_batch_tokens: The most tokens computed in one step.
             max_sequences: The most prompts computed in one step.
             prefix_caching: Prompts that begin alike are computed once.
-            num_threads: Compute threads on the CPU.
+            tensor_parallel_size: Processes that share the work, of which this is the first; on GPUs one each.
+            num_threads: Compute threads on the CPU, of all processes together.
             chat_template: A file whose template takes the place of the checkpoint's.
             limit_mm_per_prompt: The most media of a kind in a prompt, such as `{"image": 4, "video": 1}`; a kind
                 without a number has no limit.
             enable_mm_embeds: Embeddings, computed elsewhere, are accepted in the place of media.
+            media_cache_bytes: Memory for media that may be asked about again; 0 keeps none, and uuids mean nothing.
+            allowed_local_media_path: A folder whose files may be named by file: URLs; by default none may.
+            allowed_media_domains: Hosts to which URLs are restricted; by default any public one.
+            allowed_media_networks: Networks that are not public and may be reached all the same, such as 10.1.0.0/16.
+            allowed_media_ports: Ports to which URLs are restricted.
+            fetch_timeouts: Seconds for fetching a medium of a kind, where they are to be others than
+                `{"image": 5, "video": 30, "audio": 10}`.
+            media_io_kwargs: How media are read, in vLLM's words: `{"image": {"rgba_background_color": [0, 0, 0]}}` is
+                what shows through transparent pixels, which by default is white.
 
         Raises:
             CheckpointError: the checkpoint cannot be found or served.
-            InputError: `limit_mm_per_prompt` names another kind than image, video and audio.
+            EngineError: one of several processes ended meanwhile.
+            InputError: one of the last six, or `limit_mm_per_prompt`, says something unknown or impossible.
         """
         self._limits = _checked_limits(limit_mm_per_prompt or {})
+        rules = parse_rules(
+            allowed_local_media_path=allowed_local_media_path,
+            allowed_media_domains=allowed_media_domains,
+            allowed_media_networks=allowed_media_networks,
+            allowed_media_ports=allowed_media_ports,
+            fetch_timeouts=fetch_timeouts or {},
+            media_io_kwargs=media_io_kwargs or {},
+            max_cache_bytes=media_cache_bytes,
+        )
         self._accepts_embeddings = enable_mm_embeds
         path = resolve_checkpoint(os.fspath(model))
         config = EngineConfig(
@@ -87,10 +118,12 @@ class LLM:
             quantization=quantization,
             max_model_len=max_model_len,
             kv_cache_bytes=kv_cache_bytes,
+            gpu_memory_utilization=gpu_memory_utilization,
             max_batch_tokens=max_batch_tokens,
             max_sequences=max_sequences,
             max_waiting=2**31,  # here a long queue is the caller's own
             prefix_caching=prefix_caching,
+            tensor_parallel_size=tensor_parallel_size,
             num_threads=num_threads,
         )
         engine = load_core(config, on_progress=lambda _stage, _fraction: None)
@@ -101,7 +134,7 @@ class LLM:
         self._prompts = load_prompt_builder(path, engine.model, chat_template)
         self._grammars = GrammarChecker(self._prompts.tokenizer)
         try:
-            self._processing = media_processing(path, engine.model)
+            self._media = OfflineMedia(media_processing(path, engine.model), rules)
         except ValueError as error:
             raise CheckpointError(str(error)) from error
         self._request_ids = (str(number) for number in itertools.count())
@@ -125,6 +158,8 @@ class LLM:
                 Or each of these is a dict of `image_embeds` and `image_grid_thw` (`video_…`; `audio_embeds` alone), as
                 `engine.given_embeddings.parse_embeddings` takes it.
                 Each medium has its one placeholder token in the prompt.
+                `multi_modal_uuids` names them, each kind's by a text or a list: a medium that was given before under
+                a name may be None afterwards, embeddings `{"image_embeds": None}`. In a call a name stands for one.
             sampling_params: For all prompts, or one for each.
             progress: Several prompts are accompanied by a bar on standard error.
 
@@ -158,7 +193,9 @@ class LLM:
                 same of a video file, or a list of such pictures) and `video` (an array, a tensor, a list of pictures or
                 a file's bytes); clips perhaps with the members of `media.clip_options.ClipOptions`. Sounds
                 are `audio_url`, `input_audio` (`data`, which is base64, and `format`) and `audio` (as for `generate`).
-                And `image_embeds`, `video_embeds` and `audio_embeds`, as for `generate`, of one medium.
+                And `image_embeds`, `video_embeds` and `audio_embeds`, as for `generate`, of one medium. Each part may
+                have a `uuid`, by which the medium can be left out later: `{"type": "image_pil", "image_pil": None,
+                "uuid": "cat"}`.
             sampling_params: For all conversations, or one for each.
             tools: Functions that the model may call, in OpenAI's form. The answer's text has the calls as the model
                 writes them; `engine.text.tools` reads them.
@@ -201,7 +238,7 @@ class LLM:
         for request in requests:
             self._check_media(request)
         inputs = [medium for request in requests for medium in request.media]
-        media = iter(load_media(inputs, self._processing))
+        media = iter(self._media.load(inputs))
         generates = [
             self._generate(request, list(itertools.islice(media, len(request.media))), sampling)
             for request, sampling in zip(requests, samplings, strict=True)
@@ -219,7 +256,7 @@ class LLM:
         for given in request.media:
             if isinstance(given, EmbeddingInput) and not self._accepts_embeddings:
                 raise InputError(given.path, "embeddings are accepted with LLM(enable_mm_embeds=True)")
-        counts = Counter(map(_kind_of, request.media))
+        counts = Counter(MediaKind(given.kind) for given in request.media)
         for kind, limit in self._limits.items():
             if counts[kind] > limit:
                 message = f"{counts[kind]} {_PLURALS[kind]}, and limit_mm_per_prompt allows {limit}"
@@ -260,20 +297,6 @@ def _checked_limits(limits: Mapping[str, int]) -> dict[MediaKind, int]:
             message = "only pictures (image), clips (video) and sounds (audio) are supported"
             raise InputError(f"limit_mm_per_prompt[{kind!r}]", message)
     return {MediaKind(kind): limit for kind, limit in limits.items()}
-
-
-def _kind_of(given: MediumInput) -> MediaKind:
-    match given:
-        case ImageInput():
-            return MediaKind.IMAGE
-        case ClipInput():
-            return MediaKind.VIDEO
-        case SoundInput():
-            return MediaKind.AUDIO
-        case EmbeddingInput(kind=kind):
-            return MediaKind(kind)
-        case _:
-            assert_never(given)
 
 
 def _one_for_each(

@@ -34,6 +34,7 @@ def _merged(events: Sequence[TokenEvent]) -> TokenEvent:
         token_ids=[token_id for event in events for token_id in event.token_ids],
         logprobs=[logprobs for event in events for logprobs in event.logprobs],
         num_cached_tokens=max(event.num_cached_tokens for event in events),
+        num_encoded_media=max(event.num_encoded_media for event in events),
         finish=last.finish,
         error=last.error,
         message=last.message,

@@ -3,7 +3,8 @@
 import asyncio
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import assert_never
 
@@ -11,18 +12,24 @@ import PIL.Image
 
 from engine.config import ModelConfig
 from engine.given import ClipInput, ImageInput, InputError, Pictures
-from engine.given_embeddings import EmbeddingInput, MediumInput
+from engine.given_embeddings import EmbeddingInput, MediumInput, is_left_out
 from engine.given_sounds import Samples, SoundInput
+from engine.media_rules import MediaRules
+from engine.plan import MediaKind
 from engine.text.media_inputs import Medium, embedding_form, sound_processing
 from media.audio import AudioProcessing, Sound, sound_of_array
+from media.batch import Batch
 from media.clip import Clip, VideoProcessing, video_processing
 from media.clip_frames import clip_of_frames, taken_frames
 from media.decoders import Decoders
-from media.embeddings import EmbeddingForm, make_embedding
+from media.embedding_loader import EmbeddingLoader
+from media.embeddings import EmbeddingForm
 from media.errors import MediaError
 from media.image import Image, ImageProcessing, image_processing, prepare_image
 from media.load import MediaLoader
-from media.policy import FetchPolicy
+from media.named_embeddings import NamedEmbeddings
+from media.store import MediaStore
+from media.torch_files import TorchFiles
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,66 +53,107 @@ def media_processing(path: Path, model: ModelConfig) -> Processing:
     )
 
 
-def load_media(inputs: Sequence[MediumInput], processing: Processing) -> list[Medium]:
-    """Loads media, in their order.
+class OfflineMedia:
+    """The media of one `LLM`, and what is kept of them between its calls."""
 
-    Raises:
-        InputError: one cannot be used.
-    """
-    if not inputs:
-        return []
-    # In a thread of its own: the caller's may run an event loop already, as in a notebook.
-    with ThreadPoolExecutor(1) as thread:
-        return thread.submit(asyncio.run, _load_all(inputs, processing)).result()
+    def __init__(self, processing: Processing, rules: MediaRules) -> None:
+        """Media are read as `processing` and `rules` say."""
+        self._images = replace(processing.images, background=rules.background)
+        self._videos = processing.videos
+        self._sounds = processing.sounds
+        self._embeddings = processing.embeddings
+        self._rules = rules
+        self._store = MediaStore(max_bytes=rules.max_cache_bytes)
 
+    def load(self, inputs: Sequence[MediumInput]) -> list[Medium]:
+        """Loads media, in their order.
 
-async def _load_all(inputs: Sequence[MediumInput], processing: Processing) -> list[Medium]:
-    loader = MediaLoader(
-        processing=processing.images,
-        video_processing=processing.videos,
-        audio_processing=processing.sounds,
-        policy=FetchPolicy(),
-        decoders=Decoders(isolated=False),
-    )
-    try:
-        return list(await asyncio.gather(*(_load(given, loader, processing) for given in inputs)))
-    finally:
-        await loader.close()
+        Raises:
+            InputError: one cannot be used.
+        """
+        if not inputs:
+            return []
+        # In a thread of its own: the caller's may run an event loop already, as in a notebook.
+        with ThreadPoolExecutor(1) as thread:
+            return thread.submit(asyncio.run, self._load_all(inputs)).result()
 
+    async def _load_all(self, inputs: Sequence[MediumInput]) -> list[Medium]:
+        loader = self._make_loader()
+        reader = EmbeddingLoader(form=self._embeddings, torch_files=TorchFiles())
+        embeddings = NamedEmbeddings(loader=reader, store=self._store)
+        try:
+            with loader.batch() as batch:
+                one = partial(self._load, loader=loader, embeddings=embeddings, batch=batch)
+                # What is left out may have been given in this very call.
+                given = iter(await asyncio.gather(*(one(each) for each in inputs if not is_left_out(each))))
+                left_out = iter(await asyncio.gather(*(one(each) for each in inputs if is_left_out(each))))
+                return [next(left_out if is_left_out(each) else given) for each in inputs]
+        finally:
+            await loader.close()
+            await embeddings.close()
 
-async def _load(given: MediumInput, loader: MediaLoader, processing: Processing) -> Medium:
-    try:
-        match given:
-            case ImageInput():
-                return await _load_image(given, loader, processing.images)
-            case ClipInput():
-                return await _load_clip(given, loader, processing.videos)
-            case SoundInput():
-                return await _load_sound(given, loader, processing.sounds)
-            case EmbeddingInput(kind=kind, embeddings=tensor, grid_thw=grid):
-                return await asyncio.to_thread(make_embedding, kind, tensor, grid, processing.embeddings)
-            case _:
-                assert_never(given)
-    except MediaError as error:
-        raise InputError(given.path, error.message) from error
+    def _make_loader(self) -> MediaLoader:
+        """One for the event loop of a call."""
+        timeouts = self._rules.fetch_timeouts
+        return MediaLoader(
+            processing=self._images,
+            video_processing=self._videos,
+            audio_processing=self._sounds,
+            policy=self._rules.policy,
+            decoders=Decoders(isolated=False),
+            local=self._rules.local,
+            store=self._store,
+            image_timeout_seconds=timeouts[MediaKind.IMAGE],
+            video_timeout_seconds=timeouts[MediaKind.VIDEO],
+            audio_timeout_seconds=timeouts[MediaKind.AUDIO],
+        )
 
+    async def _load(
+        self, given: MediumInput, *, loader: MediaLoader, embeddings: NamedEmbeddings, batch: Batch
+    ) -> Medium:
+        try:
+            match given:
+                case ImageInput():
+                    return await self._load_image(given, loader, batch)
+                case ClipInput():
+                    return await self._load_clip(given, loader, batch)
+                case SoundInput():
+                    return await self._load_sound(given, loader, batch)
+                case EmbeddingInput(kind=kind, embeddings=tensor, grid_thw=grid, uuid=uuid):
+                    return await embeddings.load(kind, tensor, grid, batch=batch, uuid=uuid)
+                case _:
+                    assert_never(given)
+        except MediaError as error:
+            raise InputError(given.path, error.message, error.code) from error
 
-async def _load_image(given: ImageInput, loader: MediaLoader, processing: ImageProcessing) -> Image:
-    if isinstance(given.picture, PIL.Image.Image):
-        return await asyncio.to_thread(prepare_image, given.picture, processing)
-    return await loader.load_image(given.picture, min_pixels=given.min_pixels, max_pixels=given.max_pixels)
+    async def _load_image(self, given: ImageInput, loader: MediaLoader, batch: Batch) -> Image:
+        picture, uuid = given.picture, given.uuid
+        if not isinstance(picture, PIL.Image.Image):
+            return await loader.load_image(
+                picture, batch=batch, uuid=uuid, min_pixels=given.min_pixels, max_pixels=given.max_pixels
+            )
+        image = await asyncio.to_thread(prepare_image, picture, self._images)
+        if uuid is not None:
+            loader.keep_image(image, uuid, batch=batch)
+        return image
 
+    async def _load_clip(self, given: ClipInput, loader: MediaLoader, batch: Batch) -> Clip:
+        source, options, uuid = given.clip, given.options, given.uuid
+        if not isinstance(source, Pictures):
+            return await loader.load_clip(source, options, batch=batch, uuid=uuid)
+        taken = taken_frames(len(source.frames), options, depth=self._videos.temporal_patch_size)
+        clip = await asyncio.to_thread(clip_of_frames, source.pick(taken), taken, self._videos, options)
+        if uuid is not None:
+            loader.keep_clip(clip, taken, len(source.frames), options, uuid, batch=batch)
+        return clip
 
-async def _load_clip(given: ClipInput, loader: MediaLoader, processing: VideoProcessing) -> Clip:
-    if not isinstance(given.clip, Pictures):
-        return await loader.load_clip(given.clip, given.options)
-    taken = taken_frames(len(given.clip.frames), given.options, depth=processing.temporal_patch_size)
-    return await asyncio.to_thread(clip_of_frames, given.clip.pick(taken), taken, processing, given.options)
-
-
-async def _load_sound(given: SoundInput, loader: MediaLoader, processing: AudioProcessing | None) -> Sound:
-    if processing is None:
-        raise InputError(given.path, "the model takes no audio")
-    if not isinstance(given.sound, Samples):
-        return await loader.load_sound(given.sound)
-    return await asyncio.to_thread(sound_of_array, given.sound.array, given.sound.rate, processing)
+    async def _load_sound(self, given: SoundInput, loader: MediaLoader, batch: Batch) -> Sound:
+        if self._sounds is None:
+            raise InputError(given.path, "the model takes no audio")
+        sound, uuid = given.sound, given.uuid
+        if not isinstance(sound, Samples):
+            return await loader.load_sound(sound, batch=batch, uuid=uuid)
+        heard = await asyncio.to_thread(sound_of_array, sound.array, sound.rate, self._sounds)
+        if uuid is not None:
+            loader.keep_sound(heard, uuid, batch=batch)
+        return heard

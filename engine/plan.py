@@ -6,11 +6,15 @@ A step has no prefill and no decode phase: each chunk names the next tokens of o
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Literal, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
 import msgspec
 
 from engine.sampling_params import SamplingParams
+
+
+PROMISED = -1
+"""Stands for a token id that the plan before samples, for this very sequence, and that nobody knows yet."""
 
 
 class MediaKind(StrEnum):
@@ -58,13 +62,18 @@ class MediaSpan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SequenceStart:
-    """What the runner must know of a sequence before its first chunk. Said once, also of one preempted later."""
+    """What the runner must know of a sequence before its first chunk.
+
+    Said once, also of one preempted later; and once more after a step failed in which it was: that begins it anew.
+    """
 
     sequence_id: int
     prompt_token_ids: tuple[int, ...]
     spans: tuple[MediaSpan, ...]
     """In the order of `start`."""
     sampling: SamplingParams
+    generated_token_ids: tuple[int, ...] = ()
+    """What it has said so far, where it is begun anew."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,9 +83,10 @@ class Encode:
     key: bytes
     kind: MediaKind
     grid_thw: tuple[int, int, int]
-    pixels: MediaContent
+    pixels: MediaContent | None
     """uint8, row-major, [frames, grid_h · patch_size, grid_w · patch_size, 3] with frames = 1 for a picture. Of a sound
-    its features: float32, row-major, [mel bins, frames]. Or embeddings in their place, which are only copied."""
+    its features: float32, row-major, [mel bins, frames]. Or embeddings in their place, which are only copied.
+    None where another rank encodes it and hands its output on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +97,7 @@ class SequenceChunk:
     start: int
     """Index in the sequence of the first of `token_ids`; the KV of all tokens before it is in the cache."""
     token_ids: tuple[int, ...]
+    """The last may be PROMISED."""
     block_table: tuple[int, ...]
     """Ids of the blocks that hold tokens 0 … start + len(token_ids) - 1, in order, and maybe more."""
     samples: bool
@@ -135,3 +146,23 @@ class StepResult:
     """Sequence id → the guesses of its chunk that came true, from the first; those without any may be missing."""
     failed: Mapping[int, str] = field(default_factory=dict[int, str])
     """Sequence id → why it cannot go on, in words for the client; its samples are void."""
+    corrected: frozenset[int] = frozenset()
+    """Sequences for which a plan launched meanwhile took another token than this one: what it made of them is void."""
+
+
+class Pending(Protocol):
+    """A step under way."""
+
+    def result(self) -> StepResult:
+        """Waits until the step is computed. Asked for once, in the order in which steps were launched."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """A step that need not be waited for."""
+
+    step_result: StepResult
+
+    def result(self) -> StepResult:
+        return self.step_result

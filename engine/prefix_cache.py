@@ -59,6 +59,11 @@ class PrefixCache:
         for index in range(first_token // self._block_size, sequence.num_computed_tokens // self._block_size):
             self._pool.name(sequence.block_table[index], self._hash_of(sequence, index))
 
+    def withdraw(self, block_table: Many[int], start: int, end: int) -> None:
+        """Takes `publish` back for the blocks of a table that the tokens from `start` to before `end` completed."""
+        for index in range(start // self._block_size, end // self._block_size):
+            self._pool.forget_name(block_table[index])
+
     def _hash_of(self, sequence: Sequence, index: int) -> bytes:
         hashes = sequence.block_hashes
         for start in range(len(hashes) * self._block_size, (index + 1) * self._block_size, self._block_size):

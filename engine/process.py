@@ -84,7 +84,7 @@ def _serve(channel: Channel, inbox: _Inbox, load: Load) -> int:
 def _run(channel: Channel, inbox: _Inbox, core: "Core") -> None:
     """Step after step, until `Stop`. All that has arrived is heeded before each: a cancel spares the next step."""
     while True:
-        for message in _arrived(inbox, wait=not core.has_work):
+        for message in _arrived(inbox, wait=not core.has_work and not core.prepare()):
             match message:
                 case Generate():
                     for request in message.each():
@@ -129,8 +129,14 @@ def _load(config: EngineConfig, on_progress: OnProgress) -> tuple["Core", Ready]
     # Imported here, not at the top: it takes seconds, and the front end shows what it waits for.
     from engine.load import load_core  # noqa: PLC0415
 
-    loaded = load_core(config, on_progress=on_progress)
+    loaded = load_core(config, on_progress=on_progress, on_lost=_end_without_rank)
     return loaded.core, loaded.ready
+
+
+def _end_without_rank() -> None:
+    """At once: the main thread may wait for the rank that is gone. The front end starts all of them again."""
+    _log.error("the engine ends with one of its ranks")
+    os._exit(1)
 
 
 if __name__ == "__main__":

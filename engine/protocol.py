@@ -7,11 +7,10 @@ happens to it, exactly one `TokenEvent` with `finish` set is the last that bears
 from collections.abc import Iterator
 from dataclasses import replace
 from enum import StrEnum
-from typing import Literal
 
 import msgspec
 
-from engine.config import EngineConfig, Quantization
+from engine.config import ChosenBackend, EngineConfig
 from engine.errors import EngineErrorCode
 from engine.plan import MediaContent, MediaKind
 from engine.sampling_params import SamplingParams
@@ -114,9 +113,12 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True, tag="ready"):
 
     device: str
     dtype: str
-    backend: Literal["native", "torch"] = "torch"
+    backend: ChosenBackend = "torch"
     """What carries out the model's operations."""
-    quantization: Quantization = "none"
+    tensor_parallel_size: int = 1
+    """Ranks that share each step."""
+    quantization: str = "none"
+    """Of the decoder's weights, for a person to read: "int8", or the checkpoint's own such as "awq int4"."""
     max_model_len: int
     """The context window in tokens, as the checkpoint, the settings and the KV cache allow."""
     num_blocks: int
@@ -150,6 +152,8 @@ class TokenEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One for each of `token_ids` where they were asked for, else empty."""
     num_cached_tokens: int = 0
     """Prompt tokens that the prefix cache spared; said with the first token and with `finish`."""
+    num_encoded_media: int = 0
+    """Media of the prompt that were encoded for this request; said with the first token. The others were spared it."""
     finish: FinishReason | None = None
     error: EngineErrorCode | None = None
     """Set exactly when `finish` is ERROR."""

@@ -30,7 +30,8 @@ FloatArray = npt.NDArray[np.float64]
 class SequenceSampler:
     """One sequence's parameters, what penalties must know of its tokens, and its own source of chance.
 
-    Its draws do not depend on what else is in a batch, and go on where they were after a preemption.
+    Its draws do not depend on what else is in a batch, nor on how often or in which order its tokens are asked for:
+    each place of the answer has its own.
     """
 
     def __init__(
@@ -44,14 +45,16 @@ class SequenceSampler:
         """`matcher` follows `sampling.grammar`."""
         self.sampling = sampling
         self.failure: str | None = None  # why the grammar cannot be followed any further; what is sampled then is void
+        self.num_generated = 0
+        """The place in the answer of the next token. Whoever knows it may set it where tokens were not counted."""
         self._matcher = matcher
         self._generated: Counter[int] = Counter()
-        self._num_generated = 0
         self._prompt_token_ids = frozenset(prompt_token_ids) if sampling.repetition_penalty != 1.0 else frozenset[int]()
         ignores_eos = sampling.ignore_eos and matcher is None  # a grammar's end is an end
         end_token_ids = {*sampling.stop_token_ids, *(() if ignores_eos else eos_token_ids)}
         self._end_token_ids = sorted(end_token_ids)
         self._random = random.Random(sampling.seed)  # noqa: S311 - draws of text need no secrecy, seeds need repeatability
+        self._chances: list[float] = []
 
     @property
     def takes_largest(self) -> bool:
@@ -72,7 +75,7 @@ class SequenceSampler:
             self.failure = f"the grammar cannot be followed: {error}"
             return None
         allowed[self._end_token_ids] = False
-        goes_on = self.sampling.ignore_eos or self._num_generated < self.sampling.min_tokens
+        goes_on = self.sampling.ignore_eos or self.num_generated < self.sampling.min_tokens
         if self._matcher.complete and not (goes_on and allowed.any()):
             allowed[self._end_token_ids] = True
         if not allowed.any():
@@ -87,34 +90,32 @@ class SequenceSampler:
         if self.sampling.logit_bias:
             token_ids = list(self.sampling.logit_bias)
             row[token_ids] += row.new_tensor(list(self.sampling.logit_bias.values()))
-        if self._penalises:
+        if self.sampling.penalises:
             self._penalise(row)
 
     def count(self, token_id: int) -> None:
         """Takes note of the token that was chosen."""
-        self._num_generated += 1
-        if self._penalises:
+        self.num_generated += 1
+        if self.sampling.penalises:
             self._generated[token_id] += 1
         if self._matcher is not None and self.failure is None and token_id not in self._end_token_ids:
             self._matcher.accept(token_id)
 
     def draw(self) -> float:
-        """The next number of this sequence's own source, in [0, 1)."""
-        return self._random.random()
+        """The number of this sequence's own source, in [0, 1), for the next token."""
+        while len(self._chances) <= self.num_generated:
+            self._chances.append(self._random.random())
+        return self._chances[self.num_generated]
 
     @property
     def _bans_ends(self) -> bool:
-        is_early = self._num_generated < self.sampling.min_tokens
+        is_early = self.num_generated < self.sampling.min_tokens
         return is_early and bool(self._end_token_ids) and self._matcher is None
 
     @property
-    def _penalises(self) -> bool:
-        sampling = self.sampling
-        return bool(sampling.frequency_penalty or sampling.presence_penalty or sampling.repetition_penalty != 1.0)
-
-    @property
     def _adjusts(self) -> bool:
-        return self._bans_ends or bool(self.sampling.logit_bias) or self._penalises or self._matcher is not None
+        sampling = self.sampling
+        return self._bans_ends or bool(sampling.logit_bias) or sampling.penalises or self._matcher is not None
 
     def _penalise(self, row: Tensor) -> None:
         sampling = self.sampling
@@ -228,7 +229,7 @@ def _draw(logits: Tensor, sequences: Sequence[SequenceSampler]) -> list[int]:
     scaled = logits / temperatures[:, None]
     totals = scaled.logsumexp(dim=-1, keepdim=True)
     shortlist = scaled.topk(min(SHORTLIST_SIZE, scaled.shape[1]), dim=-1)
-    shares = _shares(shortlist.values, totals)
+    shares = shares_of(shortlist.values, totals)
     token_ids: list[int] = []
     for row, sequence in enumerate(sequences):
         chance, order = sequence.draw(), shortlist.indices[row]
@@ -236,13 +237,14 @@ def _draw(logits: Tensor, sequences: Sequence[SequenceSampler]) -> list[int]:
         place = draw_place(shares[row], complete=complete, sampling=sequence.sampling, chance=chance)
         if place is None:
             values, order = scaled[row].sort(descending=True)
-            place = draw_place(_shares(values, totals[row]), complete=True, sampling=sequence.sampling, chance=chance)
+            place = draw_place(shares_of(values, totals[row]), complete=True, sampling=sequence.sampling, chance=chance)
             assert place is not None, "the whole vocabulary holds every draw"
         token_ids.append(int(order[place]))
     return token_ids
 
 
-def _shares(scaled: Tensor, total: Tensor) -> FloatArray:
+def shares_of(scaled: Tensor, total: Tensor) -> FloatArray:
+    """Probabilities of tokens from their logits over temperature and the log-sum-exp over all tokens."""
     return (scaled - total).double().exp().cpu().numpy()
 
 
@@ -254,14 +256,14 @@ def _score(logits: Tensor, token_ids: Sequence[int], num_top: Sequence[int]) -> 
     top_logprobs: list[list[float]] = (top.values - totals).tolist()
     top_token_ids: list[list[int]] = top.indices.tolist()
     return [
-        Sample(token_id=token_id, logprob=logprob, top=_possible(ids[:num], logprobs[:num]))
+        Sample(token_id=token_id, logprob=logprob, top=possible(ids[:num], logprobs[:num]))
         for token_id, logprob, ids, logprobs, num in zip(
             token_ids, chosen_logprobs, top_token_ids, top_logprobs, num_top, strict=True
         )
     ]
 
 
-def _possible(token_ids: Sequence[int], logprobs: Sequence[float]) -> tuple[tuple[int, float], ...]:
+def possible(token_ids: Sequence[int], logprobs: Sequence[float]) -> tuple[tuple[int, float], ...]:
     """Without the tokens that a grammar or `min_tokens` forbids."""
     pairs = zip(token_ids, logprobs, strict=True)
     return tuple((token_id, logprob) for token_id, logprob in pairs if math.isfinite(logprob))

@@ -71,3 +71,16 @@ class SamplingParams:
     @property
     def greedy(self) -> bool:
         return self.temperature < GREEDY_TEMPERATURE
+
+    @property
+    def penalises(self) -> bool:
+        """What was said before changes the logits."""
+        return bool(self.frequency_penalty or self.presence_penalty or self.repetition_penalty != 1.0)
+
+    @property
+    def adjusts(self) -> bool:
+        """A token is not chosen from the model's logits alone.
+
+        Such choices are made on the host, when all tokens before are known.
+        """
+        return bool(self.penalises or self.logit_bias or self.min_tokens or self.grammar is not None)

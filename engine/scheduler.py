@@ -7,78 +7,20 @@ so much of the prompts as their pace allows. Knows no model, no tensors and no c
 """
 
 from bisect import bisect_left, insort
+from collections.abc import Collection
 from collections.abc import Sequence as Many
-from dataclasses import dataclass, field
 from itertools import takewhile
 from operator import attrgetter
 
 from engine.block_pool import BlockPool
+from engine.draft import Draft, Scheduled
 from engine.encoder_cache import EncoderCache
 from engine.pace import NUM_FREE_TOKENS, Pace, StepWork
-from engine.plan import SequenceChunk, SequenceStart, StepPlan
+from engine.plan import StepPlan
 from engine.prefix_cache import PrefixCache
 from engine.sequence import Sequence
 
 _rank = attrgetter("rank")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scheduled:
-    """A step's plan, and what it came from."""
-
-    plan: StepPlan
-    sequences: tuple[Sequence, ...]
-    """Those of `plan.chunks`, one by one."""
-    num_cached_tokens: int
-    """Prompt tokens that the prefix cache spared the sequences that start in this step."""
-    num_preemptions: int
-    work: StepWork
-
-
-@dataclass(slots=True, kw_only=True)
-class _Draft:
-    """A plan in the making."""
-
-    num_tokens_left: int
-    """What the step may still compute."""
-    num_decodes_left: int
-    """Running sequences not planned yet that want a single token, which is kept for them."""
-    num_prompt_tokens_left: int
-    """What the step may still take on beside decodes, so that these keep their pace; may be overdrawn by a medium."""
-    media_weight: float
-    """What encoding one token of a medium counts for in `num_prompt_tokens_left`."""
-    num_guesses_left: int
-    """Guesses that the step may still check."""
-    num_prompt_tokens: int = 0
-    sequences: list[Sequence] = field(default_factory=list[Sequence])
-    chunks: list[SequenceChunk] = field(default_factory=list[SequenceChunk])
-    started: list[SequenceStart] = field(default_factory=list[SequenceStart])
-    computing: set[bytes] = field(default_factory=set[bytes])
-    """Names of the blocks that the step completes."""
-    num_cached_tokens: int = 0
-    num_preemptions: int = 0
-
-    @property
-    def num_free_tokens(self) -> int:
-        """Prompt tokens that the step can still take on."""
-        return max(0, min(self.num_tokens_left - self.num_decodes_left, self.num_prompt_tokens_left))
-
-    def add(self, sequence: Sequence, end: int, guesses: tuple[int, ...]) -> None:
-        """Plans the uncomputed tokens of a sequence before `end`, and the guesses, for which it has the blocks."""
-        start = sequence.num_computed_tokens
-        self.num_tokens_left -= end - start + len(guesses)
-        self.num_guesses_left -= len(guesses)
-        self.sequences.append(sequence)
-        self.chunks.append(
-            SequenceChunk(
-                sequence_id=sequence.sequence_id,
-                start=start,
-                token_ids=(*sequence.token_ids[start:end], *guesses),
-                block_table=tuple(sequence.block_table),
-                samples=end == sequence.num_tokens,
-                num_guesses=len(guesses),
-            )
-        )
 
 
 class Scheduler:
@@ -121,7 +63,7 @@ class Scheduler:
         # Both in the order of rank.
         self._waiting: list[Sequence] = []
         self._running: list[Sequence] = []
-        self._ended: list[int] = []
+        self._ended: dict[int, None] = {}
 
     @property
     def num_waiting(self) -> int:
@@ -145,16 +87,21 @@ class Scheduler:
         _discard(self._waiting, sequence)
         self._free(sequence)
         if sequence.started:
-            self._ended.append(sequence.sequence_id)
+            self._ended[sequence.sequence_id] = None
 
     def plan(self) -> Scheduled:
-        """Decides the next step. Exactly one of `complete` and `fail` is to follow once it was executed."""
+        """Decides the next step.
+
+        `complete` or `fail` is to follow before the next one is planned. Steps are executed in the order of their
+        plans: so blocks that are free here may still be written, by a step under way and for a sequence that is gone,
+        for whoever gets them writes later.
+        """
         draft = self._begin_draft()
         self._continue_running(draft)
         self._admit_waiting(draft)
         num_media_tokens = self.encoder_cache.num_tokens_to_encode
         encode, evicted = self.encoder_cache.decide()
-        ended, self._ended = tuple(self._ended), []
+        ended, self._ended = tuple(self._ended), {}
         plan = StepPlan(
             ended=ended, started=tuple(draft.started), evicted=evicted, encode=encode, chunks=tuple(draft.chunks)
         )
@@ -170,34 +117,71 @@ class Scheduler:
             ),
         )
 
-    def complete(self, scheduled: Scheduled, *, seconds: float) -> None:
-        """Accounts for a step executed in so many seconds: its tokens are computed, its full blocks can be found.
+    def complete(self, scheduled: Scheduled) -> None:
+        """Accounts for a step: its tokens are computed, or will be before any step planned from now on.
 
-        The sequences have the guesses that came true, and not yet the tokens sampled beyond them.
+        Its full blocks can be found. The sequences have the guesses that came true, and not yet the tokens sampled
+        beyond them.
         """
         for sequence, chunk in zip(scheduled.sequences, scheduled.plan.chunks, strict=True):
             # Of the guesses those count that came true: the sequence has them now.
             sequence.num_computed_tokens = min(chunk.start + len(chunk.token_ids), sequence.num_tokens)
             self._prefix_cache.publish(sequence, first_token=chunk.start)
             self.encoder_cache.advance(sequence, first_token=chunk.start)
+
+    def observe(self, scheduled: Scheduled, seconds: float) -> None:
+        """Takes note of how long a step took."""
         # For a step without samples a runner need not wait until its device has computed it.
         if any(chunk.samples for chunk in scheduled.plan.chunks):
             self._pace.observe(scheduled.work, seconds)
 
-    def fail(self, scheduled: Scheduled) -> None:
-        """Accounts for a step that failed: nothing of it counts, and its sequences are removed."""
+    def fail(self, scheduled: Scheduled, blamed: Collection[Sequence]) -> None:
+        """Accounts for a step that failed: nothing of it counts.
+
+        Of its sequences the blamed are removed. The others are begun anew in the runner, where nobody knows how far it
+        came with them, and compute the same once more.
+        """
         for sequence in scheduled.sequences:
-            self.remove(sequence)
-        plan = scheduled.plan
-        # Nobody knows how far the runner came, so it is told again what to forget. Not where forgetting was all that it
-        # had to do and failed at: that would never end.
-        if plan.chunks:
-            self._ended += plan.ended
+            if sequence in blamed:
+                self.remove(sequence)
+            else:
+                self._begin_anew(sequence)
+        # So is the runner told again what to forget. Not where forgetting was all that it had to do and failed at: that
+        # would never end.
+        plan, work = scheduled.plan, scheduled.work
+        if work.num_decodes or work.num_prompt_tokens:
+            self._ended |= dict.fromkeys(plan.ended)
             self.encoder_cache.fail(encoded=(item.key for item in plan.encode), evicted=plan.evicted)
 
-    def _begin_draft(self) -> _Draft:
-        num_decodes = sum(sequence.num_uncomputed_tokens == 1 for sequence in self._running)
-        return _Draft(
+    def revoke(self, scheduled: Scheduled, ahead: Scheduled) -> None:
+        """Takes `complete` back for a step that failed later, and with it the one planned since; `fail` is to follow.
+
+        The sequences of both wait again: their blocks may hold nothing, and some may share those of others.
+        """
+        for chunk in scheduled.plan.chunks:
+            self._prefix_cache.withdraw(chunk.block_table, chunk.start, chunk.start + len(chunk.token_ids))
+        for sequence in (*scheduled.sequences, *ahead.sequences):
+            sequence.withdraw_promise()
+            if _discard(self._running, sequence):
+                self._free(sequence)
+                self.add(sequence)
+        self.fail(ahead, blamed=())
+
+    def to_blame(self, scheduled: Scheduled) -> Sequence | None:
+        """Whose work to give up where a step was too large: the last prompt that it took on, else the last sequence."""
+        pairs = zip(scheduled.sequences, scheduled.plan.chunks, strict=True)
+        prompts = [sequence for sequence, chunk in pairs if len(chunk.token_ids) - chunk.num_guesses > 1]
+        return max(prompts or scheduled.sequences, key=_rank, default=None)
+
+    def _begin_anew(self, sequence: Sequence) -> None:
+        self.encoder_cache.release(sequence)
+        if sequence.started:
+            sequence.started = False
+            self._ended[sequence.sequence_id] = None
+
+    def _begin_draft(self) -> Draft:
+        num_decodes = sum(sequence.decodes for sequence in self._running)
+        return Draft(
             num_tokens_left=self._max_batch_tokens,
             num_decodes_left=num_decodes,
             num_prompt_tokens_left=self._pace.num_prompt_tokens if num_decodes else self._max_batch_tokens,
@@ -205,19 +189,22 @@ class Scheduler:
             num_guesses_left=max(0, NUM_FREE_TOKENS - num_decodes),
         )
 
-    def _continue_running(self, draft: _Draft) -> None:
+    def _continue_running(self, draft: Draft) -> None:
         index = 0
         while index < len(self._running):  # preemption shortens the list from its end
-            sequence = self._running[index]
-            decodes = sequence.num_uncomputed_tokens == 1
-            draft.num_decodes_left -= decodes
-            end = self._reach(sequence, sequence.num_computed_tokens, 1 if decodes else draft.num_free_tokens, draft)
-            if end > sequence.num_computed_tokens and self._make_room(sequence, end, draft):
-                guesses = self._guess(sequence, draft) if decodes else ()
-                self._plan_until(sequence, end, draft, guesses=guesses, counts=not decodes)
+            if not self._running[index].is_complete:
+                self._continue(self._running[index], draft)
             index += 1
 
-    def _reach(self, sequence: Sequence, start: int, num_tokens: int, draft: _Draft) -> int:
+    def _continue(self, sequence: Sequence, draft: Draft) -> None:
+        decodes = sequence.decodes
+        draft.num_decodes_left -= decodes
+        end = self._reach(sequence, sequence.num_computed_tokens, 1 if decodes else draft.num_free_tokens, draft)
+        if end > sequence.num_computed_tokens and self._make_room(sequence, end, draft):
+            guesses = self._guess(sequence, draft) if decodes else ()
+            self._plan_until(sequence, end, draft, guesses=guesses, counts=not decodes)
+
+    def _reach(self, sequence: Sequence, start: int, num_tokens: int, draft: Draft) -> int:
         """Where the tokens of a sequence from `start` on end, of at most so many, that the step can take."""
         end = min(sequence.num_tokens, start + num_tokens)
         num_before = self.encoder_cache.num_tokens_to_encode
@@ -227,7 +214,7 @@ class Scheduler:
         draft.num_prompt_tokens_left -= int(num_encoded * draft.media_weight)
         return end
 
-    def _guess(self, sequence: Sequence, draft: _Draft) -> tuple[int, ...]:
+    def _guess(self, sequence: Sequence, draft: Draft) -> tuple[int, ...]:
         """Guesses for a sequence that decodes, as far as step, blocks and answer have room, and before any end."""
         num_left = min(draft.num_guesses_left, draft.num_tokens_left - draft.num_decodes_left - 1)
         num_wanted = min(self._max_guesses, num_left, sequence.max_tokens - sequence.num_generated - 1)
@@ -240,18 +227,19 @@ class Scheduler:
         return tuple(takewhile(lambda token_id: token_id not in sequence.end_token_ids, guesses))
 
     def _plan_until(
-        self, sequence: Sequence, end: int, draft: _Draft, *, guesses: tuple[int, ...] = (), counts: bool
+        self, sequence: Sequence, end: int, draft: Draft, *, guesses: tuple[int, ...] = (), counts: bool
     ) -> None:
         """Plans the uncomputed tokens of a running sequence before `end`; they count as a prompt's, or not."""
         num_tokens = end - sequence.num_computed_tokens
         self._extend_table(sequence, end + len(guesses))
         draft.add(sequence, end, guesses)
-        draft.computing |= self._prefix_cache.names(sequence, sequence.num_computed_tokens, end)
+        num_named = min(end, sequence.num_known_tokens)
+        draft.computing |= self._prefix_cache.names(sequence, sequence.num_computed_tokens, num_named)
         if counts:
             draft.num_prompt_tokens += num_tokens
             draft.num_prompt_tokens_left -= num_tokens
 
-    def _make_room(self, sequence: Sequence, end: int, draft: _Draft) -> bool:
+    def _make_room(self, sequence: Sequence, end: int, draft: Draft) -> bool:
         """Preempts from the largest rank down until blocks for the tokens before `end` are free.
 
         False if the sequence itself had to go.
@@ -265,7 +253,7 @@ class Scheduler:
                 return False
         return True
 
-    def _admit_waiting(self, draft: _Draft) -> None:
+    def _admit_waiting(self, draft: Draft) -> None:
         """Admits in the order of rank until one does not fit.
 
         Who needs a block next that this very step computes steps aside, a place kept for it, and finds it in the next.
@@ -273,6 +261,9 @@ class Scheduler:
         num_aside = 0
         while num_aside < len(self._waiting) and len(self._running) + num_aside < self._max_sequences:
             sequence = self._waiting[num_aside]
+            if sequence.is_complete:
+                num_aside += 1
+                continue
             matched = self._prefix_cache.match(sequence)
             if self._prefix_cache.next_name(sequence, len(matched)) in draft.computing:
                 num_aside += 1
@@ -296,18 +287,17 @@ class Scheduler:
         num_wanted = self._num_missing_blocks(sequence, sequence.num_tokens) - len(matched) + num_revived
         return num_wanted <= self.block_pool.num_free
 
-    def _admit(self, sequence: Sequence, matched: list[int], draft: _Draft) -> None:
+    def _admit(self, sequence: Sequence, matched: list[int], draft: Draft) -> None:
         for block_id in matched:
             self.block_pool.retain(block_id)
         sequence.block_table = matched
         sequence.num_computed_tokens = len(matched) * self._block_size
         _discard(self._waiting, sequence)
         insort(self._running, sequence, key=_rank)
-        if not sequence.started:
-            sequence.started = True
+        if not sequence.admitted:
+            sequence.admitted = True
             sequence.num_cached_tokens = sequence.num_computed_tokens
             draft.num_cached_tokens += sequence.num_cached_tokens
-            draft.started.append(_start_of(sequence))
 
     def _num_missing_blocks(self, sequence: Sequence, end: int) -> int:
         return -(-end // self._block_size) - len(sequence.block_table)
@@ -325,17 +315,10 @@ class Scheduler:
         self.encoder_cache.release(sequence)
 
 
-def _start_of(sequence: Sequence) -> SequenceStart:
-    return SequenceStart(
-        sequence_id=sequence.sequence_id,
-        prompt_token_ids=tuple(sequence.token_ids[: sequence.num_prompt_tokens]),
-        spans=sequence.spans,
-        sampling=sequence.sampling,
-    )
-
-
-def _discard(queue: list[Sequence], sequence: Sequence) -> None:
-    """Takes a sequence out of a queue in the order of rank, if it is in it."""
+def _discard(queue: list[Sequence], sequence: Sequence) -> bool:
+    """Takes a sequence out of a queue in the order of rank; False if it is not in it."""
     index = bisect_left(queue, sequence.rank, key=_rank)
-    if index < len(queue) and queue[index] is sequence:
-        del queue[index]
+    if index == len(queue) or queue[index] is not sequence:
+        return False
+    del queue[index]
+    return True

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from engine.errors import EngineError, EngineErrorCode
 from engine.guesses import Guesser
-from engine.plan import Embeddings, MediaContent, MediaSpan
+from engine.plan import PROMISED, Embeddings, MediaContent, MediaSpan
 from engine.protocol import Generate, MediaInput
 from engine.sampling_params import SamplingParams
 
@@ -30,7 +30,7 @@ class Sequence:
     """Smaller is sooner."""
     cache_salt: str
     token_ids: list[int]
-    """The prompt, then what was generated."""
+    """The prompt, then what was generated. The last may be PROMISED: it is being computed."""
     num_prompt_tokens: int
     spans: tuple[MediaSpan, ...]
     """The media of the prompt, in the order of `start`, none inside another."""
@@ -46,16 +46,24 @@ class Sequence:
     """Tokens, from the first, whose KV is in the sequence's blocks."""
     num_cached_tokens: int = 0
     """Prompt tokens that the prefix cache spared when the sequence was first admitted."""
+    encoded_keys: set[bytes] = field(default_factory=set[bytes])
+    """Keys of the media that were encoded for it; of the others it found the outputs, or what was computed of them."""
     block_table: list[int] = field(default_factory=list[int])
     """Ids of the blocks that the sequence holds, in the order of its tokens."""
     block_hashes: list[bytes] = field(default_factory=list[bytes])
     """Names of the contents of its first full blocks, as far as anyone asked for them."""
+    admitted: bool = False
+    """It ran, be it that it waits again."""
     started: bool = False
     """The runner knows it."""
 
     @property
     def num_tokens(self) -> int:
         return len(self.token_ids)
+
+    @property
+    def num_known_tokens(self) -> int:
+        return len(self.token_ids) - (self.token_ids[-1] == PROMISED)
 
     @property
     def num_generated(self) -> int:
@@ -66,9 +74,32 @@ class Sequence:
         return len(self.token_ids) - self.num_computed_tokens
 
     @property
+    def is_complete(self) -> bool:
+        """It has all the tokens that it may have, be it that the last is still promised."""
+        return self.num_generated >= self.max_tokens
+
+    @property
+    def decodes(self) -> bool:
+        """It wants a single token computed."""
+        return self.num_uncomputed_tokens == 1 and not self.is_complete
+
+    @property
     def rank(self) -> tuple[int, int]:
         """Smaller goes first, and is preempted last."""
         return (self.priority, self.sequence_id)
+
+    def promise(self) -> None:
+        """Counts a token that is being computed as the next one."""
+        self.token_ids.append(PROMISED)
+
+    def withdraw_promise(self) -> None:
+        """Takes `promise` back, if there is one."""
+        del self.token_ids[self.num_known_tokens :]
+
+    def say(self, token_id: int) -> None:
+        """Appends a generated token, or fulfils the promise of it."""
+        self.withdraw_promise()
+        self.token_ids.append(token_id)
 
 
 def spans_between(spans: Many[MediaSpan], start: int, end: int) -> Iterator[MediaSpan]:

@@ -32,7 +32,7 @@ from media.source import (
     SoundOrNamed,
     Source,
 )
-from media.store import MediaStore
+from media.store import MediaStore, Named
 from media.uploads import Uploads
 
 MediumT = TypeVar("MediumT", Image, Clip, Sound)
@@ -162,6 +162,24 @@ class MediaLoader:
         with self._within(batch) as own:
             return await self._load_sound(source, self._audio_processing, uuid, own)
 
+    def keep_image(self, image: Image, uuid: str, *, batch: Batch) -> None:
+        """Keeps a picture that was made of no file under a name: it can be left out as it is, not with other bounds."""
+        key = _image_key((image.key,), self._processing.wished(), batch)
+        self._keep(key, image, _PICTURE, uuid, Named(files={0: image.key}, num_frames=None, url=None), batch)
+
+    def keep_clip(
+        self, clip: Clip, taken: Sequence[int], num_frames: int, options: ClipOptions, uuid: str, *, batch: Batch
+    ) -> None:
+        """As `keep_image`, of a clip of so many frames, of which those were taken that `taken_frames` tells."""
+        key = _frames_key((clip.key,) * len(taken), taken, self._video_processing, options, batch)
+        named = Named(files=dict.fromkeys(taken, clip.key), num_frames=num_frames, url=None)
+        self._keep(key, clip, _CLIP, uuid, named, batch)
+
+    def keep_sound(self, sound: Sound, uuid: str, *, batch: Batch) -> None:
+        """As `keep_image`."""
+        key = _sound_key((sound.key,), self._audio_processing, batch)
+        self._keep(key, sound, _SOUND, uuid, Named(files={0: sound.key}, num_frames=None, url=None), batch)
+
     async def warm(self) -> None:
         """Readies what the first picture would have to wait for."""
         await self._decoders.warm()
@@ -177,7 +195,7 @@ class MediaLoader:
         self, source: ImageOrNamed, processing: ImageProcessing, uuid: str | None, batch: Batch
     ) -> Image:
         files = await self._one(source, _PICTURE, uuid, self._image_limits, batch)
-        key = decoded_key(batch.tenant, "image", files.digests, processing)
+        key = _image_key(files.digests, processing, batch)
 
         async def decode(data: Sequence[bytes]) -> Image:
             return await self._decoders.image(data[0], processing)
@@ -188,7 +206,7 @@ class MediaLoader:
         self, source: SoundOrNamed, processing: AudioProcessing, uuid: str | None, batch: Batch
     ) -> Sound:
         files = await self._one(source, _SOUND, uuid, self._sound_limits, batch)
-        key = decoded_key(batch.tenant, "audio", files.digests, processing)
+        key = _sound_key(files.digests, processing, batch)
 
         async def decode(data: Sequence[bytes]) -> Sound:
             return await self._decoders.sound(data[0], processing)
@@ -236,7 +254,7 @@ class MediaLoader:
         return await self._decoded(key, files, decode, _CLIP, batch)
 
     async def _clip_of_frames(self, files: Files, taken: Sequence[int], options: ClipOptions, batch: Batch) -> Clip:
-        key = decoded_key(batch.tenant, "frames", files.digests, self._video_processing, options, tuple(taken))
+        key = _frames_key(files.digests, taken, self._video_processing, options, batch)
 
         async def decode(data: Sequence[bytes]) -> Clip:
             return await self._decoders.clip_of_pictures(data, taken, self._video_processing, options)
@@ -262,8 +280,28 @@ class MediaLoader:
         batch.hold.take_shared(got.value, _num_bytes(got.value))
         return got.value
 
+    def _keep(self, key: bytes, medium: Image | Clip | Sound, kind: str, uuid: str, named: Named, batch: Batch) -> None:
+        """Keeps a medium that has no files; in `named` its own key stands in their places."""
+        batch.hold.take_shared(medium, _num_bytes(medium))
+        self._store.keep_medium(key, medium, _num_bytes(medium))
+        self._store.name(batch.tenant, kind, uuid, named, ())
+
     def _taken(self, num_frames: int, options: ClipOptions) -> list[int]:
         return taken_frames(num_frames, options, depth=self._video_processing.temporal_patch_size)
+
+
+def _image_key(files: Sequence[bytes], processing: ImageProcessing, batch: Batch) -> bytes:
+    return decoded_key(batch.tenant, "image", files, processing)
+
+
+def _frames_key(
+    files: Sequence[bytes], taken: Sequence[int], processing: VideoProcessing, options: ClipOptions, batch: Batch
+) -> bytes:
+    return decoded_key(batch.tenant, "frames", files, processing, options, tuple(taken))
+
+
+def _sound_key(files: Sequence[bytes], processing: AudioProcessing | None, batch: Batch) -> bytes:
+    return decoded_key(batch.tenant, "audio", files, processing)
 
 
 def _num_bytes(medium: Image | Clip | Sound) -> int:

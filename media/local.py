@@ -86,7 +86,7 @@ def _read(descriptor: int, max_bytes: int) -> bytes:
 
 
 def _refusal() -> MediaError:
-    message = "media are not read from this path; only from under the folder that the server's operator allows"
+    message = "media are not read from this path; only from under the folder that is allowed"
     return MediaError(MediaErrorCode.URL_REFUSED, message)
 
 

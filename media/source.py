@@ -17,6 +17,8 @@ DEFAULT_MAX_BYTES = 50 << 20
 """The most bytes of a picture, and of a sound."""
 DEFAULT_MAX_CLIP_BYTES = 100 << 20
 """The most bytes of a clip, all of its frames together where they are pictures."""
+MAX_UUID_CHARACTERS = 1024
+"""The longest name that a client may give a medium."""
 MAX_LISTED_FRAMES = 4096
 """The most pictures that a list of frames may have; of too many for the model, some are taken."""
 
@@ -68,6 +70,7 @@ class NamedSource:
     """A medium that the client sent before, file or frames, under a name of its own."""
 
     uuid: str
+    """1 to `MAX_UUID_CHARACTERS` characters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

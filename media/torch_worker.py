@@ -28,22 +28,27 @@ def main() -> None:
     """Serves files."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the front end, which lets running answers end
     torch.set_num_threads(1)
-    _limit()
+    limit_memory()
     results = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a library prints is no result
     while (data := read_file(sys.stdin.buffer)) is not None:
-        try:
-            loaded = load(data)
-        except MediaError as error:
-            write_result(results, NotLoaded(message=error.message))
-        except MemoryError:
-            write_result(results, NotLoaded(message="the tensor takes more memory to load than there is"))
-        else:
-            elements = loaded.flatten().view(torch.uint8).numpy().data
-            write_result(results, Loaded(dtype=_DTYPES[loaded.dtype], shape=tuple(loaded.shape)), elements)
+        write_result(results, *answer(data))
 
 
-def load(data: bytes) -> torch.Tensor:
+def answer(data: bytes) -> tuple[Loaded | NotLoaded, memoryview]:
+    """What is said of a file, and the elements of its tensor."""
+    nothing = memoryview(b"")
+    try:
+        loaded = _load(data)
+    except MediaError as error:
+        return NotLoaded(message=error.message), nothing
+    except MemoryError:
+        return NotLoaded(message="the tensor takes more memory to load than there is"), nothing
+    elements = loaded.flatten().view(torch.uint8).numpy().data
+    return Loaded(dtype=_DTYPES[loaded.dtype], shape=tuple(loaded.shape)), elements
+
+
+def _load(data: bytes) -> torch.Tensor:
     """The dense tensor in a file, its elements in a row.
 
     Raises:
@@ -73,7 +78,8 @@ def _check(tensor: torch.Tensor) -> None:
         raise invalid(f"the tensor has more than {MAX_BYTES} bytes")
 
 
-def _limit() -> None:
+def limit_memory() -> None:
+    """Bounds what this process may take beside what it has."""
     num_pages = int(Path("/proc/self/statm").read_text().split()[0])
     most = num_pages * resource.getpagesize() + _SPARE_BYTES
     resource.setrlimit(resource.RLIMIT_AS, (most, most))

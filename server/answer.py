@@ -50,6 +50,8 @@ class AnswerDelta:
     """Tokens generated."""
     num_cached: int
     """Prompt tokens that the prefix cache spared, as far as the event says."""
+    num_encoded: int
+    """Media of the prompt that were encoded for the answer, as far as the event says."""
     ending: Ending | None
     """In the last delta."""
 
@@ -124,6 +126,7 @@ class Answer:
             tokens=delta.tokens,
             num_tokens=delta.num_tokens,
             num_cached=event.num_cached_tokens,
+            num_encoded=event.num_encoded_media,
             ending=None if delta.finish is None else self._ending(delta.finish),
         )
 

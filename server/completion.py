@@ -40,6 +40,10 @@ class TokenCounts:
     completion: int
     media_usage: MediaUsage | None = None
     """What it took to get the media; None where there are none."""
+    encoded: int = 0
+    """Media that the engine encoded for it."""
+    encodings_spared: int = 0
+    """Media of which the engine had kept what the encoder makes of them, or what was computed with it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +124,7 @@ class Completer:
                     counts=tally.count(prompt_index, answer_index, delta),
                     clips=prompts[prompt_index].clips,
                 )
+            self._metrics.answered(tally.num_encodings_spared)
 
     async def _answers(
         self, request: AnswerRequest, prompt: LoadedPrompt, held: Held, request_id: str, deadline: float | None
@@ -175,11 +180,18 @@ class _Tally:
         self._media = sum((Counter(prompt.media_tokens) for prompt in prompts), Counter[MediaKind]())
         self._media_usage = next((prompt.media_usage for prompt in prompts if prompt.media_usage is not None), None)
         """Of the one prompt that there is where there are media: texts to be continued have none."""
+        self._num_encodable = sum(prompt.num_encodable for prompt in prompts)
+        self._num_encoded = 0
         self._num_completion = 0
         self._cached: dict[int, int] = {}
         """What the answers to each prompt were spared that began so far: the one that was spared least."""
         self._begun: set[tuple[int, int]] = set()
         """The answers that began, by their prompt's place and their own."""
+
+    @property
+    def num_encodings_spared(self) -> int:
+        """Several answers to a prompt encode its media once."""
+        return max(0, self._num_encodable - self._num_encoded)
 
     def count(self, prompt_index: int, answer_index: int, delta: AnswerDelta) -> TokenCounts:
         """The counts with this delta of an answer."""
@@ -189,12 +201,15 @@ class _Tally:
             # Later answers to a prompt find in the cache what the first one computed: that spared nobody anything.
             spared = self._cached.get(prompt_index, delta.num_cached)
             self._cached[prompt_index] = min(spared, delta.num_cached)
+            self._num_encoded += delta.num_encoded
         return TokenCounts(
             prompt=self._num_prompt,
             media=self._media,
             cached=sum(self._cached.values()),
             completion=self._num_completion,
             media_usage=self._media_usage,
+            encoded=self._num_encoded,
+            encodings_spared=self.num_encodings_spared,
         )
 
 

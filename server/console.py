@@ -88,6 +88,8 @@ def _computing(ready: Ready) -> str:
     parts = [ready.dtype, f"{ready.backend} backend"]
     if ready.quantization != "none":
         parts.insert(1, f"{ready.quantization} weights")
+    if ready.tensor_parallel_size > 1:
+        parts.append(f"{ready.tensor_parallel_size} ranks")
     return ", ".join(parts)
 
 

@@ -150,6 +150,7 @@ _ENGINE_FAILURES = {
     EngineErrorCode.UNSUPPORTED: (grpc.StatusCode.INVALID_ARGUMENT, "unsupported", "invalid_request_error", "messages"),
     # Not UNAVAILABLE: proxies take that for a dead replica and eject it.
     EngineErrorCode.OVERLOADED: (grpc.StatusCode.RESOURCE_EXHAUSTED, "overloaded", "rate_limit_error", None),
+    EngineErrorCode.OUT_OF_MEMORY: (grpc.StatusCode.RESOURCE_EXHAUSTED, "out_of_memory", "server_error", None),
     EngineErrorCode.UNAVAILABLE: (grpc.StatusCode.UNAVAILABLE, "engine_unavailable", "server_error", None),
 }
 

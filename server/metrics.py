@@ -57,6 +57,9 @@ class Metrics:
         self._encoded_media = Counter(
             "glimpse_encoded_media", "Media that went through the encoder.", registry=registry
         )
+        self._encodings_spared = Counter(
+            "glimpse_encodings_spared", "Media that requests had encoded before.", registry=registry
+        )
         self._guesses = Counter(
             "glimpse_guesses", "Guessed tokens that were checked (--speculative).", registry=registry
         )
@@ -112,6 +115,10 @@ class Metrics:
             self._fetch_seconds.observe(usage.fetch_seconds)
         if usage.num_media:
             self._decode_seconds.observe(usage.decode_seconds)
+
+    def answered(self, encodings_spared: int) -> None:
+        """A request is answered; of its media so many were encoded already."""
+        self._encodings_spared.inc(encodings_spared)
 
     def calls_running(self, count: int) -> None:
         self._calls_running.set(count)

@@ -3,7 +3,6 @@
 import json
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping
-from typing import assert_never
 
 from engine.plan import MediaKind
 from engine.text.conversation import ChatMessage, MediaSlot, ToolCall
@@ -13,7 +12,7 @@ from server.errors import InvalidRequest
 from server.parse_embeddings import parse_embeddings
 from server.parse_media import NAMES, parse_clip, parse_image, parse_sound, parse_uuid
 from server.parse_tools import check_name
-from server.request import ClipInput, Conversation, EmbeddingInput, ImageInput, MediumInput, SoundInput
+from server.request import Conversation, MediumInput
 
 Media = list[MediumInput]
 
@@ -53,14 +52,14 @@ def parse_conversation(
 
 def _check_taken(media: Media, max_media: Mapping[MediaKind, int], model: str) -> None:
     for medium in media:
-        kind = _kind_of(medium)
+        kind = MediaKind(medium.kind)
         if kind not in max_media:
             name = f"The model '{model}'" if model else "The model"
             raise InvalidRequest(medium.field, f"{name} takes no {_TAKEN[kind]}.", "unsupported")
 
 
 def _check_number(media: Media, max_media: Mapping[MediaKind, int]) -> None:
-    counts = Counter(map(_kind_of, media))
+    counts = Counter(MediaKind(medium.kind) for medium in media)
     for kind, count in counts.items():
         if count > max_media[kind]:
             raise InvalidRequest(
@@ -69,20 +68,6 @@ def _check_number(media: Media, max_media: Mapping[MediaKind, int]) -> None:
                 "(the server's --limit-mm-per-prompt).",
                 f"too_many_{kind.value}s",
             )
-
-
-def _kind_of(medium: MediumInput) -> MediaKind:
-    match medium:
-        case ImageInput():
-            return MediaKind.IMAGE
-        case ClipInput():
-            return MediaKind.VIDEO
-        case SoundInput():
-            return MediaKind.AUDIO
-        case EmbeddingInput(kind=kind):
-            return MediaKind(kind)
-        case _:
-            assert_never(medium)
 
 
 def _parse_message(message: content_pb2.Message, path: str, media: Media) -> ChatMessage:

@@ -5,6 +5,7 @@ from glimpse.v1 import content_pb2
 from media.clip_options import ClipOptions, find_wrong_option
 from media.errors import MediaError
 from media.source import (
+    MAX_UUID_CHARACTERS,
     DataSource,
     FrameSources,
     NamedSource,
@@ -17,7 +18,6 @@ from server.errors import InvalidRequest
 from server.request import ClipInput, ImageInput, SoundInput
 
 LOW_DETAIL_MAX_PIXELS = 512 * 512
-MAX_UUID_CHARACTERS = 1024
 
 NAMES = {MediaKind.IMAGE: "picture", MediaKind.VIDEO: "clip", MediaKind.AUDIO: "sound"}
 """What messages to clients call the media that are served."""

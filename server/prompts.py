@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import assert_never
 
-from engine.plan import MediaKind
+from engine.plan import Embeddings, MediaKind
 from engine.protocol import MediaInput
 from engine.text.media_inputs import Medium, media_inputs, prompt_media
 from engine.text.prompt import Prompt, PromptBuilder, TemplateError
@@ -68,6 +68,11 @@ class LoadedPrompt:
         for medium in self.media:
             counts[medium.kind] += medium.num_tokens
         return counts
+
+    @property
+    def num_encodable(self) -> int:
+        """Its media that have to go through the encoder, unless the engine has kept what that made of them."""
+        return sum(not isinstance(medium.pixels, Embeddings) for medium in self.media)
 
 
 class PromptLoader:

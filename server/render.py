@@ -183,11 +183,11 @@ def render_usage(counts: TokenCounts) -> generation_pb2.Usage:
         completion_tokens=counts.completion,
         total_tokens=counts.prompt + counts.completion,
         prompt_tokens_details=render_counts(counts.media, num_cached=counts.cached),
-        media_usage=None if counts.media_usage is None else _render_media_usage(counts.media_usage),
+        media_usage=None if counts.media_usage is None else _render_media_usage(counts.media_usage, counts),
     )
 
 
-def _render_media_usage(usage: MediaUsage) -> generation_pb2.MediaUsage:
+def _render_media_usage(usage: MediaUsage, counts: TokenCounts) -> generation_pb2.MediaUsage:
     return generation_pb2.MediaUsage(
         fetched=usage.num_fetched,
         fetches_spared=usage.num_fetches_spared,
@@ -195,6 +195,8 @@ def _render_media_usage(usage: MediaUsage) -> generation_pb2.MediaUsage:
         decodings_spared=usage.num_decodings_spared,
         fetch_milliseconds=round(usage.fetch_seconds * 1000, 3),
         decode_milliseconds=round(usage.decode_seconds * 1000, 3),
+        encoded=counts.encoded,
+        encodings_spared=counts.encodings_spared,
     )
 
 

@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
+from engine.plan import MediaKind
 from engine.sampling_params import Grammar, SamplingParams
 from engine.text.conversation import ChatMessage, ToolChoice, ToolDefinition
 from media.clip_options import ClipOptions
@@ -17,6 +18,7 @@ from media.tensor_file import TensorSource
 class ImageInput:
     """A picture of a conversation, not loaded yet."""
 
+    kind: ClassVar = MediaKind.IMAGE
     source: ImageOrNamed
     min_pixels: int | None
     """None: the checkpoint's own."""
@@ -34,6 +36,7 @@ class ImageInput:
 class ClipInput:
     """A clip of a conversation, not loaded yet."""
 
+    kind: ClassVar = MediaKind.VIDEO
     source: ClipOrNamed
     options: ClipOptions
     field: str
@@ -61,6 +64,7 @@ class EmbeddingInput:
 class SoundInput:
     """A sound of a conversation, not loaded yet."""
 
+    kind: ClassVar = MediaKind.AUDIO
     source: SoundOrNamed
     field: str
     """The path of its source in the request."""

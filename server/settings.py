@@ -65,13 +65,17 @@ class EngineSettings(BaseModel):
     backend: Backend = "auto"
     """What computes; auto: the kernels that Glimpse compiles where they run (bfloat16 on a CPU), else torch."""
     quantization: Quantization = "none"
-    """int8: weights in half the memory, and decoding in about 0.6 of the time on a CPU."""
+    """Of the decoder's weights, made at load. int8: half the memory, and decoding in about 0.6 of the time on a CPU.
+    fp8: half the memory, for GPUs with FP8 arithmetic; elsewhere torch computes it, slowly. int4: a quarter of the
+    memory, for GPUs; the CPU's own kernels unpack it to bfloat16. Checkpoints in AWQ, GPTQ or FP8 need no flag."""
     max_model_len: Positive | None = None
     """Context window in tokens, prompt and answer together. Default: the checkpoint's."""
     block_size: Positive = 32
     """Tokens in a block of the KV cache."""
-    kv_cache_size: Size = ByteSize(1 << 30)
-    """Memory for keys and values, such as 512MiB or 8GiB."""
+    kv_cache_size: ByteSize | None = None
+    """Memory for keys and values, such as 512MiB or 8GiB. Default: 1 GiB on a CPU; on a GPU what is left."""
+    gpu_memory_utilization: Annotated[float, Field(gt=0, le=1)] = 0.9
+    """Share of a GPU's memory to be used, weights and all, where --kv-cache-size is not given."""
     encoder_cache_size: Size = ByteSize(256 << 20)
     """Memory for encoded pictures."""
     max_batch_tokens: Positive = 2048
@@ -84,8 +88,12 @@ class EngineSettings(BaseModel):
     """Most requests waiting; one more is refused (429)."""
     prefix_caching: bool = True
     """Keep computed prompts for requests that begin alike."""
+    cuda_graphs: bool = True
+    """Record decode steps on a GPU and replay them; without, each of their operations is launched by itself."""
     speculative: Speculative = "off"
     """ngram: guess what comes next from what followed the same tokens before. Answers are the same, often sooner."""
+    tensor_parallel_size: Positive = 1
+    """GPUs that share each step, where one has too little memory or is too slow; see docs/gpu.md."""
 
     def engine_config(self, checkpoint: Path) -> EngineConfig:
         """What the engine is told."""
@@ -97,14 +105,17 @@ class EngineSettings(BaseModel):
             quantization=self.quantization,
             max_model_len=self.max_model_len,
             block_size=self.block_size,
-            kv_cache_bytes=int(self.kv_cache_size),
+            kv_cache_bytes=None if self.kv_cache_size is None else int(self.kv_cache_size),
+            gpu_memory_utilization=self.gpu_memory_utilization,
             encoder_cache_bytes=int(self.encoder_cache_size),
             max_batch_tokens=self.max_batch_tokens,
             max_decode_slowdown=self.max_decode_slowdown,
             max_sequences=self.max_sequences,
             max_waiting=self.max_waiting,
             prefix_caching=self.prefix_caching,
+            cuda_graphs=self.cuda_graphs,
             speculative=self.speculative,
+            tensor_parallel_size=self.tensor_parallel_size,
         )
 
 

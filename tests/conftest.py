@@ -1,5 +1,6 @@
 """What tests of several parts share: a tiny checkpoint, running stacks, and manners on a small machine."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -7,10 +8,14 @@ import pytest
 import torch
 from hypothesis import settings
 
+from server.settings import MediaSettings
 from tests.checkpoints import make_checkpoint
+from tests.e2e.media_host import HOST, MediaHost, serving_media
 from tests.e2e.stack import Stack, start_saying_stack, start_stack
 
 torch.set_num_threads(1)
+# Before anyone imports Triton, which decides then how kernels run: without a GPU they are interpreted.
+os.environ.setdefault("TRITON_INTERPRET", "0" if torch.cuda.is_available() else "1")
 # How long an example takes says nothing on a machine where others compute.
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
@@ -23,10 +28,32 @@ def tiny_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+def media_host() -> Iterator[MediaHost]:
+    """Where the stack may fetch media from, as nowhere else on this machine."""
+    with serving_media() as host:
+        yield host
+
+
+@pytest.fixture(scope="session")
+def local_media(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder whose files the stack's clients may name."""
+    return tmp_path_factory.mktemp("local")
+
+
+@pytest.fixture(scope="session")
+def stack(tmp_path_factory: pytest.TempPathFactory, media_host: MediaHost, local_media: Path) -> Iterator[Stack]:
     """One with the embedded model."""
-    # float32: random weights turn bfloat16's rounding, which differs with the size of a chunk, into other words.
-    running = start_stack(tmp_path_factory.mktemp("stack"), "--dtype=float32", "--enable-mm-embeds")
+    running = start_stack(
+        tmp_path_factory.mktemp("stack"),
+        # float32: random weights turn bfloat16's rounding, which differs with the size of a chunk, into other words.
+        "--dtype=float32",
+        "--enable-mm-embeds",
+        f"--allowed-media-networks={HOST}/32",
+        f"--allowed-media-ports={media_host.server_port}",
+        f"--allowed-local-media-path={local_media}",
+        "--video-fetch-timeout=4",
+        environment={"GLIMPSE_IMAGE_FETCH_TIMEOUT": "3"},
+    )
     yield running
     assert running.stop() == 0
 
@@ -34,6 +61,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 @pytest.fixture(scope="session")
 def saying(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """One that says what it is told."""
-    running = start_saying_stack(tmp_path_factory.mktemp("saying"))
+    domains = MediaSettings(allowed_media_domains=("media.example",))
+    running = start_saying_stack(tmp_path_factory.mktemp("saying"), domains)
     yield running
     assert running.stop() == 0

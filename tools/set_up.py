@@ -24,6 +24,8 @@ VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
 CONSTRAINTS = ROOT / "constraints.txt"
 TORCH_CPU_INDEX = os.environ.get("GLIMPSE_TORCH_CPU_INDEX", "https://download.pytorch.org/whl/cpu")
+TRITON = "triton==3.6.0"
+"""Not among the constraints, which hold for CUDA builds of torch too."""
 NODE_CLIENTS = (ROOT / "examples" / "node", ROOT / "tests" / "clients" / "node")
 OTHER_CLIENTS = ROOT / "tests" / "clients" / "python"
 """Python clients whose requirements are at odds with ours: they have an environment of their own."""
@@ -41,6 +43,8 @@ def main() -> None:
     say(f"Setting up {VENV.name} (once; a few minutes where nothing is cached)")
     make_environment(VENV)
     install_torch()
+    if dev and sys.platform == "linux":
+        install_triton()
     pip("install", "--constraint", str(CONSTRAINTS), "--editable", f"{ROOT}[{'dev' if dev else 'clients'}]")
     if dev:
         install_other_clients()
@@ -83,6 +87,12 @@ def install_torch() -> None:
         pip("install", "--constraint", str(CONSTRAINTS), "--index-url", TORCH_CPU_INDEX, requirement)
     else:
         pip("install", "--constraint", str(CONSTRAINTS), requirement)
+
+
+def install_triton() -> None:
+    """Where torch has not brought its own, as its CUDA builds do: each takes one version only."""
+    if not any(VENV.glob("lib/python*/site-packages/triton")):
+        pip("install", "--no-deps", TRITON)
 
 
 def needs_cuda(requirement: str) -> bool:

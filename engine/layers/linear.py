@@ -1,13 +1,13 @@
 """Matrix products with weights, stored as they are computed with or as int8. Knows nothing of the model around them."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 ROWS_AT_ONCE = 64
-"""Of a matrix that is quantized: so few that they stay in the processor's cache between the passes over them."""
+"""Of a matrix that is quantized on the CPU: so few that they stay in its cache between the passes over them."""
 
 
 class Linear(nn.Module):
@@ -30,26 +30,21 @@ class Linear(nn.Module):
 
     def stored_tensors(self, *names: str) -> Iterator[tuple[str, Tensor]]:
         """The stacked matrices and biases one by one, as views, under the names they have in a checkpoint."""
-        starts = [sum(self.sizes[:index]) for index in range(len(self.sizes))]
-        for name, start, size in zip(names, starts, self.sizes, strict=True):
-            yield f"{name}.weight", self.weight.data[start : start + size]
+        for name, rows in stacked(names, self.sizes):
+            yield f"{name}.weight", self.weight.data[rows]
             if self.bias is not None:
-                yield f"{name}.bias", self.bias.data[start : start + size]
+                yield f"{name}.bias", self.bias.data[rows]
 
 
 class QuantizedLinear(nn.Module):
     """A `Linear` whose weights are whole numbers from -127 to 127 times a scale for each output feature."""
 
     def __init__(self, linear: Linear) -> None:
+        """Of the sizes of `linear` and with its bias; the weights are empty until they are loaded."""
         super().__init__()
+        self.sizes = linear.sizes
         steps = torch.empty_like(linear.weight, dtype=torch.int8)
         scale = linear.weight.new_empty(len(steps), dtype=torch.float32)
-        for stored, part, part_scale in zip(
-            *(t.split(ROWS_AT_ONCE) for t in (linear.weight, steps, scale)), strict=True
-        ):
-            wide = stored.float()
-            part_scale.copy_(wide.abs().amax(dim=1) / 127)
-            part.copy_((wide / torch.where(part_scale > 0, part_scale, 1.0)[:, None]).round_())
         self.weight = nn.Parameter(steps, requires_grad=False)  # [out, in]
         self.scale = nn.Parameter(scale, requires_grad=False)  # [out]
         self.bias = linear.bias
@@ -58,6 +53,40 @@ class QuantizedLinear(nn.Module):
         """[…, in] → […, out]"""
         product = functional.linear(x, self.weight.to(x.dtype)).float() * self.scale  # whole numbers are exact
         return (product if self.bias is None else product + self.bias).to(x.dtype)
+
+    def stored_tensors(self, *names: str) -> Iterator[tuple[str, Tensor]]:
+        """As `Linear.stored_tensors`, with what `quantize_int8` makes of a matrix in the place of each."""
+        for name, rows in stacked(names, self.sizes):
+            yield f"{name}.weight", self.weight.data[rows]
+            yield f"{name}.scale", self.scale.data[rows, None]
+            if self.bias is not None:
+                yield f"{name}.bias", self.bias.data[rows]
+
+
+def quantize_int8(weight: Tensor) -> Mapping[str, Tensor]:
+    """[out, in] → `weight`, int8 [out, in], and `scale`, float32 [out, 1]."""
+    steps, scale = by_rows(weight, _int8_rows)
+    return {"weight": steps, "scale": scale}
+
+
+def _int8_rows(rows: Tensor) -> tuple[Tensor, Tensor]:
+    scale = rows.abs().amax(dim=1, keepdim=True) / 127
+    return (rows / torch.where(scale > 0, scale, 1.0)).round_().to(torch.int8), scale
+
+
+def by_rows(weight: Tensor, quantize: Callable[[Tensor], tuple[Tensor, ...]]) -> Iterator[Tensor]:
+    """What `quantize` makes of a matrix's rows in float32, a few at a time: each of its tensors for all rows."""
+    at_once = ROWS_AT_ONCE if weight.device.type == "cpu" else max(1, 2**26 // weight.shape[1])
+    parts = [quantize(rows.float()) for rows in weight.split(at_once)]
+    return (torch.cat(tensors) for tensors in zip(*parts, strict=True))
+
+
+def stacked(names: Sequence[str], sizes: Sequence[int]) -> Iterator[tuple[str, slice]]:
+    """Which rows of a stack are each matrix's."""
+    start = 0
+    for name, size in zip(names, sizes, strict=True):
+        yield name, slice(start, start + size)
+        start += size
 
 
 def replace_linears(root: nn.Module, kinds: tuple[type[nn.Module], ...], replace: Callable[..., nn.Module]) -> None:
@@ -68,8 +97,3 @@ def replace_linears(root: nn.Module, kinds: tuple[type[nn.Module], ...], replace
     for parent in list(root.modules()):
         for name in [name for name, child in parent.named_children() if isinstance(child, kinds)]:
             setattr(parent, name, replace(parent.get_submodule(name), parent))
-
-
-def quantize(root: nn.Module) -> None:
-    """Makes every `Linear` a `QuantizedLinear`."""
-    replace_linears(root, (Linear,), lambda linear, _parent: QuantizedLinear(linear))

@@ -21,18 +21,18 @@ MLP = GatedMLP | QuickGeluMLP
 
 
 class Ops(Protocol):
-    """A backend."""
+    """A backend. What is added to, `residual` or `hidden`, may be overwritten."""
 
     def norm_linear(self, hidden: Tensor, norm: Norm, linear: nn.Module) -> Tensor:
         """linear(norm(hidden)): [tokens, width] → [tokens, out]"""
         ...
 
-    def linear_add(self, x: Tensor, linear: nn.Module, residual: Tensor) -> Tensor:
-        """residual + linear(x): [tokens, in] → [tokens, width]"""
+    def linear_add(self, x: Tensor, linear: nn.Module, residual: Tensor | None) -> Tensor:
+        """residual + linear(x): [tokens, in] → [tokens, width]; linear(x) alone without a residual."""
         ...
 
-    def norm_mlp_add(self, hidden: Tensor, norm: Norm, mlp: MLP) -> Tensor:
-        """hidden + mlp(norm(hidden)): [tokens, width] → [tokens, width]"""
+    def norm_mlp_add(self, hidden: Tensor, norm: Norm, mlp: MLP, *, residual: bool = True) -> Tensor:
+        """hidden + mlp(norm(hidden)): [tokens, width] → [tokens, width]; without the residual mlp(norm(hidden))."""
         ...
 
     def logits(self, hidden: Tensor, norm: Norm, head: nn.Module) -> Tensor:
@@ -88,11 +88,11 @@ class TorchOps:
     def norm_linear(self, hidden: Tensor, norm: Norm, linear: nn.Module) -> Tensor:
         return linear(norm(hidden))
 
-    def linear_add(self, x: Tensor, linear: nn.Module, residual: Tensor) -> Tensor:
-        return residual + linear(x)
+    def linear_add(self, x: Tensor, linear: nn.Module, residual: Tensor | None) -> Tensor:
+        return linear(x) if residual is None else residual + linear(x)
 
-    def norm_mlp_add(self, hidden: Tensor, norm: Norm, mlp: MLP) -> Tensor:
-        return hidden + mlp(norm(hidden))
+    def norm_mlp_add(self, hidden: Tensor, norm: Norm, mlp: MLP, *, residual: bool = True) -> Tensor:
+        return hidden + mlp(norm(hidden)) if residual else mlp(norm(hidden))
 
     def logits(self, hidden: Tensor, norm: Norm, head: nn.Module) -> Tensor:
         return head(norm(hidden)).float()

@@ -49,20 +49,47 @@ class Decoder(nn.Module):
         Returns:
             float32 [samples, vocab_size]
         """
-        config = self.config
-        hidden = self._embed(batch, encoder_outputs)  # [tokens, hidden_size]
-        rotation = multimodal_rotation(
-            batch.positions, head_dim=config.head_dim, theta=config.rope_theta, section=config.mrope_section
-        )
+        hidden = self._embed(batch.token_ids)
+        for rows in batch.media:
+            encoded = encoder_outputs[rows.key][rows.offset : rows.offset + rows.num_tokens]
+            hidden[rows.row : rows.row + rows.num_tokens] = encoded
         plan = ops.plan_attention(
             query_lengths=batch.query_lengths,
             key_lengths=batch.key_lengths,
             block_tables=batch.block_tables,
             cache=cache,
         )
-        for index, layer in enumerate(self.layers):
-            hidden = layer(hidden, ops, rotation, cache.layer(index), batch.slots, plan)
+        hidden = self._compute(hidden, batch.positions, batch.slots, plan, cache, ops)
         return ops.logits(hidden[batch.sampled_rows], self.norm, self.lm_head)
+
+    def decode(
+        self, token_ids: Tensor, positions: Tensor, slots: Tensor, plan: Any, cache: KVCache, ops: Ops
+    ) -> Tensor:
+        """The same for sequences of one new token each, from tensors alone: what is launched depends on their shapes.
+
+        Args:
+            token_ids: int64 [sequences]
+            positions: int64 [3, sequences]
+            slots: int64 [sequences]
+            plan: of their attention, as the backend's `plan_attention` makes it.
+            cache: as above.
+            ops: the backend.
+
+        Returns:
+            float32 [sequences, vocab_size]
+        """
+        hidden = self._compute(self._embed(token_ids), positions, slots, plan, cache, ops)
+        return ops.logits(hidden, self.norm, self.lm_head)
+
+    def _compute(self, hidden: Tensor, positions: Tensor, slots: Tensor, plan: Any, cache: KVCache, ops: Ops) -> Tensor:
+        """Through all layers: [tokens, hidden_size] → [tokens, hidden_size]"""
+        config = self.config
+        rotation = multimodal_rotation(
+            positions, head_dim=config.head_dim, theta=config.rope_theta, section=config.mrope_section
+        )
+        for index, layer in enumerate(self.layers):
+            hidden = layer(hidden, ops, rotation, cache.layer(index), slots, plan)
+        return hidden
 
     def stored_tensors(self) -> Iterator[tuple[str, Tensor]]:
         """Every parameter under its name in a published checkpoint of text alone; parts of fused ones are views.
@@ -78,15 +105,10 @@ class Decoder(nn.Module):
         if self.embed_tokens is not None:
             yield from self.lm_head.stored_tensors("lm_head")
 
-    def _embed(self, batch: Batch, encoder_outputs: Mapping[bytes, Tensor]) -> Tensor:
+    def _embed(self, token_ids: Tensor) -> Tensor:
         if self.embed_tokens is None:
-            hidden = self.lm_head.rows(batch.token_ids)
-        else:
-            hidden = functional.embedding(batch.token_ids, self.embed_tokens)
-        for rows in batch.media:
-            encoded = encoder_outputs[rows.key][rows.offset : rows.offset + rows.num_tokens]
-            hidden[rows.row : rows.row + rows.num_tokens] = encoded
-        return hidden
+            return self.lm_head.rows(token_ids)
+        return functional.embedding(token_ids, self.embed_tokens)
 
 
 def text_positions(first: int, num_tokens: int) -> npt.NDArray[np.int64]:

@@ -31,21 +31,22 @@ class Qwen2Audio(nn.Module):
         super().__init__()
         self.ops: Ops = TorchOps()
         """Carries out the layers' operations; replaced together with the form of the weights."""
+        self.decoder_ops: Ops | None = None
+        """The decoder's, in place of `ops`, where this process holds only a part of its weights."""
         self.tower = AudioTower(audio, text.hidden_size)
         self.decoder = Decoder(text)
 
     def forward(self, batch: Batch, cache: KVCache, encoder_outputs: Mapping[bytes, Tensor]) -> Tensor:
         """As `Decoder` says; the encoder outputs are what `encode` gives."""
-        return self.decoder(batch, cache, encoder_outputs, self.ops)
+        return self.decoder(batch, cache, encoder_outputs, self.decoder_ops or self.ops)
 
-    def encode(self, features: memoryview, grid_thw: tuple[int, int, int]) -> Tensor:
-        """The rows that stand for a sound's placeholder tokens; see `AudioTower`.
+    def encode(self, media: Sequence[tuple[memoryview, tuple[int, int, int]]]) -> list[Tensor]:
+        """The rows that stand for each sound's placeholder tokens; see `AudioTower`.
 
         Args:
-            features: float32 [mel bins, frames], flat.
-            grid_thw: 1, the mel bins and the frames.
+            media: of each sound its features, float32 [mel bins, frames], flat, and 1, the mel bins and the frames.
         """
-        return self.tower(features, grid_thw[1:], self.ops)
+        return [self.tower(features, grid_thw[1:], self.ops) for features, grid_thw in media]
 
     def layout(self, num_tokens: int, spans: Sequence[MediaSpan]) -> SequenceLayout:
         """A prompt's tokens stand one after the other, those of sounds too."""

@@ -24,16 +24,18 @@ class Qwen2VL(nn.Module):
         super().__init__()
         self.ops: Ops = TorchOps()
         """Carries out the layers' operations; replaced together with the form of the weights."""
+        self.decoder_ops: Ops | None = None
+        """The decoder's, in place of `ops`, where this process holds only a part of its weights."""
         self.visual = VisionTower(vision, statistics)
         self.decoder = Decoder(text)
 
     def forward(self, batch: Batch, cache: KVCache, encoder_outputs: Mapping[bytes, Tensor]) -> Tensor:
         """As `Decoder` says; the encoder outputs are what `encode` gives."""
-        return self.decoder(batch, cache, encoder_outputs, self.ops)
+        return self.decoder(batch, cache, encoder_outputs, self.decoder_ops or self.ops)
 
-    def encode(self, pixels: memoryview, grid_thw: tuple[int, int, int]) -> Tensor:
-        """The rows that stand for a medium's placeholder tokens; see `VisionTower`."""
-        return self.visual(pixels, grid_thw, self.ops)
+    def encode(self, media: Sequence[tuple[memoryview, tuple[int, int, int]]]) -> list[Tensor]:
+        """The rows that stand for each medium's placeholder tokens; see `VisionTower`."""
+        return self.visual(media, self.ops)
 
     def layout(self, num_tokens: int, spans: Sequence[MediaSpan]) -> SequenceLayout:
         """Where a prompt's tokens stand; see `layout_prompt`."""

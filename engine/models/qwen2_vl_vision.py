@@ -4,10 +4,11 @@ Patches are ordered so that those that become one token are neighbours, as the r
 (transformers, models/qwen2_vl/image_processing_qwen2_vl.py).
 """
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import prod
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -16,8 +17,12 @@ from engine.layers.linear import Linear
 from engine.layers.mlp import QuickGeluMLP
 from engine.layers.ops import Ops
 from engine.layers.rotary import Rotation, planar_rotation
+from engine.transfer import upload_bytes
 
 NORM_EPS = 1e-6
+
+Medium = tuple[memoryview, tuple[int, int, int]]
+"""A medium's pixels, and its patches in time, height and width."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,8 +33,18 @@ class PixelStatistics:
     std: tuple[float, float, float]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrameGroup:
+    """Frames of one size, which stand together in the packed patches."""
+
+    patches: slice
+    num_frames: int
+    rotation: Rotation
+    """Of these patches."""
+
+
 class VisionTower(nn.Module):
-    """Encodes one picture or clip at a time."""
+    """Encodes pictures and clips, all those of a step in one packed batch."""
 
     def __init__(self, config: VisionConfig, statistics: PixelStatistics) -> None:
         super().__init__()
@@ -42,25 +57,49 @@ class VisionTower(nn.Module):
         self.blocks = nn.ModuleList(VisionBlock(config) for _ in range(config.depth))
         self.merger = PatchMerger(width, config.spatial_merge_size**2, config.hidden_size)
 
-    def forward(self, pixels: memoryview, grid_thw: tuple[int, int, int], ops: Ops) -> Tensor:
-        """Encodes a medium.
+    def forward(self, media: Sequence[Medium], ops: Ops) -> list[Tensor]:
+        """Encodes media.
 
         Args:
-            pixels: uint8, row-major, [frames, grid_h · patch_size, grid_w · patch_size, 3].
-            grid_thw: patches in time, height and width.
+            media: at least one; pixels are uint8, row-major, [frames, grid_h · patch_size, grid_w · patch_size, 3].
             ops: the backend.
 
         Returns:
-            [grid_t · grid_h · grid_w / spatial_merge_size², hidden_size of the decoder]
+            of each medium [grid_t · grid_h · grid_w / spatial_merge_size², hidden_size of the decoder]
         """
-        device, dtype = self.merger.ln_q.weight.device, self.merger.ln_q.weight.dtype
-        patches = normalise(cut_patches(pixels, grid_thw, self.config).to(device), self.statistics)
-        hidden = self.patch_embed(patches.flatten(1).to(dtype))  # [patches, width]
-        positions = patch_positions(grid_thw, self.config.spatial_merge_size).to(device)
-        rotation = planar_rotation(positions, head_dim=self.config.embed_dim // self.config.num_heads)
+        order = by_frame_size([grid_thw for _, grid_thw in media])
+        grids = [media[index][1] for index in order]
+        device = self.merger.ln_q.weight.device
+        hidden = torch.cat([self._embed(cut_patches(*media[index], self.config, device)) for index in order])
+        groups = self._group(grids, device)
         for block in self.blocks:
-            hidden = block(hidden, ops, rotation, grid_thw[0])
-        return self.merger(hidden)
+            hidden = block(hidden, ops, groups)
+        parts = self.merger(hidden).split([prod(grid) // self.config.spatial_merge_size**2 for grid in grids])
+        # Copies, where there are several: a view would keep all of them in memory until the last is evicted.
+        outputs = [part.clone() for part in parts] if len(parts) > 1 else list(parts)
+        return [outputs[order.index(index)] for index in range(len(media))]
+
+    def _embed(self, patches: Tensor) -> Tensor:
+        """uint8 [patches, channels, values] → [patches, width]"""
+        values = normalise(patches, self.statistics).flatten(1)
+        return self.patch_embed(values.to(self.merger.ln_q.weight.dtype))
+
+    def _group(self, grids: Sequence[tuple[int, int, int]], device: torch.device) -> list[FrameGroup]:
+        """Those of media that stand in the order of `by_frame_size`."""
+        merge = self.config.spatial_merge_size
+        positions = torch.cat([patch_positions(grid, merge, device) for grid in grids])
+        rotation = planar_rotation(positions, head_dim=self.config.embed_dim // self.config.num_heads)
+        num_frames: defaultdict[int, int] = defaultdict(int)  # patches of a frame → frames
+        for grid_t, grid_h, grid_w in grids:
+            num_frames[grid_h * grid_w] += grid_t
+        groups: list[FrameGroup] = []
+        start = 0
+        for frame_size, frames in num_frames.items():
+            patches = slice(start, start + frame_size * frames)
+            own = Rotation(rotation.cos[patches], rotation.sin[patches])
+            groups.append(FrameGroup(patches=patches, num_frames=frames, rotation=own))
+            start = patches.stop
+        return groups
 
     def stored_tensors(self) -> Iterator[tuple[str, Tensor]]:
         """Every parameter under its name in a published checkpoint, less the prefix "visual."."""
@@ -84,10 +123,11 @@ class VisionBlock(nn.Module):
         self.norm2 = nn.LayerNorm(config.embed_dim, eps=NORM_EPS)
         self.mlp = QuickGeluMLP(config.embed_dim, int(config.embed_dim * config.mlp_ratio))
 
-    def forward(self, hidden: Tensor, ops: Ops, rotation: Rotation, num_frames: int) -> Tensor:
+    def forward(self, hidden: Tensor, ops: Ops, groups: Sequence[FrameGroup]) -> Tensor:
         """[patches, width] → [patches, width]; each patch attends to all patches of its own frame."""
-        qkv = ops.norm_linear(hidden, self.norm1, self.attn.qkv)
-        attended = ops.attend_frames(qkv.unflatten(-1, (3, self.attn.num_heads, -1)), rotation, num_frames)
+        qkv = ops.norm_linear(hidden, self.norm1, self.attn.qkv).unflatten(-1, (3, self.attn.num_heads, -1))
+        parts = [ops.attend_frames(qkv[group.patches], group.rotation, group.num_frames) for group in groups]
+        attended = parts[0] if len(parts) == 1 else torch.cat(parts)
         hidden = ops.linear_add(attended.flatten(1), self.attn.proj, hidden)
         return ops.norm_mlp_add(hidden, self.norm2, self.mlp)
 
@@ -120,18 +160,33 @@ class PatchMerger(nn.Module):
         return self.mlp(self.ln_q(hidden).view(-1, self.merged_width))
 
 
-def cut_patches(pixels: memoryview, grid_thw: tuple[int, int, int], config: VisionConfig) -> Tensor:
+def by_frame_size(grids: Sequence[tuple[int, int, int]]) -> list[int]:
+    """The indices of media so ordered that those whose frames have as many patches stand together."""
+    groups: defaultdict[int, list[int]] = defaultdict(list)
+    for index, (_, grid_h, grid_w) in enumerate(grids):
+        groups[grid_h * grid_w].append(index)
+    return [index for group in groups.values() for index in group]
+
+
+def cut_patches(
+    pixels: memoryview, grid_thw: tuple[int, int, int], config: VisionConfig, device: torch.device
+) -> Tensor:
     """uint8 [patches, channels, temporal_patch_size · patch_size²], squares of patches to be merged in sequence.
 
-    Frames that are missing to fill the last patch in time repeat the last one: a picture is its own second frame.
+    The device cuts: what goes there is each pixel once. Frames that are missing to fill the last patch in time repeat
+    the last one: a picture is its own second frame.
     """
     grid_t, grid_h, grid_w = grid_thw
     side, merge, depth = config.patch_size, config.spatial_merge_size, config.temporal_patch_size
-    frames = np.frombuffer(pixels, dtype=np.uint8).reshape(-1, grid_h * side, grid_w * side, config.in_channels)
-    frames = np.concatenate([frames, *[frames[-1:]] * (grid_t * depth - len(frames))])
+    frames = upload_bytes(pixels, device).view(-1, grid_h * side, grid_w * side, config.in_channels)
+    num_missing = grid_t * depth - len(frames)
+    if len(frames) == 1:
+        frames = frames.expand(depth, -1, -1, -1)
+    elif num_missing:
+        frames = torch.cat([frames, frames[-1:].expand(num_missing, -1, -1, -1)])
     squares = frames.reshape(grid_t, depth, grid_h // merge, merge, side, grid_w // merge, merge, side, -1)
-    patches = squares.transpose(0, 2, 5, 3, 6, 8, 1, 4, 7)  # t, rows, columns, merge, merge, channel, depth, side, side
-    return torch.from_numpy(np.ascontiguousarray(patches).reshape(-1, config.in_channels, depth * side**2))
+    patches = squares.permute(0, 2, 5, 3, 6, 8, 1, 4, 7)  # t, rows, columns, merge, merge, channel, depth, side, side
+    return patches.reshape(-1, config.in_channels, depth * side**2)
 
 
 def normalise(patches: Tensor, statistics: PixelStatistics) -> Tensor:
@@ -141,9 +196,10 @@ def normalise(patches: Tensor, statistics: PixelStatistics) -> Tensor:
     return (patches.float() - 255 * mean) / (255 * std)
 
 
-def patch_positions(grid_thw: tuple[int, int, int], merge: int) -> Tensor:
+def patch_positions(grid_thw: tuple[int, int, int], merge: int, device: torch.device) -> Tensor:
     """int64 [patches, 2]: row and column of each patch, in the order of `cut_patches`."""
     grid_t, grid_h, grid_w = grid_thw
-    rows, columns = torch.meshgrid(torch.arange(grid_h), torch.arange(grid_w), indexing="ij")
+    sides = (torch.arange(grid_h, device=device), torch.arange(grid_w, device=device))
+    rows, columns = torch.meshgrid(*sides, indexing="ij")
     squares = torch.stack([rows, columns], dim=-1).view(grid_h // merge, merge, grid_w // merge, merge, 2)
     return squares.transpose(1, 2).reshape(-1, 2).repeat(grid_t, 1)

@@ -264,15 +264,15 @@ extern "C" void glimpse_linear(int level, const Weight* weight, const Norm* norm
   }
 }
 
-// y = second(activation(first(norm(x)))) + x for x [rows, in_features of `first`].
+// y = second(activation(first(norm(x)))) + residual for x [rows, in_features of `first`].
 extern "C" void glimpse_mlp(int level, const Weight* first, const Weight* second, const Norm* norm, const bf16* x,
-                            int64_t rows, int32_t activation, bf16* y) {
+                            int64_t rows, int32_t activation, const bf16* residual, bf16* y) {
   if (rows == 0) return;
   const Kernels& kernels = kernels_of(level);
   Activations input(kernels, *first, rows, first_buffers);
   Activations inner(kernels, *second, rows, second_buffers);
   Output to_inner{inner.tiles(), inner.num_tiles(), nullptr, nullptr, nullptr, activation};
-  Output to_y{nullptr, 0, nullptr, y, x, kIdentity};
+  Output to_y{nullptr, 0, nullptr, y, residual, kIdentity};
 #pragma omp parallel
   {
     Range own = share(rows);

@@ -1,6 +1,7 @@
 """Linears whose weights lie in the order in which the native kernels read them. Knows packing, no model.
 
-The only copy of the weights is the packed one; any shape can be packed, for what is missing in a tile is zero.
+The only copy of the weights is the packed one; any shape can be packed, for what is missing in a tile is zero. Weights
+that are quantized by groups are packed as the bfloat16 that they stand for: the kernels know one scale for a row.
 """
 
 from ctypes import CDLL, byref
@@ -8,6 +9,7 @@ from ctypes import CDLL, byref
 import torch
 from torch import Tensor, nn
 
+from engine.layers.group_quantized import GroupQuantizedLinear
 from engine.layers.linear import Linear, QuantizedLinear, replace_linears
 from engine.layers.mlp import GatedMLP
 from engine.native.library import Activation, Level, Norm, Weight
@@ -87,9 +89,10 @@ def pack(root: nn.Module, library: CDLL, level: Level) -> None:
     """Makes every linear a `PackedLinear`."""
     memory = WeightMemory(library)
 
-    def packed(linear: Linear | QuantizedLinear, parent: nn.Module) -> PackedLinear:
+    def packed(linear: Linear | QuantizedLinear | GroupQuantizedLinear, parent: nn.Module) -> PackedLinear:
         gated = isinstance(parent, GatedMLP) and linear is parent.gate_up_proj
-        return PackedLinear(linear, gated=gated, library=library, level=level, memory=memory)
+        plain = linear.dequantized(torch.bfloat16) if isinstance(linear, GroupQuantizedLinear) else linear
+        return PackedLinear(plain, gated=gated, library=library, level=level, memory=memory)
 
-    replace_linears(root, (Linear, QuantizedLinear), packed)
+    replace_linears(root, (Linear, QuantizedLinear, GroupQuantizedLinear), packed)
     library.glimpse_return_freed_memory()

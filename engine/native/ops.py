@@ -37,10 +37,10 @@ class NativeOps:
     def norm_linear(self, hidden: Tensor, norm: ops.Norm, linear: nn.Module) -> Tensor:
         return _packed(linear).compute(hidden, self._norm(norm), None)
 
-    def linear_add(self, x: Tensor, linear: nn.Module, residual: Tensor) -> Tensor:
+    def linear_add(self, x: Tensor, linear: nn.Module, residual: Tensor | None) -> Tensor:
         return _packed(linear).compute(x, None, residual)
 
-    def norm_mlp_add(self, hidden: Tensor, norm: ops.Norm, mlp: ops.MLP) -> Tensor:
+    def norm_mlp_add(self, hidden: Tensor, norm: ops.Norm, mlp: ops.MLP, *, residual: bool = True) -> Tensor:
         match mlp:
             case GatedMLP():
                 first, second, activation = mlp.gate_up_proj, mlp.down_proj, Activation.GATED_SILU
@@ -56,6 +56,7 @@ class NativeOps:
             hidden.data_ptr(),
             hidden.shape[0],
             activation,
+            hidden.data_ptr() if residual else None,
             output.data_ptr(),
         )
         return output

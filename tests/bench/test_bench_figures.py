@@ -138,6 +138,7 @@ MID = TextConfig(
     num_layers=24,
     num_heads=14,
     num_kv_heads=2,
+    head_dim=64,
     rms_norm_eps=1e-6,
     rope_theta=1e6,
     mrope_section=(8, 12, 12),

@@ -80,11 +80,14 @@ class Stack:
         return self.process.wait(timeout=60)
 
 
-def start_stack(folder: Path, *options: str) -> Stack:
-    """Starts `glimpse up` with the embedded model and waits until /health says that it serves."""
+def start_stack(folder: Path, *options: str, environment: Mapping[str, str] | None = None) -> Stack:
+    """Starts `glimpse up` with the embedded model and waits until /health says that it serves.
+
+    `environment` is beside that of the tests.
+    """
     ports = http_port, grpc_port, metrics_port = free_ports(3)
     flags = [f"--http-port={http_port}", f"--port={grpc_port}", f"--metrics-port={metrics_port}"]
-    return _start(folder, [str(Path(sys.executable).with_name("glimpse")), "up", *flags, *options], ports)
+    return _start(folder, [str(Path(sys.executable).with_name("glimpse")), "up", *flags, *options], ports, environment)
 
 
 def start_saying_stack(folder: Path, media: MediaSettings | None = None) -> Stack:
@@ -99,10 +102,13 @@ def start_saying_stack(folder: Path, media: MediaSettings | None = None) -> Stac
     return _start(folder, command, ports)
 
 
-def _start(folder: Path, command: Sequence[str], ports: Sequence[int]) -> Stack:
+def _start(
+    folder: Path, command: Sequence[str], ports: Sequence[int], environment: Mapping[str, str] | None = None
+) -> Stack:
     http_port, grpc_port, metrics_port = ports
+    variables = {**os.environ, **(environment or {})}
     with (folder / "glimpse.log").open("wb") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, cwd=ROOT, env=dict(os.environ))
+        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, cwd=ROOT, env=variables)
     stack = Stack(process=process, http_port=http_port, grpc_port=grpc_port, metrics_port=metrics_port)
     if not eventually(lambda: stack.health() == 200 or process.poll() is not None, timeout_seconds=120):
         process.kill()

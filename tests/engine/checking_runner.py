@@ -1,16 +1,18 @@
 """A runner without a model. It keeps, for each KV slot, a fingerprint of all that the slot's KV would depend on, so a
 plan that shares, overwrites or skips what it must not fails here; and it answers from the fingerprints, so an answer
-that differs from the one computed alone shows the same.
+that differs from the one computed alone shows the same. Like a device it may execute plans long after they were
+launched, though in their order.
 """
 
 import hashlib
 from collections.abc import Iterable
 from collections.abc import Sequence as Many
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 
 from engine.core import Core
-from engine.plan import MediaKind, MediaSpan, Sample, SequenceChunk, StepPlan, StepResult
+from engine.errors import OutOfDeviceMemoryError
+from engine.plan import PROMISED, MediaKind, MediaSpan, Sample, SequenceChunk, SequenceStart, StepPlan, StepResult
 from engine.protocol import Generate, MediaInput, Step
 from engine.sampling_params import SamplingParams
 
@@ -78,7 +80,34 @@ class KnownSequence:
 
     token_ids: list[int]
     spans: tuple[MediaSpan, ...]
-    num_computed: int = 0
+    num_computed: int | None = 0
+    """None where it was begun anew: nobody tells it what it has computed."""
+
+
+@dataclass(kw_only=True)
+class LaunchedPlan:
+    """A plan on its way through a runner."""
+
+    runner: "CheckingRunner"
+    plan: StepPlan
+    outcome: StepResult | Exception | None = None
+
+    def execute(self) -> None:
+        if self.outcome is None:
+            try:
+                self.outcome = self.runner.execute(self.plan)
+            except (RuntimeError, OutOfDeviceMemoryError) as error:
+                self.outcome = error
+
+    def result(self) -> StepResult:
+        assert self.runner.launched.pop(0) is self, "asked for in another order"
+        self.execute()
+        if isinstance(self.outcome, StepResult):
+            return self.outcome
+        assert self.outcome is not None
+        for later in self.runner.launched:
+            later.outcome = RuntimeError("a step before it failed")
+        raise self.outcome
 
 
 @dataclass(kw_only=True)
@@ -91,7 +120,16 @@ class CheckingRunner:
     max_sequences: int
     encoder_capacity_tokens: int
     fails: str = ""
-    """Raise in the next step with chunks: "before" anything of the plan was done, or "after"."""
+    """Raise in the next step with chunks: "before" anything of the plan was done, or "after". For want of memory, with
+    "memory" behind it."""
+    lazy: bool = False
+    """Plans are executed when a result is asked for, not when they are launched."""
+    mistakes: list[bool] = field(default_factory=list[bool])
+    """Whether a next plan takes another token than the one that will be said, for the next tokens that are sampled."""
+    taken: dict[int, tuple[int, int]] = field(default_factory=dict[int, tuple[int, int]])
+    """Sequence id → the token that the next plan is to take by mistake, and the one that is said."""
+    launched: list[LaunchedPlan] = field(default_factory=list[LaunchedPlan])
+    """Those whose results nobody asked for yet."""
     seconds: float = 0.0
     """The duration of a step, on the core's clock."""
     now: float = 0.0
@@ -102,34 +140,81 @@ class CheckingRunner:
     sequences: dict[int, KnownSequence] = field(default_factory=dict[int, KnownSequence])
     resident: dict[bytes, int] = field(default_factory=dict[bytes, int])
     """Key of an encoder output → its tokens."""
+    begun: set[int] = field(default_factory=set[int])
     forgiving: bool = False
     """The last step failed: this one may name what is not known."""
 
     def __post_init__(self) -> None:
         self.slots = [b""] * (self.num_blocks * self.block_size)
 
-    def execute(self, plan: StepPlan) -> StepResult:
+    def launch(self, plan: StepPlan) -> LaunchedPlan:
+        assert plan != StepPlan()
         self.plans.append(plan)
+        step = LaunchedPlan(runner=self, plan=plan)
+        if not self.lazy:
+            step.execute()
+            if isinstance(step.outcome, Exception):
+                raise step.outcome
+        self.launched.append(step)
+        return step
+
+    def execute(self, plan: StepPlan) -> StepResult:
         self.now += self.seconds
         failing, self.fails = (self.fails, "") if plan.chunks else ("", self.fails)
-        if failing == "before":
+        failure = OutOfDeviceMemoryError() if failing.endswith("memory") else RuntimeError("told to fail")
+        if failing.startswith("before"):
             self.forgiving = True
-            raise RuntimeError("the runner was told to fail before the step")
+            raise failure
         self._forget(plan)
         self.forgiving = False
         for start in plan.started:
-            assert start.sequence_id not in self.sequences
-            self.sequences[start.sequence_id] = KnownSequence(token_ids=list(start.prompt_token_ids), spans=start.spans)
+            self._begin(start)
         self._encode(plan)
-        self._compute(plan)
-        if failing == "after":
+        taken, self.taken = self.taken, {}
+        chunks = [self._resolved(chunk, taken) for chunk in plan.chunks]
+        self._compute(plan, chunks)
+        samples = {chunk.sequence_id: self._sample(chunk) for chunk in chunks if chunk.samples}
+        corrected = frozenset(self.taken)
+        for sequence_id, (_, said) in taken.items():
+            self._withdraw(sequence_id, said, chunks)
+        if failing.startswith("after"):
             self.forgiving = True
-            raise RuntimeError("the runner was told to fail after the step")
-        samples = {chunk.sequence_id: self._sample(chunk) for chunk in plan.chunks if chunk.samples}
+            raise failure
         return StepResult(
             samples={sequence_id: own[-1] for sequence_id, own in samples.items()},
             guessed={sequence_id: own[:-1] for sequence_id, own in samples.items()},
+            corrected=corrected,
         )
+
+    def _begin(self, start: SequenceStart) -> None:
+        assert start.sequence_id not in self.sequences
+        self.sequences[start.sequence_id] = KnownSequence(
+            token_ids=[*start.prompt_token_ids, *start.generated_token_ids],
+            spans=start.spans,
+            num_computed=None if start.sequence_id in self.begun else 0,
+        )
+        self.begun.add(start.sequence_id)
+
+    def _resolved(self, chunk: SequenceChunk, taken: dict[int, tuple[int, int]]) -> SequenceChunk:
+        """A chunk with the token that it was promised, or with the one that is taken for it."""
+        if PROMISED not in chunk.token_ids:
+            taken.pop(chunk.sequence_id, None)
+            return chunk
+        assert chunk.token_ids.index(PROMISED) == len(chunk.token_ids) - 1
+        assert not chunk.num_guesses
+        sequence = self.sequences[chunk.sequence_id]
+        if chunk.sequence_id in taken:
+            sequence.token_ids[-1] = taken[chunk.sequence_id][0]
+        return replace(chunk, token_ids=(*chunk.token_ids[:-1], sequence.token_ids[-1]))
+
+    def _withdraw(self, sequence_id: int, said: int, chunks: Many[SequenceChunk]) -> None:
+        """Takes back what was computed of a sequence from a token that was taken by mistake."""
+        for chunk in chunks:
+            if chunk.sequence_id == sequence_id:
+                sequence = self.sequences[sequence_id]
+                sequence.token_ids[chunk.start + len(chunk.token_ids) - 1 :] = [said]
+                sequence.num_computed = chunk.start
+                self.taken.pop(sequence_id, None)
 
     def _forget(self, plan: StepPlan) -> None:
         assert len(set(plan.ended)) == len(plan.ended)
@@ -151,13 +236,13 @@ class CheckingRunner:
             self.resident[item.key] = spans[item.key].num_tokens
         assert sum(self.resident.values()) <= self.encoder_capacity_tokens
 
-    def _compute(self, plan: StepPlan) -> None:
+    def _compute(self, plan: StepPlan, chunks: Many[SequenceChunk]) -> None:
         assert plan.num_tokens <= self.max_batch_tokens
-        assert len({chunk.sequence_id for chunk in plan.chunks}) == len(plan.chunks) <= self.max_sequences
-        before = {chunk.sequence_id: self._read(chunk)[: chunk.start] for chunk in plan.chunks}
-        for chunk in plan.chunks:
+        assert len({chunk.sequence_id for chunk in chunks}) == len(chunks) <= self.max_sequences
+        before = {chunk.sequence_id: self._read(chunk)[: chunk.start] for chunk in chunks}
+        for chunk in chunks:
             self._write(chunk)
-        for chunk in plan.chunks:
+        for chunk in chunks:
             expected = self._expected(chunk)
             assert before[chunk.sequence_id] == expected[: chunk.start], "computed on another's prefix"
             assert self._read(chunk) == expected, "overwritten in the same step"
@@ -170,7 +255,7 @@ class CheckingRunner:
         assert list(chunk.token_ids[: known_end - chunk.start]) == sequence.token_ids[chunk.start : known_end]
         assert chunk.samples == (known_end == len(sequence.token_ids))
         assert chunk.samples or not chunk.num_guesses
-        assert chunk.start == sequence.num_computed or chunk.start % self.block_size == 0
+        assert sequence.num_computed in (chunk.start, None) or chunk.start % self.block_size == 0
         assert len(chunk.block_table) >= -(-end // self.block_size)
         assert len(chunk.block_table) == len(set(chunk.block_table))
         for span in sequence.spans:
@@ -199,9 +284,11 @@ class CheckingRunner:
             token_id = self.script.pop(0) if self.script else next_token(prints[index])
             samples.append(Sample(token_id=token_id))
             sequence.token_ids.append(token_id)
+            if self.mistakes and self.mistakes.pop(0):
+                self.taken[chunk.sequence_id] = ((token_id + 1) % VOCAB_SIZE, token_id)
             if index + 1 == len(prints) or token_id != chunk.token_ids[index + 1 - chunk.start]:
                 break
-            sequence.num_computed += 1
+            sequence.num_computed = (sequence.num_computed or 0) + 1
         return tuple(samples)
 
 
@@ -217,6 +304,8 @@ def make_core(
     prefix_caching: bool = True,
     max_decode_slowdown: float = 1000.0,
     max_guesses: int = 0,
+    overlap: bool = False,
+    lazy: bool = False,
 ) -> tuple[Core, CheckingRunner]:
     """A core over a checking runner. Its window is, unless given, all the blocks; its clock is the runner's."""
     max_model_len = max_model_len or num_blocks * block_size
@@ -226,6 +315,7 @@ def make_core(
         max_batch_tokens=max_batch_tokens,
         max_sequences=max_sequences,
         encoder_capacity_tokens=max(encoder_cache_tokens, max_model_len),
+        lazy=lazy,
     )
     core = Core(
         runner=runner,
@@ -243,6 +333,7 @@ def make_core(
         hidden_size=HIDDEN_SIZE,
         max_decode_slowdown=max_decode_slowdown,
         max_guesses=max_guesses,
+        overlap=overlap,
         clock=lambda: runner.now,
     )
     return core, runner

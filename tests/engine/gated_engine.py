@@ -15,7 +15,7 @@ from engine import process
 from engine.config import EngineConfig
 from engine.core import Core
 from engine.errors import CheckpointError
-from engine.plan import Sample, StepPlan, StepResult
+from engine.plan import Computed, Sample, StepPlan, StepResult
 from engine.protocol import Ready, ToEngine
 from engine.transport import Channel
 
@@ -42,18 +42,17 @@ class GatedRunner:
     def __init__(self, gate: socket.socket) -> None:
         self.gate = gate
 
-    def execute(self, plan: StepPlan) -> StepResult:
+    def launch(self, plan: StepPlan) -> Computed:
         """One step. What computes nothing needs no gate."""
         if plan.chunks:
             self.gate.sendall(b"s")
             self.gate.recv(1)
-        return StepResult(
-            samples={
-                chunk.sequence_id: Sample(token_id=chunk.start + len(chunk.token_ids))
-                for chunk in plan.chunks
-                if chunk.samples
-            }
-        )
+        samples = {
+            chunk.sequence_id: Sample(token_id=chunk.start + len(chunk.token_ids))
+            for chunk in plan.chunks
+            if chunk.samples
+        }
+        return Computed(StepResult(samples=samples))
 
 
 def main() -> int:

@@ -9,10 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from engine.config import load_model_config
+from engine.config import Quantization, load_model_config
 from engine.grammar import GrammarCompiler
 from engine.kv_cache import allocate_kv_cache
-from engine.layers.linear import quantize
+from engine.layers.ops import Ops
+from engine.layers.quantized import resolve_form
 from engine.load import load_model, load_vocabulary
 from engine.native.backend import use_native
 from engine.native.library import Level
@@ -65,20 +66,22 @@ class Rig:
         dtype: torch.dtype = torch.float32,
         *,
         level: Level | None = None,
-        int8: bool = False,
+        ops: Ops | None = None,
+        quantization: Quantization = "none",
         block_size: int = BLOCK_SIZE,
     ) -> None:
-        """`level` puts the model onto the native kernels of that level; None leaves it on torch.
+        """`level` puts the model onto the native kernels of that level, `ops` onto others; None leaves it on torch.
 
         The native kernels' own attention takes blocks of 32; others are left to torch's.
         """
         config = load_model_config(path)
         text, device = config.text, torch.device("cpu")
-        model = load_model(path, config, device, dtype, lambda stage, fraction: None)
-        if int8:
-            quantize(model.decoder.layers)
+        form = resolve_form(quantization, config.quantization)
+        model = load_model(path, config, device, dtype, lambda stage, fraction: None, form=form)
         if level is not None:
             model.ops = use_native(model, level)
+        if ops is not None:
+            model.ops = ops
         cache = allocate_kv_cache(
             num_layers=text.num_layers,
             num_blocks=NUM_BLOCKS,

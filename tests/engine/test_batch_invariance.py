@@ -24,7 +24,7 @@ PROMPTS = [
     make_prompt(4, 70, (84, 84), 1),
     make_prompt(5, 130),
 ]
-BACKENDS = [(None, False), *((level, int8) for level in LEVELS for int8 in (False, True))]
+BACKENDS = [(None, "none"), *((level, quantization) for level in LEVELS for quantization in ("none", "int8"))]
 companies = st.lists(st.tuples(st.integers(0, len(PROMPTS) - 1), st.booleans()), min_size=1, max_size=7)
 """Which prompt, and whether the blocks of one that was computed before are used."""
 
@@ -57,9 +57,9 @@ class Company:
 @pytest.fixture(scope="module", params=BACKENDS, ids=str)
 def company(tiny_checkpoint: Path, request: pytest.FixtureRequest) -> Company:
     level: Level | None
-    level, int8 = request.param
+    level, quantization = request.param
     dtype = torch.float32 if level is None else torch.bfloat16
-    rig = Rig(tiny_checkpoint, dtype, level=level, int8=int8, block_size=BLOCK_SIZE)
+    rig = Rig(tiny_checkpoint, dtype, level=level, quantization=quantization, block_size=BLOCK_SIZE)
     return Company(rig, exactly=level is not None)
 
 

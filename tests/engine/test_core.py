@@ -7,7 +7,7 @@ import pytest
 
 from engine.core import Core, Runner
 from engine.errors import EngineErrorCode
-from engine.plan import Embeddings, Sample, StepPlan, StepResult
+from engine.plan import Computed, Embeddings, Sample, StepPlan, StepResult
 from engine.protocol import FinishReason, Generate, MediaInput, TokenEvent, TokenLogprobs
 from engine.sampling_params import SamplingParams
 from tests.engine.checking_runner import (
@@ -171,6 +171,17 @@ def test_cached_tokens_are_said_with_the_first_token_and_with_the_end():
     assert list(answers(cold).values()) == list(answers(warm).values())
 
 
+@pytest.mark.parametrize("prefix_caching", [True, False])
+def test_encoded_media_are_said_with_the_first_token(prefix_caching: bool):
+    core, _ = make_core(block_size=4, prefix_caching=prefix_caching)
+    sampling = SamplingParams(max_tokens=2, ignore_eos=True)
+    media = [picture("cat", 1, 3), picture("cat", 4, 3), picture("dog", 7, 3)]
+    for name in ("cold", "warm"):
+        core.submit(generate(name, [1, *[PLACEHOLDER] * 9, 1], *media, sampling=sampling))
+        said = [event.num_encoded_media for step in run_until_idle(core) for event in step.events]
+        assert said == ([2, 0] if name == "cold" else [0, 0])
+
+
 def test_without_prefix_caching_nothing_is_spared():
     core, runner = make_core(block_size=4, prefix_caching=False)
     for name in ("0", "1"):
@@ -306,23 +317,23 @@ def test_what_a_failed_step_was_to_make_the_runner_forget_is_said_again():
 class BrokenRunner:
     """Fails always."""
 
-    def execute(self, plan: StepPlan) -> StepResult:
+    def launch(self, plan: StepPlan) -> Computed:
         raise RuntimeError("broken")
 
 
 class SilentRunner:
     """Answers nothing."""
 
-    def execute(self, plan: StepPlan) -> StepResult:
-        return StepResult()
+    def launch(self, plan: StepPlan) -> Computed:
+        return Computed(StepResult())
 
 
 class TalkativeRunner:
     """Answers the same always, with its log-probability."""
 
-    def execute(self, plan: StepPlan) -> StepResult:
+    def launch(self, plan: StepPlan) -> Computed:
         sample = Sample(token_id=3, logprob=-0.5, top=((3, -0.5), (1, -2.0)))
-        return StepResult(samples={chunk.sequence_id: sample for chunk in plan.chunks})
+        return Computed(StepResult(samples={chunk.sequence_id: sample for chunk in plan.chunks}))
 
 
 def core_over(runner: Runner) -> Core:

@@ -6,6 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from engine.errors import EngineErrorCode
 from engine.protocol import FinishReason, Generate, MediaInput, Step
 from engine.sampling_params import SamplingParams
 from tests.engine.checking_runner import (
@@ -29,7 +30,7 @@ pieces = st.one_of(
 samplings = st.builds(
     SamplingParams,
     max_tokens=st.integers(1, 20),
-    min_tokens=st.integers(0, 20),
+    min_tokens=st.one_of(st.just(0), st.integers(0, 20)),  # with it, the next step waits for this one's tokens
     ignore_eos=st.booleans(),
     stop_token_ids=st.sampled_from([(), (3,)]),
 )
@@ -72,7 +73,7 @@ class Story:
 
 
 class CoreMachine(RuleBasedStateMachine):
-    """Submits, cancels, fails and steps on a core whose pools are small."""
+    """Submits, cancels, fails and steps on a core whose pools are small, step by step or with steps launched ahead."""
 
     @initialize(
         block_size=st.integers(1, 4),
@@ -83,6 +84,7 @@ class CoreMachine(RuleBasedStateMachine):
         encoder_cache_tokens=st.integers(0, 30),
         prefix_caching=st.booleans(),
         max_decode_slowdown=st.sampled_from([1.0, 2.5]),
+        ahead=st.sampled_from(["", "", "eager", "lazy"]),
         max_guesses=st.sampled_from([0, 3]),
     )
     def build(
@@ -92,9 +94,13 @@ class CoreMachine(RuleBasedStateMachine):
         num_spare_blocks: int,
         prefix_caching: bool,
         max_decode_slowdown: float,
+        ahead: str,
+        max_guesses: int,
         **limits: int,
     ) -> None:
         self.max_model_len = max_model_len
+        self.is_ahead = bool(ahead)
+        self.num_memory_failures = 0
         self.core, self.runner = make_core(
             block_size=block_size,
             num_blocks=-(-max_model_len // block_size) + num_spare_blocks,
@@ -102,6 +108,9 @@ class CoreMachine(RuleBasedStateMachine):
             max_waiting=20,
             prefix_caching=prefix_caching,
             max_decode_slowdown=max_decode_slowdown,
+            max_guesses=0 if ahead else max_guesses,
+            overlap=self.is_ahead,
+            lazy=ahead == "lazy",
             **limits,
         )
         self.stories: dict[str, Story] = {}
@@ -134,14 +143,22 @@ class CoreMachine(RuleBasedStateMachine):
         for _ in range(num_steps):
             self.record(self.core.step())
 
-    @rule(fails=st.sampled_from(["before", "after"]))
+    @rule(mistakes=st.lists(st.booleans(), min_size=1, max_size=8))
+    def take_tokens_that_are_not_said(self, mistakes: list[bool]) -> None:
+        self.runner.mistakes = mistakes if self.is_ahead else []
+
+    @rule(fails=st.sampled_from(["before", "after", "before for want of memory", "after for want of memory"]))
     def step_that_fails(self, fails: str) -> None:
         self.runner.fails = fails
         step = self.core.step()
         num_failed = 0 if self.runner.fails else len(self.runner.plans[-1].chunks)
         self.runner.fails = ""
-        assert num_failed == sum(event.message == FAILURE for event in step.events)
         self.record(step)
+        num_ended = sum(event.message == FAILURE for event in step.events)
+        if fails.endswith("memory"):
+            self.num_memory_failures += num_failed > 0
+        if not self.is_ahead:  # else what fails to be launched is only noticed in the next step
+            assert num_ended == (0 if fails.endswith("memory") else num_failed)
 
     @invariant()
     def limits_hold(self) -> None:
@@ -158,6 +175,8 @@ class CoreMachine(RuleBasedStateMachine):
             story.token_ids += event.token_ids
             story.finish = event.finish
             assert (event.error is not None) == (event.finish is FinishReason.ERROR)
+            if event.error is EngineErrorCode.OUT_OF_MEMORY:
+                self.num_memory_failures -= 1  # it costs one request
             self.check(story)
 
     def check(self, story: Story) -> None:
@@ -173,6 +192,8 @@ class CoreMachine(RuleBasedStateMachine):
         for step in run_until_idle(self.core):
             self.record(step)
         assert all(story.finish for story in self.stories.values())
+        assert self.num_memory_failures == 0 if not self.is_ahead else self.num_memory_failures >= 0
+        assert not self.runner.launched
         assert self.core.scheduler.block_pool.num_used == 0
         assert self.core.scheduler.encoder_cache.num_pinned == 0
         assert not self.runner.sequences

@@ -60,6 +60,7 @@ def test_embeddings_take_room_but_none_of_what_a_step_may_encode():
     assert (cache.num_tokens_to_encode, cache.num_resident_bytes) == (4, 80)
     encode, _ = cache.decide()
     assert encode[1].pixels is embeddings
+    assert sequence.encoded_keys == {key("cat")}
 
 
 def test_a_span_is_not_encoded_for_tokens_before_or_after_it():

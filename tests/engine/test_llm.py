@@ -83,6 +83,19 @@ def test_a_picture_is_the_same_in_every_form(llm: LLM, picture: Any) -> None:
     assert output.outputs == expected.outputs
 
 
+def test_a_text_that_names_special_tokens_is_no_picture(llm: LLM) -> None:
+    alone, beside = llm.chat([user(text(PLACEHOLDER)), user(text(PLACEHOLDER), image_pil(PICTURE))], GREEDY)
+    assert alone.prompt_token_ids.count(277) == 0
+    assert beside.prompt_token_ids.count(277) == 6
+
+
+def test_a_chat_template_of_the_callers_own_makes_the_prompt(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    (tmp_path / "own.jinja").write_text("the end")
+    llm = load(tiny_checkpoint, chat_template=str(tmp_path / "own.jinja"))
+    (chat,), (plain,) = llm.chat(user(text("hello")), GREEDY), llm.generate("the end", GREEDY)
+    assert chat.prompt_token_ids == plain.prompt_token_ids
+
+
 def test_an_image_url_part_takes_bounds_on_its_pixels(llm: LLM) -> None:
     url = f"data:image/png;base64,{base64_png(PICTURE)}"
     plain, small = (
@@ -173,7 +186,11 @@ URL_PART = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAA
         (user(text("x"), {"type": "smell"}), r"messages\[0\]\.content\[1\]: .*'smell'"),
         (user({"type": "text"}), r"messages\[0\]\.content\[0\]\.text"),
         (user({"type": "image_pil", "image_pil": "x"}), r"content\[0\]\.image_pil: not a PIL image but str"),
-        (user(URL_PART | {"uuid": "x"}), r"content\[0\]\.uuid: not supported"),
+        (user(URL_PART | {"uuid": 5}), r"content\[0\]\.uuid: a uuid is a text"),
+        (user(image_pil(PICTURE) | {"uuid": "x" * 1025}), r"content\[0\]\.uuid: a uuid is a text of 1 to 1024"),
+        (user(text("x") | {"uuid": "x"}), r"content\[0\]\.uuid: not supported"),
+        (user({"type": "image_url", "image_url": None}), r"image_url: there is none, and no uuid"),
+        (user({"type": "image_url", "image_url": {"url": None}}), r"image_url\.url: there is none, and no uuid"),
         (user({"type": "image_url", "image_url": {"url": "file:///x"}}), r"content\[0\]\.image_url: file: URLs"),
         (user({"type": "image_url", "image_url": "http://127.0.0.1/x.png"}), r"content\[0\]\.image_url"),
         (user(URL_PART), r"messages\[0\]\.content\[0\]\.image_url"),
@@ -197,7 +214,15 @@ def test_a_conversation_that_cannot_be_used_is_refused_where_it_is_wrong(
         ([{}], r"prompts\[0\]: a prompt has either"),
         ([{"prompt": "x", "prompt_token_ids": [1]}], r"prompts\[0\]: a prompt has either"),
         ([{"prompt_token_ids": ["x"]}], r"prompts\[0\]\.prompt_token_ids"),
-        ([{"prompt": "x", "multi_modal_uuids": {}}], r"prompts\[0\]\.multi_modal_uuids: not supported"),
+        ([{"prompt": "x", "multi_modal_uuids": {"smell": "x"}}], r"prompts\[0\]\.multi_modal_uuids\.smell"),
+        ([{"prompt": "x", "multi_modal_uuids": {"image": [5]}}], r"multi_modal_uuids\.image\[0\]: a uuid is a text"),
+        ([{"prompt": "x", "multi_modal_uuids": {"image": 5}}], r"multi_modal_uuids\.image: expected a text, or a list"),
+        ([{"prompt": "x", "multi_modal_data": {"image": None}}], r"data\.image\[0\]: there is none, and no uuid"),
+        ([{"prompt": "x", "multi_modal_data": {"video": [None]}}], r"data\.video\[0\]: there is none, and no uuid"),
+        (
+            [{"prompt": "x", "multi_modal_data": {"image": [PICTURE] * 2}, "multi_modal_uuids": {"image": "x"}}],
+            r"data\.image: there are 2 of them, and 1 uuids",
+        ),
         ([{"prompt": "x", "multi_modal_data": {"smell": []}}], r"prompts\[0\]\.multi_modal_data\.smell"),
         ([{"prompt": "x", "multi_modal_data": {"image": [PICTURE]}}], r"prompts\[0\]: .*fewer media placeholders"),
         ([{"prompt": PLACEHOLDER}], r"prompts\[0\]: .*more media placeholders"),

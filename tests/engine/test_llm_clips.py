@@ -121,7 +121,7 @@ def test_a_clip_that_was_computed_is_not_computed_again(tiny_checkpoint: Path) -
     ("part", "message"),
     [
         (clip(5), r"content\[0\]\.video: a clip is an array, a tensor, a list of frames, bytes or a URL, not int"),
-        (clip(None), r"content\[0\]\.video: .*not NoneType"),
+        (clip(None), r"content\[0\]\.video: there is none, and no uuid"),
         (clip([]), r"content\[0\]\.video: the clip has no frames"),
         (clip([PICTURES[0], "x"]), r"content\[0\]\.video\[1\]: a frame is a PIL image"),
         (clip([PICTURES[0], PICTURE]), r"content\[0\]\.video: frame 1 is 90×60 pixels and frame 0 56×56"),

@@ -112,7 +112,7 @@ def test_the_context_window_is_what_all_allow(tiny_checkpoint: Path, options: di
 
 
 def test_a_kv_cache_without_a_block_is_refused(tiny_checkpoint: Path):
-    with pytest.raises(CheckpointError, match="--kv-cache-bytes 100: one block"):
+    with pytest.raises(CheckpointError, match="--kv-cache-size 100: one block"):
         load(tiny_checkpoint, kv_cache_bytes=100)
 
 
@@ -127,5 +127,7 @@ def test_the_dtype_is_the_one_asked_for_or_the_checkpoints_on_cuda():
     cpu, cuda = torch.device("cpu"), torch.device("cuda")
     assert resolve_dtype("float32", stored="bfloat16", device=cuda) is torch.float32
     assert resolve_dtype("auto", stored="bfloat16", device=cuda) is torch.bfloat16
+    assert resolve_dtype("auto", stored="float16", device=cuda) is torch.bfloat16
+    assert resolve_dtype("auto", stored="float32", device=cuda) is torch.float32
     assert resolve_dtype("bfloat16", stored="float32", device=cpu) is torch.bfloat16
     assert resolve_dtype("auto", stored="float32", device=cpu) in {torch.float32, torch.bfloat16}

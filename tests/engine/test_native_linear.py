@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from engine.layers.linear import Linear, QuantizedLinear, quantize
+from engine.layers.linear import Linear, QuantizedLinear
 from engine.layers.mlp import GatedMLP, QuickGeluMLP
 from engine.layers.norm import RMSNorm
 from engine.layers.ops import Ops, TorchOps
@@ -18,6 +18,7 @@ from engine.native.linear import PackedLinear, pack
 from engine.native.memory import WeightMemory
 from engine.native.ops import NativeOps
 from tests.engine.levels import LEVELS, at_each_level, needs_kernels
+from tests.engine.quantized import quantize, quantized
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -61,7 +62,7 @@ def test_products_of_any_shape(
     level: Level, int8: bool, num_rows: int, inputs: int, outputs: int, bias: bool, residual: bool
 ):
     linear = make(Linear(inputs, outputs, bias=bias), 0)
-    linear = QuantizedLinear(linear) if int8 else linear
+    linear = quantized(linear) if int8 else linear
     x, added = rows(num_rows, inputs), rows(num_rows, outputs, 2) if residual else None
     computed = packed(linear, level).compute(x, None, added, torch.float32)
     expected = exact(linear, x) + (0 if added is None else added.double())
@@ -74,7 +75,7 @@ def test_products_too_wide_for_the_cache(level: Level, int8: bool):
     """They are cut along the inputs, or into groups of rows."""
     for inputs, outputs in ((3000, 70), (2500, 600)):
         linear = make(Linear(inputs, outputs, bias=True), 0)
-        linear = QuantizedLinear(linear) if int8 else linear
+        linear = quantized(linear) if int8 else linear
         x = rows(550, inputs)
         computed = packed(linear, level).compute(x, None, None, torch.float32)
         assert (computed - exact(linear, x)).abs().max() < 3e-3
@@ -84,7 +85,7 @@ def test_products_too_wide_for_the_cache(level: Level, int8: bool):
 @either_weights
 def test_a_row_is_the_same_whatever_is_beside_it(level: Level, int8: bool):
     linear = make(Linear(300, 100, bias=True), 0)
-    native = packed(QuantizedLinear(linear) if int8 else linear, level)
+    native = packed(quantized(linear) if int8 else linear, level)
     x = rows(70, 300)
     alone = torch.cat([native(row[None]) for row in x])
     for count in (2, 8, 9, 16, 17, 33, 70):

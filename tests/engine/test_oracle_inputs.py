@@ -16,6 +16,7 @@ from engine.models.qwen2_vl_vision import cut_patches, normalise
 from engine.plan import MediaKind, MediaSpan
 from tests.oracle import grids, image_processor, load_oracle, token_types
 
+CPU = torch.device("cpu")
 sides = st.integers(1, 6)
 
 
@@ -73,7 +74,7 @@ def test_text_after_a_long_clip_begins_after_its_last_frame():
 @pytest.fixture(scope="module")
 def model(tiny_checkpoint: Path) -> Qwen2VL:
     config = load_model_config(tiny_checkpoint)
-    model = load_model(tiny_checkpoint, config, torch.device("cpu"), torch.float32, lambda stage, fraction: None)
+    model = load_model(tiny_checkpoint, config, CPU, torch.float32, lambda stage, fraction: None)
     assert isinstance(model, Qwen2VL)
     return model
 
@@ -84,7 +85,7 @@ def test_patches_are_the_references(tiny_checkpoint: Path, model: Qwen2VL, heigh
     expected = image_processor(tiny_checkpoint)([image], return_tensors="pt")
     grid = (1, height // 14, width // 14)
     tower = model.visual
-    patches = normalise(cut_patches(memoryview(image.tobytes()), grid, tower.config), tower.statistics)
+    patches = normalise(cut_patches(memoryview(image.tobytes()), grid, tower.config, CPU), tower.statistics)
     assert expected["image_grid_thw"].tolist() == [list(grid)]
     assert (patches.flatten(1) - expected["pixel_values"]).abs().max() <= 1e-6
 
@@ -96,11 +97,11 @@ def test_clips_are_encoded_frame_by_frame(tiny_checkpoint: Path, model: Qwen2VL,
     whole = np.concatenate([frames, frames[-1:]])[:4]
     patches = [
         normalise(
-            cut_patches(memoryview(pair.tobytes()), (1, 4, 6), model.visual.config), model.visual.statistics
+            cut_patches(memoryview(pair.tobytes()), (1, 4, 6), model.visual.config, CPU), model.visual.statistics
         ).flatten(1)
         for pair in (whole[:2], whole[2:])
     ]
     with torch.inference_mode():
-        encoded = model.encode(memoryview(frames.tobytes()), (2, 4, 6))
+        [encoded] = model.encode([(memoryview(frames.tobytes()), (2, 4, 6))])
         expected = load_oracle(tiny_checkpoint).model.visual(torch.cat(patches), grid_thw=torch.tensor([[2, 4, 6]]))
     assert (encoded - expected.pooler_output).abs().max() <= 1e-5

@@ -9,7 +9,7 @@ import pytest
 
 from engine.core import Core
 from engine.pace import DEFAULT_MEDIA_WEIGHT, NUM_FREE_TOKENS, NUM_UNTRIED_TOKENS, Pace, StepWork
-from engine.plan import Sample, StepPlan, StepResult
+from engine.plan import Computed, Sample, StepPlan, StepResult
 from engine.protocol import Generate
 from engine.sampling_params import SamplingParams
 from tests.engine.checking_runner import PLACEHOLDER, generate, picture
@@ -93,14 +93,15 @@ class TimedRunner:
     plans: list[StepPlan] = field(default_factory=list[StepPlan])
     num_tokens: dict[bytes, int] = field(default_factory=dict[bytes, int])
 
-    def execute(self, plan: StepPlan) -> StepResult:
+    def launch(self, plan: StepPlan) -> Computed:
         self.plans.append(plan)
         self.num_tokens |= {span.key: span.num_tokens for start in plan.started for span in start.spans}
         num_media_tokens = sum(self.num_tokens[item.key] for item in plan.encode)
         work_seconds = plan.num_tokens * PROMPT_TOKEN_SECONDS + num_media_tokens * MEDIA_TOKEN_SECONDS
         # The weights are read while the first tokens are computed.
         self.now += max(self.decode_seconds, self.decode_seconds / 2 + work_seconds)
-        return StepResult(samples={chunk.sequence_id: Sample(token_id=1) for chunk in plan.chunks if chunk.samples})
+        samples = {chunk.sequence_id: Sample(token_id=1) for chunk in plan.chunks if chunk.samples}
+        return Computed(StepResult(samples=samples))
 
 
 class Station:

@@ -8,7 +8,7 @@ import numpy.typing as npt
 import pytest
 import torch
 
-from engine.config import load_model_config
+from engine.config import Quantization, load_model_config
 from engine.errors import CheckpointError
 from engine.plan import MediaKind, MediaSpan
 from engine.text.media_inputs import sound_processing
@@ -145,9 +145,10 @@ def test_bfloat16_stays_near_float32(checkpoint: Path) -> None:
 
 
 @needs_kernels
-@pytest.mark.parametrize("int8", [False, True])
-def test_native_kernels_stay_near_float32(checkpoint: Path, int8: bool) -> None:
-    exact, native = Rig(checkpoint), Rig(checkpoint, torch.bfloat16, level=LEVELS[-1], int8=int8, block_size=32)
+@pytest.mark.parametrize("quantization", ["none", "int8"])
+def test_native_kernels_stay_near_float32(checkpoint: Path, quantization: Quantization) -> None:
+    exact = Rig(checkpoint)
+    native = Rig(checkpoint, torch.bfloat16, level=LEVELS[-1], quantization=quantization, block_size=32)
     for heard in PROMPTS.values():
         expected = exact.answer(exact.begin(heard.prompt), 1).logits[0]
         difference = native.answer(native.begin(heard.prompt), 1).logits[0] - expected

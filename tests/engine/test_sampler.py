@@ -218,11 +218,9 @@ class TestDrawing:
     def test_frequencies_are_the_exact_distribution(self, size: int, params: dict[str, Any]):
         num_draws = 4000
         logits = random_logits(size, spread=1, seed=4)
-        sampler = make_sampler(seed=11, **params)
+        samplers = [make_sampler(seed=seed, **params) for seed in range(num_draws // 10)]
         drawn = Counter(
-            found.token_id
-            for _ in range(10)
-            for found in sample(logits.repeat(num_draws // 10, 1), [sampler] * (num_draws // 10))
+            found.token_id for _ in range(10) for found in sample(logits.repeat(len(samplers), 1), samplers)
         )
         probabilities, order = (logits.double() / params.get("temperature", 1.0)).softmax(dim=-1).sort(descending=True)
         kept = truncated(

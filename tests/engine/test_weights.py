@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -83,6 +84,23 @@ def test_shards_are_one_checkpoint(path: Path):
     (path / "model-1.safetensors").unlink()
     with pytest.raises(CheckpointError, match=r"has no model-1\.safetensors"):
         load(path)
+
+
+def test_numbers_that_mean_nothing_without_a_scale_are_no_weights(path: Path):
+    rewrite(path, lambda tensors: tensors.update({"model.norm.weight": torch.ones(64, dtype=torch.int8)}))
+    with pytest.raises(CheckpointError, match=r"model\.norm\.weight is stored as int8; config\.json implies float32"):
+        load(path)
+
+
+def test_progress_is_counted_in_bytes(path: Path):
+    fractions: list[float] = []
+    config, cpu = load_model_config(path), torch.device("cpu")
+    load_model(path, config, cpu, torch.float32, lambda stage, fraction: fractions.append(fraction))
+    steps = [after - before for before, after in pairwise(fractions)]
+    table = load_file(path / "model.safetensors")["model.embed_tokens.weight"]
+    share = table.nbytes / (path / "model.safetensors").stat().st_size
+    assert min(steps) >= 0
+    assert any(step == pytest.approx(0.9 * share) for step in [fractions[0], *steps])
 
 
 def test_weights_are_converted(path: Path):

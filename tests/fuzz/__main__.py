@@ -1,33 +1,58 @@
-"""Fuzzes what reads strangers' bytes: `python -m tests.fuzz [--seconds N] [--corpus FOLDER] [TARGET …]`.
+"""Fuzzes what reads strangers' bytes: `python -m tests.fuzz [--seconds N] [--corpus FOLDER] [--steady] [TARGET …]`.
 
-Each target has a process of its own, for its share of the seconds. It begins with `tests.fuzz.seeds` and, where a
-folder is given, with what earlier runs kept in FOLDER/TARGET; new finds are kept there. What makes a target fail is
-written to FOLDER/crash-…, or to the current folder, and the exit status is 1. Coverage guides it through the Python of
-`media` and of Pillow, and not through the C of decoders, which is tried all the same.
+Each target has a process of its own, for its share of the seconds. It begins with the seeds of `tests.fuzz.seeds` and,
+where a folder is given, with what earlier runs kept in FOLDER/TARGET; new finds are kept there. What makes a target
+fail is written to FOLDER/crash-…, or to the current folder, and the exit status is 1. Coverage guides it through the
+Python of `media` and of Pillow, and not through the C of decoders, which is tried all the same.
+
+Each time is different, but for `--steady`: then a target has a number of runs instead of seconds, and the same dice, so
+that code that withstood them once goes on to do so.
 """
 
 import argparse
+import os
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-from tests.fuzz.targets import TARGETS
+from tests.fuzz.targets import MAX_INPUT_BYTES
 
 _PROCESS = (sys.executable, "-m", "tests.fuzz.process")
+_LIMITS = (f"-max_len={MAX_INPUT_BYTES}", "-rss_limit_mb=3072", "-verbosity=0", "-print_final_stats=1")
+_STEADY_RUNS = {
+    "source": 60_000,
+    "sniff": 60_000,
+    "picture": 5_000,
+    "mp4": 20_000,
+    "video": 3_000,
+    "clip": 1_000,
+    "sound": 2_000,
+    "tensor": 3_000,
+    "pickle": 3_000,
+}
+"""Of each target in the steady way: together about a minute of one processor."""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("targets", nargs="*", metavar="TARGET", help=", ".join(TARGETS))
-    parser.add_argument("--seconds", type=int, default=60, help="for all targets together")
+    parser.add_argument("targets", nargs="*", metavar="TARGET", help=", ".join(_STEADY_RUNS))
+    how_long = parser.add_mutually_exclusive_group()
+    how_long.add_argument("--seconds", type=int, default=60, help="for all targets together")
+    how_long.add_argument("--steady", action="store_true", help="the same runs each time")
     parser.add_argument("--corpus", type=Path, help="a folder that keeps what was found")
     options = parser.parse_args()
-    targets = options.targets or list(TARGETS)
-    if unknown := set(targets) - TARGETS.keys():
+    targets = options.targets or list(_STEADY_RUNS)
+    if unknown := set(targets) - _STEADY_RUNS.keys():
         parser.error(f"no such target: {', '.join(unknown)}")
+    if options.steady and options.corpus is not None:
+        parser.error("what earlier runs kept makes runs differ: --steady takes no --corpus")
     seconds = max(1, options.seconds // len(targets))
-    failed = [target for target in targets if not _fuzz(target, seconds, options.corpus)]
+    failed = [
+        target
+        for target in targets
+        if not (_fuzz_steadily(target) if options.steady else _fuzz(target, seconds, options.corpus))
+    ]
     if failed:
         sys.exit(f"fuzzing found faults in: {', '.join(failed)}")
 
@@ -35,12 +60,23 @@ def main() -> None:
 def _fuzz(target: str, seconds: int, corpus: Path | None) -> bool:
     """Whether the target withstood."""
     print(f"fuzzing {target} for {seconds} s", flush=True)
+    return _run(target, f"-max_total_time={seconds}", "-timeout=30", corpus=corpus)
+
+
+def _fuzz_steadily(target: str) -> bool:
+    """As `_fuzz`, in the same way each time. The time limit for one input is to be met by any machine."""
+    runs = _STEADY_RUNS[target]
+    print(f"fuzzing {target} with {runs} inputs", flush=True)
+    return _run(target, f"-runs={runs}", "-seed=1", "-timeout=300", corpus=None)
+
+
+def _run(target: str, *options: str, corpus: Path | None) -> bool:
     with tempfile.TemporaryDirectory() as temporary:
         kept = Path(temporary, "kept") if corpus is None else corpus / target
         kept.mkdir(parents=True, exist_ok=True)
-        crashes = f"{corpus or Path.cwd()}/crash-{target}-"
-        command = [*_PROCESS, target, str(seconds), crashes, str(kept), f"{temporary}/seeds"]
-        return subprocess.run(command, check=False).returncode == 0
+        crashes = f"-artifact_prefix={corpus or Path.cwd()}/crash-{target}-"
+        command = [*_PROCESS, target, f"{temporary}/seeds", *_LIMITS, *options, crashes, str(kept)]
+        return subprocess.run(command, check=False, env=os.environ | {"PYTHONHASHSEED": "0"}).returncode == 0
 
 
 if __name__ == "__main__":

@@ -1,37 +1,39 @@
-"""One target under atheris: `python -m tests.fuzz.process TARGET SECONDS CRASHES KEPT SEEDS`; see `tests.fuzz`.
+"""One target under atheris: `python -m tests.fuzz.process TARGET SEEDS OPTION …`; see `tests.fuzz`.
 
-atheris ends the process itself: with status 0 when the time is over, and with another where the target failed.
+SEEDS is a folder to be made; the options are libFuzzer's, and the folders of what is kept. atheris ends the process
+itself: with status 0 when its runs are done or its time is over, and with another where the target failed.
 """
 
 import sys
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import atheris
 
+_TENSORS = ("tensor", "pickle")
+
+_is_of_tensors = sys.argv[1] in _TENSORS
 with atheris.instrument_imports(include=["media", "PIL", "yarl"]):  # pyright: ignore[reportAttributeAccessIssue] - it is
     import PIL.Image
 
-    from tests.fuzz.targets import MAX_INPUT_BYTES, TARGETS
+    _targets: Any = import_module("tests.fuzz.tensors" if _is_of_tensors else "tests.fuzz.targets")
 
     PIL.Image.init()  # all of its formats, which are else imported when one comes
-from tests.fuzz.seeds import seeds_of
+_seeds: Any = _targets if _is_of_tensors else import_module("tests.fuzz.seeds")
 
 
 def main() -> None:
-    target, seconds, crashes, kept, seeds = sys.argv[1:]
+    target, seeds, *options = sys.argv[1:]
     Path(seeds).mkdir()
-    for index, seed in enumerate(seeds_of(target)):
+    for index, seed in enumerate(_seeds.seeds_of(target)):
         Path(seeds, str(index)).write_bytes(seed)
-    options = (
-        f"-max_total_time={seconds}",
-        f"-max_len={MAX_INPUT_BYTES}",
-        f"-artifact_prefix={crashes}",
-        "-timeout=30",
-        "-rss_limit_mb=3072",
-        "-verbosity=0",
-        "-print_final_stats=1",
-    )
-    atheris.Setup([sys.argv[0], *options, kept, seeds], TARGETS[target])
+    if _is_of_tensors:
+        # Of torch this alone: to instrument all of it takes minutes.
+        unpickler: Any = import_module("torch._weights_only_unpickler").Unpickler
+        unpickler.load = atheris.instrument_func(unpickler.load)
+        import_module("media.torch_worker").limit_memory()
+    atheris.Setup([sys.argv[0], *options, seeds], _targets.TARGETS[target])
     atheris.Fuzz()
 
 

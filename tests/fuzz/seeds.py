@@ -1,11 +1,8 @@
-"""What fuzzing begins with: small files of every kind, made by code, the hostile suite's among them."""
+"""What fuzzing begins with: small files of every kind of media, made by code, the hostile suite's among them."""
 
-import io
-import zipfile
 from collections.abc import Callable, Mapping
 
 import numpy as np
-from safetensors.numpy import save
 
 from tests.fuzz.targets import MAX_INPUT_BYTES
 from tests.hostile.clips import hostile_clips
@@ -51,25 +48,6 @@ def _sounds() -> list[bytes]:
     return [sound_file(samples, 48_000, container=container, codec=codec) for container, codec in FILES.values()]
 
 
-def _tensors() -> list[bytes]:
-    arrays = [np.ones((2, 4), dtype) for dtype in (np.float32, np.float16, np.int64, np.float64)]
-    return [*(save({"embeds": array}) for array in arrays), save({"a": arrays[0], "b": arrays[1]}), _archive()]
-
-
-def _archive() -> bytes:
-    """Framed as torch.save does it; nothing is unpickled, so there is nothing to unpickle."""
-    file = io.BytesIO()
-    with zipfile.ZipFile(file, "w") as archive:
-        for name, body in (
-            ("data.pkl", b"\x80\x02."),
-            ("byteorder", b"little"),
-            ("data/0", bytes(32)),
-            ("version", b"3"),
-        ):
-            archive.writestr(f"archive/{name}", body)
-    return file.getvalue()
-
-
 def _anything() -> list[bytes]:
     beginnings = [data[:64] for data in (*_pictures(), *_videos(), *_sounds())]
     return [*dict.fromkeys(beginnings), b"", np.random.default_rng(0).bytes(64)]
@@ -83,5 +61,4 @@ _SEEDS: Mapping[str, Callable[[], list[bytes]]] = {
     "video": _videos,
     "clip": _videos,
     "sound": _sounds,
-    "tensor": _tensors,
 }

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.fuzz.seeds import seeds_of
-from tests.fuzz.targets import TARGETS
+from tests.fuzz import seeds, targets, tensors
 
 
 def damaged(seed: bytes, random: np.random.Generator) -> bytes:
@@ -22,9 +21,10 @@ def damaged(seed: bytes, random: np.random.Generator) -> bytes:
             return bytes(data[:end] + data[start:])
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", [*targets.TARGETS, *tensors.TARGETS])
 def test_nothing_but_a_refusal_comes_of_damage(target: str) -> None:
+    withstand = (targets.TARGETS | tensors.TARGETS)[target]
     random = np.random.default_rng(1)
-    for seed in seeds_of(target):
+    for seed in (tensors if target in tensors.TARGETS else seeds).seeds_of(target):
         for data in (seed, damaged(seed, random), damaged(seed, random)):
-            TARGETS[target](data)
+            withstand(data)

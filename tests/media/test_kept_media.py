@@ -5,20 +5,24 @@ import base64
 from collections.abc import AsyncIterator
 from hashlib import sha256
 from typing import Any
+from urllib.parse import quote_from_bytes
 
+import numpy as np
 import PIL.Image
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from media.batch import MediaUsage
 from media.clip_options import ClipOptions
 from media.errors import MediaError, MediaErrorCode
 from media.in_flight import InFlight
-from media.source import DataSource, FrameSources, NamedSource, UploadSource, UrlSource, parse_url_text
+from media.source import DataSource, FrameSources, NamedSource, Source, UploadSource, UrlSource, parse_url_text
 from media.store import MediaFile
 from tests.media.clips import greys, video
 from tests.media.keeping import Keeper, keeping
 from tests.media.pictures import encode, scene
-from tests.media.web import Web, respond
+from tests.media.web import Web, respond, serve
 
 PNG = encode(scene(100, 60), "PNG")
 OTHER_PNG = encode(scene(100, 60, seed=1), "PNG")
@@ -46,6 +50,15 @@ def counts(usage: MediaUsage) -> tuple[int, int, int, int]:
     return usage.num_fetched, usage.num_fetches_spared, usage.num_decoded, usage.num_decodings_spared
 
 
+def sources_of(file: bytes, keeper: Keeper, web: Web) -> list[Source]:
+    """Every way of sending a file."""
+    web.answers["/cat"] = respond(file)
+    upload = keeper.uploads.keep("", MediaFile(digest=sha256(file).digest(), data=file), ttl_seconds=None)
+    text = base64.b64encode(file).decode()
+    texts = (text, "data:image/png;base64," + text, f"data:,{quote_from_bytes(file)}")
+    return [DataSource(data=file), url(web), *map(parse_url_text, texts), UploadSource(handle=upload.handle)]
+
+
 async def refusal(loading: Any) -> MediaError:
     with pytest.raises(MediaError) as caught:
         await loading
@@ -53,19 +66,38 @@ async def refusal(loading: Any) -> MediaError:
 
 
 async def test_a_file_that_is_known_is_not_decoded_again(keeper: Keeper, web: Web) -> None:
-    web.answers["/cat"] = respond(PNG)
-    upload = keeper.uploads.keep("", MediaFile(digest=sha256(PNG).digest(), data=PNG), ttl_seconds=None)
-    text = base64.b64encode(PNG).decode()
-    sources = [
-        DataSource(data=PNG),
-        url(web),
-        parse_url_text(text),
-        parse_url_text("data:image/png;base64," + text),
-        UploadSource(handle=upload.handle),
-    ]
-    pictures = [(await keeper.image(source))[0] for source in sources]
+    pictures = [(await keeper.image(source))[0] for source in sources_of(PNG, keeper, web)]
     assert len({picture.key for picture in pictures}) == 1
     assert keeper.decoders.num_decoded == 1
+
+
+@given(
+    seed=st.integers(0, 1 << 32),
+    sides=st.tuples(st.integers(1, 2), st.integers(1, 2)),
+    place=st.floats(0, 1, exclude_max=True),
+    step=st.integers(0, 255),
+    turned=st.booleans(),
+)
+@settings(max_examples=12)
+def test_pictures_have_the_same_key_exactly_where_they_are_the_same(
+    seed: int, sides: tuple[int, int], place: float, step: int, turned: bool
+) -> None:
+    height, width = (28 * side for side in sides)  # which are not resized
+    pixels = np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
+    changed = pixels.copy()
+    changed.reshape(-1)[int(place * changed.size)] ^= step
+    other = changed.reshape(width, height, 3) if turned else changed
+
+    async def keys() -> list[set[bytes]]:
+        async with keeping() as keeper, serve() as web:
+            return [
+                {(await keeper.image(source, min_pixels=784))[0].key for source in sources_of(file, keeper, web)}
+                for file in (encode(PIL.Image.fromarray(each), "PNG") for each in (pixels, other))
+            ]
+
+    first, second = asyncio.run(keys())
+    assert len(first) == len(second) == 1
+    assert (first == second) == np.array_equal(pixels, other)
 
 
 async def test_what_is_made_of_a_file_in_another_way_is_another_medium(keeper: Keeper) -> None:

@@ -220,7 +220,10 @@ def test_the_usage_tells_what_media_took(chat: Chat, shared_server: Served) -> N
     first, again = (chat.CreateChatCompletion(about(image_part(data))).usage.media_usage for _ in range(2))
     assert (first.fetched, first.decoded, first.decodings_spared) == (0, 1, 0)
     assert (again.fetched, again.decoded, again.decodings_spared) == (0, 0, 1)
+    assert (first.encoded, first.encodings_spared) == (1, 0)
+    assert (again.encoded, again.encodings_spared) == (0, 1)
     assert first.decode_milliseconds > 0 == first.fetch_milliseconds
     assert shared_server.metric("glimpse_media_total") == before + 2
     assert shared_server.metric("glimpse_media_decode_seconds_count") > 0
+    assert shared_server.metric("glimpse_encodings_spared_total") > 0
     assert not chat.CreateChatCompletion(request()).usage.HasField("media_usage")

@@ -129,20 +129,24 @@ class Usage(_message.Message):
     def __init__(self, prompt_tokens: _Optional[int] = ..., completion_tokens: _Optional[int] = ..., total_tokens: _Optional[int] = ..., prompt_tokens_details: _Optional[_Union[PromptTokensDetails, _Mapping]] = ..., media_usage: _Optional[_Union[MediaUsage, _Mapping]] = ...) -> None: ...
 
 class MediaUsage(_message.Message):
-    __slots__ = ("fetched", "fetches_spared", "decoded", "decodings_spared", "fetch_milliseconds", "decode_milliseconds")
+    __slots__ = ("fetched", "fetches_spared", "decoded", "decodings_spared", "fetch_milliseconds", "decode_milliseconds", "encoded", "encodings_spared")
     FETCHED_FIELD_NUMBER: _ClassVar[int]
     FETCHES_SPARED_FIELD_NUMBER: _ClassVar[int]
     DECODED_FIELD_NUMBER: _ClassVar[int]
     DECODINGS_SPARED_FIELD_NUMBER: _ClassVar[int]
     FETCH_MILLISECONDS_FIELD_NUMBER: _ClassVar[int]
     DECODE_MILLISECONDS_FIELD_NUMBER: _ClassVar[int]
+    ENCODED_FIELD_NUMBER: _ClassVar[int]
+    ENCODINGS_SPARED_FIELD_NUMBER: _ClassVar[int]
     fetched: int
     fetches_spared: int
     decoded: int
     decodings_spared: int
     fetch_milliseconds: float
     decode_milliseconds: float
-    def __init__(self, fetched: _Optional[int] = ..., fetches_spared: _Optional[int] = ..., decoded: _Optional[int] = ..., decodings_spared: _Optional[int] = ..., fetch_milliseconds: _Optional[float] = ..., decode_milliseconds: _Optional[float] = ...) -> None: ...
+    encoded: int
+    encodings_spared: int
+    def __init__(self, fetched: _Optional[int] = ..., fetches_spared: _Optional[int] = ..., decoded: _Optional[int] = ..., decodings_spared: _Optional[int] = ..., fetch_milliseconds: _Optional[float] = ..., decode_milliseconds: _Optional[float] = ..., encoded: _Optional[int] = ..., encodings_spared: _Optional[int] = ...) -> None: ...
 
 class PromptTokensDetails(_message.Message):
     __slots__ = ("cached_tokens", "image_tokens", "video_tokens", "audio_tokens")

@@ -1,0 +1,64 @@
+"""Attention by FlashInfer, where it is installed: thin, for what it computes is its own.
+
+**Unmeasured**: no machine that we had could run it. Its wrapper is called as its documentation says; only the
+arithmetic that leads to the arguments is tested.
+
+It computes the steps that have prompts in them. Where each sequence has one new token our own kernels remain: a CUDA
+graph replays them with other lengths, while FlashInfer would plan on the host before each replay.
+"""
+
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Any
+
+import torch
+
+# An extra, without types, that is not among the development dependencies.
+from flashinfer import BatchPrefillWithPagedKVCacheWrapper  # pyright: ignore
+from torch import Tensor
+
+from engine.cuda.attention import CudaAttentionPlan, paged_attention, plan_attention
+from engine.cuda.pages import make_pages
+from engine.kv_cache import KVCache, LayerCache
+
+WORKSPACE_BYTES = 128 << 20
+"""As its documentation recommends."""
+
+
+class FlashInferAttention:
+    """Plans one step at a time: a plan holds until the next is made."""
+
+    def __init__(self, *, num_heads: int, device: torch.device) -> None:
+        """`num_heads` are the query heads of a layer, as far as this device computes them."""
+        self._num_heads = num_heads
+        workspace = torch.empty(WORKSPACE_BYTES, dtype=torch.uint8, device=device)
+        self._wrapper: Any = BatchPrefillWithPagedKVCacheWrapper(workspace, "NHD")
+
+    def plan(
+        self, *, query_lengths: Sequence[int], key_lengths: Sequence[int], block_tables: Tensor, cache: KVCache
+    ) -> CudaAttentionPlan | None:
+        """A plan for our own kernels, or None where the wrapper has it."""
+        if max(query_lengths) == 1:
+            return plan_attention(query_lengths=query_lengths, key_lengths=key_lengths, block_tables=block_tables)
+        pages = make_pages(key_lengths, block_size=cache.block_size, table_width=block_tables.shape[1])
+        places = torch.from_numpy(pages.places).to(block_tables.device, non_blocking=True)
+        # What the host must know of a plan it is given in the host's memory, so that it need not wait for the device.
+        self._wrapper.plan(
+            qo_indptr=torch.tensor([0, *accumulate(query_lengths)], dtype=torch.int32),
+            paged_kv_indptr=torch.from_numpy(pages.starts),
+            paged_kv_indices=block_tables.flatten()[places].to(torch.int32),
+            paged_kv_last_page_len=torch.from_numpy(pages.last_lengths),
+            num_qo_heads=self._num_heads,
+            num_kv_heads=cache.keys.shape[3],
+            head_dim_qk=cache.keys.shape[4],
+            page_size=cache.block_size,
+            causal=True,
+            q_data_type=cache.keys.dtype,
+            kv_data_type=cache.keys.dtype,
+        )
+        return None
+
+    def attend(self, query: Tensor, cache: LayerCache, plan: CudaAttentionPlan | None) -> Tensor:
+        if plan is not None:
+            return paged_attention(query, cache, plan)
+        return self._wrapper.run(query, (cache.keys, cache.values))

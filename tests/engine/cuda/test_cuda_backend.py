@@ -1,0 +1,113 @@
+"""Which backend computes on CUDA, and the arithmetic that leads to FlashInfer's arguments."""
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.cuda.backend import trouble
+from engine.cuda.pages import make_pages
+from engine.errors import CheckpointError
+from engine.load import resolve_backend
+
+
+def backend(asked: Any, *, device: str = "cuda", dtype: torch.dtype = torch.bfloat16, head_dim: int = 128) -> str:
+    return resolve_backend(
+        asked, device=torch.device(device), dtype=dtype, head_dim=head_dim, on_progress=lambda stage, fraction: None
+    )
+
+
+@pytest.fixture
+def installed(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    """Only these packages are there to be found, and what they have to be tried with succeeds."""
+    monkeypatch.setattr("engine.cuda.backend.find_spec", lambda name: name if name in request.param else None)
+    monkeypatch.setattr("engine.cuda.backend.trouble", lambda compute: None)
+
+
+def with_packages(*names: str) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("installed", [names], indirect=True, ids=["+".join(names)])
+
+
+@with_packages("triton", "flashinfer")
+@pytest.mark.usefixtures("installed")
+def test_flashinfer_is_the_first_choice():
+    assert backend("auto") == backend("flashinfer") == "flashinfer"
+    assert (backend("triton"), backend("torch")) == ("triton", "torch")
+
+
+@with_packages("triton", "flashinfer")
+@pytest.mark.usefixtures("installed")
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [({"dtype": torch.float32}, "does not compute in float32"), ({"head_dim": 80}, "no kernels for heads of 80")],
+)
+def test_where_flashinfer_cannot_our_own_kernels_compute(options: dict[str, Any], reason: str):
+    assert backend("auto", **options) == "triton"
+    with pytest.raises(CheckpointError, match=f"--backend flashinfer: it .*{reason}"):
+        backend("flashinfer", **options)
+
+
+@with_packages("triton")
+@pytest.mark.usefixtures("installed")
+def test_without_flashinfer_our_own_kernels_compute():
+    assert backend("auto") == "triton"
+    with pytest.raises(CheckpointError, match=r"--backend flashinfer: .*pip install .glimpse\[flashinfer\]"):
+        backend("flashinfer")
+
+
+@with_packages("flashinfer")
+@pytest.mark.usefixtures("installed")
+def test_without_triton_torch_computes(caplog: pytest.LogCaptureFixture):
+    with caplog.at_level(logging.WARNING):
+        assert backend("auto") == "torch"
+    assert "plain torch, which is slower: Triton is not installed" in caplog.text
+    for asked in ("triton", "flashinfer"):
+        with pytest.raises(CheckpointError, match=f"--backend {asked}: Triton is not installed"):
+            backend(asked)
+
+
+@with_packages("triton")
+@pytest.mark.usefixtures("installed")
+def test_what_compiles_no_kernels_is_told_at_start(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("engine.cuda.backend.trouble", trouble)
+    monkeypatch.setattr("engine.cuda.rows.quick_gelu", fail)
+    monkeypatch.setattr("torch.zeros", lambda *shape, device: None)
+    assert backend("auto") == "torch"
+    with pytest.raises(CheckpointError, match=r"--backend triton: its kernels cannot run: there is no C compiler$"):
+        backend("triton")
+
+
+def fail(_x: object) -> None:
+    raise RuntimeError("there is no C compiler\nbut much else")
+
+
+@with_packages("triton", "flashinfer")
+@pytest.mark.usefixtures("installed")
+@pytest.mark.parametrize("asked", ["triton", "flashinfer"])
+def test_a_cpu_has_no_use_for_them(asked: str):
+    assert backend("auto", device="cpu", dtype=torch.float32) == "torch"
+    with pytest.raises(CheckpointError, match=f"--backend {asked}: it computes on CUDA devices only"):
+        backend(asked, device="cpu")
+
+
+@given(
+    key_lengths=st.lists(st.integers(1, 100), min_size=1, max_size=6),
+    block_size=st.sampled_from([1, 16, 32]),
+    padding=st.integers(0, 3),
+)
+def test_pages_are_the_blocks_that_hold_tokens(key_lengths: Sequence[int], block_size: int, padding: int):
+    width = -(-max(key_lengths) // block_size) + padding
+    tables = np.random.default_rng(0).permutation(len(key_lengths) * width).reshape(len(key_lengths), width)
+    pages = make_pages(key_lengths, block_size=block_size, table_width=width)
+    for index, (num_keys, table) in enumerate(zip(key_lengths, tables, strict=True)):
+        own = pages.places[pages.starts[index] : pages.starts[index + 1]]
+        held = (len(own) - 1) * block_size + pages.last_lengths[index]
+        assert tables.flatten()[own].tolist() == table[: len(own)].tolist()
+        assert held == num_keys
+        assert 1 <= pages.last_lengths[index] <= block_size
+    assert pages.starts[-1] == len(pages.places)

@@ -1,0 +1,22 @@
+"""Models quantized in place, for tests that make their weights themselves."""
+
+from torch import nn
+
+from engine.layers.linear import Linear, QuantizedLinear, quantize_int8, replace_linears
+
+
+def quantized(linear: Linear) -> QuantizedLinear:
+    """The linear with its weights in int8."""
+    result = QuantizedLinear(linear)
+    stored = dict(result.stored_tensors(*map(str, range(len(linear.sizes)))))
+    start = 0
+    for index, size in enumerate(linear.sizes):
+        for part, tensor in quantize_int8(linear.weight[start : start + size]).items():
+            stored[f"{index}.{part}"].copy_(tensor)
+        start += size
+    return result
+
+
+def quantize(root: nn.Module) -> None:
+    """Makes every `Linear` a `QuantizedLinear`."""
+    replace_linears(root, (Linear,), lambda linear, _parent: quantized(linear))

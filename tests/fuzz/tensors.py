@@ -1,0 +1,84 @@
+"""The fuzzing of embeddings: what is fuzzed, and what that begins with.
+
+Apart from other targets because of torch, which takes seconds to import. Files of `torch.save` go the whole way, as in
+`media.torch_worker`'s process: only weights are unpickled, so no code of the fuzzer's is run.
+"""
+
+import io
+import zipfile
+from collections.abc import Callable
+from contextlib import suppress
+
+import torch
+
+from media.errors import MediaError
+from media.tensor import Tensor, largest_magnitude, make_tensor
+from media.tensor_file import check_torch_file, is_torch_file, read_safetensors
+from media.torch_files import Loaded
+from media.torch_worker import answer
+from tests.fuzz.targets import MAX_INPUT_BYTES
+from tests.media.tensors import good, safetensors_file, safetensors_files, torch_file, torch_files
+
+
+def fuzz_tensor(data: bytes) -> None:
+    """Serialised embeddings, in safetensors or archives of torch.save."""
+    with suppress(MediaError):
+        tensor = _loaded(data) if is_torch_file(data) else read_safetensors(data)
+        if tensor is not None:
+            largest_magnitude(tensor)
+
+
+def fuzz_pickle(data: bytes) -> None:
+    """The pickle in an archive whose other parts are as they should be."""
+    with suppress(MediaError):
+        _loaded(_archive(data))
+
+
+def _loaded(data: bytes) -> Tensor | None:
+    """What the front end gets of an archive, if it is a tensor."""
+    check_torch_file(data)
+    result, elements = answer(data)
+    return make_tensor(result.dtype, result.shape, elements) if isinstance(result, Loaded) else None
+
+
+def _entries(archive: bytes) -> dict[str, bytes]:
+    with zipfile.ZipFile(io.BytesIO(archive)) as opened:
+        return {name: opened.read(name) for name in opened.namelist()}
+
+
+_GOOD = _entries(torch_file(good()))
+
+
+def _archive(pickled: bytes) -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        for name, body in _GOOD.items():
+            archive.writestr(name, pickled if name.endswith("data.pkl") else body)
+    return file.getvalue()
+
+
+def _pickles() -> list[bytes]:
+    """Those of tensors, of other things, and of such as mean no good."""
+    values = [good(), good(torch.bfloat16).T, torch.nn.Parameter(good()), good().to_sparse(), {"a": [good()]}]
+    archives = [torch_file(value) for value in values] + [hostile.data for hostile in torch_files()]
+    pickles: list[bytes] = []
+    for archive in archives:
+        with suppress(zipfile.BadZipFile, ValueError, NotImplementedError):
+            pickles += (body for name, body in _entries(archive).items() if name.endswith("data.pkl"))
+    return pickles
+
+
+def _files() -> list[bytes]:
+    dtypes = (torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.float64)
+    tensors = [torch.ones(2, 4, dtype=dtype) for dtype in dtypes]
+    made = [file(tensor) for tensor in tensors for file in (torch_file, safetensors_file)]
+    return made + [hostile.data for hostile in (*torch_files(), *safetensors_files())]
+
+
+TARGETS: dict[str, Callable[[bytes], None]] = {"tensor": fuzz_tensor, "pickle": fuzz_pickle}
+_SEEDS = {"tensor": _files, "pickle": _pickles}
+
+
+def seeds_of(target: str) -> list[bytes]:
+    """A target's, each small enough to be changed often."""
+    return [seed for seed in _SEEDS[target]() if len(seed) <= MAX_INPUT_BYTES]
