@@ -26,8 +26,11 @@ def head_values(text: TextConfig) -> int:
 
 
 def stored_bytes(text: TextConfig, *, quantization: Quantization) -> float:
-    """All weights that a decode step reads; the head counts as quantized like the rest."""
-    return (linear_values(text) + head_values(text)) * _BYTES_OF_WEIGHT[quantization]
+    """All weights that a decode step reads; the head is never quantized.
+
+    int4 as a GPU reads it: on the CPU the native backend unpacks it.
+    """
+    return linear_values(text) * _BYTES_OF_WEIGHT[quantization] + head_values(text) * _BYTES_OF_VALUE
 
 
 def decode_bytes(text: TextConfig, weight_bytes: float, *, batch: int, context: int) -> float:

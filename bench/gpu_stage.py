@@ -6,27 +6,30 @@ Each figure is printed as a line of JSON as soon as it is known; what is being d
 import argparse
 import gc
 import json
+import operator
 import os
 import random
 import statistics
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
 import torch
 
 from bench.costs import decode_bytes, prefill_flops, stored_bytes, vision_flops
+from bench.divergence import ON_CPU, ON_GPU, compare
 from bench.driver import Driver, Question, text
 from bench.figures import significant
 from bench.gpu_idle import decode_idle_share
 from bench.gpu_limits import device_limits
 from bench.gpu_peer import output_tokens_per_second
 from bench.gpu_workloads import PUBLISHED, ChatSizes, after_turns, batch_of_texts, chats, warm_up
+from bench.limits import Limits
 from bench.steps import Steps
-from engine.config import EngineConfig, Quantization
+from engine.config import EngineConfig, Quantization, TextConfig, load_model_config
 from engine.load import LoadedEngine, load_core
 
 
@@ -68,15 +71,21 @@ class Setting:
     device: Literal["cpu", "cuda"]
     scale: Scale
 
-    def load(self, *, quantization: Quantization = "none", prefix_caching: bool = False) -> LoadedEngine:
-        """The engine; for questions that are not about it, prefix caching would only hide work."""
+    def load(
+        self, *, quantization: Quantization = "none", prefix_caching: bool = False, cuda_graphs: bool = True
+    ) -> LoadedEngine:
+        """The engine, prepared; where the question is not about prefix caching, that would only hide work."""
         config = EngineConfig(
             model_path=str(self.checkpoint),
             device=self.device,
             quantization=quantization,
             prefix_caching=prefix_caching,
+            cuda_graphs=cuda_graphs,
         )
-        return load_core(config, on_progress=lambda stage, share: _tell(f"{stage} {share:.0%}"))
+        engine = load_core(config, on_progress=lambda stage, share: _tell(f"{stage} {share:.0%}"))
+        while engine.core.prepare():
+            pass
+        return engine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,22 +120,55 @@ def tests(setting: Setting) -> Iterator[Figure]:
     yield Figure(name="pytest's exit status", value=done.returncode, unit="", aim="0: all passed")
 
 
-def steps(setting: Setting, quantization: Quantization = "none") -> Iterator[Figure]:
+def same(setting: Setting) -> Iterator[Figure]:
+    """Whether answers are the same replayed and not, found in the prefix cache and not, alone and among others."""
+    draw, scale = random.Random(0), setting.scale
+    questions = [
+        *(Question(token_ids=text(draw, scale.context), output_tokens=32) for _ in range(4)),
+        *chats(load_model_config(setting.checkpoint), 4, scale.chats, seed=0),
+    ]
+    plain = setting.load(cuda_graphs=False)
+    expected = Driver(plain.core).ask(questions, concurrency=1).answers
+    del plain
+    _free_device_memory()
+    driver = Driver(setting.load(prefix_caching=True).core)
+    for name, concurrency in (("replayed", 1), ("from the prefix cache", 1), ("together", len(questions))):
+        answers = driver.ask(questions, concurrency=concurrency).answers
+        share = sum(map(operator.eq, answers, expected)) / len(questions)
+        yield Figure(name=f"same answers, {name}", value=100 * share, unit="%", aim="beside eager ones, one by one")
+
+
+def steps(setting: Setting) -> Iterator[Figure]:
     """How near decode and prefill come to the device's limits."""
     found, scale = device_limits(setting.device), setting.scale
-    engine = setting.load(quantization=quantization)
-    text_config = engine.model.text
-    weight_bytes = stored_bytes(text_config, quantization=quantization)
+    engine = setting.load()
     timed = Steps(engine.core, engine.model, repeats=scale.repeats)
-    for batch, seconds in timed.decode(scale.batches, scale.context):
-        work = decode_bytes(text_config, weight_bytes, batch=batch, context=scale.context)
-        yield from _against(f"decode step, {batch} x {scale.context}", seconds, work / found.read_bytes_per_second)
-    if quantization == "none":
-        for num_tokens in scale.prefills:
-            ideal = prefill_flops(text_config, num_tokens) / found.flops_per_second
-            yield from _against(f"prefill of {num_tokens}", timed.prefill(num_tokens), ideal)
-        ideal = vision_flops(engine.model.vision, 32 * 32) / found.flops_per_second
-        yield from _against("picture of 448 x 448", timed.picture(), ideal)
+    yield from _decodes(timed, engine.model.text, found, scale, "none")
+    for num_tokens in scale.prefills:
+        ideal = prefill_flops(engine.model.text, num_tokens) / found.flops_per_second
+        yield from _against(f"prefill of {num_tokens}", timed.prefill(num_tokens), ideal)
+    ideal = vision_flops(engine.model.vision, 32 * 32) / found.flops_per_second
+    yield from _against("picture of 448 x 448", timed.picture(), ideal)
+
+
+def quantization(setting: Setting) -> Iterator[Figure]:
+    """What quantized weights bring to a decode step, and what they cost the logits."""
+    found, scale = device_limits(setting.device), setting.scale
+    forms: tuple[Quantization, ...] = ("fp8", "int8", "int4")
+    for form in forms:
+        engine = setting.load(quantization=form)
+        timed = Steps(engine.core, engine.model, repeats=scale.repeats)
+        for figure in _decodes(timed, engine.model.text, found, scale, form):
+            yield replace(figure, name=f"{form}, {figure.name}")
+        del engine, timed
+        _free_device_memory()
+    draw = random.Random(0)
+    prompts = [text(draw, min(256, scale.context)) for _ in range(4)]
+    variants = ON_GPU if setting.device == "cuda" else ON_CPU
+    for variant, apart in compare(setting.checkpoint, prompts, variants, torch.device(setting.device)):
+        yield Figure(name=f"{variant}, rms of logits", value=apart.rms, unit="sd", aim="from float32")
+        yield Figure(name=f"{variant}, same first token", value=100 * apart.same_first, unit="%")
+        _free_device_memory()
 
 
 def idle(setting: Setting) -> Iterator[Figure]:
@@ -186,8 +228,19 @@ STAGES: Mapping[str, Callable[[Setting], Iterator[Figure]]] = {
     "idle": idle,
     "dashinfer": dashinfer,
     "batch": batch,
+    "same": same,
+    "quantization": quantization,
 }
 """By name, in the order in which they are worth most."""
+
+
+def _decodes(
+    timed: Steps, text_config: TextConfig, found: Limits, scale: Scale, form: Quantization
+) -> Iterator[Figure]:
+    weight_bytes = stored_bytes(text_config, quantization=form)
+    for batch_size, seconds in timed.decode(scale.batches, scale.context):
+        work = decode_bytes(text_config, weight_bytes, batch=batch_size, context=scale.context)
+        yield from _against(f"decode step, {batch_size} x {scale.context}", seconds, work / found.read_bytes_per_second)
 
 
 def _against(name: str, seconds: list[float], ideal_seconds: float) -> Iterator[Figure]:
@@ -198,7 +251,8 @@ def _against(name: str, seconds: list[float], ideal_seconds: float) -> Iterator[
 
 def _free_device_memory() -> None:
     gc.collect()
-    torch.cuda.empty_cache()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
 
 
 def _tell(message: str) -> None:

@@ -12,7 +12,6 @@ import msgspec
 
 from engine.sampling_params import SamplingParams
 
-
 PROMISED = -1
 """Stands for a token id that the plan before samples, for this very sequence, and that nobody knows yet."""
 

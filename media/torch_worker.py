@@ -10,6 +10,7 @@ import pickle
 import resource
 import signal
 import sys
+import warnings
 from pathlib import Path
 
 import torch
@@ -28,6 +29,7 @@ def main() -> None:
     """Serves files."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the front end, which lets running answers end
     torch.set_num_threads(1)
+    warnings.simplefilter("ignore")  # torch's, of what strangers send
     limit_memory()
     results = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a library prints is no result

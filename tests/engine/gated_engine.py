@@ -1,7 +1,8 @@
 """The engine's own program around the real core, with a runner that asks at a gate before it computes.
 
 The gate is a socket. The program writes an "s" to it when a step begins, and goes on with the step when it gets a
-byte; and it writes an "m" for each message that stands in its inbox.
+byte; and it writes an "m" for each message that stands in its inbox. With the model "unprepared" there are two
+preparations to be made while there is nothing to do: a "p" when one begins, which goes on when it gets a byte.
 
 `gated_engine.py --gate N --fd M`. The model_path that it is asked to load says how loading goes: "missing" is no
 checkpoint, "broken" makes the loader fail unexpectedly, anything else loads.
@@ -55,6 +56,23 @@ class GatedRunner:
         return Computed(StepResult(samples=samples))
 
 
+class Preparations:
+    """So many, each of which waits at the gate."""
+
+    def __init__(self, gate: socket.socket, num_left: int) -> None:
+        self.gate = gate
+        self.num_left = num_left
+
+    def make_one(self) -> bool:
+        """False if there is none left."""
+        if not self.num_left:
+            return False
+        self.num_left -= 1
+        self.gate.sendall(b"p")
+        self.gate.recv(1)
+        return True
+
+
 def main() -> int:
     """Serves with a gated runner."""
     parser = argparse.ArgumentParser()
@@ -84,6 +102,7 @@ def main() -> int:
             vocab_size=100,
             hidden_size=2,
             max_decode_slowdown=2.5,
+            prepare=Preparations(gate, 2 if config.model_path == "unprepared" else 0).make_one,
         )
         return core, Ready(device="none", dtype="none", max_model_len=64, num_blocks=16, block_size=4, load_seconds=0.0)
 

@@ -1,6 +1,10 @@
-"""A runner on a checkpoint, driven by hand: each test says which tokens of which sequence a step computes."""
+"""A runner on a checkpoint, driven by hand: each test says which tokens of which sequence a step computes.
+
+It is on the CPU, unless GLIMPSE_TEST_DEVICE=cuda puts it onto a GPU and its kernels.
+"""
 
 import hashlib
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,6 +14,7 @@ import torch
 from torch import Tensor
 
 from engine.config import Quantization, load_model_config
+from engine.cuda.backend import make_cuda_ops
 from engine.grammar import GrammarCompiler
 from engine.kv_cache import allocate_kv_cache
 from engine.layers.ops import Ops
@@ -25,6 +30,7 @@ BLOCK_SIZE = 8
 NUM_BLOCKS = 1024
 PLACEHOLDER_IDS = {MediaKind.IMAGE: 277, MediaKind.VIDEO: 278}
 GREEDY = SamplingParams(temperature=0.0)
+DEVICE = torch.device(os.environ.get("GLIMPSE_TEST_DEVICE", "cpu"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,16 +76,20 @@ class Rig:
         quantization: Quantization = "none",
         block_size: int = BLOCK_SIZE,
     ) -> None:
-        """`level` puts the model onto the native kernels of that level, `ops` onto others; None leaves it on torch.
+        """`level` puts the model onto the native kernels of that level, `ops` onto others.
+
+        None leaves it on torch, or on a GPU's kernels.
 
         The native kernels' own attention takes blocks of 32; others are left to torch's.
         """
         config = load_model_config(path)
-        text, device = config.text, torch.device("cpu")
+        text, device = config.text, DEVICE
         form = resolve_form(quantization, config.quantization)
         model = load_model(path, config, device, dtype, lambda stage, fraction: None, form=form)
         if level is not None:
             model.ops = use_native(model, level)
+        if ops is None and level is None and device.type == "cuda":
+            ops = make_cuda_ops("triton", num_heads=text.num_heads, device=device)
         if ops is not None:
             model.ops = ops
         cache = allocate_kv_cache(
@@ -101,7 +111,7 @@ class Rig:
         )
         self._block_size = block_size
         self._logits: list[Tensor] = []
-        model.register_forward_hook(lambda module, args, output: self._logits.append(output.clone()))
+        model.register_forward_hook(lambda module, args, output: self._logits.append(output.clone().cpu()))
         self._free_blocks = list(range(NUM_BLOCKS))
         self._encoded: set[bytes] = set()
         self._num_sequences = 0

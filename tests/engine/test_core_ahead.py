@@ -112,6 +112,16 @@ def test_a_prefix_is_found_as_soon_as_step_by_step():
     assert said[1]["1"][2] == [16, 16], "with the first token, and with the last"
 
 
+def test_the_next_turn_finds_an_answer_as_step_by_step():
+    found: list[object] = []
+    for overlap in (False, True):
+        core, _ = make_core(num_blocks=60, max_model_len=60, block_size=4, overlap=overlap)
+        [said] = contents(core, [(generate("0", [1, 2, 1], sampling=ENDLESS), 0)]).values()
+        assert isinstance(said[0], list)
+        found.append(contents(core, [(generate("1", [1, 2, 1, *said[0], 1]), 0)])["1"][2])
+    assert found == [[40], [40]], "43 tokens of prompt and answer, the last of which was never computed"
+
+
 def test_the_next_step_is_launched_before_this_ones_result_is_asked_for():
     core, runner = ahead()
     core.submit(generate("0", [1, 2], sampling=ENDLESS))

@@ -66,6 +66,12 @@ class Gated:
             await self._read_note()
         self.noted["s"] -= 1
 
+    async def preparation_begins(self) -> None:
+        """Waits until a preparation stands at the gate."""
+        while not self.noted["p"]:
+            await self._read_note()
+        self.noted["p"] -= 1
+
     async def _read_note(self) -> None:
         note = await asyncio.wait_for(asyncio.get_running_loop().sock_recv(self.gate, 1), DEADLINE_SECONDS)
         self.noted[note.decode()] += 1
@@ -121,8 +127,8 @@ async def gated(model_path: str | None = "model") -> AsyncGenerator[Gated]:
 
 
 @asynccontextmanager
-async def gated_and_ready() -> AsyncGenerator[Gated]:
-    async with gated() as engine:
+async def gated_and_ready(model_path: str = "model") -> AsyncGenerator[Gated]:
+    async with gated(model_path) as engine:
         assert isinstance(await engine.receive(), Loading)
         assert isinstance(await engine.receive(), Ready)
         yield engine
@@ -138,6 +144,22 @@ async def test_loading_is_reported_before_ready() -> None:
         ready = await engine.receive()
         assert isinstance(ready, Ready)
         assert ready.max_model_len == 64
+
+
+async def test_time_without_work_is_used_for_preparations_and_work_goes_first() -> None:
+    async with gated_and_ready("unprepared") as engine:
+        await engine.preparation_begins()
+        engine.post(request(max_tokens=1))
+        await engine.arrival()
+        engine.open_gate()
+        await engine.step_begins()
+        assert not engine.noted["p"]
+        engine.open_gate()
+        assert [event.finish for event in await engine.receive_events()] == [FinishReason.LENGTH]
+        await engine.preparation_begins()
+        engine.open_gate()
+        engine.post(Stop())
+        assert await engine.exit_status() == 0
 
 
 async def test_each_step_is_one_message_until_the_last_token() -> None:

@@ -22,16 +22,16 @@ _PROCESS = (sys.executable, "-m", "tests.fuzz.process")
 _LIMITS = (f"-max_len={MAX_INPUT_BYTES}", "-rss_limit_mb=3072", "-verbosity=0", "-print_final_stats=1")
 _STEADY_RUNS = {
     "source": 60_000,
-    "sniff": 60_000,
-    "picture": 5_000,
-    "mp4": 20_000,
-    "video": 3_000,
-    "clip": 1_000,
-    "sound": 2_000,
-    "tensor": 3_000,
-    "pickle": 3_000,
+    "sniff": 20_000,
+    "picture": 6_000,
+    "mp4": 50_000,
+    "video": 30_000,
+    "clip": 8_000,
+    "sound": 5_000,
+    "tensor": 5_000,
+    "pickle": 4_000,
 }
-"""Of each target in the steady way: together about a minute of one processor."""
+"""Of each target in the steady way: together little more than a minute of one processor."""
 
 
 def main() -> None:

@@ -5,6 +5,7 @@ itself: with status 0 when its runs are done or its time is over, and with anoth
 """
 
 import sys
+import warnings
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -29,9 +30,11 @@ def main() -> None:
     for index, seed in enumerate(_seeds.seeds_of(target)):
         Path(seeds, str(index)).write_bytes(seed)
     if _is_of_tensors:
+        warnings.simplefilter("ignore")  # torch's, of pickles that are not as it writes them
         # Of torch this alone: to instrument all of it takes minutes.
         unpickler: Any = import_module("torch._weights_only_unpickler").Unpickler
-        unpickler.load = atheris.instrument_func(unpickler.load)
+        instrumented: Any = atheris.instrument_func(unpickler.load)  # pyright: ignore[reportAttributeAccessIssue] - the same
+        unpickler.load = instrumented
         import_module("media.torch_worker").limit_memory()
     atheris.Setup([sys.argv[0], *options, seeds], _targets.TARGETS[target])
     atheris.Fuzz()

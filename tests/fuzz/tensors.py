@@ -63,7 +63,7 @@ def _pickles() -> list[bytes]:
     archives = [torch_file(value) for value in values] + [hostile.data for hostile in torch_files()]
     pickles: list[bytes] = []
     for archive in archives:
-        with suppress(zipfile.BadZipFile, ValueError, NotImplementedError):
+        with suppress(zipfile.BadZipFile, EOFError, ValueError, NotImplementedError):
             pickles += (body for name, body in _entries(archive).items() if name.endswith("data.pkl"))
     return pickles
 
