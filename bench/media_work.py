@@ -51,6 +51,7 @@ MAX_DECODED_PIXELS = 64_000_000
 
 _BOUNDS = {"min_pixels": DEFAULT_MIN_PIXELS, "max_pixels": DEFAULT_MAX_PIXELS}
 _ONE_A_SECOND = ClipOptions(fps=1)
+_CPU = torch.device("cpu")
 _STATISTICS = PixelStatistics(mean=(0.48145466, 0.4578275, 0.40821073), std=(0.26862954, 0.26130258, 0.27577711))
 _VISION = VisionConfig(
     depth=1,
@@ -107,7 +108,7 @@ def _normalised() -> Act:
 
     def act(data: bytes) -> object:
         image = prepared(data)
-        return normalise(cut_patches(image.pixels.data, image.grid_thw, _VISION), _STATISTICS)
+        return normalise(cut_patches(image.pixels.data, image.grid_thw, _VISION, _CPU), _STATISTICS)
 
     return act
 

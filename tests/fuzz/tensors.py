@@ -5,6 +5,7 @@ Apart from other targets because of torch, which takes seconds to import. Files 
 """
 
 import io
+import os
 import zipfile
 from collections.abc import Callable
 from contextlib import suppress
@@ -17,7 +18,7 @@ from media.tensor_file import check_torch_file, is_torch_file, read_safetensors
 from media.torch_files import Loaded
 from media.torch_worker import answer
 from tests.fuzz.targets import MAX_INPUT_BYTES
-from tests.media.tensors import good, safetensors_file, safetensors_files, torch_file, torch_files
+from tests.media.tensors import COMMANDED, good, safetensors_file, safetensors_files, torch_file, torch_files
 
 
 def fuzz_tensor(data: bytes) -> None:
@@ -57,10 +58,24 @@ def _archive(pickled: bytes) -> bytes:
     return file.getvalue()
 
 
+class _Call:
+    """Calls a function when it is unpickled, as hostile ones do, and always the same."""
+
+    def __reduce__(self) -> tuple[Callable[[], int], tuple[()]]:
+        return os.getpid, ()
+
+
+def _hostile_archives() -> list[bytes]:
+    """Without those that are new each time: they name this process, or its addresses."""
+    torch.manual_seed(0)  # of modules' weights
+    archives = [hostile.data for hostile in torch_files() if hostile.name != "old format"]
+    return [archive for archive in archives if COMMANDED.encode() not in archive]
+
+
 def _pickles() -> list[bytes]:
     """Those of tensors, of other things, and of such as mean no good."""
-    values = [good(), good(torch.bfloat16).T, torch.nn.Parameter(good()), good().to_sparse(), {"a": [good()]}]
-    archives = [torch_file(value) for value in values] + [hostile.data for hostile in torch_files()]
+    values = [good(), good(torch.bfloat16).T, torch.nn.Parameter(good()), good().to_sparse(), {"a": [good()]}, _Call()]
+    archives = [torch_file(value) for value in values] + _hostile_archives()
     pickles: list[bytes] = []
     for archive in archives:
         with suppress(zipfile.BadZipFile, EOFError, ValueError, NotImplementedError):
@@ -72,7 +87,7 @@ def _files() -> list[bytes]:
     dtypes = (torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.float64)
     tensors = [torch.ones(2, 4, dtype=dtype) for dtype in dtypes]
     made = [file(tensor) for tensor in tensors for file in (torch_file, safetensors_file)]
-    return made + [hostile.data for hostile in (*torch_files(), *safetensors_files())]
+    return [*made, torch_file(_Call()), *_hostile_archives(), *(hostile.data for hostile in safetensors_files())]
 
 
 TARGETS: dict[str, Callable[[bytes], None]] = {"tensor": fuzz_tensor, "pickle": fuzz_pickle}

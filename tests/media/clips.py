@@ -52,9 +52,9 @@ def video(
     sound: bool = False,
     **container_options: str,
 ) -> bytes:
-    """A video file of frames [frames, height, width, 3]; `times` are in units of 1 / fps seconds."""
+    """A video file of frames [frames, height, width, 3], always the same; `times` are in units of 1 / fps seconds."""
     file = BytesIO()
-    with av.open(file, "w", format=container, options=container_options) as output:
+    with av.open(file, "w", format=container, options={"fflags": "+bitexact"} | container_options) as output:
         write(output, frames, codec=codec, fps=fps, keyframe_every=keyframe_every, times=times, sound=sound)
     return file.getvalue()
 

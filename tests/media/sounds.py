@@ -45,11 +45,12 @@ def noise(seed: int, num_samples: int) -> npt.NDArray[np.float32]:
 def sound_file(
     samples: npt.NDArray[np.float32], rate: int, *, container: str = "wav", codec: str = "pcm_s16le"
 ) -> bytes:
-    """A file of [samples] or [channels, samples]."""
+    """A file of [samples] or [channels, samples], always the same."""
     file = BytesIO()
     channels = np.atleast_2d(samples)
     layout = {1: "mono", 2: "stereo", 3: "2.1", 6: "5.1"}[len(channels)]
-    with av.open(file, "w", format=container, options={"strict": "experimental"}) as output:
+    options = {"strict": "experimental", "fflags": "+bitexact"}
+    with av.open(file, "w", format=container, options=options) as output:
         stream: Any = output.add_stream(codec, rate=rate, layout=layout, options={"strict": "experimental"})
         frame = av.AudioFrame.from_ndarray(np.ascontiguousarray(channels), format="fltp", layout=layout)
         frame.sample_rate, frame.time_base, frame.pts = rate, Fraction(1, rate), 0

@@ -74,7 +74,9 @@ def rewritten(
     file = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(torch_file(good()))) as old, zipfile.ZipFile(file, "w", compression) as new:
         for name in old.namelist():
-            new.writestr(name, change(name, old.read(name)))
+            entry = zipfile.ZipInfo(name)  # which has no time, so that it is the same file each time
+            entry.compress_type = compression
+            new.writestr(entry, change(name, old.read(name)))
     return file.getvalue()
 
 
@@ -119,7 +121,7 @@ def _many_entries() -> bytes:
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w") as archive:
         for index in range(1000):
-            archive.writestr(f"archive/{index}", b"")
+            archive.writestr(zipfile.ZipInfo(f"archive/{index}"), b"")
     return file.getvalue()
 
 

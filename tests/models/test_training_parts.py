@@ -58,10 +58,11 @@ def test_words_of_the_tasks_are_one_token_and_what_is_read_one_for_each_characte
 def test_patches_and_their_positions_are_the_engines(medium: Picture | Clip):
     frames = medium.pixels[None] if isinstance(medium, Picture) else medium.frames
     grid_thw = (-(-len(frames) // 2), frames.shape[1] // 14, frames.shape[2] // 14)
-    patches = cut_patches(frames.data.cast("B"), grid_thw, VISION).flatten(1)
+    cpu = torch.device("cpu")
+    patches = cut_patches(frames.data.cast("B"), grid_thw, VISION, cpu).flatten(1)
     batch = pack([], [medium])
     assert np.array_equal(cut(medium), patches.numpy())
-    assert np.array_equal(batch.patch_positions[: len(patches)], patch_positions(grid_thw, 2).numpy())
+    assert np.array_equal(batch.patch_positions[: len(patches)], patch_positions(grid_thw, 2, cpu).numpy())
 
 
 def test_the_stored_patch_embedding_is_the_learnt_one():

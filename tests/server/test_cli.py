@@ -40,7 +40,7 @@ def test_the_version_is_the_package_s() -> None:
     ("command", "words"),
     [
         ((), ("up", "serve", "gateway", "chat")),
-        (("up",), ("--model", "--http-port", "GLIMPSE_KV_CACHE_SIZE", "1.0GiB")),
+        (("up",), ("--model", "--http-port", "GLIMPSE_ENCODER_CACHE_SIZE", "256.0MiB")),
         (("gateway",), ("run", "config")),
         (("chat",), ("--image", "--video", "--target")),
     ],
