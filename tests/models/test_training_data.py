@@ -122,8 +122,8 @@ def test_the_stream_has_every_task_about_as_often_as_its_weight_says() -> None:
 
 def test_pictures_come_in_all_sizes_and_odd_aspect_ratios() -> None:
     rng = random.Random(0)
-    sides = [draw_sample("shape", rng).turns[-2] for _ in range(600)]
-    shapes = [part.pixels.shape for turn in sides for part in turn.content if isinstance(part, Picture)]
+    turns = [turn for _ in range(600) for turn in draw_sample("shape", rng).turns]
+    shapes = [part.pixels.shape for turn in turns for part in turn.content if isinstance(part, Picture)]
     longest = [max(shape[:2]) for shape in shapes]
     assert sum(side <= 168 for side in longest) > 0.6 * len(longest)
     assert sum(side >= 224 for side in longest) > 0.08 * len(longest)

@@ -31,6 +31,12 @@ DIRECTION = Wordings(
         "What does the {the} do?",
         "(Tell me|Say) (which way the {the} moves|in which direction the {the} goes).",
         "Is the {the} moving (left or right|up or down|left, right, up or down)?",
+        "(Can|Could) you (say|see|tell me) (which way|in which direction|where) the {the} (moves|goes)?",
+        f"(To|Towards) (which|what) (side|direction) does the {{the}} (go|travel) (in the {_CLIP}|)?",
+        "(Which|What) direction does the {the} (have|take|move in)?",
+        "Where is the {the} (going|travelling|headed)?",
+        f"(I want|I would like) to know (where|which way) the {{the}} (moves|goes) (in the {_CLIP}|).",
+        "How would you describe the (motion|movement) of the {the}?",
     ),
     held_out=(
         "What is the {the}'s direction?",
@@ -46,6 +52,9 @@ HAPPENS = Wordings(
         f"What (is in|is shown in) (this|the) {_CLIP}?",
         f"What does (this|the) {_CLIP} show?",
         f"What (is going on|changes)( in this {_CLIP}| here|)?",
+        f"(Tell me|Say|Can you tell me) what (is happening|goes on|you see) (in (this|the) {_CLIP}|here|).",
+        f"What (goes on|takes place|is there to see) in (this|the) {_CLIP}?",
+        f"(Watch|Look at) (this|the) {_CLIP} and (describe it|say what happens).",
     ),
     held_out=(f"Tell me what happens in the {_CLIP}.", "What goes on here?"),
 )
@@ -54,6 +63,9 @@ DOES_MOVE = Wordings(
         "Does the {the} (move|go) {way}?",
         "Is the {the} (moving|going) {way}?",
         f"Does the {{the}} move {{way}} in (this|the) {_CLIP}?",
+        "(Is it true|Do you agree|Can you confirm) that the {the} (moves|goes) {way}?",
+        "(Would|Could) you say that the {the} (goes|is moving) {way}?",
+        "The {the} (moves|goes) {way}, (right|yes or no)?",
     ),
     held_out=("Would you say the {the} moves {way}?",),
 )
@@ -66,6 +78,10 @@ COLOUR_CHANGE = Wordings(
         f"(What|Which) colours does the {{shape}} have in (this|the) {_CLIP}?",
         f"What happens (to|with) the (colour|{{shape}}|colour of the {{shape}}) (in the {_CLIP}|)?",
         "What changes?",
+        f"(Describe|Tell me|Say) (how the {{shape}} changes|the change of colour) (in the {_CLIP}|).",
+        "(From what|From which) colour does the {shape} change, and to which?",
+        "(Can|Could) you (say|see) how the colour (of the {shape}|) changes?",
+        "Which two colours does the {shape} have?",
     ),
     held_out=("Describe how the colour changes.", "From which colour to which does the {shape} change?"),
 )
@@ -93,6 +109,9 @@ FIRST = Wordings(
         "(What|Which) (came|comes) first, the {one} or the {other}?",
         f"What is (shown|seen|there) at the (beginning|start) (of the {_CLIP}|)?",
         f"With what does the {_CLIP} (begin|start)?",
+        f"(Tell me|Say|Can you tell me) (what|which one) (comes|appears) first (in the {_CLIP}|).",
+        "What is the first (object|shape|one) (that you see|in it|)?",
+        "(Was it|Is it) the {one} or the {other} that (came|comes|is) first?",
     ),
     held_out=("What is the first thing (to be seen|that appears)?", "Was the {one} or the {other} first?"),
 )
@@ -104,6 +123,8 @@ LAST = Wordings(
         f"What is (shown|seen|there) at the end (of the {_CLIP}|)?",
         f"With what does the {_CLIP} end?",
         "(What|Which) came (last|later), the {one} or the {other}?",
+        f"(Tell me|Say|Can you tell me) (what|which one) (comes|appears) last (in the {_CLIP}|).",
+        "What is the last (object|shape|one) (that you see|in it|)?",
     ),
     held_out=("What is the last thing (to be seen|that appears)?", "What appears later?"),
 )
@@ -189,7 +210,7 @@ def _ask_direction(luck: Luck, thing: Thing, direction: str | None, *, alone: bo
 def _ask_colour_change(luck: Luck, before: Thing, after: Thing) -> Exchange:
     shape, changes = before.shape, before.colour != after.colour
     said = (
-        f"the {shape} changes from {before.colour} to {after.colour}"
+        f"the {{shape}} changes from {before.colour} to {after.colour}"
         if changes
         else f"the {shape} stays {before.colour}"
     )

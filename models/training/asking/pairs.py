@@ -24,6 +24,10 @@ WHICH_HAS = Wordings(
         f"Is {{a}} in the first or (in|) the second {_PICTURE}?",
         f"Which {_PICTURE} has the {{bare}}?",
         "Does the first or the second picture (show|have|contain) {a}?",
+        f"(On|In) which (of the {_PICTURES}|of them|one) (is there|do you find|do you see) {{a}}?",
+        f"(Tell me|Say|Can you tell me) which {_PICTURE} (has|shows|contains) {{a}}.",
+        f"(Find|Show me|Point to) the {_PICTURE} (that has|that shows|in which there is) {{a}}.",
+        f"(Which|Which one) of (these|the two) {_PICTURES} (contains|has got) {{a}}?",
     ),
     held_out=("On which of these pictures can {a} be seen?", "Find the picture with {a}.", "Which one shows {a}?"),
 )
@@ -34,6 +38,9 @@ WHICH_HAS_MORE = Wordings(
         "Are there more (objects|shapes|things) in the first or in the second (picture|image)?",
         f"(Where|In which {_PICTURE}) are there more (objects|shapes|things)?",
         "Does the first or the second picture (show|have) more (objects|shapes|things)?",
+        f"(Tell me|Say|Can you tell me) which {_PICTURE} (has|shows) more (objects|shapes|things).",
+        f"(On|In) which (of the {_PICTURES}|of them) (are there|do you see) more (objects|things|shapes)?",
+        f"Which {_PICTURE} has the (larger|higher|greater) (number|count) of (shapes|objects)?",
     ),
     held_out=(
         f"In which of these {_PICTURES} do you count more (objects|shapes)?",
@@ -49,6 +56,10 @@ DIFFERENCE = Wordings(
         f"(Find|Tell me|Name) the difference( between the {_PICTURES}|).",
         "What (has changed|changed) from the first (picture|image) to the second?",
         f"How do the (two|) {_PICTURES} differ?",
+        f"(Can|Could) you (see|find|tell me|name) (the difference|what differs) (between the {_PICTURES}|)?",
+        f"In (which|what) way (are|do) the {_PICTURES} (different|differ)?",
+        f"What (sets apart|makes different|distinguishes) the (two|) {_PICTURES}?",
+        f"What (does one|do you) find (different|changed) (in the second {_PICTURE}|)?",
     ),
     held_out=(
         f"In what do (the|these) {_PICTURES} differ?",
@@ -61,6 +72,9 @@ SAME = Wordings(
         f"Are (the|these|the two|these two|both) {_PICTURES} (the same|equal|identical|alike)?",
         f"Do (the|both|these) {_PICTURES} show the same( thing|)?",
         "Is the (first|second) picture the same as the (second|first)( one|)?",
+        f"(Do you think|Is it true|Do you agree) that (the|both|the two) {_PICTURES} are the same?",
+        "Are they (the same|alike|equal)?",
+        f"(Tell me if|I want to know if) the {_PICTURES} are (the same|identical).",
     ),
     held_out=(f"Would you say that both {_PICTURES} are the same?", "Are they identical?"),
 )

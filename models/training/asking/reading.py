@@ -32,6 +32,11 @@ READ = Wordings(
         "(Can|Could) you read (this|it|the text|what it says)?",
         "(Transcribe|Write down|Spell out) the text.",
         "(What's written|What stands) (here|there)?",
+        "(Tell me|Please say|Can you tell me|Say) what (it says|the text says|is printed|the sign says).",
+        f"(What|Which) (text|word) can (you|one|I) (read|see|find) (here|in the {_PICTURE}|there)?",
+        f"(Read|Read out|Read aloud) (what is written|the word|this {_PICTURE}|what stands there).",
+        "(I want|I would like) to know what (it says|is written|the text is).",
+        f"What (can be read|is to be read|are the letters|is there to read) (here|in the {_PICTURE}|)?",
     ),
     held_out=(
         "Please tell me what is written.",
@@ -46,6 +51,8 @@ READ_NUMBER = Wordings(
         "What is the number?",
         "(Read|Tell me) the number.",
         f"(What|Which) (digit|digits|number) (is|are) (in (this|the) {_PICTURE}|shown|written) (here|)?",
+        "(Tell me|Say|Can you tell me) (which|what) number (it is|you see|is written).",
+        "(What|Which) number (can be read|can I read|is to be read|is printed) (here|)?",
     ),
     held_out=("Which number can you read?", "What number is written here?"),
 )
@@ -54,6 +61,8 @@ READ_LETTER = Wordings(
         "(What|Which) (letter|character) (is this|is it|is shown|do you see|is in the picture)?",
         "What is the letter?",
         "(Read|Name) the letter.",
+        "(Tell me|Say|Can you tell me) (which|what) letter (it is|you see|is written).",
+        "(What|Which) letter (can be read|can I read|is to be read|is printed) (here|)?",
     ),
     held_out=("Which letter can you read?", "What letter is written here?"),
 )

@@ -142,7 +142,7 @@ def draw_look(luck: Luck, *, sized: bool = False) -> Look:
 
 def draw_sides(luck: Luck) -> tuple[int, int]:
     """(width, height) of a picture: mostly small, with any aspect ratio up to 1:4."""
-    low, high = luck.weighted({(2, 4): 0.45, (3, 6): 0.35, (4, 9): 0.12, (6, 16): 0.05, (2, 16): 0.03})
+    low, high = luck.weighted({(2, 4): 0.44, (3, 6): 0.32, (4, 9): 0.12, (6, 16): 0.05, (2, 10): 0.07})
 
     def draw() -> tuple[int, int] | None:
         first, second = (28 * luck.rng.randint(low, high) for _ in range(2))
