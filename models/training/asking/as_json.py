@@ -27,6 +27,9 @@ DESCRIBE = Wordings(
         f"What do you see? (Answer|Reply|Respond) {_AS_JSON}.",
         f"(Give me|Return|Output) the (objects|shapes) (in this {_PICTURE}|) {_AS_JSON}.",
         f"JSON description of (the|this) {_PICTURE}.",
+        f"(Tell me|Say|Write|Write down) {_AS_JSON} what (is in the {_PICTURE}|you see|there is).",
+        f"(I want|I need|I would like) the (objects|shapes|things) {_AS_JSON}.",
+        f"(Use|Write|Only) JSON: what (is shown|can be seen|is in this {_PICTURE})?",
     ),
     held_out=(f"Please answer {_AS_JSON}: what is in the {_PICTURE}?", f"Tell me {_AS_JSON} what is shown."),
 )
@@ -38,6 +41,9 @@ WITH_KEYS = Wordings(
         "(Return|Give me|Output) (JSON|a JSON object) with {keys}.",
         "JSON with {keys}, please.",
         "Describe it as a JSON object with (the keys|) {keys}.",
+        f"(I want|I would like|Please give me) (JSON|a JSON object) with {{keys}} (for|of) (the|this) {_PICTURE}.",
+        f"(Write|Tell me) {_AS_JSON} what is (shown|in the {_PICTURE}), (with|using) {{keys}}.",
+        f"Fill a JSON object (that has|with) the (keys|fields) {{keys}} for the (object|{_PICTURE}).",
     ),
     held_out=(
         f"I need a JSON object with {{keys}} for this {_PICTURE}.",

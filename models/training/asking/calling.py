@@ -42,6 +42,10 @@ USE = Wordings(
         "(Report|Save|Send|Store|Record) the {what} (of|in) (the|this) (picture|image)( with the tool| with {name}|).",
         "(Use|Call) the (tool|function) for this (picture|image).",
         "(Look at the picture and|Please) (call|use) {name}.",
+        "(I want|I would like|I need) you to (use|run) {name}( on this picture| now|).",
+        "(Please|Now) (save|store|send|report) the {what} of (this|the) (picture|image|photo).",
+        "(Run|Try|Make use of) (your tool|the function|{name}|a tool)( on the picture| with this image| here|).",
+        "(Could|Can) you (call|use) {name}( for me|)?",
     ),
     held_out=(
         "I want you to call {name}.",
@@ -55,6 +59,9 @@ WEATHER = Wordings(
         "(Is it|Will it be) (cold|warm|sunny|raining|hot) in {city}?",
         "(Tell me|Get) the weather (for|in) {city}.",
         "Weather in {city}?",
+        "(How warm|How cold|How hot) (will it be|is it now) in {city}?",
+        "(I want|I need) to know (the weather|how the weather is) in {city}.",
+        "(Can you say|Do you know) (what the weather is like|if it rains) in {city}?",
     ),
     held_out=("How warm is it in {city}?", "I would like to know the weather in {city}."),
 )
@@ -64,6 +71,8 @@ TIMER = Wordings(
         "(Wake me|Call me|Remind me) in {minutes} minutes.",
         "(Start|I need) a timer (for|of) {minutes} minutes( please|).",
         "Timer: {minutes} minutes.",
+        "(Please|Can you) (set|make) a {minutes} minute timer(.|!)",
+        "(I would like|Give me) a timer (of|for) {minutes} minutes.",
     ),
     held_out=("Please start a {minutes} minute timer.",),
 )

@@ -342,6 +342,9 @@ ITS_COLOUR = Wordings(
         "(And what|What|And which) colour is it?",
         "(And its colour|Its colour|What is its colour|What colour does it have|And the colour)?",
         "Which colour has it?",
+        "(And of|Of) (what|which) colour is it?",
+        "(How is it painted|And how is it painted|What colour has it)?",
+        "(What|How) about the colour?",
     ),
     held_out=("And in what colour?", "What about its colour?"),
 )
@@ -349,6 +352,9 @@ ITS_SHAPE = Wordings(
     learnt=(
         "(And what|What|And which) shape (is it|does it have)?",
         "(And its shape|Its shape|What is its shape|What is it|And the shape)?",
+        "(And in|In|Of) (what|which) (shape|form) is it?",
+        "(What|How) about the shape?",
+        "(What form has it|And its form|Which figure is it)?",
     ),
     held_out=("And of what shape?", "What about its shape?"),
 )
@@ -357,6 +363,9 @@ ITS_PLACE = Wordings(
         "(And where|Where) is it?",
         "(And its place|Its position|What is its position|In which part is it|And the place)?",
         "Where (in the picture|in the image) is it?",
+        "(And where|Where) (does it lie|is it placed|do you find it|can I find it)?",
+        "(What|How) about (the place|its place)?",
+        "Whereabouts is it?",
     ),
     held_out=("And whereabouts?", "Where can it be found?"),
 )
@@ -365,6 +374,8 @@ ITS_SIZE = Wordings(
         "(And how|How) (big|large) is it?",
         "(And its size|Its size|What is its size|And the size|What size is it)?",
         "Is it (small or large|large or small|big or small)?",
+        "(And in|Of) (what|which) size is it?",
+        "(What|How) about the size?",
     ),
     held_out=("And of what size?", "What about its size?"),
 )
