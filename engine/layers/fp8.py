@@ -3,13 +3,13 @@
 On a GPU the product is torch's own; elsewhere it is computed from the same rounded numbers in float32.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
-from engine.layers.linear import Linear, by_rows, stacked
+from engine.layers.linear import RowScaledLinear, by_rows
 
 FP8 = torch.float8_e4m3fn
 LARGEST = torch.finfo(FP8).max
@@ -19,18 +19,10 @@ MULTIPLE = 16
 """Of which inputs and outputs must be a multiple where the product is the GPU's."""
 
 
-class Fp8Linear(nn.Module):
-    """A `Linear` whose weights and inputs are e4m3 numbers times a scale: for each output feature, for each token."""
+class Fp8Linear(RowScaledLinear):
+    """Whose weights are e4m3 numbers, as `quantize_fp8` makes them; so are its inputs, with a scale for each token."""
 
-    def __init__(self, linear: Linear) -> None:
-        """Of the sizes of `linear` and with its bias; the weights are empty until they are loaded."""
-        super().__init__()
-        self.sizes = linear.sizes
-        values = torch.empty_like(linear.weight, dtype=FP8)
-        scale = linear.weight.new_empty(len(values), dtype=torch.float32)
-        self.weight = nn.Parameter(values, requires_grad=False)  # [out, in]
-        self.scale = nn.Parameter(scale, requires_grad=False)  # [out]
-        self.bias = linear.bias
+    dtype = FP8
 
     def forward(self, x: Tensor) -> Tensor:
         """[…, in] → […, out]"""
@@ -38,14 +30,6 @@ class Fp8Linear(nn.Module):
         multiply = _multiply_on_gpu if x.is_cuda else _multiply
         product = multiply(rows, row_scale, self.weight, self.scale[None], self.bias)
         return product.to(x.dtype).view(*x.shape[:-1], -1)
-
-    def stored_tensors(self, *names: str) -> Iterator[tuple[str, Tensor]]:
-        """As `Linear.stored_tensors`, with what `quantize_fp8` makes of a matrix in the place of each."""
-        for name, rows in stacked(names, self.sizes):
-            yield f"{name}.weight", self.weight.data[rows]
-            yield f"{name}.scale", self.scale.data[rows, None]
-            if self.bias is not None:
-                yield f"{name}.bias", self.bias.data[rows]
 
 
 def quantize_fp8(weight: Tensor) -> Mapping[str, Tensor]:

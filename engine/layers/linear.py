@@ -1,6 +1,7 @@
 """Matrix products with weights, stored as they are computed with or as int8. Knows nothing of the model around them."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -36,31 +37,39 @@ class Linear(nn.Module):
                 yield f"{name}.bias", self.bias.data[rows]
 
 
-class QuantizedLinear(nn.Module):
-    """A `Linear` whose weights are whole numbers from -127 to 127 times a scale for each output feature."""
+class RowScaledLinear(nn.Module):
+    """A `Linear` whose weights are numbers of a narrow type, `dtype`, times a scale for each output feature."""
+
+    dtype: ClassVar[torch.dtype]
 
     def __init__(self, linear: Linear) -> None:
         """Of the sizes of `linear` and with its bias; the weights are empty until they are loaded."""
         super().__init__()
         self.sizes = linear.sizes
-        steps = torch.empty_like(linear.weight, dtype=torch.int8)
-        scale = linear.weight.new_empty(len(steps), dtype=torch.float32)
-        self.weight = nn.Parameter(steps, requires_grad=False)  # [out, in]
+        weight = torch.empty_like(linear.weight, dtype=self.dtype)
+        scale = linear.weight.new_empty(len(weight), dtype=torch.float32)
+        self.weight = nn.Parameter(weight, requires_grad=False)  # [out, in]
         self.scale = nn.Parameter(scale, requires_grad=False)  # [out]
         self.bias = linear.bias
 
-    def forward(self, x: Tensor) -> Tensor:
-        """[…, in] → […, out]"""
-        product = functional.linear(x, self.weight.to(x.dtype)).float() * self.scale  # whole numbers are exact
-        return (product if self.bias is None else product + self.bias).to(x.dtype)
-
     def stored_tensors(self, *names: str) -> Iterator[tuple[str, Tensor]]:
-        """As `Linear.stored_tensors`, with what `quantize_int8` makes of a matrix in the place of each."""
+        """As `Linear.stored_tensors`, with numbers and scales in the place of each matrix."""
         for name, rows in stacked(names, self.sizes):
             yield f"{name}.weight", self.weight.data[rows]
             yield f"{name}.scale", self.scale.data[rows, None]
             if self.bias is not None:
                 yield f"{name}.bias", self.bias.data[rows]
+
+
+class QuantizedLinear(RowScaledLinear):
+    """Whose weights are whole numbers from -127 to 127, as `quantize_int8` makes them."""
+
+    dtype = torch.int8
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[…, in] → […, out]"""
+        product = functional.linear(x, self.weight.to(x.dtype)).float() * self.scale  # whole numbers are exact
+        return (product if self.bias is None else product + self.bias).to(x.dtype)
 
 
 def quantize_int8(weight: Tensor) -> Mapping[str, Tensor]:

@@ -1,6 +1,8 @@
 """Clips that the tests draw and encode themselves: each frame has a grey of its own, so that it is known again."""
 
-from collections.abc import Sequence
+import os
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from fractions import Fraction
 from io import BytesIO
 from pathlib import Path
@@ -54,9 +56,23 @@ def video(
 ) -> bytes:
     """A video file of frames [frames, height, width, 3], always the same; `times` are in units of 1 / fps seconds."""
     file = BytesIO()
-    with av.open(file, "w", format=container, options={"fflags": "+bitexact"} | container_options) as output:
+    options = {"fflags": "+bitexact"} | container_options
+    with schedule_kept(), av.open(file, "w", format=container, options=options) as output:
         write(output, frames, codec=codec, fps=fps, keyframe_every=keyframe_every, times=times, sound=sound)
     return file.getvalue()
+
+
+@contextmanager
+def schedule_kept() -> Generator[None]:
+    """The AV1 encoder makes its caller a real-time thread where it may, as root, and so all that the caller starts.
+
+    Three such threads that wait for each other on two processors, as OpenMP's do, wait for ever.
+    """
+    policy, parameters = os.sched_getscheduler(0), os.sched_getparam(0)
+    try:
+        yield
+    finally:
+        os.sched_setscheduler(0, policy, parameters)
 
 
 def streamable_mp4(frames: npt.NDArray[np.uint8], folder: Path) -> bytes:

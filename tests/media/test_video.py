@@ -1,5 +1,6 @@
 """Video files: the frames that are asked for, by the shortest way, and every file that is none."""
 
+import os
 import struct
 from fractions import Fraction
 from io import BytesIO
@@ -142,6 +143,12 @@ def test_frames_larger_than_the_header_says_are_not_decoded(codec: str) -> None:
         data = data.replace(struct.pack(">H", size) + b"\0\0", struct.pack(">H", 16) + b"\0\0")
         data = data.replace(struct.pack(">HH", 256, 192), struct.pack(">HH", 16, 16))
     assert refusal(data, max_pixels=64 * 64).code in (MediaErrorCode.INVALID_MEDIA, MediaErrorCode.TOO_LARGE)
+
+
+def test_encoding_for_a_test_leaves_its_thread_as_it_was() -> None:
+    before = os.sched_getscheduler(0)
+    video(greys(2), codec="libsvtav1")
+    assert os.sched_getscheduler(0) == before
 
 
 NOT_VIDEOS: list[tuple[bytes, str]] = [
