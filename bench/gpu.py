@@ -1,11 +1,11 @@
 """All checks and measurements of a GPU in one call, each in a process of its own, within so many minutes.
 
-    python -m bench.gpu OUT [--minutes 9.5] [--shapes 2B 7B] [--only STAGE ...]
+    python -m bench.gpu OUT [--minutes 9.5] [--stage-minutes 2.5] [--shapes 2B 7B] [--only STAGE ...]
     python -m bench.gpu OUT --device cpu --shapes tiny      # whether the script works, where there is no GPU
 
 Random checkpoints of the shapes are written into OUT first, unless they are there; then come the stages of
 `bench.gpu_stage`, those worth most first. After each stage OUT/gpu.json and OUT/gpu.md hold all that was found so far.
-A stage that fails or runs out of time is named there and costs only itself. No network is used.
+A stage that fails or runs out of its time is named there and costs only itself. No network is used.
 """
 
 import argparse
@@ -102,6 +102,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path, help="folder for checkpoints and results")
     parser.add_argument("--minutes", type=float, default=9.5, help="for everything (default: 9.5)")
+    parser.add_argument("--stage-minutes", type=float, default=2.5, help="for one stage at most (default: 2.5)")
     parser.add_argument("--shapes", nargs="+", choices=tuple(PRESETS), default=["2B", "7B"], help="(default: 2B 7B)")
     parser.add_argument("--only", nargs="+", choices=tuple(STAGES), default=tuple(STAGES), metavar="STAGE")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda")
@@ -117,8 +118,8 @@ def main() -> int:
     all_done: list[Done] = []
     for stage, shape in stages(arguments.shapes, arguments.only):
         print(f"{stage} {shape}".strip(), file=sys.stderr)
-        left = ends_at - time.perf_counter()
-        all_done.append(run_stage(stage, shape, out=out, device=arguments.device, seconds=left))
+        seconds = min(60 * arguments.stage_minutes, ends_at - time.perf_counter())
+        all_done.append(run_stage(stage, shape, out=out, device=arguments.device, seconds=seconds))
         document = {"environment": environment, "stages": [asdict(each) for each in all_done]}
         (out / "gpu.json").write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
         (out / "gpu.md").write_text(markdown(environment, all_done), encoding="utf-8")

@@ -82,7 +82,7 @@ class Setting:
             prefix_caching=prefix_caching,
             cuda_graphs=cuda_graphs,
         )
-        engine = load_core(config, on_progress=lambda stage, share: _tell(f"{stage} {share:.0%}"))
+        engine = load_core(config, on_progress=lambda *_: None)
         while engine.core.prepare():
             pass
         return engine

@@ -1,17 +1,25 @@
-"""What tests of several parts share: a tiny checkpoint, running stacks, and manners on a small machine."""
+"""What tests of several parts share: a tiny checkpoint, running stacks, and manners on a small machine.
+
+The engine's tests run where the server's packages are missing too (`bench.gpu`), so only stacks import those.
+"""
+
+# ruff: noqa: PLC0415
+from __future__ import annotations
 
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import torch
 from hypothesis import settings
 
-from server.settings import MediaSettings
 from tests.checkpoints import make_checkpoint
-from tests.e2e.media_host import HOST, MediaHost, serving_media
-from tests.e2e.stack import Stack, start_saying_stack, start_stack
+
+if TYPE_CHECKING:
+    from tests.e2e.media_host import MediaHost
+    from tests.e2e.stack import Stack
 
 torch.set_num_threads(1)
 # Before anyone imports Triton, which decides then how kernels run: without a GPU they are interpreted.
@@ -30,6 +38,8 @@ def tiny_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def media_host() -> Iterator[MediaHost]:
     """Where the stack may fetch media from, as nowhere else on this machine."""
+    from tests.e2e.media_host import serving_media
+
     with serving_media() as host:
         yield host
 
@@ -43,6 +53,9 @@ def local_media(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def stack(tmp_path_factory: pytest.TempPathFactory, media_host: MediaHost, local_media: Path) -> Iterator[Stack]:
     """One with the embedded model."""
+    from tests.e2e.media_host import HOST
+    from tests.e2e.stack import start_stack
+
     running = start_stack(
         tmp_path_factory.mktemp("stack"),
         # float32: random weights turn bfloat16's rounding, which differs with the size of a chunk, into other words.
@@ -61,6 +74,9 @@ def stack(tmp_path_factory: pytest.TempPathFactory, media_host: MediaHost, local
 @pytest.fixture(scope="session")
 def saying(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """One that says what it is told."""
+    from server.settings import MediaSettings
+    from tests.e2e.stack import start_saying_stack
+
     domains = MediaSettings(allowed_media_domains=("media.example",))
     running = start_saying_stack(tmp_path_factory.mktemp("saying"), domains)
     yield running

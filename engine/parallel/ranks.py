@@ -104,20 +104,20 @@ class _Loss:
         """Once there is one, a sum that this rank waits in ends with it."""
         self._on_lost: Callable[[], None] | None = on_lost
         self._folder = folder
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     @property
     def has_happened(self) -> bool:
         return self._on_lost is None
 
     def happens(self) -> None:
+        """Returns when everything has been done that is due then, also if another thread does it."""
         with self._lock:
             on_lost, self._on_lost = self._on_lost, None
-        if on_lost is None:
-            return
-        self._remove_folder()
-        on_lost()
-        self.leave_group()
+            if on_lost is not None:
+                self._remove_folder()
+                on_lost()
+                self.leave_group()
 
     def is_not_to_happen(self) -> None:
         """The ranks are about to be ended."""

@@ -6,6 +6,8 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -199,3 +201,23 @@ def test_a_rank_that_cannot_serve_the_checkpoint_says_why_and_ends_with_whoever_
     del ranks
     assert children_of(os.getpid()) == before
     assert not lost
+
+
+def test_whoever_gives_ranks_up_waits_for_the_thread_that_noticed_their_loss_first(tmp_path: Path):
+    """Else a step would tell of its own failure before the program can end, or say that a rank is gone."""
+    noticed = threading.Event()
+    order: list[str] = []
+
+    def on_lost() -> None:
+        noticed.set()
+        time.sleep(0.2)
+        order.append("on_lost has returned")
+
+    before = children_of(os.getpid())
+    ranks = Ranks(engine_config(tmp_path, 2), on_lost=on_lost)
+    [rank] = set(children_of(os.getpid())) - set(before)
+    os.kill(rank, signal.SIGKILL)
+    assert noticed.wait(DEADLINE_SECONDS)
+    ranks.give_up()
+    order.append("given up")
+    assert order == ["on_lost has returned", "given up"]
