@@ -17,7 +17,8 @@ from engine.config import TextConfig
 def output_tokens_per_second(text: TextConfig, questions: Sequence[Question], device: str) -> float:
     """Of all questions at once, after those of the first two, which do not count."""
     model = _model(text, device)
-    with model.continuous_batching_context_manager(generation_config=_generation_config()) as manager:
+    config, settings = _generation_config(device)
+    with model.continuous_batching_context_manager(config, continuous_batching_config=settings) as manager:
         _answer(manager, questions[:2])
         begun = time.perf_counter()
         num_tokens = _answer(manager, questions)
@@ -42,10 +43,13 @@ def _model(text: TextConfig, device: str) -> Any:
     return model.to(dtype).eval()
 
 
-def _generation_config() -> Any:
-    from transformers import GenerationConfig  # noqa: PLC0415 - takes seconds
+def _generation_config(device: str) -> tuple[Any, Any]:
+    """What is generated, and how."""
+    from transformers import ContinuousBatchingConfig, GenerationConfig  # noqa: PLC0415 - takes seconds
 
-    return GenerationConfig(do_sample=False, eos_token_id=-1, pad_token_id=0)
+    # On a CPU it would fill the machine's memory as it fills a GPU's.
+    settings = ContinuousBatchingConfig(max_memory_percent=0.05) if device == "cpu" else None
+    return GenerationConfig(do_sample=False, eos_token_id=-1, pad_token_id=0), settings
 
 
 def _answer(manager: Any, questions: Sequence[Question]) -> int:

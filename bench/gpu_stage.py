@@ -114,7 +114,9 @@ def tests(setting: Setting) -> Iterator[Figure]:
     """The oracle's, the kernels' and the graphs' tests, on the device."""
     environment = os.environ | {"GLIMPSE_TEST_DEVICE": setting.device}
     paths = ["tests/engine/test_oracle.py", "tests/engine/test_oracle_clips.py", "tests/engine/cuda"]
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *filter(os.path.exists, paths)]
+    # Plugins of tests of other parts may be missing there, which makes their options unknown ones.
+    options = ["-q", "-p", "no:cacheprovider", "-W", "default::pytest.PytestConfigWarning"]
+    command = [sys.executable, "-m", "pytest", *options, *filter(os.path.exists, paths)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     sys.stderr.write(done.stdout[-6000:])
     yield Figure(name="pytest's exit status", value=done.returncode, unit="", aim="0: all passed")
