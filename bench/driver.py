@@ -104,6 +104,6 @@ def picture(draw: random.Random, model: ModelConfig, *, start: int, side: int) -
         num_tokens=num_tokens,
         key=draw.randbytes(32),
         grid_thw=(1, patches, patches),
-        pixels=memoryview(draw.randbytes(3 * (patches * vision.patch_size) ** 2)),
+        content=memoryview(draw.randbytes(3 * (patches * vision.patch_size) ** 2)),
     )
     return (model.placeholder_ids["image"],) * num_tokens, medium

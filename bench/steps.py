@@ -131,7 +131,7 @@ class Steps:
             num_tokens=num_tokens,
             key=self._draw.randbytes(32),
             grid_thw=(1, side, side),
-            pixels=memoryview(pixels),
+            content=memoryview(pixels),
         )
 
 

@@ -121,8 +121,8 @@ class EncoderCache:
         """Makes a medium resident if it may be encoded in this step and there is room for it beside what is pinned."""
         if span.key in self._num_bytes:
             return True
-        pixels = sequence.pixels[span.key]
-        num_tokens_to_encode = 0 if isinstance(pixels, Embeddings) else span.num_tokens
+        content = sequence.contents[span.key]
+        num_tokens_to_encode = 0 if isinstance(content, Embeddings) else span.num_tokens
         if self._encode and self._num_tokens_to_encode + num_tokens_to_encode > max_tokens:
             return False
         num_bytes = span.num_tokens * self._bytes_per_token
@@ -134,8 +134,8 @@ class EncoderCache:
         self._num_bytes[span.key] = num_bytes
         self._num_resident_bytes += num_bytes
         self._num_tokens_to_encode += num_tokens_to_encode
-        self._encode[span.key] = Encode(key=span.key, kind=span.kind, grid_thw=span.grid_thw, pixels=pixels)
-        if not isinstance(pixels, Embeddings):
+        self._encode[span.key] = Encode(key=span.key, kind=span.kind, grid_thw=span.grid_thw, content=content)
+        if not isinstance(content, Embeddings):
             sequence.encoded_keys.add(span.key)
         return True
 

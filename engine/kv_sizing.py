@@ -135,11 +135,13 @@ def _large_medium(encoder: VisionConfig | AudioConfig, num_tokens: int) -> Encod
         case VisionConfig():
             side = max(1, isqrt(num_tokens)) * encoder.spatial_merge_size
             num_bytes = encoder.in_channels * (side * encoder.patch_size) ** 2
-            return Encode(key=_KEY, kind=MediaKind.IMAGE, grid_thw=(1, side, side), pixels=memoryview(bytes(num_bytes)))
+            return Encode(
+                key=_KEY, kind=MediaKind.IMAGE, grid_thw=(1, side, side), content=memoryview(bytes(num_bytes))
+            )
         case AudioConfig():
             grid_thw = (1, encoder.num_mel_bins, 2 * encoder.max_positions)
             num_bytes = 4 * encoder.num_mel_bins * 2 * encoder.max_positions
-            return Encode(key=_KEY, kind=MediaKind.AUDIO, grid_thw=grid_thw, pixels=memoryview(bytes(num_bytes)))
+            return Encode(key=_KEY, kind=MediaKind.AUDIO, grid_thw=grid_thw, content=memoryview(bytes(num_bytes)))
         case _:
             assert_never(encoder)
 

@@ -82,7 +82,7 @@ class Encode:
     key: bytes
     kind: MediaKind
     grid_thw: tuple[int, int, int]
-    pixels: MediaContent | None
+    content: MediaContent | None
     """uint8, row-major, [frames, grid_h · patch_size, grid_w · patch_size, 3] with frames = 1 for a picture. Of a sound
     its features: float32, row-major, [mel bins, frames]. Or embeddings in their place, which are only copied.
     None where another rank encodes it and hands its output on."""

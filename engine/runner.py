@@ -137,12 +137,12 @@ class ModelRunner:
         return RunningSequence(layout=layout, sampler=sampler)
 
     def _encode(self, media: Sequence[Encode]) -> Mapping[bytes, Tensor]:
-        given = {medium.key: self._take(medium.pixels) for medium in media if isinstance(medium.pixels, Embeddings)}
-        pixels = {
-            medium.key: (medium.pixels, medium.grid_thw) for medium in media if isinstance(medium.pixels, memoryview)
+        given = {medium.key: self._take(medium.content) for medium in media if isinstance(medium.content, Embeddings)}
+        contents = {
+            medium.key: (medium.content, medium.grid_thw) for medium in media if isinstance(medium.content, memoryview)
         }
-        outputs = self._model.encode(list(pixels.values())) if pixels else []
-        own = given | dict(zip(pixels, outputs, strict=True))
+        outputs = self._model.encode(list(contents.values())) if contents else []
+        own = given | dict(zip(contents, outputs, strict=True))
         return own if self._share_outputs is None else self._share_outputs([medium.key for medium in media], own)
 
     def _take(self, embeddings: Embeddings) -> Tensor:

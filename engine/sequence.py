@@ -34,8 +34,8 @@ class Sequence:
     num_prompt_tokens: int
     spans: tuple[MediaSpan, ...]
     """The media of the prompt, in the order of `start`, none inside another."""
-    pixels: dict[bytes, MediaContent]
-    """Key of a medium → its pixels, or what takes their place."""
+    contents: dict[bytes, MediaContent]
+    """Key of a medium → what it is made of."""
     sampling: SamplingParams
     max_tokens: int
     """The most tokens generated: what was asked for, or what the context window leaves."""
@@ -145,7 +145,7 @@ def make_sequence(
         token_ids=list(request.token_ids),
         num_prompt_tokens=num_prompt_tokens,
         spans=_make_spans(request.media, num_prompt_tokens),
-        pixels={medium.key: medium.pixels for medium in request.media},
+        contents={medium.key: medium.content for medium in request.media},
         sampling=request.sampling,
         max_tokens=min(request.sampling.max_tokens, max_model_len - num_prompt_tokens),
         end_token_ids=_end_token_ids(request.sampling, eos_token_ids),
@@ -184,10 +184,10 @@ def _check_medium(medium: MediaInput, hidden_size: int) -> None:
     """What is wrong here would fail in the runner, and take others of the step with it."""
     if len(medium.key) != KEY_BYTES:
         raise EngineError(EngineErrorCode.INTERNAL, f"a medium's key has {len(medium.key)} bytes, not {KEY_BYTES}")
-    if isinstance(medium.pixels, Embeddings) and medium.pixels.num_values != medium.num_tokens * hidden_size:
+    if isinstance(medium.content, Embeddings) and medium.content.num_values != medium.num_tokens * hidden_size:
         raise EngineError(
             EngineErrorCode.INTERNAL,
-            f"a medium's embeddings have {medium.pixels.num_values} values, not {hidden_size} for each of its "
+            f"a medium's embeddings have {medium.content.num_values} values, not {hidden_size} for each of its "
             f"{medium.num_tokens} tokens",
         )
 

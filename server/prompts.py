@@ -72,7 +72,7 @@ class LoadedPrompt:
     @property
     def num_encodable(self) -> int:
         """Its media that have to go through the encoder, unless the engine has kept what that made of them."""
-        return sum(not isinstance(medium.pixels, Embeddings) for medium in self.media)
+        return sum(not isinstance(medium.content, Embeddings) for medium in self.media)
 
 
 class PromptLoader:

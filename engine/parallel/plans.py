@@ -32,12 +32,12 @@ def owners_of(media: tuple[Encode, ...], num_ranks: int) -> list[int]:
 
 def _work(medium: Encode) -> int:
     """In patches, or in what a sound has in their place; given embeddings are only copied."""
-    return 0 if isinstance(medium.pixels, Embeddings) else math.prod(medium.grid_thw)
+    return 0 if isinstance(medium.content, Embeddings) else math.prod(medium.grid_thw)
 
 
 def _with_media_of(plan: StepPlan, owners: list[int], rank: int) -> StepPlan:
     encode = (
-        medium if owner == rank else replace(medium, pixels=None)
+        medium if owner == rank else replace(medium, content=None)
         for medium, owner in zip(plan.encode, owners, strict=True)
     )
     return replace(plan, encode=tuple(encode))

@@ -71,7 +71,7 @@ def media_inputs(media: Sequence[Medium], prompt: Prompt) -> list[MediaInput]:
             num_tokens=medium.num_tokens,
             key=medium.key,
             grid_thw=medium.grid_thw,
-            pixels=_content(medium),
+            content=_content(medium),
         )
         for medium, start in zip(media, prompt.starts, strict=True)
     ]

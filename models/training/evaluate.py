@@ -142,7 +142,9 @@ def request(prompt: Prompt, name: str, *, max_tokens: int = MAX_TOKENS) -> Gener
             num_tokens=span.num_tokens,
             key=hashlib.sha256(f"{name} {index}".encode()).digest(),
             grid_thw=span.grid_thw,
-            pixels=np.ascontiguousarray(medium.pixels if isinstance(medium, Picture) else medium.frames).data.cast("B"),
+            content=np.ascontiguousarray(medium.pixels if isinstance(medium, Picture) else medium.frames).data.cast(
+                "B"
+            ),
         )
         for index, (span, medium) in enumerate(zip(prompt.spans, prompt.media, strict=True))
     ]

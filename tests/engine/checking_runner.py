@@ -36,7 +36,7 @@ def picture(name: str, start: int, num_tokens: int) -> MediaInput:
         num_tokens=num_tokens,
         key=key(name),
         grid_thw=(1, 2, 2 * num_tokens),
-        pixels=memoryview(name.encode()),
+        content=memoryview(name.encode()),
     )
 
 
@@ -230,8 +230,8 @@ class CheckingRunner:
         spans = {s.key: s for chunk in plan.chunks for s in self.sequences[chunk.sequence_id].spans}
         for item in plan.encode:
             assert item.key not in self.resident, "encoded twice"
-            assert isinstance(item.pixels, memoryview)
-            assert key(bytes(item.pixels).decode()) == item.key
+            assert isinstance(item.content, memoryview)
+            assert key(bytes(item.content).decode()) == item.key
             assert item.grid_thw == spans[item.key].grid_thw
             self.resident[item.key] = spans[item.key].num_tokens
         assert sum(self.resident.values()) <= self.encoder_capacity_tokens

@@ -170,7 +170,7 @@ class Rig:
 
     def _encode(self, driven: Driven) -> list[Encode]:
         missing = {
-            span.key: Encode(key=span.key, kind=span.kind, grid_thw=span.grid_thw, pixels=memoryview(image.tobytes()))
+            span.key: Encode(key=span.key, kind=span.kind, grid_thw=span.grid_thw, content=memoryview(image.tobytes()))
             for span, image in zip(driven.prompt.spans, driven.prompt.images, strict=True)
             if span.key not in self._encoded
         }

@@ -45,7 +45,7 @@ def request(request_id: str, prompt: Prompt, sampling: SamplingParams) -> Genera
             num_tokens=span.num_tokens,
             key=span.key,
             grid_thw=span.grid_thw,
-            pixels=memoryview(image.tobytes()),
+            content=memoryview(image.tobytes()),
         )
         for span, image in zip(prompt.spans, prompt.images, strict=True)
     ]

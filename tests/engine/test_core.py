@@ -37,14 +37,14 @@ def refusal(request: Generate, max_waiting: int = 100) -> TokenEvent:
 def picture_with_key(key_bytes: bytes) -> MediaInput:
     whole = picture("cat", 0, 2)
     return MediaInput(
-        kind=whole.kind, start=0, num_tokens=2, key=key_bytes, grid_thw=whole.grid_thw, pixels=whole.pixels
+        kind=whole.kind, start=0, num_tokens=2, key=key_bytes, grid_thw=whole.grid_thw, content=whole.content
     )
 
 
 def embedded(name: str, num_values: int) -> MediaInput:
     """A picture of 2 tokens, whose embeddings have so many values."""
     data = memoryview(bytes(4 * num_values))
-    return msgspec.structs.replace(picture(name, 0, 2), pixels=Embeddings(dtype="float32", data=data))
+    return msgspec.structs.replace(picture(name, 0, 2), content=Embeddings(dtype="float32", data=data))
 
 
 @pytest.mark.parametrize("num_tokens", [16, 17])

@@ -71,6 +71,6 @@ def test_who_was_refused_room_is_not_overtaken_by_those_behind():
     for name, num_tokens in (("a", 12), ("b", 12), ("c", 6)):
         core.submit(generate(name, [1] + [PLACEHOLDER] * num_tokens, picture(name, 1, num_tokens)))
     core.step()
-    assert [item.pixels for item in runner.plans[0].encode] == [b"a"]
+    assert [item.content for item in runner.plans[0].encode] == [b"a"]
     core.step()
-    assert [item.pixels for item in runner.plans[1].encode] == [b"b", b"c"]
+    assert [item.content for item in runner.plans[1].encode] == [b"b", b"c"]

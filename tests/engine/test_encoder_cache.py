@@ -46,7 +46,7 @@ def test_a_key_is_encoded_once_for_all_sequences_that_need_it():
     assert reach(cache, first, 0, 5) == reach(cache, second, 0, 5) == 5
     encode, evicted = cache.decide()
     assert [item.key for item in encode] == [key("cat")]
-    assert encode[0].pixels == b"cat"
+    assert encode[0].content == b"cat"
     assert evicted == ()
     assert use(cache, third) == ([], [])
 
@@ -55,11 +55,11 @@ def test_embeddings_take_room_but_none_of_what_a_step_may_encode():
     cache = make_cache(8)
     sequence = make(1, ("cat", 4), ("dog", 4))
     embeddings = Embeddings(dtype="float16", data=memoryview(bytes(16)))
-    sequence.pixels[key("dog")] = embeddings
+    sequence.contents[key("dog")] = embeddings
     assert cache.reach(sequence, 0, 8, max_more_tokens=4) == 8
     assert (cache.num_tokens_to_encode, cache.num_resident_bytes) == (4, 80)
     encode, _ = cache.decide()
-    assert encode[1].pixels is embeddings
+    assert encode[1].content is embeddings
     assert sequence.encoded_keys == {key("cat")}
 
 

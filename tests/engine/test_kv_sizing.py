@@ -73,8 +73,8 @@ def test_its_medium_is_a_large_picture_or_the_longest_sound():
     assert picture.grid_thw == (1, 20, 20), "100 tokens"
     [sound] = largest_step(AUDIO, max_batch_tokens=100, max_sequences=1, block_size=4).encode
     assert sound.grid_thw == (1, 128, 3000)
-    assert isinstance(sound.pixels, memoryview)
-    assert sound.pixels.nbytes == 4 * 128 * 3000
+    assert isinstance(sound.content, memoryview)
+    assert sound.content.nbytes == 4 * 128 * 3000
 
 
 @pytest.mark.parametrize("hears", [False, True])

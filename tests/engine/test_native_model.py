@@ -39,7 +39,7 @@ def generate(request_id: str, prompt: Prompt) -> Generate:
             num_tokens=span.num_tokens,
             key=span.key,
             grid_thw=span.grid_thw,
-            pixels=memoryview(image.tobytes()),
+            content=memoryview(image.tobytes()),
         )
         for span, image in zip(prompt.spans, prompt.images, strict=True)
     ]

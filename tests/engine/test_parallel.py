@@ -136,7 +136,7 @@ def test_a_decoder_that_cannot_be_parted_evenly_is_refused(
 
 
 def picture(number: int, height: int) -> Encode:
-    return Encode(key=bytes([number]), kind=MediaKind.IMAGE, grid_thw=(1, height, 4), pixels=memoryview(b"pixels"))
+    return Encode(key=bytes([number]), kind=MediaKind.IMAGE, grid_thw=(1, height, 4), content=memoryview(b"pixels"))
 
 
 @given(heights=st.lists(st.integers(1, 50), max_size=20), num_ranks=st.integers(1, 8))
@@ -152,7 +152,7 @@ def test_each_medium_goes_to_one_rank_and_the_means_to_sample_to_the_first():
     start = SequenceStart(sequence_id=1, prompt_token_ids=(7, 8, 9), spans=(), sampling=sampling)
     chunk = SequenceChunk(sequence_id=1, start=0, token_ids=(7, 8, 9), block_table=(0,), samples=True, num_guesses=1)
     given_one = Embeddings(dtype="float32", data=memoryview(bytes(8)))
-    embedded = Encode(key=b"e", kind=MediaKind.IMAGE, grid_thw=(1, 90, 90), pixels=given_one)
+    embedded = Encode(key=b"e", kind=MediaKind.IMAGE, grid_thw=(1, 90, 90), content=given_one)
     media = (picture(1, 4), picture(2, 2), embedded, picture(3, 2))
     plan = StepPlan(ended=(4,), evicted=(b"k",), started=(start,), encode=media, chunks=(chunk,))
     plans = part_plan(plan, 2)
@@ -168,5 +168,6 @@ def test_each_medium_goes_to_one_rank_and_the_means_to_sample_to_the_first():
 
 def contents(media: Sequence[Encode]) -> list[bytes | str | None]:
     return [
-        bytes(medium.pixels) if isinstance(medium.pixels, memoryview) else medium.pixels and "given" for medium in media
+        bytes(medium.content) if isinstance(medium.content, memoryview) else medium.content and "given"
+        for medium in media
     ]

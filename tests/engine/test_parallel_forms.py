@@ -52,7 +52,7 @@ def answer(core: Core, prompt: Prompt, max_tokens: int) -> list[TokenEvent]:
             num_tokens=span.num_tokens,
             key=span.key,
             grid_thw=span.grid_thw,
-            pixels=memoryview(content.tobytes()),
+            content=memoryview(content.tobytes()),
         )
         for span, content in zip(prompt.spans, prompt.images, strict=True)
     ]

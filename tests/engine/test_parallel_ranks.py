@@ -62,7 +62,7 @@ def request(request_id: str, prompt: Prompt, max_tokens: int = 10) -> Generate:
             num_tokens=span.num_tokens,
             key=span.key,
             grid_thw=span.grid_thw,
-            pixels=memoryview(image.tobytes()),
+            content=memoryview(image.tobytes()),
         )
         for span, image in zip(prompt.spans, prompt.images, strict=True)
     ]

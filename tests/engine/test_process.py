@@ -307,7 +307,7 @@ def greedy_about_a_picture(request_id: str, model: ModelConfig, shade: int) -> G
         num_tokens=4,
         key=bytes([shade]) * 32,
         grid_thw=(1, 4, 4),
-        pixels=memoryview(bytes([shade]) * (56 * 56 * 3)),
+        content=memoryview(bytes([shade]) * (56 * 56 * 3)),
     )
     sampling = SamplingParams(max_tokens=12, temperature=0, ignore_eos=True)
     token_ids = [20, 19, *[model.placeholder_ids["image"]] * 4, 21, 22]

@@ -47,9 +47,9 @@ STATS = StepStats(
 )
 
 
-def generate(pixels: MediaContent) -> Generate:
+def generate(content: MediaContent) -> Generate:
     medium = MediaInput(
-        kind=MediaKind.IMAGE, start=1, num_tokens=2, key=bytes(range(32)), grid_thw=(1, 2, 4), pixels=pixels
+        kind=MediaKind.IMAGE, start=1, num_tokens=2, key=bytes(range(32)), grid_thw=(1, 2, 4), content=content
     )
     return Generate(
         request_id="r1",
@@ -159,7 +159,7 @@ async def test_pixels_are_views_into_what_was_received(ends: tuple[socket.socket
     front.post(generate(memoryview(bytes(48))))
     message = await received(Channel(ends[1]))
     assert isinstance(message, Generate)
-    pixels = message.media[0].pixels
+    pixels = message.media[0].content
     assert isinstance(pixels, memoryview)
     assert isinstance(pixels.obj, bytearray)
     assert len(pixels.obj) > len(pixels)
