@@ -25,11 +25,10 @@ from media.jobs import (
     Job,
     Refused,
     SoundJob,
-    StreamEndedError,
-    read_exactly,
     read_result,
     write_job,
 )
+from media.messages import StreamEndedError, read_exactly
 from media.native.library import variables_for_children
 from media.workers import WORKER_COMMAND, WorkerLimits, Workers
 

@@ -1,10 +1,8 @@
-"""What passes between a front end and a process that decodes files for it: messages over a pair of pipes.
+"""What passes between a front end and a process that decodes files for it.
 
-A message is its length in four bytes, little-endian, and JSON. A job is followed by its files, one after another, and a
-decoded medium by its elements.
+A job is followed by its files, one after another, and a decoded medium by its elements.
 """
 
-import struct
 from typing import IO
 
 import msgspec
@@ -14,9 +12,7 @@ from media.clip import VideoProcessing
 from media.clip_options import ClipOptions
 from media.errors import MediaErrorCode
 from media.image import ImageProcessing
-
-_LENGTH = struct.Struct("<I")
-_MAX_MESSAGE_BYTES = 1 << 20
+from media.messages import StreamEndedError, read_message, write_message
 
 
 class ImageJob(msgspec.Struct, frozen=True, kw_only=True, tag="image"):
@@ -71,10 +67,6 @@ class Refused(msgspec.Struct, frozen=True, kw_only=True, tag="refused"):
     message: str
 
 
-class StreamEndedError(Exception):
-    """The other side is gone, or sent what is no message."""
-
-
 class _Order(msgspec.Struct, frozen=True, kw_only=True):
     job: Job
     file_sizes: tuple[int, ...]
@@ -87,13 +79,13 @@ _result: msgspec.json.Decoder[Decoded | Refused] = msgspec.json.Decoder(Decoded 
 
 def write_job(stream: IO[bytes], job: Job, files: tuple[bytes, ...]) -> None:
     """Blocks until all is written. Raises OSError where the other side is gone."""
-    _write(stream, _Order(job=job, file_sizes=tuple(map(len, files))), *files)
+    write_message(stream, _Order(job=job, file_sizes=tuple(map(len, files))), *files)
 
 
 def read_job(stream: IO[bytes]) -> tuple[Job, list[bytes]] | None:
     """A job and its files; None once there are no more."""
     try:
-        order = _order.decode(_read_message(stream))
+        order = _order.decode(read_message(stream))
     except StreamEndedError:
         return None
     return order.job, [stream.read(size) for size in order.file_sizes]
@@ -101,40 +93,12 @@ def read_job(stream: IO[bytes]) -> tuple[Job, list[bytes]] | None:
 
 def write_result(stream: IO[bytes], result: Decoded | Refused, elements: bytes | memoryview = b"") -> None:
     """Blocks until all is written. Raises OSError where the other side is gone."""
-    _write(stream, result, elements)
+    write_message(stream, result, elements)
 
 
 def read_result(stream: IO[bytes]) -> Decoded | Refused:
     """What became of a job. Raises StreamEndedError."""
     try:
-        return _result.decode(_read_message(stream))
+        return _result.decode(read_message(stream))
     except msgspec.DecodeError as error:
         raise StreamEndedError from error
-
-
-def read_exactly(stream: IO[bytes], target: memoryview) -> None:
-    """Fills the memory. Raises StreamEndedError."""
-    while target:
-        num_read = stream.readinto(target)  # pyright: ignore[reportAttributeAccessIssue] - a buffered reader has it
-        if not num_read:
-            raise StreamEndedError
-        target = target[num_read:]
-
-
-def _write(stream: IO[bytes], message: msgspec.Struct, *payloads: bytes | memoryview) -> None:
-    encoded = msgspec.json.encode(message)
-    stream.write(_LENGTH.pack(len(encoded)) + encoded)
-    for payload in payloads:
-        stream.write(payload)
-    stream.flush()
-
-
-def _read_message(stream: IO[bytes]) -> bytearray:
-    length = bytearray(_LENGTH.size)
-    read_exactly(stream, memoryview(length))
-    (num_bytes,) = _LENGTH.unpack(length)
-    if num_bytes > _MAX_MESSAGE_BYTES:
-        raise StreamEndedError
-    message = bytearray(num_bytes)
-    read_exactly(stream, memoryview(message))
-    return message

@@ -1,40 +1,42 @@
 """A process that loads what `torch.save` wrote, so that neither torch nor what is wrong with a file is in the server.
 
-`python -m media.torch_worker`: files come on standard input, results go to standard output, and the process ends when
-its input does. Nothing but tensors is unpickled; memory is limited once torch is there, and no core is left.
+`python -m media.torch_worker MEMORY_BYTES CPU_SECONDS`: files come on standard input, results go to standard output,
+and the process ends when its input does. Nothing but tensors is unpickled. Beside what torch takes it may have no more
+memory than said, and no more processor time for one file; it leaves no core.
 """
 
 import io
 import os
 import pickle
-import resource
 import signal
 import sys
 import warnings
-from pathlib import Path
 
 import torch
 
 from media.errors import MediaError
+from media.limits import limit_memory, limit_time, memory_in_use
+from media.messages import write_message
 from media.tensor import TensorType, invalid
 from media.tensor_file import MAX_BYTES
-from media.torch_files import Loaded, NotLoaded, read_file, write_result
+from media.torch_files import Loaded, NotLoaded, read_file
 
-_SPARE_BYTES = 8 * MAX_BYTES
-"""For a file, its bytes on their way, the tensor in it, and a copy in a row; twice."""
 _DTYPES = {getattr(torch, dtype): dtype for dtype in TensorType}
 
 
 def main() -> None:
     """Serves files."""
+    memory_bytes, cpu_seconds = map(int, sys.argv[1:3])
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the front end, which lets running answers end
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")  # torch's, of what strangers send
-    limit_memory()
+    limit_memory(memory_in_use() + memory_bytes)
     results = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a library prints is no result
     while (data := read_file(sys.stdin.buffer)) is not None:
-        write_result(results, *answer(data))
+        limit_time(cpu_seconds)
+        write_message(results, *answer(data))
+        del data  # a file takes memory, and the next may be long in coming
 
 
 def answer(data: bytes) -> tuple[Loaded | NotLoaded, memoryview]:
@@ -78,14 +80,6 @@ def _check(tensor: torch.Tensor) -> None:
     # A view can repeat the few elements that are stored.
     if tensor.numel() * tensor.element_size() > MAX_BYTES:
         raise invalid(f"the tensor has more than {MAX_BYTES} bytes")
-
-
-def limit_memory() -> None:
-    """Bounds what this process may take beside what it has."""
-    num_pages = int(Path("/proc/self/statm").read_text().split()[0])
-    most = num_pages * resource.getpagesize() + _SPARE_BYTES
-    resource.setrlimit(resource.RLIMIT_AS, (most, most))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
 if __name__ == "__main__":

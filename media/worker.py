@@ -5,9 +5,7 @@ process ends when its input does. It may have no more memory than said, and no m
 leaves no core.
 """
 
-import math
 import os
-import resource
 import signal
 import sys
 from typing import assert_never
@@ -20,6 +18,7 @@ from media.decode import open_image
 from media.errors import MediaError, MediaErrorCode
 from media.image import image_pixels
 from media.jobs import ClipJob, Decoded, FramesJob, ImageJob, Job, Refused, SoundJob, read_job, write_result
+from media.limits import limit_memory, limit_time
 from media.native.library import machine_resizer
 
 
@@ -71,26 +70,6 @@ def decode(job: Job, files: list[bytes]) -> tuple[Decoded, memoryview]:
 def _decoded_clip(clip: Clip) -> tuple[Decoded, memoryview]:
     decoded = Decoded(shape=clip.pixels.shape, frame_seconds=clip.frame_seconds, fps=clip.fps)
     return decoded, clip.pixels.data.cast("B")
-
-
-def limit_memory(num_bytes: int) -> None:
-    """Limits this process's address space for good, and keeps it from writing cores."""
-    most = _allowed(resource.RLIMIT_AS, num_bytes)
-    resource.setrlimit(resource.RLIMIT_AS, (most, most))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-
-
-def limit_time(cpu_seconds: int) -> None:
-    """From now on; what this process has used before does not count. The kernel ends it with SIGXCPU."""
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    most = _allowed(resource.RLIMIT_CPU, math.ceil(used.ru_utime + used.ru_stime) + cpu_seconds)
-    resource.setrlimit(resource.RLIMIT_CPU, (most, resource.getrlimit(resource.RLIMIT_CPU)[1]))
-
-
-def _allowed(limit: int, most: int) -> int:
-    """As much as the limits allow under which this process was started."""
-    hard = resource.getrlimit(limit)[1]
-    return most if hard == resource.RLIM_INFINITY else min(most, hard)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import IO, TypeAlias, TypeVar
 
 from media.errors import MediaError, MediaErrorCode
-from media.jobs import StreamEndedError
+from media.messages import StreamEndedError
 
 ResultT = TypeVar("ResultT")
 Process: TypeAlias = "subprocess.Popen[bytes]"
@@ -40,7 +40,7 @@ class WorkerLimits:
     cpu_seconds: int
     """Processor time for one job."""
     timeout_seconds: float
-    """From a job's beginning to its end: for one that waits for what never comes."""
+    """From a job's beginning to its end, a process's start among it: for one that waits for what never comes."""
 
 
 class _LostError(Exception):
@@ -61,6 +61,7 @@ class Workers:
         limits: WorkerLimits,
         environment: Callable[[], dict[str, str]],
         command: Sequence[str] = WORKER_COMMAND,
+        code_of_lost: MediaErrorCode = MediaErrorCode.INVALID_MEDIA,
     ) -> None:
         """
         Args:
@@ -68,7 +69,9 @@ class Workers:
             limits: Of each process.
             environment: Variables for it beside this process's; may take time to find out.
             command: Starts a process; its limits are its last arguments.
+            code_of_lost: Of the error for files at which a process died.
         """
+        self._code_of_lost = code_of_lost
         self._limits = limits
         self._environment = environment
         self._command = (*command, str(limits.memory_bytes), str(limits.cpu_seconds))
@@ -85,7 +88,7 @@ class Workers:
             what: Messages to clients call the files so, such as "video".
 
         Raises:
-            MediaError: `ask`'s; INVALID_MEDIA where the process died; TOO_LARGE where it took too long.
+            MediaError: `ask`'s; `code_of_lost` where the process died; TOO_LARGE where it took too long.
         """
         running = _Running()
         loop = asyncio.get_running_loop()
@@ -100,7 +103,7 @@ class Workers:
                 raise _too_long(what, self._limits.cpu_seconds) from None
             except _LostError as error:
                 message = f"the {what} cannot be decoded: it stopped the decoder"
-                raise MediaError(MediaErrorCode.INVALID_MEDIA, message) from error
+                raise MediaError(self._code_of_lost, message) from error
             except asyncio.CancelledError:
                 loop.call_later(_GRACE_SECONDS, running.give_up)
                 raise

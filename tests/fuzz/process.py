@@ -35,7 +35,8 @@ def main() -> None:
         unpickler: Any = import_module("torch._weights_only_unpickler").Unpickler
         instrumented: Any = atheris.instrument_func(unpickler.load)  # pyright: ignore[reportAttributeAccessIssue] - the same
         unpickler.load = instrumented
-        import_module("media.torch_worker").limit_memory()
+        limits: Any = import_module("media.limits")
+        limits.limit_memory(limits.memory_in_use() + import_module("media.torch_files").LIMITS.memory_bytes)
     atheris.Setup([sys.argv[0], *options, seeds], _targets.TARGETS[target])
     atheris.Fuzz()
 

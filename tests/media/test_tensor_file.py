@@ -5,6 +5,7 @@ import os
 import sys
 import tracemalloc
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 
 import pytest
 import pytest_asyncio
@@ -14,7 +15,7 @@ from media.embedding_loader import EmbeddingLoader
 from media.embeddings import EmbeddedKind, EmbeddingForm
 from media.errors import MediaError
 from media.tensor_file import MAX_BYTES, SerializedTensor, is_torch_file
-from media.torch_files import TorchFiles
+from media.torch_files import LIMITS, TorchFiles
 from tests.media.tensors import (
     COMMANDED,
     HIDDEN_SIZE,
@@ -29,6 +30,7 @@ from tests.media.tensors import (
     wrong_embeddings,
     wrong_grids,
 )
+from tests.server.serving import children
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -39,6 +41,17 @@ MOST_BYTES = 8 << 20
 """Of this process's memory for a hostile tensor, its own bytes aside."""
 HOSTILE = [*torch_files(), *safetensors_files(), *wrong_embeddings()]
 GRIDS = list(wrong_grids())
+SAYS = """import struct, sys
+says = b'{}'
+sys.stdout.buffer.write(struct.pack("<I", len(says)) + says)
+sys.stdout.flush()
+sys.stdin.read()"""
+"""A program that says this of any file."""
+SPINS = """import media.torch_worker as worker
+def spin(_):
+    while True: pass
+worker.answer = spin
+worker.main()"""
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -117,27 +130,40 @@ async def test_a_tensor_that_is_too_large_is_not_looked_at() -> None:
 @pytest.mark.parametrize(
     ("program", "says"),
     [
-        ("import os; os.abort()", "it stopped the loader"),
-        ("print('hello, this is no result' * 9)", "it stopped the loader"),
+        ("import os; os.abort()", "it stopped the decoder"),
+        ("print('hello, this is no result' * 9)", "it stopped the decoder"),
+        (SAYS.format('{"type": "loaded", "dtype": "int64", "shape": [99999999, 99999999]}'), "it stopped the decoder"),
+        (SAYS.format('{"type": "loaded", "dtype": "int64", "shape": [-1]}'), "it stopped the decoder"),
         ("import time; time.sleep(60)", "takes longer than 0.5 s"),
     ],
 )
 async def test_a_loader_that_fails_costs_one_file(program: str, says: str) -> None:
-    files = TorchFiles(command=(sys.executable, "-c", program), timeout_seconds=0.5 if "sleep" in program else 60)
+    limits = replace(LIMITS, timeout_seconds=0.5) if "sleep" in program else LIMITS
+    files = TorchFiles(command=(sys.executable, "-c", program), limits=limits)
     for _ in range(2):
-        with pytest.raises(MediaError, match=says):
+        with pytest.raises(MediaError, match=says) as caught:
             await files.load(torch_file(good()))
+        assert caught.value.code == ("media_too_large" if "sleep" in program else "invalid_embeddings")
+    await files.close()
+
+
+async def test_a_file_may_take_so_much_of_the_processor() -> None:
+    spins = (
+        "import media.torch_worker as worker\ndef spin(_):\n    while True: pass\nworker.answer = spin; worker.main()"
+    )
+    files = TorchFiles(command=(sys.executable, "-c", spins), limits=replace(LIMITS, cpu_seconds=1))
+    with pytest.raises(MediaError, match="takes longer than 1 s"):
+        await files.load(torch_file(good()))
     await files.close()
 
 
 async def test_a_loader_that_is_gone_is_replaced() -> None:
     files = TorchFiles()
     try:
+        others = children(os.getpid(), "media.torch_worker")
         first = await files.load(torch_file(good()))
-        process = files._process  # pyright: ignore[reportPrivateUsage] - nothing else names it
-        assert process is not None
-        os.kill(process.pid, 9)
-        await process.wait()
+        [process] = set(children(os.getpid(), "media.torch_worker")).difference(others)
+        os.kill(process, 9)
         assert (await files.load(torch_file(good()))).data == first.data
     finally:
         await files.close()
