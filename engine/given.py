@@ -155,7 +155,7 @@ def parse_clip(clip: object, path: str, options: Mapping[str, Any], uuid: str | 
     Raises:
         InputError: it is something else, or an option is wrong.
     """
-    wishes = ClipOptions(**{name: _number(options[name], name, path) for name in CLIP_OPTIONS if name in options})
+    wishes = ClipOptions(**{name: parse_number(options[name], name, path) for name in CLIP_OPTIONS if name in options})
     if clip is None:  # whether it is a file or frames, and so which options it may have, is known where it is kept
         return ClipInput(clip=left_out(uuid, path), path=path, options=wishes, uuid=uuid)
     parsed = _parse_clip(clip, path)
@@ -163,6 +163,14 @@ def parse_clip(clip: object, path: str, options: Mapping[str, Any], uuid: str | 
     if wrong is not None:
         raise InputError(f"{path}.{wrong.name}", wrong.message)
     return ClipInput(clip=parsed, path=path, options=wishes, uuid=uuid)
+
+
+def parse_number(value: object, name: str, path: str) -> Any:
+    """What an option of clips may be, by its name: a whole number or any; or None. Raises InputError."""
+    whole = name in _WHOLE_NUMBERS
+    if value is None or (isinstance(value, int if whole else int | float) and not isinstance(value, bool)):
+        return value
+    raise InputError(f"{path}.{name}", "not a whole number" if whole else "not a number")
 
 
 def is_frame(value: object) -> bool:
@@ -226,10 +234,3 @@ def _checked_array(array: npt.NDArray[Any], num_dimensions: int, path: str) -> n
         shape = "[frames, height, width, 3 or 4]" if num_dimensions == 4 else "[height, width, 3 or 4]"
         raise InputError(path, f"an array is uint8 {shape}, not {array.dtype} {list(array.shape)}")
     return array
-
-
-def _number(value: object, name: str, path: str) -> Any:
-    whole = name in _WHOLE_NUMBERS
-    if value is None or (isinstance(value, int if whole else int | float) and not isinstance(value, bool)):
-        return value
-    raise InputError(f"{path}.{name}", "not a whole number" if whole else "not a number")

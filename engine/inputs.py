@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from engine.given import InputError, known_fields
 from engine.given_embeddings import MediumInput
 from engine.given_media import parse_media, parse_part
+from engine.media_wishes import parse_wishes, with_wishes
 from engine.plan import MediaKind
 from engine.sampling_params import SamplingParams
 from engine.text.conversation import ChatMessage, MediaSlot
@@ -46,14 +47,14 @@ class OfflineRequest:
 
 
 def parse_prompt(prompt: object, path: str) -> OfflineRequest:
-    """A text, or a dict of `prompt` or `prompt_token_ids` and perhaps `multi_modal_data` and `multi_modal_uuids`.
+    """A text, or a dict of `prompt` or `prompt_token_ids`, perhaps with `multi_modal_data` and what goes with that.
 
     Raises:
         InputError: it is something else.
     """
     if isinstance(prompt, str):
         return OfflineRequest(prompt=prompt, media=(), path=path)
-    known = ("prompt", "prompt_token_ids", "multi_modal_data", "multi_modal_uuids")
+    known = ("prompt", "prompt_token_ids", "multi_modal_data", "multi_modal_uuids", "mm_processor_kwargs")
     fields = known_fields(prompt, path, known=known)
     match fields:
         case {"prompt": str() as text, **rest} if "prompt_token_ids" not in rest:
@@ -65,7 +66,9 @@ def parse_prompt(prompt: object, path: str) -> OfflineRequest:
         case _:
             raise InputError(path, "a prompt has either a text (prompt) or a list of token ids (prompt_token_ids)")
     media = parse_media(fields.get("multi_modal_data") or {}, fields.get("multi_modal_uuids") or {}, path)
-    return OfflineRequest(prompt=parsed, media=media, path=path)
+    wishes_path = f"{path}.mm_processor_kwargs"
+    wishes = parse_wishes(fields.get("mm_processor_kwargs"), wishes_path)
+    return OfflineRequest(prompt=parsed, media=with_wishes(media, wishes, wishes_path), path=path)
 
 
 def parse_conversation(messages: object, path: str, options: ChatOptions) -> OfflineRequest:

@@ -7,6 +7,7 @@ import itertools
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, assert_never
 
 from engine.checkpoint import DEFAULT_MODEL, resolve_checkpoint
@@ -18,6 +19,7 @@ from engine.inputs import Messages, OfflineRequest, TokenIds, check_sampling, pa
 from engine.load import load_core
 from engine.media_loading import OfflineMedia, media_processing
 from engine.media_rules import parse_rules
+from engine.media_wishes import MediaWishes, parse_wishes, with_wishes
 from engine.offline import CompletionOutput, RequestOutput, run_batch
 from engine.plan import MediaKind
 from engine.protocol import Generate
@@ -62,6 +64,7 @@ class LLM:
         allowed_media_ports: Sequence[int] = tuple(sorted(WEB_PORTS)),
         fetch_timeouts: Mapping[str, float] | None = None,
         media_io_kwargs: Mapping[str, Any] | None = None,
+        mm_processor_kwargs: Mapping[str, Any] | None = None,
     ) -> None:
         """Loads a checkpoint.
 
@@ -92,11 +95,13 @@ class LLM:
                 `{"image": 5, "video": 30, "audio": 10}`.
             media_io_kwargs: How media are read, in vLLM's words: `{"image": {"rgba_background_color": [0, 0, 0]}}` is
                 what shows through transparent pixels, which by default is white.
+            mm_processor_kwargs: How media are resized and sampled where neither they nor their prompts say it:
+                `min_pixels` and `max_pixels`, and of clips `fps` or `num_frames`.
 
         Raises:
             CheckpointError: the checkpoint cannot be found or served.
             EngineError: one of several processes ended meanwhile.
-            InputError: one of the last six, or `limit_mm_per_prompt`, says something unknown or impossible.
+            InputError: one of the last seven, or `limit_mm_per_prompt`, says something unknown or impossible.
         """
         self._limits = _checked_limits(limit_mm_per_prompt or {})
         rules = parse_rules(
@@ -108,6 +113,7 @@ class LLM:
             media_io_kwargs=media_io_kwargs or {},
             max_cache_bytes=media_cache_bytes,
         )
+        self._wishes = parse_wishes(mm_processor_kwargs, "mm_processor_kwargs")
         self._accepts_embeddings = enable_mm_embeds
         path = resolve_checkpoint(os.fspath(model))
         config = EngineConfig(
@@ -160,6 +166,7 @@ class LLM:
                 Each medium has its one placeholder token in the prompt.
                 `multi_modal_uuids` names them, each kind's by a text or a list: a medium that was given before under
                 a name may be None afterwards, embeddings `{"image_embeds": None}`. In a call a name stands for one.
+                `mm_processor_kwargs` is as in `LLM`, for the media of the prompt.
             sampling_params: For all prompts, or one for each.
             progress: Several prompts are accompanied by a bar on standard error.
 
@@ -183,6 +190,7 @@ class LLM:
         add_generation_prompt: bool = True,
         continue_final_message: bool = False,
         chat_template_kwargs: Mapping[str, Any] | None = None,
+        mm_processor_kwargs: Mapping[str, Any] | None = None,
         progress: bool = True,
     ) -> list[RequestOutput]:
         """Answers conversations.
@@ -203,6 +211,7 @@ class LLM:
             continue_final_message: The answer goes on with the last message, which is an assistant's; excludes
                 `add_generation_prompt`.
             chat_template_kwargs: Further variables of the chat template.
+            mm_processor_kwargs: As in `LLM`, for the media of this call.
             progress: Several conversations are accompanied by a bar on standard error.
 
         Returns:
@@ -224,6 +233,8 @@ class LLM:
             requests = [
                 parse_conversation(each, f"conversations[{index}]", options) for index, each in enumerate(messages)
             ]
+        wishes = parse_wishes(mm_processor_kwargs, "mm_processor_kwargs")
+        requests = [_with_wishes(request, wishes) for request in requests]
         return self._answer(requests, sampling_params, progress=progress)
 
     def _answer(
@@ -235,6 +246,7 @@ class LLM:
     ) -> list[RequestOutput]:
         samplings = _one_for_each(SamplingParams() if sampling_params is None else sampling_params, len(requests))
         self._check_grammars(samplings)
+        requests = [_with_wishes(request, self._wishes) for request in requests]
         for request in requests:
             self._check_media(request)
         inputs = [medium for request in requests for medium in request.media]
@@ -297,6 +309,10 @@ def _checked_limits(limits: Mapping[str, int]) -> dict[MediaKind, int]:
             message = "only pictures (image), clips (video) and sounds (audio) are supported"
             raise InputError(f"limit_mm_per_prompt[{kind!r}]", message)
     return {MediaKind(kind): limit for kind, limit in limits.items()}
+
+
+def _with_wishes(request: OfflineRequest, wishes: MediaWishes) -> OfflineRequest:
+    return replace(request, media=with_wishes(request.media, wishes, "mm_processor_kwargs"))
 
 
 def _one_for_each(

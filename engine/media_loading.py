@@ -132,9 +132,10 @@ class OfflineMedia:
             return await loader.load_image(
                 picture, batch=batch, uuid=uuid, min_pixels=given.min_pixels, max_pixels=given.max_pixels
             )
-        image = await asyncio.to_thread(prepare_image, picture, self._images)
+        processing = self._images.wished(min_pixels=given.min_pixels, max_pixels=given.max_pixels)
+        image = await asyncio.to_thread(prepare_image, picture, processing)
         if uuid is not None:
-            loader.keep_image(image, uuid, batch=batch)
+            loader.keep_image(image, processing, uuid, batch=batch)
         return image
 
     async def _load_clip(self, given: ClipInput, loader: MediaLoader, batch: Batch) -> Clip:

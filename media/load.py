@@ -162,9 +162,9 @@ class MediaLoader:
         with self._within(batch) as own:
             return await self._load_sound(source, self._audio_processing, uuid, own)
 
-    def keep_image(self, image: Image, uuid: str, *, batch: Batch) -> None:
+    def keep_image(self, image: Image, processing: ImageProcessing, uuid: str, *, batch: Batch) -> None:
         """Keeps a picture that was made of no file under a name: it can be left out as it is, not with other bounds."""
-        key = _image_key((image.key,), self._processing.wished(), batch)
+        key = _image_key((image.key,), processing, batch)
         self._keep(key, image, _PICTURE, uuid, Named(files={0: image.key}, num_frames=None, url=None), batch)
 
     def keep_clip(

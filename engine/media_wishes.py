@@ -1,0 +1,84 @@
+"""What the caller of the offline door wishes for all media of a prompt at once: vLLM's `mm_processor_kwargs`.
+
+What is said nearer to a medium prevails: at the medium itself, then for its prompt, then for all prompts.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, assert_never
+
+from engine.given import ClipInput, ImageInput, InputError, Pictures, known_fields, parse_number
+from engine.given_embeddings import EmbeddingInput, MediumInput
+from engine.given_sounds import SoundInput
+from media.clip_options import ClipOptions, find_wrong_option
+from media.source import FrameSources, NamedSource
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MediaWishes:
+    """As in `ClipOptions`; the bounds are of pictures too."""
+
+    min_pixels: int | None = None
+    max_pixels: int | None = None
+    fps: float | None = None
+    num_frames: int | None = None
+
+
+_NAMES = tuple(field.name for field in fields(MediaWishes))
+
+
+def parse_wishes(kwargs: Mapping[str, Any] | None, path: str) -> MediaWishes:
+    """Raises InputError: something else than wishes, or they are out of range or contradict each other."""
+    given = known_fields(kwargs or {}, path, known=_NAMES)
+    wishes = MediaWishes(**{name: parse_number(value, name, path) for name, value in given.items()})
+    _check(
+        ClipOptions(
+            min_pixels=wishes.min_pixels, max_pixels=wishes.max_pixels, fps=wishes.fps, num_frames=wishes.num_frames
+        ),
+        path,
+        of_frames=False,
+    )
+    return wishes
+
+
+def with_wishes(media: Sequence[MediumInput], wishes: MediaWishes, path: str) -> tuple[MediumInput, ...]:
+    """The media with the wishes where they have none of their own.
+
+    Raises:
+        InputError: the two contradict each other; `path` is that of the wishes.
+    """
+    return tuple(_with(medium, wishes, path) for medium in media)
+
+
+def _with(medium: MediumInput, wishes: MediaWishes, path: str) -> MediumInput:
+    match medium:
+        case ImageInput():
+            own = ClipOptions(min_pixels=medium.min_pixels, max_pixels=medium.max_pixels)
+            bounds = _bounded(own, wishes)
+            _check(bounds, path, of_frames=True)
+            return replace(medium, min_pixels=bounds.min_pixels, max_pixels=bounds.max_pixels)
+        case ClipInput():
+            options = _bounded(medium.options, wishes)
+            if options.fps is None and options.num_frames is None:
+                options = replace(options, fps=wishes.fps, num_frames=wishes.num_frames)
+            if not isinstance(medium.clip, NamedSource):  # what that is made of is known where it is kept
+                _check(options, path, of_frames=isinstance(medium.clip, FrameSources | Pictures))
+            return replace(medium, options=options)
+        case SoundInput() | EmbeddingInput():  # of which there is nothing to wish
+            return medium
+        case _:
+            assert_never(medium)
+
+
+def _bounded(options: ClipOptions, wishes: MediaWishes) -> ClipOptions:
+    return replace(
+        options,
+        min_pixels=wishes.min_pixels if options.min_pixels is None else options.min_pixels,
+        max_pixels=wishes.max_pixels if options.max_pixels is None else options.max_pixels,
+    )
+
+
+def _check(options: ClipOptions, path: str, *, of_frames: bool) -> None:
+    wrong = find_wrong_option(options, of_frames=of_frames)
+    if wrong is not None:
+        raise InputError(f"{path}.{wrong.name}", wrong.message)
