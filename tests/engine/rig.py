@@ -23,6 +23,7 @@ from engine.load import load_model, load_vocabulary
 from engine.native.backend import use_native
 from engine.native.library import Level
 from engine.plan import Encode, MediaKind, MediaSpan, SequenceChunk, SequenceStart, StepPlan
+from engine.protocol import Generate, MediaInput
 from engine.runner import ModelRunner
 from engine.sampling_params import SamplingParams
 
@@ -41,6 +42,22 @@ class Prompt:
     spans: tuple[MediaSpan, ...] = ()
     images: tuple[np.ndarray, ...] = ()
     """uint8, one for each span: [height, width, 3] of a picture, [frames, height, width, 3] of a clip."""
+
+
+def request_of(request_id: str, prompt: Prompt, sampling: SamplingParams) -> Generate:
+    """A prompt as a front end sends it."""
+    media = [
+        MediaInput(
+            kind=span.kind,
+            start=span.start,
+            num_tokens=span.num_tokens,
+            key=span.key,
+            grid_thw=span.grid_thw,
+            content=memoryview(image.tobytes()),
+        )
+        for span, image in zip(prompt.spans, prompt.images, strict=True)
+    ]
+    return Generate(request_id=request_id, token_ids=list(prompt.token_ids), media=media, sampling=sampling)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

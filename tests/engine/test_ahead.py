@@ -12,11 +12,11 @@ from engine.config import EngineConfig
 from engine.core import Core
 from engine.errors import EngineErrorCode
 from engine.plan import PROMISED, Pending, StepPlan
-from engine.protocol import FinishReason, Generate, MediaInput, Step
+from engine.protocol import FinishReason, Generate, Step
 from engine.runner import ModelRunner
 from engine.sampling_params import Grammar, GrammarKind, SamplingParams
 from tests.engine.checking_runner import run_until_idle
-from tests.engine.rig import Prompt, make_prompt
+from tests.engine.rig import make_prompt, request_of
 
 TOKEN_BYTES = 512
 PROMPTS = [make_prompt(seed, 4 + 3 * seed, (56, 84), 9, (28, 112), 3) for seed in range(3)]
@@ -35,21 +35,6 @@ def load_core(path: Path, monkeypatch: pytest.MonkeyPatch, *, ahead: bool, **opt
     options = {"kv_cache_bytes": 8 << 20, "block_size": 8, **options}
     config = EngineConfig(model_path=str(path), device="cpu", dtype="float32", num_threads=1, **options)
     return load.load_core(config, on_progress=lambda stage, fraction: None).core
-
-
-def request(request_id: str, prompt: Prompt, sampling: SamplingParams) -> Generate:
-    media = [
-        MediaInput(
-            kind=span.kind,
-            start=span.start,
-            num_tokens=span.num_tokens,
-            key=span.key,
-            grid_thw=span.grid_thw,
-            content=memoryview(image.tobytes()),
-        )
-        for span, image in zip(prompt.spans, prompt.images, strict=True)
-    ]
-    return Generate(request_id=request_id, token_ids=list(prompt.token_ids), media=media, sampling=sampling)
 
 
 def said(steps: Sequence[Step]) -> dict[str, tuple[list[int], list[float], list[FinishReason], list[int]]]:
@@ -88,7 +73,8 @@ def test_answers_are_the_same(
     tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch, samplings: list[SamplingParams], options: dict[str, Any]
 ):
     requests = [
-        request(str(index), prompt, samplings[index % 3]) for index, prompt in enumerate([*PROMPTS, *TEXTS, *PROMPTS])
+        request_of(str(index), prompt, samplings[index % 3])
+        for index, prompt in enumerate([*PROMPTS, *TEXTS, *PROMPTS])
     ]
     step_by_step, ahead = (
         run(load_core(tiny_checkpoint, monkeypatch, ahead=ahead, **options), requests) for ahead in (False, True)
@@ -103,7 +89,7 @@ def test_answers_are_the_same(
 
 def test_a_cancelled_answer_leaves_the_others_as_they_are(tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch):
     core = load_core(tiny_checkpoint, monkeypatch, ahead=True)
-    requests = [request(str(index), prompt, SEEDED) for index, prompt in enumerate(PROMPTS)]
+    requests = [request_of(str(index), prompt, SEEDED) for index, prompt in enumerate(PROMPTS)]
     expected = said(run(core, requests))
     for each in requests:
         core.submit(each)
@@ -140,7 +126,7 @@ def test_want_of_memory_costs_one_request_and_the_others_answer_the_same(
 ):
     core = load_core(tiny_checkpoint, monkeypatch, ahead=ahead)
     samplings = [SEEDED, GREEDY, BIASED]
-    requests = [request(str(index), prompt, samplings[index]) for index, prompt in enumerate(PROMPTS)]
+    requests = [request_of(str(index), prompt, samplings[index]) for index, prompt in enumerate(PROMPTS)]
     expected = said(run(core, requests))
     load_model = load.load_model
     monkeypatch.setattr(
@@ -175,6 +161,6 @@ def test_a_promised_token_never_passes_the_host(tiny_checkpoint: Path, monkeypat
 
     monkeypatch.setattr(ModelRunner, "launch", noted)
     core = load_core(tiny_checkpoint, monkeypatch, ahead=True)
-    run(core, [request("0", TEXTS[0], GREEDY)])
+    run(core, [request_of("0", TEXTS[0], GREEDY)])
     decodes = [chunk.token_ids for plan in plans for chunk in plan.chunks if len(chunk.token_ids) == 1]
     assert decodes == [(PROMISED,)] * 23

@@ -10,9 +10,9 @@ from engine.config import EngineConfig
 from engine.core import Core
 from engine.errors import CheckpointError
 from engine.load import load_core, resolve_device, resolve_dtype
-from engine.protocol import Generate, MediaInput
+from engine.protocol import Generate
 from engine.sampling_params import SamplingParams
-from tests.engine.rig import Prompt, make_prompt
+from tests.engine.rig import Prompt, make_prompt, request_of
 from tests.oracle import greedy_answer
 
 PROMPTS = [make_prompt(seed, 4 + seed, (56, 84), 9, (28, 112), 3) for seed in range(4)]
@@ -27,19 +27,8 @@ def load(path: Path, **options: Any) -> Core:
 
 
 def request(request_id: str, prompt: Prompt) -> Generate:
-    media = [
-        MediaInput(
-            kind=span.kind,
-            start=span.start,
-            num_tokens=span.num_tokens,
-            key=span.key,
-            grid_thw=span.grid_thw,
-            content=memoryview(image.tobytes()),
-        )
-        for span, image in zip(prompt.spans, prompt.images, strict=True)
-    ]
     sampling = SamplingParams(temperature=0.0, max_tokens=NUM_TOKENS, ignore_eos=True)
-    return Generate(request_id=request_id, token_ids=list(prompt.token_ids), media=media, sampling=sampling)
+    return request_of(request_id, prompt, sampling)
 
 
 def run(core: Core, prompts: list[Prompt]) -> tuple[list[list[int]], int]:

@@ -1,8 +1,7 @@
 """Native attention against plain definitions in float32, at every level that this machine has."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from functools import partial
 
 import pytest
 import torch
@@ -10,104 +9,26 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from engine.kv_cache import LayerCache, allocate_kv_cache
-from engine.layers.attention import paged_attention as plain_paged_attention
-from engine.layers.attention import plan_attention as plan_plain_attention
 from engine.layers.rotary import Rotation
 from engine.layers.rotary import rotate as plain_rotate
 from engine.native import attention
 from engine.native.library import Level
+from tests.engine import attention_steps
+from tests.engine.attention_steps import Step, plain
 from tests.engine.levels import at_each_level, needs_kernels
 
 pytestmark = needs_kernels
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
-    """Sequences with filled caches, and the queries of their last tokens."""
-
-    query: Tensor
-    """[tokens, heads, head_dim]"""
-    cache: LayerCache
-    """What is not a sequence's is NaN."""
-    block_tables: Tensor
-    query_lengths: Sequence[int]
-    key_lengths: Sequence[int]
-
-    def attend(self, level: Level) -> Tensor:
-        plan = attention.plan_attention(
-            query_lengths=self.query_lengths, key_lengths=self.key_lengths, block_tables=self.block_tables
-        )
-        return attention.paged_attention(self.query, self.cache, plan, level=level)
-
-    def part(self, sequence: int, first: int, last: int) -> "Step":
-        """Only some tokens of a sequence, as when they were the last that it had."""
-        row = sum(self.query_lengths[:sequence])
-        cached = self.key_lengths[sequence] - self.query_lengths[sequence]
-        return Step(
-            query=self.query[row + first : row + last].contiguous(),
-            cache=self.cache,
-            block_tables=self.block_tables[sequence : sequence + 1],
-            query_lengths=[last - first],
-            key_lengths=[cached + last],
-        )
+make_cache = partial(attention_steps.make_cache, dtype=torch.bfloat16)
+make_step = partial(attention_steps.make_step, num_shared=7, block_size=32, query_scale=2.0, dtype=torch.bfloat16)
 
 
-def make_cache(num_blocks: int, block_size: int, num_kv_heads: int, head_dim: int) -> LayerCache:
-    return allocate_kv_cache(
-        num_layers=1,
-        num_blocks=num_blocks,
-        block_size=block_size,
-        num_kv_heads=num_kv_heads,
-        head_dim=head_dim,
-        dtype=torch.bfloat16,
-        device=torch.device("cpu"),
-    ).layer(0)
-
-
-def make_step(
-    lengths: Sequence[tuple[int, int]],
-    *,
-    head_dim: int = 64,
-    num_kv_heads: int = 2,
-    num_shared: int = 7,
-    block_size: int = 32,
-    seed: int = 0,
-) -> Step:
-    """Each pair is a number of new tokens and of those cached before them."""
-    generator = torch.Generator().manual_seed(seed)
-    key_lengths = [new + cached for new, cached in lengths]
-    table_width = -(-max(key_lengths) // block_size)
-    tables = torch.randperm(len(lengths) * table_width + 2, generator=generator)[2:].view(len(lengths), -1)
-    cache = make_cache(len(lengths) * table_width + 2, block_size, num_kv_heads, head_dim)
-    cache.keys.fill_(math.nan)
-    cache.values.fill_(math.nan)
-    for table, num_keys in zip(tables, key_lengths, strict=True):
-        index = torch.arange(num_keys)
-        key, value = torch.randn(2, num_keys, num_kv_heads, head_dim, generator=generator).bfloat16()
-        cache.write(table[index // block_size] * block_size + index % block_size, key, value)
-    num_tokens = sum(new for new, _ in lengths)
-    query = 2 * torch.randn(num_tokens, num_kv_heads * num_shared, head_dim, generator=generator)
-    return Step(
-        query=query.bfloat16(),
-        cache=cache,
-        block_tables=tables,
-        query_lengths=[new for new, _ in lengths],
-        key_lengths=key_lengths,
+def attend(step: Step, level: Level) -> Tensor:
+    plan = attention.plan_attention(
+        query_lengths=step.query_lengths, key_lengths=step.key_lengths, block_tables=step.block_tables
     )
-
-
-def plain(step: Step) -> Tensor:
-    """The plain twin in float32."""
-    keys, values = (tensor.float().nan_to_num() for tensor in (step.cache.keys, step.cache.values))
-    plan = plan_plain_attention(
-        query_lengths=step.query_lengths,
-        key_lengths=step.key_lengths,
-        block_tables=step.block_tables,
-        block_size=keys.shape[1],
-        dtype=torch.float32,
-    )
-    return plain_paged_attention(step.query.float(), keys, values, plan)
+    return attention.paged_attention(step.query, step.cache, plan, level=level)
 
 
 def assert_near(actual: Tensor, expected: Tensor) -> None:
@@ -149,14 +70,14 @@ def test_paged_attention_is_attention(
         block_size=block_size,
         seed=seed,
     )
-    assert_near(step.attend(level), plain(step))
+    assert_near(attend(step, level), plain(step))
 
 
 @at_each_level
 @pytest.mark.parametrize("head_dim", [16, 64, 128])
 def test_a_token_is_the_same_alone_and_in_any_chunk(level: Level, head_dim: int):
     step = make_step([(1, 900), (70, 300), (1, 3), (300, 0), (4, 511)], head_dim=head_dim)
-    together = step.attend(level).split(step.query_lengths)
+    together = attend(step, level).split(step.query_lengths)
     for sequence, first, last in [
         (0, 0, 1),
         (1, 0, 70),
@@ -166,7 +87,7 @@ def test_a_token_is_the_same_alone_and_in_any_chunk(level: Level, head_dim: int)
         (3, 255, 256),
         (4, 2, 3),
     ]:
-        alone = step.part(sequence, first, last).attend(level)
+        alone = attend(step.part(sequence, first, last), level)
         assert torch.equal(alone, together[sequence][first:last])
 
 
@@ -178,7 +99,7 @@ def test_the_number_of_threads_changes_nothing(level: Level):
     try:
         for number in (1, 2, 3):
             torch.set_num_threads(number)
-            outputs.append(step.attend(level))
+            outputs.append(attend(step, level))
     finally:
         torch.set_num_threads(num_threads)
     assert torch.equal(outputs[0], outputs[1])
@@ -189,7 +110,7 @@ def test_the_number_of_threads_changes_nothing(level: Level):
 def test_large_scores_do_not_overflow(level: Level):
     step = make_step([(1, 400), (3, 40)])
     step.query.mul_(1000)
-    assert_near(step.attend(level), plain(step))
+    assert_near(attend(step, level), plain(step))
 
 
 def full_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:

@@ -11,10 +11,10 @@ from engine.config import EngineConfig, Quantization
 from engine.errors import CheckpointError
 from engine.load import LoadedEngine, load_core, resolve_backend
 from engine.native.library import Level
-from engine.protocol import Generate, MediaInput, TokenEvent
+from engine.protocol import Generate, TokenEvent
 from engine.sampling_params import SamplingParams
 from tests.engine.levels import at_each_level, needs_kernels
-from tests.engine.rig import Prompt, Rig, make_prompt
+from tests.engine.rig import Prompt, Rig, make_prompt, request_of
 
 NUM_TOKENS = 12
 PROMPTS = [
@@ -32,19 +32,8 @@ def load(path: Path, **options: Any) -> LoadedEngine:
 
 
 def generate(request_id: str, prompt: Prompt) -> Generate:
-    media = [
-        MediaInput(
-            kind=span.kind,
-            start=span.start,
-            num_tokens=span.num_tokens,
-            key=span.key,
-            grid_thw=span.grid_thw,
-            content=memoryview(image.tobytes()),
-        )
-        for span, image in zip(prompt.spans, prompt.images, strict=True)
-    ]
     sampling = SamplingParams(temperature=0.0, max_tokens=NUM_TOKENS, ignore_eos=True)
-    return Generate(request_id=request_id, token_ids=list(prompt.token_ids), media=media, sampling=sampling)
+    return request_of(request_id, prompt, sampling)
 
 
 def answers(engine: LoadedEngine, prompts: list[Prompt]) -> list[list[int]]:

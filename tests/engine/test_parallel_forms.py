@@ -14,14 +14,14 @@ from engine.load import load_core, load_part, make_runner
 from engine.parallel.group import join_group
 from engine.parallel.plans import part_plan
 from engine.plan import Computed, MediaKind, MediaSpan, StepPlan, StepResult
-from engine.protocol import Generate, MediaInput, TokenEvent
+from engine.protocol import TokenEvent
 from engine.runner import ModelRunner
 from engine.sampling_params import SamplingParams
 from media.audio import sound_of_samples
 from tests.audio_checkpoints import TOKEN_IDS, make_audio_checkpoint
 from tests.checkpoints import make_checkpoint
 from tests.engine.levels import needs_kernels
-from tests.engine.rig import Prompt, make_prompt
+from tests.engine.rig import Prompt, make_prompt, request_of
 from tests.media.sounds import PROCESSING, noise
 
 PROMPT = make_prompt(3, 30, (56, 84), 9, (28, 112), 3)
@@ -45,19 +45,8 @@ def _execute(runner: ModelRunner, plan: StepPlan) -> StepResult:
 
 
 def answer(core: Core, prompt: Prompt, max_tokens: int) -> list[TokenEvent]:
-    media = [
-        MediaInput(
-            kind=span.kind,
-            start=span.start,
-            num_tokens=span.num_tokens,
-            key=span.key,
-            grid_thw=span.grid_thw,
-            content=memoryview(content.tobytes()),
-        )
-        for span, content in zip(prompt.spans, prompt.images, strict=True)
-    ]
     sampling = SamplingParams(temperature=0, max_tokens=max_tokens, ignore_eos=True, logprobs=5)
-    core.submit(Generate(request_id="r", token_ids=list(prompt.token_ids), media=media, sampling=sampling))
+    core.submit(request_of("r", prompt, sampling))
     events: list[TokenEvent] = []
     while core.has_work:
         events += core.step().events

@@ -21,9 +21,9 @@ from engine.errors import CheckpointError, EngineErrorCode
 from engine.load import load_core
 from engine.parallel.messages import Load, Loaded, pipe_to_rank
 from engine.parallel.ranks import Ranks
-from engine.protocol import FinishReason, Generate, MediaInput, TokenEvent
+from engine.protocol import FinishReason, Generate, TokenEvent
 from engine.sampling_params import SamplingParams
-from tests.engine.rig import Prompt, make_prompt
+from tests.engine.rig import Prompt, make_prompt, request_of
 
 TOLERANCE = 2e-5
 """Of log-probabilities: sums of float32 in another order."""
@@ -55,19 +55,8 @@ def load(path: Path, num_ranks: int) -> Core:
 
 
 def request(request_id: str, prompt: Prompt, max_tokens: int = 10) -> Generate:
-    media = [
-        MediaInput(
-            kind=span.kind,
-            start=span.start,
-            num_tokens=span.num_tokens,
-            key=span.key,
-            grid_thw=span.grid_thw,
-            content=memoryview(image.tobytes()),
-        )
-        for span, image in zip(prompt.spans, prompt.images, strict=True)
-    ]
     sampling = SamplingParams(temperature=0, max_tokens=max_tokens, ignore_eos=True, logprobs=3)
-    return Generate(request_id=request_id, token_ids=list(prompt.token_ids), media=media, sampling=sampling)
+    return request_of(request_id, prompt, sampling)
 
 
 def answer(core: Core, prompts: Sequence[Prompt]) -> list[list[TokenEvent]]:

@@ -15,7 +15,7 @@ from engine.cuda import quantized, rotary, rows
 from engine.layers.group_quantized import GroupQuantizedLinear
 from engine.layers.linear import Linear, QuantizedLinear
 from engine.layers.rotary import Rotation
-from tests.engine.cuda.steps import make_cache, make_step
+from tests.engine.cuda.steps import attend, make_cache, make_step
 
 COMPILED: list[dict[str, Any]] = []
 DTYPE = torch.bfloat16
@@ -58,7 +58,7 @@ def main() -> None:
             block_size=32,
             dtype=DTYPE,
         )
-        step.attend()
+        attend(step)
         qkv = torch.empty(3, (num_heads + 2 * num_kv_heads) * 128, dtype=DTYPE)
         cache = make_cache(4, 32, num_kv_heads, 128, DTYPE)
         rotary.rotate_and_store(qkv, Rotation(*torch.empty(2, 3, 1, 64)), cache, torch.arange(3))

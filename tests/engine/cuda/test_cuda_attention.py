@@ -12,7 +12,8 @@ pytest.importorskip("triton", reason="Triton is not installed")
 
 from engine.cuda import attention
 from engine.cuda.attention import paged_attention
-from tests.engine.cuda.steps import Step, make_step, plain
+from tests.engine.attention_steps import Step, plain
+from tests.engine.cuda.steps import attend, make_step, plan_of
 
 mixed_lengths = st.lists(
     st.tuples(st.just(1), st.sampled_from([0, 3, 127, 128, 200])) | st.tuples(st.integers(2, 40), st.integers(0, 70)),
@@ -55,33 +56,33 @@ def test_paged_attention_is_attention(
         dtype=dtype,
         seed=seed,
     )
-    assert_near(step.attend(), step)
+    assert_near(attend(step), step)
 
 
 @pytest.mark.parametrize("num_keys", [8, 127, 128, 129, 256, 257, 900])
 def test_keys_are_cut_into_no_more_than_the_most_parts(num_keys: int, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(attention, "MAX_SPLITS", 2)
     step = make_step([(1, num_keys - 1), (1, 0)], num_kv_heads=1)
-    assert_near(step.attend(), step)
+    assert_near(attend(step), step)
 
 
 def test_a_batch_of_more_sequences_than_are_searched_at_once():
     step = make_step([(2 + index % 2, index % 5) for index in range(66)], num_kv_heads=1, num_shared=7)
-    assert_near(step.attend(), step)
+    assert_near(attend(step), step)
 
 
 def test_a_decoded_token_is_the_same_alone_and_beside_others():
     step = make_step([(1, 150), (30, 20), (1, 3), (2, 0), (1, 300)], dtype=torch.bfloat16)
-    together = step.attend().split(step.query_lengths)
+    together = attend(step).split(step.query_lengths)
     for index in (0, 2, 4):
-        assert torch.equal(step.sequence(index).attend(), together[index])
+        assert torch.equal(attend(step.part(index)), together[index])
 
 
 def test_a_plan_that_is_refilled_serves_other_lengths():
     """So a graph that was captured with one step computes another."""
     captured = make_step([(1, 0), (1, 20), (1, 299)])
     other = make_step([(1, 299), (1, 130), (1, 5)], seed=1)
-    plan, refill = captured.plan(), other.plan()
+    plan, refill = plan_of(captured), plan_of(other)
     for name in (field.name for field in fields(plan) if field.name != "max_query_length"):
         getattr(plan, name).copy_(getattr(refill, name))
     assert plan.max_query_length == refill.max_query_length == 1
@@ -91,4 +92,4 @@ def test_a_plan_that_is_refilled_serves_other_lengths():
 def test_large_scores_do_not_overflow():
     step = make_step([(1, 140), (3, 40)])
     step.query.mul_(1000)
-    assert_near(step.attend(), step)
+    assert_near(attend(step), step)

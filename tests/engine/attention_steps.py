@@ -1,0 +1,108 @@
+"""Steps for the tests of attention kernels: sequences with filled caches, and what a plain twin makes of them."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from engine.kv_cache import LayerCache, allocate_kv_cache
+from engine.layers.attention import paged_attention, plan_attention
+
+_CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """Sequences, and the queries of their last tokens."""
+
+    query: Tensor
+    """[tokens, heads, head_dim]"""
+    cache: LayerCache
+    """What is not a sequence's is NaN."""
+    block_tables: Tensor
+    query_lengths: Sequence[int]
+    key_lengths: Sequence[int]
+
+    def part(self, sequence: int, first: int = 0, last: int | None = None) -> "Step":
+        """Some tokens of one sequence, as when they were the last that it had; its table as short as it may be."""
+        row, length = sum(self.query_lengths[:sequence]), self.query_lengths[sequence]
+        last = length if last is None else last
+        num_keys = self.key_lengths[sequence] - length + last
+        num_blocks = -(-num_keys // self.cache.keys.shape[1])
+        return Step(
+            query=self.query[row + first : row + last].contiguous(),
+            cache=self.cache,
+            block_tables=self.block_tables[sequence : sequence + 1, :num_blocks],
+            query_lengths=[last - first],
+            key_lengths=[num_keys],
+        )
+
+
+def make_cache(
+    num_blocks: int,
+    block_size: int,
+    num_kv_heads: int,
+    head_dim: int,
+    dtype: torch.dtype,
+    device: torch.device = _CPU,
+) -> LayerCache:
+    """A layer's."""
+    return allocate_kv_cache(
+        num_layers=1,
+        num_blocks=num_blocks,
+        block_size=block_size,
+        num_kv_heads=num_kv_heads,
+        head_dim=head_dim,
+        dtype=dtype,
+        device=device,
+    ).layer(0)
+
+
+def make_step(
+    lengths: Sequence[tuple[int, int]],
+    *,
+    head_dim: int = 64,
+    num_kv_heads: int = 2,
+    num_shared: int = 6,
+    block_size: int = 16,
+    query_scale: float = 1.0,
+    dtype: torch.dtype = torch.float32,
+    device: torch.device = _CPU,
+    seed: int = 0,
+) -> Step:
+    """Each pair is a number of new tokens and of those cached before them."""
+    generator = torch.Generator().manual_seed(seed)
+    key_lengths = [new + cached for new, cached in lengths]
+    table_width = -(-max(key_lengths) // block_size)
+    tables = torch.randperm(len(lengths) * table_width + 2, generator=generator)[2:].view(len(lengths), -1)
+    cache = make_cache(len(lengths) * table_width + 2, block_size, num_kv_heads, head_dim, dtype, device)
+    cache.keys.fill_(math.nan)
+    cache.values.fill_(math.nan)
+    for table, num_keys in zip(tables, key_lengths, strict=True):
+        index = torch.arange(num_keys)
+        key, value = torch.randn(2, num_keys, num_kv_heads, head_dim, generator=generator).to(device, dtype)
+        cache.write((table[index // block_size] * block_size + index % block_size).to(device), key, value)
+    num_tokens = sum(new for new, _ in lengths)
+    query = query_scale * torch.randn(num_tokens, num_kv_heads * num_shared, head_dim, generator=generator)
+    return Step(
+        query=query.to(device, dtype),
+        cache=cache,
+        block_tables=tables.to(device),
+        query_lengths=[new for new, _ in lengths],
+        key_lengths=key_lengths,
+    )
+
+
+def plain(step: Step) -> Tensor:
+    """The plain twin in float32."""
+    keys, values = (tensor.float().nan_to_num() for tensor in (step.cache.keys, step.cache.values))
+    plan = plan_attention(
+        query_lengths=step.query_lengths,
+        key_lengths=step.key_lengths,
+        block_tables=step.block_tables,
+        block_size=keys.shape[1],
+        dtype=torch.float32,
+    )
+    return paged_attention(step.query.float(), keys, values, plan)
