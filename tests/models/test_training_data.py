@@ -90,6 +90,15 @@ def test_what_is_to_be_seen_lies_inside_the_picture(task: str, seed: int) -> Non
             assert -2 <= y0 < seen.cy < y1 <= height + 2
 
 
+@pytest.mark.parametrize("task", sorted(set(TASKS) - {"json", "tool"}))
+@settings(max_examples=100, deadline=None)
+@given(seed=SEEDS, held_out=st.booleans())
+def test_no_form_is_left_unfilled_and_no_plural_is_wrong(task: str, seed: int, held_out: bool) -> None:
+    for text in texts(draw(task, seed, held_out=held_out)):
+        assert not set("{}").intersection(text)
+        assert "crosss" not in text
+
+
 @pytest.mark.parametrize("task", TASKS)
 def test_a_sample_is_a_pure_function_of_its_seed(task: str) -> None:
     one, again, other = draw(task, 1), draw(task, 1), draw(task, 2)

@@ -210,7 +210,7 @@ def _ask_direction(luck: Luck, thing: Thing, direction: str | None, *, alone: bo
 def _ask_colour_change(luck: Luck, before: Thing, after: Thing) -> Exchange:
     shape, changes = before.shape, before.colour != after.colour
     said = (
-        f"the {{shape}} changes from {before.colour} to {after.colour}"
+        f"the {shape} changes from {before.colour} to {after.colour}"
         if changes
         else f"the {shape} stays {before.colour}"
     )

@@ -13,8 +13,9 @@ def with_article(words: str) -> str:
 
 
 def plural(noun: str) -> str:
-    """ "star" → "stars"."""
-    return PLURALS.get(noun, noun + "s")
+    """ "red star" → "red stars"."""
+    *before, last = noun.split(" ")
+    return " ".join([*before, PLURALS.get(last, f"{last}s")])
 
 
 def described(thing: Thing) -> str:
