@@ -17,7 +17,7 @@ from engine.config import TextConfig
 def output_tokens_per_second(text: TextConfig, questions: Sequence[Question], device: str) -> float:
     """Of all questions at once, after those of the first two, which do not count."""
     model = _model(text, device)
-    config, settings = _generation_config(device)
+    config, settings = _configs(device)
     with model.continuous_batching_context_manager(config, continuous_batching_config=settings) as manager:
         _answer(manager, questions[:2])
         begun = time.perf_counter()
@@ -43,7 +43,7 @@ def _model(text: TextConfig, device: str) -> Any:
     return model.to(dtype).eval()
 
 
-def _generation_config(device: str) -> tuple[Any, Any]:
+def _configs(device: str) -> tuple[Any, Any]:
     """What is generated, and how."""
     from transformers import ContinuousBatchingConfig, GenerationConfig  # noqa: PLC0415 - takes seconds
 

@@ -19,7 +19,7 @@ from engine.inputs import Messages, OfflineRequest, TokenIds, check_sampling, pa
 from engine.load import load_core
 from engine.media_loading import OfflineMedia, media_processing
 from engine.media_rules import parse_rules
-from engine.media_wishes import MediaWishes, parse_wishes, with_wishes
+from engine.media_wishes import parse_wishes, with_wishes
 from engine.offline import CompletionOutput, RequestOutput, run_batch
 from engine.plan import MediaKind
 from engine.protocol import Generate
@@ -30,6 +30,7 @@ from engine.text.media_inputs import Medium, media_inputs, prompt_media
 from engine.text.prompt import Prompt, PromptBuilder, load_prompt_builder
 from engine.text.template import TemplateError
 from engine.tool_inputs import parse_chat_options
+from media.clip_options import ClipOptions
 from media.policy import WEB_PORTS
 
 __all__ = ["LLM", "CompletionOutput", "Grammar", "GrammarKind", "InputError", "RequestOutput", "SamplingParams"]
@@ -311,7 +312,7 @@ def _checked_limits(limits: Mapping[str, int]) -> dict[MediaKind, int]:
     return {MediaKind(kind): limit for kind, limit in limits.items()}
 
 
-def _with_wishes(request: OfflineRequest, wishes: MediaWishes) -> OfflineRequest:
+def _with_wishes(request: OfflineRequest, wishes: ClipOptions) -> OfflineRequest:
     return replace(request, media=with_wishes(request.media, wishes, "mm_processor_kwargs"))
 
 

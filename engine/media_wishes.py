@@ -4,7 +4,7 @@ What is said nearer to a medium prevails: at the medium itself, then for its pro
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import replace
 from typing import Any, assert_never
 
 from engine.given import ClipInput, ImageInput, InputError, Pictures, known_fields, parse_number
@@ -13,35 +13,22 @@ from engine.given_sounds import SoundInput
 from media.clip_options import ClipOptions, find_wrong_option
 from media.source import FrameSources, NamedSource
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MediaWishes:
-    """As in `ClipOptions`; the bounds are of pictures too."""
-
-    min_pixels: int | None = None
-    max_pixels: int | None = None
-    fps: float | None = None
-    num_frames: int | None = None
+_NAMES = ("min_pixels", "max_pixels", "fps", "num_frames")
 
 
-_NAMES = tuple(field.name for field in fields(MediaWishes))
+def parse_wishes(kwargs: Mapping[str, Any] | None, path: str) -> ClipOptions:
+    """Some of a clip's options, of which the bounds are of pictures too.
 
-
-def parse_wishes(kwargs: Mapping[str, Any] | None, path: str) -> MediaWishes:
-    """Raises InputError: something else than wishes, or they are out of range or contradict each other."""
+    Raises:
+        InputError: something else than these, or they are out of range or contradict each other.
+    """
     given = known_fields(kwargs or {}, path, known=_NAMES)
-    wishes = MediaWishes(**{name: parse_number(value, name, path) for name, value in given.items()})
-    _check(
-        ClipOptions(
-            min_pixels=wishes.min_pixels, max_pixels=wishes.max_pixels, fps=wishes.fps, num_frames=wishes.num_frames
-        ),
-        path,
-        of_frames=False,
-    )
+    wishes = ClipOptions(**{name: parse_number(value, name, path) for name, value in given.items()})
+    _check(wishes, path, of_frames=False)
     return wishes
 
 
-def with_wishes(media: Sequence[MediumInput], wishes: MediaWishes, path: str) -> tuple[MediumInput, ...]:
+def with_wishes(media: Sequence[MediumInput], wishes: ClipOptions, path: str) -> tuple[MediumInput, ...]:
     """The media with the wishes where they have none of their own.
 
     Raises:
@@ -50,7 +37,7 @@ def with_wishes(media: Sequence[MediumInput], wishes: MediaWishes, path: str) ->
     return tuple(_with(medium, wishes, path) for medium in media)
 
 
-def _with(medium: MediumInput, wishes: MediaWishes, path: str) -> MediumInput:
+def _with(medium: MediumInput, wishes: ClipOptions, path: str) -> MediumInput:
     match medium:
         case ImageInput():
             own = ClipOptions(min_pixels=medium.min_pixels, max_pixels=medium.max_pixels)
@@ -70,7 +57,7 @@ def _with(medium: MediumInput, wishes: MediaWishes, path: str) -> MediumInput:
             assert_never(medium)
 
 
-def _bounded(options: ClipOptions, wishes: MediaWishes) -> ClipOptions:
+def _bounded(options: ClipOptions, wishes: ClipOptions) -> ClipOptions:
     return replace(
         options,
         min_pixels=wishes.min_pixels if options.min_pixels is None else options.min_pixels,

@@ -1,4 +1,4 @@
-"""What a process that works for others lets itself use. Called in that process; nothing of it can be taken back."""
+"""What a process that works for others lets itself use. Called in that process itself."""
 
 import math
 import resource
