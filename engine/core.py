@@ -7,24 +7,32 @@ Where the device computes beside the processor, the next step is planned and lau
 waited for: all of it is foreseeable but the ids of the tokens that this one samples, which the runner passes on. Only a
 sequence that ends by what it says is then computed once in vain. Where a sequence's choice of tokens needs those before
 on the host, the next step waits. Executing one step after the other is the case in which nothing is launched ahead.
+
+A request whose answer follows a grammar is not scheduled before that is compiled, which happens beside the steps: it
+takes milliseconds as a rule, but some take a second, which is to be at the cost of nobody else.
 """
 
 import logging
 import time
 from collections.abc import Callable, Collection
 from collections.abc import Sequence as Many
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
-from typing import NoReturn, Protocol
+from typing import Any, NoReturn, Protocol
 
 from engine.draft import Scheduled
 from engine.errors import EngineError, EngineErrorCode, OutOfDeviceMemoryError
 from engine.pace import StepWork
 from engine.plan import Computed, Pending, Sample, StepPlan, StepResult
 from engine.protocol import FinishReason, Generate, Step, StepStats, TokenEvent, TokenLogprobs
+from engine.sampling_params import Grammar
 from engine.scheduler import Scheduler
 from engine.sequence import Sequence, make_sequence
 
 _logger = logging.getLogger(__name__)
+
+_COMPILING_SECONDS = 0.01
+"""How long a step with nothing else to do waits for a grammar: so long may what the caller has wait."""
 
 _NOTHING = Scheduled(
     plan=StepPlan(),
@@ -100,9 +108,12 @@ class Core:
         max_guesses: int = 0,
         overlap: bool = False,
         prepare: Callable[[], bool] = lambda: False,
+        compile_grammar: Callable[[Grammar], Future[Any]] | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         """`overlap` launches steps ahead; `prepare` is what the method of this name does.
+
+        `compile_grammar` begins to compile a grammar, if it is not yet compiled; what comes of it does not matter here.
 
         Raises:
             ValueError: the blocks do not hold a sequence that fills the context window, or a step is allowed nothing,
@@ -130,7 +141,9 @@ class Core:
         self._vocab_size = vocab_size
         self._hidden_size = hidden_size
         self._num_submitted = 0
+        self._compile_grammar = compile_grammar
         self._sequences: dict[str, Sequence] = {}  # request id → its sequence, of all in flight
+        self._compiling: dict[str, Future[Any]] = {}  # of those that the scheduler does not have yet
         self._pending: list[TokenEvent] = []  # what the next step delivers beside its own events
         self._overlap = overlap
         self._prepare = prepare
@@ -141,7 +154,15 @@ class Core:
     @property
     def has_work(self) -> bool:
         """A step would compute or deliver something."""
+        return self._is_busy or bool(self._compiling)
+
+    @property
+    def _is_busy(self) -> bool:
         return bool(self._pending) or self._ahead is not None or self.scheduler.has_work
+
+    @property
+    def _num_waiting(self) -> int:
+        return self.scheduler.num_waiting + len(self._compiling)
 
     def submit(self, request: Generate) -> None:
         """Takes a request. One that is refused ends with an ERROR event of the next step."""
@@ -160,17 +181,24 @@ class Core:
             return
         self._num_submitted += 1
         self._sequences[request.request_id] = sequence
-        self.scheduler.add(sequence)
+        grammar = sequence.sampling.grammar
+        compiling = None if grammar is None or self._compile_grammar is None else self._compile_grammar(grammar)
+        if compiling is None or compiling.done():
+            self.scheduler.add(sequence)
+        else:
+            self._compiling[request.request_id] = compiling
 
     def cancel(self, request_id: str) -> None:
         """Ends a request and frees what it holds; the next step delivers its CANCELLED event. Ignores unknown ids."""
         sequence = self._sequences.pop(request_id, None)
         if sequence is not None:
+            self._compiling.pop(request_id, None)
             self.scheduler.remove(sequence)
             self._pending.append(_last_event(sequence, FinishReason.CANCELLED))
 
     def step(self) -> Step:
         """Plans a step, executes it and accounts for it; one that was launched ahead is only waited for."""
+        self._schedule_compiled()
         events, self._pending = self._pending, []
         step = self._launch() if self._ahead is None else self._less_what_is_void(self._ahead)
         self._ahead = self._launch_ahead(step)
@@ -207,10 +235,18 @@ class Core:
     def _check_accepted(self, request_id: str) -> None:
         if request_id in self._sequences:
             raise EngineError(EngineErrorCode.INTERNAL, f"the request id {request_id!r} is in flight already")
-        if self.scheduler.num_waiting >= self._max_waiting:
+        if self._num_waiting >= self._max_waiting:
             raise EngineError(
                 EngineErrorCode.OVERLOADED, f"{self._max_waiting} requests are waiting already; try again later"
             )
+
+    def _schedule_compiled(self) -> None:
+        """Gives the scheduler those whose grammars are compiled by now; waits a little where there is nothing else."""
+        if self._compiling and not self._is_busy:
+            wait(self._compiling.values(), timeout=_COMPILING_SECONDS, return_when=FIRST_COMPLETED)
+        for request_id in [name for name, compiling in self._compiling.items() if compiling.done()]:
+            del self._compiling[request_id]
+            self.scheduler.add(self._sequences[request_id])
 
     def _launch(self) -> _Launched:
         started_at = self._clock()
@@ -328,7 +364,7 @@ class Core:
     ) -> StepStats:
         return StepStats(
             num_running=self.scheduler.num_running,
-            num_waiting=self.scheduler.num_waiting,
+            num_waiting=self._num_waiting,
             num_used_blocks=self.scheduler.block_pool.num_used,
             num_prompt_tokens=sum(
                 max(0, min(chunk.start + len(chunk.token_ids), sequence.num_prompt_tokens) - chunk.start)

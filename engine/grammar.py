@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -25,6 +26,8 @@ _LIMITS = LLParserLimits(
 )
 _NUM_COMPILED = 32
 """Grammars that are kept compiled: the next request often comes with the last one's."""
+_NUM_THREADS = 4
+"""Several, so that one which takes a second does not hold up those that take milliseconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,25 +41,38 @@ class Vocabulary:
 
 
 class GrammarCompiler:
-    """Compiles grammars, and keeps the last ones."""
+    """Compiles grammars in threads of its own, and keeps the last ones. Safe to use in several threads."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self.num_tokens = len(vocabulary.tokens)
         self._tokenizer = LLTokenizer(TokenizerWrapper(_Tokens(vocabulary)))
-        self._compiled = lru_cache(maxsize=_NUM_COMPILED)(self._compile)
+        self._threads = ThreadPoolExecutor(_NUM_THREADS, thread_name_prefix="grammar")
+        self._kept = lru_cache(maxsize=_NUM_COMPILED)(self._compile_soon)
+
+    def compile(self, grammar: Grammar) -> Future[LLMatcher]:
+        """Sees to it that a grammar is compiled, and does not wait for it. What comes of it `begin` says."""
+        return self._kept(grammar)
 
     def begin(self, grammar: Grammar) -> LLMatcher:
         """A matcher of one's own at the beginning of a grammar; its lexer is shared with others that this gave.
 
+        Waits for the compiler, unless `compile` was called in good time.
+
         Raises:
             GrammarError: the grammar's text is not what its kind says. What else is wrong, the matcher says.
         """
-        return self._compiled(grammar).deep_copy()
+        compiled = self._kept(grammar)
+        if (error := compiled.exception()) is not None:
+            raise GrammarError(str(error)) from error  # the kept one would gather the frames of all its callers
+        return compiled.result().deep_copy()
 
     def begin_afresh(self, grammar: Grammar) -> LLMatcher:
         """The same with a new lexer."""
-        self._compiled.cache_clear()
+        self._kept.cache_clear()
         return self.begin(grammar)
+
+    def _compile_soon(self, grammar: Grammar) -> Future[LLMatcher]:
+        return self._threads.submit(self._compile, grammar)
 
     def _compile(self, grammar: Grammar) -> LLMatcher:
         document = {"grammars": [{"lark_grammar": to_lark(grammar)}]}

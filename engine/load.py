@@ -66,7 +66,7 @@ def load_core(
     num_blocks = own.num_blocks
     window = part.config.text.max_position_embeddings
     max_model_len = min(window, config.max_model_len or window, num_blocks * config.block_size)
-    core = _make_core(config, part, runner, own.prepare, num_blocks, max_model_len)
+    core = _make_core(config, part, runner, own, max_model_len)
     ready = Ready(
         device=str(part.device),
         dtype=str(part.dtype).removeprefix("torch."),
@@ -291,14 +291,14 @@ def _make_core(
     config: EngineConfig,
     part: LoadedPart,
     runner: Runner,
-    prepare: Callable[[], bool],
-    num_blocks: int,
+    own: ModelRunner,
     max_model_len: int,
 ) -> Core:
+    """A core for a runner, which is rank 0's own or has it in itself."""
     text = part.config.text
     return Core(
         runner=runner,
-        num_blocks=num_blocks,
+        num_blocks=own.num_blocks,
         block_size=config.block_size,
         max_model_len=max_model_len,
         max_batch_tokens=config.max_batch_tokens,
@@ -313,5 +313,6 @@ def _make_core(
         max_decode_slowdown=config.max_decode_slowdown,
         max_guesses=MAX_GUESSES if config.speculative == "ngram" else 0,
         overlap=launches_ahead(config, part.device),
-        prepare=prepare,
+        prepare=own.prepare,
+        compile_grammar=own.compile,
     )

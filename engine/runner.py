@@ -4,7 +4,9 @@ Which blocks, which chunks and which media: that is decided elsewhere and arrive
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -27,6 +29,7 @@ from engine.plan import (
     StepResult,
 )
 from engine.sampler import SequenceSampler
+from engine.sampling_params import Grammar
 from engine.transfer import Fence, upload_bytes
 
 ShareOutputs = Callable[[Sequence[bytes], Mapping[bytes, Tensor]], Mapping[bytes, Tensor]]
@@ -94,6 +97,10 @@ class ModelRunner:
     def prepare(self) -> bool:
         """Records a decode step, where recordings are wanted and one is missing; False if there is nothing to do."""
         return self._graphs is not None and self._graphs.prepare()
+
+    def compile(self, grammar: Grammar) -> Future[Any]:
+        """Sees to it that a grammar is compiled, beside the steps. An answer begun before that is done waits for it."""
+        return self._grammars.compile(grammar)
 
     def execute(self, plan: StepPlan) -> StepResult:
         """Carries out a step and waits for it."""

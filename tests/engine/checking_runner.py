@@ -5,8 +5,9 @@ launched, though in their order.
 """
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from collections.abc import Sequence as Many
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
@@ -14,7 +15,7 @@ from engine.core import Core
 from engine.errors import OutOfDeviceMemoryError
 from engine.plan import PROMISED, MediaKind, MediaSpan, Sample, SequenceChunk, SequenceStart, StepPlan, StepResult
 from engine.protocol import Generate, MediaInput, Step
-from engine.sampling_params import SamplingParams
+from engine.sampling_params import Grammar, SamplingParams
 
 VOCAB_SIZE = 8
 EOS = 7
@@ -306,6 +307,7 @@ def make_core(
     max_guesses: int = 0,
     overlap: bool = False,
     lazy: bool = False,
+    compile_grammar: Callable[[Grammar], Future[object]] | None = None,
 ) -> tuple[Core, CheckingRunner]:
     """A core over a checking runner. Its window is, unless given, all the blocks; its clock is the runner's."""
     max_model_len = max_model_len or num_blocks * block_size
@@ -334,6 +336,7 @@ def make_core(
         max_decode_slowdown=max_decode_slowdown,
         max_guesses=max_guesses,
         overlap=overlap,
+        compile_grammar=compile_grammar,
         clock=lambda: runner.now,
     )
     return core, runner

@@ -1,14 +1,17 @@
 """Any mix of requests, cancellations and failures: each request ends once and rightly, and nothing of it stays."""
 
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from engine import core as core_module
 from engine.errors import EngineErrorCode
 from engine.protocol import FinishReason, Generate, MediaInput, Step
-from engine.sampling_params import SamplingParams
+from engine.sampling_params import Grammar, GrammarKind, SamplingParams
 from tests.engine.checking_runner import (
     EOS,
     PLACEHOLDER,
@@ -21,6 +24,7 @@ from tests.engine.checking_runner import (
 )
 
 FAILURE = "the engine failed while it computed this request"
+GRAMMARS = tuple(Grammar(kind=GrammarKind.REGEX, text=text) for text in "ab")
 PICTURE_TOKENS = {"dot": 1, "cat": 3, "dog": 5, "sea": 6, "map": 8}
 
 pieces = st.one_of(
@@ -33,6 +37,7 @@ samplings = st.builds(
     min_tokens=st.one_of(st.just(0), st.integers(0, 20)),  # with it, the next step waits for this one's tokens
     ignore_eos=st.booleans(),
     stop_token_ids=st.sampled_from([(), (3,)]),
+    grammar=st.sampled_from([None, None, *GRAMMARS]),
 )
 
 
@@ -53,10 +58,12 @@ def answer_alone(request: Generate, max_model_len: int) -> tuple[list[int], Fini
     """What the request brings when nothing else is in the world."""
     token_ids = list(request.token_ids)
     sampling = request.sampling
-    ends = {*sampling.stop_token_ids, *(() if sampling.ignore_eos else (EOS,))}
+    # Who follows a grammar ends with it; so it goes through both parameters. The runner here follows none.
+    ignores_eos, min_tokens = (sampling.ignore_eos, sampling.min_tokens) if sampling.grammar is None else (False, 0)
+    ends = {*sampling.stop_token_ids, *(() if ignores_eos else (EOS,))}
     for num_generated in range(1, sampling.max_tokens + 1):
         token_ids.append(next_token(fingerprints(token_ids, request.media)[-1]))
-        if token_ids[-1] in ends and num_generated > sampling.min_tokens:
+        if token_ids[-1] in ends and num_generated > min_tokens:
             return token_ids[len(request.token_ids) :], FinishReason.STOP
         if len(token_ids) == max_model_len:
             break
@@ -111,8 +118,10 @@ class CoreMachine(RuleBasedStateMachine):
             max_guesses=0 if ahead else max_guesses,
             overlap=self.is_ahead,
             lazy=ahead == "lazy",
+            compile_grammar=lambda grammar: self.compiling.setdefault(grammar, Future()),
             **limits,
         )
+        self.compiling: dict[Grammar, Future[object]] = {}
         self.stories: dict[str, Story] = {}
 
     @rule(
@@ -136,6 +145,12 @@ class CoreMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def cancel(self, data: st.DataObject) -> None:
         self.core.cancel(data.draw(st.sampled_from(["unknown", *self.stories])))
+
+    @rule(grammar=st.sampled_from(GRAMMARS))
+    def finish_compiling(self, grammar: Grammar) -> None:
+        """And forget the grammar."""
+        if grammar in self.compiling:
+            self.compiling.pop(grammar).set_result(None)
 
     @rule(num_steps=st.integers(1, 10), seconds=st.sampled_from([0.0, 0.01, 1.0]))
     def run(self, num_steps: int, seconds: float) -> None:
@@ -189,6 +204,8 @@ class CoreMachine(RuleBasedStateMachine):
             assert (story.token_ids, story.finish) == (token_ids, finish)
 
     def teardown(self) -> None:
+        for compiling in self.compiling.values():
+            compiling.set_result(None)
         for step in run_until_idle(self.core):
             self.record(step)
         assert all(story.finish for story in self.stories.values())
@@ -197,6 +214,12 @@ class CoreMachine(RuleBasedStateMachine):
         assert self.core.scheduler.block_pool.num_used == 0
         assert self.core.scheduler.encoder_cache.num_pinned == 0
         assert not self.runner.sequences
+
+
+@pytest.fixture(autouse=True)
+def _impatience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody compiles in the meantime."""
+    monkeypatch.setattr(core_module, "_COMPILING_SECONDS", 0.0)
 
 
 CoreMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=30, deadline=None)

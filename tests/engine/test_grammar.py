@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from engine.config import EngineConfig
 from engine.core import Core
 from engine.errors import EngineErrorCode
 from engine.grammar import GrammarCompiler, Matcher, Vocabulary
+from engine.grammar_lark import GrammarError, to_lark
 from engine.llm import LLM, InputError
 from engine.load import load_core, load_vocabulary
 from engine.protocol import FinishReason, Generate, TokenEvent
@@ -235,6 +237,11 @@ class TestFailures:
         assert (good.failure, free.failure) == (None, None)
         assert [each.token_id for each in samples[1:]] == [A, C]
 
+    def test_a_grammar_that_is_none_is_refused_as_often_as_it_is_asked_for(self, compiler: GrammarCompiler):
+        for _ in range(3):
+            with pytest.raises(GrammarError, match="it is not JSON"):
+                compiler.begin(Grammar(kind=GrammarKind.JSON_SCHEMA, text="{"))
+
     def test_an_answer_outlives_the_lexer_that_it_shares(self, vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch):
         """Answers through one lexer fill it with their states; each of them alone needs few."""
         small = grammar_module.LLParserLimits(max_lexer_states=400, verbose_errors=False)
@@ -291,6 +298,30 @@ class TestCore:
         assert scarce == expected
         _, guessed, _ = run(load(tiny_checkpoint, kv_cache_bytes=8 << 20, speculative="ngram"), self.SAMPLINGS)
         assert guessed == expected
+
+    def test_an_answer_without_a_grammar_does_not_wait_until_one_is_compiled(
+        self, tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+    ):
+        is_time = Event()
+
+        def to_lark_late(grammar: Grammar) -> str:
+            assert is_time.wait(60)
+            return to_lark(grammar)
+
+        monkeypatch.setattr(grammar_module, "to_lark", to_lark_late)
+        core = load(tiny_checkpoint, kv_cache_bytes=8 << 20)
+        for name, grammar in (("bound", regex("[ab]{3}")), ("free", None)):
+            core.submit(
+                Generate(request_id=name, token_ids=[A], sampling=SamplingParams(grammar=grammar, max_tokens=3))
+            )
+        first = [event.request_id for _ in range(3) for event in core.step().events]
+        is_time.set()
+        assert first == ["free"] * 3
+        said: list[int] = []
+        while core.has_work:
+            said += (token_id for event in core.step().events for token_id in event.token_ids)
+        assert len(said) == 3
+        assert set(said) <= {A, B}
 
     def test_a_whole_answer_stops_and_a_cut_one_says_so(self, tiny_checkpoint: Path):
         samplings = [
