@@ -21,10 +21,12 @@ from engine.load import LoadedEngine, load_core
 from engine.offline import run_batch
 from engine.protocol import FinishReason, Generate, MediaInput
 from engine.sampling_params import SamplingParams
+from media.image import ImageProcessing, image_processing
 from models.training.asking.check import Counts, Reads
 from models.training.learning.prompts import Prompt, Vocabulary, make_prompt
 from models.training.learning.vocabulary import load_vocabulary
 from models.training.mix import TASKS, draw_sample
+from models.training.resized import resized
 from models.training.sample import Picture, Sample
 
 SEED = 1_000_003
@@ -96,18 +98,27 @@ def evaluate(
         model_path=str(checkpoint), num_threads=num_threads, quantization=quantization, kv_cache_bytes=256 << 20
     )
     engine = load_core(config, on_progress=lambda _stage, _part: None)
-    vocabulary = load_vocabulary(checkpoint)
-    return [_score(task, engine, vocabulary, num_samples, seed, held_out=held_out) for task in tasks]
+    candidate = _Candidate(
+        engine=engine, vocabulary=load_vocabulary(checkpoint), processing=image_processing(checkpoint)
+    )
+    return [_score(task, candidate, num_samples, seed, held_out=held_out) for task in tasks]
 
 
-def _score(
-    task: str, engine: LoadedEngine, vocabulary: Vocabulary, num_samples: int, seed: int, *, held_out: bool
-) -> Score:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Candidate:
+    """A checkpoint that is examined."""
+
+    engine: LoadedEngine
+    vocabulary: Vocabulary
+    processing: ImageProcessing
+
+
+def _score(task: str, candidate: _Candidate, num_samples: int, seed: int, *, held_out: bool) -> Score:
     rng = random.Random(f"{seed} {task}")  # noqa: S311 - nothing secret
     whole, fits = PARTS.get(task, (task, _any))
     drawn = (draw_sample(whole, rng, held_out=held_out) for _ in count())
-    samples = list(islice(filter(fits, drawn), num_samples))
-    answers = _answers(samples, task, engine, vocabulary)
+    samples = [resized(sample, candidate.processing) for sample in islice(filter(fits, drawn), num_samples)]
+    answers = _answers(samples, task, candidate)
     wrong = [
         (_question(sample), sample.answer, answer)
         for sample, answer in zip(samples, answers, strict=True)
@@ -121,14 +132,15 @@ def _any(_sample: Sample) -> bool:
     return True
 
 
-def _answers(samples: Sequence[Sample], exam: str, engine: LoadedEngine, vocabulary: Vocabulary) -> list[str | None]:
-    """What the engine says in place of each last turn; None where it does not come to an end."""
+def _answers(samples: Sequence[Sample], exam: str, candidate: _Candidate) -> list[str | None]:
+    """What is said in place of each last turn; None where it does not come to an end."""
+    vocabulary = candidate.vocabulary
     names = (f"{exam} {index}" for index in count())
     requests = [
         request(make_prompt(sample.turns[:-1], vocabulary, task=sample.task, tools=sample.tools, answering=True), name)
         for sample, name in zip(samples, names, strict=False)
     ]
-    outputs = run_batch(engine.core, requests, vocabulary.tokenizer, progress=False)
+    outputs = run_batch(candidate.engine.core, requests, vocabulary.tokenizer, progress=False)
     completions = [output.outputs[0] for output in outputs]
     return [each.text if each.finish_reason is FinishReason.STOP else None for each in completions]
 

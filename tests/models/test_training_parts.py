@@ -10,6 +10,7 @@ from torch.nn import functional
 
 from engine.config import VisionConfig
 from engine.models.qwen2_vl_vision import cut_patches, patch_positions
+from models.training.asking.check import Agrees
 from models.training.card import missed, totals
 from models.training.learning.blocks import attend, make_compute
 from models.training.learning.eyes import COLOUR_IDS, IGNORE, NUM_POINTS, SIZES, WHATS, label
@@ -20,7 +21,8 @@ from models.training.learning.prompts import make_prompt, sample_prompt
 from models.training.learning.tokenizer import SPECIAL_TOKENS, learn_tokenizer
 from models.training.learning.vocabulary import load_vocabulary
 from models.training.mix import TASKS, corpus, draw_sample
-from models.training.sample import Clip, Picture, Seen, Turn
+from models.training.resized import PROCESSING, resize, resized
+from models.training.sample import Clip, Picture, Sample, Seen, Turn
 from tests.models.training_folder import make_folder
 
 VISION = VisionConfig(
@@ -52,6 +54,29 @@ def test_words_of_the_tasks_are_one_token_and_what_is_read_one_for_each_characte
     assert len(tokenizer.encode("<|im_start|><|image_pad|></tool_call>").ids) == 3
     assert tokenizer.decode(tokenizer.encode("naïve 😀\n").ids) == "naïve 😀\n"
     assert set(SPECIAL_TOKENS) <= set(tokenizer.get_vocab())
+
+
+@pytest.mark.parametrize(("height", "width", "expected"), [(56, 84, (112, 140)), (140, 56, (196, 84))])
+def test_a_small_picture_is_enlarged_and_what_is_in_it_with_it(height: int, width: int, expected: tuple[int, int]):
+    pixels = np.zeros((height, width, 3), np.uint8)
+    pixels[14:28, 28:42] = 255
+    seen = Seen(kind="shape", name="square", colour="white", size="small", cx=35, cy=21, box=(28, 14, 42, 28))
+    asked = Turn(role="user", content=("What?", Picture(pixels=pixels, objects=(seen,))))
+    sample = Sample(task="shape", turns=(asked,), check=Agrees(True))
+    words, picture = resized(sample).turns[0].content
+    assert words == "What?"
+    assert isinstance(picture, Picture)
+    assert picture.pixels.shape == (*expected, 3)
+    rows, columns = np.nonzero(picture.pixels[..., 0] > 127)
+    [moved] = picture.objects
+    assert moved.box == pytest.approx((columns.min(), rows.min(), columns.max() + 1, rows.max() + 1), abs=1)
+    assert (moved.cx, moved.cy) == pytest.approx((columns.mean(), rows.mean()), abs=1)
+
+
+def test_a_picture_within_the_bounds_stays_as_it_is():
+    picture = Picture(pixels=noise(112, 112, 3))
+    assert resize(picture, PROCESSING) is picture
+    assert resize(Picture(pixels=noise(448, 476, 3)), PROCESSING).pixels.shape == (420, 448, 3)
 
 
 @pytest.mark.parametrize("medium", [Picture(pixels=noise(56, 84, 3)), Clip(frames=noise(4, 28, 56, 3))])

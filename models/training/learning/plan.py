@@ -9,6 +9,7 @@ from models.training.learning.packing import Batch, pack
 from models.training.learning.prompts import Prompt, Vocabulary, grid, sample_prompt
 from models.training.luck import Luck
 from models.training.mix import TASKS, draw_sample
+from models.training.resized import resized
 from models.training.sample import Clip, Picture, Sample
 
 WITHOUT_MEDIA = ("small_talk", "outside", "tool")
@@ -67,7 +68,8 @@ def _samples(plan: Plan, step: int, rng: random.Random) -> Iterator[Sample]:
     tasks, weights = list(shares), list(shares.values())
     while True:
         (task,) = rng.choices(tasks, weights)
-        yield draw_sample(task, rng, largest_side=plan.largest_side(step, rng), most_questions=plan.most_questions)
+        largest_side = plan.largest_side(step, rng)
+        yield resized(draw_sample(task, rng, largest_side=largest_side, most_questions=plan.most_questions))
 
 
 def _pages(rng: random.Random) -> Iterator[Picture]:

@@ -1,0 +1,43 @@
+"""Pictures as large as the server makes them before the model gets them. Knows nothing of tasks.
+
+Where the smallest are enlarged, print in them is read more often: a letter of a dozen pixels is then not within a
+single patch.
+"""
+
+from dataclasses import replace
+
+import PIL.Image
+
+from media.image import ImageProcessing, image_pixels
+from models.training.sample import Clip, Picture, Sample, Seen
+
+PROCESSING = ImageProcessing(
+    patch_size=14, merge_size=2, temporal_patch_size=2, min_pixels=112 * 112, max_pixels=448 * 448
+)
+"""The embedded checkpoint's."""
+
+
+def resized(sample: Sample, processing: ImageProcessing = PROCESSING) -> Sample:
+    """A sample with its pictures within the bounds of a checkpoint, and what is to be seen in them where it then is."""
+
+    def content(part: str | Picture | Clip) -> str | Picture | Clip:
+        return resize(part, processing) if isinstance(part, Picture) else part
+
+    turns = (replace(turn, content=tuple(map(content, turn.content))) for turn in sample.turns)
+    return replace(sample, turns=tuple(turns))
+
+
+def resize(picture: Picture, processing: ImageProcessing) -> Picture:
+    """A picture within the bounds; the same if it is."""
+    height, width, _ = picture.pixels.shape
+    if processing.min_pixels <= height * width <= processing.max_pixels:
+        return picture
+    pixels = image_pixels(PIL.Image.fromarray(picture.pixels), processing)
+    down, right = pixels.shape[0] / height, pixels.shape[1] / width
+    return Picture(pixels=pixels, objects=tuple(_moved(seen, down, right) for seen in picture.objects))
+
+
+def _moved(seen: Seen, down: float, right: float) -> Seen:
+    x0, y0, x1, y1 = seen.box
+    box = x0 * right, y0 * down, x1 * right, y1 * down
+    return replace(seen, cx=seen.cx * right, cy=seen.cy * down, box=box)
