@@ -12,6 +12,7 @@ import numpy.typing as npt
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
 
 from engine.grammar_lark import GrammarError, to_lark
+from engine.processors import stand_back
 from engine.sampling_params import Grammar
 
 BoolArray = npt.NDArray[np.bool_]
@@ -26,8 +27,8 @@ _LIMITS = LLParserLimits(
 )
 _NUM_COMPILED = 32
 """Grammars that are kept compiled: the next request often comes with the last one's."""
-_NUM_THREADS = 4
-"""Several, so that one which takes a second does not hold up those that take milliseconds."""
+_NUM_THREADS = 2
+"""So that one grammar which takes a second does not hold up those that take milliseconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +47,7 @@ class GrammarCompiler:
     def __init__(self, vocabulary: Vocabulary) -> None:
         self.num_tokens = len(vocabulary.tokens)
         self._tokenizer = LLTokenizer(TokenizerWrapper(_Tokens(vocabulary)))
-        self._threads = ThreadPoolExecutor(_NUM_THREADS, thread_name_prefix="grammar")
+        self._threads = ThreadPoolExecutor(_NUM_THREADS, "grammar", initializer=stand_back)
         self._kept = lru_cache(maxsize=_NUM_COMPILED)(self._compile_soon)
 
     def compile(self, grammar: Grammar) -> Future[LLMatcher]:

@@ -311,9 +311,8 @@ class TestCore:
         monkeypatch.setattr(grammar_module, "to_lark", to_lark_late)
         core = load(tiny_checkpoint, kv_cache_bytes=8 << 20)
         for name, grammar in (("bound", regex("[ab]{3}")), ("free", None)):
-            core.submit(
-                Generate(request_id=name, token_ids=[A], sampling=SamplingParams(grammar=grammar, max_tokens=3))
-            )
+            sampling = SamplingParams(grammar=grammar, max_tokens=3, ignore_eos=True)
+            core.submit(Generate(request_id=name, token_ids=[A], sampling=sampling))
         first = [event.request_id for _ in range(3) for event in core.step().events]
         is_time.set()
         assert first == ["free"] * 3

@@ -20,3 +20,19 @@ print(os.sched_getscheduler(0) == os.SCHED_OTHER)
 def test_a_process_gives_way_and_takes_it_back():
     process = subprocess.run([sys.executable, "-c", TAKE_TURNS], capture_output=True, text=True, timeout=60, check=True)
     assert process.stdout.split() == ["True", "True"]
+
+
+STAND_BACK = """
+import os
+from concurrent.futures import ThreadPoolExecutor
+from engine.processors import stand_back
+threads = ThreadPoolExecutor(1, initializer=stand_back)
+own = os.getpriority(os.PRIO_PROCESS, 0)
+print(threads.submit(lambda: os.getpriority(os.PRIO_PROCESS, 0)).result() > own)
+print(os.getpriority(os.PRIO_PROCESS, 0) == own)
+"""
+
+
+def test_a_thread_stands_back_alone():
+    process = subprocess.run([sys.executable, "-c", STAND_BACK], capture_output=True, text=True, timeout=60, check=True)
+    assert process.stdout.split() == ["True", "True"]
