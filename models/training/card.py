@@ -52,8 +52,8 @@ use, with wordings, words and looks of letters that training does not use.
 ## What it cannot do
 
 Photos, other objects, longer texts, handwriting, other languages, and anything that takes knowledge of the world. It
-was trained on pictures from 56 to 448 pixels a side; larger ones are reduced, and what is then smaller than a dozen
-pixels is not seen. It has little sense of how sure it is.
+was trained on pictures from 56 to 448 pixels a side, those of less than 112 by 112 pixels enlarged; larger ones are
+reduced, and what is then smaller than a dozen pixels is not seen. It has little sense of how sure it is.
 
 ## How it was made
 

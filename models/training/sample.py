@@ -39,7 +39,7 @@ class Picture:
     """A picture as the model gets it."""
 
     pixels: npt.NDArray[np.uint8]
-    """[height, width, 3]; both sides are multiples of 28, from 56 to 448."""
+    """[height, width, 3]; both sides are multiples of 28, from 56 to 448 as drawn."""
     objects: tuple[Seen, ...] = ()
     """All that is to be seen in it."""
 
