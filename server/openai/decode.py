@@ -1,7 +1,7 @@
 """JSON documents → messages, by the rules of the message's descriptor. Knows no message by name."""
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from google.protobuf.message import Message
@@ -24,6 +24,8 @@ class Decoded(Generic[_MessageT]):
     """JSON paths of members that no rule knows, those that are null left out."""
     extra: dict[str, Any]
     """The members of the outermost object that the caller reads itself, those that are null left out."""
+    aliased: dict[str, str] = field(default_factory=dict[str, str])
+    """JSON path by a field's own name → the path by which it was given, an outer one before those inside."""
 
 
 def decode(
@@ -43,9 +45,9 @@ def _decode(document: bytes, message_class: type[_MessageT], extra_members: Coll
     value = parse(document)
     extra = _taken(value, extra_members) if isinstance(value, dict) else {}
     message = message_class()
-    reading = Reading(raw=RawText(document), unknown=[])
+    reading = Reading(raw=RawText(document), unknown=[], aliased={})
     read_message(descriptor_of(message_class), message, value, None, reading)
-    return Decoded(message=message, unknown=reading.unknown, extra=extra)
+    return Decoded(message=message, unknown=reading.unknown, aliased=reading.aliased, extra=extra)
 
 
 def _taken(members: dict[str, Any], names: Collection[str]) -> dict[str, Any]:

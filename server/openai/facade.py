@@ -17,7 +17,7 @@ from dialect.bindings import Binding, bindings
 from dialect.options import descriptor_of
 from glimpse.openai.v1 import openai_pb2
 from server.calls import send_headers
-from server.errors import abort
+from server.errors import RpcFailure, abort
 from server.openai.codec import encode
 from server.openai.failures import error_object, in_json_terms
 from server.openai.questions import Question, collect, read_question
@@ -75,17 +75,18 @@ class _Endpoint:
 
     async def return_answer(self, incoming: Any, context: Context) -> HttpBody:
         """Serves a method that returns one body."""
+        question = None
         try:
             question = await self._read(incoming)
             document = encode(await self._unary(question.message, context))
         except Exception as error:  # every kind has its place in the table
-            await abort(context, in_json_terms(error, self._binding.unary.input_type))
+            await abort(context, self._failure(error, question))
         await send_headers(context, _unknown_fields(question))
         return HttpBody(content_type=_JSON, data=document)
 
     async def write_answer(self, incoming: Any, context: Context) -> None:
         """Serves a method that returns a stream of bodies, of which a document is one and each event is one."""
-        outlet = _Outlet(context)
+        outlet, question = _Outlet(context), None
         try:
             question = await self._read(incoming)
             outlet.headers = _unknown_fields(question)
@@ -94,7 +95,7 @@ class _Endpoint:
             else:
                 await outlet.write(_JSON, encode(await self._unary(question.message, context)))
         except Exception as error:  # every kind has its place in the table
-            failure = in_json_terms(error, self._binding.unary.input_type)
+            failure = self._failure(error, question)
             if outlet.has_begun:
                 # HTTP/1.1 loses a status that comes after the first body: said in band, too, or nobody learns of it.
                 await outlet.write(_EVENTS, _event(error_object(failure)))
@@ -106,6 +107,9 @@ class _Endpoint:
                 await outlet.write(_EVENTS, _event(encode(piece)))
         if self._binding.stream_end is not None:
             await outlet.write(_EVENTS, _event(self._binding.stream_end.encode()))
+
+    def _failure(self, error: Exception, question: Question | None) -> RpcFailure:
+        return in_json_terms(error, self._binding.unary.input_type, {} if question is None else question.aliased)
 
     async def _read(self, incoming: Any) -> Question:
         method = self._binding.facade

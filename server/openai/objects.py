@@ -117,7 +117,7 @@ class _Table:
             return
         if field.aliases:
             self.synonyms.append(field.names)
-        store = _at(target, field_store(field, read_message))
+        store = _at(target, _noting(field) if field.aliases else field_store(field, read_message))
         for name in field.names:
             self._add_choice(name, (field.kinds, store))
 
@@ -147,6 +147,17 @@ class _Table:
 
     def _add_choice(self, name: str, choice: _Choice) -> None:
         self.choices.setdefault(name, []).append(choice)
+
+
+def _noting(field: FieldRules) -> Store:
+    """Stores a field that has several names."""
+    store = field_store(field, read_message)
+
+    def store_noting(message: Message, value: Any, place: Place, reading: Reading) -> None:
+        reading.found(field, place)
+        store(message, value, place, reading)
+
+    return store_noting
 
 
 def _shared_name(choices: list[_Choice]) -> Store:

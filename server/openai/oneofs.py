@@ -41,6 +41,7 @@ class TagReader:
         for name in self._fields:
             if name != chosen and members.get(name) is not None:
                 raise conflict(f"It cannot stand beside {self._tag} '{chosen}'.", (place, name))
+        reading.found(self._fields[chosen], (place, chosen))
         target, value = self._target(message), members.get(chosen)
         if value is not None:
             self._stores[chosen](target, value, (place, chosen), reading)

@@ -1,6 +1,7 @@
 """Proto paths → JSON paths: where a field stands in the document that a REST client sent."""
 
 import re
+from collections.abc import Mapping
 
 from google.protobuf.descriptor import Descriptor
 
@@ -28,6 +29,17 @@ def json_path(descriptor: Descriptor, proto_path: str) -> str:
         scalar = message_rules(message).scalar_field
         _append(names, scalar.name if scalar else "", "")
     return ".".join(names)
+
+
+def as_given(path: str, aliased: Mapping[str, str]) -> str:
+    """A JSON path by the names that the client chose, of those that a field has.
+
+    `aliased` has, an outer one before those inside: path by the field's own name → path by which it was given.
+    """
+    for own, given in aliased.items():
+        if path == own or path.startswith((f"{own}.", f"{own}[")):
+            path = given + path[len(own) :]
+    return path
 
 
 def _field(message: Descriptor, name: str) -> FieldRules | None:

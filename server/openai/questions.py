@@ -1,7 +1,7 @@
 """What comes in at the OpenAI door → typed requests: the body is collected from its parts, checked and decoded."""
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from google.api.httpbody_pb2 import HttpBody
 from google.protobuf.message import Message
@@ -22,6 +22,8 @@ class Question:
     """JSON paths of the members that were not understood."""
     streaming: bool
     """The answer is to come piece by piece."""
+    aliased: dict[str, str] = field(default_factory=dict[str, str])
+    """JSON paths of fields by their own names → those by which they were given."""
 
 
 async def collect(parts: AsyncIterator[HttpBody], *, max_bytes: int) -> bytes:
@@ -48,6 +50,7 @@ def read_question(body: bytes, request_class: type[Message], *, stream_member: s
         message=decoded.message,
         unknown=decoded.unknown,
         streaming=stream_member is not None and _asks_for_stream(decoded, stream_member),
+        aliased=decoded.aliased,
     )
 
 

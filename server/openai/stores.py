@@ -11,7 +11,7 @@ from dialect.options import map_entry, message_type
 from dialect.rules import FieldRules, JsonKind
 from server.openai.document import RawText
 from server.openai.scalars import key_reader, kind_of, reader, wrong_type
-from server.places import Place
+from server.places import Place, path_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +22,13 @@ class Reading:
     """The document's text."""
     unknown: list[str]
     """JSON paths of the members that no rule knows, so far."""
+    aliased: dict[str, str]
+    """Path of a field by its own name → the path by which it was given, so far; an outer one before those inside."""
+
+    def found(self, field: FieldRules, place: Place) -> None:
+        """Takes note of the name under which a field stands at its place."""
+        if place is not None and place[1] in field.aliases:
+            self.aliased[path_text((place[0], field.name))] = path_text(place)
 
 
 Store: TypeAlias = Callable[[Message, Any, Place, Reading], None]

@@ -66,7 +66,9 @@ def test_a_whole_request_is_read() -> None:
     options.stop.append("END")
     options.logit_bias[50256] = -100
     options.max_completion_tokens = 7
-    assert decoded == Decoded(message=expected, unknown=[], extra={"stream": True})
+    pixels = "messages[1].content[1].image_url.min_pixel"
+    aliased = {f"{pixels}s": pixels, "max_completion_tokens": "max_tokens"}
+    assert decoded == Decoded(message=expected, unknown=[], extra={"stream": True}, aliased=aliased)
 
 
 def test_members_that_no_rule_knows_are_reported_by_path() -> None:

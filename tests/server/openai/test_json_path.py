@@ -5,6 +5,7 @@ import pytest
 from dialect.options import descriptor_of
 from glimpse.v1 import chat_pb2
 from server.openai.codec import json_path
+from server.openai.paths import as_given
 from server.places import Place, path_text
 
 
@@ -31,6 +32,22 @@ from server.places import Place, path_text
 )
 def test_a_field_is_found_where_json_has_it(proto_path: str, expected: str) -> None:
     assert json_path(descriptor_of(chat_pb2.CreateChatCompletionRequest), proto_path) == expected
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("a.own", "a.given"),
+        ("a.own.inner.x", "a.given.alias.x"),
+        ("a.own[2].inner", "a.given[2].inner"),
+        ("a.owner", "a.owner"),
+        ("b.own", "b.own"),
+        ("", ""),
+    ],
+)
+def test_a_path_has_the_names_that_were_given(path: str, expected: str) -> None:
+    aliased = {"a.own": "a.given", "a.given.inner": "a.given.alias"}
+    assert as_given(path, aliased) == expected
 
 
 @pytest.mark.parametrize(
