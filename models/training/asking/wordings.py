@@ -273,6 +273,9 @@ IS_THERE = Wordings(
         f"Is {{a}} (in|among the things in|one of the things in) (this|the) {_PICTURE}?",
         f"(Tell me whether|Tell me if|Say if|I want to know if) there is {{a}} (in the {_PICTURE}|here|).",
         f"There is {{a}} (in the {_PICTURE}|here|), (right|is there not|yes or no)?",
+        f"Does (any|some) part of (this|the) {_PICTURE} (show|have|contain) {{a}}?",
+        f"Is {{a}} (anywhere|somewhere) (in|on) (this|the) {_PICTURE}?",
+        f"Does {{a}} (appear|occur) (in|on) (this|the) {_PICTURE}?",
     ),
     held_out=(
         f"Would you find {{a}} in (this|the) {_PICTURE}?",
