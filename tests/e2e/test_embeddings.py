@@ -16,7 +16,8 @@ from tests.e2e.pictures import data_url
 from tests.e2e.stack import Stack
 from tests.media.tensors import safetensors_file, torch_file
 
-PIXELS = np.random.default_rng(0).integers(0, 256, (56, 84, 3), dtype=np.uint8)
+PIXELS = np.random.default_rng(0).integers(0, 256, (112, 140, 3), dtype=np.uint8)
+"""Of a size that the model sees as it is."""
 PART = "messages[0].content[0].image_embeds"
 
 
