@@ -2,12 +2,11 @@
 
 import argparse
 import json
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from models.training.export import restore_network
+from models.training.learning.history import History
 from models.training.learning.state import load_state
 
 BARS: Mapping[str, float] = {
@@ -36,7 +35,8 @@ Qwen2-VL and loads in transformers as it is.
 Eight shapes in eleven colours, up to six of them in a picture: what, which colour, how large, where, how many. Digits
 and short words in print. What moves where in a clip, what changes its colour, what comes first. Two pictures beside
 each other, questions that follow one another, answers as JSON, a call of a function that it is given, and small talk.
-Of everything else it says that it does not know it.
+Of everything else it says that it does not know it. Where an answer follows from several things that it sees, it tells
+them first: what it counts, what is in each of two pictures, what a yes or a no rests on.
 
 ## How often it is right
 
@@ -57,7 +57,7 @@ reduced, and what is then smaller than a dozen pixels is not seen. It has little
 
 ## How it was made
 
-{samples:,} samples in {hours:.1f} hours on {machine}: {steps:,} steps, the first {eyes_steps:,} of the vision tower
+{samples:,} samples in {hours}: {steps:,} steps, the first {eyes_steps:,} of the vision tower
 alone, which is told directly what lies where; see `models/training/train.py`. It was trained in stretches with
 changing learning rates, the last one down to nothing. To train one like it:
 
@@ -68,6 +68,8 @@ python -m models.training.export DIR models/nano
 python -m models.training.evaluate models/nano --samples {num_samples}
 python -m models.training.card DIR models/nano
 ```
+
+To let this one learn more, begin with `python -m models.training.restore models/nano DIR` in place of the first line.
 """
 
 
@@ -75,32 +77,25 @@ def write_card(source: Path, target: Path) -> None:
     """Writes the card of a training folder's checkpoint, which was exported to `target` and scored there."""
     state = load_state(source)
     network = restore_network(state)
-    lines = [json.loads(line) for line in (source / "log.jsonl").read_text(encoding="utf-8").splitlines()]
     tasks: Mapping[str, Mapping[str, int]] = json.loads((target / "scores.json").read_text())["tasks"]
-    samples, seconds = totals(lines)
+    history = History.of(source, state)
     card = _TEXT.format(
         parameters=sum(parameter.numel() for parameter in network.parameters()) / 1e6,
         vision=sum(parameter.numel() for parameter in network.visual.parameters()) / 1e6,
         rows="\n".join(_row(task, **counts) for task, counts in tasks.items()),
         missed=missed(tasks),
-        samples=samples,
-        hours=seconds / 3600,
+        samples=history.samples,
+        hours=hours(history.seconds),
         steps=state.step,
         eyes_steps=state.plan.eyes_steps,
-        machine=_machine(),
         num_samples=max(counts["samples"] for counts in tasks.values()),
     )
     (target / "README.md").write_text(card, encoding="utf-8")
 
 
-def totals(lines: Sequence[Mapping[str, Any]]) -> tuple[int, float]:
-    """Samples and seconds of a log whose lines count from the beginning of their stretch."""
-    lasts = [
-        line
-        for line, following in zip(lines, [*lines[1:], None], strict=True)
-        if following is None or following["seconds"] < line["seconds"]
-    ]
-    return sum(line["samples"] for line in lasts), sum(line["seconds"] for line in lasts)
+def hours(seconds: Mapping[str, float]) -> str:
+    """How long it took on which machine."""
+    return " and ".join(f"{each / 3600:.1f} hours on {machine}" for machine, each in seconds.items())
 
 
 def _row(task: str, *, samples: int, right: int) -> str:
@@ -113,18 +108,6 @@ def missed(tasks: Mapping[str, Mapping[str, int]]) -> str:
     gaps = {task: bar - tasks[task]["right"] / tasks[task]["samples"] for task, bar in BARS.items() if task in tasks}
     missed = [f"{task.replace('_', ' ')} by {100 * gap:.1f} points" for task, gap in gaps.items() if gap > 0]
     return f"It misses what was aimed at in {', '.join(missed)}." if missed else "It reaches all that was aimed at."
-
-
-def _machine() -> str:
-    """The processor that this runs on, as training did."""
-    names = [line.split(":")[1].strip() for line in _cpu_info() if line.startswith("model name")]
-    cores = len(os.sched_getaffinity(0))
-    return f"{cores} cores of an {names[0]}" if names else f"{cores} cores"
-
-
-def _cpu_info() -> list[str]:
-    path = Path("/proc/cpuinfo")
-    return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
 
 
 def main() -> None:

@@ -17,6 +17,7 @@ from torch import Tensor
 from engine.text.tokenizer import Tokenizer, load_tokenizer
 from models.family import SPECIAL_TOKENS, common_config, tokenizer_config
 from models.training.learning.blocks import make_compute
+from models.training.learning.history import History
 from models.training.learning.learner import Learner
 from models.training.learning.network import Network, Sizes
 from models.training.learning.pixels import SIDE
@@ -62,6 +63,7 @@ def export(source: Path, target: Path) -> None:
     network = restore_network(state)
     target.mkdir(parents=True, exist_ok=True)
     write_metadata(source, target, state.sizes)
+    History.of(source, state).save(target)
     weights = {name: tensor.to(torch.bfloat16).contiguous() for name, tensor in published_weights(network)}
     save_file(weights, target / "model.safetensors", metadata={"format": "pt"})
     (target / "model.safetensors").chmod(0o644)

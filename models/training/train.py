@@ -47,6 +47,7 @@ def begin(arguments: argparse.Namespace) -> tuple[Stretch, Memory]:
         compiled=not arguments.plain,
         dtype=torch.float32 if arguments.plain else torch.bfloat16,
         first_step=state.step if state else 0,
+        begun=state.begun if state else 0,
         max_steps=arguments.steps,
         max_seconds=arguments.minutes * 60 if arguments.minutes else None,
         decays=arguments.decay,

@@ -11,9 +11,10 @@ from torch.nn import functional
 from engine.config import VisionConfig
 from engine.models.qwen2_vl_vision import cut_patches, patch_positions
 from models.training.asking.check import Agrees
-from models.training.card import missed, totals
+from models.training.card import hours, missed
 from models.training.learning.blocks import attend, make_compute
 from models.training.learning.eyes import COLOUR_IDS, IGNORE, NUM_POINTS, SIZES, WHATS, label
+from models.training.learning.history import totals
 from models.training.learning.learner import to_layout
 from models.training.learning.network import PatchEmbed, normalise
 from models.training.learning.packing import NOTHING, TOTAL_STEP, cut, lay_out, pack
@@ -149,8 +150,10 @@ def test_a_picture_that_two_prompts_share_is_packed_once(folder: Path):
 
 
 def test_the_card_adds_up_stretches_and_admits_what_is_missed():
-    lines = [{"samples": 5, "seconds": 9.0}, {"samples": 9, "seconds": 20.0}, {"samples": 3, "seconds": 7.0}]
-    assert totals(lines) == (12, 27.0)
+    stretches = [(5, 9.0, "a"), (9, 20.0, "a"), (3, 7.0, "a"), (4, 7200.0, "b")]
+    lines = [{"samples": samples, "seconds": seconds, "machine": machine} for samples, seconds, machine in stretches]
+    assert totals(lines) == (16, {"a": 27.0, "b": 7200.0})
+    assert hours({"a": 3600.0, "b": 7200.0}) == "1.0 hours on a and 2.0 hours on b"
     tasks = {"shape": {"samples": 100, "right": 90}, "colour": {"samples": 100, "right": 99}}
     assert missed(tasks) == "It misses what was aimed at in shape by 5.0 points."
 

@@ -9,7 +9,7 @@ from models.training.asking.phrases import listed, plural, with_article
 from models.training.asking.reading import draw_sign, draw_sign_picture
 from models.training.asking.still import crowd
 from models.training.asking.talk import Exchange, conversation
-from models.training.asking.words import draw_text
+from models.training.asking.words import any_name, draw_text
 from models.training.drawing.draw import draw_picture
 from models.training.drawing.scene import Thing, draw_look, draw_scene
 from models.training.drawing.shapes import SHAPES
@@ -123,7 +123,7 @@ def _ask_keys(luck: Luck) -> Asked:
 
 def _ask_count(luck: Luck) -> Asked:
     scene = draw_scene(luck, crowd(luck))
-    key = luck.one(("count", "number", "n", "total", "answer"))
+    key = any_name(luck, ("count", "number", "n", "total", "answer"))
     shape = luck.one([*(thing.shape for thing in scene.things), None])
     number = len(scene.things) if shape is None else sum(thing.shape == shape for thing in scene.things)
     many = "objects" if shape is None else plural(shape)
@@ -132,14 +132,14 @@ def _ask_count(luck: Luck) -> Asked:
 
 def _ask_text(luck: Luck) -> Asked:
     sign = draw_sign(luck, draw_text(luck))
-    key = luck.one(("text", "word", "value", "answer", "content"))
+    key = any_name(luck, ("text", "word", "value", "answer", "content"))
     return draw_sign_picture(luck, sign), _with_names(luck, READ, key=key), {key: sign.text}
 
 
 def _ask_is_there(luck: Luck) -> Asked:
     scene = draw_scene(luck, [draw_look(luck) for _ in range(luck.rng.randint(1, 3))])
     shape = luck.one([*(thing.shape for thing in scene.things), luck.one(SHAPES), luck.one(SHAPES)])
-    key = luck.one(("answer", "result", "present", "found"))
+    key = any_name(luck, ("answer", "result", "present", "found"))
     question = _with_names(luck, IS_THERE, a=with_article(shape), key=key)
     return draw_picture(luck, scene), question, {key: any(thing.shape == shape for thing in scene.things)}
 

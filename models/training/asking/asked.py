@@ -9,7 +9,7 @@ from itertools import product
 
 from models.training.asking import wordings
 from models.training.asking.check import Agrees, All, Counts, Denies, Locates, Names, describes
-from models.training.asking.phrases import counted, description, named, plural, sentence, with_article
+from models.training.asking.phrases import concluded, counted, description, named, plural, sentence, with_article
 from models.training.asking.talk import Exchange
 from models.training.drawing.palette import COLOURS
 from models.training.drawing.scene import PLACES, Scene, Thing
@@ -115,17 +115,21 @@ def ask_count(luck: Luck, scene: Scene) -> Exchange | None:
     colour = luck.one(COLOURS) if model is None else model.colour
     match kind:
         case "all":
-            number, noun, many = len(scene.things), "object", luck.one(("objects", "shapes", "things", "objects"))
+            things, noun = list(scene.things), "object"
+            many = luck.one(("objects", "shapes", "things", "objects"))
         case "shape":
-            number, noun = sum(thing.shape == shape for thing in scene.things), shape
+            things, noun = [thing for thing in scene.things if thing.shape == shape], shape
             many = plural(noun)
         case "colour":
-            number, noun = sum(thing.colour == colour for thing in scene.things), f"{colour} object"
+            things, noun = [thing for thing in scene.things if thing.colour == colour], f"{colour} object"
             many = f"{colour} {luck.one(('objects', 'shapes', 'things', 'ones'))}"
         case _:
-            number, noun = sum(named(thing) == f"{colour} {shape}" for thing in scene.things), f"{colour} {shape}"
+            noun = f"{colour} {shape}"
+            things = [thing for thing in scene.things if named(thing) == noun]
             many = plural(noun)
-    return Exchange(question=luck.ask(wordings.COUNT, many=many), answer=counted(number, noun), check=Counts(number))
+    return Exchange(
+        question=luck.ask(wordings.COUNT, many=many), answer=counted(things, noun), check=Counts(len(things))
+    )
 
 
 def ask_yes_no(luck: Luck, scene: Scene) -> Exchange | None:
@@ -202,7 +206,7 @@ def _ask_is_colour(luck: Luck, scene: Scene) -> Exchange | None:
     yes = luck.chance(0.5)
     colour = thing.colour if yes else luck.one([colour for colour in COLOURS if colour != thing.colour])
     question = luck.ask(wordings.IS_COLOUR, shape=thing.shape, colour=colour)
-    answer = f"{'Yes' if yes else 'No'}, the {thing.shape} is {thing.colour}."
+    answer = concluded(f"the {thing.shape} is {thing.colour}", yes=yes)
     return Exchange(question=question, answer=answer, check=Agrees(yes))
 
 
@@ -217,7 +221,7 @@ def _ask_is_beside(luck: Luck, scene: Scene) -> Exchange | None:
     yes = luck.chance(0.5)
     side = truth if yes else falsehood
     question = luck.ask(wordings.IS_BESIDE, one=one.shape, side=luck.one(wordings.SIDES[side]), other=other.shape)
-    answer = f"{'Yes' if yes else 'No'}, the {one.shape} is {truth} the {other.shape}."
+    answer = concluded(f"the {one.shape} is {truth} the {other.shape}", yes=yes)
     return Exchange(question=question, answer=answer, check=Agrees(yes))
 
 

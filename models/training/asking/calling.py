@@ -11,7 +11,7 @@ from models.training.asking.check import Calls, Mentions
 from models.training.asking.reading import draw_sign, draw_sign_picture
 from models.training.asking.still import still_sample
 from models.training.asking.talk import Exchange, conversation
-from models.training.asking.words import draw_text
+from models.training.asking.words import any_name, draw_text
 from models.training.drawing.draw import draw_picture
 from models.training.drawing.scene import draw_look, draw_scene
 from models.training.luck import Luck, Wordings
@@ -133,7 +133,7 @@ def _report(luck: Luck) -> Task:
     """Something of a picture is to be reported."""
     media, facts = luck.one((_shape_facts, _shape_facts, _text_facts, _count_facts))(luck)
     names = {fact: luck.one(_TOPICS[fact]) for fact in facts}
-    tool = _function(f"{luck.one(VERBS)}_{'object' if len(facts) > 1 else luck.one(list(names.values()))}", names)
+    tool = _function(f"{any_name(luck, VERBS)}_{'object' if len(facts) > 1 else luck.one(list(names.values()))}", names)
     what = " and ".join(facts) if len(facts) < 3 else "object"
     return Task(
         tool=tool,
@@ -162,7 +162,7 @@ def _count_facts(luck: Luck) -> tuple[Picture, dict[str, Any]]:
 
 
 def _weather(luck: Luck) -> Task:
-    city = luck.one(HELD_OUT_CITIES if luck.held_out else CITIES)
+    city = any_name(luck, HELD_OUT_CITIES if luck.held_out else CITIES).capitalize()
     name = luck.one(("get_weather", "weather", "weather_in", "current_weather"))
     key = luck.one(("city", "location", "place"))
     sky = luck.one(("sunny", "cloudy", "rainy", "windy", "cold", "warm", "foggy"))

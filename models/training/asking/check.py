@@ -92,8 +92,8 @@ class Agrees:
     yes: bool
 
     def right(self, answer: str) -> bool:
-        """Whether the answer begins with the right one of the two."""
-        return words_of(answer)[:1] == ["yes" if self.yes else "no"]
+        """Whether it says one of the two, the right one."""
+        return {word for word in words_of(answer) if word in ("yes", "no")} == {"yes" if self.yes else "no"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +193,18 @@ class All:
     def right(self, answer: str) -> bool:
         """Whether all are."""
         return all(check.right(answer) for check in self.checks)
+
+
+@dataclass(frozen=True, slots=True)
+class Concludes:
+    """Its last sentence is what matters; those before it tell what it follows from."""
+
+    check: Check
+    """Of that sentence."""
+
+    def right(self, answer: str) -> bool:
+        """Whether that is right."""
+        return self.check.right(re.split(r"(?<=[.!?])\s+", answer.strip())[-1])
 
 
 def describes(things: Sequence[Thing]) -> Check:

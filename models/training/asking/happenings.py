@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from models.training.asking.check import Agrees, All, Denies, Names
-from models.training.asking.phrases import named, sentence
+from models.training.asking.check import Agrees, All, Concludes, Denies, Names
+from models.training.asking.phrases import concluded, named, sentence
 from models.training.asking.talk import Exchange, conversation
 from models.training.drawing.clips import (
     DIRECTIONS,
@@ -90,6 +90,12 @@ CHANGES_COLOUR = Wordings(
         "Does the {shape} change (its colour|colour)?",
         "Does the colour (of the {shape}|) (change|stay the same|remain the same)?",
         f"Is there a change of colour (in this {_CLIP}|)?",
+        "(Did|Does|Will) the {shape} (become|get|take) another colour?",
+        "(Did you see|Was there|Is there) a change in the {shape}'s colour?",
+        "Is the {shape} (of another|of a different) colour at the end?",
+        "(Did|Has) the colour of the {shape} (change|changed)?",
+        f"Has (anything|something) changed its colour (in this {_CLIP}|here|)?",
+        "(Tell me if|Tell me whether|I want to know if) the {shape} changes colour.",
     ),
     held_out=("Has the {shape} changed its colour?",),
 )
@@ -111,6 +117,8 @@ FIRST = Wordings(
         f"With what does the {_CLIP} (begin|start)?",
         f"(Tell me|Say|Can you tell me) (what|which one) (comes|appears) first (in the {_CLIP}|).",
         "What is the first (object|shape|one) (that you see|in it|)?",
+        "(What|Which thing) (do you see|can be seen|is there) (first|earlier|in the beginning)?",
+        "(Which|What) is the (earlier|first) (thing|object|one)?",
         "(Was it|Is it) the {one} or the {other} that (came|comes|is) first?",
     ),
     held_out=("What is the first thing (to be seen|that appears)?", "Was the {one} or the {other} first?"),
@@ -125,6 +133,9 @@ LAST = Wordings(
         "(What|Which) came (last|later), the {one} or the {other}?",
         f"(Tell me|Say|Can you tell me) (what|which one) (comes|appears) last (in the {_CLIP}|).",
         "What is the last (object|shape|one) (that you see|in it|)?",
+        "(What|Which thing) (do you see|can be seen|is there) (later|last|in the end)?",
+        "(Which|What) is the (later|second) (thing|object|one)?",
+        f"(What|Which thing) (does the {_CLIP} show|do you see|is seen) (last|later)?",
     ),
     held_out=("What is the last thing (to be seen|that appears)?", "What appears later?"),
 )
@@ -181,11 +192,14 @@ def first_sample(task: str, luck: Luck) -> Sample:
     first, last = luck.some(scene.things, 2)
     clip = _one_after_the_other(luck, scene, first, last)
     asks_first = luck.chance(0.6)
-    thing, word = (first, "first") if asks_first else (last, "last")
+    thing = first if asks_first else last
     one, other = luck.some(scene.things, 2)
     question = luck.ask(FIRST if asks_first else LAST, one=named(one), other=named(other), first=named(first))
     check = All((Names("colour", (thing.colour,)), Names("shape", (thing.shape,))))
-    exchange = Exchange(question=question, answer=f"The {named(thing)} came {word}.", check=check)
+    answer = f"The {named(first)} came first."
+    if not asks_first:
+        answer = f"{answer} The {named(last)} came last."
+    exchange = Exchange(question=question, answer=answer, check=Concludes(check))
     return conversation(luck, task, [clip], [exchange])
 
 
@@ -202,7 +216,7 @@ def _ask_direction(luck: Luck, thing: Thing, direction: str | None, *, alone: bo
         asked = direction if direction is not None and luck.chance(0.5) else luck.one(tuple(DIRECTIONS))
         question = luck.ask(DOES_MOVE, the=words, way=luck.one(WAYS[asked]))
         yes = asked == direction
-        return Exchange(question=question, answer=f"{'Yes' if yes else 'No'}, {said}.", check=Agrees(yes))
+        return Exchange(question=question, answer=concluded(said, yes=yes), check=Agrees(yes))
     question = luck.ask(HAPPENS) if direction is not None and luck.chance(0.2) else luck.ask(DIRECTION, the=words)
     return Exchange(question=question, answer=answer, check=check)
 
@@ -224,14 +238,14 @@ def _ask_colour_change(luck: Luck, before: Thing, after: Thing) -> Exchange:
         case _:
             then, thing = luck.one((("start", before), ("beginning", before), ("end", after), ("end", after)))
             question = luck.ask(COLOUR_THEN, shape=shape, then=then)
-            check = Names("colour", (thing.colour,))
-            return Exchange(question=question, answer=f"The {shape} is {thing.colour}.", check=check)
+            answer = f"{sentence(said)} At the {then} it is {thing.colour}."
+            return Exchange(question=question, answer=answer, check=Concludes(Names("colour", (thing.colour,))))
 
 
 def _ask_whether(luck: Luck, shape: str, said: str, *, changes: bool) -> Exchange:
     question = luck.ask(CHANGES_COLOUR, shape=shape)
     yes = changes != ("same" in question.lower())
-    return Exchange(question=question, answer=f"{'Yes' if yes else 'No'}, {said}.", check=Agrees(yes))
+    return Exchange(question=question, answer=concluded(said, yes=yes), check=Agrees(yes))
 
 
 def _one_after_the_other(luck: Luck, scene: Scene, first: Thing, last: Thing) -> Clip:

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from models.training.asking.check import ORDINALS, Agrees, Denies, LocatesEach, Mentions, Names, describes
-from models.training.asking.phrases import description, named, sentence, with_article
+from models.training.asking.check import ORDINALS, Agrees, Concludes, Denies, LocatesEach, Mentions, Names, describes
+from models.training.asking.phrases import description, listed, named, placed, sentence, with_article
 from models.training.asking.talk import Exchange, conversation
 from models.training.drawing.draw import draw_picture
 from models.training.drawing.palette import COLOURS, draw_rgb
@@ -28,6 +28,8 @@ WHICH_HAS = Wordings(
         f"(Tell me|Say|Can you tell me) which {_PICTURE} (has|shows|contains) {{a}}.",
         f"(Find|Show me|Point to) the {_PICTURE} (that has|that shows|in which there is) {{a}}.",
         f"(Which|Which one) of (these|the two) {_PICTURES} (contains|has got) {{a}}?",
+        "Which of them (has|shows|contains) {a}?",
+        f"(Where|On which {_PICTURE}) (can|could) (I|one|you) (see|find) {{a}}?",
     ),
     held_out=("On which of these pictures can {a} be seen?", "Find the picture with {a}.", "Which one shows {a}?"),
 )
@@ -60,6 +62,14 @@ DIFFERENCE = Wordings(
         f"In (which|what) way (are|do) the {_PICTURES} (different|differ)?",
         f"What (sets apart|makes different|distinguishes) the (two|) {_PICTURES}?",
         f"What (does one|do you) find (different|changed) (in the second {_PICTURE}|)?",
+        f"What sets the (first|second) {_PICTURE} apart from the other( one|)?",
+        f"How does the (first|second) {_PICTURE} differ from the (other|other one|second|first)?",
+        f"What makes the (first|second) {_PICTURE} different (from the other|from the other one|)?",
+        f"In (what respect|which respect|which point) do (they|the {_PICTURES}|the two) differ?",
+        "What is in the (first|second) picture but not in the (other|other one)?",
+        "(Point out|Show me|Say) the difference.",
+        "(Do you notice|Do you find|Can you make out) (a|any) difference?",
+        f"What (can you say|would you say) about the difference (of|between) the {_PICTURES}?",
     ),
     held_out=(
         f"In what do (the|these) {_PICTURES} differ?",
@@ -84,6 +94,11 @@ DESCRIBE_ONE = Wordings(
         f"(Describe|Please describe) the {{nth}} {_PICTURE}.",
         f"What (do you see|can you see|is shown) in the {{nth}} {_PICTURE}?",
         f"What does the {{nth}} {_PICTURE} show?",
+        f"(Say|Tell me|I want to know) what the {{nth}} {_PICTURE} (shows|contains|has in it).",
+        f"(What|How) about the {{nth}} {_PICTURE}?",
+        f"(Talk about|Summarise|Explain) the {{nth}} {_PICTURE}.",
+        f"(Look at|Now) the {{nth}} {_PICTURE}: what (does it show|do you see|is there)?",
+        f"And what is in the {{nth}} {_PICTURE}?",
     ),
     held_out=(f"Tell me about the {{nth}} {_PICTURE}.", "And the {nth} picture, what is in it?"),
 )
@@ -167,18 +182,19 @@ def _ask_difference(luck: Luck) -> tuple[tuple[Scene, Scene], Exchange] | None:
     if changed is None:
         return None
     second, difference, check = changed
+    shown, also = (listed([placed(thing) for thing in scene.things]) for scene in (first, second))
+    shows = f"The first picture shows {shown}, and the second {also}."
     if luck.chance(0.75):
-        exchange = Exchange(question=luck.ask(DIFFERENCE), answer=sentence(difference), check=check)
+        question, conclusion = luck.ask(DIFFERENCE), sentence(difference)
     else:
         same = second is first
-        answer = f"{'Yes' if same else 'No'}, {difference}."
-        exchange = Exchange(question=luck.ask(SAME), answer=answer, check=Agrees(same))
-    return (first, second), exchange
+        question, conclusion, check = luck.ask(SAME), f"{'Yes' if same else 'No'}, {difference}.", Agrees(same)
+    return (first, second), Exchange(question=question, answer=f"{shows} {conclusion}", check=Concludes(check))
 
 
 def _with_nothing_else(luck: Luck, scene: Scene) -> tuple[Scene, str, Check]:
     del luck
-    return scene, "the pictures are the same", Mentions(needed=("same|identical|equal|no",))
+    return scene, "they are the same", Mentions(needed=("same|identical|equal|no",))
 
 
 def _with_other_look(luck: Luck, scene: Scene) -> tuple[Scene, str, Check] | None:
@@ -193,11 +209,11 @@ def _with_other_look(luck: Luck, scene: Scene) -> tuple[Scene, str, Check] | Non
     if not scene.background.shows(other.rgb) or named(other) in map(named, scene.things):
         return None
     things = tuple(other if one is thing else one for one in scene.things)
-    words = f"the first picture has {with_article(named(thing))} and the second has {with_article(named(other))}"
-    check = Names("shape", (thing.shape, other.shape))
     if thing.shape == other.shape:
-        check = Names("colour", (thing.colour, other.colour))
-    return replace(scene, things=things), words, check
+        words, check = other.colour, Names("colour", (thing.colour, other.colour))
+    else:
+        words, check = with_article(other.shape), Names("shape", (thing.shape, other.shape))
+    return replace(scene, things=things), f"the {named(thing)} is {words} in the second", check
 
 
 def _with_other_place(luck: Luck, scene: Scene) -> tuple[Scene, str, Check] | None:
@@ -210,7 +226,7 @@ def _with_other_place(luck: Luck, scene: Scene) -> tuple[Scene, str, Check] | No
     if not (half <= there.cx <= scene.width - half and half <= there.cy <= scene.height - half):
         return None
     other = replace(thing, cx=there.cx, cy=there.cy, cell=cell)
-    words = f"the {thing.shape} is {thing.place} in the first picture and {other.place} in the second"
+    words = f"the {thing.shape} is {thing.place} in the first and {other.place} in the second"
     return replace(scene, things=(other,)), words, LocatesEach((thing.place, other.place))
 
 

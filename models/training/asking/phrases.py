@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from models.training.drawing.scene import Thing
 
 PLURALS = {"cross": "crosses"}
+ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth")
 
 
 def with_article(words: str) -> str:
@@ -28,6 +29,16 @@ def named(thing: Thing) -> str:
     return f"{thing.colour} {thing.shape}"
 
 
+def placed(thing: Thing) -> str:
+    """ "a red circle at the top left"."""
+    return f"{with_article(named(thing))} {thing.place}"
+
+
+def concluded(said: str, *, yes: bool) -> str:
+    """ "The ring is purple, so no.": what is seen comes first, as yes and no follow from it."""
+    return sentence(f"{said}, so {'yes' if yes else 'no'}")
+
+
 def listed(items: Sequence[str]) -> str:
     """ "a, b and c"."""
     return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}"
@@ -43,12 +54,19 @@ def description(things: Sequence[Thing]) -> str:
     return sentence(listed([described(thing) for thing in things])) if things else "There is nothing in the picture."
 
 
-def counted(number: int, noun: str) -> str:
-    """ "There are 3 triangles."."""
-    match number:
-        case 0:
+def counted(things: Sequence[Thing], noun: str) -> str:
+    """ "The first is a red star on the left and the second a blue star in the centre: 2 stars."
+
+    The number comes last, as who counts must look at each first: said at once, it is often wrong.
+    """
+    match things:
+        case []:
             return f"There are no {plural(noun)}."
-        case 1:
+        case [_]:
             return f"There is 1 {noun}."
         case _:
-            return f"There are {number} {plural(noun)}."
+            each = [
+                f"the {nth} {'is ' if nth == ORDINALS[0] else ''}{placed(thing)}"
+                for nth, thing in zip(ORDINALS, things, strict=False)
+            ]
+            return sentence(f"{listed(each)}: {len(things)} {plural(noun)}")

@@ -30,6 +30,9 @@ DESCRIBE = Wordings(
         f"(What are you looking at|What is there to see|What can be found) (in this {_PICTURE}|here|)?",
         f"(Talk about|Say something about|Summarise) (this|the) {_PICTURE}.",
         f"How would you describe (this|the) {_PICTURE}?",
+        f"What (do|would) you (notice|recognise|see) when looking at (this|the) {_PICTURE}?",
+        f"When you look at (this|the) {_PICTURE}, what do you see?",
+        f"What (can|could|do) (I|we|you) (find|see|look at) (in this {_PICTURE}|on this {_PICTURE}|here)?",
     ),
     held_out=(
         f"What do you see when you look at (this|the) {_PICTURE}?",
@@ -276,6 +279,11 @@ IS_THERE = Wordings(
         f"Does (any|some) part of (this|the) {_PICTURE} (show|have|contain) {{a}}?",
         f"Is {{a}} (anywhere|somewhere) (in|on) (this|the) {_PICTURE}?",
         f"Does {{a}} (appear|occur) (in|on) (this|the) {_PICTURE}?",
+        f"Is {{a}} (included|contained|present) (in|on) (this|the) {_PICTURE}?",
+        f"Does {{a}} belong to (this|the) {_PICTURE}?",
+        f"Is {{a}} (a piece|one) of what (this {_PICTURE} shows|you see)?",
+        "(Do|Did) you (notice|recognise|discover) {a}?",
+        f"Could {{a}} be (in|on) (this|the) {_PICTURE}?",
     ),
     held_out=(
         f"Would you find {{a}} in (this|the) {_PICTURE}?",

@@ -1,5 +1,6 @@
 """The short texts that are printed in pictures. Data, and one function that draws from it."""
 
+from collections.abc import Sequence
 from string import ascii_lowercase, ascii_uppercase, digits
 
 from models.training.luck import Luck
@@ -52,6 +53,13 @@ def draw_text(luck: Luck) -> str:
         case _:
             # Without those that look alike.
             return _characters(luck, "23456789ABCDEFGHJKLMNPQRSTUVWXYZ")
+
+
+def any_name(luck: Luck, known: Sequence[str]) -> str:
+    """One of those known, or in half of training one such as "tovaki", so that it is learnt to copy names."""
+    if luck.held_out or luck.chance(0.5):
+        return luck.one(known)
+    return "".join(luck.one("bcdfghjklmnprstvwz") + luck.one("aeiou") for _ in range(luck.rng.randint(1, 4)))
 
 
 def _letters(luck: Luck) -> str:

@@ -135,6 +135,13 @@ class PatchEmbed(nn.Module):
         """float32 [width, channels, frames, side, side], as the checkpoint has it."""
         return self.weight().detach().view(len(self.mean), 3, 2, SIDE, SIDE)
 
+    def learn_again(self, stored: Tensor) -> None:
+        """Takes over what `stored` gave, as nearly as the kept frequencies allow."""
+        first, second = stored.transpose(1, 2).flatten(2).unbind(dim=1)  # [width, PATCH_VALUES] each
+        back = torch.linalg.pinv(self.features.double()).float()  # [PATCH_VALUES, NUM_FEATURES]
+        self.mean.data = (first + second) @ back
+        self.change.data = (second - first) @ back
+
     def weight(self) -> Tensor:
         """[width, 2 · PATCH_VALUES]"""
         mean, change = self.mean @ self.features, self.change @ self.features

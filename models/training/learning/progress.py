@@ -1,6 +1,7 @@
 """How training goes: lines on standard output for a person, and lines of JSON for a program."""
 
 import json
+import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,18 +9,21 @@ from pathlib import Path
 from torch import Tensor
 
 REPORT_SECONDS = 20.0
+LOG = "log.jsonl"
+"""A file of the training folder."""
 
 
 class Progress:
     """Sums up what the workers measured, now and then."""
 
-    def __init__(self, log: Path, names: Sequence[str]) -> None:
+    def __init__(self, folder: Path, names: Sequence[str]) -> None:
         """
         Args:
-            log: a file that lines are added to.
+            folder: of the training, to whose log lines are added.
             names: of the figures, in the order in which they are summed.
         """
-        self._log = log
+        self._log = folder / LOG
+        self._machine = machine()
         self._names = names
         self._started = self._reported = time.monotonic()
         self._step: int | None = None
@@ -46,10 +50,23 @@ class Progress:
         seconds = now - self._reported
         losses = {name: round(total / count, 4) for name, (total, count) in totals.items() if count}
         line = {"step": step, "samples": self._samples, "seconds": round(now - self._started, 1)}
+        line |= {"machine": self._machine, "loss": losses}
         with self._log.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line | {"loss": losses}) + "\n")
+            file.write(json.dumps(line) + "\n")
         rates = f"{(step - self._step) / seconds:.2f} steps/s, {samples / seconds:.0f} samples/s"
         left = (now - self._started) * (1 - done) / done if done else 0.0
         told = "  ".join(f"{name} {loss:.3f}" for name, loss in losses.items())
         print(f"step {step}  {rates}  {left / 60:.0f} min left | {told}", flush=True)
         self._step, self._reported = step, now
+
+
+def machine() -> str:
+    """What this runs on."""
+    names = [line.split(":")[1].strip() for line in _cpu_info() if line.startswith("model name")]
+    cores = len(os.sched_getaffinity(0))
+    return f"{cores} cores of an {names[0]}" if names else f"{cores} cores"
+
+
+def _cpu_info() -> list[str]:
+    path = Path("/proc/cpuinfo")
+    return path.read_text(encoding="utf-8").splitlines() if path.exists() else []

@@ -20,6 +20,8 @@ class State:
 
     step: int
     """The next."""
+    begun: int = 0
+    """The step before which the optimiser knew nothing."""
     sizes: Sizes
     plan: Plan
     weights: Tensor
@@ -27,10 +29,16 @@ class State:
     second: Tensor
 
     @staticmethod
-    def of(memory: Memory, *, step: int, sizes: Sizes, plan: Plan) -> "State":
+    def of(memory: Memory, *, step: int, begun: int, sizes: Sizes, plan: Plan) -> "State":
         """The state that the memory holds."""
         return State(
-            step=step, sizes=sizes, plan=plan, weights=memory.weights, first=memory.first, second=memory.second
+            step=step,
+            begun=begun,
+            sizes=sizes,
+            plan=plan,
+            weights=memory.weights,
+            first=memory.first,
+            second=memory.second,
         )
 
     def restore(self, memory: Memory) -> None:
@@ -43,7 +51,8 @@ class State:
 def save_state(folder: Path, state: State) -> None:
     """Replaces the folder's checkpoint; whoever reads sees the old one or the new one."""
     document: dict[str, Any] = {name: getattr(state, name).cpu() for name in ("weights", "first", "second")}
-    document |= {"step": state.step, "sizes": asdict(state.sizes), "plan": asdict(state.plan)}
+    document |= {"step": state.step, "begun": state.begun}
+    document |= {"sizes": asdict(state.sizes), "plan": asdict(state.plan)}
     torch.save(document, folder / f"{FILE}.part")
     (folder / f"{FILE}.part").rename(folder / FILE)
 

@@ -24,7 +24,7 @@ from models.training.learning.state import State, save_state
 from models.training.mix import TASKS
 
 WARM_UP_STEPS = 100
-"""Of each phase."""
+"""Of each phase, and of an optimiser that begins anew."""
 FIGURES = figure_names(list(TASKS))
 """What is measured, in the order in which it is summed."""
 
@@ -47,6 +47,8 @@ class Stretch:
     dtype: torch.dtype
     """Of activations."""
     first_step: int
+    begun: int
+    """The step before which the optimiser knew nothing."""
     max_steps: int | None
     """Of this stretch."""
     max_seconds: float | None
@@ -54,6 +56,11 @@ class Stretch:
     """The rate goes down to nothing until the stretch's end."""
     save_seconds: float
     """Between two checkpoints."""
+
+    def num_updates(self, step: int) -> int:
+        """That the optimiser has made before a step, in the step's phase."""
+        phase = 0 if self.plan.eyes_only(step) else self.plan.eyes_steps
+        return step - max(phase, self.begun)
 
 
 def run(stretch: Stretch, memory: Memory) -> None:
@@ -121,8 +128,7 @@ def _move(mine: Sequence[Slot], stretch: Stretch, memory: Memory, step: int) -> 
     """Moves a worker's share of the parameters, as far as they learn in this phase."""
     eyes_only = stretch.plan.eyes_only(step)
     moved = [slot for slot in mine if not eyes_only or not slot.name.startswith("network.model.")]
-    begun = 0 if eyes_only else stretch.plan.eyes_steps
-    update(moved, stretch.rates, float(memory.orders[1]), step - begun)
+    update(moved, stretch.rates, float(memory.orders[1]), stretch.num_updates(step))
 
 
 class Leader:
@@ -131,7 +137,7 @@ class Leader:
     def __init__(self, stretch: Stretch, memory: Memory) -> None:
         self._stretch = stretch
         self._memory = memory
-        self._progress = Progress(stretch.folder / "log.jsonl", FIGURES)
+        self._progress = Progress(stretch.folder, FIGURES)
         self._started = self._saved = time.monotonic()
         self._ended = False
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -150,7 +156,8 @@ class Leader:
     def save(self, step: int) -> None:
         """Writes the checkpoint."""
         stretch = self._stretch
-        save_state(stretch.folder, State.of(self._memory, step=step, sizes=stretch.sizes, plan=stretch.plan))
+        state = State.of(self._memory, step=step, begun=stretch.begun, sizes=stretch.sizes, plan=stretch.plan)
+        save_state(stretch.folder, state)
         self._saved = time.monotonic()
 
     def _part_done(self, step: int) -> float:
@@ -160,9 +167,7 @@ class Leader:
         return max(by_steps, seconds / stretch.max_seconds if stretch.max_seconds else 0.0)
 
     def _factor(self, step: int, done: float) -> float:
-        plan = self._stretch.plan
-        since = step if plan.eyes_only(step) else step - plan.eyes_steps
-        warm = min(1.0, (since + 1) / WARM_UP_STEPS)
+        warm = min(1.0, (self._stretch.num_updates(step) + 1) / WARM_UP_STEPS)
         return warm * (1 - done) if self._stretch.decays else warm
 
     def _end(self, _number: int, _frame: Any) -> None:

@@ -92,4 +92,5 @@ def test_a_plan_that_is_refilled_serves_other_lengths():
 def test_large_scores_do_not_overflow():
     step = make_step([(1, 140), (3, 40)])
     step.query.mul_(1000)
-    assert_near(attend(step), step)
+    # float32 rounds scores of thousands to 1e-4 or so, and so the weights that follow from them.
+    torch.testing.assert_close(attend(step), plain(step), rtol=1e-3, atol=1e-3)

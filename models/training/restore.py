@@ -1,0 +1,87 @@
+"""Makes a training folder of a published checkpoint: `python -m models.training.restore models/nano DIR`.
+
+The way back from `models.training.export`, so that training can go on from weights that are shipped. What a checkpoint
+does not hold begins anew: the optimiser's memory, and the heads by which the eyes are taught.
+"""
+
+import argparse
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from models.training.learning.blocks import make_compute
+from models.training.learning.history import load_history
+from models.training.learning.learner import Learner
+from models.training.learning.network import Sizes
+from models.training.learning.shared import allocate, num_values, slots, store_weights
+from models.training.learning.state import State, save_state
+
+VOCABULARY = ("tokenizer.json", "chat_template.jinja")
+PATCH_EMBED = "visual.patch_embed.proj.weight"
+
+
+def restore(source: Path, target: Path) -> None:
+    """Makes the folder `target` of the checkpoint `source`, which `export` wrote.
+
+    Raises:
+        FileExistsError: there is such a folder already.
+    """
+    history = load_history(source)
+    sizes = read_sizes(json.loads((source / "config.json").read_text(encoding="utf-8")))
+    target.mkdir(parents=True)
+    for name in VOCABULARY:
+        shutil.copy(source / name, target / name)
+    history.log(target)
+    learner = Learner(sizes, make_compute(torch.float32, compiled=False))
+    put_weights(learner, load_file(source / "model.safetensors"))
+    memory = allocate(num_values(learner), 1, 1, torch.device("cpu"))
+    store_weights(learner, slots(learner, memory))
+    save_state(target, State.of(memory, step=history.step, begun=history.step, sizes=sizes, plan=history.plan))
+
+
+@torch.no_grad()
+def put_weights(learner: Learner, weights: Mapping[str, Tensor]) -> None:
+    """Fills a network with published weights; its heads are left as they are."""
+    for name, parameter in learner.network.named_parameters():
+        if not name.startswith("visual.patch_embed."):
+            parameter.copy_(weights[name])
+    learner.network.visual.patch_embed.learn_again(weights[PATCH_EMBED].float())
+
+
+def read_sizes(config: Mapping[str, Any]) -> Sizes:
+    """From a checkpoint's `config.json`."""
+    vision = config["vision_config"]
+    return Sizes(
+        vocab_size=config["vocab_size"],
+        hidden_size=config["hidden_size"],
+        intermediate_size=config["intermediate_size"],
+        num_layers=config["num_hidden_layers"],
+        num_heads=config["num_attention_heads"],
+        num_kv_heads=config["num_key_value_heads"],
+        rope_theta=config["rope_theta"],
+        mrope_section=tuple(config["rope_scaling"]["mrope_section"]),
+        max_position_embeddings=config["max_position_embeddings"],
+        vision_depth=vision["depth"],
+        vision_width=vision["embed_dim"],
+        vision_heads=vision["num_heads"],
+        vision_mlp_ratio=vision["mlp_ratio"],
+    )
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description="Make a training folder of a published checkpoint.")
+    parser.add_argument("source", type=Path, help="folder of the checkpoint")
+    parser.add_argument("target", type=Path, help="folder to make, to train on in with --resume")
+    arguments = parser.parse_args()
+    restore(arguments.source, arguments.target)
+
+
+if __name__ == "__main__":
+    main()
