@@ -16,10 +16,11 @@ import logging
 import time
 from collections.abc import Callable, Collection
 from collections.abc import Sequence as Many
-from concurrent.futures import FIRST_COMPLETED, Future, wait
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, NoReturn, Protocol
 
+from engine.compiling import CompilingQueue
 from engine.draft import Scheduled
 from engine.errors import EngineError, EngineErrorCode, OutOfDeviceMemoryError
 from engine.pace import StepWork
@@ -30,9 +31,6 @@ from engine.scheduler import Scheduler
 from engine.sequence import Sequence, make_sequence
 
 _logger = logging.getLogger(__name__)
-
-_COMPILING_SECONDS = 0.01
-"""How long a step with nothing else to do waits for a grammar: so long may what the caller has wait."""
 
 _NOTHING = Scheduled(
     plan=StepPlan(),
@@ -141,9 +139,8 @@ class Core:
         self._vocab_size = vocab_size
         self._hidden_size = hidden_size
         self._num_submitted = 0
-        self._compile_grammar = compile_grammar
         self._sequences: dict[str, Sequence] = {}  # request id → its sequence, of all in flight
-        self._compiling: dict[str, Future[Any]] = {}  # of those that the scheduler does not have yet
+        self._compiling = CompilingQueue(compile_grammar)  # what the scheduler does not have yet
         self._pending: list[TokenEvent] = []  # what the next step delivers beside its own events
         self._overlap = overlap
         self._prepare = prepare
@@ -181,24 +178,21 @@ class Core:
             return
         self._num_submitted += 1
         self._sequences[request.request_id] = sequence
-        grammar = sequence.sampling.grammar
-        compiling = None if grammar is None or self._compile_grammar is None else self._compile_grammar(grammar)
-        if compiling is None or compiling.done():
+        if not self._compiling.add(sequence):
             self.scheduler.add(sequence)
-        else:
-            self._compiling[request.request_id] = compiling
 
     def cancel(self, request_id: str) -> None:
         """Ends a request and frees what it holds; the next step delivers its CANCELLED event. Ignores unknown ids."""
         sequence = self._sequences.pop(request_id, None)
         if sequence is not None:
-            self._compiling.pop(request_id, None)
+            self._compiling.remove(sequence)
             self.scheduler.remove(sequence)
             self._pending.append(_last_event(sequence, FinishReason.CANCELLED))
 
     def step(self) -> Step:
         """Plans a step, executes it and accounts for it; one that was launched ahead is only waited for."""
-        self._schedule_compiled()
+        for sequence in self._compiling.compiled(may_wait=not self._is_busy):
+            self.scheduler.add(sequence)
         events, self._pending = self._pending, []
         step = self._launch() if self._ahead is None else self._less_what_is_void(self._ahead)
         self._ahead = self._launch_ahead(step)
@@ -239,14 +233,6 @@ class Core:
             raise EngineError(
                 EngineErrorCode.OVERLOADED, f"{self._max_waiting} requests are waiting already; try again later"
             )
-
-    def _schedule_compiled(self) -> None:
-        """Gives the scheduler those whose grammars are compiled by now; waits a little where there is nothing else."""
-        if self._compiling and not self._is_busy:
-            wait(self._compiling.values(), timeout=_COMPILING_SECONDS, return_when=FIRST_COMPLETED)
-        for request_id in [name for name, compiling in self._compiling.items() if compiling.done()]:
-            del self._compiling[request_id]
-            self.scheduler.add(self._sequences[request_id])
 
     def _launch(self) -> _Launched:
         started_at = self._clock()

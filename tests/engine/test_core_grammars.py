@@ -4,7 +4,7 @@ from concurrent.futures import Future
 
 import pytest
 
-from engine import core as core_module
+from engine import compiling as compiling_module
 from engine.core import Core
 from engine.errors import EngineErrorCode
 from engine.protocol import FinishReason, Step
@@ -19,7 +19,7 @@ FREE = SamplingParams(max_tokens=9, ignore_eos=True)
 @pytest.fixture(autouse=True)
 def _impatience(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody compiles in the meantime."""
-    monkeypatch.setattr(core_module, "_COMPILING_SECONDS", 0.0)
+    monkeypatch.setattr(compiling_module, "_WAIT_SECONDS", 0.0)
 
 
 @pytest.fixture
@@ -92,8 +92,8 @@ def test_with_nothing_else_to_do_it_is_waited_for(compiling: Future[object], mon
         waits.append(timeout)
         compiling.set_result(None)
 
-    monkeypatch.setattr(core_module, "_COMPILING_SECONDS", 0.5)
-    monkeypatch.setattr(core_module, "wait", wait)
+    monkeypatch.setattr(compiling_module, "_WAIT_SECONDS", 0.5)
+    monkeypatch.setattr(compiling_module, "wait", wait)
     core = core_with(compiling)
     core.submit(generate("bound", [1, 2], sampling=BOUND))
     assert core.has_work

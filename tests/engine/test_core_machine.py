@@ -8,7 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from engine import core as core_module
+from engine import compiling as compiling_module
 from engine.errors import EngineErrorCode
 from engine.protocol import FinishReason, Generate, MediaInput, Step
 from engine.sampling_params import Grammar, GrammarKind, SamplingParams
@@ -219,7 +219,7 @@ class CoreMachine(RuleBasedStateMachine):
 @pytest.fixture(autouse=True)
 def _impatience(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody compiles in the meantime."""
-    monkeypatch.setattr(core_module, "_COMPILING_SECONDS", 0.0)
+    monkeypatch.setattr(compiling_module, "_WAIT_SECONDS", 0.0)
 
 
 CoreMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=30, deadline=None)
