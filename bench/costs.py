@@ -50,7 +50,10 @@ def vision_flops(vision: VisionConfig, num_patches: int) -> float:
     """Operations for one picture of so many patches."""
     width, merged = vision.embed_dim, vision.embed_dim * vision.spatial_merge_size**2
     patch = vision.in_channels * vision.temporal_patch_size * vision.patch_size**2
-    block = 4 * width * width + 2 * int(vision.mlp_ratio * width) * width
-    attention = 4 * num_patches**2 * width
+    block = 4 * width * width + (3 if vision.gated else 2) * vision.inner_width * width
+    windows = vision.windows
+    bounded = 0 if windows is None else vision.depth - len(windows.unbounded_blocks)
+    reach = num_patches if windows is None else (windows.side * vision.spatial_merge_size) ** 2
+    pairs = num_patches * ((vision.depth - bounded) * num_patches + bounded * min(reach, num_patches))
     merger = (num_patches // vision.spatial_merge_size**2) * merged * (merged + vision.hidden_size)
-    return 2 * num_patches * (patch * width + vision.depth * block) + vision.depth * attention + 2 * merger
+    return 2 * num_patches * (patch * width + vision.depth * block) + 4 * width * pairs + 2 * merger

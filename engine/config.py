@@ -70,8 +70,18 @@ class EngineConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WindowConfig:
+    """Where the attention of most of a tower's blocks ends: at squares of a frame."""
+
+    side: int
+    """Of a square, in tokens; those at the right and at the bottom may be smaller."""
+    unbounded_blocks: frozenset[int]
+    """Blocks whose patches attend to their whole frame."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class VisionConfig:
-    """Qwen2-VL's vision tower."""
+    """The vision tower of Qwen2-VL or of Qwen2.5-VL."""
 
     depth: int
     embed_dim: int
@@ -79,7 +89,8 @@ class VisionConfig:
     hidden_size: int
     """Width of its output: the decoder's."""
     num_heads: int
-    mlp_ratio: float
+    inner_width: int
+    """Of the feed-forward halves."""
     in_channels: int
     patch_size: int
     """Pixels of a patch's side."""
@@ -87,6 +98,12 @@ class VisionConfig:
     """Patches of a side that become one token."""
     temporal_patch_size: int
     """Frames of a patch; a picture is repeated to fill it."""
+    gated: bool = False
+    """RMSNorms, and feed-forward halves with a gate, as in Qwen2.5-VL; else LayerNorms and quick-GELU."""
+    windows: WindowConfig | None = None
+    """None: all blocks attend to whole frames."""
+    positions_per_second: int | None = None
+    """Of clips on the axis of time; None: they have one for each patch in time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,13 +200,23 @@ class _Family:
 
 
 def _qwen2_vl(config: Mapping[str, Any]) -> _Family:
+    return _vision_family(config, _qwen2_vl_tower)
+
+
+def _qwen2_5_vl(config: Mapping[str, Any]) -> _Family:
+    return _vision_family(config, _qwen2_5_vl_tower)
+
+
+def _vision_family(
+    config: Mapping[str, Any], tower: Callable[[Mapping[str, Any], Mapping[str, Any]], VisionConfig]
+) -> _Family:
     """Flat, or in transformers 5 nested."""
     text: Mapping[str, Any] = config.get("text_config") or config
     # transformers 5: `rope_parameters`, theta inside. The published checkpoints: `rope_scaling` beside `rope_theta`.
     rope: Mapping[str, Any] = text.get("rope_parameters") or text["rope_scaling"]
     return _Family(
         text=_text_config(text, config, rope, mrope_section=tuple(rope["mrope_section"])),
-        encoder=_vision_config(config["vision_config"], text),
+        encoder=tower(config["vision_config"], text),
         placeholder_ids={"image": config["image_token_id"], "video": config["video_token_id"]},
     )
 
@@ -234,6 +261,7 @@ def _qwen2_audio(config: Mapping[str, Any]) -> _Family:
 
 _FAMILIES: Mapping[str, Callable[[Mapping[str, Any]], _Family]] = {
     "Qwen2VLForConditionalGeneration": _qwen2_vl,
+    "Qwen2_5_VLForConditionalGeneration": _qwen2_5_vl,
     "Qwen2AudioForConditionalGeneration": _qwen2_audio,
 }
 
@@ -261,19 +289,46 @@ def _text_config(
     )
 
 
-def _vision_config(vision: Mapping[str, Any], text: Mapping[str, Any]) -> VisionConfig:
+def _qwen2_vl_tower(vision: Mapping[str, Any], text: Mapping[str, Any]) -> VisionConfig:
     return VisionConfig(
         depth=vision["depth"],
         embed_dim=vision["embed_dim"],
         hidden_size=vision.get("hidden_size", text["hidden_size"]),
         num_heads=vision["num_heads"],
-        mlp_ratio=vision.get("mlp_ratio", 4),
-        # The published checkpoints say `in_chans`, transformers `in_channels`.
-        in_channels=vision.get("in_channels", vision.get("in_chans", 3)),
-        patch_size=vision.get("patch_size", vision.get("spatial_patch_size", 14)),
-        spatial_merge_size=vision.get("spatial_merge_size", 2),
-        temporal_patch_size=vision.get("temporal_patch_size", 2),
+        inner_width=int(vision["embed_dim"] * vision.get("mlp_ratio", 4)),
+        **_patches(vision),
     )
+
+
+def _qwen2_5_vl_tower(vision: Mapping[str, Any], text: Mapping[str, Any]) -> VisionConfig:
+    if vision.get("hidden_act", "silu") != "silu":
+        raise CheckpointError("config.json's vision_config has a hidden_act other than silu")
+    patches = _patches(vision)
+    token_side = patches["patch_size"] * patches["spatial_merge_size"]
+    return VisionConfig(
+        depth=vision["depth"],
+        embed_dim=vision["hidden_size"],
+        hidden_size=vision.get("out_hidden_size", text["hidden_size"]),
+        num_heads=vision["num_heads"],
+        inner_width=vision["intermediate_size"],
+        gated=True,
+        windows=WindowConfig(
+            side=vision.get("window_size", 112) // token_side,
+            unbounded_blocks=frozenset(vision.get("fullatt_block_indexes", (7, 15, 23, 31))),
+        ),
+        positions_per_second=vision.get("tokens_per_second", 4),
+        **patches,
+    )
+
+
+def _patches(vision: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        # The published checkpoints say `in_chans`, transformers `in_channels`.
+        "in_channels": vision.get("in_channels", vision.get("in_chans", 3)),
+        "patch_size": vision.get("patch_size", vision.get("spatial_patch_size", 14)),
+        "spatial_merge_size": vision.get("spatial_merge_size", 2),
+        "temporal_patch_size": vision.get("temporal_patch_size", 2),
+    }
 
 
 def _eos_token_ids(path: Path, text: Mapping[str, Any], config: Mapping[str, Any]) -> tuple[int, ...]:

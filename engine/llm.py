@@ -138,6 +138,7 @@ class LLM:
         self._max_model_len = engine.ready.max_model_len
         self._vocab_size = engine.model.text.vocab_size
         self._hidden_size = engine.model.text.hidden_size
+        self._encoder = engine.model.encoder
         self._prompts = load_prompt_builder(path, engine.model, chat_template)
         self._grammars = GrammarChecker(self._prompts.tokenizer)
         try:
@@ -284,7 +285,7 @@ class LLM:
         generate = Generate(
             request_id=next(self._request_ids),
             token_ids=prompt.token_ids,
-            media=media_inputs(media, prompt),
+            media=media_inputs(media, prompt, self._encoder),
             sampling=sampling,
         )
         try:

@@ -53,6 +53,8 @@ class MediaSpan:
     """256-bit hash of its content and of how it was processed; equal keys mean equal encoder outputs."""
     grid_thw: tuple[int, int, int]
     """Patches in time, height and width, before merging; of a sound 1, its mel bins and its frames."""
+    time_step: float = 1.0
+    """Positions from one of a clip's patches in time to the next; of each the whole ones count."""
 
     @property
     def end(self) -> int:

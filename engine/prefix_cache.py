@@ -90,9 +90,9 @@ def block_hash(parent: bytes, start: int, token_ids: Many[int], spans: Many[Medi
     end = start + len(token_ids)
     fields = [parent, struct.pack(f"<{len(token_ids)}q", *token_ids)]
     for span in spans_between(spans, start, end):
-        # Where in the block it stands, and which of its tokens these are.
+        # Where in the block it stands, which of its tokens these are, and how far apart their positions are.
         first, last = max(span.start, start), min(span.end, end)
-        fields += (span.key, struct.pack("<3q", first - start, first - span.start, last - span.start))
+        fields += (span.key, struct.pack("<3qd", first - start, first - span.start, last - span.start, span.time_step))
     return _hash(_BLOCK_DOMAIN, fields)
 
 

@@ -41,6 +41,8 @@ class MediaInput(msgspec.Struct, frozen=True, kw_only=True):
     """256-bit hash of the content and of how it was processed."""
     grid_thw: tuple[int, int, int]
     """Patches in time, height and width, before merging; of a sound 1, its mel bins and its frames."""
+    time_step: float = 1.0
+    """Positions from one of a clip's patches in time to the next; of each the whole ones count."""
     content: MediaContent
     """uint8 [frames, height, width, 3], flat; normalising and cutting into patches is the engine's work. Of a sound its
     features, float32 [mel bins, frames], flat. Or embeddings in their place."""

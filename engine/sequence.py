@@ -209,6 +209,7 @@ def _make_spans(media: Many[MediaInput], num_prompt_tokens: int) -> tuple[MediaS
                 num_tokens=medium.num_tokens,
                 key=medium.key,
                 grid_thw=medium.grid_thw,
+                time_step=medium.time_step,
             )
         )
         end = spans[-1].end

@@ -70,6 +70,13 @@ class Clip:
     fps: float | None
     """The rate at which frames were taken; None where their number was said, or they are all there are."""
 
+    @property
+    def seconds_per_frame(self) -> float | None:
+        """From one frame to the next, on average; None where the clip has no times, or a single frame."""
+        if len(self.frame_seconds) < 2:
+            return None
+        return (self.frame_seconds[-1] - self.frame_seconds[0]) / (len(self.frame_seconds) - 1)
+
 
 def video_processing(path: Path) -> VideoProcessing:
     """Reads a checkpoint's `video_preprocessor_config.json`; without one, the reference's defaults hold.

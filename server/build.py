@@ -144,7 +144,13 @@ def _handlers(
     max_media = {kind: most for kind, most in settings.media.max_media.items() if kind in takes}
     tool_format = find_format(prompts.template_source, settings.engine.tool_call_parser)
     asks_effort = "reasoning_effort" in prompts.template_source
-    loader = PromptLoader(prompts=prompts, media=media.loader, embeddings=media.embeddings, metrics=metrics)
+    loader = PromptLoader(
+        prompts=prompts,
+        encoder=checkpoint.model.encoder,
+        media=media.loader,
+        embeddings=media.embeddings,
+        metrics=metrics,
+    )
     completer = Completer(
         engine=engine,
         loader=loader,

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import assert_never
 
+from engine.config import AudioConfig, VisionConfig
 from engine.plan import Embeddings, MediaKind
 from engine.protocol import MediaInput
 from engine.text.media_inputs import Medium, media_inputs, prompt_media
@@ -79,16 +80,24 @@ class PromptLoader:
     """Makes prompts for one checkpoint."""
 
     def __init__(
-        self, *, prompts: PromptBuilder, media: MediaLoader, embeddings: NamedEmbeddings | None, metrics: Metrics
+        self,
+        *,
+        prompts: PromptBuilder,
+        encoder: VisionConfig | AudioConfig,
+        media: MediaLoader,
+        embeddings: NamedEmbeddings | None,
+        metrics: Metrics,
     ) -> None:
         """
         Args:
             prompts: What makes prompts of texts.
+            encoder: What the engine makes embeddings of media with.
             media: What loads media.
             embeddings: What loads embeddings; None: they are refused.
             metrics: Told what it took to load media.
         """
         self._prompts = prompts
+        self._encoder = encoder
         self._media = media
         self._embeddings = embeddings
         self._metrics = metrics
@@ -124,7 +133,7 @@ class PromptLoader:
                 prompt = await asyncio.to_thread(self._of_conversation, source, media)
                 return LoadedPrompt(
                     token_ids=prompt.token_ids,
-                    media=media_inputs(media, prompt),
+                    media=media_inputs(media, prompt, self._encoder),
                     clips=tuple(_frames_of(medium) for medium in media if isinstance(medium, Clip)),
                     media_usage=batch.usage if batch.usage.num_media else None,
                 )

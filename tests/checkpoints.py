@@ -1,15 +1,16 @@
-"""Tiny Qwen2-VL checkpoints with seeded random weights, in the format of the published ones. Knows no transformers.
+"""Tiny checkpoints of Qwen2-VL and Qwen2.5-VL with seeded random weights, in the format of the published ones.
 
-The weights are scaled so that answers are readable ASCII that depends on the whole prompt, pictures included. Tokens
-that such an answer does not contain (special ones, end tokens among them) have small logits: reach them with
-`logit_bias`.
+Knows no transformers. The weights are scaled so that answers are readable ASCII that depends on the whole prompt,
+pictures included. Tokens that such an answer does not contain (special ones, end tokens among them) have small logits:
+reach them with `logit_bias`.
 """
 
 import json
 import math
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from safetensors.torch import save_file
@@ -34,6 +35,10 @@ VOCAB_SIZE = 384
 VISION_WIDTH = 32
 
 Named = tuple[str, torch.Tensor]
+Family = Literal["qwen2_vl", "qwen2_5_vl"]
+
+VISION_INNER_WIDTH = 52
+"""Of Qwen2.5-VL's tower: as in the published one, not a multiple of 16."""
 
 PREPROCESSOR_CONFIG = {
     "image_processor_type": "Qwen2VLImageProcessor",
@@ -80,6 +85,7 @@ def make_checkpoint(
     layers: int = 2,
     tied: bool = True,
     nested_layout: bool = False,
+    family: Family = "qwen2_vl",
     max_position_embeddings: int = 4096,
 ) -> Path:
     """Writes a checkpoint into the folder `path` and returns it.
@@ -91,6 +97,7 @@ def make_checkpoint(
         hidden: width of the decoder, a multiple of 64; it has 4 query heads and 2 key-value heads.
         layers: of the decoder; the vision tower always has 2 of width 32.
         tied: the output head is the embedding table.
+        family: Qwen2.5-VL's first vision block attends to windows of 2 × 2 tokens, its second to whole frames.
         nested_layout: config.json and tensor names as in transformers 5, instead of the published flat ones.
         max_position_embeddings: the context window.
     """
@@ -103,13 +110,19 @@ def make_checkpoint(
     rope = {"rope_type": "default", "rope_theta": theta, "mrope_section": section}
     nested = {"text_config": text | {"rope_parameters": rope}}
     flat = text | {"rope_theta": theta, "rope_scaling": {"type": "mrope", "mrope_section": section}}
-    config = _common_config(dtype, tied, token_ids) | {"vision_config": _vision_config(hidden)}
+    is_second = family == "qwen2_5_vl"
+    vision = _gated_vision_config(hidden) if is_second else _vision_config(hidden)
+    config = _common_config(dtype, tied, token_ids) | {"vision_config": vision, "model_type": family}
+    if is_second:
+        config["architectures"] = ["Qwen2_5_VLForConditionalGeneration"]
     write_json(path / "config.json", config | (nested if nested_layout else flat))
     end_token_ids = [token_ids["<|im_end|>"], token_ids["<|endoftext|>"]]
     write_json(path / "generation_config.json", {"eos_token_id": end_token_ids, "pad_token_id": end_token_ids[1]})
     write_json(path / "preprocessor_config.json", PREPROCESSOR_CONFIG)
     write_json(path / "tokenizer_config.json", {"eos_token": "<|im_end|>", "chat_template": CHAT_TEMPLATE})
-    weights = _weights(seed, hidden, layers, tied, readable_token_ids(tokenizer))
+    draw = Draw(torch.Generator().manual_seed(seed))
+    decoder = decoder_weights(draw, hidden, layers, tied, readable_token_ids(tokenizer))
+    weights = chain(decoder, _tower_weights(draw, hidden, gated=is_second))
     rename = _nested_name if nested_layout else str
     stored = {rename(name): tensor.to(getattr(torch, dtype)) for name, tensor in weights}
     save_file(stored, path / "model.safetensors", metadata={"format": "pt"})
@@ -181,19 +194,41 @@ def _vision_config(hidden: int) -> dict[str, Any]:
     }
 
 
-def _weights(seed: int, hidden: int, layers: int, tied: bool, readable_token_ids: list[int]) -> Iterator[Named]:
-    draw = Draw(torch.Generator().manual_seed(seed))
-    yield from decoder_weights(draw, hidden, layers, tied, readable_token_ids)
+def _gated_vision_config(hidden: int) -> dict[str, Any]:
+    return {
+        "depth": 2,
+        "hidden_size": VISION_WIDTH,
+        "hidden_act": "silu",
+        "intermediate_size": VISION_INNER_WIDTH,
+        "out_hidden_size": hidden,
+        "num_heads": 2,
+        "in_chans": 3,
+        "patch_size": 14,
+        "spatial_patch_size": 14,
+        "spatial_merge_size": 2,
+        "temporal_patch_size": 2,
+        "window_size": 56,
+        "fullatt_block_indexes": [1],
+        "tokens_per_second": 2,
+    }
+
+
+def _tower_weights(draw: "Draw", hidden: int, *, gated: bool) -> Iterator[Named]:
     patch_embedding = next(draw.linear("visual.patch_embed.proj", VISION_WIDTH, 3 * 2 * 14 * 14, bias=False))[1]
     yield "visual.patch_embed.proj.weight", patch_embedding.view(VISION_WIDTH, 3, 2, 14, 14)
     for block in ("visual.blocks.0", "visual.blocks.1"):
-        yield from draw.norm(f"{block}.norm1", VISION_WIDTH, bias=True)
+        yield from draw.norm(f"{block}.norm1", VISION_WIDTH, bias=not gated)
         yield from draw.linear(f"{block}.attn.qkv", 3 * VISION_WIDTH, VISION_WIDTH, gain=1.5)
         yield from draw.linear(f"{block}.attn.proj", VISION_WIDTH, VISION_WIDTH)
-        yield from draw.norm(f"{block}.norm2", VISION_WIDTH, bias=True)
-        yield from draw.linear(f"{block}.mlp.fc1", 4 * VISION_WIDTH, VISION_WIDTH)
-        yield from draw.linear(f"{block}.mlp.fc2", VISION_WIDTH, 4 * VISION_WIDTH)
-    yield from draw.norm("visual.merger.ln_q", VISION_WIDTH, bias=True)
+        yield from draw.norm(f"{block}.norm2", VISION_WIDTH, bias=not gated)
+        if gated:
+            yield from draw.linear(f"{block}.mlp.gate_proj", VISION_INNER_WIDTH, VISION_WIDTH)
+            yield from draw.linear(f"{block}.mlp.up_proj", VISION_INNER_WIDTH, VISION_WIDTH)
+            yield from draw.linear(f"{block}.mlp.down_proj", VISION_WIDTH, VISION_INNER_WIDTH)
+        else:
+            yield from draw.linear(f"{block}.mlp.fc1", 4 * VISION_WIDTH, VISION_WIDTH)
+            yield from draw.linear(f"{block}.mlp.fc2", VISION_WIDTH, 4 * VISION_WIDTH)
+    yield from draw.norm("visual.merger.ln_q", VISION_WIDTH, bias=not gated)
     yield from draw.linear("visual.merger.mlp.0", 4 * VISION_WIDTH, 4 * VISION_WIDTH)
     yield from draw.linear("visual.merger.mlp.2", hidden, 4 * VISION_WIDTH)
 

@@ -1,4 +1,7 @@
-"""The reference: transformers' Qwen2-VL, asked the way its own documentation asks it. The engine never imports this."""
+"""The reference: transformers' Qwen2-VL and Qwen2.5-VL, asked the way its own documentation asks it.
+
+The engine never imports this.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from transformers import Qwen2VLForConditionalGeneration
+from transformers import AutoModelForImageTextToText
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
 from engine.plan import MediaKind, MediaSpan
@@ -29,7 +32,7 @@ class Answer:
 @cache
 def load_oracle(path: Path) -> Any:
     """The reference model in float32."""
-    return Qwen2VLForConditionalGeneration.from_pretrained(path, dtype=torch.float32, attn_implementation="sdpa").eval()
+    return AutoModelForImageTextToText.from_pretrained(path, dtype=torch.float32, attn_implementation="sdpa").eval()
 
 
 def image_processor(path: Path) -> Any:
@@ -49,6 +52,13 @@ def grids(spans: Sequence[MediaSpan], kind: MediaKind) -> Tensor | None:
     """int64 [media, 3], or None if there is none of the kind."""
     found = [span.grid_thw for span in spans if span.kind is kind]
     return torch.tensor(found) if found else None
+
+
+def seconds_per_grid(path: Path, spans: Sequence[MediaSpan]) -> dict[str, Tensor]:
+    """What tells the reference of a clip's time, where the model knows seconds: float32 [clips]."""
+    rate = getattr(load_oracle(path).config.vision_config, "tokens_per_second", None)
+    steps = [span.time_step for span in spans if span.kind is MediaKind.VIDEO]
+    return {} if rate is None else {"second_per_grid_ts": torch.tensor(steps) / rate}
 
 
 def clip_patches(path: Path, frames: np.ndarray) -> Tensor:
@@ -85,6 +95,7 @@ def greedy_answer(
     if clips:
         media["pixel_values_videos"] = torch.cat([clip_patches(path, clip) for clip in clips])
         media["video_grid_thw"] = grids(spans, MediaKind.VIDEO)
+        media |= seconds_per_grid(path, spans)
     output = load_oracle(path).generate(
         torch.tensor([list(prompt)]),
         **media,

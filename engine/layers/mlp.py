@@ -1,5 +1,7 @@
 """The feed-forward halves of decoder and vision blocks."""
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -10,15 +12,20 @@ from engine.layers.linear import Linear
 class GatedMLP(nn.Module):
     """down(silu(gate(x)) · up(x)) (arXiv 2002.05202), gate and up in one product."""
 
-    def __init__(self, width: int, inner_width: int) -> None:
+    def __init__(self, width: int, inner_width: int, *, bias: bool = False) -> None:
         super().__init__()
-        self.gate_up_proj = Linear(width, (inner_width, inner_width), bias=False)
-        self.down_proj = Linear(inner_width, width, bias=False)
+        self.gate_up_proj = Linear(width, (inner_width, inner_width), bias=bias)
+        self.down_proj = Linear(inner_width, width, bias=bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """[tokens, width] → [tokens, width]"""
         gate, up = self.gate_up_proj(x).chunk(2, dim=-1)
         return self.down_proj(functional.silu(gate) * up)
+
+    def stored_tensors(self) -> Iterator[tuple[str, Tensor]]:
+        """Every parameter under its name in a checkpoint, less the module's prefix."""
+        yield from self.gate_up_proj.stored_tensors("gate_proj", "up_proj")
+        yield from self.down_proj.stored_tensors("down_proj")
 
 
 class QuickGeluMLP(nn.Module):
@@ -33,3 +40,8 @@ class QuickGeluMLP(nn.Module):
         """[patches, width] → [patches, width]"""
         inner = self.fc1(x)
         return self.fc2(inner * torch.sigmoid(1.702 * inner))
+
+    def stored_tensors(self) -> Iterator[tuple[str, Tensor]]:
+        """As `GatedMLP.stored_tensors`."""
+        yield from self.fc1.stored_tensors("fc1")
+        yield from self.fc2.stored_tensors("fc2")

@@ -142,8 +142,7 @@ class DecoderLayer(nn.Module):
         yield from self.self_attn.qkv_proj.stored_tensors("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
         yield from self.self_attn.o_proj.stored_tensors("self_attn.o_proj")
         yield "post_attention_layernorm.weight", self.post_attention_layernorm.weight.data
-        yield from self.mlp.gate_up_proj.stored_tensors("mlp.gate_proj", "mlp.up_proj")
-        yield from self.mlp.down_proj.stored_tensors("mlp.down_proj")
+        yield from ((f"mlp.{name}", tensor) for name, tensor in self.mlp.stored_tensors())
 
 
 class Attention(nn.Module):

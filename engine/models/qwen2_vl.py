@@ -1,6 +1,8 @@
-"""Qwen2-VL (arXiv 2409.12191): Qwen2's decoder, the vision tower beside it, and the positions of its prompts.
+"""Qwen2-VL (arXiv 2409.12191) and Qwen2.5-VL (arXiv 2502.13923): Qwen2's decoder, the vision tower beside it, and the
+positions of its prompts.
 
-Numerics follow transformers' `Qwen2VLForConditionalGeneration` (models/qwen2_vl/modeling_qwen2_vl.py).
+Numerics follow transformers' `Qwen2VLForConditionalGeneration` (models/qwen2_vl/modeling_qwen2_vl.py) and
+`Qwen2_5_VLForConditionalGeneration` (models/qwen2_5_vl/modeling_qwen2_5_vl.py).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -67,8 +69,11 @@ def layout_prompt(num_tokens: int, spans: Sequence[MediaSpan], spatial_merge_siz
         position += span.start - index
         grid_t, grid_h, grid_w = span.grid_thw
         shape = (grid_t, grid_h // spatial_merge_size, grid_w // spatial_merge_size)
-        pieces.append(position + np.indices(shape).reshape(3, -1))
-        position += max(shape)
+        places = np.indices(shape).reshape(3, -1)
+        # In float32, as the reference, where a product may come out a little below a whole number, or not.
+        places[0] = np.float32(span.time_step) * places[0].astype(np.float32)
+        pieces.append(position + places)
+        position += int(places.max()) + 1
         index = span.end
     pieces.append(text_positions(position, num_tokens - index))
     position += num_tokens - index

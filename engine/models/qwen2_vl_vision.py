@@ -1,7 +1,9 @@
-"""Qwen2-VL's vision tower (arXiv 2409.12191): from uint8 pixels to the rows that stand for placeholder tokens.
+"""The vision towers of Qwen2-VL (arXiv 2409.12191) and Qwen2.5-VL (arXiv 2502.13923): from uint8 pixels to the rows
+that stand for placeholder tokens.
 
 Patches are ordered so that those that become one token are neighbours, as the reference image processor orders them
-(transformers, models/qwen2_vl/image_processing_qwen2_vl.py).
+(transformers, models/qwen2_vl/image_processing_qwen2_vl.py). Where attention ends at windows, each block but a few sees
+them in the order of their windows (`engine.models.attention_runs`).
 """
 
 from collections import defaultdict
@@ -14,9 +16,11 @@ from torch import Tensor, nn
 
 from engine.config import VisionConfig
 from engine.layers.linear import Linear
-from engine.layers.mlp import QuickGeluMLP
-from engine.layers.ops import Ops
-from engine.layers.rotary import Rotation, planar_rotation
+from engine.layers.mlp import GatedMLP, QuickGeluMLP
+from engine.layers.norm import RMSNorm
+from engine.layers.ops import Norm, Ops
+from engine.layers.rotary import planar_rotation
+from engine.models.attention_runs import AttentionRuns, by_window, whole_frames, window_order
 from engine.transfer import upload_bytes
 
 NORM_EPS = 1e-6
@@ -33,16 +37,6 @@ class PixelStatistics:
     std: tuple[float, float, float]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FrameGroup:
-    """Frames of one size, which stand together in the packed patches."""
-
-    patches: slice
-    num_frames: int
-    rotation: Rotation
-    """Of these patches."""
-
-
 class VisionTower(nn.Module):
     """Encodes pictures and clips, all those of a step in one packed batch."""
 
@@ -55,7 +49,7 @@ class VisionTower(nn.Module):
         # The reference's Conv3d, whose stride is its size, is this product; as a convolution it is slow.
         self.patch_embed = Linear(patch_values, width, bias=False)
         self.blocks = nn.ModuleList(VisionBlock(config) for _ in range(config.depth))
-        self.merger = PatchMerger(width, config.spatial_merge_size**2, config.hidden_size)
+        self.merger = PatchMerger(config)
 
     def forward(self, media: Sequence[Medium], ops: Ops) -> list[Tensor]:
         """Encodes media.
@@ -71,9 +65,7 @@ class VisionTower(nn.Module):
         grids = [media[index][1] for index in order]
         device = self.merger.ln_q.weight.device
         hidden = torch.cat([self._embed(cut_patches(*media[index], self.config, device)) for index in order])
-        groups = self._group(grids, device)
-        for block in self.blocks:
-            hidden = block(hidden, ops, groups)
+        hidden = self._through_blocks(hidden, grids, ops)
         parts = self.merger(hidden).split([prod(grid) // self.config.spatial_merge_size**2 for grid in grids])
         # Copies, where there are several: a view would keep all of them in memory until the last is evicted.
         outputs = [part.clone() for part in parts] if len(parts) > 1 else list(parts)
@@ -84,52 +76,60 @@ class VisionTower(nn.Module):
         values = normalise(patches, self.statistics).flatten(1)
         return self.patch_embed(values.to(self.merger.ln_q.weight.dtype))
 
-    def _group(self, grids: Sequence[tuple[int, int, int]], device: torch.device) -> list[FrameGroup]:
-        """Those of media that stand in the order of `by_frame_size`."""
-        merge = self.config.spatial_merge_size
-        positions = torch.cat([patch_positions(grid, merge, device) for grid in grids])
-        rotation = planar_rotation(positions, head_dim=self.config.embed_dim // self.config.num_heads)
-        num_frames: defaultdict[int, int] = defaultdict(int)  # patches of a frame → frames
-        for grid_t, grid_h, grid_w in grids:
-            num_frames[grid_h * grid_w] += grid_t
-        groups: list[FrameGroup] = []
-        start = 0
-        for frame_size, frames in num_frames.items():
-            patches = slice(start, start + frame_size * frames)
-            own = Rotation(rotation.cos[patches], rotation.sin[patches])
-            groups.append(FrameGroup(patches=patches, num_frames=frames, rotation=own))
-            start = patches.stop
-        return groups
+    def _through_blocks(self, hidden: Tensor, grids: Sequence[tuple[int, int, int]], ops: Ops) -> Tensor:
+        """[patches, width] → [patches, width], of media that stand in the order of `by_frame_size`."""
+        config, device = self.config, hidden.device
+        positions = torch.cat([patch_positions(grid, config.spatial_merge_size, device) for grid in grids])
+        rotation = planar_rotation(positions, head_dim=config.embed_dim // config.num_heads)
+        frames = whole_frames(grids, rotation)
+        if config.windows is None:
+            for block in self.blocks:
+                hidden = block(hidden, ops, frames)
+            return hidden
+        order = window_order(grids, config.spatial_merge_size, config.windows.side).to(device)
+        windows, frames = by_window(order, rotation), frames.seen_from(order)
+        hidden = hidden[order.patches]
+        for index, block in enumerate(self.blocks):
+            hidden = block(hidden, ops, frames if index in config.windows.unbounded_blocks else windows)
+        return hidden[order.inverse]
 
     def stored_tensors(self) -> Iterator[tuple[str, Tensor]]:
         """Every parameter under its name in a published checkpoint, less the prefix "visual."."""
         config = self.config
         side = config.patch_size
         kernel = (config.embed_dim, config.in_channels, config.temporal_patch_size, side, side)
-        for name, parameter in self.named_parameters():
-            if name == "patch_embed.weight":
-                yield "patch_embed.proj.weight", parameter.data.view(kernel)
-            else:
-                yield name, parameter.data
+        yield "patch_embed.proj.weight", self.patch_embed.weight.data.view(kernel)
+        for index, block in enumerate(self.blocks):
+            assert isinstance(block, VisionBlock)
+            yield from ((f"blocks.{index}.{name}", tensor) for name, tensor in block.stored_tensors())
+        yield from ((f"merger.{name}", parameter.data) for name, parameter in self.merger.named_parameters())
 
 
 class VisionBlock(nn.Module):
-    """Attention and feed-forward, each after a LayerNorm."""
+    """Attention and feed-forward, each after a norm."""
 
     def __init__(self, config: VisionConfig) -> None:
         super().__init__()
-        self.norm1 = nn.LayerNorm(config.embed_dim, eps=NORM_EPS)
+        self.norm1 = make_norm(config)
         self.attn = VisionAttention(config.embed_dim, config.num_heads)
-        self.norm2 = nn.LayerNorm(config.embed_dim, eps=NORM_EPS)
-        self.mlp = QuickGeluMLP(config.embed_dim, int(config.embed_dim * config.mlp_ratio))
+        self.norm2 = make_norm(config)
+        self.mlp: GatedMLP | QuickGeluMLP = (
+            GatedMLP(config.embed_dim, config.inner_width, bias=True)
+            if config.gated
+            else QuickGeluMLP(config.embed_dim, config.inner_width)
+        )
 
-    def forward(self, hidden: Tensor, ops: Ops, groups: Sequence[FrameGroup]) -> Tensor:
-        """[patches, width] → [patches, width]; each patch attends to all patches of its own frame."""
+    def forward(self, hidden: Tensor, ops: Ops, runs: AttentionRuns) -> Tensor:
+        """[patches, width] → [patches, width]; each patch attends to all patches of its own run."""
         qkv = ops.norm_linear(hidden, self.norm1, self.attn.qkv).unflatten(-1, (3, self.attn.num_heads, -1))
-        parts = [ops.attend_frames(qkv[group.patches], group.rotation, group.num_frames) for group in groups]
-        attended = parts[0] if len(parts) == 1 else torch.cat(parts)
-        hidden = ops.linear_add(attended.flatten(1), self.attn.proj, hidden)
+        hidden = ops.linear_add(runs.attend(qkv, ops).flatten(1), self.attn.proj, hidden)
         return ops.norm_mlp_add(hidden, self.norm2, self.mlp)
+
+    def stored_tensors(self) -> Iterator[tuple[str, Tensor]]:
+        """Every parameter under its name in a published checkpoint, less the block's prefix."""
+        for name in ("norm1", "attn", "norm2"):
+            yield from ((f"{name}.{part}", each.data) for part, each in self.get_submodule(name).named_parameters())
+        yield from ((f"mlp.{name}", tensor) for name, tensor in self.mlp.stored_tensors())
 
 
 class VisionAttention(nn.Module):
@@ -145,19 +145,24 @@ class VisionAttention(nn.Module):
 class PatchMerger(nn.Module):
     """Makes one decoder row of each square of patches."""
 
-    def __init__(self, width: int, num_merged: int, hidden_size: int) -> None:
+    def __init__(self, config: VisionConfig) -> None:
         super().__init__()
-        self.merged_width = num_merged * width
-        self.ln_q = nn.LayerNorm(width, eps=NORM_EPS)
+        self.merged_width = config.spatial_merge_size**2 * config.embed_dim
+        self.ln_q = make_norm(config)
         self.mlp = nn.Sequential(
             Linear(self.merged_width, self.merged_width, bias=True),
             nn.GELU(),
-            Linear(self.merged_width, hidden_size, bias=True),
+            Linear(self.merged_width, config.hidden_size, bias=True),
         )
 
     def forward(self, hidden: Tensor) -> Tensor:
         """[patches, width] → [patches / num_merged, hidden_size]"""
         return self.mlp(self.ln_q(hidden).view(-1, self.merged_width))
+
+
+def make_norm(config: VisionConfig) -> Norm:
+    """Of the tower's kind."""
+    return RMSNorm(config.embed_dim, eps=NORM_EPS) if config.gated else nn.LayerNorm(config.embed_dim, eps=NORM_EPS)
 
 
 def by_frame_size(grids: Sequence[tuple[int, int, int]]) -> list[int]:

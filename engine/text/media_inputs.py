@@ -16,6 +16,11 @@ from media.tensor import TensorType
 
 Medium = Image | Clip | Sound | Embedding
 
+DEFAULT_SECONDS_PER_FRAME = 0.5
+"""Of a clip that has no times: the family's own tools take two frames of a second."""
+MAX_SECONDS_PER_FRAME = 3600.0
+"""A list of pictures may be said to be of any rate, and positions are to stay numbers that can be told apart."""
+
 
 def kind_of(medium: Medium) -> MediaKind:
     """What stands for it in a prompt."""
@@ -62,8 +67,14 @@ def prompt_media(media: Sequence[Medium]) -> list[PromptMedia]:
     return [PromptMedia(kind=kind_of(medium), num_tokens=medium.num_tokens) for medium in media]
 
 
-def media_inputs(media: Sequence[Medium], prompt: Prompt) -> list[MediaInput]:
-    """Pairs the media with the places that the prompt gave them; both are in the order of the media."""
+def media_inputs(media: Sequence[Medium], prompt: Prompt, encoder: VisionConfig | AudioConfig) -> list[MediaInput]:
+    """Pairs the media with the places that the prompt gave them; both are in the order of the media.
+
+    Args:
+        media: that were loaded.
+        prompt: that was made with them.
+        encoder: the model's.
+    """
     return [
         MediaInput(
             kind=kind_of(medium),
@@ -71,10 +82,22 @@ def media_inputs(media: Sequence[Medium], prompt: Prompt) -> list[MediaInput]:
             num_tokens=medium.num_tokens,
             key=medium.key,
             grid_thw=medium.grid_thw,
+            time_step=_time_step(medium, encoder),
             content=_content(medium),
         )
         for medium, start in zip(media, prompt.starts, strict=True)
     ]
+
+
+def _time_step(medium: Medium, encoder: VisionConfig | AudioConfig) -> float:
+    """Positions from one of a clip's patches in time to the next."""
+    if not isinstance(encoder, VisionConfig) or encoder.positions_per_second is None:
+        return 1.0
+    if kind_of(medium) is not MediaKind.VIDEO:
+        return 1.0
+    seconds = medium.seconds_per_frame if isinstance(medium, Clip) else None
+    seconds = DEFAULT_SECONDS_PER_FRAME if seconds is None else min(seconds, MAX_SECONDS_PER_FRAME)
+    return encoder.positions_per_second * encoder.temporal_patch_size * seconds
 
 
 def _content(medium: Medium) -> MediaContent:

@@ -78,6 +78,7 @@ QWEN2_AUDIO_TEMPLATE = """\
 
 FALLBACK_TEMPLATES: Mapping[str, str] = {
     "Qwen2VLForConditionalGeneration": QWEN2_VL_TEMPLATE,
+    "Qwen2_5_VLForConditionalGeneration": QWEN2_VL_TEMPLATE,
     "Qwen2AudioForConditionalGeneration": QWEN2_AUDIO_TEMPLATE,
 }
 """Architecture → the template of a checkpoint that has none."""

@@ -53,6 +53,7 @@ def request_of(request_id: str, prompt: Prompt, sampling: SamplingParams) -> Gen
             num_tokens=span.num_tokens,
             key=span.key,
             grid_thw=span.grid_thw,
+            time_step=span.time_step,
             content=memoryview(image.tobytes()),
         )
         for span, image in zip(prompt.spans, prompt.images, strict=True)

@@ -14,12 +14,13 @@ from engine.models.qwen2_vl import Qwen2VL
 from engine.models.qwen2_vl_vision import by_frame_size
 from engine.native.backend import use_native
 from engine.native.library import Level
+from tests.checkpoints import make_checkpoint
 from tests.engine.levels import LEVELS
 
 Grid = tuple[int, int, int]
 
 grids = st.lists(
-    st.tuples(st.integers(1, 3), st.sampled_from([2, 4, 6]), st.sampled_from([2, 4, 6])), min_size=1, max_size=6
+    st.tuples(st.integers(1, 3), st.sampled_from([2, 4, 6]), st.sampled_from([2, 4, 10])), min_size=1, max_size=6
 )
 
 
@@ -30,12 +31,17 @@ def random_medium(grid: Grid, *, seed: int, is_picture: bool) -> tuple[memoryvie
     return memoryview(np.random.default_rng(seed).integers(0, 256, shape, dtype=np.uint8).tobytes()), grid
 
 
+@pytest.fixture(scope="module", params=["qwen2_vl", "qwen2_5_vl"])
+def checkpoint(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
+    return make_checkpoint(tmp_path_factory.mktemp("checkpoint"), family=request.param)
+
+
 @pytest.fixture(scope="module", params=[None, *LEVELS], ids=str)
-def model(tiny_checkpoint: Path, request: pytest.FixtureRequest) -> Qwen2VL:
+def model(checkpoint: Path, request: pytest.FixtureRequest) -> Qwen2VL:
     level: Level | None = request.param
     dtype = torch.float32 if level is None else torch.bfloat16
-    config = load_model_config(tiny_checkpoint)
-    model = load_model(tiny_checkpoint, config, torch.device("cpu"), dtype, lambda stage, fraction: None)
+    config = load_model_config(checkpoint)
+    model = load_model(checkpoint, config, torch.device("cpu"), dtype, lambda stage, fraction: None)
     assert isinstance(model, Qwen2VL)
     if level is not None:
         model.ops = use_native(model, level)
