@@ -6,6 +6,7 @@ knows the protocol alone, nothing of how answers are computed, of text or of the
 
 import asyncio
 import logging
+import math
 import sys
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -40,6 +41,8 @@ STOP_SECONDS = 10.0
 """Given to a running step and to the process's own end before it is killed."""
 EXIT_SECONDS = 2.0
 """Given to a process that closed its socket, for its exit status."""
+_LONGEST_SLEEP_SECONDS = 3600.0
+"""An event loop cannot sleep for ever."""
 
 ENGINE_COMMAND = (sys.executable, "-m", "engine.process")
 
@@ -76,7 +79,9 @@ class EngineClient:
         on_state: Callable[[EngineState, str], None] | None = None,
         on_loading: Callable[[Loading], None] | None = None,
         on_stats: Callable[[StepStats], None] | None = None,
+        longest_silence_seconds: float = math.inf,
     ) -> None:
+        """An engine that has requests and says nothing for so long is taken for hung, and treated as one that died."""
         self.state = EngineState.LOADING
         self.ready: Ready | None = None
         """What the engine last said of itself; None until it has loaded once."""
@@ -89,6 +94,8 @@ class EngineClient:
         self._open: dict[str, Mailbox] = {}
         self._supervisor: asyncio.Task[None] | None = None
         self._backoff_seconds = FIRST_BACKOFF_SECONDS
+        self._longest_silence_seconds = longest_silence_seconds
+        self._heard_at = 0.0  # or when it was given something to do, if that is later
 
     @property
     def pid(self) -> int | None:
@@ -124,6 +131,8 @@ class EngineClient:
             for request_id in request_ids:
                 yield _error(request_id, refusal.code, refusal.message)
             return
+        if not self._open:
+            self._heard_at = time.monotonic()
         mailbox = Mailbox()
         self._open |= dict.fromkeys(request_ids, mailbox)
         try:
@@ -205,7 +214,11 @@ class EngineClient:
         try:
             while (engine := self._engine) is not None:
                 began = time.monotonic()
-                await self._deliver_all(engine)
+                watch = asyncio.create_task(self._watch(engine))
+                try:
+                    await self._deliver_all(engine)
+                finally:
+                    watch.cancel()
                 self._become(EngineState.RESTARTING, "the engine ended")
                 self._end_open("the engine stopped; the request can be sent again")
                 await self._bury(grace_seconds=EXIT_SECONDS)
@@ -233,6 +246,7 @@ class EngineClient:
         """Hands out the events of each step, until the engine is gone or cannot be understood."""
         try:
             while (message := await engine.channel.receive()) is not None:
+                self._heard_at = time.monotonic()
                 match message:
                     case Step():
                         self._deliver(message)
@@ -243,6 +257,15 @@ class EngineClient:
         except TransportError:
             _log.exception("the engine is killed")
             await engine.end(grace_seconds=0)
+
+    async def _watch(self, engine: EngineChild) -> None:
+        """Kills an engine that is hung: each step says something, if only that it was one."""
+        silence = 0.0
+        while silence < self._longest_silence_seconds:
+            await asyncio.sleep(min(self._longest_silence_seconds - silence, _LONGEST_SLEEP_SECONDS))
+            silence = time.monotonic() - self._heard_at if self._open else 0.0
+        _log.error("the engine is killed: %d requests wait, and it has said nothing for %g s", len(self._open), silence)
+        engine.process.kill()
 
     def _deliver(self, step: Step) -> None:
         for event in step.events:

@@ -114,6 +114,7 @@ async def start_server(
         on_state=on_state,
         on_loading=on_loading,
         on_stats=metrics.engine_stepped,
+        longest_silence_seconds=settings.engine.engine_timeout,
     )
     media = build_media(settings.media, checkpoint.path, checkpoint.model, metrics)
     handlers = _handlers(settings, checkpoint, engine, media, metrics)

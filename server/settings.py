@@ -95,6 +95,9 @@ class EngineSettings(BaseModel):
     tensor_parallel_size: Positive = 1
     """GPUs that share each step, where one has too little memory or is too slow; see docs/gpu.md."""
 
+    engine_timeout: Annotated[float, Field(gt=0)] = 600
+    """Seconds without a sign from the engine, while requests wait, after which it is taken for hung and replaced."""
+
     def engine_config(self, checkpoint: Path) -> EngineConfig:
         """What the engine is told."""
         return EngineConfig(

@@ -1,6 +1,7 @@
 """The front end's door to the engine: a real process at the other end of a real socket, which follows a script."""
 
 import asyncio
+import math
 import os
 import signal
 import subprocess
@@ -29,7 +30,13 @@ DEADLINE_SECONDS = 20.0
 class Engine:
     """A client of a scripted engine, and what it told its listeners."""
 
-    def __init__(self, folder: Path, *scripts: str, on_stats: Callable[[StepStats], None] | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *scripts: str,
+        on_stats: Callable[[StepStats], None] | None = None,
+        longest_silence_seconds: float = math.inf,
+    ) -> None:
         self.states: list[EngineState] = []
         self.loading: list[Loading] = []
         self.stats: list[StepStats] = []
@@ -40,6 +47,7 @@ class Engine:
             on_state=lambda state, _reason: self.states.append(state),
             on_loading=self.loading.append,
             on_stats=on_stats or self.stats.append,
+            longest_silence_seconds=longest_silence_seconds,
         )
 
     @property
@@ -203,6 +211,37 @@ async def test_a_killed_engine_ends_each_request_as_unavailable_and_comes_back(e
     assert engine.states == [EngineState.READY, EngineState.RESTARTING, EngineState.READY]
     assert engine.client.pid == engine.pids[1]
     assert (await events_of(engine.client, request("echo")))[-1].finish is FinishReason.STOP
+
+
+async def test_a_hung_engine_is_replaced_and_an_idle_one_is_not(tmp_path: Path) -> None:
+    engine = Engine(tmp_path, "ready", longest_silence_seconds=1.0)
+    await engine.client.start()
+    try:
+        await asyncio.sleep(2.0)
+        (pid,) = engine.pids
+        events = [event async for event in engine.client.generate(request("hold"))]
+        assert (events[-1].finish, events[-1].error) == (FinishReason.ERROR, EngineErrorCode.UNAVAILABLE)
+        await until(lambda: engine.client.state is EngineState.READY)
+        assert not alive(pid)
+        events = [event async for event in engine.client.generate(request("echo"))]
+        assert events[-1].finish is FinishReason.STOP
+        assert len(engine.pids) == 2
+    finally:
+        await engine.client.stop()
+
+
+async def test_an_engine_that_says_something_is_not_hung(tmp_path: Path) -> None:
+    engine = Engine(tmp_path, "ready", longest_silence_seconds=1.5)
+    await engine.client.start()
+    try:
+        async with aclosing(engine.client.generate(request("hold"))) as held:
+            await anext(held)
+            for number in range(8):
+                await asyncio.sleep(0.25)
+                assert [event async for event in engine.client.generate(request(f"echo-{number}"))]
+        assert len(engine.pids) == 1
+    finally:
+        await engine.client.stop()
 
 
 async def test_an_engine_that_sends_what_is_no_message_is_replaced(engine: Engine) -> None:
