@@ -12,12 +12,12 @@ import grpc.aio
 from engine.checkpoint import DEFAULT_MODEL, resolve_checkpoint
 from engine.client import ENGINE_COMMAND, EngineClient, EngineState
 from engine.config import ModelConfig, load_model_config
-from engine.protocol import Loading
+from engine.protocol import Loading, StepStats
 from engine.text.grammar import GrammarChecker
 from engine.text.prompt import load_prompt_builder
 from engine.text.tools import find_format
 from glimpse.openai.v1 import openai_pb2
-from glimpse.v1 import chat_pb2, completion_pb2, media_pb2, model_pb2, tokenizer_pb2
+from glimpse.v1 import chat_pb2, completion_pb2, load_pb2, media_pb2, model_pb2, tokenizer_pb2
 from server.build_media import MediaParts, build_media
 from server.chat import ChatHandlers
 from server.completion import Completer
@@ -25,6 +25,7 @@ from server.completions import CompletionHandlers
 from server.enforcement import Enforcement
 from server.health import HEALTH_SERVICE, Health
 from server.interceptors import CallInterceptor
+from server.load import ORCA_METHOD, LoadHandlers, LoadMeter
 from server.media_service import MediaHandlers
 from server.metrics import Metrics, MetricsServer
 from server.models_service import ModelHandlers, ServedModel
@@ -34,16 +35,21 @@ from server.reflection import add_reflection
 from server.running import Server
 from server.settings import EngineSettings, ListenSettings, Settings
 from server.tokenizer_service import TokenizerHandlers
-from server.typed import Handler, add_typed_services
+from server.typed import Handler, add_twin, add_typed_services
 
 MAX_BODY_BYTES = 64 << 20
 _MESSAGE_SLACK_BYTES = 1 << 20
 _CHAT_SERVICE = chat_pb2.DESCRIPTOR.services_by_name["ChatService"]
+_LOAD_SERVICE = load_pb2.DESCRIPTOR.services_by_name["LoadService"]
+_LOAD_REPORTS = _LOAD_SERVICE.methods_by_name["StreamLoadReports"]
 _MEDIA_SERVICE = media_pb2.DESCRIPTOR.services_by_name["MediaService"]
 _MODEL_SERVICE = model_pb2.DESCRIPTOR.services_by_name["ModelService"]
 _COMPLETION_SERVICE = completion_pb2.DESCRIPTOR.services_by_name["CompletionService"]
 _TOKENIZER_SERVICE = tokenizer_pb2.DESCRIPTOR.services_by_name["TokenizerService"]
-_TYPED_SERVICES = (_CHAT_SERVICE, _COMPLETION_SERVICE, _MEDIA_SERVICE, _MODEL_SERVICE, _TOKENIZER_SERVICE)
+_TYPED_SERVICES = (
+    *(_CHAT_SERVICE, _COMPLETION_SERVICE, _TOKENIZER_SERVICE),
+    *(_LOAD_SERVICE, _MEDIA_SERVICE, _MODEL_SERVICE),
+)
 _OPENAI_SERVICE = openai_pb2.DESCRIPTOR.services_by_name["OpenAIService"]
 
 _GRPC_OPTIONS = (
@@ -99,26 +105,38 @@ async def start_server(
     service_names = [service.full_name for service in (*_TYPED_SERVICES, _OPENAI_SERVICE)]
     health = Health(service_names)
     metrics = Metrics()
-    calls = CallInterceptor(metrics)
+    load = LoadMeter(max_sequences=settings.engine.max_sequences)
+    calls = CallInterceptor(metrics, load)
     grpc_server = grpc.aio.server(interceptors=[calls], options=_GRPC_OPTIONS)
     port = _listen(grpc_server, settings.listen)
     metrics_server = _serve_metrics(metrics, settings.listen)
 
     def on_state(state: EngineState, _reason: str) -> None:
-        metrics.engine_changed(state, num_blocks=engine.ready.num_blocks if engine.ready else 0)
+        num_blocks = engine.ready.num_blocks if engine.ready else 0
+        metrics.engine_changed(state, num_blocks=num_blocks)
+        load.engine_changed(num_blocks=num_blocks)
         health.set(state is EngineState.READY)
+
+    def on_stats(stats: StepStats) -> None:
+        metrics.engine_stepped(stats)
+        load.engine_stepped(stats)
 
     engine = EngineClient(
         settings.engine.engine_config(checkpoint.path),
         command=engine_command,
         on_state=on_state,
         on_loading=on_loading,
-        on_stats=metrics.engine_stepped,
+        on_stats=on_stats,
         longest_silence_seconds=settings.engine.engine_timeout,
     )
     media = build_media(settings.media, checkpoint.path, checkpoint.model, metrics)
-    handlers = _handlers(settings, checkpoint, engine, media, metrics)
+    reports = LoadHandlers(load).stream_load_reports
+    handlers = {
+        **_handlers(settings, checkpoint, engine, media, metrics),
+        _LOAD_REPORTS.full_name: reports,
+    }
     add_typed_services(grpc_server, _TYPED_SERVICES, handlers)
+    add_twin(grpc_server, _LOAD_REPORTS, reports, ORCA_METHOD)
     add_facade(grpc_server, handlers, max_body_bytes=MAX_BODY_BYTES)
     add_reflection(grpc_server, [*service_names, HEALTH_SERVICE])
     await health.add_to(grpc_server)

@@ -111,6 +111,7 @@ async def abort(context: grpc.aio.ServicerContext[object, object], failure: RpcF
     """Ends a call with this failure, in the form of `google.rpc.Status`."""
     message = _shortened(failure.message)
     trailers: list[tuple[str, str | bytes]] = [
+        *(context.trailing_metadata() or ()),
         (DETAILS_HEADER, _rich_status(failure, message).SerializeToString()),
         (REQUEST_ID_HEADER, current_call().request_id),
     ]

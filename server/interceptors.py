@@ -12,13 +12,14 @@ import grpc.aio
 import structlog
 
 from server.calls import begin_call
+from server.load import REPORT_TRAILER, LoadMeter
 from server.metrics import Metrics
 
 Context = grpc.aio.ServicerContext[Any, Any]
 MethodHandler: TypeAlias = "grpc.RpcMethodHandler[Any, Any] | None"
 
-_INFRASTRUCTURE = "/grpc."
-"""Health and reflection: asked all the time, or for ever; they are logged at level debug and hold no drain up."""
+_INFRASTRUCTURE = ("/grpc.", "/glimpse.v1.LoadService/", "/xds.")
+"""Health, reflection and load: asked all the time, or for ever; they are logged at level debug and hold no drain up."""
 
 _log = structlog.get_logger("access")
 
@@ -26,14 +27,15 @@ _log = structlog.get_logger("access")
 class CallInterceptor(grpc.aio.ServerInterceptor):
     """Observes calls and knows when none is being served."""
 
-    def __init__(self, metrics: Metrics) -> None:
+    def __init__(self, metrics: Metrics, load: LoadMeter) -> None:
         self._metrics = metrics
+        self._load = load
         self._num_running = 0
         self._idle = asyncio.Event()
         self._idle.set()
 
     async def wait_until_idle(self) -> None:
-        """Returns once no call but those of health and reflection is being served."""
+        """Returns once no call but those of health, reflection and load is being served."""
         await self._idle.wait()
 
     async def intercept_service(
@@ -50,13 +52,16 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
 
         async def call(request: Any, context: Context) -> Any:
             with self._observe(method, context):
-                return await behaviour(request, context)
+                response = await behaviour(request, context)
+                self._tell_load(context)
+                return response
 
         async def generate(request: Any, context: Context) -> AsyncIterator[Any]:
             with self._observe(method, context):
                 async with aclosing(behaviour(request, context)) as responses:
                     async for response in responses:
                         yield response
+                self._tell_load(context)
 
         return register(
             generate if inspect.isasyncgenfunction(behaviour) else call,
@@ -70,6 +75,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         began = time.monotonic()
         structlog.contextvars.bind_contextvars(request_id=call.request_id)
         counted = not method.startswith(_INFRASTRUCTURE)
+        self._tell_load(context)  # for a call that is refused; at the end of any other, how it is then
         self._count(counted)
         code = "OK"
         try:
@@ -81,6 +87,8 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             self._count(-counted)
             seconds = time.monotonic() - began
             self._metrics.call_ended(method, code, seconds)
+            if counted:
+                self._load.call_ended(code)
             log = _log.info if counted else _log.debug
             log(
                 "call",
@@ -90,6 +98,9 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
                 prompt_tokens=call.prompt_tokens,
                 completion_tokens=call.completion_tokens,
             )
+
+    def _tell_load(self, context: Context) -> None:
+        context.set_trailing_metadata(((REPORT_TRAILER, self._load.report().SerializeToString()),))
 
     def _count(self, change: int) -> None:
         self._num_running += change

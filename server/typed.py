@@ -39,6 +39,13 @@ def add_typed_services(
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service.full_name, methods),))
 
 
+def add_twin(server: grpc.aio.Server, method: MethodDescriptor, handler: Handler, full_name: str) -> None:
+    """Serves a method once more, by a name such as "x.v1.X.GetY" whose messages are the same on the wire."""
+    service_name, _, name = full_name.rpartition(".")
+    methods = {name: _method_handler(method, handler)}
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service_name, methods),))
+
+
 def _method_handler(method: MethodDescriptor, handler: Any) -> "grpc.RpcMethodHandler[Any, Any]":
     wrap = _streaming if method.server_streaming else _unary
     return _REGISTER[method.client_streaming, method.server_streaming](

@@ -1,0 +1,95 @@
+"""How busy the server is, as balancers ask it: at the end of each call, or in a stream of reports.
+
+The form is ORCA's (Open Request Cost Aggregation, `xds.data.orca.v3`), see `glimpse/v1/load.proto`.
+"""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import AsyncGenerator, Callable
+from typing import Any
+
+from engine.protocol import StepStats
+from glimpse.v1 import load_pb2
+from server.errors import InvalidRequest
+
+REPORT_TRAILER = "endpoint-load-metrics-bin"
+ORCA_METHOD = "xds.service.orca.v3.OpenRcaService.StreamCoreMetrics"
+"""The name by which balancers ask for reports."""
+WINDOW_SECONDS = 10.0
+"""Of rates."""
+DEFAULT_INTERVAL_SECONDS = 1.0
+SHORTEST_INTERVAL_SECONDS = 0.1
+_FAILURES = ("UNKNOWN", "INTERNAL", "UNAVAILABLE", "RESOURCE_EXHAUSTED")
+
+
+class LoadMeter:
+    """What the server is busy with."""
+
+    def __init__(self, *, max_sequences: int, clock: Callable[[], float] = time.monotonic) -> None:
+        """`max_sequences` are computed at the same time at most."""
+        self._max_sequences = max_sequences
+        self._clock = clock
+        self._began = clock()
+        self._ended: deque[tuple[float, bool]] = deque()  # when calls ended, and whether that was our fault
+        self._num_running = self._num_waiting = self._num_used_blocks = self._num_blocks = 0
+
+    def call_ended(self, code: str) -> None:
+        """Counts a call; `code` is the name of its status."""
+        self._ended.append((self._clock(), code in _FAILURES))
+        self._forget()
+
+    def engine_changed(self, *, num_blocks: int) -> None:
+        """The engine began to serve, or no longer does, and computes nothing now; it has so many blocks."""
+        self._num_running = self._num_waiting = self._num_used_blocks = 0
+        self._num_blocks = num_blocks
+
+    def engine_stepped(self, stats: StepStats) -> None:
+        """The engine has finished a step."""
+        self._num_running, self._num_waiting = stats.num_running, stats.num_waiting
+        self._num_used_blocks = stats.num_used_blocks
+
+    def report(self) -> load_pb2.StreamLoadReportsResponse:
+        """How it is now."""
+        self._forget()
+        seconds = max(min(WINDOW_SECONDS, self._clock() - self._began), SHORTEST_INTERVAL_SECONDS)
+        used = self._num_used_blocks / self._num_blocks if self._num_blocks else 0.0
+        return load_pb2.StreamLoadReportsResponse(
+            rps_fractional=len(self._ended) / seconds,
+            eps=sum(failed for _, failed in self._ended) / seconds,
+            named_metrics={
+                "kv_cache_usage_perc": used,
+                "num_requests_running": self._num_running,
+                "num_requests_waiting": self._num_waiting,
+            },
+            application_utilization=max(used, (self._num_running + self._num_waiting) / self._max_sequences),
+        )
+
+    def _forget(self) -> None:
+        first = self._clock() - WINDOW_SECONDS
+        while self._ended and self._ended[0][0] < first:
+            self._ended.popleft()
+
+
+class LoadHandlers:
+    """LoadService's method; it raises what server.errors knows."""
+
+    def __init__(self, meter: LoadMeter) -> None:
+        self._meter = meter
+
+    async def stream_load_reports(
+        self, request: load_pb2.StreamLoadReportsRequest, _context: Any
+    ) -> AsyncGenerator[load_pb2.StreamLoadReportsResponse, None]:
+        """A report at once, and one after each interval."""
+        seconds = _interval_seconds(request)
+        while True:
+            yield self._meter.report()
+            await asyncio.sleep(seconds)
+
+
+def _interval_seconds(request: load_pb2.StreamLoadReportsRequest) -> float:
+    interval = request.report_interval
+    seconds = interval.seconds + interval.nanos / 1e9
+    if seconds < 0:
+        raise InvalidRequest("report_interval", "it must not be negative")
+    return max(seconds or DEFAULT_INTERVAL_SECONDS, SHORTEST_INTERVAL_SECONDS)

@@ -1,0 +1,66 @@
+"""Load reports beside the real Envoy: what balancers are told, and that clients of REST are not."""
+
+import json
+import os
+import subprocess
+import urllib.request
+from itertools import islice
+
+import grpc
+import pytest
+
+from glimpse.v1 import load_pb2, load_pb2_grpc
+from server.load import ORCA_METHOD
+from tests.e2e.stack import ROOT, Stack
+from tests.e2e.test_doors import NODE
+
+PROGRAM = ROOT / "tests" / "e2e" / "last_report.cjs"
+MODULES = ROOT / "examples" / "node" / "node_modules"
+Report = load_pb2.StreamLoadReportsResponse
+
+
+@pytest.fixture(params=["server", "Envoy"])
+def target(stack: Stack, request: pytest.FixtureRequest) -> str:
+    return stack.target if request.param == "server" else f"127.0.0.1:{stack.http_port}"
+
+
+def last_report(target: str, path: str) -> tuple[int, Report]:
+    """The status of a call, and the report at its end."""
+    command = [str(NODE), str(PROGRAM), target, path]
+    environment = os.environ | {"NODE_PATH": str(MODULES)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=True)
+    told = json.loads(done.stdout)
+    (report,) = told["reports"]
+    return told["code"], Report.FromString(bytes.fromhex(report))
+
+
+@pytest.mark.parametrize(
+    ("path", "code"),
+    [("/glimpse.v1.ModelService/ListModels", 0), ("/glimpse.v1.ChatService/StreamChatCompletion", 3)],
+    ids=["answered", "refused"],
+)
+def test_every_call_ends_with_a_report(target: str, path: str, code: int) -> None:
+    last_report(target, path)
+    found, report = last_report(target, path)
+    assert found == code
+    assert report.rps_fractional > 0
+    assert set(report.named_metrics) == {"kv_cache_usage_perc", "num_requests_running", "num_requests_waiting"}
+
+
+def test_reports_are_streamed_through_envoy(target: str) -> None:
+    service, _, method = ORCA_METHOD.rpartition(".")
+    with grpc.insecure_channel(target) as channel:
+        orca = channel.unary_stream(
+            f"/{service}/{method}",
+            request_serializer=load_pb2.StreamLoadReportsRequest.SerializeToString,
+            response_deserializer=Report.FromString,
+        )
+        for stream in (load_pb2_grpc.LoadServiceStub(channel).StreamLoadReports, orca):
+            reports = stream(load_pb2.StreamLoadReportsRequest(), timeout=20)
+            assert [set(report.named_metrics) for report in islice(reports, 2)][1] >= {"num_requests_running"}
+            reports.cancel()
+
+
+def test_rest_does_not_tell_it(stack: Stack) -> None:
+    with urllib.request.urlopen(f"{stack.openai_url}/models", timeout=20) as answer:
+        assert not [name for name in answer.headers if "load" in name.lower()]
