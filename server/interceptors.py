@@ -75,6 +75,8 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         began = time.monotonic()
         structlog.contextvars.bind_contextvars(request_id=call.request_id)
         counted = not method.startswith(_INFRASTRUCTURE)
+        if counted:
+            self._load.call_began()
         self._tell_load(context)  # for a call that is refused; at the end of any other, how it is then
         self._count(counted)
         code = "OK"

@@ -18,9 +18,35 @@ ORCA_METHOD = "xds.service.orca.v3.OpenRcaService.StreamCoreMetrics"
 """The name by which balancers ask for reports."""
 WINDOW_SECONDS = 10.0
 """Of rates."""
+_SHORTEST_WINDOW_SECONDS = 0.1
+"""A rate of less would be chance."""
 DEFAULT_INTERVAL_SECONDS = 1.0
 SHORTEST_INTERVAL_SECONDS = 0.1
 _FAILURES = ("UNKNOWN", "INTERNAL", "UNAVAILABLE", "RESOURCE_EXHAUSTED")
+
+
+class Rate:
+    """How often something happens, of late."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._began = clock()
+        self._times: deque[float] = deque()
+
+    def count(self) -> None:
+        """It happens."""
+        self._times.append(self._clock())
+        self._forget()
+
+    def per_second(self) -> float:
+        """The mean of the window, or of the time that there was."""
+        self._forget()
+        return len(self._times) / max(min(WINDOW_SECONDS, self._clock() - self._began), _SHORTEST_WINDOW_SECONDS)
+
+    def _forget(self) -> None:
+        first = self._clock() - WINDOW_SECONDS
+        while self._times and self._times[0] < first:
+            self._times.popleft()
 
 
 class LoadMeter:
@@ -29,15 +55,18 @@ class LoadMeter:
     def __init__(self, *, max_sequences: int, clock: Callable[[], float] = time.monotonic) -> None:
         """`max_sequences` are computed at the same time at most."""
         self._max_sequences = max_sequences
-        self._clock = clock
-        self._began = clock()
-        self._ended: deque[tuple[float, bool]] = deque()  # when calls ended, and whether that was our fault
+        self._calls = Rate(clock)
+        self._failures = Rate(clock)
         self._num_running = self._num_waiting = self._num_used_blocks = self._num_blocks = 0
 
+    def call_began(self) -> None:
+        """Counts a call: when it begins, as balancers take no report of a server that nobody calls."""
+        self._calls.count()
+
     def call_ended(self, code: str) -> None:
-        """Counts a call; `code` is the name of its status."""
-        self._ended.append((self._clock(), code in _FAILURES))
-        self._forget()
+        """Counts it once more if the server failed; `code` is the name of its status."""
+        if code in _FAILURES:
+            self._failures.count()
 
     def engine_changed(self, *, num_blocks: int) -> None:
         """The engine began to serve, or no longer does, and computes nothing now; it has so many blocks."""
@@ -51,12 +80,10 @@ class LoadMeter:
 
     def report(self) -> load_pb2.StreamLoadReportsResponse:
         """How it is now."""
-        self._forget()
-        seconds = max(min(WINDOW_SECONDS, self._clock() - self._began), SHORTEST_INTERVAL_SECONDS)
         used = self._num_used_blocks / self._num_blocks if self._num_blocks else 0.0
         return load_pb2.StreamLoadReportsResponse(
-            rps_fractional=len(self._ended) / seconds,
-            eps=sum(failed for _, failed in self._ended) / seconds,
+            rps_fractional=self._calls.per_second(),
+            eps=self._failures.per_second(),
             named_metrics={
                 "kv_cache_usage_perc": used,
                 "num_requests_running": self._num_running,
@@ -64,11 +91,6 @@ class LoadMeter:
             },
             application_utilization=max(used, (self._num_running + self._num_waiting) / self._max_sequences),
         )
-
-    def _forget(self) -> None:
-        first = self._clock() - WINDOW_SECONDS
-        while self._ended and self._ended[0][0] < first:
-            self._ended.popleft()
 
 
 class LoadHandlers:

