@@ -16,6 +16,7 @@ from gateway.address import Address
 from gateway.config import write_config
 from gateway.health import is_serving
 from gateway.run import Envoy, GatewayError
+from gateway.tls import Tls, parse_tls
 
 
 def _address(_: type[Address], tokens: list[Token]) -> Address:
@@ -59,6 +60,9 @@ def run(
     upstream: _AddressFlag = _UPSTREAM,
     allow_origin: _Origins = (),
     access_log: bool = False,
+    tls_certificate: Path | None = None,
+    tls_key: Path | None = None,
+    tls_client_ca: Path | None = None,
     drain_seconds: _Seconds = 30,
     workers: _Count = _WORKERS,
     log_level: Literal["debug", "info", "warning", "error"] = "warning",
@@ -77,6 +81,12 @@ def run(
         Origin of web pages that may call, such as https://app.example; "*" for all. Default: pages of this machine.
     access_log
         Write a line per request to the standard output.
+    tls_certificate
+        PEM file of the gateway's certificate: clients are spoken to with TLS. Default: in plain text.
+    tls_key
+        PEM file of the certificate's private key.
+    tls_client_ca
+        PEM file of who signs clients' certificates, which are then required (mutual TLS).
     drain_seconds
         The longest time that running requests get at the end.
     workers
@@ -97,6 +107,7 @@ def run(
             run_dir=folder,
             allowed_origins=allow_origin,
             access_log=access_log,
+            tls=_tls(tls_certificate, tls_key, tls_client_ca),
             drain_seconds=drain_seconds,
             num_workers=workers,
             log_level=log_level,
@@ -113,6 +124,9 @@ def config(
     admin: _AddressFlag = _ADMIN,
     allow_origin: _Origins = (),
     access_log: bool = False,
+    tls_certificate: Path | None = None,
+    tls_key: Path | None = None,
+    tls_client_ca: Path | None = None,
 ) -> None:
     """Write envoy.yaml, and api.binpb to which it refers, for an Envoy that is run in another way.
 
@@ -130,6 +144,12 @@ def config(
         Origin of web pages that may call, such as https://app.example; "*" for all. Default: pages of this machine.
     access_log
         Write a line per request to the standard output.
+    tls_certificate
+        PEM file of the gateway's certificate: clients are spoken to with TLS. Default: in plain text.
+    tls_key
+        PEM file of the certificate's private key.
+    tls_client_ca
+        PEM file of who signs clients' certificates, which are then required (mutual TLS).
     """
     folder = folder.absolute()
     folder.mkdir(parents=True, exist_ok=True)
@@ -140,6 +160,7 @@ def config(
         admin=admin,
         allowed_origins=allow_origin,
         access_log=access_log,
+        tls=_tls(tls_certificate, tls_key, tls_client_ca),
     )
     print(path)
 
@@ -156,6 +177,13 @@ def health(*, upstream: _AddressFlag = _UPSTREAM) -> int:
     return 0 if is_serving(upstream) else 1
 
 
+def _tls(certificate: Path | None, key: Path | None, client_ca: Path | None) -> Tls | None:
+    try:
+        return parse_tls(certificate, key, client_ca)
+    except ValueError as error:
+        raise GatewayError(str(error)) from error
+
+
 async def _serve(envoy: Envoy, *, end_with_parent: bool) -> int:
     """Runs Envoy until a signal, or the parent's end, ends it. Raises GatewayError where it ends by itself."""
     parent = os.getppid()
@@ -167,7 +195,7 @@ async def _serve(envoy: Envoy, *, end_with_parent: bool) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, on_signal)
     async with envoy:
-        print(f"Gateway on http://{envoy.address}", flush=True)
+        print(f"Gateway on {envoy.url}", flush=True)
         ended = asyncio.create_task(envoy.wait())
         reasons = [asyncio.create_task(_orphaned(parent))] if end_with_parent else []
         await _first(ended, asyncio.create_task(interrupted.wait()), *reasons)

@@ -13,6 +13,7 @@ from typing import Any
 
 from gateway import descriptors
 from gateway.address import Address
+from gateway.tls import Tls, transport_socket
 
 _HERE = Path(__file__).parent
 
@@ -77,6 +78,7 @@ def write_config(
     admin: Address | Path,
     allowed_origins: Sequence[str],
     access_log: bool,
+    tls: Tls | None = None,
 ) -> Path:
     """Writes Envoy's configuration and the descriptor set that it refers to, and returns the former's path.
 
@@ -87,6 +89,7 @@ def write_config(
         admin: Envoy's admin interface: a TCP address, or the Unix socket that Envoy makes.
         allowed_origins: the origins of web pages that may call; "*" for all, none for those of this machine.
         access_log: write a line per request to the standard output.
+        tls: what clients are spoken to with, in place of plain text; Envoy must see its files.
     """
     descriptor_path = folder / "api.binpb"
     descriptor_path.write_bytes(descriptors.descriptor_set().SerializeToString())
@@ -102,6 +105,7 @@ def write_config(
         "allowed_origins": _origin_matchers(allowed_origins),
         "allowed_methods": ", ".join(_allowed_methods()),
         "access_log": [_access_log()] if access_log else [],
+        "transport_socket": transport_socket(tls),
     }
     blocks = {
         "local_replies": _items([_local_reply_mapper(reply) for reply in _LOCAL_REPLIES]),

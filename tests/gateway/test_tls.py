@@ -1,0 +1,103 @@
+"""TLS and mutual TLS at the gateway's port: REST and gRPC, and who is refused."""
+
+import ssl
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import aiohttp
+import grpc
+import grpc.aio
+import pytest
+from google.api.httpbody_pb2 import HttpBody
+
+from gateway.cli import app
+from gateway.run import Envoy, GatewayError
+from gateway.tls import Tls, parse_tls
+from tests.gateway.backend import start_backend
+from tests.gateway.conftest import ANY_PORT
+
+FILES = Path(__file__).with_name("certificates")
+GATEWAY = Tls(certificate=FILES / "gateway.pem", key=FILES / "gateway.key")
+MUTUAL = Tls(certificate=FILES / "gateway.pem", key=FILES / "gateway.key", client_ca=FILES / "ca.pem")
+CHAT = "/v1/chat/completions"
+
+
+@pytest.fixture(params=[GATEWAY, MUTUAL], ids=["TLS", "mutual"])
+async def gateway(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[tuple[Tls, Envoy]]:
+    backend = await start_backend()
+    async with Envoy(listen=ANY_PORT, upstream=backend.address, run_dir=tmp_path, tls=request.param) as envoy:
+        yield request.param, envoy
+    await backend.server.stop(0)
+
+
+def trusting(client: str | None) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=FILES / "ca.pem")
+    if client is not None:
+        context.load_cert_chain(FILES / f"{client}.pem", FILES / f"{client}.key")
+    return context
+
+
+async def ask_over_rest(envoy: Envoy, client: str | None) -> bytes:
+    async with (
+        aiohttp.ClientSession(envoy.url) as session,
+        session.post(CHAT, data=b"hello", ssl=trusting(client)) as answer,
+    ):
+        return await answer.read()
+
+
+async def ask_over_grpc(envoy: Envoy, client: str | None) -> bytes:
+    key, chain = (None if client is None else (FILES / f"{client}.{end}").read_bytes() for end in ("key", "pem"))
+    credentials = grpc.ssl_channel_credentials((FILES / "ca.pem").read_bytes(), key, chain)
+    async with grpc.aio.secure_channel(str(envoy.address), credentials) as channel:
+        call = channel.stream_stream(
+            "/glimpse.openai.v1.OpenAIService/CreateChatCompletion",
+            request_serializer=HttpBody.SerializeToString,
+            response_deserializer=HttpBody.FromString,
+        )
+        return b"".join([body.data async for body in call(iter([HttpBody(data=b"hello")]), timeout=10)])
+
+
+async def test_whoever_may_is_answered(gateway: tuple[Tls, Envoy]) -> None:
+    tls, envoy = gateway
+    assert envoy.url.startswith("https://127.0.0.1:")
+    for client in ("client", *([None] if tls.client_ca is None else [])):
+        assert await ask_over_rest(envoy, client) == b"hello"
+        assert await ask_over_grpc(envoy, client) == b"hello"
+
+
+async def test_whoever_may_not_is_refused(gateway: tuple[Tls, Envoy]) -> None:
+    tls, envoy = gateway
+    async with aiohttp.ClientSession() as session:
+        with pytest.raises(aiohttp.ClientError):
+            await session.post(f"http://{envoy.address}{CHAT}", data=b"in plain text")
+    for client in () if tls.client_ca is None else (None, "stranger"):
+        with pytest.raises((aiohttp.ClientError, ssl.SSLError, ConnectionError)):
+            await ask_over_rest(envoy, client)
+        with pytest.raises(grpc.RpcError):
+            await ask_over_grpc(envoy, client)
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ((FILES / "gateway.pem", None, None), "--tls-certificate needs"),
+        ((None, FILES / "gateway.key", None), "--tls-key needs"),
+        ((None, None, FILES / "ca.pem"), "--tls-client-ca needs"),
+        ((FILES / "gateway.pem", FILES / "nothing", None), "--tls-key: there is no file"),
+    ],
+)
+def test_flags_that_do_not_go_together_are_refused(files: tuple[Path | None, ...], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        parse_tls(*files)
+
+
+def test_the_command_line_says_what_is_wrong(tmp_path: Path) -> None:
+    with pytest.raises(GatewayError, match="--tls-key"):
+        app(["config", str(tmp_path), "--tls-certificate", str(FILES / "gateway.pem")], exit_on_error=False)
+
+
+def test_a_configuration_for_another_envoy_names_the_files(tmp_path: Path) -> None:
+    files = ["--tls-certificate", str(FILES / "gateway.pem"), "--tls-key", str(FILES / "gateway.key")]
+    with pytest.raises(SystemExit):
+        app(["config", str(tmp_path), *files])
+    assert str(FILES / "gateway.key") in (tmp_path / "envoy.yaml").read_text()
