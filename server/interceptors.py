@@ -10,10 +10,12 @@ from typing import Any, TypeAlias
 import grpc
 import grpc.aio
 import structlog
+from opentelemetry.trace import INVALID_SPAN, Span
 
 from server.calls import begin_call
 from server.load import REPORT_TRAILER, LoadMeter
 from server.metrics import Metrics
+from server.tracing import begin_span, end_span, trace_id_of
 
 Context = grpc.aio.ServicerContext[Any, Any]
 MethodHandler: TypeAlias = "grpc.RpcMethodHandler[Any, Any] | None"
@@ -73,8 +75,9 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
     def _observe(self, method: str, context: Context) -> Generator[None]:
         call = begin_call(context)
         began = time.monotonic()
-        structlog.contextvars.bind_contextvars(request_id=call.request_id)
         counted = not method.startswith(_INFRASTRUCTURE)
+        span = begin_span(method, context.invocation_metadata() or ()) if counted else INVALID_SPAN
+        structlog.contextvars.bind_contextvars(request_id=call.request_id, **_trace(span))
         if counted:
             self._load.call_began()
         self._tell_load(context)  # for a call that is refused; at the end of any other, how it is then
@@ -91,6 +94,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             self._metrics.call_ended(method, code, seconds)
             if counted:
                 self._load.call_ended(code)
+                end_span(span, call, code)
             log = _log.info if counted else _log.debug
             log(
                 "call",
@@ -111,6 +115,11 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             self._idle.clear()
         else:
             self._idle.set()
+
+
+def _trace(span: Span) -> dict[str, str]:
+    trace_id = trace_id_of(span)
+    return {} if trace_id is None else {"trace_id": trace_id}
 
 
 def _code(error: BaseException, context: Context) -> str:
