@@ -265,7 +265,7 @@ class EngineClient:
             await asyncio.sleep(min(self._longest_silence_seconds - silence, _LONGEST_SLEEP_SECONDS))
             silence = time.monotonic() - self._heard_at if self._open else 0.0
         _log.error("the engine is killed: %d requests wait, and it has said nothing for %g s", len(self._open), silence)
-        engine.process.kill()
+        await engine.end(grace_seconds=0)
 
     def _deliver(self, step: Step) -> None:
         for event in step.events:

@@ -77,8 +77,8 @@ def test_a_rotated_photograph_is_seen_upright(client: OpenAI) -> None:
 
 
 def test_things_are_counted(client: OpenAI) -> None:
-    places = [(0.2, 0.2), (0.8, 0.2), (0.2, 0.8)]
-    for number in (1, 2, 3):
+    places = [(0.2, 0.2), (0.8, 0.2), (0.5, 0.5), (0.2, 0.8), (0.8, 0.8)]
+    for number in range(1, 6):
         picture = scene(*[("green", "square", place, 0.22) for place in places[:number]])
         assert str(number) in words(ask(client, "How many squares are there?", image_part(data_url(picture))))
 
@@ -87,6 +87,8 @@ def test_yes_and_no(client: OpenAI) -> None:
     part = image_part(data_url(scene(RED_CIRCLE)))
     assert "yes" in words(ask(client, "Is there a red circle in the picture?", part))
     assert "no" in words(ask(client, "Is there a blue square in the picture?", part))
+    assert "yes" in words(ask(client, "Is the circle red?", part))
+    assert "no" in words(ask(client, "Is the circle green?", part))
 
 
 @pytest.mark.parametrize("as_file", [True, False])
@@ -106,6 +108,16 @@ def test_two_pictures_are_kept_apart(client: OpenAI) -> None:
     parts = [image_part(data_url(scene(thing))) for thing in (RED_CIRCLE, BLUE_SQUARE)]
     assert "first" in words(ask(client, "Which picture has a red circle?", *parts))
     assert "second" in words(ask(client, "Which picture has a red circle?", *parts[::-1]))
+
+
+def test_what_differs_is_told(client: OpenAI) -> None:
+    red, blue = (image_part(data_url(scene((colour, "circle", MIDDLE, 0.5)))) for colour in ("red", "blue"))
+    difference = ask(client, "What is the difference between the pictures?", red, blue)
+    assert {"red", "blue"} <= words(difference)
+    assert "same" not in words(difference)
+    assert "same" in words(ask(client, "What is the difference between the pictures?", red, red))
+    assert "no" in words(ask(client, "Are the pictures the same?", red, blue))
+    assert "yes" in words(ask(client, "Are the pictures the same?", red, red))
 
 
 def test_a_second_turn_leans_on_the_first(client: OpenAI) -> None:

@@ -134,7 +134,9 @@ def ask_count(luck: Luck, scene: Scene) -> Exchange | None:
 
 def ask_yes_no(luck: Luck, scene: Scene) -> Exchange | None:
     """Whether something is there, has a colour, or is beside something else."""
-    ask = luck.weighted({_ask_is_there: 6, _ask_is_colour: 2, _ask_is_beside: 1})
+    # Training practises what is learnt last: yes or no by what was just said.
+    practised = 1 if luck.held_out else 3
+    ask = luck.weighted({_ask_is_there: 6, _ask_is_colour: 2 * practised, _ask_is_beside: practised})
     return ask(luck, scene)
 
 

@@ -212,7 +212,7 @@ def _ask_direction(luck: Luck, thing: Thing, direction: str | None, *, alone: bo
     )
     answer = sentence(said)
     check = Denies() if direction is None else Names("direction", (direction,))
-    if luck.chance(0.15):
+    if luck.chance(0.15 if luck.held_out else 0.35):  # as in `asked.ask_yes_no`
         asked = direction if direction is not None and luck.chance(0.5) else luck.one(tuple(DIRECTIONS))
         question = luck.ask(DOES_MOVE, the=words, way=luck.one(WAYS[asked]))
         yes = asked == direction
