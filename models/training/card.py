@@ -53,13 +53,15 @@ use, with wordings, words and looks of letters that training does not use.
 
 Photos, other objects, longer texts, handwriting, other languages, and anything that takes knowledge of the world. It
 was trained on pictures from 56 to 448 pixels a side, those of less than 112 by 112 pixels enlarged; larger ones are
-reduced, and what is then smaller than a dozen pixels is not seen. It has little sense of how sure it is.
+reduced, and what is then smaller than a dozen pixels is not seen. It has little sense of how sure it is. Asked how two
+pictures differ, it mostly says rightly what is in each and then often wrongly which of that is the difference.
 
 ## How it was made
 
-{samples:,} samples in {hours}: {steps:,} steps, the first {eyes_steps:,} of the vision tower
-alone, which is told directly what lies where; see `models/training/train.py`. It was trained in stretches with
-changing learning rates, the last one down to nothing. To train one like it:
+{samples:,} samples in {hours}:
+{steps:,} steps, the first {eyes_steps:,} of the vision tower alone, which is told directly what lies where; see
+`models/training/train.py`. It was trained in stretches with changing learning rates, the last ones down to nothing; the
+weights are the mean of the ends of the last two (`models.training.average`). To train one like it:
 
 ```
 python -m models.training.train --out DIR --minutes 240

@@ -1,6 +1,7 @@
 """What is written answers in transformers and in the engine as it did in training."""
 
 import random
+import shutil
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from transformers import AutoTokenizer
 from engine.config import EngineConfig
 from engine.load import load_core
 from engine.offline import run_batch
+from models.training.average import average
 from models.training.evaluate import evaluate, request
 from models.training.export import export, restore_network
 from models.training.learning.history import load_history
@@ -127,6 +129,19 @@ def test_training_goes_on_from_what_was_written(folders: tuple[Path, Path], tmp_
     assert after.step == before.step + 2
     assert after.samples > before.samples
     assert sum(after.seconds.values()) > sum(before.seconds.values())
+
+
+def test_weights_are_averaged(folders: tuple[Path, Path], tmp_path: Path):
+    source, _ = folders
+    later = tmp_path / "later"
+    shutil.copytree(source, later)
+    train(later, "--resume", "--steps", "1")
+    first, second = load_state(source), load_state(later)
+    assert not torch.equal(first.weights, second.weights)
+    average(source, later)
+    mean = load_state(later)
+    torch.testing.assert_close(mean.weights, (first.weights + second.weights) / 2)
+    assert (mean.step, mean.plan) == (second.step, second.plan)
 
 
 def test_scores_are_told_by_task(folders: tuple[Path, Path]):
