@@ -138,6 +138,9 @@ class RecordingContext:
     def __init__(self) -> None:
         self.trailers: dict[str, Any] = {}
 
+    def trailing_metadata(self) -> tuple[tuple[str, Any], ...]:
+        return (("set-before", b"kept"),)
+
     async def abort(self, code: grpc.StatusCode, details: str, trailing_metadata: tuple[tuple[str, Any], ...]) -> None:
         self.trailers = dict(trailing_metadata)
         raise AbortedError(code, details)
@@ -153,3 +156,4 @@ async def test_long_messages_are_cut_to_what_headers_hold(letter: str) -> None:
     assert len(status.message.encode()) <= MAX_MESSAGE_BYTES
     assert status.message.startswith(letter * 200)
     assert status.message.endswith("…")
+    assert context.trailers["set-before"] == b"kept"
