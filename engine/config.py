@@ -305,6 +305,10 @@ def _qwen2_5_vl_tower(vision: Mapping[str, Any], text: Mapping[str, Any]) -> Vis
         raise CheckpointError("config.json's vision_config has a hidden_act other than silu")
     patches = _patches(vision)
     token_side = patches["patch_size"] * patches["spatial_merge_size"]
+    if (window_size := vision.get("window_size", 112)) < token_side:
+        raise CheckpointError(
+            f"config.json's vision_config has a window_size of {window_size}, less than a token's side"
+        )
     return VisionConfig(
         depth=vision["depth"],
         embed_dim=vision["hidden_size"],
@@ -313,7 +317,7 @@ def _qwen2_5_vl_tower(vision: Mapping[str, Any], text: Mapping[str, Any]) -> Vis
         inner_width=vision["intermediate_size"],
         gated=True,
         windows=WindowConfig(
-            side=vision.get("window_size", 112) // token_side,
+            side=window_size // token_side,
             unbounded_blocks=frozenset(vision.get("fullatt_block_indexes", (7, 15, 23, 31))),
         ),
         positions_per_second=vision.get("tokens_per_second", 4),

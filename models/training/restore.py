@@ -5,16 +5,15 @@ does not hold begins anew: the optimiser's memory, and the heads by which the ey
 """
 
 import argparse
-import json
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
+from engine.config import load_model_config
 from models.training.learning.blocks import make_compute
 from models.training.learning.history import load_history
 from models.training.learning.learner import Learner
@@ -33,7 +32,7 @@ def restore(source: Path, target: Path) -> None:
         FileExistsError: there is such a folder already.
     """
     history = load_history(source)
-    sizes = read_sizes(json.loads((source / "config.json").read_text(encoding="utf-8")))
+    sizes = read_sizes(source)
     target.mkdir(parents=True)
     for name in VOCABULARY:
         shutil.copy(source / name, target / name)
@@ -54,23 +53,24 @@ def put_weights(learner: Learner, weights: Mapping[str, Tensor]) -> None:
     learner.network.visual.patch_embed.learn_again(weights[PATCH_EMBED].float())
 
 
-def read_sizes(config: Mapping[str, Any]) -> Sizes:
-    """From a checkpoint's `config.json`."""
-    vision = config["vision_config"]
+def read_sizes(source: Path) -> Sizes:
+    """Those of a checkpoint."""
+    config = load_model_config(source)
+    text, vision = config.text, config.vision
     return Sizes(
-        vocab_size=config["vocab_size"],
-        hidden_size=config["hidden_size"],
-        intermediate_size=config["intermediate_size"],
-        num_layers=config["num_hidden_layers"],
-        num_heads=config["num_attention_heads"],
-        num_kv_heads=config["num_key_value_heads"],
-        rope_theta=config["rope_theta"],
-        mrope_section=tuple(config["rope_scaling"]["mrope_section"]),
-        max_position_embeddings=config["max_position_embeddings"],
-        vision_depth=vision["depth"],
-        vision_width=vision["embed_dim"],
-        vision_heads=vision["num_heads"],
-        vision_mlp_ratio=vision["mlp_ratio"],
+        vocab_size=text.vocab_size,
+        hidden_size=text.hidden_size,
+        intermediate_size=text.intermediate_size,
+        num_layers=text.num_layers,
+        num_heads=text.num_heads,
+        num_kv_heads=text.num_kv_heads,
+        rope_theta=text.rope_theta,
+        mrope_section=text.mrope_section,
+        max_position_embeddings=text.max_position_embeddings,
+        vision_depth=vision.depth,
+        vision_width=vision.embed_dim,
+        vision_heads=vision.num_heads,
+        vision_mlp_ratio=vision.inner_width // vision.embed_dim,
     )
 
 

@@ -175,9 +175,10 @@ def test_a_clip_of_another_rate_is_another_prefix(checkpoint: Path) -> None:
     assert num_cached(fps=0.5 / MAX_SECONDS_PER_FRAME) > 0
 
 
-def test_a_tower_of_another_kind_is_refused(tmp_path: Path, checkpoint: Path) -> None:
+@pytest.mark.parametrize(("member", "value"), [("hidden_act", "gelu"), ("window_size", 27)])
+def test_a_tower_of_another_kind_is_refused(tmp_path: Path, checkpoint: Path, member: str, value: object) -> None:
     config = json.loads((checkpoint / "config.json").read_text())
-    config["vision_config"]["hidden_act"] = "gelu"
+    config["vision_config"][member] = value
     write_json(tmp_path / "config.json", config)
-    with pytest.raises(CheckpointError, match="hidden_act"):
+    with pytest.raises(CheckpointError, match=member):
         load_model_config(tmp_path)

