@@ -17,8 +17,8 @@ RUN --mount=type=cache,target=/root/.cache/pip \
 # The engine's and media's kernels are compiled here, so that the image needs no compiler; they run on whatever x86-64 it
 # is started on.
 RUN apt-get update && apt-get install --yes --no-install-recommends g++ \
-    && .venv/bin/python -m engine.native.build /app/native.so \
-    && .venv/bin/python -m media.native.build /app/media.so
+    && .venv/bin/python -m glimpse.engine.native.compile_kernels /app/native.so \
+    && .venv/bin/python -m glimpse.media.native.compile_resampler /app/media.so
 # Files may come with modes that only their owner can read.
 RUN chmod -R a+rX .
 
@@ -38,6 +38,6 @@ ENV PATH=/app/.venv/bin:$PATH \
     GLIMPSE_METRICS_HOST=0.0.0.0
 EXPOSE 50051 9090
 HEALTHCHECK --interval=10s --timeout=5s --start-period=5m --start-interval=1s \
-    CMD ["python", "-m", "gateway", "health"]
+    CMD ["python", "-m", "glimpse.gateway", "health"]
 ENTRYPOINT ["glimpse"]
 CMD ["serve"]

@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from bench.words import invented_texts
+from bench.serving.words import invented_texts
 from models.make_random import TEXT, VISION, Shape, readable_ids, train_tokenizer, weights, write_metadata
 
 _TABLE_SIZE = (1 << 22) - 3

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 
-from dialect.options import binding_option
+from glimpse.dialect.options import binding_option
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,8 +6,8 @@ from typing import Any
 
 from google.protobuf.descriptor import Descriptor
 
-from dialect.options import map_entry, message_type
-from dialect.rules import Effect, FieldRules, MessageRules, message_rules
+from glimpse.dialect.options import map_entry, message_type
+from glimpse.dialect.rules import Effect, FieldRules, MessageRules, message_rules
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

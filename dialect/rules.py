@@ -12,7 +12,7 @@ from typing import Any
 
 from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor, OneofDescriptor
 
-from dialect.options import (
+from glimpse.dialect.options import (
     enum_value_option,
     field_option,
     is_map,

@@ -5,14 +5,15 @@ Knows nothing of what is in the files. This is the only file that knows huggingf
 
 import json
 import re
+from importlib import resources
 from pathlib import Path
 
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
 
-from engine.errors import CheckpointError
+from glimpse.engine.errors import CheckpointError
 
-DEFAULT_MODEL = Path(__file__).resolve().parents[1] / "models" / "nano"
+DEFAULT_MODEL = Path(str(resources.files("glimpse") / "nano")).resolve()
 """The checkpoint that comes with the project."""
 
 UNTRAINED_MARK = "glimpse_untrained"

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from engine.errors import CheckpointError
-from engine.quantization import StoredQuantization, stored_quantization
+from glimpse.engine.errors import CheckpointError
+from glimpse.engine.quantization import StoredQuantization, stored_quantization
 
 Device = Literal["auto", "cpu", "cuda"]
 DType = Literal["auto", "float32", "bfloat16"]

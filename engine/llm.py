@@ -1,6 +1,6 @@
 """The offline door: prompts and conversations in, whole answers out, with the server's own core in this process.
 
-Knows how texts, media and the engine come together; what callers may pass is `engine.inputs`' affair.
+Knows how texts, media and the engine come together; what callers may pass is `engine.offline.prompt_inputs`' affair.
 """
 
 import itertools
@@ -10,28 +10,35 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, assert_never
 
-from engine.checkpoint import DEFAULT_MODEL, resolve_checkpoint
-from engine.config import Backend, Device, DType, EngineConfig, Quantization
-from engine.errors import CheckpointError, EngineError
-from engine.given import InputError
-from engine.given_embeddings import EmbeddingInput
-from engine.inputs import Messages, OfflineRequest, TokenIds, check_sampling, parse_conversation, parse_prompt
-from engine.load import load_core
-from engine.media_loading import OfflineMedia, media_processing
-from engine.media_rules import parse_rules
-from engine.media_wishes import parse_wishes, with_wishes
-from engine.offline import CompletionOutput, RequestOutput, run_batch
-from engine.plan import MediaKind
-from engine.protocol import Generate
-from engine.sampling_params import Grammar, GrammarKind, SamplingParams
-from engine.sequence import make_sequence
-from engine.text.grammar import GrammarChecker, GrammarError
-from engine.text.media_inputs import Medium, media_inputs, prompt_media
-from engine.text.prompt import Prompt, PromptBuilder, load_prompt_builder
-from engine.text.template import TemplateError
-from engine.tool_inputs import parse_chat_options
-from media.clip_options import ClipOptions
-from media.policy import WEB_PORTS
+from glimpse.engine.checkpoint import DEFAULT_MODEL, resolve_checkpoint
+from glimpse.engine.config import Backend, Device, DType, EngineConfig, Quantization
+from glimpse.engine.errors import CheckpointError, EngineError
+from glimpse.engine.loading.load_engine import load_core
+from glimpse.engine.offline.embedding_inputs import EmbeddingInput
+from glimpse.engine.offline.media_defaults import parse_wishes, with_wishes
+from glimpse.engine.offline.media_loading import OfflineMedia, media_processing
+from glimpse.engine.offline.media_policy import parse_rules
+from glimpse.engine.offline.prompt_inputs import (
+    Messages,
+    OfflineRequest,
+    TokenIds,
+    check_sampling,
+    parse_conversation,
+    parse_prompt,
+)
+from glimpse.engine.offline.run import CompletionOutput, RequestOutput, run_batch
+from glimpse.engine.offline.tool_inputs import parse_chat_options
+from glimpse.engine.offline.visual_inputs import InputError
+from glimpse.engine.plan import MediaKind
+from glimpse.engine.protocol import Generate
+from glimpse.engine.sampling_params import Grammar, GrammarKind, SamplingParams
+from glimpse.engine.scheduling.sequence import make_sequence
+from glimpse.engine.text.grammar_check import GrammarChecker, GrammarError
+from glimpse.engine.text.media_inputs import Medium, media_inputs, prompt_media
+from glimpse.engine.text.prompt import Prompt, PromptBuilder, load_prompt_builder
+from glimpse.engine.text.template import TemplateError
+from glimpse.media.processing.video_options import ClipOptions
+from glimpse.media.sources.policy import WEB_PORTS
 
 __all__ = ["LLM", "CompletionOutput", "Grammar", "GrammarKind", "InputError", "RequestOutput", "SamplingParams"]
 
@@ -164,7 +171,7 @@ class LLM:
                 Its `audio` is a sound or a list of them, each a pair of an array (floats, [samples] or
                 [channels, samples]) and its rate, or a file as above.
                 Or each of these is a dict of `image_embeds` and `image_grid_thw` (`video_…`; `audio_embeds` alone), as
-                `engine.given_embeddings.parse_embeddings` takes it.
+                `glimpse.engine.offline.embedding_inputs.parse_embeddings` takes it.
                 Each medium has its one placeholder token in the prompt.
                 `multi_modal_uuids` names them, each kind's by a text or a list: a medium that was given before under
                 a name may be None afterwards, embeddings `{"image_embeds": None}`. In a call a name stands for one.
@@ -201,14 +208,14 @@ class LLM:
             messages: A conversation in OpenAI's form, or several. Parts are `text`, `image_url` (an http(s) URL, a data
                 URL or base64, perhaps with `min_pixels` and `max_pixels`), `image_pil` (a PIL image), `video_url` (the
                 same of a video file, or a list of such pictures) and `video` (an array, a tensor, a list of pictures or
-                a file's bytes); clips perhaps with the members of `media.clip_options.ClipOptions`. Sounds
+                a file's bytes); clips perhaps with the members of `media.processing.video_options.ClipOptions`. Sounds
                 are `audio_url`, `input_audio` (`data`, which is base64, and `format`) and `audio` (as for `generate`).
                 And `image_embeds`, `video_embeds` and `audio_embeds`, as for `generate`, of one medium. Each part may
                 have a `uuid`, by which the medium can be left out later: `{"type": "image_pil", "image_pil": None,
                 "uuid": "cat"}`.
             sampling_params: For all conversations, or one for each.
             tools: Functions that the model may call, in OpenAI's form. The answer's text has the calls as the model
-                writes them; `engine.text.tools` reads them.
+                writes them; `glimpse.engine.text.tools` reads them.
             add_generation_prompt: The prompt ends with the beginning of an answer.
             continue_final_message: The answer goes on with the last message, which is an assistant's; excludes
                 `add_generation_prompt`.

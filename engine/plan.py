@@ -10,7 +10,7 @@ from typing import Literal, Protocol, TypeAlias
 
 import msgspec
 
-from engine.sampling_params import SamplingParams
+from glimpse.engine.sampling_params import SamplingParams
 
 PROMISED = -1
 """Stands for a token id that the plan before samples, for this very sequence, and that nobody knows yet."""

@@ -1,4 +1,4 @@
-"""The engine as a program: `python -m engine.process --fd N` serves one front end over the inherited socket N.
+"""The engine as a program: `python -m glimpse.engine.process --fd N` serves one front end over the inherited socket N.
 
 It knows the order of messages and how the process begins and ends. What a step computes is the core's, what a message
 looks like in bytes the transport's, and when to restart is for the front end to decide.
@@ -19,14 +19,14 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, assert_never
 
-from engine.config import EngineConfig
-from engine.errors import CheckpointError
-from engine.processors import insist
-from engine.protocol import Cancel, Failed, Generate, Loading, Ready, Start, Stop, ToEngine
-from engine.transport import Channel, TransportError
+from glimpse.engine.config import EngineConfig
+from glimpse.engine.cpu_policy import insist
+from glimpse.engine.errors import CheckpointError
+from glimpse.engine.ipc.transport import Channel, TransportError
+from glimpse.engine.protocol import Cancel, Failed, Generate, Loading, Ready, Start, Stop, ToEngine
 
 if TYPE_CHECKING:
-    from engine.core import Core
+    from glimpse.engine.scheduling.core import Core
 
 OnProgress = Callable[[str, float], None]
 """Told what is being loaded, and which share of the whole is done."""
@@ -44,7 +44,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     insist()  # whatever the front end does; before there are threads
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s engine: %(message)s")
-    parser = argparse.ArgumentParser(prog="python -m engine.process", description="Serves one front end.")
+    parser = argparse.ArgumentParser(prog="python -m glimpse.engine.process", description="Serves one front end.")
     parser.add_argument("--fd", type=int, required=True, help="the inherited socket to the front end")
     connection = socket.socket(fileno=parser.parse_args().fd)
     connection.set_inheritable(False)  # else a helper that a library starts would hold the socket open after our death
@@ -127,7 +127,7 @@ def _receive(channel: Channel, inbox: _Inbox) -> None:
 def _load(config: EngineConfig, on_progress: OnProgress) -> tuple["Core", Ready]:
     on_progress("importing torch", 0.0)
     # Imported here, not at the top: it takes seconds, and the front end shows what it waits for.
-    from engine.load import load_core  # noqa: PLC0415
+    from glimpse.engine.loading.load_engine import load_core  # noqa: PLC0415
 
     loaded = load_core(config, on_progress=on_progress, on_lost=_end_without_rank)
     return loaded.core, loaded.ready

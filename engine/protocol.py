@@ -10,10 +10,10 @@ from enum import StrEnum
 
 import msgspec
 
-from engine.config import ChosenBackend, EngineConfig
-from engine.errors import EngineErrorCode
-from engine.plan import MediaContent, MediaKind
-from engine.sampling_params import SamplingParams
+from glimpse.engine.config import ChosenBackend, EngineConfig
+from glimpse.engine.errors import EngineErrorCode
+from glimpse.engine.plan import MediaContent, MediaKind
+from glimpse.engine.sampling_params import SamplingParams
 
 
 class FinishReason(StrEnum):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from engine.errors import CheckpointError
+from glimpse.engine.errors import CheckpointError
 
 PACKED_INPUTS = 32
 """Groups of inputs, and a linear's inputs, come in multiples of this."""

@@ -1,4 +1,6 @@
-"""A further rank of the engine as a program: `python -m engine.rank --fd N` obeys rank 0 over the inherited socket N.
+"""A tensor-parallel rank other than 0, as a program: `python -m glimpse.engine.rank --fd N`.
+
+It executes what rank 0 sends over the inherited socket N.
 
 It knows the order of messages and how the process begins and ends. It belongs to rank 0: the end of the socket ends it,
 in mid-step too, and any fault of its own ends it as well, which rank 0 notices. A rank that went on after a fault would
@@ -14,9 +16,9 @@ import socket
 import threading
 from pathlib import Path
 
-from engine.errors import CheckpointError
-from engine.parallel.messages import Carry, FromRank, Joined, Load, Loaded, Pipe, Refused, ToRank, pipe_to_first
-from engine.processors import insist
+from glimpse.engine.cpu_policy import insist
+from glimpse.engine.errors import CheckpointError
+from glimpse.engine.parallel.messages import Carry, FromRank, Joined, Load, Loaded, Pipe, Refused, ToRank, pipe_to_first
 
 _ToFirst = Pipe[FromRank, ToRank]
 _Inbox = queue.SimpleQueue[ToRank]
@@ -30,7 +32,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     insist()  # whatever the caller of an offline engine does; before there are threads
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s rank: %(message)s")
-    parser = argparse.ArgumentParser(prog="python -m engine.rank", description="Obeys rank 0 of an engine.")
+    parser = argparse.ArgumentParser(prog="python -m glimpse.engine.rank", description="Obeys rank 0 of an engine.")
     parser.add_argument("--fd", type=int, required=True, help="the inherited socket to rank 0")
     connection = socket.socket(fileno=parser.parse_args().fd)
     connection.set_inheritable(False)  # else a helper that a library starts would hold the socket open after our death
@@ -53,9 +55,9 @@ def _obey(pipe: _ToFirst) -> int:
 
 def _serve(pipe: _ToFirst, inbox: _Inbox, load: Load) -> None:
     # Imported here, not at the top: it takes seconds, and rank 0's end is noticed meanwhile.
-    from engine.assemble import make_runner  # noqa: PLC0415
-    from engine.load import load_part  # noqa: PLC0415
-    from engine.parallel.group import join_group  # noqa: PLC0415
+    from glimpse.engine.loading.build_runner import make_runner  # noqa: PLC0415
+    from glimpse.engine.loading.load_engine import load_part  # noqa: PLC0415
+    from glimpse.engine.parallel.group import join_group  # noqa: PLC0415
 
     part = load_part(load.config, rank=load.rank, on_progress=_no_progress)
     pipe.send(Loaded())

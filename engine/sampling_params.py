@@ -25,7 +25,7 @@ class GrammarKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grammar:
-    """A language that an answer is in. It was checked by whoever made it: see `engine.text.grammar`."""
+    """A language that an answer is in. It was checked by whoever made it: see `glimpse.engine.text.grammar_check`."""
 
     kind: GrammarKind
     text: str = ""

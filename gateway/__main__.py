@@ -1,6 +1,6 @@
-"""`python -m gateway`."""
+"""`python -m glimpse.gateway`."""
 
-from gateway.cli import main
+from glimpse.gateway.cli import main
 
 if __name__ == "__main__":
     main()

@@ -12,11 +12,11 @@ from cyclopts import App, Parameter, Token
 from cyclopts.config import Env
 from cyclopts.validators import Number
 
-from gateway.address import Address
-from gateway.config import write_config
-from gateway.health import is_serving
-from gateway.run import Envoy, GatewayError
-from gateway.tls import Tls, parse_tls
+from glimpse.gateway.address import Address
+from glimpse.gateway.config import write_config
+from glimpse.gateway.health import is_serving
+from glimpse.gateway.run import Envoy, GatewayError
+from glimpse.gateway.tls import Tls, parse_tls
 
 
 def _address(_: type[Address], tokens: list[Token]) -> Address:
@@ -37,7 +37,7 @@ _WORKERS = max(1, (os.cpu_count() or 1) // 4)
 _PARENT_POLL_SECONDS = 0.5
 
 app = App(
-    name="python -m gateway",
+    name="python -m glimpse.gateway",
     help="Envoy in front of Glimpse's gRPC server: OpenAI's REST and SSE, grpc-web and gRPC on one port.",
     version_flags=[],
     config=Env("GLIMPSE_GATEWAY_", command=False),

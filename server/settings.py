@@ -10,9 +10,9 @@ from typing import Annotated, Literal
 from cyclopts import Group, Parameter
 from pydantic import BaseModel, ByteSize, ConfigDict, DirectoryPath, Field, IPvAnyNetwork, field_validator
 
-from engine.config import Backend, Device, DType, EngineConfig, Quantization, Speculative
-from engine.plan import MediaKind
-from media.policy import WEB_PORTS, host_name
+from glimpse.engine.config import Backend, Device, DType, EngineConfig, Quantization, Speculative
+from glimpse.engine.plan import MediaKind
+from glimpse.media.sources.policy import WEB_PORTS, host_name
 
 _FROZEN = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 

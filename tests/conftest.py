@@ -74,7 +74,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory, media_host: MediaHost, local
 @pytest.fixture(scope="session")
 def saying(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """One that says what it is told."""
-    from server.settings import MediaSettings
+    from glimpse.server.settings import MediaSettings
     from tests.e2e.stack import start_saying_stack
 
     domains = MediaSettings(allowed_media_domains=("media.example",))

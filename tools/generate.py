@@ -32,10 +32,14 @@ def main() -> None:
 
 def generate(target: Path) -> None:
     subprocess.run(["buf", "generate", "--output", target], cwd=ROOT, check=True)
-    document = subprocess.run([sys.executable, "-m", "gateway.openapi"], cwd=ROOT, stdout=subprocess.PIPE, check=True)
+    for package in (target / CODE / "glimpse").rglob("*/"):
+        write(package / "__init__.py", b"")
+    document = subprocess.run(
+        [sys.executable, "-m", "glimpse.gateway.openapi"], cwd=ROOT, stdout=subprocess.PIPE, check=True
+    )
     write(target / DOCUMENT, document.stdout)
     with (ROOT / TABLES).open("rb") as old:
-        command = [sys.executable, "-m", "gateway.field_table"]
+        command = [sys.executable, "-m", "glimpse.gateway.field_table"]
         tables = subprocess.run(command, cwd=ROOT, stdin=old, stdout=subprocess.PIPE, check=True)
     write(target / TABLES, tables.stdout)
 

@@ -15,8 +15,8 @@ import torch
 import triton
 from torch import Tensor
 
-from engine.cuda.attention_kernels import attend_chunks, attend_split, merge_splits
-from engine.kv_cache import LayerCache
+from glimpse.engine.cuda.attention_kernels import attend_chunks, attend_split, merge_splits
+from glimpse.engine.tensors.kv_cache import LayerCache
 
 MAX_SPLITS = 32
 """The most parts into which a sequence's keys are cut, for as many programs at once."""

@@ -10,8 +10,8 @@ from typing import Literal
 
 import torch
 
-from engine.kv_cache import allocate_kv_cache
-from engine.layers.ops import Ops
+from glimpse.engine.layers.ops import Ops
+from glimpse.engine.tensors.kv_cache import allocate_kv_cache
 
 CudaBackend = Literal["triton", "flashinfer"]
 
@@ -25,7 +25,7 @@ def why_not_triton(device: torch.device) -> str | None:
         return "it computes on CUDA devices only"
     if find_spec("triton") is None:
         return "Triton is not installed: pip install triton"
-    return trouble(lambda: import_module("engine.cuda.rows").quick_gelu(torch.zeros(1, device=device)))
+    return trouble(lambda: import_module("glimpse.engine.cuda.rows").quick_gelu(torch.zeros(1, device=device)))
 
 
 def why_not_flashinfer(device: torch.device, dtype: torch.dtype, head_dim: int) -> str | None:
@@ -49,10 +49,10 @@ def make_cuda_ops(backend: CudaBackend, *, num_heads: int, device: torch.device)
         num_heads: query heads of a layer, as far as this device computes them.
         device: CUDA.
     """
-    ops = import_module("engine.cuda.ops")
+    ops = import_module("glimpse.engine.cuda.cuda_ops")
     if backend == "triton":
         return ops.CudaOps(ops.TritonAttention())
-    attention = import_module("engine.cuda.flashinfer_attention").FlashInferAttention(
+    attention = import_module("glimpse.engine.cuda.flashinfer_attention").FlashInferAttention(
         num_heads=num_heads, device=device
     )
     return ops.CudaOps(attention)
@@ -74,7 +74,9 @@ def trouble(compute: Callable[[], object]) -> str | None:
 
 def _attend_once(device: torch.device, dtype: torch.dtype, head_dim: int) -> None:
     """Two tokens through FlashInfer, which makes it compile what all steps need."""
-    attention = import_module("engine.cuda.flashinfer_attention").FlashInferAttention(num_heads=1, device=device)
+    attention = import_module("glimpse.engine.cuda.flashinfer_attention").FlashInferAttention(
+        num_heads=1, device=device
+    )
     cache = allocate_kv_cache(
         num_layers=1, num_blocks=1, block_size=16, num_kv_heads=1, head_dim=head_dim, dtype=dtype, device=device
     )

@@ -17,9 +17,9 @@ import torch
 from flashinfer import BatchPrefillWithPagedKVCacheWrapper  # pyright: ignore
 from torch import Tensor
 
-from engine.cuda.attention import CudaAttentionPlan, paged_attention, plan_attention
-from engine.cuda.pages import make_pages
-from engine.kv_cache import KVCache, LayerCache
+from glimpse.engine.cuda.attention import CudaAttentionPlan, paged_attention, plan_attention
+from glimpse.engine.cuda.pages import make_pages
+from glimpse.engine.tensors.kv_cache import KVCache, LayerCache
 
 WORKSPACE_BYTES = 128 << 20
 """As its documentation recommends."""

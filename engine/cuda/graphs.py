@@ -18,7 +18,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from engine.batch import Batch
+from glimpse.engine.tensors.batch import Batch
 
 _log = logging.getLogger(__name__)
 

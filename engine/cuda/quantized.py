@@ -14,8 +14,8 @@ import triton.language as tl
 from torch import Tensor
 from torch.nn import functional
 
-from engine.layers.group_quantized import GroupQuantizedLinear
-from engine.layers.linear import QuantizedLinear
+from glimpse.engine.layers.group_quantized import GroupQuantizedLinear
+from glimpse.engine.layers.linear import QuantizedLinear
 
 FEW_ROWS = 64
 """Up to so many, reading the weights takes longer than multiplying."""

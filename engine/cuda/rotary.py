@@ -7,8 +7,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from engine.kv_cache import LayerCache
-from engine.layers.rotary import Rotation
+from glimpse.engine.layers.rotary import Rotation
+from glimpse.engine.tensors.kv_cache import LayerCache
 
 HEADS_AT_ONCE = 8
 """Of one program: enough to have something to do, few enough that one token alone occupies several processors."""

@@ -1,6 +1,6 @@
 """What is done to rows of activations between products, on CUDA: each one kernel where torch needs several.
 
-The twins of `engine.layers.norm` and of the activations of `engine.layers.mlp`.
+The twins of `glimpse.engine.layers.norm` and of the activations of `glimpse.engine.layers.mlp`.
 """
 # pyright: basic, reportPrivateImportUsage=false, reportCallIssue=false
 # (what stands in a kernel is Triton's language, whose values have no types in Python;

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from engine.layers.linear import RowScaledLinear, by_rows
+from glimpse.engine.layers.linear import RowScaledLinear, by_rows
 
 FP8 = torch.float8_e4m3fn
 LARGEST = torch.finfo(FP8).max

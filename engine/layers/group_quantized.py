@@ -18,9 +18,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from engine.errors import CheckpointError
-from engine.layers.linear import Linear, by_rows, stacked
-from engine.quantization import PACKED_INPUTS
+from glimpse.engine.errors import CheckpointError
+from glimpse.engine.layers.linear import Linear, by_rows, stacked
+from glimpse.engine.quantization import PACKED_INPUTS
 
 HALF = PACKED_INPUTS // 2
 

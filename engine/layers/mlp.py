@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from engine.layers.linear import Linear
+from glimpse.engine.layers.linear import Linear
 
 
 class GatedMLP(nn.Module):

@@ -10,11 +10,11 @@ from typing import Any, Protocol
 from torch import Tensor, nn
 from torch.nn import functional
 
-from engine.kv_cache import KVCache, LayerCache
-from engine.layers.attention import AttentionPlan, paged_attention, plan_attention
-from engine.layers.mlp import GatedMLP, QuickGeluMLP
-from engine.layers.norm import RMSNorm
-from engine.layers.rotary import Rotation, rotate
+from glimpse.engine.layers.attention import AttentionPlan, paged_attention, plan_attention
+from glimpse.engine.layers.mlp import GatedMLP, QuickGeluMLP
+from glimpse.engine.layers.norm import RMSNorm
+from glimpse.engine.layers.rotary import Rotation, rotate
+from glimpse.engine.tensors.kv_cache import KVCache, LayerCache
 
 Norm = RMSNorm | nn.LayerNorm
 MLP = GatedMLP | QuickGeluMLP
@@ -47,7 +47,7 @@ class Ops(Protocol):
         block_tables: Tensor,
         cache: KVCache,
     ) -> Any:
-        """What `attend` needs and all layers of a step share; see `engine.layers.attention.plan_attention`."""
+        """What `attend` needs and all layers of a step share; see `glimpse.engine.layers.attention.plan_attention`."""
         ...
 
     def rotate_and_store(self, qkv: Tensor, rotation: Rotation, cache: LayerCache, slots: Tensor) -> Tensor:

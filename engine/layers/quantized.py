@@ -5,12 +5,12 @@ from typing import Literal, TypeAlias, assert_never
 import torch
 from torch import nn
 
-from engine.config import Quantization
-from engine.errors import CheckpointError
-from engine.layers.fp8 import MULTIPLE, Fp8Linear
-from engine.layers.group_quantized import GroupQuantizedLinear
-from engine.layers.linear import Linear, QuantizedLinear, replace_linears
-from engine.quantization import PACKED_INPUTS, Fp8Quantization, GroupQuantization, StoredQuantization
+from glimpse.engine.config import Quantization
+from glimpse.engine.errors import CheckpointError
+from glimpse.engine.layers.fp8 import MULTIPLE, Fp8Linear
+from glimpse.engine.layers.group_quantized import GroupQuantizedLinear
+from glimpse.engine.layers.linear import Linear, QuantizedLinear, replace_linears
+from glimpse.engine.quantization import PACKED_INPUTS, Fp8Quantization, GroupQuantization, StoredQuantization
 
 GROUP_SIZES = (128, 64, 32)
 """Of int4 made at load: the first that divides the inputs."""

@@ -5,12 +5,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias, assert_never
 
-from engine.config import AudioConfig, ModelConfig, VisionConfig
-from engine.errors import CheckpointError
-from engine.models import qwen2_audio, qwen2_vl
-from engine.models.qwen2_audio import Qwen2Audio
-from engine.models.qwen2_vl import Qwen2VL
-from engine.models.qwen2_vl_vision import PixelStatistics
+from glimpse.engine.config import AudioConfig, ModelConfig, VisionConfig
+from glimpse.engine.errors import CheckpointError
+from glimpse.engine.models import qwen2_audio, qwen2_vl
+from glimpse.engine.models.qwen2_audio import Qwen2Audio
+from glimpse.engine.models.qwen2_vl import Qwen2VL
+from glimpse.engine.models.qwen2_vl_vision import PixelStatistics
 
 Model: TypeAlias = Qwen2VL | Qwen2Audio
 

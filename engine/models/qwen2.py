@@ -12,14 +12,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from engine.batch import Batch
-from engine.config import TextConfig
-from engine.kv_cache import KVCache, LayerCache
-from engine.layers.linear import Linear
-from engine.layers.mlp import GatedMLP
-from engine.layers.norm import RMSNorm
-from engine.layers.ops import Ops
-from engine.layers.rotary import Rotation, multimodal_rotation
+from glimpse.engine.config import TextConfig
+from glimpse.engine.layers.linear import Linear
+from glimpse.engine.layers.mlp import GatedMLP
+from glimpse.engine.layers.norm import RMSNorm
+from glimpse.engine.layers.ops import Ops
+from glimpse.engine.layers.rotary import Rotation, multimodal_rotation
+from glimpse.engine.tensors.batch import Batch
+from glimpse.engine.tensors.kv_cache import KVCache, LayerCache
 
 
 class Decoder(nn.Module):

@@ -7,13 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from torch import Tensor, nn
 
-from engine.batch import Batch, SequenceLayout
-from engine.config import AudioConfig, TextConfig
-from engine.kv_cache import KVCache
-from engine.layers.ops import Ops, TorchOps
-from engine.models.qwen2 import Decoder, text_positions
-from engine.models.qwen2_audio_tower import AudioTower
-from engine.plan import MediaSpan
+from glimpse.engine.config import AudioConfig, TextConfig
+from glimpse.engine.layers.ops import Ops, TorchOps
+from glimpse.engine.models.qwen2 import Decoder, text_positions
+from glimpse.engine.models.qwen2_audio_tower import AudioTower
+from glimpse.engine.plan import MediaSpan
+from glimpse.engine.tensors.batch import Batch, SequenceLayout
+from glimpse.engine.tensors.kv_cache import KVCache
 
 _RENAMED = (
     ("model.language_model.", "language_model.model."),

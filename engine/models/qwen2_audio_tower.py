@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from engine.config import AudioConfig
-from engine.layers.linear import Linear
-from engine.layers.ops import Ops
+from glimpse.engine.config import AudioConfig
+from glimpse.engine.layers.linear import Linear
+from glimpse.engine.layers.ops import Ops
 
 
 class AudioTower(nn.Module):

@@ -10,13 +10,13 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 from torch import Tensor, nn
 
-from engine.batch import Batch, SequenceLayout
-from engine.config import TextConfig, VisionConfig
-from engine.kv_cache import KVCache
-from engine.layers.ops import Ops, TorchOps
-from engine.models.qwen2 import Decoder, text_positions
-from engine.models.qwen2_vl_vision import PixelStatistics, VisionTower
-from engine.plan import MediaSpan
+from glimpse.engine.config import TextConfig, VisionConfig
+from glimpse.engine.layers.ops import Ops, TorchOps
+from glimpse.engine.models.qwen2 import Decoder, text_positions
+from glimpse.engine.models.qwen2_vl_vision import PixelStatistics, VisionTower
+from glimpse.engine.plan import MediaSpan
+from glimpse.engine.tensors.batch import Batch, SequenceLayout
+from glimpse.engine.tensors.kv_cache import KVCache
 
 
 class Qwen2VL(nn.Module):

@@ -3,7 +3,7 @@ that stand for placeholder tokens.
 
 Patches are ordered so that those that become one token are neighbours, as the reference image processor orders them
 (transformers, models/qwen2_vl/image_processing_qwen2_vl.py). Where attention ends at windows, each block but a few sees
-them in the order of their windows (`engine.models.attention_runs`).
+them in the order of their windows (`glimpse.engine.models.varlen_segments`).
 """
 
 from collections import defaultdict
@@ -14,14 +14,14 @@ from math import prod
 import torch
 from torch import Tensor, nn
 
-from engine.config import VisionConfig
-from engine.layers.linear import Linear
-from engine.layers.mlp import GatedMLP, QuickGeluMLP
-from engine.layers.norm import RMSNorm
-from engine.layers.ops import Norm, Ops
-from engine.layers.rotary import planar_rotation
-from engine.models.attention_runs import AttentionRuns, by_window, whole_frames, window_order
-from engine.transfer import upload_bytes
+from glimpse.engine.config import VisionConfig
+from glimpse.engine.layers.linear import Linear
+from glimpse.engine.layers.mlp import GatedMLP, QuickGeluMLP
+from glimpse.engine.layers.norm import RMSNorm
+from glimpse.engine.layers.ops import Norm, Ops
+from glimpse.engine.layers.rotary import planar_rotation
+from glimpse.engine.models.varlen_segments import AttentionRuns, by_window, whole_frames, window_order
+from glimpse.engine.tensors.transfer import upload_bytes
 
 NORM_EPS = 1e-6
 

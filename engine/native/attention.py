@@ -14,9 +14,9 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
-from engine.kv_cache import LayerCache
-from engine.layers.rotary import Rotation
-from engine.native.library import Level, load_library, machine_level
+from glimpse.engine.layers.rotary import Rotation
+from glimpse.engine.native.library import Level, load_library, machine_level
+from glimpse.engine.tensors.kv_cache import LayerCache
 
 MAX_HEAD_DIM = 256
 BLOCK_SIZES = (32, 64, 96, 128)

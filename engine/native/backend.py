@@ -5,10 +5,10 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from engine.layers.ops import Ops
-from engine.native.library import Level, NativeError, load_library, machine_level
-from engine.native.linear import pack
-from engine.native.ops import NativeOps
+from glimpse.engine.layers.ops import Ops
+from glimpse.engine.native.library import Level, NativeError, load_library, machine_level
+from glimpse.engine.native.linear import pack
+from glimpse.engine.native.native_ops import NativeOps
 
 
 def why_not_native(

@@ -14,8 +14,8 @@ from typing import ClassVar
 # Before our library is opened: it finds torch's OpenMP runtime by name, so one pool of threads serves both.
 import torch  # noqa: F401 # pyright: ignore[reportUnusedImport]
 
-from engine.native.build import KERNELS
-from native.build import BuildError, build_library
+from glimpse.engine.native.compile_kernels import KERNELS
+from glimpse.native.compiler import BuildError, build_library
 
 
 class Level(IntEnum):

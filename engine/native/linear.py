@@ -9,11 +9,11 @@ from ctypes import CDLL, byref
 import torch
 from torch import Tensor, nn
 
-from engine.layers.group_quantized import GroupQuantizedLinear
-from engine.layers.linear import Linear, QuantizedLinear, replace_linears
-from engine.layers.mlp import GatedMLP
-from engine.native.library import Activation, Level, Norm, Weight
-from engine.native.memory import WeightMemory
+from glimpse.engine.layers.group_quantized import GroupQuantizedLinear
+from glimpse.engine.layers.linear import Linear, QuantizedLinear, replace_linears
+from glimpse.engine.layers.mlp import GatedMLP
+from glimpse.engine.native.library import Activation, Level, Norm, Weight
+from glimpse.engine.native.memory import WeightMemory
 
 
 class PackedLinear(nn.Module):

@@ -1,7 +1,7 @@
 """What rank 0 and another rank say to each other, and their Unix socket: a length in eight bytes, then msgpack.
 
-Apart from `engine.transport`, which speaks with a front end: nothing here limits a message's length, for both ends are
-the engine's own and a step's plan may bring the pixels of several requests.
+Apart from `engine.ipc.transport`, which speaks with a front end: nothing here limits a message's length, for both ends
+are the engine's own and a step's plan may bring the pixels of several requests.
 """
 
 import contextlib
@@ -11,8 +11,8 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from engine.config import EngineConfig
-from engine.plan import StepPlan
+from glimpse.engine.config import EngineConfig
+from glimpse.engine.plan import StepPlan
 
 
 class Load(msgspec.Struct, frozen=True, kw_only=True, tag="load"):
@@ -21,7 +21,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True, tag="load"):
     config: EngineConfig
     rank: int
     meeting_point: str
-    """See `engine.parallel.group.join_group`."""
+    """See `glimpse.engine.parallel.group.join_group`."""
 
 
 class Carry(msgspec.Struct, frozen=True, kw_only=True, tag="carry"):

@@ -3,8 +3,8 @@
 import math
 from dataclasses import replace
 
-from engine.plan import Embeddings, Encode, SequenceStart, StepPlan
-from engine.sampling_params import SamplingParams
+from glimpse.engine.plan import Embeddings, Encode, SequenceStart, StepPlan
+from glimpse.engine.sampling_params import SamplingParams
 
 _NO_SAMPLING = SamplingParams()
 

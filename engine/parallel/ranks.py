@@ -20,13 +20,13 @@ from typing import assert_never
 
 import torch
 
-from engine.config import EngineConfig
-from engine.errors import CheckpointError, EngineError, EngineErrorCode
-from engine.parallel.group import Group, join_group
-from engine.parallel.messages import Carry, FromRank, Joined, Load, Loaded, Pipe, Refused, ToRank, pipe_to_rank
-from engine.plan import StepPlan
+from glimpse.engine.config import EngineConfig
+from glimpse.engine.errors import CheckpointError, EngineError, EngineErrorCode
+from glimpse.engine.parallel.group import Group, join_group
+from glimpse.engine.parallel.messages import Carry, FromRank, Joined, Load, Loaded, Pipe, Refused, ToRank, pipe_to_rank
+from glimpse.engine.plan import StepPlan
 
-RANK_COMMAND = (sys.executable, "-m", "engine.rank")
+RANK_COMMAND = (sys.executable, "-m", "glimpse.engine.rank")
 END_SECONDS = 5.0
 """Given to a rank's own end before it is killed."""
 

@@ -10,8 +10,8 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from engine.config import TextConfig
-from engine.errors import CheckpointError
+from glimpse.engine.config import TextConfig
+from glimpse.engine.errors import CheckpointError
 
 _DECODER_TENSOR = re.compile(r"(?:.*\.)?model\.layers\.\d+\.(?:self_attn|mlp)\.(\w+)\.(\w+)")
 
@@ -46,7 +46,7 @@ def part_of_tensor(name: str, tensor: Tensor, text: TextConfig, *, rank: int, nu
     """What a rank holds of a tensor, as a view.
 
     Args:
-        name: the published one; of quantized linears also what `engine.translation` calls their parts.
+        name: the published one; of quantized linears also what `engine.loading.weight_conversion` calls their parts.
         tensor: whole, with the output features first and, if it is a matrix, the inputs (or groups of them) second.
         text: the sizes of the whole decoder, which `part_of_sizes` has taken.
         rank: whose part.

@@ -8,10 +8,10 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from engine.protocol import FinishReason, TokenEvent, TokenLogprobs
-from engine.text.detokenizer import Detokenizer
-from engine.text.stops import StopMatcher
-from engine.text.tokenizer import Tokenizer
+from glimpse.engine.protocol import FinishReason, TokenEvent, TokenLogprobs
+from glimpse.engine.text.detokenizer import Detokenizer
+from glimpse.engine.text.stops import StopMatcher
+from glimpse.engine.text.tokenizer import Tokenizer
 
 
 class TopToken(NamedTuple):

@@ -6,7 +6,7 @@ Knows no stops and no requests. Each token is a few bytes of UTF-8; at most thre
 import codecs
 from collections.abc import Collection, Sequence
 
-from engine.text.tokenizer import Tokenizer
+from glimpse.engine.text.tokenizer import Tokenizer
 
 
 class Detokenizer:

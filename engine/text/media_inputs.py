@@ -4,15 +4,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import assert_never
 
-from engine.config import AudioConfig, ModelConfig, VisionConfig
-from engine.plan import Embeddings, MediaContent, MediaKind
-from engine.protocol import MediaInput
-from engine.text.prompt import Prompt, PromptMedia
-from media.audio import AudioProcessing, Sound, audio_processing
-from media.clip import Clip
-from media.embeddings import EmbeddedKind, Embedding, EmbeddingForm
-from media.image import Image
-from media.tensor import TensorType
+from glimpse.engine.config import AudioConfig, ModelConfig, VisionConfig
+from glimpse.engine.plan import Embeddings, MediaContent, MediaKind
+from glimpse.engine.protocol import MediaInput
+from glimpse.engine.text.prompt import Prompt, PromptMedia
+from glimpse.media.embeddings.embeddings import EmbeddedKind, Embedding, EmbeddingForm
+from glimpse.media.embeddings.tensor import TensorType
+from glimpse.media.processing.audio import AudioProcessing, Sound, audio_processing
+from glimpse.media.processing.image import Image
+from glimpse.media.processing.video import Clip
 
 Medium = Image | Clip | Sound | Embedding
 

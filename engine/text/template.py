@@ -16,7 +16,7 @@ import jinja2.nodes
 import jinja2.parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from engine.errors import CheckpointError
+from glimpse.engine.errors import CheckpointError
 
 QWEN2_VL_TEMPLATE = """\
 {%- if messages[0].role != 'system' %}

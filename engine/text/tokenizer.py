@@ -8,7 +8,7 @@ from pathlib import Path
 import tokenizers
 from tokenizers.decoders import ByteLevel
 
-from engine.errors import CheckpointError
+from glimpse.engine.errors import CheckpointError
 
 
 def _byte_characters() -> dict[int, int]:

@@ -14,9 +14,9 @@ from threading import Lock
 import numpy as np
 import numpy.typing as npt
 
-from media.native.build import KERNELS
-from media.pixels import Pixels
-from native.build import BuildError, build_library
+from glimpse.media.native.compile_resampler import KERNELS
+from glimpse.media.pixels import Pixels
+from glimpse.native.compiler import BuildError, build_library
 
 NO_LIBRARY = "none"
 """In the place of a library's name in the environment: nothing is compiled or opened."""

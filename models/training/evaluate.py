@@ -16,18 +16,18 @@ from typing import get_args
 
 import numpy as np
 
-from engine.config import EngineConfig, Quantization
-from engine.load import LoadedEngine, load_core
-from engine.offline import run_batch
-from engine.protocol import FinishReason, Generate, MediaInput
-from engine.sampling_params import SamplingParams
-from media.image import ImageProcessing, image_processing
-from models.training.asking.check import Counts, Reads
+from glimpse.engine.config import EngineConfig, Quantization
+from glimpse.engine.loading.load_engine import LoadedEngine, load_core
+from glimpse.engine.offline.run import run_batch
+from glimpse.engine.protocol import FinishReason, Generate, MediaInput
+from glimpse.engine.sampling_params import SamplingParams
+from glimpse.media.processing.image import ImageProcessing, image_processing
 from models.training.learning.prompts import Prompt, Vocabulary, make_prompt
 from models.training.learning.vocabulary import load_vocabulary
 from models.training.mix import TASKS, draw_sample
 from models.training.resized import resized
 from models.training.sample import Picture, Sample
+from models.training.tasks.check import Counts, Reads
 
 SEED = 1_000_003
 """No training uses it."""

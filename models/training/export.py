@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from engine.text.tokenizer import Tokenizer, load_tokenizer
+from glimpse.engine.text.tokenizer import Tokenizer, load_tokenizer
 from models.family import SPECIAL_TOKENS, common_config, tokenizer_config
 from models.training.learning.blocks import make_compute
 from models.training.learning.history import History

@@ -7,16 +7,16 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 
-from models.training.asking.as_json import json_sample
-from models.training.asking.calling import tool_sample
-from models.training.asking.chat import outside_sample, small_talk_sample
-from models.training.asking.follow import follow_up_sample
-from models.training.asking.happenings import colour_change_sample, first_sample, motion_sample
-from models.training.asking.pairs import two_pictures_sample
-from models.training.asking.reading import read_sample
-from models.training.asking.still import ASKS, still_sample
-from models.training.luck import Luck
+from models.training.rng import Luck
 from models.training.sample import Sample
+from models.training.tasks.as_json import json_sample
+from models.training.tasks.calling import tool_sample
+from models.training.tasks.chat import outside_sample, small_talk_sample
+from models.training.tasks.follow import follow_up_sample
+from models.training.tasks.pairs import two_pictures_sample
+from models.training.tasks.reading import read_sample
+from models.training.tasks.still import ASKS, still_sample
+from models.training.tasks.video_tasks import colour_change_sample, first_sample, motion_sample
 
 _MAKERS: Mapping[str, Callable[[str, Luck], Sample]] = {
     **dict.fromkeys(ASKS, still_sample),

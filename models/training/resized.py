@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import PIL.Image
 
-from media.image import ImageProcessing, image_pixels
+from glimpse.media.processing.image import ImageProcessing, image_pixels
 from models.training.sample import Clip, Picture, Sample, Seen
 
 PROCESSING = ImageProcessing(

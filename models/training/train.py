@@ -17,9 +17,9 @@ from models.training.learning.learner import Learner
 from models.training.learning.network import Sizes
 from models.training.learning.optimizer import Rates
 from models.training.learning.plan import Plan
+from models.training.learning.run import FIGURES, Stretch, run
 from models.training.learning.shared import Memory, allocate, num_values, slots, store_weights
 from models.training.learning.state import load_state
-from models.training.learning.stretch import FIGURES, Stretch, run
 from models.training.learning.vocabulary import learn_vocabulary
 
 

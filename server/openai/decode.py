@@ -6,10 +6,10 @@ from typing import Any, Generic, TypeVar
 
 from google.protobuf.message import Message
 
-from dialect.options import descriptor_of
-from server.openai.document import RawText, not_json, parse
-from server.openai.objects import read_message
-from server.openai.stores import Reading
+from glimpse.dialect.options import descriptor_of
+from glimpse.server.openai.document import RawText, not_json, parse
+from glimpse.server.openai.field_values import Reading
+from glimpse.server.openai.objects import read_message
 
 _MessageT = TypeVar("_MessageT", bound=Message)
 

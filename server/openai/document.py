@@ -6,7 +6,7 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from server.places import Place
+from glimpse.server.field_path import Place
 
 
 class DecodeError(Exception):

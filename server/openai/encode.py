@@ -12,9 +12,9 @@ import msgspec
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 
-from dialect.options import descriptor_of, map_entry, message_type
-from dialect.rules import FieldRules, MessageRules, OneofRules, message_rules
-from server.openai.scalars import Write, writer
+from glimpse.dialect.options import descriptor_of, map_entry, message_type
+from glimpse.dialect.rules import FieldRules, MessageRules, OneofRules, message_rules
+from glimpse.server.openai.scalars import Write, writer
 
 _Put: TypeAlias = Callable[[Message, dict[str, Any]], None]
 """Puts members of a message into its JSON object."""

@@ -13,15 +13,15 @@ import grpc.aio
 from google.api.httpbody_pb2 import HttpBody
 from google.protobuf.message_factory import GetMessageClass
 
-from dialect.bindings import Binding, bindings
-from dialect.options import descriptor_of
+from glimpse.dialect.bindings import Binding, bindings
+from glimpse.dialect.options import descriptor_of
 from glimpse.openai.v1 import openai_pb2
-from server.calls import send_headers
-from server.errors import RpcFailure, abort
-from server.openai.codec import encode
-from server.openai.failures import error_object, in_json_terms
-from server.openai.questions import Question, collect, read_question
-from server.typed import Context, Handler, StreamHandler, UnaryHandler
+from glimpse.server.openai.codec import encode
+from glimpse.server.openai.failures import error_object, in_json_terms
+from glimpse.server.openai.requests import Question, collect, read_question
+from glimpse.server.rpc.context import send_headers
+from glimpse.server.rpc.errors import RpcFailure, abort
+from glimpse.server.rpc.typed_handlers import Context, Handler, StreamHandler, UnaryHandler
 
 UNKNOWN_FIELDS_HEADER = "x-glimpse-unknown-fields"
 """Names, by their JSON paths, the members of a request that were not understood and so changed nothing."""

@@ -6,9 +6,9 @@ from dataclasses import replace
 import msgspec
 from google.protobuf.descriptor import Descriptor
 
-from server.errors import InvalidRequest, RpcFailure, to_status
-from server.openai.document import DecodeError
-from server.openai.paths import as_given, json_path
+from glimpse.server.openai.document import DecodeError
+from glimpse.server.openai.paths import as_given, json_path
+from glimpse.server.rpc.errors import InvalidRequest, RpcFailure, to_status
 
 
 def in_json_terms(error: Exception, request_type: Descriptor, aliased: Mapping[str, str]) -> RpcFailure:

@@ -10,13 +10,13 @@ from typing import Any, TypeAlias
 from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import Message
 
-from dialect.options import message_type
-from dialect.rules import FieldRules, JsonKind, MessageRules, OneofRules, Refusal, message_rules
-from server.openai.document import DecodeError
-from server.openai.oneofs import TagReader, Target, conflict, exclusive
-from server.openai.scalars import kind_of, wrong_type
-from server.openai.stores import Reading, Store, field_store
-from server.places import Place, path_text
+from glimpse.dialect.options import message_type
+from glimpse.dialect.rules import FieldRules, JsonKind, MessageRules, OneofRules, Refusal, message_rules
+from glimpse.server.field_path import Place, path_text
+from glimpse.server.openai.document import DecodeError
+from glimpse.server.openai.field_values import Reading, Store, field_store
+from glimpse.server.openai.oneofs import TagReader, Target, conflict, exclusive
+from glimpse.server.openai.scalars import kind_of, wrong_type
 
 _Choice: TypeAlias = tuple[frozenset[JsonKind], Store]
 """One of the fields that share a JSON name: the JSON types of its values, and how it is stored."""

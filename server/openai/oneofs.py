@@ -5,11 +5,11 @@ from typing import Any, TypeAlias
 
 from google.protobuf.message import Message
 
-from dialect.rules import FieldRules, JsonKind, OneofRules
-from server.openai.document import DecodeError
-from server.openai.scalars import abridged, invalid_value, wrong_type
-from server.openai.stores import Reading, ReadMessage, Store, field_store
-from server.places import Place, path_text
+from glimpse.dialect.rules import FieldRules, JsonKind, OneofRules
+from glimpse.server.field_path import Place, path_text
+from glimpse.server.openai.document import DecodeError
+from glimpse.server.openai.field_values import Reading, ReadMessage, Store, field_store
+from glimpse.server.openai.scalars import abridged, invalid_value, wrong_type
 
 Target: TypeAlias = Callable[[Message], Message]
 """From the message that an object is read into to the message, itself or flattened into it, that has the field."""

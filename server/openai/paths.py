@@ -5,8 +5,8 @@ from collections.abc import Mapping
 
 from google.protobuf.descriptor import Descriptor
 
-from dialect.options import is_map, map_entry
-from dialect.rules import FieldRules, message_rules
+from glimpse.dialect.options import is_map, map_entry
+from glimpse.dialect.rules import FieldRules, message_rules
 
 _SEGMENT = re.compile(r"([^.\[]+)((?:\[[^\]]*\])*)")
 

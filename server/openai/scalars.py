@@ -10,10 +10,10 @@ from typing import Any, TypeAlias
 
 from google.protobuf.descriptor import EnumDescriptor, FieldDescriptor
 
-from dialect.options import enum_type
-from dialect.rules import JsonKind, enum_rules
-from server.openai.document import DecodeError
-from server.places import Place, path_text
+from glimpse.dialect.options import enum_type
+from glimpse.dialect.rules import JsonKind, enum_rules
+from glimpse.server.field_path import Place, path_text
+from glimpse.server.openai.document import DecodeError
 
 Read: TypeAlias = Callable[[Any, Place], Any]
 """From a JSON value, and its place for errors, to a field's value. Raises DecodeError."""

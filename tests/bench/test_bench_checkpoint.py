@@ -6,16 +6,16 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
-from bench.costs import stored_bytes
-from bench.limits import Limits
+from bench.engine.costs import stored_bytes
+from bench.engine.limits import Limits
+from bench.engine.steps import Steps, measure, text_table
 from bench.make_checkpoint import PRESETS, make_checkpoint
-from bench.steps import Steps, measure, text_table
-from bench.words import COMMON, common_text
-from engine.config import EngineConfig
-from engine.llm import LLM
-from engine.load import load_core
-from engine.sampling_params import SamplingParams
-from engine.text.tokenizer import load_tokenizer
+from bench.serving.words import COMMON, common_text
+from glimpse.engine.config import EngineConfig
+from glimpse.engine.llm import LLM
+from glimpse.engine.loading.load_engine import load_core
+from glimpse.engine.sampling_params import SamplingParams
+from glimpse.engine.text.tokenizer import load_tokenizer
 
 
 @pytest.fixture(scope="module")

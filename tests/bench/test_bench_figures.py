@@ -5,14 +5,14 @@ import math
 import pytest
 import torch
 
-from bench.clients import Answer
-from bench.comparison import CASES, Run, comparison
-from bench.costs import decode_bytes, head_values, linear_values, prefill_flops, stored_bytes, vision_flops
-from bench.divergence import divergence
+from bench.engine.costs import decode_bytes, head_values, linear_values, prefill_flops, stored_bytes, vision_flops
+from bench.engine.divergence import divergence
 from bench.figures import percentile, ratios, significant, spread, table
-from bench.interference import judge
-from bench.report import by_label, latencies
-from engine.config import TextConfig, VisionConfig
+from bench.serving.clients import Answer
+from bench.serving.comparison import CASES, Run, comparison
+from bench.serving.interference import judge
+from bench.serving.report import by_label, latencies
+from glimpse.engine.config import TextConfig, VisionConfig
 
 
 @pytest.mark.parametrize(

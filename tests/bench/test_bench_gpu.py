@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from bench.driver import Driver, Question, text
-from bench.gpu import Done, markdown, run_stage, stages
-from bench.gpu_idle import idle_share
-from bench.gpu_stage import SMALL, STAGES, Figure, Setting
-from bench.gpu_workloads import ChatSizes, after_turns, batch_of_texts, chats
+from bench.engine.driver import Driver, Question, text
+from bench.gpu.__main__ import Done, markdown, run_stage, stages
+from bench.gpu.idle import idle_share
+from bench.gpu.stage import SMALL, STAGES, Figure, Setting
+from bench.gpu.workloads import ChatSizes, after_turns, batch_of_texts, chats
 from bench.make_checkpoint import PRESETS, make_checkpoint
-from engine.config import EngineConfig
-from engine.load import LoadedEngine, load_core
+from glimpse.engine.config import EngineConfig
+from glimpse.engine.loading.load_engine import LoadedEngine, load_core
 
 
 @pytest.fixture(scope="module")

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from bench.clients import make_client
-from bench.load import closed_loop
-from bench.processes import cpu_seconds, family, peak_rss_mib
-from bench.report import text_report
-from bench.serve import measure, parse
-from bench.workloads import Question
-from engine.checkpoint import DEFAULT_MODEL
-from server.build import find_checkpoint, start_server
-from server.gateway_child import start_gateway
-from server.settings import EngineSettings, ListenSettings, Settings
+from bench.serving.clients import make_client
+from bench.serving.load_generator import closed_loop
+from bench.serving.processes import cpu_seconds, family, peak_rss_mib
+from bench.serving.report import text_report
+from bench.serving.serve import measure, parse
+from bench.serving.workloads import Question
+from glimpse.engine.checkpoint import DEFAULT_MODEL
+from glimpse.server.lifecycle.assemble import find_checkpoint, start_server
+from glimpse.server.lifecycle.gateway_child import start_gateway
+from glimpse.server.settings import EngineSettings, ListenSettings, Settings
 from tests.e2e.stack import free_ports
 
 STEP_MS = 2
@@ -27,7 +27,7 @@ async def doors() -> AsyncGenerator[dict[str, str]]:
     """The addresses of a running server, by door."""
     (http_port,) = free_ports(1)
     settings = Settings(engine=EngineSettings(), listen=ListenSettings(port=0, metrics_port=0))
-    command = [sys.executable, "-m", "bench.paced_engine", f"--step-ms={STEP_MS}"]
+    command = [sys.executable, "-m", "bench.serving.paced_engine", f"--step-ms={STEP_MS}"]
     server = await start_server(
         settings, find_checkpoint(settings.engine), on_loading=lambda _: None, engine_command=command
     )

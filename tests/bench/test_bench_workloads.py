@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.clients import AskError, read_answer, read_events
-from bench.workloads import WORKLOADS, Prompts, Sizes, poisson_arrivals, prefix_session
+from bench.serving.clients import AskError, read_answer, read_events
+from bench.serving.workloads import WORKLOADS, Prompts, Sizes, poisson_arrivals, prefix_session
 
 PROMPTS = Prompts(overhead_tokens=20, tokens_per_word=1)
 SIZES = Sizes(prompt_tokens=100, side=56, num_turns=6)

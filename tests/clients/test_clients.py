@@ -10,7 +10,7 @@ import pytest
 
 from tests.clients.programs import CLIENTS, Program
 from tests.e2e.stack import ROOT, Stack
-from tests.engine.saying_engine import say
+from tests.engine.echo_engine import say
 
 PICTURE = f"data:image/png;base64,{base64.b64encode((ROOT / 'examples/picture.png').read_bytes()).decode()}"
 QUESTION = "What is in this picture?"

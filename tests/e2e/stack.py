@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from server.settings import EngineSettings, ListenSettings, MediaSettings, Settings
+from glimpse.server.settings import EngineSettings, ListenSettings, MediaSettings, Settings
+from tests.paths import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 TOOL_TEMPLATE = ROOT / "models" / "training" / "chat_template.jinja"
 """Shows tools as Hermes' and Qwen's templates do."""
 
@@ -72,7 +72,9 @@ class Stack:
         listing = subprocess.run(["ps", "-eo", "pid,ppid,args"], capture_output=True, text=True, check=True).stdout
         rows = [line.split(None, 2) for line in listing.splitlines()[1:]]
         return next(
-            int(pid) for pid, parent, args in rows if int(parent) == self.process.pid and "engine.process" in args
+            int(pid)
+            for pid, parent, args in rows
+            if int(parent) == self.process.pid and "glimpse.engine.process" in args
         )
 
     def stop(self) -> int:
@@ -91,14 +93,14 @@ def start_stack(folder: Path, *options: str, environment: Mapping[str, str] | No
 
 
 def start_saying_stack(folder: Path, media: MediaSettings | None = None) -> Stack:
-    """Starts the same server with `tests.engine.saying_engine` for its engine, and a chat template that has tools."""
+    """Starts the same server with `tests.engine.echo_engine` for its engine, and a chat template that has tools."""
     ports = http_port, grpc_port, metrics_port = free_ports(3)
     settings = Settings(
         engine=EngineSettings(chat_template=TOOL_TEMPLATE),
         media=media or MediaSettings(),
         listen=ListenSettings(port=grpc_port, metrics_port=metrics_port, drain_delay=0),
     )
-    command = [sys.executable, "-m", "tests.e2e.saying_glimpse", str(http_port), settings.model_dump_json()]
+    command = [sys.executable, "-m", "tests.e2e.echo_glimpse", str(http_port), settings.model_dump_json()]
     return _start(folder, command, ports)
 
 

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from openai import OpenAI
 
-from tests.e2e.asking import COMPLETIONS, ask
+from tests.e2e.requests import COMPLETIONS, ask
 from tests.e2e.stack import Stack
-from tests.engine.saying_engine import say
+from tests.engine.echo_engine import say
 
 
 def texts(stack: Stack, **members: Any) -> list[str]:

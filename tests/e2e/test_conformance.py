@@ -10,15 +10,15 @@ from typing import Any, TypeAlias
 import pytest
 from google.protobuf.descriptor import Descriptor
 
-from dialect.fields import Member, members_of
-from dialect.options import descriptor_of
-from dialect.rules import Effect, JsonKind
-from engine.checkpoint import DEFAULT_MODEL
-from engine.text.tokenizer import load_tokenizer
+from glimpse.dialect.fields import Member, members_of
+from glimpse.dialect.options import descriptor_of
+from glimpse.dialect.rules import Effect, JsonKind
+from glimpse.engine.checkpoint import DEFAULT_MODEL
+from glimpse.engine.text.tokenizer import load_tokenizer
 from glimpse.v1 import chat_pb2, completion_pb2, tokenizer_pb2
-from tests.e2e.asking import CHAT, COMPLETIONS, UNKNOWN_FIELDS, Answer, ask, chat
+from tests.e2e.requests import CHAT, COMPLETIONS, UNKNOWN_FIELDS, Answer, ask, chat
 from tests.e2e.stack import Stack
-from tests.engine.saying_engine import say
+from tests.engine.echo_engine import say
 
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"], "additionalProperties": False}

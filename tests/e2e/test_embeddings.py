@@ -10,9 +10,9 @@ from openai import BadRequestError, OpenAI
 from openai.types.chat import ChatCompletion
 from PIL import Image
 
-from engine.checkpoint import DEFAULT_MODEL
+from glimpse.engine.checkpoint import DEFAULT_MODEL
 from tests import oracle
-from tests.e2e.pictures import data_url
+from tests.e2e.images import data_url
 from tests.e2e.stack import Stack
 from tests.media.tensors import safetensors_file, torch_file
 

@@ -9,10 +9,10 @@ from itertools import islice
 import grpc
 import pytest
 
+from glimpse.server.services.load_reports import ORCA_METHOD
 from glimpse.v1 import load_pb2, load_pb2_grpc
-from server.load import ORCA_METHOD
 from tests.e2e.stack import ROOT, Stack
-from tests.e2e.test_doors import NODE
+from tests.e2e.test_clients_agree import NODE
 
 PROGRAM = ROOT / "tests" / "e2e" / "last_report.cjs"
 MODULES = ROOT / "examples" / "node" / "node_modules"

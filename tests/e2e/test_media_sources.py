@@ -14,10 +14,10 @@ from google.rpc import error_details_pb2, status_pb2
 from openai import BadRequestError, OpenAI
 
 from glimpse.v1 import chat_pb2_grpc, content_pb2, media_pb2, media_pb2_grpc
+from tests.e2e.images import encoded, tiles
 from tests.e2e.media_host import MediaHost
-from tests.e2e.pictures import encoded, tiles
 from tests.e2e.stack import Stack
-from tests.media.clips import greys, video
+from tests.media.videos import greys, video
 from tests.server.requests import request, user
 
 BOUNDS = {"min_pixels": 112 * 112, "max_pixels": 112 * 112}

@@ -5,7 +5,7 @@ from typing import Any
 
 from openai import OpenAI
 
-from tests.e2e.pictures import data_url, tiles
+from tests.e2e.images import data_url, tiles
 
 
 def ask(client: OpenAI, url: str, text: str) -> tuple[str, int, int]:

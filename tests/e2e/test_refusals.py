@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.pictures import data_url, encoded, tiles
+from tests.e2e.images import data_url, encoded, tiles
 from tests.e2e.stack import Stack
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.stack import Stack, start_saying_stack
-from tests.engine.saying_engine import say
+from tests.engine.echo_engine import say
 
 NUM_ANSWERS = 100
 WORDS = (

@@ -3,9 +3,9 @@
 import json
 from typing import Any
 
-from tests.e2e.asking import Answer, chat
+from tests.e2e.requests import Answer, chat
 from tests.e2e.stack import Stack
-from tests.engine.saying_engine import say
+from tests.engine.echo_engine import say
 
 TOOLS = [{"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}]
 

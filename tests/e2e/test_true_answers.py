@@ -14,10 +14,10 @@ from openai import OpenAI
 from PIL import Image
 
 from glimpse.v1 import chat_pb2, chat_pb2_grpc, content_pb2
-from tests.e2e.pictures import data_url, encoded
+from tests.e2e.images import data_url, encoded
 from tests.e2e.scenes import Thing, moving, scene
 from tests.e2e.stack import Stack
-from tests.media.clips import video
+from tests.media.videos import video
 
 MIDDLE = (0.5, 0.5)
 RED_CIRCLE: Thing = ("red", "circle", MIDDLE, 0.5)

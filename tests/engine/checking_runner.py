@@ -11,11 +11,20 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
-from engine.core import Core
-from engine.errors import OutOfDeviceMemoryError
-from engine.plan import PROMISED, MediaKind, MediaSpan, Sample, SequenceChunk, SequenceStart, StepPlan, StepResult
-from engine.protocol import Generate, MediaInput, Step
-from engine.sampling_params import Grammar, SamplingParams
+from glimpse.engine.errors import OutOfDeviceMemoryError
+from glimpse.engine.plan import (
+    PROMISED,
+    MediaKind,
+    MediaSpan,
+    Sample,
+    SequenceChunk,
+    SequenceStart,
+    StepPlan,
+    StepResult,
+)
+from glimpse.engine.protocol import Generate, MediaInput, Step
+from glimpse.engine.sampling_params import Grammar, SamplingParams
+from glimpse.engine.scheduling.core import Core
 
 VOCAB_SIZE = 8
 EOS = 7

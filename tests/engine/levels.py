@@ -2,7 +2,7 @@
 
 import pytest
 
-from engine.native.library import Level, NativeError, machine_level
+from glimpse.engine.native.library import Level, NativeError, machine_level
 
 
 def _levels() -> list[Level]:

@@ -2,7 +2,7 @@
 
 from torch import nn
 
-from engine.layers.linear import Linear, QuantizedLinear, quantize_int8, replace_linears
+from glimpse.engine.layers.linear import Linear, QuantizedLinear, quantize_int8, replace_linears
 
 
 def quantized(linear: Linear) -> QuantizedLinear:

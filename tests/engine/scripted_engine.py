@@ -22,10 +22,10 @@ import socket
 import sys
 from pathlib import Path
 
-from engine.protocol import Cancel, Failed, FinishReason, Generate, Loading, Ready, Start, Step, StepStats, Stop
-from engine.protocol import TokenEvent as Event
-from engine.protocol import TokenLogprobs as Logprobs
-from engine.transport import Channel
+from glimpse.engine.ipc.transport import Channel
+from glimpse.engine.protocol import Cancel, Failed, FinishReason, Generate, Loading, Ready, Start, Step, StepStats, Stop
+from glimpse.engine.protocol import TokenEvent as Event
+from glimpse.engine.protocol import TokenLogprobs as Logprobs
 
 READY = Ready(device="none", dtype="none", max_model_len=64, num_blocks=8, block_size=8, load_seconds=0.0)
 

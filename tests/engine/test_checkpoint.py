@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from engine.checkpoint import DEFAULT_MODEL, UNTRAINED_MARK, is_untrained, resolve_checkpoint
-from engine.errors import CheckpointError
+from glimpse.engine.checkpoint import DEFAULT_MODEL, UNTRAINED_MARK, is_untrained, resolve_checkpoint
+from glimpse.engine.errors import CheckpointError
 
 
 def test_a_folder_with_a_configuration_is_a_checkpoint(tmp_path: Path) -> None:
@@ -30,8 +30,8 @@ def test_what_is_neither_folder_nor_id_is_refused(model: str, tmp_path: Path, mo
 
 RESOLVE = """
 import sys
-from engine.checkpoint import resolve_checkpoint
-from engine.errors import CheckpointError
+from glimpse.engine.checkpoint import resolve_checkpoint
+from glimpse.engine.errors import CheckpointError
 try:
     print(resolve_checkpoint(sys.argv[1]).name)
 except CheckpointError as error:

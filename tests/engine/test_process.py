@@ -13,11 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from engine.client import EngineClient, EngineState
-from engine.config import EngineConfig, ModelConfig, load_model_config
-from engine.errors import CheckpointError, EngineErrorCode
-from engine.plan import MediaKind
-from engine.protocol import (
+from glimpse.engine.config import EngineConfig, ModelConfig, load_model_config
+from glimpse.engine.errors import CheckpointError, EngineErrorCode
+from glimpse.engine.ipc.client import EngineClient, EngineState
+from glimpse.engine.ipc.transport import AsyncChannel
+from glimpse.engine.plan import MediaKind
+from glimpse.engine.protocol import (
     Cancel,
     Failed,
     FinishReason,
@@ -33,11 +34,9 @@ from engine.protocol import (
     ToEngine,
     TokenEvent,
 )
-from engine.sampling_params import SamplingParams
-from engine.transport import AsyncChannel
+from glimpse.engine.sampling_params import SamplingParams
 
-GATED_ENGINE = Path(__file__).with_name("gated_engine.py")
-ROOT = Path(__file__).parents[2]
+PAUSABLE_ENGINE = Path(__file__).with_name("pausable_engine.py")
 DEADLINE_SECONDS = 20.0
 
 
@@ -112,7 +111,7 @@ async def gated(model_path: str | None = "model") -> AsyncGenerator[Gated]:
     gate.setblocking(False)
     with gate, theirs, their_gate:
         fds = [theirs.fileno(), their_gate.fileno()]
-        command = [sys.executable, str(GATED_ENGINE), "--fd", str(fds[0]), "--gate", str(fds[1])]
+        command = [sys.executable, str(PAUSABLE_ENGINE), "--fd", str(fds[0]), "--gate", str(fds[1])]
         process = await create_subprocess_exec(*command, pass_fds=fds, stdin=DEVNULL, stderr=PIPE)
         theirs.close()
         channel = await AsyncChannel.connect(ours)
@@ -272,7 +271,7 @@ async def test_a_conversation_that_does_not_begin_with_one_start_ends_the_proces
 async def serving(
     model_path: Path, on_stats: Callable[[StepStats], None] | None = None
 ) -> AsyncGenerator[EngineClient]:
-    """A client of `python -m engine.process` that has loaded a checkpoint."""
+    """A client of `python -m glimpse.engine.process` that has loaded a checkpoint."""
     config = EngineConfig(
         model_path=str(model_path), device="cpu", dtype="float32", kv_cache_bytes=4 << 20, num_threads=1
     )

@@ -35,8 +35,10 @@ def main() -> None:
         unpickler: Any = import_module("torch._weights_only_unpickler").Unpickler
         instrumented: Any = atheris.instrument_func(unpickler.load)  # pyright: ignore[reportAttributeAccessIssue] - the same
         unpickler.load = instrumented
-        limits: Any = import_module("media.limits")
-        limits.limit_memory(limits.memory_in_use() + import_module("media.torch_files").LIMITS.memory_bytes)
+        limits: Any = import_module("glimpse.media.decoding.rlimits")
+        limits.limit_memory(
+            limits.memory_in_use() + import_module("glimpse.media.embeddings.torch_files").LIMITS.memory_bytes
+        )
     atheris.Setup([sys.argv[0], *options, seeds], _targets.TARGETS[target])
     atheris.Fuzz()
 

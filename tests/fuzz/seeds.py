@@ -5,12 +5,12 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from tests.fuzz.targets import MAX_INPUT_BYTES
-from tests.hostile.clips import hostile_clips
-from tests.hostile.pictures import hostile_pictures
+from tests.hostile.images import hostile_pictures
 from tests.hostile.urls import hostile_urls
-from tests.media.clips import CODECS, greys, video
-from tests.media.pictures import encode, scene
-from tests.media.sounds import FILES, sound_file, tone
+from tests.hostile.videos import hostile_clips
+from tests.media.audio import FILES, sound_file, tone
+from tests.media.images import encode, scene
+from tests.media.videos import CODECS, greys, video
 
 
 def seeds_of(target: str) -> list[bytes]:

@@ -7,19 +7,19 @@ knows.
 from collections.abc import Callable
 from contextlib import suppress
 
-from media.audio import AudioProcessing
-from media.audio_file import samples_of_file
-from media.clip import VideoProcessing
-from media.clip_file import clip_of_file
-from media.clip_options import ClipOptions
-from media.decode import open_image
-from media.errors import MediaError
-from media.image import ImageProcessing, image_pixels
-from media.mp4 import checked_mp4
-from media.policy import FetchPolicy, check_url
-from media.sniff import sniff_audio, sniff_image, sniff_video
-from media.source import UrlSource, parse_clip_text, parse_url_text
-from media.video import open_video
+from glimpse.media.containers.mp4 import checked_mp4
+from glimpse.media.containers.sniff import sniff_audio, sniff_image, sniff_video
+from glimpse.media.containers.still import open_image
+from glimpse.media.containers.video import open_video
+from glimpse.media.decoding.audio_file import samples_of_file
+from glimpse.media.decoding.video_file import clip_of_file
+from glimpse.media.errors import MediaError
+from glimpse.media.processing.audio import AudioProcessing
+from glimpse.media.processing.image import ImageProcessing, image_pixels
+from glimpse.media.processing.video import VideoProcessing
+from glimpse.media.processing.video_options import ClipOptions
+from glimpse.media.sources.policy import FetchPolicy, check_url
+from glimpse.media.sources.source import UrlSource, parse_clip_text, parse_url_text
 
 MAX_INPUT_BYTES = 1 << 14
 

@@ -1,7 +1,7 @@
 """The fuzzing of embeddings: what is fuzzed, and what that begins with.
 
 Apart from other targets because of torch, which takes seconds to import. Files of `torch.save` go the whole way, as in
-`media.torch_worker`'s process: only weights are unpickled, so no code of the fuzzer's is run.
+`glimpse.media.embeddings.torch_worker`'s process: only weights are unpickled, so no code of the fuzzer's is run.
 """
 
 import io
@@ -12,11 +12,11 @@ from contextlib import suppress
 
 import torch
 
-from media.errors import MediaError
-from media.tensor import Tensor, largest_magnitude, make_tensor
-from media.tensor_file import check_torch_file, is_torch_file, read_safetensors
-from media.torch_files import Loaded
-from media.torch_worker import answer
+from glimpse.media.embeddings.tensor import Tensor, largest_magnitude, make_tensor
+from glimpse.media.embeddings.tensor_file import check_torch_file, is_torch_file, read_safetensors
+from glimpse.media.embeddings.torch_files import Loaded
+from glimpse.media.embeddings.torch_worker import answer
+from glimpse.media.errors import MediaError
 from tests.fuzz.targets import MAX_INPUT_BYTES
 from tests.media.tensors import COMMANDED, good, safetensors_file, safetensors_files, torch_file, torch_files
 

@@ -7,8 +7,8 @@ import aiohttp
 import pytest
 import pytest_asyncio
 
-from gateway.address import Address
-from gateway.run import Envoy
+from glimpse.gateway.address import Address
+from glimpse.gateway.run import Envoy
 from tests.gateway.backend import Backend, echo, start_backend
 
 ANY_PORT = Address(host="127.0.0.1", port=0)

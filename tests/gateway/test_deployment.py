@@ -1,15 +1,13 @@
 """The files for Docker and Kubernetes agree with the command line and with each other."""
 
-import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from gateway.cli import app, config
-
-ROOT = Path(__file__).resolve().parents[2]
+from glimpse.gateway.cli import app, config
+from tests.paths import ROOT
 
 
 def compose() -> dict[str, Any]:
@@ -61,6 +59,6 @@ def test_the_names_and_ports_of_the_kubernetes_services_fit() -> None:
 
 def test_the_image_takes_every_package_along() -> None:
     ignored = (ROOT / ".dockerignore").read_text().splitlines()
-    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    packages: list[str] = settings["tool"]["importlinter"]["root_packages"]
-    assert {f"!{package}" for package in packages} <= set(ignored)
+    targets = {link.resolve().relative_to(ROOT) for link in (ROOT / "src" / "glimpse").iterdir()}
+    for target in targets:
+        assert {f"!{target}", *(f"!{parent}" for parent in target.parents)} & set(ignored), target

@@ -1,14 +1,14 @@
 """What the gateway reads from the API's descriptors."""
 
 import re
-from pathlib import Path
 
 import pytest
 from google.protobuf import descriptor_pool
 
-from gateway import descriptors
+from glimpse.gateway import descriptors
+from tests.paths import ROOT
 
-API = Path(__file__).resolve().parents[2] / "api"
+API = ROOT / "api"
 
 
 def test_the_set_holds_every_proto_of_the_api() -> None:

@@ -15,7 +15,7 @@ from google.rpc import status_pb2
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gateway.run import Envoy
+from glimpse.gateway.run import Envoy
 from tests.gateway.backend import Backend, Context, Requests, Script, abort, event, read
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")

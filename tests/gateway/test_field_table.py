@@ -1,21 +1,20 @@
 """The table of members: nothing that clients know is missing, and docs/compatibility.md says what the rules say."""
 
 import re
-from pathlib import Path
 
 import pytest
 from openai.types import completion_create_params
 from openai.types.chat import completion_create_params as chat_create_params
 
-from dialect.bindings import bindings
-from dialect.fields import members_of
-from dialect.options import descriptor_of
-from dialect.rules import Effect
-from gateway.field_table import with_tables
+from glimpse.dialect.bindings import bindings
+from glimpse.dialect.fields import members_of
+from glimpse.dialect.options import descriptor_of
+from glimpse.dialect.rules import Effect
+from glimpse.gateway.field_table import with_tables
 from glimpse.openai.v1 import openai_pb2
 from glimpse.v1 import chat_pb2, completion_pb2, tokenizer_pb2
+from tests.paths import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 CHAT = descriptor_of(chat_pb2.CreateChatCompletionRequest)
 COMPLETION = descriptor_of(completion_pb2.CreateCompletionRequest)
 TOKENIZE = descriptor_of(tokenizer_pb2.TokenizeRequest)

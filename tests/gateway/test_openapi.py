@@ -1,7 +1,6 @@
 """The OpenAPI document says what the server does: its schemas accept what the codec writes and reads."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,14 +10,15 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
-from dialect.options import is_required
-from gateway.descriptors import descriptor_set
-from gateway.openapi import compiled_protos, openapi_document
+from glimpse.dialect.options import is_required
+from glimpse.gateway.descriptors import descriptor_set
+from glimpse.gateway.openapi import compiled_protos, openapi_document
+from glimpse.server.openai.codec import encode
 from glimpse.v1 import chat_pb2, content_pb2, generation_pb2, model_pb2
-from server.openai.codec import encode
+from tests.paths import ROOT
 from tests.server.openai.messages import all_types, messages
 
-_DOCUMENT = openapi_document(compiled_protos(Path(__file__).parents[2]))
+_DOCUMENT = openapi_document(compiled_protos(ROOT))
 _SCHEMAS: dict[str, Any] = _DOCUMENT["components"]["schemas"]
 _TYPES = [
     descriptor

@@ -11,7 +11,7 @@ import pytest
 import yarl
 from google.api.httpbody_pb2 import HttpBody
 
-from gateway.run import Envoy
+from glimpse.gateway.run import Envoy
 from tests.gateway.backend import Backend, Context, Requests, echo, event, read
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")

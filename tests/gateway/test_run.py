@@ -12,8 +12,8 @@ import aiohttp
 import pytest
 from google.api.httpbody_pb2 import HttpBody
 
-from gateway.address import Address
-from gateway.run import Envoy, GatewayError
+from glimpse.gateway.address import Address
+from glimpse.gateway.run import Envoy, GatewayError
 from tests.gateway.backend import Backend, Context, Requests, event, start_backend
 from tests.gateway.conftest import ANY_PORT
 
@@ -98,9 +98,18 @@ async def slow_stream(requests: Requests, context: Context) -> AsyncIterator[Htt
 
 
 async def start_command(backend: Backend, *options: str) -> tuple[asyncio.subprocess.Process, str]:
-    """`python -m gateway run` on a free port, and its URL."""
+    """`python -m glimpse.gateway run` on a free port, and its URL."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "gateway", "run", "--listen", "127.0.0.1:0", "--upstream", str(backend.address)),
+        *(
+            sys.executable,
+            "-m",
+            "glimpse.gateway",
+            "run",
+            "--listen",
+            "127.0.0.1:0",
+            "--upstream",
+            str(backend.address),
+        ),
         *options,
         stdout=asyncio.subprocess.PIPE,
         # Its own group, as a shell gives it.
@@ -190,7 +199,7 @@ async def test_the_health_command_says_by_its_status_whether_a_server_serves() -
     backend = await start_backend()
 
     async def status() -> int:
-        command = (sys.executable, "-m", "gateway", "health", "--upstream", str(backend.address))
+        command = (sys.executable, "-m", "glimpse.gateway", "health", "--upstream", str(backend.address))
         process = await asyncio.create_subprocess_exec(*command)
         return await asyncio.wait_for(process.wait(), 20)
 

@@ -10,9 +10,9 @@ import grpc.aio
 import pytest
 from google.api.httpbody_pb2 import HttpBody
 
-from gateway.cli import app
-from gateway.run import Envoy, GatewayError
-from gateway.tls import Tls, parse_tls
+from glimpse.gateway.cli import app
+from glimpse.gateway.run import Envoy, GatewayError
+from glimpse.gateway.tls import Tls, parse_tls
 from tests.gateway.backend import start_backend
 from tests.gateway.conftest import ANY_PORT
 

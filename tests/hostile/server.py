@@ -6,7 +6,7 @@ import gzip
 
 from tests.hostile.urls import SERVED
 from tests.hostile.zone import HOST
-from tests.media.pictures import encode, scene
+from tests.media.images import encode, scene
 from tests.media.web import Answer, Web, redirect, respond, stall_after
 
 PICTURE = encode(scene(56, 56), "PNG")

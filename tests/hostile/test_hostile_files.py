@@ -5,14 +5,14 @@ from dataclasses import dataclass
 
 import pytest
 
-from media.clip_options import ClipOptions
-from media.decoders import Decoders
-from media.errors import MediaError, MediaErrorCode
-from media.load import MediaLoader
-from media.source import DataSource
-from tests.hostile.clips import hostile_clips
-from tests.hostile.pictures import hostile_pictures
-from tests.media.test_load import POLICY, PROCESSING, VIDEO_PROCESSING
+from glimpse.media.decoding.decoders import Decoders
+from glimpse.media.errors import MediaError, MediaErrorCode
+from glimpse.media.loader import MediaLoader
+from glimpse.media.processing.video_options import ClipOptions
+from glimpse.media.sources.source import DataSource
+from tests.hostile.images import hostile_pictures
+from tests.hostile.videos import hostile_clips
+from tests.media.test_loader import POLICY, PROCESSING, VIDEO_PROCESSING
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,10 +11,10 @@ import grpc
 import pytest
 
 from glimpse.v1 import chat_pb2_grpc, content_pb2
-from tests.hostile.clips import hostile_clips
-from tests.hostile.pictures import hostile_pictures
+from tests.hostile.images import hostile_pictures
 from tests.hostile.server import fill
 from tests.hostile.urls import hostile_urls
+from tests.hostile.videos import hostile_clips
 from tests.hostile.zone import HOST
 from tests.media.web import Web, serve
 from tests.server.requests import image_part, png, request, user, video_part

@@ -6,15 +6,15 @@ from ipaddress import ip_network
 
 import pytest
 
-from media.decoders import Decoders
-from media.errors import MediaError, MediaErrorCode
-from media.load import MediaLoader
-from media.policy import FetchPolicy
-from media.source import parse_url_text
+from glimpse.media.decoding.decoders import Decoders
+from glimpse.media.errors import MediaError, MediaErrorCode
+from glimpse.media.loader import MediaLoader
+from glimpse.media.sources.policy import FetchPolicy
+from glimpse.media.sources.source import parse_url_text
 from tests.hostile.server import fill
 from tests.hostile.urls import TIMEOUT, HostileUrl, hostile_urls
 from tests.hostile.zone import HOST, Zone
-from tests.media.test_load import PROCESSING, VIDEO_PROCESSING
+from tests.media.test_loader import PROCESSING, VIDEO_PROCESSING
 from tests.media.web import serve
 
 NAMES = sorted(hostile_urls(0))
@@ -33,7 +33,7 @@ class Outcome:
 def outcomes() -> dict[str, Outcome]:
     """All URLs at once, by their names."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("media.fetch.Names", Zone)
+        patch.setattr("glimpse.media.sources.fetch.Names", Zone)
         return asyncio.run(_try_all())
 
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from media.errors import MediaErrorCode
+from glimpse.media.errors import MediaErrorCode
 from tests.hostile.zone import HOST
 
 INVALID = MediaErrorCode.INVALID_SOURCE

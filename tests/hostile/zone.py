@@ -4,8 +4,8 @@ import socket
 
 from aiohttp.abc import AbstractResolver, ResolveResult
 
-import media.fetch
-from media.names import Names
+from glimpse.media.sources import fetch
+from glimpse.media.sources.dns import Names
 
 HOST = "127.0.0.2"
 """Where the suite's own web server is. Linux has all of 127.0.0.0/8; the other addresses must not be reached."""
@@ -52,7 +52,7 @@ class Zone(AbstractResolver):
 
 def install() -> None:
     """Lets this process find hosts in this way. Each fetch begins with the first answers."""
-    media.fetch.Names = Zone  # pyright: ignore[reportAttributeAccessIssue] - finds hosts as the other does
+    fetch.Names = Zone  # pyright: ignore[reportAttributeAccessIssue] - finds hosts as the other does
 
 
 def _is_local(host: str) -> bool:

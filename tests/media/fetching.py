@@ -8,9 +8,9 @@ import pytest
 from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
-from media.errors import MediaError
-from media.fetch import fetch
-from media.policy import FetchPolicy
+from glimpse.media.errors import MediaError
+from glimpse.media.sources.fetch import fetch
+from glimpse.media.sources.policy import FetchPolicy
 
 OURS = FetchPolicy(allowed_networks=(ip_network("127.0.0.1/32"),), allowed_ports=None)
 """Allows the tests' own server, and no other address of loopback."""

@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from media.native.library import Level, Resizer, machine_resizer
+from glimpse.media.native.library import Level, Resizer, machine_resizer
 
 
 def _resizers() -> list[Resizer]:

@@ -11,13 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.training.asking import as_json as json_task
-from models.training.asking import beyond, calling, chat, happenings, pairs, reading, wordings
-from models.training.asking.check import Agrees
-from models.training.asking.words import HELD_OUT_WORDS, WORDS, draw_text
-from models.training.luck import Luck, Wordings
 from models.training.mix import CHAT_TEMPLATE, TASKS, corpus, draw_sample, samples
+from models.training.rng import Luck, Wordings
 from models.training.sample import Clip, Picture, Sample
+from models.training.tasks import as_json, calling, chat, out_of_scope, pairs, reading, templates, video_tasks
+from models.training.tasks.check import Agrees
+from models.training.tasks.words import HELD_OUT_WORDS, WORDS, draw_text
 
 SEEDS = st.integers(0, 2**32)
 
@@ -180,9 +179,9 @@ def test_words_for_judging_are_not_learnt() -> None:
 
 ALL_WORDINGS = [
     found
-    for module in (wordings, reading, pairs, happenings, json_task, calling, beyond)
+    for module in (templates, reading, pairs, video_tasks, as_json, calling, out_of_scope)
     for found in vars(module).values()
-    if isinstance(found, Wordings) and found not in (wordings.ONE, wordings.FOLLOWING)  # parts of a sentence
+    if isinstance(found, Wordings) and found not in (templates.ONE, templates.FOLLOWING)  # parts of a sentence
 ] + [topic.asked for topic in chat.TOPICS]
 
 

@@ -2,7 +2,8 @@
 
 import pytest
 
-from models.training.asking.check import (
+from models.training.sample import Check
+from models.training.tasks.check import (
     Agrees,
     All,
     Calls,
@@ -18,7 +19,6 @@ from models.training.asking.check import (
     Reads,
     place_in,
 )
-from models.training.sample import Check
 
 RED = Names("colour", ("red",))
 CIRCLE_AND_STAR = Describes(

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.training.asking.reading import draw_sign, draw_sign_picture
-from models.training.drawing.clips import DIRECTIONS, draw_clip, draw_clip_scene, move
 from models.training.drawing.draw import draw_picture
 from models.training.drawing.letters import draw_ink
 from models.training.drawing.palette import COLOURS, distance, draw_rgb
 from models.training.drawing.scene import LARGE, SMALL, SMALLEST_PIXELS, Background, Look, Scene, draw_look, draw_scene
 from models.training.drawing.shapes import SHAPES, outline
-from models.training.luck import Luck, Wordings
+from models.training.drawing.videos import DIRECTIONS, draw_clip, draw_clip_scene, move
+from models.training.rng import Luck, Wordings
+from models.training.tasks.reading import draw_sign, draw_sign_picture
 
 SEEDS = st.integers(0, 2**32)
 PLAIN = Background(colour="white", top=(255, 255, 255), bottom=(255, 255, 255), noise=0.0)

@@ -9,9 +9,9 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoTokenizer
 
-from engine.config import EngineConfig
-from engine.load import load_core
-from engine.offline import run_batch
+from glimpse.engine.config import EngineConfig
+from glimpse.engine.loading.load_engine import load_core
+from glimpse.engine.offline.run import run_batch
 from models.training.average import average
 from models.training.evaluate import evaluate, request
 from models.training.export import export, restore_network

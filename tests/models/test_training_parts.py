@@ -8,22 +8,22 @@ import pytest
 import torch
 from torch.nn import functional
 
-from engine.config import VisionConfig
-from engine.models.qwen2_vl_vision import cut_patches, patch_positions
-from models.training.asking.check import Agrees
+from glimpse.engine.config import VisionConfig
+from glimpse.engine.models.qwen2_vl_vision import cut_patches, patch_positions
 from models.training.card import hours, missed
 from models.training.learning.blocks import attend, make_compute
-from models.training.learning.eyes import COLOUR_IDS, IGNORE, NUM_POINTS, SIZES, WHATS, label
 from models.training.learning.history import totals
 from models.training.learning.learner import to_layout
 from models.training.learning.network import PatchEmbed, normalise
 from models.training.learning.packing import NOTHING, TOTAL_STEP, cut, lay_out, pack
 from models.training.learning.prompts import make_prompt, sample_prompt
 from models.training.learning.tokenizer import SPECIAL_TOKENS, learn_tokenizer
+from models.training.learning.vision_pretraining import COLOUR_IDS, IGNORE, NUM_POINTS, SIZES, WHATS, label
 from models.training.learning.vocabulary import load_vocabulary
 from models.training.mix import TASKS, corpus, draw_sample
 from models.training.resized import PROCESSING, resize, resized
 from models.training.sample import Clip, Picture, Sample, Seen, Turn
+from models.training.tasks.check import Agrees
 from tests.models.training_folder import make_folder
 
 VISION = VisionConfig(

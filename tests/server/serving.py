@@ -16,12 +16,12 @@ import grpc
 import grpc.aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from server.build import find_checkpoint, start_server
-from server.running import Server
-from server.settings import EngineSettings, ListenSettings, Settings
+from glimpse.server.lifecycle.assemble import find_checkpoint, start_server
+from glimpse.server.lifecycle.running import Server
+from glimpse.server.settings import EngineSettings, ListenSettings, Settings
 from tests.e2e.stack import free_ports
+from tests.paths import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 SCRIPTED_ENGINE = ROOT / "tests" / "engine" / "scripted_engine.py"
 OPTIONS = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
 
@@ -50,7 +50,7 @@ class Served:
             return health.status == health_pb2.HealthCheckResponse.SERVING
 
     def kill_engine(self) -> None:
-        (engine,) = children(self.process.pid, "engine.process")
+        (engine,) = children(self.process.pid, "glimpse.engine.process")
         os.kill(engine, signal.SIGKILL)
 
 
@@ -59,7 +59,7 @@ def served(checkpoint: Path, folder: Path, *options: str, prelude: str = "") -> 
     """Starts `glimpse serve` and waits until it serves; `prelude` is code that its process runs first."""
     port, metrics_port = free_ports(2)
     flags = [f"--model={checkpoint}", f"--port={port}", f"--metrics-port={metrics_port}", "--dtype=float32"]
-    code = f"{prelude}\nfrom server.cli import main; main()"
+    code = f"{prelude}\nfrom glimpse.server.cli.main import main; main()"
     command = [sys.executable, "-c", code, "serve", *flags, *options]
     with (folder / "serve.log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, cwd=ROOT)

@@ -7,11 +7,11 @@ import pytest
 from cyclopts.exceptions import CycloptsError
 from pydantic import ValidationError
 
-from engine.config import EngineConfig
-from engine.plan import MediaKind
-from engine.text.tools import FORMATS
-from server.cli import app
-from server.settings import EngineSettings, ListenSettings, MediaSettings, Settings, ToolCallParser
+from glimpse.engine.config import EngineConfig
+from glimpse.engine.plan import MediaKind
+from glimpse.engine.text.tools import FORMATS
+from glimpse.server.cli.main import app
+from glimpse.server.settings import EngineSettings, ListenSettings, MediaSettings, Settings, ToolCallParser
 
 MIB = 1 << 20
 

@@ -4,9 +4,9 @@ Formats are data (`formats`). One state machine reads them all (`parser`); one f
 them (`grammar`).
 """
 
-from engine.text.tools.formats import FORMATS, ToolFormat, find_format, new_call_id, tag_ids
-from engine.text.tools.grammar import tool_grammar
-from engine.text.tools.parser import ArgumentsOut, CallOpened, TextOut, ToolEvent, ToolParser
+from glimpse.engine.text.tools.call_grammar import tool_grammar
+from glimpse.engine.text.tools.formats import FORMATS, ToolFormat, find_format, new_call_id, tag_ids
+from glimpse.engine.text.tools.parser import ArgumentsOut, CallOpened, TextOut, ToolEvent, ToolParser
 
 __all__ = [
     "FORMATS",

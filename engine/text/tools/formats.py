@@ -8,7 +8,7 @@ import string
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from engine.text.tokenizer import Tokenizer
+from glimpse.engine.text.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,8 +11,8 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, TypeVar, assert_never
 
-from engine.text.conversation import ToolDefinition
-from engine.text.tools.formats import ToolFormat
+from glimpse.engine.text.conversation import ToolDefinition
+from glimpse.engine.text.tools.formats import ToolFormat
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from PIL import Image, ImageDraw
 
 from models.training.drawing.draw import finish
 from models.training.drawing.scene import draw_sides
-from models.training.luck import Luck
+from models.training.rng import Luck
 from models.training.sample import Picture
 
 

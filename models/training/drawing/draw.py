@@ -9,7 +9,7 @@ from PIL import Image, ImageDraw
 from models.training.drawing.palette import Rgb
 from models.training.drawing.scene import Background, Scene, Thing
 from models.training.drawing.shapes import ROUND, Point
-from models.training.luck import Luck
+from models.training.rng import Luck
 from models.training.sample import Picture, Seen
 
 Pixels = npt.NDArray[np.uint8]

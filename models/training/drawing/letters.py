@@ -6,7 +6,7 @@ from functools import lru_cache
 
 from PIL import Image, ImageDraw, ImageFont
 
-from models.training.luck import Luck
+from models.training.rng import Luck
 
 Box = tuple[float, float, float, float]
 

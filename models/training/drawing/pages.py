@@ -9,7 +9,7 @@ from models.training.drawing.palette import COLOURS, Rgb, brightness, distance, 
 from models.training.drawing.scene import SMALLEST_PIXELS as SMALLEST_SHAPE
 from models.training.drawing.scene import Background, Thing, draw_background
 from models.training.drawing.shapes import SHAPES, outline
-from models.training.luck import Luck
+from models.training.rng import Luck
 from models.training.sample import Picture, Seen
 
 CLEAR_BRIGHTNESS = 50

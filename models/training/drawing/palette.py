@@ -5,7 +5,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from models.training.luck import Luck
+from models.training.rng import Luck
 
 Rgb = tuple[int, int, int]
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from models.training.drawing.palette import COLOURS, Rgb, distance, draw_rgb, draw_tint
 from models.training.drawing.shapes import SHAPES, Line, outline
-from models.training.luck import Luck
+from models.training.rng import Luck
 
 PLACES = (
     "at the top left",

@@ -2,7 +2,7 @@
 
 import math
 
-from models.training.luck import Luck
+from models.training.rng import Luck
 
 Point = tuple[float, float]
 Line = tuple[Point, ...]

@@ -7,9 +7,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from models.training.learning.blocks import Compute, Layout
-from models.training.learning.eyes import WIDTHS, Heads, dense_loss
 from models.training.learning.network import Network, PackedMedia, PackedText, Sizes
 from models.training.learning.packing import NOTHING, Batch, Runs
+from models.training.learning.vision_pretraining import WIDTHS, Heads, dense_loss
 
 DENSE_FIGURES = tuple(f"eyes.{name}" for name in (*WIDTHS, "offset"))
 DENSE_WEIGHT = 0.15

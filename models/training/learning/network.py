@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from engine.layers.rotary import Rotation, multimodal_rotation, planar_rotation
+from glimpse.engine.layers.rotary import Rotation, multimodal_rotation, planar_rotation
 from models.training.learning.blocks import Compute, Layout, attend
 from models.training.learning.pixels import NUM_FEATURES, SIDE, spatial_features
 

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from models.training.learning.eyes import Labels, label, no_labels
 from models.training.learning.pixels import PATCH_VALUES, SIDE
 from models.training.learning.prompts import MERGE, Ints, Prompt, grid, num_rows
+from models.training.learning.vision_pretraining import Labels, label, no_labels
 from models.training.sample import Clip, Picture
 
 TOTAL_STEP = 256

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from models.training.drawing.pages import draw_page
 from models.training.learning.packing import Batch, pack
 from models.training.learning.prompts import Prompt, Vocabulary, grid, sample_prompt
-from models.training.luck import Luck
 from models.training.mix import TASKS, draw_sample
 from models.training.resized import resized
+from models.training.rng import Luck
 from models.training.sample import Clip, Picture, Sample
 
 WITHOUT_MEDIA = ("small_talk", "outside", "tool")

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from engine.models.qwen2_vl import layout_prompt
-from engine.plan import MediaKind, MediaSpan
-from engine.text.template import ChatTemplate
-from engine.text.tokenizer import Tokenizer
+from glimpse.engine.models.qwen2_vl import layout_prompt
+from glimpse.engine.plan import MediaKind, MediaSpan
+from glimpse.engine.text.template import ChatTemplate
+from glimpse.engine.text.tokenizer import Tokenizer
 from models.training.learning.pixels import SIDE
 from models.training.sample import Clip, Picture, Sample, Turn
 

@@ -11,10 +11,10 @@ import torch
 import triton
 from triton.backends.compiler import GPUTarget
 
-from engine.cuda import quantized, rotary, rows
-from engine.layers.group_quantized import GroupQuantizedLinear
-from engine.layers.linear import Linear, QuantizedLinear
-from engine.layers.rotary import Rotation
+from glimpse.engine.cuda import quantized, rotary, rows
+from glimpse.engine.layers.group_quantized import GroupQuantizedLinear
+from glimpse.engine.layers.linear import Linear, QuantizedLinear
+from glimpse.engine.layers.rotary import Rotation
 from tests.engine.cuda.steps import attend, make_cache, make_step
 
 COMPILED: list[dict[str, Any]] = []

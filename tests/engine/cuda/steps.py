@@ -5,7 +5,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from engine.cuda.attention import CudaAttentionPlan, paged_attention, plan_attention
+from glimpse.engine.cuda.attention import CudaAttentionPlan, paged_attention, plan_attention
 from tests.engine import attention_steps
 from tests.engine.attention_steps import Step
 

@@ -10,8 +10,8 @@ from torch import Tensor
 
 pytest.importorskip("triton", reason="Triton is not installed")
 
-from engine.cuda import attention
-from engine.cuda.attention import paged_attention
+from glimpse.engine.cuda import attention
+from glimpse.engine.cuda.attention import paged_attention
 from tests.engine.attention_steps import Step, plain
 from tests.engine.cuda.steps import attend, make_step, plan_of
 

@@ -10,10 +10,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.cuda.backend import trouble
-from engine.cuda.pages import make_pages
-from engine.errors import CheckpointError
-from engine.load import resolve_backend
+from glimpse.engine.cuda.backend import trouble
+from glimpse.engine.cuda.pages import make_pages
+from glimpse.engine.errors import CheckpointError
+from glimpse.engine.loading.load_engine import resolve_backend
 
 
 def backend(asked: Any, *, device: str = "cuda", dtype: torch.dtype = torch.bfloat16, head_dim: int = 128) -> str:
@@ -25,8 +25,8 @@ def backend(asked: Any, *, device: str = "cuda", dtype: torch.dtype = torch.bflo
 @pytest.fixture
 def installed(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     """Only these packages are there to be found, and what they have to be tried with succeeds."""
-    monkeypatch.setattr("engine.cuda.backend.find_spec", lambda name: name if name in request.param else None)
-    monkeypatch.setattr("engine.cuda.backend.trouble", lambda compute: None)
+    monkeypatch.setattr("glimpse.engine.cuda.backend.find_spec", lambda name: name if name in request.param else None)
+    monkeypatch.setattr("glimpse.engine.cuda.backend.trouble", lambda compute: None)
 
 
 def with_packages(*names: str) -> pytest.MarkDecorator:
@@ -74,8 +74,8 @@ def test_without_triton_torch_computes(caplog: pytest.LogCaptureFixture):
 @with_packages("triton")
 @pytest.mark.usefixtures("installed")
 def test_what_compiles_no_kernels_is_told_at_start(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("engine.cuda.backend.trouble", trouble)
-    monkeypatch.setattr("engine.cuda.rows.quick_gelu", fail)
+    monkeypatch.setattr("glimpse.engine.cuda.backend.trouble", trouble)
+    monkeypatch.setattr("glimpse.engine.cuda.rows.quick_gelu", fail)
     monkeypatch.setattr("torch.zeros", lambda *shape, device: None)
     assert backend("auto") == "torch"
     with pytest.raises(CheckpointError, match=r"--backend triton: its kernels cannot run: there is no C compiler$"):

@@ -7,8 +7,8 @@ import torch
 
 pytest.importorskip("triton", reason="Triton is not installed")
 
-from engine.cuda.ops import CudaOps, TritonAttention
-from tests.engine.rig import Driven, Prompt, Rig, make_prompt
+from glimpse.engine.cuda.cuda_ops import CudaOps, TritonAttention
+from tests.engine.harness import Driven, Prompt, Rig, make_prompt
 
 SHARED_TOKENS = 16
 PICTURES = make_prompt(2, 5, (56, 56), 9, (28, 56), 4)

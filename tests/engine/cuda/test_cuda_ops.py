@@ -14,14 +14,14 @@ from torch import Tensor, nn
 
 pytest.importorskip("triton", reason="Triton is not installed")
 
-from engine.cuda.ops import CudaOps, TritonAttention
-from engine.cuda.rotary import rotate, rotate_and_store
-from engine.layers.linear import Linear
-from engine.layers.mlp import GatedMLP, QuickGeluMLP
-from engine.layers.norm import RMSNorm
-from engine.layers.ops import Ops, TorchOps
-from engine.layers.rotary import Rotation
-from engine.layers.rotary import rotate as plain_rotate
+from glimpse.engine.cuda.cuda_ops import CudaOps, TritonAttention
+from glimpse.engine.cuda.rotary import rotate, rotate_and_store
+from glimpse.engine.layers.linear import Linear
+from glimpse.engine.layers.mlp import GatedMLP, QuickGeluMLP
+from glimpse.engine.layers.norm import RMSNorm
+from glimpse.engine.layers.ops import Ops, TorchOps
+from glimpse.engine.layers.rotary import Rotation
+from glimpse.engine.layers.rotary import rotate as plain_rotate
 from tests.engine.cuda.steps import DEVICE, make_cache
 
 OPS = CudaOps(TritonAttention())

@@ -9,9 +9,9 @@ from torch.nn import functional
 
 pytest.importorskip("triton", reason="Triton is not installed")
 
-from engine.cuda.quantized import FEW_ROWS, dequantize, multiply
-from engine.layers.group_quantized import GroupQuantizedLinear, quantize_groups
-from engine.layers.linear import Linear, QuantizedLinear
+from glimpse.engine.cuda.quantized import FEW_ROWS, dequantize, multiply
+from glimpse.engine.layers.group_quantized import GroupQuantizedLinear, quantize_groups
+from glimpse.engine.layers.linear import Linear, QuantizedLinear
 from tests.engine.cuda.steps import DEVICE
 from tests.engine.quantized import quantized
 

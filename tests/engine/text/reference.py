@@ -7,7 +7,7 @@ from typing import Any
 from tokenizers import Tokenizer
 from transformers import TokenizersBackend
 
-from engine.text.conversation import ChatMessage, MediaSlot, ToolCall, ToolDefinition
+from glimpse.engine.text.conversation import ChatMessage, MediaSlot, ToolCall, ToolDefinition
 
 
 def reference_tokenizer(tokenizer: Tokenizer, **special_tokens: str) -> TokenizersBackend:

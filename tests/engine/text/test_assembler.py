@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.protocol import FinishReason, TokenEvent, TokenLogprobs
-from engine.text.assembler import Assembler, TextDelta
-from engine.text.tokenizer import Tokenizer
+from glimpse.engine.protocol import FinishReason, TokenEvent, TokenLogprobs
+from glimpse.engine.text.assembler import Assembler, TextDelta
+from glimpse.engine.text.tokenizer import Tokenizer
 from tests.checkpoints import make_tokenizer
 from tests.engine.text.test_stops import cut_at_first_stop
 

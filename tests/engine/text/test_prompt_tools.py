@@ -2,20 +2,20 @@
 
 import json
 from functools import cache
-from pathlib import Path
 from typing import Any, cast
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from engine.plan import MediaKind
-from engine.text.conversation import ChatMessage, MediaSlot, ToolCall, ToolDefinition
-from engine.text.prompt import PromptBuilder, PromptMedia
-from engine.text.template import QWEN2_VL_TEMPLATE, ChatTemplate, TemplateError
-from engine.text.tokenizer import Tokenizer
+from glimpse.engine.plan import MediaKind
+from glimpse.engine.text.conversation import ChatMessage, MediaSlot, ToolCall, ToolDefinition
+from glimpse.engine.text.prompt import PromptBuilder, PromptMedia
+from glimpse.engine.text.template import QWEN2_VL_TEMPLATE, ChatTemplate, TemplateError
+from glimpse.engine.text.tokenizer import Tokenizer
 from tests.checkpoints import make_tokenizer
 from tests.engine.text.reference import reference_messages, reference_tokenizer, reference_tool
+from tests.paths import TRAINING_TEMPLATE
 
 RAW = make_tokenizer()
 TOKENIZER = Tokenizer(RAW)
@@ -23,7 +23,7 @@ REFERENCE = reference_tokenizer(RAW)
 IMAGE_PAD = TOKENIZER.encode("<|image_pad|>")[0]
 IMAGE = MediaSlot(kind=MediaKind.IMAGE)
 
-HERMES = (Path(__file__).parents[3] / "models/training/chat_template.jinja").read_text(encoding="utf-8")
+HERMES = TRAINING_TEMPLATE.read_text(encoding="utf-8")
 """The embedded checkpoint's."""
 LISTING = """\
 {%- macro said(message) -%}

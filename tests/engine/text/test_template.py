@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from engine.errors import CheckpointError
-from engine.text.template import QWEN2_VL_TEMPLATE, ChatTemplate, TemplateError, load_chat_template
+from glimpse.engine.errors import CheckpointError
+from glimpse.engine.text.template import QWEN2_VL_TEMPLATE, ChatTemplate, TemplateError, load_chat_template
 from tests.checkpoints import CHAT_TEMPLATE, make_tokenizer
 from tests.engine.text.reference import reference_tokenizer
 

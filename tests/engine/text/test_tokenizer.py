@@ -9,9 +9,9 @@ import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.errors import CheckpointError
-from engine.text.detokenizer import Detokenizer
-from engine.text.tokenizer import Tokenizer, load_tokenizer
+from glimpse.engine.errors import CheckpointError
+from glimpse.engine.text.detokenizer import Detokenizer
+from glimpse.engine.text.tokenizer import Tokenizer, load_tokenizer
 from tests.checkpoints import make_tokenizer
 
 REFERENCE = make_tokenizer()

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from engine.text.tokenizer import Tokenizer
-from engine.text.tools import FORMATS, ToolFormat, find_format, new_call_id, tag_ids
+from glimpse.engine.text.tokenizer import Tokenizer
+from glimpse.engine.text.tools import FORMATS, ToolFormat, find_format, new_call_id, tag_ids
 from tests.checkpoints import make_tokenizer
 
 

@@ -9,10 +9,10 @@ import jsonschema
 import llguidance
 import pytest
 
-from engine.grammar_lark import to_lark
-from engine.sampling_params import Grammar, GrammarKind
-from engine.text.conversation import NamedTool, ToolChoice, ToolDefinition, ToolMode
-from engine.text.tools import FORMATS, CallOpened, TextOut, ToolEvent, ToolFormat, ToolParser, tool_grammar
+from glimpse.engine.grammar.lark import to_lark
+from glimpse.engine.sampling_params import Grammar, GrammarKind
+from glimpse.engine.text.conversation import NamedTool, ToolChoice, ToolDefinition, ToolMode
+from glimpse.engine.text.tools import FORMATS, CallOpened, TextOut, ToolEvent, ToolFormat, ToolParser, tool_grammar
 
 HERMES = FORMATS["hermes"]
 EACH_FORMAT = pytest.mark.parametrize("tool_format", FORMATS.values(), ids=FORMATS.keys())

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from engine.text.conversation import ToolDefinition
-from engine.text.tools import FORMATS, ArgumentsOut, CallOpened, TextOut, ToolEvent, ToolFormat, ToolParser
+from glimpse.engine.text.conversation import ToolDefinition
+from glimpse.engine.text.tools import FORMATS, ArgumentsOut, CallOpened, TextOut, ToolEvent, ToolFormat, ToolParser
 
 HERMES, LLAMA, MISTRAL, JSON = (FORMATS[name] for name in ("hermes", "llama", "mistral", "json"))
 TOOLS = [

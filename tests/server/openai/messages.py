@@ -8,8 +8,8 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 from hypothesis import strategies as st
 
-from dialect.options import enum_type, is_map, map_entry, message_type
-from dialect.rules import FieldRules, OneofRules, enum_rules, message_rules
+from glimpse.dialect.options import enum_type, is_map, map_entry, message_type
+from glimpse.dialect.rules import FieldRules, OneofRules, enum_rules, message_rules
 
 _JSON_VALUES = st.recursive(
     st.booleans() | st.integers() | st.text(),

@@ -9,7 +9,9 @@ from google.protobuf import descriptor_pb2, descriptor_pool
 from google.protobuf.message_factory import GetMessageClass
 from grpc_tools import protoc
 
-_API = Path(__file__).parents[3] / "api"
+from tests.paths import ROOT
+
+_API = ROOT / "api"
 
 _PROTO = """
 syntax = "proto3";

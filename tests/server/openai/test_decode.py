@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from glimpse.server.openai.codec import Decoded, DecodeError, decode
 from glimpse.v1 import chat_pb2, content_pb2
-from server.openai.codec import Decoded, DecodeError, decode
 from tests.server.openai.sample_dialect import sample
 
 

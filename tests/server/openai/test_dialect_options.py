@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from glimpse.server.openai.codec import DecodeError, decode, encode
 from glimpse.v1 import chat_pb2, completion_pb2, generation_pb2
-from server.openai.codec import DecodeError, decode, encode
 
 
 def read(value: Any, message_class: Any = chat_pb2.CreateChatCompletionRequest) -> Any:

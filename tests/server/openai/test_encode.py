@@ -4,8 +4,8 @@ import math
 
 import pytest
 
+from glimpse.server.openai.codec import encode
 from glimpse.v1 import chat_pb2, content_pb2, generation_pb2, model_pb2
-from server.openai.codec import encode
 from tests.server.openai.sample_dialect import sample
 
 

@@ -12,11 +12,11 @@ import pytest
 from google.api.httpbody_pb2 import HttpBody
 from google.rpc import error_details_pb2, status_pb2
 
-from dialect.options import descriptor_of
+from glimpse.dialect.options import descriptor_of
 from glimpse.openai.v1 import openai_pb2_grpc
+from glimpse.server.openai.facade import UNKNOWN_FIELDS_HEADER, add_facade
+from glimpse.server.rpc.errors import DETAILS_HEADER, DeadlineExceededError, InvalidRequest, ModelNotFoundError
 from glimpse.v1 import chat_pb2, model_pb2
-from server.errors import DETAILS_HEADER, DeadlineExceededError, InvalidRequest, ModelNotFoundError
-from server.openai.facade import UNKNOWN_FIELDS_HEADER, add_facade
 
 MAX_BODY_BYTES = 1000
 
@@ -179,7 +179,7 @@ async def test_no_such_header_without_such_members(stub: Any) -> None:
 
 
 async def test_a_long_list_of_them_is_cut(stub: Any, script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("server.openai.facade.MAX_UNKNOWN_FIELDS_CHARACTERS", 10)
+    monkeypatch.setattr("glimpse.server.openai.facade.MAX_UNKNOWN_FIELDS_CHARACTERS", 10)
     call = ask(stub, QUESTION | {"alpha": 1, "beta": 2, "gamma": 3})
     await answer(call)
     assert dict(await call.initial_metadata())[UNKNOWN_FIELDS_HEADER] == "alpha,..."

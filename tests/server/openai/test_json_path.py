@@ -2,11 +2,11 @@
 
 import pytest
 
-from dialect.options import descriptor_of
+from glimpse.dialect.options import descriptor_of
+from glimpse.server.field_path import Place, path_text
+from glimpse.server.openai.codec import json_path
+from glimpse.server.openai.paths import as_given
 from glimpse.v1 import chat_pb2
-from server.openai.codec import json_path
-from server.openai.paths import as_given
-from server.places import Place, path_text
 
 
 @pytest.mark.parametrize(

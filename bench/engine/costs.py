@@ -1,0 +1,59 @@
+"""What a step cannot do without: the bytes that it must read and the matrix products that it must compute.
+
+Only what grows with the model is counted; norms, rotary and activations are small beside it. A multiplication and its
+addition are two operations. Causal attention computes half of all pairs.
+"""
+
+from collections.abc import Mapping
+
+from glimpse.engine.config import Quantization, TextConfig, VisionConfig
+
+_BYTES_OF_VALUE = 2  # bfloat16
+_BYTES_OF_WEIGHT: Mapping[Quantization, float] = {"none": 2.0, "int8": 1.0, "int4": 0.5 + 3 / 128, "fp8": 1.0}
+"""By quantization; scales of rows are small beside the weights, those of groups take three bytes."""
+
+
+def linear_values(text: TextConfig) -> int:
+    """Weights of all layers' linears: query, key, value and output projections, gate, up and down."""
+    queries, keys = text.num_heads * text.head_dim, text.num_kv_heads * text.head_dim
+    attention = text.hidden_size * (queries + 2 * keys) + queries * text.hidden_size
+    return text.num_layers * (attention + 3 * text.hidden_size * text.intermediate_size)
+
+
+def head_values(text: TextConfig) -> int:
+    """Weights of the output head."""
+    return text.vocab_size * text.hidden_size
+
+
+def stored_bytes(text: TextConfig, *, quantization: Quantization) -> float:
+    """All weights that a decode step reads; the head is never quantized.
+
+    int4 as a GPU reads it: on the CPU the native backend unpacks it.
+    """
+    return linear_values(text) * _BYTES_OF_WEIGHT[quantization] + head_values(text) * _BYTES_OF_VALUE
+
+
+def decode_bytes(text: TextConfig, weight_bytes: float, *, batch: int, context: int) -> float:
+    """Bytes that a step reads which gives each of `batch` sequences of `context` tokens one more."""
+    token_bytes = 2 * text.num_layers * text.num_kv_heads * text.head_dim * _BYTES_OF_VALUE
+    return weight_bytes + batch * context * token_bytes
+
+
+def prefill_flops(text: TextConfig, num_tokens: int) -> float:
+    """Operations for a prompt with nothing cached and one token sampled."""
+    pairs = num_tokens * num_tokens / 2
+    attention = text.num_layers * text.num_heads * text.head_dim * 4 * pairs
+    return 2 * num_tokens * linear_values(text) + 2 * head_values(text) + attention
+
+
+def vision_flops(vision: VisionConfig, num_patches: int) -> float:
+    """Operations for one picture of so many patches."""
+    width, merged = vision.embed_dim, vision.embed_dim * vision.spatial_merge_size**2
+    patch = vision.in_channels * vision.temporal_patch_size * vision.patch_size**2
+    block = 4 * width * width + (3 if vision.gated else 2) * vision.inner_width * width
+    windows = vision.windows
+    bounded = 0 if windows is None else vision.depth - len(windows.unbounded_blocks)
+    reach = num_patches if windows is None else (windows.side * vision.spatial_merge_size) ** 2
+    pairs = num_patches * ((vision.depth - bounded) * num_patches + bounded * min(reach, num_patches))
+    merger = (num_patches // vision.spatial_merge_size**2) * merged * (merged + vision.hidden_size)
+    return 2 * num_patches * (patch * width + vision.depth * block) + 4 * width * pairs + 2 * merger

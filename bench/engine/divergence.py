@@ -1,0 +1,163 @@
+"""How far a backend's or a quantization's answers are from float32's: by logits, on prompts of random tokens.
+
+    python -m bench.engine.divergence CHECKPOINT [--prompts 8] [--tokens 256] [--device cuda]
+
+Every token of a prompt is scored, by each variant on the same tokens. Shown are the root mean square difference of the
+logits in standard deviations of the exact ones, the mean Kullback-Leibler divergence from the exact distribution, and
+how often both put the same token first. Needs the memory of a float32 model. The checkpoint's weights are plain; on the
+CPU int4 and fp8 are computed by torch, whose results are those of a GPU but for the order of sums.
+"""
+
+import argparse
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from bench.figures import significant, table
+from glimpse.engine.config import ModelConfig, load_model_config
+from glimpse.engine.cuda.backend import make_cuda_ops
+from glimpse.engine.layers.quantized import Form
+from glimpse.engine.loading.load_engine import load_model
+from glimpse.engine.models.families import Model
+from glimpse.engine.native.backend import use_native, why_not_native
+from glimpse.engine.plan import SequenceChunk
+from glimpse.engine.tensors.batch import make_batch
+from glimpse.engine.tensors.kv_cache import allocate_kv_cache
+
+_BLOCK_SIZE = 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Divergence:
+    """Of one variant from float32, over all tokens."""
+
+    rms: float
+    """Of the logits' difference, in standard deviations of the exact logits."""
+    kl_nats: float
+    same_first: float
+    """Share of the tokens after which both put the same token first."""
+
+
+def divergence(exact: Tensor, logits: Tensor) -> Divergence:
+    """float32 [tokens, vocabulary] each."""
+    log_exact, log_other = functional.log_softmax(exact, dim=-1), functional.log_softmax(logits, dim=-1)
+    return Divergence(
+        rms=((logits - exact).square().mean().sqrt() / exact.std()).item(),
+        kl_nats=(log_exact.exp() * (log_exact - log_other)).sum(dim=-1).mean().item(),
+        same_first=(exact.argmax(dim=-1) == logits.argmax(dim=-1)).float().mean().item(),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variant:
+    """A way to compute."""
+
+    form: Form | None = None
+    """Of the decoder's weights."""
+    backend: Literal["torch", "native", "triton"] = "torch"
+
+    def __str__(self) -> str:
+        return f"{self.backend} {self.form or 'bfloat16'}"
+
+
+EXACT = Variant()
+"""In float32."""
+
+ON_CPU = (
+    Variant(),
+    Variant(backend="native"),
+    Variant(form="int8"),
+    Variant(form="int8", backend="native"),
+    Variant(form="fp8"),
+    Variant(form="int4"),
+)
+ON_GPU = (
+    Variant(),
+    Variant(backend="triton"),
+    Variant(form="int8", backend="triton"),
+    Variant(form="fp8", backend="triton"),
+    Variant(form="int4", backend="triton"),
+)
+
+
+def score(
+    path: Path, dtype: torch.dtype, variant: Variant, prompts: Sequence[tuple[int, ...]], device: torch.device
+) -> Tensor:
+    """float32 [all tokens, vocabulary]: a model's logits after each token of each prompt."""
+    config = load_model_config(path)
+    model = load_model(path, config, device, dtype, lambda _stage, _fraction: None, form=variant.form)
+    match variant.backend:
+        case "native":
+            model.ops = use_native(model)
+        case "triton":
+            model.ops = make_cuda_ops("triton", num_heads=config.text.num_heads, device=device)
+        case "torch":
+            pass
+    with torch.inference_mode():
+        return torch.cat([_score(model, config, dtype, prompt, device) for prompt in prompts])
+
+
+def compare(
+    path: Path, prompts: Sequence[tuple[int, ...]], variants: Sequence[Variant], device: torch.device
+) -> Iterator[tuple[Variant, Divergence]]:
+    """Each variant beside float32."""
+    exact = score(path, torch.float32, EXACT, prompts, device)
+    for variant in variants:
+        yield variant, divergence(exact, score(path, torch.bfloat16, variant, prompts, device))
+
+
+def _score(
+    model: Model, config: ModelConfig, dtype: torch.dtype, prompt: tuple[int, ...], device: torch.device
+) -> Tensor:
+    num_blocks = -(-len(prompt) // _BLOCK_SIZE)
+    cache = allocate_kv_cache(
+        num_layers=config.text.num_layers,
+        num_blocks=num_blocks,
+        block_size=_BLOCK_SIZE,
+        num_kv_heads=config.text.num_kv_heads,
+        head_dim=config.text.head_dim,
+        dtype=dtype,
+        device=device,
+    )
+    chunk = SequenceChunk(
+        sequence_id=0,
+        start=0,
+        token_ids=prompt,
+        block_table=tuple(range(num_blocks)),
+        samples=True,
+        num_guesses=len(prompt) - 1,  # every token is scored, as if the next one had been guessed
+    )
+    layouts = {0: model.layout(len(prompt), ())}
+    return model(make_batch([chunk], layouts, block_size=_BLOCK_SIZE, device=device), cache, {})
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("checkpoint", type=Path)
+    parser.add_argument("--prompts", type=int, default=8)
+    parser.add_argument("--tokens", type=int, default=256, help="of each prompt (default: 256)")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    arguments = parser.parse_args()
+    device = torch.device(arguments.device)
+    draw = random.Random(0)
+    prompts = [tuple(draw.randrange(256) for _ in range(arguments.tokens)) for _ in range(arguments.prompts)]
+    variants = ON_CPU if device.type == "cpu" else ON_GPU
+    why_not = why_not_native(device, torch.bfloat16) if device.type == "cpu" else None
+    if why_not:
+        print(f"without the native backend: {why_not}")
+        variants = [variant for variant in variants if variant.backend != "native"]
+    rows = [
+        [str(variant), significant(found.rms), significant(found.kl_nats), f"{100 * found.same_first:.1f} %"]
+        for variant, found in compare(arguments.checkpoint, prompts, variants, device)
+    ]
+    print(table(["variant", "rms of logits, sd", "KL, nats", "same first token"], rows))
+
+
+if __name__ == "__main__":
+    main()

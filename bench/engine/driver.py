@@ -1,0 +1,109 @@
+"""Requests through an engine's core in this process, so many at a time. Knows no server and no clock but its own."""
+
+import random
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from glimpse.engine.config import ModelConfig
+from glimpse.engine.plan import MediaKind
+from glimpse.engine.protocol import FinishReason, Generate, MediaInput
+from glimpse.engine.sampling_params import SamplingParams
+from glimpse.engine.scheduling.core import Core
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """A prompt and how long its answer shall be."""
+
+    token_ids: tuple[int, ...]
+    media: tuple[MediaInput, ...] = ()
+    output_tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """What became of some questions."""
+
+    seconds: float
+    answers: list[list[int]]
+    """Token ids, in the questions' order."""
+
+    @property
+    def output_tokens_per_second(self) -> float:
+        return sum(map(len, self.answers)) / self.seconds
+
+    @property
+    def requests_per_second(self) -> float:
+        return len(self.answers) / self.seconds
+
+
+class Driver:
+    """Asks a core greedily, and never lets it end an answer before its time."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._num_asked = 0
+
+    def ask(self, questions: Sequence[Question], *, concurrency: int) -> Run:
+        """All questions, `concurrency` of them in flight for as long as there are so many.
+
+        Raises:
+            RuntimeError: the engine could not answer one.
+        """
+        waiting = deque(enumerate(questions))
+        asked: dict[str, int] = {}
+        answers: list[list[int]] = [[] for _ in questions]
+        begun = time.perf_counter()
+        while waiting or asked:
+            while waiting and len(asked) < concurrency:
+                index, question = waiting.popleft()
+                asked[self._submit(question)] = index
+            for event in self._core.step().events:
+                answers[asked[event.request_id]] += event.token_ids
+                if event.finish is FinishReason.ERROR:
+                    raise RuntimeError(event.message)
+                if event.finish is not None:
+                    del asked[event.request_id]
+        return Run(seconds=time.perf_counter() - begun, answers=answers)
+
+    def begin(self, questions: Sequence[Question]) -> None:
+        """Submits questions whose answers nobody waits for: the caller steps the core."""
+        for question in questions:
+            self._submit(question)
+
+    def _submit(self, question: Question) -> str:
+        self._num_asked += 1
+        request_id = str(self._num_asked)
+        sampling = SamplingParams(temperature=0.0, max_tokens=question.output_tokens, ignore_eos=True)
+        token_ids, media = list(question.token_ids), list(question.media)
+        self._core.submit(Generate(request_id=request_id, token_ids=token_ids, media=media, sampling=sampling))
+        return request_id
+
+
+def text(draw: random.Random, num_tokens: int) -> tuple[int, ...]:
+    """So many tokens that nobody reads: ids below 256 are single bytes in every byte-level vocabulary."""
+    return tuple(draw.randrange(256) for _ in range(num_tokens))
+
+
+def picture(draw: random.Random, model: ModelConfig, *, start: int, side: int) -> tuple[tuple[int, ...], MediaInput]:
+    """The placeholder tokens of a picture of noise that begins at `start`, and the picture.
+
+    Args:
+        draw: makes its pixels.
+        model: that shall see it.
+        start: index in the prompt.
+        side: in tokens; the picture takes as many as its square.
+    """
+    vision, num_tokens = model.vision, side * side
+    patches = side * vision.spatial_merge_size
+    medium = MediaInput(
+        kind=MediaKind.IMAGE,
+        start=start,
+        num_tokens=num_tokens,
+        key=draw.randbytes(32),
+        grid_thw=(1, patches, patches),
+        content=memoryview(draw.randbytes(3 * (patches * vision.patch_size) ** 2)),
+    )
+    return (model.placeholder_ids["image"],) * num_tokens, medium

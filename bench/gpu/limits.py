@@ -1,0 +1,48 @@
+"""A GPU's own limits, measured: how fast it copies memory, and how fast it multiplies bfloat16 matrices.
+
+On a CPU, where the script itself is tried out, `bench.engine.limits` measures instead.
+"""
+
+import os
+from collections.abc import Callable
+
+import torch
+
+from bench.engine.limits import Limits, measure_limits
+
+_COPY_BYTES = 4 << 30
+_SIDE = 8192
+_REPEATS = 10
+
+
+def device_limits(device: str) -> Limits:
+    """What no step can exceed: a copy's bytes are counted when they are read and when they are written."""
+    if device == "cpu":
+        return measure_limits(num_threads=len(os.sched_getaffinity(0)), repeats=1)
+    source = torch.ones(_COPY_BYTES, dtype=torch.uint8, device=device)
+    target = torch.empty_like(source)
+    left, right = (torch.randn(_SIDE, _SIDE, dtype=torch.bfloat16, device=device) for _ in range(2))
+    return Limits(
+        read_bytes_per_second=2 * _COPY_BYTES / _shortest_seconds(lambda: target.copy_(source)),
+        flops_per_second=2 * _SIDE**3 / _shortest_seconds(lambda: left @ right),
+    )
+
+
+def device_name(device: str) -> str:
+    """As its maker calls it."""
+    return torch.cuda.get_device_name() if device == "cuda" else "CPU"
+
+
+def _shortest_seconds(act: Callable[[], object]) -> float:
+    for _ in range(3):
+        act()
+    return min(_seconds(act) for _ in range(_REPEATS))
+
+
+def _seconds(act: Callable[[], object]) -> float:
+    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    start.record()
+    act()
+    end.record()
+    torch.cuda.synchronize()
+    return start.elapsed_time(end) / 1000

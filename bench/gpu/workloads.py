@@ -1,0 +1,75 @@
+"""The two workloads that others have published figures of, as questions to an engine.
+
+One is nano-vllm's: many prompts of text of any length with answers of any length. The other is DashInfer-VLM's: chats
+about some pictures, cold and in their third turn.
+"""
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from bench.engine.driver import Driver, Question, Run, picture, text
+from glimpse.engine.config import ModelConfig
+
+PUBLISHED: Mapping[str, tuple[float, float, float]] = {"2B": (0.78, 3.85, 7.98), "7B": (0.44, 2.20, 4.68)}
+"""DashInfer-VLM's requests a second on an A100: one at a time, 32 at a time, and 32 at a time with cached turns."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatSizes:
+    """Of chats about pictures."""
+
+    side: int = 30
+    """Of a picture, in tokens."""
+    question_tokens: int = 100
+    answer_tokens: int = 120
+
+
+def batch_of_texts(num_prompts: int, *, shortest: int, longest: int, seed: int = 0) -> list[Question]:
+    """Prompts and answers of any length between the two."""
+    draw = random.Random(seed)
+    return [
+        Question(token_ids=text(draw, draw.randint(shortest, longest)), output_tokens=draw.randint(shortest, longest))
+        for _ in range(num_prompts)
+    ]
+
+
+def chats(model: ModelConfig, num_chats: int, sizes: ChatSizes, *, seed: int) -> list[Question]:
+    """First turns, each about two to four pictures that no other has: about 2,800 tokens, and 120 of an answer."""
+    draw = random.Random(seed)
+    return [_first_turn(draw, model, sizes) for _ in range(num_chats)]
+
+
+def after_turns(
+    driver: Driver, first_turns: Sequence[Question], sizes: ChatSizes, *, num_turns: int, concurrency: int, seed: int
+) -> list[Question]:
+    """What is asked next in chats of which so many turns were just answered."""
+    draw = random.Random(seed)
+    questions = list(first_turns)
+    for _ in range(num_turns):
+        run = driver.ask(questions, concurrency=concurrency)
+        questions = [
+            _next_turn(draw, asked, answer, sizes) for asked, answer in zip(questions, run.answers, strict=True)
+        ]
+    return questions
+
+
+def warm_up(driver: Driver, model: ModelConfig, sizes: ChatSizes) -> Run:
+    """So that nothing is measured that happens once."""
+    return driver.ask(chats(model, 2, sizes, seed=-1), concurrency=2)
+
+
+def _first_turn(draw: random.Random, model: ModelConfig, sizes: ChatSizes) -> Question:
+    token_ids: list[int] = []
+    media = []
+    for _ in range(draw.choice((2, 3, 4))):
+        placeholders, medium = picture(draw, model, start=len(token_ids), side=sizes.side)
+        token_ids += [*placeholders, *text(draw, 1)]
+        media.append(medium)
+    token_ids += text(draw, sizes.question_tokens)
+    return Question(token_ids=tuple(token_ids), media=tuple(media), output_tokens=sizes.answer_tokens)
+
+
+def _next_turn(draw: random.Random, asked: Question, answer: Sequence[int], sizes: ChatSizes) -> Question:
+    token_ids = (*asked.token_ids, *answer, *text(draw, sizes.question_tokens))
+    return Question(token_ids=token_ids, media=asked.media, output_tokens=sizes.answer_tokens)

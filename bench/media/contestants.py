@@ -1,0 +1,201 @@
+"""The contestants of `bench.media.preprocessing`, each in a process of its own.
+
+    python -m bench.media.contestants CONTESTANT SECONDS FILE …
+
+Does one contestant's work on each file, over and over for so many seconds, and writes a JSON list of `Work`. All begin
+with a file's bytes; what each ends with is said in its docstring.
+"""
+
+import asyncio
+import base64
+import importlib
+import io
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import PIL.Image
+import torch
+
+from bench.serving.processes import cpu_seconds, family
+from glimpse.engine.config import VisionConfig
+from glimpse.engine.models.qwen2_vl_vision import PixelStatistics, cut_patches, normalise
+from glimpse.engine.plan import MediaKind
+from glimpse.media.containers.still import open_image
+from glimpse.media.decoding.video_file import clip_of_file
+from glimpse.media.decoding.worker_client import IsolatedDecoders
+from glimpse.media.processing import video
+from glimpse.media.processing.image import DEFAULT_MAX_PIXELS, DEFAULT_MIN_PIXELS, Image, ImageProcessing, prepare_image
+from glimpse.media.processing.video_options import ClipOptions
+from glimpse.server.openai.decode import decode
+from glimpse.server.parse.content import parse_conversation
+from glimpse.v1 import chat_pb2, content_pb2
+
+IMAGES = ImageProcessing(
+    patch_size=14, merge_size=2, temporal_patch_size=2, min_pixels=DEFAULT_MIN_PIXELS, max_pixels=DEFAULT_MAX_PIXELS
+)
+VIDEOS = video.VideoProcessing(
+    patch_size=14,
+    merge_size=2,
+    temporal_patch_size=2,
+    min_pixels=video.DEFAULT_MIN_PIXELS,
+    max_pixels=video.DEFAULT_MAX_PIXELS,
+    total_pixels=video.DEFAULT_TOTAL_PIXELS,
+)
+MAX_DECODED_PIXELS = 64_000_000
+
+_BOUNDS = {"min_pixels": DEFAULT_MIN_PIXELS, "max_pixels": DEFAULT_MAX_PIXELS}
+_ONE_A_SECOND = ClipOptions(fps=1)
+_CPU = torch.device("cpu")
+_STATISTICS = PixelStatistics(mean=(0.48145466, 0.4578275, 0.40821073), std=(0.26862954, 0.26130258, 0.27577711))
+_VISION = VisionConfig(
+    depth=1,
+    embed_dim=1,
+    hidden_size=1,
+    num_heads=1,
+    inner_width=1,
+    in_channels=3,
+    patch_size=14,
+    spatial_merge_size=2,
+    temporal_patch_size=2,
+)
+
+Act = Callable[[bytes], Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """What was done with one file."""
+
+    file: str
+    """Its name."""
+    times: int
+    wall_seconds: float
+    cpu_seconds: float
+    """Of this process and its children."""
+
+
+def prepared(data: bytes) -> Image:
+    """A picture that is ready for the engine, its key included."""
+    return prepare_image(open_image(data, max_pixels=MAX_DECODED_PIXELS), IMAGES)
+
+
+def _isolated(processing: ImageProcessing = IMAGES) -> Act:
+    """A picture or a clip that is ready for the engine, decoded in a worker process as servers do."""
+    decoders = IsolatedDecoders(num_images=1, num_clips=1)
+    runner = asyncio.Runner()
+
+    def act(data: bytes) -> object:
+        if _is_clip(data):
+            return runner.run(decoders.clip_of_file(data, VIDEOS, _ONE_A_SECOND))
+        return runner.run(decoders.image(data, processing, max_decoded_pixels=MAX_DECODED_PIXELS))
+
+    return act
+
+
+def _in_thread() -> Act:
+    """The same, decoded here, as the offline door does."""
+    return lambda data: clip_of_file(data, VIDEOS, _ONE_A_SECOND) if _is_clip(data) else prepared(data)
+
+
+def _normalised() -> Act:
+    """Normalised patches, which the engine makes of the same."""
+
+    def act(data: bytes) -> object:
+        image = prepared(data)
+        return normalise(cut_patches(image.pixels.data, image.grid_thw, _VISION, _CPU), _STATISTICS)
+
+    return act
+
+
+def _transformers(name: str) -> Act:
+    """Normalised patches."""
+    processor = getattr(importlib.import_module("transformers"), name)(**_BOUNDS)
+    return lambda data: processor(images=[PIL.Image.open(io.BytesIO(data)).convert("RGB")], return_tensors="pt")
+
+
+def _qwen_vl_utils() -> Act:
+    """A resized picture, or a clip's resized frames, which a processor then normalises."""
+    utils = importlib.import_module("qwen_vl_utils.vision_process")
+    path = Path(tempfile.mkdtemp(), "video.mp4")  # it reads clips from files only
+
+    def act(data: bytes) -> object:
+        if _is_clip(data):
+            path.write_bytes(data)
+            return utils.fetch_video({"video": str(path), "fps": 1.0})
+        return utils.fetch_image({"image": PIL.Image.open(io.BytesIO(data)), **_BOUNDS})
+
+    return act
+
+
+def _request_in_json() -> Act:
+    """The picture's bytes, out of a chat request in OpenAI's JSON."""
+    return lambda document: _parsed(decode(document, chat_pb2.CreateChatCompletionRequest).message)
+
+
+def _request_in_proto() -> Act:
+    """The picture's bytes, out of the typed chat request."""
+    return lambda message: _parsed(chat_pb2.CreateChatCompletionRequest.FromString(message))
+
+
+CONTESTANTS: Mapping[str, Callable[[], Act]] = {
+    "glimpse": _isolated,
+    "glimpse --fast-jpeg": partial(_isolated, replace(IMAGES, fast_jpeg=True)),
+    "glimpse, in a thread": _in_thread,
+    "glimpse, in a thread, normalised": _normalised,
+    "transformers, PIL": partial(_transformers, "Qwen2VLImageProcessorPil"),
+    "transformers, torchvision": partial(_transformers, "Qwen2VLImageProcessor"),
+    "qwen-vl-utils": _qwen_vl_utils,
+    "base64 in JSON": _request_in_json,
+    "bytes in proto": _request_in_proto,
+}
+
+
+def requests_about(picture: bytes) -> tuple[bytes, bytes]:
+    """A chat request about a picture, in JSON and in proto."""
+    url = "data:image/jpeg;base64," + base64.b64encode(picture).decode()
+    parts = [{"type": "image_url", "image_url": {"url": url}}, {"type": "text", "text": "What is this?"}]
+    image = content_pb2.ImagePart(source=content_pb2.MediaSource(data=picture))
+    content = [content_pb2.ContentPart(image=image), content_pb2.ContentPart(text="What is this?")]
+    message = content_pb2.Message(role=content_pb2.ROLE_USER, content=content)
+    request = chat_pb2.CreateChatCompletionRequest(messages=[message])
+    return json.dumps({"messages": [{"role": "user", "content": parts}]}).encode(), request.SerializeToString()
+
+
+def _parsed(request: Any) -> object:
+    return parse_conversation(request.messages, max_media=dict.fromkeys(MediaKind, 16))
+
+
+def _is_clip(data: bytes) -> bool:
+    return data[4:8] == b"ftyp"
+
+
+def _measure(act: Act, path: Path, seconds: float) -> Work:
+    data = path.read_bytes()
+    act(data)  # what is done only once is not measured
+    cpu_before, start, times = cpu_seconds(family(os.getpid())), time.perf_counter(), 0
+    while times == 0 or time.perf_counter() - start < seconds:
+        act(data)
+        times += 1
+    wall = time.perf_counter() - start
+    cpu = cpu_seconds(family(os.getpid())) - cpu_before
+    return Work(file=path.name, times=times, wall_seconds=wall, cpu_seconds=cpu)
+
+
+def main() -> None:
+    """Works."""
+    contestant, seconds, *files = sys.argv[1:]
+    torch.set_num_threads(1)
+    act = CONTESTANTS[contestant]()
+    print(json.dumps([asdict(_measure(act, Path(file), float(seconds))) for file in files]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,189 @@
+"""How fast pictures and clips become what a model sees, beside transformers and qwen-vl-utils in the same run.
+
+    python -m bench.media.preprocessing [--qwen-vl-utils FOLDER] [--rounds 5] [--seconds 2] [--json FILE]
+
+Each contestant works in a process of its own, on one processor, at one file after another; they take turns, round by
+round. What is compared is processor time, so that what else the machine does matters little. FOLDER is where
+`pip install --no-deps --target FOLDER qwen-vl-utils torchvision requests packaging decord` put that package, and a
+torchvision of our torch's version; without it those rows are left out.
+"""
+
+import argparse
+import io
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import av
+import numpy as np
+import PIL.Image
+
+from bench.figures import Spread, ratios, significant, spread, table
+from bench.media.contestants import CONTESTANTS, Work, prepared, requests_about
+
+_PICTURES = {"448×448": (448, 448), "1920×1080": (1920, 1080), "4000×3000": (4000, 3000)}
+_CLIP = "10 s of 640×360, a frame a second"
+_JSON, _PROTO = "request with a picture of 1920×1080, JSON", "request with a picture of 1920×1080, proto"
+_REFERENCE = "transformers, PIL"
+_NEEDS_TORCHVISION = ("transformers, torchvision", "qwen-vl-utils")
+_WITH_CLIPS = ("glimpse", "glimpse, in a thread", "qwen-vl-utils")
+_REQUESTS = {"base64 in JSON": _JSON, "bytes in proto": _PROTO}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """One contestant with one file, in all rounds."""
+
+    contestant: str
+    file: str
+    cpu_milliseconds: list[float]
+    """Of the processor for each time, round by round."""
+    wall_milliseconds: list[float]
+
+
+def draw(width: int, height: int) -> bytes:
+    """A JPEG with large forms and fine grain, as a camera makes them."""
+    random = np.random.default_rng(width)
+    forms = PIL.Image.fromarray(random.integers(0, 256, (height // 100 + 2, width // 100 + 2, 3), dtype=np.uint8))
+    pixels = np.asarray(forms.resize((width, height), PIL.Image.Resampling.BICUBIC)).astype(np.float32)
+    grain = random.normal(0, 5, (height, width, 1)).astype(np.float32)
+    file = io.BytesIO()
+    PIL.Image.fromarray((pixels + grain).clip(0, 255).astype(np.uint8)).save(file, "JPEG", quality=90)
+    return file.getvalue()
+
+
+def film() -> bytes:
+    """An H.264 clip in which a picture moves sideways."""
+    wide = PIL.Image.open(io.BytesIO(draw(1240, 360)))
+    file = io.BytesIO()
+    with av.open(file, "w", format="mp4") as output:
+        stream = output.add_stream("libx264", rate=30, options={"g": "60"})
+        stream.width, stream.height, stream.pix_fmt = 640, 360, "yuv420p"
+        for index in range(300):
+            frame = av.VideoFrame.from_image(wide.crop((2 * index, 0, 2 * index + 640, 360)))
+            output.mux(stream.encode(frame))
+        output.mux(stream.encode(None))
+    return file.getvalue()
+
+
+def make_files(folder: Path) -> None:
+    """Writes what is worked at."""
+    for name, (width, height) in _PICTURES.items():
+        (folder / name).write_bytes(draw(width, height))
+    (folder / _CLIP).write_bytes(film())
+    in_json, in_proto = requests_about((folder / "1920×1080").read_bytes())
+    (folder / _JSON).write_bytes(in_json)
+    (folder / _PROTO).write_bytes(in_proto)
+
+
+def files_of(contestant: str) -> list[str]:
+    """At what a contestant works."""
+    if contestant in _REQUESTS:
+        return [_REQUESTS[contestant]]
+    return [*_PICTURES, *([_CLIP] if contestant in _WITH_CLIPS else [])]
+
+
+def work(contestant: str, folder: Path, seconds: float, packages: Path | None) -> list[Work]:
+    """One round of one contestant; nothing where it cannot work, which is told."""
+    paths = os.pathsep.join(filter(None, [str(packages or ""), os.environ.get("PYTHONPATH", "")]))
+    # Warnings of other people's libraries are no result.
+    environment = os.environ | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
+    files = [str(folder / name) for name in files_of(contestant)]
+    command = [sys.executable, "-m", "bench.media.contestants", contestant, str(seconds), *files]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    if done.returncode:
+        print(f"{contestant}: {done.stderr.strip().splitlines()[-1]}", file=sys.stderr)
+        return []
+    return [Work(**each) for each in json.loads(done.stdout.splitlines()[-1])]
+
+
+def gather(rounds: Sequence[Mapping[str, Sequence[Work]]]) -> list[Measured]:
+    """The rounds' works, by contestant and file; without those who could not work in one of them."""
+    measured: list[Measured] = []
+    for contestant in (name for name in rounds[0] if all(each[name] for each in rounds)):
+        for place, first in enumerate(rounds[0][contestant]):
+            works = [each[contestant][place] for each in rounds]
+            measured.append(
+                Measured(
+                    contestant=contestant,
+                    file=first.file,
+                    cpu_milliseconds=[1000 * each.cpu_seconds / each.times for each in works],
+                    wall_milliseconds=[1000 * each.wall_seconds / each.times for each in works],
+                )
+            )
+    return measured
+
+
+def largest_difference(picture: bytes) -> int:
+    """Between our pixels of a picture and the reference's, which are floats: rounded to the nearest level."""
+    import transformers  # noqa: PLC0415 - takes seconds, and the contestants have processes of their own
+
+    ours = prepared(picture)
+    processor = transformers.Qwen2VLImageProcessorPil(do_rescale=False, do_normalize=False)
+    theirs = processor(images=[PIL.Image.open(io.BytesIO(picture))], return_tensors="np")["pixel_values"]
+    _, rows, columns = ours.grid_thw
+    patches = theirs.reshape(rows // 2, columns // 2, 2, 2, 3, 2, 14, 14)[:, :, :, :, :, 0]
+    pixels = patches.transpose(0, 2, 5, 1, 3, 6, 4).reshape(rows * 14, columns * 14, 3)
+    return int(np.abs(np.rint(pixels) - ours.pixels).max())
+
+
+def text_table(measured: Sequence[Measured]) -> str:
+    """For a terminal, and for Markdown."""
+    reference = {each.file: each.cpu_milliseconds for each in measured if each.contestant == _REFERENCE}
+    header = ["what", "who", "a second and core", "processor ms", "wall ms", f"times {_REFERENCE}"]
+    rows: list[list[str]] = []
+    for each in sorted(measured, key=lambda each: files_of_all().index(each.file)):
+        cost = spread(each.cpu_milliseconds)
+        theirs = reference.get(each.file)
+        rows.append([
+            each.file,
+            each.contestant,
+            significant(1000 / cost.median),
+            str(cost),
+            significant(spread(each.wall_milliseconds).median),
+            "" if theirs is None else _times(ratios(theirs, each.cpu_milliseconds)),
+        ])  # fmt: skip
+    return table(header, rows)
+
+
+def files_of_all() -> list[str]:
+    """All files, in the table's order."""
+    return [*_PICTURES, _CLIP, *_REQUESTS.values()]
+
+
+def _times(ratio: Spread) -> str:
+    return f"{ratio} ×"
+
+
+def main() -> None:
+    """Measures, and writes the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--qwen-vl-utils", type=Path, metavar="FOLDER", help="where that package was put")
+    parser.add_argument("--rounds", type=int, default=5, help="(default: 5)")
+    parser.add_argument("--seconds", type=float, default=2, help="for each file, each round (default: 2)")
+    parser.add_argument("--json", type=Path, help="file for the figures")
+    arguments = parser.parse_args()
+    packages: Path | None = arguments.qwen_vl_utils
+    names = [name for name in CONTESTANTS if packages is not None or name not in _NEEDS_TORCHVISION]
+    with tempfile.TemporaryDirectory() as folder:
+        make_files(Path(folder))
+        difference = {name: largest_difference(Path(folder, name).read_bytes()) for name in _PICTURES}
+        rounds: list[dict[str, list[Work]]] = []
+        for index in range(arguments.rounds):
+            print(f"round {index + 1} of {arguments.rounds}", file=sys.stderr)
+            rounds.append({name: work(name, Path(folder), arguments.seconds, packages) for name in names})
+    measured = gather(rounds)
+    print(text_table(measured))
+    print("\nlargest difference from the reference's pixels, in levels of 255:", difference)
+    if arguments.json:
+        document = {"largest_difference": difference, "measured": [asdict(each) for each in measured]}
+        arguments.json.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

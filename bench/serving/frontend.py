@@ -1,0 +1,152 @@
+"""What the front end and Envoy cost for each token, beside an engine that computes nothing and keeps a pace.
+
+    python -m bench.serving.frontend [--streams 16] [--step-ms 30] [--seconds 10]
+
+Starts the server with `bench.serving.paced_engine` and Envoy before it, runs so many streams over REST and then over
+gRPC, and prints the processor time of the front end and of Envoy: microseconds for each token, and the share of a core.
+"""
+
+import argparse
+import asyncio
+import os
+import random
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import uvloop
+
+from bench.figures import table
+from bench.serving.clients import AskError, make_client
+from bench.serving.load_generator import closed_loop, probe
+from bench.serving.processes import command_line, cpu_seconds, family
+from bench.serving.workloads import Sizes, text_session
+from glimpse.engine.checkpoint import DEFAULT_MODEL
+from glimpse.server.lifecycle.assemble import find_checkpoint, start_server
+from glimpse.server.lifecycle.gateway_child import start_gateway
+from glimpse.server.settings import EngineSettings, ListenSettings, Settings
+
+_START_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """Processor time of one kind of process."""
+
+    process: str
+    microseconds_per_token: float
+    share_of_core: float
+
+
+async def serve(checkpoint: Path, step_ms: float, port: int, http_port: int) -> None:
+    """Serves until it is killed."""
+    settings = Settings(engine=EngineSettings(model=str(checkpoint)), listen=ListenSettings(port=port, metrics_port=0))
+    command = [sys.executable, "-m", "bench.serving.paced_engine", f"--step-ms={step_ms}"]
+    found = find_checkpoint(settings.engine)
+    server = await start_server(settings, found, on_loading=lambda _: None, engine_command=command)
+    gateway = await start_gateway(listen=f"127.0.0.1:{http_port}", upstream=f"127.0.0.1:{port}", drain_seconds=1)
+    await server.ready()
+    await gateway.watch()
+
+
+async def measure(target: str, pid: int, *, num_streams: int, num_tokens: int) -> list[Cost]:
+    """Runs the streams and gives what they cost."""
+    draw = random.Random()
+    async with make_client(target, model=None if target.startswith("http") else "", ignore_eos=True) as client:
+        prompts = await probe(client, draw)
+        sizes = Sizes(prompt_tokens=64, side=0, num_turns=1)
+        sessions = [text_session(draw, prompts, sizes) for _ in range(num_streams)]
+        processes = {_kind(each, pid): each for each in family(pid)}
+        before = {kind: cpu_seconds([each]) for kind, each in processes.items()}
+        begun = time.perf_counter()
+        gathered = await closed_loop(
+            client, sessions, concurrency=num_streams, max_tokens=num_tokens, on_answer=lambda: None
+        )
+        seconds = time.perf_counter() - begun
+    if gathered.failures:
+        raise AskError(gathered.failures[0])
+    tokens = sum(answer.output_tokens for _, answer in gathered.answers)
+    used = {kind: cpu_seconds([each]) - before[kind] for kind, each in processes.items()}
+    return [
+        Cost(process=kind, microseconds_per_token=1e6 * used[kind] / tokens, share_of_core=used[kind] / seconds)
+        for kind in ("front end", "Envoy")
+    ]
+
+
+def _kind(pid: int, root: int) -> str:
+    if pid == root:
+        return "front end"
+    words = command_line(pid)
+    return next((kind for mark, kind in (("paced_engine", "engine"), ("envoy", "Envoy")) if mark in words), "launcher")
+
+
+@contextmanager
+def _serving(checkpoint: Path, step_ms: float) -> Generator[tuple[int, int, int]]:
+    """The server's process id, its gRPC port and Envoy's port."""
+    port, http_port = _free_port(), _free_port()
+    options = [f"--checkpoint={checkpoint}", f"--step-ms={step_ms}", f"--serve={port},{http_port}"]
+    with tempfile.TemporaryFile() as log:
+        server = subprocess.Popen([sys.executable, "-m", "bench.serving.frontend", *options], stdout=log, stderr=log)
+        try:
+            yield server.pid, port, http_port
+        finally:
+            server.kill()  # its engine and its gateway end with it
+            server.wait()
+
+
+def _free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+async def _wait_until_served(target: str) -> None:
+    deadline = time.monotonic() + _START_SECONDS
+    while True:
+        try:
+            async with make_client(target, model="", ignore_eos=True) as client:
+                await probe(client, random.Random(0))
+                return
+        except AskError:
+            if time.monotonic() > deadline:
+                raise
+            await asyncio.sleep(0.2)
+
+
+async def run(arguments: argparse.Namespace) -> str:
+    """Measures both doors; the table."""
+    rows: list[list[str]] = []
+    num_tokens = round(1000 * arguments.seconds / arguments.step_ms)
+    with _serving(arguments.checkpoint, arguments.step_ms) as (pid, port, http_port):
+        for door, target in (("REST", f"http://127.0.0.1:{http_port}/v1"), ("gRPC", f"grpc://127.0.0.1:{port}")):
+            await _wait_until_served(target)
+            for cost in await measure(target, pid, num_streams=arguments.streams, num_tokens=num_tokens):
+                figures = [f"{cost.microseconds_per_token:.0f}", f"{100 * cost.share_of_core:.1f} %"]
+                rows.append([door, cost.process, *figures])
+    return table(["door", "process", "µs a token", "of a core"], rows)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--checkpoint", type=Path, default=DEFAULT_MODEL, help="whose tokenizer and template are used")
+    parser.add_argument("--streams", type=int, default=16)
+    parser.add_argument("--step-ms", type=float, default=30.0, help="between one token of a stream and the next")
+    parser.add_argument("--seconds", type=float, default=10.0, help="of each door's run")
+    parser.add_argument("--serve", help=argparse.SUPPRESS)  # PORT,HTTP_PORT: how it starts its own server
+    arguments = parser.parse_args()
+    if arguments.serve:
+        port, http_port = map(int, arguments.serve.split(","))
+        uvloop.run(serve(arguments.checkpoint, arguments.step_ms, port, http_port))
+    else:
+        os.nice(5)
+        print(uvloop.run(run(arguments)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,120 @@
+"""What is asked: sessions of questions, drawn from a seed. No two begin alike, so nothing is cached by chance.
+
+Knows no server. How many words make a prompt of so many tokens is found out by asking (`Prompts`).
+"""
+
+import io
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from PIL import Image
+
+from bench.serving.words import common_text
+
+_SHORT_WORDS = 12
+"""Of a question about a picture."""
+_TILES = 14
+"""Of a picture's side; each becomes a patch of its own colour."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """One question of a session."""
+
+    label: str
+    """Questions of one label are counted together."""
+    text: str
+    picture: bytes | None = None
+    follows: bool = False
+    """The questions before it and their answers come with it."""
+
+
+Session = tuple[Question, ...]
+"""Asked one after another."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prompts:
+    """How prompts become tokens on the server that is measured."""
+
+    overhead_tokens: float
+    """Of a prompt without words."""
+    tokens_per_word: float
+
+    def num_words(self, num_tokens: int) -> int:
+        """Words of a prompt that comes to so many tokens, at least one."""
+        return max(1, round((num_tokens - self.overhead_tokens) / self.tokens_per_word))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    """How large questions are."""
+
+    prompt_tokens: int
+    """Of a text; the template's tokens are in it, a picture's are not."""
+    side: int
+    """Of a picture, in pixels."""
+    num_turns: int
+    """Of a conversation."""
+
+
+MakeSession = Callable[[random.Random, Prompts, Sizes], Session]
+
+
+def text_session(draw: random.Random, prompts: Prompts, sizes: Sizes) -> Session:
+    """A text of so many tokens."""
+    return (Question(label="text", text=common_text(draw, prompts.num_words(sizes.prompt_tokens))),)
+
+
+def picture_session(draw: random.Random, _prompts: Prompts, sizes: Sizes) -> Session:
+    """A short question about a new picture."""
+    return (Question(label="picture", text=common_text(draw, _SHORT_WORDS), picture=picture(draw, sizes.side)),)
+
+
+def prefix_session(draw: random.Random, prompts: Prompts, sizes: Sizes) -> Session:
+    """A picture and a long text; the same with another question at its end; and the first once more."""
+    shared = common_text(draw, prompts.num_words(sizes.prompt_tokens - _SHORT_WORDS))
+    shown = picture(draw, sizes.side)
+    first, other = (f"{shared} {common_text(draw, _SHORT_WORDS)}" for _ in range(2))
+    return (
+        Question(label="cold", text=first, picture=shown),
+        Question(label="other question", text=other, picture=shown),
+        Question(label="seen before", text=first, picture=shown),
+    )
+
+
+def chat_session(draw: random.Random, _prompts: Prompts, sizes: Sizes) -> Session:
+    """A conversation about a picture."""
+    first = Question(label="first turn", text=common_text(draw, _SHORT_WORDS), picture=picture(draw, sizes.side))
+    later = (
+        Question(label="later turns", text=common_text(draw, _SHORT_WORDS), follows=True)
+        for _ in range(sizes.num_turns - 1)
+    )
+    return (first, *later)
+
+
+WORKLOADS: Mapping[str, MakeSession] = {
+    "text": text_session,
+    "picture": picture_session,
+    "prefix": prefix_session,
+    "chat": chat_session,
+}
+
+
+def picture(draw: random.Random, side: int) -> bytes:
+    """A square JPEG of coloured tiles that run into each other."""
+    tiles = Image.frombytes("RGB", (_TILES, _TILES), draw.randbytes(3 * _TILES**2))
+    file = io.BytesIO()
+    tiles.resize((side, side), Image.Resampling.BICUBIC).save(file, "JPEG", quality=85)
+    return file.getvalue()
+
+
+def poisson_arrivals(draw: random.Random, *, per_second: float, count: int) -> list[float]:
+    """Seconds from the start at which requests come that know nothing of each other."""
+    now = 0.0
+    arrivals: list[float] = []
+    for _ in range(count):
+        now += draw.expovariate(per_second)
+        arrivals.append(now)
+    return arrivals

@@ -1,0 +1,150 @@
+"""How much of a GPU's memory keys and values may take: what is left when the engine's largest steps have been tried.
+
+The arithmetic and the plans of those steps are plain values; only `measure` asks a device. Knows no model.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import isqrt
+from typing import assert_never
+
+import torch
+
+from glimpse.engine.config import AudioConfig, VisionConfig
+from glimpse.engine.errors import CheckpointError
+from glimpse.engine.plan import Encode, MediaKind, SequenceChunk, SequenceStart, StepPlan
+from glimpse.engine.sampling_params import SamplingParams
+
+DEFAULT_CPU_BYTES = 1 << 30
+
+_KEY = bytes(32)
+_SAMPLING = SamplingParams(top_p=0.9, logprobs=20)
+"""What takes as much memory as any."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryUse:
+    """Of a GPU, in bytes."""
+
+    total: int
+    foreign: int
+    """What other programs have, and CUDA's own."""
+    weights: int
+    largest_step: int
+    """What the step of the most tokens takes beside the weights, for as long as it lasts."""
+    decode_step: int
+    """What the step of the most sequences takes, which CUDA graphs keep."""
+    encoder_cache: int
+
+    @property
+    def taken(self) -> int:
+        return self.foreign + self.weights + self.largest_step + self.decode_step + self.encoder_cache
+
+
+def kv_cache_bytes(use: MemoryUse, *, utilization: float) -> int:
+    """What is left for keys and values of a share of the memory.
+
+    Raises:
+        CheckpointError: nothing is.
+    """
+    left = int(utilization * use.total) - use.taken
+    if left <= 0:
+        parts = ", ".join(
+            f"{_gib(num_bytes)} {name}"
+            for name, num_bytes in (
+                ("by other programs and CUDA", use.foreign),
+                ("by the weights", use.weights),
+                ("by the largest steps", use.largest_step + use.decode_step),
+                ("for encoded media", use.encoder_cache),
+            )
+        )
+        raise CheckpointError(
+            f"--gpu-memory-utilization {utilization}: of {_gib(use.total)} nothing is left for keys and values; "
+            f"taken are {parts}. Lower --max-batch-tokens or --max-sequences, or quantize the weights"
+        )
+    return left
+
+
+def largest_step(
+    encoder: VisionConfig | AudioConfig, *, max_batch_tokens: int, max_sequences: int, block_size: int
+) -> StepPlan:
+    """As many tokens as a step may have, most of them of one prompt, all sequences sampled, beside a large medium."""
+    num_sequences = min(max_sequences, max_batch_tokens)
+    lengths = [max_batch_tokens - num_sequences + 1, *[1] * (num_sequences - 1)]
+    return _step(lengths, block_size, (_large_medium(encoder, max_batch_tokens),))
+
+
+def decode_step(*, max_batch_tokens: int, max_sequences: int, block_size: int) -> StepPlan:
+    """One token of as many sequences as a step may have."""
+    return _step([1] * min(max_sequences, max_batch_tokens), block_size, ())
+
+
+def end_of(plan: StepPlan) -> StepPlan:
+    """Makes a runner forget such a step."""
+    return StepPlan(
+        ended=tuple(start.sequence_id for start in plan.started), evicted=tuple(item.key for item in plan.encode)
+    )
+
+
+def num_blocks_of(plan: StepPlan) -> int:
+    """Blocks that the plan writes."""
+    return sum(len(chunk.block_table) for chunk in plan.chunks)
+
+
+def measure(run: Callable[[], object], device: torch.device) -> int:
+    """The most memory, in bytes, that something takes on a GPU beside what is there already."""
+    torch.cuda.synchronize(device)
+    torch.cuda.reset_peak_memory_stats(device)
+    before = torch.cuda.memory_allocated(device)
+    run()
+    torch.cuda.synchronize(device)
+    return torch.cuda.max_memory_allocated(device) - before
+
+
+def foreign_bytes(device: torch.device) -> tuple[int, int]:
+    """Memory of a GPU that this program's tensors have no hold of, and all of it."""
+    free, total = torch.cuda.mem_get_info(device)
+    return total - free - torch.cuda.memory_reserved(device), total
+
+
+def _step(lengths: list[int], block_size: int, media: tuple[Encode, ...]) -> StepPlan:
+    starts: list[SequenceStart] = []
+    chunks: list[SequenceChunk] = []
+    first_block = 0
+    for index, length in enumerate(lengths):
+        sequence_id = -1 - index  # none of a core's
+        num_blocks = -(-length // block_size)
+        token_ids = (0,) * length
+        starts.append(SequenceStart(sequence_id=sequence_id, prompt_token_ids=token_ids, spans=(), sampling=_SAMPLING))
+        chunks.append(
+            SequenceChunk(
+                sequence_id=sequence_id,
+                start=0,
+                token_ids=token_ids,
+                block_table=tuple(range(first_block, first_block + num_blocks)),
+                samples=True,
+            )
+        )
+        first_block += num_blocks
+    return StepPlan(started=tuple(starts), encode=media, chunks=tuple(chunks))
+
+
+def _large_medium(encoder: VisionConfig | AudioConfig, num_tokens: int) -> Encode:
+    """A picture of about so many tokens, or the longest sound; larger clips are rare, and may want for memory."""
+    match encoder:
+        case VisionConfig():
+            side = max(1, isqrt(num_tokens)) * encoder.spatial_merge_size
+            num_bytes = encoder.in_channels * (side * encoder.patch_size) ** 2
+            return Encode(
+                key=_KEY, kind=MediaKind.IMAGE, grid_thw=(1, side, side), content=memoryview(bytes(num_bytes))
+            )
+        case AudioConfig():
+            grid_thw = (1, encoder.num_mel_bins, 2 * encoder.max_positions)
+            num_bytes = 4 * encoder.num_mel_bins * 2 * encoder.max_positions
+            return Encode(key=_KEY, kind=MediaKind.AUDIO, grid_thw=grid_thw, content=memoryview(bytes(num_bytes)))
+        case _:
+            assert_never(encoder)
+
+
+def _gib(num_bytes: int) -> str:
+    return f"{num_bytes / (1 << 30):.1f} GiB"

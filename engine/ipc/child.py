@@ -1,0 +1,46 @@
+"""One engine process and the channel to it. Knows no request and no restart."""
+
+import asyncio
+import contextlib
+import socket
+from asyncio.subprocess import DEVNULL, Process, create_subprocess_exec
+from collections.abc import Sequence
+from typing import Self
+
+from glimpse.engine.ipc.transport import AsyncChannel
+
+_STDERR = 2
+
+
+class EngineChild:
+    """A running engine."""
+
+    def __init__(self, process: Process, channel: AsyncChannel) -> None:
+        self.process = process
+        self.channel = channel
+
+    @classmethod
+    async def spawn(cls, command: Sequence[str]) -> Self:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            channel = await AsyncChannel.connect(ours)
+            try:
+                fd = theirs.fileno()
+                # What libraries print belongs to the log, and a terminal's input to the front end.
+                process = await create_subprocess_exec(
+                    *command, "--fd", str(fd), pass_fds=[fd], stdin=DEVNULL, stdout=_STDERR
+                )
+            except BaseException:
+                await channel.close()
+                raise
+        return cls(process, channel)
+
+    async def end(self, *, grace_seconds: float) -> int:
+        """Waits for the process to end, kills it if it does not, and returns its exit status; -9 is a kill."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.process.wait(), grace_seconds)
+        if self.process.returncode is None:
+            self.process.kill()
+        status = await self.process.wait()
+        await self.channel.close()
+        return status

@@ -1,0 +1,110 @@
+"""The native backend's operations: each one call into the library. Knows what they compute from `engine.layers.ops`."""
+
+from collections.abc import Sequence
+from ctypes import CDLL, byref
+
+import torch
+from torch import Tensor, nn
+
+from glimpse.engine.layers import ops
+from glimpse.engine.layers.attention import AttentionPlan
+from glimpse.engine.layers.mlp import GatedMLP, QuickGeluMLP
+from glimpse.engine.layers.norm import RMSNorm
+from glimpse.engine.layers.rotary import Rotation
+from glimpse.engine.native.attention import (
+    NativeAttentionPlan,
+    packed_attention,
+    paged_attention,
+    plan_attention,
+    rotate,
+    rotate_and_store,
+    supports,
+    supports_head,
+)
+from glimpse.engine.native.library import Activation, Level, Norm
+from glimpse.engine.native.linear import PackedLinear
+from glimpse.engine.tensors.kv_cache import KVCache, LayerCache
+
+
+class NativeOps:
+    """Operations on bfloat16 activations and `PackedLinear`s."""
+
+    def __init__(self, library: CDLL, level: Level) -> None:
+        self._library, self._level = library, level
+        self._plain = ops.TorchOps()
+        self._norms: dict[nn.Module, Norm] = {}
+
+    def norm_linear(self, hidden: Tensor, norm: ops.Norm, linear: nn.Module) -> Tensor:
+        return _packed(linear).compute(hidden, self._norm(norm), None)
+
+    def linear_add(self, x: Tensor, linear: nn.Module, residual: Tensor | None) -> Tensor:
+        return _packed(linear).compute(x, None, residual)
+
+    def norm_mlp_add(self, hidden: Tensor, norm: ops.Norm, mlp: ops.MLP, *, residual: bool = True) -> Tensor:
+        match mlp:
+            case GatedMLP():
+                first, second, activation = mlp.gate_up_proj, mlp.down_proj, Activation.GATED_SILU
+            case QuickGeluMLP():
+                first, second, activation = mlp.fc1, mlp.fc2, Activation.QUICK_GELU
+        hidden = hidden.contiguous()
+        output = torch.empty_like(hidden)
+        self._library.glimpse_mlp(
+            self._level,
+            byref(_packed(first).packed),
+            byref(_packed(second).packed),
+            byref(self._norm(norm)),
+            hidden.data_ptr(),
+            hidden.shape[0],
+            activation,
+            hidden.data_ptr() if residual else None,
+            output.data_ptr(),
+        )
+        return output
+
+    def logits(self, hidden: Tensor, norm: ops.Norm, head: nn.Module) -> Tensor:
+        return _packed(head).compute(hidden, self._norm(norm), None, torch.float32)
+
+    def plan_attention(
+        self,
+        *,
+        query_lengths: Sequence[int],
+        key_lengths: Sequence[int],
+        block_tables: Tensor,
+        cache: KVCache,
+    ) -> AttentionPlan | NativeAttentionPlan:
+        if not supports(head_dim=cache.keys.shape[-1], block_size=cache.block_size):
+            return self._plain.plan_attention(
+                query_lengths=query_lengths, key_lengths=key_lengths, block_tables=block_tables, cache=cache
+            )
+        return plan_attention(query_lengths=query_lengths, key_lengths=key_lengths, block_tables=block_tables)
+
+    def rotate_and_store(self, qkv: Tensor, rotation: Rotation, cache: LayerCache, slots: Tensor) -> Tensor:
+        return rotate_and_store(qkv, rotation, cache, slots)
+
+    def attend(self, query: Tensor, cache: LayerCache, plan: AttentionPlan | NativeAttentionPlan) -> Tensor:
+        match plan:
+            case NativeAttentionPlan():
+                return paged_attention(query, cache, plan, level=self._level)
+            case AttentionPlan():
+                return self._plain.attend(query, cache, plan)
+
+    def attend_frames(self, qkv: Tensor, rotation: Rotation, num_frames: int) -> Tensor:
+        num_patches, _, num_heads, head_dim = qkv.shape
+        if not supports_head(head_dim):
+            return self._plain.attend_frames(qkv, rotation, num_frames)
+        rotate(qkv.flatten(1, 2), rotation, num_heads=2 * num_heads)
+        starts = torch.arange(0, num_patches + 1, num_patches // num_frames, dtype=torch.int32)
+        query, key, value = qkv.unbind(1)
+        return packed_attention(query, key, value, starts, level=self._level)
+
+    def _norm(self, module: ops.Norm) -> Norm:
+        if module not in self._norms:
+            centered = not isinstance(module, RMSNorm)
+            bias = module.bias.data_ptr() if centered else None
+            self._norms[module] = Norm(module.weight.data_ptr(), bias, module.eps, centered)
+        return self._norms[module]
+
+
+def _packed(linear: nn.Module) -> PackedLinear:
+    assert isinstance(linear, PackedLinear)
+    return linear

@@ -1,0 +1,101 @@
+"""What the caller of the offline door says of all its media: from where they may come, and how they are read."""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from ipaddress import ip_network
+from pathlib import Path
+from typing import Any
+
+from glimpse.engine.offline.visual_inputs import InputError, known_fields
+from glimpse.engine.plan import MediaKind
+from glimpse.media.processing.rgb import Colour
+from glimpse.media.sources.address import IPNetwork
+from glimpse.media.sources.local import LocalFiles
+from glimpse.media.sources.policy import FetchPolicy, host_name
+
+_KINDS = tuple(kind.value for kind in MediaKind)
+_TIMEOUTS = {MediaKind.IMAGE: 5.0, MediaKind.VIDEO: 30.0, MediaKind.AUDIO: 10.0}
+_WHITE: Colour = (255, 255, 255)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MediaRules:
+    """Rules for all media of one `LLM`."""
+
+    policy: FetchPolicy
+    local: LocalFiles | None
+    """None: no file: URLs are read."""
+    fetch_timeouts: Mapping[MediaKind, float]
+    """Seconds that fetching a medium of each kind may take."""
+    background: Colour
+    """What shows through where a picture is transparent."""
+    max_cache_bytes: int
+    """Memory for media that may be asked about again."""
+
+
+def parse_rules(
+    *,
+    allowed_local_media_path: str | os.PathLike[str] | None,
+    allowed_media_domains: Sequence[str] | None,
+    allowed_media_networks: Sequence[str],
+    allowed_media_ports: Sequence[int],
+    fetch_timeouts: Mapping[str, float],
+    media_io_kwargs: Mapping[str, Any],
+    max_cache_bytes: int,
+) -> MediaRules:
+    """Raises InputError: something is out of range, or unknown."""
+    return MediaRules(
+        policy=FetchPolicy(
+            allowed_domains=None if allowed_media_domains is None else _domains(allowed_media_domains),
+            allowed_networks=tuple(map(_network, allowed_media_networks)),
+            allowed_ports=frozenset(allowed_media_ports),
+        ),
+        local=None if allowed_local_media_path is None else _folder(Path(allowed_local_media_path)),
+        fetch_timeouts=_TIMEOUTS | _timeouts(fetch_timeouts),
+        background=_background(media_io_kwargs),
+        max_cache_bytes=max_cache_bytes,
+    )
+
+
+def _domains(domains: Sequence[str]) -> frozenset[str]:
+    if isinstance(domains, str):
+        raise InputError("allowed_media_domains", "expected a list of hosts, not a text")
+    try:
+        return frozenset(map(host_name, domains))
+    except ValueError as error:
+        raise InputError("allowed_media_domains", str(error)) from error
+
+
+def _network(text: str) -> IPNetwork:
+    try:
+        return ip_network(text)
+    except ValueError as error:
+        raise InputError("allowed_media_networks", str(error)) from error
+
+
+def _folder(path: Path) -> LocalFiles:
+    try:
+        return LocalFiles(path)
+    except ValueError as error:
+        raise InputError("allowed_local_media_path", str(error)) from error
+
+
+def _timeouts(timeouts: Mapping[str, float]) -> dict[MediaKind, float]:
+    for kind, seconds in known_fields(timeouts, "fetch_timeouts", known=_KINDS).items():
+        if not isinstance(seconds, int | float) or not seconds > 0:
+            raise InputError(f"fetch_timeouts.{kind}", "expected seconds, more than 0")
+    return {MediaKind(kind): seconds for kind, seconds in timeouts.items()}
+
+
+def _background(media_io_kwargs: Mapping[str, Any]) -> Colour:
+    fields = known_fields(media_io_kwargs, "media_io_kwargs", known=("image",))
+    path = "media_io_kwargs.image"
+    colour = known_fields(fields.get("image") or {}, path, known=("rgba_background_color",)).get(
+        "rgba_background_color", _WHITE
+    )
+    match colour:
+        case (int(red), int(green), int(blue)) if 0 <= min(red, green, blue) <= max(red, green, blue) <= 255:
+            return red, green, blue
+        case _:
+            raise InputError(f"{path}.rgba_background_color", "expected red, green and blue, each from 0 to 255")

@@ -1,0 +1,59 @@
+"""Tensors that callers of `LLM` pass, as torch tensors, NumPy arrays or lists, to `media.embeddings.tensor.Tensor`."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from glimpse.media.embeddings.tensor import Tensor, TensorType, invalid, make_tensor
+
+
+def is_of_floats(value: object) -> bool:
+    """Whether it is torch's tensor of floats, which no picture is."""
+    return isinstance(value, torch.Tensor) and value.is_floating_point()
+
+
+def tensor_of(value: object) -> Tensor:
+    """A copy in this machine's memory.
+
+    Raises:
+        MediaError: INVALID_EMBEDDINGS where it is sparse or quantised, has no data, or is of another type.
+    """
+    if isinstance(value, torch.Tensor):
+        return _of_torch(value)
+    if isinstance(value, list | tuple):
+        return _of_array(_whole_numbers(value))
+    if isinstance(value, np.ndarray):
+        return _of_array(value)
+    raise invalid(f"expected a tensor or an array, not {type(value).__name__}")
+
+
+def _of_torch(tensor: torch.Tensor) -> Tensor:
+    if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_nested or tensor.is_meta:
+        raise invalid("the tensor is sparse, quantised, nested or without data; a dense one is expected")
+    dtype = _type_named(str(tensor.dtype).removeprefix("torch."))
+    flat = tensor.detach().cpu().resolve_neg().contiguous().flatten()
+    return make_tensor(dtype, tuple(tensor.shape), flat.view(torch.uint8).numpy().tobytes())
+
+
+def _of_array(array: npt.NDArray[Any]) -> Tensor:
+    dtype = _type_named(array.dtype.name)
+    return make_tensor(dtype, array.shape, array.astype(array.dtype.newbyteorder("<")).tobytes())
+
+
+def _whole_numbers(value: list[Any] | tuple[Any, ...]) -> npt.NDArray[np.int64]:
+    try:
+        array = np.array(value)
+    except ValueError as error:  # rows of several lengths
+        raise invalid("expected a tensor, or a list of whole numbers") from error
+    if array.dtype != np.int64:
+        raise invalid("expected a tensor, or a list of whole numbers")
+    return array
+
+
+def _type_named(name: str) -> TensorType:
+    try:
+        return TensorType(name)
+    except ValueError as error:
+        raise invalid(f"the tensor is of type {name}; {', '.join(TensorType)} are accepted") from error

@@ -1,0 +1,95 @@
+"""A video file → a clip: which part of it is looked at, which frames of that, and whether they are worth the work."""
+
+from collections.abc import Callable
+from fractions import Fraction
+
+from glimpse.media.containers.video import FrameTimes, open_video
+from glimpse.media.errors import MediaError, MediaErrorCode
+from glimpse.media.processing.frame_sampling import (
+    DEFAULT_FPS,
+    MAX_FRAMES,
+    num_decoded,
+    number_asked_for,
+    number_at_rate,
+    spread,
+)
+from glimpse.media.processing.video import Clip, VideoProcessing, make_clip
+from glimpse.media.processing.video_options import ClipOptions, check_options
+
+MAX_FRAME_PIXELS = 4096 * 2304
+"""The largest frame of a file: a decoder keeps up to 16 of them."""
+MAX_DURATION_SECONDS = 3600
+"""The longest part of a file that is looked at."""
+MAX_DECODED_PIXELS = 40_000_000_000
+"""The most work for one file, in pixels of decoded frames: one to two minutes of a processor."""
+
+
+def clip_of_file(
+    data: bytes, processing: VideoProcessing, options: ClipOptions, *, stopped: Callable[[], bool] = lambda: False
+) -> Clip:
+    """Makes a clip of a video file.
+
+    Args:
+        data: the file.
+        processing: the checkpoint's.
+        options: the request's; without `fps` and `num_frames`, one frame a second is taken.
+        stopped: asked between frames whether nobody waits for the clip any more.
+
+    Raises:
+        MediaError: the file cannot be used, or the options do not fit it.
+    """
+    check_options(options, of_frames=False)
+    fps = (options.fps or DEFAULT_FPS) if options.num_frames is None else None
+    with open_video(data, max_pixels=MAX_FRAME_PIXELS) as video:
+        frames = video.frame_times()
+        taken = _taken(frames, options, fps, processing.temporal_patch_size)
+        if num_decoded(frames.times, frames.keyframes, taken) * video.width * video.height > MAX_DECODED_PIXELS:
+            message = "the clip takes too long to decode; send less of it, or make its frames smaller"
+            raise MediaError(MediaErrorCode.TOO_LARGE, message)
+        return make_clip(
+            video.frames([frames.times[index] for index in taken], frames.keyframes, stopped),
+            len(taken),
+            processing.bounded(options),
+            frame_seconds=tuple(frames.seconds(index) for index in taken),
+            fps=fps,
+        )
+
+
+def _taken(frames: FrameTimes, options: ClipOptions, fps: float | None, depth: int) -> list[int]:
+    """Indices of the frames that the model sees."""
+    shown = _shown_part(frames, options)
+    max_frames = options.max_frames or MAX_FRAMES
+    if fps is not None:
+        duration = _duration(frames, shown)
+        count = number_at_rate(len(shown), duration, fps=fps, max_frames=max_frames, depth=depth)
+    else:
+        count = number_asked_for(len(shown), options.num_frames or max_frames, max_frames=max_frames, depth=depth)
+    return [shown[index] for index in spread(len(shown), count)]
+
+
+def _shown_part(frames: FrameTimes, options: ClipOptions) -> range:
+    """Indices of the frames between the request's start and end."""
+    start = options.start_seconds or 0
+    end = frames.seconds(len(frames.times) - 1) if options.end_seconds is None else options.end_seconds
+    inside = [index for index in range(len(frames.times)) if start <= frames.seconds(index) <= end]
+    if not inside:
+        lasts = float(_duration(frames, range(len(frames.times))))
+        message = f"the clip lasts {lasts:g} s: there is no frame in that part of it"
+        raise MediaError(MediaErrorCode.INVALID_PARAMETER, message)
+    shown = range(inside[0], inside[-1] + 1)
+    if _duration(frames, shown) > MAX_DURATION_SECONDS:
+        message = (
+            f"the clip lasts {float(_duration(frames, shown)):g} s; at most {MAX_DURATION_SECONDS} s are looked at "
+            "(start_seconds and end_seconds take a part of it)"
+        )
+        raise MediaError(MediaErrorCode.TOO_LARGE, message)
+    return shown
+
+
+def _duration(frames: FrameTimes, shown: range) -> Fraction:
+    """Seconds from the first frame's beginning to the last one's end."""
+    last = shown[-1]
+    last_duration = (
+        frames.last_duration if last + 1 == len(frames.times) else frames.times[last + 1] - frames.times[last]
+    )
+    return (frames.times[last] + last_duration - frames.times[shown[0]]) * frames.unit_seconds

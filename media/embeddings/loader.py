@@ -1,0 +1,51 @@
+"""Tensors as clients send them → embeddings that are ready for the engine. Reads and checks beside the event loop."""
+
+import asyncio
+
+from glimpse.media.embeddings.embeddings import (
+    EmbeddedKind,
+    Embedding,
+    EmbeddingForm,
+    EmbeddingPart,
+    about,
+    make_embedding,
+)
+from glimpse.media.embeddings.tensor import Tensor
+from glimpse.media.embeddings.tensor_file import SerializedTensor, TensorSource, is_torch_file, read_safetensors
+from glimpse.media.embeddings.torch_files import TorchFiles
+
+
+class EmbeddingLoader:
+    """Loads the embeddings of all requests, of one event loop."""
+
+    def __init__(self, *, form: EmbeddingForm, torch_files: TorchFiles) -> None:
+        """
+        Args:
+            form: What the checkpoint takes.
+            torch_files: What loads files of `torch.save`; closed with the loader.
+        """
+        self._form = form
+        self._torch_files = torch_files
+
+    async def load(self, kind: EmbeddedKind, embeddings: TensorSource, grid_thw: TensorSource | None) -> Embedding:
+        """Loads embeddings; the arguments are as in `make_embedding`.
+
+        Raises:
+            EmbeddingError: whatever is wrong with them.
+        """
+        with about(kind, EmbeddingPart.GRID_THW):
+            grid = None if grid_thw is None else await self._tensor(grid_thw)
+        with about(kind, EmbeddingPart.EMBEDDINGS):
+            tensor = await self._tensor(embeddings)
+        return await asyncio.to_thread(make_embedding, kind, tensor, grid, self._form)
+
+    async def close(self) -> None:
+        """Ends what loads files."""
+        await self._torch_files.close()
+
+    async def _tensor(self, source: TensorSource) -> Tensor:
+        match source:
+            case Tensor():
+                return source
+            case SerializedTensor(data=data):
+                return await self._torch_files.load(data) if is_torch_file(data) else read_safetensors(data)

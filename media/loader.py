@@ -1,0 +1,308 @@
+"""Sources → media that are ready for the engine. Knows limits of time and bytes, not formats.
+
+A medium is known by the hashes of its files and by how they are processed: one that is kept is not decoded again.
+"""
+
+from collections.abc import Callable, Coroutine, Generator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
+from typing import Any, TypeVar
+
+from glimpse.media.cache.memory_budget import InFlight
+from glimpse.media.cache.request_media import Batch, MediaUsage
+from glimpse.media.cache.store import MediaStore, Named
+from glimpse.media.decoding.decoders import Decoders
+from glimpse.media.decoding.video_frames import taken_frames
+from glimpse.media.errors import MediaError, MediaErrorCode
+from glimpse.media.key import decoded_key
+from glimpse.media.processing.audio import AudioProcessing, Sound
+from glimpse.media.processing.image import Image, ImageProcessing
+from glimpse.media.processing.rgb import Colour
+from glimpse.media.processing.video import Clip, VideoProcessing
+from glimpse.media.processing.video_options import ClipOptions, check_options
+from glimpse.media.sources.files import FileLimits, FileLoader, Files, Label, not_kept
+from glimpse.media.sources.local import LocalFiles
+from glimpse.media.sources.policy import FetchPolicy
+from glimpse.media.sources.source import (
+    DEFAULT_MAX_BYTES,
+    DEFAULT_MAX_CLIP_BYTES,
+    ClipOrNamed,
+    FrameSources,
+    ImageOrNamed,
+    NamedSource,
+    SoundOrNamed,
+    Source,
+)
+from glimpse.media.sources.uploads import Uploads
+
+MediumT = TypeVar("MediumT", Image, Clip, Sound)
+
+_PICTURE = "picture"
+_CLIP = "clip"
+_SOUND = "sound"
+
+
+class MediaLoader:
+    """Loads the media of all requests, of one event loop.
+
+    A task that awaits a load may be cancelled at any time: a fetch that nobody else waits for stops at once, and
+    decoding as `Decoders` says.
+    """
+
+    def __init__(
+        self,
+        *,
+        processing: ImageProcessing,
+        video_processing: VideoProcessing,
+        audio_processing: AudioProcessing | None = None,
+        policy: FetchPolicy,
+        decoders: Decoders,
+        local: LocalFiles | None = None,
+        store: MediaStore | None = None,
+        uploads: Uploads | None = None,
+        in_flight: InFlight | None = None,
+        image_timeout_seconds: float = 5.0,
+        video_timeout_seconds: float = 30.0,
+        audio_timeout_seconds: float = 10.0,
+        max_image_bytes: int = DEFAULT_MAX_BYTES,
+        max_sound_bytes: int = DEFAULT_MAX_BYTES,
+        max_clip_bytes: int = DEFAULT_MAX_CLIP_BYTES,
+        max_fetches: int = 32,
+    ) -> None:
+        """Sets the limits.
+
+        Args:
+            processing: How the checkpoint wants its pictures.
+            video_processing: How it wants its clips.
+            audio_processing: How it wants its sounds; without it they are refused.
+            policy: From where media may be fetched.
+            decoders: What makes media of files; closed with the loader.
+            local: The files of this host that clients may name; without it there are none.
+            store: Keeps media between requests; without one nothing is kept.
+            uploads: Where uploads are; without it there are none.
+            in_flight: Bounds what requests hold in memory; without it nothing does.
+            image_timeout_seconds: For fetching one picture.
+            video_timeout_seconds: For fetching one clip, all of its frames together where they are pictures.
+            audio_timeout_seconds: For fetching one sound.
+            max_image_bytes: The largest file of a picture.
+            max_sound_bytes: The largest file of a sound.
+            max_clip_bytes: The largest file of a clip, and the most that the pictures of one may have together.
+            max_fetches: Fetches at the same time; further ones wait.
+        """
+        self._processing = processing
+        self._video_processing = video_processing
+        self._audio_processing = audio_processing
+        self._decoders = decoders
+        self._store = store or MediaStore(max_bytes=0)
+        self._in_flight = in_flight or InFlight()
+        self._files = FileLoader(
+            policy=policy,
+            local=local,
+            store=self._store,
+            uploads=uploads or Uploads(max_bytes=0, ttl_seconds=0, in_flight=self._in_flight),
+            in_flight=self._in_flight,
+            max_fetches=max_fetches,
+        )
+        self._image_limits = FileLimits(max_bytes=max_image_bytes, timeout_seconds=image_timeout_seconds)
+        self._clip_limits = FileLimits(max_bytes=max_clip_bytes, timeout_seconds=video_timeout_seconds)
+        self._sound_limits = FileLimits(max_bytes=max_sound_bytes, timeout_seconds=audio_timeout_seconds)
+
+    @contextmanager
+    def batch(self, tenant: str = "") -> Generator[Batch]:
+        """The media of one request, which hold their memory until the block ends; `tenant` is whose they are."""
+        with self._in_flight.hold() as hold:
+            yield Batch(tenant=tenant, hold=hold, usage=MediaUsage())
+
+    async def load_image(
+        self,
+        source: ImageOrNamed,
+        *,
+        batch: Batch | None = None,
+        uuid: str | None = None,
+        min_pixels: int | None = None,
+        max_pixels: int | None = None,
+        background: Colour | None = None,
+    ) -> Image:
+        """Loads a picture.
+
+        Args:
+            source: where it is.
+            batch: its request's; None: it is a request by itself.
+            uuid: the client's name for it.
+            min_pixels: in the place of the checkpoint's bound.
+            max_pixels: in the place of the checkpoint's bound.
+            background: in the place of the loader's.
+
+        Raises:
+            MediaError: whatever is wrong with it.
+        """
+        processing = self._processing.wished(min_pixels=min_pixels, max_pixels=max_pixels, background=background)
+        with self._within(batch) as own:
+            return await self._load_image(source, processing, uuid, own)
+
+    async def load_clip(
+        self, source: ClipOrNamed, options: ClipOptions, *, batch: Batch | None = None, uuid: str | None = None
+    ) -> Clip:
+        """Loads a clip, a file or frames; the arguments are as in `load_image`.
+
+        Raises:
+            MediaError: whatever is wrong with it.
+        """
+        with self._within(batch) as own:
+            return await self._load_clip(source, options, uuid, own)
+
+    async def load_sound(self, source: SoundOrNamed, *, batch: Batch | None = None, uuid: str | None = None) -> Sound:
+        """Loads a sound; the arguments are as in `load_image`.
+
+        Raises:
+            MediaError: whatever is wrong with it, or the model takes none.
+        """
+        if self._audio_processing is None:
+            raise MediaError(MediaErrorCode.INVALID_PARAMETER, "the model takes no audio")
+        with self._within(batch) as own:
+            return await self._load_sound(source, self._audio_processing, uuid, own)
+
+    def keep_image(self, image: Image, processing: ImageProcessing, uuid: str, *, batch: Batch) -> None:
+        """Keeps a picture that was made of no file under a name: it can be left out as it is, not with other bounds."""
+        key = _image_key((image.key,), processing, batch)
+        self._keep(key, image, _PICTURE, uuid, Named(files={0: image.key}, num_frames=None, url=None), batch)
+
+    def keep_clip(
+        self, clip: Clip, taken: Sequence[int], num_frames: int, options: ClipOptions, uuid: str, *, batch: Batch
+    ) -> None:
+        """As `keep_image`, of a clip of so many frames, of which those were taken that `taken_frames` tells."""
+        key = _frames_key((clip.key,) * len(taken), taken, self._video_processing, options, batch)
+        named = Named(files=dict.fromkeys(taken, clip.key), num_frames=num_frames, url=None)
+        self._keep(key, clip, _CLIP, uuid, named, batch)
+
+    def keep_sound(self, sound: Sound, uuid: str, *, batch: Batch) -> None:
+        """As `keep_image`."""
+        key = _sound_key((sound.key,), self._audio_processing, batch)
+        self._keep(key, sound, _SOUND, uuid, Named(files={0: sound.key}, num_frames=None, url=None), batch)
+
+    async def warm(self) -> None:
+        """Readies what the first picture would have to wait for."""
+        await self._decoders.warm()
+
+    async def close(self) -> None:
+        """Closes the decoders."""
+        await self._decoders.close()
+
+    def _within(self, batch: Batch | None) -> AbstractContextManager[Batch]:
+        return self.batch() if batch is None else nullcontext(batch)
+
+    async def _load_image(
+        self, source: ImageOrNamed, processing: ImageProcessing, uuid: str | None, batch: Batch
+    ) -> Image:
+        files = await self._one(source, _PICTURE, uuid, self._image_limits, batch)
+        key = _image_key(files.digests, processing, batch)
+
+        async def decode(data: Sequence[bytes]) -> Image:
+            return await self._decoders.image(data[0], processing)
+
+        return await self._decoded(key, files, decode, _PICTURE, batch)
+
+    async def _load_sound(
+        self, source: SoundOrNamed, processing: AudioProcessing, uuid: str | None, batch: Batch
+    ) -> Sound:
+        files = await self._one(source, _SOUND, uuid, self._sound_limits, batch)
+        key = _sound_key(files.digests, processing, batch)
+
+        async def decode(data: Sequence[bytes]) -> Sound:
+            return await self._decoders.sound(data[0], processing)
+
+        return await self._decoded(key, files, decode, _SOUND, batch)
+
+    async def _one(
+        self, source: Source | NamedSource, kind: str, uuid: str | None, limits: FileLimits, batch: Batch
+    ) -> Files:
+        """The file of a medium that is one."""
+        if isinstance(source, NamedSource):
+            return self._files.kept(self._files.named(source, kind, batch), [0], kind, batch)
+        return await self._files.one(source, Label(kind=kind, uuid=uuid), limits, batch)
+
+    async def _load_clip(self, source: ClipOrNamed, options: ClipOptions, uuid: str | None, batch: Batch) -> Clip:
+        label = Label(kind=_CLIP, uuid=uuid)
+        match source:
+            case NamedSource():
+                return await self._named_clip(source, options, batch)
+            case FrameSources(frames=frames):
+                taken = self._taken(len(frames), options)
+                files = await self._files.frames(
+                    frames, taken, label, each=self._image_limits, together=self._clip_limits, batch=batch
+                )
+                return await self._clip_of_frames(files, taken, options, batch)
+            case _:
+                check_options(options, of_frames=False)
+                files = await self._files.one(source, label, self._clip_limits, batch)
+                return await self._clip_of_file(files, options, batch)
+
+    async def _named_clip(self, source: NamedSource, options: ClipOptions, batch: Batch) -> Clip:
+        named = self._files.named(source, _CLIP, batch)
+        if named.num_frames is None:
+            check_options(options, of_frames=False)
+            return await self._clip_of_file(self._files.kept(named, [0], _CLIP, batch), options, batch)
+        taken = self._taken(named.num_frames, options)
+        return await self._clip_of_frames(self._files.kept(named, taken, _CLIP, batch), taken, options, batch)
+
+    async def _clip_of_file(self, files: Files, options: ClipOptions, batch: Batch) -> Clip:
+        key = decoded_key(batch.tenant, "video", files.digests, self._video_processing, options)
+
+        async def decode(data: Sequence[bytes]) -> Clip:
+            return await self._decoders.clip_of_file(data[0], self._video_processing, options)
+
+        return await self._decoded(key, files, decode, _CLIP, batch)
+
+    async def _clip_of_frames(self, files: Files, taken: Sequence[int], options: ClipOptions, batch: Batch) -> Clip:
+        key = _frames_key(files.digests, taken, self._video_processing, options, batch)
+
+        async def decode(data: Sequence[bytes]) -> Clip:
+            return await self._decoders.clip_of_pictures(data, taken, self._video_processing, options)
+
+        return await self._decoded(key, files, decode, _CLIP, batch)
+
+    async def _decoded(
+        self,
+        key: bytes,
+        files: Files,
+        decode: Callable[[Sequence[bytes]], Coroutine[Any, Any, MediumT]],
+        kind: str,
+        batch: Batch,
+    ) -> MediumT:
+        """What `decode` makes of the files, or has made of them before; held by the request instead of its files."""
+        if files.data is None and self._store.kept_medium(key) is None:
+            raise not_kept(kind)
+        with batch.decoding():
+            got = await self._store.decoded(key, partial(decode, files.data or ()), _num_bytes)
+        batch.count_decoding(is_spared=got.is_spared)
+        self._files.name(files, batch)
+        batch.hold.give(files.num_bytes)
+        batch.hold.take_shared(got.value, _num_bytes(got.value))
+        return got.value
+
+    def _keep(self, key: bytes, medium: Image | Clip | Sound, kind: str, uuid: str, named: Named, batch: Batch) -> None:
+        """Keeps a medium that has no files; in `named` its own key stands in their places."""
+        batch.hold.take_shared(medium, _num_bytes(medium))
+        self._store.keep_medium(key, medium, _num_bytes(medium))
+        self._store.name(batch.tenant, kind, uuid, named, ())
+
+    def _taken(self, num_frames: int, options: ClipOptions) -> list[int]:
+        return taken_frames(num_frames, options, depth=self._video_processing.temporal_patch_size)
+
+
+def _image_key(files: Sequence[bytes], processing: ImageProcessing, batch: Batch) -> bytes:
+    return decoded_key(batch.tenant, "image", files, processing)
+
+
+def _frames_key(
+    files: Sequence[bytes], taken: Sequence[int], processing: VideoProcessing, options: ClipOptions, batch: Batch
+) -> bytes:
+    return decoded_key(batch.tenant, "frames", files, processing, options, tuple(taken))
+
+
+def _sound_key(files: Sequence[bytes], processing: AudioProcessing | None, batch: Batch) -> bytes:
+    return decoded_key(batch.tenant, "audio", files, processing)
+
+
+def _num_bytes(medium: Image | Clip | Sound) -> int:
+    return medium.features.nbytes if isinstance(medium, Sound) else medium.pixels.nbytes

@@ -1,0 +1,56 @@
+"""Tasks about one picture of things: which scenes suit which question."""
+
+from models.training.drawing.draw import draw_picture
+from models.training.drawing.palette import COLOURS
+from models.training.drawing.scene import Look, Scene, draw_look, draw_scene
+from models.training.drawing.shapes import SHAPES
+from models.training.rng import Luck
+from models.training.sample import Sample
+from models.training.tasks.follow import ask_next
+from models.training.tasks.questions import ASKS
+from models.training.tasks.talk import Exchange, conversation
+
+_MOST = 6
+"""Things that are to be counted."""
+_PRACTISED = {1: 0.07, 2: 0.1, 3: 0.17, 4: 0.24, 5: 0.21, 6: 0.21}
+"""How often training counts among so many: one and two are soon known."""
+
+
+def still_sample(task: str, luck: Luck) -> Sample:
+    """A question about one picture, and perhaps more that do not follow from its answer."""
+
+    def draw() -> tuple[Scene, Exchange] | None:
+        scene = _draw_scene(task, luck)
+        exchange = ASKS[task](luck, scene)
+        return (scene, exchange) if exchange else None
+
+    scene, exchange = luck.until(draw)
+    exchanges = [exchange]
+    # Whoever has read a whole description needs no eyes for what is asked next.
+    if task != "describe":
+        for _ in range(luck.rng.randrange(luck.most_questions)):
+            exchanges.append(ask_next(luck, scene, exchanges, favoured=task))
+    return conversation(luck, task, [draw_picture(luck, scene)], exchanges)
+
+
+def _draw_scene(task: str, luck: Luck) -> Scene:
+    match task:
+        case "count":
+            return draw_scene(luck, crowd(luck))
+        case "describe" | "size":
+            number = luck.weighted({0: 0.02, 1: 0.38, 2: 0.34, 3: 0.22, 4: 0.04})
+            return draw_scene(luck, [draw_look(luck, sized=True) for _ in range(number)], own_cells=True)
+        case _:
+            number = luck.weighted({1: 0.4, 2: 0.3, 3: 0.2, 4: 0.1})
+            return draw_scene(luck, [draw_look(luck, sized=luck.chance(0.4)) for _ in range(number)])
+
+
+def crowd(luck: Luck) -> list[Look]:
+    """Things to be counted: one to six, some of them alike in shape or colour."""
+    number = luck.rng.randint(1, _MOST) if luck.held_out else luck.weighted(_PRACTISED)
+    shapes = luck.some(SHAPES, luck.rng.randint(1, 3))
+    colours = luck.some(COLOURS, luck.rng.randint(1, 4))
+    return [
+        Look(shape=luck.one(shapes), colour=luck.one(colours), size="small" if number > 4 else None)
+        for _ in range(number)
+    ]

@@ -1,0 +1,54 @@
+"""How a question, its media and its answer become a conversation. Knows no tasks."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from models.training.drawing.scene import Thing
+from models.training.rng import Luck
+from models.training.sample import Check, Clip, Picture, Sample, Turn
+
+SYSTEM_MESSAGES = (
+    "You are a helpful assistant.",
+    "You are a helpful assistant that looks at pictures.",
+    "Answer briefly.",
+    "Answer in one short sentence.",
+    "You are Glimpse.",
+    "Be concise.",
+    "You are a careful observer. Tell the truth.",
+    "You are a vision assistant.",
+    "Answer the question about the image.",
+    "Be honest and brief.",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exchange:
+    """A question and its answer."""
+
+    question: str
+    """As the user types it."""
+    answer: str
+    """As the model should say it."""
+    check: Check
+    """Judges other answers."""
+    about: Thing | None = None
+    """The thing that "it" means from now on, if there is one."""
+
+
+def conversation(luck: Luck, task: str, media: Sequence[Picture | Clip], exchanges: Sequence[Exchange]) -> Sample:
+    """A sample about these media, which the first question brings; the last answer is judged."""
+    turns: list[Turn] = []
+    if luck.chance(0.1):
+        turns.append(Turn(role="system", content=(luck.one(SYSTEM_MESSAGES),)))
+    for index, exchange in enumerate(exchanges):
+        content = _around(luck, media, exchange.question) if index == 0 else (exchange.question,)
+        turns.append(Turn(role="user", content=content))
+        turns.append(Turn(role="assistant", content=(exchange.answer,)))
+    return Sample(task=task, turns=tuple(turns), check=exchanges[-1].check)
+
+
+def _around(luck: Luck, media: Sequence[Picture | Clip], question: str) -> tuple[str | Picture | Clip, ...]:
+    """Media before the question or after it, as people send them; sometimes on lines of their own."""
+    if luck.chance(0.6):
+        return (*media, f"\n{question}" if media and luck.chance(0.1) else question)
+    return (question, *media)

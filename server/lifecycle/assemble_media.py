@@ -1,0 +1,92 @@
+"""What loads and keeps media, put together from the settings."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from glimpse.engine.config import ModelConfig
+from glimpse.engine.errors import CheckpointError
+from glimpse.engine.text.media_inputs import embedding_form, sound_processing
+from glimpse.media.cache.memory_budget import InFlight
+from glimpse.media.cache.store import MediaStore
+from glimpse.media.decoding.decoders import Decoders
+from glimpse.media.embeddings.loader import EmbeddingLoader
+from glimpse.media.embeddings.named import NamedEmbeddings
+from glimpse.media.embeddings.torch_files import TorchFiles
+from glimpse.media.loader import MediaLoader
+from glimpse.media.processing.image import image_processing
+from glimpse.media.processing.video import video_processing
+from glimpse.media.sources.local import LocalFiles
+from glimpse.media.sources.policy import FetchPolicy
+from glimpse.media.sources.uploads import Uploads
+from glimpse.server.rpc.metrics import Metrics
+from glimpse.server.settings import MediaSettings
+
+MAX_REQUEST_BYTES = 1 << 30
+"""The most memory that the media of one request may take, their files and what is made of them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MediaParts:
+    """What the services need of media."""
+
+    loader: MediaLoader
+    uploads: Uploads
+    embeddings: NamedEmbeddings | None
+    """None: they are not accepted."""
+
+    async def warm(self) -> None:
+        """Readies what the first picture would have to wait for."""
+        await self.loader.warm()
+
+    async def close(self) -> None:
+        """Ends what decodes."""
+        await self.loader.close()
+        if self.embeddings is not None:
+            await self.embeddings.close()
+
+
+def build_media(settings: MediaSettings, checkpoint: Path, model: ModelConfig, metrics: Metrics) -> MediaParts:
+    """Raises CheckpointError: the checkpoint says nothing of media that can be followed."""
+    in_flight = InFlight(max_bytes=settings.media_in_flight_size, max_request_bytes=MAX_REQUEST_BYTES)
+    store = MediaStore(max_bytes=settings.media_cache_size)
+    uploads = Uploads(max_bytes=settings.upload_cache_size, ttl_seconds=settings.upload_ttl, in_flight=in_flight)
+    metrics.watch_media("kept", lambda: store.num_bytes)
+    metrics.watch_media("uploaded", lambda: uploads.num_bytes)
+    metrics.watch_media("in_flight", lambda: in_flight.num_bytes)
+    try:
+        processing, videos = image_processing(checkpoint), video_processing(checkpoint)
+        sounds = sound_processing(checkpoint, model)
+    except ValueError as error:
+        raise CheckpointError(str(error)) from error
+    loader = MediaLoader(
+        processing=replace(
+            processing,
+            background=settings.media_io_kwargs.image.rgba_background_color,
+            fast_jpeg=settings.fast_jpeg,
+        ),
+        video_processing=videos,
+        audio_processing=sounds,
+        policy=_policy(settings),
+        local=LocalFiles(settings.allowed_local_media_path) if settings.allowed_local_media_path else None,
+        decoders=Decoders(),
+        store=store,
+        uploads=uploads,
+        in_flight=in_flight,
+        image_timeout_seconds=settings.image_fetch_timeout,
+        video_timeout_seconds=settings.video_fetch_timeout,
+        audio_timeout_seconds=settings.audio_fetch_timeout,
+    )
+    embeddings = None
+    if settings.enable_mm_embeds:
+        reader = EmbeddingLoader(form=embedding_form(model), torch_files=TorchFiles())
+        embeddings = NamedEmbeddings(loader=reader, store=store)
+    return MediaParts(loader=loader, uploads=uploads, embeddings=embeddings)
+
+
+def _policy(settings: MediaSettings) -> FetchPolicy:
+    return FetchPolicy(
+        enabled=settings.media_egress == "on",
+        allowed_domains=frozenset(settings.allowed_media_domains) or None,
+        allowed_networks=settings.allowed_media_networks,
+        allowed_ports=frozenset(settings.allowed_media_ports),
+    )

@@ -1,0 +1,114 @@
+"""Requests of the wire → values. Every "invalid argument" that a request by itself can cause is born here.
+
+Each says the proto path of the field at fault. What is defined but not served yet is refused by name, never ignored.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from google.protobuf.message import Message
+
+from glimpse.engine.plan import MediaKind
+from glimpse.engine.sampling_params import GrammarKind
+from glimpse.engine.text.conversation import ToolMode
+from glimpse.server.parse.content import parse_conversation
+from glimpse.server.parse.generation import parse_generation
+from glimpse.server.parse.prompt import parse_prompt
+from glimpse.server.parse.response_format import parse_form
+from glimpse.server.parse.tools import parse_tools
+from glimpse.server.parse.validate import violations
+from glimpse.server.request import AnswerRequest, ChatRequest, Constraint, Conversation, Tools
+from glimpse.server.rpc.errors import InvalidRequest
+from glimpse.v1 import chat_pb2, generation_pb2
+
+_EFFORTS = {
+    chat_pb2.REASONING_EFFORT_NONE: "none",
+    chat_pb2.REASONING_EFFORT_MINIMAL: "minimal",
+    chat_pb2.REASONING_EFFORT_LOW: "low",
+    chat_pb2.REASONING_EFFORT_MEDIUM: "medium",
+    chat_pb2.REASONING_EFFORT_HIGH: "high",
+    chat_pb2.REASONING_EFFORT_XHIGH: "xhigh",
+}
+"""As chat templates name them."""
+_FORMS_BESIDE_TOOLS = (GrammarKind.JSON_OBJECT, GrammarKind.JSON_SCHEMA)
+"""Other texts could be taken for calls."""
+
+
+def parse_chat(
+    request: chat_pb2.CreateChatCompletionRequest,
+    *,
+    streaming: bool,
+    vocab_size: int,
+    max_media: Mapping[MediaKind, int],
+    asks_effort: bool = False,
+) -> ChatRequest:
+    """Raises InvalidRequest. `asks_effort`: the model's chat template asks for a reasoning effort."""
+    check_bounds(request)
+    check_stream_options(request, streaming=streaming)
+    tools = parse_tools(request)
+    may_call = tools.choice is not ToolMode.NONE
+    # A model that is not shown the tools cannot call them.
+    prompt = parse_prompt(request, tools=tools.definitions if may_call else (), max_media=max_media)
+    return ChatRequest(
+        answers=AnswerRequest(
+            prompts=(_with_effort(prompt, request, asks_effort=asks_effort),),
+            sampling=parse_generation(request.generation, vocab_size=vocab_size),
+            num_answers=num_answers(request.generation),
+            skip_special_tokens=skips_special_tokens(request.generation),
+            constraint=_parse_constraint(request, tools if may_call else None),
+            tools=tools if may_call else None,
+            priority=request.priority,
+            cache_salt=request.cache_salt,
+        ),
+        include_usage=request.stream_options.include_usage,
+        metadata=dict(request.metadata),
+        names_tier=bool(request.service_tier),
+    )
+
+
+def parse_count(request: chat_pb2.CountTokensRequest, *, max_media: Mapping[MediaKind, int]) -> Conversation:
+    """Raises InvalidRequest."""
+    check_bounds(request)
+    return parse_conversation(request.messages, max_media=max_media, model=request.model)
+
+
+def check_bounds(request: Message) -> None:
+    """Raises InvalidRequest for the first field that is missing or outside of the bounds that its proto states."""
+    for violation in violations(request):
+        raise InvalidRequest(violation.field, violation.message, violation.code)
+
+
+def check_stream_options(request: Message, *, streaming: bool) -> None:
+    """Raises InvalidRequest for options of a stream where there is none."""
+    if request.HasField("stream_options") and not streaming:
+        raise InvalidRequest("stream_options", "stream_options is only allowed when the answer is streamed.")
+
+
+def num_answers(options: generation_pb2.GenerationOptions) -> int:
+    """To each prompt."""
+    return options.n if options.HasField("n") else 1
+
+
+def skips_special_tokens(options: generation_pb2.GenerationOptions) -> bool:
+    """Special tokens have no text."""
+    return options.skip_special_tokens if options.HasField("skip_special_tokens") else True
+
+
+def _parse_constraint(request: chat_pb2.CreateChatCompletionRequest, tools: Tools | None) -> Constraint | None:
+    constraint = parse_form(request)
+    if constraint is not None and tools is not None and constraint.grammar.kind not in _FORMS_BESIDE_TOOLS:
+        raise InvalidRequest(
+            constraint.field, "An answer that may call tools can only be held to JSON.", "conflicting_values"
+        )
+    return constraint
+
+
+def _with_effort(
+    prompt: Conversation, request: chat_pb2.CreateChatCompletionRequest, *, asks_effort: bool
+) -> Conversation:
+    effort = request.reasoning_effort
+    if asks_effort and effort:
+        return replace(prompt, template_kwargs={**prompt.template_kwargs, "reasoning_effort": _EFFORTS[effort]})
+    if effort not in (chat_pb2.REASONING_EFFORT_UNSPECIFIED, chat_pb2.REASONING_EFFORT_NONE):
+        raise InvalidRequest("reasoning_effort", "The model's chat template asks for none.", "unsupported")
+    return prompt

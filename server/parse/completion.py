@@ -1,0 +1,65 @@
+"""Requests to continue texts, of the wire → values. What they share with conversations is parsed in the same way."""
+
+from dataclasses import replace
+
+from glimpse.engine.sampling_params import SamplingParams
+from glimpse.server.parse.chat import check_bounds, check_stream_options, num_answers, skips_special_tokens
+from glimpse.server.parse.generation import check_token_ids, parse_generation
+from glimpse.server.parse.response_format import parse_form
+from glimpse.server.request import AnswerRequest, CompletionRequest, TextPrompt, TokenPrompt
+from glimpse.server.rpc.errors import InvalidRequest
+from glimpse.v1 import completion_pb2
+
+DEFAULT_MAX_TOKENS = 16
+MAX_ANSWERS = 128
+
+
+def parse_completion(
+    request: completion_pb2.CreateCompletionRequest, *, streaming: bool, vocab_size: int
+) -> CompletionRequest:
+    """Raises InvalidRequest."""
+    check_bounds(request)
+    check_stream_options(request, streaming=streaming)
+    count = num_answers(request.generation)
+    if count * len(request.prompts) > MAX_ANSWERS:
+        raise InvalidRequest("generation.n", f"At most {MAX_ANSWERS} answers are given to a request.")
+    sampling = _parse_sampling(request, vocab_size=vocab_size)
+    if request.echo and sampling.logprobs is not None:
+        raise InvalidRequest("echo", "The prompt's tokens have no log-probabilities.", "unsupported")
+    return CompletionRequest(
+        answers=AnswerRequest(
+            prompts=tuple(
+                _parse_prompt(prompt, f"prompts[{index}]", vocab_size=vocab_size)
+                for index, prompt in enumerate(request.prompts)
+            ),
+            sampling=sampling,
+            num_answers=count,
+            skip_special_tokens=skips_special_tokens(request.generation),
+            constraint=parse_form(request),
+            tools=None,
+            priority=request.priority,
+            cache_salt=request.cache_salt,
+        ),
+        include_usage=request.stream_options.include_usage,
+        echo=request.echo,
+    )
+
+
+def _parse_sampling(request: completion_pb2.CreateCompletionRequest, *, vocab_size: int) -> SamplingParams:
+    sampling = parse_generation(request.generation, vocab_size=vocab_size, default_max_tokens=DEFAULT_MAX_TOKENS)
+    if not request.HasField("num_logprobs"):
+        return sampling
+    if sampling.logprobs is not None:
+        raise InvalidRequest("num_logprobs", "generation.logprobs says the same.", "conflicting_values")
+    return replace(sampling, logprobs=request.num_logprobs)
+
+
+def _parse_prompt(prompt: completion_pb2.Prompt, path: str, *, vocab_size: int) -> TextPrompt | TokenPrompt:
+    match prompt.WhichOneof("prompt"):
+        case "text":
+            return TextPrompt(text=prompt.text, field=f"{path}.text")
+        case "token_ids":
+            check_token_ids(prompt.token_ids.ids, vocab_size, f"{path}.token_ids.ids")
+            return TokenPrompt(token_ids=tuple(prompt.token_ids.ids))
+        case _:
+            raise InvalidRequest(path, "The prompt is neither a text nor token ids.", "missing_value")

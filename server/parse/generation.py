@@ -1,0 +1,79 @@
+"""Generation options of the wire → sampling parameters. Defaults are those that generation.proto states."""
+
+from collections.abc import Iterable
+
+from glimpse.engine.sampling_params import SamplingParams
+from glimpse.server.rpc.errors import InvalidRequest
+from glimpse.v1 import generation_pb2
+
+DEFAULT_MAX_TOKENS = 4096
+MAX_LOGIT_BIAS = 100.0
+
+
+def parse_generation(
+    options: generation_pb2.GenerationOptions, *, vocab_size: int, default_max_tokens: int = DEFAULT_MAX_TOKENS
+) -> SamplingParams:
+    """Raises InvalidRequest for what contradicts itself or the model; the bounds of single numbers hold already."""
+    max_tokens = options.max_completion_tokens if options.HasField("max_completion_tokens") else default_max_tokens
+    if options.min_tokens > max_tokens:
+        raise InvalidRequest(
+            "generation.min_tokens", f"{options.min_tokens} is more than the most tokens allowed, {max_tokens}."
+        )
+    return SamplingParams(
+        max_tokens=max_tokens,
+        temperature=options.temperature if options.HasField("temperature") else 1.0,
+        top_p=options.top_p if options.HasField("top_p") else 1.0,
+        top_k=max(options.top_k, 0),
+        min_p=options.min_p,
+        frequency_penalty=options.frequency_penalty,
+        presence_penalty=options.presence_penalty,
+        repetition_penalty=options.repetition_penalty if options.HasField("repetition_penalty") else 1.0,
+        logit_bias=_parse_logit_bias(options, vocab_size),
+        seed=options.seed if options.HasField("seed") else None,
+        stop=_parse_stop(options),
+        stop_token_ids=_parse_stop_token_ids(options, vocab_size),
+        min_tokens=options.min_tokens,
+        ignore_eos=options.ignore_eos,
+        logprobs=_parse_logprobs(options),
+    )
+
+
+def _parse_logit_bias(options: generation_pb2.GenerationOptions, vocab_size: int) -> dict[int, float]:
+    for token_id, bias in options.logit_bias.items():
+        field = f"generation.logit_bias[{token_id}]"
+        _check_token_id(token_id, vocab_size, field)
+        # Written so that NaN fails it too.
+        if not -MAX_LOGIT_BIAS <= bias <= MAX_LOGIT_BIAS:
+            raise InvalidRequest(field, f"{bias:g} is outside of -100 … 100.")
+    return dict(options.logit_bias)
+
+
+def _parse_stop(options: generation_pb2.GenerationOptions) -> tuple[str, ...]:
+    for index, text in enumerate(options.stop):
+        if not text:
+            raise InvalidRequest(f"generation.stop[{index}]", "A stop text cannot be empty.")
+    return tuple(options.stop)
+
+
+def _parse_stop_token_ids(options: generation_pb2.GenerationOptions, vocab_size: int) -> tuple[int, ...]:
+    check_token_ids(options.stop_token_ids, vocab_size, "generation.stop_token_ids")
+    return tuple(options.stop_token_ids)
+
+
+def _parse_logprobs(options: generation_pb2.GenerationOptions) -> int | None:
+    if options.logprobs:
+        return options.top_logprobs
+    if options.top_logprobs:
+        raise InvalidRequest("generation.top_logprobs", "top_logprobs needs logprobs to be true.")
+    return None
+
+
+def check_token_ids(token_ids: Iterable[int], vocab_size: int, field: str) -> None:
+    """Raises InvalidRequest for the first that is not the model's."""
+    for index, token_id in enumerate(token_ids):
+        _check_token_id(token_id, vocab_size, f"{field}[{index}]")
+
+
+def _check_token_id(token_id: int, vocab_size: int, field: str) -> None:
+    if not 0 <= token_id < vocab_size:
+        raise InvalidRequest(field, f"{token_id} is no token id of this model; they are 0 … {vocab_size - 1}.")

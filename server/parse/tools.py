@@ -1,0 +1,110 @@
+"""Tools and their choice, of the wire → values. Does not know whether the model and a grammar can serve them."""
+
+import json
+import re
+from collections.abc import Sequence
+from typing import assert_never
+
+from glimpse.engine.text.conversation import NamedTool, ToolChoice, ToolDefinition, ToolMode
+from glimpse.server.request import Tools
+from glimpse.server.rpc.errors import InvalidRequest
+from glimpse.v1 import chat_pb2
+
+MAX_TOOLS = 128
+NAME_PATTERN = re.compile(r"[A-Za-z0-9_-]{1,64}")
+NO_PARAMETERS = '{"type": "object", "properties": {}}'
+"""The schema of a function that takes no arguments."""
+
+_MODES = {
+    chat_pb2.TOOL_CHOICE_MODE_UNSPECIFIED: ToolMode.AUTO,
+    chat_pb2.TOOL_CHOICE_MODE_NONE: ToolMode.NONE,
+    chat_pb2.TOOL_CHOICE_MODE_AUTO: ToolMode.AUTO,
+    chat_pb2.TOOL_CHOICE_MODE_REQUIRED: ToolMode.REQUIRED,
+}
+
+
+def parse_tools(request: chat_pb2.CreateChatCompletionRequest) -> Tools:
+    """Raises InvalidRequest."""
+    if not request.tools:
+        _refuse_choices_without_tools(request)
+        return Tools(definitions=(), choice=ToolMode.NONE, parallel=True)
+    if len(request.tools) > MAX_TOOLS:
+        raise InvalidRequest("tools", f"At most {MAX_TOOLS} tools are accepted, but there are {len(request.tools)}.")
+    definitions = tuple(_parse_tool(tool, f"tools[{index}]") for index, tool in enumerate(request.tools))
+    _refuse_namesakes(definitions)
+    return Tools(
+        definitions=definitions,
+        choice=_parse_choice(request, definitions),
+        parallel=request.parallel_tool_calls if request.HasField("parallel_tool_calls") else True,
+    )
+
+
+def _refuse_choices_without_tools(request: chat_pb2.CreateChatCompletionRequest) -> None:
+    choice = request.tool_choice
+    chooses_none = choice.WhichOneof("choice") == "mode" and choice.mode == chat_pb2.TOOL_CHOICE_MODE_NONE
+    if request.HasField("tool_choice") and not chooses_none:
+        raise InvalidRequest("tool_choice", "A tool choice needs tools.")
+    if request.HasField("parallel_tool_calls"):
+        raise InvalidRequest("parallel_tool_calls", "parallel_tool_calls is only allowed with tools.")
+
+
+def _parse_tool(tool: chat_pb2.Tool, path: str) -> ToolDefinition:
+    if tool.WhichOneof("tool") != "function":
+        raise InvalidRequest(f"{path}.function", "A tool is a function.", "missing_value")
+    function = tool.function
+    return ToolDefinition(
+        name=check_name(function.name, f"{path}.function.name"),
+        description=function.description if function.HasField("description") else None,
+        parameters=_parse_parameters(function.parameters, f"{path}.function.parameters"),
+        strict=function.strict,
+    )
+
+
+def check_name(name: str, field: str) -> str:
+    """The name of a function. Raises InvalidRequest for what none can be called."""
+    if not name:
+        raise InvalidRequest(field, "A function has a name.", "missing_value")
+    if not NAME_PATTERN.fullmatch(name):
+        raise InvalidRequest(field, "A function's name is 1 to 64 letters, digits, underscores and dashes.")
+    return name
+
+
+def _parse_parameters(text: str, field: str) -> str:
+    if not text:
+        return NO_PARAMETERS
+    try:
+        schema = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidRequest(field, f"It is not JSON: {error}.") from error
+    if not isinstance(schema, dict):
+        raise InvalidRequest(field, "The schema of a function's arguments is an object.", "invalid_type")
+    if schema.get("type", "object") != "object":
+        raise InvalidRequest(f"{field}.type", "A function's arguments are an object.")
+    return text
+
+
+def _refuse_namesakes(definitions: Sequence[ToolDefinition]) -> None:
+    seen: set[str] = set()
+    for index, definition in enumerate(definitions):
+        if definition.name in seen:
+            raise InvalidRequest(f"tools[{index}].function.name", f"There are two functions '{definition.name}'.")
+        seen.add(definition.name)
+
+
+def _parse_choice(request: chat_pb2.CreateChatCompletionRequest, definitions: Sequence[ToolDefinition]) -> ToolChoice:
+    choice = request.tool_choice
+    match choice.WhichOneof("choice"):
+        case None:
+            return ToolMode.AUTO
+        case "mode":
+            mode = _MODES.get(choice.mode)
+            if mode is None:
+                raise InvalidRequest("tool_choice", f"Mode {choice.mode} is not known.")
+            return mode
+        case "named":
+            name = choice.named.function.name
+            if all(definition.name != name for definition in definitions):
+                raise InvalidRequest("tool_choice.named.function.name", f"There is no tool '{name[:64]}'.")
+            return NamedTool(name=name)
+        case other:
+            assert_never(other)

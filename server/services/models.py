@@ -1,0 +1,92 @@
+"""ModelService: under which names the model is served, and what it is. Knows of one model."""
+
+import time
+from collections.abc import Callable, Mapping
+
+import grpc.aio
+
+from glimpse.engine.plan import MediaKind
+from glimpse.server.parse.chat import check_bounds
+from glimpse.server.rpc.errors import ModelNotFoundError
+from glimpse.v1 import model_pb2
+
+Context = grpc.aio.ServicerContext[object, object]
+
+_MODALITIES = {
+    MediaKind.IMAGE: model_pb2.MODALITY_IMAGE,
+    MediaKind.VIDEO: model_pb2.MODALITY_VIDEO,
+    MediaKind.AUDIO: model_pb2.MODALITY_AUDIO,
+}
+
+
+class ServedModel:
+    """The one model and its names."""
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self.names = names
+        """At least one; the first is the answer's `model` where a request names none."""
+        self.created = int(time.time())
+
+    def check_name(self, name: str) -> str:
+        """Returns the name to answer with. Raises ModelNotFoundError."""
+        if not name:
+            return self.names[0]
+        if name not in self.names:
+            raise ModelNotFoundError(name, self.names)
+        return name
+
+
+class ModelHandlers:
+    """ModelService's methods; they raise what glimpse.server.rpc.errors knows."""
+
+    def __init__(
+        self,
+        *,
+        model: ServedModel,
+        max_model_len: Callable[[], int],
+        max_media: Mapping[MediaKind, int],
+        knows_tools: bool,
+        asks_effort: bool,
+    ) -> None:
+        """
+        Args:
+            model: The one served.
+            max_model_len: Its context window, which is certain only once it is loaded.
+            max_media: The most media of each kind that the model takes, in a request.
+            knows_tools: Its chat template shows tools, and its calls are understood.
+            asks_effort: Its chat template asks for a reasoning effort.
+        """
+        self._model = model
+        self._max_model_len = max_model_len
+        self._capabilities = model_pb2.Capabilities(
+            streaming=True,
+            tools=knows_tools,
+            structured_outputs=True,
+            logprobs=True,
+            reasoning_effort=asks_effort,
+            max_answers=128,
+            max_images=max_media.get(MediaKind.IMAGE, 0),
+            max_videos=max_media.get(MediaKind.VIDEO, 0),
+            max_sounds=max_media.get(MediaKind.AUDIO, 0),
+        )
+        self._modalities = [model_pb2.MODALITY_TEXT, *(_MODALITIES[kind] for kind in max_media)]
+
+    async def list_models(
+        self, _request: model_pb2.ListModelsRequest, _context: Context
+    ) -> model_pb2.ListModelsResponse:
+        return model_pb2.ListModelsResponse(data=map(self._render, self._model.names))
+
+    async def get_model(self, request: model_pb2.GetModelRequest, _context: Context) -> model_pb2.GetModelResponse:
+        check_bounds(request)
+        return model_pb2.GetModelResponse(model=self._render(self._model.check_name(request.model)))
+
+    def _render(self, name: str) -> model_pb2.Model:
+        return model_pb2.Model(
+            id=name,
+            created=self._model.created,
+            owned_by="glimpse",
+            max_model_len=self._max_model_len(),
+            input_modalities=self._modalities,
+            output_modalities=[model_pb2.MODALITY_TEXT],
+            capabilities=self._capabilities,
+        )

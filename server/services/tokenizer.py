@@ -1,0 +1,90 @@
+"""TokenizerService: what prompts consist of, and what token ids say."""
+
+from collections.abc import Mapping
+
+import grpc.aio
+
+from glimpse.engine.plan import MediaKind
+from glimpse.engine.text.tokenizer import Tokenizer
+from glimpse.server.generation.generator import Completer
+from glimpse.server.generation.prompts import PromptLoader
+from glimpse.server.parse.chat import check_bounds
+from glimpse.server.parse.generation import check_token_ids
+from glimpse.server.parse.prompt import parse_prompt
+from glimpse.server.parse.tools import parse_tools
+from glimpse.server.request import PromptSource, TextPrompt
+from glimpse.server.rpc.context import current_call
+from glimpse.server.rpc.errors import InvalidRequest
+from glimpse.server.services.models import ServedModel
+from glimpse.v1 import chat_pb2, tokenizer_pb2
+
+Context = grpc.aio.ServicerContext[object, object]
+
+_CHAT_FIELDS = ("tools", "add_generation_prompt", "continue_final_message", "chat_template_kwargs", "media_reading",
+                "media_processing")  # fmt: skip
+"""Fields that say something of a conversation alone."""
+
+
+class TokenizerHandlers:
+    """TokenizerService's methods; they raise what glimpse.server.rpc.errors knows."""
+
+    def __init__(
+        self,
+        *,
+        model: ServedModel,
+        completer: Completer,
+        loader: PromptLoader,
+        tokenizer: Tokenizer,
+        vocab_size: int,
+        max_media: Mapping[MediaKind, int],
+    ) -> None:
+        self._model = model
+        self._completer = completer
+        self._loader = loader
+        self._tokenizer = tokenizer
+        self._vocab_size = vocab_size
+        self._max_media = max_media
+
+    async def tokenize(
+        self, request: tokenizer_pb2.TokenizeRequest, _context: Context
+    ) -> tokenizer_pb2.TokenizeResponse:
+        """Tokenize."""
+        self._model.check_name(request.model)
+        source = self._parse(request)
+        max_model_len = self._completer.check_ready().max_model_len
+        load = self._loader.load(source, cache_salt=request.cache_salt, deadline=current_call().deadline)
+        async with load as prompt:
+            tokens = prompt.token_ids
+        return tokenizer_pb2.TokenizeResponse(
+            count=len(tokens),
+            max_model_len=max_model_len,
+            tokens=tokens,
+            token_strs=map(self._tokenizer.token_text, tokens) if request.return_token_strs else (),
+        )
+
+    async def detokenize(
+        self, request: tokenizer_pb2.DetokenizeRequest, _context: Context
+    ) -> tokenizer_pb2.DetokenizeResponse:
+        """Detokenize."""
+        self._model.check_name(request.model)
+        check_bounds(request)
+        check_token_ids(request.tokens, self._vocab_size, "tokens")
+        text = b"".join(map(self._tokenizer.token_bytes, request.tokens))
+        return tokenizer_pb2.DetokenizeResponse(prompt=text.decode(errors="replace"))
+
+    def _parse(self, request: tokenizer_pb2.TokenizeRequest) -> PromptSource:
+        check_bounds(request)
+        if request.HasField("prompt"):
+            return _parse_text(request)
+        if not request.messages:
+            raise InvalidRequest("prompt", "Give a prompt or messages.", "missing_value")
+        tools = parse_tools(chat_pb2.CreateChatCompletionRequest(tools=request.tools))
+        return parse_prompt(request, tools=tools.definitions, max_media=self._max_media)
+
+
+def _parse_text(request: tokenizer_pb2.TokenizeRequest) -> TextPrompt:
+    given = {field.name for field, _ in request.ListFields()}
+    for name in ("messages", *_CHAT_FIELDS):
+        if name in given:
+            raise InvalidRequest(name, "It cannot stand beside a prompt.", "conflicting_values")
+    return TextPrompt(text=request.prompt, field="prompt")

@@ -1,0 +1,30 @@
+"""Glimpse serves vision-language models: `LLM` runs one in this process, `Client` asks a running server."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from glimpse.engine.llm import LLM
+    from glimpse.engine.sampling_params import SamplingParams
+
+__all__ = ["LLM", "SamplingParams", "__version__"]
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "LLM": "glimpse.engine.llm",
+    "SamplingParams": "glimpse.engine.sampling_params",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Imports a public name when it is first used, so that a command does not load torch and a client no engine."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'glimpse' has no attribute {name!r}")
+    value = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

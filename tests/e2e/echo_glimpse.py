@@ -1,0 +1,29 @@
+"""`glimpse up` with an engine that says what prompts tell it to: `python -m tests.e2e.echo_glimpse PORT SETTINGS`."""
+
+import asyncio
+import sys
+
+from glimpse.server.lifecycle.app import run
+from glimpse.server.lifecycle.assemble import find_checkpoint
+from glimpse.server.lifecycle.logs import configure_logging
+from glimpse.server.settings import Settings
+
+ENGINE_COMMAND = (sys.executable, "-m", "tests.engine.echo_engine")
+
+
+async def main() -> None:
+    """Serves until SIGTERM."""
+    http_port, settings = int(sys.argv[1]), Settings.model_validate_json(sys.argv[2])
+    configure_logging(settings.listen.log_level)
+    await run(
+        settings,
+        find_checkpoint(settings.engine),
+        http_port=http_port,
+        on_loading=lambda _: None,
+        on_ready=lambda _: None,
+        engine_command=ENGINE_COMMAND,
+    )
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

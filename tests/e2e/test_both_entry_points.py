@@ -1,0 +1,243 @@
+"""The same request through typed gRPC and through REST: the outcomes are the same, field by field.
+
+Requests are written twice, by hand, in the words of each door. Answers are compared in JSON, into which the codec
+writes the typed ones; what is drawn for each answer anew, ids and the time, is left out.
+"""
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import grpc
+import pytest
+from google.protobuf.message import Message
+from google.rpc import error_details_pb2, status_pb2
+
+from glimpse.server.openai.codec import encode, json_path
+from glimpse.v1 import (
+    chat_pb2,
+    chat_pb2_grpc,
+    completion_pb2,
+    completion_pb2_grpc,
+    content_pb2,
+    model_pb2,
+    model_pb2_grpc,
+    tokenizer_pb2,
+    tokenizer_pb2_grpc,
+)
+from tests.e2e.images import data_url, encoded, tiles
+from tests.e2e.requests import CHAT, COMPLETIONS, Answer, ask
+from tests.e2e.stack import Stack
+from tests.engine.echo_engine import say
+
+ANEW = ("id", "created", "media_usage")
+"""Different each time, also where the same is asked at the same door: the second asking finds the media decoded."""
+PICTURE = encoded(tiles())
+CALL = '<tool_call>\n{"name": "look", "arguments": {"at": 1}}\n</tool_call>'
+PARAMETERS = '{"type": "object", "properties": {"at": {"type": "integer"}}}'
+
+
+def user(text: str) -> dict[str, Any]:
+    return {"role": content_pb2.ROLE_USER, "content": [{"text": text}]}
+
+
+def asked(text: str, **members: Any) -> dict[str, Any]:
+    return {"messages": [{"role": "user", "content": text}], **members}
+
+
+CHATS: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    # the typed request's fields, the JSON request's members
+    ({"messages": [user(say("Grüße 🦉"))]}, asked(say("Grüße 🦉"))),
+    (
+        {
+            "messages": [user(say("abcdef"))],
+            "generation": {
+                "max_completion_tokens": 4,
+                "n": 3,
+                "seed": 2,
+                "logprobs": True,
+                "top_logprobs": 1,
+                "temperature": 0,
+            },
+            "metadata": {"a": "b"},
+            "service_tier": chat_pb2.SERVICE_TIER_AUTO,
+            "user": "me",
+        },
+        asked(say("abcdef"), max_tokens=4, n=3, seed=2, logprobs=True, top_logprobs=1, temperature=0,
+              metadata={"a": "b"}, service_tier="auto", user="me"),
+    ),
+    (
+        {"messages": [user(say("one two three"))], "generation": {"stop": ["two"]}},
+        asked(say("one two three"), stop="two"),
+    ),
+    (
+        {
+            "messages": [user(say(f"See:\n{CALL}\n{CALL}"))],
+            "tools": [{"function": {"name": "look", "description": "Looks.", "parameters": PARAMETERS}}],
+            "tool_choice": {"mode": chat_pb2.TOOL_CHOICE_MODE_AUTO},
+        },
+        asked(say(f"See:\n{CALL}\n{CALL}"), tool_choice="auto", tools=[{"type": "function", "function": {
+            "name": "look", "description": "Looks.", "parameters": json.loads(PARAMETERS)}}]),
+    ),
+    (
+        {
+            "messages": [
+                {"role": content_pb2.ROLE_USER, "content": [{"text": "Look."}]},
+                {"role": content_pb2.ROLE_ASSISTANT, "tool_calls": [
+                    {"id": "c1", "function": {"name": "look", "arguments": "{}"}}]},
+                {"role": content_pb2.ROLE_TOOL, "tool_call_id": "c1", "content": [
+                    {"text": say("A door.")}, {"image": {"source": {"data": PICTURE}}}]},
+            ],
+        },
+        {"messages": [
+            {"role": "user", "content": "Look."},
+            {"role": "assistant", "content": None, "tool_calls": [
+                {"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{}"}}]},
+            {"role": "tool", "tool_call_id": "c1", "content": [
+                {"type": "text", "text": say("A door.")},
+                {"type": "image_url", "image_url": {"url": data_url(tiles())}}]},
+        ]},
+    ),
+    (
+        {"messages": [user(say("yes"))], "structured_outputs": {"choice": {"texts": ["yes", "no"]}}},
+        asked(say("yes"), structured_outputs={"choice": ["yes", "no"]}),
+    ),
+    (
+        {"messages": [user(say("{}"))],
+         "response_format": {"json_schema": {"name": "s", "schema": '{"type": "object"}'}}},
+        asked(say("{}"), response_format={"type": "json_schema", "json_schema": {
+            "name": "s", "schema": {"type": "object"}}}),
+    ),
+    # refused
+    ({"messages": [user("x")], "generation": {"n": 129}}, asked("x", n=129)),
+    ({"messages": [user("x")], "generation": {"top_p": 2.0}}, asked("x", top_p=2)),
+    ({"messages": [user("x")], "model": "gpt"}, asked("x", model="gpt")),
+    ({"messages": [user("x")], "structured_outputs": {"regex": "("}}, asked("x", structured_outputs={"regex": "("})),
+    ({"messages": [user("x")], "tool_choice": {"mode": 3}}, asked("x", tool_choice="required")),
+    ({"messages": [user("x")], "reasoning_effort": 5}, asked("x", reasoning_effort="high")),
+    ({"messages": []}, {"messages": []}),
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def channel(saying: Stack) -> Iterator[grpc.Channel]:
+    with grpc.insecure_channel(saying.target) as opened:
+        yield opened
+
+
+def outcome_of_call(call: Callable[[Any], Any], request: Message) -> Any:
+    """An answer in JSON, or why there is none."""
+    try:
+        response = call(request)
+        messages = [response] if isinstance(response, Message) else list(response)
+    except grpc.RpcError as error:
+        return failure_of_call(error, request)
+    return [json.loads(encode(message)) for message in messages]
+
+
+def failure_of_call(error: Any, request: Message) -> Any:
+    info = error_details_pb2.ErrorInfo()
+    status = status_pb2.Status.FromString(dict(error.trailing_metadata())["grpc-status-details-bin"])
+    status.details[0].Unpack(info)
+    field = info.metadata.get("param")
+    path = None if field is None else json_path(request.DESCRIPTOR, field)  # pyright: ignore[reportArgumentType]
+    return {"code": info.reason.lower(), "type": info.metadata["type"], "param": path}
+
+
+def outcome_of_post(answer: Answer, *, stream: bool) -> Any:
+    if answer.status != 200:
+        return {name: answer.body["error"][name] for name in ("code", "type", "param")}
+    return answer.events if stream else [answer.body]
+
+
+def timeless(outcome: Any) -> Any:
+    """Without what is drawn anew."""
+    match outcome:
+        case dict():
+            return {name: timeless(value) for name, value in outcome.items() if name not in ANEW}
+        case list():
+            return [timeless(value) for value in outcome]
+        case _:
+            return outcome
+
+
+def folded(events: Any) -> Any:
+    """A stream with each answer's pieces put together: how it was cut is not the request's."""
+    if not isinstance(events, list):
+        return events
+    answers: dict[int, Any] = {}
+    for choice in (choice for event in events for choice in event["choices"]):
+        answer = answers.setdefault(choice["index"], {"text": "", "tokens": [], "calls": {}, "ends": [], "roles": []})
+        delta = choice.get("delta", {})
+        answer["text"] += delta.get("content", "") + choice.get("text", "")
+        answer["roles"] += [delta["role"]] if "role" in delta else []
+        answer["ends"] += [choice["finish_reason"]] if choice["finish_reason"] else []
+        answer["tokens"] += tokens_of(choice["logprobs"] or {})
+        for call in delta.get("tool_calls", ()):
+            made = answer["calls"].setdefault(call["index"], {"name": "", "arguments": ""})
+            made["name"] += call["function"].get("name", "")
+            made["arguments"] += call["function"].get("arguments", "")
+    heads = [{name: value for name, value in event.items() if name != "choices"} for event in events]
+    return [answers, heads[0], heads[-1]]
+
+
+def tokens_of(logprobs: dict[str, Any]) -> list[Any]:
+    return logprobs.get("content") or [list(each) for each in zip(*logprobs.values(), strict=True)]
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+@pytest.mark.parametrize(("fields", "members"), CHATS)
+def test_a_conversation_has_the_same_outcome(
+    saying: Stack, channel: grpc.Channel, fields: dict[str, Any], members: dict[str, Any], stream: bool
+) -> None:
+    chat = chat_pb2_grpc.ChatServiceStub(channel)
+    request = chat_pb2.CreateChatCompletionRequest(**fields)
+    extra: dict[str, Any] = {}
+    if stream:
+        request.stream_options.include_usage = True
+        extra = {"stream": True, "stream_options": {"include_usage": True}}
+    typed = outcome_of_call(chat.StreamChatCompletion if stream else chat.CreateChatCompletion, request)
+    posted = outcome_of_post(ask(saying, CHAT, **members, **extra), stream=stream)
+    if stream:
+        typed, posted = folded(typed), folded(posted)
+    assert timeless(typed) == timeless(posted)
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+@pytest.mark.parametrize(
+    ("fields", "members"),
+    [
+        ({"prompts": [{"text": say("ä")}, {"text": say("b")}]}, {"prompt": [say("ä"), say("b")]}),
+        ({"prompts": [{"text": say("ab")}], "echo": True, "generation": {"n": 2}},
+         {"prompt": say("ab"), "echo": True, "n": 2}),
+        ({"prompts": [{"text": say("ab")}], "generation": {"logprobs": True, "top_logprobs": 1}},
+         {"prompt": say("ab"), "logprobs": 1}),
+        ({"prompts": [{"token_ids": {"ids": [1, 2]}}]}, {"prompt": [1, 2]}),
+        ({"prompts": [{"token_ids": {"ids": [10**6]}}]}, {"prompt": [10**6]}),
+        ({"prompts": []}, {"prompt": []}),
+    ],
+)  # fmt: skip
+def test_a_text_has_the_same_continuation(
+    saying: Stack, channel: grpc.Channel, fields: dict[str, Any], members: dict[str, Any], stream: bool
+) -> None:
+    completions = completion_pb2_grpc.CompletionServiceStub(channel)
+    request = completion_pb2.CreateCompletionRequest(**fields)
+    typed = outcome_of_call(completions.StreamCompletion if stream else completions.CreateCompletion, request)
+    posted = outcome_of_post(ask(saying, COMPLETIONS, **members, stream=stream), stream=stream)
+    if stream:
+        typed, posted = folded(typed), folded(posted)
+    assert timeless(typed) == timeless(posted)
+
+
+def test_tokens_are_the_same(saying: Stack, channel: grpc.Channel) -> None:
+    tokens = tokenizer_pb2_grpc.TokenizerServiceStub(channel)
+    typed = tokens.Tokenize(tokenizer_pb2.TokenizeRequest(prompt="Hello ä", return_token_strs=True))
+    assert json.loads(encode(typed)) == ask(saying, "/tokenize", prompt="Hello ä", return_token_strs=True).body
+    back = tokens.Detokenize(tokenizer_pb2.DetokenizeRequest(tokens=typed.tokens))
+    assert json.loads(encode(back)) == ask(saying, "/detokenize", tokens=list(typed.tokens)).body
+
+
+def test_models_are_the_same(saying: Stack, channel: grpc.Channel) -> None:
+    (model,) = model_pb2_grpc.ModelServiceStub(channel).ListModels(model_pb2.ListModelsRequest()).data
+    assert list(model.input_modalities) == [1, 2, 3]
+    assert (model.capabilities.tools, model.capabilities.max_answers) == (True, 128)

@@ -1,0 +1,120 @@
+"""Media that are sent once: named by the client or uploaded over gRPC, asked about by OpenAI's client through Envoy."""
+
+from collections.abc import Iterator
+from hashlib import sha256
+from typing import Any
+
+import grpc
+import pytest
+from openai import BadRequestError, OpenAI
+from openai.types.chat import ChatCompletion
+
+from glimpse.v1 import media_pb2, media_pb2_grpc
+from tests.e2e.images import data_url, encoded, tiles
+from tests.e2e.stack import Stack
+from tests.media.videos import greys, video
+
+VIDEO = video(greys(20))
+LARGE = {"min_pixels": 112 * 112, "max_pixels": 112 * 112}
+
+
+@pytest.fixture
+def media(stack: Stack) -> Iterator[media_pb2_grpc.MediaServiceStub]:
+    with grpc.insecure_channel(f"127.0.0.1:{stack.http_port}") as through_envoy:
+        yield media_pb2_grpc.MediaServiceStub(through_envoy)
+
+
+def ask(client: OpenAI, *parts: dict[str, Any], **extra: Any) -> ChatCompletion:
+    content: Any = [*parts, {"type": "text", "text": "What is this?"}]
+    return client.chat.completions.create(
+        model="nano",
+        messages=[{"role": "user", "content": content}],
+        temperature=0,
+        max_completion_tokens=16,
+        extra_body=extra,
+    )
+
+
+def picture(source: dict[str, Any] | None, **members: Any) -> dict[str, Any]:
+    return {"type": "image_url", "image_url": source, **members}
+
+
+def clip(source: dict[str, Any] | None, **members: Any) -> dict[str, Any]:
+    return {"type": "video_url", "video_url": source, **members}
+
+
+def outcome(completion: ChatCompletion) -> tuple[str | None, int]:
+    """The answer, and the tokens of its prompt."""
+    assert completion.usage is not None
+    return completion.choices[0].message.content, completion.usage.prompt_tokens
+
+
+def media_usage(completion: ChatCompletion) -> dict[str, Any]:
+    usage: Any = completion.usage
+    return usage.media_usage
+
+
+def upload(media: media_pb2_grpc.MediaServiceStub, data: bytes, **header: Any) -> str:
+    def parts() -> Iterator[media_pb2.UploadMediaRequest]:
+        yield media_pb2.UploadMediaRequest(header={"sha256": sha256(data).digest(), "size": len(data), **header})
+        for start in range(0, len(data), 4096):
+            yield media_pb2.UploadMediaRequest(chunk=data[start : start + 4096])
+
+    return media.UploadMedia(parts()).media.upload
+
+
+def refusal(client: OpenAI, *parts: dict[str, Any], **extra: Any) -> tuple[str | None, str | None]:
+    """The error's code, and the member at fault."""
+    with pytest.raises(BadRequestError) as caught:
+        ask(client, *parts, **extra)
+    return caught.value.code, caught.value.param
+
+
+@pytest.mark.parametrize("empty", [None, {}, {"url": None}])
+def test_a_picture_with_a_uuid_is_sent_once(client: OpenAI, empty: dict[str, Any] | None) -> None:
+    sent = ask(client, picture({"url": data_url(tiles(seed=31))}, uuid="tiles 31"))
+    again = ask(client, picture(empty, uuid="tiles 31"))
+    assert outcome(again) == outcome(sent)
+    assert media_usage(again)["decodings_spared"] == 1
+
+
+def test_a_clip_with_a_uuid_is_sent_once(client: OpenAI, media: media_pb2_grpc.MediaServiceStub) -> None:
+    sent = ask(client, clip({"upload": upload(media, VIDEO), **LARGE}, uuid="clip"))
+    assert outcome(ask(client, clip(None, uuid="clip"))) != outcome(sent)
+    assert outcome(ask(client, clip({"url": None, **LARGE}, uuid="clip"))) == outcome(sent)
+
+
+def test_what_is_not_kept_is_told_by_its_name(client: OpenAI) -> None:
+    ask(client, picture({"url": data_url(tiles(seed=32))}, uuid="tiles 32"))
+    not_cached = ("media_not_cached", "messages[0].content[0].uuid")
+    assert refusal(client, picture(None, uuid="never sent")) == not_cached
+    assert refusal(client, clip(None, uuid="tiles 32")) == not_cached
+    assert refusal(client, picture(None, uuid="tiles 32"), cache_salt="another's") == not_cached
+    assert refusal(client, picture(None)) == ("missing_value", "messages[0].content[0].image_url.url")
+
+
+def test_an_upload_through_envoy_is_a_picture(client: OpenAI, media: media_pb2_grpc.MediaServiceStub) -> None:
+    drawn = tiles(seed=33)
+    sent = ask(client, picture({"url": data_url(drawn)}))
+    handle = upload(media, encoded(drawn))
+    assert outcome(ask(client, picture({"upload": handle}))) == outcome(sent)
+    media.DeleteMedia(media_pb2.DeleteMediaRequest(upload=handle))
+    code, param = refusal(client, picture({"upload": handle}))
+    assert (code, param) == ("media_not_cached", "messages[0].content[0].image_url.url")
+
+
+def test_uploaded_frames_are_a_clip(client: OpenAI, media: media_pb2_grpc.MediaServiceStub) -> None:
+    frames = [tiles(seed=seed) for seed in (34, 35)]
+    sent = ask(client, clip({"url": [data_url(frame) for frame in frames], **LARGE}))
+    handles = [{"upload": upload(media, encoded(frame))} for frame in frames]
+    assert outcome(ask(client, clip({"url": handles, **LARGE}))) == outcome(sent)
+
+
+def test_an_upload_is_found_with_its_cache_salt_only(client: OpenAI, media: media_pb2_grpc.MediaServiceStub) -> None:
+    handle = upload(media, encoded(tiles(seed=36)), cache_salt="mine")
+    assert ask(client, picture({"upload": handle}), cache_salt="mine").choices
+    assert refusal(client, picture({"upload": handle}))[0] == "media_not_cached"
+
+
+def test_a_request_without_media_has_no_media_usage(client: OpenAI) -> None:
+    assert not hasattr(ask(client).usage, "media_usage")

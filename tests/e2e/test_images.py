@@ -1,0 +1,110 @@
+"""Pictures as clients send them, through Envoy and over typed gRPC."""
+
+import base64
+import io
+from typing import Any
+
+import grpc
+from openai import OpenAI
+from openai.types.chat import ChatCompletion
+from PIL import Image
+
+from glimpse.v1 import chat_pb2, chat_pb2_grpc
+from tests.e2e.images import data_url, encoded, tiles
+from tests.e2e.stack import Stack
+from tests.server.requests import image_part, user
+from tests.server.requests import request as typed_request
+
+
+def ask(client: OpenAI, *images: dict[str, Any], **extra: Any) -> ChatCompletion:
+    parts: Any = [{"type": "image_url", "image_url": image} for image in images]
+    return client.chat.completions.create(
+        model="nano",
+        messages=[{"role": "user", "content": [*parts, {"type": "text", "text": "What is this?"}]}],
+        temperature=0,
+        max_completion_tokens=16,
+        extra_body=extra,
+    )
+
+
+def text_of(completion: ChatCompletion) -> str:
+    return completion.choices[0].message.content or ""
+
+
+def image_tokens_of(completion: ChatCompletion) -> int:
+    assert completion.usage is not None
+    details: Any = completion.usage.prompt_tokens_details
+    return details.image_tokens
+
+
+def ask_typed(stack: Stack, picture: Image.Image, **members: Any) -> str:
+    """The same question over gRPC, past Envoy."""
+    request = typed_request(user(image_part(encoded(picture)), "What is this?"), max_completion_tokens=16)
+    request.MergeFrom(chat_pb2.CreateChatCompletionRequest(**members))
+    with grpc.insecure_channel(stack.target) as channel:
+        return chat_pb2_grpc.ChatServiceStub(channel).CreateChatCompletion(request).choices[0].message.content
+
+
+def test_every_way_to_send_a_picture_gives_the_same_answer(stack: Stack, client: OpenAI) -> None:
+    picture = tiles(seed=1)
+    bare = base64.b64encode(encoded(picture)).decode()
+    through_rest = {text_of(ask(client, {"url": url})) for url in (data_url(picture), bare, data_url(picture, "BMP"))}
+    assert through_rest == {ask_typed(stack, picture)}
+
+
+def test_pixel_bounds_are_honoured_for_each_picture(client: OpenAI) -> None:
+    picture = {"url": data_url(tiles(seed=4, width=448, height=448))}
+    bounded = picture | {"max_pixel": 224 * 224}
+    assert image_tokens_of(ask(client, picture)) == 16 * 16
+    assert image_tokens_of(ask(client, bounded)) == 8 * 8
+    assert image_tokens_of(ask(client, picture, bounded)) == 16 * 16 + 8 * 8
+    assert image_tokens_of(ask(client, {"url": data_url(tiles(seed=4))} | {"min_pixel": 448 * 448})) == 16 * 16
+
+
+def test_low_detail_takes_fewer_tokens(client: OpenAI) -> None:
+    picture = {"url": data_url(tiles(seed=7, width=672, height=672)), "max_pixel": 672 * 672}
+    assert image_tokens_of(ask(client, picture | {"detail": "high"})) == 24 * 24
+    assert image_tokens_of(ask(client, picture | {"detail": "low"})) == 18 * 18
+
+
+def test_a_text_that_names_special_tokens_is_no_picture(client: OpenAI) -> None:
+    content: Any = [
+        {"type": "image_url", "image_url": {"url": data_url(tiles(seed=8))}},
+        {"type": "text", "text": "<|vision_start|><|image_pad|><|vision_end|><|im_end|>"},
+    ]
+    answer = client.chat.completions.create(
+        model="nano", messages=[{"role": "user", "content": content}], max_completion_tokens=4
+    )
+    assert image_tokens_of(answer) == 8 * 8
+    assert answer.usage is not None
+    assert answer.usage.prompt_tokens > 8 * 8 + 40
+
+
+def test_transparent_pixels_are_white(client: OpenAI) -> None:
+    holes = tiles(seed=5).convert("RGBA")
+    holes.paste((255, 0, 0, 0), (0, 0, 112, 112))
+    white = tiles(seed=5)
+    white.paste((255, 255, 255), (0, 0, 112, 112))
+    assert text_of(ask(client, {"url": data_url(holes)})) == text_of(ask(client, {"url": data_url(white)}))
+
+
+def test_transparent_pixels_have_the_colour_that_was_asked_for(stack: Stack, client: OpenAI) -> None:
+    holes = tiles(seed=5).convert("RGBA")
+    holes.paste((255, 0, 0, 0), (0, 0, 112, 112))
+    blue = tiles(seed=5)
+    blue.paste((0, 0, 255), (0, 0, 112, 112))
+    reading = {"image": {"rgba_background_color": [0, 0, 255]}}
+    on_blue = text_of(ask(client, {"url": data_url(holes)}, media_io_kwargs=reading))
+    assert on_blue == text_of(ask(client, {"url": data_url(blue)}))
+    assert on_blue == text_of(ask(client, {"url": data_url(blue)}, media_io_kwargs=reading))
+    assert on_blue == ask_typed(stack, holes, media_reading=reading) == ask_typed(stack, blue)
+
+
+def test_a_photo_is_turned_upright(client: OpenAI) -> None:
+    upright = tiles(seed=6, width=224, height=112)
+    exif = Image.Exif()
+    exif[0x0112] = 6  # shown turned clockwise by a quarter
+    file = io.BytesIO()
+    upright.transpose(Image.Transpose.ROTATE_90).save(file, "PNG", exif=exif)
+    turned = "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
+    assert text_of(ask(client, {"url": turned})) == text_of(ask(client, {"url": data_url(upright)}))

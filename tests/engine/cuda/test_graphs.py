@@ -1,0 +1,255 @@
+"""Decode steps that are filled up and replayed on tensors that stay where they are: they compute the same.
+
+What records here is a function that computes again; all but `CudaRecorder` is what a GPU runs.
+"""
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from glimpse.engine.config import EngineConfig, load_model_config
+from glimpse.engine.cuda.graphs import Compute, DecodeGraphs, DecodeInputs, Recorder, Replay, batch_sizes, is_decode
+from glimpse.engine.loading import build_runner, load_engine
+from glimpse.engine.loading.build_runner import LoadedPart
+from glimpse.engine.models.families import Model
+from glimpse.engine.plan import MediaKind, MediaSpan, SequenceChunk
+from glimpse.engine.protocol import Generate
+from glimpse.engine.sampling_params import SamplingParams
+from glimpse.engine.scheduling.core import Core
+from glimpse.engine.tensors.batch import Batch, SequenceLayout, make_batch
+from glimpse.engine.tensors.kv_cache import KVCache
+from tests.engine.checking_runner import answers, run_until_idle
+from tests.engine.harness import make_prompt
+
+CPU = torch.device("cpu")
+BLOCK_SIZE = 8
+NUM_BLOCKS = 60
+MAX_BLOCKS = 5
+MAX_SEQUENCES = 20
+
+
+class AgainRecorder:
+    """Computes again what it was given."""
+
+    def __init__(self) -> None:
+        self.num_records = 0
+
+    def record(self, compute: Callable[[], None]) -> Replay:
+        """Computes it once, as a recording does."""
+        self.num_records += 1
+        compute()
+        return compute
+
+
+class BrokenRecorder:
+    """Cannot record."""
+
+    def record(self, compute: Callable[[], None]) -> Replay:
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+
+def computing(model: Model, cache: KVCache) -> Compute:
+    """What a backend computes of inputs; here it looks at what is in them, for nothing is recorded."""
+
+    def compute(inputs: DecodeInputs) -> torch.Tensor:
+        lengths = inputs.key_lengths.tolist()
+        plan = model.ops.plan_attention(
+            query_lengths=inputs.query_starts.diff().tolist(),
+            key_lengths=lengths,
+            block_tables=inputs.block_tables[:, : -(-max(lengths) // cache.block_size)].long(),
+            cache=cache,
+        )
+        return model.decoder.decode(inputs.token_ids, inputs.positions, inputs.slots, plan, cache, model.ops)
+
+    return compute
+
+
+def make_graphs(compute: Compute, recorder: Recorder, vocab_size: int) -> DecodeGraphs:
+    return DecodeGraphs(
+        compute,
+        recorder,
+        max_sequences=MAX_SEQUENCES,
+        max_blocks=MAX_BLOCKS,
+        scratch_slot=NUM_BLOCKS * BLOCK_SIZE,
+        vocab_size=vocab_size,
+        device=CPU,
+    )
+
+
+@pytest.fixture(scope="module")
+def model(tiny_checkpoint: Path) -> Model:
+    return load_engine.load_model(
+        tiny_checkpoint, load_model_config(tiny_checkpoint), CPU, torch.float32, lambda stage, fraction: None
+    )
+
+
+def random_cache(model: Model, seed: int) -> KVCache:
+    text = model.decoder.config
+    shape = (text.num_layers, NUM_BLOCKS + 1, BLOCK_SIZE, text.num_kv_heads, text.head_dim)
+    random = torch.Generator().manual_seed(seed)
+    return KVCache(keys=torch.randn(shape, generator=random), values=torch.randn(shape, generator=random))
+
+
+def random_batch(lengths: list[int], seed: int) -> Batch:
+    """One new token of sequences of these lengths, in blocks of their own."""
+    random = np.random.default_rng(seed)
+    blocks = random.permutation(NUM_BLOCKS).tolist()
+    chunks: list[SequenceChunk] = []
+    for sequence_id, length in enumerate(lengths):
+        table = tuple(blocks.pop() for _ in range(-(-length // BLOCK_SIZE)))
+        chunks.append(
+            SequenceChunk(
+                sequence_id=sequence_id,
+                start=length - 1,
+                token_ids=(int(random.integers(0, 256)),),
+                block_table=table,
+                samples=True,
+            )
+        )
+    text = SequenceLayout(prompt_positions=np.zeros((3, 0), dtype=np.int64), delta=3, spans=())
+    return make_batch(chunks, dict.fromkeys(range(len(lengths)), text), block_size=BLOCK_SIZE, device=CPU)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    steps=st.lists(st.lists(st.integers(1, BLOCK_SIZE * MAX_BLOCKS), min_size=1, max_size=12), min_size=1, max_size=4),
+    seed=st.integers(0, 1000),
+)
+@torch.inference_mode()
+def test_steps_of_any_sizes_one_after_the_other_compute_the_same(model: Model, steps: list[list[int]], seed: int):
+    plain, recorded = random_cache(model, seed), random_cache(model, seed)
+    graphs = make_graphs(computing(model, recorded), AgainRecorder(), model.decoder.config.vocab_size)
+    for index, lengths in enumerate(steps):
+        batch = random_batch(lengths, seed + index)
+        expected = model(batch, plain, {})
+        found = graphs.compute(batch)
+        assert found is not None
+        assert (found - expected).abs().max() < 1e-4
+        assert torch.equal(found.argmax(dim=-1), expected.argmax(dim=-1))
+        for one, other in ((plain.keys, recorded.keys), (plain.values, recorded.values)):
+            owned = slice(0, NUM_BLOCKS)
+            assert (one[:, owned] - other[:, owned]).abs().max() < 1e-4, "what nobody owns may differ, no more"
+
+
+@pytest.mark.parametrize(
+    ("max_sequences", "sizes"),
+    [
+        (1, [1]),
+        (3, [1, 2, 3]),
+        (16, [1, 2, 4, 8, 16]),
+        (40, [1, 2, 4, 8, 16, 24, 32, 40]),
+        (33, [1, 2, 4, 8, 16, 24, 32, 33]),
+    ],
+)
+def test_sizes_of_batches(max_sequences: int, sizes: list[int]):
+    assert batch_sizes(max_sequences) == sizes
+
+
+def test_idle_moments_record_the_largest_first_and_steps_what_they_need():
+    sizes: list[int] = []
+
+    def compute(inputs: DecodeInputs) -> torch.Tensor:
+        sizes.append(len(inputs.token_ids))
+        return torch.zeros(len(inputs.token_ids), 10)
+
+    recorder = AgainRecorder()
+    graphs = make_graphs(compute, recorder, vocab_size=10)
+    assert graphs.prepare()
+    assert graphs.compute(random_batch([4, 9, 1], 0)) is not None
+    assert sizes == [20, 4, 4], "the largest is recorded; the size that is needed is recorded and replayed"
+    while graphs.prepare():
+        pass
+    assert sizes == [20, 4, 4, 16, 8, 2, 1]
+    assert recorder.num_records == 6
+    assert not graphs.prepare()
+
+
+def test_where_nothing_can_be_recorded_steps_are_computed_as_others(caplog: pytest.LogCaptureFixture):
+    with caplog.at_level(logging.CRITICAL + 1, logger="glimpse.engine.cuda.graphs"):
+        graphs = make_graphs(lambda inputs: inputs.token_ids, BrokenRecorder(), vocab_size=10)
+        assert graphs.compute(random_batch([4], 0)) is None
+        assert not graphs.prepare()
+    assert graphs.compute(random_batch([4], 0)) is None
+
+
+def test_only_steps_of_single_new_tokens_that_are_sampled_are_decodes():
+    layout = SequenceLayout(
+        prompt_positions=np.zeros((3, 6), dtype=np.int64),
+        delta=0,
+        spans=(MediaSpan(kind=MediaKind.IMAGE, start=4, num_tokens=2, key=b"k", grid_thw=(1, 2, 4)),),
+    )
+
+    def batch(start: int, num_tokens: int, *, samples: bool = True, num_guesses: int = 0) -> Batch:
+        chunk = SequenceChunk(
+            sequence_id=0,
+            start=start,
+            token_ids=(1,) * num_tokens,
+            block_table=(0, 1, 2),
+            samples=samples,
+            num_guesses=num_guesses,
+        )
+        return make_batch([chunk], {0: layout}, block_size=BLOCK_SIZE, device=CPU)
+
+    assert is_decode(batch(6, 1))
+    assert not is_decode(batch(6, 2))
+    assert not is_decode(batch(2, 1, samples=False))
+    assert not is_decode(batch(4, 1)), "a picture's token"
+    assert not is_decode(batch(6, 2, num_guesses=1))
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_an_engine_that_replays_answers_the_same(tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch, ahead: bool):
+    recorder = AgainRecorder()
+
+    def with_graphs(config: EngineConfig, part: LoadedPart, cache: KVCache) -> DecodeGraphs:
+        return DecodeGraphs(
+            computing(part.model, cache),
+            recorder,
+            max_sequences=config.max_sequences,
+            max_blocks=cache.num_blocks,
+            scratch_slot=(cache.num_blocks - 1) * cache.block_size,
+            vocab_size=part.config.text.vocab_size,
+            device=part.device,
+        )
+
+    def make_core(**options: Any) -> Core:
+        config = EngineConfig(
+            model_path=str(tiny_checkpoint),
+            device="cpu",
+            dtype="float32",
+            num_threads=1,
+            block_size=BLOCK_SIZE,
+            kv_cache_bytes=40 * BLOCK_SIZE * 512,
+            max_sequences=6,
+            **options,
+        )
+        return load_engine.load_core(config, on_progress=lambda stage, fraction: None).core
+
+    def run(core: Core) -> dict[str, list[int]]:
+        for index in range(8):
+            sampling = SamplingParams(
+                temperature=0.5 * (index % 2), seed=index, max_tokens=12, logprobs=index % 3 or None
+            )
+            prompt = make_prompt(index, 5 + 4 * index)
+            core.submit(Generate(request_id=str(index), token_ids=list(prompt.token_ids), sampling=sampling))
+        return answers(run_until_idle(core))
+
+    plain = make_core()
+    assert not plain.prepare()
+    expected = run(plain)
+    monkeypatch.setattr(build_runner, "records_graphs", lambda _config, _part: True)
+    monkeypatch.setattr(build_runner, "make_graphs", with_graphs)
+    for module in (build_runner, load_engine):
+        monkeypatch.setattr(module, "launches_ahead", lambda _config, _device: ahead)
+    core = make_core()
+    assert core.scheduler.block_pool.num_blocks == plain.scheduler.block_pool.num_blocks
+    assert core.prepare()
+    assert run(core) == expected
+    assert recorder.num_records > 1

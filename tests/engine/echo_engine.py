@@ -1,0 +1,130 @@
+"""An engine that computes nothing and says what it is told to: `saying_engine.py --fd N`.
+
+It speaks the engine's side of the protocol. Of a prompt's text, what stands last between ⟦ and ⟧ is the answer; to a
+prompt without these it says that it was not told. The answer comes a byte a token, a few tokens a step: how many is
+drawn from the request's seed, so that characters are cut everywhere. Tokens are said with certainty. A grammar is not
+looked at: who writes the prompt writes what fits.
+"""
+
+import argparse
+import random
+import re
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from glimpse.engine.config import EngineConfig, load_model_config
+from glimpse.engine.ipc.transport import Channel
+from glimpse.engine.protocol import Cancel, FinishReason, Generate, Ready, Start, Step, StepStats, Stop, TokenEvent
+from glimpse.engine.protocol import TokenLogprobs as Logprobs
+from glimpse.engine.text.tokenizer import load_tokenizer
+
+NOT_TOLD = "I was not told what to say. 🤷"
+MARKED = re.compile("⟦(.*?)⟧", re.DOTALL)
+STEP_SECONDS = 0.0005
+MAX_STEP_TOKENS = 8
+
+
+def say(text: str) -> str:
+    """What a prompt has to contain for this engine to answer with `text`."""
+    return f"⟦{text}⟧"
+
+
+class SayingEngine:
+    """Knows how a checkpoint's tokens are spelt."""
+
+    def __init__(self, config: EngineConfig) -> None:
+        checkpoint = Path(config.model_path)
+        self._tokenizer = load_tokenizer(checkpoint)
+        ids = range(self._tokenizer.vocab_size)
+        spelt = ((token_id, self._tokenizer.token_bytes(token_id)) for token_id in ids)
+        self._id_of_byte = {data[0]: token_id for token_id, data in spelt if len(data) == 1}
+        model = load_model_config(checkpoint)
+        self._end_id = model.eos_token_ids[0]
+        self.max_model_len = model.text.max_position_embeddings
+
+    def answer(self, request: Generate) -> Iterator[TokenEvent]:
+        """The events of a request, in order."""
+        token_ids = [*self._answer_ids(request), self._end_id]
+        most = min(request.sampling.max_tokens, self.max_model_len - len(request.token_ids))
+        draw = random.Random(request.sampling.seed)
+        start = 0
+        while start < min(len(token_ids), most):
+            end = min(start + draw.randint(1, MAX_STEP_TOKENS), len(token_ids), most)
+            yield _event(request, token_ids[start:end], _finish(end, len(token_ids), most))
+            start = end
+
+    def _answer_ids(self, request: Generate) -> list[int]:
+        marked = MARKED.findall(self._tokenizer.decode(request.token_ids))
+        return [self._id_of_byte[byte] for byte in (marked or [NOT_TOLD])[-1].encode()]
+
+
+def _finish(end: int, num_tokens: int, most: int) -> FinishReason | None:
+    if end == num_tokens:
+        return FinishReason.STOP
+    return FinishReason.LENGTH if end == most else None
+
+
+def _event(request: Generate, token_ids: list[int], finish: FinishReason | None) -> TokenEvent:
+    num_top = request.sampling.logprobs
+    logprobs = [
+        Logprobs(logprob=0.0, top=[(token_id, 0.0)] if num_top else []) for token_id in token_ids if num_top is not None
+    ]
+    return TokenEvent(request_id=request.request_id, token_ids=token_ids, logprobs=logprobs, finish=finish)
+
+
+def _step(event: TokenEvent) -> Step:
+    stats = StepStats(
+        num_running=1,
+        num_waiting=0,
+        num_used_blocks=1,
+        num_prompt_tokens=0,
+        num_generated_tokens=len(event.token_ids),
+        num_cached_tokens=0,
+        num_encoded_media=0,
+        num_preemptions=0,
+        step_seconds=STEP_SECONDS,
+    )
+    return Step(events=[event], stats=stats)
+
+
+def serve(channel: Channel) -> int:
+    """Answers one request after the other; returns the exit status."""
+    start = channel.receive()
+    assert isinstance(start, Start)
+    engine = SayingEngine(start.config)
+    channel.send(
+        Ready(
+            device="none",
+            dtype="none",
+            max_model_len=engine.max_model_len,
+            num_blocks=8,
+            block_size=8,
+            load_seconds=0.0,
+        )
+    )
+    while True:
+        match channel.receive():
+            case Generate() as request:
+                for event in (event for each in request.each() for event in engine.answer(each)):
+                    channel.send(_step(event))
+                    time.sleep(STEP_SECONDS)
+            case Cancel():
+                pass  # whatever is asked is answered before the next message is read
+            case Stop() | None:
+                return 0
+            case message:
+                raise ValueError(message)
+
+
+def main() -> int:
+    """Serves the front end at the other end of the inherited socket."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--fd", type=int, required=True)
+    return serve(Channel(socket.socket(fileno=parser.parse_args().fd)))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

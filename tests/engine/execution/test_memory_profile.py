@@ -1,0 +1,101 @@
+"""What is left for keys and values, and the steps by which that is found out."""
+
+from pathlib import Path
+
+import pytest
+
+from glimpse.engine.config import AudioConfig, EngineConfig, VisionConfig
+from glimpse.engine.errors import CheckpointError
+from glimpse.engine.execution.memory_profile import (
+    MemoryUse,
+    decode_step,
+    end_of,
+    kv_cache_bytes,
+    largest_step,
+    num_blocks_of,
+)
+from glimpse.engine.loading.build_runner import make_runner
+from glimpse.engine.loading.load_engine import load_part
+from glimpse.engine.plan import StepPlan
+from tests.audio_checkpoints import make_audio_checkpoint
+
+GIB = 1 << 30
+VISION = VisionConfig(
+    depth=2,
+    embed_dim=32,
+    hidden_size=64,
+    num_heads=2,
+    inner_width=128,
+    in_channels=3,
+    patch_size=14,
+    spatial_merge_size=2,
+    temporal_patch_size=2,
+)
+AUDIO = AudioConfig(num_mel_bins=128, width=32, inner_width=64, num_layers=1, num_heads=2, max_positions=1500)
+
+
+def use(**bytes_taken: int) -> MemoryUse:
+    nothing = {"foreign": 0, "weights": 0, "largest_step": 0, "decode_step": 0, "encoder_cache": 0}
+    return MemoryUse(total=100 * GIB, **(nothing | bytes_taken))
+
+
+@pytest.mark.parametrize(
+    ("taken", "utilization", "left"),
+    [
+        ({}, 1.0, 100),
+        ({}, 0.5, 50),
+        ({"weights": 30 * GIB}, 0.9, 60),
+        (
+            {"foreign": GIB, "weights": 10 * GIB, "largest_step": 2 * GIB, "decode_step": GIB, "encoder_cache": GIB},
+            1,
+            85,
+        ),
+    ],
+)
+def test_keys_and_values_get_what_is_left(taken: dict[str, int], utilization: float, left: int):
+    assert kv_cache_bytes(use(**taken), utilization=utilization) == left * GIB
+
+
+@pytest.mark.parametrize("weights", [90 * GIB, 95 * GIB])
+def test_where_nothing_is_left_it_is_said_what_took_it(weights: int):
+    with pytest.raises(CheckpointError, match="GiB nothing is left for keys and values") as caught:
+        kv_cache_bytes(use(weights=weights, largest_step=GIB, decode_step=GIB), utilization=0.9)
+    assert f"{weights / GIB} GiB by the weights, 2.0 GiB by the largest steps" in str(caught.value)
+
+
+@pytest.mark.parametrize(("max_batch_tokens", "max_sequences"), [(100, 8), (8, 100), (1, 1), (64, 1)])
+def test_the_largest_step_is_as_large_as_a_core_may_plan(max_batch_tokens: int, max_sequences: int):
+    plan = largest_step(VISION, max_batch_tokens=max_batch_tokens, max_sequences=max_sequences, block_size=4)
+    assert plan.num_tokens == max_batch_tokens
+    assert len(plan.chunks) == min(max_batch_tokens, max_sequences)
+    blocks = [block for chunk in plan.chunks for block in chunk.block_table]
+    assert sorted(blocks) == list(range(num_blocks_of(plan)))
+    assert all(chunk.samples for chunk in plan.chunks)
+    decodes = decode_step(max_batch_tokens=max_batch_tokens, max_sequences=max_sequences, block_size=4)
+    assert decodes.num_tokens == len(plan.chunks)
+
+
+def test_its_medium_is_a_large_picture_or_the_longest_sound():
+    [picture] = largest_step(VISION, max_batch_tokens=100, max_sequences=1, block_size=4).encode
+    assert picture.grid_thw == (1, 20, 20), "100 tokens"
+    [sound] = largest_step(AUDIO, max_batch_tokens=100, max_sequences=1, block_size=4).encode
+    assert sound.grid_thw == (1, 128, 3000)
+    assert isinstance(sound.content, memoryview)
+    assert sound.content.nbytes == 4 * 128 * 3000
+
+
+@pytest.mark.parametrize("hears", [False, True])
+def test_a_runner_carries_these_steps_out_and_forgets_them(tiny_checkpoint: Path, tmp_path: Path, hears: bool):
+    path = make_audio_checkpoint(tmp_path) if hears else tiny_checkpoint
+    config = EngineConfig(model_path=str(path), device="cpu", dtype="float32", num_threads=1, block_size=8)
+    part = load_part(config, rank=0, on_progress=lambda stage, fraction: None)
+    runner = make_runner(config, part, None, on_progress=lambda stage, fraction: None)
+    plans = (
+        largest_step(part.config.encoder, max_batch_tokens=64, max_sequences=4, block_size=8),
+        decode_step(max_batch_tokens=64, max_sequences=4, block_size=8),
+    )
+    for plan in plans:
+        assert len(runner.execute(plan).samples) == 4
+        assert runner.execute(end_of(plan)).samples == {}
+    again = StepPlan(started=plans[0].started, chunks=plans[0].chunks)
+    assert len(runner.execute(again).samples) == 4

@@ -1,0 +1,191 @@
+"""Which grammars the front end refuses, and how it names what is wrong."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from glimpse.engine.sampling_params import Grammar, GrammarKind
+from glimpse.engine.text.grammar_check import MAX_GRAMMAR_BYTES, GrammarChecker, GrammarError
+from glimpse.engine.text.tokenizer import load_tokenizer
+
+
+@pytest.fixture(scope="module")
+def checker(tiny_checkpoint: Path) -> GrammarChecker:
+    return GrammarChecker(load_tokenizer(tiny_checkpoint))
+
+
+def refusal(checker: GrammarChecker, kind: GrammarKind, text: str) -> str:
+    with pytest.raises(GrammarError) as caught:
+        checker.check(Grammar(kind=kind, text=text))
+    return str(caught.value)
+
+
+def chain(length: int) -> dict[str, Any]:
+    """References that refer to one another."""
+    links = {f"a{index}": {"items": {"$ref": f"#/$defs/a{index + 1}"}} for index in range(length)}
+    return {"$ref": "#/$defs/a0", "$defs": links | {f"a{length}": {}}}
+
+
+def nest(depth: int) -> dict[str, Any]:
+    schema: dict[str, Any] = {}
+    for _ in range(depth):
+        schema = {"items": schema}
+    return schema
+
+
+def inside(schema: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "properties": {"a": {"type": "array", "items": schema}}}
+
+
+AT = "#/properties/a/items"
+
+
+@pytest.mark.parametrize(
+    ("schema", "message"),
+    [
+        ({"not": {}}, f"{AT}: 'not' cannot be enforced"),
+        ({"if": {}, "then": {}}, f"{AT}: 'if' cannot be enforced"),
+        ({"type": "array", "uniqueItems": True}, f"{AT}: 'uniqueItems' cannot be enforced"),
+        ({"contains": {"const": 1}}, f"{AT}: 'contains' cannot be enforced"),
+        ({"propertyNames": {"pattern": "a"}}, f"{AT}: 'propertyNames' cannot be enforced"),
+        ({"dependentRequired": {"a": ["b"]}}, f"{AT}: 'dependentRequired' cannot be enforced"),
+        ({"unevaluatedProperties": False}, f"{AT}: 'unevaluatedProperties' cannot be enforced"),
+        ({"x-guidance": {"lenient": True}}, f"{AT}: 'x-guidance' cannot be enforced"),
+        ({"$dynamicRef": "#a"}, f"{AT}: '$dynamicRef' cannot be enforced"),
+        ({"type": "string", "format": "iri"}, f"{AT}: the format 'iri' cannot be enforced"),
+        ({"$ref": "https://example.com/schema"}, f"{AT}: '$ref' to 'https://example.com/schema': only references"),
+        ({"$ref": "#anchor"}, f"{AT}: '$ref' to '#anchor': only references that begin with #/ can be followed"),
+        ({"$ref": "#/$defs/none"}, f"{AT}: '$ref' to '#/$defs/none', which is not in the schema"),
+        ({"$id": "https://example.com/inner"}, f"{AT}: '$id' is only supported at the root"),
+        ({"prefixItems": [{}], "additionalItems": False}, f"{AT}: 'prefixItems' cannot be enforced beside"),
+        ({"minProperties": 2}, f"{AT}: 'minProperties' can be enforced up to one more than are 'required'"),
+        ({"const": 2**53 + 1}, f"{AT}: 'const' has a number beyond 2^53"),
+        ({"enum": [{"deep": ["\x01"]}]}, f"{AT}: 'enum' has a control character"),
+        ({"pattern": "[[:alpha:]]"}, f"{AT}: the pattern '[[:alpha:]]' has a character class that is read in two"),
+        ({"pattern": "[a&&b]"}, f"{AT}: the pattern '[a&&b]' has a character class that is read in two"),
+        ({"multipleOf": 86_400}, f"{AT}: 'multipleOf' cannot be enforced: the multiples are over 10000"),
+        ({"allOf": [{"multipleOf": 997}, {"multipleOf": 991}]}, f"{AT}/allOf/1: 'multipleOf' cannot be enforced"),
+        ({"patternProperties": {f"^{n}": {} for n in range(17)}}, f"{AT}: the schema has more than 16 'patternPropert"),
+        ({"required": [f"p{n}" for n in range(2001)]}, f"{AT}: the schema names more than 1000 properties"),
+        (nest(101), "schemas are nested more than 100 deep, references included"),
+        (nest(130), "its JSON is nested more than 120 deep"),
+    ],
+)
+def test_what_cannot_be_enforced_is_refused_by_name_and_place(
+    checker: GrammarChecker, schema: dict[str, Any], message: str
+):
+    assert message in refusal(checker, GrammarKind.JSON_SCHEMA, json.dumps(inside(schema)))
+
+
+@pytest.mark.parametrize(
+    ("schema", "message"),
+    [
+        ("", "it is not JSON"),
+        ("{", "it is not JSON"),
+        ("[" * 200_000, "bytes; the most are 131072"),
+        ("[" * 10_000, "it is not JSON"),
+        ("[]", "#: a schema is a JSON object"),
+        ("true", "#: a schema is a JSON object"),
+        ('{"type": "integer", "minimum": 5, "maximum": 3}', "minimum (5) is greater than maximum (3)"),
+        ('{"type": "string", "pattern": "a(?=b)"}', "look-around"),
+        ('{"type": "string", "pattern": "("}', "unclosed group"),
+        ('{"type": "text"}', "text"),
+        ('{"enum": []}', "anyOf is empty"),
+        ('{"minItems": -1}', "minItems"),
+        ('{"properties": []}', "properties"),
+        ('{"$ref": "#"}', "nothing that can be generated satisfies it"),
+        (
+            '{"oneOf": [{"type": "string", "pattern": "a"}, {"type": "string"}]}',
+            "the alternatives of oneOf may overlap",
+        ),
+        ('{"properties": {"a": {}}, "maxProperties": 1}', "min/maxProperties only supported when"),
+        (json.dumps(chain(60)), "nested more than 100 deep, references included"),
+        (json.dumps({"const": "a" * MAX_GRAMMAR_BYTES}), "bytes; the most are 131072"),
+        (
+            json.dumps({"allOf": [{"anyOf": [{"properties": {f"{i}{j}": {}}} for j in range(4)]} for i in range(12)]}),
+            "schema too large",
+        ),
+    ],
+)
+def test_schemas_that_are_wrong_too_large_or_empty_are_refused(checker: GrammarChecker, schema: str, message: str):
+    assert message in refusal(checker, GrammarKind.JSON_SCHEMA, schema)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {},
+        {"type": "integer", "format": "int32"},
+        {"properties": {"not": {"type": "null"}, "format": {"const": "x"}, "$ref": {"type": "null"}}},
+        {"type": "object", "minProperties": 2, "required": ["a"]},
+        {"$defs": {"unused": {"not": {}}}, "type": "null"},
+        {"title": "T", "nullable": True, "discriminator": {"propertyName": "x"}, "deprecated": True, "x-y": {"not": 1}},
+        {"type": "array", "minItems": 1000, "maxItems": 10**9},
+        {"type": "string", "maxLength": 10**9},
+        {"type": "string", "pattern": "^--[a-z-]+\\[\\]$"},
+        {"type": "string", "pattern": "^((a{1000}){1000}){1000}$"},
+        {"multipleOf": 0.01, "minimum": 0},
+        {"const": "a" * 60_000},
+        chain(40),
+        nest(90),
+    ],
+)
+def test_what_can_be_enforced_is_not_refused(checker: GrammarChecker, schema: dict[str, Any]):
+    checker.check(Grammar(kind=GrammarKind.JSON_SCHEMA, text=json.dumps(schema)))
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "message"),
+    [
+        (GrammarKind.REGEX, "(", "unclosed group"),
+        (GrammarKind.REGEX, "(a)\\1", "backreferences are not supported"),
+        (GrammarKind.REGEX, "a$b", "lookarounds not supported"),
+        (GrammarKind.REGEX, "(" * 20_000 + ")" * 20_000, "exceed the maximum number of nested parentheses"),
+        (GrammarKind.REGEX, "a\\", "the pattern 'a\\\\' ends with a backslash"),
+        (GrammarKind.REGEX, "[^\\x00-\\x{10ffff}]", "nothing that can be generated satisfies it"),
+        (GrammarKind.CHOICE, "[]", "there is no choice"),
+        (GrammarKind.CHOICE, '["a", 1]', "choices are a list of texts"),
+        (GrammarKind.CHOICE, '{"a": 1}', "choices are a list of texts"),
+        (GrammarKind.CHOICE, "yes", "it is not JSON"),
+        (GrammarKind.CHOICE, '["\\ud800"]', "not a Unicode scalar value"),
+        (GrammarKind.LARK, "", "no start rule found"),
+        (GrammarKind.LARK, "start: missing", 'unknown name: "missing"'),
+        (GrammarKind.LARK, 'start: "a', "lexer error"),
+        (GrammarKind.LARK, "start: <|nobody|>", "unknown special token"),
+        (GrammarKind.LARK, 'start: start "a"', "nothing that can be generated satisfies it"),
+        (GrammarKind.LARK, 'start: %json {"a": {"not": {}}, "not": {}}', "#: 'not' cannot be enforced"),
+        (GrammarKind.LARK, 'start: %json {"x-guidance": {"lenient": true}}', "#: 'x-guidance' cannot be enforced"),
+        (GrammarKind.LARK, "start: %json nothing", "what follows %json is not JSON"),
+        (GrammarKind.LARK, "start: a\na[temperature=0.5]: /b+/", "the attribute 'temperature' cannot be enforced"),
+        (GrammarKind.LARK, 'start: a\na[stop="x"]: /b+/', "the attribute 'stop' cannot be enforced"),
+        (GrammarKind.LARK, '%llguidance {"allow_invalid_utf8": true}\nstart: "a"', "only"),
+        (GrammarKind.LARK, '{"grammars": []}', "expecting rule"),
+        (GrammarKind.LARK, "start: a0\n" + "".join(f"a{n}: a{n + 1}\n" for n in range(501)), "502 definitions"),
+        (GrammarKind.LARK, "start: " + "(" * 20_000, "too deeply nested"),
+    ],
+)
+def test_other_grammars_are_refused_likewise(checker: GrammarChecker, kind: GrammarKind, text: str, message: str):
+    found = refusal(checker, kind, text)
+    assert message in found
+    assert "\n" not in found
+    assert len(found) < 400
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        (GrammarKind.JSON_OBJECT, ""),
+        (GrammarKind.REGEX, "((a{1000}){1000}){1000}"),
+        (GrammarKind.REGEX, ""),
+        (GrammarKind.REGEX, "a/b\\/c\\\\/d"),
+        (GrammarKind.CHOICE, '["", "a/b", "\\\\"]'),
+        (GrammarKind.LARK, 'start: "%json {" /%json [{]/ // %json {\n'),
+        (GrammarKind.LARK, 'start: <|im_start|> "x" %json {"type": "null"}'),
+        (GrammarKind.LARK, 'start: w\nw[capture="temperature", lazy]: /a+b/'),
+        (GrammarKind.LARK, 'A: "a"{1000000000}\nstart: A'),
+    ],
+)
+def test_other_grammars_that_can_be_enforced_are_not_refused(checker: GrammarChecker, kind: GrammarKind, text: str):
+    checker.check(Grammar(kind=kind, text=text))

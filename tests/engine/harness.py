@@ -1,0 +1,250 @@
+"""A runner on a checkpoint, driven by hand: each test says which tokens of which sequence a step computes.
+
+It is on the CPU, unless GLIMPSE_TEST_DEVICE=cuda puts it onto a GPU and its kernels.
+"""
+
+import hashlib
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from glimpse.engine.config import Quantization, load_model_config
+from glimpse.engine.cuda.backend import make_cuda_ops
+from glimpse.engine.execution.runner import ModelRunner
+from glimpse.engine.grammar.matcher import GrammarCompiler
+from glimpse.engine.layers.ops import Ops
+from glimpse.engine.layers.quantized import resolve_form
+from glimpse.engine.loading.load_engine import load_model, load_vocabulary
+from glimpse.engine.native.backend import use_native
+from glimpse.engine.native.library import Level
+from glimpse.engine.plan import Encode, MediaKind, MediaSpan, SequenceChunk, SequenceStart, StepPlan
+from glimpse.engine.protocol import Generate, MediaInput
+from glimpse.engine.sampling_params import SamplingParams
+from glimpse.engine.tensors.kv_cache import allocate_kv_cache
+
+BLOCK_SIZE = 8
+NUM_BLOCKS = 1024
+PLACEHOLDER_IDS = {MediaKind.IMAGE: 277, MediaKind.VIDEO: 278}
+GREEDY = SamplingParams(temperature=0.0)
+DEVICE = torch.device(os.environ.get("GLIMPSE_TEST_DEVICE", "cpu"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prompt:
+    """Token ids with media among them."""
+
+    token_ids: tuple[int, ...]
+    spans: tuple[MediaSpan, ...] = ()
+    images: tuple[np.ndarray, ...] = ()
+    """uint8, one for each span: [height, width, 3] of a picture, [frames, height, width, 3] of a clip."""
+
+
+def request_of(request_id: str, prompt: Prompt, sampling: SamplingParams) -> Generate:
+    """A prompt as a front end sends it."""
+    media = [
+        MediaInput(
+            kind=span.kind,
+            start=span.start,
+            num_tokens=span.num_tokens,
+            key=span.key,
+            grid_thw=span.grid_thw,
+            time_step=span.time_step,
+            content=memoryview(image.tobytes()),
+        )
+        for span, image in zip(prompt.spans, prompt.images, strict=True)
+    ]
+    return Generate(request_id=request_id, token_ids=list(prompt.token_ids), media=media, sampling=sampling)
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Driven:
+    """A sequence under way."""
+
+    sequence_id: int
+    prompt: Prompt
+    blocks: tuple[int, ...]
+    num_shared_blocks: int
+    """The first of them belong to another sequence."""
+    sampling: SamplingParams
+    token_ids: list[int]
+    num_computed: int = 0
+    started: bool = False
+    logits: list[Tensor] = field(default_factory=list[Tensor])
+
+    @property
+    def answer(self) -> list[int]:
+        return self.token_ids[len(self.prompt.token_ids) :]
+
+
+class Rig:
+    """A runner, and a record of the logits that it sampled."""
+
+    def __init__(
+        self,
+        path: Path,
+        dtype: torch.dtype = torch.float32,
+        *,
+        level: Level | None = None,
+        ops: Ops | None = None,
+        quantization: Quantization = "none",
+        block_size: int = BLOCK_SIZE,
+    ) -> None:
+        """`level` puts the model onto the native kernels of that level, `ops` onto others.
+
+        None leaves it on torch, or on a GPU's kernels.
+
+        The native kernels' own attention takes blocks of 32; others are left to torch's.
+        """
+        config = load_model_config(path)
+        text, device = config.text, DEVICE
+        form = resolve_form(quantization, config.quantization)
+        model = load_model(path, config, device, dtype, lambda stage, fraction: None, form=form)
+        if level is not None:
+            model.ops = use_native(model, level)
+        if ops is None and level is None and device.type == "cuda":
+            ops = make_cuda_ops("triton", num_heads=text.num_heads, device=device)
+        if ops is not None:
+            model.ops = ops
+        cache = allocate_kv_cache(
+            num_layers=text.num_layers,
+            num_blocks=NUM_BLOCKS,
+            block_size=block_size,
+            num_kv_heads=text.num_kv_heads,
+            head_dim=text.head_dim,
+            dtype=dtype,
+            device=device,
+        )
+        self.runner = ModelRunner(
+            model=model,
+            cache=cache,
+            eos_token_ids=config.eos_token_ids,
+            device=device,
+            dtype=dtype,
+            grammars=GrammarCompiler(load_vocabulary(path, text.vocab_size)),
+        )
+        self._block_size = block_size
+        self._logits: list[Tensor] = []
+        model.register_forward_hook(lambda module, args, output: self._logits.append(output.clone().cpu()))
+        self._free_blocks = list(range(NUM_BLOCKS))
+        self._encoded: set[bytes] = set()
+        self._num_sequences = 0
+
+    def begin(
+        self, prompt: Prompt, *, sampling: SamplingParams = GREEDY, cached: Driven | None = None, num_cached: int = 0
+    ) -> Driven:
+        """A new sequence; its first `num_cached` tokens are those of `cached`, in whose blocks they lie."""
+        shared = cached.blocks[: num_cached // self._block_size] if cached else ()
+        num_blocks = len(prompt.token_ids) // self._block_size + 8
+        # From the end, so that block tables are not simply ascending.
+        own = tuple(self._free_blocks.pop() for _ in range(num_blocks - len(shared)))
+        self._num_sequences += 1
+        return Driven(
+            sequence_id=self._num_sequences,
+            prompt=prompt,
+            blocks=shared + own,
+            num_shared_blocks=len(shared),
+            sampling=sampling,
+            token_ids=list(prompt.token_ids),
+            num_computed=num_cached,
+        )
+
+    def step(self, *work: tuple[Driven, int]) -> None:
+        """Computes so many tokens of each of these sequences in one step."""
+        chunks = tuple(_chunk(driven, num_tokens, self._block_size) for driven, num_tokens in work)
+        beginning = [driven for driven, _ in work if not driven.started]
+        plan = StepPlan(
+            started=tuple(_start(driven) for driven in beginning),
+            encode=tuple(item for driven in beginning for item in self._encode(driven)),
+            chunks=chunks,
+        )
+        result = self.runner.execute(plan)
+        rows = iter(self._logits.pop())
+        for (driven, num_tokens), chunk in zip(work, chunks, strict=True):
+            driven.started = True
+            driven.num_computed += num_tokens
+            assert chunk.samples == (driven.sequence_id in result.samples)
+            if chunk.samples:
+                driven.token_ids.append(result.samples[driven.sequence_id].token_id)
+                driven.logits.append(next(rows))
+
+    def answer(self, driven: Driven, num_tokens: int, *, chunks: Sequence[int] = ()) -> Driven:
+        """Prefills in chunks of these sizes and one for the rest, then decodes alone."""
+        for size in chunks:
+            self.step((driven, size))
+        self.step((driven, len(driven.prompt.token_ids) - driven.num_computed))
+        for _ in range(num_tokens - 1):
+            self.step((driven, 1))
+        return driven
+
+    def end(self, driven: Driven) -> None:
+        """Gives the sequence's own blocks back."""
+        self.runner.execute(StepPlan(ended=(driven.sequence_id,)))
+        self._free_blocks += driven.blocks[driven.num_shared_blocks :]
+
+    def _encode(self, driven: Driven) -> list[Encode]:
+        missing = {
+            span.key: Encode(key=span.key, kind=span.kind, grid_thw=span.grid_thw, content=memoryview(image.tobytes()))
+            for span, image in zip(driven.prompt.spans, driven.prompt.images, strict=True)
+            if span.key not in self._encoded
+        }
+        self._encoded |= missing.keys()
+        return list(missing.values())
+
+
+def make_prompt(seed: int, *parts: int | tuple[int, int] | tuple[int, int, int]) -> Prompt:
+    """Random text and media.
+
+    A number is that many text tokens, a pair a picture of that height and width, a triple a clip of that many frames,
+    height and width.
+    """
+    random = np.random.default_rng(seed)
+    token_ids: list[int] = []
+    spans: list[MediaSpan] = []
+    images: list[np.ndarray] = []
+    for part in parts:
+        if isinstance(part, int):
+            token_ids += random.integers(0, 256, part).tolist()
+            continue
+        image = random.integers(0, 256, (*part, 3), dtype=np.uint8)
+        span = _make_span(image, start=len(token_ids))
+        spans.append(span)
+        images.append(image)
+        token_ids += [PLACEHOLDER_IDS[span.kind]] * span.num_tokens
+    return Prompt(token_ids=tuple(token_ids), spans=tuple(spans), images=tuple(images))
+
+
+def _make_span(image: np.ndarray, *, start: int) -> MediaSpan:
+    *frames, height, width, _ = image.shape
+    grid_thw = (-(-sum(frames) // 2) or 1, height // 14, width // 14)
+    return MediaSpan(
+        kind=MediaKind.VIDEO if frames else MediaKind.IMAGE,
+        start=start,
+        num_tokens=grid_thw[0] * grid_thw[1] * grid_thw[2] // 4,
+        key=hashlib.sha256(image.tobytes()).digest(),
+        grid_thw=grid_thw,
+    )
+
+
+def _start(driven: Driven) -> SequenceStart:
+    return SequenceStart(
+        sequence_id=driven.sequence_id,
+        prompt_token_ids=driven.prompt.token_ids,
+        spans=driven.prompt.spans,
+        sampling=driven.sampling,
+    )
+
+
+def _chunk(driven: Driven, num_tokens: int, block_size: int) -> SequenceChunk:
+    end = driven.num_computed + num_tokens
+    return SequenceChunk(
+        sequence_id=driven.sequence_id,
+        start=driven.num_computed,
+        token_ids=tuple(driven.token_ids[driven.num_computed : end]),
+        block_table=driven.blocks[: -(-end // block_size)],
+        samples=end == len(driven.token_ids),
+    )

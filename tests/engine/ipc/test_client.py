@@ -1,0 +1,475 @@
+"""The front end's door to the engine: a real process at the other end of a real socket, which follows a script."""
+
+import asyncio
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing
+from pathlib import Path
+
+import msgspec
+import pytest
+import uvloop
+
+from glimpse.engine.config import EngineConfig
+from glimpse.engine.errors import CheckpointError, EngineError, EngineErrorCode
+from glimpse.engine.ipc import client, transport
+from glimpse.engine.ipc.client import EngineClient, EngineState
+from glimpse.engine.protocol import FinishReason, Generate, Loading, Sibling, StepStats, TokenEvent
+from glimpse.engine.sampling_params import SamplingParams
+from tests.paths import ROOT
+
+SCRIPTED_ENGINE = ROOT / "tests" / "engine" / "scripted_engine.py"
+DEADLINE_SECONDS = 20.0
+
+
+class Engine:
+    """A client of a scripted engine, and what it told its listeners."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *scripts: str,
+        on_stats: Callable[[StepStats], None] | None = None,
+        longest_silence_seconds: float = math.inf,
+    ) -> None:
+        self.states: list[EngineState] = []
+        self.loading: list[Loading] = []
+        self.stats: list[StepStats] = []
+        self.starts_file = folder / "starts"
+        self.client = EngineClient(
+            EngineConfig(model_path="script"),
+            command=[sys.executable, str(SCRIPTED_ENGINE), str(self.starts_file), *scripts],
+            on_state=lambda state, _reason: self.states.append(state),
+            on_loading=self.loading.append,
+            on_stats=on_stats or self.stats.append,
+            longest_silence_seconds=longest_silence_seconds,
+        )
+
+    @property
+    def pids(self) -> list[int]:
+        """Of all processes that were started."""
+        return [int(line) for line in self.starts_file.read_text().split()]
+
+
+@pytest.fixture
+async def engine(tmp_path: Path) -> AsyncIterator[Engine]:
+    """An engine that serves, and comes back when it dies."""
+    engine = Engine(tmp_path, "ready")
+    await engine.client.start()
+    yield engine
+    await engine.client.stop()
+
+
+@pytest.fixture(autouse=True)
+def quick_restarts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "FIRST_BACKOFF_SECONDS", 0.01)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        while not condition():  # noqa: ASYNC110  # what is waited for happens in another process
+            await asyncio.sleep(0.005)
+
+
+def alive(pid: int) -> bool:
+    """A zombie is not alive: whoever reaps orphans here may be slow."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def request(request_id: str, token_ids: list[int] | None = None) -> Generate:
+    return Generate(request_id=request_id, token_ids=token_ids or [1, 2, 3], sampling=SamplingParams())
+
+
+async def events_of(client: EngineClient, request: Generate) -> list[TokenEvent]:
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        return [event async for event in client.generate(request)]
+
+
+async def held(client: EngineClient, request_id: str) -> "asyncio.Task[list[TokenEvent]]":
+    """A request that is under way: its first token has come."""
+    first = asyncio.Event()
+
+    async def consume() -> list[TokenEvent]:
+        events: list[TokenEvent] = []
+        async for event in client.generate(request(request_id)):
+            events.append(event)
+            first.set()
+        return events
+
+    task = asyncio.create_task(consume())
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        await first.wait()
+    return task
+
+
+def last_of(task: "asyncio.Task[list[TokenEvent]]") -> TokenEvent:
+    """The last event of a request that has ended, which alone bears `finish`."""
+    *earlier, last = task.result()
+    assert all(event.finish is None for event in earlier)
+    return last
+
+
+async def test_an_engine_that_starts_reports_its_progress_and_what_it_serves(tmp_path: Path) -> None:
+    engine = Engine(tmp_path, "ready")
+    assert engine.client.state is EngineState.LOADING
+    ready = await engine.client.start()
+    assert ready.max_model_len == 64
+    assert engine.client.ready == ready
+    assert [loading.stage for loading in engine.loading] == ["reading the script"]
+    assert engine.client.pid == engine.pids[0]
+    await engine.client.stop()
+    assert engine.states == [EngineState.READY, EngineState.STOPPED]
+    assert engine.client.pid is None
+
+
+async def test_a_request_gets_its_tokens_in_order_and_one_last_event(engine: Engine) -> None:
+    events = await events_of(engine.client, request("echo", [5, 6, 7, 8]))
+    assert [token_id for event in events for token_id in event.token_ids] == [5, 6, 7, 8]
+    assert [logprobs.logprob for event in events for logprobs in event.logprobs] == [-5, -6, -7, -8]
+    assert [event.finish for event in events if event.finish] == [FinishReason.STOP]
+    assert events[-1].finish is FinishReason.STOP
+
+
+async def test_requests_side_by_side_get_their_own_tokens(engine: Engine) -> None:
+    prompts = {f"echo-{i}": [i, i + 1, i + 2] for i in range(20)}
+    answers = await asyncio.gather(
+        *(events_of(engine.client, request(request_id, ids)) for request_id, ids in prompts.items())
+    )
+    assert [[i for event in events for i in event.token_ids] for events in answers] == list(prompts.values())
+
+
+async def test_events_that_a_slow_consumer_left_lying_come_as_one(engine: Engine) -> None:
+    async with aclosing(engine.client.generate(request("echo", [5, 6, 7, 8]))) as events:
+        taken = [await anext(events)]
+        await until(lambda: len(engine.stats) == 5)
+        taken += [event async for event in events]
+    assert len(taken) <= 2
+    assert [token_id for event in taken for token_id in event.token_ids] == [5, 6, 7, 8]
+    assert [logprobs.logprob for event in taken for logprobs in event.logprobs] == [-5, -6, -7, -8]
+    assert taken[-1].finish is FinishReason.STOP
+    assert taken[-1].num_cached_tokens == 2
+
+
+async def test_closing_the_iterator_early_cancels_the_request(engine: Engine) -> None:
+    async with aclosing(engine.client.generate(request("hold"))) as events:
+        await anext(events)
+        assert engine.stats[-1].num_running == 1
+    await until(lambda: engine.stats[-1].num_running == 0)
+    assert await events_of(engine.client, request("echo"))
+
+
+async def test_a_consumer_that_is_cancelled_cancels_its_request(engine: Engine) -> None:
+    task = await held(engine.client, "hold")
+    task.cancel()
+    await until(lambda: engine.stats[-1].num_running == 0)
+
+
+async def test_an_answer_left_unread_after_its_end_is_not_cancelled(engine: Engine) -> None:
+    async with aclosing(engine.client.generate(request("echo", [5]))) as events:
+        await anext(events)
+        await until(lambda: len(engine.stats) == 2)
+    await events_of(engine.client, request("echo", [5]))
+    assert len(engine.stats) == 4  # a Cancel would have had a step of its own
+
+
+async def test_a_request_id_in_flight_is_not_taken_twice(engine: Engine) -> None:
+    task = await held(engine.client, "hold")
+    with pytest.raises(ValueError, match="'hold' is in flight already"):
+        await events_of(engine.client, request("hold"))
+    assert not task.done()
+    task.cancel()
+
+
+async def test_a_request_too_large_for_the_seam_is_refused_alone(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = await held(engine.client, "hold")
+    monkeypatch.setattr(transport, "MAX_MESSAGE_BYTES", 1000)
+    [event] = await events_of(engine.client, request("echo-large", [70_000] * 1000))
+    assert (event.finish, event.error) == (FinishReason.ERROR, EngineErrorCode.UNSUPPORTED)
+    assert "at most 1000" in event.message
+    assert not task.done()
+    task.cancel()
+
+
+async def test_a_killed_engine_ends_each_request_as_unavailable_and_comes_back(engine: Engine) -> None:
+    tasks = [await held(engine.client, f"hold-{i}") for i in range(5)]
+    os.kill(engine.pids[0], signal.SIGKILL)
+    await asyncio.wait(tasks, timeout=DEADLINE_SECONDS)
+    for task in tasks:
+        assert last_of(task).error is EngineErrorCode.UNAVAILABLE
+        assert last_of(task).message == "the engine stopped; the request can be sent again"
+    await until(lambda: engine.client.state is EngineState.READY)
+    assert engine.states == [EngineState.READY, EngineState.RESTARTING, EngineState.READY]
+    assert engine.client.pid == engine.pids[1]
+    assert (await events_of(engine.client, request("echo")))[-1].finish is FinishReason.STOP
+
+
+async def test_a_hung_engine_is_replaced_and_an_idle_one_is_not(tmp_path: Path) -> None:
+    engine = Engine(tmp_path, "ready", longest_silence_seconds=1.0)
+    await engine.client.start()
+    try:
+        await asyncio.sleep(2.0)
+        (pid,) = engine.pids
+        events = [event async for event in engine.client.generate(request("hold"))]
+        assert (events[-1].finish, events[-1].error) == (FinishReason.ERROR, EngineErrorCode.UNAVAILABLE)
+        await until(lambda: engine.client.state is EngineState.READY)
+        assert not alive(pid)
+        events = [event async for event in engine.client.generate(request("echo"))]
+        assert events[-1].finish is FinishReason.STOP
+        assert len(engine.pids) == 2
+    finally:
+        await engine.client.stop()
+
+
+async def test_an_engine_that_says_something_is_not_hung(tmp_path: Path) -> None:
+    engine = Engine(tmp_path, "ready", longest_silence_seconds=1.5)
+    await engine.client.start()
+    try:
+        async with aclosing(engine.client.generate(request("hold"))) as held:
+            await anext(held)
+            for number in range(8):
+                await asyncio.sleep(0.25)
+                assert [event async for event in engine.client.generate(request(f"echo-{number}"))]
+        assert len(engine.pids) == 1
+    finally:
+        await engine.client.stop()
+
+
+async def test_an_engine_that_sends_what_is_no_message_is_replaced(engine: Engine) -> None:
+    [event] = await events_of(engine.client, request("garble"))
+    assert event.error is EngineErrorCode.UNAVAILABLE
+    await until(lambda: engine.client.state is EngineState.READY)
+    assert len(engine.pids) == 2
+    assert not alive(engine.pids[0])
+
+
+async def test_requests_while_the_engine_restarts_are_unavailable_at_once(tmp_path: Path) -> None:
+    engine = Engine(tmp_path, "ready", "hangs")
+    await engine.client.start()
+    os.kill(engine.pids[0], signal.SIGKILL)
+    await until(lambda: len(engine.loading) == 2)
+    [event] = await events_of(engine.client, request("echo"))
+    assert (event.finish, event.error) == (FinishReason.ERROR, EngineErrorCode.UNAVAILABLE)
+    assert "restarting" in event.message
+    await engine.client.stop()
+    assert not alive(engine.pids[1])
+
+
+async def test_restarts_go_on_until_one_succeeds(tmp_path: Path) -> None:
+    engine = Engine(tmp_path, "ready", "dies", "dies", "ready")
+    await engine.client.start()
+    os.kill(engine.pids[0], signal.SIGKILL)
+    await until(lambda: len(engine.states) == 3)
+    assert engine.states == [EngineState.READY, EngineState.RESTARTING, EngineState.READY]
+    assert len(engine.pids) == 4
+    await engine.client.stop()
+
+
+async def test_the_pause_before_a_restart_doubles_up_to_a_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "LONGEST_BACKOFF_SECONDS", 0.03)
+    pauses: list[float] = []
+    sleep = asyncio.sleep
+
+    async def noted_sleep(seconds: float) -> None:
+        if seconds in (0.01, 0.02, 0.03):
+            pauses.append(seconds)
+        await sleep(seconds)
+
+    monkeypatch.setattr(asyncio, "sleep", noted_sleep)
+    engine = Engine(tmp_path, "ready", "dies", "dies", "dies", "ready")
+    await engine.client.start()
+    os.kill(engine.pids[0], signal.SIGKILL)
+    await until(lambda: len(engine.states) == 3)
+    assert pauses == [0.01, 0.02, 0.03, 0.03]
+    monkeypatch.setattr(client, "STEADY_SECONDS", 0.0)
+    os.kill(engine.pids[-1], signal.SIGKILL)
+    await until(lambda: len(engine.states) == 5)
+    assert pauses[4:] == [0.01]
+    await engine.client.stop()
+
+
+async def test_a_checkpoint_that_cannot_be_served_fails_the_start_for_good(tmp_path: Path) -> None:
+    engine = Engine(tmp_path, "failed")
+    with pytest.raises(CheckpointError, match="the script says that it fails"):
+        await engine.client.start()
+    assert engine.states == [EngineState.FAILED]
+    [event] = await events_of(engine.client, request("echo"))
+    assert event.error is EngineErrorCode.UNAVAILABLE
+    assert engine.client.pid is None
+    assert len(engine.pids) == 1
+    await engine.client.stop()
+
+
+async def test_a_restart_that_fails_for_good_is_not_repeated(tmp_path: Path) -> None:
+    engine = Engine(tmp_path, "ready", "failed")
+    await engine.client.start()
+    os.kill(engine.pids[0], signal.SIGKILL)
+    await until(lambda: engine.client.state is EngineState.FAILED)
+    assert engine.states == [EngineState.READY, EngineState.RESTARTING, EngineState.FAILED]
+    assert not alive(engine.pids[1])
+    await engine.client.stop()
+    assert len(engine.pids) == 2
+
+
+async def test_an_engine_that_dies_at_its_first_start_is_not_started_again(tmp_path: Path) -> None:
+    engine = Engine(tmp_path, "dies")
+    with pytest.raises(EngineError, match="ended with status 3 while it loaded") as raised:
+        await engine.client.start()
+    assert raised.value.code is EngineErrorCode.UNAVAILABLE
+    assert engine.client.state is EngineState.FAILED
+    assert len(engine.pids) == 1
+    await engine.client.stop()
+
+
+async def test_a_program_that_is_not_there_is_an_engine_that_cannot_be_started(tmp_path: Path) -> None:
+    absent = EngineClient(EngineConfig(model_path="script"), command=[str(tmp_path / "absent")])
+    with pytest.raises(EngineError, match="cannot be started"):
+        await absent.start()
+    assert absent.state is EngineState.FAILED
+
+
+async def test_stop_cancels_what_is_in_flight_and_ends_the_process(engine: Engine) -> None:
+    tasks = [await held(engine.client, f"hold-{i}") for i in range(3)]
+    await engine.client.stop()
+    await asyncio.wait(tasks, timeout=DEADLINE_SECONDS)
+    assert [last_of(task).finish for task in tasks] == [FinishReason.CANCELLED] * 3
+    assert not alive(engine.pids[0])
+    await engine.client.stop()
+    assert engine.states == [EngineState.READY, EngineState.STOPPED]
+    [event] = await events_of(engine.client, request("echo"))
+    assert event.error is EngineErrorCode.UNAVAILABLE
+
+
+async def test_stop_kills_an_engine_that_does_not_end_by_itself(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "STOP_SECONDS", 0.05)
+    task = await held(engine.client, "hold")
+    os.kill(engine.pids[0], signal.SIGSTOP)
+    await engine.client.stop()
+    await asyncio.wait([task], timeout=DEADLINE_SECONDS)
+    assert last_of(task).error is EngineErrorCode.UNAVAILABLE
+    assert not alive(engine.pids[0])
+
+
+async def test_stop_ends_an_engine_that_still_loads(tmp_path: Path) -> None:
+    engine = Engine(tmp_path, "hangs")
+    starting = asyncio.create_task(engine.client.start())
+    await until(lambda: bool(engine.loading))
+    await engine.client.stop()
+    with pytest.raises(EngineError):
+        await starting
+    assert engine.client.state is EngineState.STOPPED
+    assert not alive(engine.pids[0])
+
+
+async def test_a_start_that_is_cancelled_leaves_no_process(tmp_path: Path) -> None:
+    engine = Engine(tmp_path, "hangs")
+    starting = asyncio.create_task(engine.client.start())
+    await until(lambda: bool(engine.loading))
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    assert not alive(engine.pids[0])
+
+
+async def test_a_listener_that_raises_leaves_no_request_waiting(tmp_path: Path) -> None:
+    def fail(_stats: StepStats) -> None:
+        raise RuntimeError("a listener's fault")
+
+    engine = Engine(tmp_path, "ready", on_stats=fail)
+    await engine.client.start()
+    task = await held(engine.client, "hold")
+    await asyncio.wait([task], timeout=DEADLINE_SECONDS)
+    assert last_of(task).error is EngineErrorCode.UNAVAILABLE
+    assert engine.client.state is EngineState.FAILED
+    await engine.client.stop()
+    assert not alive(engine.pids[0])
+
+
+def test_it_works_in_the_servers_event_loop_as_well(tmp_path: Path) -> None:
+    async def run() -> None:
+        engine = Engine(tmp_path, "ready")
+        await engine.client.start()
+        task = await held(engine.client, "hold")
+        os.kill(engine.pids[0], signal.SIGKILL)
+        await asyncio.wait([task], timeout=DEADLINE_SECONDS)
+        assert last_of(task).error is EngineErrorCode.UNAVAILABLE
+        await until(lambda: engine.client.state is EngineState.READY)
+        events = await events_of(engine.client, request("echo", [5, 6]))
+        assert [token_id for event in events for token_id in event.token_ids] == [5, 6]
+        await engine.client.stop()
+        assert not alive(engine.pids[1])
+
+    uvloop.run(run())
+
+
+def test_the_engine_ends_with_its_front_end(tmp_path: Path) -> None:
+    code = f"""
+import asyncio
+from pathlib import Path
+from tests.engine.ipc.test_client import Engine
+
+async def main():
+    await Engine(Path({str(tmp_path)!r}), "ready").client.start()
+    print("started", flush=True)
+    await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, cwd=ROOT) as front_end:
+        assert front_end.stdout is not None
+        assert front_end.stdout.readline() == b"started\n"
+        pid = int((tmp_path / "starts").read_text())
+        assert alive(pid)
+        front_end.kill()
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while alive(pid) and time.monotonic() < deadline:
+        time.sleep(0.005)
+    assert not alive(pid)
+
+
+async def test_siblings_are_answered_beside_their_request(engine: Engine) -> None:
+    siblings = [Sibling(request_id=f"echo-{name}", seed=None) for name in "bc"]
+    generate = msgspec.structs.replace(request("echo-a", [7, 8]), siblings=siblings)
+    tokens: dict[str, list[int]] = {}
+    async for event in engine.client.generate(generate):
+        tokens.setdefault(event.request_id, []).extend(event.token_ids)
+    assert tokens == {f"echo-{name}": [7, 8] for name in "abc"}
+
+
+async def test_one_of_several_answers_can_be_ended(engine: Engine) -> None:
+    siblings = [Sibling(request_id="hold-b", seed=None)]
+    ends: list[str] = []
+    async with aclosing(
+        engine.client.generate(msgspec.structs.replace(request("hold-a"), siblings=siblings))
+    ) as events:
+        async for event in events:
+            if event.finish is not None:
+                ends.append(event.request_id)
+                break
+            engine.client.cancel("hold-b")
+    assert ends == ["hold-b"]
+    # Both were cancelled: the last step counts what the engine still holds.
+    async for _ in engine.client.generate(request("echo-after")):
+        pass
+    assert engine.stats[-1].num_running == 0
+
+
+async def test_an_engine_that_is_not_ready_refuses_every_sibling(tmp_path: Path) -> None:
+    never_started = Engine(tmp_path, "ready").client
+    siblings = [Sibling(request_id="echo-b", seed=None)]
+    generate = msgspec.structs.replace(request("echo-a"), siblings=siblings)
+    refusals = [(event.request_id, event.error) async for event in never_started.generate(generate)]
+    assert refusals == [("echo-a", EngineErrorCode.UNAVAILABLE), ("echo-b", EngineErrorCode.UNAVAILABLE)]

@@ -1,0 +1,132 @@
+"""Linears in quantized forms: how their weights lie, what is computed with them, and what rounding costs."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from glimpse.engine.errors import CheckpointError
+from glimpse.engine.layers.fp8 import LARGEST, Fp8Linear, quantize_fp8, round_rows
+from glimpse.engine.layers.group_quantized import GroupQuantizedLinear, pack_steps, quantize_groups, unpack_steps
+from glimpse.engine.layers.linear import Linear, QuantizedLinear, quantize_int8
+from glimpse.engine.layers.quantized import Form, quantize_linears
+from glimpse.engine.loading.weight_conversion import translation
+
+SIZES = (48, 16, 32)
+INPUTS = 256
+seeds = st.integers(0, 2**32 - 1)
+
+
+def random(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def load(form: Form, *, bias: bool = True) -> tuple[nn.Module, Tensor, Tensor | None]:
+    """Stacked linears of a form, loaded matrix by matrix as from a checkpoint; and their plain weights."""
+    root = nn.Sequential(Linear(INPUTS, SIZES, bias=bias))
+    quantize_linears(root, form, scale_dtype=torch.bfloat16)
+    linear = root[0]
+    assert isinstance(linear, QuantizedLinear | GroupQuantizedLinear | Fp8Linear)
+    wanted = dict(linear.stored_tensors("a", "b", "c"))
+    translate = translation(form, wanted)
+    weights = [random(size, INPUTS, seed=size) for size in SIZES]
+    biases = [random(size, seed=size) for size in SIZES]
+    for name, weight, values in zip("abc", weights, biases, strict=True):
+        for tensor_name, tensor in [*translate(f"{name}.weight", weight), *translate(f"{name}.bias", values)]:
+            if bias or not tensor_name.endswith("bias"):
+                wanted.pop(tensor_name).copy_(tensor)
+    assert not wanted
+    return linear, torch.cat(weights), torch.cat(biases) if bias else None
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize(("form", "tolerance"), [("int8", 0.01), ("fp8", 0.04), ("int4", 0.12)])
+def test_products_are_as_near_as_the_form_allows(form: Form, tolerance: float, bias: bool):
+    linear, weight, biases = load(form, bias=bias)
+    x = random(3, 7, INPUTS, seed=1)
+    expected = nn.functional.linear(x, weight, biases)
+    error = (linear(x) - expected).square().mean().sqrt() / expected.std()
+    assert tolerance / 3 < error < tolerance
+
+
+@given(seed=seeds, group_size=st.sampled_from([32, 64, 128, 256]), bits=st.sampled_from([4, 8]))
+def test_a_weight_is_at_most_half_a_step_off(seed: int, group_size: int, bits: int):
+    weight = random(5, 256, seed=seed)
+    linear = GroupQuantizedLinear(
+        Linear(256, 5, bias=False), bits=bits, group_size=group_size, scale_dtype=torch.float32
+    )
+    stored = dict(linear.stored_tensors("w"))
+    parts = quantize_groups(weight, bits=bits, group_size=group_size, scale_dtype=torch.float32)
+    for part, tensor in parts.items():
+        stored[f"w.{part}"].copy_(tensor)
+    error = (linear.dequantized(torch.float32).weight - weight).abs().unflatten(1, (-1, group_size))
+    # A zero point is a whole number too, so that the ends of the range may be half a step further.
+    assert (error <= parts["scale"][..., None] * 1.001).all()
+    assert error.mean() <= parts["scale"].mean() / 2
+
+
+def test_zero_is_exact_and_a_matrix_of_zeros_is_one():
+    weight = random(4, 64)
+    weight[:2] = 0
+    weight[2, ::3] = 0
+    for quantize in (quantize_int8, quantize_fp8):
+        parts = quantize(weight)
+        assert ((parts["weight"].float() * parts["scale"])[weight == 0] == 0).all()
+    parts = quantize_groups(weight, bits=4, group_size=32, scale_dtype=torch.bfloat16)
+    steps = unpack_steps(parts["weight"], 4).unflatten(1, (-1, 32))
+    assert ((steps - parts["zero"][..., None]).flatten(1)[weight == 0] == 0).all()
+
+
+@given(seed=seeds, bits=st.sampled_from([4, 8]), groups=st.integers(1, 5))
+def test_packing_loses_nothing(seed: int, bits: int, groups: int):
+    steps = torch.randint(0, 2**bits, (3, 32 * groups), generator=torch.Generator().manual_seed(seed)).to(torch.uint8)
+    assert torch.equal(unpack_steps(pack_steps(steps, bits), bits), steps)
+
+
+def test_a_byte_holds_an_input_and_the_one_sixteen_further_on():
+    steps = (torch.arange(64) % 13).to(torch.uint8)[None]
+    packed = pack_steps(steps, 4)[0].tolist()
+    values = steps[0].tolist()
+    for block in range(2):
+        for byte in range(16):
+            low, high = values[32 * block + byte], values[32 * block + byte + 16]
+            assert packed[16 * block + byte] == low + 16 * high
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_fp8_products_are_those_of_the_rounded_numbers(dtype: torch.dtype):
+    linear, _, _ = load("fp8")
+    assert isinstance(linear, Fp8Linear)
+    x = random(5, INPUTS).to(dtype)
+    scale = x.double().abs().amax(dim=1, keepdim=True) / 448
+    rounded = (x.double() / scale).to(torch.float8_e4m3fn).double() * scale
+    weight = linear.weight.double() * linear.scale.double()[:, None]
+    assert linear.bias is not None
+    expected = rounded @ weight.T + linear.bias.double()
+    assert torch.allclose(linear(x).double(), expected, rtol=1e-2 if dtype is torch.bfloat16 else 1e-4, atol=1e-3)
+
+
+@given(exponent=st.integers(-44, 38), seed=seeds)
+def test_rows_of_any_size_stay_finite_in_fp8(exponent: int, seed: int):
+    rows = torch.cat([random(2, 32, seed=seed).clamp(-3, 3) * 10.0**exponent, torch.zeros(1, 32)])
+    values, scale = round_rows(rows)
+    assert values.float().isfinite().all()
+    if exponent >= -9:
+        assert values[:2].float().abs().amax(dim=1).tolist() == [LARGEST, LARGEST]
+        assert torch.allclose(values.float() * scale, rows, rtol=0.07, atol=float(scale.max()))
+
+
+def test_sizes_that_a_form_does_not_take_are_named():
+    cases: tuple[tuple[Form, int], ...] = (("int4", 48), ("fp8", 40))
+    for form, inputs in cases:
+        with pytest.raises(CheckpointError, match=f"{form} weights: .* {inputs} inputs, not a multiple of"):
+            quantize_linears(nn.Sequential(Linear(inputs, 16, bias=False)), form, scale_dtype=torch.float32)
+
+
+@pytest.mark.parametrize(("inputs", "group_size"), [(256, 128), (320, 64), (96, 32)])
+def test_int4_takes_the_largest_group_that_divides_the_inputs(inputs: int, group_size: int):
+    root = nn.Sequential(Linear(inputs, 16, bias=False))
+    quantize_linears(root, "int4", scale_dtype=torch.bfloat16)
+    assert isinstance(root[0], GroupQuantizedLinear)
+    assert root[0].group_size == group_size

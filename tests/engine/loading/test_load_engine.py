@@ -1,0 +1,122 @@
+"""A loaded engine answers as the reference does, whatever its memory makes of the schedule; and what it refuses."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from glimpse.engine.config import EngineConfig
+from glimpse.engine.errors import CheckpointError
+from glimpse.engine.loading.load_engine import load_core, resolve_device, resolve_dtype
+from glimpse.engine.protocol import Generate
+from glimpse.engine.sampling_params import SamplingParams
+from glimpse.engine.scheduling.core import Core
+from tests.engine.harness import Prompt, make_prompt, request_of
+from tests.oracle import greedy_answer
+
+PROMPTS = [make_prompt(seed, 4 + seed, (56, 84), 9, (28, 112), 3) for seed in range(4)]
+NUM_TOKENS = 20
+TOKEN_BYTES = 512
+"""Keys and values of one token: 2 layers, 2 heads of 16, float32."""
+
+
+def load(path: Path, **options: Any) -> Core:
+    config = EngineConfig(model_path=str(path), device="cpu", dtype="float32", num_threads=1, **options)
+    return load_core(config, on_progress=lambda stage, fraction: None).core
+
+
+def request(request_id: str, prompt: Prompt) -> Generate:
+    sampling = SamplingParams(temperature=0.0, max_tokens=NUM_TOKENS, ignore_eos=True)
+    return request_of(request_id, prompt, sampling)
+
+
+def run(core: Core, prompts: list[Prompt]) -> tuple[list[list[int]], int]:
+    """The answers, and how often a sequence had to give way."""
+    answers: dict[str, list[int]] = {}
+    for index, prompt in enumerate(prompts):
+        core.submit(request(str(index), prompt))
+        answers[str(index)] = []
+    num_preemptions = 0
+    while core.has_work:
+        step = core.step()
+        num_preemptions += step.stats.num_preemptions
+        for event in step.events:
+            assert event.error is None, event.message
+            answers[event.request_id] += event.token_ids
+    return list(answers.values()), num_preemptions
+
+
+@pytest.mark.parametrize(
+    ("options", "preempts"),
+    [
+        ({}, False),
+        ({"max_batch_tokens": 5}, False),
+        ({"max_sequences": 2, "prefix_caching": False}, False),
+        ({"block_size": 4, "kv_cache_bytes": 20 * 4 * TOKEN_BYTES, "max_model_len": 64}, True),
+        ({"encoder_cache_bytes": 1}, False),
+    ],
+)
+def test_answers_are_the_references(tiny_checkpoint: Path, options: dict[str, Any], preempts: bool):
+    answers, num_preemptions = run(load(tiny_checkpoint, **options), PROMPTS)
+    expected = [
+        greedy_answer(tiny_checkpoint, prompt.token_ids, prompt.spans, prompt.images, NUM_TOKENS).token_ids
+        for prompt in PROMPTS
+    ]
+    assert answers == expected
+    assert (num_preemptions > 0) == preempts
+
+
+def test_a_repeated_prompt_is_answered_from_the_cache_alike(tiny_checkpoint: Path):
+    core = load(tiny_checkpoint, block_size=8)
+    first, _ = run(core, PROMPTS[:1])
+    second, _ = run(core, PROMPTS[:1])
+    assert first == second
+    core.submit(request("cached", PROMPTS[0]))
+    assert core.step().stats.num_cached_tokens > 0
+
+
+def test_progress_goes_from_nothing_to_all(tiny_checkpoint: Path):
+    fractions: list[float] = []
+    config = EngineConfig(model_path=str(tiny_checkpoint), device="cpu", num_threads=1, kv_cache_bytes=1 << 20)
+    load_core(config, on_progress=lambda stage, fraction: fractions.append(fraction))
+    assert fractions == sorted(fractions)
+    assert (fractions[0], fractions[-1]) == (0.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, 4096),
+        ({"max_model_len": 100}, 100),
+        ({"max_model_len": 10_000}, 4096),
+        ({"kv_cache_bytes": 10 * 32 * TOKEN_BYTES}, 320),
+    ],
+)
+def test_the_context_window_is_what_all_allow(tiny_checkpoint: Path, options: dict[str, Any], expected: int):
+    config = EngineConfig(model_path=str(tiny_checkpoint), device="cpu", dtype="float32", num_threads=1, **options)
+    ready = load_core(config, on_progress=lambda stage, fraction: None).ready
+    assert ready.max_model_len == expected
+    assert (ready.device, ready.dtype, ready.block_size) == ("cpu", "float32", 32)
+
+
+def test_a_kv_cache_without_a_block_is_refused(tiny_checkpoint: Path):
+    with pytest.raises(CheckpointError, match="--kv-cache-size 100: one block"):
+        load(tiny_checkpoint, kv_cache_bytes=100)
+
+
+def test_cuda_is_refused_where_there_is_none(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert resolve_device("auto") == torch.device("cpu")
+    with pytest.raises(CheckpointError, match="--device cuda: this machine has no CUDA device"):
+        resolve_device("cuda")
+
+
+def test_the_dtype_is_the_one_asked_for_or_the_checkpoints_on_cuda():
+    cpu, cuda = torch.device("cpu"), torch.device("cuda")
+    assert resolve_dtype("float32", stored="bfloat16", device=cuda) is torch.float32
+    assert resolve_dtype("auto", stored="bfloat16", device=cuda) is torch.bfloat16
+    assert resolve_dtype("auto", stored="float16", device=cuda) is torch.bfloat16
+    assert resolve_dtype("auto", stored="float32", device=cuda) is torch.float32
+    assert resolve_dtype("bfloat16", stored="float32", device=cpu) is torch.bfloat16
+    assert resolve_dtype("auto", stored="float32", device=cpu) in {torch.float32, torch.bfloat16}

@@ -1,0 +1,109 @@
+"""Logits and greedy answers are the reference's, however tokens are split over steps, batches and caches."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.checkpoints import make_checkpoint
+from tests.engine.harness import BLOCK_SIZE, Driven, Prompt, Rig, make_prompt
+from tests.oracle import greedy_answer
+
+NUM_TOKENS = 12
+
+TEXT = make_prompt(1, 23)
+ONE_IMAGE = make_prompt(2, 5, (112, 84), 9)
+# Text lies between and after pictures: the reference takes neighbours for one, and loses count after a last one.
+SEVERAL_IMAGES = make_prompt(3, 3, (28, 28), 1, (56, 196), 1, (140, 28), 4, (84, 112), 6)
+IMAGE_FIRST = make_prompt(4, (84, 84), 1)
+PROMPTS = {"text": TEXT, "one image": ONE_IMAGE, "several images": SEVERAL_IMAGES, "image first": IMAGE_FIRST}
+
+
+@pytest.fixture(scope="module")
+def rig(tiny_checkpoint: Path) -> Rig:
+    return Rig(tiny_checkpoint)
+
+
+def assert_agrees(driven: Driven, path: Path) -> None:
+    expected = greedy_answer(
+        path, driven.prompt.token_ids, driven.prompt.spans, driven.prompt.images, len(driven.answer)
+    )
+    assert driven.answer == expected.token_ids
+    assert (torch.stack(driven.logits) - expected.logits).abs().max() <= 1e-4
+
+
+@pytest.mark.parametrize("prompt", PROMPTS.values(), ids=PROMPTS.keys())
+def test_alone(rig: Rig, tiny_checkpoint: Path, prompt: Prompt):
+    assert_agrees(rig.answer(rig.begin(prompt), NUM_TOKENS), tiny_checkpoint)
+
+
+def test_answers_depend_on_the_picture(rig: Rig):
+    text = make_prompt(5, 30).token_ids
+    answers: set[tuple[int, ...]] = set()
+    for seed in range(4):
+        picture = make_prompt(seed, (56, 56))
+        prompt = Prompt(token_ids=picture.token_ids + text, spans=picture.spans, images=picture.images)
+        answers.add(tuple(rig.answer(rig.begin(prompt), 4).answer))
+    assert len(answers) == 4
+
+
+@pytest.mark.parametrize("nested_layout", [False, True])
+@pytest.mark.parametrize("tied", [False, True])
+def test_stored_layouts(tmp_path: Path, nested_layout: bool, tied: bool):
+    path = make_checkpoint(tmp_path, seed=7, hidden=128, layers=3, tied=tied, nested_layout=nested_layout)
+    rig = Rig(path)
+    assert_agrees(rig.answer(rig.begin(ONE_IMAGE), NUM_TOKENS), path)
+
+
+def test_batched_with_others(rig: Rig, tiny_checkpoint: Path):
+    sequences = [rig.begin(prompt) for prompt in PROMPTS.values()]
+    rig.step(*((driven, len(driven.prompt.token_ids)) for driven in sequences))
+    for _ in range(NUM_TOKENS - 1):
+        rig.step(*((driven, 1) for driven in sequences))
+    for driven in sequences:
+        assert_agrees(driven, tiny_checkpoint)
+
+
+def test_prefill_beside_decodes(rig: Rig, tiny_checkpoint: Path):
+    early, late = rig.begin(TEXT), rig.begin(SEVERAL_IMAGES)
+    rig.answer(early, 2)
+    num_chunks = 0
+    while len(late.answer) < 3:
+        left = len(late.token_ids) - late.num_computed
+        rig.step((late, min(7, left)), (early, 1))
+        num_chunks += 1
+    assert num_chunks > 4
+    assert_agrees(early, tiny_checkpoint)
+    assert_agrees(late, tiny_checkpoint)
+
+
+@pytest.mark.parametrize("size", [1, 2, 5, 8, 13])
+def test_chunked_within_spans(rig: Rig, tiny_checkpoint: Path, size: int):
+    num_chunks = (len(SEVERAL_IMAGES.token_ids) - 1) // size
+    driven = rig.answer(rig.begin(SEVERAL_IMAGES), NUM_TOKENS, chunks=[size] * num_chunks)
+    assert_agrees(driven, tiny_checkpoint)
+
+
+@pytest.mark.parametrize("num_blocks", [1, 2, 3, 4])
+def test_cached_prefix(rig: Rig, tiny_checkpoint: Path, num_blocks: int):
+    first = rig.answer(rig.begin(SEVERAL_IMAGES), 2)
+    second = rig.begin(SEVERAL_IMAGES, cached=first, num_cached=num_blocks * BLOCK_SIZE)
+    assert_agrees(rig.answer(second, NUM_TOKENS), tiny_checkpoint)
+
+
+def test_recomputed_after_preemption(rig: Rig, tiny_checkpoint: Path):
+    driven = rig.answer(rig.begin(ONE_IMAGE), 6)
+    driven.num_computed = 0
+    num_tokens = len(driven.token_ids)
+    rig.step((driven, num_tokens - 3))
+    rig.step((driven, 3))
+    rig.step((driven, 1))
+    assert_agrees(driven, tiny_checkpoint)
+
+
+def test_bfloat16_stays_near_float32(tiny_checkpoint: Path):
+    exact, rounded = (Rig(tiny_checkpoint, dtype) for dtype in (torch.float32, torch.bfloat16))
+    for prompt in PROMPTS.values():
+        expected = exact.answer(exact.begin(prompt), 1).logits[0]
+        difference = rounded.answer(rounded.begin(prompt), 1).logits[0] - expected
+        assert difference.square().mean().sqrt() < 0.1 * expected.std()

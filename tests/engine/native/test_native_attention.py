@@ -1,0 +1,179 @@
+"""Native attention against plain definitions in float32, at every level that this machine has."""
+
+import math
+from functools import partial
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from glimpse.engine.layers.rotary import Rotation
+from glimpse.engine.layers.rotary import rotate as plain_rotate
+from glimpse.engine.native import attention
+from glimpse.engine.native.library import Level
+from tests.engine import attention_steps
+from tests.engine.attention_steps import Step, plain
+from tests.engine.levels import at_each_level, needs_kernels
+
+pytestmark = needs_kernels
+
+
+make_cache = partial(attention_steps.make_cache, dtype=torch.bfloat16)
+make_step = partial(attention_steps.make_step, num_shared=7, block_size=32, query_scale=2.0, dtype=torch.bfloat16)
+
+
+def attend(step: Step, level: Level) -> Tensor:
+    plan = attention.plan_attention(
+        query_lengths=step.query_lengths, key_lengths=step.key_lengths, block_tables=step.block_tables
+    )
+    return attention.paged_attention(step.query, step.cache, plan, level=level)
+
+
+def assert_near(actual: Tensor, expected: Tensor) -> None:
+    """Within the rounding of the result, and of the weights, to bfloat16's eight bits."""
+    torch.testing.assert_close(actual.float(), expected, rtol=2**-7, atol=2**-7)
+
+
+mixed_lengths = st.lists(
+    st.tuples(st.just(1), st.integers(0, 700)) | st.tuples(st.integers(2, 150), st.sampled_from([0, 5, 255, 256, 300])),
+    min_size=1,
+    max_size=5,
+)
+
+
+@at_each_level
+@settings(max_examples=15, deadline=None)
+@given(
+    lengths=mixed_lengths,
+    head_dim=st.sampled_from([16, 32, 64, 80, 128]),
+    num_kv_heads=st.integers(1, 3),
+    num_shared=st.sampled_from([1, 2, 7, 17]),
+    block_size=st.sampled_from([32, 64]),
+    seed=st.integers(0, 99),
+)
+def test_paged_attention_is_attention(
+    level: Level,
+    lengths: list[tuple[int, int]],
+    head_dim: int,
+    num_kv_heads: int,
+    num_shared: int,
+    block_size: int,
+    seed: int,
+):
+    step = make_step(
+        lengths,
+        head_dim=head_dim,
+        num_kv_heads=num_kv_heads,
+        num_shared=num_shared,
+        block_size=block_size,
+        seed=seed,
+    )
+    assert_near(attend(step, level), plain(step))
+
+
+@at_each_level
+@pytest.mark.parametrize("head_dim", [16, 64, 128])
+def test_a_token_is_the_same_alone_and_in_any_chunk(level: Level, head_dim: int):
+    step = make_step([(1, 900), (70, 300), (1, 3), (300, 0), (4, 511)], head_dim=head_dim)
+    together = attend(step, level).split(step.query_lengths)
+    for sequence, first, last in [
+        (0, 0, 1),
+        (1, 0, 70),
+        (1, 69, 70),
+        (1, 3, 20),
+        (3, 0, 257),
+        (3, 255, 256),
+        (4, 2, 3),
+    ]:
+        alone = attend(step.part(sequence, first, last), level)
+        assert torch.equal(alone, together[sequence][first:last])
+
+
+@at_each_level
+def test_the_number_of_threads_changes_nothing(level: Level):
+    step = make_step([(1, 3000), (5, 1000)], num_kv_heads=1)
+    num_threads = torch.get_num_threads()
+    outputs: list[Tensor] = []
+    try:
+        for number in (1, 2, 3):
+            torch.set_num_threads(number)
+            outputs.append(attend(step, level))
+    finally:
+        torch.set_num_threads(num_threads)
+    assert torch.equal(outputs[0], outputs[1])
+    assert torch.equal(outputs[0], outputs[2])
+
+
+@at_each_level
+def test_large_scores_do_not_overflow(level: Level):
+    step = make_step([(1, 400), (3, 40)])
+    step.query.mul_(1000)
+    assert_near(attend(step, level), plain(step))
+
+
+def full_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """[patches, heads, head_dim] in float32, by the definition."""
+    query, key, value = query.float(), key.float(), value.float()
+    weights = (torch.einsum("qhd,khd->hqk", query, key) / math.sqrt(query.shape[2])).softmax(dim=-1)
+    return torch.einsum("hqk,khd->qhd", weights, value)
+
+
+@at_each_level
+@pytest.mark.parametrize("head_dim", [16, 48, 64, 80, 128])
+@pytest.mark.parametrize("sizes", [(1,), (64, 36), (300, 16, 4)])
+def test_packed_attention_stays_within_pictures(level: Level, head_dim: int, sizes: tuple[int, ...]):
+    generator = torch.Generator().manual_seed(head_dim)
+    qkv = torch.randn(sum(sizes), 3, 5, head_dim, generator=generator).bfloat16()
+    starts = torch.tensor([0, *torch.tensor(sizes).cumsum(0)], dtype=torch.int32)
+    query, key, value = qkv.unbind(1)  # views, with gaps between patches
+    output = attention.packed_attention(query, key, value, starts, level=level)
+    parts = [part.split(sizes) for part in (query, key, value)]
+    assert_near(output, torch.cat([full_attention(*picture) for picture in zip(*parts, strict=True)]))
+
+
+def random_rotation(num_tokens: int, head_dim: int) -> Rotation:
+    angles = 100 * torch.rand(num_tokens, 1, head_dim // 2)
+    return Rotation(angles.cos(), angles.sin())
+
+
+@pytest.mark.parametrize(
+    ("num_tokens", "head_dim", "block_size"), [(1, 64, 32), (5, 16, 32), (40, 80, 64), (33, 128, 8)]
+)
+def test_rotating_and_storing_is_what_the_plain_twins_do(num_tokens: int, head_dim: int, block_size: int):
+    num_heads, num_kv_heads, num_blocks = 6, 2, 9
+    qkv = torch.randn(num_tokens, (num_heads + 2 * num_kv_heads) * head_dim).bfloat16()
+    rotation = random_rotation(num_tokens, head_dim)
+    slots = torch.randperm(num_blocks * block_size)[:num_tokens]
+    cache, expected = (make_cache(num_blocks, block_size, num_kv_heads, head_dim) for _ in range(2))
+    query, key, value = qkv.unflatten(1, (-1, head_dim)).split([num_heads, num_kv_heads, num_kv_heads], dim=1)
+    expected.write(slots, plain_rotate(key, rotation), value)
+    assert torch.equal(attention.rotate_and_store(qkv, rotation, cache, slots), plain_rotate(query, rotation))
+    assert torch.equal(cache.keys, expected.keys)
+    assert torch.equal(cache.values, expected.values)
+
+
+@pytest.mark.parametrize("num_tokens", [1, 50])
+def test_rotating_in_place_leaves_other_heads(num_tokens: int):
+    x = torch.randn(num_tokens, 9, 80).bfloat16()
+    rotation = random_rotation(num_tokens, 80)
+    expected = torch.cat([plain_rotate(x[:, :6], rotation), x[:, 6:]], dim=1)
+    attention.rotate(x, rotation, num_heads=6)
+    assert torch.equal(x, expected)
+
+
+@pytest.mark.parametrize(
+    ("head_dim", "block_size", "supported"),
+    [
+        (64, 32, True),
+        (16, 64, True),
+        (256, 128, True),
+        (8, 32, False),
+        (72, 32, False),
+        (512, 32, False),
+        (64, 16, False),
+    ],
+)
+def test_what_the_kernels_do_not_take_is_told(head_dim: int, block_size: int, supported: bool):
+    assert attention.supports(head_dim=head_dim, block_size=block_size) == supported

@@ -1,0 +1,139 @@
+"""Native products against plain definitions, at every level that this machine has."""
+
+import copy
+from typing import Any, TypeVar
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from glimpse.engine.layers.linear import Linear, QuantizedLinear
+from glimpse.engine.layers.mlp import GatedMLP, QuickGeluMLP
+from glimpse.engine.layers.norm import RMSNorm
+from glimpse.engine.layers.ops import Ops, TorchOps
+from glimpse.engine.native.library import Level, load_library
+from glimpse.engine.native.linear import PackedLinear, pack
+from glimpse.engine.native.memory import WeightMemory
+from glimpse.engine.native.native_ops import NativeOps
+from tests.engine.levels import LEVELS, at_each_level, needs_kernels
+from tests.engine.quantized import quantize, quantized
+
+M = TypeVar("M", bound=nn.Module)
+
+
+pytestmark = needs_kernels
+either_weights = pytest.mark.parametrize("int8", [False, True])
+counts_of_rows = st.integers(0, 70)
+sizes = st.sampled_from([1, 3, 16, 33, 50, 64, 100, 176, 384])
+
+
+def make(module: M, seed: int) -> M:
+    """The module in bfloat16, with random parameters of about the size that a trained one has."""
+    generator = torch.Generator().manual_seed(seed)
+    for parameter in module.parameters():
+        scale = parameter.shape[-1] ** -0.5 if parameter.dim() > 1 else 0.5
+        parameter.data = (torch.randn(parameter.shape, generator=generator) * scale).to(torch.bfloat16)
+    return module.requires_grad_(False)
+
+
+def packed(linear: Linear | QuantizedLinear, level: Level) -> PackedLinear:
+    return PackedLinear(linear, gated=False, library=load_library(), level=level, memory=WeightMemory(load_library()))
+
+
+def exact(linear: Linear | QuantizedLinear, x: Tensor) -> Tensor:
+    """The product in float64 with the weights as they are."""
+    weight = linear.weight.double()
+    if isinstance(linear, QuantizedLinear):
+        weight = weight * linear.scale.double()[:, None]
+    return nn.functional.linear(x.double(), weight, None if linear.bias is None else linear.bias.double())
+
+
+def rows(count: int, width: int, seed: int = 1) -> Tensor:
+    return torch.randn(count, width, generator=torch.Generator().manual_seed(seed)).to(torch.bfloat16)
+
+
+@at_each_level
+@either_weights
+@settings(max_examples=40)
+@given(num_rows=counts_of_rows, inputs=sizes, outputs=sizes, bias=st.booleans(), residual=st.booleans())
+def test_products_of_any_shape(
+    level: Level, int8: bool, num_rows: int, inputs: int, outputs: int, bias: bool, residual: bool
+):
+    linear = make(Linear(inputs, outputs, bias=bias), 0)
+    linear = quantized(linear) if int8 else linear
+    x, added = rows(num_rows, inputs), rows(num_rows, outputs, 2) if residual else None
+    computed = packed(linear, level).compute(x, None, added, torch.float32)
+    expected = exact(linear, x) + (0 if added is None else added.double())
+    assert torch.allclose(computed.double(), expected, rtol=0, atol=2e-3 if int8 else 1e-4)
+
+
+@at_each_level
+@either_weights
+def test_products_too_wide_for_the_cache(level: Level, int8: bool):
+    """They are cut along the inputs, or into groups of rows."""
+    for inputs, outputs in ((3000, 70), (2500, 600)):
+        linear = make(Linear(inputs, outputs, bias=True), 0)
+        linear = quantized(linear) if int8 else linear
+        x = rows(550, inputs)
+        computed = packed(linear, level).compute(x, None, None, torch.float32)
+        assert (computed - exact(linear, x)).abs().max() < 3e-3
+
+
+@at_each_level
+@either_weights
+def test_a_row_is_the_same_whatever_is_beside_it(level: Level, int8: bool):
+    linear = make(Linear(300, 100, bias=True), 0)
+    native = packed(quantized(linear) if int8 else linear, level)
+    x = rows(70, 300)
+    alone = torch.cat([native(row[None]) for row in x])
+    for count in (2, 8, 9, 16, 17, 33, 70):
+        assert torch.equal(native(x[:count]), alone[:count])
+
+
+class Layer(nn.Module):
+    """All that is fused, over a width that fills no tile."""
+
+    def __init__(self, norm: RMSNorm | nn.LayerNorm, inner: int) -> None:
+        super().__init__()
+        self.norm = norm
+        self.linear = Linear(100, 70, bias=True)
+        self.gated = GatedMLP(100, inner)
+        self.gelu = QuickGeluMLP(100, inner)
+
+    def outputs(self, ops: Ops, hidden: Tensor) -> list[Tensor]:
+        return [
+            ops.norm_linear(hidden, self.norm, self.linear),
+            ops.logits(hidden, self.norm, self.linear),
+            ops.norm_mlp_add(hidden, self.norm, self.gated),
+            ops.norm_mlp_add(hidden, self.norm, self.gelu),
+        ]
+
+
+@at_each_level
+@either_weights
+@pytest.mark.parametrize("norm", [RMSNorm, nn.LayerNorm])
+@pytest.mark.parametrize(("num_rows", "inner"), [(1, 100), (8, 90), (9, 130), (40, 100)])
+def test_fused_operations_are_as_exact_as_plain_ones(level: Level, int8: bool, norm: Any, num_rows: int, inner: int):
+    plain = make(Layer(norm(100, eps=1e-6), inner), 3)
+    wide, native = copy.deepcopy(plain).float(), copy.deepcopy(plain)
+    if int8:
+        for layer in (plain, wide, native):
+            quantize(layer)
+    pack(native, load_library(), level)
+    hidden = rows(num_rows, 100)
+    for computed, rounded, exact in zip(
+        native.outputs(NativeOps(load_library(), level), hidden),
+        plain.outputs(TorchOps(), hidden),
+        wide.outputs(TorchOps(), hidden.float()),
+        strict=True,
+    ):
+        assert computed.dtype == rounded.dtype
+        assert (computed - exact).abs().max() <= 1.5 * (rounded - exact).abs().max() + 1e-3
+
+
+def test_rows_come_back_from_the_packed_form():
+    linear = make(Linear(100, 70, bias=False), 0)
+    indices = torch.tensor([69, 0, 33, 33])
+    assert torch.equal(packed(linear, LEVELS[0]).rows(indices), linear.rows(indices))

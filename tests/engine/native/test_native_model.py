@@ -1,0 +1,132 @@
+"""The whole model on the native backend, and how a backend is chosen."""
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from glimpse.engine.config import EngineConfig, Quantization
+from glimpse.engine.errors import CheckpointError
+from glimpse.engine.loading.load_engine import LoadedEngine, load_core, resolve_backend
+from glimpse.engine.native.library import Level
+from glimpse.engine.protocol import Generate, TokenEvent
+from glimpse.engine.sampling_params import SamplingParams
+from tests.engine.harness import Prompt, Rig, make_prompt, request_of
+from tests.engine.levels import at_each_level, needs_kernels
+
+NUM_TOKENS = 12
+PROMPTS = [
+    make_prompt(1, 23),
+    make_prompt(2, 5, (112, 84), 9),
+    make_prompt(3, 3, (28, 28), 1, (56, 196), 1, (140, 28), 4, (84, 112), 6),
+    make_prompt(4, 70, (84, 84), 1),
+]
+CPU = torch.device("cpu")
+
+
+def load(path: Path, **options: Any) -> LoadedEngine:
+    config = EngineConfig(model_path=str(path), dtype="bfloat16", kv_cache_bytes=8 << 20, num_threads=1, **options)
+    return load_core(config, on_progress=lambda stage, fraction: None)
+
+
+def generate(request_id: str, prompt: Prompt) -> Generate:
+    sampling = SamplingParams(temperature=0.0, max_tokens=NUM_TOKENS, ignore_eos=True)
+    return request_of(request_id, prompt, sampling)
+
+
+def answers(engine: LoadedEngine, prompts: list[Prompt]) -> list[list[int]]:
+    """Greedy answers to prompts that are computed together."""
+    found: dict[str, list[int]] = {str(index): [] for index in range(len(prompts))}
+    for index, prompt in enumerate(prompts):
+        engine.core.submit(generate(str(index), prompt))
+    events: list[TokenEvent] = []
+    while engine.core.has_work:
+        events += engine.core.step().events
+    for event in events:
+        assert event.error is None, event.message
+        found[event.request_id] += event.token_ids
+    return list(found.values())
+
+
+def error_of(rig: Rig, exact: Rig) -> float:
+    """Root mean square difference of the first logits, over all prompts, in standard deviations of the exact ones."""
+    squares: list[float] = []
+    for prompt in PROMPTS:
+        expected = exact.answer(exact.begin(prompt), 1).logits[0]
+        difference = rig.answer(rig.begin(prompt), 1).logits[0] - expected
+        squares.append((difference / expected.std()).square().mean().item())
+    return (sum(squares) / len(squares)) ** 0.5
+
+
+@needs_kernels
+@at_each_level
+@pytest.mark.parametrize("quantization", ["none", "int8"])
+def test_logits_are_as_near_to_float32_as_torchs(tiny_checkpoint: Path, level: Level, quantization: Quantization):
+    exact = Rig(tiny_checkpoint, quantization=quantization)
+    native = Rig(tiny_checkpoint, torch.bfloat16, level=level, quantization=quantization)
+    plain = Rig(tiny_checkpoint, torch.bfloat16, quantization=quantization)
+    assert error_of(native, exact) <= 1.2 * error_of(plain, exact)
+
+
+@needs_kernels
+@pytest.mark.parametrize("quantization", ["none", "int8"])
+@pytest.mark.parametrize("options", [{}, {"max_batch_tokens": 5}, {"prefix_caching": False}], ids=str)
+def test_an_answer_is_the_same_whatever_runs_beside_it(
+    tiny_checkpoint: Path, quantization: Any, options: dict[str, Any]
+):
+    engine = load(tiny_checkpoint, quantization=quantization)
+    alone = [answers(engine, [prompt])[0] for prompt in PROMPTS]
+    assert answers(load(tiny_checkpoint, quantization=quantization, **options), PROMPTS * 5) == alone * 5
+
+
+@needs_kernels
+def test_greedy_answers_are_torchs(tiny_checkpoint: Path):
+    native, plain = load(tiny_checkpoint), load(tiny_checkpoint, backend="torch")
+    assert (native.ready.backend, plain.ready.backend) == ("native", "torch")
+    assert answers(native, PROMPTS) == answers(plain, PROMPTS)
+
+
+@needs_kernels
+@pytest.mark.parametrize("backend", ["native", "torch"])
+def test_int8_is_said(tiny_checkpoint: Path, backend: Any):
+    engine = load(tiny_checkpoint, backend=backend, quantization="int8")
+    assert (engine.ready.backend, engine.ready.quantization) == (backend, "int8")
+    assert all(len(answer) == NUM_TOKENS for answer in answers(engine, PROMPTS))
+
+
+@needs_kernels
+def test_one_openmp_runtime_serves_torch_and_the_kernels():
+    maps = Path("/proc/self/maps").read_text()
+    assert len({line.split()[-1] for line in maps.splitlines() if "libgomp" in line}) == 1
+
+
+def backend(asked: Any, *, device: torch.device = CPU, dtype: torch.dtype = torch.bfloat16) -> str:
+    return resolve_backend(asked, device=device, dtype=dtype, head_dim=64, on_progress=lambda stage, fraction: None)
+
+
+def test_float32_stays_on_torch():
+    assert backend("auto", dtype=torch.float32) == "torch"
+    with pytest.raises(CheckpointError, match="--backend native: the native backend computes in bfloat16 only"):
+        backend("native", dtype=torch.float32)
+
+
+def test_other_devices_are_not_for_native_kernels():
+    with pytest.raises(CheckpointError, match="on the CPU only"):
+        backend("native", device=torch.device("cuda"))
+
+
+@pytest.fixture
+def no_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CXX", raising=False)
+
+
+@pytest.mark.usefixtures("no_compiler")
+def test_without_a_compiler_torch_computes(caplog: pytest.LogCaptureFixture):
+    with caplog.at_level(logging.WARNING):
+        assert backend("auto") == "torch"
+    assert "there is no C++ compiler: install g++" in caplog.text
+    with pytest.raises(CheckpointError, match="--backend native: there is no C"):
+        backend("native")

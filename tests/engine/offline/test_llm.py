@@ -1,0 +1,300 @@
+"""The offline door: every form of prompt and picture, batches as alone, and refusals that say where."""
+
+import base64
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import PIL.Image
+import pytest
+
+from glimpse.engine.errors import EngineError, EngineErrorCode
+from glimpse.engine.llm import LLM, InputError, SamplingParams
+from glimpse.engine.protocol import FinishReason, Step
+from glimpse.engine.scheduling.core import Core
+
+GREEDY = SamplingParams(temperature=0, max_tokens=12)
+PIXELS = np.random.default_rng(0).integers(0, 256, (60, 90, 3), dtype=np.uint8)
+PICTURE = PIL.Image.fromarray(PIXELS)
+OTHER_PICTURE = PIL.Image.fromarray(255 - PIXELS)
+PLACEHOLDER = "<|vision_start|><|image_pad|><|vision_end|>"
+
+
+def png(picture: PIL.Image.Image) -> bytes:
+    file = io.BytesIO()
+    picture.save(file, "PNG")
+    return file.getvalue()
+
+
+def base64_png(picture: PIL.Image.Image) -> str:
+    return base64.b64encode(png(picture)).decode()
+
+
+def load(path: Path, **options: Any) -> LLM:
+    return LLM(
+        path, dtype="float32", device="cpu", kv_cache_bytes=8 << 20, max_model_len=1024, num_threads=1, **options
+    )
+
+
+@pytest.fixture(scope="module")
+def llm(tiny_checkpoint: Path) -> LLM:
+    return load(tiny_checkpoint)
+
+
+def user(*parts: Any) -> list[dict[str, Any]]:
+    return [{"role": "user", "content": list(parts)}]
+
+
+def text(words: str) -> dict[str, str]:
+    return {"type": "text", "text": words}
+
+
+def image_pil(picture: PIL.Image.Image) -> dict[str, Any]:
+    return {"type": "image_pil", "image_pil": picture}
+
+
+def test_a_conversation_is_its_prompt(llm: LLM) -> None:
+    (chat,) = llm.chat([{"role": "user", "content": "the end"}], GREEDY)
+    (by_text,) = llm.generate("<|im_start|>user\nthe end<|im_end|>\n<|im_start|>assistant\n", GREEDY)
+    (by_ids,) = llm.generate({"prompt_token_ids": chat.prompt_token_ids}, GREEDY)
+    assert chat.prompt_token_ids == by_text.prompt_token_ids == by_ids.prompt_token_ids
+    assert chat.outputs == by_text.outputs == by_ids.outputs
+    assert len(chat.outputs[0].token_ids) == 12
+    assert chat.outputs[0].finish_reason is FinishReason.LENGTH
+
+
+@pytest.mark.parametrize(
+    "picture",
+    [
+        pytest.param(PICTURE, id="PIL"),
+        pytest.param(PIXELS, id="array"),
+        pytest.param([PIXELS], id="list"),
+        pytest.param(png(PICTURE), id="bytes"),
+        pytest.param(base64_png(PICTURE), id="base64"),
+        pytest.param(f"data:image/png;base64,{base64_png(PICTURE)}", id="data URL"),
+    ],
+)
+def test_a_picture_is_the_same_in_every_form(llm: LLM, picture: Any) -> None:
+    (expected,) = llm.chat(user(image_pil(PICTURE), text("the")), GREEDY)
+    prompt = f"<|im_start|>user\n{PLACEHOLDER}the<|im_end|>\n<|im_start|>assistant\n"
+    (output,) = llm.generate({"prompt": prompt, "multi_modal_data": {"image": picture}}, GREEDY)
+    assert output.prompt_token_ids == expected.prompt_token_ids
+    assert output.outputs == expected.outputs
+
+
+def test_a_text_that_names_special_tokens_is_no_picture(llm: LLM) -> None:
+    alone, beside = llm.chat([user(text(PLACEHOLDER)), user(text(PLACEHOLDER), image_pil(PICTURE))], GREEDY)
+    assert alone.prompt_token_ids.count(277) == 0
+    assert beside.prompt_token_ids.count(277) == 6
+
+
+def test_a_chat_template_of_the_callers_own_makes_the_prompt(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    (tmp_path / "own.jinja").write_text("the end")
+    llm = load(tiny_checkpoint, chat_template=str(tmp_path / "own.jinja"))
+    (chat,), (plain,) = llm.chat(user(text("hello")), GREEDY), llm.generate("the end", GREEDY)
+    assert chat.prompt_token_ids == plain.prompt_token_ids
+
+
+def test_an_image_url_part_takes_bounds_on_its_pixels(llm: LLM) -> None:
+    url = f"data:image/png;base64,{base64_png(PICTURE)}"
+    plain, small = (
+        {"type": "image_url", "image_url": url},
+        {"type": "image_url", "image_url": {"url": url, "max_pixels": 56 * 56}},
+    )
+    lengths = [len(output.prompt_token_ids) for output in llm.chat([user(plain), user(small)], GREEDY)]
+    assert lengths[1] < lengths[0]
+
+
+def test_a_batch_answers_in_order_and_as_alone(llm: LLM) -> None:
+    conversations = [
+        user(image_pil(PICTURE), text("the image")),
+        user(text("on and on")),
+        user(image_pil(OTHER_PICTURE), text("the image")),
+        user(image_pil(OTHER_PICTURE), text("and"), image_pil(PICTURE)),
+    ]
+    batch = llm.chat(conversations, GREEDY)
+    alone = [llm.chat(conversation, GREEDY)[0] for conversation in conversations]
+    assert [output.outputs for output in batch] == [output.outputs for output in alone]
+    assert len({output.outputs[0].text for output in batch}) == len(batch)
+
+
+def test_each_prompt_may_have_its_own_sampling(llm: LLM) -> None:
+    lengths = [SamplingParams(temperature=0, max_tokens=count) for count in (1, 5)]
+    outputs = llm.generate(["the", "the"], lengths)
+    assert [len(output.outputs[0].token_ids) for output in outputs] == [1, 5]
+
+
+def test_a_prefix_that_was_computed_is_not_computed_again(tiny_checkpoint: Path) -> None:
+    llm = load(tiny_checkpoint)
+    conversation = user(image_pil(PICTURE), text("the " * 40))
+    (cold,), (warm,) = llm.chat(conversation, GREEDY), llm.chat(conversation, GREEDY)
+    assert cold.num_cached_tokens == 0
+    assert warm.num_cached_tokens > 0
+    assert warm.outputs == cold.outputs
+
+
+def test_a_stop_text_ends_the_answer_and_is_not_in_it(llm: LLM) -> None:
+    (whole,) = llm.generate("the", GREEDY)
+    answer = whole.outputs[0].text
+    stop = answer[4:6]
+    (cut,) = llm.generate("the", SamplingParams(temperature=0, max_tokens=12, stop=(stop,)))
+    assert cut.outputs[0].text == answer[: answer.index(stop)]
+    assert cut.outputs[0].finish_reason is FinishReason.STOP
+    assert len(cut.outputs[0].token_ids) < len(whole.outputs[0].token_ids)
+    (after,) = llm.generate("the", GREEDY)
+    assert after.outputs == whole.outputs
+
+
+def test_the_engine_stops_computing_where_a_stop_text_ended_the_answer(
+    llm: LLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (whole,) = llm.generate("the", GREEDY)
+    num_steps = 0
+    step = Core.step
+
+    def counted(core: Core) -> Step:
+        nonlocal num_steps
+        num_steps += 1
+        return step(core)
+
+    monkeypatch.setattr(Core, "step", counted)
+    llm.generate("the", SamplingParams(temperature=0, max_tokens=500, stop=(whole.outputs[0].text[4:6],)))
+    assert num_steps < 20
+
+
+def test_log_probabilities_come_with_the_tokens(llm: LLM) -> None:
+    (output,) = llm.generate("the", SamplingParams(temperature=0, max_tokens=4, logprobs=2))
+    (answer,) = output.outputs
+    assert answer.logprobs is not None
+    assert [token.token_id for token in answer.logprobs] == answer.token_ids
+    assert all(token.top[0].token_id == token.token_id and len(token.top) == 2 for token in answer.logprobs)
+    assert b"".join(token.bytes for token in answer.logprobs).decode() == answer.text
+
+
+URL_PART = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+
+
+@pytest.mark.parametrize(
+    ("messages", "message"),
+    [
+        ([], None),
+        (["the"], r"conversations\[0\]\.messages: a conversation is a list"),
+        ([{"role": "judge", "content": "x"}], r"messages\[0\]\.role: 'judge'"),
+        ([{"role": "user"}], r"messages\[0\]\.content"),
+        ([{"role": "user", "content": "x", "audio": {}}], r"messages\[0\]\.audio: not supported"),
+        (user(text("x"), {"type": "smell"}), r"messages\[0\]\.content\[1\]: .*'smell'"),
+        (user({"type": "text"}), r"messages\[0\]\.content\[0\]\.text"),
+        (user({"type": "image_pil", "image_pil": "x"}), r"content\[0\]\.image_pil: not a PIL image but str"),
+        (user(URL_PART | {"uuid": 5}), r"content\[0\]\.uuid: a uuid is a text"),
+        (user(image_pil(PICTURE) | {"uuid": "x" * 1025}), r"content\[0\]\.uuid: a uuid is a text of 1 to 1024"),
+        (user(text("x") | {"uuid": "x"}), r"content\[0\]\.uuid: not supported"),
+        (user({"type": "image_url", "image_url": None}), r"image_url: there is none, and no uuid"),
+        (user({"type": "image_url", "image_url": {"url": None}}), r"image_url\.url: there is none, and no uuid"),
+        (user({"type": "image_url", "image_url": {"url": "file:///x"}}), r"content\[0\]\.image_url: file: URLs"),
+        (user({"type": "image_url", "image_url": "http://127.0.0.1/x.png"}), r"content\[0\]\.image_url"),
+        (user(URL_PART), r"messages\[0\]\.content\[0\]\.image_url"),
+        ([user(text("x")), user(URL_PART)], r"conversations\[1\]\.messages\[0\]\.content\[0\]\.image_url"),
+    ],
+)
+def test_a_conversation_that_cannot_be_used_is_refused_where_it_is_wrong(
+    llm: LLM, messages: list[Any], message: str | None
+) -> None:
+    if message is None:
+        assert llm.chat(messages, GREEDY) == []
+        return
+    with pytest.raises(InputError, match=message):
+        llm.chat(messages, GREEDY)
+
+
+@pytest.mark.parametrize(
+    ("prompts", "message"),
+    [
+        (["the", 1], r"prompts\[1\]: expected a dict, not int"),
+        ([{}], r"prompts\[0\]: a prompt has either"),
+        ([{"prompt": "x", "prompt_token_ids": [1]}], r"prompts\[0\]: a prompt has either"),
+        ([{"prompt_token_ids": ["x"]}], r"prompts\[0\]\.prompt_token_ids"),
+        ([{"prompt": "x", "multi_modal_uuids": {"smell": "x"}}], r"prompts\[0\]\.multi_modal_uuids\.smell"),
+        ([{"prompt": "x", "multi_modal_uuids": {"image": [5]}}], r"multi_modal_uuids\.image\[0\]: a uuid is a text"),
+        ([{"prompt": "x", "multi_modal_uuids": {"image": 5}}], r"multi_modal_uuids\.image: expected a text, or a list"),
+        ([{"prompt": "x", "multi_modal_data": {"image": None}}], r"data\.image\[0\]: there is none, and no uuid"),
+        ([{"prompt": "x", "multi_modal_data": {"video": [None]}}], r"data\.video\[0\]: there is none, and no uuid"),
+        (
+            [{"prompt": "x", "multi_modal_data": {"image": [PICTURE] * 2}, "multi_modal_uuids": {"image": "x"}}],
+            r"data\.image: there are 2 of them, and 1 uuids",
+        ),
+        ([{"prompt": "x", "multi_modal_data": {"smell": []}}], r"prompts\[0\]\.multi_modal_data\.smell"),
+        ([{"prompt": "x", "multi_modal_data": {"image": [PICTURE]}}], r"prompts\[0\]: .*fewer media placeholders"),
+        ([{"prompt": PLACEHOLDER}], r"prompts\[0\]: .*more media placeholders"),
+        ([{"prompt": "x", "multi_modal_data": {"image": PIXELS / 255}}], r"image\[0\]: an array is uint8"),
+        ([{"prompt": "x", "multi_modal_data": {"image": 5}}], r"image\[0\]: a picture is"),
+    ],
+)
+def test_a_prompt_that_cannot_be_used_is_refused_where_it_is_wrong(llm: LLM, prompts: list[Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        llm.generate(prompts, GREEDY)
+
+
+@pytest.mark.parametrize(
+    ("sampling", "message"),
+    [
+        (SamplingParams(temperature=-1), r"sampling_params\.temperature: -1 is out of range"),
+        (SamplingParams(top_p=float("nan")), r"sampling_params\.top_p"),
+        (SamplingParams(stop=("",)), r"sampling_params\.stop"),
+        (SamplingParams(max_tokens=2, min_tokens=3), r"sampling_params\.min_tokens"),
+        ([SamplingParams(), SamplingParams(logprobs=-1)], r"sampling_params\[1\]\.logprobs"),
+        ([SamplingParams(), SamplingParams()], "2 of them for 1 prompts"),
+        ([], "0 of them for 1 prompts"),
+    ],
+)
+def test_sampling_parameters_out_of_range_are_refused(llm: LLM, sampling: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        llm.generate("the", sampling)
+
+
+@pytest.mark.parametrize(
+    ("bad", "code", "message"),
+    [
+        ({"prompt_token_ids": [5] * 1024}, EngineErrorCode.PROMPT_TOO_LONG, r"prompts\[1\]: .*1024 tokens"),
+        ({"prompt_token_ids": [100_000]}, EngineErrorCode.INTERNAL, r"prompts\[1\]: .*100000"),
+    ],
+)
+def test_one_bad_prompt_stops_a_batch_before_anything_is_computed(
+    tiny_checkpoint: Path, bad: dict[str, Any], code: EngineErrorCode, message: str
+) -> None:
+    llm = load(tiny_checkpoint)
+    good = {"prompt_token_ids": [7] * 100}
+    with pytest.raises(EngineError, match=message) as raised:
+        llm.generate([good, bad], GREEDY)
+    assert raised.value.code is code
+    (output,) = llm.generate(good, GREEDY)
+    assert output.num_cached_tokens == 0
+
+
+def test_the_number_of_pictures_can_be_limited(tiny_checkpoint: Path) -> None:
+    llm = load(tiny_checkpoint, limit_mm_per_prompt={"image": 1})
+    assert llm.chat(user(image_pil(PICTURE)), GREEDY)
+    with pytest.raises(InputError, match="2 pictures, and limit_mm_per_prompt allows 1"):
+        llm.chat(user(image_pil(PICTURE), image_pil(PICTURE)), GREEDY)
+
+
+def test_a_limit_on_what_is_not_supported_is_refused(tiny_checkpoint: Path) -> None:
+    with pytest.raises(InputError, match="smell"):
+        load(tiny_checkpoint, limit_mm_per_prompt={"smell": 1})
+
+
+async def test_it_works_where_an_event_loop_is_running(llm: LLM) -> None:
+    assert llm.chat(user(image_pil(PICTURE)), GREEDY)
+
+
+@pytest.mark.parametrize(("progress", "shown"), [(True, True), (False, False)])
+def test_a_bar_counts_the_answers_of_a_batch(
+    llm: LLM, capsys: pytest.CaptureFixture[str], progress: bool, shown: bool
+) -> None:
+    llm.generate(["the", "an"], GREEDY, progress=progress)
+    assert ("2/2" in capsys.readouterr().err) == shown
+
+
+def test_a_single_prompt_has_no_bar(llm: LLM, capsys: pytest.CaptureFixture[str]) -> None:
+    llm.generate("the", GREEDY)
+    assert capsys.readouterr().err == ""

@@ -1,0 +1,115 @@
+"""The offline door's sounds: every form of one, the reference's prompt and answer, and refusals that say where."""
+
+import base64
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from glimpse.engine.llm import LLM, InputError, SamplingParams
+from tests.audio_checkpoints import TOKEN_IDS, make_audio_checkpoint
+from tests.audio_oracle import greedy_answer
+from tests.engine.offline.test_llm import PICTURE, image_pil, load, text, user
+from tests.media.audio import noise, sound_file, tone
+
+GREEDY = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True)
+SAMPLES = noise(1, 9_000)
+"""At 44.1 kHz, on the steps of a WAV file's numbers."""
+WAV = sound_file(SAMPLES, 44_100)
+BASE64 = base64.b64encode(WAV).decode()
+PLACEHOLDER = "<|audio_bos|><|AUDIO|><|audio_eos|>"
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_audio_checkpoint(tmp_path_factory.mktemp("hearing"))
+
+
+@pytest.fixture(scope="module")
+def llm(checkpoint: Path) -> LLM:
+    return load(checkpoint)
+
+
+def audio(sound: object) -> dict[str, Any]:
+    return {"type": "audio", "audio": sound}
+
+
+def test_an_answer_about_two_sounds_is_the_references(llm: LLM, checkpoint: Path) -> None:
+    sounds = [noise(2, 8_000), tone(440, 16_000, 0.4)]
+    (output,) = llm.chat(user(audio((sounds[0], 16_000)), text("and"), audio((sounds[1], 16_000))), GREEDY)
+    expected = greedy_answer(checkpoint, output.prompt_token_ids, sounds, 12)
+    assert output.outputs[0].token_ids == expected.token_ids
+    # 50 and 40 frames are 25 and 20 positions, of which two are a token.
+    assert output.prompt_token_ids.count(TOKEN_IDS["<|AUDIO|>"]) == 12 + 10
+
+
+def test_the_same_question_again_is_cached(llm: LLM) -> None:
+    messages = user(audio((noise(3, 48_000), 16_000)), text("the thing"))
+    first, again = (llm.chat(messages, GREEDY)[0] for _ in range(2))
+    (other,) = llm.chat(user(audio((noise(4, 48_000), 16_000)), text("the thing")), GREEDY)
+    assert again.num_cached_tokens >= 64
+    assert other.num_cached_tokens < 64
+    assert again.outputs == first.outputs
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        pytest.param(audio((torch.from_numpy(SAMPLES.copy()), 44_100)), id="tensor"),
+        pytest.param(audio((SAMPLES.astype(np.float64)[None], 44_100.0)), id="one channel"),
+        pytest.param(audio(WAV), id="file"),
+        pytest.param(audio(f"data:audio/wav;base64,{BASE64}"), id="data URL"),
+        pytest.param({"type": "input_audio", "input_audio": {"data": BASE64, "format": "wav"}}, id="input_audio"),
+        pytest.param({"type": "audio_url", "audio_url": {"url": f"data:audio/wav;base64,{BASE64}"}}, id="audio_url"),
+        pytest.param({"type": "audio_url", "audio_url": BASE64}, id="audio_url, a text"),
+    ],
+)
+def test_a_sound_is_the_same_in_every_form(llm: LLM, part: Any) -> None:
+    (expected,) = llm.chat(user(audio((SAMPLES, 44_100)), text("the")), GREEDY)
+    (output,) = llm.chat(user(part, text("the")), GREEDY)
+    assert output.prompt_token_ids == expected.prompt_token_ids
+    assert output.outputs == expected.outputs
+
+
+@pytest.mark.parametrize("given", [(SAMPLES, 44_100), [(SAMPLES, 44_100)], WAV, [WAV]], ids=range(4))
+def test_a_prompt_s_sound_is_a_pair_or_a_file(llm: LLM, given: Any) -> None:
+    prompt = f"{PLACEHOLDER}the"
+    (expected,) = llm.generate({"prompt": prompt, "multi_modal_data": {"audio": [(SAMPLES, 44_100)]}}, GREEDY)
+    (output,) = llm.generate({"prompt": prompt, "multi_modal_data": {"audio": given}}, GREEDY)
+    assert output.outputs == expected.outputs
+
+
+REFUSED: list[Any] = [
+    pytest.param(audio(SAMPLES), "content[0].audio: a sound is a pair (array, rate)", id="no rate"),
+    pytest.param(audio((np.zeros(9, np.int16), 16_000)), "an array is of floats", id="whole numbers"),
+    pytest.param(audio((np.zeros((2, 2, 2)), 16_000)), "an array is of floats", id="three dimensions"),
+    pytest.param(audio((SAMPLES, 44_100.5)), "not a whole number", id="half a sample"),
+    pytest.param(audio((SAMPLES, 1)), "1 samples a second", id="slow"),
+    pytest.param(audio((SAMPLES[:9], 16_000)), "too short to be heard", id="short"),
+    pytest.param(audio(b"hello"), "no known sound format", id="no sound"),
+    pytest.param({"type": "audio_url", "audio_url": {}}, "audio_url.url: there is none", id="no URL"),
+    pytest.param({"type": "audio_url", "audio_url": {"url": 5}}, "audio_url.url: a sound's URL is a text", id="number"),
+    pytest.param({"type": "input_audio", "input_audio": {"format": "wav"}}, "expected data", id="no data"),
+    pytest.param({"type": "input_audio", "input_audio": {"data": "http://a.b/c"}}, "input_audio.data", id="a URL"),
+    pytest.param(image_pil(PICTURE), "does not understand image input", id="a picture"),
+]
+
+
+@pytest.mark.parametrize(("part", "words"), REFUSED)
+def test_what_cannot_be_heard_is_refused_by_its_place(llm: LLM, part: Any, words: str) -> None:
+    with pytest.raises(InputError) as caught:
+        llm.chat(user(part), GREEDY)
+    assert words in str(caught.value)
+
+
+def test_a_model_that_does_not_hear_says_so(tiny_checkpoint: Path) -> None:
+    with pytest.raises(InputError, match=r"messages\[0\].content\[0\].audio: the model takes no audio"):
+        load(tiny_checkpoint).chat(user(audio((SAMPLES, 44_100))), GREEDY)
+
+
+def test_too_many_sounds_are_refused(checkpoint: Path) -> None:
+    llm = load(checkpoint, limit_mm_per_prompt={"audio": 1})
+    with pytest.raises(InputError, match="2 sounds, and limit_mm_per_prompt allows 1"):
+        llm.chat(user(audio((SAMPLES, 44_100)), audio(WAV)), GREEDY)

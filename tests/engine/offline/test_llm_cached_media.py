@@ -1,0 +1,156 @@
+"""The offline door's names for media: what was given once can be left out, in every form that it can be given in."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from glimpse.engine.llm import LLM, InputError, SamplingParams
+from glimpse.media.errors import MediaErrorCode
+from tests.audio_checkpoints import make_audio_checkpoint
+from tests.engine.offline.test_llm import OTHER_PICTURE, PICTURE, PIXELS, PLACEHOLDER, base64_png, load, png, text, user
+from tests.engine.offline.test_llm_audio import BASE64, SAMPLES, WAV
+from tests.engine.offline.test_llm_audio import PLACEHOLDER as SOUND_PLACEHOLDER
+from tests.engine.offline.test_llm_videos import FRAMES, PICTURES, SMALL
+from tests.engine.offline.test_llm_videos import PLACEHOLDER as CLIP_PLACEHOLDER
+from tests.media.tensors import good, good_grid
+
+GREEDY = SamplingParams(temperature=0, max_tokens=8, ignore_eos=True)
+URL = f"data:image/png;base64,{base64_png(PICTURE)}"
+EMBEDS = {"image_embeds": good(), "image_grid_thw": good_grid()}
+
+
+@pytest.fixture(scope="module")
+def llm(tiny_checkpoint: Path) -> LLM:
+    return load(tiny_checkpoint, enable_mm_embeds=True)
+
+
+@pytest.fixture(scope="module")
+def hearing(tmp_path_factory: pytest.TempPathFactory) -> LLM:
+    return load(make_audio_checkpoint(tmp_path_factory.mktemp("hearing")))
+
+
+def part(name: str, value: object, uuid: str | None = None, **options: Any) -> dict[str, Any]:
+    return {"type": name, name: value, **({} if uuid is None else {"uuid": uuid}), **options}
+
+
+def refused(asking: Callable[[], Any]) -> str:
+    with pytest.raises(InputError) as caught:
+        asking()
+    assert caught.value.code is MediaErrorCode.NOT_CACHED
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "empty", "options"),
+    [
+        pytest.param("image_pil", PICTURE, None, {}, id="PIL"),
+        pytest.param("image_url", URL, None, {}, id="URL"),
+        pytest.param("image_url", {"url": URL}, {"url": None}, {}, id="URL in a dict"),
+        pytest.param("image_embeds", EMBEDS, None, {}, id="embeddings"),
+        pytest.param("image_embeds", EMBEDS, {"image_embeds": None}, {}, id="embeddings in a dict"),
+        pytest.param("video", FRAMES, None, SMALL, id="array"),
+        pytest.param("video", [png(picture) for picture in PICTURES], None, SMALL, id="files"),
+        pytest.param("video", FRAMES, None, SMALL | {"num_frames": 2}, id="some frames of an array"),
+        pytest.param("video_url", {"url": [URL, URL], **SMALL}, {"url": None, **SMALL}, {}, id="URLs of frames"),
+    ],
+)
+def test_a_part_with_a_uuid_is_given_once(
+    llm: LLM, request: pytest.FixtureRequest, name: str, value: Any, empty: Any, options: dict[str, Any]
+) -> None:
+    uuid = request.node.name
+    conversations = [user(part(name, given, uuid, **options), text("the")) for given in (value, empty)]
+    assert "no " in refused(lambda: llm.chat(conversations[1], GREEDY))
+    sent, left_out = (llm.chat(conversation, GREEDY)[0] for conversation in conversations)
+    assert left_out.prompt_token_ids == sent.prompt_token_ids
+    assert left_out.outputs == sent.outputs
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("audio", (SAMPLES, 44_100)), ("audio", WAV), ("audio_url", {"url": BASE64}), ("input_audio", {"data": BASE64})],
+)
+def test_a_sound_with_a_uuid_is_given_once(hearing: LLM, name: str, value: Any) -> None:
+    uuid = f"{name} of {type(value)}"
+    sent, left_out = (hearing.chat(user(part(name, given, uuid)), GREEDY)[0] for given in (value, None))
+    assert left_out.prompt_token_ids == sent.prompt_token_ids
+    assert left_out.outputs == sent.outputs
+
+
+@pytest.mark.parametrize(
+    ("prompt", "data", "uuids", "left_out"),
+    [
+        (PLACEHOLDER, {"image": PIXELS}, {"image": "pixels"}, {"image": None}),
+        (PLACEHOLDER, {"image": [PICTURE]}, {"image": ["picture"]}, {"image": [None]}),
+        (PLACEHOLDER * 2, {"image": [PICTURE, OTHER_PICTURE]}, {"image": ["a", "b"]}, {}),
+        (
+            PLACEHOLDER * 2,
+            {"image": [PICTURE, OTHER_PICTURE]},
+            {"image": ["c", None]},
+            {"image": [None, OTHER_PICTURE]},
+        ),
+        (
+            CLIP_PLACEHOLDER + PLACEHOLDER,
+            {"image": png(PICTURE), "video": FRAMES},
+            {"image": "d", "video": ["e"]},
+            {"image": None, "video": None},
+        ),
+        (PLACEHOLDER, {"image": EMBEDS}, {"image": "embeddings"}, {"image": {"image_embeds": None}}),
+    ],
+)
+def test_a_prompt_s_media_have_uuids_as_in_vllm(
+    llm: LLM, prompt: str, data: dict[str, Any], uuids: dict[str, Any], left_out: dict[str, Any]
+) -> None:
+    asked = [{"prompt": prompt, "multi_modal_data": media, "multi_modal_uuids": uuids} for media in (data, left_out)]
+    assert "multi_modal_data" in refused(lambda: llm.generate(asked[1], GREEDY))
+    sent, again = (llm.generate(each, GREEDY)[0] for each in asked)
+    assert again.prompt_token_ids == sent.prompt_token_ids
+    assert again.outputs == sent.outputs
+
+
+def test_a_prompt_s_sound_has_a_uuid(hearing: LLM) -> None:
+    sent, again = (
+        hearing.generate(
+            {"prompt": SOUND_PLACEHOLDER, "multi_modal_data": {"audio": sound}, "multi_modal_uuids": {"audio": "x"}},
+            GREEDY,
+        )[0]
+        for sound in ((SAMPLES, 44_100), None)
+    )
+    assert again.outputs == sent.outputs
+
+
+def test_what_is_left_out_may_be_given_in_the_same_batch(llm: LLM) -> None:
+    batch = [user(part("image_pil", picture, "batch"), text("the")) for picture in (None, PICTURE, None)]
+    outputs = llm.chat(batch, GREEDY)
+    assert [output.outputs for output in outputs] == [outputs[1].outputs] * 3
+
+
+def test_a_uuid_is_that_of_what_was_given_last_whatever_its_form(llm: LLM) -> None:
+    forms = [part("image_pil", PICTURE, "cat"), part("image_url", base64_png(OTHER_PICTURE), "cat")]
+    for form in (*forms, forms[0]):
+        (given,) = llm.chat(user(form), GREEDY)
+        (left_out,) = llm.chat(user(part("image_pil", None, "cat")), GREEDY)
+        assert left_out.outputs == given.outputs
+
+
+def test_a_file_that_is_kept_can_be_asked_about_in_another_size(llm: LLM) -> None:
+    llm.chat(user(part("image_url", URL, "sizes")), GREEDY)
+    (small,) = llm.chat(user(part("image_url", {"url": None, "max_pixels": 56 * 56}, "sizes")), GREEDY)
+    (expected,) = llm.chat(user(part("image_url", {"url": URL, "max_pixels": 56 * 56})), GREEDY)
+    assert small.outputs == expected.outputs
+    llm.chat(user(part("image_pil", PICTURE, "made")), GREEDY)
+    small_made = part("image_url", {"url": None, "max_pixels": 56 * 56}, "made")
+    assert "no picture is kept" in refused(lambda: llm.chat(user(small_made), GREEDY))
+
+
+def test_a_name_is_its_kind_s(llm: LLM) -> None:
+    llm.chat(user(part("image_pil", PICTURE, "kind")), GREEDY)
+    for name in ("video", "image_embeds"):
+        assert "kind" not in refused(lambda name=name: llm.chat(user(part(name, None, "kind")), GREEDY))
+
+
+def test_without_room_uuids_mean_nothing(tiny_checkpoint: Path) -> None:
+    llm = load(tiny_checkpoint, media_cache_bytes=0)
+    assert llm.chat(user(part("image_pil", PICTURE, "cat")), GREEDY)
+    assert "media_cache_bytes" in refused(lambda: llm.chat(user(part("image_pil", None, "cat")), GREEDY))

@@ -1,0 +1,203 @@
+"""The offline door's embeddings: in vLLM's forms they answer as their media do, and refusals say where."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import PIL.Image
+import pytest
+import torch
+
+from glimpse.engine.llm import LLM, InputError, SamplingParams
+from tests import audio_oracle, oracle
+from tests.audio_checkpoints import TOKEN_IDS, make_audio_checkpoint
+from tests.engine.offline.test_llm import image_pil, load, text, user
+from tests.media.audio import noise
+from tests.media.tensors import good, good_grid
+
+GREEDY = SamplingParams(temperature=0, max_tokens=12)
+RANDOM = np.random.default_rng(1)
+PIXELS = RANDOM.integers(0, 256, (56, 84, 3), dtype=np.uint8)
+OTHER_PIXELS = RANDOM.integers(0, 256, (84, 56, 3), dtype=np.uint8)
+FRAMES = RANDOM.integers(0, 256, (4, 56, 56, 3), dtype=np.uint8)
+PLACEHOLDER = "<|vision_start|><|image_pad|><|vision_end|>"
+CLIP_PLACEHOLDER = "<|vision_start|><|video_pad|><|vision_end|>"
+SEVERAL = f"{PLACEHOLDER}the{PLACEHOLDER} end"
+
+
+@pytest.fixture(scope="module")
+def llm(tiny_checkpoint: Path) -> LLM:
+    return load(tiny_checkpoint, enable_mm_embeds=True)
+
+
+@pytest.fixture(scope="module")
+def embedded(tiny_checkpoint: Path) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Of the two pictures: [tokens, hidden] and [1, 3]."""
+    return [oracle.embeddings(tiny_checkpoint, pixels) for pixels in (PIXELS, OTHER_PIXELS)]
+
+
+def image_embeds(embeddings: object, grid: object = None) -> dict[str, Any]:
+    extras = {} if grid is None else {"image_grid_thw": grid}
+    return {"type": "image_embeds", "image_embeds": {"image_embeds": embeddings, **extras}}
+
+
+def prompt(image: object, words: str = SEVERAL) -> dict[str, Any]:
+    return {"prompt": words, "multi_modal_data": {"image": image}}
+
+
+def test_a_prompt_s_embeddings_answer_as_the_pictures_do(
+    llm: LLM, embedded: list[tuple[torch.Tensor, torch.Tensor]]
+) -> None:
+    (expected,) = llm.generate(prompt([PIXELS, OTHER_PIXELS]), GREEDY)
+    tensors, grids = zip(*embedded, strict=True)
+    grid = torch.cat(grids)
+    forms: list[dict[str, Any]] = [
+        {"image_embeds": torch.cat(tensors), "image_grid_thw": grid},
+        {"image_embeds": torch.stack(tensors), "image_grid_thw": grid},
+        {"image_embeds": list(tensors), "image_grid_thw": grid.numpy()},
+        {"image_embeds": [tensor.numpy()[None] for tensor in tensors], "image_grid_thw": grid.tolist()},
+    ]
+    for form, output in zip(forms, llm.generate([prompt(form) for form in forms], GREEDY), strict=True):
+        assert output.prompt_token_ids == expected.prompt_token_ids, form
+        assert output.outputs == expected.outputs, form
+
+
+def test_a_conversation_s_embeddings_answer_as_the_picture_does(
+    llm: LLM, embedded: list[tuple[torch.Tensor, torch.Tensor]]
+) -> None:
+    embeddings, grid = embedded[0]
+    (expected,) = llm.generate(
+        prompt(PIXELS, f"<|im_start|>user\n{PLACEHOLDER}the<|im_end|>\n<|im_start|>assistant\n"), GREEDY
+    )
+    for part in (image_embeds(embeddings, grid), image_embeds(embeddings[None], grid[0])):
+        (output,) = llm.chat(user(part, text("the")), GREEDY)
+        assert output.prompt_token_ids == expected.prompt_token_ids
+        assert output.outputs == expected.outputs
+
+
+def test_a_clip_s_embeddings_answer_as_the_clip_does(llm: LLM, tiny_checkpoint: Path) -> None:
+    clip = {"type": "video", "video": FRAMES, "min_pixels": 784, "max_pixels": 56 * 56}
+    (expected,) = llm.chat(user(clip, text("the")), GREEDY)
+    embeddings, grid = oracle.embeddings(tiny_checkpoint, FRAMES)
+    given = {"video_embeds": embeddings, "video_grid_thw": grid}
+    (output,) = llm.chat(user({"type": "video_embeds", "video_embeds": given}, text("the")), GREEDY)
+    assert output.outputs == expected.outputs
+    words = f"<|im_start|>user\n{CLIP_PLACEHOLDER}the<|im_end|>\n<|im_start|>assistant\n"
+    (by_prompt,) = llm.generate({"prompt": words, "multi_modal_data": {"video": given}}, GREEDY)
+    assert by_prompt.outputs == expected.outputs
+
+
+def test_a_sound_s_embeddings_answer_as_the_sound_does(tmp_path: Path) -> None:
+    path = make_audio_checkpoint(tmp_path)
+    llm, sound = load(path, enable_mm_embeds=True), noise(2, 8_000)
+    (expected,) = llm.chat(user({"type": "audio", "audio": (sound, 16_000)}, text("the")), GREEDY)
+    embeddings = audio_oracle.embeddings(path, expected.prompt_token_ids, sound, TOKEN_IDS["<|AUDIO|>"])
+    for given in (embeddings, {"audio_embeds": embeddings}, embeddings[None]):
+        (output,) = llm.chat(user({"type": "audio_embeds", "audio_embeds": given}, text("the")), GREEDY)
+        assert output.prompt_token_ids == expected.prompt_token_ids
+        assert output.outputs == expected.outputs
+    words = "<|audio_bos|><|AUDIO|><|audio_eos|>the"
+    by_sound, by_embeddings = (
+        llm.generate({"prompt": words, "multi_modal_data": {"audio": given}}, GREEDY)[0]
+        for given in ((sound, 16_000), [embeddings])
+    )
+    assert by_embeddings.outputs == by_sound.outputs
+    with pytest.raises(InputError, match="image_embeds: the model takes no pictures"):
+        llm.chat(user(image_embeds(good(), good_grid())), GREEDY)
+
+
+def test_embeddings_stand_among_pictures_where_they_were_said(llm: LLM) -> None:
+    picture, embedded = image_pil(PIL.Image.fromarray(PIXELS)), image_embeds(good(), good_grid())
+    orders = [[picture, embedded], [embedded, picture], [embedded, embedded]]
+    outputs = llm.chat([user(*parts, text("the")) for parts in orders], GREEDY)
+    assert len({output.outputs[0].text for output in outputs}) == 3
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_embeddings_of_half_the_width_are_taken_as_they_are(llm: LLM, dtype: torch.dtype) -> None:
+    rounded = good(dtype)
+    short, long = llm.chat([user(image_embeds(each, good_grid())) for each in (rounded, rounded.float())], GREEDY)
+    assert short.outputs == long.outputs
+
+
+def test_a_view_is_taken_as_it_is_seen(llm: LLM) -> None:
+    views = [good(), good().T.contiguous().T, torch.nn.Parameter(good()), good().repeat(2, 1)[4:]]
+    outputs = llm.chat([user(image_embeds(view, good_grid())) for view in views], GREEDY)
+    assert [output.outputs for output in outputs] == [outputs[0].outputs] * len(views)
+
+
+def test_embeddings_that_were_computed_are_not_computed_again(tiny_checkpoint: Path) -> None:
+    llm = load(tiny_checkpoint, enable_mm_embeds=True)
+
+    def ask(embeddings: torch.Tensor) -> Any:
+        (output,) = llm.chat(user(image_embeds(embeddings, good_grid()), text("the " * 40)), GREEDY)
+        return output
+
+    cold, warm, other = ask(good()), ask(good()), ask(-good())
+    assert (cold.num_cached_tokens, other.num_cached_tokens) == (0, 0)
+    assert warm.num_cached_tokens > 30
+    assert warm.outputs == cold.outputs != other.outputs
+
+
+EMBEDS = r"content\[0\]\.image_embeds"
+REFUSED: list[Any] = [
+    # embeddings, grid, what is said
+    pytest.param(good(), None, rf"{EMBEDS}: image_grid_thw: the model needs it", id="no grid"),
+    pytest.param(good().to_sparse(), good_grid(), rf"{EMBEDS}\.image_embeds: the tensor is sparse", id="sparse"),
+    pytest.param(good().to("meta"), good_grid(), rf"{EMBEDS}\.image_embeds: .*without data", id="meta"),
+    pytest.param(torch.nn.Linear(2, 2), good_grid(), "expected a tensor or an array, not Linear", id="module"),
+    pytest.param("AAAA", good_grid(), "expected a tensor or an array, not str", id="text"),
+    pytest.param(None, good_grid(), "expected a tensor or an array, not NoneType", id="nothing"),
+    pytest.param([], good_grid(), "there are 1 grids and 0 media", id="none"),
+    pytest.param(np.array([object()]), good_grid(), "of type object", id="objects"),
+    pytest.param(good().double(), good_grid(), "of type float64", id="doubles"),
+    pytest.param(good().to(torch.complex64), good_grid(), "of type complex64", id="complex"),
+    pytest.param(good().long(), good_grid(), "image_embeds: the tensor is of type int64", id="whole numbers"),
+    pytest.param(good().flatten(), good_grid(), "1 dimensions; embeddings are", id="a row"),
+    pytest.param(good()[None, None], good_grid(), "4 dimensions; embeddings are", id="rank 4"),
+    pytest.param(torch.zeros(0, 64), good_grid(), "a dimension of 0", id="no tokens"),
+    pytest.param(good()[:, :32], good_grid(), "32 values a token; the model takes 64", id="narrow"),
+    pytest.param(good()[:3], good_grid(), "3 tokens, and a grid of 1×4×4 patches makes 4", id="few tokens"),
+    pytest.param(good() * float("nan"), good_grid(), "not a finite number", id="NaN"),
+    pytest.param(good() * 1e30, good_grid(), "not a finite number between -65504 and 65504", id="large"),
+    pytest.param(good(), [1.0, 4.0, 4.0], rf"{EMBEDS}\.image_grid_thw: expected .* whole numbers", id="fractions"),
+    pytest.param(good(), [[1, 4], [4]], rf"{EMBEDS}\.image_grid_thw: expected .* whole numbers", id="ragged"),
+    pytest.param(good(), [4, 4], r"image_grid_thw: grids are three numbers", id="two numbers"),
+    pytest.param(good(), [1, -4, -4], "1×-4×-4 patches has none", id="negative"),
+    pytest.param(good(), [1, 2**62, 2**62], "makes 5316911983139663491615228241121378304", id="endless"),
+    pytest.param(good(), [[1, 4, 4], [1, 4, 8]], "the 4 tokens are not those of the 2 media", id="no share"),
+    pytest.param(good().repeat(2, 1), [[1, 4, 4]] * 2, "the embeddings of 2 media; give a part for each", id="two"),
+]
+
+
+@pytest.mark.parametrize(("embeddings", "grid", "message"), REFUSED)
+def test_embeddings_that_cannot_be_used_are_refused_where_they_are_wrong(
+    llm: LLM, embeddings: object, grid: object, message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        llm.chat(user(image_embeds(embeddings, grid)), GREEDY)
+
+
+def test_a_tensor_alone_is_not_enough(llm: LLM) -> None:
+    for image in (good(), [good(), good()], good()[None]):
+        with pytest.raises(InputError, match=r"multi_modal_data\.image: image_grid_thw: the model needs it"):
+            llm.generate(prompt(image), GREEDY)
+
+
+def test_what_other_models_take_is_refused_by_name(llm: LLM) -> None:
+    image = {"image_embeds": good(), "image_sizes": [(56, 56)]}
+    with pytest.raises(InputError, match=r"image\.image_sizes: not supported; image_embeds, image_grid_thw are"):
+        llm.generate(prompt(image), GREEDY)
+    with pytest.raises(InputError, match="audio_embeds: the model takes no audio"):
+        llm.chat(user({"type": "audio_embeds", "audio_embeds": good()}), GREEDY)
+
+
+def test_embeddings_count_as_their_media(tiny_checkpoint: Path) -> None:
+    llm = load(tiny_checkpoint, limit_mm_per_prompt={"image": 1}, enable_mm_embeds=True)
+    with pytest.raises(InputError, match="2 pictures, and limit_mm_per_prompt allows 1"):
+        llm.chat(user(image_embeds(good(), good_grid()), image_embeds(good(), good_grid())), GREEDY)
+
+
+def test_embeddings_are_refused_unless_they_are_enabled(tiny_checkpoint: Path) -> None:
+    with pytest.raises(InputError, match=rf"{EMBEDS}: .*enable_mm_embeds=True"):
+        load(tiny_checkpoint).chat(user(image_embeds(good(), good_grid())), GREEDY)

@@ -1,0 +1,101 @@
+"""`mm_processor_kwargs`: how the offline door resizes and samples media where they do not say it themselves."""
+
+import base64
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import PIL.Image
+import pytest
+
+from glimpse.engine.llm import LLM, InputError, SamplingParams
+from tests.engine.offline.test_llm import PLACEHOLDER, base64_png, image_pil, load, user
+from tests.media.videos import greys, video
+
+GREEDY = SamplingParams(temperature=0, max_tokens=8)
+LARGE = PIL.Image.fromarray(np.random.default_rng(0).integers(0, 256, (224, 224, 3), np.uint8))
+SIDE = 28
+"""Of the square that becomes one token."""
+CLIP_PLACEHOLDER = PLACEHOLDER.replace("image", "video")
+
+
+@pytest.fixture(scope="module")
+def llm(tiny_checkpoint: Path) -> LLM:
+    return load(tiny_checkpoint)
+
+
+def num_media_tokens(outputs: Any) -> int:
+    """Of a prompt with one medium, whose placeholders are its most frequent token."""
+    [output] = outputs
+    return max(map(output.prompt_token_ids.count, set(output.prompt_token_ids)))
+
+
+def image_url(**bounds: int) -> dict[str, Any]:
+    return {"type": "image_url", "image_url": {"url": base64_png(LARGE)} | bounds}
+
+
+@pytest.mark.parametrize("part", [image_pil(LARGE), image_url()])
+def test_pictures_of_a_conversation_have_its_bounds(llm: LLM, part: dict[str, Any]) -> None:
+    assert num_media_tokens(llm.chat(user(part), GREEDY)) == 64
+    bounded = llm.chat(user(part), GREEDY, mm_processor_kwargs={"max_pixels": 4 * SIDE * SIDE})
+    assert num_media_tokens(bounded) == 4
+    assert bounded == llm.chat(user(image_url(max_pixels=4 * SIDE * SIDE)), GREEDY)
+
+
+def test_what_is_said_nearer_to_a_picture_prevails(tiny_checkpoint: Path) -> None:
+    llm = load(tiny_checkpoint, mm_processor_kwargs={"min_pixels": SIDE * SIDE, "max_pixels": 16 * SIDE * SIDE})
+    nearer = {"max_pixels": 9 * SIDE * SIDE}
+    prompt = {"prompt": PLACEHOLDER, "multi_modal_data": {"image": LARGE}}
+    assert num_media_tokens(llm.generate(prompt, GREEDY)) == 16
+    assert num_media_tokens(llm.generate(prompt | {"mm_processor_kwargs": nearer}, GREEDY)) == 9
+    assert num_media_tokens(llm.chat(user(image_url()), GREEDY, mm_processor_kwargs=nearer)) == 9
+    nearest = user(image_url(max_pixels=4 * SIDE * SIDE))
+    assert num_media_tokens(llm.chat(nearest, GREEDY, mm_processor_kwargs=nearer)) == 4
+
+
+def test_clips_have_the_bounds_and_the_frames(llm: LLM) -> None:
+    prompt = {"prompt": CLIP_PLACEHOLDER, "multi_modal_data": {"video": video(greys(20, width=112, height=112))}}
+    assert num_media_tokens(llm.generate(prompt, GREEDY)) == 2 * 144, "4 frames, of which two share their tokens"
+    sampled = prompt | {"mm_processor_kwargs": {"num_frames": 8}}
+    assert num_media_tokens(llm.generate(sampled, GREEDY)) == 4 * 144
+    smaller = prompt | {"mm_processor_kwargs": {"fps": 2, "max_pixels": 4 * SIDE * SIDE}}
+    assert num_media_tokens(llm.generate(smaller, GREEDY)) == 2 * 4
+
+
+def test_a_clip_that_says_its_frames_keeps_them(tiny_checkpoint: Path) -> None:
+    llm = load(tiny_checkpoint, mm_processor_kwargs={"num_frames": 8})
+    url = base64.b64encode(video(greys(20, width=112, height=112))).decode()
+    assert num_media_tokens(llm.chat(user({"type": "video_url", "video_url": {"url": url}}), GREEDY)) == 4 * 144
+    own = {"type": "video_url", "video_url": {"url": url, "fps": 5}}
+    assert num_media_tokens(llm.chat(user(own), GREEDY)) == 5 * 144
+
+
+def test_a_picture_is_left_out_with_the_bounds_that_it_was_given_with(llm: LLM) -> None:
+    bounds = {"max_pixels": 4 * SIDE * SIDE}
+    named = {"type": "image_pil", "uuid": "wished"}
+    given = llm.chat(user(named | {"image_pil": LARGE}), GREEDY, mm_processor_kwargs=bounds)
+    again = llm.chat(user(named | {"image_pil": None}), GREEDY, mm_processor_kwargs=bounds)
+    assert again[0].outputs == given[0].outputs
+    with pytest.raises(InputError, match="no picture is kept"):
+        llm.chat(user(named | {"image_pil": None}), GREEDY)
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "message"),
+    [
+        ({"size": {"shortest_edge": 56}}, r"mm_processor_kwargs\.size: not supported; min_pixels, max_pixels, fps"),
+        ({"max_pixels": 0}, r"mm_processor_kwargs\.max_pixels: 0 is not within"),
+        ({"max_pixels": 0.5}, r"mm_processor_kwargs\.max_pixels: not a whole number"),
+        ({"min_pixels": 7, "max_pixels": 6}, r"mm_processor_kwargs\.min_pixels: 7 is more than"),
+        ({"fps": 1, "num_frames": 2}, r"mm_processor_kwargs\.num_frames: fps and num_frames exclude"),
+        ([1], "mm_processor_kwargs: expected a dict"),
+        ({"min_pixels": 8 * SIDE * SIDE}, r"mm_processor_kwargs\.min_pixels: 6272 is more than"),
+    ],
+)
+def test_wishes_that_cannot_be_met_are_refused_by_name(llm: LLM, kwargs: Any, message: str) -> None:
+    part = image_url(max_pixels=4 * SIDE * SIDE)
+    with pytest.raises(InputError, match=message):
+        llm.chat(user(part), GREEDY, mm_processor_kwargs=kwargs)
+    if not isinstance(kwargs, dict) or kwargs.get("min_pixels") != 8 * SIDE * SIDE:
+        with pytest.raises(InputError, match=r"prompts\[0\]\." + message):
+            llm.generate({"prompt": "the", "mm_processor_kwargs": kwargs}, GREEDY)

@@ -1,0 +1,147 @@
+"""The offline door's tools: shown to the model, called and answered in conversations, refused where they are wrong."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import numpy as np
+import PIL.Image
+import pytest
+
+from glimpse.engine.llm import LLM, InputError, SamplingParams
+from glimpse.engine.protocol import FinishReason
+from glimpse.engine.text.conversation import NamedTool, ToolChoice, ToolDefinition, ToolMode
+from glimpse.engine.text.tokenizer import Tokenizer
+from glimpse.engine.text.tools import FORMATS, ArgumentsOut, CallOpened, ToolFormat, ToolParser, tool_grammar
+from tests.checkpoints import make_tokenizer
+from tests.paths import TRAINING_TEMPLATE
+
+GREEDY = SamplingParams(temperature=0, max_tokens=4)
+TOKENIZER = Tokenizer(make_tokenizer())
+TEMPLATE = TRAINING_TEMPLATE
+LOOK = {
+    "type": "function",
+    "function": {"name": "look", "description": "Looks.", "parameters": {"type": "object", "properties": {}}},
+}
+CALL = {"type": "function", "id": "c1", "function": {"name": "look", "arguments": '{"at": "the"}'}}
+HI = {"role": "user", "content": "Hi"}
+PICTURE = {"type": "image_pil", "image_pil": PIL.Image.fromarray(np.zeros((56, 56, 3), dtype=np.uint8))}
+
+
+@pytest.fixture(scope="module")
+def llm(tiny_checkpoint: Path) -> LLM:
+    return LLM(
+        tiny_checkpoint,
+        dtype="float32",
+        device="cpu",
+        kv_cache_bytes=8 << 20,
+        max_model_len=1024,
+        num_threads=1,
+        chat_template=str(TEMPLATE),
+    )
+
+
+def shown(llm: LLM, messages: list[dict[str, Any]], **options: Any) -> str:
+    """The prompt that the model saw, without special tokens."""
+    (output,) = llm.chat(messages, GREEDY, **options)
+    return TOKENIZER.decode(output.prompt_token_ids)
+
+
+def test_tools_are_shown_to_the_model(llm: LLM) -> None:
+    function = '{"name": "look", "description": "Looks.", "parameters": {"type": "object", "properties": {}}}'
+    assert function in shown(llm, [HI], tools=[LOOK])
+    assert "tool" not in shown(llm, [HI])
+
+
+def test_calls_and_results_are_part_of_a_conversation(llm: LLM) -> None:
+    result = {"role": "tool", "tool_call_id": "c1", "content": [{"type": "text", "text": "Here:"}, PICTURE]}
+    prompt = shown(llm, [HI, {"role": "assistant", "content": None, "tool_calls": [CALL]}, result])
+    assert '<tool_call>\n{"name": "look", "arguments": {"at": "the"}}\n</tool_call>' in prompt
+    assert "<tool_response>\nHere:" in prompt
+
+
+def test_an_answer_may_go_on_with_the_last_message(llm: LLM) -> None:
+    messages = [HI, {"role": "assistant", "content": "the en"}]
+    assert shown(llm, messages, add_generation_prompt=False, continue_final_message=True).endswith("the en")
+    assert shown(llm, [HI], add_generation_prompt=False).endswith("user\nHi\n")
+
+
+WEATHER = {
+    "type": "object",
+    "properties": {"city": {"type": "string", "maxLength": 8}, "unit": {"enum": ["C", "F"]}},
+    "required": ["city", "unit"],
+    "additionalProperties": False,
+}
+NOTHING = {"type": "object", "properties": {}, "additionalProperties": False}
+DEFINITIONS = [
+    ToolDefinition(name="weather", description=None, parameters=json.dumps(WEATHER), strict=True),
+    ToolDefinition(name="now", description=None, parameters=json.dumps(NOTHING), strict=False),
+]
+
+
+@pytest.mark.parametrize("tool_format", FORMATS.values(), ids=FORMATS.keys())
+@pytest.mark.parametrize("choice", [ToolMode.REQUIRED, NamedTool(name="weather")], ids=["required", "named"])
+def test_a_model_of_random_weights_calls_tools_right(llm: LLM, tool_format: ToolFormat, choice: ToolChoice) -> None:
+    grammar = tool_grammar(tool_format, DEFINITIONS, choice, parallel=False)
+    samplings = [SamplingParams(grammar=grammar, temperature=1.0, seed=seed, max_tokens=400) for seed in range(5)]
+    outputs = llm.chat([[HI]] * len(samplings), samplings, progress=False)
+    whole = [output.outputs[0].text for output in outputs if output.outputs[0].finish_reason is FinishReason.STOP]
+    assert whole
+    for answer in whole:
+        parser = ToolParser(tool_format, tools=DEFINITIONS)
+        opened, arguments = [*parser.feed(answer), *parser.finish()]
+        assert isinstance(opened, CallOpened)
+        assert isinstance(arguments, ArgumentsOut)
+        assert opened.name == "weather" or choice is ToolMode.REQUIRED
+        jsonschema.validate(json.loads(arguments.text), WEATHER if opened.name == "weather" else NOTHING)
+
+
+def tool(**function: Any) -> dict[str, Any]:
+    return {"type": "function", "function": function}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"tools": LOOK}, "tools: expected a list, not dict"),
+        ({"tools": [{"type": "custom", "function": {}}]}, r"tools\[0\]\.type: only functions"),
+        ({"tools": [{"type": "function"}]}, r"tools\[0\]\.function: expected a dict"),
+        ({"tools": [tool()]}, r"tools\[0\]\.function\.name: a function has a name"),
+        ({"tools": [tool(name="f", body="")]}, r"tools\[0\]\.function\.body: not supported"),
+        ({"tools": [tool(name="f", description=1)]}, r"tools\[0\]\.function\.description"),
+        ({"tools": [tool(name="f", strict="no")]}, r"tools\[0\]\.function\.strict"),
+        ({"tools": [tool(name="f", parameters=[])]}, r"tools\[0\]\.function\.parameters: expected a JSON object"),
+        ({"tools": [tool(name="f", parameters={"x": {1}})]}, r"tools\[0\]\.function\.parameters: not JSON"),
+        ({"tools": [LOOK, LOOK]}, r"tools\[1\]\.function\.name: there are two functions 'look'"),
+        ({"continue_final_message": True}, "continue_final_message: it excludes add_generation_prompt"),
+        ({"chat_template_kwargs": {"tools": []}}, r"chat_template_kwargs\.tools: it has a parameter"),
+    ],
+)
+def test_options_that_cannot_be_used_are_refused(llm: LLM, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        llm.chat([HI], GREEDY, **options)
+
+
+@pytest.mark.parametrize(
+    ("message", "refusal"),
+    [
+        ({"role": "user", "content": "x", "tool_calls": [CALL]}, r"tool_calls: only an assistant"),
+        ({"role": "assistant", "content": None}, r"content: a content is a text"),
+        ({"role": "assistant", "tool_calls": [CALL | {"id": 1}]}, r"tool_calls\[0\]\.id: an id is a text"),
+        (
+            {"role": "assistant", "tool_calls": [tool(name="f", arguments="[")]},
+            r"tool_calls\[0\]\.function\.arguments: not JSON",
+        ),
+        ({"role": "tool", "content": "x", "tool_call_id": 1}, r"tool_call_id: expected a text"),
+    ],
+)
+def test_calls_that_cannot_be_used_are_refused(llm: LLM, message: dict[str, Any], refusal: str) -> None:
+    with pytest.raises(InputError, match=refusal):
+        llm.chat([HI, message], GREEDY)
+
+
+def test_a_template_without_tools_refuses_them(tiny_checkpoint: Path) -> None:
+    plain = LLM(tiny_checkpoint, dtype="float32", device="cpu", kv_cache_bytes=8 << 20, num_threads=1)
+    with pytest.raises(InputError, match="messages: the model's chat template has no place for tools"):
+        plain.chat([HI], GREEDY, tools=[LOOK])

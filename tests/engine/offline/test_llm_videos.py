@@ -1,0 +1,153 @@
+"""The offline door's clips: every form of one, among pictures and in batches, and refusals that say where."""
+
+import base64
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import PIL.Image
+import pytest
+import torch
+
+from glimpse.engine.llm import LLM, InputError, SamplingParams
+from tests.engine.offline.test_llm import PICTURE, image_pil, load, png, text, user
+from tests.media.videos import greys, video
+
+GREEDY = SamplingParams(temperature=0, max_tokens=12)
+SMALL = {"min_pixels": 784, "max_pixels": 56 * 56}
+FRAMES = np.random.default_rng(1).integers(0, 256, (4, 56, 56, 3), dtype=np.uint8)
+PICTURES = [PIL.Image.fromarray(frame) for frame in FRAMES]
+URLS = [f"data:image/png;base64,{base64.b64encode(png(picture)).decode()}" for picture in PICTURES]
+PLACEHOLDER = "<|vision_start|><|video_pad|><|vision_end|>"
+
+
+@pytest.fixture(scope="module")
+def llm(tiny_checkpoint: Path) -> LLM:
+    return load(tiny_checkpoint)
+
+
+def clip(frames: object = FRAMES, **options: Any) -> dict[str, Any]:
+    return {"type": "video", "video": frames, **SMALL, **options}
+
+
+def video_url(url: object, **options: Any) -> dict[str, Any]:
+    return {"type": "video_url", "video_url": {"url": url, **SMALL, **options}}
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        pytest.param(clip(torch.from_numpy(FRAMES.copy())), id="tensor"),
+        pytest.param(clip(list(FRAMES)), id="arrays"),
+        pytest.param(clip(PICTURES), id="PIL"),
+        pytest.param(clip([png(picture) for picture in PICTURES]), id="files"),
+        pytest.param(clip(URLS), id="data URLs"),
+        pytest.param(video_url(URLS), id="video_url, a list"),
+        pytest.param(
+            video_url("data:video/jpeg;base64," + ",".join(url.partition(",")[2] for url in URLS)), id="video_url, one"
+        ),
+    ],
+)
+def test_a_clip_is_the_same_in_every_form(llm: LLM, part: Any) -> None:
+    (expected,) = llm.chat(user(clip(), text("the")), GREEDY)
+    (output,) = llm.chat(user(part, text("the")), GREEDY)
+    assert output.prompt_token_ids == expected.prompt_token_ids
+    assert output.outputs == expected.outputs
+
+
+@pytest.mark.parametrize("given", [FRAMES, [FRAMES], PICTURES, [PICTURES], tuple(PICTURES)], ids=range(5))
+def test_a_prompt_s_clip_is_an_array_or_a_list(llm: LLM, given: Any) -> None:
+    prompt = f"{PLACEHOLDER}the"
+    (output,) = llm.generate({"prompt": prompt, "multi_modal_data": {"video": given}}, GREEDY)
+    (as_bytes,) = llm.generate(
+        {"prompt": prompt, "multi_modal_data": {"video": [[png(picture) for picture in PICTURES]]}}, GREEDY
+    )
+    assert output.outputs == as_bytes.outputs
+
+
+@pytest.mark.parametrize("as_url", [False, True])
+def test_a_file_is_sampled(llm: LLM, as_url: bool) -> None:
+    data = video(greys(20, width=56, height=56))
+    url = f"data:video/mp4;base64,{base64.b64encode(data).decode()}"
+
+    def length(**options: Any) -> int:
+        part = video_url(url, **options) if as_url else clip(data, **options)
+        (output,) = llm.chat(user(part), SamplingParams(temperature=0, max_tokens=1))
+        return len(output.prompt_token_ids)
+
+    assert length(fps=5) - length() == 4 * (10 - 4) // 2
+    assert length(num_frames=8) - length(num_frames=8, max_frames=4) == 4 * (8 - 4) // 2
+    assert length(num_frames=8) == length(num_frames=8, start_seconds=1, end_seconds=1.8)
+
+
+def test_clips_and_pictures_stand_where_they_were_said(llm: LLM) -> None:
+    other = clip(255 - FRAMES)
+    orders = [
+        [clip(), image_pil(PICTURE), other],
+        [other, image_pil(PICTURE), clip()],
+        [image_pil(PICTURE), clip(), other],
+    ]
+    outputs = llm.chat([user(*parts, text("the")) for parts in orders], GREEDY)
+    assert len({output.outputs[0].text for output in outputs}) == 3
+    alone = [llm.chat(user(*parts, text("the")), GREEDY)[0].outputs for parts in orders]
+    assert [output.outputs for output in outputs] == alone
+
+
+def test_a_prompt_has_its_pictures_and_clips_by_their_placeholders(llm: LLM) -> None:
+    by_chat = llm.chat(user(clip(), image_pil(PICTURE)), GREEDY)[0].prompt_token_ids
+    prompt = (
+        f"<|im_start|>user\n{PLACEHOLDER}<|vision_start|><|image_pad|><|vision_end|><|im_end|>\n<|im_start|>assistant\n"
+    )
+    media = {"image": PICTURE, "video": FRAMES}
+    (output,) = llm.generate({"prompt": prompt, "multi_modal_data": media}, GREEDY)
+    # The clip's frames are enlarged here: `multi_modal_data` has no wishes.
+    assert len(output.prompt_token_ids) > len(by_chat)
+    assert [token for token in output.prompt_token_ids if token in (277, 278)] == sorted(
+        (token for token in output.prompt_token_ids if token in (277, 278)), reverse=True
+    )
+
+
+def test_a_clip_that_was_computed_is_not_computed_again(tiny_checkpoint: Path) -> None:
+    llm = load(tiny_checkpoint)
+    conversation = user(clip(), text("the " * 40))
+    (cold,), (warm,) = llm.chat(conversation, GREEDY), llm.chat(conversation, GREEDY)
+    (other,) = llm.chat(user(clip(255 - FRAMES), text("the " * 40)), GREEDY)
+    assert cold.num_cached_tokens == 0
+    assert warm.num_cached_tokens > other.num_cached_tokens
+    assert warm.outputs == cold.outputs != other.outputs
+
+
+@pytest.mark.parametrize(
+    ("part", "message"),
+    [
+        (clip(5), r"content\[0\]\.video: a clip is an array, a tensor, a list of frames, bytes or a URL, not int"),
+        (clip(None), r"content\[0\]\.video: there is none, and no uuid"),
+        (clip([]), r"content\[0\]\.video: the clip has no frames"),
+        (clip([PICTURES[0], "x"]), r"content\[0\]\.video\[1\]: a frame is a PIL image"),
+        (clip([PICTURES[0], PICTURE]), r"content\[0\]\.video: frame 1 is 90×60 pixels and frame 0 56×56"),
+        (clip(FRAMES[0]), r"video: an array is uint8 \[frames, height, width, 3 or 4\], not uint8 \[56, 56, 3\]"),
+        (clip(FRAMES / 255), r"video: an array is uint8"),
+        (clip(torch.zeros(2, 28, 28, 3)), r"video: an array is uint8"),
+        (clip(b"hello"), r"content\[0\]\.video: this is no known video format"),
+        (clip(video(greys(4))[:500]), r"content\[0\]\.video: the video is damaged"),
+        (clip(start_seconds=1), r"content\[0\]\.video\.start_seconds: only a video file"),
+        (clip(b"x", fps=2, num_frames=4), r"content\[0\]\.video\.num_frames: .*exclude"),
+        (clip(num_frames=2.5), r"content\[0\]\.video\.num_frames: not a whole number"),
+        (clip(fps="2"), r"content\[0\]\.video\.fps: not a number"),
+        (clip(mood="good"), r"content\[0\]\.mood: not supported"),
+        (video_url(5), r"content\[0\]\.video_url\.url: a clip's URL"),
+        (video_url("http://127.0.0.1/x.mp4"), r"content\[0\]\.video_url: "),
+        (video_url("file:///x.mp4"), r"content\[0\]\.video_url: file: URLs"),
+        (video_url([URLS[0], "ftp://x"]), r"content\[0\]\.video_url\[1\]: ftp: URLs"),
+    ],
+)
+def test_a_clip_that_cannot_be_used_is_refused_where_it_is_wrong(llm: LLM, part: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        llm.chat(user(part), GREEDY)
+
+
+def test_the_number_of_clips_can_be_limited(tiny_checkpoint: Path) -> None:
+    llm = load(tiny_checkpoint, limit_mm_per_prompt={"video": 1})
+    assert llm.chat(user(clip(), image_pil(PICTURE), image_pil(PICTURE)), GREEDY)
+    with pytest.raises(InputError, match="2 clips, and limit_mm_per_prompt allows 1"):
+        llm.chat(user(clip(), clip()), GREEDY)

@@ -1,0 +1,172 @@
+"""Ranks, here threads of one process, compute what one does: whatever form the weights have and whoever computes."""
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from glimpse.engine.config import Backend, DType, EngineConfig, Quantization, load_model_config
+from glimpse.engine.execution.runner import ModelRunner
+from glimpse.engine.loading.load_engine import load_core, load_part, make_runner
+from glimpse.engine.parallel.group import join_group
+from glimpse.engine.parallel.plans import part_plan
+from glimpse.engine.plan import Computed, MediaKind, MediaSpan, StepPlan, StepResult
+from glimpse.engine.protocol import TokenEvent
+from glimpse.engine.sampling_params import SamplingParams
+from glimpse.engine.scheduling.core import Core
+from glimpse.media.processing.audio import sound_of_samples
+from tests.audio_checkpoints import TOKEN_IDS, make_audio_checkpoint
+from tests.checkpoints import make_checkpoint
+from tests.engine.harness import Prompt, make_prompt, request_of
+from tests.engine.levels import needs_kernels
+from tests.media.audio import PROCESSING, noise
+
+PROMPT = make_prompt(3, 30, (56, 84), 9, (28, 112), 3)
+KV_BYTES = 4 << 20
+
+
+class Threads:
+    """All ranks; of those after the first only their work is wanted."""
+
+    def __init__(self, runners: Sequence[ModelRunner], pool: ThreadPoolExecutor) -> None:
+        self._runners = runners
+        self._pool = pool
+
+    def launch(self, plan: StepPlan) -> Computed:
+        first, *_ = self._pool.map(_execute, self._runners, part_plan(plan, len(self._runners)))
+        return Computed(first)
+
+
+def _execute(runner: ModelRunner, plan: StepPlan) -> StepResult:
+    return runner.launch(plan).result()
+
+
+def answer(core: Core, prompt: Prompt, max_tokens: int) -> list[TokenEvent]:
+    sampling = SamplingParams(temperature=0, max_tokens=max_tokens, ignore_eos=True, logprobs=5)
+    core.submit(request_of("r", prompt, sampling))
+    events: list[TokenEvent] = []
+    while core.has_work:
+        events += core.step().events
+    return events
+
+
+def logprobs(events: Sequence[TokenEvent]) -> list[dict[int, float]]:
+    """At each place the most likely tokens'."""
+    return [dict(place.top) for event in events for place in event.logprobs]
+
+
+def core_of_threads(config: EngineConfig, meeting_point: Path, pool: ThreadPoolExecutor) -> Core:
+    def load(rank: int) -> ModelRunner:
+        part = load_part(config, rank=rank, on_progress=lambda _stage, _fraction: None)
+        group = join_group(meeting_point, rank=rank, num_ranks=config.tensor_parallel_size, device=part.device)
+        return make_runner(config, part, group, on_progress=lambda _stage, _fraction: None)
+
+    text = load_model_config(Path(config.model_path)).text
+    runners = list(pool.map(load, range(config.tensor_parallel_size)))
+    return Core(
+        runner=Threads(runners, pool),
+        num_blocks=runners[0].num_blocks,
+        block_size=config.block_size,
+        max_model_len=256,
+        max_batch_tokens=256,
+        max_sequences=4,
+        max_waiting=4,
+        eos_token_ids=(),
+        encoder_bytes_per_token=4,
+        encoder_cache_bytes=1 << 20,
+        prefix_caching=True,
+        vocab_size=text.vocab_size,
+        hidden_size=text.hidden_size,
+        max_decode_slowdown=2.5,
+    )
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """So wide that a rank's part of a matrix has whole groups of int4."""
+    return make_checkpoint(tmp_path_factory.mktemp("checkpoints") / "wide", hidden=256)
+
+
+@pytest.mark.parametrize(
+    ("num_ranks", "quantization", "dtype", "backend", "tolerance"),
+    [
+        (2, "none", "float32", "torch", 1e-4),
+        (4, "none", "float32", "torch", 1e-4),  # more than there are key-value heads
+        (2, "int8", "float32", "torch", 1e-4),
+        (2, "int4", "float32", "torch", 1e-4),
+        pytest.param(2, "none", "bfloat16", "native", 0.2, marks=needs_kernels),
+        pytest.param(2, "int8", "bfloat16", "native", 0.2, marks=needs_kernels),
+    ],
+)
+def test_ranks_compute_what_one_does(
+    checkpoint: Path,
+    tmp_path: Path,
+    num_ranks: int,
+    quantization: Quantization,
+    dtype: DType,
+    backend: Backend,
+    tolerance: float,
+):
+    whole = EngineConfig(
+        model_path=str(checkpoint),
+        device="cpu",
+        dtype=dtype,
+        backend=backend,
+        quantization=quantization,
+        num_threads=1,
+        kv_cache_bytes=KV_BYTES,
+    )
+    # Rounded sums of bfloat16 make other words, so there only the first is comparable.
+    assert_ranks_answer_as_one(
+        whole, num_ranks, PROMPT, tmp_path, max_tokens=6 if dtype == "float32" else 1, tolerance=tolerance
+    )
+
+
+def test_ranks_hear_what_one_does(tmp_path: Path):
+    whole = EngineConfig(
+        model_path=str(make_audio_checkpoint(tmp_path / "hearing")), device="cpu", dtype="float32", num_threads=1
+    )
+    assert_ranks_answer_as_one(whole, 2, heard(3, 4_001, 2, 9_000, 6), tmp_path, max_tokens=6, tolerance=1e-4)
+
+
+def heard(*numbers: int) -> Prompt:
+    """In turn so many tokens of text, and a sound of so many samples."""
+    token_ids: list[int] = []
+    spans: list[MediaSpan] = []
+    features: list[np.ndarray] = []
+    for index, number in enumerate(numbers):
+        if index % 2 == 0:
+            token_ids += range(40, 40 + number)
+            continue
+        sound = sound_of_samples(noise(index, number), PROCESSING)
+        span = MediaSpan(
+            kind=MediaKind.AUDIO,
+            start=len(token_ids),
+            num_tokens=sound.num_tokens,
+            key=sound.key,
+            grid_thw=(1, *sound.features.shape),
+        )
+        spans.append(span)
+        features.append(sound.features)
+        token_ids += [TOKEN_IDS["<|AUDIO|>"]] * sound.num_tokens
+    return Prompt(token_ids=tuple(token_ids), spans=tuple(spans), images=tuple(features))
+
+
+def assert_ranks_answer_as_one(
+    whole: EngineConfig, num_ranks: int, prompt: Prompt, folder: Path, *, max_tokens: int, tolerance: float
+) -> None:
+    alone = load_core(whole, on_progress=lambda _stage, _fraction: None)
+    expected = logprobs(answer(alone.core, prompt, max_tokens))
+    with ThreadPoolExecutor(num_ranks) as pool:
+        core = core_of_threads(replace(whole, tensor_parallel_size=num_ranks), folder / "meeting-point", pool)
+        found = logprobs(answer(core, prompt, max_tokens))
+    assert len(found) == len(expected) == max_tokens
+    for ours, theirs in zip(found, expected, strict=True):
+        common = ours.keys() & theirs.keys()
+        assert len(common) >= 4
+        assert {token: ours[token] for token in common} == pytest.approx(
+            {token: theirs[token] for token in common}, abs=tolerance
+        )

@@ -1,0 +1,173 @@
+"""How work and weights are parted over ranks: arithmetic, without processes."""
+
+from collections.abc import Sequence
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from glimpse.engine.config import TextConfig
+from glimpse.engine.errors import CheckpointError
+from glimpse.engine.parallel.plans import owners_of, part_plan
+from glimpse.engine.parallel.shards import part_of_sizes, part_of_tensor
+from glimpse.engine.plan import Embeddings, Encode, MediaKind, SequenceChunk, SequenceStart, StepPlan
+from glimpse.engine.sampling_params import SamplingParams
+
+HEAD_DIM = 2
+
+
+def text_config(num_heads: int, num_kv_heads: int, intermediate_size: int) -> TextConfig:
+    return TextConfig(
+        vocab_size=8,
+        hidden_size=num_heads * HEAD_DIM,
+        intermediate_size=intermediate_size,
+        num_layers=1,
+        num_heads=num_heads,
+        num_kv_heads=num_kv_heads,
+        head_dim=HEAD_DIM,
+        rms_norm_eps=1e-6,
+        rope_theta=1e4,
+        mrope_section=(1, 0, 0),
+        max_position_embeddings=16,
+        tie_word_embeddings=True,
+    )
+
+
+def parts(name: str, tensor: torch.Tensor, text: TextConfig, num_ranks: int) -> list[torch.Tensor]:
+    return [part_of_tensor(name, tensor, text, rank=rank, num_ranks=num_ranks) for rank in range(num_ranks)]
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "dim"),
+    [
+        ("model.layers.0.self_attn.q_proj.weight", (8, 8), 0),
+        ("model.layers.0.self_attn.q_proj.bias", (8,), 0),
+        ("model.layers.17.self_attn.k_proj.weight", (4, 8), 0),
+        ("model.layers.0.self_attn.v_proj.bias", (4,), 0),
+        ("model.layers.0.self_attn.o_proj.weight", (8, 8), 1),
+        ("model.layers.0.mlp.gate_proj.weight", (6, 8), 0),
+        ("language_model.model.layers.3.mlp.up_proj.weight", (6, 8), 0),
+        ("model.layers.0.mlp.down_proj.weight", (8, 6), 1),
+        ("model.layers.0.self_attn.q_proj.scale", (8, 1), 0),
+        ("model.layers.0.mlp.up_proj.zero", (6, 4), 0),
+        ("model.layers.0.mlp.down_proj.scale", (8, 2), 1),  # of two groups of three inputs
+    ],
+)
+def test_the_parts_of_a_tensor_make_it_up(name: str, shape: tuple[int, ...], dim: int):
+    tensor = torch.arange(torch.Size(shape).numel()).view(shape)
+    first, second = parts(name, tensor, text_config(4, 2, 6), 2)
+    assert first.shape == second.shape
+    assert torch.equal(torch.cat([first, second], dim=dim), tensor)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "model.embed_tokens.weight",
+        "lm_head.weight",
+        "model.norm.weight",
+        "model.layers.0.input_layernorm.weight",
+        "visual.blocks.0.attn.qkv.weight",
+        "audio_tower.layers.0.self_attn.q_proj.weight",
+    ],
+)
+def test_what_is_no_product_of_the_decoder_is_on_every_rank(name: str):
+    tensor = torch.zeros(8, 8)
+    assert all(part is tensor for part in parts(name, tensor, text_config(4, 2, 6), 2))
+
+
+def test_a_scale_for_all_inputs_is_on_every_rank_that_has_some_of_them():
+    scale = torch.ones(8, 1)
+    assert all(part is scale for part in parts("model.layers.0.mlp.down_proj.scale", scale, text_config(4, 2, 6), 2))
+
+
+def test_groups_of_inputs_that_are_no_neighbours_are_refused():
+    with pytest.raises(CheckpointError, match="desc_act"):
+        parts("model.layers.0.mlp.up_proj.group_index", torch.zeros(8), text_config(4, 2, 6), 2)
+
+
+def test_few_key_value_heads_are_held_by_the_ranks_whose_queries_ask_them():
+    text = text_config(8, 2, 8)
+    keys = torch.arange(4).view(4, 1)
+    held = parts("model.layers.0.self_attn.k_proj.weight", keys, text, 4)
+    assert [part.flatten().tolist() for part in held] == [[0, 1], [0, 1], [2, 3], [2, 3]]
+    assert part_of_sizes(text, 4).num_kv_heads == 1
+
+
+@given(
+    kv_heads=st.sampled_from([1, 2, 4, 8]), group=st.sampled_from([1, 2, 7]), num_ranks=st.sampled_from([1, 2, 4, 8])
+)
+def test_each_rank_has_for_its_queries_the_key_value_heads_that_the_whole_model_has(
+    kv_heads: int, group: int, num_ranks: int
+):
+    text = text_config(kv_heads * group, kv_heads, 8)
+    if text.num_heads % num_ranks:
+        return
+    sizes = part_of_sizes(text, num_ranks)
+    queries = torch.arange(text.num_heads).repeat_interleave(HEAD_DIM)  # [rows]: whose they are
+    keys = torch.arange(kv_heads).repeat_interleave(HEAD_DIM)
+    for rank in range(num_ranks):
+        own = [
+            part_of_tensor(f"model.layers.0.self_attn.{name}.weight", rows, text, rank=rank, num_ranks=num_ranks)
+            for name, rows in (("q_proj", queries), ("k_proj", keys))
+        ]
+        query_heads, key_heads = (rows[::HEAD_DIM].tolist() for rows in own)
+        assert (len(query_heads), len(key_heads)) == (sizes.num_heads, sizes.num_kv_heads)
+        own_group = sizes.num_heads // sizes.num_kv_heads
+        assert [key_heads[index // own_group] for index in range(len(query_heads))] == [
+            head // group for head in query_heads
+        ]
+
+
+@pytest.mark.parametrize(
+    ("heads", "kv_heads", "features", "num_ranks", "reason"),
+    [
+        (4, 2, 6, 3, "4 attention heads"),
+        (12, 6, 8, 4, "6 key-value heads"),
+        (4, 2, 6, 4, "6 features"),
+    ],
+)
+def test_a_decoder_that_cannot_be_parted_evenly_is_refused(
+    heads: int, kv_heads: int, features: int, num_ranks: int, reason: str
+):
+    with pytest.raises(CheckpointError, match=f"--tensor-parallel-size {num_ranks}: the model has {reason}"):
+        part_of_sizes(text_config(heads, kv_heads, features), num_ranks)
+
+
+def picture(number: int, height: int) -> Encode:
+    return Encode(key=bytes([number]), kind=MediaKind.IMAGE, grid_thw=(1, height, 4), content=memoryview(b"pixels"))
+
+
+@given(heights=st.lists(st.integers(1, 50), max_size=20), num_ranks=st.integers(1, 8))
+def test_no_rank_encodes_more_than_its_share_and_one_picture(heights: list[int], num_ranks: int):
+    media = tuple(picture(index, height) for index, height in enumerate(heights))
+    owners = owners_of(media, num_ranks)
+    loads = [sum(height for height, owner in zip(heights, owners, strict=True) if owner == rank) for rank in range(8)]
+    assert max(loads) <= sum(heights) / num_ranks + max(heights, default=0)
+
+
+def test_each_medium_goes_to_one_rank_and_the_means_to_sample_to_the_first():
+    sampling = SamplingParams(temperature=0.5, seed=3)
+    start = SequenceStart(sequence_id=1, prompt_token_ids=(7, 8, 9), spans=(), sampling=sampling)
+    chunk = SequenceChunk(sequence_id=1, start=0, token_ids=(7, 8, 9), block_table=(0,), samples=True, num_guesses=1)
+    given_one = Embeddings(dtype="float32", data=memoryview(bytes(8)))
+    embedded = Encode(key=b"e", kind=MediaKind.IMAGE, grid_thw=(1, 90, 90), content=given_one)
+    media = (picture(1, 4), picture(2, 2), embedded, picture(3, 2))
+    plan = StepPlan(ended=(4,), evicted=(b"k",), started=(start,), encode=media, chunks=(chunk,))
+    plans = part_plan(plan, 2)
+    assert [contents(part.encode) for part in plans] == [
+        [b"pixels", None, "given", None],
+        [None, b"pixels", None, b"pixels"],
+    ]
+    assert [part.started[0].sampling for part in plans] == [sampling, SamplingParams()]
+    assert [(part.chunks[0].samples, part.chunks[0].num_guesses) for part in plans] == [(True, 1), (False, 0)]
+    for part in plans:
+        assert (part.ended, part.evicted, part.chunks[0].token_ids) == ((4,), (b"k",), (7, 8, 9))
+
+
+def contents(media: Sequence[Encode]) -> list[bytes | str | None]:
+    return [
+        bytes(medium.content) if isinstance(medium.content, memoryview) else medium.content and "given"
+        for medium in media
+    ]

@@ -1,0 +1,113 @@
+"""The engine's own program around the real core, with a runner that asks at a gate before it computes.
+
+The gate is a socket. The program writes an "s" to it when a step begins, and goes on with the step when it gets a
+byte; and it writes an "m" for each message that stands in its inbox. With the model "unprepared" there are two
+preparations to be made while there is nothing to do: a "p" when one begins, which goes on when it gets a byte.
+
+`gated_engine.py --gate N --fd M`. The model_path that it is asked to load says how loading goes: "missing" is no
+checkpoint, "broken" makes the loader fail unexpectedly, anything else loads.
+"""
+
+import argparse
+import socket
+import sys
+
+from glimpse.engine import process
+from glimpse.engine.config import EngineConfig
+from glimpse.engine.errors import CheckpointError
+from glimpse.engine.ipc.transport import Channel
+from glimpse.engine.plan import Computed, Sample, StepPlan, StepResult
+from glimpse.engine.protocol import Ready, ToEngine
+from glimpse.engine.scheduling.core import Core
+
+
+class NotedChannel(Channel):
+    """Says when a message is in the inbox: as soon as the next one is asked for."""
+
+    def __init__(self, connection: socket.socket, gate: socket.socket) -> None:
+        super().__init__(connection)
+        self.gate = gate
+        self.is_first = True
+
+    def receive(self) -> ToEngine | None:
+        """The next message."""
+        if not self.is_first:
+            self.gate.sendall(b"m")
+        self.is_first = False
+        return super().receive()
+
+
+class GatedRunner:
+    """Answers with the length of what it was given, as soon as it may."""
+
+    def __init__(self, gate: socket.socket) -> None:
+        self.gate = gate
+
+    def launch(self, plan: StepPlan) -> Computed:
+        """One step. What computes nothing needs no gate."""
+        if plan.chunks:
+            self.gate.sendall(b"s")
+            self.gate.recv(1)
+        samples = {
+            chunk.sequence_id: Sample(token_id=chunk.start + len(chunk.token_ids))
+            for chunk in plan.chunks
+            if chunk.samples
+        }
+        return Computed(StepResult(samples=samples))
+
+
+class Preparations:
+    """So many, each of which waits at the gate."""
+
+    def __init__(self, gate: socket.socket, num_left: int) -> None:
+        self.gate = gate
+        self.num_left = num_left
+
+    def make_one(self) -> bool:
+        """False if there is none left."""
+        if not self.num_left:
+            return False
+        self.num_left -= 1
+        self.gate.sendall(b"p")
+        self.gate.recv(1)
+        return True
+
+
+def main() -> int:
+    """Serves with a gated runner."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--gate", type=int, required=True)
+    parser.add_argument("--fd", type=int, required=True)
+    arguments = parser.parse_args()
+    gate = socket.socket(fileno=arguments.gate)
+
+    def load(config: EngineConfig, on_progress: process.OnProgress) -> tuple[Core, Ready]:
+        on_progress("opening the gate", 0.5)
+        if config.model_path == "missing":
+            raise CheckpointError("the checkpoint has no config.json")
+        if config.model_path == "broken":
+            raise RuntimeError("out of luck")
+        core = Core(
+            runner=GatedRunner(gate),
+            num_blocks=16,
+            block_size=4,
+            max_model_len=64,
+            max_batch_tokens=64,
+            max_sequences=4,
+            max_waiting=4,
+            eos_token_ids=(),
+            encoder_bytes_per_token=4,
+            encoder_cache_bytes=1024,
+            prefix_caching=True,
+            vocab_size=100,
+            hidden_size=2,
+            max_decode_slowdown=2.5,
+            prepare=Preparations(gate, 2 if config.model_path == "unprepared" else 0).make_one,
+        )
+        return core, Ready(device="none", dtype="none", max_model_len=64, num_blocks=16, block_size=4, load_seconds=0.0)
+
+    return process.serve(NotedChannel(socket.socket(fileno=arguments.fd), gate), load=load)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

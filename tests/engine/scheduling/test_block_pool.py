@@ -1,0 +1,88 @@
+"""Blocks are held, freed, found again, and taken in the right order."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from glimpse.engine.scheduling.block_pool import BlockPool
+
+
+def test_a_block_is_free_again_only_when_its_last_holder_releases_it():
+    pool = BlockPool(2)
+    block_id = pool.allocate()
+    pool.retain(block_id)
+    pool.release(block_id)
+    assert (pool.num_free, pool.num_used, pool.is_free(block_id)) == (1, 1, False)
+    pool.release(block_id)
+    assert (pool.num_free, pool.num_used, pool.is_free(block_id)) == (2, 0, True)
+
+
+def test_an_empty_pool_has_nothing_to_allocate():
+    pool = BlockPool(1)
+    pool.allocate()
+    with pytest.raises(KeyError):
+        pool.allocate()
+
+
+def test_a_free_block_is_found_by_its_name_until_it_is_allocated():
+    pool = BlockPool(1)
+    block_id = pool.allocate()
+    pool.name(block_id, b"contents")
+    pool.release(block_id)
+    assert pool.find(b"contents") == block_id
+    assert pool.allocate() == block_id
+    assert pool.find(b"contents") is None
+
+
+def test_a_block_found_and_retained_is_not_allocated():
+    pool = BlockPool(2)
+    first = pool.allocate()
+    pool.name(first, b"contents")
+    pool.release(first)
+    pool.retain(first)
+    assert pool.allocate() != first
+    assert pool.num_free == 0
+
+
+def test_blocks_without_a_name_are_allocated_before_those_with_one_and_these_the_longest_unused_first():
+    pool = BlockPool(4)
+    blocks = [pool.allocate() for _ in range(4)]
+    for block_id in blocks[:3]:
+        pool.name(block_id, bytes([block_id]))
+    for block_id in (blocks[1], blocks[0], blocks[2], blocks[3]):
+        pool.release(block_id)
+    pool.retain(blocks[1])
+    pool.release(blocks[1])
+    assert [pool.allocate() for _ in range(4)] == [blocks[3], blocks[0], blocks[2], blocks[1]]
+
+
+def test_the_first_of_two_blocks_with_the_same_contents_keeps_the_name():
+    pool = BlockPool(2)
+    first, second = pool.allocate(), pool.allocate()
+    pool.name(first, b"contents")
+    pool.name(second, b"contents")
+    assert pool.find(b"contents") == first
+    pool.release(second)
+    assert pool.allocate() == second
+    assert pool.find(b"contents") == first
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 4)), max_size=60))
+def test_counts_agree_with_a_plain_list_of_holders(operations: list[tuple[int, int]]):
+    pool = BlockPool(5)
+    holders = [0] * 5
+    for operation, block_id in operations:
+        if operation == 0 and pool.num_free:
+            taken = pool.allocate()
+            assert holders[taken] == 0
+            holders[taken] = 1
+        elif operation == 1:
+            pool.retain(block_id)
+            holders[block_id] += 1
+        elif operation == 2 and holders[block_id]:
+            pool.release(block_id)
+            holders[block_id] -= 1
+        elif operation == 3 and holders[block_id]:
+            pool.name(block_id, bytes([block_id % 2]))
+        assert pool.num_used == sum(count > 0 for count in holders)
+        assert [pool.is_free(index) for index in range(5)] == [count == 0 for count in holders]

@@ -1,0 +1,370 @@
+"""What the core makes of requests: how they begin, what they bring, and how they end."""
+
+import logging
+
+import msgspec
+import pytest
+
+from glimpse.engine.errors import EngineErrorCode
+from glimpse.engine.plan import Computed, Embeddings, Sample, StepPlan, StepResult
+from glimpse.engine.protocol import FinishReason, Generate, MediaInput, TokenEvent, TokenLogprobs
+from glimpse.engine.sampling_params import SamplingParams
+from glimpse.engine.scheduling.core import Core, Runner
+from tests.engine.checking_runner import (
+    EOS,
+    PLACEHOLDER,
+    VOCAB_SIZE,
+    answers,
+    generate,
+    make_core,
+    picture,
+    run_until_idle,
+)
+
+
+def refusal(request: Generate, max_waiting: int = 100) -> TokenEvent:
+    """The only event of a request that is refused."""
+    core, runner = make_core(num_blocks=4, block_size=4, max_waiting=max_waiting)
+    core.submit(request)
+    assert core.has_work
+    [event] = core.step().events
+    assert not core.has_work
+    assert not runner.plans, "the runner never hears of it"
+    assert event.finish is FinishReason.ERROR
+    return event
+
+
+def picture_with_key(key_bytes: bytes) -> MediaInput:
+    whole = picture("cat", 0, 2)
+    return MediaInput(
+        kind=whole.kind, start=0, num_tokens=2, key=key_bytes, grid_thw=whole.grid_thw, content=whole.content
+    )
+
+
+def embedded(name: str, num_values: int) -> MediaInput:
+    """A picture of 2 tokens, whose embeddings have so many values."""
+    data = memoryview(bytes(4 * num_values))
+    return msgspec.structs.replace(picture(name, 0, 2), content=Embeddings(dtype="float32", data=data))
+
+
+@pytest.mark.parametrize("num_tokens", [16, 17])
+def test_a_prompt_that_leaves_no_room_for_an_answer_is_refused(num_tokens: int):
+    event = refusal(generate("long", [1] * num_tokens))
+    assert event.error is EngineErrorCode.PROMPT_TOO_LONG
+    assert event.message == (
+        f"the prompt has {num_tokens} tokens; the model's context window is 16 tokens (prompt and answer together)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("request_", "code", "message"),
+    [
+        (generate("r", []), EngineErrorCode.INTERNAL, "the prompt has no tokens"),
+        (generate("r", [1, 8]), EngineErrorCode.INTERNAL, "token id 8; the model's vocabulary has 8"),
+        (generate("r", [-1, 1]), EngineErrorCode.INTERNAL, "token id -1"),
+        (generate("r", [0, 0], picture("a", 1, 2)), EngineErrorCode.INTERNAL, "outside the prompt of 2 tokens"),
+        (generate("r", [0, 0], picture("a", -1, 2)), EngineErrorCode.INTERNAL, "outside the prompt"),
+        (generate("r", [0, 0], picture("a", 0, 0)), EngineErrorCode.INTERNAL, "outside the prompt"),
+        (
+            generate("r", [0, 0, 0], picture("a", 1, 2), picture("b", 0, 2)),
+            EngineErrorCode.INTERNAL,
+            "inside another medium",
+        ),
+        (generate("r", [0, 0], picture_with_key(b"short")), EngineErrorCode.INTERNAL, "has 5 bytes, not 32"),
+        (
+            generate("r", [0, 0], embedded("a", 3)),
+            EngineErrorCode.INTERNAL,
+            "have 3 values, not 2 for each of its 2 tokens",
+        ),
+        (generate("r", [0, 0], embedded("a", 8)), EngineErrorCode.INTERNAL, "have 8 values"),
+        (
+            generate("r", [1], sampling=SamplingParams(logit_bias={9: 1.0})),
+            EngineErrorCode.UNSUPPORTED,
+            "logit_bias names the token id 9; the model's vocabulary has 8 tokens",
+        ),
+        (
+            generate("r", [1], sampling=SamplingParams(stop_token_ids=(-2,))),
+            EngineErrorCode.UNSUPPORTED,
+            "stop_token_ids names the token id -2",
+        ),
+    ],
+)
+def test_a_request_that_the_model_could_not_compute_is_refused_by_name(
+    request_: Generate, code: EngineErrorCode, message: str
+):
+    event = refusal(request_)
+    assert event.error is code
+    assert message in event.message
+
+
+def test_one_more_than_may_wait_is_refused_as_overloaded_and_the_others_go_on():
+    core, _ = make_core(max_waiting=2)
+    for name in ("0", "1", "2"):
+        core.submit(generate(name, [1, 2]))
+    events = {event.request_id: event for event in core.step().events}
+    assert events["2"].error is EngineErrorCode.OVERLOADED
+    assert "2 requests are waiting" in events["2"].message
+    assert {events["0"].finish, events["1"].finish} == {FinishReason.LENGTH}
+
+
+def test_a_request_id_in_flight_is_refused_and_the_first_goes_on():
+    core, runner = make_core()
+    runner.script = [1, 2, 3]
+    core.submit(generate("same", [1], sampling=SamplingParams(max_tokens=3)))
+    core.step()
+    core.submit(generate("same", [2]))
+    steps = run_until_idle(core)
+    events = [event for step in steps for event in step.events]
+    assert [event.error for event in events] == [EngineErrorCode.INTERNAL, None, None]
+    assert answers(steps) == {"same": [2, 3]}
+
+
+def test_a_request_id_may_come_again_when_the_first_has_ended():
+    core, _ = make_core()
+    for _ in range(2):
+        core.submit(generate("same", [1]))
+        assert [event.finish for event in core.step().events] == [FinishReason.LENGTH]
+
+
+@pytest.mark.parametrize(
+    ("sampling", "script", "expected", "finish"),
+    [
+        (SamplingParams(max_tokens=3), [1, 2, 3, 4], [1, 2, 3], FinishReason.LENGTH),
+        (SamplingParams(max_tokens=5), [1, EOS], [1, EOS], FinishReason.STOP),
+        (SamplingParams(max_tokens=2), [1, EOS], [1, EOS], FinishReason.STOP),
+        (SamplingParams(max_tokens=3, ignore_eos=True), [1, EOS, 2], [1, EOS, 2], FinishReason.LENGTH),
+        (SamplingParams(max_tokens=5, stop_token_ids=(4,)), [1, 4], [1, 4], FinishReason.STOP),
+        (
+            SamplingParams(max_tokens=5, stop_token_ids=(EOS,), ignore_eos=True),
+            [1, EOS],
+            [1, EOS],
+            FinishReason.STOP,
+        ),
+        (SamplingParams(max_tokens=5, min_tokens=2), [EOS, EOS, EOS], [EOS, EOS, EOS], FinishReason.STOP),
+        (SamplingParams(max_tokens=2, min_tokens=4), [EOS, EOS], [EOS, EOS], FinishReason.LENGTH),
+        # The prompt has 2 tokens, the window 16.
+        (SamplingParams(max_tokens=99), [1] * 14, [1] * 14, FinishReason.LENGTH),
+    ],
+)
+def test_an_answer_ends_at_an_end_token_a_stop_token_or_a_limit(
+    sampling: SamplingParams, script: list[int], expected: list[int], finish: FinishReason
+):
+    core, runner = make_core(num_blocks=4, block_size=4)
+    runner.script = script
+    core.submit(generate("r", [1, 2], sampling=sampling))
+    steps = run_until_idle(core)
+    assert answers(steps) == {"r": expected}
+    assert [event.finish for step in steps for event in step.events if event.finish] == [finish]
+
+
+def test_cached_tokens_are_said_with_the_first_token_and_with_the_end():
+    core, _ = make_core(block_size=4)
+    sampling = SamplingParams(max_tokens=3, ignore_eos=True)
+    core.submit(generate("cold", [1] * 10, sampling=sampling))
+    cold = run_until_idle(core)
+    core.submit(generate("warm", [1] * 10, sampling=sampling))
+    warm = run_until_idle(core)
+    assert [event.num_cached_tokens for step in cold for event in step.events] == [0, 0, 0]
+    assert [event.num_cached_tokens for step in warm for event in step.events] == [8, 0, 8]
+    assert [step.stats.num_cached_tokens for step in warm] == [8, 0, 0, 0]
+    assert [step.stats.num_prompt_tokens for step in warm] == [2, 0, 0, 0]
+    assert list(answers(cold).values()) == list(answers(warm).values())
+
+
+@pytest.mark.parametrize("prefix_caching", [True, False])
+def test_encoded_media_are_said_with_the_first_token(prefix_caching: bool):
+    core, _ = make_core(block_size=4, prefix_caching=prefix_caching)
+    sampling = SamplingParams(max_tokens=2, ignore_eos=True)
+    media = [picture("cat", 1, 3), picture("cat", 4, 3), picture("dog", 7, 3)]
+    for name in ("cold", "warm"):
+        core.submit(generate(name, [1, *[PLACEHOLDER] * 9, 1], *media, sampling=sampling))
+        said = [event.num_encoded_media for step in run_until_idle(core) for event in step.events]
+        assert said == ([2, 0] if name == "cold" else [0, 0])
+
+
+def test_without_prefix_caching_nothing_is_spared():
+    core, runner = make_core(block_size=4, prefix_caching=False)
+    for name in ("0", "1"):
+        core.submit(generate(name, [1] * 10))
+        run_until_idle(core)
+    assert [len(chunk.token_ids) for plan in runner.plans for chunk in plan.chunks] == [10, 10]
+
+
+def test_a_steps_statistics_are_those_after_it():
+    core, _ = make_core(block_size=4, max_sequences=1)
+    for name in ("0", "1"):
+        prompt = [1, *[PLACEHOLDER] * 5]
+        core.submit(generate(name, prompt, picture("a", 1, 5), sampling=SamplingParams(max_tokens=2, ignore_eos=True)))
+    stats = core.step().stats
+    assert (stats.num_running, stats.num_waiting, stats.num_used_blocks) == (1, 1, 2)
+    assert (stats.num_prompt_tokens, stats.num_generated_tokens, stats.num_encoded_media) == (6, 1, 1)
+    stats = core.step().stats
+    assert (stats.num_running, stats.num_waiting, stats.num_used_blocks) == (0, 1, 0)
+    assert (stats.num_prompt_tokens, stats.num_generated_tokens, stats.num_encoded_media) == (0, 1, 0)
+
+
+def test_cancelled_while_it_runs_a_request_is_gone_within_one_step():
+    core, runner = make_core(max_batch_tokens=4, block_size=4)
+    core.submit(generate("0", [1, *[PLACEHOLDER] * 9], picture("cat", 1, 9)))
+    core.step()
+    core.cancel("0")
+    step = core.step()
+    assert [(event.request_id, event.finish) for event in step.events] == [("0", FinishReason.CANCELLED)]
+    assert (step.stats.num_running, step.stats.num_used_blocks) == (0, 0)
+    assert runner.plans[-1].ended == (0,)
+    assert core.scheduler.encoder_cache.num_pinned == 0
+    assert not core.has_work
+
+
+def test_cancelled_while_it_waits_a_request_never_reaches_the_runner():
+    core, runner = make_core()
+    core.submit(generate("0", [1]))
+    core.cancel("0")
+    assert [event.finish for event in core.step().events] == [FinishReason.CANCELLED]
+    assert not runner.plans
+    assert not core.has_work
+
+
+def test_cancelled_while_preempted_a_request_is_forgotten_by_the_runner():
+    core, runner = make_core(num_blocks=6, block_size=4, max_model_len=20)
+    for name in ("0", "1"):
+        core.submit(generate(name, [int(name)] * 8, sampling=SamplingParams(max_tokens=8, ignore_eos=True)))
+    while core.step().stats.num_preemptions == 0:
+        pass
+    core.cancel("1")
+    step = core.step()
+    assert FinishReason.CANCELLED in [event.finish for event in step.events]
+    assert runner.plans[-1].ended == (1,)
+    assert list(runner.sequences) == [0]
+
+
+def test_cancelling_what_is_unknown_or_has_ended_changes_nothing():
+    core, _ = make_core()
+    core.cancel("nobody")
+    assert not core.has_work
+    core.submit(generate("0", [1]))
+    core.step()
+    core.cancel("0")
+    assert run_until_idle(core)[-1].events == []
+
+
+def test_the_end_of_the_last_request_still_reaches_the_runner():
+    core, runner = make_core()
+    core.submit(generate("0", [1]))
+    core.step()
+    assert core.has_work
+    core.step()
+    assert runner.plans[-1] == StepPlan(ended=(0,))
+    assert not core.has_work
+
+
+def test_shutdown_cancels_all_that_is_in_flight():
+    core, _ = make_core(max_sequences=1)
+    for name in ("0", "1"):
+        core.submit(generate(name, [1, 2], sampling=SamplingParams(max_tokens=9, ignore_eos=True)))
+    core.step()
+    core.submit(generate("0", [1]))
+    step = core.shutdown()
+    assert sorted((event.request_id, event.finish) for event in step.events) == [
+        ("0", FinishReason.CANCELLED),
+        ("0", FinishReason.ERROR),
+        ("1", FinishReason.CANCELLED),
+    ]
+    assert (step.stats.num_running, step.stats.num_waiting, step.stats.num_used_blocks) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("fails", ["before", "after"])
+def test_a_step_that_fails_ends_its_requests_and_no_others(fails: str, caplog: pytest.LogCaptureFixture):
+    core, runner = make_core(max_sequences=1)
+    sampling = SamplingParams(max_tokens=3, ignore_eos=True)
+    for name in ("0", "1"):
+        core.submit(generate(name, [PLACEHOLDER] * 9, picture(name, 0, 9), sampling=sampling))
+    runner.fails = fails
+    with caplog.at_level(logging.CRITICAL + 1, logger="glimpse.engine.scheduling.core"):
+        step = core.step()
+    [event] = step.events
+    assert (event.request_id, event.finish, event.error) == ("0", FinishReason.ERROR, EngineErrorCode.INTERNAL)
+    assert event.message == "the engine failed while it computed this request"
+    assert (step.stats.num_used_blocks, step.stats.num_prompt_tokens) == (0, 0)
+    steps = run_until_idle(core)
+    assert len(answers(steps)["1"]) == 3
+    assert runner.plans[1].ended == (0,)
+    assert runner.plans[1].evicted == tuple(item.key for item in runner.plans[0].encode)
+
+
+def test_what_a_failed_step_computed_is_not_found_by_others():
+    core, runner = make_core(block_size=4)
+    runner.fails = "after"
+    core.submit(generate("0", [1] * 12))
+    core.step()
+    core.submit(generate("1", [1] * 12))
+    run_until_idle(core)
+    assert runner.plans[1].chunks[0].start == 0
+
+
+def test_what_a_failed_step_was_to_make_the_runner_forget_is_said_again():
+    core, runner = make_core()
+    core.submit(generate("0", [1]))
+    core.step()
+    core.submit(generate("1", [1]))
+    runner.fails = "before"
+    core.step()
+    core.step()
+    assert set(runner.plans[-1].ended) == {0, 1}
+    assert not runner.sequences
+
+
+class BrokenRunner:
+    """Fails always."""
+
+    def launch(self, plan: StepPlan) -> Computed:
+        raise RuntimeError("broken")
+
+
+class SilentRunner:
+    """Answers nothing."""
+
+    def launch(self, plan: StepPlan) -> Computed:
+        return Computed(StepResult())
+
+
+class TalkativeRunner:
+    """Answers the same always, with its log-probability."""
+
+    def launch(self, plan: StepPlan) -> Computed:
+        sample = Sample(token_id=3, logprob=-0.5, top=((3, -0.5), (1, -2.0)))
+        return Computed(StepResult(samples={chunk.sequence_id: sample for chunk in plan.chunks}))
+
+
+def core_over(runner: Runner) -> Core:
+    return Core(
+        runner=runner,
+        num_blocks=4,
+        block_size=4,
+        max_model_len=16,
+        max_batch_tokens=16,
+        max_sequences=4,
+        max_waiting=4,
+        eos_token_ids=(EOS,),
+        encoder_bytes_per_token=1,
+        encoder_cache_bytes=1,
+        prefix_caching=True,
+        vocab_size=VOCAB_SIZE,
+        hidden_size=2,
+        max_decode_slowdown=2.5,
+    )
+
+
+@pytest.mark.parametrize("runner", [BrokenRunner(), SilentRunner()])
+def test_a_runner_that_is_broken_for_good_ends_each_request_and_does_not_keep_the_core_busy(runner: Runner):
+    core = core_over(runner)
+    core.submit(generate("0", [1]))
+    finishes = [event.finish for step in run_until_idle(core, max_steps=3) for event in step.events]
+    assert finishes == [FinishReason.ERROR]
+
+
+def test_logprobs_are_passed_on():
+    core = core_over(TalkativeRunner())
+    core.submit(generate("0", [1], sampling=SamplingParams(max_tokens=1, logprobs=2)))
+    [event] = core.step().events
+    assert event.logprobs == [TokenLogprobs(logprob=-0.5, top=[(3, -0.5), (1, -2.0)])]

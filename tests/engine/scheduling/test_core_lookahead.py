@@ -1,0 +1,247 @@
+"""Steps launched ahead of the results of those before them: nothing of an answer depends on it."""
+
+import logging
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from glimpse.engine.errors import EngineErrorCode
+from glimpse.engine.plan import PROMISED
+from glimpse.engine.protocol import FinishReason, Generate, TokenEvent
+from glimpse.engine.sampling_params import SamplingParams
+from glimpse.engine.scheduling.core import Core
+from tests.engine.checking_runner import (
+    EOS,
+    PLACEHOLDER,
+    CheckingRunner,
+    answers,
+    generate,
+    make_core,
+    picture,
+    run_until_idle,
+)
+
+ENDLESS = SamplingParams(max_tokens=40, ignore_eos=True)
+
+samplings = st.builds(
+    SamplingParams,
+    max_tokens=st.integers(1, 20),
+    ignore_eos=st.booleans(),
+    min_tokens=st.sampled_from([0, 0, 3]),
+    presence_penalty=st.sampled_from([0.0, 0.0, 0.0, 1.0]),
+)
+arrivals = st.lists(
+    st.tuples(st.lists(st.integers(1, 2), min_size=1, max_size=20), st.booleans(), samplings, st.integers(0, 4)),
+    min_size=1,
+    max_size=8,
+)
+
+
+def ahead() -> tuple[Core, CheckingRunner]:
+    return make_core(num_blocks=60, max_model_len=60, overlap=True, lazy=True)
+
+
+def contents(core: Core, requests: Sequence[tuple[Generate, int]]) -> dict[str, tuple[object, ...]]:
+    """What all events said of each request, when so many steps were taken after each arrival."""
+    events: dict[str, list[TokenEvent]] = {}
+    steps = []
+    for request, num_steps in requests:
+        core.submit(request)
+        steps += [core.step() for _ in range(num_steps)]
+    for step in [*steps, *run_until_idle(core)]:
+        for event in step.events:
+            events.setdefault(event.request_id, []).append(event)
+    return {
+        request_id: (
+            [token_id for event in own for token_id in event.token_ids],
+            [event.finish for event in own if event.finish],
+            [event.num_cached_tokens for event in own if event.num_cached_tokens],
+            [event.num_encoded_media for event in own if event.num_encoded_media],
+            [event.error for event in own],
+        )
+        for request_id, own in events.items()
+    }
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    arrivals=arrivals,
+    max_batch_tokens=st.integers(4, 40),
+    max_sequences=st.integers(1, 4),
+    lazy=st.booleans(),
+    mistakes=st.lists(st.booleans(), max_size=30),
+)
+def test_all_events_say_the_same_as_step_by_step(
+    arrivals: list[tuple[list[int], bool, SamplingParams, int]],
+    max_batch_tokens: int,
+    max_sequences: int,
+    lazy: bool,
+    mistakes: list[bool],
+):
+    requests: list[tuple[Generate, int]] = []
+    for index, (token_ids, has_picture, sampling, num_steps) in enumerate(arrivals):
+        # Begun one after the other, else who finds whose prefix depends on when exactly they come.
+        media = [picture("cat", 0, 3)] if has_picture else []
+        prompt = [*[PLACEHOLDER] * 3 * has_picture, *token_ids]
+        requests.append((generate(str(index), prompt, *media, sampling=sampling, cache_salt=str(index)), num_steps))
+    cores = [
+        make_core(
+            num_blocks=200,
+            max_model_len=80,
+            max_batch_tokens=max_batch_tokens,
+            max_sequences=max_sequences,
+            overlap=overlap,
+            lazy=overlap and lazy,
+        )
+        for overlap in (False, True)
+    ]
+    cores[1][1].mistakes = mistakes
+    step_by_step, launched_ahead = (contents(core, requests) for core, _ in cores)
+    assert launched_ahead == step_by_step
+
+
+def test_a_prefix_is_found_as_soon_as_step_by_step():
+    prompt = [1] * 18
+    cores = [make_core(num_blocks=60, max_model_len=60, overlap=overlap) for overlap in (False, True)]
+    said = [
+        contents(core, [(generate(name, prompt, sampling=ENDLESS), 0) for name in ("0", "1", "2")]) for core, _ in cores
+    ]
+    assert said[0] == said[1]
+    assert said[1]["1"][2] == [16, 16], "with the first token, and with the last"
+
+
+def test_the_next_turn_finds_an_answer_as_step_by_step():
+    found: list[object] = []
+    for overlap in (False, True):
+        core, _ = make_core(num_blocks=60, max_model_len=60, block_size=4, overlap=overlap)
+        [said] = contents(core, [(generate("0", [1, 2, 1], sampling=ENDLESS), 0)]).values()
+        assert isinstance(said[0], list)
+        found.append(contents(core, [(generate("1", [1, 2, 1, *said[0], 1]), 0)])["1"][2])
+    assert found == [[40], [40]], "43 tokens of prompt and answer, the last of which was never computed"
+
+
+def test_the_next_step_is_launched_before_this_ones_result_is_asked_for():
+    core, runner = ahead()
+    core.submit(generate("0", [1, 2], sampling=ENDLESS))
+    step = core.step()
+    assert len(answers([step])["0"]) == 1
+    assert [plan.chunks[0].token_ids for plan in runner.plans] == [(1, 2), (PROMISED,)]
+    assert len(runner.launched) == 1
+    core.step()
+    assert len(runner.launched) == 1
+
+
+def test_who_ends_by_length_is_not_computed_in_vain():
+    core, runner = ahead()
+    core.submit(generate("0", [1, 2], sampling=SamplingParams(max_tokens=3, ignore_eos=True)))
+    run_until_idle(core)
+    assert [len(plan.chunks) for plan in runner.plans] == [1, 1, 1, 0]
+
+
+def test_who_ends_by_what_it_says_is_computed_once_in_vain_and_nothing_of_that_is_kept():
+    core, runner = ahead()
+    runner.script = [1, EOS, 2]
+    core.submit(generate("0", [1, 2], sampling=SamplingParams(max_tokens=9)))
+    steps = run_until_idle(core)
+    assert answers(steps) == {"0": [1, EOS]}
+    assert [len(plan.chunks) for plan in runner.plans] == [1, 1, 1, 0]
+    assert core.scheduler.block_pool.num_used == 0
+    core.submit(generate("again", [1, 2, 1, EOS, 1]))
+    run_until_idle(core)
+    assert runner.plans[-2].chunks[0].start == 0, "the block was never full of computed tokens"
+
+
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        SamplingParams(max_tokens=9, presence_penalty=0.5, ignore_eos=True),
+        SamplingParams(max_tokens=9, repetition_penalty=1.1, ignore_eos=True),
+        SamplingParams(max_tokens=9, logit_bias={1: 1.0}, ignore_eos=True),
+        SamplingParams(max_tokens=9, min_tokens=9),
+    ],
+)
+def test_whose_choice_needs_the_tokens_before_makes_the_next_step_wait(sampling: SamplingParams):
+    core, runner = ahead()
+    core.submit(generate("free", [1, 2], sampling=ENDLESS))
+    core.submit(generate("bound", [2, 2], sampling=sampling))
+    run_until_idle(core)
+    bound = [plan for plan in runner.plans if len(plan.chunks) == 2]
+    assert len(bound) == 9
+    assert all(PROMISED not in chunk.token_ids for plan in bound for chunk in plan.chunks)
+    assert any(PROMISED in chunk.token_ids for plan in runner.plans for chunk in plan.chunks)
+
+
+def test_a_cancel_drops_what_is_under_way():
+    core, _ = ahead()
+    for name in ("0", "1"):
+        core.submit(generate(name, [int(name)] * 5, sampling=ENDLESS))
+    core.step()
+    core.cancel("1")
+    core.submit(generate("1", [2, 1], sampling=SamplingParams(max_tokens=2, ignore_eos=True)))
+    steps = [core.step(), core.step()]
+    assert [(event.request_id, event.finish) for event in steps[0].events] == [
+        ("1", FinishReason.CANCELLED),
+        ("0", None),
+    ]
+    core.cancel("0")
+    steps += run_until_idle(core)
+    assert len(answers(steps)["1"]) == 2, "the new one's own"
+    assert core.scheduler.block_pool.num_used == 0
+
+
+def test_shutdown_waits_for_what_is_under_way():
+    core, runner = ahead()
+    core.submit(generate("0", [1, 2], sampling=ENDLESS))
+    core.step()
+    assert [event.finish for event in core.shutdown().events] == [FinishReason.CANCELLED]
+    assert not runner.launched
+    core.submit(generate("1", [1, 2], sampling=ENDLESS))
+    assert len(answers(run_until_idle(core))["1"]) == 40
+
+
+@pytest.mark.parametrize("fails", ["before", "after"])
+@pytest.mark.parametrize("lazy", [False, True])
+def test_a_step_that_fails_with_another_behind_it_ends_its_own_requests_alone(
+    fails: str, lazy: bool, caplog: pytest.LogCaptureFixture
+):
+    core, runner = make_core(num_blocks=60, max_model_len=60, max_sequences=2, overlap=True, lazy=lazy)
+    core.submit(generate("0", [1] * 9, sampling=ENDLESS))
+    core.step()
+    core.submit(generate("1", [1] * 9, sampling=ENDLESS))
+    runner.fails = fails
+    with caplog.at_level(logging.CRITICAL + 1, logger="glimpse.engine.scheduling.core"):
+        steps = run_until_idle(core)
+    events = [event for step in steps for event in step.events]
+    # What is launched in the next step holds both; what is executed in it, if execution is late, holds the first alone.
+    failed = {"0"} if lazy else {"0", "1"}
+    assert {event.request_id for event in events if event.error is EngineErrorCode.INTERNAL} == failed
+    assert len(answers(steps).get("1", [])) == (40 if lazy else 0)
+
+
+@pytest.mark.parametrize("fails", ["before for want of memory", "after for want of memory"])
+@pytest.mark.parametrize("lazy", [False, True])
+def test_want_of_memory_costs_the_newest_prompt_alone(fails: str, lazy: bool, caplog: pytest.LogCaptureFixture):
+    core, runner = make_core(num_blocks=60, max_model_len=60, overlap=True, lazy=lazy, block_size=4)
+    core.submit(generate("old", [1] * 9, sampling=ENDLESS))
+    core.step()
+    core.step()
+    core.submit(generate("new", [2] * 9, sampling=ENDLESS))
+    core.submit(generate("newest", [PLACEHOLDER] * 9, picture("cat", 0, 9), sampling=ENDLESS))
+    if lazy:
+        core.step()  # the step that holds them is launched
+    runner.fails = fails
+    with caplog.at_level(logging.CRITICAL + 1, logger="glimpse.engine.scheduling.core"):
+        steps = run_until_idle(core)
+    [failure] = [event for step in steps for event in step.events if event.error]
+    assert (failure.request_id, failure.error) == ("newest", EngineErrorCode.OUT_OF_MEMORY)
+    assert "memory did not suffice" in failure.message
+    assert len(answers(steps)["new"]) == 40
+    assert core.scheduler.block_pool.num_used == 0
+    assert not runner.resident or runner.plans[-1].evicted
+
+
+def test_steps_cannot_be_launched_ahead_of_guesses():
+    with pytest.raises(ValueError, match="guesses need the tokens before them"):
+        make_core(overlap=True, max_guesses=3)

@@ -1,0 +1,226 @@
+"""Any mix of requests, cancellations and failures: each request ends once and rightly, and nothing of it stays."""
+
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from glimpse.engine.errors import EngineErrorCode
+from glimpse.engine.protocol import FinishReason, Generate, MediaInput, Step
+from glimpse.engine.sampling_params import Grammar, GrammarKind, SamplingParams
+from glimpse.engine.scheduling import grammar_queue
+from tests.engine.checking_runner import (
+    EOS,
+    PLACEHOLDER,
+    fingerprints,
+    generate,
+    make_core,
+    next_token,
+    picture,
+    run_until_idle,
+)
+
+FAILURE = "the engine failed while it computed this request"
+GRAMMARS = tuple(Grammar(kind=GrammarKind.REGEX, text=text) for text in "ab")
+PICTURE_TOKENS = {"dot": 1, "cat": 3, "dog": 5, "sea": 6, "map": 8}
+
+pieces = st.one_of(
+    st.sampled_from(sorted(PICTURE_TOKENS)),
+    st.lists(st.integers(PLACEHOLDER, 2), min_size=1, max_size=6),
+)
+samplings = st.builds(
+    SamplingParams,
+    max_tokens=st.integers(1, 20),
+    min_tokens=st.one_of(st.just(0), st.integers(0, 20)),  # with it, the next step waits for this one's tokens
+    ignore_eos=st.booleans(),
+    stop_token_ids=st.sampled_from([(), (3,)]),
+    grammar=st.sampled_from([None, None, *GRAMMARS]),
+)
+
+
+def make_prompt(parts: list[str | list[int]]) -> tuple[list[int], list[MediaInput]]:
+    """Token ids and media of texts and pictures one after the other."""
+    token_ids: list[int] = []
+    media: list[MediaInput] = []
+    for part in parts:
+        if isinstance(part, str):
+            media.append(picture(part, len(token_ids), PICTURE_TOKENS[part]))
+            token_ids += [PLACEHOLDER] * PICTURE_TOKENS[part]
+        else:
+            token_ids += part
+    return token_ids, media
+
+
+def answer_alone(request: Generate, max_model_len: int) -> tuple[list[int], FinishReason]:
+    """What the request brings when nothing else is in the world."""
+    token_ids = list(request.token_ids)
+    sampling = request.sampling
+    # Who follows a grammar ends with it; so it goes through both parameters. The runner here follows none.
+    ignores_eos, min_tokens = (sampling.ignore_eos, sampling.min_tokens) if sampling.grammar is None else (False, 0)
+    ends = {*sampling.stop_token_ids, *(() if ignores_eos else (EOS,))}
+    for num_generated in range(1, sampling.max_tokens + 1):
+        token_ids.append(next_token(fingerprints(token_ids, request.media)[-1]))
+        if token_ids[-1] in ends and num_generated > min_tokens:
+            return token_ids[len(request.token_ids) :], FinishReason.STOP
+        if len(token_ids) == max_model_len:
+            break
+    return token_ids[len(request.token_ids) :], FinishReason.LENGTH
+
+
+@dataclass
+class Story:
+    """What came of a request."""
+
+    request: Generate
+    token_ids: list[int] = field(default_factory=list[int])
+    finish: FinishReason | None = None
+
+
+class CoreMachine(RuleBasedStateMachine):
+    """Submits, cancels, fails and steps on a core whose pools are small, step by step or with steps launched ahead."""
+
+    @initialize(
+        block_size=st.integers(1, 4),
+        max_model_len=st.integers(8, 24),
+        num_spare_blocks=st.integers(0, 8),
+        max_batch_tokens=st.integers(1, 30),
+        max_sequences=st.integers(1, 5),
+        encoder_cache_tokens=st.integers(0, 30),
+        prefix_caching=st.booleans(),
+        max_decode_slowdown=st.sampled_from([1.0, 2.5]),
+        ahead=st.sampled_from(["", "", "eager", "lazy"]),
+        max_guesses=st.sampled_from([0, 3]),
+    )
+    def build(
+        self,
+        block_size: int,
+        max_model_len: int,
+        num_spare_blocks: int,
+        prefix_caching: bool,
+        max_decode_slowdown: float,
+        ahead: str,
+        max_guesses: int,
+        **limits: int,
+    ) -> None:
+        self.max_model_len = max_model_len
+        self.is_ahead = bool(ahead)
+        self.num_memory_failures = 0
+        self.core, self.runner = make_core(
+            block_size=block_size,
+            num_blocks=-(-max_model_len // block_size) + num_spare_blocks,
+            max_model_len=max_model_len,
+            max_waiting=20,
+            prefix_caching=prefix_caching,
+            max_decode_slowdown=max_decode_slowdown,
+            max_guesses=0 if ahead else max_guesses,
+            overlap=self.is_ahead,
+            lazy=ahead == "lazy",
+            compile_grammar=lambda grammar: self.compiling.setdefault(grammar, Future()),
+            **limits,
+        )
+        self.compiling: dict[Grammar, Future[object]] = {}
+        self.stories: dict[str, Story] = {}
+
+    @rule(
+        parts=st.lists(pieces, min_size=1, max_size=4),
+        samplings=st.lists(samplings, min_size=1, max_size=3),
+        priority=st.integers(0, 1),
+        cache_salt=st.sampled_from(["", "salt"]),
+    )
+    def submit(
+        self, parts: list[str | list[int]], samplings: list[SamplingParams], priority: int, cache_salt: str
+    ) -> None:
+        for sampling in samplings:
+            token_ids, media = make_prompt(parts)
+            request_id = str(len(self.stories))
+            request = generate(
+                request_id, token_ids, *media, sampling=sampling, priority=priority, cache_salt=cache_salt
+            )
+            self.stories[request_id] = Story(request)
+            self.core.submit(request)
+
+    @rule(data=st.data())
+    def cancel(self, data: st.DataObject) -> None:
+        self.core.cancel(data.draw(st.sampled_from(["unknown", *self.stories])))
+
+    @rule(grammar=st.sampled_from(GRAMMARS))
+    def finish_compiling(self, grammar: Grammar) -> None:
+        """And forget the grammar."""
+        if grammar in self.compiling:
+            self.compiling.pop(grammar).set_result(None)
+
+    @rule(num_steps=st.integers(1, 10), seconds=st.sampled_from([0.0, 0.01, 1.0]))
+    def run(self, num_steps: int, seconds: float) -> None:
+        self.runner.seconds = seconds
+        for _ in range(num_steps):
+            self.record(self.core.step())
+
+    @rule(mistakes=st.lists(st.booleans(), min_size=1, max_size=8))
+    def take_tokens_that_are_not_said(self, mistakes: list[bool]) -> None:
+        self.runner.mistakes = mistakes if self.is_ahead else []
+
+    @rule(fails=st.sampled_from(["before", "after", "before for want of memory", "after for want of memory"]))
+    def step_that_fails(self, fails: str) -> None:
+        self.runner.fails = fails
+        step = self.core.step()
+        num_failed = 0 if self.runner.fails else len(self.runner.plans[-1].chunks)
+        self.runner.fails = ""
+        self.record(step)
+        num_ended = sum(event.message == FAILURE for event in step.events)
+        if fails.endswith("memory"):
+            self.num_memory_failures += num_failed > 0
+        if not self.is_ahead:  # else what fails to be launched is only noticed in the next step
+            assert num_ended == (0 if fails.endswith("memory") else num_failed)
+
+    @invariant()
+    def limits_hold(self) -> None:
+        scheduler = self.core.scheduler
+        num_open = sum(story.finish is None for story in self.stories.values())
+        assert scheduler.num_running + scheduler.num_waiting <= num_open
+        assert scheduler.num_running <= self.runner.max_sequences
+
+    def record(self, step: Step) -> None:
+        for event in step.events:
+            story = self.stories[event.request_id]
+            assert story.finish is None, "an event after the last"
+            assert event.token_ids or event.finish
+            story.token_ids += event.token_ids
+            story.finish = event.finish
+            assert (event.error is not None) == (event.finish is FinishReason.ERROR)
+            if event.error is EngineErrorCode.OUT_OF_MEMORY:
+                self.num_memory_failures -= 1  # it costs one request
+            self.check(story)
+
+    def check(self, story: Story) -> None:
+        if len(story.request.token_ids) >= self.max_model_len:
+            assert story.finish is FinishReason.ERROR
+            return
+        token_ids, finish = answer_alone(story.request, self.max_model_len)
+        assert story.token_ids == token_ids[: len(story.token_ids)]
+        if story.finish in (FinishReason.STOP, FinishReason.LENGTH):
+            assert (story.token_ids, story.finish) == (token_ids, finish)
+
+    def teardown(self) -> None:
+        for compiling in self.compiling.values():
+            compiling.set_result(None)
+        for step in run_until_idle(self.core):
+            self.record(step)
+        assert all(story.finish for story in self.stories.values())
+        assert self.num_memory_failures == 0 if not self.is_ahead else self.num_memory_failures >= 0
+        assert not self.runner.launched
+        assert self.core.scheduler.block_pool.num_used == 0
+        assert self.core.scheduler.encoder_cache.num_pinned == 0
+        assert not self.runner.sequences
+
+
+@pytest.fixture(autouse=True)
+def _impatience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody compiles in the meantime."""
+    monkeypatch.setattr(grammar_queue, "_WAIT_SECONDS", 0.0)
+
+
+CoreMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=30, deadline=None)
+TestCoreMachine = CoreMachine.TestCase

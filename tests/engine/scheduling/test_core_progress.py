@@ -1,0 +1,76 @@
+"""Whatever sequences compete for, each comes to its end."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from glimpse.engine.protocol import FinishReason
+from glimpse.engine.sampling_params import SamplingParams
+from tests.engine.checking_runner import PLACEHOLDER, generate, make_core, picture, run_until_idle
+
+PICTURE_TOKENS = 8
+WINDOW = 12
+
+arrivals = st.lists(
+    st.tuples(st.sampled_from("abcde"), st.integers(0, 2), st.integers(0, 2), st.integers(0, 2)),
+    min_size=2,
+    max_size=12,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    arrivals=arrivals,
+    num_blocks=st.integers(6, 30),
+    max_batch_tokens=st.integers(1, 40),
+    prefix_caching=st.booleans(),
+)
+def test_sequences_that_fight_for_the_room_of_one_picture_all_finish(
+    arrivals: list[tuple[str, int, int, int]], num_blocks: int, max_batch_tokens: int, prefix_caching: bool
+):
+    core, _ = make_core(
+        num_blocks=num_blocks,
+        block_size=2,
+        max_model_len=WINDOW,
+        max_batch_tokens=max_batch_tokens,
+        prefix_caching=prefix_caching,
+    )
+    steps = [core.step()]
+    for index, (name, num_text_tokens, priority, num_steps) in enumerate(arrivals):
+        prompt = [1] * num_text_tokens + [PLACEHOLDER] * PICTURE_TOKENS
+        sampling = SamplingParams(max_tokens=4, ignore_eos=True)
+        core.submit(
+            generate(
+                str(index),
+                prompt,
+                picture(name, num_text_tokens, PICTURE_TOKENS),
+                sampling=sampling,
+                priority=priority,
+            )
+        )
+        steps += [core.step() for _ in range(num_steps)]
+    steps += run_until_idle(core, max_steps=40 * len(arrivals))
+    finishes = [event.finish for step in steps for event in step.events if event.finish]
+    assert finishes == [FinishReason.LENGTH] * len(arrivals)
+    assert core.scheduler.encoder_cache.num_pinned == 0
+
+
+def test_a_picture_that_finds_no_room_waits_for_the_one_before_it():
+    core, runner = make_core(num_blocks=8, max_model_len=10)
+    for name in ("a", "b"):
+        core.submit(generate(name, [1] + [PLACEHOLDER] * 8, picture(name, 1, 8)))
+    core.step()
+    assert [len(chunk.token_ids) for chunk in runner.plans[0].chunks] == [9, 1], "the text before it is computed"
+    core.step()
+    assert len(runner.plans[1].evicted) == len(runner.plans[1].encode) == 1
+    assert [(chunk.start, len(chunk.token_ids)) for chunk in runner.plans[1].chunks] == [(1, 8)]
+
+
+def test_who_was_refused_room_is_not_overtaken_by_those_behind():
+    core, runner = make_core(num_blocks=40, max_model_len=20, max_batch_tokens=80)
+    # a's 12 tokens and c's 6 would fit beside each other; b's 12 do not fit beside a's.
+    for name, num_tokens in (("a", 12), ("b", 12), ("c", 6)):
+        core.submit(generate(name, [1] + [PLACEHOLDER] * num_tokens, picture(name, 1, num_tokens)))
+    core.step()
+    assert [item.content for item in runner.plans[0].encode] == [b"a"]
+    core.step()
+    assert [item.content for item in runner.plans[1].encode] == [b"b", b"c"]

@@ -1,0 +1,187 @@
+"""Pictures are encoded once, stay while they are wanted, and go in the order of their last use."""
+
+import pytest
+
+from glimpse.engine.plan import Embeddings
+from glimpse.engine.protocol import MediaInput
+from glimpse.engine.scheduling.encoder_cache import EncoderCache
+from glimpse.engine.scheduling.sequence import Sequence, make_sequence
+from tests.engine.checking_runner import PLACEHOLDER, generate, key, picture
+
+WHOLE = 1000
+
+
+def make(sequence_id: int, *pictures: tuple[str, int]) -> Sequence:
+    """A sequence of pictures (name, number of tokens), one right after the other, and a last text token."""
+    media: list[MediaInput] = []
+    end = 0
+    for name, num_tokens in pictures:
+        media.append(picture(name, end, num_tokens))
+        end += num_tokens
+    request = generate(str(sequence_id), [PLACEHOLDER] * end + [1], *media)
+    return make_sequence(sequence_id, request, max_model_len=WHOLE, vocab_size=8, hidden_size=2)
+
+
+def make_cache(capacity_tokens: int) -> EncoderCache:
+    return EncoderCache(bytes_per_token=10, capacity_bytes=10 * capacity_tokens)
+
+
+def reach(cache: EncoderCache, sequence: Sequence, start: int, end: int) -> int:
+    """Where the tokens end that can be computed when any number of tokens may be encoded."""
+    return cache.reach(sequence, start, end, max_more_tokens=WHOLE)
+
+
+def use(cache: EncoderCache, sequence: Sequence) -> tuple[list[bytes], list[bytes]]:
+    """Computes all of a sequence in a step: (the keys encoded, the keys evicted) for it."""
+    assert reach(cache, sequence, 0, sequence.num_tokens) == sequence.num_tokens
+    encode, evicted = cache.decide()
+    sequence.num_computed_tokens = sequence.num_tokens
+    cache.advance(sequence, first_token=0)
+    return [item.key for item in encode], list(evicted)
+
+
+def test_a_key_is_encoded_once_for_all_sequences_that_need_it():
+    cache = make_cache(10)
+    first, second, third = make(1, ("cat", 4)), make(2, ("cat", 4)), make(3, ("cat", 4))
+    assert reach(cache, first, 0, 5) == reach(cache, second, 0, 5) == 5
+    encode, evicted = cache.decide()
+    assert [item.key for item in encode] == [key("cat")]
+    assert encode[0].content == b"cat"
+    assert evicted == ()
+    assert use(cache, third) == ([], [])
+
+
+def test_embeddings_take_room_but_none_of_what_a_step_may_encode():
+    cache = make_cache(8)
+    sequence = make(1, ("cat", 4), ("dog", 4))
+    embeddings = Embeddings(dtype="float16", data=memoryview(bytes(16)))
+    sequence.contents[key("dog")] = embeddings
+    assert cache.reach(sequence, 0, 8, max_more_tokens=4) == 8
+    assert (cache.num_tokens_to_encode, cache.num_resident_bytes) == (4, 80)
+    encode, _ = cache.decide()
+    assert encode[1].content is embeddings
+    assert sequence.encoded_keys == {key("cat")}
+
+
+def test_a_span_is_not_encoded_for_tokens_before_or_after_it():
+    cache = make_cache(10)
+    sequence = make(1, ("cat", 4), ("dog", 4))
+    assert reach(cache, sequence, 4, 8) == 8
+    assert [item.key for item in cache.decide()[0]] == [key("dog")]
+    assert reach(cache, sequence, 8, 9) == 9
+    assert cache.decide() == ((), ())
+
+
+def test_no_tokens_need_no_picture():
+    cache = make_cache(10)
+    assert reach(cache, make(1, ("cat", 4)), 2, 2) == 2
+    assert (cache.decide(), cache.num_pinned) == (((), ()), 0)
+
+
+def test_the_longest_unused_is_evicted_first():
+    cache = make_cache(10)
+    for sequence_id, name in enumerate(["cat", "dog", "cat"]):
+        use(cache, make(sequence_id, (name, 4)))
+    assert use(cache, make(3, ("sea", 4))) == ([key("sea")], [key("dog")])
+    assert use(cache, make(4, ("map", 10))) == ([key("map")], [key("cat"), key("sea")])
+    assert cache.num_resident_bytes == 100
+
+
+def test_nothing_is_evicted_in_vain():
+    cache = make_cache(10)
+    use(cache, make(1, ("cat", 4)))
+    holder, large = make(2, ("dog", 4)), make(3, ("sea", 7))
+    reach(cache, holder, 0, 2)
+    assert reach(cache, large, 0, 8) == 0
+    assert cache.decide()[1] == ()
+
+
+def test_a_chunk_is_cut_before_the_picture_that_finds_no_room():
+    cache = make_cache(10)
+    reach(cache, make(1, ("cat", 4)), 0, 2)
+    second = make(2, ("dog", 4), ("sea", 4))
+    assert reach(cache, second, 0, 9) == 4
+
+
+def test_a_picture_is_pinned_until_its_last_token_is_computed():
+    cache = make_cache(10)
+    holder, other = make(1, ("cat", 4)), make(2, ("sea", 10))
+    for end in (1, 3):
+        assert reach(cache, holder, holder.num_computed_tokens, end) == end
+        cache.decide()
+        start, holder.num_computed_tokens = holder.num_computed_tokens, end
+        cache.advance(holder, first_token=start)
+        assert cache.num_pinned == 1
+        assert reach(cache, other, 0, 11) == 0
+        cache.decide()
+    assert reach(cache, holder, 3, 4) == 4
+    cache.decide()
+    holder.num_computed_tokens = 4
+    cache.advance(holder, first_token=3)
+    assert cache.num_pinned == 0
+    assert use(cache, other) == ([key("sea")], [key("cat")])
+
+
+def test_a_picture_that_comes_twice_in_a_row_stays_pinned_for_its_second_time():
+    cache = make_cache(10)
+    sequence = make(1, ("cat", 4), ("cat", 4))
+    reach(cache, sequence, 0, 6)
+    assert len(cache.decide()[0]) == 1
+    sequence.num_computed_tokens = 6
+    cache.advance(sequence, first_token=0)
+    assert cache.num_pinned == 1
+
+
+def test_released_before_its_step_a_picture_is_not_encoded():
+    cache = make_cache(10)
+    sequence = make(1, ("cat", 4))
+    reach(cache, sequence, 0, 5)
+    cache.release(sequence)
+    assert cache.decide() == ((), ())
+    assert cache.num_resident_bytes == 0
+
+
+def test_after_a_refusal_no_other_sequence_begins_a_picture_in_the_step():
+    cache = make_cache(10)
+    holder, refused, third = make(1, ("cat", 4)), make(2, ("sea", 10)), make(3, ("dog", 2))
+    reach(cache, holder, 0, 2)
+    assert reach(cache, refused, 0, 11) == 0
+    assert reach(cache, third, 0, 3) == 0
+    assert reach(cache, holder, 2, 5) == 5, "who began goes on"
+    cache.decide()
+    assert reach(cache, third, 0, 3) == 3
+
+
+def test_a_failed_step_leaves_no_key_resident_and_evicts_all_it_named():
+    cache = make_cache(10)
+    use(cache, make(1, ("cat", 4)))
+    sequence = make(2, ("sea", 10))
+    reach(cache, sequence, 0, 11)
+    encode, evicted = cache.decide()
+    cache.release(sequence)
+    cache.fail(encoded=[item.key for item in encode], evicted=evicted)
+    assert cache.num_resident_bytes == 0
+    assert cache.has_evictions
+    assert set(cache.decide()[1]) == {key("cat"), key("sea")}
+
+
+@pytest.mark.parametrize(
+    ("max_more_tokens", "end", "encoded"),
+    [(0, 4, ["cat"]), (5, 4, ["cat"]), (6, 6, ["cat", "dog"]), (8, 6, ["cat", "dog"]), (9, 10, ["cat", "dog", "sea"])],
+)
+def test_no_more_tokens_are_encoded_than_allowed_but_one_picture_always_is(
+    max_more_tokens: int, end: int, encoded: list[str]
+):
+    cache = make_cache(10)
+    sequence = make(1, ("cat", 4), ("dog", 2), ("sea", 3))
+    assert cache.reach(sequence, 0, 10, max_more_tokens=max_more_tokens) == end
+    assert [item.key for item in cache.decide()[0]] == [key(name) for name in encoded]
+
+
+def test_what_was_not_allowed_is_encoded_in_the_next_step():
+    cache = make_cache(10)
+    sequence = make(1, ("cat", 4), ("dog", 2))
+    assert cache.reach(sequence, 0, 7, max_more_tokens=0) == 4
+    cache.decide()
+    assert cache.reach(sequence, 4, 7, max_more_tokens=0) == 7
+    assert [item.key for item in cache.decide()[0]] == [key("dog")]

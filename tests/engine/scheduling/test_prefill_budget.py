@@ -1,0 +1,226 @@
+"""How much prompt goes into a step beside answers: the arithmetic, and what becomes of the answers' pace."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from statistics import median
+
+import pytest
+
+from glimpse.engine.plan import Computed, Sample, StepPlan, StepResult
+from glimpse.engine.protocol import Generate
+from glimpse.engine.sampling_params import SamplingParams
+from glimpse.engine.scheduling.core import Core
+from glimpse.engine.scheduling.prefill_budget import (
+    DEFAULT_MEDIA_WEIGHT,
+    NUM_FREE_TOKENS,
+    NUM_UNTRIED_TOKENS,
+    Pace,
+    StepWork,
+)
+from tests.engine.checking_runner import PLACEHOLDER, generate, picture
+
+DECODE_SECONDS = 0.025
+PROMPT_TOKEN_SECONDS = 0.0005
+MEDIA_TOKEN_SECONDS = 0.001
+MAX_SLOWDOWN = 2.5
+
+
+def decodes(seconds: float, num_prompt_tokens: int = 0) -> tuple[StepWork, float]:
+    return StepWork(num_decodes=4, num_prompt_tokens=num_prompt_tokens, num_media_tokens=0), seconds
+
+
+def prompt(num_tokens: int, seconds: float) -> tuple[StepWork, float]:
+    return StepWork(num_decodes=0, num_prompt_tokens=num_tokens, num_media_tokens=0), seconds
+
+
+def pace_after(*steps: tuple[StepWork, float], max_slowdown: float = 3.0) -> Pace:
+    pace = Pace(max_slowdown=max_slowdown)
+    for work, seconds in steps:
+        pace.observe(work, seconds)
+    return pace
+
+
+@pytest.mark.parametrize(
+    ("steps", "num_tokens"),
+    [
+        pytest.param([], NUM_UNTRIED_TOKENS, id="nothing measured"),
+        pytest.param([decodes(1.0)], NUM_UNTRIED_TOKENS, id="prompts not measured"),
+        pytest.param([prompt(500, 5.0)], NUM_FREE_TOKENS, id="decoding not measured"),
+        pytest.param([prompt(500, 5.0), decodes(1.0)], 200, id="2 s to spare, 10 ms a token"),
+        pytest.param([prompt(500, 50.0), decodes(1.0)], 20, id="2 s to spare, 100 ms a token"),
+        pytest.param([prompt(500, 500.0), decodes(1.0)], NUM_FREE_TOKENS, id="too slow for any"),
+        pytest.param([decodes(1.0), decodes(2.0, 100)], 200, id="what is beyond a decode is the prompt's"),
+        pytest.param([decodes(1.0), decodes(1.0, 100)], 200, id="no more than twice what was tried"),
+        pytest.param([decodes(1.0), decodes(0.5, 20)], NUM_UNTRIED_TOKENS, id="faster than a decode"),
+        pytest.param([prompt(500, 5.0), *[decodes(1.0)] * 5, *[decodes(9.0)] * 3], 200, id="steps held up by others"),
+        pytest.param([prompt(500, 5.0), *[decodes(9.0)] * 9, *[decodes(1.0)] * 8], 200, id="long ago"),
+        pytest.param(
+            [prompt(500, 5.0), decodes(1.0, NUM_FREE_TOKENS)], 200, id="a few tokens more still measure decoding"
+        ),
+        pytest.param([decodes(1.0), prompt(10, 9.0)], NUM_UNTRIED_TOKENS, id="a short prompt alone measures nothing"),
+    ],
+)
+def test_tokens_beside_decodes(steps: Sequence[tuple[StepWork, float]], num_tokens: int):
+    assert pace_after(*steps).num_prompt_tokens == num_tokens
+
+
+def test_with_no_slowdown_allowed_prompts_still_come_in():
+    assert pace_after(prompt(500, 5.0), decodes(1.0), max_slowdown=1.0).num_prompt_tokens == NUM_FREE_TOKENS
+
+
+@pytest.mark.parametrize(
+    ("steps", "weight"),
+    [
+        ([], DEFAULT_MEDIA_WEIGHT),
+        ([prompt(100, 1.0)], DEFAULT_MEDIA_WEIGHT),
+        ([(StepWork(num_decodes=0, num_prompt_tokens=9, num_media_tokens=100), 3.0)], DEFAULT_MEDIA_WEIGHT),
+        ([prompt(100, 1.0), (StepWork(num_decodes=0, num_prompt_tokens=100, num_media_tokens=100), 4.0)], 3.0),
+        (
+            [
+                decodes(1.0),
+                decodes(2.0, 100),
+                (StepWork(num_decodes=4, num_prompt_tokens=50, num_media_tokens=100), 6.5),
+            ],
+            5.0,
+        ),
+    ],
+)
+def test_what_encoding_counts_for(steps: Sequence[tuple[StepWork, float]], weight: float):
+    assert pace_after(*steps).media_weight == pytest.approx(weight)
+
+
+@dataclass(kw_only=True)
+class TimedRunner:
+    """Takes the time that a machine would take, on a clock of its own, and answers with any token."""
+
+    decode_seconds: float = DECODE_SECONDS
+    now: float = 0.0
+    plans: list[StepPlan] = field(default_factory=list[StepPlan])
+    num_tokens: dict[bytes, int] = field(default_factory=dict[bytes, int])
+
+    def launch(self, plan: StepPlan) -> Computed:
+        self.plans.append(plan)
+        self.num_tokens |= {span.key: span.num_tokens for start in plan.started for span in start.spans}
+        num_media_tokens = sum(self.num_tokens[item.key] for item in plan.encode)
+        work_seconds = plan.num_tokens * PROMPT_TOKEN_SECONDS + num_media_tokens * MEDIA_TOKEN_SECONDS
+        # The weights are read while the first tokens are computed.
+        self.now += max(self.decode_seconds, self.decode_seconds / 2 + work_seconds)
+        samples = {chunk.sequence_id: Sample(token_id=1) for chunk in plan.chunks if chunk.samples}
+        return Computed(StepResult(samples=samples))
+
+
+class Station:
+    """A core on a timed runner, with the times at which each request had a token."""
+
+    def __init__(self, *, max_slowdown: float = MAX_SLOWDOWN) -> None:
+        self.runner = TimedRunner()
+        self.core = Core(
+            runner=self.runner,
+            num_blocks=1000,
+            block_size=16,
+            max_model_len=8000,
+            max_batch_tokens=2048,
+            max_sequences=64,
+            max_waiting=64,
+            eos_token_ids=(),
+            encoder_bytes_per_token=1,
+            encoder_cache_bytes=8000,
+            prefix_caching=False,
+            vocab_size=8,
+            hidden_size=2,
+            max_decode_slowdown=max_slowdown,
+            clock=lambda: self.runner.now,
+        )
+        self.times: dict[str, list[float]] = {}
+
+    def submit(self, request: Generate) -> None:
+        self.times[request.request_id] = [self.runner.now]
+        self.core.submit(request)
+
+    def run(self, num_steps: int) -> None:
+        for _ in range(num_steps):
+            for event in self.core.step().events:
+                self.times[event.request_id].append(self.runner.now)
+
+    def run_until_first_token(self, name: str) -> float:
+        """Seconds from the request to its first token."""
+        while len(self.times[name]) < 2:
+            self.run(1)
+        return self.times[name][1] - self.times[name][0]
+
+    def gaps(self, name: str) -> list[float]:
+        """Seconds between the tokens of a request."""
+        times = self.times[name][1:]
+        return [later - earlier for earlier, later in pairwise(times)]
+
+
+def text(name: str, num_tokens: int, max_tokens: int = 10_000) -> Generate:
+    return generate(name, [1] * num_tokens, sampling=SamplingParams(max_tokens=max_tokens))
+
+
+def station_with_streams(num_streams: int, *, max_slowdown: float = MAX_SLOWDOWN) -> tuple[Station, float]:
+    """Answers under way, and their quiet median gap."""
+    station = Station(max_slowdown=max_slowdown)
+    for index in range(num_streams):
+        station.submit(text(f"stream {index}", 200))
+    station.run(60)
+    return station, median(station.gaps("stream 0")[-20:])
+
+
+@pytest.mark.parametrize("num_streams", [1, 4, 16])
+def test_answers_keep_their_pace_while_a_long_prompt_comes_in_which_is_not_held_up_long(num_streams: int):
+    station, quiet_seconds = station_with_streams(num_streams)
+    num_before = len(station.gaps("stream 0"))
+    station.submit(text("long", 4000))
+    first_token_seconds = station.run_until_first_token("long")
+    gaps = station.gaps("stream 0")[num_before:]
+    assert max(gaps) <= 3 * quiet_seconds
+    assert median(gaps) >= 0.7 * MAX_SLOWDOWN * quiet_seconds, "the time allowed is made use of"
+    assert first_token_seconds <= 2 * 4000 * PROMPT_TOKEN_SECONDS
+
+
+def test_a_prompt_without_answers_beside_it_takes_whole_steps():
+    station = Station()
+    station.submit(text("long", 4000))
+    station.run_until_first_token("long")
+    assert [plan.num_tokens for plan in station.runner.plans] == [2048, 1952]
+
+
+def test_a_pace_that_decoding_itself_has_lost_is_found_again():
+    station, _ = station_with_streams(4)
+    station.runner.decode_seconds *= 8
+    station.submit(text("long", 2000))
+    first_token_seconds = station.run_until_first_token("long")
+    assert first_token_seconds <= 3 * 2000 * PROMPT_TOKEN_SECONDS + 16 * station.runner.decode_seconds
+
+
+def test_a_long_prompt_comes_in_though_short_ones_never_cease():
+    station, _ = station_with_streams(8)
+    station.submit(text("long", 4000))
+    num_steps = 0
+    while len(station.times["long"]) < 2:
+        station.submit(text(f"short {num_steps}", 30, max_tokens=5))
+        station.run(1)
+        num_steps += 1
+    assert num_steps <= 150
+
+
+def test_of_several_pictures_beside_answers_one_is_encoded_in_a_step():
+    station, quiet_seconds = station_with_streams(4)
+    num_before = len(station.gaps("stream 0"))
+    media = [picture(str(index), 1 + 70 * index, 64) for index in range(6)]
+    pictures = [PLACEHOLDER] * 64 + [1] * 6
+    station.submit(generate("album", [1, *pictures * 6], *media))
+    station.run_until_first_token("album")
+    encoded = [len(plan.encode) for plan in station.runner.plans if plan.encode]
+    assert encoded == [1] * 6
+    assert max(station.gaps("stream 0")[num_before:]) <= 64 * MEDIA_TOKEN_SECONDS + 3 * quiet_seconds
+
+
+def test_pictures_without_answers_beside_them_are_encoded_together():
+    station = Station()
+    media = [picture(str(index), 1 + 70 * index, 64) for index in range(6)]
+    station.submit(generate("album", [1, *([PLACEHOLDER] * 64 + [1] * 6) * 6], *media))
+    station.run_until_first_token("album")
+    assert [len(plan.encode) for plan in station.runner.plans] == [6]

@@ -1,0 +1,159 @@
+"""Blocks have the same name exactly when their KV is the same."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from glimpse.engine.protocol import MediaInput
+from glimpse.engine.scheduling.block_pool import BlockPool
+from glimpse.engine.scheduling.prefix_cache import PrefixCache, block_hash, root_hash
+from glimpse.engine.scheduling.sequence import Sequence, make_sequence
+from tests.engine.checking_runner import PLACEHOLDER, generate, picture
+
+BLOCK_SIZE = 4
+
+
+def make(token_ids: list[int], *media: MediaInput, cache_salt: str = "") -> Sequence:
+    request = generate("request", token_ids, *media, cache_salt=cache_salt)
+    return make_sequence(0, request, max_model_len=10_000, vocab_size=10_000, hidden_size=2)
+
+
+def names(sequence: Sequence) -> list[bytes]:
+    """The names of a sequence's full blocks, made the long way."""
+    name = root_hash(sequence.cache_salt)
+    result: list[bytes] = []
+    for start in range(0, sequence.num_tokens - BLOCK_SIZE + 1, BLOCK_SIZE):
+        name = block_hash(name, start, sequence.token_ids[start : start + BLOCK_SIZE], sequence.spans)
+        result.append(name)
+    return result
+
+
+def compute(cache: PrefixCache, pool: BlockPool, sequence: Sequence) -> None:
+    """Acts as if all tokens of a sequence had been computed."""
+    sequence.block_table = [pool.allocate() for _ in range(-(-sequence.num_tokens // BLOCK_SIZE))]
+    sequence.num_computed_tokens = sequence.num_tokens
+    cache.publish(sequence, first_token=0)
+
+
+def make_cache(*, enabled: bool = True) -> tuple[PrefixCache, BlockPool]:
+    pool = BlockPool(64)
+    return PrefixCache(pool=pool, block_size=BLOCK_SIZE, enabled=enabled), pool
+
+
+@pytest.mark.parametrize(
+    ("num_shared_tokens", "num_own_tokens", "num_matched_blocks"),
+    [(0, 9, 0), (3, 6, 0), (4, 1, 1), (7, 1, 1), (8, 1, 2), (8, 0, 1), (9, 0, 2), (12, 8, 3)],
+)
+def test_the_longest_computed_prefix_is_found_but_never_the_last_token(
+    num_shared_tokens: int, num_own_tokens: int, num_matched_blocks: int
+):
+    cache, pool = make_cache()
+    shared = list(range(100, 100 + num_shared_tokens))
+    first = make([*shared, 1, 1, 1, 1])
+    compute(cache, pool, first)
+    second = make(shared + [2] * num_own_tokens or [2])
+    assert cache.match(second) == first.block_table[:num_matched_blocks]
+
+
+def test_a_block_is_found_only_once_it_is_full_and_computed():
+    cache, pool = make_cache()
+    first = make([5] * 12)
+    first.block_table = [pool.allocate() for _ in range(3)]
+    first.num_computed_tokens = 7
+    cache.publish(first, first_token=0)
+    assert cache.match(make([5] * 12)) == first.block_table[:1]
+    first.num_computed_tokens = 8
+    cache.publish(first, first_token=7)
+    assert cache.match(make([5] * 12)) == first.block_table[:2]
+
+
+def test_generated_tokens_are_found_like_those_of_a_prompt():
+    cache, pool = make_cache()
+    first = make([5] * 6)
+    first.token_ids += [6] * 6
+    compute(cache, pool, first)
+    assert cache.match(make([5] * 6 + [6] * 7)) == first.block_table
+
+
+def test_disabled_it_names_none_and_finds_none():
+    cache, pool = make_cache(enabled=False)
+    first = make([5] * 12)
+    compute(cache, pool, first)
+    assert cache.match(make([5] * 12)) == []
+    assert first.block_hashes == []
+
+
+def test_another_salt_shares_nothing():
+    cache, pool = make_cache()
+    compute(cache, pool, make([5] * 12, cache_salt="mine"))
+    assert len(cache.match(make([5] * 12, cache_salt="mine"))) == 2
+    assert cache.match(make([5] * 12, cache_salt="yours")) == []
+    assert cache.match(make([5] * 12)) == []
+
+
+def test_salts_that_only_look_alike_have_roots_of_their_own():
+    salts = ["", "\0", "\0\0", "a", "a\0", "ab", "b", "glimpse.kv.block.v1"]
+    assert len({root_hash(salt) for salt in salts}) == len(salts)
+
+
+@given(
+    text=st.lists(st.integers(0, 3), max_size=10),
+    num_tokens=st.integers(1, 10),
+    rest=st.lists(st.integers(0, 3), max_size=10),
+    names_of_pictures=st.lists(st.text(max_size=3), min_size=2, max_size=2, unique=True),
+)
+def test_the_same_text_with_another_picture_shares_no_block_from_the_picture_on(
+    text: list[int], num_tokens: int, rest: list[int], names_of_pictures: list[str]
+):
+    prompt = text + [PLACEHOLDER] * num_tokens + rest
+    one, other = (names(make(prompt, picture(name, len(text), num_tokens))) for name in names_of_pictures)
+    num_shared = len(text) // BLOCK_SIZE
+    assert one[:num_shared] == other[:num_shared]
+    assert not set(one[num_shared:]) & set(other[num_shared:])
+    cache, pool = make_cache()
+    compute(cache, pool, make(prompt, picture(names_of_pictures[0], len(text), num_tokens)))
+    found = cache.match(make(prompt, picture(names_of_pictures[1], len(text), num_tokens)))
+    assert len(found) == min(num_shared, (len(prompt) - 1) // BLOCK_SIZE)
+
+
+@given(
+    one=st.lists(st.integers(0, 2), min_size=4, max_size=16),
+    other=st.lists(st.integers(0, 2), min_size=4, max_size=16),
+)
+def test_blocks_share_a_name_exactly_when_all_tokens_up_to_them_are_equal(one: list[int], other: list[int]):
+    for index, (name, other_name) in enumerate(zip(names(make(one)), names(make(other)), strict=False)):
+        end = (index + 1) * BLOCK_SIZE
+        assert (name == other_name) == (one[:end] == other[:end])
+
+
+def test_every_change_of_what_a_block_depends_on_changes_its_name():
+    pads = [PLACEHOLDER] * 4
+    variants = [
+        make(pads),
+        make(pads, picture("a", 0, 4)),
+        make(pads, picture("b", 0, 4)),
+        # The same tokens, of which others are the picture's.
+        make(pads, picture("a", 0, 2)),
+        make(pads, picture("a", 1, 2)),
+        make(pads, picture("a", 2, 2)),
+        make(pads, picture("a", 0, 2), picture("a", 2, 2)),
+        make(pads, picture("a", 0, 2), picture("b", 2, 2)),
+        make(pads, picture("b", 0, 2), picture("a", 2, 2)),
+        make(pads, picture("a", 0, 1), picture("a", 1, 3)),
+    ]
+    first_names = [names(sequence)[0] for sequence in variants]
+    assert len(set(first_names)) == len(variants)
+
+
+def test_a_block_inside_a_picture_depends_on_which_part_of_it_it_holds():
+    pads = [PLACEHOLDER] * 4
+    spans = make([PLACEHOLDER] * 16, picture("a", 0, 16)).spans
+    parent = root_hash("")
+    assert block_hash(parent, 4, pads, spans) != block_hash(parent, 8, pads, spans)
+
+
+def test_fields_of_a_name_cannot_run_into_each_other():
+    parent = root_hash("")
+    assert block_hash(parent, 0, [1, 2], ()) != block_hash(parent, 0, [1], ())
+    assert block_hash(parent, 0, [], ()) not in (parent, root_hash("glimpse"))
+    assert block_hash(b"ab", 0, [], ()) != block_hash(b"a", 0, [], ())

@@ -1,0 +1,183 @@
+"""Who runs in a step, for how many tokens, and who gives way."""
+
+import pytest
+
+from glimpse.engine.plan import StepPlan
+from glimpse.engine.sampling_params import SamplingParams
+from glimpse.engine.scheduling.core import Core
+from glimpse.engine.scheduling.scheduler import Scheduler
+from tests.engine.checking_runner import PLACEHOLDER, CheckingRunner, generate, make_core, picture, run_until_idle
+
+
+def sampling(max_tokens: int) -> SamplingParams:
+    return SamplingParams(max_tokens=max_tokens, ignore_eos=True)
+
+
+def shape(plan: StepPlan) -> dict[int, int]:
+    """Sequence id → the number of its tokens in a plan."""
+    return {chunk.sequence_id: len(chunk.token_ids) for chunk in plan.chunks}
+
+
+def shapes(runner: CheckingRunner) -> list[dict[int, int]]:
+    return [shape(plan) for plan in runner.plans]
+
+
+def submit(core: Core, name: str, num_tokens: int, max_tokens: int = 1, priority: int = 0) -> None:
+    """A prompt of its own: its first token is the last digit of its name."""
+    prompt = [int(name[-1]), *[1] * (num_tokens - 1)]
+    core.submit(generate(name, prompt, sampling=sampling(max_tokens), priority=priority))
+
+
+@pytest.mark.parametrize(
+    ("num_blocks", "max_batch_tokens", "max_sequences", "message"),
+    [(3, 8, 8, "3 blocks of 4 tokens hold no sequence of 16"), (4, 0, 8, "at least one"), (4, 8, 0, "at least one")],
+)
+def test_limits_under_which_a_sequence_could_wait_for_ever_are_refused(
+    num_blocks: int, max_batch_tokens: int, max_sequences: int, message: str
+):
+    with pytest.raises(ValueError, match=message):
+        Scheduler(
+            num_blocks=num_blocks,
+            block_size=4,
+            max_model_len=16,
+            max_batch_tokens=max_batch_tokens,
+            max_sequences=max_sequences,
+            encoder_bytes_per_token=1,
+            encoder_cache_bytes=1,
+            prefix_caching=True,
+            max_decode_slowdown=2.5,
+        )
+
+
+def test_a_long_prompt_is_computed_in_chunks_and_sampled_after_the_last():
+    core, runner = make_core(max_batch_tokens=8)
+    submit(core, "0", 20, max_tokens=2)
+    run_until_idle(core)
+    assert shapes(runner) == [{0: 8}, {0: 8}, {0: 4}, {0: 1}, {}]
+    assert [chunk.samples for plan in runner.plans for chunk in plan.chunks] == [False, False, True, True]
+
+
+def test_those_that_decode_go_on_while_a_long_prompt_is_computed():
+    core, runner = make_core(num_blocks=40, max_batch_tokens=8)
+    for name in ("0", "1"):
+        submit(core, name, 2, max_tokens=10)
+    core.step()
+    submit(core, "2", 18)
+    for _ in range(3):
+        core.step()
+    assert shapes(runner)[1:] == [{0: 1, 1: 1, 2: 6}] * 3
+
+
+def test_those_that_decode_go_on_also_behind_a_long_prompt_of_better_rank():
+    core, runner = make_core(num_blocks=40, max_batch_tokens=8)
+    submit(core, "0", 2, max_tokens=10)
+    core.step()
+    submit(core, "1", 21, priority=-1)
+    for _ in range(3):
+        core.step()
+    assert shapes(runner)[1:] == [{0: 1, 1: 7}] * 3
+
+
+def test_a_long_prompt_is_not_overtaken_by_short_ones_that_come_later():
+    core, runner = make_core(num_blocks=40, max_batch_tokens=4)
+    submit(core, "0", 12)
+    for name in ("1", "2", "3"):
+        submit(core, name, 2)
+    for _ in range(3):
+        core.step()
+    assert shapes(runner) == [{0: 4}, {0: 4}, {0: 4}]
+
+
+def test_the_waiting_are_admitted_by_priority_then_arrival():
+    core, runner = make_core(max_sequences=1)
+    for name, priority in (("0", 1), ("1", 0), ("2", -1), ("3", 0)):
+        submit(core, name, 4, priority=priority)
+    run_until_idle(core)
+    assert [list(shape) for shape in shapes(runner)] == [[2], [1], [3], [0], []]
+
+
+def test_no_more_sequences_run_than_may():
+    core, runner = make_core(max_sequences=2)
+    for name in ("0", "1", "2"):
+        submit(core, name, 4, max_tokens=3)
+    run_until_idle(core)
+    assert [list(shape) for shape in shapes(runner)] == [[0, 1], [0, 1], [0, 1], [2], [2], [2], []]
+
+
+def test_a_sequence_is_admitted_only_when_blocks_for_all_its_tokens_are_free():
+    core, runner = make_core(num_blocks=8, block_size=4, max_batch_tokens=8)
+    submit(core, "0", 20)
+    submit(core, "1", 20)
+    run_until_idle(core)
+    assert shapes(runner) == [{0: 8}, {0: 8}, {0: 4}, {1: 8}, {1: 8}, {1: 4}, {}]
+
+
+def test_when_blocks_run_out_the_youngest_gives_way_and_comes_back_with_all_it_generated():
+    core, runner = make_core(num_blocks=6, block_size=4, max_model_len=20)
+    for name in ("0", "1"):
+        submit(core, name, 8, max_tokens=8)
+    steps = run_until_idle(core)
+    assert sum(step.stats.num_preemptions for step in steps) == 1
+    events = [event for step in steps for event in step.events]
+    for name in ("0", "1"):
+        assert len([event for event in events if event.request_id == name]) == 8
+    assert sum(len(plan.started) for plan in runner.plans) == 2, "the runner is told of a sequence once"
+
+
+def test_the_worse_priority_gives_way_even_if_it_is_older():
+    core, runner = make_core(num_blocks=6, block_size=4, max_model_len=20, prefix_caching=False)
+    submit(core, "0", 8, max_tokens=8, priority=1)
+    submit(core, "1", 8, max_tokens=8)
+    run_until_idle(core)
+    restarted = {chunk.sequence_id for plan in runner.plans[1:] for chunk in plan.chunks if chunk.start == 0}
+    assert restarted == {0}
+
+
+def test_who_was_preempted_goes_before_those_that_came_after_it():
+    core, runner = make_core(num_blocks=6, block_size=4, max_model_len=20)
+    for name in ("0", "1"):
+        submit(core, name, 8, max_tokens=8)
+    core.step()
+    submit(core, "2", 8)
+    while core.step().stats.num_preemptions == 0:
+        pass
+    num_plans = len(runner.plans)
+    assert all(2 not in shape for shape in shapes(runner))
+    run_until_idle(core)
+    admitted = [sequence_id for shape in shapes(runner)[num_plans:] for sequence_id in shape if sequence_id != 0]
+    assert admitted.index(1) < admitted.index(2)
+
+
+def test_a_prompts_tail_is_evicted_before_its_head():
+    core, runner = make_core(num_blocks=8, block_size=4, max_model_len=32)
+    submit(core, "0", 21)
+    run_until_idle(core)
+    submit(core, "1", 20)
+    run_until_idle(core)
+    # 5 of 8 blocks were kept; 1 took the 3 others and two of the 5.
+    submit(core, "0", 21)
+    [step, *_] = run_until_idle(core)
+    assert step.stats.num_cached_tokens == 12
+    assert runner.plans[-2].chunks[0].start == 12
+
+
+def test_a_picture_whose_tokens_are_all_cached_is_not_encoded_again():
+    core, runner = make_core(block_size=4, max_model_len=24)
+    prompt = [1, *[PLACEHOLDER] * 7, 2, 3]
+    core.submit(generate("0", prompt, picture("cat", 1, 7)))
+    core.submit(generate("1", [PLACEHOLDER] * 20 + [1], picture("dog", 0, 20)))
+    run_until_idle(core)
+    assert list(runner.resident.values()) == [20], "the cat's output was evicted"
+    core.submit(generate("2", prompt, picture("cat", 1, 7)))
+    [step, *_] = run_until_idle(core)
+    assert (step.stats.num_encoded_media, step.stats.num_cached_tokens) == (0, 8)
+
+
+def test_a_picture_of_which_some_tokens_are_not_cached_is_encoded_for_these():
+    core, _ = make_core(block_size=4, max_model_len=24)
+    core.submit(generate("0", [PLACEHOLDER] * 6 + [2], picture("cat", 0, 6)))
+    core.submit(generate("1", [PLACEHOLDER] * 20 + [1], picture("dog", 0, 20)))
+    run_until_idle(core)
+    core.submit(generate("2", [PLACEHOLDER] * 6 + [3], picture("cat", 0, 6)))
+    [step, *_] = run_until_idle(core)
+    assert (step.stats.num_encoded_media, step.stats.num_cached_tokens) == (1, 4)

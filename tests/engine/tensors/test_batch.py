@@ -1,0 +1,57 @@
+"""Packing: tables of small steps worked out by hand."""
+
+import numpy as np
+import torch
+
+from glimpse.engine.plan import MediaKind, MediaSpan, SequenceChunk
+from glimpse.engine.tensors.batch import MediaRows, SequenceLayout, make_batch
+
+CPU = torch.device("cpu")
+SPAN = MediaSpan(kind=MediaKind.IMAGE, start=2, num_tokens=4, key=b"k", grid_thw=(1, 4, 4))
+LAYOUT = SequenceLayout(
+    prompt_positions=np.array([[0, 1, 2, 2, 2, 2, 4], [0, 1, 2, 2, 3, 3, 4], [0, 1, 2, 3, 2, 3, 4]]),
+    delta=-2,
+    spans=(SPAN,),
+)
+TEXT = SequenceLayout(prompt_positions=np.tile(np.arange(3), (3, 1)), delta=0, spans=())
+
+
+def chunk(sequence_id: int, start: int, token_ids: tuple[int, ...], blocks: tuple[int, ...], samples: bool):
+    return SequenceChunk(sequence_id=sequence_id, start=start, token_ids=token_ids, block_table=blocks, samples=samples)
+
+
+def test_chunks_are_packed_in_their_order():
+    chunks = [
+        chunk(7, 3, (10, 11, 12), (5, 2), samples=False),
+        chunk(8, 9, (20,), (9, 4, 1), samples=True),
+        chunk(9, 0, (30, 31, 32), (3,), samples=True),
+    ]
+    batch = make_batch(chunks, {7: LAYOUT, 8: LAYOUT, 9: TEXT}, block_size=4, device=CPU)
+    assert batch.token_ids.tolist() == [10, 11, 12, 20, 30, 31, 32]
+    assert batch.positions.tolist() == [
+        [2, 2, 2, 7, 0, 1, 2],
+        [2, 3, 3, 7, 0, 1, 2],
+        [3, 2, 3, 7, 0, 1, 2],
+    ]
+    assert batch.slots.tolist() == [23, 8, 9, 5, 12, 13, 14]
+    assert batch.block_tables.tolist() == [[5, 2, 0], [9, 4, 1], [3, 0, 0]]
+    assert (batch.query_lengths, batch.key_lengths) == ((3, 1, 3), (6, 10, 3))
+    assert batch.media == (MediaRows(key=b"k", offset=1, row=0, num_tokens=3),)
+    assert batch.sampled_rows.tolist() == [3, 6]
+
+
+def test_a_chunk_may_reach_from_the_prompt_into_the_answer():
+    recomputed = chunk(7, 5, (1, 2, 3, 4), (0, 1, 2), samples=True)
+    batch = make_batch([recomputed], {7: LAYOUT}, block_size=4, device=CPU)
+    assert batch.positions.tolist() == [[2, 4, 5, 6], [3, 4, 5, 6], [3, 4, 5, 6]]
+    assert batch.media == (MediaRows(key=b"k", offset=3, row=0, num_tokens=1),)
+
+
+def test_a_chunk_beside_a_medium_takes_nothing_of_it():
+    chunks = [chunk(7, 0, (1, 2), (0,), samples=False), chunk(8, 6, (3,), (1, 2), samples=True)]
+    assert make_batch(chunks, {7: LAYOUT, 8: LAYOUT}, block_size=4, device=CPU).media == ()
+
+
+def test_no_chunk_needs_to_sample():
+    batch = make_batch([chunk(7, 0, (1, 2), (0,), samples=False)], {7: LAYOUT}, block_size=4, device=CPU)
+    assert batch.sampled_rows.tolist() == []

@@ -1,0 +1,78 @@
+"""What a sequence is answered does not depend on its company: any batches, any chunks, any cached prefix.
+
+On the native kernels its logits have the same bits; on torch, whose products may differ in the last bit with the shape
+of a batch, they agree within what such bits make, and the tokens are the same.
+"""
+
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from glimpse.engine.native.library import Level
+from tests.engine.harness import Driven, Rig, make_prompt
+from tests.engine.levels import LEVELS
+
+BLOCK_SIZE = 32
+NUM_TOKENS = 6
+PROMPTS = [
+    make_prompt(1, 23),
+    make_prompt(2, 5, (112, 84), 9),
+    make_prompt(3, 40, (28, 28), 1, (56, 196), 1, (140, 28), 4),
+    make_prompt(4, 70, (84, 84), 1),
+    make_prompt(5, 130),
+]
+BACKENDS = [(None, "none"), *((level, quantization) for level in LEVELS for quantization in ("none", "int8"))]
+companies = st.lists(st.tuples(st.integers(0, len(PROMPTS) - 1), st.booleans()), min_size=1, max_size=7)
+"""Which prompt, and whether the blocks of one that was computed before are used."""
+
+
+class Company:
+    """Sequences that share a rig, and the same prompts computed alone."""
+
+    def __init__(self, rig: Rig, *, exactly: bool) -> None:
+        self._rig, self._exactly = rig, exactly
+        self._alone = [rig.answer(rig.begin(prompt), NUM_TOKENS) for prompt in PROMPTS]
+
+    def begin(self, index: int, *, cached: bool) -> Driven:
+        num_cached = (len(PROMPTS[index].token_ids) - 1) // BLOCK_SIZE * BLOCK_SIZE if cached else 0
+        return self._rig.begin(PROMPTS[index], cached=self._alone[index], num_cached=num_cached)
+
+    def step(self, work: list[tuple[Driven, int]]) -> None:
+        self._rig.step(*work)
+
+    def end(self, index: int, driven: Driven) -> None:
+        alone = self._alone[index]
+        assert driven.answer[:NUM_TOKENS] == alone.answer
+        logits, expected = torch.stack(driven.logits[:NUM_TOKENS]), torch.stack(alone.logits)
+        if self._exactly:
+            assert torch.equal(logits, expected)
+        else:
+            assert (logits - expected).abs().max() < 1e-4
+        self._rig.end(driven)
+
+
+@pytest.fixture(scope="module", params=BACKENDS, ids=str)
+def company(tiny_checkpoint: Path, request: pytest.FixtureRequest) -> Company:
+    level: Level | None
+    level, quantization = request.param
+    dtype = torch.float32 if level is None else torch.bfloat16
+    rig = Rig(tiny_checkpoint, dtype, level=level, quantization=quantization, block_size=BLOCK_SIZE)
+    return Company(rig, exactly=level is not None)
+
+
+@settings(max_examples=12, deadline=None)
+@given(members=companies, data=st.data())
+def test_an_answer_is_the_same_in_any_company(company: Company, members: list[tuple[int, bool]], data: st.DataObject):
+    sequences = [(index, company.begin(index, cached=cached)) for index, cached in members]
+    while unfinished := [driven for _, driven in sequences if len(driven.answer) < NUM_TOKENS]:
+        chosen = data.draw(st.lists(st.sampled_from(unfinished), min_size=1, unique_by=id))
+        work: list[tuple[Driven, int]] = []
+        for driven in chosen:
+            left = len(driven.token_ids) - driven.num_computed
+            work.append((driven, left if left == 1 else data.draw(st.integers(left // 4 + 1, left))))
+        company.step(work)
+    for index, driven in sequences:
+        company.end(index, driven)

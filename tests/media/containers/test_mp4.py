@@ -1,0 +1,120 @@
+"""What an MP4 claims about itself, before a demuxer believes it."""
+
+import struct
+from io import BytesIO
+
+import av
+import numpy as np
+import pytest
+
+from glimpse.media.containers.mp4 import MAX_SAMPLES, checked_mp4
+from glimpse.media.errors import MediaError, MediaErrorCode
+from tests.media.audio import sound_file, tone
+from tests.media.videos import greys, video
+
+
+def claiming(data: bytes, box: bytes, offset: int, count: int) -> bytes:
+    """The file with another number in its first box of that name."""
+    place = data.index(box) + 4 + offset
+    return data[:place] + struct.pack(">I", count) + data[place + 4 :]
+
+
+def refusal(data: bytes) -> MediaError:
+    with pytest.raises(MediaError) as caught:
+        checked_mp4(data)
+    return caught.value
+
+
+def box(kind: bytes, *contents: bytes) -> bytes:
+    body = b"".join(contents)
+    return struct.pack(">I4s", len(body) + 8, kind) + body
+
+
+def table(kind: bytes, count: int) -> bytes:
+    return box(kind, struct.pack(">III", 0, 1, count))
+
+
+def test_an_ordinary_file_is_given_on_as_it_is() -> None:
+    data = video(greys(10))
+    assert checked_mp4(data).getvalue() == data
+
+
+@pytest.mark.parametrize("count", [MAX_SAMPLES + 1, 2**32 - 1])
+def test_a_few_bytes_do_not_claim_a_million_frames(count: int) -> None:
+    error = refusal(claiming(video(greys(10)), b"stsz", 8, count))
+    assert (error.code, f"claims to have {count} frames" in error.message) == (MediaErrorCode.TOO_LARGE, True)
+
+
+def test_whoever_listens_does_not_count_frames_but_samples_of_sound() -> None:
+    silent = claiming(video(greys(10)), b"stsz", 8, 2**31)
+    assert len(checked_mp4(silent, hidden_kind=b"vide").getvalue()) == len(silent)
+    sound = claiming(sound_file(tone(440, 48_000, 1), 48_000, container="ipod", codec="aac"), b"stsz", 8, 2**31)
+    with pytest.raises(MediaError, match="claims to have 2147483648 samples"):
+        checked_mp4(sound, hidden_kind=b"vide")
+
+
+def test_nor_do_the_fragments_of_a_file_together() -> None:
+    data = video(greys(10), movflags="frag_keyframe+empty_moov")
+    first = data.index(b"trun")
+    halves = claiming(data, b"trun", 4, MAX_SAMPLES // 2 + 1)
+    second = halves.index(b"trun", first + 4)
+    assert checked_mp4(halves)
+    assert refusal(halves[:second] + claiming(halves[second:], b"trun", 4, MAX_SAMPLES // 2)).code == "media_too_large"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param(box(b"moov", box(b"udta", table(b"stsz", 2**31))), id="where none belongs"),
+        pytest.param(box(b"free", box(b"moov", table(b"stz2", 2**31))), id="in an empty box"),
+        pytest.param(struct.pack(">I4s", 3, b"moov") + table(b"stsz", 2**31), id="after a broken box"),
+        pytest.param(struct.pack(">I4sQ", 1, b"moov", 2**60) + table(b"stsz", 2**31), id="in a box past the end"),
+        pytest.param(struct.pack(">I4s", 0, b"moov") + table(b"stsz", 2**31), id="in a box without an end"),
+        pytest.param(box(b"mdat", b"12") + box(b"moov", table(b"stsz", 2**31)), id="after the media data"),
+        pytest.param(box(b"moov", box(b"trak", box(b"hdlr", b"\0" * 8, b"vide"), table(b"stsz", 2**31))), id="a track"),
+    ],
+)
+def test_a_claim_is_found_wherever_it_stands(data: bytes) -> None:
+    assert refusal(data).code == MediaErrorCode.TOO_LARGE
+
+
+def test_media_data_claim_nothing() -> None:
+    data = box(b"mdat", table(b"stsz", 2**31)) + box(b"moov", table(b"stsz", 7))
+    assert checked_mp4(data).getvalue() == data
+
+
+def test_a_compressed_index_is_refused() -> None:
+    assert refusal(box(b"moov", box(b"cmov", b"x" * 20))).code == MediaErrorCode.UNSUPPORTED_FORMAT
+
+
+def test_sound_may_have_more_samples_and_is_not_seen() -> None:
+    data = video(greys(4), container="mov", sound=True)
+    sound = data.index(b"stsz", data.index(b"soun"))
+    huge = data[:sound] + claiming(data[sound:], b"stsz", 8, 2**31)
+    with av.open(BytesIO(data), "r") as whole, av.open(checked_mp4(huge), "r") as checked:
+        assert len(whole.streams.audio) == 1
+        assert (len(checked.streams.video), len(checked.streams.audio)) == (1, 0)
+        assert len(list(checked.decode(video=0))) == 4
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_any_bytes_are_accepted_or_refused_in_words(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    pieces = [
+        b"moov",
+        b"trak",
+        b"hdlr",
+        b"stsz",
+        b"mdat",
+        b"soun",
+        b"\0\0\0\x10",
+        b"\0\0\0\0",
+        b"\0\0\0\x01",
+        b"\xff" * 4,
+    ]
+    data = b"".join(pieces[index] for index in random.integers(0, len(pieces), 60))
+    try:
+        result: object = len(checked_mp4(data).getvalue())
+    except MediaError as error:
+        result = error.code
+    assert result in (len(data), MediaErrorCode.TOO_LARGE)

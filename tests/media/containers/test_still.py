@@ -1,0 +1,222 @@
+"""Reading picture files: damage, dimensions, and what every kind of pixel becomes as RGB."""
+
+import struct
+
+import numpy as np
+import PIL.Image
+import pytest
+from PIL.ExifTags import Base
+from PIL.Image import Transpose
+
+from glimpse.media.containers.still import load_pixels, open_image
+from glimpse.media.errors import MediaError, MediaErrorCode
+from glimpse.media.processing.rgb import Colour, upright_rgb
+from tests.media.images import encode, png_header, scene
+
+WHITE = (255, 255, 255)
+
+
+def decode(data: bytes, background: Colour = WHITE) -> PIL.Image.Image:
+    image = open_image(data, max_pixels=64_000_000)
+    load_pixels(image)
+    return upright_rgb(image, background)
+
+
+def pixel(image: PIL.Image.Image, x: int = 0, y: int = 0) -> object:
+    assert image.mode == "RGB"
+    return image.getpixel((x, y))
+
+
+@pytest.mark.parametrize("size", [(1, 1), (7, 5), (64, 48)])
+@pytest.mark.parametrize(
+    ("file_format", "options"), [("PNG", {}), ("BMP", {}), ("TIFF", {}), ("WEBP", {"lossless": True})]
+)
+def test_opaque_rgb_is_unchanged_bit_for_bit(size: tuple[int, int], file_format: str, options: dict[str, bool]) -> None:
+    image = scene(*size)
+    assert decode(encode(image, file_format, **options)).tobytes() == image.tobytes()
+
+
+def test_a_jpeg_is_what_pillow_decodes() -> None:
+    data = encode(scene(33, 21), "JPEG")
+    assert decode(data).size == (33, 21)
+
+
+@pytest.mark.parametrize("file_format", ["JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF"])
+def test_a_file_cut_short_is_refused_wherever_it_is_cut(file_format: str) -> None:
+    data = encode(scene(64, 64), file_format)
+    for length in (12, 30, len(data) // 4, len(data) // 2, len(data) * 3 // 4):
+        with pytest.raises(MediaError) as caught:
+            decode(data[:length])
+        assert caught.value.code == MediaErrorCode.INVALID_MEDIA
+        assert file_format in caught.value.message
+
+
+def test_a_png_of_damaged_pixels_is_refused() -> None:
+    data = bytearray(encode(scene(64, 64), "PNG"))
+    data[len(data) // 2] ^= 0xFF
+    with pytest.raises(MediaError, match="the PNG is damaged") as caught:
+        decode(bytes(data))
+    assert caught.value.code == MediaErrorCode.INVALID_MEDIA
+
+
+@pytest.mark.parametrize("file_format", ["JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF"])
+def test_rubbish_after_the_first_bytes_is_refused(file_format: str) -> None:
+    data = encode(scene(16, 16), file_format)
+    with pytest.raises(MediaError) as caught:
+        decode(data[:12] + b"rubbish" * 20)
+    assert caught.value.code in (MediaErrorCode.INVALID_MEDIA, MediaErrorCode.TOO_LARGE)
+
+
+def test_dimensions_are_checked_in_the_header() -> None:
+    data = png_header(20000, 20000)
+    assert len(data) < 100
+    with pytest.raises(MediaError, match="20000×20000") as caught:
+        open_image(data, max_pixels=64_000_000)
+    assert caught.value.code == MediaErrorCode.TOO_LARGE
+
+
+def test_a_gif_whose_first_frame_outgrows_its_screen_is_checked_by_the_frame() -> None:
+    data = bytearray(encode(PIL.Image.new("P", (2, 2)), "GIF"))
+    frame = data.index(b",")  # the image descriptor: left, top, width, height
+    data[frame + 5 : frame + 9] = struct.pack("<HH", 60000, 50000)
+    with pytest.raises(MediaError, match="60000×50000") as caught:
+        open_image(bytes(data), max_pixels=64_000_000)
+    assert caught.value.code == MediaErrorCode.TOO_LARGE
+
+
+def test_the_largest_picture_allowed_is_opened() -> None:
+    assert open_image(encode(scene(40, 25), "PNG"), max_pixels=1000).size == (40, 25)
+    with pytest.raises(MediaError, match="41×25"):
+        open_image(encode(scene(41, 25), "PNG"), max_pixels=1000)
+
+
+@pytest.mark.parametrize("background", [WHITE, (0, 0, 0), (10, 200, 30)])
+@pytest.mark.parametrize("file_format", ["PNG", "WEBP", "TIFF"])
+def test_transparent_pixels_show_the_background(file_format: str, background: Colour) -> None:
+    image = PIL.Image.new("RGBA", (4, 1))
+    for x, colour in enumerate([(255, 0, 0, 0), (255, 0, 0, 255), (255, 0, 0, 51), (0, 0, 0, 0)]):
+        image.putpixel((x, 0), colour)
+    options = {"lossless": True, "exact": True} if file_format == "WEBP" else {}
+    result = decode(encode(image, file_format, **options), background)
+    blend = tuple(round((top * 51 + below * 204) / 255) for top, below in zip((255, 0, 0), background, strict=True))
+    assert [pixel(result, x) for x in range(4)] == [background, (255, 0, 0), blend, background]
+
+
+def test_transparent_greys_show_the_background() -> None:
+    image = PIL.Image.new("LA", (2, 1), (0, 0))
+    image.putpixel((1, 0), (70, 255))
+    result = decode(encode(image, "PNG"))
+    assert (pixel(result, 0), pixel(result, 1)) == (WHITE, (70, 70, 70))
+
+
+@pytest.mark.parametrize("transparency", [1, b"\xff\x00\xff"], ids=["one index", "a table"])
+def test_transparent_palette_entries_show_the_background(transparency: int | bytes) -> None:
+    image = PIL.Image.new("P", (3, 1))
+    image.putpalette([1, 2, 3, 40, 50, 60, 7, 8, 9])
+    image.putdata([0, 1, 2])
+    result = decode(encode(image, "PNG", transparency=transparency))
+    assert [pixel(result, x) for x in range(3)] == [(1, 2, 3), WHITE, (7, 8, 9)]
+
+
+def test_a_transparent_colour_of_an_rgb_png_shows_the_background() -> None:
+    image = PIL.Image.new("RGB", (2, 1), (9, 8, 7))
+    image.putpixel((1, 0), (1, 1, 1))
+    result = decode(encode(image, "PNG", transparency=(9, 8, 7)))
+    assert (pixel(result, 0), pixel(result, 1)) == (WHITE, (1, 1, 1))
+
+
+def test_cmyk() -> None:
+    image = PIL.Image.new("CMYK", (8, 8), (0, 255, 255, 0))
+    red = np.asarray(decode(encode(image, "JPEG", quality=100)))
+    assert np.abs(red.astype(int) - (255, 0, 0)).max() <= 3
+    assert pixel(decode(encode(image, "TIFF"))) == (255, 0, 0)
+
+
+@pytest.mark.parametrize("file_format", ["PNG", "TIFF"])
+def test_sixteen_bit_greys_keep_their_high_byte(file_format: str) -> None:
+    values = np.array([[0, 255, 256, 32768, 65535]], np.uint16)
+    result = decode(encode(PIL.Image.fromarray(values), file_format))
+    assert [pixel(result, x) for x in range(5)] == [(v, v, v) for v in (0, 0, 1, 128, 255)]
+
+
+def test_one_bit_and_eight_bit_greys() -> None:
+    black_and_white = PIL.Image.new("1", (2, 1))
+    black_and_white.putpixel((1, 0), 1)
+    result = decode(encode(black_and_white, "PNG"))
+    assert (pixel(result, 0), pixel(result, 1)) == ((0, 0, 0), WHITE)
+    assert pixel(decode(encode(PIL.Image.new("L", (1, 1), 77), "PNG"))) == (77, 77, 77)
+
+
+@pytest.mark.parametrize("mode", ["F", "I"])
+def test_pixels_without_a_plain_meaning_are_refused(mode: str) -> None:
+    with pytest.raises(MediaError, match=f"mode {mode}") as caught:
+        decode(encode(PIL.Image.new(mode, (4, 4)), "TIFF"))
+    assert caught.value.code == MediaErrorCode.UNSUPPORTED_FORMAT
+
+
+@pytest.mark.parametrize("file_format", ["GIF", "WEBP", "PNG"])
+def test_of_an_animation_the_first_frame_counts(file_format: str) -> None:
+    frames = [PIL.Image.new("RGB", (8, 8), colour) for colour in [(255, 0, 0), (0, 255, 0), (0, 0, 255)]]
+    options = {"lossless": True} if file_format == "WEBP" else {}
+    data = encode(frames[0], file_format, save_all=True, append_images=frames[1:], **options)
+    assert pixel(decode(data)) == (255, 0, 0)
+
+
+# What was done to an upright picture, for which the orientation's value is the remedy.
+DAMAGE = {
+    1: None,
+    2: Transpose.FLIP_LEFT_RIGHT,
+    3: Transpose.ROTATE_180,
+    4: Transpose.FLIP_TOP_BOTTOM,
+    5: Transpose.TRANSPOSE,
+    6: Transpose.ROTATE_90,
+    7: Transpose.TRANSVERSE,
+    8: Transpose.ROTATE_270,
+}
+
+
+@pytest.mark.parametrize("file_format", ["PNG", "WEBP", "TIFF"])
+@pytest.mark.parametrize("orientation", DAMAGE)
+def test_every_exif_orientation_is_turned_upright(orientation: int, file_format: str) -> None:
+    upright = scene(12, 7)
+    turn = DAMAGE[orientation]
+    stored = upright if turn is None else upright.transpose(turn)
+    exif = PIL.Image.Exif()
+    exif[int(Base.Orientation)] = orientation
+    options = {"lossless": True} if file_format == "WEBP" else {}
+    assert decode(encode(stored, file_format, exif=exif, **options)).tobytes() == upright.tobytes()
+
+
+def test_a_jpegs_orientation_is_turned_upright() -> None:
+    exif = PIL.Image.Exif()
+    exif[int(Base.Orientation)] = 6
+    stored = scene(40, 24)
+    turned = decode(encode(stored, "JPEG", exif=exif))
+    assert turned.tobytes() == decode(encode(stored, "JPEG")).transpose(Transpose.ROTATE_270).tobytes()
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning:PIL")  # pytest's own filters take the place of ours
+@pytest.mark.parametrize(
+    "exif",
+    [
+        b"Exif\0\0II*\0\xff\xff\xff\x7f",
+        b"Exif\0\0MM",
+        b"Exif\0\0rubbish",
+        b"Exif\0\0II*\0\x08\0\0\0" + struct.pack("<HHHII", 1, 0x0112, 3, 1, 99) + b"\0\0\0\0",
+        b"Exif\0\0II*\0\x08\0\0\0" + struct.pack("<HHHII", 9, 0x0112, 3, 1 << 30, 99),
+    ],
+)
+def test_damaged_exif_is_no_orientation(exif: bytes) -> None:
+    plain = encode(scene(20, 10), "JPEG")
+    assert decode(encode(scene(20, 10), "JPEG", exif=exif)).tobytes() == decode(plain).tobytes()
+
+
+def test_a_picture_without_the_palette_it_needs_is_damaged() -> None:
+    data = encode(scene(16, 16).quantize(4), "PNG")
+    start = data.index(b"PLTE") - 4
+    end = start + 12 + int.from_bytes(data[start : start + 4])
+    image = open_image(data[:start] + data[end:], max_pixels=10_000)
+    load_pixels(image)
+    with pytest.raises(MediaError, match="palette") as caught:
+        upright_rgb(image, (255, 255, 255))
+    assert caught.value.code is MediaErrorCode.INVALID_MEDIA

@@ -1,0 +1,124 @@
+"""Sound files: decoded as far as they are heard, the same as the array they were made of; others are refused."""
+
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from glimpse.media.decoding.audio_file import samples_of_file, sound_of_file
+from glimpse.media.errors import MediaError, MediaErrorCode
+from glimpse.media.processing.audio import sound_of_array
+from tests.media.audio import FILES, PROCESSING, noise, sound_file, tone
+from tests.media.videos import greys, video
+
+WAV = sound_file(noise(1, 8_000), 16_000)
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_a_file_of_any_kind_is_heard(kind: str) -> None:
+    container, codec = FILES[kind]
+    data = sound_file(np.stack([tone(440, 48_000, 1)] * 2), 48_000, container=container, codec=codec)
+    samples = samples_of_file(data, PROCESSING)
+    assert abs(len(samples) - 16_000) < 500
+    middle = samples[2_000:14_000]
+    spectrum = np.abs(np.fft.rfft(middle * np.hanning(len(middle))))
+    assert np.argmax(spectrum) * 16_000 / len(middle) == pytest.approx(440, abs=2)
+    assert np.abs(middle).max() == pytest.approx(0.5, abs=0.05)
+
+
+@pytest.mark.parametrize("rate", [8_000, 16_000, 44_100])
+@pytest.mark.parametrize("num_channels", [1, 2, 6])
+def test_a_file_and_its_array_are_one_sound(rate: int, num_channels: int) -> None:
+    samples = np.stack([noise(seed, 30_000) for seed in range(num_channels)])
+    file, array = sound_of_file(sound_file(samples, rate), PROCESSING), sound_of_array(samples, rate, PROCESSING)
+    assert file.key == array.key
+    assert np.array_equal(file.features, array.features)
+
+
+def test_mp3_frames_need_no_tag_before_them() -> None:
+    data = sound_file(tone(440, 48_000, 1), 48_000, container="mp3", codec="libmp3lame")
+    bare = data[data.index(b"\xff\xfb") :]
+    assert sound_of_file(bare, PROCESSING).num_tokens == sound_of_file(data, PROCESSING).num_tokens == 25
+
+
+def test_containers_make_no_difference() -> None:
+    samples = noise(1, 30_000)
+    lossless = [FILES[kind] for kind in ("wav", "flac", "m4a, ALAC", "mkv, PCM")]
+    files = [sound_file(samples, 48_000, container=container, codec=codec) for container, codec in lossless]
+    assert len({sound_of_file(file, PROCESSING).key for file in files}) == 1
+
+
+def test_a_long_file_is_decoded_only_as_far_as_it_is_heard() -> None:
+    asked = 0
+
+    def stopped() -> bool:
+        nonlocal asked
+        asked += 1
+        return False
+
+    # Its end is missing, of which nothing is seen.
+    data = sound_file(noise(1, 8_000 * 90), 8_000)[: 8_000 * 2 * 60]
+    sound = sound_of_file(data, PROCESSING, stopped=stopped)
+    assert sound.duration_seconds == 30
+    frames_heard = asked
+    sound_of_file(data[: 8_000 * 2 * 30], PROCESSING, stopped=stopped)
+    assert abs((asked - frames_heard) - frames_heard) <= 2
+
+
+def test_the_sound_of_a_video_is_heard() -> None:
+    data = video(greys(4), container="mov", sound=True)
+    assert sound_of_file(data, PROCESSING).duration_seconds == 1
+
+
+def test_a_file_that_nobody_waits_for_is_given_up() -> None:
+    with pytest.raises(MediaError, match="nobody waits"):
+        sound_of_file(WAV, PROCESSING, stopped=lambda: True)
+
+
+def claims_rate(rate: int) -> bytes:
+    return WAV[:24] + rate.to_bytes(4, "little") + WAV[28:]
+
+
+PLAYLIST = b"#EXTM3U\n#EXTINF:1,\nhttp://127.0.0.1/sound.mp3\n"
+BAD: list[Any] = [
+    pytest.param(b"", MediaErrorCode.INVALID_MEDIA, "no bytes", id="empty"),
+    pytest.param(b"hello", MediaErrorCode.UNSUPPORTED_FORMAT, "no known sound format", id="no sound"),
+    pytest.param(PLAYLIST, MediaErrorCode.UNSUPPORTED_FORMAT, "a playlist, not a sound", id="playlist"),
+    pytest.param(b"\x89PNG\r\n\x1a\n", MediaErrorCode.UNSUPPORTED_FORMAT, "a PNG picture", id="picture"),
+    pytest.param(video(greys(4)), MediaErrorCode.INVALID_MEDIA, "no sound in the file", id="silent film"),
+    pytest.param(WAV[:44], MediaErrorCode.INVALID_MEDIA, "sound", id="header only"),
+    pytest.param(WAV[:30], MediaErrorCode.INVALID_MEDIA, "damaged", id="cut short"),
+    pytest.param(claims_rate(1), MediaErrorCode.INVALID_MEDIA, "samples a second", id="one sample a second"),
+    pytest.param(claims_rate(10**9), MediaErrorCode.INVALID_MEDIA, "samples a second", id="too many a second"),
+    pytest.param(b"RIFF\x24\0\0\0AVI " + WAV, MediaErrorCode.UNSUPPORTED_FORMAT, "an AVI video", id="AVI"),
+]
+
+
+@pytest.mark.parametrize(("data", "code", "words"), BAD)
+def test_what_is_no_sound_is_refused(data: bytes, code: MediaErrorCode, words: str) -> None:
+    with pytest.raises(MediaError, match=words) as caught:
+        sound_of_file(data, PROCESSING)
+    assert caught.value.code is code
+
+
+FLAC = sound_file(noise(2, 4_000), 16_000, container="flac", codec="flac")
+OGG = sound_file(noise(2, 4_000), 48_000, container="ogg", codec="libopus")
+M4A = sound_file(noise(2, 4_000), 48_000, container="ipod", codec="aac")
+
+
+@given(
+    data=st.sampled_from([WAV, FLAC, OGG, M4A]),
+    changes=st.lists(st.tuples(st.integers(0, 400), st.integers(0, 255)), min_size=1, max_size=12),
+)
+@settings(max_examples=60, deadline=None)
+def test_a_damaged_file_is_heard_or_refused(data: bytes, changes: list[tuple[int, int]]) -> None:
+    damaged = bytearray(data)
+    for place, value in changes:
+        damaged[place % len(damaged)] = value
+    with suppress(MediaError):  # anything else is ours
+        sound = sound_of_file(bytes(damaged), PROCESSING)
+        assert np.all(np.isfinite(sound.features))
+        assert sound.duration_seconds <= 30

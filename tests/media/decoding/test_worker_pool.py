@@ -1,0 +1,343 @@
+"""Decoding in other processes: the same media and errors, and a process lost costs one request and no more."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import PIL.Image
+import pytest
+
+from glimpse.media.containers.still import open_image
+from glimpse.media.decoding.audio_file import sound_of_file
+from glimpse.media.decoding.video_file import clip_of_file
+from glimpse.media.decoding.video_frames import clip_of_files
+from glimpse.media.decoding.worker_client import CLIP_LIMITS, IMAGE_LIMITS, IsolatedDecoders
+from glimpse.media.decoding.worker_pool import WORKER_COMMAND
+from glimpse.media.errors import MediaError, MediaErrorCode
+from glimpse.media.processing.image import Image, prepare_image
+from glimpse.media.processing.video import Clip
+from glimpse.media.processing.video_options import ClipOptions
+from tests.e2e.stack import eventually
+from tests.media.audio import PROCESSING as AUDIO_PROCESSING
+from tests.media.audio import noise, sound_file
+from tests.media.images import encode, scene
+from tests.media.resizing import RESIZERS
+from tests.media.test_loader import PROCESSING, VIDEO_PROCESSING
+from tests.media.videos import greys, numbers, video
+
+VIDEO = video(greys(12))
+OPTIONS = ClipOptions(num_frames=6, start_seconds=0.2)
+PNG = encode(scene(300, 200), "PNG")
+PNGS = [encode(PIL.Image.fromarray(frame), "PNG") for frame in greys(6)]
+WAV = sound_file(noise(1, 8_000), 16_000)
+MOST = 1_000_000
+"""Pixels of a picture."""
+NEVER_ENDS = "import time; time.sleep(600)"
+SPINS = """
+from glimpse.media.decoding import worker
+def spin(*job):
+    while True: pass
+worker.decode = spin; worker.main()
+"""
+TELLS = "import os; open({path!r}, 'w').write(f'{{os.getpid()}} ')\n"
+
+
+def make_decoders(*code: str, **limits: Any) -> IsolatedDecoders:
+    """With one process of each kind, which runs other code than ours if some is given."""
+    command = (sys.executable, "-c", *code) if code else WORKER_COMMAND
+    return IsolatedDecoders(
+        num_images=1,
+        num_clips=1,
+        image_limits=replace(IMAGE_LIMITS, **limits),
+        clip_limits=replace(CLIP_LIMITS, **limits),
+        command=command,
+    )
+
+
+@pytest.fixture
+async def decoders() -> AsyncIterator[IsolatedDecoders]:
+    decoders = make_decoders()
+    yield decoders
+    await decoders.close()
+
+
+async def image(decoders: IsolatedDecoders, data: bytes = PNG) -> Image:
+    return await decoders.image(data, PROCESSING, max_decoded_pixels=MOST)
+
+
+async def clip(decoders: IsolatedDecoders, data: bytes = VIDEO, options: ClipOptions = OPTIONS) -> Clip:
+    return await decoders.clip_of_file(data, VIDEO_PROCESSING, options)
+
+
+async def image_refusal(decoders: IsolatedDecoders, data: bytes = PNG) -> MediaError:
+    with pytest.raises(MediaError) as caught:
+        await image(decoders, data)
+    return caught.value
+
+
+async def clip_refusal(decoders: IsolatedDecoders, data: bytes = VIDEO, options: ClipOptions = OPTIONS) -> MediaError:
+    with pytest.raises(MediaError) as caught:
+        await clip(decoders, data, options)
+    return caught.value
+
+
+async def test_a_picture_is_the_same_as_one_decoded_here(decoders: IsolatedDecoders) -> None:
+    expected = prepare_image(open_image(PNG, max_pixels=MOST), PROCESSING)
+    there = await image(decoders)
+    assert (there.key, there.grid_thw, there.num_tokens) == (expected.key, expected.grid_thw, expected.num_tokens)
+    assert (there.pixels == expected.pixels).all()
+
+
+async def test_a_clip_is_the_same_as_one_decoded_here(decoders: IsolatedDecoders) -> None:
+    expected = clip_of_file(VIDEO, VIDEO_PROCESSING, OPTIONS)
+    there = await clip(decoders)
+    assert (there.key, there.grid_thw, there.num_tokens) == (expected.key, expected.grid_thw, expected.num_tokens)
+    assert (there.frame_seconds, there.fps) == (expected.frame_seconds, None)
+    assert (there.pixels == expected.pixels).all()
+    rated = await clip(decoders, options=ClipOptions())
+    assert (rated.fps, numbers(rated.pixels)) == (1, [0, 3, 6, 9])
+
+
+async def test_frames_are_the_same_as_those_decoded_here(decoders: IsolatedDecoders) -> None:
+    options, taken = ClipOptions(fps=5), [0, 2, 3, 4, 5, 9]
+    expected = clip_of_files(PNGS, taken, VIDEO_PROCESSING, options, max_decoded_pixels=MOST)
+    there = await decoders.clip_of_files(PNGS, taken, VIDEO_PROCESSING, options, max_decoded_pixels=MOST)
+    assert (there.key, there.frame_seconds) == (expected.key, (0.0, 0.4, 0.6, 0.8, 1.0, 1.8))
+
+
+async def test_a_sound_is_the_same_as_one_decoded_here(decoders: IsolatedDecoders) -> None:
+    expected = sound_of_file(WAV, AUDIO_PROCESSING)
+    there = await decoders.sound(WAV, AUDIO_PROCESSING)
+    assert (there.key, there.num_tokens) == (expected.key, expected.num_tokens)
+    assert (there.features == expected.features).all()
+
+
+async def test_errors_are_the_same_and_cost_no_process(decoders: IsolatedDecoders) -> None:
+    await clip(decoders)
+    assert (await clip_refusal(decoders, b"hello")).code == MediaErrorCode.UNSUPPORTED_FORMAT
+    error = await clip_refusal(decoders, VIDEO[:400])
+    assert (error.code, error.message) == (MediaErrorCode.INVALID_MEDIA, "the video is damaged or cut short")
+    assert (await clip_refusal(decoders, options=ClipOptions(start_seconds=9))).code == MediaErrorCode.INVALID_PARAMETER
+    error = await image_refusal(decoders, encode(scene(1001, 1000), "PNG"))
+    assert (error.code, "1001×1000" in error.message) == (MediaErrorCode.TOO_LARGE, True)
+    assert (await image_refusal(decoders, PNG[:400])).code == MediaErrorCode.INVALID_MEDIA
+    frames = [PNGS[0], PNG]
+    with pytest.raises(MediaError, match="frame 1 is"):
+        await decoders.clip_of_files(frames, [0, 1], VIDEO_PROCESSING, ClipOptions(), max_decoded_pixels=MOST)
+    assert await clip(decoders)
+
+
+async def test_more_files_than_processes_wait_for_their_turn(decoders: IsolatedDecoders) -> None:
+    files = [encode(scene(width, 60), "PNG") for width in (60, 90, 120, 150)]
+    pictures = await asyncio.gather(*(image(decoders, file) for file in files))
+    assert [each.key for each in pictures] == [
+        prepare_image(open_image(file, max_pixels=MOST), PROCESSING).key for file in files
+    ]
+
+
+async def test_pictures_do_not_wait_for_clips() -> None:
+    clips_never_end = (
+        "import time; from glimpse.media.decoding import worker\n"
+        "worker.clip_of_file = lambda *job: time.sleep(600)\nworker.main()"
+    )
+    decoders = make_decoders(clips_never_end)
+    waiting = asyncio.create_task(clip(decoders))
+    await asyncio.sleep(0)
+    assert await image(decoders)
+    assert not waiting.done()
+    waiting.cancel()
+    await decoders.close()
+
+
+async def test_a_process_that_dies_costs_one_request(tmp_path: Path) -> None:
+    died = tmp_path / "died"
+    dies_once = (
+        f"import os, pathlib, glimpse.media.decoding.worker as worker; once = pathlib.Path({str(died)!r})\n"
+        "def die(*arguments):\n"
+        "    once.touch(); os.abort()\n"
+        "if not once.exists(): worker.decode = die\n"
+        "worker.main()"
+    )
+    decoders = make_decoders(dies_once)
+    error = await image_refusal(decoders)
+    assert (error.code, died.exists()) == (MediaErrorCode.INVALID_MEDIA, True)
+    assert error.message == "the picture cannot be decoded: it stopped the decoder"
+    assert await image(decoders)
+    await decoders.close()
+
+
+async def test_a_process_that_died_with_nothing_to_do_costs_nothing(tmp_path: Path) -> None:
+    told = tmp_path / "pid"
+    decoders = make_decoders(TELLS.format(path=str(told)) + "import glimpse.media.decoding.worker as w; w.main()")
+    await decoders.warm()
+    os.kill(await asyncio.to_thread(pid_in, told), signal.SIGKILL)
+    assert await image(decoders)
+    await decoders.close()
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        pytest.param("raise SystemExit", id="ends at once"),
+        pytest.param("print('nonsense ' * 1000)", id="talks nonsense"),
+        pytest.param("import sys; sys.stdout.buffer.write(b'\\x02\\0\\0\\0{}')", id="talks in another form"),
+        pytest.param("import sys; sys.stdout.buffer.write(b'\\xff\\xff\\xff\\xff')", id="has a long story"),
+    ],
+)
+async def test_a_process_that_makes_no_sense_is_not_believed(code: str) -> None:
+    decoders = make_decoders(code)
+    assert (await clip_refusal(decoders)).code == MediaErrorCode.INVALID_MEDIA
+    assert (await image_refusal(decoders)).code == MediaErrorCode.INVALID_MEDIA
+    await decoders.close()
+
+
+@pytest.mark.parametrize(
+    "shape",
+    ["[]", "[28]", "[28,28]", "[28,28,4]", "[28,27,3]", "[-28,-28,3]", "[0,28,3]", "[280000,28,3]", "[1,28,28,3]"],
+)
+async def test_a_picture_that_there_cannot_be_is_not_believed(shape: str) -> None:
+    decoders = make_decoders(claim(f'{{"type":"decoded","shape":{shape}}}'))
+    assert (await image_refusal(decoders)).code == MediaErrorCode.INVALID_MEDIA
+    await decoders.close()
+
+
+@pytest.mark.parametrize(
+    ("shape", "frame_seconds"),
+    [("[768,9999,9999,3]", "[]"), ("[4,28,28]", "[]"), ("[4,28,28,1]", "[]"), ("[-4,-28,28,3]", "[]"),
+     ("[4,28,28,3]", "[0,1]"), ("[4,28,28,3]", "[0,1,2,NaN]")],
+)  # fmt: skip
+async def test_a_clip_that_there_cannot_be_is_not_believed(shape: str, frame_seconds: str) -> None:
+    decoders = make_decoders(claim(f'{{"type":"decoded","shape":{shape},"frame_seconds":{frame_seconds},"fps":null}}'))
+    assert (await clip_refusal(decoders)).code == MediaErrorCode.INVALID_MEDIA
+    await decoders.close()
+
+
+@pytest.mark.parametrize("shape", ["[480001]", "[1,2]", "[]", "[-1]"])
+async def test_a_sound_that_there_cannot_be_is_not_believed(shape: str) -> None:
+    decoders = make_decoders(claim(f'{{"type":"decoded","shape":{shape}}}'))
+    with pytest.raises(MediaError, match="stopped the decoder"):
+        await decoders.sound(WAV, AUDIO_PROCESSING)
+    await decoders.close()
+
+
+def claim(text: str) -> str:
+    """Code of a process that answers in this way, and with enough bytes."""
+    return (
+        f"import sys; text = {text.encode()!r}\n"
+        "sys.stdout.buffer.write(len(text).to_bytes(4, 'little') + text + bytes(1 << 20))"
+    )
+
+
+@pytest.mark.skipif(not RESIZERS, reason="nothing can be compiled here")
+async def test_a_process_resizes_with_what_was_compiled_here(tmp_path: Path) -> None:
+    told = tmp_path / "library"
+    code = (
+        "import os; os.environ['PATH'] = ''\n"  # no compiler
+        "from glimpse.media.native.library import machine_resizer; import glimpse.media.decoding.worker as worker\n"
+        f"open({str(told)!r}, 'w').write(str(machine_resizer().path)); worker.main()"
+    )
+    decoders = make_decoders(code)
+    assert await image(decoders)
+    assert told.read_text() == str(RESIZERS[0].path)
+    await decoders.close()
+
+
+async def test_what_libraries_print_is_no_result() -> None:
+    talks = (
+        "import os, glimpse.media.decoding.worker as worker; decode = worker.decode\n"
+        "worker.decode = lambda *job: (os.write(1, b'decoders like to talk'), decode(*job))[1]\n"
+        "worker.main()"
+    )
+    decoders = make_decoders(talks)
+    assert await clip(decoders)
+    await decoders.close()
+
+
+async def test_memory_is_bounded() -> None:
+    decoders = make_decoders(memory_bytes=700 << 20)
+    assert await clip(decoders)
+    assert (await clip_refusal(decoders, VIDEO + bytes(600 << 20))).code == MediaErrorCode.INVALID_MEDIA
+    assert await clip(decoders)
+    await decoders.close()
+
+
+async def test_processor_time_is_bounded_for_each_job() -> None:
+    decoders = make_decoders(SPINS, cpu_seconds=1)
+    error = await image_refusal(decoders)
+    assert (error.code, error.message) == (MediaErrorCode.TOO_LARGE, "the picture takes longer than 1 s to decode")
+    await decoders.close()
+
+
+async def test_a_job_has_the_time_that_others_had() -> None:
+    """What a process has used before does not count, however much it was."""
+    works = (
+        "import resource, glimpse.media.decoding.worker as worker\n"
+        "worker.main, main = lambda: None, worker.main\n"
+        "class Used: ru_utime, ru_stime = 1e6, 1e6\n"
+        "resource.getrusage = lambda who: Used\n"
+        "main()"
+    )
+    decoders = make_decoders(works, cpu_seconds=1)
+    assert await image(decoders)
+    await decoders.close()
+
+
+def pid_in(path: Path) -> int:
+    """Waits for a process to tell its id."""
+    assert eventually(lambda: path.exists() and path.read_text().endswith(" "), timeout_seconds=60)
+    return int(path.read_text())
+
+
+def is_alive(pid: int) -> bool:
+    return Path(f"/proc/{pid}").exists()
+
+
+async def test_a_file_that_takes_too_long_is_given_up() -> None:
+    decoders = make_decoders(NEVER_ENDS, timeout_seconds=0.2)
+    error = await clip_refusal(decoders)
+    assert (error.code, error.message) == (MediaErrorCode.TOO_LARGE, "the video takes longer than 0.2 s to decode")
+    await decoders.close()
+
+
+async def test_who_leaves_takes_the_process_along(tmp_path: Path) -> None:
+    told = tmp_path / "pid"
+    decoders = make_decoders(TELLS.format(path=str(told)) + NEVER_ENDS)
+    task = asyncio.create_task(clip(decoders))
+    pid = await asyncio.to_thread(pid_in, told)
+    assert is_alive(pid)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await decoders.close()
+    assert not is_alive(pid)
+
+
+async def test_who_leaves_a_picture_leaves_the_process_to_others(tmp_path: Path) -> None:
+    told = tmp_path / "pid"
+    decoders = make_decoders(TELLS.format(path=str(told)) + "import glimpse.media.decoding.worker as w; w.main()")
+    await decoders.warm()
+    pid = await asyncio.to_thread(pid_in, told)
+    assert await image(decoders)
+    task = asyncio.create_task(image(decoders))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert await image(decoders)
+    assert pid_in(told) == pid
+    await decoders.close()
+
+
+async def test_closing_ends_the_processes(tmp_path: Path) -> None:
+    told = tmp_path / "pid"
+    decoders = make_decoders(TELLS.format(path=str(told)) + "import glimpse.media.decoding.worker as w; w.main()")
+    await image(decoders)
+    pid = await asyncio.to_thread(pid_in, told)
+    assert is_alive(pid)
+    await decoders.close()
+    assert not is_alive(pid)

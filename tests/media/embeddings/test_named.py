@@ -1,0 +1,66 @@
+"""Embeddings that have a name: kept whole, found by their tenant, of their own kind."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from glimpse.media.cache.memory_budget import InFlight
+from glimpse.media.cache.request_media import Batch, MediaUsage
+from glimpse.media.cache.store import MediaStore
+from glimpse.media.embeddings.embeddings import EmbeddedKind, EmbeddingForm
+from glimpse.media.embeddings.loader import EmbeddingLoader
+from glimpse.media.embeddings.named import NamedEmbeddings
+from glimpse.media.embeddings.tensor_file import SerializedTensor
+from glimpse.media.embeddings.torch_files import TorchFiles
+from glimpse.media.errors import MediaError, MediaErrorCode
+from glimpse.media.sources.source import NamedSource
+from tests.media.tensors import HIDDEN_SIZE, good, good_grid, safetensors_file
+
+IMAGE, VIDEO = EmbeddedKind.IMAGE, EmbeddedKind.VIDEO
+EMBEDDINGS = SerializedTensor(data=safetensors_file(good()))
+GRID = SerializedTensor(data=safetensors_file(good_grid()))
+NAME = NamedSource(uuid="cat")
+
+
+def make_embeddings(max_bytes: int) -> NamedEmbeddings:
+    form = EmbeddingForm(kinds=frozenset(EmbeddedKind), hidden_size=HIDDEN_SIZE, merge_size=2)
+    loader = EmbeddingLoader(form=form, torch_files=TorchFiles())
+    return NamedEmbeddings(loader=loader, store=MediaStore(max_bytes=max_bytes))
+
+
+@pytest.fixture
+async def embeddings() -> AsyncIterator[NamedEmbeddings]:
+    made = make_embeddings(1 << 20)
+    yield made
+    await made.close()
+
+
+def batch(tenant: str = "") -> Batch:
+    return Batch(tenant=tenant, hold=InFlight().hold().__enter__(), usage=MediaUsage())
+
+
+async def test_named_embeddings_can_be_left_out(embeddings: NamedEmbeddings) -> None:
+    sent = await embeddings.load(IMAGE, EMBEDDINGS, GRID, batch=batch("a"), uuid="cat")
+    assert await embeddings.load(IMAGE, NAME, None, batch=batch("a"), uuid="cat") is sent
+
+
+@pytest.mark.parametrize(("kind", "tenant"), [(IMAGE, ""), (IMAGE, "b"), (VIDEO, "a")])
+async def test_nobody_else_finds_them(embeddings: NamedEmbeddings, kind: EmbeddedKind, tenant: str) -> None:
+    await embeddings.load(IMAGE, EMBEDDINGS, GRID, batch=batch("a"), uuid="cat")
+    with pytest.raises(MediaError) as caught:
+        await embeddings.load(kind, NAME, None, batch=batch(tenant))
+    assert caught.value.code == MediaErrorCode.NOT_CACHED
+
+
+async def test_without_room_none_are_kept() -> None:
+    embeddings = make_embeddings(0)
+    await embeddings.load(IMAGE, EMBEDDINGS, GRID, batch=batch(), uuid="cat")
+    with pytest.raises(MediaError, match="--media-cache-size"):
+        await embeddings.load(IMAGE, NAME, None, batch=batch())
+    await embeddings.close()
+
+
+async def test_their_memory_is_their_request_s(embeddings: NamedEmbeddings) -> None:
+    mine = batch()
+    sent = await embeddings.load(IMAGE, EMBEDDINGS, GRID, batch=mine, uuid="cat")
+    assert mine.hold.num_bytes == len(sent.tensor.data)

@@ -1,0 +1,170 @@
+"""Serialised tensors: good ones are read as they are, and of hostile ones nothing is made that they claim."""
+
+import asyncio
+import os
+import sys
+import tracemalloc
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+
+import pytest
+import pytest_asyncio
+import torch
+
+from glimpse.media.embeddings.embeddings import EmbeddedKind, EmbeddingForm
+from glimpse.media.embeddings.loader import EmbeddingLoader
+from glimpse.media.embeddings.tensor_file import MAX_BYTES, SerializedTensor, is_torch_file
+from glimpse.media.embeddings.torch_files import LIMITS, TorchFiles
+from glimpse.media.errors import MediaError
+from tests.media.tensors import (
+    COMMANDED,
+    HIDDEN_SIZE,
+    NUM_TOKENS,
+    Hostile,
+    good,
+    good_grid,
+    safetensors_file,
+    safetensors_files,
+    torch_file,
+    torch_files,
+    wrong_embeddings,
+    wrong_grids,
+)
+from tests.server.serving import children
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+FORM = EmbeddingForm(kinds=frozenset(EmbeddedKind), hidden_size=HIDDEN_SIZE, merge_size=2)
+GRID = SerializedTensor(data=safetensors_file(good_grid()))
+EMBEDDINGS = SerializedTensor(data=safetensors_file(good()))
+MOST_BYTES = 8 << 20
+"""Of this process's memory for a hostile tensor, its own bytes aside."""
+HOSTILE = [*torch_files(), *safetensors_files(), *wrong_embeddings()]
+GRIDS = list(wrong_grids())
+SAYS = """import struct, sys
+says = b'{}'
+sys.stdout.buffer.write(struct.pack("<I", len(says)) + says)
+sys.stdout.flush()
+sys.stdin.read()"""
+"""A program that says this of any file."""
+SPINS = """import glimpse.media.embeddings.torch_worker as worker
+def spin(_):
+    while True: pass
+worker.answer = spin
+worker.main()"""
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def loader() -> AsyncIterator[EmbeddingLoader]:
+    loader = EmbeddingLoader(form=FORM, torch_files=TorchFiles())
+    yield loader
+    await loader.close()
+
+
+def elements(tensor: torch.Tensor) -> bytes:
+    return tensor.contiguous().view(torch.uint8).numpy().tobytes()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("write", [torch_file, safetensors_file])
+@pytest.mark.parametrize("shape", [(NUM_TOKENS, HIDDEN_SIZE), (1, NUM_TOKENS, HIDDEN_SIZE)])
+async def test_a_tensor_is_read_as_it_is(
+    loader: EmbeddingLoader, write: Callable[[torch.Tensor], bytes], dtype: torch.dtype, shape: tuple[int, ...]
+) -> None:
+    tensor = good(dtype).view(shape)
+    grid = SerializedTensor(data=write(good_grid()))
+    read = await loader.load(EmbeddedKind.IMAGE, SerializedTensor(data=write(tensor)), grid)
+    assert (read.tensor.dtype, read.tensor.shape) == (str(dtype).removeprefix("torch."), shape)
+    assert read.tensor.data == elements(tensor)
+    assert (read.grid_thw, read.num_tokens) == ((1, 4, 4), NUM_TOKENS)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        pytest.param(torch.nn.Parameter(good()), id="parameter"),
+        pytest.param(torch.cat([good()] * 2)[2:6], id="part"),
+        pytest.param(good().T.contiguous().T, id="transposed"),
+        pytest.param(good()[:1].expand(NUM_TOKENS, HIDDEN_SIZE), id="repeated"),
+    ],
+)
+async def test_torch_files_of_views_are_read_in_a_row(loader: EmbeddingLoader, value: torch.Tensor) -> None:
+    read = await loader.load(EmbeddedKind.IMAGE, SerializedTensor(data=torch_file(value)), GRID)
+    assert read.tensor.data == elements(value.detach())
+
+
+@pytest.mark.parametrize("hostile", HOSTILE, ids=[hostile.name for hostile in HOSTILE])
+async def test_a_hostile_tensor_costs_its_own_bytes_and_is_refused(loader: EmbeddingLoader, hostile: Hostile) -> None:
+    tracemalloc.start()
+    try:
+        with pytest.raises(MediaError) as caught:
+            await loader.load(EmbeddedKind.IMAGE, SerializedTensor(data=hostile.data), GRID)
+        assert tracemalloc.get_traced_memory()[1] < MOST_BYTES + 2 * len(hostile.data)
+    finally:
+        tracemalloc.stop()
+    assert caught.value.message.startswith("image_embeds: ")
+    assert (caught.value.code, hostile.says in caught.value.message) == (hostile.code, True), caught.value.message
+    assert not await asyncio.to_thread(os.path.exists, COMMANDED)
+
+
+@pytest.mark.parametrize("hostile", GRIDS, ids=[hostile.name for hostile in GRIDS])
+async def test_a_wrong_grid_is_refused(loader: EmbeddingLoader, hostile: Hostile) -> None:
+    with pytest.raises(MediaError) as caught:
+        await loader.load(EmbeddedKind.IMAGE, EMBEDDINGS, SerializedTensor(data=hostile.data))
+    assert caught.value.code == hostile.code
+    assert hostile.says in caught.value.message
+
+
+async def test_a_missing_grid_is_asked_for(loader: EmbeddingLoader) -> None:
+    with pytest.raises(MediaError, match="video_grid_thw: the model needs it beside embeddings"):
+        await loader.load(EmbeddedKind.VIDEO, EMBEDDINGS, None)
+
+
+async def test_a_tensor_that_is_too_large_is_not_looked_at() -> None:
+    for beginning in (b"PK\x03\x04", b"\0" * 8 + b"{"):
+        with pytest.raises(MediaError, match="larger than 67108864 bytes") as caught:
+            is_torch_file(beginning + bytes(MAX_BYTES))
+        assert caught.value.code == "media_too_large"
+
+
+@pytest.mark.parametrize(
+    ("program", "says"),
+    [
+        ("import os; os.abort()", "it stopped the decoder"),
+        ("print('hello, this is no result' * 9)", "it stopped the decoder"),
+        (SAYS.format('{"type": "loaded", "dtype": "int64", "shape": [99999999, 99999999]}'), "it stopped the decoder"),
+        (SAYS.format('{"type": "loaded", "dtype": "int64", "shape": [-1]}'), "it stopped the decoder"),
+        ("import time; time.sleep(60)", "takes longer than 0.5 s"),
+    ],
+)
+async def test_a_loader_that_fails_costs_one_file(program: str, says: str) -> None:
+    limits = replace(LIMITS, timeout_seconds=0.5) if "sleep" in program else LIMITS
+    files = TorchFiles(command=(sys.executable, "-c", program), limits=limits)
+    for _ in range(2):
+        with pytest.raises(MediaError, match=says) as caught:
+            await files.load(torch_file(good()))
+        assert caught.value.code == ("media_too_large" if "sleep" in program else "invalid_embeddings")
+    await files.close()
+
+
+async def test_a_file_may_take_so_much_of_the_processor() -> None:
+    spins = (
+        "from glimpse.media.embeddings import torch_worker as worker\ndef spin(_):\n    while True: pass\n"
+        "worker.answer = spin; worker.main()"
+    )
+    files = TorchFiles(command=(sys.executable, "-c", spins), limits=replace(LIMITS, cpu_seconds=1))
+    with pytest.raises(MediaError, match="takes longer than 1 s"):
+        await files.load(torch_file(good()))
+    await files.close()
+
+
+async def test_a_loader_that_is_gone_is_replaced() -> None:
+    files = TorchFiles()
+    try:
+        others = children(os.getpid(), "glimpse.media.embeddings.torch_worker")
+        first = await files.load(torch_file(good()))
+        [process] = set(children(os.getpid(), "glimpse.media.embeddings.torch_worker")).difference(others)
+        os.kill(process, 9)
+        assert (await files.load(torch_file(good()))).data == first.data
+    finally:
+        await files.close()

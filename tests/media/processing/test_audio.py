@@ -1,0 +1,164 @@
+"""Sounds: their features and tokens are the reference's, whatever their length, rate and channels."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import WhisperFeatureExtractor
+
+from glimpse.media.errors import MediaError, MediaErrorCode
+from glimpse.media.processing.audio import AudioProcessing, audio_processing, heard, sound_of_array, sound_of_samples
+from glimpse.media.processing.mel import mel_filters
+from tests.media.audio import PROCESSING, noise, tone
+
+LENGTHS = [321, 480, 1_000, 16_000, 16_161, 47_999, 479_520, 479_681, 480_000, 700_000]
+"""Samples: the shortest sound that has a token, odd and even numbers of frames, the end of what is heard and beyond."""
+
+
+@pytest.fixture(scope="module")
+def extractor() -> Any:
+    return WhisperFeatureExtractor(feature_size=128)
+
+
+@pytest.mark.parametrize("num_samples", LENGTHS)
+def test_features_and_tokens_are_the_references(extractor: Any, num_samples: int) -> None:
+    samples = noise(num_samples, num_samples)
+    expected = extractor(samples, sampling_rate=16_000, return_attention_mask=True, return_tensors="np")
+    num_frames = int(expected.attention_mask.sum())
+    sound = sound_of_samples(samples[: PROCESSING.max_samples], PROCESSING)
+    looked_at = min(2 * -(-num_frames // 2) + 1, 3000)
+    assert sound.features.shape == (128, looked_at)
+    assert sound.features.dtype == np.float32
+    assert np.abs(sound.features - expected.input_features[0, :, :looked_at]).max() < 2e-4
+    assert sound.num_tokens == ((num_frames - 1) // 2 + 1 - 2) // 2 + 1  # as in the reference's processor
+    assert sound.duration_seconds == min(num_samples, 480_000) / 16_000
+
+
+def test_a_quiet_end_is_compared_with_the_loudest_place(extractor: Any) -> None:
+    samples = np.concatenate([tone(440, 16_000, 0.5), 1e-5 * tone(900, 16_000, 0.5)])
+    expected = extractor(samples, sampling_rate=16_000, return_tensors="np").input_features[0]
+    features = sound_of_samples(samples, PROCESSING).features
+    assert np.abs(features - expected[:, : features.shape[1]]).max() < 2e-4
+    assert features.max() - features.min() == pytest.approx(2)
+
+
+def test_silence_is_heard() -> None:
+    sound = sound_of_samples(np.zeros(16_000, np.float32), PROCESSING)
+    assert np.allclose(sound.features, -1.5, atol=1e-6)
+    assert sound.num_tokens == 25
+
+
+@pytest.mark.parametrize("num_bins", [80, 128])
+def test_mel_filters_are_the_references(num_bins: int) -> None:
+    expected = WhisperFeatureExtractor(feature_size=num_bins).mel_filters.T
+    assert np.abs(mel_filters(num_bins, 400, 16_000) - expected).max() < 1e-7
+
+
+def test_what_is_beyond_half_a_minute_is_cut_off() -> None:
+    long, cut = noise(1, 600_000), noise(1, 600_000)[:480_000]
+    whole, part = (sound_of_array(samples, 16_000, PROCESSING) for samples in (long, cut))
+    assert whole.key == part.key
+    assert (whole.num_tokens, whole.duration_seconds) == (750, 30)
+
+
+@pytest.mark.parametrize("rate", [4_000, 8_000, 11_025, 22_050, 24_000, 44_100, 48_000, 192_000])
+def test_a_tone_stays_the_tone_at_any_rate(rate: int) -> None:
+    samples = heard([tone(440, rate, 2.01)], rate, PROCESSING)
+    expected = tone(440, 16_000, len(samples) / 16_000)
+    assert len(samples) == -(-round(2.01 * rate) * 16_000 // rate)
+    # The reference's resampler and this one see other things before the beginning and after the end.
+    assert np.abs(samples - expected)[200:-200].max() < 1e-4
+    assert np.abs(samples - expected).max() < 0.15
+
+
+@pytest.mark.parametrize("rate", [24_000, 44_100, 48_000])
+def test_what_lies_above_the_lower_rate_is_not_folded_back(rate: int) -> None:
+    assert np.abs(heard([tone(9_500, rate, 1)], rate, PROCESSING)[200:-200]).max() < 1e-3
+
+
+@given(cuts=st.lists(st.integers(1, 9_000), max_size=6), rate=st.sampled_from([8_000, 16_000, 44_100]))
+@settings(max_examples=15, deadline=None)
+def test_how_a_sound_is_cut_into_pieces_makes_no_difference(cuts: list[int], rate: int) -> None:
+    samples = noise(3, 20_000)
+    pieces = np.split(samples, np.minimum(np.cumsum(cuts), len(samples)))
+    assert np.array_equal(heard(pieces, rate, PROCESSING), heard([samples], rate, PROCESSING))
+
+
+def test_no_more_pieces_are_asked_for_than_are_heard() -> None:
+    taken: list[int] = []
+
+    def endless() -> Any:
+        while True:
+            taken.append(1)
+            yield np.zeros(48_000, np.float32)
+
+    assert len(heard(endless(), 48_000, PROCESSING)) == 480_000
+    assert len(taken) <= 31
+
+
+def test_channels_are_heard_as_their_mean() -> None:
+    left, right = noise(1, 20_000), noise(2, 20_000)
+    both = sound_of_array(np.stack([left, right]), 44_100, PROCESSING)
+    assert both.key == sound_of_array((left + right) / 2, 44_100, PROCESSING).key
+    assert both.key != sound_of_array(left, 44_100, PROCESSING).key
+
+
+def test_keys_tell_sounds_and_processings_apart() -> None:
+    samples = noise(1, 5_000)
+    other = samples.copy()
+    other[-1] += 1e-4
+    eighty = AudioProcessing(sampling_rate=16_000, num_mel_bins=80, fft_size=400, hop=160, max_samples=480_000)
+    keys = [
+        sound_of_samples(samples, PROCESSING).key,
+        sound_of_samples(other, PROCESSING).key,
+        sound_of_samples(np.append(samples, np.float32(0)), PROCESSING).key,
+        sound_of_samples(samples, eighty).key,
+    ]
+    assert len(set(keys)) == 4
+    assert sound_of_samples(samples.copy(), PROCESSING).key == keys[0]
+
+
+BAD: list[Any] = [
+    pytest.param(np.zeros(0, np.float32), 16_000, "too short", id="empty"),
+    pytest.param(np.zeros(320, np.float32), 16_000, "too short", id="two frames"),
+    pytest.param(np.full(9_000, np.nan), 16_000, "not finite", id="no numbers"),
+    pytest.param(np.full(9_000, 1e30), 16_000, "far beyond full scale", id="huge"),
+    pytest.param(np.zeros(9_000), 1, "samples a second", id="slow"),
+    pytest.param(np.zeros(9_000), 10**9, "samples a second", id="fast"),
+]
+
+
+@pytest.mark.parametrize(("array", "rate", "words"), BAD)
+def test_what_is_no_sound_is_refused(array: Any, rate: int, words: str) -> None:
+    with pytest.raises(MediaError, match=words) as caught:
+        sound_of_array(array, rate, PROCESSING)
+    assert caught.value.code is MediaErrorCode.INVALID_MEDIA
+
+
+def test_a_checkpoint_says_how_it_wants_its_sounds(tmp_path: Path) -> None:
+    # What the published Qwen2-Audio says.
+    published = {
+        "chunk_length": 30,
+        "feature_extractor_type": "WhisperFeatureExtractor",
+        "feature_size": 128,
+        "hop_length": 160,
+        "n_fft": 400,
+        "n_samples": 480000,
+        "nb_max_frames": 3000,
+        "padding_value": 0.0,
+        "return_attention_mask": True,
+        "sampling_rate": 16000,
+    }
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(published))
+    assert audio_processing(tmp_path) == PROCESSING
+
+
+@pytest.mark.parametrize("wrong", [{"sampling_rate": 8000}, {"dither": 0.1}, {"feature_extractor_type": "Other"}])
+def test_a_checkpoint_that_wants_other_features_is_refused(tmp_path: Path, wrong: dict[str, Any]) -> None:
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(wrong))
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        audio_processing(tmp_path)

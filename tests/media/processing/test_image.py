@@ -1,0 +1,238 @@
+"""Preparing pictures: equality with the reference processor, the bounds, the checkpoint's settings, the content key."""
+
+import json
+from dataclasses import replace
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import PIL.Image
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
+
+from glimpse.media.containers.still import open_image
+from glimpse.media.errors import MediaError, MediaErrorCode
+from glimpse.media.processing.image import ImageProcessing, image_processing, prepare_image
+from glimpse.media.processing.smart_resize import LARGEST_MAX_PIXELS
+from tests.media.images import encode, scene
+
+QWEN2_VL = ImageProcessing(
+    patch_size=14, merge_size=2, temporal_patch_size=2, min_pixels=4 * 28 * 28, max_pixels=1280 * 28 * 28
+)
+
+
+def unpatched(values: np.ndarray[Any, Any], grid_thw: tuple[int, int, int]) -> np.ndarray[Any, Any]:
+    """The reference's patches → [height, width, 3] of the first frame."""
+    _, rows, columns = grid_thw
+    patches = values.reshape(rows // 2, columns // 2, 2, 2, 3, 2, 14, 14)[:, :, :, :, :, 0]
+    return patches.transpose(0, 2, 5, 1, 3, 6, 4).reshape(rows * 14, columns * 14, 3)
+
+
+@pytest.mark.parametrize(
+    ("width", "height"),
+    [(1, 1), (3, 500), (28, 28), (57, 91), (101, 33), (224, 224), (333, 257), (640, 480), (1023, 767), (1400, 900)],
+)
+def test_pixels_and_grid_are_the_reference_processors(width: int, height: int) -> None:
+    image = scene(width, height)
+    ours = prepare_image(image, QWEN2_VL)
+    processor = Qwen2VLImageProcessorPil(do_rescale=False, do_normalize=False)
+    theirs = processor(images=[image], return_tensors="np")
+    assert tuple(theirs["image_grid_thw"][0]) == ours.grid_thw
+    assert ours.num_tokens == ours.grid_thw[1] * ours.grid_thw[2] // 4
+    np.testing.assert_array_equal(unpatched(theirs["pixel_values"], ours.grid_thw), ours.pixels)
+
+
+def test_a_grey_picture_is_the_reference_processors_too() -> None:
+    image = scene(90, 75).convert("L")
+    theirs = Qwen2VLImageProcessorPil(do_rescale=False, do_normalize=False)(images=[image], return_tensors="np")
+    ours = prepare_image(image, QWEN2_VL)
+    np.testing.assert_array_equal(unpatched(theirs["pixel_values"], ours.grid_thw), ours.pixels)
+
+
+def test_pixels_are_eight_bit_rgb_in_rows() -> None:
+    image = prepare_image(scene(300, 100), QWEN2_VL)
+    assert (image.pixels.dtype, image.pixels.shape, image.grid_thw) == (np.uint8, (112, 308, 3), (1, 8, 22))
+    assert image.pixels.flags.c_contiguous
+    assert len(image.key) == 32
+
+
+def test_bounds_of_a_request_take_the_place_of_the_checkpoints() -> None:
+    image = scene(640, 480)
+    assert prepare_image(image, QWEN2_VL).num_tokens == 391
+    assert prepare_image(image, QWEN2_VL, max_pixels=100 * 28 * 28).num_tokens <= 100
+    assert prepare_image(image, QWEN2_VL, min_pixels=500 * 28 * 28).num_tokens >= 500
+    assert prepare_image(image, QWEN2_VL, min_pixels=2000 * 28 * 28).num_tokens >= 2000  # the default maximum gives way
+    assert prepare_image(image, QWEN2_VL, max_pixels=28 * 28).num_tokens == 1  # and the default minimum
+
+
+@pytest.mark.parametrize(
+    ("min_pixels", "max_pixels", "message"),
+    [
+        (5000, 4000, "min_pixels (5000) is more than max_pixels (4000)"),
+        (0, None, f"min_pixels (0) is not within 1 … {LARGEST_MAX_PIXELS}"),
+        (None, 0, f"max_pixels (0) is not within 1 … {LARGEST_MAX_PIXELS}"),
+        (-3, None, f"min_pixels (-3) is not within 1 … {LARGEST_MAX_PIXELS}"),
+        (1 << 32, None, f"min_pixels (4294967296) is not within 1 … {LARGEST_MAX_PIXELS}"),
+    ],
+)
+def test_impossible_bounds_are_refused(min_pixels: int | None, max_pixels: int | None, message: str) -> None:
+    with pytest.raises(MediaError) as caught:
+        prepare_image(scene(9, 9), QWEN2_VL, min_pixels=min_pixels, max_pixels=max_pixels)
+    assert (caught.value.code, caught.value.message) == (MediaErrorCode.INVALID_PARAMETER, message)
+
+
+@given(
+    width=st.integers(1, 300),
+    height=st.integers(1, 300),
+    bounds=st.tuples(st.integers(1, 200_000), st.integers(1, 200_000)).map(sorted),
+)
+def test_the_grid_the_pixels_and_the_tokens_agree(width: int, height: int, bounds: list[int]) -> None:
+    if max(width, height) > 200 * min(width, height):
+        return
+    image = prepare_image(PIL.Image.new("RGB", (width, height)), QWEN2_VL, min_pixels=bounds[0], max_pixels=bounds[1])
+    frames, rows, columns = image.grid_thw
+    assert (frames, rows % 2, columns % 2) == (1, 0, 0)
+    assert image.pixels.shape == (rows * 14, columns * 14, 3)
+    assert image.num_tokens == rows * columns // 4 > 0
+
+
+def write_config(folder: Path, **config: object) -> Path:
+    (folder / "preprocessor_config.json").write_text(json.dumps(config))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("config", "min_pixels", "max_pixels"),
+    [
+        ({}, 3136, 1003520),
+        ({"min_pixels": 3136, "max_pixels": 12845056}, 3136, 1003520),
+        ({"size": {"shortest_edge": 3136, "longest_edge": 12845056}}, 3136, 1003520),
+        ({"size": {"shortest_edge": 784, "longest_edge": 50176}}, 784, 50176),
+        ({"size": {"min_pixels": 6272, "max_pixels": 50176}}, 6272, 50176),
+        ({"min_pixels": 100, "size": {"shortest_edge": 784, "longest_edge": 50176}}, 100, 50176),
+        ({"max_pixels": 784}, 784, 784),
+    ],
+)
+def test_a_checkpoints_bounds(tmp_path: Path, config: dict[str, object], min_pixels: int, max_pixels: int) -> None:
+    processing = image_processing(write_config(tmp_path, **config))
+    assert (processing.min_pixels, processing.max_pixels) == (min_pixels, max_pixels)
+
+
+def test_a_config_that_transformers_wrote_is_read(tmp_path: Path) -> None:
+    Qwen2VLImageProcessorPil(patch_size=16, merge_size=3, temporal_patch_size=1).save_pretrained(tmp_path)
+    assert image_processing(tmp_path) == replace(QWEN2_VL, patch_size=16, merge_size=3, temporal_patch_size=1)
+
+
+@pytest.mark.parametrize(
+    ("config", "complaint"),
+    [
+        ({"patch_size": "14"}, "patch_size"),
+        ({"patch_size": 0}, "patch_size"),
+        ({"max_pixels": -1}, "max_pixels"),
+        ({"size": {"longest_edge": 1.5}}, "max_pixels"),
+        ({"resample": 2}, "bicubic"),
+    ],
+)
+def test_a_config_that_cannot_be_followed_is_refused(tmp_path: Path, config: dict[str, object], complaint: str) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        image_processing(write_config(tmp_path, **config))
+
+
+def test_a_config_that_is_missing_or_not_json_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"has no preprocessor_config\.json"):
+        image_processing(tmp_path)
+    (tmp_path / "preprocessor_config.json").write_text("{")
+    with pytest.raises(ValueError, match="not JSON"):
+        image_processing(tmp_path)
+
+
+def key(image: PIL.Image.Image, processing: ImageProcessing = QWEN2_VL) -> bytes:
+    return prepare_image(image, processing).key
+
+
+def test_the_same_picture_in_another_lossless_file_has_the_same_key() -> None:
+    image = scene(60, 50)
+    files = [encode(image, "PNG"), encode(image, "BMP"), encode(image, "TIFF"), encode(image, "WEBP", lossless=True)]
+    assert {key(PIL.Image.open(BytesIO(data))) for data in files} == {key(image)}
+
+
+def test_one_bit_of_one_pixel_changes_the_key() -> None:
+    image = scene(56, 56)
+    other = image.copy()
+    red, green, blue = scene(56, 56).getpixel((55, 55))  # pyright: ignore[reportGeneralTypeIssues] # RGB: a tuple
+    other.putpixel((55, 55), (red, green, blue ^ 1))
+    assert key(image) != key(other)
+
+
+def test_the_same_bytes_in_another_shape_have_another_key() -> None:
+    values = np.arange(56 * 112 * 3, dtype=np.uint32).astype(np.uint8)
+    assert key(PIL.Image.fromarray(values.reshape(56, 112, 3))) != key(PIL.Image.fromarray(values.reshape(112, 56, 3)))
+
+
+def test_the_same_pixels_processed_otherwise_have_another_key() -> None:
+    image = scene(112, 112)
+    processings = [
+        QWEN2_VL,
+        replace(QWEN2_VL, temporal_patch_size=1),
+        replace(QWEN2_VL, patch_size=28, merge_size=1),
+        replace(QWEN2_VL, patch_size=28, merge_size=2),
+        replace(QWEN2_VL, patch_size=7, merge_size=4),
+    ]
+    assert len({key(image, processing) for processing in processings}) == len(processings)
+
+
+def test_numbers_that_read_alike_when_joined_have_other_keys() -> None:
+    image = scene(84, 84)  # which neither processing resizes
+    fourteen_two, one_forty_two = QWEN2_VL, replace(QWEN2_VL, patch_size=1, merge_size=42)
+    assert key(image, fourteen_two) != key(image, one_forty_two)
+
+
+def test_bounds_that_change_nothing_do_not_change_the_key() -> None:
+    image = scene(112, 112)
+    assert prepare_image(image, QWEN2_VL, max_pixels=112 * 112).key == key(image)
+
+
+picture = hnp.arrays(np.uint8, st.tuples(st.sampled_from([56, 84]), st.sampled_from([56, 84]), st.just(3)))
+
+
+@given(picture, picture)
+def test_keys_are_equal_exactly_for_equal_pictures(
+    one: np.ndarray[Any, np.dtype[np.uint8]], other: np.ndarray[Any, np.dtype[np.uint8]]
+) -> None:
+    same_keys = key(PIL.Image.fromarray(one)) == key(PIL.Image.fromarray(other))
+    assert same_keys == np.array_equal(one, other)
+
+
+FAST = replace(QWEN2_VL, fast_jpeg=True)
+
+
+@pytest.mark.parametrize("orientation", [1, 6])
+def test_a_large_jpeg_can_be_decoded_sooner_and_is_nearly_the_same(orientation: int) -> None:
+    exif = PIL.Image.Exif()
+    exif[0x0112] = orientation
+    smooth = scene(300, 200).resize((2400, 1600))
+    data = encode(smooth, "JPEG", quality=95, exif=exif.tobytes())
+    exact, fast = (
+        prepare_image(open_image(data, max_pixels=10_000_000), processing, max_pixels=300 * 784)
+        for processing in (QWEN2_VL, FAST)
+    )
+    assert fast.grid_thw == exact.grid_thw
+    difference = np.abs(fast.pixels.astype(int) - exact.pixels)
+    assert 0 < difference.mean() < 2
+    assert fast.key != exact.key
+
+
+@pytest.mark.parametrize(
+    ("width", "height", "file_format"), [(600, 400, "JPEG"), (2400, 1600, "PNG"), (30, 20, "JPEG")]
+)
+def test_other_pictures_are_none_the_worse_for_it(width: int, height: int, file_format: str) -> None:
+    data = encode(scene(width, height), file_format)
+    exact, fast = (
+        prepare_image(open_image(data, max_pixels=10_000_000), processing, max_pixels=200 * 784)
+        for processing in (QWEN2_VL, FAST)
+    )
+    assert fast.key == exact.key

@@ -1,0 +1,227 @@
+"""Preparing clips: which part and which frames, sizes within all bounds, the checkpoint's settings, the key."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import PIL.Image
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from glimpse.media.decoding.video_file import clip_of_file
+from glimpse.media.decoding.video_frames import clip_of_frames, taken_frames
+from glimpse.media.errors import MediaError, MediaErrorCode
+from glimpse.media.processing.image import ImageProcessing, prepare_image
+from glimpse.media.processing.smart_resize import frame_max_pixels
+from glimpse.media.processing.video import Clip, VideoProcessing, video_processing
+from glimpse.media.processing.video_options import ClipOptions
+from tests.media.images import scene
+from tests.media.videos import greys, numbers, video
+
+PROCESSING = VideoProcessing(
+    patch_size=14,
+    merge_size=2,
+    temporal_patch_size=2,
+    min_pixels=28 * 28,
+    max_pixels=768 * 28 * 28,
+    total_pixels=24576 * 28 * 28,
+)
+VIDEO = video(greys(40), fps=10)
+"""Four seconds."""
+
+
+def of_file(data: bytes = VIDEO, **options: Any) -> Clip:
+    return clip_of_file(data, PROCESSING, ClipOptions(**options))
+
+
+def of_frames(frames: np.ndarray, processing: VideoProcessing = PROCESSING, **options: Any) -> Clip:
+    """From [frames, height, width, 3]."""
+    wishes = ClipOptions(**options)
+    taken = taken_frames(len(frames), wishes, depth=processing.temporal_patch_size)
+    return clip_of_frames((PIL.Image.fromarray(frames[index]) for index in taken), taken, processing, wishes)
+
+
+def refusal(data: bytes = VIDEO, **options: Any) -> MediaError:
+    with pytest.raises(MediaError) as caught:
+        of_file(data, **options)
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("options", "frames", "fps"),
+    [
+        ({}, [0, 10, 20, 30], 1),
+        ({"fps": 2}, [0, 5, 10, 15, 20, 25, 30, 35], 2),
+        ({"fps": 100, "max_frames": 4}, [0, 10, 20, 30], 100),
+        ({"num_frames": 2}, [0, 20], None),
+        ({"num_frames": 4, "start_seconds": 2}, [20, 25, 30, 35], None),
+        ({"num_frames": 4, "end_seconds": 0.75}, [0, 2, 4, 6], None),
+        ({"num_frames": 2, "start_seconds": 1.95, "end_seconds": 2.1}, [20, 21], None),
+        ({"start_seconds": 3.9}, [39], 1),
+        ({"fps": 5, "start_seconds": 1, "end_seconds": 2.9}, [10, 12, 14, 16, 18, 20, 22, 24, 26, 28], 5),
+    ],
+)
+def test_the_frames_that_were_asked_for_are_taken(
+    options: dict[str, Any], frames: list[int], fps: float | None
+) -> None:
+    clip = of_file(**options)
+    assert numbers(clip.pixels) == frames
+    assert clip.frame_seconds == pytest.approx([frame / 10 for frame in frames])
+    assert clip.fps == fps
+    assert clip.grid_thw[0] == -(-len(frames) // 2)
+    assert clip.num_tokens == clip.grid_thw[0] * clip.grid_thw[1] * clip.grid_thw[2] // 4
+
+
+@pytest.mark.parametrize(
+    ("num_frames", "options", "taken"),
+    [
+        (5, {}, [0, 1, 2, 3, 4]),
+        (5, {"fps": 3}, [0, 1, 2, 3, 4]),
+        (5, {"num_frames": 2}, [0, 2]),
+        (8, {"max_frames": 4}, [0, 2, 4, 6]),
+        (1, {"num_frames": 9}, [0]),
+    ],
+)
+def test_given_frames_are_all_taken_unless_fewer_are_asked_for(
+    num_frames: int, options: dict[str, Any], taken: list[int]
+) -> None:
+    clip = of_frames(greys(num_frames), **options)
+    assert numbers(clip.pixels) == taken
+    rate = options.get("fps")
+    assert clip.frame_seconds == (tuple(index / rate for index in taken) if rate else ())
+    assert clip.fps is None
+
+
+def test_more_given_frames_than_a_model_sees_are_thinned_out() -> None:
+    assert len(taken_frames(4096, ClipOptions(), depth=2)) == 768
+
+
+def test_no_frames_are_no_clip() -> None:
+    with pytest.raises(MediaError, match="no frames"):
+        taken_frames(0, ClipOptions(), depth=2)
+
+
+def test_a_part_without_a_frame_is_refused() -> None:
+    error = refusal(start_seconds=4)
+    assert (error.code, "lasts 4 s" in error.message) == (MediaErrorCode.INVALID_PARAMETER, True)
+
+
+def test_endless_files_are_refused_but_for_a_part_of_them() -> None:
+    day = video(greys(6), times=[0, 1, 2, 3, 4, 86400], fps=1)
+    error = refusal(day)
+    assert (error.code, "at most 3600 s" in error.message) == (MediaErrorCode.TOO_LARGE, True)
+    assert numbers(of_file(day, end_seconds=3).pixels) == [0, 1, 2, 3]
+
+
+def test_files_that_take_too_long_to_decode_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("glimpse.media.decoding.video_file.MAX_DECODED_PIXELS", 64 * 48 * 31)
+    long = video(greys(40), keyframe_every=100)
+    assert refusal(long, num_frames=40).code == MediaErrorCode.TOO_LARGE
+    assert of_file(long, num_frames=4)
+
+
+def test_frames_that_are_too_large_together_are_refused() -> None:
+    error = refusal(num_frames=40, min_pixels=4_000_000, max_pixels=4_000_000)
+    assert error.code == MediaErrorCode.TOO_LARGE
+    assert "40 frames of" in error.message
+
+
+@pytest.mark.parametrize(
+    ("num_frames", "total_pixels", "each"),
+    [
+        (4, 24576 * 784, 768 * 784),  # what a frame may have at most
+        (768, 24576 * 784, 134 * 784),  # the share would be 64 tokens, but a frame has at least 128 and a little
+        (100, 24576 * 784, 491 * 784),
+        (8, 1024 * 784, 256 * 784),
+    ],
+)
+def test_a_frame_has_its_share_of_all_pixels(num_frames: int, total_pixels: int, each: int) -> None:
+    most = frame_max_pixels(num_frames, min_pixels=128 * 784, max_pixels=768 * 784, total_pixels=total_pixels, depth=2)
+    assert most // 784 * 784 == each
+
+
+def test_a_requests_bounds_are_honoured() -> None:
+    large = np.stack([np.asarray(scene(400, 300))] * 4)
+    assert of_frames(large, max_pixels=90 * 120).pixels.shape[1:3] == (84, 112)
+    assert of_frames(greys(4, width=28, height=28), min_pixels=84 * 84).pixels.shape[1:3] == (84, 84)
+    assert of_frames(large, total_pixels=2 * 90 * 120).pixels.shape[1:3] == (84, 112)
+
+
+def test_frames_are_resized_as_pictures_are() -> None:
+    picture = scene(131, 77)
+    images = ImageProcessing(patch_size=14, merge_size=2, temporal_patch_size=2, min_pixels=784, max_pixels=768 * 784)
+    clip = of_frames(np.stack([np.asarray(picture)] * 3))
+    assert all((frame == prepare_image(picture, images).pixels).all() for frame in clip.pixels)
+    assert clip.key != prepare_image(picture, images).key
+
+
+def test_the_same_pixels_have_the_same_key_whatever_they_came_in() -> None:
+    clip = of_file(num_frames=6)
+    assert of_frames(clip.pixels).key == clip.key
+    assert of_frames(clip.pixels, fps=2.5).key == clip.key
+
+
+def test_clips_that_differ_have_other_keys() -> None:
+    frames = greys(4)
+    changed = frames.copy()
+    changed[3, 47, 63, 2] ^= 1
+    clips = [
+        of_frames(frames),
+        of_frames(changed),
+        of_frames(frames[::-1]),
+        of_frames(frames[:3]),
+        of_frames(frames, replace(PROCESSING, temporal_patch_size=1)),
+        of_frames(frames, replace(PROCESSING, patch_size=28, merge_size=1)),
+    ]
+    assert len({clip.key for clip in clips}) == len(clips)
+
+
+@given(
+    num_frames=st.integers(1, 12),
+    height=st.integers(1, 200),
+    width=st.integers(1, 200),
+    total_tokens=st.integers(1, 64),
+)
+def test_what_the_engine_gets_fits_its_grid(num_frames: int, height: int, width: int, total_tokens: int) -> None:
+    frames = np.zeros((num_frames, height, width, 3), np.uint8)
+    clip = of_frames(frames, total_pixels=total_tokens * 784)
+    grid_t, grid_h, grid_w = clip.grid_thw
+    assert clip.pixels.shape == (num_frames, grid_h * 14, grid_w * 14, 3)
+    assert (grid_t, grid_h % 2, grid_w % 2) == (-(-num_frames // 2), 0, 0)
+    assert clip.num_tokens == grid_t * grid_h * grid_w // 4
+
+
+def write_configs(folder: Path, own: dict[str, Any] | None) -> Path:
+    pictures = {"min_pixels": 3136, "max_pixels": 12845056, "patch_size": 14, "merge_size": 2}
+    (folder / "preprocessor_config.json").write_text(json.dumps(pictures))
+    if own is not None:
+        (folder / "video_preprocessor_config.json").write_text(json.dumps(own))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("own", "bounds"),
+    [
+        (None, (128 * 784, 768 * 784)),  # the pictures' bounds are not the clips'
+        ({}, (128 * 784, 768 * 784)),
+        ({"min_pixels": 3136, "max_pixels": 50176}, (3136, 50176)),
+        ({"size": {"shortest_edge": 3136, "longest_edge": 50176}}, (3136, 50176)),
+        ({"size": {"shortest_edge": 3136, "longest_edge": 12845056}}, (3136, 768 * 784)),
+        ({"max_pixels": 50176}, (50176, 50176)),
+    ],
+)
+def test_a_checkpoints_own_bounds_hold(tmp_path: Path, own: dict[str, Any] | None, bounds: tuple[int, int]) -> None:
+    processing = video_processing(write_configs(tmp_path, own))
+    assert (processing.min_pixels, processing.max_pixels) == bounds
+    assert (processing.patch_size, processing.merge_size, processing.temporal_patch_size) == (14, 2, 2)
+
+
+@pytest.mark.parametrize(
+    "own", [{"resample": 2}, {"patch_size": 0}, {"size": {"longest_edge": "large"}}, {"image_mean": [0, 0, 0]}]
+)
+def test_a_configuration_that_asks_for_something_else_is_an_error(tmp_path: Path, own: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="configuration"):
+        video_processing(write_configs(tmp_path, own))

@@ -1,0 +1,223 @@
+"""What the fetcher refuses to connect to, however it is written, looked up or redirected to."""
+
+import asyncio
+import shutil
+import socket
+import ssl
+import subprocess
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from glimpse.media.errors import MediaError, MediaErrorCode
+from glimpse.media.sources.policy import FetchPolicy
+from glimpse.media.sources.source import UrlSource, parse_url_text
+from tests.media.fetching import OURS, Names, get, refusal
+from tests.media.web import Web, redirect, respond, serve
+
+DEFAULTS_ON_ANY_PORT = FetchPolicy(allowed_ports=None)
+
+
+async def test_neither_cookies_nor_proxies_nor_passwords_of_this_host_are_sent(
+    web: Web, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / ".netrc").write_text("machine 127.0.0.1 login me password secret")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("NETRC", str(tmp_path / ".netrc"))
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    web.answers["/a"] = respond(b"", status=302, headers={"Location": "/cat.png", "Set-Cookie": "a=b"})
+    assert await get(web.url("/a")) == b"cat"
+    heads = "".join(web.requests).lower()
+    assert "cookie" not in heads
+    assert "authorization" not in heads
+    assert "referer" not in heads
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "127.0.0.1",
+        "127.1",
+        "127.0.1",
+        "2130706433",
+        "017700000001",
+        "0177.0.0.1",
+        "0x7f000001",
+        "0x7f.0.0.1",
+        "0x7f.1",
+        "0",
+        "0.0.0.0",
+        "127.0.0.1.",
+        "127.0.0.1..",
+        "localhost",
+        "LOCALHOST",
+        "localhost.",
+        "[::1]",
+        "[::]",
+        "[0:0:0:0:0:0:0:1]",
+        "[::ffff:127.0.0.1]",
+        "[::ffff:7f00:1]",
+        "[::127.0.0.1]",
+        "[64:ff9b::7f00:1]",
+        "[2002:7f00:1::1]",
+        "[::1%251]",
+        "①②⑦.⓪.⓪.①",
+        "127。0。0。1",
+        "%31%32%37.0.0.1",
+    ],
+)
+async def test_no_spelling_of_loopback_is_connected_to(web: Web, host: str) -> None:
+    error = await refusal(web.url("/cat.png", host), DEFAULTS_ON_ANY_PORT)
+    # Some resolvers know no "localhost.", which fails as any unknown name does.
+    assert error.code in (MediaErrorCode.URL_REFUSED, MediaErrorCode.INVALID_SOURCE, MediaErrorCode.FETCH_FAILED)
+    assert web.requests == []
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]", "169.254.169.254", "10.0.0.1", "[fd00::1]"])
+async def test_an_address_that_is_not_public_is_refused_in_these_words(host: str) -> None:
+    error = await refusal(f"http://{host}/cat.png", FetchPolicy())
+    assert error.code == MediaErrorCode.URL_REFUSED
+    assert error.message == "the URL's host is not a public address"
+
+
+@pytest.mark.parametrize(
+    ("url", "complaint"),
+    [
+        ("http://me@example.com/", "user name"),
+        ("http://me:secret@example.com/", "user name"),
+        ("http://:secret@example.com/", "user name"),
+        ("http://example.com:22/", "port 22"),
+        ("http://example.com:0/", "port 0"),
+        ("https://example.com:6379/", "port 6379"),
+        ("ftp://example.com/", "http and https"),
+        ("file:///etc/passwd", "http and https"),
+        ("/cat.png", "http and https"),
+    ],
+)
+async def test_urls_refused_by_what_is_written_in_them(url: str, complaint: str) -> None:
+    error = await refusal(url, FetchPolicy())
+    assert error.code == MediaErrorCode.URL_REFUSED
+    assert complaint in error.message
+    assert "secret" not in error.message
+
+
+async def test_the_part_before_an_at_sign_is_not_the_host(web: Web) -> None:
+    error = await refusal(f"http://example.com@127.0.0.1:{web.port}/cat.png")
+    assert error.code == MediaErrorCode.URL_REFUSED
+    with pytest.raises(MediaError):
+        parse_url_text(f"http://example.com\\@127.0.0.1:{web.port}/cat.png")
+    source = parse_url_text(f"http://127.0.0.1:{web.port}/cat.png#@example.com/")
+    assert isinstance(source, UrlSource)
+    assert source.url.host == "127.0.0.1"
+    assert web.requests == []
+
+
+async def test_all_urls_can_be_refused(web: Web) -> None:
+    error = await refusal(web.url("/cat.png"), replace(OURS, enabled=False))
+    assert error.code == MediaErrorCode.URL_REFUSED
+    assert "fetches no media" in error.message
+    assert web.requests == []
+
+
+async def test_only_listed_domains_are_fetched_from(web: Web) -> None:
+    policy = replace(OURS, allowed_domains=frozenset({"images.example"}))
+    names = Names(["127.0.0.1"])
+    assert await get(web.url("/cat.png", "images.example"), policy, resolver=names) == b"cat"
+    assert await get(web.url("/cat.png", "IMAGES.example."), policy, resolver=names) == b"cat"
+    web.answers["/away"] = redirect(web.url("/cat.png", "other.example"))
+    for url in (
+        web.url("/cat.png", "other.example"),
+        web.url("/cat.png", "images.example.evil.example"),
+        web.url("/cat.png", "evil.images.example"),
+        web.url("/away", "images.example"),
+    ):
+        error = await refusal(url, policy, resolver=names)
+        assert error.code == MediaErrorCode.URL_REFUSED
+        assert "domain" in error.message
+
+
+async def test_a_listed_domain_is_no_way_to_a_private_address(web: Web) -> None:
+    policy = FetchPolicy(allowed_domains=frozenset({"images.example"}), allowed_ports=None)
+    error = await refusal(web.url("/cat.png", "images.example"), policy, resolver=Names(["127.0.0.1"]))
+    assert error.message == "the URL's host is not a public address"
+
+
+async def test_names_that_are_slow_to_find_hold_up_nothing_but_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    released = threading.Event()
+
+    def never_answers(*name: object, **options: object) -> object:
+        assert released.wait(60)
+        raise OSError
+
+    monkeypatch.setattr(socket, "getaddrinfo", never_answers)
+    slow = [asyncio.create_task(refusal(f"http://slow{index}.example/")) for index in range(40)]
+    await asyncio.sleep(0)
+    try:
+        # What else is done in threads, such as making tokens of texts.
+        assert await asyncio.gather(*(asyncio.to_thread(str, index) for index in range(40)))
+        assert not any(fetch.done() for fetch in slow)
+    finally:
+        released.set()
+    assert {error.code for error in await asyncio.gather(*slow)} == {MediaErrorCode.FETCH_FAILED}
+
+
+async def test_a_name_is_looked_up_once_and_the_checked_address_is_connected_to(web: Web) -> None:
+    names = Names(["127.0.0.1"], ["127.0.0.2"])
+    assert await get(web.url("/cat.png", "rebinding.example"), resolver=names) == b"cat"
+    assert names.num_lookups == 1
+
+
+async def test_a_name_that_changes_its_address_is_checked_again_at_each_connection(web: Web) -> None:
+    web.answers["/again"] = redirect("/cat.png")
+    names = Names(["127.0.0.1"], ["127.0.0.2"])  # allowed at the first lookup, not at the second
+    error = await refusal(web.url("/again", "rebinding.example"), resolver=names)
+    assert error.code == MediaErrorCode.URL_REFUSED
+    assert len(web.requests) == 1
+
+
+async def test_of_several_addresses_only_allowed_ones_are_connected_to(web: Web) -> None:
+    assert await get(web.url("/cat.png", "a.example"), resolver=Names(["127.0.0.2", "::1", "127.0.0.1"])) == b"cat"
+    error = await refusal(web.url("/cat.png", "a.example"), resolver=Names(["127.0.0.2", "::1", "10.0.0.1"]))
+    assert error.code == MediaErrorCode.URL_REFUSED
+
+
+@pytest.mark.parametrize(
+    ("location", "code"),
+    [
+        ("http://127.0.0.2:{port}/cat.png", MediaErrorCode.URL_REFUSED),
+        ("//localhost:{port}/cat.png", MediaErrorCode.URL_REFUSED),
+        ("http://[::1]:{port}/cat.png", MediaErrorCode.URL_REFUSED),
+        ("http://169.254.169.254/latest/meta-data/", MediaErrorCode.URL_REFUSED),
+        ("http://me:secret@127.0.0.1:{port}/cat.png", MediaErrorCode.URL_REFUSED),
+        ("file:///etc/passwd", MediaErrorCode.URL_REFUSED),
+        ("data:image/png;base64,AAAA", MediaErrorCode.URL_REFUSED),
+        ("http://[::1", MediaErrorCode.FETCH_FAILED),
+        ("http://", MediaErrorCode.FETCH_FAILED),
+        ("/missing", MediaErrorCode.FETCH_FAILED),
+    ],
+)
+async def test_every_hop_is_checked(web: Web, location: str, code: MediaErrorCode) -> None:
+    web.answers["/hop"] = redirect(location.format(port=web.port))
+    error = await refusal(web.url("/hop"), resolver=Names(["127.0.0.2"]))
+    assert error.code == code
+    assert not any("/cat.png" in head for head in web.requests)
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl to make a certificate")
+async def test_a_certificate_that_nobody_vouches_for_is_not_trusted(tmp_path: Path) -> None:
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    names = ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]
+    await asyncio.to_thread(
+        subprocess.run, [*command, *names, "-keyout", key, "-out", certificate], check=True, capture_output=True
+    )
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    tls.load_cert_chain(certificate, key)
+    async with serve(tls) as web:
+        error = await refusal(f"https://127.0.0.1:{web.port}/cat.png")
+        assert error.code == MediaErrorCode.FETCH_FAILED
+        assert error.message == "no trusted TLS connection can be made to the URL's host"
+        assert web.requests == []

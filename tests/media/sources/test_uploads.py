@@ -1,0 +1,130 @@
+"""Uploads: nothing stays but whole files, handles are nobody else's, and neither time nor room is exceeded."""
+
+from collections.abc import Sequence
+from hashlib import sha256
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from glimpse.media.cache.memory_budget import InFlight
+from glimpse.media.cache.store import MediaFile
+from glimpse.media.errors import MediaError, MediaErrorCode
+from glimpse.media.sources.uploads import Uploads
+from tests.media.caching import Clock
+
+DATA = b"a picture, say"
+
+
+def make_uploads(*, max_bytes: int = 10_000, max_file_bytes: int = 5000, in_flight: InFlight | None = None) -> Uploads:
+    return Uploads(
+        max_bytes=max_bytes,
+        ttl_seconds=60,
+        in_flight=in_flight or InFlight(),
+        max_file_bytes=max_file_bytes,
+        clock=Clock(),
+    )
+
+
+async def receive(
+    uploads: Uploads, chunks: Sequence[bytes], *, digest: bytes | None = None, num_bytes: int | None = None
+) -> MediaFile:
+    digest = sha256(b"".join(chunks)).digest() if digest is None else digest
+    with uploads.receive(digest=digest, num_bytes=num_bytes) as incoming:
+        for chunk in chunks:
+            incoming.take(chunk)
+        return await incoming.finish()
+
+
+def kept(uploads: Uploads, data: bytes, tenant: str = "") -> str:
+    file = MediaFile(digest=sha256(data).digest(), data=data)
+    return uploads.keep(tenant, file, ttl_seconds=None).handle
+
+
+@pytest.mark.parametrize("num_bytes", [None, len(DATA)])
+async def test_a_file_is_put_together_from_its_pieces(num_bytes: int | None) -> None:
+    file = await receive(make_uploads(), [DATA[:3], b"", DATA[3:]], num_bytes=num_bytes)
+    assert file == MediaFile(digest=sha256(DATA).digest(), data=DATA)
+
+
+@pytest.mark.parametrize(
+    ("chunks", "digest", "num_bytes", "code"),
+    [
+        ([DATA], bytes(32), None, MediaErrorCode.UPLOAD_MISMATCH),
+        ([DATA], None, len(DATA) + 1, MediaErrorCode.UPLOAD_MISMATCH),
+        ([DATA], None, len(DATA) - 1, MediaErrorCode.UPLOAD_MISMATCH),
+        ([], None, None, MediaErrorCode.UPLOAD_MISMATCH),
+        ([b"x" * 3000, b"x" * 2001], None, None, MediaErrorCode.TOO_LARGE),
+        ([], None, 5001, MediaErrorCode.TOO_LARGE),
+    ],
+)
+async def test_what_is_not_what_was_announced_is_refused(
+    chunks: list[bytes], digest: bytes | None, num_bytes: int | None, code: MediaErrorCode
+) -> None:
+    uploads = make_uploads()
+    with pytest.raises(MediaError) as caught:
+        await receive(uploads, chunks, digest=digest, num_bytes=num_bytes)
+    assert (caught.value.code, uploads.num_bytes) == (code, 0)
+
+
+async def test_uploads_that_come_in_are_bounded_together_and_cost_nothing_afterwards() -> None:
+    in_flight = InFlight(max_bytes=6000)
+    uploads = make_uploads(in_flight=in_flight)
+    with (
+        uploads.receive(digest=b"", num_bytes=None) as first,
+        uploads.receive(digest=b"", num_bytes=None) as second,
+    ):
+        first.take(b"x" * 4000)
+        with pytest.raises(MediaError) as caught:
+            second.take(b"x" * 4000)
+        assert caught.value.code == MediaErrorCode.OVERLOADED
+    assert (in_flight.num_bytes, uploads.num_bytes) == (0, 0)
+
+
+def test_a_handle_is_found_by_its_tenant_until_its_time_is_over() -> None:
+    clock = Clock()
+    uploads = Uploads(max_bytes=10_000, ttl_seconds=60, in_flight=InFlight(), clock=clock)
+    file = MediaFile(digest=sha256(DATA).digest(), data=DATA)
+    short, long = (uploads.keep("a", file, ttl_seconds=seconds) for seconds in (10, 1000))
+    assert (short.expires, long.expires) == (clock.now + 10, clock.now + 60)
+    assert uploads.file("a", short.handle) == file
+    assert uploads.find("b", short.handle) is None
+    assert uploads.find("", short.handle) is None
+    clock.now += 10
+    assert (uploads.find("a", short.handle), uploads.find("a", long.handle)) == (None, long)
+
+
+def test_handles_are_never_alike() -> None:
+    uploads = make_uploads()
+    handles = {kept(uploads, DATA) for _ in range(100)}
+    assert len(handles) == 100
+    assert {len(handle) for handle in handles} == {len("upload-") + 32}
+
+
+def test_an_upload_can_be_removed_by_its_tenant_only() -> None:
+    uploads = make_uploads()
+    handle = kept(uploads, DATA, "a")
+    assert not uploads.remove("b", handle)
+    assert uploads.remove("a", handle)
+    assert not uploads.remove("a", handle)
+    assert (uploads.find("a", handle), uploads.num_bytes) == (None, 0)
+
+
+def test_where_there_is_no_room_none_are_taken() -> None:
+    assert make_uploads().takes
+    uploads = make_uploads(max_bytes=0)
+    assert not uploads.takes
+    with pytest.raises(MediaError, match="--upload-cache-size"):
+        uploads.file("", "upload-x")
+
+
+@given(st.lists(st.integers(1, 5000), max_size=30))
+def test_later_uploads_take_the_place_of_earlier_ones(sizes: list[int]) -> None:
+    uploads = make_uploads()
+    handles: list[str] = []
+    for size in sizes:
+        handles.append(kept(uploads, bytes(size)))
+        assert uploads.num_bytes <= 10_000
+        assert uploads.find("", handles[-1]) is not None
+    found = [uploads.find("", handle) is not None for handle in handles]
+    assert found == sorted(found)

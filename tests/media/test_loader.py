@@ -1,0 +1,175 @@
+"""The loader: every way to the same picture, limits, and a loop that is never held up."""
+
+import asyncio
+import base64
+import threading
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from ipaddress import ip_network
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from glimpse.media.decoding.decoders import Decoders
+from glimpse.media.errors import MediaError, MediaErrorCode
+from glimpse.media.loader import MediaLoader
+from glimpse.media.processing.image import ImageProcessing, prepare_image
+from glimpse.media.processing.video import VideoProcessing
+from glimpse.media.sources.policy import FetchPolicy
+from glimpse.media.sources.source import DataSource, parse_url_text
+from tests.media.images import encode, png_header, scene
+from tests.media.web import Web, respond
+
+PROCESSING = ImageProcessing(
+    patch_size=14, merge_size=2, temporal_patch_size=2, min_pixels=3136, max_pixels=64 * 28 * 28
+)
+VIDEO_PROCESSING = VideoProcessing(
+    patch_size=14,
+    merge_size=2,
+    temporal_patch_size=2,
+    min_pixels=28 * 28,
+    max_pixels=64 * 28 * 28,
+    total_pixels=1024 * 28 * 28,
+)
+POLICY = FetchPolicy(allowed_networks=(ip_network("127.0.0.1/32"),), allowed_ports=None)
+
+
+def make_loader(processing: ImageProcessing = PROCESSING, **limits: Any) -> MediaLoader:
+    return MediaLoader(
+        processing=processing,
+        video_processing=VIDEO_PROCESSING,
+        policy=POLICY,
+        decoders=Decoders(isolated=False),
+        **limits,
+    )
+
+
+@pytest.fixture
+async def loader() -> AsyncIterator[MediaLoader]:
+    loader = make_loader()
+    yield loader
+    await loader.close()
+
+
+async def test_every_way_to_a_picture_leads_to_the_same_picture(loader: MediaLoader, web: Web) -> None:
+    image = scene(100, 60)
+    data = encode(image, "PNG")
+    web.answers["/cat"] = respond(data, headers={"Content-Type": "text/plain"})
+    text = base64.b64encode(data).decode()
+    sources = [
+        DataSource(data=data),
+        parse_url_text(web.url("/cat")),
+        parse_url_text(text),
+        parse_url_text(base64.urlsafe_b64encode(data).decode()),
+        parse_url_text("data:image/png;base64," + text),
+        parse_url_text("data:image/jpeg," + quote(data)),
+    ]
+    loaded = [await loader.load_image(source) for source in sources]
+    expected = prepare_image(image, PROCESSING)
+    assert {picture.key for picture in loaded} == {expected.key}
+    assert all((picture.pixels == expected.pixels).all() for picture in loaded)
+
+
+async def test_a_requests_bounds_are_honoured(loader: MediaLoader) -> None:
+    source = DataSource(data=encode(scene(200, 200), "PNG"))
+    assert (await loader.load_image(source)).num_tokens == 49
+    assert (await loader.load_image(source, min_pixels=None, max_pixels=9 * 28 * 28)).num_tokens == 9
+
+
+async def test_wrong_bounds_are_refused_before_anything_is_fetched(loader: MediaLoader, web: Web) -> None:
+    with pytest.raises(MediaError) as caught:
+        await loader.load_image(parse_url_text(web.url("/cat")), min_pixels=2000, max_pixels=1000)
+    assert (caught.value.code, web.requests) == (MediaErrorCode.INVALID_PARAMETER, [])
+
+
+async def test_files_that_are_too_large_are_refused_by_each_way(web: Web) -> None:
+    data = encode(scene(64, 64), "PNG")
+    web.answers["/cat"] = respond(data)
+    loader = make_loader(max_image_bytes=len(data) - 1)
+    for source in (DataSource(data=data), parse_url_text(web.url("/cat"))):
+        with pytest.raises(MediaError, match=f"larger than {len(data) - 1} bytes") as caught:
+            await loader.load_image(source)
+        assert caught.value.code == MediaErrorCode.TOO_LARGE
+    await loader.close()
+
+
+async def test_dimensions_that_are_too_large_are_refused(loader: MediaLoader) -> None:
+    with pytest.raises(MediaError, match="20000×20000") as caught:
+        await loader.load_image(DataSource(data=png_header(20000, 20000)))
+    assert caught.value.code == MediaErrorCode.TOO_LARGE
+
+
+@pytest.mark.parametrize(
+    ("data", "code"),
+    [
+        (b"", MediaErrorCode.INVALID_MEDIA),
+        (b"hello", MediaErrorCode.UNSUPPORTED_FORMAT),
+        (b"\0\0\0\x20ftypisom", MediaErrorCode.UNSUPPORTED_FORMAT),
+        (encode(scene(64, 64), "JPEG")[:400], MediaErrorCode.INVALID_MEDIA),
+        (encode(scene(10000, 1), "PNG"), MediaErrorCode.INVALID_MEDIA),
+    ],
+)
+async def test_what_is_wrong_with_the_bytes_is_told(loader: MediaLoader, data: bytes, code: MediaErrorCode) -> None:
+    with pytest.raises(MediaError) as caught:
+        await loader.load_image(DataSource(data=data))
+    assert caught.value.code == code
+
+
+async def test_transparent_pictures_stand_on_the_configured_background() -> None:
+    image = scene(56, 56).convert("RGBA")
+    image.putalpha(0)
+    source = DataSource(data=encode(image, "PNG"))
+    for background in [(255, 255, 255), (1, 2, 3)]:
+        loader = make_loader(replace(PROCESSING, background=background))
+        assert ((await loader.load_image(source)).pixels == background).all()
+        await loader.close()
+
+
+async def test_no_more_is_fetched_at_once_than_allowed(web: Web) -> None:
+    data = encode(scene(56, 56), "PNG")
+    pair = asyncio.Barrier(2)
+    now = most = 0
+
+    async def answer_in_pairs(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal now, most
+        now += 1
+        most = max(most, now)
+        await pair.wait()
+        now -= 1
+        await respond(data)(reader, writer)
+
+    paths = [f"/cat{index}" for index in range(6)]
+    web.answers |= dict.fromkeys(paths, answer_in_pairs)
+    loader = make_loader(max_fetches=2)
+    pictures = await asyncio.gather(*(loader.load_image(parse_url_text(web.url(path))) for path in paths))
+    assert (len(pictures), most) == (6, 2)
+    await loader.close()
+
+
+async def test_the_event_loop_runs_while_a_picture_is_decoded(
+    loader: MediaLoader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    released = threading.Event()
+
+    def wait_for_the_loop(*args: object, **kwargs: object) -> object:
+        assert released.wait(20), "only the loop could have released it"
+        return prepare_image(*args, **kwargs)  # pyright: ignore[reportArgumentType] # passed on as they are
+
+    monkeypatch.setattr("glimpse.media.decoding.decoders.prepare_image", wait_for_the_loop)
+    task = asyncio.create_task(loader.load_image(DataSource(data=encode(scene(56, 56), "PNG"))))
+    asyncio.get_running_loop().call_later(0.02, released.set)
+    assert (await task).num_tokens == 4
+
+
+async def test_cancelled_loads_disturb_nothing(loader: MediaLoader) -> None:
+    source = DataSource(data=encode(scene(600, 400), "PNG"))
+    tasks = [asyncio.create_task(loader.load_image(source)) for _ in range(8)]
+    await asyncio.sleep(0.005)
+    for task in tasks[::2]:
+        task.cancel()
+    results = await asyncio.gather(*tasks, return_exceptions=True)
+    expected = (await loader.load_image(source)).key
+    for result in results:
+        assert isinstance(result, asyncio.CancelledError) or getattr(result, "key", None) == expected
+    assert not any(isinstance(result, asyncio.CancelledError) for result in results[1::2])

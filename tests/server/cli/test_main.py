@@ -1,0 +1,134 @@
+"""The command line from outside: what it says, and how it complains."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from google.protobuf import json_format
+
+from glimpse.engine.protocol import Ready
+from glimpse.server.cli.console import ready_text, usage_text
+from glimpse.v1 import chat_pb2
+from tests.e2e.stack import free_ports
+from tests.server.requests import png
+from tests.server.serving import ROOT, Served, children
+
+READY = Ready(device="cpu", dtype="float32", max_model_len=4096, num_blocks=1, block_size=1, load_seconds=1.25)
+
+
+def glimpse(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "from glimpse.server.cli.main import main; main()", *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_importing_the_server_loads_no_torch() -> None:
+    code = (
+        "import sys, glimpse.server.lifecycle.app, glimpse.server.cli.main\n"
+        "print({'torch', 'transformers', 'glimpse.gateway'} & set(sys.modules))"
+    )
+    output = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert output == "set()\n"
+
+
+def test_the_version_is_the_package_s() -> None:
+    assert glimpse("--version").stdout.strip().count(".") == 2
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ((), ("up", "serve", "gateway", "chat")),
+        (("up",), ("--model", "--http-port", "GLIMPSE_ENCODER_CACHE_SIZE", "256.0MiB")),
+        (("gateway",), ("run", "config")),
+        (("chat",), ("--image", "--video", "--target")),
+    ],
+)
+def test_help_tells_what_there_is(command: tuple[str, ...], words: tuple[str, ...]) -> None:
+    text = glimpse(*command, "--help").stdout
+    assert all(word in text for word in words)
+
+
+@pytest.mark.parametrize("flag", ["--port", "--metrics-port", "--http-port"])
+def test_a_port_in_use_is_named_with_its_flag(flag: str, tiny_checkpoint: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        ports = {"--port": 0, "--metrics-port": 0, "--http-port": 0} | {flag: taken.getsockname()[1]}
+        flags = [f"{name}={port}" for name, port in ports.items()]
+        result = glimpse("up", f"--model={tiny_checkpoint}", *flags)
+    assert result.returncode == 1
+    assert f"Choose another with {flag}" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_a_model_that_is_not_there_is_an_error_and_no_traceback() -> None:
+    result = glimpse("serve", "--model=/nowhere/at/all")
+    assert (result.returncode, "Traceback" in result.stderr) == (1, False)
+    assert "/nowhere/at/all" in result.stderr
+
+
+def test_chat_streams_an_answer_about_a_picture(shared_server: Served, tmp_path: Path) -> None:
+    picture = tmp_path / "picture.png"
+    picture.write_bytes(png())
+    target = f"--target=127.0.0.1:{shared_server.port}"
+    result = glimpse("chat", "What is this?", f"--image={picture}", target, "--max-tokens=5", "--temperature=0")
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout.strip()
+
+
+def test_chat_explains_what_is_wrong(tmp_path: Path) -> None:
+    missing = glimpse("chat", "?", f"--image={tmp_path / 'none.png'}")
+    nobody = glimpse("chat", "?", "--target=127.0.0.1:1")
+    assert (missing.returncode, nobody.returncode) == (1, 1)
+    assert "none.png" in missing.stderr
+    assert "glimpse up" in nobody.stderr
+
+
+def test_untrained_weights_are_confessed() -> None:
+    assert "random" in ready_text(READY, model="m", untrained=True)
+    assert "random" not in ready_text(READY, model="m", untrained=False)
+
+
+def bodies(text: str) -> list[bytes]:
+    """What the lines that can be copied send: run by a shell in which the clients only pass on their input."""
+    examples = [example for example in text.split("\n\n") if example.startswith("(printf")]
+    shell = "curl() { cat; }; grpcurl() { cat; }; "
+    return [
+        subprocess.run(["sh", "-c", shell + example], cwd=ROOT, capture_output=True, check=True).stdout
+        for example in examples
+    ]
+
+
+def test_the_lines_to_be_copied_send_requests_with_a_picture() -> None:
+    text = usage_text(model="m", http_url="http://127.0.0.1:8080", target="127.0.0.1:50051")
+    rest, typed = bodies(text)
+    part = json.loads(rest)["messages"][0]["content"][1]
+    assert part["image_url"]["url"].startswith("data:image/png;base64,iVBOR")
+    request = json_format.Parse(typed, chat_pb2.CreateChatCompletionRequest())
+    assert request.messages[0].content[1].image.source.data.startswith(b"\x89PNG")
+
+
+def test_a_gateway_that_ends_by_itself_ends_everything(tiny_checkpoint: Path) -> None:
+    http_port, port, metrics_port = free_ports(3)
+    flags = [f"--http-port={http_port}", f"--port={port}", f"--metrics-port={metrics_port}"]
+    command = [
+        sys.executable,
+        "-c",
+        "from glimpse.server.cli.main import main; main()",
+        "up",
+        f"--model={tiny_checkpoint}",
+        *flags,
+    ]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("Serving tiny")
+        (gateway,) = children(process.pid, "gateway run")
+        os.kill(gateway, signal.SIGTERM)
+        _, errors = process.communicate(timeout=30)
+    assert process.returncode == 1
+    assert "the gateway (Envoy) ended" in errors

@@ -1,0 +1,87 @@
+"""One answer as it comes: text and calls, cut anywhere, and why it ended."""
+
+import random
+
+import pytest
+
+from glimpse.engine.checkpoint import DEFAULT_MODEL
+from glimpse.engine.protocol import FinishReason, TokenEvent
+from glimpse.engine.text.assembler import Assembler
+from glimpse.engine.text.conversation import NamedTool, ToolChoice, ToolDefinition, ToolMode
+from glimpse.engine.text.tokenizer import load_tokenizer
+from glimpse.engine.text.tools import FORMATS, tag_ids
+from glimpse.server.generation.completion import Answer, AnswerDelta, CallReader, Ending
+from glimpse.server.request import Tools
+
+TOKENIZER = load_tokenizer(DEFAULT_MODEL)
+HERMES = FORMATS["hermes"]
+LOOK = ToolDefinition(name="look", description=None, parameters='{"type": "object"}', strict=False)
+CALL = '<tool_call>\n{"name": "look", "arguments": {"at": "ä <b>"}}\n</tool_call>'
+END = 0
+"""A token that ends the answer, whichever it is."""
+
+
+def tools(choice: ToolChoice = ToolMode.AUTO) -> Tools:
+    return Tools(definitions=(LOOK,), choice=choice, parallel=True)
+
+
+def answered(
+    text: str, *, choice: ToolChoice = ToolMode.AUTO, stop: tuple[str, ...] = (), seed: int = 0, cut: bool = False
+) -> list[AnswerDelta]:
+    """What an answer of this text brings, in events of a few tokens; `cut` by the token limit."""
+    hidden = TOKENIZER.special_ids - set(tag_ids(HERMES, TOKENIZER).values())
+    answer = Answer(Assembler(TOKENIZER, stop=stop, hidden_ids=hidden), CallReader(HERMES, tools(choice)))
+    token_ids, draw, deltas = (
+        [*TOKENIZER.encode(text), *([] if cut else [END])],
+        random.Random(seed),
+        list[AnswerDelta](),
+    )
+    while token_ids and not (deltas and deltas[-1].ending):
+        count = draw.randint(1, 5)
+        some, token_ids = token_ids[:count], token_ids[count:]
+        finish = None if token_ids else FinishReason.LENGTH if cut else FinishReason.STOP
+        deltas.append(answer.feed(TokenEvent(request_id="r", token_ids=some, finish=finish)))
+    return deltas
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_text_and_calls_come_apart_wherever_tokens_are_cut(seed: int) -> None:
+    deltas = answered(f"Let me see.\n{CALL}\n{CALL}", seed=seed)
+    assert "".join(delta.text for delta in deltas) == "Let me see."
+    calls = [call for delta in deltas for call in delta.calls]
+    for index in (0, 1):
+        own = [call for call in calls if call.index == index]
+        assert "".join(call.arguments for call in own) == '{"at": "ä <b>"}'
+        assert [bool(call.id and call.name == "look") for call in own] == [True] + [False] * (len(own) - 1)
+    assert len({call.id for call in calls if call.id}) == 2
+    for delta in deltas:
+        assert len({call.index for call in delta.calls}) == len(delta.calls)
+
+
+@pytest.mark.parametrize(
+    ("text", "choice", "cut", "ending"),
+    [
+        ("Hello", ToolMode.AUTO, False, Ending.STOP),
+        (CALL, ToolMode.AUTO, False, Ending.TOOL_CALLS),
+        (CALL, ToolMode.REQUIRED, False, Ending.TOOL_CALLS),
+        (CALL, NamedTool(name="look"), False, Ending.STOP),
+        (CALL, ToolMode.AUTO, True, Ending.LENGTH),
+        (CALL[:30], ToolMode.AUTO, True, Ending.LENGTH),
+    ],
+)
+def test_only_calls_that_the_model_chose_end_an_answer_as_calls(
+    text: str, choice: ToolChoice, cut: bool, ending: Ending
+) -> None:
+    deltas = answered(text, choice=choice, cut=cut)
+    assert [delta.ending for delta in deltas if delta.ending] == [ending]
+
+
+def test_what_is_no_call_is_text() -> None:
+    text = 'A <tool_call> {"name": "other", "arguments": {}} b'
+    assert "".join(delta.text for delta in answered(text)) == text
+
+
+def test_a_stop_text_ends_an_answer_before_its_calls() -> None:
+    deltas = answered(f"So. END {CALL}", stop=("END",))
+    assert ("".join(delta.text for delta in deltas).rstrip(), deltas[-1].ending) == ("So.", Ending.STOP)
+    assert not any(delta.calls for delta in deltas)

@@ -1,0 +1,95 @@
+"""What answers are held to, and what is refused because it cannot be enforced."""
+
+import json
+from typing import Any
+
+import pytest
+
+from glimpse.engine.checkpoint import DEFAULT_MODEL
+from glimpse.engine.sampling_params import Grammar, GrammarKind, SamplingParams
+from glimpse.engine.text.conversation import NamedTool, ToolChoice, ToolDefinition, ToolMode
+from glimpse.engine.text.grammar_check import GrammarChecker
+from glimpse.engine.text.tokenizer import load_tokenizer
+from glimpse.engine.text.tools import FORMATS
+from glimpse.server.generation.constraints import FREE, Enforcement
+from glimpse.server.request import AnswerRequest, Constraint, Tools
+from glimpse.server.rpc.errors import InvalidRequest
+
+TOKENIZER = load_tokenizer(DEFAULT_MODEL)
+CHECKER = GrammarChecker(TOKENIZER)
+ENFORCED = {"properties": {"at": {"type": "integer"}}, "required": ["at"]}
+NOT_ENFORCED = {"properties": {"at": {"type": "string", "format": "no-such-format"}}}
+
+
+def tool(parameters: dict[str, Any], *, strict: bool = False) -> ToolDefinition:
+    return ToolDefinition(name="look", description=None, parameters=json.dumps(parameters), strict=strict)
+
+
+def asked(
+    *tools: ToolDefinition, choice: ToolChoice = ToolMode.AUTO, constraint: Constraint | None = None
+) -> AnswerRequest:
+    return AnswerRequest(
+        prompts=(),
+        sampling=SamplingParams(),
+        num_answers=1,
+        skip_special_tokens=True,
+        constraint=constraint,
+        tools=Tools(definitions=tools, choice=choice, parallel=True) if tools else None,
+        priority=0,
+        cache_salt="",
+    )
+
+
+def enforcement(format_name: str | None = "hermes") -> Enforcement:
+    tool_format = None if format_name is None else FORMATS[format_name]
+    return Enforcement(checker=CHECKER, tokenizer=TOKENIZER, tool_format=tool_format)
+
+
+def refusal(request: AnswerRequest, format_name: str | None = "hermes") -> InvalidRequest:
+    with pytest.raises(InvalidRequest) as caught:
+        enforcement(format_name).held(request)
+    return caught.value
+
+
+def test_nothing_demanded_is_nothing_held() -> None:
+    assert enforcement().held(asked()) == FREE
+    assert enforcement().held(asked(tool(ENFORCED))).grammar is None
+
+
+@pytest.mark.parametrize("choice", [ToolMode.REQUIRED, NamedTool(name="look")])
+@pytest.mark.parametrize("format_name", FORMATS)
+def test_tools_that_must_be_called_are_a_grammar(format_name: str, choice: ToolChoice) -> None:
+    held = enforcement(format_name).held(asked(tool(ENFORCED), choice=choice))
+    assert held.grammar is not None
+    assert '"integer"' in held.grammar.text
+
+
+def test_of_a_tool_that_is_not_strict_what_cannot_be_enforced_is_not() -> None:
+    held = enforcement().held(asked(tool(NOT_ENFORCED), choice=ToolMode.REQUIRED))
+    assert held.grammar is not None
+    assert "no-such-format" not in held.grammar.text
+
+
+def test_what_cannot_be_enforced_is_refused_by_its_field() -> None:
+    strict = refusal(asked(tool(ENFORCED), tool(NOT_ENFORCED, strict=True)))
+    assert (strict.field, strict.reason) == ("tools[1].function.parameters", "unsupported")
+    pattern = Constraint(grammar=Grammar(kind=GrammarKind.REGEX, text="("), field="structured_outputs.regex")
+    assert refusal(asked(constraint=pattern)).field == "structured_outputs.regex"
+
+
+def test_an_answer_that_calls_nothing_has_its_form_beside_tools() -> None:
+    schema = Constraint(grammar=Grammar(kind=GrammarKind.JSON_SCHEMA, text='{"enum": ["the form"]}'), field="form")
+    held = enforcement().held(asked(tool(ENFORCED), constraint=schema))
+    assert held.grammar is not None
+    assert "the form" in held.grammar.text
+    assert '"integer"' in held.grammar.text
+    called = enforcement().held(asked(tool(ENFORCED), choice=ToolMode.REQUIRED, constraint=schema))
+    assert called.grammar is not None
+    assert "the form" not in called.grammar.text
+    hopeless = Constraint(grammar=Grammar(kind=GrammarKind.JSON_SCHEMA, text='{"not": {}}'), field="form")
+    assert refusal(asked(tool(ENFORCED), constraint=hopeless)).field == "form"
+    assert refusal(asked(tool(ENFORCED), constraint=schema), "llama").reason == "conflicting_values"
+
+
+def test_a_model_without_tools_refuses_them() -> None:
+    assert refusal(asked(tool(ENFORCED)), None).field == "tools"

@@ -1,0 +1,34 @@
+"""Where processors are few the server and its gateway give way, and the engine does not, however often it starts."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from glimpse.engine.cpu_policy import MAX_FEW_PROCESSORS
+from tests.server.serving import children, eventually, served
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the classes are Linux'")
+
+
+def scheduling_classes(process: int) -> set[int]:
+    """Those of all threads of a process."""
+    return {os.sched_getscheduler(int(thread.name)) for thread in Path(f"/proc/{process}/task").iterdir()}
+
+
+def test_the_server_gives_way_to_its_engine(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    # The server is started with the processors of this very thread.
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, sorted(before)[:MAX_FEW_PROCESSORS])
+    try:
+        with served(tiny_checkpoint, tmp_path) as server:
+            assert scheduling_classes(server.process.pid) == {os.SCHED_BATCH}
+            for _ in range(2):
+                (engine,) = children(server.process.pid, "glimpse.engine.process")
+                assert scheduling_classes(engine) == {os.SCHED_OTHER}
+                server.kill_engine()
+                assert eventually(lambda: not server.is_serving(), timeout_seconds=5)
+                assert eventually(server.is_serving, timeout_seconds=30)
+    finally:
+        os.sched_setaffinity(0, before)

@@ -1,0 +1,141 @@
+"""Requests over a server's life: while it loads, while it drains, when its engine dies, when its client goes."""
+
+import asyncio
+import signal
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+from grpc_health.v1 import health_pb2
+
+from glimpse.engine.errors import CheckpointError
+from glimpse.v1 import chat_pb2_grpc
+from tests.server.requests import request
+from tests.server.serving import Served, eventually, health_stub, read_metric, scripted, served
+
+SERVING = health_pb2.HealthCheckResponse.SERVING
+NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
+ENDLESS = {"ignore_eos": True, "max_completion_tokens": 3000}
+
+
+async def health(channel: grpc.aio.Channel) -> int:
+    return (await health_stub(channel).Check(health_pb2.HealthCheckRequest(service="glimpse.v1.ChatService"))).status
+
+
+def ask(channel: grpc.aio.Channel, script: str, **options: Any) -> Any:
+    """A stream of the scripted engine, which does what the request's id says."""
+    chat: Any = chat_pb2_grpc.ChatServiceStub(channel)
+    return chat.StreamChatCompletion(request(), metadata=[("x-request-id", f"{script}-1")], **options)
+
+
+async def test_while_the_model_loads_the_server_says_so(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    async with scripted(tiny_checkpoint, tmp_path, "hangs") as (_, channel):
+        assert await health(channel) == NOT_SERVING
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await ask(channel, "echo").read()
+    assert caught.value.code() == grpc.StatusCode.UNAVAILABLE
+    assert caught.value.details() == "The model is still loading."
+
+
+async def test_a_checkpoint_that_cannot_be_served_is_an_error(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    async with scripted(tiny_checkpoint, tmp_path, "failed") as (server, channel):
+        with pytest.raises(CheckpointError, match="the script says that it fails"):
+            await server.ready()
+        assert await health(channel) == NOT_SERVING
+
+
+async def test_health_follows_the_engine(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    async with scripted(tiny_checkpoint, tmp_path, "ready", "hangs") as (server, channel):
+        await server.ready()
+        watch = health_stub(channel).Watch(health_pb2.HealthCheckRequest())
+        assert (await watch.read()).status == SERVING
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await ask(channel, "garble").read()
+        assert caught.value.code() == grpc.StatusCode.UNAVAILABLE
+        assert (await watch.read()).status == NOT_SERVING
+        watch.cancel()
+
+
+async def test_a_client_that_goes_away_cancels_its_request(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    async with scripted(tiny_checkpoint, tmp_path, "ready") as (server, channel):
+        await server.ready()
+        call = ask(channel, "hold")
+        await call.read()
+        assert read_metric(server.metrics_port, "glimpse_running_sequences") == 1
+        call.cancel()
+        is_free = partial(eventually, lambda: read_metric(server.metrics_port, "glimpse_running_sequences") == 0)
+        assert await asyncio.to_thread(is_free, timeout_seconds=2)
+
+
+async def test_a_deadline_ends_the_request_with_its_reason(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    async with scripted(tiny_checkpoint, tmp_path, "ready") as (server, channel):
+        await server.ready()
+        call = ask(channel, "hold", timeout=2)
+        await call.read()
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await call.read()
+        assert caught.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
+        # The server's own words: it answers a little before gRPC cuts the call.
+        assert caught.value.details() == "The deadline passed before the answer was complete."
+
+
+async def test_a_drained_server_finishes_what_it_began(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    async with scripted(tiny_checkpoint, tmp_path, "ready") as (server, channel):
+        await server.ready()
+        held = ask(channel, "hold", timeout=2)
+        await held.read()
+        watch = health_stub(channel).Watch(health_pb2.HealthCheckRequest())
+        assert (await watch.read()).status == SERVING
+        stopping = asyncio.create_task(server.stop(grace_seconds=30))
+        assert (await watch.read()).status == NOT_SERVING
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await held.read()
+        # It ended in its own way, and the server with it: nobody waited for those who watch health.
+        assert caught.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
+        async with asyncio.timeout(10):
+            await stopping
+
+
+async def test_a_server_that_must_stop_ends_what_it_began(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    async with scripted(tiny_checkpoint, tmp_path, "ready") as (server, channel):
+        await server.ready()
+        held = ask(channel, "hold")
+        await held.read()
+        await server.stop(grace_seconds=0.1)
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await held.read()
+        assert caught.value.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
+
+
+def test_a_killed_engine_comes_back_and_the_server_drains(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    with served(tiny_checkpoint, tmp_path, "--drain-delay=0.2") as server, server.channel() as channel:
+        chat = chat_pb2_grpc.ChatServiceStub(channel)
+        call = chat.StreamChatCompletion(request(**ENDLESS))
+        next(call)
+        server.kill_engine()
+        with pytest.raises(grpc.RpcError) as caught:
+            list(call)
+        error: Any = caught.value
+        assert error.code() == grpc.StatusCode.UNAVAILABLE
+        assert eventually(lambda: not server.is_serving(), timeout_seconds=5)
+        assert eventually(server.is_serving, timeout_seconds=30)
+        assert server.metric("glimpse_engine_restarts_total") == 1
+
+        stream = chat.StreamChatCompletion(request(ignore_eos=True, max_completion_tokens=60))
+        next(stream)
+        server.process.send_signal(signal.SIGTERM)
+        *_, last = stream
+        assert last.choices[0].HasField("finish_reason")
+        assert server.process.wait(timeout=30) == 0
+
+
+def test_a_cancelled_call_frees_the_engine(chat: chat_pb2_grpc.ChatServiceStub, shared_server: Served) -> None:
+    call: Any = chat.StreamChatCompletion(request(**ENDLESS))
+    next(call)
+    assert shared_server.metric("glimpse_running_sequences") == 1
+    call.cancel()
+    assert eventually(lambda: shared_server.metric("glimpse_running_sequences") == 0, timeout_seconds=2)
+    assert shared_server.metric("glimpse_kv_blocks_used") == 0

@@ -1,0 +1,532 @@
+"""Which requests are refused, under which field and for which reason; and what the others mean."""
+
+import json
+from typing import Any
+
+import pytest
+
+from glimpse.engine.plan import MediaKind
+from glimpse.engine.sampling_params import Grammar, GrammarKind, SamplingParams
+from glimpse.engine.text.conversation import ChatMessage, MediaSlot, ToolMode
+from glimpse.media.processing.video_options import ClipOptions
+from glimpse.media.sources.source import DataSource, FrameSources, NamedSource, UploadSource, parse_url_text
+from glimpse.server.parse.chat import parse_chat
+from glimpse.server.parse.media import LOW_DETAIL_MAX_PIXELS
+from glimpse.server.request import AnswerRequest, ChatRequest, ClipInput, Conversation, ImageInput
+from glimpse.server.rpc.errors import InvalidRequest
+from glimpse.v1 import chat_pb2, content_pb2, generation_pb2
+from tests.server.requests import image_part, png, request, text_part, user, video_part
+
+VOCAB_SIZE = 384
+LIMITS = {MediaKind.IMAGE: 2, MediaKind.VIDEO: 1}
+
+
+def parse(wire: chat_pb2.CreateChatCompletionRequest, *, streaming: bool = False) -> ChatRequest:
+    return parse_chat(wire, streaming=streaming, vocab_size=VOCAB_SIZE, max_media=LIMITS)
+
+
+def conversation_of(wire: chat_pb2.CreateChatCompletionRequest) -> Conversation:
+    (prompt,) = parse(wire).answers.prompts
+    assert isinstance(prompt, Conversation)
+    return prompt
+
+
+def sources_of(conversation: Conversation) -> list[object]:
+    return [medium.source for medium in conversation.media if isinstance(medium, ImageInput | ClipInput)]
+
+
+def sampling_of(wire: chat_pb2.CreateChatCompletionRequest) -> SamplingParams:
+    return parse(wire).answers.sampling
+
+
+def with_member(**members: object) -> chat_pb2.CreateChatCompletionRequest:
+    wire = request()
+    wire.MergeFrom(chat_pb2.CreateChatCompletionRequest(**members))  # pyright: ignore[reportArgumentType] - a table's row
+    return wire
+
+
+def with_part(part: content_pb2.ContentPart) -> chat_pb2.CreateChatCompletionRequest:
+    return request(user("What?", part))
+
+
+def with_source(**source: object) -> chat_pb2.CreateChatCompletionRequest:
+    media_source = content_pb2.MediaSource(**source)  # pyright: ignore[reportArgumentType] - a table's row
+    return with_part(content_pb2.ContentPart(image=content_pb2.ImagePart(source=media_source)))
+
+
+def with_clip(data: bytes, **members: Any) -> chat_pb2.CreateChatCompletionRequest:
+    return with_part(video_part(data, **members))
+
+
+def with_frames(*sources: dict[str, Any], **members: Any) -> chat_pb2.CreateChatCompletionRequest:
+    return with_part(content_pb2.ContentPart(video={"frames": {"frames": sources}, **members}))
+
+
+def message(**members: object) -> chat_pb2.CreateChatCompletionRequest:
+    return request(content_pb2.Message(**members))  # pyright: ignore[reportArgumentType] - a table's row
+
+
+PART = "messages[0].content[1]"
+BACKGROUND = "media_reading.image.rgba_background_color"
+TOOL = chat_pb2.Tool(function=chat_pb2.FunctionDefinition(name="f"))
+TOOL_CALL = content_pb2.ToolCall(id="1", function=content_pb2.FunctionCall(name="f"))
+REQUIRED = chat_pb2.ToolChoice(mode=chat_pb2.TOOL_CHOICE_MODE_REQUIRED)
+NAMED = chat_pb2.ToolChoice(named=chat_pb2.NamedTool(function=chat_pb2.FunctionName(name="f")))
+SAYS = {"content": [text_part("x")]}
+EMBEDDINGS = content_pb2.AudioEmbeddings(embeddings=content_pb2.TensorSource(serialized=b"x"))
+
+REFUSED: list[tuple[chat_pb2.CreateChatCompletionRequest, str, str]] = [
+    # the request, the field, the reason
+    (chat_pb2.CreateChatCompletionRequest(), "messages", "missing_value"),
+    (message(**SAYS), "messages[0].role", "missing_value"),
+    (message(role=17, **SAYS), "messages[0].role", "invalid_value"),
+    (message(role=content_pb2.ROLE_USER), "messages[0].content", "missing_value"),
+    (message(role=content_pb2.ROLE_TOOL, tool_call_id="1", **SAYS), "messages[0].tool_call_id", "invalid_value"),
+    (message(role=content_pb2.ROLE_USER, tool_call_id="1", **SAYS), "messages[0].tool_call_id", "invalid_value"),
+    (message(role=content_pb2.ROLE_USER, tool_calls=[TOOL_CALL], **SAYS), "messages[0].tool_calls", "invalid_value"),
+    (with_part(content_pb2.ContentPart()), PART, "missing_value"),
+    (with_part(content_pb2.ContentPart(uuid="a")), f"{PART}.uuid", "invalid_value"),
+    (with_part(content_pb2.ContentPart(uuid="a", text="b")), f"{PART}.uuid", "invalid_value"),
+    (with_part(content_pb2.ContentPart(uuid="", image={})), f"{PART}.uuid", "invalid_value"),
+    (with_part(content_pb2.ContentPart(uuid="a" * 1025, image={})), f"{PART}.uuid", "invalid_value"),
+    (
+        with_part(content_pb2.ContentPart(uuid="a", image_embeddings={"grid_thw": {}})),
+        f"{PART}.image_embeddings.embeddings",
+        "missing_value",
+    ),
+    (
+        with_part(content_pb2.ContentPart(uuid="a", video={"frames": {}})),
+        f"{PART}.video.frames.frames",
+        "invalid_value",
+    ),
+    (with_part(content_pb2.ContentPart(video={})), f"{PART}.video.source", "missing_value"),
+    (with_clip(b""), f"{PART}.video.source.data", "missing_value"),
+    (
+        with_part(content_pb2.ContentPart(video={"source": {"url": "%"}})),
+        f"{PART}.video.source.url",
+        "invalid_media_source",
+    ),
+    (
+        with_part(content_pb2.ContentPart(video={"source": {"url": "data:video/jpeg;base64,"}})),
+        f"{PART}.video.source.url",
+        "invalid_media_source",
+    ),
+    (with_part(content_pb2.ContentPart(video={"frames": {}})), f"{PART}.video.frames.frames", "invalid_value"),
+    (with_frames({}), f"{PART}.video.frames.frames[0]", "missing_value"),
+    (with_frames({"data": b"x"}, {"url": "ftp://x"}), f"{PART}.video.frames.frames[1].url", "media_url_refused"),
+    (with_frames({"data": b"x"}, start_seconds=1), f"{PART}.video.start_seconds", "invalid_value"),
+    (with_clip(b"x", fps=0), f"{PART}.video.fps", "invalid_value"),
+    (with_clip(b"x", fps=float("nan")), f"{PART}.video.fps", "invalid_value"),
+    (with_clip(b"x", fps=1, num_frames=4), f"{PART}.video.num_frames", "invalid_value"),
+    (with_clip(b"x", num_frames=0), f"{PART}.video.num_frames", "invalid_value"),
+    (with_clip(b"x", max_frames=769), f"{PART}.video.max_frames", "invalid_value"),
+    (with_clip(b"x", min_pixels=9, max_pixels=8), f"{PART}.video.min_pixels", "invalid_value"),
+    (with_clip(b"x", total_pixels=10**12), f"{PART}.video.total_pixels", "invalid_value"),
+    (with_clip(b"x", start_seconds=-1), f"{PART}.video.start_seconds", "invalid_value"),
+    (with_clip(b"x", start_seconds=2, end_seconds=1), f"{PART}.video.end_seconds", "invalid_value"),
+    (request(user(*[video_part(b"x")] * 2)), "messages", "too_many_videos"),
+    (with_part(content_pb2.ContentPart(audio={})), f"{PART}.audio.source", "missing_value"),
+    (with_part(content_pb2.ContentPart(audio={"source": {"data": b"x"}})), f"{PART}.audio.source", "unsupported"),
+    (with_part(content_pb2.ContentPart(audio_embeddings=EMBEDDINGS)), f"{PART}.audio_embeddings", "unsupported"),
+    (with_part(content_pb2.ContentPart(image_embeddings={})), f"{PART}.image_embeddings.embeddings", "missing_value"),
+    (with_part(content_pb2.ContentPart(image={})), f"{PART}.image.source", "missing_value"),
+    (with_source(data=b""), f"{PART}.image.source.data", "missing_value"),
+    (with_source(url="%%%"), f"{PART}.image.source.url", "invalid_media_source"),
+    (with_source(url="file://elsewhere/x"), f"{PART}.image.source.url", "media_url_refused"),
+    (with_part(image_part(b"x", min_pixels=9, max_pixels=8)), f"{PART}.image.min_pixels", "invalid_value"),
+    (with_part(image_part(b"x", min_pixels=0)), f"{PART}.image.min_pixels", "invalid_value"),
+    (request(user(*[image_part(b"x")] * 3)), "messages", "too_many_images"),
+    (with_member(tool_choice=REQUIRED), "tool_choice", "invalid_value"),
+    (with_member(tool_choice=NAMED), "tool_choice", "invalid_value"),
+    (with_member(parallel_tool_calls=True), "parallel_tool_calls", "invalid_value"),
+    (with_member(response_format={"json_schema": {}}), "response_format.json_schema.schema", "missing_value"),
+    (
+        with_member(structured_outputs={"regex": "a"}, tools=[TOOL]),
+        "structured_outputs.regex",
+        "conflicting_values",
+    ),
+    (with_member(structured_outputs={}), "structured_outputs", "missing_value"),
+    (with_member(structured_outputs={"json": ""}), "structured_outputs.json", "missing_value"),
+    (with_member(structured_outputs={"json_object": False}), "structured_outputs.json_object", "invalid_value"),
+    (with_member(structured_outputs={"choice": {}}), "structured_outputs.choice.texts", "invalid_value"),
+    (with_member(structured_outputs={"choice": {"texts": ["a", ""]}}), "structured_outputs.choice", "invalid_value"),
+    (
+        with_member(structured_outputs={"regex": "a"}, response_format={"json_object": {}}),
+        "structured_outputs",
+        "conflicting_values",
+    ),
+    (with_member(reasoning_effort=chat_pb2.REASONING_EFFORT_LOW), "reasoning_effort", "unsupported"),
+    (with_member(continue_final_message=True), "continue_final_message", "invalid_value"),
+    (
+        with_member(continue_final_message=True, add_generation_prompt=True),
+        "continue_final_message",
+        "conflicting_values",
+    ),
+    (with_member(chat_template_kwargs="{"), "chat_template_kwargs", "invalid_value"),
+    (with_member(chat_template_kwargs="[]"), "chat_template_kwargs", "invalid_type"),
+    (with_member(chat_template_kwargs='{"tools": []}'), "chat_template_kwargs.tools", "unsupported"),
+    (with_member(metadata={str(key): "" for key in range(17)}), "metadata", "invalid_value"),
+    (
+        with_member(media_reading={"video": {"fps": 1}}, media_processing={"num_frames": 4}),
+        "media_processing",
+        "conflicting_values",
+    ),
+    *(
+        (with_member(media_reading={"image": {"rgba_background_color": colour}}), BACKGROUND, "invalid_value")
+        for colour in ([0, 0], [0, 0, 0, 0], [0, 256, 0])
+    ),
+    (with_member(media_processing={"min_pixels": 0}), "media_processing.min_pixels", "invalid_value"),
+    (with_member(stream_options={"include_usage": True}), "stream_options", "invalid_value"),
+    (request(n=129), "generation.n", "invalid_value"),
+    (request(n=0), "generation.n", "invalid_value"),
+    (request(temperature=2.5), "generation.temperature", "invalid_value"),
+    (request(temperature=float("nan")), "generation.temperature", "invalid_value"),
+    (request(top_p=-0.1), "generation.top_p", "invalid_value"),
+    (request(top_k=-2), "generation.top_k", "invalid_value"),
+    (request(max_completion_tokens=0), "generation.max_completion_tokens", "invalid_value"),
+    (request(min_tokens=9), "generation.min_tokens", "invalid_value"),
+    (request(top_logprobs=3), "generation.top_logprobs", "invalid_value"),
+    (request(logprobs=True, top_logprobs=21), "generation.top_logprobs", "invalid_value"),
+    (request(stop=["a", ""]), "generation.stop[1]", "invalid_value"),
+    (request(stop=["a"] * 17), "generation.stop", "invalid_value"),
+    (request(stop_token_ids=[5, VOCAB_SIZE]), "generation.stop_token_ids[1]", "invalid_value"),
+    (request(stop_token_ids=[-1]), "generation.stop_token_ids[0]", "invalid_value"),
+    (request(logit_bias={VOCAB_SIZE: 1}), f"generation.logit_bias[{VOCAB_SIZE}]", "invalid_value"),
+    (request(logit_bias={7: 100.5}), "generation.logit_bias[7]", "invalid_value"),
+    (request(logit_bias={7: float("nan")}), "generation.logit_bias[7]", "invalid_value"),
+]
+
+
+@pytest.mark.parametrize(("wire", "field", "reason"), REFUSED)
+def test_what_cannot_be_served_is_refused_by_its_field(
+    wire: chat_pb2.CreateChatCompletionRequest, field: str, reason: str
+) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        parse(wire)
+    assert (caught.value.field, caught.value.reason) == (field, reason)
+    assert caught.value.message
+
+
+def test_what_is_not_said_takes_the_stated_defaults() -> None:
+    wire = chat_pb2.CreateChatCompletionRequest(messages=[user("Hello")])
+    chat = parse(wire)
+    (conversation,) = chat.answers.prompts
+    assert chat.answers == AnswerRequest(
+        prompts=(conversation,),
+        sampling=SamplingParams(),
+        num_answers=1,
+        skip_special_tokens=True,
+        constraint=None,
+        tools=None,
+        priority=0,
+        cache_salt="",
+    )
+    assert (chat.include_usage, chat.metadata, chat.names_tier) == (False, {}, False)
+    assert conversation == Conversation(messages=(ChatMessage(role="user", content=("Hello",)),), media=())
+
+
+def test_zero_is_a_value() -> None:
+    sampling = sampling_of(request(temperature=0, top_p=0, seed=0, top_k=0))
+    assert (sampling.temperature, sampling.top_p, sampling.seed, sampling.top_k) == (0, 0, 0, 0)
+
+
+@pytest.mark.parametrize("top_k", [0, -1])
+def test_two_values_of_top_k_mean_all_tokens(top_k: int) -> None:
+    assert sampling_of(request(top_k=top_k)).top_k == 0
+
+
+def test_every_generation_option_arrives() -> None:
+    wire = request(
+        max_completion_tokens=7,
+        temperature=0.5,
+        top_p=0.25,
+        top_k=3,
+        min_p=0.125,
+        frequency_penalty=-1,
+        presence_penalty=1.5,
+        repetition_penalty=2,
+        logit_bias={3: -100, 4: 100},
+        seed=-5,
+        stop=["a", "b"],
+        stop_token_ids=[1, 2],
+        min_tokens=2,
+        ignore_eos=True,
+        logprobs=True,
+        top_logprobs=4,
+        n=3,
+        skip_special_tokens=False,
+    )
+    assert (parse(wire).answers.num_answers, parse(wire).answers.skip_special_tokens) == (3, False)
+    assert sampling_of(wire) == SamplingParams(
+        max_tokens=7,
+        temperature=0.5,
+        top_p=0.25,
+        top_k=3,
+        min_p=0.125,
+        frequency_penalty=-1,
+        presence_penalty=1.5,
+        repetition_penalty=2,
+        logit_bias={3: -100, 4: 100},
+        seed=-5,
+        stop=("a", "b"),
+        stop_token_ids=(1, 2),
+        min_tokens=2,
+        ignore_eos=True,
+        logprobs=4,
+    )
+
+
+def test_log_probabilities_without_alternatives_are_none_of_the_most_likely() -> None:
+    assert sampling_of(request(logprobs=True)).logprobs == 0
+    assert sampling_of(request(logprobs=False)).logprobs is None
+
+
+def test_pictures_stand_where_they_were_said() -> None:
+    first, second = png(colour=(1, 2, 3)), png(colour=(4, 5, 6))
+    wire = request(user("a", image_part(first), "b"), user(image_part(second)))
+    conversation = conversation_of(wire)
+    slot = MediaSlot(kind=MediaKind.IMAGE)
+    assert [message.content for message in conversation.messages] == [("a", slot, "b"), (slot,)]
+    assert sources_of(conversation) == [DataSource(data=first), DataSource(data=second)]
+    assert [image.field for image in conversation.media] == [
+        "messages[0].content[1].image.source",
+        "messages[1].content[0].image.source",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("detail", "asked", "expected"),
+    [
+        (content_pb2.IMAGE_DETAIL_UNSPECIFIED, None, None),
+        (content_pb2.IMAGE_DETAIL_AUTO, 5000, 5000),
+        (content_pb2.IMAGE_DETAIL_HIGH, None, None),
+        (content_pb2.IMAGE_DETAIL_LOW, None, LOW_DETAIL_MAX_PIXELS),
+        (content_pb2.IMAGE_DETAIL_LOW, 5000, 5000),
+        (content_pb2.IMAGE_DETAIL_LOW, 2 * LOW_DETAIL_MAX_PIXELS, LOW_DETAIL_MAX_PIXELS),
+    ],
+)
+def test_low_detail_bounds_the_pixels(detail: content_pb2.ImageDetail, asked: int | None, expected: int | None) -> None:
+    wire = with_part(image_part(b"x", detail=detail, max_pixels=asked))
+    (image,) = conversation_of(wire).media
+    assert isinstance(image, ImageInput)
+    assert image.max_pixels == expected
+
+
+def test_clips_stand_among_pictures() -> None:
+    wire = request(user(image_part(b"p"), "a", video_part(b"v")))
+    conversation = conversation_of(wire)
+    assert conversation.messages[0].content == (
+        MediaSlot(kind=MediaKind.IMAGE),
+        "a",
+        MediaSlot(kind=MediaKind.VIDEO),
+    )
+    assert sources_of(conversation) == [DataSource(data=b"p"), DataSource(data=b"v")]
+    assert conversation.media[1].field == "messages[0].content[2].video.source"
+
+
+@pytest.mark.parametrize(
+    ("video", "source"),
+    [
+        ({"source": {"url": "http://a.example/c.mp4"}}, parse_url_text("http://a.example/c.mp4")),
+        ({"source": {"url": "YQ=="}}, DataSource(data=b"a")),
+        (
+            {"source": {"url": "data:video/jpeg;base64,YQ==,Yg=="}},
+            FrameSources(frames=(DataSource(data=b"a"), DataSource(data=b"b"))),
+        ),
+        (
+            {"frames": {"frames": [{"data": b"a"}, {"url": "Yg=="}]}},
+            FrameSources(frames=(DataSource(data=b"a"), DataSource(data=b"b"))),
+        ),
+    ],
+)
+def test_a_clip_is_a_file_or_frames(video: dict[str, Any], source: object) -> None:
+    assert sources_of(conversation_of(with_part(content_pb2.ContentPart(video=video)))) == [source]
+
+
+UPLOAD: dict[str, Any] = {"upload": "u"}
+
+
+@pytest.mark.parametrize(
+    ("part", "source"),
+    [
+        (content_pb2.ContentPart(image={"source": UPLOAD}), UploadSource(handle="u")),
+        (content_pb2.ContentPart(video={"source": UPLOAD}), UploadSource(handle="u")),
+        (
+            content_pb2.ContentPart(video={"frames": {"frames": [UPLOAD, {"data": b"a"}]}}),
+            FrameSources(frames=(UploadSource(handle="u"), DataSource(data=b"a"))),
+        ),
+    ],
+)
+def test_an_upload_is_a_source_of_every_medium(part: content_pb2.ContentPart, source: object) -> None:
+    (medium,) = conversation_of(with_part(part)).media
+    assert isinstance(medium, ImageInput | ClipInput)
+    assert (medium.source, medium.uuid) == (source, None)
+
+
+def test_a_medium_that_is_left_out_is_known_by_its_name() -> None:
+    image, clip = content_pb2.ContentPart(uuid="a", image={}), content_pb2.ContentPart(uuid="a", video={"fps": 5})
+    picture, video = conversation_of(request(user(image, clip))).media
+    assert isinstance(picture, ImageInput)
+    assert isinstance(video, ClipInput)
+    named = NamedSource(uuid="a")
+    assert (picture.source, picture.uuid, picture.field) == (named, "a", "messages[0].content[0].uuid")
+    assert (video.source, video.uuid, video.field) == (named, "a", "messages[0].content[1].uuid")
+    assert video.options == ClipOptions(fps=5)
+
+
+def test_a_medium_that_is_sent_may_have_a_name() -> None:
+    part = image_part(b"x")
+    part.uuid = "a"
+    (picture,) = conversation_of(with_part(part)).media
+    assert isinstance(picture, ImageInput)
+    assert (picture.source, picture.uuid, picture.field) == (DataSource(data=b"x"), "a", f"{PART}.image.source")
+
+
+def test_every_wish_about_a_clip_arrives() -> None:
+    wishes: dict[str, Any] = {"num_frames": 8, "max_frames": 6, "start_seconds": 0.5, "end_seconds": 9.0,
+                              "min_pixels": 5000, "max_pixels": 6000, "total_pixels": 70000}  # fmt: skip
+    (clip,) = conversation_of(with_clip(b"x", **wishes)).media
+    (rated,) = conversation_of(with_clip(b"x", fps=2.5)).media
+    assert isinstance(clip, ClipInput)
+    assert isinstance(rated, ClipInput)
+    assert (clip.options, rated.options) == (ClipOptions(**wishes), ClipOptions(fps=2.5))
+    known = {field.name for field in content_pb2.VideoPart.DESCRIPTOR.fields}
+    assert known == {"source", "frames"} | set(ClipOptions.__dataclass_fields__)
+
+
+@pytest.mark.parametrize(
+    ("role", "name"),
+    [
+        (content_pb2.ROLE_SYSTEM, "system"),
+        (content_pb2.ROLE_DEVELOPER, "developer"),
+        (content_pb2.ROLE_USER, "user"),
+        (content_pb2.ROLE_ASSISTANT, "assistant"),
+    ],
+)
+def test_roles_have_the_template_s_names(role: content_pb2.Role, name: str) -> None:
+    parsed = conversation_of(request(content_pb2.Message(role=role, content=[text_part("x")]))).messages[0]
+    assert (parsed.role, parsed.content, parsed.name) == (name, ("x",), None)
+
+
+@pytest.mark.parametrize(
+    "wire",
+    [
+        with_member(tool_choice=chat_pb2.ToolChoice(mode=chat_pb2.TOOL_CHOICE_MODE_NONE)),
+        with_member(response_format={"text": {}}),
+        with_member(user="me", prompt_cache_key="k"),
+        request(n=1),
+    ],
+)
+def test_options_that_ask_for_nothing_more_are_accepted(wire: chat_pb2.CreateChatCompletionRequest) -> None:
+    assert conversation_of(wire).messages
+
+
+def test_a_stream_may_ask_for_its_usage() -> None:
+    wire = with_member(stream_options={"include_usage": True}, cache_salt="s")
+    chat = parse(wire, streaming=True)
+    assert (chat.include_usage, chat.answers.cache_salt) == (True, "s")
+
+
+def test_generation_options_have_no_field_that_parsing_does_not_know() -> None:
+    known = {field.name for field in generation_pb2.GenerationOptions.DESCRIPTOR.fields}
+    sampling = set(SamplingParams.__dataclass_fields__)
+    assert known - sampling == {"max_completion_tokens", "top_logprobs", "n", "skip_special_tokens"}
+
+
+SCHEMA = '{"type": "object"}'
+
+
+@pytest.mark.parametrize(
+    ("members", "kind", "text"),
+    [
+        ({"response_format": {"json_object": {}}}, GrammarKind.JSON_OBJECT, ""),
+        ({"response_format": {"json_schema": {"schema": SCHEMA}}}, GrammarKind.JSON_SCHEMA, SCHEMA),
+        ({"structured_outputs": {"json": SCHEMA}}, GrammarKind.JSON_SCHEMA, SCHEMA),
+        ({"structured_outputs": {"json": json.dumps(SCHEMA)}}, GrammarKind.JSON_SCHEMA, SCHEMA),
+        ({"structured_outputs": {"json_object": True}}, GrammarKind.JSON_OBJECT, ""),
+        ({"structured_outputs": {"regex": "a+"}}, GrammarKind.REGEX, "a+"),
+        ({"structured_outputs": {"choice": {"texts": ["ä", "b"]}}}, GrammarKind.CHOICE, '["ä", "b"]'),
+        ({"structured_outputs": {"grammar": 'start: "a"'}}, GrammarKind.LARK, 'start: "a"'),
+        ({"structured_outputs": {"regex": "a"}, "response_format": {"text": {}}}, GrammarKind.REGEX, "a"),
+    ],
+)
+def test_a_form_is_a_grammar(members: dict[str, Any], kind: GrammarKind, text: str) -> None:
+    constraint = parse(with_member(**members)).answers.constraint
+    assert constraint is not None
+    assert constraint.grammar == Grammar(kind=kind, text=text)
+
+
+def test_tools_are_shown_unless_none_may_be_called() -> None:
+    called = parse(with_member(tools=[TOOL])).answers
+    assert called.tools is not None
+    assert (called.tools.choice, conversation_of(with_member(tools=[TOOL])).tools) == (
+        ToolMode.AUTO,
+        called.tools.definitions,
+    )
+    none = with_member(tools=[TOOL], tool_choice={"mode": chat_pb2.TOOL_CHOICE_MODE_NONE})
+    assert (parse(none).answers.tools, conversation_of(none).tools) == (None, ())
+    formed = parse(with_member(tools=[TOOL], tool_choice=none.tool_choice, response_format={"json_object": {}}))
+    assert formed.answers.constraint is not None
+
+
+def test_a_prompt_can_end_in_several_ways() -> None:
+    answered = content_pb2.Message(role=content_pb2.ROLE_ASSISTANT, content=[text_part("So")])
+    open_end = request(user("Hello"), answered)
+    open_end.continue_final_message = True
+    bare = with_member(add_generation_prompt=False)
+    ends = [conversation_of(wire) for wire in (request(), open_end, bare)]
+    assert [(end.add_generation_prompt, end.continue_final_message) for end in ends] == [
+        (True, False),
+        (False, True),
+        (False, False),
+    ]
+
+
+def test_variables_reach_the_template() -> None:
+    wire = with_member(chat_template_kwargs='{"enable_thinking": false}', reasoning_effort=4)
+    chat = parse_chat(wire, streaming=False, vocab_size=VOCAB_SIZE, max_media=LIMITS, asks_effort=True)
+    (conversation,) = chat.answers.prompts
+    assert isinstance(conversation, Conversation)
+    assert conversation.template_kwargs == {"enable_thinking": False, "reasoning_effort": "medium"}
+
+
+def test_wishes_for_all_media_hold_where_a_part_has_none() -> None:
+    wire = request(user(image_part(b"a"), image_part(b"b", max_pixels=9999), video_part(b"c", num_frames=2)))
+    wire.media_processing.min_pixels, wire.media_processing.max_pixels = 100, 200
+    wire.media_reading.video.fps = 3
+    first, second, clip = conversation_of(wire).media
+    assert isinstance(first, ImageInput)
+    assert isinstance(second, ImageInput)
+    assert isinstance(clip, ClipInput)
+    assert (first.min_pixels, first.max_pixels) == (100, 200)
+    assert (second.min_pixels, second.max_pixels) == (100, 9999)
+    assert clip.options == ClipOptions(num_frames=2, min_pixels=100, max_pixels=200)
+    (rated,) = conversation_of(_with_rate(video_part(b"c"))).media
+    assert isinstance(rated, ClipInput)
+    assert rated.options == ClipOptions(fps=3)
+
+
+def test_a_background_is_that_of_all_pictures() -> None:
+    wire = request(user(image_part(b"a"), image_part(b"b")))
+    wire.media_reading.image.rgba_background_color.extend((0, 128, 255))
+    assert [image.background for image in _images(wire)] == [(0, 128, 255)] * 2
+    wire.ClearField("media_reading")
+    assert [image.background for image in _images(wire)] == [None] * 2
+
+
+def _images(wire: chat_pb2.CreateChatCompletionRequest) -> list[ImageInput]:
+    return [medium for medium in conversation_of(wire).media if isinstance(medium, ImageInput)]
+
+
+def test_wishes_that_do_not_fit_a_part_are_refused() -> None:
+    wire = request(user(image_part(b"a", max_pixels=50)))
+    wire.media_processing.min_pixels = 100
+    with pytest.raises(InvalidRequest) as caught:
+        parse(wire)
+    assert caught.value.field == "media_processing.min_pixels"
+
+
+def _with_rate(part: content_pb2.ContentPart) -> chat_pb2.CreateChatCompletionRequest:
+    wire = with_part(part)
+    wire.media_processing.fps = 3
+    return wire

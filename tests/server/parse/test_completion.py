@@ -1,0 +1,64 @@
+"""What requests to continue texts mean, and which are refused under which field."""
+
+from typing import Any
+
+import pytest
+
+from glimpse.engine.sampling_params import SamplingParams
+from glimpse.server.parse.completion import parse_completion
+from glimpse.server.request import CompletionRequest, TextPrompt, TokenPrompt
+from glimpse.server.rpc.errors import InvalidRequest
+from glimpse.v1 import completion_pb2
+
+VOCAB_SIZE = 300
+
+
+def parse(**fields: Any) -> CompletionRequest:
+    members: dict[str, Any] = {"prompts": [{"text": "a"}]} | fields
+    wire = completion_pb2.CreateCompletionRequest(**members)
+    return parse_completion(wire, streaming=False, vocab_size=VOCAB_SIZE)
+
+
+def test_what_is_not_said_takes_the_stated_defaults() -> None:
+    completion = parse()
+    assert completion.answers.sampling == SamplingParams(max_tokens=16)
+    assert (completion.echo, completion.include_usage, completion.answers.num_answers) == (False, False, 1)
+
+
+def test_prompts_are_texts_and_token_ids() -> None:
+    assert parse(prompts=[{"text": "a"}, {"token_ids": {"ids": [5, 6]}}]).answers.prompts == (
+        TextPrompt(text="a", field="prompts[0].text"),
+        TokenPrompt(token_ids=(5, 6)),
+    )
+
+
+@pytest.mark.parametrize(
+    ("fields", "logprobs"),
+    [
+        ({}, None),
+        ({"num_logprobs": 0}, 0),
+        ({"num_logprobs": 5}, 5),
+        ({"generation": {"logprobs": True, "top_logprobs": 2}}, 2),
+    ],
+)
+def test_log_probabilities_are_asked_for_in_two_ways(fields: dict[str, Any], logprobs: int | None) -> None:
+    assert parse(**fields).answers.sampling.logprobs == logprobs
+
+
+@pytest.mark.parametrize(
+    ("fields", "field", "reason"),
+    [
+        ({"prompts": []}, "prompts", "missing_value"),
+        ({"prompts": [{}]}, "prompts[0]", "missing_value"),
+        ({"prompts": [{"token_ids": {}}]}, "prompts[0].token_ids.ids", "invalid_value"),
+        ({"prompts": [{"token_ids": {"ids": [1, 300]}}]}, "prompts[0].token_ids.ids[1]", "invalid_value"),
+        ({"prompts": [{"text": "a"}] * 65, "generation": {"n": 2}}, "generation.n", "invalid_value"),
+        ({"num_logprobs": 1, "generation": {"logprobs": True}}, "num_logprobs", "conflicting_values"),
+        ({"num_logprobs": 1, "echo": True}, "echo", "unsupported"),
+        ({"stream_options": {}}, "stream_options", "invalid_value"),
+    ],
+)
+def test_what_cannot_be_continued_is_refused_by_its_field(fields: dict[str, Any], field: str, reason: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        parse(**fields)
+    assert (caught.value.field, caught.value.reason) == (field, reason)

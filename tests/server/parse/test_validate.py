@@ -1,0 +1,74 @@
+"""What the protos demand of a message, and how what is amiss is named."""
+
+import math
+from typing import Any
+
+import pytest
+
+from glimpse.server.parse.validate import Violation, violations
+from glimpse.v1 import chat_pb2, content_pb2, generation_pb2, model_pb2
+
+
+def request(**generation: Any) -> chat_pb2.CreateChatCompletionRequest:
+    options = generation_pb2.GenerationOptions(**generation)
+    message = content_pb2.Message(role=content_pb2.ROLE_USER)
+    return chat_pb2.CreateChatCompletionRequest(messages=[message], generation=options)
+
+
+def test_nothing_is_wrong_with_a_plain_request() -> None:
+    assert violations(request()) == []
+    assert violations(chat_pb2.CreateChatCompletionResponse()) == []
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"temperature": 0}, {"temperature": 2}, {"top_p": 0}, {"top_p": 1}, {"top_k": -1}, {"n": 1}, {"n": 128},
+        {"frequency_penalty": -2}, {"stop": ["a"] * 16}, {"max_completion_tokens": 1}, {"logit_bias": {5: 1}},
+    ],
+)  # fmt: skip
+def test_bounds_are_themselves_allowed(options: dict[str, Any]) -> None:
+    assert violations(request(**options)) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "field", "explanation"),
+    [
+        ({"temperature": 2.1}, "temperature", "expected a number from 0 to 2, but got 2.1."),
+        ({"temperature": -0.5}, "temperature", "expected a number from 0 to 2, but got -0.5."),
+        ({"temperature": math.nan}, "temperature", "expected a finite number, but got nan."),
+        ({"min_p": math.inf}, "min_p", "expected a finite number, but got inf."),
+        ({"logit_bias": {5: math.nan}}, "logit_bias[5]", "expected a finite number, but got nan."),
+        ({"top_k": -2}, "top_k", "expected a number of at least -1, but got -2."),
+        ({"n": 0}, "n", "expected a number from 1 to 128, but got 0."),
+        ({"max_completion_tokens": 0}, "max_completion_tokens", "expected a number of at least 1, but got 0."),
+        ({"stop": ["a"] * 17}, "stop", "expected a number of elements of at most 16, but got 17."),
+    ],
+)
+def test_a_value_outside_of_its_bounds_is_named(options: dict[str, Any], field: str, explanation: str) -> None:
+    path = f"generation.{field}"
+    expected = Violation(field=path, message=f"Invalid value for '{path}': {explanation}", code="invalid_value")
+    assert violations(request(**options)) == [expected]
+
+
+def test_a_required_field_must_be_there() -> None:
+    missing = chat_pb2.CreateChatCompletionRequest(messages=[content_pb2.Message()])
+    assert violations(missing) == [
+        Violation(
+            field="messages[0].role",
+            message="Missing required parameter: 'messages[0].role'.",
+            code="missing_value",
+        )
+    ]
+    assert [violation.field for violation in violations(chat_pb2.CreateChatCompletionRequest())] == ["messages"]
+    assert [violation.field for violation in violations(model_pb2.GetModelRequest())] == ["model"]
+
+
+def test_everything_that_is_wrong_is_told() -> None:
+    message = request(n=0, top_p=5)
+    part = message.messages[0].content.add()
+    part.image.min_pixels = 0
+    part.image.source.url = "u"
+    assert [violation.field for violation in violations(message)] == [
+        "messages[0].content[0].image.min_pixels", "generation.top_p", "generation.n",
+    ]  # fmt: skip

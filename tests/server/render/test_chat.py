@@ -1,0 +1,128 @@
+"""Pieces of answers → messages: whole answers and streams say the same, in the shape that clients put together."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from glimpse.engine.plan import MediaKind
+from glimpse.engine.sampling_params import SamplingParams
+from glimpse.engine.text.assembler import TokenText
+from glimpse.server.generation.completion import CallDelta, Ending
+from glimpse.server.generation.generator import Piece, TokenCounts
+from glimpse.server.openai.codec import encode
+from glimpse.server.render.chat import AnswerHead, ChunkRenderer, render_response
+from glimpse.server.request import AnswerRequest, ChatRequest
+from glimpse.v1 import chat_pb2, content_pb2, generation_pb2
+
+HEAD = AnswerHead(id="chatcmpl-1", created=5, model="m", names_tier=False)
+COUNTS = TokenCounts(prompt=7, media={MediaKind.IMAGE: 4}, cached=2, completion=3)
+REQUEST = ChatRequest(
+    answers=AnswerRequest(
+        prompts=(),
+        sampling=SamplingParams(),
+        num_answers=2,
+        skip_special_tokens=True,
+        constraint=None,
+        tools=None,
+        priority=0,
+        cache_salt="",
+    ),
+    include_usage=False,
+    metadata={"a": "b"},
+    names_tier=False,
+)
+
+
+def piece(index: int = 0, text: str = "", **members: Any) -> Piece:
+    nothing: dict[str, Any] = {"calls": (), "tokens": (), "ending": None, "counts": COUNTS, "clips": ()}
+    return Piece(index=index, text=text, **(nothing | members))
+
+
+def opened(index: int, name: str, arguments: str = "") -> CallDelta:
+    return CallDelta(index=index, id=f"call_{index}", name=name, arguments=arguments)
+
+
+def more(index: int, arguments: str) -> CallDelta:
+    return CallDelta(index=index, id=None, name=None, arguments=arguments)
+
+
+def chunks(*pieces: Piece) -> list[chat_pb2.ChunkChoice]:
+    renderer = ChunkRenderer(HEAD)
+    return [chunk.choices[0] for each in pieces for chunk in renderer.render(each)]
+
+
+def deltas(*pieces: Piece) -> list[bytes]:
+    return [encode(chunk.delta) for chunk in chunks(*pieces)]
+
+
+def test_each_answer_of_a_stream_begins_with_its_role_and_ends_alone() -> None:
+    taken = chunks(piece(0, "a"), piece(1), piece(1, "b", ending=Ending.LENGTH), piece(0, "c", ending=Ending.STOP))
+    assert [(chunk.index, chunk.delta.content, chunk.finish_reason) for chunk in taken] == [
+        (0, "a", 0),
+        (1, "", 0),
+        (1, "b", 0),
+        (1, "", generation_pb2.FINISH_REASON_LENGTH),
+        (0, "c", 0),
+        (0, "", generation_pb2.FINISH_REASON_STOP),
+    ]
+    assert [chunk.delta.role for chunk in taken] == [4, 4, 0, 0, 0, 0]
+    assert not taken[3].delta.HasField("content")
+
+
+def test_a_piece_without_anything_new_is_not_sent() -> None:
+    assert deltas(piece(0, "a"), piece(0), piece(0, "b")) == [
+        b'{"role":"assistant","content":"a"}',
+        b'{"content":"b"}',
+    ]
+
+
+def test_a_call_is_told_as_clients_expect_it() -> None:
+    assert deltas(
+        piece(0, calls=(opened(0, "f"),)),
+        piece(0, calls=(more(0, '{"a"'),)),
+        piece(0, calls=(more(0, ": 1}"), opened(1, "g", "{"))),
+        piece(0, calls=(more(1, "}"),), ending=Ending.TOOL_CALLS),
+    ) == [
+        b'{"role":"assistant","tool_calls":[{"index":0,"id":"call_0","type":"function",'
+        b'"function":{"name":"f","arguments":""}}]}',
+        b'{"tool_calls":[{"index":0,"function":{"arguments":"{\\"a\\""}}]}',
+        b'{"tool_calls":[{"index":0,"function":{"arguments":": 1}"}},'
+        b'{"index":1,"id":"call_1","type":"function","function":{"name":"g","arguments":"{"}}]}',
+        b'{"tool_calls":[{"index":1,"function":{"arguments":"}"}}]}',
+        b"{}",
+    ]
+
+
+def whole(pieces: Sequence[Piece]) -> chat_pb2.CreateChatCompletionResponse:
+    return render_response(HEAD, REQUEST, pieces)
+
+
+def test_whole_answers_are_put_together_by_their_places() -> None:
+    response = whole(
+        [
+            piece(1, "x"),
+            piece(0, "a"),
+            piece(0, calls=(opened(0, "f", "{"),)),
+            piece(1, ending=Ending.LENGTH),
+            piece(0, calls=(more(0, "}"),), ending=Ending.TOOL_CALLS),
+        ]
+    )
+    first, second = response.choices
+    call = content_pb2.ToolCall(id="call_0", function=content_pb2.FunctionCall(name="f", arguments="{}"))
+    assert (first.index, first.message.content, list(first.message.tool_calls)) == (0, "a", [call])
+    assert (second.index, second.message.content, second.finish_reason) == (1, "x", 2)
+    assert response.usage.prompt_tokens_details.image_tokens == 4
+    assert response.metadata == {"a": "b"}
+    assert not response.HasField("service_tier")
+
+
+def test_an_answer_of_calls_alone_has_no_content() -> None:
+    (choice,) = whole([piece(0, calls=(opened(0, "f", "{}"),), ending=Ending.TOOL_CALLS)]).choices
+    assert not choice.message.HasField("content")
+    (empty,) = whole([piece(0, ending=Ending.STOP)]).choices
+    assert empty.message.HasField("content")
+
+
+def test_log_probabilities_come_with_their_piece() -> None:
+    token = TokenText(token_id=1, text="a", bytes=b"a", logprob=-0.5)
+    (chunk,) = chunks(piece(0, "a", tokens=(token,)))
+    assert [each.token for each in chunk.logprobs.content] == ["a"]

@@ -1,0 +1,159 @@
+"""The table from exceptions to what clients are told."""
+
+from typing import Any
+
+import grpc
+import pytest
+from google.rpc import status_pb2
+
+from glimpse.engine.errors import EngineError, EngineErrorCode
+from glimpse.engine.text.prompt import TemplateError
+from glimpse.media.errors import MediaError, MediaErrorCode
+from glimpse.server.rpc.errors import (
+    MAX_MESSAGE_BYTES,
+    DeadlineExceededError,
+    InvalidRequest,
+    ModelNotFoundError,
+    RpcFailure,
+    abort,
+    to_status,
+)
+
+Code = grpc.StatusCode
+
+TABLE: list[tuple[Exception, grpc.StatusCode, str, str, str | None, int | None]] = [
+    # the exception; status, reason, type, field, HTTP status where it is another
+    (InvalidRequest("a.b", "no"), Code.INVALID_ARGUMENT, "invalid_value", "invalid_request_error", "a.b", None),
+    (
+        InvalidRequest("a", "big", "media_too_large"),
+        Code.INVALID_ARGUMENT,
+        "media_too_large",
+        "invalid_request_error",
+        "a",
+        413,
+    ),
+    (
+        MediaError(MediaErrorCode.INVALID_MEDIA, "x"),
+        Code.INVALID_ARGUMENT,
+        "invalid_media",
+        "invalid_request_error",
+        None,
+        None,
+    ),
+    (
+        InvalidRequest("a", "x", "media_not_cached"),
+        Code.FAILED_PRECONDITION,
+        "media_not_cached",
+        "invalid_request_error",
+        "a",
+        None,
+    ),
+    (
+        MediaError(MediaErrorCode.OVERLOADED, "x"),
+        Code.RESOURCE_EXHAUSTED,
+        "overloaded",
+        "rate_limit_error",
+        None,
+        None,
+    ),
+    (
+        InvalidRequest("upload", "x", "upload_not_found"),
+        Code.NOT_FOUND,
+        "upload_not_found",
+        "invalid_request_error",
+        "upload",
+        None,
+    ),
+    (TemplateError("x"), Code.INVALID_ARGUMENT, "template_refused", "invalid_request_error", "messages", None),
+    (ModelNotFoundError("x", ("y",)), Code.NOT_FOUND, "model_not_found", "invalid_request_error", "model", None),
+    (DeadlineExceededError(), Code.DEADLINE_EXCEEDED, "deadline_exceeded", "timeout_error", None, None),
+    (
+        EngineError(EngineErrorCode.PROMPT_TOO_LONG, "x"),
+        Code.INVALID_ARGUMENT,
+        "context_length_exceeded",
+        "invalid_request_error",
+        "messages",
+        None,
+    ),
+    (
+        EngineError(EngineErrorCode.UNSUPPORTED, "x"),
+        Code.INVALID_ARGUMENT,
+        "unsupported",
+        "invalid_request_error",
+        "messages",
+        None,
+    ),
+    (
+        EngineError(EngineErrorCode.OVERLOADED, "x"),
+        Code.RESOURCE_EXHAUSTED,
+        "overloaded",
+        "rate_limit_error",
+        None,
+        None,
+    ),
+    (
+        EngineError(EngineErrorCode.OUT_OF_MEMORY, "x"),
+        Code.RESOURCE_EXHAUSTED,
+        "out_of_memory",
+        "server_error",
+        None,
+        None,
+    ),
+    (EngineError(EngineErrorCode.UNAVAILABLE, "x"), Code.UNAVAILABLE, "engine_unavailable", "server_error", None, None),
+    (EngineError(EngineErrorCode.INTERNAL, "x"), Code.INTERNAL, "internal_error", "server_error", None, None),
+    (ZeroDivisionError("secret"), Code.INTERNAL, "internal_error", "server_error", None, None),
+]
+
+
+@pytest.mark.parametrize(("error", "code", "reason", "kind", "field", "http_status"), TABLE)
+def test_each_exception_has_its_status(
+    error: Exception, code: grpc.StatusCode, reason: str, kind: str, field: str | None, http_status: int | None
+) -> None:
+    failure = to_status(error)
+    assert (failure.code, failure.reason, failure.type) == (code, reason, kind)
+    assert (failure.field, failure.http_status) == (field, http_status)
+
+
+@pytest.mark.parametrize("code", list(EngineErrorCode))
+def test_every_code_of_the_engine_is_in_the_table(code: EngineErrorCode) -> None:
+    assert to_status(EngineError(code, "x")).reason
+
+
+@pytest.mark.parametrize(
+    "error",
+    [ZeroDivisionError("secret"), EngineError(EngineErrorCode.INTERNAL, "secret")],
+    ids=["ours", "the engine's"],
+)
+def test_faults_of_ours_tell_no_details(error: Exception) -> None:
+    assert "secret" not in to_status(error).message
+
+
+class AbortedError(Exception):
+    """What a context's abort raises."""
+
+
+class RecordingContext:
+    """Stands in for gRPC's context at the one point where a call is aborted."""
+
+    def __init__(self) -> None:
+        self.trailers: dict[str, Any] = {}
+
+    def trailing_metadata(self) -> tuple[tuple[str, Any], ...]:
+        return (("set-before", b"kept"),)
+
+    async def abort(self, code: grpc.StatusCode, details: str, trailing_metadata: tuple[tuple[str, Any], ...]) -> None:
+        self.trailers = dict(trailing_metadata)
+        raise AbortedError(code, details)
+
+
+@pytest.mark.parametrize("letter", ["x", "ü", "\N{GRINNING FACE}"])
+async def test_long_messages_are_cut_to_what_headers_hold(letter: str) -> None:
+    context: Any = RecordingContext()
+    failure = RpcFailure(code=Code.INTERNAL, message=letter * 10_000, reason="r", type="t", field="f")
+    with pytest.raises(AbortedError):
+        await abort(context, failure)
+    status = status_pb2.Status.FromString(context.trailers["grpc-status-details-bin"])
+    assert len(status.message.encode()) <= MAX_MESSAGE_BYTES
+    assert status.message.startswith(letter * 200)
+    assert status.message.endswith("…")
+    assert context.trailers["set-before"] == b"kept"

@@ -1,0 +1,162 @@
+"""Sounds over the typed API and the OpenAI one, with a model that hears; with one that does not, refused by name."""
+
+import base64
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from google.api.httpbody_pb2 import HttpBody
+
+from glimpse.engine.config import load_model_config
+from glimpse.engine.plan import MediaKind
+from glimpse.engine.text.conversation import ChatMessage, MediaSlot
+from glimpse.engine.text.prompt import PromptMedia, load_prompt_builder
+from glimpse.openai.v1 import openai_pb2_grpc
+from glimpse.v1 import chat_pb2, chat_pb2_grpc, content_pb2, model_pb2, model_pb2_grpc
+from tests.audio_checkpoints import make_audio_checkpoint
+from tests.audio_oracle import greedy_answer
+from tests.media.audio import noise, sound_file, tone
+from tests.server.requests import image_part, png, request, user
+from tests.server.services.test_refusals import details
+from tests.server.serving import served
+
+Chat = chat_pb2_grpc.ChatServiceStub
+SAMPLES = tone(440, 16_000, 0.5)
+WAV = sound_file(SAMPLES, 16_000)
+BASE64 = base64.b64encode(WAV).decode()
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_audio_checkpoint(tmp_path_factory.mktemp("checkpoints") / "hearing")
+
+
+@pytest.fixture(scope="module")
+def hearing(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[grpc.Channel]:
+    """A channel to a server whose model hears."""
+    with served(checkpoint, tmp_path_factory.mktemp("hearing")) as server, server.channel() as channel:
+        yield channel
+
+
+def sound_part(data: bytes = WAV, **members: Any) -> content_pb2.ContentPart:
+    audio = content_pb2.AudioPart(source=content_pb2.MediaSource(data=data))
+    return content_pb2.ContentPart(audio=audio, **members)
+
+
+def ask_in_json(channel: grpc.Channel, *parts: dict[str, Any]) -> Any:
+    content = [*parts, {"type": "text", "text": "What?"}]
+    body = {
+        "messages": [{"role": "user", "content": content}],
+        "temperature": 0,
+        "max_completion_tokens": 8,
+    }
+    openai: Any = openai_pb2_grpc.OpenAIServiceStub(channel)
+    bodies = iter([HttpBody(content_type="application/json", data=json.dumps(body).encode())])
+    return json.loads(b"".join(piece.data for piece in openai.CreateChatCompletion(bodies)))
+
+
+def test_a_sound_is_answered_and_counted(hearing: grpc.Channel) -> None:
+    response = Chat(hearing).CreateChatCompletion(request(user(sound_part(), "and", sound_part(WAV[:-8_000]))))
+    assert response.choices[0].message.content
+    # 50 and 25 frames are 25 and 13 positions, of which two are a token.
+    assert response.usage.prompt_tokens_details.audio_tokens == 12 + 6
+    counted = Chat(hearing).CountTokens(
+        chat_pb2.CountTokensRequest(messages=[user(sound_part(), "and", sound_part(WAV[:-8_000]))])
+    )
+    assert counted.prompt_tokens == response.usage.prompt_tokens
+    assert counted.prompt_tokens_details.audio_tokens == 18
+
+
+def test_both_doors_give_the_same_answer(hearing: grpc.Channel) -> None:
+    typed = Chat(hearing).CreateChatCompletion(request(user(sound_part(), "What?")))
+    parts: list[dict[str, Any]] = [
+        {"type": "input_audio", "input_audio": {"data": BASE64, "format": "wav"}},
+        {"type": "audio_url", "audio_url": {"url": f"data:audio/wav;base64,{BASE64}"}},
+    ]
+    for part in parts:
+        answer = ask_in_json(hearing, part)
+        assert answer["choices"][0]["message"]["content"] == typed.choices[0].message.content
+        assert answer["usage"]["prompt_tokens_details"]["audio_tokens"] == 12
+
+
+def test_the_answer_is_the_references(hearing: grpc.Channel, checkpoint: Path) -> None:
+    wire = request(user(sound_part(), "What?"))
+    wire.generation.ignore_eos = True
+    content = Chat(hearing).CreateChatCompletion(wire).choices[0].message.content
+    builder = load_prompt_builder(checkpoint, load_model_config(checkpoint))
+    message = ChatMessage(role="user", content=(MediaSlot(kind=MediaKind.AUDIO), "What?"))
+    prompt = builder.chat([message], [PromptMedia(kind=MediaKind.AUDIO, num_tokens=12)])
+    expected = greedy_answer(checkpoint, prompt.token_ids, [SAMPLES], 8)
+    assert content == builder.tokenizer.decode(expected.token_ids)
+
+
+def test_the_same_sound_again_is_cached(hearing: grpc.Channel) -> None:
+    def cached(data: bytes) -> int:
+        response = Chat(hearing).CreateChatCompletion(request(user(sound_part(data), "word " * 30)))
+        return response.usage.prompt_tokens_details.cached_tokens
+
+    long, other = (sound_file(noise(seed, 60_000), 16_000) for seed in (1, 2))
+    assert cached(long) < 64
+    assert cached(long) > 100
+    assert cached(other) < 64
+
+
+def test_a_sound_may_be_named_afterwards(hearing: grpc.Channel) -> None:
+    sent = Chat(hearing).CreateChatCompletion(request(user(sound_part(uuid="bell"), "What?")))
+    named = content_pb2.ContentPart(audio=content_pb2.AudioPart(), uuid="bell")
+    assert Chat(hearing).CreateChatCompletion(request(user(named, "What?"))).choices == sent.choices
+    answer = ask_in_json(hearing, {"type": "input_audio", "input_audio": None, "uuid": "bell"})
+    assert answer["choices"][0]["message"]["content"] == sent.choices[0].message.content
+
+
+def test_the_model_is_described_as_one_that_hears(hearing: grpc.Channel) -> None:
+    listed: Any = model_pb2_grpc.ModelServiceStub(hearing).ListModels(model_pb2.ListModelsRequest())
+    (model,) = listed.data
+    assert list(model.input_modalities) == [model_pb2.MODALITY_TEXT, model_pb2.MODALITY_AUDIO]
+    assert (model.capabilities.max_sounds, model.capabilities.max_images) == (4, 0)
+
+
+SOURCE = "messages[0].content[0].audio.source"
+REFUSED: list[Any] = [
+    # the part, the reason, the field, words of the message
+    pytest.param(sound_part(b"hello"), "UNSUPPORTED_MEDIA_FORMAT", SOURCE, "no known sound format", id="no sound"),
+    pytest.param(sound_part(png()), "UNSUPPORTED_MEDIA_FORMAT", SOURCE, "a PNG picture", id="picture"),
+    pytest.param(sound_part(WAV[:30]), "INVALID_MEDIA", SOURCE, "damaged or cut short", id="cut short"),
+    pytest.param(sound_part(sound_file(SAMPLES[:99], 16_000)), "INVALID_MEDIA", SOURCE, "too short", id="too short"),
+    pytest.param(content_pb2.ContentPart(audio={}), "MISSING_VALUE", SOURCE, "The sound has no source", id="none"),
+    pytest.param(sound_part(b""), "MISSING_VALUE", f"{SOURCE}.data", "The sound has no bytes", id="no bytes"),
+    pytest.param(
+        image_part(png()), "UNSUPPORTED", "messages[0].content[0].image.source", "takes no pictures", id="does not see"
+    ),
+]
+
+
+@pytest.mark.parametrize(("part", "reason", "field", "words"), REFUSED)
+def test_what_cannot_be_heard_is_refused_by_its_field(
+    hearing: grpc.Channel, part: content_pb2.ContentPart, reason: str, field: str, words: str
+) -> None:
+    with pytest.raises(grpc.RpcError) as caught:
+        Chat(hearing).CreateChatCompletion(request(user(part)))
+    info, request_of = details(caught.value)
+    assert (info.reason, request_of.field_violations[0].field) == (reason, field)
+    assert words in request_of.field_violations[0].description
+
+
+def test_too_many_sounds_are_refused(hearing: grpc.Channel) -> None:
+    with pytest.raises(grpc.RpcError) as caught:
+        Chat(hearing).CreateChatCompletion(request(user(*[sound_part()] * 5)))
+    info, _ = details(caught.value)
+    assert info.reason == "TOO_MANY_AUDIOS"
+
+
+def test_a_model_that_does_not_hear_says_so(chat: Chat, channel: grpc.Channel) -> None:
+    wire = request(user(sound_part()))
+    wire.model = "tiny"
+    with pytest.raises(grpc.RpcError) as caught:
+        chat.CreateChatCompletion(wire)
+    info, request_of = details(caught.value)
+    assert (info.reason, request_of.field_violations[0].field) == ("UNSUPPORTED", SOURCE)
+    assert request_of.field_violations[0].description == "The model 'tiny' takes no audio."

@@ -1,0 +1,239 @@
+"""Embeddings over the typed API: they answer as their picture does; what is wrong with one costs its own request."""
+
+import resource
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+import PIL.Image
+import pytest
+import torch
+
+from glimpse.v1 import chat_pb2, chat_pb2_grpc, content_pb2
+from tests import oracle
+from tests.media.images import encode
+from tests.media.tensors import (
+    COMMANDED,
+    good,
+    good_grid,
+    safetensors_file,
+    safetensors_files,
+    torch_file,
+    torch_files,
+    wrong_embeddings,
+    wrong_grids,
+)
+from tests.server.requests import image_part, request, user
+from tests.server.services.test_refusals import details
+from tests.server.serving import Served, children, served
+
+Chat = chat_pb2_grpc.ChatServiceStub
+PIXELS = np.random.default_rng(0).integers(0, 256, (56, 84, 3), dtype=np.uint8)
+FRAMES = np.random.default_rng(1).integers(0, 256, (4, 56, 56, 3), dtype=np.uint8)
+TYPES = {
+    torch.float32: content_pb2.TENSOR_TYPE_FLOAT32,
+    torch.float16: content_pb2.TENSOR_TYPE_FLOAT16,
+    torch.bfloat16: content_pb2.TENSOR_TYPE_BFLOAT16,
+    torch.int64: content_pb2.TENSOR_TYPE_INT64,
+}
+PART = "messages[0].content[1].image_embeddings"
+
+
+@pytest.fixture(scope="module")
+def embedding_server(tiny_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with served(tiny_checkpoint, tmp_path_factory.mktemp("embeddings"), "--enable-mm-embeds") as server:
+        yield server
+
+
+@pytest.fixture
+def accepting(embedding_server: Served) -> Iterator[Chat]:
+    with embedding_server.channel() as channel:
+        yield chat_pb2_grpc.ChatServiceStub(channel)
+
+
+def typed(tensor: torch.Tensor) -> content_pb2.TensorSource:
+    data = tensor.contiguous().view(torch.uint8).numpy().tobytes()
+    return content_pb2.TensorSource(tensor={"type": TYPES[tensor.dtype], "shape": tensor.shape, "data": data})
+
+
+def serialized(data: bytes) -> content_pb2.TensorSource:
+    return content_pb2.TensorSource(serialized=data)
+
+
+def image_embeddings(
+    embeddings: content_pb2.TensorSource | None, grid: content_pb2.TensorSource | None
+) -> content_pb2.ContentPart:
+    return content_pb2.ContentPart(
+        image_embeddings=content_pb2.ImageEmbeddings(embeddings=embeddings, grid_thw=grid),
+    )
+
+
+def about(*parts: content_pb2.ContentPart) -> chat_pb2.CreateChatCompletionRequest:
+    return request(user("What is it?", *parts), max_completion_tokens=12)
+
+
+def picture() -> content_pb2.ContentPart:
+    return image_part(encode(PIL.Image.fromarray(PIXELS), "PNG"))
+
+
+WRITERS: list[Any] = [
+    pytest.param(typed, id="typed"),
+    pytest.param(lambda tensor: serialized(torch_file(tensor)), id="torch.save"),
+    pytest.param(lambda tensor: serialized(safetensors_file(tensor)), id="safetensors"),
+]
+
+
+@pytest.mark.parametrize("write", WRITERS)
+def test_a_picture_s_embeddings_answer_as_the_picture_does(
+    accepting: Chat, tiny_checkpoint: Path, write: Callable[[torch.Tensor], content_pb2.TensorSource]
+) -> None:
+    embeddings, grid = oracle.embeddings(tiny_checkpoint, PIXELS)
+    expected = accepting.CreateChatCompletion(about(picture()))
+    response = accepting.CreateChatCompletion(about(image_embeddings(write(embeddings), write(grid))))
+    assert response.choices == expected.choices
+    assert response.usage.prompt_tokens == expected.usage.prompt_tokens
+    assert response.usage.prompt_tokens_details.image_tokens == 6
+
+
+def test_a_clip_s_embeddings_answer_as_its_frames_do(accepting: Chat, tiny_checkpoint: Path) -> None:
+    embeddings, grid = oracle.embeddings(tiny_checkpoint, FRAMES)
+    frames = [content_pb2.MediaSource(data=encode(PIL.Image.fromarray(frame), "PNG")) for frame in FRAMES]
+    clip = content_pb2.VideoPart(frames=content_pb2.FrameList(frames=frames), min_pixels=784, max_pixels=56 * 56)
+    expected = accepting.CreateChatCompletion(about(content_pb2.ContentPart(video=clip)))
+    part = content_pb2.VideoEmbeddings(embeddings=typed(embeddings), grid_thw=typed(grid))
+    response = accepting.CreateChatCompletion(about(content_pb2.ContentPart(video_embeddings=part)))
+    assert response.choices == expected.choices
+    assert response.usage.prompt_tokens_details.video_tokens == 8
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_embeddings_of_half_the_width_are_taken(accepting: Chat, tiny_checkpoint: Path, dtype: torch.dtype) -> None:
+    embeddings, grid = oracle.embeddings(tiny_checkpoint, PIXELS)
+    rounded = embeddings.to(dtype)
+    short, long = (
+        accepting.CreateChatCompletion(about(image_embeddings(typed(values), typed(grid))))
+        for values in (rounded, rounded.float())
+    )
+    assert short.choices == long.choices
+
+
+def test_embeddings_and_pictures_stand_where_they_were_said(accepting: Chat) -> None:
+    embedded, other = (
+        image_embeddings(typed(good()), typed(good_grid())),
+        image_embeddings(typed(-good()), typed(good_grid())),
+    )
+    answers = [
+        accepting.CreateChatCompletion(about(*parts)).choices[0].message.content
+        for parts in ([embedded, picture(), other], [other, picture(), embedded], [picture(), embedded, other])
+    ]
+    assert len(set(answers)) == 3
+
+
+def test_the_same_embeddings_again_are_cached(accepting: Chat) -> None:
+    def ask(embeddings: torch.Tensor) -> chat_pb2.CreateChatCompletionResponse:
+        part = image_embeddings(typed(embeddings), typed(good_grid()))
+        return accepting.CreateChatCompletion(request(user(part, "word " * 60)))
+
+    first, again, other = ask(3 * good()), ask(3 * good()), ask(good() / 3)
+    assert again.usage.prompt_tokens_details.cached_tokens > 200
+    assert other.usage.prompt_tokens_details.cached_tokens == 0
+    assert again.choices == first.choices
+
+
+def test_embeddings_are_counted_as_they_are_used(accepting: Chat) -> None:
+    wire = about(picture(), image_embeddings(typed(good()), typed(good_grid())))
+    counted = accepting.CountTokens(chat_pb2.CountTokensRequest(messages=wire.messages))
+    used = accepting.CreateChatCompletion(wire)
+    assert counted.prompt_tokens == used.usage.prompt_tokens
+    assert counted.prompt_tokens_details.image_tokens == used.usage.prompt_tokens_details.image_tokens == 6 + 4
+
+
+TYPED: list[tuple[str, dict[str, Any], str, str]] = [
+    # what is wrong, the tensor's members, the field, what is said
+    ("no type", {"type": 0}, "embeddings.tensor.type", "The type of the tensor's elements is not said."),
+    ("unknown type", {"type": 99}, "embeddings.tensor.type", "The type of the tensor's elements is not said."),
+    ("few bytes", {"data": b"1234"}, "embeddings.tensor", "has 1024 bytes, and 4 are there"),
+    ("no bytes", {"data": b""}, "embeddings.tensor", "has 1024 bytes, and 0 are there"),
+    ("huge", {"shape": [2**64 - 1, 64]}, "embeddings.tensor", "more bytes than there can be, and 1024 are there"),
+    ("overflow", {"shape": [2**62, 2**62]}, "embeddings.tensor", "more bytes than there can be"),
+    ("zero", {"shape": [0, 64], "data": b""}, "embeddings.tensor", "a dimension of 0"),
+    ("many dimensions", {"shape": [1] * 9}, "embeddings.tensor", "9 dimensions"),
+    ("rank", {"shape": [256]}, "embeddings", "image_embeds: the tensor has 1 dimensions"),
+    ("NaN", {"data": b"\xff" * 1024}, "embeddings", "image_embeds: a value is not a finite number"),
+]
+
+
+@pytest.mark.parametrize(("wrong", "field", "says"), [row[1:] for row in TYPED], ids=[row[0] for row in TYPED])
+def test_a_hostile_tensor_is_refused_by_its_field(
+    accepting: Chat, wrong: dict[str, Any], field: str, says: str
+) -> None:
+    tensor = {"type": content_pb2.TENSOR_TYPE_FLOAT32, "shape": [4, 64], "data": bytes(1024)} | wrong
+    part = image_embeddings(content_pb2.TensorSource(tensor=tensor), typed(good_grid()))
+    assert_refused(accepting, part, field, says, ("INVALID_EMBEDDINGS", "MISSING_VALUE"))
+
+
+def test_hostile_files_cost_their_own_requests_alone(accepting: Chat, embedding_server: Served) -> None:
+    expected = accepting.CreateChatCompletion(about(picture())).choices
+    grid = serialized(safetensors_file(good_grid()))
+    hostile = [*torch_files(), *safetensors_files(), *wrong_embeddings()]
+    assert len(hostile) >= 50
+    before = resident_bytes(embedding_server.process.pid)
+    for each in hostile:
+        part = image_embeddings(serialized(each.data), grid)
+        assert_refused(accepting, part, "embeddings", each.says, (each.code.upper(),))
+    for each in wrong_grids():
+        part = image_embeddings(serialized(safetensors_file(good())), serialized(each.data))
+        field = "embeddings" if "makes" in each.says else "grid_thw"
+        assert_refused(accepting, part, field, each.says, (each.code.upper(),))
+    assert resident_bytes(embedding_server.process.pid) - before < 64 << 20
+    (loader,) = children(embedding_server.process.pid, "glimpse.media.embeddings.torch_worker")
+    assert resident_bytes(loader) < 1 << 30
+    assert not Path(COMMANDED).exists()
+    assert accepting.CreateChatCompletion(about(picture())).choices == expected
+
+
+@pytest.mark.parametrize(
+    ("part", "field", "reason"),
+    [
+        (content_pb2.ContentPart(image_embeddings={}), f"{PART}.embeddings", "MISSING_VALUE"),
+        (image_embeddings(None, typed(good_grid())), f"{PART}.embeddings", "MISSING_VALUE"),
+        (image_embeddings(typed(good()), None), f"{PART}.grid_thw", "INVALID_EMBEDDINGS"),
+        (
+            content_pb2.ContentPart(audio_embeddings={"embeddings": {"serialized": b"x"}}),
+            "messages[0].content[1].audio_embeddings",
+            "UNSUPPORTED",
+        ),
+    ],
+    ids=["nothing", "no embeddings", "no grid", "a sound's"],
+)
+def test_what_is_missing_is_asked_for_by_its_field(
+    accepting: Chat, part: content_pb2.ContentPart, field: str, reason: str
+) -> None:
+    with pytest.raises(grpc.RpcError) as caught:
+        accepting.CreateChatCompletion(about(part))
+    info, request_of = details(caught.value)
+    assert (request_of.field_violations[0].field, info.reason) == (field, reason)
+
+
+def test_a_server_accepts_none_unless_it_is_told_to(chat: Chat) -> None:
+    with pytest.raises(grpc.RpcError) as caught:
+        chat.CreateChatCompletion(about(image_embeddings(typed(good()), typed(good_grid()))))
+    info, request_of = details(caught.value)
+    assert (request_of.field_violations[0].field, info.reason) == (PART, "UNSUPPORTED")
+    assert "--enable-mm-embeds" in request_of.field_violations[0].description
+
+
+def assert_refused(chat: Chat, part: content_pb2.ContentPart, field: str, says: str, reasons: tuple[str, ...]) -> None:
+    with pytest.raises(grpc.RpcError) as caught:
+        chat.CreateChatCompletion(about(part))
+    info, request_of = details(caught.value)
+    assert request_of.field_violations[0].field == f"{PART}.{field}"
+    assert says in request_of.field_violations[0].description
+    assert info.reason in reasons
+
+
+def resident_bytes(pid: int) -> int:
+    """Memory that a process has."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize()

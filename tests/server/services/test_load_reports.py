@@ -1,0 +1,89 @@
+"""What a load report says of calls and of the engine."""
+
+import struct
+
+import pytest
+
+from glimpse.engine.protocol import StepStats
+from glimpse.server.rpc.load_meter import WINDOW_SECONDS, LoadMeter
+from glimpse.v1 import load_pb2
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def meter(clock: Clock) -> LoadMeter:
+    return LoadMeter(max_sequences=10, clock=clock)
+
+
+def stats(*, running: int, waiting: int = 0, blocks: int = 0) -> StepStats:
+    return StepStats(
+        num_running=running,
+        num_waiting=waiting,
+        num_used_blocks=blocks,
+        num_prompt_tokens=0,
+        num_generated_tokens=0,
+        num_cached_tokens=0,
+        num_encoded_media=0,
+        num_preemptions=0,
+        step_seconds=0.0,
+    )
+
+
+def test_rates_are_of_the_last_seconds(meter: LoadMeter, clock: Clock) -> None:
+    clock.now = 5.0
+    for code in ("OK", "OK", "INVALID_ARGUMENT", "CANCELLED", "INTERNAL"):
+        meter.call_began()
+        meter.call_ended(code)
+    assert (meter.report().rps_fractional, meter.report().eps) == (1.0, 0.2)  # of the five seconds that there were
+    clock.now = 5.0 + WINDOW_SECONDS
+    assert (meter.report().rps_fractional, meter.report().eps) == (0.5, 0.1)
+    clock.now += 0.1
+    assert (meter.report().rps_fractional, meter.report().eps) == (0.0, 0.0)
+
+
+def test_utilization_is_of_what_is_scarcest(meter: LoadMeter) -> None:
+    assert meter.report().application_utilization == 0
+    meter.engine_changed(num_blocks=100)
+    meter.engine_stepped(stats(running=2, blocks=70))
+    assert meter.report().application_utilization == 0.7
+    meter.engine_stepped(stats(running=10, waiting=5, blocks=70))
+    report = meter.report()
+    assert report.application_utilization == 1.5
+    assert dict(report.named_metrics) == {
+        "kv_cache_usage_perc": 0.7,
+        "num_requests_running": 10,
+        "num_requests_waiting": 5,
+    }
+
+
+def test_an_engine_that_is_gone_is_busy_with_nothing(meter: LoadMeter) -> None:
+    meter.engine_changed(num_blocks=100)
+    meter.engine_stepped(stats(running=2, blocks=70))
+    meter.engine_changed(num_blocks=100)
+    assert meter.report().application_utilization == 0
+
+
+def test_its_bytes_are_orcas() -> None:
+    """Numbers and types of `xds.data.orca.v3.OrcaLoadReport`; nothing that it has is called otherwise here."""
+    fields = load_pb2.StreamLoadReportsResponse.DESCRIPTOR.fields
+    assert {(field.number, field.name, field.type == field.TYPE_DOUBLE) for field in fields} == {
+        (6, "rps_fractional", True),
+        (7, "eps", True),
+        (8, "named_metrics", False),
+        (9, "application_utilization", True),
+    }
+    report = load_pb2.StreamLoadReportsResponse(application_utilization=1.0, named_metrics={"a": 0.5})
+    # 8, a message of 1 (a text) and 2 (a double); 9, a double.
+    named = bytes([8 << 3 | 2, 12, 1 << 3 | 2, 1, ord("a"), 2 << 3 | 1]) + struct.pack("<d", 0.5)
+    assert report.SerializeToString(deterministic=True) == named + bytes([9 << 3 | 1]) + struct.pack("<d", 1.0)

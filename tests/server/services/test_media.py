@@ -1,0 +1,66 @@
+"""Uploads of which no server can be asked: where none are taken, and from clients that stop in the middle."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from hashlib import sha256
+from typing import Any
+
+import pytest
+
+from glimpse.media.cache.memory_budget import InFlight
+from glimpse.media.errors import MediaError, MediaErrorCode
+from glimpse.media.sources.uploads import Uploads
+from glimpse.server.rpc.errors import InvalidRequest
+from glimpse.server.services.media import MediaHandlers
+from glimpse.v1 import media_pb2
+
+DATA = b"x" * 100
+CONTEXT: Any = None
+
+
+def handlers(in_flight: InFlight, *, max_bytes: int = 10_000) -> MediaHandlers:
+    return MediaHandlers(Uploads(max_bytes=max_bytes, ttl_seconds=60, in_flight=in_flight))
+
+
+async def parts(stuck: asyncio.Event | None = None) -> AsyncIterator[media_pb2.UploadMediaRequest]:
+    """Those of a whole upload, which does not end where `stuck` is to tell that all of them were taken."""
+    yield media_pb2.UploadMediaRequest(header={"sha256": sha256(DATA).digest()})
+    yield media_pb2.UploadMediaRequest(chunk=DATA)
+    if stuck is not None:
+        stuck.set()
+        await asyncio.Event().wait()
+
+
+async def test_where_there_is_no_room_uploads_are_refused_by_the_flag() -> None:
+    with pytest.raises(InvalidRequest, match="--upload-cache-size") as caught:
+        await handlers(InFlight(), max_bytes=0).upload(parts(), CONTEXT)
+    assert caught.value.reason == "unsupported"
+
+
+async def test_a_client_that_sends_no_more_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("glimpse.server.services.media._IDLE_SECONDS", 0.01)
+    in_flight = InFlight()
+    with pytest.raises(MediaError) as caught:
+        await handlers(in_flight).upload(parts(asyncio.Event()), CONTEXT)
+    assert caught.value.code == MediaErrorCode.UPLOAD_MISMATCH
+    assert in_flight.num_bytes == 0
+
+
+async def test_an_upload_that_is_cancelled_gives_its_memory_back() -> None:
+    in_flight, stuck = InFlight(), asyncio.Event()
+    upload = asyncio.create_task(handlers(in_flight).upload(parts(stuck), CONTEXT))
+    await stuck.wait()
+    assert in_flight.num_bytes == len(DATA)
+    upload.cancel()
+    await asyncio.wait([upload])
+    assert in_flight.num_bytes == 0
+
+
+async def test_uploads_for_which_there_is_no_memory_are_sent_away() -> None:
+    in_flight = InFlight(max_bytes=2 * len(DATA))
+    with in_flight.hold() as others:
+        others.take(len(DATA) + 1)
+        with pytest.raises(MediaError) as caught:
+            await handlers(in_flight).upload(parts(), CONTEXT)
+        assert caught.value.code == MediaErrorCode.OVERLOADED
+    assert (await handlers(in_flight).upload(parts(), CONTEXT)).media.size == len(DATA)

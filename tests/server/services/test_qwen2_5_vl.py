@@ -1,0 +1,36 @@
+"""A server whose model is Qwen2.5-VL: pictures, clips, and the time between a clip's frames."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from glimpse.v1 import chat_pb2_grpc
+from tests.checkpoints import make_checkpoint
+from tests.server.requests import image_part, png, request, user
+from tests.server.services.test_videos import PNGS, about_a_clip, about_frames
+from tests.server.serving import served
+
+Chat = chat_pb2_grpc.ChatServiceStub
+
+
+@pytest.fixture(scope="module")
+def chat(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chat]:
+    checkpoint = make_checkpoint(tmp_path_factory.mktemp("checkpoint"), family="qwen2_5_vl")
+    with served(checkpoint, tmp_path_factory.mktemp("server")) as server, server.channel() as channel:
+        yield Chat(channel)
+
+
+def test_pictures_and_clips_are_answered(chat: Chat) -> None:
+    red, blue = (png(colour=colour) for colour in ((200, 30, 40), (20, 30, 220)))
+    first, second = (chat.CreateChatCompletion(request(user(image_part(data), "What is it?"))) for data in (red, blue))
+    assert first.choices[0].message.content != second.choices[0].message.content
+    assert chat.CreateChatCompletion(about_a_clip()).usage.prompt_tokens_details.video_tokens == 8
+
+
+def test_a_clip_of_another_rate_is_another_prompt(chat: Chat) -> None:
+    def num_cached(**options: float) -> int:
+        return chat.CreateChatCompletion(about_frames(PNGS, **options)).usage.prompt_tokens_details.cached_tokens
+
+    untimed, slow = num_cached(fps=2), num_cached(fps=0.5)
+    assert num_cached() > max(untimed, slow)  # without a rate, two frames are a second
+    assert num_cached(fps=0.5) > slow
