@@ -37,7 +37,7 @@ from glimpse.engine.text.grammar_check import GrammarChecker, GrammarError
 from glimpse.engine.text.media_inputs import Medium, media_inputs, prompt_media
 from glimpse.engine.text.prompt import Prompt, PromptBuilder, load_prompt_builder
 from glimpse.engine.text.template import TemplateError
-from glimpse.media.processing.video_options import ClipOptions
+from glimpse.media.processing.video_options import VideoOptions
 from glimpse.media.sources.policy import WEB_PORTS
 
 __all__ = ["LLM", "CompletionOutput", "Grammar", "GrammarKind", "InputError", "RequestOutput", "SamplingParams"]
@@ -208,7 +208,7 @@ class LLM:
             messages: A conversation in OpenAI's form, or several. Parts are `text`, `image_url` (an http(s) URL, a data
                 URL or base64, perhaps with `min_pixels` and `max_pixels`), `image_pil` (a PIL image), `video_url` (the
                 same of a video file, or a list of such pictures) and `video` (an array, a tensor, a list of pictures or
-                a file's bytes); clips perhaps with the members of `media.processing.video_options.ClipOptions`. Sounds
+                a file's bytes); clips perhaps with the members of `media.processing.video_options.VideoOptions`. Sounds
                 are `audio_url`, `input_audio` (`data`, which is base64, and `format`) and `audio` (as for `generate`).
                 And `image_embeds`, `video_embeds` and `audio_embeds`, as for `generate`, of one medium. Each part may
                 have a `uuid`, by which the medium can be left out later: `{"type": "image_pil", "image_pil": None,
@@ -320,7 +320,7 @@ def _checked_limits(limits: Mapping[str, int]) -> dict[MediaKind, int]:
     return {MediaKind(kind): limit for kind, limit in limits.items()}
 
 
-def _with_wishes(request: OfflineRequest, wishes: ClipOptions) -> OfflineRequest:
+def _with_wishes(request: OfflineRequest, wishes: VideoOptions) -> OfflineRequest:
     return replace(request, media=with_wishes(request.media, wishes, "mm_processor_kwargs"))
 
 

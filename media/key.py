@@ -27,7 +27,7 @@ def content_key(kind: str, pixels: npt.NDArray[np.uint8], *parameters: int) -> b
     return _hash((kind.encode(), b"RGB", *_texts(numbers), pixels.data))
 
 
-def sound_key(samples: npt.NDArray[np.float32], *parameters: int) -> bytes:
+def audio_key(samples: npt.NDArray[np.float32], *parameters: int) -> bytes:
     """SHA-256 of a sound, in the same way.
 
     Args:

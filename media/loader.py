@@ -15,31 +15,31 @@ from glimpse.media.decoding.decoders import Decoders
 from glimpse.media.decoding.video_frames import taken_frames
 from glimpse.media.errors import MediaError, MediaErrorCode
 from glimpse.media.key import decoded_key
-from glimpse.media.processing.audio import AudioProcessing, Sound
+from glimpse.media.processing.audio import Audio, AudioProcessing
 from glimpse.media.processing.image import Image, ImageProcessing
 from glimpse.media.processing.rgb import Colour
-from glimpse.media.processing.video import Clip, VideoProcessing
-from glimpse.media.processing.video_options import ClipOptions, check_options
+from glimpse.media.processing.video import Video, VideoProcessing
+from glimpse.media.processing.video_options import VideoOptions, check_options
 from glimpse.media.sources.files import FileLimits, FileLoader, Files, Label, not_kept
 from glimpse.media.sources.local import LocalFiles
 from glimpse.media.sources.policy import FetchPolicy
 from glimpse.media.sources.source import (
     DEFAULT_MAX_BYTES,
-    DEFAULT_MAX_CLIP_BYTES,
-    ClipOrNamed,
+    DEFAULT_MAX_VIDEO_BYTES,
+    AudioOrNamed,
     FrameSources,
     ImageOrNamed,
     NamedSource,
-    SoundOrNamed,
     Source,
+    VideoOrNamed,
 )
 from glimpse.media.sources.uploads import Uploads
 
-MediumT = TypeVar("MediumT", Image, Clip, Sound)
+MediumT = TypeVar("MediumT", Image, Video, Audio)
 
-_PICTURE = "picture"
-_CLIP = "clip"
-_SOUND = "sound"
+_IMAGE = "picture"
+_VIDEO = "clip"
+_AUDIO = "sound"
 
 
 class MediaLoader:
@@ -65,8 +65,8 @@ class MediaLoader:
         video_timeout_seconds: float = 30.0,
         audio_timeout_seconds: float = 10.0,
         max_image_bytes: int = DEFAULT_MAX_BYTES,
-        max_sound_bytes: int = DEFAULT_MAX_BYTES,
-        max_clip_bytes: int = DEFAULT_MAX_CLIP_BYTES,
+        max_audio_bytes: int = DEFAULT_MAX_BYTES,
+        max_video_bytes: int = DEFAULT_MAX_VIDEO_BYTES,
         max_fetches: int = 32,
     ) -> None:
         """Sets the limits.
@@ -85,8 +85,8 @@ class MediaLoader:
             video_timeout_seconds: For fetching one clip, all of its frames together where they are pictures.
             audio_timeout_seconds: For fetching one sound.
             max_image_bytes: The largest file of a picture.
-            max_sound_bytes: The largest file of a sound.
-            max_clip_bytes: The largest file of a clip, and the most that the pictures of one may have together.
+            max_audio_bytes: The largest file of a sound.
+            max_video_bytes: The largest file of a clip, and the most that the pictures of one may have together.
             max_fetches: Fetches at the same time; further ones wait.
         """
         self._processing = processing
@@ -104,8 +104,8 @@ class MediaLoader:
             max_fetches=max_fetches,
         )
         self._image_limits = FileLimits(max_bytes=max_image_bytes, timeout_seconds=image_timeout_seconds)
-        self._clip_limits = FileLimits(max_bytes=max_clip_bytes, timeout_seconds=video_timeout_seconds)
-        self._sound_limits = FileLimits(max_bytes=max_sound_bytes, timeout_seconds=audio_timeout_seconds)
+        self._video_limits = FileLimits(max_bytes=max_video_bytes, timeout_seconds=video_timeout_seconds)
+        self._audio_limits = FileLimits(max_bytes=max_audio_bytes, timeout_seconds=audio_timeout_seconds)
 
     @contextmanager
     def batch(self, tenant: str = "") -> Generator[Batch]:
@@ -140,18 +140,18 @@ class MediaLoader:
         with self._within(batch) as own:
             return await self._load_image(source, processing, uuid, own)
 
-    async def load_clip(
-        self, source: ClipOrNamed, options: ClipOptions, *, batch: Batch | None = None, uuid: str | None = None
-    ) -> Clip:
+    async def load_video(
+        self, source: VideoOrNamed, options: VideoOptions, *, batch: Batch | None = None, uuid: str | None = None
+    ) -> Video:
         """Loads a clip, a file or frames; the arguments are as in `load_image`.
 
         Raises:
             MediaError: whatever is wrong with it.
         """
         with self._within(batch) as own:
-            return await self._load_clip(source, options, uuid, own)
+            return await self._load_video(source, options, uuid, own)
 
-    async def load_sound(self, source: SoundOrNamed, *, batch: Batch | None = None, uuid: str | None = None) -> Sound:
+    async def load_audio(self, source: AudioOrNamed, *, batch: Batch | None = None, uuid: str | None = None) -> Audio:
         """Loads a sound; the arguments are as in `load_image`.
 
         Raises:
@@ -160,25 +160,25 @@ class MediaLoader:
         if self._audio_processing is None:
             raise MediaError(MediaErrorCode.INVALID_PARAMETER, "the model takes no audio")
         with self._within(batch) as own:
-            return await self._load_sound(source, self._audio_processing, uuid, own)
+            return await self._load_audio(source, self._audio_processing, uuid, own)
 
     def keep_image(self, image: Image, processing: ImageProcessing, uuid: str, *, batch: Batch) -> None:
         """Keeps a picture that was made of no file under a name: it can be left out as it is, not with other bounds."""
         key = _image_key((image.key,), processing, batch)
-        self._keep(key, image, _PICTURE, uuid, Named(files={0: image.key}, num_frames=None, url=None), batch)
+        self._keep(key, image, _IMAGE, uuid, Named(files={0: image.key}, num_frames=None, url=None), batch)
 
-    def keep_clip(
-        self, clip: Clip, taken: Sequence[int], num_frames: int, options: ClipOptions, uuid: str, *, batch: Batch
+    def keep_video(
+        self, clip: Video, taken: Sequence[int], num_frames: int, options: VideoOptions, uuid: str, *, batch: Batch
     ) -> None:
         """As `keep_image`, of a clip of so many frames, of which those were taken that `taken_frames` tells."""
         key = _frames_key((clip.key,) * len(taken), taken, self._video_processing, options, batch)
         named = Named(files=dict.fromkeys(taken, clip.key), num_frames=num_frames, url=None)
-        self._keep(key, clip, _CLIP, uuid, named, batch)
+        self._keep(key, clip, _VIDEO, uuid, named, batch)
 
-    def keep_sound(self, sound: Sound, uuid: str, *, batch: Batch) -> None:
+    def keep_audio(self, sound: Audio, uuid: str, *, batch: Batch) -> None:
         """As `keep_image`."""
-        key = _sound_key((sound.key,), self._audio_processing, batch)
-        self._keep(key, sound, _SOUND, uuid, Named(files={0: sound.key}, num_frames=None, url=None), batch)
+        key = _audio_key((sound.key,), self._audio_processing, batch)
+        self._keep(key, sound, _AUDIO, uuid, Named(files={0: sound.key}, num_frames=None, url=None), batch)
 
     async def warm(self) -> None:
         """Readies what the first picture would have to wait for."""
@@ -194,24 +194,24 @@ class MediaLoader:
     async def _load_image(
         self, source: ImageOrNamed, processing: ImageProcessing, uuid: str | None, batch: Batch
     ) -> Image:
-        files = await self._one(source, _PICTURE, uuid, self._image_limits, batch)
+        files = await self._one(source, _IMAGE, uuid, self._image_limits, batch)
         key = _image_key(files.digests, processing, batch)
 
         async def decode(data: Sequence[bytes]) -> Image:
             return await self._decoders.image(data[0], processing)
 
-        return await self._decoded(key, files, decode, _PICTURE, batch)
+        return await self._decoded(key, files, decode, _IMAGE, batch)
 
-    async def _load_sound(
-        self, source: SoundOrNamed, processing: AudioProcessing, uuid: str | None, batch: Batch
-    ) -> Sound:
-        files = await self._one(source, _SOUND, uuid, self._sound_limits, batch)
-        key = _sound_key(files.digests, processing, batch)
+    async def _load_audio(
+        self, source: AudioOrNamed, processing: AudioProcessing, uuid: str | None, batch: Batch
+    ) -> Audio:
+        files = await self._one(source, _AUDIO, uuid, self._audio_limits, batch)
+        key = _audio_key(files.digests, processing, batch)
 
-        async def decode(data: Sequence[bytes]) -> Sound:
+        async def decode(data: Sequence[bytes]) -> Audio:
             return await self._decoders.sound(data[0], processing)
 
-        return await self._decoded(key, files, decode, _SOUND, batch)
+        return await self._decoded(key, files, decode, _AUDIO, batch)
 
     async def _one(
         self, source: Source | NamedSource, kind: str, uuid: str | None, limits: FileLimits, batch: Batch
@@ -221,45 +221,45 @@ class MediaLoader:
             return self._files.kept(self._files.named(source, kind, batch), [0], kind, batch)
         return await self._files.one(source, Label(kind=kind, uuid=uuid), limits, batch)
 
-    async def _load_clip(self, source: ClipOrNamed, options: ClipOptions, uuid: str | None, batch: Batch) -> Clip:
-        label = Label(kind=_CLIP, uuid=uuid)
+    async def _load_video(self, source: VideoOrNamed, options: VideoOptions, uuid: str | None, batch: Batch) -> Video:
+        label = Label(kind=_VIDEO, uuid=uuid)
         match source:
             case NamedSource():
-                return await self._named_clip(source, options, batch)
+                return await self._named_video(source, options, batch)
             case FrameSources(frames=frames):
                 taken = self._taken(len(frames), options)
                 files = await self._files.frames(
-                    frames, taken, label, each=self._image_limits, together=self._clip_limits, batch=batch
+                    frames, taken, label, each=self._image_limits, together=self._video_limits, batch=batch
                 )
-                return await self._clip_of_frames(files, taken, options, batch)
+                return await self._video_of_frames(files, taken, options, batch)
             case _:
                 check_options(options, of_frames=False)
-                files = await self._files.one(source, label, self._clip_limits, batch)
-                return await self._clip_of_file(files, options, batch)
+                files = await self._files.one(source, label, self._video_limits, batch)
+                return await self._video_of_file(files, options, batch)
 
-    async def _named_clip(self, source: NamedSource, options: ClipOptions, batch: Batch) -> Clip:
-        named = self._files.named(source, _CLIP, batch)
+    async def _named_video(self, source: NamedSource, options: VideoOptions, batch: Batch) -> Video:
+        named = self._files.named(source, _VIDEO, batch)
         if named.num_frames is None:
             check_options(options, of_frames=False)
-            return await self._clip_of_file(self._files.kept(named, [0], _CLIP, batch), options, batch)
+            return await self._video_of_file(self._files.kept(named, [0], _VIDEO, batch), options, batch)
         taken = self._taken(named.num_frames, options)
-        return await self._clip_of_frames(self._files.kept(named, taken, _CLIP, batch), taken, options, batch)
+        return await self._video_of_frames(self._files.kept(named, taken, _VIDEO, batch), taken, options, batch)
 
-    async def _clip_of_file(self, files: Files, options: ClipOptions, batch: Batch) -> Clip:
+    async def _video_of_file(self, files: Files, options: VideoOptions, batch: Batch) -> Video:
         key = decoded_key(batch.tenant, "video", files.digests, self._video_processing, options)
 
-        async def decode(data: Sequence[bytes]) -> Clip:
-            return await self._decoders.clip_of_file(data[0], self._video_processing, options)
+        async def decode(data: Sequence[bytes]) -> Video:
+            return await self._decoders.video_of_file(data[0], self._video_processing, options)
 
-        return await self._decoded(key, files, decode, _CLIP, batch)
+        return await self._decoded(key, files, decode, _VIDEO, batch)
 
-    async def _clip_of_frames(self, files: Files, taken: Sequence[int], options: ClipOptions, batch: Batch) -> Clip:
+    async def _video_of_frames(self, files: Files, taken: Sequence[int], options: VideoOptions, batch: Batch) -> Video:
         key = _frames_key(files.digests, taken, self._video_processing, options, batch)
 
-        async def decode(data: Sequence[bytes]) -> Clip:
-            return await self._decoders.clip_of_pictures(data, taken, self._video_processing, options)
+        async def decode(data: Sequence[bytes]) -> Video:
+            return await self._decoders.video_of_images(data, taken, self._video_processing, options)
 
-        return await self._decoded(key, files, decode, _CLIP, batch)
+        return await self._decoded(key, files, decode, _VIDEO, batch)
 
     async def _decoded(
         self,
@@ -280,13 +280,15 @@ class MediaLoader:
         batch.hold.take_shared(got.value, _num_bytes(got.value))
         return got.value
 
-    def _keep(self, key: bytes, medium: Image | Clip | Sound, kind: str, uuid: str, named: Named, batch: Batch) -> None:
+    def _keep(
+        self, key: bytes, medium: Image | Video | Audio, kind: str, uuid: str, named: Named, batch: Batch
+    ) -> None:
         """Keeps a medium that has no files; in `named` its own key stands in their places."""
         batch.hold.take_shared(medium, _num_bytes(medium))
         self._store.keep_medium(key, medium, _num_bytes(medium))
         self._store.name(batch.tenant, kind, uuid, named, ())
 
-    def _taken(self, num_frames: int, options: ClipOptions) -> list[int]:
+    def _taken(self, num_frames: int, options: VideoOptions) -> list[int]:
         return taken_frames(num_frames, options, depth=self._video_processing.temporal_patch_size)
 
 
@@ -295,14 +297,14 @@ def _image_key(files: Sequence[bytes], processing: ImageProcessing, batch: Batch
 
 
 def _frames_key(
-    files: Sequence[bytes], taken: Sequence[int], processing: VideoProcessing, options: ClipOptions, batch: Batch
+    files: Sequence[bytes], taken: Sequence[int], processing: VideoProcessing, options: VideoOptions, batch: Batch
 ) -> bytes:
     return decoded_key(batch.tenant, "frames", files, processing, options, tuple(taken))
 
 
-def _sound_key(files: Sequence[bytes], processing: AudioProcessing | None, batch: Batch) -> bytes:
+def _audio_key(files: Sequence[bytes], processing: AudioProcessing | None, batch: Batch) -> bytes:
     return decoded_key(batch.tenant, "audio", files, processing)
 
 
-def _num_bytes(medium: Image | Clip | Sound) -> int:
-    return medium.features.nbytes if isinstance(medium, Sound) else medium.pixels.nbytes
+def _num_bytes(medium: Image | Video | Audio) -> int:
+    return medium.features.nbytes if isinstance(medium, Audio) else medium.pixels.nbytes

@@ -10,8 +10,8 @@ from glimpse.engine.text.conversation import ChatMessage, ToolChoice, ToolDefini
 from glimpse.media.embeddings.embeddings import EmbeddedKind
 from glimpse.media.embeddings.tensor_file import TensorSource
 from glimpse.media.processing.rgb import Colour
-from glimpse.media.processing.video_options import ClipOptions
-from glimpse.media.sources.source import ClipOrNamed, ImageOrNamed, NamedSource, SoundOrNamed
+from glimpse.media.processing.video_options import VideoOptions
+from glimpse.media.sources.source import AudioOrNamed, ImageOrNamed, NamedSource, VideoOrNamed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,12 +33,12 @@ class ImageInput:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClipInput:
+class VideoInput:
     """A clip of a conversation, not loaded yet."""
 
     kind: ClassVar = MediaKind.VIDEO
-    source: ClipOrNamed
-    options: ClipOptions
+    source: VideoOrNamed
+    options: VideoOptions
     field: str
     """The path of what it is made of in the request."""
     uuid: str | None = None
@@ -61,18 +61,18 @@ class EmbeddingInput:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SoundInput:
+class AudioInput:
     """A sound of a conversation, not loaded yet."""
 
     kind: ClassVar = MediaKind.AUDIO
-    source: SoundOrNamed
+    source: AudioOrNamed
     field: str
     """The path of its source in the request."""
     uuid: str | None = None
     """The client's name for it, under which it is kept."""
 
 
-MediumInput: TypeAlias = ImageInput | ClipInput | SoundInput | EmbeddingInput
+MediumInput: TypeAlias = ImageInput | VideoInput | AudioInput | EmbeddingInput
 
 
 def is_left_out(medium: MediumInput) -> bool:

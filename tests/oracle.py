@@ -61,7 +61,7 @@ def seconds_per_grid(path: Path, spans: Sequence[MediaSpan]) -> dict[str, Tensor
     return {} if rate is None else {"second_per_grid_ts": torch.tensor(steps) / rate}
 
 
-def clip_patches(path: Path, frames: np.ndarray) -> Tensor:
+def video_patches(path: Path, frames: np.ndarray) -> Tensor:
     """What the reference's video processor makes of [frames, height, width, 3], made with its image processor.
 
     (The video processor takes torchvision.) A picture's patches hold it twice, one after the other; a clip's hold two
@@ -93,7 +93,7 @@ def greedy_answer(
         media |= image_processor(path)(pictures, return_tensors="pt")
     clips = [image for image, span in zip(images, spans, strict=True) if span.kind is MediaKind.VIDEO]
     if clips:
-        media["pixel_values_videos"] = torch.cat([clip_patches(path, clip) for clip in clips])
+        media["pixel_values_videos"] = torch.cat([video_patches(path, clip) for clip in clips])
         media["video_grid_thw"] = grids(spans, MediaKind.VIDEO)
         media |= seconds_per_grid(path, spans)
     output = load_oracle(path).generate(
@@ -117,7 +117,7 @@ def embeddings(path: Path, image: np.ndarray) -> tuple[Tensor, Tensor]:
     *frames, height, width, _ = image.shape
     grid = torch.tensor([[-(-sum(frames) // 2) or 1, height // 14, width // 14]])
     if frames:
-        patches = clip_patches(path, image)
+        patches = video_patches(path, image)
     else:
         patches = image_processor(path)([image], return_tensors="pt")["pixel_values"]
     return load_oracle(path).model.visual(patches, grid_thw=grid).pooler_output, grid

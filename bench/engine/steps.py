@@ -98,7 +98,7 @@ class Steps:
         side = _SIDE // vision.patch_size
         num_tokens = (side // vision.spatial_merge_size) ** 2
         prompt = [self._model.placeholder_ids["image"]] * num_tokens + self._tokens(1)
-        seen = [self._first_token(prompt, [self._picture(num_tokens, side)]) for _ in range(1 + self._repeats)][1:]
+        seen = [self._first_token(prompt, [self._image(num_tokens, side)]) for _ in range(1 + self._repeats)][1:]
         text = statistics.median(self.prefill(num_tokens + 1))
         return [seconds - text for seconds in seen]
 
@@ -123,7 +123,7 @@ class Steps:
     def _tokens(self, count: int) -> list[int]:
         return [self._draw.randrange(256) for _ in range(count)]
 
-    def _picture(self, num_tokens: int, side: int) -> MediaInput:
+    def _image(self, num_tokens: int, side: int) -> MediaInput:
         pixels = self._draw.randbytes(3 * (side * self._model.vision.patch_size) ** 2)
         return MediaInput(
             kind=MediaKind.IMAGE,

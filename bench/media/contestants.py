@@ -29,11 +29,11 @@ from glimpse.engine.config import VisionConfig
 from glimpse.engine.models.qwen2_vl_vision import PixelStatistics, cut_patches, normalise
 from glimpse.engine.plan import MediaKind
 from glimpse.media.containers.still import open_image
-from glimpse.media.decoding.video_file import clip_of_file
+from glimpse.media.decoding.video_file import video_of_file
 from glimpse.media.decoding.worker_client import IsolatedDecoders
 from glimpse.media.processing import video
 from glimpse.media.processing.image import DEFAULT_MAX_PIXELS, DEFAULT_MIN_PIXELS, Image, ImageProcessing, prepare_image
-from glimpse.media.processing.video_options import ClipOptions
+from glimpse.media.processing.video_options import VideoOptions
 from glimpse.server.openai.decode import decode
 from glimpse.server.parse.content import parse_conversation
 from glimpse.v1 import chat_pb2, content_pb2
@@ -52,7 +52,7 @@ VIDEOS = video.VideoProcessing(
 MAX_DECODED_PIXELS = 64_000_000
 
 _BOUNDS = {"min_pixels": DEFAULT_MIN_PIXELS, "max_pixels": DEFAULT_MAX_PIXELS}
-_ONE_A_SECOND = ClipOptions(fps=1)
+_ONE_A_SECOND = VideoOptions(fps=1)
 _CPU = torch.device("cpu")
 _STATISTICS = PixelStatistics(mean=(0.48145466, 0.4578275, 0.40821073), std=(0.26862954, 0.26130258, 0.27577711))
 _VISION = VisionConfig(
@@ -89,12 +89,12 @@ def prepared(data: bytes) -> Image:
 
 def _isolated(processing: ImageProcessing = IMAGES) -> Act:
     """A picture or a clip that is ready for the engine, decoded in a worker process as servers do."""
-    decoders = IsolatedDecoders(num_images=1, num_clips=1)
+    decoders = IsolatedDecoders(num_images=1, num_videos=1)
     runner = asyncio.Runner()
 
     def act(data: bytes) -> object:
-        if _is_clip(data):
-            return runner.run(decoders.clip_of_file(data, VIDEOS, _ONE_A_SECOND))
+        if _is_video(data):
+            return runner.run(decoders.video_of_file(data, VIDEOS, _ONE_A_SECOND))
         return runner.run(decoders.image(data, processing, max_decoded_pixels=MAX_DECODED_PIXELS))
 
     return act
@@ -102,7 +102,7 @@ def _isolated(processing: ImageProcessing = IMAGES) -> Act:
 
 def _in_thread() -> Act:
     """The same, decoded here, as the offline door does."""
-    return lambda data: clip_of_file(data, VIDEOS, _ONE_A_SECOND) if _is_clip(data) else prepared(data)
+    return lambda data: video_of_file(data, VIDEOS, _ONE_A_SECOND) if _is_video(data) else prepared(data)
 
 
 def _normalised() -> Act:
@@ -127,7 +127,7 @@ def _qwen_vl_utils() -> Act:
     path = Path(tempfile.mkdtemp(), "video.mp4")  # it reads clips from files only
 
     def act(data: bytes) -> object:
-        if _is_clip(data):
+        if _is_video(data):
             path.write_bytes(data)
             return utils.fetch_video({"video": str(path), "fps": 1.0})
         return utils.fetch_image({"image": PIL.Image.open(io.BytesIO(data)), **_BOUNDS})
@@ -173,7 +173,7 @@ def _parsed(request: Any) -> object:
     return parse_conversation(request.messages, max_media=dict.fromkeys(MediaKind, 16))
 
 
-def _is_clip(data: bytes) -> bool:
+def _is_video(data: bytes) -> bool:
     return data[4:8] == b"ftyp"
 
 

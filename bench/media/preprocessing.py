@@ -26,12 +26,12 @@ import PIL.Image
 from bench.figures import Spread, ratios, significant, spread, table
 from bench.media.contestants import CONTESTANTS, Work, prepared, requests_about
 
-_PICTURES = {"448×448": (448, 448), "1920×1080": (1920, 1080), "4000×3000": (4000, 3000)}
-_CLIP = "10 s of 640×360, a frame a second"
+_IMAGES = {"448×448": (448, 448), "1920×1080": (1920, 1080), "4000×3000": (4000, 3000)}
+_VIDEO = "10 s of 640×360, a frame a second"
 _JSON, _PROTO = "request with a picture of 1920×1080, JSON", "request with a picture of 1920×1080, proto"
 _REFERENCE = "transformers, PIL"
 _NEEDS_TORCHVISION = ("transformers, torchvision", "qwen-vl-utils")
-_WITH_CLIPS = ("glimpse", "glimpse, in a thread", "qwen-vl-utils")
+_WITH_VIDEOS = ("glimpse", "glimpse, in a thread", "qwen-vl-utils")
 _REQUESTS = {"base64 in JSON": _JSON, "bytes in proto": _PROTO}
 
 
@@ -73,9 +73,9 @@ def film() -> bytes:
 
 def make_files(folder: Path) -> None:
     """Writes what is worked at."""
-    for name, (width, height) in _PICTURES.items():
+    for name, (width, height) in _IMAGES.items():
         (folder / name).write_bytes(draw(width, height))
-    (folder / _CLIP).write_bytes(film())
+    (folder / _VIDEO).write_bytes(film())
     in_json, in_proto = requests_about((folder / "1920×1080").read_bytes())
     (folder / _JSON).write_bytes(in_json)
     (folder / _PROTO).write_bytes(in_proto)
@@ -85,7 +85,7 @@ def files_of(contestant: str) -> list[str]:
     """At what a contestant works."""
     if contestant in _REQUESTS:
         return [_REQUESTS[contestant]]
-    return [*_PICTURES, *([_CLIP] if contestant in _WITH_CLIPS else [])]
+    return [*_IMAGES, *([_VIDEO] if contestant in _WITH_VIDEOS else [])]
 
 
 def work(contestant: str, folder: Path, seconds: float, packages: Path | None) -> list[Work]:
@@ -153,7 +153,7 @@ def text_table(measured: Sequence[Measured]) -> str:
 
 def files_of_all() -> list[str]:
     """All files, in the table's order."""
-    return [*_PICTURES, _CLIP, *_REQUESTS.values()]
+    return [*_IMAGES, _VIDEO, *_REQUESTS.values()]
 
 
 def _times(ratio: Spread) -> str:
@@ -172,7 +172,7 @@ def main() -> None:
     names = [name for name in CONTESTANTS if packages is not None or name not in _NEEDS_TORCHVISION]
     with tempfile.TemporaryDirectory() as folder:
         make_files(Path(folder))
-        difference = {name: largest_difference(Path(folder, name).read_bytes()) for name in _PICTURES}
+        difference = {name: largest_difference(Path(folder, name).read_bytes()) for name in _IMAGES}
         rounds: list[dict[str, list[Work]]] = []
         for index in range(arguments.rounds):
             print(f"round {index + 1} of {arguments.rounds}", file=sys.stderr)

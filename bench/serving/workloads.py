@@ -67,7 +67,7 @@ def text_session(draw: random.Random, prompts: Prompts, sizes: Sizes) -> Session
     return (Question(label="text", text=common_text(draw, prompts.num_words(sizes.prompt_tokens))),)
 
 
-def picture_session(draw: random.Random, _prompts: Prompts, sizes: Sizes) -> Session:
+def image_session(draw: random.Random, _prompts: Prompts, sizes: Sizes) -> Session:
     """A short question about a new picture."""
     return (Question(label="picture", text=common_text(draw, _SHORT_WORDS), picture=picture(draw, sizes.side)),)
 
@@ -96,7 +96,7 @@ def chat_session(draw: random.Random, _prompts: Prompts, sizes: Sizes) -> Sessio
 
 WORKLOADS: Mapping[str, MakeSession] = {
     "text": text_session,
-    "picture": picture_session,
+    "picture": image_session,
     "prefix": prefix_session,
     "chat": chat_session,
 }

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from glimpse.engine.offline.visual_inputs import InputError, known_fields, left_out
 from glimpse.engine.plan import MediaKind
 from glimpse.media.errors import MediaError
-from glimpse.media.sources.source import DataSource, SoundOrNamed, Source, parse_url_text
+from glimpse.media.sources.source import AudioOrNamed, DataSource, Source, parse_url_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -24,37 +24,37 @@ class Samples:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class SoundInput:
+class AudioInput:
     """A sound of a request."""
 
     kind: ClassVar = MediaKind.AUDIO
-    sound: SoundOrNamed | Samples
+    sound: AudioOrNamed | Samples
     path: str
     """Where the caller wrote it, for errors."""
     uuid: str | None = None
     """The caller's name for it, under which it is kept."""
 
 
-def parse_sound(sound: object, path: str, uuid: str | None = None) -> SoundInput:
+def parse_audio(sound: object, path: str, uuid: str | None = None) -> AudioInput:
     """A pair of an array or tensor and its rate, a file's bytes, a URL, a data URL or base64; None: it is left out.
 
     Raises:
         InputError: it is something else.
     """
-    return SoundInput(sound=_parse_sound(sound, path, uuid), path=path, uuid=uuid)
+    return AudioInput(sound=_parse_audio(sound, path, uuid), path=path, uuid=uuid)
 
 
-def parse_audio_url(audio_url: object, path: str, uuid: str | None = None) -> SoundInput:
+def parse_audio_url(audio_url: object, path: str, uuid: str | None = None) -> AudioInput:
     """A URL, or an object of one; None: it is left out. Raises InputError."""
     if isinstance(audio_url, str | None):
-        return parse_sound(audio_url, path, uuid)
+        return parse_audio(audio_url, path, uuid)
     url = known_fields(audio_url, path, known=("url",)).get("url")
     if not isinstance(url, str | None):
         raise InputError(f"{path}.url", "a sound's URL is a text")
-    return parse_sound(url, f"{path}.url", uuid)
+    return parse_audio(url, f"{path}.url", uuid)
 
 
-def parse_input_audio(input_audio: object, path: str, uuid: str | None = None) -> SoundInput:
+def parse_input_audio(input_audio: object, path: str, uuid: str | None = None) -> AudioInput:
     """An object of base64 and the name of a format, which the file's first bytes say better; None: it is left out.
 
     Raises:
@@ -63,13 +63,13 @@ def parse_input_audio(input_audio: object, path: str, uuid: str | None = None) -
     fields = known_fields({} if input_audio is None else input_audio, path, known=("data", "format"))
     data = fields.get("data")
     if data is None and uuid is not None:
-        return SoundInput(sound=left_out(uuid, path), path=path, uuid=uuid)
+        return AudioInput(sound=left_out(uuid, path), path=path, uuid=uuid)
     if not isinstance(data, str) or not isinstance(fields.get("format"), str | None):
         raise InputError(path, "expected data, a text of base64, and perhaps format, a text")
     parsed = _parse_text(data, f"{path}.data")
     if not isinstance(parsed, DataSource):
         raise InputError(f"{path}.data", "it is not base64; a URL stands in audio_url")
-    return SoundInput(sound=parsed, path=f"{path}.data", uuid=uuid)
+    return AudioInput(sound=parsed, path=f"{path}.data", uuid=uuid)
 
 
 def is_samples(value: Sequence[object]) -> bool:
@@ -77,7 +77,7 @@ def is_samples(value: Sequence[object]) -> bool:
     return len(value) == 2 and isinstance(value[1], int | float | np.number)
 
 
-def _parse_sound(sound: object, path: str, uuid: str | None) -> SoundOrNamed | Samples:
+def _parse_audio(sound: object, path: str, uuid: str | None) -> AudioOrNamed | Samples:
     match sound:
         case None:
             return left_out(uuid, path)

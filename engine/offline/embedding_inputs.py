@@ -6,9 +6,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TypeAlias, assert_never
 
-from glimpse.engine.offline.audio_inputs import SoundInput
+from glimpse.engine.offline.audio_inputs import AudioInput
 from glimpse.engine.offline.tensor_inputs import is_of_floats, tensor_of
-from glimpse.engine.offline.visual_inputs import ClipInput, ImageInput, InputError, known_fields, left_out
+from glimpse.engine.offline.visual_inputs import ImageInput, InputError, VideoInput, known_fields, left_out
 from glimpse.media.embeddings.embeddings import EmbeddedKind
 from glimpse.media.embeddings.tensor import Tensor, TensorType, invalid, rows, whole_numbers
 from glimpse.media.errors import MediaError
@@ -30,15 +30,15 @@ class EmbeddingInput:
     """The caller's name for them, under which they are kept."""
 
 
-MediumInput: TypeAlias = ImageInput | ClipInput | SoundInput | EmbeddingInput
+MediumInput: TypeAlias = ImageInput | VideoInput | AudioInput | EmbeddingInput
 
 
 def is_left_out(given: MediumInput) -> bool:
     """Nothing of it is given but its name."""
     match given:
-        case ImageInput(picture=medium) | ClipInput(clip=medium):
+        case ImageInput(picture=medium) | VideoInput(clip=medium):
             return isinstance(medium, NamedSource)
-        case SoundInput(sound=medium) | EmbeddingInput(embeddings=medium):
+        case AudioInput(sound=medium) | EmbeddingInput(embeddings=medium):
             return isinstance(medium, NamedSource)
         case _:
             assert_never(given)

@@ -10,7 +10,7 @@ from typing import TypeAlias, TypeVar
 
 import PIL.Image
 
-from glimpse.engine.offline.audio_inputs import is_samples, parse_audio_url, parse_input_audio, parse_sound
+from glimpse.engine.offline.audio_inputs import is_samples, parse_audio, parse_audio_url, parse_input_audio
 from glimpse.engine.offline.embedding_inputs import (
     MediumInput,
     are_embeddings,
@@ -19,17 +19,17 @@ from glimpse.engine.offline.embedding_inputs import (
     parse_embeddings,
 )
 from glimpse.engine.offline.visual_inputs import (
-    CLIP_OPTIONS,
-    ClipInput,
+    VIDEO_OPTIONS,
     ImageInput,
     InputError,
+    VideoInput,
     is_frame,
     known_fields,
     left_out,
-    parse_clip,
-    parse_picture,
+    parse_image,
     parse_url,
     parse_uuid,
+    parse_video,
 )
 from glimpse.engine.plan import MediaKind
 from glimpse.media.embeddings.embeddings import EmbeddedKind
@@ -114,9 +114,9 @@ def _paired(media: Sequence[_T], uuids: Sequence[str | None], path: str) -> Sequ
 
 
 _PARSERS: Mapping[MediaKind, Callable[[object, str, str | None], MediumInput]] = {
-    MediaKind.IMAGE: parse_picture,
-    MediaKind.VIDEO: lambda clip, path, uuid: parse_clip(clip, path, {}, uuid),
-    MediaKind.AUDIO: parse_sound,
+    MediaKind.IMAGE: parse_image,
+    MediaKind.VIDEO: lambda clip, path, uuid: parse_video(clip, path, {}, uuid),
+    MediaKind.AUDIO: parse_audio,
 }
 
 
@@ -132,7 +132,7 @@ def parse_part(part: object, path: str) -> str | MediumInput:
         return text
     if not isinstance(name, str) or name not in _PARTS:
         raise InputError(path, f"parts of type {name!r} are not supported; text, {', '.join(_PARTS)} are")
-    options = CLIP_OPTIONS if name == "video" else ()
+    options = VIDEO_OPTIONS if name == "video" else ()
     fields = known_fields(part, path, known=("type", name, "uuid", *options))
     uuid = parse_uuid(fields.get("uuid"), f"{path}.uuid")
     wishes = {option: fields[option] for option in options if option in fields}
@@ -142,12 +142,12 @@ def parse_part(part: object, path: str) -> str | MediumInput:
 def _parse_image_pil(picture: object, path: str, uuid: str | None) -> ImageInput:
     if not isinstance(picture, PIL.Image.Image | None):
         raise InputError(path, f"not a PIL image but {type(picture).__name__}")
-    return parse_picture(picture, path, uuid)
+    return parse_image(picture, path, uuid)
 
 
 def _parse_image_url(image_url: object, path: str, uuid: str | None) -> ImageInput:
     if isinstance(image_url, str | None):
-        return parse_picture(image_url, path, uuid)
+        return parse_image(image_url, path, uuid)
     fields = known_fields(image_url, path, known=("url", "min_pixels", "max_pixels"))
     for name in ("min_pixels", "max_pixels"):
         if not isinstance(fields.get(name), int | None):
@@ -162,18 +162,18 @@ def _parse_image_url(image_url: object, path: str, uuid: str | None) -> ImageInp
     )
 
 
-def _parse_video_url(video_url: object, path: str, uuid: str | None) -> ClipInput:
+def _parse_video_url(video_url: object, path: str, uuid: str | None) -> VideoInput:
     if isinstance(video_url, str | None):
-        return parse_clip(video_url, path, {}, uuid)
-    fields = known_fields(video_url, path, known=("url", *CLIP_OPTIONS))
+        return parse_video(video_url, path, {}, uuid)
+    fields = known_fields(video_url, path, known=("url", *VIDEO_OPTIONS))
     url = fields.get("url")
     if not isinstance(url, str | list | tuple | None):
         raise InputError(f"{path}.url", "a clip's URL is a text, or a list of those of its frames")
-    return parse_clip(url, path, fields, uuid)
+    return parse_video(url, path, fields, uuid)
 
 
-def _parse_video(clip: object, path: str, uuid: str | None, **options: object) -> ClipInput:
-    return parse_clip(clip, path, options, uuid)
+def _parse_video(clip: object, path: str, uuid: str | None, **options: object) -> VideoInput:
+    return parse_video(clip, path, options, uuid)
 
 
 def _embedding_parser(kind: EmbeddedKind) -> _PartParser:
@@ -189,7 +189,7 @@ _PARTS: Mapping[str, _PartParser] = {
     "video_embeds": _embedding_parser(EmbeddedKind.VIDEO),
     "audio_url": parse_audio_url,
     "input_audio": parse_input_audio,
-    "audio": parse_sound,
+    "audio": parse_audio,
     "audio_embeds": _embedding_parser(EmbeddedKind.AUDIO),
 }
 """By the types of content parts."""

@@ -11,25 +11,25 @@ from typing import assert_never
 import PIL.Image
 
 from glimpse.engine.config import ModelConfig
-from glimpse.engine.offline.audio_inputs import Samples, SoundInput
+from glimpse.engine.offline.audio_inputs import AudioInput, Samples
 from glimpse.engine.offline.embedding_inputs import EmbeddingInput, MediumInput, is_left_out
 from glimpse.engine.offline.media_policy import MediaRules
-from glimpse.engine.offline.visual_inputs import ClipInput, ImageInput, InputError, Pictures
+from glimpse.engine.offline.visual_inputs import ImageInput, InputError, Pictures, VideoInput
 from glimpse.engine.plan import MediaKind
 from glimpse.engine.text.media_inputs import Medium, embedding_form, sound_processing
 from glimpse.media.cache.request_media import Batch
 from glimpse.media.cache.store import MediaStore
 from glimpse.media.decoding.decoders import Decoders
-from glimpse.media.decoding.video_frames import clip_of_frames, taken_frames
+from glimpse.media.decoding.video_frames import taken_frames, video_of_frames
 from glimpse.media.embeddings.embeddings import EmbeddingForm
 from glimpse.media.embeddings.loader import EmbeddingLoader
 from glimpse.media.embeddings.named import NamedEmbeddings
 from glimpse.media.embeddings.torch_files import TorchFiles
 from glimpse.media.errors import MediaError
 from glimpse.media.loader import MediaLoader
-from glimpse.media.processing.audio import AudioProcessing, Sound, sound_of_array
+from glimpse.media.processing.audio import Audio, AudioProcessing, audio_of_array
 from glimpse.media.processing.image import Image, ImageProcessing, image_processing, prepare_image
-from glimpse.media.processing.video import Clip, VideoProcessing, video_processing
+from glimpse.media.processing.video import Video, VideoProcessing, video_processing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +60,7 @@ class OfflineMedia:
         """Media are read as `processing` and `rules` say."""
         self._images = replace(processing.images, background=rules.background)
         self._videos = processing.videos
-        self._sounds = processing.sounds
+        self._audio = processing.sounds
         self._embeddings = processing.embeddings
         self._rules = rules
         self._store = MediaStore(max_bytes=rules.max_cache_bytes)
@@ -98,7 +98,7 @@ class OfflineMedia:
         return MediaLoader(
             processing=self._images,
             video_processing=self._videos,
-            audio_processing=self._sounds,
+            audio_processing=self._audio,
             policy=self._rules.policy,
             decoders=Decoders(isolated=False),
             local=self._rules.local,
@@ -115,10 +115,10 @@ class OfflineMedia:
             match given:
                 case ImageInput():
                     return await self._load_image(given, loader, batch)
-                case ClipInput():
-                    return await self._load_clip(given, loader, batch)
-                case SoundInput():
-                    return await self._load_sound(given, loader, batch)
+                case VideoInput():
+                    return await self._load_video(given, loader, batch)
+                case AudioInput():
+                    return await self._load_audio(given, loader, batch)
                 case EmbeddingInput(kind=kind, embeddings=tensor, grid_thw=grid, uuid=uuid):
                     return await embeddings.load(kind, tensor, grid, batch=batch, uuid=uuid)
                 case _:
@@ -138,23 +138,23 @@ class OfflineMedia:
             loader.keep_image(image, processing, uuid, batch=batch)
         return image
 
-    async def _load_clip(self, given: ClipInput, loader: MediaLoader, batch: Batch) -> Clip:
+    async def _load_video(self, given: VideoInput, loader: MediaLoader, batch: Batch) -> Video:
         source, options, uuid = given.clip, given.options, given.uuid
         if not isinstance(source, Pictures):
-            return await loader.load_clip(source, options, batch=batch, uuid=uuid)
+            return await loader.load_video(source, options, batch=batch, uuid=uuid)
         taken = taken_frames(len(source.frames), options, depth=self._videos.temporal_patch_size)
-        clip = await asyncio.to_thread(clip_of_frames, source.pick(taken), taken, self._videos, options)
+        clip = await asyncio.to_thread(video_of_frames, source.pick(taken), taken, self._videos, options)
         if uuid is not None:
-            loader.keep_clip(clip, taken, len(source.frames), options, uuid, batch=batch)
+            loader.keep_video(clip, taken, len(source.frames), options, uuid, batch=batch)
         return clip
 
-    async def _load_sound(self, given: SoundInput, loader: MediaLoader, batch: Batch) -> Sound:
-        if self._sounds is None:
+    async def _load_audio(self, given: AudioInput, loader: MediaLoader, batch: Batch) -> Audio:
+        if self._audio is None:
             raise InputError(given.path, "the model takes no audio")
         sound, uuid = given.sound, given.uuid
         if not isinstance(sound, Samples):
-            return await loader.load_sound(sound, batch=batch, uuid=uuid)
-        heard = await asyncio.to_thread(sound_of_array, sound.array, sound.rate, self._sounds)
+            return await loader.load_audio(sound, batch=batch, uuid=uuid)
+        heard = await asyncio.to_thread(audio_of_array, sound.array, sound.rate, self._audio)
         if uuid is not None:
-            loader.keep_sound(heard, uuid, batch=batch)
+            loader.keep_audio(heard, uuid, batch=batch)
         return heard

@@ -14,21 +14,21 @@ import PIL.Image
 
 from glimpse.engine.plan import MediaKind
 from glimpse.media.errors import MediaError, MediaErrorCode
-from glimpse.media.processing.video_options import ClipOptions, find_wrong_option
+from glimpse.media.processing.video_options import VideoOptions, find_wrong_option
 from glimpse.media.sources.source import (
     MAX_UUID_CHARACTERS,
-    ClipOrNamed,
-    ClipSource,
     DataSource,
     FrameSources,
     ImageOrNamed,
     NamedSource,
     Source,
-    parse_clip_text,
+    VideoOrNamed,
+    VideoSource,
     parse_url_text,
+    parse_video_text,
 )
 
-CLIP_OPTIONS = tuple(field.name for field in fields(ClipOptions))
+VIDEO_OPTIONS = tuple(field.name for field in fields(VideoOptions))
 _WHOLE_NUMBERS = ("num_frames", "max_frames", "min_pixels", "max_pixels", "total_pixels")
 
 
@@ -85,13 +85,13 @@ class Pictures:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class ClipInput:
+class VideoInput:
     """A clip of a request."""
 
     kind: ClassVar = MediaKind.VIDEO
-    clip: ClipOrNamed | Pictures
+    clip: VideoOrNamed | Pictures
     path: str
-    options: ClipOptions
+    options: VideoOptions
     uuid: str | None = None
     """As of pictures."""
 
@@ -110,12 +110,12 @@ def left_out(uuid: str | None, path: str) -> NamedSource:
     return NamedSource(uuid=uuid)
 
 
-def parse_picture(picture: object, path: str, uuid: str | None = None) -> ImageInput:
+def parse_image(picture: object, path: str, uuid: str | None = None) -> ImageInput:
     """A PIL image, an array, a file's bytes, a URL, a data URL or base64; None: left out. Raises InputError."""
-    return ImageInput(picture=_parse_picture(picture, path, uuid), path=path, uuid=uuid)
+    return ImageInput(picture=_parse_image(picture, path, uuid), path=path, uuid=uuid)
 
 
-def _parse_picture(picture: object, path: str, uuid: str | None) -> ImageOrNamed | PIL.Image.Image:
+def _parse_image(picture: object, path: str, uuid: str | None) -> ImageOrNamed | PIL.Image.Image:
     match picture:
         case None:
             return left_out(uuid, path)
@@ -141,7 +141,7 @@ def parse_url(url: object, path: str) -> Source:
         raise InputError(path, error.message, error.code) from error
 
 
-def parse_clip(clip: object, path: str, options: Mapping[str, Any], uuid: str | None = None) -> ClipInput:
+def parse_video(clip: object, path: str, options: Mapping[str, Any], uuid: str | None = None) -> VideoInput:
     """A file's bytes, a URL, a data URL or base64; or frames: an array or tensor [frames, height, width, 3], or a list.
 
     None: it is left out.
@@ -149,20 +149,22 @@ def parse_clip(clip: object, path: str, options: Mapping[str, Any], uuid: str | 
     Args:
         clip: what the caller passed.
         path: where.
-        options: members named as in `ClipOptions`.
+        options: members named as in `VideoOptions`.
         uuid: the caller's name for it.
 
     Raises:
         InputError: it is something else, or an option is wrong.
     """
-    wishes = ClipOptions(**{name: parse_number(options[name], name, path) for name in CLIP_OPTIONS if name in options})
+    wishes = VideoOptions(
+        **{name: parse_number(options[name], name, path) for name in VIDEO_OPTIONS if name in options}
+    )
     if clip is None:  # whether it is a file or frames, and so which options it may have, is known where it is kept
-        return ClipInput(clip=left_out(uuid, path), path=path, options=wishes, uuid=uuid)
-    parsed = _parse_clip(clip, path)
+        return VideoInput(clip=left_out(uuid, path), path=path, options=wishes, uuid=uuid)
+    parsed = _parse_video(clip, path)
     wrong = find_wrong_option(wishes, of_frames=isinstance(parsed, FrameSources | Pictures))
     if wrong is not None:
         raise InputError(f"{path}.{wrong.name}", wrong.message)
-    return ClipInput(clip=parsed, path=path, options=wishes, uuid=uuid)
+    return VideoInput(clip=parsed, path=path, options=wishes, uuid=uuid)
 
 
 def parse_number(value: object, name: str, path: str) -> Any:
@@ -179,13 +181,13 @@ def is_frame(value: object) -> bool:
     return isinstance(value, PIL.Image.Image) or (array is not None and array.ndim == 3)
 
 
-def _parse_clip(clip: object, path: str) -> ClipSource | Pictures:
+def _parse_video(clip: object, path: str) -> VideoSource | Pictures:
     match clip:
         case bytes():
             return DataSource(data=clip)
         case str():
             try:
-                return parse_clip_text(clip)
+                return parse_video_text(clip)
             except MediaError as error:
                 raise InputError(path, error.message, error.code) from error
         case list() | tuple():

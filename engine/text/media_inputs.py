@@ -10,11 +10,11 @@ from glimpse.engine.protocol import MediaInput
 from glimpse.engine.text.prompt import Prompt, PromptMedia
 from glimpse.media.embeddings.embeddings import EmbeddedKind, Embedding, EmbeddingForm
 from glimpse.media.embeddings.tensor import TensorType
-from glimpse.media.processing.audio import AudioProcessing, Sound, audio_processing
+from glimpse.media.processing.audio import Audio, AudioProcessing, audio_processing
 from glimpse.media.processing.image import Image
-from glimpse.media.processing.video import Clip
+from glimpse.media.processing.video import Video
 
-Medium = Image | Clip | Sound | Embedding
+Medium = Image | Video | Audio | Embedding
 
 DEFAULT_SECONDS_PER_FRAME = 0.5
 """Of a clip that has no times: the family's own tools take two frames of a second."""
@@ -27,9 +27,9 @@ def kind_of(medium: Medium) -> MediaKind:
     match medium:
         case Image():
             return MediaKind.IMAGE
-        case Clip():
+        case Video():
             return MediaKind.VIDEO
-        case Sound():
+        case Audio():
             return MediaKind.AUDIO
         case Embedding(kind=kind):
             return MediaKind(kind)
@@ -95,16 +95,16 @@ def _time_step(medium: Medium, encoder: VisionConfig | AudioConfig) -> float:
         return 1.0
     if kind_of(medium) is not MediaKind.VIDEO:
         return 1.0
-    seconds = medium.seconds_per_frame if isinstance(medium, Clip) else None
+    seconds = medium.seconds_per_frame if isinstance(medium, Video) else None
     seconds = DEFAULT_SECONDS_PER_FRAME if seconds is None else min(seconds, MAX_SECONDS_PER_FRAME)
     return encoder.positions_per_second * encoder.temporal_patch_size * seconds
 
 
 def _content(medium: Medium) -> MediaContent:
     match medium:
-        case Image() | Clip():
+        case Image() | Video():
             return medium.pixels.data.cast("B")
-        case Sound():
+        case Audio():
             return medium.features.data.cast("B")
         case Embedding():
             dtype = medium.tensor.dtype

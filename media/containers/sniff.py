@@ -41,9 +41,9 @@ class AudioFormat(StrEnum):
     """WebM too, with or without pictures."""
 
 
-_DECODED_PICTURES = "JPEG, PNG, WebP, GIF, BMP and TIFF"
+_DECODED_IMAGES = "JPEG, PNG, WebP, GIF, BMP and TIFF"
 _DECODED_VIDEOS = "MP4, QuickTime, WebM and Matroska"
-_DECODED_SOUNDS = "WAV, FLAC, MP3, Ogg, AAC, M4A, MP4, WebM and Matroska"
+_DECODED_AUDIOS = "WAV, FLAC, MP3, Ogg, AAC, M4A, MP4, WebM and Matroska"
 
 _Pattern = tuple[tuple[int, bytes], ...]
 """(offset, bytes) … that must all be there."""
@@ -51,7 +51,7 @@ _Format = ImageFormat | VideoFormat | AudioFormat | None
 """None: it is not decoded."""
 
 # The first that fits counts.
-_PICTURES: tuple[tuple[_Pattern, str, _Format], ...] = (
+_IMAGES: tuple[tuple[_Pattern, str, _Format], ...] = (
     (((0, b"\xff\xd8\xff"),), "a JPEG picture", ImageFormat.JPEG),
     (((0, b"\x89PNG\r\n\x1a\n"),), "a PNG picture", ImageFormat.PNG),
     (((0, b"RIFF"), (8, b"WEBP")), "a WebP picture", ImageFormat.WEBP),
@@ -75,7 +75,7 @@ _OTHERS: tuple[tuple[_Pattern, str, _Format], ...] = (
     (((0, b"#EXTM3U"),), "a playlist", None),
     (((0, b"ffconcat"),), "a playlist", None),
 )
-_SOUNDS: tuple[tuple[_Pattern, str, _Format], ...] = (
+_AUDIOS: tuple[tuple[_Pattern, str, _Format], ...] = (
     (((4, b"ftypM4A"),), "an MP4 sound", AudioFormat.MP4),
     (((0, b"RIFF"), (8, b"WAVE")), "a WAV sound", AudioFormat.WAV),
     (((0, b"OggS"),), "an Ogg file", AudioFormat.OGG),
@@ -113,11 +113,11 @@ def sniff_image(data: bytes) -> ImageFormat:
     """
     if not data:
         raise MediaError(MediaErrorCode.INVALID_MEDIA, "the picture has no bytes")
-    name, found = _recognised(data, _PICTURES)
+    name, found = _recognised(data, _IMAGES)
     if isinstance(found, ImageFormat):
         return found
-    what = name or _other(data, _OTHERS + _SOUNDS + _VIDEOS, "picture")
-    raise MediaError(MediaErrorCode.UNSUPPORTED_FORMAT, f"this is {what}; decoded are {_DECODED_PICTURES}")
+    what = name or _other(data, _OTHERS + _AUDIOS + _VIDEOS, "picture")
+    raise MediaError(MediaErrorCode.UNSUPPORTED_FORMAT, f"this is {what}; decoded are {_DECODED_IMAGES}")
 
 
 def sniff_video(data: bytes) -> VideoFormat:
@@ -128,11 +128,11 @@ def sniff_video(data: bytes) -> VideoFormat:
     """
     if not data:
         raise MediaError(MediaErrorCode.INVALID_MEDIA, "the video has no bytes")
-    name, found = _recognised(data, _PICTURES + _OTHERS + _SOUNDS + _VIDEOS)
+    name, found = _recognised(data, _IMAGES + _OTHERS + _AUDIOS + _VIDEOS)
     if isinstance(found, VideoFormat):
         return found
     is_video = any(name == video for _, video, _ in _VIDEOS)
-    what = name if is_video else _other(data, _PICTURES + _OTHERS + _SOUNDS, "video")
+    what = name if is_video else _other(data, _IMAGES + _OTHERS + _AUDIOS, "video")
     raise MediaError(MediaErrorCode.UNSUPPORTED_FORMAT, f"this is {what}; decoded are {_DECODED_VIDEOS}")
 
 
@@ -144,7 +144,7 @@ def sniff_audio(data: bytes) -> AudioFormat:
     """
     if not data:
         raise MediaError(MediaErrorCode.INVALID_MEDIA, "the sound has no bytes")
-    match _recognised(data, _PICTURES + _OTHERS + _SOUNDS + _VIDEOS)[1]:
+    match _recognised(data, _IMAGES + _OTHERS + _AUDIOS + _VIDEOS)[1]:
         case AudioFormat() as found:
             return found
         case VideoFormat.MP4:
@@ -152,8 +152,8 @@ def sniff_audio(data: bytes) -> AudioFormat:
         case VideoFormat.MATROSKA:
             return AudioFormat.MATROSKA
         case _:
-            what = _other(data, _PICTURES + _OTHERS + _VIDEOS, "sound")
-            raise MediaError(MediaErrorCode.UNSUPPORTED_FORMAT, f"this is {what}; decoded are {_DECODED_SOUNDS}")
+            what = _other(data, _IMAGES + _OTHERS + _VIDEOS, "sound")
+            raise MediaError(MediaErrorCode.UNSUPPORTED_FORMAT, f"this is {what}; decoded are {_DECODED_AUDIOS}")
 
 
 def _recognised(data: bytes, table: tuple[tuple[_Pattern, str, _Format], ...]) -> tuple[str, _Format]:

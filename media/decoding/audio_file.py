@@ -18,7 +18,7 @@ from glimpse.media.containers.mp4 import checked_mp4
 from glimpse.media.containers.sniff import AudioFormat, sniff_audio
 from glimpse.media.containers.video import CONTAINER_OPTIONS
 from glimpse.media.errors import MediaError, MediaErrorCode
-from glimpse.media.processing.audio import AudioProcessing, Sound, heard, sound_of_samples
+from glimpse.media.processing.audio import Audio, AudioProcessing, audio_of_samples, heard
 
 FloatArray = npt.NDArray[np.float32]
 
@@ -38,7 +38,7 @@ _NAMES = "PCM, FLAC, ALAC, MP3, AAC, Vorbis and Opus"
 _FULL_SCALE = {np.dtype(np.int16): 1 << 15, np.dtype(np.int32): 1 << 31}
 
 
-def sound_of_file(data: bytes, processing: AudioProcessing, *, stopped: Callable[[], bool] = lambda: False) -> Sound:
+def audio_of_file(data: bytes, processing: AudioProcessing, *, stopped: Callable[[], bool] = lambda: False) -> Audio:
     """Makes a sound of a file, of whose channels the mean is heard.
 
     Args:
@@ -49,7 +49,7 @@ def sound_of_file(data: bytes, processing: AudioProcessing, *, stopped: Callable
     Raises:
         MediaError: the file cannot be used.
     """
-    return sound_of_samples(samples_of_file(data, processing, stopped=stopped), processing)
+    return audio_of_samples(samples_of_file(data, processing, stopped=stopped), processing)
 
 
 def samples_of_file(
@@ -70,14 +70,14 @@ def samples_of_file(
             container_options=CONTAINER_OPTIONS,
         )
     with container, damage_is_the_clients("sound"):
-        frames = container.decode(_sound_stream(container))
+        frames = container.decode(_audio_stream(container))
         first = next(frames, None)
         if first is None:
             raise MediaError(MediaErrorCode.INVALID_MEDIA, "there is no sound in the file")
         return heard(_pieces(chain((first,), frames), first.sample_rate, stopped), first.sample_rate, processing)
 
 
-def _sound_stream(container: Any) -> Any:
+def _audio_stream(container: Any) -> Any:
     if not container.streams.audio:
         raise MediaError(MediaErrorCode.INVALID_MEDIA, "there is no sound in the file")
     stream = container.streams.audio[0]

@@ -12,14 +12,14 @@ from functools import partial
 from typing import TypeVar
 
 from glimpse.media.containers.still import open_image
-from glimpse.media.decoding.audio_file import sound_of_file
-from glimpse.media.decoding.video_file import clip_of_file
-from glimpse.media.decoding.video_frames import clip_of_files
+from glimpse.media.decoding.audio_file import audio_of_file
+from glimpse.media.decoding.video_file import video_of_file
+from glimpse.media.decoding.video_frames import video_of_files
 from glimpse.media.decoding.worker_client import IsolatedDecoders
-from glimpse.media.processing.audio import AudioProcessing, Sound
+from glimpse.media.processing.audio import Audio, AudioProcessing
 from glimpse.media.processing.image import Image, ImageProcessing, prepare_image
-from glimpse.media.processing.video import Clip, VideoProcessing
-from glimpse.media.processing.video_options import ClipOptions
+from glimpse.media.processing.video import Video, VideoProcessing
+from glimpse.media.processing.video_options import VideoOptions
 
 MediumT = TypeVar("MediumT")
 
@@ -38,7 +38,7 @@ class Decoders:
         *,
         max_decoded_pixels: int = 64_000_000,
         num_images: int | None = None,
-        num_clips: int = 2,
+        num_videos: int = 2,
         isolated: bool = True,
     ) -> None:
         """Sets the limits.
@@ -47,16 +47,16 @@ class Decoders:
             max_decoded_pixels: The largest picture before it is resized.
             num_images: Pictures that are decoded at the same time; by default as many as there are processors, but 2
                 at least and 8 at most.
-            num_clips: Clips of either kind, files and pictures, that are decoded at the same time.
+            num_videos: Clips of either kind, files and pictures, that are decoded at the same time.
             isolated: Decoding happens in processes with bounds on memory and time. Else in threads, which is for files
                 of one's own: what stops the decoder stops this process.
         """
         self._max_decoded_pixels = max_decoded_pixels
         num_images = num_images or min(max(len(os.sched_getaffinity(0)), 2), _MOST_IMAGES)
-        self._isolated = IsolatedDecoders(num_images=num_images, num_clips=num_clips) if isolated else None
+        self._isolated = IsolatedDecoders(num_images=num_images, num_videos=num_videos) if isolated else None
         self._threads = ThreadPoolExecutor(num_images, thread_name_prefix="media")
         # Of their own: a clip takes as long as hundreds of pictures, which are not to wait for it.
-        self._clip_threads = ThreadPoolExecutor(num_clips, thread_name_prefix="clips")
+        self._video_threads = ThreadPoolExecutor(num_videos, thread_name_prefix="clips")
 
     async def image(self, data: bytes, processing: ImageProcessing) -> Image:
         """Decodes a picture's file. Raises MediaError."""
@@ -65,27 +65,27 @@ class Decoders:
         decode = partial(_decode, data, processing, self._max_decoded_pixels)
         return await asyncio.get_running_loop().run_in_executor(self._threads, decode)
 
-    async def sound(self, data: bytes, processing: AudioProcessing) -> Sound:
+    async def sound(self, data: bytes, processing: AudioProcessing) -> Audio:
         """Decodes what is heard of a sound file, or of a video's sound. Raises MediaError."""
         if self._isolated is not None:
             return await self._isolated.sound(data, processing)
-        return await _stoppable(self._threads, partial(sound_of_file, data, processing))
+        return await _stoppable(self._threads, partial(audio_of_file, data, processing))
 
-    async def clip_of_file(self, data: bytes, processing: VideoProcessing, options: ClipOptions) -> Clip:
+    async def video_of_file(self, data: bytes, processing: VideoProcessing, options: VideoOptions) -> Video:
         """Decodes the frames of a video file that are taken. Raises MediaError."""
         if self._isolated is not None:
-            return await self._isolated.clip_of_file(data, processing, options)
-        return await _stoppable(self._clip_threads, partial(clip_of_file, data, processing, options))
+            return await self._isolated.video_of_file(data, processing, options)
+        return await _stoppable(self._video_threads, partial(video_of_file, data, processing, options))
 
-    async def clip_of_pictures(
-        self, files: Sequence[bytes], taken: Sequence[int], processing: VideoProcessing, options: ClipOptions
-    ) -> Clip:
-        """Decodes pictures that are a clip's frames; `taken` as `clip_of_frames` has it. Raises MediaError."""
+    async def video_of_images(
+        self, files: Sequence[bytes], taken: Sequence[int], processing: VideoProcessing, options: VideoOptions
+    ) -> Video:
+        """Decodes pictures that are a clip's frames; `taken` as `video_of_frames` has it. Raises MediaError."""
         most = self._max_decoded_pixels
         if self._isolated is not None:
-            return await self._isolated.clip_of_files(files, taken, processing, options, max_decoded_pixels=most)
-        decode = partial(clip_of_files, files, taken, processing, options, max_decoded_pixels=most)
-        return await _stoppable(self._clip_threads, decode)
+            return await self._isolated.video_of_files(files, taken, processing, options, max_decoded_pixels=most)
+        decode = partial(video_of_files, files, taken, processing, options, max_decoded_pixels=most)
+        return await _stoppable(self._video_threads, decode)
 
     async def warm(self) -> None:
         """Makes ready what the first picture would have to wait for."""
@@ -95,7 +95,7 @@ class Decoders:
     async def close(self) -> None:
         """Ends threads and processes; what they have begun is awaited, what waits for them is cancelled."""
         await asyncio.to_thread(self._threads.shutdown, cancel_futures=True)
-        await asyncio.to_thread(self._clip_threads.shutdown, cancel_futures=True)
+        await asyncio.to_thread(self._video_threads.shutdown, cancel_futures=True)
         if self._isolated is not None:
             await self._isolated.close()
 

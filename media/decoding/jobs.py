@@ -12,7 +12,7 @@ from glimpse.media.errors import MediaErrorCode
 from glimpse.media.processing.audio import AudioProcessing
 from glimpse.media.processing.image import ImageProcessing
 from glimpse.media.processing.video import VideoProcessing
-from glimpse.media.processing.video_options import ClipOptions
+from glimpse.media.processing.video_options import VideoOptions
 
 
 class ImageJob(msgspec.Struct, frozen=True, kw_only=True, tag="image"):
@@ -23,31 +23,31 @@ class ImageJob(msgspec.Struct, frozen=True, kw_only=True, tag="image"):
     max_decoded_pixels: int
 
 
-class ClipJob(msgspec.Struct, frozen=True, kw_only=True, tag="clip"):
+class VideoJob(msgspec.Struct, frozen=True, kw_only=True, tag="clip"):
     """Make a clip of a video file: uint8 [frames, height, width, 3]."""
 
     processing: VideoProcessing
-    options: ClipOptions
+    options: VideoOptions
 
 
 class FramesJob(msgspec.Struct, frozen=True, kw_only=True, tag="frames"):
     """Make a clip of pictures' files: uint8 [frames, height, width, 3]."""
 
     processing: VideoProcessing
-    options: ClipOptions
+    options: VideoOptions
     taken: tuple[int, ...]
     """The files' places among all frames."""
     max_decoded_pixels: int
     """Of each."""
 
 
-class SoundJob(msgspec.Struct, frozen=True, kw_only=True, tag="sound"):
+class AudioJob(msgspec.Struct, frozen=True, kw_only=True, tag="sound"):
     """Find what is heard of a sound file: float32 [samples]."""
 
     processing: AudioProcessing
 
 
-Job = ImageJob | ClipJob | FramesJob | SoundJob
+Job = ImageJob | VideoJob | FramesJob | AudioJob
 
 
 class Decoded(msgspec.Struct, frozen=True, kw_only=True, tag="decoded"):
@@ -55,7 +55,7 @@ class Decoded(msgspec.Struct, frozen=True, kw_only=True, tag="decoded"):
 
     shape: tuple[int, ...]
     frame_seconds: tuple[float, ...] = ()
-    """Of a clip, as in `glimpse.media.processing.video.Clip`."""
+    """Of a clip, as in `glimpse.media.processing.video.Video`."""
     fps: float | None = None
     """The same."""
 

@@ -13,8 +13,8 @@ from glimpse.media.processing.frame_sampling import (
     number_at_rate,
     spread,
 )
-from glimpse.media.processing.video import Clip, VideoProcessing, make_clip
-from glimpse.media.processing.video_options import ClipOptions, check_options
+from glimpse.media.processing.video import Video, VideoProcessing, make_video
+from glimpse.media.processing.video_options import VideoOptions, check_options
 
 MAX_FRAME_PIXELS = 4096 * 2304
 """The largest frame of a file: a decoder keeps up to 16 of them."""
@@ -24,9 +24,9 @@ MAX_DECODED_PIXELS = 40_000_000_000
 """The most work for one file, in pixels of decoded frames: one to two minutes of a processor."""
 
 
-def clip_of_file(
-    data: bytes, processing: VideoProcessing, options: ClipOptions, *, stopped: Callable[[], bool] = lambda: False
-) -> Clip:
+def video_of_file(
+    data: bytes, processing: VideoProcessing, options: VideoOptions, *, stopped: Callable[[], bool] = lambda: False
+) -> Video:
     """Makes a clip of a video file.
 
     Args:
@@ -46,7 +46,7 @@ def clip_of_file(
         if num_decoded(frames.times, frames.keyframes, taken) * video.width * video.height > MAX_DECODED_PIXELS:
             message = "the clip takes too long to decode; send less of it, or make its frames smaller"
             raise MediaError(MediaErrorCode.TOO_LARGE, message)
-        return make_clip(
+        return make_video(
             video.frames([frames.times[index] for index in taken], frames.keyframes, stopped),
             len(taken),
             processing.bounded(options),
@@ -55,7 +55,7 @@ def clip_of_file(
         )
 
 
-def _taken(frames: FrameTimes, options: ClipOptions, fps: float | None, depth: int) -> list[int]:
+def _taken(frames: FrameTimes, options: VideoOptions, fps: float | None, depth: int) -> list[int]:
     """Indices of the frames that the model sees."""
     shown = _shown_part(frames, options)
     max_frames = options.max_frames or MAX_FRAMES
@@ -67,7 +67,7 @@ def _taken(frames: FrameTimes, options: ClipOptions, fps: float | None, depth: i
     return [shown[index] for index in spread(len(shown), count)]
 
 
-def _shown_part(frames: FrameTimes, options: ClipOptions) -> range:
+def _shown_part(frames: FrameTimes, options: VideoOptions) -> range:
     """Indices of the frames between the request's start and end."""
     start = options.start_seconds or 0
     end = frames.seconds(len(frames.times) - 1) if options.end_seconds is None else options.end_seconds

@@ -8,14 +8,14 @@ from glimpse.media.containers.still import load_pixels, open_image
 from glimpse.media.errors import MediaError, MediaErrorCode
 from glimpse.media.processing.frame_sampling import MAX_FRAMES, number_asked_for, spread
 from glimpse.media.processing.rgb import upright_rgb
-from glimpse.media.processing.video import Clip, VideoProcessing, make_clip
-from glimpse.media.processing.video_options import ClipOptions, check_options
+from glimpse.media.processing.video import Video, VideoProcessing, make_video
+from glimpse.media.processing.video_options import VideoOptions, check_options
 
 _MAX_LISTED_PIXELS = 4_000_000_000
 """Pixels of all pictures of one clip before they are resized: about a minute of a processor."""
 
 
-def taken_frames(num_frames: int, options: ClipOptions, *, depth: int) -> list[int]:
+def taken_frames(num_frames: int, options: VideoOptions, *, depth: int) -> list[int]:
     """Indices of the frames that are taken of a list: all, or as many as the options say.
 
     Raises:
@@ -31,9 +31,9 @@ def taken_frames(num_frames: int, options: ClipOptions, *, depth: int) -> list[i
     return spread(num_frames, number_asked_for(num_frames, wanted, max_frames=max_frames, depth=depth))
 
 
-def clip_of_frames(
-    pictures: Iterable[PIL.Image.Image], taken: Sequence[int], processing: VideoProcessing, options: ClipOptions
-) -> Clip:
+def video_of_frames(
+    pictures: Iterable[PIL.Image.Image], taken: Sequence[int], processing: VideoProcessing, options: VideoOptions
+) -> Video:
     """Makes a clip of pictures of any mode, all of one size.
 
     Args:
@@ -45,7 +45,7 @@ def clip_of_frames(
     Raises:
         MediaError: a picture is damaged or of another size, or they are too large together.
     """
-    return make_clip(
+    return make_video(
         _of_one_size(pictures, taken, processing),
         len(taken),
         processing.bounded(options),
@@ -54,16 +54,16 @@ def clip_of_frames(
     )
 
 
-def clip_of_files(
+def video_of_files(
     files: Iterable[bytes],
     taken: Sequence[int],
     processing: VideoProcessing,
-    options: ClipOptions,
+    options: VideoOptions,
     *,
     max_decoded_pixels: int,
     stopped: Callable[[], bool] = lambda: False,
-) -> Clip:
-    """As `clip_of_frames`, of pictures' files.
+) -> Video:
+    """As `video_of_frames`, of pictures' files.
 
     Args:
         files: those that are taken.
@@ -76,7 +76,7 @@ def clip_of_files(
     Raises:
         MediaError: also for what is no picture.
     """
-    return clip_of_frames(_opened(files, max_decoded_pixels, stopped), taken, processing, options)
+    return video_of_frames(_opened(files, max_decoded_pixels, stopped), taken, processing, options)
 
 
 def _opened(files: Iterable[bytes], max_decoded_pixels: int, stopped: Callable[[], bool]) -> Iterator[PIL.Image.Image]:

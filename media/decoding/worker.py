@@ -13,23 +13,23 @@ from typing import assert_never
 from glimpse.media.containers.still import open_image
 from glimpse.media.decoding.audio_file import samples_of_file
 from glimpse.media.decoding.jobs import (
-    ClipJob,
+    AudioJob,
     Decoded,
     FramesJob,
     ImageJob,
     Job,
     Refused,
-    SoundJob,
+    VideoJob,
     read_job,
     write_result,
 )
 from glimpse.media.decoding.rlimits import limit_memory, limit_time
-from glimpse.media.decoding.video_file import clip_of_file
-from glimpse.media.decoding.video_frames import clip_of_files
+from glimpse.media.decoding.video_file import video_of_file
+from glimpse.media.decoding.video_frames import video_of_files
 from glimpse.media.errors import MediaError, MediaErrorCode
 from glimpse.media.native.library import machine_resizer
 from glimpse.media.processing.image import image_pixels
-from glimpse.media.processing.video import Clip
+from glimpse.media.processing.video import Video
 
 
 def main() -> None:
@@ -63,21 +63,21 @@ def decode(job: Job, files: list[bytes]) -> tuple[Decoded, memoryview]:
         case ImageJob():
             pixels = image_pixels(open_image(files[0], max_pixels=job.max_decoded_pixels), job.processing)
             return Decoded(shape=pixels.shape), pixels.data.cast("B")
-        case ClipJob():
-            return _decoded_clip(clip_of_file(files[0], job.processing, job.options))
+        case VideoJob():
+            return _decoded_video(video_of_file(files[0], job.processing, job.options))
         case FramesJob():
-            clip = clip_of_files(
+            clip = video_of_files(
                 files, job.taken, job.processing, job.options, max_decoded_pixels=job.max_decoded_pixels
             )
-            return _decoded_clip(clip)
-        case SoundJob():
+            return _decoded_video(clip)
+        case AudioJob():
             samples = samples_of_file(files[0], job.processing)
             return Decoded(shape=samples.shape), samples.data.cast("B")
         case _:
             assert_never(job)
 
 
-def _decoded_clip(clip: Clip) -> tuple[Decoded, memoryview]:
+def _decoded_video(clip: Video) -> tuple[Decoded, memoryview]:
     decoded = Decoded(shape=clip.pixels.shape, frame_seconds=clip.frame_seconds, fps=clip.fps)
     return decoded, clip.pixels.data.cast("B")
 

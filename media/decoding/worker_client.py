@@ -13,29 +13,29 @@ import numpy.typing as npt
 
 from glimpse.media.decoding.framing import StreamEndedError, read_exactly
 from glimpse.media.decoding.jobs import (
-    ClipJob,
+    AudioJob,
     Decoded,
     FramesJob,
     ImageJob,
     Job,
     Refused,
-    SoundJob,
+    VideoJob,
     read_result,
     write_job,
 )
 from glimpse.media.decoding.worker_pool import WORKER_COMMAND, WorkerLimits, Workers
 from glimpse.media.errors import MediaError
 from glimpse.media.native.library import variables_for_children
-from glimpse.media.processing.audio import AudioProcessing, Sound, sound_of_samples
+from glimpse.media.processing.audio import Audio, AudioProcessing, audio_of_samples
 from glimpse.media.processing.image import Image, ImageProcessing, image_of_pixels
 from glimpse.media.processing.smart_resize import LARGEST_MAX_PIXELS
-from glimpse.media.processing.video import Clip, VideoProcessing, clip_of_pixels
-from glimpse.media.processing.video_options import LARGEST_TOTAL_PIXELS, ClipOptions
+from glimpse.media.processing.video import Video, VideoProcessing, video_of_pixels
+from glimpse.media.processing.video_options import LARGEST_TOTAL_PIXELS, VideoOptions
 
 _MEMORY_BYTES = 3 << 30
 """Address space: the program, twice the largest file, the largest clip or picture in two forms, a decoder's frames."""
 IMAGE_LIMITS = WorkerLimits(memory_bytes=_MEMORY_BYTES, cpu_seconds=20, timeout_seconds=60)
-CLIP_LIMITS = WorkerLimits(memory_bytes=_MEMORY_BYTES, cpu_seconds=120, timeout_seconds=240)
+VIDEO_LIMITS = WorkerLimits(memory_bytes=_MEMORY_BYTES, cpu_seconds=120, timeout_seconds=240)
 
 
 class IsolatedDecoders:
@@ -45,50 +45,50 @@ class IsolatedDecoders:
         self,
         *,
         num_images: int,
-        num_clips: int,
+        num_videos: int,
         image_limits: WorkerLimits = IMAGE_LIMITS,
-        clip_limits: WorkerLimits = CLIP_LIMITS,
+        video_limits: WorkerLimits = VIDEO_LIMITS,
         command: Sequence[str] = WORKER_COMMAND,
     ) -> None:
         """
         Args:
             num_images: Pictures and sounds that are decoded at the same time.
-            num_clips: Clips of either kind, files and pictures, that are decoded at the same time.
+            num_videos: Clips of either kind, files and pictures, that are decoded at the same time.
             image_limits: Of a process that decodes pictures and sounds.
-            clip_limits: Of one that decodes clips.
+            video_limits: Of one that decodes clips.
             command: Starts a process.
         """
         self._images = Workers(num_workers=num_images, limits=image_limits, environment=_environment, command=command)
-        self._clips = Workers(num_workers=num_clips, limits=clip_limits, environment=_environment, command=command)
+        self._videos = Workers(num_workers=num_videos, limits=video_limits, environment=_environment, command=command)
 
     async def image(self, data: bytes, processing: ImageProcessing, *, max_decoded_pixels: int) -> Image:
         """As `glimpse.media.processing.image.prepare_image`, of a file."""
         job = ImageJob(processing=processing, max_decoded_pixels=max_decoded_pixels)
         return await self._images.run(partial(_ask_image, job, data), what="picture")
 
-    async def sound(self, data: bytes, processing: AudioProcessing) -> Sound:
-        """As `glimpse.media.decoding.audio_file.sound_of_file`."""
-        return await self._images.run(partial(_ask_sound, SoundJob(processing=processing), data), what="sound")
+    async def sound(self, data: bytes, processing: AudioProcessing) -> Audio:
+        """As `glimpse.media.decoding.audio_file.audio_of_file`."""
+        return await self._images.run(partial(_ask_audio, AudioJob(processing=processing), data), what="sound")
 
-    async def clip_of_file(self, data: bytes, processing: VideoProcessing, options: ClipOptions) -> Clip:
-        """As `glimpse.media.decoding.video_file.clip_of_file`."""
-        job = ClipJob(processing=processing, options=options)
-        return await self._clips.run(partial(_ask_clip, job, (data,)), what="video")
+    async def video_of_file(self, data: bytes, processing: VideoProcessing, options: VideoOptions) -> Video:
+        """As `glimpse.media.decoding.video_file.video_of_file`."""
+        job = VideoJob(processing=processing, options=options)
+        return await self._videos.run(partial(_ask_video, job, (data,)), what="video")
 
-    async def clip_of_files(
+    async def video_of_files(
         self,
         files: Sequence[bytes],
         taken: Sequence[int],
         processing: VideoProcessing,
-        options: ClipOptions,
+        options: VideoOptions,
         *,
         max_decoded_pixels: int,
-    ) -> Clip:
-        """As `glimpse.media.decoding.video_frames.clip_of_files`."""
+    ) -> Video:
+        """As `glimpse.media.decoding.video_frames.video_of_files`."""
         job = FramesJob(
             processing=processing, options=options, taken=tuple(taken), max_decoded_pixels=max_decoded_pixels
         )
-        return await self._clips.run(partial(_ask_clip, job, tuple(files)), what="clip")
+        return await self._videos.run(partial(_ask_video, job, tuple(files)), what="clip")
 
     async def warm(self) -> None:
         """Starts a process for the first picture."""
@@ -97,7 +97,7 @@ class IsolatedDecoders:
     async def close(self) -> None:
         """Ends the processes; what they have begun is awaited."""
         await self._images.close()
-        await self._clips.close()
+        await self._videos.close()
 
 
 def _environment() -> dict[str, str]:
@@ -121,23 +121,23 @@ def _ask_image(job: ImageJob, file: bytes, to: IO[bytes], back: IO[bytes]) -> Im
             raise StreamEndedError
 
 
-def _ask_clip(job: ClipJob | FramesJob, files: tuple[bytes, ...], to: IO[bytes], back: IO[bytes]) -> Clip:
+def _ask_video(job: VideoJob | FramesJob, files: tuple[bytes, ...], to: IO[bytes], back: IO[bytes]) -> Video:
     decoded = _ask(job, files, to, back)
     match decoded.shape:
         case num_frames, _, _, 3 if len(decoded.frame_seconds) in (0, num_frames):
             pixels = _read_pixels(decoded, back, most=job.processing.temporal_patch_size * LARGEST_TOTAL_PIXELS * 3)
-            return clip_of_pixels(pixels, job.processing, frame_seconds=decoded.frame_seconds, fps=decoded.fps)
+            return video_of_pixels(pixels, job.processing, frame_seconds=decoded.frame_seconds, fps=decoded.fps)
         case _:
             raise StreamEndedError
 
 
-def _ask_sound(job: SoundJob, file: bytes, to: IO[bytes], back: IO[bytes]) -> Sound:
+def _ask_audio(job: AudioJob, file: bytes, to: IO[bytes], back: IO[bytes]) -> Audio:
     decoded = _ask(job, (file,), to, back)
     match decoded.shape:
         case (num_samples,) if 0 <= num_samples <= job.processing.max_samples:
             samples = np.empty(num_samples, np.float32)
             read_exactly(back, samples.data.cast("B"))
-            return sound_of_samples(samples, job.processing)
+            return audio_of_samples(samples, job.processing)
         case _:
             raise StreamEndedError
 

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from glimpse.media.errors import MediaError, MediaErrorCode
-from glimpse.media.key import sound_key
+from glimpse.media.key import audio_key
 from glimpse.media.processing.mel import log_mel
 from glimpse.media.processing.preprocessor import positive, read_json
 from glimpse.media.processing.resample import resampled
@@ -42,7 +42,7 @@ class AudioProcessing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Sound:
+class Audio:
     """A sound that is ready for the engine."""
 
     features: FloatArray
@@ -86,7 +86,7 @@ def audio_processing(path: Path) -> AudioProcessing:
     )
 
 
-def sound_of_array(array: npt.NDArray[Any], rate: int, processing: AudioProcessing) -> Sound:
+def audio_of_array(array: npt.NDArray[Any], rate: int, processing: AudioProcessing) -> Audio:
     """Makes a sound of an array.
 
     Args:
@@ -98,7 +98,7 @@ def sound_of_array(array: npt.NDArray[Any], rate: int, processing: AudioProcessi
         MediaError: the rate or the samples are none.
     """
     per_channel = np.atleast_2d(array)[:, : _num_heard(rate, processing)].astype(np.float32)
-    return sound_of_samples(heard([per_channel.mean(axis=0)], rate, processing), processing)
+    return audio_of_samples(heard([per_channel.mean(axis=0)], rate, processing), processing)
 
 
 def heard(pieces: Iterable[FloatArray], rate: int, processing: AudioProcessing) -> FloatArray:
@@ -115,7 +115,7 @@ def heard(pieces: Iterable[FloatArray], rate: int, processing: AudioProcessing) 
     return resampled(pieces, rate, to=processing.sampling_rate, max_samples=processing.max_samples)
 
 
-def sound_of_samples(samples: FloatArray, processing: AudioProcessing) -> Sound:
+def audio_of_samples(samples: FloatArray, processing: AudioProcessing) -> Audio:
     """Makes a sound of what `heard` gives.
 
     Raises:
@@ -140,10 +140,10 @@ def sound_of_samples(samples: FloatArray, processing: AudioProcessing) -> Sound:
         hop=processing.hop,
         num_bins=processing.num_mel_bins,
     )
-    return Sound(
+    return Audio(
         features=np.ascontiguousarray(features[:, : 2 * num_positions + 1]),
         num_tokens=num_positions // 2,
-        key=sound_key(samples, processing.sampling_rate, processing.fft_size, processing.hop, processing.num_mel_bins),
+        key=audio_key(samples, processing.sampling_rate, processing.fft_size, processing.hop, processing.num_mel_bins),
         duration_seconds=len(samples) / processing.sampling_rate,
     )
 

@@ -19,7 +19,7 @@ from glimpse.media.processing.preprocessor import check_resampling, positive, re
 from glimpse.media.processing.resize import resize
 from glimpse.media.processing.rgb import Colour
 from glimpse.media.processing.smart_resize import frame_max_pixels, request_bounds, smart_resize
-from glimpse.media.processing.video_options import LARGEST_TOTAL_PIXELS, ClipOptions
+from glimpse.media.processing.video_options import LARGEST_TOTAL_PIXELS, VideoOptions
 
 DEFAULT_MIN_PIXELS = 128 * 28 * 28
 DEFAULT_MAX_PIXELS = 768 * 28 * 28
@@ -45,7 +45,7 @@ class VideoProcessing:
     background: Colour = (255, 255, 255)
     """What shows through where a picture that is a frame is transparent."""
 
-    def bounded(self, options: ClipOptions) -> "VideoProcessing":
+    def bounded(self, options: VideoOptions) -> "VideoProcessing":
         """The same with a request's own bounds. Raises MediaError (INVALID_PARAMETER)."""
         lower, upper = request_bounds(
             self.min_pixels, self.max_pixels, min_pixels=options.min_pixels, max_pixels=options.max_pixels
@@ -54,7 +54,7 @@ class VideoProcessing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Clip:
+class Video:
     """A clip that is ready for the engine."""
 
     pixels: npt.NDArray[np.uint8]
@@ -108,22 +108,22 @@ def video_processing(path: Path) -> VideoProcessing:
     )
 
 
-def make_clip(
+def make_video(
     frames: Iterable[Picture],
     num_frames: int,
     processing: VideoProcessing,
     *,
     frame_seconds: tuple[float, ...],
     fps: float | None,
-) -> Clip:
+) -> Video:
     """Resizes frames to the size that the first of them and their number ask for.
 
     Args:
         frames: upright pictures, of which each is used before the next is asked for.
         num_frames: how many they are, at least 1.
         processing: with the request's bounds.
-        frame_seconds: as in `Clip`.
-        fps: as in `Clip`.
+        frame_seconds: as in `Video`.
+        fps: as in `Video`.
 
     Raises:
         MediaError: the frames are too long for their width, or too large together; or what `frames` raises.
@@ -134,17 +134,17 @@ def make_clip(
     resize(first, into=pixels[0])
     for index, frame in enumerate(iterator, 1):
         resize(frame, into=pixels[index])
-    return clip_of_pixels(pixels, processing, frame_seconds=frame_seconds, fps=fps)
+    return video_of_pixels(pixels, processing, frame_seconds=frame_seconds, fps=fps)
 
 
-def clip_of_pixels(
+def video_of_pixels(
     pixels: npt.NDArray[np.uint8], processing: VideoProcessing, *, frame_seconds: tuple[float, ...], fps: float | None
-) -> Clip:
-    """Names the clip whose frames are resized already; the arguments are as in `Clip` and `make_clip`."""
+) -> Video:
+    """Names the clip whose frames are resized already; the arguments are as in `Video` and `make_video`."""
     num_frames, height, width, _ = pixels.shape
     depth = processing.temporal_patch_size
     grid_thw = (-(-num_frames // depth), height // processing.patch_size, width // processing.patch_size)
-    return Clip(
+    return Video(
         pixels=pixels,
         grid_thw=grid_thw,
         num_tokens=grid_thw[0] * grid_thw[1] * grid_thw[2] // processing.merge_size**2,

@@ -12,7 +12,7 @@ LARGEST_TOTAL_PIXELS = 32768 * 28 * 28
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClipOptions:
+class VideoOptions:
     """Wishes of a request; None leaves the choice to the server."""
 
     fps: float | None = None
@@ -38,23 +38,23 @@ class WrongOption:
     """An option that cannot be honoured."""
 
     name: str
-    """As in `ClipOptions`."""
+    """As in `VideoOptions`."""
     message: str
 
 
-def find_wrong_option(options: ClipOptions, *, of_frames: bool) -> WrongOption | None:
+def find_wrong_option(options: VideoOptions, *, of_frames: bool) -> WrongOption | None:
     """The first option that is out of its range or contradicts another; `of_frames`: the clip is a list of frames."""
     return _out_of_range(options) or _contradiction(options, of_frames=of_frames)
 
 
-def check_options(options: ClipOptions, *, of_frames: bool) -> None:
+def check_options(options: VideoOptions, *, of_frames: bool) -> None:
     """Raises MediaError (INVALID_PARAMETER) for what `find_wrong_option` finds."""
     wrong = find_wrong_option(options, of_frames=of_frames)
     if wrong is not None:
         raise MediaError(MediaErrorCode.INVALID_PARAMETER, f"{wrong.name}: {wrong.message}")
 
 
-def _out_of_range(options: ClipOptions) -> WrongOption | None:
+def _out_of_range(options: VideoOptions) -> WrongOption | None:
     ranges = (
         ("num_frames", 1, MAX_FRAMES),
         ("max_frames", 1, MAX_FRAMES),
@@ -77,7 +77,7 @@ def _out_of_range(options: ClipOptions) -> WrongOption | None:
     return None
 
 
-def _contradiction(options: ClipOptions, *, of_frames: bool) -> WrongOption | None:
+def _contradiction(options: VideoOptions, *, of_frames: bool) -> WrongOption | None:
     if options.min_pixels is not None and options.max_pixels is not None and options.min_pixels > options.max_pixels:
         message = f"{options.min_pixels} is more than the most pixels allowed, {options.max_pixels}"
         return WrongOption(name="min_pixels", message=message)

@@ -15,7 +15,7 @@ from glimpse.media.errors import MediaError, MediaErrorCode
 
 DEFAULT_MAX_BYTES = 50 << 20
 """The most bytes of a picture, and of a sound."""
-DEFAULT_MAX_CLIP_BYTES = 100 << 20
+DEFAULT_MAX_VIDEO_BYTES = 100 << 20
 """The most bytes of a clip, all of its frames together where they are pictures."""
 MAX_UUID_CHARACTERS = 1024
 """The longest name that a client may give a medium."""
@@ -81,10 +81,10 @@ class FrameSources:
     """In the order of time."""
 
 
-ClipSource = Source | FrameSources
+VideoSource = Source | FrameSources
 ImageOrNamed = Source | NamedSource
-SoundOrNamed = Source | NamedSource
-ClipOrNamed = ClipSource | NamedSource
+AudioOrNamed = Source | NamedSource
+VideoOrNamed = VideoSource | NamedSource
 
 
 def parse_url_text(text: str, *, max_bytes: int = DEFAULT_MAX_BYTES) -> Source:
@@ -110,7 +110,7 @@ def parse_url_text(text: str, *, max_bytes: int = DEFAULT_MAX_BYTES) -> Source:
             raise MediaError(MediaErrorCode.URL_REFUSED, f"{scheme}: URLs are not fetched; http, https and data are")
 
 
-def parse_clip_text(text: str, *, max_bytes: int = DEFAULT_MAX_CLIP_BYTES) -> ClipSource:
+def parse_video_text(text: str, *, max_bytes: int = DEFAULT_MAX_VIDEO_BYTES) -> VideoSource:
     """Reads what `parse_url_text` does, and frames as vLLM has them: `data:video/jpeg;base64,FRAME,FRAME,…`.
 
     Raises:

@@ -13,7 +13,7 @@ from glimpse.media.cache.lru import Lru
 from glimpse.media.cache.memory_budget import Hold, InFlight
 from glimpse.media.cache.store import MediaFile, file_digest
 from glimpse.media.errors import MediaError, MediaErrorCode
-from glimpse.media.sources.source import DEFAULT_MAX_CLIP_BYTES
+from glimpse.media.sources.source import DEFAULT_MAX_VIDEO_BYTES
 
 _HANDLE_BYTES = 24
 _OVERHEAD_BYTES = 512
@@ -40,7 +40,7 @@ class Uploads:
         max_bytes: int,
         ttl_seconds: float,
         in_flight: InFlight,
-        max_file_bytes: int = DEFAULT_MAX_CLIP_BYTES,
+        max_file_bytes: int = DEFAULT_MAX_VIDEO_BYTES,
         clock: Callable[[], float] = time.time,
     ) -> None:
         """

@@ -13,7 +13,7 @@ from models.training.tasks.as_json import json_sample
 from models.training.tasks.calling import tool_sample
 from models.training.tasks.chat import outside_sample, small_talk_sample
 from models.training.tasks.follow import follow_up_sample
-from models.training.tasks.pairs import two_pictures_sample
+from models.training.tasks.pairs import two_images_sample
 from models.training.tasks.reading import read_sample
 from models.training.tasks.still import ASKS, still_sample
 from models.training.tasks.video_tasks import colour_change_sample, first_sample, motion_sample
@@ -21,7 +21,7 @@ from models.training.tasks.video_tasks import colour_change_sample, first_sample
 _MAKERS: Mapping[str, Callable[[str, Luck], Sample]] = {
     **dict.fromkeys(ASKS, still_sample),
     "read": read_sample,
-    "two_pictures": two_pictures_sample,
+    "two_pictures": two_images_sample,
     "motion": motion_sample,
     "colour_change": colour_change_sample,
     "first": first_sample,

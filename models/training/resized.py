@@ -9,7 +9,7 @@ from dataclasses import replace
 import PIL.Image
 
 from glimpse.media.processing.image import ImageProcessing, image_pixels
-from models.training.sample import Clip, Picture, Sample, Seen
+from models.training.sample import Picture, Sample, Seen, Video
 
 PROCESSING = ImageProcessing(
     patch_size=14, merge_size=2, temporal_patch_size=2, min_pixels=112 * 112, max_pixels=448 * 448
@@ -20,7 +20,7 @@ PROCESSING = ImageProcessing(
 def resized(sample: Sample, processing: ImageProcessing = PROCESSING) -> Sample:
     """A sample with its pictures within the bounds of a checkpoint, and what is to be seen in them where it then is."""
 
-    def content(part: str | Picture | Clip) -> str | Picture | Clip:
+    def content(part: str | Picture | Video) -> str | Picture | Video:
         return resize(part, processing) if isinstance(part, Picture) else part
 
     turns = (replace(turn, content=tuple(map(content, turn.content))) for turn in sample.turns)

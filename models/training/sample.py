@@ -45,7 +45,7 @@ class Picture:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Clip:
+class Video:
     """A clip as the model gets it."""
 
     frames: npt.NDArray[np.uint8]
@@ -60,7 +60,7 @@ class Turn:
 
     role: Role
     """Who speaks."""
-    content: tuple[str | Picture | Clip, ...]
+    content: tuple[str | Picture | Video, ...]
     """Texts and media in their order; an assistant's turn is a single text."""
 
 

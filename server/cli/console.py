@@ -14,7 +14,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from glimpse.engine.protocol import Loading, Ready
 
-EXAMPLE_PICTURE = Path(str(resources.files("glimpse") / "example.png")).resolve()
+EXAMPLE_IMAGE = Path(str(resources.files("glimpse") / "example.png")).resolve()
 
 _QUESTION = "What is in this picture?"
 
@@ -98,7 +98,7 @@ def usage_text(*, model: str, http_url: str | None, target: str) -> str:
     """Ways to ask, to be copied."""
     values = {
         "question": _QUESTION,
-        "picture": _short(EXAMPLE_PICTURE),
+        "picture": _short(EXAMPLE_IMAGE),
         "python": _short(Path(sys.executable)),
         "model": model,
     }

@@ -21,7 +21,7 @@ from glimpse.media.cache.request_media import MediaUsage
 from glimpse.server.generation.completion import Answer, AnswerDelta, CallDelta, Ending
 from glimpse.server.generation.constraints import FREE, Enforcement, Held
 from glimpse.server.generation.merge_streams import merged
-from glimpse.server.generation.prompts import ClipFrames, LoadedPrompt, PromptLoader
+from glimpse.server.generation.prompts import LoadedPrompt, PromptLoader, VideoFrames
 from glimpse.server.request import AnswerRequest
 from glimpse.server.rpc.errors import DeadlineExceededError
 from glimpse.server.rpc.metrics import Metrics
@@ -61,7 +61,7 @@ class Piece:
     """In the answer's last piece."""
     counts: TokenCounts
     """Of the whole request, so far."""
-    clips: tuple[ClipFrames, ...]
+    videos: tuple[VideoFrames, ...]
     """What is seen of the clips of the answer's prompt; the same in every piece."""
 
 
@@ -122,7 +122,7 @@ class Completer:
                     tokens=delta.tokens,
                     ending=delta.ending,
                     counts=tally.count(prompt_index, answer_index, delta),
-                    clips=prompts[prompt_index].clips,
+                    videos=prompts[prompt_index].videos,
                 )
             self._metrics.answered(tally.num_encodings_spared)
 

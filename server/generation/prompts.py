@@ -20,17 +20,17 @@ from glimpse.media.embeddings.embeddings import Embedding, EmbeddingError
 from glimpse.media.embeddings.named import NamedEmbeddings
 from glimpse.media.errors import MediaError
 from glimpse.media.loader import MediaLoader
-from glimpse.media.processing.video import Clip
+from glimpse.media.processing.video import Video
 from glimpse.server.request import (
-    ClipInput,
+    AudioInput,
     Conversation,
     EmbeddingInput,
     ImageInput,
     MediumInput,
     PromptSource,
-    SoundInput,
     TextPrompt,
     TokenPrompt,
+    VideoInput,
     is_left_out,
 )
 from glimpse.server.rpc.errors import DeadlineExceededError, InvalidRequest
@@ -38,7 +38,7 @@ from glimpse.server.rpc.metrics import Metrics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClipFrames:
+class VideoFrames:
     """What a model sees of a clip."""
 
     num_frames: int
@@ -57,7 +57,7 @@ class LoadedPrompt:
 
     token_ids: list[int]
     media: list[MediaInput]
-    clips: tuple[ClipFrames, ...]
+    videos: tuple[VideoFrames, ...]
     """What is seen of its clips, in their order."""
     media_usage: MediaUsage | None = None
     """What it took to get its media; None where it has none."""
@@ -134,14 +134,14 @@ class PromptLoader:
                 return LoadedPrompt(
                     token_ids=prompt.token_ids,
                     media=media_inputs(media, prompt, self._encoder),
-                    clips=tuple(_frames_of(medium) for medium in media if isinstance(medium, Clip)),
+                    videos=tuple(_frames_of(medium) for medium in media if isinstance(medium, Video)),
                     media_usage=batch.usage if batch.usage.num_media else None,
                 )
             case TextPrompt():
                 prompt = await asyncio.to_thread(self._of_text, source)
-                return LoadedPrompt(token_ids=prompt.token_ids, media=[], clips=())
+                return LoadedPrompt(token_ids=prompt.token_ids, media=[], videos=())
             case TokenPrompt(token_ids=token_ids):
-                return LoadedPrompt(token_ids=list(token_ids), media=[], clips=())
+                return LoadedPrompt(token_ids=list(token_ids), media=[], videos=())
             case _:
                 assert_never(source)
 
@@ -191,10 +191,10 @@ class PromptLoader:
                         max_pixels=medium.max_pixels,
                         background=medium.background,
                     )
-                case ClipInput(source=source, uuid=uuid, options=options):
-                    return await self._media.load_clip(source, options, batch=batch, uuid=uuid)
-                case SoundInput(source=source, uuid=uuid):
-                    return await self._media.load_sound(source, batch=batch, uuid=uuid)
+                case VideoInput(source=source, uuid=uuid, options=options):
+                    return await self._media.load_video(source, options, batch=batch, uuid=uuid)
+                case AudioInput(source=source, uuid=uuid):
+                    return await self._media.load_audio(source, batch=batch, uuid=uuid)
                 case EmbeddingInput():
                     return await self._load_embedding(medium, batch)
                 case _:
@@ -213,6 +213,8 @@ class PromptLoader:
         )
 
 
-def _frames_of(clip: Clip) -> ClipFrames:
+def _frames_of(clip: Video) -> VideoFrames:
     num_frames, height, width, _ = clip.pixels.shape
-    return ClipFrames(num_frames=num_frames, width=width, height=height, fps=clip.fps, frame_seconds=clip.frame_seconds)
+    return VideoFrames(
+        num_frames=num_frames, width=width, height=height, fps=clip.fps, frame_seconds=clip.frame_seconds
+    )

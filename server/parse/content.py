@@ -8,7 +8,7 @@ from glimpse.engine.plan import MediaKind
 from glimpse.engine.text.conversation import ChatMessage, MediaSlot, ToolCall
 from glimpse.media.embeddings.embeddings import EmbeddedKind
 from glimpse.server.parse.embeddings import parse_embeddings
-from glimpse.server.parse.media import NAMES, parse_clip, parse_image, parse_sound, parse_uuid
+from glimpse.server.parse.media import NAMES, parse_audio, parse_image, parse_uuid, parse_video
 from glimpse.server.parse.tools import check_name
 from glimpse.server.request import Conversation, MediumInput
 from glimpse.server.rpc.errors import InvalidRequest
@@ -133,10 +133,10 @@ def _parse_part(part: content_pb2.ContentPart, path: str, media: Media) -> str |
             media.append(parse_image(part.image, path, uuid))
             return MediaSlot(kind=MediaKind.IMAGE)
         case "video":
-            media.append(parse_clip(part.video, path, uuid))
+            media.append(parse_video(part.video, path, uuid))
             return MediaSlot(kind=MediaKind.VIDEO)
         case "audio":
-            media.append(parse_sound(part.audio, path, uuid))
+            media.append(parse_audio(part.audio, path, uuid))
             return MediaSlot(kind=MediaKind.AUDIO)
         case "image_embeddings":
             media.append(parse_embeddings(EmbeddedKind.IMAGE, part.image_embeddings, path, uuid))

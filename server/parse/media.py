@@ -2,7 +2,7 @@
 
 from glimpse.engine.plan import MediaKind
 from glimpse.media.errors import MediaError
-from glimpse.media.processing.video_options import ClipOptions, find_wrong_option
+from glimpse.media.processing.video_options import VideoOptions, find_wrong_option
 from glimpse.media.sources.source import (
     MAX_UUID_CHARACTERS,
     DataSource,
@@ -10,10 +10,10 @@ from glimpse.media.sources.source import (
     NamedSource,
     Source,
     UploadSource,
-    parse_clip_text,
     parse_url_text,
+    parse_video_text,
 )
-from glimpse.server.request import ClipInput, ImageInput, SoundInput
+from glimpse.server.request import AudioInput, ImageInput, VideoInput
 from glimpse.server.rpc.errors import InvalidRequest
 from glimpse.v1 import content_pb2
 
@@ -51,12 +51,12 @@ def parse_image(image: content_pb2.ImagePart, path: str, uuid: str | None) -> Im
     return ImageInput(source=source, min_pixels=min_pixels, max_pixels=max_pixels, field=field, uuid=uuid)
 
 
-def parse_clip(video: content_pb2.VideoPart, path: str, uuid: str | None) -> ClipInput:
+def parse_video(video: content_pb2.VideoPart, path: str, uuid: str | None) -> VideoInput:
     """`path` is that of the part. Raises InvalidRequest."""
     options = _parse_options(video)
     if uuid is not None and video.source.WhichOneof("source") is None and not video.HasField("frames"):
         # Whether it is a file or frames, and so which options it may have, is known where it is kept.
-        return ClipInput(source=NamedSource(uuid=uuid), options=options, field=f"{path}.uuid", uuid=uuid)
+        return VideoInput(source=NamedSource(uuid=uuid), options=options, field=f"{path}.uuid", uuid=uuid)
     path = f"{path}.video"
     if video.WhichOneof("input") == "frames":
         field = f"{path}.frames"
@@ -66,23 +66,23 @@ def parse_clip(video: content_pb2.VideoPart, path: str, uuid: str | None) -> Cli
         source = FrameSources(frames=tuple(frames))
     else:
         field = f"{path}.source"
-        source = _parse_clip_source(video.source, field)
+        source = _parse_video_source(video.source, field)
     wrong = find_wrong_option(options, of_frames=isinstance(source, FrameSources))
     if wrong is not None:
         raise InvalidRequest(f"{path}.{wrong.name}", f"{wrong.name}: {wrong.message}.")
-    return ClipInput(source=source, options=options, field=field, uuid=uuid)
+    return VideoInput(source=source, options=options, field=field, uuid=uuid)
 
 
-def parse_sound(audio: content_pb2.AudioPart, path: str, uuid: str | None) -> SoundInput:
+def parse_audio(audio: content_pb2.AudioPart, path: str, uuid: str | None) -> AudioInput:
     """`path` is that of the part. Raises InvalidRequest."""
     if uuid is not None and audio.source.WhichOneof("source") is None:
-        return SoundInput(source=NamedSource(uuid=uuid), field=f"{path}.uuid", uuid=uuid)
+        return AudioInput(source=NamedSource(uuid=uuid), field=f"{path}.uuid", uuid=uuid)
     field = f"{path}.audio.source"
-    return SoundInput(source=_parse_source(audio.source, field, "sound"), field=field, uuid=uuid)
+    return AudioInput(source=_parse_source(audio.source, field, "sound"), field=field, uuid=uuid)
 
 
-def _parse_options(video: content_pb2.VideoPart) -> ClipOptions:
-    return ClipOptions(
+def _parse_options(video: content_pb2.VideoPart) -> VideoOptions:
+    return VideoOptions(
         fps=video.fps if video.HasField("fps") else None,
         num_frames=video.num_frames if video.HasField("num_frames") else None,
         max_frames=video.max_frames if video.HasField("max_frames") else None,
@@ -94,11 +94,11 @@ def _parse_options(video: content_pb2.VideoPart) -> ClipOptions:
     )
 
 
-def _parse_clip_source(source: content_pb2.MediaSource, path: str) -> Source | FrameSources:
+def _parse_video_source(source: content_pb2.MediaSource, path: str) -> Source | FrameSources:
     if source.WhichOneof("source") != "url":
         return _parse_source(source, path, "clip")
     try:
-        return parse_clip_text(source.url)
+        return parse_video_text(source.url)
     except MediaError as error:
         raise InvalidRequest(f"{path}.url", error.message, error.code.value) from error
 

@@ -7,7 +7,7 @@ from typing import assert_never
 from glimpse.media.processing.rgb import Colour
 from glimpse.media.processing.video_options import find_wrong_option
 from glimpse.media.sources.source import FrameSources, NamedSource
-from glimpse.server.request import ClipInput, EmbeddingInput, ImageInput, MediumInput, SoundInput
+from glimpse.server.request import AudioInput, EmbeddingInput, ImageInput, MediumInput, VideoInput
 from glimpse.server.rpc.errors import InvalidRequest
 from glimpse.v1 import content_pb2
 
@@ -60,9 +60,9 @@ def _with(medium: MediumInput, wishes: MediaWishes) -> MediumInput:
     match medium:
         case ImageInput():
             return _image_with(medium, wishes)
-        case ClipInput():
-            return _clip_with(medium, wishes)
-        case SoundInput() | EmbeddingInput():  # of which there is nothing to wish
+        case VideoInput():
+            return _video_with(medium, wishes)
+        case AudioInput() | EmbeddingInput():  # of which there is nothing to wish
             return medium
         case _:
             assert_never(medium)
@@ -83,7 +83,7 @@ def _image_with(image: ImageInput, wishes: MediaWishes) -> ImageInput:
     return wished
 
 
-def _clip_with(clip: ClipInput, wishes: MediaWishes) -> ClipInput:
+def _video_with(clip: VideoInput, wishes: MediaWishes) -> VideoInput:
     own = clip.options
     says_which_frames = own.fps is not None or own.num_frames is not None
     options = replace(

@@ -8,7 +8,7 @@ from glimpse.engine.text.assembler import TokenText
 from glimpse.media.cache.request_media import MediaUsage
 from glimpse.server.generation.completion import Ending
 from glimpse.server.generation.generator import Piece, TokenCounts
-from glimpse.server.generation.prompts import ClipFrames
+from glimpse.server.generation.prompts import VideoFrames
 from glimpse.server.request import ChatRequest
 from glimpse.v1 import chat_pb2, content_pb2, generation_pb2
 
@@ -50,7 +50,7 @@ def render_response(
         model=head.model,
         choices=[_render_choice(index, by_answer[index], logprobs=with_logprobs) for index in sorted(by_answer)],
         usage=render_usage(pieces[-1].counts),
-        clips=render_clips(pieces[-1].clips),
+        videos=render_videos(pieces[-1].videos),
         metadata=request.metadata,
         service_tier=head.service_tier,
     )
@@ -100,7 +100,7 @@ class ChunkRenderer:
                 delta=_render_delta(piece, first=first),
                 logprobs=_render_logprobs(piece.tokens) if piece.tokens else None,
             )
-            yield self._chunk(choice, piece.clips if first else ())
+            yield self._chunk(choice, piece.videos if first else ())
         if piece.ending is not None:
             end = chat_pb2.ChunkChoice(
                 index=piece.index, delta=chat_pb2.Delta(), finish_reason=render_ending(piece.ending)
@@ -108,14 +108,14 @@ class ChunkRenderer:
             yield self._chunk(end)
 
     def _chunk(
-        self, choice: chat_pb2.ChunkChoice, clips: Iterable[ClipFrames] = ()
+        self, choice: chat_pb2.ChunkChoice, videos: Iterable[VideoFrames] = ()
     ) -> chat_pb2.StreamChatCompletionResponse:
         return chat_pb2.StreamChatCompletionResponse(
             id=self._head.id,
             created=self._head.created,
             model=self._head.model,
             choices=[choice],
-            clips=render_clips(clips),
+            videos=render_videos(videos),
             service_tier=self._head.service_tier,
         )
 
@@ -157,17 +157,17 @@ def render_counts(media: Mapping[MediaKind, int], *, num_cached: int) -> generat
     )
 
 
-def render_clips(clips: Iterable[ClipFrames]) -> list[content_pb2.ClipFrames]:
+def render_videos(videos: Iterable[VideoFrames]) -> list[content_pb2.VideoFrames]:
     """What is seen of clips."""
     return [
-        content_pb2.ClipFrames(
+        content_pb2.VideoFrames(
             num_frames=clip.num_frames,
             width=clip.width,
             height=clip.height,
             fps=clip.fps,
             frame_seconds=clip.frame_seconds,
         )
-        for clip in clips
+        for clip in videos
     ]
 
 

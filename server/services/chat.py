@@ -13,10 +13,10 @@ from glimpse.server.parse.chat import parse_chat, parse_count
 from glimpse.server.render.chat import (
     AnswerHead,
     ChunkRenderer,
-    render_clips,
     render_counts,
     render_response,
     render_usage_chunk,
+    render_videos,
 )
 from glimpse.server.request import ChatRequest
 from glimpse.server.rpc.context import current_call
@@ -84,7 +84,7 @@ class ChatHandlers:
                 prompt_tokens=len(prompt.token_ids),
                 prompt_tokens_details=render_counts(prompt.media_tokens, num_cached=0),
                 max_model_len=max_model_len,
-                clips=render_clips(prompt.clips),
+                videos=render_videos(prompt.videos),
             )
 
     def _begin(

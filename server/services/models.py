@@ -67,7 +67,7 @@ class ModelHandlers:
             max_answers=128,
             max_images=max_media.get(MediaKind.IMAGE, 0),
             max_videos=max_media.get(MediaKind.VIDEO, 0),
-            max_sounds=max_media.get(MediaKind.AUDIO, 0),
+            max_audios=max_media.get(MediaKind.AUDIO, 0),
         )
         self._modalities = [model_pb2.MODALITY_TEXT, *(_MODALITIES[kind] for kind in max_media)]
 

@@ -44,14 +44,14 @@ def test_a_prefix_is_shared_and_the_first_question_comes_again() -> None:
     assert cold.text.split()[:68] == other.text.split()[:68]
 
 
-def test_a_chat_shows_its_picture_once_and_then_goes_on() -> None:
+def test_a_chat_shows_its_image_once_and_then_goes_on() -> None:
     first, *later = WORKLOADS["chat"](random.Random(1), PROMPTS, SIZES)
     assert first.picture is not None
     assert len(later) == 5
     assert all(question.follows and question.picture is None for question in later)
 
 
-def test_pictures_are_jpegs_of_their_size() -> None:
+def test_images_are_jpegs_of_their_size() -> None:
     (question,) = WORKLOADS["picture"](random.Random(1), PROMPTS, SIZES)
     assert question.picture is not None
     shown = PIL.Image.open(io.BytesIO(question.picture))

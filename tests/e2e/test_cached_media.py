@@ -71,14 +71,14 @@ def refusal(client: OpenAI, *parts: dict[str, Any], **extra: Any) -> tuple[str |
 
 
 @pytest.mark.parametrize("empty", [None, {}, {"url": None}])
-def test_a_picture_with_a_uuid_is_sent_once(client: OpenAI, empty: dict[str, Any] | None) -> None:
+def test_an_image_with_a_uuid_is_sent_once(client: OpenAI, empty: dict[str, Any] | None) -> None:
     sent = ask(client, picture({"url": data_url(tiles(seed=31))}, uuid="tiles 31"))
     again = ask(client, picture(empty, uuid="tiles 31"))
     assert outcome(again) == outcome(sent)
     assert media_usage(again)["decodings_spared"] == 1
 
 
-def test_a_clip_with_a_uuid_is_sent_once(client: OpenAI, media: media_pb2_grpc.MediaServiceStub) -> None:
+def test_a_video_with_a_uuid_is_sent_once(client: OpenAI, media: media_pb2_grpc.MediaServiceStub) -> None:
     sent = ask(client, clip({"upload": upload(media, VIDEO), **LARGE}, uuid="clip"))
     assert outcome(ask(client, clip(None, uuid="clip"))) != outcome(sent)
     assert outcome(ask(client, clip({"url": None, **LARGE}, uuid="clip"))) == outcome(sent)
@@ -93,7 +93,7 @@ def test_what_is_not_kept_is_told_by_its_name(client: OpenAI) -> None:
     assert refusal(client, picture(None)) == ("missing_value", "messages[0].content[0].image_url.url")
 
 
-def test_an_upload_through_envoy_is_a_picture(client: OpenAI, media: media_pb2_grpc.MediaServiceStub) -> None:
+def test_an_upload_through_envoy_is_an_image(client: OpenAI, media: media_pb2_grpc.MediaServiceStub) -> None:
     drawn = tiles(seed=33)
     sent = ask(client, picture({"url": data_url(drawn)}))
     handle = upload(media, encoded(drawn))
@@ -103,7 +103,7 @@ def test_an_upload_through_envoy_is_a_picture(client: OpenAI, media: media_pb2_g
     assert (code, param) == ("media_not_cached", "messages[0].content[0].image_url.url")
 
 
-def test_uploaded_frames_are_a_clip(client: OpenAI, media: media_pb2_grpc.MediaServiceStub) -> None:
+def test_uploaded_frames_are_a_video(client: OpenAI, media: media_pb2_grpc.MediaServiceStub) -> None:
     frames = [tiles(seed=seed) for seed in (34, 35)]
     sent = ask(client, clip({"url": [data_url(frame) for frame in frames], **LARGE}))
     handles = [{"upload": upload(media, encoded(frame))} for frame in frames]

@@ -45,7 +45,7 @@ def test_every_client_gets_the_same_answer(
     assert answer(stack, client, picture=picture, stream=stream) == answers[picture]
 
 
-def test_the_answer_depends_on_the_picture(answers: dict[Path | None, str]) -> None:
+def test_the_answer_depends_on_the_image(answers: dict[Path | None, str]) -> None:
     assert answers[None]
     assert answers[None] != answers[PICTURE]
 

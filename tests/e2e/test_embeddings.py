@@ -59,7 +59,7 @@ def refusal(client: OpenAI, part: dict[str, Any]) -> tuple[str | None, str | Non
 
 
 @pytest.mark.parametrize("write", [saved, safe, typed])
-def test_embeddings_answer_as_their_picture_does(
+def test_embeddings_answer_as_their_image_does(
     client: OpenAI, embedded: tuple[torch.Tensor, torch.Tensor], write: Any
 ) -> None:
     embeddings, grid = embedded
@@ -70,7 +70,7 @@ def test_embeddings_answer_as_their_picture_does(
     assert getattr(answer.usage, "prompt_tokens", None) == getattr(expected.usage, "prompt_tokens", None)
 
 
-def test_a_clip_s_embeddings_are_taken(client: OpenAI, embedded: tuple[torch.Tensor, torch.Tensor]) -> None:
+def test_a_video_s_embeddings_are_taken(client: OpenAI, embedded: tuple[torch.Tensor, torch.Tensor]) -> None:
     embeddings, grid = embedded
     part = {"type": "video_embeds", "video_embeds": {"video_embeds": saved(embeddings), "video_grid_thw": saved(grid)}}
     answer = ask(client, part)

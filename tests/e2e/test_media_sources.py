@@ -194,7 +194,7 @@ def test_only_domains_that_are_allowed_are_fetched_from(saying: Stack, door: Any
 
 
 @DOORS
-def test_pictures_stand_in_their_order_and_have_a_limit(stack: Stack, door: Any) -> None:
+def test_images_stand_in_their_order_and_have_a_limit(stack: Stack, door: Any) -> None:
     seeds = (200, 201) if door is typed else (202, 203)
     sources = [{"url": base64.b64encode(picture(seed)).decode()} for seed in seeds]
     one, other = (door(stack, "image", *order) for order in (sources, sources[::-1]))

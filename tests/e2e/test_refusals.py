@@ -65,7 +65,7 @@ def clip(url: object, **members: Any) -> list[dict[str, Any]]:
 
 
 IMAGE = "messages[0].content[1].image_url"
-CLIP = "messages[0].content[0].video_url.url"
+VIDEO = "messages[0].content[0].video_url.url"
 REFUSED: list[Any] = [
     # members of the request, HTTP status, error.param, words of error.message
     pytest.param({"messages": []}, 400, "messages", "", id="no messages"),
@@ -96,12 +96,16 @@ REFUSED: list[Any] = [
     pytest.param({"messages": picture("http://127.0.0.1:1/a.png")}, 400, IMAGE, "", id="loopback URL"),
     pytest.param({"messages": picture("http://169.254.169.254/x")}, 400, IMAGE, "", id="link-local URL"),
     pytest.param({"messages": picture("file:///etc/passwd")}, 400, IMAGE, "", id="local file"),
-    pytest.param({"messages": clip("x")}, 400, CLIP, "base64", id="bad base64 of a clip"),
+    pytest.param({"messages": clip("x")}, 400, VIDEO, "base64", id="bad base64 of a clip"),
     pytest.param({"messages": clip(None)}, 400, "messages[0].content[0].video_url", "", id="no clip"),
-    pytest.param({"messages": clip([])}, 400, CLIP, "", id="a clip of no frames"),
-    pytest.param({"messages": clip(as_data_url(b"#EXTM3U\nhttp://127.0.0.1/x"))}, 400, CLIP, "playlist", id="playlist"),
-    pytest.param({"messages": clip(as_data_url(encoded(tiles())))}, 400, CLIP, "not a video", id="a picture as a clip"),
-    pytest.param({"messages": clip("http://127.0.0.1:1/a.mp4")}, 400, CLIP, "", id="loopback URL of a clip"),
+    pytest.param({"messages": clip([])}, 400, VIDEO, "", id="a clip of no frames"),
+    pytest.param(
+        {"messages": clip(as_data_url(b"#EXTM3U\nhttp://127.0.0.1/x"))}, 400, VIDEO, "playlist", id="playlist"
+    ),
+    pytest.param(
+        {"messages": clip(as_data_url(encoded(tiles())))}, 400, VIDEO, "not a video", id="a picture as a clip"
+    ),
+    pytest.param({"messages": clip("http://127.0.0.1:1/a.mp4")}, 400, VIDEO, "", id="loopback URL of a clip"),
     pytest.param({"messages": clip("x" * 8, fps=0)}, 400, "messages[0].content[0].video_url.fps", "0", id="no rate"),
     *(
         pytest.param(
@@ -186,6 +190,6 @@ def test_a_refused_request_disturbs_no_other(stack: Stack) -> None:
 
 
 def test_a_large_body_is_served(stack: Stack) -> None:
-    picture_url = data_url(tiles(width=2600, height=2600), "BMP")
-    assert len(picture_url) > 25 << 20
-    assert chat(stack, messages=picture(picture_url)).status == 200
+    image_url = data_url(tiles(width=2600, height=2600), "BMP")
+    assert len(image_url) > 25 << 20
+    assert chat(stack, messages=picture(image_url)).status == 200

@@ -104,7 +104,7 @@ def test_motion_is_seen(client: OpenAI, way: str, as_file: bool) -> None:
     assert way in words(ask(client, "Which way does the circle move?", part))
 
 
-def test_two_pictures_are_kept_apart(client: OpenAI) -> None:
+def test_two_images_are_kept_apart(client: OpenAI) -> None:
     parts = [image_part(data_url(scene(thing))) for thing in (RED_CIRCLE, BLUE_SQUARE)]
     assert "first" in words(ask(client, "Which picture has a red circle?", *parts))
     assert "second" in words(ask(client, "Which picture has a red circle?", *parts[::-1]))

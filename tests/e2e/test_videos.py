@@ -58,7 +58,7 @@ def test_every_way_to_send_a_file_gives_the_same_answer(
     through_rest = [ask(client, url) for url in (as_data_url(data, media_type), base64.b64encode(data).decode())]
     typed = ask_typed(stack, content_pb2.VideoPart(source=content_pb2.MediaSource(data=data)))
     assert {text_of(answer) for answer in through_rest} == {typed.choices[0].message.content}
-    assert typed.clips[0].num_frames == 4
+    assert typed.videos[0].num_frames == 4
 
 
 def test_every_way_to_send_frames_gives_the_same_answer(stack: Stack, client: OpenAI) -> None:
@@ -73,11 +73,11 @@ def test_every_way_to_send_frames_gives_the_same_answer(stack: Stack, client: Op
 
 def test_the_answer_says_which_frames_were_seen(client: OpenAI) -> None:
     url = as_data_url(video(greys(30)), "video/mp4")
-    seen: Any = ask(client, url).clips[0]
+    seen: Any = ask(client, url).videos[0]
     assert (seen["fps"], seen["num_frames"], seen["frame_seconds"]) == (1, 4, [0, 0.7, 1.5, 2.2])
-    part: Any = ask(client, url, fps=2, video_start=1, video_end=2.4).clips[0]
+    part: Any = ask(client, url, fps=2, video_start=1, video_end=2.4).videos[0]
     assert (part["fps"], part["frame_seconds"]) == (2, pytest.approx([1, 1.3, 1.7, 2.1], abs=0.051))
-    numbered: Any = ask(client, url, num_frames=6).clips[0]
+    numbered: Any = ask(client, url, num_frames=6).videos[0]
     assert (numbered.get("fps"), numbered["num_frames"]) == (None, 6)
 
 
@@ -87,10 +87,10 @@ def test_a_stream_says_it_too(client: OpenAI) -> None:
         model="nano", messages=[{"role": "user", "content": [part]}], max_completion_tokens=4, stream=True
     )
     first, *others = stream
-    assert first.clips[0]["num_frames"] == 4
-    assert not any(hasattr(other, "clips") for other in others)
+    assert first.videos[0]["num_frames"] == 4
+    assert not any(hasattr(other, "videos") for other in others)
 
 
-def test_a_clip_s_tokens_are_counted(client: OpenAI) -> None:
+def test_a_video_s_tokens_are_counted(client: OpenAI) -> None:
     usage = ask(client, [data_url(frame) for frame in FRAMES]).usage
     assert (usage.prompt_tokens_details.video_tokens, usage.prompt_tokens_details.image_tokens) == (2 * 4 * 4, 0)

@@ -298,7 +298,7 @@ def greedy(request_id: str, max_tokens: int = 12) -> Generate:
     )
 
 
-def greedy_about_a_picture(request_id: str, model: ModelConfig, shade: int) -> Generate:
+def greedy_about_an_image(request_id: str, model: ModelConfig, shade: int) -> Generate:
     """56 × 56 pixels are 4 × 4 patches, which are 2 × 2 tokens."""
     picture = MediaInput(
         kind=MediaKind.IMAGE,
@@ -330,8 +330,8 @@ async def test_the_real_engine_answers_and_survives_the_signals_of_its_group(tin
         os.kill(client.pid, signal.SIGINT)
         os.kill(client.pid, signal.SIGTERM)
         dark, light, text = await asyncio.gather(
-            tokens_of(client, greedy_about_a_picture("dark", model, 0)),
-            tokens_of(client, greedy_about_a_picture("light", model, 250)),
+            tokens_of(client, greedy_about_an_image("dark", model, 0)),
+            tokens_of(client, greedy_about_an_image("light", model, 250)),
             tokens_of(client, greedy("text")),
         )
         assert text == alone

@@ -5,9 +5,9 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from tests.fuzz.targets import MAX_INPUT_BYTES
-from tests.hostile.images import hostile_pictures
+from tests.hostile.images import hostile_images
 from tests.hostile.urls import hostile_urls
-from tests.hostile.videos import hostile_clips
+from tests.hostile.videos import hostile_videos
 from tests.media.audio import FILES, sound_file, tone
 from tests.media.images import encode, scene
 from tests.media.videos import CODECS, greys, video
@@ -30,35 +30,39 @@ def _texts() -> list[bytes]:
     ]
 
 
-def _pictures() -> list[bytes]:
+def _images() -> list[bytes]:
     small = scene(12, 8)
     formats = [encode(small, name) for name in ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")]
     modes = [encode(small.convert(mode), "TIFF") for mode in ("1", "L", "LA", "P", "RGBA", "CMYK", "YCbCr")]
-    return [*formats, *modes, *(data for data, _ in hostile_pictures().values())]
+    return [*formats, *modes, *(data for data, _ in hostile_images().values())]
 
 
 def _videos() -> list[bytes]:
     frames = greys(4, width=32, height=32)
     files = [video(frames, container=container, codec=codec) for container, codec in CODECS.values()]
-    return [*files, video(frames, movflags="frag_keyframe+empty_moov"), *(data for data, _ in hostile_clips().values())]
+    return [
+        *files,
+        video(frames, movflags="frag_keyframe+empty_moov"),
+        *(data for data, _ in hostile_videos().values()),
+    ]
 
 
-def _sounds() -> list[bytes]:
+def _audio() -> list[bytes]:
     samples = np.stack([tone(440, 48_000, 0.03)] * 2)  # what every encoder takes
     return [sound_file(samples, 48_000, container=container, codec=codec) for container, codec in FILES.values()]
 
 
 def _anything() -> list[bytes]:
-    beginnings = [data[:64] for data in (*_pictures(), *_videos(), *_sounds())]
+    beginnings = [data[:64] for data in (*_images(), *_videos(), *_audio())]
     return [*dict.fromkeys(beginnings), b"", np.random.default_rng(0).bytes(64)]
 
 
 _SEEDS: Mapping[str, Callable[[], list[bytes]]] = {
     "source": _texts,
     "sniff": _anything,
-    "picture": _pictures,
+    "picture": _images,
     "mp4": _videos,
     "video": _videos,
     "clip": _videos,
-    "sound": _sounds,
+    "sound": _audio,
 }

@@ -12,14 +12,14 @@ from glimpse.media.containers.sniff import sniff_audio, sniff_image, sniff_video
 from glimpse.media.containers.still import open_image
 from glimpse.media.containers.video import open_video
 from glimpse.media.decoding.audio_file import samples_of_file
-from glimpse.media.decoding.video_file import clip_of_file
+from glimpse.media.decoding.video_file import video_of_file
 from glimpse.media.errors import MediaError
 from glimpse.media.processing.audio import AudioProcessing
 from glimpse.media.processing.image import ImageProcessing, image_pixels
 from glimpse.media.processing.video import VideoProcessing
-from glimpse.media.processing.video_options import ClipOptions
+from glimpse.media.processing.video_options import VideoOptions
 from glimpse.media.sources.policy import FetchPolicy, check_url
-from glimpse.media.sources.source import UrlSource, parse_clip_text, parse_url_text
+from glimpse.media.sources.source import UrlSource, parse_url_text, parse_video_text
 
 MAX_INPUT_BYTES = 1 << 14
 
@@ -29,7 +29,7 @@ _IMAGES = ImageProcessing(patch_size=14, merge_size=2, temporal_patch_size=2, mi
 _VIDEOS = VideoProcessing(
     patch_size=14, merge_size=2, temporal_patch_size=2, min_pixels=784, max_pixels=4 * 784, total_pixels=64 * 784
 )
-_SOUNDS = AudioProcessing(sampling_rate=16_000, num_mel_bins=80, fft_size=400, hop=160, max_samples=16_000)
+_AUDIOS = AudioProcessing(sampling_rate=16_000, num_mel_bins=80, fft_size=400, hop=160, max_samples=16_000)
 
 
 class BrokenPromiseError(Exception):
@@ -46,7 +46,7 @@ def fuzz_source(data: bytes) -> None:
                 raise BrokenPromiseError(source)
             check_url(source.url, FetchPolicy())
     with suppress(MediaError):
-        parse_clip_text("data:video/jpeg;base64," + text, max_bytes=1 << 12)
+        parse_video_text("data:video/jpeg;base64," + text, max_bytes=1 << 12)
 
 
 def fuzz_sniff(data: bytes) -> None:
@@ -56,7 +56,7 @@ def fuzz_sniff(data: bytes) -> None:
             sniff(data)
 
 
-def fuzz_picture(data: bytes) -> None:
+def fuzz_image(data: bytes) -> None:
     """Headers of pictures, their pixels and their EXIF."""
     with suppress(MediaError):
         pixels = image_pixels(open_image(data, max_pixels=_MAX_PIXELS), _IMAGES)
@@ -83,22 +83,22 @@ def fuzz_video(data: bytes) -> None:
 def fuzz_clip(data: bytes) -> None:
     """Videos, down to the pixels of four frames."""
     with suppress(MediaError):
-        clip_of_file(data, _VIDEOS, ClipOptions(num_frames=4))
+        video_of_file(data, _VIDEOS, VideoOptions(num_frames=4))
 
 
-def fuzz_sound(data: bytes) -> None:
-    """Sound files, as far as a second of them is heard."""
+def fuzz_audio(data: bytes) -> None:
+    """Audio files, as far as a second of them is heard."""
     with suppress(MediaError):
-        if len(samples_of_file(data, _SOUNDS)) > _SOUNDS.max_samples:
+        if len(samples_of_file(data, _AUDIOS)) > _AUDIOS.max_samples:
             raise BrokenPromiseError
 
 
 TARGETS: dict[str, Callable[[bytes], None]] = {
     "source": fuzz_source,
     "sniff": fuzz_sniff,
-    "picture": fuzz_picture,
+    "picture": fuzz_image,
     "mp4": fuzz_mp4,
     "video": fuzz_video,
     "clip": fuzz_clip,
-    "sound": fuzz_sound,
+    "sound": fuzz_audio,
 }

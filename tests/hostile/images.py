@@ -249,7 +249,7 @@ _OTHERS: dict[str, tuple[Make, MediaErrorCode | None]] = {
 
 
 @cache
-def hostile_pictures() -> dict[str, tuple[bytes, MediaErrorCode | None]]:
+def hostile_images() -> dict[str, tuple[bytes, MediaErrorCode | None]]:
     """All of them, by what they are; None: it is a picture after all."""
     table = _BOMBS | _SHAPES | _COLOURS | _ADDITIONS | _OTHERS
     files = {name: (make(), code) for name, (make, code) in table.items()}

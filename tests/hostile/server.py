@@ -15,14 +15,14 @@ _OK = b"HTTP/1.1 200 OK\r\n"
 
 def fill(web: Web) -> None:
     """Gives the server all answers. Raises KeyError for a path without one."""
-    answers = _pictures() | _redirects(web.port) | _statuses() | _bodies() | _protocol() | _slow()
+    answers = _images() | _redirects(web.port) | _statuses() | _bodies() | _protocol() | _slow()
     web.answers |= {f"/{name.replace(' ', '-')}": answers[name] for name in SERVED}
     web.answers["/cat.png"] = respond(PICTURE)
     web.answers |= {f"/hop{hops}": redirect(f"/hop{hops - 1}") for hops in range(1, 7)}
     web.answers["/hop0"] = respond(PICTURE)
 
 
-def _pictures() -> dict[str, Answer]:
+def _images() -> dict[str, Answer]:
     def typed(body: bytes, kind: str) -> Answer:
         return respond(body, headers={"Content-Type": kind})
 

@@ -8,10 +8,10 @@ import pytest
 from glimpse.media.decoding.decoders import Decoders
 from glimpse.media.errors import MediaError, MediaErrorCode
 from glimpse.media.loader import MediaLoader
-from glimpse.media.processing.video_options import ClipOptions
+from glimpse.media.processing.video_options import VideoOptions
 from glimpse.media.sources.source import DataSource
-from tests.hostile.images import hostile_pictures
-from tests.hostile.videos import hostile_clips
+from tests.hostile.images import hostile_images
+from tests.hostile.videos import hostile_videos
 from tests.media.test_loader import POLICY, PROCESSING, VIDEO_PROCESSING
 
 
@@ -24,8 +24,8 @@ class Outcome:
     num_tokens: int
 
 
-PICTURES = hostile_pictures()
-CLIPS = hostile_clips()
+PICTURES = hostile_images()
+VIDEOS = hostile_videos()
 
 
 @pytest.fixture(scope="module")
@@ -38,38 +38,38 @@ async def _try_all() -> dict[str, Outcome]:
     loader = MediaLoader(
         processing=PROCESSING, video_processing=VIDEO_PROCESSING, policy=POLICY, decoders=Decoders(num_images=1)
     )
-    pictures = {f"picture: {name}": await _try_picture(loader, data) for name, (data, _) in PICTURES.items()}
-    clips = {f"clip: {name}": await _try_clip(loader, data) for name, (data, _) in CLIPS.items()}
+    pictures = {f"picture: {name}": await _try_image(loader, data) for name, (data, _) in PICTURES.items()}
+    clips = {f"clip: {name}": await _try_video(loader, data) for name, (data, _) in VIDEOS.items()}
     await loader.close()
     return pictures | clips
 
 
-async def _try_picture(loader: MediaLoader, data: bytes) -> Outcome:
+async def _try_image(loader: MediaLoader, data: bytes) -> Outcome:
     try:
         return Outcome(None, "", (await loader.load_image(DataSource(data=data))).num_tokens)
     except MediaError as error:
         return Outcome(error.code, error.message, 0)
 
 
-async def _try_clip(loader: MediaLoader, data: bytes) -> Outcome:
+async def _try_video(loader: MediaLoader, data: bytes) -> Outcome:
     try:
-        return Outcome(None, "", (await loader.load_clip(DataSource(data=data), ClipOptions())).num_tokens)
+        return Outcome(None, "", (await loader.load_video(DataSource(data=data), VideoOptions())).num_tokens)
     except MediaError as error:
         return Outcome(error.code, error.message, 0)
 
 
 def test_there_are_enough_of_them() -> None:
-    assert len(PICTURES) + len(CLIPS) >= 40
+    assert len(PICTURES) + len(VIDEOS) >= 40
 
 
 @pytest.mark.parametrize("name", PICTURES)
-def test_each_picture_gets_its_documented_error(outcomes: dict[str, Outcome], name: str) -> None:
+def test_each_image_gets_its_documented_error(outcomes: dict[str, Outcome], name: str) -> None:
     _check(outcomes[f"picture: {name}"], PICTURES[name][1])
 
 
-@pytest.mark.parametrize("name", CLIPS)
-def test_each_clip_gets_its_documented_error(outcomes: dict[str, Outcome], name: str) -> None:
-    _check(outcomes[f"clip: {name}"], CLIPS[name][1])
+@pytest.mark.parametrize("name", VIDEOS)
+def test_each_video_gets_its_documented_error(outcomes: dict[str, Outcome], name: str) -> None:
+    _check(outcomes[f"clip: {name}"], VIDEOS[name][1])
 
 
 def _check(outcome: Outcome, expected: MediaErrorCode | None) -> None:

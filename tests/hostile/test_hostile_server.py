@@ -11,10 +11,10 @@ import grpc
 import pytest
 
 from glimpse.v1 import chat_pb2_grpc, content_pb2
-from tests.hostile.images import hostile_pictures
+from tests.hostile.images import hostile_images
 from tests.hostile.server import fill
 from tests.hostile.urls import hostile_urls
-from tests.hostile.videos import hostile_clips
+from tests.hostile.videos import hostile_videos
 from tests.hostile.zone import HOST
 from tests.media.web import Web, serve
 from tests.server.requests import image_part, png, request, user, video_part
@@ -102,10 +102,10 @@ def _hostile_parts(port: int) -> dict[str, tuple[content_pb2.ContentPart, bool]]
         )
         for name, url in hostile_urls(port).items()
     }
-    parts |= {f"picture {name}": (image_part(data), code is None) for name, (data, code) in hostile_pictures().items()}
+    parts |= {f"picture {name}": (image_part(data), code is None) for name, (data, code) in hostile_images().items()}
     parts |= {
         f"clip {name}": (video_part(data, max_pixels=28 * 28), code is None)
-        for name, (data, code) in hostile_clips().items()
+        for name, (data, code) in hostile_videos().items()
     }
     return parts
 

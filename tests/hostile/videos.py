@@ -95,7 +95,7 @@ def _transport_stream() -> bytes:
     return video(greys(3), container="mpegts")
 
 
-def _only_sound() -> bytes:
+def _only_audio() -> bytes:
     return sound_file(tone(440, 16_000, 0.5), 16_000, container="mov", codec="pcm_s16le")
 
 
@@ -118,7 +118,7 @@ _FILES: dict[str, tuple[Make, MediaErrorCode | None]] = {
     "has an element of exabytes": (_attachment, None),
     "is half an MP4": (lambda: _mp4()[: len(_mp4()) // 2], DAMAGED),
     "is the beginning of a WebM": (lambda: _webm()[:200], DAMAGED),
-    "has only sound": (_only_sound, DAMAGED),
+    "has only sound": (_only_audio, DAMAGED),
     "is of another codec": (_other_codec, UNSUPPORTED),
     "is a transport stream": (_transport_stream, UNSUPPORTED),
     "is an AVI": (lambda: video(greys(2), container="avi"), UNSUPPORTED),
@@ -140,6 +140,6 @@ _FILES: dict[str, tuple[Make, MediaErrorCode | None]] = {
 
 
 @cache
-def hostile_clips() -> dict[str, tuple[bytes, MediaErrorCode | None]]:
+def hostile_videos() -> dict[str, tuple[bytes, MediaErrorCode | None]]:
     """All of them, by what each is; None: it is a clip after all."""
     return {name: (make(), code) for name, (make, code) in _FILES.items()}

@@ -11,9 +11,9 @@ from glimpse.media.cache.store import MediaStore
 from glimpse.media.decoding.decoders import Decoders
 from glimpse.media.loader import MediaLoader
 from glimpse.media.processing.image import Image, ImageProcessing
-from glimpse.media.processing.video import Clip, VideoProcessing
-from glimpse.media.processing.video_options import ClipOptions
-from glimpse.media.sources.source import ClipOrNamed, ImageOrNamed
+from glimpse.media.processing.video import Video, VideoProcessing
+from glimpse.media.processing.video_options import VideoOptions
+from glimpse.media.sources.source import ImageOrNamed, VideoOrNamed
 from glimpse.media.sources.uploads import Uploads
 from tests.media.test_loader import POLICY, PROCESSING, VIDEO_PROCESSING
 
@@ -39,15 +39,15 @@ class CountingDecoders(Decoders):
         self.num_decoded += 1
         return await super().image(data, processing)
 
-    async def clip_of_file(self, data: bytes, processing: VideoProcessing, options: ClipOptions) -> Clip:
+    async def video_of_file(self, data: bytes, processing: VideoProcessing, options: VideoOptions) -> Video:
         self.num_decoded += 1
-        return await super().clip_of_file(data, processing, options)
+        return await super().video_of_file(data, processing, options)
 
-    async def clip_of_pictures(
-        self, files: Sequence[bytes], taken: Sequence[int], processing: VideoProcessing, options: ClipOptions
-    ) -> Clip:
+    async def video_of_images(
+        self, files: Sequence[bytes], taken: Sequence[int], processing: VideoProcessing, options: VideoOptions
+    ) -> Video:
         self.num_decoded += 1
-        return await super().clip_of_pictures(files, taken, processing, options)
+        return await super().video_of_images(files, taken, processing, options)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,11 +67,11 @@ class Keeper:
             return await self.loader.load_image(source, batch=batch, **options), batch.usage
 
     async def clip(
-        self, source: ClipOrNamed, options: ClipOptions, tenant: str = "", uuid: str | None = None
-    ) -> tuple[Clip, MediaUsage]:
+        self, source: VideoOrNamed, options: VideoOptions, tenant: str = "", uuid: str | None = None
+    ) -> tuple[Video, MediaUsage]:
         """A clip as one request loads it, and what that took."""
         with self.loader.batch(tenant) as batch:
-            return await self.loader.load_clip(source, options, batch=batch, uuid=uuid), batch.usage
+            return await self.loader.load_video(source, options, batch=batch, uuid=uuid), batch.usage
 
 
 @asynccontextmanager

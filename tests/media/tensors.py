@@ -216,7 +216,7 @@ def safetensors_files() -> Iterator[Hostile]:
 
 
 def wrong_embeddings() -> Iterator[Hostile]:
-    """Sound tensors, which are not what the model takes of this picture."""
+    """Audio tensors, which are not what the model takes of this picture."""
     nan, inf = float("nan"), float("inf")
     for name, tensor, says in [
         ("NaN", _with(nan), "not a finite number"),

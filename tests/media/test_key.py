@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from glimpse.media.key import content_key, decoded_key
-from glimpse.media.processing.video_options import ClipOptions
+from glimpse.media.processing.video_options import VideoOptions
 from tests.media.test_loader import PROCESSING, VIDEO_PROCESSING
 
 PICTURES = st.tuples(st.integers(1, 3), st.integers(1, 3)).flatmap(
@@ -17,7 +17,7 @@ PICTURES = st.tuples(st.integers(1, 3), st.integers(1, 3)).flatmap(
     )
 )
 OPTIONS = st.builds(
-    ClipOptions,
+    VideoOptions,
     fps=st.none() | st.sampled_from([1, 1.0, 2.0, 0.1]),
     num_frames=st.none() | st.integers(1, 3),
     max_frames=st.none() | st.integers(1, 3),
@@ -26,7 +26,7 @@ DIGESTS = st.lists(st.binary(max_size=3), max_size=3)
 
 
 @given(PICTURES, PICTURES, st.integers(1, 3), st.integers(1, 3))
-def test_two_pictures_share_a_key_only_if_they_are_the_same(first: Any, second: Any, one: int, other: int) -> None:
+def test_two_images_share_a_key_only_if_they_are_the_same(first: Any, second: Any, one: int, other: int) -> None:
     is_same = first.shape == second.shape and first.tobytes() == second.tobytes() and one == other
     assert (content_key("image", first, one) == content_key("image", second, other)) == is_same
     assert content_key("image", first, one) != content_key("video", first, one)

@@ -52,7 +52,7 @@ async def loader() -> AsyncIterator[MediaLoader]:
     await loader.close()
 
 
-async def test_every_way_to_a_picture_leads_to_the_same_picture(loader: MediaLoader, web: Web) -> None:
+async def test_every_way_to_an_image_leads_to_the_same_image(loader: MediaLoader, web: Web) -> None:
     image = scene(100, 60)
     data = encode(image, "PNG")
     web.answers["/cat"] = respond(data, headers={"Content-Type": "text/plain"})
@@ -116,7 +116,7 @@ async def test_what_is_wrong_with_the_bytes_is_told(loader: MediaLoader, data: b
     assert caught.value.code == code
 
 
-async def test_transparent_pictures_stand_on_the_configured_background() -> None:
+async def test_transparent_images_stand_on_the_configured_background() -> None:
     image = scene(56, 56).convert("RGBA")
     image.putalpha(0)
     source = DataSource(data=encode(image, "PNG"))
@@ -147,7 +147,7 @@ async def test_no_more_is_fetched_at_once_than_allowed(web: Web) -> None:
     await loader.close()
 
 
-async def test_the_event_loop_runs_while_a_picture_is_decoded(
+async def test_the_event_loop_runs_while_an_image_is_decoded(
     loader: MediaLoader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     released = threading.Event()

@@ -10,7 +10,7 @@ from glimpse.media.cache.store import MediaStore
 from glimpse.media.decoding.decoders import Decoders
 from glimpse.media.errors import MediaError, MediaErrorCode
 from glimpse.media.loader import MediaLoader
-from glimpse.media.processing.audio import sound_of_array
+from glimpse.media.processing.audio import audio_of_array
 from glimpse.media.sources.source import DataSource, NamedSource, parse_url_text
 from tests.media.audio import PROCESSING, noise, sound_file
 from tests.media.test_loader import POLICY, VIDEO_PROCESSING
@@ -33,48 +33,48 @@ async def loader() -> AsyncIterator[MediaLoader]:
     await loader.close()
 
 
-async def test_every_way_to_a_sound_leads_to_the_same_sound(loader: MediaLoader, web: Web) -> None:
+async def test_every_way_to_an_audio_leads_to_the_same_audio(loader: MediaLoader, web: Web) -> None:
     web.answers["/bell"] = respond(WAV, headers={"Content-Type": "text/plain"})
     text = base64.b64encode(WAV).decode()
     urls = [web.url("/bell"), text, f"data:audio/mpeg;base64,{text}"]
-    loaded = [await loader.load_sound(source) for source in (DataSource(data=WAV), *map(parse_url_text, urls))]
-    assert {sound.key for sound in loaded} == {sound_of_array(SAMPLES, 44_100, PROCESSING).key}
+    loaded = [await loader.load_audio(source) for source in (DataSource(data=WAV), *map(parse_url_text, urls))]
+    assert {sound.key for sound in loaded} == {audio_of_array(SAMPLES, 44_100, PROCESSING).key}
 
 
 async def test_a_process_of_its_own_hears_the_same() -> None:
     loader = make_loader(decoders=Decoders())
     try:
-        sound = await loader.load_sound(DataSource(data=WAV))
-        assert sound.key == sound_of_array(SAMPLES, 44_100, PROCESSING).key
+        sound = await loader.load_audio(DataSource(data=WAV))
+        assert sound.key == audio_of_array(SAMPLES, 44_100, PROCESSING).key
         with pytest.raises(MediaError, match="damaged"):
-            await loader.load_sound(DataSource(data=WAV[:30]))
+            await loader.load_audio(DataSource(data=WAV[:30]))
     finally:
         await loader.close()
 
 
-async def test_a_sound_is_kept_under_its_name(web: Web) -> None:
+async def test_an_audio_is_kept_under_its_name(web: Web) -> None:
     loader = make_loader(store=MediaStore(max_bytes=64 << 20))
-    sent = await loader.load_sound(DataSource(data=WAV), uuid="bell")
-    assert await loader.load_sound(NamedSource(uuid="bell")) is sent
+    sent = await loader.load_audio(DataSource(data=WAV), uuid="bell")
+    assert await loader.load_audio(NamedSource(uuid="bell")) is sent
     with pytest.raises(MediaError) as caught:
-        await loader.load_sound(NamedSource(uuid="gong"))
+        await loader.load_audio(NamedSource(uuid="gong"))
     assert caught.value.code is MediaErrorCode.NOT_CACHED
     await loader.close()
 
 
-async def test_a_slow_server_is_given_a_sound_s_time(web: Web) -> None:
+async def test_a_slow_server_is_given_an_audio_s_time(web: Web) -> None:
     web.answers["/slow"] = stall_after(b"HTTP/1.1 200 -\r\nContent-Length: 9\r\n\r\n")
     loader = make_loader(audio_timeout_seconds=0.1)
     with pytest.raises(MediaError) as caught:
-        await loader.load_sound(parse_url_text(web.url("/slow")))
+        await loader.load_audio(parse_url_text(web.url("/slow")))
     assert caught.value.code is MediaErrorCode.FETCH_TIMEOUT
     await loader.close()
 
 
-async def test_a_file_has_a_sound_s_most_bytes(web: Web) -> None:
-    loader = make_loader(max_sound_bytes=len(WAV) - 1)
+async def test_a_file_has_an_audio_s_most_bytes(web: Web) -> None:
+    loader = make_loader(max_audio_bytes=len(WAV) - 1)
     with pytest.raises(MediaError) as caught:
-        await loader.load_sound(DataSource(data=WAV))
+        await loader.load_audio(DataSource(data=WAV))
     assert caught.value.code is MediaErrorCode.TOO_LARGE
     await loader.close()
 
@@ -82,5 +82,5 @@ async def test_a_file_has_a_sound_s_most_bytes(web: Web) -> None:
 async def test_without_a_processing_none_is_taken() -> None:
     loader = make_loader(audio_processing=None)
     with pytest.raises(MediaError, match="the model takes no audio"):
-        await loader.load_sound(DataSource(data=WAV))
+        await loader.load_audio(DataSource(data=WAV))
     await loader.close()

@@ -10,8 +10,8 @@ import pytest
 
 from glimpse.media.errors import MediaError, MediaErrorCode
 from glimpse.media.loader import MediaLoader
-from glimpse.media.processing.video_options import ClipOptions
-from glimpse.media.sources.source import ClipSource, DataSource, FrameSources, Source, parse_clip_text, parse_url_text
+from glimpse.media.processing.video_options import VideoOptions
+from glimpse.media.sources.source import DataSource, FrameSources, Source, VideoSource, parse_url_text, parse_video_text
 from tests.media.images import encode, png_header, scene
 from tests.media.test_loader import make_loader
 from tests.media.videos import greys, numbers, video
@@ -20,7 +20,7 @@ from tests.media.web import Web, respond, stall_after
 GREYS = greys(8)
 VIDEO = video(GREYS)
 PNGS = [encode(PIL.Image.fromarray(frame), "PNG") for frame in GREYS]
-ALL = ClipOptions(num_frames=8)
+ALL = VideoOptions(num_frames=8)
 
 
 @pytest.fixture
@@ -38,35 +38,35 @@ def frames(*sources: Source) -> FrameSources:
     return FrameSources(frames=sources)
 
 
-async def refusal(loader: MediaLoader, source: ClipSource, options: ClipOptions = ALL) -> MediaError:
+async def refusal(loader: MediaLoader, source: VideoSource, options: VideoOptions = ALL) -> MediaError:
     with pytest.raises(MediaError) as caught:
-        await loader.load_clip(source, options)
+        await loader.load_video(source, options)
     return caught.value
 
 
-async def test_every_way_to_a_file_leads_to_the_same_clip(loader: MediaLoader, web: Web) -> None:
+async def test_every_way_to_a_file_leads_to_the_same_video(loader: MediaLoader, web: Web) -> None:
     web.answers["/clip"] = respond(VIDEO, headers={"Content-Type": "text/plain"})
     sources = [
         DataSource(data=VIDEO),
-        parse_clip_text(web.url("/clip")),
-        parse_clip_text(as_base64(VIDEO)),
-        parse_clip_text("data:video/mp4;base64," + as_base64(VIDEO)),
-        parse_clip_text("data:image/png;base64," + as_base64(VIDEO)),
+        parse_video_text(web.url("/clip")),
+        parse_video_text(as_base64(VIDEO)),
+        parse_video_text("data:video/mp4;base64," + as_base64(VIDEO)),
+        parse_video_text("data:image/png;base64," + as_base64(VIDEO)),
     ]
-    clips = [await loader.load_clip(source, ALL) for source in sources]
+    clips = [await loader.load_video(source, ALL) for source in sources]
     assert len({clip.key for clip in clips}) == 1
     assert numbers(clips[0].pixels) == list(range(8))
 
 
-async def test_every_way_to_frames_leads_to_the_same_clip(loader: MediaLoader, web: Web) -> None:
+async def test_every_way_to_frames_leads_to_the_same_video(loader: MediaLoader, web: Web) -> None:
     for index, png in enumerate(PNGS):
         web.answers[f"/{index}"] = respond(png)
     sources = [
         frames(*(DataSource(data=png) for png in PNGS)),
         frames(*(parse_url_text(web.url(f"/{index}")) for index in range(8))),
-        parse_clip_text("data:video/jpeg;base64," + ",".join(map(as_base64, PNGS))),
+        parse_video_text("data:video/jpeg;base64," + ",".join(map(as_base64, PNGS))),
     ]
-    clips = [await loader.load_clip(source, ClipOptions()) for source in sources]
+    clips = [await loader.load_video(source, VideoOptions()) for source in sources]
     assert len({clip.key for clip in clips}) == 1
     assert numbers(clips[0].pixels) == list(range(8))
     assert clips[0].grid_thw[0] == 4
@@ -76,27 +76,27 @@ async def test_only_the_frames_that_are_taken_are_fetched(loader: MediaLoader, w
     for index, png in enumerate(PNGS):
         web.answers[f"/{index}"] = respond(png)
     source = frames(*(parse_url_text(web.url(f"/{index}")) for index in range(8)))
-    clip = await loader.load_clip(source, ClipOptions(num_frames=4))
+    clip = await loader.load_video(source, VideoOptions(num_frames=4))
     assert numbers(clip.pixels) == [0, 2, 4, 6]
     assert len(web.requests) == 4
 
 
 async def test_wrong_options_are_refused_before_anything_is_fetched(loader: MediaLoader, web: Web) -> None:
-    options = ClipOptions(fps=-1)
-    for source in (parse_clip_text(web.url("/cat.png")), frames(parse_url_text(web.url("/cat.png")))):
+    options = VideoOptions(fps=-1)
+    for source in (parse_video_text(web.url("/cat.png")), frames(parse_url_text(web.url("/cat.png")))):
         assert (await refusal(loader, source, options)).code == MediaErrorCode.INVALID_PARAMETER
     assert web.requests == []
 
 
-async def test_private_addresses_are_refused_for_clips_too(loader: MediaLoader) -> None:
-    for source in (parse_clip_text("http://10.0.0.1/x.mp4"), frames(parse_url_text("http://10.0.0.1/x.png"))):
+async def test_private_addresses_are_refused_for_videos_too(loader: MediaLoader) -> None:
+    for source in (parse_video_text("http://10.0.0.1/x.mp4"), frames(parse_url_text("http://10.0.0.1/x.png"))):
         assert (await refusal(loader, source)).code == MediaErrorCode.URL_REFUSED
 
 
 async def test_files_that_are_too_large_are_refused_by_each_way(web: Web) -> None:
     web.answers["/clip"] = respond(VIDEO)
-    loader = make_loader(max_clip_bytes=len(VIDEO) - 1)
-    for source in (DataSource(data=VIDEO), parse_clip_text(web.url("/clip"))):
+    loader = make_loader(max_video_bytes=len(VIDEO) - 1)
+    for source in (DataSource(data=VIDEO), parse_video_text(web.url("/clip"))):
         error = await refusal(loader, source)
         assert (error.code, str(len(VIDEO) - 1) in error.message) == (MediaErrorCode.TOO_LARGE, True)
     await loader.close()
@@ -105,24 +105,24 @@ async def test_files_that_are_too_large_are_refused_by_each_way(web: Web) -> Non
 async def test_frames_are_bounded_together(web: Web) -> None:
     web.answers["/frame"] = respond(PNGS[0])
     for limit in (len(PNGS[0]) * 5 - 1, len(PNGS[0]) * 4):
-        loader = make_loader(max_clip_bytes=limit)
+        loader = make_loader(max_video_bytes=limit)
         for source in (DataSource(data=PNGS[0]), parse_url_text(web.url("/frame"))):
-            assert (await refusal(loader, frames(*[source] * 5), ClipOptions())).code == MediaErrorCode.TOO_LARGE
-            assert await loader.load_clip(frames(*[source] * 4), ClipOptions())
+            assert (await refusal(loader, frames(*[source] * 5), VideoOptions())).code == MediaErrorCode.TOO_LARGE
+            assert await loader.load_video(frames(*[source] * 4), VideoOptions())
         await loader.close()
 
 
 async def test_the_pixels_of_frames_are_bounded_together(loader: MediaLoader, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("glimpse.media.decoding.video_frames._MAX_LISTED_PIXELS", 64 * 48 * 5)
     sources = [DataSource(data=png) for png in PNGS]
-    assert (await refusal(loader, frames(*sources[:6]), ClipOptions())).code == MediaErrorCode.TOO_LARGE
-    assert await loader.load_clip(frames(*sources[:5]), ClipOptions())
+    assert (await refusal(loader, frames(*sources[:6]), VideoOptions())).code == MediaErrorCode.TOO_LARGE
+    assert await loader.load_video(frames(*sources[:5]), VideoOptions())
 
 
 async def test_all_frames_have_one_time_limit(web: Web) -> None:
     web.answers["/late"] = stall_after(b"HTTP/1.1 200 OK\r\n")
     loader = make_loader(video_timeout_seconds=0.05)
-    for source in (parse_clip_text(web.url("/late")), frames(*[parse_url_text(web.url("/late"))] * 9)):
+    for source in (parse_video_text(web.url("/late")), frames(*[parse_url_text(web.url("/late"))] * 9)):
         assert (await refusal(loader, source)).code == MediaErrorCode.FETCH_TIMEOUT
     await loader.close()
 
@@ -141,11 +141,11 @@ async def test_what_is_wrong_with_a_frame_is_told(
     loader: MediaLoader, data: bytes, code: MediaErrorCode, words: str
 ) -> None:
     sources = [DataSource(data=file) for file in (PNGS[0], PNGS[1], data)]
-    error = await refusal(loader, frames(*sources), ClipOptions())
+    error = await refusal(loader, frames(*sources), VideoOptions())
     assert (error.code, words in error.message) == (code, True)
 
 
-async def test_a_clip_s_decoding_ends_when_nobody_waits_for_it(
+async def test_a_video_s_decoding_ends_when_nobody_waits_for_it(
     loader: MediaLoader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun, ended = threading.Event(), threading.Event()
@@ -157,8 +157,8 @@ async def test_a_clip_s_decoding_ends_when_nobody_waits_for_it(
             pass
         ended.set()
 
-    monkeypatch.setattr("glimpse.media.decoding.decoders.clip_of_file", decode)
-    task = asyncio.create_task(loader.load_clip(DataSource(data=VIDEO), ALL))
+    monkeypatch.setattr("glimpse.media.decoding.decoders.video_of_file", decode)
+    task = asyncio.create_task(loader.load_video(DataSource(data=VIDEO), ALL))
     await asyncio.to_thread(begun.wait, 20)
     task.cancel()
     assert await asyncio.to_thread(ended.wait, 20)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from models.training.mix import CHAT_TEMPLATE, TASKS, corpus, draw_sample, samples
 from models.training.rng import Luck, Wordings
-from models.training.sample import Clip, Picture, Sample
+from models.training.sample import Picture, Sample, Video
 from models.training.tasks import as_json, calling, chat, out_of_scope, pairs, reading, templates, video_tasks
 from models.training.tasks.check import Agrees
 from models.training.tasks.words import HELD_OUT_WORDS, WORDS, draw_text
@@ -29,8 +29,8 @@ def pictures(sample: Sample) -> list[Picture]:
     return [part for turn in sample.turns for part in turn.content if isinstance(part, Picture)]
 
 
-def clips(sample: Sample) -> list[Clip]:
-    return [part for turn in sample.turns for part in turn.content if isinstance(part, Clip)]
+def clips(sample: Sample) -> list[Video]:
+    return [part for turn in sample.turns for part in turn.content if isinstance(part, Video)]
 
 
 def texts(sample: Sample) -> list[str]:
@@ -81,7 +81,7 @@ def test_media_have_the_sizes_that_the_network_takes(task: str, seed: int) -> No
 @pytest.mark.parametrize("task", TASKS)
 @settings(max_examples=30, deadline=None)
 @given(seed=SEEDS)
-def test_what_is_to_be_seen_lies_inside_the_picture(task: str, seed: int) -> None:
+def test_what_is_to_be_seen_lies_inside_the_image(task: str, seed: int) -> None:
     for picture in pictures(draw(task, seed)):
         height, width, _ = picture.pixels.shape
         for seen in picture.objects:
@@ -129,7 +129,7 @@ def test_the_stream_has_every_task_about_as_often_as_its_weight_says() -> None:
         assert abs(drawn[task] / number - weight / total) < 0.04, task
 
 
-def test_pictures_come_in_all_sizes_and_odd_aspect_ratios() -> None:
+def test_images_come_in_all_sizes_and_odd_aspect_ratios() -> None:
     rng = random.Random(0)
     turns = [turn for _ in range(600) for turn in draw_sample("shape", rng).turns]
     shapes = [part.pixels.shape for turn in turns for part in turn.content if isinstance(part, Picture)]
@@ -153,7 +153,7 @@ def test_numbers_to_six_are_all_counted() -> None:
 
 
 @pytest.mark.parametrize("task", ["small_talk", "outside"])
-def test_talk_without_a_task_needs_no_picture(task: str) -> None:
+def test_talk_without_a_task_needs_no_image(task: str) -> None:
     assert any(not pictures(draw(task, seed)) for seed in range(20))
 
 

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.training.drawing.draw import draw_picture
+from models.training.drawing.draw import draw_image
 from models.training.drawing.letters import draw_ink
 from models.training.drawing.palette import COLOURS, distance, draw_rgb
 from models.training.drawing.scene import LARGE, SMALL, SMALLEST_PIXELS, Background, Look, Scene, draw_look, draw_scene
 from models.training.drawing.shapes import SHAPES, outline
-from models.training.drawing.videos import DIRECTIONS, draw_clip, draw_clip_scene, move
+from models.training.drawing.videos import DIRECTIONS, draw_video, draw_video_scene, move
 from models.training.rng import Luck, Wordings
-from models.training.tasks.reading import draw_sign, draw_sign_picture
+from models.training.tasks.reading import draw_sign, draw_sign_image
 
 SEEDS = st.integers(0, 2**32)
 PLAIN = Background(colour="white", top=(255, 255, 255), bottom=(255, 255, 255), noise=0.0)
@@ -104,7 +104,7 @@ def test_a_thing_is_where_it_is_said_to_be(shape: str) -> None:
     look = Look(shape=shape, colour="red", size="large", cell=2)
     scene = draw_scene(lucky(0), [look], sides=(112, 84))
     scene = replace(scene, background=PLAIN, things=(replace(scene.things[0], rgb=(255, 0, 0), border=None),))
-    picture = draw_picture(luck, scene)
+    picture = draw_image(luck, scene)
     (seen,) = picture.objects
     assert tuple(picture.pixels[round(seen.cy), round(seen.cx)]) == (255, 0, 0)
     rows, columns = np.nonzero(np.any(picture.pixels != 255, axis=2))
@@ -117,7 +117,7 @@ def test_a_thing_is_where_it_is_said_to_be(shape: str) -> None:
 def test_a_ring_has_a_hole() -> None:
     scene = draw_scene(lucky(0), [Look(shape="ring", colour="red", size="large")], sides=(112, 112))
     scene = replace(scene, background=PLAIN, things=(replace(scene.things[0], border=None),))
-    picture = draw_picture(Luck(rng=Steady(1)), scene)
+    picture = draw_image(Luck(rng=Steady(1)), scene)
     (seen,) = picture.objects
     assert tuple(picture.pixels[round(seen.cy), round(seen.cx)]) == (255, 255, 255)
 
@@ -134,10 +134,10 @@ def test_each_character_of_a_text_has_its_box(seed: int, text: str) -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(seed=SEEDS)
-def test_a_text_is_inside_its_picture(seed: int) -> None:
+def test_a_text_is_inside_its_image(seed: int) -> None:
     luck = lucky(seed)
     sign = draw_sign(luck, "CAT")
-    picture = draw_sign_picture(luck, sign)
+    picture = draw_sign_image(luck, sign)
     assert [seen.name for seen in picture.objects] == ["C", "A", "T"]
     assert all(0 <= seen.cx < sign.width and 0 <= seen.cy < sign.height for seen in picture.objects)
 
@@ -147,11 +147,11 @@ def test_a_thing_moves_the_way_that_is_said(direction: str) -> None:
     x, y = DIRECTIONS[direction]
     for seed in range(10):
         luck = lucky(seed)
-        scene = draw_clip_scene(luck, 1)
+        scene = draw_video_scene(luck, 1)
         moments = move(luck, scene, direction, 4)
         if moments is None:
             continue
-        clip = draw_clip(luck, scene, moments)
+        clip = draw_video(luck, scene, moments)
         centres = [(seen.cx, seen.cy) for (seen,) in clip.objects]
         steps = [(after[0] - before[0], after[1] - before[1]) for before, after in pairwise(centres)]
         assert all(step[0] * x + step[1] * y > 0 for step in steps)

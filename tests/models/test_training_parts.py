@@ -22,7 +22,7 @@ from models.training.learning.vision_pretraining import COLOUR_IDS, IGNORE, NUM_
 from models.training.learning.vocabulary import load_vocabulary
 from models.training.mix import TASKS, corpus, draw_sample
 from models.training.resized import PROCESSING, resize, resized
-from models.training.sample import Clip, Picture, Sample, Seen, Turn
+from models.training.sample import Picture, Sample, Seen, Turn, Video
 from models.training.tasks.check import Agrees
 from tests.models.training_folder import make_folder
 
@@ -58,7 +58,7 @@ def test_words_of_the_tasks_are_one_token_and_what_is_read_one_for_each_characte
 
 
 @pytest.mark.parametrize(("height", "width", "expected"), [(56, 84, (112, 140)), (140, 56, (196, 84))])
-def test_a_small_picture_is_enlarged_and_what_is_in_it_with_it(height: int, width: int, expected: tuple[int, int]):
+def test_a_small_image_is_enlarged_and_what_is_in_it_with_it(height: int, width: int, expected: tuple[int, int]):
     pixels = np.zeros((height, width, 3), np.uint8)
     pixels[14:28, 28:42] = 255
     seen = Seen(kind="shape", name="square", colour="white", size="small", cx=35, cy=21, box=(28, 14, 42, 28))
@@ -74,14 +74,14 @@ def test_a_small_picture_is_enlarged_and_what_is_in_it_with_it(height: int, widt
     assert (moved.cx, moved.cy) == pytest.approx((columns.mean(), rows.mean()), abs=1)
 
 
-def test_a_picture_within_the_bounds_stays_as_it_is():
+def test_an_image_within_the_bounds_stays_as_it_is():
     picture = Picture(pixels=noise(112, 112, 3))
     assert resize(picture, PROCESSING) is picture
     assert resize(Picture(pixels=noise(448, 476, 3)), PROCESSING).pixels.shape == (420, 448, 3)
 
 
-@pytest.mark.parametrize("medium", [Picture(pixels=noise(56, 84, 3)), Clip(frames=noise(4, 28, 56, 3))])
-def test_patches_and_their_positions_are_the_engines(medium: Picture | Clip):
+@pytest.mark.parametrize("medium", [Picture(pixels=noise(56, 84, 3)), Video(frames=noise(4, 28, 56, 3))])
+def test_patches_and_their_positions_are_the_engines(medium: Picture | Video):
     frames = medium.pixels[None] if isinstance(medium, Picture) else medium.frames
     grid_thw = (-(-len(frames) // 2), frames.shape[1] // 14, frames.shape[2] // 14)
     cpu = torch.device("cpu")
@@ -93,7 +93,7 @@ def test_patches_and_their_positions_are_the_engines(medium: Picture | Clip):
 
 def test_the_stored_patch_embedding_is_the_learnt_one():
     torch.manual_seed(0)
-    embed, patches = PatchEmbed(8), torch.from_numpy(cut(Clip(frames=noise(2, 28, 28, 3))))
+    embed, patches = PatchEmbed(8), torch.from_numpy(cut(Video(frames=noise(2, 28, 28, 3))))
     stored = normalise(patches, torch.float32).view(-1, 3, 2, 14, 14)
     expected = torch.einsum("pcfhw,ocfhw->po", stored, embed.stored())
     assert torch.allclose(embed(patches, torch.float32), expected, atol=1e-4)
@@ -131,7 +131,7 @@ def test_a_batch_asks_for_exactly_what_the_assistant_says(folder: Path):
     assert sorted(batch.media_tokens) == np.flatnonzero(np.isin(batch.token_ids, placeholders)).tolist()
 
 
-def test_a_picture_that_two_prompts_share_is_packed_once(folder: Path):
+def test_an_image_that_two_prompts_share_is_packed_once(folder: Path):
     vocabulary = load_vocabulary(folder)
     picture = Picture(pixels=noise(56, 56, 3))
     prompts = [

@@ -15,7 +15,7 @@ from models.training.sample import Picture, Seen
 Pixels = npt.NDArray[np.uint8]
 
 
-def draw_picture(luck: Luck, scene: Scene) -> Picture:
+def draw_image(luck: Luck, scene: Scene) -> Picture:
     """The picture of a scene."""
     canvas = draw_ground(luck, scene.background, scene.width, scene.height)
     objects = tuple(stamp(luck, canvas, thing) for thing in scene.things)

@@ -13,7 +13,7 @@ from models.training.drawing.draw import draw_ground, finish, stamp
 from models.training.drawing.palette import COLOURS, draw_rgb
 from models.training.drawing.scene import Background, Scene, Thing, draw_look, draw_scene
 from models.training.rng import Luck
-from models.training.sample import Clip
+from models.training.sample import Video
 
 Frames = npt.NDArray[np.uint8]
 
@@ -27,7 +27,7 @@ _TRAVEL = 0.3
 """How far a thing moves at least, as a part of the side."""
 
 
-def draw_clip(luck: Luck, scene: Scene, moments: Sequence[Sequence[Thing]]) -> Clip:
+def draw_video(luck: Luck, scene: Scene, moments: Sequence[Sequence[Thing]]) -> Video:
     """The clip that shows these things on a scene's background, frame by frame."""
     ground = draw_ground(luck, scene.background, scene.width, scene.height)
     state, frames = luck.rng.getstate(), []
@@ -43,7 +43,7 @@ def draw_clip(luck: Luck, scene: Scene, moments: Sequence[Sequence[Thing]]) -> C
         luck.rng.setstate(state)
         frames[index] = finish(luck, canvas)
     stacked = np.stack(frames)
-    return Clip(frames=_through_codec(luck, stacked) if luck.chance(0.1) else stacked, objects=tuple(objects))
+    return Video(frames=_through_codec(luck, stacked) if luck.chance(0.1) else stacked, objects=tuple(objects))
 
 
 def _through_codec(luck: Luck, frames: Frames) -> Frames:
@@ -67,7 +67,7 @@ def draw_num_frames(luck: Luck) -> int:
     return luck.weighted({2: 0.15, 4: 0.45, 6: 0.2, 8: 0.2})
 
 
-def draw_clip_scene(luck: Luck, number: int) -> Scene:
+def draw_video_scene(luck: Luck, number: int) -> Scene:
     """A scene of a few things, small enough for a clip."""
     bounded = replace(luck, largest_side=min(luck.largest_side, LARGEST_SIDE))
     return draw_scene(bounded, [draw_look(bounded) for _ in range(number)])

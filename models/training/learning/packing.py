@@ -13,7 +13,7 @@ import numpy.typing as npt
 from models.training.learning.pixels import PATCH_VALUES, SIDE
 from models.training.learning.prompts import MERGE, Ints, Prompt, grid, num_rows
 from models.training.learning.vision_pretraining import Labels, label, no_labels
-from models.training.sample import Clip, Picture
+from models.training.sample import Picture, Video
 
 TOTAL_STEP = 256
 """Packed patches and tokens are filled up to multiples of this, and answers to half of it: the CPU's library prepares a
@@ -64,14 +64,14 @@ class Batch:
         return len(self.patch_positions) // MERGE**2
 
 
-def pack(prompts: Sequence[Prompt], extra: Iterable[Picture | Clip] = ()) -> Batch:
+def pack(prompts: Sequence[Prompt], extra: Iterable[Picture | Video] = ()) -> Batch:
     """Puts prompts together, and media that belong to none."""
     media = list({id(medium): medium for prompt in prompts for medium in prompt.media}.values())
     media = [*media, *extra]
     return Batch(**_pack_media(media), **_pack_text(prompts, media))
 
 
-def _pack_media(media: Sequence[Picture | Clip]) -> dict[str, Any]:
+def _pack_media(media: Sequence[Picture | Video]) -> dict[str, Any]:
     total = _filled(sum(map(num_rows, media)), TOTAL_STEP // MERGE**2)
     labels = [*map(_labels, media), no_labels(total - sum(map(num_rows, media)))]
     lengths = [length for moments, rows, columns in map(grid, media) for length in [rows * columns] * moments]
@@ -85,7 +85,7 @@ def _pack_media(media: Sequence[Picture | Clip]) -> dict[str, Any]:
     }
 
 
-def _pack_text(prompts: Sequence[Prompt], media: Sequence[Picture | Clip]) -> dict[str, Any]:
+def _pack_text(prompts: Sequence[Prompt], media: Sequence[Picture | Video]) -> dict[str, Any]:
     first_rows = dict(zip(map(id, media), np.cumsum([0, *map(num_rows, media)]).tolist(), strict=False))
     lengths = [len(prompt.token_ids) for prompt in prompts]
     starts = np.cumsum([0, *lengths]).tolist()
@@ -155,7 +155,7 @@ def _stack(parts: Sequence[npt.NDArray[Any]], total: int, shape: tuple[int, ...]
     return np.concatenate([*parts, np.zeros((missing, *shape), dtype)])
 
 
-def cut(medium: Picture | Clip) -> npt.NDArray[np.uint8]:
+def cut(medium: Picture | Video) -> npt.NDArray[np.uint8]:
     """[patches, 2 · PATCH_VALUES]: channels, frames, rows, columns; squares of patches to be merged in sequence."""
     # A picture is its own second frame.
     frames = np.stack([medium.pixels] * 2) if isinstance(medium, Picture) else medium.frames
@@ -164,14 +164,14 @@ def cut(medium: Picture | Clip) -> npt.NDArray[np.uint8]:
     return squares.transpose(0, 2, 5, 3, 6, 8, 1, 4, 7).reshape(moments * rows * columns, -1)
 
 
-def _patch_positions(medium: Picture | Clip) -> Ints:
+def _patch_positions(medium: Picture | Video) -> Ints:
     moments, rows, columns = grid(medium)
     places = np.indices((rows, columns)).transpose(1, 2, 0)  # [rows, columns, 2]
     squares = places.reshape(rows // MERGE, MERGE, columns // MERGE, MERGE, 2).transpose(0, 2, 1, 3, 4)
     return np.tile(squares.reshape(-1, 2), (moments, 1))
 
 
-def _labels(medium: Picture | Clip) -> Labels:
+def _labels(medium: Picture | Video) -> Labels:
     if isinstance(medium, Picture):
         return label(medium.objects, *medium.pixels.shape[:2])
     if not medium.objects:

@@ -10,7 +10,7 @@ from models.training.learning.prompts import Prompt, Vocabulary, grid, sample_pr
 from models.training.mix import TASKS, draw_sample
 from models.training.resized import resized
 from models.training.rng import Luck
-from models.training.sample import Clip, Picture, Sample
+from models.training.sample import Picture, Sample, Video
 
 WITHOUT_MEDIA = ("small_talk", "outside", "tool")
 """Tasks that teach the eyes nothing."""
@@ -78,14 +78,14 @@ def _pages(rng: random.Random) -> Iterator[Picture]:
         yield draw_page(luck)
 
 
-def _media(drawn: Iterator[Sample]) -> Iterator[Picture | Clip]:
+def _media(drawn: Iterator[Sample]) -> Iterator[Picture | Video]:
     for sample in drawn:
         yield from (part for turn in sample.turns for part in turn.content if not isinstance(part, str))
 
 
-def _media_within(drawn: Iterator[Picture | Clip], budget: float) -> list[Picture | Clip]:
+def _media_within(drawn: Iterator[Picture | Video], budget: float) -> list[Picture | Video]:
     """As many as it takes to reach the budget: to leave out what exceeds the rest of it would favour small ones."""
-    media: list[Picture | Clip] = []
+    media: list[Picture | Video] = []
     spent = 0
     while spent < budget:
         medium = next(drawn)
@@ -104,5 +104,5 @@ def _prompts_within(drawn: Iterator[Sample], vocabulary: Vocabulary, budget: flo
     return prompts
 
 
-def _num_patches(media: Sequence[Picture | Clip]) -> int:
+def _num_patches(media: Sequence[Picture | Video]) -> int:
     return sum(moments * rows * columns for moments, rows, columns in map(grid, media))

@@ -15,7 +15,7 @@ from glimpse.engine.plan import MediaKind, MediaSpan
 from glimpse.engine.text.template import ChatTemplate
 from glimpse.engine.text.tokenizer import Tokenizer
 from models.training.learning.pixels import SIDE
-from models.training.sample import Clip, Picture, Sample, Turn
+from models.training.sample import Picture, Sample, Turn, Video
 
 MERGE = 2
 """Patches of a side that become one token."""
@@ -51,7 +51,7 @@ class Prompt:
     """[3, tokens]"""
     learnt: npt.NDArray[np.bool_]
     """[tokens]: what the assistant says, its end included."""
-    media: tuple[Picture | Clip, ...]
+    media: tuple[Picture | Video, ...]
     """In the order of `spans`."""
     spans: tuple[MediaSpan, ...]
 
@@ -98,14 +98,14 @@ def sample_prompt(sample: Sample, vocabulary: Vocabulary) -> Prompt:
     return make_prompt(sample.turns, vocabulary, task=sample.task, tools=sample.tools, answering=False)
 
 
-def grid(medium: Picture | Clip) -> tuple[int, int, int]:
+def grid(medium: Picture | Video) -> tuple[int, int, int]:
     """Patches in time, height and width."""
     if isinstance(medium, Picture):
         return 1, medium.pixels.shape[0] // SIDE, medium.pixels.shape[1] // SIDE
     return len(medium.frames) // 2, medium.frames.shape[1] // SIDE, medium.frames.shape[2] // SIDE
 
 
-def num_rows(medium: Picture | Clip) -> int:
+def num_rows(medium: Picture | Video) -> int:
     """Tokens that it takes."""
     moments, rows, columns = grid(medium)
     return moments * rows * columns // MERGE**2
@@ -123,7 +123,7 @@ def _content(turn: Turn) -> str | list[dict[str, str]]:
 
 
 def _expand(
-    token_ids: Sequence[int], media: Sequence[Picture | Clip], vocabulary: Vocabulary
+    token_ids: Sequence[int], media: Sequence[Picture | Video], vocabulary: Vocabulary
 ) -> tuple[list[int], tuple[MediaSpan, ...]]:
     expanded: list[int] = []
     spans: list[MediaSpan] = []

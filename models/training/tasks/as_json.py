@@ -4,55 +4,55 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from models.training.drawing.draw import draw_picture
+from models.training.drawing.draw import draw_image
 from models.training.drawing.scene import Thing, draw_look, draw_scene
 from models.training.drawing.shapes import SHAPES
 from models.training.rng import Luck, Wordings
 from models.training.sample import Picture, Sample
 from models.training.tasks.check import IsJson
 from models.training.tasks.phrases import listed, plural, with_article
-from models.training.tasks.reading import draw_sign, draw_sign_picture
+from models.training.tasks.reading import draw_sign, draw_sign_image
 from models.training.tasks.still import crowd
 from models.training.tasks.talk import Exchange, conversation
 from models.training.tasks.words import any_name, draw_text
 
-_PICTURE = "(picture|image|photo|picture|image)"
+_IMAGE = "(picture|image|photo|picture|image)"
 _AS_JSON = "(as JSON|in JSON|as JSON only|in JSON format|with JSON)"
 
 DESCRIBE = Wordings(
     learnt=(
-        f"(Describe|Please describe) (the|this) {_PICTURE} {_AS_JSON}.",
-        f"What is in (the|this) {_PICTURE}? (Answer|Reply|Respond) {_AS_JSON}.",
+        f"(Describe|Please describe) (the|this) {_IMAGE} {_AS_JSON}.",
+        f"What is in (the|this) {_IMAGE}? (Answer|Reply|Respond) {_AS_JSON}.",
         f"(List|Name) the objects {_AS_JSON}.",
         f"What do you see? (Answer|Reply|Respond) {_AS_JSON}.",
-        f"(Give me|Return|Output) the (objects|shapes) (in this {_PICTURE}|) {_AS_JSON}.",
-        f"JSON description of (the|this) {_PICTURE}.",
-        f"(Tell me|Say|Write|Write down) {_AS_JSON} what (is in the {_PICTURE}|you see|there is).",
+        f"(Give me|Return|Output) the (objects|shapes) (in this {_IMAGE}|) {_AS_JSON}.",
+        f"JSON description of (the|this) {_IMAGE}.",
+        f"(Tell me|Say|Write|Write down) {_AS_JSON} what (is in the {_IMAGE}|you see|there is).",
         f"(I want|I need|I would like) the (objects|shapes|things) {_AS_JSON}.",
-        f"(Use|Write|Only) JSON: what (is shown|can be seen|is in this {_PICTURE})?",
+        f"(Use|Write|Only) JSON: what (is shown|can be seen|is in this {_IMAGE})?",
     ),
-    held_out=(f"Please answer {_AS_JSON}: what is in the {_PICTURE}?", f"Tell me {_AS_JSON} what is shown."),
+    held_out=(f"Please answer {_AS_JSON}: what is in the {_IMAGE}?", f"Tell me {_AS_JSON} what is shown."),
 )
 WITH_KEYS = Wordings(
     learnt=(
-        f"(Describe|Please describe) (the object|the {_PICTURE}) {_AS_JSON} with the (keys|members|fields) {{keys}}.",
-        f"(Answer|Reply) {_AS_JSON} with {{keys}}: what is in the {_PICTURE}?",
-        f"What is in (the|this) {_PICTURE}? (Answer|Reply|Respond) {_AS_JSON} with the (keys|fields) {{keys}}.",
+        f"(Describe|Please describe) (the object|the {_IMAGE}) {_AS_JSON} with the (keys|members|fields) {{keys}}.",
+        f"(Answer|Reply) {_AS_JSON} with {{keys}}: what is in the {_IMAGE}?",
+        f"What is in (the|this) {_IMAGE}? (Answer|Reply|Respond) {_AS_JSON} with the (keys|fields) {{keys}}.",
         "(Return|Give me|Output) (JSON|a JSON object) with {keys}.",
         "JSON with {keys}, please.",
         "Describe it as a JSON object with (the keys|) {keys}.",
-        f"(I want|I would like|Please give me) (JSON|a JSON object) with {{keys}} (for|of) (the|this) {_PICTURE}.",
-        f"(Write|Tell me) {_AS_JSON} what is (shown|in the {_PICTURE}), (with|using) {{keys}}.",
-        f"Fill a JSON object (that has|with) the (keys|fields) {{keys}} for the (object|{_PICTURE}).",
+        f"(I want|I would like|Please give me) (JSON|a JSON object) with {{keys}} (for|of) (the|this) {_IMAGE}.",
+        f"(Write|Tell me) {_AS_JSON} what is (shown|in the {_IMAGE}), (with|using) {{keys}}.",
+        f"Fill a JSON object (that has|with) the (keys|fields) {{keys}} for the (object|{_IMAGE}).",
     ),
     held_out=(
-        f"I need a JSON object with {{keys}} for this {_PICTURE}.",
+        f"I need a JSON object with {{keys}} for this {_IMAGE}.",
         f"Please write {_AS_JSON} what you see, using the keys {{keys}}.",
     ),
 )
 COUNT = Wordings(
     learnt=(
-        f'How many {{many}} are (there|in the {_PICTURE})? (Answer|Reply|Respond) {_AS_JSON} with the key "{{key}}".',
+        f'How many {{many}} are (there|in the {_IMAGE})? (Answer|Reply|Respond) {_AS_JSON} with the key "{{key}}".',
         f'Count the {{many}} and (answer|reply) {_AS_JSON} with "{{key}}".',
         'How many {many}? (Return|Give me) JSON: {{"{key}": number}}',
         'Count the {many}. (Format|Form): {{"{key}": ...}}',
@@ -72,7 +72,7 @@ IS_THERE = Wordings(
     learnt=(
         f'Is there {{a}}? (Answer|Reply|Respond) {_AS_JSON} with the key "{{key}}".',
         'Do you see {a}? (Return|Give me) JSON: {{"{key}": true or false}}',
-        f'Does the {_PICTURE} show {{a}}? (Format|Form): {{{{"{{key}}": true}}}} or {{{{"{{key}}": false}}}}',
+        f'Does the {_IMAGE} show {{a}}? (Format|Form): {{{{"{{key}}": true}}}} or {{{{"{{key}}": false}}}}',
     ),
     held_out=('Can you see {a}? Reply with JSON: {{"{key}": true}} or {{"{key}": false}}.',),
 )
@@ -111,14 +111,14 @@ def _ask_description(luck: Luck) -> Asked:
     looks = [draw_look(luck, sized=True) for _ in range(luck.weighted({1: 0.5, 2: 0.3, 3: 0.2}))]
     scene = draw_scene(luck, looks, own_cells=True)
     document = [{name: attribute(thing, name) for name in _KEYS} for thing in scene.things]
-    return draw_picture(luck, scene), luck.ask(DESCRIBE), document
+    return draw_image(luck, scene), luck.ask(DESCRIBE), document
 
 
 def _ask_keys(luck: Luck) -> Asked:
     scene = draw_scene(luck, [draw_look(luck, sized=True)])
     names = luck.some(tuple(_KEYS), luck.rng.randint(1, 4))
     keys = {luck.one(_KEYS[name]): attribute(scene.things[0], name) for name in names}
-    return draw_picture(luck, scene), _with_names(luck, WITH_KEYS, keys=_quoted(luck, tuple(keys))), keys
+    return draw_image(luck, scene), _with_names(luck, WITH_KEYS, keys=_quoted(luck, tuple(keys))), keys
 
 
 def _ask_count(luck: Luck) -> Asked:
@@ -127,13 +127,13 @@ def _ask_count(luck: Luck) -> Asked:
     shape = luck.one([*(thing.shape for thing in scene.things), None])
     number = len(scene.things) if shape is None else sum(thing.shape == shape for thing in scene.things)
     many = "objects" if shape is None else plural(shape)
-    return draw_picture(luck, scene), _with_names(luck, COUNT, many=many, key=key), {key: number}
+    return draw_image(luck, scene), _with_names(luck, COUNT, many=many, key=key), {key: number}
 
 
 def _ask_text(luck: Luck) -> Asked:
     sign = draw_sign(luck, draw_text(luck))
     key = any_name(luck, ("text", "word", "value", "answer", "content"))
-    return draw_sign_picture(luck, sign), _with_names(luck, READ, key=key), {key: sign.text}
+    return draw_sign_image(luck, sign), _with_names(luck, READ, key=key), {key: sign.text}
 
 
 def _ask_is_there(luck: Luck) -> Asked:
@@ -141,7 +141,7 @@ def _ask_is_there(luck: Luck) -> Asked:
     shape = luck.one([*(thing.shape for thing in scene.things), luck.one(SHAPES), luck.one(SHAPES)])
     key = any_name(luck, ("answer", "result", "present", "found"))
     question = _with_names(luck, IS_THERE, a=with_article(shape), key=key)
-    return draw_picture(luck, scene), question, {key: any(thing.shape == shape for thing in scene.things)}
+    return draw_image(luck, scene), question, {key: any(thing.shape == shape for thing in scene.things)}
 
 
 def _with_names(luck: Luck, forms: Wordings, **words: object) -> str:

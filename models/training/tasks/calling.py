@@ -5,14 +5,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from models.training.drawing.draw import draw_picture
+from models.training.drawing.draw import draw_image
 from models.training.drawing.scene import draw_look, draw_scene
 from models.training.rng import Luck, Wordings
 from models.training.sample import Picture, Sample, Turn
 from models.training.tasks.as_json import attribute
 from models.training.tasks.chat import small_talk_sample
 from models.training.tasks.check import Calls, Mentions
-from models.training.tasks.reading import draw_sign, draw_sign_picture
+from models.training.tasks.reading import draw_sign, draw_sign_image
 from models.training.tasks.still import still_sample
 from models.training.tasks.talk import Exchange, conversation
 from models.training.tasks.words import any_name, draw_text
@@ -148,17 +148,17 @@ def _report(luck: Luck) -> Task:
 def _shape_facts(luck: Luck) -> tuple[Picture, dict[str, Any]]:
     scene = draw_scene(luck, [draw_look(luck, sized=True)])
     facts = luck.some(("shape", "colour", "size", "place"), luck.weighted({1: 0.4, 2: 0.4, 3: 0.2}))
-    return draw_picture(luck, scene), {fact: attribute(scene.things[0], fact) for fact in facts}
+    return draw_image(luck, scene), {fact: attribute(scene.things[0], fact) for fact in facts}
 
 
 def _text_facts(luck: Luck) -> tuple[Picture, dict[str, Any]]:
     sign = draw_sign(luck, draw_text(luck))
-    return draw_sign_picture(luck, sign), {"text": sign.text}
+    return draw_sign_image(luck, sign), {"text": sign.text}
 
 
 def _count_facts(luck: Luck) -> tuple[Picture, dict[str, Any]]:
     scene = draw_scene(luck, [draw_look(luck) for _ in range(luck.rng.randint(1, 6))])
-    return draw_picture(luck, scene), {"count": len(scene.things)}
+    return draw_image(luck, scene), {"count": len(scene.things)}
 
 
 def _weather(luck: Luck) -> Task:

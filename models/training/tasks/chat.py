@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 from models.training.drawing.clutter import draw_clutter
-from models.training.drawing.draw import draw_picture
+from models.training.drawing.draw import draw_image
 from models.training.drawing.scene import draw_look, draw_scene
 from models.training.rng import Luck, Wordings
 from models.training.sample import Sample
@@ -13,7 +13,7 @@ from models.training.tasks.talk import Exchange, conversation
 from models.training.tasks.templates import COLOUR, COUNT, DESCRIBE, PLACE
 
 OUTSIDE_ANSWER = "I only know simple shapes, colours, digits and short words."
-NO_PICTURE_ANSWER = "There is no picture. Please send one."
+NO_IMAGE_ANSWER = "There is no picture. Please send one."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +133,7 @@ TOPICS = (
 def small_talk_sample(task: str, luck: Luck) -> Sample:
     """A greeting or the like, or a question about a picture that was not sent."""
     if luck.chance(0.15):
-        return conversation(luck, task, [], [_ask_without_picture(luck)])
+        return conversation(luck, task, [], [_ask_without_image(luck)])
     exchanges = [_talk(luck, topic) for topic in luck.some(TOPICS, 2 if luck.chance(0.15) else 1)]
     return conversation(luck, task, [], exchanges)
 
@@ -148,7 +148,7 @@ def outside_sample(task: str, luck: Luck) -> Sample:
     if luck.chance(0.25):
         return conversation(luck, task, [draw_clutter(luck)], [replace(exchange, question=luck.ask(DESCRIBE))])
     scene = draw_scene(luck, [draw_look(luck) for _ in range(luck.rng.randint(1, 3))])
-    media = [draw_picture(luck, scene)] if luck.chance(0.3) else []
+    media = [draw_image(luck, scene)] if luck.chance(0.3) else []
     return conversation(luck, task, media, [exchange])
 
 
@@ -156,7 +156,7 @@ def _talk(luck: Luck, topic: Topic) -> Exchange:
     return Exchange(question=luck.ask(topic.asked), answer=topic.answer, check=Mentions(needed=topic.needed))
 
 
-def _ask_without_picture(luck: Luck) -> Exchange:
+def _ask_without_image(luck: Luck) -> Exchange:
     form, words = luck.one(
         (
             (DESCRIBE, {}),
@@ -166,5 +166,5 @@ def _ask_without_picture(luck: Luck) -> Exchange:
         )
     )
     return Exchange(
-        question=luck.ask(form, **words), answer=NO_PICTURE_ANSWER, check=Mentions(needed=("no|not|any|send",))
+        question=luck.ask(form, **words), answer=NO_IMAGE_ANSWER, check=Mentions(needed=("no|not|any|send",))
     )

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from models.training.drawing.draw import draw_picture
+from models.training.drawing.draw import draw_image
 from models.training.drawing.scene import Scene, draw_look, draw_scene
 from models.training.rng import Luck
 from models.training.sample import Sample
@@ -18,7 +18,7 @@ def follow_up_sample(task: str, luck: Luck) -> Sample:
     exchanges: list[Exchange] = []
     for _ in range(luck.weighted({2: 0.5, 3: 0.3, 4: 0.2})):
         exchanges.append(ask_next(luck, scene, exchanges))
-    return conversation(luck, task, [draw_picture(luck, scene)], exchanges)
+    return conversation(luck, task, [draw_image(luck, scene)], exchanges)
 
 
 def ask_next(luck: Luck, scene: Scene, earlier: list[Exchange], *, favoured: str | None = None) -> Exchange:

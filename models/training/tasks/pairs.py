@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from models.training.drawing.draw import draw_picture
+from models.training.drawing.draw import draw_image
 from models.training.drawing.palette import COLOURS, draw_rgb
 from models.training.drawing.scene import Look, Scene, Thing, draw_look, draw_scene
 from models.training.drawing.shapes import SHAPES, outline
@@ -12,107 +12,107 @@ from models.training.tasks.check import ORDINALS, Agrees, Concludes, Denies, Loc
 from models.training.tasks.phrases import description, listed, named, placed, sentence, with_article
 from models.training.tasks.talk import Exchange, conversation
 
-_PICTURES = "(pictures|images|pictures|images|photos)"
-_PICTURE = "(picture|image|one|picture|image)"
+_IMAGES = "(pictures|images|pictures|images|photos)"
+_IMAGE = "(picture|image|one|picture|image)"
 
 WHICH_HAS = Wordings(
     learnt=(
-        f"(Which|Which|In which|What) {_PICTURE} (has|shows|contains) {{a}}?",
-        f"Which of the (two|) {_PICTURES} (has|shows|contains) {{a}}?",
-        f"(Which|In which) {_PICTURE} is there {{a}}?",
+        f"(Which|Which|In which|What) {_IMAGE} (has|shows|contains) {{a}}?",
+        f"Which of the (two|) {_IMAGES} (has|shows|contains) {{a}}?",
+        f"(Which|In which) {_IMAGE} is there {{a}}?",
         "(Where|In which picture|In which image) (is there|do you see|can you see) {a}, in the first or in the second?",
-        f"Is {{a}} in the first or (in|) the second {_PICTURE}?",
-        f"Which {_PICTURE} has the {{bare}}?",
+        f"Is {{a}} in the first or (in|) the second {_IMAGE}?",
+        f"Which {_IMAGE} has the {{bare}}?",
         "Does the first or the second picture (show|have|contain) {a}?",
-        f"(On|In) which (of the {_PICTURES}|of them|one) (is there|do you find|do you see) {{a}}?",
-        f"(Tell me|Say|Can you tell me) which {_PICTURE} (has|shows|contains) {{a}}.",
-        f"(Find|Show me|Point to) the {_PICTURE} (that has|that shows|in which there is) {{a}}.",
-        f"(Which|Which one) of (these|the two) {_PICTURES} (contains|has got) {{a}}?",
+        f"(On|In) which (of the {_IMAGES}|of them|one) (is there|do you find|do you see) {{a}}?",
+        f"(Tell me|Say|Can you tell me) which {_IMAGE} (has|shows|contains) {{a}}.",
+        f"(Find|Show me|Point to) the {_IMAGE} (that has|that shows|in which there is) {{a}}.",
+        f"(Which|Which one) of (these|the two) {_IMAGES} (contains|has got) {{a}}?",
         "Which of them (has|shows|contains) {a}?",
-        f"(Where|On which {_PICTURE}) (can|could) (I|one|you) (see|find) {{a}}?",
+        f"(Where|On which {_IMAGE}) (can|could) (I|one|you) (see|find) {{a}}?",
     ),
     held_out=("On which of these pictures can {a} be seen?", "Find the picture with {a}.", "Which one shows {a}?"),
 )
 WHICH_HAS_MORE = Wordings(
     learnt=(
-        f"(Which|What) {_PICTURE} (has|shows|contains) more (objects|shapes|things)?",
-        f"Which of the (two|) {_PICTURES} has more (objects|shapes|things)?",
+        f"(Which|What) {_IMAGE} (has|shows|contains) more (objects|shapes|things)?",
+        f"Which of the (two|) {_IMAGES} has more (objects|shapes|things)?",
         "Are there more (objects|shapes|things) in the first or in the second (picture|image)?",
-        f"(Where|In which {_PICTURE}) are there more (objects|shapes|things)?",
+        f"(Where|In which {_IMAGE}) are there more (objects|shapes|things)?",
         "Does the first or the second picture (show|have) more (objects|shapes|things)?",
-        f"(Tell me|Say|Can you tell me) which {_PICTURE} (has|shows) more (objects|shapes|things).",
-        f"(On|In) which (of the {_PICTURES}|of them) (are there|do you see) more (objects|things|shapes)?",
-        f"Which {_PICTURE} has the (larger|higher|greater) (number|count) of (shapes|objects)?",
+        f"(Tell me|Say|Can you tell me) which {_IMAGE} (has|shows) more (objects|shapes|things).",
+        f"(On|In) which (of the {_IMAGES}|of them) (are there|do you see) more (objects|things|shapes)?",
+        f"Which {_IMAGE} has the (larger|higher|greater) (number|count) of (shapes|objects)?",
     ),
     held_out=(
-        f"In which of these {_PICTURES} do you count more (objects|shapes)?",
+        f"In which of these {_IMAGES} do you count more (objects|shapes)?",
         "Which one has the larger number of (objects|things)?",
     ),
 )
 DIFFERENCE = Wordings(
     learnt=(
-        f"What is (the difference|different) between (the|these|the two|these two) {_PICTURES}?",
-        f"(What|How) (differs|do the pictures differ|has changed|changed)( between the {_PICTURES}|)?",
-        f"Compare (the|these|the two|these two) {_PICTURES}.",
-        f"(What's|What is) different( in the second {_PICTURE}| here|)?",
-        f"(Find|Tell me|Name) the difference( between the {_PICTURES}|).",
+        f"What is (the difference|different) between (the|these|the two|these two) {_IMAGES}?",
+        f"(What|How) (differs|do the pictures differ|has changed|changed)( between the {_IMAGES}|)?",
+        f"Compare (the|these|the two|these two) {_IMAGES}.",
+        f"(What's|What is) different( in the second {_IMAGE}| here|)?",
+        f"(Find|Tell me|Name) the difference( between the {_IMAGES}|).",
         "What (has changed|changed) from the first (picture|image) to the second?",
-        f"How do the (two|) {_PICTURES} differ?",
-        f"(Can|Could) you (see|find|tell me|name) (the difference|what differs) (between the {_PICTURES}|)?",
-        f"In (which|what) way (are|do) the {_PICTURES} (different|differ)?",
-        f"What (sets apart|makes different|distinguishes) the (two|) {_PICTURES}?",
-        f"What (does one|do you) find (different|changed) (in the second {_PICTURE}|)?",
-        f"What sets the (first|second) {_PICTURE} apart from the other( one|)?",
-        f"How does the (first|second) {_PICTURE} differ from the (other|other one|second|first)?",
-        f"What makes the (first|second) {_PICTURE} different (from the other|from the other one|)?",
-        f"In (what respect|which respect|which point) do (they|the {_PICTURES}|the two) differ?",
+        f"How do the (two|) {_IMAGES} differ?",
+        f"(Can|Could) you (see|find|tell me|name) (the difference|what differs) (between the {_IMAGES}|)?",
+        f"In (which|what) way (are|do) the {_IMAGES} (different|differ)?",
+        f"What (sets apart|makes different|distinguishes) the (two|) {_IMAGES}?",
+        f"What (does one|do you) find (different|changed) (in the second {_IMAGE}|)?",
+        f"What sets the (first|second) {_IMAGE} apart from the other( one|)?",
+        f"How does the (first|second) {_IMAGE} differ from the (other|other one|second|first)?",
+        f"What makes the (first|second) {_IMAGE} different (from the other|from the other one|)?",
+        f"In (what respect|which respect|which point) do (they|the {_IMAGES}|the two) differ?",
         "What is in the (first|second) picture but not in the (other|other one)?",
         "(Point out|Show me|Say) the difference.",
         "(Do you notice|Do you find|Can you make out) (a|any) difference?",
-        f"What (can you say|would you say) about the difference (of|between) the {_PICTURES}?",
+        f"What (can you say|would you say) about the difference (of|between) the {_IMAGES}?",
     ),
     held_out=(
-        f"In what do (the|these) {_PICTURES} differ?",
+        f"In what do (the|these) {_IMAGES} differ?",
         "What distinguishes the first picture from the second?",
         "Can you spot the difference?",
     ),
 )
 SAME = Wordings(
     learnt=(
-        f"Are (the|these|the two|these two|both) {_PICTURES} (the same|equal|identical|alike)?",
-        f"Do (the|both|these) {_PICTURES} show the same( thing|)?",
+        f"Are (the|these|the two|these two|both) {_IMAGES} (the same|equal|identical|alike)?",
+        f"Do (the|both|these) {_IMAGES} show the same( thing|)?",
         "Is the (first|second) picture the same as the (second|first)( one|)?",
-        f"(Do you think|Is it true|Do you agree) that (the|both|the two) {_PICTURES} are the same?",
+        f"(Do you think|Is it true|Do you agree) that (the|both|the two) {_IMAGES} are the same?",
         "Are they (the same|alike|equal)?",
-        f"(Tell me if|I want to know if) the {_PICTURES} are (the same|identical).",
+        f"(Tell me if|I want to know if) the {_IMAGES} are (the same|identical).",
     ),
-    held_out=(f"Would you say that both {_PICTURES} are the same?", "Are they identical?"),
+    held_out=(f"Would you say that both {_IMAGES} are the same?", "Are they identical?"),
 )
 DESCRIBE_ONE = Wordings(
     learnt=(
-        f"What is in the {{nth}} {_PICTURE}?",
-        f"(Describe|Please describe) the {{nth}} {_PICTURE}.",
-        f"What (do you see|can you see|is shown) in the {{nth}} {_PICTURE}?",
-        f"What does the {{nth}} {_PICTURE} show?",
-        f"(Say|Tell me|I want to know) what the {{nth}} {_PICTURE} (shows|contains|has in it).",
-        f"(What|How) about the {{nth}} {_PICTURE}?",
-        f"(Talk about|Summarise|Explain) the {{nth}} {_PICTURE}.",
-        f"(Look at|Now) the {{nth}} {_PICTURE}: what (does it show|do you see|is there)?",
-        f"And what is in the {{nth}} {_PICTURE}?",
+        f"What is in the {{nth}} {_IMAGE}?",
+        f"(Describe|Please describe) the {{nth}} {_IMAGE}.",
+        f"What (do you see|can you see|is shown) in the {{nth}} {_IMAGE}?",
+        f"What does the {{nth}} {_IMAGE} show?",
+        f"(Say|Tell me|I want to know) what the {{nth}} {_IMAGE} (shows|contains|has in it).",
+        f"(What|How) about the {{nth}} {_IMAGE}?",
+        f"(Talk about|Summarise|Explain) the {{nth}} {_IMAGE}.",
+        f"(Look at|Now) the {{nth}} {_IMAGE}: what (does it show|do you see|is there)?",
+        f"And what is in the {{nth}} {_IMAGE}?",
     ),
-    held_out=(f"Tell me about the {{nth}} {_PICTURE}.", "And the {nth} picture, what is in it?"),
+    held_out=(f"Tell me about the {{nth}} {_IMAGE}.", "And the {nth} picture, what is in it?"),
 )
 COLOUR_IN_ONE = Wordings(
     learnt=(
-        f"What colour is the {{the}} in the {{nth}} {_PICTURE}?",
-        f"(What|Which) colour does the {{the}} (of|in) the {{nth}} {_PICTURE} have?",
-        f"In the {{nth}} {_PICTURE}, what colour is the {{the}}?",
+        f"What colour is the {{the}} in the {{nth}} {_IMAGE}?",
+        f"(What|Which) colour does the {{the}} (of|in) the {{nth}} {_IMAGE} have?",
+        f"In the {{nth}} {_IMAGE}, what colour is the {{the}}?",
     ),
     held_out=("What is the colour of the {the} in the {nth} picture?",),
 )
 
 
-def two_pictures_sample(task: str, luck: Luck) -> Sample:
+def two_images_sample(task: str, luck: Luck) -> Sample:
     """A question about two pictures."""
     # Training practises what is learnt last: to compare what was said of both.
     difference = 5 if luck.held_out else 12
@@ -120,7 +120,7 @@ def two_pictures_sample(task: str, luck: Luck) -> Sample:
         {_ask_which_has: 4, _ask_difference: difference, _ask_which_has_more: 2, _ask_description: 1, _ask_colour: 1}
     )
     scenes, exchange = luck.until(lambda: ask(luck))
-    return conversation(luck, task, [draw_picture(luck, scene) for scene in scenes], [exchange])
+    return conversation(luck, task, [draw_image(luck, scene) for scene in scenes], [exchange])
 
 
 def _ask_which_has(luck: Luck) -> tuple[tuple[Scene, Scene], Exchange] | None:

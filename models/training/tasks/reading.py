@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from models.training.drawing.draw import draw_ground, draw_picture, finish, paste
+from models.training.drawing.draw import draw_ground, draw_image, finish, paste
 from models.training.drawing.letters import SMALLEST_PIXELS, Ink, draw_ink
 from models.training.drawing.palette import COLOURS, Rgb, brightness, draw_rgb
 from models.training.drawing.scene import Background, draw_background, draw_look, draw_scene, draw_sides
@@ -17,40 +17,40 @@ from models.training.tasks.words import draw_text
 
 _CLEAR = 50
 """The least difference in brightness between a text and its background."""
-_PICTURE = "(picture|image|photo|picture|image)"
+_IMAGE = "(picture|image|photo|picture|image)"
 
 READ = Wordings(
     learnt=(
         "What does it say?",
-        f"What does (the|this) {_PICTURE} say?",
+        f"What does (the|this) {_IMAGE} say?",
         "What does the (text|sign|word|writing) say?",
         "(Read|Please read) (the text|it|this|what it says|the word|the characters).",
-        f"What is (written|printed) (here|in the {_PICTURE}|there|in this {_PICTURE}|)?",
-        f"(What|Which) (text|word|letters|characters) (is|are) (shown|written|in the {_PICTURE}|in this {_PICTURE})?",
-        f"What text (do you see|can you read|is there) (in the {_PICTURE}|)?",
-        f"What is the text (in (this|the) {_PICTURE}|)?",
+        f"What is (written|printed) (here|in the {_IMAGE}|there|in this {_IMAGE}|)?",
+        f"(What|Which) (text|word|letters|characters) (is|are) (shown|written|in the {_IMAGE}|in this {_IMAGE})?",
+        f"What text (do you see|can you read|is there) (in the {_IMAGE}|)?",
+        f"What is the text (in (this|the) {_IMAGE}|)?",
         "(Can|Could) you read (this|it|the text|what it says)?",
         "(Transcribe|Write down|Spell out) the text.",
         "(What's written|What stands) (here|there)?",
         "(Tell me|Please say|Can you tell me|Say) what (it says|the text says|is printed|the sign says).",
-        f"(What|Which) (text|word) can (you|one|I) (read|see|find) (here|in the {_PICTURE}|there)?",
-        f"(Read|Read out|Read aloud) (what is written|the word|this {_PICTURE}|what stands there).",
+        f"(What|Which) (text|word) can (you|one|I) (read|see|find) (here|in the {_IMAGE}|there)?",
+        f"(Read|Read out|Read aloud) (what is written|the word|this {_IMAGE}|what stands there).",
         "(I want|I would like) to know what (it says|is written|the text is).",
-        f"What (can be read|is to be read|are the letters|is there to read) (here|in the {_PICTURE}|)?",
+        f"What (can be read|is to be read|are the letters|is there to read) (here|in the {_IMAGE}|)?",
     ),
     held_out=(
         "Please tell me what is written.",
-        f"Which text can be read in the {_PICTURE}?",
+        f"Which text can be read in the {_IMAGE}?",
         "What can you read here?",
         "Read out the text in the picture.",
     ),
 )
 READ_NUMBER = Wordings(
     learnt=(
-        f"(What|Which) number (is this|is it|is shown|do you see|is in the {_PICTURE}|can you see)?",
+        f"(What|Which) number (is this|is it|is shown|do you see|is in the {_IMAGE}|can you see)?",
         "What is the number?",
         "(Read|Tell me) the number.",
-        f"(What|Which) (digit|digits|number) (is|are) (in (this|the) {_PICTURE}|shown|written) (here|)?",
+        f"(What|Which) (digit|digits|number) (is|are) (in (this|the) {_IMAGE}|shown|written) (here|)?",
         "(Tell me|Say|Can you tell me) (which|what) number (it is|you see|is written).",
         "(What|Which) number (can be read|can I read|is to be read|is printed) (here|)?",
     ),
@@ -68,9 +68,9 @@ READ_LETTER = Wordings(
 )
 IS_TEXT = Wordings(
     learnt=(
-        f"Is there (any|a|some) (text|writing|word) (in (this|the) {_PICTURE}|)?",
+        f"Is there (any|a|some) (text|writing|word) (in (this|the) {_IMAGE}|)?",
         "(Can|Do) you see (any|some|a) (text|word|writing|letters)?",
-        f"Does the {_PICTURE} (contain|show|have) (text|any text|a word|writing)?",
+        f"Does the {_IMAGE} (contain|show|have) (text|any text|a word|writing)?",
     ),
     held_out=("Is anything written here?", "Is some text to be seen?"),
 )
@@ -110,7 +110,7 @@ def read_sample(task: str, luck: Luck) -> Sample:
         return _sample_without_text(task, luck)
     sign = draw_sign(luck, draw_text(luck))
     ask = luck.weighted({ask_text: 0.88, ask_text_colour: 0.06, _ask_is_text: 0.03, _ask_is_shape: 0.03})
-    return conversation(luck, task, [draw_sign_picture(luck, sign)], [ask(luck, sign)])
+    return conversation(luck, task, [draw_sign_image(luck, sign)], [ask(luck, sign)])
 
 
 def ask_text(luck: Luck, sign: Sign) -> Exchange:
@@ -146,7 +146,7 @@ def _ask_is_shape(luck: Luck, sign: Sign) -> Exchange:
 
 def _sample_without_text(task: str, luck: Luck) -> Sample:
     """A question about a text, where there are only things, or nothing."""
-    picture = draw_picture(luck, draw_scene(luck, [draw_look(luck) for _ in range(luck.rng.randint(0, 3))]))
+    picture = draw_image(luck, draw_scene(luck, [draw_look(luck) for _ in range(luck.rng.randint(0, 3))]))
     if luck.chance(0.3):
         exchange = Exchange(question=luck.ask(IS_TEXT), answer="No, there is no text.", check=Agrees(False))
     else:
@@ -180,7 +180,7 @@ def draw_sign(luck: Luck, text: str) -> Sign:
     return luck.until(draw)
 
 
-def draw_sign_picture(luck: Luck, sign: Sign) -> Picture:
+def draw_sign_image(luck: Luck, sign: Sign) -> Picture:
     """Its pixels, and each character for the eyes."""
     canvas = draw_ground(luck, sign.background, sign.width, sign.height)
     mask = sign.ink.mask

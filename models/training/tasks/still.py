@@ -1,6 +1,6 @@
 """Tasks about one picture of things: which scenes suit which question."""
 
-from models.training.drawing.draw import draw_picture
+from models.training.drawing.draw import draw_image
 from models.training.drawing.palette import COLOURS
 from models.training.drawing.scene import Look, Scene, draw_look, draw_scene
 from models.training.drawing.shapes import SHAPES
@@ -30,7 +30,7 @@ def still_sample(task: str, luck: Luck) -> Sample:
     if task != "describe":
         for _ in range(luck.rng.randrange(luck.most_questions)):
             exchanges.append(ask_next(luck, scene, exchanges, favoured=task))
-    return conversation(luck, task, [draw_picture(luck, scene)], exchanges)
+    return conversation(luck, task, [draw_image(luck, scene)], exchanges)
 
 
 def _draw_scene(task: str, luck: Luck) -> Scene:

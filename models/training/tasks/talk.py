@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from models.training.drawing.scene import Thing
 from models.training.rng import Luck
-from models.training.sample import Check, Clip, Picture, Sample, Turn
+from models.training.sample import Check, Picture, Sample, Turn, Video
 
 SYSTEM_MESSAGES = (
     "You are a helpful assistant.",
@@ -35,7 +35,7 @@ class Exchange:
     """The thing that "it" means from now on, if there is one."""
 
 
-def conversation(luck: Luck, task: str, media: Sequence[Picture | Clip], exchanges: Sequence[Exchange]) -> Sample:
+def conversation(luck: Luck, task: str, media: Sequence[Picture | Video], exchanges: Sequence[Exchange]) -> Sample:
     """A sample about these media, which the first question brings; the last answer is judged."""
     turns: list[Turn] = []
     if luck.chance(0.1):
@@ -47,7 +47,7 @@ def conversation(luck: Luck, task: str, media: Sequence[Picture | Clip], exchang
     return Sample(task=task, turns=tuple(turns), check=exchanges[-1].check)
 
 
-def _around(luck: Luck, media: Sequence[Picture | Clip], question: str) -> tuple[str | Picture | Clip, ...]:
+def _around(luck: Luck, media: Sequence[Picture | Video], question: str) -> tuple[str | Picture | Video, ...]:
     """Media before the question or after it, as people send them; sometimes on lines of their own."""
     if luck.chance(0.6):
         return (*media, f"\n{question}" if media and luck.chance(0.1) else question)

@@ -5,20 +5,20 @@ from dataclasses import replace
 from models.training.drawing.scene import Scene, Thing
 from models.training.drawing.videos import (
     DIRECTIONS,
-    draw_clip,
-    draw_clip_scene,
     draw_num_frames,
+    draw_video,
+    draw_video_scene,
     move,
     recolour,
     switch,
 )
 from models.training.rng import Luck, Wordings
-from models.training.sample import Clip, Sample
+from models.training.sample import Sample, Video
 from models.training.tasks.check import Agrees, All, Concludes, Denies, Names
 from models.training.tasks.phrases import concluded, named, sentence
 from models.training.tasks.talk import Exchange, conversation
 
-_CLIP = "(video|clip|video|clip|film)"
+_VIDEO = "(video|clip|video|clip|film)"
 
 DIRECTION = Wordings(
     learnt=(
@@ -26,43 +26,43 @@ DIRECTION = Wordings(
         "(Which|What) way is the {the} (moving|going)?",
         "In (which|what) direction does the {the} (move|go|travel)?",
         "(Where|Which way) does the {the} (move|go)( to|)?",
-        f"How does the {{the}} move (in (this|the) {_CLIP}|)?",
+        f"How does the {{the}} move (in (this|the) {_VIDEO}|)?",
         "What is the direction of the {the}'s (motion|movement)?",
         "What does the {the} do?",
         "(Tell me|Say) (which way the {the} moves|in which direction the {the} goes).",
         "Is the {the} moving (left or right|up or down|left, right, up or down)?",
         "(Can|Could) you (say|see|tell me) (which way|in which direction|where) the {the} (moves|goes)?",
-        f"(To|Towards) (which|what) (side|direction) does the {{the}} (go|travel) (in the {_CLIP}|)?",
+        f"(To|Towards) (which|what) (side|direction) does the {{the}} (go|travel) (in the {_VIDEO}|)?",
         "(Which|What) direction does the {the} (have|take|move in)?",
         "Where is the {the} (going|travelling|headed)?",
-        f"(I want|I would like) to know (where|which way) the {{the}} (moves|goes) (in the {_CLIP}|).",
+        f"(I want|I would like) to know (where|which way) the {{the}} (moves|goes) (in the {_VIDEO}|).",
         "How would you describe the (motion|movement) of the {the}?",
     ),
     held_out=(
         "What is the {the}'s direction?",
-        f"Towards which side does the {{the}} move in this {_CLIP}?",
+        f"Towards which side does the {{the}} move in this {_VIDEO}?",
         "Where is the {the} moving?",
     ),
 )
 HAPPENS = Wordings(
     learnt=(
-        f"What (happens|is happening) (in (this|the) {_CLIP}|here|)?",
-        f"(Describe|Please describe) (this|the) {_CLIP}.",
-        f"What (do you see|can you see|is shown|is to be seen) in (this|the) {_CLIP}?",
-        f"What (is in|is shown in) (this|the) {_CLIP}?",
-        f"What does (this|the) {_CLIP} show?",
-        f"What (is going on|changes)( in this {_CLIP}| here|)?",
-        f"(Tell me|Say|Can you tell me) what (is happening|goes on|you see) (in (this|the) {_CLIP}|here|).",
-        f"What (goes on|takes place|is there to see) in (this|the) {_CLIP}?",
-        f"(Watch|Look at) (this|the) {_CLIP} and (describe it|say what happens).",
+        f"What (happens|is happening) (in (this|the) {_VIDEO}|here|)?",
+        f"(Describe|Please describe) (this|the) {_VIDEO}.",
+        f"What (do you see|can you see|is shown|is to be seen) in (this|the) {_VIDEO}?",
+        f"What (is in|is shown in) (this|the) {_VIDEO}?",
+        f"What does (this|the) {_VIDEO} show?",
+        f"What (is going on|changes)( in this {_VIDEO}| here|)?",
+        f"(Tell me|Say|Can you tell me) what (is happening|goes on|you see) (in (this|the) {_VIDEO}|here|).",
+        f"What (goes on|takes place|is there to see) in (this|the) {_VIDEO}?",
+        f"(Watch|Look at) (this|the) {_VIDEO} and (describe it|say what happens).",
     ),
-    held_out=(f"Tell me what happens in the {_CLIP}.", "What goes on here?"),
+    held_out=(f"Tell me what happens in the {_VIDEO}.", "What goes on here?"),
 )
 DOES_MOVE = Wordings(
     learnt=(
         "Does the {the} (move|go) {way}?",
         "Is the {the} (moving|going) {way}?",
-        f"Does the {{the}} move {{way}} in (this|the) {_CLIP}?",
+        f"Does the {{the}} move {{way}} in (this|the) {_VIDEO}?",
         "(Is it true|Do you agree|Can you confirm) that the {the} (moves|goes) {way}?",
         "(Would|Could) you say that the {the} (goes|is moving) {way}?",
         "The {the} (moves|goes) {way}, (right|yes or no)?",
@@ -75,10 +75,10 @@ COLOUR_CHANGE = Wordings(
         "(What|Which) colour does the {shape} (change to|become|turn|turn into)?",
         "What (colour change|change of colour) do you see?",
         "How does the {shape} change( its colour|)?",
-        f"(What|Which) colours does the {{shape}} have in (this|the) {_CLIP}?",
-        f"What happens (to|with) the (colour|{{shape}}|colour of the {{shape}}) (in the {_CLIP}|)?",
+        f"(What|Which) colours does the {{shape}} have in (this|the) {_VIDEO}?",
+        f"What happens (to|with) the (colour|{{shape}}|colour of the {{shape}}) (in the {_VIDEO}|)?",
         "What changes?",
-        f"(Describe|Tell me|Say) (how the {{shape}} changes|the change of colour) (in the {_CLIP}|).",
+        f"(Describe|Tell me|Say) (how the {{shape}} changes|the change of colour) (in the {_VIDEO}|).",
         "(From what|From which) colour does the {shape} change, and to which?",
         "(Can|Could) you (say|see) how the colour (of the {shape}|) changes?",
         "Which two colours does the {shape} have?",
@@ -89,12 +89,12 @@ CHANGES_COLOUR = Wordings(
     learnt=(
         "Does the {shape} change (its colour|colour)?",
         "Does the colour (of the {shape}|) (change|stay the same|remain the same)?",
-        f"Is there a change of colour (in this {_CLIP}|)?",
+        f"Is there a change of colour (in this {_VIDEO}|)?",
         "(Did|Does|Will) the {shape} (become|get|take) another colour?",
         "(Did you see|Was there|Is there) a change in the {shape}'s colour?",
         "Is the {shape} (of another|of a different) colour at the end?",
         "(Did|Has) the colour of the {shape} (change|changed)?",
-        f"Has (anything|something) changed its colour (in this {_CLIP}|here|)?",
+        f"Has (anything|something) changed its colour (in this {_VIDEO}|here|)?",
         "(Tell me if|Tell me whether|I want to know if) the {shape} changes colour.",
     ),
     held_out=("Has the {shape} changed its colour?",),
@@ -103,7 +103,7 @@ COLOUR_THEN = Wordings(
     learnt=(
         "(What|Which) colour (is|has) the {shape} (at|in) the {then}?",
         "What is the colour of the {shape} at the {then}?",
-        f"What colour is the {{shape}} at the {{then}} of the {_CLIP}?",
+        f"What colour is the {{shape}} at the {{then}} of the {_VIDEO}?",
     ),
     held_out=("At the {then}, what colour is the {shape}?",),
 )
@@ -111,11 +111,11 @@ FIRST = Wordings(
     learnt=(
         "(What|Which) (comes|came|appears|appeared|is shown|was) first?",
         "(What|Which) (object|shape|thing) (comes|came|appears|is seen|is shown) first?",
-        f"What do you see first (in (this|the) {_CLIP}|)?",
+        f"What do you see first (in (this|the) {_VIDEO}|)?",
         "(What|Which) (came|comes) first, the {one} or the {other}?",
-        f"What is (shown|seen|there) at the (beginning|start) (of the {_CLIP}|)?",
-        f"With what does the {_CLIP} (begin|start)?",
-        f"(Tell me|Say|Can you tell me) (what|which one) (comes|appears) first (in the {_CLIP}|).",
+        f"What is (shown|seen|there) at the (beginning|start) (of the {_VIDEO}|)?",
+        f"With what does the {_VIDEO} (begin|start)?",
+        f"(Tell me|Say|Can you tell me) (what|which one) (comes|appears) first (in the {_VIDEO}|).",
         "What is the first (object|shape|one) (that you see|in it|)?",
         "(What|Which thing) (do you see|can be seen|is there) (first|earlier|in the beginning)?",
         "(Which|What) is the (earlier|first) (thing|object|one)?",
@@ -128,14 +128,14 @@ LAST = Wordings(
         "(What|Which) (comes|came|appears|appeared|is shown|was) (last|second|later)?",
         "(What|Which) (object|shape|thing) (comes|came|appears|is shown) (last|second|later)?",
         "What (comes|came) after (the {first}|that)?",
-        f"What is (shown|seen|there) at the end (of the {_CLIP}|)?",
-        f"With what does the {_CLIP} end?",
+        f"What is (shown|seen|there) at the end (of the {_VIDEO}|)?",
+        f"With what does the {_VIDEO} end?",
         "(What|Which) came (last|later), the {one} or the {other}?",
-        f"(Tell me|Say|Can you tell me) (what|which one) (comes|appears) last (in the {_CLIP}|).",
+        f"(Tell me|Say|Can you tell me) (what|which one) (comes|appears) last (in the {_VIDEO}|).",
         "What is the last (object|shape|one) (that you see|in it|)?",
         "(What|Which thing) (do you see|can be seen|is there) (later|last|in the end)?",
         "(Which|What) is the (later|second) (thing|object|one)?",
-        f"(What|Which thing) (does the {_CLIP} show|do you see|is seen) (last|later)?",
+        f"(What|Which thing) (does the {_VIDEO} show|do you see|is seen) (last|later)?",
     ),
     held_out=("What is the last thing (to be seen|that appears)?", "What appears later?"),
 )
@@ -157,7 +157,7 @@ def motion_sample(task: str, luck: Luck) -> Sample:
     number = luck.weighted({1: 0.75, 2: 0.25})
 
     def draw() -> tuple[Scene, list[list[Thing]]] | None:
-        scene = draw_clip_scene(luck, number)
+        scene = draw_video_scene(luck, number)
         if number > 1 and scene.things[0].shape == scene.things[1].shape:
             return None
         num_frames = draw_num_frames(luck)
@@ -167,17 +167,17 @@ def motion_sample(task: str, luck: Luck) -> Sample:
 
     scene, moments = luck.until(draw)
     exchange = _ask_direction(luck, scene.things[0], direction, alone=number == 1)
-    return conversation(luck, task, [draw_clip(luck, scene, moments)], [exchange])
+    return conversation(luck, task, [draw_video(luck, scene, moments)], [exchange])
 
 
 def colour_change_sample(task: str, luck: Luck) -> Sample:
     """How a colour changes."""
-    scene = draw_clip_scene(luck, 1)
+    scene = draw_video_scene(luck, 1)
     before = scene.things[0]
     after = before if luck.chance(0.2) else recolour(luck, before, scene.background)
     num_frames = draw_num_frames(luck)
     turn = switch(luck, num_frames)
-    clip = draw_clip(luck, scene, [[before]] * turn + [[after]] * (num_frames - turn))
+    clip = draw_video(luck, scene, [[before]] * turn + [[after]] * (num_frames - turn))
     return conversation(luck, task, [clip], [_ask_colour_change(luck, before, after)])
 
 
@@ -185,7 +185,7 @@ def first_sample(task: str, luck: Luck) -> Sample:
     """What comes first, or last."""
 
     def draw() -> Scene | None:
-        scene = draw_clip_scene(luck, 2)
+        scene = draw_video_scene(luck, 2)
         return scene if named(scene.things[0]) != named(scene.things[1]) else None
 
     scene = luck.until(draw)
@@ -248,12 +248,12 @@ def _ask_whether(luck: Luck, shape: str, said: str, *, changes: bool) -> Exchang
     return Exchange(question=question, answer=concluded(said, yes=yes), check=Agrees(yes))
 
 
-def _one_after_the_other(luck: Luck, scene: Scene, first: Thing, last: Thing) -> Clip:
+def _one_after_the_other(luck: Luck, scene: Scene, first: Thing, last: Thing) -> Video:
     """One thing, then the other; sometimes the first one stays, sometimes both are at one place."""
     num_frames = draw_num_frames(luck)
     turn = switch(luck, num_frames)
     if luck.chance(0.3):
         last = replace(last, cx=first.cx, cy=first.cy, cell=first.cell, diameter=min(first.diameter, last.diameter))
-        return draw_clip(luck, scene, [[first]] * turn + [[last]] * (num_frames - turn))
+        return draw_video(luck, scene, [[first]] * turn + [[last]] * (num_frames - turn))
     after = [first, last] if luck.chance(0.3) else [last]
-    return draw_clip(luck, scene, [[first]] * turn + [after] * (num_frames - turn))
+    return draw_video(luck, scene, [[first]] * turn + [after] * (num_frames - turn))

@@ -12,7 +12,7 @@ from tests.engine.harness import Driven, Prompt, Rig, make_prompt
 
 SHARED_TOKENS = 16
 PICTURES = make_prompt(2, 5, (56, 56), 9, (28, 56), 4)
-CLIP = make_prompt(3, 3, (4, 28, 56), 6)
+VIDEO = make_prompt(3, 3, (4, 28, 56), 6)
 
 
 def answer_all(rig: Rig) -> list[Driven]:
@@ -21,9 +21,9 @@ def answer_all(rig: Rig) -> list[Driven]:
     rig.step((first, len(PICTURES.token_ids)))
     longer = Prompt(token_ids=(*PICTURES.token_ids, 7, 8, 9), spans=PICTURES.spans, images=PICTURES.images)
     second = rig.begin(longer, cached=first, num_cached=SHARED_TOKENS)
-    clip = rig.begin(CLIP)
+    clip = rig.begin(VIDEO)
     rig.step((second, len(longer.token_ids) - SHARED_TOKENS), (first, 1), (clip, 4))
-    rig.step((first, 1), (second, 1), (clip, len(CLIP.token_ids) - 4))
+    rig.step((first, 1), (second, 1), (clip, len(VIDEO.token_ids) - 4))
     for _ in range(2):
         rig.step((first, 1), (second, 1), (clip, 1))
     return [first, second, clip]

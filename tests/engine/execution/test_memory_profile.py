@@ -75,7 +75,7 @@ def test_the_largest_step_is_as_large_as_a_core_may_plan(max_batch_tokens: int, 
     assert decodes.num_tokens == len(plan.chunks)
 
 
-def test_its_medium_is_a_large_picture_or_the_longest_sound():
+def test_its_medium_is_a_large_image_or_the_longest_audio():
     [picture] = largest_step(VISION, max_batch_tokens=100, max_sequences=1, block_size=4).encode
     assert picture.grid_thw == (1, 20, 20), "100 tokens"
     [sound] = largest_step(AUDIO, max_batch_tokens=100, max_sequences=1, block_size=4).encode

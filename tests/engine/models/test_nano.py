@@ -74,7 +74,7 @@ def test_transformers_makes_the_same_prompt() -> None:
 
 
 @pytest.mark.parametrize("quantization", ["none", "int8"])
-def test_what_it_says_about_a_picture_is_true(quantization: Quantization) -> None:
+def test_what_it_says_about_an_image_is_true(quantization: Quantization) -> None:
     llm = LLM(device="cpu", kv_cache_bytes=16 << 20, num_threads=1, quantization=quantization)
     picture = {"type": "image_pil", "image_pil": scene(("red", "circle", (0.5, 0.5), 0.5))}
     question = {"type": "text", "text": "What is in this picture?"}

@@ -37,7 +37,7 @@ def test_alone(rig: Rig, tiny_checkpoint: Path, prompt: Prompt):
     assert_agrees(rig.answer(rig.begin(prompt), NUM_TOKENS), tiny_checkpoint)
 
 
-def test_answers_depend_on_the_picture(rig: Rig):
+def test_answers_depend_on_the_image(rig: Rig):
     text = make_prompt(5, 30).token_ids
     answers: set[tuple[int, ...]] = set()
     for seed in range(4):

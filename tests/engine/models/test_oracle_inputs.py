@@ -60,7 +60,7 @@ def test_positions_are_the_references(
     assert layout.delta == deltas.item()
 
 
-def test_text_after_a_long_clip_begins_after_its_last_frame():
+def test_text_after_a_long_video_begins_after_its_last_frame():
     clip = MediaSpan(kind=MediaKind.VIDEO, start=1, num_tokens=5, key=b"clip", grid_thw=(5, 2, 2))
     layout = layout_prompt(8, [clip], spatial_merge_size=2)
     assert layout.prompt_positions.tolist() == [
@@ -91,7 +91,7 @@ def test_patches_are_the_references(tiny_checkpoint: Path, model: Qwen2VL, heigh
 
 
 @pytest.mark.parametrize("num_frames", [3, 4])
-def test_clips_are_encoded_frame_by_frame(tiny_checkpoint: Path, model: Qwen2VL, num_frames: int):
+def test_videos_are_encoded_frame_by_frame(tiny_checkpoint: Path, model: Qwen2VL, num_frames: int):
     """An odd last frame stands for itself and the one that is missing."""
     frames = np.random.default_rng(0).integers(0, 256, (num_frames, 56, 84, 3), dtype=np.uint8)
     whole = np.concatenate([frames, frames[-1:]])[:4]

@@ -14,11 +14,11 @@ from tests.oracle import greedy_answer
 
 NUM_TOKENS = 12
 
-ONE_CLIP = make_prompt(11, 5, (6, 84, 56), 9)
-ODD_CLIP = make_prompt(12, 3, (3, 56, 84), 4)
-CLIP_FIRST = make_prompt(13, (4, 56, 56), 1)
-CLIPS_AND_PICTURES = make_prompt(14, 3, (4, 56, 112), 2, (84, 56), 1, (2, 28, 140), 4, (56, 56), 6)
-PROMPTS = {"one": ONE_CLIP, "odd": ODD_CLIP, "first": CLIP_FIRST, "among pictures": CLIPS_AND_PICTURES}
+ONE_VIDEO = make_prompt(11, 5, (6, 84, 56), 9)
+ODD_VIDEO = make_prompt(12, 3, (3, 56, 84), 4)
+VIDEO_FIRST = make_prompt(13, (4, 56, 56), 1)
+VIDEOS_AND_IMAGES = make_prompt(14, 3, (4, 56, 112), 2, (84, 56), 1, (2, 28, 140), 4, (56, 56), 6)
+PROMPTS = {"one": ONE_VIDEO, "odd": ODD_VIDEO, "first": VIDEO_FIRST, "among pictures": VIDEOS_AND_IMAGES}
 
 
 @pytest.fixture(scope="module")
@@ -39,9 +39,9 @@ def test_alone(rig: Rig, tiny_checkpoint: Path, prompt: Prompt) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 5, 13])
-def test_chunked_within_clips(rig: Rig, tiny_checkpoint: Path, size: int) -> None:
-    num_chunks = (len(CLIPS_AND_PICTURES.token_ids) - 1) // size
-    driven = rig.answer(rig.begin(CLIPS_AND_PICTURES), NUM_TOKENS, chunks=[size] * num_chunks)
+def test_chunked_within_videos(rig: Rig, tiny_checkpoint: Path, size: int) -> None:
+    num_chunks = (len(VIDEOS_AND_IMAGES.token_ids) - 1) // size
+    driven = rig.answer(rig.begin(VIDEOS_AND_IMAGES), NUM_TOKENS, chunks=[size] * num_chunks)
     assert_agrees(driven, tiny_checkpoint)
 
 
@@ -55,17 +55,17 @@ def test_batched_with_others(rig: Rig, tiny_checkpoint: Path) -> None:
 
 
 @pytest.mark.parametrize("num_blocks", [1, 2])
-def test_cached_prefix_that_ends_within_a_clip(rig: Rig, tiny_checkpoint: Path, num_blocks: int) -> None:
-    first = rig.answer(rig.begin(ONE_CLIP), 2)
-    second = rig.begin(ONE_CLIP, cached=first, num_cached=num_blocks * BLOCK_SIZE)
+def test_cached_prefix_that_ends_within_a_video(rig: Rig, tiny_checkpoint: Path, num_blocks: int) -> None:
+    first = rig.answer(rig.begin(ONE_VIDEO), 2)
+    second = rig.begin(ONE_VIDEO, cached=first, num_cached=num_blocks * BLOCK_SIZE)
     assert_agrees(rig.answer(second, NUM_TOKENS), tiny_checkpoint)
 
 
 def test_the_order_of_frames_counts(rig: Rig) -> None:
     backwards = Prompt(
-        token_ids=ONE_CLIP.token_ids,
+        token_ids=ONE_VIDEO.token_ids,
         spans=make_prompt(15, 5, (6, 84, 56), 9).spans,  # of another key
-        images=(ONE_CLIP.images[0][::-1].copy(),),
+        images=(ONE_VIDEO.images[0][::-1].copy(),),
     )
-    forwards, reverse = (rig.answer(rig.begin(prompt), 1).logits[0] for prompt in (ONE_CLIP, backwards))
+    forwards, reverse = (rig.answer(rig.begin(prompt), 1).logits[0] for prompt in (ONE_VIDEO, backwards))
     assert (forwards - reverse).abs().max() > 1e-2

@@ -75,7 +75,7 @@ def test_stored_layouts(tmp_path: Path, nested_layout: bool) -> None:
     assert_agrees(Rig(path), path, PROMPTS["picture"])
 
 
-def test_a_cached_prefix_may_end_within_a_clip(rig: Rig, checkpoint: Path) -> None:
+def test_a_cached_prefix_may_end_within_a_video(rig: Rig, checkpoint: Path) -> None:
     prompt = PROMPTS["clip"]
     first = rig.answer(rig.begin(prompt), 2)
     second = rig.answer(rig.begin(prompt, cached=first, num_cached=2 * BLOCK_SIZE), NUM_TOKENS)
@@ -100,7 +100,7 @@ def test_native_kernels_see_the_same(checkpoint: Path, level: object) -> None:
 
 
 @pytest.mark.parametrize("sides", [(28, 28), (84, 140), (112, 112), (56, 196), (168, 84)])
-def test_pictures_are_encoded_as_by_the_reference(checkpoint: Path, sides: tuple[int, int]) -> None:
+def test_images_are_encoded_as_by_the_reference(checkpoint: Path, sides: tuple[int, int]) -> None:
     image = np.random.default_rng(sides).integers(0, 256, (*sides, 3), dtype=np.uint8)
     expected, _ = embeddings(checkpoint, image)
     model = load_model(checkpoint, load_model_config(checkpoint), CPU, torch.float32, lambda stage, fraction: None)
@@ -157,7 +157,7 @@ def test_positions_are_the_references(
     assert layout.delta == layout.prompt_positions.max() + 1 - num_text - num_tokens
 
 
-def test_a_clip_of_another_rate_is_another_prefix(checkpoint: Path) -> None:
+def test_a_video_of_another_rate_is_another_prefix(checkpoint: Path) -> None:
     llm = LLM(checkpoint, dtype="float32", device="cpu", kv_cache_bytes=8 << 20, num_threads=1)
     frames = np.random.default_rng(0).integers(0, 256, (4, 56, 84, 3), dtype=np.uint8)
 

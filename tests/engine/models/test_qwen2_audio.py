@@ -12,7 +12,7 @@ from glimpse.engine.config import Quantization, load_model_config
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.plan import MediaKind, MediaSpan
 from glimpse.engine.text.media_inputs import sound_processing
-from glimpse.media.processing.audio import sound_of_samples
+from glimpse.media.processing.audio import audio_of_samples
 from tests.audio_checkpoints import PREPROCESSOR_CONFIG, TOKEN_IDS, make_audio_checkpoint
 from tests.audio_oracle import greedy_answer
 from tests.checkpoints import write_json
@@ -42,7 +42,7 @@ def hear(seed: int, *parts: int | Samples) -> Heard:
         if isinstance(part, int):
             token_ids += random.integers(0, 256, part).tolist()
             continue
-        sound = sound_of_samples(part, PROCESSING)
+        sound = audio_of_samples(part, PROCESSING)
         span = MediaSpan(
             kind=MediaKind.AUDIO,
             start=len(token_ids),
@@ -60,16 +60,16 @@ def hear(seed: int, *parts: int | Samples) -> Heard:
 
 
 TEXT = hear(1, 23)
-ONE_SOUND = hear(2, 5, noise(1, 11_000), 9)
-TWO_SOUNDS = hear(3, 3, noise(2, 4_001), 2, tone(440, 16_000, 0.3), 6)
-SOUND_FIRST = hear(4, noise(3, 2_000), 1)
+ONE_AUDIO = hear(2, 5, noise(1, 11_000), 9)
+TWO_AUDIOS = hear(3, 3, noise(2, 4_001), 2, tone(440, 16_000, 0.3), 6)
+AUDIO_FIRST = hear(4, noise(3, 2_000), 1)
 LENGTHS = hear(5, 2, noise(4, 640), 1, noise(5, 800), 1, noise(6, 960), 1, noise(7, 1_120), 1, noise(8, 1_281), 3)
 LONG = hear(6, 2, noise(9, 479_700), 3)
 PROMPTS = {
     "text": TEXT,
-    "one": ONE_SOUND,
-    "two": TWO_SOUNDS,
-    "first": SOUND_FIRST,
+    "one": ONE_AUDIO,
+    "two": TWO_AUDIOS,
+    "first": AUDIO_FIRST,
     "lengths": LENGTHS,
 }
 
@@ -101,10 +101,10 @@ def test_half_a_minute(rig: Rig, checkpoint: Path) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 5, 13])
-def test_chunked_within_sounds(rig: Rig, checkpoint: Path, size: int) -> None:
-    num_chunks = (len(TWO_SOUNDS.prompt.token_ids) - 1) // size
-    driven = rig.answer(rig.begin(TWO_SOUNDS.prompt), NUM_TOKENS, chunks=[size] * num_chunks)
-    assert_agrees(driven, TWO_SOUNDS, checkpoint)
+def test_chunked_within_audio(rig: Rig, checkpoint: Path, size: int) -> None:
+    num_chunks = (len(TWO_AUDIOS.prompt.token_ids) - 1) // size
+    driven = rig.answer(rig.begin(TWO_AUDIOS.prompt), NUM_TOKENS, chunks=[size] * num_chunks)
+    assert_agrees(driven, TWO_AUDIOS, checkpoint)
 
 
 def test_batched_with_others(rig: Rig, checkpoint: Path) -> None:
@@ -117,13 +117,13 @@ def test_batched_with_others(rig: Rig, checkpoint: Path) -> None:
 
 
 @pytest.mark.parametrize("num_blocks", [1, 2])
-def test_cached_prefix_that_ends_within_a_sound(rig: Rig, checkpoint: Path, num_blocks: int) -> None:
-    first = rig.answer(rig.begin(ONE_SOUND.prompt), 2)
-    second = rig.begin(ONE_SOUND.prompt, cached=first, num_cached=num_blocks * BLOCK_SIZE)
-    assert_agrees(rig.answer(second, NUM_TOKENS), ONE_SOUND, checkpoint)
+def test_cached_prefix_that_ends_within_an_audio(rig: Rig, checkpoint: Path, num_blocks: int) -> None:
+    first = rig.answer(rig.begin(ONE_AUDIO.prompt), 2)
+    second = rig.begin(ONE_AUDIO.prompt, cached=first, num_cached=num_blocks * BLOCK_SIZE)
+    assert_agrees(rig.answer(second, NUM_TOKENS), ONE_AUDIO, checkpoint)
 
 
-def test_answers_depend_on_the_sound(rig: Rig) -> None:
+def test_answers_depend_on_the_audio(rig: Rig) -> None:
     sounds = [noise(1, 8_000), tone(200, 16_000, 0.5), tone(3_000, 16_000, 0.5), np.zeros(8_000, np.float32)]
     heard = [hear(7, 3, sound, 20) for sound in sounds]
     assert len({tuple(rig.answer(rig.begin(each.prompt), 4).answer) for each in heard}) == 4
@@ -133,7 +133,7 @@ def test_answers_depend_on_the_sound(rig: Rig) -> None:
 def test_stored_layouts(tmp_path: Path, nested_names: bool) -> None:
     path = make_audio_checkpoint(tmp_path, seed=7, hidden=128, layers=3, nested_names=nested_names)
     rig = Rig(path)
-    assert_agrees(rig.answer(rig.begin(ONE_SOUND.prompt), NUM_TOKENS), ONE_SOUND, path)
+    assert_agrees(rig.answer(rig.begin(ONE_AUDIO.prompt), NUM_TOKENS), ONE_AUDIO, path)
 
 
 def test_bfloat16_stays_near_float32(checkpoint: Path) -> None:

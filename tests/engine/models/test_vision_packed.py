@@ -24,9 +24,9 @@ grids = st.lists(
 )
 
 
-def random_medium(grid: Grid, *, seed: int, is_picture: bool) -> tuple[memoryview, Grid]:
+def random_medium(grid: Grid, *, seed: int, is_image: bool) -> tuple[memoryview, Grid]:
     grid_t, grid_h, grid_w = grid
-    num_frames = 1 if is_picture and grid_t == 1 else 2 * grid_t - seed % 2  # the last may be missing
+    num_frames = 1 if is_image and grid_t == 1 else 2 * grid_t - seed % 2  # the last may be missing
     shape = (num_frames, 14 * grid_h, 14 * grid_w, 3)
     return memoryview(np.random.default_rng(seed).integers(0, 256, shape, dtype=np.uint8).tobytes()), grid
 
@@ -49,10 +49,10 @@ def model(checkpoint: Path, request: pytest.FixtureRequest) -> Qwen2VL:
 
 
 @settings(max_examples=20, deadline=None)
-@given(grids=grids, are_pictures=st.booleans())
+@given(grids=grids, are_images=st.booleans())
 @torch.inference_mode()
-def test_together_as_one_by_one(model: Qwen2VL, grids: list[Grid], are_pictures: bool):
-    media = [random_medium(grid, seed=index, is_picture=are_pictures) for index, grid in enumerate(grids)]
+def test_together_as_one_by_one(model: Qwen2VL, grids: list[Grid], are_images: bool):
+    media = [random_medium(grid, seed=index, is_image=are_images) for index, grid in enumerate(grids)]
     together = model.encode(media)
     for medium, output, (grid_t, grid_h, grid_w) in zip(media, together, grids, strict=True):
         [alone] = model.encode([medium])
@@ -63,7 +63,7 @@ def test_together_as_one_by_one(model: Qwen2VL, grids: list[Grid], are_pictures:
 
 @torch.inference_mode()
 def test_an_output_keeps_no_other_in_memory(model: Qwen2VL):
-    outputs = model.encode([random_medium((1, 4, 4), seed=seed, is_picture=True) for seed in range(3)])
+    outputs = model.encode([random_medium((1, 4, 4), seed=seed, is_image=True) for seed in range(3)])
     assert [len(output.untyped_storage()) for output in outputs] == [output.nbytes for output in outputs]
 
 

@@ -123,7 +123,7 @@ def full_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
 @at_each_level
 @pytest.mark.parametrize("head_dim", [16, 48, 64, 80, 128])
 @pytest.mark.parametrize("sizes", [(1,), (64, 36), (300, 16, 4)])
-def test_packed_attention_stays_within_pictures(level: Level, head_dim: int, sizes: tuple[int, ...]):
+def test_packed_attention_stays_within_images(level: Level, head_dim: int, sizes: tuple[int, ...]):
     generator = torch.Generator().manual_seed(head_dim)
     qkv = torch.randn(sum(sizes), 3, 5, head_dim, generator=generator).bfloat16()
     starts = torch.tensor([0, *torch.tensor(sizes).cumsum(0)], dtype=torch.int32)

@@ -17,7 +17,7 @@ from glimpse.engine.scheduling.core import Core
 GREEDY = SamplingParams(temperature=0, max_tokens=12)
 PIXELS = np.random.default_rng(0).integers(0, 256, (60, 90, 3), dtype=np.uint8)
 PICTURE = PIL.Image.fromarray(PIXELS)
-OTHER_PICTURE = PIL.Image.fromarray(255 - PIXELS)
+OTHER_IMAGE = PIL.Image.fromarray(255 - PIXELS)
 PLACEHOLDER = "<|vision_start|><|image_pad|><|vision_end|>"
 
 
@@ -75,7 +75,7 @@ def test_a_conversation_is_its_prompt(llm: LLM) -> None:
         pytest.param(f"data:image/png;base64,{base64_png(PICTURE)}", id="data URL"),
     ],
 )
-def test_a_picture_is_the_same_in_every_form(llm: LLM, picture: Any) -> None:
+def test_an_image_is_the_same_in_every_form(llm: LLM, picture: Any) -> None:
     (expected,) = llm.chat(user(image_pil(PICTURE), text("the")), GREEDY)
     prompt = f"<|im_start|>user\n{PLACEHOLDER}the<|im_end|>\n<|im_start|>assistant\n"
     (output,) = llm.generate({"prompt": prompt, "multi_modal_data": {"image": picture}}, GREEDY)
@@ -83,7 +83,7 @@ def test_a_picture_is_the_same_in_every_form(llm: LLM, picture: Any) -> None:
     assert output.outputs == expected.outputs
 
 
-def test_a_text_that_names_special_tokens_is_no_picture(llm: LLM) -> None:
+def test_a_text_that_names_special_tokens_is_no_image(llm: LLM) -> None:
     alone, beside = llm.chat([user(text(PLACEHOLDER)), user(text(PLACEHOLDER), image_pil(PICTURE))], GREEDY)
     assert alone.prompt_token_ids.count(277) == 0
     assert beside.prompt_token_ids.count(277) == 6
@@ -110,8 +110,8 @@ def test_a_batch_answers_in_order_and_as_alone(llm: LLM) -> None:
     conversations = [
         user(image_pil(PICTURE), text("the image")),
         user(text("on and on")),
-        user(image_pil(OTHER_PICTURE), text("the image")),
-        user(image_pil(OTHER_PICTURE), text("and"), image_pil(PICTURE)),
+        user(image_pil(OTHER_IMAGE), text("the image")),
+        user(image_pil(OTHER_IMAGE), text("and"), image_pil(PICTURE)),
     ]
     batch = llm.chat(conversations, GREEDY)
     alone = [llm.chat(conversation, GREEDY)[0] for conversation in conversations]
@@ -271,7 +271,7 @@ def test_one_bad_prompt_stops_a_batch_before_anything_is_computed(
     assert output.num_cached_tokens == 0
 
 
-def test_the_number_of_pictures_can_be_limited(tiny_checkpoint: Path) -> None:
+def test_the_number_of_images_can_be_limited(tiny_checkpoint: Path) -> None:
     llm = load(tiny_checkpoint, limit_mm_per_prompt={"image": 1})
     assert llm.chat(user(image_pil(PICTURE)), GREEDY)
     with pytest.raises(InputError, match="2 pictures, and limit_mm_per_prompt allows 1"):

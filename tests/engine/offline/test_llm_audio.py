@@ -36,7 +36,7 @@ def audio(sound: object) -> dict[str, Any]:
     return {"type": "audio", "audio": sound}
 
 
-def test_an_answer_about_two_sounds_is_the_references(llm: LLM, checkpoint: Path) -> None:
+def test_an_answer_about_two_audio_is_the_references(llm: LLM, checkpoint: Path) -> None:
     sounds = [noise(2, 8_000), tone(440, 16_000, 0.4)]
     (output,) = llm.chat(user(audio((sounds[0], 16_000)), text("and"), audio((sounds[1], 16_000))), GREEDY)
     expected = greedy_answer(checkpoint, output.prompt_token_ids, sounds, 12)
@@ -66,7 +66,7 @@ def test_the_same_question_again_is_cached(llm: LLM) -> None:
         pytest.param({"type": "audio_url", "audio_url": BASE64}, id="audio_url, a text"),
     ],
 )
-def test_a_sound_is_the_same_in_every_form(llm: LLM, part: Any) -> None:
+def test_an_audio_is_the_same_in_every_form(llm: LLM, part: Any) -> None:
     (expected,) = llm.chat(user(audio((SAMPLES, 44_100)), text("the")), GREEDY)
     (output,) = llm.chat(user(part, text("the")), GREEDY)
     assert output.prompt_token_ids == expected.prompt_token_ids
@@ -74,7 +74,7 @@ def test_a_sound_is_the_same_in_every_form(llm: LLM, part: Any) -> None:
 
 
 @pytest.mark.parametrize("given", [(SAMPLES, 44_100), [(SAMPLES, 44_100)], WAV, [WAV]], ids=range(4))
-def test_a_prompt_s_sound_is_a_pair_or_a_file(llm: LLM, given: Any) -> None:
+def test_a_prompt_s_audio_is_a_pair_or_a_file(llm: LLM, given: Any) -> None:
     prompt = f"{PLACEHOLDER}the"
     (expected,) = llm.generate({"prompt": prompt, "multi_modal_data": {"audio": [(SAMPLES, 44_100)]}}, GREEDY)
     (output,) = llm.generate({"prompt": prompt, "multi_modal_data": {"audio": given}}, GREEDY)
@@ -109,7 +109,7 @@ def test_a_model_that_does_not_hear_says_so(tiny_checkpoint: Path) -> None:
         load(tiny_checkpoint).chat(user(audio((SAMPLES, 44_100))), GREEDY)
 
 
-def test_too_many_sounds_are_refused(checkpoint: Path) -> None:
+def test_too_many_audio_are_refused(checkpoint: Path) -> None:
     llm = load(checkpoint, limit_mm_per_prompt={"audio": 1})
     with pytest.raises(InputError, match="2 sounds, and limit_mm_per_prompt allows 1"):
         llm.chat(user(audio((SAMPLES, 44_100)), audio(WAV)), GREEDY)

@@ -9,11 +9,11 @@ import pytest
 from glimpse.engine.llm import LLM, InputError, SamplingParams
 from glimpse.media.errors import MediaErrorCode
 from tests.audio_checkpoints import make_audio_checkpoint
-from tests.engine.offline.test_llm import OTHER_PICTURE, PICTURE, PIXELS, PLACEHOLDER, base64_png, load, png, text, user
+from tests.engine.offline.test_llm import OTHER_IMAGE, PICTURE, PIXELS, PLACEHOLDER, base64_png, load, png, text, user
 from tests.engine.offline.test_llm_audio import BASE64, SAMPLES, WAV
-from tests.engine.offline.test_llm_audio import PLACEHOLDER as SOUND_PLACEHOLDER
+from tests.engine.offline.test_llm_audio import PLACEHOLDER as AUDIO_PLACEHOLDER
 from tests.engine.offline.test_llm_videos import FRAMES, PICTURES, SMALL
-from tests.engine.offline.test_llm_videos import PLACEHOLDER as CLIP_PLACEHOLDER
+from tests.engine.offline.test_llm_videos import PLACEHOLDER as VIDEO_PLACEHOLDER
 from tests.media.tensors import good, good_grid
 
 GREEDY = SamplingParams(temperature=0, max_tokens=8, ignore_eos=True)
@@ -71,7 +71,7 @@ def test_a_part_with_a_uuid_is_given_once(
     ("name", "value"),
     [("audio", (SAMPLES, 44_100)), ("audio", WAV), ("audio_url", {"url": BASE64}), ("input_audio", {"data": BASE64})],
 )
-def test_a_sound_with_a_uuid_is_given_once(hearing: LLM, name: str, value: Any) -> None:
+def test_an_audio_with_a_uuid_is_given_once(hearing: LLM, name: str, value: Any) -> None:
     uuid = f"{name} of {type(value)}"
     sent, left_out = (hearing.chat(user(part(name, given, uuid)), GREEDY)[0] for given in (value, None))
     assert left_out.prompt_token_ids == sent.prompt_token_ids
@@ -83,15 +83,15 @@ def test_a_sound_with_a_uuid_is_given_once(hearing: LLM, name: str, value: Any) 
     [
         (PLACEHOLDER, {"image": PIXELS}, {"image": "pixels"}, {"image": None}),
         (PLACEHOLDER, {"image": [PICTURE]}, {"image": ["picture"]}, {"image": [None]}),
-        (PLACEHOLDER * 2, {"image": [PICTURE, OTHER_PICTURE]}, {"image": ["a", "b"]}, {}),
+        (PLACEHOLDER * 2, {"image": [PICTURE, OTHER_IMAGE]}, {"image": ["a", "b"]}, {}),
         (
             PLACEHOLDER * 2,
-            {"image": [PICTURE, OTHER_PICTURE]},
+            {"image": [PICTURE, OTHER_IMAGE]},
             {"image": ["c", None]},
-            {"image": [None, OTHER_PICTURE]},
+            {"image": [None, OTHER_IMAGE]},
         ),
         (
-            CLIP_PLACEHOLDER + PLACEHOLDER,
+            VIDEO_PLACEHOLDER + PLACEHOLDER,
             {"image": png(PICTURE), "video": FRAMES},
             {"image": "d", "video": ["e"]},
             {"image": None, "video": None},
@@ -109,10 +109,10 @@ def test_a_prompt_s_media_have_uuids_as_in_vllm(
     assert again.outputs == sent.outputs
 
 
-def test_a_prompt_s_sound_has_a_uuid(hearing: LLM) -> None:
+def test_a_prompt_s_audio_has_a_uuid(hearing: LLM) -> None:
     sent, again = (
         hearing.generate(
-            {"prompt": SOUND_PLACEHOLDER, "multi_modal_data": {"audio": sound}, "multi_modal_uuids": {"audio": "x"}},
+            {"prompt": AUDIO_PLACEHOLDER, "multi_modal_data": {"audio": sound}, "multi_modal_uuids": {"audio": "x"}},
             GREEDY,
         )[0]
         for sound in ((SAMPLES, 44_100), None)
@@ -127,7 +127,7 @@ def test_what_is_left_out_may_be_given_in_the_same_batch(llm: LLM) -> None:
 
 
 def test_a_uuid_is_that_of_what_was_given_last_whatever_its_form(llm: LLM) -> None:
-    forms = [part("image_pil", PICTURE, "cat"), part("image_url", base64_png(OTHER_PICTURE), "cat")]
+    forms = [part("image_pil", PICTURE, "cat"), part("image_url", base64_png(OTHER_IMAGE), "cat")]
     for form in (*forms, forms[0]):
         (given,) = llm.chat(user(form), GREEDY)
         (left_out,) = llm.chat(user(part("image_pil", None, "cat")), GREEDY)

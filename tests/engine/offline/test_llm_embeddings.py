@@ -21,7 +21,7 @@ PIXELS = RANDOM.integers(0, 256, (56, 84, 3), dtype=np.uint8)
 OTHER_PIXELS = RANDOM.integers(0, 256, (84, 56, 3), dtype=np.uint8)
 FRAMES = RANDOM.integers(0, 256, (4, 56, 56, 3), dtype=np.uint8)
 PLACEHOLDER = "<|vision_start|><|image_pad|><|vision_end|>"
-CLIP_PLACEHOLDER = "<|vision_start|><|video_pad|><|vision_end|>"
+VIDEO_PLACEHOLDER = "<|vision_start|><|video_pad|><|vision_end|>"
 SEVERAL = f"{PLACEHOLDER}the{PLACEHOLDER} end"
 
 
@@ -45,7 +45,7 @@ def prompt(image: object, words: str = SEVERAL) -> dict[str, Any]:
     return {"prompt": words, "multi_modal_data": {"image": image}}
 
 
-def test_a_prompt_s_embeddings_answer_as_the_pictures_do(
+def test_a_prompt_s_embeddings_answer_as_the_images_do(
     llm: LLM, embedded: list[tuple[torch.Tensor, torch.Tensor]]
 ) -> None:
     (expected,) = llm.generate(prompt([PIXELS, OTHER_PIXELS]), GREEDY)
@@ -62,7 +62,7 @@ def test_a_prompt_s_embeddings_answer_as_the_pictures_do(
         assert output.outputs == expected.outputs, form
 
 
-def test_a_conversation_s_embeddings_answer_as_the_picture_does(
+def test_a_conversation_s_embeddings_answer_as_the_image_does(
     llm: LLM, embedded: list[tuple[torch.Tensor, torch.Tensor]]
 ) -> None:
     embeddings, grid = embedded[0]
@@ -75,19 +75,19 @@ def test_a_conversation_s_embeddings_answer_as_the_picture_does(
         assert output.outputs == expected.outputs
 
 
-def test_a_clip_s_embeddings_answer_as_the_clip_does(llm: LLM, tiny_checkpoint: Path) -> None:
+def test_a_video_s_embeddings_answer_as_the_video_does(llm: LLM, tiny_checkpoint: Path) -> None:
     clip = {"type": "video", "video": FRAMES, "min_pixels": 784, "max_pixels": 56 * 56}
     (expected,) = llm.chat(user(clip, text("the")), GREEDY)
     embeddings, grid = oracle.embeddings(tiny_checkpoint, FRAMES)
     given = {"video_embeds": embeddings, "video_grid_thw": grid}
     (output,) = llm.chat(user({"type": "video_embeds", "video_embeds": given}, text("the")), GREEDY)
     assert output.outputs == expected.outputs
-    words = f"<|im_start|>user\n{CLIP_PLACEHOLDER}the<|im_end|>\n<|im_start|>assistant\n"
+    words = f"<|im_start|>user\n{VIDEO_PLACEHOLDER}the<|im_end|>\n<|im_start|>assistant\n"
     (by_prompt,) = llm.generate({"prompt": words, "multi_modal_data": {"video": given}}, GREEDY)
     assert by_prompt.outputs == expected.outputs
 
 
-def test_a_sound_s_embeddings_answer_as_the_sound_does(tmp_path: Path) -> None:
+def test_an_audio_s_embeddings_answer_as_the_audio_does(tmp_path: Path) -> None:
     path = make_audio_checkpoint(tmp_path)
     llm, sound = load(path, enable_mm_embeds=True), noise(2, 8_000)
     (expected,) = llm.chat(user({"type": "audio", "audio": (sound, 16_000)}, text("the")), GREEDY)
@@ -97,16 +97,16 @@ def test_a_sound_s_embeddings_answer_as_the_sound_does(tmp_path: Path) -> None:
         assert output.prompt_token_ids == expected.prompt_token_ids
         assert output.outputs == expected.outputs
     words = "<|audio_bos|><|AUDIO|><|audio_eos|>the"
-    by_sound, by_embeddings = (
+    by_audio, by_embeddings = (
         llm.generate({"prompt": words, "multi_modal_data": {"audio": given}}, GREEDY)[0]
         for given in ((sound, 16_000), [embeddings])
     )
-    assert by_embeddings.outputs == by_sound.outputs
+    assert by_embeddings.outputs == by_audio.outputs
     with pytest.raises(InputError, match="image_embeds: the model takes no pictures"):
         llm.chat(user(image_embeds(good(), good_grid())), GREEDY)
 
 
-def test_embeddings_stand_among_pictures_where_they_were_said(llm: LLM) -> None:
+def test_embeddings_stand_among_images_where_they_were_said(llm: LLM) -> None:
     picture, embedded = image_pil(PIL.Image.fromarray(PIXELS)), image_embeds(good(), good_grid())
     orders = [[picture, embedded], [embedded, picture], [embedded, embedded]]
     outputs = llm.chat([user(*parts, text("the")) for parts in orders], GREEDY)

@@ -16,7 +16,7 @@ GREEDY = SamplingParams(temperature=0, max_tokens=8)
 LARGE = PIL.Image.fromarray(np.random.default_rng(0).integers(0, 256, (224, 224, 3), np.uint8))
 SIDE = 28
 """Of the square that becomes one token."""
-CLIP_PLACEHOLDER = PLACEHOLDER.replace("image", "video")
+VIDEO_PLACEHOLDER = PLACEHOLDER.replace("image", "video")
 
 
 @pytest.fixture(scope="module")
@@ -35,14 +35,14 @@ def image_url(**bounds: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("part", [image_pil(LARGE), image_url()])
-def test_pictures_of_a_conversation_have_its_bounds(llm: LLM, part: dict[str, Any]) -> None:
+def test_images_of_a_conversation_have_its_bounds(llm: LLM, part: dict[str, Any]) -> None:
     assert num_media_tokens(llm.chat(user(part), GREEDY)) == 64
     bounded = llm.chat(user(part), GREEDY, mm_processor_kwargs={"max_pixels": 4 * SIDE * SIDE})
     assert num_media_tokens(bounded) == 4
     assert bounded == llm.chat(user(image_url(max_pixels=4 * SIDE * SIDE)), GREEDY)
 
 
-def test_what_is_said_nearer_to_a_picture_prevails(tiny_checkpoint: Path) -> None:
+def test_what_is_said_nearer_to_an_image_prevails(tiny_checkpoint: Path) -> None:
     llm = load(tiny_checkpoint, mm_processor_kwargs={"min_pixels": SIDE * SIDE, "max_pixels": 16 * SIDE * SIDE})
     nearer = {"max_pixels": 9 * SIDE * SIDE}
     prompt = {"prompt": PLACEHOLDER, "multi_modal_data": {"image": LARGE}}
@@ -53,8 +53,8 @@ def test_what_is_said_nearer_to_a_picture_prevails(tiny_checkpoint: Path) -> Non
     assert num_media_tokens(llm.chat(nearest, GREEDY, mm_processor_kwargs=nearer)) == 4
 
 
-def test_clips_have_the_bounds_and_the_frames(llm: LLM) -> None:
-    prompt = {"prompt": CLIP_PLACEHOLDER, "multi_modal_data": {"video": video(greys(20, width=112, height=112))}}
+def test_videos_have_the_bounds_and_the_frames(llm: LLM) -> None:
+    prompt = {"prompt": VIDEO_PLACEHOLDER, "multi_modal_data": {"video": video(greys(20, width=112, height=112))}}
     assert num_media_tokens(llm.generate(prompt, GREEDY)) == 2 * 144, "4 frames, of which two share their tokens"
     sampled = prompt | {"mm_processor_kwargs": {"num_frames": 8}}
     assert num_media_tokens(llm.generate(sampled, GREEDY)) == 4 * 144
@@ -62,7 +62,7 @@ def test_clips_have_the_bounds_and_the_frames(llm: LLM) -> None:
     assert num_media_tokens(llm.generate(smaller, GREEDY)) == 2 * 4
 
 
-def test_a_clip_that_says_its_frames_keeps_them(tiny_checkpoint: Path) -> None:
+def test_a_video_that_says_its_frames_keeps_them(tiny_checkpoint: Path) -> None:
     llm = load(tiny_checkpoint, mm_processor_kwargs={"num_frames": 8})
     url = base64.b64encode(video(greys(20, width=112, height=112))).decode()
     assert num_media_tokens(llm.chat(user({"type": "video_url", "video_url": {"url": url}}), GREEDY)) == 4 * 144
@@ -70,7 +70,7 @@ def test_a_clip_that_says_its_frames_keeps_them(tiny_checkpoint: Path) -> None:
     assert num_media_tokens(llm.chat(user(own), GREEDY)) == 5 * 144
 
 
-def test_a_picture_is_left_out_with_the_bounds_that_it_was_given_with(llm: LLM) -> None:
+def test_an_image_is_left_out_with_the_bounds_that_it_was_given_with(llm: LLM) -> None:
     bounds = {"max_pixels": 4 * SIDE * SIDE}
     named = {"type": "image_pil", "uuid": "wished"}
     given = llm.chat(user(named | {"image_pil": LARGE}), GREEDY, mm_processor_kwargs=bounds)

@@ -48,7 +48,7 @@ def video_url(url: object, **options: Any) -> dict[str, Any]:
         ),
     ],
 )
-def test_a_clip_is_the_same_in_every_form(llm: LLM, part: Any) -> None:
+def test_a_video_is_the_same_in_every_form(llm: LLM, part: Any) -> None:
     (expected,) = llm.chat(user(clip(), text("the")), GREEDY)
     (output,) = llm.chat(user(part, text("the")), GREEDY)
     assert output.prompt_token_ids == expected.prompt_token_ids
@@ -56,7 +56,7 @@ def test_a_clip_is_the_same_in_every_form(llm: LLM, part: Any) -> None:
 
 
 @pytest.mark.parametrize("given", [FRAMES, [FRAMES], PICTURES, [PICTURES], tuple(PICTURES)], ids=range(5))
-def test_a_prompt_s_clip_is_an_array_or_a_list(llm: LLM, given: Any) -> None:
+def test_a_prompt_s_video_is_an_array_or_a_list(llm: LLM, given: Any) -> None:
     prompt = f"{PLACEHOLDER}the"
     (output,) = llm.generate({"prompt": prompt, "multi_modal_data": {"video": given}}, GREEDY)
     (as_bytes,) = llm.generate(
@@ -80,7 +80,7 @@ def test_a_file_is_sampled(llm: LLM, as_url: bool) -> None:
     assert length(num_frames=8) == length(num_frames=8, start_seconds=1, end_seconds=1.8)
 
 
-def test_clips_and_pictures_stand_where_they_were_said(llm: LLM) -> None:
+def test_videos_and_images_stand_where_they_were_said(llm: LLM) -> None:
     other = clip(255 - FRAMES)
     orders = [
         [clip(), image_pil(PICTURE), other],
@@ -93,7 +93,7 @@ def test_clips_and_pictures_stand_where_they_were_said(llm: LLM) -> None:
     assert [output.outputs for output in outputs] == alone
 
 
-def test_a_prompt_has_its_pictures_and_clips_by_their_placeholders(llm: LLM) -> None:
+def test_a_prompt_has_its_images_and_videos_by_their_placeholders(llm: LLM) -> None:
     by_chat = llm.chat(user(clip(), image_pil(PICTURE)), GREEDY)[0].prompt_token_ids
     prompt = (
         f"<|im_start|>user\n{PLACEHOLDER}<|vision_start|><|image_pad|><|vision_end|><|im_end|>\n<|im_start|>assistant\n"
@@ -107,7 +107,7 @@ def test_a_prompt_has_its_pictures_and_clips_by_their_placeholders(llm: LLM) -> 
     )
 
 
-def test_a_clip_that_was_computed_is_not_computed_again(tiny_checkpoint: Path) -> None:
+def test_a_video_that_was_computed_is_not_computed_again(tiny_checkpoint: Path) -> None:
     llm = load(tiny_checkpoint)
     conversation = user(clip(), text("the " * 40))
     (cold,), (warm,) = llm.chat(conversation, GREEDY), llm.chat(conversation, GREEDY)
@@ -141,12 +141,12 @@ def test_a_clip_that_was_computed_is_not_computed_again(tiny_checkpoint: Path) -
         (video_url([URLS[0], "ftp://x"]), r"content\[0\]\.video_url\[1\]: ftp: URLs"),
     ],
 )
-def test_a_clip_that_cannot_be_used_is_refused_where_it_is_wrong(llm: LLM, part: Any, message: str) -> None:
+def test_a_video_that_cannot_be_used_is_refused_where_it_is_wrong(llm: LLM, part: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):
         llm.chat(user(part), GREEDY)
 
 
-def test_the_number_of_clips_can_be_limited(tiny_checkpoint: Path) -> None:
+def test_the_number_of_videos_can_be_limited(tiny_checkpoint: Path) -> None:
     llm = load(tiny_checkpoint, limit_mm_per_prompt={"video": 1})
     assert llm.chat(user(clip(), image_pil(PICTURE), image_pil(PICTURE)), GREEDY)
     with pytest.raises(InputError, match="2 clips, and limit_mm_per_prompt allows 1"):

@@ -17,7 +17,7 @@ from glimpse.engine.plan import Computed, MediaKind, MediaSpan, StepPlan, StepRe
 from glimpse.engine.protocol import TokenEvent
 from glimpse.engine.sampling_params import SamplingParams
 from glimpse.engine.scheduling.core import Core
-from glimpse.media.processing.audio import sound_of_samples
+from glimpse.media.processing.audio import audio_of_samples
 from tests.audio_checkpoints import TOKEN_IDS, make_audio_checkpoint
 from tests.checkpoints import make_checkpoint
 from tests.engine.harness import Prompt, make_prompt, request_of
@@ -141,7 +141,7 @@ def heard(*numbers: int) -> Prompt:
         if index % 2 == 0:
             token_ids += range(40, 40 + number)
             continue
-        sound = sound_of_samples(noise(index, number), PROCESSING)
+        sound = audio_of_samples(noise(index, number), PROCESSING)
         span = MediaSpan(
             kind=MediaKind.AUDIO,
             start=len(token_ids),

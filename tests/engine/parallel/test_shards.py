@@ -140,7 +140,7 @@ def picture(number: int, height: int) -> Encode:
 
 
 @given(heights=st.lists(st.integers(1, 50), max_size=20), num_ranks=st.integers(1, 8))
-def test_no_rank_encodes_more_than_its_share_and_one_picture(heights: list[int], num_ranks: int):
+def test_no_rank_encodes_more_than_its_share_and_one_image(heights: list[int], num_ranks: int):
     media = tuple(picture(index, height) for index, height in enumerate(heights))
     owners = owners_of(media, num_ranks)
     loads = [sum(height for height, owner in zip(heights, owners, strict=True) if owner == rank) for rank in range(8)]

@@ -52,7 +52,7 @@ def test_a_place_is_kept_for_who_steps_aside():
     assert shapes(runner)[:3] == [{0: 14}, {0: 1, 1: 2}, {1: 1, 2: 14}]
 
 
-def test_alike_prompts_with_pictures_are_computed_once():
+def test_alike_prompts_with_images_are_computed_once():
     core, runner = make_core(num_blocks=40, block_size=4)
     for name in "abc":
         core.submit(generate(name, [1, *[PLACEHOLDER] * 8, 2, 3], picture("cat", 1, 8)))

@@ -34,7 +34,7 @@ def refusal(request: Generate, max_waiting: int = 100) -> TokenEvent:
     return event
 
 
-def picture_with_key(key_bytes: bytes) -> MediaInput:
+def image_with_key(key_bytes: bytes) -> MediaInput:
     whole = picture("cat", 0, 2)
     return MediaInput(
         kind=whole.kind, start=0, num_tokens=2, key=key_bytes, grid_thw=whole.grid_thw, content=whole.content
@@ -70,7 +70,7 @@ def test_a_prompt_that_leaves_no_room_for_an_answer_is_refused(num_tokens: int):
             EngineErrorCode.INTERNAL,
             "inside another medium",
         ),
-        (generate("r", [0, 0], picture_with_key(b"short")), EngineErrorCode.INTERNAL, "has 5 bytes, not 32"),
+        (generate("r", [0, 0], image_with_key(b"short")), EngineErrorCode.INTERNAL, "has 5 bytes, not 32"),
         (
             generate("r", [0, 0], embedded("a", 3)),
             EngineErrorCode.INTERNAL,

@@ -81,10 +81,10 @@ def test_all_events_say_the_same_as_step_by_step(
     mistakes: list[bool],
 ):
     requests: list[tuple[Generate, int]] = []
-    for index, (token_ids, has_picture, sampling, num_steps) in enumerate(arrivals):
+    for index, (token_ids, has_image, sampling, num_steps) in enumerate(arrivals):
         # Begun one after the other, else who finds whose prefix depends on when exactly they come.
-        media = [picture("cat", 0, 3)] if has_picture else []
-        prompt = [*[PLACEHOLDER] * 3 * has_picture, *token_ids]
+        media = [picture("cat", 0, 3)] if has_image else []
+        prompt = [*[PLACEHOLDER] * 3 * has_image, *token_ids]
         requests.append((generate(str(index), prompt, *media, sampling=sampling, cache_salt=str(index)), num_steps))
     cores = [
         make_core(

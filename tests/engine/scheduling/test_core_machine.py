@@ -25,10 +25,10 @@ from tests.engine.checking_runner import (
 
 FAILURE = "the engine failed while it computed this request"
 GRAMMARS = tuple(Grammar(kind=GrammarKind.REGEX, text=text) for text in "ab")
-PICTURE_TOKENS = {"dot": 1, "cat": 3, "dog": 5, "sea": 6, "map": 8}
+IMAGE_TOKENS = {"dot": 1, "cat": 3, "dog": 5, "sea": 6, "map": 8}
 
 pieces = st.one_of(
-    st.sampled_from(sorted(PICTURE_TOKENS)),
+    st.sampled_from(sorted(IMAGE_TOKENS)),
     st.lists(st.integers(PLACEHOLDER, 2), min_size=1, max_size=6),
 )
 samplings = st.builds(
@@ -47,8 +47,8 @@ def make_prompt(parts: list[str | list[int]]) -> tuple[list[int], list[MediaInpu
     media: list[MediaInput] = []
     for part in parts:
         if isinstance(part, str):
-            media.append(picture(part, len(token_ids), PICTURE_TOKENS[part]))
-            token_ids += [PLACEHOLDER] * PICTURE_TOKENS[part]
+            media.append(picture(part, len(token_ids), IMAGE_TOKENS[part]))
+            token_ids += [PLACEHOLDER] * IMAGE_TOKENS[part]
         else:
             token_ids += part
     return token_ids, media

@@ -7,7 +7,7 @@ from glimpse.engine.protocol import FinishReason
 from glimpse.engine.sampling_params import SamplingParams
 from tests.engine.checking_runner import PLACEHOLDER, generate, make_core, picture, run_until_idle
 
-PICTURE_TOKENS = 8
+IMAGE_TOKENS = 8
 WINDOW = 12
 
 arrivals = st.lists(
@@ -24,7 +24,7 @@ arrivals = st.lists(
     max_batch_tokens=st.integers(1, 40),
     prefix_caching=st.booleans(),
 )
-def test_sequences_that_fight_for_the_room_of_one_picture_all_finish(
+def test_sequences_that_fight_for_the_room_of_one_image_all_finish(
     arrivals: list[tuple[str, int, int, int]], num_blocks: int, max_batch_tokens: int, prefix_caching: bool
 ):
     core, _ = make_core(
@@ -36,13 +36,13 @@ def test_sequences_that_fight_for_the_room_of_one_picture_all_finish(
     )
     steps = [core.step()]
     for index, (name, num_text_tokens, priority, num_steps) in enumerate(arrivals):
-        prompt = [1] * num_text_tokens + [PLACEHOLDER] * PICTURE_TOKENS
+        prompt = [1] * num_text_tokens + [PLACEHOLDER] * IMAGE_TOKENS
         sampling = SamplingParams(max_tokens=4, ignore_eos=True)
         core.submit(
             generate(
                 str(index),
                 prompt,
-                picture(name, num_text_tokens, PICTURE_TOKENS),
+                picture(name, num_text_tokens, IMAGE_TOKENS),
                 sampling=sampling,
                 priority=priority,
             )
@@ -54,7 +54,7 @@ def test_sequences_that_fight_for_the_room_of_one_picture_all_finish(
     assert core.scheduler.encoder_cache.num_pinned == 0
 
 
-def test_a_picture_that_finds_no_room_waits_for_the_one_before_it():
+def test_an_image_that_finds_no_room_waits_for_the_one_before_it():
     core, runner = make_core(num_blocks=8, max_model_len=10)
     for name in ("a", "b"):
         core.submit(generate(name, [1] + [PLACEHOLDER] * 8, picture(name, 1, 8)))

@@ -72,7 +72,7 @@ def test_a_span_is_not_encoded_for_tokens_before_or_after_it():
     assert cache.decide() == ((), ())
 
 
-def test_no_tokens_need_no_picture():
+def test_no_tokens_need_no_image():
     cache = make_cache(10)
     assert reach(cache, make(1, ("cat", 4)), 2, 2) == 2
     assert (cache.decide(), cache.num_pinned) == (((), ()), 0)
@@ -96,14 +96,14 @@ def test_nothing_is_evicted_in_vain():
     assert cache.decide()[1] == ()
 
 
-def test_a_chunk_is_cut_before_the_picture_that_finds_no_room():
+def test_a_chunk_is_cut_before_the_image_that_finds_no_room():
     cache = make_cache(10)
     reach(cache, make(1, ("cat", 4)), 0, 2)
     second = make(2, ("dog", 4), ("sea", 4))
     assert reach(cache, second, 0, 9) == 4
 
 
-def test_a_picture_is_pinned_until_its_last_token_is_computed():
+def test_an_image_is_pinned_until_its_last_token_is_computed():
     cache = make_cache(10)
     holder, other = make(1, ("cat", 4)), make(2, ("sea", 10))
     for end in (1, 3):
@@ -122,7 +122,7 @@ def test_a_picture_is_pinned_until_its_last_token_is_computed():
     assert use(cache, other) == ([key("sea")], [key("cat")])
 
 
-def test_a_picture_that_comes_twice_in_a_row_stays_pinned_for_its_second_time():
+def test_an_image_that_comes_twice_in_a_row_stays_pinned_for_its_second_time():
     cache = make_cache(10)
     sequence = make(1, ("cat", 4), ("cat", 4))
     reach(cache, sequence, 0, 6)
@@ -132,7 +132,7 @@ def test_a_picture_that_comes_twice_in_a_row_stays_pinned_for_its_second_time():
     assert cache.num_pinned == 1
 
 
-def test_released_before_its_step_a_picture_is_not_encoded():
+def test_released_before_its_step_an_image_is_not_encoded():
     cache = make_cache(10)
     sequence = make(1, ("cat", 4))
     reach(cache, sequence, 0, 5)
@@ -141,7 +141,7 @@ def test_released_before_its_step_a_picture_is_not_encoded():
     assert cache.num_resident_bytes == 0
 
 
-def test_after_a_refusal_no_other_sequence_begins_a_picture_in_the_step():
+def test_after_a_refusal_no_other_sequence_begins_an_image_in_the_step():
     cache = make_cache(10)
     holder, refused, third = make(1, ("cat", 4)), make(2, ("sea", 10)), make(3, ("dog", 2))
     reach(cache, holder, 0, 2)
@@ -169,7 +169,7 @@ def test_a_failed_step_leaves_no_key_resident_and_evicts_all_it_named():
     ("max_more_tokens", "end", "encoded"),
     [(0, 4, ["cat"]), (5, 4, ["cat"]), (6, 6, ["cat", "dog"]), (8, 6, ["cat", "dog"]), (9, 10, ["cat", "dog", "sea"])],
 )
-def test_no_more_tokens_are_encoded_than_allowed_but_one_picture_always_is(
+def test_no_more_tokens_are_encoded_than_allowed_but_one_image_always_is(
     max_more_tokens: int, end: int, encoded: list[str]
 ):
     cache = make_cache(10)

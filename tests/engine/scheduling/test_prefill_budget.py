@@ -206,7 +206,7 @@ def test_a_long_prompt_comes_in_though_short_ones_never_cease():
     assert num_steps <= 150
 
 
-def test_of_several_pictures_beside_answers_one_is_encoded_in_a_step():
+def test_of_several_images_beside_answers_one_is_encoded_in_a_step():
     station, quiet_seconds = station_with_streams(4)
     num_before = len(station.gaps("stream 0"))
     media = [picture(str(index), 1 + 70 * index, 64) for index in range(6)]
@@ -218,7 +218,7 @@ def test_of_several_pictures_beside_answers_one_is_encoded_in_a_step():
     assert max(station.gaps("stream 0")[num_before:]) <= 64 * MEDIA_TOKEN_SECONDS + 3 * quiet_seconds
 
 
-def test_pictures_without_answers_beside_them_are_encoded_together():
+def test_images_without_answers_beside_them_are_encoded_together():
     station = Station()
     media = [picture(str(index), 1 + 70 * index, 64) for index in range(6)]
     station.submit(generate("album", [1, *([PLACEHOLDER] * 64 + [1] * 6) * 6], *media))

@@ -100,19 +100,19 @@ def test_salts_that_only_look_alike_have_roots_of_their_own():
     text=st.lists(st.integers(0, 3), max_size=10),
     num_tokens=st.integers(1, 10),
     rest=st.lists(st.integers(0, 3), max_size=10),
-    names_of_pictures=st.lists(st.text(max_size=3), min_size=2, max_size=2, unique=True),
+    names_of_images=st.lists(st.text(max_size=3), min_size=2, max_size=2, unique=True),
 )
-def test_the_same_text_with_another_picture_shares_no_block_from_the_picture_on(
-    text: list[int], num_tokens: int, rest: list[int], names_of_pictures: list[str]
+def test_the_same_text_with_another_image_shares_no_block_from_the_image_on(
+    text: list[int], num_tokens: int, rest: list[int], names_of_images: list[str]
 ):
     prompt = text + [PLACEHOLDER] * num_tokens + rest
-    one, other = (names(make(prompt, picture(name, len(text), num_tokens))) for name in names_of_pictures)
+    one, other = (names(make(prompt, picture(name, len(text), num_tokens))) for name in names_of_images)
     num_shared = len(text) // BLOCK_SIZE
     assert one[:num_shared] == other[:num_shared]
     assert not set(one[num_shared:]) & set(other[num_shared:])
     cache, pool = make_cache()
-    compute(cache, pool, make(prompt, picture(names_of_pictures[0], len(text), num_tokens)))
-    found = cache.match(make(prompt, picture(names_of_pictures[1], len(text), num_tokens)))
+    compute(cache, pool, make(prompt, picture(names_of_images[0], len(text), num_tokens)))
+    found = cache.match(make(prompt, picture(names_of_images[1], len(text), num_tokens)))
     assert len(found) == min(num_shared, (len(prompt) - 1) // BLOCK_SIZE)
 
 
@@ -145,7 +145,7 @@ def test_every_change_of_what_a_block_depends_on_changes_its_name():
     assert len(set(first_names)) == len(variants)
 
 
-def test_a_block_inside_a_picture_depends_on_which_part_of_it_it_holds():
+def test_a_block_inside_an_image_depends_on_which_part_of_it_it_holds():
     pads = [PLACEHOLDER] * 4
     spans = make([PLACEHOLDER] * 16, picture("a", 0, 16)).spans
     parent = root_hash("")

@@ -161,7 +161,7 @@ def test_a_prompts_tail_is_evicted_before_its_head():
     assert runner.plans[-2].chunks[0].start == 12
 
 
-def test_a_picture_whose_tokens_are_all_cached_is_not_encoded_again():
+def test_an_image_whose_tokens_are_all_cached_is_not_encoded_again():
     core, runner = make_core(block_size=4, max_model_len=24)
     prompt = [1, *[PLACEHOLDER] * 7, 2, 3]
     core.submit(generate("0", prompt, picture("cat", 1, 7)))
@@ -173,7 +173,7 @@ def test_a_picture_whose_tokens_are_all_cached_is_not_encoded_again():
     assert (step.stats.num_encoded_media, step.stats.num_cached_tokens) == (0, 8)
 
 
-def test_a_picture_of_which_some_tokens_are_not_cached_is_encoded_for_these():
+def test_an_image_of_which_some_tokens_are_not_cached_is_encoded_for_these():
     core, _ = make_core(block_size=4, max_model_len=24)
     core.submit(generate("0", [PLACEHOLDER] * 6 + [2], picture("cat", 0, 6)))
     core.submit(generate("1", [PLACEHOLDER] * 20 + [1], picture("dog", 0, 20)))

@@ -53,7 +53,7 @@ def test_a_prompt_is_the_reference_processors(messages: list[ChatMessage], num_t
     assert prompt.token_ids == RAW.encode(expanded, add_special_tokens=False).ids
 
 
-def test_a_template_may_know_a_sound_by_its_url() -> None:
+def test_a_template_may_know_an_audio_by_its_url() -> None:
     messages = [ChatMessage(role="user", content=(AUDIO, "the", AUDIO))]
     prompt = builder(CHAT_TEMPLATE).chat(messages, sounds(messages, 2))
     assert Tokenizer(RAW).split(RAW.decode(prompt.token_ids, skip_special_tokens=False))[2:8] == [
@@ -70,7 +70,7 @@ def test_a_checkpoint_without_a_template_gets_the_published_one() -> None:
     assert FALLBACK_TEMPLATES["Qwen2AudioForConditionalGeneration"] == QWEN2_AUDIO_TEMPLATE
 
 
-def test_a_picture_is_not_understood() -> None:
+def test_an_image_is_not_understood() -> None:
     messages = [ChatMessage(role="user", content=(MediaSlot(kind=MediaKind.IMAGE),))]
     with pytest.raises(TemplateError, match="does not understand content of type image"):
         builder(QWEN2_AUDIO_TEMPLATE).chat(messages, sounds(messages, 1))

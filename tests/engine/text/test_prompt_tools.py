@@ -123,7 +123,7 @@ def test_tools_and_calls_stand_where_transformers_has_them(
         assert prompt.token_ids == reference_ids(source, messages, tools, add_generation_prompt=begins)
 
 
-def test_a_picture_in_a_result_has_its_tokens_there() -> None:
+def test_an_image_in_a_result_has_its_tokens_there() -> None:
     messages = [user(IMAGE, "the"), assistant(calls=(FIRST,)), result("c1", IMAGE, "end")]
     media = [PromptMedia(kind=MediaKind.IMAGE, num_tokens=size) for size in (2, 3)]
     prompt = builder(HERMES).chat(messages, media)

@@ -17,7 +17,7 @@ from glimpse.media.cache.memory_budget import InFlight
 from glimpse.media.cache.request_media import MediaUsage
 from glimpse.media.cache.store import MediaFile
 from glimpse.media.errors import MediaError, MediaErrorCode
-from glimpse.media.processing.video_options import ClipOptions
+from glimpse.media.processing.video_options import VideoOptions
 from glimpse.media.sources.source import (
     DataSource,
     FrameSources,
@@ -36,7 +36,7 @@ PNG = encode(scene(100, 60), "PNG")
 OTHER_PNG = encode(scene(100, 60, seed=1), "PNG")
 PNGS = [encode(PIL.Image.fromarray(frame), "PNG") for frame in greys(8)]
 VIDEO = video(greys(8))
-ALL = ClipOptions(num_frames=8)
+ALL = VideoOptions(num_frames=8)
 FRESH = {"Cache-Control": "public, max-age=60"}
 NAME = NamedSource(uuid="cat")
 
@@ -87,7 +87,7 @@ async def test_a_file_that_is_known_is_not_decoded_again(keeper: Keeper, web: We
     turned=st.booleans(),
 )
 @settings(max_examples=12)
-def test_pictures_have_the_same_key_exactly_where_they_are_the_same(
+def test_images_have_the_same_key_exactly_where_they_are_the_same(
     seed: int, sides: tuple[int, int], place: float, step: int, turned: bool
 ) -> None:
     height, width = (28 * side for side in sides)  # which are not resized
@@ -113,20 +113,20 @@ async def test_what_is_made_of_a_file_in_another_way_is_another_medium(keeper: K
     options: list[dict[str, Any]] = [{}, {"max_pixels": 9 * 28 * 28}, {"max_pixels": 25 * 28 * 28}]
     pictures = [(await keeper.image(data, **bounds))[0] for bounds in options]
     assert [picture.num_tokens for picture in pictures] == [49, 9, 25]
-    clips = [await keeper.clip(DataSource(data=VIDEO), ClipOptions(num_frames=number)) for number in (4, 6, 4)]
+    clips = [await keeper.clip(DataSource(data=VIDEO), VideoOptions(num_frames=number)) for number in (4, 6, 4)]
     assert [counts(usage) for _, usage in clips] == [(0, 0, 1, 0), (0, 0, 1, 0), (0, 0, 0, 1)]
     assert [len(clip.pixels) for clip, _ in clips] == [4, 6, 4]
 
 
-async def test_the_same_pictures_in_other_places_of_a_clip_are_another_clip(keeper: Keeper) -> None:
+async def test_the_same_images_in_other_places_of_a_video_are_another_video(keeper: Keeper) -> None:
     frames = [DataSource(data=png) for png in PNGS[:3]]
     first, again, rated, turned = [
         await keeper.clip(FrameSources(frames=tuple(some)), options)
         for some, options in (
-            (frames, ClipOptions()),
-            (frames, ClipOptions()),
-            (frames, ClipOptions(fps=2)),
-            (frames[::-1], ClipOptions()),
+            (frames, VideoOptions()),
+            (frames, VideoOptions()),
+            (frames, VideoOptions(fps=2)),
+            (frames[::-1], VideoOptions()),
         )
     ]
     assert [counts(usage)[2:] for _, usage in (first, again, rated, turned)] == [(1, 0), (0, 1), (1, 0), (1, 0)]
@@ -134,7 +134,7 @@ async def test_the_same_pictures_in_other_places_of_a_clip_are_another_clip(keep
     assert first[0].key == again[0].key == rated[0].key != turned[0].key
 
 
-async def test_many_requests_for_one_picture_fetch_and_decode_it_once(keeper: Keeper, web: Web) -> None:
+async def test_many_requests_for_one_image_fetch_and_decode_it_once(keeper: Keeper, web: Web) -> None:
     web.answers["/cat"] = respond(PNG)
     loaded = await asyncio.gather(*(keeper.image(url(web)) for _ in range(10)))
     assert len({picture.key for picture, _ in loaded}) == 1
@@ -188,7 +188,7 @@ async def _refuse() -> tuple[bytes, float]:
     raise MediaError(MediaErrorCode.TOO_LARGE, "too large")
 
 
-async def test_a_named_picture_can_be_left_out_with_any_bounds(keeper: Keeper) -> None:
+async def test_a_named_image_can_be_left_out_with_any_bounds(keeper: Keeper) -> None:
     data = DataSource(data=encode(scene(300, 300), "PNG"))
     sent, _ = await keeper.image(data, uuid="cat")
     again, usage = await keeper.image(NAME)
@@ -198,19 +198,19 @@ async def test_a_named_picture_can_be_left_out_with_any_bounds(keeper: Keeper) -
 
 
 @pytest.mark.parametrize("is_file", [True, False])
-async def test_a_named_clip_can_be_left_out_with_other_options(keeper: Keeper, is_file: bool) -> None:
+async def test_a_named_video_can_be_left_out_with_other_options(keeper: Keeper, is_file: bool) -> None:
     frames = FrameSources(frames=tuple(DataSource(data=png) for png in PNGS))
-    sent, _ = await keeper.clip(DataSource(data=VIDEO) if is_file else frames, ClipOptions(), uuid="cat")
-    again, _ = await keeper.clip(NAME, ClipOptions())
-    fewer, _ = await keeper.clip(NAME, ClipOptions(num_frames=2))
+    sent, _ = await keeper.clip(DataSource(data=VIDEO) if is_file else frames, VideoOptions(), uuid="cat")
+    again, _ = await keeper.clip(NAME, VideoOptions())
+    fewer, _ = await keeper.clip(NAME, VideoOptions(num_frames=2))
     assert again.key == sent.key
     assert len(fewer.pixels) == 2
     if not is_file:
-        error = await refusal(keeper.clip(NAME, ClipOptions(end_seconds=1)))
+        error = await refusal(keeper.clip(NAME, VideoOptions(end_seconds=1)))
         assert error.code == MediaErrorCode.INVALID_PARAMETER
 
 
-async def test_what_proves_to_be_no_picture_is_kept_under_no_name(keeper: Keeper, web: Web) -> None:
+async def test_what_proves_to_be_no_image_is_kept_under_no_name(keeper: Keeper, web: Web) -> None:
     web.answers["/cat"] = respond(PNG[:60])
     assert (await refusal(keeper.image(url(web), uuid="cat"))).code == MediaErrorCode.INVALID_MEDIA
     assert (await refusal(keeper.image(NAME))).code == MediaErrorCode.NOT_CACHED
@@ -220,7 +220,7 @@ async def test_what_proves_to_be_no_picture_is_kept_under_no_name(keeper: Keeper
 
 async def test_frames_that_were_not_taken_are_not_kept(keeper: Keeper) -> None:
     frames = FrameSources(frames=tuple(DataSource(data=png) for png in PNGS))
-    await keeper.clip(frames, ClipOptions(num_frames=2), uuid="cat")
+    await keeper.clip(frames, VideoOptions(num_frames=2), uuid="cat")
     assert (await refusal(keeper.clip(NAME, ALL))).code == MediaErrorCode.NOT_CACHED
 
 
@@ -268,7 +268,7 @@ async def test_what_is_kept_stays_within_its_budget() -> None:
         assert (await refusal(keeper.image(NamedSource(uuid="cat 0")))).code == MediaErrorCode.NOT_CACHED
 
 
-async def test_one_who_leaves_does_not_take_the_picture_from_others(keeper: Keeper, web: Web) -> None:
+async def test_one_who_leaves_does_not_take_the_image_from_others(keeper: Keeper, web: Web) -> None:
     asked, may_answer = asyncio.Event(), asyncio.Event()
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -289,13 +289,13 @@ async def test_one_who_leaves_does_not_take_the_picture_from_others(keeper: Keep
 
 async def test_media_in_flight_are_bounded_while_they_come_and_while_they_are_used(web: Web) -> None:
     web.answers["/cat"] = respond(PNG)
-    picture_bytes = 56 * 112 * 3
-    async with keeping(in_flight=InFlight(max_bytes=picture_bytes + len(PNG))) as keeper:
+    image_bytes = 56 * 112 * 3
+    async with keeping(in_flight=InFlight(max_bytes=image_bytes + len(PNG))) as keeper:
         with keeper.loader.batch() as first, keeper.loader.batch() as second:
             await keeper.loader.load_image(DataSource(data=PNG), batch=first)
-            assert keeper.in_flight.num_bytes == picture_bytes
+            assert keeper.in_flight.num_bytes == image_bytes
             await keeper.loader.load_image(url(web), batch=second)
-            assert keeper.in_flight.num_bytes == picture_bytes  # it is the same one
+            assert keeper.in_flight.num_bytes == image_bytes  # it is the same one
             assert (await refusal(keeper.image(DataSource(data=OTHER_PNG)))).code == MediaErrorCode.OVERLOADED
         await keeper.image(DataSource(data=OTHER_PNG))
     async with keeping(in_flight=InFlight(max_bytes=len(PNG) - 1)) as keeper:

@@ -45,7 +45,7 @@ def test_a_few_bytes_do_not_claim_a_million_frames(count: int) -> None:
     assert (error.code, f"claims to have {count} frames" in error.message) == (MediaErrorCode.TOO_LARGE, True)
 
 
-def test_whoever_listens_does_not_count_frames_but_samples_of_sound() -> None:
+def test_whoever_listens_does_not_count_frames_but_samples_of_audio() -> None:
     silent = claiming(video(greys(10)), b"stsz", 8, 2**31)
     assert len(checked_mp4(silent, hidden_kind=b"vide").getvalue()) == len(silent)
     sound = claiming(sound_file(tone(440, 48_000, 1), 48_000, container="ipod", codec="aac"), b"stsz", 8, 2**31)
@@ -87,7 +87,7 @@ def test_a_compressed_index_is_refused() -> None:
     assert refusal(box(b"moov", box(b"cmov", b"x" * 20))).code == MediaErrorCode.UNSUPPORTED_FORMAT
 
 
-def test_sound_may_have_more_samples_and_is_not_seen() -> None:
+def test_audio_may_have_more_samples_and_is_not_seen() -> None:
     data = video(greys(4), container="mov", sound=True)
     sound = data.index(b"stsz", data.index(b"soun"))
     huge = data[:sound] + claiming(data[sound:], b"stsz", 8, 2**31)

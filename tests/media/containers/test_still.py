@@ -84,7 +84,7 @@ def test_a_gif_whose_first_frame_outgrows_its_screen_is_checked_by_the_frame() -
     assert caught.value.code == MediaErrorCode.TOO_LARGE
 
 
-def test_the_largest_picture_allowed_is_opened() -> None:
+def test_the_largest_image_allowed_is_opened() -> None:
     assert open_image(encode(scene(40, 25), "PNG"), max_pixels=1000).size == (40, 25)
     with pytest.raises(MediaError, match="41×25"):
         open_image(encode(scene(41, 25), "PNG"), max_pixels=1000)
@@ -211,7 +211,7 @@ def test_damaged_exif_is_no_orientation(exif: bytes) -> None:
     assert decode(encode(scene(20, 10), "JPEG", exif=exif)).tobytes() == decode(plain).tobytes()
 
 
-def test_a_picture_without_the_palette_it_needs_is_damaged() -> None:
+def test_an_image_without_the_palette_it_needs_is_damaged() -> None:
     data = encode(scene(16, 16).quantize(4), "PNG")
     start = data.index(b"PLTE") - 4
     end = start + 12 + int.from_bytes(data[start : start + 4])

@@ -120,7 +120,7 @@ def test_a_cover_is_not_the_video() -> None:
     assert numbers(frames_of(file.getvalue(), [3])) == [3]
 
 
-def test_sound_is_no_hindrance() -> None:
+def test_audio_is_no_hindrance() -> None:
     assert numbers(frames_of(video(greys(6), container="mov", sound=True), [5])) == [5]
 
 
@@ -217,7 +217,7 @@ def test_damage_is_the_clients_and_no_crash(seed: int) -> None:
     assert result in (4, *MediaErrorCode)
 
 
-def test_a_file_with_sound_alone_is_refused() -> None:
+def test_a_file_with_audio_alone_is_refused() -> None:
     file = BytesIO()
     with av.open(file, "w", format="mov") as output:
         stream = output.add_stream("pcm_s16le", rate=48000)

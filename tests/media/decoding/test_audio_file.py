@@ -1,4 +1,4 @@
-"""Sound files: decoded as far as they are heard, the same as the array they were made of; others are refused."""
+"""Audio files: decoded as far as they are heard, the same as the array they were made of; others are refused."""
 
 from contextlib import suppress
 from typing import Any
@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from glimpse.media.decoding.audio_file import samples_of_file, sound_of_file
+from glimpse.media.decoding.audio_file import audio_of_file, samples_of_file
 from glimpse.media.errors import MediaError, MediaErrorCode
-from glimpse.media.processing.audio import sound_of_array
+from glimpse.media.processing.audio import audio_of_array
 from tests.media.audio import FILES, PROCESSING, noise, sound_file, tone
 from tests.media.videos import greys, video
 
@@ -31,9 +31,9 @@ def test_a_file_of_any_kind_is_heard(kind: str) -> None:
 
 @pytest.mark.parametrize("rate", [8_000, 16_000, 44_100])
 @pytest.mark.parametrize("num_channels", [1, 2, 6])
-def test_a_file_and_its_array_are_one_sound(rate: int, num_channels: int) -> None:
+def test_a_file_and_its_array_are_one_audio(rate: int, num_channels: int) -> None:
     samples = np.stack([noise(seed, 30_000) for seed in range(num_channels)])
-    file, array = sound_of_file(sound_file(samples, rate), PROCESSING), sound_of_array(samples, rate, PROCESSING)
+    file, array = audio_of_file(sound_file(samples, rate), PROCESSING), audio_of_array(samples, rate, PROCESSING)
     assert file.key == array.key
     assert np.array_equal(file.features, array.features)
 
@@ -41,14 +41,14 @@ def test_a_file_and_its_array_are_one_sound(rate: int, num_channels: int) -> Non
 def test_mp3_frames_need_no_tag_before_them() -> None:
     data = sound_file(tone(440, 48_000, 1), 48_000, container="mp3", codec="libmp3lame")
     bare = data[data.index(b"\xff\xfb") :]
-    assert sound_of_file(bare, PROCESSING).num_tokens == sound_of_file(data, PROCESSING).num_tokens == 25
+    assert audio_of_file(bare, PROCESSING).num_tokens == audio_of_file(data, PROCESSING).num_tokens == 25
 
 
 def test_containers_make_no_difference() -> None:
     samples = noise(1, 30_000)
     lossless = [FILES[kind] for kind in ("wav", "flac", "m4a, ALAC", "mkv, PCM")]
     files = [sound_file(samples, 48_000, container=container, codec=codec) for container, codec in lossless]
-    assert len({sound_of_file(file, PROCESSING).key for file in files}) == 1
+    assert len({audio_of_file(file, PROCESSING).key for file in files}) == 1
 
 
 def test_a_long_file_is_decoded_only_as_far_as_it_is_heard() -> None:
@@ -61,21 +61,21 @@ def test_a_long_file_is_decoded_only_as_far_as_it_is_heard() -> None:
 
     # Its end is missing, of which nothing is seen.
     data = sound_file(noise(1, 8_000 * 90), 8_000)[: 8_000 * 2 * 60]
-    sound = sound_of_file(data, PROCESSING, stopped=stopped)
+    sound = audio_of_file(data, PROCESSING, stopped=stopped)
     assert sound.duration_seconds == 30
     frames_heard = asked
-    sound_of_file(data[: 8_000 * 2 * 30], PROCESSING, stopped=stopped)
+    audio_of_file(data[: 8_000 * 2 * 30], PROCESSING, stopped=stopped)
     assert abs((asked - frames_heard) - frames_heard) <= 2
 
 
-def test_the_sound_of_a_video_is_heard() -> None:
+def test_the_audio_of_a_video_is_heard() -> None:
     data = video(greys(4), container="mov", sound=True)
-    assert sound_of_file(data, PROCESSING).duration_seconds == 1
+    assert audio_of_file(data, PROCESSING).duration_seconds == 1
 
 
 def test_a_file_that_nobody_waits_for_is_given_up() -> None:
     with pytest.raises(MediaError, match="nobody waits"):
-        sound_of_file(WAV, PROCESSING, stopped=lambda: True)
+        audio_of_file(WAV, PROCESSING, stopped=lambda: True)
 
 
 def claims_rate(rate: int) -> bytes:
@@ -98,9 +98,9 @@ BAD: list[Any] = [
 
 
 @pytest.mark.parametrize(("data", "code", "words"), BAD)
-def test_what_is_no_sound_is_refused(data: bytes, code: MediaErrorCode, words: str) -> None:
+def test_what_is_no_audio_is_refused(data: bytes, code: MediaErrorCode, words: str) -> None:
     with pytest.raises(MediaError, match=words) as caught:
-        sound_of_file(data, PROCESSING)
+        audio_of_file(data, PROCESSING)
     assert caught.value.code is code
 
 
@@ -119,6 +119,6 @@ def test_a_damaged_file_is_heard_or_refused(data: bytes, changes: list[tuple[int
     for place, value in changes:
         damaged[place % len(damaged)] = value
     with suppress(MediaError):  # anything else is ours
-        sound = sound_of_file(bytes(damaged), PROCESSING)
+        sound = audio_of_file(bytes(damaged), PROCESSING)
         assert np.all(np.isfinite(sound.features))
         assert sound.duration_seconds <= 30

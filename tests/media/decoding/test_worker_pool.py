@@ -13,15 +13,15 @@ import PIL.Image
 import pytest
 
 from glimpse.media.containers.still import open_image
-from glimpse.media.decoding.audio_file import sound_of_file
-from glimpse.media.decoding.video_file import clip_of_file
-from glimpse.media.decoding.video_frames import clip_of_files
-from glimpse.media.decoding.worker_client import CLIP_LIMITS, IMAGE_LIMITS, IsolatedDecoders
+from glimpse.media.decoding.audio_file import audio_of_file
+from glimpse.media.decoding.video_file import video_of_file
+from glimpse.media.decoding.video_frames import video_of_files
+from glimpse.media.decoding.worker_client import IMAGE_LIMITS, VIDEO_LIMITS, IsolatedDecoders
 from glimpse.media.decoding.worker_pool import WORKER_COMMAND
 from glimpse.media.errors import MediaError, MediaErrorCode
 from glimpse.media.processing.image import Image, prepare_image
-from glimpse.media.processing.video import Clip
-from glimpse.media.processing.video_options import ClipOptions
+from glimpse.media.processing.video import Video
+from glimpse.media.processing.video_options import VideoOptions
 from tests.e2e.stack import eventually
 from tests.media.audio import PROCESSING as AUDIO_PROCESSING
 from tests.media.audio import noise, sound_file
@@ -31,7 +31,7 @@ from tests.media.test_loader import PROCESSING, VIDEO_PROCESSING
 from tests.media.videos import greys, numbers, video
 
 VIDEO = video(greys(12))
-OPTIONS = ClipOptions(num_frames=6, start_seconds=0.2)
+OPTIONS = VideoOptions(num_frames=6, start_seconds=0.2)
 PNG = encode(scene(300, 200), "PNG")
 PNGS = [encode(PIL.Image.fromarray(frame), "PNG") for frame in greys(6)]
 WAV = sound_file(noise(1, 8_000), 16_000)
@@ -52,9 +52,9 @@ def make_decoders(*code: str, **limits: Any) -> IsolatedDecoders:
     command = (sys.executable, "-c", *code) if code else WORKER_COMMAND
     return IsolatedDecoders(
         num_images=1,
-        num_clips=1,
+        num_videos=1,
         image_limits=replace(IMAGE_LIMITS, **limits),
-        clip_limits=replace(CLIP_LIMITS, **limits),
+        video_limits=replace(VIDEO_LIMITS, **limits),
         command=command,
     )
 
@@ -70,8 +70,8 @@ async def image(decoders: IsolatedDecoders, data: bytes = PNG) -> Image:
     return await decoders.image(data, PROCESSING, max_decoded_pixels=MOST)
 
 
-async def clip(decoders: IsolatedDecoders, data: bytes = VIDEO, options: ClipOptions = OPTIONS) -> Clip:
-    return await decoders.clip_of_file(data, VIDEO_PROCESSING, options)
+async def clip(decoders: IsolatedDecoders, data: bytes = VIDEO, options: VideoOptions = OPTIONS) -> Video:
+    return await decoders.video_of_file(data, VIDEO_PROCESSING, options)
 
 
 async def image_refusal(decoders: IsolatedDecoders, data: bytes = PNG) -> MediaError:
@@ -80,38 +80,38 @@ async def image_refusal(decoders: IsolatedDecoders, data: bytes = PNG) -> MediaE
     return caught.value
 
 
-async def clip_refusal(decoders: IsolatedDecoders, data: bytes = VIDEO, options: ClipOptions = OPTIONS) -> MediaError:
+async def video_refusal(decoders: IsolatedDecoders, data: bytes = VIDEO, options: VideoOptions = OPTIONS) -> MediaError:
     with pytest.raises(MediaError) as caught:
         await clip(decoders, data, options)
     return caught.value
 
 
-async def test_a_picture_is_the_same_as_one_decoded_here(decoders: IsolatedDecoders) -> None:
+async def test_an_image_is_the_same_as_one_decoded_here(decoders: IsolatedDecoders) -> None:
     expected = prepare_image(open_image(PNG, max_pixels=MOST), PROCESSING)
     there = await image(decoders)
     assert (there.key, there.grid_thw, there.num_tokens) == (expected.key, expected.grid_thw, expected.num_tokens)
     assert (there.pixels == expected.pixels).all()
 
 
-async def test_a_clip_is_the_same_as_one_decoded_here(decoders: IsolatedDecoders) -> None:
-    expected = clip_of_file(VIDEO, VIDEO_PROCESSING, OPTIONS)
+async def test_a_video_is_the_same_as_one_decoded_here(decoders: IsolatedDecoders) -> None:
+    expected = video_of_file(VIDEO, VIDEO_PROCESSING, OPTIONS)
     there = await clip(decoders)
     assert (there.key, there.grid_thw, there.num_tokens) == (expected.key, expected.grid_thw, expected.num_tokens)
     assert (there.frame_seconds, there.fps) == (expected.frame_seconds, None)
     assert (there.pixels == expected.pixels).all()
-    rated = await clip(decoders, options=ClipOptions())
+    rated = await clip(decoders, options=VideoOptions())
     assert (rated.fps, numbers(rated.pixels)) == (1, [0, 3, 6, 9])
 
 
 async def test_frames_are_the_same_as_those_decoded_here(decoders: IsolatedDecoders) -> None:
-    options, taken = ClipOptions(fps=5), [0, 2, 3, 4, 5, 9]
-    expected = clip_of_files(PNGS, taken, VIDEO_PROCESSING, options, max_decoded_pixels=MOST)
-    there = await decoders.clip_of_files(PNGS, taken, VIDEO_PROCESSING, options, max_decoded_pixels=MOST)
+    options, taken = VideoOptions(fps=5), [0, 2, 3, 4, 5, 9]
+    expected = video_of_files(PNGS, taken, VIDEO_PROCESSING, options, max_decoded_pixels=MOST)
+    there = await decoders.video_of_files(PNGS, taken, VIDEO_PROCESSING, options, max_decoded_pixels=MOST)
     assert (there.key, there.frame_seconds) == (expected.key, (0.0, 0.4, 0.6, 0.8, 1.0, 1.8))
 
 
-async def test_a_sound_is_the_same_as_one_decoded_here(decoders: IsolatedDecoders) -> None:
-    expected = sound_of_file(WAV, AUDIO_PROCESSING)
+async def test_an_audio_is_the_same_as_one_decoded_here(decoders: IsolatedDecoders) -> None:
+    expected = audio_of_file(WAV, AUDIO_PROCESSING)
     there = await decoders.sound(WAV, AUDIO_PROCESSING)
     assert (there.key, there.num_tokens) == (expected.key, expected.num_tokens)
     assert (there.features == expected.features).all()
@@ -119,16 +119,18 @@ async def test_a_sound_is_the_same_as_one_decoded_here(decoders: IsolatedDecoder
 
 async def test_errors_are_the_same_and_cost_no_process(decoders: IsolatedDecoders) -> None:
     await clip(decoders)
-    assert (await clip_refusal(decoders, b"hello")).code == MediaErrorCode.UNSUPPORTED_FORMAT
-    error = await clip_refusal(decoders, VIDEO[:400])
+    assert (await video_refusal(decoders, b"hello")).code == MediaErrorCode.UNSUPPORTED_FORMAT
+    error = await video_refusal(decoders, VIDEO[:400])
     assert (error.code, error.message) == (MediaErrorCode.INVALID_MEDIA, "the video is damaged or cut short")
-    assert (await clip_refusal(decoders, options=ClipOptions(start_seconds=9))).code == MediaErrorCode.INVALID_PARAMETER
+    assert (
+        await video_refusal(decoders, options=VideoOptions(start_seconds=9))
+    ).code == MediaErrorCode.INVALID_PARAMETER
     error = await image_refusal(decoders, encode(scene(1001, 1000), "PNG"))
     assert (error.code, "1001×1000" in error.message) == (MediaErrorCode.TOO_LARGE, True)
     assert (await image_refusal(decoders, PNG[:400])).code == MediaErrorCode.INVALID_MEDIA
     frames = [PNGS[0], PNG]
     with pytest.raises(MediaError, match="frame 1 is"):
-        await decoders.clip_of_files(frames, [0, 1], VIDEO_PROCESSING, ClipOptions(), max_decoded_pixels=MOST)
+        await decoders.video_of_files(frames, [0, 1], VIDEO_PROCESSING, VideoOptions(), max_decoded_pixels=MOST)
     assert await clip(decoders)
 
 
@@ -140,12 +142,12 @@ async def test_more_files_than_processes_wait_for_their_turn(decoders: IsolatedD
     ]
 
 
-async def test_pictures_do_not_wait_for_clips() -> None:
-    clips_never_end = (
+async def test_images_do_not_wait_for_videos() -> None:
+    videos_never_end = (
         "import time; from glimpse.media.decoding import worker\n"
-        "worker.clip_of_file = lambda *job: time.sleep(600)\nworker.main()"
+        "worker.video_of_file = lambda *job: time.sleep(600)\nworker.main()"
     )
-    decoders = make_decoders(clips_never_end)
+    decoders = make_decoders(videos_never_end)
     waiting = asyncio.create_task(clip(decoders))
     await asyncio.sleep(0)
     assert await image(decoders)
@@ -191,7 +193,7 @@ async def test_a_process_that_died_with_nothing_to_do_costs_nothing(tmp_path: Pa
 )
 async def test_a_process_that_makes_no_sense_is_not_believed(code: str) -> None:
     decoders = make_decoders(code)
-    assert (await clip_refusal(decoders)).code == MediaErrorCode.INVALID_MEDIA
+    assert (await video_refusal(decoders)).code == MediaErrorCode.INVALID_MEDIA
     assert (await image_refusal(decoders)).code == MediaErrorCode.INVALID_MEDIA
     await decoders.close()
 
@@ -200,7 +202,7 @@ async def test_a_process_that_makes_no_sense_is_not_believed(code: str) -> None:
     "shape",
     ["[]", "[28]", "[28,28]", "[28,28,4]", "[28,27,3]", "[-28,-28,3]", "[0,28,3]", "[280000,28,3]", "[1,28,28,3]"],
 )
-async def test_a_picture_that_there_cannot_be_is_not_believed(shape: str) -> None:
+async def test_an_image_that_there_cannot_be_is_not_believed(shape: str) -> None:
     decoders = make_decoders(claim(f'{{"type":"decoded","shape":{shape}}}'))
     assert (await image_refusal(decoders)).code == MediaErrorCode.INVALID_MEDIA
     await decoders.close()
@@ -211,14 +213,14 @@ async def test_a_picture_that_there_cannot_be_is_not_believed(shape: str) -> Non
     [("[768,9999,9999,3]", "[]"), ("[4,28,28]", "[]"), ("[4,28,28,1]", "[]"), ("[-4,-28,28,3]", "[]"),
      ("[4,28,28,3]", "[0,1]"), ("[4,28,28,3]", "[0,1,2,NaN]")],
 )  # fmt: skip
-async def test_a_clip_that_there_cannot_be_is_not_believed(shape: str, frame_seconds: str) -> None:
+async def test_a_video_that_there_cannot_be_is_not_believed(shape: str, frame_seconds: str) -> None:
     decoders = make_decoders(claim(f'{{"type":"decoded","shape":{shape},"frame_seconds":{frame_seconds},"fps":null}}'))
-    assert (await clip_refusal(decoders)).code == MediaErrorCode.INVALID_MEDIA
+    assert (await video_refusal(decoders)).code == MediaErrorCode.INVALID_MEDIA
     await decoders.close()
 
 
 @pytest.mark.parametrize("shape", ["[480001]", "[1,2]", "[]", "[-1]"])
-async def test_a_sound_that_there_cannot_be_is_not_believed(shape: str) -> None:
+async def test_an_audio_that_there_cannot_be_is_not_believed(shape: str) -> None:
     decoders = make_decoders(claim(f'{{"type":"decoded","shape":{shape}}}'))
     with pytest.raises(MediaError, match="stopped the decoder"):
         await decoders.sound(WAV, AUDIO_PROCESSING)
@@ -261,7 +263,7 @@ async def test_what_libraries_print_is_no_result() -> None:
 async def test_memory_is_bounded() -> None:
     decoders = make_decoders(memory_bytes=700 << 20)
     assert await clip(decoders)
-    assert (await clip_refusal(decoders, VIDEO + bytes(600 << 20))).code == MediaErrorCode.INVALID_MEDIA
+    assert (await video_refusal(decoders, VIDEO + bytes(600 << 20))).code == MediaErrorCode.INVALID_MEDIA
     assert await clip(decoders)
     await decoders.close()
 
@@ -299,7 +301,7 @@ def is_alive(pid: int) -> bool:
 
 async def test_a_file_that_takes_too_long_is_given_up() -> None:
     decoders = make_decoders(NEVER_ENDS, timeout_seconds=0.2)
-    error = await clip_refusal(decoders)
+    error = await video_refusal(decoders)
     assert (error.code, error.message) == (MediaErrorCode.TOO_LARGE, "the video takes longer than 0.2 s to decode")
     await decoders.close()
 
@@ -317,7 +319,7 @@ async def test_who_leaves_takes_the_process_along(tmp_path: Path) -> None:
     assert not is_alive(pid)
 
 
-async def test_who_leaves_a_picture_leaves_the_process_to_others(tmp_path: Path) -> None:
+async def test_who_leaves_an_image_leaves_the_process_to_others(tmp_path: Path) -> None:
     told = tmp_path / "pid"
     decoders = make_decoders(TELLS.format(path=str(told)) + "import glimpse.media.decoding.worker as w; w.main()")
     await decoders.warm()

@@ -43,7 +43,7 @@ def test_a_grid_says_how_many_tokens_there_are(grid_thw: tuple[int, int, int]) -
     assert (made.grid_thw, made.num_tokens) == (grid_thw, 8)
 
 
-def test_a_sound_s_embeddings_are_as_many_tokens_as_they_say() -> None:
+def test_an_audio_s_embeddings_are_as_many_tokens_as_they_say() -> None:
     made = make_embedding(EmbeddedKind.AUDIO, floats(np.zeros((5, 2), np.float32)), None, FORM)
     assert (made.grid_thw, made.num_tokens) == ((1, 1, 5), 5)
 
@@ -70,7 +70,7 @@ def test_embeddings_that_differ_in_anything_have_keys_of_their_own() -> None:
     assert embedding().key == different[0].key
 
 
-def test_embeddings_never_have_the_key_of_a_picture_of_the_same_bytes() -> None:
+def test_embeddings_never_have_the_key_of_an_image_of_the_same_bytes() -> None:
     pixels = np.zeros((56, 56, 3), np.uint8)
     processing = ImageProcessing(patch_size=14, merge_size=2, temporal_patch_size=2, min_pixels=784, max_pixels=10000)
     picture = prepare_image(PIL.Image.fromarray(pixels), processing)

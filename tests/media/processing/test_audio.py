@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from transformers import WhisperFeatureExtractor
 
 from glimpse.media.errors import MediaError, MediaErrorCode
-from glimpse.media.processing.audio import AudioProcessing, audio_processing, heard, sound_of_array, sound_of_samples
+from glimpse.media.processing.audio import AudioProcessing, audio_of_array, audio_of_samples, audio_processing, heard
 from glimpse.media.processing.mel import mel_filters
 from tests.media.audio import PROCESSING, noise, tone
 
@@ -29,7 +29,7 @@ def test_features_and_tokens_are_the_references(extractor: Any, num_samples: int
     samples = noise(num_samples, num_samples)
     expected = extractor(samples, sampling_rate=16_000, return_attention_mask=True, return_tensors="np")
     num_frames = int(expected.attention_mask.sum())
-    sound = sound_of_samples(samples[: PROCESSING.max_samples], PROCESSING)
+    sound = audio_of_samples(samples[: PROCESSING.max_samples], PROCESSING)
     looked_at = min(2 * -(-num_frames // 2) + 1, 3000)
     assert sound.features.shape == (128, looked_at)
     assert sound.features.dtype == np.float32
@@ -41,13 +41,13 @@ def test_features_and_tokens_are_the_references(extractor: Any, num_samples: int
 def test_a_quiet_end_is_compared_with_the_loudest_place(extractor: Any) -> None:
     samples = np.concatenate([tone(440, 16_000, 0.5), 1e-5 * tone(900, 16_000, 0.5)])
     expected = extractor(samples, sampling_rate=16_000, return_tensors="np").input_features[0]
-    features = sound_of_samples(samples, PROCESSING).features
+    features = audio_of_samples(samples, PROCESSING).features
     assert np.abs(features - expected[:, : features.shape[1]]).max() < 2e-4
     assert features.max() - features.min() == pytest.approx(2)
 
 
 def test_silence_is_heard() -> None:
-    sound = sound_of_samples(np.zeros(16_000, np.float32), PROCESSING)
+    sound = audio_of_samples(np.zeros(16_000, np.float32), PROCESSING)
     assert np.allclose(sound.features, -1.5, atol=1e-6)
     assert sound.num_tokens == 25
 
@@ -60,7 +60,7 @@ def test_mel_filters_are_the_references(num_bins: int) -> None:
 
 def test_what_is_beyond_half_a_minute_is_cut_off() -> None:
     long, cut = noise(1, 600_000), noise(1, 600_000)[:480_000]
-    whole, part = (sound_of_array(samples, 16_000, PROCESSING) for samples in (long, cut))
+    whole, part = (audio_of_array(samples, 16_000, PROCESSING) for samples in (long, cut))
     assert whole.key == part.key
     assert (whole.num_tokens, whole.duration_seconds) == (750, 30)
 
@@ -82,7 +82,7 @@ def test_what_lies_above_the_lower_rate_is_not_folded_back(rate: int) -> None:
 
 @given(cuts=st.lists(st.integers(1, 9_000), max_size=6), rate=st.sampled_from([8_000, 16_000, 44_100]))
 @settings(max_examples=15, deadline=None)
-def test_how_a_sound_is_cut_into_pieces_makes_no_difference(cuts: list[int], rate: int) -> None:
+def test_how_an_audio_is_cut_into_pieces_makes_no_difference(cuts: list[int], rate: int) -> None:
     samples = noise(3, 20_000)
     pieces = np.split(samples, np.minimum(np.cumsum(cuts), len(samples)))
     assert np.array_equal(heard(pieces, rate, PROCESSING), heard([samples], rate, PROCESSING))
@@ -102,24 +102,24 @@ def test_no_more_pieces_are_asked_for_than_are_heard() -> None:
 
 def test_channels_are_heard_as_their_mean() -> None:
     left, right = noise(1, 20_000), noise(2, 20_000)
-    both = sound_of_array(np.stack([left, right]), 44_100, PROCESSING)
-    assert both.key == sound_of_array((left + right) / 2, 44_100, PROCESSING).key
-    assert both.key != sound_of_array(left, 44_100, PROCESSING).key
+    both = audio_of_array(np.stack([left, right]), 44_100, PROCESSING)
+    assert both.key == audio_of_array((left + right) / 2, 44_100, PROCESSING).key
+    assert both.key != audio_of_array(left, 44_100, PROCESSING).key
 
 
-def test_keys_tell_sounds_and_processings_apart() -> None:
+def test_keys_tell_audio_and_processings_apart() -> None:
     samples = noise(1, 5_000)
     other = samples.copy()
     other[-1] += 1e-4
     eighty = AudioProcessing(sampling_rate=16_000, num_mel_bins=80, fft_size=400, hop=160, max_samples=480_000)
     keys = [
-        sound_of_samples(samples, PROCESSING).key,
-        sound_of_samples(other, PROCESSING).key,
-        sound_of_samples(np.append(samples, np.float32(0)), PROCESSING).key,
-        sound_of_samples(samples, eighty).key,
+        audio_of_samples(samples, PROCESSING).key,
+        audio_of_samples(other, PROCESSING).key,
+        audio_of_samples(np.append(samples, np.float32(0)), PROCESSING).key,
+        audio_of_samples(samples, eighty).key,
     ]
     assert len(set(keys)) == 4
-    assert sound_of_samples(samples.copy(), PROCESSING).key == keys[0]
+    assert audio_of_samples(samples.copy(), PROCESSING).key == keys[0]
 
 
 BAD: list[Any] = [
@@ -133,13 +133,13 @@ BAD: list[Any] = [
 
 
 @pytest.mark.parametrize(("array", "rate", "words"), BAD)
-def test_what_is_no_sound_is_refused(array: Any, rate: int, words: str) -> None:
+def test_what_is_no_audio_is_refused(array: Any, rate: int, words: str) -> None:
     with pytest.raises(MediaError, match=words) as caught:
-        sound_of_array(array, rate, PROCESSING)
+        audio_of_array(array, rate, PROCESSING)
     assert caught.value.code is MediaErrorCode.INVALID_MEDIA
 
 
-def test_a_checkpoint_says_how_it_wants_its_sounds(tmp_path: Path) -> None:
+def test_a_checkpoint_says_how_it_wants_its_audio(tmp_path: Path) -> None:
     # What the published Qwen2-Audio says.
     published = {
         "chunk_length": 30,

@@ -46,7 +46,7 @@ def test_pixels_and_grid_are_the_reference_processors(width: int, height: int) -
     np.testing.assert_array_equal(unpatched(theirs["pixel_values"], ours.grid_thw), ours.pixels)
 
 
-def test_a_grey_picture_is_the_reference_processors_too() -> None:
+def test_a_grey_image_is_the_reference_processors_too() -> None:
     image = scene(90, 75).convert("L")
     theirs = Qwen2VLImageProcessorPil(do_rescale=False, do_normalize=False)(images=[image], return_tensors="np")
     ours = prepare_image(image, QWEN2_VL)
@@ -154,7 +154,7 @@ def key(image: PIL.Image.Image, processing: ImageProcessing = QWEN2_VL) -> bytes
     return prepare_image(image, processing).key
 
 
-def test_the_same_picture_in_another_lossless_file_has_the_same_key() -> None:
+def test_the_same_image_in_another_lossless_file_has_the_same_key() -> None:
     image = scene(60, 50)
     files = [encode(image, "PNG"), encode(image, "BMP"), encode(image, "TIFF"), encode(image, "WEBP", lossless=True)]
     assert {key(PIL.Image.open(BytesIO(data))) for data in files} == {key(image)}
@@ -200,7 +200,7 @@ picture = hnp.arrays(np.uint8, st.tuples(st.sampled_from([56, 84]), st.sampled_f
 
 
 @given(picture, picture)
-def test_keys_are_equal_exactly_for_equal_pictures(
+def test_keys_are_equal_exactly_for_equal_images(
     one: np.ndarray[Any, np.dtype[np.uint8]], other: np.ndarray[Any, np.dtype[np.uint8]]
 ) -> None:
     same_keys = key(PIL.Image.fromarray(one)) == key(PIL.Image.fromarray(other))
@@ -229,7 +229,7 @@ def test_a_large_jpeg_can_be_decoded_sooner_and_is_nearly_the_same(orientation: 
 @pytest.mark.parametrize(
     ("width", "height", "file_format"), [(600, 400, "JPEG"), (2400, 1600, "PNG"), (30, 20, "JPEG")]
 )
-def test_other_pictures_are_none_the_worse_for_it(width: int, height: int, file_format: str) -> None:
+def test_other_images_are_none_the_worse_for_it(width: int, height: int, file_format: str) -> None:
     data = encode(scene(width, height), file_format)
     exact, fast = (
         prepare_image(open_image(data, max_pixels=10_000_000), processing, max_pixels=200 * 784)

@@ -78,7 +78,7 @@ def test_a_photographs_size_is_pillows_too(resizer: Resizer) -> None:
 
 
 @at_each_level
-def test_a_picture_that_pillow_has_in_pieces_is_resized_too(resizer: Resizer) -> None:
+def test_an_image_that_pillow_has_in_pieces_is_resized_too(resizer: Resizer) -> None:
     image = PIL.Image.fromarray(np.tile(drawn((64, 64), seed=1, harsh=False), (40, 40, 1)))
     with pytest.raises(ValueError, match="contiguous"):
         image.__arrow_c_array__()
@@ -110,7 +110,7 @@ def test_arrays_with_gaps_and_turned_ones_are_resized(resizer: Resizer) -> None:
         (np.zeros((4, 4, 3), np.float32), r"float32 \[4, 4, 3\]"),
     ],
 )
-def test_other_pictures_are_refused(picture: Picture, complaint: str) -> None:
+def test_other_images_are_refused(picture: Picture, complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
         pixels_of(picture)
 
@@ -134,7 +134,7 @@ def test_other_results_are_refused(resizer: Resizer, into: Array) -> None:
 
 
 @at_each_level
-def test_an_empty_picture_and_one_too_wide_are_refused(resizer: Resizer) -> None:
+def test_an_empty_image_and_one_too_wide_are_refused(resizer: Resizer) -> None:
     for shape in ((0, 4, 3), (1, (1 << 24) + 1, 3)):
         with pytest.raises(ValueError, match="sides are within"):
             resizer.resize(pixels_of(np.empty(shape, np.uint8)), np.empty((4, 4, 3), np.uint8))
@@ -178,7 +178,7 @@ def test_who_is_told_so_resizes_by_pillow(afresh: pytest.MonkeyPatch, caplog: py
     assert not caplog.records
 
 
-def test_what_is_no_library_does_not_keep_pictures_from_being_resized(
+def test_what_is_no_library_does_not_keep_images_from_being_resized(
     afresh: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "media.so").write_bytes(b"nonsense")

@@ -63,13 +63,13 @@ def test_what_was_resized_keeps_its_size(height: int, width: int, bounds: list[i
 
 
 @pytest.mark.parametrize(("height", "width"), [(0, 0), (0, 5), (5, 0)])
-def test_a_picture_without_pixels_is_refused(height: int, width: int) -> None:
+def test_an_image_without_pixels_is_refused(height: int, width: int) -> None:
     with pytest.raises(MediaError, match="no pixels") as caught:
         smart_resize(height, width, factor=28, min_pixels=3136, max_pixels=1003520)
     assert caught.value.code == MediaErrorCode.INVALID_MEDIA
 
 
-def test_a_picture_that_is_too_long_is_refused_by_its_dimensions() -> None:
+def test_an_image_that_is_too_long_is_refused_by_its_dimensions() -> None:
     smart_resize(1, 200, factor=28, min_pixels=3136, max_pixels=1003520)
     with pytest.raises(MediaError, match="10000×1") as caught:
         smart_resize(1, 10000, factor=28, min_pixels=3136, max_pixels=1003520)

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glimpse.media.decoding.video_file import clip_of_file
-from glimpse.media.decoding.video_frames import clip_of_frames, taken_frames
+from glimpse.media.decoding.video_file import video_of_file
+from glimpse.media.decoding.video_frames import taken_frames, video_of_frames
 from glimpse.media.errors import MediaError, MediaErrorCode
 from glimpse.media.processing.image import ImageProcessing, prepare_image
 from glimpse.media.processing.smart_resize import frame_max_pixels
-from glimpse.media.processing.video import Clip, VideoProcessing, video_processing
-from glimpse.media.processing.video_options import ClipOptions
+from glimpse.media.processing.video import Video, VideoProcessing, video_processing
+from glimpse.media.processing.video_options import VideoOptions
 from tests.media.images import scene
 from tests.media.videos import greys, numbers, video
 
@@ -33,15 +33,15 @@ VIDEO = video(greys(40), fps=10)
 """Four seconds."""
 
 
-def of_file(data: bytes = VIDEO, **options: Any) -> Clip:
-    return clip_of_file(data, PROCESSING, ClipOptions(**options))
+def of_file(data: bytes = VIDEO, **options: Any) -> Video:
+    return video_of_file(data, PROCESSING, VideoOptions(**options))
 
 
-def of_frames(frames: np.ndarray, processing: VideoProcessing = PROCESSING, **options: Any) -> Clip:
+def of_frames(frames: np.ndarray, processing: VideoProcessing = PROCESSING, **options: Any) -> Video:
     """From [frames, height, width, 3]."""
-    wishes = ClipOptions(**options)
+    wishes = VideoOptions(**options)
     taken = taken_frames(len(frames), wishes, depth=processing.temporal_patch_size)
-    return clip_of_frames((PIL.Image.fromarray(frames[index]) for index in taken), taken, processing, wishes)
+    return video_of_frames((PIL.Image.fromarray(frames[index]) for index in taken), taken, processing, wishes)
 
 
 def refusal(data: bytes = VIDEO, **options: Any) -> MediaError:
@@ -96,12 +96,12 @@ def test_given_frames_are_all_taken_unless_fewer_are_asked_for(
 
 
 def test_more_given_frames_than_a_model_sees_are_thinned_out() -> None:
-    assert len(taken_frames(4096, ClipOptions(), depth=2)) == 768
+    assert len(taken_frames(4096, VideoOptions(), depth=2)) == 768
 
 
-def test_no_frames_are_no_clip() -> None:
+def test_no_frames_are_no_video() -> None:
     with pytest.raises(MediaError, match="no frames"):
-        taken_frames(0, ClipOptions(), depth=2)
+        taken_frames(0, VideoOptions(), depth=2)
 
 
 def test_a_part_without_a_frame_is_refused() -> None:
@@ -150,7 +150,7 @@ def test_a_requests_bounds_are_honoured() -> None:
     assert of_frames(large, total_pixels=2 * 90 * 120).pixels.shape[1:3] == (84, 112)
 
 
-def test_frames_are_resized_as_pictures_are() -> None:
+def test_frames_are_resized_as_images_are() -> None:
     picture = scene(131, 77)
     images = ImageProcessing(patch_size=14, merge_size=2, temporal_patch_size=2, min_pixels=784, max_pixels=768 * 784)
     clip = of_frames(np.stack([np.asarray(picture)] * 3))
@@ -164,7 +164,7 @@ def test_the_same_pixels_have_the_same_key_whatever_they_came_in() -> None:
     assert of_frames(clip.pixels, fps=2.5).key == clip.key
 
 
-def test_clips_that_differ_have_other_keys() -> None:
+def test_videos_that_differ_have_other_keys() -> None:
     frames = greys(4)
     changed = frames.copy()
     changed[3, 47, 63, 2] ^= 1

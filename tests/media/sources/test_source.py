@@ -15,8 +15,8 @@ from glimpse.media.sources.source import (
     FileSource,
     FrameSources,
     UrlSource,
-    parse_clip_text,
     parse_url_text,
+    parse_video_text,
 )
 
 # Its base64 has both letters in which the alphabets differ.
@@ -171,14 +171,14 @@ def test_any_text_is_a_source_or_a_media_error(text: str) -> None:
 def test_frames_may_stand_in_one_data_url() -> None:
     text = "data:video/jpeg;base64," + ",".join(base64.b64encode(data).decode() for data in (b"one", b"two", b"3"))
     for written in (text, text.replace("video/jpeg", "Video/JPEG "), "  " + text):
-        assert parse_clip_text(written) == FrameSources(
+        assert parse_video_text(written) == FrameSources(
             frames=tuple(DataSource(data=data) for data in (b"one", b"two", b"3"))
         )
 
 
 @pytest.mark.parametrize("text", ["data:video/mp4;base64,b25l", "b25l", "http://images.example/clip.mp4"])
-def test_everything_else_is_a_clip_s_file(text: str) -> None:
-    assert parse_clip_text(text) == parse_url_text(text)
+def test_everything_else_is_a_video_s_file(text: str) -> None:
+    assert parse_video_text(text) == parse_url_text(text)
 
 
 @pytest.mark.parametrize(
@@ -196,5 +196,5 @@ def test_everything_else_is_a_clip_s_file(text: str) -> None:
 )
 def test_frames_that_are_none_are_refused(text: str, code: MediaErrorCode) -> None:
     with pytest.raises(MediaError) as caught:
-        parse_clip_text(text, max_bytes=10 if "b25lb25l" in text else 1 << 20)
+        parse_video_text(text, max_bytes=10 if "b25lb25l" in text else 1 << 20)
     assert caught.value.code == code

@@ -72,7 +72,7 @@ def test_a_model_that_is_not_there_is_an_error_and_no_traceback() -> None:
     assert "/nowhere/at/all" in result.stderr
 
 
-def test_chat_streams_an_answer_about_a_picture(shared_server: Served, tmp_path: Path) -> None:
+def test_chat_streams_an_answer_about_an_image(shared_server: Served, tmp_path: Path) -> None:
     picture = tmp_path / "picture.png"
     picture.write_bytes(png())
     target = f"--target=127.0.0.1:{shared_server.port}"
@@ -104,7 +104,7 @@ def bodies(text: str) -> list[bytes]:
     ]
 
 
-def test_the_lines_to_be_copied_send_requests_with_a_picture() -> None:
+def test_the_lines_to_be_copied_send_requests_with_an_image() -> None:
     text = usage_text(model="m", http_url="http://127.0.0.1:8080", target="127.0.0.1:50051")
     rest, typed = bodies(text)
     part = json.loads(rest)["messages"][0]["content"][1]

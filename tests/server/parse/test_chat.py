@@ -8,11 +8,11 @@ import pytest
 from glimpse.engine.plan import MediaKind
 from glimpse.engine.sampling_params import Grammar, GrammarKind, SamplingParams
 from glimpse.engine.text.conversation import ChatMessage, MediaSlot, ToolMode
-from glimpse.media.processing.video_options import ClipOptions
+from glimpse.media.processing.video_options import VideoOptions
 from glimpse.media.sources.source import DataSource, FrameSources, NamedSource, UploadSource, parse_url_text
 from glimpse.server.parse.chat import parse_chat
 from glimpse.server.parse.media import LOW_DETAIL_MAX_PIXELS
-from glimpse.server.request import AnswerRequest, ChatRequest, ClipInput, Conversation, ImageInput
+from glimpse.server.request import AnswerRequest, ChatRequest, Conversation, ImageInput, VideoInput
 from glimpse.server.rpc.errors import InvalidRequest
 from glimpse.v1 import chat_pb2, content_pb2, generation_pb2
 from tests.server.requests import image_part, png, request, text_part, user, video_part
@@ -32,7 +32,7 @@ def conversation_of(wire: chat_pb2.CreateChatCompletionRequest) -> Conversation:
 
 
 def sources_of(conversation: Conversation) -> list[object]:
-    return [medium.source for medium in conversation.media if isinstance(medium, ImageInput | ClipInput)]
+    return [medium.source for medium in conversation.media if isinstance(medium, ImageInput | VideoInput)]
 
 
 def sampling_of(wire: chat_pb2.CreateChatCompletionRequest) -> SamplingParams:
@@ -54,7 +54,7 @@ def with_source(**source: object) -> chat_pb2.CreateChatCompletionRequest:
     return with_part(content_pb2.ContentPart(image=content_pb2.ImagePart(source=media_source)))
 
 
-def with_clip(data: bytes, **members: Any) -> chat_pb2.CreateChatCompletionRequest:
+def with_video(data: bytes, **members: Any) -> chat_pb2.CreateChatCompletionRequest:
     return with_part(video_part(data, **members))
 
 
@@ -100,7 +100,7 @@ REFUSED: list[tuple[chat_pb2.CreateChatCompletionRequest, str, str]] = [
         "invalid_value",
     ),
     (with_part(content_pb2.ContentPart(video={})), f"{PART}.video.source", "missing_value"),
-    (with_clip(b""), f"{PART}.video.source.data", "missing_value"),
+    (with_video(b""), f"{PART}.video.source.data", "missing_value"),
     (
         with_part(content_pb2.ContentPart(video={"source": {"url": "%"}})),
         f"{PART}.video.source.url",
@@ -115,15 +115,15 @@ REFUSED: list[tuple[chat_pb2.CreateChatCompletionRequest, str, str]] = [
     (with_frames({}), f"{PART}.video.frames.frames[0]", "missing_value"),
     (with_frames({"data": b"x"}, {"url": "ftp://x"}), f"{PART}.video.frames.frames[1].url", "media_url_refused"),
     (with_frames({"data": b"x"}, start_seconds=1), f"{PART}.video.start_seconds", "invalid_value"),
-    (with_clip(b"x", fps=0), f"{PART}.video.fps", "invalid_value"),
-    (with_clip(b"x", fps=float("nan")), f"{PART}.video.fps", "invalid_value"),
-    (with_clip(b"x", fps=1, num_frames=4), f"{PART}.video.num_frames", "invalid_value"),
-    (with_clip(b"x", num_frames=0), f"{PART}.video.num_frames", "invalid_value"),
-    (with_clip(b"x", max_frames=769), f"{PART}.video.max_frames", "invalid_value"),
-    (with_clip(b"x", min_pixels=9, max_pixels=8), f"{PART}.video.min_pixels", "invalid_value"),
-    (with_clip(b"x", total_pixels=10**12), f"{PART}.video.total_pixels", "invalid_value"),
-    (with_clip(b"x", start_seconds=-1), f"{PART}.video.start_seconds", "invalid_value"),
-    (with_clip(b"x", start_seconds=2, end_seconds=1), f"{PART}.video.end_seconds", "invalid_value"),
+    (with_video(b"x", fps=0), f"{PART}.video.fps", "invalid_value"),
+    (with_video(b"x", fps=float("nan")), f"{PART}.video.fps", "invalid_value"),
+    (with_video(b"x", fps=1, num_frames=4), f"{PART}.video.num_frames", "invalid_value"),
+    (with_video(b"x", num_frames=0), f"{PART}.video.num_frames", "invalid_value"),
+    (with_video(b"x", max_frames=769), f"{PART}.video.max_frames", "invalid_value"),
+    (with_video(b"x", min_pixels=9, max_pixels=8), f"{PART}.video.min_pixels", "invalid_value"),
+    (with_video(b"x", total_pixels=10**12), f"{PART}.video.total_pixels", "invalid_value"),
+    (with_video(b"x", start_seconds=-1), f"{PART}.video.start_seconds", "invalid_value"),
+    (with_video(b"x", start_seconds=2, end_seconds=1), f"{PART}.video.end_seconds", "invalid_value"),
     (request(user(*[video_part(b"x")] * 2)), "messages", "too_many_videos"),
     (with_part(content_pb2.ContentPart(audio={})), f"{PART}.audio.source", "missing_value"),
     (with_part(content_pb2.ContentPart(audio={"source": {"data": b"x"}})), f"{PART}.audio.source", "unsupported"),
@@ -281,7 +281,7 @@ def test_log_probabilities_without_alternatives_are_none_of_the_most_likely() ->
     assert sampling_of(request(logprobs=False)).logprobs is None
 
 
-def test_pictures_stand_where_they_were_said() -> None:
+def test_images_stand_where_they_were_said() -> None:
     first, second = png(colour=(1, 2, 3)), png(colour=(4, 5, 6))
     wire = request(user("a", image_part(first), "b"), user(image_part(second)))
     conversation = conversation_of(wire)
@@ -312,7 +312,7 @@ def test_low_detail_bounds_the_pixels(detail: content_pb2.ImageDetail, asked: in
     assert image.max_pixels == expected
 
 
-def test_clips_stand_among_pictures() -> None:
+def test_videos_stand_among_images() -> None:
     wire = request(user(image_part(b"p"), "a", video_part(b"v")))
     conversation = conversation_of(wire)
     assert conversation.messages[0].content == (
@@ -339,7 +339,7 @@ def test_clips_stand_among_pictures() -> None:
         ),
     ],
 )
-def test_a_clip_is_a_file_or_frames(video: dict[str, Any], source: object) -> None:
+def test_a_video_is_a_file_or_frames(video: dict[str, Any], source: object) -> None:
     assert sources_of(conversation_of(with_part(content_pb2.ContentPart(video=video)))) == [source]
 
 
@@ -359,7 +359,7 @@ UPLOAD: dict[str, Any] = {"upload": "u"}
 )
 def test_an_upload_is_a_source_of_every_medium(part: content_pb2.ContentPart, source: object) -> None:
     (medium,) = conversation_of(with_part(part)).media
-    assert isinstance(medium, ImageInput | ClipInput)
+    assert isinstance(medium, ImageInput | VideoInput)
     assert (medium.source, medium.uuid) == (source, None)
 
 
@@ -367,11 +367,11 @@ def test_a_medium_that_is_left_out_is_known_by_its_name() -> None:
     image, clip = content_pb2.ContentPart(uuid="a", image={}), content_pb2.ContentPart(uuid="a", video={"fps": 5})
     picture, video = conversation_of(request(user(image, clip))).media
     assert isinstance(picture, ImageInput)
-    assert isinstance(video, ClipInput)
+    assert isinstance(video, VideoInput)
     named = NamedSource(uuid="a")
     assert (picture.source, picture.uuid, picture.field) == (named, "a", "messages[0].content[0].uuid")
     assert (video.source, video.uuid, video.field) == (named, "a", "messages[0].content[1].uuid")
-    assert video.options == ClipOptions(fps=5)
+    assert video.options == VideoOptions(fps=5)
 
 
 def test_a_medium_that_is_sent_may_have_a_name() -> None:
@@ -382,16 +382,16 @@ def test_a_medium_that_is_sent_may_have_a_name() -> None:
     assert (picture.source, picture.uuid, picture.field) == (DataSource(data=b"x"), "a", f"{PART}.image.source")
 
 
-def test_every_wish_about_a_clip_arrives() -> None:
+def test_every_wish_about_a_video_arrives() -> None:
     wishes: dict[str, Any] = {"num_frames": 8, "max_frames": 6, "start_seconds": 0.5, "end_seconds": 9.0,
                               "min_pixels": 5000, "max_pixels": 6000, "total_pixels": 70000}  # fmt: skip
-    (clip,) = conversation_of(with_clip(b"x", **wishes)).media
-    (rated,) = conversation_of(with_clip(b"x", fps=2.5)).media
-    assert isinstance(clip, ClipInput)
-    assert isinstance(rated, ClipInput)
-    assert (clip.options, rated.options) == (ClipOptions(**wishes), ClipOptions(fps=2.5))
+    (clip,) = conversation_of(with_video(b"x", **wishes)).media
+    (rated,) = conversation_of(with_video(b"x", fps=2.5)).media
+    assert isinstance(clip, VideoInput)
+    assert isinstance(rated, VideoInput)
+    assert (clip.options, rated.options) == (VideoOptions(**wishes), VideoOptions(fps=2.5))
     known = {field.name for field in content_pb2.VideoPart.DESCRIPTOR.fields}
-    assert known == {"source", "frames"} | set(ClipOptions.__dataclass_fields__)
+    assert known == {"source", "frames"} | set(VideoOptions.__dataclass_fields__)
 
 
 @pytest.mark.parametrize(
@@ -497,16 +497,16 @@ def test_wishes_for_all_media_hold_where_a_part_has_none() -> None:
     first, second, clip = conversation_of(wire).media
     assert isinstance(first, ImageInput)
     assert isinstance(second, ImageInput)
-    assert isinstance(clip, ClipInput)
+    assert isinstance(clip, VideoInput)
     assert (first.min_pixels, first.max_pixels) == (100, 200)
     assert (second.min_pixels, second.max_pixels) == (100, 9999)
-    assert clip.options == ClipOptions(num_frames=2, min_pixels=100, max_pixels=200)
+    assert clip.options == VideoOptions(num_frames=2, min_pixels=100, max_pixels=200)
     (rated,) = conversation_of(_with_rate(video_part(b"c"))).media
-    assert isinstance(rated, ClipInput)
-    assert rated.options == ClipOptions(fps=3)
+    assert isinstance(rated, VideoInput)
+    assert rated.options == VideoOptions(fps=3)
 
 
-def test_a_background_is_that_of_all_pictures() -> None:
+def test_a_background_is_that_of_all_images() -> None:
     wire = request(user(image_part(b"a"), image_part(b"b")))
     wire.media_reading.image.rgba_background_color.extend((0, 128, 255))
     assert [image.background for image in _images(wire)] == [(0, 128, 255)] * 2

@@ -33,7 +33,7 @@ REQUEST = ChatRequest(
 
 
 def piece(index: int = 0, text: str = "", **members: Any) -> Piece:
-    nothing: dict[str, Any] = {"calls": (), "tokens": (), "ending": None, "counts": COUNTS, "clips": ()}
+    nothing: dict[str, Any] = {"calls": (), "tokens": (), "ending": None, "counts": COUNTS, "videos": ()}
     return Piece(index=index, text=text, **(nothing | members))
 
 

@@ -41,7 +41,7 @@ def hearing(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
         yield channel
 
 
-def sound_part(data: bytes = WAV, **members: Any) -> content_pb2.ContentPart:
+def audio_part(data: bytes = WAV, **members: Any) -> content_pb2.ContentPart:
     audio = content_pb2.AudioPart(source=content_pb2.MediaSource(data=data))
     return content_pb2.ContentPart(audio=audio, **members)
 
@@ -58,20 +58,20 @@ def ask_in_json(channel: grpc.Channel, *parts: dict[str, Any]) -> Any:
     return json.loads(b"".join(piece.data for piece in openai.CreateChatCompletion(bodies)))
 
 
-def test_a_sound_is_answered_and_counted(hearing: grpc.Channel) -> None:
-    response = Chat(hearing).CreateChatCompletion(request(user(sound_part(), "and", sound_part(WAV[:-8_000]))))
+def test_an_audio_is_answered_and_counted(hearing: grpc.Channel) -> None:
+    response = Chat(hearing).CreateChatCompletion(request(user(audio_part(), "and", audio_part(WAV[:-8_000]))))
     assert response.choices[0].message.content
     # 50 and 25 frames are 25 and 13 positions, of which two are a token.
     assert response.usage.prompt_tokens_details.audio_tokens == 12 + 6
     counted = Chat(hearing).CountTokens(
-        chat_pb2.CountTokensRequest(messages=[user(sound_part(), "and", sound_part(WAV[:-8_000]))])
+        chat_pb2.CountTokensRequest(messages=[user(audio_part(), "and", audio_part(WAV[:-8_000]))])
     )
     assert counted.prompt_tokens == response.usage.prompt_tokens
     assert counted.prompt_tokens_details.audio_tokens == 18
 
 
 def test_both_doors_give_the_same_answer(hearing: grpc.Channel) -> None:
-    typed = Chat(hearing).CreateChatCompletion(request(user(sound_part(), "What?")))
+    typed = Chat(hearing).CreateChatCompletion(request(user(audio_part(), "What?")))
     parts: list[dict[str, Any]] = [
         {"type": "input_audio", "input_audio": {"data": BASE64, "format": "wav"}},
         {"type": "audio_url", "audio_url": {"url": f"data:audio/wav;base64,{BASE64}"}},
@@ -83,7 +83,7 @@ def test_both_doors_give_the_same_answer(hearing: grpc.Channel) -> None:
 
 
 def test_the_answer_is_the_references(hearing: grpc.Channel, checkpoint: Path) -> None:
-    wire = request(user(sound_part(), "What?"))
+    wire = request(user(audio_part(), "What?"))
     wire.generation.ignore_eos = True
     content = Chat(hearing).CreateChatCompletion(wire).choices[0].message.content
     builder = load_prompt_builder(checkpoint, load_model_config(checkpoint))
@@ -93,9 +93,9 @@ def test_the_answer_is_the_references(hearing: grpc.Channel, checkpoint: Path) -
     assert content == builder.tokenizer.decode(expected.token_ids)
 
 
-def test_the_same_sound_again_is_cached(hearing: grpc.Channel) -> None:
+def test_the_same_audio_again_is_cached(hearing: grpc.Channel) -> None:
     def cached(data: bytes) -> int:
-        response = Chat(hearing).CreateChatCompletion(request(user(sound_part(data), "word " * 30)))
+        response = Chat(hearing).CreateChatCompletion(request(user(audio_part(data), "word " * 30)))
         return response.usage.prompt_tokens_details.cached_tokens
 
     long, other = (sound_file(noise(seed, 60_000), 16_000) for seed in (1, 2))
@@ -104,8 +104,8 @@ def test_the_same_sound_again_is_cached(hearing: grpc.Channel) -> None:
     assert cached(other) < 64
 
 
-def test_a_sound_may_be_named_afterwards(hearing: grpc.Channel) -> None:
-    sent = Chat(hearing).CreateChatCompletion(request(user(sound_part(uuid="bell"), "What?")))
+def test_an_audio_may_be_named_afterwards(hearing: grpc.Channel) -> None:
+    sent = Chat(hearing).CreateChatCompletion(request(user(audio_part(uuid="bell"), "What?")))
     named = content_pb2.ContentPart(audio=content_pb2.AudioPart(), uuid="bell")
     assert Chat(hearing).CreateChatCompletion(request(user(named, "What?"))).choices == sent.choices
     answer = ask_in_json(hearing, {"type": "input_audio", "input_audio": None, "uuid": "bell"})
@@ -116,18 +116,18 @@ def test_the_model_is_described_as_one_that_hears(hearing: grpc.Channel) -> None
     listed: Any = model_pb2_grpc.ModelServiceStub(hearing).ListModels(model_pb2.ListModelsRequest())
     (model,) = listed.data
     assert list(model.input_modalities) == [model_pb2.MODALITY_TEXT, model_pb2.MODALITY_AUDIO]
-    assert (model.capabilities.max_sounds, model.capabilities.max_images) == (4, 0)
+    assert (model.capabilities.max_audios, model.capabilities.max_images) == (4, 0)
 
 
 SOURCE = "messages[0].content[0].audio.source"
 REFUSED: list[Any] = [
     # the part, the reason, the field, words of the message
-    pytest.param(sound_part(b"hello"), "UNSUPPORTED_MEDIA_FORMAT", SOURCE, "no known sound format", id="no sound"),
-    pytest.param(sound_part(png()), "UNSUPPORTED_MEDIA_FORMAT", SOURCE, "a PNG picture", id="picture"),
-    pytest.param(sound_part(WAV[:30]), "INVALID_MEDIA", SOURCE, "damaged or cut short", id="cut short"),
-    pytest.param(sound_part(sound_file(SAMPLES[:99], 16_000)), "INVALID_MEDIA", SOURCE, "too short", id="too short"),
+    pytest.param(audio_part(b"hello"), "UNSUPPORTED_MEDIA_FORMAT", SOURCE, "no known sound format", id="no sound"),
+    pytest.param(audio_part(png()), "UNSUPPORTED_MEDIA_FORMAT", SOURCE, "a PNG picture", id="picture"),
+    pytest.param(audio_part(WAV[:30]), "INVALID_MEDIA", SOURCE, "damaged or cut short", id="cut short"),
+    pytest.param(audio_part(sound_file(SAMPLES[:99], 16_000)), "INVALID_MEDIA", SOURCE, "too short", id="too short"),
     pytest.param(content_pb2.ContentPart(audio={}), "MISSING_VALUE", SOURCE, "The sound has no source", id="none"),
-    pytest.param(sound_part(b""), "MISSING_VALUE", f"{SOURCE}.data", "The sound has no bytes", id="no bytes"),
+    pytest.param(audio_part(b""), "MISSING_VALUE", f"{SOURCE}.data", "The sound has no bytes", id="no bytes"),
     pytest.param(
         image_part(png()), "UNSUPPORTED", "messages[0].content[0].image.source", "takes no pictures", id="does not see"
     ),
@@ -145,15 +145,15 @@ def test_what_cannot_be_heard_is_refused_by_its_field(
     assert words in request_of.field_violations[0].description
 
 
-def test_too_many_sounds_are_refused(hearing: grpc.Channel) -> None:
+def test_too_many_audio_are_refused(hearing: grpc.Channel) -> None:
     with pytest.raises(grpc.RpcError) as caught:
-        Chat(hearing).CreateChatCompletion(request(user(*[sound_part()] * 5)))
+        Chat(hearing).CreateChatCompletion(request(user(*[audio_part()] * 5)))
     info, _ = details(caught.value)
     assert info.reason == "TOO_MANY_AUDIOS"
 
 
 def test_a_model_that_does_not_hear_says_so(chat: Chat, channel: grpc.Channel) -> None:
-    wire = request(user(sound_part()))
+    wire = request(user(audio_part()))
     wire.model = "tiny"
     with pytest.raises(grpc.RpcError) as caught:
         chat.CreateChatCompletion(wire)

@@ -12,7 +12,7 @@ from tests.server.requests import image_part, png, request, text_part, user
 from tests.server.serving import Served, health_stub
 
 Chat = chat_pb2_grpc.ChatServiceStub
-ABOUT_A_PICTURE = request(user("What is this?", image_part(png())))
+ABOUT_A_IMAGE = request(user("What is this?", image_part(png())))
 
 
 def answer(chat: Chat, wire: chat_pb2.CreateChatCompletionRequest) -> str:
@@ -36,7 +36,7 @@ def test_an_answer_has_everything_that_is_promised(chat: Chat) -> None:
     assert response.usage.total_tokens == response.usage.prompt_tokens + 8
 
 
-@pytest.mark.parametrize("wire", [request(), ABOUT_A_PICTURE, request(logprobs=True, top_logprobs=2)])
+@pytest.mark.parametrize("wire", [request(), ABOUT_A_IMAGE, request(logprobs=True, top_logprobs=2)])
 def test_a_stream_adds_up_to_the_whole_answer(chat: Chat, wire: chat_pb2.CreateChatCompletionRequest) -> None:
     whole = chat.CreateChatCompletion(wire).choices[0]
     pieces = [response.choices[0] for response in chat.StreamChatCompletion(wire)]
@@ -62,10 +62,10 @@ def test_a_stream_tells_its_usage_only_where_it_was_asked_for(chat: Chat) -> Non
     assert (len(last.choices), last.usage.completion_tokens) == (0, 8)
 
 
-def test_a_picture_changes_the_answer_and_is_counted(chat: Chat) -> None:
+def test_an_image_changes_the_answer_and_is_counted(chat: Chat) -> None:
     other = request(user("What is this?", image_part(png(colour=(0, 250, 0)))))
-    assert answer(chat, ABOUT_A_PICTURE) != answer(chat, other)
-    usage = chat.CreateChatCompletion(ABOUT_A_PICTURE).usage
+    assert answer(chat, ABOUT_A_IMAGE) != answer(chat, other)
+    usage = chat.CreateChatCompletion(ABOUT_A_IMAGE).usage
     assert usage.prompt_tokens_details.image_tokens == 4
 
 
@@ -109,8 +109,8 @@ def test_a_seed_repeats_a_draw(chat: Chat) -> None:
 
 
 def test_tokens_are_counted_as_they_are_used(chat: Chat) -> None:
-    counted = chat.CountTokens(chat_pb2.CountTokensRequest(messages=ABOUT_A_PICTURE.messages))
-    used = chat.CreateChatCompletion(ABOUT_A_PICTURE).usage
+    counted = chat.CountTokens(chat_pb2.CountTokensRequest(messages=ABOUT_A_IMAGE.messages))
+    used = chat.CreateChatCompletion(ABOUT_A_IMAGE).usage
     assert counted.prompt_tokens == used.prompt_tokens
     assert counted.prompt_tokens_details.image_tokens == used.prompt_tokens_details.image_tokens
     assert counted.max_model_len == 4096

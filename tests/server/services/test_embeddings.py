@@ -86,7 +86,7 @@ WRITERS: list[Any] = [
 
 
 @pytest.mark.parametrize("write", WRITERS)
-def test_a_picture_s_embeddings_answer_as_the_picture_does(
+def test_an_image_s_embeddings_answer_as_the_image_does(
     accepting: Chat, tiny_checkpoint: Path, write: Callable[[torch.Tensor], content_pb2.TensorSource]
 ) -> None:
     embeddings, grid = oracle.embeddings(tiny_checkpoint, PIXELS)
@@ -97,7 +97,7 @@ def test_a_picture_s_embeddings_answer_as_the_picture_does(
     assert response.usage.prompt_tokens_details.image_tokens == 6
 
 
-def test_a_clip_s_embeddings_answer_as_its_frames_do(accepting: Chat, tiny_checkpoint: Path) -> None:
+def test_a_video_s_embeddings_answer_as_its_frames_do(accepting: Chat, tiny_checkpoint: Path) -> None:
     embeddings, grid = oracle.embeddings(tiny_checkpoint, FRAMES)
     frames = [content_pb2.MediaSource(data=encode(PIL.Image.fromarray(frame), "PNG")) for frame in FRAMES]
     clip = content_pb2.VideoPart(frames=content_pb2.FrameList(frames=frames), min_pixels=784, max_pixels=56 * 56)
@@ -119,7 +119,7 @@ def test_embeddings_of_half_the_width_are_taken(accepting: Chat, tiny_checkpoint
     assert short.choices == long.choices
 
 
-def test_embeddings_and_pictures_stand_where_they_were_said(accepting: Chat) -> None:
+def test_embeddings_and_images_stand_where_they_were_said(accepting: Chat) -> None:
     embedded, other = (
         image_embeddings(typed(good()), typed(good_grid())),
         image_embeddings(typed(-good()), typed(good_grid())),

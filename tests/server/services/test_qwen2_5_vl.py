@@ -7,7 +7,7 @@ import pytest
 from glimpse.v1 import chat_pb2_grpc
 from tests.checkpoints import make_checkpoint
 from tests.server.requests import image_part, png, request, user
-from tests.server.services.test_videos import PNGS, about_a_clip, about_frames
+from tests.server.services.test_videos import PNGS, about_a_video, about_frames
 from tests.server.serving import served
 
 Chat = chat_pb2_grpc.ChatServiceStub
@@ -20,14 +20,14 @@ def chat(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chat]:
         yield Chat(channel)
 
 
-def test_pictures_and_clips_are_answered(chat: Chat) -> None:
+def test_images_and_videos_are_answered(chat: Chat) -> None:
     red, blue = (png(colour=colour) for colour in ((200, 30, 40), (20, 30, 220)))
     first, second = (chat.CreateChatCompletion(request(user(image_part(data), "What is it?"))) for data in (red, blue))
     assert first.choices[0].message.content != second.choices[0].message.content
-    assert chat.CreateChatCompletion(about_a_clip()).usage.prompt_tokens_details.video_tokens == 8
+    assert chat.CreateChatCompletion(about_a_video()).usage.prompt_tokens_details.video_tokens == 8
 
 
-def test_a_clip_of_another_rate_is_another_prompt(chat: Chat) -> None:
+def test_a_video_of_another_rate_is_another_prompt(chat: Chat) -> None:
     def num_cached(**options: float) -> int:
         return chat.CreateChatCompletion(about_frames(PNGS, **options)).usage.prompt_tokens_details.cached_tokens
 

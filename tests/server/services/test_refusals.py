@@ -26,7 +26,7 @@ def png_header(width: int, height: int) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(b"")) + chunk(b"IEND", b"")
 
 
-def with_picture(data: bytes) -> chat_pb2.CreateChatCompletionRequest:
+def with_image(data: bytes) -> chat_pb2.CreateChatCompletionRequest:
     return request(user("What?", image_part(data)))
 
 
@@ -48,9 +48,9 @@ REFUSED: list[Any] = [
     pytest.param(request(n=129), INVALID, "INVALID_VALUE", "generation.n", None, id="too many answers"),
     pytest.param(with_model("gpt"), NOT_FOUND, "MODEL_NOT_FOUND", "model", None, id="unknown model"),
     pytest.param(request(user("x" * 9000)), INVALID, "CONTEXT_LENGTH_EXCEEDED", "messages", None, id="too long"),
-    pytest.param(with_picture(b"hello"), INVALID, "UNSUPPORTED_MEDIA_FORMAT", SOURCE, None, id="no picture"),
-    pytest.param(with_picture(png()[:60]), INVALID, "INVALID_MEDIA", SOURCE, None, id="truncated picture"),
-    pytest.param(with_picture(png_header(20000, 20000)), INVALID, "MEDIA_TOO_LARGE", SOURCE, "413", id="too large"),
+    pytest.param(with_image(b"hello"), INVALID, "UNSUPPORTED_MEDIA_FORMAT", SOURCE, None, id="no picture"),
+    pytest.param(with_image(png()[:60]), INVALID, "INVALID_MEDIA", SOURCE, None, id="truncated picture"),
+    pytest.param(with_image(png_header(20000, 20000)), INVALID, "MEDIA_TOO_LARGE", SOURCE, "413", id="too large"),
     pytest.param(with_url("%%%"), INVALID, "INVALID_MEDIA_SOURCE", f"{SOURCE}.url", None, id="bad base64"),
     pytest.param(with_url("http://127.0.0.1/a"), INVALID, "MEDIA_URL_REFUSED", SOURCE, None, id="loopback"),
 ]
@@ -122,4 +122,4 @@ def test_refusals_disturb_nothing(chat: Chat) -> None:
 
 def test_a_large_message_is_served(chat: Chat) -> None:
     large = png(2000, 2000) + bytes(20 << 20)
-    assert chat.CreateChatCompletion(with_picture(large)).choices
+    assert chat.CreateChatCompletion(with_image(large)).choices

@@ -64,7 +64,7 @@ def left_out(kind: str, uuid: str, **options: Any) -> content_pb2.ContentPart:
     return content_pb2.ContentPart(uuid=uuid, **{kind: options})  # pyright: ignore[reportArgumentType] - either kind
 
 
-def picture_of(handle: str) -> content_pb2.ContentPart:
+def image_of(handle: str) -> content_pb2.ContentPart:
     return content_pb2.ContentPart(image={"source": {"upload": handle}})
 
 
@@ -89,29 +89,29 @@ def test_an_upload_is_told_as_it_is_kept(media: Media) -> None:
     assert brief.upload != upload.upload
 
 
-def test_an_uploaded_picture_is_the_same_as_one_that_is_sent(chat: Chat, media: Media) -> None:
+def test_an_uploaded_image_is_the_same_as_one_that_is_sent(chat: Chat, media: Media) -> None:
     sent = chat.CreateChatCompletion(about(image_part(PNG)))
-    through_upload = chat.CreateChatCompletion(about(picture_of(uploaded(media, PNG))))
+    through_upload = chat.CreateChatCompletion(about(image_of(uploaded(media, PNG))))
     assert through_upload.choices == sent.choices
     assert through_upload.usage.prompt_tokens_details.cached_tokens >= sent.usage.prompt_tokens // 32 * 32 - 32
     assert through_upload.usage.media_usage.decodings_spared == 1
 
 
-def test_an_uploaded_clip_and_uploaded_frames_are_clips(chat: Chat, media: Media) -> None:
+def test_an_uploaded_video_and_uploaded_frames_are_videos(chat: Chat, media: Media) -> None:
     sent = chat.CreateChatCompletion(about(video_part(VIDEO, **SMALL)))
     source = {"upload": uploaded(media, VIDEO)}
     again = chat.CreateChatCompletion(about(content_pb2.ContentPart(video={"source": source, **SMALL})))
-    assert (again.choices, again.clips) == (sent.choices, sent.clips)
+    assert (again.choices, again.videos) == (sent.choices, sent.videos)
     frames = [{"upload": uploaded(media, png(colour=colour))} for colour in ((1, 2, 3), (4, 5, 6))]
     clip = content_pb2.ContentPart(video={"frames": {"frames": frames}, **SMALL})
-    assert chat.CreateChatCompletion(about(clip)).clips[0].num_frames == 2
+    assert chat.CreateChatCompletion(about(clip)).videos[0].num_frames == 2
 
 
 def test_an_upload_lives_in_its_cache_salt(chat: Chat, media: Media) -> None:
     handle = uploaded(media, PNG, cache_salt="mine")
-    assert chat.CreateChatCompletion(about(picture_of(handle), "mine")).choices
+    assert chat.CreateChatCompletion(about(image_of(handle), "mine")).choices
     not_kept = (grpc.StatusCode.FAILED_PRECONDITION, "MEDIA_NOT_CACHED", f"{PART}.image.source")
-    assert refusal(lambda: chat.CreateChatCompletion(about(picture_of(handle)))) == not_kept
+    assert refusal(lambda: chat.CreateChatCompletion(about(image_of(handle)))) == not_kept
     for salt in ("", "yours"):
         for call in (
             lambda salt=salt: media.GetMedia(media_pb2.GetMediaRequest(upload=handle, cache_salt=salt)),
@@ -121,7 +121,7 @@ def test_an_upload_lives_in_its_cache_salt(chat: Chat, media: Media) -> None:
     own = media_pb2.DeleteMediaRequest(upload=handle, cache_salt="mine")
     media.DeleteMedia(own)
     assert refusal(lambda: media.DeleteMedia(own)) == (MISSING, "UPLOAD_NOT_FOUND", "upload")
-    assert refusal(lambda: chat.CreateChatCompletion(about(picture_of(handle), "mine"))) == not_kept
+    assert refusal(lambda: chat.CreateChatCompletion(about(image_of(handle), "mine"))) == not_kept
 
 
 HEADER = media_pb2.UploadMediaRequest(header={"sha256": sha256(PNG).digest()})

@@ -23,7 +23,7 @@ VIDEO = video(greys(20))
 PNGS = [encode(PIL.Image.fromarray(frame), "PNG") for frame in greys(4)]
 
 
-def about_a_clip(data: bytes = VIDEO, **options: Any) -> chat_pb2.CreateChatCompletionRequest:
+def about_a_video(data: bytes = VIDEO, **options: Any) -> chat_pb2.CreateChatCompletionRequest:
     return request(user("What happens?", video_part(data, **SMALL, **options)))
 
 
@@ -33,9 +33,9 @@ def about_frames(files: list[bytes], **options: Any) -> chat_pb2.CreateChatCompl
     return request(user("What happens?", part))
 
 
-def test_an_answer_tells_what_was_seen_of_a_clip(chat: Chat) -> None:
-    response = chat.CreateChatCompletion(about_a_clip())
-    (seen,) = response.clips
+def test_an_answer_tells_what_was_seen_of_a_video(chat: Chat) -> None:
+    response = chat.CreateChatCompletion(about_a_video())
+    (seen,) = response.videos
     assert (seen.num_frames, seen.width, seen.height, seen.fps) == (4, 56, 56, 1)
     assert list(seen.frame_seconds) == [0, 0.5, 1, 1.5]
     assert response.usage.prompt_tokens_details.video_tokens == 2 * 2 * 2
@@ -43,26 +43,26 @@ def test_an_answer_tells_what_was_seen_of_a_clip(chat: Chat) -> None:
 
 
 def test_a_stream_tells_it_in_its_first_message(chat: Chat) -> None:
-    first, *others = chat.StreamChatCompletion(about_a_clip(num_frames=6))
-    assert (first.clips[0].num_frames, first.clips[0].HasField("fps")) == (6, False)
-    assert not any(other.clips for other in others)
+    first, *others = chat.StreamChatCompletion(about_a_video(num_frames=6))
+    assert (first.videos[0].num_frames, first.videos[0].HasField("fps")) == (6, False)
+    assert not any(other.videos for other in others)
 
 
-def test_clips_are_counted_as_they_are_used(chat: Chat) -> None:
+def test_videos_are_counted_as_they_are_used(chat: Chat) -> None:
     wire = request(user(image_part(png()), video_part(VIDEO, **SMALL), "and", video_part(VIDEO, **SMALL, fps=5)))
     counted = chat.CountTokens(chat_pb2.CountTokensRequest(messages=wire.messages))
     used = chat.CreateChatCompletion(wire)
     assert counted.prompt_tokens == used.usage.prompt_tokens
     assert counted.prompt_tokens_details.video_tokens == used.usage.prompt_tokens_details.video_tokens == 8 + 20
     assert counted.prompt_tokens_details.image_tokens == used.usage.prompt_tokens_details.image_tokens == 4
-    assert [clip.num_frames for clip in counted.clips] == [clip.num_frames for clip in used.clips] == [4, 10]
+    assert [clip.num_frames for clip in counted.videos] == [clip.num_frames for clip in used.videos] == [4, 10]
 
 
-def test_given_frames_are_a_clip(chat: Chat) -> None:
+def test_given_frames_are_a_video(chat: Chat) -> None:
     whole, rated = (chat.CreateChatCompletion(about_frames(PNGS, **rate)) for rate in ({}, {"fps": 2}))
     assert whole.choices == rated.choices
-    assert (whole.clips[0].num_frames, list(whole.clips[0].frame_seconds)) == (4, [])
-    assert (rated.clips[0].HasField("fps"), list(rated.clips[0].frame_seconds)) == (False, [0, 0.5, 1, 1.5])
+    assert (whole.videos[0].num_frames, list(whole.videos[0].frame_seconds)) == (4, [])
+    assert (rated.videos[0].HasField("fps"), list(rated.videos[0].frame_seconds)) == (False, [0, 0.5, 1, 1.5])
 
 
 def test_the_order_of_frames_changes_the_answer(chat: Chat) -> None:
@@ -76,7 +76,7 @@ def test_the_order_of_frames_changes_the_answer(chat: Chat) -> None:
     assert abs(first_logprobs[0] - first_logprobs[1]) > 1e-3
 
 
-def test_the_same_clip_again_is_cached(chat: Chat) -> None:
+def test_the_same_video_again_is_cached(chat: Chat) -> None:
     def ask(data: bytes) -> chat_pb2.CreateChatCompletionResponse:
         return chat.CreateChatCompletion(request(user(video_part(data), "word " * 30)))
 
@@ -87,12 +87,12 @@ def test_the_same_clip_again_is_cached(chat: Chat) -> None:
 
 
 def test_a_decoder_that_is_gone_is_replaced(chat: Chat, shared_server: Served) -> None:
-    expected = chat.CreateChatCompletion(about_a_clip()).choices
+    expected = chat.CreateChatCompletion(about_a_video()).choices
     workers = children(shared_server.process.pid, "glimpse.media.decoding.worker")
     assert workers
     for worker in workers:
         os.kill(worker, signal.SIGKILL)
-    assert chat.CreateChatCompletion(about_a_clip()).choices == expected
+    assert chat.CreateChatCompletion(about_a_video()).choices == expected
 
 
 SOURCE = "messages[0].content[1].video.source"
@@ -100,16 +100,16 @@ FRAMES = "messages[0].content[1].video.frames"
 PLAYLIST = b"#EXTM3U\n#EXTINF:1,\nhttp://127.0.0.1/clip.ts\n"
 REFUSED: list[Any] = [
     # the request, the reason, the field, the HTTP status where it is not the one that follows
-    pytest.param(about_a_clip(b"hello"), "UNSUPPORTED_MEDIA_FORMAT", SOURCE, None, id="no video"),
-    pytest.param(about_a_clip(PLAYLIST), "UNSUPPORTED_MEDIA_FORMAT", SOURCE, None, id="playlist"),
-    pytest.param(about_a_clip(png()), "UNSUPPORTED_MEDIA_FORMAT", SOURCE, None, id="picture"),
-    pytest.param(about_a_clip(VIDEO[:300]), "INVALID_MEDIA", SOURCE, None, id="cut short"),
-    pytest.param(about_a_clip(start_seconds=5), "INVALID_MEDIA_PARAMETER", SOURCE, None, id="nothing in that part"),
-    pytest.param(about_a_clip(fps=-1), "INVALID_VALUE", "messages[0].content[1].video.fps", None, id="no rate"),
+    pytest.param(about_a_video(b"hello"), "UNSUPPORTED_MEDIA_FORMAT", SOURCE, None, id="no video"),
+    pytest.param(about_a_video(PLAYLIST), "UNSUPPORTED_MEDIA_FORMAT", SOURCE, None, id="playlist"),
+    pytest.param(about_a_video(png()), "UNSUPPORTED_MEDIA_FORMAT", SOURCE, None, id="picture"),
+    pytest.param(about_a_video(VIDEO[:300]), "INVALID_MEDIA", SOURCE, None, id="cut short"),
+    pytest.param(about_a_video(start_seconds=5), "INVALID_MEDIA_PARAMETER", SOURCE, None, id="nothing in that part"),
+    pytest.param(about_a_video(fps=-1), "INVALID_VALUE", "messages[0].content[1].video.fps", None, id="no rate"),
     pytest.param(about_frames([PNGS[0], b"x"]), "UNSUPPORTED_MEDIA_FORMAT", FRAMES, None, id="no picture"),
     pytest.param(about_frames([PNGS[0], png(64, 50)]), "INVALID_MEDIA", FRAMES, None, id="other size"),
     pytest.param(
-        about_a_clip(video(greys(6), times=[0, 1, 2, 3, 4, 86400], fps=1)),
+        about_a_video(video(greys(6), times=[0, 1, 2, 3, 4, 86400], fps=1)),
         "MEDIA_TOO_LARGE",
         SOURCE,
         "413",
@@ -119,7 +119,7 @@ REFUSED: list[Any] = [
 
 
 @pytest.mark.parametrize(("wire", "reason", "field", "http_status"), REFUSED)
-def test_a_clip_that_cannot_be_used_is_refused_by_its_field(
+def test_a_video_that_cannot_be_used_is_refused_by_its_field(
     chat: Chat, wire: chat_pb2.CreateChatCompletionRequest, reason: str, field: str, http_status: str | None
 ) -> None:
     with pytest.raises(grpc.RpcError) as caught:

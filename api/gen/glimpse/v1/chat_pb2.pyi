@@ -174,7 +174,7 @@ class FunctionName(_message.Message):
     def __init__(self, name: _Optional[str] = ...) -> None: ...
 
 class CreateChatCompletionResponse(_message.Message):
-    __slots__ = ("id", "created", "model", "choices", "usage", "clips", "metadata", "service_tier")
+    __slots__ = ("id", "created", "model", "choices", "usage", "videos", "metadata", "service_tier")
     class MetadataEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -187,7 +187,7 @@ class CreateChatCompletionResponse(_message.Message):
     MODEL_FIELD_NUMBER: _ClassVar[int]
     CHOICES_FIELD_NUMBER: _ClassVar[int]
     USAGE_FIELD_NUMBER: _ClassVar[int]
-    CLIPS_FIELD_NUMBER: _ClassVar[int]
+    VIDEOS_FIELD_NUMBER: _ClassVar[int]
     METADATA_FIELD_NUMBER: _ClassVar[int]
     SERVICE_TIER_FIELD_NUMBER: _ClassVar[int]
     id: str
@@ -195,10 +195,10 @@ class CreateChatCompletionResponse(_message.Message):
     model: str
     choices: _containers.RepeatedCompositeFieldContainer[Choice]
     usage: _generation_pb2.Usage
-    clips: _containers.RepeatedCompositeFieldContainer[_content_pb2.ClipFrames]
+    videos: _containers.RepeatedCompositeFieldContainer[_content_pb2.VideoFrames]
     metadata: _containers.ScalarMap[str, str]
     service_tier: ServiceTier
-    def __init__(self, id: _Optional[str] = ..., created: _Optional[int] = ..., model: _Optional[str] = ..., choices: _Optional[_Iterable[_Union[Choice, _Mapping]]] = ..., usage: _Optional[_Union[_generation_pb2.Usage, _Mapping]] = ..., clips: _Optional[_Iterable[_Union[_content_pb2.ClipFrames, _Mapping]]] = ..., metadata: _Optional[_Mapping[str, str]] = ..., service_tier: _Optional[_Union[ServiceTier, str]] = ...) -> None: ...
+    def __init__(self, id: _Optional[str] = ..., created: _Optional[int] = ..., model: _Optional[str] = ..., choices: _Optional[_Iterable[_Union[Choice, _Mapping]]] = ..., usage: _Optional[_Union[_generation_pb2.Usage, _Mapping]] = ..., videos: _Optional[_Iterable[_Union[_content_pb2.VideoFrames, _Mapping]]] = ..., metadata: _Optional[_Mapping[str, str]] = ..., service_tier: _Optional[_Union[ServiceTier, str]] = ...) -> None: ...
 
 class Choice(_message.Message):
     __slots__ = ("index", "message", "logprobs", "finish_reason")
@@ -225,22 +225,22 @@ class AssistantMessage(_message.Message):
     def __init__(self, role: _Optional[_Union[_content_pb2.Role, str]] = ..., content: _Optional[str] = ..., refusal: _Optional[str] = ..., tool_calls: _Optional[_Iterable[_Union[_content_pb2.ToolCall, _Mapping]]] = ...) -> None: ...
 
 class StreamChatCompletionResponse(_message.Message):
-    __slots__ = ("id", "created", "model", "choices", "usage", "clips", "service_tier")
+    __slots__ = ("id", "created", "model", "choices", "usage", "videos", "service_tier")
     ID_FIELD_NUMBER: _ClassVar[int]
     CREATED_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     CHOICES_FIELD_NUMBER: _ClassVar[int]
     USAGE_FIELD_NUMBER: _ClassVar[int]
-    CLIPS_FIELD_NUMBER: _ClassVar[int]
+    VIDEOS_FIELD_NUMBER: _ClassVar[int]
     SERVICE_TIER_FIELD_NUMBER: _ClassVar[int]
     id: str
     created: int
     model: str
     choices: _containers.RepeatedCompositeFieldContainer[ChunkChoice]
     usage: _generation_pb2.Usage
-    clips: _containers.RepeatedCompositeFieldContainer[_content_pb2.ClipFrames]
+    videos: _containers.RepeatedCompositeFieldContainer[_content_pb2.VideoFrames]
     service_tier: ServiceTier
-    def __init__(self, id: _Optional[str] = ..., created: _Optional[int] = ..., model: _Optional[str] = ..., choices: _Optional[_Iterable[_Union[ChunkChoice, _Mapping]]] = ..., usage: _Optional[_Union[_generation_pb2.Usage, _Mapping]] = ..., clips: _Optional[_Iterable[_Union[_content_pb2.ClipFrames, _Mapping]]] = ..., service_tier: _Optional[_Union[ServiceTier, str]] = ...) -> None: ...
+    def __init__(self, id: _Optional[str] = ..., created: _Optional[int] = ..., model: _Optional[str] = ..., choices: _Optional[_Iterable[_Union[ChunkChoice, _Mapping]]] = ..., usage: _Optional[_Union[_generation_pb2.Usage, _Mapping]] = ..., videos: _Optional[_Iterable[_Union[_content_pb2.VideoFrames, _Mapping]]] = ..., service_tier: _Optional[_Union[ServiceTier, str]] = ...) -> None: ...
 
 class ChunkChoice(_message.Message):
     __slots__ = ("index", "delta", "logprobs", "finish_reason")
@@ -293,13 +293,13 @@ class CountTokensRequest(_message.Message):
     def __init__(self, model: _Optional[str] = ..., messages: _Optional[_Iterable[_Union[_content_pb2.Message, _Mapping]]] = ..., cache_salt: _Optional[str] = ...) -> None: ...
 
 class CountTokensResponse(_message.Message):
-    __slots__ = ("prompt_tokens", "prompt_tokens_details", "max_model_len", "clips")
+    __slots__ = ("prompt_tokens", "prompt_tokens_details", "max_model_len", "videos")
     PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     PROMPT_TOKENS_DETAILS_FIELD_NUMBER: _ClassVar[int]
     MAX_MODEL_LEN_FIELD_NUMBER: _ClassVar[int]
-    CLIPS_FIELD_NUMBER: _ClassVar[int]
+    VIDEOS_FIELD_NUMBER: _ClassVar[int]
     prompt_tokens: int
     prompt_tokens_details: _generation_pb2.PromptTokensDetails
     max_model_len: int
-    clips: _containers.RepeatedCompositeFieldContainer[_content_pb2.ClipFrames]
-    def __init__(self, prompt_tokens: _Optional[int] = ..., prompt_tokens_details: _Optional[_Union[_generation_pb2.PromptTokensDetails, _Mapping]] = ..., max_model_len: _Optional[int] = ..., clips: _Optional[_Iterable[_Union[_content_pb2.ClipFrames, _Mapping]]] = ...) -> None: ...
+    videos: _containers.RepeatedCompositeFieldContainer[_content_pb2.VideoFrames]
+    def __init__(self, prompt_tokens: _Optional[int] = ..., prompt_tokens_details: _Optional[_Union[_generation_pb2.PromptTokensDetails, _Mapping]] = ..., max_model_len: _Optional[int] = ..., videos: _Optional[_Iterable[_Union[_content_pb2.VideoFrames, _Mapping]]] = ...) -> None: ...

@@ -168,7 +168,7 @@ class MediaProcessing(_message.Message):
     num_frames: int
     def __init__(self, min_pixels: _Optional[int] = ..., max_pixels: _Optional[int] = ..., fps: _Optional[float] = ..., num_frames: _Optional[int] = ...) -> None: ...
 
-class ClipFrames(_message.Message):
+class VideoFrames(_message.Message):
     __slots__ = ("num_frames", "width", "height", "fps", "frame_seconds")
     NUM_FRAMES_FIELD_NUMBER: _ClassVar[int]
     WIDTH_FIELD_NUMBER: _ClassVar[int]
