@@ -1,0 +1,105 @@
+"""Fails where a retired word comes back, in names or in prose.
+
+One concept has one name, the one that readers of vLLM, transformers, gRPC and Envoy expect. Words are compared whole,
+without case. A name counts word by word, so `ClipOptions` and `max_clips` contain "clip".
+"""
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+WORDS = {
+    "clip": "video",
+    "sound": "audio",
+    "picture": "image",
+    "wish": "media override",
+    "wishes": "media overrides",
+    "wished": "overridden",
+    "guess": "draft token",
+    "guesses": "draft tokens",
+    "guessed": "drafted",
+    "guesser": "n-gram proposer",
+    "promised": "placeholder token",
+    "pace": "prefill budget",
+    "parted": "sharded",
+    "enforcement": "constraints",
+    "completer": "generator",
+    "outlet": "response writer",
+    "spared": "cache hit",
+    "flight": "single-flight",
+    "door": "entry point",
+    "seam": "process boundary",
+    "twin": "reference implementation",
+    "luck": "rng",
+    "happening": "video task",
+    "rig": "harness",
+    "vain": "discarded",
+}
+"""Retired word → what to write; the plural with "s" is retired too."""
+
+NAMES = {
+    "asks_effort": "supports_reasoning_effort",
+    "by_window": "windows",
+    "chosenstep": "in-flight step",
+    "forget_name": "evict",
+    "give_up": "terminate",
+    "give_way": "use_batch_policy",
+    "given_media": "media inputs",
+    "hang_up": "on_rank_failure",
+    "in vain": "discarded",
+    "inner_width": "intermediate_size",
+    "knows_tools": "supports_tools",
+    "loadedpart": "loaded shard",
+    "names_tier": "echoes_service_tier",
+    "part_plan": "sharded plan",
+    "published_name": "checkpoint name",
+    "rungroup": "varlen segments",
+    "silentstep": "in-flight step",
+    "stand_back": "lower_thread_priority",
+    "stored_tensors": "named weights",
+    "time_step": "mrope_time_interval",
+}
+"""Retired names and phrases, as they stand."""
+
+SKIPPED = ("third_party/", "api/gen/", "models/nano/", "tools/check_words.py")
+SUFFIXES = {".py", ".md", ".proto", ".toml", ".yaml", ".lua", ".cpp", ".h", ".mjs", ".ts", ".jinja", ""}
+ALLOWED = re.compile(r"\bCLIP\b|\.clip\(|in[-_ ]flight|InFlight|single[-_ ]?flight|SingleFlight|preflight")
+"""CLIP is a model and `clip` a function of NumPy's; "in flight" and "single-flight" are the field's own."""
+
+_SUBWORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+_NAME = re.compile(r"(?<![a-z])(" + "|".join(map(re.escape, NAMES)) + r")(?![a-z])", re.IGNORECASE)
+
+
+def retired_words(line: str) -> Iterator[tuple[str, str]]:
+    """Each retired word of a line, and what to write instead."""
+    line = ALLOWED.sub("", line)
+    for match in _SUBWORD.finditer(line):
+        word = match.group().lower()
+        if (stem := word if word in WORDS else word.removesuffix("s")) in WORDS:
+            yield word, WORDS[stem]
+    for match in _NAME.finditer(line):
+        yield match.group(), NAMES[match.group().lower()]
+
+
+def main() -> None:
+    names = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    found = [
+        f"{name}:{number}: '{word}' is retired: write '{better}'"
+        for name in names
+        if not name.startswith(SKIPPED) and Path(name).suffix in SUFFIXES and not (ROOT / name).is_symlink()
+        for number, line in [(0, name), *enumerate((ROOT / name).read_text(encoding="utf-8").splitlines(), 1)]
+        for word, better in retired_words(line)
+    ]
+    print("\n".join(found), file=sys.stderr)
+    if found:
+        sys.exit(f"{len(found)} retired words.")
+
+
+if __name__ == "__main__":
+    main()
