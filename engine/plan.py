@@ -37,24 +37,29 @@ class Embeddings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 MediaContent: TypeAlias = memoryview | Embeddings
-"""Of which a medium's encoder output is made: pixels or features as in `Encode`, or the output itself."""
+"""What an encoder output is made from.
+
+- Image or video: pixels, uint8 [frames, grid_h * patch_size, grid_w * patch_size, 3], row-major; an image has 1 frame.
+- Audio: features, float32 [mel bins, frames], row-major.
+- `Embeddings`: the encoder output itself, which is only copied.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MediaSpan:
-    """Where a medium stands in a prompt, and which."""
+    """The placeholder tokens of one medium in a prompt."""
 
     kind: MediaKind
     start: int
-    """Index in the prompt of the first of its placeholder tokens."""
+    """Index in the prompt of the first placeholder token."""
     num_tokens: int
-    """Number of its placeholder tokens, which are consecutive."""
+    """Number of placeholder tokens, which are consecutive."""
     key: bytes
-    """256-bit hash of its content and of how it was processed; equal keys mean equal encoder outputs."""
+    """256-bit hash of the content and of how it was processed. Equal keys mean equal encoder outputs."""
     grid_thw: tuple[int, int, int]
-    """Patches in time, height and width, before merging; of a sound 1, its mel bins and its frames."""
-    time_step: float = 1.0
-    """Positions from one of a clip's patches in time to the next; of each the whole ones count."""
+    """Patches in time, height and width, before merging. For audio: 1, mel bins, frames."""
+    mrope_time_interval: float = 1.0
+    """Distance in M-RoPE positions between two temporal patches of a video. The products are rounded down."""
 
     @property
     def end(self) -> int:
@@ -85,9 +90,7 @@ class Encode:
     kind: MediaKind
     grid_thw: tuple[int, int, int]
     content: MediaContent | None
-    """uint8, row-major, [frames, grid_h · patch_size, grid_w · patch_size, 3] with frames = 1 for a picture. Of a sound
-    its features: float32, row-major, [mel bins, frames]. Or embeddings in their place, which are only copied.
-    None where another rank encodes it and hands its output on."""
+    """None if another rank encodes the medium and sends its output to this one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ import msgspec
 
 from glimpse.engine.config import ChosenBackend, EngineConfig
 from glimpse.engine.errors import EngineErrorCode
-from glimpse.engine.plan import MediaContent, MediaKind
+from glimpse.engine.plan import MediaContent, MediaSpan
 from glimpse.engine.sampling_params import SamplingParams
 
 
@@ -30,22 +30,11 @@ class FinishReason(StrEnum):
 
 
 class MediaInput(msgspec.Struct, frozen=True, kw_only=True):
-    """A medium of a prompt: where it stands, and its content."""
+    """One medium of a prompt, as the front end sends it."""
 
-    kind: MediaKind
-    start: int
-    """Index in the prompt of the first of its placeholder tokens."""
-    num_tokens: int
-    """Number of its placeholder tokens."""
-    key: bytes
-    """256-bit hash of the content and of how it was processed."""
-    grid_thw: tuple[int, int, int]
-    """Patches in time, height and width, before merging; of a sound 1, its mel bins and its frames."""
-    time_step: float = 1.0
-    """Positions from one of a clip's patches in time to the next; of each the whole ones count."""
+    span: MediaSpan
+    """Its placeholder tokens in the prompt."""
     content: MediaContent
-    """uint8 [frames, height, width, 3], flat; normalising and cutting into patches is the engine's work. Of a sound its
-    features, float32 [mel bins, frames], flat. Or embeddings in their place."""
 
 
 class Start(msgspec.Struct, frozen=True, kw_only=True, tag="start"):

@@ -57,7 +57,7 @@ def grids(spans: Sequence[MediaSpan], kind: MediaKind) -> Tensor | None:
 def seconds_per_grid(path: Path, spans: Sequence[MediaSpan]) -> dict[str, Tensor]:
     """What tells the reference of a clip's time, where the model knows seconds: float32 [clips]."""
     rate = getattr(load_oracle(path).config.vision_config, "tokens_per_second", None)
-    steps = [span.time_step for span in spans if span.kind is MediaKind.VIDEO]
+    steps = [span.mrope_time_interval for span in spans if span.kind is MediaKind.VIDEO]
     return {} if rate is None else {"second_per_grid_ts": torch.tensor(steps) / rate}
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from glimpse.engine.config import ModelConfig
-from glimpse.engine.plan import MediaKind
+from glimpse.engine.plan import MediaKind, MediaSpan
 from glimpse.engine.protocol import FinishReason, Generate, MediaInput
 from glimpse.engine.sampling_params import SamplingParams
 from glimpse.engine.scheduling.core import Core
@@ -98,12 +98,15 @@ def picture(draw: random.Random, model: ModelConfig, *, start: int, side: int) -
     """
     vision, num_tokens = model.vision, side * side
     patches = side * vision.spatial_merge_size
-    medium = MediaInput(
+    span = MediaSpan(
         kind=MediaKind.IMAGE,
         start=start,
         num_tokens=num_tokens,
         key=draw.randbytes(32),
         grid_thw=(1, patches, patches),
+    )
+    medium = MediaInput(
+        span=span,
         content=memoryview(draw.randbytes(3 * (patches * vision.patch_size) ** 2)),
     )
     return (model.placeholder_ids["image"],) * num_tokens, medium

@@ -25,7 +25,7 @@ from bench.engine.limits import Limits, best, measure_limits
 from bench.figures import significant, table
 from glimpse.engine.config import Backend, EngineConfig, ModelConfig, Quantization
 from glimpse.engine.loading.load_engine import load_core
-from glimpse.engine.plan import MediaKind
+from glimpse.engine.plan import MediaKind, MediaSpan
 from glimpse.engine.protocol import Generate, MediaInput
 from glimpse.engine.sampling_params import SamplingParams
 from glimpse.engine.scheduling.core import Core
@@ -125,14 +125,14 @@ class Steps:
 
     def _image(self, num_tokens: int, side: int) -> MediaInput:
         pixels = self._draw.randbytes(3 * (side * self._model.vision.patch_size) ** 2)
-        return MediaInput(
+        span = MediaSpan(
             kind=MediaKind.IMAGE,
             start=0,
             num_tokens=num_tokens,
             key=self._draw.randbytes(32),
             grid_thw=(1, side, side),
-            content=memoryview(pixels),
         )
+        return MediaInput(span=span, content=memoryview(pixels))
 
 
 def measure(steps: Steps, model: ModelConfig, weight_bytes: float, *, max_batch: int) -> Iterator[Measured]:

@@ -71,7 +71,7 @@ def layout_prompt(num_tokens: int, spans: Sequence[MediaSpan], spatial_merge_siz
         shape = (grid_t, grid_h // spatial_merge_size, grid_w // spatial_merge_size)
         places = np.indices(shape).reshape(3, -1)
         # In float32, as the reference, where a product may come out a little below a whole number, or not.
-        places[0] = np.float32(span.time_step) * places[0].astype(np.float32)
+        places[0] = np.float32(span.mrope_time_interval) * places[0].astype(np.float32)
         pieces.append(position + places)
         position += int(places.max()) + 1
         index = span.end

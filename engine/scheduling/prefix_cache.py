@@ -92,7 +92,10 @@ def block_hash(parent: bytes, start: int, token_ids: Many[int], spans: Many[Medi
     for span in spans_between(spans, start, end):
         # Where in the block it stands, which of its tokens these are, and how far apart their positions are.
         first, last = max(span.start, start), min(span.end, end)
-        fields += (span.key, struct.pack("<3qd", first - start, first - span.start, last - span.start, span.time_step))
+        fields += (
+            span.key,
+            struct.pack("<3qd", first - start, first - span.start, last - span.start, span.mrope_time_interval),
+        )
     return _hash(_BLOCK_DOMAIN, fields)
 
 

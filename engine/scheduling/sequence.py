@@ -144,8 +144,8 @@ def make_sequence(
         cache_salt=request.cache_salt,
         token_ids=list(request.token_ids),
         num_prompt_tokens=num_prompt_tokens,
-        spans=_make_spans(request.media, num_prompt_tokens),
-        contents={medium.key: medium.content for medium in request.media},
+        spans=_sorted_spans(request.media, num_prompt_tokens),
+        contents={medium.span.key: medium.content for medium in request.media},
         sampling=request.sampling,
         max_tokens=min(request.sampling.max_tokens, max_model_len - num_prompt_tokens),
         end_token_ids=_end_token_ids(request.sampling, eos_token_ids),
@@ -181,36 +181,27 @@ def _check_sampling(sampling: SamplingParams, vocab_size: int) -> None:
 
 
 def _check_medium(medium: MediaInput, hidden_size: int) -> None:
-    """What is wrong here would fail in the runner, and take others of the step with it."""
-    if len(medium.key) != KEY_BYTES:
-        raise EngineError(EngineErrorCode.INTERNAL, f"a medium's key has {len(medium.key)} bytes, not {KEY_BYTES}")
-    if isinstance(medium.content, Embeddings) and medium.content.num_values != medium.num_tokens * hidden_size:
+    """Refuses what would fail in the runner, together with other sequences of the same step."""
+    span, content = medium.span, medium.content
+    if len(span.key) != KEY_BYTES:
+        raise EngineError(EngineErrorCode.INTERNAL, f"media key: expected {KEY_BYTES} bytes, got {len(span.key)}")
+    if isinstance(content, Embeddings) and content.num_values != span.num_tokens * hidden_size:
         raise EngineError(
             EngineErrorCode.INTERNAL,
-            f"a medium's embeddings have {medium.content.num_values} values, not {hidden_size} for each of its "
-            f"{medium.num_tokens} tokens",
+            f"media embeddings: expected {hidden_size} values for each of the {span.num_tokens} placeholder tokens, "
+            f"got {content.num_values} values",
         )
 
 
-def _make_spans(media: Many[MediaInput], num_prompt_tokens: int) -> tuple[MediaSpan, ...]:
+def _sorted_spans(media: Many[MediaInput], num_prompt_tokens: int) -> tuple[MediaSpan, ...]:
+    spans = tuple(sorted((medium.span for medium in media), key=lambda span: span.start))
     end = 0
-    spans: list[MediaSpan] = []
-    for medium in sorted(media, key=lambda medium: medium.start):
-        if medium.num_tokens < 1 or medium.start < end or medium.start + medium.num_tokens > num_prompt_tokens:
+    for span in spans:
+        if span.num_tokens < 1 or span.start < end or span.end > num_prompt_tokens:
             raise EngineError(
                 EngineErrorCode.INTERNAL,
-                f"a medium stands at tokens {medium.start} to {medium.start + medium.num_tokens}: "
-                f"outside the prompt of {num_prompt_tokens} tokens, or inside another medium",
+                f"media span: tokens {span.start} to {span.end} are outside the prompt of {num_prompt_tokens} tokens, "
+                "or overlap another medium",
             )
-        spans.append(
-            MediaSpan(
-                kind=medium.kind,
-                start=medium.start,
-                num_tokens=medium.num_tokens,
-                key=medium.key,
-                grid_thw=medium.grid_thw,
-                time_step=medium.time_step,
-            )
-        )
-        end = spans[-1].end
-    return tuple(spans)
+        end = span.end
+    return spans

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import assert_never
 
 from glimpse.engine.config import AudioConfig, ModelConfig, VisionConfig
-from glimpse.engine.plan import Embeddings, MediaContent, MediaKind
+from glimpse.engine.plan import Embeddings, MediaContent, MediaKind, MediaSpan
 from glimpse.engine.protocol import MediaInput
 from glimpse.engine.text.prompt import Prompt, PromptMedia
 from glimpse.media.embeddings.embeddings import EmbeddedKind, Embedding, EmbeddingForm
@@ -77,20 +77,22 @@ def media_inputs(media: Sequence[Medium], prompt: Prompt, encoder: VisionConfig 
     """
     return [
         MediaInput(
-            kind=kind_of(medium),
-            start=start,
-            num_tokens=medium.num_tokens,
-            key=medium.key,
-            grid_thw=medium.grid_thw,
-            time_step=_time_step(medium, encoder),
+            span=MediaSpan(
+                kind=kind_of(medium),
+                start=start,
+                num_tokens=medium.num_tokens,
+                key=medium.key,
+                grid_thw=medium.grid_thw,
+                mrope_time_interval=_mrope_time_interval(medium, encoder),
+            ),
             content=_content(medium),
         )
         for medium, start in zip(media, prompt.starts, strict=True)
     ]
 
 
-def _time_step(medium: Medium, encoder: VisionConfig | AudioConfig) -> float:
-    """Positions from one of a clip's patches in time to the next."""
+def _mrope_time_interval(medium: Medium, encoder: VisionConfig | AudioConfig) -> float:
+    """Returns the distance in positions between two temporal patches of a video."""
     if not isinstance(encoder, VisionConfig) or encoder.positions_per_second is None:
         return 1.0
     if kind_of(medium) is not MediaKind.VIDEO:

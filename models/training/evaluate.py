@@ -9,7 +9,7 @@ import hashlib
 import json
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count, islice
 from pathlib import Path
 from typing import get_args
@@ -149,11 +149,7 @@ def request(prompt: Prompt, name: str, *, max_tokens: int = MAX_TOKENS) -> Gener
     """What the engine is asked to continue; its name is not used again."""
     media = [
         MediaInput(
-            kind=span.kind,
-            start=span.start,
-            num_tokens=span.num_tokens,
-            key=hashlib.sha256(f"{name} {index}".encode()).digest(),
-            grid_thw=span.grid_thw,
+            span=replace(span, key=hashlib.sha256(f"{name} {index}".encode()).digest()),
             content=np.ascontiguousarray(medium.pixels if isinstance(medium, Picture) else medium.frames).data.cast(
                 "B"
             ),

@@ -67,7 +67,7 @@ class LoadedPrompt:
         """Tokens of its media, by kind."""
         counts = Counter[MediaKind]()
         for medium in self.media:
-            counts[medium.kind] += medium.num_tokens
+            counts[medium.span.kind] += medium.span.num_tokens
         return counts
 
     @property

@@ -40,14 +40,10 @@ def key(name: str) -> bytes:
 
 def picture(name: str, start: int, num_tokens: int) -> MediaInput:
     """A picture for a prompt."""
-    return MediaInput(
-        kind=MediaKind.IMAGE,
-        start=start,
-        num_tokens=num_tokens,
-        key=key(name),
-        grid_thw=(1, 2, 2 * num_tokens),
-        content=memoryview(name.encode()),
+    span = MediaSpan(
+        kind=MediaKind.IMAGE, start=start, num_tokens=num_tokens, key=key(name), grid_thw=(1, 2, 2 * num_tokens)
     )
+    return MediaInput(span=span, content=memoryview(name.encode()))
 
 
 def generate(
@@ -69,7 +65,7 @@ def generate(
     )
 
 
-def fingerprints(token_ids: Many[int], spans: Many[MediaSpan] | Many[MediaInput]) -> list[bytes]:
+def fingerprints(token_ids: Many[int], spans: Many[MediaSpan]) -> list[bytes]:
     """For each token, what its KV depends on: all tokens up to it, and the pictures' parts at their places."""
     prints: list[bytes] = []
     for index, token_id in enumerate(token_ids):

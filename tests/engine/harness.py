@@ -47,15 +47,7 @@ class Prompt:
 def request_of(request_id: str, prompt: Prompt, sampling: SamplingParams) -> Generate:
     """A prompt as a front end sends it."""
     media = [
-        MediaInput(
-            kind=span.kind,
-            start=span.start,
-            num_tokens=span.num_tokens,
-            key=span.key,
-            grid_thw=span.grid_thw,
-            time_step=span.time_step,
-            content=memoryview(image.tobytes()),
-        )
+        MediaInput(span=span, content=memoryview(image.tobytes()))
         for span, image in zip(prompt.spans, prompt.images, strict=True)
     ]
     return Generate(request_id=request_id, token_ids=list(prompt.token_ids), media=media, sampling=sampling)

@@ -17,7 +17,7 @@ from glimpse.engine.config import EngineConfig, ModelConfig, load_model_config
 from glimpse.engine.errors import CheckpointError, EngineErrorCode
 from glimpse.engine.ipc.client import EngineClient, EngineState
 from glimpse.engine.ipc.transport import AsyncChannel
-from glimpse.engine.plan import MediaKind
+from glimpse.engine.plan import MediaKind, MediaSpan
 from glimpse.engine.protocol import (
     Cancel,
     Failed,
@@ -300,17 +300,11 @@ def greedy(request_id: str, max_tokens: int = 12) -> Generate:
 
 def greedy_about_an_image(request_id: str, model: ModelConfig, shade: int) -> Generate:
     """56 × 56 pixels are 4 × 4 patches, which are 2 × 2 tokens."""
-    picture = MediaInput(
-        kind=MediaKind.IMAGE,
-        start=2,
-        num_tokens=4,
-        key=bytes([shade]) * 32,
-        grid_thw=(1, 4, 4),
-        content=memoryview(bytes([shade]) * (56 * 56 * 3)),
-    )
+    span = MediaSpan(kind=MediaKind.IMAGE, start=2, num_tokens=4, key=bytes([shade]) * 32, grid_thw=(1, 4, 4))
+    image = MediaInput(span=span, content=memoryview(bytes([shade]) * (56 * 56 * 3)))
     sampling = SamplingParams(max_tokens=12, temperature=0, ignore_eos=True)
     token_ids = [20, 19, *[model.placeholder_ids["image"]] * 4, 21, 22]
-    return Generate(request_id=request_id, token_ids=token_ids, media=[picture], sampling=sampling)
+    return Generate(request_id=request_id, token_ids=token_ids, media=[image], sampling=sampling)
 
 
 async def tokens_of(client: EngineClient, request: Generate) -> list[int]:

@@ -14,7 +14,7 @@ from glimpse.engine.config import EngineConfig
 from glimpse.engine.errors import EngineErrorCode
 from glimpse.engine.ipc import transport
 from glimpse.engine.ipc.transport import AsyncChannel, Channel, MessageTooLargeError, TransportError
-from glimpse.engine.plan import Embeddings, MediaContent, MediaKind
+from glimpse.engine.plan import Embeddings, MediaContent, MediaKind, MediaSpan
 from glimpse.engine.protocol import (
     Cancel,
     Failed,
@@ -48,13 +48,11 @@ STATS = StepStats(
 
 
 def generate(content: MediaContent) -> Generate:
-    medium = MediaInput(
-        kind=MediaKind.IMAGE, start=1, num_tokens=2, key=bytes(range(32)), grid_thw=(1, 2, 4), content=content
-    )
+    span = MediaSpan(kind=MediaKind.IMAGE, start=1, num_tokens=2, key=bytes(range(32)), grid_thw=(1, 2, 4))
     return Generate(
         request_id="r1",
         token_ids=[1, 2, 2, 70_000],
-        media=[medium],
+        media=[MediaInput(span=span, content=content)],
         sampling=SamplingParams(
             temperature=0.5, stop=("a", "é"), stop_token_ids=(3,), logit_bias={7: -1.5}, logprobs=2
         ),

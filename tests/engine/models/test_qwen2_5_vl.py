@@ -29,10 +29,13 @@ NUM_TOKENS = 12
 CPU = torch.device("cpu")
 
 
-def timed(prompt: Prompt, *time_steps: float) -> Prompt:
+def timed(prompt: Prompt, *mrope_time_intervals: float) -> Prompt:
     """With clips whose patches in time are so far apart."""
-    steps = iter(time_steps)
-    spans = [replace(span, time_step=next(steps)) if span.kind is MediaKind.VIDEO else span for span in prompt.spans]
+    steps = iter(mrope_time_intervals)
+    spans = [
+        replace(span, mrope_time_interval=next(steps)) if span.kind is MediaKind.VIDEO else span
+        for span in prompt.spans
+    ]
     return replace(prompt, spans=tuple(spans))
 
 
@@ -144,7 +147,7 @@ def test_positions_are_the_references(
         num_tokens=num_tokens,
         key=b"clip",
         grid_thw=(grid_t, 2 * height, 2 * width),
-        time_step=2 * float(np.float32(seconds)),
+        mrope_time_interval=2 * float(np.float32(seconds)),
     )
     layout = layout_prompt(num_text + num_tokens, [span], spatial_merge_size=2)
     positions, _ = load_oracle(checkpoint).model.get_rope_index(

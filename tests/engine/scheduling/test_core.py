@@ -1,6 +1,7 @@
 """What the core makes of requests: how they begin, what they bring, and how they end."""
 
 import logging
+from dataclasses import replace
 
 import msgspec
 import pytest
@@ -36,9 +37,7 @@ def refusal(request: Generate, max_waiting: int = 100) -> TokenEvent:
 
 def image_with_key(key_bytes: bytes) -> MediaInput:
     whole = picture("cat", 0, 2)
-    return MediaInput(
-        kind=whole.kind, start=0, num_tokens=2, key=key_bytes, grid_thw=whole.grid_thw, content=whole.content
-    )
+    return MediaInput(span=replace(whole.span, key=key_bytes), content=whole.content)
 
 
 def embedded(name: str, num_values: int) -> MediaInput:
@@ -68,15 +67,15 @@ def test_a_prompt_that_leaves_no_room_for_an_answer_is_refused(num_tokens: int):
         (
             generate("r", [0, 0, 0], picture("a", 1, 2), picture("b", 0, 2)),
             EngineErrorCode.INTERNAL,
-            "inside another medium",
+            "overlap another medium",
         ),
-        (generate("r", [0, 0], image_with_key(b"short")), EngineErrorCode.INTERNAL, "has 5 bytes, not 32"),
+        (generate("r", [0, 0], image_with_key(b"short")), EngineErrorCode.INTERNAL, "expected 32 bytes, got 5"),
         (
             generate("r", [0, 0], embedded("a", 3)),
             EngineErrorCode.INTERNAL,
-            "have 3 values, not 2 for each of its 2 tokens",
+            "expected 2 values for each of the 2 placeholder tokens, got 3 values",
         ),
-        (generate("r", [0, 0], embedded("a", 8)), EngineErrorCode.INTERNAL, "have 8 values"),
+        (generate("r", [0, 0], embedded("a", 8)), EngineErrorCode.INTERNAL, "got 8 values"),
         (
             generate("r", [1], sampling=SamplingParams(logit_bias={9: 1.0})),
             EngineErrorCode.UNSUPPORTED,

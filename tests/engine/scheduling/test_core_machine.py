@@ -62,7 +62,7 @@ def answer_alone(request: Generate, max_model_len: int) -> tuple[list[int], Fini
     ignores_eos, min_tokens = (sampling.ignore_eos, sampling.min_tokens) if sampling.grammar is None else (False, 0)
     ends = {*sampling.stop_token_ids, *(() if ignores_eos else (EOS,))}
     for num_generated in range(1, sampling.max_tokens + 1):
-        token_ids.append(next_token(fingerprints(token_ids, request.media)[-1]))
+        token_ids.append(next_token(fingerprints(token_ids, [medium.span for medium in request.media])[-1]))
         if token_ids[-1] in ends and num_generated > min_tokens:
             return token_ids[len(request.token_ids) :], FinishReason.STOP
         if len(token_ids) == max_model_len:
