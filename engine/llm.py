@@ -29,7 +29,6 @@ from glimpse.engine.offline.prompt_inputs import (
 from glimpse.engine.offline.run import CompletionOutput, RequestOutput, run_batch
 from glimpse.engine.offline.tool_inputs import parse_chat_options
 from glimpse.engine.offline.visual_inputs import InputError
-from glimpse.engine.plan import MediaKind
 from glimpse.engine.protocol import Generate
 from glimpse.engine.sampling_params import Grammar, GrammarKind, SamplingParams
 from glimpse.engine.scheduling.sequence import make_sequence
@@ -37,6 +36,7 @@ from glimpse.engine.text.grammar_check import GrammarChecker, GrammarError
 from glimpse.engine.text.media_inputs import Medium, media_inputs, prompt_media
 from glimpse.engine.text.prompt import Prompt, PromptBuilder, load_prompt_builder
 from glimpse.engine.text.template import TemplateError
+from glimpse.media.kind import MediaKind
 from glimpse.media.processing.video_options import VideoOptions
 from glimpse.media.sources.policy import WEB_PORTS
 
@@ -277,7 +277,7 @@ class LLM:
         for given in request.media:
             if isinstance(given, EmbeddingInput) and not self._accepts_embeddings:
                 raise InputError(given.path, "embeddings are accepted with LLM(enable_mm_embeds=True)")
-        counts = Counter(MediaKind(given.kind) for given in request.media)
+        counts = Counter(given.kind for given in request.media)
         for kind, limit in self._limits.items():
             if counts[kind] > limit:
                 message = f"{counts[kind]} {_PLURALS[kind]}, and limit_mm_per_prompt allows {limit}"

@@ -5,23 +5,15 @@ A step has no prefill and no decode phase: each chunk names the next tokens of o
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Literal, Protocol, TypeAlias
 
 import msgspec
 
 from glimpse.engine.sampling_params import SamplingParams
+from glimpse.media.kind import MediaKind
 
 PROMISED = -1
 """Stands for a token id that the plan before samples, for this very sequence, and that nobody knows yet."""
-
-
-class MediaKind(StrEnum):
-    """The kinds of media that a prompt may contain."""
-
-    IMAGE = "image"
-    VIDEO = "video"
-    AUDIO = "audio"
 
 
 class Embeddings(msgspec.Struct, frozen=True, kw_only=True):

@@ -4,11 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeAlias
 
-from glimpse.engine.plan import MediaKind
 from glimpse.engine.sampling_params import Grammar, SamplingParams
 from glimpse.engine.text.conversation import ChatMessage, ToolChoice, ToolDefinition
-from glimpse.media.embeddings.embeddings import EmbeddedKind
 from glimpse.media.embeddings.tensor_file import TensorSource
+from glimpse.media.kind import MediaKind
 from glimpse.media.processing.rgb import Colour
 from glimpse.media.processing.video_options import VideoOptions
 from glimpse.media.sources.source import AudioOrNamed, ImageOrNamed, NamedSource, VideoOrNamed
@@ -49,7 +48,7 @@ class VideoInput:
 class EmbeddingInput:
     """Embeddings in the place of a medium of a conversation, not read yet."""
 
-    kind: EmbeddedKind
+    kind: MediaKind
     """Of the medium that they stand for."""
     embeddings: TensorSource | NamedSource
     grid_thw: TensorSource | None

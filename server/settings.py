@@ -11,7 +11,7 @@ from cyclopts import Group, Parameter
 from pydantic import BaseModel, ByteSize, ConfigDict, DirectoryPath, Field, IPvAnyNetwork, field_validator
 
 from glimpse.engine.config import Backend, Device, DType, EngineConfig, Quantization, Speculative
-from glimpse.engine.plan import MediaKind
+from glimpse.media.kind import MediaKind
 from glimpse.media.sources.policy import WEB_PORTS, host_name
 
 _FROZEN = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)

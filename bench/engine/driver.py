@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from glimpse.engine.config import ModelConfig
-from glimpse.engine.plan import MediaKind, MediaSpan
+from glimpse.engine.plan import MediaSpan
 from glimpse.engine.protocol import FinishReason, Generate, MediaInput
 from glimpse.engine.sampling_params import SamplingParams
 from glimpse.engine.scheduling.core import Core
+from glimpse.media.kind import MediaKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,10 +25,11 @@ from bench.engine.limits import Limits, best, measure_limits
 from bench.figures import significant, table
 from glimpse.engine.config import Backend, EngineConfig, ModelConfig, Quantization
 from glimpse.engine.loading.load_engine import load_core
-from glimpse.engine.plan import MediaKind, MediaSpan
+from glimpse.engine.plan import MediaSpan
 from glimpse.engine.protocol import Generate, MediaInput
 from glimpse.engine.sampling_params import SamplingParams
 from glimpse.engine.scheduling.core import Core
+from glimpse.media.kind import MediaKind
 
 _MOST_TOKENS = 1024
 """Of an answer; it is cut off when it has been measured."""

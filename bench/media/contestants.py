@@ -27,10 +27,10 @@ import torch
 from bench.serving.processes import cpu_seconds, family
 from glimpse.engine.config import VisionConfig
 from glimpse.engine.models.qwen2_vl_vision import PixelStatistics, cut_patches, normalise
-from glimpse.engine.plan import MediaKind
 from glimpse.media.containers.still import open_image
 from glimpse.media.decoding.video_file import video_of_file
 from glimpse.media.decoding.worker_client import IsolatedDecoders
+from glimpse.media.kind import MediaKind
 from glimpse.media.processing import video
 from glimpse.media.processing.image import DEFAULT_MAX_PIXELS, DEFAULT_MIN_PIXELS, Image, ImageProcessing, prepare_image
 from glimpse.media.processing.video_options import VideoOptions

@@ -12,8 +12,9 @@ import torch
 
 from glimpse.engine.config import AudioConfig, VisionConfig
 from glimpse.engine.errors import CheckpointError
-from glimpse.engine.plan import Encode, MediaKind, SequenceChunk, SequenceStart, StepPlan
+from glimpse.engine.plan import Encode, SequenceChunk, SequenceStart, StepPlan
 from glimpse.engine.sampling_params import SamplingParams
+from glimpse.media.kind import MediaKind
 
 DEFAULT_CPU_BYTES = 1 << 30
 

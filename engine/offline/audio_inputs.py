@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from glimpse.engine.offline.visual_inputs import InputError, known_fields, left_out
-from glimpse.engine.plan import MediaKind
 from glimpse.media.errors import MediaError
+from glimpse.media.kind import MediaKind
 from glimpse.media.sources.source import AudioOrNamed, DataSource, Source, parse_url_text
 
 

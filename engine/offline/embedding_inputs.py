@@ -9,9 +9,9 @@ from typing import TypeAlias, assert_never
 from glimpse.engine.offline.audio_inputs import AudioInput
 from glimpse.engine.offline.tensor_inputs import is_of_floats, tensor_of
 from glimpse.engine.offline.visual_inputs import ImageInput, InputError, VideoInput, known_fields, left_out
-from glimpse.media.embeddings.embeddings import EmbeddedKind
 from glimpse.media.embeddings.tensor import Tensor, TensorType, invalid, rows, whole_numbers
 from glimpse.media.errors import MediaError
+from glimpse.media.kind import MediaKind
 from glimpse.media.sources.source import NamedSource
 
 
@@ -19,7 +19,7 @@ from glimpse.media.sources.source import NamedSource
 class EmbeddingInput:
     """Embeddings in the place of a medium of a request, not checked yet against what the model takes."""
 
-    kind: EmbeddedKind
+    kind: MediaKind
     """Of the medium that they stand for."""
     embeddings: Tensor | NamedSource
     grid_thw: Tensor | None
@@ -51,7 +51,7 @@ def are_embeddings(value: object) -> bool:
     return isinstance(value, Mapping) or is_of_floats(value)
 
 
-def parse_embeddings(kind: EmbeddedKind, value: object, path: str) -> list[EmbeddingInput]:
+def parse_embeddings(kind: MediaKind, value: object, path: str) -> list[EmbeddingInput]:
     """The embeddings of media.
 
     Args:
@@ -67,7 +67,7 @@ def parse_embeddings(kind: EmbeddedKind, value: object, path: str) -> list[Embed
     embeds, grid_thw = f"{kind}_embeds", f"{kind}_grid_thw"
     given, grids, embeds_path = value, None, path
     if isinstance(value, Mapping):
-        has_grid = kind is not EmbeddedKind.AUDIO
+        has_grid = kind is not MediaKind.AUDIO
         fields = known_fields(value, path, known=(embeds, grid_thw) if has_grid else (embeds,))
         given, embeds_path = fields.get(embeds), f"{path}.{embeds}"
         with _at(f"{path}.{grid_thw}"):
@@ -82,7 +82,7 @@ def parse_embeddings(kind: EmbeddedKind, value: object, path: str) -> list[Embed
     ]
 
 
-def parse_embedding(kind: EmbeddedKind, value: object, path: str, uuid: str | None = None) -> EmbeddingInput:
+def parse_embedding(kind: MediaKind, value: object, path: str, uuid: str | None = None) -> EmbeddingInput:
     """The embeddings of one medium, in the same forms; None: they are left out. Raises InputError."""
     if uuid is not None and (value is None or are_left_out(kind, value)):
         return EmbeddingInput(kind=kind, embeddings=left_out(uuid, path), grid_thw=None, path=path, uuid=uuid)
@@ -92,7 +92,7 @@ def parse_embedding(kind: EmbeddedKind, value: object, path: str, uuid: str | No
     return replace(parsed[0], uuid=uuid)
 
 
-def are_left_out(kind: EmbeddedKind, value: object) -> bool:
+def are_left_out(kind: MediaKind, value: object) -> bool:
     """Whether it is a dict of embeddings that are None."""
     name = f"{kind}_embeds"
     return isinstance(value, Mapping) and set(value) == {name} and value[name] is None

@@ -31,8 +31,7 @@ from glimpse.engine.offline.visual_inputs import (
     parse_uuid,
     parse_video,
 )
-from glimpse.engine.plan import MediaKind
-from glimpse.media.embeddings.embeddings import EmbeddedKind
+from glimpse.media.kind import MediaKind
 
 _T = TypeVar("_T")
 _PartParser: TypeAlias = Callable[..., MediumInput]
@@ -80,11 +79,10 @@ def _parse_kind(
     kind: MediaKind, given: object, uuids: Sequence[str | None], path: str, *, is_there: bool
 ) -> Sequence[MediumInput]:
     """The media of a kind, each with its name."""
-    embedded = EmbeddedKind(kind)
-    if are_left_out(embedded, given):
-        return [parse_embedding(embedded, given, path, uuid) for uuid in uuids or (None,)]
+    if are_left_out(kind, given):
+        return [parse_embedding(kind, given, path, uuid) for uuid in uuids or (None,)]
     if are_embeddings(given):
-        media: Sequence[MediumInput] = parse_embeddings(embedded, given, path)
+        media: Sequence[MediumInput] = parse_embeddings(kind, given, path)
         return [replace(medium, uuid=uuid) for medium, uuid in _paired(media, uuids, path)]
     items = _items(kind, given)
     if not items and (uuids or (given is None and is_there)):
@@ -176,20 +174,20 @@ def _parse_video(clip: object, path: str, uuid: str | None, **options: object) -
     return parse_video(clip, path, options, uuid)
 
 
-def _embedding_parser(kind: EmbeddedKind) -> _PartParser:
+def _embedding_parser(kind: MediaKind) -> _PartParser:
     return lambda value, path, uuid: parse_embedding(kind, value, path, uuid)
 
 
 _PARTS: Mapping[str, _PartParser] = {
     "image_url": _parse_image_url,
     "image_pil": _parse_image_pil,
-    "image_embeds": _embedding_parser(EmbeddedKind.IMAGE),
+    "image_embeds": _embedding_parser(MediaKind.IMAGE),
     "video_url": _parse_video_url,
     "video": _parse_video,
-    "video_embeds": _embedding_parser(EmbeddedKind.VIDEO),
+    "video_embeds": _embedding_parser(MediaKind.VIDEO),
     "audio_url": parse_audio_url,
     "input_audio": parse_input_audio,
     "audio": parse_audio,
-    "audio_embeds": _embedding_parser(EmbeddedKind.AUDIO),
+    "audio_embeds": _embedding_parser(MediaKind.AUDIO),
 }
 """By the types of content parts."""

@@ -15,7 +15,6 @@ from glimpse.engine.offline.audio_inputs import AudioInput, Samples
 from glimpse.engine.offline.embedding_inputs import EmbeddingInput, MediumInput, is_left_out
 from glimpse.engine.offline.media_policy import MediaRules
 from glimpse.engine.offline.visual_inputs import ImageInput, InputError, Pictures, VideoInput
-from glimpse.engine.plan import MediaKind
 from glimpse.engine.text.media_inputs import Medium, embedding_form, sound_processing
 from glimpse.media.cache.request_media import Batch
 from glimpse.media.cache.store import MediaStore
@@ -26,6 +25,7 @@ from glimpse.media.embeddings.loader import EmbeddingLoader
 from glimpse.media.embeddings.named import NamedEmbeddings
 from glimpse.media.embeddings.torch_files import TorchFiles
 from glimpse.media.errors import MediaError
+from glimpse.media.kind import MediaKind
 from glimpse.media.loader import MediaLoader
 from glimpse.media.processing.audio import Audio, AudioProcessing, audio_of_array
 from glimpse.media.processing.image import Image, ImageProcessing, image_processing, prepare_image

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from glimpse.engine.offline.visual_inputs import InputError, known_fields
-from glimpse.engine.plan import MediaKind
+from glimpse.media.kind import MediaKind
 from glimpse.media.processing.rgb import Colour
 from glimpse.media.sources.address import IPNetwork
 from glimpse.media.sources.local import LocalFiles

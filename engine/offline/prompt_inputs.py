@@ -12,7 +12,6 @@ from glimpse.engine.offline.media_defaults import parse_wishes, with_wishes
 from glimpse.engine.offline.media_inputs import parse_media, parse_part
 from glimpse.engine.offline.tool_inputs import ChatOptions, parse_calls
 from glimpse.engine.offline.visual_inputs import InputError, known_fields
-from glimpse.engine.plan import MediaKind
 from glimpse.engine.sampling_params import SamplingParams
 from glimpse.engine.text.conversation import ChatMessage, MediaSlot
 
@@ -147,4 +146,4 @@ def _parse_part(part: object, path: str, media: list[MediumInput]) -> str | Medi
     if isinstance(parsed, str):
         return parsed
     media.append(parsed)
-    return MediaSlot(kind=MediaKind(parsed.kind))
+    return MediaSlot(kind=parsed.kind)

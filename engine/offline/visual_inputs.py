@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import PIL.Image
 
-from glimpse.engine.plan import MediaKind
 from glimpse.media.errors import MediaError, MediaErrorCode
+from glimpse.media.kind import MediaKind
 from glimpse.media.processing.video_options import VideoOptions, find_wrong_option
 from glimpse.media.sources.source import (
     MAX_UUID_CHARACTERS,

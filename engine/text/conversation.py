@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
 
-from glimpse.engine.plan import MediaKind
+from glimpse.media.kind import MediaKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,11 +5,12 @@ from pathlib import Path
 from typing import assert_never
 
 from glimpse.engine.config import AudioConfig, ModelConfig, VisionConfig
-from glimpse.engine.plan import Embeddings, MediaContent, MediaKind, MediaSpan
+from glimpse.engine.plan import Embeddings, MediaContent, MediaSpan
 from glimpse.engine.protocol import MediaInput
 from glimpse.engine.text.prompt import Prompt, PromptMedia
-from glimpse.media.embeddings.embeddings import EmbeddedKind, Embedding, EmbeddingForm
+from glimpse.media.embeddings.embeddings import Embedding, EmbeddingForm
 from glimpse.media.embeddings.tensor import TensorType
+from glimpse.media.kind import MediaKind
 from glimpse.media.processing.audio import Audio, AudioProcessing, audio_processing
 from glimpse.media.processing.image import Image
 from glimpse.media.processing.video import Video
@@ -32,7 +33,7 @@ def kind_of(medium: Medium) -> MediaKind:
         case Audio():
             return MediaKind.AUDIO
         case Embedding(kind=kind):
-            return MediaKind(kind)
+            return kind
         case _:
             assert_never(medium)
 
@@ -41,7 +42,7 @@ def embedding_form(model: ModelConfig) -> EmbeddingForm:
     """What embeddings in a medium's place look like. Those of a model that sees nothing have no patches to merge."""
     encoder = model.encoder
     merge_size = encoder.spatial_merge_size if isinstance(encoder, VisionConfig) else 1
-    kinds = frozenset(map(EmbeddedKind, model.placeholder_ids))
+    kinds = frozenset(map(MediaKind, model.placeholder_ids))
     return EmbeddingForm(kinds=kinds, hidden_size=model.text.hidden_size, merge_size=merge_size)
 
 

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from glimpse.engine.config import ModelConfig
-from glimpse.engine.plan import MediaKind
 from glimpse.engine.text.conversation import ChatMessage, ToolDefinition
 from glimpse.engine.text.literals import Lookalikes, Marks
 from glimpse.engine.text.template import ChatTemplate, TemplateError, load_chat_template
 from glimpse.engine.text.template_values import message_value, protected, tool_value, with_end_mark
 from glimpse.engine.text.tokenizer import Tokenizer, load_tokenizer
+from glimpse.media.kind import MediaKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

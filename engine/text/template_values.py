@@ -7,9 +7,9 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from glimpse.engine.plan import MediaKind
 from glimpse.engine.text.conversation import ChatMessage, MediaSlot, ToolCall, ToolDefinition
 from glimpse.engine.text.literals import Marks
+from glimpse.media.kind import MediaKind
 
 # Qwen2-Audio's published template knows a sound by the member in which its users write the URL.
 _SLOTS = {kind: {"type": kind.value} for kind in MediaKind} | {MediaKind.AUDIO: {"type": "audio", "audio_url": ""}}

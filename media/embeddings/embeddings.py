@@ -13,17 +13,10 @@ from enum import StrEnum
 from glimpse.media.embeddings.tensor import Tensor, TensorType, invalid, largest_magnitude, whole_numbers
 from glimpse.media.errors import MediaError
 from glimpse.media.key import embedding_key
+from glimpse.media.kind import MediaKind
 
 MAX_MAGNITUDE = 65504.0
 """The largest number of half precision: what is larger could become infinite in the type that the model computes in."""
-
-
-class EmbeddedKind(StrEnum):
-    """What embeddings may stand for."""
-
-    IMAGE = "image"
-    VIDEO = "video"
-    AUDIO = "audio"
 
 
 class EmbeddingPart(StrEnum):
@@ -34,14 +27,14 @@ class EmbeddingPart(StrEnum):
 
 
 _NAMES = {EmbeddingPart.EMBEDDINGS: "embeds", EmbeddingPart.GRID_THW: "grid_thw"}
-_MEDIA = {EmbeddedKind.IMAGE: "pictures", EmbeddedKind.VIDEO: "clips", EmbeddedKind.AUDIO: "audio"}
+_MEDIA = {MediaKind.IMAGE: "pictures", MediaKind.VIDEO: "clips", MediaKind.AUDIO: "audio"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbeddingForm:
     """What a checkpoint's embeddings look like."""
 
-    kinds: frozenset[EmbeddedKind]
+    kinds: frozenset[MediaKind]
     """Of the media that it takes."""
     hidden_size: int
     """Values of a token."""
@@ -53,7 +46,7 @@ class EmbeddingForm:
 class Embedding:
     """Embeddings that are ready for the engine."""
 
-    kind: EmbeddedKind
+    kind: MediaKind
     tensor: Tensor
     """Of floats, [1, tokens, hidden_size] or [tokens, hidden_size]; each is finite in half precision too."""
     grid_thw: tuple[int, int, int]
@@ -67,13 +60,13 @@ class Embedding:
 class EmbeddingError(MediaError):
     """Embeddings that cannot be used, and which of their tensors is at fault."""
 
-    def __init__(self, kind: EmbeddedKind, part: EmbeddingPart, error: MediaError) -> None:
+    def __init__(self, kind: MediaKind, part: EmbeddingPart, error: MediaError) -> None:
         super().__init__(error.code, f"{kind}_{_NAMES[part]}: {error.message}")
         self.part = part
 
 
 @contextmanager
-def about(kind: EmbeddedKind, part: EmbeddingPart) -> Generator[None]:
+def about(kind: MediaKind, part: EmbeddingPart) -> Generator[None]:
     """What is raised inside is said of this tensor. Raises EmbeddingError."""
     try:
         yield
@@ -81,7 +74,7 @@ def about(kind: EmbeddedKind, part: EmbeddingPart) -> Generator[None]:
         raise EmbeddingError(kind, part, error) from error
 
 
-def make_embedding(kind: EmbeddedKind, tensor: Tensor, grid: Tensor | None, form: EmbeddingForm) -> Embedding:
+def make_embedding(kind: MediaKind, tensor: Tensor, grid: Tensor | None, form: EmbeddingForm) -> Embedding:
     """Checks embeddings; the dear check, of each value, is the last.
 
     Args:
@@ -97,7 +90,7 @@ def make_embedding(kind: EmbeddedKind, tensor: Tensor, grid: Tensor | None, form
         if kind not in form.kinds:
             raise invalid(f"the model takes no {_MEDIA[kind]}")
     with about(kind, EmbeddingPart.GRID_THW):
-        said = None if kind is EmbeddedKind.AUDIO else _read_grid(kind, grid, form)
+        said = None if kind is MediaKind.AUDIO else _read_grid(kind, grid, form)
     with about(kind, EmbeddingPart.EMBEDDINGS):
         num_tokens = _check_form(tensor, form)
         grid_thw = said or (1, 1, num_tokens)
@@ -134,7 +127,7 @@ def _check_number(num_rows: int, grid_thw: tuple[int, int, int], form: Embedding
         raise invalid(f"the tensor has {num_rows} tokens, and a grid of {grid} patches makes {num_tokens}")
 
 
-def _read_grid(kind: EmbeddedKind, grid: Tensor | None, form: EmbeddingForm) -> tuple[int, int, int]:
+def _read_grid(kind: MediaKind, grid: Tensor | None, form: EmbeddingForm) -> tuple[int, int, int]:
     if grid is None:
         raise invalid("the model needs it beside embeddings: patches in time, height and width, [1, 3]")
     if grid.dtype is not TensorType.INT64:
@@ -146,7 +139,7 @@ def _read_grid(kind: EmbeddedKind, grid: Tensor | None, form: EmbeddingForm) -> 
         raise invalid(f"a grid of {_text((time, height, width))} patches has none")
     if height % form.merge_size or width % form.merge_size:
         raise invalid(f"height and width, {height} and {width} patches, are not multiples of {form.merge_size}")
-    if kind is EmbeddedKind.IMAGE and time != 1:
+    if kind is MediaKind.IMAGE and time != 1:
         raise invalid(f"a picture has 1 patch in time, not {time}; a clip's embeddings are video_embeds")
     return time, height, width
 

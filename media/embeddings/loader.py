@@ -2,17 +2,11 @@
 
 import asyncio
 
-from glimpse.media.embeddings.embeddings import (
-    EmbeddedKind,
-    Embedding,
-    EmbeddingForm,
-    EmbeddingPart,
-    about,
-    make_embedding,
-)
+from glimpse.media.embeddings.embeddings import Embedding, EmbeddingForm, EmbeddingPart, about, make_embedding
 from glimpse.media.embeddings.tensor import Tensor
 from glimpse.media.embeddings.tensor_file import SerializedTensor, TensorSource, is_torch_file, read_safetensors
 from glimpse.media.embeddings.torch_files import TorchFiles
+from glimpse.media.kind import MediaKind
 
 
 class EmbeddingLoader:
@@ -27,7 +21,7 @@ class EmbeddingLoader:
         self._form = form
         self._torch_files = torch_files
 
-    async def load(self, kind: EmbeddedKind, embeddings: TensorSource, grid_thw: TensorSource | None) -> Embedding:
+    async def load(self, kind: MediaKind, embeddings: TensorSource, grid_thw: TensorSource | None) -> Embedding:
         """Loads embeddings; the arguments are as in `make_embedding`.
 
         Raises:

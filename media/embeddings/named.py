@@ -2,10 +2,11 @@
 
 from glimpse.media.cache.request_media import Batch
 from glimpse.media.cache.store import MediaStore
-from glimpse.media.embeddings.embeddings import EmbeddedKind, Embedding
+from glimpse.media.embeddings.embeddings import Embedding
 from glimpse.media.embeddings.loader import EmbeddingLoader
 from glimpse.media.embeddings.tensor_file import TensorSource
 from glimpse.media.key import decoded_key
+from glimpse.media.kind import MediaKind
 from glimpse.media.sources.files import not_kept
 from glimpse.media.sources.source import NamedSource
 
@@ -20,7 +21,7 @@ class NamedEmbeddings:
 
     async def load(
         self,
-        kind: EmbeddedKind,
+        kind: MediaKind,
         embeddings: TensorSource | NamedSource,
         grid_thw: TensorSource | None,
         *,
@@ -46,13 +47,13 @@ class NamedEmbeddings:
         """Ends what loads files."""
         await self._loader.close()
 
-    def _kept(self, kind: EmbeddedKind, uuid: str, batch: Batch) -> Embedding:
+    def _kept(self, kind: MediaKind, uuid: str, batch: Batch) -> Embedding:
         made: Embedding | None = self._store.kept_medium(_key(kind, uuid, batch))
         if made is None:
             raise not_kept(f"{kind}'s embeddings", can_be=self._store.keeps)
         return made
 
 
-def _key(kind: EmbeddedKind, uuid: str, batch: Batch) -> bytes:
+def _key(kind: MediaKind, uuid: str, batch: Batch) -> bytes:
     """By which embeddings are known that have this name: it is all that is said of them."""
     return decoded_key(batch.tenant, f"{kind} embeddings", (), uuid)

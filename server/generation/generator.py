@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 
 from glimpse.engine.errors import EngineError, EngineErrorCode
 from glimpse.engine.ipc.client import EngineClient, EngineState
-from glimpse.engine.plan import MediaKind
 from glimpse.engine.protocol import FinishReason, Generate, Ready, Sibling, TokenEvent
 from glimpse.engine.text.assembler import Assembler, TokenText
 from glimpse.engine.text.tokenizer import Tokenizer
 from glimpse.media.cache.request_media import MediaUsage
+from glimpse.media.kind import MediaKind
 from glimpse.server.generation.completion import Answer, AnswerDelta, CallDelta, Ending
 from glimpse.server.generation.constraints import FREE, Enforcement, Held
 from glimpse.server.generation.merge_streams import merged

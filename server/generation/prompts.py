@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from glimpse.engine.config import AudioConfig, VisionConfig
-from glimpse.engine.plan import Embeddings, MediaKind
+from glimpse.engine.plan import Embeddings
 from glimpse.engine.protocol import MediaInput
 from glimpse.engine.text.media_inputs import Medium, media_inputs, prompt_media
 from glimpse.engine.text.prompt import Prompt, PromptBuilder, TemplateError
@@ -19,6 +19,7 @@ from glimpse.media.cache.request_media import Batch, MediaUsage
 from glimpse.media.embeddings.embeddings import Embedding, EmbeddingError
 from glimpse.media.embeddings.named import NamedEmbeddings
 from glimpse.media.errors import MediaError
+from glimpse.media.kind import MediaKind
 from glimpse.media.loader import MediaLoader
 from glimpse.media.processing.video import Video
 from glimpse.server.request import (

@@ -8,9 +8,9 @@ from dataclasses import replace
 
 from google.protobuf.message import Message
 
-from glimpse.engine.plan import MediaKind
 from glimpse.engine.sampling_params import GrammarKind
 from glimpse.engine.text.conversation import ToolMode
+from glimpse.media.kind import MediaKind
 from glimpse.server.parse.content import parse_conversation
 from glimpse.server.parse.generation import parse_generation
 from glimpse.server.parse.prompt import parse_prompt

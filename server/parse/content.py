@@ -4,9 +4,8 @@ import json
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping
 
-from glimpse.engine.plan import MediaKind
 from glimpse.engine.text.conversation import ChatMessage, MediaSlot, ToolCall
-from glimpse.media.embeddings.embeddings import EmbeddedKind
+from glimpse.media.kind import MediaKind
 from glimpse.server.parse.embeddings import parse_embeddings
 from glimpse.server.parse.media import NAMES, parse_audio, parse_image, parse_uuid, parse_video
 from glimpse.server.parse.tools import check_name
@@ -52,14 +51,13 @@ def parse_conversation(
 
 def _check_taken(media: Media, max_media: Mapping[MediaKind, int], model: str) -> None:
     for medium in media:
-        kind = MediaKind(medium.kind)
-        if kind not in max_media:
+        if medium.kind not in max_media:
             name = f"The model '{model}'" if model else "The model"
-            raise InvalidRequest(medium.field, f"{name} takes no {_TAKEN[kind]}.", "unsupported")
+            raise InvalidRequest(medium.field, f"{name} takes no {_TAKEN[medium.kind]}.", "unsupported")
 
 
 def _check_number(media: Media, max_media: Mapping[MediaKind, int]) -> None:
-    counts = Counter(MediaKind(medium.kind) for medium in media)
+    counts = Counter(medium.kind for medium in media)
     for kind, count in counts.items():
         if count > max_media[kind]:
             raise InvalidRequest(
@@ -139,13 +137,13 @@ def _parse_part(part: content_pb2.ContentPart, path: str, media: Media) -> str |
             media.append(parse_audio(part.audio, path, uuid))
             return MediaSlot(kind=MediaKind.AUDIO)
         case "image_embeddings":
-            media.append(parse_embeddings(EmbeddedKind.IMAGE, part.image_embeddings, path, uuid))
+            media.append(parse_embeddings(MediaKind.IMAGE, part.image_embeddings, path, uuid))
             return MediaSlot(kind=MediaKind.IMAGE)
         case "video_embeddings":
-            media.append(parse_embeddings(EmbeddedKind.VIDEO, part.video_embeddings, path, uuid))
+            media.append(parse_embeddings(MediaKind.VIDEO, part.video_embeddings, path, uuid))
             return MediaSlot(kind=MediaKind.VIDEO)
         case "audio_embeddings":
-            media.append(parse_embeddings(EmbeddedKind.AUDIO, part.audio_embeddings, path, uuid))
+            media.append(parse_embeddings(MediaKind.AUDIO, part.audio_embeddings, path, uuid))
             return MediaSlot(kind=MediaKind.AUDIO)
         case _:
             raise InvalidRequest(

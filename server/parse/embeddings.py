@@ -2,10 +2,10 @@
 
 from typing import TypeAlias
 
-from glimpse.media.embeddings.embeddings import EmbeddedKind
 from glimpse.media.embeddings.tensor import TensorType, make_tensor
 from glimpse.media.embeddings.tensor_file import SerializedTensor, TensorSource
 from glimpse.media.errors import MediaError
+from glimpse.media.kind import MediaKind
 from glimpse.media.sources.source import NamedSource
 from glimpse.server.request import EmbeddingInput
 from glimpse.server.rpc.errors import InvalidRequest
@@ -22,7 +22,7 @@ _TYPES = {
 Part: TypeAlias = content_pb2.ImageEmbeddings | content_pb2.VideoEmbeddings | content_pb2.AudioEmbeddings
 
 
-def parse_embeddings(kind: EmbeddedKind, part: Part, path: str, uuid: str | None) -> EmbeddingInput:
+def parse_embeddings(kind: MediaKind, part: Part, path: str, uuid: str | None) -> EmbeddingInput:
     """`path` is that of the content part. Raises InvalidRequest."""
     named, path = f"{path}.uuid", f"{path}.{kind}_embeddings"
     embeddings = _parse_source(part.embeddings, f"{path}.embeddings")

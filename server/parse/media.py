@@ -1,7 +1,7 @@
 """Pictures, clips and sounds of the wire → sources and wishes. Checks what is said of them, not what they show."""
 
-from glimpse.engine.plan import MediaKind
 from glimpse.media.errors import MediaError
+from glimpse.media.kind import MediaKind
 from glimpse.media.processing.video_options import VideoOptions, find_wrong_option
 from glimpse.media.sources.source import (
     MAX_UUID_CHARACTERS,

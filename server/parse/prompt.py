@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from glimpse.engine.plan import MediaKind
 from glimpse.engine.text.conversation import ToolDefinition
+from glimpse.media.kind import MediaKind
 from glimpse.server.parse.content import parse_conversation
 from glimpse.server.parse.media_overrides import parse_wishes, with_wishes
 from glimpse.server.request import Conversation

@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from glimpse.engine.plan import MediaKind
 from glimpse.engine.text.assembler import TokenText
 from glimpse.media.cache.request_media import MediaUsage
+from glimpse.media.kind import MediaKind
 from glimpse.server.generation.completion import Ending
 from glimpse.server.generation.generator import Piece, TokenCounts
 from glimpse.server.generation.prompts import VideoFrames

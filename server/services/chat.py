@@ -6,7 +6,7 @@ from contextlib import aclosing
 
 import grpc.aio
 
-from glimpse.engine.plan import MediaKind
+from glimpse.media.kind import MediaKind
 from glimpse.server.generation.generator import Completer, TokenCounts
 from glimpse.server.generation.prompts import PromptLoader
 from glimpse.server.parse.chat import parse_chat, parse_count

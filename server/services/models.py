@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 
 import grpc.aio
 
-from glimpse.engine.plan import MediaKind
+from glimpse.media.kind import MediaKind
 from glimpse.server.parse.chat import check_bounds
 from glimpse.server.rpc.errors import ModelNotFoundError
 from glimpse.v1 import model_pb2

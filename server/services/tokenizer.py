@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 import grpc.aio
 
-from glimpse.engine.plan import MediaKind
 from glimpse.engine.text.tokenizer import Tokenizer
+from glimpse.media.kind import MediaKind
 from glimpse.server.generation.generator import Completer
 from glimpse.server.generation.prompts import PromptLoader
 from glimpse.server.parse.chat import check_bounds

@@ -12,19 +12,11 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 
 from glimpse.engine.errors import OutOfDeviceMemoryError
-from glimpse.engine.plan import (
-    PROMISED,
-    MediaKind,
-    MediaSpan,
-    Sample,
-    SequenceChunk,
-    SequenceStart,
-    StepPlan,
-    StepResult,
-)
+from glimpse.engine.plan import PROMISED, MediaSpan, Sample, SequenceChunk, SequenceStart, StepPlan, StepResult
 from glimpse.engine.protocol import Generate, MediaInput, Step
 from glimpse.engine.sampling_params import Grammar, SamplingParams
 from glimpse.engine.scheduling.core import Core
+from glimpse.media.kind import MediaKind
 
 VOCAB_SIZE = 8
 EOS = 7

@@ -22,10 +22,11 @@ from glimpse.engine.layers.quantized import resolve_form
 from glimpse.engine.loading.load_engine import load_model, load_vocabulary
 from glimpse.engine.native.backend import use_native
 from glimpse.engine.native.library import Level
-from glimpse.engine.plan import Encode, MediaKind, MediaSpan, SequenceChunk, SequenceStart, StepPlan
+from glimpse.engine.plan import Encode, MediaSpan, SequenceChunk, SequenceStart, StepPlan
 from glimpse.engine.protocol import Generate, MediaInput
 from glimpse.engine.sampling_params import SamplingParams
 from glimpse.engine.tensors.kv_cache import allocate_kv_cache
+from glimpse.media.kind import MediaKind
 
 BLOCK_SIZE = 8
 NUM_BLOCKS = 1024

@@ -17,7 +17,7 @@ from glimpse.engine.config import EngineConfig, ModelConfig, load_model_config
 from glimpse.engine.errors import CheckpointError, EngineErrorCode
 from glimpse.engine.ipc.client import EngineClient, EngineState
 from glimpse.engine.ipc.transport import AsyncChannel
-from glimpse.engine.plan import MediaKind, MediaSpan
+from glimpse.engine.plan import MediaSpan
 from glimpse.engine.protocol import (
     Cancel,
     Failed,
@@ -35,6 +35,7 @@ from glimpse.engine.protocol import (
     TokenEvent,
 )
 from glimpse.engine.sampling_params import SamplingParams
+from glimpse.media.kind import MediaKind
 
 PAUSABLE_ENGINE = Path(__file__).with_name("pausable_engine.py")
 DEADLINE_SECONDS = 20.0

@@ -8,8 +8,8 @@ from cyclopts.exceptions import CycloptsError
 from pydantic import ValidationError
 
 from glimpse.engine.config import EngineConfig
-from glimpse.engine.plan import MediaKind
 from glimpse.engine.text.tools import FORMATS
+from glimpse.media.kind import MediaKind
 from glimpse.server.cli.main import app
 from glimpse.server.settings import EngineSettings, ListenSettings, MediaSettings, Settings, ToolCallParser
 

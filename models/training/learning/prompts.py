@@ -11,9 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from glimpse.engine.models.qwen2_vl import layout_prompt
-from glimpse.engine.plan import MediaKind, MediaSpan
+from glimpse.engine.plan import MediaSpan
 from glimpse.engine.text.template import ChatTemplate
 from glimpse.engine.text.tokenizer import Tokenizer
+from glimpse.media.kind import MediaKind
 from models.training.learning.pixels import SIDE
 from models.training.sample import Picture, Sample, Turn, Video
 

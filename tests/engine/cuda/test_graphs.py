@@ -19,12 +19,13 @@ from glimpse.engine.cuda.graphs import Compute, DecodeGraphs, DecodeInputs, Reco
 from glimpse.engine.loading import build_runner, load_engine
 from glimpse.engine.loading.build_runner import LoadedPart
 from glimpse.engine.models.families import Model
-from glimpse.engine.plan import MediaKind, MediaSpan, SequenceChunk
+from glimpse.engine.plan import MediaSpan, SequenceChunk
 from glimpse.engine.protocol import Generate
 from glimpse.engine.sampling_params import SamplingParams
 from glimpse.engine.scheduling.core import Core
 from glimpse.engine.tensors.batch import Batch, SequenceLayout, make_batch
 from glimpse.engine.tensors.kv_cache import KVCache
+from glimpse.media.kind import MediaKind
 from tests.engine.checking_runner import answers, run_until_idle
 from tests.engine.harness import make_prompt
 

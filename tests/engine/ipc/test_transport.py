@@ -14,7 +14,7 @@ from glimpse.engine.config import EngineConfig
 from glimpse.engine.errors import EngineErrorCode
 from glimpse.engine.ipc import transport
 from glimpse.engine.ipc.transport import AsyncChannel, Channel, MessageTooLargeError, TransportError
-from glimpse.engine.plan import Embeddings, MediaContent, MediaKind, MediaSpan
+from glimpse.engine.plan import Embeddings, MediaContent, MediaSpan
 from glimpse.engine.protocol import (
     Cancel,
     Failed,
@@ -33,6 +33,7 @@ from glimpse.engine.protocol import (
     TokenLogprobs,
 )
 from glimpse.engine.sampling_params import SamplingParams
+from glimpse.media.kind import MediaKind
 
 STATS = StepStats(
     num_running=1,

@@ -13,7 +13,8 @@ from glimpse.engine.config import load_model_config
 from glimpse.engine.loading.load_engine import load_model
 from glimpse.engine.models.qwen2_vl import Qwen2VL, layout_prompt
 from glimpse.engine.models.qwen2_vl_vision import cut_patches, normalise
-from glimpse.engine.plan import MediaKind, MediaSpan
+from glimpse.engine.plan import MediaSpan
+from glimpse.media.kind import MediaKind
 from tests.oracle import grids, image_processor, load_oracle, token_types
 
 CPU = torch.device("cpu")

@@ -17,9 +17,10 @@ from glimpse.engine.llm import LLM
 from glimpse.engine.loading.load_engine import load_model
 from glimpse.engine.models.qwen2_vl import Qwen2VL, layout_prompt
 from glimpse.engine.models.varlen_segments import window_order
-from glimpse.engine.plan import MediaKind, MediaSpan
+from glimpse.engine.plan import MediaSpan
 from glimpse.engine.sampling_params import SamplingParams
 from glimpse.engine.text.media_inputs import MAX_SECONDS_PER_FRAME
+from glimpse.media.kind import MediaKind
 from tests.checkpoints import make_checkpoint, write_json
 from tests.engine.harness import BLOCK_SIZE, Prompt, Rig, make_prompt
 from tests.engine.levels import at_each_level, needs_kernels

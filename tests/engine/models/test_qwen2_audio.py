@@ -10,8 +10,9 @@ import torch
 
 from glimpse.engine.config import Quantization, load_model_config
 from glimpse.engine.errors import CheckpointError
-from glimpse.engine.plan import MediaKind, MediaSpan
+from glimpse.engine.plan import MediaSpan
 from glimpse.engine.text.media_inputs import sound_processing
+from glimpse.media.kind import MediaKind
 from glimpse.media.processing.audio import audio_of_samples
 from tests.audio_checkpoints import PREPROCESSOR_CONFIG, TOKEN_IDS, make_audio_checkpoint
 from tests.audio_oracle import greedy_answer

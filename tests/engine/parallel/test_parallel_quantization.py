@@ -13,10 +13,11 @@ from glimpse.engine.execution.runner import ModelRunner
 from glimpse.engine.loading.load_engine import load_core, load_part, make_runner
 from glimpse.engine.parallel.group import join_group
 from glimpse.engine.parallel.plans import part_plan
-from glimpse.engine.plan import Computed, MediaKind, MediaSpan, StepPlan, StepResult
+from glimpse.engine.plan import Computed, MediaSpan, StepPlan, StepResult
 from glimpse.engine.protocol import TokenEvent
 from glimpse.engine.sampling_params import SamplingParams
 from glimpse.engine.scheduling.core import Core
+from glimpse.media.kind import MediaKind
 from glimpse.media.processing.audio import audio_of_samples
 from tests.audio_checkpoints import TOKEN_IDS, make_audio_checkpoint
 from tests.checkpoints import make_checkpoint

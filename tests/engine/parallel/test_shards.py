@@ -11,8 +11,9 @@ from glimpse.engine.config import TextConfig
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.parallel.plans import owners_of, part_plan
 from glimpse.engine.parallel.shards import part_of_sizes, part_of_tensor
-from glimpse.engine.plan import Embeddings, Encode, MediaKind, SequenceChunk, SequenceStart, StepPlan
+from glimpse.engine.plan import Embeddings, Encode, SequenceChunk, SequenceStart, StepPlan
 from glimpse.engine.sampling_params import SamplingParams
+from glimpse.media.kind import MediaKind
 
 HEAD_DIM = 2
 

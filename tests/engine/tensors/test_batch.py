@@ -3,8 +3,9 @@
 import numpy as np
 import torch
 
-from glimpse.engine.plan import MediaKind, MediaSpan, SequenceChunk
+from glimpse.engine.plan import MediaSpan, SequenceChunk
 from glimpse.engine.tensors.batch import MediaRows, SequenceLayout, make_batch
+from glimpse.media.kind import MediaKind
 
 CPU = torch.device("cpu")
 SPAN = MediaSpan(kind=MediaKind.IMAGE, start=2, num_tokens=4, key=b"k", grid_thw=(1, 4, 4))

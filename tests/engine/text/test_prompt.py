@@ -8,11 +8,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from glimpse.engine.config import load_model_config
-from glimpse.engine.plan import MediaKind
 from glimpse.engine.text.conversation import ChatMessage, MediaSlot
 from glimpse.engine.text.prompt import PromptBuilder, PromptMedia, load_prompt_builder
 from glimpse.engine.text.template import QWEN2_VL_TEMPLATE, ChatTemplate, TemplateError
 from glimpse.engine.text.tokenizer import Tokenizer
+from glimpse.media.kind import MediaKind
 from tests.checkpoints import CHAT_TEMPLATE, make_tokenizer
 from tests.engine.text.reference import reference_messages, reference_tokenizer
 

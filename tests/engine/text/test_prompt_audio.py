@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import Qwen2AudioProcessor
 
-from glimpse.engine.plan import MediaKind
 from glimpse.engine.text.conversation import ChatMessage, MediaSlot
 from glimpse.engine.text.prompt import PromptBuilder, PromptMedia
 from glimpse.engine.text.template import FALLBACK_TEMPLATES, QWEN2_AUDIO_TEMPLATE, ChatTemplate, TemplateError
 from glimpse.engine.text.tokenizer import Tokenizer
+from glimpse.media.kind import MediaKind
 from tests.audio_checkpoints import CHAT_TEMPLATE, SPECIAL_TOKENS, TOKEN_IDS
 from tests.checkpoints import make_tokenizer
 from tests.engine.text.reference import reference_messages, reference_tokenizer

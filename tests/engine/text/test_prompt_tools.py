@@ -8,11 +8,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from glimpse.engine.plan import MediaKind
 from glimpse.engine.text.conversation import ChatMessage, MediaSlot, ToolCall, ToolDefinition
 from glimpse.engine.text.prompt import PromptBuilder, PromptMedia
 from glimpse.engine.text.template import QWEN2_VL_TEMPLATE, ChatTemplate, TemplateError
 from glimpse.engine.text.tokenizer import Tokenizer
+from glimpse.media.kind import MediaKind
 from tests.checkpoints import make_tokenizer
 from tests.engine.text.reference import reference_messages, reference_tokenizer, reference_tool
 from tests.paths import TRAINING_TEMPLATE

@@ -6,14 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glimpse.media.embeddings.embeddings import EmbeddedKind, Embedding, EmbeddingForm, make_embedding
+from glimpse.media.embeddings.embeddings import Embedding, EmbeddingForm, make_embedding
 from glimpse.media.embeddings.tensor import MAX_DIMENSIONS, Tensor, TensorType, largest_magnitude, make_tensor
 from glimpse.media.embeddings.tensor_file import check_torch_file, is_torch_file, read_safetensors
 from glimpse.media.errors import MediaError
+from glimpse.media.kind import MediaKind
 from glimpse.media.processing.image import ImageProcessing, prepare_image
 from tests.media.tensors import good, safetensors_file, torch_file
 
-FORM = EmbeddingForm(kinds=frozenset(EmbeddedKind), hidden_size=2, merge_size=2)
+FORM = EmbeddingForm(kinds=frozenset(MediaKind), hidden_size=2, merge_size=2)
 FLOATS = st.floats(width=16, allow_nan=False, allow_infinity=False)
 
 
@@ -26,7 +27,7 @@ def floats(values: np.ndarray) -> Tensor:
 
 
 def embedding(
-    kind: EmbeddedKind = EmbeddedKind.VIDEO,
+    kind: MediaKind = MediaKind.VIDEO,
     dtype: str = "float32",
     shape: tuple[int, ...] = (8, 2),
     grid_thw: tuple[int, int, int] = (1, 4, 8),
@@ -44,13 +45,13 @@ def test_a_grid_says_how_many_tokens_there_are(grid_thw: tuple[int, int, int]) -
 
 
 def test_an_audio_s_embeddings_are_as_many_tokens_as_they_say() -> None:
-    made = make_embedding(EmbeddedKind.AUDIO, floats(np.zeros((5, 2), np.float32)), None, FORM)
+    made = make_embedding(MediaKind.AUDIO, floats(np.zeros((5, 2), np.float32)), None, FORM)
     assert (made.grid_thw, made.num_tokens) == ((1, 1, 5), 5)
 
 
-@pytest.mark.parametrize("kind", EmbeddedKind)
-def test_a_medium_that_the_model_does_not_take_has_no_embeddings_either(kind: EmbeddedKind) -> None:
-    form = EmbeddingForm(kinds=frozenset(EmbeddedKind) - {kind}, hidden_size=2, merge_size=2)
+@pytest.mark.parametrize("kind", MediaKind)
+def test_a_medium_that_the_model_does_not_take_has_no_embeddings_either(kind: MediaKind) -> None:
+    form = EmbeddingForm(kinds=frozenset(MediaKind) - {kind}, hidden_size=2, merge_size=2)
     with pytest.raises(MediaError, match=f"{kind}_embeds: the model takes no "):
         make_embedding(kind, floats(np.zeros((8, 2), np.float32)), grid(1, 4, 8), form)
 
@@ -58,7 +59,7 @@ def test_a_medium_that_the_model_does_not_take_has_no_embeddings_either(kind: Em
 def test_embeddings_that_differ_in_anything_have_keys_of_their_own() -> None:
     different = [
         embedding(),
-        embedding(kind=EmbeddedKind.IMAGE),
+        embedding(kind=MediaKind.IMAGE),
         embedding(dtype="float16"),
         embedding(shape=(1, 8, 2)),
         embedding(grid_thw=(1, 8, 4)),
@@ -76,7 +77,7 @@ def test_embeddings_never_have_the_key_of_an_image_of_the_same_bytes() -> None:
     picture = prepare_image(PIL.Image.fromarray(pixels), processing)
     form = EmbeddingForm(kinds=FORM.kinds, hidden_size=pixels.size // 4 // 4, merge_size=2)
     bytes_of_pixels = make_tensor(TensorType.FLOAT32, (4, form.hidden_size), picture.pixels.tobytes())
-    assert make_embedding(EmbeddedKind.IMAGE, bytes_of_pixels, grid(1, 4, 4), form).key != picture.key
+    assert make_embedding(MediaKind.IMAGE, bytes_of_pixels, grid(1, 4, 4), form).key != picture.key
 
 
 @given(st.lists(FLOATS, min_size=1, max_size=50))

@@ -7,23 +7,24 @@ import pytest
 from glimpse.media.cache.memory_budget import InFlight
 from glimpse.media.cache.request_media import Batch, MediaUsage
 from glimpse.media.cache.store import MediaStore
-from glimpse.media.embeddings.embeddings import EmbeddedKind, EmbeddingForm
+from glimpse.media.embeddings.embeddings import EmbeddingForm
 from glimpse.media.embeddings.loader import EmbeddingLoader
 from glimpse.media.embeddings.named import NamedEmbeddings
 from glimpse.media.embeddings.tensor_file import SerializedTensor
 from glimpse.media.embeddings.torch_files import TorchFiles
 from glimpse.media.errors import MediaError, MediaErrorCode
+from glimpse.media.kind import MediaKind
 from glimpse.media.sources.source import NamedSource
 from tests.media.tensors import HIDDEN_SIZE, good, good_grid, safetensors_file
 
-IMAGE, VIDEO = EmbeddedKind.IMAGE, EmbeddedKind.VIDEO
+IMAGE, VIDEO = MediaKind.IMAGE, MediaKind.VIDEO
 EMBEDDINGS = SerializedTensor(data=safetensors_file(good()))
 GRID = SerializedTensor(data=safetensors_file(good_grid()))
 NAME = NamedSource(uuid="cat")
 
 
 def make_embeddings(max_bytes: int) -> NamedEmbeddings:
-    form = EmbeddingForm(kinds=frozenset(EmbeddedKind), hidden_size=HIDDEN_SIZE, merge_size=2)
+    form = EmbeddingForm(kinds=frozenset(MediaKind), hidden_size=HIDDEN_SIZE, merge_size=2)
     loader = EmbeddingLoader(form=form, torch_files=TorchFiles())
     return NamedEmbeddings(loader=loader, store=MediaStore(max_bytes=max_bytes))
 
@@ -45,7 +46,7 @@ async def test_named_embeddings_can_be_left_out(embeddings: NamedEmbeddings) -> 
 
 
 @pytest.mark.parametrize(("kind", "tenant"), [(IMAGE, ""), (IMAGE, "b"), (VIDEO, "a")])
-async def test_nobody_else_finds_them(embeddings: NamedEmbeddings, kind: EmbeddedKind, tenant: str) -> None:
+async def test_nobody_else_finds_them(embeddings: NamedEmbeddings, kind: MediaKind, tenant: str) -> None:
     await embeddings.load(IMAGE, EMBEDDINGS, GRID, batch=batch("a"), uuid="cat")
     with pytest.raises(MediaError) as caught:
         await embeddings.load(kind, NAME, None, batch=batch(tenant))

@@ -11,11 +11,12 @@ import pytest
 import pytest_asyncio
 import torch
 
-from glimpse.media.embeddings.embeddings import EmbeddedKind, EmbeddingForm
+from glimpse.media.embeddings.embeddings import EmbeddingForm
 from glimpse.media.embeddings.loader import EmbeddingLoader
 from glimpse.media.embeddings.tensor_file import MAX_BYTES, SerializedTensor, is_torch_file
 from glimpse.media.embeddings.torch_files import LIMITS, TorchFiles
 from glimpse.media.errors import MediaError
+from glimpse.media.kind import MediaKind
 from tests.media.tensors import (
     COMMANDED,
     HIDDEN_SIZE,
@@ -34,7 +35,7 @@ from tests.server.serving import children
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-FORM = EmbeddingForm(kinds=frozenset(EmbeddedKind), hidden_size=HIDDEN_SIZE, merge_size=2)
+FORM = EmbeddingForm(kinds=frozenset(MediaKind), hidden_size=HIDDEN_SIZE, merge_size=2)
 GRID = SerializedTensor(data=safetensors_file(good_grid()))
 EMBEDDINGS = SerializedTensor(data=safetensors_file(good()))
 MOST_BYTES = 8 << 20
@@ -73,7 +74,7 @@ async def test_a_tensor_is_read_as_it_is(
 ) -> None:
     tensor = good(dtype).view(shape)
     grid = SerializedTensor(data=write(good_grid()))
-    read = await loader.load(EmbeddedKind.IMAGE, SerializedTensor(data=write(tensor)), grid)
+    read = await loader.load(MediaKind.IMAGE, SerializedTensor(data=write(tensor)), grid)
     assert (read.tensor.dtype, read.tensor.shape) == (str(dtype).removeprefix("torch."), shape)
     assert read.tensor.data == elements(tensor)
     assert (read.grid_thw, read.num_tokens) == ((1, 4, 4), NUM_TOKENS)
@@ -89,7 +90,7 @@ async def test_a_tensor_is_read_as_it_is(
     ],
 )
 async def test_torch_files_of_views_are_read_in_a_row(loader: EmbeddingLoader, value: torch.Tensor) -> None:
-    read = await loader.load(EmbeddedKind.IMAGE, SerializedTensor(data=torch_file(value)), GRID)
+    read = await loader.load(MediaKind.IMAGE, SerializedTensor(data=torch_file(value)), GRID)
     assert read.tensor.data == elements(value.detach())
 
 
@@ -98,7 +99,7 @@ async def test_a_hostile_tensor_costs_its_own_bytes_and_is_refused(loader: Embed
     tracemalloc.start()
     try:
         with pytest.raises(MediaError) as caught:
-            await loader.load(EmbeddedKind.IMAGE, SerializedTensor(data=hostile.data), GRID)
+            await loader.load(MediaKind.IMAGE, SerializedTensor(data=hostile.data), GRID)
         assert tracemalloc.get_traced_memory()[1] < MOST_BYTES + 2 * len(hostile.data)
     finally:
         tracemalloc.stop()
@@ -110,14 +111,14 @@ async def test_a_hostile_tensor_costs_its_own_bytes_and_is_refused(loader: Embed
 @pytest.mark.parametrize("hostile", GRIDS, ids=[hostile.name for hostile in GRIDS])
 async def test_a_wrong_grid_is_refused(loader: EmbeddingLoader, hostile: Hostile) -> None:
     with pytest.raises(MediaError) as caught:
-        await loader.load(EmbeddedKind.IMAGE, EMBEDDINGS, SerializedTensor(data=hostile.data))
+        await loader.load(MediaKind.IMAGE, EMBEDDINGS, SerializedTensor(data=hostile.data))
     assert caught.value.code == hostile.code
     assert hostile.says in caught.value.message
 
 
 async def test_a_missing_grid_is_asked_for(loader: EmbeddingLoader) -> None:
     with pytest.raises(MediaError, match="video_grid_thw: the model needs it beside embeddings"):
-        await loader.load(EmbeddedKind.VIDEO, EMBEDDINGS, None)
+        await loader.load(MediaKind.VIDEO, EMBEDDINGS, None)
 
 
 async def test_a_tensor_that_is_too_large_is_not_looked_at() -> None:

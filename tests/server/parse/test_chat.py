@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from glimpse.engine.plan import MediaKind
 from glimpse.engine.sampling_params import Grammar, GrammarKind, SamplingParams
 from glimpse.engine.text.conversation import ChatMessage, MediaSlot, ToolMode
+from glimpse.media.kind import MediaKind
 from glimpse.media.processing.video_options import VideoOptions
 from glimpse.media.sources.source import DataSource, FrameSources, NamedSource, UploadSource, parse_url_text
 from glimpse.server.parse.chat import parse_chat

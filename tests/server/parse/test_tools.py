@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from glimpse.engine.plan import MediaKind
 from glimpse.engine.text.conversation import (
     ChatMessage,
     MediaSlot,
@@ -14,6 +13,7 @@ from glimpse.engine.text.conversation import (
     ToolDefinition,
     ToolMode,
 )
+from glimpse.media.kind import MediaKind
 from glimpse.server.parse.content import parse_conversation
 from glimpse.server.parse.tools import MAX_TOOLS, NO_PARAMETERS, parse_tools
 from glimpse.server.rpc.errors import InvalidRequest

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
-from glimpse.engine.plan import MediaKind
 from glimpse.engine.sampling_params import SamplingParams
 from glimpse.engine.text.assembler import TokenText
+from glimpse.media.kind import MediaKind
 from glimpse.server.generation.completion import CallDelta, Ending
 from glimpse.server.generation.generator import Piece, TokenCounts
 from glimpse.server.openai.codec import encode

@@ -11,9 +11,9 @@ import pytest
 from google.api.httpbody_pb2 import HttpBody
 
 from glimpse.engine.config import load_model_config
-from glimpse.engine.plan import MediaKind
 from glimpse.engine.text.conversation import ChatMessage, MediaSlot
 from glimpse.engine.text.prompt import PromptMedia, load_prompt_builder
+from glimpse.media.kind import MediaKind
 from glimpse.openai.v1 import openai_pb2_grpc
 from glimpse.v1 import chat_pb2, chat_pb2_grpc, content_pb2, model_pb2, model_pb2_grpc
 from tests.audio_checkpoints import make_audio_checkpoint
