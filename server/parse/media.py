@@ -114,8 +114,8 @@ def _parse_source(source: content_pb2.MediaSource, path: str, name: str = "pictu
             if not source.data:
                 raise InvalidRequest(f"{path}.data", f"The {name} has no bytes.", "missing_value")
             return DataSource(data=source.data)
-        case "upload":
-            return UploadSource(handle=source.upload)
+        case "upload_id":
+            return UploadSource(handle=source.upload_id)
         case _:
             message = f"The {name} has no source: give a URL, its bytes, an upload, or the uuid of one sent before."
             raise InvalidRequest(path, message, "missing_value")

@@ -24,12 +24,14 @@ class MediaWishes:
     """Of pictures."""
 
 
-def parse_wishes(reading: content_pb2.MediaReading, processing: content_pb2.MediaProcessing) -> MediaWishes:
+def parse_wishes(reading: content_pb2.MediaIoOptions, processing: content_pb2.MediaProcessorOptions) -> MediaWishes:
     """Raises InvalidRequest where both say which frames are taken, or a colour is none."""
-    sampled: content_pb2.MediaProcessing | content_pb2.VideoReading = processing
+    sampled: content_pb2.MediaProcessorOptions | content_pb2.VideoIoOptions = processing
     if reading.video.HasField("fps") or reading.video.HasField("num_frames"):
         if processing.HasField("fps") or processing.HasField("num_frames"):
-            raise InvalidRequest("media_processing", "Which frames are taken is said twice.", "conflicting_values")
+            raise InvalidRequest(
+                "media_processor_options", "Which frames are taken is said twice.", "conflicting_values"
+            )
         sampled = reading.video
     return MediaWishes(
         min_pixels=processing.min_pixels if processing.HasField("min_pixels") else None,
@@ -48,7 +50,7 @@ def _parse_colour(channels: Sequence[int]) -> Colour | None:
             return red, green, blue
         case _:
             message = "A colour is red, green and blue, each from 0 to 255."
-            raise InvalidRequest("media_reading.image.rgba_background_color", message)
+            raise InvalidRequest("media_io_options.image.rgba_background_color", message)
 
 
 def with_wishes(media: Iterable[MediumInput], wishes: MediaWishes) -> tuple[MediumInput, ...]:
@@ -77,7 +79,7 @@ def _image_with(image: ImageInput, wishes: MediaWishes) -> ImageInput:
     )
     if wished.min_pixels is not None and wished.max_pixels is not None and wished.min_pixels > wished.max_pixels:
         raise InvalidRequest(
-            "media_processing.min_pixels",
+            "media_processor_options.min_pixels",
             f"{wished.min_pixels} is more than the most pixels allowed, {wished.max_pixels}.",
         )
     return wished
@@ -97,5 +99,5 @@ def _video_with(clip: VideoInput, wishes: MediaWishes) -> VideoInput:
         return replace(clip, options=options)
     wrong = find_wrong_option(options, of_frames=isinstance(clip.source, FrameSources))
     if wrong is not None:
-        raise InvalidRequest(f"media_processing.{wrong.name}", f"{wrong.name}: {wrong.message}.")
+        raise InvalidRequest(f"media_processor_options.{wrong.name}", f"{wrong.name}: {wrong.message}.")
     return replace(clip, options=options)

@@ -35,7 +35,7 @@ def parse_prompt(
         raise InvalidRequest("continue_final_message", "The last message is not the assistant's.")
     return replace(
         conversation,
-        media=with_wishes(conversation.media, parse_wishes(request.media_reading, request.media_processing)),
+        media=with_wishes(conversation.media, parse_wishes(request.media_io_options, request.media_processor_options)),
         tools=tuple(tools),
         add_generation_prompt=begins,
         continue_final_message=continues,

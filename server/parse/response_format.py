@@ -55,10 +55,10 @@ def _schema(text: str, field: str) -> Constraint:
     return _constraint(GrammarKind.JSON_SCHEMA, text, field)
 
 
-def _choice(choices: generation_pb2.Choices, field: str) -> Constraint:
-    if not all(choices.texts):
+def _choice(choices: generation_pb2.StringList, field: str) -> Constraint:
+    if not all(choices.values):
         raise InvalidRequest(field, "A choice cannot be empty.")
-    return _constraint(GrammarKind.CHOICE, json.dumps(list(choices.texts), ensure_ascii=False), field)
+    return _constraint(GrammarKind.CHOICE, json.dumps(list(choices.values), ensure_ascii=False), field)
 
 
 def _constraint(kind: GrammarKind, text: str, field: str) -> Constraint:

@@ -101,10 +101,10 @@ def _parse_choice(request: chat_pb2.CreateChatCompletionRequest, definitions: Se
             if mode is None:
                 raise InvalidRequest("tool_choice", f"Mode {choice.mode} is not known.")
             return mode
-        case "named":
-            name = choice.named.function.name
+        case "named_tool":
+            name = choice.named_tool.function.name
             if all(definition.name != name for definition in definitions):
-                raise InvalidRequest("tool_choice.named.function.name", f"There is no tool '{name[:64]}'.")
+                raise InvalidRequest("tool_choice.named_tool.function.name", f"There is no tool '{name[:64]}'.")
             return NamedTool(name=name)
         case other:
             assert_never(other)

@@ -157,10 +157,10 @@ def render_counts(media: Mapping[MediaKind, int], *, num_cached: int) -> generat
     )
 
 
-def render_videos(videos: Iterable[VideoFrames]) -> list[content_pb2.VideoFrames]:
+def render_videos(videos: Iterable[VideoFrames]) -> list[content_pb2.SampledVideo]:
     """What is seen of clips."""
     return [
-        content_pb2.VideoFrames(
+        content_pb2.SampledVideo(
             num_frames=clip.num_frames,
             width=clip.width,
             height=clip.height,
@@ -189,14 +189,14 @@ def render_usage(counts: TokenCounts) -> generation_pb2.Usage:
 
 def _render_media_usage(usage: MediaUsage, counts: TokenCounts) -> generation_pb2.MediaUsage:
     return generation_pb2.MediaUsage(
-        fetched=usage.num_fetched,
-        fetches_spared=usage.num_fetches_spared,
-        decoded=usage.num_decoded,
-        decodings_spared=usage.num_decodings_spared,
+        fetched_files=usage.num_fetched,
+        fetch_cache_hits=usage.num_fetches_spared,
+        decoded_media=usage.num_decoded,
+        decode_cache_hits=usage.num_decodings_spared,
         fetch_milliseconds=round(usage.fetch_seconds * 1000, 3),
         decode_milliseconds=round(usage.decode_seconds * 1000, 3),
-        encoded=counts.encoded,
-        encodings_spared=counts.encodings_spared,
+        encoded_media=counts.encoded,
+        encoder_cache_hits=counts.encodings_spared,
     )
 
 

@@ -29,7 +29,7 @@ class MediaHandlers:
         """UploadMedia."""
         self._check_taken()
         header = await _header(parts)
-        num_bytes = header.size if header.HasField("size") else None
+        num_bytes = header.size_bytes if header.HasField("size_bytes") else None
         with self._uploads.receive(digest=header.sha256, num_bytes=num_bytes) as incoming:
             while (part := await _next_part(parts)) is not None:
                 if part.WhichOneof("part") != "chunk":
@@ -43,7 +43,7 @@ class MediaHandlers:
     async def get_media(self, request: media_pb2.GetMediaRequest, _context: Context) -> media_pb2.GetMediaResponse:
         """GetMedia."""
         check_bounds(request)
-        upload = self._uploads.find(request.cache_salt, request.upload)
+        upload = self._uploads.find(request.cache_salt, request.upload_id)
         if upload is None:
             raise _not_found()
         return media_pb2.GetMediaResponse(media=_render(upload))
@@ -53,7 +53,7 @@ class MediaHandlers:
     ) -> media_pb2.DeleteMediaResponse:
         """DeleteMedia."""
         check_bounds(request)
-        if not self._uploads.remove(request.cache_salt, request.upload):
+        if not self._uploads.remove(request.cache_salt, request.upload_id):
             raise _not_found()
         return media_pb2.DeleteMediaResponse()
 
@@ -84,13 +84,13 @@ async def _next_part(parts: Parts) -> media_pb2.UploadMediaRequest | None:
 
 
 def _not_found() -> InvalidRequest:
-    return InvalidRequest("upload", "There is no such upload, or no longer.", "upload_not_found")
+    return InvalidRequest("upload_id", "There is no such upload, or no longer.", "upload_not_found")
 
 
 def _render(upload: Upload) -> media_pb2.Media:
     return media_pb2.Media(
-        upload=upload.handle,
-        size=len(upload.file.data),
+        upload_id=upload.handle,
+        size_bytes=len(upload.file.data),
         sha256=upload.file.digest,
-        expires=int(upload.expires),
+        expires_at=int(upload.expires),
     )

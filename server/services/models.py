@@ -64,7 +64,7 @@ class ModelHandlers:
             structured_outputs=True,
             logprobs=True,
             reasoning_effort=asks_effort,
-            max_answers=128,
+            max_choices=128,
             max_images=max_media.get(MediaKind.IMAGE, 0),
             max_videos=max_media.get(MediaKind.VIDEO, 0),
             max_audios=max_media.get(MediaKind.AUDIO, 0),

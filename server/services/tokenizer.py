@@ -20,8 +20,8 @@ from glimpse.v1 import chat_pb2, tokenizer_pb2
 
 Context = grpc.aio.ServicerContext[object, object]
 
-_CHAT_FIELDS = ("tools", "add_generation_prompt", "continue_final_message", "chat_template_kwargs", "media_reading",
-                "media_processing")  # fmt: skip
+_CHAT_FIELDS = ("tools", "add_generation_prompt", "continue_final_message", "chat_template_kwargs", "media_io_options",
+                "media_processor_options")  # fmt: skip
 """Fields that say something of a conversation alone."""
 
 

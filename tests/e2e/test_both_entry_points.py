@@ -99,7 +99,7 @@ CHATS: list[tuple[dict[str, Any], dict[str, Any]]] = [
         ]},
     ),
     (
-        {"messages": [user(say("yes"))], "structured_outputs": {"choice": {"texts": ["yes", "no"]}}},
+        {"messages": [user(say("yes"))], "structured_outputs": {"choice": {"values": ["yes", "no"]}}},
         asked(say("yes"), structured_outputs={"choice": ["yes", "no"]}),
     ),
     (
@@ -240,4 +240,4 @@ def test_tokens_are_the_same(saying: Stack, channel: grpc.Channel) -> None:
 def test_models_are_the_same(saying: Stack, channel: grpc.Channel) -> None:
     (model,) = model_pb2_grpc.ModelServiceStub(channel).ListModels(model_pb2.ListModelsRequest()).data
     assert list(model.input_modalities) == [1, 2, 3]
-    assert (model.capabilities.tools, model.capabilities.max_answers) == (True, 128)
+    assert (model.capabilities.tools, model.capabilities.max_choices) == (True, 128)

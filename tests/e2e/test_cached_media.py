@@ -56,11 +56,11 @@ def media_usage(completion: ChatCompletion) -> dict[str, Any]:
 
 def upload(media: media_pb2_grpc.MediaServiceStub, data: bytes, **header: Any) -> str:
     def parts() -> Iterator[media_pb2.UploadMediaRequest]:
-        yield media_pb2.UploadMediaRequest(header={"sha256": sha256(data).digest(), "size": len(data), **header})
+        yield media_pb2.UploadMediaRequest(header={"sha256": sha256(data).digest(), "size_bytes": len(data), **header})
         for start in range(0, len(data), 4096):
             yield media_pb2.UploadMediaRequest(chunk=data[start : start + 4096])
 
-    return media.UploadMedia(parts()).media.upload
+    return media.UploadMedia(parts()).media.upload_id
 
 
 def refusal(client: OpenAI, *parts: dict[str, Any], **extra: Any) -> tuple[str | None, str | None]:
@@ -75,11 +75,11 @@ def test_an_image_with_a_uuid_is_sent_once(client: OpenAI, empty: dict[str, Any]
     sent = ask(client, picture({"url": data_url(tiles(seed=31))}, uuid="tiles 31"))
     again = ask(client, picture(empty, uuid="tiles 31"))
     assert outcome(again) == outcome(sent)
-    assert media_usage(again)["decodings_spared"] == 1
+    assert media_usage(again)["decode_cache_hits"] == 1
 
 
 def test_a_video_with_a_uuid_is_sent_once(client: OpenAI, media: media_pb2_grpc.MediaServiceStub) -> None:
-    sent = ask(client, clip({"upload": upload(media, VIDEO), **LARGE}, uuid="clip"))
+    sent = ask(client, clip({"upload_id": upload(media, VIDEO), **LARGE}, uuid="clip"))
     assert outcome(ask(client, clip(None, uuid="clip"))) != outcome(sent)
     assert outcome(ask(client, clip({"url": None, **LARGE}, uuid="clip"))) == outcome(sent)
 
@@ -97,23 +97,23 @@ def test_an_upload_through_envoy_is_an_image(client: OpenAI, media: media_pb2_gr
     drawn = tiles(seed=33)
     sent = ask(client, picture({"url": data_url(drawn)}))
     handle = upload(media, encoded(drawn))
-    assert outcome(ask(client, picture({"upload": handle}))) == outcome(sent)
-    media.DeleteMedia(media_pb2.DeleteMediaRequest(upload=handle))
-    code, param = refusal(client, picture({"upload": handle}))
+    assert outcome(ask(client, picture({"upload_id": handle}))) == outcome(sent)
+    media.DeleteMedia(media_pb2.DeleteMediaRequest(upload_id=handle))
+    code, param = refusal(client, picture({"upload_id": handle}))
     assert (code, param) == ("media_not_cached", "messages[0].content[0].image_url.url")
 
 
 def test_uploaded_frames_are_a_video(client: OpenAI, media: media_pb2_grpc.MediaServiceStub) -> None:
     frames = [tiles(seed=seed) for seed in (34, 35)]
     sent = ask(client, clip({"url": [data_url(frame) for frame in frames], **LARGE}))
-    handles = [{"upload": upload(media, encoded(frame))} for frame in frames]
+    handles = [{"upload_id": upload(media, encoded(frame))} for frame in frames]
     assert outcome(ask(client, clip({"url": handles, **LARGE}))) == outcome(sent)
 
 
 def test_an_upload_is_found_with_its_cache_salt_only(client: OpenAI, media: media_pb2_grpc.MediaServiceStub) -> None:
     handle = upload(media, encoded(tiles(seed=36)), cache_salt="mine")
-    assert ask(client, picture({"upload": handle}), cache_salt="mine").choices
-    assert refusal(client, picture({"upload": handle}))[0] == "media_not_cached"
+    assert ask(client, picture({"upload_id": handle}), cache_salt="mine").choices
+    assert refusal(client, picture({"upload_id": handle}))[0] == "media_not_cached"
 
 
 def test_a_request_without_media_has_no_media_usage(client: OpenAI) -> None:

@@ -97,7 +97,7 @@ def test_transparent_pixels_have_the_colour_that_was_asked_for(stack: Stack, cli
     on_blue = text_of(ask(client, {"url": data_url(holes)}, media_io_kwargs=reading))
     assert on_blue == text_of(ask(client, {"url": data_url(blue)}))
     assert on_blue == text_of(ask(client, {"url": data_url(blue)}, media_io_kwargs=reading))
-    assert on_blue == ask_typed(stack, holes, media_reading=reading) == ask_typed(stack, blue)
+    assert on_blue == ask_typed(stack, holes, media_io_options=reading) == ask_typed(stack, blue)
 
 
 def test_a_photo_is_turned_upright(client: OpenAI) -> None:

@@ -105,7 +105,7 @@ def upload(stack: Stack, data: bytes) -> str:
         yield media_pb2.UploadMediaRequest(chunk=data)
 
     with grpc.insecure_channel(stack.target) as channel:
-        return media_pb2_grpc.MediaServiceStub(channel).UploadMedia(parts()).media.upload
+        return media_pb2_grpc.MediaServiceStub(channel).UploadMedia(parts()).media.upload_id
 
 
 def ways(stack: Stack, host: MediaHost, folder: Path, kind: str, data: bytes) -> list[Callable[[], Any]]:
@@ -119,11 +119,11 @@ def ways(stack: Stack, host: MediaHost, folder: Path, kind: str, data: bytes) ->
         lambda: through_envoy(stack, kind, url),
         lambda: through_envoy(stack, kind, data_url),
         lambda: through_envoy(stack, kind, {"url": text}),
-        lambda: through_envoy(stack, kind, {"upload": upload(stack, data)}),
+        lambda: through_envoy(stack, kind, {"upload_id": upload(stack, data)}),
         lambda: through_envoy(stack, kind, {"url": f"file://{folder}/{name}"}),
         lambda: typed(stack, kind, url),
         lambda: typed(stack, kind, {"data": text}),  # in a message's JSON form bytes are base64
-        lambda: typed(stack, kind, {"upload": upload(stack, data)}),
+        lambda: typed(stack, kind, {"upload_id": upload(stack, data)}),
     ]
 
 
@@ -145,15 +145,15 @@ def test_a_medium_is_the_same_by_every_way_and_no_other(
     ]
     calls = ways(stack, media_host, local_media, kind, one)
     new = calls[first]()
-    assert (new.media["decoded"], new.media["encoded"]) == (1, 1)
+    assert (new.media["decoded_media"], new.media["encoded_media"]) == (1, 1)
     for call in calls:
         again = call()
-        assert (again.media["decodings_spared"], again.media["encodings_spared"]) == (1, 1)
+        assert (again.media["decode_cache_hits"], again.media["encoder_cache_hits"]) == (1, 1)
         assert (again.text, again.prompt_tokens) == (new.text, new.prompt_tokens)
         assert again.cached_tokens > new.cached_tokens
     # What differs in a pixel, or in the frames that are seen, is not found.
     different = ways(stack, media_host, local_media, kind, other)[first]()
-    assert (different.media["decoded"], different.media["encoded"]) == (1, 1)
+    assert (different.media["decoded_media"], different.media["encoded_media"]) == (1, 1)
 
 
 REFUSED: list[Any] = [

@@ -60,7 +60,7 @@ def test_a_whole_request_is_read() -> None:
     function = expected.tools.add().function
     function.name = "look"
     function.parameters = '{"type": "object", "properties": {"z": {"minimum": 1.50}, "a": {}}}'
-    expected.tool_choice.named.function.name = "look"
+    expected.tool_choice.named_tool.function.name = "look"
     options = expected.generation
     options.temperature, options.top_p, options.seed = 0, 0.25, 9007199254740993
     options.stop.append("END")
@@ -191,9 +191,9 @@ def test_a_missing_member_of_a_tagged_object_is_named(value: Any, path: str) -> 
         (part(type="text", text="a", image_url={}), "messages[0].content[0].image_url", "beside type 'text'"),
         (part(type="audio_url", audio_url={}, input_audio={}), "messages[0].content[0].input_audio", "'audio_url'"),
         (part(type="image_url", image_url={"url": "a", "data": ""}), "messages[0].content[0].image_url.data",
-            "Only one of 'data', 'upload', 'url' can be given."),
+            "Only one of 'data', 'upload_id', 'url' can be given."),
         (part(type="video_url", video_url={"url": ["a"], "data": ""}), "messages[0].content[0].video_url.data",
-            "Only one of 'data', 'upload', 'url' can be given."),
+            "Only one of 'data', 'upload_id', 'url' can be given."),
     ],
 )  # fmt: skip
 def test_members_that_exclude_each_other_are_refused(value: Any, path: str, explanation: str) -> None:

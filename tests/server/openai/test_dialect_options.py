@@ -107,4 +107,4 @@ def test_a_tag_stands_beside_the_field_that_it_belongs_to(call: chat_pb2.ToolCal
 def test_structured_outputs_are_one_of_several() -> None:
     assert refusal({"regex": "a", "grammar": "b"}, generation_pb2.StructuredOutputs).code == "conflicting_values"
     outputs = read({"choice": ["a"]}, generation_pb2.StructuredOutputs).message
-    assert outputs == generation_pb2.StructuredOutputs(choice={"texts": ["a"]})
+    assert outputs == generation_pb2.StructuredOutputs(choice={"values": ["a"]})

@@ -67,11 +67,11 @@ def message(**members: object) -> chat_pb2.CreateChatCompletionRequest:
 
 
 PART = "messages[0].content[1]"
-BACKGROUND = "media_reading.image.rgba_background_color"
+BACKGROUND = "media_io_options.image.rgba_background_color"
 TOOL = chat_pb2.Tool(function=chat_pb2.FunctionDefinition(name="f"))
 TOOL_CALL = content_pb2.ToolCall(id="1", function=content_pb2.FunctionCall(name="f"))
 REQUIRED = chat_pb2.ToolChoice(mode=chat_pb2.TOOL_CHOICE_MODE_REQUIRED)
-NAMED = chat_pb2.ToolChoice(named=chat_pb2.NamedTool(function=chat_pb2.FunctionName(name="f")))
+NAMED = chat_pb2.ToolChoice(named_tool=chat_pb2.NamedToolChoice(function=chat_pb2.FunctionName(name="f")))
 SAYS = {"content": [text_part("x")]}
 EMBEDDINGS = content_pb2.AudioEmbeddings(embeddings=content_pb2.TensorSource(serialized=b"x"))
 
@@ -148,8 +148,8 @@ REFUSED: list[tuple[chat_pb2.CreateChatCompletionRequest, str, str]] = [
     (with_member(structured_outputs={}), "structured_outputs", "missing_value"),
     (with_member(structured_outputs={"json": ""}), "structured_outputs.json", "missing_value"),
     (with_member(structured_outputs={"json_object": False}), "structured_outputs.json_object", "invalid_value"),
-    (with_member(structured_outputs={"choice": {}}), "structured_outputs.choice.texts", "invalid_value"),
-    (with_member(structured_outputs={"choice": {"texts": ["a", ""]}}), "structured_outputs.choice", "invalid_value"),
+    (with_member(structured_outputs={"choice": {}}), "structured_outputs.choice.values", "invalid_value"),
+    (with_member(structured_outputs={"choice": {"values": ["a", ""]}}), "structured_outputs.choice", "invalid_value"),
     (
         with_member(structured_outputs={"regex": "a"}, response_format={"json_object": {}}),
         "structured_outputs",
@@ -167,15 +167,15 @@ REFUSED: list[tuple[chat_pb2.CreateChatCompletionRequest, str, str]] = [
     (with_member(chat_template_kwargs='{"tools": []}'), "chat_template_kwargs.tools", "unsupported"),
     (with_member(metadata={str(key): "" for key in range(17)}), "metadata", "invalid_value"),
     (
-        with_member(media_reading={"video": {"fps": 1}}, media_processing={"num_frames": 4}),
-        "media_processing",
+        with_member(media_io_options={"video": {"fps": 1}}, media_processor_options={"num_frames": 4}),
+        "media_processor_options",
         "conflicting_values",
     ),
     *(
-        (with_member(media_reading={"image": {"rgba_background_color": colour}}), BACKGROUND, "invalid_value")
+        (with_member(media_io_options={"image": {"rgba_background_color": colour}}), BACKGROUND, "invalid_value")
         for colour in ([0, 0], [0, 0, 0, 0], [0, 256, 0])
     ),
-    (with_member(media_processing={"min_pixels": 0}), "media_processing.min_pixels", "invalid_value"),
+    (with_member(media_processor_options={"min_pixels": 0}), "media_processor_options.min_pixels", "invalid_value"),
     (with_member(stream_options={"include_usage": True}), "stream_options", "invalid_value"),
     (request(n=129), "generation.n", "invalid_value"),
     (request(n=0), "generation.n", "invalid_value"),
@@ -343,7 +343,7 @@ def test_a_video_is_a_file_or_frames(video: dict[str, Any], source: object) -> N
     assert sources_of(conversation_of(with_part(content_pb2.ContentPart(video=video)))) == [source]
 
 
-UPLOAD: dict[str, Any] = {"upload": "u"}
+UPLOAD: dict[str, Any] = {"upload_id": "u"}
 
 
 @pytest.mark.parametrize(
@@ -445,7 +445,7 @@ SCHEMA = '{"type": "object"}'
         ({"structured_outputs": {"json": json.dumps(SCHEMA)}}, GrammarKind.JSON_SCHEMA, SCHEMA),
         ({"structured_outputs": {"json_object": True}}, GrammarKind.JSON_OBJECT, ""),
         ({"structured_outputs": {"regex": "a+"}}, GrammarKind.REGEX, "a+"),
-        ({"structured_outputs": {"choice": {"texts": ["ä", "b"]}}}, GrammarKind.CHOICE, '["ä", "b"]'),
+        ({"structured_outputs": {"choice": {"values": ["ä", "b"]}}}, GrammarKind.CHOICE, '["ä", "b"]'),
         ({"structured_outputs": {"grammar": 'start: "a"'}}, GrammarKind.LARK, 'start: "a"'),
         ({"structured_outputs": {"regex": "a"}, "response_format": {"text": {}}}, GrammarKind.REGEX, "a"),
     ],
@@ -492,8 +492,8 @@ def test_variables_reach_the_template() -> None:
 
 def test_wishes_for_all_media_hold_where_a_part_has_none() -> None:
     wire = request(user(image_part(b"a"), image_part(b"b", max_pixels=9999), video_part(b"c", num_frames=2)))
-    wire.media_processing.min_pixels, wire.media_processing.max_pixels = 100, 200
-    wire.media_reading.video.fps = 3
+    wire.media_processor_options.min_pixels, wire.media_processor_options.max_pixels = 100, 200
+    wire.media_io_options.video.fps = 3
     first, second, clip = conversation_of(wire).media
     assert isinstance(first, ImageInput)
     assert isinstance(second, ImageInput)
@@ -508,9 +508,9 @@ def test_wishes_for_all_media_hold_where_a_part_has_none() -> None:
 
 def test_a_background_is_that_of_all_images() -> None:
     wire = request(user(image_part(b"a"), image_part(b"b")))
-    wire.media_reading.image.rgba_background_color.extend((0, 128, 255))
+    wire.media_io_options.image.rgba_background_color.extend((0, 128, 255))
     assert [image.background for image in _images(wire)] == [(0, 128, 255)] * 2
-    wire.ClearField("media_reading")
+    wire.ClearField("media_io_options")
     assert [image.background for image in _images(wire)] == [None] * 2
 
 
@@ -520,13 +520,13 @@ def _images(wire: chat_pb2.CreateChatCompletionRequest) -> list[ImageInput]:
 
 def test_wishes_that_do_not_fit_a_part_are_refused() -> None:
     wire = request(user(image_part(b"a", max_pixels=50)))
-    wire.media_processing.min_pixels = 100
+    wire.media_processor_options.min_pixels = 100
     with pytest.raises(InvalidRequest) as caught:
         parse(wire)
-    assert caught.value.field == "media_processing.min_pixels"
+    assert caught.value.field == "media_processor_options.min_pixels"
 
 
 def _with_rate(part: content_pb2.ContentPart) -> chat_pb2.CreateChatCompletionRequest:
     wire = with_part(part)
-    wire.media_processing.fps = 3
+    wire.media_processor_options.fps = 3
     return wire

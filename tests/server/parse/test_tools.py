@@ -33,7 +33,7 @@ def mode(choice: chat_pb2.ToolChoiceMode) -> chat_pb2.ToolChoice:
 
 
 def named(name: str) -> chat_pb2.ToolChoice:
-    return chat_pb2.ToolChoice(named=chat_pb2.NamedTool(function=chat_pb2.FunctionName(name=name)))
+    return chat_pb2.ToolChoice(named_tool=chat_pb2.NamedToolChoice(function=chat_pb2.FunctionName(name=name)))
 
 
 def request(*tools: chat_pb2.Tool, **members: Any) -> chat_pb2.CreateChatCompletionRequest:
@@ -89,7 +89,7 @@ def test_the_most_tools_are_accepted() -> None:
         (request(function(parameters="true")), "tools[0].function.parameters", "invalid_type"),
         (request(function(parameters='{"type": "string"}')), "tools[0].function.parameters.type", "invalid_value"),
         (request(*(function(f"f{i}") for i in range(MAX_TOOLS + 1))), "tools", "invalid_value"),
-        (request(function(), tool_choice=named("g")), "tool_choice.named.function.name", "invalid_value"),
+        (request(function(), tool_choice=named("g")), "tool_choice.named_tool.function.name", "invalid_value"),
         (request(function(), tool_choice={"mode": 9}), "tool_choice", "invalid_value"),
         (request(tool_choice=mode(chat_pb2.TOOL_CHOICE_MODE_REQUIRED)), "tool_choice", "invalid_value"),
         (request(tool_choice=mode(chat_pb2.TOOL_CHOICE_MODE_AUTO)), "tool_choice", "invalid_value"),

@@ -57,11 +57,11 @@ TABLE: list[tuple[Exception, grpc.StatusCode, str, str, str | None, int | None]]
         None,
     ),
     (
-        InvalidRequest("upload", "x", "upload_not_found"),
+        InvalidRequest("upload_id", "x", "upload_not_found"),
         Code.NOT_FOUND,
         "upload_not_found",
         "invalid_request_error",
-        "upload",
+        "upload_id",
         None,
     ),
     (TemplateError("x"), Code.INVALID_ARGUMENT, "template_refused", "invalid_request_error", "messages", None),

@@ -63,4 +63,4 @@ async def test_uploads_for_which_there_is_no_memory_are_sent_away() -> None:
         with pytest.raises(MediaError) as caught:
             await handlers(in_flight).upload(parts(), CONTEXT)
         assert caught.value.code == MediaErrorCode.OVERLOADED
-    assert (await handlers(in_flight).upload(parts(), CONTEXT)).media.size == len(DATA)
+    assert (await handlers(in_flight).upload(parts(), CONTEXT)).media.size_bytes == len(DATA)

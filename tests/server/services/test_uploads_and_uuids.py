@@ -46,7 +46,7 @@ def parts(data: bytes, size: int = 1000, **header: Any) -> Iterator[media_pb2.Up
 
 
 def uploaded(media: Media, data: bytes, **header: Any) -> str:
-    return media.UploadMedia(parts(data, **header)).media.upload
+    return media.UploadMedia(parts(data, **header)).media.upload_id
 
 
 def about(part: content_pb2.ContentPart, cache_salt: str = "") -> chat_pb2.CreateChatCompletionRequest:
@@ -65,7 +65,7 @@ def left_out(kind: str, uuid: str, **options: Any) -> content_pb2.ContentPart:
 
 
 def image_of(handle: str) -> content_pb2.ContentPart:
-    return content_pb2.ContentPart(image={"source": {"upload": handle}})
+    return content_pb2.ContentPart(image={"source": {"upload_id": handle}})
 
 
 def refusal(call: Any) -> tuple[grpc.StatusCode, str, str]:
@@ -80,13 +80,13 @@ def refusal(call: Any) -> tuple[grpc.StatusCode, str, str]:
 
 
 def test_an_upload_is_told_as_it_is_kept(media: Media) -> None:
-    upload = media.UploadMedia(parts(PNG, size=len(PNG))).media
-    assert (upload.size, upload.sha256) == (len(PNG), sha256(PNG).digest())
-    assert 3500 < upload.expires - time.time() < 3700
-    assert media.GetMedia(media_pb2.GetMediaRequest(upload=upload.upload)).media == upload
-    brief = media.UploadMedia(parts(PNG, size=len(PNG), ttl_seconds=60)).media
-    assert brief.expires - time.time() < 100
-    assert brief.upload != upload.upload
+    upload = media.UploadMedia(parts(PNG, size_bytes=len(PNG))).media
+    assert (upload.size_bytes, upload.sha256) == (len(PNG), sha256(PNG).digest())
+    assert 3500 < upload.expires_at - time.time() < 3700
+    assert media.GetMedia(media_pb2.GetMediaRequest(upload_id=upload.upload_id)).media == upload
+    brief = media.UploadMedia(parts(PNG, size_bytes=len(PNG), ttl_seconds=60)).media
+    assert brief.expires_at - time.time() < 100
+    assert brief.upload_id != upload.upload_id
 
 
 def test_an_uploaded_image_is_the_same_as_one_that_is_sent(chat: Chat, media: Media) -> None:
@@ -94,15 +94,15 @@ def test_an_uploaded_image_is_the_same_as_one_that_is_sent(chat: Chat, media: Me
     through_upload = chat.CreateChatCompletion(about(image_of(uploaded(media, PNG))))
     assert through_upload.choices == sent.choices
     assert through_upload.usage.prompt_tokens_details.cached_tokens >= sent.usage.prompt_tokens // 32 * 32 - 32
-    assert through_upload.usage.media_usage.decodings_spared == 1
+    assert through_upload.usage.media_usage.decode_cache_hits == 1
 
 
 def test_an_uploaded_video_and_uploaded_frames_are_videos(chat: Chat, media: Media) -> None:
     sent = chat.CreateChatCompletion(about(video_part(VIDEO, **SMALL)))
-    source = {"upload": uploaded(media, VIDEO)}
+    source = {"upload_id": uploaded(media, VIDEO)}
     again = chat.CreateChatCompletion(about(content_pb2.ContentPart(video={"source": source, **SMALL})))
     assert (again.choices, again.videos) == (sent.choices, sent.videos)
-    frames = [{"upload": uploaded(media, png(colour=colour))} for colour in ((1, 2, 3), (4, 5, 6))]
+    frames = [{"upload_id": uploaded(media, png(colour=colour))} for colour in ((1, 2, 3), (4, 5, 6))]
     clip = content_pb2.ContentPart(video={"frames": {"frames": frames}, **SMALL})
     assert chat.CreateChatCompletion(about(clip)).videos[0].num_frames == 2
 
@@ -114,13 +114,13 @@ def test_an_upload_lives_in_its_cache_salt(chat: Chat, media: Media) -> None:
     assert refusal(lambda: chat.CreateChatCompletion(about(image_of(handle)))) == not_kept
     for salt in ("", "yours"):
         for call in (
-            lambda salt=salt: media.GetMedia(media_pb2.GetMediaRequest(upload=handle, cache_salt=salt)),
-            lambda salt=salt: media.DeleteMedia(media_pb2.DeleteMediaRequest(upload=handle, cache_salt=salt)),
+            lambda salt=salt: media.GetMedia(media_pb2.GetMediaRequest(upload_id=handle, cache_salt=salt)),
+            lambda salt=salt: media.DeleteMedia(media_pb2.DeleteMediaRequest(upload_id=handle, cache_salt=salt)),
         ):
-            assert refusal(call) == (MISSING, "UPLOAD_NOT_FOUND", "upload")
-    own = media_pb2.DeleteMediaRequest(upload=handle, cache_salt="mine")
+            assert refusal(call) == (MISSING, "UPLOAD_NOT_FOUND", "upload_id")
+    own = media_pb2.DeleteMediaRequest(upload_id=handle, cache_salt="mine")
     media.DeleteMedia(own)
-    assert refusal(lambda: media.DeleteMedia(own)) == (MISSING, "UPLOAD_NOT_FOUND", "upload")
+    assert refusal(lambda: media.DeleteMedia(own)) == (MISSING, "UPLOAD_NOT_FOUND", "upload_id")
     assert refusal(lambda: chat.CreateChatCompletion(about(image_of(handle), "mine"))) == not_kept
 
 
@@ -135,13 +135,13 @@ WRONG: list[Any] = [
         [media_pb2.UploadMediaRequest(header={"sha256": b"x"})], "INVALID_VALUE", "header.sha256", id="a short hash"
     ),
     pytest.param(list(parts(PNG, ttl_seconds=0)), "INVALID_VALUE", "header.ttl_seconds", id="no time"),
-    pytest.param(list(parts(PNG, size=1 << 20, sha256=bytes(32))), "UPLOAD_MISMATCH", "", id="another hash"),
+    pytest.param(list(parts(PNG, size_bytes=1 << 20, sha256=bytes(32))), "UPLOAD_MISMATCH", "", id="another hash"),
     pytest.param([HEADER, HEADER, CHUNK], "INVALID_VALUE", "part", id="two headers"),
     pytest.param([HEADER, media_pb2.UploadMediaRequest()], "INVALID_VALUE", "part", id="an empty part"),
     pytest.param([HEADER], "UPLOAD_MISMATCH", "", id="no file"),
     pytest.param([HEADER, CHUNK, CHUNK], "UPLOAD_MISMATCH", "", id="more than the file"),
     pytest.param(
-        [media_pb2.UploadMediaRequest(header={"sha256": bytes(32), "size": 1 << 40})],
+        [media_pb2.UploadMediaRequest(header={"sha256": bytes(32), "size_bytes": 1 << 40})],
         "MEDIA_TOO_LARGE",
         "",
         id="too large",
@@ -181,7 +181,7 @@ def test_a_medium_with_a_name_can_be_left_out_later(chat: Chat, part: content_pb
     again = chat.CreateChatCompletion(about(left_out(kind, f"my {kind}")))
     assert again.choices == sent.choices
     assert again.usage.prompt_tokens == sent.usage.prompt_tokens
-    assert again.usage.media_usage.decodings_spared == 1
+    assert again.usage.media_usage.decode_cache_hits == 1
     smaller = chat.CreateChatCompletion(about(left_out(kind, f"my {kind}", min_pixels=784, max_pixels=784)))
     assert smaller.usage.prompt_tokens < sent.usage.prompt_tokens
 
@@ -218,10 +218,10 @@ def test_the_usage_tells_what_media_took(chat: Chat, shared_server: Served) -> N
     before = shared_server.metric("glimpse_media_total")
     data = png(colour=(123, 45, 67))
     first, again = (chat.CreateChatCompletion(about(image_part(data))).usage.media_usage for _ in range(2))
-    assert (first.fetched, first.decoded, first.decodings_spared) == (0, 1, 0)
-    assert (again.fetched, again.decoded, again.decodings_spared) == (0, 0, 1)
-    assert (first.encoded, first.encodings_spared) == (1, 0)
-    assert (again.encoded, again.encodings_spared) == (0, 1)
+    assert (first.fetched_files, first.decoded_media, first.decode_cache_hits) == (0, 1, 0)
+    assert (again.fetched_files, again.decoded_media, again.decode_cache_hits) == (0, 0, 1)
+    assert (first.encoded_media, first.encoder_cache_hits) == (1, 0)
+    assert (again.encoded_media, again.encoder_cache_hits) == (0, 1)
     assert first.decode_milliseconds > 0 == first.fetch_milliseconds
     assert shared_server.metric("glimpse_media_total") == before + 2
     assert shared_server.metric("glimpse_media_decode_seconds_count") > 0

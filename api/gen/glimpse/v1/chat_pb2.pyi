@@ -49,7 +49,7 @@ TOOL_CHOICE_MODE_AUTO: ToolChoiceMode
 TOOL_CHOICE_MODE_REQUIRED: ToolChoiceMode
 
 class CreateChatCompletionRequest(_message.Message):
-    __slots__ = ("model", "messages", "generation", "stream_options", "response_format", "tools", "tool_choice", "parallel_tool_calls", "cache_salt", "user", "prompt_cache_key", "priority", "structured_outputs", "metadata", "service_tier", "reasoning_effort", "safety_identifier", "add_generation_prompt", "continue_final_message", "chat_template_kwargs", "media_reading", "media_processing")
+    __slots__ = ("model", "messages", "generation", "stream_options", "response_format", "tools", "tool_choice", "parallel_tool_calls", "cache_salt", "user", "prompt_cache_key", "priority", "structured_outputs", "metadata", "service_tier", "reasoning_effort", "safety_identifier", "add_generation_prompt", "continue_final_message", "chat_template_kwargs", "media_io_options", "media_processor_options")
     class MetadataEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -77,8 +77,8 @@ class CreateChatCompletionRequest(_message.Message):
     ADD_GENERATION_PROMPT_FIELD_NUMBER: _ClassVar[int]
     CONTINUE_FINAL_MESSAGE_FIELD_NUMBER: _ClassVar[int]
     CHAT_TEMPLATE_KWARGS_FIELD_NUMBER: _ClassVar[int]
-    MEDIA_READING_FIELD_NUMBER: _ClassVar[int]
-    MEDIA_PROCESSING_FIELD_NUMBER: _ClassVar[int]
+    MEDIA_IO_OPTIONS_FIELD_NUMBER: _ClassVar[int]
+    MEDIA_PROCESSOR_OPTIONS_FIELD_NUMBER: _ClassVar[int]
     model: str
     messages: _containers.RepeatedCompositeFieldContainer[_content_pb2.Message]
     generation: _generation_pb2.GenerationOptions
@@ -99,9 +99,9 @@ class CreateChatCompletionRequest(_message.Message):
     add_generation_prompt: bool
     continue_final_message: bool
     chat_template_kwargs: str
-    media_reading: _content_pb2.MediaReading
-    media_processing: _content_pb2.MediaProcessing
-    def __init__(self, model: _Optional[str] = ..., messages: _Optional[_Iterable[_Union[_content_pb2.Message, _Mapping]]] = ..., generation: _Optional[_Union[_generation_pb2.GenerationOptions, _Mapping]] = ..., stream_options: _Optional[_Union[StreamOptions, _Mapping]] = ..., response_format: _Optional[_Union[ResponseFormat, _Mapping]] = ..., tools: _Optional[_Iterable[_Union[Tool, _Mapping]]] = ..., tool_choice: _Optional[_Union[ToolChoice, _Mapping]] = ..., parallel_tool_calls: _Optional[bool] = ..., cache_salt: _Optional[str] = ..., user: _Optional[str] = ..., prompt_cache_key: _Optional[str] = ..., priority: _Optional[int] = ..., structured_outputs: _Optional[_Union[_generation_pb2.StructuredOutputs, _Mapping]] = ..., metadata: _Optional[_Mapping[str, str]] = ..., service_tier: _Optional[_Union[ServiceTier, str]] = ..., reasoning_effort: _Optional[_Union[ReasoningEffort, str]] = ..., safety_identifier: _Optional[str] = ..., add_generation_prompt: _Optional[bool] = ..., continue_final_message: _Optional[bool] = ..., chat_template_kwargs: _Optional[str] = ..., media_reading: _Optional[_Union[_content_pb2.MediaReading, _Mapping]] = ..., media_processing: _Optional[_Union[_content_pb2.MediaProcessing, _Mapping]] = ...) -> None: ...
+    media_io_options: _content_pb2.MediaIoOptions
+    media_processor_options: _content_pb2.MediaProcessorOptions
+    def __init__(self, model: _Optional[str] = ..., messages: _Optional[_Iterable[_Union[_content_pb2.Message, _Mapping]]] = ..., generation: _Optional[_Union[_generation_pb2.GenerationOptions, _Mapping]] = ..., stream_options: _Optional[_Union[StreamOptions, _Mapping]] = ..., response_format: _Optional[_Union[ResponseFormat, _Mapping]] = ..., tools: _Optional[_Iterable[_Union[Tool, _Mapping]]] = ..., tool_choice: _Optional[_Union[ToolChoice, _Mapping]] = ..., parallel_tool_calls: _Optional[bool] = ..., cache_salt: _Optional[str] = ..., user: _Optional[str] = ..., prompt_cache_key: _Optional[str] = ..., priority: _Optional[int] = ..., structured_outputs: _Optional[_Union[_generation_pb2.StructuredOutputs, _Mapping]] = ..., metadata: _Optional[_Mapping[str, str]] = ..., service_tier: _Optional[_Union[ServiceTier, str]] = ..., reasoning_effort: _Optional[_Union[ReasoningEffort, str]] = ..., safety_identifier: _Optional[str] = ..., add_generation_prompt: _Optional[bool] = ..., continue_final_message: _Optional[bool] = ..., chat_template_kwargs: _Optional[str] = ..., media_io_options: _Optional[_Union[_content_pb2.MediaIoOptions, _Mapping]] = ..., media_processor_options: _Optional[_Union[_content_pb2.MediaProcessorOptions, _Mapping]] = ...) -> None: ...
 
 class StreamOptions(_message.Message):
     __slots__ = ("include_usage",)
@@ -154,14 +154,14 @@ class FunctionDefinition(_message.Message):
     def __init__(self, name: _Optional[str] = ..., description: _Optional[str] = ..., parameters: _Optional[str] = ..., strict: _Optional[bool] = ...) -> None: ...
 
 class ToolChoice(_message.Message):
-    __slots__ = ("mode", "named")
+    __slots__ = ("mode", "named_tool")
     MODE_FIELD_NUMBER: _ClassVar[int]
-    NAMED_FIELD_NUMBER: _ClassVar[int]
+    NAMED_TOOL_FIELD_NUMBER: _ClassVar[int]
     mode: ToolChoiceMode
-    named: NamedTool
-    def __init__(self, mode: _Optional[_Union[ToolChoiceMode, str]] = ..., named: _Optional[_Union[NamedTool, _Mapping]] = ...) -> None: ...
+    named_tool: NamedToolChoice
+    def __init__(self, mode: _Optional[_Union[ToolChoiceMode, str]] = ..., named_tool: _Optional[_Union[NamedToolChoice, _Mapping]] = ...) -> None: ...
 
-class NamedTool(_message.Message):
+class NamedToolChoice(_message.Message):
     __slots__ = ("function",)
     FUNCTION_FIELD_NUMBER: _ClassVar[int]
     function: FunctionName
@@ -195,10 +195,10 @@ class CreateChatCompletionResponse(_message.Message):
     model: str
     choices: _containers.RepeatedCompositeFieldContainer[Choice]
     usage: _generation_pb2.Usage
-    videos: _containers.RepeatedCompositeFieldContainer[_content_pb2.VideoFrames]
+    videos: _containers.RepeatedCompositeFieldContainer[_content_pb2.SampledVideo]
     metadata: _containers.ScalarMap[str, str]
     service_tier: ServiceTier
-    def __init__(self, id: _Optional[str] = ..., created: _Optional[int] = ..., model: _Optional[str] = ..., choices: _Optional[_Iterable[_Union[Choice, _Mapping]]] = ..., usage: _Optional[_Union[_generation_pb2.Usage, _Mapping]] = ..., videos: _Optional[_Iterable[_Union[_content_pb2.VideoFrames, _Mapping]]] = ..., metadata: _Optional[_Mapping[str, str]] = ..., service_tier: _Optional[_Union[ServiceTier, str]] = ...) -> None: ...
+    def __init__(self, id: _Optional[str] = ..., created: _Optional[int] = ..., model: _Optional[str] = ..., choices: _Optional[_Iterable[_Union[Choice, _Mapping]]] = ..., usage: _Optional[_Union[_generation_pb2.Usage, _Mapping]] = ..., videos: _Optional[_Iterable[_Union[_content_pb2.SampledVideo, _Mapping]]] = ..., metadata: _Optional[_Mapping[str, str]] = ..., service_tier: _Optional[_Union[ServiceTier, str]] = ...) -> None: ...
 
 class Choice(_message.Message):
     __slots__ = ("index", "message", "logprobs", "finish_reason")
@@ -238,9 +238,9 @@ class StreamChatCompletionResponse(_message.Message):
     model: str
     choices: _containers.RepeatedCompositeFieldContainer[ChunkChoice]
     usage: _generation_pb2.Usage
-    videos: _containers.RepeatedCompositeFieldContainer[_content_pb2.VideoFrames]
+    videos: _containers.RepeatedCompositeFieldContainer[_content_pb2.SampledVideo]
     service_tier: ServiceTier
-    def __init__(self, id: _Optional[str] = ..., created: _Optional[int] = ..., model: _Optional[str] = ..., choices: _Optional[_Iterable[_Union[ChunkChoice, _Mapping]]] = ..., usage: _Optional[_Union[_generation_pb2.Usage, _Mapping]] = ..., videos: _Optional[_Iterable[_Union[_content_pb2.VideoFrames, _Mapping]]] = ..., service_tier: _Optional[_Union[ServiceTier, str]] = ...) -> None: ...
+    def __init__(self, id: _Optional[str] = ..., created: _Optional[int] = ..., model: _Optional[str] = ..., choices: _Optional[_Iterable[_Union[ChunkChoice, _Mapping]]] = ..., usage: _Optional[_Union[_generation_pb2.Usage, _Mapping]] = ..., videos: _Optional[_Iterable[_Union[_content_pb2.SampledVideo, _Mapping]]] = ..., service_tier: _Optional[_Union[ServiceTier, str]] = ...) -> None: ...
 
 class ChunkChoice(_message.Message):
     __slots__ = ("index", "delta", "logprobs", "finish_reason")
@@ -301,5 +301,5 @@ class CountTokensResponse(_message.Message):
     prompt_tokens: int
     prompt_tokens_details: _generation_pb2.PromptTokensDetails
     max_model_len: int
-    videos: _containers.RepeatedCompositeFieldContainer[_content_pb2.VideoFrames]
-    def __init__(self, prompt_tokens: _Optional[int] = ..., prompt_tokens_details: _Optional[_Union[_generation_pb2.PromptTokensDetails, _Mapping]] = ..., max_model_len: _Optional[int] = ..., videos: _Optional[_Iterable[_Union[_content_pb2.VideoFrames, _Mapping]]] = ...) -> None: ...
+    videos: _containers.RepeatedCompositeFieldContainer[_content_pb2.SampledVideo]
+    def __init__(self, prompt_tokens: _Optional[int] = ..., prompt_tokens_details: _Optional[_Union[_generation_pb2.PromptTokensDetails, _Mapping]] = ..., max_model_len: _Optional[int] = ..., videos: _Optional[_Iterable[_Union[_content_pb2.SampledVideo, _Mapping]]] = ...) -> None: ...

@@ -100,11 +100,11 @@ class CompletionLogprobs(_message.Message):
     TEXT_OFFSET_FIELD_NUMBER: _ClassVar[int]
     tokens: _containers.RepeatedScalarFieldContainer[str]
     token_logprobs: _containers.RepeatedScalarFieldContainer[float]
-    top_logprobs: _containers.RepeatedCompositeFieldContainer[TokenLogprobs]
+    top_logprobs: _containers.RepeatedCompositeFieldContainer[LogprobsByToken]
     text_offset: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, tokens: _Optional[_Iterable[str]] = ..., token_logprobs: _Optional[_Iterable[float]] = ..., top_logprobs: _Optional[_Iterable[_Union[TokenLogprobs, _Mapping]]] = ..., text_offset: _Optional[_Iterable[int]] = ...) -> None: ...
+    def __init__(self, tokens: _Optional[_Iterable[str]] = ..., token_logprobs: _Optional[_Iterable[float]] = ..., top_logprobs: _Optional[_Iterable[_Union[LogprobsByToken, _Mapping]]] = ..., text_offset: _Optional[_Iterable[int]] = ...) -> None: ...
 
-class TokenLogprobs(_message.Message):
+class LogprobsByToken(_message.Message):
     __slots__ = ("logprobs",)
     class LogprobsEntry(_message.Message):
         __slots__ = ("key", "value")

@@ -83,14 +83,14 @@ class ContentPart(_message.Message):
     def __init__(self, text: _Optional[str] = ..., image: _Optional[_Union[ImagePart, _Mapping]] = ..., video: _Optional[_Union[VideoPart, _Mapping]] = ..., audio: _Optional[_Union[AudioPart, _Mapping]] = ..., image_embeddings: _Optional[_Union[ImageEmbeddings, _Mapping]] = ..., video_embeddings: _Optional[_Union[VideoEmbeddings, _Mapping]] = ..., audio_embeddings: _Optional[_Union[AudioEmbeddings, _Mapping]] = ..., uuid: _Optional[str] = ...) -> None: ...
 
 class MediaSource(_message.Message):
-    __slots__ = ("url", "data", "upload")
+    __slots__ = ("url", "data", "upload_id")
     URL_FIELD_NUMBER: _ClassVar[int]
     DATA_FIELD_NUMBER: _ClassVar[int]
-    UPLOAD_FIELD_NUMBER: _ClassVar[int]
+    UPLOAD_ID_FIELD_NUMBER: _ClassVar[int]
     url: str
     data: bytes
-    upload: str
-    def __init__(self, url: _Optional[str] = ..., data: _Optional[bytes] = ..., upload: _Optional[str] = ...) -> None: ...
+    upload_id: str
+    def __init__(self, url: _Optional[str] = ..., data: _Optional[bytes] = ..., upload_id: _Optional[str] = ...) -> None: ...
 
 class ImagePart(_message.Message):
     __slots__ = ("source", "min_pixels", "max_pixels", "detail")
@@ -134,21 +134,21 @@ class VideoPart(_message.Message):
     end_seconds: float
     def __init__(self, source: _Optional[_Union[MediaSource, _Mapping]] = ..., frames: _Optional[_Union[FrameList, _Mapping]] = ..., fps: _Optional[float] = ..., num_frames: _Optional[int] = ..., max_frames: _Optional[int] = ..., min_pixels: _Optional[int] = ..., max_pixels: _Optional[int] = ..., total_pixels: _Optional[int] = ..., start_seconds: _Optional[float] = ..., end_seconds: _Optional[float] = ...) -> None: ...
 
-class MediaReading(_message.Message):
+class MediaIoOptions(_message.Message):
     __slots__ = ("image", "video")
     IMAGE_FIELD_NUMBER: _ClassVar[int]
     VIDEO_FIELD_NUMBER: _ClassVar[int]
-    image: ImageReading
-    video: VideoReading
-    def __init__(self, image: _Optional[_Union[ImageReading, _Mapping]] = ..., video: _Optional[_Union[VideoReading, _Mapping]] = ...) -> None: ...
+    image: ImageIoOptions
+    video: VideoIoOptions
+    def __init__(self, image: _Optional[_Union[ImageIoOptions, _Mapping]] = ..., video: _Optional[_Union[VideoIoOptions, _Mapping]] = ...) -> None: ...
 
-class ImageReading(_message.Message):
+class ImageIoOptions(_message.Message):
     __slots__ = ("rgba_background_color",)
     RGBA_BACKGROUND_COLOR_FIELD_NUMBER: _ClassVar[int]
     rgba_background_color: _containers.RepeatedScalarFieldContainer[int]
     def __init__(self, rgba_background_color: _Optional[_Iterable[int]] = ...) -> None: ...
 
-class VideoReading(_message.Message):
+class VideoIoOptions(_message.Message):
     __slots__ = ("fps", "num_frames")
     FPS_FIELD_NUMBER: _ClassVar[int]
     NUM_FRAMES_FIELD_NUMBER: _ClassVar[int]
@@ -156,7 +156,7 @@ class VideoReading(_message.Message):
     num_frames: int
     def __init__(self, fps: _Optional[float] = ..., num_frames: _Optional[int] = ...) -> None: ...
 
-class MediaProcessing(_message.Message):
+class MediaProcessorOptions(_message.Message):
     __slots__ = ("min_pixels", "max_pixels", "fps", "num_frames")
     MIN_PIXELS_FIELD_NUMBER: _ClassVar[int]
     MAX_PIXELS_FIELD_NUMBER: _ClassVar[int]
@@ -168,7 +168,7 @@ class MediaProcessing(_message.Message):
     num_frames: int
     def __init__(self, min_pixels: _Optional[int] = ..., max_pixels: _Optional[int] = ..., fps: _Optional[float] = ..., num_frames: _Optional[int] = ...) -> None: ...
 
-class VideoFrames(_message.Message):
+class SampledVideo(_message.Message):
     __slots__ = ("num_frames", "width", "height", "fps", "frame_seconds")
     NUM_FRAMES_FIELD_NUMBER: _ClassVar[int]
     WIDTH_FIELD_NUMBER: _ClassVar[int]

@@ -76,15 +76,15 @@ class StructuredOutputs(_message.Message):
     json: str
     json_object: bool
     regex: str
-    choice: Choices
+    choice: StringList
     grammar: str
-    def __init__(self, json: _Optional[str] = ..., json_object: _Optional[bool] = ..., regex: _Optional[str] = ..., choice: _Optional[_Union[Choices, _Mapping]] = ..., grammar: _Optional[str] = ...) -> None: ...
+    def __init__(self, json: _Optional[str] = ..., json_object: _Optional[bool] = ..., regex: _Optional[str] = ..., choice: _Optional[_Union[StringList, _Mapping]] = ..., grammar: _Optional[str] = ...) -> None: ...
 
-class Choices(_message.Message):
-    __slots__ = ("texts",)
-    TEXTS_FIELD_NUMBER: _ClassVar[int]
-    texts: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, texts: _Optional[_Iterable[str]] = ...) -> None: ...
+class StringList(_message.Message):
+    __slots__ = ("values",)
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    values: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, values: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Logprobs(_message.Message):
     __slots__ = ("content",)
@@ -129,24 +129,24 @@ class Usage(_message.Message):
     def __init__(self, prompt_tokens: _Optional[int] = ..., completion_tokens: _Optional[int] = ..., total_tokens: _Optional[int] = ..., prompt_tokens_details: _Optional[_Union[PromptTokensDetails, _Mapping]] = ..., media_usage: _Optional[_Union[MediaUsage, _Mapping]] = ...) -> None: ...
 
 class MediaUsage(_message.Message):
-    __slots__ = ("fetched", "fetches_spared", "decoded", "decodings_spared", "fetch_milliseconds", "decode_milliseconds", "encoded", "encodings_spared")
-    FETCHED_FIELD_NUMBER: _ClassVar[int]
-    FETCHES_SPARED_FIELD_NUMBER: _ClassVar[int]
-    DECODED_FIELD_NUMBER: _ClassVar[int]
-    DECODINGS_SPARED_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("fetched_files", "fetch_cache_hits", "decoded_media", "decode_cache_hits", "fetch_milliseconds", "decode_milliseconds", "encoded_media", "encoder_cache_hits")
+    FETCHED_FILES_FIELD_NUMBER: _ClassVar[int]
+    FETCH_CACHE_HITS_FIELD_NUMBER: _ClassVar[int]
+    DECODED_MEDIA_FIELD_NUMBER: _ClassVar[int]
+    DECODE_CACHE_HITS_FIELD_NUMBER: _ClassVar[int]
     FETCH_MILLISECONDS_FIELD_NUMBER: _ClassVar[int]
     DECODE_MILLISECONDS_FIELD_NUMBER: _ClassVar[int]
-    ENCODED_FIELD_NUMBER: _ClassVar[int]
-    ENCODINGS_SPARED_FIELD_NUMBER: _ClassVar[int]
-    fetched: int
-    fetches_spared: int
-    decoded: int
-    decodings_spared: int
+    ENCODED_MEDIA_FIELD_NUMBER: _ClassVar[int]
+    ENCODER_CACHE_HITS_FIELD_NUMBER: _ClassVar[int]
+    fetched_files: int
+    fetch_cache_hits: int
+    decoded_media: int
+    decode_cache_hits: int
     fetch_milliseconds: float
     decode_milliseconds: float
-    encoded: int
-    encodings_spared: int
-    def __init__(self, fetched: _Optional[int] = ..., fetches_spared: _Optional[int] = ..., decoded: _Optional[int] = ..., decodings_spared: _Optional[int] = ..., fetch_milliseconds: _Optional[float] = ..., decode_milliseconds: _Optional[float] = ..., encoded: _Optional[int] = ..., encodings_spared: _Optional[int] = ...) -> None: ...
+    encoded_media: int
+    encoder_cache_hits: int
+    def __init__(self, fetched_files: _Optional[int] = ..., fetch_cache_hits: _Optional[int] = ..., decoded_media: _Optional[int] = ..., decode_cache_hits: _Optional[int] = ..., fetch_milliseconds: _Optional[float] = ..., decode_milliseconds: _Optional[float] = ..., encoded_media: _Optional[int] = ..., encoder_cache_hits: _Optional[int] = ...) -> None: ...
 
 class PromptTokensDetails(_message.Message):
     __slots__ = ("cached_tokens", "image_tokens", "video_tokens", "audio_tokens")

@@ -16,16 +16,16 @@ class UploadMediaRequest(_message.Message):
     def __init__(self, header: _Optional[_Union[UploadHeader, _Mapping]] = ..., chunk: _Optional[bytes] = ...) -> None: ...
 
 class UploadHeader(_message.Message):
-    __slots__ = ("sha256", "size", "cache_salt", "ttl_seconds")
+    __slots__ = ("sha256", "size_bytes", "cache_salt", "ttl_seconds")
     SHA256_FIELD_NUMBER: _ClassVar[int]
-    SIZE_FIELD_NUMBER: _ClassVar[int]
+    SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
     CACHE_SALT_FIELD_NUMBER: _ClassVar[int]
     TTL_SECONDS_FIELD_NUMBER: _ClassVar[int]
     sha256: bytes
-    size: int
+    size_bytes: int
     cache_salt: str
     ttl_seconds: int
-    def __init__(self, sha256: _Optional[bytes] = ..., size: _Optional[int] = ..., cache_salt: _Optional[str] = ..., ttl_seconds: _Optional[int] = ...) -> None: ...
+    def __init__(self, sha256: _Optional[bytes] = ..., size_bytes: _Optional[int] = ..., cache_salt: _Optional[str] = ..., ttl_seconds: _Optional[int] = ...) -> None: ...
 
 class UploadMediaResponse(_message.Message):
     __slots__ = ("media",)
@@ -34,12 +34,12 @@ class UploadMediaResponse(_message.Message):
     def __init__(self, media: _Optional[_Union[Media, _Mapping]] = ...) -> None: ...
 
 class GetMediaRequest(_message.Message):
-    __slots__ = ("upload", "cache_salt")
-    UPLOAD_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("upload_id", "cache_salt")
+    UPLOAD_ID_FIELD_NUMBER: _ClassVar[int]
     CACHE_SALT_FIELD_NUMBER: _ClassVar[int]
-    upload: str
+    upload_id: str
     cache_salt: str
-    def __init__(self, upload: _Optional[str] = ..., cache_salt: _Optional[str] = ...) -> None: ...
+    def __init__(self, upload_id: _Optional[str] = ..., cache_salt: _Optional[str] = ...) -> None: ...
 
 class GetMediaResponse(_message.Message):
     __slots__ = ("media",)
@@ -48,25 +48,25 @@ class GetMediaResponse(_message.Message):
     def __init__(self, media: _Optional[_Union[Media, _Mapping]] = ...) -> None: ...
 
 class DeleteMediaRequest(_message.Message):
-    __slots__ = ("upload", "cache_salt")
-    UPLOAD_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("upload_id", "cache_salt")
+    UPLOAD_ID_FIELD_NUMBER: _ClassVar[int]
     CACHE_SALT_FIELD_NUMBER: _ClassVar[int]
-    upload: str
+    upload_id: str
     cache_salt: str
-    def __init__(self, upload: _Optional[str] = ..., cache_salt: _Optional[str] = ...) -> None: ...
+    def __init__(self, upload_id: _Optional[str] = ..., cache_salt: _Optional[str] = ...) -> None: ...
 
 class DeleteMediaResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
 class Media(_message.Message):
-    __slots__ = ("upload", "size", "sha256", "expires")
-    UPLOAD_FIELD_NUMBER: _ClassVar[int]
-    SIZE_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("upload_id", "size_bytes", "sha256", "expires_at")
+    UPLOAD_ID_FIELD_NUMBER: _ClassVar[int]
+    SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
     SHA256_FIELD_NUMBER: _ClassVar[int]
-    EXPIRES_FIELD_NUMBER: _ClassVar[int]
-    upload: str
-    size: int
+    EXPIRES_AT_FIELD_NUMBER: _ClassVar[int]
+    upload_id: str
+    size_bytes: int
     sha256: bytes
-    expires: int
-    def __init__(self, upload: _Optional[str] = ..., size: _Optional[int] = ..., sha256: _Optional[bytes] = ..., expires: _Optional[int] = ...) -> None: ...
+    expires_at: int
+    def __init__(self, upload_id: _Optional[str] = ..., size_bytes: _Optional[int] = ..., sha256: _Optional[bytes] = ..., expires_at: _Optional[int] = ...) -> None: ...

@@ -28,7 +28,7 @@ if _version_not_supported:
 class MediaServiceStub:
     """Media that are sent once, ahead of the requests that are about them: as bytes, in pieces, never as base64.
 
-    A request names an upload by its handle (`MediaSource.upload`), for a picture, a clip or a frame of one. Errors are
+    A request names an upload by its handle (`MediaSource.upload_id`), for a picture, a clip or a frame of one. Errors are
     those of ChatService; a handle that is not known, or no longer, is NOT_FOUND here and media_not_cached there.
     """
 
@@ -58,7 +58,7 @@ class MediaServiceStub:
 class MediaServiceServicer:
     """Media that are sent once, ahead of the requests that are about them: as bytes, in pieces, never as base64.
 
-    A request names an upload by its handle (`MediaSource.upload`), for a picture, a clip or a frame of one. Errors are
+    A request names an upload by its handle (`MediaSource.upload_id`), for a picture, a clip or a frame of one. Errors are
     those of ChatService; a handle that is not known, or no longer, is NOT_FOUND here and media_not_cached there.
     """
 
@@ -114,7 +114,7 @@ def add_MediaServiceServicer_to_server(servicer, server):
 class MediaService:
     """Media that are sent once, ahead of the requests that are about them: as bytes, in pieces, never as base64.
 
-    A request names an upload by its handle (`MediaSource.upload`), for a picture, a clip or a frame of one. Errors are
+    A request names an upload by its handle (`MediaSource.upload_id`), for a picture, a clip or a frame of one. Errors are
     those of ChatService; a handle that is not known, or no longer, is NOT_FOUND here and media_not_cached there.
     """
 

@@ -63,13 +63,13 @@ class Model(_message.Message):
     def __init__(self, id: _Optional[str] = ..., created: _Optional[int] = ..., owned_by: _Optional[str] = ..., max_model_len: _Optional[int] = ..., input_modalities: _Optional[_Iterable[_Union[Modality, str]]] = ..., output_modalities: _Optional[_Iterable[_Union[Modality, str]]] = ..., capabilities: _Optional[_Union[Capabilities, _Mapping]] = ...) -> None: ...
 
 class Capabilities(_message.Message):
-    __slots__ = ("streaming", "tools", "structured_outputs", "logprobs", "reasoning_effort", "max_answers", "max_images", "max_videos", "max_audios")
+    __slots__ = ("streaming", "tools", "structured_outputs", "logprobs", "reasoning_effort", "max_choices", "max_images", "max_videos", "max_audios")
     STREAMING_FIELD_NUMBER: _ClassVar[int]
     TOOLS_FIELD_NUMBER: _ClassVar[int]
     STRUCTURED_OUTPUTS_FIELD_NUMBER: _ClassVar[int]
     LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     REASONING_EFFORT_FIELD_NUMBER: _ClassVar[int]
-    MAX_ANSWERS_FIELD_NUMBER: _ClassVar[int]
+    MAX_CHOICES_FIELD_NUMBER: _ClassVar[int]
     MAX_IMAGES_FIELD_NUMBER: _ClassVar[int]
     MAX_VIDEOS_FIELD_NUMBER: _ClassVar[int]
     MAX_AUDIOS_FIELD_NUMBER: _ClassVar[int]
@@ -78,8 +78,8 @@ class Capabilities(_message.Message):
     structured_outputs: bool
     logprobs: bool
     reasoning_effort: bool
-    max_answers: int
+    max_choices: int
     max_images: int
     max_videos: int
     max_audios: int
-    def __init__(self, streaming: _Optional[bool] = ..., tools: _Optional[bool] = ..., structured_outputs: _Optional[bool] = ..., logprobs: _Optional[bool] = ..., reasoning_effort: _Optional[bool] = ..., max_answers: _Optional[int] = ..., max_images: _Optional[int] = ..., max_videos: _Optional[int] = ..., max_audios: _Optional[int] = ...) -> None: ...
+    def __init__(self, streaming: _Optional[bool] = ..., tools: _Optional[bool] = ..., structured_outputs: _Optional[bool] = ..., logprobs: _Optional[bool] = ..., reasoning_effort: _Optional[bool] = ..., max_choices: _Optional[int] = ..., max_images: _Optional[int] = ..., max_videos: _Optional[int] = ..., max_audios: _Optional[int] = ...) -> None: ...
