@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from glimpse.engine.errors import CheckpointError
-from glimpse.engine.quantization import StoredQuantization, stored_quantization
+from glimpse.engine.quantization import CheckpointQuantization, checkpoint_quantization
 
 Device = Literal["auto", "cpu", "cuda"]
 DType = Literal["auto", "float32", "bfloat16"]
@@ -89,7 +89,7 @@ class VisionConfig:
     hidden_size: int
     """Width of its output: the decoder's."""
     num_heads: int
-    inner_width: int
+    intermediate_size: int
     """Of the feed-forward halves."""
     in_channels: int
     patch_size: int
@@ -112,7 +112,7 @@ class AudioConfig:
 
     num_mel_bins: int
     width: int
-    inner_width: int
+    intermediate_size: int
     """Of the feed-forward halves."""
     num_layers: int
     num_heads: int
@@ -153,7 +153,7 @@ class ModelConfig:
     placeholder_ids: Mapping[str, int]
     """For each kind of media that the model takes ("image", "video", "audio"), what stands once for each token."""
     eos_token_ids: tuple[int, ...]
-    quantization: StoredQuantization | None
+    quantization: CheckpointQuantization | None
     """How the stored weights of the decoder's layers are quantized, if they are."""
 
     @property
@@ -184,7 +184,7 @@ def load_model_config(path: Path) -> ModelConfig:
             encoder=family.encoder,
             placeholder_ids=family.placeholder_ids,
             eos_token_ids=_eos_token_ids(path, config.get("text_config") or config, config),
-            quantization=stored_quantization(config),
+            quantization=checkpoint_quantization(config),
         )
     except KeyError as error:
         raise CheckpointError(f"config.json has no field {error.args[0]!r}") from error
@@ -250,7 +250,7 @@ def _qwen2_audio(config: Mapping[str, Any]) -> _Family:
         encoder=AudioConfig(
             num_mel_bins=audio["num_mel_bins"],
             width=audio["d_model"],
-            inner_width=audio["encoder_ffn_dim"],
+            intermediate_size=audio["encoder_ffn_dim"],
             num_layers=audio["encoder_layers"],
             num_heads=audio["encoder_attention_heads"],
             max_positions=audio["max_source_positions"],
@@ -295,7 +295,7 @@ def _qwen2_vl_tower(vision: Mapping[str, Any], text: Mapping[str, Any]) -> Visio
         embed_dim=vision["embed_dim"],
         hidden_size=vision.get("hidden_size", text["hidden_size"]),
         num_heads=vision["num_heads"],
-        inner_width=int(vision["embed_dim"] * vision.get("mlp_ratio", 4)),
+        intermediate_size=int(vision["embed_dim"] * vision.get("mlp_ratio", 4)),
         **_patches(vision),
     )
 
@@ -314,7 +314,7 @@ def _qwen2_5_vl_tower(vision: Mapping[str, Any], text: Mapping[str, Any]) -> Vis
         embed_dim=vision["hidden_size"],
         hidden_size=vision.get("out_hidden_size", text["hidden_size"]),
         num_heads=vision["num_heads"],
-        inner_width=vision["intermediate_size"],
+        intermediate_size=vision["intermediate_size"],
         gated=True,
         windows=WindowConfig(
             side=window_size // token_side,

@@ -20,19 +20,19 @@ def num_processors() -> int:
     return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
-def give_way() -> None:
+def use_batch_policy() -> None:
     """Puts the calling thread, and the threads and processes that it starts from now on, into the batch class."""
     if sys.platform == "linux":
         _choose(os.SCHED_BATCH)
 
 
-def insist() -> None:
-    """Takes `give_way` back for the calling thread and what it starts from now on."""
+def use_normal_policy() -> None:
+    """Takes `use_batch_policy` back for the calling thread and what it starts from now on."""
     if sys.platform == "linux":
         _choose(os.SCHED_OTHER)
 
 
-def stand_back() -> None:
+def lower_thread_priority() -> None:
     """Gives the calling thread, for good, about a third of the time that another of its process has beside it."""
     if sys.platform == "linux":
         with contextlib.suppress(OSError):

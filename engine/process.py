@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, assert_never
 
 from glimpse.engine.config import EngineConfig
-from glimpse.engine.cpu_policy import insist
+from glimpse.engine.cpu_policy import use_normal_policy
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.ipc.transport import Channel, TransportError
 from glimpse.engine.protocol import Cancel, Failed, Generate, Loading, Ready, Start, Stop, ToEngine
@@ -42,7 +42,7 @@ def main() -> int:
     """Serves the front end at the other end of `--fd`; returns the exit status."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    insist()  # whatever the front end does; before there are threads
+    use_normal_policy()  # whatever the front end does; before there are threads
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s engine: %(message)s")
     parser = argparse.ArgumentParser(prog="python -m glimpse.engine.process", description="Serves one front end.")
     parser.add_argument("--fd", type=int, required=True, help="the inherited socket to the front end")

@@ -22,7 +22,7 @@ class GroupQuantization:
     bits: Literal[4, 8]
     group_size: int | None
     """Inputs that share a scale; None: all of them."""
-    zeros_less_one: bool
+    zero_points_minus_one: bool
     """Zero points are stored less one."""
     reordered: bool
     """Which inputs form a group, `g_idx` says; else those that are next to each other."""
@@ -49,10 +49,10 @@ class Fp8Quantization:
         return self.kind
 
 
-StoredQuantization: TypeAlias = GroupQuantization | Fp8Quantization
+CheckpointQuantization: TypeAlias = GroupQuantization | Fp8Quantization
 
 
-def stored_quantization(config: Mapping[str, Any]) -> StoredQuantization | None:
+def checkpoint_quantization(config: Mapping[str, Any]) -> CheckpointQuantization | None:
     """What `quantization_config` in a `config.json` says; None if it is not there.
 
     Raises:
@@ -76,14 +76,14 @@ def _awq(stored: Mapping[str, Any]) -> GroupQuantization:
     _require("awq", "zero_point", stored.get("zero_point", True), {True})
     _require("awq", "bits", stored["bits"], {4})
     return GroupQuantization(
-        method="awq", bits=4, group_size=_group_size("awq", stored), zeros_less_one=False, reordered=False
+        method="awq", bits=4, group_size=_group_size("awq", stored), zero_points_minus_one=False, reordered=False
     )
 
 
 def _gptq(stored: Mapping[str, Any]) -> GroupQuantization:
     """AutoGPTQ's and GPTQModel's words (gptqmodel/quantization/config.py)."""
-    form = stored.get("checkpoint_format") or stored.get("format") or "gptq"
-    _require("gptq", "checkpoint_format", form, {"gptq", "gptq_v2"})
+    checkpoint_format = stored.get("checkpoint_format") or stored.get("format") or "gptq"
+    _require("gptq", "checkpoint_format", checkpoint_format, {"gptq", "gptq_v2"})
     _require("gptq", "bits", stored["bits"], {4, 8})
     _require("gptq", "pack_dtype", stored.get("pack_dtype") or "int32", {"int32"})
     for field in ("is_marlin_format", "lm_head", "dynamic"):
@@ -92,7 +92,7 @@ def _gptq(stored: Mapping[str, Any]) -> GroupQuantization:
         method="gptq",
         bits=stored["bits"],
         group_size=_group_size("gptq", stored),
-        zeros_less_one=form == "gptq",
+        zero_points_minus_one=checkpoint_format == "gptq",
         reordered=bool(stored.get("desc_act", False)),
     )
 
@@ -116,7 +116,7 @@ def _compressed_tensors(stored: Mapping[str, Any]) -> Fp8Quantization:
     return Fp8Quantization()
 
 
-_METHODS: Mapping[str, Callable[[Mapping[str, Any]], StoredQuantization]] = {
+_METHODS: Mapping[str, Callable[[Mapping[str, Any]], CheckpointQuantization]] = {
     "awq": _awq,
     "gptq": _gptq,
     "compressed-tensors": _compressed_tensors,

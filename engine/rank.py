@@ -16,9 +16,19 @@ import socket
 import threading
 from pathlib import Path
 
-from glimpse.engine.cpu_policy import insist
+from glimpse.engine.cpu_policy import use_normal_policy
 from glimpse.engine.errors import CheckpointError
-from glimpse.engine.parallel.messages import Carry, FromRank, Joined, Load, Loaded, Pipe, Refused, ToRank, pipe_to_first
+from glimpse.engine.parallel.messages import (
+    Execute,
+    FromRank,
+    Joined,
+    Load,
+    Loaded,
+    Pipe,
+    Refused,
+    ToRank,
+    pipe_to_rank_zero,
+)
 
 _ToFirst = Pipe[FromRank, ToRank]
 _Inbox = queue.SimpleQueue[ToRank]
@@ -30,13 +40,13 @@ def main() -> int:
     """Obeys the rank 0 at the other end of `--fd`; returns the exit status."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    insist()  # whatever the caller of an offline engine does; before there are threads
+    use_normal_policy()  # whatever the caller of an offline engine does; before there are threads
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s rank: %(message)s")
     parser = argparse.ArgumentParser(prog="python -m glimpse.engine.rank", description="Obeys rank 0 of an engine.")
     parser.add_argument("--fd", type=int, required=True, help="the inherited socket to rank 0")
     connection = socket.socket(fileno=parser.parse_args().fd)
     connection.set_inheritable(False)  # else a helper that a library starts would hold the socket open after our death
-    return _obey(pipe_to_first(connection))
+    return _obey(pipe_to_rank_zero(connection))
 
 
 def _obey(pipe: _ToFirst) -> int:
@@ -56,10 +66,10 @@ def _obey(pipe: _ToFirst) -> int:
 def _serve(pipe: _ToFirst, inbox: _Inbox, load: Load) -> None:
     # Imported here, not at the top: it takes seconds, and rank 0's end is noticed meanwhile.
     from glimpse.engine.loading.build_runner import make_runner  # noqa: PLC0415
-    from glimpse.engine.loading.load_engine import load_part  # noqa: PLC0415
+    from glimpse.engine.loading.load_engine import load_shard  # noqa: PLC0415
     from glimpse.engine.parallel.group import join_group  # noqa: PLC0415
 
-    part = load_part(load.config, rank=load.rank, on_progress=_no_progress)
+    part = load_shard(load.config, rank=load.rank, on_progress=_no_progress)
     pipe.send(Loaded())
     num_ranks = load.config.tensor_parallel_size
     group = join_group(Path(load.meeting_point), rank=load.rank, num_ranks=num_ranks, device=part.device)
@@ -67,7 +77,7 @@ def _serve(pipe: _ToFirst, inbox: _Inbox, load: Load) -> None:
     pipe.send(Joined())
     while True:
         message = inbox.get()
-        assert isinstance(message, Carry)
+        assert isinstance(message, Execute)
         runner.launch(message.plan).result()
 
 

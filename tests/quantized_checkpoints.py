@@ -40,8 +40,8 @@ class Published:
         common = {"bits": self.bits, "group_size": self.group_size, "quant_method": self.method}
         if self.method == "awq":
             return common | {"version": "gemm", "zero_point": True, "modules_to_not_convert": ["visual"]}
-        form = "gptq" if self.version == 1 else "gptq_v2"
-        return common | {"checkpoint_format": form, "desc_act": self.desc_act, "sym": False, "true_sequential": True}
+        scheme = "gptq" if self.version == 1 else "gptq_v2"
+        return common | {"checkpoint_format": scheme, "desc_act": self.desc_act, "sym": False, "true_sequential": True}
 
 
 def fp8_config() -> dict[str, Any]:
@@ -61,7 +61,7 @@ def fp8_config() -> dict[str, Any]:
     }
 
 
-def publish(plain: Path, folder: Path, form: Published) -> tuple[Path, Path]:
+def publish(plain: Path, folder: Path, scheme: Published) -> tuple[Path, Path]:
     """Quantizes the decoder's matrices of a checkpoint with float32 weights.
 
     Returns:
@@ -76,12 +76,12 @@ def publish(plain: Path, folder: Path, form: Published) -> tuple[Path, Path]:
             stored[name] = meant[name] = tensor
             continue
         stem = name.removesuffix(".weight")
-        parts, meant[name] = quantize(tensor, form, random)
+        parts, meant[name] = quantize(tensor, scheme, random)
         stored |= {f"{stem}.{part}": value for part, value in parts.items()}
-        if form.method == "gptq" and f"{stem}.bias" not in tensors:
+        if scheme.method == "gptq" and f"{stem}.bias" not in tensors:
             stored[f"{stem}.bias"] = torch.zeros(len(tensor), dtype=torch.float16)
-    dtype = "float32" if form.method == "fp8" else "float16"
-    changes = {"quantization_config": form.config(), "torch_dtype": dtype}
+    dtype = "float32" if scheme.method == "fp8" else "float16"
+    changes = {"quantization_config": scheme.config(), "torch_dtype": dtype}
     return write(plain, folder / "quantized", stored, changes), write(plain, folder / "meant", meant, {})
 
 
@@ -94,21 +94,21 @@ def write(plain: Path, path: Path, tensors: Mapping[str, Tensor], changes: Mappi
     return path
 
 
-def quantize(weight: Tensor, form: Published, random: np.random.Generator) -> tuple[Tensors, Tensor]:
+def quantize(weight: Tensor, scheme: Published, random: np.random.Generator) -> tuple[Tensors, Tensor]:
     """What is stored of a matrix, and the matrix that it stands for."""
-    if form.method == "fp8":
+    if scheme.method == "fp8":
         scale = weight.abs().amax(dim=1, keepdim=True) / 448
         values = (weight / scale).to(torch.float8_e4m3fn)
         return {"weight": values, "weight_scale": scale}, values.float() * scale
     inputs = weight.shape[1]
-    group_of = np.arange(inputs) // (inputs if form.group_size == -1 else form.group_size)
-    if form.desc_act:
+    group_of = np.arange(inputs) // (inputs if scheme.group_size == -1 else scheme.group_size)
+    if scheme.desc_act:
         # Matrices with the same input have the same order, which the libraries derive from that input.
         group_of = np.random.default_rng(inputs).permutation(group_of)
-    steps, zeros, scales = round_to_nearest(weight.numpy().T, group_of, form.bits)
+    steps, zeros, scales = round_to_nearest(weight.numpy().T, group_of, scheme.bits)
     meant = (steps.astype(np.int64) - zeros[group_of]) * scales[group_of].astype(np.float64)
-    packed = awq_parts(steps, zeros) if form.method == "awq" else gptq_parts(steps, zeros, form)
-    if form.method == "gptq":
+    packed = awq_parts(steps, zeros) if scheme.method == "awq" else gptq_parts(steps, zeros, scheme)
+    if scheme.method == "gptq":
         packed["g_idx"] = torch.from_numpy(group_of.astype(np.int32))
     return packed | {"scales": torch.from_numpy(scales)}, torch.from_numpy(meant.T.astype(np.float32))
 
@@ -137,18 +137,18 @@ def awq_parts(steps: Array, zeros: Array) -> Tensors:
     return {"qweight": pack(steps), "qzeros": pack(zeros)}
 
 
-def gptq_parts(steps: Array, zeros: Array, form: Published) -> Tensors:
+def gptq_parts(steps: Array, zeros: Array, scheme: Published) -> Tensors:
     """AutoGPTQ's format, of either version."""
 
     def pack(fields: Array) -> Array:
         """Along the rows."""
-        a_word = 32 // form.bits
+        a_word = 32 // scheme.bits
         words = np.zeros((fields.shape[0] // a_word, fields.shape[1]), np.uint32)
         for place in range(a_word):
-            words |= fields[place::a_word].astype(np.uint32) << np.uint32(form.bits * place)
+            words |= fields[place::a_word].astype(np.uint32) << np.uint32(scheme.bits * place)
         return words.view(np.int32)
 
-    stored_zeros = zeros - 1 if form.version == 1 else zeros
+    stored_zeros = zeros - 1 if scheme.version == 1 else zeros
     return {
         "qweight": torch.from_numpy(pack(steps)),
         "qzeros": torch.from_numpy(np.ascontiguousarray(pack(stored_zeros.T).T)),

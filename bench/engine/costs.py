@@ -50,7 +50,7 @@ def vision_flops(vision: VisionConfig, num_patches: int) -> float:
     """Operations for one picture of so many patches."""
     width, merged = vision.embed_dim, vision.embed_dim * vision.spatial_merge_size**2
     patch = vision.in_channels * vision.temporal_patch_size * vision.patch_size**2
-    block = 4 * width * width + (3 if vision.gated else 2) * vision.inner_width * width
+    block = 4 * width * width + (3 if vision.gated else 2) * vision.intermediate_size * width
     windows = vision.windows
     bounded = 0 if windows is None else vision.depth - len(windows.unbounded_blocks)
     reach = num_patches if windows is None else (windows.side * vision.spatial_merge_size) ** 2

@@ -22,7 +22,7 @@ from torch.nn import functional
 from bench.figures import significant, table
 from glimpse.engine.config import ModelConfig, load_model_config
 from glimpse.engine.cuda.backend import make_cuda_ops
-from glimpse.engine.layers.quantized import Form
+from glimpse.engine.layers.quantized import QuantizationScheme
 from glimpse.engine.loading.load_engine import load_model
 from glimpse.engine.models.families import Model
 from glimpse.engine.native.backend import use_native, why_not_native
@@ -58,12 +58,12 @@ def divergence(exact: Tensor, logits: Tensor) -> Divergence:
 class Variant:
     """A way to compute."""
 
-    form: Form | None = None
+    scheme: QuantizationScheme | None = None
     """Of the decoder's weights."""
     backend: Literal["torch", "native", "triton"] = "torch"
 
     def __str__(self) -> str:
-        return f"{self.backend} {self.form or 'bfloat16'}"
+        return f"{self.backend} {self.scheme or 'bfloat16'}"
 
 
 EXACT = Variant()
@@ -72,17 +72,17 @@ EXACT = Variant()
 ON_CPU = (
     Variant(),
     Variant(backend="native"),
-    Variant(form="int8"),
-    Variant(form="int8", backend="native"),
-    Variant(form="fp8"),
-    Variant(form="int4"),
+    Variant(scheme="int8"),
+    Variant(scheme="int8", backend="native"),
+    Variant(scheme="fp8"),
+    Variant(scheme="int4"),
 )
 ON_GPU = (
     Variant(),
     Variant(backend="triton"),
-    Variant(form="int8", backend="triton"),
-    Variant(form="fp8", backend="triton"),
-    Variant(form="int4", backend="triton"),
+    Variant(scheme="int8", backend="triton"),
+    Variant(scheme="fp8", backend="triton"),
+    Variant(scheme="int4", backend="triton"),
 )
 
 
@@ -91,7 +91,7 @@ def score(
 ) -> Tensor:
     """float32 [all tokens, vocabulary]: a model's logits after each token of each prompt."""
     config = load_model_config(path)
-    model = load_model(path, config, device, dtype, lambda _stage, _fraction: None, form=variant.form)
+    model = load_model(path, config, device, dtype, lambda _stage, _fraction: None, scheme=variant.scheme)
     match variant.backend:
         case "native":
             model.ops = use_native(model)

@@ -156,12 +156,12 @@ def steps(setting: Setting) -> Iterator[Figure]:
 def quantization(setting: Setting) -> Iterator[Figure]:
     """What quantized weights bring to a decode step, and what they cost the logits."""
     found, scale = device_limits(setting.device), setting.scale
-    forms: tuple[Quantization, ...] = ("fp8", "int8", "int4")
-    for form in forms:
-        engine = setting.load(quantization=form)
+    schemes: tuple[Quantization, ...] = ("fp8", "int8", "int4")
+    for scheme in schemes:
+        engine = setting.load(quantization=scheme)
         timed = Steps(engine.core, engine.model, repeats=scale.repeats)
-        for figure in _decodes(timed, engine.model.text, found, scale, form):
-            yield replace(figure, name=f"{form}, {figure.name}")
+        for figure in _decodes(timed, engine.model.text, found, scale, scheme):
+            yield replace(figure, name=f"{scheme}, {figure.name}")
         del engine, timed
         _free_device_memory()
     draw = random.Random(0)
@@ -237,9 +237,9 @@ STAGES: Mapping[str, Callable[[Setting], Iterator[Figure]]] = {
 
 
 def _decodes(
-    timed: Steps, text_config: TextConfig, found: Limits, scale: Scale, form: Quantization
+    timed: Steps, text_config: TextConfig, found: Limits, scale: Scale, scheme: Quantization
 ) -> Iterator[Figure]:
-    weight_bytes = stored_bytes(text_config, quantization=form)
+    weight_bytes = stored_bytes(text_config, quantization=scheme)
     for batch_size, seconds in timed.decode(scale.batches, scale.context):
         work = decode_bytes(text_config, weight_bytes, batch=batch_size, context=scale.context)
         yield from _against(f"decode step, {batch_size} x {scale.context}", seconds, work / found.read_bytes_per_second)

@@ -17,7 +17,7 @@ from glimpse.engine.cuda.rotary import rotate, rotate_and_store
 from glimpse.engine.cuda.rows import gated_silu, quick_gelu, rms_norm
 from glimpse.engine.layers import ops
 from glimpse.engine.layers.group_quantized import GroupQuantizedLinear
-from glimpse.engine.layers.linear import Linear, QuantizedLinear
+from glimpse.engine.layers.linear import Int8Linear, Linear
 from glimpse.engine.layers.mlp import GatedMLP, QuickGeluMLP
 from glimpse.engine.layers.norm import RMSNorm
 from glimpse.engine.layers.rotary import Rotation
@@ -65,7 +65,7 @@ class CudaOps:
         return self.linear_add(_normalise(hidden, norm), linear, None)
 
     def linear_add(self, x: Tensor, linear: nn.Module, residual: Tensor | None) -> Tensor:
-        if isinstance(linear, QuantizedLinear | GroupQuantizedLinear):
+        if isinstance(linear, Int8Linear | GroupQuantizedLinear):
             return multiply(x, linear, residual)
         if residual is None:
             return linear(x)

@@ -1,6 +1,6 @@
 """Products with weights that are whole numbers of 4 or 8 bits, on CUDA: few rows read the numbers as they lie.
 
-The twins of `QuantizedLinear.forward` and `GroupQuantizedLinear.forward`, whose modules say how weights lie in memory.
+The twins of `Int8Linear.forward` and `GroupQuantizedLinear.forward`, whose modules say how weights lie in memory.
 Many rows are left to cuBLAS, for which grouped weights are first made what they stand for: reading them is then the
 smaller part. A row's result is the same bits whatever other rows are there, as long as they are few.
 """
@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from glimpse.engine.layers.group_quantized import GroupQuantizedLinear
-from glimpse.engine.layers.linear import QuantizedLinear
+from glimpse.engine.layers.linear import Int8Linear
 
 FEW_ROWS = 64
 """Up to so many, reading the weights takes longer than multiplying."""
@@ -26,12 +26,12 @@ LEAST_CHUNKS = 4
 """Of inputs, that one program takes."""
 
 
-def multiply(x: Tensor, linear: QuantizedLinear | GroupQuantizedLinear, residual: Tensor | None) -> Tensor:
+def multiply(x: Tensor, linear: Int8Linear | GroupQuantizedLinear, residual: Tensor | None) -> Tensor:
     """residual + linear(x), or linear(x) without one: [rows, in] → [rows, out]"""
     if x.shape[0] <= FEW_ROWS:
         return _multiply_few(x, linear, residual)
     match linear:
-        case QuantizedLinear():
+        case Int8Linear():
             product = linear(x)
         case GroupQuantizedLinear():
             product = functional.linear(_in_order(x, linear), dequantize(linear, x.dtype), linear.bias)
@@ -62,9 +62,9 @@ def _in_order(x: Tensor, linear: GroupQuantizedLinear) -> Tensor:
     return x if linear.input_order is None else x.index_select(-1, linear.input_order)
 
 
-def _multiply_few(x: Tensor, linear: QuantizedLinear | GroupQuantizedLinear, residual: Tensor | None) -> Tensor:
+def _multiply_few(x: Tensor, linear: Int8Linear | GroupQuantizedLinear, residual: Tensor | None) -> Tensor:
     match linear:
-        case QuantizedLinear():
+        case Int8Linear():
             bits, group_size, zero, chunk = 8, x.shape[1], None, 128
         case GroupQuantizedLinear():
             bits, group_size, zero = linear.bits, linear.group_size, linear.zero

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
 
-from glimpse.engine.cpu_policy import stand_back
+from glimpse.engine.cpu_policy import lower_thread_priority
 from glimpse.engine.grammar.lark import GrammarError, to_lark
 from glimpse.engine.sampling_params import Grammar
 
@@ -47,7 +47,7 @@ class GrammarCompiler:
     def __init__(self, vocabulary: Vocabulary) -> None:
         self.num_tokens = len(vocabulary.tokens)
         self._tokenizer = LLTokenizer(TokenizerWrapper(_Tokens(vocabulary)))
-        self._threads = ThreadPoolExecutor(_NUM_THREADS, "grammar", initializer=stand_back)
+        self._threads = ThreadPoolExecutor(_NUM_THREADS, "grammar", initializer=lower_thread_priority)
         self._kept = lru_cache(maxsize=_NUM_COMPILED)(self._compile_soon)
 
     def compile(self, grammar: Grammar) -> Future[LLMatcher]:

@@ -71,8 +71,8 @@ class GroupQuantizedLinear(nn.Module):
         linear.bias = self.bias
         return linear
 
-    def stored_tensors(self, *names: str) -> Iterator[tuple[str, Tensor]]:
-        """As `Linear.stored_tensors`, with the parts of the form above in the place of each matrix.
+    def named_weights(self, *names: str) -> Iterator[tuple[str, Tensor]]:
+        """As `Linear.named_weights`, with the parts of the form above in the place of each matrix.
 
         All of two dimensions are views with the output features first.
         """

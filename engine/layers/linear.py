@@ -29,7 +29,7 @@ class Linear(nn.Module):
         """Rows of W, [indices, in]: what an embedding table is asked for that serves as the output head too."""
         return functional.embedding(indices, self.weight)
 
-    def stored_tensors(self, *names: str) -> Iterator[tuple[str, Tensor]]:
+    def named_weights(self, *names: str) -> Iterator[tuple[str, Tensor]]:
         """The stacked matrices and biases one by one, as views, under the names they have in a checkpoint."""
         for name, rows in stacked(names, self.sizes):
             yield f"{name}.weight", self.weight.data[rows]
@@ -52,8 +52,8 @@ class RowScaledLinear(nn.Module):
         self.scale = nn.Parameter(scale, requires_grad=False)  # [out]
         self.bias = linear.bias
 
-    def stored_tensors(self, *names: str) -> Iterator[tuple[str, Tensor]]:
-        """As `Linear.stored_tensors`, with numbers and scales in the place of each matrix."""
+    def named_weights(self, *names: str) -> Iterator[tuple[str, Tensor]]:
+        """As `Linear.named_weights`, with numbers and scales in the place of each matrix."""
         for name, rows in stacked(names, self.sizes):
             yield f"{name}.weight", self.weight.data[rows]
             yield f"{name}.scale", self.scale.data[rows, None]
@@ -61,7 +61,7 @@ class RowScaledLinear(nn.Module):
                 yield f"{name}.bias", self.bias.data[rows]
 
 
-class QuantizedLinear(RowScaledLinear):
+class Int8Linear(RowScaledLinear):
     """Whose weights are whole numbers from -127 to 127, as `quantize_int8` makes them."""
 
     dtype = torch.int8

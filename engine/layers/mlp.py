@@ -12,36 +12,36 @@ from glimpse.engine.layers.linear import Linear
 class GatedMLP(nn.Module):
     """down(silu(gate(x)) · up(x)) (arXiv 2002.05202), gate and up in one product."""
 
-    def __init__(self, width: int, inner_width: int, *, bias: bool = False) -> None:
+    def __init__(self, width: int, intermediate_size: int, *, bias: bool = False) -> None:
         super().__init__()
-        self.gate_up_proj = Linear(width, (inner_width, inner_width), bias=bias)
-        self.down_proj = Linear(inner_width, width, bias=bias)
+        self.gate_up_proj = Linear(width, (intermediate_size, intermediate_size), bias=bias)
+        self.down_proj = Linear(intermediate_size, width, bias=bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """[tokens, width] → [tokens, width]"""
         gate, up = self.gate_up_proj(x).chunk(2, dim=-1)
         return self.down_proj(functional.silu(gate) * up)
 
-    def stored_tensors(self) -> Iterator[tuple[str, Tensor]]:
+    def named_weights(self) -> Iterator[tuple[str, Tensor]]:
         """Every parameter under its name in a checkpoint, less the module's prefix."""
-        yield from self.gate_up_proj.stored_tensors("gate_proj", "up_proj")
-        yield from self.down_proj.stored_tensors("down_proj")
+        yield from self.gate_up_proj.named_weights("gate_proj", "up_proj")
+        yield from self.down_proj.named_weights("down_proj")
 
 
 class QuickGeluMLP(nn.Module):
     """fc2(quick_gelu(fc1(x))) with quick_gelu(y) = y · sigmoid(1.702 y) (arXiv 1606.08415, section 2)."""
 
-    def __init__(self, width: int, inner_width: int) -> None:
+    def __init__(self, width: int, intermediate_size: int) -> None:
         super().__init__()
-        self.fc1 = Linear(width, inner_width, bias=True)
-        self.fc2 = Linear(inner_width, width, bias=True)
+        self.fc1 = Linear(width, intermediate_size, bias=True)
+        self.fc2 = Linear(intermediate_size, width, bias=True)
 
     def forward(self, x: Tensor) -> Tensor:
         """[patches, width] → [patches, width]"""
         inner = self.fc1(x)
         return self.fc2(inner * torch.sigmoid(1.702 * inner))
 
-    def stored_tensors(self) -> Iterator[tuple[str, Tensor]]:
-        """As `GatedMLP.stored_tensors`."""
-        yield from self.fc1.stored_tensors("fc1")
-        yield from self.fc2.stored_tensors("fc2")
+    def named_weights(self) -> Iterator[tuple[str, Tensor]]:
+        """As `GatedMLP.named_weights`."""
+        yield from self.fc1.named_weights("fc1")
+        yield from self.fc2.named_weights("fc2")

@@ -1,4 +1,4 @@
-"""Puts linears of a quantized form into a model whose weights are still to be loaded."""
+"""Puts linears of a quantized scheme into a model whose weights are still to be loaded."""
 
 from typing import Literal, TypeAlias, assert_never
 
@@ -9,19 +9,19 @@ from glimpse.engine.config import Quantization
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.layers.fp8 import MULTIPLE, Fp8Linear
 from glimpse.engine.layers.group_quantized import GroupQuantizedLinear
-from glimpse.engine.layers.linear import Linear, QuantizedLinear, replace_linears
-from glimpse.engine.quantization import PACKED_INPUTS, Fp8Quantization, GroupQuantization, StoredQuantization
+from glimpse.engine.layers.linear import Int8Linear, Linear, replace_linears
+from glimpse.engine.quantization import PACKED_INPUTS, CheckpointQuantization, Fp8Quantization, GroupQuantization
 
 GROUP_SIZES = (128, 64, 32)
 """Of int4 made at load: the first that divides the inputs."""
 
-Form: TypeAlias = Literal["int8", "int4", "fp8"] | StoredQuantization
+QuantizationScheme: TypeAlias = Literal["int8", "int4", "fp8"] | CheckpointQuantization
 """How linears are quantized: at load, or in the checkpoint already."""
 
-AnyQuantizedLinear: TypeAlias = QuantizedLinear | GroupQuantizedLinear | Fp8Linear
+QuantizedLinear: TypeAlias = Int8Linear | GroupQuantizedLinear | Fp8Linear
 
 
-def resolve_form(quantization: Quantization, stored: StoredQuantization | None) -> Form | None:
+def resolve_scheme(quantization: Quantization, stored: CheckpointQuantization | None) -> QuantizationScheme | None:
     """How the decoder's weights are to be kept; None: as they are computed with.
 
     Args:
@@ -38,21 +38,21 @@ def resolve_form(quantization: Quantization, stored: StoredQuantization | None) 
     return stored
 
 
-def quantize_linears(root: nn.Module, form: Form, *, scale_dtype: torch.dtype) -> None:
-    """Makes every `Linear` one of this form, empty until it is loaded.
+def quantize_linears(root: nn.Module, scheme: QuantizationScheme, *, scale_dtype: torch.dtype) -> None:
+    """Makes every `Linear` one of this scheme, empty until it is loaded.
 
     Args:
         root: all in it.
-        form: of their weights.
+        scheme: of their weights.
         scale_dtype: of scales that belong to groups.
 
     Raises:
-        CheckpointError: the form is not for matrices of these sizes.
+        CheckpointError: the scheme is not for matrices of these sizes.
     """
-    replace_linears(root, (Linear,), lambda linear, _parent: _empty(linear, form, scale_dtype))
+    replace_linears(root, (Linear,), lambda linear, _parent: _empty(linear, scheme, scale_dtype))
 
 
-def finish_loading(root: nn.Module) -> None:
+def process_weights_after_loading(root: nn.Module) -> None:
     """What remains to be done once the weights are loaded.
 
     Raises:
@@ -63,34 +63,36 @@ def finish_loading(root: nn.Module) -> None:
             module.sort_inputs()
 
 
-def is_fp8(form: Form | None) -> bool:
+def is_fp8(scheme: QuantizationScheme | None) -> bool:
     """Whether products are computed in FP8."""
-    return form == "fp8" or isinstance(form, Fp8Quantization)
+    return scheme == "fp8" or isinstance(scheme, Fp8Quantization)
 
 
-def _empty(linear: Linear, form: Form, scale_dtype: torch.dtype) -> AnyQuantizedLinear:
+def _empty(linear: Linear, scheme: QuantizationScheme, scale_dtype: torch.dtype) -> QuantizedLinear:
     outputs, inputs = linear.weight.shape
-    match form:
+    match scheme:
         case "int8":
-            return QuantizedLinear(linear)
+            return Int8Linear(linear)
         case "fp8" | Fp8Quantization():
-            _check_multiple(form, inputs, "inputs", MULTIPLE)
-            _check_multiple(form, outputs, "outputs", MULTIPLE)
+            _check_multiple(scheme, inputs, "inputs", MULTIPLE)
+            _check_multiple(scheme, outputs, "outputs", MULTIPLE)
             return Fp8Linear(linear)
         case "int4":
-            _check_multiple(form, inputs, "inputs", PACKED_INPUTS)
+            _check_multiple(scheme, inputs, "inputs", PACKED_INPUTS)
             group_size = next(size for size in GROUP_SIZES if inputs % size == 0)
             return GroupQuantizedLinear(linear, bits=4, group_size=group_size, scale_dtype=scale_dtype)
         case GroupQuantization():
-            group_size = form.group_size or inputs
-            _check_multiple(form, inputs, "inputs", max(group_size, PACKED_INPUTS))
+            group_size = scheme.group_size or inputs
+            _check_multiple(scheme, inputs, "inputs", max(group_size, PACKED_INPUTS))
             return GroupQuantizedLinear(
-                linear, bits=form.bits, group_size=group_size, scale_dtype=scale_dtype, reordered=form.reordered
+                linear, bits=scheme.bits, group_size=group_size, scale_dtype=scale_dtype, reordered=scheme.reordered
             )
         case _:
-            assert_never(form)
+            assert_never(scheme)
 
 
-def _check_multiple(form: Form, size: int, what: str, multiple: int) -> None:
+def _check_multiple(scheme: QuantizationScheme, size: int, what: str, multiple: int) -> None:
     if size % multiple:
-        raise CheckpointError(f"{form} weights: a matrix of the model has {size} {what}, not a multiple of {multiple}")
+        raise CheckpointError(
+            f"{scheme} weights: a matrix of the model has {size} {what}, not a multiple of {multiple}"
+        )

@@ -26,7 +26,7 @@ from glimpse.engine.execution.memory_profile import (
 )
 from glimpse.engine.execution.runner import ModelRunner
 from glimpse.engine.grammar.matcher import GrammarCompiler, Vocabulary
-from glimpse.engine.layers.quantized import Form
+from glimpse.engine.layers.quantized import QuantizationScheme
 from glimpse.engine.models.families import Model
 from glimpse.engine.parallel.encoder_exchange import share_outputs
 from glimpse.engine.parallel.group import Group
@@ -35,7 +35,7 @@ from glimpse.engine.tensors.kv_cache import KVCache, allocate_kv_cache, block_by
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LoadedPart:
+class LoadedShard:
     """What one rank has in memory: a model, or its part of one."""
 
     config: ModelConfig
@@ -44,13 +44,13 @@ class LoadedPart:
     device: torch.device
     dtype: torch.dtype
     backend: ChosenBackend
-    form: Form | None
+    scheme: QuantizationScheme | None
     """Of the decoder's quantized weights; None if they are not."""
     vocabulary: Vocabulary
 
 
 def make_runner(
-    config: EngineConfig, part: LoadedPart, group: Group | None, *, on_progress: Callable[[str, float], None]
+    config: EngineConfig, part: LoadedShard, group: Group | None, *, on_progress: Callable[[str, float], None]
 ) -> ModelRunner:
     """The runner of a loaded part.
 
@@ -80,7 +80,7 @@ def make_runner(
         device=part.device,
         dtype=part.dtype,
         grammars=GrammarCompiler(part.vocabulary),
-        chooses_on_device=launches_ahead(config, part.device),
+        chooses_on_device=uses_async_scheduling(config, part.device),
     )
     num_bytes = config.kv_cache_bytes
     if num_bytes is None and part.device.type == "cuda":
@@ -88,13 +88,13 @@ def make_runner(
         num_bytes = kv_cache_bytes(_measured_use(config, part, make), utilization=config.gpu_memory_utilization)
     on_progress("allocating the KV cache", 0.95)
     num_blocks = _num_blocks(part, config.block_size, num_bytes or DEFAULT_CPU_BYTES, group)
-    if not records_graphs(config, part):
+    if not uses_cuda_graphs(config, part):
         return make(cache=_allocate(part, config.block_size, num_blocks), share_outputs=share)
     cache = _allocate(part, config.block_size, num_blocks + 1)
     return make(cache=cache, graphs=make_graphs(config, part, cache))
 
 
-def make_graphs(config: EngineConfig, part: LoadedPart, cache: KVCache) -> DecodeGraphs:
+def make_graphs(config: EngineConfig, part: LoadedShard, cache: KVCache) -> DecodeGraphs:
     """Recordings of a part's decode steps, to be made when there is time. The last block of the cache is theirs."""
     make_plan = import_module("glimpse.engine.cuda.attention").CudaAttentionPlan  # imports Triton, which is an extra
     decoder, ops = part.model.decoder, part.model.ops
@@ -120,12 +120,12 @@ def make_graphs(config: EngineConfig, part: LoadedPart, cache: KVCache) -> Decod
     )
 
 
-def records_graphs(config: EngineConfig, part: LoadedPart) -> bool:
+def uses_cuda_graphs(config: EngineConfig, part: LoadedShard) -> bool:
     """Decode steps are recorded. Several ranks would have to record the same at the same time."""
     return config.cuda_graphs and part.backend in ("triton", "flashinfer") and config.tensor_parallel_size == 1
 
 
-def _measured_use(config: EngineConfig, part: LoadedPart, make: Callable[..., ModelRunner]) -> MemoryUse:
+def _measured_use(config: EngineConfig, part: LoadedShard, make: Callable[..., ModelRunner]) -> MemoryUse:
     """The GPU's memory while the largest steps are tried, on a cache that holds no more than these.
 
     Raises:
@@ -163,7 +163,7 @@ def _measured_use(config: EngineConfig, part: LoadedPart, make: Callable[..., Mo
     )
 
 
-def launches_ahead(config: EngineConfig, device: torch.device) -> bool:
+def uses_async_scheduling(config: EngineConfig, device: torch.device) -> bool:
     """The next step is prepared and launched beside the current one.
 
     On a CPU nothing runs beside a step, which has all cores. Guesses need the tokens before them. Of several ranks each
@@ -172,7 +172,7 @@ def launches_ahead(config: EngineConfig, device: torch.device) -> bool:
     return device.type == "cuda" and config.speculative == "off" and config.tensor_parallel_size == 1
 
 
-def _num_blocks(part: LoadedPart, block_size: int, num_bytes: int, group: Group | None) -> int:
+def _num_blocks(part: LoadedShard, block_size: int, num_bytes: int, group: Group | None) -> int:
     """How many blocks so much memory holds.
 
     Raises:
@@ -194,7 +194,7 @@ def _num_blocks(part: LoadedPart, block_size: int, num_bytes: int, group: Group 
     return num_blocks
 
 
-def _allocate(part: LoadedPart, block_size: int, num_blocks: int) -> KVCache:
+def _allocate(part: LoadedShard, block_size: int, num_blocks: int) -> KVCache:
     text = part.model.decoder.config
     return allocate_kv_cache(
         num_layers=text.num_layers,

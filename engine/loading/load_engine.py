@@ -16,15 +16,21 @@ from glimpse.engine.errors import CheckpointError
 from glimpse.engine.execution.runner import ModelRunner
 from glimpse.engine.grammar.matcher import Vocabulary
 from glimpse.engine.layers.fp8 import why_not_fp8
-from glimpse.engine.layers.quantized import Form, finish_loading, is_fp8, quantize_linears, resolve_form
-from glimpse.engine.loading.build_runner import LoadedPart, launches_ahead, make_runner
+from glimpse.engine.layers.quantized import (
+    QuantizationScheme,
+    is_fp8,
+    process_weights_after_loading,
+    quantize_linears,
+    resolve_scheme,
+)
+from glimpse.engine.loading.build_runner import LoadedShard, make_runner, uses_async_scheduling
 from glimpse.engine.loading.weight_conversion import translation
 from glimpse.engine.loading.weights import load_weights
-from glimpse.engine.models.families import Model, make_model, published_name
+from glimpse.engine.models.families import Model, checkpoint_name, make_model
 from glimpse.engine.native.backend import use_native, why_not_native
 from glimpse.engine.parallel.distributed_runner import ParallelRunner
 from glimpse.engine.parallel.ranks import Ranks
-from glimpse.engine.parallel.shards import part_of_sizes, part_of_tensor
+from glimpse.engine.parallel.shards import shard_config, shard_tensor
 from glimpse.engine.protocol import Ready
 from glimpse.engine.scheduling.core import Core, Runner
 from glimpse.engine.scheduling.ngram_proposer import MAX_GUESSES
@@ -59,7 +65,7 @@ def load_core(
     """
     started = time.perf_counter()
     if config.tensor_parallel_size == 1:
-        part = load_part(config, rank=0, on_progress=on_progress)
+        part = load_shard(config, rank=0, on_progress=on_progress)
         runner = own = make_runner(config, part, None, on_progress=on_progress)
     else:
         part, own, runner = _load_ranks(config, on_progress, on_lost)
@@ -72,7 +78,7 @@ def load_core(
         dtype=str(part.dtype).removeprefix("torch."),
         backend=part.backend,
         tensor_parallel_size=config.tensor_parallel_size,
-        quantization=str(part.form or "none"),
+        quantization=str(part.scheme or "none"),
         max_model_len=max_model_len,
         num_blocks=num_blocks,
         block_size=config.block_size,
@@ -82,7 +88,7 @@ def load_core(
     return LoadedEngine(core=core, ready=ready, model=part.config)
 
 
-def load_part(config: EngineConfig, *, rank: int, on_progress: Callable[[str, float], None]) -> LoadedPart:
+def load_shard(config: EngineConfig, *, rank: int, on_progress: Callable[[str, float], None]) -> LoadedShard:
     """Loads what a rank holds of a checkpoint; all of it if it is the only one.
 
     Raises:
@@ -91,21 +97,21 @@ def load_part(config: EngineConfig, *, rank: int, on_progress: Callable[[str, fl
     path, num_ranks = Path(config.model_path), config.tensor_parallel_size
     on_progress("reading the configuration", 0.0)
     model_config = load_model_config(path)
-    device = place_rank(resolve_device(config.device), rank=rank, num_ranks=num_ranks)
+    device = assign_device(resolve_device(config.device), rank=rank, num_ranks=num_ranks)
     dtype = resolve_dtype(config.dtype, stored=model_config.dtype, device=device)
     if device.type == "cpu":
         num_threads = config.num_threads or len(os.sched_getaffinity(0))
         torch.set_num_threads(max(1, num_threads // num_ranks))
-    form = resolve_form(config.quantization, model_config.quantization)
+    scheme = resolve_scheme(config.quantization, model_config.quantization)
     backend = resolve_backend(
         config.backend,
         device=device,
         dtype=dtype,
         head_dim=model_config.text.head_dim,
-        form=form,
+        scheme=scheme,
         on_progress=on_progress,
     )
-    model = load_model(path, model_config, device, dtype, on_progress, form=form, rank=rank, num_ranks=num_ranks)
+    model = load_model(path, model_config, device, dtype, on_progress, scheme=scheme, rank=rank, num_ranks=num_ranks)
     match backend:
         case "native":
             on_progress("packing the weights", 0.92)
@@ -114,24 +120,24 @@ def load_part(config: EngineConfig, *, rank: int, on_progress: Callable[[str, fl
             model.ops = make_cuda_ops(backend, num_heads=model.decoder.config.num_heads, device=device)
         case "torch":
             pass
-    return LoadedPart(
+    return LoadedShard(
         config=model_config,
         model=model,
         device=device,
         dtype=dtype,
         backend=backend,
-        form=form,
+        scheme=scheme,
         vocabulary=load_vocabulary(path, model_config.text.vocab_size),
     )
 
 
 def _load_ranks(
     config: EngineConfig, on_progress: Callable[[str, float], None], on_lost: Callable[[], None]
-) -> tuple[LoadedPart, ModelRunner, ParallelRunner]:
+) -> tuple[LoadedShard, ModelRunner, ParallelRunner]:
     """Rank 0's part and runner, and the runner that is all ranks."""
     ranks = Ranks(config, on_lost=on_lost)
     try:
-        part = load_part(config, rank=0, on_progress=on_progress)
+        part = load_shard(config, rank=0, on_progress=on_progress)
         group = ranks.join(part.device)
         own = make_runner(config, part, group, on_progress=on_progress)
         ranks.wait_until_joined()
@@ -141,7 +147,7 @@ def _load_ranks(
     return part, own, ParallelRunner(own, ranks)
 
 
-def place_rank(device: torch.device, *, rank: int, num_ranks: int) -> torch.device:
+def assign_device(device: torch.device, *, rank: int, num_ranks: int) -> torch.device:
     """The device of one of several ranks, and this process's own from now on.
 
     Raises:
@@ -192,7 +198,7 @@ def resolve_backend(
     device: torch.device,
     dtype: torch.dtype,
     head_dim: int,
-    form: Form | None = None,
+    scheme: QuantizationScheme | None = None,
     on_progress: Callable[[str, float], None],
 ) -> ChosenBackend:
     """What carries out the model's operations. Compiles the native kernels if they are wanted and not yet compiled.
@@ -200,14 +206,14 @@ def resolve_backend(
     Raises:
         CheckpointError: the backend that is asked for cannot be had, or the device cannot compute in FP8.
     """
-    if is_fp8(form) and (why := why_not_fp8(device)):
+    if is_fp8(scheme) and (why := why_not_fp8(device)):
         raise CheckpointError(f"fp8 weights: {why}")
     why_not: Mapping[ChosenBackend, Callable[[], str | None]] = {
         "flashinfer": lambda: why_not_flashinfer(device, dtype, head_dim),
         "triton": lambda: why_not_triton(device),
         "native": lambda: (
             "the native backend has no FP8 arithmetic; int8 is what it is fast with"
-            if is_fp8(form)
+            if is_fp8(scheme)
             else why_not_native(device, dtype, lambda stage: on_progress(stage, 0.0))
         ),
         "torch": lambda: None,
@@ -241,11 +247,11 @@ def load_model(
     dtype: torch.dtype,
     on_progress: Callable[[str, float], None],
     *,
-    form: Form | None = None,
+    scheme: QuantizationScheme | None = None,
     rank: int = 0,
     num_ranks: int = 1,
 ) -> Model:
-    """The model with the checkpoint's weights, those of the decoder's layers in a quantized form if one is given; or
+    """The model with the checkpoint's weights, those of the decoder's layers in a quantized scheme if one is given; or
     the part of it that a rank holds.
 
     Raises:
@@ -253,24 +259,24 @@ def load_model(
             model cannot be parted over so many ranks.
     """
     with torch.device("meta"):
-        model = make_model(path, replace(config, text=part_of_sizes(config.text, num_ranks)))
+        model = make_model(path, replace(config, text=shard_config(config.text, num_ranks)))
     model = model.to(dtype=dtype)
-    if form is not None:
+    if scheme is not None:
         # An encoder is read once a picture, not once a token; the head would add a fifth to the error of logits.
-        quantize_linears(model.decoder.layers, form, scale_dtype=getattr(torch, config.dtype))
+        quantize_linears(model.decoder.layers, scheme, scale_dtype=getattr(torch, config.dtype))
     model = model.to_empty(device=device).requires_grad_(False)
-    wanted = dict(model.stored_tensors())
+    wanted = dict(model.named_weights())
     load_weights(
         path,
         wanted,
         device=device,
-        published_name=published_name(config),
+        checkpoint_name=checkpoint_name(config),
         ignored=lambda name: name.endswith(("lm_head.weight", "rotary_emb.inv_freq")),
-        translate=translation(form, wanted),
-        part=partial(part_of_tensor, text=config.text, rank=rank, num_ranks=num_ranks),
+        translate=translation(scheme, wanted),
+        part=partial(shard_tensor, text=config.text, rank=rank, num_ranks=num_ranks),
         on_progress=lambda fraction: on_progress("reading the weights", 0.9 * fraction),
     )
-    finish_loading(model.decoder.layers)
+    process_weights_after_loading(model.decoder.layers)
     return model
 
 
@@ -289,7 +295,7 @@ def load_vocabulary(path: Path, vocab_size: int) -> Vocabulary:
 
 def _make_core(
     config: EngineConfig,
-    part: LoadedPart,
+    part: LoadedShard,
     runner: Runner,
     own: ModelRunner,
     max_model_len: int,
@@ -312,7 +318,7 @@ def _make_core(
         hidden_size=text.hidden_size,
         max_decode_slowdown=config.max_decode_slowdown,
         max_guesses=MAX_GUESSES if config.speculative == "ngram" else 0,
-        overlap=launches_ahead(config, part.device),
+        overlap=uses_async_scheduling(config, part.device),
         prepare=own.prepare,
         compile_grammar=own.compile,
     )

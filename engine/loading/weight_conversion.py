@@ -13,11 +13,11 @@ from glimpse.engine.errors import CheckpointError
 from glimpse.engine.layers.fp8 import quantize_fp8
 from glimpse.engine.layers.group_quantized import pack_steps, quantize_groups
 from glimpse.engine.layers.linear import quantize_int8
-from glimpse.engine.layers.quantized import Form
+from glimpse.engine.layers.quantized import QuantizationScheme
 from glimpse.engine.quantization import PACKED_INPUTS, Fp8Quantization, GroupQuantization
 
 Translate: TypeAlias = Callable[[str, Tensor], Iterable[tuple[str, Tensor]]]
-"""From a tensor's published name and the tensor to what the model's linears call it, in their form: of a matrix they
+"""From a tensor's published name and the tensor to what the model's linears call it, in their scheme: of a matrix they
 keep `weight` and what belongs to it, all with the output features first."""
 
 AWQ_NIBBLES = (0, 4, 1, 5, 2, 6, 3, 7)
@@ -28,14 +28,14 @@ ONES = {4: 0x11111111, 8: 0x01010101}
 """A one in each field of a word, by the bits of a field."""
 
 
-def translation(form: Form | None, wanted: Mapping[str, Tensor]) -> Translate:
+def translation(scheme: QuantizationScheme | None, wanted: Mapping[str, Tensor]) -> Translate:
     """How the tensors of a checkpoint come into a model.
 
     Args:
-        form: of the model's quantized linears; None: there are none.
+        scheme: of the model's quantized linears; None: there are none.
         wanted: what the model is to be given, or a part of it, by name.
     """
-    match form:
+    match scheme:
         case None:
             return _as_it_is
         case "int8":
@@ -47,9 +47,9 @@ def translation(form: Form | None, wanted: Mapping[str, Tensor]) -> Translate:
         case Fp8Quantization():
             return _from_fp8
         case GroupQuantization():
-            return lambda name, stored: _from_groups(form, name, stored, wanted)
+            return lambda name, stored: _from_groups(scheme, name, stored, wanted)
         case _:
-            assert_never(form)
+            assert_never(scheme)
 
 
 def _as_it_is(name: str, stored: Tensor) -> Iterator[tuple[str, Tensor]]:
@@ -81,45 +81,45 @@ def _from_fp8(name: str, stored: Tensor) -> Iterator[tuple[str, Tensor]]:
 
 
 def _from_groups(
-    form: GroupQuantization, name: str, stored: Tensor, wanted: Mapping[str, Tensor]
+    scheme: GroupQuantization, name: str, stored: Tensor, wanted: Mapping[str, Tensor]
 ) -> Iterator[tuple[str, Tensor]]:
     """The names of AutoAWQ and AutoGPTQ."""
     stem, _, kind = name.rpartition(".")
     match kind:
         case "qweight":
-            yield f"{stem}.weight", pack_steps(_steps(form, name, stored), form.bits)
+            yield f"{stem}.weight", pack_steps(_steps(scheme, name, stored), scheme.bits)
         case "qzeros":
-            yield f"{stem}.zero", _zeros(form, name, stored)
+            yield f"{stem}.zero", _zeros(scheme, name, stored)
         case "scales":
             yield f"{stem}.scale", stored.T
         case "g_idx":
-            if form.reordered:
+            if scheme.reordered:
                 yield f"{stem}.group_index", stored.to(torch.int32)
             else:
-                _check_neighbours(form, name, stored)
+                _check_neighbours(scheme, name, stored)
         # AutoGPTQ writes biases of zeros where the model has none.
-        case "bias" if name not in wanted and form.method == "gptq" and not stored.any():
+        case "bias" if name not in wanted and scheme.method == "gptq" and not stored.any():
             pass
         case _:
             yield name, stored
 
 
-def _steps(form: GroupQuantization, name: str, words: Tensor) -> Tensor:
+def _steps(scheme: GroupQuantization, name: str, words: Tensor) -> Tensor:
     """uint8 [out, in] from AWQ's int32 [in, out / 8] or GPTQ's int32 [in · bits / 32, out]."""
     _check_words(name, words)
-    steps = _awq_fields(words).T if form.method == "awq" else _fields(words.T, form.bits)
+    steps = _awq_fields(words).T if scheme.method == "awq" else _fields(words.T, scheme.bits)
     if steps.shape[1] % PACKED_INPUTS:
         raise CheckpointError(f"{name} has {steps.shape[1]} inputs, not a multiple of {PACKED_INPUTS}")
     return steps
 
 
-def _zeros(form: GroupQuantization, name: str, words: Tensor) -> Tensor:
+def _zeros(scheme: GroupQuantization, name: str, words: Tensor) -> Tensor:
     """uint8 [out, groups] from int32 [groups, out · bits / 32]."""
     _check_words(name, words)
-    if form.method == "awq":
+    if scheme.method == "awq":
         return _awq_fields(words).T
     # Whole words, as GPTQModel subtracts and adds them: what a field borrowed from the next comes back.
-    return _fields(words + ONES[form.bits] if form.zeros_less_one else words, form.bits).T
+    return _fields(words + ONES[scheme.bits] if scheme.zero_points_minus_one else words, scheme.bits).T
 
 
 def _fields(words: Tensor, bits: int) -> Tensor:
@@ -140,7 +140,7 @@ def _check_words(name: str, words: Tensor) -> None:
         raise CheckpointError(f"{name} is stored as {words.dtype} of shape {[*words.shape]}, not as a matrix of int32")
 
 
-def _check_neighbours(form: GroupQuantization, name: str, group_index: Tensor) -> None:
+def _check_neighbours(scheme: GroupQuantization, name: str, group_index: Tensor) -> None:
     inputs = torch.arange(len(group_index), device=group_index.device)
-    if not torch.equal(group_index.long(), inputs // (form.group_size or len(inputs))):
+    if not torch.equal(group_index.long(), inputs // (scheme.group_size or len(inputs))):
         raise CheckpointError(f"{name} makes groups of inputs that are no neighbours; config.json says desc_act false")

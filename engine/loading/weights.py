@@ -27,7 +27,7 @@ def load_weights(
     destinations: Mapping[str, Tensor],
     *,
     device: torch.device,
-    published_name: Callable[[str], str],
+    checkpoint_name: Callable[[str], str],
     ignored: Callable[[str], bool],
     translate: Callable[[str, Tensor], Iterable[tuple[str, Tensor]]],
     part: Callable[[str, Tensor], Tensor],
@@ -39,7 +39,7 @@ def load_weights(
         path: folder of the checkpoint.
         destinations: name → the tensor to fill.
         device: of the destinations.
-        published_name: of a tensor, from its name in the files.
+        checkpoint_name: of a tensor, from its name in the files.
         ignored: whether a tensor (by published name) that has no destination is harmless.
         translate: what a tensor (by published name) becomes: the same, or what quantized linears make of it.
         part: what a destination holds of a tensor, from its name: all of it, or this rank's part as a view.
@@ -53,7 +53,7 @@ def load_weights(
     files = _files(path)
     num_bytes, num_loaded = sum(file.stat().st_size for file in files), 0
     for stored_name, read in _stored_tensors(files, device):
-        published = published_name(stored_name)
+        published = checkpoint_name(stored_name)
         if published not in destinations and ignored(published):
             continue
         stored = read()

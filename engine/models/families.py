@@ -30,13 +30,13 @@ def make_model(path: Path, config: ModelConfig) -> Model:
             assert_never(config.encoder)
 
 
-def published_name(config: ModelConfig) -> Callable[[str], str]:
+def checkpoint_name(config: ModelConfig) -> Callable[[str], str]:
     """The published name of a tensor of the checkpoint, from its name in the files."""
     match config.encoder:
         case VisionConfig():
-            return qwen2_vl.published_name
+            return qwen2_vl.checkpoint_name
         case AudioConfig():
-            return qwen2_audio.published_name
+            return qwen2_audio.checkpoint_name
         case _:
             assert_never(config.encoder)
 

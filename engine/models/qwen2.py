@@ -23,7 +23,7 @@ from glimpse.engine.tensors.kv_cache import KVCache, LayerCache
 
 
 class Decoder(nn.Module):
-    """From token ids to logits. Its parameters are empty until they are loaded through `stored_tensors`."""
+    """From token ids to logits. Its parameters are empty until they are loaded through `named_weights`."""
 
     def __init__(self, config: TextConfig) -> None:
         super().__init__()
@@ -91,7 +91,7 @@ class Decoder(nn.Module):
             hidden = layer(hidden, ops, rotation, cache.layer(index), slots, plan)
         return hidden
 
-    def stored_tensors(self) -> Iterator[tuple[str, Tensor]]:
+    def named_weights(self) -> Iterator[tuple[str, Tensor]]:
         """Every parameter under its name in a published checkpoint of text alone; parts of fused ones are views.
 
         For a model whose weights are still in the checkpoint's form.
@@ -100,10 +100,10 @@ class Decoder(nn.Module):
         yield "model.embed_tokens.weight", embed_tokens.data
         for index, layer in enumerate(self.layers):
             assert isinstance(layer, DecoderLayer)
-            yield from ((f"model.layers.{index}.{name}", tensor) for name, tensor in layer.stored_tensors())
+            yield from ((f"model.layers.{index}.{name}", tensor) for name, tensor in layer.named_weights())
         yield "model.norm.weight", self.norm.weight.data
         if self.embed_tokens is not None:
-            yield from self.lm_head.stored_tensors("lm_head")
+            yield from self.lm_head.named_weights("lm_head")
 
     def _embed(self, token_ids: Tensor) -> Tensor:
         if self.embed_tokens is None:
@@ -136,13 +136,13 @@ class DecoderLayer(nn.Module):
         hidden = ops.linear_add(attended.flatten(1), self.self_attn.o_proj, hidden)
         return ops.norm_mlp_add(hidden, self.post_attention_layernorm, self.mlp)
 
-    def stored_tensors(self) -> Iterator[tuple[str, Tensor]]:
+    def named_weights(self) -> Iterator[tuple[str, Tensor]]:
         """Every parameter under its name in a published checkpoint, less the layer's prefix."""
         yield "input_layernorm.weight", self.input_layernorm.weight.data
-        yield from self.self_attn.qkv_proj.stored_tensors("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
-        yield from self.self_attn.o_proj.stored_tensors("self_attn.o_proj")
+        yield from self.self_attn.qkv_proj.named_weights("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
+        yield from self.self_attn.o_proj.named_weights("self_attn.o_proj")
         yield "post_attention_layernorm.weight", self.post_attention_layernorm.weight.data
-        yield from ((f"mlp.{name}", tensor) for name, tensor in self.mlp.stored_tensors())
+        yield from ((f"mlp.{name}", tensor) for name, tensor in self.mlp.named_weights())
 
 
 class Attention(nn.Module):

@@ -25,7 +25,7 @@ _RENAMED = (
 
 
 class Qwen2Audio(nn.Module):
-    """The whole model. Its parameters are empty until they are loaded through `stored_tensors`."""
+    """The whole model. Its parameters are empty until they are loaded through `named_weights`."""
 
     def __init__(self, text: TextConfig, audio: AudioConfig) -> None:
         super().__init__()
@@ -52,13 +52,13 @@ class Qwen2Audio(nn.Module):
         """A prompt's tokens stand one after the other, those of sounds too."""
         return SequenceLayout(prompt_positions=text_positions(0, num_tokens), delta=0, spans=tuple(spans))
 
-    def stored_tensors(self) -> Iterator[tuple[str, Tensor]]:
-        """Every parameter under its name in a published checkpoint; see `Decoder.stored_tensors`."""
-        yield from ((f"language_model.{name}", tensor) for name, tensor in self.decoder.stored_tensors())
-        yield from self.tower.stored_tensors()
+    def named_weights(self) -> Iterator[tuple[str, Tensor]]:
+        """Every parameter under its name in a published checkpoint; see `Decoder.named_weights`."""
+        yield from ((f"language_model.{name}", tensor) for name, tensor in self.decoder.named_weights())
+        yield from self.tower.named_weights()
 
 
-def published_name(name: str) -> str:
+def checkpoint_name(name: str) -> str:
     """The published name of a checkpoint's tensor that may bear the name it has inside transformers 5."""
     for prefix, published in _RENAMED:
         if name.startswith(prefix):

@@ -49,7 +49,7 @@ class AudioTower(nn.Module):
         pairs = hidden[: shape[1] // 4 * 2].unflatten(0, (-1, 2))  # [tokens, 2, width]
         return self.projector(self.layer_norm(pairs.mean(dim=1)))
 
-    def stored_tensors(self) -> Iterator[tuple[str, Tensor]]:
+    def named_weights(self) -> Iterator[tuple[str, Tensor]]:
         """Every parameter under its name in a published checkpoint; parts of fused ones are views."""
         for name, parameter in self.named_parameters():
             if not name.startswith(("layers.", "projector.", "embed_positions")):
@@ -57,8 +57,8 @@ class AudioTower(nn.Module):
         yield "audio_tower.embed_positions.weight", self.embed_positions.data
         for index, layer in enumerate(self.layers):
             assert isinstance(layer, AudioLayer)
-            yield from ((f"audio_tower.layers.{index}.{name}", tensor) for name, tensor in layer.stored_tensors())
-        yield from self.projector.stored_tensors("multi_modal_projector.linear")
+            yield from ((f"audio_tower.layers.{index}.{name}", tensor) for name, tensor in layer.named_weights())
+        yield from self.projector.named_weights("multi_modal_projector.linear")
 
 
 class AudioLayer(nn.Module):
@@ -73,8 +73,8 @@ class AudioLayer(nn.Module):
         self.k_proj = Linear(width, width, bias=False)
         self.out_proj = Linear(width, width, bias=True)
         self.final_layer_norm = nn.LayerNorm(width)
-        self.fc1 = Linear(width, config.inner_width, bias=True)
-        self.fc2 = Linear(config.inner_width, width, bias=True)
+        self.fc1 = Linear(width, config.intermediate_size, bias=True)
+        self.fc2 = Linear(config.intermediate_size, width, bias=True)
 
     def forward(self, hidden: Tensor, ops: Ops) -> Tensor:
         """[positions, width] → [positions, width]"""
@@ -88,12 +88,12 @@ class AudioLayer(nn.Module):
         inner = functional.gelu(ops.norm_linear(hidden, self.final_layer_norm, self.fc1))
         return ops.linear_add(inner, self.fc2, hidden)
 
-    def stored_tensors(self) -> Iterator[tuple[str, Tensor]]:
+    def named_weights(self) -> Iterator[tuple[str, Tensor]]:
         """Every parameter under its name in a published checkpoint, less the layer's prefix."""
         for norm in ("self_attn_layer_norm", "final_layer_norm"):
             yield from ((f"{norm}.{name}", each.data) for name, each in self.get_submodule(norm).named_parameters())
-        yield from self.qv_proj.stored_tensors("self_attn.q_proj", "self_attn.v_proj")
-        yield from self.k_proj.stored_tensors("self_attn.k_proj")
-        yield from self.out_proj.stored_tensors("self_attn.out_proj")
-        yield from self.fc1.stored_tensors("fc1")
-        yield from self.fc2.stored_tensors("fc2")
+        yield from self.qv_proj.named_weights("self_attn.q_proj", "self_attn.v_proj")
+        yield from self.k_proj.named_weights("self_attn.k_proj")
+        yield from self.out_proj.named_weights("self_attn.out_proj")
+        yield from self.fc1.named_weights("fc1")
+        yield from self.fc2.named_weights("fc2")

@@ -20,7 +20,7 @@ from glimpse.engine.tensors.kv_cache import KVCache
 
 
 class Qwen2VL(nn.Module):
-    """The whole model. Its parameters are empty until they are loaded through `stored_tensors`."""
+    """The whole model. Its parameters are empty until they are loaded through `named_weights`."""
 
     def __init__(self, text: TextConfig, vision: VisionConfig, statistics: PixelStatistics) -> None:
         super().__init__()
@@ -43,10 +43,10 @@ class Qwen2VL(nn.Module):
         """Where a prompt's tokens stand; see `layout_prompt`."""
         return layout_prompt(num_tokens, spans, self.visual.config.spatial_merge_size)
 
-    def stored_tensors(self) -> Iterator[tuple[str, Tensor]]:
-        """Every parameter under its name in a published checkpoint; see `Decoder.stored_tensors`."""
-        yield from self.decoder.stored_tensors()
-        yield from ((f"visual.{name}", tensor) for name, tensor in self.visual.stored_tensors())
+    def named_weights(self) -> Iterator[tuple[str, Tensor]]:
+        """Every parameter under its name in a published checkpoint; see `Decoder.named_weights`."""
+        yield from self.decoder.named_weights()
+        yield from ((f"visual.{name}", tensor) for name, tensor in self.visual.named_weights())
 
 
 def layout_prompt(num_tokens: int, spans: Sequence[MediaSpan], spatial_merge_size: int) -> SequenceLayout:
@@ -82,7 +82,7 @@ def layout_prompt(num_tokens: int, spans: Sequence[MediaSpan], spatial_merge_siz
     )
 
 
-def published_name(name: str) -> str:
+def checkpoint_name(name: str) -> str:
     """The published name of a checkpoint's tensor that may bear the name it has inside transformers 5."""
     for prefix, published in (("model.language_model.", "model."), ("model.visual.", "visual.")):
         if name.startswith(prefix):

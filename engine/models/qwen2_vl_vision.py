@@ -20,7 +20,7 @@ from glimpse.engine.layers.mlp import GatedMLP, QuickGeluMLP
 from glimpse.engine.layers.norm import RMSNorm
 from glimpse.engine.layers.ops import Norm, Ops
 from glimpse.engine.layers.rotary import planar_rotation
-from glimpse.engine.models.varlen_segments import AttentionRuns, by_window, whole_frames, window_order
+from glimpse.engine.models.varlen_segments import VarlenSegments, frame_segments, window_order, window_segments
 from glimpse.engine.tensors.transfer import upload_bytes
 
 NORM_EPS = 1e-6
@@ -81,19 +81,19 @@ class VisionTower(nn.Module):
         config, device = self.config, hidden.device
         positions = torch.cat([patch_positions(grid, config.spatial_merge_size, device) for grid in grids])
         rotation = planar_rotation(positions, head_dim=config.embed_dim // config.num_heads)
-        frames = whole_frames(grids, rotation)
+        frames = frame_segments(grids, rotation)
         if config.windows is None:
             for block in self.blocks:
                 hidden = block(hidden, ops, frames)
             return hidden
         order = window_order(grids, config.spatial_merge_size, config.windows.side).to(device)
-        windows, frames = by_window(order, rotation), frames.seen_from(order)
+        windows, frames = window_segments(order, rotation), frames.seen_from(order)
         hidden = hidden[order.patches]
         for index, block in enumerate(self.blocks):
             hidden = block(hidden, ops, frames if index in config.windows.unbounded_blocks else windows)
         return hidden[order.inverse]
 
-    def stored_tensors(self) -> Iterator[tuple[str, Tensor]]:
+    def named_weights(self) -> Iterator[tuple[str, Tensor]]:
         """Every parameter under its name in a published checkpoint, less the prefix "visual."."""
         config = self.config
         side = config.patch_size
@@ -101,7 +101,7 @@ class VisionTower(nn.Module):
         yield "patch_embed.proj.weight", self.patch_embed.weight.data.view(kernel)
         for index, block in enumerate(self.blocks):
             assert isinstance(block, VisionBlock)
-            yield from ((f"blocks.{index}.{name}", tensor) for name, tensor in block.stored_tensors())
+            yield from ((f"blocks.{index}.{name}", tensor) for name, tensor in block.named_weights())
         yield from ((f"merger.{name}", parameter.data) for name, parameter in self.merger.named_parameters())
 
 
@@ -114,22 +114,22 @@ class VisionBlock(nn.Module):
         self.attn = VisionAttention(config.embed_dim, config.num_heads)
         self.norm2 = make_norm(config)
         self.mlp: GatedMLP | QuickGeluMLP = (
-            GatedMLP(config.embed_dim, config.inner_width, bias=True)
+            GatedMLP(config.embed_dim, config.intermediate_size, bias=True)
             if config.gated
-            else QuickGeluMLP(config.embed_dim, config.inner_width)
+            else QuickGeluMLP(config.embed_dim, config.intermediate_size)
         )
 
-    def forward(self, hidden: Tensor, ops: Ops, runs: AttentionRuns) -> Tensor:
+    def forward(self, hidden: Tensor, ops: Ops, runs: VarlenSegments) -> Tensor:
         """[patches, width] → [patches, width]; each patch attends to all patches of its own run."""
         qkv = ops.norm_linear(hidden, self.norm1, self.attn.qkv).unflatten(-1, (3, self.attn.num_heads, -1))
         hidden = ops.linear_add(runs.attend(qkv, ops).flatten(1), self.attn.proj, hidden)
         return ops.norm_mlp_add(hidden, self.norm2, self.mlp)
 
-    def stored_tensors(self) -> Iterator[tuple[str, Tensor]]:
+    def named_weights(self) -> Iterator[tuple[str, Tensor]]:
         """Every parameter under its name in a published checkpoint, less the block's prefix."""
         for name in ("norm1", "attn", "norm2"):
             yield from ((f"{name}.{part}", each.data) for part, each in self.get_submodule(name).named_parameters())
-        yield from ((f"mlp.{name}", tensor) for name, tensor in self.mlp.stored_tensors())
+        yield from ((f"mlp.{name}", tensor) for name, tensor in self.mlp.named_weights())
 
 
 class VisionAttention(nn.Module):

@@ -31,24 +31,24 @@ class PatchOrder:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunGroup:
+class SegmentGroup:
     """Runs of as many patches each, which stand together."""
 
     patches: slice
-    num_runs: int
+    num_segments: int
     rotation: Rotation
     """Of these patches."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AttentionRuns:
+class VarlenSegments:
     """What a block needs to know of them."""
 
-    groups: tuple[RunGroup, ...]
+    groups: tuple[SegmentGroup, ...]
     order: PatchOrder | None = None
     """How the block's patches stand where that is not the order of the runs."""
 
-    def seen_from(self, order: PatchOrder) -> "AttentionRuns":
+    def seen_from(self, order: PatchOrder) -> "VarlenSegments":
         """The same runs where patches stand in another order."""
         return replace(self, order=order)
 
@@ -56,20 +56,20 @@ class AttentionRuns:
         """[patches, 3 (query, key, value), heads, head_dim], which may be overwritten → [patches, heads, head_dim]"""
         if self.order is not None:
             qkv = qkv[self.order.inverse]
-        parts = [ops.attend_frames(qkv[group.patches], group.rotation, group.num_runs) for group in self.groups]
+        parts = [ops.attend_frames(qkv[group.patches], group.rotation, group.num_segments) for group in self.groups]
         attended = parts[0] if len(parts) == 1 else torch.cat(parts)
         return attended if self.order is None else attended[self.order.patches]
 
 
-def whole_frames(grids: Sequence[tuple[int, int, int]], rotation: Rotation) -> AttentionRuns:
+def frame_segments(grids: Sequence[tuple[int, int, int]], rotation: Rotation) -> VarlenSegments:
     """Frames as runs; those of one size stand together, and `rotation` is of the patches as they stand."""
     lengths = [grid_h * grid_w for grid_t, grid_h, grid_w in grids for _ in range(grid_t)]
-    return AttentionRuns(groups=_groups(lengths, rotation))
+    return VarlenSegments(groups=_groups(lengths, rotation))
 
 
-def by_window(order: PatchOrder, rotation: Rotation) -> AttentionRuns:
+def window_segments(order: PatchOrder, rotation: Rotation) -> VarlenSegments:
     """Windows as runs; `rotation` is of the patches frame by frame."""
-    return AttentionRuns(
+    return VarlenSegments(
         groups=_groups(order.lengths, Rotation(rotation.cos[order.patches], rotation.sin[order.patches]))
     )
 
@@ -99,13 +99,13 @@ def window_order(grids: Sequence[tuple[int, int, int]], merge: int, side: int) -
     return PatchOrder(patches=patches, inverse=inverse, lengths=tuple((np.sort(num_tokens) * merge**2).tolist()))
 
 
-def _groups(lengths: Sequence[int], rotation: Rotation) -> tuple[RunGroup, ...]:
-    groups: list[RunGroup] = []
+def _groups(lengths: Sequence[int], rotation: Rotation) -> tuple[SegmentGroup, ...]:
+    groups: list[SegmentGroup] = []
     start = 0
     for length in dict.fromkeys(lengths):
-        num_runs = sum(each == length for each in lengths)
-        patches = slice(start, start + num_runs * length)
+        num_segments = sum(each == length for each in lengths)
+        patches = slice(start, start + num_segments * length)
         own = Rotation(rotation.cos[patches], rotation.sin[patches])
-        groups.append(RunGroup(patches=patches, num_runs=num_runs, rotation=own))
+        groups.append(SegmentGroup(patches=patches, num_segments=num_segments, rotation=own))
         start = patches.stop
     return tuple(groups)

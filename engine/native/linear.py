@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from glimpse.engine.layers.group_quantized import GroupQuantizedLinear
-from glimpse.engine.layers.linear import Linear, QuantizedLinear, replace_linears
+from glimpse.engine.layers.linear import Int8Linear, Linear, replace_linears
 from glimpse.engine.layers.mlp import GatedMLP
 from glimpse.engine.native.library import Activation, Level, Norm, Weight
 from glimpse.engine.native.memory import WeightMemory
@@ -20,7 +20,7 @@ class PackedLinear(nn.Module):
     """y = x Wᵀ + b for bfloat16 x, with W in bfloat16 or int8."""
 
     def __init__(
-        self, linear: Linear | QuantizedLinear, *, gated: bool, library: CDLL, level: Level, memory: WeightMemory
+        self, linear: Linear | Int8Linear, *, gated: bool, library: CDLL, level: Level, memory: WeightMemory
     ) -> None:
         """Packs a linear.
 
@@ -36,7 +36,7 @@ class PackedLinear(nn.Module):
         rows, columns = linear.weight.shape
         self.packed = Weight(in_features=columns, out_features=rows, gated=gated)
         self._held: list[Tensor] = []  # what `packed` points to
-        if isinstance(linear, QuantizedLinear):
+        if isinstance(linear, Int8Linear):
             self.packed.scale = self._pack_columns(linear.scale)
         if linear.bias is not None:
             self.packed.bias = self._pack_columns(linear.bias.float())
@@ -89,10 +89,10 @@ def pack(root: nn.Module, library: CDLL, level: Level) -> None:
     """Makes every linear a `PackedLinear`."""
     memory = WeightMemory(library)
 
-    def packed(linear: Linear | QuantizedLinear | GroupQuantizedLinear, parent: nn.Module) -> PackedLinear:
+    def packed(linear: Linear | Int8Linear | GroupQuantizedLinear, parent: nn.Module) -> PackedLinear:
         gated = isinstance(parent, GatedMLP) and linear is parent.gate_up_proj
         plain = linear.dequantized(torch.bfloat16) if isinstance(linear, GroupQuantizedLinear) else linear
         return PackedLinear(plain, gated=gated, library=library, level=level, memory=memory)
 
-    replace_linears(root, (Linear, QuantizedLinear, GroupQuantizedLinear), packed)
+    replace_linears(root, (Linear, Int8Linear, GroupQuantizedLinear), packed)
     library.glimpse_return_freed_memory()

@@ -6,7 +6,7 @@ from collections.abc import Generator
 from dataclasses import dataclass
 
 from glimpse.engine.execution.runner import ModelRunner
-from glimpse.engine.parallel.plans import part_plan
+from glimpse.engine.parallel.plans import shard_plan
 from glimpse.engine.parallel.ranks import Ranks
 from glimpse.engine.plan import Pending, StepPlan, StepResult
 
@@ -26,9 +26,9 @@ class ParallelRunner:
 
     def launch(self, plan: StepPlan) -> Pending:
         """Begins a step on all ranks. What is sampled is this one's."""
-        own, *others = part_plan(plan, self._ranks.num_ranks)
+        own, *others = shard_plan(plan, self._ranks.num_ranks)
         with _together(self._ranks):
-            self._ranks.carry(others)
+            self._ranks.execute(others)
             return _Pending(self._own.launch(own), self._ranks)
 
 
@@ -50,5 +50,5 @@ def _together(ranks: Ranks) -> Generator[None]:
         yield
     except BaseException:
         _log.exception("a step failed on rank 0; the ranks are given up")
-        ranks.give_up()
+        ranks.terminate()
         raise

@@ -24,13 +24,13 @@ class Load(msgspec.Struct, frozen=True, kw_only=True, tag="load"):
     """See `glimpse.engine.parallel.group.join_group`."""
 
 
-class Carry(msgspec.Struct, frozen=True, kw_only=True, tag="carry"):
-    """Carry this step out, with all other ranks."""
+class Execute(msgspec.Struct, frozen=True, kw_only=True, tag="carry"):
+    """Execute this step out, with all other ranks."""
 
     plan: StepPlan
 
 
-ToRank = Load | Carry
+ToRank = Load | Execute
 
 
 class Loaded(msgspec.Struct, frozen=True, kw_only=True, tag="loaded"):
@@ -88,7 +88,7 @@ class Pipe(Generic[_Sent, _Received]):
                     return self._decoder.decode(data)
         return None
 
-    def hang_up(self) -> None:
+    def shutdown(self) -> None:
         """Ends the conversation for both, also where a thread waits in `receive`."""
         with contextlib.suppress(OSError):  # the other end is gone already
             self._socket.shutdown(socket.SHUT_RDWR)
@@ -104,6 +104,6 @@ def pipe_to_rank(connection: socket.socket) -> Pipe[ToRank, FromRank]:
     return Pipe(connection, _from_rank)
 
 
-def pipe_to_first(connection: socket.socket) -> Pipe[FromRank, ToRank]:
+def pipe_to_rank_zero(connection: socket.socket) -> Pipe[FromRank, ToRank]:
     """Another rank's end."""
     return Pipe(connection, _to_rank)

@@ -9,18 +9,18 @@ from glimpse.engine.sampling_params import SamplingParams
 _NO_SAMPLING = SamplingParams()
 
 
-def part_plan(plan: StepPlan, num_ranks: int) -> list[StepPlan]:
+def shard_plan(plan: StepPlan, num_ranks: int) -> list[StepPlan]:
     """For each rank its plan.
 
     All compute the same tokens. A medium's content goes to the rank that encodes it alone, and what sampling needs to
     rank 0 alone.
     """
-    owners = owners_of(plan.encode, num_ranks)
+    owners = assign_encoder_ranks(plan.encode, num_ranks)
     first, *others = (_with_media_of(plan, owners, rank) for rank in range(num_ranks))
     return [first, *map(_without_sampling, others)]
 
 
-def owners_of(media: tuple[Encode, ...], num_ranks: int) -> list[int]:
+def assign_encoder_ranks(media: tuple[Encode, ...], num_ranks: int) -> list[int]:
     """For each medium the rank that encodes it, so that they have about equally much to do."""
     owners = [0] * len(media)
     loads = [0] * num_ranks

@@ -23,7 +23,17 @@ import torch
 from glimpse.engine.config import EngineConfig
 from glimpse.engine.errors import CheckpointError, EngineError, EngineErrorCode
 from glimpse.engine.parallel.group import Group, join_group
-from glimpse.engine.parallel.messages import Carry, FromRank, Joined, Load, Loaded, Pipe, Refused, ToRank, pipe_to_rank
+from glimpse.engine.parallel.messages import (
+    Execute,
+    FromRank,
+    Joined,
+    Load,
+    Loaded,
+    Pipe,
+    Refused,
+    ToRank,
+    pipe_to_rank,
+)
 from glimpse.engine.plan import StepPlan
 
 RANK_COMMAND = (sys.executable, "-m", "glimpse.engine.rank")
@@ -74,7 +84,7 @@ class Ranks:
         for child in self._children:
             child.expect(Joined)
 
-    def carry(self, plans: Sequence[StepPlan]) -> None:
+    def execute(self, plans: Sequence[StepPlan]) -> None:
         """Hands each rank its plan, in their order.
 
         Raises:
@@ -83,9 +93,9 @@ class Ranks:
         if self._loss.has_happened:
             raise EngineError(EngineErrorCode.UNAVAILABLE, "a rank of the engine has ended")
         for child, plan in zip(self._children, plans, strict=True):
-            child.pipe.send(Carry(plan=plan))
+            child.pipe.send(Execute(plan=plan))
 
-    def give_up(self) -> None:
+    def terminate(self) -> None:
         """The ranks are out of step, and of no use any more."""
         self._loss.happens()
         self.end()
@@ -184,7 +194,7 @@ def _listen(rank: int, pipe: Pipe[ToRank, FromRank], said: queue.SimpleQueue[Fro
 def _end(children: list[_Child], loss: _Loss) -> None:
     loss.is_not_to_happen()
     for child in children:
-        child.pipe.hang_up()
+        child.pipe.shutdown()
     for child in children:
         try:
             child.process.wait(END_SECONDS)

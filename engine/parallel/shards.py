@@ -16,7 +16,7 @@ from glimpse.engine.errors import CheckpointError
 _DECODER_TENSOR = re.compile(r"(?:.*\.)?model\.layers\.\d+\.(?:self_attn|mlp)\.(\w+)\.(\w+)")
 
 
-def part_of_sizes(text: TextConfig, num_ranks: int) -> TextConfig:
+def shard_config(text: TextConfig, num_ranks: int) -> TextConfig:
     """The sizes of a rank's part of the decoder; the same for all ranks.
 
     Key and value heads that are fewer than the ranks are held by several.
@@ -42,13 +42,13 @@ def part_of_sizes(text: TextConfig, num_ranks: int) -> TextConfig:
     )
 
 
-def part_of_tensor(name: str, tensor: Tensor, text: TextConfig, *, rank: int, num_ranks: int) -> Tensor:
+def shard_tensor(name: str, tensor: Tensor, text: TextConfig, *, rank: int, num_ranks: int) -> Tensor:
     """What a rank holds of a tensor, as a view.
 
     Args:
         name: the published one; of quantized linears also what `engine.loading.weight_conversion` calls their parts.
         tensor: whole, with the output features first and, if it is a matrix, the inputs (or groups of them) second.
-        text: the sizes of the whole decoder, which `part_of_sizes` has taken.
+        text: the sizes of the whole decoder, which `shard_config` has taken.
         rank: whose part.
         num_ranks: of all.
 

@@ -70,7 +70,7 @@ def read_sizes(source: Path) -> Sizes:
         vision_depth=vision.depth,
         vision_width=vision.embed_dim,
         vision_heads=vision.num_heads,
-        vision_mlp_ratio=vision.inner_width // vision.embed_dim,
+        vision_mlp_ratio=vision.intermediate_size // vision.embed_dim,
     )
 
 

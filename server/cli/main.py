@@ -13,7 +13,7 @@ from rich.console import Console
 
 from glimpse import __version__
 from glimpse.engine.checkpoint import is_untrained
-from glimpse.engine.cpu_policy import MAX_FEW_PROCESSORS, give_way, num_processors
+from glimpse.engine.cpu_policy import MAX_FEW_PROCESSORS, num_processors, use_batch_policy
 from glimpse.engine.errors import CheckpointError, EngineError
 from glimpse.engine.protocol import Ready
 from glimpse.server.cli.chat import AskError, ask
@@ -105,7 +105,7 @@ def chat(
 def _run(settings: Settings, http_port: int | None) -> None:
     configure_logging(settings.listen.log_level)
     if num_processors() <= MAX_FEW_PROCESSORS:
-        give_way()  # the gateway too, which is started from here; the engine takes it back
+        use_batch_policy()  # the gateway too, which is started from here; the engine takes it back
     console = Console(stderr=True)
     checkpoint = find_checkpoint(settings.engine)
     model = checkpoint.names[0]

@@ -99,7 +99,7 @@ def test_the_vision_towers_attention_grows_with_the_square_of_its_patches() -> N
         embed_dim=640,
         hidden_size=896,
         num_heads=8,
-        inner_width=4 * 640,
+        intermediate_size=4 * 640,
         in_channels=3,
         patch_size=14,
         spatial_merge_size=2,

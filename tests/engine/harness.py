@@ -18,7 +18,7 @@ from glimpse.engine.cuda.backend import make_cuda_ops
 from glimpse.engine.execution.runner import ModelRunner
 from glimpse.engine.grammar.matcher import GrammarCompiler
 from glimpse.engine.layers.ops import Ops
-from glimpse.engine.layers.quantized import resolve_form
+from glimpse.engine.layers.quantized import resolve_scheme
 from glimpse.engine.loading.load_engine import load_model, load_vocabulary
 from glimpse.engine.native.backend import use_native
 from glimpse.engine.native.library import Level
@@ -95,8 +95,8 @@ class Rig:
         """
         config = load_model_config(path)
         text, device = config.text, DEVICE
-        form = resolve_form(quantization, config.quantization)
-        model = load_model(path, config, device, dtype, lambda stage, fraction: None, form=form)
+        scheme = resolve_scheme(quantization, config.quantization)
+        model = load_model(path, config, device, dtype, lambda stage, fraction: None, scheme=scheme)
         if level is not None:
             model.ops = use_native(model, level)
         if ops is None and level is None and device.type == "cuda":

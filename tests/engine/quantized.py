@@ -2,13 +2,13 @@
 
 from torch import nn
 
-from glimpse.engine.layers.linear import Linear, QuantizedLinear, quantize_int8, replace_linears
+from glimpse.engine.layers.linear import Int8Linear, Linear, quantize_int8, replace_linears
 
 
-def quantized(linear: Linear) -> QuantizedLinear:
+def quantized(linear: Linear) -> Int8Linear:
     """The linear with its weights in int8."""
-    result = QuantizedLinear(linear)
-    stored = dict(result.stored_tensors(*map(str, range(len(linear.sizes)))))
+    result = Int8Linear(linear)
+    stored = dict(result.named_weights(*map(str, range(len(linear.sizes)))))
     start = 0
     for index, size in enumerate(linear.sizes):
         for part, tensor in quantize_int8(linear.weight[start : start + size]).items():
@@ -18,5 +18,5 @@ def quantized(linear: Linear) -> QuantizedLinear:
 
 
 def quantize(root: nn.Module) -> None:
-    """Makes every `Linear` a `QuantizedLinear`."""
+    """Makes every `Linear` a `Int8Linear`."""
     replace_linears(root, (Linear,), lambda linear, _parent: quantized(linear))

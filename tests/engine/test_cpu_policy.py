@@ -9,8 +9,8 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the classes are
 
 TAKE_TURNS = """
 import os
-from glimpse.engine.cpu_policy import give_way, insist
-give_way()
+from glimpse.engine.cpu_policy import use_batch_policy, insist
+use_batch_policy()
 print(os.sched_getscheduler(0) == os.SCHED_BATCH)
 insist()
 print(os.sched_getscheduler(0) == os.SCHED_OTHER)
@@ -25,8 +25,8 @@ def test_a_process_gives_way_and_takes_it_back():
 STAND_BACK = """
 import os
 from concurrent.futures import ThreadPoolExecutor
-from glimpse.engine.cpu_policy import stand_back
-threads = ThreadPoolExecutor(1, initializer=stand_back)
+from glimpse.engine.cpu_policy import lower_thread_priority
+threads = ThreadPoolExecutor(1, initializer=lower_thread_priority)
 own = os.getpriority(os.PRIO_PROCESS, 0)
 print(threads.submit(lambda: os.getpriority(os.PRIO_PROCESS, 0)).result() > own)
 print(os.getpriority(os.PRIO_PROCESS, 0) == own)

@@ -13,7 +13,7 @@ from triton.backends.compiler import GPUTarget
 
 from glimpse.engine.cuda import quantized, rotary, rows
 from glimpse.engine.layers.group_quantized import GroupQuantizedLinear
-from glimpse.engine.layers.linear import Linear, QuantizedLinear
+from glimpse.engine.layers.linear import Int8Linear, Linear
 from glimpse.engine.layers.rotary import Rotation
 from tests.engine.cuda.steps import attend, make_cache, make_step
 
@@ -67,7 +67,7 @@ def main() -> None:
     rows.gated_silu(torch.empty(3, 2 * 8960, dtype=DTYPE))
     rows.quick_gelu(torch.empty(3, 5120, dtype=DTYPE))
     for linear in (
-        QuantizedLinear(plain := Linear(1536, 2048, bias=True).to(DTYPE)),
+        Int8Linear(plain := Linear(1536, 2048, bias=True).to(DTYPE)),
         *(GroupQuantizedLinear(plain, bits=bits, group_size=128, scale_dtype=DTYPE) for bits in (4, 8)),
     ):
         quantized.multiply(torch.empty(3, 1536, dtype=DTYPE), linear, None)

@@ -11,7 +11,7 @@ pytest.importorskip("triton", reason="Triton is not installed")
 
 from glimpse.engine.cuda.quantized import FEW_ROWS, dequantize, multiply
 from glimpse.engine.layers.group_quantized import GroupQuantizedLinear, quantize_groups
-from glimpse.engine.layers.linear import Linear, QuantizedLinear
+from glimpse.engine.layers.linear import Int8Linear, Linear
 from tests.engine.cuda.steps import DEVICE
 from tests.engine.quantized import quantized
 
@@ -33,7 +33,7 @@ def make_linear(inputs: int, outputs: int, *, bias: bool, dtype: torch.dtype) ->
 def grouped(linear: Linear, bits: int, group_size: int, *, reordered: bool = False) -> GroupQuantizedLinear:
     result = GroupQuantizedLinear(linear, bits=bits, group_size=group_size, scale_dtype=linear.weight.dtype)
     parts = quantize_groups(linear.weight, bits=bits, group_size=group_size, scale_dtype=linear.weight.dtype)
-    for name, tensor in result.stored_tensors("x"):
+    for name, tensor in result.named_weights("x"):
         if (part := name.removeprefix("x.")) in parts:
             tensor.copy_(parts[part])
     if reordered:
@@ -42,19 +42,17 @@ def grouped(linear: Linear, bits: int, group_size: int, *, reordered: bool = Fal
     return result
 
 
-def exact(linear: QuantizedLinear | GroupQuantizedLinear, x: Tensor) -> Tensor:
+def exact(linear: Int8Linear | GroupQuantizedLinear, x: Tensor) -> Tensor:
     """The product in float64 with what the weights stand for, not rounded."""
     match linear:
-        case QuantizedLinear():
+        case Int8Linear():
             weight = linear.weight.double() * linear.scale.double()[:, None]
         case GroupQuantizedLinear():
             weight = linear.dequantized(torch.float64).weight
     return functional.linear(x.double(), weight, None if linear.bias is None else linear.bias.double())
 
 
-def assert_as_exact_as_torch(
-    linear: QuantizedLinear | GroupQuantizedLinear, x: Tensor, residual: Tensor | None
-) -> None:
+def assert_as_exact_as_torch(linear: Int8Linear | GroupQuantizedLinear, x: Tensor, residual: Tensor | None) -> None:
     """`multiply`, against the module's own way."""
     added = torch.zeros((), device=DEVICE) if residual is None else residual.clone()
     expected = exact(linear, x) + added

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from glimpse.engine.config import EngineConfig, load_model_config
 from glimpse.engine.cuda.graphs import Compute, DecodeGraphs, DecodeInputs, Recorder, Replay, batch_sizes, is_decode
 from glimpse.engine.loading import build_runner, load_engine
-from glimpse.engine.loading.build_runner import LoadedPart
+from glimpse.engine.loading.build_runner import LoadedShard
 from glimpse.engine.models.families import Model
 from glimpse.engine.plan import MediaSpan, SequenceChunk
 from glimpse.engine.protocol import Generate
@@ -209,7 +209,7 @@ def test_only_steps_of_single_new_tokens_that_are_sampled_are_decodes():
 def test_an_engine_that_replays_answers_the_same(tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch, ahead: bool):
     recorder = AgainRecorder()
 
-    def with_graphs(config: EngineConfig, part: LoadedPart, cache: KVCache) -> DecodeGraphs:
+    def with_graphs(config: EngineConfig, part: LoadedShard, cache: KVCache) -> DecodeGraphs:
         return DecodeGraphs(
             computing(part.model, cache),
             recorder,
@@ -245,10 +245,10 @@ def test_an_engine_that_replays_answers_the_same(tiny_checkpoint: Path, monkeypa
     plain = make_core()
     assert not plain.prepare()
     expected = run(plain)
-    monkeypatch.setattr(build_runner, "records_graphs", lambda _config, _part: True)
+    monkeypatch.setattr(build_runner, "uses_cuda_graphs", lambda _config, _part: True)
     monkeypatch.setattr(build_runner, "make_graphs", with_graphs)
     for module in (build_runner, load_engine):
-        monkeypatch.setattr(module, "launches_ahead", lambda _config, _device: ahead)
+        monkeypatch.setattr(module, "uses_async_scheduling", lambda _config, _device: ahead)
     core = make_core()
     assert core.scheduler.block_pool.num_blocks == plain.scheduler.block_pool.num_blocks
     assert core.prepare()

@@ -15,7 +15,7 @@ from glimpse.engine.execution.memory_profile import (
     num_blocks_of,
 )
 from glimpse.engine.loading.build_runner import make_runner
-from glimpse.engine.loading.load_engine import load_part
+from glimpse.engine.loading.load_engine import load_shard
 from glimpse.engine.plan import StepPlan
 from tests.audio_checkpoints import make_audio_checkpoint
 
@@ -25,13 +25,13 @@ VISION = VisionConfig(
     embed_dim=32,
     hidden_size=64,
     num_heads=2,
-    inner_width=128,
+    intermediate_size=128,
     in_channels=3,
     patch_size=14,
     spatial_merge_size=2,
     temporal_patch_size=2,
 )
-AUDIO = AudioConfig(num_mel_bins=128, width=32, inner_width=64, num_layers=1, num_heads=2, max_positions=1500)
+AUDIO = AudioConfig(num_mel_bins=128, width=32, intermediate_size=64, num_layers=1, num_heads=2, max_positions=1500)
 
 
 def use(**bytes_taken: int) -> MemoryUse:
@@ -88,7 +88,7 @@ def test_its_medium_is_a_large_image_or_the_longest_audio():
 def test_a_runner_carries_these_steps_out_and_forgets_them(tiny_checkpoint: Path, tmp_path: Path, hears: bool):
     path = make_audio_checkpoint(tmp_path) if hears else tiny_checkpoint
     config = EngineConfig(model_path=str(path), device="cpu", dtype="float32", num_threads=1, block_size=8)
-    part = load_part(config, rank=0, on_progress=lambda stage, fraction: None)
+    part = load_shard(config, rank=0, on_progress=lambda stage, fraction: None)
     runner = make_runner(config, part, None, on_progress=lambda stage, fraction: None)
     plans = (
         largest_step(part.config.encoder, max_batch_tokens=64, max_sequences=4, block_size=8),

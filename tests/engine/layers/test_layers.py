@@ -87,7 +87,7 @@ def test_a_block_takes_the_bytes_that_are_allocated():
 @pytest.mark.parametrize("bias", [False, True])
 def test_stacked_linears_are_views_of_one(bias: bool):
     linear = Linear(8, (4, 2, 6), bias=bias)
-    for index, (name, tensor) in enumerate(linear.stored_tensors("a", "b", "c")):
+    for index, (name, tensor) in enumerate(linear.named_weights("a", "b", "c")):
         tensor.fill_(index)
         assert name.split(".") == ["abc"[index // (1 + bias)], "bias" if bias and index % 2 else "weight"]
     x = torch.randn(5, 8)

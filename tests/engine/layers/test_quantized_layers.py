@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.layers.fp8 import LARGEST, Fp8Linear, quantize_fp8, round_rows
 from glimpse.engine.layers.group_quantized import GroupQuantizedLinear, pack_steps, quantize_groups, unpack_steps
-from glimpse.engine.layers.linear import Linear, QuantizedLinear, quantize_int8
-from glimpse.engine.layers.quantized import Form, quantize_linears
+from glimpse.engine.layers.linear import Int8Linear, Linear, quantize_int8
+from glimpse.engine.layers.quantized import QuantizationScheme, quantize_linears
 from glimpse.engine.loading.weight_conversion import translation
 
 SIZES = (48, 16, 32)
@@ -22,14 +22,14 @@ def random(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
-def load(form: Form, *, bias: bool = True) -> tuple[nn.Module, Tensor, Tensor | None]:
-    """Stacked linears of a form, loaded matrix by matrix as from a checkpoint; and their plain weights."""
+def load(scheme: QuantizationScheme, *, bias: bool = True) -> tuple[nn.Module, Tensor, Tensor | None]:
+    """Stacked linears of a scheme, loaded matrix by matrix as from a checkpoint; and their plain weights."""
     root = nn.Sequential(Linear(INPUTS, SIZES, bias=bias))
-    quantize_linears(root, form, scale_dtype=torch.bfloat16)
+    quantize_linears(root, scheme, scale_dtype=torch.bfloat16)
     linear = root[0]
-    assert isinstance(linear, QuantizedLinear | GroupQuantizedLinear | Fp8Linear)
-    wanted = dict(linear.stored_tensors("a", "b", "c"))
-    translate = translation(form, wanted)
+    assert isinstance(linear, Int8Linear | GroupQuantizedLinear | Fp8Linear)
+    wanted = dict(linear.named_weights("a", "b", "c"))
+    translate = translation(scheme, wanted)
     weights = [random(size, INPUTS, seed=size) for size in SIZES]
     biases = [random(size, seed=size) for size in SIZES]
     for name, weight, values in zip("abc", weights, biases, strict=True):
@@ -41,9 +41,9 @@ def load(form: Form, *, bias: bool = True) -> tuple[nn.Module, Tensor, Tensor | 
 
 
 @pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize(("form", "tolerance"), [("int8", 0.01), ("fp8", 0.04), ("int4", 0.12)])
-def test_products_are_as_near_as_the_form_allows(form: Form, tolerance: float, bias: bool):
-    linear, weight, biases = load(form, bias=bias)
+@pytest.mark.parametrize(("scheme", "tolerance"), [("int8", 0.01), ("fp8", 0.04), ("int4", 0.12)])
+def test_products_are_as_near_as_the_form_allows(scheme: QuantizationScheme, tolerance: float, bias: bool):
+    linear, weight, biases = load(scheme, bias=bias)
     x = random(3, 7, INPUTS, seed=1)
     expected = nn.functional.linear(x, weight, biases)
     error = (linear(x) - expected).square().mean().sqrt() / expected.std()
@@ -56,7 +56,7 @@ def test_a_weight_is_at_most_half_a_step_off(seed: int, group_size: int, bits: i
     linear = GroupQuantizedLinear(
         Linear(256, 5, bias=False), bits=bits, group_size=group_size, scale_dtype=torch.float32
     )
-    stored = dict(linear.stored_tensors("w"))
+    stored = dict(linear.named_weights("w"))
     parts = quantize_groups(weight, bits=bits, group_size=group_size, scale_dtype=torch.float32)
     for part, tensor in parts.items():
         stored[f"w.{part}"].copy_(tensor)
@@ -118,10 +118,10 @@ def test_rows_of_any_size_stay_finite_in_fp8(exponent: int, seed: int):
 
 
 def test_sizes_that_a_form_does_not_take_are_named():
-    cases: tuple[tuple[Form, int], ...] = (("int4", 48), ("fp8", 40))
-    for form, inputs in cases:
-        with pytest.raises(CheckpointError, match=f"{form} weights: .* {inputs} inputs, not a multiple of"):
-            quantize_linears(nn.Sequential(Linear(inputs, 16, bias=False)), form, scale_dtype=torch.float32)
+    cases: tuple[tuple[QuantizationScheme, int], ...] = (("int4", 48), ("fp8", 40))
+    for scheme, inputs in cases:
+        with pytest.raises(CheckpointError, match=f"{scheme} weights: .* {inputs} inputs, not a multiple of"):
+            quantize_linears(nn.Sequential(Linear(inputs, 16, bias=False)), scheme, scale_dtype=torch.float32)
 
 
 @pytest.mark.parametrize(("inputs", "group_size"), [(256, 128), (320, 64), (96, 32)])

@@ -60,38 +60,42 @@ def answer(engine: LoadedEngine) -> list[int]:
     return token_ids
 
 
-@pytest.mark.parametrize(("name", "form"), [(name, form) for name, forms in GROUPED.items() for form in forms])
+@pytest.mark.parametrize(
+    ("name", "scheme"), [(name, scheme) for name, schemes in GROUPED.items() for scheme in schemes]
+)
 def test_logits_are_those_of_the_weights_that_are_meant(
-    tiny_checkpoint: Path, tmp_path: Path, name: str, form: Published
+    tiny_checkpoint: Path, tmp_path: Path, name: str, scheme: Published
 ):
-    quantized, meant = publish(tiny_checkpoint, tmp_path, form)
+    quantized, meant = publish(tiny_checkpoint, tmp_path, scheme)
     expected = logits(Rig(meant))
     assert torch.allclose(logits(Rig(quantized)), expected, rtol=0, atol=1e-4 * expected.std().item())
     assert str(load_model_config(quantized).quantization) == name
 
 
-@pytest.mark.parametrize("form", [AWQ, Published(method="gptq", desc_act=True)])
+@pytest.mark.parametrize("scheme", [AWQ, Published(method="gptq", desc_act=True)])
 def test_a_loaded_engine_answers_as_the_plain_model_and_says_what_it_serves(
-    tiny_checkpoint: Path, tmp_path: Path, form: Published
+    tiny_checkpoint: Path, tmp_path: Path, scheme: Published
 ):
-    quantized, meant = publish(tiny_checkpoint, tmp_path, form)
+    quantized, meant = publish(tiny_checkpoint, tmp_path, scheme)
     engine = load(quantized, device="cpu", dtype="float32")
     assert answer(engine) == answer(load(meant, device="cpu", dtype="float32"))
-    assert engine.ready.quantization == f"{form.method} int4"
-    assert load(quantized, dtype="float32", quantization="int4").ready.quantization == f"{form.method} int4"
+    assert engine.ready.quantization == f"{scheme.method} int4"
+    assert load(quantized, dtype="float32", quantization="int4").ready.quantization == f"{scheme.method} int4"
 
 
 @needs_kernels
-@pytest.mark.parametrize("form", [AWQ, Published(method="gptq", desc_act=True), Published(method="gptq", bits=8)])
-def test_native_kernels_compute_with_the_bfloat16_that_is_meant(tiny_checkpoint: Path, tmp_path: Path, form: Published):
-    quantized, meant = publish(tiny_checkpoint, tmp_path, form)
+@pytest.mark.parametrize("scheme", [AWQ, Published(method="gptq", desc_act=True), Published(method="gptq", bits=8)])
+def test_native_kernels_compute_with_the_bfloat16_that_is_meant(
+    tiny_checkpoint: Path, tmp_path: Path, scheme: Published
+):
+    quantized, meant = publish(tiny_checkpoint, tmp_path, scheme)
     computed, expected = (logits(Rig(path, torch.bfloat16, level=LEVELS[-1])) for path in (quantized, meant))
     assert torch.equal(computed, expected)
 
 
-@pytest.mark.parametrize("form", [AWQ, Published(method="gptq", group_size=-1), Published(method="fp8")])
-def test_ranks_hold_parts_of_the_whole(tiny_checkpoint: Path, tmp_path: Path, form: Published):
-    quantized, _ = publish(tiny_checkpoint, tmp_path, form)
+@pytest.mark.parametrize("scheme", [AWQ, Published(method="gptq", group_size=-1), Published(method="fp8")])
+def test_ranks_hold_parts_of_the_whole(tiny_checkpoint: Path, tmp_path: Path, scheme: Published):
+    quantized, _ = publish(tiny_checkpoint, tmp_path, scheme)
     whole, *parts = (decoder_tensors(quantized, *rank) for rank in ((0, 1), (0, 2), (1, 2)))
     for name, tensor in whole.items():
         first, second = (part[name] for part in parts)
@@ -111,14 +115,14 @@ def decoder_tensors(path: Path, rank: int, num_ranks: int) -> Tensors:
         torch.device("cpu"),
         torch.float32,
         lambda stage, fraction: None,
-        form=config.quantization,
+        scheme=config.quantization,
         rank=rank,
         num_ranks=num_ranks,
     )
     # e4m3 has no operators, so its bytes are compared.
     return {
         name: tensor.view(torch.uint8) if tensor.dtype is torch.float8_e4m3fn else tensor
-        for name, tensor in model.decoder.stored_tensors()
+        for name, tensor in model.decoder.named_weights()
     }
 
 
@@ -221,7 +225,7 @@ def enlarge_group(tensors: Tensors) -> None:
 
 
 @pytest.mark.parametrize(
-    ("form", "change", "message"),
+    ("scheme", "change", "message"),
     [
         (AWQ, lambda t: t.pop(f"{Q_PROJ}.scales"), rf"lacks {Q_PROJ}\.scale"),
         (AWQ, lambda t: t.update({f"{Q_PROJ}.qweight": torch.ones(64, 8)}), "qweight is stored as torch.float32"),
@@ -248,9 +252,9 @@ def enlarge_group(tensors: Tensors) -> None:
     ],
 )
 def test_tensors_that_do_not_fit_the_form_are_named(
-    tiny_checkpoint: Path, tmp_path: Path, form: Published, change: Callable[[Tensors], object], message: str
+    tiny_checkpoint: Path, tmp_path: Path, scheme: Published, change: Callable[[Tensors], object], message: str
 ):
-    quantized, _ = publish(tiny_checkpoint, tmp_path, form)
+    quantized, _ = publish(tiny_checkpoint, tmp_path, scheme)
     tensors = load_file(quantized / "model.safetensors")
     change(tensors)
     save_file(tensors, quantized / "model.safetensors")

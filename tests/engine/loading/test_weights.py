@@ -72,14 +72,14 @@ def test_an_untied_output_head_is_needed(tmp_path: Path):
 
 
 def test_shards_are_one_checkpoint(path: Path):
-    whole = dict(load(path).stored_tensors())
+    whole = dict(load(path).named_weights())
     tensors = load_file(path / "model.safetensors")
     (path / "model.safetensors").unlink()
     shard_of = {name: f"model-{index % 3}.safetensors" for index, name in enumerate(tensors)}
     for shard in set(shard_of.values()):
         save_file({name: tensor for name, tensor in tensors.items() if shard_of[name] == shard}, path / shard)
     (path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": shard_of}))
-    for name, tensor in load(path).stored_tensors():
+    for name, tensor in load(path).named_weights():
         assert torch.equal(tensor, whole[name])
     (path / "model-1.safetensors").unlink()
     with pytest.raises(CheckpointError, match=r"has no model-1\.safetensors"):
@@ -105,7 +105,7 @@ def test_progress_is_counted_in_bytes(path: Path):
 
 def test_weights_are_converted(path: Path):
     stored = load_file(path / "model.safetensors")
-    for name, tensor in load(path, torch.bfloat16).stored_tensors():
+    for name, tensor in load(path, torch.bfloat16).named_weights():
         assert torch.equal(tensor, stored[name].to(torch.bfloat16))
 
 

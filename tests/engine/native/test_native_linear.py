@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from glimpse.engine.layers.linear import Linear, QuantizedLinear
+from glimpse.engine.layers.linear import Int8Linear, Linear
 from glimpse.engine.layers.mlp import GatedMLP, QuickGeluMLP
 from glimpse.engine.layers.norm import RMSNorm
 from glimpse.engine.layers.ops import Ops, TorchOps
@@ -38,14 +38,14 @@ def make(module: M, seed: int) -> M:
     return module.requires_grad_(False)
 
 
-def packed(linear: Linear | QuantizedLinear, level: Level) -> PackedLinear:
+def packed(linear: Linear | Int8Linear, level: Level) -> PackedLinear:
     return PackedLinear(linear, gated=False, library=load_library(), level=level, memory=WeightMemory(load_library()))
 
 
-def exact(linear: Linear | QuantizedLinear, x: Tensor) -> Tensor:
+def exact(linear: Linear | Int8Linear, x: Tensor) -> Tensor:
     """The product in float64 with the weights as they are."""
     weight = linear.weight.double()
-    if isinstance(linear, QuantizedLinear):
+    if isinstance(linear, Int8Linear):
         weight = weight * linear.scale.double()[:, None]
     return nn.functional.linear(x.double(), weight, None if linear.bias is None else linear.bias.double())
 

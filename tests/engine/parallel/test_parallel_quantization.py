@@ -10,9 +10,9 @@ import pytest
 
 from glimpse.engine.config import Backend, DType, EngineConfig, Quantization, load_model_config
 from glimpse.engine.execution.runner import ModelRunner
-from glimpse.engine.loading.load_engine import load_core, load_part, make_runner
+from glimpse.engine.loading.load_engine import load_core, load_shard, make_runner
 from glimpse.engine.parallel.group import join_group
-from glimpse.engine.parallel.plans import part_plan
+from glimpse.engine.parallel.plans import shard_plan
 from glimpse.engine.plan import Computed, MediaSpan, StepPlan, StepResult
 from glimpse.engine.protocol import TokenEvent
 from glimpse.engine.sampling_params import SamplingParams
@@ -37,7 +37,7 @@ class Threads:
         self._pool = pool
 
     def launch(self, plan: StepPlan) -> Computed:
-        first, *_ = self._pool.map(_execute, self._runners, part_plan(plan, len(self._runners)))
+        first, *_ = self._pool.map(_execute, self._runners, shard_plan(plan, len(self._runners)))
         return Computed(first)
 
 
@@ -61,7 +61,7 @@ def logprobs(events: Sequence[TokenEvent]) -> list[dict[int, float]]:
 
 def core_of_threads(config: EngineConfig, meeting_point: Path, pool: ThreadPoolExecutor) -> Core:
     def load(rank: int) -> ModelRunner:
-        part = load_part(config, rank=rank, on_progress=lambda _stage, _fraction: None)
+        part = load_shard(config, rank=rank, on_progress=lambda _stage, _fraction: None)
         group = join_group(meeting_point, rank=rank, num_ranks=config.tensor_parallel_size, device=part.device)
         return make_runner(config, part, group, on_progress=lambda _stage, _fraction: None)
 

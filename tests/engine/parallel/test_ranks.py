@@ -175,7 +175,7 @@ def test_a_rank_ends_with_rank_0_though_it_waits_for_it_to_join(tiny_checkpoint:
     pipe = pipe_to_rank(ours)
     pipe.send(Load(config=engine_config(tiny_checkpoint, 2), rank=1, meeting_point=str(tmp_path / "meeting-point")))
     assert pipe.receive() == Loaded()
-    pipe.hang_up()
+    pipe.shutdown()
     pipe.close()
     assert process.wait(DEADLINE_SECONDS) == 0
 
@@ -207,6 +207,6 @@ def test_whoever_gives_ranks_up_waits_for_the_thread_that_noticed_their_loss_fir
     [rank] = set(children_of(os.getpid())) - set(before)
     os.kill(rank, signal.SIGKILL)
     assert noticed.wait(DEADLINE_SECONDS)
-    ranks.give_up()
+    ranks.terminate()
     order.append("given up")
     assert order == ["on_lost has returned", "given up"]

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from glimpse.engine.config import TextConfig
 from glimpse.engine.errors import CheckpointError
-from glimpse.engine.parallel.plans import owners_of, part_plan
-from glimpse.engine.parallel.shards import part_of_sizes, part_of_tensor
+from glimpse.engine.parallel.plans import assign_encoder_ranks, shard_plan
+from glimpse.engine.parallel.shards import shard_config, shard_tensor
 from glimpse.engine.plan import Embeddings, Encode, SequenceChunk, SequenceStart, StepPlan
 from glimpse.engine.sampling_params import SamplingParams
 from glimpse.media.kind import MediaKind
@@ -36,7 +36,7 @@ def text_config(num_heads: int, num_kv_heads: int, intermediate_size: int) -> Te
 
 
 def parts(name: str, tensor: torch.Tensor, text: TextConfig, num_ranks: int) -> list[torch.Tensor]:
-    return [part_of_tensor(name, tensor, text, rank=rank, num_ranks=num_ranks) for rank in range(num_ranks)]
+    return [shard_tensor(name, tensor, text, rank=rank, num_ranks=num_ranks) for rank in range(num_ranks)]
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_few_key_value_heads_are_held_by_the_ranks_whose_queries_ask_them():
     keys = torch.arange(4).view(4, 1)
     held = parts("model.layers.0.self_attn.k_proj.weight", keys, text, 4)
     assert [part.flatten().tolist() for part in held] == [[0, 1], [0, 1], [2, 3], [2, 3]]
-    assert part_of_sizes(text, 4).num_kv_heads == 1
+    assert shard_config(text, 4).num_kv_heads == 1
 
 
 @given(
@@ -105,12 +105,12 @@ def test_each_rank_has_for_its_queries_the_key_value_heads_that_the_whole_model_
     text = text_config(kv_heads * group, kv_heads, 8)
     if text.num_heads % num_ranks:
         return
-    sizes = part_of_sizes(text, num_ranks)
+    sizes = shard_config(text, num_ranks)
     queries = torch.arange(text.num_heads).repeat_interleave(HEAD_DIM)  # [rows]: whose they are
     keys = torch.arange(kv_heads).repeat_interleave(HEAD_DIM)
     for rank in range(num_ranks):
         own = [
-            part_of_tensor(f"model.layers.0.self_attn.{name}.weight", rows, text, rank=rank, num_ranks=num_ranks)
+            shard_tensor(f"model.layers.0.self_attn.{name}.weight", rows, text, rank=rank, num_ranks=num_ranks)
             for name, rows in (("q_proj", queries), ("k_proj", keys))
         ]
         query_heads, key_heads = (rows[::HEAD_DIM].tolist() for rows in own)
@@ -133,7 +133,7 @@ def test_a_decoder_that_cannot_be_parted_evenly_is_refused(
     heads: int, kv_heads: int, features: int, num_ranks: int, reason: str
 ):
     with pytest.raises(CheckpointError, match=f"--tensor-parallel-size {num_ranks}: the model has {reason}"):
-        part_of_sizes(text_config(heads, kv_heads, features), num_ranks)
+        shard_config(text_config(heads, kv_heads, features), num_ranks)
 
 
 def picture(number: int, height: int) -> Encode:
@@ -143,7 +143,7 @@ def picture(number: int, height: int) -> Encode:
 @given(heights=st.lists(st.integers(1, 50), max_size=20), num_ranks=st.integers(1, 8))
 def test_no_rank_encodes_more_than_its_share_and_one_image(heights: list[int], num_ranks: int):
     media = tuple(picture(index, height) for index, height in enumerate(heights))
-    owners = owners_of(media, num_ranks)
+    owners = assign_encoder_ranks(media, num_ranks)
     loads = [sum(height for height, owner in zip(heights, owners, strict=True) if owner == rank) for rank in range(8)]
     assert max(loads) <= sum(heights) / num_ranks + max(heights, default=0)
 
@@ -156,7 +156,7 @@ def test_each_medium_goes_to_one_rank_and_the_means_to_sample_to_the_first():
     embedded = Encode(key=b"e", kind=MediaKind.IMAGE, grid_thw=(1, 90, 90), content=given_one)
     media = (picture(1, 4), picture(2, 2), embedded, picture(3, 2))
     plan = StepPlan(ended=(4,), evicted=(b"k",), started=(start,), encode=media, chunks=(chunk,))
-    plans = part_plan(plan, 2)
+    plans = shard_plan(plan, 2)
     assert [contents(part.encode) for part in plans] == [
         [b"pixels", None, "given", None],
         [None, b"pixels", None, b"pixels"],
