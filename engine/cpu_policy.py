@@ -1,9 +1,10 @@
-"""Who gives way where a front end and an engine share few processors. Knows Linux' scheduling classes.
+"""CPU scheduling policies for hosts where the front end and the engine share few processors.
 
-An engine's step is as fast as its slowest thread: each interruption of one is waited for by all. A process of the batch
-class interrupts nobody when it wakes and has its turn at the next tick, a few milliseconds later. Unlike niceness the
-class can be left again without privileges, as an engine does that a front end of this class has started. How OpenMP
-waits is left as it is: its threads spin between two operators; put to sleep instead, they took twice as long a step.
+An engine step is as fast as its slowest thread, so preempting one thread delays all of them. A process under
+SCHED_BATCH does not preempt others when it wakes; it runs at the next scheduler tick, a few milliseconds later. Unlike
+a higher nice value, the policy can be reverted without privileges, which an engine does when it was started by a front
+end under this policy. OpenMP's wait policy is not changed: its threads spin between operators, and putting them to
+sleep instead doubled the duration of a step.
 """
 
 import contextlib
@@ -12,33 +13,36 @@ import sys
 import threading
 
 MAX_FEW_PROCESSORS = 4
-"""With more, whoever wakes finds one that is free or soon is."""
+"""With more processors, a thread that wakes finds one that is idle or soon will be."""
 
 
 def num_processors() -> int:
-    """Processors that this process may run on."""
+    """Returns the number of processors that this process may run on."""
     return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
 def use_batch_policy() -> None:
-    """Puts the calling thread, and the threads and processes that it starts from now on, into the batch class."""
+    """Sets SCHED_BATCH for the calling thread and for threads and processes that it starts from now on."""
     if sys.platform == "linux":
-        _choose(os.SCHED_BATCH)
+        _set_policy(os.SCHED_BATCH)
 
 
 def use_normal_policy() -> None:
-    """Takes `use_batch_policy` back for the calling thread and what it starts from now on."""
+    """Sets SCHED_OTHER for the calling thread and for threads and processes that it starts from now on."""
     if sys.platform == "linux":
-        _choose(os.SCHED_OTHER)
+        _set_policy(os.SCHED_OTHER)
 
 
 def lower_thread_priority() -> None:
-    """Gives the calling thread, for good, about a third of the time that another of its process has beside it."""
+    """Raises the calling thread's nice value by 5: about a third of the CPU share of a thread of the same process.
+
+    Raising a nice value needs no privileges, but lowering it again does, so this lasts for the thread's lifetime.
+    """
     if sys.platform == "linux":
         with contextlib.suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), os.getpriority(os.PRIO_PROCESS, 0) + 5)
 
 
-def _choose(policy: int) -> None:
-    with contextlib.suppress(OSError):  # some sandboxes refuse it; it is a matter of milliseconds
+def _set_policy(policy: int) -> None:
+    with contextlib.suppress(OSError):  # some sandboxes refuse it, which only costs a few milliseconds
         os.sched_setscheduler(0, policy, os.sched_param(0))

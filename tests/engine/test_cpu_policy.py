@@ -1,28 +1,28 @@
-"""The scheduling classes in which the product's processes really run."""
+"""Linux scheduling policies and thread priorities, tested in child processes."""
 
 import subprocess
 import sys
 
 import pytest
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the classes are Linux'")
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="scheduling policies are specific to Linux")
 
-TAKE_TURNS = """
+SWITCH_POLICIES = """
 import os
-from glimpse.engine.cpu_policy import use_batch_policy, insist
+from glimpse.engine.cpu_policy import use_batch_policy, use_normal_policy
 use_batch_policy()
 print(os.sched_getscheduler(0) == os.SCHED_BATCH)
-insist()
+use_normal_policy()
 print(os.sched_getscheduler(0) == os.SCHED_OTHER)
 """
 
 
-def test_a_process_gives_way_and_takes_it_back():
-    process = subprocess.run([sys.executable, "-c", TAKE_TURNS], capture_output=True, text=True, timeout=60, check=True)
+def test_switches_to_the_batch_policy_and_back():
+    process = subprocess.run([sys.executable, "-c", SWITCH_POLICIES], capture_output=True, text=True, timeout=60, check=True)
     assert process.stdout.split() == ["True", "True"]
 
 
-STAND_BACK = """
+LOWER_PRIORITY = """
 import os
 from concurrent.futures import ThreadPoolExecutor
 from glimpse.engine.cpu_policy import lower_thread_priority
@@ -33,6 +33,6 @@ print(os.getpriority(os.PRIO_PROCESS, 0) == own)
 """
 
 
-def test_a_thread_stands_back_alone():
-    process = subprocess.run([sys.executable, "-c", STAND_BACK], capture_output=True, text=True, timeout=60, check=True)
+def test_lowers_the_priority_of_one_thread_only():
+    process = subprocess.run([sys.executable, "-c", LOWER_PRIORITY], capture_output=True, text=True, timeout=60, check=True)
     assert process.stdout.split() == ["True", "True"]
