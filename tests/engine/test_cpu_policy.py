@@ -18,7 +18,9 @@ print(os.sched_getscheduler(0) == os.SCHED_OTHER)
 
 
 def test_switches_to_the_batch_policy_and_back():
-    process = subprocess.run([sys.executable, "-c", SWITCH_POLICIES], capture_output=True, text=True, timeout=60, check=True)
+    process = subprocess.run(
+        [sys.executable, "-c", SWITCH_POLICIES], capture_output=True, text=True, timeout=60, check=True
+    )
     assert process.stdout.split() == ["True", "True"]
 
 
@@ -34,5 +36,7 @@ print(os.getpriority(os.PRIO_PROCESS, 0) == own)
 
 
 def test_lowers_the_priority_of_one_thread_only():
-    process = subprocess.run([sys.executable, "-c", LOWER_PRIORITY], capture_output=True, text=True, timeout=60, check=True)
+    process = subprocess.run(
+        [sys.executable, "-c", LOWER_PRIORITY], capture_output=True, text=True, timeout=60, check=True
+    )
     assert process.stdout.split() == ["True", "True"]
