@@ -72,12 +72,12 @@ def stack(tmp_path_factory: pytest.TempPathFactory, media_host: MediaHost, local
 
 
 @pytest.fixture(scope="session")
-def saying(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+def echo_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """One that says what it is told."""
     from glimpse.server.settings import MediaSettings
-    from tests.e2e.stack import start_saying_stack
+    from tests.e2e.stack import start_echo_stack
 
     domains = MediaSettings(allowed_media_domains=("media.example",))
-    running = start_saying_stack(tmp_path_factory.mktemp("saying"), domains)
+    running = start_echo_stack(tmp_path_factory.mktemp("echo"), domains)
     yield running
     assert running.stop() == 0

@@ -10,7 +10,7 @@ import pytest
 
 from tests.clients.programs import CLIENTS, Program
 from tests.e2e.stack import ROOT, Stack
-from tests.engine.echo_engine import say
+from tests.engine.echo_engine import reply_with
 
 PICTURE = f"data:image/png;base64,{base64.b64encode((ROOT / 'examples/picture.png').read_bytes()).decode()}"
 QUESTION = "What is in this picture?"
@@ -51,8 +51,8 @@ ASKS = {
     "streamed": Ask(),
     "picture": Ask(picture=PICTURE),
     "schema": Ask(max_tokens=256),
-    "tool": Ask(question=f"How will it be? {say(''.join(CALLS))}", max_tokens=512, of_model=False),
-    "streamed_tool": Ask(question=f"How will it be? {say(CALLS[0])}", max_tokens=512, of_model=False),
+    "tool": Ask(question=f"How will it be? {reply_with(''.join(CALLS))}", max_tokens=512, of_model=False),
+    "streamed_tool": Ask(question=f"How will it be? {reply_with(CALLS[0])}", max_tokens=512, of_model=False),
 }
 
 
@@ -62,12 +62,12 @@ def test_every_client_gets_what_it_asks_for(
     client: str, ask: str, request: pytest.FixtureRequest, program: Callable[[str], Program]
 ) -> None:
     told = ASKS[ask]
-    stack: Stack = request.getfixturevalue("stack" if told.of_model else "saying")
+    stack: Stack = request.getfixturevalue("stack" if told.of_model else "echo_stack")
     task: dict[str, Any] = {
         "max_tokens": told.max_tokens,
         "question": told.question,
         "picture": told.picture,
-        "forecast": say(FORECAST),
+        "forecast": reply_with(FORECAST),
     }
     outcome = program(client).ask(ask, task | {"url": stack.openai_url, "model": "nano"})
     match ask:

@@ -92,7 +92,7 @@ def start_stack(folder: Path, *options: str, environment: Mapping[str, str] | No
     return _start(folder, [str(Path(sys.executable).with_name("glimpse")), "up", *flags, *options], ports, environment)
 
 
-def start_saying_stack(folder: Path, media: MediaSettings | None = None) -> Stack:
+def start_echo_stack(folder: Path, media: MediaSettings | None = None) -> Stack:
     """Starts the same server with `tests.engine.echo_engine` for its engine, and a chat template that has tools."""
     ports = http_port, grpc_port, metrics_port = free_ports(3)
     settings = Settings(

@@ -28,7 +28,7 @@ from glimpse.v1 import (
 from tests.e2e.images import data_url, encoded, tiles
 from tests.e2e.requests import CHAT, COMPLETIONS, Answer, ask
 from tests.e2e.stack import Stack
-from tests.engine.echo_engine import say
+from tests.engine.echo_engine import reply_with
 
 ANEW = ("id", "created", "media_usage")
 """Different each time, also where the same is asked at the same door: the second asking finds the media decoded."""
@@ -47,10 +47,10 @@ def asked(text: str, **members: Any) -> dict[str, Any]:
 
 CHATS: list[tuple[dict[str, Any], dict[str, Any]]] = [
     # the typed request's fields, the JSON request's members
-    ({"messages": [user(say("Grüße 🦉"))]}, asked(say("Grüße 🦉"))),
+    ({"messages": [user(reply_with("Grüße 🦉"))]}, asked(reply_with("Grüße 🦉"))),
     (
         {
-            "messages": [user(say("abcdef"))],
+            "messages": [user(reply_with("abcdef"))],
             "generation": {
                 "max_completion_tokens": 4,
                 "n": 3,
@@ -63,20 +63,20 @@ CHATS: list[tuple[dict[str, Any], dict[str, Any]]] = [
             "service_tier": chat_pb2.SERVICE_TIER_AUTO,
             "user": "me",
         },
-        asked(say("abcdef"), max_tokens=4, n=3, seed=2, logprobs=True, top_logprobs=1, temperature=0,
+        asked(reply_with("abcdef"), max_tokens=4, n=3, seed=2, logprobs=True, top_logprobs=1, temperature=0,
               metadata={"a": "b"}, service_tier="auto", user="me"),
     ),
     (
-        {"messages": [user(say("one two three"))], "generation": {"stop": ["two"]}},
-        asked(say("one two three"), stop="two"),
+        {"messages": [user(reply_with("one two three"))], "generation": {"stop": ["two"]}},
+        asked(reply_with("one two three"), stop="two"),
     ),
     (
         {
-            "messages": [user(say(f"See:\n{CALL}\n{CALL}"))],
+            "messages": [user(reply_with(f"See:\n{CALL}\n{CALL}"))],
             "tools": [{"function": {"name": "look", "description": "Looks.", "parameters": PARAMETERS}}],
             "tool_choice": {"mode": chat_pb2.TOOL_CHOICE_MODE_AUTO},
         },
-        asked(say(f"See:\n{CALL}\n{CALL}"), tool_choice="auto", tools=[{"type": "function", "function": {
+        asked(reply_with(f"See:\n{CALL}\n{CALL}"), tool_choice="auto", tools=[{"type": "function", "function": {
             "name": "look", "description": "Looks.", "parameters": json.loads(PARAMETERS)}}]),
     ),
     (
@@ -86,7 +86,7 @@ CHATS: list[tuple[dict[str, Any], dict[str, Any]]] = [
                 {"role": content_pb2.ROLE_ASSISTANT, "tool_calls": [
                     {"id": "c1", "function": {"name": "look", "arguments": "{}"}}]},
                 {"role": content_pb2.ROLE_TOOL, "tool_call_id": "c1", "content": [
-                    {"text": say("A door.")}, {"image": {"source": {"data": PICTURE}}}]},
+                    {"text": reply_with("A door.")}, {"image": {"source": {"data": PICTURE}}}]},
             ],
         },
         {"messages": [
@@ -94,18 +94,18 @@ CHATS: list[tuple[dict[str, Any], dict[str, Any]]] = [
             {"role": "assistant", "content": None, "tool_calls": [
                 {"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{}"}}]},
             {"role": "tool", "tool_call_id": "c1", "content": [
-                {"type": "text", "text": say("A door.")},
+                {"type": "text", "text": reply_with("A door.")},
                 {"type": "image_url", "image_url": {"url": data_url(tiles())}}]},
         ]},
     ),
     (
-        {"messages": [user(say("yes"))], "structured_outputs": {"choice": {"values": ["yes", "no"]}}},
-        asked(say("yes"), structured_outputs={"choice": ["yes", "no"]}),
+        {"messages": [user(reply_with("yes"))], "structured_outputs": {"choice": {"values": ["yes", "no"]}}},
+        asked(reply_with("yes"), structured_outputs={"choice": ["yes", "no"]}),
     ),
     (
-        {"messages": [user(say("{}"))],
+        {"messages": [user(reply_with("{}"))],
          "response_format": {"json_schema": {"name": "s", "schema": '{"type": "object"}'}}},
-        asked(say("{}"), response_format={"type": "json_schema", "json_schema": {
+        asked(reply_with("{}"), response_format={"type": "json_schema", "json_schema": {
             "name": "s", "schema": {"type": "object"}}}),
     ),
     # refused
@@ -120,8 +120,8 @@ CHATS: list[tuple[dict[str, Any], dict[str, Any]]] = [
 
 
 @pytest.fixture(scope="module")
-def channel(saying: Stack) -> Iterator[grpc.Channel]:
-    with grpc.insecure_channel(saying.target) as opened:
+def channel(echo_stack: Stack) -> Iterator[grpc.Channel]:
+    with grpc.insecure_channel(echo_stack.target) as opened:
         yield opened
 
 
@@ -188,7 +188,7 @@ def tokens_of(logprobs: dict[str, Any]) -> list[Any]:
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 @pytest.mark.parametrize(("fields", "members"), CHATS)
 def test_a_conversation_has_the_same_outcome(
-    saying: Stack, channel: grpc.Channel, fields: dict[str, Any], members: dict[str, Any], stream: bool
+    echo_stack: Stack, channel: grpc.Channel, fields: dict[str, Any], members: dict[str, Any], stream: bool
 ) -> None:
     chat = chat_pb2_grpc.ChatServiceStub(channel)
     request = chat_pb2.CreateChatCompletionRequest(**fields)
@@ -197,7 +197,7 @@ def test_a_conversation_has_the_same_outcome(
         request.stream_options.include_usage = True
         extra = {"stream": True, "stream_options": {"include_usage": True}}
     typed = outcome_of_call(chat.StreamChatCompletion if stream else chat.CreateChatCompletion, request)
-    posted = outcome_of_post(ask(saying, CHAT, **members, **extra), stream=stream)
+    posted = outcome_of_post(ask(echo_stack, CHAT, **members, **extra), stream=stream)
     if stream:
         typed, posted = folded(typed), folded(posted)
     assert timeless(typed) == timeless(posted)
@@ -207,37 +207,38 @@ def test_a_conversation_has_the_same_outcome(
 @pytest.mark.parametrize(
     ("fields", "members"),
     [
-        ({"prompts": [{"text": say("ä")}, {"text": say("b")}]}, {"prompt": [say("ä"), say("b")]}),
-        ({"prompts": [{"text": say("ab")}], "echo": True, "generation": {"n": 2}},
-         {"prompt": say("ab"), "echo": True, "n": 2}),
-        ({"prompts": [{"text": say("ab")}], "generation": {"logprobs": True, "top_logprobs": 1}},
-         {"prompt": say("ab"), "logprobs": 1}),
+        ({"prompts": [{"text": reply_with("ä")}, {"text": reply_with("b")}]},
+         {"prompt": [reply_with("ä"), reply_with("b")]}),
+        ({"prompts": [{"text": reply_with("ab")}], "echo": True, "generation": {"n": 2}},
+         {"prompt": reply_with("ab"), "echo": True, "n": 2}),
+        ({"prompts": [{"text": reply_with("ab")}], "generation": {"logprobs": True, "top_logprobs": 1}},
+         {"prompt": reply_with("ab"), "logprobs": 1}),
         ({"prompts": [{"token_ids": {"ids": [1, 2]}}]}, {"prompt": [1, 2]}),
         ({"prompts": [{"token_ids": {"ids": [10**6]}}]}, {"prompt": [10**6]}),
         ({"prompts": []}, {"prompt": []}),
     ],
 )  # fmt: skip
 def test_a_text_has_the_same_continuation(
-    saying: Stack, channel: grpc.Channel, fields: dict[str, Any], members: dict[str, Any], stream: bool
+    echo_stack: Stack, channel: grpc.Channel, fields: dict[str, Any], members: dict[str, Any], stream: bool
 ) -> None:
     completions = completion_pb2_grpc.CompletionServiceStub(channel)
     request = completion_pb2.CreateCompletionRequest(**fields)
     typed = outcome_of_call(completions.StreamCompletion if stream else completions.CreateCompletion, request)
-    posted = outcome_of_post(ask(saying, COMPLETIONS, **members, stream=stream), stream=stream)
+    posted = outcome_of_post(ask(echo_stack, COMPLETIONS, **members, stream=stream), stream=stream)
     if stream:
         typed, posted = folded(typed), folded(posted)
     assert timeless(typed) == timeless(posted)
 
 
-def test_tokens_are_the_same(saying: Stack, channel: grpc.Channel) -> None:
+def test_tokens_are_the_same(echo_stack: Stack, channel: grpc.Channel) -> None:
     tokens = tokenizer_pb2_grpc.TokenizerServiceStub(channel)
     typed = tokens.Tokenize(tokenizer_pb2.TokenizeRequest(prompt="Hello ä", return_token_strs=True))
-    assert json.loads(encode(typed)) == ask(saying, "/tokenize", prompt="Hello ä", return_token_strs=True).body
+    assert json.loads(encode(typed)) == ask(echo_stack, "/tokenize", prompt="Hello ä", return_token_strs=True).body
     back = tokens.Detokenize(tokenizer_pb2.DetokenizeRequest(tokens=typed.tokens))
-    assert json.loads(encode(back)) == ask(saying, "/detokenize", tokens=list(typed.tokens)).body
+    assert json.loads(encode(back)) == ask(echo_stack, "/detokenize", tokens=list(typed.tokens)).body
 
 
-def test_models_are_the_same(saying: Stack, channel: grpc.Channel) -> None:
+def test_models_are_the_same(echo_stack: Stack, channel: grpc.Channel) -> None:
     (model,) = model_pb2_grpc.ModelServiceStub(channel).ListModels(model_pb2.ListModelsRequest()).data
     assert list(model.input_modalities) == [1, 2, 3]
     assert (model.capabilities.tools, model.capabilities.max_choices) == (True, 128)

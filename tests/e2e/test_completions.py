@@ -8,7 +8,7 @@ from openai import OpenAI
 
 from tests.e2e.requests import COMPLETIONS, ask
 from tests.e2e.stack import Stack
-from tests.engine.echo_engine import say
+from tests.engine.echo_engine import reply_with
 
 
 def texts(stack: Stack, **members: Any) -> list[str]:
@@ -17,21 +17,21 @@ def texts(stack: Stack, **members: Any) -> list[str]:
     return [choice["text"] for choice in answer.body["choices"]]
 
 
-def test_prompts_are_texts_or_token_ids(saying: Stack) -> None:
-    ids = ask(saying, "/tokenize", prompt=say("ä b")).body["tokens"]
-    assert texts(saying, prompt=say("ä b")) == texts(saying, prompt=ids) == ["ä b"]
-    assert texts(saying, prompt=[say("a"), say("b")]) == ["a", "b"]
-    assert texts(saying, prompt=[ids, ids], n=2, echo=True) == [say("ä b") + "ä b"] * 4
+def test_prompts_are_texts_or_token_ids(echo_stack: Stack) -> None:
+    ids = ask(echo_stack, "/tokenize", prompt=reply_with("ä b")).body["tokens"]
+    assert texts(echo_stack, prompt=reply_with("ä b")) == texts(echo_stack, prompt=ids) == ["ä b"]
+    assert texts(echo_stack, prompt=[reply_with("a"), reply_with("b")]) == ["a", "b"]
+    assert texts(echo_stack, prompt=[ids, ids], n=2, echo=True) == [reply_with("ä b") + "ä b"] * 4
 
 
-def test_a_stream_says_what_the_whole_answer_says(saying: Stack) -> None:
-    members: dict[str, Any] = {"prompt": [say("Hello, ä"), say("you")], "n": 2, "echo": True}
-    streamed = ask(saying, COMPLETIONS, stream=True, stream_options={"include_usage": True}, **members).events
+def test_a_stream_says_what_the_whole_answer_says(echo_stack: Stack) -> None:
+    members: dict[str, Any] = {"prompt": [reply_with("Hello, ä"), reply_with("you")], "n": 2, "echo": True}
+    streamed = ask(echo_stack, COMPLETIONS, stream=True, stream_options={"include_usage": True}, **members).events
     *events, usage = streamed
     joined = ["".join(e["choices"][0]["text"] for e in events if e["choices"][0]["index"] == i) for i in range(4)]
-    assert joined == texts(saying, **members)
+    assert joined == texts(echo_stack, **members)
     assert sorted(e["choices"][0]["index"] for e in events if e["choices"][0]["finish_reason"]) == [0, 1, 2, 3]
-    assert (usage["choices"], usage["usage"]) == ([], ask(saying, COMPLETIONS, **members).body["usage"])
+    assert (usage["choices"], usage["usage"]) == ([], ask(echo_stack, COMPLETIONS, **members).body["usage"])
 
 
 @pytest.mark.parametrize(
@@ -51,8 +51,8 @@ def test_a_stream_says_what_the_whole_answer_says(saying: Stack) -> None:
         ({"prompt": "a", "stream_options": {}}, "stream_options"),
     ],
 )
-def test_what_cannot_be_continued_is_refused_by_name(saying: Stack, members: dict[str, Any], param: str) -> None:
-    answer = ask(saying, COMPLETIONS, **members)
+def test_what_cannot_be_continued_is_refused_by_name(echo_stack: Stack, members: dict[str, Any], param: str) -> None:
+    answer = ask(echo_stack, COMPLETIONS, **members)
     assert answer.status == 400, answer.text
     assert answer.param.startswith(param)
 
@@ -75,19 +75,19 @@ def test_openais_client_reads_log_probabilities_and_offsets(client: OpenAI) -> N
     client.close()
 
 
-def test_tokens_and_texts_are_each_other_s(saying: Stack) -> None:
+def test_tokens_and_texts_are_each_other_s(echo_stack: Stack) -> None:
     text = "Grüße, <|im_end|> 🦉"
-    tokenized = ask(saying, "/tokenize", prompt=text, return_token_strs=True).body
+    tokenized = ask(echo_stack, "/tokenize", prompt=text, return_token_strs=True).body
     assert tokenized["count"] == len(tokenized["tokens"]) == len(tokenized["token_strs"])
-    assert ask(saying, "/detokenize", tokens=tokenized["tokens"]).body == {"prompt": text}
+    assert ask(echo_stack, "/detokenize", tokens=tokenized["tokens"]).body == {"prompt": text}
 
 
-def test_a_conversation_is_tokenized_as_it_is_answered(saying: Stack) -> None:
-    messages = [{"role": "user", "content": say("Hi")}]
-    answered = ask(saying, "/v1/chat/completions", messages=messages).body["usage"]["prompt_tokens"]
-    tokenized = ask(saying, "/tokenize", messages=messages).body
+def test_a_conversation_is_tokenized_as_it_is_answered(echo_stack: Stack) -> None:
+    messages = [{"role": "user", "content": reply_with("Hi")}]
+    answered = ask(echo_stack, "/v1/chat/completions", messages=messages).body["usage"]["prompt_tokens"]
+    tokenized = ask(echo_stack, "/tokenize", messages=messages).body
     assert (tokenized["count"], tokenized["max_model_len"]) == (answered, 8192)
-    assert ask(saying, "/tokenize", messages=messages, add_generation_prompt=False).body["count"] < answered
+    assert ask(echo_stack, "/tokenize", messages=messages, add_generation_prompt=False).body["count"] < answered
 
 
 @pytest.mark.parametrize(
@@ -102,8 +102,8 @@ def test_a_conversation_is_tokenized_as_it_is_answered(saying: Stack) -> None:
     ],
 )
 def test_what_cannot_be_tokenized_is_refused_by_name(
-    saying: Stack, path: str, members: dict[str, Any], param: str
+    echo_stack: Stack, path: str, members: dict[str, Any], param: str
 ) -> None:
-    answer = ask(saying, path, **members)
+    answer = ask(echo_stack, path, **members)
     assert answer.status in (400, 404)
     assert answer.param == param

@@ -18,15 +18,19 @@ from glimpse.engine.text.tokenizer import load_tokenizer
 from glimpse.v1 import chat_pb2, completion_pb2, tokenizer_pb2
 from tests.e2e.requests import CHAT, COMPLETIONS, UNKNOWN_FIELDS, Answer, ask, chat
 from tests.e2e.stack import Stack
-from tests.engine.echo_engine import say
+from tests.engine.echo_engine import reply_with
 
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"], "additionalProperties": False}
 
 REQUESTS: list[tuple[str, Descriptor, dict[str, Any]]] = [
     # the path, what its requests may have, one that has only what it must have
-    (CHAT, descriptor_of(chat_pb2.CreateChatCompletionRequest), {"messages": [{"role": "user", "content": say("Hi")}]}),
-    (COMPLETIONS, descriptor_of(completion_pb2.CreateCompletionRequest), {"prompt": say("Hi")}),
+    (
+        CHAT,
+        descriptor_of(chat_pb2.CreateChatCompletionRequest),
+        {"messages": [{"role": "user", "content": reply_with("Hi")}]},
+    ),
+    (COMPLETIONS, descriptor_of(completion_pb2.CreateCompletionRequest), {"prompt": reply_with("Hi")}),
     ("/tokenize", descriptor_of(tokenizer_pb2.TokenizeRequest), {"messages": [{"role": "user", "content": "Hi"}]}),
 ]
 Case: TypeAlias = tuple[str, dict[str, Any], Member]
@@ -46,7 +50,7 @@ NEVER_ACCEPTED = {"no such": "member"}
 
 SAMPLES: dict[str, Any] = {
     # a value of each member that is not refused
-    "model": "nano", "messages": [{"role": "user", "content": say("Hi")}], "prompt": say("Hi"),
+    "model": "nano", "messages": [{"role": "user", "content": reply_with("Hi")}], "prompt": reply_with("Hi"),
     "max_completion_tokens": 5, "max_tokens": 5, "temperature": 0.5, "top_p": 0.5, "top_k": 5, "min_p": 0.1,
     "frequency_penalty": 1, "presence_penalty": 1, "repetition_penalty": 1.1, "logit_bias": {"5": -100}, "seed": 3,
     "stop": ["x"], "stop_token_ids": [5], "min_tokens": 1, "ignore_eos": True, "logprobs": True, "top_logprobs": 0,
@@ -78,41 +82,41 @@ def cases(some: list[Case]) -> pytest.MarkDecorator:
 
 @cases(OUTERMOST)
 def test_a_member_is_served_or_refused_by_its_name(
-    saying: Stack, path: str, least: dict[str, Any], member: Member
+    echo_stack: Stack, path: str, least: dict[str, Any], member: Member
 ) -> None:
     if member.effect is Effect.REFUSED:
-        refused = ask(saying, path, **least, **{member.path: NEVER_ACCEPTED})
+        refused = ask(echo_stack, path, **least, **{member.path: NEVER_ACCEPTED})
         assert (refused.status, refused.param, refused.body["error"]["code"]) == (400, member.path, "unsupported")
         values = [{member.path: value} for value in (None, *member.accepted)]
     else:
         values = [{name: SAMPLES[name]} for name in (member.path, *member.aliases)]
     others = {} if member.path in WHAT_IS_ASKED else least | BESIDE.get(member.path, {})
     for value in values:
-        served = ask(saying, path, **(others | value))
+        served = ask(echo_stack, path, **(others | value))
         assert (served.status, served.headers.get(UNKNOWN_FIELDS)) == (200, None), served.text
 
 
 @cases(SERVED)
-def test_a_member_that_is_served_is_read(saying: Stack, path: str, least: dict[str, Any], member: Member) -> None:
+def test_a_member_that_is_served_is_read(echo_stack: Stack, path: str, least: dict[str, Any], member: Member) -> None:
     kinds = frozenset(kind for field in member.fields for kind in field.kinds)
     wrong = next((value for kind, value in OF_A_WRONG_TYPE.items() if kind not in kinds), [])
     for name in (member.path, *member.aliases):
-        refused = ask(saying, path, **(least | {name: wrong}))
+        refused = ask(echo_stack, path, **(least | {name: wrong}))
         assert refused.status == 400, refused.text
         assert refused.param.startswith(name)
 
 
 @cases(INNER)
 def test_what_is_refused_inside_is_refused_by_its_path(
-    saying: Stack, path: str, least: dict[str, Any], member: Member
+    echo_stack: Stack, path: str, least: dict[str, Any], member: Member
 ) -> None:
-    refused = ask(saying, path, **(least | inside(member)))
+    refused = ask(echo_stack, path, **(least | inside(member)))
     assert refused.status == 400, refused.text
     wanted = member.path.replace("[]", "[0]")
     assert refused.param == wanted
     assert refused.body["error"]["code"] == "unsupported"
     for value in member.accepted:
-        assert ask(saying, path, **(least | inside(member, value))).status == 200
+        assert ask(echo_stack, path, **(least | inside(member, value))).status == 200
 
 
 def inside(member: Member, value: Any = NEVER_ACCEPTED) -> dict[str, Any]:
@@ -124,15 +128,17 @@ def inside(member: Member, value: Any = NEVER_ACCEPTED) -> dict[str, Any]:
     for name in reversed(names):
         value = {name: value}
     if outer == "messages[]":
-        return {"messages": [{"role": "user", "content": say("Hi"), **value}]}
+        return {"messages": [{"role": "user", "content": reply_with("Hi"), **value}]}
     beside = {"regex": "Hi"} if outer == "structured_outputs" else {}
     return {outer: beside | value} | ({"stream": True} if outer == "stream_options" else {})
 
 
-def test_what_is_echoed_comes_back_and_what_has_no_effect_does_not(saying: Stack) -> None:
-    echoed = chat(saying, say("Hi"), metadata={"a": "b"}, service_tier="auto", user="me", safety_identifier="me").body
+def test_what_is_echoed_comes_back_and_what_has_no_effect_does_not(echo_stack: Stack) -> None:
+    echoed = chat(
+        echo_stack, reply_with("Hi"), metadata={"a": "b"}, service_tier="auto", user="me", safety_identifier="me"
+    ).body
     assert (echoed["metadata"], echoed["service_tier"]) == ({"a": "b"}, "default")
-    assert set(echoed) - set(chat(saying, say("Hi")).body) == {"metadata", "service_tier"}
+    assert set(echoed) - set(chat(echo_stack, reply_with("Hi")).body) == {"metadata", "service_tier"}
 
 
 def num_tokens(answer: Answer) -> int:

@@ -127,7 +127,7 @@ def test_a_text_alone_is_embeddings_without_a_grid(client: OpenAI) -> None:
     assert refusal(client, part) == ("invalid_embeddings", f"{PART}.image_grid_thw")
 
 
-def test_a_server_accepts_none_unless_it_is_told_to(saying: Stack) -> None:
+def test_a_server_accepts_none_unless_it_is_told_to(echo_stack: Stack) -> None:
     part = image_embeds(image_embeds=saved(GOOD), image_grid_thw=saved(GRID))
-    with OpenAI(base_url=saying.openai_url, api_key="none", max_retries=0) as client:
+    with OpenAI(base_url=echo_stack.openai_url, api_key="none", max_retries=0) as client:
         assert refusal(client, part) == ("unsupported", PART)

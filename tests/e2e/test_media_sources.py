@@ -187,9 +187,9 @@ def test_what_is_not_to_be_fetched_is_refused(
 
 
 @DOORS
-def test_only_domains_that_are_allowed_are_fetched_from(saying: Stack, door: Any) -> None:
+def test_only_domains_that_are_allowed_are_fetched_from(echo_stack: Stack, door: Any) -> None:
     for url in ("http://other.example/cat.png", "http://media.example.other.example/", "http://sub.media.example/"):
-        refused = door(saying, "image", {"url": url})
+        refused = door(echo_stack, "image", {"url": url})
         assert (refused.code, "domain" in refused.message) == ("media_url_refused", True)
 
 

@@ -21,7 +21,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from glimpse.server.settings import MediaSettings
-from tests.e2e.stack import ROOT, Stack, start_saying_stack
+from tests.e2e.stack import ROOT, Stack, start_echo_stack
 
 DOCUMENT = json.loads((ROOT / "gateway" / "openapi.json").read_text())
 NUM_EXAMPLES = int(os.environ.get("SCHEMATHESIS_EXAMPLES", "200"))
@@ -44,15 +44,15 @@ TIMEOUT_SECONDS = 60
 
 
 @pytest.fixture(scope="module")
-def saying(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+def echo_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """Its answers cost nothing, for most questions allow the longest, and 128 of them; and it has no network."""
-    running = start_saying_stack(tmp_path_factory.mktemp("saying"), MediaSettings(media_egress="off"))
+    running = start_echo_stack(tmp_path_factory.mktemp("echo"), MediaSettings(media_egress="off"))
     yield running
     assert running.stop() == 0
 
 
 @pytest.mark.parametrize(("verb", "path", "mode"), SHARES)
-def test_no_answer_is_outside_the_document(saying: Stack, verb: str, path: str, mode: GenerationMode) -> None:
+def test_no_answer_is_outside_the_document(echo_stack: Stack, verb: str, path: str, mode: GenerationMode) -> None:
     cases: Any = schemathesis.openapi.from_dict(DOCUMENT)[path][verb].as_strategy(generation_mode=mode)
 
     @settings(
@@ -65,7 +65,7 @@ def test_no_answer_is_outside_the_document(saying: Stack, verb: str, path: str, 
     )
     @given(cases)
     def holds(case: Any) -> None:
-        answer = case.call(base_url=saying.url, timeout=TIMEOUT_SECONDS)
+        answer = case.call(base_url=echo_stack.url, timeout=TIMEOUT_SECONDS)
         is_stream = any(value.startswith(EVENTS) for value in answer.headers.get("content-type", []))
         case.validate_response(answer, checks=CHECKS if is_stream else [*CHECKS, response_schema_conformance])
         if is_stream:

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.stack import Stack, start_saying_stack
-from tests.engine.echo_engine import say
+from tests.e2e.stack import Stack, start_echo_stack
+from tests.engine.echo_engine import reply_with
 
 NUM_ANSWERS = 100
 WORDS = (
@@ -33,13 +33,13 @@ WORDS = (
 
 
 @pytest.fixture(scope="module")
-def saying(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    running = start_saying_stack(tmp_path_factory.mktemp("saying"))
+def echo_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    running = start_echo_stack(tmp_path_factory.mktemp("echo"))
     yield running
     assert running.stop() == 0
 
 
-def test_the_pieces_of_a_hundred_answers_are_the_answers(saying: Stack) -> None:
+def test_the_pieces_of_a_hundred_answers_are_the_answers(echo_stack: Stack) -> None:
     """Each is asked for whole and in pieces, with another seed, so that the engine cuts it in other places."""
     draw = random.Random(0)
     complete: set[bool] = set()
@@ -47,10 +47,10 @@ def test_the_pieces_of_a_hundred_answers_are_the_answers(saying: Stack) -> None:
         # The tokenizer composes characters, as all of its family do.
         text = unicodedata.normalize("NFC", "".join(draw.choices(WORDS, k=draw.randint(0, 20))))
         stops = draw_stops(draw, text)
-        question: dict[str, Any] = {"messages": [{"role": "user", "content": f"Say {say(text)}"}], "stop": stops}
+        question: dict[str, Any] = {"messages": [{"role": "user", "content": f"Say {reply_with(text)}"}], "stop": stops}
         seed = draw.randrange(1 << 31)
-        whole = saying.post("/v1/chat/completions", question | {"seed": seed})["choices"][0]
-        pieces = list(stream(saying, question | {"seed": seed + 1}))
+        whole = echo_stack.post("/v1/chat/completions", question | {"seed": seed})["choices"][0]
+        pieces = list(stream(echo_stack, question | {"seed": seed + 1}))
         assert "".join(piece["delta"].get("content", "") for piece in pieces) == whole["message"]["content"]
         assert [piece["finish_reason"] for piece in pieces if piece["finish_reason"]] == [whole["finish_reason"]]
         assert whole["message"]["content"] == cut(text, stops)

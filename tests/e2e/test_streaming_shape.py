@@ -5,7 +5,7 @@ from typing import Any
 
 from tests.e2e.requests import Answer, chat
 from tests.e2e.stack import Stack
-from tests.engine.echo_engine import say
+from tests.engine.echo_engine import reply_with
 
 TOOLS = [{"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}]
 
@@ -18,42 +18,42 @@ def deltas(answer: Answer, index: int = 0) -> list[Any]:
     return [choice["delta"] for event in answer.events for choice in event["choices"] if choice["index"] == index]
 
 
-def test_the_first_delta_has_the_role_and_the_last_chunk_only_the_reason(saying: Stack) -> None:
-    first, *others, last = deltas(chat(saying, say("Grüße 🦉"), stream=True))
+def test_the_first_delta_has_the_role_and_the_last_chunk_only_the_reason(echo_stack: Stack) -> None:
+    first, *others, last = deltas(chat(echo_stack, reply_with("Grüße 🦉"), stream=True))
     assert first["role"] == "assistant"
     assert all(set(delta) == {"content"} and isinstance(delta["content"], str) for delta in others)
     assert last == {}
     assert first["content"] + "".join(delta["content"] for delta in others) == "Grüße 🦉"
 
 
-def test_one_chunk_of_each_answer_tells_why_it_ended(saying: Stack) -> None:
-    events = chat(saying, say("Hello there, all of you"), stream=True, n=3).events
+def test_one_chunk_of_each_answer_tells_why_it_ended(echo_stack: Stack) -> None:
+    events = chat(echo_stack, reply_with("Hello there, all of you"), stream=True, n=3).events
     ends = [choice for event in events for choice in event["choices"] if choice["finish_reason"]]
     assert sorted((end["index"], end["finish_reason"]) for end in ends) == [(0, "stop"), (1, "stop"), (2, "stop")]
     assert all(len(event["choices"]) == 1 for event in events)
 
 
-def test_several_answers_stream_what_they_say_at_once(saying: Stack) -> None:
+def test_several_answers_stream_what_they_say_at_once(echo_stack: Stack) -> None:
     members: dict[str, Any] = {"n": 4, "seed": 1}
-    whole = chat(saying, say("Hello, ä"), **members).body["choices"]
-    streamed = chat(saying, say("Hello, ä"), stream=True, **members)
+    whole = chat(echo_stack, reply_with("Hello, ä"), **members).body["choices"]
+    streamed = chat(echo_stack, reply_with("Hello, ä"), stream=True, **members)
     for choice in whole:
         texts = (delta.get("content", "") for delta in deltas(streamed, choice["index"]))
         assert "".join(texts) == choice["message"]["content"] == "Hello, ä"
 
 
-def test_the_usage_comes_last_without_choices_and_only_when_asked_for(saying: Stack) -> None:
-    assert not any("usage" in event for event in chat(saying, say("Hi"), stream=True).events)
-    *events, last = chat(saying, say("Hi"), stream=True, stream_options={"include_usage": True}, n=2).events
+def test_the_usage_comes_last_without_choices_and_only_when_asked_for(echo_stack: Stack) -> None:
+    assert not any("usage" in event for event in chat(echo_stack, reply_with("Hi"), stream=True).events)
+    *events, last = chat(echo_stack, reply_with("Hi"), stream=True, stream_options={"include_usage": True}, n=2).events
     assert not any("usage" in event for event in events)
-    whole = chat(saying, say("Hi"), n=2).body["usage"]
+    whole = chat(echo_stack, reply_with("Hi"), n=2).body["usage"]
     assert (last["choices"], last["usage"]) == ([], whole)
 
 
-def test_calls_are_streamed_by_name_first_and_then_by_arguments(saying: Stack) -> None:
+def test_calls_are_streamed_by_name_first_and_then_by_arguments(echo_stack: Stack) -> None:
     arguments = ['{"at": "the door"}', '{"at": "ä 🦉", "twice": [1, {"a": null}]}']
     text = "Let me look.\n" + "\n".join(map(call, arguments))
-    answer = chat(saying, say(text), stream=True, tools=TOOLS)
+    answer = chat(echo_stack, reply_with(text), stream=True, tools=TOOLS)
     assert "".join(delta.get("content", "") for delta in deltas(answer)) == "Let me look."
     pieces = [piece for delta in deltas(answer) for piece in delta.get("tool_calls", ())]
     for index, wanted in enumerate(arguments):
@@ -65,34 +65,34 @@ def test_calls_are_streamed_by_name_first_and_then_by_arguments(saying: Stack) -
     assert answer.events[-1]["choices"][0]["finish_reason"] == "tool_calls"
 
 
-def test_a_whole_answer_has_the_same_calls(saying: Stack) -> None:
-    (choice,) = chat(saying, say(call("{}")), tools=TOOLS).body["choices"]
+def test_a_whole_answer_has_the_same_calls(echo_stack: Stack) -> None:
+    (choice,) = chat(echo_stack, reply_with(call("{}")), tools=TOOLS).body["choices"]
     (made,) = choice["message"]["tool_calls"]
     assert (made["type"], made["function"]) == ("function", {"name": "look", "arguments": "{}"})
     assert (choice["message"]["content"], choice["finish_reason"]) == (None, "tool_calls")
 
 
-def test_a_tool_that_was_named_is_called_and_the_answer_just_stops(saying: Stack) -> None:
+def test_a_tool_that_was_named_is_called_and_the_answer_just_stops(echo_stack: Stack) -> None:
     named = {"type": "function", "function": {"name": "look"}}
-    (choice,) = chat(saying, say(call("{}")), tools=TOOLS, tool_choice=named).body["choices"]
+    (choice,) = chat(echo_stack, reply_with(call("{}")), tools=TOOLS, tool_choice=named).body["choices"]
     assert (len(choice["message"]["tool_calls"]), choice["finish_reason"]) == (1, "stop")
 
 
-def test_without_a_choice_of_tools_nothing_is_a_call(saying: Stack) -> None:
-    (choice,) = chat(saying, say("No."), tools=TOOLS, tool_choice="none").body["choices"]
+def test_without_a_choice_of_tools_nothing_is_a_call(echo_stack: Stack) -> None:
+    (choice,) = chat(echo_stack, reply_with("No."), tools=TOOLS, tool_choice="none").body["choices"]
     assert (choice["message"]["content"], choice["finish_reason"]) == ("No.", "stop")
 
 
-def test_what_fails_fails_before_the_first_chunk(saying: Stack) -> None:
+def test_what_fails_fails_before_the_first_chunk(echo_stack: Stack) -> None:
     for members in ({"n": 129}, {"structured_outputs": {"regex": "("}}, {"response_format": {"type": "json_schema"}}):
-        answer = chat(saying, say("Hi"), stream=True, **members)
+        answer = chat(echo_stack, reply_with("Hi"), stream=True, **members)
         assert (answer.status, answer.body["error"]["type"]) == (400, "invalid_request_error")
 
 
-def test_stop_texts_never_leak(saying: Stack) -> None:
+def test_stop_texts_never_leak(echo_stack: Stack) -> None:
     for stop in ("lo th", ["there", "Hello the"], "ä"):
-        whole = chat(saying, say("Hello there, ä"), stop=stop).content
-        streamed = chat(saying, say("Hello there, ä"), stop=stop, stream=True, n=5)
+        whole = chat(echo_stack, reply_with("Hello there, ä"), stop=stop).content
+        streamed = chat(echo_stack, reply_with("Hello there, ä"), stop=stop, stream=True, n=5)
         for index in range(5):
             assert "".join(delta.get("content", "") for delta in deltas(streamed, index)) == whole
         assert not any(text in whole for text in ([stop] if isinstance(stop, str) else stop))

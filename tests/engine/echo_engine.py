@@ -1,4 +1,4 @@
-"""An engine that computes nothing and says what it is told to: `saying_engine.py --fd N`.
+"""An engine that computes nothing and says what it is told to: `echo_engine.py --fd N`.
 
 It speaks the engine's side of the protocol. Of a prompt's text, what stands last between ⟦ and ⟧ is the answer; to a
 prompt without these it says that it was not told. The answer comes a byte a token, a few tokens a step: how many is
@@ -21,18 +21,18 @@ from glimpse.engine.protocol import Cancel, FinishReason, Generate, Ready, Start
 from glimpse.engine.protocol import TokenLogprobs as Logprobs
 from glimpse.engine.text.tokenizer import load_tokenizer
 
-NOT_TOLD = "I was not told what to say. 🤷"
+NO_REPLY = "I was not told what to say. 🤷"
 MARKED = re.compile("⟦(.*?)⟧", re.DOTALL)
 STEP_SECONDS = 0.0005
 MAX_STEP_TOKENS = 8
 
 
-def say(text: str) -> str:
+def reply_with(text: str) -> str:
     """What a prompt has to contain for this engine to answer with `text`."""
     return f"⟦{text}⟧"
 
 
-class SayingEngine:
+class EchoEngine:
     """Knows how a checkpoint's tokens are spelt."""
 
     def __init__(self, config: EngineConfig) -> None:
@@ -58,7 +58,7 @@ class SayingEngine:
 
     def _answer_ids(self, request: Generate) -> list[int]:
         marked = MARKED.findall(self._tokenizer.decode(request.token_ids))
-        return [self._id_of_byte[byte] for byte in (marked or [NOT_TOLD])[-1].encode()]
+        return [self._id_of_byte[byte] for byte in (marked or [NO_REPLY])[-1].encode()]
 
 
 def _finish(end: int, num_tokens: int, most: int) -> FinishReason | None:
@@ -94,7 +94,7 @@ def serve(channel: Channel) -> int:
     """Answers one request after the other; returns the exit status."""
     start = channel.receive()
     assert isinstance(start, Start)
-    engine = SayingEngine(start.config)
+    engine = EchoEngine(start.config)
     channel.send(
         Ready(
             device="none",

@@ -55,7 +55,7 @@ def request_of(request_id: str, prompt: Prompt, sampling: SamplingParams) -> Gen
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Driven:
+class ScriptedSequence:
     """A sequence under way."""
 
     sequence_id: int
@@ -74,7 +74,7 @@ class Driven:
         return self.token_ids[len(self.prompt.token_ids) :]
 
 
-class Rig:
+class Harness:
     """A runner, and a record of the logits that it sampled."""
 
     def __init__(
@@ -128,15 +128,20 @@ class Rig:
         self._num_sequences = 0
 
     def begin(
-        self, prompt: Prompt, *, sampling: SamplingParams = GREEDY, cached: Driven | None = None, num_cached: int = 0
-    ) -> Driven:
+        self,
+        prompt: Prompt,
+        *,
+        sampling: SamplingParams = GREEDY,
+        cached: ScriptedSequence | None = None,
+        num_cached: int = 0,
+    ) -> ScriptedSequence:
         """A new sequence; its first `num_cached` tokens are those of `cached`, in whose blocks they lie."""
         shared = cached.blocks[: num_cached // self._block_size] if cached else ()
         num_blocks = len(prompt.token_ids) // self._block_size + 8
         # From the end, so that block tables are not simply ascending.
         own = tuple(self._free_blocks.pop() for _ in range(num_blocks - len(shared)))
         self._num_sequences += 1
-        return Driven(
+        return ScriptedSequence(
             sequence_id=self._num_sequences,
             prompt=prompt,
             blocks=shared + own,
@@ -146,43 +151,43 @@ class Rig:
             num_computed=num_cached,
         )
 
-    def step(self, *work: tuple[Driven, int]) -> None:
+    def step(self, *work: tuple[ScriptedSequence, int]) -> None:
         """Computes so many tokens of each of these sequences in one step."""
-        chunks = tuple(_chunk(driven, num_tokens, self._block_size) for driven, num_tokens in work)
-        beginning = [driven for driven, _ in work if not driven.started]
+        chunks = tuple(_chunk(sequence, num_tokens, self._block_size) for sequence, num_tokens in work)
+        beginning = [sequence for sequence, _ in work if not sequence.started]
         plan = StepPlan(
-            started=tuple(_start(driven) for driven in beginning),
-            encode=tuple(item for driven in beginning for item in self._encode(driven)),
+            started=tuple(_start(sequence) for sequence in beginning),
+            encode=tuple(item for sequence in beginning for item in self._encode(sequence)),
             chunks=chunks,
         )
         result = self.runner.execute(plan)
         rows = iter(self._logits.pop())
-        for (driven, num_tokens), chunk in zip(work, chunks, strict=True):
-            driven.started = True
-            driven.num_computed += num_tokens
-            assert chunk.samples == (driven.sequence_id in result.samples)
+        for (sequence, num_tokens), chunk in zip(work, chunks, strict=True):
+            sequence.started = True
+            sequence.num_computed += num_tokens
+            assert chunk.samples == (sequence.sequence_id in result.samples)
             if chunk.samples:
-                driven.token_ids.append(result.samples[driven.sequence_id].token_id)
-                driven.logits.append(next(rows))
+                sequence.token_ids.append(result.samples[sequence.sequence_id].token_id)
+                sequence.logits.append(next(rows))
 
-    def answer(self, driven: Driven, num_tokens: int, *, chunks: Sequence[int] = ()) -> Driven:
+    def answer(self, sequence: ScriptedSequence, num_tokens: int, *, chunks: Sequence[int] = ()) -> ScriptedSequence:
         """Prefills in chunks of these sizes and one for the rest, then decodes alone."""
         for size in chunks:
-            self.step((driven, size))
-        self.step((driven, len(driven.prompt.token_ids) - driven.num_computed))
+            self.step((sequence, size))
+        self.step((sequence, len(sequence.prompt.token_ids) - sequence.num_computed))
         for _ in range(num_tokens - 1):
-            self.step((driven, 1))
-        return driven
+            self.step((sequence, 1))
+        return sequence
 
-    def end(self, driven: Driven) -> None:
+    def end(self, sequence: ScriptedSequence) -> None:
         """Gives the sequence's own blocks back."""
-        self.runner.execute(StepPlan(ended=(driven.sequence_id,)))
-        self._free_blocks += driven.blocks[driven.num_shared_blocks :]
+        self.runner.execute(StepPlan(ended=(sequence.sequence_id,)))
+        self._free_blocks += sequence.blocks[sequence.num_shared_blocks :]
 
-    def _encode(self, driven: Driven) -> list[Encode]:
+    def _encode(self, sequence: ScriptedSequence) -> list[Encode]:
         missing = {
             span.key: Encode(key=span.key, kind=span.kind, grid_thw=span.grid_thw, content=memoryview(image.tobytes()))
-            for span, image in zip(driven.prompt.spans, driven.prompt.images, strict=True)
+            for span, image in zip(sequence.prompt.spans, sequence.prompt.images, strict=True)
             if span.key not in self._encoded
         }
         self._encoded |= missing.keys()
@@ -223,21 +228,21 @@ def _make_span(image: np.ndarray, *, start: int) -> MediaSpan:
     )
 
 
-def _start(driven: Driven) -> SequenceStart:
+def _start(sequence: ScriptedSequence) -> SequenceStart:
     return SequenceStart(
-        sequence_id=driven.sequence_id,
-        prompt_token_ids=driven.prompt.token_ids,
-        spans=driven.prompt.spans,
-        sampling=driven.sampling,
+        sequence_id=sequence.sequence_id,
+        prompt_token_ids=sequence.prompt.token_ids,
+        spans=sequence.prompt.spans,
+        sampling=sequence.sampling,
     )
 
 
-def _chunk(driven: Driven, num_tokens: int, block_size: int) -> SequenceChunk:
-    end = driven.num_computed + num_tokens
+def _chunk(sequence: ScriptedSequence, num_tokens: int, block_size: int) -> SequenceChunk:
+    end = sequence.num_computed + num_tokens
     return SequenceChunk(
-        sequence_id=driven.sequence_id,
-        start=driven.num_computed,
-        token_ids=tuple(driven.token_ids[driven.num_computed : end]),
-        block_table=driven.blocks[: -(-end // block_size)],
-        samples=end == len(driven.token_ids),
+        sequence_id=sequence.sequence_id,
+        start=sequence.num_computed,
+        token_ids=tuple(sequence.token_ids[sequence.num_computed : end]),
+        block_table=sequence.blocks[: -(-end // block_size)],
+        samples=end == len(sequence.token_ids),
     )

@@ -4,7 +4,7 @@ The gate is a socket. The program writes an "s" to it when a step begins, and go
 byte; and it writes an "m" for each message that stands in its inbox. With the model "unprepared" there are two
 preparations to be made while there is nothing to do: a "p" when one begins, which goes on when it gets a byte.
 
-`gated_engine.py --gate N --fd M`. The model_path that it is asked to load says how loading goes: "missing" is no
+`pausable_engine.py --gate N --fd M`. The model_path that it is asked to load says how loading goes: "missing" is no
 checkpoint, "broken" makes the loader fail unexpectedly, anything else loads.
 """
 
@@ -37,7 +37,7 @@ class NotedChannel(Channel):
         return super().receive()
 
 
-class GatedRunner:
+class PausableRunner:
     """Answers with the length of what it was given, as soon as it may."""
 
     def __init__(self, gate: socket.socket) -> None:
@@ -88,7 +88,7 @@ def main() -> int:
         if config.model_path == "broken":
             raise RuntimeError("out of luck")
         core = Core(
-            runner=GatedRunner(gate),
+            runner=PausableRunner(gate),
             num_blocks=16,
             block_size=4,
             max_model_len=64,

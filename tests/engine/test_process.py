@@ -41,7 +41,7 @@ PAUSABLE_ENGINE = Path(__file__).with_name("pausable_engine.py")
 DEADLINE_SECONDS = 20.0
 
 
-class Gated:
+class PausableEngine:
     """A process with a gated runner, and our ends of its socket and of its gate."""
 
     def __init__(self, process: Process, gate: socket.socket, channel: AsyncChannel) -> None:
@@ -105,7 +105,7 @@ class Gated:
 
 
 @asynccontextmanager
-async def gated(model_path: str | None = "model") -> AsyncGenerator[Gated]:
+async def pausable(model_path: str | None = "model") -> AsyncGenerator[PausableEngine]:
     """A process that was told to load, unless `model_path` is None."""
     ours, theirs = socket.socketpair()
     gate, their_gate = socket.socketpair()
@@ -116,7 +116,7 @@ async def gated(model_path: str | None = "model") -> AsyncGenerator[Gated]:
         process = await create_subprocess_exec(*command, pass_fds=fds, stdin=DEVNULL, stderr=PIPE)
         theirs.close()
         channel = await AsyncChannel.connect(ours)
-        engine = Gated(process, gate, channel)
+        engine = PausableEngine(process, gate, channel)
         if model_path is not None:
             engine.post(Start(config=EngineConfig(model_path=model_path)))
         try:
@@ -127,8 +127,8 @@ async def gated(model_path: str | None = "model") -> AsyncGenerator[Gated]:
 
 
 @asynccontextmanager
-async def gated_and_ready(model_path: str = "model") -> AsyncGenerator[Gated]:
-    async with gated(model_path) as engine:
+async def pausable_and_ready(model_path: str = "model") -> AsyncGenerator[PausableEngine]:
+    async with pausable(model_path) as engine:
         assert isinstance(await engine.receive(), Loading)
         assert isinstance(await engine.receive(), Ready)
         yield engine
@@ -139,7 +139,7 @@ def request(request_id: str = "r", max_tokens: int = 9) -> Generate:
 
 
 async def test_loading_is_reported_before_ready() -> None:
-    async with gated() as engine:
+    async with pausable() as engine:
         assert await engine.receive() == Loading(stage="opening the gate", fraction=0.5)
         ready = await engine.receive()
         assert isinstance(ready, Ready)
@@ -147,7 +147,7 @@ async def test_loading_is_reported_before_ready() -> None:
 
 
 async def test_time_without_work_is_used_for_preparations_and_work_goes_first() -> None:
-    async with gated_and_ready("unprepared") as engine:
+    async with pausable_and_ready("unprepared") as engine:
         await engine.preparation_begins()
         engine.post(request(max_tokens=1))
         await engine.arrival()
@@ -163,7 +163,7 @@ async def test_time_without_work_is_used_for_preparations_and_work_goes_first() 
 
 
 async def test_each_step_is_one_message_until_the_last_token() -> None:
-    async with gated_and_ready() as engine:
+    async with pausable_and_ready() as engine:
         engine.post(request(max_tokens=3))
         steps = [await engine.step() for _ in range(3)]
     assert [[event.token_ids for event in events] for events in steps] == [[[3]], [[4]], [[5]]]
@@ -171,7 +171,7 @@ async def test_each_step_is_one_message_until_the_last_token() -> None:
 
 
 async def test_a_request_that_arrives_during_a_step_is_in_the_next() -> None:
-    async with gated_and_ready() as engine:
+    async with pausable_and_ready() as engine:
         engine.post(request("first"))
         await engine.step_begins()
         engine.post(request("second"))
@@ -182,7 +182,7 @@ async def test_a_request_that_arrives_during_a_step_is_in_the_next() -> None:
 
 
 async def test_a_cancelled_request_is_gone_before_the_next_step() -> None:
-    async with gated_and_ready() as engine:
+    async with pausable_and_ready() as engine:
         engine.post(request())
         await engine.step()
         await engine.step_begins()
@@ -196,7 +196,7 @@ async def test_a_cancelled_request_is_gone_before_the_next_step() -> None:
 
 
 async def test_stop_ends_what_is_in_flight_as_cancelled_and_the_process_well() -> None:
-    async with gated_and_ready() as engine:
+    async with pausable_and_ready() as engine:
         engine.post(request("a"))
         await engine.step_begins()
         engine.post(request("b"))
@@ -211,14 +211,14 @@ async def test_stop_ends_what_is_in_flight_as_cancelled_and_the_process_well() -
 
 
 async def test_a_refused_request_is_answered_though_nothing_else_is_to_be_done() -> None:
-    async with gated_and_ready() as engine:
+    async with pausable_and_ready() as engine:
         engine.post(Generate(request_id="long", token_ids=[1] * 64, sampling=SamplingParams()))
         [event] = await engine.receive_events()
         assert (event.request_id, event.error) == ("long", EngineErrorCode.PROMPT_TOO_LONG)
 
 
 async def test_an_idle_engine_uses_no_processor_time() -> None:
-    async with gated_and_ready() as engine:
+    async with pausable_and_ready() as engine:
         engine.post(request(max_tokens=1))
         await engine.step()
         before = _processor_ticks(engine.process.pid)
@@ -227,13 +227,13 @@ async def test_an_idle_engine_uses_no_processor_time() -> None:
 
 
 async def test_the_process_ends_with_a_front_end_that_asked_for_nothing() -> None:
-    async with gated(None) as engine:
+    async with pausable(None) as engine:
         await engine.channel.close()
         assert await engine.exit_status() == 0
 
 
 async def test_the_process_ends_with_its_front_end_in_the_middle_of_a_step() -> None:
-    async with gated_and_ready() as engine:
+    async with pausable_and_ready() as engine:
         engine.post(request())
         await engine.step_begins()
         await engine.channel.close()
@@ -241,7 +241,7 @@ async def test_the_process_ends_with_its_front_end_in_the_middle_of_a_step() -> 
 
 
 async def test_a_checkpoint_that_cannot_be_served_is_said_in_words_and_without_a_traceback() -> None:
-    async with gated("missing") as engine:
+    async with pausable("missing") as engine:
         await engine.receive()
         assert await engine.receive() == Failed(message="the checkpoint has no config.json")
         assert await engine.receive() is None
@@ -250,7 +250,7 @@ async def test_a_checkpoint_that_cannot_be_served_is_said_in_words_and_without_a
 
 
 async def test_an_unexpected_error_while_loading_is_logged_and_ends_the_process() -> None:
-    async with gated("broken") as engine:
+    async with pausable("broken") as engine:
         await engine.receive()
         assert await engine.receive() is None
         assert await engine.exit_status() == 1
@@ -259,7 +259,7 @@ async def test_an_unexpected_error_while_loading_is_logged_and_ends_the_process(
 
 @pytest.mark.parametrize("num_starts", [0, 2])
 async def test_a_conversation_that_does_not_begin_with_one_start_ends_the_process(num_starts: int) -> None:
-    async with gated(None) as engine:
+    async with pausable(None) as engine:
         for _ in range(num_starts):
             engine.post(Start(config=EngineConfig(model_path="model")))
         if num_starts == 0:

@@ -16,7 +16,7 @@ from glimpse.engine.errors import CheckpointError
 from glimpse.engine.loading.load_engine import LoadedEngine, load_core, load_model
 from glimpse.engine.protocol import Generate
 from glimpse.engine.sampling_params import SamplingParams
-from tests.engine.harness import Rig, make_prompt
+from tests.engine.harness import Harness, make_prompt
 from tests.engine.levels import LEVELS, needs_kernels
 from tests.quantized_checkpoints import Published, fp8_config, publish
 
@@ -40,8 +40,8 @@ GROUPED = {
 Q_PROJ = "model.layers.0.self_attn.q_proj"
 
 
-def logits(rig: Rig) -> Tensor:
-    return torch.stack(rig.answer(rig.begin(PROMPT), 3).logits)
+def logits(harness: Harness) -> Tensor:
+    return torch.stack(harness.answer(harness.begin(PROMPT), 3).logits)
 
 
 def load(path: Path, **options: Any) -> LoadedEngine:
@@ -67,8 +67,8 @@ def test_logits_are_those_of_the_weights_that_are_meant(
     tiny_checkpoint: Path, tmp_path: Path, name: str, scheme: Published
 ):
     quantized, meant = publish(tiny_checkpoint, tmp_path, scheme)
-    expected = logits(Rig(meant))
-    assert torch.allclose(logits(Rig(quantized)), expected, rtol=0, atol=1e-4 * expected.std().item())
+    expected = logits(Harness(meant))
+    assert torch.allclose(logits(Harness(quantized)), expected, rtol=0, atol=1e-4 * expected.std().item())
     assert str(load_model_config(quantized).quantization) == name
 
 
@@ -89,7 +89,7 @@ def test_native_kernels_compute_with_the_bfloat16_that_is_meant(
     tiny_checkpoint: Path, tmp_path: Path, scheme: Published
 ):
     quantized, meant = publish(tiny_checkpoint, tmp_path, scheme)
-    computed, expected = (logits(Rig(path, torch.bfloat16, level=LEVELS[-1])) for path in (quantized, meant))
+    computed, expected = (logits(Harness(path, torch.bfloat16, level=LEVELS[-1])) for path in (quantized, meant))
     assert torch.equal(computed, expected)
 
 
@@ -142,7 +142,7 @@ def test_fp8_is_not_for_the_native_kernels(tiny_checkpoint: Path):
 
 def test_fp8_checkpoints_compute_as_weights_rounded_at_load(tiny_checkpoint: Path, tmp_path: Path):
     quantized, _ = publish(tiny_checkpoint, tmp_path, Published(method="fp8"))
-    assert torch.equal(logits(Rig(quantized)), logits(Rig(tiny_checkpoint, quantization="fp8")))
+    assert torch.equal(logits(Harness(quantized)), logits(Harness(tiny_checkpoint, quantization="fp8")))
     assert load(quantized, device="cpu").ready.quantization == "fp8"
 
 
@@ -153,14 +153,14 @@ def test_zero_points_of_zero_come_back_from_gptqs_first_version(tiny_checkpoint:
     zeros = tensors[f"{Q_PROJ}.qzeros"]
     zeros &= ~0xF0F  # two of the eight in each word
     save_file(tensors, second / "model.safetensors")
-    expected = logits(Rig(second))
-    assert not torch.equal(expected, logits(Rig(meant)))
+    expected = logits(Harness(second))
+    assert not torch.equal(expected, logits(Harness(meant)))
     for name, tensor in tensors.items():
         if name.endswith("qzeros"):
             tensor -= 0x11111111
     save_file(tensors, second / "model.safetensors")
     change_config(second, {"checkpoint_format": "gptq"})
-    assert torch.equal(logits(Rig(second)), expected)
+    assert torch.equal(logits(Harness(second)), expected)
 
 
 def change_config(path: Path, changes: Mapping[str, Any]) -> None:
@@ -259,7 +259,7 @@ def test_tensors_that_do_not_fit_the_form_are_named(
     change(tensors)
     save_file(tensors, quantized / "model.safetensors")
     with pytest.raises(CheckpointError, match=message):
-        Rig(quantized)
+        Harness(quantized)
 
 
 @pytest.mark.parametrize("quantization", ["int8", "fp8"])

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.checkpoints import make_checkpoint
-from tests.engine.harness import BLOCK_SIZE, Driven, Prompt, Rig, make_prompt
+from tests.engine.harness import BLOCK_SIZE, Harness, Prompt, ScriptedSequence, make_prompt
 from tests.oracle import greedy_answer
 
 NUM_TOKENS = 12
@@ -20,30 +20,30 @@ PROMPTS = {"text": TEXT, "one image": ONE_IMAGE, "several images": SEVERAL_IMAGE
 
 
 @pytest.fixture(scope="module")
-def rig(tiny_checkpoint: Path) -> Rig:
-    return Rig(tiny_checkpoint)
+def harness(tiny_checkpoint: Path) -> Harness:
+    return Harness(tiny_checkpoint)
 
 
-def assert_agrees(driven: Driven, path: Path) -> None:
+def assert_agrees(sequence: ScriptedSequence, path: Path) -> None:
     expected = greedy_answer(
-        path, driven.prompt.token_ids, driven.prompt.spans, driven.prompt.images, len(driven.answer)
+        path, sequence.prompt.token_ids, sequence.prompt.spans, sequence.prompt.images, len(sequence.answer)
     )
-    assert driven.answer == expected.token_ids
-    assert (torch.stack(driven.logits) - expected.logits).abs().max() <= 1e-4
+    assert sequence.answer == expected.token_ids
+    assert (torch.stack(sequence.logits) - expected.logits).abs().max() <= 1e-4
 
 
 @pytest.mark.parametrize("prompt", PROMPTS.values(), ids=PROMPTS.keys())
-def test_alone(rig: Rig, tiny_checkpoint: Path, prompt: Prompt):
-    assert_agrees(rig.answer(rig.begin(prompt), NUM_TOKENS), tiny_checkpoint)
+def test_alone(harness: Harness, tiny_checkpoint: Path, prompt: Prompt):
+    assert_agrees(harness.answer(harness.begin(prompt), NUM_TOKENS), tiny_checkpoint)
 
 
-def test_answers_depend_on_the_image(rig: Rig):
+def test_answers_depend_on_the_image(harness: Harness):
     text = make_prompt(5, 30).token_ids
     answers: set[tuple[int, ...]] = set()
     for seed in range(4):
         picture = make_prompt(seed, (56, 56))
         prompt = Prompt(token_ids=picture.token_ids + text, spans=picture.spans, images=picture.images)
-        answers.add(tuple(rig.answer(rig.begin(prompt), 4).answer))
+        answers.add(tuple(harness.answer(harness.begin(prompt), 4).answer))
     assert len(answers) == 4
 
 
@@ -51,26 +51,26 @@ def test_answers_depend_on_the_image(rig: Rig):
 @pytest.mark.parametrize("tied", [False, True])
 def test_stored_layouts(tmp_path: Path, nested_layout: bool, tied: bool):
     path = make_checkpoint(tmp_path, seed=7, hidden=128, layers=3, tied=tied, nested_layout=nested_layout)
-    rig = Rig(path)
-    assert_agrees(rig.answer(rig.begin(ONE_IMAGE), NUM_TOKENS), path)
+    harness = Harness(path)
+    assert_agrees(harness.answer(harness.begin(ONE_IMAGE), NUM_TOKENS), path)
 
 
-def test_batched_with_others(rig: Rig, tiny_checkpoint: Path):
-    sequences = [rig.begin(prompt) for prompt in PROMPTS.values()]
-    rig.step(*((driven, len(driven.prompt.token_ids)) for driven in sequences))
+def test_batched_with_others(harness: Harness, tiny_checkpoint: Path):
+    sequences = [harness.begin(prompt) for prompt in PROMPTS.values()]
+    harness.step(*((sequence, len(sequence.prompt.token_ids)) for sequence in sequences))
     for _ in range(NUM_TOKENS - 1):
-        rig.step(*((driven, 1) for driven in sequences))
-    for driven in sequences:
-        assert_agrees(driven, tiny_checkpoint)
+        harness.step(*((sequence, 1) for sequence in sequences))
+    for sequence in sequences:
+        assert_agrees(sequence, tiny_checkpoint)
 
 
-def test_prefill_beside_decodes(rig: Rig, tiny_checkpoint: Path):
-    early, late = rig.begin(TEXT), rig.begin(SEVERAL_IMAGES)
-    rig.answer(early, 2)
+def test_prefill_beside_decodes(harness: Harness, tiny_checkpoint: Path):
+    early, late = harness.begin(TEXT), harness.begin(SEVERAL_IMAGES)
+    harness.answer(early, 2)
     num_chunks = 0
     while len(late.answer) < 3:
         left = len(late.token_ids) - late.num_computed
-        rig.step((late, min(7, left)), (early, 1))
+        harness.step((late, min(7, left)), (early, 1))
         num_chunks += 1
     assert num_chunks > 4
     assert_agrees(early, tiny_checkpoint)
@@ -78,31 +78,31 @@ def test_prefill_beside_decodes(rig: Rig, tiny_checkpoint: Path):
 
 
 @pytest.mark.parametrize("size", [1, 2, 5, 8, 13])
-def test_chunked_within_spans(rig: Rig, tiny_checkpoint: Path, size: int):
+def test_chunked_within_spans(harness: Harness, tiny_checkpoint: Path, size: int):
     num_chunks = (len(SEVERAL_IMAGES.token_ids) - 1) // size
-    driven = rig.answer(rig.begin(SEVERAL_IMAGES), NUM_TOKENS, chunks=[size] * num_chunks)
-    assert_agrees(driven, tiny_checkpoint)
+    sequence = harness.answer(harness.begin(SEVERAL_IMAGES), NUM_TOKENS, chunks=[size] * num_chunks)
+    assert_agrees(sequence, tiny_checkpoint)
 
 
 @pytest.mark.parametrize("num_blocks", [1, 2, 3, 4])
-def test_cached_prefix(rig: Rig, tiny_checkpoint: Path, num_blocks: int):
-    first = rig.answer(rig.begin(SEVERAL_IMAGES), 2)
-    second = rig.begin(SEVERAL_IMAGES, cached=first, num_cached=num_blocks * BLOCK_SIZE)
-    assert_agrees(rig.answer(second, NUM_TOKENS), tiny_checkpoint)
+def test_cached_prefix(harness: Harness, tiny_checkpoint: Path, num_blocks: int):
+    first = harness.answer(harness.begin(SEVERAL_IMAGES), 2)
+    second = harness.begin(SEVERAL_IMAGES, cached=first, num_cached=num_blocks * BLOCK_SIZE)
+    assert_agrees(harness.answer(second, NUM_TOKENS), tiny_checkpoint)
 
 
-def test_recomputed_after_preemption(rig: Rig, tiny_checkpoint: Path):
-    driven = rig.answer(rig.begin(ONE_IMAGE), 6)
-    driven.num_computed = 0
-    num_tokens = len(driven.token_ids)
-    rig.step((driven, num_tokens - 3))
-    rig.step((driven, 3))
-    rig.step((driven, 1))
-    assert_agrees(driven, tiny_checkpoint)
+def test_recomputed_after_preemption(harness: Harness, tiny_checkpoint: Path):
+    sequence = harness.answer(harness.begin(ONE_IMAGE), 6)
+    sequence.num_computed = 0
+    num_tokens = len(sequence.token_ids)
+    harness.step((sequence, num_tokens - 3))
+    harness.step((sequence, 3))
+    harness.step((sequence, 1))
+    assert_agrees(sequence, tiny_checkpoint)
 
 
 def test_bfloat16_stays_near_float32(tiny_checkpoint: Path):
-    exact, rounded = (Rig(tiny_checkpoint, dtype) for dtype in (torch.float32, torch.bfloat16))
+    exact, rounded = (Harness(tiny_checkpoint, dtype) for dtype in (torch.float32, torch.bfloat16))
     for prompt in PROMPTS.values():
         expected = exact.answer(exact.begin(prompt), 1).logits[0]
         difference = rounded.answer(rounded.begin(prompt), 1).logits[0] - expected

@@ -22,7 +22,7 @@ from glimpse.engine.sampling_params import SamplingParams
 from glimpse.engine.text.media_inputs import MAX_SECONDS_PER_FRAME
 from glimpse.media.kind import MediaKind
 from tests.checkpoints import make_checkpoint, write_json
-from tests.engine.harness import BLOCK_SIZE, Prompt, Rig, make_prompt
+from tests.engine.harness import BLOCK_SIZE, Harness, Prompt, make_prompt
 from tests.engine.levels import at_each_level, needs_kernels
 from tests.oracle import embeddings, greedy_answer, grids, load_oracle, token_types
 
@@ -56,48 +56,48 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def rig(checkpoint: Path) -> Rig:
-    return Rig(checkpoint)
+def harness(checkpoint: Path) -> Harness:
+    return Harness(checkpoint)
 
 
-def assert_agrees(rig: Rig, path: Path, prompt: Prompt, **options: list[int]) -> None:
-    driven = rig.answer(rig.begin(prompt), NUM_TOKENS, **options)
+def assert_agrees(harness: Harness, path: Path, prompt: Prompt, **options: list[int]) -> None:
+    sequence = harness.answer(harness.begin(prompt), NUM_TOKENS, **options)
     expected = greedy_answer(path, prompt.token_ids, prompt.spans, prompt.images, NUM_TOKENS)
-    assert driven.answer == expected.token_ids
-    assert (torch.stack(driven.logits) - expected.logits).abs().max() <= 1e-4
+    assert sequence.answer == expected.token_ids
+    assert (torch.stack(sequence.logits) - expected.logits).abs().max() <= 1e-4
 
 
 @pytest.mark.parametrize("prompt", PROMPTS.values(), ids=PROMPTS.keys())
-def test_answers_are_the_references(rig: Rig, checkpoint: Path, prompt: Prompt) -> None:
-    assert_agrees(rig, checkpoint, prompt)
-    assert_agrees(rig, checkpoint, prompt, chunks=[5, 7])
+def test_answers_are_the_references(harness: Harness, checkpoint: Path, prompt: Prompt) -> None:
+    assert_agrees(harness, checkpoint, prompt)
+    assert_agrees(harness, checkpoint, prompt, chunks=[5, 7])
 
 
 @pytest.mark.parametrize("nested_layout", [False, True])
 def test_stored_layouts(tmp_path: Path, nested_layout: bool) -> None:
     path = make_checkpoint(tmp_path, seed=7, hidden=128, tied=False, nested_layout=nested_layout, family="qwen2_5_vl")
-    assert_agrees(Rig(path), path, PROMPTS["picture"])
+    assert_agrees(Harness(path), path, PROMPTS["picture"])
 
 
-def test_a_cached_prefix_may_end_within_a_video(rig: Rig, checkpoint: Path) -> None:
+def test_a_cached_prefix_may_end_within_a_video(harness: Harness, checkpoint: Path) -> None:
     prompt = PROMPTS["clip"]
-    first = rig.answer(rig.begin(prompt), 2)
-    second = rig.answer(rig.begin(prompt, cached=first, num_cached=2 * BLOCK_SIZE), NUM_TOKENS)
+    first = harness.answer(harness.begin(prompt), 2)
+    second = harness.answer(harness.begin(prompt, cached=first, num_cached=2 * BLOCK_SIZE), NUM_TOKENS)
     expected = greedy_answer(checkpoint, prompt.token_ids, prompt.spans, prompt.images, NUM_TOKENS)
     assert second.answer == expected.token_ids
 
 
-def test_time_between_frames_counts(rig: Rig) -> None:
+def test_time_between_frames_counts(harness: Harness) -> None:
     prompt = make_prompt(6, 3, (6, 56, 84), 9)
-    slow, fast = (rig.answer(rig.begin(timed(prompt, step)), 1).logits[0] for step in (1.0, 40.0))
+    slow, fast = (harness.answer(harness.begin(timed(prompt, step)), 1).logits[0] for step in (1.0, 40.0))
     assert (slow - fast).abs().max() > 1e-3
 
 
 @needs_kernels
 @at_each_level
 def test_native_kernels_see_the_same(checkpoint: Path, level: object) -> None:
-    exact, plain = Rig(checkpoint), Rig(checkpoint, torch.bfloat16)
-    native = Rig(checkpoint, torch.bfloat16, level=level)  # type: ignore[arg-type]
+    exact, plain = Harness(checkpoint), Harness(checkpoint, torch.bfloat16)
+    native = Harness(checkpoint, torch.bfloat16, level=level)  # type: ignore[arg-type]
     prompt = PROMPTS["pictures"]
     expected, near, found = (each.answer(each.begin(prompt), 1).logits[0] for each in (exact, plain, native))
     assert (found - expected).std() <= 1.5 * (near - expected).std()

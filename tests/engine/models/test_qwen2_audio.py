@@ -17,7 +17,7 @@ from glimpse.media.processing.audio import audio_of_samples
 from tests.audio_checkpoints import PREPROCESSOR_CONFIG, TOKEN_IDS, make_audio_checkpoint
 from tests.audio_oracle import greedy_answer
 from tests.checkpoints import write_json
-from tests.engine.harness import BLOCK_SIZE, Driven, Prompt, Rig
+from tests.engine.harness import BLOCK_SIZE, Harness, Prompt, ScriptedSequence
 from tests.engine.levels import LEVELS, needs_kernels
 from tests.media.audio import PROCESSING, noise, tone
 
@@ -81,64 +81,64 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def rig(checkpoint: Path) -> Rig:
-    return Rig(checkpoint)
+def harness(checkpoint: Path) -> Harness:
+    return Harness(checkpoint)
 
 
-def assert_agrees(driven: Driven, heard: Heard, path: Path) -> None:
-    expected = greedy_answer(path, heard.prompt.token_ids, heard.sounds, len(driven.answer))
-    assert driven.answer == expected.token_ids
-    assert (torch.stack(driven.logits) - expected.logits).abs().max() <= 1e-4
+def assert_agrees(sequence: ScriptedSequence, heard: Heard, path: Path) -> None:
+    expected = greedy_answer(path, heard.prompt.token_ids, heard.sounds, len(sequence.answer))
+    assert sequence.answer == expected.token_ids
+    assert (torch.stack(sequence.logits) - expected.logits).abs().max() <= 1e-4
 
 
 @pytest.mark.parametrize("heard", PROMPTS.values(), ids=PROMPTS.keys())
-def test_alone(rig: Rig, checkpoint: Path, heard: Heard) -> None:
-    assert_agrees(rig.answer(rig.begin(heard.prompt), NUM_TOKENS), heard, checkpoint)
+def test_alone(harness: Harness, checkpoint: Path, heard: Heard) -> None:
+    assert_agrees(harness.answer(harness.begin(heard.prompt), NUM_TOKENS), heard, checkpoint)
 
 
-def test_half_a_minute(rig: Rig, checkpoint: Path) -> None:
+def test_half_a_minute(harness: Harness, checkpoint: Path) -> None:
     assert LONG.prompt.spans[0].num_tokens == 750
-    assert_agrees(rig.answer(rig.begin(LONG.prompt), 3), LONG, checkpoint)
+    assert_agrees(harness.answer(harness.begin(LONG.prompt), 3), LONG, checkpoint)
 
 
 @pytest.mark.parametrize("size", [1, 5, 13])
-def test_chunked_within_audio(rig: Rig, checkpoint: Path, size: int) -> None:
+def test_chunked_within_audio(harness: Harness, checkpoint: Path, size: int) -> None:
     num_chunks = (len(TWO_AUDIOS.prompt.token_ids) - 1) // size
-    driven = rig.answer(rig.begin(TWO_AUDIOS.prompt), NUM_TOKENS, chunks=[size] * num_chunks)
-    assert_agrees(driven, TWO_AUDIOS, checkpoint)
+    sequence = harness.answer(harness.begin(TWO_AUDIOS.prompt), NUM_TOKENS, chunks=[size] * num_chunks)
+    assert_agrees(sequence, TWO_AUDIOS, checkpoint)
 
 
-def test_batched_with_others(rig: Rig, checkpoint: Path) -> None:
-    sequences = [rig.begin(heard.prompt) for heard in PROMPTS.values()]
-    rig.step(*((driven, len(driven.prompt.token_ids)) for driven in sequences))
+def test_batched_with_others(harness: Harness, checkpoint: Path) -> None:
+    sequences = [harness.begin(heard.prompt) for heard in PROMPTS.values()]
+    harness.step(*((sequence, len(sequence.prompt.token_ids)) for sequence in sequences))
     for _ in range(NUM_TOKENS - 1):
-        rig.step(*((driven, 1) for driven in sequences))
-    for driven, heard in zip(sequences, PROMPTS.values(), strict=True):
-        assert_agrees(driven, heard, checkpoint)
+        harness.step(*((sequence, 1) for sequence in sequences))
+    for sequence, heard in zip(sequences, PROMPTS.values(), strict=True):
+        assert_agrees(sequence, heard, checkpoint)
 
 
 @pytest.mark.parametrize("num_blocks", [1, 2])
-def test_cached_prefix_that_ends_within_an_audio(rig: Rig, checkpoint: Path, num_blocks: int) -> None:
-    first = rig.answer(rig.begin(ONE_AUDIO.prompt), 2)
-    second = rig.begin(ONE_AUDIO.prompt, cached=first, num_cached=num_blocks * BLOCK_SIZE)
-    assert_agrees(rig.answer(second, NUM_TOKENS), ONE_AUDIO, checkpoint)
+def test_cached_prefix_that_ends_within_an_audio(harness: Harness, checkpoint: Path, num_blocks: int) -> None:
+    first = harness.answer(harness.begin(ONE_AUDIO.prompt), 2)
+    second = harness.begin(ONE_AUDIO.prompt, cached=first, num_cached=num_blocks * BLOCK_SIZE)
+    assert_agrees(harness.answer(second, NUM_TOKENS), ONE_AUDIO, checkpoint)
 
 
-def test_answers_depend_on_the_audio(rig: Rig) -> None:
+def test_answers_depend_on_the_audio(harness: Harness) -> None:
     sounds = [noise(1, 8_000), tone(200, 16_000, 0.5), tone(3_000, 16_000, 0.5), np.zeros(8_000, np.float32)]
     heard = [hear(7, 3, sound, 20) for sound in sounds]
-    assert len({tuple(rig.answer(rig.begin(each.prompt), 4).answer) for each in heard}) == 4
+    assert len({tuple(harness.answer(harness.begin(each.prompt), 4).answer) for each in heard}) == 4
 
 
 @pytest.mark.parametrize("nested_names", [False, True])
 def test_stored_layouts(tmp_path: Path, nested_names: bool) -> None:
     path = make_audio_checkpoint(tmp_path, seed=7, hidden=128, layers=3, nested_names=nested_names)
-    rig = Rig(path)
-    assert_agrees(rig.answer(rig.begin(ONE_AUDIO.prompt), NUM_TOKENS), ONE_AUDIO, path)
+    harness = Harness(path)
+    assert_agrees(harness.answer(harness.begin(ONE_AUDIO.prompt), NUM_TOKENS), ONE_AUDIO, path)
 
 
 def test_bfloat16_stays_near_float32(checkpoint: Path) -> None:
-    exact, rounded = (Rig(checkpoint, dtype) for dtype in (torch.float32, torch.bfloat16))
+    exact, rounded = (Harness(checkpoint, dtype) for dtype in (torch.float32, torch.bfloat16))
     for heard in PROMPTS.values():
         expected = exact.answer(exact.begin(heard.prompt), 1).logits[0]
         difference = rounded.answer(rounded.begin(heard.prompt), 1).logits[0] - expected
@@ -148,8 +148,8 @@ def test_bfloat16_stays_near_float32(checkpoint: Path) -> None:
 @needs_kernels
 @pytest.mark.parametrize("quantization", ["none", "int8"])
 def test_native_kernels_stay_near_float32(checkpoint: Path, quantization: Quantization) -> None:
-    exact = Rig(checkpoint)
-    native = Rig(checkpoint, torch.bfloat16, level=LEVELS[-1], quantization=quantization, block_size=32)
+    exact = Harness(checkpoint)
+    native = Harness(checkpoint, torch.bfloat16, level=LEVELS[-1], quantization=quantization, block_size=32)
     for heard in PROMPTS.values():
         expected = exact.answer(exact.begin(heard.prompt), 1).logits[0]
         difference = native.answer(native.begin(heard.prompt), 1).logits[0] - expected

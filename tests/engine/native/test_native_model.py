@@ -13,7 +13,7 @@ from glimpse.engine.loading.load_engine import LoadedEngine, load_core, resolve_
 from glimpse.engine.native.library import Level
 from glimpse.engine.protocol import Generate, TokenEvent
 from glimpse.engine.sampling_params import SamplingParams
-from tests.engine.harness import Prompt, Rig, make_prompt, request_of
+from tests.engine.harness import Harness, Prompt, make_prompt, request_of
 from tests.engine.levels import at_each_level, needs_kernels
 
 NUM_TOKENS = 12
@@ -50,12 +50,12 @@ def answers(engine: LoadedEngine, prompts: list[Prompt]) -> list[list[int]]:
     return list(found.values())
 
 
-def error_of(rig: Rig, exact: Rig) -> float:
+def error_of(harness: Harness, exact: Harness) -> float:
     """Root mean square difference of the first logits, over all prompts, in standard deviations of the exact ones."""
     squares: list[float] = []
     for prompt in PROMPTS:
         expected = exact.answer(exact.begin(prompt), 1).logits[0]
-        difference = rig.answer(rig.begin(prompt), 1).logits[0] - expected
+        difference = harness.answer(harness.begin(prompt), 1).logits[0] - expected
         squares.append((difference / expected.std()).square().mean().item())
     return (sum(squares) / len(squares)) ** 0.5
 
@@ -64,9 +64,9 @@ def error_of(rig: Rig, exact: Rig) -> float:
 @at_each_level
 @pytest.mark.parametrize("quantization", ["none", "int8"])
 def test_logits_are_as_near_to_float32_as_torchs(tiny_checkpoint: Path, level: Level, quantization: Quantization):
-    exact = Rig(tiny_checkpoint, quantization=quantization)
-    native = Rig(tiny_checkpoint, torch.bfloat16, level=level, quantization=quantization)
-    plain = Rig(tiny_checkpoint, torch.bfloat16, quantization=quantization)
+    exact = Harness(tiny_checkpoint, quantization=quantization)
+    native = Harness(tiny_checkpoint, torch.bfloat16, level=level, quantization=quantization)
+    plain = Harness(tiny_checkpoint, torch.bfloat16, quantization=quantization)
     assert error_of(native, exact) <= 1.2 * error_of(plain, exact)
 
 

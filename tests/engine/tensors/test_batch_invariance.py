@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from glimpse.engine.native.library import Level
-from tests.engine.harness import Driven, Rig, make_prompt
+from tests.engine.harness import Harness, ScriptedSequence, make_prompt
 from tests.engine.levels import LEVELS
 
 BLOCK_SIZE = 32
@@ -32,26 +32,26 @@ companies = st.lists(st.tuples(st.integers(0, len(PROMPTS) - 1), st.booleans()),
 class Company:
     """Sequences that share a rig, and the same prompts computed alone."""
 
-    def __init__(self, rig: Rig, *, exactly: bool) -> None:
-        self._rig, self._exactly = rig, exactly
-        self._alone = [rig.answer(rig.begin(prompt), NUM_TOKENS) for prompt in PROMPTS]
+    def __init__(self, harness: Harness, *, exactly: bool) -> None:
+        self._rig, self._exactly = harness, exactly
+        self._alone = [harness.answer(harness.begin(prompt), NUM_TOKENS) for prompt in PROMPTS]
 
-    def begin(self, index: int, *, cached: bool) -> Driven:
+    def begin(self, index: int, *, cached: bool) -> ScriptedSequence:
         num_cached = (len(PROMPTS[index].token_ids) - 1) // BLOCK_SIZE * BLOCK_SIZE if cached else 0
         return self._rig.begin(PROMPTS[index], cached=self._alone[index], num_cached=num_cached)
 
-    def step(self, work: list[tuple[Driven, int]]) -> None:
+    def step(self, work: list[tuple[ScriptedSequence, int]]) -> None:
         self._rig.step(*work)
 
-    def end(self, index: int, driven: Driven) -> None:
+    def end(self, index: int, sequence: ScriptedSequence) -> None:
         alone = self._alone[index]
-        assert driven.answer[:NUM_TOKENS] == alone.answer
-        logits, expected = torch.stack(driven.logits[:NUM_TOKENS]), torch.stack(alone.logits)
+        assert sequence.answer[:NUM_TOKENS] == alone.answer
+        logits, expected = torch.stack(sequence.logits[:NUM_TOKENS]), torch.stack(alone.logits)
         if self._exactly:
             assert torch.equal(logits, expected)
         else:
             assert (logits - expected).abs().max() < 1e-4
-        self._rig.end(driven)
+        self._rig.end(sequence)
 
 
 @pytest.fixture(scope="module", params=BACKENDS, ids=str)
@@ -59,20 +59,20 @@ def company(tiny_checkpoint: Path, request: pytest.FixtureRequest) -> Company:
     level: Level | None
     level, quantization = request.param
     dtype = torch.float32 if level is None else torch.bfloat16
-    rig = Rig(tiny_checkpoint, dtype, level=level, quantization=quantization, block_size=BLOCK_SIZE)
-    return Company(rig, exactly=level is not None)
+    harness = Harness(tiny_checkpoint, dtype, level=level, quantization=quantization, block_size=BLOCK_SIZE)
+    return Company(harness, exactly=level is not None)
 
 
 @settings(max_examples=12, deadline=None)
 @given(members=companies, data=st.data())
 def test_an_answer_is_the_same_in_any_company(company: Company, members: list[tuple[int, bool]], data: st.DataObject):
     sequences = [(index, company.begin(index, cached=cached)) for index, cached in members]
-    while unfinished := [driven for _, driven in sequences if len(driven.answer) < NUM_TOKENS]:
+    while unfinished := [sequence for _, sequence in sequences if len(sequence.answer) < NUM_TOKENS]:
         chosen = data.draw(st.lists(st.sampled_from(unfinished), min_size=1, unique_by=id))
-        work: list[tuple[Driven, int]] = []
-        for driven in chosen:
-            left = len(driven.token_ids) - driven.num_computed
-            work.append((driven, left if left == 1 else data.draw(st.integers(left // 4 + 1, left))))
+        work: list[tuple[ScriptedSequence, int]] = []
+        for sequence in chosen:
+            left = len(sequence.token_ids) - sequence.num_computed
+            work.append((sequence, left if left == 1 else data.draw(st.integers(left // 4 + 1, left))))
         company.step(work)
-    for index, driven in sequences:
-        company.end(index, driven)
+    for index, sequence in sequences:
+        company.end(index, sequence)
