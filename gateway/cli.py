@@ -37,7 +37,7 @@ _WORKERS = max(1, (os.cpu_count() or 1) // 4)
 _PARENT_POLL_SECONDS = 0.5
 
 app = App(
-    name="python -m glimpse.gateway",
+    name="glimpse gateway",
     help="Envoy in front of Glimpse's gRPC server: OpenAI's REST and SSE, grpc-web and gRPC on one port.",
     version_flags=[],
     config=Env("GLIMPSE_GATEWAY_", command=False),
@@ -49,7 +49,7 @@ def main() -> None:
     try:
         status = app()
     except GatewayError as error:
-        sys.exit(f"gateway: {error}")
+        sys.exit(f"glimpse gateway: {error}")
     sys.exit(status)
 
 

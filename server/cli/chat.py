@@ -2,8 +2,10 @@
 
 import sys
 from pathlib import Path
+from typing import Annotated
 
 import grpc
+from cyclopts import Parameter
 
 from glimpse.v1 import chat_pb2, chat_pb2_grpc, content_pb2, generation_pb2
 
@@ -12,6 +14,38 @@ _MAX_MESSAGE_BYTES = 65 << 20
 
 class AskError(Exception):
     """The question could not be asked or was not answered; the message is for the person who asked."""
+
+
+def chat(
+    question: str,
+    *,
+    image: Annotated[tuple[Path, ...], Parameter(negative="")] = (),
+    video: Annotated[tuple[Path, ...], Parameter(negative="")] = (),
+    target: str = "127.0.0.1:50051",
+    max_tokens: int | None = None,
+    temperature: float | None = None,
+) -> None:
+    """Asks a running server.
+
+    Parameters
+    ----------
+    question
+        What to ask.
+    image
+        An image file; may be given several times.
+    video
+        A video file; may be given several times.
+    target
+        The server's gRPC address, or the gateway's.
+    max_tokens
+        The longest answer. Default: the server's.
+    temperature
+        0 takes the likeliest token each time. Default: 1.
+    """
+    try:
+        ask(question, images=image, videos=video, target=target, max_tokens=max_tokens, temperature=temperature)
+    except AskError as error:
+        sys.exit(f"glimpse: {error}")
 
 
 def ask(

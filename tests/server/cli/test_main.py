@@ -1,4 +1,4 @@
-"""The command line from outside: what it says, and how it complains."""
+"""The command line from outside: what it prints, what it imports, how it refuses."""
 
 import json
 import os
@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from google.protobuf import json_format
 
+from glimpse import __version__
 from glimpse.engine.protocol import Ready
 from glimpse.server.cli.console import ready_text, usage_text
 from glimpse.v1 import chat_pb2
@@ -26,17 +27,41 @@ def glimpse(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
 
 
+def loaded(code: str, *arguments: str) -> set[str]:
+    """The modules that a program has imported when it ends."""
+    report = "import atexit, sys; atexit.register(lambda: print('\\n' + ' '.join(sys.modules)))\n"
+    command = [sys.executable, "-c", report + code, *arguments]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    return set(result.stdout.splitlines()[-1].split())
+
+
+TORCH = {"torch", "transformers"}
+SERVER = TORCH | {"glimpse.engine", "glimpse.media", "glimpse.gateway", "huggingface_hub", "jinja2", "llguidance"} | {
+    "aiohttp", "av", "numpy", "PIL", "pydantic", "structlog", "tokenizers", "uvloop"
+}  # fmt: skip
+FLAGS = SERVER - {"glimpse.engine", "glimpse.media", "pydantic"}
+
+
 def test_importing_the_server_loads_no_torch() -> None:
-    code = (
-        "import sys, glimpse.server.lifecycle.app, glimpse.server.cli.main\n"
-        "print({'torch', 'transformers', 'glimpse.gateway'} & set(sys.modules))"
-    )
-    output = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    assert output == "set()\n"
+    assert not loaded("import glimpse.server.cli.run_server") & (TORCH | {"glimpse.gateway"})
 
 
-def test_the_version_is_the_package_s() -> None:
-    assert glimpse("--version").stdout.strip().count(".") == 2
+@pytest.mark.parametrize(
+    ("arguments", "unneeded"),
+    [
+        (("--version",), SERVER | {"grpc"}),
+        (("--help",), SERVER | {"grpc"}),
+        (("chat", "Hello", "--target=127.0.0.1:1"), SERVER),
+        (("up", "--help"), FLAGS),
+        (("serve", "--max-model-len=0"), FLAGS),
+    ],
+)
+def test_a_command_imports_only_what_it_needs(arguments: tuple[str, ...], unneeded: set[str]) -> None:
+    assert not loaded("from glimpse.server.cli.main import main; main()", *arguments) & unneeded
+
+
+def test_prints_the_package_version() -> None:
+    assert glimpse("--version").stdout.strip() == __version__
 
 
 @pytest.mark.parametrize(
@@ -44,17 +69,17 @@ def test_the_version_is_the_package_s() -> None:
     [
         ((), ("up", "serve", "gateway", "chat")),
         (("up",), ("--model", "--http-port", "GLIMPSE_ENCODER_CACHE_SIZE", "256.0MiB")),
-        (("gateway",), ("run", "config")),
+        (("gateway",), ("glimpse gateway", "run", "config")),
         (("chat",), ("--image", "--video", "--target")),
     ],
 )
-def test_help_tells_what_there_is(command: tuple[str, ...], words: tuple[str, ...]) -> None:
+def test_help_lists_commands_and_flags(command: tuple[str, ...], words: tuple[str, ...]) -> None:
     text = glimpse(*command, "--help").stdout
     assert all(word in text for word in words)
 
 
 @pytest.mark.parametrize("flag", ["--port", "--metrics-port", "--http-port"])
-def test_a_port_in_use_is_named_with_its_flag(flag: str, tiny_checkpoint: Path) -> None:
+def test_names_the_flag_of_a_port_in_use(flag: str, tiny_checkpoint: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -66,7 +91,7 @@ def test_a_port_in_use_is_named_with_its_flag(flag: str, tiny_checkpoint: Path) 
     assert "Traceback" not in result.stderr
 
 
-def test_a_model_that_is_not_there_is_an_error_and_no_traceback() -> None:
+def test_reports_a_missing_model_without_a_traceback() -> None:
     result = glimpse("serve", "--model=/nowhere/at/all")
     assert (result.returncode, "Traceback" in result.stderr) == (1, False)
     assert "/nowhere/at/all" in result.stderr
@@ -81,7 +106,7 @@ def test_chat_streams_an_answer_about_an_image(shared_server: Served, tmp_path: 
     assert result.stdout.strip()
 
 
-def test_chat_explains_what_is_wrong(tmp_path: Path) -> None:
+def test_chat_reports_a_missing_image_and_a_missing_server(tmp_path: Path) -> None:
     missing = glimpse("chat", "?", f"--image={tmp_path / 'none.png'}")
     nobody = glimpse("chat", "?", "--target=127.0.0.1:1")
     assert (missing.returncode, nobody.returncode) == (1, 1)
@@ -89,7 +114,7 @@ def test_chat_explains_what_is_wrong(tmp_path: Path) -> None:
     assert "glimpse up" in nobody.stderr
 
 
-def test_untrained_weights_are_confessed() -> None:
+def test_says_that_weights_are_untrained() -> None:
     assert "random" in ready_text(READY, model="m", untrained=True)
     assert "random" not in ready_text(READY, model="m", untrained=False)
 
@@ -104,7 +129,7 @@ def bodies(text: str) -> list[bytes]:
     ]
 
 
-def test_the_lines_to_be_copied_send_requests_with_an_image() -> None:
+def test_printed_examples_send_requests_with_an_image() -> None:
     text = usage_text(model="m", http_url="http://127.0.0.1:8080", target="127.0.0.1:50051")
     rest, typed = bodies(text)
     part = json.loads(rest)["messages"][0]["content"][1]
@@ -113,7 +138,7 @@ def test_the_lines_to_be_copied_send_requests_with_an_image() -> None:
     assert request.messages[0].content[1].image.source.data.startswith(b"\x89PNG")
 
 
-def test_a_gateway_that_ends_by_itself_ends_everything(tiny_checkpoint: Path) -> None:
+def test_stops_when_the_gateway_dies(tiny_checkpoint: Path) -> None:
     http_port, port, metrics_port = free_ports(3)
     flags = [f"--http-port={http_port}", f"--port={port}", f"--metrics-port={metrics_port}"]
     command = [

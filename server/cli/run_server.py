@@ -1,0 +1,51 @@
+"""Runs a server in the foreground: shows its progress, prints how to reach it, and ends with an exit status."""
+
+import asyncio
+import sys
+
+import uvloop
+from rich.console import Console
+
+from glimpse.engine.checkpoint import is_untrained
+from glimpse.engine.cpu_policy import MAX_FEW_PROCESSORS, num_processors, use_batch_policy
+from glimpse.engine.errors import CheckpointError, EngineError
+from glimpse.engine.protocol import Ready
+from glimpse.server.cli.console import LoadingProgress, ready_text, usage_text
+from glimpse.server.lifecycle.app import address, local_host, run
+from glimpse.server.lifecycle.assemble import PortError, find_checkpoint
+from glimpse.server.lifecycle.gateway_child import GatewayDiedError
+from glimpse.server.lifecycle.logs import configure_logging
+from glimpse.server.settings import Settings
+
+
+def run_server(settings: Settings, *, http_port: int | None) -> None:
+    """Serves until a signal ends it; exits with a message where it cannot.
+
+    Args:
+        settings: the server's.
+        http_port: the gateway's port; None starts no gateway.
+    """
+    try:
+        _serve(settings, http_port)
+    except (CheckpointError, EngineError, PortError, GatewayDiedError) as error:
+        sys.exit(f"glimpse: {error}")
+
+
+def _serve(settings: Settings, http_port: int | None) -> None:
+    configure_logging(settings.listen.log_level)
+    if num_processors() <= MAX_FEW_PROCESSORS:
+        use_batch_policy()  # the gateway too, which is started from here; the engine takes it back
+    console = Console(stderr=True)
+    checkpoint = find_checkpoint(settings.engine)
+    model = checkpoint.names[0]
+    host = local_host(settings.listen.host)
+
+    def on_ready(ready: Ready) -> None:
+        progress.stop()
+        print(ready_text(ready, model=model, untrained=is_untrained(checkpoint.path)), end="\n\n")
+        http_url = None if http_port is None else f"http://{address(host, http_port)}"
+        target = address(host, settings.listen.port)
+        print(usage_text(model=model, http_url=http_url, target=target), flush=True)
+
+    with LoadingProgress(console) as progress, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(run(settings, checkpoint, http_port=http_port, on_loading=progress.show, on_ready=on_ready))
