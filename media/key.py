@@ -37,7 +37,7 @@ def audio_key(samples: npt.NDArray[np.float32], *parameters: int) -> bytes:
     return _hash((b"audio", b"float32", *_texts((len(samples), *parameters)), samples.data))
 
 
-def decoded_key(tenant: str, kind: str, files: Iterable[bytes], *parameters: object) -> bytes:
+def decoded_key(namespace: str, kind: str, files: Iterable[bytes], *parameters: object) -> bytes:
     """SHA-256 of how a medium is made of files, by which it is found again without being decoded.
 
     Args:
@@ -46,7 +46,7 @@ def decoded_key(tenant: str, kind: str, files: Iterable[bytes], *parameters: obj
         files: their hashes.
         parameters: of their processing: numbers, tuples, dataclasses of these.
     """
-    fields = (b"decoded", tenant.encode(), kind.encode(), msgspec.msgpack.encode(parameters), *files)
+    fields = (b"decoded", namespace.encode(), kind.encode(), msgspec.msgpack.encode(parameters), *files)
     return _hash(fields)
 
 

@@ -8,11 +8,11 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any, TypeVar
 
-from glimpse.media.cache.memory_budget import InFlight
+from glimpse.media.cache.memory_budget import MemoryBudget
 from glimpse.media.cache.request_media import Batch, MediaUsage
-from glimpse.media.cache.store import MediaStore, Named
+from glimpse.media.cache.store import MediaStore, NamedMedia
 from glimpse.media.decoding.decoders import Decoders
-from glimpse.media.decoding.video_frames import taken_frames
+from glimpse.media.decoding.video_frames import sample_frame_indices
 from glimpse.media.errors import MediaError, MediaErrorCode
 from glimpse.media.key import decoded_key
 from glimpse.media.processing.audio import Audio, AudioProcessing
@@ -20,18 +20,18 @@ from glimpse.media.processing.image import Image, ImageProcessing
 from glimpse.media.processing.rgb import Colour
 from glimpse.media.processing.video import Video, VideoProcessing
 from glimpse.media.processing.video_options import VideoOptions, check_options
-from glimpse.media.sources.files import FileLimits, FileLoader, Files, Label, not_kept
+from glimpse.media.sources.files import FileLimits, FileLoader, MediaReference, SourceFiles, not_cached
 from glimpse.media.sources.local import LocalFiles
 from glimpse.media.sources.policy import FetchPolicy
 from glimpse.media.sources.source import (
     DEFAULT_MAX_BYTES,
     DEFAULT_MAX_VIDEO_BYTES,
-    AudioOrNamed,
+    AudioOrCached,
+    CachedSource,
     FrameSources,
-    ImageOrNamed,
-    NamedSource,
+    ImageOrCached,
     Source,
-    VideoOrNamed,
+    VideoOrCached,
 )
 from glimpse.media.sources.uploads import Uploads
 
@@ -60,7 +60,7 @@ class MediaLoader:
         local: LocalFiles | None = None,
         store: MediaStore | None = None,
         uploads: Uploads | None = None,
-        in_flight: InFlight | None = None,
+        memory_budget: MemoryBudget | None = None,
         image_timeout_seconds: float = 5.0,
         video_timeout_seconds: float = 30.0,
         audio_timeout_seconds: float = 10.0,
@@ -80,7 +80,7 @@ class MediaLoader:
             local: The files of this host that clients may name; without it there are none.
             store: Keeps media between requests; without one nothing is kept.
             uploads: Where uploads are; without it there are none.
-            in_flight: Bounds what requests hold in memory; without it nothing does.
+            memory_budget: Bounds what requests hold in memory; without it nothing does.
             image_timeout_seconds: For fetching one picture.
             video_timeout_seconds: For fetching one clip, all of its frames together where they are pictures.
             audio_timeout_seconds: For fetching one sound.
@@ -94,13 +94,13 @@ class MediaLoader:
         self._audio_processing = audio_processing
         self._decoders = decoders
         self._store = store or MediaStore(max_bytes=0)
-        self._in_flight = in_flight or InFlight()
+        self._in_flight = memory_budget or MemoryBudget()
         self._files = FileLoader(
             policy=policy,
             local=local,
             store=self._store,
-            uploads=uploads or Uploads(max_bytes=0, ttl_seconds=0, in_flight=self._in_flight),
-            in_flight=self._in_flight,
+            uploads=uploads or Uploads(max_bytes=0, ttl_seconds=0, memory_budget=self._in_flight),
+            memory_budget=self._in_flight,
             max_fetches=max_fetches,
         )
         self._image_limits = FileLimits(max_bytes=max_image_bytes, timeout_seconds=image_timeout_seconds)
@@ -108,14 +108,14 @@ class MediaLoader:
         self._audio_limits = FileLimits(max_bytes=max_audio_bytes, timeout_seconds=audio_timeout_seconds)
 
     @contextmanager
-    def batch(self, tenant: str = "") -> Generator[Batch]:
-        """The media of one request, which hold their memory until the block ends; `tenant` is whose they are."""
-        with self._in_flight.hold() as hold:
-            yield Batch(tenant=tenant, hold=hold, usage=MediaUsage())
+    def batch(self, namespace: str = "") -> Generator[Batch]:
+        """The media of one request, which hold their memory until the block ends; `namespace` is whose they are."""
+        with self._in_flight.reservation() as reservation:
+            yield Batch(namespace=namespace, reservation=reservation, usage=MediaUsage())
 
     async def load_image(
         self,
-        source: ImageOrNamed,
+        source: ImageOrCached,
         *,
         batch: Batch | None = None,
         uuid: str | None = None,
@@ -136,12 +136,12 @@ class MediaLoader:
         Raises:
             MediaError: whatever is wrong with it.
         """
-        processing = self._processing.wished(min_pixels=min_pixels, max_pixels=max_pixels, background=background)
+        processing = self._processing.with_options(min_pixels=min_pixels, max_pixels=max_pixels, background=background)
         with self._within(batch) as own:
             return await self._load_image(source, processing, uuid, own)
 
     async def load_video(
-        self, source: VideoOrNamed, options: VideoOptions, *, batch: Batch | None = None, uuid: str | None = None
+        self, source: VideoOrCached, options: VideoOptions, *, batch: Batch | None = None, uuid: str | None = None
     ) -> Video:
         """Loads a clip, a file or frames; the arguments are as in `load_image`.
 
@@ -151,7 +151,7 @@ class MediaLoader:
         with self._within(batch) as own:
             return await self._load_video(source, options, uuid, own)
 
-    async def load_audio(self, source: AudioOrNamed, *, batch: Batch | None = None, uuid: str | None = None) -> Audio:
+    async def load_audio(self, source: AudioOrCached, *, batch: Batch | None = None, uuid: str | None = None) -> Audio:
         """Loads a sound; the arguments are as in `load_image`.
 
         Raises:
@@ -162,23 +162,30 @@ class MediaLoader:
         with self._within(batch) as own:
             return await self._load_audio(source, self._audio_processing, uuid, own)
 
-    def keep_image(self, image: Image, processing: ImageProcessing, uuid: str, *, batch: Batch) -> None:
+    def cache_image(self, image: Image, processing: ImageProcessing, uuid: str, *, batch: Batch) -> None:
         """Keeps a picture that was made of no file under a name: it can be left out as it is, not with other bounds."""
         key = _image_key((image.key,), processing, batch)
-        self._keep(key, image, _IMAGE, uuid, Named(files={0: image.key}, num_frames=None, url=None), batch)
+        self._keep(key, image, _IMAGE, uuid, NamedMedia(files={0: image.key}, num_frames=None, url=None), batch)
 
-    def keep_video(
-        self, clip: Video, taken: Sequence[int], num_frames: int, options: VideoOptions, uuid: str, *, batch: Batch
+    def cache_video(
+        self,
+        clip: Video,
+        frame_indices: Sequence[int],
+        num_frames: int,
+        options: VideoOptions,
+        uuid: str,
+        *,
+        batch: Batch,
     ) -> None:
-        """As `keep_image`, of a clip of so many frames, of which those were taken that `taken_frames` tells."""
-        key = _frames_key((clip.key,) * len(taken), taken, self._video_processing, options, batch)
-        named = Named(files=dict.fromkeys(taken, clip.key), num_frames=num_frames, url=None)
+        """As `cache_image`, of a video of `num_frames` frames, sampled at `frame_indices`."""
+        key = _frames_key((clip.key,) * len(frame_indices), frame_indices, self._video_processing, options, batch)
+        named = NamedMedia(files=dict.fromkeys(frame_indices, clip.key), num_frames=num_frames, url=None)
         self._keep(key, clip, _VIDEO, uuid, named, batch)
 
-    def keep_audio(self, sound: Audio, uuid: str, *, batch: Batch) -> None:
-        """As `keep_image`."""
+    def cache_audio(self, sound: Audio, uuid: str, *, batch: Batch) -> None:
+        """As `cache_image`."""
         key = _audio_key((sound.key,), self._audio_processing, batch)
-        self._keep(key, sound, _AUDIO, uuid, Named(files={0: sound.key}, num_frames=None, url=None), batch)
+        self._keep(key, sound, _AUDIO, uuid, NamedMedia(files={0: sound.key}, num_frames=None, url=None), batch)
 
     async def warm(self) -> None:
         """Readies what the first picture would have to wait for."""
@@ -192,7 +199,7 @@ class MediaLoader:
         return self.batch() if batch is None else nullcontext(batch)
 
     async def _load_image(
-        self, source: ImageOrNamed, processing: ImageProcessing, uuid: str | None, batch: Batch
+        self, source: ImageOrCached, processing: ImageProcessing, uuid: str | None, batch: Batch
     ) -> Image:
         files = await self._one(source, _IMAGE, uuid, self._image_limits, batch)
         key = _image_key(files.digests, processing, batch)
@@ -203,107 +210,115 @@ class MediaLoader:
         return await self._decoded(key, files, decode, _IMAGE, batch)
 
     async def _load_audio(
-        self, source: AudioOrNamed, processing: AudioProcessing, uuid: str | None, batch: Batch
+        self, source: AudioOrCached, processing: AudioProcessing, uuid: str | None, batch: Batch
     ) -> Audio:
         files = await self._one(source, _AUDIO, uuid, self._audio_limits, batch)
         key = _audio_key(files.digests, processing, batch)
 
         async def decode(data: Sequence[bytes]) -> Audio:
-            return await self._decoders.sound(data[0], processing)
+            return await self._decoders.audio(data[0], processing)
 
         return await self._decoded(key, files, decode, _AUDIO, batch)
 
     async def _one(
-        self, source: Source | NamedSource, kind: str, uuid: str | None, limits: FileLimits, batch: Batch
-    ) -> Files:
+        self, source: Source | CachedSource, kind: str, uuid: str | None, limits: FileLimits, batch: Batch
+    ) -> SourceFiles:
         """The file of a medium that is one."""
-        if isinstance(source, NamedSource):
+        if isinstance(source, CachedSource):
             return self._files.kept(self._files.named(source, kind, batch), [0], kind, batch)
-        return await self._files.one(source, Label(kind=kind, uuid=uuid), limits, batch)
+        return await self._files.one(source, MediaReference(kind=kind, uuid=uuid), limits, batch)
 
-    async def _load_video(self, source: VideoOrNamed, options: VideoOptions, uuid: str | None, batch: Batch) -> Video:
-        label = Label(kind=_VIDEO, uuid=uuid)
+    async def _load_video(self, source: VideoOrCached, options: VideoOptions, uuid: str | None, batch: Batch) -> Video:
+        label = MediaReference(kind=_VIDEO, uuid=uuid)
         match source:
-            case NamedSource():
+            case CachedSource():
                 return await self._named_video(source, options, batch)
             case FrameSources(frames=frames):
-                taken = self._taken(len(frames), options)
+                frame_indices = self._frame_indices(len(frames), options)
                 files = await self._files.frames(
-                    frames, taken, label, each=self._image_limits, together=self._video_limits, batch=batch
+                    frames, frame_indices, label, each=self._image_limits, together=self._video_limits, batch=batch
                 )
-                return await self._video_of_frames(files, taken, options, batch)
+                return await self._video_of_frames(files, frame_indices, options, batch)
             case _:
                 check_options(options, of_frames=False)
                 files = await self._files.one(source, label, self._video_limits, batch)
                 return await self._video_of_file(files, options, batch)
 
-    async def _named_video(self, source: NamedSource, options: VideoOptions, batch: Batch) -> Video:
+    async def _named_video(self, source: CachedSource, options: VideoOptions, batch: Batch) -> Video:
         named = self._files.named(source, _VIDEO, batch)
         if named.num_frames is None:
             check_options(options, of_frames=False)
             return await self._video_of_file(self._files.kept(named, [0], _VIDEO, batch), options, batch)
-        taken = self._taken(named.num_frames, options)
-        return await self._video_of_frames(self._files.kept(named, taken, _VIDEO, batch), taken, options, batch)
+        frame_indices = self._frame_indices(named.num_frames, options)
+        return await self._video_of_frames(
+            self._files.kept(named, frame_indices, _VIDEO, batch), frame_indices, options, batch
+        )
 
-    async def _video_of_file(self, files: Files, options: VideoOptions, batch: Batch) -> Video:
-        key = decoded_key(batch.tenant, "video", files.digests, self._video_processing, options)
+    async def _video_of_file(self, files: SourceFiles, options: VideoOptions, batch: Batch) -> Video:
+        key = decoded_key(batch.namespace, "video", files.digests, self._video_processing, options)
 
         async def decode(data: Sequence[bytes]) -> Video:
-            return await self._decoders.video_of_file(data[0], self._video_processing, options)
+            return await self._decoders.video_from_file(data[0], self._video_processing, options)
 
         return await self._decoded(key, files, decode, _VIDEO, batch)
 
-    async def _video_of_frames(self, files: Files, taken: Sequence[int], options: VideoOptions, batch: Batch) -> Video:
-        key = _frames_key(files.digests, taken, self._video_processing, options, batch)
+    async def _video_of_frames(
+        self, files: SourceFiles, frame_indices: Sequence[int], options: VideoOptions, batch: Batch
+    ) -> Video:
+        key = _frames_key(files.digests, frame_indices, self._video_processing, options, batch)
 
         async def decode(data: Sequence[bytes]) -> Video:
-            return await self._decoders.video_of_images(data, taken, self._video_processing, options)
+            return await self._decoders.video_from_image_files(data, frame_indices, self._video_processing, options)
 
         return await self._decoded(key, files, decode, _VIDEO, batch)
 
     async def _decoded(
         self,
         key: bytes,
-        files: Files,
+        files: SourceFiles,
         decode: Callable[[Sequence[bytes]], Coroutine[Any, Any, MediumT]],
         kind: str,
         batch: Batch,
     ) -> MediumT:
         """What `decode` makes of the files, or has made of them before; held by the request instead of its files."""
-        if files.data is None and self._store.kept_medium(key) is None:
-            raise not_kept(kind)
+        if files.data is None and self._store.cached_medium(key) is None:
+            raise not_cached(kind)
         with batch.decoding():
             got = await self._store.decoded(key, partial(decode, files.data or ()), _num_bytes)
-        batch.count_decoding(is_spared=got.is_spared)
+        batch.count_decoding(is_cache_hit=got.is_cache_hit)
         self._files.name(files, batch)
-        batch.hold.give(files.num_bytes)
-        batch.hold.take_shared(got.value, _num_bytes(got.value))
+        batch.reservation.give(files.num_bytes)
+        batch.reservation.take_shared(got.value, _num_bytes(got.value))
         return got.value
 
     def _keep(
-        self, key: bytes, medium: Image | Video | Audio, kind: str, uuid: str, named: Named, batch: Batch
+        self, key: bytes, medium: Image | Video | Audio, kind: str, uuid: str, named: NamedMedia, batch: Batch
     ) -> None:
         """Keeps a medium that has no files; in `named` its own key stands in their places."""
-        batch.hold.take_shared(medium, _num_bytes(medium))
-        self._store.keep_medium(key, medium, _num_bytes(medium))
-        self._store.name(batch.tenant, kind, uuid, named, ())
+        batch.reservation.take_shared(medium, _num_bytes(medium))
+        self._store.cache_medium(key, medium, _num_bytes(medium))
+        self._store.name(batch.namespace, kind, uuid, named, ())
 
-    def _taken(self, num_frames: int, options: VideoOptions) -> list[int]:
-        return taken_frames(num_frames, options, depth=self._video_processing.temporal_patch_size)
+    def _frame_indices(self, num_frames: int, options: VideoOptions) -> list[int]:
+        return sample_frame_indices(num_frames, options, depth=self._video_processing.temporal_patch_size)
 
 
 def _image_key(files: Sequence[bytes], processing: ImageProcessing, batch: Batch) -> bytes:
-    return decoded_key(batch.tenant, "image", files, processing)
+    return decoded_key(batch.namespace, "image", files, processing)
 
 
 def _frames_key(
-    files: Sequence[bytes], taken: Sequence[int], processing: VideoProcessing, options: VideoOptions, batch: Batch
+    files: Sequence[bytes],
+    frame_indices: Sequence[int],
+    processing: VideoProcessing,
+    options: VideoOptions,
+    batch: Batch,
 ) -> bytes:
-    return decoded_key(batch.tenant, "frames", files, processing, options, tuple(taken))
+    return decoded_key(batch.namespace, "frames", files, processing, options, tuple(frame_indices))
 
 
 def _audio_key(files: Sequence[bytes], processing: AudioProcessing | None, batch: Batch) -> bytes:
-    return decoded_key(batch.tenant, "audio", files, processing)
+    return decoded_key(batch.namespace, "audio", files, processing)
 
 
 def _num_bytes(medium: Image | Video | Audio) -> int:

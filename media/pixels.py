@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import PIL.Image
 
-Picture: TypeAlias = PIL.Image.Image | npt.NDArray[np.uint8]
+RgbImage: TypeAlias = PIL.Image.Image | npt.NDArray[np.uint8]
 """Of mode RGB, or [height, width, 3]."""
 
 
@@ -26,12 +26,12 @@ class Pixels:
     """As long as it lives they stay where they are."""
 
 
-def size_of(picture: Picture) -> tuple[int, int]:
+def size_of(picture: RgbImage) -> tuple[int, int]:
     """(height, width)"""
     return (picture.height, picture.width) if isinstance(picture, PIL.Image.Image) else picture.shape[:2]
 
 
-def pixels_of(picture: Picture) -> Pixels:
+def pixels_of(picture: RgbImage) -> Pixels:
     """Where a picture's pixels are, or those of a copy.
 
     Raises:

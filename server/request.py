@@ -10,7 +10,7 @@ from glimpse.media.embeddings.tensor_file import TensorSource
 from glimpse.media.kind import MediaKind
 from glimpse.media.processing.rgb import Colour
 from glimpse.media.processing.video_options import VideoOptions
-from glimpse.media.sources.source import AudioOrNamed, ImageOrNamed, NamedSource, VideoOrNamed
+from glimpse.media.sources.source import AudioOrCached, CachedSource, ImageOrCached, VideoOrCached
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,7 +18,7 @@ class ImageInput:
     """A picture of a conversation, not loaded yet."""
 
     kind: ClassVar = MediaKind.IMAGE
-    source: ImageOrNamed
+    source: ImageOrCached
     min_pixels: int | None
     """None: the checkpoint's own."""
     max_pixels: int | None
@@ -36,7 +36,7 @@ class VideoInput:
     """A clip of a conversation, not loaded yet."""
 
     kind: ClassVar = MediaKind.VIDEO
-    source: VideoOrNamed
+    source: VideoOrCached
     options: VideoOptions
     field: str
     """The path of what it is made of in the request."""
@@ -50,7 +50,7 @@ class EmbeddingInput:
 
     kind: MediaKind
     """Of the medium that they stand for."""
-    embeddings: TensorSource | NamedSource
+    embeddings: TensorSource | CachedSource
     grid_thw: TensorSource | None
     """The medium's patches in time, height and width, where they are said."""
     field: str
@@ -64,7 +64,7 @@ class AudioInput:
     """A sound of a conversation, not loaded yet."""
 
     kind: ClassVar = MediaKind.AUDIO
-    source: AudioOrNamed
+    source: AudioOrCached
     field: str
     """The path of its source in the request."""
     uuid: str | None = None
@@ -76,7 +76,7 @@ MediumInput: TypeAlias = ImageInput | VideoInput | AudioInput | EmbeddingInput
 
 def is_left_out(medium: MediumInput) -> bool:
     """Nothing of it is sent but its name."""
-    return isinstance(medium.embeddings if isinstance(medium, EmbeddingInput) else medium.source, NamedSource)
+    return isinstance(medium.embeddings if isinstance(medium, EmbeddingInput) else medium.source, CachedSource)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,7 +28,7 @@ from bench.serving.processes import cpu_seconds, family
 from glimpse.engine.config import VisionConfig
 from glimpse.engine.models.qwen2_vl_vision import PixelStatistics, cut_patches, normalise
 from glimpse.media.containers.still import open_image
-from glimpse.media.decoding.video_file import video_of_file
+from glimpse.media.decoding.video_file import video_from_file
 from glimpse.media.decoding.worker_client import IsolatedDecoders
 from glimpse.media.kind import MediaKind
 from glimpse.media.processing import video
@@ -94,7 +94,7 @@ def _isolated(processing: ImageProcessing = IMAGES) -> Act:
 
     def act(data: bytes) -> object:
         if _is_video(data):
-            return runner.run(decoders.video_of_file(data, VIDEOS, _ONE_A_SECOND))
+            return runner.run(decoders.video_from_file(data, VIDEOS, _ONE_A_SECOND))
         return runner.run(decoders.image(data, processing, max_decoded_pixels=MAX_DECODED_PIXELS))
 
     return act
@@ -102,7 +102,7 @@ def _isolated(processing: ImageProcessing = IMAGES) -> Act:
 
 def _in_thread() -> Act:
     """The same, decoded here, as the offline door does."""
-    return lambda data: video_of_file(data, VIDEOS, _ONE_A_SECOND) if _is_video(data) else prepared(data)
+    return lambda data: video_from_file(data, VIDEOS, _ONE_A_SECOND) if _is_video(data) else prepared(data)
 
 
 def _normalised() -> Act:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from glimpse.engine.offline.visual_inputs import InputError, known_fields, left_out
 from glimpse.media.errors import MediaError
 from glimpse.media.kind import MediaKind
-from glimpse.media.sources.source import AudioOrNamed, DataSource, Source, parse_url_text
+from glimpse.media.sources.source import AudioOrCached, DataSource, Source, parse_url_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -28,7 +28,7 @@ class AudioInput:
     """A sound of a request."""
 
     kind: ClassVar = MediaKind.AUDIO
-    sound: AudioOrNamed | Samples
+    sound: AudioOrCached | Samples
     path: str
     """Where the caller wrote it, for errors."""
     uuid: str | None = None
@@ -77,7 +77,7 @@ def is_samples(value: Sequence[object]) -> bool:
     return len(value) == 2 and isinstance(value[1], int | float | np.number)
 
 
-def _parse_audio(sound: object, path: str, uuid: str | None) -> AudioOrNamed | Samples:
+def _parse_audio(sound: object, path: str, uuid: str | None) -> AudioOrCached | Samples:
     match sound:
         case None:
             return left_out(uuid, path)

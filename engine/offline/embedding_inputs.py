@@ -12,7 +12,7 @@ from glimpse.engine.offline.visual_inputs import ImageInput, InputError, VideoIn
 from glimpse.media.embeddings.tensor import Tensor, TensorType, invalid, rows, whole_numbers
 from glimpse.media.errors import MediaError
 from glimpse.media.kind import MediaKind
-from glimpse.media.sources.source import NamedSource
+from glimpse.media.sources.source import CachedSource
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -21,7 +21,7 @@ class EmbeddingInput:
 
     kind: MediaKind
     """Of the medium that they stand for."""
-    embeddings: Tensor | NamedSource
+    embeddings: Tensor | CachedSource
     grid_thw: Tensor | None
     """The medium's patches in time, height and width, where they are said."""
     path: str
@@ -37,9 +37,9 @@ def is_left_out(given: MediumInput) -> bool:
     """Nothing of it is given but its name."""
     match given:
         case ImageInput(picture=medium) | VideoInput(clip=medium):
-            return isinstance(medium, NamedSource)
+            return isinstance(medium, CachedSource)
         case AudioInput(sound=medium) | EmbeddingInput(embeddings=medium):
-            return isinstance(medium, NamedSource)
+            return isinstance(medium, CachedSource)
         case _:
             assert_never(given)
 

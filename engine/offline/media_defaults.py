@@ -17,8 +17,8 @@ from glimpse.engine.offline.visual_inputs import (
     known_fields,
     parse_number,
 )
-from glimpse.media.processing.video_options import VideoOptions, find_wrong_option
-from glimpse.media.sources.source import FrameSources, NamedSource
+from glimpse.media.processing.video_options import VideoOptions, find_invalid_option
+from glimpse.media.sources.source import CachedSource, FrameSources
 
 _NAMES = ("min_pixels", "max_pixels", "fps", "num_frames")
 
@@ -55,7 +55,7 @@ def _with(medium: MediumInput, wishes: VideoOptions, path: str) -> MediumInput:
             options = _bounded(medium.options, wishes)
             if options.fps is None and options.num_frames is None:
                 options = replace(options, fps=wishes.fps, num_frames=wishes.num_frames)
-            if not isinstance(medium.clip, NamedSource):  # what that is made of is known where it is kept
+            if not isinstance(medium.clip, CachedSource):  # what that is made of is known where it is kept
                 _check(options, path, of_frames=isinstance(medium.clip, FrameSources | Pictures))
             return replace(medium, options=options)
         case AudioInput() | EmbeddingInput():  # of which there is nothing to wish
@@ -73,6 +73,6 @@ def _bounded(options: VideoOptions, wishes: VideoOptions) -> VideoOptions:
 
 
 def _check(options: VideoOptions, path: str, *, of_frames: bool) -> None:
-    wrong = find_wrong_option(options, of_frames=of_frames)
+    wrong = find_invalid_option(options, of_frames=of_frames)
     if wrong is not None:
         raise InputError(f"{path}.{wrong.name}", wrong.message)

@@ -15,19 +15,19 @@ from glimpse.engine.offline.audio_inputs import AudioInput, Samples
 from glimpse.engine.offline.embedding_inputs import EmbeddingInput, MediumInput, is_left_out
 from glimpse.engine.offline.media_policy import MediaRules
 from glimpse.engine.offline.visual_inputs import ImageInput, InputError, Pictures, VideoInput
-from glimpse.engine.text.media_inputs import Medium, embedding_form, sound_processing
+from glimpse.engine.text.media_inputs import Medium, embedding_spec, sound_processing
 from glimpse.media.cache.request_media import Batch
 from glimpse.media.cache.store import MediaStore
 from glimpse.media.decoding.decoders import Decoders
-from glimpse.media.decoding.video_frames import taken_frames, video_of_frames
-from glimpse.media.embeddings.embeddings import EmbeddingForm
+from glimpse.media.decoding.video_frames import sample_frame_indices, video_from_images
+from glimpse.media.embeddings.cached import CachedEmbeddings
+from glimpse.media.embeddings.embeddings import EmbeddingSpec
 from glimpse.media.embeddings.loader import EmbeddingLoader
-from glimpse.media.embeddings.named import NamedEmbeddings
-from glimpse.media.embeddings.torch_files import TorchFiles
+from glimpse.media.embeddings.torch_files import TorchFileLoader
 from glimpse.media.errors import MediaError
 from glimpse.media.kind import MediaKind
 from glimpse.media.loader import MediaLoader
-from glimpse.media.processing.audio import Audio, AudioProcessing, audio_of_array
+from glimpse.media.processing.audio import Audio, AudioProcessing, audio_from_array
 from glimpse.media.processing.image import Image, ImageProcessing, image_processing, prepare_image
 from glimpse.media.processing.video import Video, VideoProcessing, video_processing
 
@@ -40,7 +40,7 @@ class Processing:
     videos: VideoProcessing
     sounds: AudioProcessing | None
     """None: the model does not hear."""
-    embeddings: EmbeddingForm
+    embeddings: EmbeddingSpec
 
 
 def media_processing(path: Path, model: ModelConfig) -> Processing:
@@ -49,7 +49,7 @@ def media_processing(path: Path, model: ModelConfig) -> Processing:
         images=image_processing(path),
         videos=video_processing(path),
         sounds=sound_processing(path, model),
-        embeddings=embedding_form(model),
+        embeddings=embedding_spec(model),
     )
 
 
@@ -79,8 +79,8 @@ class OfflineMedia:
 
     async def _load_all(self, inputs: Sequence[MediumInput]) -> list[Medium]:
         loader = self._make_loader()
-        reader = EmbeddingLoader(form=self._embeddings, torch_files=TorchFiles())
-        embeddings = NamedEmbeddings(loader=reader, store=self._store)
+        reader = EmbeddingLoader(form=self._embeddings, torch_files=TorchFileLoader())
+        embeddings = CachedEmbeddings(loader=reader, store=self._store)
         try:
             with loader.batch() as batch:
                 one = partial(self._load, loader=loader, embeddings=embeddings, batch=batch)
@@ -109,7 +109,7 @@ class OfflineMedia:
         )
 
     async def _load(
-        self, given: MediumInput, *, loader: MediaLoader, embeddings: NamedEmbeddings, batch: Batch
+        self, given: MediumInput, *, loader: MediaLoader, embeddings: CachedEmbeddings, batch: Batch
     ) -> Medium:
         try:
             match given:
@@ -132,20 +132,20 @@ class OfflineMedia:
             return await loader.load_image(
                 picture, batch=batch, uuid=uuid, min_pixels=given.min_pixels, max_pixels=given.max_pixels
             )
-        processing = self._images.wished(min_pixels=given.min_pixels, max_pixels=given.max_pixels)
+        processing = self._images.with_options(min_pixels=given.min_pixels, max_pixels=given.max_pixels)
         image = await asyncio.to_thread(prepare_image, picture, processing)
         if uuid is not None:
-            loader.keep_image(image, processing, uuid, batch=batch)
+            loader.cache_image(image, processing, uuid, batch=batch)
         return image
 
     async def _load_video(self, given: VideoInput, loader: MediaLoader, batch: Batch) -> Video:
         source, options, uuid = given.clip, given.options, given.uuid
         if not isinstance(source, Pictures):
             return await loader.load_video(source, options, batch=batch, uuid=uuid)
-        taken = taken_frames(len(source.frames), options, depth=self._videos.temporal_patch_size)
-        clip = await asyncio.to_thread(video_of_frames, source.pick(taken), taken, self._videos, options)
+        taken = sample_frame_indices(len(source.frames), options, depth=self._videos.temporal_patch_size)
+        clip = await asyncio.to_thread(video_from_images, source.pick(taken), taken, self._videos, options)
         if uuid is not None:
-            loader.keep_video(clip, taken, len(source.frames), options, uuid, batch=batch)
+            loader.cache_video(clip, taken, len(source.frames), options, uuid, batch=batch)
         return clip
 
     async def _load_audio(self, given: AudioInput, loader: MediaLoader, batch: Batch) -> Audio:
@@ -154,7 +154,7 @@ class OfflineMedia:
         sound, uuid = given.sound, given.uuid
         if not isinstance(sound, Samples):
             return await loader.load_audio(sound, batch=batch, uuid=uuid)
-        heard = await asyncio.to_thread(audio_of_array, sound.array, sound.rate, self._audio)
+        heard = await asyncio.to_thread(audio_from_array, sound.array, sound.rate, self._audio)
         if uuid is not None:
-            loader.keep_audio(heard, uuid, batch=batch)
+            loader.cache_audio(heard, uuid, batch=batch)
         return heard

@@ -14,15 +14,15 @@ import PIL.Image
 
 from glimpse.media.errors import MediaError, MediaErrorCode
 from glimpse.media.kind import MediaKind
-from glimpse.media.processing.video_options import VideoOptions, find_wrong_option
+from glimpse.media.processing.video_options import VideoOptions, find_invalid_option
 from glimpse.media.sources.source import (
     MAX_UUID_CHARACTERS,
+    CachedSource,
     DataSource,
     FrameSources,
-    ImageOrNamed,
-    NamedSource,
+    ImageOrCached,
     Source,
-    VideoOrNamed,
+    VideoOrCached,
     VideoSource,
     parse_url_text,
     parse_video_text,
@@ -60,7 +60,7 @@ class ImageInput:
     """A picture of a request."""
 
     kind: ClassVar = MediaKind.IMAGE
-    picture: ImageOrNamed | PIL.Image.Image
+    picture: ImageOrCached | PIL.Image.Image
     path: str
     """Where the caller wrote it, for errors."""
     uuid: str | None = None
@@ -89,7 +89,7 @@ class VideoInput:
     """A clip of a request."""
 
     kind: ClassVar = MediaKind.VIDEO
-    clip: VideoOrNamed | Pictures
+    clip: VideoOrCached | Pictures
     path: str
     options: VideoOptions
     uuid: str | None = None
@@ -103,11 +103,11 @@ def parse_uuid(uuid: object, path: str) -> str | None:
     raise InputError(path, f"a uuid is a text of 1 to {MAX_UUID_CHARACTERS} characters")
 
 
-def left_out(uuid: str | None, path: str) -> NamedSource:
+def left_out(uuid: str | None, path: str) -> CachedSource:
     """What stands for a medium that was given before. Raises InputError where it has no name."""
     if uuid is None:
         raise InputError(path, "there is none, and no uuid of one that was given before")
-    return NamedSource(uuid=uuid)
+    return CachedSource(uuid=uuid)
 
 
 def parse_image(picture: object, path: str, uuid: str | None = None) -> ImageInput:
@@ -115,7 +115,7 @@ def parse_image(picture: object, path: str, uuid: str | None = None) -> ImageInp
     return ImageInput(picture=_parse_image(picture, path, uuid), path=path, uuid=uuid)
 
 
-def _parse_image(picture: object, path: str, uuid: str | None) -> ImageOrNamed | PIL.Image.Image:
+def _parse_image(picture: object, path: str, uuid: str | None) -> ImageOrCached | PIL.Image.Image:
     match picture:
         case None:
             return left_out(uuid, path)
@@ -161,7 +161,7 @@ def parse_video(clip: object, path: str, options: Mapping[str, Any], uuid: str |
     if clip is None:  # whether it is a file or frames, and so which options it may have, is known where it is kept
         return VideoInput(clip=left_out(uuid, path), path=path, options=wishes, uuid=uuid)
     parsed = _parse_video(clip, path)
-    wrong = find_wrong_option(wishes, of_frames=isinstance(parsed, FrameSources | Pictures))
+    wrong = find_invalid_option(wishes, of_frames=isinstance(parsed, FrameSources | Pictures))
     if wrong is not None:
         raise InputError(f"{path}.{wrong.name}", wrong.message)
     return VideoInput(clip=parsed, path=path, options=wishes, uuid=uuid)

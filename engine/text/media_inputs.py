@@ -8,7 +8,7 @@ from glimpse.engine.config import AudioConfig, ModelConfig, VisionConfig
 from glimpse.engine.plan import Embeddings, MediaContent, MediaSpan
 from glimpse.engine.protocol import MediaInput
 from glimpse.engine.text.prompt import Prompt, PromptMedia
-from glimpse.media.embeddings.embeddings import Embedding, EmbeddingForm
+from glimpse.media.embeddings.embeddings import Embedding, EmbeddingSpec
 from glimpse.media.embeddings.tensor import TensorType
 from glimpse.media.kind import MediaKind
 from glimpse.media.processing.audio import Audio, AudioProcessing, audio_processing
@@ -38,12 +38,12 @@ def kind_of(medium: Medium) -> MediaKind:
             assert_never(medium)
 
 
-def embedding_form(model: ModelConfig) -> EmbeddingForm:
+def embedding_spec(model: ModelConfig) -> EmbeddingSpec:
     """What embeddings in a medium's place look like. Those of a model that sees nothing have no patches to merge."""
     encoder = model.encoder
     merge_size = encoder.spatial_merge_size if isinstance(encoder, VisionConfig) else 1
     kinds = frozenset(map(MediaKind, model.placeholder_ids))
-    return EmbeddingForm(kinds=kinds, hidden_size=model.text.hidden_size, merge_size=merge_size)
+    return EmbeddingSpec(kinds=kinds, hidden_size=model.text.hidden_size, merge_size=merge_size)
 
 
 def sound_processing(path: Path, model: ModelConfig) -> AudioProcessing | None:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from glimpse.media.errors import MediaError, MediaErrorCode
 
 
-class InFlight:
+class MemoryBudget:
     """The bytes that are held, of one event loop."""
 
     def __init__(self, *, max_bytes: float = math.inf, max_request_bytes: float = math.inf) -> None:
@@ -23,13 +23,13 @@ class InFlight:
         """How many hold an object that several share, by its identity."""
 
     @contextmanager
-    def hold(self) -> Generator["Hold"]:
+    def reservation(self) -> Generator["MemoryReservation"]:
         """What one request holds, until the block ends."""
-        hold = Hold(self)
+        reservation = MemoryReservation(self)
         try:
-            yield hold
+            yield reservation
         finally:
-            hold.give_all()
+            reservation.give_all()
 
     def take(self, num_bytes: int) -> None:
         """Raises MediaError (OVERLOADED)."""
@@ -57,12 +57,12 @@ class InFlight:
             self.give(num_bytes)
 
 
-class Hold:
+class MemoryReservation:
     """What one request holds."""
 
-    def __init__(self, in_flight: InFlight) -> None:
+    def __init__(self, memory_budget: MemoryBudget) -> None:
         self.num_bytes = 0
-        self._in_flight = in_flight
+        self._in_flight = memory_budget
         self._shared: list[tuple[object, int]] = []
 
     def take(self, num_bytes: int) -> None:

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from time import monotonic
 
-from glimpse.media.cache.memory_budget import Hold
+from glimpse.media.cache.memory_budget import MemoryReservation
 
 
 @dataclass(slots=True, kw_only=True)
@@ -14,11 +14,11 @@ class MediaUsage:
 
     num_fetched: int = 0
     """Files fetched from other servers."""
-    num_fetches_spared: int = 0
+    num_fetch_cache_hits: int = 0
     """Files whose fetching was spared: they were kept, or another request was at it."""
     num_decoded: int = 0
     """Media decoded."""
-    num_decodings_spared: int = 0
+    num_decode_cache_hits: int = 0
     """Media that were kept decoded, or that another request was at."""
     fetch_seconds: float = 0.0
     """Spent waiting for files from other servers, each wait counted by itself."""
@@ -28,16 +28,16 @@ class MediaUsage:
     @property
     def num_media(self) -> int:
         """All that were loaded."""
-        return self.num_decoded + self.num_decodings_spared
+        return self.num_decoded + self.num_decode_cache_hits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
     """The media of one request, while it is served."""
 
-    tenant: str
+    namespace: str
     """Whose they are; empty: of all who say nothing."""
-    hold: Hold
+    reservation: MemoryReservation
     """Their memory."""
     usage: MediaUsage
     """Counted while they are loaded."""
@@ -60,12 +60,12 @@ class Batch:
         finally:
             self.usage.decode_seconds += monotonic() - began
 
-    def count_fetch(self, *, is_spared: bool) -> None:
+    def count_fetch(self, *, is_cache_hit: bool) -> None:
         """Counts a file."""
-        self.usage.num_fetches_spared += is_spared
-        self.usage.num_fetched += not is_spared
+        self.usage.num_fetch_cache_hits += is_cache_hit
+        self.usage.num_fetched += not is_cache_hit
 
-    def count_decoding(self, *, is_spared: bool) -> None:
+    def count_decoding(self, *, is_cache_hit: bool) -> None:
         """Counts a medium."""
-        self.usage.num_decodings_spared += is_spared
-        self.usage.num_decoded += not is_spared
+        self.usage.num_decode_cache_hits += is_cache_hit
+        self.usage.num_decoded += not is_cache_hit

@@ -8,7 +8,7 @@ KeyT = TypeVar("KeyT", bound=Hashable)
 ValueT = TypeVar("ValueT")
 
 
-class Flights(Generic[KeyT, ValueT]):
+class SingleFlight(Generic[KeyT, ValueT]):
     """The works that are being done, by key. For the tasks of one event loop."""
 
     def __init__(self) -> None:
@@ -23,12 +23,12 @@ class Flights(Generic[KeyT, ValueT]):
         A caller that is cancelled leaves the others waiting; when the last one leaves, the work is cancelled.
         """
         flight = self._flights.get(key)
-        is_own = flight is None
+        is_leader = flight is None
         if flight is None:
             flight = self._flights[key] = _Flight(asyncio.create_task(work()))
         flight.num_waiting += 1
         try:
-            return await asyncio.shield(flight.task), is_own
+            return await asyncio.shield(flight.task), is_leader
         finally:
             flight.num_waiting -= 1
             if not flight.num_waiting:

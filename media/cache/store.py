@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, cast
 
 from glimpse.media.cache.lru import Lru
-from glimpse.media.cache.single_flight import Flights
+from glimpse.media.cache.single_flight import SingleFlight
 
 MediumT = TypeVar("MediumT")
 
@@ -35,7 +35,7 @@ class MediaFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Named:
+class NamedMedia:
     """What a client's name for a medium stands for."""
 
     files: Mapping[int, bytes]
@@ -47,11 +47,11 @@ class Named:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Got(Generic[MediumT]):
+class CacheResult(Generic[MediumT]):
     """What was asked for."""
 
     value: MediumT
-    is_spared: bool
+    is_cache_hit: bool
     """It was kept, or another request was at it already."""
 
 
@@ -60,41 +60,41 @@ class MediaStore:
 
     def __init__(self, *, max_bytes: int, clock: Callable[[], float] = time.monotonic) -> None:
         """`max_bytes` of 0 keeps nothing; `clock` tells the time in seconds."""
-        self.keeps = max_bytes > 0
+        self.is_enabled = max_bytes > 0
         """Whether anything is kept at all."""
         names_bytes = max_bytes // _NAMES_SHARE
         files_bytes = (max_bytes - 2 * names_bytes) // 2
         self._urls = Lru[tuple[str, str], bytes](max_bytes=names_bytes, clock=clock)
-        self._names = Lru[tuple[str, str, str], Named](max_bytes=names_bytes, clock=clock)
+        self._names = Lru[tuple[str, str, str], NamedMedia](max_bytes=names_bytes, clock=clock)
         self._files = Lru[tuple[str, bytes], bytes](max_bytes=files_bytes, clock=clock)
         self._media = Lru[bytes, Any](max_bytes=max_bytes - 2 * names_bytes - files_bytes, clock=clock)
-        self._fetches = Flights[tuple[str, str, int], MediaFile]()
-        self._decodings = Flights[bytes, Any]()
+        self._fetches = SingleFlight[tuple[str, str, int], MediaFile]()
+        self._decodings = SingleFlight[bytes, Any]()
 
     @property
     def num_bytes(self) -> int:
         """All that is kept."""
         return sum(shelf.num_bytes for shelf in (self._urls, self._names, self._files, self._media))
 
-    def file(self, tenant: str, digest: bytes) -> MediaFile | None:
+    def file(self, namespace: str, digest: bytes) -> MediaFile | None:
         """A file that is kept."""
-        data = self._files.get((tenant, digest))
+        data = self._files.get((namespace, digest))
         return None if data is None else MediaFile(digest=digest, data=data)
 
-    def named(self, tenant: str, kind: str, uuid: str) -> Named | None:
+    def named(self, namespace: str, kind: str, uuid: str) -> NamedMedia | None:
         """What the tenant's name stands for, among its media of that kind. Its files may be kept no more."""
-        return self._names.get((tenant, kind, uuid))
+        return self._names.get((namespace, kind, uuid))
 
-    def name(self, tenant: str, kind: str, uuid: str, named: Named, files: Sequence[MediaFile]) -> None:
+    def name(self, namespace: str, kind: str, uuid: str, named: NamedMedia, files: Sequence[MediaFile]) -> None:
         """Keeps a medium's files under a name, which stood for another medium before, perhaps."""
         for file in files:
-            self._keep_file(tenant, file)
-        num_bytes = _OVERHEAD_BYTES + len(tenant) + len(uuid) + len(named.url or "") + 64 * len(named.files)
-        self._names.put((tenant, kind, uuid), named, num_bytes=num_bytes)
+            self._cache_file(namespace, file)
+        num_bytes = _OVERHEAD_BYTES + len(namespace) + len(uuid) + len(named.url or "") + 64 * len(named.files)
+        self._names.put((namespace, kind, uuid), named, num_bytes=num_bytes)
 
     async def download(
-        self, tenant: str, url: str, max_bytes: int, fetch: Callable[[], Coroutine[Any, Any, tuple[bytes, float]]]
-    ) -> Got[MediaFile]:
+        self, namespace: str, url: str, max_bytes: int, fetch: Callable[[], Coroutine[Any, Any, tuple[bytes, float]]]
+    ) -> CacheResult[MediaFile]:
         """The file at a URL, of at most `max_bytes`.
 
         Args:
@@ -108,29 +108,29 @@ class MediaStore:
             data, fresh_seconds = await fetch()
             file = MediaFile(digest=await file_digest(data), data=data)
             if fresh_seconds > 0:
-                self._keep_file(tenant, file)
-                num_bytes = _OVERHEAD_BYTES + len(tenant) + len(url)
-                self._urls.put((tenant, url), file.digest, num_bytes=num_bytes, seconds=fresh_seconds)
+                self._cache_file(namespace, file)
+                num_bytes = _OVERHEAD_BYTES + len(namespace) + len(url)
+                self._urls.put((namespace, url), file.digest, num_bytes=num_bytes, seconds=fresh_seconds)
             return file
 
-        digest = self._urls.get((tenant, url))
-        kept = None if digest is None else self.file(tenant, digest)
+        digest = self._urls.get((namespace, url))
+        kept = None if digest is None else self.file(namespace, digest)
         if kept is not None and len(kept.data) <= max_bytes:
-            return Got(value=kept, is_spared=True)
-        file, is_own = await self._fetches.share((tenant, url, max_bytes), fetch_and_keep)
-        return Got(value=file, is_spared=not is_own)
+            return CacheResult(value=kept, is_cache_hit=True)
+        file, is_leader = await self._fetches.share((namespace, url, max_bytes), fetch_and_keep)
+        return CacheResult(value=file, is_cache_hit=not is_leader)
 
-    def kept_medium(self, key: bytes) -> Any | None:
+    def cached_medium(self, key: bytes) -> Any | None:
         """A medium that is kept; `key` is of `glimpse.media.key.decoded_key`."""
         return self._media.get(key)
 
-    def keep_medium(self, key: bytes, medium: object, num_bytes: int) -> None:
+    def cache_medium(self, key: bytes, medium: object, num_bytes: int) -> None:
         """Keeps one that was made elsewhere."""
         self._media.put(key, medium, num_bytes=num_bytes + _OVERHEAD_BYTES)
 
     async def decoded(
         self, key: bytes, decode: Callable[[], Coroutine[Any, Any, MediumT]], num_bytes: Callable[[MediumT], int]
-    ) -> Got[MediumT]:
+    ) -> CacheResult[MediumT]:
         """A medium that is kept, or is being made, or is made now.
 
         Args:
@@ -141,17 +141,17 @@ class MediaStore:
 
         async def decode_and_keep() -> MediumT:
             made = await decode()
-            self.keep_medium(key, made, num_bytes(made))
+            self.cache_medium(key, made, num_bytes(made))
             return made
 
-        kept = self.kept_medium(key)
+        kept = self.cached_medium(key)
         if kept is not None:
-            return Got(value=kept, is_spared=True)
-        made, is_own = await self._decodings.share(key, decode_and_keep)
-        return Got(value=cast(MediumT, made), is_spared=not is_own)
+            return CacheResult(value=kept, is_cache_hit=True)
+        made, is_leader = await self._decodings.share(key, decode_and_keep)
+        return CacheResult(value=cast(MediumT, made), is_cache_hit=not is_leader)
 
-    def _keep_file(self, tenant: str, file: MediaFile) -> None:
-        self._files.put((tenant, file.digest), file.data, num_bytes=len(file.data) + _OVERHEAD_BYTES)
+    def _cache_file(self, namespace: str, file: MediaFile) -> None:
+        self._files.put((namespace, file.digest), file.data, num_bytes=len(file.data) + _OVERHEAD_BYTES)
 
 
 async def file_digest(data: bytes) -> bytes:

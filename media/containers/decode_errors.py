@@ -7,7 +7,7 @@ from glimpse.media.errors import MediaError, MediaErrorCode
 
 
 @contextmanager
-def damage_is_the_clients(name: str) -> Generator[None]:
+def report_decode_errors(name: str) -> Generator[None]:
     """What the block raises becomes a MediaError about the `name`, such as "video"; MediaErrors stay as they are."""
     # FFmpeg's errors are OSErrors and ValueErrors; PyAV itself trips over what is missing.
     try:
@@ -18,9 +18,9 @@ def damage_is_the_clients(name: str) -> Generator[None]:
         message = f"the {name} takes more memory to decode than there is"
         raise MediaError(MediaErrorCode.TOO_LARGE, message) from error
     except Exception as error:
-        raise damaged(name) from error
+        raise corrupt(name) from error
 
 
-def damaged(name: str) -> MediaError:
+def corrupt(name: str) -> MediaError:
     """The error of a file that cannot be read to its end."""
     return MediaError(MediaErrorCode.INVALID_MEDIA, f"the {name} is damaged or cut short")

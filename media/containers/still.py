@@ -23,7 +23,7 @@ def open_image(data: bytes, *, max_pixels: int) -> PIL.Image.Image:
         MediaError: UNSUPPORTED_FORMAT, INVALID_MEDIA, or TOO_LARGE for more than `max_pixels`.
     """
     image_format = sniff_image(data)
-    with _damage_is_the_clients(image_format):
+    with _report_decode_errors(image_format):
         # Only this decoder sees the bytes, so a file cannot choose a more obscure one.
         image = PIL.Image.open(BytesIO(data), formats=[image_format])
     if image.width * image.height > max_pixels:
@@ -38,12 +38,12 @@ def load_pixels(image: PIL.Image.Image) -> None:
     Raises:
         MediaError: INVALID_MEDIA if the file is damaged.
     """
-    with _damage_is_the_clients(image.format or "picture"):
+    with _report_decode_errors(image.format or "picture"):
         image.load()
 
 
 @contextmanager
-def _damage_is_the_clients(name: str) -> Generator[None]:
+def _report_decode_errors(name: str) -> Generator[None]:
     # Pillow's decoders raise whatever they trip over: OSError, SyntaxError, ValueError, struct.error, IndexError, ….
     try:
         yield

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from av.stream import Disposition
 
-from glimpse.media.containers.decode_errors import damage_is_the_clients, damaged
+from glimpse.media.containers.decode_errors import corrupt, report_decode_errors
 from glimpse.media.containers.mp4 import checked_mp4
 from glimpse.media.containers.sniff import VideoFormat, sniff_video
 from glimpse.media.errors import MediaError, MediaErrorCode
@@ -72,13 +72,13 @@ class VideoFile:
             MediaError: INVALID_MEDIA if it is damaged, cut short or empty; TOO_LARGE if it has too many frames.
         """
         times, keyframes, last = set[int](), set[int](), (0, 0)
-        with damage_is_the_clients("video"):
+        with report_decode_errors("video"):
             for packet in self._container.demux(self._stream):
                 if packet.size == 0 or packet.is_discard:
                     continue
                 time = packet.dts if packet.pts is None else packet.pts
                 if packet.is_corrupt or time is None:
-                    raise damaged("video")
+                    raise corrupt("video")
                 times.add(time)
                 last = max(last, (time, packet.duration or 0))
                 if packet.is_keyframe:
@@ -104,7 +104,7 @@ class VideoFile:
         Raises:
             MediaError: INVALID_MEDIA if the file is damaged, or nobody waits for it any more (`stopped`).
         """
-        with damage_is_the_clients("video"):
+        with report_decode_errors("video"):
             reader = _Reader(self._container, self._stream, keyframes, stopped)
             for time in times:
                 yield _upright(reader.shown_at(time))
@@ -120,7 +120,7 @@ def open_video(data: bytes, *, max_pixels: int) -> Generator[VideoFile]:
     video_format = sniff_video(data)
     file = checked_mp4(data) if video_format is VideoFormat.MP4 else BytesIO(data)
     limits = {"max_pixels": str(max_pixels)}
-    with damage_is_the_clients("video"):
+    with report_decode_errors("video"):
         container = av.open(
             file,
             format=_DEMUXERS[video_format],
@@ -181,7 +181,7 @@ class _Reader:
                 break
             self._shown = frame
         if self._shown is None:
-            raise damaged("video")
+            raise corrupt("video")
         return self._shown
 
     def _skip_to(self, keyframe: int) -> None:

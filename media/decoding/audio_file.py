@@ -13,12 +13,12 @@ import av
 import numpy as np
 import numpy.typing as npt
 
-from glimpse.media.containers.decode_errors import damage_is_the_clients
+from glimpse.media.containers.decode_errors import report_decode_errors
 from glimpse.media.containers.mp4 import checked_mp4
 from glimpse.media.containers.sniff import AudioFormat, sniff_audio
 from glimpse.media.containers.video import CONTAINER_OPTIONS
 from glimpse.media.errors import MediaError, MediaErrorCode
-from glimpse.media.processing.audio import Audio, AudioProcessing, audio_of_samples, heard
+from glimpse.media.processing.audio import Audio, AudioProcessing, audio_from_samples, resample_for_model
 
 FloatArray = npt.NDArray[np.float32]
 
@@ -38,7 +38,7 @@ _NAMES = "PCM, FLAC, ALAC, MP3, AAC, Vorbis and Opus"
 _FULL_SCALE = {np.dtype(np.int16): 1 << 15, np.dtype(np.int32): 1 << 31}
 
 
-def audio_of_file(data: bytes, processing: AudioProcessing, *, stopped: Callable[[], bool] = lambda: False) -> Audio:
+def audio_from_file(data: bytes, processing: AudioProcessing, *, stopped: Callable[[], bool] = lambda: False) -> Audio:
     """Makes a sound of a file, of whose channels the mean is heard.
 
     Args:
@@ -49,32 +49,34 @@ def audio_of_file(data: bytes, processing: AudioProcessing, *, stopped: Callable
     Raises:
         MediaError: the file cannot be used.
     """
-    return audio_of_samples(samples_of_file(data, processing, stopped=stopped), processing)
+    return audio_from_samples(samples_from_file(data, processing, stopped=stopped), processing)
 
 
-def samples_of_file(
+def samples_from_file(
     data: bytes, processing: AudioProcessing, *, stopped: Callable[[], bool] = lambda: False
 ) -> FloatArray:
-    """What is heard of a file, as `glimpse.media.processing.audio.heard` gives it. All that decodes is here.
+    """What is heard of a file, as `resample_for_model` gives it. All that decodes is here.
 
     Raises:
         MediaError: the file cannot be used.
     """
     audio_format = sniff_audio(data)
     file = checked_mp4(data, hidden_kind=b"vide") if audio_format is AudioFormat.MP4 else BytesIO(data)
-    with damage_is_the_clients("sound"):
+    with report_decode_errors("sound"):
         container: Any = av.open(
             file,
             format=_DEMUXERS[audio_format],
             options={"codec_whitelist": ",".join(DECODERS)},
             container_options=CONTAINER_OPTIONS,
         )
-    with container, damage_is_the_clients("sound"):
+    with container, report_decode_errors("sound"):
         frames = container.decode(_audio_stream(container))
         first = next(frames, None)
         if first is None:
             raise MediaError(MediaErrorCode.INVALID_MEDIA, "there is no sound in the file")
-        return heard(_pieces(chain((first,), frames), first.sample_rate, stopped), first.sample_rate, processing)
+        return resample_for_model(
+            _pieces(chain((first,), frames), first.sample_rate, stopped), first.sample_rate, processing
+        )
 
 
 def _audio_stream(container: Any) -> Any:

@@ -12,9 +12,9 @@ from functools import partial
 from typing import TypeVar
 
 from glimpse.media.containers.still import open_image
-from glimpse.media.decoding.audio_file import audio_of_file
-from glimpse.media.decoding.video_file import video_of_file
-from glimpse.media.decoding.video_frames import video_of_files
+from glimpse.media.decoding.audio_file import audio_from_file
+from glimpse.media.decoding.video_file import video_from_file
+from glimpse.media.decoding.video_frames import video_from_image_files
 from glimpse.media.decoding.worker_client import IsolatedDecoders
 from glimpse.media.processing.audio import Audio, AudioProcessing
 from glimpse.media.processing.image import Image, ImageProcessing, prepare_image
@@ -65,26 +65,28 @@ class Decoders:
         decode = partial(_decode, data, processing, self._max_decoded_pixels)
         return await asyncio.get_running_loop().run_in_executor(self._threads, decode)
 
-    async def sound(self, data: bytes, processing: AudioProcessing) -> Audio:
+    async def audio(self, data: bytes, processing: AudioProcessing) -> Audio:
         """Decodes what is heard of a sound file, or of a video's sound. Raises MediaError."""
         if self._isolated is not None:
-            return await self._isolated.sound(data, processing)
-        return await _stoppable(self._threads, partial(audio_of_file, data, processing))
+            return await self._isolated.audio(data, processing)
+        return await _stoppable(self._threads, partial(audio_from_file, data, processing))
 
-    async def video_of_file(self, data: bytes, processing: VideoProcessing, options: VideoOptions) -> Video:
+    async def video_from_file(self, data: bytes, processing: VideoProcessing, options: VideoOptions) -> Video:
         """Decodes the frames of a video file that are taken. Raises MediaError."""
         if self._isolated is not None:
-            return await self._isolated.video_of_file(data, processing, options)
-        return await _stoppable(self._video_threads, partial(video_of_file, data, processing, options))
+            return await self._isolated.video_from_file(data, processing, options)
+        return await _stoppable(self._video_threads, partial(video_from_file, data, processing, options))
 
-    async def video_of_images(
-        self, files: Sequence[bytes], taken: Sequence[int], processing: VideoProcessing, options: VideoOptions
+    async def video_from_image_files(
+        self, files: Sequence[bytes], frame_indices: Sequence[int], processing: VideoProcessing, options: VideoOptions
     ) -> Video:
-        """Decodes pictures that are a clip's frames; `taken` as `video_of_frames` has it. Raises MediaError."""
+        """Decodes images that are a video's frames; see `video_from_images`. Raises MediaError."""
         most = self._max_decoded_pixels
         if self._isolated is not None:
-            return await self._isolated.video_of_files(files, taken, processing, options, max_decoded_pixels=most)
-        decode = partial(video_of_files, files, taken, processing, options, max_decoded_pixels=most)
+            return await self._isolated.video_from_image_files(
+                files, frame_indices, processing, options, max_decoded_pixels=most
+            )
+        decode = partial(video_from_image_files, files, frame_indices, processing, options, max_decoded_pixels=most)
         return await _stoppable(self._video_threads, decode)
 
     async def warm(self) -> None:

@@ -35,7 +35,7 @@ class FramesJob(msgspec.Struct, frozen=True, kw_only=True, tag="frames"):
 
     processing: VideoProcessing
     options: VideoOptions
-    taken: tuple[int, ...]
+    frame_indices: tuple[int, ...]
     """The files' places among all frames."""
     max_decoded_pixels: int
     """Of each."""

@@ -8,10 +8,10 @@ from glimpse.media.errors import MediaError, MediaErrorCode
 from glimpse.media.processing.frame_sampling import (
     DEFAULT_FPS,
     MAX_FRAMES,
+    evenly_spaced,
     num_decoded,
-    number_asked_for,
-    number_at_rate,
-    spread,
+    num_frames_at_rate,
+    num_frames_requested,
 )
 from glimpse.media.processing.video import Video, VideoProcessing, make_video
 from glimpse.media.processing.video_options import VideoOptions, check_options
@@ -24,7 +24,7 @@ MAX_DECODED_PIXELS = 40_000_000_000
 """The most work for one file, in pixels of decoded frames: one to two minutes of a processor."""
 
 
-def video_of_file(
+def video_from_file(
     data: bytes, processing: VideoProcessing, options: VideoOptions, *, stopped: Callable[[], bool] = lambda: False
 ) -> Video:
     """Makes a clip of a video file.
@@ -42,29 +42,29 @@ def video_of_file(
     fps = (options.fps or DEFAULT_FPS) if options.num_frames is None else None
     with open_video(data, max_pixels=MAX_FRAME_PIXELS) as video:
         frames = video.frame_times()
-        taken = _taken(frames, options, fps, processing.temporal_patch_size)
-        if num_decoded(frames.times, frames.keyframes, taken) * video.width * video.height > MAX_DECODED_PIXELS:
+        frame_indices = _frame_indices(frames, options, fps, processing.temporal_patch_size)
+        if num_decoded(frames.times, frames.keyframes, frame_indices) * video.width * video.height > MAX_DECODED_PIXELS:
             message = "the clip takes too long to decode; send less of it, or make its frames smaller"
             raise MediaError(MediaErrorCode.TOO_LARGE, message)
         return make_video(
-            video.frames([frames.times[index] for index in taken], frames.keyframes, stopped),
-            len(taken),
-            processing.bounded(options),
-            frame_seconds=tuple(frames.seconds(index) for index in taken),
+            video.frames([frames.times[index] for index in frame_indices], frames.keyframes, stopped),
+            len(frame_indices),
+            processing.with_options(options),
+            frame_seconds=tuple(frames.seconds(index) for index in frame_indices),
             fps=fps,
         )
 
 
-def _taken(frames: FrameTimes, options: VideoOptions, fps: float | None, depth: int) -> list[int]:
+def _frame_indices(frames: FrameTimes, options: VideoOptions, fps: float | None, depth: int) -> list[int]:
     """Indices of the frames that the model sees."""
     shown = _shown_part(frames, options)
     max_frames = options.max_frames or MAX_FRAMES
     if fps is not None:
         duration = _duration(frames, shown)
-        count = number_at_rate(len(shown), duration, fps=fps, max_frames=max_frames, depth=depth)
+        count = num_frames_at_rate(len(shown), duration, fps=fps, max_frames=max_frames, depth=depth)
     else:
-        count = number_asked_for(len(shown), options.num_frames or max_frames, max_frames=max_frames, depth=depth)
-    return [shown[index] for index in spread(len(shown), count)]
+        count = num_frames_requested(len(shown), options.num_frames or max_frames, max_frames=max_frames, depth=depth)
+    return [shown[index] for index in evenly_spaced(len(shown), count)]
 
 
 def _shown_part(frames: FrameTimes, options: VideoOptions) -> range:

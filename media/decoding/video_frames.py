@@ -6,7 +6,7 @@ import PIL.Image
 
 from glimpse.media.containers.still import load_pixels, open_image
 from glimpse.media.errors import MediaError, MediaErrorCode
-from glimpse.media.processing.frame_sampling import MAX_FRAMES, number_asked_for, spread
+from glimpse.media.processing.frame_sampling import MAX_FRAMES, evenly_spaced, num_frames_requested
 from glimpse.media.processing.rgb import upright_rgb
 from glimpse.media.processing.video import Video, VideoProcessing, make_video
 from glimpse.media.processing.video_options import VideoOptions, check_options
@@ -15,7 +15,7 @@ _MAX_LISTED_PIXELS = 4_000_000_000
 """Pixels of all pictures of one clip before they are resized: about a minute of a processor."""
 
 
-def taken_frames(num_frames: int, options: VideoOptions, *, depth: int) -> list[int]:
+def sample_frame_indices(num_frames: int, options: VideoOptions, *, depth: int) -> list[int]:
     """Indices of the frames that are taken of a list: all, or as many as the options say.
 
     Raises:
@@ -28,17 +28,20 @@ def taken_frames(num_frames: int, options: VideoOptions, *, depth: int) -> list[
     if options.num_frames is None and num_frames <= max_frames:
         return list(range(num_frames))
     wanted = options.num_frames or max_frames
-    return spread(num_frames, number_asked_for(num_frames, wanted, max_frames=max_frames, depth=depth))
+    return evenly_spaced(num_frames, num_frames_requested(num_frames, wanted, max_frames=max_frames, depth=depth))
 
 
-def video_of_frames(
-    pictures: Iterable[PIL.Image.Image], taken: Sequence[int], processing: VideoProcessing, options: VideoOptions
+def video_from_images(
+    pictures: Iterable[PIL.Image.Image],
+    frame_indices: Sequence[int],
+    processing: VideoProcessing,
+    options: VideoOptions,
 ) -> Video:
     """Makes a clip of pictures of any mode, all of one size.
 
     Args:
         pictures: those that are taken; each is used before the next is asked for.
-        taken: their indices among all, from `taken_frames`.
+        taken: their indices among all, from `sample_frame_indices`.
         processing: the checkpoint's.
         options: the request's; `fps` is the rate of all pictures.
 
@@ -46,24 +49,24 @@ def video_of_frames(
         MediaError: a picture is damaged or of another size, or they are too large together.
     """
     return make_video(
-        _of_one_size(pictures, taken, processing),
-        len(taken),
-        processing.bounded(options),
-        frame_seconds=() if options.fps is None else tuple(index / options.fps for index in taken),
+        _of_one_size(pictures, frame_indices, processing),
+        len(frame_indices),
+        processing.with_options(options),
+        frame_seconds=() if options.fps is None else tuple(index / options.fps for index in frame_indices),
         fps=None,
     )
 
 
-def video_of_files(
+def video_from_image_files(
     files: Iterable[bytes],
-    taken: Sequence[int],
+    frame_indices: Sequence[int],
     processing: VideoProcessing,
     options: VideoOptions,
     *,
     max_decoded_pixels: int,
     stopped: Callable[[], bool] = lambda: False,
 ) -> Video:
-    """As `video_of_frames`, of pictures' files.
+    """As `video_from_images`, of pictures' files.
 
     Args:
         files: those that are taken.
@@ -76,7 +79,7 @@ def video_of_files(
     Raises:
         MediaError: also for what is no picture.
     """
-    return video_of_frames(_opened(files, max_decoded_pixels, stopped), taken, processing, options)
+    return video_from_images(_opened(files, max_decoded_pixels, stopped), frame_indices, processing, options)
 
 
 def _opened(files: Iterable[bytes], max_decoded_pixels: int, stopped: Callable[[], bool]) -> Iterator[PIL.Image.Image]:
@@ -93,16 +96,17 @@ def _opened(files: Iterable[bytes], max_decoded_pixels: int, stopped: Callable[[
 
 
 def _of_one_size(
-    pictures: Iterable[PIL.Image.Image], taken: Sequence[int], processing: VideoProcessing
+    pictures: Iterable[PIL.Image.Image], frame_indices: Sequence[int], processing: VideoProcessing
 ) -> Iterator[PIL.Image.Image]:
     size: tuple[int, int] | None = None
-    for index, picture in zip(taken, pictures, strict=True):
+    for index, picture in zip(frame_indices, pictures, strict=True):
         load_pixels(picture)
         frame = upright_rgb(picture, processing.background)
         size = size or frame.size
         if frame.size != size:
             message = (
-                f"frame {index} is {frame.width}×{frame.height} pixels and frame {taken[0]} {size[0]}×{size[1]}: "
+                f"frame {index} is {frame.width}×{frame.height} pixels and "
+                f"frame {frame_indices[0]} {size[0]}×{size[1]}: "
                 "a clip's frames are of one size"
             )
             raise MediaError(MediaErrorCode.INVALID_MEDIA, message)

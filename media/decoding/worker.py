@@ -11,7 +11,7 @@ import sys
 from typing import assert_never
 
 from glimpse.media.containers.still import open_image
-from glimpse.media.decoding.audio_file import samples_of_file
+from glimpse.media.decoding.audio_file import samples_from_file
 from glimpse.media.decoding.jobs import (
     AudioJob,
     Decoded,
@@ -24,10 +24,10 @@ from glimpse.media.decoding.jobs import (
     write_result,
 )
 from glimpse.media.decoding.rlimits import limit_memory, limit_time
-from glimpse.media.decoding.video_file import video_of_file
-from glimpse.media.decoding.video_frames import video_of_files
+from glimpse.media.decoding.video_file import video_from_file
+from glimpse.media.decoding.video_frames import video_from_image_files
 from glimpse.media.errors import MediaError, MediaErrorCode
-from glimpse.media.native.library import machine_resizer
+from glimpse.media.native.library import native_resizer
 from glimpse.media.processing.image import image_pixels
 from glimpse.media.processing.video import Video
 
@@ -37,7 +37,7 @@ def main() -> None:
     memory_bytes, cpu_seconds = map(int, sys.argv[1:3])
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the front end, which lets running answers end
     limit_memory(memory_bytes)
-    machine_resizer()  # opened before there is a job that would wait
+    native_resizer()  # opened before there is a job that would wait
     results = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a library prints is no result
     while (received := read_job(sys.stdin.buffer)) is not None:
@@ -64,14 +64,14 @@ def decode(job: Job, files: list[bytes]) -> tuple[Decoded, memoryview]:
             pixels = image_pixels(open_image(files[0], max_pixels=job.max_decoded_pixels), job.processing)
             return Decoded(shape=pixels.shape), pixels.data.cast("B")
         case VideoJob():
-            return _decoded_video(video_of_file(files[0], job.processing, job.options))
+            return _decoded_video(video_from_file(files[0], job.processing, job.options))
         case FramesJob():
-            clip = video_of_files(
-                files, job.taken, job.processing, job.options, max_decoded_pixels=job.max_decoded_pixels
+            clip = video_from_image_files(
+                files, job.frame_indices, job.processing, job.options, max_decoded_pixels=job.max_decoded_pixels
             )
             return _decoded_video(clip)
         case AudioJob():
-            samples = samples_of_file(files[0], job.processing)
+            samples = samples_from_file(files[0], job.processing)
             return Decoded(shape=samples.shape), samples.data.cast("B")
         case _:
             assert_never(job)

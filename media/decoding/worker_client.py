@@ -23,13 +23,13 @@ from glimpse.media.decoding.jobs import (
     read_result,
     write_job,
 )
-from glimpse.media.decoding.worker_pool import WORKER_COMMAND, WorkerLimits, Workers
+from glimpse.media.decoding.worker_pool import WORKER_COMMAND, WorkerLimits, WorkerPool
 from glimpse.media.errors import MediaError
-from glimpse.media.native.library import variables_for_children
-from glimpse.media.processing.audio import Audio, AudioProcessing, audio_of_samples
-from glimpse.media.processing.image import Image, ImageProcessing, image_of_pixels
+from glimpse.media.native.library import environment_for_workers
+from glimpse.media.processing.audio import Audio, AudioProcessing, audio_from_samples
+from glimpse.media.processing.image import Image, ImageProcessing, image_from_pixels
 from glimpse.media.processing.smart_resize import LARGEST_MAX_PIXELS
-from glimpse.media.processing.video import Video, VideoProcessing, video_of_pixels
+from glimpse.media.processing.video import Video, VideoProcessing, video_from_pixels
 from glimpse.media.processing.video_options import LARGEST_TOTAL_PIXELS, VideoOptions
 
 _MEMORY_BYTES = 3 << 30
@@ -58,35 +58,42 @@ class IsolatedDecoders:
             video_limits: Of one that decodes clips.
             command: Starts a process.
         """
-        self._images = Workers(num_workers=num_images, limits=image_limits, environment=_environment, command=command)
-        self._videos = Workers(num_workers=num_videos, limits=video_limits, environment=_environment, command=command)
+        self._images = WorkerPool(
+            num_workers=num_images, limits=image_limits, environment=_environment, command=command
+        )
+        self._videos = WorkerPool(
+            num_workers=num_videos, limits=video_limits, environment=_environment, command=command
+        )
 
     async def image(self, data: bytes, processing: ImageProcessing, *, max_decoded_pixels: int) -> Image:
         """As `glimpse.media.processing.image.prepare_image`, of a file."""
         job = ImageJob(processing=processing, max_decoded_pixels=max_decoded_pixels)
         return await self._images.run(partial(_ask_image, job, data), what="picture")
 
-    async def sound(self, data: bytes, processing: AudioProcessing) -> Audio:
-        """As `glimpse.media.decoding.audio_file.audio_of_file`."""
+    async def audio(self, data: bytes, processing: AudioProcessing) -> Audio:
+        """As `glimpse.media.decoding.audio_file.audio_from_file`."""
         return await self._images.run(partial(_ask_audio, AudioJob(processing=processing), data), what="sound")
 
-    async def video_of_file(self, data: bytes, processing: VideoProcessing, options: VideoOptions) -> Video:
-        """As `glimpse.media.decoding.video_file.video_of_file`."""
+    async def video_from_file(self, data: bytes, processing: VideoProcessing, options: VideoOptions) -> Video:
+        """As `glimpse.media.decoding.video_file.video_from_file`."""
         job = VideoJob(processing=processing, options=options)
         return await self._videos.run(partial(_ask_video, job, (data,)), what="video")
 
-    async def video_of_files(
+    async def video_from_image_files(
         self,
         files: Sequence[bytes],
-        taken: Sequence[int],
+        frame_indices: Sequence[int],
         processing: VideoProcessing,
         options: VideoOptions,
         *,
         max_decoded_pixels: int,
     ) -> Video:
-        """As `glimpse.media.decoding.video_frames.video_of_files`."""
+        """As `glimpse.media.decoding.video_frames.video_from_image_files`."""
         job = FramesJob(
-            processing=processing, options=options, taken=tuple(taken), max_decoded_pixels=max_decoded_pixels
+            processing=processing,
+            options=options,
+            frame_indices=tuple(frame_indices),
+            max_decoded_pixels=max_decoded_pixels,
         )
         return await self._videos.run(partial(_ask_video, job, tuple(files)), what="clip")
 
@@ -103,7 +110,7 @@ class IsolatedDecoders:
 def _environment() -> dict[str, str]:
     """For a process that decodes; compiles the media kernels if they have not been on this machine."""
     # Pillow has large pictures in several pieces, and only those in one piece are resized where they are.
-    return {"PILLOW_BLOCK_SIZE": "1024m", **variables_for_children()}
+    return {"PILLOW_BLOCK_SIZE": "1024m", **environment_for_workers()}
 
 
 # These block. They raise MediaError for what a process says, and OSError or StreamEndedError where it says nothing.
@@ -116,7 +123,7 @@ def _ask_image(job: ImageJob, file: bytes, to: IO[bytes], back: IO[bytes]) -> Im
         case height, width, 3 if height % side == 0 and width % side == 0:
             # Sides are rounded up where a picture is enlarged.
             pixels = _read_pixels(decoded, back, most=2 * LARGEST_MAX_PIXELS * 3)
-            return image_of_pixels(pixels, job.processing)
+            return image_from_pixels(pixels, job.processing)
         case _:
             raise StreamEndedError
 
@@ -126,7 +133,7 @@ def _ask_video(job: VideoJob | FramesJob, files: tuple[bytes, ...], to: IO[bytes
     match decoded.shape:
         case num_frames, _, _, 3 if len(decoded.frame_seconds) in (0, num_frames):
             pixels = _read_pixels(decoded, back, most=job.processing.temporal_patch_size * LARGEST_TOTAL_PIXELS * 3)
-            return video_of_pixels(pixels, job.processing, frame_seconds=decoded.frame_seconds, fps=decoded.fps)
+            return video_from_pixels(pixels, job.processing, frame_seconds=decoded.frame_seconds, fps=decoded.fps)
         case _:
             raise StreamEndedError
 
@@ -137,7 +144,7 @@ def _ask_audio(job: AudioJob, file: bytes, to: IO[bytes], back: IO[bytes]) -> Au
         case (num_samples,) if 0 <= num_samples <= job.processing.max_samples:
             samples = np.empty(num_samples, np.float32)
             read_exactly(back, samples.data.cast("B"))
-            return audio_of_samples(samples, job.processing)
+            return audio_from_samples(samples, job.processing)
         case _:
             raise StreamEndedError
 

@@ -51,7 +51,7 @@ class _OutOfTimeError(Exception):
     """A process that the kernel ended because a job took too much of the processor."""
 
 
-class Workers:
+class WorkerPool:
     """As many processes as there are jobs at the same time; each is started when it is first needed."""
 
     def __init__(

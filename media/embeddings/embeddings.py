@@ -31,7 +31,7 @@ _MEDIA = {MediaKind.IMAGE: "pictures", MediaKind.VIDEO: "clips", MediaKind.AUDIO
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EmbeddingForm:
+class EmbeddingSpec:
     """What a checkpoint's embeddings look like."""
 
     kinds: frozenset[MediaKind]
@@ -74,7 +74,7 @@ def about(kind: MediaKind, part: EmbeddingPart) -> Generator[None]:
         raise EmbeddingError(kind, part, error) from error
 
 
-def make_embedding(kind: MediaKind, tensor: Tensor, grid: Tensor | None, form: EmbeddingForm) -> Embedding:
+def make_embedding(kind: MediaKind, tensor: Tensor, grid: Tensor | None, form: EmbeddingSpec) -> Embedding:
     """Checks embeddings; the dear check, of each value, is the last.
 
     Args:
@@ -107,7 +107,7 @@ def make_embedding(kind: MediaKind, tensor: Tensor, grid: Tensor | None, form: E
     )
 
 
-def _check_form(tensor: Tensor, form: EmbeddingForm) -> int:
+def _check_form(tensor: Tensor, form: EmbeddingSpec) -> int:
     """The number of rows."""
     if tensor.dtype is TensorType.INT64:
         raise invalid("the tensor is of type int64; embeddings are float32, float16 or bfloat16")
@@ -120,14 +120,14 @@ def _check_form(tensor: Tensor, form: EmbeddingForm) -> int:
     return tensor.shape[-2]
 
 
-def _check_number(num_rows: int, grid_thw: tuple[int, int, int], form: EmbeddingForm) -> None:
+def _check_number(num_rows: int, grid_thw: tuple[int, int, int], form: EmbeddingSpec) -> None:
     num_tokens = math.prod(grid_thw) // form.merge_size**2
     if num_rows != num_tokens:
         grid = _text(grid_thw)
         raise invalid(f"the tensor has {num_rows} tokens, and a grid of {grid} patches makes {num_tokens}")
 
 
-def _read_grid(kind: MediaKind, grid: Tensor | None, form: EmbeddingForm) -> tuple[int, int, int]:
+def _read_grid(kind: MediaKind, grid: Tensor | None, form: EmbeddingSpec) -> tuple[int, int, int]:
     if grid is None:
         raise invalid("the model needs it beside embeddings: patches in time, height and width, [1, 3]")
     if grid.dtype is not TensorType.INT64:

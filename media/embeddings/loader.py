@@ -2,17 +2,17 @@
 
 import asyncio
 
-from glimpse.media.embeddings.embeddings import Embedding, EmbeddingForm, EmbeddingPart, about, make_embedding
+from glimpse.media.embeddings.embeddings import Embedding, EmbeddingPart, EmbeddingSpec, about, make_embedding
 from glimpse.media.embeddings.tensor import Tensor
 from glimpse.media.embeddings.tensor_file import SerializedTensor, TensorSource, is_torch_file, read_safetensors
-from glimpse.media.embeddings.torch_files import TorchFiles
+from glimpse.media.embeddings.torch_files import TorchFileLoader
 from glimpse.media.kind import MediaKind
 
 
 class EmbeddingLoader:
     """Loads the embeddings of all requests, of one event loop."""
 
-    def __init__(self, *, form: EmbeddingForm, torch_files: TorchFiles) -> None:
+    def __init__(self, *, form: EmbeddingSpec, torch_files: TorchFileLoader) -> None:
         """
         Args:
             form: What the checkpoint takes.

@@ -14,7 +14,7 @@ from typing import IO, assert_never
 import msgspec
 
 from glimpse.media.decoding.framing import StreamEndedError, read_exactly, read_message, write_message
-from glimpse.media.decoding.worker_pool import WorkerLimits, Workers
+from glimpse.media.decoding.worker_pool import WorkerLimits, WorkerPool
 from glimpse.media.embeddings.tensor import Tensor, TensorType, invalid, make_tensor
 from glimpse.media.embeddings.tensor_file import MAX_BYTES, check_torch_file
 from glimpse.media.errors import MediaErrorCode
@@ -47,7 +47,7 @@ _file = msgspec.json.Decoder(File)
 _result: msgspec.json.Decoder[Loaded | NotLoaded] = msgspec.json.Decoder(Loaded | NotLoaded)
 
 
-class TorchFiles:
+class TorchFileLoader:
     """Loads the files of all requests, of one event loop, one at a time."""
 
     def __init__(self, *, limits: WorkerLimits = LIMITS, command: Sequence[str] = WORKER_COMMAND) -> None:
@@ -56,7 +56,7 @@ class TorchFiles:
             limits: Of the process.
             command: Starts it.
         """
-        self._workers = Workers(
+        self._workers = WorkerPool(
             num_workers=1,
             limits=limits,
             environment=dict,

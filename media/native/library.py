@@ -71,7 +71,7 @@ class Resizer:
 
 
 @cache
-def machine_resizer() -> Resizer | None:
+def native_resizer() -> Resizer | None:
     """This machine's; compiled now if it has not been on this machine. None where it cannot be: the log says why."""
     with _lock:  # one of several threads compiles, the others find what it made
         try:
@@ -82,9 +82,9 @@ def machine_resizer() -> Resizer | None:
             return None
 
 
-def variables_for_children() -> dict[str, str]:
+def environment_for_workers() -> dict[str, str]:
     """Of the environment in which other processes have the same without compiling anything; may compile it here."""
-    resizer = machine_resizer()
+    resizer = native_resizer()
     return {KERNELS.variable: str(resizer.path) if resizer is not None else NO_LIBRARY}
 
 

@@ -25,9 +25,9 @@ int64_t whole_blocks(int64_t bytes) { return (bytes + kBlockBytes - 1) / kBlockB
 // Each pass, like the picture that the first one begins with, gives its rows in order and sixteen at a time; behind the
 // last row comes anything.
 
-class Picture {
+class RgbImage {
  public:
-  Picture(const uint8_t* pixels, Size size, int64_t pixel_bytes)
+  RgbImage(const uint8_t* pixels, Size size, int64_t pixel_bytes)
       : size(size), pixel_bytes(pixel_bytes), pixels_(pixels) {}
 
   void next(const uint8_t** rows) {
@@ -134,7 +134,7 @@ void write(Source&& source, uint8_t* to) {
 }
 
 // Bytes between the passes are rounded, so the order is Pillow's.
-void resize(Picture& picture, Size to, const Kernel& kernel, uint8_t* resized) {
+void resize(RgbImage& picture, Size to, const Kernel& kernel, uint8_t* resized) {
   const int64_t fewer_rows = picture.size.height - to.height, fewer_columns = picture.size.width - to.width;
   if (fewer_rows > 0 && fewer_rows > 2 * fewer_columns) {
     Heightened heightened(picture, to.height, kernel);
@@ -166,7 +166,7 @@ int glimpse_resize(int level, const uint8_t* pixels, int64_t width, int64_t heig
                    uint8_t* resized, int64_t to_width, int64_t to_height) {
   using namespace glimpse;
   try {
-    Picture picture(pixels, {width, height}, pixel_bytes);
+    RgbImage picture(pixels, {width, height}, pixel_bytes);
     resize(picture, {to_width, to_height}, level == kAvx512 ? kAvx512Kernel : kAvx2Kernel, resized);
     return 0;
   } catch (const std::bad_alloc&) {

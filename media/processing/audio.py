@@ -86,7 +86,7 @@ def audio_processing(path: Path) -> AudioProcessing:
     )
 
 
-def audio_of_array(array: npt.NDArray[Any], rate: int, processing: AudioProcessing) -> Audio:
+def audio_from_array(array: npt.NDArray[Any], rate: int, processing: AudioProcessing) -> Audio:
     """Makes a sound of an array.
 
     Args:
@@ -98,10 +98,10 @@ def audio_of_array(array: npt.NDArray[Any], rate: int, processing: AudioProcessi
         MediaError: the rate or the samples are none.
     """
     per_channel = np.atleast_2d(array)[:, : _num_heard(rate, processing)].astype(np.float32)
-    return audio_of_samples(heard([per_channel.mean(axis=0)], rate, processing), processing)
+    return audio_from_samples(resample_for_model([per_channel.mean(axis=0)], rate, processing), processing)
 
 
-def heard(pieces: Iterable[FloatArray], rate: int, processing: AudioProcessing) -> FloatArray:
+def resample_for_model(pieces: Iterable[FloatArray], rate: int, processing: AudioProcessing) -> FloatArray:
     """What is heard of a sound that comes in pieces: [samples] at the checkpoint's rate, at most `max_samples`.
 
     No more pieces are asked for than that takes.
@@ -115,8 +115,8 @@ def heard(pieces: Iterable[FloatArray], rate: int, processing: AudioProcessing) 
     return resampled(pieces, rate, to=processing.sampling_rate, max_samples=processing.max_samples)
 
 
-def audio_of_samples(samples: FloatArray, processing: AudioProcessing) -> Audio:
-    """Makes a sound of what `heard` gives.
+def audio_from_samples(samples: FloatArray, processing: AudioProcessing) -> Audio:
+    """Makes a sound of what `resample_for_model` gives.
 
     Raises:
         MediaError: INVALID_MEDIA: it is too short for a token, or its samples are no amplitudes.

@@ -14,7 +14,7 @@ MIN_FRAMES = 4
 MAX_FRAMES = 768
 
 
-def number_at_rate(
+def num_frames_at_rate(
     num_frames: int, duration_seconds: Fraction, *, fps: float, max_frames: int = MAX_FRAMES, depth: int
 ) -> int:
     """How many frames of a clip are taken at a rate.
@@ -31,18 +31,18 @@ def number_at_rate(
     return _at_least_one_patch(int(wanted) // depth * depth, num_frames, depth)
 
 
-def number_asked_for(num_frames: int, wanted: int, *, max_frames: int = MAX_FRAMES, depth: int) -> int:
+def num_frames_requested(num_frames: int, wanted: int, *, max_frames: int = MAX_FRAMES, depth: int) -> int:
     """How many frames of a clip are taken where the caller says how many; the other arguments are as above."""
     most = min(max_frames, num_frames) // depth * depth
     return _at_least_one_patch(min(round(wanted / depth) * depth, most), num_frames, depth)
 
 
-def spread(num_frames: int, num_taken: int) -> list[int]:
-    """Indices of `num_taken` of `num_frames` frames, evenly spaced, the first among them."""
-    return [index * num_frames // num_taken for index in range(num_taken)]
+def evenly_spaced(num_frames: int, num_sampled: int) -> list[int]:
+    """Indices of `num_sampled` of `num_frames` frames, evenly spaced, the first among them."""
+    return [index * num_frames // num_sampled for index in range(num_sampled)]
 
 
-def num_decoded(times: Sequence[int], keyframes: Sequence[int], taken: Sequence[int]) -> int:
+def num_decoded(times: Sequence[int], keyframes: Sequence[int], frame_indices: Sequence[int]) -> int:
     """How many frames are decoded in order to get at some of them, skipping to a keyframe wherever that is shorter.
 
     Args:
@@ -52,7 +52,7 @@ def num_decoded(times: Sequence[int], keyframes: Sequence[int], taken: Sequence[
     """
     is_keyframe = set(keyframes)
     decoded, position = 0, -1
-    for index in taken:
+    for index in frame_indices:
         start = index
         while start > position + 1 and times[start] not in is_keyframe:
             start -= 1

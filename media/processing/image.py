@@ -43,7 +43,7 @@ class ImageProcessing:
     """JPEGs of more than twice the width and height that is wanted are decoded at half of theirs, or a quarter, or an
     eighth: sooner, and not quite the same."""
 
-    def wished(
+    def with_options(
         self, *, min_pixels: int | None = None, max_pixels: int | None = None, background: Colour | None = None
     ) -> "ImageProcessing":
         """The same with a request's own wishes; a default bound gives way to one that was asked for.
@@ -102,8 +102,8 @@ def prepare_image(
     Raises:
         MediaError: the picture is damaged, too long for its width, of unknown colours; or the bounds are wrong.
     """
-    bounds = processing.wished(min_pixels=min_pixels, max_pixels=max_pixels)
-    return image_of_pixels(image_pixels(image, bounds), processing)
+    bounds = processing.with_options(min_pixels=min_pixels, max_pixels=max_pixels)
+    return image_from_pixels(image_pixels(image, bounds), processing)
 
 
 def image_pixels(image: PIL.Image.Image, processing: ImageProcessing) -> npt.NDArray[np.uint8]:
@@ -136,7 +136,7 @@ def _size(own_size: tuple[int, int], is_sideways: bool, processing: ImageProcess
     )
 
 
-def image_of_pixels(pixels: npt.NDArray[np.uint8], processing: ImageProcessing) -> Image:
+def image_from_pixels(pixels: npt.NDArray[np.uint8], processing: ImageProcessing) -> Image:
     """Names the picture of what `image_pixels` gives."""
     height, width, _ = pixels.shape
     grid_thw = (1, height // processing.patch_size, width // processing.patch_size)

@@ -5,25 +5,25 @@ import numpy.typing as npt
 import PIL.Image
 from PIL.Image import Resampling
 
-from glimpse.media.native.library import machine_resizer
-from glimpse.media.pixels import Picture, pixels_of
+from glimpse.media.native.library import native_resizer
+from glimpse.media.pixels import RgbImage, pixels_of
 
 
-def resize(picture: Picture, into: npt.NDArray[np.uint8]) -> None:
+def resize(picture: RgbImage, into: npt.NDArray[np.uint8]) -> None:
     """Fills `into`, uint8 [height, width, 3], with a picture; the two have the same pixels, whoever computes them.
 
     Raises:
         ValueError: they are not of 8-bit RGB.
         MemoryError: there is too little.
     """
-    resizer = machine_resizer()
+    resizer = native_resizer()
     if resizer is None:
         resize_by_pillow(picture, into)
     else:
         resizer.resize(pixels_of(picture), into)
 
 
-def resize_by_pillow(picture: Picture, into: npt.NDArray[np.uint8]) -> None:
+def resize_by_pillow(picture: RgbImage, into: npt.NDArray[np.uint8]) -> None:
     """As `resize`."""
     height, width, _ = into.shape
     image = picture if isinstance(picture, PIL.Image.Image) else PIL.Image.fromarray(picture)

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from glimpse.media.errors import MediaError, MediaErrorCode
 from glimpse.media.key import content_key
-from glimpse.media.pixels import Picture, size_of
+from glimpse.media.pixels import RgbImage, size_of
 from glimpse.media.processing.preprocessor import check_resampling, positive, read_json
 from glimpse.media.processing.resize import resize
 from glimpse.media.processing.rgb import Colour
@@ -45,7 +45,7 @@ class VideoProcessing:
     background: Colour = (255, 255, 255)
     """What shows through where a picture that is a frame is transparent."""
 
-    def bounded(self, options: VideoOptions) -> "VideoProcessing":
+    def with_options(self, options: VideoOptions) -> "VideoProcessing":
         """The same with a request's own bounds. Raises MediaError (INVALID_PARAMETER)."""
         lower, upper = request_bounds(
             self.min_pixels, self.max_pixels, min_pixels=options.min_pixels, max_pixels=options.max_pixels
@@ -109,7 +109,7 @@ def video_processing(path: Path) -> VideoProcessing:
 
 
 def make_video(
-    frames: Iterable[Picture],
+    frames: Iterable[RgbImage],
     num_frames: int,
     processing: VideoProcessing,
     *,
@@ -134,10 +134,10 @@ def make_video(
     resize(first, into=pixels[0])
     for index, frame in enumerate(iterator, 1):
         resize(frame, into=pixels[index])
-    return video_of_pixels(pixels, processing, frame_seconds=frame_seconds, fps=fps)
+    return video_from_pixels(pixels, processing, frame_seconds=frame_seconds, fps=fps)
 
 
-def video_of_pixels(
+def video_from_pixels(
     pixels: npt.NDArray[np.uint8], processing: VideoProcessing, *, frame_seconds: tuple[float, ...], fps: float | None
 ) -> Video:
     """Names the clip whose frames are resized already; the arguments are as in `Video` and `make_video`."""

@@ -34,7 +34,7 @@ class VideoOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WrongOption:
+class InvalidOption:
     """An option that cannot be honoured."""
 
     name: str
@@ -42,19 +42,19 @@ class WrongOption:
     message: str
 
 
-def find_wrong_option(options: VideoOptions, *, of_frames: bool) -> WrongOption | None:
+def find_invalid_option(options: VideoOptions, *, of_frames: bool) -> InvalidOption | None:
     """The first option that is out of its range or contradicts another; `of_frames`: the clip is a list of frames."""
     return _out_of_range(options) or _contradiction(options, of_frames=of_frames)
 
 
 def check_options(options: VideoOptions, *, of_frames: bool) -> None:
-    """Raises MediaError (INVALID_PARAMETER) for what `find_wrong_option` finds."""
-    wrong = find_wrong_option(options, of_frames=of_frames)
+    """Raises MediaError (INVALID_PARAMETER) for what `find_invalid_option` finds."""
+    wrong = find_invalid_option(options, of_frames=of_frames)
     if wrong is not None:
         raise MediaError(MediaErrorCode.INVALID_PARAMETER, f"{wrong.name}: {wrong.message}")
 
 
-def _out_of_range(options: VideoOptions) -> WrongOption | None:
+def _out_of_range(options: VideoOptions) -> InvalidOption | None:
     ranges = (
         ("num_frames", 1, MAX_FRAMES),
         ("max_frames", 1, MAX_FRAMES),
@@ -71,23 +71,23 @@ def _out_of_range(options: VideoOptions) -> WrongOption | None:
             message = (
                 f"{value:g} is not a number of seconds" if most == math.inf else f"{value} is not within 1 … {most}"
             )
-            return WrongOption(name=name, message=message)
+            return InvalidOption(name=name, message=message)
     if options.fps is not None and not 0 < options.fps < math.inf:
-        return WrongOption(name="fps", message=f"{options.fps:g} is no rate; it must be more than 0")
+        return InvalidOption(name="fps", message=f"{options.fps:g} is no rate; it must be more than 0")
     return None
 
 
-def _contradiction(options: VideoOptions, *, of_frames: bool) -> WrongOption | None:
+def _contradiction(options: VideoOptions, *, of_frames: bool) -> InvalidOption | None:
     if options.min_pixels is not None and options.max_pixels is not None and options.min_pixels > options.max_pixels:
         message = f"{options.min_pixels} is more than the most pixels allowed, {options.max_pixels}"
-        return WrongOption(name="min_pixels", message=message)
+        return InvalidOption(name="min_pixels", message=message)
     if of_frames:
         for name in ("start_seconds", "end_seconds"):
             if getattr(options, name) is not None:
-                return WrongOption(name=name, message="only a video file has a beginning and an end to be cut off")
+                return InvalidOption(name=name, message="only a video file has a beginning and an end to be cut off")
         return None
     if options.fps is not None and options.num_frames is not None:
-        return WrongOption(name="num_frames", message="fps and num_frames exclude each other")
+        return InvalidOption(name="num_frames", message="fps and num_frames exclude each other")
     if options.end_seconds is not None and (options.start_seconds or 0) > options.end_seconds:
-        return WrongOption(name="end_seconds", message="the clip would end before it begins")
+        return InvalidOption(name="end_seconds", message="the clip would end before it begins")
     return None

@@ -15,7 +15,7 @@ _LOOKUPS = ThreadPoolExecutor(16, thread_name_prefix="names")
 """For all event loops, as the operating system's resolver is one for all."""
 
 
-class Names(AbstractResolver):
+class DnsResolver(AbstractResolver):
     """Looks names up."""
 
     async def resolve(

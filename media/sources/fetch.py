@@ -18,7 +18,7 @@ from aiohttp.abc import AbstractResolver
 from yarl import URL
 
 from glimpse.media.errors import MediaError, MediaErrorCode
-from glimpse.media.sources.dns import Names
+from glimpse.media.sources.dns import DnsResolver
 from glimpse.media.sources.freshness import fresh_seconds
 from glimpse.media.sources.policy import FetchPolicy, check_url, is_allowed_address
 
@@ -80,7 +80,7 @@ async def fetch(
 def _session(policy: FetchPolicy, resolver: AbstractResolver | None) -> aiohttp.ClientSession:
     """A session of one fetch: nothing is kept between one client's request and another's."""
     connector = aiohttp.TCPConnector(
-        resolver=resolver or Names(), use_dns_cache=False, socket_factory=partial(_open_socket, policy=policy)
+        resolver=resolver or DnsResolver(), use_dns_cache=False, socket_factory=partial(_open_socket, policy=policy)
     )
     return aiohttp.ClientSession(
         connector=connector,

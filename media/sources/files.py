@@ -10,14 +10,14 @@ from functools import partial
 from pathlib import PurePosixPath
 from typing import assert_never
 
-from glimpse.media.cache.memory_budget import InFlight
+from glimpse.media.cache.memory_budget import MemoryBudget
 from glimpse.media.cache.request_media import Batch
-from glimpse.media.cache.store import MediaFile, MediaStore, Named, file_digest
+from glimpse.media.cache.store import MediaFile, MediaStore, NamedMedia, file_digest
 from glimpse.media.errors import MediaError, MediaErrorCode
 from glimpse.media.sources.fetch import fetch
 from glimpse.media.sources.local import LocalFiles
 from glimpse.media.sources.policy import FetchPolicy
-from glimpse.media.sources.source import DataSource, FileSource, NamedSource, Source, UploadSource, UrlSource
+from glimpse.media.sources.source import CachedSource, DataSource, FileSource, Source, UploadSource, UrlSource
 from glimpse.media.sources.uploads import Uploads
 
 _AT_ONCE = 4
@@ -34,7 +34,7 @@ class FileLimits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Label:
+class MediaReference:
     """Under what a medium is known to its client."""
 
     kind: str
@@ -44,15 +44,15 @@ class Label:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Files:
+class SourceFiles:
     """The files of a medium, at least one."""
 
     digests: tuple[bytes, ...]
     data: tuple[bytes, ...] | None
     """Held by the request; None where they are kept no more."""
-    label: Label | None = None
+    label: MediaReference | None = None
     """Of files that came with this request: under what they are to be known."""
-    named: Named | None = None
+    named: NamedMedia | None = None
     """What the label's name is to stand for."""
 
     @property
@@ -71,7 +71,7 @@ class FileLoader:
         local: LocalFiles | None,
         store: MediaStore,
         uploads: Uploads,
-        in_flight: InFlight,
+        memory_budget: MemoryBudget,
         max_fetches: int,
     ) -> None:
         """`max_fetches` run at the same time; further ones wait. Without `local` no file of this host is read."""
@@ -79,32 +79,32 @@ class FileLoader:
         self._local = local
         self._store = store
         self._uploads = uploads
-        self._in_flight = in_flight
+        self._in_flight = memory_budget
         self._turns = asyncio.Semaphore(max_fetches)
 
-    async def one(self, source: Source, label: Label, limits: FileLimits, batch: Batch) -> Files:
+    async def one(self, source: Source, label: MediaReference, limits: FileLimits, batch: Batch) -> SourceFiles:
         """The file of a medium. Raises MediaError."""
         url = str(source.url) if isinstance(source, UrlSource) else None
-        file = self._fetched_before(url, label, batch) or await self._file(source, limits, batch)
-        named = Named(files={0: file.digest}, num_frames=None, url=url)
-        return Files(digests=(file.digest,), data=(file.data,), label=label, named=named)
+        file = self._cached_fetch(url, label, batch) or await self._file(source, limits, batch)
+        named = NamedMedia(files={0: file.digest}, num_frames=None, url=url)
+        return SourceFiles(digests=(file.digest,), data=(file.data,), label=label, named=named)
 
     async def frames(
         self,
         sources: Sequence[Source],
-        taken: Sequence[int],
-        label: Label,
+        frame_indices: Sequence[int],
+        label: MediaReference,
         *,
         each: FileLimits,
         together: FileLimits,
         batch: Batch,
-    ) -> Files:
+    ) -> SourceFiles:
         """The files of those of a clip's pictures that are taken, a few at a time. Raises MediaError."""
         files: list[MediaFile] = []
         try:
             async with asyncio.timeout(together.timeout_seconds):
-                for start in range(0, len(taken), _AT_ONCE):
-                    some = [sources[index] for index in taken[start : start + _AT_ONCE]]
+                for start in range(0, len(frame_indices), _AT_ONCE):
+                    some = [sources[index] for index in frame_indices[start : start + _AT_ONCE]]
                     left = together.max_bytes - sum(len(file.data) for file in files)
                     files += await self._some(some, left, each, together, batch)
         except TimeoutError:
@@ -113,44 +113,44 @@ class FileLoader:
         if sum(len(file.data) for file in files) > together.max_bytes:
             raise _too_large(together.max_bytes)
         digests = tuple(file.digest for file in files)
-        named = Named(files=dict(zip(taken, digests, strict=True)), num_frames=len(sources), url=None)
-        return Files(digests=digests, data=tuple(file.data for file in files), label=label, named=named)
+        named = NamedMedia(files=dict(zip(frame_indices, digests, strict=True)), num_frames=len(sources), url=None)
+        return SourceFiles(digests=digests, data=tuple(file.data for file in files), label=label, named=named)
 
-    def name(self, files: Files, batch: Batch) -> None:
+    def name(self, files: SourceFiles, batch: Batch) -> None:
         """Keeps files under their name, if they have one: to be called once they have proved to be a medium."""
         label, named, data = files.label, files.named, files.data
         if label is not None and label.uuid is not None and named is not None and data is not None:
             kept = [MediaFile(digest=digest, data=each) for digest, each in zip(files.digests, data, strict=True)]
-            self._store.name(batch.tenant, label.kind, label.uuid, named, kept)
+            self._store.name(batch.namespace, label.kind, label.uuid, named, kept)
 
-    def named(self, source: NamedSource, kind: str, batch: Batch) -> Named:
+    def named(self, source: CachedSource, kind: str, batch: Batch) -> NamedMedia:
         """What a name stands for. Raises MediaError (NOT_CACHED)."""
-        named = self._store.named(batch.tenant, kind, source.uuid)
+        named = self._store.named(batch.namespace, kind, source.uuid)
         if named is None:
-            raise not_kept(kind, can_be=self._store.keeps)
+            raise not_cached(kind, can_be=self._store.is_enabled)
         return named
 
-    def kept(self, named: Named, places: Sequence[int], kind: str, batch: Batch) -> Files:
+    def kept(self, named: NamedMedia, places: Sequence[int], kind: str, batch: Batch) -> SourceFiles:
         """The files of a named medium in these places. Raises MediaError (NOT_CACHED) where there was none in one."""
         if not set(places) <= named.files.keys():
-            raise not_kept(kind)
+            raise not_cached(kind)
         digests = tuple(named.files[place] for place in places)
-        files = [self._store.file(batch.tenant, digest) for digest in digests]
+        files = [self._store.file(batch.namespace, digest) for digest in digests]
         data = tuple(file.data for file in files if file is not None)
         if len(data) < len(files):
-            return Files(digests=digests, data=None)
-        batch.hold.take(sum(map(len, data)))
-        return Files(digests=digests, data=data)
+            return SourceFiles(digests=digests, data=None)
+        batch.reservation.take(sum(map(len, data)))
+        return SourceFiles(digests=digests, data=data)
 
-    def _fetched_before(self, url: str | None, label: Label, batch: Batch) -> MediaFile | None:
+    def _cached_fetch(self, url: str | None, label: MediaReference, batch: Batch) -> MediaFile | None:
         """The file that is kept under the name since it was fetched from this URL: the caller says it is the same."""
         if url is None or label.uuid is None:
             return None
-        named = self._store.named(batch.tenant, label.kind, label.uuid)
-        file = self._store.file(batch.tenant, named.files[0]) if named is not None and named.url == url else None
+        named = self._store.named(batch.namespace, label.kind, label.uuid)
+        file = self._store.file(batch.namespace, named.files[0]) if named is not None and named.url == url else None
         if file is not None:
-            batch.hold.take(len(file.data))
-            batch.count_fetch(is_spared=True)
+            batch.reservation.take(len(file.data))
+            batch.count_fetch(is_cache_hit=True)
         return file
 
     async def _some(
@@ -172,10 +172,10 @@ class FileLoader:
             case DataSource(data=data):
                 if len(data) > limits.max_bytes:
                     raise _too_large(limits.max_bytes)
-                batch.hold.take(len(data))
+                batch.reservation.take(len(data))
                 return MediaFile(digest=await file_digest(data), data=data)
             case UploadSource(handle=handle):
-                file = self._uploads.file(batch.tenant, handle)
+                file = self._uploads.file(batch.namespace, handle)
                 if len(file.data) > limits.max_bytes:
                     raise _too_large(limits.max_bytes)
             case FileSource(path=path):
@@ -184,7 +184,7 @@ class FileLoader:
                 file = await self._downloaded(source, limits, batch)
             case _:
                 assert_never(source)
-        batch.hold.take(len(file.data))
+        batch.reservation.take(len(file.data))
         return file
 
     async def _read(self, path: PurePosixPath, limits: FileLimits) -> MediaFile:
@@ -197,25 +197,25 @@ class FileLoader:
     async def _downloaded(self, source: UrlSource, limits: FileLimits, batch: Batch) -> MediaFile:
         download = partial(self._fetch, source, limits)
         with batch.fetching():
-            got = await self._store.download(batch.tenant, str(source.url), limits.max_bytes, download)
-        batch.count_fetch(is_spared=got.is_spared)
+            got = await self._store.download(batch.namespace, str(source.url), limits.max_bytes, download)
+        batch.count_fetch(is_cache_hit=got.is_cache_hit)
         return got.value
 
     async def _fetch(self, source: UrlSource, limits: FileLimits) -> tuple[bytes, float]:
         """The bytes, and the seconds for which they may be used again. Held by itself: several requests may wait."""
         async with self._turns:
-            with self._in_flight.hold() as hold:
+            with self._in_flight.reservation() as reservation:
                 fetched = await fetch(
                     source.url,
                     policy=self._policy,
                     max_bytes=limits.max_bytes,
                     timeout_seconds=limits.timeout_seconds,
-                    on_bytes=hold.take,
+                    on_bytes=reservation.take,
                 )
         return fetched.data, fetched.fresh_seconds
 
 
-def not_kept(kind: str, *, can_be: bool = True) -> MediaError:
+def not_cached(kind: str, *, can_be: bool = True) -> MediaError:
     """The refusal of a medium that is only named."""
     why = "is kept under this uuid, or no longer" if can_be else "is kept here (--media-cache-size, media_cache_bytes)"
     then = "once, with this uuid" if can_be else "itself"

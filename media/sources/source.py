@@ -66,7 +66,7 @@ Source = UrlSource | DataSource | UploadSource | FileSource
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NamedSource:
+class CachedSource:
     """A medium that the client sent before, file or frames, under a name of its own."""
 
     uuid: str
@@ -82,9 +82,9 @@ class FrameSources:
 
 
 VideoSource = Source | FrameSources
-ImageOrNamed = Source | NamedSource
-AudioOrNamed = Source | NamedSource
-VideoOrNamed = VideoSource | NamedSource
+ImageOrCached = Source | CachedSource
+AudioOrCached = Source | CachedSource
+VideoOrCached = VideoSource | CachedSource
 
 
 def parse_url_text(text: str, *, max_bytes: int = DEFAULT_MAX_BYTES) -> Source:

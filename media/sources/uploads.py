@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from glimpse.media.cache.lru import Lru
-from glimpse.media.cache.memory_budget import Hold, InFlight
+from glimpse.media.cache.memory_budget import MemoryBudget, MemoryReservation
 from glimpse.media.cache.store import MediaFile, file_digest
 from glimpse.media.errors import MediaError, MediaErrorCode
 from glimpse.media.sources.source import DEFAULT_MAX_VIDEO_BYTES
@@ -39,7 +39,7 @@ class Uploads:
         *,
         max_bytes: int,
         ttl_seconds: float,
-        in_flight: InFlight,
+        memory_budget: MemoryBudget,
         max_file_bytes: int = DEFAULT_MAX_VIDEO_BYTES,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -47,15 +47,15 @@ class Uploads:
         Args:
             max_bytes: of all that is kept; 0: no uploads are taken.
             ttl_seconds: for which each is kept at most.
-            in_flight: where the bytes of those that come in are held.
+            memory_budget: where the bytes of those that come in are held.
             max_file_bytes: of one file.
             clock: tells the seconds since 1970-01-01 UTC.
         """
-        self.takes = max_bytes > 0
+        self.is_enabled = max_bytes > 0
         """Whether any uploads are taken."""
         self._max_file_bytes = min(max_file_bytes, max_bytes - _OVERHEAD_BYTES)
         self._ttl_seconds = ttl_seconds
-        self._in_flight = in_flight
+        self._in_flight = memory_budget
         self._clock = clock
         self._kept = Lru[tuple[str, str], Upload](max_bytes=max_bytes, clock=clock)
 
@@ -65,49 +65,49 @@ class Uploads:
         return self._kept.num_bytes
 
     @contextmanager
-    def receive(self, *, digest: bytes, num_bytes: int | None) -> Generator["Incoming"]:
+    def receive(self, *, digest: bytes, num_bytes: int | None) -> Generator["IncomingUpload"]:
         """A file that comes in, of this SHA-256 and size, if that is known. Raises MediaError (TOO_LARGE)."""
         if num_bytes is not None and num_bytes > self._max_file_bytes:
             raise _too_large(self._max_file_bytes)
-        with self._in_flight.hold() as hold:
-            yield Incoming(digest, num_bytes, max_bytes=self._max_file_bytes, hold=hold)
+        with self._in_flight.reservation() as reservation:
+            yield IncomingUpload(digest, num_bytes, max_bytes=self._max_file_bytes, reservation=reservation)
 
-    def keep(self, tenant: str, file: MediaFile, *, ttl_seconds: float | None) -> Upload:
+    def keep(self, namespace: str, file: MediaFile, *, ttl_seconds: float | None) -> Upload:
         """Keeps a file, for as long as is wished and allowed."""
         self._kept.drop_expired()
         seconds = min(self._ttl_seconds, ttl_seconds or self._ttl_seconds)
         handle = f"upload-{secrets.token_urlsafe(_HANDLE_BYTES)}"
         upload = Upload(handle=handle, file=file, expires=self._clock() + seconds)
-        self._kept.put((tenant, handle), upload, num_bytes=len(file.data) + _OVERHEAD_BYTES, seconds=seconds)
+        self._kept.put((namespace, handle), upload, num_bytes=len(file.data) + _OVERHEAD_BYTES, seconds=seconds)
         return upload
 
-    def find(self, tenant: str, handle: str) -> Upload | None:
+    def find(self, namespace: str, handle: str) -> Upload | None:
         """An upload that is kept."""
-        return self._kept.get((tenant, handle))
+        return self._kept.get((namespace, handle))
 
-    def remove(self, tenant: str, handle: str) -> bool:
+    def remove(self, namespace: str, handle: str) -> bool:
         """Whether there was such an upload."""
-        return self.find(tenant, handle) is not None and self._kept.drop((tenant, handle))
+        return self.find(namespace, handle) is not None and self._kept.drop((namespace, handle))
 
-    def file(self, tenant: str, handle: str) -> MediaFile:
+    def file(self, namespace: str, handle: str) -> MediaFile:
         """An upload's file. Raises MediaError (NOT_CACHED)."""
-        upload = self.find(tenant, handle)
+        upload = self.find(namespace, handle)
         if upload is None:
             message = "there is no such upload, or no longer; upload the file again, and use the new handle"
-            if not self.takes:
+            if not self.is_enabled:
                 message = "this server takes no uploads (--upload-cache-size 0); send the file itself"
             raise MediaError(MediaErrorCode.NOT_CACHED, message)
         return upload.file
 
 
-class Incoming:
+class IncomingUpload:
     """A file that is coming in."""
 
-    def __init__(self, digest: bytes, num_bytes: int | None, *, max_bytes: int, hold: Hold) -> None:
+    def __init__(self, digest: bytes, num_bytes: int | None, *, max_bytes: int, reservation: MemoryReservation) -> None:
         self._digest = digest
         self._num_bytes = num_bytes
         self._max_bytes = max_bytes
-        self._hold = hold
+        self._hold = reservation
         self._data = bytearray()
 
     def take(self, chunk: bytes) -> None:

@@ -16,8 +16,8 @@ from glimpse.engine.protocol import MediaInput
 from glimpse.engine.text.media_inputs import Medium, media_inputs, prompt_media
 from glimpse.engine.text.prompt import Prompt, PromptBuilder, TemplateError
 from glimpse.media.cache.request_media import Batch, MediaUsage
+from glimpse.media.embeddings.cached import CachedEmbeddings
 from glimpse.media.embeddings.embeddings import Embedding, EmbeddingError
-from glimpse.media.embeddings.named import NamedEmbeddings
 from glimpse.media.errors import MediaError
 from glimpse.media.kind import MediaKind
 from glimpse.media.loader import MediaLoader
@@ -86,7 +86,7 @@ class PromptLoader:
         prompts: PromptBuilder,
         encoder: VisionConfig | AudioConfig,
         media: MediaLoader,
-        embeddings: NamedEmbeddings | None,
+        embeddings: CachedEmbeddings | None,
         metrics: Metrics,
     ) -> None:
         """

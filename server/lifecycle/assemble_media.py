@@ -5,13 +5,13 @@ from pathlib import Path
 
 from glimpse.engine.config import ModelConfig
 from glimpse.engine.errors import CheckpointError
-from glimpse.engine.text.media_inputs import embedding_form, sound_processing
-from glimpse.media.cache.memory_budget import InFlight
+from glimpse.engine.text.media_inputs import embedding_spec, sound_processing
+from glimpse.media.cache.memory_budget import MemoryBudget
 from glimpse.media.cache.store import MediaStore
 from glimpse.media.decoding.decoders import Decoders
+from glimpse.media.embeddings.cached import CachedEmbeddings
 from glimpse.media.embeddings.loader import EmbeddingLoader
-from glimpse.media.embeddings.named import NamedEmbeddings
-from glimpse.media.embeddings.torch_files import TorchFiles
+from glimpse.media.embeddings.torch_files import TorchFileLoader
 from glimpse.media.loader import MediaLoader
 from glimpse.media.processing.image import image_processing
 from glimpse.media.processing.video import video_processing
@@ -31,7 +31,7 @@ class MediaParts:
 
     loader: MediaLoader
     uploads: Uploads
-    embeddings: NamedEmbeddings | None
+    embeddings: CachedEmbeddings | None
     """None: they are not accepted."""
 
     async def warm(self) -> None:
@@ -47,12 +47,14 @@ class MediaParts:
 
 def build_media(settings: MediaSettings, checkpoint: Path, model: ModelConfig, metrics: Metrics) -> MediaParts:
     """Raises CheckpointError: the checkpoint says nothing of media that can be followed."""
-    in_flight = InFlight(max_bytes=settings.media_in_flight_size, max_request_bytes=MAX_REQUEST_BYTES)
+    memory_budget = MemoryBudget(max_bytes=settings.media_in_flight_size, max_request_bytes=MAX_REQUEST_BYTES)
     store = MediaStore(max_bytes=settings.media_cache_size)
-    uploads = Uploads(max_bytes=settings.upload_cache_size, ttl_seconds=settings.upload_ttl, in_flight=in_flight)
+    uploads = Uploads(
+        max_bytes=settings.upload_cache_size, ttl_seconds=settings.upload_ttl, memory_budget=memory_budget
+    )
     metrics.watch_media("kept", lambda: store.num_bytes)
     metrics.watch_media("uploaded", lambda: uploads.num_bytes)
-    metrics.watch_media("in_flight", lambda: in_flight.num_bytes)
+    metrics.watch_media("in_flight", lambda: memory_budget.num_bytes)
     try:
         processing, videos = image_processing(checkpoint), video_processing(checkpoint)
         sounds = sound_processing(checkpoint, model)
@@ -71,15 +73,15 @@ def build_media(settings: MediaSettings, checkpoint: Path, model: ModelConfig, m
         decoders=Decoders(),
         store=store,
         uploads=uploads,
-        in_flight=in_flight,
+        memory_budget=memory_budget,
         image_timeout_seconds=settings.image_fetch_timeout,
         video_timeout_seconds=settings.video_fetch_timeout,
         audio_timeout_seconds=settings.audio_fetch_timeout,
     )
     embeddings = None
     if settings.enable_mm_embeds:
-        reader = EmbeddingLoader(form=embedding_form(model), torch_files=TorchFiles())
-        embeddings = NamedEmbeddings(loader=reader, store=store)
+        reader = EmbeddingLoader(form=embedding_spec(model), torch_files=TorchFileLoader())
+        embeddings = CachedEmbeddings(loader=reader, store=store)
     return MediaParts(loader=loader, uploads=uploads, embeddings=embeddings)
 
 

@@ -6,7 +6,7 @@ from glimpse.media.embeddings.tensor import TensorType, make_tensor
 from glimpse.media.embeddings.tensor_file import SerializedTensor, TensorSource
 from glimpse.media.errors import MediaError
 from glimpse.media.kind import MediaKind
-from glimpse.media.sources.source import NamedSource
+from glimpse.media.sources.source import CachedSource
 from glimpse.server.request import EmbeddingInput
 from glimpse.server.rpc.errors import InvalidRequest
 from glimpse.v1 import content_pb2
@@ -28,7 +28,7 @@ def parse_embeddings(kind: MediaKind, part: Part, path: str, uuid: str | None) -
     embeddings = _parse_source(part.embeddings, f"{path}.embeddings")
     grid = _grid_of(part)
     if uuid is not None and embeddings is None and grid is None:
-        return EmbeddingInput(kind=kind, embeddings=NamedSource(uuid=uuid), grid_thw=None, field=named, uuid=uuid)
+        return EmbeddingInput(kind=kind, embeddings=CachedSource(uuid=uuid), grid_thw=None, field=named, uuid=uuid)
     if embeddings is None:
         raise InvalidRequest(f"{path}.embeddings", "There are no embeddings.", "missing_value")
     return EmbeddingInput(

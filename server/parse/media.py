@@ -2,12 +2,12 @@
 
 from glimpse.media.errors import MediaError
 from glimpse.media.kind import MediaKind
-from glimpse.media.processing.video_options import VideoOptions, find_wrong_option
+from glimpse.media.processing.video_options import VideoOptions, find_invalid_option
 from glimpse.media.sources.source import (
     MAX_UUID_CHARACTERS,
+    CachedSource,
     DataSource,
     FrameSources,
-    NamedSource,
     Source,
     UploadSource,
     parse_url_text,
@@ -44,7 +44,7 @@ def parse_image(image: content_pb2.ImagePart, path: str, uuid: str | None) -> Im
     if min_pixels is not None and max_pixels is not None and min_pixels > max_pixels:
         raise InvalidRequest(f"{path}.min_pixels", f"{min_pixels} is more than the most pixels allowed, {max_pixels}.")
     if uuid is not None and image.source.WhichOneof("source") is None:
-        source, field = NamedSource(uuid=uuid), named
+        source, field = CachedSource(uuid=uuid), named
     else:
         field = f"{path}.source"
         source = _parse_source(image.source, field)
@@ -56,7 +56,7 @@ def parse_video(video: content_pb2.VideoPart, path: str, uuid: str | None) -> Vi
     options = _parse_options(video)
     if uuid is not None and video.source.WhichOneof("source") is None and not video.HasField("frames"):
         # Whether it is a file or frames, and so which options it may have, is known where it is kept.
-        return VideoInput(source=NamedSource(uuid=uuid), options=options, field=f"{path}.uuid", uuid=uuid)
+        return VideoInput(source=CachedSource(uuid=uuid), options=options, field=f"{path}.uuid", uuid=uuid)
     path = f"{path}.video"
     if video.WhichOneof("input") == "frames":
         field = f"{path}.frames"
@@ -67,7 +67,7 @@ def parse_video(video: content_pb2.VideoPart, path: str, uuid: str | None) -> Vi
     else:
         field = f"{path}.source"
         source = _parse_video_source(video.source, field)
-    wrong = find_wrong_option(options, of_frames=isinstance(source, FrameSources))
+    wrong = find_invalid_option(options, of_frames=isinstance(source, FrameSources))
     if wrong is not None:
         raise InvalidRequest(f"{path}.{wrong.name}", f"{wrong.name}: {wrong.message}.")
     return VideoInput(source=source, options=options, field=field, uuid=uuid)
@@ -76,7 +76,7 @@ def parse_video(video: content_pb2.VideoPart, path: str, uuid: str | None) -> Vi
 def parse_audio(audio: content_pb2.AudioPart, path: str, uuid: str | None) -> AudioInput:
     """`path` is that of the part. Raises InvalidRequest."""
     if uuid is not None and audio.source.WhichOneof("source") is None:
-        return AudioInput(source=NamedSource(uuid=uuid), field=f"{path}.uuid", uuid=uuid)
+        return AudioInput(source=CachedSource(uuid=uuid), field=f"{path}.uuid", uuid=uuid)
     field = f"{path}.audio.source"
     return AudioInput(source=_parse_source(audio.source, field, "sound"), field=field, uuid=uuid)
 

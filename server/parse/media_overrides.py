@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from typing import assert_never
 
 from glimpse.media.processing.rgb import Colour
-from glimpse.media.processing.video_options import find_wrong_option
-from glimpse.media.sources.source import FrameSources, NamedSource
+from glimpse.media.processing.video_options import find_invalid_option
+from glimpse.media.sources.source import CachedSource, FrameSources
 from glimpse.server.request import AudioInput, EmbeddingInput, ImageInput, MediumInput, VideoInput
 from glimpse.server.rpc.errors import InvalidRequest
 from glimpse.v1 import content_pb2
@@ -95,9 +95,9 @@ def _video_with(clip: VideoInput, wishes: MediaWishes) -> VideoInput:
         fps=own.fps if says_which_frames else wishes.fps,
         num_frames=own.num_frames if says_which_frames else wishes.num_frames,
     )
-    if isinstance(clip.source, NamedSource):  # what it is made of is known where it is kept
+    if isinstance(clip.source, CachedSource):  # what it is made of is known where it is kept
         return replace(clip, options=options)
-    wrong = find_wrong_option(options, of_frames=isinstance(clip.source, FrameSources))
+    wrong = find_invalid_option(options, of_frames=isinstance(clip.source, FrameSources))
     if wrong is not None:
         raise InvalidRequest(f"media_processor_options.{wrong.name}", f"{wrong.name}: {wrong.message}.")
     return replace(clip, options=options)

@@ -190,9 +190,9 @@ def render_usage(counts: TokenCounts) -> generation_pb2.Usage:
 def _render_media_usage(usage: MediaUsage, counts: TokenCounts) -> generation_pb2.MediaUsage:
     return generation_pb2.MediaUsage(
         fetched_files=usage.num_fetched,
-        fetch_cache_hits=usage.num_fetches_spared,
+        fetch_cache_hits=usage.num_fetch_cache_hits,
         decoded_media=usage.num_decoded,
-        decode_cache_hits=usage.num_decodings_spared,
+        decode_cache_hits=usage.num_decode_cache_hits,
         fetch_milliseconds=round(usage.fetch_seconds * 1000, 3),
         decode_milliseconds=round(usage.decode_seconds * 1000, 3),
         encoded_media=counts.encoded,

@@ -108,10 +108,10 @@ class Metrics:
     def media_loaded(self, usage: MediaUsage) -> None:
         """The media of a request have been loaded, or those that could be."""
         self._media_files.labels("fetched").inc(usage.num_fetched)
-        self._media_files.labels("spared").inc(usage.num_fetches_spared)
+        self._media_files.labels("spared").inc(usage.num_fetch_cache_hits)
         self._media.labels("decoded").inc(usage.num_decoded)
-        self._media.labels("spared").inc(usage.num_decodings_spared)
-        if usage.num_fetched or usage.num_fetches_spared:
+        self._media.labels("spared").inc(usage.num_decode_cache_hits)
+        if usage.num_fetched or usage.num_fetch_cache_hits:
             self._fetch_seconds.observe(usage.fetch_seconds)
         if usage.num_media:
             self._decode_seconds.observe(usage.decode_seconds)

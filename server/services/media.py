@@ -58,7 +58,7 @@ class MediaHandlers:
         return media_pb2.DeleteMediaResponse()
 
     def _check_taken(self) -> None:
-        if not self._uploads.takes:
+        if not self._uploads.is_enabled:
             raise InvalidRequest("part", "This server takes no uploads (--upload-cache-size 0).", "unsupported")
 
 

@@ -14,10 +14,10 @@ from glimpse.v1 import chat_pb2_grpc, content_pb2
 from tests.audio_checkpoints import make_audio_checkpoint
 from tests.e2e.media_host import HOST, MediaHost
 from tests.e2e.stack import Stack, start_stack
-from tests.media.audio import noise, sound_file
+from tests.media.audio import audio_file, noise
 from tests.server.requests import request, user
 
-WAV = sound_file(noise(1, 24_000), 44_100)
+WAV = audio_file(noise(1, 24_000), 44_100)
 BASE64 = base64.b64encode(WAV).decode()
 
 

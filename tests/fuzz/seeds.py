@@ -8,7 +8,7 @@ from tests.fuzz.targets import MAX_INPUT_BYTES
 from tests.hostile.images import hostile_images
 from tests.hostile.urls import hostile_urls
 from tests.hostile.videos import hostile_videos
-from tests.media.audio import FILES, sound_file, tone
+from tests.media.audio import FILES, audio_file, tone
 from tests.media.images import encode, scene
 from tests.media.videos import CODECS, greys, video
 
@@ -49,7 +49,7 @@ def _videos() -> list[bytes]:
 
 def _audio() -> list[bytes]:
     samples = np.stack([tone(440, 48_000, 0.03)] * 2)  # what every encoder takes
-    return [sound_file(samples, 48_000, container=container, codec=codec) for container, codec in FILES.values()]
+    return [audio_file(samples, 48_000, container=container, codec=codec) for container, codec in FILES.values()]
 
 
 def _anything() -> list[bytes]:

@@ -11,8 +11,8 @@ from glimpse.media.containers.mp4 import checked_mp4
 from glimpse.media.containers.sniff import sniff_audio, sniff_image, sniff_video
 from glimpse.media.containers.still import open_image
 from glimpse.media.containers.video import open_video
-from glimpse.media.decoding.audio_file import samples_of_file
-from glimpse.media.decoding.video_file import video_of_file
+from glimpse.media.decoding.audio_file import samples_from_file
+from glimpse.media.decoding.video_file import video_from_file
 from glimpse.media.errors import MediaError
 from glimpse.media.processing.audio import AudioProcessing
 from glimpse.media.processing.image import ImageProcessing, image_pixels
@@ -83,13 +83,13 @@ def fuzz_video(data: bytes) -> None:
 def fuzz_clip(data: bytes) -> None:
     """Videos, down to the pixels of four frames."""
     with suppress(MediaError):
-        video_of_file(data, _VIDEOS, VideoOptions(num_frames=4))
+        video_from_file(data, _VIDEOS, VideoOptions(num_frames=4))
 
 
 def fuzz_audio(data: bytes) -> None:
     """Audio files, as far as a second of them is heard."""
     with suppress(MediaError):
-        if len(samples_of_file(data, _AUDIOS)) > _AUDIOS.max_samples:
+        if len(samples_from_file(data, _AUDIOS)) > _AUDIOS.max_samples:
             raise BrokenPromiseError
 
 

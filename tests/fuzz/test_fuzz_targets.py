@@ -6,7 +6,7 @@ import pytest
 from tests.fuzz import seeds, targets, tensors
 
 
-def damaged(seed: bytes, random: np.random.Generator) -> bytes:
+def corrupt(seed: bytes, random: np.random.Generator) -> bytes:
     """The seed with some bytes changed, or cut off, or a part of it repeated."""
     data = bytearray(seed)
     for place in random.integers(0, max(len(data), 1), 1 + len(data) // 200):
@@ -26,5 +26,5 @@ def test_nothing_but_a_refusal_comes_of_damage(target: str) -> None:
     withstand = (targets.TARGETS | tensors.TARGETS)[target]
     random = np.random.default_rng(1)
     for seed in (tensors if target in tensors.TARGETS else seeds).seeds_of(target):
-        for data in (seed, damaged(seed, random), damaged(seed, random)):
+        for data in (seed, corrupt(seed, random), corrupt(seed, random)):
             withstand(data)

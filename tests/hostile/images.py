@@ -1,4 +1,4 @@
-"""Picture files that a stranger might send, made by code, and what becomes of each: a table."""
+"""Image files that a stranger might send, made by code, and what becomes of each: a table."""
 
 import struct
 import zlib

@@ -33,7 +33,7 @@ class Outcome:
 def outcomes() -> dict[str, Outcome]:
     """All URLs at once, by their names."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("glimpse.media.sources.fetch.Names", Zone)
+        patch.setattr("glimpse.media.sources.fetch.DnsResolver", Zone)
         return asyncio.run(_try_all())
 
 

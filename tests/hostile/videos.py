@@ -7,7 +7,7 @@ from functools import cache
 import numpy as np
 
 from glimpse.media.errors import MediaErrorCode
-from tests.media.audio import sound_file, tone
+from tests.media.audio import audio_file, tone
 from tests.media.images import encode, scene
 from tests.media.videos import greys, video
 
@@ -96,7 +96,7 @@ def _transport_stream() -> bytes:
 
 
 def _only_audio() -> bytes:
-    return sound_file(tone(440, 16_000, 0.5), 16_000, container="mov", codec="pcm_s16le")
+    return audio_file(tone(440, 16_000, 0.5), 16_000, container="mov", codec="pcm_s16le")
 
 
 _FILES: dict[str, tuple[Make, MediaErrorCode | None]] = {

@@ -5,7 +5,7 @@ import socket
 from aiohttp.abc import AbstractResolver, ResolveResult
 
 from glimpse.media.sources import fetch
-from glimpse.media.sources.dns import Names
+from glimpse.media.sources.dns import DnsResolver
 
 HOST = "127.0.0.2"
 """Where the suite's own web server is. Linux has all of 127.0.0.0/8; the other addresses must not be reached."""
@@ -38,7 +38,7 @@ class Zone(AbstractResolver):
         if not host.rstrip(".").endswith(".hostile"):
             if not _is_local(host):
                 raise OSError("nobody is asked")
-            return await Names().resolve(host, port, family)
+            return await DnsResolver().resolve(host, port, family)
         answers = ANSWERS.get(host)
         if answers is None:
             raise OSError("no such name")
@@ -52,7 +52,7 @@ class Zone(AbstractResolver):
 
 def install() -> None:
     """Lets this process find hosts in this way. Each fetch begins with the first answers."""
-    fetch.Names = Zone  # pyright: ignore[reportAttributeAccessIssue] - finds hosts as the other does
+    fetch.DnsResolver = Zone  # pyright: ignore[reportAttributeAccessIssue] - finds hosts as the other does
 
 
 def _is_local(host: str) -> bool:

@@ -42,7 +42,7 @@ def noise(seed: int, num_samples: int) -> npt.NDArray[np.float32]:
     return (np.round(loud * 32768) / 32768).astype(np.float32)
 
 
-def sound_file(
+def audio_file(
     samples: npt.NDArray[np.float32], rate: int, *, container: str = "wav", codec: str = "pcm_s16le"
 ) -> bytes:
     """A file of [samples] or [channels, samples], always the same."""

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from glimpse.media.cache.memory_budget import InFlight
+from glimpse.media.cache.memory_budget import MemoryBudget
 from glimpse.media.cache.request_media import MediaUsage
 from glimpse.media.cache.store import MediaStore
 from glimpse.media.decoding.decoders import Decoders
@@ -13,7 +13,7 @@ from glimpse.media.loader import MediaLoader
 from glimpse.media.processing.image import Image, ImageProcessing
 from glimpse.media.processing.video import Video, VideoProcessing
 from glimpse.media.processing.video_options import VideoOptions
-from glimpse.media.sources.source import ImageOrNamed, VideoOrNamed
+from glimpse.media.sources.source import ImageOrCached, VideoOrCached
 from glimpse.media.sources.uploads import Uploads
 from tests.media.test_loader import POLICY, PROCESSING, VIDEO_PROCESSING
 
@@ -39,48 +39,48 @@ class CountingDecoders(Decoders):
         self.num_decoded += 1
         return await super().image(data, processing)
 
-    async def video_of_file(self, data: bytes, processing: VideoProcessing, options: VideoOptions) -> Video:
+    async def video_from_file(self, data: bytes, processing: VideoProcessing, options: VideoOptions) -> Video:
         self.num_decoded += 1
-        return await super().video_of_file(data, processing, options)
+        return await super().video_from_file(data, processing, options)
 
-    async def video_of_images(
-        self, files: Sequence[bytes], taken: Sequence[int], processing: VideoProcessing, options: VideoOptions
+    async def video_from_image_files(
+        self, files: Sequence[bytes], frame_indices: Sequence[int], processing: VideoProcessing, options: VideoOptions
     ) -> Video:
         self.num_decoded += 1
-        return await super().video_of_images(files, taken, processing, options)
+        return await super().video_from_image_files(files, frame_indices, processing, options)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Keeper:
+class CachingLoader:
     """A loader that keeps media, and all that is around it."""
 
     loader: MediaLoader
     store: MediaStore
     uploads: Uploads
-    in_flight: InFlight
+    memory_budget: MemoryBudget
     decoders: CountingDecoders
     clock: Clock
 
-    async def image(self, source: ImageOrNamed, tenant: str = "", **options: Any) -> tuple[Image, MediaUsage]:
+    async def image(self, source: ImageOrCached, namespace: str = "", **options: Any) -> tuple[Image, MediaUsage]:
         """A picture as one request loads it, and what that took."""
-        with self.loader.batch(tenant) as batch:
+        with self.loader.batch(namespace) as batch:
             return await self.loader.load_image(source, batch=batch, **options), batch.usage
 
     async def clip(
-        self, source: VideoOrNamed, options: VideoOptions, tenant: str = "", uuid: str | None = None
+        self, source: VideoOrCached, options: VideoOptions, namespace: str = "", uuid: str | None = None
     ) -> tuple[Video, MediaUsage]:
         """A clip as one request loads it, and what that took."""
-        with self.loader.batch(tenant) as batch:
+        with self.loader.batch(namespace) as batch:
             return await self.loader.load_video(source, options, batch=batch, uuid=uuid), batch.usage
 
 
 @asynccontextmanager
-async def keeping(
-    *, max_bytes: int = 64 << 20, upload_bytes: int = 1 << 20, in_flight: InFlight | None = None
-) -> AsyncGenerator[Keeper]:
-    clock, decoders, in_flight = Clock(), CountingDecoders(), in_flight or InFlight()
+async def caching_loader(
+    *, max_bytes: int = 64 << 20, upload_bytes: int = 1 << 20, memory_budget: MemoryBudget | None = None
+) -> AsyncGenerator[CachingLoader]:
+    clock, decoders, memory_budget = Clock(), CountingDecoders(), memory_budget or MemoryBudget()
     store = MediaStore(max_bytes=max_bytes, clock=clock)
-    uploads = Uploads(max_bytes=upload_bytes, ttl_seconds=60, in_flight=in_flight, clock=clock)
+    uploads = Uploads(max_bytes=upload_bytes, ttl_seconds=60, memory_budget=memory_budget, clock=clock)
     loader = MediaLoader(
         processing=PROCESSING,
         video_processing=VIDEO_PROCESSING,
@@ -88,11 +88,13 @@ async def keeping(
         decoders=decoders,
         store=store,
         uploads=uploads,
-        in_flight=in_flight,
+        memory_budget=memory_budget,
     )
-    keeper = Keeper(loader=loader, store=store, uploads=uploads, in_flight=in_flight, decoders=decoders, clock=clock)
+    caching = CachingLoader(
+        loader=loader, store=store, uploads=uploads, memory_budget=memory_budget, decoders=decoders, clock=clock
+    )
     try:
-        yield keeper
+        yield caching
     finally:
         await loader.close()
-        assert in_flight.num_bytes == 0
+        assert memory_budget.num_bytes == 0

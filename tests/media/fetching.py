@@ -16,7 +16,7 @@ OURS = FetchPolicy(allowed_networks=(ip_network("127.0.0.1/32"),), allowed_ports
 """Allows the tests' own server, and no other address of loopback."""
 
 
-class Names(AbstractResolver):
+class DnsResolver(AbstractResolver):
     """Answers each lookup of any name with the next of these, addresses or an error; the last one stays."""
 
     def __init__(self, *answers: list[str] | OSError) -> None:

@@ -5,11 +5,11 @@ import shutil
 
 import pytest
 
-from glimpse.media.native.library import Level, Resizer, machine_resizer
+from glimpse.media.native.library import Level, Resizer, native_resizer
 
 
 def _resizers() -> list[Resizer]:
-    best = machine_resizer()
+    best = native_resizer()
     return [] if best is None else [Resizer(best.path, level) for level in Level if level <= best.level]
 
 

@@ -190,16 +190,16 @@ def torch_files() -> Iterator[Hostile]:
 
 
 def safetensors_files() -> Iterator[Hostile]:
-    damaged, unknown = "the safetensors file is damaged", "unsupported_media_format"
+    corrupt, unknown = "the safetensors file is damaged", "unsupported_media_format"
     neither = "neither a safetensors file nor what torch.save writes"
     yield Hostile(name="nothing", data=b"", says=neither, code=unknown)
     yield Hostile(name="words", data=b"hello, here are embeddings", says=neither, code=unknown)
     yield Hostile(name="array file", data=b"\x93NUMPY\x01\0v\0{'descr'", says=neither, code=unknown)
-    yield Hostile(name="long header", data=with_header(b"{}", length=1 << 62), says=damaged)
-    yield Hostile(name="endless header", data=with_header(b'{"a":"' + b" " * (1 << 20) + b'"}'), says=damaged)
-    yield Hostile(name="no JSON", data=with_header(b"{hello}"), says=damaged)
-    yield Hostile(name="deep JSON", data=_nested_header(), says=damaged)
-    yield Hostile(name="no UTF-8", data=with_header(b'{"\xff\xfe":{}}'), says=damaged)
+    yield Hostile(name="long header", data=with_header(b"{}", length=1 << 62), says=corrupt)
+    yield Hostile(name="endless header", data=with_header(b'{"a":"' + b" " * (1 << 20) + b'"}'), says=corrupt)
+    yield Hostile(name="no JSON", data=with_header(b"{hello}"), says=corrupt)
+    yield Hostile(name="deep JSON", data=_nested_header(), says=corrupt)
+    yield Hostile(name="no UTF-8", data=with_header(b'{"\xff\xfe":{}}'), says=corrupt)
     yield Hostile(name="no tensor", data=with_header(b"{}"), says="has 0 tensors")
     yield Hostile(name="two tensors", data=save({"a": good(), "b": good()}), says="has 2 tensors")
     yield Hostile(name="huge", data=claiming(shape=[1 << 40, HIDDEN_SIZE]), says="and 1024 are there")
@@ -208,11 +208,11 @@ def safetensors_files() -> Iterator[Hostile]:
     yield Hostile(name="negative", data=claiming(shape=[-NUM_TOKENS, -HIDDEN_SIZE]), says="a dimension of -4")
     yield Hostile(name="zero", data=claiming(shape=[0, HIDDEN_SIZE]), says="a dimension of 0")
     yield Hostile(name="many dimensions", data=claiming(shape=[1] * 9), says="9 dimensions")
-    yield Hostile(name="fractions", data=claiming(shape=[4.5, HIDDEN_SIZE]), says=damaged)
-    yield Hostile(name="beyond", data=claiming(data_offsets=[0, 4096]), says=damaged)
-    yield Hostile(name="backwards", data=claiming(data_offsets=[1024, 0]), says=damaged)
+    yield Hostile(name="fractions", data=claiming(shape=[4.5, HIDDEN_SIZE]), says=corrupt)
+    yield Hostile(name="beyond", data=claiming(data_offsets=[0, 4096]), says=corrupt)
+    yield Hostile(name="backwards", data=claiming(data_offsets=[1024, 0]), says=corrupt)
     yield Hostile(name="unknown type", data=claiming(dtype="F64"), says="of type 'F64'")
-    yield Hostile(name="short body", data=safetensors_file(good())[:-1], says=damaged)
+    yield Hostile(name="short body", data=safetensors_file(good())[:-1], says=corrupt)
 
 
 def wrong_embeddings() -> Iterator[Hostile]:

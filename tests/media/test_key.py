@@ -35,7 +35,8 @@ def test_two_images_share_a_key_only_if_they_are_the_same(first: Any, second: An
 @given(st.tuples(st.text(max_size=2), DIGESTS, OPTIONS), st.tuples(st.text(max_size=2), DIGESTS, OPTIONS))
 def test_what_is_made_differently_has_another_key(first: Any, second: Any) -> None:
     one, other = (
-        decoded_key(tenant, "video", digests, VIDEO_PROCESSING, options) for tenant, digests, options in (first, second)
+        decoded_key(namespace, "video", digests, VIDEO_PROCESSING, options)
+        for namespace, digests, options in (first, second)
     )
     assert (one == other) == (repr(first) == repr(second))
 

@@ -10,15 +10,15 @@ from glimpse.media.cache.store import MediaStore
 from glimpse.media.decoding.decoders import Decoders
 from glimpse.media.errors import MediaError, MediaErrorCode
 from glimpse.media.loader import MediaLoader
-from glimpse.media.processing.audio import audio_of_array
-from glimpse.media.sources.source import DataSource, NamedSource, parse_url_text
-from tests.media.audio import PROCESSING, noise, sound_file
+from glimpse.media.processing.audio import audio_from_array
+from glimpse.media.sources.source import CachedSource, DataSource, parse_url_text
+from tests.media.audio import PROCESSING, audio_file, noise
 from tests.media.test_loader import POLICY, VIDEO_PROCESSING
 from tests.media.test_loader import PROCESSING as IMAGE_PROCESSING
 from tests.media.web import Web, respond, stall_after
 
 SAMPLES = noise(1, 20_000)
-WAV = sound_file(SAMPLES, 44_100)
+WAV = audio_file(SAMPLES, 44_100)
 
 
 def make_loader(**options: Any) -> MediaLoader:
@@ -38,14 +38,14 @@ async def test_every_way_to_an_audio_leads_to_the_same_audio(loader: MediaLoader
     text = base64.b64encode(WAV).decode()
     urls = [web.url("/bell"), text, f"data:audio/mpeg;base64,{text}"]
     loaded = [await loader.load_audio(source) for source in (DataSource(data=WAV), *map(parse_url_text, urls))]
-    assert {sound.key for sound in loaded} == {audio_of_array(SAMPLES, 44_100, PROCESSING).key}
+    assert {sound.key for sound in loaded} == {audio_from_array(SAMPLES, 44_100, PROCESSING).key}
 
 
 async def test_a_process_of_its_own_hears_the_same() -> None:
     loader = make_loader(decoders=Decoders())
     try:
         sound = await loader.load_audio(DataSource(data=WAV))
-        assert sound.key == audio_of_array(SAMPLES, 44_100, PROCESSING).key
+        assert sound.key == audio_from_array(SAMPLES, 44_100, PROCESSING).key
         with pytest.raises(MediaError, match="damaged"):
             await loader.load_audio(DataSource(data=WAV[:30]))
     finally:
@@ -55,9 +55,9 @@ async def test_a_process_of_its_own_hears_the_same() -> None:
 async def test_an_audio_is_kept_under_its_name(web: Web) -> None:
     loader = make_loader(store=MediaStore(max_bytes=64 << 20))
     sent = await loader.load_audio(DataSource(data=WAV), uuid="bell")
-    assert await loader.load_audio(NamedSource(uuid="bell")) is sent
+    assert await loader.load_audio(CachedSource(uuid="bell")) is sent
     with pytest.raises(MediaError) as caught:
-        await loader.load_audio(NamedSource(uuid="gong"))
+        await loader.load_audio(CachedSource(uuid="gong"))
     assert caught.value.code is MediaErrorCode.NOT_CACHED
     await loader.close()
 

@@ -157,7 +157,7 @@ async def test_a_video_s_decoding_ends_when_nobody_waits_for_it(
             pass
         ended.set()
 
-    monkeypatch.setattr("glimpse.media.decoding.decoders.video_of_file", decode)
+    monkeypatch.setattr("glimpse.media.decoding.decoders.video_from_file", decode)
     task = asyncio.create_task(loader.load_video(DataSource(data=VIDEO), ALL))
     await asyncio.to_thread(begun.wait, 20)
     task.cancel()

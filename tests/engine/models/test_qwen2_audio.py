@@ -13,7 +13,7 @@ from glimpse.engine.errors import CheckpointError
 from glimpse.engine.plan import MediaSpan
 from glimpse.engine.text.media_inputs import sound_processing
 from glimpse.media.kind import MediaKind
-from glimpse.media.processing.audio import audio_of_samples
+from glimpse.media.processing.audio import audio_from_samples
 from tests.audio_checkpoints import PREPROCESSOR_CONFIG, TOKEN_IDS, make_audio_checkpoint
 from tests.audio_oracle import greedy_answer
 from tests.checkpoints import write_json
@@ -43,7 +43,7 @@ def hear(seed: int, *parts: int | Samples) -> Heard:
         if isinstance(part, int):
             token_ids += random.integers(0, 256, part).tolist()
             continue
-        sound = audio_of_samples(part, PROCESSING)
+        sound = audio_from_samples(part, PROCESSING)
         span = MediaSpan(
             kind=MediaKind.AUDIO,
             start=len(token_ids),

@@ -12,12 +12,12 @@ from glimpse.engine.llm import LLM, InputError, SamplingParams
 from tests.audio_checkpoints import TOKEN_IDS, make_audio_checkpoint
 from tests.audio_oracle import greedy_answer
 from tests.engine.offline.test_llm import PICTURE, image_pil, load, text, user
-from tests.media.audio import noise, sound_file, tone
+from tests.media.audio import audio_file, noise, tone
 
 GREEDY = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True)
 SAMPLES = noise(1, 9_000)
 """At 44.1 kHz, on the steps of a WAV file's numbers."""
-WAV = sound_file(SAMPLES, 44_100)
+WAV = audio_file(SAMPLES, 44_100)
 BASE64 = base64.b64encode(WAV).decode()
 PLACEHOLDER = "<|audio_bos|><|AUDIO|><|audio_eos|>"
 

@@ -18,7 +18,7 @@ from glimpse.engine.protocol import TokenEvent
 from glimpse.engine.sampling_params import SamplingParams
 from glimpse.engine.scheduling.core import Core
 from glimpse.media.kind import MediaKind
-from glimpse.media.processing.audio import audio_of_samples
+from glimpse.media.processing.audio import audio_from_samples
 from tests.audio_checkpoints import TOKEN_IDS, make_audio_checkpoint
 from tests.checkpoints import make_checkpoint
 from tests.engine.harness import Prompt, make_prompt, request_of
@@ -142,7 +142,7 @@ def heard(*numbers: int) -> Prompt:
         if index % 2 == 0:
             token_ids += range(40, 40 + number)
             continue
-        sound = audio_of_samples(noise(index, number), PROCESSING)
+        sound = audio_from_samples(noise(index, number), PROCESSING)
         span = MediaSpan(
             kind=MediaKind.AUDIO,
             start=len(token_ids),

@@ -13,21 +13,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from glimpse.media.cache.memory_budget import InFlight
+from glimpse.media.cache.memory_budget import MemoryBudget
 from glimpse.media.cache.request_media import MediaUsage
 from glimpse.media.cache.store import MediaFile
 from glimpse.media.errors import MediaError, MediaErrorCode
 from glimpse.media.processing.video_options import VideoOptions
 from glimpse.media.sources.source import (
+    CachedSource,
     DataSource,
     FrameSources,
-    NamedSource,
     Source,
     UploadSource,
     UrlSource,
     parse_url_text,
 )
-from tests.media.caching import Keeper, keeping
+from tests.media.caching import CachingLoader, caching_loader
 from tests.media.images import encode, scene
 from tests.media.videos import greys, video
 from tests.media.web import Web, respond, serve
@@ -38,12 +38,12 @@ PNGS = [encode(PIL.Image.fromarray(frame), "PNG") for frame in greys(8)]
 VIDEO = video(greys(8))
 ALL = VideoOptions(num_frames=8)
 FRESH = {"Cache-Control": "public, max-age=60"}
-NAME = NamedSource(uuid="cat")
+NAME = CachedSource(uuid="cat")
 
 
 @pytest.fixture
-async def keeper() -> AsyncIterator[Keeper]:
-    async with keeping() as made:
+async def caching() -> AsyncIterator[CachingLoader]:
+    async with caching_loader() as made:
         yield made
 
 
@@ -55,13 +55,13 @@ def url(web: Web, path: str = "/cat") -> UrlSource:
 
 def counts(usage: MediaUsage) -> tuple[int, int, int, int]:
     """Fetched, spared fetches, decoded, spared decodings."""
-    return usage.num_fetched, usage.num_fetches_spared, usage.num_decoded, usage.num_decodings_spared
+    return usage.num_fetched, usage.num_fetch_cache_hits, usage.num_decoded, usage.num_decode_cache_hits
 
 
-def sources_of(file: bytes, keeper: Keeper, web: Web) -> list[Source]:
+def sources_of(file: bytes, caching: CachingLoader, web: Web) -> list[Source]:
     """Every way of sending a file."""
     web.answers["/cat"] = respond(file)
-    upload = keeper.uploads.keep("", MediaFile(digest=sha256(file).digest(), data=file), ttl_seconds=None)
+    upload = caching.uploads.keep("", MediaFile(digest=sha256(file).digest(), data=file), ttl_seconds=None)
     text = base64.b64encode(file).decode()
     texts = (text, "data:image/png;base64," + text, f"data:,{quote_from_bytes(file)}")
     return [DataSource(data=file), url(web), *map(parse_url_text, texts), UploadSource(handle=upload.handle)]
@@ -73,10 +73,10 @@ async def refusal(loading: Any) -> MediaError:
     return caught.value
 
 
-async def test_a_file_that_is_known_is_not_decoded_again(keeper: Keeper, web: Web) -> None:
-    pictures = [(await keeper.image(source))[0] for source in sources_of(PNG, keeper, web)]
+async def test_a_file_that_is_known_is_not_decoded_again(caching: CachingLoader, web: Web) -> None:
+    pictures = [(await caching.image(source))[0] for source in sources_of(PNG, caching, web)]
     assert len({picture.key for picture in pictures}) == 1
-    assert keeper.decoders.num_decoded == 1
+    assert caching.decoders.num_decoded == 1
 
 
 @given(
@@ -97,9 +97,9 @@ def test_images_have_the_same_key_exactly_where_they_are_the_same(
     other = changed.reshape(width, height, 3) if turned else changed
 
     async def keys() -> list[set[bytes]]:
-        async with keeping() as keeper, serve() as web:
+        async with caching_loader() as caching, serve() as web:
             return [
-                {(await keeper.image(source, min_pixels=784))[0].key for source in sources_of(file, keeper, web)}
+                {(await caching.image(source, min_pixels=784))[0].key for source in sources_of(file, caching, web)}
                 for file in (encode(PIL.Image.fromarray(each), "PNG") for each in (pixels, other))
             ]
 
@@ -108,20 +108,20 @@ def test_images_have_the_same_key_exactly_where_they_are_the_same(
     assert (first == second) == np.array_equal(pixels, other)
 
 
-async def test_what_is_made_of_a_file_in_another_way_is_another_medium(keeper: Keeper) -> None:
+async def test_what_is_made_of_a_file_in_another_way_is_another_medium(caching: CachingLoader) -> None:
     data = DataSource(data=encode(scene(300, 300), "PNG"))
     options: list[dict[str, Any]] = [{}, {"max_pixels": 9 * 28 * 28}, {"max_pixels": 25 * 28 * 28}]
-    pictures = [(await keeper.image(data, **bounds))[0] for bounds in options]
+    pictures = [(await caching.image(data, **bounds))[0] for bounds in options]
     assert [picture.num_tokens for picture in pictures] == [49, 9, 25]
-    clips = [await keeper.clip(DataSource(data=VIDEO), VideoOptions(num_frames=number)) for number in (4, 6, 4)]
+    clips = [await caching.clip(DataSource(data=VIDEO), VideoOptions(num_frames=number)) for number in (4, 6, 4)]
     assert [counts(usage) for _, usage in clips] == [(0, 0, 1, 0), (0, 0, 1, 0), (0, 0, 0, 1)]
     assert [len(clip.pixels) for clip, _ in clips] == [4, 6, 4]
 
 
-async def test_the_same_images_in_other_places_of_a_video_are_another_video(keeper: Keeper) -> None:
+async def test_the_same_images_in_other_places_of_a_video_are_another_video(caching: CachingLoader) -> None:
     frames = [DataSource(data=png) for png in PNGS[:3]]
     first, again, rated, turned = [
-        await keeper.clip(FrameSources(frames=tuple(some)), options)
+        await caching.clip(FrameSources(frames=tuple(some)), options)
         for some, options in (
             (frames, VideoOptions()),
             (frames, VideoOptions()),
@@ -134,53 +134,53 @@ async def test_the_same_images_in_other_places_of_a_video_are_another_video(keep
     assert first[0].key == again[0].key == rated[0].key != turned[0].key
 
 
-async def test_many_requests_for_one_image_fetch_and_decode_it_once(keeper: Keeper, web: Web) -> None:
+async def test_many_requests_for_one_image_fetch_and_decode_it_once(caching: CachingLoader, web: Web) -> None:
     web.answers["/cat"] = respond(PNG)
-    loaded = await asyncio.gather(*(keeper.image(url(web)) for _ in range(10)))
+    loaded = await asyncio.gather(*(caching.image(url(web)) for _ in range(10)))
     assert len({picture.key for picture, _ in loaded}) == 1
-    assert (len(web.requests), keeper.decoders.num_decoded) == (1, 1)
+    assert (len(web.requests), caching.decoders.num_decoded) == (1, 1)
     assert sorted(counts(usage) for _, usage in loaded) == [(0, 1, 0, 1)] * 9 + [(1, 0, 1, 0)]
 
 
-async def test_tenants_do_not_wait_for_each_other_s_work(keeper: Keeper, web: Web) -> None:
+async def test_tenants_do_not_wait_for_each_other_s_work(caching: CachingLoader, web: Web) -> None:
     web.answers["/cat"] = respond(PNG, headers=FRESH)
-    await asyncio.gather(*(keeper.image(url(web), tenant) for tenant in ("a", "b")))
-    assert (len(web.requests), keeper.decoders.num_decoded) == (2, 2)
+    await asyncio.gather(*(caching.image(url(web), namespace) for namespace in ("a", "b")))
+    assert (len(web.requests), caching.decoders.num_decoded) == (2, 2)
 
 
-async def test_a_download_is_used_again_for_as_long_as_its_server_says(keeper: Keeper, web: Web) -> None:
+async def test_a_download_is_used_again_for_as_long_as_its_server_says(caching: CachingLoader, web: Web) -> None:
     web.answers["/cat"] = respond(PNG, headers=FRESH)
     for now, num_requests in ((0, 1), (59, 1), (60, 2), (61, 2)):
-        keeper.clock.now = 1000.0 + now
-        assert (await keeper.image(url(web)))[0].num_tokens
+        caching.clock.now = 1000.0 + now
+        assert (await caching.image(url(web)))[0].num_tokens
         assert len(web.requests) == num_requests
-    _, usage = await keeper.image(url(web))
+    _, usage = await caching.image(url(web))
     assert counts(usage) == (0, 1, 0, 1)
     assert usage.fetch_seconds < 5
 
 
 @pytest.mark.parametrize("headers", [{}, {"Cache-Control": "no-store"}, {"Cache-Control": "private, max-age=60"}])
 async def test_a_download_is_not_used_again_where_its_server_does_not_say_so(
-    keeper: Keeper, web: Web, headers: dict[str, str]
+    caching: CachingLoader, web: Web, headers: dict[str, str]
 ) -> None:
     web.answers["/cat"] = respond(PNG, headers=headers)
     for _ in range(2):
-        await keeper.image(url(web))
-    assert (len(web.requests), keeper.decoders.num_decoded) == (2, 1)
+        await caching.image(url(web))
+    assert (len(web.requests), caching.decoders.num_decoded) == (2, 1)
 
 
-async def test_a_redirect_that_may_change_is_followed_again(keeper: Keeper, web: Web) -> None:
+async def test_a_redirect_that_may_change_is_followed_again(caching: CachingLoader, web: Web) -> None:
     web.answers["/cat"] = respond(PNG, headers=FRESH)
     web.answers["/away"] = respond(b"", status=302, headers={"Location": "/cat"})
     for _ in range(2):
-        await keeper.image(url(web, "/away"))
+        await caching.image(url(web, "/away"))
     assert len(web.requests) == 4
 
 
-async def test_a_kept_download_is_held_to_the_limit_of_what_asks_for_it(keeper: Keeper, web: Web) -> None:
+async def test_a_kept_download_is_held_to_the_limit_of_what_asks_for_it(caching: CachingLoader, web: Web) -> None:
     web.answers["/clip"] = respond(VIDEO, headers=FRESH)
-    await keeper.clip(url(web, "/clip"), ALL)
-    got = keeper.store.download("", web.url("/clip"), len(VIDEO) - 1, _refuse)
+    await caching.clip(url(web, "/clip"), ALL)
+    got = caching.store.download("", web.url("/clip"), len(VIDEO) - 1, _refuse)
     assert (await refusal(got)).code == MediaErrorCode.TOO_LARGE
 
 
@@ -188,87 +188,87 @@ async def _refuse() -> tuple[bytes, float]:
     raise MediaError(MediaErrorCode.TOO_LARGE, "too large")
 
 
-async def test_a_named_image_can_be_left_out_with_any_bounds(keeper: Keeper) -> None:
+async def test_a_named_image_can_be_left_out_with_any_bounds(caching: CachingLoader) -> None:
     data = DataSource(data=encode(scene(300, 300), "PNG"))
-    sent, _ = await keeper.image(data, uuid="cat")
-    again, usage = await keeper.image(NAME)
+    sent, _ = await caching.image(data, uuid="cat")
+    again, usage = await caching.image(NAME)
     assert (again.key, counts(usage)) == (sent.key, (0, 0, 0, 1))
-    smaller, usage = await keeper.image(NAME, max_pixels=9 * 28 * 28)
+    smaller, usage = await caching.image(NAME, max_pixels=9 * 28 * 28)
     assert (smaller.num_tokens, counts(usage)) == (9, (0, 0, 1, 0))
 
 
 @pytest.mark.parametrize("is_file", [True, False])
-async def test_a_named_video_can_be_left_out_with_other_options(keeper: Keeper, is_file: bool) -> None:
+async def test_a_named_video_can_be_left_out_with_other_options(caching: CachingLoader, is_file: bool) -> None:
     frames = FrameSources(frames=tuple(DataSource(data=png) for png in PNGS))
-    sent, _ = await keeper.clip(DataSource(data=VIDEO) if is_file else frames, VideoOptions(), uuid="cat")
-    again, _ = await keeper.clip(NAME, VideoOptions())
-    fewer, _ = await keeper.clip(NAME, VideoOptions(num_frames=2))
+    sent, _ = await caching.clip(DataSource(data=VIDEO) if is_file else frames, VideoOptions(), uuid="cat")
+    again, _ = await caching.clip(NAME, VideoOptions())
+    fewer, _ = await caching.clip(NAME, VideoOptions(num_frames=2))
     assert again.key == sent.key
     assert len(fewer.pixels) == 2
     if not is_file:
-        error = await refusal(keeper.clip(NAME, VideoOptions(end_seconds=1)))
+        error = await refusal(caching.clip(NAME, VideoOptions(end_seconds=1)))
         assert error.code == MediaErrorCode.INVALID_PARAMETER
 
 
-async def test_what_proves_to_be_no_image_is_kept_under_no_name(keeper: Keeper, web: Web) -> None:
+async def test_what_proves_to_be_no_image_is_kept_under_no_name(caching: CachingLoader, web: Web) -> None:
     web.answers["/cat"] = respond(PNG[:60])
-    assert (await refusal(keeper.image(url(web), uuid="cat"))).code == MediaErrorCode.INVALID_MEDIA
-    assert (await refusal(keeper.image(NAME))).code == MediaErrorCode.NOT_CACHED
+    assert (await refusal(caching.image(url(web), uuid="cat"))).code == MediaErrorCode.INVALID_MEDIA
+    assert (await refusal(caching.image(NAME))).code == MediaErrorCode.NOT_CACHED
     web.answers["/cat"] = respond(PNG)
-    assert (await keeper.image(url(web), uuid="cat"))[0].num_tokens
+    assert (await caching.image(url(web), uuid="cat"))[0].num_tokens
 
 
-async def test_frames_that_were_not_taken_are_not_kept(keeper: Keeper) -> None:
+async def test_frames_that_were_not_taken_are_not_kept(caching: CachingLoader) -> None:
     frames = FrameSources(frames=tuple(DataSource(data=png) for png in PNGS))
-    await keeper.clip(frames, VideoOptions(num_frames=2), uuid="cat")
-    assert (await refusal(keeper.clip(NAME, ALL))).code == MediaErrorCode.NOT_CACHED
+    await caching.clip(frames, VideoOptions(num_frames=2), uuid="cat")
+    assert (await refusal(caching.clip(NAME, ALL))).code == MediaErrorCode.NOT_CACHED
 
 
-async def test_a_name_is_its_tenant_s_and_its_kind_s(keeper: Keeper) -> None:
-    await keeper.image(DataSource(data=PNG), "a", uuid="cat")
-    for loading in (keeper.image(NAME), keeper.image(NAME, "b"), keeper.clip(NAME, ALL, "a")):
+async def test_a_name_is_its_tenant_s_and_its_kind_s(caching: CachingLoader) -> None:
+    await caching.image(DataSource(data=PNG), "a", uuid="cat")
+    for loading in (caching.image(NAME), caching.image(NAME, "b"), caching.clip(NAME, ALL, "a")):
         error = await refusal(loading)
         assert error.code == MediaErrorCode.NOT_CACHED
         assert "with this uuid" in error.message
 
 
-async def test_a_name_is_that_of_the_medium_sent_last(keeper: Keeper) -> None:
-    await keeper.image(DataSource(data=PNG), uuid="cat")
-    newer, _ = await keeper.image(DataSource(data=OTHER_PNG), uuid="cat")
-    assert (await keeper.image(NAME))[0].key == newer.key
+async def test_a_name_is_that_of_the_medium_sent_last(caching: CachingLoader) -> None:
+    await caching.image(DataSource(data=PNG), uuid="cat")
+    newer, _ = await caching.image(DataSource(data=OTHER_PNG), uuid="cat")
+    assert (await caching.image(NAME))[0].key == newer.key
 
 
-async def test_a_named_url_is_fetched_once_and_another_one_is_another_medium(keeper: Keeper, web: Web) -> None:
+async def test_a_named_url_is_fetched_once_and_another_one_is_another_medium(caching: CachingLoader, web: Web) -> None:
     web.answers |= {"/cat": respond(PNG), "/dog": respond(OTHER_PNG)}
-    first, _ = await keeper.image(url(web), uuid="cat")
-    again, usage = await keeper.image(url(web), uuid="cat")
+    first, _ = await caching.image(url(web), uuid="cat")
+    again, usage = await caching.image(url(web), uuid="cat")
     assert (again.key, counts(usage), len(web.requests)) == (first.key, (0, 1, 0, 1), 1)
-    other, _ = await keeper.image(url(web, "/dog"), uuid="cat")
+    other, _ = await caching.image(url(web, "/dog"), uuid="cat")
     assert other.key != first.key
-    assert (await keeper.image(NAME))[0].key == other.key
+    assert (await caching.image(NAME))[0].key == other.key
 
 
 async def test_without_room_nothing_is_kept_and_names_mean_nothing() -> None:
-    async with keeping(max_bytes=0) as keeper:
+    async with caching_loader(max_bytes=0) as caching:
         for _ in range(2):
-            await keeper.image(DataSource(data=PNG), uuid="cat")
-        error = await refusal(keeper.image(NAME))
-        assert (error.code, keeper.decoders.num_decoded) == (MediaErrorCode.NOT_CACHED, 2)
+            await caching.image(DataSource(data=PNG), uuid="cat")
+        error = await refusal(caching.image(NAME))
+        assert (error.code, caching.decoders.num_decoded) == (MediaErrorCode.NOT_CACHED, 2)
         assert "--media-cache-size" in error.message
-        assert keeper.store.num_bytes == 0
+        assert caching.store.num_bytes == 0
 
 
 async def test_what_is_kept_stays_within_its_budget() -> None:
-    async with keeping(max_bytes=200_000) as keeper:
+    async with caching_loader(max_bytes=200_000) as caching:
         for seed in range(12):
             data = DataSource(data=encode(scene(100, 60, seed=seed), "PNG"))
-            await keeper.image(data, uuid=f"cat {seed}")
-            assert keeper.store.num_bytes <= 200_000
-        assert (await keeper.image(NamedSource(uuid="cat 11")))[0].num_tokens
-        assert (await refusal(keeper.image(NamedSource(uuid="cat 0")))).code == MediaErrorCode.NOT_CACHED
+            await caching.image(data, uuid=f"cat {seed}")
+            assert caching.store.num_bytes <= 200_000
+        assert (await caching.image(CachedSource(uuid="cat 11")))[0].num_tokens
+        assert (await refusal(caching.image(CachedSource(uuid="cat 0")))).code == MediaErrorCode.NOT_CACHED
 
 
-async def test_one_who_leaves_does_not_take_the_image_from_others(keeper: Keeper, web: Web) -> None:
+async def test_one_who_leaves_does_not_take_the_image_from_others(caching: CachingLoader, web: Web) -> None:
     asked, may_answer = asyncio.Event(), asyncio.Event()
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -277,7 +277,7 @@ async def test_one_who_leaves_does_not_take_the_image_from_others(keeper: Keeper
         await respond(PNG)(reader, writer)
 
     web.answers["/cat"] = answer
-    loads = [asyncio.create_task(keeper.image(url(web))) for _ in range(4)]
+    loads = [asyncio.create_task(caching.image(url(web))) for _ in range(4)]
     await asked.wait()
     loads[0].cancel()
     may_answer.set()
@@ -290,23 +290,23 @@ async def test_one_who_leaves_does_not_take_the_image_from_others(keeper: Keeper
 async def test_media_in_flight_are_bounded_while_they_come_and_while_they_are_used(web: Web) -> None:
     web.answers["/cat"] = respond(PNG)
     image_bytes = 56 * 112 * 3
-    async with keeping(in_flight=InFlight(max_bytes=image_bytes + len(PNG))) as keeper:
-        with keeper.loader.batch() as first, keeper.loader.batch() as second:
-            await keeper.loader.load_image(DataSource(data=PNG), batch=first)
-            assert keeper.in_flight.num_bytes == image_bytes
-            await keeper.loader.load_image(url(web), batch=second)
-            assert keeper.in_flight.num_bytes == image_bytes  # it is the same one
-            assert (await refusal(keeper.image(DataSource(data=OTHER_PNG)))).code == MediaErrorCode.OVERLOADED
-        await keeper.image(DataSource(data=OTHER_PNG))
-    async with keeping(in_flight=InFlight(max_bytes=len(PNG) - 1)) as keeper:
-        assert (await refusal(keeper.image(url(web)))).code in (MediaErrorCode.OVERLOADED, MediaErrorCode.TOO_LARGE)
+    async with caching_loader(memory_budget=MemoryBudget(max_bytes=image_bytes + len(PNG))) as caching:
+        with caching.loader.batch() as first, caching.loader.batch() as second:
+            await caching.loader.load_image(DataSource(data=PNG), batch=first)
+            assert caching.memory_budget.num_bytes == image_bytes
+            await caching.loader.load_image(url(web), batch=second)
+            assert caching.memory_budget.num_bytes == image_bytes  # it is the same one
+            assert (await refusal(caching.image(DataSource(data=OTHER_PNG)))).code == MediaErrorCode.OVERLOADED
+        await caching.image(DataSource(data=OTHER_PNG))
+    async with caching_loader(memory_budget=MemoryBudget(max_bytes=len(PNG) - 1)) as caching:
+        assert (await refusal(caching.image(url(web)))).code in (MediaErrorCode.OVERLOADED, MediaErrorCode.TOO_LARGE)
 
 
-async def test_an_upload_that_is_not_there_is_told(keeper: Keeper) -> None:
-    upload = keeper.uploads.keep("a", MediaFile(digest=sha256(PNG).digest(), data=PNG), ttl_seconds=None)
+async def test_an_upload_that_is_not_there_is_told(caching: CachingLoader) -> None:
+    upload = caching.uploads.keep("a", MediaFile(digest=sha256(PNG).digest(), data=PNG), ttl_seconds=None)
     source = UploadSource(handle=upload.handle)
-    assert (await refusal(keeper.image(source))).code == MediaErrorCode.NOT_CACHED
-    assert (await keeper.image(source, "a"))[0].num_tokens
-    keeper.clock.now += 60
-    error = await refusal(keeper.image(source, "a"))
+    assert (await refusal(caching.image(source))).code == MediaErrorCode.NOT_CACHED
+    assert (await caching.image(source, "a"))[0].num_tokens
+    caching.clock.now += 60
+    error = await refusal(caching.image(source, "a"))
     assert (error.code, "upload the file again" in error.message) == (MediaErrorCode.NOT_CACHED, True)

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from glimpse.media.cache.single_flight import Flights
+from glimpse.media.cache.single_flight import SingleFlight
 
 
 class Work:
@@ -26,32 +26,32 @@ class Work:
 
 
 async def test_many_wait_for_one_work() -> None:
-    flights, work = Flights[str, str](), Work()
+    flights, work = SingleFlight[str, str](), Work()
     waiting = [asyncio.create_task(flights.share("a", work.do)) for _ in range(20)]
     await asyncio.sleep(0)
     work.may_end.set()
     results = await asyncio.gather(*waiting)
     assert [value for value, _ in results] == ["result 1"] * 20
-    assert [is_own for _, is_own in results] == [True] + [False] * 19
+    assert [is_leader for _, is_leader in results] == [True] + [False] * 19
     assert (work.num_begun, len(flights)) == (1, 0)
 
 
 async def test_works_of_different_keys_are_different_works() -> None:
-    flights, work = Flights[str, str](), Work()
+    flights, work = SingleFlight[str, str](), Work()
     work.may_end.set()
     await asyncio.gather(*(flights.share(key, work.do) for key in "abc"))
     assert work.num_begun == 3
 
 
 async def test_nothing_is_kept_once_it_is_done() -> None:
-    flights, work = Flights[str, str](), Work()
+    flights, work = SingleFlight[str, str](), Work()
     work.may_end.set()
     assert await flights.share("a", work.do) == ("result 1", True)
     assert await flights.share("a", work.do) == ("result 2", True)
 
 
 async def test_those_who_leave_disturb_nobody() -> None:
-    flights, work = Flights[str, str](), Work()
+    flights, work = SingleFlight[str, str](), Work()
     waiting = [asyncio.create_task(flights.share("a", work.do)) for _ in range(3)]
     await asyncio.sleep(0)
     waiting[0].cancel()  # the one that began it
@@ -64,7 +64,7 @@ async def test_those_who_leave_disturb_nobody() -> None:
 
 
 async def test_the_last_one_who_leaves_ends_the_work() -> None:
-    flights, work = Flights[str, str](), Work()
+    flights, work = SingleFlight[str, str](), Work()
     waiting = [asyncio.create_task(flights.share("a", work.do)) for _ in range(3)]
     await asyncio.sleep(0)
     for task in waiting:
@@ -75,7 +75,7 @@ async def test_the_last_one_who_leaves_ends_the_work() -> None:
 
 
 async def test_who_comes_after_the_last_one_left_begins_anew() -> None:
-    flights, work = Flights[str, str](), Work()
+    flights, work = SingleFlight[str, str](), Work()
     first = asyncio.create_task(flights.share("a", work.do))
     await asyncio.sleep(0)
     first.cancel()
@@ -87,7 +87,7 @@ async def test_who_comes_after_the_last_one_left_begins_anew() -> None:
 
 
 async def test_all_are_told_what_went_wrong_and_the_next_one_tries_again() -> None:
-    flights, work = Flights[str, str](), Work()
+    flights, work = SingleFlight[str, str](), Work()
     work.may_end.set()
 
     async def fail() -> str:

@@ -9,7 +9,7 @@ import pytest
 
 from glimpse.media.containers.mp4 import MAX_SAMPLES, checked_mp4
 from glimpse.media.errors import MediaError, MediaErrorCode
-from tests.media.audio import sound_file, tone
+from tests.media.audio import audio_file, tone
 from tests.media.videos import greys, video
 
 
@@ -48,7 +48,7 @@ def test_a_few_bytes_do_not_claim_a_million_frames(count: int) -> None:
 def test_whoever_listens_does_not_count_frames_but_samples_of_audio() -> None:
     silent = claiming(video(greys(10)), b"stsz", 8, 2**31)
     assert len(checked_mp4(silent, hidden_kind=b"vide").getvalue()) == len(silent)
-    sound = claiming(sound_file(tone(440, 48_000, 1), 48_000, container="ipod", codec="aac"), b"stsz", 8, 2**31)
+    sound = claiming(audio_file(tone(440, 48_000, 1), 48_000, container="ipod", codec="aac"), b"stsz", 8, 2**31)
     with pytest.raises(MediaError, match="claims to have 2147483648 samples"):
         checked_mp4(sound, hidden_kind=b"vide")
 

@@ -207,11 +207,11 @@ def test_damage_is_the_clients_and_no_crash(seed: int) -> None:
     """Whatever bytes are changed: frames come, or an error of the client's."""
     random = np.random.default_rng(seed)
     container, codec = list(CODECS.values())[seed % len(CODECS)]
-    damaged = bytearray(video(greys(6), container=container, codec=codec))
-    for place in random.integers(32, len(damaged), 12):
-        damaged[place] = int(random.integers(0, 256))
+    corrupt = bytearray(video(greys(6), container=container, codec=codec))
+    for place in random.integers(32, len(corrupt), 12):
+        corrupt[place] = int(random.integers(0, 256))
     try:
-        result: Any = frames_of(bytes(damaged), [0]).ndim
+        result: Any = frames_of(bytes(corrupt), [0]).ndim
     except MediaError as error:
         result = error.code
     assert result in (4, *MediaErrorCode)

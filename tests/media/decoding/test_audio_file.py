@@ -8,20 +8,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from glimpse.media.decoding.audio_file import audio_of_file, samples_of_file
+from glimpse.media.decoding.audio_file import audio_from_file, samples_from_file
 from glimpse.media.errors import MediaError, MediaErrorCode
-from glimpse.media.processing.audio import audio_of_array
-from tests.media.audio import FILES, PROCESSING, noise, sound_file, tone
+from glimpse.media.processing.audio import audio_from_array
+from tests.media.audio import FILES, PROCESSING, audio_file, noise, tone
 from tests.media.videos import greys, video
 
-WAV = sound_file(noise(1, 8_000), 16_000)
+WAV = audio_file(noise(1, 8_000), 16_000)
 
 
 @pytest.mark.parametrize("kind", FILES)
 def test_a_file_of_any_kind_is_heard(kind: str) -> None:
     container, codec = FILES[kind]
-    data = sound_file(np.stack([tone(440, 48_000, 1)] * 2), 48_000, container=container, codec=codec)
-    samples = samples_of_file(data, PROCESSING)
+    data = audio_file(np.stack([tone(440, 48_000, 1)] * 2), 48_000, container=container, codec=codec)
+    samples = samples_from_file(data, PROCESSING)
     assert abs(len(samples) - 16_000) < 500
     middle = samples[2_000:14_000]
     spectrum = np.abs(np.fft.rfft(middle * np.hanning(len(middle))))
@@ -33,22 +33,22 @@ def test_a_file_of_any_kind_is_heard(kind: str) -> None:
 @pytest.mark.parametrize("num_channels", [1, 2, 6])
 def test_a_file_and_its_array_are_one_audio(rate: int, num_channels: int) -> None:
     samples = np.stack([noise(seed, 30_000) for seed in range(num_channels)])
-    file, array = audio_of_file(sound_file(samples, rate), PROCESSING), audio_of_array(samples, rate, PROCESSING)
+    file, array = audio_from_file(audio_file(samples, rate), PROCESSING), audio_from_array(samples, rate, PROCESSING)
     assert file.key == array.key
     assert np.array_equal(file.features, array.features)
 
 
 def test_mp3_frames_need_no_tag_before_them() -> None:
-    data = sound_file(tone(440, 48_000, 1), 48_000, container="mp3", codec="libmp3lame")
+    data = audio_file(tone(440, 48_000, 1), 48_000, container="mp3", codec="libmp3lame")
     bare = data[data.index(b"\xff\xfb") :]
-    assert audio_of_file(bare, PROCESSING).num_tokens == audio_of_file(data, PROCESSING).num_tokens == 25
+    assert audio_from_file(bare, PROCESSING).num_tokens == audio_from_file(data, PROCESSING).num_tokens == 25
 
 
 def test_containers_make_no_difference() -> None:
     samples = noise(1, 30_000)
     lossless = [FILES[kind] for kind in ("wav", "flac", "m4a, ALAC", "mkv, PCM")]
-    files = [sound_file(samples, 48_000, container=container, codec=codec) for container, codec in lossless]
-    assert len({audio_of_file(file, PROCESSING).key for file in files}) == 1
+    files = [audio_file(samples, 48_000, container=container, codec=codec) for container, codec in lossless]
+    assert len({audio_from_file(file, PROCESSING).key for file in files}) == 1
 
 
 def test_a_long_file_is_decoded_only_as_far_as_it_is_heard() -> None:
@@ -60,22 +60,22 @@ def test_a_long_file_is_decoded_only_as_far_as_it_is_heard() -> None:
         return False
 
     # Its end is missing, of which nothing is seen.
-    data = sound_file(noise(1, 8_000 * 90), 8_000)[: 8_000 * 2 * 60]
-    sound = audio_of_file(data, PROCESSING, stopped=stopped)
+    data = audio_file(noise(1, 8_000 * 90), 8_000)[: 8_000 * 2 * 60]
+    sound = audio_from_file(data, PROCESSING, stopped=stopped)
     assert sound.duration_seconds == 30
     frames_heard = asked
-    audio_of_file(data[: 8_000 * 2 * 30], PROCESSING, stopped=stopped)
+    audio_from_file(data[: 8_000 * 2 * 30], PROCESSING, stopped=stopped)
     assert abs((asked - frames_heard) - frames_heard) <= 2
 
 
 def test_the_audio_of_a_video_is_heard() -> None:
     data = video(greys(4), container="mov", sound=True)
-    assert audio_of_file(data, PROCESSING).duration_seconds == 1
+    assert audio_from_file(data, PROCESSING).duration_seconds == 1
 
 
 def test_a_file_that_nobody_waits_for_is_given_up() -> None:
     with pytest.raises(MediaError, match="nobody waits"):
-        audio_of_file(WAV, PROCESSING, stopped=lambda: True)
+        audio_from_file(WAV, PROCESSING, stopped=lambda: True)
 
 
 def claims_rate(rate: int) -> bytes:
@@ -100,13 +100,13 @@ BAD: list[Any] = [
 @pytest.mark.parametrize(("data", "code", "words"), BAD)
 def test_what_is_no_audio_is_refused(data: bytes, code: MediaErrorCode, words: str) -> None:
     with pytest.raises(MediaError, match=words) as caught:
-        audio_of_file(data, PROCESSING)
+        audio_from_file(data, PROCESSING)
     assert caught.value.code is code
 
 
-FLAC = sound_file(noise(2, 4_000), 16_000, container="flac", codec="flac")
-OGG = sound_file(noise(2, 4_000), 48_000, container="ogg", codec="libopus")
-M4A = sound_file(noise(2, 4_000), 48_000, container="ipod", codec="aac")
+FLAC = audio_file(noise(2, 4_000), 16_000, container="flac", codec="flac")
+OGG = audio_file(noise(2, 4_000), 48_000, container="ogg", codec="libopus")
+M4A = audio_file(noise(2, 4_000), 48_000, container="ipod", codec="aac")
 
 
 @given(
@@ -115,10 +115,10 @@ M4A = sound_file(noise(2, 4_000), 48_000, container="ipod", codec="aac")
 )
 @settings(max_examples=60, deadline=None)
 def test_a_damaged_file_is_heard_or_refused(data: bytes, changes: list[tuple[int, int]]) -> None:
-    damaged = bytearray(data)
+    corrupt = bytearray(data)
     for place, value in changes:
-        damaged[place % len(damaged)] = value
+        corrupt[place % len(corrupt)] = value
     with suppress(MediaError):  # anything else is ours
-        sound = audio_of_file(bytes(damaged), PROCESSING)
+        sound = audio_from_file(bytes(corrupt), PROCESSING)
         assert np.all(np.isfinite(sound.features))
         assert sound.duration_seconds <= 30

@@ -13,9 +13,9 @@ import PIL.Image
 import pytest
 
 from glimpse.media.containers.still import open_image
-from glimpse.media.decoding.audio_file import audio_of_file
-from glimpse.media.decoding.video_file import video_of_file
-from glimpse.media.decoding.video_frames import video_of_files
+from glimpse.media.decoding.audio_file import audio_from_file
+from glimpse.media.decoding.video_file import video_from_file
+from glimpse.media.decoding.video_frames import video_from_image_files
 from glimpse.media.decoding.worker_client import IMAGE_LIMITS, VIDEO_LIMITS, IsolatedDecoders
 from glimpse.media.decoding.worker_pool import WORKER_COMMAND
 from glimpse.media.errors import MediaError, MediaErrorCode
@@ -24,7 +24,7 @@ from glimpse.media.processing.video import Video
 from glimpse.media.processing.video_options import VideoOptions
 from tests.e2e.stack import eventually
 from tests.media.audio import PROCESSING as AUDIO_PROCESSING
-from tests.media.audio import noise, sound_file
+from tests.media.audio import audio_file, noise
 from tests.media.images import encode, scene
 from tests.media.resizing import RESIZERS
 from tests.media.test_loader import PROCESSING, VIDEO_PROCESSING
@@ -34,7 +34,7 @@ VIDEO = video(greys(12))
 OPTIONS = VideoOptions(num_frames=6, start_seconds=0.2)
 PNG = encode(scene(300, 200), "PNG")
 PNGS = [encode(PIL.Image.fromarray(frame), "PNG") for frame in greys(6)]
-WAV = sound_file(noise(1, 8_000), 16_000)
+WAV = audio_file(noise(1, 8_000), 16_000)
 MOST = 1_000_000
 """Pixels of a picture."""
 NEVER_ENDS = "import time; time.sleep(600)"
@@ -71,7 +71,7 @@ async def image(decoders: IsolatedDecoders, data: bytes = PNG) -> Image:
 
 
 async def clip(decoders: IsolatedDecoders, data: bytes = VIDEO, options: VideoOptions = OPTIONS) -> Video:
-    return await decoders.video_of_file(data, VIDEO_PROCESSING, options)
+    return await decoders.video_from_file(data, VIDEO_PROCESSING, options)
 
 
 async def image_refusal(decoders: IsolatedDecoders, data: bytes = PNG) -> MediaError:
@@ -94,7 +94,7 @@ async def test_an_image_is_the_same_as_one_decoded_here(decoders: IsolatedDecode
 
 
 async def test_a_video_is_the_same_as_one_decoded_here(decoders: IsolatedDecoders) -> None:
-    expected = video_of_file(VIDEO, VIDEO_PROCESSING, OPTIONS)
+    expected = video_from_file(VIDEO, VIDEO_PROCESSING, OPTIONS)
     there = await clip(decoders)
     assert (there.key, there.grid_thw, there.num_tokens) == (expected.key, expected.grid_thw, expected.num_tokens)
     assert (there.frame_seconds, there.fps) == (expected.frame_seconds, None)
@@ -104,15 +104,17 @@ async def test_a_video_is_the_same_as_one_decoded_here(decoders: IsolatedDecoder
 
 
 async def test_frames_are_the_same_as_those_decoded_here(decoders: IsolatedDecoders) -> None:
-    options, taken = VideoOptions(fps=5), [0, 2, 3, 4, 5, 9]
-    expected = video_of_files(PNGS, taken, VIDEO_PROCESSING, options, max_decoded_pixels=MOST)
-    there = await decoders.video_of_files(PNGS, taken, VIDEO_PROCESSING, options, max_decoded_pixels=MOST)
+    options, frame_indices = VideoOptions(fps=5), [0, 2, 3, 4, 5, 9]
+    expected = video_from_image_files(PNGS, frame_indices, VIDEO_PROCESSING, options, max_decoded_pixels=MOST)
+    there = await decoders.video_from_image_files(
+        PNGS, frame_indices, VIDEO_PROCESSING, options, max_decoded_pixels=MOST
+    )
     assert (there.key, there.frame_seconds) == (expected.key, (0.0, 0.4, 0.6, 0.8, 1.0, 1.8))
 
 
 async def test_an_audio_is_the_same_as_one_decoded_here(decoders: IsolatedDecoders) -> None:
-    expected = audio_of_file(WAV, AUDIO_PROCESSING)
-    there = await decoders.sound(WAV, AUDIO_PROCESSING)
+    expected = audio_from_file(WAV, AUDIO_PROCESSING)
+    there = await decoders.audio(WAV, AUDIO_PROCESSING)
     assert (there.key, there.num_tokens) == (expected.key, expected.num_tokens)
     assert (there.features == expected.features).all()
 
@@ -130,7 +132,7 @@ async def test_errors_are_the_same_and_cost_no_process(decoders: IsolatedDecoder
     assert (await image_refusal(decoders, PNG[:400])).code == MediaErrorCode.INVALID_MEDIA
     frames = [PNGS[0], PNG]
     with pytest.raises(MediaError, match="frame 1 is"):
-        await decoders.video_of_files(frames, [0, 1], VIDEO_PROCESSING, VideoOptions(), max_decoded_pixels=MOST)
+        await decoders.video_from_image_files(frames, [0, 1], VIDEO_PROCESSING, VideoOptions(), max_decoded_pixels=MOST)
     assert await clip(decoders)
 
 
@@ -145,7 +147,7 @@ async def test_more_files_than_processes_wait_for_their_turn(decoders: IsolatedD
 async def test_images_do_not_wait_for_videos() -> None:
     videos_never_end = (
         "import time; from glimpse.media.decoding import worker\n"
-        "worker.video_of_file = lambda *job: time.sleep(600)\nworker.main()"
+        "worker.video_from_file = lambda *job: time.sleep(600)\nworker.main()"
     )
     decoders = make_decoders(videos_never_end)
     waiting = asyncio.create_task(clip(decoders))
@@ -223,7 +225,7 @@ async def test_a_video_that_there_cannot_be_is_not_believed(shape: str, frame_se
 async def test_an_audio_that_there_cannot_be_is_not_believed(shape: str) -> None:
     decoders = make_decoders(claim(f'{{"type":"decoded","shape":{shape}}}'))
     with pytest.raises(MediaError, match="stopped the decoder"):
-        await decoders.sound(WAV, AUDIO_PROCESSING)
+        await decoders.audio(WAV, AUDIO_PROCESSING)
     await decoders.close()
 
 
@@ -240,8 +242,8 @@ async def test_a_process_resizes_with_what_was_compiled_here(tmp_path: Path) -> 
     told = tmp_path / "library"
     code = (
         "import os; os.environ['PATH'] = ''\n"  # no compiler
-        "from glimpse.media.native.library import machine_resizer; import glimpse.media.decoding.worker as worker\n"
-        f"open({str(told)!r}, 'w').write(str(machine_resizer().path)); worker.main()"
+        "from glimpse.media.native.library import native_resizer; import glimpse.media.decoding.worker as worker\n"
+        f"open({str(told)!r}, 'w').write(str(native_resizer().path)); worker.main()"
     )
     decoders = make_decoders(code)
     assert await image(decoders)

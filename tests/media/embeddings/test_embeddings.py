@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glimpse.media.embeddings.embeddings import Embedding, EmbeddingForm, make_embedding
+from glimpse.media.embeddings.embeddings import Embedding, EmbeddingSpec, make_embedding
 from glimpse.media.embeddings.tensor import MAX_DIMENSIONS, Tensor, TensorType, largest_magnitude, make_tensor
 from glimpse.media.embeddings.tensor_file import check_torch_file, is_torch_file, read_safetensors
 from glimpse.media.errors import MediaError
@@ -14,7 +14,7 @@ from glimpse.media.kind import MediaKind
 from glimpse.media.processing.image import ImageProcessing, prepare_image
 from tests.media.tensors import good, safetensors_file, torch_file
 
-FORM = EmbeddingForm(kinds=frozenset(MediaKind), hidden_size=2, merge_size=2)
+FORM = EmbeddingSpec(kinds=frozenset(MediaKind), hidden_size=2, merge_size=2)
 FLOATS = st.floats(width=16, allow_nan=False, allow_infinity=False)
 
 
@@ -51,7 +51,7 @@ def test_an_audio_s_embeddings_are_as_many_tokens_as_they_say() -> None:
 
 @pytest.mark.parametrize("kind", MediaKind)
 def test_a_medium_that_the_model_does_not_take_has_no_embeddings_either(kind: MediaKind) -> None:
-    form = EmbeddingForm(kinds=frozenset(MediaKind) - {kind}, hidden_size=2, merge_size=2)
+    form = EmbeddingSpec(kinds=frozenset(MediaKind) - {kind}, hidden_size=2, merge_size=2)
     with pytest.raises(MediaError, match=f"{kind}_embeds: the model takes no "):
         make_embedding(kind, floats(np.zeros((8, 2), np.float32)), grid(1, 4, 8), form)
 
@@ -75,7 +75,7 @@ def test_embeddings_never_have_the_key_of_an_image_of_the_same_bytes() -> None:
     pixels = np.zeros((56, 56, 3), np.uint8)
     processing = ImageProcessing(patch_size=14, merge_size=2, temporal_patch_size=2, min_pixels=784, max_pixels=10000)
     picture = prepare_image(PIL.Image.fromarray(pixels), processing)
-    form = EmbeddingForm(kinds=FORM.kinds, hidden_size=pixels.size // 4 // 4, merge_size=2)
+    form = EmbeddingSpec(kinds=FORM.kinds, hidden_size=pixels.size // 4 // 4, merge_size=2)
     bytes_of_pixels = make_tensor(TensorType.FLOAT32, (4, form.hidden_size), picture.pixels.tobytes())
     assert make_embedding(MediaKind.IMAGE, bytes_of_pixels, grid(1, 4, 4), form).key != picture.key
 

@@ -11,10 +11,10 @@ import pytest
 import pytest_asyncio
 import torch
 
-from glimpse.media.embeddings.embeddings import EmbeddingForm
+from glimpse.media.embeddings.embeddings import EmbeddingSpec
 from glimpse.media.embeddings.loader import EmbeddingLoader
 from glimpse.media.embeddings.tensor_file import MAX_BYTES, SerializedTensor, is_torch_file
-from glimpse.media.embeddings.torch_files import LIMITS, TorchFiles
+from glimpse.media.embeddings.torch_files import LIMITS, TorchFileLoader
 from glimpse.media.errors import MediaError
 from glimpse.media.kind import MediaKind
 from tests.media.tensors import (
@@ -35,7 +35,7 @@ from tests.server.serving import children
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-FORM = EmbeddingForm(kinds=frozenset(MediaKind), hidden_size=HIDDEN_SIZE, merge_size=2)
+FORM = EmbeddingSpec(kinds=frozenset(MediaKind), hidden_size=HIDDEN_SIZE, merge_size=2)
 GRID = SerializedTensor(data=safetensors_file(good_grid()))
 EMBEDDINGS = SerializedTensor(data=safetensors_file(good()))
 MOST_BYTES = 8 << 20
@@ -57,7 +57,7 @@ worker.main()"""
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def loader() -> AsyncIterator[EmbeddingLoader]:
-    loader = EmbeddingLoader(form=FORM, torch_files=TorchFiles())
+    loader = EmbeddingLoader(form=FORM, torch_files=TorchFileLoader())
     yield loader
     await loader.close()
 
@@ -140,7 +140,7 @@ async def test_a_tensor_that_is_too_large_is_not_looked_at() -> None:
 )
 async def test_a_loader_that_fails_costs_one_file(program: str, says: str) -> None:
     limits = replace(LIMITS, timeout_seconds=0.5) if "sleep" in program else LIMITS
-    files = TorchFiles(command=(sys.executable, "-c", program), limits=limits)
+    files = TorchFileLoader(command=(sys.executable, "-c", program), limits=limits)
     for _ in range(2):
         with pytest.raises(MediaError, match=says) as caught:
             await files.load(torch_file(good()))
@@ -153,14 +153,14 @@ async def test_a_file_may_take_so_much_of_the_processor() -> None:
         "from glimpse.media.embeddings import torch_worker as worker\ndef spin(_):\n    while True: pass\n"
         "worker.answer = spin; worker.main()"
     )
-    files = TorchFiles(command=(sys.executable, "-c", spins), limits=replace(LIMITS, cpu_seconds=1))
+    files = TorchFileLoader(command=(sys.executable, "-c", spins), limits=replace(LIMITS, cpu_seconds=1))
     with pytest.raises(MediaError, match="takes longer than 1 s"):
         await files.load(torch_file(good()))
     await files.close()
 
 
 async def test_a_loader_that_is_gone_is_replaced() -> None:
-    files = TorchFiles()
+    files = TorchFileLoader()
     try:
         others = children(os.getpid(), "glimpse.media.embeddings.torch_worker")
         first = await files.load(torch_file(good()))

@@ -11,7 +11,13 @@ from hypothesis import strategies as st
 from transformers import WhisperFeatureExtractor
 
 from glimpse.media.errors import MediaError, MediaErrorCode
-from glimpse.media.processing.audio import AudioProcessing, audio_of_array, audio_of_samples, audio_processing, heard
+from glimpse.media.processing.audio import (
+    AudioProcessing,
+    audio_from_array,
+    audio_from_samples,
+    audio_processing,
+    resample_for_model,
+)
 from glimpse.media.processing.mel import mel_filters
 from tests.media.audio import PROCESSING, noise, tone
 
@@ -29,7 +35,7 @@ def test_features_and_tokens_are_the_references(extractor: Any, num_samples: int
     samples = noise(num_samples, num_samples)
     expected = extractor(samples, sampling_rate=16_000, return_attention_mask=True, return_tensors="np")
     num_frames = int(expected.attention_mask.sum())
-    sound = audio_of_samples(samples[: PROCESSING.max_samples], PROCESSING)
+    sound = audio_from_samples(samples[: PROCESSING.max_samples], PROCESSING)
     looked_at = min(2 * -(-num_frames // 2) + 1, 3000)
     assert sound.features.shape == (128, looked_at)
     assert sound.features.dtype == np.float32
@@ -41,13 +47,13 @@ def test_features_and_tokens_are_the_references(extractor: Any, num_samples: int
 def test_a_quiet_end_is_compared_with_the_loudest_place(extractor: Any) -> None:
     samples = np.concatenate([tone(440, 16_000, 0.5), 1e-5 * tone(900, 16_000, 0.5)])
     expected = extractor(samples, sampling_rate=16_000, return_tensors="np").input_features[0]
-    features = audio_of_samples(samples, PROCESSING).features
+    features = audio_from_samples(samples, PROCESSING).features
     assert np.abs(features - expected[:, : features.shape[1]]).max() < 2e-4
     assert features.max() - features.min() == pytest.approx(2)
 
 
 def test_silence_is_heard() -> None:
-    sound = audio_of_samples(np.zeros(16_000, np.float32), PROCESSING)
+    sound = audio_from_samples(np.zeros(16_000, np.float32), PROCESSING)
     assert np.allclose(sound.features, -1.5, atol=1e-6)
     assert sound.num_tokens == 25
 
@@ -60,14 +66,14 @@ def test_mel_filters_are_the_references(num_bins: int) -> None:
 
 def test_what_is_beyond_half_a_minute_is_cut_off() -> None:
     long, cut = noise(1, 600_000), noise(1, 600_000)[:480_000]
-    whole, part = (audio_of_array(samples, 16_000, PROCESSING) for samples in (long, cut))
+    whole, part = (audio_from_array(samples, 16_000, PROCESSING) for samples in (long, cut))
     assert whole.key == part.key
     assert (whole.num_tokens, whole.duration_seconds) == (750, 30)
 
 
 @pytest.mark.parametrize("rate", [4_000, 8_000, 11_025, 22_050, 24_000, 44_100, 48_000, 192_000])
 def test_a_tone_stays_the_tone_at_any_rate(rate: int) -> None:
-    samples = heard([tone(440, rate, 2.01)], rate, PROCESSING)
+    samples = resample_for_model([tone(440, rate, 2.01)], rate, PROCESSING)
     expected = tone(440, 16_000, len(samples) / 16_000)
     assert len(samples) == -(-round(2.01 * rate) * 16_000 // rate)
     # The reference's resampler and this one see other things before the beginning and after the end.
@@ -77,7 +83,7 @@ def test_a_tone_stays_the_tone_at_any_rate(rate: int) -> None:
 
 @pytest.mark.parametrize("rate", [24_000, 44_100, 48_000])
 def test_what_lies_above_the_lower_rate_is_not_folded_back(rate: int) -> None:
-    assert np.abs(heard([tone(9_500, rate, 1)], rate, PROCESSING)[200:-200]).max() < 1e-3
+    assert np.abs(resample_for_model([tone(9_500, rate, 1)], rate, PROCESSING)[200:-200]).max() < 1e-3
 
 
 @given(cuts=st.lists(st.integers(1, 9_000), max_size=6), rate=st.sampled_from([8_000, 16_000, 44_100]))
@@ -85,26 +91,26 @@ def test_what_lies_above_the_lower_rate_is_not_folded_back(rate: int) -> None:
 def test_how_an_audio_is_cut_into_pieces_makes_no_difference(cuts: list[int], rate: int) -> None:
     samples = noise(3, 20_000)
     pieces = np.split(samples, np.minimum(np.cumsum(cuts), len(samples)))
-    assert np.array_equal(heard(pieces, rate, PROCESSING), heard([samples], rate, PROCESSING))
+    assert np.array_equal(resample_for_model(pieces, rate, PROCESSING), resample_for_model([samples], rate, PROCESSING))
 
 
 def test_no_more_pieces_are_asked_for_than_are_heard() -> None:
-    taken: list[int] = []
+    frame_indices: list[int] = []
 
     def endless() -> Any:
         while True:
-            taken.append(1)
+            frame_indices.append(1)
             yield np.zeros(48_000, np.float32)
 
-    assert len(heard(endless(), 48_000, PROCESSING)) == 480_000
-    assert len(taken) <= 31
+    assert len(resample_for_model(endless(), 48_000, PROCESSING)) == 480_000
+    assert len(frame_indices) <= 31
 
 
 def test_channels_are_heard_as_their_mean() -> None:
     left, right = noise(1, 20_000), noise(2, 20_000)
-    both = audio_of_array(np.stack([left, right]), 44_100, PROCESSING)
-    assert both.key == audio_of_array((left + right) / 2, 44_100, PROCESSING).key
-    assert both.key != audio_of_array(left, 44_100, PROCESSING).key
+    both = audio_from_array(np.stack([left, right]), 44_100, PROCESSING)
+    assert both.key == audio_from_array((left + right) / 2, 44_100, PROCESSING).key
+    assert both.key != audio_from_array(left, 44_100, PROCESSING).key
 
 
 def test_keys_tell_audio_and_processings_apart() -> None:
@@ -113,13 +119,13 @@ def test_keys_tell_audio_and_processings_apart() -> None:
     other[-1] += 1e-4
     eighty = AudioProcessing(sampling_rate=16_000, num_mel_bins=80, fft_size=400, hop=160, max_samples=480_000)
     keys = [
-        audio_of_samples(samples, PROCESSING).key,
-        audio_of_samples(other, PROCESSING).key,
-        audio_of_samples(np.append(samples, np.float32(0)), PROCESSING).key,
-        audio_of_samples(samples, eighty).key,
+        audio_from_samples(samples, PROCESSING).key,
+        audio_from_samples(other, PROCESSING).key,
+        audio_from_samples(np.append(samples, np.float32(0)), PROCESSING).key,
+        audio_from_samples(samples, eighty).key,
     ]
     assert len(set(keys)) == 4
-    assert audio_of_samples(samples.copy(), PROCESSING).key == keys[0]
+    assert audio_from_samples(samples.copy(), PROCESSING).key == keys[0]
 
 
 BAD: list[Any] = [
@@ -135,7 +141,7 @@ BAD: list[Any] = [
 @pytest.mark.parametrize(("array", "rate", "words"), BAD)
 def test_what_is_no_audio_is_refused(array: Any, rate: int, words: str) -> None:
     with pytest.raises(MediaError, match=words) as caught:
-        audio_of_array(array, rate, PROCESSING)
+        audio_from_array(array, rate, PROCESSING)
     assert caught.value.code is MediaErrorCode.INVALID_MEDIA
 
 

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glimpse.media.processing.frame_sampling import num_decoded, number_asked_for, number_at_rate, spread
+from glimpse.media.processing.frame_sampling import evenly_spaced, num_decoded, num_frames_at_rate, num_frames_requested
 
 RATES = [Fraction(1), Fraction(5), Fraction(10), Fraction(12), Fraction(24), Fraction(25), Fraction(30000, 1001)]
 
@@ -29,15 +29,15 @@ def reference_number(num_frames: int, rate: float, fps: float, max_frames: int) 
 def test_a_rate_takes_as_many_frames_as_the_reference(
     num_frames: int, rate: Fraction, fps: float, max_frames: int
 ) -> None:
-    taken = number_at_rate(num_frames, num_frames / rate, fps=fps, max_frames=max_frames, depth=2)
-    assert abs(taken - reference_number(num_frames, float(rate), fps, max_frames)) in (
+    frame_indices = num_frames_at_rate(num_frames, num_frames / rate, fps=fps, max_frames=max_frames, depth=2)
+    assert abs(frame_indices - reference_number(num_frames, float(rate), fps, max_frames)) in (
         # A product just below a whole number is rounding in the reference's floats; ours is exact.
         (0, 2) if (num_frames / rate * Fraction(fps)).denominator == 1 else (0,)
     )
 
 
 @pytest.mark.parametrize(
-    ("num_frames", "seconds", "fps", "max_frames", "taken"),
+    ("num_frames", "seconds", "fps", "max_frames", "frame_indices"),
     [
         (20, 2, 1, 768, 4),  # never fewer than 4
         (20, 2, 5, 768, 10),
@@ -52,29 +52,31 @@ def test_a_rate_takes_as_many_frames_as_the_reference(
         (20, 2, 1, 1, 2),  # likewise
     ],
 )
-def test_how_many_frames_a_rate_takes(num_frames: int, seconds: int, fps: float, max_frames: int, taken: int) -> None:
-    assert number_at_rate(num_frames, Fraction(seconds), fps=fps, max_frames=max_frames, depth=2) == taken
+def test_how_many_frames_a_rate_takes(
+    num_frames: int, seconds: int, fps: float, max_frames: int, frame_indices: int
+) -> None:
+    assert num_frames_at_rate(num_frames, Fraction(seconds), fps=fps, max_frames=max_frames, depth=2) == frame_indices
 
 
 @pytest.mark.parametrize(
-    ("num_frames", "wanted", "max_frames", "taken"),
+    ("num_frames", "wanted", "max_frames", "frame_indices"),
     [(20, 8, 768, 8), (20, 7, 768, 8), (20, 5, 768, 4), (20, 1, 768, 2), (20, 50, 768, 20), (5, 50, 768, 4),
      (1, 6, 768, 1), (20, 8, 6, 6)],
 )  # fmt: skip
-def test_how_many_frames_a_number_takes(num_frames: int, wanted: int, max_frames: int, taken: int) -> None:
-    assert number_asked_for(num_frames, wanted, max_frames=max_frames, depth=2) == taken
+def test_how_many_frames_a_number_takes(num_frames: int, wanted: int, max_frames: int, frame_indices: int) -> None:
+    assert num_frames_requested(num_frames, wanted, max_frames=max_frames, depth=2) == frame_indices
 
 
 @given(num_frames=st.integers(1, 3000), data=st.data())
 def test_frames_are_spread_as_the_reference_spreads_them(num_frames: int, data: st.DataObject) -> None:
-    num_taken = data.draw(st.integers(1, num_frames))
-    reference = torch.arange(0, num_frames, num_frames / num_taken).int().tolist()
+    num_sampled = data.draw(st.integers(1, num_frames))
+    reference = torch.arange(0, num_frames, num_frames / num_sampled).int().tolist()
     # Its floats now and then count to one place more, which has no frame.
-    assert spread(num_frames, num_taken) == reference[:num_taken]
+    assert evenly_spaced(num_frames, num_sampled) == reference[:num_sampled]
 
 
 @pytest.mark.parametrize(
-    ("keyframes", "taken", "decoded"),
+    ("keyframes", "frame_indices", "decoded"),
     [
         ([0], [0], 1),
         ([0], [9], 10),
@@ -86,5 +88,7 @@ def test_frames_are_spread_as_the_reference_spreads_them(num_frames: int, data: 
         ([0, 2, 4, 6, 8], [1, 8], 2 + 1),
     ],
 )
-def test_how_many_frames_are_decoded_to_get_at_some(keyframes: list[int], taken: list[int], decoded: int) -> None:
-    assert num_decoded(range(0, 100, 10), [10 * index for index in keyframes], taken) == decoded
+def test_how_many_frames_are_decoded_to_get_at_some(
+    keyframes: list[int], frame_indices: list[int], decoded: int
+) -> None:
+    assert num_decoded(range(0, 100, 10), [10 * index for index in keyframes], frame_indices) == decoded

@@ -12,8 +12,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from glimpse.media.native import library
-from glimpse.media.native.library import Resizer, variables_for_children
-from glimpse.media.pixels import Picture, pixels_of
+from glimpse.media.native.library import Resizer, environment_for_workers
+from glimpse.media.pixels import RgbImage, pixels_of
 from glimpse.media.processing.resize import resize, resize_by_pillow
 from tests.media.images import scene
 from tests.media.resizing import RESIZERS, at_each_level
@@ -31,13 +31,13 @@ def drawn(size: Size, *, seed: int, harsh: bool) -> Array:
     return (noise // 128 * 255).astype(np.uint8) if harsh else noise
 
 
-def expected(picture: Picture, size: Size) -> Array:
+def expected(picture: RgbImage, size: Size) -> Array:
     resized = np.empty((*size, 3), np.uint8)
     resize_by_pillow(picture, resized)
     return resized
 
 
-def by(resizer: Resizer, picture: Picture, size: Size) -> Array:
+def by(resizer: Resizer, picture: RgbImage, size: Size) -> Array:
     resized = np.empty((*size, 3), np.uint8)
     resizer.resize(pixels_of(picture), resized)
     return resized
@@ -110,7 +110,7 @@ def test_arrays_with_gaps_and_turned_ones_are_resized(resizer: Resizer) -> None:
         (np.zeros((4, 4, 3), np.float32), r"float32 \[4, 4, 3\]"),
     ],
 )
-def test_other_images_are_refused(picture: Picture, complaint: str) -> None:
+def test_other_images_are_refused(picture: RgbImage, complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
         pixels_of(picture)
 
@@ -143,14 +143,14 @@ def test_an_empty_image_and_one_too_wide_are_refused(resizer: Resizer) -> None:
 @pytest.fixture
 def afresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
     """As in a process that has resized nothing yet."""
-    library.machine_resizer.cache_clear()
+    library.native_resizer.cache_clear()
     yield monkeypatch
     monkeypatch.undo()
-    library.machine_resizer.cache_clear()
+    library.native_resizer.cache_clear()
 
 
 def assert_pillow_resizes() -> None:
-    assert library.machine_resizer() is None
+    assert library.native_resizer() is None
     resized = np.empty((28, 56, 3), np.uint8)
     for picture in (scene(90, 40), np.asarray(scene(90, 40))):
         resize(picture, into=resized)
@@ -169,7 +169,7 @@ def test_without_a_compiler_pillow_resizes(
         "pictures are resized by Pillow, which takes longer: "
         "there is no C++ compiler: install g++, or name one in the environment variable CXX"
     ]
-    assert variables_for_children() == {"GLIMPSE_MEDIA_LIBRARY": "none"}
+    assert environment_for_workers() == {"GLIMPSE_MEDIA_LIBRARY": "none"}
 
 
 def test_who_is_told_so_resizes_by_pillow(afresh: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
@@ -189,10 +189,10 @@ def test_what_is_no_library_does_not_keep_images_from_being_resized(
 
 @pytest.mark.skipif(not RESIZERS, reason="nothing can be compiled here")
 def test_other_processes_get_the_library_that_this_one_has(afresh: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name, value in variables_for_children().items():
+    for name, value in environment_for_workers().items():
         afresh.setenv(name, value)
     afresh.setenv("PATH", str(tmp_path))
-    library.machine_resizer.cache_clear()
-    resizer = library.machine_resizer()
+    library.native_resizer.cache_clear()
+    resizer = library.native_resizer()
     assert resizer is not None
     assert resizer.path == RESIZERS[0].path

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glimpse.media.decoding.video_file import video_of_file
-from glimpse.media.decoding.video_frames import taken_frames, video_of_frames
+from glimpse.media.decoding.video_file import video_from_file
+from glimpse.media.decoding.video_frames import sample_frame_indices, video_from_images
 from glimpse.media.errors import MediaError, MediaErrorCode
 from glimpse.media.processing.image import ImageProcessing, prepare_image
 from glimpse.media.processing.smart_resize import frame_max_pixels
@@ -34,14 +34,16 @@ VIDEO = video(greys(40), fps=10)
 
 
 def of_file(data: bytes = VIDEO, **options: Any) -> Video:
-    return video_of_file(data, PROCESSING, VideoOptions(**options))
+    return video_from_file(data, PROCESSING, VideoOptions(**options))
 
 
 def of_frames(frames: np.ndarray, processing: VideoProcessing = PROCESSING, **options: Any) -> Video:
     """From [frames, height, width, 3]."""
     wishes = VideoOptions(**options)
-    taken = taken_frames(len(frames), wishes, depth=processing.temporal_patch_size)
-    return video_of_frames((PIL.Image.fromarray(frames[index]) for index in taken), taken, processing, wishes)
+    frame_indices = sample_frame_indices(len(frames), wishes, depth=processing.temporal_patch_size)
+    return video_from_images(
+        (PIL.Image.fromarray(frames[index]) for index in frame_indices), frame_indices, processing, wishes
+    )
 
 
 def refusal(data: bytes = VIDEO, **options: Any) -> MediaError:
@@ -76,7 +78,7 @@ def test_the_frames_that_were_asked_for_are_taken(
 
 
 @pytest.mark.parametrize(
-    ("num_frames", "options", "taken"),
+    ("num_frames", "options", "frame_indices"),
     [
         (5, {}, [0, 1, 2, 3, 4]),
         (5, {"fps": 3}, [0, 1, 2, 3, 4]),
@@ -86,22 +88,22 @@ def test_the_frames_that_were_asked_for_are_taken(
     ],
 )
 def test_given_frames_are_all_taken_unless_fewer_are_asked_for(
-    num_frames: int, options: dict[str, Any], taken: list[int]
+    num_frames: int, options: dict[str, Any], frame_indices: list[int]
 ) -> None:
     clip = of_frames(greys(num_frames), **options)
-    assert numbers(clip.pixels) == taken
+    assert numbers(clip.pixels) == frame_indices
     rate = options.get("fps")
-    assert clip.frame_seconds == (tuple(index / rate for index in taken) if rate else ())
+    assert clip.frame_seconds == (tuple(index / rate for index in frame_indices) if rate else ())
     assert clip.fps is None
 
 
 def test_more_given_frames_than_a_model_sees_are_thinned_out() -> None:
-    assert len(taken_frames(4096, VideoOptions(), depth=2)) == 768
+    assert len(sample_frame_indices(4096, VideoOptions(), depth=2)) == 768
 
 
 def test_no_frames_are_no_video() -> None:
     with pytest.raises(MediaError, match="no frames"):
-        taken_frames(0, VideoOptions(), depth=2)
+        sample_frame_indices(0, VideoOptions(), depth=2)
 
 
 def test_a_part_without_a_frame_is_refused() -> None:

@@ -5,7 +5,12 @@ from typing import Any
 import pytest
 
 from glimpse.media.errors import MediaError, MediaErrorCode
-from glimpse.media.processing.video_options import LARGEST_TOTAL_PIXELS, VideoOptions, check_options, find_wrong_option
+from glimpse.media.processing.video_options import (
+    LARGEST_TOTAL_PIXELS,
+    VideoOptions,
+    check_options,
+    find_invalid_option,
+)
 
 NAN, INFINITY = float("nan"), float("inf")
 
@@ -33,7 +38,7 @@ NAN, INFINITY = float("nan"), float("inf")
     ],
 )
 def test_an_option_that_cannot_be_honoured_is_named(options: dict[str, Any], name: str) -> None:
-    wrong = find_wrong_option(VideoOptions(**options), of_frames=False)
+    wrong = find_invalid_option(VideoOptions(**options), of_frames=False)
     assert wrong is not None
     assert wrong.name == name
     with pytest.raises(MediaError, match=f"^{name}: ") as caught:
@@ -51,16 +56,16 @@ def test_an_option_that_cannot_be_honoured_is_named(options: dict[str, Any], nam
     ],
 )
 def test_everything_else_can(options: dict[str, Any]) -> None:
-    assert find_wrong_option(VideoOptions(**options), of_frames=False) is None
+    assert find_invalid_option(VideoOptions(**options), of_frames=False) is None
 
 
 @pytest.mark.parametrize("name", ["start_seconds", "end_seconds"])
 def test_a_list_of_frames_has_no_part_to_be_cut_off(name: str) -> None:
     options: dict[str, Any] = {name: 1.0}
-    wrong = find_wrong_option(VideoOptions(**options), of_frames=True)
+    wrong = find_invalid_option(VideoOptions(**options), of_frames=True)
     assert wrong is not None
     assert wrong.name == name
 
 
 def test_a_list_of_frames_may_have_a_rate_and_a_number() -> None:
-    assert find_wrong_option(VideoOptions(fps=2.0, num_frames=4), of_frames=True) is None
+    assert find_invalid_option(VideoOptions(fps=2.0, num_frames=4), of_frames=True) is None

@@ -7,7 +7,7 @@ import pytest
 from aiohttp.abc import ResolveResult
 
 from glimpse.media.errors import MediaErrorCode
-from tests.media.fetching import Names, get, refusal
+from tests.media.fetching import DnsResolver, get, refusal
 from tests.media.web import Web, redirect, respond, stall_after
 
 
@@ -107,7 +107,7 @@ async def test_a_server_that_stalls_is_given_up(web: Web, start: bytes) -> None:
 
 
 async def test_a_lookup_that_does_not_end_is_given_up() -> None:
-    class Silent(Names):
+    class Silent(DnsResolver):
         async def resolve(
             self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
         ) -> list[ResolveResult]:
@@ -128,14 +128,14 @@ async def test_what_is_not_http_fails(web: Web) -> None:
 
 
 async def test_nobody_at_home() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as frame_indices:
+        port = frame_indices.getsockname()[1]
     error = await refusal(f"http://127.0.0.1:{port}/")
     assert (error.code, error.message) == (MediaErrorCode.FETCH_FAILED, "the URL's host cannot be connected to")
 
 
 async def test_a_name_that_leads_nowhere() -> None:
-    unknown = Names(socket.gaierror(socket.EAI_NONAME, "nameserver 10.0.0.53 does not know it"))
+    unknown = DnsResolver(socket.gaierror(socket.EAI_NONAME, "nameserver 10.0.0.53 does not know it"))
     error = await refusal("http://nowhere.example/", resolver=unknown)
     assert (error.code, error.message) == (MediaErrorCode.FETCH_FAILED, "the URL's host cannot be found")
 

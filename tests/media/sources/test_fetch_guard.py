@@ -14,7 +14,7 @@ import pytest
 from glimpse.media.errors import MediaError, MediaErrorCode
 from glimpse.media.sources.policy import FetchPolicy
 from glimpse.media.sources.source import UrlSource, parse_url_text
-from tests.media.fetching import OURS, Names, get, refusal
+from tests.media.fetching import OURS, DnsResolver, get, refusal
 from tests.media.web import Web, redirect, respond, serve
 
 DEFAULTS_ON_ANY_PORT = FetchPolicy(allowed_ports=None)
@@ -124,7 +124,7 @@ async def test_all_urls_can_be_refused(web: Web) -> None:
 
 async def test_only_listed_domains_are_fetched_from(web: Web) -> None:
     policy = replace(OURS, allowed_domains=frozenset({"images.example"}))
-    names = Names(["127.0.0.1"])
+    names = DnsResolver(["127.0.0.1"])
     assert await get(web.url("/cat.png", "images.example"), policy, resolver=names) == b"cat"
     assert await get(web.url("/cat.png", "IMAGES.example."), policy, resolver=names) == b"cat"
     web.answers["/away"] = redirect(web.url("/cat.png", "other.example"))
@@ -141,7 +141,7 @@ async def test_only_listed_domains_are_fetched_from(web: Web) -> None:
 
 async def test_a_listed_domain_is_no_way_to_a_private_address(web: Web) -> None:
     policy = FetchPolicy(allowed_domains=frozenset({"images.example"}), allowed_ports=None)
-    error = await refusal(web.url("/cat.png", "images.example"), policy, resolver=Names(["127.0.0.1"]))
+    error = await refusal(web.url("/cat.png", "images.example"), policy, resolver=DnsResolver(["127.0.0.1"]))
     assert error.message == "the URL's host is not a public address"
 
 
@@ -165,22 +165,24 @@ async def test_names_that_are_slow_to_find_hold_up_nothing_but_names(monkeypatch
 
 
 async def test_a_name_is_looked_up_once_and_the_checked_address_is_connected_to(web: Web) -> None:
-    names = Names(["127.0.0.1"], ["127.0.0.2"])
+    names = DnsResolver(["127.0.0.1"], ["127.0.0.2"])
     assert await get(web.url("/cat.png", "rebinding.example"), resolver=names) == b"cat"
     assert names.num_lookups == 1
 
 
 async def test_a_name_that_changes_its_address_is_checked_again_at_each_connection(web: Web) -> None:
     web.answers["/again"] = redirect("/cat.png")
-    names = Names(["127.0.0.1"], ["127.0.0.2"])  # allowed at the first lookup, not at the second
+    names = DnsResolver(["127.0.0.1"], ["127.0.0.2"])  # allowed at the first lookup, not at the second
     error = await refusal(web.url("/again", "rebinding.example"), resolver=names)
     assert error.code == MediaErrorCode.URL_REFUSED
     assert len(web.requests) == 1
 
 
 async def test_of_several_addresses_only_allowed_ones_are_connected_to(web: Web) -> None:
-    assert await get(web.url("/cat.png", "a.example"), resolver=Names(["127.0.0.2", "::1", "127.0.0.1"])) == b"cat"
-    error = await refusal(web.url("/cat.png", "a.example"), resolver=Names(["127.0.0.2", "::1", "10.0.0.1"]))
+    assert (
+        await get(web.url("/cat.png", "a.example"), resolver=DnsResolver(["127.0.0.2", "::1", "127.0.0.1"])) == b"cat"
+    )
+    error = await refusal(web.url("/cat.png", "a.example"), resolver=DnsResolver(["127.0.0.2", "::1", "10.0.0.1"]))
     assert error.code == MediaErrorCode.URL_REFUSED
 
 
@@ -201,7 +203,7 @@ async def test_of_several_addresses_only_allowed_ones_are_connected_to(web: Web)
 )
 async def test_every_hop_is_checked(web: Web, location: str, code: MediaErrorCode) -> None:
     web.answers["/hop"] = redirect(location.format(port=web.port))
-    error = await refusal(web.url("/hop"), resolver=Names(["127.0.0.2"]))
+    error = await refusal(web.url("/hop"), resolver=DnsResolver(["127.0.0.2"]))
     assert error.code == code
     assert not any("/cat.png" in head for head in web.requests)
 

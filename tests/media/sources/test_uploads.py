@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glimpse.media.cache.memory_budget import InFlight
+from glimpse.media.cache.memory_budget import MemoryBudget
 from glimpse.media.cache.store import MediaFile
 from glimpse.media.errors import MediaError, MediaErrorCode
 from glimpse.media.sources.uploads import Uploads
@@ -16,11 +16,13 @@ from tests.media.caching import Clock
 DATA = b"a picture, say"
 
 
-def make_uploads(*, max_bytes: int = 10_000, max_file_bytes: int = 5000, in_flight: InFlight | None = None) -> Uploads:
+def make_uploads(
+    *, max_bytes: int = 10_000, max_file_bytes: int = 5000, memory_budget: MemoryBudget | None = None
+) -> Uploads:
     return Uploads(
         max_bytes=max_bytes,
         ttl_seconds=60,
-        in_flight=in_flight or InFlight(),
+        memory_budget=memory_budget or MemoryBudget(),
         max_file_bytes=max_file_bytes,
         clock=Clock(),
     )
@@ -36,9 +38,9 @@ async def receive(
         return await incoming.finish()
 
 
-def kept(uploads: Uploads, data: bytes, tenant: str = "") -> str:
+def kept(uploads: Uploads, data: bytes, namespace: str = "") -> str:
     file = MediaFile(digest=sha256(data).digest(), data=data)
-    return uploads.keep(tenant, file, ttl_seconds=None).handle
+    return uploads.keep(namespace, file, ttl_seconds=None).handle
 
 
 @pytest.mark.parametrize("num_bytes", [None, len(DATA)])
@@ -68,8 +70,8 @@ async def test_what_is_not_what_was_announced_is_refused(
 
 
 async def test_uploads_that_come_in_are_bounded_together_and_cost_nothing_afterwards() -> None:
-    in_flight = InFlight(max_bytes=6000)
-    uploads = make_uploads(in_flight=in_flight)
+    memory_budget = MemoryBudget(max_bytes=6000)
+    uploads = make_uploads(memory_budget=memory_budget)
     with (
         uploads.receive(digest=b"", num_bytes=None) as first,
         uploads.receive(digest=b"", num_bytes=None) as second,
@@ -78,12 +80,12 @@ async def test_uploads_that_come_in_are_bounded_together_and_cost_nothing_afterw
         with pytest.raises(MediaError) as caught:
             second.take(b"x" * 4000)
         assert caught.value.code == MediaErrorCode.OVERLOADED
-    assert (in_flight.num_bytes, uploads.num_bytes) == (0, 0)
+    assert (memory_budget.num_bytes, uploads.num_bytes) == (0, 0)
 
 
 def test_a_handle_is_found_by_its_tenant_until_its_time_is_over() -> None:
     clock = Clock()
-    uploads = Uploads(max_bytes=10_000, ttl_seconds=60, in_flight=InFlight(), clock=clock)
+    uploads = Uploads(max_bytes=10_000, ttl_seconds=60, memory_budget=MemoryBudget(), clock=clock)
     file = MediaFile(digest=sha256(DATA).digest(), data=DATA)
     short, long = (uploads.keep("a", file, ttl_seconds=seconds) for seconds in (10, 1000))
     assert (short.expires, long.expires) == (clock.now + 10, clock.now + 60)
@@ -111,9 +113,9 @@ def test_an_upload_can_be_removed_by_its_tenant_only() -> None:
 
 
 def test_where_there_is_no_room_none_are_taken() -> None:
-    assert make_uploads().takes
+    assert make_uploads().is_enabled
     uploads = make_uploads(max_bytes=0)
-    assert not uploads.takes
+    assert not uploads.is_enabled
     with pytest.raises(MediaError, match="--upload-cache-size"):
         uploads.file("", "upload-x")
 

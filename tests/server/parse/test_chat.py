@@ -9,7 +9,7 @@ from glimpse.engine.sampling_params import Grammar, GrammarKind, SamplingParams
 from glimpse.engine.text.conversation import ChatMessage, MediaSlot, ToolMode
 from glimpse.media.kind import MediaKind
 from glimpse.media.processing.video_options import VideoOptions
-from glimpse.media.sources.source import DataSource, FrameSources, NamedSource, UploadSource, parse_url_text
+from glimpse.media.sources.source import CachedSource, DataSource, FrameSources, UploadSource, parse_url_text
 from glimpse.server.parse.chat import parse_chat
 from glimpse.server.parse.media import LOW_DETAIL_MAX_PIXELS
 from glimpse.server.request import AnswerRequest, ChatRequest, Conversation, ImageInput, VideoInput
@@ -368,7 +368,7 @@ def test_a_medium_that_is_left_out_is_known_by_its_name() -> None:
     picture, video = conversation_of(request(user(image, clip))).media
     assert isinstance(picture, ImageInput)
     assert isinstance(video, VideoInput)
-    named = NamedSource(uuid="a")
+    named = CachedSource(uuid="a")
     assert (picture.source, picture.uuid, picture.field) == (named, "a", "messages[0].content[0].uuid")
     assert (video.source, video.uuid, video.field) == (named, "a", "messages[0].content[1].uuid")
     assert video.options == VideoOptions(fps=5)

@@ -18,14 +18,14 @@ from glimpse.openai.v1 import openai_pb2_grpc
 from glimpse.v1 import chat_pb2, chat_pb2_grpc, content_pb2, model_pb2, model_pb2_grpc
 from tests.audio_checkpoints import make_audio_checkpoint
 from tests.audio_oracle import greedy_answer
-from tests.media.audio import noise, sound_file, tone
+from tests.media.audio import audio_file, noise, tone
 from tests.server.requests import image_part, png, request, user
 from tests.server.services.test_refusals import details
 from tests.server.serving import served
 
 Chat = chat_pb2_grpc.ChatServiceStub
 SAMPLES = tone(440, 16_000, 0.5)
-WAV = sound_file(SAMPLES, 16_000)
+WAV = audio_file(SAMPLES, 16_000)
 BASE64 = base64.b64encode(WAV).decode()
 
 
@@ -98,7 +98,7 @@ def test_the_same_audio_again_is_cached(hearing: grpc.Channel) -> None:
         response = Chat(hearing).CreateChatCompletion(request(user(audio_part(data), "word " * 30)))
         return response.usage.prompt_tokens_details.cached_tokens
 
-    long, other = (sound_file(noise(seed, 60_000), 16_000) for seed in (1, 2))
+    long, other = (audio_file(noise(seed, 60_000), 16_000) for seed in (1, 2))
     assert cached(long) < 64
     assert cached(long) > 100
     assert cached(other) < 64
@@ -125,7 +125,7 @@ REFUSED: list[Any] = [
     pytest.param(audio_part(b"hello"), "UNSUPPORTED_MEDIA_FORMAT", SOURCE, "no known sound format", id="no sound"),
     pytest.param(audio_part(png()), "UNSUPPORTED_MEDIA_FORMAT", SOURCE, "a PNG picture", id="picture"),
     pytest.param(audio_part(WAV[:30]), "INVALID_MEDIA", SOURCE, "damaged or cut short", id="cut short"),
-    pytest.param(audio_part(sound_file(SAMPLES[:99], 16_000)), "INVALID_MEDIA", SOURCE, "too short", id="too short"),
+    pytest.param(audio_part(audio_file(SAMPLES[:99], 16_000)), "INVALID_MEDIA", SOURCE, "too short", id="too short"),
     pytest.param(content_pb2.ContentPart(audio={}), "MISSING_VALUE", SOURCE, "The sound has no source", id="none"),
     pytest.param(audio_part(b""), "MISSING_VALUE", f"{SOURCE}.data", "The sound has no bytes", id="no bytes"),
     pytest.param(

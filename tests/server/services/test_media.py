@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from glimpse.media.cache.memory_budget import InFlight
+from glimpse.media.cache.memory_budget import MemoryBudget
 from glimpse.media.errors import MediaError, MediaErrorCode
 from glimpse.media.sources.uploads import Uploads
 from glimpse.server.rpc.errors import InvalidRequest
@@ -18,8 +18,8 @@ DATA = b"x" * 100
 CONTEXT: Any = None
 
 
-def handlers(in_flight: InFlight, *, max_bytes: int = 10_000) -> MediaHandlers:
-    return MediaHandlers(Uploads(max_bytes=max_bytes, ttl_seconds=60, in_flight=in_flight))
+def handlers(memory_budget: MemoryBudget, *, max_bytes: int = 10_000) -> MediaHandlers:
+    return MediaHandlers(Uploads(max_bytes=max_bytes, ttl_seconds=60, memory_budget=memory_budget))
 
 
 async def parts(stuck: asyncio.Event | None = None) -> AsyncIterator[media_pb2.UploadMediaRequest]:
@@ -33,34 +33,34 @@ async def parts(stuck: asyncio.Event | None = None) -> AsyncIterator[media_pb2.U
 
 async def test_where_there_is_no_room_uploads_are_refused_by_the_flag() -> None:
     with pytest.raises(InvalidRequest, match="--upload-cache-size") as caught:
-        await handlers(InFlight(), max_bytes=0).upload(parts(), CONTEXT)
+        await handlers(MemoryBudget(), max_bytes=0).upload(parts(), CONTEXT)
     assert caught.value.reason == "unsupported"
 
 
 async def test_a_client_that_sends_no_more_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("glimpse.server.services.media._IDLE_SECONDS", 0.01)
-    in_flight = InFlight()
+    memory_budget = MemoryBudget()
     with pytest.raises(MediaError) as caught:
-        await handlers(in_flight).upload(parts(asyncio.Event()), CONTEXT)
+        await handlers(memory_budget).upload(parts(asyncio.Event()), CONTEXT)
     assert caught.value.code == MediaErrorCode.UPLOAD_MISMATCH
-    assert in_flight.num_bytes == 0
+    assert memory_budget.num_bytes == 0
 
 
 async def test_an_upload_that_is_cancelled_gives_its_memory_back() -> None:
-    in_flight, stuck = InFlight(), asyncio.Event()
-    upload = asyncio.create_task(handlers(in_flight).upload(parts(stuck), CONTEXT))
+    memory_budget, stuck = MemoryBudget(), asyncio.Event()
+    upload = asyncio.create_task(handlers(memory_budget).upload(parts(stuck), CONTEXT))
     await stuck.wait()
-    assert in_flight.num_bytes == len(DATA)
+    assert memory_budget.num_bytes == len(DATA)
     upload.cancel()
     await asyncio.wait([upload])
-    assert in_flight.num_bytes == 0
+    assert memory_budget.num_bytes == 0
 
 
 async def test_uploads_for_which_there_is_no_memory_are_sent_away() -> None:
-    in_flight = InFlight(max_bytes=2 * len(DATA))
-    with in_flight.hold() as others:
+    memory_budget = MemoryBudget(max_bytes=2 * len(DATA))
+    with memory_budget.reservation() as others:
         others.take(len(DATA) + 1)
         with pytest.raises(MediaError) as caught:
-            await handlers(in_flight).upload(parts(), CONTEXT)
+            await handlers(memory_budget).upload(parts(), CONTEXT)
         assert caught.value.code == MediaErrorCode.OVERLOADED
-    assert (await handlers(in_flight).upload(parts(), CONTEXT)).media.size_bytes == len(DATA)
+    assert (await handlers(memory_budget).upload(parts(), CONTEXT)).media.size_bytes == len(DATA)

@@ -7,11 +7,11 @@ from glimpse.media.embeddings.loader import EmbeddingLoader
 from glimpse.media.embeddings.tensor_file import TensorSource
 from glimpse.media.key import decoded_key
 from glimpse.media.kind import MediaKind
-from glimpse.media.sources.files import not_kept
-from glimpse.media.sources.source import NamedSource
+from glimpse.media.sources.files import not_cached
+from glimpse.media.sources.source import CachedSource
 
 
-class NamedEmbeddings:
+class CachedEmbeddings:
     """Loads and keeps the embeddings of all requests, of one event loop."""
 
     def __init__(self, *, loader: EmbeddingLoader, store: MediaStore) -> None:
@@ -22,7 +22,7 @@ class NamedEmbeddings:
     async def load(
         self,
         kind: MediaKind,
-        embeddings: TensorSource | NamedSource,
+        embeddings: TensorSource | CachedSource,
         grid_thw: TensorSource | None,
         *,
         batch: Batch,
@@ -33,14 +33,14 @@ class NamedEmbeddings:
         Raises:
             MediaError: whatever is wrong with them: EmbeddingError, or NOT_CACHED where they are only named.
         """
-        if isinstance(embeddings, NamedSource):
+        if isinstance(embeddings, CachedSource):
             made = self._kept(kind, embeddings.uuid, batch)
         else:
             made = await self._loader.load(kind, embeddings, grid_thw)
         num_bytes = len(made.tensor.data)
-        batch.hold.take_shared(made, num_bytes)
+        batch.reservation.take_shared(made, num_bytes)
         if uuid is not None:
-            self._store.keep_medium(_key(kind, uuid, batch), made, num_bytes)
+            self._store.cache_medium(_key(kind, uuid, batch), made, num_bytes)
         return made
 
     async def close(self) -> None:
@@ -48,12 +48,12 @@ class NamedEmbeddings:
         await self._loader.close()
 
     def _kept(self, kind: MediaKind, uuid: str, batch: Batch) -> Embedding:
-        made: Embedding | None = self._store.kept_medium(_key(kind, uuid, batch))
+        made: Embedding | None = self._store.cached_medium(_key(kind, uuid, batch))
         if made is None:
-            raise not_kept(f"{kind}'s embeddings", can_be=self._store.keeps)
+            raise not_cached(f"{kind}'s embeddings", can_be=self._store.is_enabled)
         return made
 
 
 def _key(kind: MediaKind, uuid: str, batch: Batch) -> bytes:
     """By which embeddings are known that have this name: it is all that is said of them."""
-    return decoded_key(batch.tenant, f"{kind} embeddings", (), uuid)
+    return decoded_key(batch.namespace, f"{kind} embeddings", (), uuid)
