@@ -6,7 +6,8 @@ addition are two operations. Causal attention computes half of all pairs.
 
 from collections.abc import Mapping
 
-from glimpse.engine.config import Quantization, TextConfig, VisionConfig
+from glimpse.engine.config import Quantization
+from glimpse.engine.model_config import TextConfig, VisionConfig
 
 _BYTES_OF_VALUE = 2  # bfloat16
 _BYTES_OF_WEIGHT: Mapping[Quantization, float] = {"none": 2.0, "int8": 1.0, "int4": 0.5 + 3 / 128, "fp8": 1.0}

@@ -20,10 +20,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from bench.figures import significant, table
-from glimpse.engine.config import ModelConfig, load_model_config
 from glimpse.engine.cuda.backend import make_cuda_ops
 from glimpse.engine.layers.quantized import QuantizationScheme
 from glimpse.engine.loading.load_engine import load_model
+from glimpse.engine.model_config import ModelConfig, load_model_config
 from glimpse.engine.models.families import Model
 from glimpse.engine.native.backend import use_native, why_not_native
 from glimpse.engine.plan import SequenceChunk

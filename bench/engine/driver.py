@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from glimpse.engine.config import ModelConfig
+from glimpse.engine.model_config import ModelConfig
 from glimpse.engine.plan import MediaSpan
 from glimpse.engine.protocol import FinishReason, Generate, MediaInput
 from glimpse.engine.sampling_params import SamplingParams

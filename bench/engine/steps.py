@@ -23,8 +23,9 @@ from typing import Literal, get_args
 from bench.engine.costs import decode_bytes, prefill_flops, stored_bytes, vision_flops
 from bench.engine.limits import Limits, best, measure_limits
 from bench.figures import significant, table
-from glimpse.engine.config import Backend, EngineConfig, ModelConfig, Quantization
+from glimpse.engine.config import Backend, EngineConfig, Quantization
 from glimpse.engine.loading.load_engine import load_core
+from glimpse.engine.model_config import ModelConfig
 from glimpse.engine.plan import MediaSpan
 from glimpse.engine.protocol import Generate, MediaInput
 from glimpse.engine.sampling_params import SamplingParams

@@ -25,7 +25,7 @@ import PIL.Image
 import torch
 
 from bench.serving.processes import cpu_seconds, family
-from glimpse.engine.config import VisionConfig
+from glimpse.engine.model_config import VisionConfig
 from glimpse.engine.models.qwen2_vl_vision import PixelStatistics, cut_patches, normalise
 from glimpse.media.containers.still import open_image
 from glimpse.media.decoding.video_file import video_from_file

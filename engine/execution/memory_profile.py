@@ -10,8 +10,8 @@ from typing import assert_never
 
 import torch
 
-from glimpse.engine.config import AudioConfig, VisionConfig
 from glimpse.engine.errors import CheckpointError
+from glimpse.engine.model_config import AudioConfig, VisionConfig
 from glimpse.engine.plan import Encode, SequenceChunk, SequenceStart, StepPlan
 from glimpse.engine.sampling_params import SamplingParams
 from glimpse.media.kind import MediaKind

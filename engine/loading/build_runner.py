@@ -10,7 +10,7 @@ from importlib import import_module
 
 import torch
 
-from glimpse.engine.config import ChosenBackend, EngineConfig, ModelConfig
+from glimpse.engine.config import ChosenBackend, EngineConfig
 from glimpse.engine.cuda.graphs import CudaRecorder, DecodeGraphs, DecodeInputs
 from glimpse.engine.errors import CheckpointError, OutOfDeviceMemoryError
 from glimpse.engine.execution.memory_profile import (
@@ -27,6 +27,7 @@ from glimpse.engine.execution.memory_profile import (
 from glimpse.engine.execution.runner import ModelRunner
 from glimpse.engine.grammar.matcher import GrammarCompiler, Vocabulary
 from glimpse.engine.layers.quantized import QuantizationScheme
+from glimpse.engine.model_config import ModelConfig
 from glimpse.engine.models.families import Model
 from glimpse.engine.parallel.encoder_exchange import share_outputs
 from glimpse.engine.parallel.group import Group

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from glimpse.engine.config import Backend, ChosenBackend, Device, DType, EngineConfig, ModelConfig, load_model_config
+from glimpse.engine.config import Backend, ChosenBackend, Device, DType, EngineConfig
 from glimpse.engine.cuda.backend import make_cuda_ops, why_not_flashinfer, why_not_triton
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.execution.runner import ModelRunner
@@ -26,6 +26,7 @@ from glimpse.engine.layers.quantized import (
 from glimpse.engine.loading.build_runner import LoadedShard, make_runner, uses_async_scheduling
 from glimpse.engine.loading.weight_conversion import translation
 from glimpse.engine.loading.weights import load_weights
+from glimpse.engine.model_config import ModelConfig, load_model_config
 from glimpse.engine.models.families import Model, checkpoint_name, make_model
 from glimpse.engine.native.backend import use_native, why_not_native
 from glimpse.engine.parallel.distributed_runner import ParallelRunner

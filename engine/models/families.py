@@ -5,8 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias, assert_never
 
-from glimpse.engine.config import AudioConfig, ModelConfig, VisionConfig
 from glimpse.engine.errors import CheckpointError
+from glimpse.engine.model_config import AudioConfig, ModelConfig, VisionConfig
 from glimpse.engine.models import qwen2_audio, qwen2_vl
 from glimpse.engine.models.qwen2_audio import Qwen2Audio
 from glimpse.engine.models.qwen2_vl import Qwen2VL

@@ -12,12 +12,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from glimpse.engine.config import TextConfig
 from glimpse.engine.layers.linear import Linear
 from glimpse.engine.layers.mlp import GatedMLP
 from glimpse.engine.layers.norm import RMSNorm
 from glimpse.engine.layers.ops import Ops
 from glimpse.engine.layers.rotary import Rotation, multimodal_rotation
+from glimpse.engine.model_config import TextConfig
 from glimpse.engine.tensors.batch import Batch
 from glimpse.engine.tensors.kv_cache import KVCache, LayerCache
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from torch import Tensor, nn
 
-from glimpse.engine.config import AudioConfig, TextConfig
 from glimpse.engine.layers.ops import Ops, TorchOps
+from glimpse.engine.model_config import AudioConfig, TextConfig
 from glimpse.engine.models.qwen2 import Decoder, text_positions
 from glimpse.engine.models.qwen2_audio_tower import AudioTower
 from glimpse.engine.plan import MediaSpan

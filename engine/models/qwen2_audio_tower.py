@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from glimpse.engine.config import AudioConfig
 from glimpse.engine.layers.linear import Linear
 from glimpse.engine.layers.ops import Ops
+from glimpse.engine.model_config import AudioConfig
 
 
 class AudioTower(nn.Module):

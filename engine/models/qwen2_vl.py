@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 from torch import Tensor, nn
 
-from glimpse.engine.config import TextConfig, VisionConfig
 from glimpse.engine.layers.ops import Ops, TorchOps
+from glimpse.engine.model_config import TextConfig, VisionConfig
 from glimpse.engine.models.qwen2 import Decoder, text_positions
 from glimpse.engine.models.qwen2_vl_vision import PixelStatistics, VisionTower
 from glimpse.engine.plan import MediaSpan

@@ -14,12 +14,12 @@ from math import prod
 import torch
 from torch import Tensor, nn
 
-from glimpse.engine.config import VisionConfig
 from glimpse.engine.layers.linear import Linear
 from glimpse.engine.layers.mlp import GatedMLP, QuickGeluMLP
 from glimpse.engine.layers.norm import RMSNorm
 from glimpse.engine.layers.ops import Norm, Ops
 from glimpse.engine.layers.rotary import planar_rotation
+from glimpse.engine.model_config import VisionConfig
 from glimpse.engine.models.varlen_segments import VarlenSegments, frame_segments, window_order, window_segments
 from glimpse.engine.tensors.transfer import upload_bytes
 

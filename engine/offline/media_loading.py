@@ -10,7 +10,7 @@ from typing import assert_never
 
 import PIL.Image
 
-from glimpse.engine.config import ModelConfig
+from glimpse.engine.model_config import ModelConfig
 from glimpse.engine.offline.audio_inputs import AudioInput, Samples
 from glimpse.engine.offline.embedding_inputs import EmbeddingInput, MediumInput, is_left_out
 from glimpse.engine.offline.media_policy import MediaRules

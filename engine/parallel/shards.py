@@ -10,8 +10,8 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from glimpse.engine.config import TextConfig
 from glimpse.engine.errors import CheckpointError
+from glimpse.engine.model_config import TextConfig
 
 _DECODER_TENSOR = re.compile(r"(?:.*\.)?model\.layers\.\d+\.(?:self_attn|mlp)\.(\w+)\.(\w+)")
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import assert_never
 
-from glimpse.engine.config import AudioConfig, ModelConfig, VisionConfig
+from glimpse.engine.model_config import AudioConfig, ModelConfig, VisionConfig
 from glimpse.engine.plan import Embeddings, MediaContent, MediaSpan
 from glimpse.engine.protocol import MediaInput
 from glimpse.engine.text.prompt import Prompt, PromptMedia

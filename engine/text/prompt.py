@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from glimpse.engine.config import ModelConfig
+from glimpse.engine.model_config import ModelConfig
 from glimpse.engine.text.conversation import ChatMessage, ToolDefinition
 from glimpse.engine.text.literals import Lookalikes, Marks
 from glimpse.engine.text.template import ChatTemplate, TemplateError, load_chat_template

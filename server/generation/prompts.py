@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import assert_never
 
-from glimpse.engine.config import AudioConfig, VisionConfig
+from glimpse.engine.model_config import AudioConfig, VisionConfig
 from glimpse.engine.plan import Embeddings
 from glimpse.engine.protocol import MediaInput
 from glimpse.engine.text.media_inputs import Medium, media_inputs, prompt_media

@@ -10,8 +10,8 @@ from pathlib import Path
 import grpc.aio
 
 from glimpse.engine.checkpoint import DEFAULT_MODEL, resolve_checkpoint
-from glimpse.engine.config import ModelConfig, load_model_config
 from glimpse.engine.ipc.client import ENGINE_COMMAND, EngineClient, EngineState
+from glimpse.engine.model_config import ModelConfig, load_model_config
 from glimpse.engine.protocol import Loading, StepStats
 from glimpse.engine.text.grammar_check import GrammarChecker
 from glimpse.engine.text.prompt import load_prompt_builder

@@ -3,8 +3,8 @@
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from glimpse.engine.config import ModelConfig
 from glimpse.engine.errors import CheckpointError
+from glimpse.engine.model_config import ModelConfig
 from glimpse.engine.text.media_inputs import embedding_spec, sound_processing
 from glimpse.media.cache.memory_budget import MemoryBudget
 from glimpse.media.cache.store import MediaStore

@@ -13,10 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from glimpse.engine.config import EngineConfig, ModelConfig, load_model_config
+from glimpse.engine.config import EngineConfig
 from glimpse.engine.errors import CheckpointError, EngineErrorCode
 from glimpse.engine.ipc.client import EngineClient, EngineState
 from glimpse.engine.ipc.transport import AsyncChannel
+from glimpse.engine.model_config import ModelConfig, load_model_config
 from glimpse.engine.plan import MediaSpan
 from glimpse.engine.protocol import (
     Cancel,

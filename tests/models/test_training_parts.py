@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from glimpse.engine.config import VisionConfig
+from glimpse.engine.model_config import VisionConfig
 from glimpse.engine.models.qwen2_vl_vision import cut_patches, patch_positions
 from models.training.card import hours, missed
 from models.training.learning.blocks import attend, make_compute

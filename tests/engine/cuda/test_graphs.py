@@ -14,10 +14,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from glimpse.engine.config import EngineConfig, load_model_config
+from glimpse.engine.config import EngineConfig
 from glimpse.engine.cuda.graphs import Compute, DecodeGraphs, DecodeInputs, Recorder, Replay, batch_sizes, is_decode
 from glimpse.engine.loading import build_runner, load_engine
 from glimpse.engine.loading.build_runner import LoadedShard
+from glimpse.engine.model_config import load_model_config
 from glimpse.engine.models.families import Model
 from glimpse.engine.plan import MediaSpan, SequenceChunk
 from glimpse.engine.protocol import Generate

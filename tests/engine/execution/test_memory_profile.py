@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from glimpse.engine.config import AudioConfig, EngineConfig, VisionConfig
+from glimpse.engine.config import EngineConfig
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.execution.memory_profile import (
     MemoryUse,
@@ -16,6 +16,7 @@ from glimpse.engine.execution.memory_profile import (
 )
 from glimpse.engine.loading.build_runner import make_runner
 from glimpse.engine.loading.load_engine import load_shard
+from glimpse.engine.model_config import AudioConfig, VisionConfig
 from glimpse.engine.plan import StepPlan
 from tests.audio_checkpoints import make_audio_checkpoint
 

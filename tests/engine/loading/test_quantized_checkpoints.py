@@ -11,9 +11,10 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from glimpse.engine.config import EngineConfig, load_model_config
+from glimpse.engine.config import EngineConfig
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.loading.load_engine import LoadedEngine, load_core, load_model
+from glimpse.engine.model_config import load_model_config
 from glimpse.engine.protocol import Generate
 from glimpse.engine.sampling_params import SamplingParams
 from tests.engine.harness import Harness, make_prompt

@@ -11,9 +11,9 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from glimpse.engine.config import load_model_config
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.loading.load_engine import load_model
+from glimpse.engine.model_config import load_model_config
 from glimpse.engine.models.families import Model
 from tests.checkpoints import make_checkpoint
 

@@ -8,8 +8,9 @@ import numpy.typing as npt
 import pytest
 import torch
 
-from glimpse.engine.config import Quantization, load_model_config
+from glimpse.engine.config import Quantization
 from glimpse.engine.errors import CheckpointError
+from glimpse.engine.model_config import load_model_config
 from glimpse.engine.plan import MediaSpan
 from glimpse.engine.text.media_inputs import sound_processing
 from glimpse.media.kind import MediaKind

@@ -8,9 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from glimpse.engine.config import Backend, DType, EngineConfig, Quantization, load_model_config
+from glimpse.engine.config import Backend, DType, EngineConfig, Quantization
 from glimpse.engine.execution.runner import ModelRunner
 from glimpse.engine.loading.load_engine import load_core, load_shard, make_runner
+from glimpse.engine.model_config import load_model_config
 from glimpse.engine.parallel.group import join_group
 from glimpse.engine.parallel.plans import shard_plan
 from glimpse.engine.plan import Computed, MediaSpan, StepPlan, StepResult

@@ -7,8 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glimpse.engine.config import TextConfig
 from glimpse.engine.errors import CheckpointError
+from glimpse.engine.model_config import TextConfig
 from glimpse.engine.parallel.plans import assign_encoder_ranks, shard_plan
 from glimpse.engine.parallel.shards import shard_config, shard_tensor
 from glimpse.engine.plan import Embeddings, Encode, SequenceChunk, SequenceStart, StepPlan

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from glimpse.engine.config import load_model_config
+from glimpse.engine.model_config import load_model_config
 from glimpse.engine.text.conversation import ChatMessage, MediaSlot
 from glimpse.engine.text.prompt import PromptBuilder, PromptMedia, load_prompt_builder
 from glimpse.engine.text.template import QWEN2_VL_TEMPLATE, ChatTemplate, TemplateError

@@ -1,0 +1,298 @@
+"""Reads a checkpoint's `config.json` and `generation_config.json`.
+
+The front end needs it to make prompts; the engine builds the model from it.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from glimpse.engine.errors import CheckpointError
+from glimpse.engine.quantization import CheckpointQuantization, checkpoint_quantization
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowConfig:
+    """Where the attention of most of a tower's blocks ends: at squares of a frame."""
+
+    side: int
+    """Of a square, in tokens; those at the right and at the bottom may be smaller."""
+    unbounded_blocks: frozenset[int]
+    """Blocks whose patches attend to their whole frame."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VisionConfig:
+    """The vision tower of Qwen2-VL or of Qwen2.5-VL."""
+
+    depth: int
+    embed_dim: int
+    """Width inside the tower."""
+    hidden_size: int
+    """Width of its output: the decoder's."""
+    num_heads: int
+    intermediate_size: int
+    """Of the feed-forward halves."""
+    in_channels: int
+    patch_size: int
+    """Pixels of a patch's side."""
+    spatial_merge_size: int
+    """Patches of a side that become one token."""
+    temporal_patch_size: int
+    """Frames of a patch; a picture is repeated to fill it."""
+    gated: bool = False
+    """RMSNorms, and feed-forward halves with a gate, as in Qwen2.5-VL; else LayerNorms and quick-GELU."""
+    windows: WindowConfig | None = None
+    """None: all blocks attend to whole frames."""
+    positions_per_second: int | None = None
+    """Of clips on the axis of time; None: they have one for each patch in time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AudioConfig:
+    """Qwen2-Audio's encoder."""
+
+    num_mel_bins: int
+    width: int
+    intermediate_size: int
+    """Of the feed-forward halves."""
+    num_layers: int
+    num_heads: int
+    max_positions: int
+    """Of which each is two frames of features; a token stands for two of them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextConfig:
+    """The decoder, Qwen2's."""
+
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    num_layers: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    rms_norm_eps: float
+    rope_theta: float
+    mrope_section: tuple[int, int, int]
+    """Halves of a head's dimensions that turn with time, height and width; all with time, where there is no more."""
+    max_position_embeddings: int
+    tie_word_embeddings: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelConfig:
+    """A checkpoint's `config.json` and `generation_config.json`, as far as serving needs them."""
+
+    architecture: str
+    """Such as "Qwen2VLForConditionalGeneration"."""
+    dtype: Literal["float32", "bfloat16", "float16"]
+    """Of the stored weights."""
+    text: TextConfig
+    encoder: VisionConfig | AudioConfig
+    """What makes embeddings of media, which also says what the model takes: pictures and clips, or sounds."""
+    placeholder_ids: Mapping[str, int]
+    """For each kind of media that the model takes ("image", "video", "audio"), what stands once for each token."""
+    eos_token_ids: tuple[int, ...]
+    quantization: CheckpointQuantization | None
+    """How the stored weights of the decoder's layers are quantized, if they are."""
+
+    @property
+    def vision(self) -> VisionConfig:
+        """The encoder of a model that sees."""
+        assert isinstance(self.encoder, VisionConfig)
+        return self.encoder
+
+
+def load_model_config(path: Path) -> ModelConfig:
+    """Reads a checkpoint's configuration: the layout of the published checkpoints, or transformers 5's.
+
+    Raises:
+        CheckpointError: a file is missing or not JSON, a field is missing, or the architecture is not supported.
+    """
+    config = _read_json(path / "config.json")
+    architecture = str((config.get("architectures") or ["?"])[0])
+    read = _FAMILIES.get(architecture)
+    if read is None:
+        supported = ", ".join(_FAMILIES)
+        raise CheckpointError(f"architecture {architecture!r} is not supported; supported: {supported}")
+    try:
+        family = read(config)
+        return ModelConfig(
+            architecture=architecture,
+            dtype=config.get("dtype") or config.get("torch_dtype") or "float32",
+            text=family.text,
+            encoder=family.encoder,
+            placeholder_ids=family.placeholder_ids,
+            eos_token_ids=_eos_token_ids(path, config.get("text_config") or config, config),
+            quantization=checkpoint_quantization(config),
+        )
+    except KeyError as error:
+        raise CheckpointError(f"config.json has no field {error.args[0]!r}") from error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Family:
+    """What families say each in their own way."""
+
+    text: TextConfig
+    encoder: VisionConfig | AudioConfig
+    placeholder_ids: Mapping[str, int]
+
+
+def _qwen2_vl(config: Mapping[str, Any]) -> _Family:
+    return _vision_family(config, _qwen2_vl_tower)
+
+
+def _qwen2_5_vl(config: Mapping[str, Any]) -> _Family:
+    return _vision_family(config, _qwen2_5_vl_tower)
+
+
+def _vision_family(
+    config: Mapping[str, Any], tower: Callable[[Mapping[str, Any], Mapping[str, Any]], VisionConfig]
+) -> _Family:
+    """Flat, or in transformers 5 nested."""
+    text: Mapping[str, Any] = config.get("text_config") or config
+    # transformers 5: `rope_parameters`, theta inside. The published checkpoints: `rope_scaling` beside `rope_theta`.
+    rope: Mapping[str, Any] = text.get("rope_parameters") or text["rope_scaling"]
+    return _Family(
+        text=_text_config(text, config, rope, mrope_section=tuple(rope["mrope_section"])),
+        encoder=tower(config["vision_config"], text),
+        placeholder_ids={"image": config["image_token_id"], "video": config["video_token_id"]},
+    )
+
+
+_QWEN2_DEFAULTS: Mapping[str, Any] = {
+    "vocab_size": 151_936,
+    "hidden_size": 4096,
+    "intermediate_size": 22_016,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 32,
+    "max_position_embeddings": 32_768,
+    "rms_norm_eps": 1e-6,
+    "rope_theta": 10_000.0,
+}
+"""What published checkpoints leave out of `text_config` (transformers, models/qwen2/configuration_qwen2.py)."""
+
+
+def _qwen2_audio(config: Mapping[str, Any]) -> _Family:
+    text: Mapping[str, Any] = {**_QWEN2_DEFAULTS, **config["text_config"]}
+    rope: Mapping[str, Any] = text.get("rope_parameters") or text.get("rope_scaling") or {}
+    rope_type = rope.get("rope_type", rope.get("type", "default"))
+    if rope_type != "default":
+        raise CheckpointError(f"config.json asks for rotary positions of type {rope_type!r}, which are not supported")
+    half_head = text["hidden_size"] // text["num_attention_heads"] // 2
+    audio: Mapping[str, Any] = config["audio_config"]
+    if audio.get("activation_function", "gelu") != "gelu":
+        raise CheckpointError("config.json's audio_config has an activation_function other than gelu")
+    return _Family(
+        text=_text_config(text, config, rope, mrope_section=(half_head, 0, 0)),
+        encoder=AudioConfig(
+            num_mel_bins=audio["num_mel_bins"],
+            width=audio["d_model"],
+            intermediate_size=audio["encoder_ffn_dim"],
+            num_layers=audio["encoder_layers"],
+            num_heads=audio["encoder_attention_heads"],
+            max_positions=audio["max_source_positions"],
+        ),
+        placeholder_ids={"audio": config["audio_token_index"]},
+    )
+
+
+_FAMILIES: Mapping[str, Callable[[Mapping[str, Any]], _Family]] = {
+    "Qwen2VLForConditionalGeneration": _qwen2_vl,
+    "Qwen2_5_VLForConditionalGeneration": _qwen2_5_vl,
+    "Qwen2AudioForConditionalGeneration": _qwen2_audio,
+}
+
+
+def _text_config(
+    text: Mapping[str, Any],
+    config: Mapping[str, Any],
+    rope: Mapping[str, Any],
+    *,
+    mrope_section: tuple[int, int, int],
+) -> TextConfig:
+    return TextConfig(
+        vocab_size=text["vocab_size"],
+        hidden_size=text["hidden_size"],
+        intermediate_size=text["intermediate_size"],
+        num_layers=text["num_hidden_layers"],
+        num_heads=text["num_attention_heads"],
+        num_kv_heads=text["num_key_value_heads"],
+        head_dim=text["hidden_size"] // text["num_attention_heads"],
+        rms_norm_eps=text["rms_norm_eps"],
+        rope_theta=float(rope["rope_theta"] if "rope_theta" in rope else text["rope_theta"]),
+        mrope_section=mrope_section,
+        max_position_embeddings=text["max_position_embeddings"],
+        tie_word_embeddings=bool(config.get("tie_word_embeddings", text.get("tie_word_embeddings", False))),
+    )
+
+
+def _qwen2_vl_tower(vision: Mapping[str, Any], text: Mapping[str, Any]) -> VisionConfig:
+    return VisionConfig(
+        depth=vision["depth"],
+        embed_dim=vision["embed_dim"],
+        hidden_size=vision.get("hidden_size", text["hidden_size"]),
+        num_heads=vision["num_heads"],
+        intermediate_size=int(vision["embed_dim"] * vision.get("mlp_ratio", 4)),
+        **_patches(vision),
+    )
+
+
+def _qwen2_5_vl_tower(vision: Mapping[str, Any], text: Mapping[str, Any]) -> VisionConfig:
+    if vision.get("hidden_act", "silu") != "silu":
+        raise CheckpointError("config.json's vision_config has a hidden_act other than silu")
+    patches = _patches(vision)
+    token_side = patches["patch_size"] * patches["spatial_merge_size"]
+    if (window_size := vision.get("window_size", 112)) < token_side:
+        raise CheckpointError(
+            f"config.json's vision_config has a window_size of {window_size}, less than a token's side"
+        )
+    return VisionConfig(
+        depth=vision["depth"],
+        embed_dim=vision["hidden_size"],
+        hidden_size=vision.get("out_hidden_size", text["hidden_size"]),
+        num_heads=vision["num_heads"],
+        intermediate_size=vision["intermediate_size"],
+        gated=True,
+        windows=WindowConfig(
+            side=window_size // token_side,
+            unbounded_blocks=frozenset(vision.get("fullatt_block_indexes", (7, 15, 23, 31))),
+        ),
+        positions_per_second=vision.get("tokens_per_second", 4),
+        **patches,
+    )
+
+
+def _patches(vision: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        # The published checkpoints say `in_chans`, transformers `in_channels`.
+        "in_channels": vision.get("in_channels", vision.get("in_chans", 3)),
+        "patch_size": vision.get("patch_size", vision.get("spatial_patch_size", 14)),
+        "spatial_merge_size": vision.get("spatial_merge_size", 2),
+        "temporal_patch_size": vision.get("temporal_patch_size", 2),
+    }
+
+
+def _eos_token_ids(path: Path, text: Mapping[str, Any], config: Mapping[str, Any]) -> tuple[int, ...]:
+    generation: Mapping[str, Any] = {}
+    if (path / "generation_config.json").exists():
+        generation = _read_json(path / "generation_config.json")
+    eos = generation.get("eos_token_id", config.get("eos_token_id", text.get("eos_token_id")))
+    if eos is None:
+        return ()
+    return (eos,) if isinstance(eos, int) else tuple(eos)
+
+
+def _read_json(path: Path) -> Mapping[str, Any]:
+    try:
+        return json.loads(path.read_bytes())
+    except FileNotFoundError as error:
+        raise CheckpointError(f"the checkpoint has no {path.name}") from error
+    except ValueError as error:
+        raise CheckpointError(f"the checkpoint's {path.name} is not JSON: {error}") from error
