@@ -1,4 +1,4 @@
-"""The facade's methods and the typed methods behind them, read from the `glimpse.json.v1.binding` option."""
+"""The methods of a REST facade and the typed methods behind them, from the `glimpse.json.v1.binding` option."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,15 +17,15 @@ class Binding:
     unary: MethodDescriptor
     """The typed method that it stands for."""
     stream: MethodDescriptor | None
-    """The typed method that answers piece by piece."""
+    """The typed method that streams the response."""
     stream_member: str | None
-    """The boolean member of the JSON request that chooses `stream`."""
+    """The boolean member of the JSON request that selects `stream`."""
     stream_end: str | None
-    """The text of the event that ends a stream."""
+    """The data of the event that ends a stream."""
 
 
 def bindings(service: ServiceDescriptor) -> Iterator[Binding]:
-    """The bound methods of a service, in declaration order."""
+    """Returns the bound methods of a service, in declaration order."""
     pool = service.file.pool
     for method in service.methods:
         rule = binding_option(method)

@@ -1,4 +1,4 @@
-"""What becomes of each member of a request, as a table: from the rules of the request's messages, and nothing else."""
+"""The members of a request as a table, from the rules of the request's messages."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,27 +15,27 @@ class Member:
     """One member of a request."""
 
     path: str
-    """Where it stands, such as "messages[].content[].uuid"."""
+    """Its JSON path, such as "messages[].content[].uuid"."""
     aliases: tuple[str, ...]
     """Its other names."""
     effect: Effect
-    """What becomes of it."""
-    why: str
-    """Why it is refused, where its message says so; a sentence."""
+    """What it does."""
+    reason: str
+    """Why it is refused, where its message says so: a sentence."""
     accepted: tuple[Any, ...]
-    """Of one that is refused, the values that ask for nothing."""
+    """If it is refused, the values that ask for nothing and are accepted."""
     fields: tuple[FieldRules, ...]
-    """The fields that it may set, told apart by its JSON type; none where there is no such field."""
+    """The fields that it may set, selected by JSON type. Empty for a refused member without a field."""
 
 
 def members_of(request: Descriptor) -> list[Member]:
-    """All members of the outermost object, and those further inside that are refused."""
+    """Returns all members of the outermost object, and the refused ones of the objects inside."""
     return list(_members(message_rules(request), "", frozenset()))
 
 
-def _members(rules: MessageRules, prefix: str, above: frozenset[str]) -> Iterator[Member]:
-    """`above` are the messages around this one, which may hold messages of its own type."""
-    above |= {rules.descriptor.full_name}
+def _members(rules: MessageRules, prefix: str, enclosing: frozenset[str]) -> Iterator[Member]:
+    """`enclosing` names the messages around this one, which may contain messages of its own type."""
+    enclosing |= {rules.descriptor.full_name}
     own = _own_fields(rules)
     for name, fields in own.items():
         member = _member(prefix + name, fields)
@@ -43,12 +43,12 @@ def _members(rules: MessageRules, prefix: str, above: frozenset[str]) -> Iterato
             yield member
         for field in fields:
             if member.effect is not Effect.REFUSED:
-                yield from _inside(field, prefix + name, above)
+                yield from _inner_members(field, prefix + name, enclosing)
     yield from _refused(rules, prefix)
 
 
 def _own_fields(rules: MessageRules) -> dict[str, tuple[FieldRules, ...]]:
-    """The fields by their names in JSON, those of flattened messages included."""
+    """Returns the fields by JSON name, including those of flattened messages."""
     own: dict[str, tuple[FieldRules, ...]] = {}
     for field in rules.fields:
         inner = _own_fields(message_rules(message_type(field.descriptor))) if field.flatten else {field.name: (field,)}
@@ -59,20 +59,20 @@ def _own_fields(rules: MessageRules) -> dict[str, tuple[FieldRules, ...]]:
 
 def _member(path: str, fields: tuple[FieldRules, ...]) -> Member:
     aliases = tuple(alias for field in fields for alias in field.aliases)
-    return Member(path=path, aliases=aliases, effect=fields[0].effect, why="", accepted=(), fields=fields)
+    return Member(path=path, aliases=aliases, effect=fields[0].effect, reason="", accepted=(), fields=fields)
 
 
-def _inside(field: FieldRules, path: str, above: frozenset[str]) -> Iterator[Member]:
+def _inner_members(field: FieldRules, path: str, enclosing: frozenset[str]) -> Iterator[Member]:
     message = map_entry(field.descriptor)[1].message_type if field.is_map else field.descriptor.message_type
-    if message is None or message.full_name in above:
+    if message is None or message.full_name in enclosing:
         return
     rules = message_rules(message)
     path += "[]" if field.is_list else ""
     if not rules.union:
-        yield from _members(rules, f"{path}.", above)
+        yield from _members(rules, f"{path}.", enclosing)
     else:
         for choice in rules.fields:
-            yield from _inside(choice, path, above | {message.full_name})
+            yield from _inner_members(choice, path, enclosing | {message.full_name})
 
 
 def _refused(rules: MessageRules, prefix: str) -> Iterator[Member]:
@@ -81,7 +81,7 @@ def _refused(rules: MessageRules, prefix: str) -> Iterator[Member]:
             path=prefix + refusal.name,
             aliases=(),
             effect=Effect.REFUSED,
-            why=refusal.why,
+            reason=refusal.reason,
             accepted=refusal.accepted,
             fields=(),
         )

@@ -1,42 +1,23 @@
-"""The options of the API's protos, with their types.
+"""Typed access to the options of the API's protos.
 
-The generated stubs type every extension as a bare field descriptor; what it holds is said here, once.
+The generated stubs type every extension as a bare field descriptor; these functions give them their types.
 """
 
 from typing import Any, cast
 
 from google.api import annotations_pb2 as http_annotations_pb2
 from google.api import field_behavior_pb2, http_pb2
-from google.protobuf.descriptor import (
-    Descriptor,
-    EnumDescriptor,
-    EnumValueDescriptor,
-    FieldDescriptor,
-    MethodDescriptor,
-    OneofDescriptor,
-)
+from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor, MethodDescriptor
 from google.protobuf.message import Message
 
 from glimpse.json.v1 import annotations_pb2
 
 
-def field_option(field: FieldDescriptor) -> annotations_pb2.FieldRule:
-    return _option(field, annotations_pb2.field)
+def bounds_option(field: FieldDescriptor) -> annotations_pb2.Bounds:
+    return _option(field, annotations_pb2.bounds)
 
 
-def oneof_option(oneof: OneofDescriptor) -> annotations_pb2.OneofRule:
-    return _option(oneof, annotations_pb2.oneof)
-
-
-def message_option(message: Descriptor) -> annotations_pb2.MessageRule:
-    return _option(message, annotations_pb2.message)
-
-
-def enum_value_option(value: EnumValueDescriptor) -> annotations_pb2.EnumValueRule:
-    return _option(value, annotations_pb2.enum_value)
-
-
-def binding_option(method: MethodDescriptor) -> annotations_pb2.BindingRule:
+def binding_option(method: MethodDescriptor) -> annotations_pb2.Binding:
     return _option(method, annotations_pb2.binding)
 
 
@@ -53,22 +34,22 @@ def is_map(field: FieldDescriptor) -> bool:
 
 
 def descriptor_of(message: Message | type[Message]) -> Descriptor:
-    """The descriptor of a message or of its class, which the stubs type by how the library happens to be built."""
+    """Returns the descriptor of a message or of its class, whose stub type depends on how protobuf is built."""
     return cast(Descriptor, message.DESCRIPTOR)
 
 
 def message_type(field: FieldDescriptor) -> Descriptor:
-    """The type of a message field."""
+    """Returns the type of a message field."""
     return cast(Descriptor, field.message_type)
 
 
 def enum_type(field: FieldDescriptor) -> EnumDescriptor:
-    """The type of an enum field."""
+    """Returns the type of an enum field."""
     return cast(EnumDescriptor, field.enum_type)
 
 
 def map_entry(field: FieldDescriptor) -> tuple[FieldDescriptor, FieldDescriptor]:
-    """The key and the value of a map field."""
+    """Returns the key and the value of a map field."""
     entry = message_type(field).fields_by_name
     return entry["key"], entry["value"]
 

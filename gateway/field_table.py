@@ -54,7 +54,7 @@ def _effect(member: Member) -> str:
 
 def _meaning(member: Member, comments: Mapping[str, str]) -> str:
     """The first sentence of what is said of it."""
-    text = member.why or comments.get(member.fields[0].descriptor.full_name, "")
+    text = member.reason or comments.get(member.fields[0].descriptor.full_name, "")
     return re.split(r"(?<=[.])\s", text, maxsplit=1)[0].replace("|", "\\|")
 
 

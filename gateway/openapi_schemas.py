@@ -170,7 +170,7 @@ class _Members:
 
     def _add_oneof(self, oneof: OneofRules) -> None:
         if oneof.tag is not None:
-            tag_required = oneof.tag_beside is None
+            tag_required = oneof.tag_only_with is None
             names = ((field, name) for field in oneof.fields for name in field.names)
             self._choices.append([self._variant(oneof.tag, *pair, tag_required=tag_required) for pair in names])
         else:
@@ -190,7 +190,7 @@ class _Members:
 
 
 def _refused(refusal: Refusal) -> Schema:
-    return {"enum": [None, *refusal.accepted], "description": f"Not served. {refusal.why}"}
+    return {"enum": [None, *refusal.accepted], "description": f"Not supported. {refusal.reason}"}
 
 
 def _has_no_fields(field: FieldRules) -> bool:

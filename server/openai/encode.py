@@ -93,7 +93,7 @@ def _tagged_putter(oneof: OneofRules, tag: str) -> _Put:
     name = oneof.descriptor.name
     tags = {field.descriptor.name: field.name for field in oneof.fields}
     bare = {field.descriptor.name for field in oneof.fields if _has_no_fields(field)}
-    beside = oneof.tag_beside
+    beside = oneof.tag_only_with
 
     def put(message: Message, members: dict[str, Any]) -> None:
         present = message.WhichOneof(name)

@@ -173,7 +173,7 @@ def _refuse_synonyms(names: tuple[str, ...], members: dict[str, Any], place: Pla
 
 def _refuse(refusal: Refusal, value: Any, place: Place) -> None:
     if not refusal.accepts(value):
-        raise _unsupported(place, refusal.why)
+        raise _unsupported(place, refusal.reason)
 
 
 def _unsupported(place: Place, why: str) -> DecodeError:

@@ -26,7 +26,7 @@ class TagReader:
     ) -> None:
         self._tag = tag
         self._optional = optional
-        self._tag_beside = oneof.tag_beside
+        self._tag_beside = oneof.tag_only_with
         self._target = target
         self._fields = {name: field for field in oneof.fields for name in field.names}
         self._stores = {name: field_store(field, read_message) for name, field in self._fields.items()}

@@ -1,7 +1,7 @@
 """Each member of a request is honoured, echoed, without effect or refused, as docs/compatibility.md says: from outside.
 
-The cases are made of the table that the protos' options are; `tests/gateway/test_field_table.py` holds the document to
-the same table. What an honoured member does is shown with the embedded model.
+The cases are the table that `dialect/fields.py` reads from the dialect; `tests/gateway/test_field_table.py` holds the
+document to the same table. What an honoured member does is shown with the embedded model.
 """
 
 from collections.abc import Callable

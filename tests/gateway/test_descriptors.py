@@ -13,7 +13,8 @@ API = ROOT / "api"
 
 def test_the_set_holds_every_proto_of_the_api() -> None:
     in_set = {file.name for file in descriptors.descriptor_set().file}
-    assert {str(path.relative_to(API)) for path in API.rglob("*.proto")} <= in_set
+    not_served = {"glimpse/json/v1/dialect.proto"}  # the type of a file that the server reads
+    assert {str(path.relative_to(API)) for path in API.rglob("*.proto")} - not_served <= in_set
 
 
 def test_the_set_is_complete_and_in_order() -> None:

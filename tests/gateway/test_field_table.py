@@ -68,4 +68,4 @@ def test_the_tables_are_what_the_protos_say() -> None:
 def test_what_is_refused_says_why() -> None:
     refused = [member for member in members_of(CHAT) if member.effect is Effect.REFUSED]
     assert refused
-    assert [member.path for member in refused if not member.why] == []
+    assert [member.path for member in refused if not member.reason] == []

@@ -1,4 +1,4 @@
-"""A small API of the tests' own, compiled at test time, with every option of the dialect."""
+"""A small API, compiled at test time, that uses every rule of the dialect."""
 
 from functools import cache
 from pathlib import Path
@@ -9,25 +9,21 @@ from google.protobuf import descriptor_pb2, descriptor_pool
 from google.protobuf.message_factory import GetMessageClass
 from grpc_tools import protoc
 
-from tests.paths import ROOT
-
-_API = ROOT / "api"
+from glimpse.dialect.rule_file import add_rules
 
 _PROTO = """
 syntax = "proto3";
 package sample;
-import "glimpse/json/v1/annotations.proto";
 
 enum Colour {
   COLOUR_UNSPECIFIED = 0;
   COLOUR_DARK_RED = 1;
-  COLOUR_BLUE = 2 [(glimpse.json.v1.enum_value).aliases = "azure"];
+  COLOUR_BLUE = 2;
 }
 
 message Everything {
-  option (glimpse.json.v1.message) = {constants: {name: "object" value: "everything"}};
   string text = 1;
-  optional string nickname = 2 [(glimpse.json.v1.field) = {nullable: true}];
+  optional string nickname = 2;
   bool flag = 3;
   int32 i32 = 4;
   uint32 u32 = 5;
@@ -37,21 +33,19 @@ message Everything {
   double f64 = 9;
   bytes data = 10;
   Colour colour = 11;
-  optional Colour second_colour = 12 [(glimpse.json.v1.field) = {nullable: true}];
+  optional Colour second_colour = 12;
   repeated Colour colours = 13;
-  repeated string words = 14 [(glimpse.json.v1.field) = {accept_scalar: true omit_empty: true}];
+  repeated string words = 14;
   map<int32, string> by_number = 15;
   map<bool, string> by_flag = 16;
   map<string, Everything> children = 17;
-  string secret = 18 [(glimpse.json.v1.field) = {grpc_only: true}];
-  string schema = 19 [(glimpse.json.v1.field) = {raw: true}];
-  Everything next = 20 [(glimpse.json.v1.field) = {name: "then" aliases: "after"}];
+  string schema = 19;
+  Everything next = 20;
   Value value = 21;
-  Inner inner = 22 [(glimpse.json.v1.field) = {flatten: true}];
+  Inner inner = 22;
 }
 
 message Value {
-  option (glimpse.json.v1.message) = {union: true};
   oneof value {
     string text = 1;
     double number = 2;
@@ -62,14 +56,12 @@ message Value {
 }
 
 message Texts {
-  option (glimpse.json.v1.message) = {union: true};
   repeated string texts = 1;
 }
 
 message Inner {
   string label = 1;
   oneof shape {
-    option (glimpse.json.v1.oneof) = {tag: "kind"};
     Nothing none = 2;
     double radius = 3;
   }
@@ -78,10 +70,33 @@ message Inner {
 message Nothing {}
 """
 
+_RULES = """
+messages {
+  name: "sample.Everything"
+  constants { name: "object" value: "everything" }
+  fields { name: "nickname" nullable: true }
+  fields { name: "second_colour" nullable: true }
+  fields { name: "words" accept_scalar: true omit_empty: true }
+  fields { name: "schema" raw: true }
+  fields { name: "next" json_name: "then" aliases: "after" }
+  fields { name: "inner" flatten: true }
+}
+messages { name: "sample.Value" union: true }
+messages { name: "sample.Texts" union: true }
+messages {
+  name: "sample.Inner"
+  oneofs { name: "shape" tag: "kind" }
+}
+enums {
+  name: "sample.Colour"
+  values { name: "COLOUR_BLUE" aliases: "azure" }
+}
+"""
+
 
 @cache
 def sample(name: str) -> Any:
-    """The class of one of the messages."""
+    """Returns the class of one of the messages."""
     return GetMessageClass(_pool().FindMessageTypeByName(f"sample.{name}"))
 
 
@@ -90,10 +105,10 @@ def _pool() -> descriptor_pool.DescriptorPool:
     with TemporaryDirectory() as folder:
         Path(folder, "sample.proto").write_text(_PROTO)
         out = Path(folder, "sample.binpb")
-        arguments = ["protoc", f"-I{folder}", f"-I{_API}", "--include_imports", f"--descriptor_set_out={out}"]
-        if protoc.main([*arguments, f"-I{Path(protoc.__file__).parent / '_proto'}", "sample.proto"]) != 0:
+        if protoc.main(["protoc", f"-I{folder}", f"--descriptor_set_out={out}", "sample.proto"]) != 0:
             raise RuntimeError("the sample does not compile")
         files = descriptor_pb2.FileDescriptorSet.FromString(out.read_bytes())
+    add_rules(_RULES)
     pool = descriptor_pool.DescriptorPool()
     for file in files.file:
         pool.Add(file)

@@ -83,7 +83,7 @@ def test_raw_text_is_written_as_it_is() -> None:
 
 def test_every_kind_of_field() -> None:
     message = sample("Everything")(
-        i64=-(2**63), u64=2**64 - 1, f32=0.1, f64=0.1, data=b"\xff\x00", colour=1, colours=[2, 1], secret="s"
+        i64=-(2**63), u64=2**64 - 1, f32=0.1, f64=0.1, data=b"\xff\x00", colour=1, colours=[2, 1]
     )
     message.by_number[3] = "c"
     message.by_number[-2] = "b"

@@ -28,7 +28,7 @@ from glimpse.v1 import generation_pb2 as glimpse_dot_v1_dot_generation__pb2
 from google.api import field_behavior_pb2 as google_dot_api_dot_field__behavior__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bglimpse/v1/completion.proto\x12\nglimpse.v1\x1a!glimpse/json/v1/annotations.proto\x1a\x15glimpse/v1/chat.proto\x1a\x1bglimpse/v1/generation.proto\x1a\x1fgoogle/api/field_behavior.proto\"\xb0\x07\n\x17\x43reateCompletionRequest\x12\x19\n\x05model\x18\x01 \x01(\tH\x00R\x05model\x88\x01\x01\x12T\n\x07prompts\x18\x02 \x03(\x0b\x32\x12.glimpse.v1.PromptB&\xe2\x41\x01\x02\xca\x9a%\x1e\n\x06prompt0\x01Z\x12\t\x00\x00\x00\x00\x00\x00\xf0?\x11\x00\x00\x00\x00\x00\x00`@R\x07prompts\x12\x45\n\ngeneration\x18\x03 \x01(\x0b\x32\x1d.glimpse.v1.GenerationOptionsB\x06\xca\x9a%\x02\x38\x01R\ngeneration\x12\x43\n\x0cnum_logprobs\x18\x04 \x01(\rB\x1b\xca\x9a%\x17\n\x08logprobs\x18\x04Z\t\x11\x00\x00\x00\x00\x00\x00\x34@H\x01R\x0bnumLogprobs\x88\x01\x01\x12\x17\n\x04\x65\x63ho\x18\x05 \x01(\x08H\x02R\x04\x65\x63ho\x88\x01\x01\x12@\n\x0estream_options\x18\x06 \x01(\x0b\x32\x19.glimpse.v1.StreamOptionsR\rstreamOptions\x12\x43\n\x0fresponse_format\x18\x07 \x01(\x0b\x32\x1a.glimpse.v1.ResponseFormatR\x0eresponseFormat\x12L\n\x12structured_outputs\x18\x08 \x01(\x0b\x32\x1d.glimpse.v1.StructuredOutputsR\x11structuredOutputs\x12\"\n\ncache_salt\x18\t \x01(\tH\x03R\tcacheSalt\x88\x01\x01\x12\x1f\n\x04user\x18\n \x01(\tB\x06\xca\x9a%\x02`\x02H\x04R\x04user\x88\x01\x01\x12\x35\n\x10prompt_cache_key\x18\x0b \x01(\tB\x06\xca\x9a%\x02P\x01H\x05R\x0epromptCacheKey\x88\x01\x01\x12\x1f\n\x08priority\x18\x0c \x01(\x05H\x06R\x08priority\x88\x01\x01:\xae\x01\xca\x9a%\xa9\x01\"0\n\x06suffix\x12&The model does not fill in the middle.\"0\n\rprompt_embeds\x12\x1fPrompts are texts or token ids.\"C\n\x12\x61\x64\x64_special_tokens\x12 The model\'s tokenizer adds none.\x1a\x04true\x1a\x05\x66\x61lseB\x08\n\x06_modelB\x0f\n\r_num_logprobsB\x07\n\x05_echoB\r\n\x0b_cache_saltB\x07\n\x05_userB\x13\n\x11_prompt_cache_keyB\x0b\n\t_priority\"e\n\x06Prompt\x12\x14\n\x04text\x18\x01 \x01(\tH\x00R\x04text\x12\x33\n\ttoken_ids\x18\x02 \x01(\x0b\x32\x14.glimpse.v1.TokenIdsH\x00R\x08tokenIds:\x06\xca\x9a%\x02\x18\x01\x42\x08\n\x06prompt\"5\n\x08TokenIds\x12!\n\x03ids\x18\x01 \x03(\rB\x0f\xca\x9a%\x0bZ\t\t\x00\x00\x00\x00\x00\x00\xf0?R\x03ids:\x06\xca\x9a%\x02\x18\x01\"\xdc\x01\n\x18\x43reateCompletionResponse\x12\x0e\n\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n\x07\x63reated\x18\x02 \x01(\x03R\x07\x63reated\x12\x14\n\x05model\x18\x03 \x01(\tR\x05model\x12\x36\n\x07\x63hoices\x18\x04 \x03(\x0b\x32\x1c.glimpse.v1.CompletionChoiceR\x07\x63hoices\x12\'\n\x05usage\x18\x05 \x01(\x0b\x32\x11.glimpse.v1.UsageR\x05usage:\x1f\xca\x9a%\x1b\n\x19\n\x06object\x12\x0ftext_completion\"\xdc\x01\n\x18StreamCompletionResponse\x12\x0e\n\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n\x07\x63reated\x18\x02 \x01(\x03R\x07\x63reated\x12\x14\n\x05model\x18\x03 \x01(\tR\x05model\x12\x36\n\x07\x63hoices\x18\x04 \x03(\x0b\x32\x1c.glimpse.v1.CompletionChoiceR\x07\x63hoices\x12\'\n\x05usage\x18\x05 \x01(\x0b\x32\x11.glimpse.v1.UsageR\x05usage:\x1f\xca\x9a%\x1b\n\x19\n\x06object\x12\x0ftext_completion\"\xde\x01\n\x10\x43ompletionChoice\x12\x14\n\x05index\x18\x01 \x01(\rR\x05index\x12\x12\n\x04text\x18\x02 \x01(\tR\x04text\x12\x42\n\x08logprobs\x18\x03 \x01(\x0b\x32\x1e.glimpse.v1.CompletionLogprobsB\x06\xca\x9a%\x02 \x01R\x08logprobs\x12J\n\rfinish_reason\x18\x04 \x01(\x0e\x32\x18.glimpse.v1.FinishReasonB\x06\xca\x9a%\x02 \x01H\x00R\x0c\x66inishReason\x88\x01\x01\x42\x10\n\x0e_finish_reason\"\xb4\x01\n\x12\x43ompletionLogprobs\x12\x16\n\x06tokens\x18\x01 \x03(\tR\x06tokens\x12%\n\x0etoken_logprobs\x18\x02 \x03(\x02R\rtokenLogprobs\x12>\n\x0ctop_logprobs\x18\x03 \x03(\x0b\x32\x1b.glimpse.v1.LogprobsByTokenR\x0btopLogprobs\x12\x1f\n\x0btext_offset\x18\x04 \x03(\rR\ntextOffset\"\x9d\x01\n\x0fLogprobsByToken\x12\x45\n\x08logprobs\x18\x01 \x03(\x0b\x32).glimpse.v1.LogprobsByToken.LogprobsEntryR\x08logprobs\x1a;\n\rLogprobsEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\x02R\x05value:\x02\x38\x01:\x06\xca\x9a%\x02\x18\x01\x32\xd3\x01\n\x11\x43ompletionService\x12]\n\x10\x43reateCompletion\x12#.glimpse.v1.CreateCompletionRequest\x1a$.glimpse.v1.CreateCompletionResponse\x12_\n\x10StreamCompletion\x12#.glimpse.v1.CreateCompletionRequest\x1a$.glimpse.v1.StreamCompletionResponse0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bglimpse/v1/completion.proto\x12\nglimpse.v1\x1a!glimpse/json/v1/annotations.proto\x1a\x15glimpse/v1/chat.proto\x1a\x1bglimpse/v1/generation.proto\x1a\x1fgoogle/api/field_behavior.proto\"\xcd\x05\n\x17\x43reateCompletionRequest\x12\x19\n\x05model\x18\x01 \x01(\tH\x00R\x05model\x88\x01\x01\x12H\n\x07prompts\x18\x02 \x03(\x0b\x32\x12.glimpse.v1.PromptB\x1a\xe2\x41\x01\x02\xca\x9a%\x12\t\x00\x00\x00\x00\x00\x00\xf0?\x11\x00\x00\x00\x00\x00\x00`@R\x07prompts\x12=\n\ngeneration\x18\x03 \x01(\x0b\x32\x1d.glimpse.v1.GenerationOptionsR\ngeneration\x12\x35\n\x0cnum_logprobs\x18\x04 \x01(\rB\r\xca\x9a%\t\x11\x00\x00\x00\x00\x00\x00\x34@H\x01R\x0bnumLogprobs\x88\x01\x01\x12\x17\n\x04\x65\x63ho\x18\x05 \x01(\x08H\x02R\x04\x65\x63ho\x88\x01\x01\x12@\n\x0estream_options\x18\x06 \x01(\x0b\x32\x19.glimpse.v1.StreamOptionsR\rstreamOptions\x12\x43\n\x0fresponse_format\x18\x07 \x01(\x0b\x32\x1a.glimpse.v1.ResponseFormatR\x0eresponseFormat\x12L\n\x12structured_outputs\x18\x08 \x01(\x0b\x32\x1d.glimpse.v1.StructuredOutputsR\x11structuredOutputs\x12\"\n\ncache_salt\x18\t \x01(\tH\x03R\tcacheSalt\x88\x01\x01\x12\x17\n\x04user\x18\n \x01(\tH\x04R\x04user\x88\x01\x01\x12-\n\x10prompt_cache_key\x18\x0b \x01(\tH\x05R\x0epromptCacheKey\x88\x01\x01\x12\x1f\n\x08priority\x18\x0c \x01(\x05H\x06R\x08priority\x88\x01\x01\x42\x08\n\x06_modelB\x0f\n\r_num_logprobsB\x07\n\x05_echoB\r\n\x0b_cache_saltB\x07\n\x05_userB\x13\n\x11_prompt_cache_keyB\x0b\n\t_priority\"]\n\x06Prompt\x12\x14\n\x04text\x18\x01 \x01(\tH\x00R\x04text\x12\x33\n\ttoken_ids\x18\x02 \x01(\x0b\x32\x14.glimpse.v1.TokenIdsH\x00R\x08tokenIdsB\x08\n\x06prompt\"+\n\x08TokenIds\x12\x1f\n\x03ids\x18\x01 \x03(\rB\r\xca\x9a%\t\t\x00\x00\x00\x00\x00\x00\xf0?R\x03ids\"\xbb\x01\n\x18\x43reateCompletionResponse\x12\x0e\n\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n\x07\x63reated\x18\x02 \x01(\x03R\x07\x63reated\x12\x14\n\x05model\x18\x03 \x01(\tR\x05model\x12\x36\n\x07\x63hoices\x18\x04 \x03(\x0b\x32\x1c.glimpse.v1.CompletionChoiceR\x07\x63hoices\x12\'\n\x05usage\x18\x05 \x01(\x0b\x32\x11.glimpse.v1.UsageR\x05usage\"\xbb\x01\n\x18StreamCompletionResponse\x12\x0e\n\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n\x07\x63reated\x18\x02 \x01(\x03R\x07\x63reated\x12\x14\n\x05model\x18\x03 \x01(\tR\x05model\x12\x36\n\x07\x63hoices\x18\x04 \x03(\x0b\x32\x1c.glimpse.v1.CompletionChoiceR\x07\x63hoices\x12\'\n\x05usage\x18\x05 \x01(\x0b\x32\x11.glimpse.v1.UsageR\x05usage\"\xce\x01\n\x10\x43ompletionChoice\x12\x14\n\x05index\x18\x01 \x01(\rR\x05index\x12\x12\n\x04text\x18\x02 \x01(\tR\x04text\x12:\n\x08logprobs\x18\x03 \x01(\x0b\x32\x1e.glimpse.v1.CompletionLogprobsR\x08logprobs\x12\x42\n\rfinish_reason\x18\x04 \x01(\x0e\x32\x18.glimpse.v1.FinishReasonH\x00R\x0c\x66inishReason\x88\x01\x01\x42\x10\n\x0e_finish_reason\"\xb4\x01\n\x12\x43ompletionLogprobs\x12\x16\n\x06tokens\x18\x01 \x03(\tR\x06tokens\x12%\n\x0etoken_logprobs\x18\x02 \x03(\x02R\rtokenLogprobs\x12>\n\x0ctop_logprobs\x18\x03 \x03(\x0b\x32\x1b.glimpse.v1.LogprobsByTokenR\x0btopLogprobs\x12\x1f\n\x0btext_offset\x18\x04 \x03(\rR\ntextOffset\"\x95\x01\n\x0fLogprobsByToken\x12\x45\n\x08logprobs\x18\x01 \x03(\x0b\x32).glimpse.v1.LogprobsByToken.LogprobsEntryR\x08logprobs\x1a;\n\rLogprobsEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\x02R\x05value:\x02\x38\x01\x32\xd3\x01\n\x11\x43ompletionService\x12]\n\x10\x43reateCompletion\x12#.glimpse.v1.CreateCompletionRequest\x1a$.glimpse.v1.CreateCompletionResponse\x12_\n\x10StreamCompletion\x12#.glimpse.v1.CreateCompletionRequest\x1a$.glimpse.v1.StreamCompletionResponse0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,53 +36,31 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'glimpse.v1.completion_pb2',
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_CREATECOMPLETIONREQUEST'].fields_by_name['prompts']._loaded_options = None
-  _globals['_CREATECOMPLETIONREQUEST'].fields_by_name['prompts']._serialized_options = b'\342A\001\002\312\232%\036\n\006prompt0\001Z\022\t\000\000\000\000\000\000\360?\021\000\000\000\000\000\000`@'
-  _globals['_CREATECOMPLETIONREQUEST'].fields_by_name['generation']._loaded_options = None
-  _globals['_CREATECOMPLETIONREQUEST'].fields_by_name['generation']._serialized_options = b'\312\232%\0028\001'
+  _globals['_CREATECOMPLETIONREQUEST'].fields_by_name['prompts']._serialized_options = b'\342A\001\002\312\232%\022\t\000\000\000\000\000\000\360?\021\000\000\000\000\000\000`@'
   _globals['_CREATECOMPLETIONREQUEST'].fields_by_name['num_logprobs']._loaded_options = None
-  _globals['_CREATECOMPLETIONREQUEST'].fields_by_name['num_logprobs']._serialized_options = b'\312\232%\027\n\010logprobs\030\004Z\t\021\000\000\000\000\000\0004@'
-  _globals['_CREATECOMPLETIONREQUEST'].fields_by_name['user']._loaded_options = None
-  _globals['_CREATECOMPLETIONREQUEST'].fields_by_name['user']._serialized_options = b'\312\232%\002`\002'
-  _globals['_CREATECOMPLETIONREQUEST'].fields_by_name['prompt_cache_key']._loaded_options = None
-  _globals['_CREATECOMPLETIONREQUEST'].fields_by_name['prompt_cache_key']._serialized_options = b'\312\232%\002P\001'
-  _globals['_CREATECOMPLETIONREQUEST']._loaded_options = None
-  _globals['_CREATECOMPLETIONREQUEST']._serialized_options = b'\312\232%\251\001\"0\n\006suffix\022&The model does not fill in the middle.\"0\n\rprompt_embeds\022\037Prompts are texts or token ids.\"C\n\022add_special_tokens\022 The model\'s tokenizer adds none.\032\004true\032\005false'
-  _globals['_PROMPT']._loaded_options = None
-  _globals['_PROMPT']._serialized_options = b'\312\232%\002\030\001'
+  _globals['_CREATECOMPLETIONREQUEST'].fields_by_name['num_logprobs']._serialized_options = b'\312\232%\t\021\000\000\000\000\000\0004@'
   _globals['_TOKENIDS'].fields_by_name['ids']._loaded_options = None
-  _globals['_TOKENIDS'].fields_by_name['ids']._serialized_options = b'\312\232%\013Z\t\t\000\000\000\000\000\000\360?'
-  _globals['_TOKENIDS']._loaded_options = None
-  _globals['_TOKENIDS']._serialized_options = b'\312\232%\002\030\001'
-  _globals['_CREATECOMPLETIONRESPONSE']._loaded_options = None
-  _globals['_CREATECOMPLETIONRESPONSE']._serialized_options = b'\312\232%\033\n\031\n\006object\022\017text_completion'
-  _globals['_STREAMCOMPLETIONRESPONSE']._loaded_options = None
-  _globals['_STREAMCOMPLETIONRESPONSE']._serialized_options = b'\312\232%\033\n\031\n\006object\022\017text_completion'
-  _globals['_COMPLETIONCHOICE'].fields_by_name['logprobs']._loaded_options = None
-  _globals['_COMPLETIONCHOICE'].fields_by_name['logprobs']._serialized_options = b'\312\232%\002 \001'
-  _globals['_COMPLETIONCHOICE'].fields_by_name['finish_reason']._loaded_options = None
-  _globals['_COMPLETIONCHOICE'].fields_by_name['finish_reason']._serialized_options = b'\312\232%\002 \001'
+  _globals['_TOKENIDS'].fields_by_name['ids']._serialized_options = b'\312\232%\t\t\000\000\000\000\000\000\360?'
   _globals['_LOGPROBSBYTOKEN_LOGPROBSENTRY']._loaded_options = None
   _globals['_LOGPROBSBYTOKEN_LOGPROBSENTRY']._serialized_options = b'8\001'
-  _globals['_LOGPROBSBYTOKEN']._loaded_options = None
-  _globals['_LOGPROBSBYTOKEN']._serialized_options = b'\312\232%\002\030\001'
   _globals['_CREATECOMPLETIONREQUEST']._serialized_start=164
-  _globals['_CREATECOMPLETIONREQUEST']._serialized_end=1108
-  _globals['_PROMPT']._serialized_start=1110
-  _globals['_PROMPT']._serialized_end=1211
-  _globals['_TOKENIDS']._serialized_start=1213
-  _globals['_TOKENIDS']._serialized_end=1266
-  _globals['_CREATECOMPLETIONRESPONSE']._serialized_start=1269
-  _globals['_CREATECOMPLETIONRESPONSE']._serialized_end=1489
-  _globals['_STREAMCOMPLETIONRESPONSE']._serialized_start=1492
-  _globals['_STREAMCOMPLETIONRESPONSE']._serialized_end=1712
-  _globals['_COMPLETIONCHOICE']._serialized_start=1715
-  _globals['_COMPLETIONCHOICE']._serialized_end=1937
-  _globals['_COMPLETIONLOGPROBS']._serialized_start=1940
-  _globals['_COMPLETIONLOGPROBS']._serialized_end=2120
-  _globals['_LOGPROBSBYTOKEN']._serialized_start=2123
-  _globals['_LOGPROBSBYTOKEN']._serialized_end=2280
-  _globals['_LOGPROBSBYTOKEN_LOGPROBSENTRY']._serialized_start=2213
-  _globals['_LOGPROBSBYTOKEN_LOGPROBSENTRY']._serialized_end=2272
-  _globals['_COMPLETIONSERVICE']._serialized_start=2283
-  _globals['_COMPLETIONSERVICE']._serialized_end=2494
+  _globals['_CREATECOMPLETIONREQUEST']._serialized_end=881
+  _globals['_PROMPT']._serialized_start=883
+  _globals['_PROMPT']._serialized_end=976
+  _globals['_TOKENIDS']._serialized_start=978
+  _globals['_TOKENIDS']._serialized_end=1021
+  _globals['_CREATECOMPLETIONRESPONSE']._serialized_start=1024
+  _globals['_CREATECOMPLETIONRESPONSE']._serialized_end=1211
+  _globals['_STREAMCOMPLETIONRESPONSE']._serialized_start=1214
+  _globals['_STREAMCOMPLETIONRESPONSE']._serialized_end=1401
+  _globals['_COMPLETIONCHOICE']._serialized_start=1404
+  _globals['_COMPLETIONCHOICE']._serialized_end=1610
+  _globals['_COMPLETIONLOGPROBS']._serialized_start=1613
+  _globals['_COMPLETIONLOGPROBS']._serialized_end=1793
+  _globals['_LOGPROBSBYTOKEN']._serialized_start=1796
+  _globals['_LOGPROBSBYTOKEN']._serialized_end=1945
+  _globals['_LOGPROBSBYTOKEN_LOGPROBSENTRY']._serialized_start=1886
+  _globals['_LOGPROBSBYTOKEN_LOGPROBSENTRY']._serialized_end=1945
+  _globals['_COMPLETIONSERVICE']._serialized_start=1948
+  _globals['_COMPLETIONSERVICE']._serialized_end=2159
 # @@protoc_insertion_point(module_scope)

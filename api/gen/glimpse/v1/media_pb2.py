@@ -26,7 +26,7 @@ from glimpse.json.v1 import annotations_pb2 as glimpse_dot_json_dot_v1_dot_annot
 from google.api import field_behavior_pb2 as google_dot_api_dot_field__behavior__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16glimpse/v1/media.proto\x12\nglimpse.v1\x1a!glimpse/json/v1/annotations.proto\x1a\x1fgoogle/api/field_behavior.proto\"h\n\x12UploadMediaRequest\x12\x32\n\x06header\x18\x01 \x01(\x0b\x32\x18.glimpse.v1.UploadHeaderH\x00R\x06header\x12\x16\n\x05\x63hunk\x18\x02 \x01(\x0cH\x00R\x05\x63hunkB\x06\n\x04part\"\xd9\x01\n\x0cUploadHeader\x12\x1c\n\x06sha256\x18\x01 \x01(\x0c\x42\x04\xe2\x41\x01\x02R\x06sha256\x12\"\n\nsize_bytes\x18\x02 \x01(\x04H\x00R\tsizeBytes\x88\x01\x01\x12\"\n\ncache_salt\x18\x03 \x01(\tH\x01R\tcacheSalt\x88\x01\x01\x12\x35\n\x0bttl_seconds\x18\x04 \x01(\rB\x0f\xca\x9a%\x0bZ\t\t\x00\x00\x00\x00\x00\x00\xf0?H\x02R\nttlSeconds\x88\x01\x01\x42\r\n\x0b_size_bytesB\r\n\x0b_cache_saltB\x0e\n\x0c_ttl_seconds\">\n\x13UploadMediaResponse\x12\'\n\x05media\x18\x01 \x01(\x0b\x32\x11.glimpse.v1.MediaR\x05media\"g\n\x0fGetMediaRequest\x12!\n\tupload_id\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02R\x08uploadId\x12\"\n\ncache_salt\x18\x02 \x01(\tH\x00R\tcacheSalt\x88\x01\x01\x42\r\n\x0b_cache_salt\";\n\x10GetMediaResponse\x12\'\n\x05media\x18\x01 \x01(\x0b\x32\x11.glimpse.v1.MediaR\x05media\"j\n\x12\x44\x65leteMediaRequest\x12!\n\tupload_id\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02R\x08uploadId\x12\"\n\ncache_salt\x18\x02 \x01(\tH\x00R\tcacheSalt\x88\x01\x01\x42\r\n\x0b_cache_salt\"\x15\n\x13\x44\x65leteMediaResponse\"z\n\x05Media\x12\x1b\n\tupload_id\x18\x01 \x01(\tR\x08uploadId\x12\x1d\n\nsize_bytes\x18\x02 \x01(\x04R\tsizeBytes\x12\x16\n\x06sha256\x18\x03 \x01(\x0cR\x06sha256\x12\x1d\n\nexpires_at\x18\x04 \x01(\x03R\texpiresAt2\xf7\x01\n\x0cMediaService\x12P\n\x0bUploadMedia\x12\x1e.glimpse.v1.UploadMediaRequest\x1a\x1f.glimpse.v1.UploadMediaResponse(\x01\x12\x45\n\x08GetMedia\x12\x1b.glimpse.v1.GetMediaRequest\x1a\x1c.glimpse.v1.GetMediaResponse\x12N\n\x0b\x44\x65leteMedia\x12\x1e.glimpse.v1.DeleteMediaRequest\x1a\x1f.glimpse.v1.DeleteMediaResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16glimpse/v1/media.proto\x12\nglimpse.v1\x1a!glimpse/json/v1/annotations.proto\x1a\x1fgoogle/api/field_behavior.proto\"h\n\x12UploadMediaRequest\x12\x32\n\x06header\x18\x01 \x01(\x0b\x32\x18.glimpse.v1.UploadHeaderH\x00R\x06header\x12\x16\n\x05\x63hunk\x18\x02 \x01(\x0cH\x00R\x05\x63hunkB\x06\n\x04part\"\xd7\x01\n\x0cUploadHeader\x12\x1c\n\x06sha256\x18\x01 \x01(\x0c\x42\x04\xe2\x41\x01\x02R\x06sha256\x12\"\n\nsize_bytes\x18\x02 \x01(\x04H\x00R\tsizeBytes\x88\x01\x01\x12\"\n\ncache_salt\x18\x03 \x01(\tH\x01R\tcacheSalt\x88\x01\x01\x12\x33\n\x0bttl_seconds\x18\x04 \x01(\rB\r\xca\x9a%\t\t\x00\x00\x00\x00\x00\x00\xf0?H\x02R\nttlSeconds\x88\x01\x01\x42\r\n\x0b_size_bytesB\r\n\x0b_cache_saltB\x0e\n\x0c_ttl_seconds\">\n\x13UploadMediaResponse\x12\'\n\x05media\x18\x01 \x01(\x0b\x32\x11.glimpse.v1.MediaR\x05media\"g\n\x0fGetMediaRequest\x12!\n\tupload_id\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02R\x08uploadId\x12\"\n\ncache_salt\x18\x02 \x01(\tH\x00R\tcacheSalt\x88\x01\x01\x42\r\n\x0b_cache_salt\";\n\x10GetMediaResponse\x12\'\n\x05media\x18\x01 \x01(\x0b\x32\x11.glimpse.v1.MediaR\x05media\"j\n\x12\x44\x65leteMediaRequest\x12!\n\tupload_id\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02R\x08uploadId\x12\"\n\ncache_salt\x18\x02 \x01(\tH\x00R\tcacheSalt\x88\x01\x01\x42\r\n\x0b_cache_salt\"\x15\n\x13\x44\x65leteMediaResponse\"z\n\x05Media\x12\x1b\n\tupload_id\x18\x01 \x01(\tR\x08uploadId\x12\x1d\n\nsize_bytes\x18\x02 \x01(\x04R\tsizeBytes\x12\x16\n\x06sha256\x18\x03 \x01(\x0cR\x06sha256\x12\x1d\n\nexpires_at\x18\x04 \x01(\x03R\texpiresAt2\xf7\x01\n\x0cMediaService\x12P\n\x0bUploadMedia\x12\x1e.glimpse.v1.UploadMediaRequest\x1a\x1f.glimpse.v1.UploadMediaResponse(\x01\x12\x45\n\x08GetMedia\x12\x1b.glimpse.v1.GetMediaRequest\x1a\x1c.glimpse.v1.GetMediaResponse\x12N\n\x0b\x44\x65leteMedia\x12\x1e.glimpse.v1.DeleteMediaRequest\x1a\x1f.glimpse.v1.DeleteMediaResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,7 +36,7 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_UPLOADHEADER'].fields_by_name['sha256']._loaded_options = None
   _globals['_UPLOADHEADER'].fields_by_name['sha256']._serialized_options = b'\342A\001\002'
   _globals['_UPLOADHEADER'].fields_by_name['ttl_seconds']._loaded_options = None
-  _globals['_UPLOADHEADER'].fields_by_name['ttl_seconds']._serialized_options = b'\312\232%\013Z\t\t\000\000\000\000\000\000\360?'
+  _globals['_UPLOADHEADER'].fields_by_name['ttl_seconds']._serialized_options = b'\312\232%\t\t\000\000\000\000\000\000\360?'
   _globals['_GETMEDIAREQUEST'].fields_by_name['upload_id']._loaded_options = None
   _globals['_GETMEDIAREQUEST'].fields_by_name['upload_id']._serialized_options = b'\342A\001\002'
   _globals['_DELETEMEDIAREQUEST'].fields_by_name['upload_id']._loaded_options = None
@@ -44,19 +44,19 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_UPLOADMEDIAREQUEST']._serialized_start=106
   _globals['_UPLOADMEDIAREQUEST']._serialized_end=210
   _globals['_UPLOADHEADER']._serialized_start=213
-  _globals['_UPLOADHEADER']._serialized_end=430
-  _globals['_UPLOADMEDIARESPONSE']._serialized_start=432
-  _globals['_UPLOADMEDIARESPONSE']._serialized_end=494
-  _globals['_GETMEDIAREQUEST']._serialized_start=496
-  _globals['_GETMEDIAREQUEST']._serialized_end=599
-  _globals['_GETMEDIARESPONSE']._serialized_start=601
-  _globals['_GETMEDIARESPONSE']._serialized_end=660
-  _globals['_DELETEMEDIAREQUEST']._serialized_start=662
-  _globals['_DELETEMEDIAREQUEST']._serialized_end=768
-  _globals['_DELETEMEDIARESPONSE']._serialized_start=770
-  _globals['_DELETEMEDIARESPONSE']._serialized_end=791
-  _globals['_MEDIA']._serialized_start=793
-  _globals['_MEDIA']._serialized_end=915
-  _globals['_MEDIASERVICE']._serialized_start=918
-  _globals['_MEDIASERVICE']._serialized_end=1165
+  _globals['_UPLOADHEADER']._serialized_end=428
+  _globals['_UPLOADMEDIARESPONSE']._serialized_start=430
+  _globals['_UPLOADMEDIARESPONSE']._serialized_end=492
+  _globals['_GETMEDIAREQUEST']._serialized_start=494
+  _globals['_GETMEDIAREQUEST']._serialized_end=597
+  _globals['_GETMEDIARESPONSE']._serialized_start=599
+  _globals['_GETMEDIARESPONSE']._serialized_end=658
+  _globals['_DELETEMEDIAREQUEST']._serialized_start=660
+  _globals['_DELETEMEDIAREQUEST']._serialized_end=766
+  _globals['_DELETEMEDIARESPONSE']._serialized_start=768
+  _globals['_DELETEMEDIARESPONSE']._serialized_end=789
+  _globals['_MEDIA']._serialized_start=791
+  _globals['_MEDIA']._serialized_end=913
+  _globals['_MEDIASERVICE']._serialized_start=916
+  _globals['_MEDIASERVICE']._serialized_end=1163
 # @@protoc_insertion_point(module_scope)

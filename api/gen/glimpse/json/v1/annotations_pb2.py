@@ -25,31 +25,15 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import descriptor_pb2 as google_dot_protobuf_dot_descriptor__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!glimpse/json/v1/annotations.proto\x12\x0fglimpse.json.v1\x1a google/protobuf/descriptor.proto\"F\n\x06\x42ounds\x12\x15\n\x03min\x18\x01 \x01(\x01H\x00R\x03min\x88\x01\x01\x12\x15\n\x03max\x18\x02 \x01(\x01H\x01R\x03max\x88\x01\x01\x42\x06\n\x04_minB\x06\n\x04_max\"\x94\x03\n\tFieldRule\x12\x12\n\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n\x07\x61liases\x18\x02 \x03(\tR\x07\x61liases\x12-\n\x04type\x18\x03 \x01(\x0e\x32\x19.glimpse.json.v1.JsonTypeR\x04type\x12\x1a\n\x08nullable\x18\x04 \x01(\x08R\x08nullable\x12\x10\n\x03raw\x18\x05 \x01(\x08R\x03raw\x12#\n\raccept_scalar\x18\x06 \x01(\x08R\x0c\x61\x63\x63\x65ptScalar\x12\x18\n\x07\x66latten\x18\x07 \x01(\x08R\x07\x66latten\x12\x1b\n\tgrpc_only\x18\x08 \x01(\x08R\x08grpcOnly\x12\x1d\n\nomit_empty\x18\t \x01(\x08R\tomitEmpty\x12\x1f\n\x0brouting_key\x18\n \x01(\x08R\nroutingKey\x12/\n\x06\x62ounds\x18\x0b \x01(\x0b\x32\x17.glimpse.json.v1.BoundsR\x06\x62ounds\x12/\n\x06\x65\x66\x66\x65\x63t\x18\x0c \x01(\x0e\x32\x17.glimpse.json.v1.EffectR\x06\x65\x66\x66\x65\x63t\"<\n\tOneofRule\x12\x10\n\x03tag\x18\x01 \x01(\tR\x03tag\x12\x1d\n\ntag_beside\x18\x02 \x01(\tR\ttagBeside\"4\n\x08\x43onstant\x12\x12\n\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n\x05value\x18\x02 \x01(\tR\x05value\"K\n\x07Refusal\x12\x12\n\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n\x03why\x18\x02 \x01(\tR\x03why\x12\x1a\n\x08\x61\x63\x63\x65pted\x18\x03 \x03(\tR\x08\x61\x63\x63\x65pted\"\xcd\x01\n\x0bMessageRule\x12\x37\n\tconstants\x18\x01 \x03(\x0b\x32\x19.glimpse.json.v1.ConstantR\tconstants\x12!\n\x0cscalar_field\x18\x02 \x01(\tR\x0bscalarField\x12\x14\n\x05union\x18\x03 \x01(\x08R\x05union\x12\x34\n\x08refusals\x18\x04 \x03(\x0b\x32\x18.glimpse.json.v1.RefusalR\x08refusals\x12\x16\n\x06\x63losed\x18\x05 \x01(\x08R\x06\x63losed\")\n\rEnumValueRule\x12\x18\n\x07\x61liases\x18\x01 \x03(\tR\x07\x61liases\"\x7f\n\x0b\x42indingRule\x12\x14\n\x05unary\x18\x01 \x01(\tR\x05unary\x12\x16\n\x06stream\x18\x02 \x01(\tR\x06stream\x12#\n\rstream_member\x18\x03 \x01(\tR\x0cstreamMember\x12\x1d\n\nstream_end\x18\x04 \x01(\tR\tstreamEnd*|\n\x08JsonType\x12\x19\n\x15JSON_TYPE_UNSPECIFIED\x10\x00\x12\x14\n\x10JSON_TYPE_STRING\x10\x01\x12\x13\n\x0fJSON_TYPE_ARRAY\x10\x02\x12\x14\n\x10JSON_TYPE_OBJECT\x10\x03\x12\x14\n\x10JSON_TYPE_NUMBER\x10\x04*X\n\x06\x45\x66\x66\x65\x63t\x12\x16\n\x12\x45\x46\x46\x45\x43T_UNSPECIFIED\x10\x00\x12\x11\n\rEFFECT_ECHOED\x10\x01\x12\x0f\n\x0b\x45\x46\x46\x45\x43T_NONE\x10\x02\x12\x12\n\x0e\x45\x46\x46\x45\x43T_REFUSED\x10\x03:Q\n\x05\x66ield\x12\x1d.google.protobuf.FieldOptions\x18\xa9\xd3\x04 \x01(\x0b\x32\x1a.glimpse.json.v1.FieldRuleR\x05\x66ield:Q\n\x05oneof\x12\x1d.google.protobuf.OneofOptions\x18\xa9\xd3\x04 \x01(\x0b\x32\x1a.glimpse.json.v1.OneofRuleR\x05oneof:Y\n\x07message\x12\x1f.google.protobuf.MessageOptions\x18\xa9\xd3\x04 \x01(\x0b\x32\x1c.glimpse.json.v1.MessageRuleR\x07message:b\n\nenum_value\x12!.google.protobuf.EnumValueOptions\x18\xa9\xd3\x04 \x01(\x0b\x32\x1e.glimpse.json.v1.EnumValueRuleR\tenumValue:X\n\x07\x62inding\x12\x1e.google.protobuf.MethodOptions\x18\xa9\xd3\x04 \x01(\x0b\x32\x1c.glimpse.json.v1.BindingRuleR\x07\x62indingb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!glimpse/json/v1/annotations.proto\x12\x0fglimpse.json.v1\x1a google/protobuf/descriptor.proto\"F\n\x06\x42ounds\x12\x15\n\x03min\x18\x01 \x01(\x01H\x00R\x03min\x88\x01\x01\x12\x15\n\x03max\x18\x02 \x01(\x01H\x01R\x03max\x88\x01\x01\x42\x06\n\x04_minB\x06\n\x04_max\"{\n\x07\x42inding\x12\x14\n\x05unary\x18\x01 \x01(\tR\x05unary\x12\x16\n\x06stream\x18\x02 \x01(\tR\x06stream\x12#\n\rstream_member\x18\x03 \x01(\tR\x0cstreamMember\x12\x1d\n\nstream_end\x18\x04 \x01(\tR\tstreamEnd:P\n\x06\x62ounds\x12\x1d.google.protobuf.FieldOptions\x18\xa9\xd3\x04 \x01(\x0b\x32\x17.glimpse.json.v1.BoundsR\x06\x62ounds:T\n\x07\x62inding\x12\x1e.google.protobuf.MethodOptions\x18\xa9\xd3\x04 \x01(\x0b\x32\x18.glimpse.json.v1.BindingR\x07\x62indingb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'glimpse.json.v1.annotations_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_JSONTYPE']._serialized_start=1140
-  _globals['_JSONTYPE']._serialized_end=1264
-  _globals['_EFFECT']._serialized_start=1266
-  _globals['_EFFECT']._serialized_end=1354
   _globals['_BOUNDS']._serialized_start=88
   _globals['_BOUNDS']._serialized_end=158
-  _globals['_FIELDRULE']._serialized_start=161
-  _globals['_FIELDRULE']._serialized_end=565
-  _globals['_ONEOFRULE']._serialized_start=567
-  _globals['_ONEOFRULE']._serialized_end=627
-  _globals['_CONSTANT']._serialized_start=629
-  _globals['_CONSTANT']._serialized_end=681
-  _globals['_REFUSAL']._serialized_start=683
-  _globals['_REFUSAL']._serialized_end=758
-  _globals['_MESSAGERULE']._serialized_start=761
-  _globals['_MESSAGERULE']._serialized_end=966
-  _globals['_ENUMVALUERULE']._serialized_start=968
-  _globals['_ENUMVALUERULE']._serialized_end=1009
-  _globals['_BINDINGRULE']._serialized_start=1011
-  _globals['_BINDINGRULE']._serialized_end=1138
+  _globals['_BINDING']._serialized_start=160
+  _globals['_BINDING']._serialized_end=283
 # @@protoc_insertion_point(module_scope)
