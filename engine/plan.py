@@ -12,7 +12,7 @@ import msgspec
 from glimpse.engine.sampling_params import SamplingParams
 from glimpse.media.kind import MediaKind
 
-PROMISED = -1
+PENDING_TOKEN_ID = -1
 """Stands for a token id that the plan before samples, for this very sequence, and that nobody knows yet."""
 
 
@@ -93,12 +93,12 @@ class SequenceChunk:
     start: int
     """Index in the sequence of the first of `token_ids`; the KV of all tokens before it is in the cache."""
     token_ids: tuple[int, ...]
-    """The last may be PROMISED."""
+    """The last may be PENDING_TOKEN_ID."""
     block_table: tuple[int, ...]
     """Ids of the blocks that hold tokens 0 … start + len(token_ids) - 1, in order, and maybe more."""
     samples: bool
     """The logits of the last token are sampled: the chunk reaches the end of the sequence."""
-    num_guesses: int = 0
+    num_draft_tokens: int = 0
     """How many of the last of `token_ids` are guesses at what the sequence says next. Sampling goes through them in
     order as long as it says the same; what was computed for the others is overwritten later."""
 
@@ -138,15 +138,15 @@ class StepResult:
 
     samples: Mapping[int, Sample] = field(default_factory=dict[int, Sample])
     """Sequence id → its token, for exactly the chunks that sample; after guesses that came true, the one beyond."""
-    guessed: Mapping[int, tuple[Sample, ...]] = field(default_factory=dict[int, tuple[Sample, ...]])
+    accepted: Mapping[int, tuple[Sample, ...]] = field(default_factory=dict[int, tuple[Sample, ...]])
     """Sequence id → the guesses of its chunk that came true, from the first; those without any may be missing."""
     failed: Mapping[int, str] = field(default_factory=dict[int, str])
     """Sequence id → why it cannot go on, in words for the client; its samples are void."""
-    corrected: frozenset[int] = frozenset()
+    mispredicted: frozenset[int] = frozenset()
     """Sequences for which a plan launched meanwhile took another token than this one: what it made of them is void."""
 
 
-class Pending(Protocol):
+class InFlightStep(Protocol):
     """A step under way."""
 
     def result(self) -> StepResult:
@@ -155,7 +155,7 @@ class Pending(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Computed:
+class CompletedStep:
     """A step that need not be waited for."""
 
     step_result: StepResult

@@ -167,9 +167,9 @@ class StepStats(msgspec.Struct, frozen=True, kw_only=True):
     num_encoded_media: int
     num_preemptions: int
     step_seconds: float
-    num_guesses: int = 0
+    num_draft_tokens: int = 0
     """Guesses at what answers say next that were checked in the step."""
-    num_true_guesses: int = 0
+    num_accepted_tokens: int = 0
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True, tag="step"):

@@ -108,17 +108,17 @@ class Choice:
         bounds = np.cumsum([part.numel() for part in self._parts()])[:-1]
         token_ids, *rest = np.split(numbers, bounds)
         samples = [Sample(token_id=int(token_id)) for token_id in token_ids]
-        corrected: dict[int, int] = {}
+        mispredicted: dict[int, int] = {}
         if self._draws is not None:
             told, *rest = rest
             unknown = np.flatnonzero(told == 0).tolist()
-            corrected = {self._draws.rows[index]: self._draws.sorted_draw(index) for index in unknown}
-        corrected = {row: token_id for row, token_id in corrected.items() if token_id != samples[row].token_id}
-        for row, token_id in corrected.items():
+            mispredicted = {self._draws.rows[index]: self._draws.sorted_draw(index) for index in unknown}
+        mispredicted = {row: token_id for row, token_id in mispredicted.items() if token_id != samples[row].token_id}
+        for row, token_id in mispredicted.items():
             samples[row] = Sample(token_id=token_id)
         if self._scores is not None:
-            self._add_scores(samples, self._scores, rest, corrected)
-        return samples, frozenset(corrected)
+            self._add_scores(samples, self._scores, rest, mispredicted)
+        return samples, frozenset(mispredicted)
 
     def _parts(self) -> list[Tensor]:
         """What the host wants to know."""
@@ -128,13 +128,13 @@ class Choice:
 
     @staticmethod
     def _add_scores(
-        samples: list[Sample], scores: _Scores, parts: Sequence[np.ndarray], corrected: dict[int, int]
+        samples: list[Sample], scores: _Scores, parts: Sequence[np.ndarray], mispredicted: dict[int, int]
     ) -> None:
         chosen, top, token_ids = (part.reshape(len(scores.rows), -1) for part in parts)
         for index, (row, num_top) in enumerate(zip(scores.rows, scores.num_top, strict=True)):
             logprob = chosen[index, 0]
-            if row in corrected:
-                logprob = scores.logits[index, corrected[row]] - scores.totals[index, 0]
+            if row in mispredicted:
+                logprob = scores.logits[index, mispredicted[row]] - scores.totals[index, 0]
             samples[row] = Sample(
                 token_id=samples[row].token_id,
                 logprob=float(logprob),

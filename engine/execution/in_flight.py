@@ -13,8 +13,8 @@ from torch import Tensor
 
 from glimpse.engine.errors import OutOfDeviceMemoryError
 from glimpse.engine.execution.device_sampler import Choice
-from glimpse.engine.execution.sampler import SequenceSampler, sample_through
-from glimpse.engine.plan import Pending, StepResult
+from glimpse.engine.execution.sampler import SequenceSampler, sample_with_draft_tokens
+from glimpse.engine.plan import InFlightStep, StepResult
 from glimpse.engine.tensors.transfer import Fence
 
 _T = TypeVar("_T")
@@ -55,10 +55,10 @@ class ChosenStep:
 
     @torch.inference_mode()
     def result(self) -> StepResult:
-        samples, corrected = self.choice.result()
+        samples, mispredicted = self.choice.result()
         return StepResult(
             samples={each.sequence_id: sample for each, sample in zip(self.asked, samples, strict=True)},
-            corrected=frozenset(self.asked[row].sequence_id for row in corrected),
+            mispredicted=frozenset(self.asked[row].sequence_id for row in mispredicted),
         )
 
 
@@ -73,10 +73,10 @@ class SampledStep:
     @torch.inference_mode()
     def result(self) -> StepResult:
         samplers = [each.sampler for each in self.asked]
-        samples = sample_through(self.logits, samplers, [each.guesses for each in self.asked])
+        samples = sample_with_draft_tokens(self.logits, samplers, [each.guesses for each in self.asked])
         return StepResult(
             samples={each.sequence_id: own[-1] for each, own in zip(self.asked, samples, strict=True)},
-            guessed={each.sequence_id: tuple(own[:-1]) for each, own in zip(self.asked, samples, strict=True)},
+            accepted={each.sequence_id: tuple(own[:-1]) for each, own in zip(self.asked, samples, strict=True)},
             failed={each.sequence_id: why for each in self.asked if (why := each.sampler.failure) is not None},
         )
 
@@ -85,7 +85,7 @@ class SampledStep:
 class WithinMemory:
     """A step that says it in our words if memory did not suffice for it."""
 
-    pending: Pending
+    pending: InFlightStep
 
     def result(self) -> StepResult:
         return within_memory(self.pending.result)

@@ -18,10 +18,10 @@ from glimpse.engine.execution.sampler import SequenceSampler
 from glimpse.engine.grammar.matcher import GrammarCompiler, Matcher
 from glimpse.engine.models.families import Model
 from glimpse.engine.plan import (
-    Computed,
+    CompletedStep,
     Embeddings,
     Encode,
-    Pending,
+    InFlightStep,
     SequenceChunk,
     SequenceStart,
     StepPlan,
@@ -69,7 +69,7 @@ class ModelRunner:
             dtype: of activations.
             grammars: for answers that follow one.
             share_outputs: set where ranks share the work: called in each step that encodes.
-            chooses_on_device: tokens are chosen there where they can be, so that a plan may contain PROMISED ones.
+            chooses_on_device: tokens are chosen there where they can be, so a plan may contain PENDING_TOKEN_ID.
             graphs: recordings of decode steps; the last block of the cache is theirs.
         """
         self._model = model
@@ -106,7 +106,7 @@ class ModelRunner:
         """Carries out a step and waits for it."""
         return self.launch(plan).result()
 
-    def launch(self, plan: StepPlan) -> Pending:
+    def launch(self, plan: StepPlan) -> InFlightStep:
         """Begins to carry out a step in the order that `StepPlan` states; on a GPU it does not wait for it.
 
         Sequences to forget and outputs to evict may be unknown here: after a step that failed they are named again.
@@ -117,7 +117,7 @@ class ModelRunner:
         return WithinMemory(within_memory(lambda: self._launch(plan)))
 
     @torch.inference_mode()
-    def _launch(self, plan: StepPlan) -> Pending:
+    def _launch(self, plan: StepPlan) -> InFlightStep:
         for sequence_id in plan.ended:
             self._sequences.pop(sequence_id, None)
         for start in plan.started:
@@ -127,7 +127,7 @@ class ModelRunner:
         if plan.encode:
             self._encoder_outputs |= self._encode(plan.encode)
         if not plan.chunks:
-            return Computed(StepResult())
+            return CompletedStep(StepResult())
         return self._sample(plan.chunks, self._compute(plan.chunks))
 
     def _begin(self, start: SequenceStart) -> RunningSequence:
@@ -162,13 +162,13 @@ class ModelRunner:
         batch = make_batch(
             chunks, layouts, block_size=self._cache.block_size, device=self._device, said=self._said_places
         )
-        if batch.promises is not None:
+        if batch.pending_tokens is not None:
             assert self._said is not None
-            batch.token_ids[batch.promises.rows] = self._said[batch.promises.places]
+            batch.token_ids[batch.pending_tokens.rows] = self._said[batch.pending_tokens.places]
         logits = None if self._graphs is None else self._graphs.compute(batch)
         return self._model(batch, self._cache, self._encoder_outputs) if logits is None else logits
 
-    def _sample(self, chunks: Sequence[SequenceChunk], logits: Tensor) -> Pending:
+    def _sample(self, chunks: Sequence[SequenceChunk], logits: Tensor) -> InFlightStep:
         self._said, self._said_places = None, {}
         asked = [self._ask(chunk) for chunk in chunks if chunk.samples]
         if not asked:
@@ -181,7 +181,7 @@ class ModelRunner:
 
     def _ask(self, chunk: SequenceChunk) -> Asked:
         sequence = self._sequences[chunk.sequence_id]
-        num_known = len(chunk.token_ids) - chunk.num_guesses
+        num_known = len(chunk.token_ids) - chunk.num_draft_tokens
         # Said here, for tokens that are chosen on the device are not counted one by one.
         sequence.sampler.num_generated = chunk.start + num_known - sequence.layout.num_prompt_tokens
         return Asked(sequence_id=chunk.sequence_id, sampler=sequence.sampler, guesses=chunk.token_ids[num_known:])

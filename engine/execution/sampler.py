@@ -157,7 +157,7 @@ def sample(logits: Tensor, sequences: Sequence[SequenceSampler]) -> list[Sample]
     return samples
 
 
-def sample_through(
+def sample_with_draft_tokens(
     logits: Tensor, sequences: Sequence[SequenceSampler], guesses: Sequence[Sequence[int]]
 ) -> list[list[Sample]]:
     """Chooses tokens for each sequence for as long as its guesses say the same, and one beyond.

@@ -34,7 +34,7 @@ from glimpse.engine.parallel.ranks import Ranks
 from glimpse.engine.parallel.shards import shard_config, shard_tensor
 from glimpse.engine.protocol import Ready
 from glimpse.engine.scheduling.core import Core, Runner
-from glimpse.engine.scheduling.ngram_proposer import MAX_GUESSES
+from glimpse.engine.scheduling.ngram_proposer import MAX_DRAFT_TOKENS
 from glimpse.engine.text.tokenizer import load_tokenizer
 
 _log = logging.getLogger(__name__)
@@ -318,8 +318,8 @@ def _make_core(
         vocab_size=text.vocab_size,
         hidden_size=text.hidden_size,
         max_decode_slowdown=config.max_decode_slowdown,
-        max_guesses=MAX_GUESSES if config.speculative == "ngram" else 0,
-        overlap=uses_async_scheduling(config, part.device),
+        max_draft_tokens=MAX_DRAFT_TOKENS if config.speculative == "ngram" else 0,
+        async_scheduling=uses_async_scheduling(config, part.device),
         prepare=own.prepare,
         compile_grammar=own.compile,
     )

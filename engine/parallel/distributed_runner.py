@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from glimpse.engine.execution.runner import ModelRunner
 from glimpse.engine.parallel.plans import shard_plan
 from glimpse.engine.parallel.ranks import Ranks
-from glimpse.engine.plan import Pending, StepPlan, StepResult
+from glimpse.engine.plan import InFlightStep, StepPlan, StepResult
 
 _log = logging.getLogger(__name__)
 
@@ -24,7 +24,7 @@ class ParallelRunner:
         self._own = own
         self._ranks = ranks
 
-    def launch(self, plan: StepPlan) -> Pending:
+    def launch(self, plan: StepPlan) -> InFlightStep:
         """Begins a step on all ranks. What is sampled is this one's."""
         own, *others = shard_plan(plan, self._ranks.num_ranks)
         with _together(self._ranks):
@@ -36,7 +36,7 @@ class ParallelRunner:
 class _Pending:
     """A step that is under way on all ranks."""
 
-    own: Pending
+    own: InFlightStep
     ranks: Ranks
 
     def result(self) -> StepResult:

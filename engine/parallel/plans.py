@@ -47,7 +47,7 @@ def _without_sampling(plan: StepPlan) -> StepPlan:
     return replace(
         plan,
         started=tuple(_without_params(start) for start in plan.started),
-        chunks=tuple(replace(chunk, samples=False, num_guesses=0) for chunk in plan.chunks),
+        chunks=tuple(replace(chunk, samples=False, num_draft_tokens=0) for chunk in plan.chunks),
     )
 
 

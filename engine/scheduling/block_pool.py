@@ -36,7 +36,7 @@ class BlockPool:
             KeyError: no block is free.
         """
         block_id, _ = self._free.popitem(last=False)
-        self.forget_name(block_id)
+        self.evict(block_id)
         self._num_holders[block_id] = 1
         return block_id
 
@@ -61,7 +61,7 @@ class BlockPool:
             self._names[block_id] = name
             self._named[name] = block_id
 
-    def forget_name(self, block_id: int) -> None:
+    def evict(self, block_id: int) -> None:
         """Makes a block's contents, if they have a name, not findable any more."""
         name = self._names[block_id]
         if name is not None:

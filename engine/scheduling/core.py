@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn, Protocol
 
 from glimpse.engine.errors import EngineError, EngineErrorCode, OutOfDeviceMemoryError
-from glimpse.engine.plan import Computed, Pending, Sample, StepPlan, StepResult
+from glimpse.engine.plan import CompletedStep, InFlightStep, Sample, StepPlan, StepResult
 from glimpse.engine.protocol import FinishReason, Generate, Step, StepStats, TokenEvent, TokenLogprobs
 from glimpse.engine.sampling_params import Grammar
 from glimpse.engine.scheduling.grammar_queue import CompilingQueue
@@ -44,7 +44,7 @@ _NOTHING = Scheduled(
 class Runner(Protocol):
     """What executes plans."""
 
-    def launch(self, plan: StepPlan) -> Pending:
+    def launch(self, plan: StepPlan) -> InFlightStep:
         """Begins to carry a plan out, in the order that StepPlan gives and after all plans launched before.
 
         If this or the result raises, nothing of the step counts. The next plan repeats its `ended` and `evicted`,
@@ -69,7 +69,7 @@ class _Launched:
     """A step under way."""
 
     scheduled: Scheduled
-    pending: Pending
+    pending: InFlightStep
     started_at: float
     is_completed: bool = False
     """The scheduler counts it as computed, and its tokens are promised."""
@@ -79,7 +79,7 @@ class _Launched:
         """Of what it brings, the next step needs on the host nothing that is not known by now."""
         pairs = zip(self.scheduled.sequences, self.scheduled.plan.chunks, strict=True)
         return not isinstance(self.pending, _Broken) and not any(
-            chunk.samples and (sequence.sampling.adjusts or chunk.num_guesses) for sequence, chunk in pairs
+            chunk.samples and (sequence.sampling.adjusts or chunk.num_draft_tokens) for sequence, chunk in pairs
         )
 
 
@@ -103,13 +103,13 @@ class Core:
         vocab_size: int,
         hidden_size: int,
         max_decode_slowdown: float,
-        max_guesses: int = 0,
-        overlap: bool = False,
+        max_draft_tokens: int = 0,
+        async_scheduling: bool = False,
         prepare: Callable[[], bool] = lambda: False,
         compile_grammar: Callable[[Grammar], Future[Any]] | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """`overlap` launches steps ahead; `prepare` is what the method of this name does.
+        """`async_scheduling` launches steps ahead; `prepare` is what the method of this name does.
 
         `compile_grammar` begins to compile a grammar, if it is not yet compiled; what comes of it does not matter here.
 
@@ -117,7 +117,7 @@ class Core:
             ValueError: the blocks do not hold a sequence that fills the context window, or a step is allowed nothing,
                 or guesses are to be made at what follows tokens that nobody knows yet.
         """
-        if overlap and max_guesses:
+        if async_scheduling and max_draft_tokens:
             raise ValueError("guesses need the tokens before them: with guesses, steps cannot be launched ahead")
         self.scheduler = Scheduler(
             num_blocks=num_blocks,
@@ -129,7 +129,7 @@ class Core:
             encoder_cache_bytes=encoder_cache_bytes,
             prefix_caching=prefix_caching,
             max_decode_slowdown=max_decode_slowdown,
-            max_guesses=max_guesses,
+            max_draft_tokens=max_draft_tokens,
         )
         self._runner = runner
         self._clock = clock
@@ -142,7 +142,7 @@ class Core:
         self._sequences: dict[str, Sequence] = {}  # request id → its sequence, of all in flight
         self._compiling = CompilingQueue(compile_grammar)  # what the scheduler does not have yet
         self._pending: list[TokenEvent] = []  # what the next step delivers beside its own events
-        self._overlap = overlap
+        self._overlap = async_scheduling
         self._prepare = prepare
         self._ahead: _Launched | None = None  # the step whose results are waited for next
         self._corrected = frozenset[int]()  # sequences that it computes from a token which they did not say
@@ -206,9 +206,9 @@ class Core:
         step_seconds = self._seconds_of(step)
         answers = self._complete(step, samples, result, step_seconds)
         num_generated = sum(map(len, samples.values()))
-        num_true_guesses = num_generated - len(answers)
+        num_accepted_tokens = num_generated - len(answers)
         return Step(
-            events=events + answers, stats=self._stats(step.scheduled, num_generated, step_seconds, num_true_guesses)
+            events=events + answers, stats=self._stats(step.scheduled, num_generated, step_seconds, num_accepted_tokens)
         )
 
     def prepare(self) -> bool:
@@ -238,7 +238,9 @@ class Core:
         started_at = self._clock()
         scheduled = self.scheduler.plan()
         try:
-            pending = Computed(StepResult()) if scheduled.plan == StepPlan() else self._runner.launch(scheduled.plan)
+            pending = (
+                CompletedStep(StepResult()) if scheduled.plan == StepPlan() else self._runner.launch(scheduled.plan)
+            )
         except Exception as error:  # raised again where results are waited for
             pending = _Broken(error=error)
         return _Launched(scheduled=scheduled, pending=pending, started_at=started_at)
@@ -250,7 +252,7 @@ class Core:
         self.scheduler.complete(step.scheduled)
         for sequence, chunk in zip(step.scheduled.sequences, step.scheduled.plan.chunks, strict=True):
             if chunk.samples:
-                sequence.promise()
+                sequence.append_pending_token()
         step.is_completed = True
         ahead = self._launch()
         return None if ahead.scheduled == _NOTHING else ahead
@@ -279,7 +281,7 @@ class Core:
                 sequence.token_ids += (sample.token_id for sample in samples[sequence.sequence_id][:-1])
             self.scheduler.complete(step.scheduled)
         self.scheduler.observe(step.scheduled, step_seconds)
-        self._corrected = result.corrected & samples.keys()  # of the others this step is void, not the next
+        self._corrected = result.mispredicted & samples.keys()  # of the others this step is void, not the next
         return [
             self._give_up(sequence, result.failed[sequence.sequence_id])
             if sequence.sequence_id in result.failed
@@ -294,7 +296,7 @@ class Core:
 
     def _answer(self, sequence: Sequence, samples: Many[Sample]) -> TokenEvent:
         """Appends the token beyond a sequence's guesses, and ends the sequence if that is due."""
-        sequence.say(samples[-1].token_id)
+        sequence.append_token(samples[-1].token_id)
         is_first = sequence.num_generated == len(samples)
         finish = self._finish_reason(sequence)
         if finish is not None:
@@ -346,7 +348,7 @@ class Core:
         self.scheduler.remove(sequence)
 
     def _stats(
-        self, scheduled: Scheduled, num_generated: int, step_seconds: float, num_true_guesses: int = 0
+        self, scheduled: Scheduled, num_generated: int, step_seconds: float, num_accepted_tokens: int = 0
     ) -> StepStats:
         return StepStats(
             num_running=self.scheduler.num_running,
@@ -361,8 +363,8 @@ class Core:
             num_encoded_media=len(scheduled.plan.encode),
             num_preemptions=scheduled.num_preemptions,
             step_seconds=step_seconds,
-            num_guesses=sum(chunk.num_guesses for chunk in scheduled.plan.chunks),
-            num_true_guesses=num_true_guesses,
+            num_draft_tokens=sum(chunk.num_draft_tokens for chunk in scheduled.plan.chunks),
+            num_accepted_tokens=num_accepted_tokens,
         )
 
 
@@ -379,7 +381,7 @@ def _waited_for(step: _Launched) -> bool:
 def _new_tokens(plan: StepPlan, result: StepResult) -> dict[int, list[Sample]]:
     """The new tokens of a plan's sequences, exactly of those whose chunks sample."""
     return {
-        chunk.sequence_id: [*result.guessed.get(chunk.sequence_id, ()), result.samples[chunk.sequence_id]]
+        chunk.sequence_id: [*result.accepted.get(chunk.sequence_id, ()), result.samples[chunk.sequence_id]]
         for chunk in plan.chunks
         if chunk.samples
     }

@@ -40,7 +40,7 @@ class _Cost:
     seconds: float
 
 
-class Pace:
+class PrefillBudget:
     """Estimates from recent steps, and the budget that follows from them."""
 
     def __init__(self, *, max_slowdown: float) -> None:

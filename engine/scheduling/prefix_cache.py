@@ -39,7 +39,7 @@ class PrefixCache:
             block_ids.append(block_id)
         return block_ids
 
-    def next_name(self, sequence: Sequence, num_blocks: int) -> bytes | None:
+    def next_hash(self, sequence: Sequence, num_blocks: int) -> bytes | None:
         """The name of the block that `match` would find after the first `num_blocks`; None if it looks for no more."""
         if not self._enabled or num_blocks >= (sequence.num_tokens - 1) // self._block_size:
             return None
@@ -62,7 +62,7 @@ class PrefixCache:
     def withdraw(self, block_table: Many[int], start: int, end: int) -> None:
         """Takes `publish` back for the blocks of a table that the tokens from `start` to before `end` completed."""
         for index in range(start // self._block_size, end // self._block_size):
-            self._pool.forget_name(block_table[index])
+            self._pool.evict(block_table[index])
 
     def _hash_of(self, sequence: Sequence, index: int) -> bytes:
         hashes = sequence.block_hashes

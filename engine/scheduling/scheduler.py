@@ -15,12 +15,12 @@ from operator import attrgetter
 from glimpse.engine.plan import StepPlan
 from glimpse.engine.scheduling.block_pool import BlockPool
 from glimpse.engine.scheduling.encoder_cache import EncoderCache
-from glimpse.engine.scheduling.prefill_budget import NUM_FREE_TOKENS, Pace, StepWork
+from glimpse.engine.scheduling.prefill_budget import NUM_FREE_TOKENS, PrefillBudget, StepWork
 from glimpse.engine.scheduling.prefix_cache import PrefixCache
 from glimpse.engine.scheduling.sequence import Sequence
-from glimpse.engine.scheduling.step_builder import Draft, Scheduled
+from glimpse.engine.scheduling.step_builder import Scheduled, StepBuilder
 
-_rank = attrgetter("rank")
+_priority_key = attrgetter("rank")
 
 
 class Scheduler:
@@ -38,7 +38,7 @@ class Scheduler:
         encoder_cache_bytes: int,
         prefix_caching: bool,
         max_decode_slowdown: float,
-        max_guesses: int = 0,
+        max_draft_tokens: int = 0,
     ) -> None:
         """
         Raises:
@@ -54,8 +54,8 @@ class Scheduler:
             capacity_bytes=max(encoder_cache_bytes, max_model_len * encoder_bytes_per_token),
         )
         self._prefix_cache = PrefixCache(pool=self.block_pool, block_size=block_size, enabled=prefix_caching)
-        self._pace = Pace(max_slowdown=max_decode_slowdown)
-        self._max_guesses = max_guesses
+        self._prefill_budget = PrefillBudget(max_slowdown=max_decode_slowdown)
+        self._max_guesses = max_draft_tokens
         self._block_size = block_size
         self._max_batch_tokens = max_batch_tokens
         # Each running sequence can have a token in each step.
@@ -79,7 +79,7 @@ class Scheduler:
         return bool(self._waiting or self._running or self._ended or self.encoder_cache.has_evictions)
 
     def add(self, sequence: Sequence) -> None:
-        insort(self._waiting, sequence, key=_rank)
+        insort(self._waiting, sequence, key=_priority_key)
 
     def remove(self, sequence: Sequence) -> None:
         """Frees all that a sequence holds, wherever it is; the next plan tells the runner."""
@@ -96,23 +96,23 @@ class Scheduler:
         plans: so blocks that are free here may still be written, by a step under way and for a sequence that is gone,
         for whoever gets them writes later.
         """
-        draft = self._begin_draft()
-        self._continue_running(draft)
-        self._admit_waiting(draft)
+        builder = self._begin_step()
+        self._continue_running(builder)
+        self._admit_waiting(builder)
         num_media_tokens = self.encoder_cache.num_tokens_to_encode
         encode, evicted = self.encoder_cache.decide()
         ended, self._ended = tuple(self._ended), {}
         plan = StepPlan(
-            ended=ended, started=tuple(draft.started), evicted=evicted, encode=encode, chunks=tuple(draft.chunks)
+            ended=ended, started=tuple(builder.started), evicted=evicted, encode=encode, chunks=tuple(builder.chunks)
         )
         return Scheduled(
             plan=plan,
-            sequences=tuple(draft.sequences),
-            num_cached_tokens=draft.num_cached_tokens,
-            num_preemptions=draft.num_preemptions,
+            sequences=tuple(builder.sequences),
+            num_cached_tokens=builder.num_cached_tokens,
+            num_preemptions=builder.num_preemptions,
             work=StepWork(
-                num_decodes=plan.num_tokens - draft.num_prompt_tokens,
-                num_prompt_tokens=draft.num_prompt_tokens,
+                num_decodes=plan.num_tokens - builder.num_prompt_tokens,
+                num_prompt_tokens=builder.num_prompt_tokens,
                 num_media_tokens=num_media_tokens,
             ),
         )
@@ -133,7 +133,7 @@ class Scheduler:
         """Takes note of how long a step took."""
         # For a step without samples a runner need not wait until its device has computed it.
         if any(chunk.samples for chunk in scheduled.plan.chunks):
-            self._pace.observe(scheduled.work, seconds)
+            self._prefill_budget.observe(scheduled.work, seconds)
 
     def fail(self, scheduled: Scheduled, blamed: Collection[Sequence]) -> None:
         """Accounts for a step that failed: nothing of it counts.
@@ -161,7 +161,7 @@ class Scheduler:
         for chunk in scheduled.plan.chunks:
             self._prefix_cache.withdraw(chunk.block_table, chunk.start, chunk.start + len(chunk.token_ids))
         for sequence in (*scheduled.sequences, *ahead.sequences):
-            sequence.withdraw_promise()
+            sequence.drop_pending_token()
             if _discard(self._running, sequence):
                 self._free(sequence)
                 self.add(sequence)
@@ -170,8 +170,8 @@ class Scheduler:
     def to_blame(self, scheduled: Scheduled) -> Sequence | None:
         """Whose work to give up where a step was too large: the last prompt that it took on, else the last sequence."""
         pairs = zip(scheduled.sequences, scheduled.plan.chunks, strict=True)
-        prompts = [sequence for sequence, chunk in pairs if len(chunk.token_ids) - chunk.num_guesses > 1]
-        return max(prompts or scheduled.sequences, key=_rank, default=None)
+        prompts = [sequence for sequence, chunk in pairs if len(chunk.token_ids) - chunk.num_draft_tokens > 1]
+        return max(prompts or scheduled.sequences, key=_priority_key, default=None)
 
     def _begin_anew(self, sequence: Sequence) -> None:
         self.encoder_cache.release(sequence)
@@ -179,67 +179,67 @@ class Scheduler:
             sequence.started = False
             self._ended[sequence.sequence_id] = None
 
-    def _begin_draft(self) -> Draft:
+    def _begin_step(self) -> StepBuilder:
         num_decodes = sum(sequence.decodes for sequence in self._running)
-        return Draft(
+        return StepBuilder(
             num_tokens_left=self._max_batch_tokens,
             num_decodes_left=num_decodes,
-            num_prompt_tokens_left=self._pace.num_prompt_tokens if num_decodes else self._max_batch_tokens,
-            media_weight=self._pace.media_weight,
-            num_guesses_left=max(0, NUM_FREE_TOKENS - num_decodes),
+            num_prompt_tokens_left=self._prefill_budget.num_prompt_tokens if num_decodes else self._max_batch_tokens,
+            media_weight=self._prefill_budget.media_weight,
+            num_draft_tokens_left=max(0, NUM_FREE_TOKENS - num_decodes),
         )
 
-    def _continue_running(self, draft: Draft) -> None:
+    def _continue_running(self, builder: StepBuilder) -> None:
         index = 0
         while index < len(self._running):  # preemption shortens the list from its end
             if not self._running[index].is_complete:
-                self._continue(self._running[index], draft)
+                self._continue(self._running[index], builder)
             index += 1
 
-    def _continue(self, sequence: Sequence, draft: Draft) -> None:
+    def _continue(self, sequence: Sequence, builder: StepBuilder) -> None:
         decodes = sequence.decodes
-        draft.num_decodes_left -= decodes
-        end = self._reach(sequence, sequence.num_computed_tokens, 1 if decodes else draft.num_free_tokens, draft)
-        if end > sequence.num_computed_tokens and self._make_room(sequence, end, draft):
-            guesses = self._guess(sequence, draft) if decodes else ()
-            self._plan_until(sequence, end, draft, guesses=guesses, counts=not decodes)
+        builder.num_decodes_left -= decodes
+        end = self._reach(sequence, sequence.num_computed_tokens, 1 if decodes else builder.num_free_tokens, builder)
+        if end > sequence.num_computed_tokens and self._make_room(sequence, end, builder):
+            guesses = self._guess(sequence, builder) if decodes else ()
+            self._plan_until(sequence, end, builder, guesses=guesses, counts=not decodes)
 
-    def _reach(self, sequence: Sequence, start: int, num_tokens: int, draft: Draft) -> int:
+    def _reach(self, sequence: Sequence, start: int, num_tokens: int, builder: StepBuilder) -> int:
         """Where the tokens of a sequence from `start` on end, of at most so many, that the step can take."""
         end = min(sequence.num_tokens, start + num_tokens)
         num_before = self.encoder_cache.num_tokens_to_encode
-        num_left = draft.num_prompt_tokens_left - (end - start)
-        end = self.encoder_cache.reach(sequence, start, end, max_more_tokens=int(num_left / draft.media_weight))
+        num_left = builder.num_prompt_tokens_left - (end - start)
+        end = self.encoder_cache.reach(sequence, start, end, max_more_tokens=int(num_left / builder.media_weight))
         num_encoded = self.encoder_cache.num_tokens_to_encode - num_before
-        draft.num_prompt_tokens_left -= int(num_encoded * draft.media_weight)
+        builder.num_prompt_tokens_left -= int(num_encoded * builder.media_weight)
         return end
 
-    def _guess(self, sequence: Sequence, draft: Draft) -> tuple[int, ...]:
+    def _guess(self, sequence: Sequence, builder: StepBuilder) -> tuple[int, ...]:
         """Guesses for a sequence that decodes, as far as step, blocks and answer have room, and before any end."""
-        num_left = min(draft.num_guesses_left, draft.num_tokens_left - draft.num_decodes_left - 1)
+        num_left = min(builder.num_draft_tokens_left, builder.num_tokens_left - builder.num_decodes_left - 1)
         num_wanted = min(self._max_guesses, num_left, sequence.max_tokens - sequence.num_generated - 1)
         if num_wanted < 1 or not sequence.num_generated:
             return ()
-        guesses = sequence.guesser.guess(sequence.token_ids, num_wanted)
+        guesses = sequence.proposer.guess(sequence.token_ids, num_wanted)
         num_blocks = self._num_missing_blocks(sequence, sequence.num_tokens + len(guesses))
-        if num_blocks + draft.num_decodes_left > self.block_pool.num_free:
+        if num_blocks + builder.num_decodes_left > self.block_pool.num_free:
             return ()  # those that decode after it may want a block each: nobody gives way to a guess
         return tuple(takewhile(lambda token_id: token_id not in sequence.end_token_ids, guesses))
 
     def _plan_until(
-        self, sequence: Sequence, end: int, draft: Draft, *, guesses: tuple[int, ...] = (), counts: bool
+        self, sequence: Sequence, end: int, builder: StepBuilder, *, guesses: tuple[int, ...] = (), counts: bool
     ) -> None:
         """Plans the uncomputed tokens of a running sequence before `end`; they count as a prompt's, or not."""
         num_tokens = end - sequence.num_computed_tokens
         self._extend_table(sequence, end + len(guesses))
-        draft.add(sequence, end, guesses)
+        builder.add(sequence, end, guesses)
         num_named = min(end, sequence.num_known_tokens)
-        draft.computing |= self._prefix_cache.names(sequence, sequence.num_computed_tokens, num_named)
+        builder.computing |= self._prefix_cache.names(sequence, sequence.num_computed_tokens, num_named)
         if counts:
-            draft.num_prompt_tokens += num_tokens
-            draft.num_prompt_tokens_left -= num_tokens
+            builder.num_prompt_tokens += num_tokens
+            builder.num_prompt_tokens_left -= num_tokens
 
-    def _make_room(self, sequence: Sequence, end: int, draft: Draft) -> bool:
+    def _make_room(self, sequence: Sequence, end: int, builder: StepBuilder) -> bool:
         """Preempts from the largest rank down until blocks for the tokens before `end` are free.
 
         False if the sequence itself had to go.
@@ -248,12 +248,12 @@ class Scheduler:
             victim = self._running.pop()
             self._free(victim)
             self.add(victim)
-            draft.num_preemptions += 1
+            builder.num_preemptions += 1
             if victim is sequence:
                 return False
         return True
 
-    def _admit_waiting(self, draft: Draft) -> None:
+    def _admit_waiting(self, builder: StepBuilder) -> None:
         """Admits in the order of rank until one does not fit.
 
         Who needs a block next that this very step computes steps aside, a place kept for it, and finds it in the next.
@@ -265,17 +265,17 @@ class Scheduler:
                 num_aside += 1
                 continue
             matched = self._prefix_cache.match(sequence)
-            if self._prefix_cache.next_name(sequence, len(matched)) in draft.computing:
+            if self._prefix_cache.next_hash(sequence, len(matched)) in builder.computing:
                 num_aside += 1
                 continue
             if not self._fits(sequence, matched):
                 return
             start = len(matched) * self._block_size
-            end = self._reach(sequence, start, draft.num_free_tokens, draft)
+            end = self._reach(sequence, start, builder.num_free_tokens, builder)
             if end <= start:
                 return
-            self._admit(sequence, matched, draft)
-            self._plan_until(sequence, end, draft, counts=True)
+            self._admit(sequence, matched, builder)
+            self._plan_until(sequence, end, builder, counts=True)
 
     def _fits(self, sequence: Sequence, matched: Many[int]) -> bool:
         """Blocks for all tokens of a waiting sequence are free.
@@ -287,17 +287,17 @@ class Scheduler:
         num_wanted = self._num_missing_blocks(sequence, sequence.num_tokens) - len(matched) + num_revived
         return num_wanted <= self.block_pool.num_free
 
-    def _admit(self, sequence: Sequence, matched: list[int], draft: Draft) -> None:
+    def _admit(self, sequence: Sequence, matched: list[int], builder: StepBuilder) -> None:
         for block_id in matched:
             self.block_pool.retain(block_id)
         sequence.block_table = matched
         sequence.num_computed_tokens = len(matched) * self._block_size
         _discard(self._waiting, sequence)
-        insort(self._running, sequence, key=_rank)
+        insort(self._running, sequence, key=_priority_key)
         if not sequence.admitted:
             sequence.admitted = True
             sequence.num_cached_tokens = sequence.num_computed_tokens
-            draft.num_cached_tokens += sequence.num_cached_tokens
+            builder.num_cached_tokens += sequence.num_cached_tokens
 
     def _num_missing_blocks(self, sequence: Sequence, end: int) -> int:
         return -(-end // self._block_size) - len(sequence.block_table)
@@ -317,7 +317,7 @@ class Scheduler:
 
 def _discard(queue: list[Sequence], sequence: Sequence) -> bool:
     """Takes a sequence out of a queue in the order of rank; False if it is not in it."""
-    index = bisect_left(queue, sequence.rank, key=_rank)
+    index = bisect_left(queue, sequence.priority_key, key=_priority_key)
     if index == len(queue) or queue[index] is not sequence:
         return False
     del queue[index]

@@ -11,10 +11,10 @@ from collections.abc import Sequence as Many
 from dataclasses import dataclass, field
 
 from glimpse.engine.errors import EngineError, EngineErrorCode
-from glimpse.engine.plan import PROMISED, Embeddings, MediaContent, MediaSpan
+from glimpse.engine.plan import PENDING_TOKEN_ID, Embeddings, MediaContent, MediaSpan
 from glimpse.engine.protocol import Generate, MediaInput
 from glimpse.engine.sampling_params import SamplingParams
-from glimpse.engine.scheduling.ngram_proposer import Guesser
+from glimpse.engine.scheduling.ngram_proposer import NgramProposer
 
 KEY_BYTES = 32
 
@@ -30,7 +30,7 @@ class Sequence:
     """Smaller is sooner."""
     cache_salt: str
     token_ids: list[int]
-    """The prompt, then what was generated. The last may be PROMISED: it is being computed."""
+    """The prompt, then what was generated. The last may be PENDING_TOKEN_ID: it is being computed."""
     num_prompt_tokens: int
     spans: tuple[MediaSpan, ...]
     """The media of the prompt, in the order of `start`, none inside another."""
@@ -41,7 +41,7 @@ class Sequence:
     """The most tokens generated: what was asked for, or what the context window leaves."""
     end_token_ids: frozenset[int]
     """Tokens that end the answer."""
-    guesser: Guesser = field(default_factory=Guesser)
+    proposer: NgramProposer = field(default_factory=NgramProposer)
     num_computed_tokens: int = 0
     """Tokens, from the first, whose KV is in the sequence's blocks."""
     num_cached_tokens: int = 0
@@ -63,7 +63,7 @@ class Sequence:
 
     @property
     def num_known_tokens(self) -> int:
-        return len(self.token_ids) - (self.token_ids[-1] == PROMISED)
+        return len(self.token_ids) - (self.token_ids[-1] == PENDING_TOKEN_ID)
 
     @property
     def num_generated(self) -> int:
@@ -84,21 +84,21 @@ class Sequence:
         return self.num_uncomputed_tokens == 1 and not self.is_complete
 
     @property
-    def rank(self) -> tuple[int, int]:
+    def priority_key(self) -> tuple[int, int]:
         """Smaller goes first, and is preempted last."""
         return (self.priority, self.sequence_id)
 
-    def promise(self) -> None:
+    def append_pending_token(self) -> None:
         """Counts a token that is being computed as the next one."""
-        self.token_ids.append(PROMISED)
+        self.token_ids.append(PENDING_TOKEN_ID)
 
-    def withdraw_promise(self) -> None:
-        """Takes `promise` back, if there is one."""
+    def drop_pending_token(self) -> None:
+        """Takes `append_pending_token` back, if there is one."""
         del self.token_ids[self.num_known_tokens :]
 
-    def say(self, token_id: int) -> None:
+    def append_token(self, token_id: int) -> None:
         """Appends a generated token, or fulfils the promise of it."""
-        self.withdraw_promise()
+        self.drop_pending_token()
         self.token_ids.append(token_id)
 
 

@@ -28,7 +28,7 @@ class Scheduled:
 
 
 @dataclass(slots=True, kw_only=True)
-class Draft:
+class StepBuilder:
     """A plan in the making."""
 
     num_tokens_left: int
@@ -39,7 +39,7 @@ class Draft:
     """What the step may still take on beside decodes, so that these keep their pace; may be overdrawn by a medium."""
     media_weight: float
     """What encoding one token of a medium counts for in `num_prompt_tokens_left`."""
-    num_guesses_left: int
+    num_draft_tokens_left: int
     """Guesses that the step may still check."""
     num_prompt_tokens: int = 0
     sequences: list[Sequence] = field(default_factory=list[Sequence])
@@ -62,7 +62,7 @@ class Draft:
             self.started.append(_start_of(sequence))
         start = sequence.num_computed_tokens
         self.num_tokens_left -= end - start + len(guesses)
-        self.num_guesses_left -= len(guesses)
+        self.num_draft_tokens_left -= len(guesses)
         self.sequences.append(sequence)
         self.chunks.append(
             SequenceChunk(
@@ -71,7 +71,7 @@ class Draft:
                 token_ids=(*sequence.token_ids[start:end], *guesses),
                 block_table=tuple(sequence.block_table),
                 samples=end == sequence.num_tokens,
-                num_guesses=len(guesses),
+                num_draft_tokens=len(guesses),
             )
         )
 

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from glimpse.engine.plan import PROMISED, MediaSpan, SequenceChunk
+from glimpse.engine.plan import PENDING_TOKEN_ID, MediaSpan, SequenceChunk
 from glimpse.engine.tensors.transfer import upload
 
 IntArray = npt.NDArray[np.int64]
@@ -48,7 +48,7 @@ class MediaRows:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Promises:
+class PendingTokens:
     """Tokens of a batch that the step before has sampled."""
 
     rows: Tensor
@@ -62,8 +62,8 @@ class Batch:
     """One forward pass over the packed tokens of all chunks of a step."""
 
     token_ids: Tensor
-    """int64 [tokens]; those of `promises` are still to be filled in."""
-    promises: Promises | None
+    """int64 [tokens]; those of `pending_tokens` are still to be filled in."""
+    pending_tokens: PendingTokens | None
     positions: Tensor
     """int64 [3, tokens]"""
     slots: Tensor
@@ -108,9 +108,9 @@ def make_batch(
     first_rows: list[int] = (ends - lengths).tolist()
     places = [(chunk, layouts[chunk.sequence_id], row) for chunk, row in zip(chunks, first_rows, strict=True)]
     token_ids = np.fromiter(chain.from_iterable(chunk.token_ids for chunk in chunks), dtype=np.int64)
-    num_sampled = [1 + chunk.num_guesses if chunk.samples else 0 for chunk in chunks]
+    num_sampled = [1 + chunk.num_draft_tokens if chunk.samples else 0 for chunk in chunks]
     sampled = [np.arange(end - num, end) for end, num in zip(ends, num_sampled, strict=True)]
-    promised = np.flatnonzero(token_ids == PROMISED)
+    promised = np.flatnonzero(token_ids == PENDING_TOKEN_ID)
     sources = np.array([said[chunks[row].sequence_id] for row in sequence_rows[promised]], dtype=np.int64)
     tensors = upload(
         [
@@ -135,7 +135,7 @@ def make_batch(
         key_lengths_on_device=tensors[7],
         media=tuple(rows for place in places for rows in _media_rows(*place)),
         sampled_rows=tensors[4],
-        promises=Promises(rows=tensors[5], places=tensors[6]) if len(promised) else None,
+        pending_tokens=PendingTokens(rows=tensors[5], places=tensors[6]) if len(promised) else None,
     )
 
 

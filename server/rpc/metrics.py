@@ -60,10 +60,12 @@ class Metrics:
         self._encodings_spared = Counter(
             "glimpse_encodings_spared", "Media that requests had encoded before.", registry=registry
         )
-        self._guesses = Counter(
-            "glimpse_guesses", "Guessed tokens that were checked (--speculative).", registry=registry
+        self._draft_tokens = Counter(
+            "glimpse_draft_tokens", "Draft tokens that were verified (--speculative).", registry=registry
         )
-        self._true_guesses = Counter("glimpse_true_guesses", "Guessed tokens that came true.", registry=registry)
+        self._accepted_tokens = Counter(
+            "glimpse_accepted_tokens", "Draft tokens that were accepted.", registry=registry
+        )
         self._preemptions = Counter("glimpse_preemptions", "Sequences set back for want of blocks.", registry=registry)
         self._step_seconds = Histogram(
             "glimpse_engine_step_seconds", "Duration of engine steps.", buckets=_NEXT_TOKEN_BUCKETS, registry=registry
@@ -149,8 +151,8 @@ class Metrics:
         self._generated_tokens.inc(stats.num_generated_tokens)
         self._encoded_media.inc(stats.num_encoded_media)
         self._preemptions.inc(stats.num_preemptions)
-        self._guesses.inc(stats.num_guesses)
-        self._true_guesses.inc(stats.num_true_guesses)
+        self._draft_tokens.inc(stats.num_draft_tokens)
+        self._accepted_tokens.inc(stats.num_accepted_tokens)
         self._step_seconds.observe(stats.step_seconds)
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 
 from glimpse.engine.errors import OutOfDeviceMemoryError
-from glimpse.engine.plan import PROMISED, MediaSpan, Sample, SequenceChunk, SequenceStart, StepPlan, StepResult
+from glimpse.engine.plan import PENDING_TOKEN_ID, MediaSpan, Sample, SequenceChunk, SequenceStart, StepPlan, StepResult
 from glimpse.engine.protocol import Generate, MediaInput, Step
 from glimpse.engine.sampling_params import Grammar, SamplingParams
 from glimpse.engine.scheduling.core import Core
@@ -30,7 +30,7 @@ def key(name: str) -> bytes:
     return hashlib.sha256(name.encode()).digest()
 
 
-def picture(name: str, start: int, num_tokens: int) -> MediaInput:
+def image_input(name: str, start: int, num_tokens: int) -> MediaInput:
     """A picture for a prompt."""
     span = MediaSpan(
         kind=MediaKind.IMAGE, start=start, num_tokens=num_tokens, key=key(name), grid_thw=(1, 2, 2 * num_tokens)
@@ -172,7 +172,7 @@ class CheckingRunner:
         chunks = [self._resolved(chunk, taken) for chunk in plan.chunks]
         self._compute(plan, chunks)
         samples = {chunk.sequence_id: self._sample(chunk) for chunk in chunks if chunk.samples}
-        corrected = frozenset(self.taken)
+        mispredicted = frozenset(self.taken)
         for sequence_id, (_, said) in taken.items():
             self._withdraw(sequence_id, said, chunks)
         if failing.startswith("after"):
@@ -180,8 +180,8 @@ class CheckingRunner:
             raise failure
         return StepResult(
             samples={sequence_id: own[-1] for sequence_id, own in samples.items()},
-            guessed={sequence_id: own[:-1] for sequence_id, own in samples.items()},
-            corrected=corrected,
+            accepted={sequence_id: own[:-1] for sequence_id, own in samples.items()},
+            mispredicted=mispredicted,
         )
 
     def _begin(self, start: SequenceStart) -> None:
@@ -195,11 +195,11 @@ class CheckingRunner:
 
     def _resolved(self, chunk: SequenceChunk, taken: dict[int, tuple[int, int]]) -> SequenceChunk:
         """A chunk with the token that it was promised, or with the one that is taken for it."""
-        if PROMISED not in chunk.token_ids:
+        if PENDING_TOKEN_ID not in chunk.token_ids:
             taken.pop(chunk.sequence_id, None)
             return chunk
-        assert chunk.token_ids.index(PROMISED) == len(chunk.token_ids) - 1
-        assert not chunk.num_guesses
+        assert chunk.token_ids.index(PENDING_TOKEN_ID) == len(chunk.token_ids) - 1
+        assert not chunk.num_draft_tokens
         sequence = self.sequences[chunk.sequence_id]
         if chunk.sequence_id in taken:
             sequence.token_ids[-1] = taken[chunk.sequence_id][0]
@@ -249,10 +249,10 @@ class CheckingRunner:
         sequence = self.sequences[chunk.sequence_id]
         end = chunk.start + len(chunk.token_ids)
         assert chunk.token_ids
-        known_end = end - chunk.num_guesses
+        known_end = end - chunk.num_draft_tokens
         assert list(chunk.token_ids[: known_end - chunk.start]) == sequence.token_ids[chunk.start : known_end]
         assert chunk.samples == (known_end == len(sequence.token_ids))
-        assert chunk.samples or not chunk.num_guesses
+        assert chunk.samples or not chunk.num_draft_tokens
         assert sequence.num_computed in (chunk.start, None) or chunk.start % self.block_size == 0
         assert len(chunk.block_table) >= -(-end // self.block_size)
         assert len(chunk.block_table) == len(set(chunk.block_table))
@@ -278,7 +278,7 @@ class CheckingRunner:
         """Goes through the guesses as long as they are what is said, and says one token more."""
         sequence, prints = self.sequences[chunk.sequence_id], self._read(chunk)
         samples: list[Sample] = []
-        for index in range(len(prints) - 1 - chunk.num_guesses, len(prints)):
+        for index in range(len(prints) - 1 - chunk.num_draft_tokens, len(prints)):
             token_id = self.script.pop(0) if self.script else next_token(prints[index])
             samples.append(Sample(token_id=token_id))
             sequence.token_ids.append(token_id)
@@ -301,8 +301,8 @@ def make_core(
     encoder_cache_tokens: int = 0,
     prefix_caching: bool = True,
     max_decode_slowdown: float = 1000.0,
-    max_guesses: int = 0,
-    overlap: bool = False,
+    max_draft_tokens: int = 0,
+    async_scheduling: bool = False,
     lazy: bool = False,
     compile_grammar: Callable[[Grammar], Future[object]] | None = None,
 ) -> tuple[Core, CheckingRunner]:
@@ -331,8 +331,8 @@ def make_core(
         vocab_size=VOCAB_SIZE,
         hidden_size=HIDDEN_SIZE,
         max_decode_slowdown=max_decode_slowdown,
-        max_guesses=max_guesses,
-        overlap=overlap,
+        max_draft_tokens=max_draft_tokens,
+        async_scheduling=async_scheduling,
         compile_grammar=compile_grammar,
         clock=lambda: runner.now,
     )

@@ -16,7 +16,7 @@ from glimpse.engine import process
 from glimpse.engine.config import EngineConfig
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.ipc.transport import Channel
-from glimpse.engine.plan import Computed, Sample, StepPlan, StepResult
+from glimpse.engine.plan import CompletedStep, Sample, StepPlan, StepResult
 from glimpse.engine.protocol import Ready, ToEngine
 from glimpse.engine.scheduling.core import Core
 
@@ -43,7 +43,7 @@ class PausableRunner:
     def __init__(self, gate: socket.socket) -> None:
         self.gate = gate
 
-    def launch(self, plan: StepPlan) -> Computed:
+    def launch(self, plan: StepPlan) -> CompletedStep:
         """One step. What computes nothing needs no gate."""
         if plan.chunks:
             self.gate.sendall(b"s")
@@ -53,7 +53,7 @@ class PausableRunner:
             for chunk in plan.chunks
             if chunk.samples
         }
-        return Computed(StepResult(samples=samples))
+        return CompletedStep(StepResult(samples=samples))
 
 
 class Preparations:

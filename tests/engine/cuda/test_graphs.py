@@ -188,14 +188,14 @@ def test_only_steps_of_single_new_tokens_that_are_sampled_are_decodes():
         spans=(MediaSpan(kind=MediaKind.IMAGE, start=4, num_tokens=2, key=b"k", grid_thw=(1, 2, 4)),),
     )
 
-    def batch(start: int, num_tokens: int, *, samples: bool = True, num_guesses: int = 0) -> Batch:
+    def batch(start: int, num_tokens: int, *, samples: bool = True, num_draft_tokens: int = 0) -> Batch:
         chunk = SequenceChunk(
             sequence_id=0,
             start=start,
             token_ids=(1,) * num_tokens,
             block_table=(0, 1, 2),
             samples=samples,
-            num_guesses=num_guesses,
+            num_draft_tokens=num_draft_tokens,
         )
         return make_batch([chunk], {0: layout}, block_size=BLOCK_SIZE, device=CPU)
 
@@ -203,7 +203,7 @@ def test_only_steps_of_single_new_tokens_that_are_sampled_are_decodes():
     assert not is_decode(batch(6, 2))
     assert not is_decode(batch(2, 1, samples=False))
     assert not is_decode(batch(4, 1)), "a picture's token"
-    assert not is_decode(batch(6, 2, num_guesses=1))
+    assert not is_decode(batch(6, 2, num_draft_tokens=1))
 
 
 @pytest.mark.parametrize("ahead", [False, True])

@@ -46,7 +46,7 @@ def test_rows_are_chosen_as_one_by_one(params: list[SamplingParams], size: int, 
     one_by_one = sample(logits.clone(), samplers(params))
     choice = Choice(logits.clone(), samplers(params))
     handed_on = choice.token_ids.tolist()
-    together, corrected = choice.result()
+    together, mispredicted = choice.result()
     assert [each.token_id for each in together] == [each.token_id for each in one_by_one]
     assert [[token_id for token_id, _ in each.top] for each in together] == [
         [token_id for token_id, _ in each.top] for each in one_by_one
@@ -54,14 +54,14 @@ def test_rows_are_chosen_as_one_by_one(params: list[SamplingParams], size: int, 
     for found, expected in zip(together, one_by_one, strict=True):
         assert found.logprob == pytest.approx(expected.logprob, abs=1e-5)
     differing = {row for row, each in enumerate(together) if each.token_id != handed_on[row]}
-    assert corrected == differing
+    assert mispredicted == differing
 
 
 def test_a_draw_beyond_the_shortlist_is_corrected():
     params = [SamplingParams(temperature=50.0, seed=seed, logprobs=1) for seed in range(20)]
     logits = random_logits(20, 3000, spread=1.0, seed=3)
-    samples, corrected = Choice(logits, samplers(params)).result()
-    assert len(corrected) > 10, "the shortlist holds little of a distribution that is flat"
+    samples, mispredicted = Choice(logits, samplers(params)).result()
+    assert len(mispredicted) > 10, "the shortlist holds little of a distribution that is flat"
     expected = logits.log_softmax(dim=-1)
     for row, each in enumerate(samples):
         assert each.logprob == pytest.approx(expected[row, each.token_id].item(), abs=1e-4)

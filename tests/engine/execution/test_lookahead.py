@@ -11,7 +11,7 @@ from glimpse.engine.config import EngineConfig
 from glimpse.engine.errors import EngineErrorCode
 from glimpse.engine.execution.runner import ModelRunner
 from glimpse.engine.loading import build_runner, load_engine
-from glimpse.engine.plan import PROMISED, Pending, StepPlan
+from glimpse.engine.plan import PENDING_TOKEN_ID, InFlightStep, StepPlan
 from glimpse.engine.protocol import FinishReason, Generate, Step
 from glimpse.engine.sampling_params import Grammar, GrammarKind, SamplingParams
 from glimpse.engine.scheduling.core import Core
@@ -155,7 +155,7 @@ def test_a_promised_token_never_passes_the_host(tiny_checkpoint: Path, monkeypat
     plans: list[StepPlan] = []
     launch = ModelRunner.launch
 
-    def noted(runner: ModelRunner, plan: StepPlan) -> Pending:
+    def noted(runner: ModelRunner, plan: StepPlan) -> InFlightStep:
         plans.append(plan)
         return launch(runner, plan)
 
@@ -163,4 +163,4 @@ def test_a_promised_token_never_passes_the_host(tiny_checkpoint: Path, monkeypat
     core = load_core(tiny_checkpoint, monkeypatch, ahead=True)
     run(core, [request_of("0", TEXTS[0], GREEDY)])
     decodes = [chunk.token_ids for plan in plans for chunk in plan.chunks if len(chunk.token_ids) == 1]
-    assert decodes == [(PROMISED,)] * 23
+    assert decodes == [(PENDING_TOKEN_ID,)] * 23

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from glimpse.engine.config import EngineConfig
 from glimpse.engine.errors import EngineErrorCode
-from glimpse.engine.execution.sampler import SequenceSampler, sample, sample_through
+from glimpse.engine.execution.sampler import SequenceSampler, sample, sample_with_draft_tokens
 from glimpse.engine.grammar import matcher
 from glimpse.engine.grammar.lark import GrammarError, to_lark
 from glimpse.engine.grammar.matcher import GrammarCompiler, Matcher, Vocabulary
@@ -223,7 +223,7 @@ class TestSampling:
     def test_guesses_change_nothing(self, compiler: GrammarCompiler, guesses: list[int]):
         rows = torch.randn(4, VOCAB_SIZE, generator=torch.Generator().manual_seed(1))
         guided, plain = (make_sampler(compiler, regex("[ab]{2,9}"), seed=5) for _ in range(2))
-        [samples] = sample_through(rows.clone(), [guided], [guesses])
+        [samples] = sample_with_draft_tokens(rows.clone(), [guided], [guesses])
         expected = [sample(row.clone()[None], [plain])[0] for row in rows[: len(samples)]]
         assert samples == expected
         assert say(guided, rows[0]) == say(plain, rows[0])

@@ -14,7 +14,7 @@ from glimpse.engine.loading.load_engine import load_core, load_shard, make_runne
 from glimpse.engine.model_config import load_model_config
 from glimpse.engine.parallel.group import join_group
 from glimpse.engine.parallel.plans import shard_plan
-from glimpse.engine.plan import Computed, MediaSpan, StepPlan, StepResult
+from glimpse.engine.plan import CompletedStep, MediaSpan, StepPlan, StepResult
 from glimpse.engine.protocol import TokenEvent
 from glimpse.engine.sampling_params import SamplingParams
 from glimpse.engine.scheduling.core import Core
@@ -37,9 +37,9 @@ class Threads:
         self._runners = runners
         self._pool = pool
 
-    def launch(self, plan: StepPlan) -> Computed:
+    def launch(self, plan: StepPlan) -> CompletedStep:
         first, *_ = self._pool.map(_execute, self._runners, shard_plan(plan, len(self._runners)))
-        return Computed(first)
+        return CompletedStep(first)
 
 
 def _execute(runner: ModelRunner, plan: StepPlan) -> StepResult:

@@ -151,7 +151,9 @@ def test_no_rank_encodes_more_than_its_share_and_one_image(heights: list[int], n
 def test_each_medium_goes_to_one_rank_and_the_means_to_sample_to_the_first():
     sampling = SamplingParams(temperature=0.5, seed=3)
     start = SequenceStart(sequence_id=1, prompt_token_ids=(7, 8, 9), spans=(), sampling=sampling)
-    chunk = SequenceChunk(sequence_id=1, start=0, token_ids=(7, 8, 9), block_table=(0,), samples=True, num_guesses=1)
+    chunk = SequenceChunk(
+        sequence_id=1, start=0, token_ids=(7, 8, 9), block_table=(0,), samples=True, num_draft_tokens=1
+    )
     given_one = Embeddings(dtype="float32", data=memoryview(bytes(8)))
     embedded = Encode(key=b"e", kind=MediaKind.IMAGE, grid_thw=(1, 90, 90), content=given_one)
     media = (picture(1, 4), picture(2, 2), embedded, picture(3, 2))
@@ -162,7 +164,7 @@ def test_each_medium_goes_to_one_rank_and_the_means_to_sample_to_the_first():
         [None, b"pixels", None, b"pixels"],
     ]
     assert [part.started[0].sampling for part in plans] == [sampling, SamplingParams()]
-    assert [(part.chunks[0].samples, part.chunks[0].num_guesses) for part in plans] == [(True, 1), (False, 0)]
+    assert [(part.chunks[0].samples, part.chunks[0].num_draft_tokens) for part in plans] == [(True, 1), (False, 0)]
     for part in plans:
         assert (part.ended, part.evicted, part.chunks[0].token_ids) == ((4,), (b"k",), (7, 8, 9))
 

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from glimpse.engine.plan import SequenceChunk
-from tests.engine.checking_runner import PLACEHOLDER, answers, generate, make_core, picture, run_until_idle
+from tests.engine.checking_runner import PLACEHOLDER, answers, generate, image_input, make_core, run_until_idle
 from tests.engine.scheduling.test_scheduler import shapes, submit
 
 
@@ -55,8 +55,8 @@ def test_a_place_is_kept_for_who_steps_aside():
 def test_alike_prompts_with_images_are_computed_once():
     core, runner = make_core(num_blocks=40, block_size=4)
     for name in "abc":
-        core.submit(generate(name, [1, *[PLACEHOLDER] * 8, 2, 3], picture("cat", 1, 8)))
-    core.submit(generate("d", [1, *[PLACEHOLDER] * 8, 2, 3], picture("dog", 1, 8)))
+        core.submit(generate(name, [1, *[PLACEHOLDER] * 8, 2, 3], image_input("cat", 1, 8)))
+    core.submit(generate("d", [1, *[PLACEHOLDER] * 8, 2, 3], image_input("dog", 1, 8)))
     steps = run_until_idle(core)
     assert shapes(runner)[:2] == [{0: 11, 3: 11}, {1: 3, 2: 3}]
     assert len({tuple(tokens) for name, tokens in answers(steps).items() if name != "d"}) == 1

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from glimpse.engine.errors import EngineErrorCode
-from glimpse.engine.plan import Computed, Embeddings, Sample, StepPlan, StepResult
+from glimpse.engine.plan import CompletedStep, Embeddings, Sample, StepPlan, StepResult
 from glimpse.engine.protocol import FinishReason, Generate, MediaInput, TokenEvent, TokenLogprobs
 from glimpse.engine.sampling_params import SamplingParams
 from glimpse.engine.scheduling.core import Core, Runner
@@ -17,8 +17,8 @@ from tests.engine.checking_runner import (
     VOCAB_SIZE,
     answers,
     generate,
+    image_input,
     make_core,
-    picture,
     run_until_idle,
 )
 
@@ -36,14 +36,14 @@ def refusal(request: Generate, max_waiting: int = 100) -> TokenEvent:
 
 
 def image_with_key(key_bytes: bytes) -> MediaInput:
-    whole = picture("cat", 0, 2)
+    whole = image_input("cat", 0, 2)
     return MediaInput(span=replace(whole.span, key=key_bytes), content=whole.content)
 
 
 def embedded(name: str, num_values: int) -> MediaInput:
     """A picture of 2 tokens, whose embeddings have so many values."""
     data = memoryview(bytes(4 * num_values))
-    return msgspec.structs.replace(picture(name, 0, 2), content=Embeddings(dtype="float32", data=data))
+    return msgspec.structs.replace(image_input(name, 0, 2), content=Embeddings(dtype="float32", data=data))
 
 
 @pytest.mark.parametrize("num_tokens", [16, 17])
@@ -61,11 +61,11 @@ def test_a_prompt_that_leaves_no_room_for_an_answer_is_refused(num_tokens: int):
         (generate("r", []), EngineErrorCode.INTERNAL, "the prompt has no tokens"),
         (generate("r", [1, 8]), EngineErrorCode.INTERNAL, "token id 8; the model's vocabulary has 8"),
         (generate("r", [-1, 1]), EngineErrorCode.INTERNAL, "token id -1"),
-        (generate("r", [0, 0], picture("a", 1, 2)), EngineErrorCode.INTERNAL, "outside the prompt of 2 tokens"),
-        (generate("r", [0, 0], picture("a", -1, 2)), EngineErrorCode.INTERNAL, "outside the prompt"),
-        (generate("r", [0, 0], picture("a", 0, 0)), EngineErrorCode.INTERNAL, "outside the prompt"),
+        (generate("r", [0, 0], image_input("a", 1, 2)), EngineErrorCode.INTERNAL, "outside the prompt of 2 tokens"),
+        (generate("r", [0, 0], image_input("a", -1, 2)), EngineErrorCode.INTERNAL, "outside the prompt"),
+        (generate("r", [0, 0], image_input("a", 0, 0)), EngineErrorCode.INTERNAL, "outside the prompt"),
         (
-            generate("r", [0, 0, 0], picture("a", 1, 2), picture("b", 0, 2)),
+            generate("r", [0, 0, 0], image_input("a", 1, 2), image_input("b", 0, 2)),
             EngineErrorCode.INTERNAL,
             "overlap another medium",
         ),
@@ -174,7 +174,7 @@ def test_cached_tokens_are_said_with_the_first_token_and_with_the_end():
 def test_encoded_media_are_said_with_the_first_token(prefix_caching: bool):
     core, _ = make_core(block_size=4, prefix_caching=prefix_caching)
     sampling = SamplingParams(max_tokens=2, ignore_eos=True)
-    media = [picture("cat", 1, 3), picture("cat", 4, 3), picture("dog", 7, 3)]
+    media = [image_input("cat", 1, 3), image_input("cat", 4, 3), image_input("dog", 7, 3)]
     for name in ("cold", "warm"):
         core.submit(generate(name, [1, *[PLACEHOLDER] * 9, 1], *media, sampling=sampling))
         said = [event.num_encoded_media for step in run_until_idle(core) for event in step.events]
@@ -193,7 +193,9 @@ def test_a_steps_statistics_are_those_after_it():
     core, _ = make_core(block_size=4, max_sequences=1)
     for name in ("0", "1"):
         prompt = [1, *[PLACEHOLDER] * 5]
-        core.submit(generate(name, prompt, picture("a", 1, 5), sampling=SamplingParams(max_tokens=2, ignore_eos=True)))
+        core.submit(
+            generate(name, prompt, image_input("a", 1, 5), sampling=SamplingParams(max_tokens=2, ignore_eos=True))
+        )
     stats = core.step().stats
     assert (stats.num_running, stats.num_waiting, stats.num_used_blocks) == (1, 1, 2)
     assert (stats.num_prompt_tokens, stats.num_generated_tokens, stats.num_encoded_media) == (6, 1, 1)
@@ -204,7 +206,7 @@ def test_a_steps_statistics_are_those_after_it():
 
 def test_cancelled_while_it_runs_a_request_is_gone_within_one_step():
     core, runner = make_core(max_batch_tokens=4, block_size=4)
-    core.submit(generate("0", [1, *[PLACEHOLDER] * 9], picture("cat", 1, 9)))
+    core.submit(generate("0", [1, *[PLACEHOLDER] * 9], image_input("cat", 1, 9)))
     core.step()
     core.cancel("0")
     step = core.step()
@@ -277,7 +279,7 @@ def test_a_step_that_fails_ends_its_requests_and_no_others(fails: str, caplog: p
     core, runner = make_core(max_sequences=1)
     sampling = SamplingParams(max_tokens=3, ignore_eos=True)
     for name in ("0", "1"):
-        core.submit(generate(name, [PLACEHOLDER] * 9, picture(name, 0, 9), sampling=sampling))
+        core.submit(generate(name, [PLACEHOLDER] * 9, image_input(name, 0, 9), sampling=sampling))
     runner.fails = fails
     with caplog.at_level(logging.CRITICAL + 1, logger="glimpse.engine.scheduling.core"):
         step = core.step()
@@ -316,23 +318,23 @@ def test_what_a_failed_step_was_to_make_the_runner_forget_is_said_again():
 class BrokenRunner:
     """Fails always."""
 
-    def launch(self, plan: StepPlan) -> Computed:
+    def launch(self, plan: StepPlan) -> CompletedStep:
         raise RuntimeError("broken")
 
 
 class SilentRunner:
     """Answers nothing."""
 
-    def launch(self, plan: StepPlan) -> Computed:
-        return Computed(StepResult())
+    def launch(self, plan: StepPlan) -> CompletedStep:
+        return CompletedStep(StepResult())
 
 
 class TalkativeRunner:
     """Answers the same always, with its log-probability."""
 
-    def launch(self, plan: StepPlan) -> Computed:
+    def launch(self, plan: StepPlan) -> CompletedStep:
         sample = Sample(token_id=3, logprob=-0.5, top=((3, -0.5), (1, -2.0)))
-        return Computed(StepResult(samples={chunk.sequence_id: sample for chunk in plan.chunks}))
+        return CompletedStep(StepResult(samples={chunk.sequence_id: sample for chunk in plan.chunks}))
 
 
 def core_over(runner: Runner) -> Core:

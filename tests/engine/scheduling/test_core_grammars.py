@@ -28,8 +28,10 @@ def compiling() -> Future[object]:
     return Future()
 
 
-def core_with(compiling: Future[object], *, overlap: bool = False, max_waiting: int = 100) -> Core:
-    core, _ = make_core(compile_grammar={SLOW: compiling}.__getitem__, overlap=overlap, max_waiting=max_waiting)
+def core_with(compiling: Future[object], *, async_scheduling: bool = False, max_waiting: int = 100) -> Core:
+    core, _ = make_core(
+        compile_grammar={SLOW: compiling}.__getitem__, async_scheduling=async_scheduling, max_waiting=max_waiting
+    )
     return core
 
 
@@ -42,9 +44,9 @@ def finishes(steps: list[Step]) -> dict[str, list[FinishReason]]:
     return ends
 
 
-@pytest.mark.parametrize("overlap", [False, True])
-def test_answers_go_on_while_the_grammar_of_another_is_compiled(compiling: Future[object], overlap: bool):
-    core = core_with(compiling, overlap=overlap)
+@pytest.mark.parametrize("async_scheduling", [False, True])
+def test_answers_go_on_while_the_grammar_of_another_is_compiled(compiling: Future[object], async_scheduling: bool):
+    core = core_with(compiling, async_scheduling=async_scheduling)
     core.submit(generate("bound", [1, 2], sampling=BOUND))
     core.submit(generate("free", [2, 1], sampling=FREE))
     steps = [core.step() for _ in range(4)]

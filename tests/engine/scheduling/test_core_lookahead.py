@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from glimpse.engine.errors import EngineErrorCode
-from glimpse.engine.plan import PROMISED
+from glimpse.engine.plan import PENDING_TOKEN_ID
 from glimpse.engine.protocol import FinishReason, Generate, TokenEvent
 from glimpse.engine.sampling_params import SamplingParams
 from glimpse.engine.scheduling.core import Core
@@ -18,8 +18,8 @@ from tests.engine.checking_runner import (
     CheckingRunner,
     answers,
     generate,
+    image_input,
     make_core,
-    picture,
     run_until_idle,
 )
 
@@ -40,7 +40,7 @@ arrivals = st.lists(
 
 
 def ahead() -> tuple[Core, CheckingRunner]:
-    return make_core(num_blocks=60, max_model_len=60, overlap=True, lazy=True)
+    return make_core(num_blocks=60, max_model_len=60, async_scheduling=True, lazy=True)
 
 
 def contents(core: Core, requests: Sequence[tuple[Generate, int]]) -> dict[str, tuple[object, ...]]:
@@ -83,7 +83,7 @@ def test_all_events_say_the_same_as_step_by_step(
     requests: list[tuple[Generate, int]] = []
     for index, (token_ids, has_image, sampling, num_steps) in enumerate(arrivals):
         # Begun one after the other, else who finds whose prefix depends on when exactly they come.
-        media = [picture("cat", 0, 3)] if has_image else []
+        media = [image_input("cat", 0, 3)] if has_image else []
         prompt = [*[PLACEHOLDER] * 3 * has_image, *token_ids]
         requests.append((generate(str(index), prompt, *media, sampling=sampling, cache_salt=str(index)), num_steps))
     cores = [
@@ -92,10 +92,10 @@ def test_all_events_say_the_same_as_step_by_step(
             max_model_len=80,
             max_batch_tokens=max_batch_tokens,
             max_sequences=max_sequences,
-            overlap=overlap,
-            lazy=overlap and lazy,
+            async_scheduling=async_scheduling,
+            lazy=async_scheduling and lazy,
         )
-        for overlap in (False, True)
+        for async_scheduling in (False, True)
     ]
     cores[1][1].mistakes = mistakes
     step_by_step, launched_ahead = (contents(core, requests) for core, _ in cores)
@@ -104,7 +104,10 @@ def test_all_events_say_the_same_as_step_by_step(
 
 def test_a_prefix_is_found_as_soon_as_step_by_step():
     prompt = [1] * 18
-    cores = [make_core(num_blocks=60, max_model_len=60, overlap=overlap) for overlap in (False, True)]
+    cores = [
+        make_core(num_blocks=60, max_model_len=60, async_scheduling=async_scheduling)
+        for async_scheduling in (False, True)
+    ]
     said = [
         contents(core, [(generate(name, prompt, sampling=ENDLESS), 0) for name in ("0", "1", "2")]) for core, _ in cores
     ]
@@ -114,8 +117,8 @@ def test_a_prefix_is_found_as_soon_as_step_by_step():
 
 def test_the_next_turn_finds_an_answer_as_step_by_step():
     found: list[object] = []
-    for overlap in (False, True):
-        core, _ = make_core(num_blocks=60, max_model_len=60, block_size=4, overlap=overlap)
+    for async_scheduling in (False, True):
+        core, _ = make_core(num_blocks=60, max_model_len=60, block_size=4, async_scheduling=async_scheduling)
         [said] = contents(core, [(generate("0", [1, 2, 1], sampling=ENDLESS), 0)]).values()
         assert isinstance(said[0], list)
         found.append(contents(core, [(generate("1", [1, 2, 1, *said[0], 1]), 0)])["1"][2])
@@ -127,7 +130,7 @@ def test_the_next_step_is_launched_before_this_ones_result_is_asked_for():
     core.submit(generate("0", [1, 2], sampling=ENDLESS))
     step = core.step()
     assert len(answers([step])["0"]) == 1
-    assert [plan.chunks[0].token_ids for plan in runner.plans] == [(1, 2), (PROMISED,)]
+    assert [plan.chunks[0].token_ids for plan in runner.plans] == [(1, 2), (PENDING_TOKEN_ID,)]
     assert len(runner.launched) == 1
     core.step()
     assert len(runner.launched) == 1
@@ -169,8 +172,8 @@ def test_whose_choice_needs_the_tokens_before_makes_the_next_step_wait(sampling:
     run_until_idle(core)
     bound = [plan for plan in runner.plans if len(plan.chunks) == 2]
     assert len(bound) == 9
-    assert all(PROMISED not in chunk.token_ids for plan in bound for chunk in plan.chunks)
-    assert any(PROMISED in chunk.token_ids for plan in runner.plans for chunk in plan.chunks)
+    assert all(PENDING_TOKEN_ID not in chunk.token_ids for plan in bound for chunk in plan.chunks)
+    assert any(PENDING_TOKEN_ID in chunk.token_ids for plan in runner.plans for chunk in plan.chunks)
 
 
 def test_a_cancel_drops_what_is_under_way():
@@ -206,7 +209,7 @@ def test_shutdown_waits_for_what_is_under_way():
 def test_a_step_that_fails_with_another_behind_it_ends_its_own_requests_alone(
     fails: str, lazy: bool, caplog: pytest.LogCaptureFixture
 ):
-    core, runner = make_core(num_blocks=60, max_model_len=60, max_sequences=2, overlap=True, lazy=lazy)
+    core, runner = make_core(num_blocks=60, max_model_len=60, max_sequences=2, async_scheduling=True, lazy=lazy)
     core.submit(generate("0", [1] * 9, sampling=ENDLESS))
     core.step()
     core.submit(generate("1", [1] * 9, sampling=ENDLESS))
@@ -223,12 +226,12 @@ def test_a_step_that_fails_with_another_behind_it_ends_its_own_requests_alone(
 @pytest.mark.parametrize("fails", ["before for want of memory", "after for want of memory"])
 @pytest.mark.parametrize("lazy", [False, True])
 def test_want_of_memory_costs_the_newest_prompt_alone(fails: str, lazy: bool, caplog: pytest.LogCaptureFixture):
-    core, runner = make_core(num_blocks=60, max_model_len=60, overlap=True, lazy=lazy, block_size=4)
+    core, runner = make_core(num_blocks=60, max_model_len=60, async_scheduling=True, lazy=lazy, block_size=4)
     core.submit(generate("old", [1] * 9, sampling=ENDLESS))
     core.step()
     core.step()
     core.submit(generate("new", [2] * 9, sampling=ENDLESS))
-    core.submit(generate("newest", [PLACEHOLDER] * 9, picture("cat", 0, 9), sampling=ENDLESS))
+    core.submit(generate("newest", [PLACEHOLDER] * 9, image_input("cat", 0, 9), sampling=ENDLESS))
     if lazy:
         core.step()  # the step that holds them is launched
     runner.fails = fails
@@ -244,4 +247,4 @@ def test_want_of_memory_costs_the_newest_prompt_alone(fails: str, lazy: bool, ca
 
 def test_steps_cannot_be_launched_ahead_of_guesses():
     with pytest.raises(ValueError, match="guesses need the tokens before them"):
-        make_core(overlap=True, max_guesses=3)
+        make_core(async_scheduling=True, max_draft_tokens=3)

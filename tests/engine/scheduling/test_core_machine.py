@@ -17,9 +17,9 @@ from tests.engine.checking_runner import (
     PLACEHOLDER,
     fingerprints,
     generate,
+    image_input,
     make_core,
     next_token,
-    picture,
     run_until_idle,
 )
 
@@ -47,7 +47,7 @@ def make_prompt(parts: list[str | list[int]]) -> tuple[list[int], list[MediaInpu
     media: list[MediaInput] = []
     for part in parts:
         if isinstance(part, str):
-            media.append(picture(part, len(token_ids), IMAGE_TOKENS[part]))
+            media.append(image_input(part, len(token_ids), IMAGE_TOKENS[part]))
             token_ids += [PLACEHOLDER] * IMAGE_TOKENS[part]
         else:
             token_ids += part
@@ -92,7 +92,7 @@ class CoreMachine(RuleBasedStateMachine):
         prefix_caching=st.booleans(),
         max_decode_slowdown=st.sampled_from([1.0, 2.5]),
         ahead=st.sampled_from(["", "", "eager", "lazy"]),
-        max_guesses=st.sampled_from([0, 3]),
+        max_draft_tokens=st.sampled_from([0, 3]),
     )
     def build(
         self,
@@ -102,7 +102,7 @@ class CoreMachine(RuleBasedStateMachine):
         prefix_caching: bool,
         max_decode_slowdown: float,
         ahead: str,
-        max_guesses: int,
+        max_draft_tokens: int,
         **limits: int,
     ) -> None:
         self.max_model_len = max_model_len
@@ -115,8 +115,8 @@ class CoreMachine(RuleBasedStateMachine):
             max_waiting=20,
             prefix_caching=prefix_caching,
             max_decode_slowdown=max_decode_slowdown,
-            max_guesses=0 if ahead else max_guesses,
-            overlap=self.is_ahead,
+            max_draft_tokens=0 if ahead else max_draft_tokens,
+            async_scheduling=self.is_ahead,
             lazy=ahead == "lazy",
             compile_grammar=lambda grammar: self.compiling.setdefault(grammar, Future()),
             **limits,

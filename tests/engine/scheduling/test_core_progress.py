@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from glimpse.engine.protocol import FinishReason
 from glimpse.engine.sampling_params import SamplingParams
-from tests.engine.checking_runner import PLACEHOLDER, generate, make_core, picture, run_until_idle
+from tests.engine.checking_runner import PLACEHOLDER, generate, image_input, make_core, run_until_idle
 
 IMAGE_TOKENS = 8
 WINDOW = 12
@@ -42,7 +42,7 @@ def test_sequences_that_fight_for_the_room_of_one_image_all_finish(
             generate(
                 str(index),
                 prompt,
-                picture(name, num_text_tokens, IMAGE_TOKENS),
+                image_input(name, num_text_tokens, IMAGE_TOKENS),
                 sampling=sampling,
                 priority=priority,
             )
@@ -57,7 +57,7 @@ def test_sequences_that_fight_for_the_room_of_one_image_all_finish(
 def test_an_image_that_finds_no_room_waits_for_the_one_before_it():
     core, runner = make_core(num_blocks=8, max_model_len=10)
     for name in ("a", "b"):
-        core.submit(generate(name, [1] + [PLACEHOLDER] * 8, picture(name, 1, 8)))
+        core.submit(generate(name, [1] + [PLACEHOLDER] * 8, image_input(name, 1, 8)))
     core.step()
     assert [len(chunk.token_ids) for chunk in runner.plans[0].chunks] == [9, 1], "the text before it is computed"
     core.step()
@@ -69,7 +69,7 @@ def test_who_was_refused_room_is_not_overtaken_by_those_behind():
     core, runner = make_core(num_blocks=40, max_model_len=20, max_batch_tokens=80)
     # a's 12 tokens and c's 6 would fit beside each other; b's 12 do not fit beside a's.
     for name, num_tokens in (("a", 12), ("b", 12), ("c", 6)):
-        core.submit(generate(name, [1] + [PLACEHOLDER] * num_tokens, picture(name, 1, num_tokens)))
+        core.submit(generate(name, [1] + [PLACEHOLDER] * num_tokens, image_input(name, 1, num_tokens)))
     core.step()
     assert [item.content for item in runner.plans[0].encode] == [b"a"]
     core.step()

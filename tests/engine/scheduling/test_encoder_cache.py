@@ -6,7 +6,7 @@ from glimpse.engine.plan import Embeddings
 from glimpse.engine.protocol import MediaInput
 from glimpse.engine.scheduling.encoder_cache import EncoderCache
 from glimpse.engine.scheduling.sequence import Sequence, make_sequence
-from tests.engine.checking_runner import PLACEHOLDER, generate, key, picture
+from tests.engine.checking_runner import PLACEHOLDER, generate, image_input, key
 
 WHOLE = 1000
 
@@ -16,7 +16,7 @@ def make(sequence_id: int, *pictures: tuple[str, int]) -> Sequence:
     media: list[MediaInput] = []
     end = 0
     for name, num_tokens in pictures:
-        media.append(picture(name, end, num_tokens))
+        media.append(image_input(name, end, num_tokens))
         end += num_tokens
     request = generate(str(sequence_id), [PLACEHOLDER] * end + [1], *media)
     return make_sequence(sequence_id, request, max_model_len=WHOLE, vocab_size=8, hidden_size=2)

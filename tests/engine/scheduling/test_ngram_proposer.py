@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from glimpse.engine.config import EngineConfig, Speculative
-from glimpse.engine.execution.sampler import SequenceSampler, sample, sample_through
+from glimpse.engine.execution.sampler import SequenceSampler, sample, sample_with_draft_tokens
 from glimpse.engine.loading.load_engine import load_core
 from glimpse.engine.protocol import FinishReason, Generate, TokenEvent
 from glimpse.engine.sampling_params import SamplingParams
-from glimpse.engine.scheduling.ngram_proposer import Guesser
+from glimpse.engine.scheduling.ngram_proposer import NgramProposer
 from tests.engine.checking_runner import EOS, answers, generate, make_core, run_until_idle
 
 VOCAB_SIZE = 12
@@ -34,22 +34,22 @@ VOCAB_SIZE = 12
 def test_what_followed_the_last_tokens_when_they_stood_last_is_guessed(
     token_ids: list[int], max_tokens: int, guesses: tuple[int, ...]
 ):
-    assert Guesser().guess(token_ids, max_tokens) == guesses
+    assert NgramProposer().guess(token_ids, max_tokens) == guesses
 
 
 @given(token_ids=st.lists(st.integers(0, 2), max_size=60), steps=st.lists(st.integers(1, 5), min_size=1, max_size=12))
 def test_guesses_do_not_depend_on_when_they_were_asked_for(token_ids: list[int], steps: list[int]):
-    guesser, end = Guesser(), 0
+    proposer, end = NgramProposer(), 0
     for step in steps:
         end += step
-        assert guesser.guess(token_ids[:end], 4) == Guesser().guess(token_ids[:end], 4)
+        assert proposer.guess(token_ids[:end], 4) == NgramProposer().guess(token_ids[:end], 4)
 
 
 def run_script(
     script: Sequence[int],
     sampling: SamplingParams,
     *,
-    max_guesses: int,
+    max_draft_tokens: int,
     block_size: int = 4,
     max_batch_tokens: int = 64,
 ) -> tuple[list[TokenEvent], int]:
@@ -59,7 +59,7 @@ def run_script(
         block_size=block_size,
         max_model_len=80,
         max_batch_tokens=max_batch_tokens,
-        max_guesses=max_guesses,
+        max_draft_tokens=max_draft_tokens,
     )
     runner.script = list(script)
     core.submit(generate("r", [1, 2], sampling=sampling))
@@ -75,34 +75,34 @@ def said(events: Sequence[TokenEvent]) -> list[int]:
 def test_what_repeats_takes_fewer_steps():
     sampling = SamplingParams(max_tokens=40)
     script = [3, 4, 5, 6] * 10
-    plain, num_plain = run_script(script, sampling, max_guesses=0)
-    guessed, num_guessed = run_script(script, sampling, max_guesses=7)
+    plain, num_plain = run_script(script, sampling, max_draft_tokens=0)
+    guessed, num_guessed = run_script(script, sampling, max_draft_tokens=7)
     assert said(guessed) == said(plain) == script
     assert (num_plain, num_guessed <= 16) == (41, True)
     assert [event.finish for event in guessed if event.finish] == [FinishReason.LENGTH]
 
 
 def test_the_statistics_count_guesses_and_those_that_came_true():
-    core, runner = make_core(max_guesses=3)
+    core, runner = make_core(max_draft_tokens=3)
     runner.script = [3, 4, 5, 3, 4, 5, 3, 6, 6]
     core.submit(generate("r", [1, 2], sampling=SamplingParams(max_tokens=9)))
     stats = [step.stats for step in run_until_idle(core)]
     assert sum(step.num_generated_tokens for step in stats) == 9
     # After 3 4 5 was said twice, 3 4 is guessed, all that the answer has room for, of which the 3 comes true.
-    assert sum(step.num_true_guesses for step in stats) == 1
-    assert sum(step.num_guesses for step in stats) == 2
+    assert sum(step.num_accepted_tokens for step in stats) == 1
+    assert sum(step.num_draft_tokens for step in stats) == 2
 
 
 def test_an_end_token_ends_an_answer_though_more_was_guessed():
     script = [3, 4, 5, EOS - 1, 3, 4, 5, EOS, 3, 4, 5, 6]
-    events, _ = run_script(script, SamplingParams(max_tokens=40), max_guesses=7)
+    events, _ = run_script(script, SamplingParams(max_tokens=40), max_draft_tokens=7)
     assert (said(events), events[-1].finish) == (script[:8], FinishReason.STOP)
 
 
 def test_an_end_token_is_never_guessed():
     sampling = SamplingParams(max_tokens=20, stop_token_ids=(6,), min_tokens=12)
     script = [3, 4, 5, 6] * 5
-    events, _ = run_script(script, sampling, max_guesses=7)
+    events, _ = run_script(script, sampling, max_draft_tokens=7)
     assert (said(events), events[-1].finish) == (script[:16], FinishReason.STOP)
 
 
@@ -110,17 +110,17 @@ def test_an_end_token_is_never_guessed():
 @given(
     script=st.lists(st.integers(1, 2), min_size=60, max_size=60),
     max_tokens=st.integers(1, 60),
-    max_guesses=st.integers(1, 7),
+    max_draft_tokens=st.integers(1, 7),
     block_size=st.integers(1, 5),
     max_batch_tokens=st.integers(1, 12),
 )
 def test_guesses_change_no_answer(
-    script: list[int], max_tokens: int, max_guesses: int, block_size: int, max_batch_tokens: int
+    script: list[int], max_tokens: int, max_draft_tokens: int, block_size: int, max_batch_tokens: int
 ):
     events, num_steps = run_script(
         script,
         SamplingParams(max_tokens=max_tokens),
-        max_guesses=max_guesses,
+        max_draft_tokens=max_draft_tokens,
         block_size=block_size,
         max_batch_tokens=max_batch_tokens,
     )
@@ -129,11 +129,11 @@ def test_guesses_change_no_answer(
 
 
 def test_many_answers_at_once_leave_no_time_for_guesses():
-    core, runner = make_core(num_blocks=200, max_sequences=20, max_guesses=7)
+    core, runner = make_core(num_blocks=200, max_sequences=20, max_draft_tokens=7)
     for index in range(16):
         core.submit(generate(str(index), [1, 1, 1, 1], sampling=SamplingParams(max_tokens=9, ignore_eos=True)))
     run_until_idle(core)
-    assert not any(chunk.num_guesses for plan in runner.plans if len(plan.chunks) == 16 for chunk in plan.chunks)
+    assert not any(chunk.num_draft_tokens for plan in runner.plans if len(plan.chunks) == 16 for chunk in plan.chunks)
 
 
 @settings(max_examples=60, deadline=None)
@@ -169,7 +169,7 @@ def test_through_guesses_the_same_is_sampled_as_token_by_token(
             if tokens[-1] != guess:
                 break
         expected.append(tokens)
-    samples = sample_through(torch.cat(rows), samplers(), guesses)
+    samples = sample_with_draft_tokens(torch.cat(rows), samplers(), guesses)
     assert [[chosen.token_id for chosen in own] for own in samples] == expected
     assert all((chosen.logprob is None) == (sampling.logprobs is None) for own in samples for chosen in own)
 

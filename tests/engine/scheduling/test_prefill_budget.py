@@ -7,7 +7,7 @@ from statistics import median
 
 import pytest
 
-from glimpse.engine.plan import Computed, Sample, StepPlan, StepResult
+from glimpse.engine.plan import CompletedStep, Sample, StepPlan, StepResult
 from glimpse.engine.protocol import Generate
 from glimpse.engine.sampling_params import SamplingParams
 from glimpse.engine.scheduling.core import Core
@@ -15,10 +15,10 @@ from glimpse.engine.scheduling.prefill_budget import (
     DEFAULT_MEDIA_WEIGHT,
     NUM_FREE_TOKENS,
     NUM_UNTRIED_TOKENS,
-    Pace,
+    PrefillBudget,
     StepWork,
 )
-from tests.engine.checking_runner import PLACEHOLDER, generate, picture
+from tests.engine.checking_runner import PLACEHOLDER, generate, image_input
 
 DECODE_SECONDS = 0.025
 PROMPT_TOKEN_SECONDS = 0.0005
@@ -34,8 +34,8 @@ def prompt(num_tokens: int, seconds: float) -> tuple[StepWork, float]:
     return StepWork(num_decodes=0, num_prompt_tokens=num_tokens, num_media_tokens=0), seconds
 
 
-def pace_after(*steps: tuple[StepWork, float], max_slowdown: float = 3.0) -> Pace:
-    pace = Pace(max_slowdown=max_slowdown)
+def budget_after(*steps: tuple[StepWork, float], max_slowdown: float = 3.0) -> PrefillBudget:
+    pace = PrefillBudget(max_slowdown=max_slowdown)
     for work, seconds in steps:
         pace.observe(work, seconds)
     return pace
@@ -62,11 +62,11 @@ def pace_after(*steps: tuple[StepWork, float], max_slowdown: float = 3.0) -> Pac
     ],
 )
 def test_tokens_beside_decodes(steps: Sequence[tuple[StepWork, float]], num_tokens: int):
-    assert pace_after(*steps).num_prompt_tokens == num_tokens
+    assert budget_after(*steps).num_prompt_tokens == num_tokens
 
 
 def test_with_no_slowdown_allowed_prompts_still_come_in():
-    assert pace_after(prompt(500, 5.0), decodes(1.0), max_slowdown=1.0).num_prompt_tokens == NUM_FREE_TOKENS
+    assert budget_after(prompt(500, 5.0), decodes(1.0), max_slowdown=1.0).num_prompt_tokens == NUM_FREE_TOKENS
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_with_no_slowdown_allowed_prompts_still_come_in():
     ],
 )
 def test_what_encoding_counts_for(steps: Sequence[tuple[StepWork, float]], weight: float):
-    assert pace_after(*steps).media_weight == pytest.approx(weight)
+    assert budget_after(*steps).media_weight == pytest.approx(weight)
 
 
 @dataclass(kw_only=True)
@@ -99,7 +99,7 @@ class TimedRunner:
     plans: list[StepPlan] = field(default_factory=list[StepPlan])
     num_tokens: dict[bytes, int] = field(default_factory=dict[bytes, int])
 
-    def launch(self, plan: StepPlan) -> Computed:
+    def launch(self, plan: StepPlan) -> CompletedStep:
         self.plans.append(plan)
         self.num_tokens |= {span.key: span.num_tokens for start in plan.started for span in start.spans}
         num_media_tokens = sum(self.num_tokens[item.key] for item in plan.encode)
@@ -107,7 +107,7 @@ class TimedRunner:
         # The weights are read while the first tokens are computed.
         self.now += max(self.decode_seconds, self.decode_seconds / 2 + work_seconds)
         samples = {chunk.sequence_id: Sample(token_id=1) for chunk in plan.chunks if chunk.samples}
-        return Computed(StepResult(samples=samples))
+        return CompletedStep(StepResult(samples=samples))
 
 
 class Station:
@@ -209,7 +209,7 @@ def test_a_long_prompt_comes_in_though_short_ones_never_cease():
 def test_of_several_images_beside_answers_one_is_encoded_in_a_step():
     station, quiet_seconds = station_with_streams(4)
     num_before = len(station.gaps("stream 0"))
-    media = [picture(str(index), 1 + 70 * index, 64) for index in range(6)]
+    media = [image_input(str(index), 1 + 70 * index, 64) for index in range(6)]
     pictures = [PLACEHOLDER] * 64 + [1] * 6
     station.submit(generate("album", [1, *pictures * 6], *media))
     station.run_until_first_token("album")
@@ -220,7 +220,7 @@ def test_of_several_images_beside_answers_one_is_encoded_in_a_step():
 
 def test_images_without_answers_beside_them_are_encoded_together():
     station = Station()
-    media = [picture(str(index), 1 + 70 * index, 64) for index in range(6)]
+    media = [image_input(str(index), 1 + 70 * index, 64) for index in range(6)]
     station.submit(generate("album", [1, *([PLACEHOLDER] * 64 + [1] * 6) * 6], *media))
     station.run_until_first_token("album")
     assert [len(plan.encode) for plan in station.runner.plans] == [6]

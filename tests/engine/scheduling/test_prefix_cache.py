@@ -8,7 +8,7 @@ from glimpse.engine.protocol import MediaInput
 from glimpse.engine.scheduling.block_pool import BlockPool
 from glimpse.engine.scheduling.prefix_cache import PrefixCache, block_hash, root_hash
 from glimpse.engine.scheduling.sequence import Sequence, make_sequence
-from tests.engine.checking_runner import PLACEHOLDER, generate, picture
+from tests.engine.checking_runner import PLACEHOLDER, generate, image_input
 
 BLOCK_SIZE = 4
 
@@ -106,13 +106,13 @@ def test_the_same_text_with_another_image_shares_no_block_from_the_image_on(
     text: list[int], num_tokens: int, rest: list[int], names_of_images: list[str]
 ):
     prompt = text + [PLACEHOLDER] * num_tokens + rest
-    one, other = (names(make(prompt, picture(name, len(text), num_tokens))) for name in names_of_images)
+    one, other = (names(make(prompt, image_input(name, len(text), num_tokens))) for name in names_of_images)
     num_shared = len(text) // BLOCK_SIZE
     assert one[:num_shared] == other[:num_shared]
     assert not set(one[num_shared:]) & set(other[num_shared:])
     cache, pool = make_cache()
-    compute(cache, pool, make(prompt, picture(names_of_images[0], len(text), num_tokens)))
-    found = cache.match(make(prompt, picture(names_of_images[1], len(text), num_tokens)))
+    compute(cache, pool, make(prompt, image_input(names_of_images[0], len(text), num_tokens)))
+    found = cache.match(make(prompt, image_input(names_of_images[1], len(text), num_tokens)))
     assert len(found) == min(num_shared, (len(prompt) - 1) // BLOCK_SIZE)
 
 
@@ -130,16 +130,16 @@ def test_every_change_of_what_a_block_depends_on_changes_its_name():
     pads = [PLACEHOLDER] * 4
     variants = [
         make(pads),
-        make(pads, picture("a", 0, 4)),
-        make(pads, picture("b", 0, 4)),
+        make(pads, image_input("a", 0, 4)),
+        make(pads, image_input("b", 0, 4)),
         # The same tokens, of which others are the picture's.
-        make(pads, picture("a", 0, 2)),
-        make(pads, picture("a", 1, 2)),
-        make(pads, picture("a", 2, 2)),
-        make(pads, picture("a", 0, 2), picture("a", 2, 2)),
-        make(pads, picture("a", 0, 2), picture("b", 2, 2)),
-        make(pads, picture("b", 0, 2), picture("a", 2, 2)),
-        make(pads, picture("a", 0, 1), picture("a", 1, 3)),
+        make(pads, image_input("a", 0, 2)),
+        make(pads, image_input("a", 1, 2)),
+        make(pads, image_input("a", 2, 2)),
+        make(pads, image_input("a", 0, 2), image_input("a", 2, 2)),
+        make(pads, image_input("a", 0, 2), image_input("b", 2, 2)),
+        make(pads, image_input("b", 0, 2), image_input("a", 2, 2)),
+        make(pads, image_input("a", 0, 1), image_input("a", 1, 3)),
     ]
     first_names = [names(sequence)[0] for sequence in variants]
     assert len(set(first_names)) == len(variants)
@@ -147,7 +147,7 @@ def test_every_change_of_what_a_block_depends_on_changes_its_name():
 
 def test_a_block_inside_an_image_depends_on_which_part_of_it_it_holds():
     pads = [PLACEHOLDER] * 4
-    spans = make([PLACEHOLDER] * 16, picture("a", 0, 16)).spans
+    spans = make([PLACEHOLDER] * 16, image_input("a", 0, 16)).spans
     parent = root_hash("")
     assert block_hash(parent, 4, pads, spans) != block_hash(parent, 8, pads, spans)
 

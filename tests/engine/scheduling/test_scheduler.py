@@ -6,7 +6,7 @@ from glimpse.engine.plan import StepPlan
 from glimpse.engine.sampling_params import SamplingParams
 from glimpse.engine.scheduling.core import Core
 from glimpse.engine.scheduling.scheduler import Scheduler
-from tests.engine.checking_runner import PLACEHOLDER, CheckingRunner, generate, make_core, picture, run_until_idle
+from tests.engine.checking_runner import PLACEHOLDER, CheckingRunner, generate, image_input, make_core, run_until_idle
 
 
 def sampling(max_tokens: int) -> SamplingParams:
@@ -164,20 +164,20 @@ def test_a_prompts_tail_is_evicted_before_its_head():
 def test_an_image_whose_tokens_are_all_cached_is_not_encoded_again():
     core, runner = make_core(block_size=4, max_model_len=24)
     prompt = [1, *[PLACEHOLDER] * 7, 2, 3]
-    core.submit(generate("0", prompt, picture("cat", 1, 7)))
-    core.submit(generate("1", [PLACEHOLDER] * 20 + [1], picture("dog", 0, 20)))
+    core.submit(generate("0", prompt, image_input("cat", 1, 7)))
+    core.submit(generate("1", [PLACEHOLDER] * 20 + [1], image_input("dog", 0, 20)))
     run_until_idle(core)
     assert list(runner.resident.values()) == [20], "the cat's output was evicted"
-    core.submit(generate("2", prompt, picture("cat", 1, 7)))
+    core.submit(generate("2", prompt, image_input("cat", 1, 7)))
     [step, *_] = run_until_idle(core)
     assert (step.stats.num_encoded_media, step.stats.num_cached_tokens) == (0, 8)
 
 
 def test_an_image_of_which_some_tokens_are_not_cached_is_encoded_for_these():
     core, _ = make_core(block_size=4, max_model_len=24)
-    core.submit(generate("0", [PLACEHOLDER] * 6 + [2], picture("cat", 0, 6)))
-    core.submit(generate("1", [PLACEHOLDER] * 20 + [1], picture("dog", 0, 20)))
+    core.submit(generate("0", [PLACEHOLDER] * 6 + [2], image_input("cat", 0, 6)))
+    core.submit(generate("1", [PLACEHOLDER] * 20 + [1], image_input("dog", 0, 20)))
     run_until_idle(core)
-    core.submit(generate("2", [PLACEHOLDER] * 6 + [3], picture("cat", 0, 6)))
+    core.submit(generate("2", [PLACEHOLDER] * 6 + [3], image_input("cat", 0, 6)))
     [step, *_] = run_until_idle(core)
     assert (step.stats.num_encoded_media, step.stats.num_cached_tokens) == (1, 4)

@@ -30,7 +30,7 @@ companies = st.lists(st.tuples(st.integers(0, len(PROMPTS) - 1), st.booleans()),
 
 
 class Company:
-    """Sequences that share a rig, and the same prompts computed alone."""
+    """Sequences that share a harness, and the same prompts computed alone."""
 
     def __init__(self, harness: Harness, *, exactly: bool) -> None:
         self._rig, self._exactly = harness, exactly
