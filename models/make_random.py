@@ -1,7 +1,7 @@
 """Makes a small Qwen2-VL checkpoint with seeded random weights, in the layout of the published ones.
 
 It stands in for a trained model: everything works but the answers mean nothing. They are readable, though, and differ
-between pictures and between questions. `python models/make_random.py --help` tells more.
+between images and between questions. `python models/make_random.py --help` tells more.
 """
 
 import argparse

@@ -48,7 +48,7 @@ def prefill_flops(text: TextConfig, num_tokens: int) -> float:
 
 
 def vision_flops(vision: VisionConfig, num_patches: int) -> float:
-    """Operations for one picture of so many patches."""
+    """Operations for one image of so many patches."""
     width, merged = vision.embed_dim, vision.embed_dim * vision.spatial_merge_size**2
     patch = vision.in_channels * vision.temporal_patch_size * vision.patch_size**2
     block = 4 * width * width + (3 if vision.gated else 2) * vision.intermediate_size * width

@@ -88,14 +88,14 @@ def text(draw: random.Random, num_tokens: int) -> tuple[int, ...]:
     return tuple(draw.randrange(256) for _ in range(num_tokens))
 
 
-def picture(draw: random.Random, model: ModelConfig, *, start: int, side: int) -> tuple[tuple[int, ...], MediaInput]:
-    """The placeholder tokens of a picture of noise that begins at `start`, and the picture.
+def image(draw: random.Random, model: ModelConfig, *, start: int, side: int) -> tuple[tuple[int, ...], MediaInput]:
+    """The placeholder tokens of an image of noise that begins at `start`, and the image.
 
     Args:
         draw: makes its pixels.
         model: that shall see it.
         start: index in the prompt.
-        side: in tokens; the picture takes as many as its square.
+        side: in tokens; the image takes as many as its square.
     """
     vision, num_tokens = model.vision, side * side
     patches = side * vision.spatial_merge_size

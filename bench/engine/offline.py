@@ -1,4 +1,4 @@
-"""Throughput of the offline door: whole batches through `glimpse.engine.llm.LLM`, without any server.
+"""Throughput of the offline API: whole batches through `glimpse.engine.llm.LLM`, without any server.
 
 python -m bench.engine.offline CHECKPOINT --prompts 16 --prompt-tokens 512 --output-tokens 128
 """

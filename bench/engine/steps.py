@@ -4,7 +4,7 @@
     python -m bench.engine.steps CHECKPOINT --backend torch --quantization int8
 
 A decode step reads all weights of the decoder and the keys and values of its sequences: it is held against the rate at
-which memory can be read. A prefill and the encoding of a picture are held against the rate of bfloat16 matrix products.
+which memory can be read. A prefill and the encoding of an image are held against the rate of bfloat16 matrix products.
 Steps are the core's own, planning and sampling included; no server is involved. The shortest and the median are shown.
 """
 
@@ -94,8 +94,8 @@ class Steps:
         """Seconds in which the prompt is computed, up to its first token."""
         return [self._first_token(self._tokens(num_tokens), []) for _ in range(1 + self._repeats)][1:]
 
-    def picture(self) -> list[float]:
-        """Seconds by which a new picture in a prompt makes it longer than as many tokens of text."""
+    def image(self) -> list[float]:
+        """Seconds by which a new image in a prompt makes it longer than as many tokens of text."""
         vision = self._model.vision
         side = _SIDE // vision.patch_size
         num_tokens = (side // vision.spatial_merge_size) ** 2
@@ -148,7 +148,7 @@ def measure(steps: Steps, model: ModelConfig, weight_bytes: float, *, max_batch:
         work = prefill_flops(model.text, num_tokens)
         yield _measured(f"prefill {num_tokens}", steps.prefill(num_tokens), work, "flops")
     side = _SIDE // model.vision.patch_size
-    yield _measured(f"picture {_SIDE} x {_SIDE}", steps.picture(), vision_flops(model.vision, side**2), "flops")
+    yield _measured(f"image {_SIDE} x {_SIDE}", steps.image(), vision_flops(model.vision, side**2), "flops")
 
 
 def _measured(name: str, seconds: list[float], work: float, unit: Literal["bytes", "flops"]) -> Measured:

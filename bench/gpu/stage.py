@@ -151,7 +151,7 @@ def steps(setting: Setting) -> Iterator[Figure]:
         ideal = prefill_flops(engine.model.text, num_tokens) / found.flops_per_second
         yield from _against(f"prefill of {num_tokens}", timed.prefill(num_tokens), ideal)
     ideal = vision_flops(engine.model.vision, 32 * 32) / found.flops_per_second
-    yield from _against("picture of 448 x 448", timed.picture(), ideal)
+    yield from _against("image of 448 x 448", timed.image(), ideal)
 
 
 def quantization(setting: Setting) -> Iterator[Figure]:
@@ -206,7 +206,7 @@ def batch(setting: Setting) -> Iterator[Figure]:
 
 
 def dashinfer(setting: Setting) -> Iterator[Figure]:
-    """DashInfer-VLM's table: chats about two to four pictures, in their first turn and after two others."""
+    """DashInfer-VLM's table: chats about two to four images, in their first turn and after two others."""
     engine, scale = setting.load(prefix_caching=True), setting.scale
     driver, sizes = Driver(engine.core), scale.chats
     warm_up(driver, engine.model, sizes)

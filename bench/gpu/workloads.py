@@ -1,14 +1,14 @@
 """The two workloads that others have published figures of, as questions to an engine.
 
 One is nano-vllm's: many prompts of text of any length with answers of any length. The other is DashInfer-VLM's: chats
-about some pictures, cold and in their third turn.
+about some images, cold and in their third turn.
 """
 
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from bench.engine.driver import Driver, Question, Run, picture, text
+from bench.engine.driver import Driver, Question, Run, image, text
 from glimpse.engine.model_config import ModelConfig
 
 PUBLISHED: Mapping[str, tuple[float, float, float]] = {"2B": (0.78, 3.85, 7.98), "7B": (0.44, 2.20, 4.68)}
@@ -17,10 +17,10 @@ PUBLISHED: Mapping[str, tuple[float, float, float]] = {"2B": (0.78, 3.85, 7.98),
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatSizes:
-    """Of chats about pictures."""
+    """Of chats about images."""
 
     side: int = 30
-    """Of a picture, in tokens."""
+    """Of an image, in tokens."""
     question_tokens: int = 100
     answer_tokens: int = 120
 
@@ -35,7 +35,7 @@ def batch_of_texts(num_prompts: int, *, shortest: int, longest: int, seed: int =
 
 
 def chats(model: ModelConfig, num_chats: int, sizes: ChatSizes, *, seed: int) -> list[Question]:
-    """First turns, each about two to four pictures that no other has: about 2,800 tokens, and 120 of an answer."""
+    """First turns, each about two to four images that no other has: about 2,800 tokens, and 120 of an answer."""
     draw = random.Random(seed)
     return [_first_turn(draw, model, sizes) for _ in range(num_chats)]
 
@@ -63,7 +63,7 @@ def _first_turn(draw: random.Random, model: ModelConfig, sizes: ChatSizes) -> Qu
     token_ids: list[int] = []
     media = []
     for _ in range(draw.choice((2, 3, 4))):
-        placeholders, medium = picture(draw, model, start=len(token_ids), side=sizes.side)
+        placeholders, medium = image(draw, model, start=len(token_ids), side=sizes.side)
         token_ids += [*placeholders, *text(draw, 1)]
         media.append(medium)
     token_ids += text(draw, sizes.question_tokens)

@@ -83,12 +83,12 @@ class Work:
 
 
 def prepared(data: bytes) -> Image:
-    """A picture that is ready for the engine, its key included."""
+    """An image that is ready for the engine, its key included."""
     return prepare_image(open_image(data, max_pixels=MAX_DECODED_PIXELS), IMAGES)
 
 
 def _isolated(processing: ImageProcessing = IMAGES) -> Act:
-    """A picture or a clip that is ready for the engine, decoded in a worker process as servers do."""
+    """An image or a video that is ready for the engine, decoded in a worker process as servers do."""
     decoders = IsolatedDecoders(num_images=1, num_videos=1)
     runner = asyncio.Runner()
 
@@ -101,7 +101,7 @@ def _isolated(processing: ImageProcessing = IMAGES) -> Act:
 
 
 def _in_thread() -> Act:
-    """The same, decoded here, as the offline door does."""
+    """The same, decoded in this process, as `LLM` does."""
     return lambda data: video_from_file(data, VIDEOS, _ONE_A_SECOND) if _is_video(data) else prepared(data)
 
 
@@ -122,9 +122,9 @@ def _transformers(name: str) -> Act:
 
 
 def _qwen_vl_utils() -> Act:
-    """A resized picture, or a clip's resized frames, which a processor then normalises."""
+    """A resized image, or a video's resized frames, which a processor then normalises."""
     utils = importlib.import_module("qwen_vl_utils.vision_process")
-    path = Path(tempfile.mkdtemp(), "video.mp4")  # it reads clips from files only
+    path = Path(tempfile.mkdtemp(), "video.mp4")  # it reads videos from files only
 
     def act(data: bytes) -> object:
         if _is_video(data):
@@ -136,12 +136,12 @@ def _qwen_vl_utils() -> Act:
 
 
 def _request_in_json() -> Act:
-    """The picture's bytes, out of a chat request in OpenAI's JSON."""
+    """The image's bytes, out of a chat request in OpenAI's JSON."""
     return lambda document: _parsed(decode(document, chat_pb2.CreateChatCompletionRequest).message)
 
 
 def _request_in_proto() -> Act:
-    """The picture's bytes, out of the typed chat request."""
+    """The image's bytes, out of the typed chat request."""
     return lambda message: _parsed(chat_pb2.CreateChatCompletionRequest.FromString(message))
 
 
@@ -158,12 +158,12 @@ CONTESTANTS: Mapping[str, Callable[[], Act]] = {
 }
 
 
-def requests_about(picture: bytes) -> tuple[bytes, bytes]:
-    """A chat request about a picture, in JSON and in proto."""
-    url = "data:image/jpeg;base64," + base64.b64encode(picture).decode()
+def requests_about(image: bytes) -> tuple[bytes, bytes]:
+    """A chat request about an image, in JSON and in proto."""
+    url = "data:image/jpeg;base64," + base64.b64encode(image).decode()
     parts = [{"type": "image_url", "image_url": {"url": url}}, {"type": "text", "text": "What is this?"}]
-    image = content_pb2.ImagePart(source=content_pb2.MediaSource(data=picture))
-    content = [content_pb2.ContentPart(image=image), content_pb2.ContentPart(text="What is this?")]
+    part = content_pb2.ImagePart(source=content_pb2.MediaSource(data=image))
+    content = [content_pb2.ContentPart(image=part), content_pb2.ContentPart(text="What is this?")]
     message = content_pb2.Message(role=content_pb2.ROLE_USER, content=content)
     request = chat_pb2.CreateChatCompletionRequest(messages=[message])
     return json.dumps({"messages": [{"role": "user", "content": parts}]}).encode(), request.SerializeToString()

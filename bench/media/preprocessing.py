@@ -1,4 +1,4 @@
-"""How fast pictures and clips become what a model sees, beside transformers and qwen-vl-utils in the same run.
+"""How fast images and videos become what a model sees, beside transformers and qwen-vl-utils in the same run.
 
     python -m bench.media.preprocessing [--qwen-vl-utils FOLDER] [--rounds 5] [--seconds 2] [--json FILE]
 
@@ -28,7 +28,7 @@ from bench.media.contestants import CONTESTANTS, Work, prepared, requests_about
 
 _IMAGES = {"448×448": (448, 448), "1920×1080": (1920, 1080), "4000×3000": (4000, 3000)}
 _VIDEO = "10 s of 640×360, a frame a second"
-_JSON, _PROTO = "request with a picture of 1920×1080, JSON", "request with a picture of 1920×1080, proto"
+_JSON, _PROTO = "request with an image of 1920×1080, JSON", "request with an image of 1920×1080, proto"
 _REFERENCE = "transformers, PIL"
 _NEEDS_TORCHVISION = ("transformers, torchvision", "qwen-vl-utils")
 _WITH_VIDEOS = ("glimpse", "glimpse, in a thread", "qwen-vl-utils")
@@ -58,7 +58,7 @@ def draw(width: int, height: int) -> bytes:
 
 
 def film() -> bytes:
-    """An H.264 clip in which a picture moves sideways."""
+    """An H.264 video in which an image moves sideways."""
     wide = PIL.Image.open(io.BytesIO(draw(1240, 360)))
     file = io.BytesIO()
     with av.open(file, "w", format="mp4") as output:
@@ -119,13 +119,13 @@ def gather(rounds: Sequence[Mapping[str, Sequence[Work]]]) -> list[Measured]:
     return measured
 
 
-def largest_difference(picture: bytes) -> int:
-    """Between our pixels of a picture and the reference's, which are floats: rounded to the nearest level."""
+def largest_difference(image: bytes) -> int:
+    """Between our pixels of an image and the reference's, which are floats: rounded to the nearest level."""
     import transformers  # noqa: PLC0415 - takes seconds, and the contestants have processes of their own
 
-    ours = prepared(picture)
+    ours = prepared(image)
     processor = transformers.Qwen2VLImageProcessorPil(do_rescale=False, do_normalize=False)
-    theirs = processor(images=[PIL.Image.open(io.BytesIO(picture))], return_tensors="np")["pixel_values"]
+    theirs = processor(images=[PIL.Image.open(io.BytesIO(image))], return_tensors="np")["pixel_values"]
     _, rows, columns = ours.grid_thw
     patches = theirs.reshape(rows // 2, columns // 2, 2, 2, 3, 2, 14, 14)[:, :, :, :, :, 0]
     pixels = patches.transpose(0, 2, 5, 1, 3, 6, 4).reshape(rows * 14, columns * 14, 3)

@@ -28,7 +28,7 @@ class Turn:
     role: str
     """user or assistant"""
     text: str
-    picture: bytes | None = None
+    image: bytes | None = None
     """A JPEG, before the text."""
 
 
@@ -204,17 +204,17 @@ def read_answer(asked_at: float, chunks: Iterable[tuple[float, Mapping[str, Any]
 
 
 def _message(turn: Turn) -> dict[str, Any]:
-    if turn.picture is None:
+    if turn.image is None:
         return {"role": turn.role, "content": turn.text}
-    url = "data:image/jpeg;base64," + base64.b64encode(turn.picture).decode()
-    picture = {"type": "image_url", "image_url": {"url": url}}
-    return {"role": turn.role, "content": [picture, {"type": "text", "text": turn.text}]}
+    url = "data:image/jpeg;base64," + base64.b64encode(turn.image).decode()
+    image = {"type": "image_url", "image_url": {"url": url}}
+    return {"role": turn.role, "content": [image, {"type": "text", "text": turn.text}]}
 
 
 def _typed_message(turn: Turn) -> content_pb2.Message:
     parts = [content_pb2.ContentPart(text=turn.text)]
-    if turn.picture is not None:
-        source = content_pb2.MediaSource(data=turn.picture)
+    if turn.image is not None:
+        source = content_pb2.MediaSource(data=turn.image)
         parts.insert(0, content_pb2.ContentPart(image=content_pb2.ImagePart(source=source)))
     return content_pb2.Message(role=_ROLES[turn.role], content=parts)
 

@@ -10,9 +10,9 @@ CASES: Mapping[str, Sequence[str]] = {
     "text, 1 at a time": ("--workload=text", "--concurrency=1", "--sessions=4"),
     "text, 4 at a time": ("--workload=text", "--concurrency=4", "--sessions=8"),
     "text, 16 at a time": ("--workload=text", "--concurrency=16", "--sessions=32"),
-    "picture, 1 at a time": ("--workload=picture", "--concurrency=1", "--sessions=6", "--output-tokens=32"),
-    "picture, 4 at a time": ("--workload=picture", "--concurrency=4", "--sessions=8"),
-    "picture, seen before": ("--workload=prefix", "--prompt-tokens=40", "--sessions=4", "--output-tokens=4"),
+    "image, 1 at a time": ("--workload=image", "--concurrency=1", "--sessions=6", "--output-tokens=32"),
+    "image, 4 at a time": ("--workload=image", "--concurrency=4", "--sessions=8"),
+    "image, seen before": ("--workload=prefix", "--prompt-tokens=40", "--sessions=4", "--output-tokens=4"),
     "long prompt, seen before": ("--workload=prefix", "--sessions=3", "--output-tokens=4"),
     "chat of six turns": ("--workload=chat", "--sessions=1"),
     "long prompt beside 4 streams": ("--workload=interference", "--concurrency=4", "--output-tokens=384"),
@@ -61,7 +61,7 @@ def _sooner(report: Report) -> float | None:
 
 
 def _if_loaded(name: str) -> Callable[[Report], float | None]:
-    return lambda report: report.get(name) if report.get("workload") in {"text", "picture", "chat"} else None
+    return lambda report: report.get(name) if report.get("workload") in {"text", "image", "chat"} else None
 
 
 FIGURES = (
@@ -70,16 +70,16 @@ FIGURES = (
     Figure(name="output tokens/s", better="↑", read=_if_loaded("output_tokens_per_second")),
     Figure(name="whole run, s", better="↓", read=_if_loaded("seconds")),
     Figure(name="TTFT p50, ms", better="↓", read=_ttft("text")),
-    Figure(name="TTFT p50, ms", better="↓", read=_ttft("picture")),
+    Figure(name="TTFT p50, ms", better="↓", read=_ttft("image")),
     Figure(name="TTFT cold, ms", better="↓", read=_ttft("cold")),
     Figure(name="TTFT other question, ms", better="↓", read=_ttft("other question")),
     Figure(name="TTFT seen before, ms", better="↓", read=_ttft("seen before")),
     Figure(name="cold / seen before", better="↑", read=_sooner),
     Figure(name="TTFT later turns, ms", better="↓", read=_ttft("later turns")),
     Figure(name="ITL p50, ms", better="↓", read=_itl("text")),
-    Figure(name="ITL p50, ms", better="↓", read=_itl("picture")),
+    Figure(name="ITL p50, ms", better="↓", read=_itl("image")),
     Figure(name="TPOT p50, ms", better="↓", read=_latency("text", "tpot_p50_ms")),
-    Figure(name="TPOT p50, ms", better="↓", read=_latency("picture", "tpot_p50_ms")),
+    Figure(name="TPOT p50, ms", better="↓", read=_latency("image", "tpot_p50_ms")),
     Figure(name="quiet ITL p50, ms", better="↓", read=_of("interference", "quiet_itl_p50_ms")),
     Figure(name="disturbed ITL p95, ms", better="↓", read=_of("interference", "itl_p95_ms")),
     Figure(name="p95 / quiet median", better="↓", read=_of("interference", "ratio")),

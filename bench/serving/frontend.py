@@ -120,16 +120,16 @@ async def _wait_until_served(target: str) -> None:
 
 
 async def run(arguments: argparse.Namespace) -> str:
-    """Measures both doors; the table."""
+    """Measures REST and gRPC; returns the table."""
     rows: list[list[str]] = []
     num_tokens = round(1000 * arguments.seconds / arguments.step_ms)
     with _serving(arguments.checkpoint, arguments.step_ms) as (pid, port, http_port):
-        for door, target in (("REST", f"http://127.0.0.1:{http_port}/v1"), ("gRPC", f"grpc://127.0.0.1:{port}")):
+        for protocol, target in (("REST", f"http://127.0.0.1:{http_port}/v1"), ("gRPC", f"grpc://127.0.0.1:{port}")):
             await _wait_until_served(target)
             for cost in await measure(target, pid, num_streams=arguments.streams, num_tokens=num_tokens):
                 figures = [f"{cost.microseconds_per_token:.0f}", f"{100 * cost.share_of_core:.1f} %"]
-                rows.append([door, cost.process, *figures])
-    return table(["door", "process", "µs a token", "of a core"], rows)
+                rows.append([protocol, cost.process, *figures])
+    return table(["protocol", "process", "µs a token", "of a core"], rows)
 
 
 def main() -> None:
@@ -137,7 +137,7 @@ def main() -> None:
     parser.add_argument("--checkpoint", type=Path, default=DEFAULT_MODEL, help="whose tokenizer and template are used")
     parser.add_argument("--streams", type=int, default=16)
     parser.add_argument("--step-ms", type=float, default=30.0, help="between one token of a stream and the next")
-    parser.add_argument("--seconds", type=float, default=10.0, help="of each door's run")
+    parser.add_argument("--seconds", type=float, default=10.0, help="length of each run, in seconds")
     parser.add_argument("--serve", help=argparse.SUPPRESS)  # PORT,HTTP_PORT: how it starts its own server
     arguments = parser.parse_args()
     if arguments.serve:

@@ -72,7 +72,7 @@ async def _work(
 async def _ask_all(client: Client, session: Session, max_tokens: int, gathered: Gathered, on_answer: OnAnswer) -> None:
     turns: tuple[Turn, ...] = ()
     for question in session:
-        asked = Turn(role="user", text=question.text, picture=question.picture)
+        asked = Turn(role="user", text=question.text, image=question.image)
         turns = (*turns, asked) if question.follows else (asked,)
         try:
             answer = await client.ask(turns, max_tokens=max_tokens)

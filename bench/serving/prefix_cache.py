@@ -1,9 +1,9 @@
-"""How much sooner the first token comes when a long prompt and its picture were seen before.
+"""How much sooner the first token comes when a long prompt and its image were seen before.
 
 Against a running server: python bench/serving/prefix_cache.py [--url http://127.0.0.1:8080/v1] [--rounds 7] [--words
 1500]
 
-Each round makes a prompt and a picture that the server has not seen, and asks twice. It prints both times to the first
+Each round makes a prompt and an image that the server has not seen, and asks twice. It prints both times to the first
 token, their ratio, the tokens that the prefix cache spared, and whether the two answers are the same text.
 """
 
@@ -34,16 +34,16 @@ def main() -> None:
     parser.add_argument("--url", default="http://127.0.0.1:8080/v1", help="an OpenAI base URL")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--words", type=int, default=1500, help="length of the prompt's text")
-    parser.add_argument("--side", type=int, default=336, help="the picture's width and height in pixels")
+    parser.add_argument("--side", type=int, default=336, help="the image's width and height in pixels")
     arguments = parser.parse_args()
     client = OpenAI(base_url=arguments.url, api_key="none")
     model = client.models.list().data[0].id
     draw = random.Random()
-    ask(client, model, "Warm up.", picture(draw, arguments.side))
+    ask(client, model, "Warm up.", image(draw, arguments.side))
     ratios: list[float] = []
     print(f"{'cold s':>8} {'warm s':>8} {'ratio':>6} {'prompt':>7} {'cached':>7}  same text")
     for _ in range(arguments.rounds):
-        text, url = prompt(draw, arguments.words), picture(draw, arguments.side)
+        text, url = prompt(draw, arguments.words), image(draw, arguments.side)
         cold = ask(client, model, text, url)
         warm = ask(client, model, text, url)
         ratios.append(cold.first_token_seconds / warm.first_token_seconds)
@@ -58,7 +58,7 @@ def prompt(draw: random.Random, words: int) -> str:
     return " ".join(draw.choice(("red", "circle", "left", "of", "the", "blue", "square", "and")) for _ in range(words))
 
 
-def picture(draw: random.Random, side: int) -> str:
+def image(draw: random.Random, side: int) -> str:
     """A data URL of a PNG of coloured tiles."""
     tiles = Image.frombytes("RGB", (8, 8), draw.randbytes(192)).resize((side, side), Image.Resampling.NEAREST)
     file = io.BytesIO()

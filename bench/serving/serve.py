@@ -1,10 +1,10 @@
 """Loads a running server and reports times to the first token, gaps between tokens, rates, and the server's own cost.
 
     python -m bench.serving.serve --url http://127.0.0.1:8080/v1 --workload text --concurrency 4
-python -m bench.serving.serve --url grpc://127.0.0.1:50051 --workload picture --rate 2 --pid $(pgrep -of 'glimpse up')
+python -m bench.serving.serve --url grpc://127.0.0.1:50051 --workload image --rate 2 --pid $(pgrep -of 'glimpse up')
 
-Workloads: text (a prompt of --prompt-tokens); picture (a new JPEG and a short question); prefix (a picture and a long
-text, then the same with another question, then the first again); chat (--turns about a picture, each with all before);
+Workloads: text (a prompt of --prompt-tokens); image (a new JPEG and a short question); prefix (an image and a long
+text, then the same with another question, then the first again); chat (--turns about an image, each with all before);
 interference (--concurrency running streams while a prompt of --prompt-tokens comes in).
 
 Sessions come --concurrency at a time, or --rate a second at random (Poisson). Tokens are those of the server's `usage`.
@@ -145,9 +145,9 @@ def parse(words: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--sessions", type=int, help="how many in all (default: 4, and twice the concurrency)")
     parser.add_argument("--prompt-tokens", type=int, help="(default: 512; prefix 1536, interference 4000)")
     parser.add_argument("--output-tokens", type=int, help="(default: 128; prefix 16, chat 64, interference 512)")
-    parser.add_argument("--side", type=int, default=448, help="of a picture, in pixels (default: 448)")
+    parser.add_argument("--side", type=int, default=448, help="of an image, in pixels (default: 448)")
     parser.add_argument("--turns", type=int, default=6, help="of a chat (default: 6)")
-    parser.add_argument("--seed", type=int, help="of prompts and pictures (default: a new one: a server may cache)")
+    parser.add_argument("--seed", type=int, help="of prompts and images (default: a new one: a server may cache)")
     parser.add_argument("--pid", type=int, help="the server's process; those that descend from it are counted too")
     parser.add_argument("--nice", type=int, default=5, help="added to this program's niceness (default: 5)")
     parser.add_argument("--json", type=Path, help="file for the report")

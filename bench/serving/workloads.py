@@ -13,9 +13,9 @@ from PIL import Image
 from bench.serving.words import common_text
 
 _SHORT_WORDS = 12
-"""Of a question about a picture."""
+"""Of a question about an image."""
 _TILES = 14
-"""Of a picture's side; each becomes a patch of its own colour."""
+"""Of an image's side; each becomes a patch of its own colour."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +25,7 @@ class Question:
     label: str
     """Questions of one label are counted together."""
     text: str
-    picture: bytes | None = None
+    image: bytes | None = None
     follows: bool = False
     """The questions before it and their answers come with it."""
 
@@ -52,9 +52,9 @@ class Sizes:
     """How large questions are."""
 
     prompt_tokens: int
-    """Of a text; the template's tokens are in it, a picture's are not."""
+    """Of a text; the template's tokens are in it, an image's are not."""
     side: int
-    """Of a picture, in pixels."""
+    """Of an image, in pixels."""
     num_turns: int
     """Of a conversation."""
 
@@ -68,25 +68,25 @@ def text_session(draw: random.Random, prompts: Prompts, sizes: Sizes) -> Session
 
 
 def image_session(draw: random.Random, _prompts: Prompts, sizes: Sizes) -> Session:
-    """A short question about a new picture."""
-    return (Question(label="picture", text=common_text(draw, _SHORT_WORDS), picture=picture(draw, sizes.side)),)
+    """A short question about a new image."""
+    return (Question(label="image", text=common_text(draw, _SHORT_WORDS), image=image(draw, sizes.side)),)
 
 
 def prefix_session(draw: random.Random, prompts: Prompts, sizes: Sizes) -> Session:
-    """A picture and a long text; the same with another question at its end; and the first once more."""
+    """An image and a long text; the same with another question at its end; and the first once more."""
     shared = common_text(draw, prompts.num_words(sizes.prompt_tokens - _SHORT_WORDS))
-    shown = picture(draw, sizes.side)
+    shown = image(draw, sizes.side)
     first, other = (f"{shared} {common_text(draw, _SHORT_WORDS)}" for _ in range(2))
     return (
-        Question(label="cold", text=first, picture=shown),
-        Question(label="other question", text=other, picture=shown),
-        Question(label="seen before", text=first, picture=shown),
+        Question(label="cold", text=first, image=shown),
+        Question(label="other question", text=other, image=shown),
+        Question(label="seen before", text=first, image=shown),
     )
 
 
 def chat_session(draw: random.Random, _prompts: Prompts, sizes: Sizes) -> Session:
-    """A conversation about a picture."""
-    first = Question(label="first turn", text=common_text(draw, _SHORT_WORDS), picture=picture(draw, sizes.side))
+    """A conversation about an image."""
+    first = Question(label="first turn", text=common_text(draw, _SHORT_WORDS), image=image(draw, sizes.side))
     later = (
         Question(label="later turns", text=common_text(draw, _SHORT_WORDS), follows=True)
         for _ in range(sizes.num_turns - 1)
@@ -96,13 +96,13 @@ def chat_session(draw: random.Random, _prompts: Prompts, sizes: Sizes) -> Sessio
 
 WORKLOADS: Mapping[str, MakeSession] = {
     "text": text_session,
-    "picture": image_session,
+    "image": image_session,
     "prefix": prefix_session,
     "chat": chat_session,
 }
 
 
-def picture(draw: random.Random, side: int) -> bytes:
+def image(draw: random.Random, side: int) -> bytes:
     """A square JPEG of coloured tiles that run into each other."""
     tiles = Image.frombytes("RGB", (_TILES, _TILES), draw.randbytes(3 * _TILES**2))
     file = io.BytesIO()

@@ -1,4 +1,4 @@
-"""Writes the model card from what training and scoring left: `python -m models.training.card DIR models/nano`."""
+"""Writes the model card from a training folder and its scores: `python -m models.training.card DIR models/nano`."""
 
 import argparse
 import json
@@ -9,59 +9,58 @@ from models.training.export import restore_network
 from models.training.learning.history import History
 from models.training.learning.state import load_state
 
-BARS: Mapping[str, float] = {
+TARGETS: Mapping[str, float] = {
     "shape": 0.95,
     "colour": 0.95,
     "place": 0.95,
     "count_to_4": 0.95,
     "yes_no": 0.95,
     "motion": 0.95,
-    "two_pictures": 0.9,
+    "two_images": 0.9,
     "describe_1_to_3": 0.9,
     "read_to_4": 0.9,
 }
-"""Task → the accuracy that was aimed at."""
+"""Task → target accuracy."""
 
 _TEXT = """\
 # Glimpse nano
 
-The checkpoint that comes with Glimpse: a Qwen2-VL of {parameters:.1f} million parameters, {vision:.1f} of them its
-eyes. It was trained from nothing by `models/training`, on pictures, clips and conversations that the script draws
-itself; it has seen no photo and no text that anybody else wrote. It runs through the same engine code as any other
-Qwen2-VL and loads in transformers as it is.
+The checkpoint that ships with Glimpse: a Qwen2-VL of {parameters:.1f} million parameters, {vision:.1f} million of them
+in the vision encoder. `models/training` trained it from scratch on images, videos and conversations that it generates.
+It has seen no photo and no text from elsewhere. It runs through the same engine code as any other Qwen2-VL and loads
+in transformers unchanged.
 
 ## What it knows
 
-Eight shapes in eleven colours, up to six of them in a picture: what, which colour, how large, where, how many. Digits
-and short words in print. What moves where in a clip, what changes its colour, what comes first. Two pictures beside
-each other, questions that follow one another, answers as JSON, a call of a function that it is given, and small talk.
-Of everything else it says that it does not know it. Where an answer follows from several things that it sees, it tells
-them first: what it counts, what is in each of two pictures, what a yes or a no rests on.
+Eight shapes in eleven colours, up to six in one image: which shape, which colour, how large, where, how many. Digits
+and short printed words. In videos: what moves where, what changes colour, what appears first. Two images side by side,
+follow-up questions, answers as JSON, calls of a given function, and small talk. Asked about anything else, it says
+that it does not know. Where an answer follows from several observations, it states them first: what it counts, what
+each of two images shows, why the answer is yes or no.
 
-## How often it is right
+## Accuracy
 
-Greedy answers of Glimpse's own engine, judged by their meaning, to questions drawn from a seed that training does not
-use, with wordings, words and looks of letters that training does not use.
+Greedy answers from Glimpse's own engine, judged by meaning, on questions from a seed, wordings, words and typefaces
+that training does not use.
 
-| task | right | aimed at | samples |
+| task | correct | target | samples |
 |---|---|---|---|
 {rows}
 
 {missed}
 
-## What it cannot do
+## Limits
 
-Photos, other objects, longer texts, handwriting, other languages, and anything that takes knowledge of the world. It
-was trained on pictures from 56 to 448 pixels a side, those of less than 112 by 112 pixels enlarged; larger ones are
-reduced, and what is then smaller than a dozen pixels is not seen. It has little sense of how sure it is. Asked how two
-pictures differ, it mostly says rightly what is in each and then often wrongly which of that is the difference.
+It does not know photos, other objects, longer texts, handwriting, other languages, or anything that needs world
+knowledge. It was trained on images of 56 to 448 pixels a side; images below 112 by 112 pixels are enlarged and larger
+ones reduced, and details of less than a dozen pixels are lost. It is often confident when wrong. Asked how two images
+differ, it usually describes each correctly and then often names the wrong difference.
 
-## How it was made
+## Training
 
-{samples:,} samples in {hours}:
-{steps:,} steps, the first {eyes_steps:,} of the vision tower alone, which is told directly what lies where; see
-`models/training/train.py`. It was trained in stretches with changing learning rates, the last ones down to nothing; the
-weights are the mean of the ends of the last two (`models.training.average`). To train one like it:
+{samples:,} samples in {hours}: {steps:,} steps, the first {vision_steps:,} for the vision encoder alone, with direct
+labels (`models/training/train.py`). The learning rate changed between runs and decayed to zero in the last ones. The
+weights are the mean of the last two runs (`models.training.average`). To train a similar model:
 
 ```
 python -m models.training.train --out DIR --minutes 240
@@ -71,7 +70,7 @@ python -m models.training.evaluate models/nano --samples {num_samples}
 python -m models.training.card DIR models/nano
 ```
 
-To let this one learn more, begin with `python -m models.training.restore models/nano DIR` in place of the first line.
+To continue training this one, replace the first line with `python -m models.training.restore models/nano DIR`.
 """
 
 
@@ -89,27 +88,31 @@ def write_card(source: Path, target: Path) -> None:
         samples=history.samples,
         hours=hours(history.seconds),
         steps=state.step,
-        eyes_steps=state.plan.eyes_steps,
+        vision_steps=state.plan.vision_steps,
         num_samples=max(counts["samples"] for counts in tasks.values()),
     )
     (target / "README.md").write_text(card, encoding="utf-8")
 
 
 def hours(seconds: Mapping[str, float]) -> str:
-    """How long it took on which machine."""
+    """Hours of training on each machine, as text."""
     return " and ".join(f"{each / 3600:.1f} hours on {machine}" for machine, each in seconds.items())
 
 
 def _row(task: str, *, samples: int, right: int) -> str:
-    bar = f"{BARS[task]:.0%}" if task in BARS else ""
-    return f"| {task.replace('_', ' ')} | {right / samples:.1%} | {bar} | {samples} |"
+    target = f"{TARGETS[task]:.0%}" if task in TARGETS else ""
+    return f"| {task.replace('_', ' ')} | {right / samples:.1%} | {target} | {samples} |"
 
 
 def missed(tasks: Mapping[str, Mapping[str, int]]) -> str:
-    """Where it is worse than aimed at, and by how much."""
-    gaps = {task: bar - tasks[task]["right"] / tasks[task]["samples"] for task, bar in BARS.items() if task in tasks}
+    """The tasks below their targets, and by how much."""
+    gaps = {
+        task: target - tasks[task]["right"] / tasks[task]["samples"]
+        for task, target in TARGETS.items()
+        if task in tasks
+    }
     missed = [f"{task.replace('_', ' ')} by {100 * gap:.1f} points" for task, gap in gaps.items() if gap > 0]
-    return f"It misses what was aimed at in {', '.join(missed)}." if missed else "It reaches all that was aimed at."
+    return f"Below target: {', '.join(missed)}." if missed else "All targets are met."
 
 
 def main() -> None:

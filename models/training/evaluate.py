@@ -22,11 +22,11 @@ from glimpse.engine.offline.run import run_batch
 from glimpse.engine.protocol import FinishReason, Generate, MediaInput
 from glimpse.engine.sampling_params import SamplingParams
 from glimpse.media.processing.image import ImageProcessing, image_processing
-from models.training.learning.prompts import Prompt, Vocabulary, make_prompt
-from models.training.learning.vocabulary import load_vocabulary
+from models.training.batching.prompts import Prompt, Vocabulary, make_prompt
+from models.training.batching.vocabulary import load_vocabulary
 from models.training.mix import TASKS, draw_sample
 from models.training.resized import resized
-from models.training.sample import Picture, Sample
+from models.training.sample import Sample, SampleImage
 from models.training.tasks.check import Counts, Reads
 
 SEED = 1_000_003
@@ -44,7 +44,7 @@ def _reads_to_4(sample: Sample) -> bool:
 
 
 def _describes_1_to_3(sample: Sample) -> bool:
-    return all(1 <= len(part.objects) <= 3 for part in sample.turns[-2].content if isinstance(part, Picture))
+    return all(1 <= len(part.objects) <= 3 for part in sample.turns[-2].content if isinstance(part, SampleImage))
 
 
 PARTS: Mapping[str, tuple[str, Callable[[Sample], bool]]] = {
@@ -132,10 +132,10 @@ def _any(_sample: Sample) -> bool:
     return True
 
 
-def _answers(samples: Sequence[Sample], exam: str, candidate: _Candidate) -> list[str | None]:
+def _answers(samples: Sequence[Sample], evaluation: str, candidate: _Candidate) -> list[str | None]:
     """What is said in place of each last turn; None where it does not come to an end."""
     vocabulary = candidate.vocabulary
-    names = (f"{exam} {index}" for index in count())
+    names = (f"{evaluation} {index}" for index in count())
     requests = [
         request(make_prompt(sample.turns[:-1], vocabulary, task=sample.task, tools=sample.tools, answering=True), name)
         for sample, name in zip(samples, names, strict=False)
@@ -150,7 +150,7 @@ def request(prompt: Prompt, name: str, *, max_tokens: int = MAX_TOKENS) -> Gener
     media = [
         MediaInput(
             span=replace(span, key=hashlib.sha256(f"{name} {index}".encode()).digest()),
-            content=np.ascontiguousarray(medium.pixels if isinstance(medium, Picture) else medium.frames).data.cast(
+            content=np.ascontiguousarray(medium.pixels if isinstance(medium, SampleImage) else medium.frames).data.cast(
                 "B"
             ),
         )

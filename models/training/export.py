@@ -16,6 +16,7 @@ from torch import Tensor
 
 from glimpse.engine.text.tokenizer import Tokenizer, load_tokenizer
 from models.family import SPECIAL_TOKENS, common_config, tokenizer_config
+from models.training.batching.tokenizer import MARKUP
 from models.training.learning.blocks import make_compute
 from models.training.learning.history import History
 from models.training.learning.learner import Learner
@@ -23,7 +24,6 @@ from models.training.learning.network import Network, Sizes
 from models.training.learning.pixels import SIDE
 from models.training.learning.shared import allocate, attach_weights, num_values, slots
 from models.training.learning.state import State, load_state
-from models.training.learning.tokenizer import MARKUP
 from models.training.resized import PROCESSING
 
 PREPROCESSOR = {
@@ -42,7 +42,7 @@ PREPROCESSOR = {
     "resample": 3,
     "temporal_patch_size": 2,
 }
-"""Pictures are brought to the sizes that training knows."""
+"""Images are brought to the sizes that training knows."""
 
 VIDEO_PREPROCESSOR = {
     "image_mean": [0.5, 0.5, 0.5],

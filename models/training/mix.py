@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 
-from models.training.rng import Luck
+from models.training.rng import SampleRng
 from models.training.sample import Sample
 from models.training.tasks.as_json import json_sample
 from models.training.tasks.calling import tool_sample
@@ -18,10 +18,10 @@ from models.training.tasks.reading import read_sample
 from models.training.tasks.still import ASKS, still_sample
 from models.training.tasks.video_tasks import colour_change_sample, first_sample, motion_sample
 
-_MAKERS: Mapping[str, Callable[[str, Luck], Sample]] = {
+_MAKERS: Mapping[str, Callable[[str, SampleRng], Sample]] = {
     **dict.fromkeys(ASKS, still_sample),
     "read": read_sample,
-    "two_pictures": two_images_sample,
+    "two_images": two_images_sample,
     "motion": motion_sample,
     "colour_change": colour_change_sample,
     "first": first_sample,
@@ -42,7 +42,7 @@ TASKS: Mapping[str, float] = {
     "count": 10,
     "yes_no": 9,
     "read": 16,
-    "two_pictures": 6,
+    "two_images": 6,
     "motion": 5,
     "colour_change": 3,
     "first": 3,
@@ -62,19 +62,19 @@ CORPUS_SAMPLES = 20_000
 
 
 def draw_sample(
-    task: str, rng: random.Random, *, held_out: bool = False, largest_side: int = 448, most_questions: int = 1
+    task: str, source: random.Random, *, held_out: bool = False, largest_side: int = 448, most_questions: int = 1
 ) -> Sample:
     """A sample of a task.
 
     Args:
         task: One of `TASKS`.
-        rng: All chance comes from it.
+        source: All randomness comes from it.
         held_out: With wordings, words and looks of letters that training does not use.
-        largest_side: Bound of the pictures' sides, in pixels.
-        most_questions: Bound of what is asked about one picture by tasks of a single question.
+        largest_side: Bound of the images' sides, in pixels.
+        most_questions: Bound of what is asked about one image by tasks of a single question.
     """
-    luck = Luck(rng=rng, held_out=held_out, largest_side=largest_side, most_questions=most_questions)
-    return _MAKERS[task](task, luck)
+    rng = SampleRng(source=source, held_out=held_out, largest_side=largest_side, most_questions=most_questions)
+    return _MAKERS[task](task, rng)
 
 
 def samples(
@@ -86,11 +86,11 @@ def samples(
     largest_side: int = 448,
 ) -> Iterator[Sample]:
     """Samples without end, tasks mixed by their shares; a pure function of its arguments."""
-    rng = random.Random(f"{seed} {worker} {held_out}")  # noqa: S311 - nothing secret
+    source = random.Random(f"{seed} {worker} {held_out}")  # noqa: S311 - nothing secret
     tasks, weights = list(shares), list(shares.values())
     while True:
-        (task,) = rng.choices(tasks, weights)
-        yield draw_sample(task, rng, held_out=held_out, largest_side=largest_side)
+        (task,) = source.choices(tasks, weights)
+        yield draw_sample(task, source, held_out=held_out, largest_side=largest_side)
 
 
 def corpus(seed: int, num_samples: int = CORPUS_SAMPLES) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Pictures as large as the server makes them before the model gets them. Knows nothing of tasks.
+"""Images as large as the server makes them before the model gets them. Knows nothing of tasks.
 
 Where the smallest are enlarged, print in them is read more often: a letter of a dozen pixels is then not within a
 single patch.
@@ -9,7 +9,7 @@ from dataclasses import replace
 import PIL.Image
 
 from glimpse.media.processing.image import ImageProcessing, image_pixels
-from models.training.sample import Picture, Sample, Seen, Video
+from models.training.sample import Sample, SampleImage, SampleVideo, Seen
 
 PROCESSING = ImageProcessing(
     patch_size=14, merge_size=2, temporal_patch_size=2, min_pixels=112 * 112, max_pixels=448 * 448
@@ -18,23 +18,23 @@ PROCESSING = ImageProcessing(
 
 
 def resized(sample: Sample, processing: ImageProcessing = PROCESSING) -> Sample:
-    """A sample with its pictures within the bounds of a checkpoint, and what is to be seen in them where it then is."""
+    """A sample with its images within the bounds of a checkpoint, and what is to be seen in them where it then is."""
 
-    def content(part: str | Picture | Video) -> str | Picture | Video:
-        return resize(part, processing) if isinstance(part, Picture) else part
+    def content(part: str | SampleImage | SampleVideo) -> str | SampleImage | SampleVideo:
+        return resize(part, processing) if isinstance(part, SampleImage) else part
 
     turns = (replace(turn, content=tuple(map(content, turn.content))) for turn in sample.turns)
     return replace(sample, turns=tuple(turns))
 
 
-def resize(picture: Picture, processing: ImageProcessing) -> Picture:
-    """A picture within the bounds; the same if it is."""
-    height, width, _ = picture.pixels.shape
+def resize(sample_image: SampleImage, processing: ImageProcessing) -> SampleImage:
+    """An image within the bounds; the same if it is."""
+    height, width, _ = sample_image.pixels.shape
     if processing.min_pixels <= height * width <= processing.max_pixels:
-        return picture
-    pixels = image_pixels(PIL.Image.fromarray(picture.pixels), processing)
+        return sample_image
+    pixels = image_pixels(PIL.Image.fromarray(sample_image.pixels), processing)
     down, right = pixels.shape[0] / height, pixels.shape[1] / width
-    return Picture(pixels=pixels, objects=tuple(_moved(seen, down, right) for seen in picture.objects))
+    return SampleImage(pixels=pixels, objects=tuple(_moved(seen, down, right) for seen in sample_image.objects))
 
 
 def _moved(seen: Seen, down: float, right: float) -> Seen:

@@ -1,7 +1,7 @@
 """Makes a training folder of a published checkpoint: `python -m models.training.restore models/nano DIR`.
 
 The way back from `models.training.export`, so that training can go on from weights that are shipped. What a checkpoint
-does not hold begins anew: the optimiser's memory, and the heads by which the eyes are taught.
+does not hold begins anew: the optimiser's memory, and the heads that train the vision encoder.
 """
 
 import argparse

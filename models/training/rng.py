@@ -1,4 +1,4 @@
-"""Chance: the draws that everything in a sample comes from, and how one wording becomes many. Knows no pictures."""
+"""Chance: the draws that everything in a sample comes from, and how one wording becomes many. Knows no images."""
 
 import random
 import re
@@ -20,7 +20,7 @@ _POLITE = ("Please tell me: ", "Can you tell me: ", "Hi! ", "Hello. ", "Look at 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wordings:
+class Templates:
     """Ways to say one thing; `(a|b|)` stands for any of its alternatives, `{name}` for a word of the sample."""
 
     learnt: tuple[str, ...]
@@ -30,37 +30,37 @@ class Wordings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Luck:
+class SampleRng:
     """What a sample is drawn with."""
 
-    rng: random.Random
+    source: random.Random
     """All chance comes from it."""
     held_out: bool = False
     """Whether wordings, words and looks are those that training does not use."""
     largest_side: int = 448
-    """Bound of a picture's sides, in pixels."""
+    """Bound of an image's sides, in pixels."""
     most_questions: int = 1
-    """Bound of what is asked about one picture by tasks of a single question: more teach more at little more cost."""
+    """Bound of what is asked about one image by tasks of a single question: more teach more at little more cost."""
 
     def chance(self, probability: float) -> bool:
         """Whether something of this probability happens."""
-        return self.rng.random() < probability
+        return self.source.random() < probability
 
     def between(self, low: float, high: float) -> float:
         """A number of the range, all alike."""
-        return self.rng.uniform(low, high)
+        return self.source.uniform(low, high)
 
     def one(self, things: Sequence[T]) -> T:
         """One of them."""
-        return self.rng.choice(things)
+        return self.source.choice(things)
 
     def some(self, things: Sequence[T], number: int) -> list[T]:
         """That many different ones, in any order."""
-        return self.rng.sample(things, number)
+        return self.source.sample(things, number)
 
     def weighted(self, weights: dict[T, float]) -> T:
         """A key, as often as its weight says."""
-        return self.rng.choices(list(weights), list(weights.values()))[0]
+        return self.source.choices(list(weights), list(weights.values()))[0]
 
     def until(self, draw: Callable[[], T | None]) -> T:
         """The first draw that is not None."""
@@ -68,14 +68,14 @@ class Luck:
             pass
         return found
 
-    def say(self, wordings: Wordings, **words: object) -> str:
+    def say(self, templates: Templates, **words: object) -> str:
         """One of the wordings, with its words, as it stands."""
-        template = self.one(wordings.held_out if self.held_out else wordings.learnt)
+        template = self.one(templates.held_out if self.held_out else templates.learnt)
         return self._expand(template).format(**words)
 
-    def ask(self, wordings: Wordings, **words: object) -> str:
+    def ask(self, templates: Templates, **words: object) -> str:
         """One of the wordings as people type it: other spellings, no capitals, no question mark, a polite word."""
-        text = _LOOSE_MARK.sub(r"\1", " ".join(self.say(wordings, **words).split()))
+        text = _LOOSE_MARK.sub(r"\1", " ".join(self.say(templates, **words).split()))
         if self.chance(0.5):
             for british, american in _SPELLINGS:
                 text = text.replace(british, american)

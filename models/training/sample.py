@@ -1,7 +1,7 @@
-"""What one training sample is: a conversation, the pictures and clips that it is about, and how answers are judged.
+"""What one training sample is: a conversation, the images and videos that it is about, and how answers are judged.
 
 The joint between what is drawn and asked (`mix.draw_sample`, `mix.samples`, `mix.TASKS`, `mix.corpus`) and how it is
-learnt. Knows neither how pictures are drawn nor what a token is.
+learnt. Knows neither how images are drawn nor what a token is.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ Role = Literal["system", "user", "assistant", "tool"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """One object or one character of a picture, as the eyes are taught to see it."""
+    """One object or one character of an image, as the vision encoder is trained to see it."""
 
     kind: Literal["shape", "text"]
     """A shape, or a character of a text."""
@@ -35,8 +35,8 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Picture:
-    """A picture as the model gets it."""
+class SampleImage:
+    """An image as the model gets it."""
 
     pixels: npt.NDArray[np.uint8]
     """[height, width, 3]; both sides are multiples of 28, from 56 to 448 as drawn."""
@@ -45,8 +45,8 @@ class Picture:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Video:
-    """A clip as the model gets it."""
+class SampleVideo:
+    """A video as the model gets it."""
 
     frames: npt.NDArray[np.uint8]
     """[frames, height, width, 3]: 2, 4, 6 or 8 frames; both sides are multiples of 28."""
@@ -60,7 +60,7 @@ class Turn:
 
     role: Role
     """Who speaks."""
-    content: tuple[str | Picture | Video, ...]
+    content: tuple[str | SampleImage | SampleVideo, ...]
     """Texts and media in their order; an assistant's turn is a single text."""
 
 

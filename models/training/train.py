@@ -12,31 +12,31 @@ from pathlib import Path
 
 import torch
 
+from models.training.batching.vocabulary import learn_vocabulary
 from models.training.learning.blocks import make_compute
 from models.training.learning.learner import Learner
 from models.training.learning.network import Sizes
 from models.training.learning.optimizer import Rates
 from models.training.learning.plan import Plan
-from models.training.learning.run import FIGURES, Stretch, run
+from models.training.learning.run import FIGURES, TrainingRun, train
 from models.training.learning.shared import Memory, allocate, num_values, slots, store_weights
 from models.training.learning.state import load_state
-from models.training.learning.vocabulary import learn_vocabulary
 
 
-def begin(arguments: argparse.Namespace) -> tuple[Stretch, Memory]:
+def begin(arguments: argparse.Namespace) -> tuple[TrainingRun, Memory]:
     """A stretch from nothing or from a checkpoint, and its memory."""
     folder: Path = arguments.out
     folder.mkdir(parents=True, exist_ok=True)
     state = load_state(folder) if arguments.resume else None
     sizes = state.sizes if state else Sizes(**json.loads(arguments.sizes))
     plan = state.plan if state else Plan(seed=arguments.seed)
-    given = {name: getattr(arguments, name) for name in ("eyes_steps", "budget", "largest_share", "pages")}
+    given = {name: getattr(arguments, name) for name in ("vision_steps", "budget", "largest_share", "pages")}
     plan = replace(plan, **{name: value for name, value in given.items() if value is not None})
     if arguments.emphasis is not None:
         plan = replace(plan, emphasis=json.loads(arguments.emphasis))
     learn_vocabulary(folder, most_tokens=sizes.vocab_size)
     on_cpu = arguments.device == "cpu"
-    stretch = Stretch(
+    run = TrainingRun(
         folder=folder,
         sizes=sizes,
         plan=plan,
@@ -55,11 +55,11 @@ def begin(arguments: argparse.Namespace) -> tuple[Stretch, Memory]:
     )
     torch.manual_seed(plan.seed)
     learner = Learner(sizes, make_compute(torch.float32, compiled=False))
-    memory = allocate(num_values(learner), stretch.num_workers, len(FIGURES), torch.device(stretch.device))
+    memory = allocate(num_values(learner), run.num_workers, len(FIGURES), torch.device(run.device))
     store_weights(learner, slots(learner, memory))
     if state:
         state.restore(memory)
-    return stretch, memory
+    return run, memory
 
 
 def parser() -> argparse.ArgumentParser:
@@ -75,12 +75,10 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1, help=threads)
     parser.add_argument("--seed", type=int, default=0, help="of weights and samples")
     parser.add_argument("--sizes", default="{}", help='of the network, as JSON, such as {"num_layers": 3}')
-    parser.add_argument("--eyes-steps", type=int, help="steps of the first phase (default: 3000)")
+    parser.add_argument("--vision-steps", type=int, help="steps of the first phase (default: 3000)")
     parser.add_argument("--budget", type=int, help="patches and tokens in a worker's part of a batch (default: 5600)")
-    parser.add_argument(
-        "--largest-share", type=float, help="share of samples with pictures of any size (default: 0.25)"
-    )
-    parser.add_argument("--pages", type=float, help="part of a batch that only the eyes learn from (default: 0.25)")
+    parser.add_argument("--largest-share", type=float, help="share of samples with images of any size (default: 0.25)")
+    parser.add_argument("--pages", type=float, help="share of a batch for the vision encoder alone (default: 0.25)")
     parser.add_argument("--emphasis", help='factors of the tasks\' shares as JSON, such as {"read": 2}')
     parser.add_argument("--muon", type=float, default=Rates().muon, help="learning rate of inner matrices")
     parser.add_argument("--adamw", type=float, default=Rates().adamw, help="learning rate of everything else")
@@ -93,9 +91,9 @@ def main() -> None:
     """Runs a stretch."""
     # Workers inherit it: products of the sizes that occur, each prepared once.
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "8192")
-    stretch, memory = begin(parser().parse_args())
-    print(json.dumps(asdict(stretch) | {"folder": str(stretch.folder)}, default=str), flush=True)
-    run(stretch, memory)
+    run, memory = begin(parser().parse_args())
+    print(json.dumps(asdict(run) | {"folder": str(run.folder)}, default=str), flush=True)
+    train(run, memory)
 
 
 if __name__ == "__main__":

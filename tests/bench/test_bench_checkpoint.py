@@ -66,7 +66,7 @@ def test_every_kind_of_step_is_timed(checkpoint: Path) -> None:
         "decode 1 x 2048",
         "prefill 512",
         "prefill 2048",
-        "picture 448 x 448",
+        "image 448 x 448",
     ]
     assert measured[0].milliseconds > 0
     assert "decode 1 x 512" in text_table(measured, Limits(read_bytes_per_second=1e9, flops_per_second=1e12))

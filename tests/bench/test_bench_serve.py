@@ -23,8 +23,8 @@ STEP_MS = 2
 
 
 @pytest.fixture
-async def doors() -> AsyncGenerator[dict[str, str]]:
-    """The addresses of a running server, by door."""
+async def protocols() -> AsyncGenerator[dict[str, str]]:
+    """The addresses of a running server, by protocol."""
     (http_port,) = free_ports(1)
     settings = Settings(engine=EngineSettings(), listen=ListenSettings(port=0, metrics_port=0))
     command = [sys.executable, "-m", "bench.serving.paced_engine", f"--step-ms={STEP_MS}"]
@@ -41,8 +41,8 @@ async def doors() -> AsyncGenerator[dict[str, str]]:
         await server.stop(grace_seconds=0)
 
 
-async def test_both_doors_are_measured(doors: dict[str, str]) -> None:
-    for url in doors.values():
+async def test_both_protocols_are_measured(protocols: dict[str, str]) -> None:
+    for url in protocols.values():
         words = [f"--url={url}", f"--model={DEFAULT_MODEL.name}", f"--pid={os.getpid()}", "--seed=1"]
         report = await measure(parse([*words, "--concurrency=3", "--sessions=5", "--output-tokens=6"]))
         assert not report.failures
@@ -53,8 +53,8 @@ async def test_both_doors_are_measured(doors: dict[str, str]) -> None:
         assert "text" in text_report(report)
 
 
-async def test_sessions_arrive_at_random_and_talk_on(doors: dict[str, str]) -> None:
-    words = [f"--url={doors['gRPC']}", f"--model={DEFAULT_MODEL.name}", "--workload=chat", "--turns=3", "--side=56"]
+async def test_sessions_arrive_at_random_and_talk_on(protocols: dict[str, str]) -> None:
+    words = [f"--url={protocols['gRPC']}", f"--model={DEFAULT_MODEL.name}", "--workload=chat", "--turns=3", "--side=56"]
     report = await measure(parse([*words, "--rate=50", "--sessions=4", "--output-tokens=3"]))
     assert not report.failures
     assert {label: each.answers for label, each in report.latencies.items()} == {"first turn": 4, "later turns": 8}
@@ -62,9 +62,9 @@ async def test_sessions_arrive_at_random_and_talk_on(doors: dict[str, str]) -> N
     assert later.prompt_tokens > first.prompt_tokens
 
 
-async def test_a_refusal_is_a_failure_and_not_an_answer(doors: dict[str, str]) -> None:
+async def test_a_refusal_is_a_failure_and_not_an_answer(protocols: dict[str, str]) -> None:
     sessions = [(Question(label="text", text="Hello"),)] * 2
-    for url in doors.values():
+    for url in protocols.values():
         async with make_client(url, model="nobody's", ignore_eos=True) as client:
             gathered = await closed_loop(client, sessions, concurrency=1, max_tokens=2, on_answer=lambda: None)
         assert gathered.answers == []

@@ -39,22 +39,22 @@ def test_a_text_has_the_words_that_its_tokens_ask_for() -> None:
 
 def test_a_prefix_is_shared_and_the_first_question_comes_again() -> None:
     cold, other, again = prefix_session(random.Random(1), PROMPTS, SIZES)
-    assert cold.picture == other.picture == again.picture
+    assert cold.image == other.image == again.image
     assert cold.text == again.text != other.text
     assert cold.text.split()[:68] == other.text.split()[:68]
 
 
 def test_a_chat_shows_its_image_once_and_then_goes_on() -> None:
     first, *later = WORKLOADS["chat"](random.Random(1), PROMPTS, SIZES)
-    assert first.picture is not None
+    assert first.image is not None
     assert len(later) == 5
-    assert all(question.follows and question.picture is None for question in later)
+    assert all(question.follows and question.image is None for question in later)
 
 
 def test_images_are_jpegs_of_their_size() -> None:
-    (question,) = WORKLOADS["picture"](random.Random(1), PROMPTS, SIZES)
-    assert question.picture is not None
-    shown = PIL.Image.open(io.BytesIO(question.picture))
+    (question,) = WORKLOADS["image"](random.Random(1), PROMPTS, SIZES)
+    assert question.image is not None
+    shown = PIL.Image.open(io.BytesIO(question.image))
     assert (shown.format, shown.size) == ("JPEG", (56, 56))
 
 

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import torch
 
+from models.training.batching.packing import Batch, pack
+from models.training.batching.prompts import sample_prompt
+from models.training.batching.vocabulary import load_vocabulary
 from models.training.learning.blocks import make_compute
 from models.training.learning.learner import Learner
 from models.training.learning.optimizer import Rates, orthogonalise, update
-from models.training.learning.packing import Batch, pack
 from models.training.learning.plan import Plan, draw_batch
-from models.training.learning.prompts import sample_prompt
 from models.training.learning.shared import allocate, attach_weights, num_values, slots, store_gradients, store_weights
 from models.training.learning.state import load_state
-from models.training.learning.vocabulary import load_vocabulary
 from models.training.mix import draw_sample
 from tests.models.training_folder import begin, command, make_folder, tiny_sizes, train
 
@@ -26,7 +26,7 @@ CPU = torch.device("cpu")
 def one_batch(folder: Path) -> Batch:
     vocabulary = load_vocabulary(folder)
     rng = random.Random(0)
-    tasks = ("colour", "shape", "read", "motion", "small_talk", "two_pictures")
+    tasks = ("colour", "shape", "read", "motion", "small_talk", "two_images")
     return pack([sample_prompt(draw_sample(task, rng, largest_side=84), vocabulary) for task in tasks])
 
 
@@ -44,7 +44,7 @@ def test_a_few_steps_lower_every_loss(tmp_path: Path):
         losses.append({name: total / count for name, (total, count) in figures.items() if name != "samples"})
         store_gradients(learner, places, 0)
         update(list(places.values()), Rates(), 1.0, step)
-    assert {name for name in losses[0] if losses[-1][name] > 0.9 * losses[0][name]} <= {"eyes.offset"}
+    assert {name for name in losses[0] if losses[-1][name] > 0.9 * losses[0][name]} <= {"vision.offset"}
 
 
 def test_resuming_is_exact(tmp_path: Path):
@@ -59,7 +59,7 @@ def test_resuming_is_exact(tmp_path: Path):
     lines = [json.loads(line) for line in (parts / "log.jsonl").read_text().splitlines()]
     steps = [line["step"] for line in lines]  # of a slow machine also some between
     assert (steps[0], steps[-1], steps) == (1, 4, sorted(set(steps)))
-    assert all(line["loss"]["eyes.what"] > 0 for line in lines)
+    assert all(line["loss"]["vision.what"] > 0 for line in lines)
 
 
 def test_told_to_end_it_saves_and_ends(tmp_path: Path):
@@ -77,7 +77,7 @@ def test_told_to_end_it_saves_and_ends(tmp_path: Path):
 
 def test_a_batch_depends_on_seed_step_and_worker_alone(tmp_path: Path):
     vocabulary = load_vocabulary(make_folder(tmp_path / "run"))
-    plan = Plan(budget=500, eyes_steps=0)
+    plan = Plan(budget=500, vision_steps=0)
 
     def tokens(step: int, worker: int) -> list[int]:
         return draw_batch(plan, vocabulary, step, worker).token_ids.tolist()

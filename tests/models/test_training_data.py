@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from models.training.mix import CHAT_TEMPLATE, TASKS, corpus, draw_sample, samples
-from models.training.rng import Luck, Wordings
-from models.training.sample import Picture, Sample, Video
+from models.training.rng import SampleRng, Templates
+from models.training.sample import Sample, SampleImage, SampleVideo
 from models.training.tasks import as_json, calling, chat, out_of_scope, pairs, reading, templates, video_tasks
 from models.training.tasks.check import Agrees
 from models.training.tasks.words import HELD_OUT_WORDS, WORDS, draw_text
@@ -25,12 +25,12 @@ def draw(task: str, seed: int, *, held_out: bool = False) -> Sample:
     return draw_sample(task, random.Random(f"{task} {seed}"), held_out=held_out, largest_side=168)
 
 
-def pictures(sample: Sample) -> list[Picture]:
-    return [part for turn in sample.turns for part in turn.content if isinstance(part, Picture)]
+def images(sample: Sample) -> list[SampleImage]:
+    return [part for turn in sample.turns for part in turn.content if isinstance(part, SampleImage)]
 
 
-def clips(sample: Sample) -> list[Video]:
-    return [part for turn in sample.turns for part in turn.content if isinstance(part, Video)]
+def videos(sample: Sample) -> list[SampleVideo]:
+    return [part for turn in sample.turns for part in turn.content if isinstance(part, SampleVideo)]
 
 
 def texts(sample: Sample) -> list[str]:
@@ -64,17 +64,17 @@ def test_a_conversation_alternates_and_ends_with_a_short_answer(task: str, seed:
 @given(seed=SEEDS)
 def test_media_have_the_sizes_that_the_network_takes(task: str, seed: int) -> None:
     sample = draw(task, seed)
-    for picture in pictures(sample):
-        height, width, channels = picture.pixels.shape
-        assert picture.pixels.dtype == np.uint8
+    for image in images(sample):
+        height, width, channels = image.pixels.shape
+        assert image.pixels.dtype == np.uint8
         assert channels == 3
         assert height % 28 == width % 28 == 0
         assert 56 <= height <= 168
         assert 56 <= width <= 168
-    for clip in clips(sample):
-        frames, height, width, _ = clip.frames.shape
+    for video in videos(sample):
+        frames, height, width, _ = video.frames.shape
         assert frames in (2, 4, 6, 8)
-        assert frames == len(clip.objects)
+        assert frames == len(video.objects)
         assert height % 28 == width % 28 == 0
 
 
@@ -82,9 +82,9 @@ def test_media_have_the_sizes_that_the_network_takes(task: str, seed: int) -> No
 @settings(max_examples=30, deadline=None)
 @given(seed=SEEDS)
 def test_what_is_to_be_seen_lies_inside_the_image(task: str, seed: int) -> None:
-    for picture in pictures(draw(task, seed)):
-        height, width, _ = picture.pixels.shape
-        for seen in picture.objects:
+    for image in images(draw(task, seed)):
+        height, width, _ = image.pixels.shape
+        for seen in image.objects:
             x0, y0, x1, y1 = seen.box
             assert -2 <= x0 < seen.cx < x1 <= width + 2
             assert -2 <= y0 < seen.cy < y1 <= height + 2
@@ -104,12 +104,12 @@ def test_a_sample_is_a_pure_function_of_its_seed(task: str) -> None:
     one, again, other = draw(task, 1), draw(task, 1), draw(task, 2)
     assert texts(one) == texts(again)
     assert one.tools == again.tools
-    for first, second in zip(pictures(one), pictures(again), strict=True):
+    for first, second in zip(images(one), images(again), strict=True):
         assert np.array_equal(first.pixels, second.pixels)
         assert first.objects == second.objects
-    for first, second in zip(clips(one), clips(again), strict=True):
+    for first, second in zip(videos(one), videos(again), strict=True):
         assert np.array_equal(first.frames, second.frames)
-    assert texts(one) != texts(other) or len(pictures(one) + clips(one)) > 0
+    assert texts(one) != texts(other) or len(images(one) + videos(one)) > 0
 
 
 def test_the_stream_depends_on_seed_worker_and_whether_it_is_held_out() -> None:
@@ -132,7 +132,7 @@ def test_the_stream_has_every_task_about_as_often_as_its_weight_says() -> None:
 def test_images_come_in_all_sizes_and_odd_aspect_ratios() -> None:
     rng = random.Random(0)
     turns = [turn for _ in range(600) for turn in draw_sample("shape", rng).turns]
-    shapes = [part.pixels.shape for turn in turns for part in turn.content if isinstance(part, Picture)]
+    shapes = [part.pixels.shape for turn in turns for part in turn.content if isinstance(part, SampleImage)]
     longest = [max(shape[:2]) for shape in shapes]
     assert sum(side <= 168 for side in longest) > 0.6 * len(longest)
     assert sum(side >= 224 for side in longest) > 0.08 * len(longest)
@@ -154,7 +154,7 @@ def test_numbers_to_six_are_all_counted() -> None:
 
 @pytest.mark.parametrize("task", ["small_talk", "outside"])
 def test_talk_without_a_task_needs_no_image(task: str) -> None:
-    assert any(not pictures(draw(task, seed)) for seed in range(20))
+    assert any(not images(draw(task, seed)) for seed in range(20))
 
 
 def test_functions_are_only_offered_where_they_are_the_subject() -> None:
@@ -181,12 +181,12 @@ ALL_WORDINGS = [
     found
     for module in (templates, reading, pairs, video_tasks, as_json, calling, out_of_scope)
     for found in vars(module).values()
-    if isinstance(found, Wordings) and found not in (templates.ONE, templates.FOLLOWING)  # parts of a sentence
-] + [topic.asked for topic in chat.TOPICS]
+    if isinstance(found, Templates) and found not in (templates.ONE, templates.FOLLOWING)  # parts of a sentence
+] + [topic.questions for topic in chat.TOPICS]
 
 
 @pytest.mark.parametrize("found", ALL_WORDINGS)
-def test_wordings_for_judging_are_not_learnt(found: Wordings) -> None:
+def test_wordings_for_judging_are_not_learnt(found: Templates) -> None:
     assert found.learnt
     assert found.held_out
     assert not set(found.learnt) & set(found.held_out)
@@ -194,8 +194,8 @@ def test_wordings_for_judging_are_not_learnt(found: Wordings) -> None:
 
 @pytest.mark.parametrize("held_out", [False, True])
 def test_texts_are_short_and_of_printable_characters(held_out: bool) -> None:
-    luck = Luck(rng=random.Random(0), held_out=held_out)
-    drawn = [draw_text(luck) for _ in range(500)]
+    rng = SampleRng(source=random.Random(0), held_out=held_out)
+    drawn = [draw_text(rng) for _ in range(500)]
     assert all(1 <= len(text) <= 8 and text.isalnum() and text.isascii() for text in drawn)
     assert sum(len(text) <= 4 for text in drawn) > 0.7 * len(drawn)
 

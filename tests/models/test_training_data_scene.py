@@ -1,4 +1,4 @@
-"""Scenes can be described in one way only, and pictures show what their scenes say."""
+"""Scenes can be described in one way only, and images show what their scenes say."""
 
 import random
 from dataclasses import replace
@@ -15,7 +15,7 @@ from models.training.drawing.palette import COLOURS, distance, draw_rgb
 from models.training.drawing.scene import LARGE, SMALL, SMALLEST_PIXELS, Background, Look, Scene, draw_look, draw_scene
 from models.training.drawing.shapes import SHAPES, outline
 from models.training.drawing.videos import DIRECTIONS, draw_video, draw_video_scene, move
-from models.training.rng import Luck, Wordings
+from models.training.rng import SampleRng, Templates
 from models.training.tasks.reading import draw_sign, draw_sign_image
 
 SEEDS = st.integers(0, 2**32)
@@ -29,13 +29,13 @@ class Steady(random.Random):
         return 0.99
 
 
-def lucky(seed: int) -> Luck:
-    return Luck(rng=random.Random(seed), largest_side=224)
+def sample_rng(seed: int) -> SampleRng:
+    return SampleRng(source=random.Random(seed), largest_side=224)
 
 
 def scene_of(seed: int, number: int) -> Scene:
-    luck = lucky(seed)
-    return draw_scene(luck, [draw_look(luck, sized=True) for _ in range(number)], own_cells=True)
+    rng = sample_rng(seed)
+    return draw_scene(rng, [draw_look(rng, sized=True) for _ in range(number)], own_cells=True)
 
 
 @settings(max_examples=60, deadline=None)
@@ -84,14 +84,14 @@ def test_things_are_clear_on_their_background(seed: int) -> None:
 @settings(max_examples=60, deadline=None)
 @given(seed=SEEDS, colour=st.sampled_from(COLOURS), other=st.sampled_from(COLOURS))
 def test_no_two_colours_look_alike(seed: int, colour: str, other: str) -> None:
-    luck = lucky(seed)
-    assert colour == other or distance(draw_rgb(luck, colour), draw_rgb(luck, other)) > 25
+    rng = sample_rng(seed)
+    assert colour == other or distance(draw_rgb(rng, colour), draw_rgb(rng, other)) > 25
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_an_outline_fills_its_box(shape: str) -> None:
     for seed in range(20):
-        points = outline(lucky(seed), shape)[0]
+        points = outline(sample_rng(seed), shape)[0]
         xs, ys = [x for x, _ in points], [y for _, y in points]
         assert max(max(xs) - min(xs), max(ys) - min(ys)) == pytest.approx(1)
         assert max(xs) == pytest.approx(-min(xs))
@@ -100,14 +100,14 @@ def test_an_outline_fills_its_box(shape: str) -> None:
 
 @pytest.mark.parametrize("shape", [shape for shape in SHAPES if shape != "ring"])
 def test_a_thing_is_where_it_is_said_to_be(shape: str) -> None:
-    luck = Luck(rng=Steady(1))
+    rng = SampleRng(source=Steady(1))
     look = Look(shape=shape, colour="red", size="large", cell=2)
-    scene = draw_scene(lucky(0), [look], sides=(112, 84))
+    scene = draw_scene(sample_rng(0), [look], sides=(112, 84))
     scene = replace(scene, background=PLAIN, things=(replace(scene.things[0], rgb=(255, 0, 0), border=None),))
-    picture = draw_image(luck, scene)
-    (seen,) = picture.objects
-    assert tuple(picture.pixels[round(seen.cy), round(seen.cx)]) == (255, 0, 0)
-    rows, columns = np.nonzero(np.any(picture.pixels != 255, axis=2))
+    image = draw_image(rng, scene)
+    (seen,) = image.objects
+    assert tuple(image.pixels[round(seen.cy), round(seen.cx)]) == (255, 0, 0)
+    rows, columns = np.nonzero(np.any(image.pixels != 255, axis=2))
     x0, y0, x1, y1 = seen.box
     assert (columns.min(), rows.min(), columns.max() + 1, rows.max() + 1) == (x0, y0, x1, y1)
     assert (x0 + x1) / 2 == pytest.approx(seen.cx, abs=1.5)
@@ -115,17 +115,17 @@ def test_a_thing_is_where_it_is_said_to_be(shape: str) -> None:
 
 
 def test_a_ring_has_a_hole() -> None:
-    scene = draw_scene(lucky(0), [Look(shape="ring", colour="red", size="large")], sides=(112, 112))
+    scene = draw_scene(sample_rng(0), [Look(shape="ring", colour="red", size="large")], sides=(112, 112))
     scene = replace(scene, background=PLAIN, things=(replace(scene.things[0], border=None),))
-    picture = draw_image(Luck(rng=Steady(1)), scene)
-    (seen,) = picture.objects
-    assert tuple(picture.pixels[round(seen.cy), round(seen.cx)]) == (255, 255, 255)
+    image = draw_image(SampleRng(source=Steady(1)), scene)
+    (seen,) = image.objects
+    assert tuple(image.pixels[round(seen.cy), round(seen.cx)]) == (255, 255, 255)
 
 
 @settings(max_examples=60, deadline=None)
 @given(seed=SEEDS, text=st.sampled_from(["7", "42", "CAT", "K9", "hello", "orange", "DRAGON12"]))
 def test_each_character_of_a_text_has_its_box(seed: int, text: str) -> None:
-    ink = draw_ink(lucky(seed), text, 24)
+    ink = draw_ink(sample_rng(seed), text, 24)
     assert len(ink.boxes) == len(text)
     middles = [(x0 + x1) / 2 for x0, _, x1, _ in ink.boxes]
     assert middles == sorted(middles)
@@ -135,41 +135,41 @@ def test_each_character_of_a_text_has_its_box(seed: int, text: str) -> None:
 @settings(max_examples=40, deadline=None)
 @given(seed=SEEDS)
 def test_a_text_is_inside_its_image(seed: int) -> None:
-    luck = lucky(seed)
-    sign = draw_sign(luck, "CAT")
-    picture = draw_sign_image(luck, sign)
-    assert [seen.name for seen in picture.objects] == ["C", "A", "T"]
-    assert all(0 <= seen.cx < sign.width and 0 <= seen.cy < sign.height for seen in picture.objects)
+    rng = sample_rng(seed)
+    sign = draw_sign(rng, "CAT")
+    image = draw_sign_image(rng, sign)
+    assert [seen.name for seen in image.objects] == ["C", "A", "T"]
+    assert all(0 <= seen.cx < sign.width and 0 <= seen.cy < sign.height for seen in image.objects)
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
 def test_a_thing_moves_the_way_that_is_said(direction: str) -> None:
     x, y = DIRECTIONS[direction]
     for seed in range(10):
-        luck = lucky(seed)
-        scene = draw_video_scene(luck, 1)
-        moments = move(luck, scene, direction, 4)
+        rng = sample_rng(seed)
+        scene = draw_video_scene(rng, 1)
+        moments = move(rng, scene, direction, 4)
         if moments is None:
             continue
-        clip = draw_video(luck, scene, moments)
-        centres = [(seen.cx, seen.cy) for (seen,) in clip.objects]
+        video = draw_video(rng, scene, moments)
+        centres = [(seen.cx, seen.cy) for (seen,) in video.objects]
         steps = [(after[0] - before[0], after[1] - before[1]) for before, after in pairwise(centres)]
         assert all(step[0] * x + step[1] * y > 0 for step in steps)
         assert all(abs(step[0] * y) + abs(step[1] * x) < 1e-9 for step in steps)
-        assert not np.array_equal(clip.frames[0], clip.frames[-1])
+        assert not np.array_equal(video.frames[0], video.frames[-1])
 
 
 def test_one_wording_becomes_many() -> None:
-    forms = Wordings(learnt=("(What|Which) colour is the {the}( here|)?",), held_out=("Tell me the {the}'s colour.",))
-    luck = lucky(0)
-    said = {luck.say(forms, the="star") for _ in range(60)}
+    forms = Templates(learnt=("(What|Which) colour is the {the}( here|)?",), held_out=("Tell me the {the}'s colour.",))
+    rng = sample_rng(0)
+    said = {rng.say(forms, the="star") for _ in range(60)}
     assert said == {
         "What colour is the star?",
         "Which colour is the star?",
         "What colour is the star here?",
         "Which colour is the star here?",
     }
-    assert replace(luck, held_out=True).say(forms, the="star") == "Tell me the star's colour."
-    typed = {luck.ask(forms, the="star") for _ in range(300)}
+    assert replace(rng, held_out=True).say(forms, the="star") == "Tell me the star's colour."
+    typed = {rng.ask(forms, the="star") for _ in range(300)}
     assert {"what color is the star", "What color is the star?", "which colour is the star?"} & typed
     assert len(typed) > 12

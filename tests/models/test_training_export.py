@@ -13,18 +13,18 @@ from glimpse.engine.config import EngineConfig
 from glimpse.engine.loading.load_engine import load_core
 from glimpse.engine.offline.run import run_batch
 from models.training.average import average
+from models.training.batching.packing import pack
+from models.training.batching.prompts import Prompt, make_prompt
+from models.training.batching.vocabulary import load_vocabulary
 from models.training.evaluate import evaluate, request
 from models.training.export import export, restore_network
 from models.training.learning.history import load_history
 from models.training.learning.learner import to_layout
 from models.training.learning.network import Network, PackedMedia, PackedText
-from models.training.learning.packing import pack
-from models.training.learning.prompts import Prompt, make_prompt
 from models.training.learning.state import load_state
-from models.training.learning.vocabulary import load_vocabulary
 from models.training.mix import draw_sample
 from models.training.restore import restore
-from models.training.sample import Picture
+from models.training.sample import SampleImage
 from tests.models.training_folder import begin, make_folder, train
 from tests.oracle import greedy_answer
 
@@ -52,13 +52,13 @@ def prompts(folder: Path, *tasks: str) -> list[Prompt]:
 
 def test_transformers_and_the_engine_give_the_same_greedy_answers(folders: tuple[Path, Path]):
     _, checkpoint = folders
-    asked = prompts(checkpoint, "colour", "two_pictures", "small_talk")
+    questions = prompts(checkpoint, "colour", "two_images", "small_talk")
     config = EngineConfig(model_path=str(checkpoint), dtype="float32", num_threads=1, kv_cache_bytes=16 << 20)
     engine = load_core(config, on_progress=lambda _stage, _part: None)
-    requests = [request(prompt, str(index), max_tokens=NUM_TOKENS) for index, prompt in enumerate(asked)]
+    requests = [request(prompt, str(index), max_tokens=NUM_TOKENS) for index, prompt in enumerate(questions)]
     outputs = run_batch(engine.core, requests, load_vocabulary(checkpoint).tokenizer, progress=False)
-    for prompt, output in zip(asked, outputs, strict=True):
-        pixels = [medium.pixels for medium in prompt.media if isinstance(medium, Picture)]
+    for prompt, output in zip(questions, outputs, strict=True):
+        pixels = [medium.pixels for medium in prompt.media if isinstance(medium, SampleImage)]
         expected = greedy_answer(checkpoint, prompt.token_ids.tolist(), prompt.spans, pixels, NUM_TOKENS)
         assert output.outputs[0].token_ids == expected.token_ids[: len(output.outputs[0].token_ids)]
 
@@ -92,7 +92,7 @@ def test_the_trained_network_scores_as_the_reference_does(folders: tuple[Path, P
         media_rows=torch.from_numpy(batch.media_rows),
     )
     scores = network(text, network.visual(media), torch.tensor([len(prompt.token_ids) - 1]))
-    pixels = [medium.pixels for medium in prompt.media if isinstance(medium, Picture)]
+    pixels = [medium.pixels for medium in prompt.media if isinstance(medium, SampleImage)]
     expected = greedy_answer(checkpoint, prompt.token_ids.tolist(), prompt.spans, pixels, 1)
     assert (scores - expected.logits).abs().max() < 1e-3 * expected.logits.std()
 

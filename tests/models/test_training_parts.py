@@ -10,19 +10,19 @@ from torch.nn import functional
 
 from glimpse.engine.model_config import VisionConfig
 from glimpse.engine.models.qwen2_vl_vision import cut_patches, patch_positions
+from models.training.batching.packing import NOTHING, TOTAL_STEP, cut, lay_out, pack
+from models.training.batching.prompts import make_prompt, sample_prompt
+from models.training.batching.tokenizer import SPECIAL_TOKENS, learn_tokenizer
+from models.training.batching.vocabulary import load_vocabulary
 from models.training.card import hours, missed
 from models.training.learning.blocks import attend, make_compute
 from models.training.learning.history import totals
 from models.training.learning.learner import to_layout
 from models.training.learning.network import PatchEmbed, normalise
-from models.training.learning.packing import NOTHING, TOTAL_STEP, cut, lay_out, pack
-from models.training.learning.prompts import make_prompt, sample_prompt
-from models.training.learning.tokenizer import SPECIAL_TOKENS, learn_tokenizer
 from models.training.learning.vision_pretraining import COLOUR_IDS, IGNORE, NUM_POINTS, SIZES, WHATS, label
-from models.training.learning.vocabulary import load_vocabulary
 from models.training.mix import TASKS, corpus, draw_sample
 from models.training.resized import PROCESSING, resize, resized
-from models.training.sample import Picture, Sample, Seen, Turn, Video
+from models.training.sample import Sample, SampleImage, SampleVideo, Seen, Turn
 from models.training.tasks.check import Agrees
 from tests.models.training_folder import make_folder
 
@@ -62,27 +62,27 @@ def test_a_small_image_is_enlarged_and_what_is_in_it_with_it(height: int, width:
     pixels = np.zeros((height, width, 3), np.uint8)
     pixels[14:28, 28:42] = 255
     seen = Seen(kind="shape", name="square", colour="white", size="small", cx=35, cy=21, box=(28, 14, 42, 28))
-    asked = Turn(role="user", content=("What?", Picture(pixels=pixels, objects=(seen,))))
-    sample = Sample(task="shape", turns=(asked,), check=Agrees(True))
-    words, picture = resized(sample).turns[0].content
+    questions = Turn(role="user", content=("What?", SampleImage(pixels=pixels, objects=(seen,))))
+    sample = Sample(task="shape", turns=(questions,), check=Agrees(True))
+    words, image = resized(sample).turns[0].content
     assert words == "What?"
-    assert isinstance(picture, Picture)
-    assert picture.pixels.shape == (*expected, 3)
-    rows, columns = np.nonzero(picture.pixels[..., 0] > 127)
-    [moved] = picture.objects
+    assert isinstance(image, SampleImage)
+    assert image.pixels.shape == (*expected, 3)
+    rows, columns = np.nonzero(image.pixels[..., 0] > 127)
+    [moved] = image.objects
     assert moved.box == pytest.approx((columns.min(), rows.min(), columns.max() + 1, rows.max() + 1), abs=1)
     assert (moved.cx, moved.cy) == pytest.approx((columns.mean(), rows.mean()), abs=1)
 
 
 def test_an_image_within_the_bounds_stays_as_it_is():
-    picture = Picture(pixels=noise(112, 112, 3))
-    assert resize(picture, PROCESSING) is picture
-    assert resize(Picture(pixels=noise(448, 476, 3)), PROCESSING).pixels.shape == (420, 448, 3)
+    image = SampleImage(pixels=noise(112, 112, 3))
+    assert resize(image, PROCESSING) is image
+    assert resize(SampleImage(pixels=noise(448, 476, 3)), PROCESSING).pixels.shape == (420, 448, 3)
 
 
-@pytest.mark.parametrize("medium", [Picture(pixels=noise(56, 84, 3)), Video(frames=noise(4, 28, 56, 3))])
-def test_patches_and_their_positions_are_the_engines(medium: Picture | Video):
-    frames = medium.pixels[None] if isinstance(medium, Picture) else medium.frames
+@pytest.mark.parametrize("medium", [SampleImage(pixels=noise(56, 84, 3)), SampleVideo(frames=noise(4, 28, 56, 3))])
+def test_patches_and_their_positions_are_the_engines(medium: SampleImage | SampleVideo):
+    frames = medium.pixels[None] if isinstance(medium, SampleImage) else medium.frames
     grid_thw = (-(-len(frames) // 2), frames.shape[1] // 14, frames.shape[2] // 14)
     cpu = torch.device("cpu")
     patches = cut_patches(frames.data.cast("B"), grid_thw, VISION, cpu).flatten(1)
@@ -93,7 +93,7 @@ def test_patches_and_their_positions_are_the_engines(medium: Picture | Video):
 
 def test_the_stored_patch_embedding_is_the_learnt_one():
     torch.manual_seed(0)
-    embed, patches = PatchEmbed(8), torch.from_numpy(cut(Video(frames=noise(2, 28, 28, 3))))
+    embed, patches = PatchEmbed(8), torch.from_numpy(cut(SampleVideo(frames=noise(2, 28, 28, 3))))
     stored = normalise(patches, torch.float32).view(-1, 3, 2, 14, 14)
     expected = torch.einsum("pcfhw,ocfhw->po", stored, embed.stored())
     assert torch.allclose(embed(patches, torch.float32), expected, atol=1e-4)
@@ -123,20 +123,20 @@ def test_a_batch_asks_for_exactly_what_the_assistant_says(folder: Path):
     batch = pack(prompts)
     assert len(batch.token_ids) % TOTAL_STEP == len(batch.patches) % TOTAL_STEP == 0
     for index, task in enumerate(batch.tasks):
-        asked = (batch.owners == index) & (batch.targets != NOTHING)
+        questions = (batch.owners == index) & (batch.targets != NOTHING)
         (prompt,) = (each for each in prompts if each.task == task)
-        assert batch.targets[asked].tolist() == prompt.token_ids[prompt.learnt].tolist()
-        assert (batch.token_ids[batch.predicted[asked] + 1] == batch.targets[asked]).all()
+        assert batch.targets[questions].tolist() == prompt.token_ids[prompt.learnt].tolist()
+        assert (batch.token_ids[batch.predicted[questions] + 1] == batch.targets[questions]).all()
     placeholders = (vocabulary.image_id, vocabulary.video_id)
     assert sorted(batch.media_tokens) == np.flatnonzero(np.isin(batch.token_ids, placeholders)).tolist()
 
 
 def test_an_image_that_two_prompts_share_is_packed_once(folder: Path):
     vocabulary = load_vocabulary(folder)
-    picture = Picture(pixels=noise(56, 56, 3))
+    image = SampleImage(pixels=noise(56, 56, 3))
     prompts = [
         make_prompt(
-            [Turn(role="user", content=(picture, text)), Turn(role="assistant", content=("It is red.",))],
+            [Turn(role="user", content=(image, text)), Turn(role="assistant", content=("It is red.",))],
             vocabulary,
             task="colour",
             tools=(),
@@ -150,12 +150,12 @@ def test_an_image_that_two_prompts_share_is_packed_once(folder: Path):
 
 
 def test_the_card_adds_up_stretches_and_admits_what_is_missed():
-    stretches = [(5, 9.0, "a"), (9, 20.0, "a"), (3, 7.0, "a"), (4, 7200.0, "b")]
-    lines = [{"samples": samples, "seconds": seconds, "machine": machine} for samples, seconds, machine in stretches]
+    runs = [(5, 9.0, "a"), (9, 20.0, "a"), (3, 7.0, "a"), (4, 7200.0, "b")]
+    lines = [{"samples": samples, "seconds": seconds, "machine": machine} for samples, seconds, machine in runs]
     assert totals(lines) == (16, {"a": 27.0, "b": 7200.0})
     assert hours({"a": 3600.0, "b": 7200.0}) == "1.0 hours on a and 2.0 hours on b"
     tasks = {"shape": {"samples": 100, "right": 90}, "colour": {"samples": 100, "right": 99}}
-    assert missed(tasks) == "It misses what was aimed at in shape by 5.0 points."
+    assert missed(tasks) == "Below target: shape by 5.0 points."
 
 
 def test_attention_stays_inside_runs():

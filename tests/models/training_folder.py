@@ -5,8 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from models.training.batching.tokenizer import learn_tokenizer
 from models.training.learning.network import Sizes
-from models.training.learning.tokenizer import learn_tokenizer
 from models.training.mix import CHAT_TEMPLATE, corpus
 
 TINY = {
@@ -37,7 +37,7 @@ def make_folder(path: Path) -> Path:
 
 def command(folder: Path, *options: str) -> list[str]:
     script = [sys.executable, "-m", "models.training.train", "--out", str(folder), "--plain"]
-    return [*script, "--threads", "2", "--budget", "400", "--eyes-steps", "2", *options]
+    return [*script, "--threads", "2", "--budget", "400", "--vision-steps", "2", *options]
 
 
 def train(folder: Path, *options: str) -> str:

@@ -9,20 +9,20 @@ from PIL import Image, ImageDraw
 from models.training.drawing.palette import Rgb
 from models.training.drawing.scene import Background, Scene, Thing
 from models.training.drawing.shapes import ROUND, Point
-from models.training.rng import Luck
-from models.training.sample import Picture, Seen
+from models.training.rng import SampleRng
+from models.training.sample import SampleImage, Seen
 
 Pixels = npt.NDArray[np.uint8]
 
 
-def draw_image(luck: Luck, scene: Scene) -> Picture:
-    """The picture of a scene."""
-    canvas = draw_ground(luck, scene.background, scene.width, scene.height)
-    objects = tuple(stamp(luck, canvas, thing) for thing in scene.things)
-    return Picture(pixels=finish(luck, canvas), objects=objects)
+def draw_image(rng: SampleRng, scene: Scene) -> SampleImage:
+    """The image of a scene."""
+    canvas = draw_ground(rng, scene.background, scene.width, scene.height)
+    objects = tuple(stamp(rng, canvas, thing) for thing in scene.things)
+    return SampleImage(pixels=finish(rng, canvas), objects=objects)
 
 
-def draw_ground(luck: Luck, background: Background, width: int, height: int) -> Pixels:
+def draw_ground(rng: SampleRng, background: Background, width: int, height: int) -> Pixels:
     """The background alone."""
     canvas = np.empty((height, width, 3), np.uint8)
     if background.top == background.bottom:
@@ -31,14 +31,14 @@ def draw_ground(luck: Luck, background: Background, width: int, height: int) -> 
         part = np.linspace(0, 1, height)[:, None]
         canvas[:] = (np.array(background.top) * (1 - part) + np.array(background.bottom) * part)[:, None]
     if background.noise:
-        noise = np.random.default_rng(luck.rng.getrandbits(32)).normal(0, background.noise, canvas.shape)
+        noise = np.random.default_rng(rng.source.getrandbits(32)).normal(0, background.noise, canvas.shape)
         canvas[:] = np.clip(canvas + noise, 0, 255)
     return canvas
 
 
-def stamp(luck: Luck, canvas: Pixels, thing: Thing) -> Seen:
+def stamp(rng: SampleRng, canvas: Pixels, thing: Thing) -> Seen:
     """Draws a thing onto a canvas."""
-    fine = 1 if luck.chance(0.25) else 4 if thing.diameter < 40 else 2
+    fine = 1 if rng.chance(0.25) else 4 if thing.diameter < 40 else 2
     box = paste(canvas, _mask(thing, fine), thing.rgb, thing.cx, thing.cy)
     if thing.border is not None:
         paste(canvas, _mask(thing, fine, border=True), thing.border, thing.cx, thing.cy)
@@ -57,11 +57,11 @@ def paste(canvas: Pixels, mask: Image.Image, rgb: Rgb, cx: float, cy: float) -> 
     return left + ink[0], top + ink[1], left + ink[2], top + ink[3]
 
 
-def finish(luck: Luck, canvas: Pixels) -> Pixels:
-    """What happens to a picture on its way: sometimes it was a JPEG file, sometimes it was scaled."""
-    if luck.chance(0.15):
-        canvas = _resized(canvas, luck.between(0.6, 1.6))
-    return _through_jpeg(canvas, luck.rng.randint(40, 95)) if luck.chance(0.2) else canvas
+def finish(rng: SampleRng, canvas: Pixels) -> Pixels:
+    """What happens to an image on its way: sometimes it was a JPEG file, sometimes it was scaled."""
+    if rng.chance(0.15):
+        canvas = _resized(canvas, rng.between(0.6, 1.6))
+    return _through_jpeg(canvas, rng.source.randint(40, 95)) if rng.chance(0.2) else canvas
 
 
 def _mask(thing: Thing, fine: int, *, border: bool = False) -> Image.Image:

@@ -6,7 +6,7 @@ from functools import lru_cache
 
 from PIL import Image, ImageDraw, ImageFont
 
-from models.training.rng import Luck
+from models.training.rng import SampleRng
 
 Box = tuple[float, float, float, float]
 
@@ -26,32 +26,32 @@ class Ink:
     """(x0, y0, x1, y1) of each character but spaces, in the mask's pixels."""
 
 
-def draw_ink(luck: Luck, text: str, size: float) -> Ink:
+def draw_ink(rng: SampleRng, text: str, size: float) -> Ink:
     """A text in some face; `size` is about the height of a line, in pixels."""
-    ink = _in_bitmap(luck, text, size) if luck.chance(0.08) else _in_outlines(luck, text, size)
-    if luck.chance(0.3):
-        ink = _stretched(ink, _draw_stretch(luck))
-    if luck.chance(0.3):
-        ink = _slanted(ink, degrees=_draw_degrees(luck), shear=luck.between(-0.1, 0.25) if luck.chance(0.4) else 0.0)
+    ink = _in_bitmap(rng, text, size) if rng.chance(0.08) else _in_outlines(rng, text, size)
+    if rng.chance(0.3):
+        ink = _run_of_history(ink, _draw_stretch(rng))
+    if rng.chance(0.3):
+        ink = _slanted(ink, degrees=_draw_degrees(rng), shear=rng.between(-0.1, 0.25) if rng.chance(0.4) else 0.0)
     return _cropped(ink)
 
 
-def _draw_stretch(luck: Luck) -> float:
+def _draw_stretch(rng: SampleRng) -> float:
     """How wide, as a part of normal; the judge's range is not among the learnt ones."""
-    return luck.between(1.04, 1.1) if luck.held_out else luck.one((luck.between(0.78, 1.0), luck.between(1.12, 1.35)))
+    return rng.between(1.04, 1.1) if rng.held_out else rng.one((rng.between(0.78, 1.0), rng.between(1.12, 1.35)))
 
 
-def _draw_degrees(luck: Luck) -> float:
+def _draw_degrees(rng: SampleRng) -> float:
     """How turned; the judge's range is not among the learnt ones."""
-    size = luck.between(2.5, 3.5) if luck.held_out else luck.one((luck.between(0, 2), luck.between(4, 9)))
-    return luck.one((-1, 1)) * size
+    size = rng.between(2.5, 3.5) if rng.held_out else rng.one((rng.between(0, 2), rng.between(4, 9)))
+    return rng.one((-1, 1)) * size
 
 
-def _in_outlines(luck: Luck, text: str, size: float) -> Ink:
+def _in_outlines(rng: SampleRng, text: str, size: float) -> Ink:
     """In Pillow's own scalable font, in several weights and spacings."""
     font = _font(round(size))
-    stroke = luck.weighted({0: 0.65, 1: 0.25, 2: 0.1}) if size >= 20 else luck.weighted({0: 0.8, 1: 0.2})
-    gap = stroke + (luck.between(0, 0.15) * size if luck.chance(0.3) else 0.0)
+    stroke = rng.weighted({0: 0.65, 1: 0.25, 2: 0.1}) if size >= 20 else rng.weighted({0: 0.8, 1: 0.2})
+    gap = stroke + (rng.between(0, 0.15) * size if rng.chance(0.3) else 0.0)
     places: list[float] = []
     x = 2.0 + stroke
     for character in text:
@@ -69,14 +69,14 @@ def _in_outlines(luck: Luck, text: str, size: float) -> Ink:
     return Ink(mask=mask, boxes=tuple(boxes))
 
 
-def _in_bitmap(luck: Luck, text: str, size: float) -> Ink:
+def _in_bitmap(rng: SampleRng, text: str, size: float) -> Ink:
     """In Pillow's bitmap font, each pixel made large, or blurred in doing so."""
     font = _bitmap_font()
     scale = max(2, round(size / _BITMAP_HEIGHT))
     widths = [font.getbbox(character)[2] for character in text]
     mask = Image.new("L", (int(sum(widths)), _BITMAP_HEIGHT))
     ImageDraw.Draw(mask).text((0, 0), text, fill=255, font=font)
-    sampling = luck.one((Image.Resampling.NEAREST, Image.Resampling.BICUBIC))
+    sampling = rng.one((Image.Resampling.NEAREST, Image.Resampling.BICUBIC))
     boxes: list[Box] = []
     x = 0.0
     for character, width in zip(text, widths, strict=True):
@@ -86,7 +86,7 @@ def _in_bitmap(luck: Luck, text: str, size: float) -> Ink:
     return Ink(mask=mask.resize((mask.width * scale, mask.height * scale), sampling), boxes=tuple(boxes))
 
 
-def _stretched(ink: Ink, factor: float) -> Ink:
+def _run_of_history(ink: Ink, factor: float) -> Ink:
     mask = ink.mask.resize((max(1, round(ink.mask.width * factor)), ink.mask.height), Image.Resampling.BICUBIC)
     return Ink(mask=mask, boxes=tuple((x0 * factor, y0, x1 * factor, y1) for x0, y0, x1, y1 in ink.boxes))
 

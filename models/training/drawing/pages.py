@@ -1,4 +1,4 @@
-"""Pictures full of letters or of shapes, that nobody asks about: exercise for the eyes, much of it in little space."""
+"""Images full of letters or of shapes, that nobody asks about: dense training data for the vision encoder."""
 
 from collections.abc import Iterator
 from string import ascii_letters, digits
@@ -9,8 +9,8 @@ from models.training.drawing.palette import COLOURS, Rgb, brightness, distance, 
 from models.training.drawing.scene import SMALLEST_PIXELS as SMALLEST_SHAPE
 from models.training.drawing.scene import Background, Thing, draw_background
 from models.training.drawing.shapes import SHAPES, outline
-from models.training.rng import Luck
-from models.training.sample import Picture, Seen
+from models.training.rng import SampleRng
+from models.training.sample import SampleImage, Seen
 
 CLEAR_BRIGHTNESS = 50
 """The least difference between a letter and its background."""
@@ -18,38 +18,38 @@ CLEAR_DISTANCE = 140
 """Likewise of a shape, by `palette.distance`."""
 
 
-def draw_page(luck: Luck) -> Picture:
+def draw_page(rng: SampleRng) -> SampleImage:
     """A page of either kind."""
-    width, height = (28 * luck.rng.randint(3, 7) for _ in range(2))
-    background = luck.until(lambda: draw_background(luck, []))
-    canvas = draw_ground(luck, background, width, height)
-    draw = _letters if luck.chance(0.7) else _shapes
-    objects = tuple(draw(luck, canvas, background))
-    return Picture(pixels=finish(luck, canvas), objects=objects)
+    width, height = (28 * rng.source.randint(3, 7) for _ in range(2))
+    background = rng.until(lambda: draw_background(rng, []))
+    canvas = draw_ground(rng, background, width, height)
+    draw = _letters if rng.chance(0.7) else _shapes
+    objects = tuple(draw(rng, canvas, background))
+    return SampleImage(pixels=finish(rng, canvas), objects=objects)
 
 
-def _letters(luck: Luck, canvas: Pixels, background: Background) -> Iterator[Seen]:
+def _letters(rng: SampleRng, canvas: Pixels, background: Background) -> Iterator[Seen]:
     """Lines of groups of characters, each in its own face, size and colour."""
     height, width = canvas.shape[:2]
-    top = luck.between(1, 12)
+    top = rng.between(1, 12)
     while True:
-        size = luck.between(SMALLEST_PIXELS, luck.one((20, 28, 44)))
+        size = rng.between(SMALLEST_PIXELS, rng.one((20, 28, 44)))
         line = 1.5 * size
         if top + line > height:
             return
-        left = luck.between(1, 20)
+        left = rng.between(1, 20)
         while True:
-            text = "".join(luck.one(luck.one((digits, ascii_letters))) for _ in range(luck.rng.randint(1, 5)))
-            ink = draw_ink(luck, text, size)
+            text = "".join(rng.one(rng.one((digits, ascii_letters))) for _ in range(rng.source.randint(1, 5)))
+            ink = draw_ink(rng, text, size)
             if left + ink.mask.width > width - 1 or top + ink.mask.height > height - 1:
                 break
-            colour, rgb = _letter_colour(luck, background)
+            colour, rgb = _letter_colour(rng, background)
             cx, cy = left + ink.mask.width / 2, top + ink.mask.height / 2
             x, y = round(cx - ink.mask.width / 2), round(cy - ink.mask.height / 2)
             paste(canvas, ink.mask, rgb, cx, cy)
             for character, (x0, y0, x1, y1) in zip(text, ink.boxes, strict=True):
                 yield _seen_character(character, colour, (x + x0, y + y0, x + x1, y + y1))
-            left += ink.mask.width + luck.between(0.3, 1.2) * size
+            left += ink.mask.width + rng.between(0.3, 1.2) * size
         top += line
 
 
@@ -58,50 +58,50 @@ def _seen_character(character: str, colour: str, box: tuple[float, float, float,
     return Seen(kind="text", name=character, colour=colour, size="medium", cx=cx, cy=cy, box=box)
 
 
-def _shapes(luck: Luck, canvas: Pixels, background: Background) -> Iterator[Seen]:
+def _shapes(rng: SampleRng, canvas: Pixels, background: Background) -> Iterator[Seen]:
     """Shapes in a grid, not quite in the middles of its meshes."""
     height, width = canvas.shape[:2]
-    mesh = luck.between(18, 48)
+    mesh = rng.between(18, 48)
     for row in range(int(height / mesh)):
         for column in range(int(width / mesh)):
-            if luck.chance(0.3):
+            if rng.chance(0.3):
                 continue
-            diameter = luck.between(SMALLEST_SHAPE, mesh - 4)
+            diameter = rng.between(SMALLEST_SHAPE, mesh - 4)
             room = (mesh - 3 - diameter) / 2
-            colour, rgb = _shape_colour(luck, background)
-            shape = luck.one(SHAPES)
+            colour, rgb = _shape_colour(rng, background)
+            shape = rng.one(SHAPES)
             thing = Thing(
                 shape=shape,
                 colour=colour,
                 rgb=rgb,
                 diameter=diameter,
-                cx=(column + 0.5) * mesh + luck.between(-room, room),
-                cy=(row + 0.5) * mesh + luck.between(-room, room),
+                cx=(column + 0.5) * mesh + rng.between(-room, room),
+                cy=(row + 0.5) * mesh + rng.between(-room, room),
                 cell=0,
                 size="medium",
-                lines=outline(luck, shape),
+                lines=outline(rng, shape),
                 border=None,
             )
-            yield stamp(luck, canvas, thing)
+            yield stamp(rng, canvas, thing)
 
 
-def _letter_colour(luck: Luck, background: Background) -> tuple[str, Rgb]:
+def _letter_colour(rng: SampleRng, background: Background) -> tuple[str, Rgb]:
     def clear(rgb: Rgb, ground: Rgb) -> bool:
         return abs(brightness(rgb) - brightness(ground)) >= CLEAR_BRIGHTNESS
 
     def draw() -> tuple[str, Rgb] | None:
-        colour = luck.one(COLOURS)
-        rgb = draw_rgb(luck, colour)
+        colour = rng.one(COLOURS)
+        rgb = draw_rgb(rng, colour)
         return (colour, rgb) if clear(rgb, background.top) and clear(rgb, background.bottom) else None
 
-    return luck.until(draw)
+    return rng.until(draw)
 
 
-def _shape_colour(luck: Luck, background: Background) -> tuple[str, Rgb]:
+def _shape_colour(rng: SampleRng, background: Background) -> tuple[str, Rgb]:
     def draw() -> tuple[str, Rgb] | None:
-        colour = luck.one(COLOURS)
-        rgb = draw_rgb(luck, colour)
+        colour = rng.one(COLOURS)
+        rgb = draw_rgb(rng, colour)
         nearest = min(distance(rgb, background.top), distance(rgb, background.bottom))
         return (colour, rgb) if nearest >= CLEAR_DISTANCE else None
 
-    return luck.until(draw)
+    return rng.until(draw)

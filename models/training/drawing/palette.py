@@ -5,7 +5,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from models.training.rng import Luck
+from models.training.rng import SampleRng
 
 Rgb = tuple[int, int, int]
 
@@ -55,18 +55,18 @@ _IDEALS: Mapping[str, tuple[Rgb, ...]] = {
 """What web pages and drawing libraries mean by these names."""
 
 
-def draw_rgb(luck: Luck, colour: str) -> Rgb:
+def draw_rgb(rng: SampleRng, colour: str) -> Rgb:
     """A colour that everybody would call by this name."""
-    if luck.chance(0.35):
-        return luck.one(_IDEALS[colour])
+    if rng.chance(0.35):
+        return rng.one(_IDEALS[colour])
     bounds = _RANGES[colour]
-    return _from_hsv(luck.between(*bounds.hue), luck.between(*bounds.saturation), luck.between(*bounds.value))
+    return _from_hsv(rng.between(*bounds.hue), rng.between(*bounds.saturation), rng.between(*bounds.value))
 
 
-def draw_tint(luck: Luck, *, dark: bool) -> Rgb:
+def draw_tint(rng: SampleRng, *, dark: bool) -> Rgb:
     """A pale or a dark colour for a background."""
-    value = luck.between(0.05, 0.3) if dark else luck.between(0.88, 1)
-    return _from_hsv(luck.between(0, 360), luck.between(0, 0.5 if dark else 0.15), value)
+    value = rng.between(0.05, 0.3) if dark else rng.between(0.88, 1)
+    return _from_hsv(rng.between(0, 360), rng.between(0, 0.5 if dark else 0.15), value)
 
 
 def distance(one: Rgb, other: Rgb) -> float:

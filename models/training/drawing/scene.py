@@ -1,6 +1,6 @@
-"""What a picture holds before it is drawn: things, their sizes and places, and the background.
+"""What an image holds before it is drawn: things, their sizes and places, and the background.
 
-Decides what is small and large, where "top left" ends, and that a picture can be described in one way only.
+Decides what is small and large, where "top left" ends, and that an image can be described in one way only.
 Knows no questions and draws nothing.
 """
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from models.training.drawing.palette import COLOURS, Rgb, distance, draw_rgb, draw_tint
 from models.training.drawing.shapes import SHAPES, Line, outline
-from models.training.rng import Luck
+from models.training.rng import SampleRng
 
 PLACES = (
     "at the top left",
@@ -25,7 +25,7 @@ PLACES = (
 """By cell of the 3×3 grid, row by row."""
 
 SMALL = (0.15, 0.25)
-"""Diameters of what is called small, as parts of the picture's shorter side."""
+"""Diameters of what is called small, as parts of the image's shorter side."""
 LARGE = (0.36, 0.5)
 """Diameters of what is called large; a single thing may be larger."""
 SMALLEST_PIXELS = 12
@@ -103,7 +103,7 @@ class Background:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scene:
-    """A picture to be drawn."""
+    """An image to be drawn."""
 
     width: int
     """Pixels."""
@@ -129,54 +129,54 @@ class Look:
     """The index of its place in PLACES, or None for any."""
 
 
-def draw_look(luck: Luck, *, sized: bool = False) -> Look:
+def draw_look(rng: SampleRng, *, sized: bool = False) -> Look:
     """Any thing.
 
     Args:
-        luck: The draws.
+        rng: The draws.
         sized: Whether it must be clearly small or large.
     """
-    size = luck.one(("small", "large")) if sized else None
-    return Look(shape=luck.one(SHAPES), colour=luck.one(COLOURS), size=size)
+    size = rng.one(("small", "large")) if sized else None
+    return Look(shape=rng.one(SHAPES), colour=rng.one(COLOURS), size=size)
 
 
-def draw_sides(luck: Luck) -> tuple[int, int]:
-    """(width, height) of a picture: mostly small, with any aspect ratio up to 1:4."""
-    low, high = luck.weighted({(2, 4): 0.44, (3, 6): 0.32, (4, 9): 0.12, (6, 16): 0.05, (2, 10): 0.07})
+def draw_sides(rng: SampleRng) -> tuple[int, int]:
+    """(width, height) of an image: mostly small, with any aspect ratio up to 1:4."""
+    low, high = rng.weighted({(2, 4): 0.44, (3, 6): 0.32, (4, 9): 0.12, (6, 16): 0.05, (2, 10): 0.07})
 
     def draw() -> tuple[int, int] | None:
-        first, second = (28 * luck.rng.randint(low, high) for _ in range(2))
+        first, second = (28 * rng.source.randint(low, high) for _ in range(2))
         largest, smallest = max(first, second), min(first, second)
-        return (first, second) if largest <= min(luck.largest_side, 4 * smallest) else None
+        return (first, second) if largest <= min(rng.largest_side, 4 * smallest) else None
 
-    if 28 * low > luck.largest_side:
-        low, high = 2, luck.largest_side // 28
-    return luck.until(draw)
+    if 28 * low > rng.largest_side:
+        low, high = 2, rng.largest_side // 28
+    return rng.until(draw)
 
 
 def draw_scene(
-    luck: Luck, looks: Sequence[Look], *, sides: tuple[int, int] | None = None, own_cells: bool = False
+    rng: SampleRng, looks: Sequence[Look], *, sides: tuple[int, int] | None = None, own_cells: bool = False
 ) -> Scene:
     """A scene with these things at places of their own.
 
     Args:
-        luck: The draws.
+        rng: The draws.
         looks: The things.
         sides: (width, height) in pixels, or None for any.
         own_cells: Whether no two things share a cell of the grid.
     """
 
     def draw() -> Scene | None:
-        width, height = sides or draw_sides(luck)
-        things = _arrange(luck, looks, width, height, own_cells)
+        width, height = sides or draw_sides(rng)
+        things = _arrange(rng, looks, width, height, own_cells)
         if things is None:
             return None
-        background = draw_background(luck, [thing.rgb for thing in things])
+        background = draw_background(rng, [thing.rgb for thing in things])
         if background is None:
             return None
         return Scene(width=width, height=height, things=in_order(things), background=background)
 
-    return luck.until(draw)
+    return rng.until(draw)
 
 
 def in_order(things: Sequence[Thing]) -> tuple[Thing, ...]:
@@ -184,27 +184,27 @@ def in_order(things: Sequence[Thing]) -> tuple[Thing, ...]:
     return tuple(sorted(things, key=lambda thing: (thing.cell, thing.cx)))
 
 
-def draw_background(luck: Luck, inks: Sequence[Rgb]) -> Background | None:
+def draw_background(rng: SampleRng, inks: Sequence[Rgb]) -> Background | None:
     """A background on which all inks are clear, or None if this draw gave none."""
-    kind = luck.weighted({"white": 4, "black": 1, "named": 2, "pale": 2, "dark": 1, "pale fade": 1, "dark fade": 0.5})
-    colour = luck.one(COLOURS) if kind == "named" else kind
+    kind = rng.weighted({"white": 4, "black": 1, "named": 2, "pale": 2, "dark": 1, "pale fade": 1, "dark fade": 0.5})
+    colour = rng.one(COLOURS) if kind == "named" else kind
     if colour in COLOURS:
-        top = bottom = draw_rgb(luck, colour)
+        top = bottom = draw_rgb(rng, colour)
     else:
         dark = kind.startswith("dark")
-        top = bottom = draw_tint(luck, dark=dark)
-        bottom = draw_tint(luck, dark=dark) if kind.endswith("fade") else top
-    noise = luck.between(1, 12) if luck.chance(0.15) else 0.0
+        top = bottom = draw_tint(rng, dark=dark)
+        bottom = draw_tint(rng, dark=dark) if kind.endswith("fade") else top
+    noise = rng.between(1, 12) if rng.chance(0.15) else 0.0
     background = Background(colour=colour if colour in COLOURS else None, top=top, bottom=bottom, noise=noise)
     return background if all(background.shows(ink) for ink in inks) else None
 
 
-def _arrange(luck: Luck, looks: Sequence[Look], width: int, height: int, own_cells: bool) -> list[Thing] | None:
+def _arrange(rng: SampleRng, looks: Sequence[Look], width: int, height: int, own_cells: bool) -> list[Thing] | None:
     """The things where they fit, or None."""
     things: list[Thing] = []
     for look in looks:
         taken = {thing.cell for thing in things} if own_cells else set[int]()
-        tries = (_placed(luck, look, width, height, alone=len(looks) == 1) for _ in range(12))
+        tries = (_placed(rng, look, width, height, alone=len(looks) == 1) for _ in range(12))
         fitting = (
             thing
             for thing in tries
@@ -217,44 +217,44 @@ def _arrange(luck: Luck, looks: Sequence[Look], width: int, height: int, own_cel
     return things
 
 
-def _placed(luck: Luck, look: Look, width: int, height: int, *, alone: bool) -> Thing | None:
-    """A thing somewhere well inside a cell, or None where it would stick out of the picture."""
-    diameter = _draw_diameter(luck, look.size, min(width, height), alone=alone)
-    cell = luck.rng.randrange(9) if look.cell is None else look.cell
-    cx = _draw_centre(luck, width, cell % 3, diameter)
-    cy = _draw_centre(luck, height, cell // 3, diameter)
+def _placed(rng: SampleRng, look: Look, width: int, height: int, *, alone: bool) -> Thing | None:
+    """A thing somewhere well inside a cell, or None where it would stick out of the image."""
+    diameter = _draw_diameter(rng, look.size, min(width, height), alone=alone)
+    cell = rng.source.randrange(9) if look.cell is None else look.cell
+    cx = _draw_centre(rng, width, cell % 3, diameter)
+    cy = _draw_centre(rng, height, cell // 3, diameter)
     if cx is None or cy is None:
         return None
     part = diameter / min(width, height)
     return Thing(
         shape=look.shape,
         colour=look.colour,
-        rgb=draw_rgb(luck, look.colour),
+        rgb=draw_rgb(rng, look.colour),
         diameter=diameter,
         cx=cx,
         cy=cy,
         cell=cell,
         size="small" if part <= SMALL[1] else "large" if part >= LARGE[0] else "medium",
-        lines=outline(luck, look.shape),
-        border=luck.one(_BORDERS)
-        if look.shape in _BORDERED and diameter > _BORDERED_PIXELS and luck.chance(0.1)
+        lines=outline(rng, look.shape),
+        border=rng.one(_BORDERS)
+        if look.shape in _BORDERED and diameter > _BORDERED_PIXELS and rng.chance(0.1)
         else None,
     )
 
 
-def _draw_diameter(luck: Luck, size: str | None, side: int, *, alone: bool) -> float:
-    """Pixels, for a picture whose shorter side is `side`."""
+def _draw_diameter(rng: SampleRng, size: str | None, side: int, *, alone: bool) -> float:
+    """Pixels, for an image whose shorter side is `side`."""
     if size is None:
-        part = luck.between(SMALL[0], 0.75) if alone else luck.between(SMALL[0], 0.42)
+        part = rng.between(SMALL[0], 0.75) if alone else rng.between(SMALL[0], 0.42)
     elif size == "small":
-        part = luck.between(*SMALL)
+        part = rng.between(*SMALL)
     else:
-        part = luck.between(LARGE[0], 0.85) if alone and luck.chance(0.3) else luck.between(*LARGE)
+        part = rng.between(LARGE[0], 0.85) if alone and rng.chance(0.3) else rng.between(*LARGE)
     return max(SMALLEST_PIXELS, part * side)
 
 
-def _draw_centre(luck: Luck, side: int, third: int, diameter: float) -> float | None:
+def _draw_centre(rng: SampleRng, side: int, third: int, diameter: float) -> float | None:
     """A coordinate well inside a third of a side, or None if the thing would stick out."""
     low = max(side * (third / 3 + _EDGE), diameter / 2 + 1)
     high = min(side * ((third + 1) / 3 - _EDGE), side - diameter / 2 - 1)
-    return luck.between(low, high) if low <= high else None
+    return rng.between(low, high) if low <= high else None

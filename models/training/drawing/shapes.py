@@ -2,7 +2,7 @@
 
 import math
 
-from models.training.rng import Luck
+from models.training.rng import SampleRng
 
 Point = tuple[float, float]
 Line = tuple[Point, ...]
@@ -14,48 +14,48 @@ ROUND = ("circle", "ring")
 """Shapes whose outlines are points of an ellipse."""
 
 
-def outline(luck: Luck, shape: str) -> tuple[Line, ...]:
+def outline(rng: SampleRng, shape: str) -> tuple[Line, ...]:
     """A shape's outlines, the second one a hole, in a box from -½ to ½ that it fills on its longer side."""
-    degrees = _draw_turn(luck, shape)
-    return _fitted([_turned(points, degrees) for points in _outline(luck, shape)])
+    degrees = _draw_turn(rng, shape)
+    return _fitted([_turned(points, degrees) for points in _outline(rng, shape)])
 
 
-def _outline(luck: Luck, shape: str) -> list[list[Point]]:
+def _outline(rng: SampleRng, shape: str) -> list[list[Point]]:
     match shape:
         case "circle":
             return [_round(1.0)]
         case "ring":
-            return [_round(1.0), _round(luck.between(0.48, 0.66))]
+            return [_round(1.0), _round(rng.between(0.48, 0.66))]
         case "square":
-            return [_box(1.0, luck.between(0.95, 1.0))]
+            return [_box(1.0, rng.between(0.95, 1.0))]
         case "rectangle":
-            return [_box(1.0, luck.between(0.38, 0.58)) if luck.chance(0.6) else _box(luck.between(0.38, 0.58), 1.0)]
+            return [_box(1.0, rng.between(0.38, 0.58)) if rng.chance(0.6) else _box(rng.between(0.38, 0.58), 1.0)]
         case "triangle":
-            return [[(luck.between(-0.25, 0.25) if luck.chance(0.3) else 0.0, -0.87), (-1.0, 0.87), (1.0, 0.87)]]
+            return [[(rng.between(-0.25, 0.25) if rng.chance(0.3) else 0.0, -0.87), (-1.0, 0.87), (1.0, 0.87)]]
         case "diamond":
-            width = luck.between(0.6, 1.0)
+            width = rng.between(0.6, 1.0)
             return [[(0.0, -1.0), (width, 0.0), (0.0, 1.0), (-width, 0.0)]]
         case "star":
-            return [_star(luck.between(0.36, 0.46))]
+            return [_star(rng.between(0.36, 0.46))]
         case "cross":
-            return [_cross(luck.between(0.26, 0.38))]
+            return [_cross(rng.between(0.26, 0.38))]
         case _:
             raise ValueError(f"no shape is called {shape!r}")
 
 
-def _draw_turn(luck: Luck, shape: str) -> float:
+def _draw_turn(rng: SampleRng, shape: str) -> float:
     """Degrees."""
     match shape:
         case "triangle":
-            return luck.weighted({0: 6, 180: 2, 90: 1, 270: 1}) + luck.between(-8, 8)
+            return rng.weighted({0: 6, 180: 2, 90: 1, 270: 1}) + rng.between(-8, 8)
         case "star":
-            return luck.between(-36, 36) if luck.chance(0.3) else luck.between(-6, 6)
+            return rng.between(-36, 36) if rng.chance(0.3) else rng.between(-6, 6)
         case "cross":
-            return (45 if luck.chance(0.2) else 0) + luck.between(-6, 6)
+            return (45 if rng.chance(0.2) else 0) + rng.between(-6, 6)
         case "diamond":
-            return luck.between(-5, 5)
+            return rng.between(-5, 5)
         case "square" | "rectangle":
-            return luck.between(-9, 9) if luck.chance(0.4) else 0.0
+            return rng.between(-9, 9) if rng.chance(0.4) else 0.0
         case _:
             return 0.0
 

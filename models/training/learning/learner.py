@@ -6,21 +6,21 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from models.training.batching.packing import NOTHING, Batch, Runs
 from models.training.learning.blocks import Compute, Layout
 from models.training.learning.network import Network, PackedMedia, PackedText, Sizes
-from models.training.learning.packing import NOTHING, Batch, Runs
 from models.training.learning.vision_pretraining import WIDTHS, Heads, dense_loss
 
-DENSE_FIGURES = tuple(f"eyes.{name}" for name in (*WIDTHS, "offset"))
+DENSE_FIGURES = tuple(f"vision.{name}" for name in (*WIDTHS, "offset"))
 DENSE_WEIGHT = 0.15
-"""Of what the eyes are told directly, beside the answers."""
+"""Losses of the vision encoder's own labels."""
 
 Figures = dict[str, tuple[float, float]]
 """What is measured: name → (sum, how often)."""
 
 
 class Learner(nn.Module):
-    """The network and the heads by which its eyes are taught."""
+    """The network and the heads that train its vision encoder directly."""
 
     def __init__(self, sizes: Sizes, compute: Compute) -> None:
         super().__init__()
@@ -30,7 +30,7 @@ class Learner(nn.Module):
     def learn(self, batch: Batch, device: torch.device) -> Figures:
         """Adds the gradients of a batch; gives its losses."""
         rows, losses = self._see(batch, device)
-        figures: Figures = {f"eyes.{name}": (loss.item(), 1) for name, loss in losses.items()}
+        figures: Figures = {f"vision.{name}": (loss.item(), 1) for name, loss in losses.items()}
         figures["samples"] = len(batch.tasks) or batch.num_media, 1
         total = dense_loss(losses) if losses else torch.zeros((), device=device)
         if batch.tasks:

@@ -40,14 +40,14 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackedMedia:
-    """Pictures and clips, cut into patches; those of one picture, or of one moment of a clip, follow each other."""
+    """Images and videos, cut into patches; those of one image, or of one moment of a video, follow each other."""
 
     patches: Tensor
     """uint8 [patches, 2 · PATCH_VALUES]: channels, frames, rows, columns; perhaps more than the runs have."""
     positions: Tensor
     """int64 [patches, 2]: row and column of each patch."""
     layout: Layout
-    """Runs are pictures, and moments of clips."""
+    """Runs are images, and moments of videos."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -244,7 +244,7 @@ class DecoderLayer(nn.Module):
         )
 
     def forward(
-        self, hidden: Tensor, rotation: Rotation, layout: Layout, compute: Compute, asked: Tensor | None = None
+        self, hidden: Tensor, rotation: Rotation, layout: Layout, compute: Compute, questions: Tensor | None = None
     ) -> Tensor:
         """[tokens, hidden_size] → [tokens, hidden_size], or of the tokens that are asked for."""
         attention: Any = self.self_attn
@@ -258,8 +258,8 @@ class DecoderLayer(nn.Module):
             self.num_kv_heads,
         )
         attended = attend(query, key, value, layout, compute, causal=True)
-        if asked is not None:
-            hidden, attended = hidden[asked], attended[asked]
+        if questions is not None:
+            hidden, attended = hidden[questions], attended[questions]
         return compute.text_finish(
             hidden,
             attended,

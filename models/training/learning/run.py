@@ -12,12 +12,12 @@ import torch
 import torch.multiprocessing
 from torch import Tensor
 
+from models.training.batching.producer import Producer
 from models.training.learning.blocks import make_compute
 from models.training.learning.learner import Figures, Learner, figure_names
 from models.training.learning.network import Sizes
 from models.training.learning.optimizer import Rates, Slot, update
 from models.training.learning.plan import Plan
-from models.training.learning.producer import Producer
 from models.training.learning.progress import Progress
 from models.training.learning.shared import Barrier, Memory, attach_weights, share_of, slots, store_gradients
 from models.training.learning.state import State, save_state
@@ -30,7 +30,7 @@ FIGURES = figure_names(list(TASKS))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stretch:
+class TrainingRun:
     """One run of the script."""
 
     folder: Path
@@ -59,57 +59,57 @@ class Stretch:
 
     def num_updates(self, step: int) -> int:
         """That the optimiser has made before a step, in the step's phase."""
-        phase = 0 if self.plan.eyes_only(step) else self.plan.eyes_steps
+        phase = 0 if self.plan.vision_only(step) else self.plan.vision_steps
         return step - max(phase, self.begun)
 
 
-def run(stretch: Stretch, memory: Memory) -> None:
+def train(run: TrainingRun, memory: Memory) -> None:
     """Carries out a stretch with as many processes as it has workers."""
     context = torch.multiprocessing.get_context("spawn")
-    barrier = context.Barrier(stretch.num_workers)
+    barrier = context.Barrier(run.num_workers)
     others = [
-        context.Process(target=_work_or_abort, args=(stretch, memory, barrier, worker))
-        for worker in range(1, stretch.num_workers)
+        context.Process(target=_work_or_abort, args=(run, memory, barrier, worker))
+        for worker in range(1, run.num_workers)
     ]
     for process in others:
         process.start()
     try:
-        _work_or_abort(stretch, memory, barrier, 0)
+        _work_or_abort(run, memory, barrier, 0)
     finally:
         for process in others:
             process.join()
 
 
-def _work_or_abort(stretch: Stretch, memory: Memory, barrier: Any, worker: int) -> None:
+def _work_or_abort(run: TrainingRun, memory: Memory, barrier: Any, worker: int) -> None:
     """A worker that fails takes the others with it."""
     try:
-        work(stretch, memory, barrier, worker)
+        work(run, memory, barrier, worker)
     except BaseException:
         barrier.abort()
         raise
 
 
-def work(stretch: Stretch, memory: Memory, barrier: Barrier, worker: int) -> None:
+def work(run: TrainingRun, memory: Memory, barrier: Barrier, worker: int) -> None:
     """One worker's steps. The first decides when to end, saves and reports."""
-    device = torch.device(stretch.device)
-    if stretch.compiled:
+    device = torch.device(run.device)
+    if run.compiled:
         _prepare_compiler()
     if device.type == "cpu":
         torch.set_num_threads(1)
-    learner = Learner(stretch.sizes, make_compute(stretch.dtype, compiled=stretch.compiled)).to(device)
+    learner = Learner(run.sizes, make_compute(run.dtype, compiled=run.compiled)).to(device)
     places = slots(learner, memory)
     attach_weights(learner, places)
-    mine = share_of(places.values(), worker, stretch.num_workers)
-    leader = Leader(stretch, memory) if worker == 0 else None
+    mine = share_of(places.values(), worker, run.num_workers)
+    leader = Leader(run, memory) if worker == 0 else None
     producer = Producer(
-        stretch.folder,
-        stretch.plan,
-        first_step=stretch.first_step,
+        run.folder,
+        run.plan,
+        first_step=run.first_step,
         worker=worker,
-        num_processes=stretch.num_producers,
+        num_processes=run.num_producers,
     )
     try:
-        for step, batch in zip(count(stretch.first_step), producer.batches(), strict=False):
+        for step, batch in zip(count(run.first_step), producer.batches(), strict=False):
             if leader is not None:
                 leader.order(step)
             barrier.wait()
@@ -118,26 +118,26 @@ def work(stretch: Stretch, memory: Memory, barrier: Barrier, worker: int) -> Non
             _note(memory.sums[worker], learner.learn(batch, device))
             store_gradients(learner, places, worker)
             barrier.wait()
-            _move(mine, stretch, memory, step)
+            _move(mine, run, memory, step)
             barrier.wait()
     finally:
         producer.close()
 
 
-def _move(mine: Sequence[Slot], stretch: Stretch, memory: Memory, step: int) -> None:
+def _move(mine: Sequence[Slot], run: TrainingRun, memory: Memory, step: int) -> None:
     """Moves a worker's share of the parameters, as far as they learn in this phase."""
-    eyes_only = stretch.plan.eyes_only(step)
-    moved = [slot for slot in mine if not eyes_only or not slot.name.startswith("network.model.")]
-    update(moved, stretch.rates, float(memory.orders[1]), stretch.num_updates(step))
+    vision_only = run.plan.vision_only(step)
+    moved = [slot for slot in mine if not vision_only or not slot.name.startswith("network.model.")]
+    update(moved, run.rates, float(memory.orders[1]), run.num_updates(step))
 
 
 class Leader:
     """What the first worker does besides: the schedule, checkpoints, the log, and listening to signals."""
 
-    def __init__(self, stretch: Stretch, memory: Memory) -> None:
-        self._stretch = stretch
+    def __init__(self, run: TrainingRun, memory: Memory) -> None:
+        self._run = run
         self._memory = memory
-        self._progress = Progress(stretch.folder, FIGURES)
+        self._progress = Progress(run.folder, FIGURES)
         self._started = self._saved = time.monotonic()
         self._ended = False
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -150,25 +150,25 @@ class Leader:
         self._memory.orders[0] = float(go_on)
         self._memory.orders[1] = self._factor(step, done)
         self._progress.report(step, self._memory.sums, done, flush=not go_on)
-        if not go_on or time.monotonic() - self._saved > self._stretch.save_seconds:
+        if not go_on or time.monotonic() - self._saved > self._run.save_seconds:
             self.save(step)
 
     def save(self, step: int) -> None:
         """Writes the checkpoint."""
-        stretch = self._stretch
-        state = State.of(self._memory, step=step, begun=stretch.begun, sizes=stretch.sizes, plan=stretch.plan)
-        save_state(stretch.folder, state)
+        run = self._run
+        state = State.of(self._memory, step=step, begun=run.begun, sizes=run.sizes, plan=run.plan)
+        save_state(run.folder, state)
         self._saved = time.monotonic()
 
     def _part_done(self, step: int) -> float:
-        stretch = self._stretch
-        by_steps = (step - stretch.first_step) / stretch.max_steps if stretch.max_steps else 0.0
+        run = self._run
+        by_steps = (step - run.first_step) / run.max_steps if run.max_steps else 0.0
         seconds = time.monotonic() - self._started
-        return max(by_steps, seconds / stretch.max_seconds if stretch.max_seconds else 0.0)
+        return max(by_steps, seconds / run.max_seconds if run.max_seconds else 0.0)
 
     def _factor(self, step: int, done: float) -> float:
-        warm = min(1.0, (self._stretch.num_updates(step) + 1) / WARM_UP_STEPS)
-        return warm * (1 - done) if self._stretch.decays else warm
+        warm = min(1.0, (self._run.num_updates(step) + 1) / WARM_UP_STEPS)
+        return warm * (1 - done) if self._run.decays else warm
 
     def _end(self, _number: int, _frame: Any) -> None:
         self._ended = True

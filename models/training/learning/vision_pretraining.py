@@ -58,7 +58,7 @@ class Labels:
 
 
 def label(objects: Sequence[Seen], height: int, width: int) -> Labels:
-    """The labels of a picture, row by row of its cells."""
+    """The labels of an image, row by row of its cells."""
     rows, columns = height // CELL, width // CELL
     points = np.zeros((2, rows * POINT_ROWS, columns * POINT_COLUMNS), dtype=np.int16)  # what, colour
     cells = np.full((2, rows, columns), IGNORE, dtype=np.int16)  # size, place

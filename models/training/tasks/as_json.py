@@ -7,8 +7,8 @@ from typing import Any
 from models.training.drawing.draw import draw_image
 from models.training.drawing.scene import Thing, draw_look, draw_scene
 from models.training.drawing.shapes import SHAPES
-from models.training.rng import Luck, Wordings
-from models.training.sample import Picture, Sample
+from models.training.rng import SampleRng, Templates
+from models.training.sample import Sample, SampleImage
 from models.training.tasks.check import IsJson
 from models.training.tasks.phrases import listed, plural, with_article
 from models.training.tasks.reading import draw_sign, draw_sign_image
@@ -19,7 +19,7 @@ from models.training.tasks.words import any_name, draw_text
 _IMAGE = "(picture|image|photo|picture|image)"
 _AS_JSON = "(as JSON|in JSON|as JSON only|in JSON format|with JSON)"
 
-DESCRIBE = Wordings(
+DESCRIBE = Templates(
     learnt=(
         f"(Describe|Please describe) (the|this) {_IMAGE} {_AS_JSON}.",
         f"What is in (the|this) {_IMAGE}? (Answer|Reply|Respond) {_AS_JSON}.",
@@ -33,7 +33,7 @@ DESCRIBE = Wordings(
     ),
     held_out=(f"Please answer {_AS_JSON}: what is in the {_IMAGE}?", f"Tell me {_AS_JSON} what is shown."),
 )
-WITH_KEYS = Wordings(
+WITH_KEYS = Templates(
     learnt=(
         f"(Describe|Please describe) (the object|the {_IMAGE}) {_AS_JSON} with the (keys|members|fields) {{keys}}.",
         f"(Answer|Reply) {_AS_JSON} with {{keys}}: what is in the {_IMAGE}?",
@@ -50,7 +50,7 @@ WITH_KEYS = Wordings(
         f"Please write {_AS_JSON} what you see, using the keys {{keys}}.",
     ),
 )
-COUNT = Wordings(
+COUNT = Templates(
     learnt=(
         f'How many {{many}} are (there|in the {_IMAGE})? (Answer|Reply|Respond) {_AS_JSON} with the key "{{key}}".',
         f'Count the {{many}} and (answer|reply) {_AS_JSON} with "{{key}}".',
@@ -59,7 +59,7 @@ COUNT = Wordings(
     ),
     held_out=(f'Please count the {{many}}; answer {_AS_JSON} like {{{{"{{key}}": 0}}}}.',),
 )
-READ = Wordings(
+READ = Templates(
     learnt=(
         f'(Read|Transcribe) the text and (answer|reply) {_AS_JSON} with the key "{{key}}".',
         f'What does it say? (Answer|Reply|Respond) {_AS_JSON} with the key "{{key}}".',
@@ -68,7 +68,7 @@ READ = Wordings(
     ),
     held_out=('Which text is it? Write JSON with the key "{key}".',),
 )
-IS_THERE = Wordings(
+IS_THERE = Templates(
     learnt=(
         f'Is there {{a}}? (Answer|Reply|Respond) {_AS_JSON} with the key "{{key}}".',
         'Do you see {a}? (Return|Give me) JSON: {{"{key}": true or false}}',
@@ -86,12 +86,12 @@ _KEYS: Mapping[str, tuple[str, ...]] = {
 """Attribute → what users may call it."""
 
 
-def json_sample(task: str, luck: Luck) -> Sample:
+def json_sample(task: str, rng: SampleRng) -> Sample:
     """A question whose answer is JSON."""
-    ask = luck.weighted({_ask_description: 3, _ask_keys: 4, _ask_count: 2, _ask_text: 2, _ask_is_there: 1.5})
-    picture, question, document = ask(luck)
+    ask = rng.weighted({_ask_description: 3, _ask_keys: 4, _ask_count: 2, _ask_text: 2, _ask_is_there: 1.5})
+    picture, question, document = ask(rng)
     answer = json.dumps(document, ensure_ascii=False)
-    return conversation(luck, task, [picture], [Exchange(question=question, answer=answer, check=IsJson(answer))])
+    return conversation(rng, task, [picture], [Exchange(question=question, answer=answer, check=IsJson(answer))])
 
 
 def attribute(thing: Thing, name: str) -> str:
@@ -103,54 +103,54 @@ def attribute(thing: Thing, name: str) -> str:
             return getattr(thing, name)
 
 
-Asked = tuple[Picture, str, Any]
-"""A picture, the question about it, and the answer's document."""
+Questions = tuple[SampleImage, str, Any]
+"""An image, the question about it, and the answer's document."""
 
 
-def _ask_description(luck: Luck) -> Asked:
-    looks = [draw_look(luck, sized=True) for _ in range(luck.weighted({1: 0.5, 2: 0.3, 3: 0.2}))]
-    scene = draw_scene(luck, looks, own_cells=True)
+def _ask_description(rng: SampleRng) -> Questions:
+    looks = [draw_look(rng, sized=True) for _ in range(rng.weighted({1: 0.5, 2: 0.3, 3: 0.2}))]
+    scene = draw_scene(rng, looks, own_cells=True)
     document = [{name: attribute(thing, name) for name in _KEYS} for thing in scene.things]
-    return draw_image(luck, scene), luck.ask(DESCRIBE), document
+    return draw_image(rng, scene), rng.ask(DESCRIBE), document
 
 
-def _ask_keys(luck: Luck) -> Asked:
-    scene = draw_scene(luck, [draw_look(luck, sized=True)])
-    names = luck.some(tuple(_KEYS), luck.rng.randint(1, 4))
-    keys = {luck.one(_KEYS[name]): attribute(scene.things[0], name) for name in names}
-    return draw_image(luck, scene), _with_names(luck, WITH_KEYS, keys=_quoted(luck, tuple(keys))), keys
+def _ask_keys(rng: SampleRng) -> Questions:
+    scene = draw_scene(rng, [draw_look(rng, sized=True)])
+    names = rng.some(tuple(_KEYS), rng.source.randint(1, 4))
+    keys = {rng.one(_KEYS[name]): attribute(scene.things[0], name) for name in names}
+    return draw_image(rng, scene), _with_names(rng, WITH_KEYS, keys=_quoted(rng, tuple(keys))), keys
 
 
-def _ask_count(luck: Luck) -> Asked:
-    scene = draw_scene(luck, crowd(luck))
-    key = any_name(luck, ("count", "number", "n", "total", "answer"))
-    shape = luck.one([*(thing.shape for thing in scene.things), None])
+def _ask_count(rng: SampleRng) -> Questions:
+    scene = draw_scene(rng, crowd(rng))
+    key = any_name(rng, ("count", "number", "n", "total", "answer"))
+    shape = rng.one([*(thing.shape for thing in scene.things), None])
     number = len(scene.things) if shape is None else sum(thing.shape == shape for thing in scene.things)
     many = "objects" if shape is None else plural(shape)
-    return draw_image(luck, scene), _with_names(luck, COUNT, many=many, key=key), {key: number}
+    return draw_image(rng, scene), _with_names(rng, COUNT, many=many, key=key), {key: number}
 
 
-def _ask_text(luck: Luck) -> Asked:
-    sign = draw_sign(luck, draw_text(luck))
-    key = any_name(luck, ("text", "word", "value", "answer", "content"))
-    return draw_sign_image(luck, sign), _with_names(luck, READ, key=key), {key: sign.text}
+def _ask_text(rng: SampleRng) -> Questions:
+    sign = draw_sign(rng, draw_text(rng))
+    key = any_name(rng, ("text", "word", "value", "answer", "content"))
+    return draw_sign_image(rng, sign), _with_names(rng, READ, key=key), {key: sign.text}
 
 
-def _ask_is_there(luck: Luck) -> Asked:
-    scene = draw_scene(luck, [draw_look(luck) for _ in range(luck.rng.randint(1, 3))])
-    shape = luck.one([*(thing.shape for thing in scene.things), luck.one(SHAPES), luck.one(SHAPES)])
-    key = any_name(luck, ("answer", "result", "present", "found"))
-    question = _with_names(luck, IS_THERE, a=with_article(shape), key=key)
-    return draw_image(luck, scene), question, {key: any(thing.shape == shape for thing in scene.things)}
+def _ask_is_there(rng: SampleRng) -> Questions:
+    scene = draw_scene(rng, [draw_look(rng) for _ in range(rng.source.randint(1, 3))])
+    shape = rng.one([*(thing.shape for thing in scene.things), rng.one(SHAPES), rng.one(SHAPES)])
+    key = any_name(rng, ("answer", "result", "present", "found"))
+    question = _with_names(rng, IS_THERE, a=with_article(shape), key=key)
+    return draw_image(rng, scene), question, {key: any(thing.shape == shape for thing in scene.things)}
 
 
-def _with_names(luck: Luck, forms: Wordings, **words: object) -> str:
+def _with_names(rng: SampleRng, forms: Templates, **words: object) -> str:
     """A question whose keys stay as they are: no other spelling, no other case."""
-    return " ".join(luck.say(forms, **words).split())
+    return " ".join(rng.say(forms, **words).split())
 
 
-def _quoted(luck: Luck, keys: tuple[str, ...]) -> str:
+def _quoted(rng: SampleRng, keys: tuple[str, ...]) -> str:
     """'"shape" and "colour"', or without quotation marks."""
-    mark = '"' if luck.chance(0.6) else ""
+    mark = '"' if rng.chance(0.6) else ""
     marked = [f"{mark}{key}{mark}" for key in keys]
-    return ", ".join(marked) if luck.chance(0.4) else listed(marked)
+    return ", ".join(marked) if rng.chance(0.4) else listed(marked)

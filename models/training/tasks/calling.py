@@ -7,8 +7,8 @@ from typing import Any
 
 from models.training.drawing.draw import draw_image
 from models.training.drawing.scene import draw_look, draw_scene
-from models.training.rng import Luck, Wordings
-from models.training.sample import Picture, Sample, Turn
+from models.training.rng import SampleRng, Templates
+from models.training.sample import Sample, SampleImage, Turn
 from models.training.tasks.as_json import attribute
 from models.training.tasks.chat import small_talk_sample
 from models.training.tasks.check import Calls, Mentions
@@ -33,9 +33,9 @@ _TOPICS: Mapping[str, tuple[str, ...]] = {
     "text": ("text", "word", "value"),
     "count": ("count", "number"),
 }
-"""What a function may be told of a picture → names of its parameters."""
+"""What a function may be told of an image → names of its parameters."""
 
-USE = Wordings(
+USE = Templates(
     learnt=(
         "(Call|Use|Please call|Please use) {name}( for this picture| on the picture| for this image|).",
         "(Report|Save|Send|Store|Record) the {what}.",
@@ -53,7 +53,7 @@ USE = Wordings(
         "Use your tool on this picture.",
     ),
 )
-WEATHER = Wordings(
+WEATHER = Templates(
     learnt=(
         "(What is|What's|How is) the weather (in|like in) {city}( today| now|)?",
         "(Is it|Will it be) (cold|warm|sunny|raining|hot) in {city}?",
@@ -65,7 +65,7 @@ WEATHER = Wordings(
     ),
     held_out=("How warm is it in {city}?", "I would like to know the weather in {city}."),
 )
-TIMER = Wordings(
+TIMER = Templates(
     learnt=(
         "Set a timer (for|of) {minutes} minutes.",
         "(Wake me|Call me|Remind me) in {minutes} minutes.",
@@ -84,7 +84,7 @@ class Task:
 
     tool: dict[str, Any]
     """That function, as the OpenAI API describes it."""
-    media: tuple[Picture, ...]
+    media: tuple[SampleImage, ...]
     """What the user sends."""
     question: str
     """What the user says."""
@@ -96,20 +96,20 @@ class Task:
     """What is then to be said."""
 
 
-def tool_sample(task: str, luck: Luck) -> Sample:
+def tool_sample(task: str, rng: SampleRng) -> Sample:
     """A conversation with functions at hand."""
-    wish = luck.one(_WISHES)(luck)
-    others = [luck.one(_WISHES)(luck).tool for _ in range(luck.rng.randint(0, 2))]
+    wish = rng.one(_WISHES)(rng)
+    others = [rng.one(_WISHES)(rng).tool for _ in range(rng.source.randint(0, 2))]
     # One of each kind: of two functions for the same thing nobody could tell which to call.
     tools = tuple({tool["function"]["description"]: tool for tool in (*others, wish.tool)}.values())
-    tools = tuple(luck.some(tools, len(tools)))
-    if luck.chance(0.25):
-        return replace(_without_call(luck, task), tools=tools)
+    tools = tuple(rng.some(tools, len(tools)))
+    if rng.chance(0.25):
+        return replace(_without_call(rng, task), tools=tools)
     arguments = json.dumps(wish.arguments, ensure_ascii=False)
     call = f'<tool_call>\n{{"name": "{_name(wish.tool)}", "arguments": {arguments}}}\n</tool_call>'
     exchange = Exchange(question=wish.question, answer=call, check=Calls(_name(wish.tool), arguments))
-    sample = replace(conversation(luck, task, wish.media, [exchange]), tools=tools)
-    return _with_result(sample, wish) if luck.chance(0.25) else sample
+    sample = replace(conversation(rng, task, wish.media, [exchange]), tools=tools)
+    return _with_result(sample, wish) if rng.chance(0.25) else sample
 
 
 def _with_result(sample: Sample, wish: Task) -> Sample:
@@ -122,69 +122,69 @@ def _with_result(sample: Sample, wish: Task) -> Sample:
     return replace(sample, turns=turns, check=Mentions(needed=(wish.answer.rstrip(".").split()[-1],)))
 
 
-def _without_call(luck: Luck, task: str) -> Sample:
+def _without_call(rng: SampleRng, task: str) -> Sample:
     """A question that needs none of the functions."""
-    if luck.chance(0.25):
-        return small_talk_sample(task, luck)
-    return replace(still_sample(luck.one(("describe", "colour", "shape", "count", "place", "yes_no")), luck), task=task)
+    if rng.chance(0.25):
+        return small_talk_sample(task, rng)
+    return replace(still_sample(rng.one(("describe", "colour", "shape", "count", "place", "yes_no")), rng), task=task)
 
 
-def _report(luck: Luck) -> Task:
-    """Something of a picture is to be reported."""
-    media, facts = luck.one((_shape_facts, _shape_facts, _text_facts, _count_facts))(luck)
-    names = {fact: luck.one(_TOPICS[fact]) for fact in facts}
-    tool = _function(f"{any_name(luck, VERBS)}_{'object' if len(facts) > 1 else luck.one(list(names.values()))}", names)
+def _report(rng: SampleRng) -> Task:
+    """Something of an image is to be reported."""
+    media, facts = rng.one((_shape_facts, _shape_facts, _text_facts, _count_facts))(rng)
+    names = {fact: rng.one(_TOPICS[fact]) for fact in facts}
+    tool = _function(f"{any_name(rng, VERBS)}_{'object' if len(facts) > 1 else rng.one(list(names.values()))}", names)
     what = " and ".join(facts) if len(facts) < 3 else "object"
     return Task(
         tool=tool,
         media=(media,),
-        question=_plain(luck, USE, name=_name(tool), what=what),
+        question=_plain(rng, USE, name=_name(tool), what=what),
         arguments={names[fact]: value for fact, value in facts.items()},
-        result=luck.one(('{"ok": true}', "ok", "done", '{"status": "ok"}', "saved", "true")),
+        result=rng.one(('{"ok": true}', "ok", "done", '{"status": "ok"}', "saved", "true")),
         answer="It is done.",
     )
 
 
-def _shape_facts(luck: Luck) -> tuple[Picture, dict[str, Any]]:
-    scene = draw_scene(luck, [draw_look(luck, sized=True)])
-    facts = luck.some(("shape", "colour", "size", "place"), luck.weighted({1: 0.4, 2: 0.4, 3: 0.2}))
-    return draw_image(luck, scene), {fact: attribute(scene.things[0], fact) for fact in facts}
+def _shape_facts(rng: SampleRng) -> tuple[SampleImage, dict[str, Any]]:
+    scene = draw_scene(rng, [draw_look(rng, sized=True)])
+    facts = rng.some(("shape", "colour", "size", "place"), rng.weighted({1: 0.4, 2: 0.4, 3: 0.2}))
+    return draw_image(rng, scene), {fact: attribute(scene.things[0], fact) for fact in facts}
 
 
-def _text_facts(luck: Luck) -> tuple[Picture, dict[str, Any]]:
-    sign = draw_sign(luck, draw_text(luck))
-    return draw_sign_image(luck, sign), {"text": sign.text}
+def _text_facts(rng: SampleRng) -> tuple[SampleImage, dict[str, Any]]:
+    sign = draw_sign(rng, draw_text(rng))
+    return draw_sign_image(rng, sign), {"text": sign.text}
 
 
-def _count_facts(luck: Luck) -> tuple[Picture, dict[str, Any]]:
-    scene = draw_scene(luck, [draw_look(luck) for _ in range(luck.rng.randint(1, 6))])
-    return draw_image(luck, scene), {"count": len(scene.things)}
+def _count_facts(rng: SampleRng) -> tuple[SampleImage, dict[str, Any]]:
+    scene = draw_scene(rng, [draw_look(rng) for _ in range(rng.source.randint(1, 6))])
+    return draw_image(rng, scene), {"count": len(scene.things)}
 
 
-def _weather(luck: Luck) -> Task:
-    city = any_name(luck, HELD_OUT_CITIES if luck.held_out else CITIES).capitalize()
-    name = luck.one(("get_weather", "weather", "weather_in", "current_weather"))
-    key = luck.one(("city", "location", "place"))
-    sky = luck.one(("sunny", "cloudy", "rainy", "windy", "cold", "warm", "foggy"))
+def _weather(rng: SampleRng) -> Task:
+    city = any_name(rng, HELD_OUT_CITIES if rng.held_out else CITIES).capitalize()
+    name = rng.one(("get_weather", "weather", "weather_in", "current_weather"))
+    key = rng.one(("city", "location", "place"))
+    sky = rng.one(("sunny", "cloudy", "rainy", "windy", "cold", "warm", "foggy"))
     return Task(
         tool=_tool(name, "Gets the weather.", {key: {"type": "string"}}),
         media=(),
-        question=_plain(luck, WEATHER, city=city),
+        question=_plain(rng, WEATHER, city=city),
         arguments={key: city},
-        result=luck.one((sky, json.dumps({"weather": sky}), json.dumps({"sky": sky}))),
+        result=rng.one((sky, json.dumps({"weather": sky}), json.dumps({"sky": sky}))),
         answer=f"It is {sky}.",
     )
 
 
-def _timer(luck: Luck) -> Task:
-    minutes = luck.rng.randint(2, 60)
-    key = luck.one(("minutes", "duration", "time"))
+def _timer(rng: SampleRng) -> Task:
+    minutes = rng.source.randint(2, 60)
+    key = rng.one(("minutes", "duration", "time"))
     return Task(
-        tool=_tool(luck.one(("set_timer", "start_timer", "timer")), "Starts a timer.", {key: {"type": "integer"}}),
+        tool=_tool(rng.one(("set_timer", "start_timer", "timer")), "Starts a timer.", {key: {"type": "integer"}}),
         media=(),
-        question=_plain(luck, TIMER, minutes=minutes),
+        question=_plain(rng, TIMER, minutes=minutes),
         arguments={key: minutes},
-        result=luck.one(('{"ok": true}', "ok", "started")),
+        result=rng.one(('{"ok": true}', "ok", "started")),
         answer="It is done.",
     )
 
@@ -206,6 +206,6 @@ def _name(tool: Mapping[str, Any]) -> str:
     return tool["function"]["name"]
 
 
-def _plain(luck: Luck, forms: Wordings, **words: object) -> str:
+def _plain(rng: SampleRng, forms: Templates, **words: object) -> str:
     """A wish whose names stay as they are."""
-    return " ".join(luck.say(forms, **words).split()).replace(" .", ".")
+    return " ".join(rng.say(forms, **words).split()).replace(" .", ".")

@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 from models.training.drawing.clutter import draw_clutter
 from models.training.drawing.draw import draw_image
 from models.training.drawing.scene import draw_look, draw_scene
-from models.training.rng import Luck, Wordings
+from models.training.rng import SampleRng, Templates
 from models.training.sample import Sample
 from models.training.tasks.check import Mentions
-from models.training.tasks.out_of_scope import draw_beyond
+from models.training.tasks.out_of_scope import draw_out_of_scope
 from models.training.tasks.talk import Exchange, conversation
 from models.training.tasks.templates import COLOUR, COUNT, DESCRIBE, PLACE
 
@@ -20,7 +20,7 @@ NO_IMAGE_ANSWER = "There is no picture. Please send one."
 class Topic:
     """One kind of small talk."""
 
-    asked: Wordings
+    questions: Templates
     """What the user says."""
     answer: str
     """What the model says."""
@@ -30,7 +30,7 @@ class Topic:
 
 TOPICS = (
     Topic(
-        asked=Wordings(
+        questions=Templates(
             learnt=(
                 "(Hello|Hi|Hey|Good morning|Good evening|Good afternoon|Hi there|Hello there|Greetings)(!|.|)",
                 "(Hello|Hi|Hey)(,| )(Glimpse|model|you|friend)(!|)",
@@ -44,7 +44,7 @@ TOPICS = (
         needed=("hello|hi|hey",),
     ),
     Topic(
-        asked=Wordings(
+        questions=Templates(
             learnt=(
                 "How are you( today| doing|)?",
                 "(Hi|Hello)(,|!) how are you( today|)?",
@@ -58,7 +58,7 @@ TOPICS = (
         needed=("fine|well|good",),
     ),
     Topic(
-        asked=Wordings(
+        questions=Templates(
             learnt=(
                 "Who are you?",
                 "(What|Who) are you( called| exactly|)?",
@@ -77,7 +77,7 @@ TOPICS = (
         needed=("glimpse",),
     ),
     Topic(
-        asked=Wordings(
+        questions=Templates(
             learnt=(
                 "What can you do?",
                 "(What|Which things) (can you do|can you recognise|can you understand|do you know|do you understand)?",
@@ -99,7 +99,7 @@ TOPICS = (
         needed=("shapes", "colours|colors"),
     ),
     Topic(
-        asked=Wordings(
+        questions=Templates(
             learnt=(
                 "(Thanks|Thank you|Thank you very much|Thanks a lot|Many thanks|Thx|Cheers)(!|.|)",
                 "(Great|Good|Nice|Perfect|OK|Very good|Wonderful)(,|!) (thanks|thank you)(!|.|)",
@@ -114,7 +114,7 @@ TOPICS = (
         needed=("welcome",),
     ),
     Topic(
-        asked=Wordings(
+        questions=Templates(
             learnt=(
                 "(Bye|Goodbye|See you|Good night|Bye bye|See you later|Farewell|Ciao)(!|.|)",
                 "(OK|Thanks), (bye|goodbye|see you|good night)(!|.|)",
@@ -130,41 +130,41 @@ TOPICS = (
 )
 
 
-def small_talk_sample(task: str, luck: Luck) -> Sample:
-    """A greeting or the like, or a question about a picture that was not sent."""
-    if luck.chance(0.15):
-        return conversation(luck, task, [], [_ask_without_image(luck)])
-    exchanges = [_talk(luck, topic) for topic in luck.some(TOPICS, 2 if luck.chance(0.15) else 1)]
-    return conversation(luck, task, [], exchanges)
+def small_talk_sample(task: str, rng: SampleRng) -> Sample:
+    """A greeting or the like, or a question about an image that was not sent."""
+    if rng.chance(0.15):
+        return conversation(rng, task, [], [_ask_without_image(rng)])
+    exchanges = [_talk(rng, topic) for topic in rng.some(TOPICS, 2 if rng.chance(0.15) else 1)]
+    return conversation(rng, task, [], exchanges)
 
 
-def outside_sample(task: str, luck: Luck) -> Sample:
-    """A question that the model cannot answer, with or without a picture, or a picture that it cannot tell."""
+def outside_sample(task: str, rng: SampleRng) -> Sample:
+    """A question that the model cannot answer, with or without an image, or an image that it cannot tell."""
     exchange = Exchange(
-        question=draw_beyond(luck),
+        question=draw_out_of_scope(rng),
         answer=OUTSIDE_ANSWER,
         check=Mentions(needed=("only know|only see|cannot|don't know",)),
     )
-    if luck.chance(0.25):
-        return conversation(luck, task, [draw_clutter(luck)], [replace(exchange, question=luck.ask(DESCRIBE))])
-    scene = draw_scene(luck, [draw_look(luck) for _ in range(luck.rng.randint(1, 3))])
-    media = [draw_image(luck, scene)] if luck.chance(0.3) else []
-    return conversation(luck, task, media, [exchange])
+    if rng.chance(0.25):
+        return conversation(rng, task, [draw_clutter(rng)], [replace(exchange, question=rng.ask(DESCRIBE))])
+    scene = draw_scene(rng, [draw_look(rng) for _ in range(rng.source.randint(1, 3))])
+    media = [draw_image(rng, scene)] if rng.chance(0.3) else []
+    return conversation(rng, task, media, [exchange])
 
 
-def _talk(luck: Luck, topic: Topic) -> Exchange:
-    return Exchange(question=luck.ask(topic.asked), answer=topic.answer, check=Mentions(needed=topic.needed))
+def _talk(rng: SampleRng, topic: Topic) -> Exchange:
+    return Exchange(question=rng.ask(topic.questions), answer=topic.answer, check=Mentions(needed=topic.needed))
 
 
-def _ask_without_image(luck: Luck) -> Exchange:
-    form, words = luck.one(
+def _ask_without_image(rng: SampleRng) -> Exchange:
+    form, words = rng.one(
         (
             (DESCRIBE, {}),
-            (COUNT, {"many": luck.one(("objects", "circles", "stars", "red shapes"))}),
-            (COLOUR, {"the": luck.one(("circle", "star", "square", "triangle"))}),
-            (PLACE, {"the": luck.one(("circle", "star", "red square", "ring"))}),
+            (COUNT, {"many": rng.one(("objects", "circles", "stars", "red shapes"))}),
+            (COLOUR, {"the": rng.one(("circle", "star", "square", "triangle"))}),
+            (PLACE, {"the": rng.one(("circle", "star", "red square", "ring"))}),
         )
     )
     return Exchange(
-        question=luck.ask(form, **words), answer=NO_IMAGE_ANSWER, check=Mentions(needed=("no|not|any|send",))
+        question=rng.ask(form, **words), answer=NO_IMAGE_ANSWER, check=Mentions(needed=("no|not|any|send",))
     )

@@ -1,6 +1,6 @@
 """What people may ask of a model that knows only shapes, colours, digits and short words."""
 
-from models.training.rng import Luck, Wordings
+from models.training.rng import SampleRng, Templates
 
 _COUNTRIES = (
     *("France", "Germany", "Japan", "Italy", "Brazil", "Canada", "India", "China", "Spain", "Egypt", "Kenya", "Peru"),
@@ -22,7 +22,7 @@ _CREATURES = (
     *("horse", "actor", "city", "street", "plane", "meal", "fish", "bottle", "chair", "phone", "landscape"),
 )
 
-BEYOND = Wordings(
+OUT_OF_SCOPE = Templates(
     learnt=(
         "(What is|What's) the (capital|population|language|currency|flag|president|history|size) of {country}?",
         "(Where is|How big is|How far is|Tell me about|Who rules) {country}?",
@@ -64,16 +64,16 @@ BEYOND = Wordings(
 )
 
 
-def draw_beyond(luck: Luck) -> str:
+def draw_out_of_scope(rng: SampleRng) -> str:
     """A question, or a wish."""
-    return luck.ask(
-        BEYOND,
-        country=luck.one(_COUNTRIES),
-        person=luck.one(_PEOPLE),
-        subject=luck.one(_SUBJECTS),
-        language=luck.one(_LANGUAGES),
-        phrase=luck.one(_PHRASES),
-        creature=luck.one(_CREATURES),
-        a=luck.rng.randint(2, 99),
-        b=luck.rng.randint(2, 99),
+    return rng.ask(
+        OUT_OF_SCOPE,
+        country=rng.one(_COUNTRIES),
+        person=rng.one(_PEOPLE),
+        subject=rng.one(_SUBJECTS),
+        language=rng.one(_LANGUAGES),
+        phrase=rng.one(_PHRASES),
+        creature=rng.one(_CREATURES),
+        a=rng.source.randint(2, 99),
+        b=rng.source.randint(2, 99),
     )

@@ -1,4 +1,4 @@
-"""Tasks about two pictures: which one has something, which has more, and what differs between them."""
+"""Tasks about two images: which one has something, which has more, and what differs between them."""
 
 from dataclasses import replace
 
@@ -6,7 +6,7 @@ from models.training.drawing.draw import draw_image
 from models.training.drawing.palette import COLOURS, draw_rgb
 from models.training.drawing.scene import Look, Scene, Thing, draw_look, draw_scene
 from models.training.drawing.shapes import SHAPES, outline
-from models.training.rng import Luck, Wordings
+from models.training.rng import SampleRng, Templates
 from models.training.sample import Check, Sample
 from models.training.tasks.check import ORDINALS, Agrees, Concludes, Denies, LocatesEach, Mentions, Names, describes
 from models.training.tasks.phrases import description, listed, named, placed, sentence, with_article
@@ -15,7 +15,7 @@ from models.training.tasks.talk import Exchange, conversation
 _IMAGES = "(pictures|images|pictures|images|photos)"
 _IMAGE = "(picture|image|one|picture|image)"
 
-WHICH_HAS = Wordings(
+WHICH_HAS = Templates(
     learnt=(
         f"(Which|Which|In which|What) {_IMAGE} (has|shows|contains) {{a}}?",
         f"Which of the (two|) {_IMAGES} (has|shows|contains) {{a}}?",
@@ -33,7 +33,7 @@ WHICH_HAS = Wordings(
     ),
     held_out=("On which of these pictures can {a} be seen?", "Find the picture with {a}.", "Which one shows {a}?"),
 )
-WHICH_HAS_MORE = Wordings(
+WHICH_HAS_MORE = Templates(
     learnt=(
         f"(Which|What) {_IMAGE} (has|shows|contains) more (objects|shapes|things)?",
         f"Which of the (two|) {_IMAGES} has more (objects|shapes|things)?",
@@ -49,7 +49,7 @@ WHICH_HAS_MORE = Wordings(
         "Which one has the larger number of (objects|things)?",
     ),
 )
-DIFFERENCE = Wordings(
+DIFFERENCE = Templates(
     learnt=(
         f"What is (the difference|different) between (the|these|the two|these two) {_IMAGES}?",
         f"(What|How) (differs|do the pictures differ|has changed|changed)( between the {_IMAGES}|)?",
@@ -77,7 +77,7 @@ DIFFERENCE = Wordings(
         "Can you spot the difference?",
     ),
 )
-SAME = Wordings(
+SAME = Templates(
     learnt=(
         f"Are (the|these|the two|these two|both) {_IMAGES} (the same|equal|identical|alike)?",
         f"Do (the|both|these) {_IMAGES} show the same( thing|)?",
@@ -88,7 +88,7 @@ SAME = Wordings(
     ),
     held_out=(f"Would you say that both {_IMAGES} are the same?", "Are they identical?"),
 )
-DESCRIBE_ONE = Wordings(
+DESCRIBE_ONE = Templates(
     learnt=(
         f"What is in the {{nth}} {_IMAGE}?",
         f"(Describe|Please describe) the {{nth}} {_IMAGE}.",
@@ -102,7 +102,7 @@ DESCRIBE_ONE = Wordings(
     ),
     held_out=(f"Tell me about the {{nth}} {_IMAGE}.", "And the {nth} picture, what is in it?"),
 )
-COLOUR_IN_ONE = Wordings(
+COLOUR_IN_ONE = Templates(
     learnt=(
         f"What colour is the {{the}} in the {{nth}} {_IMAGE}?",
         f"(What|Which) colour does the {{the}} (of|in) the {{nth}} {_IMAGE} have?",
@@ -112,27 +112,27 @@ COLOUR_IN_ONE = Wordings(
 )
 
 
-def two_images_sample(task: str, luck: Luck) -> Sample:
-    """A question about two pictures."""
+def two_images_sample(task: str, rng: SampleRng) -> Sample:
+    """A question about two images."""
     # Training practises what is learnt last: to compare what was said of both.
-    difference = 5 if luck.held_out else 12
-    ask = luck.weighted(
+    difference = 5 if rng.held_out else 12
+    ask = rng.weighted(
         {_ask_which_has: 4, _ask_difference: difference, _ask_which_has_more: 2, _ask_description: 1, _ask_colour: 1}
     )
-    scenes, exchange = luck.until(lambda: ask(luck))
-    return conversation(luck, task, [draw_image(luck, scene) for scene in scenes], [exchange])
+    scenes, exchange = rng.until(lambda: ask(rng))
+    return conversation(rng, task, [draw_image(rng, scene) for scene in scenes], [exchange])
 
 
-def _ask_which_has(luck: Luck) -> tuple[tuple[Scene, Scene], Exchange] | None:
-    scenes = _any_scene(luck), _any_scene(luck)
-    noun = luck.weighted({_shape_of: 2, _colour_of: 1, named: 3})
+def _ask_which_has(rng: SampleRng) -> tuple[tuple[Scene, Scene], Exchange] | None:
+    scenes = _any_scene(rng), _any_scene(rng)
+    noun = rng.weighted({_shape_of: 2, _colour_of: 1, named: 3})
     nouns = [{noun(thing) for thing in scene.things} for scene in scenes]
-    wanted = luck.weighted({(True, False): 4, (False, True): 4, (True, True): 1, (False, False): 1})
-    others = {noun(replace(thing, shape=luck.one(SHAPES), colour=luck.one(COLOURS))) for thing in scenes[0].things}
+    wanted = rng.weighted({(True, False): 4, (False, True): 4, (True, True): 1, (False, False): 1})
+    others = {noun(replace(thing, shape=rng.one(SHAPES), colour=rng.one(COLOURS))) for thing in scenes[0].things}
     fitting = [one for one in nouns[0] | nouns[1] | others if tuple(one in there for there in nouns) == wanted]
     if not fitting:
         return None
-    found = luck.one(sorted(fitting))
+    found = rng.one(sorted(fitting))
     a = with_article(found)
     match wanted:
         case (True, True):
@@ -142,72 +142,72 @@ def _ask_which_has(luck: Luck) -> tuple[tuple[Scene, Scene], Exchange] | None:
         case _:
             nth = ORDINALS[wanted.index(True)]
             answer, check = f"The {nth} picture has {a}.", Names("picture", (nth,))
-    return scenes, Exchange(question=luck.ask(WHICH_HAS, a=a, bare=found), answer=answer, check=check)
+    return scenes, Exchange(question=rng.ask(WHICH_HAS, a=a, bare=found), answer=answer, check=check)
 
 
-def _ask_which_has_more(luck: Luck) -> tuple[tuple[Scene, Scene], Exchange] | None:
-    numbers = [luck.rng.randint(1, 5) for _ in range(2)]
+def _ask_which_has_more(rng: SampleRng) -> tuple[tuple[Scene, Scene], Exchange] | None:
+    numbers = [rng.source.randint(1, 5) for _ in range(2)]
     if numbers[0] == numbers[1]:
         return None
-    scenes = _scene_of(luck, numbers[0]), _scene_of(luck, numbers[1])
+    scenes = _scene_of(rng, numbers[0]), _scene_of(rng, numbers[1])
     nth = ORDINALS[numbers.index(max(numbers))]
     answer = f"The {nth} picture has more objects."
-    return scenes, Exchange(question=luck.ask(WHICH_HAS_MORE), answer=answer, check=Names("picture", (nth,)))
+    return scenes, Exchange(question=rng.ask(WHICH_HAS_MORE), answer=answer, check=Names("picture", (nth,)))
 
 
-def _ask_description(luck: Luck) -> tuple[tuple[Scene, Scene], Exchange]:
+def _ask_description(rng: SampleRng) -> tuple[tuple[Scene, Scene], Exchange]:
     scenes = tuple(
-        draw_scene(luck, [draw_look(luck, sized=True) for _ in range(luck.rng.randint(1, 2))], own_cells=True)
+        draw_scene(rng, [draw_look(rng, sized=True) for _ in range(rng.source.randint(1, 2))], own_cells=True)
         for _ in range(2)
     )
-    index = luck.rng.randrange(2)
+    index = rng.source.randrange(2)
     things = scenes[index].things
-    question = luck.ask(DESCRIBE_ONE, nth=ORDINALS[index])
+    question = rng.ask(DESCRIBE_ONE, nth=ORDINALS[index])
     return (scenes[0], scenes[1]), Exchange(question=question, answer=description(things), check=describes(things))
 
 
-def _ask_colour(luck: Luck) -> tuple[tuple[Scene, Scene], Exchange]:
-    scenes = _scene_of(luck, 1), _scene_of(luck, 1)
-    index = luck.rng.randrange(2)
+def _ask_colour(rng: SampleRng) -> tuple[tuple[Scene, Scene], Exchange]:
+    scenes = _scene_of(rng, 1), _scene_of(rng, 1)
+    index = rng.source.randrange(2)
     thing = scenes[index].things[0]
-    words = luck.one((thing.shape, "object", "shape", "thing"))
-    question = luck.ask(COLOUR_IN_ONE, the=words, nth=ORDINALS[index])
+    words = rng.one((thing.shape, "object", "shape", "thing"))
+    question = rng.ask(COLOUR_IN_ONE, the=words, nth=ORDINALS[index])
     answer = f"The {thing.shape} is {thing.colour}."
     return scenes, Exchange(question=question, answer=answer, check=Names("colour", (thing.colour,)))
 
 
-def _ask_difference(luck: Luck) -> tuple[tuple[Scene, Scene], Exchange] | None:
+def _ask_difference(rng: SampleRng) -> tuple[tuple[Scene, Scene], Exchange] | None:
     """What differs, or whether anything does."""
-    change = luck.weighted({_with_other_look: 4, _with_other_place: 2, _with_nothing_else: 1.5})
-    first = _scene_of(luck, 1 if change is _with_other_place else luck.rng.randint(1, 2))
-    changed = change(luck, first)
+    change = rng.weighted({_with_other_look: 4, _with_other_place: 2, _with_nothing_else: 1.5})
+    first = _scene_of(rng, 1 if change is _with_other_place else rng.source.randint(1, 2))
+    changed = change(rng, first)
     if changed is None:
         return None
     second, difference, check = changed
     shown, also = (listed([placed(thing) for thing in scene.things]) for scene in (first, second))
     shows = f"The first picture shows {shown}, and the second {also}."
-    if luck.chance(0.75):
-        question, conclusion = luck.ask(DIFFERENCE), sentence(difference)
+    if rng.chance(0.75):
+        question, conclusion = rng.ask(DIFFERENCE), sentence(difference)
     else:
         same = second is first
-        question, conclusion, check = luck.ask(SAME), f"{'Yes' if same else 'No'}, {difference}.", Agrees(same)
+        question, conclusion, check = rng.ask(SAME), f"{'Yes' if same else 'No'}, {difference}.", Agrees(same)
     return (first, second), Exchange(question=question, answer=f"{shows} {conclusion}", check=Concludes(check))
 
 
-def _with_nothing_else(luck: Luck, scene: Scene) -> tuple[Scene, str, Check]:
-    del luck
+def _with_nothing_else(rng: SampleRng, scene: Scene) -> tuple[Scene, str, Check]:
+    del rng
     return scene, "they are the same", Mentions(needed=("same|identical|equal|no",))
 
 
-def _with_other_look(luck: Luck, scene: Scene) -> tuple[Scene, str, Check] | None:
+def _with_other_look(rng: SampleRng, scene: Scene) -> tuple[Scene, str, Check] | None:
     """The scene with another colour or another shape for one of its things."""
-    thing = luck.one(scene.things)
-    if luck.chance(0.5):
-        colour = luck.one([colour for colour in COLOURS if colour != thing.colour])
-        other = replace(thing, colour=colour, rgb=draw_rgb(luck, colour))
+    thing = rng.one(scene.things)
+    if rng.chance(0.5):
+        colour = rng.one([colour for colour in COLOURS if colour != thing.colour])
+        other = replace(thing, colour=colour, rgb=draw_rgb(rng, colour))
     else:
-        shape = luck.one([shape for shape in SHAPES if shape != thing.shape])
-        other = replace(thing, shape=shape, lines=outline(luck, shape))
+        shape = rng.one([shape for shape in SHAPES if shape != thing.shape])
+        other = replace(thing, shape=shape, lines=outline(rng, shape))
     if not scene.background.shows(other.rgb) or named(other) in map(named, scene.things):
         return None
     things = tuple(other if one is thing else one for one in scene.things)
@@ -218,12 +218,12 @@ def _with_other_look(luck: Luck, scene: Scene) -> tuple[Scene, str, Check] | Non
     return replace(scene, things=things), f"the {named(thing)} is {words} in the second", check
 
 
-def _with_other_place(luck: Luck, scene: Scene) -> tuple[Scene, str, Check] | None:
+def _with_other_place(rng: SampleRng, scene: Scene) -> tuple[Scene, str, Check] | None:
     """The scene with its only thing somewhere else."""
     thing = scene.things[0]
-    cell = luck.one([cell for cell in range(9) if cell != thing.cell])
+    cell = rng.one([cell for cell in range(9) if cell != thing.cell])
     look = Look(shape=thing.shape, colour=thing.colour, size="small", cell=cell)
-    there = draw_scene(luck, [look], sides=(scene.width, scene.height)).things[0]
+    there = draw_scene(rng, [look], sides=(scene.width, scene.height)).things[0]
     half = thing.diameter / 2 + 1
     if not (half <= there.cx <= scene.width - half and half <= there.cy <= scene.height - half):
         return None
@@ -232,12 +232,12 @@ def _with_other_place(luck: Luck, scene: Scene) -> tuple[Scene, str, Check] | No
     return replace(scene, things=(other,)), words, LocatesEach((thing.place, other.place))
 
 
-def _scene_of(luck: Luck, number: int) -> Scene:
-    return draw_scene(luck, [draw_look(luck) for _ in range(number)])
+def _scene_of(rng: SampleRng, number: int) -> Scene:
+    return draw_scene(rng, [draw_look(rng) for _ in range(number)])
 
 
-def _any_scene(luck: Luck) -> Scene:
-    return _scene_of(luck, luck.weighted({1: 0.6, 2: 0.3, 3: 0.1}))
+def _any_scene(rng: SampleRng) -> Scene:
+    return _scene_of(rng, rng.weighted({1: 0.6, 2: 0.3, 3: 0.1}))
 
 
 def _shape_of(thing: Thing) -> str:

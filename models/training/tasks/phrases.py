@@ -1,4 +1,4 @@
-"""How answers say things: one form for each kind of answer, so that it is quickly learnt. Knows no pictures."""
+"""How answers say things: one form for each kind of answer, so that it is quickly learnt. Knows no images."""
 
 from collections.abc import Sequence
 
@@ -50,7 +50,7 @@ def sentence(words: str) -> str:
 
 
 def description(things: Sequence[Thing]) -> str:
-    """The whole picture in one sentence."""
+    """The whole image in one sentence."""
     return sentence(listed([described(thing) for thing in things])) if things else "There is nothing in the picture."
 
 

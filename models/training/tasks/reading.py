@@ -1,4 +1,4 @@
-"""Tasks about a picture of a short text."""
+"""Tasks about an image of a short text."""
 
 from dataclasses import dataclass
 
@@ -7,8 +7,8 @@ from models.training.drawing.letters import SMALLEST_PIXELS, Ink, draw_ink
 from models.training.drawing.palette import COLOURS, Rgb, brightness, draw_rgb
 from models.training.drawing.scene import Background, draw_background, draw_look, draw_scene, draw_sides
 from models.training.drawing.shapes import SHAPES
-from models.training.rng import Luck, Wordings
-from models.training.sample import Picture, Sample, Seen
+from models.training.rng import SampleRng, Templates
+from models.training.sample import Sample, SampleImage, Seen
 from models.training.tasks.check import Agrees, Denies, Names, Reads
 from models.training.tasks.phrases import plural, with_article
 from models.training.tasks.talk import Exchange, conversation
@@ -19,7 +19,7 @@ _CLEAR = 50
 """The least difference in brightness between a text and its background."""
 _IMAGE = "(picture|image|photo|picture|image)"
 
-READ = Wordings(
+READ = Templates(
     learnt=(
         "What does it say?",
         f"What does (the|this) {_IMAGE} say?",
@@ -45,7 +45,7 @@ READ = Wordings(
         "Read out the text in the picture.",
     ),
 )
-READ_NUMBER = Wordings(
+READ_NUMBER = Templates(
     learnt=(
         f"(What|Which) number (is this|is it|is shown|do you see|is in the {_IMAGE}|can you see)?",
         "What is the number?",
@@ -56,7 +56,7 @@ READ_NUMBER = Wordings(
     ),
     held_out=("Which number can you read?", "What number is written here?"),
 )
-READ_LETTER = Wordings(
+READ_LETTER = Templates(
     learnt=(
         "(What|Which) (letter|character) (is this|is it|is shown|do you see|is in the picture)?",
         "What is the letter?",
@@ -66,7 +66,7 @@ READ_LETTER = Wordings(
     ),
     held_out=("Which letter can you read?", "What letter is written here?"),
 )
-IS_TEXT = Wordings(
+IS_TEXT = Templates(
     learnt=(
         f"Is there (any|a|some) (text|writing|word) (in (this|the) {_IMAGE}|)?",
         "(Can|Do) you see (any|some|a) (text|word|writing|letters)?",
@@ -74,7 +74,7 @@ IS_TEXT = Wordings(
     ),
     held_out=("Is anything written here?", "Is some text to be seen?"),
 )
-TEXT_COLOUR = Wordings(
+TEXT_COLOUR = Templates(
     learnt=(
         "(What|Which) colour (is|has) the (text|writing|word)?",
         "What is the colour of the (text|letters|writing)?",
@@ -86,7 +86,7 @@ TEXT_COLOUR = Wordings(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sign:
-    """A picture of a text, before it is drawn."""
+    """An image of a text, before it is drawn."""
 
     text: str
     """What it says."""
@@ -97,61 +97,61 @@ class Sign:
     rgb: Rgb
     """How that colour looks here."""
     width: int
-    """The picture's, in pixels."""
+    """The image's, in pixels."""
     height: int
-    """The picture's, in pixels."""
+    """The image's, in pixels."""
     background: Background
     """Behind the text."""
 
 
-def read_sample(task: str, luck: Luck) -> Sample:
+def read_sample(task: str, rng: SampleRng) -> Sample:
     """A question about a text."""
-    if luck.chance(0.04):
-        return _sample_without_text(task, luck)
-    sign = draw_sign(luck, draw_text(luck))
-    ask = luck.weighted({ask_text: 0.88, ask_text_colour: 0.06, _ask_is_text: 0.03, _ask_is_shape: 0.03})
-    return conversation(luck, task, [draw_sign_image(luck, sign)], [ask(luck, sign)])
+    if rng.chance(0.04):
+        return _sample_without_text(task, rng)
+    sign = draw_sign(rng, draw_text(rng))
+    ask = rng.weighted({ask_text: 0.88, ask_text_colour: 0.06, _ask_is_text: 0.03, _ask_is_shape: 0.03})
+    return conversation(rng, task, [draw_sign_image(rng, sign)], [ask(rng, sign)])
 
 
-def ask_text(luck: Luck, sign: Sign) -> Exchange:
+def ask_text(rng: SampleRng, sign: Sign) -> Exchange:
     """What it says."""
-    forms = luck.weighted({READ: 0.6, DESCRIBE: 0.15, _by_kind(sign.text): 0.25})
-    return Exchange(question=luck.ask(forms), answer=said(sign.text), check=Reads(sign.text))
+    forms = rng.weighted({READ: 0.6, DESCRIBE: 0.15, _by_kind(sign.text): 0.25})
+    return Exchange(question=rng.ask(forms), answer=said(sign.text), check=Reads(sign.text))
 
 
-def ask_text_colour(luck: Luck, sign: Sign) -> Exchange:
+def ask_text_colour(rng: SampleRng, sign: Sign) -> Exchange:
     """What colour the text has."""
     return Exchange(
-        question=luck.ask(TEXT_COLOUR), answer=f"The text is {sign.colour}.", check=Names("colour", (sign.colour,))
+        question=rng.ask(TEXT_COLOUR), answer=f"The text is {sign.colour}.", check=Names("colour", (sign.colour,))
     )
 
 
-def _by_kind(text: str) -> Wordings:
+def _by_kind(text: str) -> Templates:
     if text.isdecimal():
         return READ_NUMBER
     return READ_LETTER if len(text) == 1 else READ
 
 
-def _ask_is_text(luck: Luck, sign: Sign) -> Exchange:
-    return Exchange(question=luck.ask(IS_TEXT), answer=f'Yes, it says "{sign.text}".', check=Agrees(True))
+def _ask_is_text(rng: SampleRng, sign: Sign) -> Exchange:
+    return Exchange(question=rng.ask(IS_TEXT), answer=f'Yes, it says "{sign.text}".', check=Agrees(True))
 
 
-def _ask_is_shape(luck: Luck, sign: Sign) -> Exchange:
+def _ask_is_shape(rng: SampleRng, sign: Sign) -> Exchange:
     """Whether there is a shape, where there is only a text."""
     del sign
-    shape = luck.one(SHAPES)
-    question = luck.ask(IS_THERE, a=with_article(shape), bare=shape, many=plural(shape))
+    shape = rng.one(SHAPES)
+    question = rng.ask(IS_THERE, a=with_article(shape), bare=shape, many=plural(shape))
     return Exchange(question=question, answer=f"No, there is no {shape}.", check=Agrees(False))
 
 
-def _sample_without_text(task: str, luck: Luck) -> Sample:
+def _sample_without_text(task: str, rng: SampleRng) -> Sample:
     """A question about a text, where there are only things, or nothing."""
-    picture = draw_image(luck, draw_scene(luck, [draw_look(luck) for _ in range(luck.rng.randint(0, 3))]))
-    if luck.chance(0.3):
-        exchange = Exchange(question=luck.ask(IS_TEXT), answer="No, there is no text.", check=Agrees(False))
+    picture = draw_image(rng, draw_scene(rng, [draw_look(rng) for _ in range(rng.source.randint(0, 3))]))
+    if rng.chance(0.3):
+        exchange = Exchange(question=rng.ask(IS_TEXT), answer="No, there is no text.", check=Agrees(False))
     else:
-        exchange = Exchange(question=luck.ask(READ), answer="There is no text in the picture.", check=Denies())
-    return conversation(luck, task, [picture], [exchange])
+        exchange = Exchange(question=rng.ask(READ), answer="There is no text in the picture.", check=Denies())
+    return conversation(rng, task, [picture], [exchange])
 
 
 def said(text: str) -> str:
@@ -159,34 +159,34 @@ def said(text: str) -> str:
     return f'It says "{text}".'
 
 
-def draw_sign(luck: Luck, text: str) -> Sign:
-    """A picture with this text somewhere in it."""
+def draw_sign(rng: SampleRng, text: str) -> Sign:
+    """An image with this text somewhere in it."""
 
     def draw() -> Sign | None:
-        width, height = draw_sides(luck)
+        width, height = draw_sides(rng)
         largest = min(0.8 * height, width / (0.55 * len(text)))
         if largest < SMALLEST_PIXELS:
             return None
-        ink = draw_ink(luck, text, luck.between(max(SMALLEST_PIXELS, largest / 4), largest))
-        colour = luck.one(("black", "black", "white", *COLOURS))
-        rgb = draw_rgb(luck, colour)
-        background = draw_background(luck, [rgb])
+        ink = draw_ink(rng, text, rng.between(max(SMALLEST_PIXELS, largest / 4), largest))
+        colour = rng.one(("black", "black", "white", *COLOURS))
+        rgb = draw_rgb(rng, colour)
+        background = draw_background(rng, [rgb])
         if background is None or ink.mask.width > width - 2 or ink.mask.height > height - 2:
             return None
         if any(abs(brightness(rgb) - brightness(ground)) < _CLEAR for ground in (background.top, background.bottom)):
             return None
         return Sign(text=text, ink=ink, colour=colour, rgb=rgb, width=width, height=height, background=background)
 
-    return luck.until(draw)
+    return rng.until(draw)
 
 
-def draw_sign_image(luck: Luck, sign: Sign) -> Picture:
-    """Its pixels, and each character for the eyes."""
-    canvas = draw_ground(luck, sign.background, sign.width, sign.height)
+def draw_sign_image(rng: SampleRng, sign: Sign) -> SampleImage:
+    """Its pixels, and each character, as labels for the vision encoder."""
+    canvas = draw_ground(rng, sign.background, sign.width, sign.height)
     mask = sign.ink.mask
-    cx = luck.between(mask.width / 2 + 1, sign.width - mask.width / 2 - 1)
-    cy = luck.between(mask.height / 2 + 1, sign.height - mask.height / 2 - 1)
-    if luck.chance(0.4):
+    cx = rng.between(mask.width / 2 + 1, sign.width - mask.width / 2 - 1)
+    cy = rng.between(mask.height / 2 + 1, sign.height - mask.height / 2 - 1)
+    if rng.chance(0.4):
         cx, cy = sign.width / 2, sign.height / 2
     left, top = round(cx - mask.width / 2), round(cy - mask.height / 2)
     paste(canvas, mask, sign.rgb, cx, cy)
@@ -203,4 +203,4 @@ def draw_sign_image(luck: Luck, sign: Sign) -> Picture:
         )
         for character, (x0, y0, x1, y1) in zip(characters, sign.ink.boxes, strict=True)
     )
-    return Picture(pixels=finish(luck, canvas), objects=objects)
+    return SampleImage(pixels=finish(rng, canvas), objects=objects)

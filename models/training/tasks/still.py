@@ -1,10 +1,10 @@
-"""Tasks about one picture of things: which scenes suit which question."""
+"""Tasks about one image of things: which scenes suit which question."""
 
 from models.training.drawing.draw import draw_image
 from models.training.drawing.palette import COLOURS
 from models.training.drawing.scene import Look, Scene, draw_look, draw_scene
 from models.training.drawing.shapes import SHAPES
-from models.training.rng import Luck
+from models.training.rng import SampleRng
 from models.training.sample import Sample
 from models.training.tasks.follow import ask_next
 from models.training.tasks.questions import ASKS
@@ -16,41 +16,41 @@ _PRACTISED = {1: 0.07, 2: 0.1, 3: 0.17, 4: 0.24, 5: 0.21, 6: 0.21}
 """How often training counts among so many: one and two are soon known."""
 
 
-def still_sample(task: str, luck: Luck) -> Sample:
-    """A question about one picture, and perhaps more that do not follow from its answer."""
+def still_sample(task: str, rng: SampleRng) -> Sample:
+    """A question about one image, and perhaps more that do not follow from its answer."""
 
     def draw() -> tuple[Scene, Exchange] | None:
-        scene = _draw_scene(task, luck)
-        exchange = ASKS[task](luck, scene)
+        scene = _draw_scene(task, rng)
+        exchange = ASKS[task](rng, scene)
         return (scene, exchange) if exchange else None
 
-    scene, exchange = luck.until(draw)
+    scene, exchange = rng.until(draw)
     exchanges = [exchange]
-    # Whoever has read a whole description needs no eyes for what is asked next.
+    # Whoever has read a whole description need not look for what is asked next.
     if task != "describe":
-        for _ in range(luck.rng.randrange(luck.most_questions)):
-            exchanges.append(ask_next(luck, scene, exchanges, favoured=task))
-    return conversation(luck, task, [draw_image(luck, scene)], exchanges)
+        for _ in range(rng.source.randrange(rng.most_questions)):
+            exchanges.append(ask_next(rng, scene, exchanges, favoured=task))
+    return conversation(rng, task, [draw_image(rng, scene)], exchanges)
 
 
-def _draw_scene(task: str, luck: Luck) -> Scene:
+def _draw_scene(task: str, rng: SampleRng) -> Scene:
     match task:
         case "count":
-            return draw_scene(luck, crowd(luck))
+            return draw_scene(rng, crowd(rng))
         case "describe" | "size":
-            number = luck.weighted({0: 0.02, 1: 0.38, 2: 0.34, 3: 0.22, 4: 0.04})
-            return draw_scene(luck, [draw_look(luck, sized=True) for _ in range(number)], own_cells=True)
+            number = rng.weighted({0: 0.02, 1: 0.38, 2: 0.34, 3: 0.22, 4: 0.04})
+            return draw_scene(rng, [draw_look(rng, sized=True) for _ in range(number)], own_cells=True)
         case _:
-            number = luck.weighted({1: 0.4, 2: 0.3, 3: 0.2, 4: 0.1})
-            return draw_scene(luck, [draw_look(luck, sized=luck.chance(0.4)) for _ in range(number)])
+            number = rng.weighted({1: 0.4, 2: 0.3, 3: 0.2, 4: 0.1})
+            return draw_scene(rng, [draw_look(rng, sized=rng.chance(0.4)) for _ in range(number)])
 
 
-def crowd(luck: Luck) -> list[Look]:
+def crowd(rng: SampleRng) -> list[Look]:
     """Things to be counted: one to six, some of them alike in shape or colour."""
-    number = luck.rng.randint(1, _MOST) if luck.held_out else luck.weighted(_PRACTISED)
-    shapes = luck.some(SHAPES, luck.rng.randint(1, 3))
-    colours = luck.some(COLOURS, luck.rng.randint(1, 4))
+    number = rng.source.randint(1, _MOST) if rng.held_out else rng.weighted(_PRACTISED)
+    shapes = rng.some(SHAPES, rng.source.randint(1, 3))
+    colours = rng.some(COLOURS, rng.source.randint(1, 4))
     return [
-        Look(shape=luck.one(shapes), colour=luck.one(colours), size="small" if number > 4 else None)
+        Look(shape=rng.one(shapes), colour=rng.one(colours), size="small" if number > 4 else None)
         for _ in range(number)
     ]

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from models.training.drawing.scene import Thing
-from models.training.rng import Luck
-from models.training.sample import Check, Picture, Sample, Turn, Video
+from models.training.rng import SampleRng
+from models.training.sample import Check, Sample, SampleImage, SampleVideo, Turn
 
 SYSTEM_MESSAGES = (
     "You are a helpful assistant.",
@@ -35,20 +35,24 @@ class Exchange:
     """The thing that "it" means from now on, if there is one."""
 
 
-def conversation(luck: Luck, task: str, media: Sequence[Picture | Video], exchanges: Sequence[Exchange]) -> Sample:
+def conversation(
+    rng: SampleRng, task: str, media: Sequence[SampleImage | SampleVideo], exchanges: Sequence[Exchange]
+) -> Sample:
     """A sample about these media, which the first question brings; the last answer is judged."""
     turns: list[Turn] = []
-    if luck.chance(0.1):
-        turns.append(Turn(role="system", content=(luck.one(SYSTEM_MESSAGES),)))
+    if rng.chance(0.1):
+        turns.append(Turn(role="system", content=(rng.one(SYSTEM_MESSAGES),)))
     for index, exchange in enumerate(exchanges):
-        content = _around(luck, media, exchange.question) if index == 0 else (exchange.question,)
+        content = _around(rng, media, exchange.question) if index == 0 else (exchange.question,)
         turns.append(Turn(role="user", content=content))
         turns.append(Turn(role="assistant", content=(exchange.answer,)))
     return Sample(task=task, turns=tuple(turns), check=exchanges[-1].check)
 
 
-def _around(luck: Luck, media: Sequence[Picture | Video], question: str) -> tuple[str | Picture | Video, ...]:
+def _around(
+    rng: SampleRng, media: Sequence[SampleImage | SampleVideo], question: str
+) -> tuple[str | SampleImage | SampleVideo, ...]:
     """Media before the question or after it, as people send them; sometimes on lines of their own."""
-    if luck.chance(0.6):
-        return (*media, f"\n{question}" if media and luck.chance(0.1) else question)
+    if rng.chance(0.6):
+        return (*media, f"\n{question}" if media and rng.chance(0.1) else question)
     return (question, *media)

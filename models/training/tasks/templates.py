@@ -1,16 +1,16 @@
-"""How people ask about a picture of things: data, with no rule in it."""
+"""How people ask about an image of things: data, with no rule in it."""
 
 from collections.abc import Mapping
 
-from models.training.rng import Wordings
+from models.training.rng import Templates
 
 _IMAGE = "(picture|image|picture|image|photo|drawing)"
 _THING = "(object|shape|thing|one)"
 
-ONE = Wordings(learnt=("object", "shape", "thing", "one", "figure"), held_out=("object", "shape", "item"))
+ONE = Templates(learnt=("object", "shape", "thing", "one", "figure"), held_out=("object", "shape", "item"))
 """A thing without its name."""
 
-DESCRIBE = Wordings(
+DESCRIBE = Templates(
     learnt=(
         f"What is in (this|the) {_IMAGE}?",
         f"(What's|What is) in (this|the) {_IMAGE}?",
@@ -42,7 +42,7 @@ DESCRIBE = Wordings(
         f"What's shown in the {_IMAGE}?",
     ),
 )
-LIST = Wordings(
+LIST = Templates(
     learnt=(
         f"(List|Name) (all|the|all the) (objects|shapes|things) (in the {_IMAGE}|you see|).",
         f"(Which|What) (objects|shapes|things) (are|do you see) (in the {_IMAGE}|here)?",
@@ -58,7 +58,7 @@ LIST = Wordings(
     ),
 )
 
-SHAPE = Wordings(
+SHAPE = Templates(
     learnt=(
         "What shape is the {the}?",
         "(What|Which) shape (does the {the} have|is the {the})?",
@@ -83,7 +83,7 @@ SHAPE = Wordings(
         "Can you name the shape of the {the}?",
     ),
 )
-SHAPE_ALONE = Wordings(
+SHAPE_ALONE = Templates(
     learnt=(
         "(What|Which) shape is (it|this|that|shown|here|in the picture|in this image|there)?",
         f"(What|Which) shape (do you see|can you see) (in this {_IMAGE}|)?",
@@ -106,7 +106,7 @@ SHAPE_ALONE = Wordings(
     ),
 )
 
-COLOUR = Wordings(
+COLOUR = Templates(
     learnt=(
         "(What|Which) colour is the {the}?",
         "What colour does the {the} have?",
@@ -136,7 +136,7 @@ COLOUR = Wordings(
     ),
 )
 
-BACKGROUND = Wordings(
+BACKGROUND = Templates(
     learnt=(
         "(What|Which) colour is the background?",
         f"What is the (background colour|colour of the background) (of the {_IMAGE}|)?",
@@ -151,7 +151,7 @@ BACKGROUND = Wordings(
     held_out=("The background is what colour?", "Which colour has the background got?"),
 )
 
-PLACE = Wordings(
+PLACE = Templates(
     learnt=(
         "Where is the {the}?",
         f"Where (in the {_IMAGE}|) is the {{the}}?",
@@ -180,7 +180,7 @@ PLACE = Wordings(
     ),
 )
 
-AT_PLACE = Wordings(
+AT_PLACE = Templates(
     learnt=(
         "What is {place}?",
         "(What|Which) (object|shape|thing) is {place}?",
@@ -196,7 +196,7 @@ AT_PLACE = Wordings(
     held_out=("What can be found {place}?", "Tell me what is {place}."),
 )
 
-SIZE = Wordings(
+SIZE = Templates(
     learnt=(
         "(How|What) (big|large) is the {the}?",
         "What size is the {the}?",
@@ -213,7 +213,7 @@ SIZE = Wordings(
     held_out=("Is the {the} a small one or a large one?", "How would you describe the size of the {the}?"),
 )
 
-LARGER = Wordings(
+LARGER = Templates(
     learnt=(
         "Which (object|shape|one) is (larger|bigger)?",
         "(Which|What) is (larger|bigger), the {one} or the {other}?",
@@ -222,7 +222,7 @@ LARGER = Wordings(
     ),
     held_out=("Which of the two is larger?", "Of the {one} and the {other}, which is bigger?"),
 )
-SMALLER = Wordings(
+SMALLER = Templates(
     learnt=(
         "Which (object|shape|one) is smaller?",
         "(Which|What) is smaller, the {one} or the {other}?",
@@ -232,7 +232,7 @@ SMALLER = Wordings(
     held_out=("Which of the two is smaller?", "Of the {one} and the {other}, which is smaller?"),
 )
 
-COUNT = Wordings(
+COUNT = Templates(
     learnt=(
         "How many {many} are (there|in the picture|in this image|here|in the image)?",
         "How many {many} (do you see|can you see|are shown|can be seen)?",
@@ -260,7 +260,7 @@ COUNT = Wordings(
     ),
 )
 
-IS_THERE = Wordings(
+IS_THERE = Templates(
     learnt=(
         f"Is there {{a}} (in the {_IMAGE}|in this {_IMAGE}|here|)?",
         "(Do|Can) you see {a}?",
@@ -292,7 +292,7 @@ IS_THERE = Wordings(
     ),
 )
 
-IS_COLOUR = Wordings(
+IS_COLOUR = Templates(
     learnt=(
         "Is the {shape} {colour}?",
         "Is the colour of the {shape} {colour}?",
@@ -309,7 +309,7 @@ IS_COLOUR = Wordings(
     held_out=("Is the {shape} a {colour} one?", "Do you agree that the {shape} is {colour}?"),
 )
 
-IS_BESIDE = Wordings(
+IS_BESIDE = Templates(
     learnt=(
         "Is the {one} {side} the {other}?",
         "Is the {one} {side} the {other} (in the picture|or not)?",
@@ -348,7 +348,7 @@ SIDES: Mapping[str, tuple[str, ...]] = {
 }
 """How users say where one thing is from another."""
 
-ITS_COLOUR = Wordings(
+ITS_COLOUR = Templates(
     learnt=(
         "(And what|What|And which) colour is it?",
         "(And its colour|Its colour|What is its colour|What colour does it have|And the colour)?",
@@ -359,7 +359,7 @@ ITS_COLOUR = Wordings(
     ),
     held_out=("And in what colour?", "What about its colour?"),
 )
-ITS_SHAPE = Wordings(
+ITS_SHAPE = Templates(
     learnt=(
         "(And what|What|And which) shape (is it|does it have)?",
         "(And its shape|Its shape|What is its shape|What is it|And the shape)?",
@@ -369,7 +369,7 @@ ITS_SHAPE = Wordings(
     ),
     held_out=("And of what shape?", "What about its shape?"),
 )
-ITS_PLACE = Wordings(
+ITS_PLACE = Templates(
     learnt=(
         "(And where|Where) is it?",
         "(And its place|Its position|What is its position|In which part is it|And the place)?",
@@ -380,7 +380,7 @@ ITS_PLACE = Wordings(
     ),
     held_out=("And whereabouts?", "Where can it be found?"),
 )
-ITS_SIZE = Wordings(
+ITS_SIZE = Templates(
     learnt=(
         "(And how|How) (big|large) is it?",
         "(And its size|Its size|What is its size|And the size|What size is it)?",
@@ -390,7 +390,7 @@ ITS_SIZE = Wordings(
     ),
     held_out=("And of what size?", "What about its size?"),
 )
-FOLLOWING = Wordings(
+FOLLOWING = Templates(
     learnt=("And ", "OK. ", "Thanks. ", "Now: ", "And now: ", "Good. ", "", "", "", "", ""),
     held_out=("Fine. ", "Right. ", "", ""),
 )

@@ -1,4 +1,4 @@
-"""Tasks about one clip: which way something moves, how its colour changes, what comes first."""
+"""Tasks about one video: which way something moves, how its colour changes, what comes first."""
 
 from dataclasses import replace
 
@@ -12,15 +12,15 @@ from models.training.drawing.videos import (
     recolour,
     switch,
 )
-from models.training.rng import Luck, Wordings
-from models.training.sample import Sample, Video
+from models.training.rng import SampleRng, Templates
+from models.training.sample import Sample, SampleVideo
 from models.training.tasks.check import Agrees, All, Concludes, Denies, Names
 from models.training.tasks.phrases import concluded, named, sentence
 from models.training.tasks.talk import Exchange, conversation
 
 _VIDEO = "(video|clip|video|clip|film)"
 
-DIRECTION = Wordings(
+DIRECTION = Templates(
     learnt=(
         "(Which|What) way does the {the} (move|go)?",
         "(Which|What) way is the {the} (moving|going)?",
@@ -44,7 +44,7 @@ DIRECTION = Wordings(
         "Where is the {the} moving?",
     ),
 )
-HAPPENS = Wordings(
+HAPPENS = Templates(
     learnt=(
         f"What (happens|is happening) (in (this|the) {_VIDEO}|here|)?",
         f"(Describe|Please describe) (this|the) {_VIDEO}.",
@@ -58,7 +58,7 @@ HAPPENS = Wordings(
     ),
     held_out=(f"Tell me what happens in the {_VIDEO}.", "What goes on here?"),
 )
-DOES_MOVE = Wordings(
+DOES_MOVE = Templates(
     learnt=(
         "Does the {the} (move|go) {way}?",
         "Is the {the} (moving|going) {way}?",
@@ -69,7 +69,7 @@ DOES_MOVE = Wordings(
     ),
     held_out=("Would you say the {the} moves {way}?",),
 )
-COLOUR_CHANGE = Wordings(
+COLOUR_CHANGE = Templates(
     learnt=(
         "(How|In what way) does the (colour of the {shape}|{shape}'s colour|colour) change?",
         "(What|Which) colour does the {shape} (change to|become|turn|turn into)?",
@@ -85,7 +85,7 @@ COLOUR_CHANGE = Wordings(
     ),
     held_out=("Describe how the colour changes.", "From which colour to which does the {shape} change?"),
 )
-CHANGES_COLOUR = Wordings(
+CHANGES_COLOUR = Templates(
     learnt=(
         "Does the {shape} change (its colour|colour)?",
         "Does the colour (of the {shape}|) (change|stay the same|remain the same)?",
@@ -99,7 +99,7 @@ CHANGES_COLOUR = Wordings(
     ),
     held_out=("Has the {shape} changed its colour?",),
 )
-COLOUR_THEN = Wordings(
+COLOUR_THEN = Templates(
     learnt=(
         "(What|Which) colour (is|has) the {shape} (at|in) the {then}?",
         "What is the colour of the {shape} at the {then}?",
@@ -107,7 +107,7 @@ COLOUR_THEN = Wordings(
     ),
     held_out=("At the {then}, what colour is the {shape}?",),
 )
-FIRST = Wordings(
+FIRST = Templates(
     learnt=(
         "(What|Which) (comes|came|appears|appeared|is shown|was) first?",
         "(What|Which) (object|shape|thing) (comes|came|appears|is seen|is shown) first?",
@@ -123,7 +123,7 @@ FIRST = Wordings(
     ),
     held_out=("What is the first thing (to be seen|that appears)?", "Was the {one} or the {other} first?"),
 )
-LAST = Wordings(
+LAST = Templates(
     learnt=(
         "(What|Which) (comes|came|appears|appeared|is shown|was) (last|second|later)?",
         "(What|Which) (object|shape|thing) (comes|came|appears|is shown) (last|second|later)?",
@@ -151,60 +151,60 @@ ANSWERED_WAYS = {"left": "to the left", "right": "to the right", "up": "up", "do
 """How answers say it."""
 
 
-def motion_sample(task: str, luck: Luck) -> Sample:
+def motion_sample(task: str, rng: SampleRng) -> Sample:
     """Which way something moves."""
-    direction = luck.one((*DIRECTIONS, *DIRECTIONS, None))
-    number = luck.weighted({1: 0.75, 2: 0.25})
+    direction = rng.one((*DIRECTIONS, *DIRECTIONS, None))
+    number = rng.weighted({1: 0.75, 2: 0.25})
 
     def draw() -> tuple[Scene, list[list[Thing]]] | None:
-        scene = draw_video_scene(luck, number)
+        scene = draw_video_scene(rng, number)
         if number > 1 and scene.things[0].shape == scene.things[1].shape:
             return None
-        num_frames = draw_num_frames(luck)
+        num_frames = draw_num_frames(rng)
         still = [list(scene.things)] * num_frames
-        moments = still if direction is None else move(luck, scene, direction, num_frames)
+        moments = still if direction is None else move(rng, scene, direction, num_frames)
         return (scene, moments) if moments else None
 
-    scene, moments = luck.until(draw)
-    exchange = _ask_direction(luck, scene.things[0], direction, alone=number == 1)
-    return conversation(luck, task, [draw_video(luck, scene, moments)], [exchange])
+    scene, moments = rng.until(draw)
+    exchange = _ask_direction(rng, scene.things[0], direction, alone=number == 1)
+    return conversation(rng, task, [draw_video(rng, scene, moments)], [exchange])
 
 
-def colour_change_sample(task: str, luck: Luck) -> Sample:
+def colour_change_sample(task: str, rng: SampleRng) -> Sample:
     """How a colour changes."""
-    scene = draw_video_scene(luck, 1)
+    scene = draw_video_scene(rng, 1)
     before = scene.things[0]
-    after = before if luck.chance(0.2) else recolour(luck, before, scene.background)
-    num_frames = draw_num_frames(luck)
-    turn = switch(luck, num_frames)
-    clip = draw_video(luck, scene, [[before]] * turn + [[after]] * (num_frames - turn))
-    return conversation(luck, task, [clip], [_ask_colour_change(luck, before, after)])
+    after = before if rng.chance(0.2) else recolour(rng, before, scene.background)
+    num_frames = draw_num_frames(rng)
+    turn = switch(rng, num_frames)
+    clip = draw_video(rng, scene, [[before]] * turn + [[after]] * (num_frames - turn))
+    return conversation(rng, task, [clip], [_ask_colour_change(rng, before, after)])
 
 
-def first_sample(task: str, luck: Luck) -> Sample:
+def first_sample(task: str, rng: SampleRng) -> Sample:
     """What comes first, or last."""
 
     def draw() -> Scene | None:
-        scene = draw_video_scene(luck, 2)
+        scene = draw_video_scene(rng, 2)
         return scene if named(scene.things[0]) != named(scene.things[1]) else None
 
-    scene = luck.until(draw)
-    first, last = luck.some(scene.things, 2)
-    clip = _one_after_the_other(luck, scene, first, last)
-    asks_first = luck.chance(0.6)
+    scene = rng.until(draw)
+    first, last = rng.some(scene.things, 2)
+    clip = _one_after_the_other(rng, scene, first, last)
+    asks_first = rng.chance(0.6)
     thing = first if asks_first else last
-    one, other = luck.some(scene.things, 2)
-    question = luck.ask(FIRST if asks_first else LAST, one=named(one), other=named(other), first=named(first))
+    one, other = rng.some(scene.things, 2)
+    question = rng.ask(FIRST if asks_first else LAST, one=named(one), other=named(other), first=named(first))
     check = All((Names("colour", (thing.colour,)), Names("shape", (thing.shape,))))
     answer = f"The {named(first)} came first."
     if not asks_first:
         answer = f"{answer} The {named(last)} came last."
     exchange = Exchange(question=question, answer=answer, check=Concludes(check))
-    return conversation(luck, task, [clip], [exchange])
+    return conversation(rng, task, [clip], [exchange])
 
 
-def _ask_direction(luck: Luck, thing: Thing, direction: str | None, *, alone: bool) -> Exchange:
-    words = luck.one((thing.shape, thing.shape, named(thing), *(("object", "shape", "thing") if alone else ())))
+def _ask_direction(rng: SampleRng, thing: Thing, direction: str | None, *, alone: bool) -> Exchange:
+    words = rng.one((thing.shape, thing.shape, named(thing), *(("object", "shape", "thing") if alone else ())))
     said = (
         f"the {thing.shape} does not move"
         if direction is None
@@ -212,48 +212,48 @@ def _ask_direction(luck: Luck, thing: Thing, direction: str | None, *, alone: bo
     )
     answer = sentence(said)
     check = Denies() if direction is None else Names("direction", (direction,))
-    if luck.chance(0.15 if luck.held_out else 0.35):  # as in `asked.ask_yes_no`
-        asked = direction if direction is not None and luck.chance(0.5) else luck.one(tuple(DIRECTIONS))
-        question = luck.ask(DOES_MOVE, the=words, way=luck.one(WAYS[asked]))
-        yes = asked == direction
+    if rng.chance(0.15 if rng.held_out else 0.35):  # as in `questions.ask_yes_no`
+        questions = direction if direction is not None and rng.chance(0.5) else rng.one(tuple(DIRECTIONS))
+        question = rng.ask(DOES_MOVE, the=words, way=rng.one(WAYS[questions]))
+        yes = questions == direction
         return Exchange(question=question, answer=concluded(said, yes=yes), check=Agrees(yes))
-    question = luck.ask(HAPPENS) if direction is not None and luck.chance(0.2) else luck.ask(DIRECTION, the=words)
+    question = rng.ask(HAPPENS) if direction is not None and rng.chance(0.2) else rng.ask(DIRECTION, the=words)
     return Exchange(question=question, answer=answer, check=check)
 
 
-def _ask_colour_change(luck: Luck, before: Thing, after: Thing) -> Exchange:
+def _ask_colour_change(rng: SampleRng, before: Thing, after: Thing) -> Exchange:
     shape, changes = before.shape, before.colour != after.colour
     said = (
         f"the {shape} changes from {before.colour} to {after.colour}"
         if changes
         else f"the {shape} stays {before.colour}"
     )
-    match luck.weighted({"how": 5, "whether": 1.5, "then": 3}):
+    match rng.weighted({"how": 5, "whether": 1.5, "then": 3}):
         case "how":
             colours = (before.colour, after.colour) if changes else (before.colour,)
-            question = luck.ask(HAPPENS) if changes and luck.chance(0.25) else luck.ask(COLOUR_CHANGE, shape=shape)
+            question = rng.ask(HAPPENS) if changes and rng.chance(0.25) else rng.ask(COLOUR_CHANGE, shape=shape)
             return Exchange(question=question, answer=sentence(said), check=Names("colour", colours))
         case "whether":
-            return _ask_whether(luck, shape, said, changes=changes)
+            return _ask_whether(rng, shape, said, changes=changes)
         case _:
-            then, thing = luck.one((("start", before), ("beginning", before), ("end", after), ("end", after)))
-            question = luck.ask(COLOUR_THEN, shape=shape, then=then)
+            then, thing = rng.one((("start", before), ("beginning", before), ("end", after), ("end", after)))
+            question = rng.ask(COLOUR_THEN, shape=shape, then=then)
             answer = f"{sentence(said)} At the {then} it is {thing.colour}."
             return Exchange(question=question, answer=answer, check=Concludes(Names("colour", (thing.colour,))))
 
 
-def _ask_whether(luck: Luck, shape: str, said: str, *, changes: bool) -> Exchange:
-    question = luck.ask(CHANGES_COLOUR, shape=shape)
+def _ask_whether(rng: SampleRng, shape: str, said: str, *, changes: bool) -> Exchange:
+    question = rng.ask(CHANGES_COLOUR, shape=shape)
     yes = changes != ("same" in question.lower())
     return Exchange(question=question, answer=concluded(said, yes=yes), check=Agrees(yes))
 
 
-def _one_after_the_other(luck: Luck, scene: Scene, first: Thing, last: Thing) -> Video:
+def _one_after_the_other(rng: SampleRng, scene: Scene, first: Thing, last: Thing) -> SampleVideo:
     """One thing, then the other; sometimes the first one stays, sometimes both are at one place."""
-    num_frames = draw_num_frames(luck)
-    turn = switch(luck, num_frames)
-    if luck.chance(0.3):
+    num_frames = draw_num_frames(rng)
+    turn = switch(rng, num_frames)
+    if rng.chance(0.3):
         last = replace(last, cx=first.cx, cy=first.cy, cell=first.cell, diameter=min(first.diameter, last.diameter))
-        return draw_video(luck, scene, [[first]] * turn + [[last]] * (num_frames - turn))
-    after = [first, last] if luck.chance(0.3) else [last]
-    return draw_video(luck, scene, [[first]] * turn + [after] * (num_frames - turn))
+        return draw_video(rng, scene, [[first]] * turn + [[last]] * (num_frames - turn))
+    after = [first, last] if rng.chance(0.3) else [last]
+    return draw_video(rng, scene, [[first]] * turn + [after] * (num_frames - turn))

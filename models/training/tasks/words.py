@@ -1,9 +1,9 @@
-"""The short texts that are printed in pictures. Data, and one function that draws from it."""
+"""The short texts that are printed in images. Data, and one function that draws from it."""
 
 from collections.abc import Sequence
 from string import ascii_lowercase, ascii_uppercase, digits
 
-from models.training.rng import Luck
+from models.training.rng import SampleRng
 
 _TRAINED = """
     ace act add age air ant ape arm art ask axe bad bag bat bed bee beg bell belt big bike bird bit blue boat body bone
@@ -41,38 +41,38 @@ HELD_OUT_WORDS = tuple(_UNSEEN.split())
 """Only for judging."""
 
 
-def draw_text(luck: Luck) -> str:
+def draw_text(rng: SampleRng) -> str:
     """A number, a word or letters without a meaning."""
-    match luck.weighted({"number": 3, "word": 4, "letters": 3, "code": 1}):
+    match rng.weighted({"number": 3, "word": 4, "letters": 3, "code": 1}):
         case "number":
-            return _characters(luck, digits)
+            return _characters(rng, digits)
         case "word":
-            return _cased(luck, luck.one(HELD_OUT_WORDS if luck.held_out else WORDS))
+            return _cased(rng, rng.one(HELD_OUT_WORDS if rng.held_out else WORDS))
         case "letters":
-            return _letters(luck)
+            return _letters(rng)
         case _:
             # Without those that look alike.
-            return _characters(luck, "23456789ABCDEFGHJKLMNPQRSTUVWXYZ")
+            return _characters(rng, "23456789ABCDEFGHJKLMNPQRSTUVWXYZ")
 
 
-def any_name(luck: Luck, known: Sequence[str]) -> str:
+def any_name(rng: SampleRng, known: Sequence[str]) -> str:
     """One of those known, or in half of training one such as "tovaki", so that it is learnt to copy names."""
-    if luck.held_out or luck.chance(0.5):
-        return luck.one(known)
-    return "".join(luck.one("bcdfghjklmnprstvwz") + luck.one("aeiou") for _ in range(luck.rng.randint(1, 4)))
+    if rng.held_out or rng.chance(0.5):
+        return rng.one(known)
+    return "".join(rng.one("bcdfghjklmnprstvwz") + rng.one("aeiou") for _ in range(rng.source.randint(1, 4)))
 
 
-def _letters(luck: Luck) -> str:
-    text = _characters(luck, ascii_uppercase)
+def _letters(rng: SampleRng) -> str:
+    text = _characters(rng, ascii_uppercase)
     if len(text) == 1:
-        return luck.one(ascii_uppercase.replace("I", "").replace("O", ""))
-    return _characters(luck, ascii_lowercase.replace("l", "")) if luck.chance(0.3) else text
+        return rng.one(ascii_uppercase.replace("I", "").replace("O", ""))
+    return _characters(rng, ascii_lowercase.replace("l", "")) if rng.chance(0.3) else text
 
 
-def _characters(luck: Luck, alphabet: str) -> str:
-    length = luck.weighted({1: 20, 2: 25, 3: 25, 4: 20, 5: 4, 6: 3, 7: 2, 8: 1})
-    return "".join(luck.one(alphabet) for _ in range(length))
+def _characters(rng: SampleRng, alphabet: str) -> str:
+    length = rng.weighted({1: 20, 2: 25, 3: 25, 4: 20, 5: 4, 6: 3, 7: 2, 8: 1})
+    return "".join(rng.one(alphabet) for _ in range(length))
 
 
-def _cased(luck: Luck, word: str) -> str:
-    return luck.one((word.upper(), word.upper(), word.lower(), word.capitalize()))
+def _cased(rng: SampleRng, word: str) -> str:
+    return rng.one((word.upper(), word.upper(), word.lower(), word.capitalize()))

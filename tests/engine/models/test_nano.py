@@ -15,11 +15,11 @@ from glimpse.engine.llm import LLM
 from glimpse.engine.loading.load_engine import load_core
 from glimpse.engine.offline.run import run_batch
 from glimpse.engine.sampling_params import SamplingParams
+from models.training.batching.prompts import make_prompt
+from models.training.batching.vocabulary import load_vocabulary
 from models.training.evaluate import EXAMS, request
-from models.training.learning.prompts import make_prompt
-from models.training.learning.vocabulary import load_vocabulary
 from models.training.mix import draw_sample
-from models.training.sample import Picture
+from models.training.sample import SampleImage
 from tests.e2e.scenes import scene
 from tests.oracle import greedy_answer
 
@@ -45,7 +45,7 @@ def test_transformers_loads_it_unmodified_and_gives_the_same_greedy_answers() ->
     vocabulary, rng = load_vocabulary(DEFAULT_MODEL), random.Random(11)
     samples = [
         draw_sample(task, rng, held_out=True, largest_side=168)
-        for task in ("describe", "count", "read", "two_pictures", "motion", "follow_up", "json", "tool", "small_talk")
+        for task in ("describe", "count", "read", "two_images", "motion", "follow_up", "json", "tool", "small_talk")
     ]
     prompts = [
         make_prompt(sample.turns[:-1], vocabulary, task=sample.task, tools=sample.tools, answering=True)
@@ -56,7 +56,7 @@ def test_transformers_loads_it_unmodified_and_gives_the_same_greedy_answers() ->
     requests = [request(prompt, str(index), max_tokens=NUM_TOKENS) for index, prompt in enumerate(prompts)]
     outputs = run_batch(engine.core, requests, vocabulary.tokenizer, progress=False)
     for prompt, output in zip(prompts, outputs, strict=True):
-        pixels = [medium.pixels if isinstance(medium, Picture) else medium.frames for medium in prompt.media]
+        pixels = [medium.pixels if isinstance(medium, SampleImage) else medium.frames for medium in prompt.media]
         expected = greedy_answer(DEFAULT_MODEL, prompt.token_ids.tolist(), prompt.spans, pixels, NUM_TOKENS)
         answer = output.outputs[0].token_ids
         assert answer == expected.token_ids[: len(answer)]

@@ -1,6 +1,6 @@
 """From prompts to the arrays of a batch: sequences and media one after the other.
 
-Knows where tokens and patches stand; no torch and no text. A picture that several prompts share is packed once.
+Knows where tokens and patches stand; no torch and no text. An image that several prompts share is packed once.
 """
 
 from collections.abc import Iterable, Sequence
@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from models.training.batching.prompts import MERGE, Ints, Prompt, grid, num_rows
 from models.training.learning.pixels import PATCH_VALUES, SIDE
-from models.training.learning.prompts import MERGE, Ints, Prompt, grid, num_rows
 from models.training.learning.vision_pretraining import Labels, label, no_labels
-from models.training.sample import Picture, Video
+from models.training.sample import SampleImage, SampleVideo
 
 TOTAL_STEP = 256
 """Packed patches and tokens are filled up to multiples of this, and answers to half of it: the CPU's library prepares a
@@ -64,14 +64,14 @@ class Batch:
         return len(self.patch_positions) // MERGE**2
 
 
-def pack(prompts: Sequence[Prompt], extra: Iterable[Picture | Video] = ()) -> Batch:
+def pack(prompts: Sequence[Prompt], extra: Iterable[SampleImage | SampleVideo] = ()) -> Batch:
     """Puts prompts together, and media that belong to none."""
     media = list({id(medium): medium for prompt in prompts for medium in prompt.media}.values())
     media = [*media, *extra]
     return Batch(**_pack_media(media), **_pack_text(prompts, media))
 
 
-def _pack_media(media: Sequence[Picture | Video]) -> dict[str, Any]:
+def _pack_media(media: Sequence[SampleImage | SampleVideo]) -> dict[str, Any]:
     total = _filled(sum(map(num_rows, media)), TOTAL_STEP // MERGE**2)
     labels = [*map(_labels, media), no_labels(total - sum(map(num_rows, media)))]
     lengths = [length for moments, rows, columns in map(grid, media) for length in [rows * columns] * moments]
@@ -85,7 +85,7 @@ def _pack_media(media: Sequence[Picture | Video]) -> dict[str, Any]:
     }
 
 
-def _pack_text(prompts: Sequence[Prompt], media: Sequence[Picture | Video]) -> dict[str, Any]:
+def _pack_text(prompts: Sequence[Prompt], media: Sequence[SampleImage | SampleVideo]) -> dict[str, Any]:
     first_rows = dict(zip(map(id, media), np.cumsum([0, *map(num_rows, media)]).tolist(), strict=False))
     lengths = [len(prompt.token_ids) for prompt in prompts]
     starts = np.cumsum([0, *lengths]).tolist()
@@ -100,16 +100,16 @@ def _pack_text(prompts: Sequence[Prompt], media: Sequence[Picture | Video]) -> d
             media_rows.append(first_rows[id(medium)] + np.arange(span.num_tokens))
         predicted.append(start + np.flatnonzero(prompt.learnt[1:]))
         owners.append(np.full(len(predicted[-1]), index))
-    asked = np.concatenate(predicted)
-    filling = np.zeros(_filled(len(asked), TOTAL_STEP // 2) - len(asked), np.int64)
+    questions = np.concatenate(predicted)
+    filling = np.zeros(_filled(len(questions), TOTAL_STEP // 2) - len(questions), np.int64)
     return {
         "token_ids": token_ids,
         "positions": positions,
         "token_runs": lay_out(lengths, total),
         "media_tokens": np.concatenate(media_tokens),
         "media_rows": np.concatenate(media_rows),
-        "predicted": np.concatenate([asked, filling]),
-        "targets": np.concatenate([token_ids[asked + 1], filling + NOTHING]) if len(asked) else asked,
+        "predicted": np.concatenate([questions, filling]),
+        "targets": np.concatenate([token_ids[questions + 1], filling + NOTHING]) if len(questions) else questions,
         "tasks": tuple(prompt.task for prompt in prompts),
         "owners": np.concatenate([*owners, filling]),
     }
@@ -155,24 +155,24 @@ def _stack(parts: Sequence[npt.NDArray[Any]], total: int, shape: tuple[int, ...]
     return np.concatenate([*parts, np.zeros((missing, *shape), dtype)])
 
 
-def cut(medium: Picture | Video) -> npt.NDArray[np.uint8]:
+def cut(medium: SampleImage | SampleVideo) -> npt.NDArray[np.uint8]:
     """[patches, 2 · PATCH_VALUES]: channels, frames, rows, columns; squares of patches to be merged in sequence."""
-    # A picture is its own second frame.
-    frames = np.stack([medium.pixels] * 2) if isinstance(medium, Picture) else medium.frames
+    # An image is its own second frame.
+    frames = np.stack([medium.pixels] * 2) if isinstance(medium, SampleImage) else medium.frames
     moments, rows, columns = grid(medium)
     squares = frames.reshape(moments, 2, rows // MERGE, MERGE, SIDE, columns // MERGE, MERGE, SIDE, 3)
     return squares.transpose(0, 2, 5, 3, 6, 8, 1, 4, 7).reshape(moments * rows * columns, -1)
 
 
-def _patch_positions(medium: Picture | Video) -> Ints:
+def _patch_positions(medium: SampleImage | SampleVideo) -> Ints:
     moments, rows, columns = grid(medium)
     places = np.indices((rows, columns)).transpose(1, 2, 0)  # [rows, columns, 2]
     squares = places.reshape(rows // MERGE, MERGE, columns // MERGE, MERGE, 2).transpose(0, 2, 1, 3, 4)
     return np.tile(squares.reshape(-1, 2), (moments, 1))
 
 
-def _labels(medium: Picture | Video) -> Labels:
-    if isinstance(medium, Picture):
+def _labels(medium: SampleImage | SampleVideo) -> Labels:
+    if isinstance(medium, SampleImage):
         return label(medium.objects, *medium.pixels.shape[:2])
     if not medium.objects:
         return no_labels(num_rows(medium))

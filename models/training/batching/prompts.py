@@ -16,7 +16,7 @@ from glimpse.engine.text.template import ChatTemplate
 from glimpse.engine.text.tokenizer import Tokenizer
 from glimpse.media.kind import MediaKind
 from models.training.learning.pixels import SIDE
-from models.training.sample import Picture, Sample, Turn, Video
+from models.training.sample import Sample, SampleImage, SampleVideo, Turn
 
 MERGE = 2
 """Patches of a side that become one token."""
@@ -52,7 +52,7 @@ class Prompt:
     """[3, tokens]"""
     learnt: npt.NDArray[np.bool_]
     """[tokens]: what the assistant says, its end included."""
-    media: tuple[Picture | Video, ...]
+    media: tuple[SampleImage | SampleVideo, ...]
     """In the order of `spans`."""
     spans: tuple[MediaSpan, ...]
 
@@ -99,14 +99,14 @@ def sample_prompt(sample: Sample, vocabulary: Vocabulary) -> Prompt:
     return make_prompt(sample.turns, vocabulary, task=sample.task, tools=sample.tools, answering=False)
 
 
-def grid(medium: Picture | Video) -> tuple[int, int, int]:
+def grid(medium: SampleImage | SampleVideo) -> tuple[int, int, int]:
     """Patches in time, height and width."""
-    if isinstance(medium, Picture):
+    if isinstance(medium, SampleImage):
         return 1, medium.pixels.shape[0] // SIDE, medium.pixels.shape[1] // SIDE
     return len(medium.frames) // 2, medium.frames.shape[1] // SIDE, medium.frames.shape[2] // SIDE
 
 
-def num_rows(medium: Picture | Video) -> int:
+def num_rows(medium: SampleImage | SampleVideo) -> int:
     """Tokens that it takes."""
     moments, rows, columns = grid(medium)
     return moments * rows * columns // MERGE**2
@@ -118,13 +118,13 @@ def _content(turn: Turn) -> str | list[dict[str, str]]:
     return [
         {"type": "text", "text": part}
         if isinstance(part, str)
-        else {"type": "image" if isinstance(part, Picture) else "video"}
+        else {"type": "image" if isinstance(part, SampleImage) else "video"}
         for part in turn.content
     ]
 
 
 def _expand(
-    token_ids: Sequence[int], media: Sequence[Picture | Video], vocabulary: Vocabulary
+    token_ids: Sequence[int], media: Sequence[SampleImage | SampleVideo], vocabulary: Vocabulary
 ) -> tuple[list[int], tuple[MediaSpan, ...]]:
     expanded: list[int] = []
     spans: list[MediaSpan] = []

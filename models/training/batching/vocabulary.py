@@ -5,8 +5,8 @@ from pathlib import Path
 
 from glimpse.engine.text.template import ChatTemplate
 from glimpse.engine.text.tokenizer import load_tokenizer
-from models.training.learning.prompts import Vocabulary, make_vocabulary
-from models.training.learning.tokenizer import learn_tokenizer
+from models.training.batching.prompts import Vocabulary, make_vocabulary
+from models.training.batching.tokenizer import learn_tokenizer
 from models.training.mix import CHAT_TEMPLATE, corpus
 
 MAX_WORDS = 500

@@ -1,6 +1,6 @@
 """The checkpoint's tokenizer: byte-level BPE whose merges spell out whole words of the tasks' own texts.
 
-A word that follows a space is one token if the tasks use it; every other text is bytes. So what is read in a picture,
+A word that follows a space is one token if the tasks use it; every other text is bytes. So what is read in an image,
 which stands between quotation marks, is always one token a character, whatever words it happens to contain. The
 published tokenizers of the family cut texts in the same way before merging.
 """

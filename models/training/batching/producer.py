@@ -7,9 +7,9 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from models.training.learning.packing import Batch
+from models.training.batching.packing import Batch
+from models.training.batching.vocabulary import load_vocabulary
 from models.training.learning.plan import Plan, draw_batch
-from models.training.learning.vocabulary import load_vocabulary
 
 AHEAD = 4
 """Batches of a process that may wait."""
