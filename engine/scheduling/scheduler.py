@@ -20,7 +20,7 @@ from glimpse.engine.scheduling.prefix_cache import PrefixCache
 from glimpse.engine.scheduling.sequence import Sequence
 from glimpse.engine.scheduling.step_builder import Scheduled, StepBuilder
 
-_priority_key = attrgetter("rank")
+_priority_key = attrgetter("priority_key")
 
 
 class Scheduler:
