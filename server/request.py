@@ -137,14 +137,14 @@ class Tools:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AnswerRequest:
+class GenerationRequest:
     """Prompts to be answered, all in the same way."""
 
     prompts: tuple[PromptSource, ...]
     """At least one."""
     sampling: SamplingParams
     """Of the first answer to each prompt; where there is a seed, answer i has the seed plus i."""
-    num_answers: int
+    num_completions: int
     """To each prompt."""
     skip_special_tokens: bool
     """Special tokens have no text."""
@@ -161,12 +161,12 @@ class AnswerRequest:
 class ChatRequest:
     """A conversation to be answered."""
 
-    answers: AnswerRequest
+    generation: GenerationRequest
     include_usage: bool
     """A stream ends with a message that tells the usage."""
     metadata: Mapping[str, str]
     """What the answer repeats."""
-    names_tier: bool
+    echoes_service_tier: bool
     """The answer tells at which service tier it was given."""
 
 
@@ -174,7 +174,7 @@ class ChatRequest:
 class CompletionRequest:
     """Texts to be continued."""
 
-    answers: AnswerRequest
+    generation: GenerationRequest
     include_usage: bool
     """A stream ends with a message that tells the usage."""
     echo: bool

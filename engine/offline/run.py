@@ -9,7 +9,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from glimpse.engine.errors import EngineError, EngineErrorCode
 from glimpse.engine.protocol import FinishReason, Generate, TokenEvent
 from glimpse.engine.scheduling.core import Core
-from glimpse.engine.text.assembler import Assembler, TokenText
+from glimpse.engine.text.output_processor import OutputProcessor, TokenText
 from glimpse.engine.text.tokenizer import Tokenizer
 
 
@@ -43,7 +43,7 @@ class _Answer:
     """An answer in the making."""
 
     request: Generate
-    assembler: Assembler
+    processor: OutputProcessor
     text: str = ""
     token_ids: list[int] = field(default_factory=list[int])
     tokens: list[TokenText] = field(default_factory=list[TokenText])
@@ -64,7 +64,7 @@ def run_batch(core: Core, requests: Sequence[Generate], tokenizer: Tokenizer, *,
         EngineError: the engine refused a request or failed.
     """
     answers = {
-        request.request_id: _Answer(request=request, assembler=_assembler(request, tokenizer)) for request in requests
+        request.request_id: _Answer(request=request, processor=_processor(request, tokenizer)) for request in requests
     }
     with _progress_bar(enabled=progress) as bar:
         task = bar.add_task("answers", total=len(requests))
@@ -94,7 +94,7 @@ def _step(core: Core, answers: dict[str, _Answer]) -> int:
 def _add(answer: _Answer, event: TokenEvent) -> None:
     if event.finish is FinishReason.ERROR:
         raise EngineError(event.error or EngineErrorCode.INTERNAL, event.message)
-    delta = answer.assembler.feed(event)
+    delta = answer.processor.feed(event)
     answer.text += delta.text
     answer.token_ids += event.token_ids[: delta.num_tokens]
     answer.tokens += delta.tokens
@@ -117,8 +117,8 @@ def _output(answer: _Answer) -> RequestOutput:
     )
 
 
-def _assembler(request: Generate, tokenizer: Tokenizer) -> Assembler:
-    return Assembler(tokenizer, stop=request.sampling.stop, logprobs=request.sampling.logprobs)
+def _processor(request: Generate, tokenizer: Tokenizer) -> OutputProcessor:
+    return OutputProcessor(tokenizer, stop=request.sampling.stop, logprobs=request.sampling.logprobs)
 
 
 def _progress_bar(*, enabled: bool) -> Progress:

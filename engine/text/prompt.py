@@ -10,7 +10,7 @@ from typing import Any
 
 from glimpse.engine.model_config import ModelConfig
 from glimpse.engine.text.conversation import ChatMessage, ToolDefinition
-from glimpse.engine.text.literals import Lookalikes, Marks
+from glimpse.engine.text.special_token_escaping import SpecialTokenEscaper, SpecialTokenPatterns
 from glimpse.engine.text.template import ChatTemplate, TemplateError, load_chat_template
 from glimpse.engine.text.template_values import message_value, protected, tool_value, with_end_mark
 from glimpse.engine.text.tokenizer import Tokenizer, load_tokenizer
@@ -50,7 +50,7 @@ class PromptBuilder:
         self.tokenizer = tokenizer
         self._template = template
         self._placeholder_ids = placeholder_ids
-        self._lookalikes = Lookalikes(tokenizer.added_texts)
+        self._lookalikes = SpecialTokenPatterns(tokenizer.added_texts)
 
     @property
     def template_source(self) -> str:
@@ -142,17 +142,17 @@ class PromptBuilder:
         }
 
     def _role(self, message: ChatMessage) -> str:
-        unknown = message.role == "developer" and not self._template.knows_developer
+        unknown = message.role == "developer" and not self._template.supports_developer_role
         return "system" if unknown else message.role
 
     def _check_template_can_show(self, messages: Sequence[ChatMessage], tools: Sequence[ToolDefinition]) -> None:
         """A template leaves out what it does not know, without a word."""
-        if tools and not self._template.knows_tools:
+        if tools and not self._template.supports_tools:
             raise TemplateError("the model's chat template has no place for tools")
-        if any(message.tool_calls for message in messages) and not self._template.knows_tool_calls:
+        if any(message.tool_calls for message in messages) and not self._template.supports_tool_calls:
             raise TemplateError("the model's chat template has no place for calls of tools")
 
-    def _encode(self, rendered: str, marks: Marks) -> list[int]:
+    def _encode(self, rendered: str, marks: SpecialTokenEscaper) -> list[int]:
         if not marks:
             return self.tokenizer.encode(rendered)
         token_ids: list[int] = []
@@ -164,7 +164,7 @@ class PromptBuilder:
         return token_ids
 
 
-def _left_open(message: ChatMessage, value: dict[str, Any], marks: Marks) -> dict[str, Any]:
+def _left_open(message: ChatMessage, value: dict[str, Any], marks: SpecialTokenEscaper) -> dict[str, Any]:
     """An assistant's message with the mark of its end."""
     if message.role != "assistant" or message.tool_calls:
         raise TemplateError("only an assistant's message without calls of tools can be continued")
@@ -174,7 +174,7 @@ def _left_open(message: ChatMessage, value: dict[str, Any], marks: Marks) -> dic
     return value | {"content": content}
 
 
-def _up_to_end_mark(rendered: str, marks: Marks) -> str:
+def _up_to_end_mark(rendered: str, marks: SpecialTokenEscaper) -> str:
     before = marks.before_end(rendered)
     if before is None:
         raise TemplateError("the chat template does not show the last message, which is to be continued")

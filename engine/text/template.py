@@ -108,9 +108,9 @@ class ChatTemplate:
             ) from error
         self.source = source
         self._special_tokens = dict(special_tokens)
-        self.knows_developer = "developer" in source
-        self.knows_tools = "tools" in source
-        self.knows_tool_calls = "tool_calls" in source
+        self.supports_developer_role = "developer" in source
+        self.supports_tools = "tools" in source
+        self.supports_tool_calls = "tool_calls" in source
 
     def render(
         self,

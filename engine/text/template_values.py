@@ -8,14 +8,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from glimpse.engine.text.conversation import ChatMessage, MediaSlot, ToolCall, ToolDefinition
-from glimpse.engine.text.literals import Marks
+from glimpse.engine.text.special_token_escaping import SpecialTokenEscaper
 from glimpse.media.kind import MediaKind
 
 # Qwen2-Audio's published template knows a sound by the member in which its users write the URL.
 _SLOTS = {kind: {"type": kind.value} for kind in MediaKind} | {MediaKind.AUDIO: {"type": "audio", "audio_url": ""}}
 
 
-def message_value(message: ChatMessage, role: str, marks: Marks) -> dict[str, Any]:
+def message_value(message: ChatMessage, role: str, marks: SpecialTokenEscaper) -> dict[str, Any]:
     """A message, under the role by which the template knows it."""
     value: dict[str, Any] = {"role": role, "content": _content_value(message.content, marks)}
     if message.name is not None:
@@ -27,14 +27,14 @@ def message_value(message: ChatMessage, role: str, marks: Marks) -> dict[str, An
     return value
 
 
-def tool_value(tool: ToolDefinition, marks: Marks) -> dict[str, Any]:
+def tool_value(tool: ToolDefinition, marks: SpecialTokenEscaper) -> dict[str, Any]:
     """A tool, as the OpenAI API describes it."""
     described = {} if tool.description is None else {"description": marks.protect(tool.description)}
     parameters = protected(json.loads(tool.parameters), marks)
     return {"type": "function", "function": {"name": marks.protect(tool.name), **described, "parameters": parameters}}
 
 
-def protected(value: Any, marks: Marks) -> Any:
+def protected(value: Any, marks: SpecialTokenEscaper) -> Any:
     """A JSON value, all texts of which are protected, names of members included."""
     match value:
         case str():
@@ -47,7 +47,7 @@ def protected(value: Any, marks: Marks) -> Any:
             return value
 
 
-def with_end_mark(content: str | list[dict[str, str]], marks: Marks) -> str | list[dict[str, str]] | None:
+def with_end_mark(content: str | list[dict[str, str]], marks: SpecialTokenEscaper) -> str | list[dict[str, str]] | None:
     """A content with the mark of its end after its last text; None if it has no text."""
     if isinstance(content, str):
         return content + marks.end
@@ -58,14 +58,14 @@ def with_end_mark(content: str | list[dict[str, str]], marks: Marks) -> str | li
     return None
 
 
-def _call_value(call: ToolCall, marks: Marks) -> dict[str, Any]:
+def _call_value(call: ToolCall, marks: SpecialTokenEscaper) -> dict[str, Any]:
     """Templates write arguments themselves, so they are an object here, with its members in the model's order."""
     arguments = protected(json.loads(call.arguments), marks)
     function = {"name": marks.protect(call.name), "arguments": arguments}
     return {"type": "function", "id": marks.protect(call.id), "function": function}
 
 
-def _content_value(content: Sequence[str | MediaSlot], marks: Marks) -> str | list[dict[str, str]]:
+def _content_value(content: Sequence[str | MediaSlot], marks: SpecialTokenEscaper) -> str | list[dict[str, str]]:
     """A string where there is no medium, which every template knows, else a list of parts."""
     parts = [
         _SLOTS[part.kind] if isinstance(part, MediaSlot) else {"type": "text", "text": marks.protect(part)}

@@ -1,7 +1,7 @@
-"""From what is asked to the pieces of its answers: prompts, engine, text. One path for every door.
+"""Runs generation requests: loads the prompts, submits them to the engine and streams completion deltas.
 
-Knows no protobuf and no gRPC. Whatever ends the consumer's interest (its task is cancelled, the generator closed) ends
-the work in the engine too.
+Every RPC that generates text uses it. Independent of protobuf and gRPC. When the consumer stops (its task is cancelled
+or the async generator is closed), the engine's work is cancelled too.
 """
 
 import asyncio
@@ -14,59 +14,64 @@ from dataclasses import dataclass, replace
 from glimpse.engine.errors import EngineError, EngineErrorCode
 from glimpse.engine.ipc.client import EngineClient, EngineState
 from glimpse.engine.protocol import FinishReason, Generate, Ready, Sibling, TokenEvent
-from glimpse.engine.text.assembler import Assembler, TokenText
+from glimpse.engine.text.output_processor import OutputProcessor, TokenText
 from glimpse.engine.text.tokenizer import Tokenizer
 from glimpse.media.cache.request_media import MediaUsage
 from glimpse.media.kind import MediaKind
-from glimpse.server.generation.completion import Answer, AnswerDelta, CallDelta, Ending
-from glimpse.server.generation.constraints import FREE, Enforcement, Held
-from glimpse.server.generation.merge_streams import merged
+from glimpse.server.generation.completion_parser import (
+    CompletionFinishReason,
+    CompletionParser,
+    ParsedDelta,
+    ToolCallDelta,
+)
+from glimpse.server.generation.constraints import UNCONSTRAINED, ConstraintBuilder, OutputConstraints
+from glimpse.server.generation.merge_streams import merge_streams
 from glimpse.server.generation.prompts import LoadedPrompt, PromptLoader, VideoFrames
-from glimpse.server.request import AnswerRequest
+from glimpse.server.request import GenerationRequest
 from glimpse.server.rpc.errors import DeadlineExceededError
 from glimpse.server.rpc.metrics import Metrics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TokenCounts:
-    """What a request cost."""
+class Usage:
+    """Tokens and media that a request has used so far."""
 
-    prompt: int
-    """Those of media included; each prompt counts once, whatever the number of its answers."""
-    media: Mapping[MediaKind, int]
-    """Of `prompt`, those of media, by kind."""
-    cached: int
-    """Of `prompt`, those that the prefix cache spared the first answer to each."""
-    completion: int
+    prompt_tokens: int
+    """Includes media tokens. Each prompt counts once, however many completions it has."""
+    media_tokens: Mapping[MediaKind, int]
+    """The part of `prompt_tokens` that stands for media, by kind."""
+    cached_tokens: int
+    """The part of `prompt_tokens` that the prefix cache held when the first completion of each prompt began."""
+    completion_tokens: int
     media_usage: MediaUsage | None = None
-    """What it took to get the media; None where there are none."""
-    encoded: int = 0
-    """Media that the engine encoded for it."""
-    encodings_spared: int = 0
-    """Media of which the engine had kept what the encoder makes of them, or what was computed with it."""
+    """Fetching and decoding of the media; None if the request has no media."""
+    num_encoded_media: int = 0
+    """Media that the engine's encoder processed for this request."""
+    encoder_cache_hits: int = 0
+    """Media that needed no encoder run, because their encoder output or the KV blocks after them were cached."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Piece:
-    """What is new in an answer."""
+class CompletionDelta:
+    """New output of one completion."""
 
     index: int
-    """The answer's place: all answers to the first prompt, then all to the second, …."""
+    """Index of the completion: all completions of the first prompt come first, then those of the second, and so on."""
     text: str
-    calls: tuple[CallDelta, ...]
-    """At most one of each call."""
+    tool_calls: tuple[ToolCallDelta, ...]
+    """At most one delta per tool call."""
     tokens: tuple[TokenText, ...]
-    """With their log-probabilities; empty where these were not asked for."""
-    ending: Ending | None
-    """In the answer's last piece."""
-    counts: TokenCounts
-    """Of the whole request, so far."""
+    """Tokens with log-probabilities; empty unless the request asks for them."""
+    finish_reason: CompletionFinishReason | None
+    """Set in the completion's last delta."""
+    usage: Usage
+    """Of the whole request, up to this delta."""
     videos: tuple[VideoFrames, ...]
-    """What is seen of the clips of the answer's prompt; the same in every piece."""
+    """Sampled frames of the videos in the completion's prompt; the same in every delta."""
 
 
-class Completer:
-    """Answers with one engine."""
+class CompletionGenerator:
+    """Generates completions with one engine."""
 
     def __init__(
         self,
@@ -74,147 +79,161 @@ class Completer:
         engine: EngineClient,
         loader: PromptLoader,
         tokenizer: Tokenizer,
-        enforcement: Enforcement,
+        constraints: ConstraintBuilder,
         metrics: Metrics,
     ) -> None:
         self._engine = engine
         self._loader = loader
         self._tokenizer = tokenizer
-        self._enforcement = enforcement
+        self._constraints = constraints
         self._metrics = metrics
         self._serial = itertools.count()
 
     def check_ready(self) -> Ready:
-        """What the engine says of itself. Raises EngineError (UNAVAILABLE) unless it takes requests."""
+        """Returns what the engine reported when it became ready. Raises EngineError (UNAVAILABLE) if it is not."""
         if self._engine.state is not EngineState.READY or self._engine.ready is None:
-            raise EngineError(EngineErrorCode.UNAVAILABLE, _WHY_UNAVAILABLE[self._engine.state])
+            raise EngineError(EngineErrorCode.UNAVAILABLE, _UNAVAILABLE_MESSAGES[self._engine.state])
         return self._engine.ready
 
-    async def answer(
-        self, request: AnswerRequest, request_id: str, *, deadline: float | None
-    ) -> AsyncGenerator[Piece, None]:
-        """Yields the answers' pieces as they come, those of several answers in any order.
+    async def generate(
+        self, request: GenerationRequest, request_id: str, *, deadline: float | None
+    ) -> AsyncGenerator[CompletionDelta, None]:
+        """Yields deltas as they arrive; those of several completions are interleaved.
 
-        The first comes with the engine's first event: what fails before, fails whole.
+        The first delta is yielded after the engine's first event, so a request that fails earlier yields nothing.
 
-        Raises, beside what `PromptLoader.load` raises:
-            InvalidRequest: what the answers are to be held to cannot be enforced.
-            EngineError: the engine refused the request, or could not finish it.
+        Raises, in addition to the errors of `PromptLoader.load`:
+            InvalidRequest: a constraint of the request cannot be enforced.
+            EngineError: the engine refused the request or could not finish it.
         """
-        clocks = [self._metrics.answer_clock() for _ in range(len(request.prompts) * request.num_answers)]
-        is_free = request.tools is None and request.constraint is None
-        held = FREE if is_free else await asyncio.to_thread(self._enforcement.held, request)
+        timers = [self._metrics.start_completion_timer() for _ in range(len(request.prompts) * request.num_completions)]
+        constraints = await self._build_constraints(request)
         async with AsyncExitStack() as stack:
             loads = [
                 self._loader.load(each, cache_salt=request.cache_salt, deadline=deadline) for each in request.prompts
             ]
             prompts = [await stack.enter_async_context(load) for load in loads]
-            tally = _Tally(prompts)
-            streams = [self._answers(request, prompt, held, request_id, deadline) for prompt in prompts]
-            deltas = await stack.enter_async_context(aclosing(merged(streams)))
-            async for prompt_index, (answer_index, delta) in deltas:
-                index = prompt_index * request.num_answers + answer_index
-                clocks[index].tick()
-                yield Piece(
+            counter = _UsageCounter(prompts)
+            streams = [self._prompt_deltas(request, prompt, constraints, request_id, deadline) for prompt in prompts]
+            deltas = await stack.enter_async_context(aclosing(merge_streams(streams)))
+            async for prompt_index, (completion_index, delta) in deltas:
+                index = prompt_index * request.num_completions + completion_index
+                timers[index].observe_tokens()
+                yield CompletionDelta(
                     index=index,
                     text=delta.text,
-                    calls=delta.calls,
+                    tool_calls=delta.tool_calls,
                     tokens=delta.tokens,
-                    ending=delta.ending,
-                    counts=tally.count(prompt_index, answer_index, delta),
+                    finish_reason=delta.finish_reason,
+                    usage=counter.add(prompt_index, completion_index, delta),
                     videos=prompts[prompt_index].videos,
                 )
-            self._metrics.answered(tally.num_encodings_spared)
+            self._metrics.count_encoder_cache_hits(counter.encoder_cache_hits)
 
-    async def _answers(
-        self, request: AnswerRequest, prompt: LoadedPrompt, held: Held, request_id: str, deadline: float | None
-    ) -> AsyncGenerator[tuple[int, AnswerDelta], None]:
-        """What is new in the answers to one prompt, each with its answer's place."""
-        generate = self._generate(request, prompt, held, request_id)
+    async def _build_constraints(self, request: GenerationRequest) -> OutputConstraints:
+        if request.tools is None and request.constraint is None:
+            return UNCONSTRAINED
+        return await asyncio.to_thread(self._constraints.build, request)
+
+    async def _prompt_deltas(
+        self,
+        request: GenerationRequest,
+        prompt: LoadedPrompt,
+        constraints: OutputConstraints,
+        request_id: str,
+        deadline: float | None,
+    ) -> AsyncGenerator[tuple[int, ParsedDelta], None]:
+        """Yields the deltas of one prompt's completions, each with its completion's index."""
+        generate = self._engine_request(request, prompt, constraints, request_id)
         ids = [generate.request_id, *(sibling.request_id for sibling in generate.siblings)]
-        running = {each: (index, self._new_answer(request, held)) for index, each in enumerate(ids)}
+        running = {each: (index, self._new_parser(request, constraints)) for index, each in enumerate(ids)}
         async with aclosing(self._engine.generate(generate)) as events:
             while running and (event := await _next_event(events, deadline)) is not None:
                 if event.request_id not in running:
                     continue
                 _check(event)
-                index, answer = running[event.request_id]
-                delta = answer.feed(event)
-                if delta.ending is not None:
+                index, parser = running[event.request_id]
+                delta = parser.feed(event)
+                if delta.finish_reason is not None:
                     del running[event.request_id]
                     if running:
-                        # The engine may not know yet: stop texts are not its work.
+                        # Stop strings are matched here, so the engine may still be generating this completion.
                         self._engine.cancel(event.request_id)
                 yield index, delta
 
-    def _new_answer(self, request: AnswerRequest, held: Held) -> Answer:
-        hidden = self._tokenizer.special_ids - held.shown_ids if request.skip_special_tokens else frozenset[int]()
-        assembler = Assembler(
+    def _new_parser(self, request: GenerationRequest, constraints: OutputConstraints) -> CompletionParser:
+        hidden = frozenset[int]()
+        if request.skip_special_tokens:
+            hidden = self._tokenizer.special_ids - constraints.visible_special_ids
+        processor = OutputProcessor(
             self._tokenizer, stop=request.sampling.stop, logprobs=request.sampling.logprobs, hidden_ids=hidden
         )
-        return Answer(assembler, None if request.tools is None else self._enforcement.call_reader(request.tools))
+        reader = None if request.tools is None else self._constraints.tool_call_reader(request.tools)
+        return CompletionParser(processor, reader)
 
-    def _generate(self, request: AnswerRequest, prompt: LoadedPrompt, held: Held, request_id: str) -> Generate:
-        # Clients choose their request ids, and may use one twice at the same time.
+    def _engine_request(
+        self, request: GenerationRequest, prompt: LoadedPrompt, constraints: OutputConstraints, request_id: str
+    ) -> Generate:
+        # Clients choose request ids and may use one for two concurrent requests.
         unique = f"{request_id}/{next(self._serial)}"
         seed = request.sampling.seed
         return Generate(
             request_id=unique,
             token_ids=prompt.token_ids,
             media=prompt.media,
-            sampling=replace(request.sampling, grammar=held.grammar),
+            sampling=replace(request.sampling, grammar=constraints.grammar),
             priority=request.priority,
             cache_salt=request.cache_salt,
             siblings=[
                 Sibling(request_id=f"{unique}.{index}", seed=None if seed is None else seed + index)
-                for index in range(1, request.num_answers)
+                for index in range(1, request.num_completions)
             ],
         )
 
 
-class _Tally:
-    """Counts the tokens of a request's answers."""
+class _UsageCounter:
+    """Adds up the usage of a request."""
 
     def __init__(self, prompts: Sequence[LoadedPrompt]) -> None:
-        self._num_prompt = sum(len(prompt.token_ids) for prompt in prompts)
-        self._media = sum((Counter(prompt.media_tokens) for prompt in prompts), Counter[MediaKind]())
+        self._prompt_tokens = sum(len(prompt.token_ids) for prompt in prompts)
+        self._media_tokens = sum((Counter(prompt.media_tokens) for prompt in prompts), Counter[MediaKind]())
+        # At most one prompt has media: requests with several prompts are text only.
         self._media_usage = next((prompt.media_usage for prompt in prompts if prompt.media_usage is not None), None)
-        """Of the one prompt that there is where there are media: texts to be continued have none."""
         self._num_encodable = sum(prompt.num_encodable for prompt in prompts)
         self._num_encoded = 0
-        self._num_completion = 0
+        self._completion_tokens = 0
         self._cached: dict[int, int] = {}
-        """What the answers to each prompt were spared that began so far: the one that was spared least."""
+        """Prompt index → the smallest number of cached tokens among its completions that have begun."""
         self._begun: set[tuple[int, int]] = set()
-        """The answers that began, by their prompt's place and their own."""
+        """(prompt index, completion index) of the completions that have begun."""
 
     @property
-    def num_encodings_spared(self) -> int:
-        """Several answers to a prompt encode its media once."""
+    def encoder_cache_hits(self) -> int:
+        """Media of the request less those that were encoded; several completions of a prompt encode its media once."""
         return max(0, self._num_encodable - self._num_encoded)
 
-    def count(self, prompt_index: int, answer_index: int, delta: AnswerDelta) -> TokenCounts:
-        """The counts with this delta of an answer."""
-        self._num_completion += delta.num_tokens
-        if (prompt_index, answer_index) not in self._begun:
-            self._begun.add((prompt_index, answer_index))
-            # Later answers to a prompt find in the cache what the first one computed: that spared nobody anything.
-            spared = self._cached.get(prompt_index, delta.num_cached)
-            self._cached[prompt_index] = min(spared, delta.num_cached)
-            self._num_encoded += delta.num_encoded
-        return TokenCounts(
-            prompt=self._num_prompt,
-            media=self._media,
-            cached=sum(self._cached.values()),
-            completion=self._num_completion,
+    def add(self, prompt_index: int, completion_index: int, delta: ParsedDelta) -> Usage:
+        """Adds a delta of a completion and returns the usage up to it."""
+        self._completion_tokens += delta.num_tokens
+        if (prompt_index, completion_index) not in self._begun:
+            self._begun.add((prompt_index, completion_index))
+            # Later completions hit the blocks that the first one computed: not a saving, so the smallest count holds.
+            cached = self._cached.get(prompt_index, delta.num_cached_tokens)
+            self._cached[prompt_index] = min(cached, delta.num_cached_tokens)
+            self._num_encoded += delta.num_encoded_media
+        return Usage(
+            prompt_tokens=self._prompt_tokens,
+            media_tokens=self._media_tokens,
+            cached_tokens=sum(self._cached.values()),
+            completion_tokens=self._completion_tokens,
             media_usage=self._media_usage,
-            encoded=self._num_encoded,
-            encodings_spared=self.num_encodings_spared,
+            num_encoded_media=self._num_encoded,
+            encoder_cache_hits=self.encoder_cache_hits,
         )
 
 
 async def _next_event(events: AsyncGenerator[TokenEvent, None], deadline: float | None) -> TokenEvent | None:
-    """The next event, None after the last. Raises DeadlineExceededError when the deadline comes first."""
+    """Returns the next event, or None after the last. Raises DeadlineExceededError if the deadline passes first."""
     try:
         async with asyncio.timeout_at(deadline):
             return await anext(events, None)
@@ -223,18 +242,18 @@ async def _next_event(events: AsyncGenerator[TokenEvent, None], deadline: float 
 
 
 def _check(event: TokenEvent) -> None:
-    """Raises EngineError for an event that ends a request in a bad way."""
+    """Raises EngineError for an event that reports a failure."""
     match event.finish:
         case FinishReason.ERROR:
             raise EngineError(event.error or EngineErrorCode.INTERNAL, event.message)
         case FinishReason.CANCELLED:
-            # Not by us: what we cancel is not waited for.
+            # Not cancelled by us: events of requests that we cancel are not awaited.
             raise EngineError(EngineErrorCode.UNAVAILABLE, "The server is stopping.")
         case _:
             return
 
 
-_WHY_UNAVAILABLE = {
+_UNAVAILABLE_MESSAGES = {
     EngineState.LOADING: "The model is still loading.",
     EngineState.READY: "The engine is starting.",
     EngineState.RESTARTING: "The engine is being restarted.",

@@ -1,4 +1,4 @@
-"""Several streams as one. Knows nothing of what they carry."""
+"""Merges asynchronous streams into one."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
@@ -8,11 +8,11 @@ from typing import TypeVar
 _T = TypeVar("_T")
 
 
-async def merged(streams: Sequence[AsyncGenerator[_T, None]]) -> AsyncGenerator[tuple[int, _T], None]:
-    """Each value with the index of its stream, as they come.
+async def merge_streams(streams: Sequence[AsyncGenerator[_T, None]]) -> AsyncGenerator[tuple[int, _T], None]:
+    """Yields the values of all streams as they arrive, each with the index of its stream.
 
-    A stream is asked for its next value only when its last one was taken, so that what gathers while the consumer is
-    busy gathers in the streams. A failure of one ends them all. Closing the generator closes them.
+    Advances a stream only after its last value was consumed, so a slow consumer applies back-pressure to every stream.
+    If one stream fails, all end. Closing the generator closes the streams.
     """
     if len(streams) == 1:
         async with aclosing(streams[0]) as only:
@@ -23,7 +23,7 @@ async def merged(streams: Sequence[AsyncGenerator[_T, None]]) -> AsyncGenerator[
     try:
         while waits:
             done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-            # All results first: a failure counts before the values that came with it.
+            # Collect all results first: a failure takes precedence over values that arrived with it.
             results = {waits[task]: task.result() for task in done}
             for task in done:
                 del waits[task]
@@ -36,7 +36,7 @@ async def merged(streams: Sequence[AsyncGenerator[_T, None]]) -> AsyncGenerator[
 
 
 async def _next(stream: AsyncGenerator[_T, None]) -> tuple[_T] | None:
-    """The next value, None after the last."""
+    """Returns the next value in a tuple, or None after the last."""
     async for value in stream:
         return (value,)
     return None

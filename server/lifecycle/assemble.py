@@ -17,16 +17,16 @@ from glimpse.engine.text.grammar_check import GrammarChecker
 from glimpse.engine.text.prompt import load_prompt_builder
 from glimpse.engine.text.tools import find_format
 from glimpse.openai.v1 import openai_pb2
-from glimpse.server.generation.constraints import Enforcement
-from glimpse.server.generation.generator import Completer
+from glimpse.server.generation.constraints import ConstraintBuilder
+from glimpse.server.generation.generator import CompletionGenerator
 from glimpse.server.generation.prompts import PromptLoader
 from glimpse.server.lifecycle.assemble_media import MediaParts, build_media
 from glimpse.server.lifecycle.running import Server
 from glimpse.server.openai.facade import add_facade
-from glimpse.server.rpc.interceptors import CallInterceptor
+from glimpse.server.rpc.interceptors import RpcInterceptor
 from glimpse.server.rpc.load_meter import LoadMeter
 from glimpse.server.rpc.metrics import Metrics, MetricsServer
-from glimpse.server.rpc.typed_handlers import Handler, add_twin, add_typed_services
+from glimpse.server.rpc.typed_handlers import Handler, add_method_alias, add_typed_services
 from glimpse.server.services.chat import ChatHandlers
 from glimpse.server.services.completion import CompletionHandlers
 from glimpse.server.services.health import HEALTH_SERVICE, Health
@@ -107,7 +107,7 @@ async def start_server(
     health = Health(service_names)
     metrics = Metrics()
     load = LoadMeter(max_sequences=settings.engine.max_sequences)
-    calls = CallInterceptor(metrics, load)
+    calls = RpcInterceptor(metrics, load)
     grpc_server = grpc.aio.server(interceptors=[calls], options=_GRPC_OPTIONS)
     port = _listen(grpc_server, settings.listen)
     metrics_server = _serve_metrics(metrics, settings.listen)
@@ -137,7 +137,7 @@ async def start_server(
         _LOAD_REPORTS.full_name: reports,
     }
     add_typed_services(grpc_server, _TYPED_SERVICES, handlers)
-    add_twin(grpc_server, _LOAD_REPORTS, reports, ORCA_METHOD)
+    add_method_alias(grpc_server, _LOAD_REPORTS, reports, ORCA_METHOD)
     add_facade(grpc_server, handlers, max_body_bytes=MAX_BODY_BYTES)
     add_reflection(grpc_server, [*service_names, HEALTH_SERVICE])
     await health.add_to(grpc_server)
@@ -163,7 +163,7 @@ def _handlers(
     model, takes = ServedModel(checkpoint.names), checkpoint.model.placeholder_ids
     max_media = {kind: most for kind, most in settings.media.max_media.items() if kind in takes}
     tool_format = find_format(prompts.template_source, settings.engine.tool_call_parser)
-    asks_effort = "reasoning_effort" in prompts.template_source
+    supports_reasoning_effort = "reasoning_effort" in prompts.template_source
     loader = PromptLoader(
         prompts=prompts,
         encoder=checkpoint.model.encoder,
@@ -171,25 +171,25 @@ def _handlers(
         embeddings=media.embeddings,
         metrics=metrics,
     )
-    completer = Completer(
+    generator = CompletionGenerator(
         engine=engine,
         loader=loader,
         tokenizer=tokenizer,
-        enforcement=Enforcement(checker=GrammarChecker(tokenizer), tokenizer=tokenizer, tool_format=tool_format),
+        constraints=ConstraintBuilder(checker=GrammarChecker(tokenizer), tokenizer=tokenizer, tool_format=tool_format),
         metrics=metrics,
     )
     chat = ChatHandlers(
         model=model,
-        completer=completer,
+        generator=generator,
         loader=loader,
         vocab_size=vocab_size,
         max_media=max_media,
-        asks_effort=asks_effort,
+        supports_reasoning_effort=supports_reasoning_effort,
     )
-    completions = CompletionHandlers(model=model, completer=completer, tokenizer=tokenizer, vocab_size=vocab_size)
+    completions = CompletionHandlers(model=model, generator=generator, tokenizer=tokenizer, vocab_size=vocab_size)
     tokens = TokenizerHandlers(
         model=model,
-        completer=completer,
+        generator=generator,
         loader=loader,
         tokenizer=tokenizer,
         vocab_size=vocab_size,
@@ -199,8 +199,8 @@ def _handlers(
         model=model,
         max_model_len=_max_model_len(settings.engine, checkpoint.model, engine),
         max_media=max_media,
-        knows_tools=tool_format is not None,
-        asks_effort=asks_effort,
+        supports_tools=tool_format is not None,
+        supports_reasoning_effort=supports_reasoning_effort,
     )
     return {
         f"{_CHAT_SERVICE.full_name}.CreateChatCompletion": chat.create,

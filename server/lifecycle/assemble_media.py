@@ -52,7 +52,7 @@ def build_media(settings: MediaSettings, checkpoint: Path, model: ModelConfig, m
     uploads = Uploads(
         max_bytes=settings.upload_cache_size, ttl_seconds=settings.upload_ttl, memory_budget=memory_budget
     )
-    metrics.watch_media("kept", lambda: store.num_bytes)
+    metrics.watch_media("cached", lambda: store.num_bytes)
     metrics.watch_media("uploaded", lambda: uploads.num_bytes)
     metrics.watch_media("in_flight", lambda: memory_budget.num_bytes)
     try:

@@ -8,7 +8,7 @@ import grpc.aio
 from glimpse.engine.ipc.client import EngineClient
 from glimpse.engine.protocol import Ready
 from glimpse.server.lifecycle.assemble_media import MediaParts
-from glimpse.server.rpc.interceptors import CallInterceptor
+from glimpse.server.rpc.interceptors import RpcInterceptor
 from glimpse.server.rpc.metrics import MetricsServer
 from glimpse.server.services.health import Health
 
@@ -28,7 +28,7 @@ class Server:
         engine: EngineClient,
         media: MediaParts,
         health: Health,
-        calls: CallInterceptor,
+        calls: RpcInterceptor,
     ) -> None:
         self.port = port
         """Of gRPC, as bound."""

@@ -17,7 +17,7 @@ from glimpse.server.parse.prompt import parse_prompt
 from glimpse.server.parse.response_format import parse_form
 from glimpse.server.parse.tools import parse_tools
 from glimpse.server.parse.validate import violations
-from glimpse.server.request import AnswerRequest, ChatRequest, Constraint, Conversation, Tools
+from glimpse.server.request import ChatRequest, Constraint, Conversation, GenerationRequest, Tools
 from glimpse.server.rpc.errors import InvalidRequest
 from glimpse.v1 import chat_pb2, generation_pb2
 
@@ -40,9 +40,9 @@ def parse_chat(
     streaming: bool,
     vocab_size: int,
     max_media: Mapping[MediaKind, int],
-    asks_effort: bool = False,
+    supports_reasoning_effort: bool = False,
 ) -> ChatRequest:
-    """Raises InvalidRequest. `asks_effort`: the model's chat template asks for a reasoning effort."""
+    """Raises InvalidRequest. `supports_reasoning_effort`: the model's chat template asks for a reasoning effort."""
     check_bounds(request)
     check_stream_options(request, streaming=streaming)
     tools = parse_tools(request)
@@ -50,10 +50,10 @@ def parse_chat(
     # A model that is not shown the tools cannot call them.
     prompt = parse_prompt(request, tools=tools.definitions if may_call else (), max_media=max_media)
     return ChatRequest(
-        answers=AnswerRequest(
-            prompts=(_with_effort(prompt, request, asks_effort=asks_effort),),
+        generation=GenerationRequest(
+            prompts=(_with_effort(prompt, request, supports_reasoning_effort=supports_reasoning_effort),),
             sampling=parse_generation(request.generation, vocab_size=vocab_size),
-            num_answers=num_answers(request.generation),
+            num_completions=num_completions(request.generation),
             skip_special_tokens=skips_special_tokens(request.generation),
             constraint=_parse_constraint(request, tools if may_call else None),
             tools=tools if may_call else None,
@@ -62,7 +62,7 @@ def parse_chat(
         ),
         include_usage=request.stream_options.include_usage,
         metadata=dict(request.metadata),
-        names_tier=bool(request.service_tier),
+        echoes_service_tier=bool(request.service_tier),
     )
 
 
@@ -84,7 +84,7 @@ def check_stream_options(request: Message, *, streaming: bool) -> None:
         raise InvalidRequest("stream_options", "stream_options is only allowed when the answer is streamed.")
 
 
-def num_answers(options: generation_pb2.GenerationOptions) -> int:
+def num_completions(options: generation_pb2.GenerationOptions) -> int:
     """To each prompt."""
     return options.n if options.HasField("n") else 1
 
@@ -104,10 +104,10 @@ def _parse_constraint(request: chat_pb2.CreateChatCompletionRequest, tools: Tool
 
 
 def _with_effort(
-    prompt: Conversation, request: chat_pb2.CreateChatCompletionRequest, *, asks_effort: bool
+    prompt: Conversation, request: chat_pb2.CreateChatCompletionRequest, *, supports_reasoning_effort: bool
 ) -> Conversation:
     effort = request.reasoning_effort
-    if asks_effort and effort:
+    if supports_reasoning_effort and effort:
         return replace(prompt, template_kwargs={**prompt.template_kwargs, "reasoning_effort": _EFFORTS[effort]})
     if effort not in (chat_pb2.REASONING_EFFORT_UNSPECIFIED, chat_pb2.REASONING_EFFORT_NONE):
         raise InvalidRequest("reasoning_effort", "The model's chat template asks for none.", "unsupported")

@@ -3,10 +3,10 @@
 from dataclasses import replace
 
 from glimpse.engine.sampling_params import SamplingParams
-from glimpse.server.parse.chat import check_bounds, check_stream_options, num_answers, skips_special_tokens
+from glimpse.server.parse.chat import check_bounds, check_stream_options, num_completions, skips_special_tokens
 from glimpse.server.parse.generation import check_token_ids, parse_generation
 from glimpse.server.parse.response_format import parse_form
-from glimpse.server.request import AnswerRequest, CompletionRequest, TextPrompt, TokenPrompt
+from glimpse.server.request import CompletionRequest, GenerationRequest, TextPrompt, TokenPrompt
 from glimpse.server.rpc.errors import InvalidRequest
 from glimpse.v1 import completion_pb2
 
@@ -20,20 +20,20 @@ def parse_completion(
     """Raises InvalidRequest."""
     check_bounds(request)
     check_stream_options(request, streaming=streaming)
-    count = num_answers(request.generation)
+    count = num_completions(request.generation)
     if count * len(request.prompts) > MAX_ANSWERS:
         raise InvalidRequest("generation.n", f"At most {MAX_ANSWERS} answers are given to a request.")
     sampling = _parse_sampling(request, vocab_size=vocab_size)
     if request.echo and sampling.logprobs is not None:
         raise InvalidRequest("echo", "The prompt's tokens have no log-probabilities.", "unsupported")
     return CompletionRequest(
-        answers=AnswerRequest(
+        generation=GenerationRequest(
             prompts=tuple(
                 _parse_prompt(prompt, f"prompts[{index}]", vocab_size=vocab_size)
                 for index, prompt in enumerate(request.prompts)
             ),
             sampling=sampling,
-            num_answers=count,
+            num_completions=count,
             skip_special_tokens=skips_special_tokens(request.generation),
             constraint=parse_form(request),
             tools=None,

@@ -1,109 +1,104 @@
-"""Pieces of an answer → messages of the wire. Knows no engine and no JSON."""
+"""Renders completion deltas as ChatService responses. Independent of the engine and of JSON."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from glimpse.engine.text.assembler import TokenText
+from glimpse.engine.text.output_processor import TokenText
 from glimpse.media.cache.request_media import MediaUsage
 from glimpse.media.kind import MediaKind
-from glimpse.server.generation.completion import Ending
-from glimpse.server.generation.generator import Piece, TokenCounts
+from glimpse.server.generation.completion_parser import CompletionFinishReason
+from glimpse.server.generation.generator import CompletionDelta, Usage
 from glimpse.server.generation.prompts import VideoFrames
 from glimpse.server.request import ChatRequest
 from glimpse.v1 import chat_pb2, content_pb2, generation_pb2
 
 _FINISH_REASONS = {
-    Ending.STOP: generation_pb2.FINISH_REASON_STOP,
-    Ending.LENGTH: generation_pb2.FINISH_REASON_LENGTH,
-    Ending.TOOL_CALLS: generation_pb2.FINISH_REASON_TOOL_CALLS,
+    CompletionFinishReason.STOP: generation_pb2.FINISH_REASON_STOP,
+    CompletionFinishReason.LENGTH: generation_pb2.FINISH_REASON_LENGTH,
+    CompletionFinishReason.TOOL_CALLS: generation_pb2.FINISH_REASON_TOOL_CALLS,
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AnswerHead:
-    """What all messages of an answer have in common."""
+class CompletionHead:
+    """Fields that all messages of a response repeat."""
 
     id: str
     created: int
     """Seconds since 1970-01-01 UTC."""
     model: str
-    names_tier: bool
-    """They tell the service tier."""
-
-    @property
-    def service_tier(self) -> chat_pb2.ServiceTier | None:
-        """The one there is, where it is told."""
-        return chat_pb2.SERVICE_TIER_DEFAULT if self.names_tier else None
+    service_tier: chat_pb2.ServiceTier | None = None
+    """None: not reported."""
 
 
 def render_response(
-    head: AnswerHead, request: ChatRequest, pieces: Sequence[Piece]
+    head: CompletionHead, request: ChatRequest, deltas: Sequence[CompletionDelta]
 ) -> chat_pb2.CreateChatCompletionResponse:
-    """Whole answers from all of their pieces, of which there is at least one of each."""
-    by_answer: dict[int, list[Piece]] = {}
-    for piece in pieces:
-        by_answer.setdefault(piece.index, []).append(piece)
-    with_logprobs = request.answers.sampling.logprobs is not None
+    """Joins all deltas of a request, at least one per completion, into one response."""
+    by_index: dict[int, list[CompletionDelta]] = {}
+    for delta in deltas:
+        by_index.setdefault(delta.index, []).append(delta)
+    with_logprobs = request.generation.sampling.logprobs is not None
     return chat_pb2.CreateChatCompletionResponse(
         id=head.id,
         created=head.created,
         model=head.model,
-        choices=[_render_choice(index, by_answer[index], logprobs=with_logprobs) for index in sorted(by_answer)],
-        usage=render_usage(pieces[-1].counts),
-        videos=render_videos(pieces[-1].videos),
+        choices=[_render_choice(index, by_index[index], logprobs=with_logprobs) for index in sorted(by_index)],
+        usage=render_usage(deltas[-1].usage),
+        videos=render_videos(deltas[-1].videos),
         metadata=request.metadata,
         service_tier=head.service_tier,
     )
 
 
-def _render_choice(index: int, pieces: Sequence[Piece], *, logprobs: bool) -> chat_pb2.Choice:
-    text = "".join(piece.text for piece in pieces)
-    calls = _whole_calls(pieces)
+def _render_choice(index: int, deltas: Sequence[CompletionDelta], *, logprobs: bool) -> chat_pb2.Choice:
+    text = "".join(delta.text for delta in deltas)
+    tool_calls = _join_tool_calls(deltas)
     return chat_pb2.Choice(
         index=index,
         message=chat_pb2.AssistantMessage(
-            role=content_pb2.ROLE_ASSISTANT, content=text if text or not calls else None, tool_calls=calls
+            role=content_pb2.ROLE_ASSISTANT, content=text if text or not tool_calls else None, tool_calls=tool_calls
         ),
-        logprobs=_render_logprobs(token for piece in pieces for token in piece.tokens) if logprobs else None,
-        finish_reason=render_ending(pieces[-1].ending),
+        logprobs=_render_logprobs(token for delta in deltas for token in delta.tokens) if logprobs else None,
+        finish_reason=render_finish_reason(deltas[-1].finish_reason),
     )
 
 
-def _whole_calls(pieces: Iterable[Piece]) -> list[content_pb2.ToolCall]:
+def _join_tool_calls(deltas: Iterable[CompletionDelta]) -> list[content_pb2.ToolCall]:
     calls: dict[int, content_pb2.ToolCall] = {}
-    for delta in (call for piece in pieces for call in piece.calls):
-        call = calls.setdefault(delta.index, content_pb2.ToolCall())
-        call.id += delta.id or ""
-        call.function.name += delta.name or ""
-        call.function.arguments += delta.arguments
+    for part in (part for delta in deltas for part in delta.tool_calls):
+        call = calls.setdefault(part.index, content_pb2.ToolCall())
+        call.id += part.id or ""
+        call.function.name += part.name or ""
+        call.function.arguments += part.arguments
     return [calls[index] for index in sorted(calls)]
 
 
 class ChunkRenderer:
-    """The messages of one stream, in which the pieces of several answers may take turns."""
+    """Renders the messages of one stream, in which the deltas of several completions may be interleaved."""
 
-    def __init__(self, head: AnswerHead) -> None:
+    def __init__(self, head: CompletionHead) -> None:
         self._head = head
         self._begun: set[int] = set()
 
-    def render(self, piece: Piece) -> Iterator[chat_pb2.StreamChatCompletionResponse]:
-        """A piece's messages, none where it has nothing to say.
+    def render(self, delta: CompletionDelta) -> Iterator[chat_pb2.StreamChatCompletionResponse]:
+        """Yields the messages of a delta; none for an empty one.
 
-        An answer's first message carries the role and what is seen of clips, its last nothing but why it ended.
+        A completion's first message carries the role and the sampled video frames, its last only the finish reason.
         """
-        first = piece.index not in self._begun
-        # Text is held back that may become part of a character, a stop text or a call: a piece may be empty.
-        if first or piece.text or piece.calls or piece.tokens:
-            self._begun.add(piece.index)
+        first = delta.index not in self._begun
+        # A delta may be empty: text is withheld while it may be part of a character, a stop string or a tool call.
+        if first or delta.text or delta.tool_calls or delta.tokens:
+            self._begun.add(delta.index)
             choice = chat_pb2.ChunkChoice(
-                index=piece.index,
-                delta=_render_delta(piece, first=first),
-                logprobs=_render_logprobs(piece.tokens) if piece.tokens else None,
+                index=delta.index,
+                delta=_render_delta(delta, first=first),
+                logprobs=_render_logprobs(delta.tokens) if delta.tokens else None,
             )
-            yield self._chunk(choice, piece.videos if first else ())
-        if piece.ending is not None:
+            yield self._chunk(choice, delta.videos if first else ())
+        if delta.finish_reason is not None:
             end = chat_pb2.ChunkChoice(
-                index=piece.index, delta=chat_pb2.Delta(), finish_reason=render_ending(piece.ending)
+                index=delta.index, delta=chat_pb2.Delta(), finish_reason=render_finish_reason(delta.finish_reason)
             )
             yield self._chunk(end)
 
@@ -120,83 +115,85 @@ class ChunkRenderer:
         )
 
 
-def _render_delta(piece: Piece, *, first: bool) -> chat_pb2.Delta:
-    """The first has content even when it is empty, unless it begins a call."""
+def _render_delta(delta: CompletionDelta, *, first: bool) -> chat_pb2.Delta:
+    """The first delta has content, even if it is empty, unless it begins a tool call."""
     return chat_pb2.Delta(
         role=content_pb2.ROLE_ASSISTANT if first else None,
-        content=piece.text if piece.text or (first and not piece.calls) else None,
+        content=delta.text if delta.text or (first and not delta.tool_calls) else None,
         tool_calls=[
             chat_pb2.ToolCallDelta(
                 index=call.index,
                 id=call.id,
                 function=chat_pb2.FunctionCallDelta(name=call.name, arguments=call.arguments),
             )
-            for call in piece.calls
+            for call in delta.tool_calls
         ],
     )
 
 
-def render_usage_chunk(head: AnswerHead, counts: TokenCounts) -> chat_pb2.StreamChatCompletionResponse:
-    """The message without choices that ends a stream where the usage was asked for."""
+def render_usage_chunk(head: CompletionHead, usage: Usage) -> chat_pb2.StreamChatCompletionResponse:
+    """Renders the last message of a stream that reports usage; it has no choices."""
     return chat_pb2.StreamChatCompletionResponse(
         id=head.id,
         created=head.created,
         model=head.model,
-        usage=render_usage(counts),
+        usage=render_usage(usage),
         service_tier=head.service_tier,
     )
 
 
-def render_counts(media: Mapping[MediaKind, int], *, num_cached: int) -> generation_pb2.PromptTokensDetails:
-    """A prompt's tokens by kind."""
+def render_prompt_details(
+    media_tokens: Mapping[MediaKind, int], *, cached_tokens: int
+) -> generation_pb2.PromptTokensDetails:
+    """Renders the breakdown of a prompt's tokens."""
     return generation_pb2.PromptTokensDetails(
-        cached_tokens=num_cached,
-        image_tokens=media.get(MediaKind.IMAGE, 0),
-        video_tokens=media.get(MediaKind.VIDEO, 0),
-        audio_tokens=media.get(MediaKind.AUDIO, 0),
+        cached_tokens=cached_tokens,
+        image_tokens=media_tokens.get(MediaKind.IMAGE, 0),
+        video_tokens=media_tokens.get(MediaKind.VIDEO, 0),
+        audio_tokens=media_tokens.get(MediaKind.AUDIO, 0),
     )
 
 
 def render_videos(videos: Iterable[VideoFrames]) -> list[content_pb2.SampledVideo]:
-    """What is seen of clips."""
+    """Renders the sampled frames of videos."""
     return [
         content_pb2.SampledVideo(
-            num_frames=clip.num_frames,
-            width=clip.width,
-            height=clip.height,
-            fps=clip.fps,
-            frame_seconds=clip.frame_seconds,
+            num_frames=video.num_frames,
+            width=video.width,
+            height=video.height,
+            fps=video.fps,
+            frame_seconds=video.frame_seconds,
         )
-        for clip in videos
+        for video in videos
     ]
 
 
-def render_ending(ending: Ending | None) -> generation_pb2.FinishReason | None:
-    """Why an answer ended; None where it goes on."""
-    return None if ending is None else _FINISH_REASONS[ending]
+def render_finish_reason(reason: CompletionFinishReason | None) -> generation_pb2.FinishReason | None:
+    """Renders a finish reason; None for a completion that goes on."""
+    return None if reason is None else _FINISH_REASONS[reason]
 
 
-def render_usage(counts: TokenCounts) -> generation_pb2.Usage:
-    """What a request cost."""
+def render_usage(usage: Usage) -> generation_pb2.Usage:
+    """Renders the usage of a request."""
     return generation_pb2.Usage(
-        prompt_tokens=counts.prompt,
-        completion_tokens=counts.completion,
-        total_tokens=counts.prompt + counts.completion,
-        prompt_tokens_details=render_counts(counts.media, num_cached=counts.cached),
-        media_usage=None if counts.media_usage is None else _render_media_usage(counts.media_usage, counts),
+        prompt_tokens=usage.prompt_tokens,
+        completion_tokens=usage.completion_tokens,
+        total_tokens=usage.prompt_tokens + usage.completion_tokens,
+        prompt_tokens_details=render_prompt_details(usage.media_tokens, cached_tokens=usage.cached_tokens),
+        media_usage=None if usage.media_usage is None else _render_media_usage(usage.media_usage, usage),
     )
 
 
-def _render_media_usage(usage: MediaUsage, counts: TokenCounts) -> generation_pb2.MediaUsage:
+def _render_media_usage(media: MediaUsage, usage: Usage) -> generation_pb2.MediaUsage:
     return generation_pb2.MediaUsage(
-        fetched_files=usage.num_fetched,
-        fetch_cache_hits=usage.num_fetch_cache_hits,
-        decoded_media=usage.num_decoded,
-        decode_cache_hits=usage.num_decode_cache_hits,
-        fetch_milliseconds=round(usage.fetch_seconds * 1000, 3),
-        decode_milliseconds=round(usage.decode_seconds * 1000, 3),
-        encoded_media=counts.encoded,
-        encoder_cache_hits=counts.encodings_spared,
+        fetched_files=media.num_fetched,
+        fetch_cache_hits=media.num_fetch_cache_hits,
+        decoded_media=media.num_decoded,
+        decode_cache_hits=media.num_decode_cache_hits,
+        fetch_milliseconds=round(media.fetch_seconds * 1000, 3),
+        decode_milliseconds=round(media.decode_seconds * 1000, 3),
+        encoded_media=usage.num_encoded_media,
+        encoder_cache_hits=usage.encoder_cache_hits,
     )
 
 

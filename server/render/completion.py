@@ -1,41 +1,30 @@
-"""Pieces of continued texts → messages of the wire, in the form that OpenAI's older API has."""
+"""Renders completion deltas as CompletionService responses, in the format of OpenAI's legacy completions API."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
-from glimpse.engine.text.assembler import TokenText
-from glimpse.server.generation.generator import Piece, TokenCounts
-from glimpse.server.render.chat import render_ending, render_usage
+from glimpse.engine.text.output_processor import TokenText
+from glimpse.server.generation.generator import CompletionDelta, Usage
+from glimpse.server.render.chat import CompletionHead, render_finish_reason, render_usage
 from glimpse.v1 import completion_pb2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompletionHead:
-    """What all messages of an answer have in common."""
-
-    id: str
-    created: int
-    """Seconds since 1970-01-01 UTC."""
-    model: str
-
-
 class CompletionRenderer:
-    """The continuations of one request."""
+    """Renders the completions of one request."""
 
     def __init__(self, head: CompletionHead, echoes: Sequence[str]) -> None:
-        """`echoes` has for each continuation the text with which it begins."""
+        """`echoes` has the text that each completion begins with."""
         self._head = head
         self._echoes = echoes
         self._num_characters: dict[int, int] = {}
-        """Of the text of each continuation that has begun."""
+        """Completion index → characters rendered so far."""
 
-    def response(self, pieces: Iterable[Piece], counts: TokenCounts) -> completion_pb2.CreateCompletionResponse:
-        """All of it."""
+    def response(self, deltas: Iterable[CompletionDelta], usage: Usage) -> completion_pb2.CreateCompletionResponse:
+        """Joins all deltas of the request into one response."""
         choices: dict[int, completion_pb2.CompletionChoice] = {}
-        for piece in pieces:
-            choice = choices.setdefault(piece.index, completion_pb2.CompletionChoice())
-            new = self._choice(piece)
-            # Merging appends lists, but replaces texts.
+        for delta in deltas:
+            choice = choices.setdefault(delta.index, completion_pb2.CompletionChoice())
+            new = self._choice(delta)
+            # MergeFrom appends repeated fields but replaces strings.
             new.text = choice.text + new.text
             choice.MergeFrom(new)
         return completion_pb2.CreateCompletionResponse(
@@ -43,33 +32,33 @@ class CompletionRenderer:
             created=self._head.created,
             model=self._head.model,
             choices=[choices[index] for index in sorted(choices)],
-            usage=render_usage(counts),
+            usage=render_usage(usage),
         )
 
-    def chunk(self, piece: Piece) -> completion_pb2.StreamCompletionResponse | None:
-        """One piece; None where it has nothing to say."""
-        choice = self._choice(piece)
-        if not (choice.text or choice.HasField("logprobs") or piece.ending):
+    def chunk(self, delta: CompletionDelta) -> completion_pb2.StreamCompletionResponse | None:
+        """Renders one delta; None for an empty one."""
+        choice = self._choice(delta)
+        if not (choice.text or choice.HasField("logprobs") or delta.finish_reason):
             return None
         return completion_pb2.StreamCompletionResponse(
             id=self._head.id, created=self._head.created, model=self._head.model, choices=[choice]
         )
 
-    def usage_chunk(self, counts: TokenCounts) -> completion_pb2.StreamCompletionResponse:
-        """The message without choices that ends a stream where the usage was asked for."""
+    def usage_chunk(self, usage: Usage) -> completion_pb2.StreamCompletionResponse:
+        """Renders the last message of a stream that reports usage; it has no choices."""
         return completion_pb2.StreamCompletionResponse(
-            id=self._head.id, created=self._head.created, model=self._head.model, usage=render_usage(counts)
+            id=self._head.id, created=self._head.created, model=self._head.model, usage=render_usage(usage)
         )
 
-    def _choice(self, piece: Piece) -> completion_pb2.CompletionChoice:
-        echo = "" if piece.index in self._num_characters else self._echoes[piece.index]
-        before = self._num_characters.get(piece.index, 0) + len(echo)
-        self._num_characters[piece.index] = before + len(piece.text)
+    def _choice(self, delta: CompletionDelta) -> completion_pb2.CompletionChoice:
+        echo = "" if delta.index in self._num_characters else self._echoes[delta.index]
+        offset = self._num_characters.get(delta.index, 0) + len(echo)
+        self._num_characters[delta.index] = offset + len(delta.text)
         return completion_pb2.CompletionChoice(
-            index=piece.index,
-            text=echo + piece.text,
-            logprobs=_render_logprobs(piece.tokens, before) if piece.tokens else None,
-            finish_reason=render_ending(piece.ending),
+            index=delta.index,
+            text=echo + delta.text,
+            logprobs=_render_logprobs(delta.tokens, offset) if delta.tokens else None,
+            finish_reason=render_finish_reason(delta.finish_reason),
         )
 
 
@@ -78,7 +67,7 @@ def _render_logprobs(tokens: Iterable[TokenText], offset: int) -> completion_pb2
     for token in tokens:
         rendered.tokens.append(token.text)
         rendered.token_logprobs.append(token.logprob)
-        # Most likely first; of two with one text the first stays.
+        # Reversed, so that of two tokens with the same text the more likely one is kept.
         rendered.top_logprobs.add(logprobs={top.text: top.logprob for top in reversed(token.top)})
         rendered.text_offset.append(offset)
         offset += len(token.text)

@@ -1,4 +1,4 @@
-"""The call that is being served: its request id and its deadline. Knows gRPC's call context, and no service."""
+"""Context of the RPC that the current task serves: request id, deadline and token usage."""
 
 import asyncio
 import re
@@ -13,38 +13,38 @@ REQUEST_ID_HEADER = "x-request-id"
 
 _ACCEPTED_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
 _DEADLINE_MARGIN = 0.05
-"""Share of the time allowed that is kept for answering: after the deadline nothing can be written any more."""
+"""Share of the time limit reserved for sending the response: nothing can be sent after the deadline."""
 _MAX_DEADLINE_MARGIN_SECONDS = 0.5
 
 
 @dataclass(slots=True, kw_only=True)
-class Call:
-    """What is known of a call beside its request; the token counts are filled in as it is answered."""
+class RpcContext:
+    """An RPC that is being served. Token counts are updated while the response is generated."""
 
     request_id: str
     deadline: float | None
-    """In the event loop's time, a little before the client's own; None: the client waits for ever."""
+    """In the event loop's time, slightly before the client's deadline; None: the client set none."""
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
 
 
-_current: ContextVar[Call | None] = ContextVar("call", default=None)
+_current: ContextVar[RpcContext | None] = ContextVar("rpc", default=None)
 
 
-def begin_call(context: grpc.aio.ServicerContext[object, object]) -> Call:
-    """Makes the call known to everything that runs in this task."""
-    call = Call(request_id=_request_id(context), deadline=_deadline(context.time_remaining()))
-    _current.set(call)
-    return call
+def begin_rpc(context: grpc.aio.ServicerContext[object, object]) -> RpcContext:
+    """Creates the RPC's context and makes it current in this task."""
+    rpc = RpcContext(request_id=_request_id(context), deadline=_deadline(context.time_remaining()))
+    _current.set(rpc)
+    return rpc
 
 
-def current_call() -> Call:
-    """The call that this task serves; an empty one outside of any."""
-    call = _current.get()
-    if call is None:
-        call = Call(request_id=new_request_id(), deadline=None)
-        _current.set(call)
-    return call
+def current_rpc() -> RpcContext:
+    """Returns the RPC that this task serves; outside of RPCs, a new context without a deadline."""
+    rpc = _current.get()
+    if rpc is None:
+        rpc = RpcContext(request_id=new_request_id(), deadline=None)
+        _current.set(rpc)
+    return rpc
 
 
 def new_request_id() -> str:
@@ -54,11 +54,11 @@ def new_request_id() -> str:
 async def send_headers(
     context: grpc.aio.ServicerContext[object, object], extra: Iterable[tuple[str, str]] = ()
 ) -> None:
-    """Sends the response's headers. To be called right before the first message.
+    """Sends the response headers. Call it right before sending the first message.
 
-    Sooner would be wrong: an error that follows could no longer become an HTTP status at the gateway.
+    Once headers are sent, the gateway can no longer turn an error into an HTTP status.
     """
-    await context.send_initial_metadata(((REQUEST_ID_HEADER, current_call().request_id), *extra))
+    await context.send_initial_metadata(((REQUEST_ID_HEADER, current_rpc().request_id), *extra))
 
 
 def _request_id(context: grpc.aio.ServicerContext[object, object]) -> str:

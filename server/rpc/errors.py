@@ -1,10 +1,10 @@
-"""From exceptions to what a client is told: one table, for every door. Knows no service and no JSON.
+"""Maps exceptions to gRPC statuses, for typed and REST clients alike.
 
-A failure travels as a gRPC status whose details name the reason and the field; the gateway derives HTTP's from it.
+Status details carry the reason and the field; the gateway derives the HTTP response from them.
 """
 
 from dataclasses import dataclass
-from typing import NoReturn, Self
+from typing import NoReturn
 
 import grpc
 import grpc.aio
@@ -16,45 +16,40 @@ from google.rpc import error_details_pb2, status_pb2
 from glimpse.engine.errors import EngineError, EngineErrorCode
 from glimpse.engine.text.prompt import TemplateError
 from glimpse.media.errors import MediaError, MediaErrorCode
-from glimpse.server.rpc.context import REQUEST_ID_HEADER, current_call
+from glimpse.server.rpc.context import REQUEST_ID_HEADER, current_rpc
 
 ERROR_DOMAIN = "glimpse"
 DETAILS_HEADER = "grpc-status-details-bin"
 HTTP_STATUS_HEADER = "x-http-status"
-"""Trailing metadata by which a failure says its HTTP status where gRPC has no code for it."""
+"""Trailing metadata with the HTTP status, for failures that no gRPC code maps to."""
 
 MAX_MESSAGE_BYTES = 1024
-"""Statuses travel as HTTP headers, of which 8 KiB are safe, and the message stands there three times, encoded."""
+"""Statuses are sent as HTTP headers, where 8 KiB are safe, and contain the message three times, encoded."""
 
 _log = structlog.get_logger(__name__)
 
 
-class InvalidRequest(Exception):  # noqa: N818 - what is wrong is the request, not an error of ours
-    """A request that cannot be served as it is."""
+class InvalidRequest(Exception):  # noqa: N818 - the fault is the request's, not the server's
+    """A request that is invalid or not supported."""
 
     def __init__(self, field: str, message: str, reason: str = "invalid_value") -> None:
         super().__init__(message)
         self.field = field
-        """The proto path of the field at fault, such as "messages[0].content[1].image.source"."""
+        """Proto path of the invalid field, such as "messages[0].content[1].image.source"."""
         self.message = message
         self.reason = reason
 
-    @classmethod
-    def unsupported(cls, field: str, what: str) -> Self:
-        """The request asks for something that the API defines and this server cannot do yet."""
-        return cls(field, f"Not supported by this server yet: {what}.", "unsupported")
-
 
 class ModelNotFoundError(Exception):
-    """A model that is not served here."""
+    """The request names a model that is not served."""
 
     def __init__(self, model: str, served: tuple[str, ...]) -> None:
         names = ", ".join(f"'{name}'" for name in served)
-        super().__init__(f"The model '{model[:256]}' does not exist. Served here: {names}.")
+        super().__init__(f"The model '{model[:256]}' does not exist. Available: {names}.")
 
 
 class DeadlineExceededError(Exception):
-    """The time that the client allows has passed."""
+    """The client's deadline has passed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,13 +63,13 @@ class RpcFailure:
     type: str
     """OpenAI's `type`."""
     field: str | None = None
-    """The path of the field at fault."""
+    """Proto path of the invalid field."""
     http_status: int | None = None
-    """Where the HTTP status is not the one that follows from `code`."""
+    """Set if the HTTP status differs from the one that `code` maps to."""
 
 
 def to_status(error: Exception) -> RpcFailure:
-    """Looks an exception up in the table. One that is not in it is ours to explain: it is logged with its traceback."""
+    """Maps an exception to a failure. Logs unexpected exceptions with their traceback."""
     match error:
         case InvalidRequest():
             return _invalid(error.message, error.reason, error.field)
@@ -93,7 +88,7 @@ def to_status(error: Exception) -> RpcFailure:
         case DeadlineExceededError():
             return RpcFailure(
                 code=grpc.StatusCode.DEADLINE_EXCEEDED,
-                message="The deadline passed before the answer was complete.",
+                message="The deadline passed before the response was complete.",
                 reason="deadline_exceeded",
                 type="timeout_error",
             )
@@ -108,12 +103,12 @@ def to_status(error: Exception) -> RpcFailure:
 
 
 async def abort(context: grpc.aio.ServicerContext[object, object], failure: RpcFailure) -> NoReturn:
-    """Ends a call with this failure, in the form of `google.rpc.Status`."""
-    message = _shortened(failure.message)
+    """Ends the RPC with a failure, with details as `google.rpc.Status`."""
+    message = _truncate(failure.message)
     trailers: list[tuple[str, str | bytes]] = [
         *(context.trailing_metadata() or ()),
         (DETAILS_HEADER, _rich_status(failure, message).SerializeToString()),
-        (REQUEST_ID_HEADER, current_call().request_id),
+        (REQUEST_ID_HEADER, current_rpc().request_id),
     ]
     if failure.http_status is not None:
         trailers.append((HTTP_STATUS_HEADER, str(failure.http_status)))
@@ -122,7 +117,7 @@ async def abort(context: grpc.aio.ServicerContext[object, object], failure: RpcF
 
 _HTTP_STATUS_BY_REASON = {MediaErrorCode.TOO_LARGE.value: 413, "request_too_large": 413}
 _CODE_BY_REASON = {
-    # Nothing is wrong with the request, once what it names is here.
+    # The same request succeeds once the client has sent the media it refers to.
     MediaErrorCode.NOT_CACHED.value: grpc.StatusCode.FAILED_PRECONDITION,
     MediaErrorCode.OVERLOADED.value: grpc.StatusCode.RESOURCE_EXHAUSTED,
     "upload_not_found": grpc.StatusCode.NOT_FOUND,
@@ -149,7 +144,7 @@ _ENGINE_FAILURES = {
         "messages",
     ),
     EngineErrorCode.UNSUPPORTED: (grpc.StatusCode.INVALID_ARGUMENT, "unsupported", "invalid_request_error", "messages"),
-    # Not UNAVAILABLE: proxies take that for a dead replica and eject it.
+    # Not UNAVAILABLE: proxies treat that as a failed replica and eject it.
     EngineErrorCode.OVERLOADED: (grpc.StatusCode.RESOURCE_EXHAUSTED, "overloaded", "rate_limit_error", None),
     EngineErrorCode.OUT_OF_MEMORY: (grpc.StatusCode.RESOURCE_EXHAUSTED, "out_of_memory", "server_error", None),
     EngineErrorCode.UNAVAILABLE: (grpc.StatusCode.UNAVAILABLE, "engine_unavailable", "server_error", None),
@@ -164,7 +159,7 @@ def _engine_failure(error: EngineError) -> RpcFailure:
 def _internal() -> RpcFailure:
     return RpcFailure(
         code=grpc.StatusCode.INTERNAL,
-        message=f"Internal error. The server's log has the details under request {current_call().request_id}.",
+        message=f"Internal error. The server log has details under request id {current_rpc().request_id}.",
         reason="internal_error",
         type="server_error",
     )
@@ -178,16 +173,16 @@ def _rich_status(failure: RpcFailure, message: str) -> status_pb2.Status:
         info.metadata["param"] = failure.field
         violation = error_details_pb2.BadRequest.FieldViolation(field=failure.field, description=message)
         details.append(error_details_pb2.BadRequest(field_violations=[violation]))
-    return status_pb2.Status(code=failure.code.value[0], message=message, details=map(_packed, details))
+    return status_pb2.Status(code=failure.code.value[0], message=message, details=map(_pack, details))
 
 
-def _packed(detail: Message) -> any_pb2.Any:
+def _pack(detail: Message) -> any_pb2.Any:
     packed = any_pb2.Any()
     packed.Pack(detail)
     return packed
 
 
-def _shortened(message: str) -> str:
+def _truncate(message: str) -> str:
     encoded = message.encode(errors="replace")
     if len(encoded) <= MAX_MESSAGE_BYTES:
         return message

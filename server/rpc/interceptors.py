@@ -1,4 +1,4 @@
-"""What surrounds every call: its record, metrics, and a line in the access log, with nothing of what was said."""
+"""Observes every RPC: context, metrics, traces, load reports and the access log, none with request content."""
 
 import asyncio
 import inspect
@@ -12,7 +12,7 @@ import grpc.aio
 import structlog
 from opentelemetry.trace import INVALID_SPAN, Span
 
-from glimpse.server.rpc.context import begin_call
+from glimpse.server.rpc.context import begin_rpc
 from glimpse.server.rpc.load_meter import REPORT_TRAILER, LoadMeter
 from glimpse.server.rpc.metrics import Metrics
 from glimpse.server.rpc.tracing import begin_span, end_span, trace_id_of
@@ -21,13 +21,14 @@ Context = grpc.aio.ServicerContext[Any, Any]
 MethodHandler: TypeAlias = "grpc.RpcMethodHandler[Any, Any] | None"
 
 _INFRASTRUCTURE = ("/grpc.", "/glimpse.v1.LoadService/", "/xds.")
-"""Health, reflection and load: asked all the time, or for ever; they are logged at level debug and hold no drain up."""
+"""Health, reflection and load reports. Logged at level debug, neither traced nor counted as load, and no drain waits
+for them: they are called constantly or stream without end."""
 
 _log = structlog.get_logger("access")
 
 
-class CallInterceptor(grpc.aio.ServerInterceptor):
-    """Observes calls and knows when none is being served."""
+class RpcInterceptor(grpc.aio.ServerInterceptor):
+    """Observes RPCs and tracks whether any is being served."""
 
     def __init__(self, metrics: Metrics, load: LoadMeter) -> None:
         self._metrics = metrics
@@ -37,7 +38,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         self._idle.set()
 
     async def wait_until_idle(self) -> None:
-        """Returns once no call but those of health, reflection and load is being served."""
+        """Returns once no RPC is being served, those of health, reflection and load reports aside."""
         await self._idle.wait()
 
     async def intercept_service(
@@ -52,35 +53,35 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         kind, register = _KINDS[handler.request_streaming, handler.response_streaming]
         behaviour = getattr(handler, kind)
 
-        async def call(request: Any, context: Context) -> Any:
+        async def unary(request: Any, context: Context) -> Any:
             with self._observe(method, context):
                 response = await behaviour(request, context)
-                self._tell_load(context)
+                self._set_load_trailer(context)
                 return response
 
-        async def generate(request: Any, context: Context) -> AsyncIterator[Any]:
+        async def stream(request: Any, context: Context) -> AsyncIterator[Any]:
             with self._observe(method, context):
                 async with aclosing(behaviour(request, context)) as responses:
                     async for response in responses:
                         yield response
-                self._tell_load(context)
+                self._set_load_trailer(context)
 
         return register(
-            generate if inspect.isasyncgenfunction(behaviour) else call,
+            stream if inspect.isasyncgenfunction(behaviour) else unary,
             request_deserializer=handler.request_deserializer,
             response_serializer=handler.response_serializer,
         )
 
     @contextmanager
     def _observe(self, method: str, context: Context) -> Generator[None]:
-        call = begin_call(context)
+        rpc = begin_rpc(context)
         began = time.monotonic()
         counted = not method.startswith(_INFRASTRUCTURE)
         span = begin_span(method, context.invocation_metadata() or ()) if counted else INVALID_SPAN
-        structlog.contextvars.bind_contextvars(request_id=call.request_id, **_trace(span))
+        structlog.contextvars.bind_contextvars(request_id=rpc.request_id, **_trace(span))
         if counted:
-            self._load.call_began()
-        self._tell_load(context)  # for a call that is refused; at the end of any other, how it is then
+            self._load.rpc_began()
+        self._set_load_trailer(context)  # for RPCs that fail; successful ones update it at their end
         self._count(counted)
         code = "OK"
         try:
@@ -91,26 +92,26 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         finally:
             self._count(-counted)
             seconds = time.monotonic() - began
-            self._metrics.call_ended(method, code, seconds)
+            self._metrics.rpc_ended(method, code, seconds)
             if counted:
-                self._load.call_ended(code)
-                end_span(span, call, code)
+                self._load.rpc_ended(code)
+                end_span(span, rpc, code)
             log = _log.info if counted else _log.debug
             log(
-                "call",
+                "rpc",
                 method=method,
                 code=code,
                 milliseconds=round(seconds * 1000, 1),
-                prompt_tokens=call.prompt_tokens,
-                completion_tokens=call.completion_tokens,
+                prompt_tokens=rpc.prompt_tokens,
+                completion_tokens=rpc.completion_tokens,
             )
 
-    def _tell_load(self, context: Context) -> None:
+    def _set_load_trailer(self, context: Context) -> None:
         context.set_trailing_metadata(((REPORT_TRAILER, self._load.report().SerializeToString()),))
 
     def _count(self, change: int) -> None:
         self._num_running += change
-        self._metrics.calls_running(self._num_running)
+        self._metrics.set_running_rpcs(self._num_running)
         if self._num_running:
             self._idle.clear()
         else:
@@ -125,7 +126,7 @@ def _trace(span: Span) -> dict[str, str]:
 def _code(error: BaseException, context: Context) -> str:
     match error:
         case asyncio.CancelledError() | GeneratorExit():
-            # When a deadline passes, gRPC cancels the call like any other.
+            # gRPC cancels an RPC whose deadline passes in the same way as one that the client cancels.
             return "DEADLINE_EXCEEDED" if context.time_remaining() == 0 else "CANCELLED"
         case _:
             return context.code().name if context.code() else "UNKNOWN"
@@ -137,4 +138,4 @@ _KINDS: dict[tuple[bool, bool], tuple[str, Callable[..., MethodHandler]]] = {
     (True, False): ("stream_unary", grpc.stream_unary_rpc_method_handler),
     (True, True): ("stream_stream", grpc.stream_stream_rpc_method_handler),
 }
-"""(requests stream, responses stream) → the handler's attribute, and how such a handler is made."""
+"""(client streams, server streams) → the handler's attribute and the function that makes such a handler."""

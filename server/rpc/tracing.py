@@ -1,6 +1,6 @@
-"""A span for each call, as OpenTelemetry's API takes them; without its SDK in the process nothing becomes of them.
+"""Creates an OpenTelemetry span for each RPC; without the SDK in the process, spans are not recorded.
 
-Names are its semantic conventions' for RPC and generative AI. No span has anything of what was said.
+Names follow the semantic conventions for RPC and generative AI. Spans contain no request content.
 """
 
 from collections.abc import Iterable
@@ -10,19 +10,19 @@ from opentelemetry import trace
 from opentelemetry.trace import Span, SpanKind, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from glimpse.server.rpc.context import Call
+from glimpse.server.rpc.context import RpcContext
 
 _PROPAGATOR = TraceContextTextMapPropagator()
 _FAILURES = ("UNKNOWN", "DEADLINE_EXCEEDED", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS")
-"""Statuses that are a server's failure rather than a client's."""
+"""Statuses that mean a server error."""
 
 
 def begin_span(method: str, metadata: Iterable[tuple[str, str | bytes]]) -> Span:
-    """The span of a call, below the caller's if that told of one (`traceparent`).
+    """Begins the span of an RPC, as a child of the caller's span if the metadata has a `traceparent`.
 
     Args:
-        method: such as "/glimpse.v1.ChatService/CreateChatCompletion".
-        metadata: the caller's.
+        method: Such as "/glimpse.v1.ChatService/CreateChatCompletion".
+        metadata: The RPC's invocation metadata.
     """
     caller = _PROPAGATOR.extract({key: value for key, value in metadata if isinstance(value, str)})
     service, _, name = method.strip("/").rpartition("/")
@@ -35,20 +35,20 @@ def begin_span(method: str, metadata: Iterable[tuple[str, str | bytes]]) -> Span
 
 
 def trace_id_of(span: Span) -> str | None:
-    """The trace's id in hex, also where no SDK makes spans and the caller told of one."""
+    """Returns the trace id in hex. Without the SDK it is the caller's, if the caller sent one."""
     context = span.get_span_context()
     return format(context.trace_id, "032x") if context.is_valid else None
 
 
-def end_span(span: Span, call: Call, code: str) -> None:
-    """Ends it with what became of the call: the name of its status, and its tokens."""
+def end_span(span: Span, rpc: RpcContext, code: str) -> None:
+    """Ends the span with the RPC's token usage and `code`, the name of its status."""
     number, _ = grpc.StatusCode[code].value
     span.set_attribute("rpc.grpc.status_code", number)
-    span.set_attribute("glimpse.request_id", call.request_id)
-    if call.prompt_tokens is not None:
-        span.set_attribute("gen_ai.usage.input_tokens", call.prompt_tokens)
-    if call.completion_tokens is not None:
-        span.set_attribute("gen_ai.usage.output_tokens", call.completion_tokens)
+    span.set_attribute("glimpse.request_id", rpc.request_id)
+    if rpc.prompt_tokens is not None:
+        span.set_attribute("gen_ai.usage.input_tokens", rpc.prompt_tokens)
+    if rpc.completion_tokens is not None:
+        span.set_attribute("gen_ai.usage.output_tokens", rpc.completion_tokens)
     if code in _FAILURES:
         span.set_status(StatusCode.ERROR)
     span.end()

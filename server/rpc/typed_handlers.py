@@ -1,6 +1,6 @@
-"""The typed services over gRPC: each handler by its method's full name, errors turned into statuses.
+"""Registers handlers of the typed services with gRPC and maps their exceptions to statuses.
 
-Knows no method by name; which are unary and which stream is read from the descriptors.
+Handlers are looked up by full method name; the descriptors say whether a method is unary or streaming.
 """
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
@@ -18,7 +18,7 @@ from glimpse.server.rpc.errors import abort, to_status
 
 Context = grpc.aio.ServicerContext[Any, Any]
 UnaryHandler = Callable[[Any, Context], Awaitable[Message]]
-"""Takes the request, or of a method to which requests are streamed an asynchronous iterator of them."""
+"""Takes the request; for client-streaming methods an asynchronous iterator of requests."""
 StreamHandler = Callable[[Any, Context], AsyncGenerator[Message, None]]
 Handler = UnaryHandler | StreamHandler
 
@@ -27,20 +27,20 @@ _REGISTER: "dict[tuple[bool, bool], Callable[..., grpc.RpcMethodHandler[Any, Any
     (False, True): grpc.unary_stream_rpc_method_handler,
     (True, False): grpc.stream_unary_rpc_method_handler,
 }
-"""(requests stream, responses stream) → how such a method is registered."""
+"""(client streams, server streams) → function that makes the method's handler."""
 
 
 def add_typed_services(
     server: grpc.aio.Server, services: Iterable[ServiceDescriptor], handlers: Mapping[str, Handler]
 ) -> None:
-    """Serves every method of the services; `handlers` has one for each, by names such as "glimpse.v1.X.GetY"."""
+    """Serves every method of the services; `handlers` maps full names such as "glimpse.v1.X.GetY" to handlers."""
     for service in services:
         methods = {method.name: _method_handler(method, handlers[method.full_name]) for method in service.methods}
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service.full_name, methods),))
 
 
-def add_twin(server: grpc.aio.Server, method: MethodDescriptor, handler: Handler, full_name: str) -> None:
-    """Serves a method once more, by a name such as "x.v1.X.GetY" whose messages are the same on the wire."""
+def add_method_alias(server: grpc.aio.Server, method: MethodDescriptor, handler: Handler, full_name: str) -> None:
+    """Serves a method under another full name too, such as "x.v1.X.GetY"; its messages are the same on the wire."""
     service_name, _, name = full_name.rpartition(".")
     methods = {name: _method_handler(method, handler)}
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service_name, methods),))
@@ -59,7 +59,7 @@ def _unary(handler: UnaryHandler) -> Callable[[Message, Context], Awaitable[Mess
     async def serve(request: Any, context: Context) -> Message:
         try:
             response = await handler(request, context)
-        except Exception as error:  # every kind has its place in the table
+        except Exception as error:  # to_status maps every exception
             await abort(context, to_status(error))
         await send_headers(context)
         return response
@@ -68,12 +68,12 @@ def _unary(handler: UnaryHandler) -> Callable[[Message, Context], Awaitable[Mess
 
 
 def _streaming(handler: StreamHandler) -> Callable[[Message, Context], Awaitable[None]]:
-    # A coroutine that writes, not a generator: a call cancelled in mid-write then closes the handler at once.
+    # A coroutine that writes, not a generator: if the RPC is cancelled during a write, the handler closes at once.
     async def serve(request: Message, context: Context) -> None:
         try:
             async with aclosing(handler(request, context)) as responses:
                 await _write(responses, context)
-        except Exception as error:  # every kind has its place in the table
+        except Exception as error:  # to_status maps every exception
             await abort(context, to_status(error))
 
     return serve

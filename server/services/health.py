@@ -1,4 +1,4 @@
-"""grpc.health.v1: SERVING exactly while the engine takes requests and the server is not draining."""
+"""Health service (grpc.health.v1): SERVING while the engine accepts requests and the server is not draining."""
 
 import asyncio
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import grpc.aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-# The module defines it behind a condition that the checker does not see.
+# The module defines it conditionally, which pyright does not follow.
 from grpc_health.v1.health import aio as health_aio  # pyright: ignore[reportAttributeAccessIssue]
 
 _SERVING = health_pb2.HealthCheckResponse.SERVING
@@ -16,31 +16,31 @@ HEALTH_SERVICE = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
 
 
 class Health:
-    """The health of a server and of each of its services, which all stand and fall with the engine."""
+    """Health of the server and of each service; all share the engine's."""
 
     def __init__(self, service_names: Sequence[str]) -> None:
         self._servicer = health_aio.HealthServicer()
-        # The empty name is the server as a whole.
+        # The empty name stands for the whole server.
         self._service_names = ("", *service_names)
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
         self._tasks = set[asyncio.Task[None]]()
 
     async def add_to(self, server: grpc.aio.Server) -> None:
-        """Serves it; NOT_SERVING until `set` says otherwise."""
+        """Registers the service. Reports NOT_SERVING until `set` is called."""
         await self._apply(_NOT_SERVING)
         health_pb2_grpc.add_HealthServicer_to_server(self._servicer, server)
 
     def set(self, serving: bool) -> None:
-        """Takes effect with the event loop's next turn; calls take effect in their order."""
+        """Schedules a status change on the event loop; changes apply in call order."""
         task = asyncio.get_running_loop().create_task(self._apply(_SERVING if serving else _NOT_SERVING))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def drain(self) -> None:
-        """NOT_SERVING for good."""
+        """Reports NOT_SERVING from now on; later changes are ignored."""
         await self._servicer.enter_graceful_shutdown()
 
     async def _apply(self, status: "health_pb2.HealthCheckResponse.ServingStatus") -> None:
-        async with self._turn:
+        async with self._lock:
             for name in self._service_names:
                 await self._servicer.set(name, status)

@@ -1,4 +1,4 @@
-"""LoadService: a stream of load reports, for load balancers that do not read them at the end of each call."""
+"""LoadService: streams load reports, for load balancers that do not read them from response trailers."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -9,13 +9,13 @@ from glimpse.server.rpc.load_meter import LoadMeter
 from glimpse.v1 import load_pb2
 
 ORCA_METHOD = "xds.service.orca.v3.OpenRcaService.StreamCoreMetrics"
-"""The name by which balancers ask for reports."""
+"""Method name that load balancers use."""
 DEFAULT_INTERVAL_SECONDS = 1.0
 SHORTEST_INTERVAL_SECONDS = 0.1
 
 
 class LoadHandlers:
-    """LoadService's method; it raises what glimpse.server.rpc.errors knows."""
+    """Method of LoadService. `glimpse.server.rpc.errors` maps the exceptions it raises to statuses."""
 
     def __init__(self, meter: LoadMeter) -> None:
         self._meter = meter
@@ -23,7 +23,7 @@ class LoadHandlers:
     async def stream_load_reports(
         self, request: load_pb2.StreamLoadReportsRequest, _context: Any
     ) -> AsyncGenerator[load_pb2.StreamLoadReportsResponse, None]:
-        """A report at once, and one after each interval."""
+        """StreamLoadReports. Yields a report immediately, then one per interval."""
         seconds = _interval_seconds(request)
         while True:
             yield self._meter.report()
@@ -34,5 +34,5 @@ def _interval_seconds(request: load_pb2.StreamLoadReportsRequest) -> float:
     interval = request.report_interval
     seconds = interval.seconds + interval.nanos / 1e9
     if seconds < 0:
-        raise InvalidRequest("report_interval", "it must not be negative")
+        raise InvalidRequest("report_interval", f"'report_interval': expected 0 s or more, got {seconds:g} s")
     return max(seconds or DEFAULT_INTERVAL_SECONDS, SHORTEST_INTERVAL_SECONDS)

@@ -1,4 +1,4 @@
-"""MediaService: files that clients send ahead of the requests that are about them."""
+"""MediaService: uploads of media files that later requests refer to."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -12,29 +12,29 @@ from glimpse.server.rpc.errors import InvalidRequest
 from glimpse.v1 import media_pb2
 
 Context = grpc.aio.ServicerContext[object, object]
-Parts = AsyncIterator[media_pb2.UploadMediaRequest]
+Messages = AsyncIterator[media_pb2.UploadMediaRequest]
 
 _DIGEST_BYTES = 32
 _IDLE_SECONDS = 30.0
-"""Between two parts of an upload, which holds memory as long as it lasts."""
+"""Longest wait for the next message of an upload, which occupies memory until it ends."""
 
 
 class MediaHandlers:
-    """MediaService's methods; they raise what glimpse.server.rpc.errors knows."""
+    """Methods of MediaService. `glimpse.server.rpc.errors` maps the exceptions they raise to statuses."""
 
     def __init__(self, uploads: Uploads) -> None:
         self._uploads = uploads
 
-    async def upload(self, parts: Parts, _context: Context) -> media_pb2.UploadMediaResponse:
+    async def upload(self, messages: Messages, _context: Context) -> media_pb2.UploadMediaResponse:
         """UploadMedia."""
-        self._check_taken()
-        header = await _header(parts)
+        self._check_enabled()
+        header = await _header(messages)
         num_bytes = header.size_bytes if header.HasField("size_bytes") else None
         with self._uploads.receive(digest=header.sha256, num_bytes=num_bytes) as incoming:
-            while (part := await _next_part(parts)) is not None:
-                if part.WhichOneof("part") != "chunk":
-                    raise InvalidRequest("part", "After the header come pieces of the file.")
-                incoming.take(part.chunk)
+            while (message := await _next_message(messages)) is not None:
+                if message.WhichOneof("part") != "chunk":
+                    raise InvalidRequest("part", "'part': expected 'chunk' after the header")
+                incoming.take(message.chunk)
             file = await incoming.finish()
         ttl_seconds = header.ttl_seconds if header.HasField("ttl_seconds") else None
         upload = self._uploads.keep(header.cache_salt, file, ttl_seconds=ttl_seconds)
@@ -57,34 +57,36 @@ class MediaHandlers:
             raise _not_found()
         return media_pb2.DeleteMediaResponse()
 
-    def _check_taken(self) -> None:
+    def _check_enabled(self) -> None:
         if not self._uploads.is_enabled:
-            raise InvalidRequest("part", "This server takes no uploads (--upload-cache-size 0).", "unsupported")
+            message = "Uploads are disabled on this server (--upload-cache-size 0)."
+            raise InvalidRequest("part", message, "unsupported")
 
 
-async def _header(parts: Parts) -> media_pb2.UploadHeader:
-    """The first part. Raises InvalidRequest."""
-    first = await _next_part(parts)
+async def _header(messages: Messages) -> media_pb2.UploadHeader:
+    """Returns the header, the first message. Raises InvalidRequest."""
+    first = await _next_message(messages)
     if first is None or first.WhichOneof("part") != "header":
-        raise InvalidRequest("header", "An upload begins with its header.", "missing_value")
+        raise InvalidRequest("header", "'header': expected in the first message of an upload", "missing_value")
     check_bounds(first)
     if len(first.header.sha256) != _DIGEST_BYTES:
-        raise InvalidRequest("header.sha256", f"A SHA-256 has {_DIGEST_BYTES} bytes.")
+        message = f"'header.sha256': expected {_DIGEST_BYTES} bytes, got {len(first.header.sha256)}"
+        raise InvalidRequest("header.sha256", message)
     return first.header
 
 
-async def _next_part(parts: Parts) -> media_pb2.UploadMediaRequest | None:
-    """None after the last. Raises MediaError where none comes."""
+async def _next_message(messages: Messages) -> media_pb2.UploadMediaRequest | None:
+    """Returns the next message, or None after the last. Raises MediaError if none arrives in time."""
     try:
         async with asyncio.timeout(_IDLE_SECONDS):
-            return await anext(parts, None)
+            return await anext(messages, None)
     except TimeoutError:
-        message = f"nothing of the upload has come for {_IDLE_SECONDS:g} s"
+        message = f"no data was received for {_IDLE_SECONDS:g} s"
         raise MediaError(MediaErrorCode.UPLOAD_MISMATCH, message) from None
 
 
 def _not_found() -> InvalidRequest:
-    return InvalidRequest("upload_id", "There is no such upload, or no longer.", "upload_not_found")
+    return InvalidRequest("upload_id", "'upload_id': not found; it may have expired", "upload_not_found")
 
 
 def _render(upload: Upload) -> media_pb2.Media:

@@ -1,4 +1,4 @@
-"""ModelService: under which names the model is served, and what it is. Knows of one model."""
+"""ModelService: the names, limits and capabilities of the one served model."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -20,15 +20,15 @@ _MODALITIES = {
 
 
 class ServedModel:
-    """The one model and its names."""
+    """The model that is served, and its names."""
 
     def __init__(self, names: tuple[str, ...]) -> None:
         self.names = names
-        """At least one; the first is the answer's `model` where a request names none."""
+        """At least one. Responses use the first if the request names no model."""
         self.created = int(time.time())
 
     def check_name(self, name: str) -> str:
-        """Returns the name to answer with. Raises ModelNotFoundError."""
+        """Returns the model name for the response. Raises ModelNotFoundError."""
         if not name:
             return self.names[0]
         if name not in self.names:
@@ -37,7 +37,7 @@ class ServedModel:
 
 
 class ModelHandlers:
-    """ModelService's methods; they raise what glimpse.server.rpc.errors knows."""
+    """Methods of ModelService. `glimpse.server.rpc.errors` maps the exceptions they raise to statuses."""
 
     def __init__(
         self,
@@ -45,25 +45,25 @@ class ModelHandlers:
         model: ServedModel,
         max_model_len: Callable[[], int],
         max_media: Mapping[MediaKind, int],
-        knows_tools: bool,
-        asks_effort: bool,
+        supports_tools: bool,
+        supports_reasoning_effort: bool,
     ) -> None:
         """
         Args:
-            model: The one served.
-            max_model_len: Its context window, which is certain only once it is loaded.
-            max_media: The most media of each kind that the model takes, in a request.
-            knows_tools: Its chat template shows tools, and its calls are understood.
-            asks_effort: Its chat template asks for a reasoning effort.
+            model: The served model.
+            max_model_len: Returns the context window, which is final once the model is loaded.
+            max_media: Kinds of media that the model supports, with the most per request.
+            supports_tools: The chat template supports tools, and their calls can be parsed.
+            supports_reasoning_effort: The chat template uses `reasoning_effort`.
         """
         self._model = model
         self._max_model_len = max_model_len
         self._capabilities = model_pb2.Capabilities(
             streaming=True,
-            tools=knows_tools,
+            tools=supports_tools,
             structured_outputs=True,
             logprobs=True,
-            reasoning_effort=asks_effort,
+            reasoning_effort=supports_reasoning_effort,
             max_choices=128,
             max_images=max_media.get(MediaKind.IMAGE, 0),
             max_videos=max_media.get(MediaKind.VIDEO, 0),

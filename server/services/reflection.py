@@ -1,4 +1,4 @@
-"""gRPC reflection, under both of its names: v1alpha, which the library serves, and v1, whose messages are the same."""
+"""gRPC server reflection: v1alpha, which the library implements, and v1, whose messages are the same."""
 
 from collections.abc import Iterable
 
@@ -12,7 +12,7 @@ V1_SERVICE_NAME = "grpc.reflection.v1.ServerReflection"
 
 
 def add_reflection(server: grpc.aio.Server, service_names: Iterable[str]) -> None:
-    """Lets clients discover these services, and reflection itself."""
+    """Makes these services, and reflection itself, discoverable."""
     servicer = reflection_aio.ReflectionServicer([*service_names, SERVICE_NAME])
     method = grpc.stream_stream_rpc_method_handler(
         servicer.ServerReflectionInfo,

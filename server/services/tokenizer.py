@@ -1,4 +1,4 @@
-"""TokenizerService: what prompts consist of, and what token ids say."""
+"""TokenizerService: converts prompts to token ids and token ids to text."""
 
 from collections.abc import Mapping
 
@@ -6,14 +6,14 @@ import grpc.aio
 
 from glimpse.engine.text.tokenizer import Tokenizer
 from glimpse.media.kind import MediaKind
-from glimpse.server.generation.generator import Completer
+from glimpse.server.generation.generator import CompletionGenerator
 from glimpse.server.generation.prompts import PromptLoader
 from glimpse.server.parse.chat import check_bounds
 from glimpse.server.parse.generation import check_token_ids
 from glimpse.server.parse.prompt import parse_prompt
 from glimpse.server.parse.tools import parse_tools
 from glimpse.server.request import PromptSource, TextPrompt
-from glimpse.server.rpc.context import current_call
+from glimpse.server.rpc.context import current_rpc
 from glimpse.server.rpc.errors import InvalidRequest
 from glimpse.server.services.models import ServedModel
 from glimpse.v1 import chat_pb2, tokenizer_pb2
@@ -22,24 +22,24 @@ Context = grpc.aio.ServicerContext[object, object]
 
 _CHAT_FIELDS = ("tools", "add_generation_prompt", "continue_final_message", "chat_template_kwargs", "media_io_options",
                 "media_processor_options")  # fmt: skip
-"""Fields that say something of a conversation alone."""
+"""Fields that apply to conversations only."""
 
 
 class TokenizerHandlers:
-    """TokenizerService's methods; they raise what glimpse.server.rpc.errors knows."""
+    """Methods of TokenizerService. `glimpse.server.rpc.errors` maps the exceptions they raise to statuses."""
 
     def __init__(
         self,
         *,
         model: ServedModel,
-        completer: Completer,
+        generator: CompletionGenerator,
         loader: PromptLoader,
         tokenizer: Tokenizer,
         vocab_size: int,
         max_media: Mapping[MediaKind, int],
     ) -> None:
         self._model = model
-        self._completer = completer
+        self._generator = generator
         self._loader = loader
         self._tokenizer = tokenizer
         self._vocab_size = vocab_size
@@ -51,8 +51,8 @@ class TokenizerHandlers:
         """Tokenize."""
         self._model.check_name(request.model)
         source = self._parse(request)
-        max_model_len = self._completer.check_ready().max_model_len
-        load = self._loader.load(source, cache_salt=request.cache_salt, deadline=current_call().deadline)
+        max_model_len = self._generator.check_ready().max_model_len
+        load = self._loader.load(source, cache_salt=request.cache_salt, deadline=current_rpc().deadline)
         async with load as prompt:
             tokens = prompt.token_ids
         return tokenizer_pb2.TokenizeResponse(
@@ -77,14 +77,16 @@ class TokenizerHandlers:
         if request.HasField("prompt"):
             return _parse_text(request)
         if not request.messages:
-            raise InvalidRequest("prompt", "Give a prompt or messages.", "missing_value")
+            raise InvalidRequest(
+                "prompt", "'prompt': expected either 'prompt' or 'messages', got neither", "missing_value"
+            )
         tools = parse_tools(chat_pb2.CreateChatCompletionRequest(tools=request.tools))
         return parse_prompt(request, tools=tools.definitions, max_media=self._max_media)
 
 
 def _parse_text(request: tokenizer_pb2.TokenizeRequest) -> TextPrompt:
-    given = {field.name for field, _ in request.ListFields()}
+    present = {field.name for field, _ in request.ListFields()}
     for name in ("messages", *_CHAT_FIELDS):
-        if name in given:
-            raise InvalidRequest(name, "It cannot stand beside a prompt.", "conflicting_values")
+        if name in present:
+            raise InvalidRequest(name, f"'{name}': cannot be combined with 'prompt'", "conflicting_values")
     return TextPrompt(text=request.prompt, field="prompt")

@@ -1,17 +1,19 @@
-"""Answers on their way out, with the call's record following along."""
+"""Records the token usage of a request in its RPC's context, for the access log and traces."""
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
-from glimpse.server.generation.generator import Completer, Piece
-from glimpse.server.request import AnswerRequest
-from glimpse.server.rpc.context import current_call
+from glimpse.server.generation.generator import CompletionDelta, CompletionGenerator
+from glimpse.server.request import GenerationRequest
+from glimpse.server.rpc.context import current_rpc
 
 
-async def watched(completer: Completer, request: AnswerRequest) -> AsyncGenerator[Piece, None]:
-    """The answers' pieces, within the call's deadline."""
-    call = current_call()
-    async with aclosing(completer.answer(request, call.request_id, deadline=call.deadline)) as pieces:
-        async for piece in pieces:
-            call.prompt_tokens, call.completion_tokens = piece.counts.prompt, piece.counts.completion
-            yield piece
+async def with_usage_accounting(
+    generator: CompletionGenerator, request: GenerationRequest
+) -> AsyncGenerator[CompletionDelta, None]:
+    """Generates completions within the RPC's deadline and records their usage as it grows."""
+    rpc = current_rpc()
+    async with aclosing(generator.generate(request, rpc.request_id, deadline=rpc.deadline)) as deltas:
+        async for delta in deltas:
+            rpc.prompt_tokens, rpc.completion_tokens = delta.usage.prompt_tokens, delta.usage.completion_tokens
+            yield delta

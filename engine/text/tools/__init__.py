@@ -4,20 +4,20 @@ Formats are data (`formats`). One state machine reads them all (`parser`); one f
 them (`grammar`).
 """
 
-from glimpse.engine.text.tools.call_grammar import tool_grammar
-from glimpse.engine.text.tools.formats import FORMATS, ToolFormat, find_format, new_call_id, tag_ids
-from glimpse.engine.text.tools.parser import ArgumentsOut, CallOpened, TextOut, ToolEvent, ToolParser
+from glimpse.engine.text.tools.formats import FORMATS, ToolFormat, find_format, new_tool_call_id, tag_ids
+from glimpse.engine.text.tools.parser import TextEvent, ToolCallArguments, ToolCallStarted, ToolEvent, ToolParser
+from glimpse.engine.text.tools.tool_call_grammar import tool_grammar
 
 __all__ = [
     "FORMATS",
-    "ArgumentsOut",
-    "CallOpened",
-    "TextOut",
+    "TextEvent",
+    "ToolCallArguments",
+    "ToolCallStarted",
     "ToolEvent",
     "ToolFormat",
     "ToolParser",
     "find_format",
-    "new_call_id",
+    "new_tool_call_id",
     "tag_ids",
     "tool_grammar",
 ]

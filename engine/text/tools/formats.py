@@ -97,7 +97,7 @@ def tag_ids(tool_format: ToolFormat, tokenizer: Tokenizer) -> Mapping[str, int]:
     return {tag: special[tag] for tag in (tool_format.opening, tool_format.closing) if tag in special}
 
 
-def new_call_id(tool_format: ToolFormat) -> str:
+def new_tool_call_id(tool_format: ToolFormat) -> str:
     """An id for a call, as the format's chat template accepts it."""
     letters = string.ascii_letters + string.digits
     if tool_format.short_ids:

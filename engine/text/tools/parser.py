@@ -16,14 +16,14 @@ from glimpse.engine.text.tools.formats import ToolFormat
 
 
 @dataclass(frozen=True, slots=True)
-class TextOut:
+class TextEvent:
     """Text that is no part of a call."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class CallOpened:
+class ToolCallStarted:
     """A call begins."""
 
     index: int
@@ -33,14 +33,14 @@ class CallOpened:
 
 
 @dataclass(frozen=True, slots=True)
-class ArgumentsOut:
+class ToolCallArguments:
     """A call's arguments go on."""
 
     index: int
     text: str
 
 
-ToolEvent: TypeAlias = TextOut | CallOpened | ArgumentsOut
+ToolEvent: TypeAlias = TextEvent | ToolCallStarted | ToolCallArguments
 
 _T = TypeVar("_T")
 _Reading: TypeAlias = Generator[None, None, _T]
@@ -193,7 +193,7 @@ class ToolParser:
             else:
                 in_string = char == '"'
                 depth += (char in "{[") - (char in "}]")
-            self._events.append(ArgumentsOut(self._num_calls - 1, self._read()))
+            self._events.append(ToolCallArguments(self._num_calls - 1, self._read()))
             if not depth:
                 return
         raise _NotACallError
@@ -249,13 +249,13 @@ class ToolParser:
     def _release(self) -> None:
         """What is held is text."""
         if self._held:
-            self._events.append(TextOut("".join(self._held)))
+            self._events.append(TextEvent("".join(self._held)))
             self._held.clear()
             self._bare = self._after_call = False
 
     def _open_call(self, name: str) -> None:
         self._held.clear()
-        self._events.append(CallOpened(self._num_calls, name))
+        self._events.append(ToolCallStarted(self._num_calls, name))
         self._num_calls += 1
         self._after_call = True
         self._closing_is_due = bool(self._format.closing)
@@ -269,17 +269,19 @@ class ToolParser:
 
 
 def _kind(event: ToolEvent) -> tuple[type, int]:
-    return type(event), -1 if isinstance(event, TextOut) else event.index
+    return type(event), -1 if isinstance(event, TextEvent) else event.index
 
 
 def _joined(run: Sequence[ToolEvent]) -> Sequence[ToolEvent]:
     """Events of one kind, as few as they can be."""
     match run[0]:
-        case CallOpened():
+        case ToolCallStarted():
             return run
-        case TextOut():
-            return [TextOut("".join(event.text for event in run if isinstance(event, TextOut)))]
-        case ArgumentsOut(index=index):
-            return [ArgumentsOut(index, "".join(event.text for event in run if isinstance(event, ArgumentsOut)))]
+        case TextEvent():
+            return [TextEvent("".join(event.text for event in run if isinstance(event, TextEvent)))]
+        case ToolCallArguments(index=index):
+            return [
+                ToolCallArguments(index, "".join(event.text for event in run if isinstance(event, ToolCallArguments)))
+            ]
         case _:
             assert_never(run[0])

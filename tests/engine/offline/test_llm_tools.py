@@ -13,7 +13,7 @@ from glimpse.engine.llm import LLM, InputError, SamplingParams
 from glimpse.engine.protocol import FinishReason
 from glimpse.engine.text.conversation import NamedTool, ToolChoice, ToolDefinition, ToolMode
 from glimpse.engine.text.tokenizer import Tokenizer
-from glimpse.engine.text.tools import FORMATS, ArgumentsOut, CallOpened, ToolFormat, ToolParser, tool_grammar
+from glimpse.engine.text.tools import FORMATS, ToolCallArguments, ToolCallStarted, ToolFormat, ToolParser, tool_grammar
 from tests.checkpoints import make_tokenizer
 from tests.paths import TRAINING_TEMPLATE
 
@@ -91,8 +91,8 @@ def test_a_model_of_random_weights_calls_tools_right(llm: LLM, tool_format: Tool
     for answer in whole:
         parser = ToolParser(tool_format, tools=DEFINITIONS)
         opened, arguments = [*parser.feed(answer), *parser.finish()]
-        assert isinstance(opened, CallOpened)
-        assert isinstance(arguments, ArgumentsOut)
+        assert isinstance(opened, ToolCallStarted)
+        assert isinstance(arguments, ToolCallArguments)
         assert opened.name == "weather" or choice is ToolMode.REQUIRED
         jsonschema.validate(json.loads(arguments.text), WEATHER if opened.name == "weather" else NOTHING)
 

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from glimpse.engine.text.tokenizer import Tokenizer
-from glimpse.engine.text.tools import FORMATS, ToolFormat, find_format, new_call_id, tag_ids
+from glimpse.engine.text.tools import FORMATS, ToolFormat, find_format, new_tool_call_id, tag_ids
 from tests.checkpoints import make_tokenizer
 
 
@@ -42,9 +42,9 @@ def test_a_tag_can_be_told_from_text_without_looking_back(tool_format: ToolForma
 
 
 def test_ids_are_as_the_template_accepts_them() -> None:
-    assert re.fullmatch(r"call_[A-Za-z0-9]{24}", new_call_id(FORMATS["hermes"]))
-    assert re.fullmatch(r"[A-Za-z0-9]{9}", new_call_id(FORMATS["mistral"]))
-    assert new_call_id(FORMATS["mistral"]) != new_call_id(FORMATS["mistral"])
+    assert re.fullmatch(r"call_[A-Za-z0-9]{24}", new_tool_call_id(FORMATS["hermes"]))
+    assert re.fullmatch(r"[A-Za-z0-9]{9}", new_tool_call_id(FORMATS["mistral"]))
+    assert new_tool_call_id(FORMATS["mistral"]) != new_tool_call_id(FORMATS["mistral"])
 
 
 def test_tags_that_are_special_tokens_are_told() -> None:

@@ -12,7 +12,15 @@ import pytest
 from glimpse.engine.grammar.lark import to_lark
 from glimpse.engine.sampling_params import Grammar, GrammarKind
 from glimpse.engine.text.conversation import NamedTool, ToolChoice, ToolDefinition, ToolMode
-from glimpse.engine.text.tools import FORMATS, CallOpened, TextOut, ToolEvent, ToolFormat, ToolParser, tool_grammar
+from glimpse.engine.text.tools import (
+    FORMATS,
+    TextEvent,
+    ToolCallStarted,
+    ToolEvent,
+    ToolFormat,
+    ToolParser,
+    tool_grammar,
+)
 
 HERMES = FORMATS["hermes"]
 EACH_FORMAT = pytest.mark.parametrize("tool_format", FORMATS.values(), ids=FORMATS.keys())
@@ -110,11 +118,13 @@ def read(tool_format: ToolFormat, answer: str) -> list[ToolEvent]:
 
 def check_calls(events: Sequence[ToolEvent]) -> list[str]:
     """The names of the calls, whose arguments are those of their schemas."""
-    names = [event.name for event in events if isinstance(event, CallOpened)]
+    names = [event.name for event in events if isinstance(event, ToolCallStarted)]
     schemas = {"weather": WEATHER, "now": NOTHING}
     for index, name in enumerate(names):
         text = "".join(
-            event.text for event in events if not isinstance(event, TextOut | CallOpened) and event.index == index
+            event.text
+            for event in events
+            if not isinstance(event, TextEvent | ToolCallStarted) and event.index == index
         )
         jsonschema.validate(json.loads(text), schemas[name])
     return names
@@ -130,7 +140,7 @@ def test_where_calls_are_required_every_answer_is_calls(tool_format: ToolFormat,
         events = read(tool_format, answer)
         names = check_calls(events)
         assert names
-        assert not any(isinstance(event, TextOut) for event in events)
+        assert not any(isinstance(event, TextEvent) for event in events)
         assert parallel or len(names) == 1
         called |= set(names)
     assert called == {"weather", "now"}
@@ -220,7 +230,7 @@ def test_an_answer_that_begins_like_a_bare_call_is_one(name: str, answer: str, i
 def test_an_answer_that_has_a_form_is_that_or_right_calls(tool_format: ToolFormat) -> None:
     members: dict[str, Any] = {"properties": {"sum": {"type": "integer"}}, "required": ["sum"]}
     form = members | {"type": "object", "additionalProperties": False}
-    made = tool_grammar(tool_format, TOOLS, ToolMode.AUTO, parallel=True, form=json.dumps(form))
+    made = tool_grammar(tool_format, TOOLS, ToolMode.AUTO, parallel=True, response_schema=json.dumps(form))
     assert made is not None
     assert allows(made, '{"sum": 3}')
     assert not allows(made, '{"sum": "3"}')
@@ -231,8 +241,8 @@ def test_an_answer_that_has_a_form_is_that_or_right_calls(tool_format: ToolForma
         events = read(tool_format, answer)
         if not check_calls(events):
             jsonschema.validate(json.loads(answer), form)
-            assert "".join(event.text for event in events if isinstance(event, TextOut)) == answer
-        formed.add(not any(isinstance(event, CallOpened) for event in events))
+            assert "".join(event.text for event in events if isinstance(event, TextEvent)) == answer
+        formed.add(not any(isinstance(event, ToolCallStarted) for event in events))
     assert formed == {True, False}
 
 

@@ -8,7 +8,15 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from glimpse.engine.text.conversation import ToolDefinition
-from glimpse.engine.text.tools import FORMATS, ArgumentsOut, CallOpened, TextOut, ToolEvent, ToolFormat, ToolParser
+from glimpse.engine.text.tools import (
+    FORMATS,
+    TextEvent,
+    ToolCallArguments,
+    ToolCallStarted,
+    ToolEvent,
+    ToolFormat,
+    ToolParser,
+)
 
 HERMES, LLAMA, MISTRAL, JSON = (FORMATS[name] for name in ("hermes", "llama", "mistral", "json"))
 TOOLS = [
@@ -28,31 +36,31 @@ def joined(events: list[ToolEvent]) -> list[ToolEvent]:
     whole: list[ToolEvent] = []
     for event in events:
         match whole[-1] if whole else None, event:
-            case TextOut(before), TextOut(text):
-                whole[-1] = TextOut(before + text)
-            case ArgumentsOut(index, before), ArgumentsOut(same, text) if index == same:
-                whole[-1] = ArgumentsOut(index, before + text)
+            case TextEvent(before), TextEvent(text):
+                whole[-1] = TextEvent(before + text)
+            case ToolCallArguments(index, before), ToolCallArguments(same, text) if index == same:
+                whole[-1] = ToolCallArguments(index, before + text)
             case _:
                 whole.append(event)
     return whole
 
 
 def call(index: int, name: str, arguments: str) -> list[ToolEvent]:
-    return [CallOpened(index, name), ArgumentsOut(index, arguments)]
+    return [ToolCallStarted(index, name), ToolCallArguments(index, arguments)]
 
 
 LOOK = '{"at": "the \\"}\\" {[", "n": [1, {"x": null}]}'
 
 READINGS: list[tuple[ToolFormat, str, list[ToolEvent]]] = [
     # the format, the answer, what is read
-    (HERMES, "Just text.", [TextOut("Just text.")]),
-    (HERMES, " Just\ntext \n", [TextOut(" Just\ntext \n")]),
+    (HERMES, "Just text.", [TextEvent("Just text.")]),
+    (HERMES, " Just\ntext \n", [TextEvent(" Just\ntext \n")]),
     (HERMES, f'<tool_call>\n{{"name": "look", "arguments": {LOOK}}}\n</tool_call>', call(0, "look", LOOK)),
     (HERMES, '<tool_call>{"name":"look","arguments":{}}</tool_call>', call(0, "look", "{}")),
     (
         HERMES,
         'Let me see.\n<tool_call>\n{"name": "look", "arguments": {}}\n</tool_call>\n',
-        [TextOut("Let me see."), *call(0, "look", "{}")],
+        [TextEvent("Let me see."), *call(0, "look", "{}")],
     ),
     (
         HERMES,
@@ -63,7 +71,7 @@ READINGS: list[tuple[ToolFormat, str, list[ToolEvent]]] = [
     (
         HERMES,
         '<tool_call>{"name": "look", "arguments": {}}</tool_call> and then?',
-        [*call(0, "look", "{}"), TextOut(" and then?")],
+        [*call(0, "look", "{}"), TextEvent(" and then?")],
     ),
     (LLAMA, '{"name": "look", "parameters": {"a": 1}}', call(0, "look", '{"a": 1}')),
     (LLAMA, '<|python_tag|>{"name": "look", "parameters": {}}', call(0, "look", "{}")),
@@ -73,14 +81,14 @@ READINGS: list[tuple[ToolFormat, str, list[ToolEvent]]] = [
         '\n{"name": "look", "parameters": {}}; {"name": "f-1", "parameters": {"b": 2}}\n',
         [*call(0, "look", "{}"), *call(1, "f-1", '{"b": 2}')],
     ),
-    (LLAMA, "I see: {1}; [2]", [TextOut("I see: {1}; [2]")]),
+    (LLAMA, "I see: {1}; [2]", [TextEvent("I see: {1}; [2]")]),
     (MISTRAL, '[TOOL_CALLS] [{"name": "look", "arguments": {"a": 1}}]', call(0, "look", '{"a": 1}')),
     (
         MISTRAL,
         'Well.[TOOL_CALLS][{"name": "look", "arguments": {}, "id": "abc"}, {"name": "f-1", "arguments": {"b": 2}}]',
-        [TextOut("Well."), *call(0, "look", "{}"), *call(1, "f-1", '{"b": 2}')],
+        [TextEvent("Well."), *call(0, "look", "{}"), *call(1, "f-1", '{"b": 2}')],
     ),
-    (MISTRAL, "[1] and [TOOL", [TextOut("[1] and [TOOL")]),
+    (MISTRAL, "[1] and [TOOL", [TextEvent("[1] and [TOOL")]),
     (JSON, '{"name": "look", "arguments": {"a": 1}}', call(0, "look", '{"a": 1}')),
     (
         JSON,
@@ -92,8 +100,8 @@ READINGS: list[tuple[ToolFormat, str, list[ToolEvent]]] = [
         '{"name": "look", "arguments": {}}\n{"name": "f-1", "arguments": {}}',
         [*call(0, "look", "{}"), *call(1, "f-1", "{}")],
     ),
-    (JSON, 'See {"name": "look", "arguments": {}}', [TextOut('See {"name": "look", "arguments": {}}')]),
-    (JSON, '{"name": "Ada", "born": 1815}', [TextOut('{"name": "Ada", "born": 1815}')]),
+    (JSON, 'See {"name": "look", "arguments": {}}', [TextEvent('See {"name": "look", "arguments": {}}')]),
+    (JSON, '{"name": "Ada", "born": 1815}', [TextEvent('{"name": "Ada", "born": 1815}')]),
 ]
 
 
@@ -113,31 +121,31 @@ HEAD = '<tool_call>\n{"name": "look", "arguments": '
 
 MISTAKES: list[tuple[str, list[ToolEvent]]] = [
     # what a model wrote in Hermes's format, and what is made of it
-    ("<tool_call>look()</tool_call>", [TextOut("<tool_call>look()</tool_call>")]),
-    ('<tool_call>{"name": "rm", "arguments": {}}', [TextOut('<tool_call>{"name": "rm", "arguments": {}}')]),
-    ('<tool_call>{"name": 5, "arguments": {}}', [TextOut('<tool_call>{"name": 5, "arguments": {}}')]),
-    ('<tool_call>{"name": "\n", "arguments": {}}', [TextOut('<tool_call>{"name": "\n", "arguments": {}}')]),
-    ('<tool_call>{"name": "look"}</tool_call>', [TextOut('<tool_call>{"name": "look"}</tool_call>')]),
-    ('<tool_call>{"arguments": {}, "name": "look"}', [TextOut('<tool_call>{"arguments": {}, "name": "look"}')]),
-    (f'{HEAD}"{{}}"}}', [TextOut(f'{HEAD}"{{}}"}}')]),
-    ('<tool_call>{"na', [TextOut('<tool_call>{"na')]),
-    ("<tool_ca", [TextOut("<tool_ca")]),
-    ('<tool_<tool_call>{"name": "look", "arguments": {}}', [TextOut("<tool_"), *call(0, "look", "{}")]),
-    ('<tool_call><tool_call>{"name": "look", "arguments": {}}', [TextOut("<tool_call>"), *call(0, "look", "{}")]),
-    ("An end </tool_call> alone", [TextOut("An end </tool_call> alone")]),
+    ("<tool_call>look()</tool_call>", [TextEvent("<tool_call>look()</tool_call>")]),
+    ('<tool_call>{"name": "rm", "arguments": {}}', [TextEvent('<tool_call>{"name": "rm", "arguments": {}}')]),
+    ('<tool_call>{"name": 5, "arguments": {}}', [TextEvent('<tool_call>{"name": 5, "arguments": {}}')]),
+    ('<tool_call>{"name": "\n", "arguments": {}}', [TextEvent('<tool_call>{"name": "\n", "arguments": {}}')]),
+    ('<tool_call>{"name": "look"}</tool_call>', [TextEvent('<tool_call>{"name": "look"}</tool_call>')]),
+    ('<tool_call>{"arguments": {}, "name": "look"}', [TextEvent('<tool_call>{"arguments": {}, "name": "look"}')]),
+    (f'{HEAD}"{{}}"}}', [TextEvent(f'{HEAD}"{{}}"}}')]),
+    ('<tool_call>{"na', [TextEvent('<tool_call>{"na')]),
+    ("<tool_ca", [TextEvent("<tool_ca")]),
+    ('<tool_<tool_call>{"name": "look", "arguments": {}}', [TextEvent("<tool_"), *call(0, "look", "{}")]),
+    ('<tool_call><tool_call>{"name": "look", "arguments": {}}', [TextEvent("<tool_call>"), *call(0, "look", "{}")]),
+    ("An end </tool_call> alone", [TextEvent("An end </tool_call> alone")]),
     # from where on it is a call, it stays one
     (f'{HEAD}{{"a": [1', call(0, "look", '{"a": [1')),
     (f"{HEAD}{{'a': True}}}}\n</tool_call>", call(0, "look", "{'a': True}")),
     (f'{HEAD}{{"a": "</tool_call>"}}}}\n</tool_call>', call(0, "look", '{"a": "</tool_call>"}')),
-    (f"{HEAD}{{}}\n</tool_call>\nSo", [*call(0, "look", "{}"), TextOut("\nSo")]),
+    (f"{HEAD}{{}}\n</tool_call>\nSo", [*call(0, "look", "{}"), TextEvent("\nSo")]),
     (f'{HEAD}{{"a": 1\n</tool_call>', call(0, "look", '{"a": 1\n')),
-    (f"{HEAD}{{}}}}}}\n</tool_call>", [*call(0, "look", "{}"), TextOut("}")]),
+    (f"{HEAD}{{}}}}}}\n</tool_call>", [*call(0, "look", "{}"), TextEvent("}")]),
     (f"{HEAD}{{}}}}\n{HEAD}{{}}}}", [*call(0, "look", "{}"), *call(1, "look", "{}")]),
     (
         f'{HEAD}{{}}}}\n{{"name": "f-1", "arguments": {{}}}}\n</tool_call>',
         [*call(0, "look", "{}"), *call(1, "f-1", "{}")],
     ),
-    (f'{HEAD}{{}}, "why": 1}}\n</tool_call>', [*call(0, "look", "{}"), TextOut(', "why": 1}')]),
+    (f'{HEAD}{{}}, "why": 1}}\n</tool_call>', [*call(0, "look", "{}"), TextEvent(', "why": 1}')]),
 ]
 
 
@@ -149,19 +157,19 @@ def test_a_mistake_is_text_unless_it_is_a_call_already(answer: str, events: list
 
 def test_a_call_is_told_while_it_is_written() -> None:
     parser = ToolParser(HERMES, tools=TOOLS)
-    assert parser.feed('Yes. <tool_call>\n{"name": "lo') == [TextOut("Yes.")]
+    assert parser.feed('Yes. <tool_call>\n{"name": "lo') == [TextEvent("Yes.")]
     assert parser.feed('ok", "arguments": ') == []
-    assert parser.feed('{"a": "b') == [CallOpened(0, "look"), ArgumentsOut(0, '{"a": "b')]
-    assert parser.feed(' c"}') == [ArgumentsOut(0, ' c"}')]
+    assert parser.feed('{"a": "b') == [ToolCallStarted(0, "look"), ToolCallArguments(0, '{"a": "b')]
+    assert parser.feed(' c"}') == [ToolCallArguments(0, ' c"}')]
     assert parser.feed("}\n</tool_call>") == []
     assert parser.finish() == []
 
 
 def test_text_waits_only_where_a_call_could_begin() -> None:
     parser = ToolParser(HERMES, tools=TOOLS)
-    assert parser.feed("One < two") == [TextOut("One < two")]
+    assert parser.feed("One < two") == [TextEvent("One < two")]
     assert parser.feed("<to") == []
-    assert parser.feed("ad>") == [TextOut("<toad>")]
+    assert parser.feed("ad>") == [TextEvent("<toad>")]
 
 
 JSON_VALUES = st.recursive(
@@ -228,16 +236,16 @@ FRAME = re.compile(
 def test_nothing_is_lost_and_nothing_is_added(tool_format: ToolFormat, answer: str) -> None:
     events = joined(read(tool_format, answer))
     position = 0
-    for text in (event.text for event in events if not isinstance(event, CallOpened)):
+    for text in (event.text for event in events if not isinstance(event, ToolCallStarted)):
         start = answer.index(text, position)
         assert FRAME.fullmatch(answer[position:start])
         position = start + len(text)
     assert FRAME.fullmatch(answer[position:])
-    if not any(isinstance(event, CallOpened) for event in events):
-        assert "".join(event.text for event in events if isinstance(event, TextOut)) == answer
+    if not any(isinstance(event, ToolCallStarted) for event in events):
+        assert "".join(event.text for event in events if isinstance(event, TextEvent)) == answer
 
 
 @EACH_FORMAT
 @given(text=st.text("abc <[{\n", max_size=20))
 def test_an_answer_without_calls_is_its_text(tool_format: ToolFormat, text: str) -> None:
-    assert joined(read(tool_format, text)) == ([TextOut(text)] if text else [])
+    assert joined(read(tool_format, text)) == ([TextEvent(text)] if text else [])

@@ -11,8 +11,8 @@ from glimpse.engine.text.conversation import NamedTool, ToolChoice, ToolDefiniti
 from glimpse.engine.text.grammar_check import GrammarChecker
 from glimpse.engine.text.tokenizer import load_tokenizer
 from glimpse.engine.text.tools import FORMATS
-from glimpse.server.generation.constraints import FREE, Enforcement
-from glimpse.server.request import AnswerRequest, Constraint, Tools
+from glimpse.server.generation.constraints import UNCONSTRAINED, ConstraintBuilder
+from glimpse.server.request import Constraint, GenerationRequest, Tools
 from glimpse.server.rpc.errors import InvalidRequest
 
 TOKENIZER = load_tokenizer(DEFAULT_MODEL)
@@ -27,11 +27,11 @@ def tool(parameters: dict[str, Any], *, strict: bool = False) -> ToolDefinition:
 
 def asked(
     *tools: ToolDefinition, choice: ToolChoice = ToolMode.AUTO, constraint: Constraint | None = None
-) -> AnswerRequest:
-    return AnswerRequest(
+) -> GenerationRequest:
+    return GenerationRequest(
         prompts=(),
         sampling=SamplingParams(),
-        num_answers=1,
+        num_completions=1,
         skip_special_tokens=True,
         constraint=constraint,
         tools=Tools(definitions=tools, choice=choice, parallel=True) if tools else None,
@@ -40,34 +40,34 @@ def asked(
     )
 
 
-def enforcement(format_name: str | None = "hermes") -> Enforcement:
+def builder(format_name: str | None = "hermes") -> ConstraintBuilder:
     tool_format = None if format_name is None else FORMATS[format_name]
-    return Enforcement(checker=CHECKER, tokenizer=TOKENIZER, tool_format=tool_format)
+    return ConstraintBuilder(checker=CHECKER, tokenizer=TOKENIZER, tool_format=tool_format)
 
 
-def refusal(request: AnswerRequest, format_name: str | None = "hermes") -> InvalidRequest:
+def refusal(request: GenerationRequest, format_name: str | None = "hermes") -> InvalidRequest:
     with pytest.raises(InvalidRequest) as caught:
-        enforcement(format_name).held(request)
+        builder(format_name).build(request)
     return caught.value
 
 
 def test_nothing_demanded_is_nothing_held() -> None:
-    assert enforcement().held(asked()) == FREE
-    assert enforcement().held(asked(tool(ENFORCED))).grammar is None
+    assert builder().build(asked()) == UNCONSTRAINED
+    assert builder().build(asked(tool(ENFORCED))).grammar is None
 
 
 @pytest.mark.parametrize("choice", [ToolMode.REQUIRED, NamedTool(name="look")])
 @pytest.mark.parametrize("format_name", FORMATS)
 def test_tools_that_must_be_called_are_a_grammar(format_name: str, choice: ToolChoice) -> None:
-    held = enforcement(format_name).held(asked(tool(ENFORCED), choice=choice))
-    assert held.grammar is not None
-    assert '"integer"' in held.grammar.text
+    constraints = builder(format_name).build(asked(tool(ENFORCED), choice=choice))
+    assert constraints.grammar is not None
+    assert '"integer"' in constraints.grammar.text
 
 
 def test_of_a_tool_that_is_not_strict_what_cannot_be_enforced_is_not() -> None:
-    held = enforcement().held(asked(tool(NOT_ENFORCED), choice=ToolMode.REQUIRED))
-    assert held.grammar is not None
-    assert "no-such-format" not in held.grammar.text
+    constraints = builder().build(asked(tool(NOT_ENFORCED), choice=ToolMode.REQUIRED))
+    assert constraints.grammar is not None
+    assert "no-such-format" not in constraints.grammar.text
 
 
 def test_what_cannot_be_enforced_is_refused_by_its_field() -> None:
@@ -79,11 +79,11 @@ def test_what_cannot_be_enforced_is_refused_by_its_field() -> None:
 
 def test_an_answer_that_calls_nothing_has_its_form_beside_tools() -> None:
     schema = Constraint(grammar=Grammar(kind=GrammarKind.JSON_SCHEMA, text='{"enum": ["the form"]}'), field="form")
-    held = enforcement().held(asked(tool(ENFORCED), constraint=schema))
-    assert held.grammar is not None
-    assert "the form" in held.grammar.text
-    assert '"integer"' in held.grammar.text
-    called = enforcement().held(asked(tool(ENFORCED), choice=ToolMode.REQUIRED, constraint=schema))
+    constraints = builder().build(asked(tool(ENFORCED), constraint=schema))
+    assert constraints.grammar is not None
+    assert "the form" in constraints.grammar.text
+    assert '"integer"' in constraints.grammar.text
+    called = builder().build(asked(tool(ENFORCED), choice=ToolMode.REQUIRED, constraint=schema))
     assert called.grammar is not None
     assert "the form" not in called.grammar.text
     hopeless = Constraint(grammar=Grammar(kind=GrammarKind.JSON_SCHEMA, text='{"not": {}}'), field="form")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glimpse.server.generation.merge_streams import merged
+from glimpse.server.generation.merge_streams import merge_streams
 
 
 class Stream:
@@ -35,7 +35,7 @@ class Stream:
 async def test_every_value_comes_once_and_in_its_streams_order(values: list[list[int]]) -> None:
     streams = [Stream(*each) for each in values]
     got: list[list[int]] = [[] for _ in values]
-    async for index, value in merged([stream.run() for stream in streams]):
+    async for index, value in merge_streams([stream.run() for stream in streams]):
         got[index].append(value)
     assert got == values
     assert all(stream.closed for stream in streams)
@@ -44,7 +44,7 @@ async def test_every_value_comes_once_and_in_its_streams_order(values: list[list
 @pytest.mark.parametrize("count", [1, 3])
 async def test_no_stream_runs_ahead_of_the_reader(count: int) -> None:
     streams = [Stream(1, 2, 3) for _ in range(count)]
-    async with aclosing(merged([stream.run() for stream in streams])) as values:
+    async with aclosing(merge_streams([stream.run() for stream in streams])) as values:
         await anext(values)
         for _ in range(20):
             await asyncio.sleep(0)
@@ -55,7 +55,7 @@ async def test_no_stream_runs_ahead_of_the_reader(count: int) -> None:
 @pytest.mark.parametrize("others", [0, 2])
 async def test_a_failure_of_one_ends_all(others: int) -> None:
     streams = [Stream(ValueError("first")), *(Stream(*range(9)) for _ in range(others))]
-    values = merged([stream.run() for stream in streams])
+    values = merge_streams([stream.run() for stream in streams])
     with pytest.raises(ValueError, match="first"):
         await anext(values)  # a failure counts before the values that come with it
     assert all(stream.closed or not stream.num_asked for stream in streams)
@@ -65,7 +65,7 @@ async def test_leaving_ends_all() -> None:
     streams = [Stream(1), Stream(2)]
 
     async def read() -> None:
-        async for _ in merged([stream.run() for stream in streams]):
+        async for _ in merge_streams([stream.run() for stream in streams]):
             await asyncio.Event().wait()
 
     reader = asyncio.create_task(read())

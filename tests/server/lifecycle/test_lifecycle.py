@@ -79,7 +79,7 @@ async def test_a_deadline_ends_the_request_with_its_reason(tiny_checkpoint: Path
             await call.read()
         assert caught.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
         # The server's own words: it answers a little before gRPC cuts the call.
-        assert caught.value.details() == "The deadline passed before the answer was complete."
+        assert caught.value.details() == "The deadline passed before the response was complete."
 
 
 async def test_a_drained_server_finishes_what_it_began(tiny_checkpoint: Path, tmp_path: Path) -> None:

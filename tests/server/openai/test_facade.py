@@ -246,7 +246,7 @@ async def test_a_failure_after_the_first_piece_is_told_in_band_and_as_a_status(s
     assert "Hello" in first
     assert json.loads(last) == {
         "error": {
-            "message": "The deadline passed before the answer was complete.",
+            "message": "The deadline passed before the response was complete.",
             "type": "timeout_error",
             "param": None,
             "code": "deadline_exceeded",

@@ -12,7 +12,7 @@ from glimpse.media.processing.video_options import VideoOptions
 from glimpse.media.sources.source import CachedSource, DataSource, FrameSources, UploadSource, parse_url_text
 from glimpse.server.parse.chat import parse_chat
 from glimpse.server.parse.media import LOW_DETAIL_MAX_PIXELS
-from glimpse.server.request import AnswerRequest, ChatRequest, Conversation, ImageInput, VideoInput
+from glimpse.server.request import ChatRequest, Conversation, GenerationRequest, ImageInput, VideoInput
 from glimpse.server.rpc.errors import InvalidRequest
 from glimpse.v1 import chat_pb2, content_pb2, generation_pb2
 from tests.server.requests import image_part, png, request, text_part, user, video_part
@@ -26,7 +26,7 @@ def parse(wire: chat_pb2.CreateChatCompletionRequest, *, streaming: bool = False
 
 
 def conversation_of(wire: chat_pb2.CreateChatCompletionRequest) -> Conversation:
-    (prompt,) = parse(wire).answers.prompts
+    (prompt,) = parse(wire).generation.prompts
     assert isinstance(prompt, Conversation)
     return prompt
 
@@ -36,7 +36,7 @@ def sources_of(conversation: Conversation) -> list[object]:
 
 
 def sampling_of(wire: chat_pb2.CreateChatCompletionRequest) -> SamplingParams:
-    return parse(wire).answers.sampling
+    return parse(wire).generation.sampling
 
 
 def with_member(**members: object) -> chat_pb2.CreateChatCompletionRequest:
@@ -210,18 +210,18 @@ def test_what_cannot_be_served_is_refused_by_its_field(
 def test_what_is_not_said_takes_the_stated_defaults() -> None:
     wire = chat_pb2.CreateChatCompletionRequest(messages=[user("Hello")])
     chat = parse(wire)
-    (conversation,) = chat.answers.prompts
-    assert chat.answers == AnswerRequest(
+    (conversation,) = chat.generation.prompts
+    assert chat.generation == GenerationRequest(
         prompts=(conversation,),
         sampling=SamplingParams(),
-        num_answers=1,
+        num_completions=1,
         skip_special_tokens=True,
         constraint=None,
         tools=None,
         priority=0,
         cache_salt="",
     )
-    assert (chat.include_usage, chat.metadata, chat.names_tier) == (False, {}, False)
+    assert (chat.include_usage, chat.metadata, chat.echoes_service_tier) == (False, {}, False)
     assert conversation == Conversation(messages=(ChatMessage(role="user", content=("Hello",)),), media=())
 
 
@@ -256,7 +256,7 @@ def test_every_generation_option_arrives() -> None:
         n=3,
         skip_special_tokens=False,
     )
-    assert (parse(wire).answers.num_answers, parse(wire).answers.skip_special_tokens) == (3, False)
+    assert (parse(wire).generation.num_completions, parse(wire).generation.skip_special_tokens) == (3, False)
     assert sampling_of(wire) == SamplingParams(
         max_tokens=7,
         temperature=0.5,
@@ -424,7 +424,7 @@ def test_options_that_ask_for_nothing_more_are_accepted(wire: chat_pb2.CreateCha
 def test_a_stream_may_ask_for_its_usage() -> None:
     wire = with_member(stream_options={"include_usage": True}, cache_salt="s")
     chat = parse(wire, streaming=True)
-    assert (chat.include_usage, chat.answers.cache_salt) == (True, "s")
+    assert (chat.include_usage, chat.generation.cache_salt) == (True, "s")
 
 
 def test_generation_options_have_no_field_that_parsing_does_not_know() -> None:
@@ -451,22 +451,22 @@ SCHEMA = '{"type": "object"}'
     ],
 )
 def test_a_form_is_a_grammar(members: dict[str, Any], kind: GrammarKind, text: str) -> None:
-    constraint = parse(with_member(**members)).answers.constraint
+    constraint = parse(with_member(**members)).generation.constraint
     assert constraint is not None
     assert constraint.grammar == Grammar(kind=kind, text=text)
 
 
 def test_tools_are_shown_unless_none_may_be_called() -> None:
-    called = parse(with_member(tools=[TOOL])).answers
+    called = parse(with_member(tools=[TOOL])).generation
     assert called.tools is not None
     assert (called.tools.choice, conversation_of(with_member(tools=[TOOL])).tools) == (
         ToolMode.AUTO,
         called.tools.definitions,
     )
     none = with_member(tools=[TOOL], tool_choice={"mode": chat_pb2.TOOL_CHOICE_MODE_NONE})
-    assert (parse(none).answers.tools, conversation_of(none).tools) == (None, ())
+    assert (parse(none).generation.tools, conversation_of(none).tools) == (None, ())
     formed = parse(with_member(tools=[TOOL], tool_choice=none.tool_choice, response_format={"json_object": {}}))
-    assert formed.answers.constraint is not None
+    assert formed.generation.constraint is not None
 
 
 def test_a_prompt_can_end_in_several_ways() -> None:
@@ -484,8 +484,8 @@ def test_a_prompt_can_end_in_several_ways() -> None:
 
 def test_variables_reach_the_template() -> None:
     wire = with_member(chat_template_kwargs='{"enable_thinking": false}', reasoning_effort=4)
-    chat = parse_chat(wire, streaming=False, vocab_size=VOCAB_SIZE, max_media=LIMITS, asks_effort=True)
-    (conversation,) = chat.answers.prompts
+    chat = parse_chat(wire, streaming=False, vocab_size=VOCAB_SIZE, max_media=LIMITS, supports_reasoning_effort=True)
+    (conversation,) = chat.generation.prompts
     assert isinstance(conversation, Conversation)
     assert conversation.template_kwargs == {"enable_thinking": False, "reasoning_effort": "medium"}
 

@@ -21,12 +21,12 @@ def parse(**fields: Any) -> CompletionRequest:
 
 def test_what_is_not_said_takes_the_stated_defaults() -> None:
     completion = parse()
-    assert completion.answers.sampling == SamplingParams(max_tokens=16)
-    assert (completion.echo, completion.include_usage, completion.answers.num_answers) == (False, False, 1)
+    assert completion.generation.sampling == SamplingParams(max_tokens=16)
+    assert (completion.echo, completion.include_usage, completion.generation.num_completions) == (False, False, 1)
 
 
 def test_prompts_are_texts_and_token_ids() -> None:
-    assert parse(prompts=[{"text": "a"}, {"token_ids": {"ids": [5, 6]}}]).answers.prompts == (
+    assert parse(prompts=[{"text": "a"}, {"token_ids": {"ids": [5, 6]}}]).generation.prompts == (
         TextPrompt(text="a", field="prompts[0].text"),
         TokenPrompt(token_ids=(5, 6)),
     )
@@ -42,7 +42,7 @@ def test_prompts_are_texts_and_token_ids() -> None:
     ],
 )
 def test_log_probabilities_are_asked_for_in_two_ways(fields: dict[str, Any], logprobs: int | None) -> None:
-    assert parse(**fields).answers.sampling.logprobs == logprobs
+    assert parse(**fields).generation.sampling.logprobs == logprobs
 
 
 @pytest.mark.parametrize(

@@ -4,22 +4,22 @@ from collections.abc import Sequence
 from typing import Any
 
 from glimpse.engine.sampling_params import SamplingParams
-from glimpse.engine.text.assembler import TokenText
+from glimpse.engine.text.output_processor import TokenText
 from glimpse.media.kind import MediaKind
-from glimpse.server.generation.completion import CallDelta, Ending
-from glimpse.server.generation.generator import Piece, TokenCounts
+from glimpse.server.generation.completion_parser import CompletionFinishReason, ToolCallDelta
+from glimpse.server.generation.generator import CompletionDelta, Usage
 from glimpse.server.openai.codec import encode
-from glimpse.server.render.chat import AnswerHead, ChunkRenderer, render_response
-from glimpse.server.request import AnswerRequest, ChatRequest
+from glimpse.server.render.chat import ChunkRenderer, CompletionHead, render_response
+from glimpse.server.request import ChatRequest, GenerationRequest
 from glimpse.v1 import chat_pb2, content_pb2, generation_pb2
 
-HEAD = AnswerHead(id="chatcmpl-1", created=5, model="m", names_tier=False)
-COUNTS = TokenCounts(prompt=7, media={MediaKind.IMAGE: 4}, cached=2, completion=3)
+HEAD = CompletionHead(id="chatcmpl-1", created=5, model="m")
+USAGE = Usage(prompt_tokens=7, media_tokens={MediaKind.IMAGE: 4}, cached_tokens=2, completion_tokens=3)
 REQUEST = ChatRequest(
-    answers=AnswerRequest(
+    generation=GenerationRequest(
         prompts=(),
         sampling=SamplingParams(),
-        num_answers=2,
+        num_completions=2,
         skip_special_tokens=True,
         constraint=None,
         tools=None,
@@ -28,34 +28,39 @@ REQUEST = ChatRequest(
     ),
     include_usage=False,
     metadata={"a": "b"},
-    names_tier=False,
+    echoes_service_tier=False,
 )
 
 
-def piece(index: int = 0, text: str = "", **members: Any) -> Piece:
-    nothing: dict[str, Any] = {"calls": (), "tokens": (), "ending": None, "counts": COUNTS, "videos": ()}
-    return Piece(index=index, text=text, **(nothing | members))
+def delta(index: int = 0, text: str = "", **members: Any) -> CompletionDelta:
+    nothing: dict[str, Any] = {"tool_calls": (), "tokens": (), "finish_reason": None, "usage": USAGE, "videos": ()}
+    return CompletionDelta(index=index, text=text, **(nothing | members))
 
 
-def opened(index: int, name: str, arguments: str = "") -> CallDelta:
-    return CallDelta(index=index, id=f"call_{index}", name=name, arguments=arguments)
+def opened(index: int, name: str, arguments: str = "") -> ToolCallDelta:
+    return ToolCallDelta(index=index, id=f"call_{index}", name=name, arguments=arguments)
 
 
-def more(index: int, arguments: str) -> CallDelta:
-    return CallDelta(index=index, id=None, name=None, arguments=arguments)
+def more(index: int, arguments: str) -> ToolCallDelta:
+    return ToolCallDelta(index=index, id=None, name=None, arguments=arguments)
 
 
-def chunks(*pieces: Piece) -> list[chat_pb2.ChunkChoice]:
+def chunks(*deltas: CompletionDelta) -> list[chat_pb2.ChunkChoice]:
     renderer = ChunkRenderer(HEAD)
-    return [chunk.choices[0] for each in pieces for chunk in renderer.render(each)]
+    return [chunk.choices[0] for each in deltas for chunk in renderer.render(each)]
 
 
-def deltas(*pieces: Piece) -> list[bytes]:
-    return [encode(chunk.delta) for chunk in chunks(*pieces)]
+def rendered_deltas(*deltas: CompletionDelta) -> list[bytes]:
+    return [encode(chunk.delta) for chunk in chunks(*deltas)]
 
 
 def test_each_answer_of_a_stream_begins_with_its_role_and_ends_alone() -> None:
-    taken = chunks(piece(0, "a"), piece(1), piece(1, "b", ending=Ending.LENGTH), piece(0, "c", ending=Ending.STOP))
+    taken = chunks(
+        delta(0, "a"),
+        delta(1),
+        delta(1, "b", finish_reason=CompletionFinishReason.LENGTH),
+        delta(0, "c", finish_reason=CompletionFinishReason.STOP),
+    )
     assert [(chunk.index, chunk.delta.content, chunk.finish_reason) for chunk in taken] == [
         (0, "a", 0),
         (1, "", 0),
@@ -69,18 +74,18 @@ def test_each_answer_of_a_stream_begins_with_its_role_and_ends_alone() -> None:
 
 
 def test_a_piece_without_anything_new_is_not_sent() -> None:
-    assert deltas(piece(0, "a"), piece(0), piece(0, "b")) == [
+    assert rendered_deltas(delta(0, "a"), delta(0), delta(0, "b")) == [
         b'{"role":"assistant","content":"a"}',
         b'{"content":"b"}',
     ]
 
 
 def test_a_call_is_told_as_clients_expect_it() -> None:
-    assert deltas(
-        piece(0, calls=(opened(0, "f"),)),
-        piece(0, calls=(more(0, '{"a"'),)),
-        piece(0, calls=(more(0, ": 1}"), opened(1, "g", "{"))),
-        piece(0, calls=(more(1, "}"),), ending=Ending.TOOL_CALLS),
+    assert rendered_deltas(
+        delta(0, tool_calls=(opened(0, "f"),)),
+        delta(0, tool_calls=(more(0, '{"a"'),)),
+        delta(0, tool_calls=(more(0, ": 1}"), opened(1, "g", "{"))),
+        delta(0, tool_calls=(more(1, "}"),), finish_reason=CompletionFinishReason.TOOL_CALLS),
     ) == [
         b'{"role":"assistant","tool_calls":[{"index":0,"id":"call_0","type":"function",'
         b'"function":{"name":"f","arguments":""}}]}',
@@ -92,18 +97,18 @@ def test_a_call_is_told_as_clients_expect_it() -> None:
     ]
 
 
-def whole(pieces: Sequence[Piece]) -> chat_pb2.CreateChatCompletionResponse:
-    return render_response(HEAD, REQUEST, pieces)
+def whole(deltas: Sequence[CompletionDelta]) -> chat_pb2.CreateChatCompletionResponse:
+    return render_response(HEAD, REQUEST, deltas)
 
 
 def test_whole_answers_are_put_together_by_their_places() -> None:
     response = whole(
         [
-            piece(1, "x"),
-            piece(0, "a"),
-            piece(0, calls=(opened(0, "f", "{"),)),
-            piece(1, ending=Ending.LENGTH),
-            piece(0, calls=(more(0, "}"),), ending=Ending.TOOL_CALLS),
+            delta(1, "x"),
+            delta(0, "a"),
+            delta(0, tool_calls=(opened(0, "f", "{"),)),
+            delta(1, finish_reason=CompletionFinishReason.LENGTH),
+            delta(0, tool_calls=(more(0, "}"),), finish_reason=CompletionFinishReason.TOOL_CALLS),
         ]
     )
     first, second = response.choices
@@ -116,13 +121,15 @@ def test_whole_answers_are_put_together_by_their_places() -> None:
 
 
 def test_an_answer_of_calls_alone_has_no_content() -> None:
-    (choice,) = whole([piece(0, calls=(opened(0, "f", "{}"),), ending=Ending.TOOL_CALLS)]).choices
+    (choice,) = whole(
+        [delta(0, tool_calls=(opened(0, "f", "{}"),), finish_reason=CompletionFinishReason.TOOL_CALLS)]
+    ).choices
     assert not choice.message.HasField("content")
-    (empty,) = whole([piece(0, ending=Ending.STOP)]).choices
+    (empty,) = whole([delta(0, finish_reason=CompletionFinishReason.STOP)]).choices
     assert empty.message.HasField("content")
 
 
 def test_log_probabilities_come_with_their_piece() -> None:
     token = TokenText(token_id=1, text="a", bytes=b"a", logprob=-0.5)
-    (chunk,) = chunks(piece(0, "a", tokens=(token,)))
+    (chunk,) = chunks(delta(0, "a", tokens=(token,)))
     assert [each.token for each in chunk.logprobs.content] == ["a"]

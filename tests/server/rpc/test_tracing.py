@@ -14,9 +14,9 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import StatusCode
 
 from glimpse.server.rpc import tracing
-from glimpse.server.rpc.context import current_call
+from glimpse.server.rpc.context import current_rpc
 from glimpse.server.rpc.errors import ModelNotFoundError
-from glimpse.server.rpc.interceptors import CallInterceptor
+from glimpse.server.rpc.interceptors import RpcInterceptor
 from glimpse.server.rpc.load_meter import LoadMeter
 from glimpse.server.rpc.metrics import Metrics
 from glimpse.server.rpc.typed_handlers import add_typed_services
@@ -52,7 +52,7 @@ async def traced(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Traced]:
     monkeypatch.setattr(trace, "get_tracer", provider.get_tracer)
 
     async def list_models(_request: Any, _context: Any) -> model_pb2.ListModelsResponse:
-        call = current_call()
+        call = current_rpc()
         call.prompt_tokens, call.completion_tokens = 7, 3
         return model_pb2.ListModelsResponse()
 
@@ -61,7 +61,7 @@ async def traced(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Traced]:
             raise ModelNotFoundError(request.model, ("nano",))
         raise RuntimeError(SECRET)
 
-    server = grpc.aio.server(interceptors=[CallInterceptor(Metrics(), LoadMeter(max_sequences=1))])
+    server = grpc.aio.server(interceptors=[RpcInterceptor(Metrics(), LoadMeter(max_sequences=1))])
     handlers: Any = {f"{SERVICE.full_name}.ListModels": list_models, f"{SERVICE.full_name}.GetModel": get_model}
     add_typed_services(server, [SERVICE], handlers)
     port = server.add_insecure_port("127.0.0.1:0")

@@ -43,8 +43,8 @@ def stats(*, running: int, waiting: int = 0, blocks: int = 0) -> StepStats:
 def test_rates_are_of_the_last_seconds(meter: LoadMeter, clock: Clock) -> None:
     clock.now = 5.0
     for code in ("OK", "OK", "INVALID_ARGUMENT", "CANCELLED", "INTERNAL"):
-        meter.call_began()
-        meter.call_ended(code)
+        meter.rpc_began()
+        meter.rpc_ended(code)
     assert (meter.report().rps_fractional, meter.report().eps) == (1.0, 0.2)  # of the five seconds that there were
     clock.now = 5.0 + WINDOW_SECONDS
     assert (meter.report().rps_fractional, meter.report().eps) == (0.5, 0.1)

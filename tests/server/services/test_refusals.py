@@ -102,7 +102,7 @@ def test_an_unknown_model_s_message_names_those_that_are_served(channel: grpc.Ch
         models.GetModel(model_pb2.GetModelRequest(model="x"))
     error: Any = caught.value
     assert error.code() == NOT_FOUND
-    assert error.details() == "The model 'x' does not exist. Served here: 'tiny', 'small/tiny'."
+    assert error.details() == "The model 'x' does not exist. Available: 'tiny', 'small/tiny'."
 
 
 def test_a_message_of_any_length_fits_into_headers(chat: Chat) -> None:

@@ -225,5 +225,5 @@ def test_the_usage_tells_what_media_took(chat: Chat, shared_server: Served) -> N
     assert first.decode_milliseconds > 0 == first.fetch_milliseconds
     assert shared_server.metric("glimpse_media_total") == before + 2
     assert shared_server.metric("glimpse_media_decode_seconds_count") > 0
-    assert shared_server.metric("glimpse_encodings_spared_total") > 0
+    assert shared_server.metric("glimpse_encoder_cache_hits_total") > 0
     assert not chat.CreateChatCompletion(request()).usage.HasField("media_usage")

@@ -6,11 +6,16 @@ import pytest
 
 from glimpse.engine.checkpoint import DEFAULT_MODEL
 from glimpse.engine.protocol import FinishReason, TokenEvent
-from glimpse.engine.text.assembler import Assembler
 from glimpse.engine.text.conversation import NamedTool, ToolChoice, ToolDefinition, ToolMode
+from glimpse.engine.text.output_processor import OutputProcessor
 from glimpse.engine.text.tokenizer import load_tokenizer
 from glimpse.engine.text.tools import FORMATS, tag_ids
-from glimpse.server.generation.completion import Answer, AnswerDelta, CallReader, Ending
+from glimpse.server.generation.completion_parser import (
+    CompletionFinishReason,
+    CompletionParser,
+    ParsedDelta,
+    ToolCallReader,
+)
 from glimpse.server.request import Tools
 
 TOKENIZER = load_tokenizer(DEFAULT_MODEL)
@@ -27,16 +32,18 @@ def tools(choice: ToolChoice = ToolMode.AUTO) -> Tools:
 
 def answered(
     text: str, *, choice: ToolChoice = ToolMode.AUTO, stop: tuple[str, ...] = (), seed: int = 0, cut: bool = False
-) -> list[AnswerDelta]:
+) -> list[ParsedDelta]:
     """What an answer of this text brings, in events of a few tokens; `cut` by the token limit."""
     hidden = TOKENIZER.special_ids - set(tag_ids(HERMES, TOKENIZER).values())
-    answer = Answer(Assembler(TOKENIZER, stop=stop, hidden_ids=hidden), CallReader(HERMES, tools(choice)))
+    answer = CompletionParser(
+        OutputProcessor(TOKENIZER, stop=stop, hidden_ids=hidden), ToolCallReader(HERMES, tools(choice))
+    )
     token_ids, draw, deltas = (
         [*TOKENIZER.encode(text), *([] if cut else [END])],
         random.Random(seed),
-        list[AnswerDelta](),
+        list[ParsedDelta](),
     )
-    while token_ids and not (deltas and deltas[-1].ending):
+    while token_ids and not (deltas and deltas[-1].finish_reason):
         count = draw.randint(1, 5)
         some, token_ids = token_ids[:count], token_ids[count:]
         finish = None if token_ids else FinishReason.LENGTH if cut else FinishReason.STOP
@@ -48,32 +55,32 @@ def answered(
 def test_text_and_calls_come_apart_wherever_tokens_are_cut(seed: int) -> None:
     deltas = answered(f"Let me see.\n{CALL}\n{CALL}", seed=seed)
     assert "".join(delta.text for delta in deltas) == "Let me see."
-    calls = [call for delta in deltas for call in delta.calls]
+    calls = [call for delta in deltas for call in delta.tool_calls]
     for index in (0, 1):
         own = [call for call in calls if call.index == index]
         assert "".join(call.arguments for call in own) == '{"at": "ä <b>"}'
         assert [bool(call.id and call.name == "look") for call in own] == [True] + [False] * (len(own) - 1)
     assert len({call.id for call in calls if call.id}) == 2
     for delta in deltas:
-        assert len({call.index for call in delta.calls}) == len(delta.calls)
+        assert len({call.index for call in delta.tool_calls}) == len(delta.tool_calls)
 
 
 @pytest.mark.parametrize(
-    ("text", "choice", "cut", "ending"),
+    ("text", "choice", "cut", "finish_reason"),
     [
-        ("Hello", ToolMode.AUTO, False, Ending.STOP),
-        (CALL, ToolMode.AUTO, False, Ending.TOOL_CALLS),
-        (CALL, ToolMode.REQUIRED, False, Ending.TOOL_CALLS),
-        (CALL, NamedTool(name="look"), False, Ending.STOP),
-        (CALL, ToolMode.AUTO, True, Ending.LENGTH),
-        (CALL[:30], ToolMode.AUTO, True, Ending.LENGTH),
+        ("Hello", ToolMode.AUTO, False, CompletionFinishReason.STOP),
+        (CALL, ToolMode.AUTO, False, CompletionFinishReason.TOOL_CALLS),
+        (CALL, ToolMode.REQUIRED, False, CompletionFinishReason.TOOL_CALLS),
+        (CALL, NamedTool(name="look"), False, CompletionFinishReason.STOP),
+        (CALL, ToolMode.AUTO, True, CompletionFinishReason.LENGTH),
+        (CALL[:30], ToolMode.AUTO, True, CompletionFinishReason.LENGTH),
     ],
 )
 def test_only_calls_that_the_model_chose_end_an_answer_as_calls(
-    text: str, choice: ToolChoice, cut: bool, ending: Ending
+    text: str, choice: ToolChoice, cut: bool, finish_reason: CompletionFinishReason
 ) -> None:
     deltas = answered(text, choice=choice, cut=cut)
-    assert [delta.ending for delta in deltas if delta.ending] == [ending]
+    assert [delta.finish_reason for delta in deltas if delta.finish_reason] == [finish_reason]
 
 
 def test_what_is_no_call_is_text() -> None:
@@ -83,5 +90,8 @@ def test_what_is_no_call_is_text() -> None:
 
 def test_a_stop_text_ends_an_answer_before_its_calls() -> None:
     deltas = answered(f"So. END {CALL}", stop=("END",))
-    assert ("".join(delta.text for delta in deltas).rstrip(), deltas[-1].ending) == ("So.", Ending.STOP)
-    assert not any(delta.calls for delta in deltas)
+    assert ("".join(delta.text for delta in deltas).rstrip(), deltas[-1].finish_reason) == (
+        "So.",
+        CompletionFinishReason.STOP,
+    )
+    assert not any(delta.tool_calls for delta in deltas)

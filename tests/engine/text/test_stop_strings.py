@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glimpse.engine.text.stops import StopMatcher
+from glimpse.engine.text.stop_strings import StopMatcher
 
 # Few letters, so that stop texts occur, overlap, and contain one another.
 TEXTS = st.text("abc", max_size=30)

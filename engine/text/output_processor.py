@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from glimpse.engine.protocol import FinishReason, TokenEvent, TokenLogprobs
 from glimpse.engine.text.detokenizer import Detokenizer
-from glimpse.engine.text.stops import StopMatcher
+from glimpse.engine.text.stop_strings import StopMatcher
 from glimpse.engine.text.tokenizer import Tokenizer
 
 
@@ -51,7 +51,7 @@ class TextDelta:
     """A stop text ended the answer: the engine does not know of it, so the request is to be cancelled."""
 
 
-class Assembler:
+class OutputProcessor:
     """The text of one answer. Feed it the events up to the first delta with `finish`."""
 
     def __init__(

@@ -1,7 +1,4 @@
-"""Grammars of answers that call tools, in llguidance's dialect of Lark, made of a format's own pieces.
-
-Knows no llguidance: whoever takes a grammar checks and compiles it.
-"""
+"""Writes grammars for tool calls in llguidance's dialect of Lark. Does not check or compile them."""
 
 import json
 import re
@@ -20,28 +17,28 @@ def tool_grammar(
     *,
     parallel: bool,
     tag_ids: Mapping[str, int] | None = None,
-    form: str | None = None,
+    response_schema: str | None = None,
 ) -> Grammar | None:
-    """The language of the answers that a choice of tools allows; None where any answer is.
+    """Returns a grammar for the completions that a tool choice allows; None if it allows any.
 
-    The calls are of the tools offered, with arguments that meet their schemas, which are to be such as can be enforced:
-    where a grammar is needed at all, it holds tools that are not strict to theirs too.
+    Tool calls name one of the tools and have arguments that match its schema. If there is a grammar at all, it enforces
+    the schemas of tools that are not strict too, so all schemas must be enforceable.
 
     Args:
-        tool_format: In which the model writes.
-        tools: Those offered, at least one; each has a name of its own.
-        choice: Whether and which are called. A named tool is called once.
-        parallel: Several calls are allowed where tools are not chosen by name.
-        tag_ids: The format's tags that are single special tokens, and their ids.
-        form: The JSON Schema, as JSON text, of an answer that calls nothing; None: it is any text. Not for formats that
-            are bare: their calls begin like any JSON.
+        tool_format: The format in which the model writes tool calls.
+        tools: The tools offered, at least one, with unique names.
+        choice: Which tools may or must be called. A named tool is called exactly once.
+        parallel: Several calls are allowed, unless `choice` names a tool.
+        tag_ids: Tag → token id, for the format's tags that are special tokens.
+        response_schema: JSON Schema, as JSON text, of a completion without tool calls; None: any text. Not supported
+            for bare formats, whose calls cannot be told from other JSON.
     """
     writer = _GrammarWriter(tool_format, tag_ids or {})
     match choice:
         case ToolMode.NONE:
             return None
-        case ToolMode.AUTO if form is not None:
-            rules = writer.form_or_calls(tools, form, several=parallel)
+        case ToolMode.AUTO if response_schema is not None:
+            rules = writer.json_or_calls(tools, response_schema, several=parallel)
         case ToolMode.AUTO:
             if parallel and not any(tool.strict for tool in tools):
                 return None
@@ -56,39 +53,39 @@ def tool_grammar(
 
 
 class _GrammarWriter:
-    """Writes the rules of one format."""
+    """Writes grammar rules for one tool format."""
 
     def __init__(self, tool_format: ToolFormat, tag_ids: Mapping[str, int]) -> None:
         self._format = tool_format
         self._tag_ids = tag_ids
 
     def calls(self, tools: Sequence[ToolDefinition], *, several: bool) -> list[str]:
-        """Calls and nothing else."""
+        """Only tool calls."""
         return [f"start: {self._opening} calls", *self._call_rules(tools, several=several)]
 
-    def form_or_calls(self, tools: Sequence[ToolDefinition], form: str, *, several: bool) -> list[str]:
-        """Either JSON or calls."""
+    def json_or_calls(self, tools: Sequence[ToolDefinition], schema: str, *, several: bool) -> list[str]:
+        """Either JSON or tool calls."""
         assert not self._format.bare
         return [
-            f"start: form | {self._opening} calls",
-            f"form: %json {form}",
+            f"start: response | {self._opening} calls",
+            f"response: %json {schema}",
             *self._call_rules(tools, several=several),
         ]
 
     def text_or_calls(self, tools: Sequence[ToolDefinition], *, several: bool) -> list[str]:
-        """Text, then perhaps calls, then the end."""
+        """Text, optionally followed by tool calls."""
         opening = self._format.opening
-        # An answer that could be taken for a call from its first character on must be one.
+        # A completion whose first character could begin a tool call must be one.
         text = r"/\s*([^\s\[{](?s:.*))?/" if self._format.bare else "/(?s:.*)/"
-        forms = ["TEXT", "calls"] if self._format.bare else ["TEXT"]
+        alternatives = ["TEXT", "calls"] if self._format.bare else ["TEXT"]
         rules = [f"TEXT: {text}"]
         if opening in self._tag_ids:
-            forms += [f"TEXT {self._literal(opening)} calls"]
+            alternatives += [f"TEXT {self._literal(opening)} calls"]
         elif opening:
-            # Lazy: the text ends with the first opening, and what follows it is a call.
+            # Lazy: the text ends with the first opening tag, which a tool call must follow.
             rules += [f"opened[lazy]: /{text[1:-1]}{_regex(opening)}/"]
-            forms += ["opened calls"]
-        return [f"start: {' | '.join(forms)}", *rules, *self._call_rules(tools, several=several)]
+            alternatives += ["opened calls"]
+        return [f"start: {' | '.join(alternatives)}", *rules, *self._call_rules(tools, several=several)]
 
     @property
     def _opening(self) -> str:
@@ -107,7 +104,7 @@ class _GrammarWriter:
         return rules
 
     def _literal(self, text: str) -> str:
-        """A text as Lark has it: strings, and the tags that are special tokens by their ids."""
+        """Quotes a text for Lark; tags that are special tokens become token ids."""
         if not text:
             return ""
         parts = re.split("|".join(f"({re.escape(tag)})" for tag in self._tag_ids), text) if self._tag_ids else [text]
@@ -121,5 +118,5 @@ def _arguments_schema(tool: ToolDefinition) -> str:
 
 
 def _regex(text: str) -> str:
-    """A text as a regular expression between slashes."""
+    """Escapes a text for a regular expression between slashes."""
     return re.escape(text).replace("/", r"\/")

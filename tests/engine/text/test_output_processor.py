@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from glimpse.engine.protocol import FinishReason, TokenEvent, TokenLogprobs
-from glimpse.engine.text.assembler import Assembler, TextDelta
+from glimpse.engine.text.output_processor import OutputProcessor, TextDelta
 from glimpse.engine.text.tokenizer import Tokenizer
 from tests.checkpoints import make_tokenizer
-from tests.engine.text.test_stops import cut_at_first_stop
+from tests.engine.text.test_stop_strings import cut_at_first_stop
 
 TOKENIZER = Tokenizer(make_tokenizer())
 END = TOKENIZER.encode("<|im_end|>")[0]
@@ -36,11 +36,11 @@ def events_of(token_ids: list[int], cuts: list[int], finish: FinishReason) -> li
     ]
 
 
-def deltas_of(assembler: Assembler, events: list[TokenEvent]) -> list[TextDelta]:
+def deltas_of(processor: OutputProcessor, events: list[TokenEvent]) -> list[TextDelta]:
     """As a door does it: up to the first delta with `finish`."""
     deltas: list[TextDelta] = []
     for event in events:
-        deltas.append(assembler.feed(event))
+        deltas.append(processor.feed(event))
         if deltas[-1].finish is not None:
             break
     return deltas
@@ -54,7 +54,7 @@ def test_the_deltas_together_are_the_text_up_to_the_first_stop(
     expected = cut_at_first_stop(whole, stops)
     answer = [*token_ids, END] if finish is FinishReason.STOP else token_ids
     out = ""
-    for delta in (deltas := deltas_of(Assembler(TOKENIZER, stop=stops), events_of(answer, cuts, finish))):
+    for delta in (deltas := deltas_of(OutputProcessor(TOKENIZER, stop=stops), events_of(answer, cuts, finish))):
         out += delta.text
         assert expected.startswith(out)
     assert out == expected
@@ -71,8 +71,8 @@ def test_ten_thousand_streamed_answers_are_those_that_come_whole() -> None:
         token_ids = draw_answer(draw)
         stops = draw_stops(draw, TOKENIZER.decode(token_ids))
         cuts = draw.sample(range(len(token_ids) + 1), draw.randint(0, len(token_ids)))
-        (whole,) = deltas_of(Assembler(TOKENIZER, stop=stops), events_of(token_ids, [], FinishReason.LENGTH))
-        pieces = deltas_of(Assembler(TOKENIZER, stop=stops), events_of(token_ids, cuts, FinishReason.LENGTH))
+        (whole,) = deltas_of(OutputProcessor(TOKENIZER, stop=stops), events_of(token_ids, [], FinishReason.LENGTH))
+        pieces = deltas_of(OutputProcessor(TOKENIZER, stop=stops), events_of(token_ids, cuts, FinishReason.LENGTH))
         assert "".join(piece.text for piece in pieces) == whole.text
         assert (pieces[-1].finish, pieces[-1].stopped_by_text) == (whole.finish, whole.stopped_by_text)
         assert sum(piece.num_tokens for piece in pieces) == whole.num_tokens
@@ -113,7 +113,7 @@ def test_log_probabilities_are_those_of_the_tokens_in_the_text(
     token_ids: list[int], stops: list[str], cuts: list[int], finish: FinishReason
 ) -> None:
     answer = [*token_ids, END] if finish is FinishReason.STOP else token_ids
-    deltas = deltas_of(Assembler(TOKENIZER, stop=stops, logprobs=1), events_of(answer, cuts, finish))
+    deltas = deltas_of(OutputProcessor(TOKENIZER, stop=stops, logprobs=1), events_of(answer, cuts, finish))
     tokens = [token for delta in deltas for token in delta.tokens]
     assert [token.token_id for token in tokens] == token_ids[: len(tokens)]
     assert [token.logprob for token in tokens] == [-index for index in range(len(tokens))]
@@ -130,23 +130,23 @@ def test_log_probabilities_are_those_of_the_tokens_in_the_text(
 def test_the_number_of_tokens_does_not_depend_on_how_events_were_merged(token_ids: list[int], cuts: list[int]) -> None:
     def count(cuts: list[int]) -> int:
         events = events_of(token_ids, cuts, FinishReason.LENGTH)
-        return sum(delta.num_tokens for delta in deltas_of(Assembler(TOKENIZER, stop=["e"]), events))
+        return sum(delta.num_tokens for delta in deltas_of(OutputProcessor(TOKENIZER, stop=["e"]), events))
 
     assert count(cuts) == count(list(range(len(token_ids))))
 
 
 def test_a_stop_token_that_is_an_ordinary_one_is_not_in_the_text() -> None:
     token_ids = TOKENIZER.encode("the end.")
-    (delta,) = deltas_of(Assembler(TOKENIZER), events_of(token_ids, [], FinishReason.STOP))
+    (delta,) = deltas_of(OutputProcessor(TOKENIZER), events_of(token_ids, [], FinishReason.STOP))
     assert (delta.text, delta.num_tokens, delta.stopped_by_text) == ("the end", len(token_ids), False)
 
 
 def test_tokens_whose_text_is_held_back_wait_with_it() -> None:
     first, second = TOKENIZER.encode("é")
-    assembler = Assembler(TOKENIZER, stop=["éa"], logprobs=0)
+    processor = OutputProcessor(TOKENIZER, stop=["éa"], logprobs=0)
     logprobs = [TokenLogprobs(logprob=-0.5)]
     deltas = [
-        assembler.feed(TokenEvent(request_id="r", token_ids=[token_id], logprobs=logprobs))
+        processor.feed(TokenEvent(request_id="r", token_ids=[token_id], logprobs=logprobs))
         for token_id in (first, second, *TOKENIZER.encode("."))
     ]
     assert [delta.text for delta in deltas] == ["", "", "é."]
@@ -155,7 +155,7 @@ def test_tokens_whose_text_is_held_back_wait_with_it() -> None:
 
 @pytest.mark.parametrize("finish", [FinishReason.CANCELLED, FinishReason.ERROR])
 def test_an_answer_that_breaks_off_says_so_and_lets_out_what_was_held(finish: FinishReason) -> None:
-    assembler = Assembler(TOKENIZER, stop=["ext"])
-    held = assembler.feed(TokenEvent(request_id="r", token_ids=TOKENIZER.encode("e")))
-    last = assembler.feed(TokenEvent(request_id="r", finish=finish))
+    processor = OutputProcessor(TOKENIZER, stop=["ext"])
+    held = processor.feed(TokenEvent(request_id="r", token_ids=TOKENIZER.encode("e")))
+    last = processor.feed(TokenEvent(request_id="r", finish=finish))
     assert (held.text, last.text, last.finish) == ("", "e", finish)

@@ -9,7 +9,7 @@ import secrets
 from collections.abc import Sequence
 
 
-class Lookalikes:
+class SpecialTokenPatterns:
     """The spellings that are never taken from a client's text."""
 
     def __init__(self, spellings: Sequence[str]) -> None:
@@ -18,9 +18,9 @@ class Lookalikes:
         beginnings = {spelling[:size] for spelling in spellings for size in range(1, len(spelling))}
         self._beginnings = tuple(sorted(beginnings, key=len, reverse=True))
 
-    def marks(self) -> "Marks":
-        """Marks for one conversation."""
-        return Marks(self)
+    def marks(self) -> "SpecialTokenEscaper":
+        """SpecialTokenEscaper for one conversation."""
+        return SpecialTokenEscaper(self)
 
     def spans(self, text: str) -> list[tuple[int, int]]:
         """Where a text spells a token, or ends in the beginning of one, which the next text could complete."""
@@ -34,16 +34,16 @@ class Lookalikes:
         return spans
 
 
-class Marks:
+class SpecialTokenEscaper:
     """What was marked in the texts of one conversation."""
 
-    def __init__(self, lookalikes: Lookalikes) -> None:
+    def __init__(self, lookalikes: SpecialTokenPatterns) -> None:
         self._lookalikes = lookalikes
         self._nonce = secrets.token_hex(8)
         self._literals: list[str] = []
         # With a space, of which it can be seen afterwards whether a template strips what it shows.
         self.end = self._mark("end") + " "
-        """Marks the end of a text that the prompt is to end with; nothing else has it."""
+        """SpecialTokenEscaper the end of a text that the prompt is to end with; nothing else has it."""
 
     def __bool__(self) -> bool:
         return bool(self._literals)

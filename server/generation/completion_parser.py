@@ -1,0 +1,149 @@
+"""Turns the engine's token events of one completion into text and tool calls.
+
+Independent of the engine process and of protobuf.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import assert_never
+
+from glimpse.engine.protocol import FinishReason, TokenEvent
+from glimpse.engine.text.conversation import NamedTool
+from glimpse.engine.text.output_processor import OutputProcessor, TokenText
+from glimpse.engine.text.tools import (
+    TextEvent,
+    ToolCallArguments,
+    ToolCallStarted,
+    ToolEvent,
+    ToolFormat,
+    ToolParser,
+    new_tool_call_id,
+)
+from glimpse.server.request import Tools
+
+
+class CompletionFinishReason(StrEnum):
+    """Why a completion ended."""
+
+    STOP = "stop"
+    """The model ended it, or a stop string or stop token id was reached."""
+    LENGTH = "length"
+    """The token limit or the context window was reached."""
+    TOOL_CALLS = "tool_calls"
+    """The model chose to call tools."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCallDelta:
+    """New output of one tool call."""
+
+    index: int
+    """Index of the call in the completion."""
+    id: str | None
+    """Set in the call's first delta."""
+    name: str | None
+    """Set in the call's first delta."""
+    arguments: str
+    """Text to append to the arguments."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParsedDelta:
+    """Output that one event adds to a completion."""
+
+    text: str
+    tool_calls: tuple[ToolCallDelta, ...]
+    """At most one delta per tool call."""
+    tokens: tuple[TokenText, ...]
+    """Tokens with log-probabilities; empty unless the request asks for them."""
+    num_tokens: int
+    """Tokens generated."""
+    num_cached_tokens: int
+    """Prompt tokens found in the prefix cache; 0 unless the event reports them."""
+    num_encoded_media: int
+    """Media of the prompt that were encoded for the completion; 0 unless the event reports them."""
+    finish_reason: CompletionFinishReason | None
+    """Set in the last delta."""
+
+
+class ToolCallReader:
+    """Extracts tool calls from the text of one completion."""
+
+    def __init__(self, tool_format: ToolFormat, tools: Tools) -> None:
+        self._format = tool_format
+        self._parser = ToolParser(tool_format, tools=tools.definitions)
+        self._is_named = isinstance(tools.choice, NamedTool)
+        self._has_called = False
+
+    @property
+    def model_chose_tools(self) -> bool:
+        """True if the completion calls tools and the client did not name the tool to call."""
+        return self._has_called and not self._is_named
+
+    def read(self, text: str, *, is_last: bool) -> tuple[str, tuple[ToolCallDelta, ...]]:
+        """Splits the next text of the completion into plain text and deltas of tool calls."""
+        events = self._parser.feed(text)
+        if is_last:
+            events += self._parser.finish()
+        plain = "".join(event.text for event in events if isinstance(event, TextEvent))
+        tool_calls = self._merge(events)
+        self._has_called |= bool(tool_calls)
+        return plain, tool_calls
+
+    def _merge(self, events: Sequence[ToolEvent]) -> tuple[ToolCallDelta, ...]:
+        """Returns one delta per tool call: clients join deltas by index and expect one of each in a message."""
+        names: dict[int, str] = {}
+        arguments: dict[int, list[str]] = {}
+        for event in events:
+            match event:
+                case TextEvent():
+                    continue
+                case ToolCallStarted(index=index, name=name):
+                    names[index] = name
+                    arguments[index] = []
+                case ToolCallArguments(index=index, text=text):
+                    arguments.setdefault(index, []).append(text)
+                case _:
+                    assert_never(event)
+        return tuple(
+            ToolCallDelta(
+                index=index,
+                id=new_tool_call_id(self._format) if index in names else None,
+                name=names.get(index),
+                arguments="".join(texts),
+            )
+            for index, texts in arguments.items()
+        )
+
+
+class CompletionParser:
+    """Parses one completion. Feed it the engine's events up to the first delta with a finish reason."""
+
+    def __init__(self, processor: OutputProcessor, tool_calls: ToolCallReader | None) -> None:
+        """`tool_calls` extracts tool calls from the text; None: the text is not searched for any."""
+        self._processor = processor
+        self._tool_calls = tool_calls
+
+    def feed(self, event: TokenEvent) -> ParsedDelta:
+        """Returns the output that the event adds. Its text never has a part of a stop string or of a tool call."""
+        delta = self._processor.feed(event)
+        text, tool_calls = delta.text, tuple[ToolCallDelta, ...]()
+        if self._tool_calls is not None:
+            text, tool_calls = self._tool_calls.read(text, is_last=delta.finish is not None)
+        return ParsedDelta(
+            text=text,
+            tool_calls=tool_calls,
+            tokens=delta.tokens,
+            num_tokens=delta.num_tokens,
+            num_cached_tokens=event.num_cached_tokens,
+            num_encoded_media=event.num_encoded_media,
+            finish_reason=None if delta.finish is None else self._finish_reason(delta.finish),
+        )
+
+    def _finish_reason(self, finish: FinishReason) -> CompletionFinishReason:
+        if finish is FinishReason.LENGTH:
+            return CompletionFinishReason.LENGTH
+        if self._tool_calls is not None and self._tool_calls.model_chose_tools:
+            return CompletionFinishReason.TOOL_CALLS
+        return CompletionFinishReason.STOP
