@@ -4,14 +4,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from glimpse.client import AsyncClient, Client
     from glimpse.engine.llm import LLM
     from glimpse.engine.sampling_params import SamplingParams
 
-__all__ = ["LLM", "SamplingParams", "__version__"]
+__all__ = ["LLM", "AsyncClient", "Client", "SamplingParams", "__version__"]
 
 __version__ = "0.1.0"
 
 _HOMES = {
+    "AsyncClient": "glimpse.client",
+    "Client": "glimpse.client",
     "LLM": "glimpse.engine.llm",
     "SamplingParams": "glimpse.engine.sampling_params",
 }

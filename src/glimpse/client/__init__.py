@@ -1,0 +1,27 @@
+"""Typed clients of a Glimpse server over gRPC: `Client`, and `AsyncClient` for asyncio.
+
+    with Client("127.0.0.1:50051") as client:
+        print(client.chat([Image("photo.png"), "What is in this image?"]).text)
+
+Only grpc and protobuf are imported. Pillow is needed only by callers that pass its images.
+"""
+
+from glimpse.client.async_client import AsyncClient
+from glimpse.client.client import Client
+from glimpse.client.errors import GlimpseError
+from glimpse.client.messages import Audio, Image, Message, Video
+from glimpse.client.requests import ChatOptions
+from glimpse.client.responses import Chunk, Completion
+
+__all__ = [
+    "AsyncClient",
+    "Audio",
+    "ChatOptions",
+    "Chunk",
+    "Client",
+    "Completion",
+    "GlimpseError",
+    "Image",
+    "Message",
+    "Video",
+]

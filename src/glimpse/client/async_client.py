@@ -1,0 +1,111 @@
+"""The client for asyncio."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from types import TracebackType
+from typing import Self, Unpack
+
+import grpc
+import grpc.aio
+
+from glimpse.client.channel import DEFAULT_TARGET, channel_options, check_target
+from glimpse.client.errors import translate_errors
+from glimpse.client.messages import ImageFile, Prompt
+from glimpse.client.requests import (
+    CallOptions,
+    ChatOptions,
+    CountOptions,
+    call_arguments,
+    chat_request,
+    count_request,
+    upload_requests,
+)
+from glimpse.client.responses import Chunk, Completion
+from glimpse.v1 import chat_pb2, chat_pb2_grpc, media_pb2, media_pb2_grpc, model_pb2, model_pb2_grpc
+
+
+class AsyncClient:
+    """A connection to a server. The methods are those of `Client`; they raise GlimpseError."""
+
+    def __init__(
+        self,
+        target: str = DEFAULT_TARGET,
+        *,
+        credentials: grpc.ChannelCredentials | None = None,
+        timeout: float | None = None,
+        max_retries: int = 2,
+    ) -> None:
+        """Connects when the first call is made. Takes the arguments of `Client`, in a running event loop."""
+        target, options = check_target(target), channel_options(max_retries)
+        self._channel = (
+            grpc.aio.insecure_channel(target, options)
+            if credentials is None
+            else grpc.aio.secure_channel(target, credentials, options)
+        )
+        self._timeout = timeout
+        self._chat = chat_pb2_grpc.ChatServiceStub(self._channel)
+        self._media = media_pb2_grpc.MediaServiceStub(self._channel)
+        self._models = model_pb2_grpc.ModelServiceStub(self._channel)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Closes the connection; calls that are still running are cancelled."""
+        await self._channel.close()
+
+    async def chat(self, prompt: Prompt, **options: Unpack[ChatOptions]) -> Completion:
+        """Returns the answer to a conversation. Raises OSError where a media file cannot be read."""
+        request = await asyncio.to_thread(chat_request, prompt, options)
+        with translate_errors():
+            return Completion(await self._chat.CreateChatCompletion(request, **call_arguments(options, self._timeout)))
+
+    async def stream(self, prompt: Prompt, **options: Unpack[ChatOptions]) -> AsyncGenerator[Chunk]:
+        """Yields the answer to a conversation while it is generated; closing the generator cancels the call."""
+        request = await asyncio.to_thread(chat_request, prompt, options)
+        with translate_errors():
+            call = self._chat.StreamChatCompletion(request, **call_arguments(options, self._timeout))
+            try:
+                async for response in call:
+                    yield Chunk(response)
+            finally:
+                call.cancel()
+
+    async def count_tokens(self, prompt: Prompt, **options: Unpack[CountOptions]) -> chat_pb2.CountTokensResponse:
+        """Returns the number of tokens of a conversation, media included."""
+        request = await asyncio.to_thread(count_request, prompt, options)
+        with translate_errors():
+            return await self._chat.CountTokens(request, **call_arguments(options, self._timeout))
+
+    async def upload(
+        self,
+        source: ImageFile,
+        *,
+        cache_salt: str | None = None,
+        ttl_seconds: int | None = None,
+        **options: Unpack[CallOptions],
+    ) -> media_pb2.Media:
+        """Uploads a media file once; pass the result as the source of an Image, Video or Audio, with the same salt.
+
+        Args:
+            source: a path, bytes or a Pillow image.
+            cache_salt: the cache namespace: only requests with the same salt find the upload.
+            ttl_seconds: how long the server keeps it. Default, and the most: the server's `--upload-ttl`.
+            options: of the call.
+        """
+        requests = await asyncio.to_thread(upload_requests, source, cache_salt=cache_salt, ttl_seconds=ttl_seconds)
+        with translate_errors():
+            response = await self._media.UploadMedia(requests, **call_arguments(options, self._timeout))
+            return response.media
+
+    async def models(self, **options: Unpack[CallOptions]) -> Sequence[model_pb2.Model]:
+        """Returns the models that the server serves, one for each name."""
+        with translate_errors():
+            request = model_pb2.ListModelsRequest()
+            response = await self._models.ListModels(request, **call_arguments(options, self._timeout))
+            return response.data

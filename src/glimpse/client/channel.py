@@ -1,0 +1,53 @@
+"""The channel's target and options, among them the retries, which gRPC does by itself."""
+
+import json
+from typing import Any
+
+DEFAULT_TARGET = "127.0.0.1:50051"
+"""Where `glimpse up` and `glimpse serve` listen unless `--port` changes it."""
+
+MAX_RETRIES = 4
+"""The largest number of retries; gRPC makes at most five attempts."""
+
+_RETRY_BUFFER_BYTES = 128 << 20
+"""Requests up to this size, media included, are kept for retries; gRPC's default is 256 KiB."""
+
+
+def check_target(target: str) -> str:
+    """Returns the target. Raises ValueError for a URL."""
+    scheme, separator, address = target.partition("://")
+    if separator and scheme in ("http", "https", "grpc", "grpcs"):
+        raise ValueError(
+            f"'target': expected HOST:PORT, got '{target}'; leave out the scheme: '{address.split('/')[0]}'"
+        )
+    return target
+
+
+def channel_options(max_retries: int) -> list[tuple[str, Any]]:
+    """Returns the options of a channel whose calls are retried while the server is UNAVAILABLE.
+
+    gRPC retries a call only before the first message of its response, within its deadline, and after the delay that
+    the server asks for (`grpc-retry-pushback-ms`), if it does. https://github.com/grpc/proposal/blob/master/A6-client-retries.md
+    """
+    if not 0 <= max_retries <= MAX_RETRIES:
+        raise ValueError(f"'max_retries': expected a number from 0 to {MAX_RETRIES}, got {max_retries}")
+    options: list[tuple[str, Any]] = [
+        # The server has its own limits, which it explains; gRPC's default is 4 MiB.
+        ("grpc.max_send_message_length", -1),
+        ("grpc.max_receive_message_length", -1),
+        ("grpc.per_rpc_retry_buffer_size", _RETRY_BUFFER_BYTES),
+    ]
+    if max_retries:
+        options.append(("grpc.service_config", json.dumps({"methodConfig": [_retry_policy(max_retries)]})))
+    return options
+
+
+def _retry_policy(max_retries: int) -> dict[str, Any]:
+    policy = {
+        "maxAttempts": max_retries + 1,
+        "initialBackoff": "0.25s",
+        "maxBackoff": "4s",
+        "backoffMultiplier": 2,
+        "retryableStatusCodes": ["UNAVAILABLE"],
+    }
+    return {"name": [{}], "retryPolicy": policy}

@@ -1,0 +1,118 @@
+"""The synchronous client."""
+
+from collections.abc import Generator, Sequence
+from types import TracebackType
+from typing import Self, Unpack
+
+import grpc
+
+from glimpse.client.channel import DEFAULT_TARGET, channel_options, check_target
+from glimpse.client.errors import translate_errors
+from glimpse.client.messages import ImageFile, Prompt
+from glimpse.client.requests import (
+    CallOptions,
+    ChatOptions,
+    CountOptions,
+    call_arguments,
+    chat_request,
+    count_request,
+    upload_requests,
+)
+from glimpse.client.responses import Chunk, Completion
+from glimpse.v1 import chat_pb2, chat_pb2_grpc, media_pb2, media_pb2_grpc, model_pb2, model_pb2_grpc
+
+
+class Client:
+    """A connection to a server. Its methods may be called from several threads; they raise GlimpseError."""
+
+    def __init__(
+        self,
+        target: str = DEFAULT_TARGET,
+        *,
+        credentials: grpc.ChannelCredentials | None = None,
+        timeout: float | None = None,
+        max_retries: int = 2,
+    ) -> None:
+        """Connects when the first call is made.
+
+        Args:
+            target: HOST:PORT of the server or of its gateway, or another gRPC target, such as "dns:///NAME:PORT".
+            credentials: for TLS, such as `grpc.ssl_channel_credentials()`. Default: plain text.
+            timeout: the deadline in seconds of calls that give none. Default: no deadline.
+            max_retries: how often a call is retried while the server is unavailable, 0 to 4. A stream is retried only
+                before its first chunk.
+
+        Raises:
+            ValueError: the target is a URL, or `max_retries` is out of range.
+        """
+        target, options = check_target(target), channel_options(max_retries)
+        self._channel = (
+            grpc.insecure_channel(target, options)
+            if credentials is None
+            else grpc.secure_channel(target, credentials, options)
+        )
+        self._timeout = timeout
+        self._chat = chat_pb2_grpc.ChatServiceStub(self._channel)
+        self._media = media_pb2_grpc.MediaServiceStub(self._channel)
+        self._models = model_pb2_grpc.ModelServiceStub(self._channel)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes the connection; calls that are still running are cancelled."""
+        self._channel.close()
+
+    def chat(self, prompt: Prompt, **options: Unpack[ChatOptions]) -> Completion:
+        """Returns the answer to a conversation. Raises OSError where a media file cannot be read."""
+        request = chat_request(prompt, options)
+        with translate_errors():
+            return Completion(self._chat.CreateChatCompletion(request, **call_arguments(options, self._timeout)))
+
+    def stream(self, prompt: Prompt, **options: Unpack[ChatOptions]) -> Generator[Chunk]:
+        """Yields the answer to a conversation while it is generated; closing the generator cancels the call."""
+        request = chat_request(prompt, options)
+        with translate_errors():
+            call = self._chat.StreamChatCompletion(request, **call_arguments(options, self._timeout))
+            try:
+                for response in call:
+                    yield Chunk(response)
+            finally:
+                call.cancel()
+
+    def count_tokens(self, prompt: Prompt, **options: Unpack[CountOptions]) -> chat_pb2.CountTokensResponse:
+        """Returns the number of tokens of a conversation, media included."""
+        request = count_request(prompt, options)
+        with translate_errors():
+            return self._chat.CountTokens(request, **call_arguments(options, self._timeout))
+
+    def upload(
+        self,
+        source: ImageFile,
+        *,
+        cache_salt: str | None = None,
+        ttl_seconds: int | None = None,
+        **options: Unpack[CallOptions],
+    ) -> media_pb2.Media:
+        """Uploads a media file once; pass the result as the source of an Image, Video or Audio, with the same salt.
+
+        Args:
+            source: a path, bytes or a Pillow image.
+            cache_salt: the cache namespace: only requests with the same salt find the upload.
+            ttl_seconds: how long the server keeps it. Default, and the most: the server's `--upload-ttl`.
+            options: of the call.
+        """
+        requests = upload_requests(source, cache_salt=cache_salt, ttl_seconds=ttl_seconds)
+        with translate_errors():
+            return self._media.UploadMedia(requests, **call_arguments(options, self._timeout)).media
+
+    def models(self, **options: Unpack[CallOptions]) -> Sequence[model_pb2.Model]:
+        """Returns the models that the server serves, one for each name."""
+        with translate_errors():
+            request = model_pb2.ListModelsRequest()
+            return self._models.ListModels(request, **call_arguments(options, self._timeout)).data

@@ -1,0 +1,60 @@
+"""Errors of calls: the gRPC status with the reason and the field that the server attaches to it."""
+
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
+from typing import Any
+
+import grpc
+from google.rpc import error_details_pb2, status_pb2
+
+_DETAILS_HEADER = "grpc-status-details-bin"
+_REQUEST_ID_HEADER = "x-request-id"
+
+
+class GlimpseError(Exception):
+    """A call that failed."""
+
+    def __init__(
+        self, status: grpc.StatusCode, message: str, *, reason: str = "", field: str | None = None, request_id: str = ""
+    ) -> None:
+        place = f"'{field}': " if field and not message.startswith(f"'{field}'") else ""
+        super().__init__(f"{status.name}: {place}{message}")
+        self.status = status
+        """The gRPC status code, such as INVALID_ARGUMENT or DEADLINE_EXCEEDED."""
+        self.message = message
+        """The server's explanation, or gRPC's where no server was reached."""
+        self.reason = reason
+        """The machine-readable reason, such as "context_length_exceeded"; docs/operations.md lists them. Empty where
+        the error is not the server's."""
+        self.field = field
+        """The proto path of the invalid field, such as "messages[0].content[1].image.source"."""
+        self.request_id = request_id
+        """The id of the request in the server's log; empty where no server was reached."""
+
+
+@contextmanager
+def translate_errors() -> Generator[None]:
+    """Raises GlimpseError for a call that fails in this block."""
+    try:
+        yield
+    except grpc.RpcError as error:
+        raise _from_rpc_error(error) from error
+
+
+def _from_rpc_error(error: Any) -> GlimpseError:
+    """Reads the details, `google.rpc.Status` in a trailer. `error` is also the call, which grpc's types do not say."""
+    trailers: Iterable[tuple[str, str | bytes]] = error.trailing_metadata() or ()
+    metadata = dict(trailers)
+    details = status_pb2.Status.FromString(metadata.get(_DETAILS_HEADER, b""))  # type: ignore[arg-type]
+    info, bad_request = error_details_pb2.ErrorInfo(), error_details_pb2.BadRequest()
+    for detail in details.details:
+        detail.Unpack(info)
+        detail.Unpack(bad_request)
+    fields = [violation.field for violation in bad_request.field_violations]
+    return GlimpseError(
+        error.code(),
+        error.details() or "",
+        reason=info.reason.lower(),
+        field=fields[0] if fields else None,
+        request_id=str(metadata.get(_REQUEST_ID_HEADER, "")),
+    )

@@ -1,0 +1,62 @@
+"""Responses with the parts that most callers need as properties; `response` has everything."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from glimpse.v1 import chat_pb2, content_pb2, generation_pb2
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """An answer. The properties are those of the first choice, unless `n` asks for several."""
+
+    response: chat_pb2.CreateChatCompletionResponse
+    """The whole response."""
+
+    @property
+    def text(self) -> str:
+        """The text; empty where there are only tool calls."""
+        return self.response.choices[0].message.content
+
+    @property
+    def finish_reason(self) -> str:
+        """ "stop", "length" or "tool_calls"."""
+        return _finish_reason(self.response.choices[0].finish_reason)
+
+    @property
+    def tool_calls(self) -> Sequence[content_pb2.ToolCall]:
+        """The tools that the model calls."""
+        return self.response.choices[0].message.tool_calls
+
+    @property
+    def usage(self) -> generation_pb2.Usage:
+        """The numbers of tokens."""
+        return self.response.usage
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A chunk of a streamed answer. The properties are those of the chunk's first choice."""
+
+    response: chat_pb2.StreamChatCompletionResponse
+    """The whole chunk."""
+
+    @property
+    def text(self) -> str:
+        """The text to append; empty in the last chunk, which carries the usage."""
+        return "".join(choice.delta.content for choice in self.response.choices[:1])
+
+    @property
+    def finish_reason(self) -> str | None:
+        """ "stop", "length" or "tool_calls" in a choice's last chunk; None before it."""
+        ended = [choice for choice in self.response.choices[:1] if choice.HasField("finish_reason")]
+        return _finish_reason(ended[0].finish_reason) if ended else None
+
+    @property
+    def usage(self) -> generation_pb2.Usage | None:
+        """The numbers of tokens; only in the last chunk."""
+        return self.response.usage if self.response.HasField("usage") else None
+
+
+def _finish_reason(reason: generation_pb2.FinishReason) -> str:
+    return generation_pb2.FinishReason.Name(reason).removeprefix("FINISH_REASON_").lower()
