@@ -67,7 +67,7 @@ class AsyncClient:
 
     async def stream(self, prompt: Prompt, **options: Unpack[ChatOptions]) -> AsyncGenerator[Chunk]:
         """Yields the answer to a conversation while it is generated; closing the generator cancels the call."""
-        request = await asyncio.to_thread(chat_request, prompt, options)
+        request = await asyncio.to_thread(chat_request, prompt, options, streaming=True)
         with translate_errors():
             call = self._chat.StreamChatCompletion(request, **call_arguments(options, self._timeout))
             try:

@@ -76,7 +76,7 @@ class Client:
 
     def stream(self, prompt: Prompt, **options: Unpack[ChatOptions]) -> Generator[Chunk]:
         """Yields the answer to a conversation while it is generated; closing the generator cancels the call."""
-        request = chat_request(prompt, options)
+        request = chat_request(prompt, options, streaming=True)
         with translate_errors():
             call = self._chat.StreamChatCompletion(request, **call_arguments(options, self._timeout))
             try:

@@ -181,7 +181,7 @@ def _to_source(source: "ImageFile | None") -> content_pb2.MediaSource | None:
         case None:
             return None
         case media_pb2.Media():
-            return content_pb2.MediaSource(upload=source.upload)
+            return content_pb2.MediaSource(upload_id=source.upload_id)
         case str() if source.startswith(_URL_SCHEMES):
             return content_pb2.MediaSource(url=source)
         case _:

@@ -76,14 +76,16 @@ class ChatOptions(CountOptions, total=False):
     continue_final_message: bool
     chat_template_kwargs: Mapping[str, Any]
     """Further variables of the chat template."""
-    media_reading: content_pb2.MediaReading
+    media_io_options: content_pb2.MediaIoOptions
     """Defaults for reading the conversation's media."""
-    media_processing: content_pb2.MediaProcessing
+    media_processor_options: content_pb2.MediaProcessorOptions
     """Defaults for resizing and sampling the conversation's media."""
 
 
-def chat_request(prompt: Prompt, options: ChatOptions) -> chat_pb2.CreateChatCompletionRequest:
-    """Returns the request of `chat` and `stream`. Reads media files. Raises OSError."""
+def chat_request(
+    prompt: Prompt, options: ChatOptions, *, streaming: bool = False
+) -> chat_pb2.CreateChatCompletionRequest:
+    """Returns the request of `chat`, or of `stream` with the usage at its end. Reads media files. Raises OSError."""
     members = _members(options)
     generation = {
         name: members.pop(name)
@@ -93,7 +95,7 @@ def chat_request(prompt: Prompt, options: ChatOptions) -> chat_pb2.CreateChatCom
     return chat_pb2.CreateChatCompletionRequest(
         messages=to_messages(prompt),
         generation=generation_pb2.GenerationOptions(**generation),
-        stream_options=chat_pb2.StreamOptions(include_usage=True),
+        stream_options=chat_pb2.StreamOptions(include_usage=True) if streaming else None,
         **members,
     )
 
@@ -109,7 +111,7 @@ def upload_requests(
     """Reads the file and returns an upload's header and chunks. Raises OSError."""
     data = read_file(source)
     header = media_pb2.UploadHeader(
-        sha256=hashlib.sha256(data).digest(), size=len(data), cache_salt=cache_salt, ttl_seconds=ttl_seconds
+        sha256=hashlib.sha256(data).digest(), size_bytes=len(data), cache_salt=cache_salt, ttl_seconds=ttl_seconds
     )
     chunks = (data[start : start + _CHUNK_BYTES] for start in range(0, len(data), _CHUNK_BYTES))
     return chain(

@@ -1,0 +1,109 @@
+"""Deadlines, retries, cancellation, targets and TLS."""
+
+import asyncio
+import os
+import signal
+from functools import partial
+from pathlib import Path
+
+import grpc
+import pytest
+
+from glimpse import Client
+from glimpse.client import GlimpseError
+from glimpse.gateway.run import Envoy
+from glimpse.gateway.tls import Tls
+from tests.client.harness import opened
+from tests.gateway.backend import start_backend
+from tests.gateway.conftest import ANY_PORT
+from tests.paths import ROOT
+from tests.server.serving import eventually, read_metric, scripted
+
+CERTIFICATES = ROOT / "tests" / "gateway" / "certificates"
+
+
+async def test_deadline_ends_a_stream_after_its_chunks(tiny_checkpoint: Path, tmp_path: Path, kind: str) -> None:
+    async with scripted(tiny_checkpoint, tmp_path, "ready") as (server, _):
+        await server.ready()
+        async with opened(kind, f"127.0.0.1:{server.port}") as client:
+            chunks = client.stream("Hello", timeout=0.5, request_id="hold-1")
+            assert (await anext(chunks)).text
+            with pytest.raises(GlimpseError) as caught:
+                await anext(chunks)
+    assert caught.value.status is grpc.StatusCode.DEADLINE_EXCEEDED
+
+
+async def test_client_s_timeout_is_the_default_deadline(tiny_checkpoint: Path, tmp_path: Path, kind: str) -> None:
+    async with scripted(tiny_checkpoint, tmp_path, "ready") as (server, _):
+        await server.ready()
+        async with opened(kind, f"127.0.0.1:{server.port}", timeout=0.5) as client:
+            with pytest.raises(GlimpseError) as caught:
+                await client.chat("Hello", request_id="hold-1")
+    assert caught.value.status is grpc.StatusCode.DEADLINE_EXCEEDED
+
+
+async def test_retries_while_the_engine_restarts(tiny_checkpoint: Path, tmp_path: Path, kind: str) -> None:
+    async with scripted(tiny_checkpoint, tmp_path, "ready") as (server, _):
+        await server.ready()
+        async with opened(kind, f"127.0.0.1:{server.port}", max_retries=0) as client:
+            for script in ("garble", "echo"):
+                with pytest.raises(GlimpseError) as caught:
+                    await client.chat("Hello", request_id=f"{script}-1")
+                assert (caught.value.status, caught.value.reason) == (grpc.StatusCode.UNAVAILABLE, "engine_unavailable")
+        async with opened(kind, f"127.0.0.1:{server.port}", max_retries=4) as client:
+            completion = await client.chat("Hello", request_id="echo-1")
+    assert completion.finish_reason == "stop"
+
+
+async def test_a_begun_stream_is_not_retried(tiny_checkpoint: Path, tmp_path: Path, kind: str) -> None:
+    async with scripted(tiny_checkpoint, tmp_path, "ready") as (server, _):
+        await server.ready()
+        async with opened(kind, f"127.0.0.1:{server.port}", max_retries=4) as client:
+            chunks = client.stream("Hello", request_id="hold-1")
+            assert (await anext(chunks)).text
+            os.kill(int((tmp_path / "starts").read_text()), signal.SIGKILL)
+            with pytest.raises(GlimpseError) as caught:
+                await anext(chunks)
+    assert (caught.value.status, caught.value.reason) == (grpc.StatusCode.UNAVAILABLE, "engine_unavailable")
+
+
+async def test_closing_a_stream_cancels_the_request(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    async with scripted(tiny_checkpoint, tmp_path, "ready") as (server, _):
+        await server.ready()
+        async with opened("async", f"127.0.0.1:{server.port}") as client:
+            chunks = client.stream("Hello", request_id="hold-1")
+            await anext(chunks)
+            assert read_metric(server.metrics_port, "glimpse_running_sequences") == 1
+            await chunks.aclose()
+            is_free = partial(eventually, lambda: read_metric(server.metrics_port, "glimpse_running_sequences") == 0)
+            assert await asyncio.to_thread(is_free, timeout_seconds=2)
+
+
+async def test_unreachable_server_is_unavailable(kind: str) -> None:
+    async with opened(kind, "127.0.0.1:1", max_retries=0) as client:
+        with pytest.raises(GlimpseError) as caught:
+            await client.models()
+    assert (caught.value.status, caught.value.reason) == (grpc.StatusCode.UNAVAILABLE, "")
+
+
+@pytest.mark.parametrize("target", ["http://127.0.0.1:50051", "https://example.com/v1"])
+def test_a_url_is_not_a_target(target: str) -> None:
+    with pytest.raises(ValueError, match="'target': expected HOST:PORT"):
+        Client(target)
+
+
+def test_max_retries_has_a_range() -> None:
+    with pytest.raises(ValueError, match="'max_retries': expected a number from 0 to 4, got 5"):
+        Client(max_retries=5)
+
+
+async def test_calls_the_gateway_over_tls(kind: str, tmp_path: Path) -> None:
+    backend = await start_backend()
+    tls = Tls(certificate=CERTIFICATES / "gateway.pem", key=CERTIFICATES / "gateway.key")
+    credentials = grpc.ssl_channel_credentials((CERTIFICATES / "ca.pem").read_bytes())
+    async with (
+        Envoy(listen=ANY_PORT, upstream=backend.address, run_dir=tmp_path, tls=tls) as envoy,
+        opened(kind, str(envoy.address), credentials=credentials) as client,
+    ):
+        assert (await client.count_tokens("Hello")).prompt_tokens == 7
+    await backend.server.stop(0)

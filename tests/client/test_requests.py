@@ -1,0 +1,56 @@
+"""The options cover the API, and importing the clients is quick."""
+
+import json
+import subprocess
+import sys
+from typing import get_type_hints
+
+import pytest
+
+from glimpse.client import ChatOptions, Image
+from glimpse.client.requests import CallOptions, CountOptions, chat_request, upload_requests
+from glimpse.v1 import chat_pb2, generation_pb2, media_pb2
+
+
+def test_options_cover_the_fields_of_requests() -> None:
+    fields = {
+        *chat_pb2.CreateChatCompletionRequest.DESCRIPTOR.fields_by_name,
+        *generation_pb2.GenerationOptions.DESCRIPTOR.fields_by_name,
+    }
+    call = set(get_type_hints(CallOptions))
+    assert set(get_type_hints(ChatOptions)) - call == fields - {"messages", "generation", "stream_options"}
+    count = set(chat_pb2.CountTokensRequest.DESCRIPTOR.fields_by_name)
+    assert set(get_type_hints(CountOptions)) - call == count - {"messages"}
+
+
+def test_options_become_fields() -> None:
+    schema = {"type": "object"}
+    request = chat_request(
+        "Hello", {"top_k": 3, "stop": ["a"], "response_format": schema, "reasoning_effort": "low", "timeout": 1.0}
+    )
+    assert not request.HasField("stream_options")
+    assert (request.generation.top_k, list(request.generation.stop)) == (3, ["a"])
+    assert json.loads(request.response_format.json_schema.schema) == schema
+    assert request.reasoning_effort == chat_pb2.REASONING_EFFORT_LOW
+    assert chat_request("Hello", {}, streaming=True).stream_options.include_usage
+
+
+def test_refuses_a_source_of_another_type() -> None:
+    with pytest.raises(TypeError, match="expected a path, URL, bytes or an image, got int"):
+        chat_request([Image(3)], {})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("source", ["https://example.com/a.png", media_pb2.Media(upload_id="a")])
+def test_uploads_only_what_is_here(source: str | media_pb2.Media) -> None:
+    with pytest.raises(ValueError, match="'source': expected a path, bytes or an image"):
+        upload_requests(source, cache_salt=None, ttl_seconds=None)
+
+
+def test_importing_the_client_loads_no_server_and_no_numpy() -> None:
+    code = (
+        "import sys; from glimpse import Client, AsyncClient\n"
+        "heavy = {'PIL', 'numpy', 'aiohttp', 'glimpse.engine', 'glimpse.media', 'glimpse.server'}\n"
+        "print(heavy & set(sys.modules))"
+    )
+    output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert output == "set()\n"
