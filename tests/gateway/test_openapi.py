@@ -68,7 +68,9 @@ def test_the_paths_are_those_of_the_facade() -> None:
 
 def test_descriptions_are_the_comments_of_the_protos() -> None:
     temperature = _SCHEMAS["CreateChatCompletionRequest"]["properties"]["temperature"]
-    assert temperature["description"].startswith("Divides the logits before sampling; 0 takes the most likely token.")
+    assert temperature["description"].startswith(
+        "Divides the logits before sampling: lower values make the answer more predictable"
+    )
     assert (temperature["minimum"], temperature["maximum"]) == (0, 2)
     assert "- `low`: At most 512·512 pixels" in _SCHEMAS["ImageDetail"]["description"]
     assert "buf:lint" not in json.dumps(_DOCUMENT)

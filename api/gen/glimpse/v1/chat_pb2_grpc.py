@@ -26,11 +26,13 @@ if _version_not_supported:
 
 
 class ChatServiceStub:
-    """Conversations with a vision-language model.
+    """Answers conversations that may contain images, video and audio.
 
-    Errors are gRPC statuses whose details hold a `google.rpc.ErrorInfo` (reason, and the domain "glimpse") and, for bad
-    input, a `google.rpc.BadRequest` that names the field by its path, such as "messages[0].content[1].image.source".
-    A call that is cancelled, or whose deadline passes, stops its work in the engine.
+    An error is a gRPC status whose details hold a `google.rpc.ErrorInfo`: its domain is "glimpse" and its reason is a
+    stable code, such as "MODEL_NOT_FOUND". For invalid input they also hold a `google.rpc.BadRequest`, which names the
+    field by its path, such as "messages[0].content[1].image.source".
+
+    Cancelling a call, or letting its deadline pass, stops its work on the model.
     """
 
     def __init__(self, channel):
@@ -57,26 +59,27 @@ class ChatServiceStub:
 
 
 class ChatServiceServicer:
-    """Conversations with a vision-language model.
+    """Answers conversations that may contain images, video and audio.
 
-    Errors are gRPC statuses whose details hold a `google.rpc.ErrorInfo` (reason, and the domain "glimpse") and, for bad
-    input, a `google.rpc.BadRequest` that names the field by its path, such as "messages[0].content[1].image.source".
-    A call that is cancelled, or whose deadline passes, stops its work in the engine.
+    An error is a gRPC status whose details hold a `google.rpc.ErrorInfo`: its domain is "glimpse" and its reason is a
+    stable code, such as "MODEL_NOT_FOUND". For invalid input they also hold a `google.rpc.BadRequest`, which names the
+    field by its path, such as "messages[0].content[1].image.source".
+
+    Cancelling a call, or letting its deadline pass, stops its work on the model.
     """
 
     def CreateChatCompletion(self, request, context):
-        """Answers a conversation, all at once.
+        """Generates the answer to a conversation and returns it whole.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def StreamChatCompletion(self, request, context):
-        """Answers the same request piece by piece, as the tokens are generated.
+        """Generates the same answer and streams it as the tokens are generated.
 
-        The first message of each choice carries the role; the last carries `finish_reason`. What can be refused is refused
-        before the first message.
-        The request is the unary method's own, so that a client builds it once.
+        The first message of each choice carries the role, and the last one carries `finish_reason`. A request is refused
+        before the first message or not at all.
         buf:lint:ignore RPC_REQUEST_STANDARD_NAME
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -84,7 +87,7 @@ class ChatServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def CountTokens(self, request, context):
-        """Counts the prompt tokens of a conversation, media included, without answering it.
+        """Counts the tokens of a conversation, including its media, without generating anything.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -117,11 +120,13 @@ def add_ChatServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class ChatService:
-    """Conversations with a vision-language model.
+    """Answers conversations that may contain images, video and audio.
 
-    Errors are gRPC statuses whose details hold a `google.rpc.ErrorInfo` (reason, and the domain "glimpse") and, for bad
-    input, a `google.rpc.BadRequest` that names the field by its path, such as "messages[0].content[1].image.source".
-    A call that is cancelled, or whose deadline passes, stops its work in the engine.
+    An error is a gRPC status whose details hold a `google.rpc.ErrorInfo`: its domain is "glimpse" and its reason is a
+    stable code, such as "MODEL_NOT_FOUND". For invalid input they also hold a `google.rpc.BadRequest`, which names the
+    field by its path, such as "messages[0].content[1].image.source".
+
+    Cancelling a call, or letting its deadline pass, stops its work on the model.
     """
 
     @staticmethod

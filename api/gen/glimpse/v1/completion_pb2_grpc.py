@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class CompletionServiceStub:
-    """Texts to be continued, as they are: no chat template, no media. Errors are those of ChatService.
+    """Continues texts as they are, without a chat template and without media. Errors are those of ChatService.
     """
 
     def __init__(self, channel):
@@ -48,19 +48,18 @@ class CompletionServiceStub:
 
 
 class CompletionServiceServicer:
-    """Texts to be continued, as they are: no chat template, no media. Errors are those of ChatService.
+    """Continues texts as they are, without a chat template and without media. Errors are those of ChatService.
     """
 
     def CreateCompletion(self, request, context):
-        """Continues each prompt, all at once.
+        """Continues each prompt and returns the continuations whole.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def StreamCompletion(self, request, context):
-        """Continues the same prompts piece by piece, as the tokens are generated.
-        The request is the unary method's own, so that a client builds it once.
+        """Continues the same prompts and streams the continuations as the tokens are generated.
         buf:lint:ignore RPC_REQUEST_STANDARD_NAME
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -89,7 +88,7 @@ def add_CompletionServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class CompletionService:
-    """Texts to be continued, as they are: no chat template, no media. Errors are those of ChatService.
+    """Continues texts as they are, without a chat template and without media. Errors are those of ChatService.
     """
 
     @staticmethod

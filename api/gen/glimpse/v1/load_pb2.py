@@ -25,13 +25,14 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15glimpse/v1/load.proto\x12\nglimpse.v1\x1a\x1egoogle/protobuf/duration.proto\"^\n\x18StreamLoadReportsRequest\x12\x42\n\x0freport_interval\x18\x01 \x01(\x0b\x32\x19.google.protobuf.DurationR\x0ereportInterval\"\xb2\x02\n\x19StreamLoadReportsResponse\x12%\n\x0erps_fractional\x18\x06 \x01(\x01R\rrpsFractional\x12\x10\n\x03\x65ps\x18\x07 \x01(\x01R\x03\x65ps\x12\\\n\rnamed_metrics\x18\x08 \x03(\x0b\x32\x37.glimpse.v1.StreamLoadReportsResponse.NamedMetricsEntryR\x0cnamedMetrics\x12\x37\n\x17\x61pplication_utilization\x18\t \x01(\x01R\x16\x61pplicationUtilization\x1a?\n\x11NamedMetricsEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\x01R\x05value:\x02\x38\x01J\x04\x08\x01\x10\x06\x32q\n\x0bLoadService\x12\x62\n\x11StreamLoadReports\x12$.glimpse.v1.StreamLoadReportsRequest\x1a%.glimpse.v1.StreamLoadReportsResponse0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15glimpse/v1/load.proto\x12\nglimpse.v1\x1a\x1egoogle/protobuf/duration.proto\"^\n\x18StreamLoadReportsRequest\x12\x42\n\x0freport_interval\x18\x01 \x01(\x0b\x32\x19.google.protobuf.DurationR\x0ereportInterval\"\xb2\x02\n\x19StreamLoadReportsResponse\x12%\n\x0erps_fractional\x18\x06 \x01(\x01R\rrpsFractional\x12\x10\n\x03\x65ps\x18\x07 \x01(\x01R\x03\x65ps\x12\\\n\rnamed_metrics\x18\x08 \x03(\x0b\x32\x37.glimpse.v1.StreamLoadReportsResponse.NamedMetricsEntryR\x0cnamedMetrics\x12\x37\n\x17\x61pplication_utilization\x18\t \x01(\x01R\x16\x61pplicationUtilization\x1a?\n\x11NamedMetricsEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\x01R\x05value:\x02\x38\x01J\x04\x08\x01\x10\x06\x32q\n\x0bLoadService\x12\x62\n\x11StreamLoadReports\x12$.glimpse.v1.StreamLoadReportsRequest\x1a%.glimpse.v1.StreamLoadReportsResponse0\x01\x42<\n\nglimpse.v1B\tLoadProtoP\x01Z\x14glimpse/v1;glimpsev1\xaa\x02\nGlimpse.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'glimpse.v1.load_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
-  DESCRIPTOR._loaded_options = None
+  _globals['DESCRIPTOR']._loaded_options = None
+  _globals['DESCRIPTOR']._serialized_options = b'\n\nglimpse.v1B\tLoadProtoP\001Z\024glimpse/v1;glimpsev1\252\002\nGlimpse.V1'
   _globals['_STREAMLOADREPORTSRESPONSE_NAMEDMETRICSENTRY']._loaded_options = None
   _globals['_STREAMLOADREPORTSRESPONSE_NAMEDMETRICSENTRY']._serialized_options = b'8\001'
   _globals['_STREAMLOADREPORTSREQUEST']._serialized_start=69

@@ -26,11 +26,11 @@ if _version_not_supported:
 
 
 class LoadServiceStub:
-    """How busy this server is, for whoever shares requests out among several.
+    """Reports how busy this server is, for load balancers.
 
-    On the wire it is `xds.service.orca.v3.OpenRcaService.StreamCoreMetrics`, under whose name it is served as well: gRPC's
-    and Envoy's weighted round robin read it, and the same report that ends each call (`endpoint-load-metrics-bin`, a
-    trailer).
+    The messages are wire-compatible with `xds.service.orca.v3.OpenRcaService.StreamCoreMetrics`, and the server serves
+    the method under that name too: the weighted round robin policies of gRPC and Envoy use it. The same report ends each
+    call, as the trailer `endpoint-load-metrics-bin`.
     """
 
     def __init__(self, channel):
@@ -47,15 +47,15 @@ class LoadServiceStub:
 
 
 class LoadServiceServicer:
-    """How busy this server is, for whoever shares requests out among several.
+    """Reports how busy this server is, for load balancers.
 
-    On the wire it is `xds.service.orca.v3.OpenRcaService.StreamCoreMetrics`, under whose name it is served as well: gRPC's
-    and Envoy's weighted round robin read it, and the same report that ends each call (`endpoint-load-metrics-bin`, a
-    trailer).
+    The messages are wire-compatible with `xds.service.orca.v3.OpenRcaService.StreamCoreMetrics`, and the server serves
+    the method under that name too: the weighted round robin policies of gRPC and Envoy use it. The same report ends each
+    call, as the trailer `endpoint-load-metrics-bin`.
     """
 
     def StreamLoadReports(self, request, context):
-        """Reports at once and then from time to time, until the caller ends the call.
+        """Sends a report at once and then at regular intervals, until the caller cancels the call.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -78,11 +78,11 @@ def add_LoadServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class LoadService:
-    """How busy this server is, for whoever shares requests out among several.
+    """Reports how busy this server is, for load balancers.
 
-    On the wire it is `xds.service.orca.v3.OpenRcaService.StreamCoreMetrics`, under whose name it is served as well: gRPC's
-    and Envoy's weighted round robin read it, and the same report that ends each call (`endpoint-load-metrics-bin`, a
-    trailer).
+    The messages are wire-compatible with `xds.service.orca.v3.OpenRcaService.StreamCoreMetrics`, and the server serves
+    the method under that name too: the weighted round robin policies of gRPC and Envoy use it. The same report ends each
+    call, as the trailer `endpoint-load-metrics-bin`.
     """
 
     @staticmethod

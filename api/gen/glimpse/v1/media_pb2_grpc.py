@@ -26,10 +26,11 @@ if _version_not_supported:
 
 
 class MediaServiceStub:
-    """Media that are sent once, ahead of the requests that are about them: as bytes, in pieces, never as base64.
+    """Uploads media files ahead of the requests that use them, as raw bytes in chunks.
 
-    A request names an upload by its handle (`MediaSource.upload_id`), for a picture, a clip or a frame of one. Errors are
-    those of ChatService; a handle that is not known, or no longer, is NOT_FOUND here and media_not_cached there.
+    A request refers to an upload by `MediaSource.upload_id`, as an image, a video, a frame of a video, or audio. Errors
+    are those of ChatService. An unknown or expired `upload_id` is NOT_FOUND here, and fails a request that uses it with
+    the code `media_not_cached`.
     """
 
     def __init__(self, channel):
@@ -56,30 +57,31 @@ class MediaServiceStub:
 
 
 class MediaServiceServicer:
-    """Media that are sent once, ahead of the requests that are about them: as bytes, in pieces, never as base64.
+    """Uploads media files ahead of the requests that use them, as raw bytes in chunks.
 
-    A request names an upload by its handle (`MediaSource.upload_id`), for a picture, a clip or a frame of one. Errors are
-    those of ChatService; a handle that is not known, or no longer, is NOT_FOUND here and media_not_cached there.
+    A request refers to an upload by `MediaSource.upload_id`, as an image, a video, a frame of a video, or audio. Errors
+    are those of ChatService. An unknown or expired `upload_id` is NOT_FOUND here, and fails a request that uses it with
+    the code `media_not_cached`.
     """
 
     def UploadMedia(self, request_iterator, context):
-        """Takes a file in. The first message is the header, all others are pieces of the file, in their order.
+        """Uploads a file. The first message is the header, and the others are the chunks of the file, in order.
 
-        Nothing stays of a file unless all of it came and is what the header announced.
+        The server keeps the file only if it is complete and matches the header.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetMedia(self, request, context):
-        """Tells of an upload.
+        """Returns an upload.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DeleteMedia(self, request, context):
-        """Forgets an upload. Requests that use it already go on.
+        """Deletes an upload. Requests that already use it are not affected.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -112,10 +114,11 @@ def add_MediaServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class MediaService:
-    """Media that are sent once, ahead of the requests that are about them: as bytes, in pieces, never as base64.
+    """Uploads media files ahead of the requests that use them, as raw bytes in chunks.
 
-    A request names an upload by its handle (`MediaSource.upload_id`), for a picture, a clip or a frame of one. Errors are
-    those of ChatService; a handle that is not known, or no longer, is NOT_FOUND here and media_not_cached there.
+    A request refers to an upload by `MediaSource.upload_id`, as an image, a video, a frame of a video, or audio. Errors
+    are those of ChatService. An unknown or expired `upload_id` is NOT_FOUND here, and fails a request that uses it with
+    the code `media_not_cached`.
     """
 
     @staticmethod

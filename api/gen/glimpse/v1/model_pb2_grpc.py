@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class ModelServiceStub:
-    """The models that this server has.
+    """Describes the models that this server serves.
     """
 
     def __init__(self, channel):
@@ -48,18 +48,18 @@ class ModelServiceStub:
 
 
 class ModelServiceServicer:
-    """The models that this server has.
+    """Describes the models that this server serves.
     """
 
     def ListModels(self, request, context):
-        """Lists them.
+        """Lists the models.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetModel(self, request, context):
-        """Describes one; NOT_FOUND where it is not served.
+        """Returns one model. NOT_FOUND if the server does not serve it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -87,7 +87,7 @@ def add_ModelServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class ModelService:
-    """The models that this server has.
+    """Describes the models that this server serves.
     """
 
     @staticmethod

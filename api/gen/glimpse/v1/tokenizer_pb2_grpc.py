@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class TokenizerServiceStub:
-    """The model's tokens: what a prompt consists of, and what tokens say. Errors are those of ChatService.
+    """Converts between prompts and token ids. Errors are those of ChatService.
     """
 
     def __init__(self, channel):
@@ -48,18 +48,18 @@ class TokenizerServiceStub:
 
 
 class TokenizerServiceServicer:
-    """The model's tokens: what a prompt consists of, and what tokens say. Errors are those of ChatService.
+    """Converts between prompts and token ids. Errors are those of ChatService.
     """
 
     def Tokenize(self, request, context):
-        """The token ids of a text, or of a conversation as the model sees it.
+        """Returns the token ids of a text, or of a conversation as the model sees it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Detokenize(self, request, context):
-        """The text of token ids.
+        """Returns the text of token ids.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -87,7 +87,7 @@ def add_TokenizerServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class TokenizerService:
-    """The model's tokens: what a prompt consists of, and what tokens say. Errors are those of ChatService.
+    """Converts between prompts and token ids. Errors are those of ChatService.
     """
 
     @staticmethod

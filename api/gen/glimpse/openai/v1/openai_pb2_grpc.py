@@ -27,11 +27,11 @@ if _version_not_supported:
 
 
 class OpenAIServiceStub:
-    """The OpenAI-compatible face of the typed services, for Envoy's transcoder.
+    """OpenAI's REST API, for Envoy's gRPC-JSON transcoder. gRPC clients use the typed services of glimpse.v1.
 
-    Bodies pass as they are (`google.api.HttpBody`); the server decodes them into the bound typed request and encodes the
-    typed response by the rules of glimpse.json.v1. A request body is a stream so that the gateway need not hold it, and
-    an answer is a stream so that one path can give JSON or server-sent events. gRPC clients use the typed services.
+    Bodies pass through the gateway as `google.api.HttpBody`. The server decodes them into the typed request of the bound
+    method, and encodes its response, by the rules of `dialect/openai.txtpb`. Request bodies are streams so that the
+    gateway does not buffer them, and responses are streams so that one path can return JSON or server-sent events.
     """
 
     def __init__(self, channel):
@@ -73,36 +73,36 @@ class OpenAIServiceStub:
 
 
 class OpenAIServiceServicer:
-    """The OpenAI-compatible face of the typed services, for Envoy's transcoder.
+    """OpenAI's REST API, for Envoy's gRPC-JSON transcoder. gRPC clients use the typed services of glimpse.v1.
 
-    Bodies pass as they are (`google.api.HttpBody`); the server decodes them into the bound typed request and encodes the
-    typed response by the rules of glimpse.json.v1. A request body is a stream so that the gateway need not hold it, and
-    an answer is a stream so that one path can give JSON or server-sent events. gRPC clients use the typed services.
+    Bodies pass through the gateway as `google.api.HttpBody`. The server decodes them into the typed request of the bound
+    method, and encodes its response, by the rules of `dialect/openai.txtpb`. Request bodies are streams so that the
+    gateway does not buffer them, and responses are streams so that one path can return JSON or server-sent events.
     """
 
     def CreateChatCompletion(self, request_iterator, context):
-        """Answers a conversation: JSON, or server-sent events where the body says `"stream": true`.
+        """Answers a conversation. Returns JSON, or server-sent events if the body contains `"stream": true`.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CreateCompletion(self, request_iterator, context):
-        """Continues texts: JSON, or server-sent events where the body says `"stream": true`.
+        """Continues texts. Returns JSON, or server-sent events if the body contains `"stream": true`.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Tokenize(self, request_iterator, context):
-        """Tells a prompt's token ids.
+        """Returns the token ids of a prompt.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Detokenize(self, request_iterator, context):
-        """Tells the text of token ids.
+        """Returns the text of token ids.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -116,7 +116,7 @@ class OpenAIServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def GetModel(self, request, context):
-        """Describes one model.
+        """Returns one model.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -164,11 +164,11 @@ def add_OpenAIServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class OpenAIService:
-    """The OpenAI-compatible face of the typed services, for Envoy's transcoder.
+    """OpenAI's REST API, for Envoy's gRPC-JSON transcoder. gRPC clients use the typed services of glimpse.v1.
 
-    Bodies pass as they are (`google.api.HttpBody`); the server decodes them into the bound typed request and encodes the
-    typed response by the rules of glimpse.json.v1. A request body is a stream so that the gateway need not hold it, and
-    an answer is a stream so that one path can give JSON or server-sent events. gRPC clients use the typed services.
+    Bodies pass through the gateway as `google.api.HttpBody`. The server decodes them into the typed request of the bound
+    method, and encodes its response, by the rules of `dialect/openai.txtpb`. Request bodies are streams so that the
+    gateway does not buffer them, and responses are streams so that one path can return JSON or server-sent events.
     """
 
     @staticmethod
