@@ -1,6 +1,6 @@
-"""Where a checkpoint lies: a folder, the embedded one, or a repository on the Hugging Face hub.
+"""Finds a checkpoint: a local folder, the embedded one, or a repository on the Hugging Face hub.
 
-Knows nothing of what is in the files. This is the only file that knows huggingface_hub.
+This is the only module that uses huggingface_hub.
 """
 
 import json
@@ -14,23 +14,23 @@ from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
 from glimpse.engine.errors import CheckpointError
 
 DEFAULT_MODEL = Path(str(resources.files("glimpse") / "nano")).resolve()
-"""The checkpoint that comes with the project."""
+"""The checkpoint that is embedded in the package."""
 
 UNTRAINED_MARK = "glimpse_untrained"
-"""Field of `config.json` that is true where the weights are random."""
+"""Field of `config.json` that is true if the weights are random."""
 
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 _HUB_FILES = ["*.json", "*.safetensors", "*.jinja", "*.txt"]
 
 
 def resolve_checkpoint(model: str) -> Path:
-    """The folder of a checkpoint; one of the hub is downloaded first, unless an earlier download is at hand.
+    """Returns the folder of a checkpoint. A model of the hub is downloaded first unless it is in the local cache.
 
     Args:
-        model: A folder, or an id such as `Qwen/Qwen2-VL-2B-Instruct`.
+        model: a folder, or a hub id such as `Qwen/Qwen2-VL-2B-Instruct`.
 
     Raises:
-        CheckpointError: there is no such checkpoint, or it cannot be downloaded.
+        CheckpointError: the checkpoint does not exist or cannot be downloaded.
     """
     folder = Path(model).expanduser()
     if folder.is_dir():
@@ -38,12 +38,12 @@ def resolve_checkpoint(model: str) -> Path:
             raise CheckpointError(f"the folder {model!r} is not a checkpoint: it has no config.json")
         return folder.resolve()
     if _HUB_ID.fullmatch(model) is None:
-        raise CheckpointError(f"there is no folder {model!r}")
+        raise CheckpointError(f"the folder {model!r} does not exist")
     return _download(model)
 
 
 def is_untrained(path: Path) -> bool:
-    """Whether the checkpoint in the folder `path` says of itself that its weights are random."""
+    """Returns whether the checkpoint in the folder `path` declares that its weights are random."""
     try:
         config = json.loads((path / "config.json").read_bytes())
     except (OSError, ValueError):
@@ -55,11 +55,11 @@ def _download(model: str) -> Path:
     try:
         return Path(snapshot_download(model, allow_patterns=_HUB_FILES))
     except GatedRepoError as error:
-        raise CheckpointError(f"{model!r} is open only to accounts that were granted access; log in first") from error
+        raise CheckpointError(f"access to {model!r} is restricted; log in with an account that has access") from error
     except RepositoryNotFoundError as error:
-        raise CheckpointError(f"there is neither a folder nor a model on the hub called {model!r}") from error
-    except (OSError, ValueError) as error:  # the library's own errors, those of the network and the disk among them
+        raise CheckpointError(f"{model!r} is neither a folder nor a model on the hub") from error
+    except (OSError, ValueError) as error:  # errors of the library, the network or the disk
         raise CheckpointError(
-            f"there is no folder {model!r}, and it could not be downloaded as a model of the hub; "
-            "without network give the folder of a checkpoint"
+            f"{model!r} is not a folder and could not be downloaded from the hub; "
+            "without network access, pass the folder of a checkpoint"
         ) from error

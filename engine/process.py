@@ -129,7 +129,7 @@ def _load(config: EngineConfig, on_progress: OnProgress) -> tuple["Core", Ready]
     # Imported here, not at the top: it takes seconds, and the front end shows what it waits for.
     from glimpse.engine.loading.load_engine import load_core  # noqa: PLC0415
 
-    loaded = load_core(config, on_progress=on_progress, on_lost=_end_without_rank)
+    loaded = load_core(config, on_progress=on_progress, on_rank_failure=_end_without_rank)
     return loaded.core, loaded.ready
 
 

@@ -1,10 +1,8 @@
-"""A tensor-parallel rank other than 0, as a program: `python -m glimpse.engine.rank --fd N`.
+"""The program of a tensor-parallel rank other than 0: `python -m glimpse.engine.rank --fd N`.
 
-It executes what rank 0 sends over the inherited socket N.
-
-It knows the order of messages and how the process begins and ends. It belongs to rank 0: the end of the socket ends it,
-in mid-step too, and any fault of its own ends it as well, which rank 0 notices. A rank that went on after a fault would
-leave the others waiting in a sum.
+It executes the steps that rank 0 sends over the inherited socket N. It exits when the socket closes, even during a
+step, and after any error of its own, which rank 0 detects: a rank that continued after an error would leave the others
+waiting in an all-reduce.
 """
 
 import argparse
@@ -24,32 +22,32 @@ from glimpse.engine.parallel.messages import (
     Joined,
     Load,
     Loaded,
+    LoadFailed,
     Pipe,
-    Refused,
     ToRank,
     pipe_to_rank_zero,
 )
 
-_ToFirst = Pipe[FromRank, ToRank]
+_RankZero = Pipe[FromRank, ToRank]
 _Inbox = queue.SimpleQueue[ToRank]
 
 _log = logging.getLogger(__name__)
 
 
 def main() -> int:
-    """Obeys the rank 0 at the other end of `--fd`; returns the exit status."""
+    """Runs the rank until rank 0 closes the connection, and returns the exit status."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    use_normal_policy()  # whatever the caller of an offline engine does; before there are threads
+    use_normal_policy()  # before there are threads; the parent process may run under the batch policy
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s rank: %(message)s")
-    parser = argparse.ArgumentParser(prog="python -m glimpse.engine.rank", description="Obeys rank 0 of an engine.")
-    parser.add_argument("--fd", type=int, required=True, help="the inherited socket to rank 0")
+    parser = argparse.ArgumentParser(prog="python -m glimpse.engine.rank", description="A tensor-parallel rank.")
+    parser.add_argument("--fd", type=int, required=True, help="file descriptor of the inherited socket to rank 0")
     connection = socket.socket(fileno=parser.parse_args().fd)
-    connection.set_inheritable(False)  # else a helper that a library starts would hold the socket open after our death
-    return _obey(pipe_to_rank_zero(connection))
+    connection.set_inheritable(False)  # a library's child process would keep the socket open
+    return _run(pipe_to_rank_zero(connection))
 
 
-def _obey(pipe: _ToFirst) -> int:
+def _run(pipe: _RankZero) -> int:
     inbox: _Inbox = queue.SimpleQueue()
     threading.Thread(target=_receive, args=(pipe, inbox), name="receive", daemon=True).start()
     try:
@@ -57,23 +55,23 @@ def _obey(pipe: _ToFirst) -> int:
         assert isinstance(load, Load)
         _serve(pipe, inbox, load)
     except CheckpointError as error:
-        pipe.send(Refused(message=str(error)))
+        pipe.send(LoadFailed(message=str(error)))
     except Exception:
-        _log.exception("a rank ends after an error that it did not expect")
+        _log.exception("the rank exits after an unexpected error")
     return 1
 
 
-def _serve(pipe: _ToFirst, inbox: _Inbox, load: Load) -> None:
-    # Imported here, not at the top: it takes seconds, and rank 0's end is noticed meanwhile.
+def _serve(pipe: _RankZero, inbox: _Inbox, load: Load) -> None:
+    # Imported here because it takes seconds, during which the receive thread already detects the end of rank 0.
     from glimpse.engine.loading.build_runner import make_runner  # noqa: PLC0415
     from glimpse.engine.loading.load_engine import load_shard  # noqa: PLC0415
     from glimpse.engine.parallel.group import join_group  # noqa: PLC0415
 
-    part = load_shard(load.config, rank=load.rank, on_progress=_no_progress)
+    shard = load_shard(load.config, rank=load.rank, on_progress=_no_progress)
     pipe.send(Loaded())
     num_ranks = load.config.tensor_parallel_size
-    group = join_group(Path(load.meeting_point), rank=load.rank, num_ranks=num_ranks, device=part.device)
-    runner = make_runner(load.config, part, group, on_progress=_no_progress)
+    group = join_group(Path(load.rendezvous_file), rank=load.rank, num_ranks=num_ranks, device=shard.device)
+    runner = make_runner(load.config, shard, group, on_progress=_no_progress)
     pipe.send(Joined())
     while True:
         message = inbox.get()
@@ -82,19 +80,19 @@ def _serve(pipe: _ToFirst, inbox: _Inbox, load: Load) -> None:
 
 
 def _no_progress(_stage: str, _fraction: float) -> None:
-    """Rank 0 reports its own."""
+    """Only rank 0 reports progress."""
 
 
-def _receive(pipe: _ToFirst, inbox: _Inbox) -> None:
-    """Fills the inbox. Runs beside the steps, so that it notices rank 0's death while the main thread is in a sum."""
+def _receive(pipe: _RankZero, inbox: _Inbox) -> None:
+    """Fills the inbox from its own thread, and detects the end of rank 0 while the main thread is in an all-reduce."""
     try:
         while (message := pipe.receive()) is not None:
             inbox.put(message)
     except Exception:
-        _log.exception("a rank ends: it cannot read its socket")
+        _log.exception("the rank exits: cannot read its socket")
         os._exit(1)
-    os._exit(0)  # at once: nobody is left to clean up for
+    os._exit(0)  # at once: the main thread may be waiting for the other ranks
 
 
 if __name__ == "__main__":
-    os._exit(main())  # at once: what is left of a group may wait for the other ranks
+    os._exit(main())  # at once: cleaning up the group could wait for the other ranks

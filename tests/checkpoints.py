@@ -37,7 +37,7 @@ VISION_WIDTH = 32
 Named = tuple[str, torch.Tensor]
 Family = Literal["qwen2_vl", "qwen2_5_vl"]
 
-VISION_INNER_WIDTH = 52
+VISION_INTERMEDIATE_SIZE = 52
 """Of Qwen2.5-VL's tower: as in the published one, not a multiple of 16."""
 
 PREPROCESSOR_CONFIG = {
@@ -199,7 +199,7 @@ def _gated_vision_config(hidden: int) -> dict[str, Any]:
         "depth": 2,
         "hidden_size": VISION_WIDTH,
         "hidden_act": "silu",
-        "intermediate_size": VISION_INNER_WIDTH,
+        "intermediate_size": VISION_INTERMEDIATE_SIZE,
         "out_hidden_size": hidden,
         "num_heads": 2,
         "in_chans": 3,
@@ -222,9 +222,9 @@ def _tower_weights(draw: "Draw", hidden: int, *, gated: bool) -> Iterator[Named]
         yield from draw.linear(f"{block}.attn.proj", VISION_WIDTH, VISION_WIDTH)
         yield from draw.norm(f"{block}.norm2", VISION_WIDTH, bias=not gated)
         if gated:
-            yield from draw.linear(f"{block}.mlp.gate_proj", VISION_INNER_WIDTH, VISION_WIDTH)
-            yield from draw.linear(f"{block}.mlp.up_proj", VISION_INNER_WIDTH, VISION_WIDTH)
-            yield from draw.linear(f"{block}.mlp.down_proj", VISION_WIDTH, VISION_INNER_WIDTH)
+            yield from draw.linear(f"{block}.mlp.gate_proj", VISION_INTERMEDIATE_SIZE, VISION_WIDTH)
+            yield from draw.linear(f"{block}.mlp.up_proj", VISION_INTERMEDIATE_SIZE, VISION_WIDTH)
+            yield from draw.linear(f"{block}.mlp.down_proj", VISION_WIDTH, VISION_INTERMEDIATE_SIZE)
         else:
             yield from draw.linear(f"{block}.mlp.fc1", 4 * VISION_WIDTH, VISION_WIDTH)
             yield from draw.linear(f"{block}.mlp.fc2", VISION_WIDTH, 4 * VISION_WIDTH)

@@ -26,7 +26,7 @@ import torch
 
 from bench.serving.processes import cpu_seconds, family
 from glimpse.engine.model_config import VisionConfig
-from glimpse.engine.models.qwen2_vl_vision import PixelStatistics, cut_patches, normalise
+from glimpse.engine.models.qwen2_vl_vision import PixelStatistics, cut_patches, normalize
 from glimpse.media.containers.still import open_image
 from glimpse.media.decoding.video_file import video_from_file
 from glimpse.media.decoding.worker_client import IsolatedDecoders
@@ -110,7 +110,7 @@ def _normalised() -> Act:
 
     def act(data: bytes) -> object:
         image = prepared(data)
-        return normalise(cut_patches(image.pixels.data, image.grid_thw, _VISION, _CPU), _STATISTICS)
+        return normalize(cut_patches(image.pixels.data, image.grid_thw, _VISION, _CPU), _STATISTICS)
 
     return act
 

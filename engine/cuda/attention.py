@@ -112,7 +112,7 @@ def _attend_single(query: Tensor, cache: LayerCache, plan: CudaAttentionPlan, ou
         *cache.keys.stride(),
         *cache.values.stride(),
         LOG2_E * head_dim**-0.5,
-        num_shared=num_heads // num_kv_heads,
+        num_queries_per_kv=num_heads // num_kv_heads,
         tile_rows=max(16, triton.next_power_of_2(num_heads // num_kv_heads)),
         head_dim=head_dim,
         tile_dims=dims,
@@ -141,12 +141,12 @@ def _attend_chunks(query: Tensor, cache: LayerCache, plan: CudaAttentionPlan, ou
     num_tokens, num_heads, head_dim = query.shape
     _, block_size, num_kv_heads, _ = cache.keys.shape
     num_sequences, table_width = plan.block_tables.shape
-    num_shared = num_heads // num_kv_heads
+    num_queries_per_kv = num_heads // num_kv_heads
     dims = triton.next_power_of_2(head_dim)
     large = dims * query.itemsize <= LARGE_TILES_KEY_BYTES
-    rows = max(128 if large else 32, triton.next_power_of_2(num_shared))
+    rows = max(128 if large else 32, triton.next_power_of_2(num_queries_per_kv))
     # Each sequence has at most one tile that is not full, wherever it begins: see `sequence_of`.
-    num_tiles = num_tokens // (rows // num_shared) + num_sequences
+    num_tiles = num_tokens // (rows // num_queries_per_kv) + num_sequences
     attend_chunks[(num_tiles, num_kv_heads)](
         query,
         cache.keys,
@@ -160,7 +160,7 @@ def _attend_chunks(query: Tensor, cache: LayerCache, plan: CudaAttentionPlan, ou
         *cache.keys.stride(),
         *cache.values.stride(),
         LOG2_E * head_dim**-0.5,
-        num_shared=num_shared,
+        num_queries_per_kv=num_queries_per_kv,
         tile_rows=rows,
         head_dim=head_dim,
         tile_dims=dims,

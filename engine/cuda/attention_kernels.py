@@ -79,7 +79,7 @@ def attend_split(
     value_head_stride,
     value_dim_stride,
     scale,
-    num_shared: tl.constexpr,
+    num_queries_per_kv: tl.constexpr,
     tile_rows: tl.constexpr,
     head_dim: tl.constexpr,
     tile_dims: tl.constexpr,
@@ -90,7 +90,7 @@ def attend_split(
 ):
     """A sequence's only new token over a part of its keys: [sequences, key-value heads, splits] programs."""
     sequence, kv_head, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
-    num_heads = tl.num_programs(1) * num_shared
+    num_heads = tl.num_programs(1) * num_queries_per_kv
     token = tl.load(query_starts + sequence)
     num_keys = tl.load(key_lengths + sequence)
     length = split_length(num_keys, max_splits, min_keys)
@@ -100,8 +100,8 @@ def attend_split(
     end = tl.minimum(start + length, num_keys)
     rows = tl.arange(0, tile_rows)
     dims = tl.arange(0, tile_dims)
-    heads = kv_head * num_shared + rows
-    used = (rows < num_shared)[:, None] & (dims < head_dim)[None, :]
+    heads = kv_head * num_queries_per_kv + rows
+    used = (rows < num_queries_per_kv)[:, None] & (dims < head_dim)[None, :]
     tile = tl.load(query + (token * num_heads + heads)[:, None] * head_dim + dims[None, :], mask=used, other=0.0)
     maximum = tl.full([tile_rows], float("-inf"), tl.float32)
     total = tl.zeros([tile_rows], tl.float32)
@@ -128,7 +128,7 @@ def attend_split(
         )
     place = (sequence * num_heads + heads) * max_splits + split
     tl.store(partial + place[:, None] * head_dim + dims[None, :], output / total[:, None], mask=used)
-    tl.store(weight_logs + place, maximum + tl.log2(total), mask=rows < num_shared)
+    tl.store(weight_logs + place, maximum + tl.log2(total), mask=rows < num_queries_per_kv)
 
 
 @triton.jit(do_not_specialize_on_alignment=PLAN[1:])
@@ -201,7 +201,7 @@ def attend_chunks(
     value_head_stride,
     value_dim_stride,
     scale,
-    num_shared: tl.constexpr,
+    num_queries_per_kv: tl.constexpr,
     tile_rows: tl.constexpr,
     head_dim: tl.constexpr,
     tile_dims: tl.constexpr,
@@ -210,11 +210,11 @@ def attend_chunks(
 ):
     """Some of a sequence's several new tokens over all keys up to their own: [tiles, key-value heads] programs.
 
-    A row of a tile is one of the heads that share a key-value head, of one of tile_rows // num_shared tokens.
+    A row of a tile is one of the heads that share a key-value head, of one of tile_rows // num_queries_per_kv tokens.
     """
-    tile_tokens: tl.constexpr = tile_rows // num_shared
+    tile_tokens: tl.constexpr = tile_rows // num_queries_per_kv
     tile, kv_head = tl.program_id(0), tl.program_id(1)
-    num_heads = tl.num_programs(1) * num_shared
+    num_heads = tl.num_programs(1) * num_queries_per_kv
     sequence = sequence_of(tile, query_starts, num_sequences, tile_tokens)
     first_row = tl.load(query_starts + sequence)
     num_queries = tl.load(query_starts + sequence + 1) - first_row
@@ -224,12 +224,12 @@ def attend_chunks(
     num_keys = tl.load(key_lengths + sequence)
     rows = tl.arange(0, tile_rows)
     dims = tl.arange(0, tile_dims)
-    tokens = first_token + rows // num_shared
+    tokens = first_token + rows // num_queries_per_kv
     position = num_keys - num_queries + tokens
-    place = ((first_row + tokens) * num_heads + kv_head * num_shared + rows % num_shared)[:, None] * head_dim + dims[
-        None, :
-    ]
-    used = ((rows < tile_tokens * num_shared) & (tokens < num_queries))[:, None] & (dims < head_dim)[None, :]
+    place = ((first_row + tokens) * num_heads + kv_head * num_queries_per_kv + rows % num_queries_per_kv)[
+        :, None
+    ] * head_dim + dims[None, :]
+    used = ((rows < tile_tokens * num_queries_per_kv) & (tokens < num_queries))[:, None] & (dims < head_dim)[None, :]
     queries = tl.load(query + place, mask=used, other=0.0)
     maximum = tl.full([tile_rows], float("-inf"), tl.float32)
     total = tl.zeros([tile_rows], tl.float32)

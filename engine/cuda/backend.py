@@ -25,7 +25,7 @@ def why_not_triton(device: torch.device) -> str | None:
         return "it computes on CUDA devices only"
     if find_spec("triton") is None:
         return "Triton is not installed: pip install triton"
-    return trouble(lambda: import_module("glimpse.engine.cuda.rows").quick_gelu(torch.zeros(1, device=device)))
+    return kernel_error(lambda: import_module("glimpse.engine.cuda.rows").quick_gelu(torch.zeros(1, device=device)))
 
 
 def why_not_flashinfer(device: torch.device, dtype: torch.dtype, head_dim: int) -> str | None:
@@ -38,7 +38,7 @@ def why_not_flashinfer(device: torch.device, dtype: torch.dtype, head_dim: int) 
         return "it does not compute in float32"
     if head_dim not in FLASHINFER_HEAD_DIMS:
         return f"it has no kernels for heads of {head_dim} dimensions"
-    return trouble(lambda: _attend_once(device, dtype, head_dim))
+    return kernel_error(lambda: _attend_once(device, dtype, head_dim))
 
 
 def make_cuda_ops(backend: CudaBackend, *, num_heads: int, device: torch.device) -> Ops:
@@ -58,7 +58,7 @@ def make_cuda_ops(backend: CudaBackend, *, num_heads: int, device: torch.device)
     return ops.CudaOps(attention)
 
 
-def trouble(compute: Callable[[], object]) -> str | None:
+def kernel_error(compute: Callable[[], object]) -> str | None:
     """What goes wrong when it is tried; None if nothing does.
 
     Kernels are compiled when they are first launched, and what for is on each machine: a C compiler and Python's

@@ -98,10 +98,10 @@ class CudaOps:
     def attend(self, query: Tensor, cache: LayerCache, plan: Any) -> Tensor:
         return self._attention.attend(query, cache, plan)
 
-    def attend_frames(self, qkv: Tensor, rotation: Rotation, num_frames: int) -> Tensor:
+    def attend_segments(self, qkv: Tensor, rotation: Rotation, num_segments: int) -> Tensor:
         rotate(qkv.flatten(1, 2), rotation, num_heads=2 * qkv.shape[2])
         query, key, value = (  # [frames, heads, patches of a frame, head_dim]
-            part.unflatten(0, (num_frames, -1)).transpose(1, 2) for part in qkv.unbind(1)
+            part.unflatten(0, (num_segments, -1)).transpose(1, 2) for part in qkv.unbind(1)
         )
         # Frames of equal size fill a batch without padding, so torch's FlashAttention serves them in one launch that
         # reads queries, keys and values where they lie: a kernel for frames of any size would do the same work.

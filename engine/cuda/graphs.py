@@ -6,7 +6,7 @@ size with rows of no sequence: they write to a block of the cache that nobody ow
 Sizes are recorded the largest first, so that smaller ones find their memory in what it left, and one at a time: while
 there is nothing to do, or when a step would use one that is not there yet. So the engine is ready before any of them.
 
-Recording itself is `CudaRecorder`, which only a GPU can run: **unmeasured**. All around it runs on any device.
+Recording itself is `CudaGraphCapturer`, which only a GPU can run: **unmeasured**. All around it runs on any device.
 """
 
 import logging
@@ -26,7 +26,7 @@ Replay = Callable[[], None]
 """Computes once more what was recorded, from what its inputs hold now."""
 
 
-class Recorder(Protocol):
+class GraphCapturer(Protocol):
     """What records."""
 
     def record(self, compute: Callable[[], None]) -> Replay:
@@ -73,7 +73,7 @@ class DecodeGraphs:
     def __init__(
         self,
         compute: Compute,
-        recorder: Recorder,
+        capturer: GraphCapturer,
         *,
         max_sequences: int,
         max_blocks: int,
@@ -92,9 +92,9 @@ class DecodeGraphs:
             device: of all tensors.
         """
         self._compute = compute
-        self._recorder = recorder
+        self._recorder = capturer
         self._scratch_slot = scratch_slot
-        self._sizes = batch_sizes(max_sequences)
+        self._sizes = capture_sizes(max_sequences)
         self._replays: dict[int, Replay] = {}
         self._works = True
         largest = self._sizes[-1]
@@ -166,7 +166,7 @@ class DecodeGraphs:
         inputs.key_lengths[num_sequences:size].fill_(1)
 
 
-def batch_sizes(max_sequences: int) -> list[int]:
+def capture_sizes(max_sequences: int) -> list[int]:
     """For which numbers of sequences steps are recorded: others are filled up to the next."""
     sizes = [size for size in (1, 2, 4, 8) if size < max_sequences]
     sizes += range(16, max_sequences, 8)
@@ -179,7 +179,7 @@ def is_decode(batch: Batch) -> bool:
     return len(batch.token_ids) == len(batch.sampled_rows) == num_sequences and not batch.media
 
 
-class CudaRecorder:
+class CudaGraphCapturer:
     """Records CUDA graphs, all in one pool of memory."""
 
     def __init__(self) -> None:

@@ -1,7 +1,7 @@
-"""Attention of packed tokens over a paged cache, in plain torch. Knows blocks and lengths, no sequences and no model.
+"""Attention of packed tokens over a paged KV cache, in plain torch: the reference implementation.
 
-`plan_attention` does once a step what all layers share; `paged_attention` then runs in each layer. Another backend is
-another pair of functions with these signatures.
+`plan_attention` runs once per step and computes what all layers share; `paged_attention` runs in each layer. Other
+backends implement the same two functions.
 """
 
 from collections import defaultdict
@@ -15,14 +15,14 @@ from torch.nn import functional
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decodes:
-    """Sequences of one new token each and of like length, computed together."""
+    """Sequences of similar length with one new token each, computed as one batch."""
 
     rows: Tensor
-    """int64 [sequences]: where their tokens stand in the packed batch."""
+    """int64 [sequences]: rows of their tokens in the packed batch."""
     blocks: Tensor
-    """int64 [sequences, blocks], padded with blocks that the mask hides."""
+    """int64 [sequences, blocks], padded with blocks that are masked out."""
     mask: Tensor
-    """[sequences, 1, 1, blocks · block_size], added to the scores: 0 for a key of the sequence, else -inf."""
+    """[sequences, 1, 1, blocks · block_size], added to the scores: 0 for keys of the sequence, -inf for others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,18 +30,18 @@ class Chunk:
     """Several new tokens of one sequence."""
 
     rows: slice
-    """Where they stand in the packed batch."""
+    """Rows of the tokens in the packed batch."""
     blocks: Tensor
     """int64 [blocks]"""
     num_keys: int
-    """The sequence's tokens so far, the new ones included."""
+    """Number of the sequence's tokens so far, including the new ones."""
     mask: Tensor | None
-    """[new tokens, num_keys], added to the scores; None where nothing is cached before: plainly causal."""
+    """[new tokens, num_keys], added to the scores; None for plain causal attention, if no tokens precede the chunk."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttentionPlan:
-    """How the step's sequences are grouped for attention."""
+    """A step's sequences, grouped for attention."""
 
     decodes: tuple[Decodes, ...]
     chunks: tuple[Chunk, ...]
@@ -55,14 +55,14 @@ def plan_attention(
     block_size: int,
     dtype: torch.dtype,
 ) -> AttentionPlan:
-    """Groups a step's sequences.
+    """Groups a step's sequences for attention.
 
     Args:
-        query_lengths: new tokens of each sequence, in the order in which they are packed.
-        key_lengths: tokens of each sequence so far, the new ones included.
+        query_lengths: number of new tokens of each sequence, in packed order.
+        key_lengths: number of tokens of each sequence so far, including the new ones.
         block_tables: int64 [sequences, blocks], padded with any valid block.
-        block_size: tokens in a block.
-        dtype: of the queries.
+        block_size: tokens per block.
+        dtype: dtype of the queries.
     """
     groups: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
     chunks: list[Chunk] = []
@@ -70,7 +70,7 @@ def plan_attention(
     for index, (num_queries, num_keys) in enumerate(zip(query_lengths, key_lengths, strict=True)):
         num_blocks = -(-num_keys // block_size)
         if num_queries == 1:
-            # Doubling lengths share a group, so less than half of what is gathered is padding.
+            # Lengths within a factor of two share a group, so less than half of the gathered keys are padding.
             groups[num_blocks.bit_length()].append((index, row))
         else:
             mask = _chunk_mask(num_queries, num_keys, block_tables.device, dtype)
@@ -82,13 +82,13 @@ def plan_attention(
 
 
 def paged_attention(query: Tensor, keys: Tensor, values: Tensor, plan: AttentionPlan) -> Tensor:
-    """Each new token attends to its sequence's tokens up to itself.
+    """Computes causal attention of each new token to its sequence's tokens up to and including itself.
 
     Args:
-        query: [tokens, heads, head_dim]; consecutive heads share a key-value head.
-        keys: one layer's cache, [blocks, block_size, kv_heads, head_dim], the new tokens' own keys included.
-        values: likewise.
-        plan: of this step.
+        query: [tokens, heads, head_dim]; consecutive query heads share a key-value head.
+        keys: key cache of the layer, [blocks, block_size, kv_heads, head_dim], including the new tokens' keys.
+        values: value cache of the layer, like `keys`.
+        plan: attention plan of the step.
 
     Returns:
         [tokens, heads, head_dim]
@@ -128,7 +128,7 @@ def _decodes(
 def _attend_decodes(query: Tensor, keys: Tensor, values: Tensor, decodes: Decodes) -> Tensor:
     num_sequences, num_heads, head_dim = query.shape
     num_kv_heads = keys.shape[2]
-    # The heads that share a key-value head become rows of one product, which reads the keys once for all of them.
+    # Query heads that share a key-value head become rows of one matrix product, which reads the keys once.
     grouped = query.view(num_sequences, num_kv_heads, num_heads // num_kv_heads, head_dim)
     gathered_keys = keys[decodes.blocks].flatten(1, 2).transpose(1, 2)  # [sequences, kv_heads, keys, head_dim]
     gathered_values = values[decodes.blocks].flatten(1, 2).transpose(1, 2)
@@ -139,12 +139,12 @@ def _attend_decodes(query: Tensor, keys: Tensor, values: Tensor, decodes: Decode
 def _attend_chunk(query: Tensor, keys: Tensor, values: Tensor, chunk: Chunk) -> Tensor:
     num_queries, num_heads, head_dim = query.shape
     num_kv_heads = keys.shape[2]
-    num_shared = num_heads // num_kv_heads
-    grouped = query.view(num_queries, num_kv_heads, num_shared, head_dim).permute(1, 2, 0, 3)
+    num_queries_per_kv = num_heads // num_kv_heads
+    grouped = query.view(num_queries, num_kv_heads, num_queries_per_kv, head_dim).permute(1, 2, 0, 3)
 
-    def gather(cache: Tensor) -> Tensor:  # [kv_heads, heads / kv_heads, num_keys, head_dim], shared without a copy
+    def gather(cache: Tensor) -> Tensor:  # [kv_heads, heads / kv_heads, num_keys, head_dim], expanded without a copy
         per_head = cache[chunk.blocks].flatten(0, 1)[: chunk.num_keys].transpose(0, 1)
-        return per_head[:, None].expand(-1, num_shared, -1, -1)
+        return per_head[:, None].expand(-1, num_queries_per_kv, -1, -1)
 
     attended = functional.scaled_dot_product_attention(
         grouped, gather(keys), gather(values), attn_mask=chunk.mask, is_causal=chunk.mask is None

@@ -1,6 +1,6 @@
-"""Linears in the 8-bit floating point type e4m3: weights by output feature, activations by token as they come.
+"""FP8 (e4m3) linears: weights with a scale per output feature, activations quantized dynamically per token.
 
-On a GPU the product is torch's own; elsewhere it is computed from the same rounded numbers in float32.
+On a GPU the product is torch's scaled matrix product; elsewhere it is computed in float32 from the same rounded values.
 """
 
 from collections.abc import Mapping
@@ -12,15 +12,15 @@ from torch.nn import functional
 from glimpse.engine.layers.linear import RowScaledLinear, by_rows
 
 FP8 = torch.float8_e4m3fn
-LARGEST = torch.finfo(FP8).max
-LEAST_SCALE = 1e-12
-"""So that rows of zeros have one that can be divided by."""
-MULTIPLE = 16
-"""Of which inputs and outputs must be a multiple where the product is the GPU's."""
+FP8_MAX = torch.finfo(FP8).max
+MIN_SCALE = 1e-12
+"""Lower bound of scales, so that rows of zeros do not divide by zero."""
+FP8_ALIGNMENT = 16
+"""The GPU product requires inputs and outputs to be multiples of this."""
 
 
 class Fp8Linear(RowScaledLinear):
-    """Whose weights are e4m3 numbers, as `quantize_fp8` makes them; so are its inputs, with a scale for each token."""
+    """A linear with e4m3 weights from `quantize_fp8`; its inputs are rounded to e4m3 with a scale per token."""
 
     dtype = FP8
 
@@ -33,30 +33,30 @@ class Fp8Linear(RowScaledLinear):
 
 
 def quantize_fp8(weight: Tensor) -> Mapping[str, Tensor]:
-    """[out, in] → `weight`, e4m3 [out, in], and `scale`, float32 [out, 1]."""
+    """Quantizes [out, in] to `weight`, e4m3 [out, in], and `scale`, float32 [out, 1]."""
     values, scale = by_rows(weight, round_rows)
     return {"weight": values, "scale": scale}
 
 
 def round_rows(rows: Tensor) -> tuple[Tensor, Tensor]:
-    """float32 [rows, columns] → e4m3 of the same shape and float32 [rows, 1]: a row's largest becomes e4m3's."""
-    scale = (rows.abs().amax(dim=1, keepdim=True) / LARGEST).clamp_(min=LEAST_SCALE)
+    """Quantizes float32 [rows, columns] to e4m3 with scales [rows, 1] that map each row's maximum to e4m3's maximum."""
+    scale = (rows.abs().amax(dim=1, keepdim=True) / FP8_MAX).clamp_(min=MIN_SCALE)
     return (rows / scale).to(FP8), scale
 
 
 def why_not_fp8(device: torch.device) -> str | None:
-    """Why a device cannot multiply as `Fp8Linear` does; None if it can.
+    """Returns why a device cannot compute `Fp8Linear`, or None if it can.
 
-    It is tried: which GPUs can depends on how torch was built and on its libraries.
+    Runs a small product, because support depends on the GPU, on torch's build and on its libraries.
     """
     if device.type != "cuda":
         return None
-    ones = torch.ones(MULTIPLE, MULTIPLE, device=device)
-    scale = torch.ones(MULTIPLE, device=device)
+    ones = torch.ones(FP8_ALIGNMENT, FP8_ALIGNMENT, device=device)
+    scale = torch.ones(FP8_ALIGNMENT, device=device)
     try:
         _multiply_on_gpu(ones.to(FP8), scale[:, None], ones.to(FP8), scale[None], scale)
     except RuntimeError as error:
-        return f"this GPU does not multiply numbers of 8 bits by rows: {str(error).splitlines()[0]}"
+        return f"this GPU does not support row-wise scaled fp8 products: {str(error).splitlines()[0]}"
     return None
 
 
@@ -67,13 +67,13 @@ def _multiply(rows: Tensor, row_scale: Tensor, weight: Tensor, scale: Tensor, bi
 
 
 def _multiply_on_gpu(rows: Tensor, row_scale: Tensor, weight: Tensor, scale: Tensor, bias: Tensor | None) -> Tensor:
-    """The same in bfloat16, the one type that products by rows have on all GPUs."""
-    return torch.ops.aten._scaled_mm(  # noqa: SLF001 - what torch.nn.functional.scaled_mm calls, of a settled form
+    """As `_multiply`, in bfloat16: the one output type that row-wise scaled products support on all GPUs."""
+    return torch.ops.aten._scaled_mm(  # noqa: SLF001 - what torch.nn.functional.scaled_mm calls, with a stable signature
         rows,
         weight.T,
         scale_a=row_scale,
         scale_b=scale,
         bias=None if bias is None else bias.to(torch.bfloat16),
         out_dtype=torch.bfloat16,
-        use_fast_accum=True,  # without, products by rows are far slower on Hopper
+        use_fast_accum=True,  # row-wise scaled products are far slower on Hopper without it
     )

@@ -1,15 +1,15 @@
-"""Linears whose weights are whole numbers of 4 or 8 bits, with a scale and a zero point for each group of inputs.
+"""Linears with unsigned 4- or 8-bit integer weights and a scale and zero point for each group of inputs.
 
-They lie in memory in one way, whatever the checkpoint's form was, and this is the way for kernels to read:
+All checkpoint formats are converted to one memory layout, which the kernels read:
 
-- `weight`, uint8 [out, in · bits / 8], contiguous: what belongs to an output feature is in a row. With 8 bits a byte is
-  an input. With 4, 16 bytes are 32 inputs: byte j of the 16 holds input j in its low half and input j + 16 in its high
-  one, so that the low halves of a vector of bytes, and the high ones, are vectors of consecutive inputs.
-- `scale`, float32, float16 or bfloat16 [groups, out]; `zero`, uint8 [groups, out]. Group g is the inputs from
+- `weight`, uint8 [out, in · bits / 8], contiguous: one row per output feature. With 8 bits, one byte per input. With 4
+  bits, 16 bytes store 32 inputs: byte j stores input j in its low nibble and input j + 16 in its high nibble, so the
+  low nibbles of a vector of bytes, and the high ones, are vectors of consecutive inputs.
+- `scale`, float32, float16 or bfloat16 [groups, out]; `zero`, uint8 [groups, out]. Group g consists of the inputs from
   g · group_size on; group_size is a multiple of 32 and divides `in`.
-- Input i weighs (steps[out, i] - zero[i // group_size, out]) · scale[i // group_size, out] in an output feature.
-- `input_order`, int64 [in] or None: input i of all this is x[…, input_order[i]], for checkpoints whose groups are not
-  made of neighbours.
+- The weight of input i is (values[out, i] - zero[i // group_size, out]) · scale[i // group_size, out].
+- `input_order`, int64 [in] or None: input i above is x[…, input_order[i]]. Set for checkpoints whose groups are not
+  consecutive inputs.
 """
 
 from collections.abc import Iterator, Mapping
@@ -26,19 +26,19 @@ HALF = PACKED_INPUTS // 2
 
 
 class GroupQuantizedLinear(nn.Module):
-    """A `Linear` whose weights lie as this module says."""
+    """A `Linear` with weights in this module's layout."""
 
     def __init__(
-        self, linear: Linear, *, bits: int, group_size: int, scale_dtype: torch.dtype, reordered: bool = False
+        self, linear: Linear, *, bits: int, group_size: int, scale_dtype: torch.dtype, desc_act: bool = False
     ) -> None:
-        """Of the sizes of a linear and with its bias; the weights are empty until they are loaded.
+        """Takes the sizes and the bias of a linear; weights are uninitialized until they are loaded.
 
         Args:
-            linear: whose place it takes.
-            bits: of a weight, 4 or 8.
-            group_size: inputs that share a scale; it divides the inputs.
-            scale_dtype: of the scales.
-            reordered: the checkpoint says which inputs form a group; see `sort_inputs`.
+            linear: the linear to replace.
+            bits: bits per weight, 4 or 8.
+            group_size: inputs that share a scale; must divide the number of inputs.
+            scale_dtype: dtype of the scales.
+            desc_act: whether the checkpoint assigns inputs to groups; see `sort_inputs`.
         """
         super().__init__()
         rows, inputs = linear.weight.shape
@@ -50,8 +50,8 @@ class GroupQuantizedLinear(nn.Module):
         self.zero = nn.Parameter(empty(groups, rows, dtype=torch.uint8), requires_grad=False)
         self.bias = linear.bias
         self.group_index: nn.Parameter | None = None
-        """int32 [stacked matrices, in]: each input's group, until `sort_inputs`."""
-        if reordered:
+        """int32 [stacked matrices, in]: group of each input, until `sort_inputs`."""
+        if desc_act:
             self.group_index = nn.Parameter(empty(len(self.sizes), inputs, dtype=torch.int32), requires_grad=False)
         self.input_order: nn.Parameter | None = None
 
@@ -62,7 +62,7 @@ class GroupQuantizedLinear(nn.Module):
         return functional.linear(x, self._sorted_weight(x.dtype), self.bias)
 
     def dequantized(self, dtype: torch.dtype) -> Linear:
-        """The linear that this one stands for: the same, but for rounding weights to `dtype`."""
+        """Returns the equivalent unquantized linear, with weights rounded to `dtype`."""
         weight = self._sorted_weight(dtype)
         if self.input_order is not None:
             weight = torch.empty_like(weight).index_copy_(1, self.input_order, weight)
@@ -72,9 +72,9 @@ class GroupQuantizedLinear(nn.Module):
         return linear
 
     def named_weights(self, *names: str) -> Iterator[tuple[str, Tensor]]:
-        """As `Linear.named_weights`, with the parts of the form above in the place of each matrix.
+        """As `Linear.named_weights`, with the tensors of this module's layout for each matrix.
 
-        All of two dimensions are views with the output features first.
+        Two-dimensional tensors are views with the output features first.
         """
         for index, (name, rows) in enumerate(stacked(names, self.sizes)):
             yield f"{name}.weight", self.weight.data[rows]
@@ -86,42 +86,44 @@ class GroupQuantizedLinear(nn.Module):
                 yield f"{name}.bias", self.bias.data[rows]
 
     def sort_inputs(self) -> None:
-        """Makes neighbours of the inputs of a group, once everything is loaded.
+        """Permutes the inputs so that groups are consecutive. To be called once everything is loaded.
 
         Raises:
-            CheckpointError: the groups are not all of one size, or the stacked matrices do not have the same.
+            CheckpointError: groups differ in size, or stacked matrices have different groups.
         """
         if self.group_index is None:
             return
         index, self.group_index = self.group_index.data, None
         if not torch.equal(index, index[:1].expand_as(index)):
-            raise CheckpointError("g_idx differs between matrices that have the same input, which is not supported")
+            raise CheckpointError(
+                "g_idx: expected equal groups in all matrices with the same input, got different ones"
+            )
         groups, order = index[0].sort(stable=True)
         inputs = torch.arange(len(order), device=order.device)
         if not torch.equal(groups, (inputs // self.group_size).to(groups.dtype)):
-            raise CheckpointError(f"g_idx makes groups that are not of {self.group_size} inputs each")
+            raise CheckpointError(f"g_idx: expected {self.group_size} inputs in each group, got different sizes")
         if not torch.equal(order, inputs):
-            self.weight.data.copy_(pack_steps(unpack_steps(self.weight, self.bits)[:, order], self.bits))
+            self.weight.data.copy_(pack_values(unpack_values(self.weight, self.bits)[:, order], self.bits))
             self.input_order = nn.Parameter(order, requires_grad=False)
 
     def _sorted_weight(self, dtype: torch.dtype) -> Tensor:
-        """[out, in], with the inputs in the order in which they lie."""
-        steps = unpack_steps(self.weight, self.bits).unflatten(1, (-1, self.group_size))  # [out, groups, group_size]
-        weight = steps.to(dtype).sub_(self.zero.T.to(dtype)[:, :, None])  # exact in any dtype
+        """[out, in], with the inputs in stored order."""
+        values = unpack_values(self.weight, self.bits).unflatten(1, (-1, self.group_size))  # [out, groups, group_size]
+        weight = values.to(dtype).sub_(self.zero.T.to(dtype)[:, :, None])  # exact in any dtype
         return weight.mul_(self.scale.T.float()[:, :, None]).flatten(1)  # rounded once
 
 
 def quantize_groups(weight: Tensor, *, bits: int, group_size: int, scale_dtype: torch.dtype) -> Mapping[str, Tensor]:
-    """Rounds to the nearest of the numbers that lie evenly between a group's least and largest, zero among them.
+    """Quantizes by rounding to nearest, with a range for each group from its minimum to its maximum, including zero.
 
     Args:
         weight: [out, in]
-        bits: of a weight.
+        bits: bits per weight.
         group_size: inputs that share a scale.
-        scale_dtype: of the scales.
+        scale_dtype: dtype of the scales.
 
     Returns:
-        `weight` in the form above, `scale` and `zero` [out, groups].
+        `weight` in this module's layout, `scale` and `zero` [out, groups].
     """
     top = 2**bits - 1
 
@@ -131,23 +133,23 @@ def quantize_groups(weight: Tensor, *, bits: int, group_size: int, scale_dtype: 
         scale = ((high - low) / top).to(scale_dtype)
         divisor = torch.where(scale > 0, scale, 1.0).float()
         zero = (-low / divisor).round_().clamp_(0, top)
-        steps = grouped.div(divisor[..., None]).round_().add_(zero[..., None]).clamp_(0, top)
-        return pack_steps(steps.to(torch.uint8).flatten(1), bits), scale, zero.to(torch.uint8)
+        values = grouped.div(divisor[..., None]).round_().add_(zero[..., None]).clamp_(0, top)
+        return pack_values(values.to(torch.uint8).flatten(1), bits), scale, zero.to(torch.uint8)
 
     packed, scale, zero = by_rows(weight, quantize)
     return {"weight": packed, "scale": scale, "zero": zero}
 
 
-def pack_steps(steps: Tensor, bits: int) -> Tensor:
-    """uint8 [out, in], each below 2**bits → uint8 [out, in · bits / 8] in the order above."""
+def pack_values(values: Tensor, bits: int) -> Tensor:
+    """Packs uint8 [out, in], each below 2**bits, to uint8 [out, in · bits / 8] in this module's layout."""
     if bits == 8:
-        return steps
-    low, high = steps.unflatten(1, (-1, 2, HALF)).unbind(2)  # [out, in / 32, 16] each
+        return values
+    low, high = values.unflatten(1, (-1, 2, HALF)).unbind(2)  # [out, in / 32, 16] each
     return (low | (high << 4)).flatten(1)
 
 
-def unpack_steps(packed: Tensor, bits: int) -> Tensor:
-    """What `pack_steps` was given."""
+def unpack_values(packed: Tensor, bits: int) -> Tensor:
+    """Reverses `pack_values`."""
     if bits == 8:
         return packed
     halves = packed.unflatten(1, (-1, HALF))  # [out, in / 32, 16]

@@ -1,4 +1,4 @@
-"""Matrix products with weights, stored as they are computed with or as int8. Knows nothing of the model around them."""
+"""Linear layers with unquantized weights or with int8 weights."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import ClassVar
@@ -8,11 +8,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 ROWS_AT_ONCE = 64
-"""Of a matrix that is quantized on the CPU: so few that they stay in its cache between the passes over them."""
+"""Rows quantized at once on the CPU: few enough to stay in its cache between the passes over them."""
 
 
 class Linear(nn.Module):
-    """y = x Wᵀ + b, where W may be several matrices over the same input, stacked so that one product serves all."""
+    """y = x Wᵀ + b. W may stack several matrices with the same input, which are then computed in one product."""
 
     def __init__(self, in_features: int, out_features: int | Sequence[int], *, bias: bool) -> None:
         super().__init__()
@@ -26,11 +26,11 @@ class Linear(nn.Module):
         return functional.linear(x, self.weight, self.bias)
 
     def rows(self, indices: Tensor) -> Tensor:
-        """Rows of W, [indices, in]: what an embedding table is asked for that serves as the output head too."""
+        """Returns rows of W, [indices, in]: the embedding lookup of an output head with tied weights."""
         return functional.embedding(indices, self.weight)
 
     def named_weights(self, *names: str) -> Iterator[tuple[str, Tensor]]:
-        """The stacked matrices and biases one by one, as views, under the names they have in a checkpoint."""
+        """Yields the stacked matrices and biases as views, with their checkpoint names."""
         for name, rows in stacked(names, self.sizes):
             yield f"{name}.weight", self.weight.data[rows]
             if self.bias is not None:
@@ -38,12 +38,12 @@ class Linear(nn.Module):
 
 
 class RowScaledLinear(nn.Module):
-    """A `Linear` whose weights are numbers of a narrow type, `dtype`, times a scale for each output feature."""
+    """A `Linear` with weights of a narrow `dtype` and a scale for each output feature."""
 
     dtype: ClassVar[torch.dtype]
 
     def __init__(self, linear: Linear) -> None:
-        """Of the sizes of `linear` and with its bias; the weights are empty until they are loaded."""
+        """Takes the sizes and the bias of `linear`; weights are uninitialized until they are loaded."""
         super().__init__()
         self.sizes = linear.sizes
         weight = torch.empty_like(linear.weight, dtype=self.dtype)
@@ -53,7 +53,7 @@ class RowScaledLinear(nn.Module):
         self.bias = linear.bias
 
     def named_weights(self, *names: str) -> Iterator[tuple[str, Tensor]]:
-        """As `Linear.named_weights`, with numbers and scales in the place of each matrix."""
+        """As `Linear.named_weights`, with quantized values and scales for each matrix."""
         for name, rows in stacked(names, self.sizes):
             yield f"{name}.weight", self.weight.data[rows]
             yield f"{name}.scale", self.scale.data[rows, None]
@@ -62,20 +62,20 @@ class RowScaledLinear(nn.Module):
 
 
 class Int8Linear(RowScaledLinear):
-    """Whose weights are whole numbers from -127 to 127, as `quantize_int8` makes them."""
+    """A linear with int8 weights from -127 to 127, from `quantize_int8`."""
 
     dtype = torch.int8
 
     def forward(self, x: Tensor) -> Tensor:
         """[…, in] → […, out]"""
-        product = functional.linear(x, self.weight.to(x.dtype)).float() * self.scale  # whole numbers are exact
+        product = functional.linear(x, self.weight.to(x.dtype)).float() * self.scale  # int8 values are exact
         return (product if self.bias is None else product + self.bias).to(x.dtype)
 
 
 def quantize_int8(weight: Tensor) -> Mapping[str, Tensor]:
-    """[out, in] → `weight`, int8 [out, in], and `scale`, float32 [out, 1]."""
-    steps, scale = by_rows(weight, _int8_rows)
-    return {"weight": steps, "scale": scale}
+    """Quantizes [out, in] to `weight`, int8 [out, in], and `scale`, float32 [out, 1]."""
+    values, scale = by_rows(weight, _int8_rows)
+    return {"weight": values, "scale": scale}
 
 
 def _int8_rows(rows: Tensor) -> tuple[Tensor, Tensor]:
@@ -84,14 +84,14 @@ def _int8_rows(rows: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def by_rows(weight: Tensor, quantize: Callable[[Tensor], tuple[Tensor, ...]]) -> Iterator[Tensor]:
-    """What `quantize` makes of a matrix's rows in float32, a few at a time: each of its tensors for all rows."""
+    """Applies `quantize` to a matrix in float32, a few rows at a time, and concatenates each of its results."""
     at_once = ROWS_AT_ONCE if weight.device.type == "cpu" else max(1, 2**26 // weight.shape[1])
     parts = [quantize(rows.float()) for rows in weight.split(at_once)]
     return (torch.cat(tensors) for tensors in zip(*parts, strict=True))
 
 
 def stacked(names: Sequence[str], sizes: Sequence[int]) -> Iterator[tuple[str, slice]]:
-    """Which rows of a stack are each matrix's."""
+    """Yields each matrix's name and its rows in the stack."""
     start = 0
     for name, size in zip(names, sizes, strict=True):
         yield name, slice(start, start + size)
@@ -99,9 +99,9 @@ def stacked(names: Sequence[str], sizes: Sequence[int]) -> Iterator[tuple[str, s
 
 
 def replace_linears(root: nn.Module, kinds: tuple[type[nn.Module], ...], replace: Callable[..., nn.Module]) -> None:
-    """Puts `replace(linear, parent)` in the place of each module of these kinds, one after the other.
+    """Replaces each module of the given types by `replace(linear, parent)`, one at a time.
 
-    What is replaced is freed before the next, so that weights need not fit into memory twice.
+    Each replaced module is freed before the next one, so the weights need not fit into memory twice.
     """
     for parent in list(root.modules()):
         for name in [name for name, child in parent.named_children() if isinstance(child, kinds)]:

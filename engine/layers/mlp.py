@@ -1,4 +1,4 @@
-"""The feed-forward halves of decoder and vision blocks."""
+"""Feed-forward blocks of the decoder and of encoders."""
 
 from collections.abc import Iterator
 
@@ -10,7 +10,7 @@ from glimpse.engine.layers.linear import Linear
 
 
 class GatedMLP(nn.Module):
-    """down(silu(gate(x)) · up(x)) (arXiv 2002.05202), gate and up in one product."""
+    """down(silu(gate(x)) · up(x)) (arXiv 2002.05202), with gate and up in one product."""
 
     def __init__(self, width: int, intermediate_size: int, *, bias: bool = False) -> None:
         super().__init__()
@@ -23,7 +23,7 @@ class GatedMLP(nn.Module):
         return self.down_proj(functional.silu(gate) * up)
 
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
-        """Every parameter under its name in a checkpoint, less the module's prefix."""
+        """Yields the weights with their checkpoint names, without the module's prefix."""
         yield from self.gate_up_proj.named_weights("gate_proj", "up_proj")
         yield from self.down_proj.named_weights("down_proj")
 

@@ -1,4 +1,4 @@
-"""Normalisation over the last dimension, computed in float32 whatever the activations are."""
+"""RMSNorm over the last dimension, computed in float32 for any activation dtype."""
 
 import torch
 from torch import Tensor, nn

@@ -1,7 +1,7 @@
-"""The operations that a layer is made of, coarse enough that a backend can fuse what is inside each.
+"""Operations of a transformer layer, each coarse enough for a backend to fuse its parts.
 
-`Ops` is what models call; `TorchOps` is the plain definition, on any device. Another backend is another class with
-these methods, and may keep weights in another form.
+Models call `Ops`. `TorchOps` is the reference implementation for all devices. Other backends implement the same methods
+and may store weights in another layout.
 """
 
 from collections.abc import Sequence
@@ -21,18 +21,18 @@ MLP = GatedMLP | QuickGeluMLP
 
 
 class Ops(Protocol):
-    """A backend. What is added to, `residual` or `hidden`, may be overwritten."""
+    """The interface of a backend. `residual` and `hidden` may be overwritten."""
 
     def norm_linear(self, hidden: Tensor, norm: Norm, linear: nn.Module) -> Tensor:
         """linear(norm(hidden)): [tokens, width] → [tokens, out]"""
         ...
 
     def linear_add(self, x: Tensor, linear: nn.Module, residual: Tensor | None) -> Tensor:
-        """residual + linear(x): [tokens, in] → [tokens, width]; linear(x) alone without a residual."""
+        """residual + linear(x): [tokens, in] → [tokens, width]; linear(x) if residual is None."""
         ...
 
     def norm_mlp_add(self, hidden: Tensor, norm: Norm, mlp: MLP, *, residual: bool = True) -> Tensor:
-        """hidden + mlp(norm(hidden)): [tokens, width] → [tokens, width]; without the residual mlp(norm(hidden))."""
+        """hidden + mlp(norm(hidden)): [tokens, width] → [tokens, width]; without `hidden +` if residual is False."""
         ...
 
     def logits(self, hidden: Tensor, norm: Norm, head: nn.Module) -> Tensor:
@@ -47,34 +47,34 @@ class Ops(Protocol):
         block_tables: Tensor,
         cache: KVCache,
     ) -> Any:
-        """What `attend` needs and all layers of a step share; see `glimpse.engine.layers.attention.plan_attention`."""
+        """Returns what `attend` needs in all layers of a step; see `glimpse.engine.layers.attention.plan_attention`."""
         ...
 
     def rotate_and_store(self, qkv: Tensor, rotation: Rotation, cache: LayerCache, slots: Tensor) -> Tensor:
-        """Turns queries and keys, writes keys and values into the cache.
+        """Applies rotary embedding to queries and keys, and writes keys and values to the cache.
 
         Args:
             qkv: [tokens, (heads + 2 · kv_heads) · head_dim]: query heads, key heads, value heads.
-            rotation: of the step's tokens.
-            cache: of the layer.
+            rotation: rotation of the step's tokens.
+            cache: KV cache of the layer.
             slots: int64 [tokens]
 
         Returns:
-            [tokens, heads, head_dim]: the queries.
+            The rotated queries, [tokens, heads, head_dim].
         """
         ...
 
     def attend(self, query: Tensor, cache: LayerCache, plan: Any) -> Tensor:
-        """Attention over the layer's cache: [tokens, heads, head_dim] → the same."""
+        """Computes attention over the layer's KV cache: [tokens, heads, head_dim] → [tokens, heads, head_dim]."""
         ...
 
-    def attend_frames(self, qkv: Tensor, rotation: Rotation, num_frames: int) -> Tensor:
-        """Turns queries and keys of patches; each patch then attends to those of its own frame.
+    def attend_segments(self, qkv: Tensor, rotation: Rotation, num_segments: int) -> Tensor:
+        """Applies rotary embedding to queries and keys of patches; each patch attends to the patches of its segment.
 
         Args:
             qkv: [patches, 3 (query, key, value), heads, head_dim], contiguous; may be overwritten.
-            rotation: of the patches.
-            num_frames: of equal numbers of patches.
+            rotation: rotation of the patches.
+            num_segments: number of segments, which have equally many patches.
 
         Returns:
             [patches, heads, head_dim]
@@ -83,7 +83,7 @@ class Ops(Protocol):
 
 
 class TorchOps:
-    """The plain backend."""
+    """The torch backend, for all devices: the reference implementation."""
 
     def norm_linear(self, hidden: Tensor, norm: Norm, linear: nn.Module) -> Tensor:
         return linear(norm(hidden))
@@ -123,10 +123,10 @@ class TorchOps:
     def attend(self, query: Tensor, cache: LayerCache, plan: AttentionPlan) -> Tensor:
         return paged_attention(query, cache.keys, cache.values, plan)
 
-    def attend_frames(self, qkv: Tensor, rotation: Rotation, num_frames: int) -> Tensor:
+    def attend_segments(self, qkv: Tensor, rotation: Rotation, num_segments: int) -> Tensor:
         query, key, value = qkv.unbind(1)
-        query, key, value = (  # [frames, heads, patches of a frame, head_dim]
-            part.unflatten(0, (num_frames, -1)).transpose(1, 2)
+        query, key, value = (  # [segments, heads, patches of a segment, head_dim]
+            part.unflatten(0, (num_segments, -1)).transpose(1, 2)
             for part in (rotate(query, rotation), rotate(key, rotation), value)
         )
         attended = functional.scaled_dot_product_attention(query, key, value)

@@ -1,4 +1,4 @@
-"""Puts linears of a quantized scheme into a model whose weights are still to be loaded."""
+"""Replaces the linears of a model by quantized ones before its weights are loaded."""
 
 from typing import Literal, TypeAlias, assert_never
 
@@ -7,56 +7,56 @@ from torch import nn
 
 from glimpse.engine.config import Quantization
 from glimpse.engine.errors import CheckpointError
-from glimpse.engine.layers.fp8 import MULTIPLE, Fp8Linear
+from glimpse.engine.layers.fp8 import FP8_ALIGNMENT, Fp8Linear
 from glimpse.engine.layers.group_quantized import GroupQuantizedLinear
 from glimpse.engine.layers.linear import Int8Linear, Linear, replace_linears
 from glimpse.engine.quantization import PACKED_INPUTS, CheckpointQuantization, Fp8Quantization, GroupQuantization
 
 GROUP_SIZES = (128, 64, 32)
-"""Of int4 made at load: the first that divides the inputs."""
+"""Group sizes for int4 quantization at load time: the first that divides the number of inputs is used."""
 
 QuantizationScheme: TypeAlias = Literal["int8", "int4", "fp8"] | CheckpointQuantization
-"""How linears are quantized: at load, or in the checkpoint already."""
+"""How linears are quantized: at load time, or in the checkpoint."""
 
 QuantizedLinear: TypeAlias = Int8Linear | GroupQuantizedLinear | Fp8Linear
 
 
 def resolve_scheme(quantization: Quantization, stored: CheckpointQuantization | None) -> QuantizationScheme | None:
-    """How the decoder's weights are to be kept; None: as they are computed with.
+    """Returns the quantization scheme of the decoder's weights; None if they are not quantized.
 
     Args:
-        quantization: what is asked for.
-        stored: what the checkpoint is.
+        quantization: the requested quantization.
+        stored: the quantization of the checkpoint.
 
     Raises:
-        CheckpointError: the two contradict each other.
+        CheckpointError: the request contradicts the checkpoint.
     """
     if stored is None:
         return None if quantization == "none" else quantization
     if quantization not in ("none", stored.kind):
-        raise CheckpointError(f"--quantization {quantization}: the checkpoint is quantized already: {stored}")
+        raise CheckpointError(f"--quantization {quantization}: the checkpoint is already quantized as {stored}")
     return stored
 
 
 def quantize_linears(root: nn.Module, scheme: QuantizationScheme, *, scale_dtype: torch.dtype) -> None:
-    """Makes every `Linear` one of this scheme, empty until it is loaded.
+    """Replaces every `Linear` by one of this scheme, uninitialized until it is loaded.
 
     Args:
-        root: all in it.
-        scheme: of their weights.
-        scale_dtype: of scales that belong to groups.
+        root: module whose linears are replaced.
+        scheme: quantization scheme of the weights.
+        scale_dtype: dtype of the scales of groups.
 
     Raises:
-        CheckpointError: the scheme is not for matrices of these sizes.
+        CheckpointError: the scheme does not support matrices of these sizes.
     """
     replace_linears(root, (Linear,), lambda linear, _parent: _empty(linear, scheme, scale_dtype))
 
 
 def process_weights_after_loading(root: nn.Module) -> None:
-    """What remains to be done once the weights are loaded.
+    """Finishes quantized linears once their weights are loaded.
 
     Raises:
-        CheckpointError: the checkpoint's groups of inputs cannot be used.
+        CheckpointError: the checkpoint's groups of inputs are not supported.
     """
     for module in root.modules():
         if isinstance(module, GroupQuantizedLinear):
@@ -64,7 +64,7 @@ def process_weights_after_loading(root: nn.Module) -> None:
 
 
 def is_fp8(scheme: QuantizationScheme | None) -> bool:
-    """Whether products are computed in FP8."""
+    """Returns whether products are computed in FP8."""
     return scheme == "fp8" or isinstance(scheme, Fp8Quantization)
 
 
@@ -74,8 +74,8 @@ def _empty(linear: Linear, scheme: QuantizationScheme, scale_dtype: torch.dtype)
         case "int8":
             return Int8Linear(linear)
         case "fp8" | Fp8Quantization():
-            _check_multiple(scheme, inputs, "inputs", MULTIPLE)
-            _check_multiple(scheme, outputs, "outputs", MULTIPLE)
+            _check_multiple(scheme, inputs, "inputs", FP8_ALIGNMENT)
+            _check_multiple(scheme, outputs, "outputs", FP8_ALIGNMENT)
             return Fp8Linear(linear)
         case "int4":
             _check_multiple(scheme, inputs, "inputs", PACKED_INPUTS)
@@ -85,7 +85,7 @@ def _empty(linear: Linear, scheme: QuantizationScheme, scale_dtype: torch.dtype)
             group_size = scheme.group_size or inputs
             _check_multiple(scheme, inputs, "inputs", max(group_size, PACKED_INPUTS))
             return GroupQuantizedLinear(
-                linear, bits=scheme.bits, group_size=group_size, scale_dtype=scale_dtype, reordered=scheme.reordered
+                linear, bits=scheme.bits, group_size=group_size, scale_dtype=scale_dtype, desc_act=scheme.desc_act
             )
         case _:
             assert_never(scheme)
@@ -93,6 +93,4 @@ def _empty(linear: Linear, scheme: QuantizationScheme, scale_dtype: torch.dtype)
 
 def _check_multiple(scheme: QuantizationScheme, size: int, what: str, multiple: int) -> None:
     if size % multiple:
-        raise CheckpointError(
-            f"{scheme} weights: a matrix of the model has {size} {what}, not a multiple of {multiple}"
-        )
+        raise CheckpointError(f"{scheme} weights: expected a multiple of {multiple} {what} in each matrix, got {size}")

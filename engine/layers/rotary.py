@@ -1,6 +1,6 @@
-"""Rotary position embedding (arXiv 2104.09864): angles from positions, and the turning of heads by them.
+"""Rotary position embedding (arXiv 2104.09864).
 
-Angles are computed once a step in float32 and shared by all layers.
+Angles are computed once per step in float32 and shared by all layers.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from torch import Tensor
 
 
 class Rotation(NamedTuple):
-    """By how much each token's heads turn. Broadcasts over heads."""
+    """Cosine and sine of each token's rotation angles. Broadcasts over heads."""
 
     cos: Tensor
     """float32 [tokens, 1, head_dim / 2]"""
@@ -20,13 +20,13 @@ class Rotation(NamedTuple):
 
 
 def multimodal_rotation(positions: Tensor, *, head_dim: int, theta: float, section: Sequence[int]) -> Rotation:
-    """The rotation of Qwen2-VL's decoder (M-RoPE, arXiv 2409.12191).
+    """Returns the rotation of Qwen2-VL's decoder (M-RoPE, arXiv 2409.12191).
 
     Args:
         positions: int64 [3, tokens]: time, height, width.
-        head_dim: of a head.
+        head_dim: dimensions per head.
         theta: base of the wavelengths.
-        section: how many of the head_dim / 2 frequencies turn with time, with height and with width, lowest first.
+        section: how many of the head_dim / 2 frequencies, from the first on, use time, height and width.
     """
     angles = positions.float()[..., None] * inverse_wavelengths(head_dim, theta, positions.device)
     axes = angles.split(list(section), dim=-1)  # 3 times [3, tokens, section[axis]]
@@ -34,11 +34,11 @@ def multimodal_rotation(positions: Tensor, *, head_dim: int, theta: float, secti
 
 
 def planar_rotation(positions: Tensor, *, head_dim: int, theta: float = 10_000.0) -> Rotation:
-    """The rotation of Qwen2-VL's vision tower: half of the frequencies turn with the row, half with the column.
+    """Returns the rotation of Qwen2-VL's vision encoder: half of the frequencies use the row, half the column.
 
     Args:
         positions: int64 [patches, 2]: row, column.
-        head_dim: of a head.
+        head_dim: dimensions per head.
         theta: base of the wavelengths.
     """
     angles = positions.float()[..., None] * inverse_wavelengths(head_dim // 2, theta, positions.device)
@@ -51,7 +51,7 @@ def inverse_wavelengths(dim: int, theta: float, device: torch.device) -> Tensor:
 
 
 def rotate(x: Tensor, rotation: Rotation) -> Tensor:
-    """Turns the pairs (x[i], x[i + head_dim / 2]) of [tokens, heads, head_dim]."""
+    """Rotates the pairs (x[i], x[i + head_dim / 2]) of [tokens, heads, head_dim]."""
     first, second = x.float().chunk(2, dim=-1)
     cos, sin = rotation
     return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1).to(x.dtype)

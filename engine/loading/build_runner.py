@@ -1,7 +1,4 @@
-"""From what a rank has loaded to its runner: memory for keys and values, recordings of steps, what runs beside what.
-
-Knows the settings and the parts; how weights come into memory is known elsewhere.
-"""
+"""Builds a rank's runner from its loaded shard: sizes and allocates the KV cache, and sets up CUDA graphs."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,7 +8,7 @@ from importlib import import_module
 import torch
 
 from glimpse.engine.config import ChosenBackend, EngineConfig
-from glimpse.engine.cuda.graphs import CudaRecorder, DecodeGraphs, DecodeInputs
+from glimpse.engine.cuda.graphs import CudaGraphCapturer, DecodeGraphs, DecodeInputs
 from glimpse.engine.errors import CheckpointError, OutOfDeviceMemoryError
 from glimpse.engine.execution.memory_profile import (
     DEFAULT_CPU_BYTES,
@@ -37,68 +34,68 @@ from glimpse.engine.tensors.kv_cache import KVCache, allocate_kv_cache, block_by
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedShard:
-    """What one rank has in memory: a model, or its part of one."""
+    """The model, or one rank's shard of it, as loaded from a checkpoint."""
 
     config: ModelConfig
-    """The checkpoint's. The sizes of this part are `model.decoder.config`."""
+    """Configuration of the whole model. The sizes of this shard are in `model.decoder.config`."""
     model: Model
     device: torch.device
     dtype: torch.dtype
     backend: ChosenBackend
     scheme: QuantizationScheme | None
-    """Of the decoder's quantized weights; None if they are not."""
+    """How the decoder's weights are quantized; None if they are not."""
     vocabulary: Vocabulary
 
 
 def make_runner(
-    config: EngineConfig, part: LoadedShard, group: Group | None, *, on_progress: Callable[[str, float], None]
+    config: EngineConfig, shard: LoadedShard, group: Group | None, *, on_progress: Callable[[str, float], None]
 ) -> ModelRunner:
-    """The runner of a loaded part.
+    """Builds the runner of a loaded shard. With several ranks, all of them must call this together.
 
     Args:
-        config: what to serve and how.
-        part: of this rank.
-        group: of all ranks, which call this together; None where there is one.
+        config: engine configuration.
+        shard: the shard of this rank.
+        group: the group of all ranks; None if there is one rank.
         on_progress: as for `load_core`.
 
     Raises:
-        CheckpointError: there is not enough memory for keys and values.
+        CheckpointError: there is not enough memory for the KV cache.
     """
     share = None
     if group is not None:
-        part.model.decoder_ops = ParallelOps(part.model.ops, group)
+        shard.model.decoder_ops = ParallelOps(shard.model.ops, group)
         share = partial(
             share_outputs,
             group=group,
-            hidden_size=part.config.text.hidden_size,
-            device=part.device,
-            dtype=part.dtype,
+            hidden_size=shard.config.text.hidden_size,
+            device=shard.device,
+            dtype=shard.dtype,
         )
     make = partial(
         ModelRunner,
-        model=part.model,
-        eos_token_ids=part.config.eos_token_ids,
-        device=part.device,
-        dtype=part.dtype,
-        grammars=GrammarCompiler(part.vocabulary),
-        chooses_on_device=uses_async_scheduling(config, part.device),
+        model=shard.model,
+        eos_token_ids=shard.config.eos_token_ids,
+        device=shard.device,
+        dtype=shard.dtype,
+        grammars=GrammarCompiler(shard.vocabulary),
+        chooses_on_device=uses_async_scheduling(config, shard.device),
     )
     num_bytes = config.kv_cache_bytes
-    if num_bytes is None and part.device.type == "cuda":
+    if num_bytes is None and shard.device.type == "cuda":
         on_progress("measuring the largest steps", 0.94)
-        num_bytes = kv_cache_bytes(_measured_use(config, part, make), utilization=config.gpu_memory_utilization)
+        num_bytes = kv_cache_bytes(_measured_use(config, shard, make), utilization=config.gpu_memory_utilization)
     on_progress("allocating the KV cache", 0.95)
-    num_blocks = _num_blocks(part, config.block_size, num_bytes or DEFAULT_CPU_BYTES, group)
-    if not uses_cuda_graphs(config, part):
-        return make(cache=_allocate(part, config.block_size, num_blocks), share_outputs=share)
-    cache = _allocate(part, config.block_size, num_blocks + 1)
-    return make(cache=cache, graphs=make_graphs(config, part, cache))
+    num_blocks = _num_blocks(shard, config.block_size, num_bytes or DEFAULT_CPU_BYTES, group)
+    if not uses_cuda_graphs(config, shard):
+        return make(cache=_allocate(shard, config.block_size, num_blocks), share_outputs=share)
+    cache = _allocate(shard, config.block_size, num_blocks + 1)
+    return make(cache=cache, graphs=make_graphs(config, shard, cache))
 
 
-def make_graphs(config: EngineConfig, part: LoadedShard, cache: KVCache) -> DecodeGraphs:
-    """Recordings of a part's decode steps, to be made when there is time. The last block of the cache is theirs."""
-    make_plan = import_module("glimpse.engine.cuda.attention").CudaAttentionPlan  # imports Triton, which is an extra
-    decoder, ops = part.model.decoder, part.model.ops
+def make_graphs(config: EngineConfig, shard: LoadedShard, cache: KVCache) -> DecodeGraphs:
+    """Returns the CUDA graphs of the decode step, which are captured later. They use the last block of the cache."""
+    make_plan = import_module("glimpse.engine.cuda.attention").CudaAttentionPlan  # requires Triton
+    decoder, ops = shard.model.decoder, shard.model.ops
 
     def compute(inputs: DecodeInputs) -> torch.Tensor:
         plan = make_plan(
@@ -112,45 +109,46 @@ def make_graphs(config: EngineConfig, part: LoadedShard, cache: KVCache) -> Deco
     window = min(decoder.config.max_position_embeddings, config.max_model_len or cache.num_blocks * cache.block_size)
     return DecodeGraphs(
         compute,
-        CudaRecorder(),
+        CudaGraphCapturer(),
         max_sequences=min(config.max_sequences, config.max_batch_tokens),
         max_blocks=min(-(-window // cache.block_size), cache.num_blocks),
         scratch_slot=(cache.num_blocks - 1) * cache.block_size,
         vocab_size=decoder.config.vocab_size,
-        device=part.device,
+        device=shard.device,
     )
 
 
-def uses_cuda_graphs(config: EngineConfig, part: LoadedShard) -> bool:
-    """Decode steps are recorded. Several ranks would have to record the same at the same time."""
-    return config.cuda_graphs and part.backend in ("triton", "flashinfer") and config.tensor_parallel_size == 1
+def uses_cuda_graphs(config: EngineConfig, shard: LoadedShard) -> bool:
+    """Whether decode steps run as CUDA graphs. Several ranks would have to capture the same graph at the same time."""
+    return config.cuda_graphs and shard.backend in ("triton", "flashinfer") and config.tensor_parallel_size == 1
 
 
-def _measured_use(config: EngineConfig, part: LoadedShard, make: Callable[..., ModelRunner]) -> MemoryUse:
-    """The GPU's memory while the largest steps are tried, on a cache that holds no more than these.
+def _measured_use(config: EngineConfig, shard: LoadedShard, make: Callable[..., ModelRunner]) -> MemoryUse:
+    """Measures the GPU's memory while the largest steps run, with a cache that is just large enough for them.
 
     Raises:
-        CheckpointError: they do not fit.
+        CheckpointError: the steps do not fit into the GPU's memory.
     """
     sizes = {
         "max_batch_tokens": config.max_batch_tokens,
         "max_sequences": config.max_sequences,
         "block_size": config.block_size,
     }
-    plans = (largest_step(part.config.encoder, **sizes), decode_step(**sizes))
-    weights = torch.cuda.memory_allocated(part.device)
-    runner = make(cache=_allocate(part, config.block_size, num_blocks_of(plans[0])))
+    plans = (largest_step(shard.config.encoder, **sizes), decode_step(**sizes))
+    weights = torch.cuda.memory_allocated(shard.device)
+    runner = make(cache=_allocate(shard, config.block_size, num_blocks_of(plans[0])))
     steps: list[int] = []
     for plan in plans:
         try:
-            steps.append(measure(partial(runner.execute, plan), part.device))
+            steps.append(measure(partial(runner.execute, plan), shard.device))
         except OutOfDeviceMemoryError as error:
             raise CheckpointError(
-                f"--max-batch-tokens {config.max_batch_tokens}: beside the weights there is no memory for such a step"
+                f"--max-batch-tokens {config.max_batch_tokens}: the GPU's memory does not fit the weights and"
+                " a step of this size; lower it"
             ) from error
         runner.execute(end_of(plan))
-    foreign, total = foreign_bytes(part.device)
-    text = part.config.text
+    foreign, total = foreign_bytes(shard.device)
+    text = shard.config.text
     window = min(text.max_position_embeddings, config.max_model_len or text.max_position_embeddings)
     del runner
     torch.cuda.empty_cache()
@@ -160,49 +158,49 @@ def _measured_use(config: EngineConfig, part: LoadedShard, make: Callable[..., M
         weights=weights,
         largest_step=steps[0],
         decode_step=steps[1],
-        encoder_cache=max(config.encoder_cache_bytes, window * text.hidden_size * part.dtype.itemsize),
+        encoder_cache=max(config.encoder_cache_bytes, window * text.hidden_size * shard.dtype.itemsize),
     )
 
 
 def uses_async_scheduling(config: EngineConfig, device: torch.device) -> bool:
-    """The next step is prepared and launched beside the current one.
+    """Whether the next step is prepared and launched while the current one runs.
 
-    On a CPU nothing runs beside a step, which has all cores. Guesses need the tokens before them. Of several ranks each
-    would need the tokens that rank 0 samples before these reach the host.
+    Not on a CPU, where a step uses all cores; not with speculative decoding, because draft tokens depend on the tokens
+    before them; and not with several ranks, because the other ranks get the tokens that rank 0 samples from the host.
     """
     return device.type == "cuda" and config.speculative == "off" and config.tensor_parallel_size == 1
 
 
-def _num_blocks(part: LoadedShard, block_size: int, num_bytes: int, group: Group | None) -> int:
-    """How many blocks so much memory holds.
+def _num_blocks(shard: LoadedShard, block_size: int, num_bytes: int, group: Group | None) -> int:
+    """Returns how many KV cache blocks fit into `num_bytes`.
 
     Raises:
-        CheckpointError: not one.
+        CheckpointError: not a single block fits.
     """
-    text = part.model.decoder.config
+    text = shard.model.decoder.config
     bytes_of_block = block_bytes(
         num_layers=text.num_layers,
         block_size=block_size,
         num_kv_heads=text.num_kv_heads,
         head_dim=text.head_dim,
-        dtype=part.dtype,
+        dtype=shard.dtype,
     )
     num_blocks = num_bytes // bytes_of_block
     if group is not None:
-        num_blocks = group.min(num_blocks)  # a block is on every rank or on none
+        num_blocks = group.min(num_blocks)  # all ranks have the same blocks
     if num_blocks < 1:
-        raise CheckpointError(f"--kv-cache-size {num_bytes}: one block of the KV cache takes {bytes_of_block} bytes")
+        raise CheckpointError(f"--kv-cache-size {num_bytes}: expected at least the {bytes_of_block} bytes of a block")
     return num_blocks
 
 
-def _allocate(part: LoadedShard, block_size: int, num_blocks: int) -> KVCache:
-    text = part.model.decoder.config
+def _allocate(shard: LoadedShard, block_size: int, num_blocks: int) -> KVCache:
+    text = shard.model.decoder.config
     return allocate_kv_cache(
         num_layers=text.num_layers,
         num_blocks=num_blocks,
         block_size=block_size,
         num_kv_heads=text.num_kv_heads,
         head_dim=text.head_dim,
-        dtype=part.dtype,
-        device=part.device,
+        dtype=shard.dtype,
+        device=shard.device,
     )

@@ -1,4 +1,4 @@
-"""The engine's composition root: from settings and a checkpoint's folder to a core that answers. Knows every part."""
+"""The engine's composition root: loads a checkpoint and assembles the core from the configuration."""
 
 import logging
 import os
@@ -24,7 +24,7 @@ from glimpse.engine.layers.quantized import (
     resolve_scheme,
 )
 from glimpse.engine.loading.build_runner import LoadedShard, make_runner, uses_async_scheduling
-from glimpse.engine.loading.weight_conversion import translation
+from glimpse.engine.loading.weight_conversion import make_converter
 from glimpse.engine.loading.weights import load_weights
 from glimpse.engine.model_config import ModelConfig, load_model_config
 from glimpse.engine.models.families import Model, checkpoint_name, make_model
@@ -42,58 +42,61 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedEngine:
-    """An engine that is ready to serve."""
+    """A loaded engine, ready to serve."""
 
     core: Core
     ready: Ready
-    """What the engine says of itself."""
+    """The engine's properties, as reported to the front end."""
     model: ModelConfig
 
 
 def load_core(
-    config: EngineConfig, *, on_progress: Callable[[str, float], None], on_lost: Callable[[], None] = lambda: None
+    config: EngineConfig,
+    *,
+    on_progress: Callable[[str, float], None],
+    on_rank_failure: Callable[[], None] = lambda: None,
 ) -> LoadedEngine:
     """Loads a checkpoint and builds the engine around it.
 
     Args:
-        config: what to serve and how.
-        on_progress: called with what is being done and the share of the whole that is done.
-        on_lost: called once when one of several ranks has ended, from any thread; each step fails from then on.
+        config: engine configuration.
+        on_progress: called with a description of the current stage and the fraction of loading that is complete.
+        on_rank_failure: called once, from any thread, when one of several ranks has exited; every later step fails.
 
     Raises:
-        CheckpointError: the checkpoint cannot be served, or not with these settings on this machine.
-        EngineError: one of several ranks ended meanwhile.
+        CheckpointError: the checkpoint cannot be served, or not with this configuration on this machine.
+        EngineError: one of several ranks exited while loading.
     """
     started = time.perf_counter()
     if config.tensor_parallel_size == 1:
-        part = load_shard(config, rank=0, on_progress=on_progress)
-        runner = own = make_runner(config, part, None, on_progress=on_progress)
+        shard = load_shard(config, rank=0, on_progress=on_progress)
+        runner = local_runner = make_runner(config, shard, None, on_progress=on_progress)
     else:
-        part, own, runner = _load_ranks(config, on_progress, on_lost)
-    num_blocks = own.num_blocks
-    window = part.config.text.max_position_embeddings
+        shard, local_runner, runner = _load_ranks(config, on_progress, on_rank_failure)
+    num_blocks = local_runner.num_blocks
+    window = shard.config.text.max_position_embeddings
     max_model_len = min(window, config.max_model_len or window, num_blocks * config.block_size)
-    core = _make_core(config, part, runner, own, max_model_len)
+    core = _make_core(config, shard, runner, local_runner, max_model_len)
     ready = Ready(
-        device=str(part.device),
-        dtype=str(part.dtype).removeprefix("torch."),
-        backend=part.backend,
+        device=str(shard.device),
+        dtype=str(shard.dtype).removeprefix("torch."),
+        backend=shard.backend,
         tensor_parallel_size=config.tensor_parallel_size,
-        quantization=str(part.scheme or "none"),
+        quantization=str(shard.scheme or "none"),
         max_model_len=max_model_len,
         num_blocks=num_blocks,
         block_size=config.block_size,
         load_seconds=time.perf_counter() - started,
     )
     on_progress("ready", 1.0)
-    return LoadedEngine(core=core, ready=ready, model=part.config)
+    return LoadedEngine(core=core, ready=ready, model=shard.config)
 
 
 def load_shard(config: EngineConfig, *, rank: int, on_progress: Callable[[str, float], None]) -> LoadedShard:
-    """Loads what a rank holds of a checkpoint; all of it if it is the only one.
+    """Loads a rank's shard of a checkpoint: all of it if there is one rank.
 
     Raises:
-        CheckpointError: as `load_core`.
+        CheckpointError: as for `load_core`.
     """
     path, num_ranks = Path(config.model_path), config.tensor_parallel_size
     on_progress("reading the configuration", 0.0)
@@ -133,29 +136,29 @@ def load_shard(config: EngineConfig, *, rank: int, on_progress: Callable[[str, f
 
 
 def _load_ranks(
-    config: EngineConfig, on_progress: Callable[[str, float], None], on_lost: Callable[[], None]
+    config: EngineConfig, on_progress: Callable[[str, float], None], on_rank_failure: Callable[[], None]
 ) -> tuple[LoadedShard, ModelRunner, ParallelRunner]:
-    """Rank 0's part and runner, and the runner that is all ranks."""
-    ranks = Ranks(config, on_lost=on_lost)
+    """Returns rank 0's shard, its local runner, and the runner that executes steps on all ranks."""
+    ranks = Ranks(config, on_rank_failure=on_rank_failure)
     try:
-        part = load_shard(config, rank=0, on_progress=on_progress)
-        group = ranks.join(part.device)
-        own = make_runner(config, part, group, on_progress=on_progress)
+        shard = load_shard(config, rank=0, on_progress=on_progress)
+        group = ranks.join(shard.device)
+        local_runner = make_runner(config, shard, group, on_progress=on_progress)
         ranks.wait_until_joined()
     except BaseException:
         ranks.end()
         raise
-    return part, own, ParallelRunner(own, ranks)
+    return shard, local_runner, ParallelRunner(local_runner, ranks)
 
 
 def assign_device(device: torch.device, *, rank: int, num_ranks: int) -> torch.device:
-    """The device of one of several ranks, and this process's own from now on.
+    """Returns the device of a rank and makes it the current device of this process.
 
     Raises:
-        CheckpointError: there are fewer GPUs than ranks.
+        CheckpointError: the number of ranks is not positive, or there are fewer GPUs than ranks.
     """
     if num_ranks < 1:
-        raise CheckpointError(f"--tensor-parallel-size {num_ranks}: at least 1")
+        raise CheckpointError(f"--tensor-parallel-size {num_ranks}: expected at least 1")
     if num_ranks == 1 or device.type == "cpu":
         return device
     num_devices = torch.cuda.device_count()
@@ -167,30 +170,30 @@ def assign_device(device: torch.device, *, rank: int, num_ranks: int) -> torch.d
 
 
 def resolve_device(device: Device) -> torch.device:
-    """The device to compute on.
+    """Returns the device to compute on.
 
     Raises:
-        CheckpointError: CUDA is asked for and there is none.
+        CheckpointError: CUDA was requested but is not available.
     """
     if device == "cuda" and not torch.cuda.is_available():
-        raise CheckpointError("--device cuda: this machine has no CUDA device that torch can use")
+        raise CheckpointError("--device cuda: torch finds no CUDA device on this machine")
     if device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     return torch.device(device)
 
 
 def resolve_dtype(dtype: DType, *, stored: str, device: torch.device) -> torch.dtype:
-    """The dtype of weights and activations; `stored` is the checkpoint's own."""
+    """Returns the dtype of weights and activations; `stored` is the checkpoint's dtype."""
     if dtype != "auto":
         return getattr(torch, dtype)
     if device.type == "cuda":
-        # Checkpoints in float16, as AWQ's and GPTQ's are, were trained in bfloat16 and may leave the other's range.
+        # float16 checkpoints, such as AWQ and GPTQ ones, were trained in bfloat16 and can overflow in float16.
         return torch.float32 if stored == "float32" else torch.bfloat16
     return torch.bfloat16 if _cpu_multiplies_bfloat16() else torch.float32
 
 
 _BACKENDS_BY_SPEED: Mapping[str, tuple[ChosenBackend, ...]] = {"cuda": ("flashinfer", "triton"), "cpu": ("native",)}
-"""By type of device: what is faster than torch, the fastest first."""
+"""Backends that are faster than torch, by device type, fastest first."""
 
 
 def resolve_backend(
@@ -202,10 +205,10 @@ def resolve_backend(
     scheme: QuantizationScheme | None = None,
     on_progress: Callable[[str, float], None],
 ) -> ChosenBackend:
-    """What carries out the model's operations. Compiles the native kernels if they are wanted and not yet compiled.
+    """Returns the backend of the model's operations. Compiles the native kernels if they are needed and not cached.
 
     Raises:
-        CheckpointError: the backend that is asked for cannot be had, or the device cannot compute in FP8.
+        CheckpointError: the requested backend is not available, or the device cannot compute in FP8.
     """
     if is_fp8(scheme) and (why := why_not_fp8(device)):
         raise CheckpointError(f"fp8 weights: {why}")
@@ -213,7 +216,7 @@ def resolve_backend(
         "flashinfer": lambda: why_not_flashinfer(device, dtype, head_dim),
         "triton": lambda: why_not_triton(device),
         "native": lambda: (
-            "the native backend has no FP8 arithmetic; int8 is what it is fast with"
+            "the native backend does not support fp8 weights; int8 is its fastest scheme"
             if is_fp8(scheme)
             else why_not_native(device, dtype, lambda stage: on_progress(stage, 0.0))
         ),
@@ -229,7 +232,7 @@ def resolve_backend(
         if reason is None:
             return best
     if reason and (device.type == "cuda" or dtype is torch.bfloat16):
-        _log.warning("computing with plain torch, which is slower: %s", reason)
+        _log.warning("using the slower torch backend: %s", reason)
     return "torch"
 
 
@@ -237,7 +240,7 @@ def _cpu_multiplies_bfloat16() -> bool:
     cpu_info = Path("/proc/cpuinfo")
     if not cpu_info.exists():
         return False
-    # x86 names two extensions that do, Arm one.
+    # Two extensions of x86, and one of Arm.
     return not {"avx512_bf16", "amx_bf16", "bf16"}.isdisjoint(cpu_info.read_text().split())
 
 
@@ -252,29 +255,30 @@ def load_model(
     rank: int = 0,
     num_ranks: int = 1,
 ) -> Model:
-    """The model with the checkpoint's weights, those of the decoder's layers in a quantized scheme if one is given; or
-    the part of it that a rank holds.
+    """Returns a rank's shard of the model with its weights loaded.
+
+    Only the decoder's layers are quantized: an encoder runs once per image rather than once per token, and quantizing
+    the output head would add a fifth to the error of the logits.
 
     Raises:
         CheckpointError: the weights or the preprocessor's configuration are missing or do not fit the model, or the
-            model cannot be parted over so many ranks.
+            model cannot be sharded over `num_ranks`.
     """
     with torch.device("meta"):
         model = make_model(path, replace(config, text=shard_config(config.text, num_ranks)))
     model = model.to(dtype=dtype)
     if scheme is not None:
-        # An encoder is read once a picture, not once a token; the head would add a fifth to the error of logits.
         quantize_linears(model.decoder.layers, scheme, scale_dtype=getattr(torch, config.dtype))
     model = model.to_empty(device=device).requires_grad_(False)
-    wanted = dict(model.named_weights())
+    destinations = dict(model.named_weights())
     load_weights(
         path,
-        wanted,
+        destinations,
         device=device,
         checkpoint_name=checkpoint_name(config),
         ignored=lambda name: name.endswith(("lm_head.weight", "rotary_emb.inv_freq")),
-        translate=translation(scheme, wanted),
-        part=partial(shard_tensor, text=config.text, rank=rank, num_ranks=num_ranks),
+        convert=make_converter(scheme, destinations),
+        shard=partial(shard_tensor, text=config.text, rank=rank, num_ranks=num_ranks),
         on_progress=lambda fraction: on_progress("reading the weights", 0.9 * fraction),
     )
     process_weights_after_loading(model.decoder.layers)
@@ -282,10 +286,10 @@ def load_model(
 
 
 def load_vocabulary(path: Path, vocab_size: int) -> Vocabulary:
-    """What the model's tokens say; models may have more of them than the tokenizer.
+    """Returns the bytes of each of the model's tokens; models may have more tokens than their tokenizer.
 
     Raises:
-        CheckpointError: the tokenizer is missing or of an unknown kind.
+        CheckpointError: the tokenizer is missing or not supported.
     """
     tokenizer = load_tokenizer(path)
     return Vocabulary(
@@ -296,30 +300,30 @@ def load_vocabulary(path: Path, vocab_size: int) -> Vocabulary:
 
 def _make_core(
     config: EngineConfig,
-    part: LoadedShard,
+    shard: LoadedShard,
     runner: Runner,
-    own: ModelRunner,
+    local_runner: ModelRunner,
     max_model_len: int,
 ) -> Core:
-    """A core for a runner, which is rank 0's own or has it in itself."""
-    text = part.config.text
+    """Returns a core for `runner`, which is rank 0's local runner or wraps it."""
+    text = shard.config.text
     return Core(
         runner=runner,
-        num_blocks=own.num_blocks,
+        num_blocks=local_runner.num_blocks,
         block_size=config.block_size,
         max_model_len=max_model_len,
         max_batch_tokens=config.max_batch_tokens,
         max_sequences=config.max_sequences,
         max_waiting=config.max_waiting,
-        eos_token_ids=part.config.eos_token_ids,
-        encoder_bytes_per_token=text.hidden_size * part.dtype.itemsize,
+        eos_token_ids=shard.config.eos_token_ids,
+        encoder_bytes_per_token=text.hidden_size * shard.dtype.itemsize,
         encoder_cache_bytes=config.encoder_cache_bytes,
         prefix_caching=config.prefix_caching,
         vocab_size=text.vocab_size,
         hidden_size=text.hidden_size,
         max_decode_slowdown=config.max_decode_slowdown,
         max_draft_tokens=MAX_DRAFT_TOKENS if config.speculative == "ngram" else 0,
-        async_scheduling=uses_async_scheduling(config, part.device),
-        prepare=own.prepare,
-        compile_grammar=own.compile,
+        async_scheduling=uses_async_scheduling(config, shard.device),
+        prepare=local_runner.prepare,
+        compile_grammar=local_runner.compile,
     )

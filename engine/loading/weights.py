@@ -1,7 +1,7 @@
-"""Reads a checkpoint's safetensors files into memory that a model has prepared. Knows files and names, no model.
+"""Loads a checkpoint's safetensors files into tensors that a model has allocated.
 
-Tensors come one by one, in the order in which they lie in the files, straight to the model's device: beside the model's
-own memory there is never more than one of them, and in a CPU's case it is the file itself, mapped into memory.
+Tensors are read one at a time, in file order, directly to the model's device. So at most one tensor is in memory in
+addition to the model, and on a CPU that one is the memory-mapped file.
 """
 
 import json
@@ -19,7 +19,7 @@ INDEX_NAME = "model.safetensors.index.json"
 SINGLE_NAME = "model.safetensors"
 
 _CONVERTIBLE = {torch.float32, torch.bfloat16, torch.float16}
-"""Types of plain weights. Numbers of other types mean something only together with their scales."""
+"""Dtypes of unquantized weights. Values of other dtypes are meaningless without their scales."""
 
 
 def load_weights(
@@ -29,51 +29,51 @@ def load_weights(
     device: torch.device,
     checkpoint_name: Callable[[str], str],
     ignored: Callable[[str], bool],
-    translate: Callable[[str, Tensor], Iterable[tuple[str, Tensor]]],
-    part: Callable[[str, Tensor], Tensor],
+    convert: Callable[[str, Tensor], Iterable[tuple[str, Tensor]]],
+    shard: Callable[[str, Tensor], Tensor],
     on_progress: Callable[[float], None],
 ) -> None:
     """Fills every destination with the checkpoint's tensor of that name, converted to its dtype and device.
 
     Args:
         path: folder of the checkpoint.
-        destinations: name → the tensor to fill.
-        device: of the destinations.
-        checkpoint_name: of a tensor, from its name in the files.
-        ignored: whether a tensor (by published name) that has no destination is harmless.
-        translate: what a tensor (by published name) becomes: the same, or what quantized linears make of it.
-        part: what a destination holds of a tensor, from its name: all of it, or this rank's part as a view.
-        on_progress: called with the share of the files' bytes that are loaded.
+        destinations: tensors to fill, by checkpoint name.
+        device: device of the destinations.
+        checkpoint_name: maps a tensor's name in the files to its checkpoint name.
+        ignored: whether a tensor, given by its checkpoint name, may be absent from `destinations`.
+        convert: converts a tensor to the tensors that a linear of the model's quantization scheme stores.
+        shard: returns the shard that this rank stores, as a view, from a tensor and its name.
+        on_progress: called with the fraction of the files' bytes that is loaded.
 
     Raises:
-        CheckpointError: a file cannot be read, or a tensor is missing, unknown or of another shape.
+        CheckpointError: a file cannot be read, or a tensor is missing, unexpected or has the wrong shape or dtype.
     """
     missing = set(destinations)
-    unknown: list[str] = []
+    unexpected: list[str] = []
     files = _files(path)
     num_bytes, num_loaded = sum(file.stat().st_size for file in files), 0
-    for stored_name, read in _stored_tensors(files, device):
-        published = checkpoint_name(stored_name)
-        if published not in destinations and ignored(published):
+    for file_name, read in _tensors(files, device):
+        source = checkpoint_name(file_name)
+        if source not in destinations and ignored(source):
             continue
         stored = read()
-        for name, tensor in translate(published, stored):
+        for name, tensor in convert(source, stored):
             if name in missing:
-                _fill(destinations[name], part(name, tensor), stored_name)
+                _fill(destinations[name], shard(name, tensor), file_name)
                 missing.discard(name)
             else:
-                unknown.append(stored_name)
+                unexpected.append(file_name)
         num_loaded += stored.nbytes
         on_progress(num_loaded / num_bytes)
     if missing:
-        raise CheckpointError(f"the checkpoint lacks {_listed(missing)}")
-    if unknown:
-        raise CheckpointError(f"the checkpoint has tensors of which the model knows nothing: {_listed(unknown)}")
+        raise CheckpointError(f"the checkpoint has no tensors {_listed(missing)}")
+    if unexpected:
+        raise CheckpointError(f"the checkpoint has unexpected tensors: {_listed(unexpected)}")
     on_progress(1.0)
 
 
-def _stored_tensors(files: Iterable[Path], device: torch.device) -> Iterator[tuple[str, Callable[[], Tensor]]]:
-    """Each tensor's name and what reads it, as long as the next has not been asked for."""
+def _tensors(files: Iterable[Path], device: torch.device) -> Iterator[tuple[str, Callable[[], Tensor]]]:
+    """Yields each tensor's name and a function that reads it, valid until the next iteration."""
     for file in files:
         try:
             with safe_open(file, framework="pt", device=str(device)) as tensors:
@@ -104,10 +104,12 @@ def _file_names(path: Path) -> list[str]:
 
 def _fill(destination: Tensor, stored: Tensor, name: str) -> None:
     if stored.shape != destination.shape:
-        raise CheckpointError(f"{name} has shape {[*stored.shape]}; config.json implies {[*destination.shape]}")
+        raise CheckpointError(
+            f"tensor {name!r}: expected shape {[*destination.shape]} from config.json, got {[*stored.shape]}"
+        )
     if stored.dtype != destination.dtype and not {stored.dtype, destination.dtype} <= _CONVERTIBLE:
-        kind, expected = (str(dtype).removeprefix("torch.") for dtype in (stored.dtype, destination.dtype))
-        raise CheckpointError(f"{name} is stored as {kind}; config.json implies {expected}")
+        expected, found = (str(dtype).removeprefix("torch.") for dtype in (destination.dtype, stored.dtype))
+        raise CheckpointError(f"tensor {name!r}: expected {expected} from config.json, got {found}")
     with torch.inference_mode():
         destination.copy_(stored)
 

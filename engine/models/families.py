@@ -1,4 +1,4 @@
-"""The families of models that are served: which one a checkpoint is of, and the module for it."""
+"""Model registry: the module and the weight names for each supported model family."""
 
 import json
 from collections.abc import Callable
@@ -16,10 +16,10 @@ Model: TypeAlias = Qwen2VL | Qwen2Audio
 
 
 def make_model(path: Path, config: ModelConfig) -> Model:
-    """The checkpoint's model without its weights.
+    """Returns the checkpoint's model without its weights.
 
     Raises:
-        CheckpointError: the preprocessor's configuration is missing or cannot be used.
+        CheckpointError: the preprocessor's configuration is missing or invalid.
     """
     match config.encoder:
         case VisionConfig() as vision:
@@ -31,7 +31,7 @@ def make_model(path: Path, config: ModelConfig) -> Model:
 
 
 def checkpoint_name(config: ModelConfig) -> Callable[[str], str]:
-    """The published name of a tensor of the checkpoint, from its name in the files."""
+    """Returns the function that maps a tensor's name in the files to its checkpoint name."""
     match config.encoder:
         case VisionConfig():
             return qwen2_vl.checkpoint_name
@@ -50,4 +50,4 @@ def _pixel_statistics(path: Path) -> PixelStatistics:
     except ValueError as error:
         raise CheckpointError(f"the checkpoint's preprocessor_config.json is not JSON: {error}") from error
     except KeyError as error:
-        raise CheckpointError(f"preprocessor_config.json has no field {error.args[0]!r}") from error
+        raise CheckpointError(f"preprocessor_config.json: missing field {error.args[0]!r}") from error

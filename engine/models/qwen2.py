@@ -1,6 +1,6 @@
-"""Qwen2's decoder over packed tokens, some of whose embeddings come from an encoder of media.
+"""Qwen2's decoder over packed tokens, where embeddings of placeholder tokens come from a media encoder.
 
-Numerics follow transformers' models/qwen2/modeling_qwen2.py. Knows neither what is encoded nor where its tokens stand.
+Numerics follow transformers' models/qwen2/modeling_qwen2.py.
 """
 
 from collections.abc import Iterator, Mapping
@@ -23,14 +23,14 @@ from glimpse.engine.tensors.kv_cache import KVCache, LayerCache
 
 
 class Decoder(nn.Module):
-    """From token ids to logits. Its parameters are empty until they are loaded through `named_weights`."""
+    """The decoder, from token ids to logits. Parameters are uninitialized until loaded through `named_weights`."""
 
     def __init__(self, config: TextConfig) -> None:
         super().__init__()
         self.config = config
         self.lm_head = Linear(config.hidden_size, config.vocab_size, bias=False)
         shape = (config.vocab_size, config.hidden_size)
-        # None: the output head's own weights.
+        # None: shares the weights of the output head.
         self.embed_tokens = (
             None if config.tie_word_embeddings else nn.Parameter(torch.empty(shape), requires_grad=False)
         )
@@ -38,13 +38,13 @@ class Decoder(nn.Module):
         self.norm = RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
 
     def forward(self, batch: Batch, cache: KVCache, encoder_outputs: Mapping[bytes, Tensor], ops: Ops) -> Tensor:
-        """Computes the batch's tokens, writes their keys and values, and scores what follows the sampled rows.
+        """Computes the batch's tokens, writes their keys and values to the cache, and returns logits of sampled rows.
 
         Args:
-            batch: of this step.
-            cache: holds all earlier tokens of the batch's sequences.
-            encoder_outputs: by key, the rows that stand for the tokens of every medium that the batch touches.
-            ops: the backend.
+            batch: batch of this step.
+            cache: KV cache with all earlier tokens of the batch's sequences.
+            encoder_outputs: encoder output of each media item in the batch, by key: one row per placeholder token.
+            ops: backend.
 
         Returns:
             float32 [samples, vocab_size]
@@ -65,15 +65,15 @@ class Decoder(nn.Module):
     def decode(
         self, token_ids: Tensor, positions: Tensor, slots: Tensor, plan: Any, cache: KVCache, ops: Ops
     ) -> Tensor:
-        """The same for sequences of one new token each, from tensors alone: what is launched depends on their shapes.
+        """Computes a decode step of sequences with one new token each. The launched kernels depend on shapes only.
 
         Args:
             token_ids: int64 [sequences]
             positions: int64 [3, sequences]
             slots: int64 [sequences]
-            plan: of their attention, as the backend's `plan_attention` makes it.
-            cache: as above.
-            ops: the backend.
+            plan: attention plan from the backend's `plan_attention`.
+            cache: as for `forward`.
+            ops: backend.
 
         Returns:
             float32 [sequences, vocab_size]
@@ -82,7 +82,7 @@ class Decoder(nn.Module):
         return ops.logits(hidden, self.norm, self.lm_head)
 
     def _compute(self, hidden: Tensor, positions: Tensor, slots: Tensor, plan: Any, cache: KVCache, ops: Ops) -> Tensor:
-        """Through all layers: [tokens, hidden_size] → [tokens, hidden_size]"""
+        """Runs all layers: [tokens, hidden_size] → [tokens, hidden_size]"""
         config = self.config
         rotation = multimodal_rotation(
             positions, head_dim=config.head_dim, theta=config.rope_theta, section=config.mrope_section
@@ -92,9 +92,9 @@ class Decoder(nn.Module):
         return hidden
 
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
-        """Every parameter under its name in a published checkpoint of text alone; parts of fused ones are views.
+        """Yields all weights with their names in text-only checkpoints; matrices of fused linears are views.
 
-        For a model whose weights are still in the checkpoint's form.
+        Must be called before a backend repacks the weights.
         """
         embed_tokens = self.lm_head.weight if self.embed_tokens is None else self.embed_tokens
         yield "model.embed_tokens.weight", embed_tokens.data
@@ -112,12 +112,12 @@ class Decoder(nn.Module):
 
 
 def text_positions(first: int, num_tokens: int) -> npt.NDArray[np.int64]:
-    """[3, num_tokens]: one after the other from `first` on, the same in time, height and width."""
+    """Returns [3, num_tokens]: consecutive positions from `first` on, equal in time, height and width."""
     return np.tile(np.arange(first, first + num_tokens, dtype=np.int64), (3, 1))
 
 
 class DecoderLayer(nn.Module):
-    """Attention and feed-forward, each after an RMSNorm."""
+    """Attention and feed-forward, each preceded by an RMSNorm."""
 
     def __init__(self, config: TextConfig) -> None:
         super().__init__()
@@ -137,7 +137,7 @@ class DecoderLayer(nn.Module):
         return ops.norm_mlp_add(hidden, self.post_attention_layernorm, self.mlp)
 
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
-        """Every parameter under its name in a published checkpoint, less the layer's prefix."""
+        """Yields all weights with their checkpoint names, without the layer's prefix."""
         yield "input_layernorm.weight", self.input_layernorm.weight.data
         yield from self.self_attn.qkv_proj.named_weights("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
         yield from self.self_attn.o_proj.named_weights("self_attn.o_proj")

@@ -1,4 +1,4 @@
-"""Qwen2-Audio (arXiv 2407.10759): Qwen2's decoder and the encoder of sounds beside it.
+"""Qwen2-Audio (arXiv 2407.10759): Qwen2's decoder with an audio encoder.
 
 Numerics follow transformers' `Qwen2AudioForConditionalGeneration` (models/qwen2_audio/modeling_qwen2_audio.py).
 """
@@ -21,45 +21,45 @@ _RENAMED = (
     ("model.audio_tower.", "audio_tower."),
     ("model.multi_modal_projector.", "multi_modal_projector."),
 )
-"""Where tensors are inside transformers 5, and where they are in published checkpoints."""
+"""Prefixes of tensor names in transformers 5, and the corresponding prefixes in published checkpoints."""
 
 
 class Qwen2Audio(nn.Module):
-    """The whole model. Its parameters are empty until they are loaded through `named_weights`."""
+    """The model. Parameters are uninitialized until loaded through `named_weights`."""
 
     def __init__(self, text: TextConfig, audio: AudioConfig) -> None:
         super().__init__()
         self.ops: Ops = TorchOps()
-        """Carries out the layers' operations; replaced together with the form of the weights."""
+        """Backend of the layers; replaced when a backend repacks the weights."""
         self.decoder_ops: Ops | None = None
-        """The decoder's, in place of `ops`, where this process holds only a part of its weights."""
+        """Replaces `ops` in the decoder if this process holds only a shard of its weights."""
         self.tower = AudioTower(audio, text.hidden_size)
         self.decoder = Decoder(text)
 
     def forward(self, batch: Batch, cache: KVCache, encoder_outputs: Mapping[bytes, Tensor]) -> Tensor:
-        """As `Decoder` says; the encoder outputs are what `encode` gives."""
+        """As `Decoder.forward`, with the encoder outputs of `encode`."""
         return self.decoder(batch, cache, encoder_outputs, self.decoder_ops or self.ops)
 
     def encode(self, media: Sequence[tuple[memoryview, tuple[int, int, int]]]) -> list[Tensor]:
-        """The rows that stand for each sound's placeholder tokens; see `AudioTower`.
+        """Returns the encoder output of each audio input, one row per placeholder token; see `AudioTower`.
 
         Args:
-            media: of each sound its features, float32 [mel bins, frames], flat, and 1, the mel bins and the frames.
+            media: for each audio input its features, float32 [mel bins, frames], and (1, mel bins, frames).
         """
         return [self.tower(features, grid_thw[1:], self.ops) for features, grid_thw in media]
 
     def layout(self, num_tokens: int, spans: Sequence[MediaSpan]) -> SequenceLayout:
-        """A prompt's tokens stand one after the other, those of sounds too."""
+        """Returns consecutive positions for all tokens of a prompt, including audio tokens."""
         return SequenceLayout(prompt_positions=text_positions(0, num_tokens), delta=0, spans=tuple(spans))
 
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
-        """Every parameter under its name in a published checkpoint; see `Decoder.named_weights`."""
+        """Yields all weights with their checkpoint names; see `Decoder.named_weights`."""
         yield from ((f"language_model.{name}", tensor) for name, tensor in self.decoder.named_weights())
         yield from self.tower.named_weights()
 
 
 def checkpoint_name(name: str) -> str:
-    """The published name of a checkpoint's tensor that may bear the name it has inside transformers 5."""
+    """Returns the checkpoint name of a tensor whose name in the files may be that of transformers 5."""
     for prefix, published in _RENAMED:
         if name.startswith(prefix):
             return published + name.removeprefix(prefix)

@@ -1,6 +1,6 @@
-"""Qwen2-Audio's encoder: Whisper's (arXiv 2212.04356), then two positions become one, then a projection.
+"""Qwen2-Audio's encoder: Whisper's encoder (arXiv 2212.04356), average pooling of two positions, and a projection.
 
-Positions that the reference masks, those of the silence after a sound, are not computed here.
+Positions of padding after the audio, which the reference implementation masks, are not computed here.
 """
 
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from glimpse.engine.model_config import AudioConfig
 
 
 class AudioTower(nn.Module):
-    """Encodes one sound at a time."""
+    """Encodes one audio input at a time."""
 
     def __init__(self, config: AudioConfig, hidden_size: int) -> None:
         super().__init__()
@@ -29,12 +29,13 @@ class AudioTower(nn.Module):
         self.projector = Linear(width, hidden_size, bias=True)
 
     def forward(self, features: memoryview, shape: tuple[int, int], ops: Ops) -> Tensor:
-        """Encodes a sound.
+        """Encodes an audio input.
 
         Args:
-            features: float32, row-major, of this shape.
-            shape: mel bins and frames. Two frames are a position of the encoder; one over is seen by the last of them.
-            ops: the backend.
+            features: float32, row-major, of shape `shape`.
+            shape: mel bins and frames. Two frames become one position of the encoder; an odd last frame only
+                contributes to the convolution at the last position.
+            ops: backend.
 
         Returns:
             [frames // 4, hidden_size of the decoder]
@@ -50,7 +51,7 @@ class AudioTower(nn.Module):
         return self.projector(self.layer_norm(pairs.mean(dim=1)))
 
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
-        """Every parameter under its name in a published checkpoint; parts of fused ones are views."""
+        """Yields all weights with their checkpoint names; matrices of fused linears are views."""
         for name, parameter in self.named_parameters():
             if not name.startswith(("layers.", "projector.", "embed_positions")):
                 yield f"audio_tower.{name}", parameter.data
@@ -62,7 +63,7 @@ class AudioTower(nn.Module):
 
 
 class AudioLayer(nn.Module):
-    """Attention of every position to every other, and feed-forward, each after a LayerNorm."""
+    """Bidirectional attention and feed-forward, each preceded by a LayerNorm."""
 
     def __init__(self, config: AudioConfig) -> None:
         super().__init__()
@@ -89,7 +90,7 @@ class AudioLayer(nn.Module):
         return ops.linear_add(inner, self.fc2, hidden)
 
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
-        """Every parameter under its name in a published checkpoint, less the layer's prefix."""
+        """Yields all weights with their checkpoint names, without the layer's prefix."""
         for norm in ("self_attn_layer_norm", "final_layer_norm"):
             yield from ((f"{norm}.{name}", each.data) for name, each in self.get_submodule(norm).named_parameters())
         yield from self.qv_proj.named_weights("self_attn.q_proj", "self_attn.v_proj")

@@ -1,9 +1,9 @@
-"""The vision towers of Qwen2-VL (arXiv 2409.12191) and Qwen2.5-VL (arXiv 2502.13923): from uint8 pixels to the rows
-that stand for placeholder tokens.
+"""Vision encoders of Qwen2-VL (arXiv 2409.12191) and Qwen2.5-VL (arXiv 2502.13923): from uint8 pixels to the embeddings
+of placeholder tokens.
 
-Patches are ordered so that those that become one token are neighbours, as the reference image processor orders them
-(transformers, models/qwen2_vl/image_processing_qwen2_vl.py). Where attention ends at windows, each block but a few sees
-them in the order of their windows (`glimpse.engine.models.varlen_segments`).
+Patches that become one token are consecutive, as in the reference image processor (transformers,
+models/qwen2_vl/image_processing_qwen2_vl.py). With windowed attention, patches are in window order in all blocks except
+those with full attention (`glimpse.engine.models.varlen_segments`).
 """
 
 from collections import defaultdict
@@ -26,19 +26,19 @@ from glimpse.engine.tensors.transfer import upload_bytes
 NORM_EPS = 1e-6
 
 Medium = tuple[memoryview, tuple[int, int, int]]
-"""A medium's pixels, and its patches in time, height and width."""
+"""Pixels of an image or video, and its numbers of patches in time, height and width."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PixelStatistics:
-    """How the tower's training pictures were normalised: (value / 255 - mean) / std, for red, green and blue."""
+    """Normalization of pixels in training: (value / 255 - mean) / std, for red, green and blue."""
 
     mean: tuple[float, float, float]
     std: tuple[float, float, float]
 
 
 class VisionTower(nn.Module):
-    """Encodes pictures and clips, all those of a step in one packed batch."""
+    """Encodes all images and videos of a step in one packed batch."""
 
     def __init__(self, config: VisionConfig, statistics: PixelStatistics) -> None:
         super().__init__()
@@ -46,20 +46,20 @@ class VisionTower(nn.Module):
         self.statistics = statistics
         width = config.embed_dim
         patch_values = config.in_channels * config.temporal_patch_size * config.patch_size**2
-        # The reference's Conv3d, whose stride is its size, is this product; as a convolution it is slow.
+        # Equivalent to the reference implementation's Conv3d, whose stride equals its kernel size, and faster.
         self.patch_embed = Linear(patch_values, width, bias=False)
         self.blocks = nn.ModuleList(VisionBlock(config) for _ in range(config.depth))
         self.merger = PatchMerger(config)
 
     def forward(self, media: Sequence[Medium], ops: Ops) -> list[Tensor]:
-        """Encodes media.
+        """Encodes images and videos.
 
         Args:
-            media: at least one; pixels are uint8, row-major, [frames, grid_h · patch_size, grid_w · patch_size, 3].
-            ops: the backend.
+            media: at least one; pixels are uint8 [frames, grid_h · patch_size, grid_w · patch_size, 3], row-major.
+            ops: backend.
 
         Returns:
-            of each medium [grid_t · grid_h · grid_w / spatial_merge_size², hidden_size of the decoder]
+            For each image or video [grid_t · grid_h · grid_w / spatial_merge_size², hidden_size of the decoder].
         """
         order = by_frame_size([grid_thw for _, grid_thw in media])
         grids = [media[index][1] for index in order]
@@ -67,17 +67,17 @@ class VisionTower(nn.Module):
         hidden = torch.cat([self._embed(cut_patches(*media[index], self.config, device)) for index in order])
         hidden = self._through_blocks(hidden, grids, ops)
         parts = self.merger(hidden).split([prod(grid) // self.config.spatial_merge_size**2 for grid in grids])
-        # Copies, where there are several: a view would keep all of them in memory until the last is evicted.
+        # Copies if there are several: a view would keep all outputs in memory until the last is evicted.
         outputs = [part.clone() for part in parts] if len(parts) > 1 else list(parts)
         return [outputs[order.index(index)] for index in range(len(media))]
 
     def _embed(self, patches: Tensor) -> Tensor:
         """uint8 [patches, channels, values] → [patches, width]"""
-        values = normalise(patches, self.statistics).flatten(1)
+        values = normalize(patches, self.statistics).flatten(1)
         return self.patch_embed(values.to(self.merger.ln_q.weight.dtype))
 
     def _through_blocks(self, hidden: Tensor, grids: Sequence[tuple[int, int, int]], ops: Ops) -> Tensor:
-        """[patches, width] → [patches, width], of media that stand in the order of `by_frame_size`."""
+        """[patches, width] → [patches, width], for media in the order of `by_frame_size`."""
         config, device = self.config, hidden.device
         positions = torch.cat([patch_positions(grid, config.spatial_merge_size, device) for grid in grids])
         rotation = planar_rotation(positions, head_dim=config.embed_dim // config.num_heads)
@@ -87,14 +87,14 @@ class VisionTower(nn.Module):
                 hidden = block(hidden, ops, frames)
             return hidden
         order = window_order(grids, config.spatial_merge_size, config.windows.side).to(device)
-        windows, frames = window_segments(order, rotation), frames.seen_from(order)
+        windows, frames = window_segments(order, rotation), frames.with_order(order)
         hidden = hidden[order.patches]
         for index, block in enumerate(self.blocks):
             hidden = block(hidden, ops, frames if index in config.windows.unbounded_blocks else windows)
         return hidden[order.inverse]
 
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
-        """Every parameter under its name in a published checkpoint, less the prefix "visual."."""
+        """Yields all weights with their checkpoint names, without the prefix "visual."."""
         config = self.config
         side = config.patch_size
         kernel = (config.embed_dim, config.in_channels, config.temporal_patch_size, side, side)
@@ -106,7 +106,7 @@ class VisionTower(nn.Module):
 
 
 class VisionBlock(nn.Module):
-    """Attention and feed-forward, each after a norm."""
+    """Attention and feed-forward, each preceded by a norm."""
 
     def __init__(self, config: VisionConfig) -> None:
         super().__init__()
@@ -119,14 +119,14 @@ class VisionBlock(nn.Module):
             else QuickGeluMLP(config.embed_dim, config.intermediate_size)
         )
 
-    def forward(self, hidden: Tensor, ops: Ops, runs: VarlenSegments) -> Tensor:
-        """[patches, width] → [patches, width]; each patch attends to all patches of its own run."""
+    def forward(self, hidden: Tensor, ops: Ops, segments: VarlenSegments) -> Tensor:
+        """[patches, width] → [patches, width]; each patch attends to all patches of its segment."""
         qkv = ops.norm_linear(hidden, self.norm1, self.attn.qkv).unflatten(-1, (3, self.attn.num_heads, -1))
-        hidden = ops.linear_add(runs.attend(qkv, ops).flatten(1), self.attn.proj, hidden)
+        hidden = ops.linear_add(segments.attend(qkv, ops).flatten(1), self.attn.proj, hidden)
         return ops.norm_mlp_add(hidden, self.norm2, self.mlp)
 
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
-        """Every parameter under its name in a published checkpoint, less the block's prefix."""
+        """Yields all weights with their checkpoint names, without the block's prefix."""
         for name in ("norm1", "attn", "norm2"):
             yield from ((f"{name}.{part}", each.data) for part, each in self.get_submodule(name).named_parameters())
         yield from ((f"mlp.{name}", tensor) for name, tensor in self.mlp.named_weights())
@@ -143,7 +143,7 @@ class VisionAttention(nn.Module):
 
 
 class PatchMerger(nn.Module):
-    """Makes one decoder row of each square of patches."""
+    """Merges each square of patches into one embedding of the decoder."""
 
     def __init__(self, config: VisionConfig) -> None:
         super().__init__()
@@ -161,12 +161,12 @@ class PatchMerger(nn.Module):
 
 
 def make_norm(config: VisionConfig) -> Norm:
-    """Of the tower's kind."""
+    """Returns the norm of the encoder's variant."""
     return RMSNorm(config.embed_dim, eps=NORM_EPS) if config.gated else nn.LayerNorm(config.embed_dim, eps=NORM_EPS)
 
 
 def by_frame_size(grids: Sequence[tuple[int, int, int]]) -> list[int]:
-    """The indices of media so ordered that those whose frames have as many patches stand together."""
+    """Returns the indices of media, ordered so that those with equally many patches per frame are consecutive."""
     groups: defaultdict[int, list[int]] = defaultdict(list)
     for index, (_, grid_h, grid_w) in enumerate(grids):
         groups[grid_h * grid_w].append(index)
@@ -176,10 +176,10 @@ def by_frame_size(grids: Sequence[tuple[int, int, int]]) -> list[int]:
 def cut_patches(
     pixels: memoryview, grid_thw: tuple[int, int, int], config: VisionConfig, device: torch.device
 ) -> Tensor:
-    """uint8 [patches, channels, temporal_patch_size · patch_size²], squares of patches to be merged in sequence.
+    """Returns uint8 [patches, channels, temporal_patch_size · patch_size²], with patches to be merged consecutive.
 
-    The device cuts: what goes there is each pixel once. Frames that are missing to fill the last patch in time repeat
-    the last one: a picture is its own second frame.
+    Patches are cut on the device, so each pixel is transferred once. The last frame is repeated to fill the last
+    temporal patch; an image is repeated in the same way.
     """
     grid_t, grid_h, grid_w = grid_thw
     side, merge, depth = config.patch_size, config.spatial_merge_size, config.temporal_patch_size
@@ -194,7 +194,7 @@ def cut_patches(
     return patches.reshape(-1, config.in_channels, depth * side**2)
 
 
-def normalise(patches: Tensor, statistics: PixelStatistics) -> Tensor:
+def normalize(patches: Tensor, statistics: PixelStatistics) -> Tensor:
     """uint8 [patches, channels, values] → float32 of the same shape."""
     mean = torch.tensor(statistics.mean, device=patches.device)[:, None]
     std = torch.tensor(statistics.std, device=patches.device)[:, None]
@@ -202,7 +202,7 @@ def normalise(patches: Tensor, statistics: PixelStatistics) -> Tensor:
 
 
 def patch_positions(grid_thw: tuple[int, int, int], merge: int, device: torch.device) -> Tensor:
-    """int64 [patches, 2]: row and column of each patch, in the order of `cut_patches`."""
+    """Returns int64 [patches, 2]: row and column of each patch, in the order of `cut_patches`."""
     grid_t, grid_h, grid_w = grid_thw
     sides = (torch.arange(grid_h, device=device), torch.arange(grid_w, device=device))
     rows, columns = torch.meshgrid(*sides, indexing="ij")

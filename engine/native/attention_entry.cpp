@@ -92,7 +92,7 @@ extern "C" void glimpse_paged_attention(int level, const bf16* query, const bf16
                                         const std::int32_t* key_lengths, int num_sequences, int table_width,
                                         int num_heads, int num_kv_heads, int head_dim, int block_size, bf16* output) {
   const HeadShape shape = {head_dim, head_dim, glimpse::score_scale(head_dim)};
-  const int num_shared = num_heads / num_kv_heads;
+  const int num_queries_per_kv = num_heads / num_kv_heads;
   const long head_stride = static_cast<long>(block_size) * head_dim;
   const long token_stride = static_cast<long>(num_heads) * head_dim;
   std::vector<Job> jobs;
@@ -100,7 +100,7 @@ extern "C" void glimpse_paged_attention(int level, const bf16* query, const bf16
     const long first = query_starts[sequence];
     const int num_tokens = query_starts[sequence + 1] - query_starts[sequence];
     for (int head = 0; head < num_kv_heads; ++head) {
-      const long offset = first * token_stride + static_cast<long>(head) * num_shared * head_dim;
+      const long offset = first * token_stride + static_cast<long>(head) * num_queries_per_kv * head_dim;
       jobs.push_back({{keys + head * head_stride, values + head * head_stride, num_kv_heads * head_stride,
                        num_kv_heads * head_stride, block_tables + static_cast<long>(sequence) * table_width, block_size,
                        key_lengths[sequence]},
@@ -109,7 +109,7 @@ extern "C" void glimpse_paged_attention(int level, const bf16* query, const bf16
                       token_stride,
                       token_stride,
                       num_tokens,
-                      num_shared,
+                      num_queries_per_kv,
                       true});
     }
   }

@@ -88,12 +88,12 @@ class NativeOps:
             case AttentionPlan():
                 return self._plain.attend(query, cache, plan)
 
-    def attend_frames(self, qkv: Tensor, rotation: Rotation, num_frames: int) -> Tensor:
+    def attend_segments(self, qkv: Tensor, rotation: Rotation, num_segments: int) -> Tensor:
         num_patches, _, num_heads, head_dim = qkv.shape
         if not supports_head(head_dim):
-            return self._plain.attend_frames(qkv, rotation, num_frames)
+            return self._plain.attend_segments(qkv, rotation, num_segments)
         rotate(qkv.flatten(1, 2), rotation, num_heads=2 * num_heads)
-        starts = torch.arange(0, num_patches + 1, num_patches // num_frames, dtype=torch.int32)
+        starts = torch.arange(0, num_patches + 1, num_patches // num_segments, dtype=torch.int32)
         query, key, value = qkv.unbind(1)
         return packed_attention(query, key, value, starts, level=self._level)
 

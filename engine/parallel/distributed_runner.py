@@ -1,4 +1,4 @@
-"""A step carried out by all ranks: the runner that rank 0's core has. Knows who gets which plan, not what is in it."""
+"""The tensor-parallel runner: executes each step on all ranks."""
 
 import contextlib
 import logging
@@ -14,41 +14,41 @@ _log = logging.getLogger(__name__)
 
 
 class ParallelRunner:
-    """Rank 0's own runner and the other ranks. The next step's tokens are to be known when it is launched.
+    """Rank 0's local runner together with the other ranks.
 
-    A step that does not come to its end leaves the ranks in different places of it, and no way to bring them together
-    again: they are given up.
+    All tokens of a step must be known when it is launched. A step that fails leaves the ranks at different points of
+    their computation, with no way to synchronize them again, so a failure terminates them.
     """
 
-    def __init__(self, own: ModelRunner, ranks: Ranks) -> None:
-        self._own = own
+    def __init__(self, local: ModelRunner, ranks: Ranks) -> None:
+        self._local = local
         self._ranks = ranks
 
     def launch(self, plan: StepPlan) -> InFlightStep:
-        """Begins a step on all ranks. What is sampled is this one's."""
-        own, *others = shard_plan(plan, self._ranks.num_ranks)
-        with _together(self._ranks):
+        """Starts a step on all ranks. Only this rank samples."""
+        local, *others = shard_plan(plan, self._ranks.num_ranks)
+        with _terminate_on_error(self._ranks):
             self._ranks.execute(others)
-            return _Pending(self._own.launch(own), self._ranks)
+            return _ParallelStep(self._local.launch(local), self._ranks)
 
 
 @dataclass(frozen=True, slots=True)
-class _Pending:
-    """A step that is under way on all ranks."""
+class _ParallelStep:
+    """A step that was launched on all ranks."""
 
-    own: InFlightStep
+    local: InFlightStep
     ranks: Ranks
 
     def result(self) -> StepResult:
-        with _together(self.ranks):
-            return self.own.result()
+        with _terminate_on_error(self.ranks):
+            return self.local.result()
 
 
 @contextlib.contextmanager
-def _together(ranks: Ranks) -> Generator[None]:
+def _terminate_on_error(ranks: Ranks) -> Generator[None]:
     try:
         yield
     except BaseException:
-        _log.exception("a step failed on rank 0; the ranks are given up")
+        _log.exception("a step failed on rank 0; terminating the other ranks")
         ranks.terminate()
         raise

@@ -1,4 +1,4 @@
-"""Encoder outputs that each rank has made a part of, given to all. Knows tensors and the group, no encoder."""
+"""All-gathers encoder outputs, where each rank has encoded some of a step's media."""
 
 from collections.abc import Mapping, Sequence
 
@@ -17,18 +17,18 @@ def share_outputs(
     device: torch.device,
     dtype: torch.dtype,
 ) -> dict[bytes, Tensor]:
-    """The outputs for all keys, each made by one rank.
+    """Returns the outputs for all keys, each computed by one rank.
 
-    Where all others have zeros a sum hands a value on unchanged, so two sums serve any number of media: of how many
-    rows each output has, which a rank knows of its own only, and of the rows.
+    Two all-reduces serve any number of media: one for the number of rows of each output, which only its owner knows,
+    and one for the rows. All ranks but the owner contribute zeros, so the sums are exact.
 
     Args:
-        keys: of the step's media, the same on all ranks.
-        own: what this rank has made: [rows, hidden_size] each.
-        group: of all ranks.
-        hidden_size: of the decoder.
-        device: of the outputs.
-        dtype: of the outputs.
+        keys: keys of the step's media, the same on all ranks.
+        own: outputs of this rank, [rows, hidden_size] each.
+        group: the group of all ranks.
+        hidden_size: hidden size of the decoder.
+        device: device of the outputs.
+        dtype: dtype of the outputs.
     """
     num_rows = torch.tensor([len(own[key]) if key in own else 0 for key in keys], device=device)
     lengths: list[int] = group.sum(num_rows).tolist()
@@ -37,5 +37,5 @@ def share_outputs(
     for key, output in own.items():
         outputs[key].copy_(output)
     group.sum(rows)
-    # Copies: views of what was summed would keep all of it in memory until the last of them is evicted.
+    # Copies: a view would keep the whole sum in memory until the last output is evicted.
     return {key: output.clone() for key, output in outputs.items()}

@@ -1,7 +1,7 @@
-"""The ranks' way to compute together: sums of tensors, over NCCL between GPUs and over gloo between processes of a CPU.
+"""Collective operations of the tensor-parallel ranks: NCCL between GPUs, gloo between processes on a CPU.
 
-Knows torch.distributed, and nothing of models. Everything stays on this machine: the ranks find each other through a
-file (torch's TCPStore would listen on all interfaces), and their sockets are bound to the loopback address.
+All traffic stays on this host: ranks rendezvous through a file (torch's TCPStore would listen on all interfaces), and
+their sockets are bound to the loopback address.
 """
 
 import os
@@ -13,16 +13,16 @@ import torch
 import torch.distributed
 from torch import Tensor
 
-_distributed: Any = torch.distributed  # whose types leave out most of what is used here
+_distributed: Any = torch.distributed  # its type stubs lack most of what is used here
 
 JOIN_SECONDS = 120.0
-"""For all ranks to join, once they have loaded."""
+"""Time limit for all ranks to join, once they have loaded."""
 SUM_SECONDS = 600.0
-"""A rank waits so long for others in a sum before it gives up: one of them may be encoding a long clip."""
+"""Time limit for one all-reduce. It is long because another rank may be encoding a long video."""
 
 
 class Group:
-    """The ranks of one model. Each calls the same methods in the same order with tensors of the same shapes."""
+    """The ranks of one model. All ranks must call the same methods in the same order with tensors of equal shapes."""
 
     def __init__(self, process_group: Any, *, rank: int, num_ranks: int, device: torch.device) -> None:
         self.rank = rank
@@ -31,12 +31,12 @@ class Group:
         self._device = device
 
     def sum(self, tensor: Tensor) -> Tensor:
-        """The sum of all ranks' tensors, in the place of this rank's, which is contiguous."""
+        """Replaces this rank's tensor, which must be contiguous, by the sum of all ranks' tensors and returns it."""
         self._process_group.allreduce([tensor]).wait()
         return tensor
 
     def min(self, number: int) -> int:
-        """The smallest of all ranks' numbers."""
+        """Returns the smallest of all ranks' numbers."""
         options = _distributed.AllreduceOptions()
         options.reduceOp = _distributed.ReduceOp.MIN
         numbers = torch.tensor([number], device=self._device)
@@ -44,35 +44,35 @@ class Group:
         return int(numbers.item())
 
     def abort(self) -> None:
-        """Ends a sum that waits for a rank that is gone. From any thread; the group is of no use after it."""
-        if self._device.type == "cuda":  # gloo's sockets tell it by themselves
+        """Aborts a sum that waits for a dead rank. May be called from any thread; makes the group unusable."""
+        if self._device.type == "cuda":  # gloo detects closed sockets by itself
             self._process_group.abort()
 
 
-def join_group(meeting_point: Path, *, rank: int, num_ranks: int, device: torch.device) -> Group:
-    """Waits until all ranks have come.
+def join_group(rendezvous_file: Path, *, rank: int, num_ranks: int, device: torch.device) -> Group:
+    """Joins the group and waits until all ranks have joined.
 
     Args:
-        meeting_point: a file that all ranks name and that was not there before the first of them.
-        rank: which of them this is.
-        num_ranks: of all.
-        device: of the tensors that are summed.
+        rendezvous_file: a path that all ranks pass and that did not exist before.
+        rank: this process's rank.
+        num_ranks: number of ranks.
+        device: device of the tensors that are summed.
 
     Raises:
-        RuntimeError: they have not come in time.
+        RuntimeError: not all ranks joined within the time limit.
     """
-    store = _distributed.FileStore(str(meeting_point), num_ranks)
+    store = _distributed.FileStore(str(rendezvous_file), num_ranks)
     store.set_timeout(timedelta(seconds=JOIN_SECONDS))
-    # Not `init_process_group`: that is one for the whole process, which may be somebody else's program.
+    # Not `init_process_group`: its group is global to the process, which may belong to a user's program.
     make = _nccl if device.type == "cuda" else _gloo
     group = Group(make(store, rank, num_ranks), rank=rank, num_ranks=num_ranks, device=device)
-    group.min(0)  # connects them now rather than in the first step
+    group.min(0)  # connects the ranks now rather than in the first step
     return group
 
 
 def _gloo(store: Any, rank: int, num_ranks: int) -> Any:
     gloo = _distributed.ProcessGroupGloo
-    # The public constructor takes the interface from the environment, or from what the host's name resolves to.
+    # The public constructor takes the interface from the environment or from the address of the host name.
     options = gloo._Options()  # noqa: SLF001
     options._devices = [gloo.create_device(hostname="127.0.0.1")]  # noqa: SLF001
     options._timeout = timedelta(seconds=SUM_SECONDS)  # noqa: SLF001
@@ -80,7 +80,7 @@ def _gloo(store: Any, rank: int, num_ranks: int) -> Any:
 
 
 def _nccl(store: Any, rank: int, num_ranks: int) -> Any:
-    os.environ.setdefault("NCCL_SOCKET_IFNAME", "lo")  # the GPUs of one machine find each other there
+    os.environ.setdefault("NCCL_SOCKET_IFNAME", "lo")  # all GPUs are in one host
     nccl = _distributed.ProcessGroupNCCL
     options = nccl.Options()
     options._timeout = timedelta(seconds=SUM_SECONDS)  # noqa: SLF001

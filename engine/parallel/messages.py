@@ -1,7 +1,7 @@
-"""What rank 0 and another rank say to each other, and their Unix socket: a length in eight bytes, then msgpack.
+"""Messages between rank 0 and the other ranks, and their framing on a Unix socket: an 8-byte length, then msgpack.
 
-Apart from `engine.ipc.transport`, which speaks with a front end: nothing here limits a message's length, for both ends
-are the engine's own and a step's plan may bring the pixels of several requests.
+Unlike `engine.ipc.transport`, which connects the engine to a front end, this sets no limit on the length of a message:
+both ends are the engine's own, and a step's plan may contain the pixels of several requests.
 """
 
 import contextlib
@@ -16,16 +16,16 @@ from glimpse.engine.plan import StepPlan
 
 
 class Load(msgspec.Struct, frozen=True, kw_only=True, tag="load"):
-    """The first message to a rank: load your part of this checkpoint, then join the others."""
+    """The first message to a rank: load your shard of this checkpoint, then join the group."""
 
     config: EngineConfig
     rank: int
-    meeting_point: str
+    rendezvous_file: str
     """See `glimpse.engine.parallel.group.join_group`."""
 
 
-class Execute(msgspec.Struct, frozen=True, kw_only=True, tag="carry"):
-    """Execute this step out, with all other ranks."""
+class Execute(msgspec.Struct, frozen=True, kw_only=True, tag="execute"):
+    """Execute this step together with all other ranks."""
 
     plan: StepPlan
 
@@ -34,20 +34,20 @@ ToRank = Load | Execute
 
 
 class Loaded(msgspec.Struct, frozen=True, kw_only=True, tag="loaded"):
-    """The rank's part is in memory; it waits for the others to join."""
+    """The rank has loaded its shard and waits for the others to join the group."""
 
 
 class Joined(msgspec.Struct, frozen=True, kw_only=True, tag="joined"):
-    """The rank waits for steps."""
+    """The rank is ready to execute steps."""
 
 
-class Refused(msgspec.Struct, frozen=True, kw_only=True, tag="refused"):
-    """The checkpoint cannot be served; the rank ends after this."""
+class LoadFailed(msgspec.Struct, frozen=True, kw_only=True, tag="load_failed"):
+    """The checkpoint cannot be served; the rank exits after this message."""
 
     message: str
 
 
-FromRank = Loaded | Joined | Refused
+FromRank = Loaded | Joined | LoadFailed
 
 _LENGTH = struct.Struct("<Q")
 
@@ -68,17 +68,17 @@ class Pipe(Generic[_Sent, _Received]):
         self._decoder = decoder
 
     def send(self, message: _Sent) -> None:
-        """Blocks until the kernel has taken the message.
+        """Sends a message; blocks until the kernel has buffered it.
 
         Raises:
-            OSError: the other end is gone.
+            OSError: the other end is closed.
         """
         data = _encoder.encode(message)
         self._socket.sendall(_LENGTH.pack(len(data)))
         self._socket.sendall(data)
 
     def receive(self) -> _Received | None:
-        """Blocks until a message is there; None once the other end is gone."""
+        """Blocks until a message arrives and returns it, or None once the other end is closed."""
         with contextlib.suppress(ConnectionError):
             length = self._file.read(_LENGTH.size)
             if len(length) == _LENGTH.size:
@@ -89,21 +89,21 @@ class Pipe(Generic[_Sent, _Received]):
         return None
 
     def shutdown(self) -> None:
-        """Ends the conversation for both, also where a thread waits in `receive`."""
-        with contextlib.suppress(OSError):  # the other end is gone already
+        """Shuts the connection down at both ends, which also wakes a thread that waits in `receive`."""
+        with contextlib.suppress(OSError):  # the other end is closed already
             self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Gives the socket back. For the thread that receives, when it does no more."""
+        """Closes the socket. To be called by the receiving thread when it has finished."""
         self._file.close()
         self._socket.close()
 
 
 def pipe_to_rank(connection: socket.socket) -> Pipe[ToRank, FromRank]:
-    """Rank 0's end."""
+    """Returns rank 0's end of the connection to another rank."""
     return Pipe(connection, _from_rank)
 
 
 def pipe_to_rank_zero(connection: socket.socket) -> Pipe[FromRank, ToRank]:
-    """Another rank's end."""
+    """Returns another rank's end of the connection to rank 0."""
     return Pipe(connection, _to_rank)

@@ -1,4 +1,4 @@
-"""One step's plan as several: what each rank carries out of it. Plain values, no torch and no processes."""
+"""Splits a step's plan into one plan for each rank. Plain values: no torch, no processes."""
 
 import math
 from dataclasses import replace
@@ -10,10 +10,10 @@ _NO_SAMPLING = SamplingParams()
 
 
 def shard_plan(plan: StepPlan, num_ranks: int) -> list[StepPlan]:
-    """For each rank its plan.
+    """Returns the plan of each rank.
 
-    All compute the same tokens. A medium's content goes to the rank that encodes it alone, and what sampling needs to
-    rank 0 alone.
+    All ranks compute the same tokens. The content of an image, video or audio input goes only to the rank that encodes
+    it, and sampling parameters only to rank 0.
     """
     owners = assign_encoder_ranks(plan.encode, num_ranks)
     first, *others = (_with_media_of(plan, owners, rank) for rank in range(num_ranks))
@@ -21,17 +21,17 @@ def shard_plan(plan: StepPlan, num_ranks: int) -> list[StepPlan]:
 
 
 def assign_encoder_ranks(media: tuple[Encode, ...], num_ranks: int) -> list[int]:
-    """For each medium the rank that encodes it, so that they have about equally much to do."""
+    """Returns the rank that encodes each media item, chosen greedily so that all ranks do about the same work."""
     owners = [0] * len(media)
     loads = [0] * num_ranks
-    for index in sorted(range(len(media)), key=lambda index: -_work(media[index])):  # large ones first
+    for index in sorted(range(len(media)), key=lambda index: -_work(media[index])):  # largest first
         owners[index] = loads.index(min(loads))
         loads[owners[index]] += _work(media[index])
     return owners
 
 
 def _work(medium: Encode) -> int:
-    """In patches, or in what a sound has in their place; given embeddings are only copied."""
+    """The size of the encoder's input: patches, or mel bins times frames. Embeddings need no encoder."""
     return 0 if isinstance(medium.content, Embeddings) else math.prod(medium.grid_thw)
 
 

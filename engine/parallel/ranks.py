@@ -1,7 +1,7 @@
-"""The other ranks as rank 0 has them: processes that it starts, speaks with and ends. Knows no model and no step.
+"""Rank 0's handle on the other tensor-parallel ranks: starts their processes, sends them steps and ends them.
 
-A rank lives as long as rank 0 does and the other way round: each notices the other's death by the end of their socket.
-Which of the two is to follow at once, and how, is for the program to say (`on_lost`).
+Rank 0 and the other ranks share their lifetime: each side detects the death of the other by the end of their socket.
+`on_rank_failure` decides what the program does when a rank dies.
 """
 
 import contextlib
@@ -29,16 +29,16 @@ from glimpse.engine.parallel.messages import (
     Joined,
     Load,
     Loaded,
+    LoadFailed,
     Pipe,
-    Refused,
     ToRank,
     pipe_to_rank,
 )
 from glimpse.engine.plan import StepPlan
 
 RANK_COMMAND = (sys.executable, "-m", "glimpse.engine.rank")
-END_SECONDS = 5.0
-"""Given to a rank's own end before it is killed."""
+SHUTDOWN_SECONDS = 5.0
+"""Time for a rank to exit by itself before it is killed."""
 
 _STDERR = 2
 
@@ -46,159 +46,161 @@ _log = logging.getLogger(__name__)
 
 
 class Ranks:
-    """All ranks but the first. They end with this object, at the latest when the program ends."""
+    """All ranks except rank 0. They end with this object, at the latest when the program exits."""
 
-    def __init__(self, config: EngineConfig, *, on_lost: Callable[[], None]) -> None:
-        """Starts them; they begin to load at once.
+    def __init__(self, config: EngineConfig, *, on_rank_failure: Callable[[], None]) -> None:
+        """Starts the ranks, which begin to load at once.
 
         Args:
-            config: what to serve and how.
-            on_lost: called once when a rank has ended by itself or is of no use any more, from any thread.
+            config: engine configuration.
+            on_rank_failure: called once, from any thread, when a rank exits unexpectedly or the ranks are terminated.
         """
         self.num_ranks = config.tensor_parallel_size
         folder = Path(tempfile.mkdtemp(prefix="glimpse-ranks-"))
-        self._meeting_point = folder / "meeting-point"
-        self._loss = _Loss(on_lost, folder)
-        self._children: list[_Child] = []
-        self._finalizer = weakref.finalize(self, _end, self._children, self._loss)
+        self._rendezvous_file = folder / "rendezvous"
+        self._failure = _FailureHandler(on_rank_failure, folder)
+        self._processes: list[_RankProcess] = []
+        self._finalizer = weakref.finalize(self, _end, self._processes, self._failure)
         for rank in range(1, self.num_ranks):
-            self._children.append(_Child(rank, self._loss))
-            with contextlib.suppress(OSError):  # it has ended already, as `join` will tell
-                self._children[-1].pipe.send(Load(config=config, rank=rank, meeting_point=str(self._meeting_point)))
+            process = _RankProcess(rank, self._failure)
+            self._processes.append(process)
+            with contextlib.suppress(OSError):  # it has exited already, which `join` reports
+                process.pipe.send(Load(config=config, rank=rank, rendezvous_file=str(self._rendezvous_file)))
 
     def join(self, device: torch.device) -> Group:
-        """Waits until all others have loaded and makes one group of them and this rank, which has loaded too.
+        """Waits until all other ranks have loaded, and forms the group with this rank, which has loaded too.
 
         Raises:
             CheckpointError: a rank cannot serve the checkpoint.
-            EngineError: a rank has ended.
+            EngineError: a rank has exited.
         """
-        for child in self._children:
-            child.expect(Loaded)
-        group = join_group(self._meeting_point, rank=0, num_ranks=self.num_ranks, device=device)
-        self._loss.group = group
+        for process in self._processes:
+            process.expect(Loaded)
+        group = join_group(self._rendezvous_file, rank=0, num_ranks=self.num_ranks, device=device)
+        self._failure.group = group
         return group
 
     def wait_until_joined(self) -> None:
-        """Waits until all others can take steps. Raises like `join`."""
-        for child in self._children:
-            child.expect(Joined)
+        """Waits until all other ranks can execute steps. Raises like `join`."""
+        for process in self._processes:
+            process.expect(Joined)
 
     def execute(self, plans: Sequence[StepPlan]) -> None:
-        """Hands each rank its plan, in their order.
+        """Sends each rank its plan, in the order of ranks.
 
         Raises:
-            EngineError: a rank has ended.
+            EngineError: a rank has exited.
         """
-        if self._loss.has_happened:
-            raise EngineError(EngineErrorCode.UNAVAILABLE, "a rank of the engine has ended")
-        for child, plan in zip(self._children, plans, strict=True):
-            child.pipe.send(Execute(plan=plan))
+        if self._failure.has_occurred:
+            raise EngineError(EngineErrorCode.UNAVAILABLE, "a tensor-parallel rank of the engine has exited")
+        for process, plan in zip(self._processes, plans, strict=True):
+            process.pipe.send(Execute(plan=plan))
 
     def terminate(self) -> None:
-        """The ranks are out of step, and of no use any more."""
-        self._loss.happens()
+        """Ends the ranks after a failed step: they are out of sync and cannot be used any more."""
+        self._failure.on_rank_failure()
         self.end()
 
     def end(self) -> None:
-        """Ends them and waits for it. May be called again."""
+        """Ends the ranks and waits for their processes. May be called again."""
         self._finalizer()
 
 
-class _Loss:
-    """What happens once, when a rank is lost."""
+class _FailureHandler:
+    """Handles the first failure of a rank, once."""
 
-    def __init__(self, on_lost: Callable[[], None], folder: Path) -> None:
-        """`folder` is where the ranks met."""
+    def __init__(self, callback: Callable[[], None], rendezvous_folder: Path) -> None:
         self.group: Group | None = None
-        """Once there is one, a sum that this rank waits in ends with it."""
-        self._on_lost: Callable[[], None] | None = on_lost
-        self._folder = folder
+        """Set once the group is formed, so that a failure aborts a sum that this rank waits in."""
+        self._callback: Callable[[], None] | None = callback
+        self._rendezvous_folder = rendezvous_folder
         self._lock = threading.RLock()
 
     @property
-    def has_happened(self) -> bool:
-        return self._on_lost is None
+    def has_occurred(self) -> bool:
+        return self._callback is None
 
-    def happens(self) -> None:
-        """Returns when everything has been done that is due then, also if another thread does it."""
+    def on_rank_failure(self) -> None:
+        """Handles the failure. Returns when that is complete, even if another thread does it."""
         with self._lock:
-            on_lost, self._on_lost = self._on_lost, None
-            if on_lost is not None:
+            callback, self._callback = self._callback, None
+            if callback is not None:
                 self._remove_folder()
-                on_lost()
+                callback()
                 self.leave_group()
 
-    def is_not_to_happen(self) -> None:
-        """The ranks are about to be ended."""
+    def disarm(self) -> None:
+        """Makes later exits of ranks expected, because they are about to be ended."""
         with self._lock:
-            self._on_lost = None
+            self._callback = None
 
     def leave_group(self) -> None:
-        """Whoever is in a sum is no more; and the program's end need not wait for the others."""
+        """Aborts a sum in progress, and keeps the end of the program from waiting for the other ranks."""
         group, self.group = self.group, None
         if group is not None:
             group.abort()
         self._remove_folder()
 
     def _remove_folder(self) -> None:
-        shutil.rmtree(self._folder, ignore_errors=True)
+        shutil.rmtree(self._rendezvous_folder, ignore_errors=True)
 
 
-class _Child:
-    """A rank's process."""
+class _RankProcess:
+    """The process of one rank."""
 
-    def __init__(self, rank: int, loss: _Loss) -> None:
+    def __init__(self, rank: int, failure: _FailureHandler) -> None:
         self.rank = rank
         ours, theirs = socket.socketpair()
         with theirs:
             fd = theirs.fileno()
-            # What libraries print belongs to the log, and a terminal's input to somebody else.
+            # Output of libraries goes to the log. A terminal's input is not for this process.
             self.process = subprocess.Popen(
                 [*RANK_COMMAND, "--fd", str(fd)], pass_fds=[fd], stdin=subprocess.DEVNULL, stdout=_STDERR
             )
         self.pipe = pipe_to_rank(ours)
-        self._said: queue.SimpleQueue[FromRank | None] = queue.SimpleQueue()
+        self._messages: queue.SimpleQueue[FromRank | None] = queue.SimpleQueue()
         threading.Thread(
-            target=_listen, args=(rank, self.pipe, self._said, loss), name=f"rank {rank}", daemon=True
+            target=_listen, args=(rank, self.pipe, self._messages, failure), name=f"rank {rank}", daemon=True
         ).start()
 
     def expect(self, kind: type[Loaded] | type[Joined]) -> None:
-        """Waits for what the rank says next."""
-        said = self._said.get()
-        match said:
+        """Waits for the rank's next message, which must be of this kind."""
+        message = self._messages.get()
+        match message:
             case Loaded() | Joined():
-                assert isinstance(said, kind)
-            case Refused(message=message):
-                raise CheckpointError(message)
+                assert isinstance(message, kind)
+            case LoadFailed(message=reason):
+                raise CheckpointError(reason)
             case None:
-                raise EngineError(EngineErrorCode.UNAVAILABLE, f"rank {self.rank} of the engine ended while it loaded")
+                raise EngineError(EngineErrorCode.UNAVAILABLE, f"rank {self.rank} of the engine exited while loading")
             case _:
-                assert_never(said)
+                assert_never(message)
 
 
-def _listen(rank: int, pipe: Pipe[ToRank, FromRank], said: queue.SimpleQueue[FromRank | None], loss: _Loss) -> None:
+def _listen(
+    rank: int, pipe: Pipe[ToRank, FromRank], messages: queue.SimpleQueue[FromRank | None], failure: _FailureHandler
+) -> None:
     message = None
     while (received := pipe.receive()) is not None:
         message = received
-        said.put(message)
+        messages.put(message)
     pipe.close()
-    if isinstance(message, Refused):
-        return  # its end is no loss: whoever waits for it hears why
-    if not loss.has_happened:
-        _log.error("rank %d has ended", rank)
-    said.put(None)
-    loss.happens()
+    if isinstance(message, LoadFailed):
+        return  # an expected exit: `expect` reports the reason
+    if not failure.has_occurred:
+        _log.error("rank %d has exited", rank)
+    messages.put(None)
+    failure.on_rank_failure()
 
 
-def _end(children: list[_Child], loss: _Loss) -> None:
-    loss.is_not_to_happen()
-    for child in children:
-        child.pipe.shutdown()
-    for child in children:
+def _end(processes: list[_RankProcess], failure: _FailureHandler) -> None:
+    failure.disarm()
+    for process in processes:
+        process.pipe.shutdown()
+    for process in processes:
         try:
-            child.process.wait(END_SECONDS)
+            process.process.wait(SHUTDOWN_SECONDS)
         except subprocess.TimeoutExpired:
-            child.process.kill()
-            child.process.wait()
-    loss.leave_group()
+            process.process.kill()
+            process.process.wait()
+    failure.leave_group()

@@ -1,4 +1,4 @@
-"""The operations of a decoder whose weights are parted over ranks. Knows which results are sums over the ranks."""
+"""Layer operations for a decoder whose weights are sharded over ranks: adds the all-reduces."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,28 +12,28 @@ from glimpse.engine.tensors.kv_cache import KVCache, LayerCache
 
 
 class ParallelOps:
-    """A backend's operations on this rank's part of the weights.
+    """A backend's operations on this rank's shard of the weights.
 
-    Products that end in the decoder's width are sums over the ranks, to which rank 0 adds the residual. The others'
-    results are this rank's own heads and features. Rank 0 alone has use for logits.
+    Products with `hidden_size` outputs (row-parallel) are summed over the ranks; rank 0 adds the residual. All other
+    products (column-parallel) give this rank's own heads and features. Only rank 0 needs logits.
     """
 
-    def __init__(self, own: Ops, group: Group) -> None:
-        self._own = own
+    def __init__(self, local: Ops, group: Group) -> None:
+        self._local = local
         self._group = group
 
     def norm_linear(self, hidden: Tensor, norm: Norm, linear: nn.Module) -> Tensor:
-        return self._own.norm_linear(hidden, norm, linear)
+        return self._local.norm_linear(hidden, norm, linear)
 
     def linear_add(self, x: Tensor, linear: nn.Module, residual: Tensor | None) -> Tensor:
-        return self._group.sum(self._own.linear_add(x, linear, residual if self._is_first else None))
+        return self._group.sum(self._local.linear_add(x, linear, residual if self._is_first else None))
 
     def norm_mlp_add(self, hidden: Tensor, norm: Norm, mlp: MLP, *, residual: bool = True) -> Tensor:
-        return self._group.sum(self._own.norm_mlp_add(hidden, norm, mlp, residual=residual and self._is_first))
+        return self._group.sum(self._local.norm_mlp_add(hidden, norm, mlp, residual=residual and self._is_first))
 
     def logits(self, hidden: Tensor, norm: Norm, head: nn.Module) -> Tensor:
-        """float32 [tokens, vocabulary]; of another rank than 0 nothing, [0, 0]."""
-        return self._own.logits(hidden, norm, head) if self._is_first else hidden.new_empty(0, 0).float()
+        """Returns float32 [tokens, vocab_size] on rank 0 and an empty tensor on other ranks."""
+        return self._local.logits(hidden, norm, head) if self._is_first else hidden.new_empty(0, 0).float()
 
     def plan_attention(
         self,
@@ -43,18 +43,18 @@ class ParallelOps:
         block_tables: Tensor,
         cache: KVCache,
     ) -> Any:
-        return self._own.plan_attention(
+        return self._local.plan_attention(
             query_lengths=query_lengths, key_lengths=key_lengths, block_tables=block_tables, cache=cache
         )
 
     def rotate_and_store(self, qkv: Tensor, rotation: Rotation, cache: LayerCache, slots: Tensor) -> Tensor:
-        return self._own.rotate_and_store(qkv, rotation, cache, slots)
+        return self._local.rotate_and_store(qkv, rotation, cache, slots)
 
     def attend(self, query: Tensor, cache: LayerCache, plan: Any) -> Tensor:
-        return self._own.attend(query, cache, plan)
+        return self._local.attend(query, cache, plan)
 
-    def attend_frames(self, qkv: Tensor, rotation: Rotation, num_frames: int) -> Tensor:
-        return self._own.attend_frames(qkv, rotation, num_frames)
+    def attend_segments(self, qkv: Tensor, rotation: Rotation, num_segments: int) -> Tensor:
+        return self._local.attend_segments(qkv, rotation, num_segments)
 
     @property
     def _is_first(self) -> bool:

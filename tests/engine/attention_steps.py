@@ -65,7 +65,7 @@ def make_step(
     *,
     head_dim: int = 64,
     num_kv_heads: int = 2,
-    num_shared: int = 6,
+    num_queries_per_kv: int = 6,
     block_size: int = 16,
     query_scale: float = 1.0,
     dtype: torch.dtype = torch.float32,
@@ -85,7 +85,7 @@ def make_step(
         key, value = torch.randn(2, num_keys, num_kv_heads, head_dim, generator=generator).to(device, dtype)
         cache.write((table[index // block_size] * block_size + index % block_size).to(device), key, value)
     num_tokens = sum(new for new, _ in lengths)
-    query = query_scale * torch.randn(num_tokens, num_kv_heads * num_shared, head_dim, generator=generator)
+    query = query_scale * torch.randn(num_tokens, num_kv_heads * num_queries_per_kv, head_dim, generator=generator)
     return Step(
         query=query.to(device, dtype),
         cache=cache,

@@ -48,13 +48,13 @@ def compile_only(kernel: Any, grid: Any) -> Callable[..., None]:
 def main() -> None:
     triton.runtime.driver.set_active(Hopper())  # pyright: ignore
     triton.runtime.JITFunction.__getitem__ = compile_only  # pyright: ignore
-    for num_kv_heads, num_shared in ((2, 6), (4, 7)):  # Qwen2-VL 2B and 7B
-        num_heads = num_kv_heads * num_shared
+    for num_kv_heads, num_queries_per_kv in ((2, 6), (4, 7)):  # Qwen2-VL 2B and 7B
+        num_heads = num_kv_heads * num_queries_per_kv
         step = make_step(
             [(1, 40), (9, 20)],
             head_dim=128,
             num_kv_heads=num_kv_heads,
-            num_shared=num_shared,
+            num_queries_per_kv=num_queries_per_kv,
             block_size=32,
             dtype=DTYPE,
         )

@@ -34,7 +34,7 @@ def assert_near(actual: Tensor, step: Step) -> None:
     lengths=mixed_lengths,
     head_dim=st.sampled_from([64, 80, 128]),
     num_kv_heads=st.integers(1, 2),
-    num_shared=st.sampled_from([1, 6, 7]),
+    num_queries_per_kv=st.sampled_from([1, 6, 7]),
     block_size=st.sampled_from([16, 32]),
     seed=st.integers(0, 99),
 )
@@ -43,7 +43,7 @@ def test_paged_attention_is_attention(
     lengths: list[tuple[int, int]],
     head_dim: int,
     num_kv_heads: int,
-    num_shared: int,
+    num_queries_per_kv: int,
     block_size: int,
     seed: int,
 ):
@@ -51,7 +51,7 @@ def test_paged_attention_is_attention(
         lengths,
         head_dim=head_dim,
         num_kv_heads=num_kv_heads,
-        num_shared=num_shared,
+        num_queries_per_kv=num_queries_per_kv,
         block_size=block_size,
         dtype=dtype,
         seed=seed,
@@ -67,7 +67,7 @@ def test_keys_are_cut_into_no_more_than_the_most_parts(num_keys: int, monkeypatc
 
 
 def test_a_batch_of_more_sequences_than_are_searched_at_once():
-    step = make_step([(2 + index % 2, index % 5) for index in range(66)], num_kv_heads=1, num_shared=7)
+    step = make_step([(2 + index % 2, index % 5) for index in range(66)], num_kv_heads=1, num_queries_per_kv=7)
     assert_near(attend(step), step)
 
 

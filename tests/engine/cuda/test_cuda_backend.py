@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glimpse.engine.cuda.backend import trouble
+from glimpse.engine.cuda.backend import kernel_error
 from glimpse.engine.cuda.pages import make_pages
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.loading.load_engine import resolve_backend
@@ -26,7 +26,7 @@ def backend(asked: Any, *, device: str = "cuda", dtype: torch.dtype = torch.bflo
 def installed(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     """Only these packages are there to be found, and what they have to be tried with succeeds."""
     monkeypatch.setattr("glimpse.engine.cuda.backend.find_spec", lambda name: name if name in request.param else None)
-    monkeypatch.setattr("glimpse.engine.cuda.backend.trouble", lambda compute: None)
+    monkeypatch.setattr("glimpse.engine.cuda.backend.kernel_error", lambda compute: None)
 
 
 def with_packages(*names: str) -> pytest.MarkDecorator:
@@ -65,7 +65,7 @@ def test_without_flashinfer_our_own_kernels_compute():
 def test_without_triton_torch_computes(caplog: pytest.LogCaptureFixture):
     with caplog.at_level(logging.WARNING):
         assert backend("auto") == "torch"
-    assert "plain torch, which is slower: Triton is not installed" in caplog.text
+    assert "using the slower torch backend: Triton is not installed" in caplog.text
     for asked in ("triton", "flashinfer"):
         with pytest.raises(CheckpointError, match=f"--backend {asked}: Triton is not installed"):
             backend(asked)
@@ -74,7 +74,7 @@ def test_without_triton_torch_computes(caplog: pytest.LogCaptureFixture):
 @with_packages("triton")
 @pytest.mark.usefixtures("installed")
 def test_what_compiles_no_kernels_is_told_at_start(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("glimpse.engine.cuda.backend.trouble", trouble)
+    monkeypatch.setattr("glimpse.engine.cuda.backend.kernel_error", kernel_error)
     monkeypatch.setattr("glimpse.engine.cuda.rows.quick_gelu", fail)
     monkeypatch.setattr("torch.zeros", lambda *shape, device: None)
     assert backend("auto") == "torch"

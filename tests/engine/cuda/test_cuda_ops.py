@@ -137,8 +137,8 @@ def test_operations_in_bfloat16_are_as_exact_as_plain_ones(norm: Any):
 @either_dtype
 def test_a_patch_attends_to_its_own_frame(dtype: torch.dtype):
     qkv, rotation = random(12, 3, 2, 80, dtype=dtype), random_rotation(12, 80)
-    expected = TorchOps().attend_frames(qkv.clone(), rotation, 3)
-    assert_near(OPS.attend_frames(qkv, rotation, 3), expected)
+    expected = TorchOps().attend_segments(qkv.clone(), rotation, 3)
+    assert_near(OPS.attend_segments(qkv, rotation, 3), expected)
 
 
 def test_kernels_compile_for_the_reference_gpu(tmp_path: Path):

@@ -30,13 +30,13 @@ def make_linear(inputs: int, outputs: int, *, bias: bool, dtype: torch.dtype) ->
     return linear
 
 
-def grouped(linear: Linear, bits: int, group_size: int, *, reordered: bool = False) -> GroupQuantizedLinear:
+def grouped(linear: Linear, bits: int, group_size: int, *, desc_act: bool = False) -> GroupQuantizedLinear:
     result = GroupQuantizedLinear(linear, bits=bits, group_size=group_size, scale_dtype=linear.weight.dtype)
     parts = quantize_groups(linear.weight, bits=bits, group_size=group_size, scale_dtype=linear.weight.dtype)
     for name, tensor in result.named_weights("x"):
         if (part := name.removeprefix("x.")) in parts:
             tensor.copy_(parts[part])
-    if reordered:
+    if desc_act:
         order = torch.randperm(linear.weight.shape[1], generator=torch.Generator().manual_seed(3)).to(DEVICE)
         result.input_order = nn.Parameter(order, requires_grad=False)
     return result
@@ -71,7 +71,7 @@ def assert_as_exact_as_torch(linear: Int8Linear | GroupQuantizedLinear, x: Tenso
     group_size=st.sampled_from([32, 64, 96, 128, 256]),
     outputs=st.sampled_from([1, 40, 64]),
     bits=st.sampled_from([4, 8]),
-    reordered=st.booleans(),
+    desc_act=st.booleans(),
     residual=st.booleans(),
 )
 def test_a_few_rows_times_grouped_weights(
@@ -81,13 +81,11 @@ def test_a_few_rows_times_grouped_weights(
     group_size: int,
     outputs: int,
     bits: int,
-    reordered: bool,
+    desc_act: bool,
     residual: bool,
 ):
     inputs = num_groups * group_size
-    linear = grouped(
-        make_linear(inputs, outputs, bias=not residual, dtype=dtype), bits, group_size, reordered=reordered
-    )
+    linear = grouped(make_linear(inputs, outputs, bias=not residual, dtype=dtype), bits, group_size, desc_act=desc_act)
     added = random(num_rows, outputs, seed=4, dtype=dtype) if residual else None
     assert_as_exact_as_torch(linear, random(num_rows, inputs, seed=5, dtype=dtype), added)
 
@@ -106,7 +104,7 @@ def test_a_few_rows_times_weights_of_a_byte(
 @pytest.mark.parametrize("residual", [False, True])
 def test_many_rows_are_left_to_torch(residual: bool):
     plain = make_linear(64, 40, bias=True, dtype=torch.float32)
-    for linear in (grouped(plain, 4, 32, reordered=True), quantized(plain)):
+    for linear in (grouped(plain, 4, 32, desc_act=True), quantized(plain)):
         x = random(FEW_ROWS + 1, 64, seed=5, dtype=torch.float32)
         added = random(FEW_ROWS + 1, 40, seed=4, dtype=torch.float32) if residual else None
         assert_as_exact_as_torch(linear, x, added)

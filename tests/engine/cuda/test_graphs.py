@@ -1,6 +1,6 @@
 """Decode steps that are filled up and replayed on tensors that stay where they are: they compute the same.
 
-What records here is a function that computes again; all but `CudaRecorder` is what a GPU runs.
+What records here is a function that computes again; all but `CudaGraphCapturer` is what a GPU runs.
 """
 
 import logging
@@ -15,7 +15,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from glimpse.engine.config import EngineConfig
-from glimpse.engine.cuda.graphs import Compute, DecodeGraphs, DecodeInputs, Recorder, Replay, batch_sizes, is_decode
+from glimpse.engine.cuda.graphs import (
+    Compute,
+    DecodeGraphs,
+    DecodeInputs,
+    GraphCapturer,
+    Replay,
+    capture_sizes,
+    is_decode,
+)
 from glimpse.engine.loading import build_runner, load_engine
 from glimpse.engine.loading.build_runner import LoadedShard
 from glimpse.engine.model_config import load_model_config
@@ -73,10 +81,10 @@ def computing(model: Model, cache: KVCache) -> Compute:
     return compute
 
 
-def make_graphs(compute: Compute, recorder: Recorder, vocab_size: int) -> DecodeGraphs:
+def make_graphs(compute: Compute, capturer: GraphCapturer, vocab_size: int) -> DecodeGraphs:
     return DecodeGraphs(
         compute,
-        recorder,
+        capturer,
         max_sequences=MAX_SEQUENCES,
         max_blocks=MAX_BLOCKS,
         scratch_slot=NUM_BLOCKS * BLOCK_SIZE,
@@ -151,7 +159,7 @@ def test_steps_of_any_sizes_one_after_the_other_compute_the_same(model: Model, s
     ],
 )
 def test_sizes_of_batches(max_sequences: int, sizes: list[int]):
-    assert batch_sizes(max_sequences) == sizes
+    assert capture_sizes(max_sequences) == sizes
 
 
 def test_idle_moments_record_the_largest_first_and_steps_what_they_need():
@@ -161,15 +169,15 @@ def test_idle_moments_record_the_largest_first_and_steps_what_they_need():
         sizes.append(len(inputs.token_ids))
         return torch.zeros(len(inputs.token_ids), 10)
 
-    recorder = AgainRecorder()
-    graphs = make_graphs(compute, recorder, vocab_size=10)
+    capturer = AgainRecorder()
+    graphs = make_graphs(compute, capturer, vocab_size=10)
     assert graphs.prepare()
     assert graphs.compute(random_batch([4, 9, 1], 0)) is not None
     assert sizes == [20, 4, 4], "the largest is recorded; the size that is needed is recorded and replayed"
     while graphs.prepare():
         pass
     assert sizes == [20, 4, 4, 16, 8, 2, 1]
-    assert recorder.num_records == 6
+    assert capturer.num_records == 6
     assert not graphs.prepare()
 
 
@@ -208,12 +216,12 @@ def test_only_steps_of_single_new_tokens_that_are_sampled_are_decodes():
 
 @pytest.mark.parametrize("ahead", [False, True])
 def test_an_engine_that_replays_answers_the_same(tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch, ahead: bool):
-    recorder = AgainRecorder()
+    capturer = AgainRecorder()
 
     def with_graphs(config: EngineConfig, part: LoadedShard, cache: KVCache) -> DecodeGraphs:
         return DecodeGraphs(
             computing(part.model, cache),
-            recorder,
+            capturer,
             max_sequences=config.max_sequences,
             max_blocks=cache.num_blocks,
             scratch_slot=(cache.num_blocks - 1) * cache.block_size,
@@ -254,4 +262,4 @@ def test_an_engine_that_replays_answers_the_same(tiny_checkpoint: Path, monkeypa
     assert core.scheduler.block_pool.num_blocks == plain.scheduler.block_pool.num_blocks
     assert core.prepare()
     assert run(core) == expected
-    assert recorder.num_records > 1
+    assert capturer.num_records > 1

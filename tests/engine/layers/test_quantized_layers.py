@@ -1,4 +1,4 @@
-"""Linears in quantized forms: how their weights lie, what is computed with them, and what rounding costs."""
+"""Quantized linears: memory layout of weights, products and rounding errors."""
 
 import pytest
 import torch
@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from glimpse.engine.errors import CheckpointError
-from glimpse.engine.layers.fp8 import LARGEST, Fp8Linear, quantize_fp8, round_rows
-from glimpse.engine.layers.group_quantized import GroupQuantizedLinear, pack_steps, quantize_groups, unpack_steps
+from glimpse.engine.layers.fp8 import FP8_MAX, Fp8Linear, quantize_fp8, round_rows
+from glimpse.engine.layers.group_quantized import GroupQuantizedLinear, pack_values, quantize_groups, unpack_values
 from glimpse.engine.layers.linear import Int8Linear, Linear, quantize_int8
 from glimpse.engine.layers.quantized import QuantizationScheme, quantize_linears
-from glimpse.engine.loading.weight_conversion import translation
+from glimpse.engine.loading.weight_conversion import make_converter
 
 SIZES = (48, 16, 32)
 INPUTS = 256
@@ -23,26 +23,26 @@ def random(*shape: int, seed: int = 0) -> Tensor:
 
 
 def load(scheme: QuantizationScheme, *, bias: bool = True) -> tuple[nn.Module, Tensor, Tensor | None]:
-    """Stacked linears of a scheme, loaded matrix by matrix as from a checkpoint; and their plain weights."""
+    """Returns stacked linears of a scheme, loaded like a checkpoint, with their unquantized weights and biases."""
     root = nn.Sequential(Linear(INPUTS, SIZES, bias=bias))
     quantize_linears(root, scheme, scale_dtype=torch.bfloat16)
     linear = root[0]
     assert isinstance(linear, Int8Linear | GroupQuantizedLinear | Fp8Linear)
-    wanted = dict(linear.named_weights("a", "b", "c"))
-    translate = translation(scheme, wanted)
+    destinations = dict(linear.named_weights("a", "b", "c"))
+    convert = make_converter(scheme, destinations)
     weights = [random(size, INPUTS, seed=size) for size in SIZES]
     biases = [random(size, seed=size) for size in SIZES]
     for name, weight, values in zip("abc", weights, biases, strict=True):
-        for tensor_name, tensor in [*translate(f"{name}.weight", weight), *translate(f"{name}.bias", values)]:
+        for tensor_name, tensor in [*convert(f"{name}.weight", weight), *convert(f"{name}.bias", values)]:
             if bias or not tensor_name.endswith("bias"):
-                wanted.pop(tensor_name).copy_(tensor)
-    assert not wanted
+                destinations.pop(tensor_name).copy_(tensor)
+    assert not destinations
     return linear, torch.cat(weights), torch.cat(biases) if bias else None
 
 
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize(("scheme", "tolerance"), [("int8", 0.01), ("fp8", 0.04), ("int4", 0.12)])
-def test_products_are_as_near_as_the_form_allows(scheme: QuantizationScheme, tolerance: float, bias: bool):
+def test_products_are_as_accurate_as_the_scheme_allows(scheme: QuantizationScheme, tolerance: float, bias: bool):
     linear, weight, biases = load(scheme, bias=bias)
     x = random(3, 7, INPUTS, seed=1)
     expected = nn.functional.linear(x, weight, biases)
@@ -51,7 +51,7 @@ def test_products_are_as_near_as_the_form_allows(scheme: QuantizationScheme, tol
 
 
 @given(seed=seeds, group_size=st.sampled_from([32, 64, 128, 256]), bits=st.sampled_from([4, 8]))
-def test_a_weight_is_at_most_half_a_step_off(seed: int, group_size: int, bits: int):
+def test_group_quantization_rounds_to_nearest(seed: int, group_size: int, bits: int):
     weight = random(5, 256, seed=seed)
     linear = GroupQuantizedLinear(
         Linear(256, 5, bias=False), bits=bits, group_size=group_size, scale_dtype=torch.float32
@@ -61,12 +61,12 @@ def test_a_weight_is_at_most_half_a_step_off(seed: int, group_size: int, bits: i
     for part, tensor in parts.items():
         stored[f"w.{part}"].copy_(tensor)
     error = (linear.dequantized(torch.float32).weight - weight).abs().unflatten(1, (-1, group_size))
-    # A zero point is a whole number too, so that the ends of the range may be half a step further.
+    # The zero point is rounded too, so values at the ends of the range can be off by another half step.
     assert (error <= parts["scale"][..., None] * 1.001).all()
     assert error.mean() <= parts["scale"].mean() / 2
 
 
-def test_zero_is_exact_and_a_matrix_of_zeros_is_one():
+def test_zeros_are_exact():
     weight = random(4, 64)
     weight[:2] = 0
     weight[2, ::3] = 0
@@ -74,20 +74,20 @@ def test_zero_is_exact_and_a_matrix_of_zeros_is_one():
         parts = quantize(weight)
         assert ((parts["weight"].float() * parts["scale"])[weight == 0] == 0).all()
     parts = quantize_groups(weight, bits=4, group_size=32, scale_dtype=torch.bfloat16)
-    steps = unpack_steps(parts["weight"], 4).unflatten(1, (-1, 32))
-    assert ((steps - parts["zero"][..., None]).flatten(1)[weight == 0] == 0).all()
+    values = unpack_values(parts["weight"], 4).unflatten(1, (-1, 32))
+    assert ((values - parts["zero"][..., None]).flatten(1)[weight == 0] == 0).all()
 
 
 @given(seed=seeds, bits=st.sampled_from([4, 8]), groups=st.integers(1, 5))
-def test_packing_loses_nothing(seed: int, bits: int, groups: int):
-    steps = torch.randint(0, 2**bits, (3, 32 * groups), generator=torch.Generator().manual_seed(seed)).to(torch.uint8)
-    assert torch.equal(unpack_steps(pack_steps(steps, bits), bits), steps)
+def test_unpacking_reverses_packing(seed: int, bits: int, groups: int):
+    values = torch.randint(0, 2**bits, (3, 32 * groups), generator=torch.Generator().manual_seed(seed)).to(torch.uint8)
+    assert torch.equal(unpack_values(pack_values(values, bits), bits), values)
 
 
-def test_a_byte_holds_an_input_and_the_one_sixteen_further_on():
-    steps = (torch.arange(64) % 13).to(torch.uint8)[None]
-    packed = pack_steps(steps, 4)[0].tolist()
-    values = steps[0].tolist()
+def test_a_byte_packs_inputs_sixteen_apart():
+    matrix = (torch.arange(64) % 13).to(torch.uint8)[None]
+    packed = pack_values(matrix, 4)[0].tolist()
+    values = matrix[0].tolist()
     for block in range(2):
         for byte in range(16):
             low, high = values[32 * block + byte], values[32 * block + byte + 16]
@@ -95,7 +95,7 @@ def test_a_byte_holds_an_input_and_the_one_sixteen_further_on():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_fp8_products_are_those_of_the_rounded_numbers(dtype: torch.dtype):
+def test_fp8_products_match_products_of_rounded_values(dtype: torch.dtype):
     linear, _, _ = load("fp8")
     assert isinstance(linear, Fp8Linear)
     x = random(5, INPUTS).to(dtype)
@@ -108,19 +108,21 @@ def test_fp8_products_are_those_of_the_rounded_numbers(dtype: torch.dtype):
 
 
 @given(exponent=st.integers(-44, 38), seed=seeds)
-def test_rows_of_any_size_stay_finite_in_fp8(exponent: int, seed: int):
+def test_fp8_rounding_is_finite_for_rows_of_any_magnitude(exponent: int, seed: int):
     rows = torch.cat([random(2, 32, seed=seed).clamp(-3, 3) * 10.0**exponent, torch.zeros(1, 32)])
     values, scale = round_rows(rows)
     assert values.float().isfinite().all()
     if exponent >= -9:
-        assert values[:2].float().abs().amax(dim=1).tolist() == [LARGEST, LARGEST]
+        assert values[:2].float().abs().amax(dim=1).tolist() == [FP8_MAX, FP8_MAX]
         assert torch.allclose(values.float() * scale, rows, rtol=0.07, atol=float(scale.max()))
 
 
-def test_sizes_that_a_form_does_not_take_are_named():
+def test_refuses_sizes_that_a_scheme_does_not_support():
     cases: tuple[tuple[QuantizationScheme, int], ...] = (("int4", 48), ("fp8", 40))
     for scheme, inputs in cases:
-        with pytest.raises(CheckpointError, match=f"{scheme} weights: .* {inputs} inputs, not a multiple of"):
+        with pytest.raises(
+            CheckpointError, match=f"{scheme} weights: expected a multiple of .* inputs .*, got {inputs}"
+        ):
             quantize_linears(nn.Sequential(Linear(inputs, 16, bias=False)), scheme, scale_dtype=torch.float32)
 
 

@@ -1,4 +1,4 @@
-"""A loaded engine answers as the reference does, whatever its memory makes of the schedule; and what it refuses."""
+"""A loaded engine answers as transformers does under any memory limits, and rejects invalid configurations."""
 
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from tests.oracle import greedy_answer
 PROMPTS = [make_prompt(seed, 4 + seed, (56, 84), 9, (28, 112), 3) for seed in range(4)]
 NUM_TOKENS = 20
 TOKEN_BYTES = 512
-"""Keys and values of one token: 2 layers, 2 heads of 16, float32."""
+"""Size of the KV cache of one token: 2 layers, 2 heads of 16, float32."""
 
 
 def load(path: Path, **options: Any) -> Core:
@@ -32,7 +32,7 @@ def request(request_id: str, prompt: Prompt) -> Generate:
 
 
 def run(core: Core, prompts: list[Prompt]) -> tuple[list[list[int]], int]:
-    """The answers, and how often a sequence had to give way."""
+    """Returns the answers and the number of preemptions."""
     answers: dict[str, list[int]] = {}
     for index, prompt in enumerate(prompts):
         core.submit(request(str(index), prompt))
@@ -57,7 +57,7 @@ def run(core: Core, prompts: list[Prompt]) -> tuple[list[list[int]], int]:
         ({"encoder_cache_bytes": 1}, False),
     ],
 )
-def test_answers_are_the_references(tiny_checkpoint: Path, options: dict[str, Any], preempts: bool):
+def test_answers_match_transformers(tiny_checkpoint: Path, options: dict[str, Any], preempts: bool):
     answers, num_preemptions = run(load(tiny_checkpoint, **options), PROMPTS)
     expected = [
         greedy_answer(tiny_checkpoint, prompt.token_ids, prompt.spans, prompt.images, NUM_TOKENS).token_ids
@@ -67,7 +67,7 @@ def test_answers_are_the_references(tiny_checkpoint: Path, options: dict[str, An
     assert (num_preemptions > 0) == preempts
 
 
-def test_a_repeated_prompt_is_answered_from_the_cache_alike(tiny_checkpoint: Path):
+def test_repeated_prompt_gets_the_same_answer_from_the_cache(tiny_checkpoint: Path):
     core = load(tiny_checkpoint, block_size=8)
     first, _ = run(core, PROMPTS[:1])
     second, _ = run(core, PROMPTS[:1])
@@ -76,7 +76,7 @@ def test_a_repeated_prompt_is_answered_from_the_cache_alike(tiny_checkpoint: Pat
     assert core.step().stats.num_cached_tokens > 0
 
 
-def test_progress_goes_from_nothing_to_all(tiny_checkpoint: Path):
+def test_progress_goes_from_zero_to_one(tiny_checkpoint: Path):
     fractions: list[float] = []
     config = EngineConfig(model_path=str(tiny_checkpoint), device="cpu", num_threads=1, kv_cache_bytes=1 << 20)
     load_core(config, on_progress=lambda stage, fraction: fractions.append(fraction))
@@ -93,26 +93,26 @@ def test_progress_goes_from_nothing_to_all(tiny_checkpoint: Path):
         ({"kv_cache_bytes": 10 * 32 * TOKEN_BYTES}, 320),
     ],
 )
-def test_the_context_window_is_what_all_allow(tiny_checkpoint: Path, options: dict[str, Any], expected: int):
+def test_max_model_len_is_the_smallest_limit(tiny_checkpoint: Path, options: dict[str, Any], expected: int):
     config = EngineConfig(model_path=str(tiny_checkpoint), device="cpu", dtype="float32", num_threads=1, **options)
     ready = load_core(config, on_progress=lambda stage, fraction: None).ready
     assert ready.max_model_len == expected
     assert (ready.device, ready.dtype, ready.block_size) == ("cpu", "float32", 32)
 
 
-def test_a_kv_cache_without_a_block_is_refused(tiny_checkpoint: Path):
-    with pytest.raises(CheckpointError, match="--kv-cache-size 100: one block"):
+def test_refuses_a_kv_cache_smaller_than_a_block(tiny_checkpoint: Path):
+    with pytest.raises(CheckpointError, match="--kv-cache-size 100: expected at least"):
         load(tiny_checkpoint, kv_cache_bytes=100)
 
 
-def test_cuda_is_refused_where_there_is_none(monkeypatch: pytest.MonkeyPatch):
+def test_refuses_cuda_without_a_device(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert resolve_device("auto") == torch.device("cpu")
-    with pytest.raises(CheckpointError, match="--device cuda: this machine has no CUDA device"):
+    with pytest.raises(CheckpointError, match="--device cuda: torch finds no CUDA device"):
         resolve_device("cuda")
 
 
-def test_the_dtype_is_the_one_asked_for_or_the_checkpoints_on_cuda():
+def test_dtype_is_the_requested_one_or_the_checkpoints_on_cuda():
     cpu, cuda = torch.device("cpu"), torch.device("cuda")
     assert resolve_dtype("float32", stored="bfloat16", device=cuda) is torch.float32
     assert resolve_dtype("auto", stored="bfloat16", device=cuda) is torch.bfloat16

@@ -1,4 +1,4 @@
-"""Quantized checkpoints as people publish them: they compute what their weights stand for, or say why they cannot."""
+"""Checkpoints in published quantized formats compute the same as their dequantized equivalents, or are refused."""
 
 import json
 import shutil
@@ -19,23 +19,23 @@ from glimpse.engine.protocol import Generate
 from glimpse.engine.sampling_params import SamplingParams
 from tests.engine.harness import Harness, make_prompt
 from tests.engine.levels import LEVELS, needs_kernels
-from tests.quantized_checkpoints import Published, fp8_config, publish
+from tests.quantized_checkpoints import WeightFormat, fp8_config, quantize_checkpoint
 
 Tensors = dict[str, Tensor]
 PROMPT = make_prompt(1, 9, (56, 84), 6)
-AWQ = Published(method="awq")
+AWQ = WeightFormat(method="awq")
 GROUPED = {
-    "awq int4": (AWQ, Published(method="awq", group_size=64), Published(method="awq", group_size=-1)),
+    "awq int4": (AWQ, WeightFormat(method="awq", group_size=64), WeightFormat(method="awq", group_size=-1)),
     "gptq int4": (
-        Published(method="gptq", group_size=64),
-        Published(method="gptq", version=2),
-        Published(method="gptq", group_size=-1),
-        Published(method="gptq", desc_act=True),
+        WeightFormat(method="gptq", group_size=64),
+        WeightFormat(method="gptq", version=2),
+        WeightFormat(method="gptq", group_size=-1),
+        WeightFormat(method="gptq", desc_act=True),
     ),
     "gptq int8": (
-        Published(method="gptq", bits=8),
-        Published(method="gptq", bits=8, group_size=-1, version=2),
-        Published(method="gptq", bits=8, desc_act=True),
+        WeightFormat(method="gptq", bits=8),
+        WeightFormat(method="gptq", bits=8, group_size=-1, version=2),
+        WeightFormat(method="gptq", bits=8, desc_act=True),
     ),
 }
 Q_PROJ = "model.layers.0.self_attn.q_proj"
@@ -62,44 +62,46 @@ def answer(engine: LoadedEngine) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    ("name", "scheme"), [(name, scheme) for name, schemes in GROUPED.items() for scheme in schemes]
+    ("name", "weight_format"), [(name, weight_format) for name, schemes in GROUPED.items() for weight_format in schemes]
 )
-def test_logits_are_those_of_the_weights_that_are_meant(
-    tiny_checkpoint: Path, tmp_path: Path, name: str, scheme: Published
+def test_logits_match_the_dequantized_weights(
+    tiny_checkpoint: Path, tmp_path: Path, name: str, weight_format: WeightFormat
 ):
-    quantized, meant = publish(tiny_checkpoint, tmp_path, scheme)
-    expected = logits(Harness(meant))
+    quantized, dequantized = quantize_checkpoint(tiny_checkpoint, tmp_path, weight_format)
+    expected = logits(Harness(dequantized))
     assert torch.allclose(logits(Harness(quantized)), expected, rtol=0, atol=1e-4 * expected.std().item())
     assert str(load_model_config(quantized).quantization) == name
 
 
-@pytest.mark.parametrize("scheme", [AWQ, Published(method="gptq", desc_act=True)])
-def test_a_loaded_engine_answers_as_the_plain_model_and_says_what_it_serves(
-    tiny_checkpoint: Path, tmp_path: Path, scheme: Published
+@pytest.mark.parametrize("weight_format", [AWQ, WeightFormat(method="gptq", desc_act=True)])
+def test_engine_answers_as_the_dequantized_model_and_reports_its_scheme(
+    tiny_checkpoint: Path, tmp_path: Path, weight_format: WeightFormat
 ):
-    quantized, meant = publish(tiny_checkpoint, tmp_path, scheme)
+    quantized, dequantized = quantize_checkpoint(tiny_checkpoint, tmp_path, weight_format)
     engine = load(quantized, device="cpu", dtype="float32")
-    assert answer(engine) == answer(load(meant, device="cpu", dtype="float32"))
-    assert engine.ready.quantization == f"{scheme.method} int4"
-    assert load(quantized, dtype="float32", quantization="int4").ready.quantization == f"{scheme.method} int4"
+    assert answer(engine) == answer(load(dequantized, device="cpu", dtype="float32"))
+    assert engine.ready.quantization == f"{weight_format.method} int4"
+    assert load(quantized, dtype="float32", quantization="int4").ready.quantization == f"{weight_format.method} int4"
 
 
 @needs_kernels
-@pytest.mark.parametrize("scheme", [AWQ, Published(method="gptq", desc_act=True), Published(method="gptq", bits=8)])
-def test_native_kernels_compute_with_the_bfloat16_that_is_meant(
-    tiny_checkpoint: Path, tmp_path: Path, scheme: Published
+@pytest.mark.parametrize(
+    "weight_format", [AWQ, WeightFormat(method="gptq", desc_act=True), WeightFormat(method="gptq", bits=8)]
+)
+def test_native_kernels_compute_with_dequantized_bfloat16(
+    tiny_checkpoint: Path, tmp_path: Path, weight_format: WeightFormat
 ):
-    quantized, meant = publish(tiny_checkpoint, tmp_path, scheme)
-    computed, expected = (logits(Harness(path, torch.bfloat16, level=LEVELS[-1])) for path in (quantized, meant))
+    quantized, dequantized = quantize_checkpoint(tiny_checkpoint, tmp_path, weight_format)
+    computed, expected = (logits(Harness(path, torch.bfloat16, level=LEVELS[-1])) for path in (quantized, dequantized))
     assert torch.equal(computed, expected)
 
 
-@pytest.mark.parametrize("scheme", [AWQ, Published(method="gptq", group_size=-1), Published(method="fp8")])
-def test_ranks_hold_parts_of_the_whole(tiny_checkpoint: Path, tmp_path: Path, scheme: Published):
-    quantized, _ = publish(tiny_checkpoint, tmp_path, scheme)
-    whole, *parts = (decoder_tensors(quantized, *rank) for rank in ((0, 1), (0, 2), (1, 2)))
+@pytest.mark.parametrize("weight_format", [AWQ, WeightFormat(method="gptq", group_size=-1), WeightFormat(method="fp8")])
+def test_shards_of_two_ranks_make_up_the_whole(tiny_checkpoint: Path, tmp_path: Path, weight_format: WeightFormat):
+    quantized, _ = quantize_checkpoint(tiny_checkpoint, tmp_path, weight_format)
+    whole, *shards = (decoder_tensors(quantized, *rank) for rank in ((0, 1), (0, 2), (1, 2)))
     for name, tensor in whole.items():
-        first, second = (part[name] for part in parts)
+        first, second = (shard[name] for shard in shards)
         if first.shape == tensor.shape:
             assert torch.equal(first, tensor)
             assert torch.equal(second, tensor)
@@ -120,42 +122,42 @@ def decoder_tensors(path: Path, rank: int, num_ranks: int) -> Tensors:
         rank=rank,
         num_ranks=num_ranks,
     )
-    # e4m3 has no operators, so its bytes are compared.
+    # e4m3 has no comparison operators, so bytes are compared.
     return {
         name: tensor.view(torch.uint8) if tensor.dtype is torch.float8_e4m3fn else tensor
         for name, tensor in model.decoder.named_weights()
     }
 
 
-def test_groups_in_any_order_cannot_be_parted(tiny_checkpoint: Path, tmp_path: Path):
-    quantized, _ = publish(tiny_checkpoint, tmp_path, Published(method="gptq", desc_act=True))
+def test_refuses_to_shard_groups_in_activation_order(tiny_checkpoint: Path, tmp_path: Path):
+    quantized, _ = quantize_checkpoint(tiny_checkpoint, tmp_path, WeightFormat(method="gptq", desc_act=True))
     with pytest.raises(CheckpointError, match="--tensor-parallel-size 2: gptq with desc_act true"):
         decoder_tensors(quantized, 0, 2)
 
 
 @needs_kernels
-def test_fp8_is_not_for_the_native_kernels(tiny_checkpoint: Path):
+def test_native_backend_refuses_fp8(tiny_checkpoint: Path):
     options: dict[str, Any] = {"device": "cpu", "dtype": "bfloat16", "quantization": "fp8"}
     assert load(tiny_checkpoint, **options).ready.backend == "torch"
-    with pytest.raises(CheckpointError, match="--backend native: the native backend has no FP8"):
+    with pytest.raises(CheckpointError, match="--backend native: the native backend does not support fp8"):
         load(tiny_checkpoint, backend="native", **options)
 
 
-def test_fp8_checkpoints_compute_as_weights_rounded_at_load(tiny_checkpoint: Path, tmp_path: Path):
-    quantized, _ = publish(tiny_checkpoint, tmp_path, Published(method="fp8"))
+def test_fp8_checkpoints_match_fp8_quantization_at_load_time(tiny_checkpoint: Path, tmp_path: Path):
+    quantized, _ = quantize_checkpoint(tiny_checkpoint, tmp_path, WeightFormat(method="fp8"))
     assert torch.equal(logits(Harness(quantized)), logits(Harness(tiny_checkpoint, quantization="fp8")))
     assert load(quantized, device="cpu").ready.quantization == "fp8"
 
 
-def test_zero_points_of_zero_come_back_from_gptqs_first_version(tiny_checkpoint: Path, tmp_path: Path):
-    """GPTQModel subtracts one from whole words, so that a zero borrows from its neighbour."""
-    second, meant = publish(tiny_checkpoint, tmp_path, Published(method="gptq", version=2))
+def test_gptq_version_1_restores_zero_points_of_zero(tiny_checkpoint: Path, tmp_path: Path):
+    """GPTQModel subtracts one from whole words, so a zero point of zero borrows from the next field."""
+    second, dequantized = quantize_checkpoint(tiny_checkpoint, tmp_path, WeightFormat(method="gptq", version=2))
     tensors = load_file(second / "model.safetensors")
     zeros = tensors[f"{Q_PROJ}.qzeros"]
     zeros &= ~0xF0F  # two of the eight in each word
     save_file(tensors, second / "model.safetensors")
     expected = logits(Harness(second))
-    assert not torch.equal(expected, logits(Harness(meant)))
+    assert not torch.equal(expected, logits(Harness(dequantized)))
     for name, tensor in tensors.items():
         if name.endswith("qzeros"):
             tensor -= 0x11111111
@@ -171,7 +173,7 @@ def change_config(path: Path, changes: Mapping[str, Any]) -> None:
 
 
 AWQ_CONFIG = AWQ.config()
-GPTQ_CONFIG = Published(method="gptq").config()
+GPTQ_CONFIG = WeightFormat(method="gptq").config()
 
 
 def fp8_group(**changes: Any) -> dict[str, Any]:
@@ -185,28 +187,46 @@ def fp8_group(**changes: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ({"quant_method": "bitsandbytes"}, "quantized by bitsandbytes.*supported: awq, gptq, compressed-tensors"),
-        ({"quant_method": "fp8", "weight_block_size": [128, 128]}, "quantized by fp8"),
-        (AWQ_CONFIG | {"bits": 8}, "awq with bits 8 is not supported; supported: 4"),
-        (AWQ_CONFIG | {"version": "gemv"}, "awq with version gemv is not supported; supported: gemm"),
-        (AWQ_CONFIG | {"zero_point": False}, "awq with zero_point False"),
-        (AWQ_CONFIG | {"group_size": 48}, "awq with group_size 48 is not supported"),
+        (
+            {"quant_method": "bitsandbytes"},
+            "quant_method': expected one of awq, gptq, compressed-tensors, got bitsandbytes",
+        ),
+        ({"quant_method": "fp8", "weight_block_size": [128, 128]}, "got fp8"),
+        (AWQ_CONFIG | {"bits": 8}, "bits': expected 4 for awq, got 8"),
+        (AWQ_CONFIG | {"version": "gemv"}, "version': expected gemm for awq, got gemv"),
+        (AWQ_CONFIG | {"zero_point": False}, "zero_point': expected True for awq, got False"),
+        (AWQ_CONFIG | {"group_size": 48}, "group_size': expected -1 or a multiple of 32 for awq, got 48"),
         ({"quant_method": "awq"}, "has no field 'bits'"),
-        (GPTQ_CONFIG | {"bits": 3}, "gptq with bits 3 is not supported; supported: 4, 8"),
-        (GPTQ_CONFIG | {"checkpoint_format": "marlin"}, "gptq with checkpoint_format marlin.*supported: gptq, gptq_v2"),
-        (GPTQ_CONFIG | {"is_marlin_format": True}, "gptq with is_marlin_format True"),
-        (GPTQ_CONFIG | {"lm_head": True}, "gptq with lm_head True"),
-        (GPTQ_CONFIG | {"dynamic": {"-:.*down_proj": {}}}, "gptq with dynamic True"),
-        (GPTQ_CONFIG | {"pack_dtype": "int16"}, "gptq with pack_dtype int16"),
-        (fp8_config() | {"format": "pack-quantized"}, "compressed-tensors with format pack-quantized"),
-        (fp8_config() | {"kv_cache_scheme": {"num_bits": 8}}, "compressed-tensors with kv_cache_scheme True"),
-        (fp8_group(weights={"strategy": "block"}), "group_0 weights strategy block is not supported"),
-        (fp8_group(weights={"num_bits": 4}), "group_0 weights num_bits 4"),
-        (fp8_group(input_activations={"dynamic": False}), "group_0 input_activations dynamic False"),
-        (fp8_group(input_activations=None), "group_0 input_activations num_bits None"),
+        (GPTQ_CONFIG | {"bits": 3}, "bits': expected 4 or 8 for gptq, got 3"),
+        (
+            GPTQ_CONFIG | {"checkpoint_format": "marlin"},
+            "checkpoint_format': expected gptq or gptq_v2 .*, got marlin",
+        ),
+        (GPTQ_CONFIG | {"is_marlin_format": True}, "is_marlin_format': expected False for gptq, got True"),
+        (GPTQ_CONFIG | {"lm_head": True}, "lm_head': expected False for gptq, got True"),
+        (GPTQ_CONFIG | {"dynamic": {"-:.*down_proj": {}}}, "dynamic': expected False for gptq, got True"),
+        (GPTQ_CONFIG | {"pack_dtype": "int16"}, "pack_dtype': expected int32 for gptq, got int16"),
+        (
+            fp8_config() | {"format": "pack-quantized"},
+            "format': expected float-quantized .*, got pack-quantized",
+        ),
+        (
+            fp8_config() | {"kv_cache_scheme": {"num_bits": 8}},
+            "kv_cache_scheme': expected False .*, got True",
+        ),
+        (
+            fp8_group(weights={"strategy": "block"}),
+            r"groups\.group_0\.weights\.strategy': expected channel .*, got block",
+        ),
+        (fp8_group(weights={"num_bits": 4}), r"group_0\.weights\.num_bits': expected 8 for .*, got 4"),
+        (
+            fp8_group(input_activations={"dynamic": False}),
+            r"group_0\.input_activations\.dynamic': expected True .*, got False",
+        ),
+        (fp8_group(input_activations=None), r"group_0\.input_activations\.num_bits': expected 8 for .*, got None"),
     ],
 )
-def test_what_is_not_supported_is_refused_by_name(tiny_checkpoint: Path, config: Mapping[str, Any], message: str):
+def test_refuses_unsupported_quantization_configs(tiny_checkpoint: Path, config: Mapping[str, Any], message: str):
     document = json.loads((tiny_checkpoint / "config.json").read_text()) | {"quantization_config": config}
     folder = tiny_checkpoint.parent / "refused"
     shutil.copytree(tiny_checkpoint, folder, dirs_exist_ok=True)
@@ -226,36 +246,48 @@ def enlarge_group(tensors: Tensors) -> None:
 
 
 @pytest.mark.parametrize(
-    ("scheme", "change", "message"),
+    ("weight_format", "change", "message"),
     [
-        (AWQ, lambda t: t.pop(f"{Q_PROJ}.scales"), rf"lacks {Q_PROJ}\.scale"),
-        (AWQ, lambda t: t.update({f"{Q_PROJ}.qweight": torch.ones(64, 8)}), "qweight is stored as torch.float32"),
+        (AWQ, lambda t: t.pop(f"{Q_PROJ}.scales"), rf"has no tensors {Q_PROJ}\.scale"),
+        (
+            AWQ,
+            lambda t: t.update({f"{Q_PROJ}.qweight": torch.ones(64, 8)}),
+            "expected an int32 matrix, got torch.float32",
+        ),
         (
             AWQ,
             lambda t: t.update({f"{Q_PROJ}.qweight": torch.ones(32, 8, dtype=torch.int32)}),
-            r"qweight has shape \[64, 16\]; config.json implies \[64, 32\]",
+            r"qweight': expected shape \[64, 32\] from config\.json, got \[64, 16\]",
         ),
         (AWQ, lambda t: t.update({"visual.merger.mlp.0.qweight": torch.ones(32, 8, dtype=torch.int32)}), r"mlp\.0\.qw"),
-        (AWQ, lambda t: t.update({"lm_head.qweight": torch.ones(32, 8, dtype=torch.int32)}), "knows nothing"),
+        (AWQ, lambda t: t.update({"lm_head.qweight": torch.ones(32, 8, dtype=torch.int32)}), "unexpected tensors"),
         (
-            Published(method="gptq"),
+            WeightFormat(method="gptq"),
             lambda t: t.update({"model.layers.0.self_attn.o_proj.bias": torch.ones(64)}),
-            r"knows nothing: model\.layers\.0\.self_attn\.o_proj\.bias",
+            r"unexpected tensors: model\.layers\.0\.self_attn\.o_proj\.bias",
         ),
-        (Published(method="gptq"), shuffle_groups, "groups of inputs that are no neighbours"),
-        (Published(method="gptq", desc_act=True), shuffle_groups, "g_idx differs between matrices"),
-        (Published(method="gptq", desc_act=True), enlarge_group, "groups that are not of 32 inputs each"),
         (
-            Published(method="fp8"),
+            WeightFormat(method="gptq"),
+            shuffle_groups,
+            "expected groups of consecutive inputs",
+        ),
+        (WeightFormat(method="gptq", desc_act=True), shuffle_groups, "g_idx: expected equal groups in all matrices"),
+        (WeightFormat(method="gptq", desc_act=True), enlarge_group, "g_idx: expected 32 inputs in each group"),
+        (
+            WeightFormat(method="fp8"),
             lambda t: t.update({"visual.merger.mlp.0.weight": torch.ones(128, 128).to(torch.float8_e4m3fn)}),
-            r"visual\.merger\.mlp\.0\.weight is stored as float8_e4m3fn; config.json implies float32",
+            r"visual\.merger\.mlp\.0\.weight': expected float32 from config\.json, got float8_e4m3fn",
         ),
     ],
 )
-def test_tensors_that_do_not_fit_the_form_are_named(
-    tiny_checkpoint: Path, tmp_path: Path, scheme: Published, change: Callable[[Tensors], object], message: str
+def test_refuses_tensors_that_do_not_fit_the_scheme(
+    tiny_checkpoint: Path,
+    tmp_path: Path,
+    weight_format: WeightFormat,
+    change: Callable[[Tensors], object],
+    message: str,
 ):
-    quantized, _ = publish(tiny_checkpoint, tmp_path, scheme)
+    quantized, _ = quantize_checkpoint(tiny_checkpoint, tmp_path, weight_format)
     tensors = load_file(quantized / "model.safetensors")
     change(tensors)
     save_file(tensors, quantized / "model.safetensors")
@@ -264,14 +296,14 @@ def test_tensors_that_do_not_fit_the_form_are_named(
 
 
 @pytest.mark.parametrize("quantization", ["int8", "fp8"])
-def test_a_flag_that_contradicts_the_checkpoint_is_refused(tiny_checkpoint: Path, tmp_path: Path, quantization: Any):
-    quantized, _ = publish(tiny_checkpoint, tmp_path, AWQ)
-    with pytest.raises(CheckpointError, match=f"--quantization {quantization}: .*quantized already: awq int4"):
+def test_refuses_a_flag_that_contradicts_the_checkpoint(tiny_checkpoint: Path, tmp_path: Path, quantization: Any):
+    quantized, _ = quantize_checkpoint(tiny_checkpoint, tmp_path, AWQ)
+    with pytest.raises(CheckpointError, match=f"--quantization {quantization}: .*already quantized as awq int4"):
         load(quantized, quantization=quantization)
 
 
-def test_groups_that_a_matrix_has_no_room_for_are_refused(tiny_checkpoint: Path, tmp_path: Path):
-    quantized, _ = publish(tiny_checkpoint, tmp_path, AWQ)
+def test_refuses_groups_larger_than_a_matrix(tiny_checkpoint: Path, tmp_path: Path):
+    quantized, _ = quantize_checkpoint(tiny_checkpoint, tmp_path, AWQ)
     change_config(quantized, {"group_size": 128})
-    with pytest.raises(CheckpointError, match=r"awq int4 weights: .* 64 inputs, not a multiple of 128"):
+    with pytest.raises(CheckpointError, match=r"awq int4 weights: expected a multiple of 128 inputs .*, got 64"):
         load(quantized)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from glimpse.engine.loading.load_engine import load_model
 from glimpse.engine.model_config import load_model_config
 from glimpse.engine.models.qwen2_vl import Qwen2VL, layout_prompt
-from glimpse.engine.models.qwen2_vl_vision import cut_patches, normalise
+from glimpse.engine.models.qwen2_vl_vision import cut_patches, normalize
 from glimpse.engine.plan import MediaSpan
 from glimpse.media.kind import MediaKind
 from tests.oracle import grids, image_processor, load_oracle, token_types
@@ -86,7 +86,7 @@ def test_patches_are_the_references(tiny_checkpoint: Path, model: Qwen2VL, heigh
     expected = image_processor(tiny_checkpoint)([image], return_tensors="pt")
     grid = (1, height // 14, width // 14)
     tower = model.visual
-    patches = normalise(cut_patches(memoryview(image.tobytes()), grid, tower.config, CPU), tower.statistics)
+    patches = normalize(cut_patches(memoryview(image.tobytes()), grid, tower.config, CPU), tower.statistics)
     assert expected["image_grid_thw"].tolist() == [list(grid)]
     assert (patches.flatten(1) - expected["pixel_values"]).abs().max() <= 1e-6
 
@@ -97,7 +97,7 @@ def test_videos_are_encoded_frame_by_frame(tiny_checkpoint: Path, model: Qwen2VL
     frames = np.random.default_rng(0).integers(0, 256, (num_frames, 56, 84, 3), dtype=np.uint8)
     whole = np.concatenate([frames, frames[-1:]])[:4]
     patches = [
-        normalise(
+        normalize(
             cut_patches(memoryview(pair.tobytes()), (1, 4, 6), model.visual.config, CPU), model.visual.statistics
         ).flatten(1)
         for pair in (whole[:2], whole[2:])

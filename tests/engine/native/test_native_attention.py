@@ -21,7 +21,9 @@ pytestmark = needs_kernels
 
 
 make_cache = partial(attention_steps.make_cache, dtype=torch.bfloat16)
-make_step = partial(attention_steps.make_step, num_shared=7, block_size=32, query_scale=2.0, dtype=torch.bfloat16)
+make_step = partial(
+    attention_steps.make_step, num_queries_per_kv=7, block_size=32, query_scale=2.0, dtype=torch.bfloat16
+)
 
 
 def attend(step: Step, level: Level) -> Tensor:
@@ -49,7 +51,7 @@ mixed_lengths = st.lists(
     lengths=mixed_lengths,
     head_dim=st.sampled_from([16, 32, 64, 80, 128]),
     num_kv_heads=st.integers(1, 3),
-    num_shared=st.sampled_from([1, 2, 7, 17]),
+    num_queries_per_kv=st.sampled_from([1, 2, 7, 17]),
     block_size=st.sampled_from([32, 64]),
     seed=st.integers(0, 99),
 )
@@ -58,7 +60,7 @@ def test_paged_attention_is_attention(
     lengths: list[tuple[int, int]],
     head_dim: int,
     num_kv_heads: int,
-    num_shared: int,
+    num_queries_per_kv: int,
     block_size: int,
     seed: int,
 ):
@@ -66,7 +68,7 @@ def test_paged_attention_is_attention(
         lengths,
         head_dim=head_dim,
         num_kv_heads=num_kv_heads,
-        num_shared=num_shared,
+        num_queries_per_kv=num_queries_per_kv,
         block_size=block_size,
         seed=seed,
     )

@@ -1,4 +1,4 @@
-"""Ranks, here threads of one process, compute what one does: whatever form the weights have and whoever computes."""
+"""Tensor-parallel ranks, run as threads, compute the same as one rank with every quantization and backend."""
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -30,8 +30,8 @@ PROMPT = make_prompt(3, 30, (56, 84), 9, (28, 112), 3)
 KV_BYTES = 4 << 20
 
 
-class Threads:
-    """All ranks; of those after the first only their work is wanted."""
+class ThreadedRunner:
+    """Runs all ranks and returns the results of rank 0."""
 
     def __init__(self, runners: Sequence[ModelRunner], pool: ThreadPoolExecutor) -> None:
         self._runners = runners
@@ -56,20 +56,20 @@ def answer(core: Core, prompt: Prompt, max_tokens: int) -> list[TokenEvent]:
 
 
 def logprobs(events: Sequence[TokenEvent]) -> list[dict[int, float]]:
-    """At each place the most likely tokens'."""
+    """Returns the top logprobs at each position."""
     return [dict(place.top) for event in events for place in event.logprobs]
 
 
-def core_of_threads(config: EngineConfig, meeting_point: Path, pool: ThreadPoolExecutor) -> Core:
+def core_of_threads(config: EngineConfig, rendezvous_file: Path, pool: ThreadPoolExecutor) -> Core:
     def load(rank: int) -> ModelRunner:
-        part = load_shard(config, rank=rank, on_progress=lambda _stage, _fraction: None)
-        group = join_group(meeting_point, rank=rank, num_ranks=config.tensor_parallel_size, device=part.device)
-        return make_runner(config, part, group, on_progress=lambda _stage, _fraction: None)
+        shard = load_shard(config, rank=rank, on_progress=lambda _stage, _fraction: None)
+        group = join_group(rendezvous_file, rank=rank, num_ranks=config.tensor_parallel_size, device=shard.device)
+        return make_runner(config, shard, group, on_progress=lambda _stage, _fraction: None)
 
     text = load_model_config(Path(config.model_path)).text
     runners = list(pool.map(load, range(config.tensor_parallel_size)))
     return Core(
-        runner=Threads(runners, pool),
+        runner=ThreadedRunner(runners, pool),
         num_blocks=runners[0].num_blocks,
         block_size=config.block_size,
         max_model_len=256,
@@ -88,7 +88,7 @@ def core_of_threads(config: EngineConfig, meeting_point: Path, pool: ThreadPoolE
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """So wide that a rank's part of a matrix has whole groups of int4."""
+    """A checkpoint wide enough for a rank's shard of a matrix to have whole groups of int4."""
     return make_checkpoint(tmp_path_factory.mktemp("checkpoints") / "wide", hidden=256)
 
 
@@ -96,14 +96,14 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("num_ranks", "quantization", "dtype", "backend", "tolerance"),
     [
         (2, "none", "float32", "torch", 1e-4),
-        (4, "none", "float32", "torch", 1e-4),  # more than there are key-value heads
+        (4, "none", "float32", "torch", 1e-4),  # more ranks than key-value heads
         (2, "int8", "float32", "torch", 1e-4),
         (2, "int4", "float32", "torch", 1e-4),
         pytest.param(2, "none", "bfloat16", "native", 0.2, marks=needs_kernels),
         pytest.param(2, "int8", "bfloat16", "native", 0.2, marks=needs_kernels),
     ],
 )
-def test_ranks_compute_what_one_does(
+def test_ranks_compute_the_same_as_one_rank(
     checkpoint: Path,
     tmp_path: Path,
     num_ranks: int,
@@ -121,21 +121,21 @@ def test_ranks_compute_what_one_does(
         num_threads=1,
         kv_cache_bytes=KV_BYTES,
     )
-    # Rounded sums of bfloat16 make other words, so there only the first is comparable.
+    # Rounding of bfloat16 sums can change the answer, so only its first token is compared.
     assert_ranks_answer_as_one(
         whole, num_ranks, PROMPT, tmp_path, max_tokens=6 if dtype == "float32" else 1, tolerance=tolerance
     )
 
 
-def test_ranks_hear_what_one_does(tmp_path: Path):
+def test_ranks_encode_audio_like_one_rank(tmp_path: Path):
     whole = EngineConfig(
-        model_path=str(make_audio_checkpoint(tmp_path / "hearing")), device="cpu", dtype="float32", num_threads=1
+        model_path=str(make_audio_checkpoint(tmp_path / "audio")), device="cpu", dtype="float32", num_threads=1
     )
-    assert_ranks_answer_as_one(whole, 2, heard(3, 4_001, 2, 9_000, 6), tmp_path, max_tokens=6, tolerance=1e-4)
+    assert_ranks_answer_as_one(whole, 2, audio_prompt(3, 4_001, 2, 9_000, 6), tmp_path, max_tokens=6, tolerance=1e-4)
 
 
-def heard(*numbers: int) -> Prompt:
-    """In turn so many tokens of text, and a sound of so many samples."""
+def audio_prompt(*numbers: int) -> Prompt:
+    """Returns a prompt of alternating text and audio inputs with these numbers of tokens and samples."""
     token_ids: list[int] = []
     spans: list[MediaSpan] = []
     features: list[np.ndarray] = []
@@ -143,17 +143,17 @@ def heard(*numbers: int) -> Prompt:
         if index % 2 == 0:
             token_ids += range(40, 40 + number)
             continue
-        sound = audio_from_samples(noise(index, number), PROCESSING)
+        audio = audio_from_samples(noise(index, number), PROCESSING)
         span = MediaSpan(
             kind=MediaKind.AUDIO,
             start=len(token_ids),
-            num_tokens=sound.num_tokens,
-            key=sound.key,
-            grid_thw=(1, *sound.features.shape),
+            num_tokens=audio.num_tokens,
+            key=audio.key,
+            grid_thw=(1, *audio.features.shape),
         )
         spans.append(span)
-        features.append(sound.features)
-        token_ids += [TOKEN_IDS["<|AUDIO|>"]] * sound.num_tokens
+        features.append(audio.features)
+        token_ids += [TOKEN_IDS["<|AUDIO|>"]] * audio.num_tokens
     return Prompt(token_ids=tuple(token_ids), spans=tuple(spans), images=tuple(features))
 
 
@@ -163,7 +163,7 @@ def assert_ranks_answer_as_one(
     alone = load_core(whole, on_progress=lambda _stage, _fraction: None)
     expected = logprobs(answer(alone.core, prompt, max_tokens))
     with ThreadPoolExecutor(num_ranks) as pool:
-        core = core_of_threads(replace(whole, tensor_parallel_size=num_ranks), folder / "meeting-point", pool)
+        core = core_of_threads(replace(whole, tensor_parallel_size=num_ranks), folder / "rendezvous", pool)
         found = logprobs(answer(core, prompt, max_tokens))
     assert len(found) == len(expected) == max_tokens
     for ours, theirs in zip(found, expected, strict=True):

@@ -1,4 +1,4 @@
-"""Two ranks on the CPU answer as one, in the caller's process and behind a front end; neither outlives the other."""
+"""Tensor parallelism with two ranks on the CPU: same answers as one rank, and shared lifetime."""
 
 import asyncio
 import os
@@ -26,7 +26,7 @@ from glimpse.engine.scheduling.core import Core
 from tests.engine.harness import Prompt, make_prompt, request_of
 
 TOLERANCE = 2e-5
-"""Of log-probabilities: sums of float32 in another order."""
+"""For logprobs: float32 sums in another order."""
 DEADLINE_SECONDS = 200.0
 
 PROMPTS = [
@@ -60,7 +60,7 @@ def request(request_id: str, prompt: Prompt, max_tokens: int = 10) -> Generate:
 
 
 def answer(core: Core, prompts: Sequence[Prompt]) -> list[list[TokenEvent]]:
-    """The events of prompts that are computed together."""
+    """Returns the events of prompts that are computed concurrently."""
     events: dict[str, list[TokenEvent]] = {str(index): [] for index in range(len(prompts))}
     for request_id, prompt in zip(events, prompts, strict=True):
         core.submit(request(request_id, prompt))
@@ -72,7 +72,7 @@ def answer(core: Core, prompts: Sequence[Prompt]) -> list[list[TokenEvent]]:
 
 
 def events_of(core: Core) -> list[TokenEvent]:
-    """All that is still to come."""
+    """Returns all remaining events."""
     events: list[TokenEvent] = []
     while core.has_work:
         events += core.step().events
@@ -84,7 +84,7 @@ def tokens(events: Sequence[TokenEvent]) -> list[int]:
 
 
 def logprobs(events: Sequence[TokenEvent]) -> list[float]:
-    """Of the tokens and of those that were almost chosen."""
+    """Returns the logprobs of the tokens and of the top alternatives."""
     places = [place for event in events for place in event.logprobs]
     return [value for place in places for value in (place.logprob, *(logprob for _, logprob in place.top))]
 
@@ -103,11 +103,11 @@ def is_alive(pid: int) -> bool:
 
 @pytest.fixture(scope="module")
 def alone(tiny_checkpoint: Path) -> list[list[TokenEvent]]:
-    """What one rank answers to the prompts."""
+    """Returns the answers of a single rank."""
     return answer(load(tiny_checkpoint, 1), PROMPTS)
 
 
-def test_two_ranks_answer_as_one_until_one_dies(tiny_checkpoint: Path, alone: list[list[TokenEvent]]):
+def test_two_ranks_answer_as_one_until_a_rank_dies(tiny_checkpoint: Path, alone: list[list[TokenEvent]]):
     before = children_of(os.getpid())
     core = load(tiny_checkpoint, 2)
     together = answer(core, PROMPTS)
@@ -127,7 +127,7 @@ def test_two_ranks_answer_as_one_until_one_dies(tiny_checkpoint: Path, alone: li
     assert [event.error for event in events_of(core)] == [EngineErrorCode.INTERNAL]
 
 
-async def test_the_death_of_a_rank_ends_requests_as_unavailable_and_all_ranks_come_back(
+async def test_death_of_a_rank_ends_requests_as_unavailable_and_restarts_all(
     tiny_checkpoint: Path, alone: list[list[TokenEvent]]
 ):
     client = EngineClient(engine_config(tiny_checkpoint, 2))
@@ -158,7 +158,7 @@ async def test_the_death_of_a_rank_ends_requests_as_unavailable_and_all_ranks_co
     assert not any(map(is_alive, [first, *running]))
 
 
-def test_more_ranks_than_the_model_can_be_parted_over_are_refused(tiny_checkpoint: Path):
+def test_refuses_a_number_of_ranks_that_cannot_shard_the_model(tiny_checkpoint: Path):
     before = children_of(os.getpid())
     with pytest.raises(CheckpointError, match="--tensor-parallel-size 3: the model has 4 attention heads"):
         load(tiny_checkpoint, 3)
@@ -167,46 +167,46 @@ def test_more_ranks_than_the_model_can_be_parted_over_are_refused(tiny_checkpoin
     assert children_of(os.getpid()) == before
 
 
-def test_a_rank_ends_with_rank_0_though_it_waits_for_it_to_join(tiny_checkpoint: Path, tmp_path: Path):
+def test_rank_exits_with_rank_0_while_waiting_to_join(tiny_checkpoint: Path, tmp_path: Path):
     ours, theirs = socket.socketpair()
     with theirs:
         fd = theirs.fileno()
         process = subprocess.Popen([sys.executable, "-m", "glimpse.engine.rank", "--fd", str(fd)], pass_fds=[fd])
     pipe = pipe_to_rank(ours)
-    pipe.send(Load(config=engine_config(tiny_checkpoint, 2), rank=1, meeting_point=str(tmp_path / "meeting-point")))
+    pipe.send(Load(config=engine_config(tiny_checkpoint, 2), rank=1, rendezvous_file=str(tmp_path / "rendezvous")))
     assert pipe.receive() == Loaded()
     pipe.shutdown()
     pipe.close()
     assert process.wait(DEADLINE_SECONDS) == 0
 
 
-def test_a_rank_that_cannot_serve_the_checkpoint_says_why_and_ends_with_whoever_holds_it(tmp_path: Path):
+def test_reports_why_a_rank_cannot_load_the_checkpoint(tmp_path: Path):
     before = children_of(os.getpid())
-    lost: list[str] = []
-    ranks = Ranks(engine_config(tmp_path, 2), on_lost=lambda: lost.append("lost"))
+    failures: list[str] = []
+    ranks = Ranks(engine_config(tmp_path, 2), on_rank_failure=lambda: failures.append("failed"))
     assert len(children_of(os.getpid())) == len(before) + 1
     with pytest.raises(CheckpointError, match=r"the checkpoint has no config\.json"):
         ranks.join(torch.device("cpu"))
     del ranks
     assert children_of(os.getpid()) == before
-    assert not lost
+    assert not failures
 
 
-def test_whoever_gives_ranks_up_waits_for_the_thread_that_noticed_their_loss_first(tmp_path: Path):
-    """Else a step would tell of its own failure before the program can end, or say that a rank is gone."""
+def test_terminate_waits_for_the_thread_that_handles_the_failure(tmp_path: Path):
+    """Otherwise a step could report its own failure before the program reacts to the failed rank."""
     noticed = threading.Event()
     order: list[str] = []
 
-    def on_lost() -> None:
+    def on_rank_failure() -> None:
         noticed.set()
         time.sleep(0.2)
-        order.append("on_lost has returned")
+        order.append("on_rank_failure has returned")
 
     before = children_of(os.getpid())
-    ranks = Ranks(engine_config(tmp_path, 2), on_lost=on_lost)
+    ranks = Ranks(engine_config(tmp_path, 2), on_rank_failure=on_rank_failure)
     [rank] = set(children_of(os.getpid())) - set(before)
     os.kill(rank, signal.SIGKILL)
     assert noticed.wait(DEADLINE_SECONDS)
     ranks.terminate()
-    order.append("given up")
-    assert order == ["on_lost has returned", "given up"]
+    order.append("terminated")
+    assert order == ["on_rank_failure has returned", "terminated"]

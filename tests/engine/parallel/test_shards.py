@@ -1,4 +1,4 @@
-"""How work and weights are parted over ranks: arithmetic, without processes."""
+"""Sharding of weights and step plans over ranks, without processes."""
 
 from collections.abc import Sequence
 
@@ -35,7 +35,7 @@ def text_config(num_heads: int, num_kv_heads: int, intermediate_size: int) -> Te
     )
 
 
-def parts(name: str, tensor: torch.Tensor, text: TextConfig, num_ranks: int) -> list[torch.Tensor]:
+def shards(name: str, tensor: torch.Tensor, text: TextConfig, num_ranks: int) -> list[torch.Tensor]:
     return [shard_tensor(name, tensor, text, rank=rank, num_ranks=num_ranks) for rank in range(num_ranks)]
 
 
@@ -52,12 +52,12 @@ def parts(name: str, tensor: torch.Tensor, text: TextConfig, num_ranks: int) -> 
         ("model.layers.0.mlp.down_proj.weight", (8, 6), 1),
         ("model.layers.0.self_attn.q_proj.scale", (8, 1), 0),
         ("model.layers.0.mlp.up_proj.zero", (6, 4), 0),
-        ("model.layers.0.mlp.down_proj.scale", (8, 2), 1),  # of two groups of three inputs
+        ("model.layers.0.mlp.down_proj.scale", (8, 2), 1),  # two groups of three inputs
     ],
 )
-def test_the_parts_of_a_tensor_make_it_up(name: str, shape: tuple[int, ...], dim: int):
+def test_shards_make_up_the_tensor(name: str, shape: tuple[int, ...], dim: int):
     tensor = torch.arange(torch.Size(shape).numel()).view(shape)
-    first, second = parts(name, tensor, text_config(4, 2, 6), 2)
+    first, second = shards(name, tensor, text_config(4, 2, 6), 2)
     assert first.shape == second.shape
     assert torch.equal(torch.cat([first, second], dim=dim), tensor)
 
@@ -73,40 +73,38 @@ def test_the_parts_of_a_tensor_make_it_up(name: str, shape: tuple[int, ...], dim
         "audio_tower.layers.0.self_attn.q_proj.weight",
     ],
 )
-def test_what_is_no_product_of_the_decoder_is_on_every_rank(name: str):
+def test_replicates_tensors_outside_the_decoders_products(name: str):
     tensor = torch.zeros(8, 8)
-    assert all(part is tensor for part in parts(name, tensor, text_config(4, 2, 6), 2))
+    assert all(shard is tensor for shard in shards(name, tensor, text_config(4, 2, 6), 2))
 
 
-def test_a_scale_for_all_inputs_is_on_every_rank_that_has_some_of_them():
+def test_replicates_a_scale_for_all_inputs():
     scale = torch.ones(8, 1)
-    assert all(part is scale for part in parts("model.layers.0.mlp.down_proj.scale", scale, text_config(4, 2, 6), 2))
+    assert all(shard is scale for shard in shards("model.layers.0.mlp.down_proj.scale", scale, text_config(4, 2, 6), 2))
 
 
-def test_groups_of_inputs_that_are_no_neighbours_are_refused():
+def test_refuses_to_shard_groups_in_activation_order():
     with pytest.raises(CheckpointError, match="desc_act"):
-        parts("model.layers.0.mlp.up_proj.group_index", torch.zeros(8), text_config(4, 2, 6), 2)
+        shards("model.layers.0.mlp.up_proj.group_index", torch.zeros(8), text_config(4, 2, 6), 2)
 
 
-def test_few_key_value_heads_are_held_by_the_ranks_whose_queries_ask_them():
+def test_replicates_key_value_heads_if_there_are_fewer_than_ranks():
     text = text_config(8, 2, 8)
     keys = torch.arange(4).view(4, 1)
-    held = parts("model.layers.0.self_attn.k_proj.weight", keys, text, 4)
-    assert [part.flatten().tolist() for part in held] == [[0, 1], [0, 1], [2, 3], [2, 3]]
+    held = shards("model.layers.0.self_attn.k_proj.weight", keys, text, 4)
+    assert [shard.flatten().tolist() for shard in held] == [[0, 1], [0, 1], [2, 3], [2, 3]]
     assert shard_config(text, 4).num_kv_heads == 1
 
 
 @given(
     kv_heads=st.sampled_from([1, 2, 4, 8]), group=st.sampled_from([1, 2, 7]), num_ranks=st.sampled_from([1, 2, 4, 8])
 )
-def test_each_rank_has_for_its_queries_the_key_value_heads_that_the_whole_model_has(
-    kv_heads: int, group: int, num_ranks: int
-):
+def test_each_rank_has_the_key_value_heads_of_its_queries(kv_heads: int, group: int, num_ranks: int):
     text = text_config(kv_heads * group, kv_heads, 8)
     if text.num_heads % num_ranks:
         return
     sizes = shard_config(text, num_ranks)
-    queries = torch.arange(text.num_heads).repeat_interleave(HEAD_DIM)  # [rows]: whose they are
+    queries = torch.arange(text.num_heads).repeat_interleave(HEAD_DIM)  # [rows]: head of each row
     keys = torch.arange(kv_heads).repeat_interleave(HEAD_DIM)
     for rank in range(num_ranks):
         own = [
@@ -129,48 +127,48 @@ def test_each_rank_has_for_its_queries_the_key_value_heads_that_the_whole_model_
         (4, 2, 6, 4, "6 features"),
     ],
 )
-def test_a_decoder_that_cannot_be_parted_evenly_is_refused(
+def test_refuses_a_decoder_that_cannot_be_sharded_evenly(
     heads: int, kv_heads: int, features: int, num_ranks: int, reason: str
 ):
     with pytest.raises(CheckpointError, match=f"--tensor-parallel-size {num_ranks}: the model has {reason}"):
         shard_config(text_config(heads, kv_heads, features), num_ranks)
 
 
-def picture(number: int, height: int) -> Encode:
+def image(number: int, height: int) -> Encode:
     return Encode(key=bytes([number]), kind=MediaKind.IMAGE, grid_thw=(1, height, 4), content=memoryview(b"pixels"))
 
 
 @given(heights=st.lists(st.integers(1, 50), max_size=20), num_ranks=st.integers(1, 8))
-def test_no_rank_encodes_more_than_its_share_and_one_image(heights: list[int], num_ranks: int):
-    media = tuple(picture(index, height) for index, height in enumerate(heights))
+def test_no_rank_encodes_more_than_its_share_plus_one_image(heights: list[int], num_ranks: int):
+    media = tuple(image(index, height) for index, height in enumerate(heights))
     owners = assign_encoder_ranks(media, num_ranks)
     loads = [sum(height for height, owner in zip(heights, owners, strict=True) if owner == rank) for rank in range(8)]
     assert max(loads) <= sum(heights) / num_ranks + max(heights, default=0)
 
 
-def test_each_medium_goes_to_one_rank_and_the_means_to_sample_to_the_first():
+def test_each_media_item_goes_to_one_rank_and_sampling_to_rank_0():
     sampling = SamplingParams(temperature=0.5, seed=3)
     start = SequenceStart(sequence_id=1, prompt_token_ids=(7, 8, 9), spans=(), sampling=sampling)
     chunk = SequenceChunk(
         sequence_id=1, start=0, token_ids=(7, 8, 9), block_table=(0,), samples=True, num_draft_tokens=1
     )
-    given_one = Embeddings(dtype="float32", data=memoryview(bytes(8)))
-    embedded = Encode(key=b"e", kind=MediaKind.IMAGE, grid_thw=(1, 90, 90), content=given_one)
-    media = (picture(1, 4), picture(2, 2), embedded, picture(3, 2))
+    embeddings = Embeddings(dtype="float32", data=memoryview(bytes(8)))
+    embedded = Encode(key=b"e", kind=MediaKind.IMAGE, grid_thw=(1, 90, 90), content=embeddings)
+    media = (image(1, 4), image(2, 2), embedded, image(3, 2))
     plan = StepPlan(ended=(4,), evicted=(b"k",), started=(start,), encode=media, chunks=(chunk,))
     plans = shard_plan(plan, 2)
-    assert [contents(part.encode) for part in plans] == [
-        [b"pixels", None, "given", None],
+    assert [contents(shard.encode) for shard in plans] == [
+        [b"pixels", None, "embeddings", None],
         [None, b"pixels", None, b"pixels"],
     ]
-    assert [part.started[0].sampling for part in plans] == [sampling, SamplingParams()]
-    assert [(part.chunks[0].samples, part.chunks[0].num_draft_tokens) for part in plans] == [(True, 1), (False, 0)]
-    for part in plans:
-        assert (part.ended, part.evicted, part.chunks[0].token_ids) == ((4,), (b"k",), (7, 8, 9))
+    assert [shard.started[0].sampling for shard in plans] == [sampling, SamplingParams()]
+    assert [(shard.chunks[0].samples, shard.chunks[0].num_draft_tokens) for shard in plans] == [(True, 1), (False, 0)]
+    for shard in plans:
+        assert (shard.ended, shard.evicted, shard.chunks[0].token_ids) == ((4,), (b"k",), (7, 8, 9))
 
 
 def contents(media: Sequence[Encode]) -> list[bytes | str | None]:
     return [
-        bytes(medium.content) if isinstance(medium.content, memoryview) else medium.content and "given"
+        bytes(medium.content) if isinstance(medium.content, memoryview) else medium.content and "embeddings"
         for medium in media
     ]
