@@ -12,8 +12,8 @@ CASES: Mapping[str, Sequence[str]] = {
     "text, 16 at a time": ("--workload=text", "--concurrency=16", "--sessions=32"),
     "image, 1 at a time": ("--workload=image", "--concurrency=1", "--sessions=6", "--output-tokens=32"),
     "image, 4 at a time": ("--workload=image", "--concurrency=4", "--sessions=8"),
-    "image, seen before": ("--workload=prefix", "--prompt-tokens=40", "--sessions=4", "--output-tokens=4"),
-    "long prompt, seen before": ("--workload=prefix", "--sessions=3", "--output-tokens=4"),
+    "image, cached": ("--workload=prefix", "--prompt-tokens=40", "--sessions=4", "--output-tokens=4"),
+    "long prompt, cached": ("--workload=prefix", "--sessions=3", "--output-tokens=4"),
     "chat of six turns": ("--workload=chat", "--sessions=1"),
     "long prompt beside 4 streams": ("--workload=interference", "--concurrency=4", "--output-tokens=384"),
 }
@@ -56,8 +56,8 @@ def _of(part: str, name: str) -> Callable[[Report], float | None]:
 
 
 def _sooner(report: Report) -> float | None:
-    cold, seen = _ttft("cold")(report), _ttft("seen before")(report)
-    return cold / seen if cold and seen else None
+    cold, cached = _ttft("cold")(report), _ttft("cached")(report)
+    return cold / cached if cold and cached else None
 
 
 def _if_loaded(name: str) -> Callable[[Report], float | None]:
@@ -73,8 +73,8 @@ FIGURES = (
     Figure(name="TTFT p50, ms", better="↓", read=_ttft("image")),
     Figure(name="TTFT cold, ms", better="↓", read=_ttft("cold")),
     Figure(name="TTFT other question, ms", better="↓", read=_ttft("other question")),
-    Figure(name="TTFT seen before, ms", better="↓", read=_ttft("seen before")),
-    Figure(name="cold / seen before", better="↑", read=_sooner),
+    Figure(name="TTFT cached, ms", better="↓", read=_ttft("cached")),
+    Figure(name="cold / cached", better="↑", read=_sooner),
     Figure(name="TTFT later turns, ms", better="↓", read=_ttft("later turns")),
     Figure(name="ITL p50, ms", better="↓", read=_itl("text")),
     Figure(name="ITL p50, ms", better="↓", read=_itl("image")),

@@ -80,7 +80,7 @@ def prefix_session(draw: random.Random, prompts: Prompts, sizes: Sizes) -> Sessi
     return (
         Question(label="cold", text=first, image=shown),
         Question(label="other question", text=other, image=shown),
-        Question(label="seen before", text=first, image=shown),
+        Question(label="cached", text=first, image=shown),
     )
 
 
