@@ -1,4 +1,4 @@
-"""From single measurements to figures: percentiles, spreads and tables. Pure arithmetic."""
+"""Percentiles, spreads and tables of measurements. Pure arithmetic."""
 
 import statistics
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """The value below which a share (0 … 1) of them lies, interpolated between neighbours; 0 where there is none."""
+    """Returns the quantile at `share` (0 … 1), interpolated between neighbours; 0 for no values."""
     if not values:
         return 0.0
     ordered = sorted(values)
@@ -31,17 +31,17 @@ class Spread:
 
 
 def spread(values: Sequence[float]) -> Spread:
-    """Of at least one value."""
+    """Computes the spread of at least one value."""
     return Spread(median=statistics.median(values), least=min(values), most=max(values))
 
 
 def ratios(values: Sequence[float], others: Sequence[float]) -> Spread:
-    """How many times `others` the values are, each held against the other of the same round."""
+    """Returns the spread of the ratios to `others`, round by round."""
     return spread([value / other for value, other in zip(values, others, strict=True)])
 
 
 def significant(value: float) -> str:
-    """A number as people read it: three digits that say something."""
+    """Formats a number with three significant digits."""
     if value == 0:
         return "0"
     if abs(value) >= 100:
@@ -50,7 +50,7 @@ def significant(value: float) -> str:
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Columns in line, for a terminal; as Markdown it is a table too."""
+    """Formats an aligned Markdown table."""
     widths = [max(len(cell) for cell in column) for column in zip(header, *rows, strict=True)]
 
     def line(cells: Sequence[str]) -> str:

@@ -2,10 +2,9 @@
 
     python -m bench.make_checkpoint OUT --preset mid
 
-Whatever serves Qwen2-VL loads them. Their answers are words without sense that never end by themselves: how long an
-answer is depends on the request alone. Weights are written as they are drawn: a checkpoint may be larger than memory.
-They come from a table of drawn numbers that each tensor begins at another place, because drawing billions of them takes
-minutes.
+Any server of Qwen2-VL loads them. Their answers are meaningless and never end by themselves, so only the request
+determines an answer's length. Weights are written as they are drawn, so a checkpoint may be larger than memory. They
+come from a table of random numbers that each tensor reads from another offset: drawing billions would take minutes.
 """
 
 import argparse
@@ -24,14 +23,14 @@ from bench.serving.words import invented_texts
 from models.make_random import TEXT, VISION, Shape, readable_ids, train_tokenizer, weights, write_metadata
 
 _TABLE_SIZE = (1 << 22) - 3
-"""Odd, so that the rows of a matrix differ."""
+"""An odd number, so that the rows of a matrix differ."""
 _HEADER_BYTES = 1 << 20
-"""Kept free for the names and shapes, which are known when all is written; the format allows spaces after them."""
+"""Reserved for names and shapes, which are known only at the end; the format allows trailing spaces."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sizes:
-    """What decides how large a checkpoint is."""
+    """The sizes of a checkpoint."""
 
     hidden: int
     layers: int
@@ -41,7 +40,7 @@ class Sizes:
     num_tokens: int
     """Of the tokenizer."""
     vocab_size: int
-    """Rows of the embedding table: a few more, or as many as the published checkpoint has."""
+    """Rows of the embedding table: slightly more than the tokenizer has, or as in the published checkpoint."""
     vision_width: int
     vision_depth: int
     vision_heads: int
@@ -119,7 +118,7 @@ def make_checkpoint(path: Path, sizes: Sizes, *, seed: int) -> int:
 
 
 class Table:
-    """Numbers from the standard normal distribution, drawn once and used again and again."""
+    """Numbers from the standard normal distribution, drawn once and reused."""
 
     def __init__(self, seed: int) -> None:
         generator = torch.Generator().manual_seed(seed)
@@ -128,7 +127,7 @@ class Table:
         self._generator = generator
 
     def __call__(self, shape: Sequence[int]) -> torch.Tensor:
-        """A float32 tensor of this shape."""
+        """Returns a float32 tensor of this shape."""
         num_values = math.prod(shape)
         start = int(torch.randint(_TABLE_SIZE, (), generator=self._generator))
         part = self._values[start : start + _TABLE_SIZE]
@@ -137,7 +136,7 @@ class Table:
 
 
 def make_shape(sizes: Sizes) -> Shape:
-    """The configuration of a model of these sizes."""
+    """Returns the `config.json` of a model of these sizes."""
     half = sizes.hidden // sizes.heads // 2
     section = [half // 4, (half - half // 4) // 2, half - half // 4 - (half - half // 4) // 2]
     text: dict[str, Any] = {
@@ -163,7 +162,7 @@ def make_shape(sizes: Sizes) -> Shape:
 
 
 def write_weights(path: Path, tensors: Iterable[tuple[str, torch.Tensor]]) -> int:
-    """Writes tensors in bfloat16 as one safetensors file, one after the other; returns the number of their values."""
+    """Writes tensors in bfloat16 to one safetensors file; returns the number of values."""
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     start = 0
     with path.open("wb") as file:

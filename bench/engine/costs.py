@@ -1,7 +1,7 @@
-"""What a step cannot do without: the bytes that it must read and the matrix products that it must compute.
+"""The minimum cost of a step: bytes to read and matrix products to compute.
 
-Only what grows with the model is counted; norms, rotary and activations are small beside it. A multiplication and its
-addition are two operations. Causal attention computes half of all pairs.
+Norms, rotary embedding and activations are negligible and not counted. A multiply-add is two operations. Causal
+attention computes half of all pairs.
 """
 
 from collections.abc import Mapping
@@ -11,44 +11,44 @@ from glimpse.engine.model_config import TextConfig, VisionConfig
 
 _BYTES_OF_VALUE = 2  # bfloat16
 _BYTES_OF_WEIGHT: Mapping[Quantization, float] = {"none": 2.0, "int8": 1.0, "int4": 0.5 + 3 / 128, "fp8": 1.0}
-"""By quantization; scales of rows are small beside the weights, those of groups take three bytes."""
+"""Bytes per weight by quantization; scales per row are negligible, those per group take three bytes."""
 
 
 def linear_values(text: TextConfig) -> int:
-    """Weights of all layers' linears: query, key, value and output projections, gate, up and down."""
+    """Returns the weights of all layers' linears: query, key, value and output projections, gate, up and down."""
     queries, keys = text.num_heads * text.head_dim, text.num_kv_heads * text.head_dim
     attention = text.hidden_size * (queries + 2 * keys) + queries * text.hidden_size
     return text.num_layers * (attention + 3 * text.hidden_size * text.intermediate_size)
 
 
 def head_values(text: TextConfig) -> int:
-    """Weights of the output head."""
+    """Returns the weights of the output head."""
     return text.vocab_size * text.hidden_size
 
 
 def stored_bytes(text: TextConfig, *, quantization: Quantization) -> float:
-    """All weights that a decode step reads; the head is never quantized.
+    """Returns the bytes of weights that a decode step reads; the head is never quantized.
 
-    int4 as a GPU reads it: on the CPU the native backend unpacks it.
+    int4 is counted as a GPU reads it; on the CPU the native backend unpacks it.
     """
     return linear_values(text) * _BYTES_OF_WEIGHT[quantization] + head_values(text) * _BYTES_OF_VALUE
 
 
 def decode_bytes(text: TextConfig, weight_bytes: float, *, batch: int, context: int) -> float:
-    """Bytes that a step reads which gives each of `batch` sequences of `context` tokens one more."""
+    """Returns the bytes read by a decode step of `batch` sequences of `context` tokens."""
     token_bytes = 2 * text.num_layers * text.num_kv_heads * text.head_dim * _BYTES_OF_VALUE
     return weight_bytes + batch * context * token_bytes
 
 
 def prefill_flops(text: TextConfig, num_tokens: int) -> float:
-    """Operations for a prompt with nothing cached and one token sampled."""
+    """Returns the operations of an uncached prompt with one sampled token."""
     pairs = num_tokens * num_tokens / 2
     attention = text.num_layers * text.num_heads * text.head_dim * 4 * pairs
     return 2 * num_tokens * linear_values(text) + 2 * head_values(text) + attention
 
 
 def vision_flops(vision: VisionConfig, num_patches: int) -> float:
-    """Operations for one image of so many patches."""
+    """Returns the operations of encoding an image of `num_patches` patches."""
     width, merged = vision.embed_dim, vision.embed_dim * vision.spatial_merge_size**2
     patch = vision.in_channels * vision.temporal_patch_size * vision.patch_size**2
     block = 4 * width * width + (3 if vision.gated else 2) * vision.intermediate_size * width

@@ -1,11 +1,11 @@
-"""How far a backend's or a quantization's answers are from float32's: by logits, on prompts of random tokens.
+"""Divergence of a backend's or a quantization's logits from float32, on prompts of random tokens.
 
     python -m bench.engine.divergence CHECKPOINT [--prompts 8] [--tokens 256] [--device cuda]
 
-Every token of a prompt is scored, by each variant on the same tokens. Shown are the root mean square difference of the
-logits in standard deviations of the exact ones, the mean Kullback-Leibler divergence from the exact distribution, and
-how often both put the same token first. Needs the memory of a float32 model. The checkpoint's weights are plain; on the
-CPU int4 and fp8 are computed by torch, whose results are those of a GPU but for the order of sums.
+Each variant scores every token of the same prompts. Columns: the root mean square difference of the logits in standard
+deviations of the exact ones, the mean Kullback-Leibler divergence from the exact distribution, and how often both rank
+the same token first. Needs memory for a float32 model and an unquantized checkpoint. On the CPU, torch computes int4
+and fp8, with a GPU's results except for the order of sums.
 """
 
 import argparse
@@ -35,13 +35,13 @@ _BLOCK_SIZE = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Divergence:
-    """Of one variant from float32, over all tokens."""
+    """Divergence of one variant from float32, over all tokens."""
 
     rms: float
-    """Of the logits' difference, in standard deviations of the exact logits."""
+    """Root mean square of the logits' difference, in standard deviations of the exact logits."""
     kl_nats: float
     same_first: float
-    """Share of the tokens after which both put the same token first."""
+    """Share of positions where both rank the same token first."""
 
 
 def divergence(exact: Tensor, logits: Tensor) -> Divergence:
@@ -56,10 +56,10 @@ def divergence(exact: Tensor, logits: Tensor) -> Divergence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variant:
-    """A way to compute."""
+    """A configuration to compare."""
 
     scheme: QuantizationScheme | None = None
-    """Of the decoder's weights."""
+    """Quantization of the decoder's weights."""
     backend: Literal["torch", "native", "triton"] = "torch"
 
     def __str__(self) -> str:
@@ -67,7 +67,7 @@ class Variant:
 
 
 EXACT = Variant()
-"""In float32."""
+"""Computes in float32."""
 
 ON_CPU = (
     Variant(),
@@ -89,7 +89,7 @@ ON_GPU = (
 def score(
     path: Path, dtype: torch.dtype, variant: Variant, prompts: Sequence[tuple[int, ...]], device: torch.device
 ) -> Tensor:
-    """float32 [all tokens, vocabulary]: a model's logits after each token of each prompt."""
+    """Returns float32 [all tokens, vocabulary]: the logits after each token of each prompt."""
     config = load_model_config(path)
     model = load_model(path, config, device, dtype, lambda _stage, _fraction: None, scheme=variant.scheme)
     match variant.backend:
@@ -106,7 +106,7 @@ def score(
 def compare(
     path: Path, prompts: Sequence[tuple[int, ...]], variants: Sequence[Variant], device: torch.device
 ) -> Iterator[tuple[Variant, Divergence]]:
-    """Each variant beside float32."""
+    """Formats each variant's divergence from float32."""
     exact = score(path, torch.float32, EXACT, prompts, device)
     for variant in variants:
         yield variant, divergence(exact, score(path, torch.bfloat16, variant, prompts, device))

@@ -1,4 +1,4 @@
-"""Requests through an engine's core in this process, so many at a time. Knows no server and no clock but its own."""
+"""Drives an engine's core in this process with fixed concurrency."""
 
 import random
 import time
@@ -16,7 +16,7 @@ from glimpse.media.kind import MediaKind
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """A prompt and how long its answer shall be."""
+    """A prompt and the length of its answer."""
 
     token_ids: tuple[int, ...]
     media: tuple[MediaInput, ...] = ()
@@ -25,11 +25,11 @@ class Question:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """What became of some questions."""
+    """The results of some questions."""
 
     seconds: float
     answers: list[list[int]]
-    """Token ids, in the questions' order."""
+    """Token ids, in order of the questions."""
 
     @property
     def output_tokens_per_second(self) -> float:
@@ -41,17 +41,17 @@ class Run:
 
 
 class Driver:
-    """Asks a core greedily, and never lets it end an answer before its time."""
+    """Submits greedy requests of fixed answer length to a core."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
         self._num_asked = 0
 
     def ask(self, questions: Sequence[Question], *, concurrency: int) -> Run:
-        """All questions, `concurrency` of them in flight for as long as there are so many.
+        """Runs all questions with fixed concurrency.
 
         Raises:
-            RuntimeError: the engine could not answer one.
+            RuntimeError: a request failed.
         """
         waiting = deque(enumerate(questions))
         asked: dict[str, int] = {}
@@ -70,7 +70,7 @@ class Driver:
         return Run(seconds=time.perf_counter() - begun, answers=answers)
 
     def begin(self, questions: Sequence[Question]) -> None:
-        """Submits questions whose answers nobody waits for: the caller steps the core."""
+        """Submits questions without waiting; the caller steps the core."""
         for question in questions:
             self._submit(question)
 
@@ -84,18 +84,18 @@ class Driver:
 
 
 def text(draw: random.Random, num_tokens: int) -> tuple[int, ...]:
-    """So many tokens that nobody reads: ids below 256 are single bytes in every byte-level vocabulary."""
+    """Returns random token ids below 256, which are single bytes in every byte-level vocabulary."""
     return tuple(draw.randrange(256) for _ in range(num_tokens))
 
 
 def image(draw: random.Random, model: ModelConfig, *, start: int, side: int) -> tuple[tuple[int, ...], MediaInput]:
-    """The placeholder tokens of an image of noise that begins at `start`, and the image.
+    """Returns the placeholder tokens of a noise image that begins at `start`, and the image.
 
     Args:
         draw: makes its pixels.
-        model: that shall see it.
+        model: the configuration that determines its placeholder.
         start: index in the prompt.
-        side: in tokens; the image takes as many as its square.
+        side: side in tokens; the image takes its square.
     """
     vision, num_tokens = model.vision, side * side
     patches = side * vision.spatial_merge_size

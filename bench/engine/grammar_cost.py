@@ -1,10 +1,9 @@
-"""What a grammar adds to a decode step, beside sequences without one in the same run.
+"""The cost of a grammar per decode step, against unconstrained sequences in the same run.
 
     python -m bench.engine.grammar_cost CHECKPOINT
 
-Batches of answers that are free and batches of answers that are held to a JSON Schema take turns, round by round. Their
-steps are the core's own, sampling at temperature 1 included; no server is involved. A random model's answers are held
-as well as a trained one's: what is measured does not depend on what the model would like to say.
+Unconstrained batches and batches constrained to a JSON Schema alternate, round by round. Steps are the core's own, with
+sampling at temperature 1 and no server. The cost does not depend on the model's preferences, so random weights serve.
 """
 
 import argparse
@@ -30,7 +29,7 @@ from glimpse.engine.scheduling.core import Core
 _BATCHES = (1, 4, 16)
 _PROMPT_TOKENS = 128
 _MOST_TOKENS = 4096
-"""Of an answer; it is cut off when it has been measured."""
+"""Length of an answer; it is cancelled after the measurement."""
 _SCHEMA = {
     "type": "array",
     "minItems": 100_000,  # an answer does not end while it is measured
@@ -51,26 +50,26 @@ _SCHEMA = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """Decode steps of one batch size, free and held."""
+    """Decode steps of one batch size, unconstrained and constrained."""
 
     batch: int
     free_milliseconds: Sequence[float]
-    """Each step's, like the next."""
+    """Seconds of each step; likewise the next."""
     held_milliseconds: Sequence[float]
 
     @property
     def added_milliseconds(self) -> float:
-        """For each sequence, by the medians."""
+        """Added seconds per sequence, by medians."""
         return (statistics.median(self.held_milliseconds) - statistics.median(self.free_milliseconds)) / self.batch
 
     @property
     def least_added_milliseconds(self) -> float:
-        """For each sequence, by the shortest steps: where other programs run, they tell more."""
+        """Added seconds per sequence, by the shortest steps, which are more robust on a busy machine."""
         return (min(self.held_milliseconds) - min(self.free_milliseconds)) / self.batch
 
 
 class Rounds:
-    """An engine on which batches take turns."""
+    """An engine that runs the batches in turn."""
 
     def __init__(self, core: Core, *, rounds: int, steps: int) -> None:
         self._core = core
@@ -80,7 +79,7 @@ class Rounds:
         self._num_requests = 0
 
     def compare(self, batch: int) -> Compared:
-        """Steps that give so many sequences their next token; those of their prompts are not counted."""
+        """Times decode steps of this many sequences, prefill excluded."""
         free: list[float] = []
         held: list[float] = []
         for _ in range(self._rounds):
@@ -112,7 +111,7 @@ class Rounds:
 
 
 def compile_milliseconds(checkpoint: Path, vocab_size: int, *, repeats: int) -> list[float]:
-    """Of a grammar that comes for the first time, its first tokens included."""
+    """Measures the first request with a grammar, up to its first tokens."""
     compiler = GrammarCompiler(load_vocabulary(checkpoint, vocab_size))
     milliseconds: list[float] = []
     for number in range(repeats):
@@ -124,7 +123,7 @@ def compile_milliseconds(checkpoint: Path, vocab_size: int, *, repeats: int) -> 
 
 
 def text_table(compared: list[Compared]) -> str:
-    """For a terminal."""
+    """Formats the table."""
     header = ["sequences", "free median ms", "least", "held median ms", "least", "added a sequence ms", "by the least"]
     return table(header, [_row(each) for each in compared])
 

@@ -1,6 +1,7 @@
-"""The machine's own limits, measured: how fast all threads read memory, and how fast they multiply bfloat16 matrices.
+"""The machine's limits: memory read rate of all threads, and bfloat16 matrix product rate.
 
-Of several ways and sizes the fastest counts, and of several times the shortest: other programs only ever take away.
+Takes the fastest of several methods and sizes, and the shortest of several times, since other programs only slow it
+down.
 """
 
 import math
@@ -13,18 +14,18 @@ import numpy as np
 import torch
 
 _READ_BYTES = 1 << 30
-"""Far more than the caches hold."""
+"""Much larger than the caches."""
 _MATRIX_SHAPES = ((512, 896, 4864), (2048, 896, 4864), (1024, 1024, 1024), (2048, 2048, 2048), (1024, 4096, 4096))
 """rows, inner, columns"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What no step can exceed."""
+    """Upper bounds for a step."""
 
     read_bytes_per_second: float
     flops_per_second: float
-    """Two for each multiplication and addition of a bfloat16 matrix product."""
+    """Operations per second of a bfloat16 matrix product; a multiply-add is two."""
 
     def __str__(self) -> str:
         read, matrix = self.read_bytes_per_second / 1e9, self.flops_per_second / 1e12
@@ -32,7 +33,7 @@ class Limits:
 
 
 def best(*measured: Limits) -> Limits:
-    """What the machine can do, from several measurements on one that is shared."""
+    """Combines several measurements on a shared machine."""
     return Limits(
         read_bytes_per_second=max(each.read_bytes_per_second for each in measured),
         flops_per_second=max(each.flops_per_second for each in measured),
@@ -40,7 +41,7 @@ def best(*measured: Limits) -> Limits:
 
 
 def measure_limits(*, num_threads: int, repeats: int = 5) -> Limits:
-    """Takes some seconds and 1 GiB."""
+    """Measures the limits; takes seconds and 1 GiB."""
     torch.set_num_threads(num_threads)
     return Limits(
         read_bytes_per_second=_READ_BYTES / min(_read_seconds(num_threads, repeats)),
@@ -49,7 +50,7 @@ def measure_limits(*, num_threads: int, repeats: int = 5) -> Limits:
 
 
 def shortest_seconds(act: Callable[[], object], repeats: int) -> float:
-    """Of so many times, after one that does not count."""
+    """Returns the shortest of several times, after a warm-up."""
     act()
     return min(_seconds(act) for _ in range(repeats))
 
@@ -61,7 +62,7 @@ def _seconds(act: Callable[[], object]) -> float:
 
 
 def _read_seconds(num_threads: int, repeats: int) -> tuple[float, float]:
-    """By torch's threads, and by threads of our own."""
+    """Measures the read rate with torch's threads and with our own."""
     words = np.ones(_READ_BYTES // 8, dtype=np.int64)
     tensor = torch.from_numpy(words)
     parts = np.array_split(words, num_threads)

@@ -19,8 +19,8 @@ from glimpse.engine.sampling_params import SamplingParams
 
 
 def measure(llm: LLM, draw: random.Random, *, num_prompts: int, prompt_tokens: int, output_tokens: int) -> float:
-    """Seconds that a batch of prompts takes which the engine has not seen."""
-    # Ids below 256 are single bytes in every byte-level vocabulary; nobody reads these prompts.
+    """Returns the seconds for a batch of new prompts."""
+    # Ids below 256 are single bytes in every byte-level vocabulary.
     prompts = [{"prompt_token_ids": [draw.randrange(256) for _ in range(prompt_tokens)]} for _ in range(num_prompts)]
     sampling = SamplingParams(temperature=0.0, max_tokens=output_tokens, ignore_eos=True)
     begun = time.perf_counter()

@@ -1,11 +1,11 @@
-"""How near the engine's steps come to the machine's limits, which are measured in the same run.
+"""The engine's steps against the machine's limits, measured in the same run.
 
     python -m bench.engine.steps CHECKPOINT
     python -m bench.engine.steps CHECKPOINT --backend torch --quantization int8
 
-A decode step reads all weights of the decoder and the keys and values of its sequences: it is held against the rate at
-which memory can be read. A prefill and the encoding of an image are held against the rate of bfloat16 matrix products.
-Steps are the core's own, planning and sampling included; no server is involved. The shortest and the median are shown.
+A decode step reads the decoder's weights and its sequences' KV cache, so it is compared with the memory read rate.
+Prefill and image encoding are compared with the bfloat16 matrix product rate. Steps are the core's own, scheduling and
+sampling included, without a server. The table shows the shortest and the median.
 """
 
 import argparse
@@ -33,7 +33,7 @@ from glimpse.engine.scheduling.core import Core
 from glimpse.media.kind import MediaKind
 
 _MOST_TOKENS = 1024
-"""Of an answer; it is cut off when it has been measured."""
+"""Length of an answer; it is cancelled after the measurement."""
 _BATCHES = (1, 4, 16)
 _CONTEXTS = (512, 2048)
 _PREFILLS = (512, 2048)
@@ -42,28 +42,28 @@ _SIDE = 448
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """One kind of step."""
+    """The result of one kind of step."""
 
     name: str
     milliseconds: float
     """Median."""
     least_milliseconds: float
     work: float
-    """Bytes that must be read, or operations on bfloat16 matrices."""
+    """Bytes to read, or operations of bfloat16 products."""
     unit: Literal["bytes", "flops"]
 
     @property
     def rate(self) -> float:
-        """Bytes or operations a second, by the median."""
+        """Bytes or operations per second, by the median."""
         return 1000 * self.work / self.milliseconds
 
     def share(self, limits: Limits) -> float:
-        """Of the machine's own rate."""
+        """Share of the machine's rate."""
         return self.rate / (limits.read_bytes_per_second if self.unit == "bytes" else limits.flops_per_second)
 
 
 class Steps:
-    """An engine on which single steps are timed."""
+    """An engine whose single steps are timed."""
 
     def __init__(self, core: Core, model: ModelConfig, *, repeats: int) -> None:
         self._core = core
@@ -73,11 +73,11 @@ class Steps:
         self._num_requests = 0
 
     def decode(self, batches: Sequence[int], context: int) -> Iterator[tuple[int, list[float]]]:
-        """Each batch size with the seconds of steps that give so many sequences of so many tokens their next token.
+        """Yields each batch size with the seconds of its decode steps.
 
         Args:
-            batches: ascending; a batch is the one before and new sequences.
-            context: tokens of a prompt; it grows by those that are generated, which is little beside it.
+            batches: ascending; each batch extends the previous one.
+            context: tokens of a prompt; generated tokens add little.
         """
         num_running = 0
         for batch in batches:
@@ -91,11 +91,11 @@ class Steps:
         self._core.step()
 
     def prefill(self, num_tokens: int) -> list[float]:
-        """Seconds in which the prompt is computed, up to its first token."""
+        """Returns the seconds from the prompt to its first token."""
         return [self._first_token(self._tokens(num_tokens), []) for _ in range(1 + self._repeats)][1:]
 
     def image(self) -> list[float]:
-        """Seconds by which a new image in a prompt makes it longer than as many tokens of text."""
+        """Returns the seconds that a new image adds to a prompt of the same length."""
         vision = self._model.vision
         side = _SIDE // vision.patch_size
         num_tokens = (side // vision.spatial_merge_size) ** 2
@@ -138,7 +138,7 @@ class Steps:
 
 
 def measure(steps: Steps, model: ModelConfig, weight_bytes: float, *, max_batch: int) -> Iterator[Measured]:
-    """Every kind of step, decodes of at most `max_batch` sequences."""
+    """Measures every kind of step, with decode batches up to `max_batch`."""
     batches = [batch for batch in _BATCHES if batch <= max_batch]
     for context in _CONTEXTS:
         for batch, seconds in steps.decode(batches, context):
@@ -162,7 +162,7 @@ def _measured(name: str, seconds: list[float], work: float, unit: Literal["bytes
 
 
 def text_table(measured: Sequence[Measured], limits: Limits) -> str:
-    """For a terminal."""
+    """Formats the table."""
     header = ["step", "median ms", "least ms", "rate", "of the limit"]
     return f"limits of this machine: {limits}\n\n{table(header, [_row(each, limits) for each in measured])}"
 
@@ -199,7 +199,7 @@ def main() -> None:
     for each in measure(steps, engine.model, weight_bytes, max_batch=arguments.max_batch):
         print(f"{each.name}: {each.milliseconds:.1f} ms", file=sys.stderr)
         measured.append(each)
-        # Again and again: where other programs run, the first measurement may be none of the machine's limits.
+        # Measured repeatedly: on a busy machine the first measurement may be low.
         limits = best(limits, measure_limits(num_threads=arguments.threads, repeats=2))
     print(text_table(measured, limits))
     if arguments.json:

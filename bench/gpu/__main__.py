@@ -1,11 +1,11 @@
-"""All checks and measurements of a GPU in one call, each in a process of its own, within so many minutes.
+"""All checks and measurements of a GPU in one call, each in a process of its own, with time limits.
 
     python -m bench.gpu OUT [--minutes 9.5] [--stage-minutes 2.5] [--shapes 2B 7B] [--only STAGE ...]
     python -m bench.gpu OUT --device cpu --shapes tiny      # whether the script works, where there is no GPU
 
-Random checkpoints of the shapes are written into OUT first, unless they are there; then come the stages of
-`bench.gpu.stage`, those worth most first. After each stage OUT/gpu.json and OUT/gpu.md hold all that was found so far.
-A stage that fails or runs out of its time is named there and costs only itself. No network is used.
+Writes random checkpoints of the shapes into OUT unless they exist, then runs the stages of `bench.gpu.stage`, most
+important first. After each stage OUT/gpu.json and OUT/gpu.md contain all results so far. A stage that fails or times
+out is listed there and does not affect the others. No network is used.
 """
 
 import argparse
@@ -32,18 +32,18 @@ _WITHOUT_CHECKPOINT = ("limits", "tests")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
-    """A stage that was begun."""
+    """A stage that was started."""
 
     stage: str
     shape: str
     seconds: float
     figures: list[Figure]
     failure: str
-    """Its last words; empty where it went to its end."""
+    """The end of its output; empty on success."""
 
 
 def stages(shapes: Sequence[str], chosen: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """(stage, shape) in the order in which they are worth most; the shape is empty where it does not matter."""
+    """(stage, shape), most important first; the shape is empty where it does not matter."""
     for stage in STAGES:
         if stage not in chosen:
             continue
@@ -51,7 +51,7 @@ def stages(shapes: Sequence[str], chosen: Sequence[str]) -> Iterator[tuple[str, 
 
 
 def run_stage(stage: str, shape: str, *, out: Path, device: str, seconds: float) -> Done:
-    """One stage, of at most so many seconds."""
+    """Runs one stage with a time limit in seconds."""
     command = [sys.executable, "-m", "bench.gpu.stage", stage, "--device", device, "--checkpoint", str(out / shape)]
     begun, failure = time.perf_counter(), ""
     with tempfile.TemporaryFile("w+") as output:
@@ -67,7 +67,7 @@ def run_stage(stage: str, shape: str, *, out: Path, device: str, seconds: float)
 
 
 def markdown(environment: dict[str, str], all_done: Sequence[Done]) -> str:
-    """The report."""
+    """Formats the report."""
     lines = [f"- {name}: {value}" for name, value in environment.items()]
     rows = [
         [
@@ -85,7 +85,7 @@ def markdown(environment: dict[str, str], all_done: Sequence[Done]) -> str:
 
 
 def environment_of(device: str) -> dict[str, str]:
-    """What a reader must know of the machine."""
+    """Describes the machine."""
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
     return {
         "device": device_name(device),
@@ -98,7 +98,7 @@ def environment_of(device: str) -> dict[str, str]:
 
 
 def main() -> int:
-    """Runs the stages; the exit status is 1 where one of them failed."""
+    """Runs the stages; exits with 1 if one failed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path, help="folder for checkpoints and results")
     parser.add_argument("--minutes", type=float, default=9.5, help="for everything (default: 9.5)")

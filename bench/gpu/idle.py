@@ -1,4 +1,4 @@
-"""How long a GPU stands still between the kernels of a steady decode, from the profiler's trace."""
+"""Idle time of a GPU between the kernels of steady decoding, from the profiler's trace."""
 
 from collections.abc import Iterable
 
@@ -10,7 +10,7 @@ _NUM_STEPS = 50
 
 
 def idle_share(intervals: Iterable[tuple[float, float]]) -> float:
-    """Of the time from the first start to the last end of (start, end), the share in which none runs."""
+    """Returns the share of the time from the first start to the last end in which no kernel runs."""
     ordered = sorted(intervals)
     first = last = ordered[0][0]
     idle = 0.0
@@ -21,10 +21,10 @@ def idle_share(intervals: Iterable[tuple[float, float]]) -> float:
 
 
 def decode_idle_share(core: Core) -> float:
-    """Of a core whose sequences all decode, over fifty steps.
+    """Measures a core that only decodes, over fifty steps.
 
     Raises:
-        RuntimeError: the profiler saw no kernel: there is no GPU, or it may not be watched.
+        RuntimeError: the profiler saw no kernel; there is no GPU, or profiling is not permitted.
     """
     with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as trace:
         for _ in range(_NUM_STEPS):

@@ -1,6 +1,6 @@
-"""A GPU's own limits, measured: how fast it copies memory, and how fast it multiplies bfloat16 matrices.
+"""A GPU's limits: memory copy rate and bfloat16 matrix product rate.
 
-On a CPU, where the script itself is tried out, `bench.engine.limits` measures instead.
+On a CPU `bench.engine.limits` measures instead.
 """
 
 import os
@@ -16,7 +16,7 @@ _REPEATS = 10
 
 
 def device_limits(device: str) -> Limits:
-    """What no step can exceed: a copy's bytes are counted when they are read and when they are written."""
+    """Upper bounds for a step. A copy counts its bytes twice, read and written."""
     if device == "cpu":
         return measure_limits(num_threads=len(os.sched_getaffinity(0)), repeats=1)
     source = torch.ones(_COPY_BYTES, dtype=torch.uint8, device=device)
@@ -29,7 +29,7 @@ def device_limits(device: str) -> Limits:
 
 
 def device_name(device: str) -> str:
-    """As its maker calls it."""
+    """The device's name."""
     return torch.cuda.get_device_name() if device == "cuda" else "CPU"
 
 

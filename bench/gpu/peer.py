@@ -1,7 +1,6 @@
-"""transformers' continuous batching with the texts that our engine was given. Knows a checkpoint's configuration only.
+"""transformers' continuous batching on our engine's text workload.
 
-It serves text alone, so it gets a Qwen2 of the decoder's sizes with weights of its own: how fast it is does not depend
-on what they say.
+It supports text only, so it runs a Qwen2 of the decoder's sizes with random weights, whose values do not affect speed.
 """
 
 import time
@@ -15,7 +14,7 @@ from glimpse.engine.model_config import TextConfig
 
 
 def output_tokens_per_second(text: TextConfig, questions: Sequence[Question], device: str) -> float:
-    """Of all questions at once, after those of the first two, which do not count."""
+    """Runs all questions at once, after a warm-up with two."""
     model = _model(text, device)
     config, settings = _configs(device)
     with model.continuous_batching_context_manager(config, continuous_batching_config=settings) as manager:
@@ -44,16 +43,16 @@ def _model(text: TextConfig, device: str) -> Any:
 
 
 def _configs(device: str) -> tuple[Any, Any]:
-    """What is generated, and how."""
+    """Sets the generation options."""
     from transformers import ContinuousBatchingConfig, GenerationConfig  # noqa: PLC0415 - takes seconds
 
-    # On a CPU it would fill the machine's memory as it fills a GPU's.
+    # On a CPU it would otherwise take all memory, as it does on a GPU.
     settings = ContinuousBatchingConfig(max_memory_percent=0.05) if device == "cpu" else None
     return GenerationConfig(do_sample=False, eos_token_id=-1, pad_token_id=0), settings
 
 
 def _answer(manager: Any, questions: Sequence[Question]) -> int:
-    """How many tokens came. Raises RuntimeError if not all that were asked for."""
+    """Returns the number of generated tokens. Raises RuntimeError if some are missing."""
     for question in questions:
         manager.add_request(list(question.token_ids), max_new_tokens=question.output_tokens, eos_token_id=-1)
     num_tokens = num_finished = 0

@@ -1,6 +1,6 @@
 """One stage of `bench.gpu`, in a process of its own: `python -m bench.gpu.stage STAGE [--checkpoint PATH]`.
 
-Each figure is printed as a line of JSON as soon as it is known; what is being done goes to standard error.
+Prints each figure as a line of JSON as soon as it is known, and progress to standard error.
 """
 
 import argparse
@@ -36,7 +36,7 @@ from glimpse.engine.model_config import TextConfig, load_model_config
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scale:
-    """How much is done: on a GPU what the figures need, on a CPU what shows that the script works."""
+    """The amount of work: enough for the figures on a GPU, enough to try the script on a CPU."""
 
     context: int = 512
     batches: tuple[int, ...] = (1, 8, 32)
@@ -66,7 +66,7 @@ SMALL = Scale(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """Where a stage works, and at what."""
+    """A stage's device and checkpoint."""
 
     checkpoint: Path
     device: Literal["cpu", "cuda"]
@@ -75,7 +75,7 @@ class Setting:
     def load(
         self, *, quantization: Quantization = "none", prefix_caching: bool = False, cuda_graphs: bool = True
     ) -> LoadedEngine:
-        """The engine, prepared; where the question is not about prefix caching, that would only hide work."""
+        """Returns a ready engine, without prefix caching unless it is what is measured."""
         config = EngineConfig(
             model_path=str(self.checkpoint),
             device=self.device,
@@ -91,13 +91,13 @@ class Setting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """One thing that was measured."""
+    """One measurement."""
 
     name: str
     value: float
     unit: str
     aim: str = ""
-    """What the value is held against, in words."""
+    """What the value is compared with."""
 
     def __str__(self) -> str:
         aim = f" ({self.aim})" if self.aim else ""
@@ -105,17 +105,17 @@ class Figure:
 
 
 def limits(setting: Setting) -> Iterator[Figure]:
-    """Of the machine."""
+    """Measures the machine's limits."""
     measured = device_limits(setting.device)
     yield Figure(name="copy", value=measured.read_bytes_per_second / 1e9, unit="GB/s, read and written")
     yield Figure(name="matrix product", value=measured.flops_per_second / 1e12, unit="TFLOP/s in bfloat16")
 
 
 def tests(setting: Setting) -> Iterator[Figure]:
-    """The oracle's, the kernels' and the graphs' tests, on the device."""
+    """Runs the oracle, kernel and graph tests on the device."""
     environment = os.environ | {"GLIMPSE_TEST_DEVICE": setting.device}
     paths = ["tests/engine/models/test_oracle.py", "tests/engine/models/test_oracle_videos.py", "tests/engine/cuda"]
-    # Plugins of tests of other parts may be missing there, which makes their options unknown ones.
+    # Plugins of other tests may be missing there, so their options would be unknown.
     options = ["-q", "-p", "no:cacheprovider", "-W", "default::pytest.PytestConfigWarning"]
     command = [sys.executable, "-m", "pytest", *options, *filter(os.path.exists, paths)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
@@ -124,7 +124,7 @@ def tests(setting: Setting) -> Iterator[Figure]:
 
 
 def same(setting: Setting) -> Iterator[Figure]:
-    """Whether answers are the same replayed and not, found in the prefix cache and not, alone and among others."""
+    """Checks that answers are equal with and without graphs, prefix cache and batching."""
     draw, scale = random.Random(0), setting.scale
     questions = [
         *(Question(token_ids=text(draw, scale.context), output_tokens=32) for _ in range(4)),
@@ -142,7 +142,7 @@ def same(setting: Setting) -> Iterator[Figure]:
 
 
 def steps(setting: Setting) -> Iterator[Figure]:
-    """How near decode and prefill come to the device's limits."""
+    """Measures decode and prefill against the device's limits."""
     found, scale = device_limits(setting.device), setting.scale
     engine = setting.load()
     timed = Steps(engine.core, engine.model, repeats=scale.repeats)
@@ -155,7 +155,7 @@ def steps(setting: Setting) -> Iterator[Figure]:
 
 
 def quantization(setting: Setting) -> Iterator[Figure]:
-    """What quantized weights bring to a decode step, and what they cost the logits."""
+    """Measures the speed and the divergence of quantized weights."""
     found, scale = device_limits(setting.device), setting.scale
     schemes: tuple[Quantization, ...] = ("fp8", "int8", "int4")
     for scheme in schemes:
@@ -175,7 +175,7 @@ def quantization(setting: Setting) -> Iterator[Figure]:
 
 
 def idle(setting: Setting) -> Iterator[Figure]:
-    """How long the device waits for the host in a steady decode."""
+    """Measures how long the device waits for the host in steady decoding."""
     engine, scale = setting.load(), setting.scale
     driver = Driver(engine.core)
     draw = random.Random(0)
@@ -188,7 +188,7 @@ def idle(setting: Setting) -> Iterator[Figure]:
 
 
 def batch(setting: Setting) -> Iterator[Figure]:
-    """nano-vllm's workload, by our engine and by transformers' continuous batching."""
+    """Runs nano-vllm's workload on our engine and on transformers' continuous batching."""
     scale = setting.scale
     shortest, longest = scale.text_lengths
     questions = batch_of_texts(scale.num_texts, shortest=shortest, longest=longest)
@@ -206,7 +206,7 @@ def batch(setting: Setting) -> Iterator[Figure]:
 
 
 def dashinfer(setting: Setting) -> Iterator[Figure]:
-    """DashInfer-VLM's table: chats about two to four images, in their first turn and after two others."""
+    """Runs DashInfer-VLM's workload: chats about two to four images, in the first and the third turn."""
     engine, scale = setting.load(prefix_caching=True), setting.scale
     driver, sizes = Driver(engine.core), scale.chats
     warm_up(driver, engine.model, sizes)
@@ -234,7 +234,7 @@ STAGES: Mapping[str, Callable[[Setting], Iterator[Figure]]] = {
     "same": same,
     "quantization": quantization,
 }
-"""By name, in the order in which they are worth most."""
+"""Stages by name, most important first."""
 
 
 def _decodes(

@@ -1,7 +1,7 @@
-"""The two workloads that others have published figures of, as questions to an engine.
+"""Two workloads with published figures, as questions to an engine.
 
-One is nano-vllm's: many prompts of text of any length with answers of any length. The other is DashInfer-VLM's: chats
-about some images, cold and in their third turn.
+nano-vllm's: many text prompts and answers of random lengths. DashInfer-VLM's: chats about several images, cold and in
+their third turn.
 """
 
 import random
@@ -12,21 +12,21 @@ from bench.engine.driver import Driver, Question, Run, image, text
 from glimpse.engine.model_config import ModelConfig
 
 PUBLISHED: Mapping[str, tuple[float, float, float]] = {"2B": (0.78, 3.85, 7.98), "7B": (0.44, 2.20, 4.68)}
-"""DashInfer-VLM's requests a second on an A100: one at a time, 32 at a time, and 32 at a time with cached turns."""
+"""DashInfer-VLM's requests per second on an A100: sequential, 32 concurrent, and 32 concurrent with cached turns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatSizes:
-    """Of chats about images."""
+    """Number of chats about images."""
 
     side: int = 30
-    """Of an image, in tokens."""
+    """Side of an image, in tokens."""
     question_tokens: int = 100
     answer_tokens: int = 120
 
 
 def batch_of_texts(num_prompts: int, *, shortest: int, longest: int, seed: int = 0) -> list[Question]:
-    """Prompts and answers of any length between the two."""
+    """Returns prompts and answers of random lengths between the two."""
     draw = random.Random(seed)
     return [
         Question(token_ids=text(draw, draw.randint(shortest, longest)), output_tokens=draw.randint(shortest, longest))
@@ -35,7 +35,7 @@ def batch_of_texts(num_prompts: int, *, shortest: int, longest: int, seed: int =
 
 
 def chats(model: ModelConfig, num_chats: int, sizes: ChatSizes, *, seed: int) -> list[Question]:
-    """First turns, each about two to four images that no other has: about 2,800 tokens, and 120 of an answer."""
+    """Returns first turns, each about two to four new images: about 2,800 prompt tokens and 120 answer tokens."""
     draw = random.Random(seed)
     return [_first_turn(draw, model, sizes) for _ in range(num_chats)]
 
@@ -43,7 +43,7 @@ def chats(model: ModelConfig, num_chats: int, sizes: ChatSizes, *, seed: int) ->
 def after_turns(
     driver: Driver, first_turns: Sequence[Question], sizes: ChatSizes, *, num_turns: int, concurrency: int, seed: int
 ) -> list[Question]:
-    """What is asked next in chats of which so many turns were just answered."""
+    """Returns the next turn of each chat."""
     draw = random.Random(seed)
     questions = list(first_turns)
     for _ in range(num_turns):
@@ -55,7 +55,7 @@ def after_turns(
 
 
 def warm_up(driver: Driver, model: ModelConfig, sizes: ChatSizes) -> Run:
-    """So that nothing is measured that happens once."""
+    """Warms up, so that one-time costs are not measured."""
     return driver.ask(chats(model, 2, sizes, seed=-1), concurrency=2)
 
 

@@ -2,8 +2,8 @@
 
     python -m bench.media.contestants CONTESTANT SECONDS FILE …
 
-Does one contestant's work on each file, over and over for so many seconds, and writes a JSON list of `Work`. All begin
-with a file's bytes; what each ends with is said in its docstring.
+Repeats one contestant's work on each file for SECONDS and writes a JSON list of `Work`. Each starts from a file's
+bytes; its docstring says what it produces.
 """
 
 import asyncio
@@ -72,23 +72,23 @@ Act = Callable[[bytes], Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """What was done with one file."""
+    """The work done on one file."""
 
     file: str
     """Its name."""
     times: int
     wall_seconds: float
     cpu_seconds: float
-    """Of this process and its children."""
+    """CPU time of this process and its children."""
 
 
 def prepared(data: bytes) -> Image:
-    """An image that is ready for the engine, its key included."""
+    """Produces an image ready for the engine, with its key."""
     return prepare_image(open_image(data, max_pixels=MAX_DECODED_PIXELS), IMAGES)
 
 
 def _isolated(processing: ImageProcessing = IMAGES) -> Act:
-    """An image or a video that is ready for the engine, decoded in a worker process as servers do."""
+    """Produces an image or a video ready for the engine, decoded in a worker process as servers do."""
     decoders = IsolatedDecoders(num_images=1, num_videos=1)
     runner = asyncio.Runner()
 
@@ -106,7 +106,7 @@ def _in_thread() -> Act:
 
 
 def _normalised() -> Act:
-    """Normalised patches, which the engine makes of the same."""
+    """Produces normalised patches, as the engine does."""
 
     def act(data: bytes) -> object:
         image = prepared(data)
@@ -116,13 +116,13 @@ def _normalised() -> Act:
 
 
 def _transformers(name: str) -> Act:
-    """Normalised patches."""
+    """Produces normalised patches."""
     processor = getattr(importlib.import_module("transformers"), name)(**_BOUNDS)
     return lambda data: processor(images=[PIL.Image.open(io.BytesIO(data)).convert("RGB")], return_tensors="pt")
 
 
 def _qwen_vl_utils() -> Act:
-    """A resized image, or a video's resized frames, which a processor then normalises."""
+    """Produces a resized image, or a video's resized frames, before normalisation."""
     utils = importlib.import_module("qwen_vl_utils.vision_process")
     path = Path(tempfile.mkdtemp(), "video.mp4")  # it reads videos from files only
 
@@ -136,12 +136,12 @@ def _qwen_vl_utils() -> Act:
 
 
 def _request_in_json() -> Act:
-    """The image's bytes, out of a chat request in OpenAI's JSON."""
+    """Extracts the image's bytes from a chat request in OpenAI's JSON."""
     return lambda document: _parsed(decode(document, chat_pb2.CreateChatCompletionRequest).message)
 
 
 def _request_in_proto() -> Act:
-    """The image's bytes, out of the typed chat request."""
+    """Extracts the image's bytes from a typed chat request."""
     return lambda message: _parsed(chat_pb2.CreateChatCompletionRequest.FromString(message))
 
 
@@ -159,7 +159,7 @@ CONTESTANTS: Mapping[str, Callable[[], Act]] = {
 
 
 def requests_about(image: bytes) -> tuple[bytes, bytes]:
-    """A chat request about an image, in JSON and in proto."""
+    """Returns a chat request about an image, in JSON and in proto."""
     url = "data:image/jpeg;base64," + base64.b64encode(image).decode()
     parts = [{"type": "image_url", "image_url": {"url": url}}, {"type": "text", "text": "What is this?"}]
     part = content_pb2.ImagePart(source=content_pb2.MediaSource(data=image))
@@ -190,7 +190,7 @@ def _measure(act: Act, path: Path, seconds: float) -> Work:
 
 
 def main() -> None:
-    """Works."""
+    """Runs one contestant."""
     contestant, seconds, *files = sys.argv[1:]
     torch.set_num_threads(1)
     act = CONTESTANTS[contestant]()

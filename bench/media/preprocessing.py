@@ -1,11 +1,11 @@
-"""How fast images and videos become what a model sees, beside transformers and qwen-vl-utils in the same run.
+"""Speed of image and video preprocessing, against transformers and qwen-vl-utils in the same run.
 
     python -m bench.media.preprocessing [--qwen-vl-utils FOLDER] [--rounds 5] [--seconds 2] [--json FILE]
 
-Each contestant works in a process of its own, on one processor, at one file after another; they take turns, round by
-round. What is compared is processor time, so that what else the machine does matters little. FOLDER is where
-`pip install --no-deps --target FOLDER qwen-vl-utils torchvision requests packaging decord` put that package, and a
-torchvision of our torch's version; without it those rows are left out.
+Each contestant runs in a process of its own, on one processor, file after file; contestants alternate, round by round.
+CPU time is compared, so that other load matters little. FOLDER is where `pip install --no-deps --target FOLDER
+qwen-vl-utils torchvision requests packaging decord` installed that package and a torchvision for our torch; without it
+those rows are omitted.
 """
 
 import argparse
@@ -37,17 +37,17 @@ _REQUESTS = {"base64 in JSON": _JSON, "bytes in proto": _PROTO}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """One contestant with one file, in all rounds."""
+    """One contestant on one file, over all rounds."""
 
     contestant: str
     file: str
     cpu_milliseconds: list[float]
-    """Of the processor for each time, round by round."""
+    """CPU time per repetition, round by round."""
     wall_milliseconds: list[float]
 
 
 def draw(width: int, height: int) -> bytes:
-    """A JPEG with large forms and fine grain, as a camera makes them."""
+    """Writes a JPEG with large shapes and fine grain, like a photo."""
     random = np.random.default_rng(width)
     forms = PIL.Image.fromarray(random.integers(0, 256, (height // 100 + 2, width // 100 + 2, 3), dtype=np.uint8))
     pixels = np.asarray(forms.resize((width, height), PIL.Image.Resampling.BICUBIC)).astype(np.float32)
@@ -58,7 +58,7 @@ def draw(width: int, height: int) -> bytes:
 
 
 def film() -> bytes:
-    """An H.264 video in which an image moves sideways."""
+    """Writes an H.264 video in which an image moves sideways."""
     wide = PIL.Image.open(io.BytesIO(draw(1240, 360)))
     file = io.BytesIO()
     with av.open(file, "w", format="mp4") as output:
@@ -72,7 +72,7 @@ def film() -> bytes:
 
 
 def make_files(folder: Path) -> None:
-    """Writes what is worked at."""
+    """Writes the input files."""
     for name, (width, height) in _IMAGES.items():
         (folder / name).write_bytes(draw(width, height))
     (folder / _VIDEO).write_bytes(film())
@@ -82,16 +82,16 @@ def make_files(folder: Path) -> None:
 
 
 def files_of(contestant: str) -> list[str]:
-    """At what a contestant works."""
+    """Returns the files that a contestant processes."""
     if contestant in _REQUESTS:
         return [_REQUESTS[contestant]]
     return [*_IMAGES, *([_VIDEO] if contestant in _WITH_VIDEOS else [])]
 
 
 def work(contestant: str, folder: Path, seconds: float, packages: Path | None) -> list[Work]:
-    """One round of one contestant; nothing where it cannot work, which is told."""
+    """Runs one round of one contestant; empty, with a message, if it cannot run."""
     paths = os.pathsep.join(filter(None, [str(packages or ""), os.environ.get("PYTHONPATH", "")]))
-    # Warnings of other people's libraries are no result.
+    # Warnings of libraries are not results.
     environment = os.environ | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
     files = [str(folder / name) for name in files_of(contestant)]
     command = [sys.executable, "-m", "bench.media.contestants", contestant, str(seconds), *files]
@@ -103,7 +103,7 @@ def work(contestant: str, folder: Path, seconds: float, packages: Path | None) -
 
 
 def gather(rounds: Sequence[Mapping[str, Sequence[Work]]]) -> list[Measured]:
-    """The rounds' works, by contestant and file; without those who could not work in one of them."""
+    """Groups the rounds by contestant and file, without contestants that failed in a round."""
     measured: list[Measured] = []
     for contestant in (name for name in rounds[0] if all(each[name] for each in rounds)):
         for place, first in enumerate(rounds[0][contestant]):
@@ -120,7 +120,7 @@ def gather(rounds: Sequence[Mapping[str, Sequence[Work]]]) -> list[Measured]:
 
 
 def largest_difference(image: bytes) -> int:
-    """Between our pixels of an image and the reference's, which are floats: rounded to the nearest level."""
+    """Returns the largest difference between our pixels and the reference's, rounded to levels."""
     import transformers  # noqa: PLC0415 - takes seconds, and the contestants have processes of their own
 
     ours = prepared(image)
@@ -133,7 +133,7 @@ def largest_difference(image: bytes) -> int:
 
 
 def text_table(measured: Sequence[Measured]) -> str:
-    """For a terminal, and for Markdown."""
+    """Formats the table as Markdown."""
     reference = {each.file: each.cpu_milliseconds for each in measured if each.contestant == _REFERENCE}
     header = ["what", "who", "a second and core", "processor ms", "wall ms", f"times {_REFERENCE}"]
     rows: list[list[str]] = []
@@ -152,7 +152,7 @@ def text_table(measured: Sequence[Measured]) -> str:
 
 
 def files_of_all() -> list[str]:
-    """All files, in the table's order."""
+    """Returns all files, in the table's order."""
     return [*_IMAGES, _VIDEO, *_REQUESTS.values()]
 
 
@@ -161,7 +161,7 @@ def _times(ratio: Spread) -> str:
 
 
 def main() -> None:
-    """Measures, and writes the table."""
+    """Measures and prints the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--qwen-vl-utils", type=Path, metavar="FOLDER", help="where that package was put")
     parser.add_argument("--rounds", type=int, default=5, help="(default: 5)")

@@ -1,7 +1,7 @@
-"""Clients that ask, stream the answer, and note when each piece came. What they say is read when the last is here.
+"""Clients that stream answers and record when each chunk arrives.
 
-One speaks OpenAI's REST over plain HTTP, the other typed gRPC. They are made to use little processor time: the server
-that is measured has the same cores.
+One uses OpenAI's REST over plain HTTP, the other typed gRPC. They parse chunks only after the last one, to use little
+CPU time: the server under test runs on the same cores.
 """
 
 import base64
@@ -29,21 +29,21 @@ class Turn:
     """user or assistant"""
     text: str
     image: bytes | None = None
-    """A JPEG, before the text."""
+    """A JPEG, placed before the text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """One answer and when it came; times are `time.perf_counter`'s."""
+    """One answer and its timing; times are `time.perf_counter`'s."""
 
     asked_at: float
     token_times: tuple[float, ...]
-    """When each piece of text came; a piece is a token or several."""
+    """The arrival of each chunk of text, one or several tokens."""
     text: str
     prompt_tokens: int
-    """As the server counts; 0 if it does not say. Likewise the next two."""
+    """From the server's usage; 0 if absent. So are the next two."""
     output_tokens: int
-    """The number of pieces if the server does not say."""
+    """The number of chunks if the server reports no usage."""
     cached_tokens: int
 
     @property
@@ -52,21 +52,21 @@ class Answer:
 
     @property
     def seconds_per_token(self) -> float | None:
-        """Between the first token and the last; None for an answer of one."""
+        """Mean time per token after the first; None for a single token."""
         if self.output_tokens < 2:
             return None
         return (self.token_times[-1] - self.token_times[0]) / (self.output_tokens - 1)
 
 
 class AskError(Exception):
-    """The server refused, failed, or gave no token."""
+    """The server refused the request, failed, or sent no token."""
 
 
 class Client(Protocol):
-    """What asks one server."""
+    """A client of one server."""
 
     async def ask(self, turns: Sequence[Turn], *, max_tokens: int) -> Answer:
-        """One question, answered to the end. Raises AskError."""
+        """Sends one question and reads the whole answer. Raises AskError."""
         ...
 
     async def __aenter__(self) -> Self: ...
@@ -75,12 +75,12 @@ class Client(Protocol):
 
 
 def make_client(target: str, *, model: str | None, ignore_eos: bool) -> Client:
-    """A client, to be entered before use.
+    """Returns a client; enter it before use.
 
     Args:
         target: an OpenAI base URL, such as http://127.0.0.1:8080/v1, or a gRPC one: grpc://127.0.0.1:50051.
         model: the name to ask for; None takes the first that the server lists.
-        ignore_eos: answers go on to their greatest length.
+        ignore_eos: answers continue to their maximum length.
     """
     if target.startswith("grpc://"):
         return GrpcClient(target.removeprefix("grpc://"), model=model, ignore_eos=ignore_eos)
@@ -93,7 +93,7 @@ class OpenAIClient:
     def __init__(self, url: str, *, model: str | None, ignore_eos: bool) -> None:
         self._url = url
         self._model = model
-        # Servers differ in what they do with a field that they do not know: it is only there when it is wanted.
+        # Servers differ in how they treat unknown fields, so send it only on request.
         self._extra = {"ignore_eos": True} if ignore_eos else {}
 
     async def __aenter__(self) -> Self:
@@ -167,7 +167,7 @@ class GrpcClient:
 
 
 def read_events(pieces: Iterable[tuple[float, bytes]]) -> Iterator[tuple[float, Mapping[str, Any]]]:
-    """The JSON documents of a stream of server-sent events, each with the time of the piece that completed it."""
+    """Yields the JSON documents of a stream of server-sent events, each with its arrival time."""
     rest = b""
     for at, data in pieces:
         *lines, rest = (rest + data).split(b"\n")
@@ -178,7 +178,7 @@ def read_events(pieces: Iterable[tuple[float, bytes]]) -> Iterator[tuple[float, 
 
 
 def read_answer(asked_at: float, chunks: Iterable[tuple[float, Mapping[str, Any]]]) -> Answer:
-    """An answer from its chunks in OpenAI's form. Raises AskError if there is no token in them."""
+    """Builds an answer from OpenAI chunks. Raises AskError if they contain no token."""
     times: list[float] = []
     texts: list[str] = []
     usage: Mapping[str, Any] = {}

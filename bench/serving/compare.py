@@ -5,10 +5,10 @@
         --peer 'transformers {checkpoint}@http://127.0.0.1:8103/v1 /path/to/start-transformers {checkpoint} 8103'
     python -m bench.serving.compare CHECKPOINT --show results.jsonl
 
-A peer is NAME [MODEL@]URL COMMAND…: the command runs in the foreground and serves OpenAI's API at the URL, and /health
-beside it; MODEL is the name to ask for where the peer does not list one. Each round starts every server, puts it
-through all cases and ends it; the next round begins with another. Glimpse is served through Envoy. Every run is
-appended to the results as it ends, so that an interrupted comparison is not lost.
+A peer is NAME [MODEL@]URL COMMAND…: the command runs in the foreground and serves OpenAI's API at the URL and /health
+next to it; MODEL is the name to request if the peer lists none. Each round starts every server, runs all cases and
+stops it; the order rotates between rounds. Glimpse is served through Envoy. Each run is appended to the results as it
+ends, so that an interrupted comparison is not lost.
 """
 
 import argparse
@@ -31,7 +31,7 @@ _CASE_SECONDS = 1800
 
 
 def run_round(number: int, target: Target, cases: Sequence[str], folder: Path) -> Iterator[Run]:
-    """All cases on a target that is started for them."""
+    """Starts a target and runs all cases on it."""
     with started(target, folder / f"{target.name}.log") as server:
         times = {"healthy_seconds": server.healthy_seconds, "first_answer_seconds": server.first_answer_seconds}
         yield Run(round=number, target=target.name, case=START, report=times)
@@ -43,10 +43,10 @@ def run_round(number: int, target: Target, cases: Sequence[str], folder: Path) -
 
 
 def _run_case(number: int, target: Target, case: str, pid: int, file: Path) -> dict[str, Any] | None:
-    """The report of a case; None where an answer failed, for a rate over fewer answers would compare nothing."""
+    """Returns the report of a case; None if an answer failed, because rates over fewer answers are not comparable."""
     command = [sys.executable, "-m", "bench.serving.serve", f"--url={target.url}", f"--pid={pid}", f"--json={file}"]
     model = [f"--model={target.model}"] if target.model else []
-    # A round's questions are the same for all targets, and new to each.
+    # A round's questions are the same for all targets, and new to each of them.
     options = [f"--seed={number}", *model, *CASES[case]]
     result = subprocess.run(
         [*command, *options], cwd=_ROOT, capture_output=True, text=True, timeout=_CASE_SECONDS, check=False
@@ -58,7 +58,7 @@ def _run_case(number: int, target: Target, case: str, pid: int, file: Path) -> d
 
 
 def describe(arguments: argparse.Namespace, targets: Sequence[Target]) -> dict[str, Any]:
-    """What a reader must know to judge the figures."""
+    """Describes the machine and the run."""
     git = ["git", "describe", "--always", "--dirty"]
     commit = subprocess.run(git, cwd=_ROOT, capture_output=True, text=True, check=False)
     names = [line.partition(":")[2].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")]
@@ -77,7 +77,7 @@ def _lines(path: str) -> list[str]:
 
 
 def show(results: Path) -> str:
-    """The tables of earlier results."""
+    """Formats the tables of earlier results."""
     about, *lines = (json.loads(line) for line in results.read_text().splitlines())
     runs = [Run(**line) for line in lines]
     targets = list(about["targets"])
@@ -86,7 +86,7 @@ def show(results: Path) -> str:
 
 
 def run_all(arguments: argparse.Namespace) -> None:
-    """Every round, written to the results as it goes."""
+    """Runs every round and appends each result."""
     checkpoint = arguments.checkpoint.resolve()
     targets = [glimpse(checkpoint, arguments.glimpse), *(parse_peer(text, checkpoint) for text in arguments.peer)]
     with arguments.out.open("w") as results, tempfile.TemporaryDirectory() as folder:

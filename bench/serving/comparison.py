@@ -1,4 +1,4 @@
-"""Which cases are compared, which figures of a case are shown, and the tables that show them. Pure."""
+"""The compared cases, the figures shown of each, and their tables. Pure."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,9 +17,7 @@ CASES: Mapping[str, Sequence[str]] = {
     "chat of six turns": ("--workload=chat", "--sessions=1"),
     "long prompt beside 4 streams": ("--workload=interference", "--concurrency=4", "--output-tokens=384"),
 }
-"""Name → options of bench.serving.serve: the questions of issue 3.
-
-512 tokens in and 128 out where nothing else is said.
+"""Case → options of bench.serving.serve. Default: 512 tokens in, 128 out.
 """
 
 START = "start"
@@ -36,7 +34,7 @@ class Figure:
     better: str
     """↑ or ↓"""
     read: Callable[[Report], float | None]
-    """Gives it from a report; None where it says nothing of it."""
+    """Reads it from a report; None if absent."""
 
 
 def _latency(label: str, name: str) -> Callable[[Report], float | None]:
@@ -91,7 +89,7 @@ FIGURES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One case on one target in one round."""
+    """The result of one case on one target in one round."""
 
     round: int
     target: str
@@ -100,9 +98,9 @@ class Run:
 
 
 def comparison(runs: Sequence[Run], targets: Sequence[str]) -> str:
-    """A table for each case: the median of each target with its spread, and the first target's ratio to the others.
+    """Formats a table per case: each target's median and spread, and the first target's ratio to the others.
 
-    A ratio is taken between runs of the same round; its spread is over the rounds.
+    Ratios are between runs of the same round; their spread is over the rounds.
     """
     cases = dict.fromkeys(run.case for run in runs)
     return "\n\n".join(f"### {case}\n\n{_table([run for run in runs if run.case == case], targets)}" for case in cases)

@@ -1,9 +1,9 @@
-"""What the front end and Envoy cost for each token, beside an engine that computes nothing and keeps a pace.
+"""CPU time per token of the front end and Envoy, with an engine that computes nothing and emits tokens at a fixed rate.
 
     python -m bench.serving.frontend [--streams 16] [--step-ms 30] [--seconds 10]
 
-Starts the server with `bench.serving.paced_engine` and Envoy before it, runs so many streams over REST and then over
-gRPC, and prints the processor time of the front end and of Envoy: microseconds for each token, and the share of a core.
+Starts the server with `bench.serving.paced_engine` and Envoy, runs the streams over REST and then over gRPC, and prints
+the CPU time of the front end and of Envoy: microseconds per token, and the share of a core.
 """
 
 import argparse
@@ -37,7 +37,7 @@ _START_SECONDS = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """Processor time of one kind of process."""
+    """CPU time of one kind of process."""
 
     process: str
     microseconds_per_token: float
@@ -45,7 +45,7 @@ class Cost:
 
 
 async def serve(checkpoint: Path, step_ms: float, port: int, http_port: int) -> None:
-    """Serves until it is killed."""
+    """Serves until killed."""
     settings = Settings(engine=EngineSettings(model=str(checkpoint)), listen=ListenSettings(port=port, metrics_port=0))
     command = [sys.executable, "-m", "bench.serving.paced_engine", f"--step-ms={step_ms}"]
     found = find_checkpoint(settings.engine)
@@ -56,7 +56,7 @@ async def serve(checkpoint: Path, step_ms: float, port: int, http_port: int) -> 
 
 
 async def measure(target: str, pid: int, *, num_streams: int, num_tokens: int) -> list[Cost]:
-    """Runs the streams and gives what they cost."""
+    """Runs the streams and returns their costs."""
     draw = random.Random()
     async with make_client(target, model=None if target.startswith("http") else "", ignore_eos=True) as client:
         prompts = await probe(client, draw)
@@ -88,7 +88,7 @@ def _kind(pid: int, root: int) -> str:
 
 @contextmanager
 def _serving(checkpoint: Path, step_ms: float) -> Generator[tuple[int, int, int]]:
-    """The server's process id, its gRPC port and Envoy's port."""
+    """Yields the server's process id, its gRPC port and Envoy's port."""
     port, http_port = _free_port(), _free_port()
     options = [f"--checkpoint={checkpoint}", f"--step-ms={step_ms}", f"--serve={port},{http_port}"]
     with tempfile.TemporaryFile() as log:

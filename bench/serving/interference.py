@@ -1,4 +1,4 @@
-"""What running streams feel of a long prompt: gaps between their tokens before it comes and while it is computed."""
+"""Inter-token latency of running streams before and while a long prompt is computed."""
 
 import asyncio
 import random
@@ -16,21 +16,21 @@ _STREAM_WORDS = 40
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interference:
-    """Gaps between the tokens of running streams, in milliseconds."""
+    """Inter-token latencies of running streams, in milliseconds."""
 
     quiet_itl_p50_ms: float
-    """Before the long prompt comes."""
+    """Before the long prompt arrives."""
     quiet_itl_p95_ms: float
     itl_p50_ms: float
-    """From its coming to its first token."""
+    """From its arrival to its first token."""
     itl_p95_ms: float
     itl_max_ms: float
     ratio: float
-    """p95 while it is computed to the quiet median."""
+    """Ratio of the p95 while it is computed to the quiet median."""
     long_prompt_tokens: int
     long_ttft_ms: float
     covered: bool
-    """All streams were running until the long prompt's first token; if not, ask for longer answers."""
+    """Whether all streams ran until the long prompt's first token; if not, request longer answers."""
 
 
 async def ask_amid_streams(
@@ -43,13 +43,13 @@ async def ask_amid_streams(
     max_tokens: int,
     quiet_seconds: float,
 ) -> tuple[list[Answer], Answer]:
-    """Starts streams, and after some quiet seconds asks the long question.
+    """Starts streams, and after some quiet seconds sends the long prompt.
 
     Returns:
-        The streams' answers, and the long question's.
+        The streams' answers, and the long prompt's.
 
     Raises:
-        AskError: one of them was refused or failed.
+        AskError: a request was refused or failed.
     """
     questions = [Turn(role="user", text=common_text(draw, _STREAM_WORDS)) for _ in range(num_streams)]
     long_question = Turn(role="user", text=common_text(draw, prompts.num_words(long_tokens)))
@@ -60,7 +60,7 @@ async def ask_amid_streams(
 
 
 def judge(streams: Sequence[Answer], long_answer: Answer) -> Interference:
-    """Compares the gaps that lie before the long question was asked with those that touch its computation."""
+    """Compares the gaps before the long prompt with those that overlap its computation."""
     begin = max(stream.token_times[0] for stream in streams)
     asked_at, first_token_at = long_answer.asked_at, long_answer.token_times[0]
     quiet = list(_gaps_ms(streams, begin, asked_at, whole=True))
@@ -80,7 +80,7 @@ def judge(streams: Sequence[Answer], long_answer: Answer) -> Interference:
 
 
 def _gaps_ms(streams: Sequence[Answer], begin: float, end: float, *, whole: bool) -> Iterator[float]:
-    """Gaps that lie wholly between two times, or touch what is between them."""
+    """Returns the gaps inside an interval of time, or those that overlap it."""
     for stream in streams:
         for before, after in pairwise(stream.token_times):
             inside = begin <= before and after <= end if whole else before < end and after > begin

@@ -1,4 +1,4 @@
-"""Asks sessions of a server, so many at a time or as they come, and gathers the answers."""
+"""Runs sessions against a server, with fixed concurrency or by arrival times, and collects the answers."""
 
 import asyncio
 import random
@@ -15,16 +15,16 @@ _PROBE_WORDS = (40, 140)
 
 @dataclass(slots=True, kw_only=True)
 class Gathered:
-    """What came back."""
+    """The results of a run."""
 
     answers: list[tuple[str, Answer]] = field(default_factory=list[tuple[str, Answer]])
-    """Each with its question's label, in the order of their ends."""
+    """Each with its question's label, in order of completion."""
     failures: list[str] = field(default_factory=list[str])
-    """What was wrong with the others; a session ends with its first failure."""
+    """Error messages of the others; a session ends with its first failure."""
 
 
 async def probe(client: Client, draw: random.Random) -> Prompts:
-    """Asks two short questions to learn how the server counts. A server that does not count is taken to count words."""
+    """Sends two short questions to learn how the server counts tokens. Without usage, counts words."""
     few, many = _PROBE_WORDS
     counts = [await _count(client, common_text(draw, num_words)) for num_words in _PROBE_WORDS]
     if not all(counts):
@@ -40,7 +40,7 @@ async def _count(client: Client, text: str) -> int:
 async def closed_loop(
     client: Client, sessions: Sequence[Session], *, concurrency: int, max_tokens: int, on_answer: OnAnswer
 ) -> Gathered:
-    """Keeps so many sessions going: where one ends the next begins."""
+    """Keeps a fixed number of sessions running."""
     gathered = Gathered()
     waiting = iter(sessions)
     workers = (_work(client, waiting, max_tokens, gathered, on_answer) for _ in range(concurrency))
@@ -51,7 +51,7 @@ async def closed_loop(
 async def open_loop(
     client: Client, sessions: Sequence[Session], *, arrivals: Sequence[float], max_tokens: int, on_answer: OnAnswer
 ) -> Gathered:
-    """Begins each session at its time, in seconds from now, however many are under way."""
+    """Starts each session at its time, in seconds from now, at any concurrency."""
     gathered = Gathered()
 
     async def begin(session: Session, arrival: float) -> None:

@@ -1,7 +1,7 @@
 """An engine that computes nothing: `python -m bench.serving.paced_engine --step-ms 30 --fd N`.
 
-Each step gives each request a token. It speaks the engine's side of the protocol, so that what the front end costs can
-be measured alone, at a pace that a real engine might keep.
+Each step emits a token for each request. It implements the engine's side of the protocol, so that the cost of the front
+end can be measured alone, at a realistic token rate.
 """
 
 import argparse
@@ -19,14 +19,14 @@ _READY = Ready(device="none", dtype="none", max_model_len=8192, num_blocks=4096,
 
 @dataclass(slots=True)
 class Running:
-    """Requests that get tokens."""
+    """Requests that receive tokens."""
 
     left: dict[str, int] = field(default_factory=dict[str, int])
-    """Request id → tokens that it still gets."""
+    """Request id → tokens left to emit."""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def step(self, token_id: int) -> list[TokenEvent]:
-        """A token for each; who has had the last is forgotten."""
+        """Emits a token for each request; drops those that are complete."""
         with self.lock:
             events = [_event(request_id, left, token_id) for request_id, left in self.left.items()]
             self.left = {request_id: left - 1 for request_id, left in self.left.items() if left > 1}

@@ -1,10 +1,10 @@
-"""How much sooner the first token comes when a long prompt and its image were seen before.
+"""Time to first token of a long prompt with an image, cold and cached.
 
 Against a running server: python bench/serving/prefix_cache.py [--url http://127.0.0.1:8080/v1] [--rounds 7] [--words
 1500]
 
-Each round makes a prompt and an image that the server has not seen, and asks twice. It prints both times to the first
-token, their ratio, the tokens that the prefix cache spared, and whether the two answers are the same text.
+Each round sends a new prompt with a new image twice. It prints both times to first token, their ratio, the tokens from
+the prefix cache, and whether the two answers are equal.
 """
 
 import argparse
@@ -59,7 +59,7 @@ def prompt(draw: random.Random, words: int) -> str:
 
 
 def image(draw: random.Random, side: int) -> str:
-    """A data URL of a PNG of coloured tiles."""
+    """Returns the data URL of a PNG of coloured tiles."""
     tiles = Image.frombytes("RGB", (8, 8), draw.randbytes(192)).resize((side, side), Image.Resampling.NEAREST)
     file = io.BytesIO()
     tiles.save(file, "PNG")

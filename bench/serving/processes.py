@@ -1,4 +1,4 @@
-"""What a server's processes used: processor time and memory, as /proc tells. Linux only."""
+"""CPU time and memory of a server's processes, from /proc. Linux only."""
 
 import os
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ _PROC = Path("/proc")
 
 
 def family(pid: int) -> list[int]:
-    """A process and all that descend from it; nothing if it is gone."""
+    """Returns a process and its descendants; empty if it has ended."""
     children: dict[int, list[int]] = {}
     for child, fields in _all_stats():
         children.setdefault(int(fields[1]), []).append(child)
@@ -20,18 +20,18 @@ def family(pid: int) -> list[int]:
 
 
 def cpu_seconds(pids: list[int]) -> float:
-    """User and system time of these processes and of children of theirs that have ended."""
+    """Returns user and system time of these processes and of their ended children."""
     stats = (_stat(pid) for pid in pids)
     return sum(sum(map(int, fields[11:15])) for fields in stats if fields) / _TICKS_PER_SECOND
 
 
 def peak_rss_mib(pids: list[int]) -> float:
-    """The sum of each process's largest resident memory so far; what they share is counted in each."""
+    """Returns the sum of the processes' peak resident memory; shared pages count in each."""
     return sum(_peak_kib(pid) for pid in pids) / 1024
 
 
 def command_line(pid: int) -> str:
-    """The words with which a process was started; empty if it is gone."""
+    """Returns the arguments of a process; empty if it has ended."""
     try:
         return (_PROC / str(pid) / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
     except OSError:
@@ -45,7 +45,7 @@ def _all_stats() -> Iterator[tuple[int, list[str]]]:
 
 
 def _stat(pid: int) -> list[str]:
-    """Fields of /proc/PID/stat from the third on (the second may contain spaces); none if the process is gone."""
+    """Returns the fields of /proc/PID/stat from the third on (the second may contain spaces); empty if it has ended."""
     try:
         return (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
     except OSError:

@@ -1,4 +1,4 @@
-"""From answers to a report: times to the first token, gaps between tokens, rates, and what they cost the server."""
+"""Reports from answers: time to first token, inter-token latency, rates, and the server's cost."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,31 +11,31 @@ from bench.serving.interference import Interference
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Latencies:
-    """Of the answers to questions of one label; in milliseconds."""
+    """Latencies of the answers with one label, in milliseconds."""
 
     answers: int
     prompt_tokens: float
-    """Median, like the next two."""
+    """A median, as are the next two."""
     cached_tokens: float
     output_tokens: float
     ttft_p50_ms: float
     ttft_p95_ms: float
     itl_p50_ms: float
-    """Between one piece of an answer and the next, over all gaps."""
+    """Between consecutive chunks, over all gaps."""
     itl_p95_ms: float
     tpot_p50_ms: float
-    """For each token after the first: a whole answer's mean, and of these the median."""
+    """The median over answers of the mean time per token after the first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerCost:
-    """What the server's processes used meanwhile."""
+    """What the server's processes used during the run."""
 
     cpu_seconds: float
     cpu_ms_per_token: float
-    """For each token of the answers, prompts included in the time."""
+    """Per output token, prompt processing included."""
     peak_rss_mib: float
-    """Of all its processes since they started, added up."""
+    """The sum of its processes' peaks since they started."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,10 +45,10 @@ class Report:
     target: str
     workload: str
     arrivals: str
-    """How many at a time, or how many a second."""
+    """Concurrency, or requests per second."""
     seed: int
     seconds: float
-    """From the first question to the end of the last answer."""
+    """From the first request to the end of the last answer."""
     latencies: dict[str, Latencies]
     """By label."""
     output_tokens: int
@@ -56,14 +56,14 @@ class Report:
     requests_per_second: float
     failures: list[str]
     generator_cpu_seconds: float
-    """Used by this program, on the same machine."""
+    """CPU time of this program, on the same machine."""
     server: ServerCost | None
-    """None where its process is not known."""
+    """None if its process is unknown."""
     interference: Interference | None = None
 
 
 def latencies(answers: Sequence[Answer]) -> Latencies:
-    """Of at least one answer."""
+    """Computes the latencies of at least one answer."""
     gaps = [1000 * (after - before) for answer in answers for before, after in pairwise(answer.token_times)]
     firsts = [1000 * answer.first_token_seconds for answer in answers]
     paces = [1000 * pace for answer in answers if (pace := answer.seconds_per_token) is not None]
@@ -81,13 +81,13 @@ def latencies(answers: Sequence[Answer]) -> Latencies:
 
 
 def by_label(answers: Sequence[tuple[str, Answer]]) -> dict[str, Latencies]:
-    """Latencies of each label, in the order of their first answers."""
+    """Returns the latencies of each label, in order of first answers."""
     labels = dict.fromkeys(label for label, _ in answers)
     return {label: latencies([answer for other, answer in answers if other == label]) for label in labels}
 
 
 def text_report(report: Report) -> str:
-    """For a terminal."""
+    """Formats the report for a terminal."""
     lines = [f"{report.target}  {report.workload}, {report.arrivals}, seed {report.seed}", _latency_table(report)]
     if report.interference is not None:
         lines.append(_interference_text(report.interference))

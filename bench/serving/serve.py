@@ -1,13 +1,13 @@
-"""Loads a running server and reports times to the first token, gaps between tokens, rates, and the server's own cost.
+"""Load-tests a running server: time to first token, inter-token latency, rates, and the server's own cost.
 
     python -m bench.serving.serve --url http://127.0.0.1:8080/v1 --workload text --concurrency 4
 python -m bench.serving.serve --url grpc://127.0.0.1:50051 --workload image --rate 2 --pid $(pgrep -of 'glimpse up')
 
 Workloads: text (a prompt of --prompt-tokens); image (a new JPEG and a short question); prefix (an image and a long
-text, then the same with another question, then the first again); chat (--turns about an image, each with all before);
-interference (--concurrency running streams while a prompt of --prompt-tokens comes in).
+text, the same with another question, the first again); chat (--turns about an image); interference (--concurrency
+running streams while a prompt of --prompt-tokens arrives).
 
-Sessions come --concurrency at a time, or --rate a second at random (Poisson). Tokens are those of the server's `usage`.
+Sessions run with --concurrency, or arrive at --rate per second (Poisson). Tokens are counted by the server's `usage`.
 """
 
 import argparse
@@ -31,7 +31,7 @@ from bench.serving.report import Report, ServerCost, by_label, text_report
 from bench.serving.workloads import WORKLOADS, Prompts, Sizes, poisson_arrivals
 
 _QUIET_SECONDS = 4.0
-"""Of streams, before the long prompt comes."""
+"""Seconds that streams run before the long prompt arrives."""
 
 
 async def measure(arguments: argparse.Namespace) -> Report:
@@ -63,7 +63,7 @@ async def measure(arguments: argparse.Namespace) -> Report:
 
 
 async def _takes_ignore_eos(url: str, model: str | None) -> bool:
-    """Whether the server knows `ignore_eos`; some refuse a field that they do not know."""
+    """Returns whether the server supports `ignore_eos`; some refuse unknown fields."""
     async with make_client(url, model=model, ignore_eos=True) as client:
         try:
             await probe(client, random.Random(0))
@@ -122,7 +122,7 @@ def _cost(pids: list[int], seconds: float, tokens: int) -> ServerCost:
 
 
 def _progress(total: int) -> Callable[[], None]:
-    """Counts answers on a terminal."""
+    """Shows progress on a terminal."""
     done = 0
 
     def show() -> None:
@@ -135,7 +135,7 @@ def _progress(total: int) -> Callable[[], None]:
 
 
 def parse(words: list[str] | None = None) -> argparse.Namespace:
-    """The command line. Its defaults differ with the workload, as the help says."""
+    """Parses the command line. Some defaults depend on the workload."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--url", default="http://127.0.0.1:8080/v1", help="an OpenAI base URL, or grpc://HOST:PORT")
     parser.add_argument("--model", help="name to ask for (default: the first that the server lists)")

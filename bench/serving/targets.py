@@ -1,4 +1,4 @@
-"""Servers to measure, as programs: started, waited for, and ended with all that they started."""
+"""Servers under test, as programs: starts them, waits for them, and stops them with their children."""
 
 import shlex
 import socket
@@ -28,25 +28,25 @@ class Target:
 
     name: str
     url: str
-    """Its OpenAI base URL, which ends in /v1; it tells by /health, beside it, that it serves."""
+    """Its OpenAI base URL, which ends in /v1; /health next to it reports readiness."""
     command: Sequence[str]
     model: str | None = None
-    """To ask for; None takes the first that it lists."""
+    """The model to request; None takes the first that it lists."""
 
 
 class TargetError(Exception):
-    """A server that did not come up."""
+    """A server that did not start."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Started:
-    """A server that serves."""
+    """A running server."""
 
     pid: int
     healthy_seconds: float
-    """From the start of its process until /health said so."""
+    """From process start until /health is ready."""
     first_answer_seconds: float
-    """From the start of its process to the first token of a first answer."""
+    """From process start to the first token of the first answer."""
 
 
 def glimpse(checkpoint: Path, options: str) -> Target:
@@ -62,10 +62,10 @@ def glimpse(checkpoint: Path, options: str) -> Target:
 
 
 def parse_peer(text: str, checkpoint: Path) -> Target:
-    """A peer as the command line gives it: NAME [MODEL@]URL COMMAND…; {checkpoint} stands for the checkpoint's folder.
+    """Parses a peer: NAME [MODEL@]URL COMMAND…; {checkpoint} is replaced by the checkpoint's folder.
 
     Raises:
-        ValueError: there are fewer than three words.
+        ValueError: fewer than three words.
     """
     words = [word.replace("{checkpoint}", str(checkpoint)) for word in shlex.split(text)]
     if len(words) < 3:
@@ -76,7 +76,7 @@ def parse_peer(text: str, checkpoint: Path) -> Target:
 
 @contextmanager
 def started(target: Target, log: Path) -> Generator[Started]:
-    """Runs a server for the length of a block. Raises TargetError."""
+    """Runs a server for the duration of a block. Raises TargetError."""
     with log.open("wb") as output:
         begun = time.perf_counter()
         process = subprocess.Popen(target.command, stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
@@ -113,7 +113,7 @@ async def _first_token_at(target: Target) -> float:
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
-    """Asks it to end; whatever is left of it afterwards is killed."""
+    """Terminates the server; kills what remains of it."""
     started = {pid: command_line(pid) for pid in family(process.pid)}
     process.terminate()
     with suppress(subprocess.TimeoutExpired):

@@ -1,7 +1,6 @@
 """Words for prompts, and a vocabulary of made-up ones for tokenizers to learn.
 
-`COMMON` is known whole to the tokenizers of trained models and to those of `bench.make_checkpoint`, so a prompt of so
-many of its words is a prompt of as many tokens.
+Every word of `COMMON` is one token to the tokenizers of trained models and of `bench.make_checkpoint`.
 """
 
 import random
@@ -51,12 +50,12 @@ _TAILS = ("a", "ai", "an", "ar", "e", "ea", "el", "en", "er", "i", "in", "is", "
 
 
 def common_text(draw: random.Random, num_words: int) -> str:
-    """So many of the common words, in any order."""
+    """Returns `number` random common words."""
     return " ".join(draw.choices(COMMON, k=num_words))
 
 
 def invented_texts(seed: int, num_words: int) -> Iterator[str]:
-    """Texts in which common words are frequent and so many invented ones occur, each more often than the next."""
+    """Yields texts of common words and invented ones with decreasing frequency."""
     draw = random.Random(seed)
     words = list(dict.fromkeys(_invent(draw) for _ in range(num_words)))
     for index, (word, other) in enumerate(pairwise(words)):

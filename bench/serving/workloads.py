@@ -1,6 +1,6 @@
-"""What is asked: sessions of questions, drawn from a seed. No two begin alike, so nothing is cached by chance.
+"""Sessions of questions, drawn from a seed. No two begin alike, so nothing is cached by chance.
 
-Knows no server. How many words make a prompt of so many tokens is found out by asking (`Prompts`).
+`Prompts` converts a number of tokens to a number of words, as calibrated on the server.
 """
 
 import io
@@ -13,9 +13,9 @@ from PIL import Image
 from bench.serving.words import common_text
 
 _SHORT_WORDS = 12
-"""Of a question about an image."""
+"""Output tokens of a question about an image."""
 _TILES = 14
-"""Of an image's side; each becomes a patch of its own colour."""
+"""Tiles along an image's side; each has a colour of its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,47 +23,47 @@ class Question:
     """One question of a session."""
 
     label: str
-    """Questions of one label are counted together."""
+    """Latencies are reported per label."""
     text: str
     image: bytes | None = None
     follows: bool = False
-    """The questions before it and their answers come with it."""
+    """Sent with the questions and answers before it."""
 
 
 Session = tuple[Question, ...]
-"""Asked one after another."""
+"""Questions sent one after another."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prompts:
-    """How prompts become tokens on the server that is measured."""
+    """How the server under test counts prompt tokens."""
 
     overhead_tokens: float
-    """Of a prompt without words."""
+    """Tokens of a prompt without words."""
     tokens_per_word: float
 
     def num_words(self, num_tokens: int) -> int:
-        """Words of a prompt that comes to so many tokens, at least one."""
+        """Returns the number of words for a prompt of this many tokens, at least one."""
         return max(1, round((num_tokens - self.overhead_tokens) / self.tokens_per_word))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sizes:
-    """How large questions are."""
+    """Sizes of questions."""
 
     prompt_tokens: int
-    """Of a text; the template's tokens are in it, an image's are not."""
+    """Tokens of a text, including the template's, excluding an image's."""
     side: int
-    """Of an image, in pixels."""
+    """Side of an image, in pixels."""
     num_turns: int
-    """Of a conversation."""
+    """Turns of a conversation."""
 
 
 MakeSession = Callable[[random.Random, Prompts, Sizes], Session]
 
 
 def text_session(draw: random.Random, prompts: Prompts, sizes: Sizes) -> Session:
-    """A text of so many tokens."""
+    """A text of `prompt_tokens` tokens."""
     return (Question(label="text", text=common_text(draw, prompts.num_words(sizes.prompt_tokens))),)
 
 
@@ -73,7 +73,7 @@ def image_session(draw: random.Random, _prompts: Prompts, sizes: Sizes) -> Sessi
 
 
 def prefix_session(draw: random.Random, prompts: Prompts, sizes: Sizes) -> Session:
-    """An image and a long text; the same with another question at its end; and the first once more."""
+    """An image and a long text; the same with another question at its end; the first again."""
     shared = common_text(draw, prompts.num_words(sizes.prompt_tokens - _SHORT_WORDS))
     shown = image(draw, sizes.side)
     first, other = (f"{shared} {common_text(draw, _SHORT_WORDS)}" for _ in range(2))
@@ -103,7 +103,7 @@ WORKLOADS: Mapping[str, MakeSession] = {
 
 
 def image(draw: random.Random, side: int) -> bytes:
-    """A square JPEG of coloured tiles that run into each other."""
+    """Returns a square JPEG of blurred coloured tiles."""
     tiles = Image.frombytes("RGB", (_TILES, _TILES), draw.randbytes(3 * _TILES**2))
     file = io.BytesIO()
     tiles.resize((side, side), Image.Resampling.BICUBIC).save(file, "JPEG", quality=85)
@@ -111,7 +111,7 @@ def image(draw: random.Random, side: int) -> bytes:
 
 
 def poisson_arrivals(draw: random.Random, *, per_second: float, count: int) -> list[float]:
-    """Seconds from the start at which requests come that know nothing of each other."""
+    """Returns arrival times of a Poisson process, in seconds."""
     now = 0.0
     arrivals: list[float] = []
     for _ in range(count):
