@@ -43,7 +43,7 @@ class SpecialTokenEscaper:
         self._literals: list[str] = []
         # With a space, of which it can be seen afterwards whether a template strips what it shows.
         self.end = self._mark("end") + " "
-        """SpecialTokenEscaper the end of a text that the prompt is to end with; nothing else has it."""
+        """Marks the end of a text that the prompt must end with; nothing else has this mark."""
 
     def __bool__(self) -> bool:
         return bool(self._literals)

@@ -143,7 +143,7 @@ def _expand(
 
 
 def _learnt(token_ids: Sequence[int], vocabulary: Vocabulary) -> npt.NDArray[np.bool_]:
-    """SpecialTokenEscaper what follows `<|im_start|>assistant`, up to and with `<|im_end|>`."""
+    """Marks what follows `<|im_start|>assistant`, up to and with `<|im_end|>`."""
     opening = [vocabulary.start_id, *vocabulary.assistant_ids, vocabulary.newline_id]
     learnt = np.zeros(len(token_ids), np.bool_)
     said = False
