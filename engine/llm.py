@@ -31,7 +31,6 @@ from glimpse.engine.offline.tool_inputs import parse_chat_options
 from glimpse.engine.offline.visual_inputs import InputError
 from glimpse.engine.protocol import Generate
 from glimpse.engine.sampling_params import Grammar, GrammarKind, SamplingParams
-from glimpse.engine.scheduling.sequence import make_sequence
 from glimpse.engine.text.grammar_check import GrammarChecker, GrammarError
 from glimpse.engine.text.media_inputs import Medium, media_inputs, prompt_media
 from glimpse.engine.text.prompt import Prompt, PromptBuilder, load_prompt_builder
@@ -142,9 +141,6 @@ class LLM:
         )
         engine = load_core(config, on_progress=lambda _stage, _fraction: None)
         self._core = engine.core
-        self._max_model_len = engine.ready.max_model_len
-        self._vocab_size = engine.model.text.vocab_size
-        self._hidden_size = engine.model.text.hidden_size
         self._encoder = engine.model.encoder
         self._prompts = load_prompt_builder(path, engine.model, chat_template)
         self._grammars = GrammarChecker(self._prompts.tokenizer)
@@ -296,14 +292,8 @@ class LLM:
             sampling=sampling,
         )
         try:
-            # The core would refuse it as well, but not before others of the batch are computed.
-            make_sequence(
-                0,
-                generate,
-                max_model_len=self._max_model_len,
-                vocab_size=self._vocab_size,
-                hidden_size=self._hidden_size,
-            )
+            # `submit` would refuse it too, but only after others of the batch have been computed.
+            self._core.check(generate)
         except EngineError as error:
             raise EngineError(error.code, f"{request.path}: {error.message}") from error
         return generate

@@ -33,8 +33,11 @@ from glimpse.engine.parallel.distributed_runner import ParallelRunner
 from glimpse.engine.parallel.ranks import Ranks
 from glimpse.engine.parallel.shards import shard_config, shard_tensor
 from glimpse.engine.protocol import Ready
-from glimpse.engine.scheduling.core import Core, Runner
+from glimpse.engine.scheduling.core import Core
 from glimpse.engine.scheduling.ngram_proposer import MAX_DRAFT_TOKENS
+from glimpse.engine.scheduling.scheduler import SchedulerLimits
+from glimpse.engine.scheduling.sequence import ModelSpec
+from glimpse.engine.scheduling.step_pipeline import Runner
 from glimpse.engine.text.tokenizer import load_tokenizer
 
 _log = logging.getLogger(__name__)
@@ -309,20 +312,22 @@ def _make_core(
     text = shard.config.text
     return Core(
         runner=runner,
-        num_blocks=local_runner.num_blocks,
-        block_size=config.block_size,
-        max_model_len=max_model_len,
-        max_batch_tokens=config.max_batch_tokens,
-        max_sequences=config.max_sequences,
+        model=ModelSpec(
+            vocab_size=text.vocab_size, hidden_size=text.hidden_size, eos_token_ids=shard.config.eos_token_ids
+        ),
+        limits=SchedulerLimits(
+            num_blocks=local_runner.num_blocks,
+            block_size=config.block_size,
+            max_model_len=max_model_len,
+            max_batch_tokens=config.max_batch_tokens,
+            max_sequences=config.max_sequences,
+            encoder_bytes_per_token=text.hidden_size * shard.dtype.itemsize,
+            encoder_cache_bytes=config.encoder_cache_bytes,
+            prefix_caching=config.prefix_caching,
+            max_decode_slowdown=config.max_decode_slowdown,
+            max_draft_tokens=MAX_DRAFT_TOKENS if config.speculative == "ngram" else 0,
+        ),
         max_waiting=config.max_waiting,
-        eos_token_ids=shard.config.eos_token_ids,
-        encoder_bytes_per_token=text.hidden_size * shard.dtype.itemsize,
-        encoder_cache_bytes=config.encoder_cache_bytes,
-        prefix_caching=config.prefix_caching,
-        vocab_size=text.vocab_size,
-        hidden_size=text.hidden_size,
-        max_decode_slowdown=config.max_decode_slowdown,
-        max_draft_tokens=MAX_DRAFT_TOKENS if config.speculative == "ngram" else 0,
         async_scheduling=uses_async_scheduling(config, shard.device),
         prepare=local_runner.prepare,
         compile_grammar=local_runner.compile,

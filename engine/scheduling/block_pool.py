@@ -1,22 +1,21 @@
-"""Which KV blocks are held, by how many, and what the free ones still contain.
+"""Bookkeeping of KV blocks: how many holders each has, and which free blocks still have useful contents.
 
-Knows block ids and opaque names of contents; nothing of tokens, sequences or tensors. Every operation takes constant
-time.
+Blocks are ids, and their contents opaque hashes. Every operation takes constant time.
 """
 
 from collections import OrderedDict
 
 
 class BlockPool:
-    """Reference-counted blocks. A free block can be found by the name of its contents until it is allocated."""
+    """Reference-counted blocks. A block registered under a hash can be found until it is allocated again."""
 
     def __init__(self, num_blocks: int) -> None:
         self.num_blocks = num_blocks
         self._num_holders = [0] * num_blocks
-        # In the order in which they are allocated: blocks without a name first, then the longest unused.
+        # In the order of allocation: blocks without a hash first, then the least recently used.
         self._free = OrderedDict[int, None].fromkeys(range(num_blocks))
-        self._names: list[bytes | None] = [None] * num_blocks
-        self._named: dict[bytes, int] = {}
+        self._hash_of_block: list[bytes | None] = [None] * num_blocks
+        self._block_of_hash: dict[bytes, int] = {}
 
     @property
     def num_free(self) -> int:
@@ -30,7 +29,7 @@ class BlockPool:
         return self._num_holders[block_id] == 0
 
     def allocate(self) -> int:
-        """Takes the free block that is missed least; its contents lose their name.
+        """Takes the free block that is least worth keeping, and evicts its contents.
 
         Raises:
             KeyError: no block is free.
@@ -41,33 +40,33 @@ class BlockPool:
         return block_id
 
     def retain(self, block_id: int) -> None:
-        """Adds a holder to a block, free or held."""
+        """Adds a holder to a free or held block."""
         if self._num_holders[block_id] == 0:
             del self._free[block_id]
         self._num_holders[block_id] += 1
 
     def release(self, block_id: int) -> None:
-        """Takes a holder away; the last one's block is free, and among the named ones the last to be allocated."""
-        assert self._num_holders[block_id] > 0, f"block {block_id} is released but nobody holds it"
+        """Removes a holder. A block without holders is free; if it has a hash, it is the last to be allocated."""
+        assert self._num_holders[block_id] > 0, f"block {block_id} is released but has no holder"
         self._num_holders[block_id] -= 1
         if self._num_holders[block_id] == 0:
             self._free[block_id] = None
-            if self._names[block_id] is None:
+            if self._hash_of_block[block_id] is None:
                 self._free.move_to_end(block_id, last=False)
 
-    def name(self, block_id: int, name: bytes) -> None:
-        """Makes a held block's contents findable, unless another block with the same contents already is."""
-        if name not in self._named and self._names[block_id] is None:
-            self._names[block_id] = name
-            self._named[name] = block_id
+    def register(self, block_id: int, block_hash: bytes) -> None:
+        """Makes a held block findable by the hash of its contents, unless another block has the same contents."""
+        if block_hash not in self._block_of_hash and self._hash_of_block[block_id] is None:
+            self._hash_of_block[block_id] = block_hash
+            self._block_of_hash[block_hash] = block_id
 
     def evict(self, block_id: int) -> None:
-        """Makes a block's contents, if they have a name, not findable any more."""
-        name = self._names[block_id]
-        if name is not None:
-            del self._named[name]
-            self._names[block_id] = None
+        """Forgets the hash of a block, if it has one."""
+        block_hash = self._hash_of_block[block_id]
+        if block_hash is not None:
+            del self._block_of_hash[block_hash]
+            self._hash_of_block[block_id] = None
 
-    def find(self, name: bytes) -> int | None:
-        """The block, free or held, with the contents of this name."""
-        return self._named.get(name)
+    def find(self, block_hash: bytes) -> int | None:
+        """Returns the free or held block with these contents."""
+        return self._block_of_hash.get(block_hash)

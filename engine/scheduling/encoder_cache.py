@@ -1,7 +1,7 @@
-"""Decides which media are encoded in a step and which encoder outputs stay. The outputs themselves live in the runner.
+"""Decides which media are encoded in a step and which encoder outputs are cached. The outputs are in the runner.
 
-A sequence pins the outputs of the media whose tokens it is computing, and no others; what nobody pins is evicted when
-room is wanted, the longest unused first. Knows keys, sizes and sequence ids; pixels it only hands on.
+A sequence pins the outputs of exactly the media whose tokens it is computing. Unpinned outputs are evicted when room is
+needed, least recently used first. This module tracks keys, sizes and sequence ids; contents are only passed through.
 """
 
 from collections import OrderedDict
@@ -12,18 +12,18 @@ from glimpse.engine.scheduling.sequence import Sequence, spans_between
 
 
 class EncoderCache:
-    """The runner's encoder outputs, as the plan made them."""
+    """The encoder outputs that the runner holds once it has executed the plans."""
 
     def __init__(self, *, bytes_per_token: int, capacity_bytes: int) -> None:
-        """`capacity_bytes` must hold any one medium, or a sequence could wait for room for ever."""
+        """`capacity_bytes` must hold any single medium, or a sequence could wait for room forever."""
         self._bytes_per_token = bytes_per_token
         self._capacity_bytes = capacity_bytes
         self._pinned = dict[bytes, set[int]]()  # key → ids of the sequences that pin it
-        self._unpinned = OrderedDict[bytes, None]()  # the longest unused first
-        self._num_bytes = dict[bytes, int]()  # of the resident keys, pinned or not
+        self._unpinned = OrderedDict[bytes, None]()  # least recently used first
+        self._num_bytes = dict[bytes, int]()  # of resident outputs, pinned or not
         self._num_resident_bytes = 0
         self._num_pinned_bytes = 0
-        # What the plan in the making decided so far.
+        # Decisions for the plan that is being made.
         self._encode = dict[bytes, Encode]()
         self._evicted = list[bytes]()
         self._num_tokens_to_encode = 0
@@ -31,7 +31,7 @@ class EncoderCache:
 
     @property
     def num_tokens_to_encode(self) -> int:
-        """Tokens of the media that the plan in the making encodes."""
+        """Placeholder tokens of the media that the plan being made encodes."""
         return self._num_tokens_to_encode
 
     @property
@@ -44,15 +44,18 @@ class EncoderCache:
 
     @property
     def has_evictions(self) -> bool:
-        """The runner holds outputs of which the next plan tells it that they are evicted."""
+        """The next plan tells the runner to free outputs."""
         return bool(self._evicted)
 
-    def reach(self, sequence: Sequence, start: int, end: int, *, max_more_tokens: int) -> int:
-        """How far the tokens from `start` towards `end` can be computed in this step.
+    def plan_media(self, sequence: Sequence, start: int, end: int, *, max_more_tokens: int) -> int:
+        """Pins the media of the tokens from `start` to `end`, and plans to encode those that are not resident.
 
-        The media that they need are pinned, and planned to be encoded where they are not resident: those of no more
-        than `max_more_tokens`, but in each step one of any size. Once a sequence was refused a medium, no later one
-        begins one in the same step: so pins only go, and its turn comes.
+        At most `max_more_tokens` tokens more are encoded, but in each step one medium of any size. Once a sequence is
+        refused a medium, no later sequence gets a new one in this step: pins can then only be released, and its turn
+        comes.
+
+        Returns:
+            Where the tokens end whose media are available in this step.
         """
         max_tokens = self._num_tokens_to_encode + max_more_tokens
         for span in spans_between(sequence.spans, start, end):
@@ -61,20 +64,20 @@ class EncoderCache:
         return end
 
     def advance(self, sequence: Sequence, *, first_token: int) -> None:
-        """Takes away the pins of the media that were completed when the tokens from `first_token` on were computed."""
+        """Unpins the media whose last tokens are among those computed from `first_token` on."""
         computed = sequence.num_computed_tokens
         spans = tuple(spans_between(sequence.spans, first_token, computed))
         unfinished = {span.key for span in spans if span.end > computed}
         self._unpin(sequence, (span.key for span in spans if span.key not in unfinished))
 
     def release(self, sequence: Sequence) -> None:
-        """Takes away all pins of a sequence."""
+        """Removes all pins of a sequence."""
         self._unpin(sequence, (span.key for span in sequence.spans))
 
-    def decide(self) -> tuple[tuple[Encode, ...], tuple[bytes, ...]]:
-        """Ends the planning of a step: what to encode, and the keys to evict before that."""
+    def finish_plan(self) -> tuple[tuple[Encode, ...], tuple[bytes, ...]]:
+        """Ends the planning of a step and returns what to encode, and the keys to evict before that."""
         for key in [key for key in self._encode if key in self._unpinned]:
-            self._drop(key)  # the sequence that wanted it was preempted
+            self._drop(key)  # the sequence that needed it was preempted
         decisions = (tuple(self._encode.values()), tuple(self._evicted))
         self._encode = {}
         self._evicted = []
@@ -83,12 +86,12 @@ class EncoderCache:
         return decisions
 
     def fail(self, *, encoded: Iterable[bytes], evicted: Iterable[bytes]) -> None:
-        """Takes back the decisions of a step that failed, whose pins are gone: the next plan evicts all its keys.
+        """Takes the decisions of a failed step back: the next plan evicts all its keys. Its pins must be gone.
 
-        Of several steps that failed the last one's decisions are taken back first.
+        If several steps failed, call this for the last one first.
         """
         for key in encoded:
-            if key in self._num_bytes:  # else a later step evicted it, and so will the next plan
+            if key in self._num_bytes:  # else a later step has evicted it, and the next plan will repeat that
                 self._drop(key)
         self._evicted += (key for key in evicted if key not in self._evicted)
 
@@ -118,7 +121,7 @@ class EncoderCache:
                 self._num_pinned_bytes -= self._num_bytes[key]
 
     def _admit(self, sequence: Sequence, span: MediaSpan, max_tokens: int) -> bool:
-        """Makes a medium resident if it may be encoded in this step and there is room for it beside what is pinned."""
+        """Makes a medium resident if the step may encode it and it fits next to the pinned ones."""
         if span.key in self._num_bytes:
             return True
         content = sequence.contents[span.key]
@@ -140,7 +143,7 @@ class EncoderCache:
         return True
 
     def _drop(self, key: bytes) -> None:
-        """Ends the residence of an unpinned output; one that is not encoded yet just is not."""
+        """Evicts an unpinned output, or cancels its encoding if it is only planned."""
         del self._unpinned[key]
         self._num_resident_bytes -= self._num_bytes.pop(key)
         if self._encode.pop(key, None) is None:

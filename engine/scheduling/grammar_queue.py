@@ -1,4 +1,4 @@
-"""Sequences whose grammars are being compiled, beside the steps. Knows no grammar: only that one is ready or not."""
+"""Sequences that wait until their grammars are compiled."""
 
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, wait
@@ -8,14 +8,14 @@ from glimpse.engine.sampling_params import Grammar
 from glimpse.engine.scheduling.sequence import Sequence
 
 _WAIT_SECONDS = 0.01
-"""How long a step with nothing else to do waits for a grammar: so long may what the caller has wait."""
+"""How long a step with nothing else to do waits for a grammar. New messages from the caller wait as long."""
 
 
-class CompilingQueue:
-    """What the scheduler does not have yet."""
+class GrammarQueue:
+    """Sequences that the scheduler does not have yet because their grammars are being compiled."""
 
     def __init__(self, compile_grammar: Callable[[Grammar], Future[Any]] | None) -> None:
-        """`compile_grammar` begins to compile; None where whoever needs a grammar compiles it."""
+        """`compile_grammar` starts to compile. If it is None, grammars are compiled where they are used."""
         self._compile = compile_grammar
         self._entries: dict[Sequence, Future[Any]] = {}
 
@@ -23,7 +23,7 @@ class CompilingQueue:
         return len(self._entries)
 
     def add(self, sequence: Sequence) -> bool:
-        """Takes a sequence that must wait for its grammar; False for any other."""
+        """Takes a sequence whose grammar must be compiled first; returns False for any other."""
         grammar = sequence.sampling.grammar
         if grammar is None or self._compile is None:
             return False
@@ -34,11 +34,15 @@ class CompilingQueue:
         return True
 
     def remove(self, sequence: Sequence) -> None:
-        """Forgets a sequence, if it is here."""
+        """Removes a sequence if it is in the queue."""
         self._entries.pop(sequence, None)
 
-    def compiled(self, *, may_wait: bool) -> list[Sequence]:
-        """Hands out those whose grammars are compiled, or could not be; waits a little for one if it may."""
+    def pop_compiled(self, *, may_wait: bool) -> list[Sequence]:
+        """Removes and returns the sequences whose compilation has ended, also in failure.
+
+        Args:
+            may_wait: There is nothing else to do: wait a moment for a grammar.
+        """
         if self._entries and may_wait:
             wait(self._entries.values(), timeout=_WAIT_SECONDS, return_when=FIRST_COMPLETED)
         ready = [sequence for sequence, compiling in self._entries.items() if compiling.done()]

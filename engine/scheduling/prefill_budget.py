@@ -1,7 +1,7 @@
-"""How much prompt a step may take on beside running answers, so that these keep their pace.
+"""How many prompt tokens a step may take while other sequences decode, so that decoding does not slow down too much.
 
-Pure arithmetic over the work and the durations of recent steps; it measures no time and knows no sequence. A step's
-expected duration is that of a step that only decodes, and what each prompt token and each encoded medium adds.
+Pure arithmetic over the work and the durations of recent steps. The expected duration of a step is that of a step that
+only decodes, plus what each prompt token and each encoded medium adds.
 """
 
 from collections import deque
@@ -10,43 +10,43 @@ from dataclasses import dataclass
 from statistics import median
 
 NUM_FREE_TOKENS = 16
-"""Prompt tokens that a step of decodes takes on in any case: it reads all weights anyhow, so they cost little. A step
-with no more than these therefore measures decoding too, and a prompt is never held up for good."""
+"""Prompt tokens that a decoding step may take in any case: it reads all weights anyway, so they cost little. A step
+with no more than these therefore still measures decoding, and a prompt never stops entirely."""
 NUM_UNTRIED_TOKENS = 64
-"""Prompt tokens beside decodes while little is known of their cost."""
+"""Prompt tokens in a decoding step until their cost has been measured."""
 DEFAULT_MEDIA_WEIGHT = 2.0
-"""The cost of encoding one token of a medium, in prompt tokens, until it was measured."""
+"""Cost of encoding one placeholder token, in prompt tokens, until it has been measured."""
 WINDOW = 8
-"""Recent steps of each kind that count: enough for a median to shrug off a step that something else held up."""
+"""Number of recent steps of each kind that count: enough for a median to ignore a single delayed step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepWork:
-    """What a step computed."""
+    """What a step computes."""
 
     num_decodes: int
-    """Sequences of which it computed their one new token."""
+    """Sequences that decode: each has one token in the step."""
     num_prompt_tokens: int
     """All other tokens."""
     num_media_tokens: int
-    """Placeholder tokens of the media that it encoded."""
+    """Placeholder tokens of the media that are encoded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Cost:
-    """What a number of tokens added to a step."""
+    """What a number of tokens added to the duration of a step."""
 
     num_tokens: int
     seconds: float
 
 
 class PrefillBudget:
-    """Estimates from recent steps, and the budget that follows from them."""
+    """Estimates costs from recent steps and derives the budget."""
 
     def __init__(self, *, max_slowdown: float) -> None:
         """
         Args:
-            max_slowdown: The longest a step with decodes should take, in steps that only decode; at least 1.
+            max_slowdown: How long a step with decodes may take, as a multiple of a step that only decodes; at least 1.
         """
         self._max_slowdown = max_slowdown
         self._decode_seconds: deque[float] = deque(maxlen=WINDOW)
@@ -55,8 +55,8 @@ class PrefillBudget:
 
     @property
     def num_prompt_tokens(self) -> int:
-        """Prompt tokens that a step with decodes may take on, media in terms of these; at least `NUM_FREE_TOKENS`."""
-        # A cost is trusted for a few more tokens than it was measured with: past some number it rises.
+        """Prompt tokens that a step with decodes may take, media converted into them; at least `NUM_FREE_TOKENS`."""
+        # A cost is only trusted for up to twice as many tokens as were measured: past some number it rises.
         most_tried = max((cost.num_tokens for cost in self._prompt_costs), default=0)
         bound = max(NUM_UNTRIED_TOKENS, 2 * most_tried)
         spare_seconds = (self._max_slowdown - 1) * self._expected_decode_seconds
@@ -66,12 +66,12 @@ class PrefillBudget:
 
     @property
     def media_weight(self) -> float:
-        """The cost of encoding one token of a medium, in prompt tokens."""
+        """Cost of encoding one placeholder token, in prompt tokens."""
         prompt, media = self._seconds_per_prompt_token, _seconds_per_token(self._media_costs)
         return media / prompt if prompt and media else DEFAULT_MEDIA_WEIGHT
 
     def observe(self, work: StepWork, seconds: float) -> None:
-        """Takes note of a step that took so long."""
+        """Records the duration of a step."""
         added_seconds = max(0.0, seconds - self._expected_decode_seconds)
         if work.num_media_tokens:
             added_seconds -= work.num_prompt_tokens * self._seconds_per_prompt_token

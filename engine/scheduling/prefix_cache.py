@@ -1,7 +1,7 @@
-"""Finds the computed blocks of a prefix that an earlier sequence had, pictures included.
+"""Finds KV blocks that an earlier sequence with the same prefix, media included, has computed.
 
-A full block's name is a hash over all that its KV depends on: the name before it, its tokens, and which parts of which
-media stand in it. Equal names therefore mean equal KV. Knows nothing of running and waiting, nor of the tensors.
+The hash of a full block covers all that its KV depends on: the hash of the block before it, its tokens, and the parts
+of media in it. Equal hashes therefore mean equal KV.
 """
 
 import hashlib
@@ -17,7 +17,7 @@ _BLOCK_DOMAIN = b"glimpse.kv.block.v1"
 
 
 class PrefixCache:
-    """The chains of named blocks in a pool. Disabled, it names none and finds none."""
+    """The hash chains of the blocks in a pool. If disabled, it registers none and finds none."""
 
     def __init__(self, *, pool: BlockPool, block_size: int, enabled: bool) -> None:
         self._pool = pool
@@ -25,9 +25,9 @@ class PrefixCache:
         self._enabled = enabled
 
     def match(self, sequence: Sequence) -> list[int]:
-        """Ids of the blocks, in order, with the longest computed prefix of a sequence; the caller retains them.
+        """Returns the ids of the blocks that hold the longest computed prefix of a sequence. The caller retains them.
 
-        They never contain its last token: that one is computed, for its logits are wanted.
+        The last token is never among them: it is computed for its logits.
         """
         block_ids: list[int] = []
         if not self._enabled:
@@ -40,27 +40,27 @@ class PrefixCache:
         return block_ids
 
     def next_hash(self, sequence: Sequence, num_blocks: int) -> bytes | None:
-        """The name of the block that `match` would find after the first `num_blocks`; None if it looks for no more."""
+        """Returns the hash that `match` looks for after `num_blocks` blocks; None if it looks no further."""
         if not self._enabled or num_blocks >= (sequence.num_tokens - 1) // self._block_size:
             return None
         return self._hash_of(sequence, num_blocks)
 
-    def names(self, sequence: Sequence, start: int, end: int) -> set[bytes]:
-        """Names of the blocks that are completed when the tokens from `start` to before `end` are computed."""
+    def hashes(self, sequence: Sequence, start: int, end: int) -> set[bytes]:
+        """Returns the hashes of the blocks that computing the tokens from `start` to before `end` fills."""
         if not self._enabled:
             return set()
         blocks = range(start // self._block_size, end // self._block_size)
         return {self._hash_of(sequence, index) for index in blocks}
 
-    def publish(self, sequence: Sequence, *, first_token: int) -> None:
-        """Makes findable the blocks that were completed when the tokens from `first_token` on were computed."""
+    def register_blocks(self, sequence: Sequence, *, first_token: int) -> None:
+        """Registers the blocks that were filled when the tokens from `first_token` on were computed."""
         if not self._enabled:
             return
         for index in range(first_token // self._block_size, sequence.num_computed_tokens // self._block_size):
-            self._pool.name(sequence.block_table[index], self._hash_of(sequence, index))
+            self._pool.register(sequence.block_table[index], self._hash_of(sequence, index))
 
-    def withdraw(self, block_table: Many[int], start: int, end: int) -> None:
-        """Takes `publish` back for the blocks of a table that the tokens from `start` to before `end` completed."""
+    def evict_blocks(self, block_table: Many[int], start: int, end: int) -> None:
+        """Takes `register_blocks` back for the blocks that the tokens from `start` to before `end` filled."""
         for index in range(start // self._block_size, end // self._block_size):
             self._pool.evict(block_table[index])
 
@@ -74,23 +74,23 @@ class PrefixCache:
 
 
 def root_hash(cache_salt: str) -> bytes:
-    """What every chain of a salt begins with."""
+    """Returns the hash that stands before the first block of every sequence with this salt."""
     return _hash(_ROOT_DOMAIN, (cache_salt.encode(),))
 
 
 def block_hash(parent: bytes, start: int, token_ids: Many[int], spans: Many[MediaSpan]) -> bytes:
-    """The name of a block.
+    """Returns the hash of a block's contents.
 
     Args:
-        parent: Name of the block before it, or the root.
+        parent: Hash of the block before it, or the root.
         start: Index in the sequence of its first token.
         token_ids: Its tokens.
-        spans: The sequence's media; those that do not reach into the block do not count.
+        spans: The sequence's media. Those outside the block are ignored.
     """
     end = start + len(token_ids)
     fields = [parent, struct.pack(f"<{len(token_ids)}q", *token_ids)]
     for span in spans_between(spans, start, end):
-        # Where in the block it stands, which of its tokens these are, and how far apart their positions are.
+        # Where the medium is in the block, which of its tokens these are, and how far apart their positions are.
         first, last = max(span.start, start), min(span.end, end)
         fields += (
             span.key,
@@ -100,7 +100,7 @@ def block_hash(parent: bytes, start: int, token_ids: Many[int], spans: Many[Medi
 
 
 def _hash(domain: bytes, fields: Many[bytes]) -> bytes:
-    """SHA-256 over a domain and fields, each after its length, so that no two lists of fields are the same bytes."""
+    """SHA-256 over a domain and fields, each with its length before it: different fields never give the same bytes."""
     digest = hashlib.sha256()
     for part in (domain, *fields):
         digest.update(struct.pack("<Q", len(part)))

@@ -1,14 +1,16 @@
-"""Decides what each step computes: who runs, how many tokens of each, in which blocks, and who must give way.
+"""Decides what each step computes: which sequences run, how many tokens of each, in which blocks, and who is preempted.
 
-The sequence of the smallest rank (priority, then arrival) goes first. Running sequences are continued before waiting
-ones are admitted; when blocks run out, the running sequence of the largest rank gives up its own and waits again, to be
-computed anew. So whoever ranks first moves on, and everyone's turn comes. Beside answers that run, a step takes on only
-so much of the prompts as their pace allows. Knows no model, no tensors and no clock.
+Sequences are served by priority key (priority, then arrival), smallest first. Running sequences continue before waiting
+ones are admitted. When blocks run out, the running sequence with the largest key is preempted: it gives up its blocks
+and is computed again later. So the first sequence always makes progress, and every sequence gets its turn. While others
+decode, a step takes only as many prompt tokens as the prefill budget allows.
+
+Plain bookkeeping: no model, no tensors, no clock.
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Collection
 from collections.abc import Sequence as Many
+from dataclasses import dataclass
 from itertools import takewhile
 from operator import attrgetter
 
@@ -18,52 +20,74 @@ from glimpse.engine.scheduling.encoder_cache import EncoderCache
 from glimpse.engine.scheduling.prefill_budget import NUM_FREE_TOKENS, PrefillBudget, StepWork
 from glimpse.engine.scheduling.prefix_cache import PrefixCache
 from glimpse.engine.scheduling.sequence import Sequence
-from glimpse.engine.scheduling.step_builder import Scheduled, StepBuilder
+from glimpse.engine.scheduling.step_builder import ScheduledStep, StepBuilder
 
 _priority_key = attrgetter("priority_key")
 
 
-class Scheduler:
-    """The queue of the waiting, the running, and the memory that they share."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulerLimits:
+    """The memory that the scheduler distributes, and the sizes of its steps."""
 
-    def __init__(
-        self,
-        *,
-        num_blocks: int,
-        block_size: int,
-        max_model_len: int,
-        max_batch_tokens: int,
-        max_sequences: int,
-        encoder_bytes_per_token: int,
-        encoder_cache_bytes: int,
-        prefix_caching: bool,
-        max_decode_slowdown: float,
-        max_draft_tokens: int = 0,
-    ) -> None:
+    num_blocks: int
+    """KV blocks for sequences."""
+    block_size: int
+    """Tokens in a KV block."""
+    max_model_len: int
+    """The most tokens of a sequence, prompt and answer together."""
+    max_batch_tokens: int
+    """The most tokens computed in a step."""
+    max_sequences: int
+    """The most sequences that run at a time."""
+    encoder_bytes_per_token: int
+    """Size of the encoder output of one placeholder token."""
+    encoder_cache_bytes: int
+    """Memory for encoder outputs. One medium that fills the context window fits in any case."""
+    prefix_caching: bool
+    """Computed blocks are shared between sequences with the same prefix."""
+    max_decode_slowdown: float
+    """How much longer a step may take with prompt tokens than without, as a factor of at least 1."""
+    max_draft_tokens: int = 0
+    """The most draft tokens of a sequence in a step; 0 turns speculative decoding off."""
+
+    def __post_init__(self) -> None:
         """
         Raises:
-            ValueError: the blocks do not hold a sequence that fills the context window, or a step is allowed nothing.
+            ValueError: a sequence could wait forever under these limits.
         """
-        if max_model_len > num_blocks * block_size:
-            raise ValueError(f"{num_blocks} blocks of {block_size} tokens hold no sequence of {max_model_len} tokens")
-        if max_batch_tokens < 1 or max_sequences < 1:
-            raise ValueError("a step must be allowed at least one token of one sequence")
-        self.block_pool = BlockPool(num_blocks)
+        if self.max_model_len > self.num_blocks * self.block_size:
+            raise ValueError(
+                f"max_model_len: expected at most {self.num_blocks * self.block_size} tokens ({self.num_blocks} blocks "
+                f"of {self.block_size}), got {self.max_model_len}"
+            )
+        if self.max_batch_tokens < 1:
+            raise ValueError(f"max_batch_tokens: expected at least 1, got {self.max_batch_tokens}")
+        if self.max_sequences < 1:
+            raise ValueError(f"max_sequences: expected at least 1, got {self.max_sequences}")
+
+
+class Scheduler:
+    """The waiting and the running sequences, and the memory that they share."""
+
+    def __init__(self, limits: SchedulerLimits) -> None:
+        self.block_pool = BlockPool(limits.num_blocks)
         self.encoder_cache = EncoderCache(
-            bytes_per_token=encoder_bytes_per_token,
-            capacity_bytes=max(encoder_cache_bytes, max_model_len * encoder_bytes_per_token),
+            bytes_per_token=limits.encoder_bytes_per_token,
+            capacity_bytes=max(limits.encoder_cache_bytes, limits.max_model_len * limits.encoder_bytes_per_token),
         )
-        self._prefix_cache = PrefixCache(pool=self.block_pool, block_size=block_size, enabled=prefix_caching)
-        self._prefill_budget = PrefillBudget(max_slowdown=max_decode_slowdown)
-        self._max_guesses = max_draft_tokens
-        self._block_size = block_size
-        self._max_batch_tokens = max_batch_tokens
+        self._prefix_cache = PrefixCache(
+            pool=self.block_pool, block_size=limits.block_size, enabled=limits.prefix_caching
+        )
+        self._prefill_budget = PrefillBudget(max_slowdown=limits.max_decode_slowdown)
+        self._max_draft_tokens = limits.max_draft_tokens
+        self._block_size = limits.block_size
+        self._max_batch_tokens = limits.max_batch_tokens
         # Each running sequence can have a token in each step.
-        self._max_sequences = min(max_sequences, max_batch_tokens)
-        # Both in the order of rank.
+        self._max_sequences = min(limits.max_sequences, limits.max_batch_tokens)
+        # Both sorted by priority key.
         self._waiting: list[Sequence] = []
         self._running: list[Sequence] = []
-        self._ended: dict[int, None] = {}
+        self._ended: dict[int, None] = {}  # ids of sequences that the next plan makes the runner forget
 
     @property
     def num_waiting(self) -> int:
@@ -75,37 +99,38 @@ class Scheduler:
 
     @property
     def has_work(self) -> bool:
-        """The next plan would hold something."""
+        """The next plan would not be empty."""
         return bool(self._waiting or self._running or self._ended or self.encoder_cache.has_evictions)
 
     def add(self, sequence: Sequence) -> None:
+        """Queues a sequence."""
         insort(self._waiting, sequence, key=_priority_key)
 
     def remove(self, sequence: Sequence) -> None:
-        """Frees all that a sequence holds, wherever it is; the next plan tells the runner."""
+        """Ends a sequence in any state and frees all that it holds. The next plan makes the runner forget it."""
+        sequence.has_ended = True
         _discard(self._running, sequence)
         _discard(self._waiting, sequence)
         self._free(sequence)
         if sequence.started:
             self._ended[sequence.sequence_id] = None
 
-    def plan(self) -> Scheduled:
-        """Decides the next step.
+    def schedule(self) -> ScheduledStep:
+        """Plans the next step.
 
-        `complete` or `fail` is to follow before the next one is planned. Steps are executed in the order of their
-        plans: so blocks that are free here may still be written, by a step under way and for a sequence that is gone,
-        for whoever gets them writes later.
+        Call `complete` or `fail` before the next call. Plans are executed in order, so a block that is free here may
+        still be written by a step in flight for a sequence that has ended: its new owner writes it later.
         """
         builder = self._begin_step()
         self._continue_running(builder)
         self._admit_waiting(builder)
         num_media_tokens = self.encoder_cache.num_tokens_to_encode
-        encode, evicted = self.encoder_cache.decide()
+        encode, evicted = self.encoder_cache.finish_plan()
         ended, self._ended = tuple(self._ended), {}
         plan = StepPlan(
             ended=ended, started=tuple(builder.started), evicted=evicted, encode=encode, chunks=tuple(builder.chunks)
         )
-        return Scheduled(
+        return ScheduledStep(
             plan=plan,
             sequences=tuple(builder.sequences),
             num_cached_tokens=builder.num_cached_tokens,
@@ -117,63 +142,50 @@ class Scheduler:
             ),
         )
 
-    def complete(self, scheduled: Scheduled) -> None:
-        """Accounts for a step: its tokens are computed, or will be before any step planned from now on.
+    def complete(self, scheduled: ScheduledStep) -> None:
+        """Counts the tokens of a step as computed; a step in flight is computed before any step planned from now on.
 
-        Its full blocks can be found. The sequences have the guesses that came true, and not yet the tokens sampled
-        beyond them.
+        Registers the blocks that the step fills. The sequences must have their accepted draft tokens by now, but not
+        the tokens sampled after them.
         """
         for sequence, chunk in zip(scheduled.sequences, scheduled.plan.chunks, strict=True):
-            # Of the guesses those count that came true: the sequence has them now.
+            # The sequence has the accepted draft tokens; the KV of the others is overwritten later.
             sequence.num_computed_tokens = min(chunk.start + len(chunk.token_ids), sequence.num_tokens)
-            self._prefix_cache.publish(sequence, first_token=chunk.start)
+            self._prefix_cache.register_blocks(sequence, first_token=chunk.start)
             self.encoder_cache.advance(sequence, first_token=chunk.start)
 
-    def observe(self, scheduled: Scheduled, seconds: float) -> None:
-        """Takes note of how long a step took."""
-        # For a step without samples a runner need not wait until its device has computed it.
+    def observe(self, scheduled: ScheduledStep, seconds: float) -> None:
+        """Records how long a step took."""
+        # Without samples a runner need not wait until its device has computed the step.
         if any(chunk.samples for chunk in scheduled.plan.chunks):
             self._prefill_budget.observe(scheduled.work, seconds)
 
-    def fail(self, scheduled: Scheduled, blamed: Collection[Sequence]) -> None:
-        """Accounts for a step that failed: nothing of it counts.
-
-        Of its sequences the blamed are removed. The others are begun anew in the runner, where nobody knows how far it
-        came with them, and compute the same once more.
-        """
+    def fail(self, scheduled: ScheduledStep) -> None:
+        """Takes a failed step back. Its sequences are restarted in the runner and compute the same tokens again."""
         for sequence in scheduled.sequences:
-            if sequence in blamed:
-                self.remove(sequence)
-            else:
-                self._begin_anew(sequence)
-        # So is the runner told again what to forget. Not where forgetting was all that it had to do and failed at: that
-        # would never end.
+            self._restart(sequence)
+        # The runner must be told again what to forget. Except if forgetting was all that the step had to do and that
+        # failed: repeating it would never end.
         plan, work = scheduled.plan, scheduled.work
         if work.num_decodes or work.num_prompt_tokens:
             self._ended |= dict.fromkeys(plan.ended)
             self.encoder_cache.fail(encoded=(item.key for item in plan.encode), evicted=plan.evicted)
 
-    def revoke(self, scheduled: Scheduled, ahead: Scheduled) -> None:
-        """Takes `complete` back for a step that failed later, and with it the one planned since; `fail` is to follow.
+    def roll_back(self, scheduled: ScheduledStep, ahead: ScheduledStep) -> None:
+        """Takes `complete` back for a step that failed afterwards, and the step planned since. Call `fail` next.
 
-        The sequences of both wait again: their blocks may hold nothing, and some may share those of others.
+        The sequences of both steps wait again: their blocks may contain nothing, and some may be shared.
         """
         for chunk in scheduled.plan.chunks:
-            self._prefix_cache.withdraw(chunk.block_table, chunk.start, chunk.start + len(chunk.token_ids))
+            self._prefix_cache.evict_blocks(chunk.block_table, chunk.start, chunk.start + len(chunk.token_ids))
         for sequence in (*scheduled.sequences, *ahead.sequences):
             sequence.drop_pending_token()
             if _discard(self._running, sequence):
                 self._free(sequence)
                 self.add(sequence)
-        self.fail(ahead, blamed=())
+        self.fail(ahead)
 
-    def to_blame(self, scheduled: Scheduled) -> Sequence | None:
-        """Whose work to give up where a step was too large: the last prompt that it took on, else the last sequence."""
-        pairs = zip(scheduled.sequences, scheduled.plan.chunks, strict=True)
-        prompts = [sequence for sequence, chunk in pairs if len(chunk.token_ids) - chunk.num_draft_tokens > 1]
-        return max(prompts or scheduled.sequences, key=_priority_key, default=None)
-
-    def _begin_anew(self, sequence: Sequence) -> None:
+    def _restart(self, sequence: Sequence) -> None:
         self.encoder_cache.release(sequence)
         if sequence.started:
             sequence.started = False
@@ -181,11 +193,12 @@ class Scheduler:
 
     def _begin_step(self) -> StepBuilder:
         num_decodes = sum(sequence.decodes for sequence in self._running)
+        budget = self._prefill_budget
         return StepBuilder(
             num_tokens_left=self._max_batch_tokens,
             num_decodes_left=num_decodes,
-            num_prompt_tokens_left=self._prefill_budget.num_prompt_tokens if num_decodes else self._max_batch_tokens,
-            media_weight=self._prefill_budget.media_weight,
+            num_prompt_tokens_left=budget.num_prompt_tokens if num_decodes else self._max_batch_tokens,
+            media_weight=budget.media_weight,
             num_draft_tokens_left=max(0, NUM_FREE_TOKENS - num_decodes),
         )
 
@@ -199,50 +212,59 @@ class Scheduler:
     def _continue(self, sequence: Sequence, builder: StepBuilder) -> None:
         decodes = sequence.decodes
         builder.num_decodes_left -= decodes
-        end = self._reach(sequence, sequence.num_computed_tokens, 1 if decodes else builder.num_free_tokens, builder)
+        num_tokens = 1 if decodes else builder.num_free_tokens
+        end = self._schedulable_end(sequence, sequence.num_computed_tokens, num_tokens, builder)
         if end > sequence.num_computed_tokens and self._make_room(sequence, end, builder):
-            guesses = self._guess(sequence, builder) if decodes else ()
-            self._plan_until(sequence, end, builder, guesses=guesses, counts=not decodes)
+            draft_token_ids = self._propose(sequence, builder) if decodes else ()
+            self._plan_until(sequence, end, builder, draft_token_ids=draft_token_ids, is_prompt=not decodes)
 
-    def _reach(self, sequence: Sequence, start: int, num_tokens: int, builder: StepBuilder) -> int:
-        """Where the tokens of a sequence from `start` on end, of at most so many, that the step can take."""
+    def _schedulable_end(self, sequence: Sequence, start: int, num_tokens: int, builder: StepBuilder) -> int:
+        """Where the tokens end that the step can compute from `start` on, at most `num_tokens`. Plans their media."""
         end = min(sequence.num_tokens, start + num_tokens)
         num_before = self.encoder_cache.num_tokens_to_encode
         num_left = builder.num_prompt_tokens_left - (end - start)
-        end = self.encoder_cache.reach(sequence, start, end, max_more_tokens=int(num_left / builder.media_weight))
+        max_media_tokens = int(num_left / builder.media_weight)
+        end = self.encoder_cache.plan_media(sequence, start, end, max_more_tokens=max_media_tokens)
         num_encoded = self.encoder_cache.num_tokens_to_encode - num_before
         builder.num_prompt_tokens_left -= int(num_encoded * builder.media_weight)
         return end
 
-    def _guess(self, sequence: Sequence, builder: StepBuilder) -> tuple[int, ...]:
-        """Guesses for a sequence that decodes, as far as step, blocks and answer have room, and before any end."""
+    def _propose(self, sequence: Sequence, builder: StepBuilder) -> tuple[int, ...]:
+        """Draft tokens for a decoding sequence, up to any end token, as many as step, blocks and answer allow."""
         num_left = min(builder.num_draft_tokens_left, builder.num_tokens_left - builder.num_decodes_left - 1)
-        num_wanted = min(self._max_guesses, num_left, sequence.max_tokens - sequence.num_generated - 1)
+        num_wanted = min(self._max_draft_tokens, num_left, sequence.max_tokens - sequence.num_generated - 1)
         if num_wanted < 1 or not sequence.num_generated:
             return ()
-        guesses = sequence.proposer.guess(sequence.token_ids, num_wanted)
-        num_blocks = self._num_missing_blocks(sequence, sequence.num_tokens + len(guesses))
+        token_ids = sequence.proposer.propose(sequence.token_ids, num_wanted)
+        num_blocks = self._num_missing_blocks(sequence, sequence.num_tokens + len(token_ids))
         if num_blocks + builder.num_decodes_left > self.block_pool.num_free:
-            return ()  # those that decode after it may want a block each: nobody gives way to a guess
-        return tuple(takewhile(lambda token_id: token_id not in sequence.end_token_ids, guesses))
+            return ()  # the decodes that follow may need a block each: none is preempted for draft tokens
+        return tuple(takewhile(lambda token_id: token_id not in sequence.end_token_ids, token_ids))
 
     def _plan_until(
-        self, sequence: Sequence, end: int, builder: StepBuilder, *, guesses: tuple[int, ...] = (), counts: bool
+        self,
+        sequence: Sequence,
+        end: int,
+        builder: StepBuilder,
+        *,
+        draft_token_ids: tuple[int, ...] = (),
+        is_prompt: bool,
     ) -> None:
-        """Plans the uncomputed tokens of a running sequence before `end`; they count as a prompt's, or not."""
+        """Plans the uncomputed tokens of a running sequence before `end`. `is_prompt`: the prefill budget pays them."""
         num_tokens = end - sequence.num_computed_tokens
-        self._extend_table(sequence, end + len(guesses))
-        builder.add(sequence, end, guesses)
-        num_named = min(end, sequence.num_known_tokens)
-        builder.computing |= self._prefix_cache.names(sequence, sequence.num_computed_tokens, num_named)
-        if counts:
+        self._extend_table(sequence, end + len(draft_token_ids))
+        builder.add(sequence, end, draft_token_ids)
+        known_end = min(end, sequence.num_known_tokens)
+        builder.hashes_in_progress |= self._prefix_cache.hashes(sequence, sequence.num_computed_tokens, known_end)
+        if is_prompt:
             builder.num_prompt_tokens += num_tokens
             builder.num_prompt_tokens_left -= num_tokens
 
     def _make_room(self, sequence: Sequence, end: int, builder: StepBuilder) -> bool:
-        """Preempts from the largest rank down until blocks for the tokens before `end` are free.
+        """Preempts sequences, largest priority key first, until blocks for the tokens before `end` are free.
 
-        False if the sequence itself had to go.
+        Returns:
+            False if the sequence itself was preempted.
         """
         while self._num_missing_blocks(sequence, end) > self.block_pool.num_free:
             victim = self._running.pop()
@@ -254,34 +276,35 @@ class Scheduler:
         return True
 
     def _admit_waiting(self, builder: StepBuilder) -> None:
-        """Admits in the order of rank until one does not fit.
+        """Admits waiting sequences in order, until one does not fit.
 
-        Who needs a block next that this very step computes steps aside, a place kept for it, and finds it in the next.
+        A sequence whose next block is computed in this very step is skipped, with a place reserved for it: the next
+        step finds the block in the cache.
         """
-        num_aside = 0
-        while num_aside < len(self._waiting) and len(self._running) + num_aside < self._max_sequences:
-            sequence = self._waiting[num_aside]
+        num_skipped = 0
+        while num_skipped < len(self._waiting) and len(self._running) + num_skipped < self._max_sequences:
+            sequence = self._waiting[num_skipped]
             if sequence.is_complete:
-                num_aside += 1
+                num_skipped += 1
                 continue
             matched = self._prefix_cache.match(sequence)
-            if self._prefix_cache.next_hash(sequence, len(matched)) in builder.computing:
-                num_aside += 1
+            if self._prefix_cache.next_hash(sequence, len(matched)) in builder.hashes_in_progress:
+                num_skipped += 1
                 continue
             if not self._fits(sequence, matched):
                 return
             start = len(matched) * self._block_size
-            end = self._reach(sequence, start, builder.num_free_tokens, builder)
+            end = self._schedulable_end(sequence, start, builder.num_free_tokens, builder)
             if end <= start:
                 return
             self._admit(sequence, matched, builder)
-            self._plan_until(sequence, end, builder, counts=True)
+            self._plan_until(sequence, end, builder, is_prompt=True)
 
     def _fits(self, sequence: Sequence, matched: Many[int]) -> bool:
         """Blocks for all tokens of a waiting sequence are free.
 
-        Those for its first chunk would do, but a prompt that is begun only to be preempted is work for nothing. For the
-        same reason who was preempted does not return at once: what it gave up is less than what it needs.
+        Blocks for its first chunk would be enough to begin, but the work is lost if the prompt is preempted. It also
+        keeps a preempted sequence from returning at once: it freed fewer blocks than it needs.
         """
         num_revived = sum(self.block_pool.is_free(block_id) for block_id in matched)
         num_wanted = self._num_missing_blocks(sequence, sequence.num_tokens) - len(matched) + num_revived
@@ -307,7 +330,7 @@ class Scheduler:
             sequence.block_table.append(self.block_pool.allocate())
 
     def _free(self, sequence: Sequence) -> None:
-        # Backwards: of blocks without use the tail of a prompt, which fewer share, is to be evicted before its head.
+        # In reverse: the tail of a prompt is shared by fewer sequences and is to be evicted before its head.
         for block_id in reversed(sequence.block_table):
             self.block_pool.release(block_id)
         sequence.block_table = []
@@ -316,7 +339,7 @@ class Scheduler:
 
 
 def _discard(queue: list[Sequence], sequence: Sequence) -> bool:
-    """Takes a sequence out of a queue in the order of rank; False if it is not in it."""
+    """Removes a sequence from a queue sorted by priority key; False if it is not there."""
     index = bisect_left(queue, sequence.priority_key, key=_priority_key)
     if index == len(queue) or queue[index] is not sequence:
         return False

@@ -1,8 +1,7 @@
 """A request inside the engine: its tokens, how many of them are computed, and the blocks that hold their KV.
 
 One counter catches up with another: `num_computed_tokens` with `num_tokens`. Prefill, a chunk of it, a prefix found in
-the cache, decode and the return from a preemption differ in nothing else. Knows neither when a sequence runs nor where
-blocks come from.
+the cache, decode and the return from a preemption differ in nothing else.
 """
 
 from bisect import bisect_right
@@ -27,35 +26,37 @@ class Sequence:
     """Counts up in the order of arrival."""
     request_id: str
     priority: int
-    """Smaller is sooner."""
+    """Smaller is served sooner."""
     cache_salt: str
     token_ids: list[int]
-    """The prompt, then what was generated. The last may be PENDING_TOKEN_ID: it is being computed."""
+    """The prompt, then the generated tokens. The last may be PENDING_TOKEN_ID: it is being computed."""
     num_prompt_tokens: int
     spans: tuple[MediaSpan, ...]
-    """The media of the prompt, in the order of `start`, none inside another."""
+    """The media of the prompt, in the order of `start`, without overlap."""
     contents: dict[bytes, MediaContent]
-    """Key of a medium → what it is made of."""
+    """Media key → content."""
     sampling: SamplingParams
     max_tokens: int
-    """The most tokens generated: what was asked for, or what the context window leaves."""
+    """The most tokens to generate: as requested, or what the context window leaves."""
     end_token_ids: frozenset[int]
     """Tokens that end the answer."""
     proposer: NgramProposer = field(default_factory=NgramProposer)
     num_computed_tokens: int = 0
     """Tokens, from the first, whose KV is in the sequence's blocks."""
     num_cached_tokens: int = 0
-    """Prompt tokens that the prefix cache spared when the sequence was first admitted."""
+    """Prompt tokens found in the prefix cache when the sequence was first admitted."""
     encoded_keys: set[bytes] = field(default_factory=set[bytes])
-    """Keys of the media that were encoded for it; of the others it found the outputs, or what was computed of them."""
+    """Keys of the media that were encoded for this sequence. The others were cached, as encoder outputs or as KV."""
     block_table: list[int] = field(default_factory=list[int])
     """Ids of the blocks that the sequence holds, in the order of its tokens."""
     block_hashes: list[bytes] = field(default_factory=list[bytes])
-    """Names of the contents of its first full blocks, as far as anyone asked for them."""
+    """Hashes of its first full blocks, as far as they have been needed."""
     admitted: bool = False
-    """It ran, be it that it waits again."""
+    """It has run, even if it is waiting again."""
     started: bool = False
     """The runner knows it."""
+    has_ended: bool = False
+    """It was removed from the scheduler. Results that arrive later are discarded."""
 
     @property
     def num_tokens(self) -> int:
@@ -75,56 +76,58 @@ class Sequence:
 
     @property
     def is_complete(self) -> bool:
-        """It has all the tokens that it may have, be it that the last is still promised."""
+        """It has all the tokens that it may have, even if the last is still pending."""
         return self.num_generated >= self.max_tokens
 
     @property
     def decodes(self) -> bool:
-        """It wants a single token computed."""
+        """It needs a single token computed."""
         return self.num_uncomputed_tokens == 1 and not self.is_complete
 
     @property
     def priority_key(self) -> tuple[int, int]:
-        """Smaller goes first, and is preempted last."""
+        """Sorts sequences: the smallest is served first and preempted last."""
         return (self.priority, self.sequence_id)
 
     def append_pending_token(self) -> None:
-        """Counts a token that is being computed as the next one."""
+        """Appends a placeholder for a token that is being computed."""
         self.token_ids.append(PENDING_TOKEN_ID)
 
     def drop_pending_token(self) -> None:
-        """Takes `append_pending_token` back, if there is one."""
+        """Removes the pending token, if there is one."""
         del self.token_ids[self.num_known_tokens :]
 
     def append_token(self, token_id: int) -> None:
-        """Appends a generated token, or fulfils the promise of it."""
+        """Appends a generated token, or puts it in the place of the pending one."""
         self.drop_pending_token()
         self.token_ids.append(token_id)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSpec:
+    """What requests are checked against."""
+
+    vocab_size: int
+    hidden_size: int
+    eos_token_ids: tuple[int, ...]
+    """The model's end tokens."""
+
+
 def spans_between(spans: Many[MediaSpan], start: int, end: int) -> Iterator[MediaSpan]:
-    """Those of the spans, which are in order and apart, that have a token from `start` to before `end`."""
+    """Yields the spans with a token from `start` to before `end`. Spans are sorted and do not overlap."""
     for index in range(bisect_right(spans, start, key=lambda span: span.end), len(spans)):
         if max(spans[index].start, start) >= end:
             return
         yield spans[index]
 
 
-def make_sequence(
-    sequence_id: int,
-    request: Generate,
-    *,
-    max_model_len: int,
-    vocab_size: int,
-    hidden_size: int,
-    eos_token_ids: Iterable[int] = (),
-) -> Sequence:
-    """Checks a request and makes it a sequence.
+def make_sequence(sequence_id: int, request: Generate, *, max_model_len: int, model: ModelSpec) -> Sequence:
+    """Checks a request and makes a sequence of it.
 
     Raises:
-        EngineError: PROMPT_TOO_LONG where the window leaves no room for an answer, UNSUPPORTED where the sampling
-            parameters name a token that the model does not have, INTERNAL where the prompt or its media are not what a
-            front end may send.
+        EngineError: PROMPT_TOO_LONG if the context window leaves no room for an answer; UNSUPPORTED if the sampling
+            parameters contain a token id outside the vocabulary; INTERNAL if the front end sent an invalid prompt or
+            invalid media.
     """
     num_prompt_tokens = len(request.token_ids)
     if num_prompt_tokens >= max_model_len:
@@ -133,10 +136,10 @@ def make_sequence(
             f"the prompt has {num_prompt_tokens} tokens; "
             f"the model's context window is {max_model_len} tokens (prompt and answer together)",
         )
-    _check_tokens(request.token_ids, vocab_size)
-    _check_sampling(request.sampling, vocab_size)
+    _check_tokens(request.token_ids, model.vocab_size)
+    _check_sampling(request.sampling, model.vocab_size)
     for medium in request.media:
-        _check_medium(medium, hidden_size)
+        _check_medium(medium, model.hidden_size)
     return Sequence(
         sequence_id=sequence_id,
         request_id=request.request_id,
@@ -148,35 +151,34 @@ def make_sequence(
         contents={medium.span.key: medium.content for medium in request.media},
         sampling=request.sampling,
         max_tokens=min(request.sampling.max_tokens, max_model_len - num_prompt_tokens),
-        end_token_ids=_end_token_ids(request.sampling, eos_token_ids),
+        end_token_ids=_end_token_ids(request.sampling, model.eos_token_ids),
     )
 
 
 def _end_token_ids(sampling: SamplingParams, eos_token_ids: Iterable[int]) -> frozenset[int]:
-    # With a grammar the sampler gives an end token only where the answer ends, also if it is to be ignored elsewhere.
+    # With a grammar the sampler allows an end token only where the grammar ends, even if `ignore_eos` is set.
     ignores_eos = sampling.ignore_eos and sampling.grammar is None
     return frozenset((*sampling.stop_token_ids, *(() if ignores_eos else eos_token_ids)))
 
 
 def _check_tokens(token_ids: Many[int], vocab_size: int) -> None:
     if not token_ids:
-        raise EngineError(EngineErrorCode.INTERNAL, "the prompt has no tokens")
-    for stray in (min(token_ids), max(token_ids)):
-        if not 0 <= stray < vocab_size:
+        raise EngineError(EngineErrorCode.INTERNAL, "token_ids: expected at least one token, got none")
+    for token_id in (min(token_ids), max(token_ids)):
+        if not 0 <= token_id < vocab_size:
             raise EngineError(
-                EngineErrorCode.INTERNAL,
-                f"the prompt contains the token id {stray}; the model's vocabulary has {vocab_size} tokens",
+                EngineErrorCode.INTERNAL, f"token_ids: expected ids from 0 to {vocab_size - 1}, got {token_id}"
             )
 
 
 def _check_sampling(sampling: SamplingParams, vocab_size: int) -> None:
-    named = (("logit_bias", sampling.logit_bias), ("stop_token_ids", sampling.stop_token_ids))
-    for parameter, token_ids in named:
+    parameters = (("logit_bias", sampling.logit_bias), ("stop_token_ids", sampling.stop_token_ids))
+    for name, token_ids in parameters:
         for token_id in token_ids:
             if not 0 <= token_id < vocab_size:
                 raise EngineError(
                     EngineErrorCode.UNSUPPORTED,
-                    f"{parameter} names the token id {token_id}; the model's vocabulary has {vocab_size} tokens",
+                    f"'{name}': expected token ids of the vocabulary, from 0 to {vocab_size - 1}, got {token_id}",
                 )
 
 

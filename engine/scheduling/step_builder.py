@@ -1,4 +1,4 @@
-"""A step's plan in the making, and what became of it. Knows what a plan says of a sequence, not which of them run."""
+"""The plan of a step while the scheduler builds it, and the finished plan with the sequences behind it."""
 
 from collections.abc import Sequence as Many
 from dataclasses import dataclass, field, replace
@@ -10,68 +10,78 @@ from glimpse.engine.scheduling.sequence import Sequence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scheduled:
-    """A step's plan, and what it came from."""
+class ScheduledStep:
+    """A step's plan and the sequences that it was made from."""
 
     plan: StepPlan
     sequences: tuple[Sequence, ...]
-    """Those of `plan.chunks`, one by one."""
+    """The sequence of each of `plan.chunks`."""
     num_cached_tokens: int
-    """Prompt tokens that the prefix cache spared the sequences that start in this step."""
+    """Prompt tokens found in the prefix cache, of sequences first admitted in this step."""
     num_preemptions: int
     work: StepWork
 
-    def keeping(self, wanted: Many[bool]) -> "Scheduled":
-        """Without the sequences, and their chunks, of which this is not true: what is computed of them is dropped."""
+    def keeping(self, wanted: Many[bool]) -> "ScheduledStep":
+        """Returns the step without the sequences and chunks that are not wanted."""
         chunks = tuple(compress(self.plan.chunks, wanted))
         return replace(self, plan=replace(self.plan, chunks=chunks), sequences=tuple(compress(self.sequences, wanted)))
 
 
+EMPTY_STEP = ScheduledStep(
+    plan=StepPlan(),
+    sequences=(),
+    num_cached_tokens=0,
+    num_preemptions=0,
+    work=StepWork(num_decodes=0, num_prompt_tokens=0, num_media_tokens=0),
+)
+"""There is nothing to do."""
+
+
 @dataclass(slots=True, kw_only=True)
 class StepBuilder:
-    """A plan in the making."""
+    """A step being planned: what is planned so far, and how much is left of each budget."""
 
     num_tokens_left: int
-    """What the step may still compute."""
+    """Tokens that the step may still compute."""
     num_decodes_left: int
-    """Running sequences not planned yet that want a single token, which is kept for them."""
+    """Running sequences not planned yet that want a single token, which is reserved for them."""
     num_prompt_tokens_left: int
-    """What the step may still take on beside decodes, so that these keep their pace; may be overdrawn by a medium."""
+    """What is left of the prefill budget. A large medium may overdraw it."""
     media_weight: float
-    """What encoding one token of a medium counts for in `num_prompt_tokens_left`."""
+    """Cost of encoding one placeholder token, in prompt tokens."""
     num_draft_tokens_left: int
-    """Guesses that the step may still check."""
+    """Draft tokens that the step may still verify."""
     num_prompt_tokens: int = 0
     sequences: list[Sequence] = field(default_factory=list[Sequence])
     chunks: list[SequenceChunk] = field(default_factory=list[SequenceChunk])
     started: list[SequenceStart] = field(default_factory=list[SequenceStart])
-    computing: set[bytes] = field(default_factory=set[bytes])
-    """Names of the blocks that the step completes."""
+    hashes_in_progress: set[bytes] = field(default_factory=set[bytes])
+    """Hashes of the blocks that the step fills."""
     num_cached_tokens: int = 0
     num_preemptions: int = 0
 
     @property
     def num_free_tokens(self) -> int:
-        """Prompt tokens that the step can still take on."""
+        """Prompt tokens that the step can still take."""
         return max(0, min(self.num_tokens_left - self.num_decodes_left, self.num_prompt_tokens_left))
 
-    def add(self, sequence: Sequence, end: int, guesses: tuple[int, ...]) -> None:
-        """Plans the uncomputed tokens of a sequence before `end`, and the guesses, for which it has the blocks."""
+    def add(self, sequence: Sequence, end: int, draft_token_ids: tuple[int, ...]) -> None:
+        """Adds the uncomputed tokens of a sequence before `end`, then draft tokens. It has the blocks for both."""
         if not sequence.started:
             sequence.started = True
             self.started.append(_start_of(sequence))
         start = sequence.num_computed_tokens
-        self.num_tokens_left -= end - start + len(guesses)
-        self.num_draft_tokens_left -= len(guesses)
+        self.num_tokens_left -= end - start + len(draft_token_ids)
+        self.num_draft_tokens_left -= len(draft_token_ids)
         self.sequences.append(sequence)
         self.chunks.append(
             SequenceChunk(
                 sequence_id=sequence.sequence_id,
                 start=start,
-                token_ids=(*sequence.token_ids[start:end], *guesses),
+                token_ids=(*sequence.token_ids[start:end], *draft_token_ids),
                 block_table=tuple(sequence.block_table),
                 samples=end == sequence.num_tokens,
-                num_draft_tokens=len(guesses),
+                num_draft_tokens=len(draft_token_ids),
             )
         )
 

@@ -16,6 +16,8 @@ from glimpse.engine.plan import PENDING_TOKEN_ID, MediaSpan, Sample, SequenceChu
 from glimpse.engine.protocol import Generate, MediaInput, Step
 from glimpse.engine.sampling_params import Grammar, SamplingParams
 from glimpse.engine.scheduling.core import Core
+from glimpse.engine.scheduling.scheduler import SchedulerLimits
+from glimpse.engine.scheduling.sequence import ModelSpec
 from glimpse.media.kind import MediaKind
 
 VOCAB_SIZE = 8
@@ -318,20 +320,20 @@ def make_core(
     )
     core = Core(
         runner=runner,
-        num_blocks=num_blocks,
-        block_size=block_size,
-        max_model_len=max_model_len,
-        max_batch_tokens=max_batch_tokens,
-        max_sequences=max_sequences,
+        model=ModelSpec(vocab_size=VOCAB_SIZE, hidden_size=HIDDEN_SIZE, eos_token_ids=(EOS,)),
+        limits=SchedulerLimits(
+            num_blocks=num_blocks,
+            block_size=block_size,
+            max_model_len=max_model_len,
+            max_batch_tokens=max_batch_tokens,
+            max_sequences=max_sequences,
+            encoder_bytes_per_token=ENCODER_BYTES_PER_TOKEN,
+            encoder_cache_bytes=encoder_cache_tokens * ENCODER_BYTES_PER_TOKEN,
+            prefix_caching=prefix_caching,
+            max_decode_slowdown=max_decode_slowdown,
+            max_draft_tokens=max_draft_tokens,
+        ),
         max_waiting=max_waiting,
-        eos_token_ids=(EOS,),
-        encoder_bytes_per_token=ENCODER_BYTES_PER_TOKEN,
-        encoder_cache_bytes=encoder_cache_tokens * ENCODER_BYTES_PER_TOKEN,
-        prefix_caching=prefix_caching,
-        vocab_size=VOCAB_SIZE,
-        hidden_size=HIDDEN_SIZE,
-        max_decode_slowdown=max_decode_slowdown,
-        max_draft_tokens=max_draft_tokens,
         async_scheduling=async_scheduling,
         compile_grammar=compile_grammar,
         clock=lambda: runner.now,

@@ -19,6 +19,8 @@ from glimpse.engine.ipc.transport import Channel
 from glimpse.engine.plan import CompletedStep, Sample, StepPlan, StepResult
 from glimpse.engine.protocol import Ready, ToEngine
 from glimpse.engine.scheduling.core import Core
+from glimpse.engine.scheduling.scheduler import SchedulerLimits
+from glimpse.engine.scheduling.sequence import ModelSpec
 
 
 class NotedChannel(Channel):
@@ -89,19 +91,19 @@ def main() -> int:
             raise RuntimeError("out of luck")
         core = Core(
             runner=PausableRunner(gate),
-            num_blocks=16,
-            block_size=4,
-            max_model_len=64,
-            max_batch_tokens=64,
-            max_sequences=4,
+            model=ModelSpec(vocab_size=100, hidden_size=2, eos_token_ids=()),
+            limits=SchedulerLimits(
+                num_blocks=16,
+                block_size=4,
+                max_model_len=64,
+                max_batch_tokens=64,
+                max_sequences=4,
+                encoder_bytes_per_token=4,
+                encoder_cache_bytes=1024,
+                prefix_caching=True,
+                max_decode_slowdown=2.5,
+            ),
             max_waiting=4,
-            eos_token_ids=(),
-            encoder_bytes_per_token=4,
-            encoder_cache_bytes=1024,
-            prefix_caching=True,
-            vocab_size=100,
-            hidden_size=2,
-            max_decode_slowdown=2.5,
             prepare=Preparations(gate, 2 if config.model_path == "unprepared" else 0).make_one,
         )
         return core, Ready(device="none", dtype="none", max_model_len=64, num_blocks=16, block_size=4, load_seconds=0.0)

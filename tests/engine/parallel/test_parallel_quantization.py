@@ -18,6 +18,8 @@ from glimpse.engine.plan import CompletedStep, MediaSpan, StepPlan, StepResult
 from glimpse.engine.protocol import TokenEvent
 from glimpse.engine.sampling_params import SamplingParams
 from glimpse.engine.scheduling.core import Core
+from glimpse.engine.scheduling.scheduler import SchedulerLimits
+from glimpse.engine.scheduling.sequence import ModelSpec
 from glimpse.media.kind import MediaKind
 from glimpse.media.processing.audio import audio_from_samples
 from tests.audio_checkpoints import TOKEN_IDS, make_audio_checkpoint
@@ -70,19 +72,19 @@ def core_of_threads(config: EngineConfig, rendezvous_file: Path, pool: ThreadPoo
     runners = list(pool.map(load, range(config.tensor_parallel_size)))
     return Core(
         runner=ThreadedRunner(runners, pool),
-        num_blocks=runners[0].num_blocks,
-        block_size=config.block_size,
-        max_model_len=256,
-        max_batch_tokens=256,
-        max_sequences=4,
+        model=ModelSpec(vocab_size=text.vocab_size, hidden_size=text.hidden_size, eos_token_ids=()),
+        limits=SchedulerLimits(
+            num_blocks=runners[0].num_blocks,
+            block_size=config.block_size,
+            max_model_len=256,
+            max_batch_tokens=256,
+            max_sequences=4,
+            encoder_bytes_per_token=4,
+            encoder_cache_bytes=1 << 20,
+            prefix_caching=True,
+            max_decode_slowdown=2.5,
+        ),
         max_waiting=4,
-        eos_token_ids=(),
-        encoder_bytes_per_token=4,
-        encoder_cache_bytes=1 << 20,
-        prefix_caching=True,
-        vocab_size=text.vocab_size,
-        hidden_size=text.hidden_size,
-        max_decode_slowdown=2.5,
     )
 
 

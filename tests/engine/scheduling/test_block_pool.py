@@ -27,7 +27,7 @@ def test_an_empty_pool_has_nothing_to_allocate():
 def test_a_free_block_is_found_by_its_name_until_it_is_allocated():
     pool = BlockPool(1)
     block_id = pool.allocate()
-    pool.name(block_id, b"contents")
+    pool.register(block_id, b"contents")
     pool.release(block_id)
     assert pool.find(b"contents") == block_id
     assert pool.allocate() == block_id
@@ -37,7 +37,7 @@ def test_a_free_block_is_found_by_its_name_until_it_is_allocated():
 def test_a_block_found_and_retained_is_not_allocated():
     pool = BlockPool(2)
     first = pool.allocate()
-    pool.name(first, b"contents")
+    pool.register(first, b"contents")
     pool.release(first)
     pool.retain(first)
     assert pool.allocate() != first
@@ -48,7 +48,7 @@ def test_blocks_without_a_name_are_allocated_before_those_with_one_and_these_the
     pool = BlockPool(4)
     blocks = [pool.allocate() for _ in range(4)]
     for block_id in blocks[:3]:
-        pool.name(block_id, bytes([block_id]))
+        pool.register(block_id, bytes([block_id]))
     for block_id in (blocks[1], blocks[0], blocks[2], blocks[3]):
         pool.release(block_id)
     pool.retain(blocks[1])
@@ -59,8 +59,8 @@ def test_blocks_without_a_name_are_allocated_before_those_with_one_and_these_the
 def test_the_first_of_two_blocks_with_the_same_contents_keeps_the_name():
     pool = BlockPool(2)
     first, second = pool.allocate(), pool.allocate()
-    pool.name(first, b"contents")
-    pool.name(second, b"contents")
+    pool.register(first, b"contents")
+    pool.register(second, b"contents")
     assert pool.find(b"contents") == first
     pool.release(second)
     assert pool.allocate() == second
@@ -83,6 +83,6 @@ def test_counts_agree_with_a_plain_list_of_holders(operations: list[tuple[int, i
             pool.release(block_id)
             holders[block_id] -= 1
         elif operation == 3 and holders[block_id]:
-            pool.name(block_id, bytes([block_id % 2]))
+            pool.register(block_id, bytes([block_id % 2]))
         assert pool.num_used == sum(count > 0 for count in holders)
         assert [pool.is_free(index) for index in range(5)] == [count == 0 for count in holders]

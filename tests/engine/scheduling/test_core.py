@@ -10,7 +10,10 @@ from glimpse.engine.errors import EngineErrorCode
 from glimpse.engine.plan import CompletedStep, Embeddings, Sample, StepPlan, StepResult
 from glimpse.engine.protocol import FinishReason, Generate, MediaInput, TokenEvent, TokenLogprobs
 from glimpse.engine.sampling_params import SamplingParams
-from glimpse.engine.scheduling.core import Core, Runner
+from glimpse.engine.scheduling.core import Core
+from glimpse.engine.scheduling.scheduler import SchedulerLimits
+from glimpse.engine.scheduling.sequence import ModelSpec
+from glimpse.engine.scheduling.step_pipeline import Runner
 from tests.engine.checking_runner import (
     EOS,
     PLACEHOLDER,
@@ -58,9 +61,9 @@ def test_a_prompt_that_leaves_no_room_for_an_answer_is_refused(num_tokens: int):
 @pytest.mark.parametrize(
     ("request_", "code", "message"),
     [
-        (generate("r", []), EngineErrorCode.INTERNAL, "the prompt has no tokens"),
-        (generate("r", [1, 8]), EngineErrorCode.INTERNAL, "token id 8; the model's vocabulary has 8"),
-        (generate("r", [-1, 1]), EngineErrorCode.INTERNAL, "token id -1"),
+        (generate("r", []), EngineErrorCode.INTERNAL, "expected at least one token"),
+        (generate("r", [1, 8]), EngineErrorCode.INTERNAL, "token_ids: expected ids from 0 to 7, got 8"),
+        (generate("r", [-1, 1]), EngineErrorCode.INTERNAL, "got -1"),
         (generate("r", [0, 0], image_input("a", 1, 2)), EngineErrorCode.INTERNAL, "outside the prompt of 2 tokens"),
         (generate("r", [0, 0], image_input("a", -1, 2)), EngineErrorCode.INTERNAL, "outside the prompt"),
         (generate("r", [0, 0], image_input("a", 0, 0)), EngineErrorCode.INTERNAL, "outside the prompt"),
@@ -79,12 +82,12 @@ def test_a_prompt_that_leaves_no_room_for_an_answer_is_refused(num_tokens: int):
         (
             generate("r", [1], sampling=SamplingParams(logit_bias={9: 1.0})),
             EngineErrorCode.UNSUPPORTED,
-            "logit_bias names the token id 9; the model's vocabulary has 8 tokens",
+            "'logit_bias': expected token ids of the vocabulary, from 0 to 7, got 9",
         ),
         (
             generate("r", [1], sampling=SamplingParams(stop_token_ids=(-2,))),
             EngineErrorCode.UNSUPPORTED,
-            "stop_token_ids names the token id -2",
+            "'stop_token_ids': expected token ids of the vocabulary, from 0 to 7, got -2",
         ),
     ],
 )
@@ -281,7 +284,7 @@ def test_a_step_that_fails_ends_its_requests_and_no_others(fails: str, caplog: p
     for name in ("0", "1"):
         core.submit(generate(name, [PLACEHOLDER] * 9, image_input(name, 0, 9), sampling=sampling))
     runner.fails = fails
-    with caplog.at_level(logging.CRITICAL + 1, logger="glimpse.engine.scheduling.core"):
+    with caplog.at_level(logging.CRITICAL + 1, logger="glimpse.engine.scheduling.step_pipeline"):
         step = core.step()
     [event] = step.events
     assert (event.request_id, event.finish, event.error) == ("0", FinishReason.ERROR, EngineErrorCode.INTERNAL)
@@ -340,19 +343,19 @@ class TalkativeRunner:
 def core_over(runner: Runner) -> Core:
     return Core(
         runner=runner,
-        num_blocks=4,
-        block_size=4,
-        max_model_len=16,
-        max_batch_tokens=16,
-        max_sequences=4,
+        model=ModelSpec(vocab_size=VOCAB_SIZE, hidden_size=2, eos_token_ids=(EOS,)),
+        limits=SchedulerLimits(
+            num_blocks=4,
+            block_size=4,
+            max_model_len=16,
+            max_batch_tokens=16,
+            max_sequences=4,
+            encoder_bytes_per_token=1,
+            encoder_cache_bytes=1,
+            prefix_caching=True,
+            max_decode_slowdown=2.5,
+        ),
         max_waiting=4,
-        eos_token_ids=(EOS,),
-        encoder_bytes_per_token=1,
-        encoder_cache_bytes=1,
-        prefix_caching=True,
-        vocab_size=VOCAB_SIZE,
-        hidden_size=2,
-        max_decode_slowdown=2.5,
     )
 
 

@@ -5,10 +5,11 @@ import pytest
 from glimpse.engine.plan import Embeddings
 from glimpse.engine.protocol import MediaInput
 from glimpse.engine.scheduling.encoder_cache import EncoderCache
-from glimpse.engine.scheduling.sequence import Sequence, make_sequence
+from glimpse.engine.scheduling.sequence import ModelSpec, Sequence, make_sequence
 from tests.engine.checking_runner import PLACEHOLDER, generate, image_input, key
 
 WHOLE = 1000
+MODEL = ModelSpec(vocab_size=8, hidden_size=2, eos_token_ids=())
 
 
 def make(sequence_id: int, *pictures: tuple[str, int]) -> Sequence:
@@ -19,7 +20,7 @@ def make(sequence_id: int, *pictures: tuple[str, int]) -> Sequence:
         media.append(image_input(name, end, num_tokens))
         end += num_tokens
     request = generate(str(sequence_id), [PLACEHOLDER] * end + [1], *media)
-    return make_sequence(sequence_id, request, max_model_len=WHOLE, vocab_size=8, hidden_size=2)
+    return make_sequence(sequence_id, request, max_model_len=WHOLE, model=MODEL)
 
 
 def make_cache(capacity_tokens: int) -> EncoderCache:
@@ -28,13 +29,13 @@ def make_cache(capacity_tokens: int) -> EncoderCache:
 
 def reach(cache: EncoderCache, sequence: Sequence, start: int, end: int) -> int:
     """Where the tokens end that can be computed when any number of tokens may be encoded."""
-    return cache.reach(sequence, start, end, max_more_tokens=WHOLE)
+    return cache.plan_media(sequence, start, end, max_more_tokens=WHOLE)
 
 
 def use(cache: EncoderCache, sequence: Sequence) -> tuple[list[bytes], list[bytes]]:
     """Computes all of a sequence in a step: (the keys encoded, the keys evicted) for it."""
     assert reach(cache, sequence, 0, sequence.num_tokens) == sequence.num_tokens
-    encode, evicted = cache.decide()
+    encode, evicted = cache.finish_plan()
     sequence.num_computed_tokens = sequence.num_tokens
     cache.advance(sequence, first_token=0)
     return [item.key for item in encode], list(evicted)
@@ -44,7 +45,7 @@ def test_a_key_is_encoded_once_for_all_sequences_that_need_it():
     cache = make_cache(10)
     first, second, third = make(1, ("cat", 4)), make(2, ("cat", 4)), make(3, ("cat", 4))
     assert reach(cache, first, 0, 5) == reach(cache, second, 0, 5) == 5
-    encode, evicted = cache.decide()
+    encode, evicted = cache.finish_plan()
     assert [item.key for item in encode] == [key("cat")]
     assert encode[0].content == b"cat"
     assert evicted == ()
@@ -56,9 +57,9 @@ def test_embeddings_take_room_but_none_of_what_a_step_may_encode():
     sequence = make(1, ("cat", 4), ("dog", 4))
     embeddings = Embeddings(dtype="float16", data=memoryview(bytes(16)))
     sequence.contents[key("dog")] = embeddings
-    assert cache.reach(sequence, 0, 8, max_more_tokens=4) == 8
+    assert cache.plan_media(sequence, 0, 8, max_more_tokens=4) == 8
     assert (cache.num_tokens_to_encode, cache.num_resident_bytes) == (4, 80)
-    encode, _ = cache.decide()
+    encode, _ = cache.finish_plan()
     assert encode[1].content is embeddings
     assert sequence.encoded_keys == {key("cat")}
 
@@ -67,15 +68,15 @@ def test_a_span_is_not_encoded_for_tokens_before_or_after_it():
     cache = make_cache(10)
     sequence = make(1, ("cat", 4), ("dog", 4))
     assert reach(cache, sequence, 4, 8) == 8
-    assert [item.key for item in cache.decide()[0]] == [key("dog")]
+    assert [item.key for item in cache.finish_plan()[0]] == [key("dog")]
     assert reach(cache, sequence, 8, 9) == 9
-    assert cache.decide() == ((), ())
+    assert cache.finish_plan() == ((), ())
 
 
 def test_no_tokens_need_no_image():
     cache = make_cache(10)
     assert reach(cache, make(1, ("cat", 4)), 2, 2) == 2
-    assert (cache.decide(), cache.num_pinned) == (((), ()), 0)
+    assert (cache.finish_plan(), cache.num_pinned) == (((), ()), 0)
 
 
 def test_the_longest_unused_is_evicted_first():
@@ -93,7 +94,7 @@ def test_nothing_is_evicted_in_vain():
     holder, large = make(2, ("dog", 4)), make(3, ("sea", 7))
     reach(cache, holder, 0, 2)
     assert reach(cache, large, 0, 8) == 0
-    assert cache.decide()[1] == ()
+    assert cache.finish_plan()[1] == ()
 
 
 def test_a_chunk_is_cut_before_the_image_that_finds_no_room():
@@ -108,14 +109,14 @@ def test_an_image_is_pinned_until_its_last_token_is_computed():
     holder, other = make(1, ("cat", 4)), make(2, ("sea", 10))
     for end in (1, 3):
         assert reach(cache, holder, holder.num_computed_tokens, end) == end
-        cache.decide()
+        cache.finish_plan()
         start, holder.num_computed_tokens = holder.num_computed_tokens, end
         cache.advance(holder, first_token=start)
         assert cache.num_pinned == 1
         assert reach(cache, other, 0, 11) == 0
-        cache.decide()
+        cache.finish_plan()
     assert reach(cache, holder, 3, 4) == 4
-    cache.decide()
+    cache.finish_plan()
     holder.num_computed_tokens = 4
     cache.advance(holder, first_token=3)
     assert cache.num_pinned == 0
@@ -126,7 +127,7 @@ def test_an_image_that_comes_twice_in_a_row_stays_pinned_for_its_second_time():
     cache = make_cache(10)
     sequence = make(1, ("cat", 4), ("cat", 4))
     reach(cache, sequence, 0, 6)
-    assert len(cache.decide()[0]) == 1
+    assert len(cache.finish_plan()[0]) == 1
     sequence.num_computed_tokens = 6
     cache.advance(sequence, first_token=0)
     assert cache.num_pinned == 1
@@ -137,7 +138,7 @@ def test_released_before_its_step_an_image_is_not_encoded():
     sequence = make(1, ("cat", 4))
     reach(cache, sequence, 0, 5)
     cache.release(sequence)
-    assert cache.decide() == ((), ())
+    assert cache.finish_plan() == ((), ())
     assert cache.num_resident_bytes == 0
 
 
@@ -148,7 +149,7 @@ def test_after_a_refusal_no_other_sequence_begins_an_image_in_the_step():
     assert reach(cache, refused, 0, 11) == 0
     assert reach(cache, third, 0, 3) == 0
     assert reach(cache, holder, 2, 5) == 5, "who began goes on"
-    cache.decide()
+    cache.finish_plan()
     assert reach(cache, third, 0, 3) == 3
 
 
@@ -157,12 +158,12 @@ def test_a_failed_step_leaves_no_key_resident_and_evicts_all_it_named():
     use(cache, make(1, ("cat", 4)))
     sequence = make(2, ("sea", 10))
     reach(cache, sequence, 0, 11)
-    encode, evicted = cache.decide()
+    encode, evicted = cache.finish_plan()
     cache.release(sequence)
     cache.fail(encoded=[item.key for item in encode], evicted=evicted)
     assert cache.num_resident_bytes == 0
     assert cache.has_evictions
-    assert set(cache.decide()[1]) == {key("cat"), key("sea")}
+    assert set(cache.finish_plan()[1]) == {key("cat"), key("sea")}
 
 
 @pytest.mark.parametrize(
@@ -174,14 +175,14 @@ def test_no_more_tokens_are_encoded_than_allowed_but_one_image_always_is(
 ):
     cache = make_cache(10)
     sequence = make(1, ("cat", 4), ("dog", 2), ("sea", 3))
-    assert cache.reach(sequence, 0, 10, max_more_tokens=max_more_tokens) == end
-    assert [item.key for item in cache.decide()[0]] == [key(name) for name in encoded]
+    assert cache.plan_media(sequence, 0, 10, max_more_tokens=max_more_tokens) == end
+    assert [item.key for item in cache.finish_plan()[0]] == [key(name) for name in encoded]
 
 
 def test_what_was_not_allowed_is_encoded_in_the_next_step():
     cache = make_cache(10)
     sequence = make(1, ("cat", 4), ("dog", 2))
-    assert cache.reach(sequence, 0, 7, max_more_tokens=0) == 4
-    cache.decide()
-    assert cache.reach(sequence, 4, 7, max_more_tokens=0) == 7
-    assert [item.key for item in cache.decide()[0]] == [key("dog")]
+    assert cache.plan_media(sequence, 0, 7, max_more_tokens=0) == 4
+    cache.finish_plan()
+    assert cache.plan_media(sequence, 4, 7, max_more_tokens=0) == 7
+    assert [item.key for item in cache.finish_plan()[0]] == [key("dog")]

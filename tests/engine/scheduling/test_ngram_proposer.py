@@ -34,7 +34,7 @@ VOCAB_SIZE = 12
 def test_what_followed_the_last_tokens_when_they_stood_last_is_guessed(
     token_ids: list[int], max_tokens: int, guesses: tuple[int, ...]
 ):
-    assert NgramProposer().guess(token_ids, max_tokens) == guesses
+    assert NgramProposer().propose(token_ids, max_tokens) == guesses
 
 
 @given(token_ids=st.lists(st.integers(0, 2), max_size=60), steps=st.lists(st.integers(1, 5), min_size=1, max_size=12))
@@ -42,7 +42,7 @@ def test_guesses_do_not_depend_on_when_they_were_asked_for(token_ids: list[int],
     proposer, end = NgramProposer(), 0
     for step in steps:
         end += step
-        assert proposer.guess(token_ids[:end], 4) == NgramProposer().guess(token_ids[:end], 4)
+        assert proposer.propose(token_ids[:end], 4) == NgramProposer().propose(token_ids[:end], 4)
 
 
 def run_script(

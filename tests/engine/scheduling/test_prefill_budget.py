@@ -18,6 +18,8 @@ from glimpse.engine.scheduling.prefill_budget import (
     PrefillBudget,
     StepWork,
 )
+from glimpse.engine.scheduling.scheduler import SchedulerLimits
+from glimpse.engine.scheduling.sequence import ModelSpec
 from tests.engine.checking_runner import PLACEHOLDER, generate, image_input
 
 DECODE_SECONDS = 0.025
@@ -117,19 +119,19 @@ class Station:
         self.runner = TimedRunner()
         self.core = Core(
             runner=self.runner,
-            num_blocks=1000,
-            block_size=16,
-            max_model_len=8000,
-            max_batch_tokens=2048,
-            max_sequences=64,
+            model=ModelSpec(vocab_size=8, hidden_size=2, eos_token_ids=()),
+            limits=SchedulerLimits(
+                num_blocks=1000,
+                block_size=16,
+                max_model_len=8000,
+                max_batch_tokens=2048,
+                max_sequences=64,
+                encoder_bytes_per_token=1,
+                encoder_cache_bytes=8000,
+                prefix_caching=False,
+                max_decode_slowdown=max_slowdown,
+            ),
             max_waiting=64,
-            eos_token_ids=(),
-            encoder_bytes_per_token=1,
-            encoder_cache_bytes=8000,
-            prefix_caching=False,
-            vocab_size=8,
-            hidden_size=2,
-            max_decode_slowdown=max_slowdown,
             clock=lambda: self.runner.now,
         )
         self.times: dict[str, list[float]] = {}

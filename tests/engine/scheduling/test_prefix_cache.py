@@ -7,15 +7,16 @@ from hypothesis import strategies as st
 from glimpse.engine.protocol import MediaInput
 from glimpse.engine.scheduling.block_pool import BlockPool
 from glimpse.engine.scheduling.prefix_cache import PrefixCache, block_hash, root_hash
-from glimpse.engine.scheduling.sequence import Sequence, make_sequence
+from glimpse.engine.scheduling.sequence import ModelSpec, Sequence, make_sequence
 from tests.engine.checking_runner import PLACEHOLDER, generate, image_input
 
 BLOCK_SIZE = 4
+MODEL = ModelSpec(vocab_size=10_000, hidden_size=2, eos_token_ids=())
 
 
 def make(token_ids: list[int], *media: MediaInput, cache_salt: str = "") -> Sequence:
     request = generate("request", token_ids, *media, cache_salt=cache_salt)
-    return make_sequence(0, request, max_model_len=10_000, vocab_size=10_000, hidden_size=2)
+    return make_sequence(0, request, max_model_len=10_000, model=MODEL)
 
 
 def names(sequence: Sequence) -> list[bytes]:
@@ -32,7 +33,7 @@ def compute(cache: PrefixCache, pool: BlockPool, sequence: Sequence) -> None:
     """Acts as if all tokens of a sequence had been computed."""
     sequence.block_table = [pool.allocate() for _ in range(-(-sequence.num_tokens // BLOCK_SIZE))]
     sequence.num_computed_tokens = sequence.num_tokens
-    cache.publish(sequence, first_token=0)
+    cache.register_blocks(sequence, first_token=0)
 
 
 def make_cache(*, enabled: bool = True) -> tuple[PrefixCache, BlockPool]:
@@ -60,10 +61,10 @@ def test_a_block_is_found_only_once_it_is_full_and_computed():
     first = make([5] * 12)
     first.block_table = [pool.allocate() for _ in range(3)]
     first.num_computed_tokens = 7
-    cache.publish(first, first_token=0)
+    cache.register_blocks(first, first_token=0)
     assert cache.match(make([5] * 12)) == first.block_table[:1]
     first.num_computed_tokens = 8
-    cache.publish(first, first_token=7)
+    cache.register_blocks(first, first_token=7)
     assert cache.match(make([5] * 12)) == first.block_table[:2]
 
 

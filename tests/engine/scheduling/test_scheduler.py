@@ -5,7 +5,7 @@ import pytest
 from glimpse.engine.plan import StepPlan
 from glimpse.engine.sampling_params import SamplingParams
 from glimpse.engine.scheduling.core import Core
-from glimpse.engine.scheduling.scheduler import Scheduler
+from glimpse.engine.scheduling.scheduler import SchedulerLimits
 from tests.engine.checking_runner import PLACEHOLDER, CheckingRunner, generate, image_input, make_core, run_until_idle
 
 
@@ -30,13 +30,17 @@ def submit(core: Core, name: str, num_tokens: int, max_tokens: int = 1, priority
 
 @pytest.mark.parametrize(
     ("num_blocks", "max_batch_tokens", "max_sequences", "message"),
-    [(3, 8, 8, "3 blocks of 4 tokens hold no sequence of 16"), (4, 0, 8, "at least one"), (4, 8, 0, "at least one")],
+    [
+        (3, 8, 8, "max_model_len: expected at most 12 tokens"),
+        (4, 0, 8, "max_batch_tokens: expected at least 1, got 0"),
+        (4, 8, 0, "max_sequences: expected at least 1, got 0"),
+    ],
 )
 def test_limits_under_which_a_sequence_could_wait_for_ever_are_refused(
     num_blocks: int, max_batch_tokens: int, max_sequences: int, message: str
 ):
     with pytest.raises(ValueError, match=message):
-        Scheduler(
+        SchedulerLimits(
             num_blocks=num_blocks,
             block_size=4,
             max_model_len=16,
