@@ -1,10 +1,10 @@
-"""What a person sees at start-up: progress while the model loads, then lines that can be copied as they stand.
+"""What `glimpse up` prints: progress while the model loads, then commands to copy. The caller chooses the stream."""
 
-Only text; where it goes is decided by the caller.
-"""
-
+import shlex
+import shutil
 import sys
 from importlib import resources
+from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -16,31 +16,34 @@ from glimpse.engine.protocol import Loading, Ready
 
 EXAMPLE_IMAGE = Path(str(resources.files("glimpse") / "example.png")).resolve()
 
-_QUESTION = "What is in this picture?"
+_QUESTION = "What is in this image?"
+_DEFAULT_TARGET = "127.0.0.1:50051"
 
-# The examples put a picture into JSON by printing what comes before it, its base64 text, and what comes after it.
+_CHAT = '{glimpse} chat "{question}" --image {image}{target_flag}'
+
+# The examples write an image into JSON by printing the text before it, its base64 text, and the text after it.
 _CURL = """\
 (printf '{{"stream": true, "max_completion_tokens": 64, "messages": [{{"role": "user", "content": ['
  printf '{{"type": "text", "text": "{question}"}}, {{"type": "image_url", "image_url": {{"url": "data:image/png;base64,'
- base64 < {picture} | tr -d '\\n'
+ base64 < {image} | tr -d '\\n'
  printf '"}}}}]}}]}}') | curl -N -H 'content-type: application/json' -d @- {url}/v1/chat/completions"""
 
 _OPENAI = """\
-{python} - <<'END'
-import base64, openai
-picture = base64.b64encode(open("{picture}", "rb").read()).decode()
+{python} - {image} <<'END'
+import base64, openai, sys
+image = base64.b64encode(open(sys.argv[1], "rb").read()).decode()
 client = openai.OpenAI(base_url="{url}/v1", api_key="none")
 answer = client.chat.completions.create(model="{model}", max_completion_tokens=64, messages=[
     {{"role": "user", "content": [
         {{"type": "text", "text": "{question}"}},
-        {{"type": "image_url", "image_url": {{"url": "data:image/png;base64," + picture}}}}]}}])
+        {{"type": "image_url", "image_url": {{"url": "data:image/png;base64," + image}}}}]}}])
 print(answer.choices[0].message.content)
 END"""
 
 _GRPCURL = """\
 (printf '{{"generation": {{"max_completion_tokens": 64}}, "messages": [{{"role": "ROLE_USER", "content": ['
  printf '{{"text": "{question}"}}, {{"image": {{"source": {{"data": "'
- base64 < {picture} | tr -d '\\n'
+ base64 < {image} | tr -d '\\n'
  printf '"}}}}}}]}}]}}') | grpcurl -plaintext -d @ {target} glimpse.v1.ChatService/StreamChatCompletion"""
 
 
@@ -95,23 +98,37 @@ def _computing(ready: Ready) -> str:
 
 
 def usage_text(*, model: str, http_url: str | None, target: str) -> str:
-    """Ways to ask, to be copied."""
+    """Returns commands to copy, those whose programs are installed; `glimpse chat` always is."""
     values = {
         "question": _QUESTION,
-        "picture": _short(EXAMPLE_IMAGE),
+        "image": _short(EXAMPLE_IMAGE),
         "python": _short(Path(sys.executable)),
+        "glimpse": _command(),
         "model": model,
+        "url": http_url,
+        "target": target,
+        "target_flag": "" if target == _DEFAULT_TARGET else f" --target {target}",
     }
-    doors = [("gRPC", target, _GRPCURL.format(target=target, **values))]
+    examples = [("Command line", target, _CHAT, True)]
     if http_url is not None:
-        doors = [
-            ("curl", f"{http_url}/v1/chat/completions", _CURL.format(url=http_url, **values)),
-            ("OpenAI's Python client", f"{http_url}/v1", _OPENAI.format(url=http_url, **values)),
-            *doors,
+        examples += [
+            ("curl", f"{http_url}/v1/chat/completions", _CURL, shutil.which("curl")),
+            ("OpenAI's Python client", f"{http_url}/v1", _OPENAI, find_spec("openai")),
         ]
-    return "\n\n".join(f"{name}, {place}\n\n{example}" for name, place, example in doors)
+    examples.append(("grpcurl", target, _GRPCURL, shutil.which("grpcurl")))
+    return "\n\n".join(
+        f"{name}, {address}\n\n{text.format(**values)}" for name, address, text, installed in examples if installed
+    )
+
+
+def _command() -> str:
+    """Returns how a shell in this working directory runs `glimpse`."""
+    script = Path(sys.executable).with_name("glimpse")
+    if shutil.which("glimpse") == str(script):
+        return "glimpse"
+    return _short(script) if script.exists() else f"{_short(Path(sys.executable))} -m glimpse"
 
 
 def _short(path: Path) -> str:
-    """Relative to the working directory where the path is below it."""
-    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
+    """Returns the path for a shell, relative to the working directory where it is below it."""
+    return shlex.quote(str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path))

@@ -22,6 +22,9 @@ from tests.paths import ROOT
 TOOL_TEMPLATE = ROOT / "models" / "training" / "chat_template.jinja"
 """Shows tools as Hermes' and Qwen's templates do."""
 
+GLIMPSE = Path(sys.executable).with_name("glimpse")
+"""The command's script in the development environment."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stack:
@@ -82,14 +85,25 @@ class Stack:
         return self.process.wait(timeout=60)
 
 
-def start_stack(folder: Path, *options: str, environment: Mapping[str, str] | None = None) -> Stack:
+def start_stack(
+    folder: Path,
+    *options: str,
+    environment: Mapping[str, str] | None = None,
+    glimpse: Path = GLIMPSE,
+    working_directory: Path = ROOT,
+) -> Stack:
     """Starts `glimpse up` with the embedded model and waits until /health says that it serves.
 
-    `environment` is beside that of the tests.
+    Args:
+        folder: where its output goes, to glimpse.log.
+        options: its flags, ports excepted.
+        environment: variables that are added to those of the tests.
+        glimpse: the command's script.
+        working_directory: where it runs.
     """
     ports = http_port, grpc_port, metrics_port = free_ports(3)
     flags = [f"--http-port={http_port}", f"--port={grpc_port}", f"--metrics-port={metrics_port}"]
-    return _start(folder, [str(Path(sys.executable).with_name("glimpse")), "up", *flags, *options], ports, environment)
+    return _start(folder, [str(glimpse), "up", *flags, *options], ports, environment, working_directory)
 
 
 def start_echo_stack(folder: Path, media: MediaSettings | None = None) -> Stack:
@@ -105,12 +119,16 @@ def start_echo_stack(folder: Path, media: MediaSettings | None = None) -> Stack:
 
 
 def _start(
-    folder: Path, command: Sequence[str], ports: Sequence[int], environment: Mapping[str, str] | None = None
+    folder: Path,
+    command: Sequence[str],
+    ports: Sequence[int],
+    environment: Mapping[str, str] | None = None,
+    working_directory: Path = ROOT,
 ) -> Stack:
     http_port, grpc_port, metrics_port = ports
     variables = {**os.environ, **(environment or {})}
     with (folder / "glimpse.log").open("wb") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, cwd=ROOT, env=variables)
+        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, cwd=working_directory, env=variables)
     stack = Stack(process=process, http_port=http_port, grpc_port=grpc_port, metrics_port=metrics_port)
     if not eventually(lambda: stack.health() == 200 or process.poll() is not None, timeout_seconds=120):
         process.kill()

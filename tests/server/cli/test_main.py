@@ -98,10 +98,10 @@ def test_reports_a_missing_model_without_a_traceback() -> None:
 
 
 def test_chat_streams_an_answer_about_an_image(shared_server: Served, tmp_path: Path) -> None:
-    picture = tmp_path / "picture.png"
-    picture.write_bytes(png())
+    image = tmp_path / "image.png"
+    image.write_bytes(png())
     target = f"--target=127.0.0.1:{shared_server.port}"
-    result = glimpse("chat", "What is this?", f"--image={picture}", target, "--max-tokens=5", "--temperature=0")
+    result = glimpse("chat", "What is this?", f"--image={image}", target, "--max-tokens=5", "--temperature=0")
     assert (result.returncode, result.stderr) == (0, "")
     assert result.stdout.strip()
 
@@ -120,7 +120,7 @@ def test_says_that_weights_are_untrained() -> None:
 
 
 def bodies(text: str) -> list[bytes]:
-    """What the lines that can be copied send: run by a shell in which the clients only pass on their input."""
+    """What the printed examples send: run by a shell in which curl and grpcurl print their input."""
     examples = [example for example in text.split("\n\n") if example.startswith("(printf")]
     shell = "curl() { cat; }; grpcurl() { cat; }; "
     return [
@@ -129,13 +129,23 @@ def bodies(text: str) -> list[bytes]:
     ]
 
 
-def test_printed_examples_send_requests_with_an_image() -> None:
+def test_printed_examples_send_requests_with_an_image(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.which", lambda name: name)
     text = usage_text(model="m", http_url="http://127.0.0.1:8080", target="127.0.0.1:50051")
     rest, typed = bodies(text)
     part = json.loads(rest)["messages"][0]["content"][1]
     assert part["image_url"]["url"].startswith("data:image/png;base64,iVBOR")
     request = json_format.Parse(typed, chat_pb2.CreateChatCompletionRequest())
     assert request.messages[0].content[1].image.source.data.startswith(b"\x89PNG")
+
+
+def test_prints_only_examples_whose_programs_are_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.which", lambda _: None)
+    monkeypatch.setattr("glimpse.server.cli.console.find_spec", lambda _: None)
+    text = usage_text(model="m", http_url="http://127.0.0.1:8080", target="127.0.0.1:6000")
+    assert "glimpse chat" in text
+    assert text.endswith("--target 127.0.0.1:6000")
+    assert not any(name in text for name in ("curl", "openai"))
 
 
 def test_stops_when_the_gateway_dies(tiny_checkpoint: Path) -> None:
