@@ -1,11 +1,13 @@
-"""What is to be served, and how: the engine's settings and the checkpoint's own `config.json`.
+"""The engine's options: each one's name, type, range, default and meaning, written once.
 
-The front end reads from here what it must know of a model to make a prompt; the engine builds the model from it. Knows
-no torch and no transformers.
+The server's flags and environment variables and `LLM`'s keyword arguments are made from `EngineOptions`; its docstrings
+are their help texts.
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal, TypedDict
+
+from annotated_types import Ge, Gt, Le
 
 Device = Literal["auto", "cpu", "cuda"]
 DType = Literal["auto", "float32", "bfloat16"]
@@ -13,51 +15,88 @@ Speculative = Literal["off", "ngram"]
 Backend = Literal["auto", "native", "torch", "triton", "flashinfer"]
 ChosenBackend = Literal["native", "torch", "triton", "flashinfer"]
 Quantization = Literal["none", "int8", "int4", "fp8"]
+Count = Annotated[int, Ge(1)]
+ByteCount = Annotated[int, Ge(0)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EngineConfig:
-    """How the engine serves a checkpoint."""
+class EngineOptions:
+    """How the engine serves a checkpoint. None as a default stands for a value that the engine chooses at load."""
+
+    device: Device = "auto"
+    """Where the model computes. auto: CUDA if there is a device, else the CPU."""
+    dtype: DType = "auto"
+    """Type of weights and activations. auto: on CUDA the checkpoint's own; on a CPU bfloat16 if the processor has
+    bfloat16 instructions, else float32."""
+    backend: Backend = "auto"
+    """Kernels that compute. auto: on a CPU native, if the model computes in bfloat16 and the kernels can be compiled;
+    on CUDA flashinfer if it is installed, else triton; torch if none of these can run."""
+    quantization: Quantization = "none"
+    """Quantizes the decoder's weights at load. int8: half the memory, and about 0.6 of the time to decode on a CPU.
+    fp8: half the memory, for GPUs with FP8 arithmetic; torch computes it elsewhere, slowly. int4: a quarter of the
+    memory, for GPUs; the native backend unpacks it to bfloat16. Checkpoints in AWQ, GPTQ or FP8 need no option."""
+    max_model_len: Count | None = None
+    """Context window in tokens, prompt and answer together. Default: the checkpoint's, as far as the KV cache holds it;
+    a larger value is lowered to that."""
+    block_size: Count = 32
+    """Tokens in a block of the KV cache."""
+    kv_cache_bytes: ByteCount | None = None
+    """Memory for keys and values, on each GPU. Default: 1 GiB on a CPU; on a GPU what gpu_memory_utilization leaves
+    after the largest steps were tried."""
+    gpu_memory_utilization: Annotated[float, Gt(0), Le(1)] = 0.9
+    """Share of a GPU's memory to use, weights included, if kv_cache_bytes is not given."""
+    encoder_cache_bytes: ByteCount = 256 << 20
+    """Memory for encoded images, videos and audio. The media of one prompt always fit."""
+    max_batch_tokens: Count = 2048
+    """Most tokens computed in one step. Longer prompts are computed in chunks."""
+    max_decode_slowdown: Annotated[float, Ge(1)] = 2.35
+    """How much longer than a decode step a step may take because it also computes prompts, as a factor. A smaller value
+    keeps running answers steadier; a larger one starts new answers sooner."""
+    max_sequences: Count = 256
+    """Most sequences computed in one step."""
+    max_waiting: Count = 4096
+    """Most requests that wait for the engine; one more is refused as overloaded (429)."""
+    prefix_caching: bool = True
+    """Reuse keys and values of prompts that begin alike."""
+    cuda_graphs: bool = True
+    """Record decode steps on a GPU and replay them. Without, each of their kernels is launched by itself."""
+    speculative: Speculative = "off"
+    """Speculative decoding. ngram: propose draft tokens from what followed the same tokens before, and verify them in
+    one step. Answers are the same, often sooner."""
+    tensor_parallel_size: Count = 1
+    """Processes that share each step, on GPUs one each; on a CPU they share its threads. See docs/gpu.md."""
+    num_threads: Count | None = None
+    """Compute threads on a CPU, of all processes together. Default: one for each processor that the engine may use."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineConfig(EngineOptions):
+    """What the engine is told at its start: the options, and the checkpoint."""
 
     model_path: str
     """Folder of the checkpoint."""
-    device: Device = "auto"
-    """auto: CUDA where there is a device, else the CPU."""
-    dtype: DType = "auto"
-    """auto: the checkpoint's own on CUDA; on a CPU bfloat16 where it multiplies it natively, else float32."""
-    backend: Backend = "auto"
-    """auto: on a CPU native where it computes in bfloat16 and the kernels can be compiled, else torch; on CUDA
-    FlashInfer where it is installed, else our own kernels in Triton, else torch."""
-    quantization: Quantization = "none"
-    """Of the decoder layers' weights, made at load. int8: with a scale for each output feature; fp8: likewise, and
-    activations are rounded too; int4: with a scale for each group of inputs. none: as the checkpoint has them."""
-    max_model_len: int | None = None
-    """Lowers the checkpoint's context window; None keeps it, as far as the KV cache holds it."""
-    block_size: int = 32
-    """Tokens in a KV block."""
-    kv_cache_bytes: int | None = None
-    """Memory for keys and values, on each GPU. None: on CUDA what is left when the largest steps were tried, of
-    `gpu_memory_utilization`; on a CPU 1 GiB."""
-    gpu_memory_utilization: float = 0.9
-    """The share of a GPU's memory that is used where `kv_cache_bytes` does not say it; more than 0, at most 1."""
-    encoder_cache_bytes: int = 256 << 20
-    """Memory for encoder outputs; at least one prompt's worth is always allowed."""
-    max_batch_tokens: int = 2048
-    """The most tokens computed in one step; longer prompts are computed in chunks."""
-    max_decode_slowdown: float = 2.35
-    """The longest a step may take because of prompts that come in while answers run, in steps without any; at least 1.
-    Smaller keeps answers steadier, larger brings new ones sooner. Pictures are encoded whole, one in a step at least.
+
+
+class OfflineOptions(TypedDict, total=False):
+    """The engine's options that `LLM` takes: all but `max_waiting`, because its queue is the caller's own list.
+
+    Type checkers read them from here; a test holds names and types equal to `EngineOptions`.
     """
-    max_sequences: int = 256
-    """The most sequences computed in one step."""
-    max_waiting: int = 4096
-    """The most requests waiting for admission; one more is refused as OVERLOADED."""
-    prefix_caching: bool = True
-    cuda_graphs: bool = True
-    """Where kernels of our own compute on a GPU, decode steps are recorded and replayed."""
-    speculative: Speculative = "off"
-    """ngram: guesses what an answer says next from what followed the same tokens before, and checks several at once."""
-    tensor_parallel_size: int = 1
-    """Ranks that share each step: GPUs, one process each. On a CPU the processes share its threads."""
-    num_threads: int | None = None
-    """Compute threads on the CPU, of all ranks together; None takes as many as the process may run on."""
+
+    device: Device
+    dtype: DType
+    backend: Backend
+    quantization: Quantization
+    max_model_len: int | None
+    block_size: int
+    kv_cache_bytes: int | None
+    gpu_memory_utilization: float
+    encoder_cache_bytes: int
+    max_batch_tokens: int
+    max_decode_slowdown: float
+    max_sequences: int
+    prefix_caching: bool
+    cuda_graphs: bool
+    speculative: Speculative
+    tensor_parallel_size: int
+    num_threads: int | None

@@ -8,13 +8,14 @@ import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, assert_never
+from typing import Any, Unpack, assert_never
 
 from glimpse.engine.checkpoint import DEFAULT_MODEL, resolve_checkpoint
-from glimpse.engine.config import Backend, Device, DType, EngineConfig, Quantization
+from glimpse.engine.config import OfflineOptions
 from glimpse.engine.errors import CheckpointError, EngineError
 from glimpse.engine.loading.load_engine import load_core
 from glimpse.engine.offline.embedding_inputs import EmbeddingInput
+from glimpse.engine.offline.engine_options import parse_engine_options
 from glimpse.engine.offline.media_defaults import parse_wishes, with_wishes
 from glimpse.engine.offline.media_loading import OfflineMedia, media_processing
 from glimpse.engine.offline.media_policy import parse_rules
@@ -49,18 +50,6 @@ class LLM:
         self,
         model: str | os.PathLike[str] = DEFAULT_MODEL,
         *,
-        device: Device = "auto",
-        dtype: DType = "auto",
-        backend: Backend = "auto",
-        quantization: Quantization = "none",
-        max_model_len: int | None = None,
-        kv_cache_bytes: int | None = None,
-        gpu_memory_utilization: float = 0.9,
-        max_batch_tokens: int = 2048,
-        max_sequences: int = 256,
-        prefix_caching: bool = True,
-        tensor_parallel_size: int = 1,
-        num_threads: int | None = None,
         chat_template: str | None = None,
         limit_mm_per_prompt: Mapping[str, int] | None = None,
         enable_mm_embeds: bool = False,
@@ -72,23 +61,12 @@ class LLM:
         fetch_timeouts: Mapping[str, float] | None = None,
         media_io_kwargs: Mapping[str, Any] | None = None,
         mm_processor_kwargs: Mapping[str, Any] | None = None,
+        **options: Unpack[OfflineOptions],
     ) -> None:
         """Loads a checkpoint.
 
         Args:
             model: A folder, or an id of the Hugging Face hub; by default the checkpoint that comes with the project.
-            device: As in `EngineConfig`, like the next eleven.
-            dtype: Of weights and activations.
-            backend: What computes: kernels of our own, for this CPU or for CUDA, FlashInfer, or torch alone.
-            quantization: Made of the decoder's weights at load; a checkpoint's own is found without.
-            max_model_len: Lowers the context window.
-            kv_cache_bytes: Memory for keys and values; by default 1 GiB on a CPU, on a GPU what is left.
-            gpu_memory_utilization: The share of a GPU's memory that is used where `kv_cache_bytes` does not say it.
-            max_batch_tokens: The most tokens computed in one step.
-            max_sequences: The most prompts computed in one step.
-            prefix_caching: Prompts that begin alike are computed once.
-            tensor_parallel_size: Processes that share the work, of which this is the first; on GPUs one each.
-            num_threads: Compute threads on the CPU, of all processes together.
             chat_template: A file whose template takes the place of the checkpoint's.
             limit_mm_per_prompt: The most media of a kind in a prompt, such as `{"image": 4, "video": 1}`; a kind
                 without a number has no limit.
@@ -104,11 +82,14 @@ class LLM:
                 what shows through transparent pixels, which by default is white.
             mm_processor_kwargs: How media are resized and sampled where neither they nor their prompts say it:
                 `min_pixels` and `max_pixels`, and of clips `fps` or `num_frames`.
+            **options: How the engine computes: `device`, `quantization`, `kv_cache_bytes`, … `EngineOptions` in
+                `glimpse.engine.config` documents each.
 
         Raises:
             CheckpointError: the checkpoint cannot be found or served.
             EngineError: one of several processes ended meanwhile.
-            InputError: one of the last seven, or `limit_mm_per_prompt`, says something unknown or impossible.
+            InputError: an argument has a wrong type, is out of range or names something unknown.
+            TypeError: there is no such option.
         """
         self._limits = _checked_limits(limit_mm_per_prompt or {})
         rules = parse_rules(
@@ -123,22 +104,7 @@ class LLM:
         self._wishes = parse_wishes(mm_processor_kwargs, "mm_processor_kwargs")
         self._accepts_embeddings = enable_mm_embeds
         path = resolve_checkpoint(os.fspath(model))
-        config = EngineConfig(
-            model_path=str(path),
-            device=device,
-            dtype=dtype,
-            backend=backend,
-            quantization=quantization,
-            max_model_len=max_model_len,
-            kv_cache_bytes=kv_cache_bytes,
-            gpu_memory_utilization=gpu_memory_utilization,
-            max_batch_tokens=max_batch_tokens,
-            max_sequences=max_sequences,
-            max_waiting=2**31,  # here a long queue is the caller's own
-            prefix_caching=prefix_caching,
-            tensor_parallel_size=tensor_parallel_size,
-            num_threads=num_threads,
-        )
+        config = parse_engine_options(options, path)
         engine = load_core(config, on_progress=lambda _stage, _fraction: None)
         self._core = engine.core
         self._encoder = engine.model.encoder

@@ -4,24 +4,50 @@ Parsed values: sizes in bytes, limits as numbers. Nothing here opens a file or a
 """
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from cyclopts import Group, Parameter
-from pydantic import BaseModel, ByteSize, ConfigDict, DirectoryPath, Field, IPvAnyNetwork, field_validator
+from pydantic import (
+    BaseModel,
+    ByteSize,
+    ConfigDict,
+    DirectoryPath,
+    Field,
+    IPvAnyNetwork,
+    TypeAdapter,
+    ValidationError,
+    field_validator,
+)
 
-from glimpse.engine.config import Backend, Device, DType, EngineConfig, Quantization, Speculative
+from glimpse.engine.config import EngineConfig, EngineOptions
 from glimpse.media.kind import MediaKind
 from glimpse.media.sources.policy import WEB_PORTS, host_name
 
+_SIZE = TypeAdapter(ByteSize)
 _FROZEN = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
 ToolCallParser = Literal["auto", "hermes", "llama", "mistral", "json"]
 Port = Annotated[int, Field(ge=0, le=65535)]
-Positive = Annotated[int, Field(ge=1)]
 Byte = Annotated[int, Field(ge=0, le=255)]
 Size = Annotated[ByteSize, Parameter(show_default=ByteSize.human_readable)]
-Names = Annotated[tuple[str, ...], Parameter(negative="")]
+Names = Annotated[tuple[str, ...], Parameter(negative="", show_default=False)]
+
+
+def _show_default(value: object) -> Any:
+    """Shows sizes with their unit: of the defaults, exactly the sizes are a million or more. None shows nothing."""
+    if value is None:
+        return None
+    return ByteSize(value).human_readable() if isinstance(value, int) and value >= 1 << 20 else str(value)
+
+
+def _parse_size(value: object) -> object:
+    """Returns the number of bytes of a size such as "8GiB", and anything else as it is, for its field to refuse."""
+    try:
+        return int(_SIZE.validate_python(value)) if isinstance(value, str) else value
+    except ValidationError:
+        return value
 
 
 class ListenSettings(BaseModel):
@@ -58,68 +84,21 @@ class EngineSettings(BaseModel):
     """File with a Jinja chat template that replaces the checkpoint's."""
     tool_call_parser: ToolCallParser = "auto"
     """How the model writes calls of tools; auto: as its chat template teaches it."""
-    device: Device = "auto"
-    """Where the model computes; auto: CUDA where there is a device."""
-    dtype: DType = "auto"
-    """Type of weights and activations; auto: the checkpoint's own, or what the CPU is quick at."""
-    backend: Backend = "auto"
-    """What computes; auto: the kernels that Glimpse compiles where they run (bfloat16 on a CPU), else torch."""
-    quantization: Quantization = "none"
-    """Of the decoder's weights, made at load. int8: half the memory, and decoding in about 0.6 of the time on a CPU.
-    fp8: half the memory, for GPUs with FP8 arithmetic; elsewhere torch computes it, slowly. int4: a quarter of the
-    memory, for GPUs; the CPU's own kernels unpack it to bfloat16. Checkpoints in AWQ, GPTQ or FP8 need no flag."""
-    max_model_len: Positive | None = None
-    """Context window in tokens, prompt and answer together. Default: the checkpoint's."""
-    block_size: Positive = 32
-    """Tokens in a block of the KV cache."""
-    kv_cache_size: ByteSize | None = None
-    """Memory for keys and values, such as 512MiB or 8GiB. Default: 1 GiB on a CPU; on a GPU what is left."""
-    gpu_memory_utilization: Annotated[float, Field(gt=0, le=1)] = 0.9
-    """Share of a GPU's memory to be used, weights and all, where --kv-cache-size is not given."""
-    encoder_cache_size: Size = ByteSize(256 << 20)
-    """Memory for encoded pictures."""
-    max_batch_tokens: Positive = 2048
-    """Most tokens computed in one step; longer prompts are computed in chunks."""
-    max_decode_slowdown: Annotated[float, Field(ge=1)] = 2.35
-    """How much slower running answers may become, as a factor, while prompts come in."""
-    max_sequences: Positive = 256
-    """Most answers computed at the same time."""
-    max_waiting: Positive = 4096
-    """Most requests waiting; one more is refused (429)."""
-    prefix_caching: bool = True
-    """Keep computed prompts for requests that begin alike."""
-    cuda_graphs: bool = True
-    """Record decode steps on a GPU and replay them; without, each of their operations is launched by itself."""
-    speculative: Speculative = "off"
-    """ngram: guess what comes next from what followed the same tokens before. Answers are the same, often sooner."""
-    tensor_parallel_size: Positive = 1
-    """GPUs that share each step, where one has too little memory or is too slow; see docs/gpu.md."""
-
+    options: Annotated[EngineOptions, Parameter(name="*", show_default=_show_default)] = EngineOptions()
+    """The engine's own options."""
     engine_timeout: Annotated[float, Field(gt=0)] = 600
     """Seconds without a sign from the engine, while requests wait, after which it is taken for hung and replaced."""
 
+    @field_validator("options", mode="before")
+    @classmethod
+    def _parse_sizes(cls, options: object) -> object:
+        if not isinstance(options, dict):
+            return options
+        return {name: _parse_size(value) if name.endswith("_bytes") else value for name, value in options.items()}
+
     def engine_config(self, checkpoint: Path) -> EngineConfig:
-        """What the engine is told."""
-        return EngineConfig(
-            model_path=str(checkpoint),
-            device=self.device,
-            dtype=self.dtype,
-            backend=self.backend,
-            quantization=self.quantization,
-            max_model_len=self.max_model_len,
-            block_size=self.block_size,
-            kv_cache_bytes=None if self.kv_cache_size is None else int(self.kv_cache_size),
-            gpu_memory_utilization=self.gpu_memory_utilization,
-            encoder_cache_bytes=int(self.encoder_cache_size),
-            max_batch_tokens=self.max_batch_tokens,
-            max_decode_slowdown=self.max_decode_slowdown,
-            max_sequences=self.max_sequences,
-            max_waiting=self.max_waiting,
-            prefix_caching=self.prefix_caching,
-            cuda_graphs=self.cuda_graphs,
-            speculative=self.speculative,
-            tensor_parallel_size=self.tensor_parallel_size,
-        )
+        """Returns the configuration of an engine that serves the checkpoint in this folder."""
+        return EngineConfig(model_path=str(checkpoint), **asdict(self.options))
 
 
 class ImageReading(BaseModel):
@@ -151,7 +130,7 @@ class MediaSettings(BaseModel):
     """off: no URL is ever fetched; media come in the request."""
     allowed_media_domains: Names = ()
     """Host from which media may be fetched; may be given several times. Default: any public one."""
-    allowed_media_networks: Annotated[tuple[IPvAnyNetwork, ...], Parameter(negative="")] = ()
+    allowed_media_networks: Annotated[tuple[IPvAnyNetwork, ...], Parameter(negative="", show_default=False)] = ()
     """Network that is not public and from which media may be fetched all the same, such as 10.1.0.0/16."""
     allowed_media_ports: Annotated[tuple[Port, ...], Parameter(negative="")] = tuple(sorted(WEB_PORTS))
     """Port from which media may be fetched; may be given several times."""
@@ -167,11 +146,11 @@ class MediaSettings(BaseModel):
     """Seconds that fetching a clip may take, all of its frames together where they are pictures."""
     audio_fetch_timeout: Annotated[float, Field(gt=0)] = 10.0
     """Seconds that fetching a sound may take."""
-    media_cache_size: Size = ByteSize(512 << 20)
+    media_cache_bytes: Size = ByteSize(512 << 20)
     """Memory for the files and pixels of media that may be asked about again; 0 keeps none."""
-    media_in_flight_size: Size = ByteSize(2 << 30)
+    media_in_flight_bytes: Size = ByteSize(2 << 30)
     """Memory for the media of requests that are being served; one that would need more is refused (429)."""
-    upload_cache_size: Size = ByteSize(512 << 20)
+    upload_cache_bytes: Size = ByteSize(512 << 20)
     """Memory for uploads, of which the longest unused give way; 0 takes none."""
     upload_ttl: Annotated[float, Field(gt=0)] = 3600.0
     """Seconds for which an upload is kept at most."""
@@ -213,6 +192,6 @@ def _limits(text: str) -> dict[MediaKind, int]:
     for limit in text.split(","):
         kind, separator, count = limit.strip().partition("=")
         if kind not in _DEFAULT_LIMITS or kind in limits or not separator or not count.isdecimal():
-            raise ValueError("expected image=N, video=N, audio=N or several with commas; there are no other kinds")
+            raise ValueError("expected image=N, video=N, audio=N, or several of these with commas")
         limits[MediaKind(kind)] = int(count)
     return limits

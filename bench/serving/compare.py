@@ -111,7 +111,7 @@ def main() -> None:
         "--peer", action="append", default=[], help="NAME [MODEL@]URL COMMAND…; may be given several times"
     )
     parser.add_argument(
-        "--glimpse", default="--kv-cache-size=2GiB", help="options of `glimpse up`, after an equals sign"
+        "--glimpse", default="--kv-cache-bytes=2GiB", help="options of `glimpse up`, after an equals sign"
     )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument(

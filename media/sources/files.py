@@ -217,7 +217,7 @@ class FileLoader:
 
 def not_cached(kind: str, *, can_be: bool = True) -> MediaError:
     """The refusal of a medium that is only named."""
-    why = "is kept under this uuid, or no longer" if can_be else "is kept here (--media-cache-size, media_cache_bytes)"
+    why = "is kept under this uuid, or no longer" if can_be else "is kept here (--media-cache-bytes, media_cache_bytes)"
     then = "once, with this uuid" if can_be else "itself"
     return MediaError(MediaErrorCode.NOT_CACHED, f"no {kind} {why}; send the {kind} {then}")
 

@@ -95,7 +95,7 @@ class Uploads:
         if upload is None:
             message = "there is no such upload, or no longer; upload the file again, and use the new handle"
             if not self.is_enabled:
-                message = "this server takes no uploads (--upload-cache-size 0); send the file itself"
+                message = "this server takes no uploads (--upload-cache-bytes 0); send the file itself"
             raise MediaError(MediaErrorCode.NOT_CACHED, message)
         return upload.file
 

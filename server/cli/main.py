@@ -7,7 +7,7 @@ import os
 import sys
 from typing import Annotated, NoReturn
 
-from cyclopts import App, Parameter
+from cyclopts import App, CycloptsError, Parameter
 from cyclopts.config import Env
 
 from glimpse import __version__
@@ -26,7 +26,11 @@ app = App(
 def main() -> None:
     """Runs the command that this process's arguments name."""
     try:
-        app()
+        app(exit_on_error=False, print_error=False)
+    except CycloptsError as error:
+        from glimpse.server.cli.flag_errors import explain_flags  # noqa: PLC0415 - only a refusal needs Pydantic
+
+        sys.exit(f"glimpse: {explain_flags(error)}")
     except KeyboardInterrupt:
         sys.exit(_INTERRUPTED)
     except BrokenPipeError:

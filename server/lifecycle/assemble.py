@@ -10,6 +10,7 @@ from pathlib import Path
 import grpc.aio
 
 from glimpse.engine.checkpoint import DEFAULT_MODEL, resolve_checkpoint
+from glimpse.engine.config import EngineOptions
 from glimpse.engine.ipc.client import ENGINE_COMMAND, EngineClient, EngineState
 from glimpse.engine.model_config import ModelConfig, load_model_config
 from glimpse.engine.protocol import Loading, StepStats
@@ -106,7 +107,7 @@ async def start_server(
     service_names = [service.full_name for service in (*_TYPED_SERVICES, _OPENAI_SERVICE)]
     health = Health(service_names)
     metrics = Metrics()
-    load = LoadMeter(max_sequences=settings.engine.max_sequences)
+    load = LoadMeter(max_sequences=settings.engine.options.max_sequences)
     calls = RpcInterceptor(metrics, load)
     grpc_server = grpc.aio.server(interceptors=[calls], options=_GRPC_OPTIONS)
     port = _listen(grpc_server, settings.listen)
@@ -197,7 +198,7 @@ def _handlers(
     )
     models = ModelHandlers(
         model=model,
-        max_model_len=_max_model_len(settings.engine, checkpoint.model, engine),
+        max_model_len=_max_model_len(settings.engine.options, checkpoint.model, engine),
         max_media=max_media,
         supports_tools=tool_format is not None,
         supports_reasoning_effort=supports_reasoning_effort,
@@ -225,9 +226,9 @@ def _media_methods(media: MediaParts) -> Mapping[str, Handler]:
     }
 
 
-def _max_model_len(settings: EngineSettings, model: ModelConfig, engine: EngineClient) -> Callable[[], int]:
+def _max_model_len(options: EngineOptions, model: ModelConfig, engine: EngineClient) -> Callable[[], int]:
     """The context window as the engine found it; as it was asked for until then."""
-    asked = min(settings.max_model_len or model.text.max_position_embeddings, model.text.max_position_embeddings)
+    asked = min(options.max_model_len or model.text.max_position_embeddings, model.text.max_position_embeddings)
     return lambda: engine.ready.max_model_len if engine.ready else asked
 
 

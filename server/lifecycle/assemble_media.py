@@ -47,10 +47,10 @@ class MediaParts:
 
 def build_media(settings: MediaSettings, checkpoint: Path, model: ModelConfig, metrics: Metrics) -> MediaParts:
     """Raises CheckpointError: the checkpoint says nothing of media that can be followed."""
-    memory_budget = MemoryBudget(max_bytes=settings.media_in_flight_size, max_request_bytes=MAX_REQUEST_BYTES)
-    store = MediaStore(max_bytes=settings.media_cache_size)
+    memory_budget = MemoryBudget(max_bytes=settings.media_in_flight_bytes, max_request_bytes=MAX_REQUEST_BYTES)
+    store = MediaStore(max_bytes=settings.media_cache_bytes)
     uploads = Uploads(
-        max_bytes=settings.upload_cache_size, ttl_seconds=settings.upload_ttl, memory_budget=memory_budget
+        max_bytes=settings.upload_cache_bytes, ttl_seconds=settings.upload_ttl, memory_budget=memory_budget
     )
     metrics.watch_media("cached", lambda: store.num_bytes)
     metrics.watch_media("uploaded", lambda: uploads.num_bytes)

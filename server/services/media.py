@@ -59,7 +59,7 @@ class MediaHandlers:
 
     def _check_enabled(self) -> None:
         if not self._uploads.is_enabled:
-            message = "Uploads are disabled on this server (--upload-cache-size 0)."
+            message = "Uploads are disabled on this server (--upload-cache-bytes 0)."
             raise InvalidRequest("part", message, "unsupported")
 
 

@@ -10,24 +10,66 @@ from pydantic import ValidationError
 from glimpse.engine.config import EngineConfig
 from glimpse.engine.text.tools import FORMATS
 from glimpse.media.kind import MediaKind
+from glimpse.server.cli.flag_errors import explain_flags
 from glimpse.server.cli.main import app
 from glimpse.server.settings import EngineSettings, ListenSettings, MediaSettings, Settings, ToolCallParser
+from tests.engine.option_values import OPTIONS, OTHER_VALUES
 
 MIB = 1 << 20
 
 
 def parsed(*arguments: str) -> Settings:
-    _, bound, _ = app.parse_args(["serve", *arguments], exit_on_error=False)
+    _, bound, _ = app.parse_args(["serve", *arguments], exit_on_error=False, print_error=False)
     return bound.kwargs.get("settings", Settings())
 
 
-def test_nothing_said_is_the_engine_s_own_default() -> None:
+def test_defaults_are_the_engine_s() -> None:
     assert EngineSettings().engine_config(Path("/x")) == EngineConfig(model_path="/x")
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_option_reaches_the_engine_by_flag_and_by_environment(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    value = OTHER_VALUES[name]
+    flag = name.replace("_", "-")
+    by_flag = parsed(f"--no-{flag}" if value is False else f"--{flag}={value}")
+    monkeypatch.setenv(f"GLIMPSE_{name.upper()}", str(value))
+    for settings in (by_flag, parsed()):
+        assert getattr(settings.engine.engine_config(Path("/x")), name) == value
+
+
+@pytest.mark.parametrize(
+    ("flag", "message"),
+    [
+        ("--max-model-len=0", "'--max-model-len': expected at least 1, got '0'"),
+        ("--port=99999", "'--port': expected at most 65535, got '99999'"),
+        ("--kv-cache-bytes=much", "'--kv-cache-bytes': expected a size such as 512MiB, got 'much'"),
+        ("--media-cache-bytes=much", "'--media-cache-bytes': expected a size such as 512MiB, got 'much'"),
+        ("--device=gpu", "'--device': expected 'auto', 'cpu' or 'cuda', got 'gpu'"),
+        ("--prefix-caching=3", "'--prefix-caching': expected true or false, got '3'"),
+        ("--limit-mm-per-prompt=3", "'--limit-mm-per-prompt': expected image=N, video=N, audio=N"),
+        ("--allowed-media-networks=x", "'--allowed-media-networks': expected a network such as 10.1.0.0/16, got 'x'"),
+        ("--allowed-local-media-path=/none", "expected a folder that exists, got '/none'"),
+        ("--kv-cache=1", "Did you mean --kv-cache-bytes?"),
+    ],
+)
+def test_refuses_a_wrong_flag_in_one_sentence(flag: str, message: str) -> None:
+    with pytest.raises(CycloptsError) as caught:
+        parsed(flag)
+    text = explain_flags(caught.value)
+    assert message in text
+    assert "\n" not in text
+
+
+def test_names_the_environment_variable_that_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GLIMPSE_MAX_SEQUENCES", "0")
+    with pytest.raises(CycloptsError) as caught:
+        parsed()
+    assert explain_flags(caught.value) == "'GLIMPSE_MAX_SEQUENCES': expected at least 1, got '0'"
 
 
 def test_flags_are_parsed_once_and_become_values() -> None:
     settings = parsed(
-        "--model=m", "--kv-cache-size=2GiB", "--no-prefix-caching", "--port=7", "--served-model-name=a",
+        "--model=m", "--kv-cache-bytes=2GiB", "--no-prefix-caching", "--port=7", "--served-model-name=a",
         "--served-model-name=b", "--limit-mm-per-prompt=image=3", "--allowed-media-networks=10.0.0.0/8",
     )  # fmt: skip
     config = settings.engine.engine_config(Path("/m"))
@@ -39,16 +81,16 @@ def test_flags_are_parsed_once_and_become_values() -> None:
 
 
 def test_memory_for_media_is_said_in_sizes_and_can_be_none() -> None:
-    media = parsed("--media-cache-size=0", "--upload-cache-size=1GiB", "--upload-ttl=5").media
-    assert (media.media_cache_size, media.upload_cache_size, media.upload_ttl) == (0, 1024 * MIB, 5)
-    assert media.media_in_flight_size == 2048 * MIB
+    media = parsed("--media-cache-bytes=0", "--upload-cache-bytes=1GiB", "--upload-ttl=5").media
+    assert (media.media_cache_bytes, media.upload_cache_bytes, media.upload_ttl) == (0, 1024 * MIB, 5)
+    assert media.media_in_flight_bytes == 2048 * MIB
 
 
 def test_the_environment_speaks_where_no_flag_does(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GLIMPSE_PORT", "1234")
     monkeypatch.setenv("GLIMPSE_MAX_SEQUENCES", "5")
     settings = parsed("--port=99")
-    assert (settings.listen.port, settings.engine.max_sequences) == (99, 5)
+    assert (settings.listen.port, settings.engine.options.max_sequences) == (99, 5)
 
 
 def test_the_environment_sets_the_times_to_fetch(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -254,7 +254,7 @@ async def test_without_room_nothing_is_kept_and_names_mean_nothing() -> None:
             await caching.image(DataSource(data=PNG), uuid="cat")
         error = await refusal(caching.image(NAME))
         assert (error.code, caching.decoders.num_decoded) == (MediaErrorCode.NOT_CACHED, 2)
-        assert "--media-cache-size" in error.message
+        assert "--media-cache-bytes" in error.message
         assert caching.store.num_bytes == 0
 
 

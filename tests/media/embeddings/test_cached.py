@@ -56,7 +56,7 @@ async def test_nobody_else_finds_them(embeddings: CachedEmbeddings, kind: MediaK
 async def test_without_room_none_are_kept() -> None:
     embeddings = make_embeddings(0)
     await embeddings.load(IMAGE, EMBEDDINGS, GRID, batch=batch(), uuid="cat")
-    with pytest.raises(MediaError, match="--media-cache-size"):
+    with pytest.raises(MediaError, match="--media-cache-bytes"):
         await embeddings.load(IMAGE, NAME, None, batch=batch())
     await embeddings.close()
 

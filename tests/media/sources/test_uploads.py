@@ -116,7 +116,7 @@ def test_where_there_is_no_room_none_are_taken() -> None:
     assert make_uploads().is_enabled
     uploads = make_uploads(max_bytes=0)
     assert not uploads.is_enabled
-    with pytest.raises(MediaError, match="--upload-cache-size"):
+    with pytest.raises(MediaError, match="--upload-cache-bytes"):
         uploads.file("", "upload-x")
 
 

@@ -68,7 +68,7 @@ def test_prints_the_package_version() -> None:
     ("command", "words"),
     [
         ((), ("up", "serve", "gateway", "chat")),
-        (("up",), ("--model", "--http-port", "GLIMPSE_ENCODER_CACHE_SIZE", "256.0MiB")),
+        (("up",), ("--model", "--http-port", "GLIMPSE_ENCODER_CACHE_BYTES", "256.0MiB")),
         (("gateway",), ("glimpse gateway", "run", "config")),
         (("chat",), ("--image", "--video", "--target")),
     ],

@@ -32,7 +32,7 @@ async def parts(stuck: asyncio.Event | None = None) -> AsyncIterator[media_pb2.U
 
 
 async def test_where_there_is_no_room_uploads_are_refused_by_the_flag() -> None:
-    with pytest.raises(InvalidRequest, match="--upload-cache-size") as caught:
+    with pytest.raises(InvalidRequest, match="--upload-cache-bytes") as caught:
         await handlers(MemoryBudget(), max_bytes=0).upload(parts(), CONTEXT)
     assert caught.value.reason == "unsupported"
 

@@ -1,0 +1,36 @@
+"""Explains flags and environment variables that are refused: `'--max-model-len': expected X, got Y`."""
+
+from collections.abc import Iterator
+
+from cyclopts import Argument, CoercionError, CycloptsError
+from pydantic import ValidationError
+
+from glimpse.engine.option_errors import explain
+
+_EXPECTED = {bool: "true or false", float: "a number", int: "an integer"}
+
+
+def explain_flags(error: CycloptsError) -> str:
+    """Returns a line for each value that is refused."""
+    cause = error.__cause__
+    if isinstance(cause, ValidationError) and error.argument is not None:
+        return "\n".join(_explain_values(error.argument, cause))
+    if isinstance(error, CoercionError) and error.token is not None and error.target_type in _EXPECTED:
+        name = error.token.keyword or (error.argument.name if error.argument else "")
+        return f"'{name}': expected {_EXPECTED[error.target_type]}, got {error.token.value!r}"
+    return str(error)
+
+
+def _explain_values(argument: Argument, cause: ValidationError) -> Iterator[str]:
+    for error in cause.errors():
+        if error["type"] == "int_parsing" and str(error["loc"][-1]).endswith("_bytes"):
+            error["type"] = "byte_size"  # flags take a unit too
+        yield f"'{_name(argument, error['loc'])}': {explain(error)}"
+
+
+def _name(root: Argument, location: tuple[int | str, ...]) -> str:
+    """The flag, or the environment variable, that set the value at a location in the settings."""
+    candidates = [root, *root.children_recursive]
+    argument = max((each for each in candidates if each.keys == location[: len(each.keys)]), key=lambda a: len(a.keys))
+    tokens = [token for token in argument.tokens if token.source == "env" and token.keyword]
+    return tokens[0].keyword or argument.name if tokens else argument.name
