@@ -109,7 +109,7 @@ def usage_text(*, model: str, http_url: str | None, target: str) -> str:
         "target": target,
         "target_flag": "" if target == _DEFAULT_TARGET else f" --target {target}",
     }
-    examples = [("Command line", target, _CHAT, True)]
+    examples: list[tuple[str, str, str, object]] = [("Command line", target, _CHAT, True)]
     if http_url is not None:
         examples += [
             ("curl", f"{http_url}/v1/chat/completions", _CURL, shutil.which("curl")),
