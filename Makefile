@@ -1,18 +1,21 @@
-# make up      set up what is missing, then serve: gRPC, and OpenAI's REST through Envoy. Ctrl-C drains and stops.
-# make test    set up what is missing, then run every test.
-# make check   the quick checks: format, lint, types, imports, protos, generated files.
-# make generate  write anew what is generated from the protos.
-# make fuzz    a minute of fuzzing of what reads strangers' bytes, the same one each time; FUZZ="--seconds 600" for another.
-# make breaking  compare the protos with those on branch main: nothing that clients rely on may change.
+# make up          set up what is missing, then serve: gRPC, and OpenAI's REST through Envoy. Ctrl-C drains and stops.
+# make test        set up what is missing, then run every test.
+# make test-quick  run the tests that start no server: about a minute.
+# make check       run the quick checks: format, lint, types, imports, words, protos, generated files.
+# make generate    regenerate what is generated from the protos.
+# make fuzz        fuzz the parsers of untrusted bytes for a minute, from fixed seeds; FUZZ="--seconds 600" for another run.
+# make breaking    compare the protos with those on branch main for changes that break clients.
 
 PYTHON ?= python3
 MODEL ?=
 FUZZ ?= --steady
 VENV := .venv/bin
+QUICK_TESTS := tests/engine/scheduling tests/engine/text tests/media/cache tests/media/containers tests/media/processing \
+	tests/media/sources tests/server/generation tests/server/openai tests/server/parse tests/server/render
 
 export PATH := $(CURDIR)/$(VENV):$(PATH)
 
-.PHONY: up test check fuzz breaking generate set-up set-up-dev
+.PHONY: up test test-quick check check-style check-types fuzz breaking generate set-up set-up-dev
 
 up: set-up
 	@exec $(VENV)/glimpse up $(if $(MODEL),--model $(MODEL))
@@ -20,15 +23,24 @@ up: set-up
 test: set-up-dev
 	$(VENV)/python -m pytest
 
+test-quick: set-up-dev
+	$(VENV)/python -m pytest $(QUICK_TESTS)
+
 check: set-up-dev
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target check-types check-style
+
+check-types:
+	$(VENV)/pyright
+	$(VENV)/pyright --project tests/clients/python
+
+check-style:
 	$(VENV)/ruff format --check .
 	$(VENV)/ruff check .
 	$(VENV)/buf format --diff --exit-code api
 	$(VENV)/buf lint
 	$(VENV)/lint-imports
+	$(VENV)/python tools/check_folders.py
 	$(VENV)/python tools/generate.py --check
-	$(VENV)/pyright
-	$(VENV)/pyright --project tests/clients/python
 
 fuzz: set-up-dev
 	$(VENV)/python -m tests.fuzz $(FUZZ)
