@@ -1,4 +1,4 @@
-"""The OpenAI JSON dialect of typed messages, by their descriptors alone."""
+"""OpenAI's JSON for typed messages, generic over message types."""
 
 from glimpse.server.openai.decode import Decoded, decode
 from glimpse.server.openai.document import DecodeError

@@ -1,7 +1,7 @@
-"""Messages → JSON documents, by the rules of the message's descriptor. Knows no message by name.
+"""Encodes messages as JSON documents, by the rules of the dialect.
 
-Each message type is compiled once into functions that put its members, in the order in which they are written, into a
-dictionary; writing that out is left to msgspec.
+Each message type is compiled once into functions that put its members into a dictionary, in the order of the document;
+msgspec writes the dictionary as text.
 """
 
 from collections.abc import Callable
@@ -23,7 +23,7 @@ _to_json = msgspec.json.Encoder().encode
 
 
 def encode(message: Message) -> bytes:
-    """Writes a message as one JSON document. Raises ValueError for what JSON cannot say, such as an infinite number."""
+    """Returns a message as a JSON document. Raises ValueError for a value that JSON does not have, such as infinity."""
     return _to_json(_value_writer(descriptor_of(message))(message))
 
 
@@ -93,12 +93,12 @@ def _tagged_putter(oneof: OneofRules, tag: str) -> _Put:
     name = oneof.descriptor.name
     tags = {field.descriptor.name: field.name for field in oneof.fields}
     bare = {field.descriptor.name for field in oneof.fields if _has_no_fields(field)}
-    beside = oneof.tag_only_with
+    only_with = oneof.tag_only_with
 
     def put(message: Message, members: dict[str, Any]) -> None:
         present = message.WhichOneof(name)
         if present in tags:
-            if beside is None or message.HasField(beside):
+            if only_with is None or message.HasField(only_with):
                 members[tag] = tags[present]
             if present not in bare:
                 put_field(message, members)
@@ -133,7 +133,7 @@ def _flattened_putter(field: FieldRules) -> _Put:
 
 
 def _presence_putter(field: FieldRules) -> _Put:
-    """A field that knows whether it is set."""
+    """Puts a field with presence if it is set."""
     name, json_name, nullable = field.descriptor.name, field.name, field.nullable
     write = _field_writer(field)
 
@@ -147,7 +147,7 @@ def _presence_putter(field: FieldRules) -> _Put:
 
 
 def _filled_putter(field: FieldRules) -> _Put:
-    """A field that is not written when it is empty: also an enum, whose zero says that it is not set."""
+    """Puts a field if it is not empty. An enum is empty if it is zero, the unspecified value."""
     name, json_name, nullable = field.descriptor.name, field.name, field.nullable
     write = _field_writer(field)
 
@@ -192,7 +192,7 @@ def _element_writer(field: FieldDescriptor) -> Write:
     descriptor = field.message_type
 
     def write(message: Message) -> Any:
-        # Looked up when it is used: a message may hold messages of its own type.
+        # Looked up at run time: a message may contain messages of its own type.
         return _value_writer(descriptor)(message)
 
     return write
@@ -202,7 +202,7 @@ def _map_writer(field: FieldDescriptor) -> Write:
     key_field, value_field = map_entry(field)
     write_key = _write_bool_key if key_field.cpp_type == FieldDescriptor.CPPTYPE_BOOL else str
     write = _element_writer(value_field)
-    # Sorted, since a map's own order differs from run to run.
+    # Sorted, because the order of a map differs from run to run.
     return lambda entries: {write_key(key): write(entries[key]) for key in sorted(entries)}
 
 

@@ -1,7 +1,7 @@
-"""The OpenAI door: JSON bodies in and out, the typed handlers behind them, all by the methods' bindings.
+"""Serves OpenAI's REST API: JSON in and out, with the typed handlers behind it.
 
-Knows no endpoint by name. What it adds to a typed method is the encoding: the body is collected and decoded, the answer
-is one document or a row of server-sent events. Deadlines are the handlers', who raise before the client's own ends.
+Generic over endpoints: each is a method of `OpenAIService` bound to typed methods. A request body is collected and
+decoded; the response is one document or a stream of server-sent events. The handlers enforce deadlines.
 """
 
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -17,16 +17,16 @@ from glimpse.dialect.bindings import Binding, bindings
 from glimpse.dialect.options import descriptor_of
 from glimpse.openai.v1 import openai_pb2
 from glimpse.server.openai.codec import encode
-from glimpse.server.openai.failures import error_object, in_json_terms
-from glimpse.server.openai.requests import Question, collect, read_question
+from glimpse.server.openai.failures import error_object, rest_failure
+from glimpse.server.openai.requests import DecodedRequest, collect, decode_request
 from glimpse.server.rpc.context import send_headers
 from glimpse.server.rpc.errors import RpcFailure, abort
 from glimpse.server.rpc.typed_handlers import Context, Handler, StreamHandler, UnaryHandler
 
 UNKNOWN_FIELDS_HEADER = "x-glimpse-unknown-fields"
-"""Names, by their JSON paths, the members of a request that were not understood and so changed nothing."""
+"""The response header that lists the unknown members of a request, by their JSON paths."""
 MAX_UNKNOWN_FIELDS_CHARACTERS = 1024
-"""Headers are small; what a client sends need not be."""
+"""Limits the header, because clients may send any number of unknown members."""
 
 _JSON = "application/json"
 _EVENTS = "text/event-stream"
@@ -37,13 +37,16 @@ _REGISTER: "dict[tuple[bool, bool], Callable[..., grpc.RpcMethodHandler[Any, Any
     (True, False): grpc.stream_unary_rpc_method_handler,
     (True, True): grpc.stream_stream_rpc_method_handler,
 }
-"""(requests stream, responses stream) → how such a method is registered."""
+"""(requests stream, responses stream) → the function that creates the method handler."""
 
 
 def add_facade(server: grpc.aio.Server, handlers: Mapping[str, Handler], *, max_body_bytes: int) -> None:
-    """Serves every bound method of the facade; `handlers` has the typed ones, by names such as "glimpse.v1.X.GetY".
+    """Serves every bound method of the facade.
 
-    A body of more than `max_body_bytes` is refused.
+    Args:
+        server: the gRPC server.
+        handlers: the typed handlers, by full names of methods, such as "glimpse.v1.ModelService.GetModel".
+        max_body_bytes: the maximum size of a request body.
     """
     for service in openai_pb2.DESCRIPTOR.services_by_name.values():
         methods = {
@@ -58,7 +61,7 @@ def _method_handler(
     method = binding.facade
     endpoint = _Endpoint(binding, handlers, max_body_bytes)
     return _REGISTER[method.client_streaming, method.server_streaming](
-        endpoint.write_answer if method.server_streaming else endpoint.return_answer,
+        endpoint.stream_response if method.server_streaming else endpoint.return_response,
         request_deserializer=GetMessageClass(method.input_type).FromString,
         response_serializer=HttpBody.SerializeToString,
     )
@@ -73,70 +76,70 @@ class _Endpoint:
         self._stream = None if binding.stream is None else cast(StreamHandler, handlers[binding.stream.full_name])
         self._max_body_bytes = max_body_bytes
 
-    async def return_answer(self, incoming: Any, context: Context) -> HttpBody:
+    async def return_response(self, incoming: Any, context: Context) -> HttpBody:
         """Serves a method that returns one body."""
-        question = None
+        request = None
         try:
-            question = await self._read(incoming)
-            document = encode(await self._unary(question.message, context))
-        except Exception as error:  # every kind has its place in the table
-            await abort(context, self._failure(error, question))
-        await send_headers(context, _unknown_fields(question))
+            request = await self._read(incoming)
+            document = encode(await self._unary(request.message, context))
+        except Exception as error:  # `to_status` maps every exception
+            await abort(context, self._failure(error, request))
+        await send_headers(context, _unknown_fields(request))
         return HttpBody(content_type=_JSON, data=document)
 
-    async def write_answer(self, incoming: Any, context: Context) -> None:
-        """Serves a method that returns a stream of bodies, of which a document is one and each event is one."""
-        outlet, question = _Outlet(context), None
+    async def stream_response(self, incoming: Any, context: Context) -> None:
+        """Serves a method that returns a stream of bodies: one document, or one body for each event."""
+        writer, request = _ResponseWriter(context), None
         try:
-            question = await self._read(incoming)
-            outlet.headers = _unknown_fields(question)
-            if question.streaming and self._stream is not None:
-                await self._write_events(self._stream, question, outlet)
+            request = await self._read(incoming)
+            writer.headers = _unknown_fields(request)
+            if request.streaming and self._stream is not None:
+                await self._write_events(self._stream, request, writer)
             else:
-                await outlet.write(_JSON, encode(await self._unary(question.message, context)))
-        except Exception as error:  # every kind has its place in the table
-            failure = self._failure(error, question)
-            if outlet.has_begun:
-                # HTTP/1.1 loses a status that comes after the first body: said in band, too, or nobody learns of it.
-                await outlet.write(_EVENTS, _event(error_object(failure)))
+                await writer.write(_JSON, encode(await self._unary(request.message, context)))
+        except Exception as error:  # `to_status` maps every exception
+            failure = self._failure(error, request)
+            if writer.started:
+                # HTTP/1.1 loses a status that follows a body, so that the client needs the error as an event too.
+                await writer.write(_EVENTS, _event(error_object(failure)))
             await abort(context, failure)
 
-    async def _write_events(self, stream: StreamHandler, question: Question, outlet: "_Outlet") -> None:
-        async with aclosing(stream(question.message, outlet.context)) as pieces:
-            async for piece in pieces:
-                await outlet.write(_EVENTS, _event(encode(piece)))
+    async def _write_events(self, stream: StreamHandler, request: DecodedRequest, writer: "_ResponseWriter") -> None:
+        async with aclosing(stream(request.message, writer.context)) as chunks:
+            async for chunk in chunks:
+                await writer.write(_EVENTS, _event(encode(chunk)))
         if self._binding.stream_end is not None:
-            await outlet.write(_EVENTS, _event(self._binding.stream_end.encode()))
+            await writer.write(_EVENTS, _event(self._binding.stream_end.encode()))
 
-    def _failure(self, error: Exception, question: Question | None) -> RpcFailure:
-        return in_json_terms(error, self._binding.unary.input_type, {} if question is None else question.aliased)
+    def _failure(self, error: Exception, request: DecodedRequest | None) -> RpcFailure:
+        return rest_failure(error, self._binding.unary.input_type, {} if request is None else request.aliased)
 
-    async def _read(self, incoming: Any) -> Question:
+    async def _read(self, incoming: Any) -> DecodedRequest:
         method = self._binding.facade
         if method.input_type.full_name != descriptor_of(HttpBody).full_name:
-            return Question(message=incoming, unknown=[], streaming=False)
-        parts = incoming if method.client_streaming else _only(incoming)
-        body = await collect(parts, max_bytes=self._max_body_bytes)
+            return DecodedRequest(message=incoming, unknown=[], streaming=False)
+        chunks = incoming if method.client_streaming else _single(incoming)
+        body = await collect(chunks, max_bytes=self._max_body_bytes)
         request_class = GetMessageClass(self._binding.unary.input_type)
-        return read_question(body, request_class, stream_member=self._binding.stream_member)
+        return decode_request(body, request_class, stream_member=self._binding.stream_member)
 
 
-class _Outlet:
-    """Where the bodies of one answer are written; the headers go out with the first."""
+class _ResponseWriter:
+    """Writes the bodies of one response. The headers are sent with the first body."""
 
     def __init__(self, context: Context) -> None:
         self.context = context
         self.headers: tuple[tuple[str, str], ...] = ()
-        self.has_begun = False
+        self.started = False
 
     async def write(self, content_type: str, data: bytes) -> None:
-        if not self.has_begun:
+        if not self.started:
             await send_headers(self.context, self.headers)
-            self.has_begun = True
+            self.started = True
         await self.context.write(HttpBody(content_type=content_type, data=data))
 
 
-async def _only(body: HttpBody) -> AsyncIterator[HttpBody]:
+async def _single(body: HttpBody) -> AsyncIterator[HttpBody]:
     yield body
 
 
@@ -144,10 +147,10 @@ def _event(data: bytes) -> bytes:
     return b"data: " + data + b"\n\n"
 
 
-def _unknown_fields(question: Question) -> tuple[tuple[str, str], ...]:
-    if not question.unknown:
+def _unknown_fields(request: DecodedRequest) -> tuple[tuple[str, str], ...]:
+    if not request.unknown:
         return ()
-    paths = ",".join(question.unknown[:MAX_UNKNOWN_FIELDS_CHARACTERS])
+    paths = ",".join(request.unknown[:MAX_UNKNOWN_FIELDS_CHARACTERS])
     if len(paths) > MAX_UNKNOWN_FIELDS_CHARACTERS:
         paths = paths[:MAX_UNKNOWN_FIELDS_CHARACTERS].rpartition(",")[0] + ",..."
     return ((UNKNOWN_FIELDS_HEADER, paths),)

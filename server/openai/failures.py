@@ -1,4 +1,4 @@
-"""Failures as REST clients are told of them: fields by their JSON paths, and the error object."""
+"""Failures as REST clients see them: fields by their JSON paths, and OpenAI's error object."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -7,17 +7,17 @@ import msgspec
 from google.protobuf.descriptor import Descriptor
 
 from glimpse.server.openai.document import DecodeError
-from glimpse.server.openai.paths import as_given, json_path
+from glimpse.server.openai.paths import json_path, with_sent_names
 from glimpse.server.rpc.errors import InvalidRequest, RpcFailure, to_status
 
 
-def in_json_terms(error: Exception, request_type: Descriptor, aliased: Mapping[str, str]) -> RpcFailure:
-    """The failure of a request of this type, whose client knows nothing of protos.
+def rest_failure(error: Exception, request_type: Descriptor, aliased: Mapping[str, str]) -> RpcFailure:
+    """Describes an error to a REST client, who knows JSON names only.
 
     Args:
-        error: what was raised.
-        request_type: of the typed request.
-        aliased: JSON paths of fields by their own names → those by which they were given, outer ones first.
+        error: the exception.
+        request_type: the type of the typed request.
+        aliased: JSON path by a field's own name → the path that the client used, outer paths first.
     """
     if isinstance(error, DecodeError):
         failure = to_status(InvalidRequest(error.path or "", error.message, error.code))
@@ -25,12 +25,12 @@ def in_json_terms(error: Exception, request_type: Descriptor, aliased: Mapping[s
     failure = to_status(error)
     if failure.field is None:
         return failure
-    path = as_given(json_path(request_type, failure.field), aliased)
+    path = with_sent_names(json_path(request_type, failure.field), aliased)
     message = failure.message.replace(f"'{failure.field}'", f"'{path}'")
     return replace(failure, field=path or None, message=message)
 
 
 def error_object(failure: RpcFailure) -> bytes:
-    """The failure as OpenAI's error object."""
+    """Returns the failure as OpenAI's error object."""
     error = {"message": failure.message, "type": failure.type, "param": failure.field, "code": failure.reason}
     return msgspec.json.encode({"error": error})

@@ -1,4 +1,4 @@
-"""JSON values → fields of a message: scalars, messages, lists and maps. Does not know the objects around them."""
+"""Reads JSON values into the fields of a message: scalars, messages, lists and maps."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,139 +9,143 @@ from google.protobuf.message import Message
 
 from glimpse.dialect.options import map_entry, message_type
 from glimpse.dialect.rules import FieldRules, JsonKind
-from glimpse.server.field_path import Place, path_text
+from glimpse.server.field_path import FieldPath, path_text
 from glimpse.server.openai.document import RawText
 from glimpse.server.openai.scalars import key_reader, kind_of, reader, wrong_type
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
-    """What is kept while one document is read."""
+class DecodeContext:
+    """The state of decoding one document."""
 
     raw: RawText
     """The document's text."""
     unknown: list[str]
-    """JSON paths of the members that no rule knows, so far."""
+    """JSON paths of unknown members, so far."""
     aliased: dict[str, str]
-    """Path of a field by its own name → the path by which it was given, so far; an outer one before those inside."""
+    """JSON path by a field's own name → the path that the client used, so far. Outer paths come first."""
 
-    def found(self, field: FieldRules, place: Place) -> None:
-        """Takes note of the name under which a field stands at its place."""
-        if place is not None and place[1] in field.aliases:
-            self.aliased[path_text((place[0], field.name))] = path_text(place)
+    def record_alias(self, field: FieldRules, path: FieldPath) -> None:
+        """Records the path of a field that the client sent under an alias."""
+        if path is not None and path[1] in field.aliases:
+            self.aliased[path_text((path[0], field.name))] = path_text(path)
 
 
-Store: TypeAlias = Callable[[Message, Any, Place, Reading], None]
-"""Stores a JSON value, not null, in one field of a message. Raises DecodeError."""
-ReadMessage: TypeAlias = Callable[[Descriptor, Message, Any, Place, Reading], None]
+Setter: TypeAlias = Callable[[Message, Any, FieldPath, DecodeContext], None]
+"""Sets one field of a message to a JSON value other than null. Raises DecodeError."""
+ReadMessage: TypeAlias = Callable[[Descriptor, Message, Any, FieldPath, DecodeContext], None]
 """Reads a JSON value into a message of this type. Raises DecodeError."""
 
 
-def field_store(field: FieldRules, read_message: ReadMessage) -> Store:
-    """How the field is stored."""
+def field_setter(field: FieldRules, read_message: ReadMessage) -> Setter:
+    """Returns the function that sets the field."""
     if field.is_map:
-        return _map_store(field.descriptor, read_message)
+        return _map_setter(field.descriptor, read_message)
     if field.is_list:
-        return _list_store(field, read_message)
+        return _list_setter(field, read_message)
     if field.raw:
-        return _raw_store(field.descriptor.name)
+        return _raw_setter(field.descriptor.name)
     if field.descriptor.message_type is not None:
-        return _message_store(field.descriptor, read_message)
-    return _scalar_store(field.descriptor)
+        return _message_setter(field.descriptor, read_message)
+    return _scalar_setter(field.descriptor)
 
 
-def _scalar_store(field: FieldDescriptor) -> Store:
+def _scalar_setter(field: FieldDescriptor) -> Setter:
     name, read = field.name, reader(field)
 
-    def store(message: Message, value: Any, place: Place, _reading: Reading) -> None:
-        setattr(message, name, read(value, place))
+    def set_field(message: Message, value: Any, path: FieldPath, _context: DecodeContext) -> None:
+        setattr(message, name, read(value, path))
 
-    return store
-
-
-def _raw_store(name: str) -> Store:
-    def store(message: Message, _value: Any, place: Place, reading: Reading) -> None:
-        setattr(message, name, reading.raw.at(place))
-
-    return store
+    return set_field
 
 
-def _message_store(field: FieldDescriptor, read_message: ReadMessage) -> Store:
+def _raw_setter(name: str) -> Setter:
+    def set_field(message: Message, _value: Any, path: FieldPath, context: DecodeContext) -> None:
+        setattr(message, name, context.raw.at(path))
+
+    return set_field
+
+
+def _message_setter(field: FieldDescriptor, read_message: ReadMessage) -> Setter:
     name, descriptor = field.name, message_type(field)
 
-    def store(message: Message, value: Any, place: Place, reading: Reading) -> None:
+    def set_field(message: Message, value: Any, path: FieldPath, context: DecodeContext) -> None:
         inner = getattr(message, name)
         inner.SetInParent()
-        read_message(descriptor, inner, value, place, reading)
+        read_message(descriptor, inner, value, path, context)
 
-    return store
+    return set_field
 
 
-def _list_store(field: FieldRules, read_message: ReadMessage) -> Store:
+def _list_setter(field: FieldRules, read_message: ReadMessage) -> Setter:
     name = field.descriptor.name
     append = _appender(field.descriptor, read_message)
-    is_bare = _bareness(field)
+    is_single = _single_element_test(field)
 
-    def store(message: Message, value: Any, place: Place, reading: Reading) -> None:
+    def set_field(message: Message, value: Any, path: FieldPath, context: DecodeContext) -> None:
         elements = getattr(message, name)
-        if is_bare(value):
-            append(elements, value, place, reading)
+        if is_single(value):
+            append(elements, value, path, context)
         elif type(value) is list:
             for index, element in enumerate(value):
-                append(elements, element, (place, index), reading)
+                append(elements, element, (path, index), context)
         else:
-            raise wrong_type(field.kinds, value, place)
+            raise wrong_type(field.kinds, value, path)
 
-    return store
+    return set_field
 
 
-def _bareness(field: FieldRules) -> Callable[[Any], bool]:
-    """Whether a value is a single element rather than the list."""
+def _single_element_test(field: FieldRules) -> Callable[[Any], bool]:
+    """Returns the function that tells a single element from a list."""
     if not field.accept_scalar:
         return lambda _value: False
     kinds = field.element_kinds
 
-    def is_bare(value: Any) -> bool:
+    def is_single(value: Any) -> bool:
         if type(value) is not list:
             return kind_of(value) in kinds
-        # Where elements may be arrays themselves, an array is one if what it holds could be no element.
+        # If elements may be arrays themselves, an array is an element unless it contains one.
         return JsonKind.ARRAY in kinds and len(value) > 0 and kind_of(value[0]) not in kinds
 
-    return is_bare
+    return is_single
 
 
-def _appender(field: FieldDescriptor, read_message: ReadMessage) -> Callable[[Any, Any, Place, Reading], None]:
+def _appender(
+    field: FieldDescriptor, read_message: ReadMessage
+) -> Callable[[Any, Any, FieldPath, DecodeContext], None]:
     if field.message_type is not None:
         descriptor = field.message_type
-        return lambda elements, value, place, reading: read_message(descriptor, elements.add(), value, place, reading)
+        return lambda elements, value, path, context: read_message(descriptor, elements.add(), value, path, context)
     read = reader(field)
-    return lambda elements, value, place, _reading: elements.append(read(value, place))
+    return lambda elements, value, path, _context: elements.append(read(value, path))
 
 
-def _map_store(field: FieldDescriptor, read_message: ReadMessage) -> Store:
+def _map_setter(field: FieldDescriptor, read_message: ReadMessage) -> Setter:
     name = field.name
     key_field, value_field = map_entry(field)
     read_key = key_reader(key_field)
     put = _putter(value_field, read_message)
 
-    def store(message: Message, value: Any, place: Place, reading: Reading) -> None:
+    def set_field(message: Message, value: Any, path: FieldPath, context: DecodeContext) -> None:
         if type(value) is not dict:
-            raise wrong_type(JsonKind.OBJECT, value, place)
+            raise wrong_type(JsonKind.OBJECT, value, path)
         entries = getattr(message, name)
         for text, element in value.items():
-            where = (place, text)
-            put(entries, read_key(text, where), element, where, reading)
+            entry = (path, text)
+            put(entries, read_key(text, entry), element, entry, context)
 
-    return store
+    return set_field
 
 
-def _putter(field: FieldDescriptor, read_message: ReadMessage) -> Callable[[Any, Any, Any, Place, Reading], None]:
+def _putter(
+    field: FieldDescriptor, read_message: ReadMessage
+) -> Callable[[Any, Any, Any, FieldPath, DecodeContext], None]:
     if field.message_type is not None:
         descriptor = field.message_type
-        return lambda entries, key, value, place, reading: read_message(descriptor, entries[key], value, place, reading)
+        return lambda entries, key, value, path, context: read_message(descriptor, entries[key], value, path, context)
     read = reader(field)
 
-    def put(entries: Any, key: Any, value: Any, place: Place, _reading: Reading) -> None:
-        entries[key] = read(value, place)
+    def put(entries: Any, key: Any, value: Any, path: FieldPath, _context: DecodeContext) -> None:
+        entries[key] = read(value, path)
 
     return put

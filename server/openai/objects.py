@@ -1,6 +1,6 @@
-"""JSON values → messages, by the rules of the message's descriptor.
+"""Reads JSON values into messages, by the rules of the dialect.
 
-Each message type is compiled once into a table from JSON name to the function that stores such a member.
+Each message type is compiled once into a table from JSON name to the function that sets the field.
 """
 
 from collections.abc import Iterator
@@ -12,97 +12,97 @@ from google.protobuf.message import Message
 
 from glimpse.dialect.options import message_type
 from glimpse.dialect.rules import FieldRules, JsonKind, MessageRules, OneofRules, Refusal, message_rules
-from glimpse.server.field_path import Place, path_text
+from glimpse.server.field_path import FieldPath, path_text
 from glimpse.server.openai.document import DecodeError
-from glimpse.server.openai.field_values import Reading, Store, field_store
+from glimpse.server.openai.field_values import DecodeContext, Setter, field_setter
 from glimpse.server.openai.oneofs import TagReader, Target, conflict, exclusive
 from glimpse.server.openai.scalars import kind_of, wrong_type
 
-_Choice: TypeAlias = tuple[frozenset[JsonKind], Store]
-"""One of the fields that share a JSON name: the JSON types of its values, and how it is stored."""
+_Choice: TypeAlias = tuple[frozenset[JsonKind], Setter]
+"""One of the fields that share a JSON name: the JSON types of its values, and its setter."""
 
 
-def read_message(descriptor: Descriptor, message: Message, value: Any, place: Place, reading: Reading) -> None:
+def read_message(descriptor: Descriptor, message: Message, value: Any, path: FieldPath, context: DecodeContext) -> None:
     """Reads a JSON value into a message of this type. Raises DecodeError."""
-    _value_store(descriptor)(message, value, place, reading)
+    _value_setter(descriptor)(message, value, path, context)
 
 
 @cache
-def _value_store(descriptor: Descriptor) -> Store:
+def _value_setter(descriptor: Descriptor) -> Setter:
     rules = message_rules(descriptor)
     if rules.union:
-        return _by_kind([(field.kinds, field_store(field, read_message)) for field in rules.fields])
+        return _by_kind([(field.kinds, field_setter(field, read_message)) for field in rules.fields])
     choices: list[_Choice] = [(frozenset((JsonKind.OBJECT,)), _ObjectReader(rules).read)]
     if rules.scalar_field is not None:
-        choices.append((frozenset((JsonKind.STRING,)), field_store(rules.scalar_field, read_message)))
+        choices.append((frozenset((JsonKind.STRING,)), field_setter(rules.scalar_field, read_message)))
     return _by_kind(choices)
 
 
-def _by_kind(choices: list[_Choice]) -> Store:
-    """Stores by the choice that takes values of the JSON type at hand."""
-    stores: dict[JsonKind | None, Store] = {}
-    for kinds, store in choices:
+def _by_kind(choices: list[_Choice]) -> Setter:
+    """Returns a setter that selects the choice by the JSON type of the value."""
+    setters: dict[JsonKind | None, Setter] = {}
+    for kinds, set_field in choices:
         for kind in kinds:
-            stores.setdefault(kind, store)
+            setters.setdefault(kind, set_field)
     expected = frozenset(kind for kinds, _ in choices for kind in kinds)
 
-    def store_by_kind(message: Message, value: Any, place: Place, reading: Reading) -> None:
-        store = stores.get(kind_of(value))
-        if store is None:
-            raise wrong_type(expected, value, place)
-        store(message, value, place, reading)
+    def set_by_kind(message: Message, value: Any, path: FieldPath, context: DecodeContext) -> None:
+        set_field = setters.get(kind_of(value))
+        if set_field is None:
+            raise wrong_type(expected, value, path)
+        set_field(message, value, path, context)
 
-    return store_by_kind
+    return set_by_kind
 
 
 class _ObjectReader:
     """Reads the members of a JSON object into a message."""
 
     def __init__(self, rules: MessageRules) -> None:
-        table = _Table()
-        table.add_message(rules, _itself)
-        self._stores = {name: _shared_name(choices) for name, choices in table.choices.items()}
+        table = _MemberTable()
+        table.add_message(rules, _identity)
+        self._setters = {name: _shared_name(choices) for name, choices in table.choices.items()}
         self._tags = tuple(table.tags)
-        self._synonyms = tuple(table.synonyms)
-        self._silent = frozenset(table.silent)
+        self._alias_groups = tuple(table.alias_groups)
+        self._ignored = frozenset(table.ignored)
         self._refusals = dict(table.refusals)
         self._closed = rules.closed
 
-    def read(self, message: Message, members: dict[str, Any], place: Place, reading: Reading) -> None:
-        for names in self._synonyms:
-            _refuse_synonyms(names, members, place)
+    def read(self, message: Message, members: dict[str, Any], path: FieldPath, context: DecodeContext) -> None:
+        for names in self._alias_groups:
+            _refuse_duplicates(names, members, path)
         for tag in self._tags:
-            tag.read(message, members, place, reading)
+            tag.read(message, members, path, context)
         for name, value in members.items():
             if value is None:
                 continue
-            store = self._stores.get(name)
-            if store is not None:
-                store(message, value, (place, name), reading)
+            set_field = self._setters.get(name)
+            if set_field is not None:
+                set_field(message, value, (path, name), context)
             elif name in self._refusals:
-                _refuse(self._refusals[name], value, (place, name))
-            elif name not in self._silent:
-                self._report((place, name), reading)
+                _refuse(self._refusals[name], value, (path, name))
+            elif name not in self._ignored:
+                self._report((path, name), context)
 
-    def _report(self, place: Place, reading: Reading) -> None:
-        """Tells of a member that no rule knows."""
+    def _report(self, path: FieldPath, context: DecodeContext) -> None:
+        """Reports an unknown member, or refuses it if the message is closed."""
         if self._closed:
-            raise _unsupported(place, "There is no such member.")
-        reading.unknown.append(path_text(place))
+            raise _unsupported(path, "unknown parameter")
+        context.unknown.append(path_text(path))
 
 
-class _Table:
-    """The members of one JSON object, those of flattened messages included."""
+class _MemberTable:
+    """The members of one JSON object, including those of flattened messages."""
 
     def __init__(self) -> None:
         self.choices: dict[str, list[_Choice]] = {}
         self.tags: list[TagReader] = []
-        self.synonyms: list[tuple[str, ...]] = []
-        self.silent: set[str] = set()
+        self.alias_groups: list[tuple[str, ...]] = []
+        self.ignored: set[str] = set()
         self.refusals: dict[str, Refusal] = {}
 
     def add_message(self, rules: MessageRules, target: Target) -> None:
-        self.silent.update(name for name, _ in rules.constants)
+        self.ignored.update(name for name, _ in rules.constants)
         self.refusals.update((refusal.name, refusal) for refusal in rules.refusals)
         for member in rules.members:
             match member:
@@ -113,34 +113,34 @@ class _Table:
 
     def add_field(self, field: FieldRules, target: Target) -> None:
         if field.flatten:
-            self.add_message(message_rules(message_type(field.descriptor)), _within(target, field))
+            self.add_message(message_rules(message_type(field.descriptor)), _inside(target, field))
             return
         if field.aliases:
-            self.synonyms.append(field.names)
-        store = _at(target, _noting(field) if field.aliases else field_store(field, read_message))
+            self.alias_groups.append(field.names)
+        set_field = _on_target(target, _recording_alias(field) if field.aliases else field_setter(field, read_message))
         for name in field.names:
-            self._add_choice(name, (field.kinds, store))
+            self._add_choice(name, (field.kinds, set_field))
 
     def _add_oneof(self, oneof: OneofRules, target: Target) -> None:
         if oneof.tag is not None:
-            tag = TagReader(oneof, oneof.tag, target, read_message, optional=target is not _itself)
+            tag = TagReader(oneof, oneof.tag, target, read_message, optional=target is not _identity)
             self.tags.append(tag)
-            self.silent.update(tag.names)
+            self.ignored.update(tag.names)
         else:
             self._add_untagged_oneof(oneof, target)
 
     def _add_untagged_oneof(self, oneof: OneofRules, target: Target) -> None:
-        tables = [(field, _Table()) for field in oneof.fields]
+        tables = [(field, _MemberTable()) for field in oneof.fields]
         for field, table in tables:
             table.add_field(field, target)
         names = frozenset(name for _, table in tables for name in table.choices)
         for field, table in tables:
             self.tags += table.tags
-            self.synonyms += table.synonyms
-            self.silent |= table.silent
+            self.alias_groups += table.alias_groups
+            self.ignored |= table.ignored
             self.refusals |= table.refusals
-            for name, (kinds, store) in table.named_choices():
-                self._add_choice(name, (kinds, exclusive(store, target, oneof, field, names)))
+            for name, (kinds, set_field) in table.named_choices():
+                self._add_choice(name, (kinds, exclusive(set_field, target, oneof, field, names)))
 
     def named_choices(self) -> Iterator[tuple[str, _Choice]]:
         return ((name, choice) for name, choices in self.choices.items() for choice in choices)
@@ -149,48 +149,48 @@ class _Table:
         self.choices.setdefault(name, []).append(choice)
 
 
-def _noting(field: FieldRules) -> Store:
-    """Stores a field that has several names."""
-    store = field_store(field, read_message)
+def _recording_alias(field: FieldRules) -> Setter:
+    """Returns the setter of a field with aliases, which records the name that the client used."""
+    set_field = field_setter(field, read_message)
 
-    def store_noting(message: Message, value: Any, place: Place, reading: Reading) -> None:
-        reading.found(field, place)
-        store(message, value, place, reading)
+    def set_and_record(message: Message, value: Any, path: FieldPath, context: DecodeContext) -> None:
+        context.record_alias(field, path)
+        set_field(message, value, path, context)
 
-    return store_noting
+    return set_and_record
 
 
-def _shared_name(choices: list[_Choice]) -> Store:
-    # Alone, a field says itself, and more exactly, what it expects.
+def _shared_name(choices: list[_Choice]) -> Setter:
+    # The setter of a single field has the more precise error for a wrong type.
     return choices[0][1] if len(choices) == 1 else _by_kind(choices)
 
 
-def _refuse_synonyms(names: tuple[str, ...], members: dict[str, Any], place: Place) -> None:
-    given = [name for name in names if members.get(name) is not None]
-    if len(given) > 1:
-        raise conflict(f"It means the same as '{given[0]}': only one of them can be given.", (place, given[1]))
+def _refuse_duplicates(names: tuple[str, ...], members: dict[str, Any], path: FieldPath) -> None:
+    present = [name for name in names if members.get(name) is not None]
+    if len(present) > 1:
+        raise conflict(f"the same as '{present[0]}'; send only one of them", (path, present[1]))
 
 
-def _refuse(refusal: Refusal, value: Any, place: Place) -> None:
+def _refuse(refusal: Refusal, value: Any, path: FieldPath) -> None:
     if not refusal.accepts(value):
-        raise _unsupported(place, refusal.reason)
+        raise _unsupported(path, f"not supported. {refusal.reason}")
 
 
-def _unsupported(place: Place, why: str) -> DecodeError:
-    where = path_text(place)
-    return DecodeError(where, f"Unsupported parameter: '{where}'. {why}", "unsupported")
+def _unsupported(path: FieldPath, what: str) -> DecodeError:
+    field = path_text(path)
+    return DecodeError(field, f"'{field}': {what}", "unsupported")
 
 
-def _itself(message: Message) -> Message:
+def _identity(message: Message) -> Message:
     return message
 
 
-def _within(target: Target, field: FieldRules) -> Target:
+def _inside(target: Target, field: FieldRules) -> Target:
     name = field.descriptor.name
     return lambda message: getattr(target(message), name)
 
 
-def _at(target: Target, store: Store) -> Store:
-    if target is _itself:
-        return store
-    return lambda message, value, place, reading: store(target(message), value, place, reading)
+def _on_target(target: Target, set_field: Setter) -> Setter:
+    if target is _identity:
+        return set_field
+    return lambda message, value, path, context: set_field(target(message), value, path, context)

@@ -1,4 +1,4 @@
-"""Proto paths → JSON paths: where a field stands in the document that a REST client sent."""
+"""Converts proto paths to JSON paths: where a field stands in the document that a REST client sent."""
 
 import re
 from collections.abc import Mapping
@@ -12,9 +12,9 @@ _SEGMENT = re.compile(r"([^.\[]+)((?:\[[^\]]*\])*)")
 
 
 def json_path(descriptor: Descriptor, proto_path: str) -> str:
-    """The JSON path of a field of this message type: "generation.top_p" → "top_p".
+    """Returns the JSON path of a field of this message type: "top_p" for "generation.top_p".
 
-    Names that the message does not have, or that JSON does not, stay as they are: a path is for people to read.
+    Unknown names are kept as they are, since the path is only shown to people.
     """
     names: list[str] = []
     message: Descriptor | None = descriptor
@@ -25,20 +25,22 @@ def json_path(descriptor: Descriptor, proto_path: str) -> str:
         _append(names, "" if union or (field and field.flatten) else (field.name if field else name), indices)
         message = None if field is None else _value_type(field)
     if field is not None and field.flatten and message is not None:
-        # A flattened message has no name of its own; the field that a bare string would set is the likeliest meant.
+        # A flattened message has no name in JSON. The field that a bare string sets is the most likely one.
         scalar = message_rules(message).scalar_field
         _append(names, scalar.name if scalar else "", "")
     return ".".join(names)
 
 
-def as_given(path: str, aliased: Mapping[str, str]) -> str:
-    """A JSON path by the names that the client chose, of those that a field has.
+def with_sent_names(path: str, aliased: Mapping[str, str]) -> str:
+    """Returns a JSON path with the names that the client used.
 
-    `aliased` has, an outer one before those inside: path by the field's own name → path by which it was given.
+    Args:
+        path: a JSON path by the fields' own names.
+        aliased: path by the field's own name → the path that the client used, outer paths first.
     """
-    for own, given in aliased.items():
+    for own, sent in aliased.items():
         if path == own or path.startswith((f"{own}.", f"{own}[")):
-            path = given + path[len(own) :]
+            path = sent + path[len(own) :]
     return path
 
 
@@ -53,7 +55,7 @@ def _value_type(field: FieldRules) -> Descriptor | None:
 
 
 def _append(names: list[str], name: str, indices: str) -> None:
-    """Appends a segment; one without a name belongs to what stands before it."""
+    """Appends a segment. The indices of a segment without a name belong to the segment before it."""
     if names and not name:
         names[-1] += indices
     elif name or indices:

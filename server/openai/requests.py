@@ -1,4 +1,4 @@
-"""What comes in at the OpenAI door → typed requests: the body is collected from its parts, checked and decoded."""
+"""Reads REST requests: collects the body from its chunks, checks it and decodes it."""
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
@@ -13,40 +13,44 @@ from glimpse.server.rpc.errors import InvalidRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
-    """A request, decoded."""
+class DecodedRequest:
+    """A decoded REST request."""
 
     message: Message
     """The typed request."""
     unknown: list[str]
-    """JSON paths of the members that were not understood."""
+    """JSON paths of the members that are unknown."""
     streaming: bool
-    """The answer is to come piece by piece."""
+    """Whether the client asks for a stream."""
     aliased: dict[str, str] = field(default_factory=dict[str, str])
-    """JSON paths of fields by their own names → those by which they were given."""
+    """JSON path by a field's own name → the path that the client used."""
 
 
-async def collect(parts: AsyncIterator[HttpBody], *, max_bytes: int) -> bytes:
-    """The whole body. Raises InvalidRequest for one that is too large or says that it is not JSON."""
-    chunks: list[bytes] = []
+async def collect(chunks: AsyncIterator[HttpBody], *, max_bytes: int) -> bytes:
+    """Returns the whole body.
+
+    Raises:
+        InvalidRequest: it is larger than `max_bytes`, or its content type is not JSON.
+    """
+    kept: list[bytes] = []
     num_bytes = 0
-    async for part in parts:
-        _check_content_type(part.content_type)
-        num_bytes += len(part.data)
+    async for chunk in chunks:
+        _check_content_type(chunk.content_type)
+        num_bytes += len(chunk.data)
         if num_bytes <= max_bytes:
-            chunks.append(part.data)
+            kept.append(chunk.data)
         elif num_bytes > 2 * max_bytes:
             break
-    # Not sooner: a client that sends everything before it reads would find the connection closed and never learn why.
+    # Refused only now: a client that sends its whole body before it reads would see a closed connection and no error.
     if num_bytes > max_bytes:
         raise InvalidRequest("", f"The body is larger than {max_bytes} bytes.", "request_too_large")
-    return b"".join(chunks)
+    return b"".join(kept)
 
 
-def read_question(body: bytes, request_class: type[Message], *, stream_member: str | None) -> Question:
-    """Raises DecodeError. `stream_member` names the member that asks for an answer piece by piece."""
+def decode_request(body: bytes, request_class: type[Message], *, stream_member: str | None) -> DecodedRequest:
+    """Decodes a body. `stream_member` names the member that asks for a stream. Raises DecodeError."""
     decoded = decode(body, request_class, extra_members=() if stream_member is None else (stream_member,))
-    return Question(
+    return DecodedRequest(
         message=decoded.message,
         unknown=decoded.unknown,
         streaming=stream_member is not None and _asks_for_stream(decoded, stream_member),
@@ -62,7 +66,7 @@ def _asks_for_stream(decoded: Decoded[Message], member: str) -> bool:
 
 
 def _check_content_type(content_type: str) -> None:
-    """Only the first part says one, and a client need not."""
+    """Accepts an empty type: only the first chunk has one, and clients may omit it."""
     media_type = content_type.partition(";")[0].strip().lower()
     if media_type and media_type != "application/json" and not media_type.endswith("+json"):
         raise InvalidRequest("", f"The body must be application/json, not {media_type[:64]}.", "unsupported_media_type")

@@ -1,4 +1,4 @@
-"""Single JSON values ↔ values of scalar fields. Knows the types that a field can have, and no message."""
+"""Converts single JSON values to and from values of scalar fields."""
 
 import base64
 import binascii
@@ -12,13 +12,13 @@ from google.protobuf.descriptor import EnumDescriptor, FieldDescriptor
 
 from glimpse.dialect.options import enum_type
 from glimpse.dialect.rules import JsonKind, enum_rules
-from glimpse.server.field_path import Place, path_text
+from glimpse.server.field_path import FieldPath, path_text
 from glimpse.server.openai.document import DecodeError
 
-Read: TypeAlias = Callable[[Any, Place], Any]
-"""From a JSON value, and its place for errors, to a field's value. Raises DecodeError."""
+Read: TypeAlias = Callable[[Any, FieldPath], Any]
+"""(JSON value, its path for errors) → the field's value. Raises DecodeError."""
 Write: TypeAlias = Callable[[Any], Any]
-"""From a field's value to a JSON value. Raises ValueError for what JSON cannot say."""
+"""The field's value → a JSON value. Raises ValueError for a value that JSON does not have."""
 
 _KIND_OF_PYTHON_TYPE = {
     str: JsonKind.STRING,
@@ -28,8 +28,8 @@ _KIND_OF_PYTHON_TYPE = {
     list: JsonKind.ARRAY,
     dict: JsonKind.OBJECT,
 }
-_FLOAT32_END = 2.0**128 - 2.0**103
-"""The least number that rounds to infinity in single precision."""
+_FLOAT32_OVERFLOW = 2.0**128 - 2.0**103
+"""The smallest number that rounds to infinity in single precision."""
 _INTEGER_RANGES = {
     FieldDescriptor.CPPTYPE_INT32: (-(2**31), 2**31 - 1),
     FieldDescriptor.CPPTYPE_UINT32: (0, 2**32 - 1),
@@ -39,12 +39,12 @@ _INTEGER_RANGES = {
 
 
 def kind_of(value: Any) -> JsonKind | None:
-    """The JSON type of a parsed value; None for null."""
+    """Returns the JSON type of a parsed value. None for null."""
     return _KIND_OF_PYTHON_TYPE.get(type(value))
 
 
-def wrong_type(expected: str | Collection[JsonKind], value: Any, place: Place) -> DecodeError:
-    """The error that says what was expected."""
+def wrong_type(expected: str | Collection[JsonKind], value: Any, path: FieldPath) -> DecodeError:
+    """Returns the error for a value of another type than expected."""
     wanted = expected if isinstance(expected, str) else _either([kind for kind in JsonKind if kind in expected])
     match value:
         case None:
@@ -55,26 +55,24 @@ def wrong_type(expected: str | Collection[JsonKind], value: Any, place: Place) -
             got = "an integer"
         case _:
             got = _KIND_OF_PYTHON_TYPE[type(value)]
-    where = path_text(place)
-    subject = f"'{where}'" if where else "the body"
-    return DecodeError(
-        where or None, f"Invalid type for {subject}: expected {wanted}, but got {got} instead.", "invalid_type"
-    )
+    field = path_text(path)
+    subject = f"'{field}'" if field else "The body"
+    return DecodeError(field or None, f"{subject}: expected {wanted}, got {got}", "invalid_type")
 
 
 def _either(kinds: list[JsonKind]) -> str:
     return kinds[0] if len(kinds) == 1 else f"{', '.join(kinds[:-1])} or {kinds[-1]}"
 
 
-def invalid_value(what: str, place: Place) -> DecodeError:
-    """The error that says what is wrong with a value of the right type."""
-    where = path_text(place)
-    return DecodeError(where, f"Invalid value for '{where}': {what}", "invalid_value")
+def invalid_value(what: str, path: FieldPath) -> DecodeError:
+    """Returns the error for a value of the right type. `what` is "expected …, got …"."""
+    field = path_text(path)
+    return DecodeError(field, f"'{field}': {what}", "invalid_value")
 
 
 @cache
 def reader(field: FieldDescriptor) -> Read:
-    """How an element of the field is read."""
+    """Returns the function that reads an element of the field."""
     match field.cpp_type:
         case FieldDescriptor.CPPTYPE_STRING:
             return _read_bytes if field.type == FieldDescriptor.TYPE_BYTES else _read_string
@@ -92,25 +90,25 @@ def reader(field: FieldDescriptor) -> Read:
 
 @cache
 def key_reader(field: FieldDescriptor) -> Read:
-    """How a map's key is read: always from a JSON name."""
+    """Returns the function that reads a key of a map from its JSON name."""
     if field.cpp_type == FieldDescriptor.CPPTYPE_STRING:
         return _read_string
     read = reader(field)
 
-    def read_key(name: str, place: Place) -> Any:
+    def read_key(name: str, path: FieldPath) -> Any:
         if name in ("true", "false"):
-            return read(name == "true", place)
-        # One text for each number, so that no two names are one key.
+            return read(name == "true", path)
+        # Each number has one spelling, so that two names are never one key.
         if len(name) > 20 or not name.isascii() or not name.removeprefix("-").isdigit() or str(int(name)) != name:
-            raise invalid_value("the name must be an integer in decimal digits.", place)
-        return read(int(name), place)
+            raise invalid_value(f"expected a decimal integer as the name, got '{truncated(name)}'", path)
+        return read(int(name), path)
 
     return read_key
 
 
 @cache
 def writer(field: FieldDescriptor) -> Write:
-    """How an element of the field is written."""
+    """Returns the function that writes an element of the field."""
     match field.cpp_type:
         case FieldDescriptor.CPPTYPE_ENUM:
             return _enum_writer(enum_type(field))
@@ -121,65 +119,64 @@ def writer(field: FieldDescriptor) -> Write:
         case _ if field.type == FieldDescriptor.TYPE_BYTES:
             return _write_bytes
         case _:
-            return _write_as_it_is
+            return _write_unchanged
 
 
-def _read_string(value: Any, place: Place) -> str:
+def _read_string(value: Any, path: FieldPath) -> str:
     if type(value) is not str:
-        raise wrong_type(JsonKind.STRING, value, place)
+        raise wrong_type(JsonKind.STRING, value, path)
     if not value.isascii():
         try:
             value.encode()
         except UnicodeEncodeError as error:
-            raise invalid_value("the text has half of a surrogate pair.", place) from error
+            raise invalid_value("expected Unicode text, got an unpaired surrogate", path) from error
     return value
 
 
-def _read_bool(value: Any, place: Place) -> bool:
+def _read_bool(value: Any, path: FieldPath) -> bool:
     if type(value) is not bool:
-        raise wrong_type(JsonKind.BOOLEAN, value, place)
+        raise wrong_type(JsonKind.BOOLEAN, value, path)
     return value
 
 
-def _read_bytes(value: Any, place: Place) -> bytes:
+def _read_bytes(value: Any, path: FieldPath) -> bytes:
     if type(value) is not str:
-        raise wrong_type("base64 text", value, place)
+        raise wrong_type("base64 text", value, path)
     try:
         return base64.b64decode(value, validate=True)
     except (binascii.Error, ValueError) as error:
-        raise invalid_value("it is not base64 text.", place) from error
+        raise invalid_value("expected base64 text", path) from error
 
 
-def _read_float64(value: Any, place: Place) -> float:
-    return _read_float(value, place, end=math.inf)
+def _read_float64(value: Any, path: FieldPath) -> float:
+    return _read_float(value, path, overflow=math.inf)
 
 
-def _read_float32(value: Any, place: Place) -> float:
-    return _read_float(value, place, end=_FLOAT32_END)
+def _read_float32(value: Any, path: FieldPath) -> float:
+    return _read_float(value, path, overflow=_FLOAT32_OVERFLOW)
 
 
-def _read_float(value: Any, place: Place, *, end: float) -> float:
+def _read_float(value: Any, path: FieldPath, *, overflow: float) -> float:
     if type(value) is not float and type(value) is not int:
-        raise wrong_type(JsonKind.NUMBER, value, place)
+        raise wrong_type(JsonKind.NUMBER, value, path)
     try:
         number = float(value)
     except OverflowError:
         number = math.inf
-    if abs(number) >= end:
-        raise invalid_value("the number is too large.", place)
+    if abs(number) >= overflow:
+        raise invalid_value(f"expected a smaller number, got {truncated(str(value))}", path)
     return number
 
 
 def _integer_reader(smallest: int, largest: int) -> Read:
-    def read_integer(value: Any, place: Place) -> int:
+    def read_integer(value: Any, path: FieldPath) -> int:
         if type(value) is float and value.is_integer():
             value = int(value)
         if type(value) is not int:
-            raise wrong_type("an integer", value, place)
+            raise wrong_type("an integer", value, path)
         if not smallest <= value <= largest:
-            raise invalid_value(
-                f"expected an integer from {smallest} to {largest}, but got {abridged(str(value))}.", place
-            )
+            got = truncated(str(value))
+            raise invalid_value(f"expected an integer from {smallest} to {largest}, got {got}", path)
         return value
 
     return read_integer
@@ -189,19 +186,19 @@ def _enum_reader(enum: EnumDescriptor) -> Read:
     rules = enum_rules(enum)
     known = ", ".join(f"'{name}'" for name in rules.names.values())
 
-    def read_enum(value: Any, place: Place) -> int:
+    def read_enum(value: Any, path: FieldPath) -> int:
         if type(value) is not str:
-            raise wrong_type(JsonKind.STRING, value, place)
+            raise wrong_type(JsonKind.STRING, value, path)
         number = rules.numbers.get(value)
         if number is None:
-            raise invalid_value(f"'{abridged(value)}'. Supported values are: {known}.", place)
+            raise invalid_value(f"expected one of {known}, got '{truncated(value)}'", path)
         return number
 
     return read_enum
 
 
-def abridged(text: str) -> str:
-    """Text of the client's as it may stand in a message."""
+def truncated(text: str) -> str:
+    """Returns a client's text, short enough for an error message."""
     return text if len(text) <= 64 else f"{text[:61]}…"
 
 
@@ -216,7 +213,7 @@ def _enum_writer(enum: EnumDescriptor) -> Write:
     return write_enum
 
 
-def _write_as_it_is(value: Any) -> Any:
+def _write_unchanged(value: Any) -> Any:
     return value
 
 
@@ -231,7 +228,7 @@ def _write_float64(value: float) -> float:
 
 
 def _write_float32(value: float) -> float:
-    """The shortest decimal that reads back as the same single-precision number."""
+    """Returns the shortest decimal that reads back as the same single-precision number."""
     if not math.isfinite(value):
         raise ValueError(f"JSON has no number {value}")
     for digits in (6, 7, 8):

@@ -1,6 +1,6 @@
-"""What the protos themselves demand of a message: required fields and bounds. Knows no message by name.
+"""Checks messages against what their protos state: required fields and bounds.
 
-The checks of a message type are compiled once; parts of it of which nothing is demanded are not looked at.
+Generic over message types. The checks of a type are compiled once and skip the fields that have no requirements.
 """
 
 import math
@@ -14,33 +14,33 @@ from google.protobuf.message import Message
 
 from glimpse.dialect.options import descriptor_of, map_entry
 from glimpse.dialect.rules import FieldRules, field_rules
-from glimpse.server.field_path import Place, path_text
+from glimpse.server.field_path import FieldPath, path_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Violation:
-    """A demand that a message does not meet."""
+    """A requirement that a message does not meet."""
 
     field: str
     """The proto path, such as "generation.top_p"."""
     message: str
-    """What is wrong, in a sentence that names the field."""
+    """What is wrong, starting with the quoted field."""
     code: str
     """missing_value or invalid_value."""
 
 
 def violations(message: Message) -> list[Violation]:
-    """All of them, in the order of the fields' declaration. A floating-point number must always be finite."""
+    """Returns all violations, in the order of the fields. Floating-point numbers must be finite."""
     found: list[Violation] = []
     for check in _checks(descriptor_of(message)):
         check(message, None, found)
     return found
 
 
-_Check: TypeAlias = Callable[[Message, Place, list[Violation]], None]
-"""Checks one field of the message at this place."""
-_ValueCheck: TypeAlias = Callable[[Any, Place, list[Violation]], None]
-"""Checks the value at this place."""
+_Check: TypeAlias = Callable[[Message, FieldPath, list[Violation]], None]
+"""Checks one field of the message at this path."""
+_ValueCheck: TypeAlias = Callable[[Any, FieldPath, list[Violation]], None]
+"""Checks the value at this path."""
 
 
 @cache
@@ -56,16 +56,16 @@ def _field_check(field: FieldRules) -> _Check | None:
     if not (value_checks or required):
         return None
 
-    def check(message: Message, place: Place, found: list[Violation]) -> None:
+    def check(message: Message, path: FieldPath, found: list[Violation]) -> None:
         value = getattr(message, name)
         if has_presence and not message.HasField(name):
             if required:
-                found.append(_missing((place, name)))
+                found.append(_missing((path, name)))
         elif required and not has_presence and not value:
-            found.append(_missing((place, name)))
+            found.append(_missing((path, name)))
         else:
             for check_value in value_checks:
-                check_value(value, (place, name), found)
+                check_value(value, (path, name), found)
 
     return check
 
@@ -83,24 +83,24 @@ def _value_checks(field: FieldRules) -> tuple[_ValueCheck, ...]:
 
 
 def _each_element(check: _ValueCheck) -> _ValueCheck:
-    def check_list(elements: Any, place: Place, found: list[Violation]) -> None:
+    def check_list(elements: Any, path: FieldPath, found: list[Violation]) -> None:
         for index, element in enumerate(elements):
-            check(element, (place, index), found)
+            check(element, (path, index), found)
 
     return check_list
 
 
 def _each_entry(check: _ValueCheck) -> _ValueCheck:
-    def check_map(entries: Any, place: Place, found: list[Violation]) -> None:
+    def check_map(entries: Any, path: FieldPath, found: list[Violation]) -> None:
         for key in entries:
-            check(entries[key], (place, key), found)
+            check(entries[key], (path, key), found)
 
     return check_map
 
 
 def _element_check(field: FieldDescriptor) -> _ValueCheck | None:
     if field.message_type is not None:
-        return _message_check(field.message_type) if _demands_something(field.message_type, set()) else None
+        return _message_check(field.message_type) if _has_checks(field.message_type, set()) else None
     return _check_finite if _is_floating(field) else None
 
 
@@ -109,16 +109,16 @@ def _is_floating(field: FieldDescriptor) -> bool:
 
 
 def _message_check(descriptor: Descriptor) -> _ValueCheck:
-    def check_message(message: Message, place: Place, found: list[Violation]) -> None:
-        # Looked up when it is used: a message may hold messages of its own type.
+    def check_message(message: Message, path: FieldPath, found: list[Violation]) -> None:
+        # Looked up at run time: a message may contain messages of its own type.
         for check in _checks(descriptor):
-            check(message, place, found)
+            check(message, path, found)
 
     return check_message
 
 
-def _demands_something(descriptor: Descriptor, seen: set[Descriptor]) -> bool:
-    """Some field of the message, or of those in it, has a check. `seen` stops the search in recursive types."""
+def _has_checks(descriptor: Descriptor, seen: set[Descriptor]) -> bool:
+    """Returns whether a field of the message, or of a message in it, has a check. `seen` ends the search in cycles."""
     if descriptor in seen:
         return False
     seen.add(descriptor)
@@ -126,14 +126,14 @@ def _demands_something(descriptor: Descriptor, seen: set[Descriptor]) -> bool:
         rules = field_rules(field)
         if rules.required or rules.min is not None or rules.max is not None or _is_floating(field):
             return True
-        if field.message_type is not None and _demands_something(field.message_type, seen):
+        if field.message_type is not None and _has_checks(field.message_type, seen):
             return True
     return False
 
 
-def _check_finite(value: float, place: Place, found: list[Violation]) -> None:
+def _check_finite(value: float, path: FieldPath, found: list[Violation]) -> None:
     if not math.isfinite(value):
-        found.append(_invalid(place, f"expected a finite number, but got {value}."))
+        found.append(_invalid(path, f"expected a finite number, got {value}"))
 
 
 def _range_check(field: FieldRules) -> _ValueCheck | None:
@@ -141,11 +141,11 @@ def _range_check(field: FieldRules) -> _ValueCheck | None:
         return None
     smallest, largest, wanted = *_limits(field), _wanted_range(field)
 
-    def check_range(value: float, place: Place, found: list[Violation]) -> None:
-        # What is not finite is reported by `_check_finite`.
+    def check_range(value: float, path: FieldPath, found: list[Violation]) -> None:
+        # `_check_finite` reports numbers that are not finite.
         if math.isfinite(value) and not smallest <= value <= largest:
             got = f"{value:.7g}" if isinstance(value, float) else str(value)
-            found.append(_invalid(place, f"expected a number {wanted}, but got {got}."))
+            found.append(_invalid(path, f"expected a number {wanted}, got {got}"))
 
     return check_range
 
@@ -153,11 +153,11 @@ def _range_check(field: FieldRules) -> _ValueCheck | None:
 def _count_check(field: FieldRules) -> _ValueCheck | None:
     if field.min is None and field.max is None:
         return None
-    smallest, largest, wanted = *_limits(field), _wanted_range(field)
+    smallest, largest, wanted = *_limits(field), _wanted_range(field).removeprefix("of ")
 
-    def check_count(elements: Any, place: Place, found: list[Violation]) -> None:
+    def check_count(elements: Any, path: FieldPath, found: list[Violation]) -> None:
         if not smallest <= len(elements) <= largest:
-            found.append(_invalid(place, f"expected a number of elements {wanted}, but got {len(elements)}."))
+            found.append(_invalid(path, f"expected {wanted} elements, got {len(elements)}"))
 
     return check_count
 
@@ -172,11 +172,11 @@ def _wanted_range(field: FieldRules) -> str:
     return f"of at most {field.max:g}" if field.min is None else f"from {field.min:g} to {field.max:g}"
 
 
-def _missing(place: Place) -> Violation:
-    path = path_text(place)
-    return Violation(field=path, message=f"Missing required parameter: '{path}'.", code="missing_value")
+def _missing(path: FieldPath) -> Violation:
+    field = path_text(path)
+    return Violation(field=field, message=f"'{field}': required, but missing", code="missing_value")
 
 
-def _invalid(place: Place, what: str) -> Violation:
-    path = path_text(place)
-    return Violation(field=path, message=f"Invalid value for '{path}': {what}", code="invalid_value")
+def _invalid(path: FieldPath, what: str) -> Violation:
+    field = path_text(path)
+    return Violation(field=field, message=f"'{field}': {what}", code="invalid_value")

@@ -11,13 +11,13 @@ from tests.paths import ROOT
 API = ROOT / "api"
 
 
-def test_the_set_holds_every_proto_of_the_api() -> None:
+def test_set_contains_every_proto_of_the_api() -> None:
     in_set = {file.name for file in descriptors.descriptor_set().file}
     not_served = {"glimpse/json/v1/dialect.proto"}  # the type of a file that the server reads
     assert {str(path.relative_to(API)) for path in API.rglob("*.proto")} - not_served <= in_set
 
 
-def test_the_set_is_complete_and_in_order() -> None:
+def test_set_is_complete_and_in_order() -> None:
     pool = descriptor_pool.DescriptorPool()
     for file in descriptors.descriptor_set().file:
         pool.Add(file)
@@ -29,7 +29,7 @@ def test_only_services_with_http_paths_are_transcoded() -> None:
     assert [service.full_name for service in descriptors.transcoded_services()] == ["glimpse.openai.v1.OpenAIService"]
 
 
-def test_paths_and_verbs_are_those_of_the_protos() -> None:
+def test_paths_and_verbs_come_from_the_protos() -> None:
     paths = descriptors.http_paths()
     assert paths["/v1/chat/completions"] == ["POST"]
     assert paths["/v1/models/{model=**}"] == ["GET"]
@@ -47,7 +47,7 @@ def test_paths_and_verbs_are_those_of_the_protos() -> None:
         ("/v1/*/all", "/v1/x/all", "/v1/x/y/all"),
     ],
 )
-def test_a_path_template_is_a_regular_expression(template: str, fits: str, does_not_fit: str) -> None:
+def test_path_template_becomes_a_regular_expression(template: str, fits: str, does_not_fit: str) -> None:
     pattern = descriptors.path_regex(template)
     assert re.fullmatch(pattern, fits)
     assert not re.fullmatch(pattern, does_not_fit)

@@ -45,12 +45,12 @@ KNOWN = [
 
 
 @pytest.mark.parametrize(("request_type", "known"), KNOWN, ids=["chat", "completion", "tokenize"])
-def test_every_member_that_clients_know_has_a_place(request_type: object, known: set[str]) -> None:
+def test_tables_cover_the_members_of_other_apis(request_type: object, known: set[str]) -> None:
     placed = {name for member in members_of(request_type) for name in (member.path, *member.aliases)}  # pyright: ignore[reportArgumentType] - a table's row
     assert known - placed == set()
 
 
-def test_every_request_of_the_facade_that_is_asked_for_an_answer_has_a_table() -> None:
+def test_every_post_request_has_a_table() -> None:
     document = (ROOT / "docs/compatibility.md").read_text()
     requests = {
         binding.unary.input_type.full_name
@@ -60,12 +60,12 @@ def test_every_request_of_the_facade_that_is_asked_for_an_answer_has_a_table() -
     assert with_table == {name for name in requests if not name.endswith(("ListModelsRequest", "GetModelRequest"))}
 
 
-def test_the_tables_are_what_the_protos_say() -> None:
+def test_tables_are_up_to_date() -> None:
     document = (ROOT / "docs/compatibility.md").read_text()
     assert with_tables(document, ROOT) == document
 
 
-def test_what_is_refused_says_why() -> None:
+def test_refused_members_have_a_reason() -> None:
     refused = [member for member in members_of(CHAT) if member.effect is Effect.REFUSED]
     assert refused
     assert [member.path for member in refused if not member.reason] == []

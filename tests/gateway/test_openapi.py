@@ -46,11 +46,11 @@ def without_bounds(part: Any) -> Any:
             return part
 
 
-def test_the_document_is_openapi() -> None:
+def test_document_is_valid_openapi() -> None:
     OpenAPIV31SpecValidator(_DOCUMENT).validate()
 
 
-def test_the_paths_are_those_of_the_facade() -> None:
+def test_paths_match_the_facade() -> None:
     assert {path: list(item) for path, item in _DOCUMENT["paths"].items()} == {
         "/v1/chat/completions": ["post"],
         "/v1/completions": ["post"],
@@ -66,7 +66,7 @@ def test_the_paths_are_those_of_the_facade() -> None:
     assert (parameter["name"], parameter["in"], parameter["required"]) == ("model", "path", True)
 
 
-def test_descriptions_are_the_comments_of_the_protos() -> None:
+def test_descriptions_are_the_proto_comments() -> None:
     temperature = _SCHEMAS["CreateChatCompletionRequest"]["properties"]["temperature"]
     assert temperature["description"].startswith(
         "Divides the logits before sampling: lower values make the answer more predictable"
@@ -76,7 +76,7 @@ def test_descriptions_are_the_comments_of_the_protos() -> None:
     assert "buf:lint" not in json.dumps(_DOCUMENT)
 
 
-def test_without_source_information_only_the_descriptions_are_missing() -> None:
+def test_only_descriptions_need_source_information() -> None:
     bare = openapi_document(descriptor_set())
     assert bare["paths"].keys() == _DOCUMENT["paths"].keys()
     assert bare["components"]["schemas"].keys() == _SCHEMAS.keys()
@@ -86,7 +86,7 @@ def test_without_source_information_only_the_descriptions_are_missing() -> None:
 @pytest.mark.parametrize("descriptor", _TYPES, ids=lambda descriptor: descriptor.name)
 @settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(data=st.data())
-def test_what_the_codec_writes_is_as_the_document_says(descriptor: Descriptor, data: st.DataObject) -> None:
+def test_schemas_accept_what_the_codec_writes(descriptor: Descriptor, data: st.DataObject) -> None:
     document: Any = json.loads(encode(data.draw(messages(descriptor))))
     components = {"schemas": without_bounds(_SCHEMAS)}
     reference = {"$ref": f"#/components/schemas/{descriptor.name}", "components": components}
@@ -104,7 +104,7 @@ def test_what_the_codec_writes_is_as_the_document_says(descriptor: Descriptor, d
         {"content": [{"type": "video_url", "video_url": {"url": ["a", {"data": "AAAA"}], "fps": 2}}]},
     ],
 )
-def test_what_clients_may_send_is_valid(members: dict[str, Any]) -> None:
+def test_schemas_accept_valid_requests(members: dict[str, Any]) -> None:
     schema("CreateChatCompletionRequest").validate({"messages": [{"role": "user", **members}]})
 
 
@@ -120,5 +120,5 @@ def test_what_clients_may_send_is_valid(members: dict[str, Any]) -> None:
         {"messages": [{"role": "user", "content": "hi"}], "logit_bias": {"a": 1}},
     ],
 )
-def test_what_the_server_refuses_is_not(request_body: dict[str, Any]) -> None:
+def test_schemas_refuse_invalid_requests(request_body: dict[str, Any]) -> None:
     assert not schema("CreateChatCompletionRequest").is_valid(request_body)

@@ -1,4 +1,4 @@
-"""JSON documents → messages: what is accepted, and how what is not is refused."""
+"""Decoding JSON documents: what is accepted, and how errors are reported."""
 
 import base64
 import json
@@ -47,7 +47,7 @@ REQUEST = b"""{
 }"""
 
 
-def test_a_whole_request_is_read() -> None:
+def test_decodes_a_whole_request() -> None:
     decoded = decode(REQUEST, chat_pb2.CreateChatCompletionRequest, extra_members=("stream",))
     expected = chat_pb2.CreateChatCompletionRequest(model="qwen")
     expected.messages.add(role=content_pb2.ROLE_SYSTEM).content.add(text="Be brief.")
@@ -71,7 +71,7 @@ def test_a_whole_request_is_read() -> None:
     assert decoded == Decoded(message=expected, unknown=[], extra={"stream": True}, aliased=aliased)
 
 
-def test_members_that_no_rule_knows_are_reported_by_path() -> None:
+def test_reports_unknown_members_by_path() -> None:
     document = {
         "x": 1,
         "gone": None,
@@ -87,51 +87,51 @@ def test_members_that_no_rule_knows_are_reported_by_path() -> None:
         (b"", "Expecting value at line 1, column 1"),
         (b'{"a": 1,\n  }', "line 2, column 3"),
         (b"{'a': 1}", "line 1, column 2"),
-        (b'{"a": NaN}', "NaN is no JSON value"),
-        (b'{"a": -Infinity}', "-Infinity is no JSON value"),
-        (b'{"a": "\xff"}', "it is not UTF-8 text (byte 7)"),
+        (b'{"a": NaN}', "NaN is not a JSON value"),
+        (b'{"a": -Infinity}', "-Infinity is not a JSON value"),
+        (b'{"a": "\xff"}', "invalid UTF-8 at byte 7"),
         (b'{"a": "\n"}', "control character"),
-        (b'{"model": "x", "model": "y"}', 'the name "model" is given twice in one object'),
-        (b"[" * 100_000, "it is nested too deeply"),
-        (b'{"n": ' + b"9" * 5000 + b"}", "a number in it has too many digits"),
+        (b'{"model": "x", "model": "y"}', 'duplicate name "model" in an object'),
+        (b"[" * 100_000, "nested too deeply"),
+        (b'{"n": ' + b"9" * 5000 + b"}", "a number has too many digits"),
     ],
 )
-def test_what_is_not_json_is_refused_as_a_whole(document: bytes, explanation: str) -> None:
+def test_refuses_text_that_is_not_json(document: bytes, explanation: str) -> None:
     error = refusal(document)
     assert (error.path, error.code) == (None, "invalid_json")
     assert explanation in error.message
 
 
-def test_a_body_that_is_no_object_is_refused() -> None:
+def test_refuses_a_body_that_is_not_an_object() -> None:
     error = refusal([])
     assert (error.path, error.code) == (None, "invalid_type")
-    assert error.message == "Invalid type for the body: expected an object, but got an array instead."
+    assert error.message == "The body: expected an object, got an array"
 
 
 @pytest.mark.parametrize(
     ("value", "path", "message"),
     [
-        ({"messages": [{"role": 5}]}, "messages[0].role", "expected a string, but got an integer instead."),
-        ({"messages": "hi"}, "messages", "expected an array, but got a string instead."),
-        ({"messages": [None]}, "messages[0]", "expected an object, but got null instead."),
-        ({"messages": [{"content": 1.5}]}, "messages[0].content", "a string, an array or an object, but got a num"),
-        ({"temperature": "1"}, "temperature", "expected a number, but got a string instead."),
-        ({"temperature": True}, "temperature", "expected a number, but got a boolean instead."),
-        ({"n": 1.5}, "n", "expected an integer, but got a number instead."),
-        ({"n": True}, "n", "expected an integer, but got a boolean instead."),
-        ({"logprobs": 1}, "logprobs", "expected a boolean, but got an integer instead."),
-        ({"stop": [1]}, "stop[0]", "expected a string, but got an integer instead."),
-        ({"stop": {}}, "stop", "expected a string or an array, but got an object instead."),
-        ({"logit_bias": []}, "logit_bias", "expected an object, but got an array instead."),
-        ({"tool_choice": 5}, "tool_choice", "expected a string or an object, but got an integer instead."),
-        (part(type=1), "messages[0].content[0].type", "expected a string, but got an integer instead."),
-        (part(type="image_url", image_url="u"), "messages[0].content[0].image_url", "an object, but got a string"),
+        ({"messages": [{"role": 5}]}, "messages[0].role", "expected a string, got an integer"),
+        ({"messages": "hi"}, "messages", "expected an array, got a string"),
+        ({"messages": [None]}, "messages[0]", "expected an object, got null"),
+        ({"messages": [{"content": 1.5}]}, "messages[0].content", "a string, an array or an object, got a num"),
+        ({"temperature": "1"}, "temperature", "expected a number, got a string"),
+        ({"temperature": True}, "temperature", "expected a number, got a boolean"),
+        ({"n": 1.5}, "n", "expected an integer, got a number"),
+        ({"n": True}, "n", "expected an integer, got a boolean"),
+        ({"logprobs": 1}, "logprobs", "expected a boolean, got an integer"),
+        ({"stop": [1]}, "stop[0]", "expected a string, got an integer"),
+        ({"stop": {}}, "stop", "expected a string or an array, got an object"),
+        ({"logit_bias": []}, "logit_bias", "expected an object, got an array"),
+        ({"tool_choice": 5}, "tool_choice", "expected a string or an object, got an integer"),
+        (part(type=1), "messages[0].content[0].type", "expected a string, got an integer"),
+        (part(type="image_url", image_url="u"), "messages[0].content[0].image_url", "an object, got a string"),
     ],
 )  # fmt: skip
-def test_a_value_of_the_wrong_type_is_refused_by_its_path(value: Any, path: str, message: str) -> None:
+def test_refuses_a_wrong_type_by_path(value: Any, path: str, message: str) -> None:
     error = refusal(value)
     assert (error.path, error.code) == (path, "invalid_type")
-    assert error.message.startswith(f"Invalid type for '{path}': expected ")
+    assert error.message.startswith(f"'{path}': expected ")
     assert message in error.message
 
 
@@ -139,32 +139,32 @@ def test_a_value_of_the_wrong_type_is_refused_by_its_path(value: Any, path: str,
     ("value", "path", "explanation"),
     [
         ({"messages": [{"role": "boss"}]}, "messages[0].role",
-            "'boss'. Supported values are: 'system', 'developer', 'user', 'assistant', 'tool'."),
-        ({"messages": [{"role": "ROLE_USER"}]}, "messages[0].role", "'ROLE_USER'. Supported"),
-        ({"messages": [{"role": "unspecified"}]}, "messages[0].role", "'unspecified'. Supported"),
-        ({"tool_choice": "any"}, "tool_choice", "'any'. Supported values are: 'none', 'auto', 'required'."),
-        ({"max_tokens": -1}, "max_tokens", "expected an integer from 0 to 4294967295, but got -1."),
-        ({"n": 2**32}, "n", "but got 4294967296."),
-        ({"seed": 2**63}, "seed", "but got 9223372036854775808."),
-        ({"temperature": 1e39}, "temperature", "the number is too large."),
-        ({"temperature": 10**400}, "temperature", "the number is too large."),
-        ({"user": "\ud800"}, "user", "the text has half of a surrogate pair."),
-        ({"logit_bias": {"01": 1}}, 'logit_bias["01"]', "the name must be an integer in decimal digits."),
-        ({"logit_bias": {"1_0": 1}}, "logit_bias[\"1_0\"]", "the name must be an integer in decimal digits."),
-        ({"logit_bias": {"2147483648": 1}}, 'logit_bias["2147483648"]', "but got 2147483648."),
+            "expected one of 'system', 'developer', 'user', 'assistant', 'tool', got 'boss'"),
+        ({"messages": [{"role": "ROLE_USER"}]}, "messages[0].role", "got 'ROLE_USER'"),
+        ({"messages": [{"role": "unspecified"}]}, "messages[0].role", "got 'unspecified'"),
+        ({"tool_choice": "any"}, "tool_choice", "expected one of 'none', 'auto', 'required', got 'any'"),
+        ({"max_tokens": -1}, "max_tokens", "expected an integer from 0 to 4294967295, got -1"),
+        ({"n": 2**32}, "n", "got 4294967296"),
+        ({"seed": 2**63}, "seed", "got 9223372036854775808"),
+        ({"temperature": 1e39}, "temperature", "expected a smaller number, got 1e+39"),
+        ({"temperature": 10**400}, "temperature", "expected a smaller number, got 1000"),
+        ({"user": "\ud800"}, "user", "expected Unicode text, got an unpaired surrogate"),
+        ({"logit_bias": {"01": 1}}, 'logit_bias["01"]', "expected a decimal integer as the name, got '01'"),
+        ({"logit_bias": {"1_0": 1}}, "logit_bias[\"1_0\"]", "expected a decimal integer as the name, got '1_0'"),
+        ({"logit_bias": {"2147483648": 1}}, 'logit_bias["2147483648"]', "got 2147483648"),
         (part(type="hologram"), "messages[0].content[0].type",
-            "'hologram'. Supported values are: 'text', 'image_url', 'video_url', 'input_audio', 'image_embeds', "
-            "'video_embeds', 'audio_embeds'."),
+            "expected one of 'text', 'image_url', 'video_url', 'input_audio', 'image_embeds', 'video_embeds', "
+            "'audio_embeds', got 'hologram'"),
         (part(type="input_audio", input_audio={"data": "AAA"}), "messages[0].content[0].input_audio.data",
-            "it is not base64 text."),
+            "expected base64 text"),
         (part(type="input_audio", input_audio={"data": "é"}), "messages[0].content[0].input_audio.data",
-            "it is not base64 text."),
+            "expected base64 text"),
     ],
 )  # fmt: skip
-def test_a_value_outside_of_its_range_is_refused_by_its_path(value: Any, path: str, explanation: str) -> None:
+def test_refuses_an_invalid_value_by_path(value: Any, path: str, explanation: str) -> None:
     error = refusal(value)
     assert (error.path, error.code) == (path, "invalid_value")
-    assert error.message.startswith(f"Invalid value for '{path}': ")
+    assert error.message.startswith(f"'{path}': ")
     assert explanation in error.message
 
 
@@ -178,59 +178,60 @@ def test_a_value_outside_of_its_range_is_refused_by_its_path(value: Any, path: s
         (part(type="image_url"), "messages[0].content[0].image_url"),
     ],
 )
-def test_a_missing_member_of_a_tagged_object_is_named(value: Any, path: str) -> None:
+def test_names_the_missing_member_of_a_tagged_object(value: Any, path: str) -> None:
     error = refusal(value)
     assert (error.path, error.code) == (path, "missing_value")
-    assert error.message == f"Missing required parameter: '{path}'."
+    assert error.message == f"'{path}': required, but missing"
 
 
 @pytest.mark.parametrize(
     ("value", "path", "explanation"),
     [
         ({"max_tokens": 1, "max_completion_tokens": 1}, "max_tokens", "the same as 'max_completion_tokens'"),
-        (part(type="text", text="a", image_url={}), "messages[0].content[0].image_url", "beside type 'text'"),
+        (part(type="text", text="a", image_url={}), "messages[0].content[0].image_url",
+            "not allowed if 'type' is 'text'"),
         (part(type="audio_url", audio_url={}, input_audio={}), "messages[0].content[0].input_audio", "'audio_url'"),
         (part(type="image_url", image_url={"url": "a", "data": ""}), "messages[0].content[0].image_url.data",
-            "Only one of 'data', 'upload_id', 'url' can be given."),
+            "send only one of 'data', 'upload_id', 'url'"),
         (part(type="video_url", video_url={"url": ["a"], "data": ""}), "messages[0].content[0].video_url.data",
-            "Only one of 'data', 'upload_id', 'url' can be given."),
+            "send only one of 'data', 'upload_id', 'url'"),
     ],
 )  # fmt: skip
-def test_members_that_exclude_each_other_are_refused(value: Any, path: str, explanation: str) -> None:
+def test_refuses_conflicting_members(value: Any, path: str, explanation: str) -> None:
     error = refusal(value)
     assert (error.path, error.code) == (path, "conflicting_values")
     assert explanation in error.message
 
 
-def test_a_null_is_the_same_as_no_member() -> None:
+def test_null_is_the_same_as_no_member() -> None:
     assert read(
         {"max_tokens": None, "max_completion_tokens": 5, "stop": None, "tools": None, "messages": None}
     ) == read({"max_completion_tokens": 5})
 
 
-def test_an_integer_may_be_written_with_a_point() -> None:
+def test_accepts_an_integer_with_a_decimal_point() -> None:
     assert read({"n": 2.0}).generation.n == 2
 
 
-def test_a_bare_string_stands_for_a_list_and_for_a_part() -> None:
+def test_a_bare_string_is_a_list_or_a_content_part() -> None:
     assert read({"messages": [{"content": "a"}]}) == read({"messages": [{"content": [{"type": "text", "text": "a"}]}]})
     assert read({"messages": [{"content": ["a"]}]}) == read({"messages": [{"content": "a"}]})
     assert list(read({"stop": "a"}).generation.stop) == ["a"]
 
 
-def test_a_null_medium_is_a_medium_of_which_nothing_is_known() -> None:
+def test_a_null_image_is_an_image_without_source() -> None:
     empty = read_part(type="image_url", image_url=None, uuid="u")
     assert empty.WhichOneof("part") == "image"
     assert not empty.image.HasField("source")
 
 
 @pytest.mark.parametrize("name", ["input_audio", "audio_url"])
-def test_an_alias_of_a_tag_names_the_member_too(name: str) -> None:
+def test_an_alias_of_a_tag_is_also_the_name_of_the_member(name: str) -> None:
     assert read_part(type=name, **{name: {"url": "u", "format": "wav"}}).audio.source.url == "u"
     assert refusal(part(type=name)).path == f"messages[0].content[0].{name}"
 
 
-def test_the_type_of_a_value_chooses_between_members_of_one_name() -> None:
+def test_json_type_selects_among_fields_of_one_name() -> None:
     assert read_part(type="video_url", video_url={"url": "clip"}).video.source.url == "clip"
     frames = read_part(
         type="video_url", video_url={"url": ["a", {"data": base64.b64encode(b"b").decode()}]}
@@ -238,7 +239,7 @@ def test_the_type_of_a_value_chooses_between_members_of_one_name() -> None:
     assert [frame.WhichOneof("source") for frame in frames.frames] == ["url", "data"]
     assert frames.frames[1].data == b"b"
     error = refusal(part(type="video_url", video_url={"url": 5}))
-    assert "expected a string or an array, but got an integer" in error.message
+    assert "expected a string or an array, got an integer" in error.message
 
 
 def test_a_message_without_fields_needs_only_its_tag() -> None:
@@ -246,7 +247,7 @@ def test_a_message_without_fields_needs_only_its_tag() -> None:
     assert read({"response_format": {"type": "text", "text": {}}}).response_format.WhichOneof("format") == "text"
 
 
-def test_raw_members_keep_their_text_wherever_they_stand() -> None:
+def test_raw_members_keep_their_text() -> None:
     document = b'{"schema": [1.0,  {"b":1,"a":2}], "then": {"schema": "x"}, "children": {"k": {"schema":  {} }}}'
     message = decode(document, sample("Everything")).message
     assert message.schema == '[1.0,  {"b":1,"a":2}]'
@@ -255,7 +256,7 @@ def test_raw_members_keep_their_text_wherever_they_stand() -> None:
 
 
 @pytest.mark.parametrize("member", [b'"\\ud800": 1', b'"x": "\\udc00"'])
-def test_half_a_surrogate_pair_beside_raw_members_is_refused(member: bytes) -> None:
+def test_refuses_an_unpaired_surrogate_next_to_raw_members(member: bytes) -> None:
     assert refusal(b'{"schema": {}, ' + member + b"}", sample("Everything")).code == "invalid_json"
 
 
@@ -265,14 +266,14 @@ def test_accepts_constants() -> None:
     assert decoded.unknown == []
 
 
-def test_keys_of_maps_are_read_by_their_type() -> None:
+def test_map_keys_are_read_by_type() -> None:
     message = read({"by_number": {"-5": "a"}, "by_flag": {"true": "b"}}, sample("Everything"))
     assert dict(message.by_number) == {-5: "a"}
     assert dict(message.by_flag) == {True: "b"}
     assert refusal({"by_flag": {"yes": "b"}}, sample("Everything")).path == "by_flag.yes"
 
 
-def test_recursive_messages_are_read_to_any_depth_that_json_allows() -> None:
+def test_decodes_deeply_nested_messages() -> None:
     document = b'{"then": ' * 50 + b"{}" + b"}" * 50
     message = decode(document, sample("Everything")).message
     for _ in range(50):
@@ -280,5 +281,5 @@ def test_recursive_messages_are_read_to_any_depth_that_json_allows() -> None:
     assert not message.HasField("next")
 
 
-def test_what_the_codec_cannot_read_for_depth_is_refused_not_crashed() -> None:
+def test_refuses_messages_nested_too_deeply() -> None:
     assert refusal(b'{"then": ' * 900 + b"{}" + b"}" * 900, sample("Everything")).code == "invalid_json"

@@ -1,4 +1,4 @@
-"""Members refused by name, closed messages, elements that are arrays, and tags that may be missing."""
+"""Refused members, closed messages, arrays as elements, and optional tags."""
 
 import json
 from typing import Any
@@ -34,10 +34,10 @@ def refusal(value: Any, message_class: Any = chat_pb2.CreateChatCompletionReques
         ({"media_io_kwargs": {"image": {"mode": "L"}}}, "media_io_kwargs.image.mode"),
     ],
 )
-def test_a_member_is_refused_by_its_name(value: Any, path: str) -> None:
+def test_refuses_a_member_by_name(value: Any, path: str) -> None:
     error = refusal(value)
     assert (error.path, error.code) == (path, "unsupported")
-    assert error.message.startswith(f"Unsupported parameter: '{path}'. ")
+    assert error.message.startswith(f"'{path}': ")
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_a_member_is_refused_by_its_name(value: Any, path: str) -> None:
         {"media_io_kwargs": {"image": {"rgba_background_color": [255, 255, 255]}}},
     ],
 )
-def test_a_value_that_asks_for_nothing_is_accepted(value: Any) -> None:
+def test_accepts_a_value_that_asks_for_nothing(value: Any) -> None:
     assert read(value).unknown == []
 
 
@@ -64,12 +64,12 @@ def test_a_value_that_asks_for_nothing_is_accepted(value: Any) -> None:
         ([], []),
     ],
 )
-def test_an_array_is_one_element_if_what_it_holds_could_be_none(value: Any, prompts: list[Any]) -> None:
+def test_array_is_an_element_unless_it_contains_one(value: Any, prompts: list[Any]) -> None:
     message = read({"prompt": value}, completion_pb2.CreateCompletionRequest).message
     assert message == completion_pb2.CreateCompletionRequest(prompts=prompts)
 
 
-def test_an_error_in_an_array_has_its_place() -> None:
+def test_error_in_an_array_has_its_index() -> None:
     assert refusal({"prompt": [1, "a"]}, completion_pb2.CreateCompletionRequest).path == "prompt[1]"
     assert refusal({"prompt": [[1], ["a"]]}, completion_pb2.CreateCompletionRequest).path == "prompt[1][0]"
 
@@ -81,7 +81,7 @@ def test_an_error_in_an_array_has_its_place() -> None:
         (True, {"generation": {"logprobs": True}}),
     ],
 )
-def test_a_name_is_shared_by_a_number_and_a_boolean(value: Any, fields: dict[str, Any]) -> None:
+def test_number_and_boolean_fields_share_a_name(value: Any, fields: dict[str, Any]) -> None:
     message = read({"logprobs": value}, completion_pb2.CreateCompletionRequest).message
     assert message == completion_pb2.CreateCompletionRequest(**fields)
 
@@ -99,12 +99,12 @@ def test_a_name_is_shared_by_a_number_and_a_boolean(value: Any, fields: dict[str
         ),
     ],
 )
-def test_a_tag_stands_beside_the_field_that_it_belongs_to(call: chat_pb2.ToolCallDelta, document: bytes) -> None:
+def test_tag_is_written_only_with_its_field(call: chat_pb2.ToolCallDelta, document: bytes) -> None:
     assert encode(call) == document
     assert decode(document, chat_pb2.ToolCallDelta).message == call
 
 
-def test_structured_outputs_are_one_of_several() -> None:
+def test_structured_outputs_have_one_constraint() -> None:
     assert refusal({"regex": "a", "grammar": "b"}, generation_pb2.StructuredOutputs).code == "conflicting_values"
     outputs = read({"choice": ["a"]}, generation_pb2.StructuredOutputs).message
     assert outputs == generation_pb2.StructuredOutputs(choice={"values": ["a"]})

@@ -23,12 +23,12 @@ def test_a_tensor_is_a_file_or_an_object(value: Any, source: content_pb2.TensorS
     assert video.video_embeddings == content_pb2.VideoEmbeddings(embeddings=source, grid_thw=source)
 
 
-def test_a_text_alone_is_the_embeddings() -> None:
+def test_a_bare_string_is_the_embeddings() -> None:
     read = read_part(type="image_embeds", image_embeds=FILE)
     assert read.image_embeddings == content_pb2.ImageEmbeddings(embeddings=SERIALIZED)
 
 
-def test_a_null_with_a_uuid_is_embeddings_of_which_nothing_else_is_said() -> None:
+def test_null_with_a_uuid_is_embeddings_by_reference() -> None:
     read = read_part(type="image_embeds", image_embeds=None, uuid="u")
     assert read == content_pb2.ContentPart(image_embeddings={}, uuid="u")
 
@@ -46,6 +46,6 @@ def test_a_null_with_a_uuid_is_embeddings_of_which_nothing_else_is_said() -> Non
         ({"image_embeds": "%"}, f"{WHERE}.image_embeds", "invalid_value"),
     ],
 )
-def test_what_is_no_tensor_is_refused_by_its_path(members: dict[str, Any], path: str, code: str) -> None:
+def test_refuses_an_invalid_tensor_by_path(members: dict[str, Any], path: str, code: str) -> None:
     error = refusal(part(type="image_embeds", image_embeds=members))
     assert (error.path, error.code) == (path, code)

@@ -9,7 +9,7 @@ from glimpse.v1 import chat_pb2, content_pb2, generation_pb2, model_pb2
 from tests.server.openai.sample_dialect import sample
 
 
-def test_an_answer() -> None:
+def test_encodes_a_response() -> None:
     answer = chat_pb2.CreateChatCompletionResponse(id="chatcmpl-1", created=1700000000, model="qwen")
     choice = answer.choices.add(finish_reason=generation_pb2.FINISH_REASON_STOP)
     choice.message.role = content_pb2.ROLE_ASSISTANT
@@ -35,7 +35,7 @@ def test_log_probabilities() -> None:
     )
 
 
-def test_tool_calls_stand_in_the_place_of_content() -> None:
+def test_tool_calls_with_null_content() -> None:
     message = chat_pb2.AssistantMessage(role=content_pb2.ROLE_ASSISTANT)
     call = message.tool_calls.add(id="call_1")
     call.function.name = "look"
@@ -46,7 +46,7 @@ def test_tool_calls_stand_in_the_place_of_content() -> None:
     )
 
 
-def test_the_pieces_of_a_stream() -> None:
+def test_encodes_chunks_of_a_stream() -> None:
     head = chat_pb2.StreamChatCompletionResponse(id="c", created=1, model="m")
     start = b'{"object":"chat.completion.chunk","id":"c","created":1,"model":"m",'
     first, last, usage = (chat_pb2.StreamChatCompletionResponse() for _ in range(3))
@@ -66,7 +66,7 @@ def test_the_pieces_of_a_stream() -> None:
     )
 
 
-def test_a_flattened_message_brings_its_constants() -> None:
+def test_flattened_message_keeps_its_constants() -> None:
     model = model_pb2.Model(id="m", created=5, owned_by="us", input_modalities=[model_pb2.MODALITY_IMAGE])
     text = (
         b'{"object":"model","id":"m","created":5,"owned_by":"us","max_model_len":0,"input_modalities":["image"],'
@@ -76,12 +76,12 @@ def test_a_flattened_message_brings_its_constants() -> None:
     assert encode(model_pb2.ListModelsResponse(data=[model])) == b'{"object":"list","data":[' + text + b"]}"
 
 
-def test_raw_text_is_written_as_it_is() -> None:
+def test_raw_text_is_copied_verbatim() -> None:
     schema = chat_pb2.JsonSchema(name="s", schema='{"z": 1.0, "a": [ ]}')
     assert encode(schema) == b'{"name":"s","schema":{"z": 1.0, "a": [ ]}}'
 
 
-def test_every_kind_of_field() -> None:
+def test_encodes_every_kind_of_field() -> None:
     message = sample("Everything")(
         i64=-(2**63), u64=2**64 - 1, f32=0.1, f64=0.1, data=b"\xff\x00", colour=1, colours=[2, 1]
     )
@@ -100,11 +100,11 @@ def test_every_kind_of_field() -> None:
 
 @pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan])
 @pytest.mark.parametrize("field", ["f32", "f64"])
-def test_a_number_that_json_does_not_have_is_an_error(field: str, value: float) -> None:
+def test_refuses_to_encode_infinity_and_nan(field: str, value: float) -> None:
     with pytest.raises(ValueError, match="JSON has no number"):
         encode(sample("Everything")(**{field: value}))
 
 
-def test_an_enum_value_without_a_name_is_an_error() -> None:
+def test_refuses_to_encode_an_unknown_enum_value() -> None:
     with pytest.raises(ValueError, match=r"sample\.Colour has no JSON name for 7"):
         encode(sample("Everything")(colour=7))

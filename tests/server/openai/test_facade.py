@@ -131,32 +131,32 @@ QUESTION = {"messages": [{"role": "user", "content": "hi"}]}
 
 @pytest.mark.parametrize("stream", [{}, {"stream": False}, {"stream": None}])
 @pytest.mark.parametrize("part_bytes", [7, 1000])
-async def test_an_answer_at_once_is_one_document(stub: Any, script: Script, stream: Any, part_bytes: int) -> None:
+async def test_unary_response_is_one_document(stub: Any, script: Script, stream: Any, part_bytes: int) -> None:
     (body,) = await answer(ask(stub, QUESTION | stream, part_bytes=part_bytes))
     assert body.content_type == "application/json"
     assert json.loads(body.data)["choices"][0]["message"]["content"] == "Hello there"
     assert script.requests[0].messages[0].content[0].text == "hi"
 
 
-async def test_a_streamed_answer_is_events_with_an_end(stub: Any) -> None:
+async def test_streamed_response_is_events_and_an_end_marker(stub: Any) -> None:
     *chunks, end = events(await answer(ask(stub, QUESTION | {"stream": True})))
     assert [json.loads(chunk)["choices"][0]["delta"]["content"] for chunk in chunks] == ["Hello", " there"]
     assert end == "[DONE]"
 
 
-async def test_a_stream_of_nothing_still_ends(stub: Any, script: Script) -> None:
+async def test_empty_stream_still_has_an_end_marker(stub: Any, script: Script) -> None:
     script.pieces = []
     assert events(await answer(ask(stub, QUESTION | {"stream": True}))) == ["[DONE]"]
 
 
-async def test_typed_requests_are_answered_in_json(stub: Any) -> None:
+async def test_get_methods_return_json(stub: Any) -> None:
     models = await stub.ListModels(model_pb2.ListModelsRequest())
     assert (models.content_type, json.loads(models.data)["data"][0]["id"]) == ("application/json", "m")
     model = await stub.GetModel(model_pb2.GetModelRequest(model="m"))
     assert json.loads(model.data)["object"] == "model"
 
 
-async def test_a_failure_of_a_method_with_one_answer_is_a_status(stub: Any) -> None:
+async def test_failure_of_a_get_method_is_a_status(stub: Any) -> None:
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await stub.GetModel(model_pb2.GetModelRequest(model="x"))
     assert caught.value.code() == grpc.StatusCode.NOT_FOUND
@@ -165,20 +165,22 @@ async def test_a_failure_of_a_method_with_one_answer_is_a_status(stub: Any) -> N
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_members_that_are_not_understood_are_listed_in_a_header(stub: Any, stream: bool) -> None:
+async def test_lists_unknown_members_in_a_header(stub: Any, stream: bool) -> None:
     call = ask(stub, QUESTION | {"stream": stream, "foo": 1, "a,b": 2, "none": None})
     await answer(call)
     headers = dict(await call.initial_metadata())
     assert headers[UNKNOWN_FIELDS_HEADER] == 'foo,["a,b"]'
 
 
-async def test_no_such_header_without_such_members(stub: Any) -> None:
+async def test_no_header_without_unknown_members(stub: Any) -> None:
     call = ask(stub, QUESTION)
     await answer(call)
     assert UNKNOWN_FIELDS_HEADER not in dict(await call.initial_metadata())
 
 
-async def test_a_long_list_of_them_is_cut(stub: Any, script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_truncates_a_long_list_of_unknown_members(
+    stub: Any, script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("glimpse.server.openai.facade.MAX_UNKNOWN_FIELDS_CHARACTERS", 10)
     call = ask(stub, QUESTION | {"alpha": 1, "beta": 2, "gamma": 3})
     await answer(call)
@@ -195,7 +197,7 @@ async def test_a_long_list_of_them_is_cut(stub: Any, script: Script, monkeypatch
         ({"messages": [{"role": "boss"}]}, "messages[0].role", "INVALID_VALUE"),
     ],
 )
-async def test_a_body_that_cannot_be_read_is_refused(
+async def test_refuses_an_invalid_body(
     stub: Any, script: Script, document: Any, param: str | None, reason: str
 ) -> None:
     error = await failure(ask(stub, document))
@@ -207,7 +209,7 @@ async def test_a_body_that_cannot_be_read_is_refused(
     assert script.requests == []
 
 
-async def test_a_body_that_is_too_large_is_refused_with_its_limit(stub: Any) -> None:
+async def test_refuses_a_body_that_is_too_large(stub: Any) -> None:
     error = await failure(ask(stub, b" " * (MAX_BODY_BYTES + 1), part_bytes=300))
     assert error.details() == "The body is larger than 1000 bytes."
     assert dict(error.trailing_metadata())["x-http-status"] == "413"
@@ -226,7 +228,7 @@ async def test_a_body_must_be_json(stub: Any, content_type: str, accepted: bool)
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_failure_before_the_first_piece_is_a_status_that_names_the_json_member(
+async def test_failure_before_the_first_chunk_is_a_status_with_a_json_path(
     stub: Any, script: Script, stream: bool
 ) -> None:
     script.pieces = [
@@ -239,7 +241,7 @@ async def test_a_failure_before_the_first_piece_is_a_status_that_names_the_json_
     assert error.details() == "'messages[0].content[1].image_url.url': no."
 
 
-async def test_a_failure_after_the_first_piece_is_told_in_band_and_as_a_status(stub: Any, script: Script) -> None:
+async def test_failure_after_the_first_chunk_is_an_event_and_a_status(stub: Any, script: Script) -> None:
     script.pieces = ["Hello", DeadlineExceededError()]
     call = ask(stub, QUESTION | {"stream": True})
     first, last = events([await call.read(), await call.read()])
@@ -255,7 +257,7 @@ async def test_a_failure_after_the_first_piece_is_told_in_band_and_as_a_status(s
     assert await call.code() == grpc.StatusCode.DEADLINE_EXCEEDED
 
 
-async def test_a_client_that_goes_away_closes_the_typed_stream(stub: Any, script: Script) -> None:
+async def test_disconnect_closes_the_typed_stream(stub: Any, script: Script) -> None:
     script.hold = True
     call = ask(stub, QUESTION | {"stream": True})
     await call.read()

@@ -3,9 +3,9 @@
 import pytest
 
 from glimpse.dialect.options import descriptor_of
-from glimpse.server.field_path import Place, path_text
+from glimpse.server.field_path import FieldPath, path_text
 from glimpse.server.openai.codec import json_path
-from glimpse.server.openai.paths import as_given
+from glimpse.server.openai.paths import with_sent_names
 from glimpse.v1 import chat_pb2
 
 
@@ -30,7 +30,7 @@ from glimpse.v1 import chat_pb2
         ("", ""),
     ],
 )
-def test_a_field_is_found_where_json_has_it(proto_path: str, expected: str) -> None:
+def test_converts_proto_paths_to_json_paths(proto_path: str, expected: str) -> None:
     assert json_path(descriptor_of(chat_pb2.CreateChatCompletionRequest), proto_path) == expected
 
 
@@ -45,13 +45,13 @@ def test_a_field_is_found_where_json_has_it(proto_path: str, expected: str) -> N
         ("", ""),
     ],
 )
-def test_a_path_has_the_names_that_were_given(path: str, expected: str) -> None:
+def test_path_keeps_the_names_that_were_sent(path: str, expected: str) -> None:
     aliased = {"a.own": "a.given", "a.given.inner": "a.given.alias"}
-    assert as_given(path, aliased) == expected
+    assert with_sent_names(path, aliased) == expected
 
 
 @pytest.mark.parametrize(
-    ("place", "expected"),
+    ("path", "expected"),
     [
         (None, ""),
         (((None, "messages"), 3), "messages[3]"),
@@ -62,5 +62,5 @@ def test_a_path_has_the_names_that_were_given(path: str, expected: str) -> None:
         ((None, "ä\n\x7f"), '["\\u00e4\\n\\u007f"]'),
     ],
 )
-def test_a_place_is_printable_ascii(place: Place, expected: str) -> None:
-    assert path_text(place) == expected
+def test_path_text_is_printable_ascii(path: FieldPath, expected: str) -> None:
+    assert path_text(path) == expected

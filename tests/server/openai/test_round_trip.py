@@ -23,7 +23,7 @@ _TYPES = [
 @pytest.mark.parametrize("descriptor", _TYPES, ids=lambda descriptor: descriptor.full_name)
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(data=st.data())
-def test_a_message_survives_the_way_through_json(descriptor: Descriptor, data: st.DataObject) -> None:
+def test_message_survives_a_round_trip(descriptor: Descriptor, data: st.DataObject) -> None:
     message: Any = data.draw(messages(descriptor))
     document = encode(message)
     decoded = decode(document, GetMessageClass(descriptor))
@@ -34,7 +34,7 @@ def test_a_message_survives_the_way_through_json(descriptor: Descriptor, data: s
 
 
 @given(value=st.floats(width=32, allow_nan=False, allow_infinity=False))
-def test_a_single_precision_number_is_written_with_as_few_digits_as_tell_it_apart(value: float) -> None:
+def test_float32_is_written_with_the_fewest_digits(value: float) -> None:
     message = sample("Everything")(f32=value)
     text = json.loads(encode(message), parse_float=str)["f32"]
     assert sample("Everything")(f32=float(text)).f32 == value
@@ -43,5 +43,5 @@ def test_a_single_precision_number_is_written_with_as_few_digits_as_tell_it_apar
 
 
 @pytest.mark.parametrize(("value", "text"), [(0.1, b"0.1"), (0.7, b"0.7"), (-1.5, b"-1.5"), (0.0, b"0.0")])
-def test_a_single_precision_number_looks_as_it_was_written(value: float, text: bytes) -> None:
+def test_float32_is_written_as_a_short_decimal(value: float, text: bytes) -> None:
     assert b'"f32":' + text + b"," in encode(sample("Everything")(f32=value))

@@ -34,20 +34,20 @@ def test_bounds_are_themselves_allowed(options: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("options", "field", "explanation"),
     [
-        ({"temperature": 2.1}, "temperature", "expected a number from 0 to 2, but got 2.1."),
-        ({"temperature": -0.5}, "temperature", "expected a number from 0 to 2, but got -0.5."),
-        ({"temperature": math.nan}, "temperature", "expected a finite number, but got nan."),
-        ({"min_p": math.inf}, "min_p", "expected a finite number, but got inf."),
-        ({"logit_bias": {5: math.nan}}, "logit_bias[5]", "expected a finite number, but got nan."),
-        ({"top_k": -2}, "top_k", "expected a number of at least -1, but got -2."),
-        ({"n": 0}, "n", "expected a number from 1 to 128, but got 0."),
-        ({"max_completion_tokens": 0}, "max_completion_tokens", "expected a number of at least 1, but got 0."),
-        ({"stop": ["a"] * 17}, "stop", "expected a number of elements of at most 16, but got 17."),
+        ({"temperature": 2.1}, "temperature", "expected a number from 0 to 2, got 2.1"),
+        ({"temperature": -0.5}, "temperature", "expected a number from 0 to 2, got -0.5"),
+        ({"temperature": math.nan}, "temperature", "expected a finite number, got nan"),
+        ({"min_p": math.inf}, "min_p", "expected a finite number, got inf"),
+        ({"logit_bias": {5: math.nan}}, "logit_bias[5]", "expected a finite number, got nan"),
+        ({"top_k": -2}, "top_k", "expected a number of at least -1, got -2"),
+        ({"n": 0}, "n", "expected a number from 1 to 128, got 0"),
+        ({"max_completion_tokens": 0}, "max_completion_tokens", "expected a number of at least 1, got 0"),
+        ({"stop": ["a"] * 17}, "stop", "expected at most 16 elements, got 17"),
     ],
 )
 def test_a_value_outside_of_its_bounds_is_named(options: dict[str, Any], field: str, explanation: str) -> None:
     path = f"generation.{field}"
-    expected = Violation(field=path, message=f"Invalid value for '{path}': {explanation}", code="invalid_value")
+    expected = Violation(field=path, message=f"'{path}': {explanation}", code="invalid_value")
     assert violations(request(**options)) == [expected]
 
 
@@ -56,7 +56,7 @@ def test_a_required_field_must_be_there() -> None:
     assert violations(missing) == [
         Violation(
             field="messages[0].role",
-            message="Missing required parameter: 'messages[0].role'.",
+            message="'messages[0].role': required, but missing",
             code="missing_value",
         )
     ]
