@@ -36,6 +36,7 @@ check-types:
 check-style:
 	$(VENV)/ruff format --check .
 	$(VENV)/ruff check .
+	$(VENV)/clang-format --dry-run --Werror $$(git ls-files '*.cpp' '*.h')
 	$(VENV)/buf format --diff --exit-code api
 	$(VENV)/buf lint
 	$(VENV)/lint-imports

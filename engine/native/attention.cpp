@@ -1,8 +1,8 @@
-// Cuts attention into tasks of like cost and runs them.
+// Divides attention into tasks of similar cost and runs them.
 //
-// Keys are always taken in ranges of 256 that begin at a multiple of 256, each range has its own maximum, and ranges are
-// added in order, whoever computes them. So a column's bits depend neither on its neighbours, nor on the number of
-// threads, nor on the chunks in which a prompt is computed.
+// Keys are always computed in ranges of 256 that begin at a multiple of 256. Each range has its own maximum, and ranges
+// are merged in order by any thread. So a column's result is bit-identical for any neighbouring columns, number of
+// threads and prompt chunks.
 #include "attention.h"
 
 #include <omp.h>
@@ -15,17 +15,17 @@
 namespace glimpse {
 namespace {
 
-constexpr int kTaskTiles = 4;       // tiles that pass over a range while it is near
-constexpr int kTasksPerThread = 4;  // at least so many where the work allows, so that threads end together
+constexpr int kTaskTiles = 4;       // tiles that use a range while it is in the cache
+constexpr int kTasksPerThread = 4;  // minimum if there is enough work, so that threads finish together
 
 // Some columns of a job against some ranges of its keys.
 struct Task {
   const Job* job;
   int first_column, num_columns;
   int first_range, num_ranges;
-  int all_ranges;     // of these columns; if they are more than num_ranges, other tasks have the others
-  Partial* partials;  // [all_ranges][tiles], then
-  int* num_pending;   // and how many of these tasks are not done
+  int all_ranges;     // of these columns; other tasks compute the ranges beyond num_ranges
+  Partial* partials;  // [all_ranges][tiles], if there are other tasks
+  int* num_pending;   // and the number of these tasks that are not done
 
   int num_tiles() const { return (num_columns + kMaxColumns - 1) / kMaxColumns; }
   int cost() const { return num_ranges * num_tiles(); }
@@ -47,8 +47,8 @@ int visible_to(const Job& job, int column) {
 
 int last_limit(const QueryTile& tile) { return tile.limits[tile.columns - 1]; }
 
-// Slots behind the last key may hold anything, and 0 · NaN is NaN: the last block's values are copied without them.
-void hide_missing_values(const HeadShape& shape, KeyRange& range, bf16* copy) {
+// Slots after the last key are uninitialized, and 0 · NaN is NaN: copies the last block's values with zeros there.
+void zero_missing_values(const HeadShape& shape, KeyRange& range, bf16* copy) {
   const int num_valid = range.num_keys % kBlockKeys;
   if (num_valid == 0) return;
   const bf16*& values = range.values[range.num_keys / kBlockKeys];
@@ -85,7 +85,7 @@ class TaskRunner {
     for (int index = task.first_range; index < task.first_range + task.num_ranges; ++index) attend_range(task, index);
     if (task.num_ranges < task.all_ranges) {
       if (__atomic_sub_fetch(task.num_pending, 1, __ATOMIC_ACQ_REL) > 0) return;
-      for (int i = 0; i < task.num_tiles(); ++i) fold_tile(task, i);
+      for (int i = 0; i < task.num_tiles(); ++i) merge_tile(task, i);
     }
     for (int i = 0; i < task.num_tiles(); ++i) finish_tile(task, i);
   }
@@ -96,7 +96,7 @@ class TaskRunner {
     return *space;
   }
 
-  // Where the columns of a tile lie in queries or output; null beyond the last.
+  // Finds the rows of a tile's columns in queries or output; null after the last column.
   template <typename Number>
   void find_rows(const Task& task, int tile, Number* base, long stride, Number** rows) const {
     const int num_heads = task.job->num_heads;
@@ -121,7 +121,7 @@ class TaskRunner {
 
   void attend_range(const Task& task, int index) {
     KeyRange range = find_range(shape_, task.job->source, index);
-    hide_missing_values(shape_, range, space_.last_values);
+    zero_missing_values(shape_, range, space_.last_values);
     for (int i = 0; i < task.num_tiles(); ++i) {
       const QueryTile& tile = space_.tiles[i];
       if (range.first >= last_limit(tile)) continue;
@@ -131,16 +131,16 @@ class TaskRunner {
         kernels_.attend(shape_, tile, range, space_.workspace, space_.totals[i]);
       } else {
         kernels_.attend(shape_, tile, range, space_.workspace, space_.partial);
-        kernels_.fold(shape_.value_dim, tile.columns, space_.partial, space_.totals[i]);
+        kernels_.merge(shape_.value_dim, tile.columns, space_.partial, space_.totals[i]);
       }
     }
   }
 
-  void fold_tile(const Task& task, int index) {
+  void merge_tile(const Task& task, int index) {
     const QueryTile& tile = space_.tiles[index];
     Partial& total = task.partials[index];
     for (int range = 1; range * kRangeKeys < last_limit(tile); ++range) {
-      kernels_.fold(shape_.value_dim, tile.columns, task.partials[range * task.num_tiles() + index], total);
+      kernels_.merge(shape_.value_dim, tile.columns, task.partials[range * task.num_tiles() + index], total);
     }
   }
 
@@ -158,7 +158,7 @@ class TaskRunner {
   ThreadSpace& space_;
 };
 
-// Each job's columns in groups of tiles, with all their ranges.
+// Divides each job's columns into groups of tiles, each with all its ranges.
 std::vector<Task> group_columns(const std::vector<Job>& jobs) {
   std::vector<Task> tasks;
   for (const Job& job : jobs) {
@@ -172,7 +172,7 @@ std::vector<Task> group_columns(const std::vector<Job>& jobs) {
   return tasks;
 }
 
-// Memory that is kept for the next call.
+// Returns memory that is reused in the next call.
 template <typename Item>
 Item* reuse(std::unique_ptr<Item[]>& items, std::size_t& capacity, std::size_t count) {
   if (count > capacity) {
@@ -182,7 +182,7 @@ Item* reuse(std::unique_ptr<Item[]>& items, std::size_t& capacity, std::size_t c
   return items.get();
 }
 
-// Cuts tasks that cost more than a thread's fair share by their ranges. Partials live until this thread's next call.
+// Divides tasks that cost more than a thread's share by ranges. Partials are valid until this thread's next call.
 std::vector<Task> split_ranges(const std::vector<Task>& groups) {
   thread_local std::unique_ptr<Partial[]> partials;
   thread_local std::unique_ptr<int[]> pending;
@@ -226,8 +226,8 @@ float score_scale(int head_dim) { return static_cast<float>(M_LOG2E / std::sqrt(
 
 void run_jobs(const AttentionKernels& kernels, const HeadShape& shape, int head_dim, const std::vector<Job>& jobs) {
   std::vector<Task> tasks = omp_get_max_threads() > 1 ? split_ranges(group_columns(jobs)) : group_columns(jobs);
-  const auto dearer = [](const Task& a, const Task& b) { return a.cost() > b.cost(); };
-  std::stable_sort(tasks.begin(), tasks.end(), dearer);
+  const auto costs_more = [](const Task& a, const Task& b) { return a.cost() > b.cost(); };
+  std::stable_sort(tasks.begin(), tasks.end(), costs_more);
   const int num_tasks = static_cast<int>(tasks.size());
 #pragma omp parallel if (num_tasks > 1)
   {

@@ -1,21 +1,21 @@
-// Attention with products in the AMX units. Products of bf16, sums in float32.
+// Attention with bf16 products in the AMX units and sums in float32.
 #include <immintrin.h>
 
 #include <cmath>
 
 #include "attention_kernels.h"
 
-// GCC 12 warns of its own _mm512_undefined_ps.
+// GCC 12 warns about its own _mm512_undefined_ps.
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #pragma GCC target("avx2,fma,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,amx-tile,amx-bf16")
 
 namespace glimpse {
 namespace {
 
-// Rows · Cols tiles of c, sums in registers 0 to 3.
+// Computes Rows · Cols tiles of c, with sums in tile registers 0 to 3.
 template <int Rows, int Cols>
-inline void multiply_tiles(const bf16* const* a, long offset, int num_segments, long stride, const bf16* b,
-                           int columns, float* c) {
+inline void multiply_tiles(const bf16* const* a, long offset, int num_segments, long stride, const bf16* b, int columns,
+                           float* c) {
   const long a_bytes = stride * 2, b_bytes = columns * 4;
   _tile_zero(0);
   if (Cols > 1) _tile_zero(1);
@@ -59,12 +59,12 @@ void multiply(const bf16* const* a, int num_segments, int /*depth*/, long stride
 #include "attention_avx512.h"
 
 void enter() {
-  // Static: GCC takes tile configurations for 8 bytes and would leave out the rest of a local one.
+  // Static: GCC treats a tile configuration as 8 bytes and would not initialize the rest of a local one.
   alignas(64) static const std::uint8_t config[64] = {
-      1,  0,  0,  0,  0,  0,  0,  0,  0,  0,  0,  0,  0,  0,  0,  0,   // palette
-      64, 0,  64, 0,  64, 0,  64, 0,  64, 0,  64, 0,  64, 0,  64, 0,   // bytes of a row, of 8 tiles
-      0,  0,  0,  0,  0,  0,  0,  0,  0,  0,  0,  0,  0,  0,  0,  0,   //
-      16, 16, 16, 16, 16, 16, 16, 16, 0,  0,  0,  0,  0,  0,  0,  0};  // rows
+      1,  0,  0,  0,  0,  0,  0,  0,  0,  0, 0,  0, 0,  0, 0,  0,   // palette
+      64, 0,  64, 0,  64, 0,  64, 0,  64, 0, 64, 0, 64, 0, 64, 0,   // bytes per row of 8 tiles
+      0,  0,  0,  0,  0,  0,  0,  0,  0,  0, 0,  0, 0,  0, 0,  0,   //
+      16, 16, 16, 16, 16, 16, 16, 16, 0,  0, 0,  0, 0,  0, 0,  0};  // rows
   _tile_loadconfig(config);
 }
 
@@ -72,6 +72,6 @@ void leave() { _tile_release(); }
 
 }  // namespace
 
-const AttentionKernels kAttentionAmx = {enter, leave, pack_queries, pack_keys, pack_values, attend, fold, finish};
+const AttentionKernels kAttentionAmx = {enter, leave, pack_queries, pack_keys, pack_values, attend, merge, finish};
 
 }  // namespace glimpse

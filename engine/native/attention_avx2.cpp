@@ -1,4 +1,4 @@
-// Attention for processors without bf16 instructions: plain loops over lanes, which the compiler makes vectors of.
+// Attention for processors without bf16 instructions: loops over lanes that the compiler vectorizes.
 #include <cmath>
 #include <cstring>
 
@@ -9,7 +9,7 @@
 namespace glimpse {
 namespace {
 
-constexpr int kRows = 4;   // whose sums are in registers at a time
+constexpr int kRows = 4;  // rows whose sums are in registers at a time
 constexpr int kLanes = 8;
 
 inline float as_float(std::uint32_t bits) {
@@ -24,14 +24,14 @@ inline std::uint32_t as_bits(float value) {
   return bits;
 }
 
-// To the nearest, ties to even. Numbers that are none stay so.
+// Rounds to nearest, ties to even. NaN stays NaN.
 inline bf16 round_to_bf16(float value) {
   const std::uint32_t bits = as_bits(value);
   const std::uint32_t rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
   return static_cast<bf16>(value == value ? rounded : 0x7fc0);
 }
 
-// 2^x for x <= 0 or -inf, exactly 1 at 0; numbers below 2^-126 become 0.
+// 2^x for x <= 0 or -inf, exactly 1 at 0; results below 2^-126 become 0.
 inline float exp2_lane(float x) {
   const float bounded = x > -127.0f ? x : -127.0f;
   const float whole = std::floor(bounded);
@@ -50,8 +50,8 @@ inline float finite_or_zero(float max) { return max == -INFINITY ? 0.0f : max; }
 void pack_queries(const bf16* const* rows, int head_dim, int query_dim, QueryTile& tile) {
   for (int column = 0; column < tile.columns; ++column) {
     for (int dim = 0; dim < query_dim; ++dim) {
-      const bool given = rows[column] && dim < head_dim;
-      tile.packed[(dim / 2 * tile.columns + column) * 2 + dim % 2] = given ? rows[column][dim] : 0;
+      const bool valid = rows[column] && dim < head_dim;
+      tile.packed[(dim / 2 * tile.columns + column) * 2 + dim % 2] = valid ? rows[column][dim] : 0;
     }
   }
 }
@@ -111,9 +111,9 @@ void multiply(const bf16* const* a, int num_segments, int depth, long stride, in
   }
 }
 
-// The scores of lanes from `column` on, to weights, maxima and sums; hides what a column must not see.
-void soften_lanes(const HeadShape& shape, const QueryTile& tile, const KeyRange& range, int num_rows, int column,
-                  Workspace& workspace, Partial& partial) {
+// Converts scores of lanes from `column` on to weights, maxima and sums; masks keys that a column must not attend to.
+void softmax_lanes(const HeadShape& shape, const QueryTile& tile, const KeyRange& range, int num_rows, int column,
+                   Workspace& workspace, Partial& partial) {
   const int columns = tile.columns;
   float max[kLanes], origin[kLanes], sum[kLanes];
   for (float& lane : max) lane = -INFINITY;
@@ -156,13 +156,13 @@ void attend(const HeadShape& shape, const QueryTile& tile, const KeyRange& range
              workspace.scores + block * kBlockKeys * tile.columns);
   }
   for (int column = 0; column < tile.columns; column += kLanes) {
-    soften_lanes(shape, tile, range, num_blocks * kBlockKeys, column, workspace, partial);
+    softmax_lanes(shape, tile, range, num_blocks * kBlockKeys, column, workspace, partial);
   }
   multiply(range.values, num_blocks, kBlockKeys, range.value_stride, shape.value_dim, workspace.weights, tile.columns,
            partial.out);
 }
 
-void fold(int value_dim, int columns, const Partial& from, Partial& into) {
+void merge(int value_dim, int columns, const Partial& from, Partial& into) {
   for (int column = 0; column < columns; ++column) {
     const float max = from.max[column] > into.max[column] ? from.max[column] : into.max[column];
     const float origin = finite_or_zero(max);
@@ -189,6 +189,6 @@ void leave() {}
 
 }  // namespace
 
-const AttentionKernels kAttentionAvx2 = {enter, leave, pack_queries, pack_keys, pack_values, attend, fold, finish};
+const AttentionKernels kAttentionAvx2 = {enter, leave, pack_queries, pack_keys, pack_values, attend, merge, finish};
 
 }  // namespace glimpse

@@ -1,18 +1,18 @@
-// Attention in AVX-512 with its bf16 dot products, for processors without AMX and for heads that AMX does not take.
+// Attention with AVX-512 bf16 dot products, for processors without AMX and for head sizes that AMX does not support.
 #include <immintrin.h>
 
 #include <cmath>
 
 #include "attention_kernels.h"
 
-// GCC 12 warns of its own _mm512_undefined_ps.
+// GCC 12 warns about its own _mm512_undefined_ps.
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #pragma GCC target("avx2,fma,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")
 
 namespace glimpse {
 namespace {
 
-constexpr int kRows = 8;  // whose sums are in registers at a time
+constexpr int kRows = 8;  // rows whose sums are in registers at a time
 
 inline __m512bh load_pairs(const bf16* pairs) { return reinterpret_cast<__m512bh>(_mm512_load_si512(pairs)); }
 
@@ -50,6 +50,6 @@ void leave() {}
 
 }  // namespace
 
-const AttentionKernels kAttentionAvx512 = {enter, leave, pack_queries, pack_keys, pack_values, attend, fold, finish};
+const AttentionKernels kAttentionAvx512 = {enter, leave, pack_queries, pack_keys, pack_values, attend, merge, finish};
 
 }  // namespace glimpse

@@ -1,11 +1,11 @@
-// Attention's kernels in AVX-512, all but the matrix product, which the including file defines before as `multiply`:
+// Attention kernels in AVX-512, except the matrix product, which the including file defines first as `multiply`:
 //
 //   multiply(a, num_segments, depth, stride, num_rows, b, columns, c)
 //
-// c[num_rows][columns] = the sum over segments s of a[s] · b[s], with a[s] num_rows rows of `depth` bf16, one every
-// `stride` numbers, and b[s] [depth / 2][columns][2], one after the other.
+// c[num_rows][columns] is the sum over segments s of a[s] · b[s], where a[s] has num_rows rows of `depth` bf16 with a
+// row stride of `stride` elements, and b is [num_segments][depth / 2][columns][2].
 //
-// To be included inside an anonymous namespace, under `#pragma GCC target`.
+// To be included inside an anonymous namespace after `#pragma GCC target`.
 
 constexpr int kLanes = 16;
 
@@ -20,12 +20,12 @@ inline __m512 exp2_vector(__m512 x) {
   return _mm512_scalef_ps(power, x);
 }
 
-// Infinity minus infinity is no number: where nothing was seen, measure from 0.
+// Infinity minus infinity is NaN, so the origin is 0 if all keys were masked.
 inline __m512 finite_or_zero(__m512 max) {
   return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(max, _mm512_set1_ps(-INFINITY), _CMP_NEQ_UQ), max);
 }
 
-// Transposes 16 rows of 16 numbers of 32 bits.
+// Transposes 16 rows of 16 32-bit elements.
 inline void transpose(__m512i rows[16]) {
   __m512i pairs[16];
   for (int i = 0; i < 16; i += 4) {
@@ -104,8 +104,8 @@ void pack_values(const bf16* values, long stride, int num_keys, int head_dim, bf
 }
 
 struct Visible {
-  int by_all;   // keys of the range that every column sees
-  int by_some;  // and that at least one sees
+  int by_all;   // keys of the range that all columns attend to
+  int by_some;  // keys that at least one column attends to
 };
 
 Visible visible_keys(const QueryTile& tile, const KeyRange& range) {
@@ -118,8 +118,8 @@ Visible visible_keys(const QueryTile& tile, const KeyRange& range) {
   return {least > 0 ? least : 0, most < range.num_keys ? most : range.num_keys};
 }
 
-// The maxima of scores [num_rows][columns] in 16 columns; what a column must not see becomes -inf.
-__m512 hide_and_find_max(const QueryTile& tile, const KeyRange& range, Visible visible, int num_rows, int column,
+// Returns the maxima of scores [num_rows][columns] in 16 columns; masked scores become -inf.
+__m512 mask_and_find_max(const QueryTile& tile, const KeyRange& range, Visible visible, int num_rows, int column,
                          float* scores) {
   const __m512 hidden = _mm512_set1_ps(-INFINITY);
   const int columns = tile.columns;
@@ -140,10 +140,10 @@ __m512 hide_and_find_max(const QueryTile& tile, const KeyRange& range, Visible v
   return _mm512_max_ps(max, other_max);
 }
 
-// From scores [num_rows][columns] to weights, maxima and sums.
-void soften(const HeadShape& shape, const QueryTile& tile, const KeyRange& range, Visible visible, int num_rows,
-            Workspace& workspace, Partial& partial) {
-  // Rounded pairs come as 16 numbers of the first row and 16 of the second; the matrix units want them alternating.
+// Converts scores [num_rows][columns] to weights, maxima and sums.
+void softmax(const HeadShape& shape, const QueryTile& tile, const KeyRange& range, Visible visible, int num_rows,
+             Workspace& workspace, Partial& partial) {
+  // Rounding two rows returns 16 values of the first and 16 of the second; the matrix units require them interleaved.
   alignas(64) static constexpr bf16 alternate[32] = {0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
                                                      8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
   const __m512i alternating = _mm512_load_si512(alternate);
@@ -152,7 +152,7 @@ void soften(const HeadShape& shape, const QueryTile& tile, const KeyRange& range
   for (int column = 0; column < columns; column += kLanes) {
     float* scores = workspace.scores + column;
     bf16* weights = workspace.weights + 2 * column;
-    const __m512 max = _mm512_mul_ps(hide_and_find_max(tile, range, visible, num_rows, column, scores), scale);
+    const __m512 max = _mm512_mul_ps(mask_and_find_max(tile, range, visible, num_rows, column, scores), scale);
     const __m512 origin = finite_or_zero(max);
     __m512 even_sum = _mm512_setzero_ps(), odd_sum = _mm512_setzero_ps();
     for (int row = 0; row < num_rows; row += 2) {
@@ -182,12 +182,12 @@ void attend(const HeadShape& shape, const QueryTile& tile, const KeyRange& range
     multiply(segments, num_segments, depth, shape.query_dim, kBlockKeys, tile.packed, tile.columns,
              workspace.scores + block * kBlockKeys * tile.columns);
   }
-  soften(shape, tile, range, visible, num_blocks * kBlockKeys, workspace, partial);
+  softmax(shape, tile, range, visible, num_blocks * kBlockKeys, workspace, partial);
   multiply(range.values, num_blocks, kBlockKeys, range.value_stride, shape.value_dim, workspace.weights, tile.columns,
            partial.out);
 }
 
-void fold(int value_dim, int columns, const Partial& from, Partial& into) {
+void merge(int value_dim, int columns, const Partial& from, Partial& into) {
   for (int column = 0; column < columns; column += kLanes) {
     const __m512 from_max = _mm512_load_ps(from.max + column);
     const __m512 into_max = _mm512_load_ps(into.max + column);

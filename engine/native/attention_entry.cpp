@@ -1,4 +1,4 @@
-// What Python calls: attention over the paged cache, and over packed patches.
+// Entry points for Python: attention over the paged KV cache, and over packed patches.
 #include <algorithm>
 #include <memory>
 #include <vector>
@@ -12,7 +12,7 @@ using glimpse::HeadShape;
 using glimpse::Job;
 using glimpse::kBlockKeys;
 
-// Memory for so many numbers, from a cache line on, that is kept for this thread's next call.
+// Returns cache-line aligned memory for `count` elements, which is reused in this thread's next call.
 bf16* packing_space(std::size_t count) {
   struct alignas(64) Line {
     bf16 numbers[32];
@@ -29,25 +29,25 @@ bf16* packing_space(std::size_t count) {
 
 long block_count(int num_keys) { return (num_keys + kBlockKeys - 1) / kBlockKeys; }
 
-// Packed patches of some pictures, [patches, num_heads, head_dim] for each of three.
+// Packed patches of several segments: queries, keys and values, [patches, num_heads, head_dim] each.
 struct Patches {
   const bf16 *query, *keys, *values;
-  long query_stride, key_stride, value_stride;  // numbers from one patch to the next
-  const std::int32_t* starts;                   // of the pictures, and the end
-  int num_sequences, num_heads, head_dim, query_dim;
+  long query_stride, key_stride, value_stride;  // in elements
+  const std::int32_t* starts;                   // first patch of each segment, and the number of patches
+  int num_segments, num_heads, head_dim, query_dim;
 
-  int count(int sequence) const { return starts[sequence + 1] - starts[sequence]; }
+  int count(int segment) const { return starts[segment + 1] - starts[segment]; }
   long key_block() const { return static_cast<long>(kBlockKeys) * query_dim; }
   long value_block() const { return static_cast<long>(kBlockKeys) * head_dim; }
 };
 
-// One job for each head of each picture. Their keys and values lie one after the other in `space`, yet to be packed.
-std::vector<Job> picture_jobs(const Patches& patches, long num_blocks, bf16* space, bf16* output) {
+// Returns a job for each head of each segment. Their keys and values are consecutive in `space`, to be packed later.
+std::vector<Job> segment_jobs(const Patches& patches, long num_blocks, bf16* space, bf16* output) {
   const long output_stride = static_cast<long>(patches.num_heads) * patches.head_dim;
   bf16* keys = space;
   bf16* values = space + num_blocks * patches.num_heads * patches.key_block();
   std::vector<Job> jobs;
-  for (int s = 0; s < patches.num_sequences; ++s) {
+  for (int s = 0; s < patches.num_segments; ++s) {
     const long first = patches.starts[s];
     for (long column = 0; column < output_stride; column += patches.head_dim) {
       jobs.push_back({{keys, values, patches.key_block(), patches.value_block(), nullptr, kBlockKeys, patches.count(s)},
@@ -65,8 +65,8 @@ std::vector<Job> picture_jobs(const Patches& patches, long num_blocks, bf16* spa
   return jobs;
 }
 
-// Packs what a job of `picture_jobs` reads.
-void pack_picture(const glimpse::AttentionKernels& kernels, const Patches& patches, const Job& job) {
+// Packs the keys and values of a job of `segment_jobs`.
+void pack_segment(const glimpse::AttentionKernels& kernels, const Patches& patches, const Job& job) {
   bf16* to_keys = const_cast<bf16*>(job.source.keys);
   bf16* to_values = const_cast<bf16*>(job.source.values);
   const long place = job.query - patches.query;
@@ -85,8 +85,8 @@ void pack_picture(const glimpse::AttentionKernels& kernels, const Patches& patch
 }  // namespace
 
 // query and output: [tokens, num_heads, head_dim]. keys: [blocks, num_kv_heads, block_size, head_dim].
-// values: [blocks, num_kv_heads, head_dim, block_size]. Sequence s has the tokens query_starts[s] to query_starts[s + 1]
-// and key_lengths[s] keys, the tokens' own last, in the blocks block_tables[s][...].
+// values: [blocks, num_kv_heads, head_dim, block_size]. Sequence s has the tokens query_starts[s] to query_starts[s +
+// 1] and key_lengths[s] keys, the tokens' own last, in the blocks block_tables[s][...].
 extern "C" void glimpse_paged_attention(int level, const bf16* query, const bf16* keys, const bf16* values,
                                         const std::int32_t* block_tables, const std::int32_t* query_starts,
                                         const std::int32_t* key_lengths, int num_sequences, int table_width,
@@ -117,21 +117,21 @@ extern "C" void glimpse_paged_attention(int level, const bf16* query, const bf16
 }
 
 // query, keys, values: [patches, num_heads, head_dim], a patch of each every so many numbers. output: likewise, without
-// gaps. Each patch attends to all patches of its sequence s, which are starts[s] to starts[s + 1].
+// gaps. Each patch attends to all patches of its segment s, which are starts[s] to starts[s + 1].
 extern "C" void glimpse_packed_attention(int level, const bf16* query, const bf16* keys, const bf16* values,
                                          long query_stride, long key_stride, long value_stride,
-                                         const std::int32_t* starts, int num_sequences, int num_heads, int head_dim,
+                                         const std::int32_t* starts, int num_segments, int num_heads, int head_dim,
                                          bf16* output) {
   const int query_dim = (head_dim + 31) / 32 * 32;
   const HeadShape shape = {query_dim, head_dim, glimpse::score_scale(head_dim)};
   const glimpse::AttentionKernels& kernels = glimpse::attention_kernels(level, query_dim);
-  const Patches patches = {query,  keys,          values,    query_stride, key_stride, value_stride,
-                           starts, num_sequences, num_heads, head_dim,     query_dim};
+  const Patches patches = {query,  keys,         values,    query_stride, key_stride, value_stride,
+                           starts, num_segments, num_heads, head_dim,     query_dim};
   long num_blocks = 0;
-  for (int s = 0; s < num_sequences; ++s) num_blocks += block_count(patches.count(s));
+  for (int s = 0; s < num_segments; ++s) num_blocks += block_count(patches.count(s));
   bf16* space = packing_space(num_blocks * num_heads * (patches.key_block() + patches.value_block()));
-  const std::vector<Job> jobs = picture_jobs(patches, num_blocks, space, output);
+  const std::vector<Job> jobs = segment_jobs(patches, num_blocks, space, output);
 #pragma omp parallel for schedule(static)
-  for (std::size_t i = 0; i < jobs.size(); ++i) pack_picture(kernels, patches, jobs[i]);
+  for (std::size_t i = 0; i < jobs.size(); ++i) pack_segment(kernels, patches, jobs[i]);
   glimpse::run_jobs(kernels, shape, head_dim, jobs);
 }

@@ -1,4 +1,4 @@
-// Rotary embedding of a step's queries and keys, and the writing of keys and values to the paged cache.
+// Applies rotary embedding to queries and keys, and writes keys and values to the paged KV cache.
 #include <cstdint>
 #include <cstring>
 
@@ -7,10 +7,10 @@ namespace {
 using bf16 = std::uint16_t;
 
 constexpr int kMaxHeadDim = 256;
-constexpr long kTokensPerThread = 16;  // fewer are not worth waking one
+constexpr long kTokensPerThread = 16;  // fewer tokens do not repay waking a thread
 
-// The compiler makes vectors of these loops, of the machine's width. Products are rounded before they are added, as
-// torch does it: no -ffp-contract, so that queries and keys are the same bits as the plain twin's.
+// The compiler vectorizes these loops for the machine's vector width. fp-contract is off, so that products are rounded
+// before they are added, as in torch: queries and keys are bit-identical to the reference implementation.
 #define VECTORIZED __attribute__((target_clones("arch=skylake-avx512", "avx2", "default"), optimize("fp-contract=off")))
 
 inline float widen(bf16 value) {
@@ -20,7 +20,7 @@ inline float widen(bf16 value) {
   return wide;
 }
 
-// To the nearest, ties to even. Numbers that are none stay so.
+// Rounds to nearest, ties to even. NaN stays NaN.
 inline bf16 narrow(float value) {
   std::uint32_t bits;
   std::memcpy(&bits, &value, sizeof bits);
@@ -28,14 +28,14 @@ inline bf16 narrow(float value) {
   return static_cast<bf16>(value == value ? rounded : 0x7fc0);
 }
 
-// Turns the pairs (x[i], x[i + half]) of one head.
-VECTORIZED void rotate_head(const bf16* x, const float* cos, const float* sin, int half, bf16* __restrict turned) {
+// Rotates the pairs (x[i], x[i + half]) of one head.
+VECTORIZED void rotate_head(const bf16* x, const float* cos, const float* sin, int half, bf16* __restrict rotated) {
   for (int i = 0; i < half; ++i) {
     const float first = widen(x[i]), second = widen(x[i + half]);
-    const float turned_first = first * cos[i] - second * sin[i];
-    const float turned_second = second * cos[i] + first * sin[i];
-    turned[i] = narrow(turned_first);
-    turned[i + half] = narrow(turned_second);
+    const float rotated_first = first * cos[i] - second * sin[i];
+    const float rotated_second = second * cos[i] + first * sin[i];
+    rotated[i] = narrow(rotated_first);
+    rotated[i + half] = narrow(rotated_second);
   }
 }
 
@@ -68,7 +68,7 @@ extern "C" void glimpse_rotate_and_store(const bf16* qkv, const float* cos, cons
   }
 }
 
-// Turns the first num_heads heads of each row of x in place: [tokens, row_heads, head_dim].
+// Rotates the first num_heads heads of each row of x, [tokens, row_heads, head_dim], in place.
 extern "C" void glimpse_rotate(bf16* x, const float* cos, const float* sin, long num_tokens, int num_heads,
                                int row_heads, int head_dim) {
   const int half = head_dim / 2;

@@ -1,4 +1,4 @@
-// Detects the level. AMX's tile registers are large, so Linux hands them out only to a process that asks.
+// Detects the instruction set level. Linux enables AMX's large tile registers only for processes that request them.
 #include "cpu.h"
 
 #include <sys/syscall.h>
@@ -16,7 +16,7 @@ bool has_avx512_bf16() {
 }
 
 bool has_amx() {
-  // CPUID leaf 7, EDX: 22 AMX-BF16, 24 AMX-TILE, 25 AMX-INT8; GCC 12 has no names for them.
+  // CPUID leaf 7, EDX: 22 AMX-BF16, 24 AMX-TILE, 25 AMX-INT8; GCC 12 has no names for these.
   unsigned a = 7, b, c = 0, d;
   __asm__("cpuid" : "+a"(a), "=b"(b), "+c"(c), "=d"(d));
   constexpr unsigned kAll = 1u << 22 | 1u << 24 | 1u << 25;
@@ -25,7 +25,7 @@ bool has_amx() {
 
 }  // namespace
 
-// The highest level of this machine. Asks for AMX where there is AMX, so call it before threads compute.
+// Returns the highest level of this machine. Requests AMX if available, so call it before threads compute.
 extern "C" int glimpse_cpu_level() {
   using namespace glimpse;
   __builtin_cpu_init();

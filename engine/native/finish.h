@@ -1,7 +1,7 @@
-// From a block of sums to the output: scale, bias, activation, residual. Included after vectors.h, same namespace.
+// The epilogue of a product: scale, bias, activation and residual. Included after vectors.h, in the same namespace.
 #pragma once
 
-// A block's columns of one row, as two vectors.
+// One row of a block: 32 columns as two vectors.
 struct Pair {
   f32x16 left, right;
 };
@@ -9,10 +9,11 @@ struct Pair {
 static inline Pair scaled(const Block& block, const Weight& weight, int64_t panel, int64_t row) {
   const float* left = block.sums + row * 16 + (row / kTileRows) * 256;
   Pair sums{load<f32x16>(left), load<f32x16>(left + 256)};
-  if (block.planes) {  // int8 planes: the sums are whole numbers
-    const int32_t* high = (const int32_t*)block.sums + row * 16;
+  if (block.planes) {  // int8 planes: the sums are int32
+    const int32_t* high = reinterpret_cast<const int32_t*>(block.sums) + row * 16;
     const int32_t* low = high + block.low_offset;
-    sums.left = __builtin_convertvector(load<i32x16>(high), f32x16) * 128.0f + __builtin_convertvector(load<i32x16>(low), f32x16);
+    sums.left = __builtin_convertvector(load<i32x16>(high), f32x16) * 128.0f +
+                __builtin_convertvector(load<i32x16>(low), f32x16);
     sums.right = __builtin_convertvector(load<i32x16>(high + 256), f32x16) * 128.0f +
                  __builtin_convertvector(load<i32x16>(low + 256), f32x16);
     float scale = block.row_scale[row];
@@ -34,8 +35,9 @@ static inline f32x16 activated(f32x16 x, int32_t activation) {
   return activation == kQuickGelu ? x * sigmoid(1.702f * x) : x;
 }
 
-// Inlined, so that a loop over rows decides once what all of them are.
-static inline __attribute__((always_inline)) void finish_row(const Block& block, const Weight& weight, const Output& output, int64_t row) {
+// Inlined, so that conditions are evaluated once outside a loop over rows.
+static inline __attribute__((always_inline)) void finish_row(const Block& block, const Weight& weight,
+                                                             const Output& output, int64_t row) {
   int64_t panel = block.index, width = width_of(weight);
   Pair sums = scaled(block, weight, panel, row);
   int64_t out_row = block.first_row + row;
@@ -69,7 +71,7 @@ static inline __attribute__((always_inline)) void finish_row(const Block& block,
   }
 }
 
-// Finishes the next row, if there is one.
+// Finishes the next row of the block, if there is one.
 static inline void finish_next(Finishing& finishing) {
   if (!finishing.block) return;
   finish_row(*finishing.block, finishing.weight, finishing.output, finishing.row);

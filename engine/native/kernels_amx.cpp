@@ -1,4 +1,4 @@
-// The kernels for processors with AMX: tiles 0 to 3 are the sums, 4 and 5 the activations, 6 and 7 the weights.
+// Kernels for processors with AMX. Tile registers 0 to 3 hold sums, 4 and 5 activations, 6 and 7 weights.
 #include <immintrin.h>
 
 #include "kernels.h"
@@ -24,13 +24,13 @@ void begin(int64_t tile_rows) {
     config.row_bytes[tile] = 64;
     config.rows[tile] = tile < 6 ? tile_rows : 16;
   }
-  __asm__ volatile("" : : "r"(&config) : "memory");  // GCC's intrinsic does not say that it reads all of it
+  __asm__ volatile("" : : "r"(&config) : "memory");  // GCC's intrinsic does not declare that it reads all of it
   _tile_loadconfig(&config);
 }
 
 void end() { _tile_release(); }
 
-template <bool kInt8, bool kSecond, bool kBeside>
+template <bool kInt8, bool kSecond, bool kFinish>
 void multiply_tiles(const Block& block, Finishing* finishing) {
   if (block.adds) {
     _tile_loadd(0, block.sums, 64);
@@ -62,7 +62,7 @@ void multiply_tiles(const Block& block, Finishing* finishing) {
       if (kInt8) _tile_dpbssd(3, 5, 7);
       else _tile_dpbf16ps(3, 5, 7);
     }
-    if (kBeside) {
+    if (kFinish) {
       finish_next(*finishing);
       finish_next(*finishing);
     }
@@ -73,19 +73,24 @@ void multiply_tiles(const Block& block, Finishing* finishing) {
   if (kSecond) _tile_stored(3, block.sums + 768, 64);
 }
 
-template <bool kBeside>
+template <bool kFinish>
 void multiply_kind(const Block& block, bool int8, Finishing* finishing) {
   bool second = block.second_tiles;
-  if (int8) return second ? multiply_tiles<true, true, kBeside>(block, finishing) : multiply_tiles<true, false, kBeside>(block, finishing);
-  return second ? multiply_tiles<false, true, kBeside>(block, finishing) : multiply_tiles<false, false, kBeside>(block, finishing);
+  if (int8)
+    return second ? multiply_tiles<true, true, kFinish>(block, finishing)
+                  : multiply_tiles<true, false, kFinish>(block, finishing);
+  return second ? multiply_tiles<false, true, kFinish>(block, finishing)
+                : multiply_tiles<false, false, kFinish>(block, finishing);
 }
 
 void multiply(const Block& block, bool int8) { multiply_kind<false>(block, int8, nullptr); }
 
-void multiply_beside(const Block& block, bool int8, Finishing& finishing) { multiply_kind<true>(block, int8, &finishing); }
+void multiply_and_finish(const Block& block, bool int8, Finishing& finishing) {
+  multiply_kind<true>(block, int8, &finishing);
+}
 
 }  // namespace
 
-extern const Kernels kAmxKernels{true, lay_out_row, split_row, begin, end, multiply, multiply_beside, finish_all};
+extern const Kernels kAmxKernels{true, lay_out_row, split_row, begin, end, multiply, multiply_and_finish, finish_all};
 
 }  // namespace glimpse

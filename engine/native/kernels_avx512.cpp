@@ -1,4 +1,4 @@
-// The kernels for processors with AVX-512 and its bfloat16 dot product.
+// Kernels for processors with AVX-512 and its bfloat16 dot product.
 #include <immintrin.h>
 
 #include "kernels.h"
@@ -22,10 +22,10 @@ inline void dot_rows(const Block& block, int64_t first) {
     const char* pairs = block.tiles + step * kTileBytes + first * 64;
     for (int64_t i = 0; i < block.lines_ahead; ++i) __builtin_prefetch(block.ahead + step * kStepBytes + i * 64);
     for (int line = 0; line < 16; ++line) {
-      auto a = (__m512bh)_mm512_loadu_si512(weights + line * 64);
-      auto b = (__m512bh)_mm512_loadu_si512(weights + line * 64 + kTileBytes);
+      auto a = reinterpret_cast<__m512bh>(_mm512_loadu_si512(weights + line * 64));
+      auto b = reinterpret_cast<__m512bh>(_mm512_loadu_si512(weights + line * 64 + kTileBytes));
       for (int row = 0; row < kRows; ++row) {
-        auto x = (__m512bh)_mm512_set1_epi32(load<int32_t>(pairs + row * 64 + line * 4));
+        auto x = reinterpret_cast<__m512bh>(_mm512_set1_epi32(load<int32_t>(pairs + row * 64 + line * 4)));
         left[row] = _mm512_dpbf16_ps(left[row], a, x);
         right[row] = _mm512_dpbf16_ps(right[row], b, x);
       }
@@ -45,10 +45,11 @@ void multiply(const Block& block, bool int8) {
   for (; row < block.rows; ++row) dot_rows<1>(block, row);
 }
 
-void multiply_beside(const Block& block, bool int8, Finishing&) { multiply(block, int8); }
+void multiply_and_finish(const Block& block, bool int8, Finishing&) { multiply(block, int8); }
 
 }  // namespace
 
-extern const Kernels kAvx512Kernels{false, lay_out_row, split_row, nullptr, nullptr, multiply, multiply_beside, finish_all};
+extern const Kernels kAvx512Kernels{false,   lay_out_row, split_row,           nullptr,
+                                    nullptr, multiply,    multiply_and_finish, finish_all};
 
 }  // namespace glimpse

@@ -1,5 +1,5 @@
-// Products with packed weights, and the operations around them that Python calls. Knows blocks and threads; what
-// happens inside a block is the kernels' affair.
+// Products with packed weights and the fused operations that Python calls. Divides the work into blocks and over
+// threads; the kernels compute a block.
 #include <omp.h>
 
 #include <algorithm>
@@ -13,24 +13,24 @@
 namespace glimpse {
 namespace {
 
-constexpr int64_t kCacheBytes = 1 << 20;  // of activations, or of sums, that stay in the second-level cache
-constexpr int64_t kCachedRows = 512;      // for so many rows the weights are read once
-constexpr int64_t kAheadBytes = 16 << 10;  // how far ahead of the products weights are fetched
-constexpr int64_t kCachedSteps = 8;       // of a panel, which is 16 KiB
-constexpr int64_t kGroupedPanels = 8;     // whose sums are made together where the inputs must be cut
+constexpr int64_t kCacheBytes = 1 << 20;   // bytes of activations, or of sums, that stay in the L2 cache
+constexpr int64_t kCachedRows = 512;       // up to this number of rows, weights are read once
+constexpr int64_t kAheadBytes = 16 << 10;  // prefetch distance of weights
+constexpr int64_t kCachedSteps = 8;        // steps of a panel: 16 KiB
+constexpr int64_t kGroupedPanels = 8;      // panels whose sums are computed together if the inputs must be divided
 
 const Kernels& kernels_of(int level) {
   return level == kAmx ? kAmxKernels : level == kAvx512Bf16 ? kAvx512Kernels : kAvx2Kernels;
 }
 
-// Memory that lives from call to call, one for each calling thread and purpose.
+// Memory that is reused from call to call, one buffer for each calling thread and purpose.
 class Buffer {
  public:
   char* reserve(int64_t bytes) {
     if (bytes > size_) {
       std::free(data_);
       size_ = ceil_div(bytes, 1 << 16) << 16;
-      data_ = (char*)std::aligned_alloc(4096, size_);
+      data_ = static_cast<char*>(std::aligned_alloc(4096, size_));
       if (!data_) throw std::bad_alloc();
     }
     return data_;
@@ -44,7 +44,7 @@ class Buffer {
 
 thread_local Buffer first_buffers[3], second_buffers[3], sums_buffer;
 
-// The input of a matrix, laid out for it.
+// The input of a product, in the layout that its kernel reads.
 class Activations {
  public:
   Activations(const Kernels& kernels, const Weight& weight, int64_t rows, Buffer (&buffers)[3])
@@ -54,7 +54,7 @@ class Activations {
     tiles_ = buffers[0].reserve(row_tiles * num_tiles_ * kTileBytes);
     if (!planes_) return;
     planes_data_ = buffers[1].reserve(2 * row_tiles * num_steps_ * kTileBytes);
-    row_scale_ = (float*)buffers[2].reserve(rows * sizeof(float));
+    row_scale_ = reinterpret_cast<float*>(buffers[2].reserve(rows * sizeof(float)));
   }
 
   char* tiles() const { return tiles_; }
@@ -62,10 +62,10 @@ class Activations {
   int64_t rows() const { return rows_; }
   int64_t block_rows() const { return kernels_.matrix_units && !planes_ ? 2 * kTileRows : kTileRows; }
   int64_t num_steps() const { return num_steps_; }
-  // Of a row's inputs of one step.
+  // Bytes of a row's inputs in one step.
   int64_t step_bytes() const { return planes_ ? 128 : 64; }
 
-  // Rows in each tile of activations: fewer than 16 where all fit into one.
+  // Rows in each tile of activations: fewer than 16 if all rows fit into one.
   int64_t tile_rows() const { return std::min(kTileRows, stacked() ? 2 * rows_ : rows_); }
 
   void lay_out(int64_t row, const bf16* x, int64_t count, const Norm* norm) const {
@@ -73,7 +73,7 @@ class Activations {
     if (planes_) split(row);
   }
 
-  // Zeroes what a matrix of `width` features will not write, or not all of: padding may not be NaN.
+  // Zeroes the tiles that a product with `width` outputs writes partly or not at all: padding must not be NaN.
   void clear_padding(int64_t row, int64_t width) const {
     for (int64_t tile = width / 32; tile < num_tiles_; ++tile) std::memset(tile_row(row) + tile * 512, 0, 64);
   }
@@ -81,7 +81,8 @@ class Activations {
   void split(int64_t row) const {
     char* high = planes_data_ + (row / kTileRows) * 2 * num_steps_ * kTileBytes + (row % kTileRows) * 64;
     char* low = stacked() ? high + rows_ * 64 : high + num_steps_ * kTileBytes;
-    row_scale_[row] = kernels_.split_row((const bf16*)tile_row(row), num_steps_, (int8_t*)high, (int8_t*)low);
+    row_scale_[row] =
+        kernels_.split_row(tile_row(row), num_steps_, reinterpret_cast<int8_t*>(high), reinterpret_cast<int8_t*>(low));
   }
   bool planes() const { return planes_; }
 
@@ -110,7 +111,7 @@ class Activations {
   // Both planes of up to 8 rows fit into one tile.
   bool stacked() const { return planes_ && rows_ <= kTileRows / 2; }
   bf16* tile_row(int64_t row) const {
-    return (bf16*)(tiles_ + (row / kTileRows) * num_tiles_ * kTileBytes + (row % kTileRows) * 64);
+    return reinterpret_cast<bf16*>(tiles_ + (row / kTileRows) * num_tiles_ * kTileBytes + (row % kTileRows) * 64);
   }
 
   const Kernels& kernels_;
@@ -126,21 +127,20 @@ struct Range {
   int64_t begin, end;
 };
 
-// This thread's share of `count` things.
+// This thread's share of `count` items.
 Range share(int64_t count) {
   int64_t threads = omp_get_num_threads(), thread = omp_get_thread_num();
   return {count * thread / threads, count * (thread + 1) / threads};
 }
 
-// How a product is cut so that what is used again is near when it is: sums and inputs in the second-level cache, and a
-// panel's weights, of so many steps, in the first.
-struct Cut {
-  int64_t rows;    // with which all panels are multiplied before the next ones
-  int64_t panels;  // whose sums are made together
-  int64_t steps;   // of a panel's weights, with which all rows are multiplied before the next ones
+// Cache blocking of a product: sums and inputs stay in the L2 cache, and the weights of `steps` steps of a panel in L1.
+struct Blocking {
+  int64_t rows;    // rows that are multiplied with all panels before the next rows
+  int64_t panels;  // panels whose sums are computed together
+  int64_t steps;   // steps of a panel that are multiplied with all rows before the next steps
 };
 
-Cut cut(const Kernels& kernels, const Activations& x, int64_t num_panels) {
+Blocking choose_blocking(const Kernels& kernels, const Activations& x, int64_t num_panels) {
   int64_t rows = std::min(ceil_div(x.rows(), x.block_rows()) * x.block_rows(), kCachedRows);
   int64_t num_cuts = ceil_div(rows * x.num_steps() * x.step_bytes(), kCacheBytes);
   if (num_cuts == 1) return {rows, num_panels, x.num_steps()};
@@ -148,22 +148,23 @@ Cut cut(const Kernels& kernels, const Activations& x, int64_t num_panels) {
   return {rows, std::min(kGroupedPanels, num_panels), kCachedSteps};
 }
 
-// This thread's part of activations times weight. Each thread reads panels that lie one after the other.
+// This thread's part of a product of activations and weights. Each thread reads consecutive panels.
 class Multiplication {
  public:
   Multiplication(const Kernels& kernels, const Activations& x, const Weight& weight, const Output& output)
       : kernels_(kernels), x_(x), weight_(weight), panels_(share(num_panels(weight))),
-        cut_(cut(kernels, x, panels_.end - panels_.begin)), num_blocks_(cut_.rows / x.block_rows()),
-        whole_(cut_.steps >= x.num_steps()),
-        sums_((float*)sums_buffer.reserve((whole_ ? 2 : cut_.panels * num_blocks_) * kSumsBytes)),
+        blocking_(choose_blocking(kernels, x, panels_.end - panels_.begin)),
+        num_blocks_(blocking_.rows / x.block_rows()), whole_(blocking_.steps >= x.num_steps()),
+        sums_(
+            reinterpret_cast<float*>(sums_buffer.reserve((whole_ ? 2 : blocking_.panels * num_blocks_) * kSumsBytes))),
         finishing_{weight, output, nullptr, 0} {}
 
   void run() {
     if (kernels_.begin) kernels_.begin(x_.tile_rows());
-    for (int64_t row = 0; row < x_.rows(); row += cut_.rows) {
-      Range rows{row, std::min(row + cut_.rows, x_.rows())};
-      for (int64_t panel = panels_.begin; panel < panels_.end; panel += cut_.panels) {
-        Range group{panel, std::min(panel + cut_.panels, panels_.end)};
+    for (int64_t row = 0; row < x_.rows(); row += blocking_.rows) {
+      Range rows{row, std::min(row + blocking_.rows, x_.rows())};
+      for (int64_t panel = panels_.begin; panel < panels_.end; panel += blocking_.panels) {
+        Range group{panel, std::min(panel + blocking_.panels, panels_.end)};
         if (is_few()) multiply_few(group);
         else multiply_many(rows, group);
       }
@@ -189,8 +190,8 @@ class Multiplication {
   }
 
   void multiply_many(Range rows, Range panels) {
-    for (int64_t step = 0; step < x_.num_steps(); step += cut_.steps) {
-      Range steps{step, std::min(step + cut_.steps, x_.num_steps())};
+    for (int64_t step = 0; step < x_.num_steps(); step += blocking_.steps) {
+      Range steps{step, std::min(step + blocking_.steps, x_.num_steps())};
       for (int64_t panel = panels.begin; panel < panels.end; ++panel) multiply_panel(rows, steps, panel);
     }
   }
@@ -201,11 +202,11 @@ class Multiplication {
       Block& block = blocks_[turn_ ^= 1];
       block = x_.block(rows.begin + index * x_.block_rows(), rows.end, steps.begin, steps.end);
       set_panel(block, panel, steps.begin);
-      int64_t slot = whole_ ? turn_ : (panel - panels_.begin) % cut_.panels * num_blocks_ + index;
+      int64_t slot = whole_ ? turn_ : (panel - panels_.begin) % blocking_.panels * num_blocks_ + index;
       block.sums = sums_ + slot * (kSumsBytes / sizeof(float));
-      block.lines_ahead = ceil_div(kStepBytes / 64, num_blocks);  // together they fetch the next panel
+      block.lines_ahead = ceil_div(kStepBytes / 64, num_blocks);  // together the blocks prefetch the next panel
       block.ahead = block.panel + panel_bytes(weight_) + index * block.num_steps * block.lines_ahead * 64;
-      kernels_.multiply_beside(block, is_int8(weight_), finishing_);
+      kernels_.multiply_and_finish(block, is_int8(weight_), finishing_);
       kernels_.finish(finishing_);
       if (steps.end == x_.num_steps()) begin_finishing(block);
     }
@@ -213,7 +214,7 @@ class Multiplication {
 
   void set_panel(Block& block, int64_t panel, int64_t first_step) const {
     block.index = panel;
-    block.panel = (const char*)weight_.panels + panel * panel_bytes(weight_) + first_step * kStepBytes;
+    block.panel = static_cast<const char*>(weight_.panels) + panel * panel_bytes(weight_) + first_step * kStepBytes;
   }
 
   void begin_finishing(const Block& block) {
@@ -225,12 +226,12 @@ class Multiplication {
   const Activations& x_;
   const Weight& weight_;
   Range panels_;
-  Cut cut_;
-  int64_t num_blocks_;  // of a cut's rows
-  bool whole_;          // all steps at once
+  Blocking blocking_;
+  int64_t num_blocks_;  // blocks in blocking_.rows rows
+  bool whole_;          // all steps are computed at once
   float* sums_;
   Finishing finishing_;
-  Block blocks_[2];     // the one that is finished and the one that is multiplied, in turn
+  Block blocks_[2];  // the one being finished and the one being multiplied, alternating
   int turn_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// Matrices into panels and single rows back out of them; see types.h for the order.
+// Packs matrices into panels and unpacks single rows; see types.h for the layout.
 #include <malloc.h>
 #include <sys/mman.h>
 
@@ -10,7 +10,7 @@
 namespace glimpse {
 namespace {
 
-// The matrix's row that a panel's column holds; -1: padding.
+// The row of the matrix that a column of a panel stores; -1: padding.
 int64_t source_row(const Weight& weight, int64_t panel, int64_t column) {
   int64_t width = width_of(weight);
   if (!weight.gated) {
@@ -21,10 +21,10 @@ int64_t source_row(const Weight& weight, int64_t panel, int64_t column) {
   return row < width ? row + (column / 16) * width : -1;
 }
 
-// Fills a panel line by line: each takes two or four neighbouring inputs of 16 rows of the matrix.
+// Fills a panel line by line: a line stores two or four consecutive inputs of 16 rows of the matrix.
 template <class T>
 void pack_panel(const Weight& weight, const T* matrix, int64_t panel, char* to) {
-  constexpr int64_t kGroup = 4 / sizeof(T);  // neighbouring inputs that lie together
+  constexpr int64_t kGroup = 4 / sizeof(T);  // consecutive inputs of a group
   const T* rows[kPanelWidth];
   for (int64_t column = 0; column < kPanelWidth; ++column) {
     int64_t row = source_row(weight, panel, column);
@@ -47,7 +47,8 @@ template <class T>
 void pack(const Weight& weight, const T* matrix) {
 #pragma omp parallel for
   for (int64_t panel = 0; panel < num_panels(weight); ++panel)
-    pack_panel(weight, matrix, panel, (char*)weight.panels + panel * panel_bytes(weight));
+    pack_panel(weight, matrix, panel,
+               static_cast<char*>(const_cast<void*>(weight.panels)) + panel * panel_bytes(weight));
 }
 
 }  // namespace
@@ -61,11 +62,11 @@ extern "C" int64_t glimpse_packed_columns(const Weight* weight) { return num_pan
 
 // Packs `matrix` [out_features, in_features], int8 if the weight has scales, into `weight->panels`.
 extern "C" void glimpse_pack(const Weight* weight, const void* matrix) {
-  if (is_int8(*weight)) pack(*weight, (const int8_t*)matrix);
-  else pack(*weight, (const bf16*)matrix);
+  if (is_int8(*weight)) pack(*weight, static_cast<const int8_t*>(matrix));
+  else pack(*weight, static_cast<const bf16*>(matrix));
 }
 
-// Puts values of the output features, scales or a bias, in the order of the panels; zeros where there is padding.
+// Packs one value per output feature (scales or a bias) in panel order; padding is zero.
 extern "C" void glimpse_pack_columns(const Weight* weight, const float* values, float* packed) {
   for (int64_t panel = 0; panel < num_panels(*weight); ++panel)
     for (int64_t column = 0; column < kPanelWidth; ++column) {
@@ -74,24 +75,25 @@ extern "C" void glimpse_pack_columns(const Weight* weight, const float* values, 
     }
 }
 
-// Rows of a bfloat16 matrix [count, in_features] by their numbers: an embedding table packed as the output head.
+// Unpacks `count` rows of a bfloat16 matrix by index: an embedding lookup in a packed output head.
 extern "C" void glimpse_unpack_rows(const Weight* weight, const int64_t* rows, int64_t count, bf16* unpacked) {
   for (int64_t index = 0; index < count; ++index) {
     int64_t panel = rows[index] / kPanelWidth, column = rows[index] % kPanelWidth;
-    const char* place = (const char*)weight->panels + panel * panel_bytes(*weight) + (column / 16) * kTileBytes +
-                        (column % 16) * 4;
+    const char* place = static_cast<const char*>(weight->panels) + panel * panel_bytes(*weight) +
+                        (column / 16) * kTileBytes + (column % 16) * 4;
     bf16* to = unpacked + index * weight->in_features;
     for (int64_t i = 0; i < weight->in_features; ++i)
-      to[i] = ((const bf16*)(place + (i / 32) * kStepBytes + (i / 2 % 16) * 64))[i % 2];
+      to[i] = reinterpret_cast<const bf16*>(place + (i / 32) * kStepBytes + (i / 2 % 16) * 64)[i % 2];
   }
 }
 
-// Asks for large pages before memory is first written: streaming through small ones waits for the page tables.
+// Requests huge pages before memory is first written: streaming through small pages waits for page tables.
 extern "C" void glimpse_advise_huge_pages(void* begin, int64_t bytes) {
   constexpr uintptr_t kPage = 4096;
-  auto first = ((uintptr_t)begin + kPage - 1) / kPage * kPage, last = ((uintptr_t)begin + bytes) / kPage * kPage;
-  if (first < last) madvise((void*)first, last - first, MADV_HUGEPAGE);  // a hint: it may fail
+  const auto address = reinterpret_cast<uintptr_t>(begin);
+  const uintptr_t first = (address + kPage - 1) / kPage * kPage, last = (address + bytes) / kPage * kPage;
+  if (first < last) madvise(reinterpret_cast<void*>(first), last - first, MADV_HUGEPAGE);  // a hint, which may fail
 }
 
-// Gives freed memory back to the system: that of the matrices that were packed lies between what is still in use.
+// Returns freed memory to the system: unpacked matrices are freed between allocations that remain in use.
 extern "C" void glimpse_return_freed_memory() { malloc_trim(0); }

@@ -1,8 +1,8 @@
-// What Python hands over. library.py declares the same structures for ctypes.
+// Structures that Python passes. library.py declares the same structures for ctypes.
 //
-// A packed matrix is a row of panels, each 32 output features wide and as long as the input. A panel is a row of steps
-// of 2 KiB: two tiles of 16 output features. A tile is what AMX multiplies with: 16 lines of 16 output features, of
-// each a pair of neighbouring bfloat16 inputs, or four int8 inputs: 32 or 64 inputs in all. What is missing is zero.
+// A packed matrix is a sequence of panels, each with 32 output features and all inputs. A panel is a sequence of steps
+// of 2 KiB: two tiles of 16 output features. A tile has the layout of an AMX operand: 16 lines of 16 output features,
+// each with two consecutive bfloat16 inputs or four int8 inputs, so 32 or 64 inputs in total. Padding is zero.
 #pragma once
 
 #include <cstdint>
@@ -18,18 +18,18 @@ constexpr int64_t kStepBytes = 2 * kTileBytes;
 
 struct Weight {
   const void* panels;
-  const float* scale;    // of each output feature in the order of the panels; null: the weights are bfloat16
-  const float* bias;     // likewise; null: none
+  const float* scale;  // of each output feature, in panel order; null: the weights are bfloat16
+  const float* bias;   // of each output feature, in panel order; null: none
   int64_t in_features;
-  int64_t out_features;  // of a gated matrix those of gate and up together
-  int64_t gated;         // 1: a panel is 16 features of gate and the same 16 of up
+  int64_t out_features;  // of a gated matrix: gate and up together
+  int64_t gated;         // 1: a panel has 16 features of gate and the same 16 of up
 };
 
 struct Norm {
   const bf16* weight;  // [in_features]
   const bf16* bias;    // null: none
   float eps;
-  int32_t centered;    // 1: LayerNorm, 0: RMSNorm
+  int32_t centered;  // 1: LayerNorm, 0: RMSNorm
 };
 
 enum Activation : int32_t { kIdentity = 0, kGatedSilu = 1, kQuickGelu = 2 };
@@ -40,10 +40,8 @@ inline int64_t inputs_of_step(const Weight& w) { return is_int8(w) ? 64 : 32; }
 inline int64_t num_steps(const Weight& w) { return ceil_div(w.in_features, inputs_of_step(w)); }
 inline int64_t panel_bytes(const Weight& w) { return num_steps(w) * kStepBytes; }
 
-// Output features after the activation: half of a gated matrix's.
+// Output features after the activation: half of the features of a gated matrix.
 inline int64_t width_of(const Weight& w) { return w.gated ? w.out_features / 2 : w.out_features; }
-inline int64_t num_panels(const Weight& w) {
-  return ceil_div(width_of(w), w.gated ? kPanelWidth / 2 : kPanelWidth);
-}
+inline int64_t num_panels(const Weight& w) { return ceil_div(width_of(w), w.gated ? kPanelWidth / 2 : kPanelWidth); }
 
 }  // namespace glimpse

@@ -1,5 +1,5 @@
-// Sixteen numbers at a time, in the compiler's own vector types: the file that includes this decides the instructions.
-// Included inside a namespace of that file, for two compilations of one name must not meet.
+// Vectors of 16 elements in the compiler's vector types; the including file selects the instruction set.
+// Included inside an anonymous namespace of that file, so that each instruction set has its own copy.
 #pragma once
 
 typedef float f32x16 __attribute__((vector_size(64)));
@@ -21,13 +21,15 @@ static inline void store(void* to, T value) {
 
 static inline f32x16 splat(float value) { return f32x16{} + value; }
 
-static inline f32x16 widen(u16x16 value) { return (f32x16)(__builtin_convertvector(value, u32x16) << 16); }
+static inline f32x16 widen(u16x16 value) {
+  return reinterpret_cast<f32x16>(__builtin_convertvector(value, u32x16) << 16);
+}
 
-static inline u16x16 narrow(f32x16 value) {  // to the nearest, ties to even
+static inline u16x16 narrow(f32x16 value) {  // to nearest, ties to even
 #ifdef __AVX512BF16__
-  return (u16x16)_mm512_cvtneps_pbh((__m512)value);
+  return reinterpret_cast<u16x16>(_mm512_cvtneps_pbh(reinterpret_cast<__m512>(value)));
 #else
-  u32x16 bits = (u32x16)value;
+  u32x16 bits = reinterpret_cast<u32x16>(value);
   return __builtin_convertvector((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16, u16x16);
 #endif
 }
@@ -58,11 +60,11 @@ static inline float sum(f32x16 value) {
   return total;
 }
 
-// e^x to about 2 ulp: 2^n times a polynomial of the rest (Cephes' expf), x clamped to where floats are normal.
+// e^x to about 2 ulp: 2^n times a polynomial (Cephes' expf), with x clamped to the range of normal floats.
 static inline f32x16 exponential(f32x16 x) {
   x = x > 88.0f ? splat(88.0f) : x;
   x = x < -87.0f ? splat(-87.0f) : x;
-  constexpr float kRound = 12582912.0f;  // 1.5 · 2^23: adding it rounds to a whole number
+  constexpr float kRound = 12582912.0f;  // 1.5 · 2^23: adding it rounds to an integer
   f32x16 shifted = x * 1.44269504088896341f + kRound;
   f32x16 n = shifted - kRound;
   f32x16 r = x - n * 0.693359375f - n * -2.12194440e-4f;
@@ -73,13 +75,14 @@ static inline f32x16 exponential(f32x16 x) {
   p = p * r + 1.6666665459e-1f;
   p = p * r + 5.0000001201e-1f;
   p = p * r * r + r + 1.0f;
-  i32x16 exponent = ((i32x16)shifted - (i32x16)splat(kRound) + 127) << 23;
-  return p * (f32x16)exponent;
+  i32x16 exponent = (reinterpret_cast<i32x16>(shifted) - reinterpret_cast<i32x16>(splat(kRound)) + 127) << 23;
+  return p * reinterpret_cast<f32x16>(exponent);
 }
 
 static inline f32x16 reciprocal(f32x16 x) {
 #ifdef __AVX512F__
-  f32x16 near = (f32x16)_mm512_rcp14_ps((__m512)x);  // dividing takes as long as the rest of a block's activation
+  // A division would take as long as the rest of a block's activation.
+  f32x16 near = reinterpret_cast<f32x16>(_mm512_rcp14_ps(reinterpret_cast<__m512>(x)));
   return near * (2.0f - x * near);
 #else
   return 1.0f / x;

@@ -1,4 +1,4 @@
-// Resampling with AVX2: two samples at a time, each weight in two digits of 16 bits.
+// Resampling with AVX2: two samples at a time, with each weight in two 16-bit digits.
 #include <immintrin.h>
 
 #include "kernels.h"
@@ -8,10 +8,12 @@
 namespace glimpse {
 namespace {
 
-static inline __m256i load_bytes(const uint8_t* from) { return _mm256_loadu_si256((const __m256i*)from); }
+static inline __m256i load_bytes(const uint8_t* from) {
+  return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
+}
 
-// Sums of 32 bytes' products wrap around, and the digits' sum is right all the same.
-static inline void weigh_half(const uint8_t* from, int64_t stride, const Window& window, uint8_t* to) {
+// The sums of products can wrap around; the total over the digits is correct modulo 2^32.
+static inline void resample_half(const uint8_t* from, int64_t stride, const Window& window, uint8_t* to) {
   const __m256i zero = _mm256_setzero_si256();
   __m256i low[4] = {zero, zero, zero, zero}, high[4] = {zero, zero, zero, zero};
   for (int64_t group = 0; group < window.num_groups; ++group, from += 2 * stride) {
@@ -31,18 +33,18 @@ static inline void weigh_half(const uint8_t* from, int64_t stride, const Window&
     low[i] = _mm256_srai_epi32(sum, kFractionBits);
   }
   __m256i bytes = _mm256_packus_epi16(_mm256_packs_epi32(low[0], low[1]), _mm256_packs_epi32(low[2], low[3]));
-  _mm256_storeu_si256((__m256i*)to, bytes);
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), bytes);
 }
 
-static inline void weigh_block(const uint8_t* from, int64_t stride, const Window& window, uint8_t* to) {
-  weigh_half(from, stride, window, to);
-  weigh_half(from + 32, stride, window, to + 32);
+static inline void resample_block(const uint8_t* from, int64_t stride, const Window& window, uint8_t* to) {
+  resample_half(from, stride, window, to);
+  resample_half(from + 32, stride, window, to + 32);
 }
 
 #include "passes.h"
 
 }  // namespace
 
-extern const Kernel kAvx2Kernel{2, 2, to_tile, weigh_columns, to_rows, weigh_rows};
+extern const Kernel kAvx2Kernel{2, 2, to_tile, resample_columns, to_rows, resample_rows};
 
 }  // namespace glimpse

@@ -1,4 +1,4 @@
-// Resampling with AVX-512 and its byte products: four samples at a time, each weight in three digits of 8 bits.
+// Resampling with AVX-512 VNNI: four samples at a time, with each weight in three 8-bit digits.
 #include <immintrin.h>
 
 #include "kernels.h"
@@ -15,8 +15,8 @@ static inline __m512i total(__m512i low, __m512i middle, __m512i high) {
   return _mm512_srai_epi32(_mm512_add_epi32(_mm512_slli_epi32(upper, 8), low), kFractionBits);
 }
 
-// Sums of products wrap around, and the digits' sum is right all the same.
-static inline void weigh_block(const uint8_t* from, int64_t stride, const Window& window, uint8_t* to) {
+// The sums of products can wrap around; the total over the digits is correct modulo 2^32.
+static inline void resample_block(const uint8_t* from, int64_t stride, const Window& window, uint8_t* to) {
   const __m512i zero = _mm512_setzero_si512(), half = _mm512_set1_epi32(1 << (kFractionBits - 1));
   __m512i low[4] = {half, half, half, half}, middle[4] = {zero, zero, zero, zero}, high[4] = {zero, zero, zero, zero};
   for (int64_t group = 0; group < window.num_groups; ++group, from += 4 * stride) {
@@ -43,6 +43,6 @@ static inline void weigh_block(const uint8_t* from, int64_t stride, const Window
 
 }  // namespace
 
-extern const Kernel kAvx512Kernel{4, 3, to_tile, weigh_columns, to_rows, weigh_rows};
+extern const Kernel kAvx512Kernel{4, 3, to_tile, resample_columns, to_rows, resample_rows};
 
 }  // namespace glimpse

@@ -1,32 +1,33 @@
-// What a level's compilation offers to resize.cpp: the two passes of resampling, over packed weights.
+// The interface between resize.cpp and the kernels of each instruction set: two resampling passes over packed weights.
 #pragma once
 
 #include <cstdint>
 
 namespace glimpse {
 
-constexpr int kFractionBits = 22;    // of a weight: 32 less 8 of a sample and 2 for overshoot, as Pillow has it
-constexpr int64_t kTileRows = 16;    // of pixels of 4 bytes; a tile holds their columns, one after the other
-constexpr int64_t kBlockBytes = 64;  // what is weighed at once: a column of a tile, or so much of a row
+constexpr int kFractionBits = 22;    // of a weight: 32 bits minus 8 of a sample and 2 for overshoot, as in Pillow
+constexpr int64_t kTileRows = 16;    // rows of 4-byte pixels; a tile stores their columns consecutively
+constexpr int64_t kBlockBytes = 64;  // bytes resampled at once: a column of a tile, or a part of a row
 
-// Which samples make one sample of the result. The last group may reach behind the end, with weights of zero.
+// The input samples of one output sample. The last group may extend past the end, with weights of zero.
 struct Window {
-  int64_t first;         // sample
-  int64_t num_groups;    // of samples that are weighed together
-  const int32_t* words;  // [num_groups][digits], each with one digit of the weights of its group's samples
+  int64_t first;         // index of the first sample
+  int64_t num_groups;    // groups of `Kernel::group` samples
+  const int32_t* words;  // [num_groups][digits]: each word packs one digit of the weights of a group
 };
 
 struct Kernel {
-  int group;   // samples that are weighed together; a digit is signed and has 32 / group bits
-  int digits;  // of a weight, the lowest first
-  // 16 rows of pixels of 3 or 4 bytes → a tile of `width` columns.
+  int group;   // samples that are weighted together; a digit is signed and has 32 / group bits
+  int digits;  // digits per weight, lowest first
+  // Converts 16 rows of pixels of 3 or 4 bytes to a tile of `width` columns.
   void (*to_tile)(const uint8_t* const* rows, int64_t width, int64_t pixel_bytes, uint8_t* tile);
-  // A tile's columns → `count` columns of another.
-  void (*weigh_columns)(const uint8_t* tile, const Window* windows, int64_t count, uint8_t* resized);
-  // A tile's columns, their number rounded up to fours → 16 rows of pixels of 3 bytes, each with up to 13 bytes more.
+  // Resamples the columns of a tile to `count` columns of another tile.
+  void (*resample_columns)(const uint8_t* tile, const Window* windows, int64_t count, uint8_t* resized);
+  // Converts a tile to 16 rows of 3-byte pixels. Reads columns up to a multiple of 4 and writes up to 13 bytes past
+  // each row.
   void (*to_rows)(const uint8_t* tile, int64_t width, uint8_t* rows, int64_t row_bytes);
-  // Rows → one row, all of whole blocks.
-  void (*weigh_rows)(const uint8_t* rows, int64_t row_bytes, const Window& window, uint8_t* row);
+  // Resamples rows to one row. All rows consist of whole blocks.
+  void (*resample_rows)(const uint8_t* rows, int64_t row_bytes, const Window& window, uint8_t* row);
 };
 
 extern const Kernel kAvx2Kernel, kAvx512Kernel;

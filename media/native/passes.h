@@ -1,5 +1,5 @@
-// The passes, over `weigh_block`, which the including file defines for its instructions.
-// Included inside a namespace of that file, for two compilations of one name must not meet.
+// The resampling passes, based on `resample_block`, which the including file defines for its instruction set.
+// Included inside an anonymous namespace of that file, so that each instruction set has its own copy.
 #pragma once
 
 typedef uint8_t u8x16 __attribute__((vector_size(16)));
@@ -17,7 +17,7 @@ static inline void store(uint8_t* to, Vector value) {
   __builtin_memcpy(to, &value, sizeof value);
 }
 
-// Four pixels of each of four rows ↔ four rows of each of four columns.
+// Transposes four pixels of each of four rows.
 static inline void transpose(u32x4 (&x)[4]) {
   u32x4 a = __builtin_shuffle(x[0], x[1], u32x4{0, 4, 1, 5}), b = __builtin_shuffle(x[2], x[3], u32x4{0, 4, 1, 5});
   u32x4 c = __builtin_shuffle(x[0], x[1], u32x4{2, 6, 3, 7}), d = __builtin_shuffle(x[2], x[3], u32x4{2, 6, 3, 7});
@@ -30,7 +30,8 @@ static inline void transpose(u32x4 (&x)[4]) {
 template <int kPixelBytes>
 static inline u32x4 four_pixels(const uint8_t* from) {  // reads 16 bytes
   if (kPixelBytes == 4) return load<u32x4>(from);
-  return (u32x4)__builtin_shuffle(load<u8x16>(from), u8x16{0, 1, 2, 15, 3, 4, 5, 15, 6, 7, 8, 15, 9, 10, 11, 15});
+  return reinterpret_cast<u32x4>(
+      __builtin_shuffle(load<u8x16>(from), u8x16{0, 1, 2, 15, 3, 4, 5, 15, 6, 7, 8, 15, 9, 10, 11, 15}));
 }
 
 template <int kPixelBytes>
@@ -59,18 +60,19 @@ static void to_rows(const uint8_t* tile, int64_t width, uint8_t* rows, int64_t r
       for (int i = 0; i < 4; ++i) pixels[i] = load<u32x4>(tile + (x + i) * kBlockBytes + y * 4);
       transpose(pixels);
       for (int i = 0; i < 4; ++i) {
-        u8x16 packed = __builtin_shuffle((u8x16)pixels[i], u8x16{0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, 3, 7, 11, 15});
+        u8x16 packed = __builtin_shuffle(reinterpret_cast<u8x16>(pixels[i]),
+                                         u8x16{0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, 3, 7, 11, 15});
         store(rows + (y + i) * row_bytes + x * 3, packed);
       }
     }
 }
 
-static void weigh_columns(const uint8_t* tile, const Window* windows, int64_t count, uint8_t* resized) {
+static void resample_columns(const uint8_t* tile, const Window* windows, int64_t count, uint8_t* resized) {
   for (int64_t i = 0; i < count; ++i)
-    weigh_block(tile + windows[i].first * kBlockBytes, kBlockBytes, windows[i], resized + i * kBlockBytes);
+    resample_block(tile + windows[i].first * kBlockBytes, kBlockBytes, windows[i], resized + i * kBlockBytes);
 }
 
-static void weigh_rows(const uint8_t* rows, int64_t row_bytes, const Window& window, uint8_t* row) {
+static void resample_rows(const uint8_t* rows, int64_t row_bytes, const Window& window, uint8_t* row) {
   for (int64_t x = 0; x < row_bytes; x += kBlockBytes)
-    weigh_block(rows + window.first * row_bytes + x, row_bytes, window, row + x);
+    resample_block(rows + window.first * row_bytes + x, row_bytes, window, row + x);
 }

@@ -1,7 +1,8 @@
-// Resizes pictures of 8-bit RGB as Pillow does: one direction after the other, with bytes between the two.
+// Resizes 8-bit RGB images like Pillow: in two passes, with 8-bit values between them.
 //
-// Rows go through both passes sixteen at a time. The pass over columns keeps those that it needs again; the pass over
-// rows lays sixteen of them out as a tile, in which the pixels of a column are neighbours. So both weigh runs of bytes.
+// Both passes process sixteen rows at a time. The vertical pass keeps the rows that it needs again. The horizontal pass
+// transposes sixteen rows to a tile, in which the pixels of a column are consecutive. So both passes compute weighted
+// sums of consecutive bytes.
 #include <algorithm>
 #include <cstring>
 #include <new>
@@ -14,7 +15,7 @@ namespace {
 
 enum Level : int { kNone = 0, kAvx2 = 1, kAvx512 = 2 };
 
-constexpr int64_t kBehind = 4;  // samples behind the end that are read, with weights of zero
+constexpr int64_t kBehind = 4;  // samples past the end that are read, with weights of zero
 
 struct Size {
   int64_t width, height;
@@ -22,8 +23,7 @@ struct Size {
 
 int64_t whole_blocks(int64_t bytes) { return (bytes + kBlockBytes - 1) / kBlockBytes * kBlockBytes; }
 
-// Each pass, like the picture that the first one begins with, gives its rows in order and sixteen at a time; behind the
-// last row comes anything.
+// `next` of the image and of each pass returns the next sixteen rows; rows past the last one are undefined.
 
 class RgbImage {
  public:
@@ -44,11 +44,11 @@ class RgbImage {
   int64_t done_ = 0;
 };
 
-// The pass over rows.
+// Resamples each row to another width.
 template <class Source>
-class Widened {
+class HorizontalPass {
  public:
-  Widened(Source& source, int64_t width, const Kernel& kernel)
+  HorizontalPass(Source& source, int64_t width, const Kernel& kernel)
       : size{width, source.size.height}, source_(source), kernel_(kernel),
         windows_(bicubic_windows(source.size.width, width, kernel)), row_bytes_(width * 3 + 13),
         tile_((source.size.width + kBehind) * kBlockBytes), resized_((width + kBehind) * kBlockBytes),
@@ -57,7 +57,7 @@ class Widened {
   void next(const uint8_t** rows) {
     source_.next(rows);
     kernel_.to_tile(rows, source_.size.width, source_.pixel_bytes, tile_.data());
-    kernel_.weigh_columns(tile_.data(), windows_.each.data(), size.width, resized_.data());
+    kernel_.resample_columns(tile_.data(), windows_.each.data(), size.width, resized_.data());
     kernel_.to_rows(resized_.data(), size.width, rows_.data(), row_bytes_);
     for (int64_t i = 0; i < kTileRows; ++i) rows[i] = &rows_[i * row_bytes_];
   }
@@ -73,15 +73,15 @@ class Widened {
   std::vector<uint8_t> tile_, resized_, rows_;
 };
 
-// The pass over columns.
+// Resamples each column to another height.
 template <class Source>
-class Heightened {
+class VerticalPass {
  public:
-  Heightened(Source& source, int64_t height, const Kernel& kernel)
+  VerticalPass(Source& source, int64_t height, const Kernel& kernel)
       : size{source.size.width, height}, pixel_bytes(source.pixel_bytes), source_(source), kernel_(kernel),
         windows_(bicubic_windows(source.size.height, height, kernel)),
         row_bytes_(whole_blocks(size.width * pixel_bytes)), capacity_(2 * (windows_.longest + kTileRows)),
-        kept_((capacity_ + kBehind) * row_bytes_), rows_(kTileRows * row_bytes_) {}
+        cached_rows_((capacity_ + kBehind) * row_bytes_), rows_(kTileRows * row_bytes_) {}
 
   void next(const uint8_t** rows) {
     const int64_t count = std::min(kTileRows, size.height - done_);
@@ -89,7 +89,7 @@ class Heightened {
       Window window = windows_.each[done_ + i];
       read(window.first, window.first + window.num_groups * kernel_.group);
       window.first -= first_;
-      kernel_.weigh_rows(kept_.data(), row_bytes_, window, &rows_[i * row_bytes_]);
+      kernel_.resample_rows(cached_rows_.data(), row_bytes_, window, &rows_[i * row_bytes_]);
     }
     done_ += count;
     for (int64_t i = 0; i < kTileRows; ++i) rows[i] = &rows_[i * row_bytes_];
@@ -99,17 +99,17 @@ class Heightened {
   const int64_t pixel_bytes;
 
  private:
-  // Sees to it that the source's rows from `first` up to `end` are kept.
+  // Reads the source's rows from `first` up to `end` into the row cache.
   void read(int64_t first, int64_t end) {
     for (; end_ < std::min(end, source_.size.height); end_ += kTileRows) {
       if (end_ - first_ + kTileRows > capacity_) {
-        std::memmove(kept_.data(), &kept_[(first - first_) * row_bytes_], (end_ - first) * row_bytes_);
+        std::memmove(cached_rows_.data(), &cached_rows_[(first - first_) * row_bytes_], (end_ - first) * row_bytes_);
         first_ = first;
       }
       const uint8_t* rows[kTileRows];
       source_.next(rows);
       for (int64_t i = 0; i < kTileRows; ++i)
-        std::memcpy(&kept_[(end_ - first_ + i) * row_bytes_], rows[i], size.width * pixel_bytes);
+        std::memcpy(&cached_rows_[(end_ - first_ + i) * row_bytes_], rows[i], size.width * pixel_bytes);
     }
   }
 
@@ -117,8 +117,8 @@ class Heightened {
   const Kernel& kernel_;
   const Windows windows_;
   const int64_t row_bytes_, capacity_;  // rows
-  std::vector<uint8_t> kept_, rows_;
-  int64_t first_ = 0, end_ = 0;  // of the source's rows that are kept
+  std::vector<uint8_t> cached_rows_, rows_;
+  int64_t first_ = 0, end_ = 0;  // range of the source's rows in the cache
   int64_t done_ = 0;
 };
 
@@ -133,15 +133,15 @@ void write(Source&& source, uint8_t* to) {
   }
 }
 
-// Bytes between the passes are rounded, so the order is Pillow's.
-void resize(RgbImage& picture, Size to, const Kernel& kernel, uint8_t* resized) {
-  const int64_t fewer_rows = picture.size.height - to.height, fewer_columns = picture.size.width - to.width;
+// Values are rounded between the passes, so their order must be that of Pillow.
+void resize(RgbImage& image, Size to, const Kernel& kernel, uint8_t* resized) {
+  const int64_t fewer_rows = image.size.height - to.height, fewer_columns = image.size.width - to.width;
   if (fewer_rows > 0 && fewer_rows > 2 * fewer_columns) {
-    Heightened heightened(picture, to.height, kernel);
-    write(Widened(heightened, to.width, kernel), resized);
+    VerticalPass vertical(image, to.height, kernel);
+    write(HorizontalPass(vertical, to.width, kernel), resized);
   } else {
-    Widened widened(picture, to.width, kernel);
-    write(Heightened(widened, to.height, kernel), resized);
+    HorizontalPass horizontal(image, to.width, kernel);
+    write(VerticalPass(horizontal, to.height, kernel), resized);
   }
 }
 
@@ -150,7 +150,7 @@ void resize(RgbImage& picture, Size to, const Kernel& kernel, uint8_t* resized) 
 
 extern "C" {
 
-// The highest level of this machine.
+// Returns the highest level of this machine.
 int glimpse_resize_level() {
   using namespace glimpse;
   __builtin_cpu_init();
@@ -161,13 +161,13 @@ int glimpse_resize_level() {
 }
 
 // [height, width, pixel_bytes] → [to_height, to_width, 3]; pixel_bytes is 3 or 4, sides are 1 to 2^24.
-// 0: done; 1: there is not enough memory.
+// Returns 0 on success and 1 if memory is exhausted.
 int glimpse_resize(int level, const uint8_t* pixels, int64_t width, int64_t height, int64_t pixel_bytes,
                    uint8_t* resized, int64_t to_width, int64_t to_height) {
   using namespace glimpse;
   try {
-    RgbImage picture(pixels, {width, height}, pixel_bytes);
-    resize(picture, {to_width, to_height}, level == kAvx512 ? kAvx512Kernel : kAvx2Kernel, resized);
+    RgbImage image(pixels, {width, height}, pixel_bytes);
+    resize(image, {to_width, to_height}, level == kAvx512 ? kAvx512Kernel : kAvx2Kernel, resized);
     return 0;
   } catch (const std::bad_alloc&) {
     return 1;

@@ -1,4 +1,4 @@
-// Pillow's weights, which must come out the same to the last bit: the operations and their order are Pillow's own.
+// Pillow's filter weights, bit for bit: the operations and their order are those of Pillow.
 #include "weights.h"
 
 #include <algorithm>
@@ -7,7 +7,7 @@
 namespace glimpse {
 namespace {
 
-constexpr double kReach = 2.0;  // of the curve
+constexpr double kSupport = 2.0;  // radius of the filter
 
 double bicubic(double x) {
   constexpr double a = -0.5;
@@ -21,21 +21,21 @@ int32_t fixed_point(double weight) {
   return static_cast<int32_t>((weight < 0 ? -0.5 : 0.5) + weight * (1 << kFractionBits));
 }
 
-// The lowest bits of a number, as a signed number.
+// Returns the lowest bits of a number as a signed number.
 int32_t lowest(int32_t number, int bits) {
   return static_cast<int32_t>(static_cast<uint32_t>(number) << (32 - bits)) >> (32 - bits);
 }
 
-// The windows of one line, one after the other.
+// Computes the windows of one line.
 class Line {
  public:
   Line(int64_t samples, int64_t resized, const Kernel& kernel)
       : samples_(samples), scale_(static_cast<double>(samples) / resized), stretch_(std::max(scale_, 1.0)),
         kernel_(kernel) {}
 
-  // Of a sample of the result; its words are appended.
+  // Returns the window of an output sample and appends its words.
   Window window(int64_t index, std::vector<int32_t>& words) {
-    const int64_t first = weigh(index);
+    const int64_t first = compute_weights(index);
     const int64_t num_groups = (weights_.size() + kernel_.group - 1) / kernel_.group;
     weights_.resize(num_groups * kernel_.group);
     for (int64_t group = 0; group < num_groups; ++group) pack(&weights_[group * kernel_.group], words);
@@ -43,9 +43,9 @@ class Line {
   }
 
  private:
-  // Sets the weights for a sample of the result; returns the sample to which the first of them belongs.
-  int64_t weigh(int64_t index) {
-    const double center = (index + 0.5) * scale_, reach = kReach * stretch_, shrink = 1.0 / stretch_;
+  // Computes the weights of an output sample; returns the index of the first input sample.
+  int64_t compute_weights(int64_t index) {
+    const double center = (index + 0.5) * scale_, reach = kSupport * stretch_, shrink = 1.0 / stretch_;
     const int64_t first = std::max<int64_t>(static_cast<int64_t>(center - reach + 0.5), 0);
     const int64_t end = std::min(static_cast<int64_t>(center + reach + 0.5), samples_);
     double sum = 0.0;

@@ -1,4 +1,4 @@
-// How the samples of a line become those of a longer or shorter one.
+// Filter weights for resampling a line of samples to another length.
 #pragma once
 
 #include <cstdint>
@@ -9,15 +9,15 @@
 namespace glimpse {
 
 struct Windows {
-  std::vector<Window> each;    // sample of the result
-  std::vector<int32_t> words;  // to which they point
-  int64_t longest = 0;         // samples
+  std::vector<Window> each;    // for each output sample
+  std::vector<int32_t> words;  // storage of the windows' words
+  int64_t longest = 0;         // of a window, in samples
 
   Windows() = default;
   Windows(Windows&&) = default;
 };
 
-// Bicubic, as Pillow has it.
+// Returns the windows of Pillow's bicubic filter.
 Windows bicubic_windows(int64_t samples, int64_t resized, const Kernel& kernel);
 
 }  // namespace glimpse
