@@ -1,4 +1,4 @@
-"""The comments of protos, by the full name of what they stand at. They are the API's manual."""
+"""The comments of protos by full name, for descriptions in generated documents."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,12 +8,12 @@ from google.protobuf.descriptor_pb2 import (
     FileDescriptorSet,
 )
 
-_NOT_FOR_READERS = ("buf:",)
-"""What begins so is said to a tool."""
+_TOOL_PREFIXES = ("buf:",)
+"""Comment lines that are directives for tools start with these."""
 
 
 def proto_comments(files: FileDescriptorSet) -> dict[str, str]:
-    """The comment before each definition; none for files that were compiled without their source's information."""
+    """Returns the comment before each definition. Empty for files compiled without source information."""
     comments: dict[str, str] = {}
     for file in files.file:
         for location in file.source_code_info.location:
@@ -24,14 +24,14 @@ def proto_comments(files: FileDescriptorSet) -> dict[str, str]:
 
 
 def _text(comment: str) -> str:
-    """Paragraphs on a line each: how a source wraps them is nothing to a reader."""
+    """Joins the lines of each paragraph."""
     lines = [line.strip() for line in comment.splitlines()]
-    wanted = "\n".join(line for line in lines if not line.startswith(_NOT_FOR_READERS))
-    return "\n\n".join(paragraph.replace("\n", " ").strip() for paragraph in wanted.split("\n\n")).strip()
+    text = "\n".join(line for line in lines if not line.startswith(_TOOL_PREFIXES))
+    return "\n\n".join(paragraph.replace("\n", " ").strip() for paragraph in text.split("\n\n")).strip()
 
 
 def _name_at(file: FileDescriptorProto, path: Sequence[int]) -> str | None:
-    """The full name of the definition at a path of field numbers and indices; None for any other place."""
+    """Returns the full name of the definition at a path of field numbers and indices. None if there is none."""
     names = [file.package]
     element: Any = file
     for number, index in zip(path[::2], path[1::2], strict=False):

@@ -1,6 +1,6 @@
-"""What the API's descriptors say that a gateway must know: files, services, and HTTP paths.
+"""What a gateway needs from the API's descriptors: files, services and HTTP paths.
 
-Everything comes from the generated modules, so that nothing is built or read at run time. Knows nothing of Envoy.
+Everything comes from the generated modules: nothing is compiled or read at run time. Independent of Envoy.
 """
 
 import re
@@ -22,7 +22,7 @@ _ROOTS: tuple[FileDescriptor, ...] = (
     model_pb2.DESCRIPTOR,
     tokenizer_pb2.DESCRIPTOR,
     openai_pb2.DESCRIPTOR,
-    # No service: the gateway must know the messages in an error's details, or it drops the error's body.
+    # Not a service: the gateway drops the body of an error if it does not know the messages in its details.
     error_details_pb2.DESCRIPTOR,
 )
 
@@ -30,7 +30,7 @@ _VERBS = ("get", "put", "post", "delete", "patch")
 
 
 def descriptor_set() -> FileDescriptorSet:
-    """Every file of the API and what it imports, each after its imports."""
+    """Returns every file of the API and its imports. Each file follows its imports."""
     files = FileDescriptorSet()
     for descriptor in _files():
         proto = FileDescriptorProto()
@@ -40,17 +40,17 @@ def descriptor_set() -> FileDescriptorSet:
 
 
 def _services() -> list[ServiceDescriptor]:
-    """Every service of the API."""
+    """Returns every service of the API."""
     return [service for file in _files() for service in file.services_by_name.values()]
 
 
 def transcoded_services() -> list[ServiceDescriptor]:
-    """The services with methods that are also reached by an HTTP path."""
+    """Returns the services that have methods with an HTTP path."""
     return [service for service in _services() if any(list(_bindings(method)) for method in service.methods)]
 
 
 def http_paths() -> dict[str, list[str]]:
-    """The HTTP verbs of each path template, such as {"/v1/models/{model=**}": ["GET"]}."""
+    """Returns the HTTP verbs of each path template, such as {"/v1/models/{model=**}": ["GET"]}."""
     verbs: dict[str, list[str]] = {}
     for service in _services():
         for method in service.methods:
@@ -60,7 +60,7 @@ def http_paths() -> dict[str, list[str]]:
 
 
 def path_regex(template: str) -> str:
-    """The regular expression of the paths that a `google.api.http` template matches."""
+    """Returns the regular expression for the paths that a `google.api.http` template matches."""
     wildcards = re.sub(r"{[^=}]+}", "*", template)
     wildcards = re.sub(r"{[^=}]+=([^}]+)}", r"\1", wildcards)
     patterns = {"**": ".+", "*": "[^/]+"}
@@ -82,7 +82,7 @@ def _files() -> list[FileDescriptor]:
 
 
 def _bindings(method: MethodDescriptor) -> Iterator[tuple[str, str]]:
-    """The (verb, path template) pairs of a method."""
+    """Yields the (verb, path template) pairs of a method."""
     rule = http_option(method)
     for binding in (rule, *rule.additional_bindings):
         pattern = binding.WhichOneof("pattern")

@@ -1,6 +1,6 @@
-"""The table of a request's members for docs/compatibility.md: `python -m glimpse.gateway.field_table < OLD > NEW`.
+"""Generates the tables of members in docs/compatibility.md: `python -m glimpse.gateway.field_table < OLD > NEW`.
 
-What becomes of a member is read from the dialect's rules, and what it means from the protos' comments.
+The effect of a member comes from the dialect's rules, and its meaning from the protos' comments.
 """
 
 import json
@@ -19,11 +19,11 @@ from glimpse.gateway.comments import proto_comments
 from glimpse.gateway.openapi import compiled_protos
 
 _SECTION = re.compile(r"(<!-- members of (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
-_HEADER = "| member | becomes | meaning |\n|---|---|---|\n"
+_HEADER = "| member | effect | meaning |\n|---|---|---|\n"
 
 
 def with_tables(document: str, root: Path) -> str:
-    """The document with its tables written anew, each between the marks that say of which request it is."""
+    """Returns the document with fresh tables, each between the markers that name its request."""
     files = compiled_protos(root)
     comments = proto_comments(files)
     pool = DescriptorPool()
@@ -37,7 +37,7 @@ def with_tables(document: str, root: Path) -> str:
 
 
 def field_table(request: Descriptor, comments: Mapping[str, str]) -> str:
-    """A request's members in Markdown: how they are called, what becomes of them, what they mean."""
+    """Returns the members of a request as a Markdown table: names, effect and meaning."""
     return _HEADER + "".join(_row(member, comments) for member in members_of(request))
 
 
@@ -53,7 +53,7 @@ def _effect(member: Member) -> str:
 
 
 def _meaning(member: Member, comments: Mapping[str, str]) -> str:
-    """The first sentence of what is said of it."""
+    """Returns the first sentence of its reason or comment."""
     text = member.reason or comments.get(member.fields[0].descriptor.full_name, "")
     return re.split(r"(?<=[.])\s", text, maxsplit=1)[0].replace("|", "\\|")
 
@@ -63,7 +63,7 @@ def _json(value: Any) -> str:
 
 
 def main() -> None:
-    """Reads the document from standard input and writes it with its tables to standard output."""
+    """Reads the document from standard input and writes it with fresh tables to standard output."""
     sys.stdout.write(with_tables(sys.stdin.read(), Path(__file__).resolve().parents[1]))
 
 

@@ -1,7 +1,7 @@
-"""The OpenAPI document of the REST door, generated from the protos: `python -m glimpse.gateway.openapi > openapi.json`.
+"""Generates the OpenAPI document of the REST API: `python -m glimpse.gateway.openapi > openapi.json`.
 
-Paths come from `google.api.http` and the bindings, schemas from the dialect's rules, descriptions from the comments. No
-endpoint is known by name.
+Paths come from `google.api.http` and the bindings, schemas from the dialect's rules, and descriptions from the protos'
+comments. Generic over endpoints.
 """
 
 import json
@@ -24,25 +24,31 @@ from glimpse.gateway.comments import proto_comments
 from glimpse.gateway.openapi_schemas import Schema, Schemas
 
 _DESCRIPTION = """\
-OpenAI-compatible REST. The same service is spoken natively as gRPC, of which this is a dialect.
+An OpenAI-compatible REST API. The same services are available as typed gRPC.
 
-A member that is null counts as not given. Members that are not understood change nothing and are listed in the response
-header `x-glimpse-unknown-fields`.
+A member that is null counts as absent. Unknown members are ignored, and the response header `x-glimpse-unknown-fields`
+lists them.
 """
 
 _ERROR: Schema = {
     "type": "object",
-    "description": "What went wrong.",
+    "description": "An error.",
     "required": ["error"],
     "properties": {
         "error": {
             "type": "object",
             "required": ["message", "type", "param", "code"],
             "properties": {
-                "message": {"type": "string", "description": "What is wrong, for people."},
-                "type": {"type": "string", "description": "The kind of error, such as invalid_request_error."},
-                "param": {"type": ["string", "null"], "description": "The member at fault, by its path in the body."},
-                "code": {"type": ["string", "null"], "description": "What is wrong, for programs."},
+                "message": {"type": "string", "description": "A description of the error for people."},
+                "type": {"type": "string", "description": "The kind of error, such as `invalid_request_error`."},
+                "param": {
+                    "type": ["string", "null"],
+                    "description": "The path of the member at fault, such as `messages[0].role`.",
+                },
+                "code": {
+                    "type": ["string", "null"],
+                    "description": "A stable code for programs, such as `invalid_value`.",
+                },
             },
         }
     },
@@ -52,10 +58,10 @@ _VERBS = ("get", "put", "post", "delete", "patch")
 
 
 def openapi_document(files: FileDescriptorSet) -> dict[str, Any]:
-    """The document of an API. Its descriptions are those comments that `files` have in their source information."""
+    """Returns the document of an API. Descriptions are the comments in the source information of `files`."""
     found = list(_bindings(files))
     comments = proto_comments(files)
-    schemas = Schemas(comments, only_written=_only_written(found))
+    schemas = Schemas(comments, response_only=_response_only(found))
     paths: dict[str, dict[str, Any]] = {}
     for binding in found:
         verb, template = _route(binding)
@@ -82,7 +88,7 @@ def _route(binding: Binding) -> tuple[str, str]:
     rule = http_option(binding.facade)
     verb = rule.WhichOneof("pattern")
     if verb not in _VERBS:
-        raise ValueError(f"{binding.facade.full_name} has no HTTP verb and path of its own")
+        raise ValueError(f"{binding.facade.full_name} has no HTTP verb and path")
     return verb, getattr(rule, verb)
 
 
@@ -98,9 +104,9 @@ def _operation(binding: Binding, path: str, schemas: Schemas, comments: dict[str
     else:
         operation["parameters"] = [_parameter(field, path, schemas) for field in binding.unary.input_type.fields]
     operation["responses"] = {
-        "200": {"description": "The answer.", "content": _answers(binding, schemas)},
+        "200": {"description": "The response.", "content": _responses(binding, schemas)},
         "default": {
-            "description": "Anything that goes wrong.",
+            "description": "An error.",
             "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}},
         },
     }
@@ -114,7 +120,7 @@ def _body(binding: Binding, schemas: Schemas) -> Schema:
     stream = {
         "type": ["boolean", "null"],
         "default": False,
-        "description": "The answer comes piece by piece, as server-sent events.",
+        "description": "Whether the response is a stream of server-sent events.",
     }
     return {"allOf": [request, {"type": "object", "properties": {binding.stream_member: stream}}]}
 
@@ -127,44 +133,44 @@ def _parameter(field: FieldDescriptor, path: str, schemas: Schemas) -> dict[str,
     return parameter | ({"description": description} if description else {}) | {"schema": schema}
 
 
-def _answers(binding: Binding, schemas: Schemas) -> dict[str, Any]:
-    answers: dict[str, Any] = {"application/json": {"schema": schemas.reference(binding.unary.output_type)}}
+def _responses(binding: Binding, schemas: Schemas) -> dict[str, Any]:
+    responses: dict[str, Any] = {"application/json": {"schema": schemas.reference(binding.unary.output_type)}}
     if binding.stream is not None:
-        piece = schemas.reference(binding.stream.output_type)
+        chunk = schemas.reference(binding.stream.output_type)
         end = f" The last event is `data: {binding.stream_end}`." if binding.stream_end else ""
-        answers["text/event-stream"] = {
+        responses["text/event-stream"] = {
             "schema": {
                 "type": "string",
-                "description": f"Where the body asks for it: a row of events, each `data: ` and a document.{end}",
+                "description": f"If the body asks for a stream: events, each `data: ` and a JSON document.{end}",
                 "contentMediaType": "application/json",
-                "contentSchema": piece,
+                "contentSchema": chunk,
             }
         }
-    return answers
+    return responses
 
 
-def _only_written(found: list[Binding]) -> frozenset[Descriptor]:
-    sent: set[Descriptor] = set()
-    written: set[Descriptor] = set()
+def _response_only(found: list[Binding]) -> frozenset[Descriptor]:
+    requests: set[Descriptor] = set()
+    responses: set[Descriptor] = set()
     for binding in found:
-        _reach(binding.unary.input_type, sent)
-        _reach(binding.unary.output_type, written)
+        _add_reachable(binding.unary.input_type, requests)
+        _add_reachable(binding.unary.output_type, responses)
         if binding.stream is not None:
-            _reach(binding.stream.output_type, written)
-    return frozenset(written - sent)
+            _add_reachable(binding.stream.output_type, responses)
+    return frozenset(responses - requests)
 
 
-def _reach(descriptor: Descriptor, reached: set[Descriptor]) -> None:
-    """Adds the message and all that it holds."""
+def _add_reachable(descriptor: Descriptor, reached: set[Descriptor]) -> None:
+    """Adds the message and the messages that it contains."""
     if descriptor not in reached:
         reached.add(descriptor)
         for field in descriptor.fields:
             if field.message_type is not None:
-                _reach(field.message_type, reached)
+                _add_reachable(field.message_type, reached)
 
 
 def compiled_protos(root: Path) -> FileDescriptorSet:
-    """The repository's protos with their comments, by `buf`, which is a tool of development."""
+    """Compiles the protos with their comments, using the development tool `buf`."""
     buf = Path(sys.executable).with_name("buf")
     command = [buf, "build", root, "--as-file-descriptor-set", "-o", "-#format=binpb"]
     return FileDescriptorSet.FromString(subprocess.run(command, check=True, capture_output=True).stdout)

@@ -1,7 +1,7 @@
-"""Messages → JSON Schemas, by the same rules of the dialect by which the server reads and writes them.
+"""Generates JSON Schemas of messages, by the rules of the dialect.
 
-One schema stands for both directions, so members that are always written are `required` only in messages that clients
-never send.
+One schema describes both requests and responses. A member that the server always writes is `required` only in messages
+that clients never send.
 """
 
 from collections.abc import Mapping
@@ -29,24 +29,29 @@ _SCALARS: dict[int, Schema] = {
 
 
 class Schemas:
-    """The schemas of messages and enums, each made when it is first referred to."""
+    """The schemas of messages and enums, each created on first reference."""
 
-    def __init__(self, comments: Mapping[str, str], *, only_written: frozenset[Descriptor]) -> None:
-        """`only_written` are the messages that clients never send."""
+    def __init__(self, comments: Mapping[str, str], *, response_only: frozenset[Descriptor]) -> None:
+        """Creates an empty set of schemas.
+
+        Args:
+            comments: descriptions by full name.
+            response_only: the messages that clients never send.
+        """
         self.components: dict[str, Schema] = {}
-        """By name."""
+        """The schemas by name."""
         self._comments = comments
-        self._only_written = only_written
+        self._response_only = response_only
 
     def reference(self, descriptor: Descriptor) -> Schema:
-        """A reference to the schema of a message."""
+        """Returns a reference to the schema of a message."""
         if descriptor.name not in self.components:
-            self.components[descriptor.name] = {}  # so that a message may refer to itself
+            self.components[descriptor.name] = {}  # so that a message can refer to itself
             self.components[descriptor.name] |= self._message(message_rules(descriptor))
         return {"$ref": f"#/components/schemas/{descriptor.name}"}
 
     def field(self, field: FieldRules, *, or_null: bool = False) -> Schema:
-        """The schema of a field's value, described; `or_null` for one that may be null on reading, too."""
+        """Returns the schema of a field's value with its description. `or_null`: null is accepted too."""
         schema = self._value(field)
         if field.nullable or or_null:
             schema = _any_of([schema, _NULL])
@@ -62,7 +67,7 @@ class Schemas:
         return _any_of([self.field(field) for field in rules.fields])
 
     def _object(self, rules: MessageRules) -> Schema:
-        members = _Members(self, only_written=rules.descriptor in self._only_written)
+        members = _Members(self, response_only=rules.descriptor in self._response_only)
         members.add_message(rules)
         return members.schema() | ({"additionalProperties": False} if rules.closed else {})
 
@@ -115,11 +120,11 @@ class Schemas:
 
 
 class _Members:
-    """The members of one JSON object, those of flattened messages included."""
+    """The members of one JSON object, including those of flattened messages."""
 
-    def __init__(self, schemas: Schemas, *, only_written: bool) -> None:
+    def __init__(self, schemas: Schemas, *, response_only: bool) -> None:
         self._schemas = schemas
-        self._only_written = only_written
+        self._response_only = response_only
         self._properties: dict[str, list[Schema]] = {}
         self._required: list[str] = []
         self._choices: list[list[Schema]] = []
@@ -136,13 +141,13 @@ class _Members:
         return schema
 
     def add_message(self, rules: MessageRules) -> None:
-        if self._only_written:
+        if self._response_only:
             self._required += [name for name, _ in rules.constants]
-        self._required += [field.name for field in rules.fields if self._is_certain(field)]
+        self._required += [field.name for field in rules.fields if self._is_required(field)]
         self._add_members(rules)
 
-    def _is_certain(self, field: FieldRules) -> bool:
-        return field.required or (self._only_written and _is_always_written(field))
+    def _is_required(self, field: FieldRules) -> bool:
+        return field.required or (self._response_only and _is_always_written(field))
 
     def _add_members(self, rules: MessageRules) -> None:
         for name, value in rules.constants:
@@ -158,7 +163,7 @@ class _Members:
 
     def _add_field(self, field: FieldRules) -> None:
         if field.flatten:
-            # The message may be absent as a whole, so that none of its members is required.
+            # The whole message may be absent, so none of its members is required.
             self._add_members(message_rules(message_type(field.descriptor)))
             return
         self._add(field.name, self._schemas.field(field))
@@ -178,12 +183,12 @@ class _Members:
                 self._add_field(field)
 
     def _variant(self, tag: str, field: FieldRules, name: str, *, tag_required: bool) -> Schema:
-        """The object as it is when the tag has the value `name`."""
+        """Returns the schema of the object if the tag is `name`."""
         properties: dict[str, Schema] = {tag: {"type": "string", "const": name}}
         required = [tag] if tag_required else []
         if not _has_no_fields(field):
             is_message = field.descriptor.message_type is not None
-            properties[name] = self._schemas.field(field, or_null=is_message and not self._only_written)
+            properties[name] = self._schemas.field(field, or_null=is_message and not self._response_only)
             required.append(name)
         schema: Schema = {"type": "object", "properties": properties, "required": required}
         return schema if name == field.name else schema | {"description": f"Another name of `{field.name}`."}

@@ -1,6 +1,6 @@
-"""Writes what is generated from the protos: Python code in api/gen, the OpenAPI document, tables of the documentation.
+"""Generates from the protos: the Python code in api/gen, the OpenAPI document and tables in the documentation.
 
-With --check it changes nothing, names the files that are not fresh, and fails if there are any.
+With --check nothing is written; the command lists the files that are out of date and fails if there are any.
 """
 
 import argparse
@@ -19,7 +19,7 @@ TABLES = Path("docs/compatibility.md")
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="change nothing; fail if a generated file is not fresh")
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if a generated file is out of date")
     if not parser.parse_args().check:
         generate(ROOT)
         return
@@ -27,7 +27,7 @@ def main() -> None:
         generate(Path(scratch))
         stale = sorted(stale_files(Path(scratch)))
     if stale:
-        sys.exit("Not fresh; `make generate` writes them anew: " + ", ".join(stale))
+        sys.exit("Out of date; run `make generate`: " + ", ".join(stale))
 
 
 def generate(target: Path) -> None:
@@ -50,7 +50,7 @@ def write(path: Path, content: bytes) -> None:
 
 
 def stale_files(fresh: Path) -> Iterator[str]:
-    """Files that are missing, superfluous or different in the project."""
+    """Yields files that are missing, superfluous or different in the repository."""
     names = {file.relative_to(root) for root in (fresh, ROOT) for file in (root / CODE).rglob("*.py*")}
     names |= {DOCUMENT, TABLES}
     for name in names:

@@ -1,7 +1,7 @@
-"""A protoc plugin that writes `*_pb2_grpc.py`.
+"""A protoc plugin that generates `*_pb2_grpc.py`.
 
-grpcio-tools has this generator built into its protoc but ships no plugin program, and buf wants one: this reads the
-plugin request, runs the built-in generator on the same descriptors, and answers with the files it wrote.
+The protoc of grpcio-tools has this generator built in, but buf needs a plugin program. This one reads the plugin
+request, runs the built-in generator on the same descriptors and returns the files that it writes.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""The table of members: nothing that clients know is missing, and docs/compatibility.md says what the rules say."""
+"""The tables of members: they cover what clients send, and docs/compatibility.md is up to date."""
 
 import re
 

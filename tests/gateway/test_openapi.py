@@ -1,4 +1,4 @@
-"""The OpenAPI document says what the server does: its schemas accept what the codec writes and reads."""
+"""The OpenAPI document matches the server: its schemas accept what the codec writes and reads."""
 
 import json
 from typing import Any
@@ -25,7 +25,7 @@ _TYPES = [
     for descriptor in all_types(
         chat_pb2.DESCRIPTOR, content_pb2.DESCRIPTOR, generation_pb2.DESCRIPTOR, model_pb2.DESCRIPTOR
     )
-    # Random messages lack what is required; the server checks that apart from the codec.
+    # Random messages lack required fields, which the server checks apart from the codec.
     if descriptor.name in _SCHEMAS and not any(map(is_required, descriptor.fields))
 ]
 _BOUNDS = ("minimum", "maximum", "minItems", "maxItems")
@@ -36,7 +36,7 @@ def schema(name: str) -> Draft202012Validator:
 
 
 def without_bounds(part: Any) -> Any:
-    """Random messages keep no bounds, either."""
+    """Removes the bounds, which random messages do not respect."""
     match part:
         case dict():
             return {name: without_bounds(value) for name, value in part.items() if name not in _BOUNDS}

@@ -1,4 +1,4 @@
-"""Random messages of any type, from its descriptor: what JSON can say, and no more."""
+"""Random messages of any type that JSON can represent, generated from descriptors."""
 
 import json
 from typing import Any
@@ -31,7 +31,7 @@ _SCALARS: dict[int, st.SearchStrategy[Any]] = {
 
 @st.composite
 def messages(draw: st.DrawFn, descriptor: Descriptor, depth: int = 3) -> Any:
-    """A message of this type, with messages in it to this depth."""
+    """Draws a message of this type, with nested messages up to this depth."""
     rules = message_rules(descriptor)
     message = GetMessageClass(descriptor)()
     for member in rules.members:
@@ -41,7 +41,7 @@ def messages(draw: st.DrawFn, descriptor: Descriptor, depth: int = 3) -> Any:
                     _set(draw, message, member, depth)
             case OneofRules():
                 fields = [field for field in member.fields if depth > 0 or field.descriptor.message_type is None]
-                # Without a tag, or as a union, an object cannot say that a oneof is not set.
+                # A tagged oneof or a union must be set: JSON has no form for one that is not.
                 must = member.tag is not None or rules.union
                 if must or (fields and draw(st.booleans())):
                     _set(draw, message, draw(st.sampled_from(fields or member.fields)), depth)
@@ -61,7 +61,7 @@ def _set(draw: st.DrawFn, message: Message, field: FieldRules, depth: int) -> No
         setattr(message, name, draw(_elements(descriptor, depth)))
     elif depth > 0 or descriptor.containing_oneof is not None:
         inner = draw(messages(descriptor.message_type, depth - 1))
-        # What is flattened and empty leaves no trace.
+        # JSON does not show that a flattened message is set if it is empty.
         if inner.ByteSize() > 0 or not field.flatten:
             getattr(message, name).CopyFrom(inner)
             getattr(message, name).SetInParent()
@@ -88,5 +88,5 @@ def _elements(field: FieldDescriptor, depth: int) -> st.SearchStrategy[Any]:
 
 
 def all_types(*files: Any) -> list[Descriptor]:
-    """The message types of these files."""
+    """Returns the message types of these files."""
     return [descriptor for file in files for descriptor in file.message_types_by_name.values()]

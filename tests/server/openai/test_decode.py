@@ -232,7 +232,7 @@ def test_an_alias_of_a_tag_is_also_the_name_of_the_member(name: str) -> None:
 
 
 def test_json_type_selects_among_fields_of_one_name() -> None:
-    assert read_part(type="video_url", video_url={"url": "clip"}).video.source.url == "clip"
+    assert read_part(type="video_url", video_url={"url": "video"}).video.source.url == "video"
     frames = read_part(
         type="video_url", video_url={"url": ["a", {"data": base64.b64encode(b"b").decode()}]}
     ).video.frames

@@ -1,4 +1,4 @@
-"""vLLM's JSON for embeddings is the typed parts: texts are files in base64, objects are tensors."""
+"""vLLM's JSON for embeddings: strings are files in base64, and objects are tensors."""
 
 import base64
 from typing import Any

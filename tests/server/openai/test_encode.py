@@ -1,4 +1,4 @@
-"""Messages → JSON documents, byte for byte."""
+"""Encoding messages as JSON documents, byte for byte."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""The OpenAI door over a real gRPC server, as the gateway sees it; behind it a handler of the tests' own."""
+"""The REST facade on a real gRPC server, as the gateway sees it, with scripted typed handlers."""
 
 import asyncio
 import json
@@ -23,15 +23,15 @@ MAX_BODY_BYTES = 1000
 
 @dataclass
 class Script:
-    """What the typed handlers do, and what they were asked."""
+    """What the typed handlers return, and the requests that they receive."""
 
-    pieces: list[str | Exception] = field(default_factory=lambda: ["Hello", " there"])
-    """Texts that are answered; an exception is raised in its place."""
+    texts: list[str | Exception] = field(default_factory=lambda: ["Hello", " there"])
+    """The texts of the response. An exception is raised instead of a text."""
     requests: list[Any] = field(default_factory=list[Any])
     hold: bool = False
-    """The stream never ends after its pieces."""
+    """Whether the stream stays open after its texts."""
     closed: asyncio.Event = field(default_factory=asyncio.Event)
-    """The stream was closed by whoever read it."""
+    """Set when the consumer closes the stream."""
 
     async def create(self, request: Any, context: Any) -> chat_pb2.CreateChatCompletionResponse:
         self.requests.append(request)
@@ -59,10 +59,10 @@ class Script:
         return model_pb2.GetModelResponse(model=model_pb2.Model(id="m"))
 
     def _texts(self) -> Iterable[str]:
-        for piece in self.pieces:
-            if isinstance(piece, Exception):
-                raise piece
-            yield piece
+        for text in self.texts:
+            if isinstance(text, Exception):
+                raise text
+            yield text
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ async def stub(script: Script) -> AsyncIterator[Any]:
         "glimpse.v1.ModelService.ListModels": script.list_models,
         "glimpse.v1.ModelService.GetModel": script.get_model,
     }
-    # Bound too, and not asked here.
+    # The facade binds these too; the tests do not call them.
     for method in ("CompletionService.CreateCompletion", "TokenizerService.Tokenize", "TokenizerService.Detokenize"):
         handlers[f"glimpse.v1.{method}"] = script.create
     handlers["glimpse.v1.CompletionService.StreamCompletion"] = script.stream
@@ -91,8 +91,8 @@ async def stub(script: Script) -> AsyncIterator[Any]:
     await server.stop(None)
 
 
-def ask(stub: Any, document: Any, *, content_type: str = "application/json", part_bytes: int = 1000) -> Any:
-    """Sends a body as the gateway does: cut into parts, of which the first says the content type."""
+def send(stub: Any, document: Any, *, content_type: str = "application/json", part_bytes: int = 1000) -> Any:
+    """Sends a body as the gateway does: in parts, the first of which has the content type."""
     data = document if isinstance(document, bytes) else json.dumps(document).encode()
     parts = [HttpBody(data=data[start : start + part_bytes]) for start in range(0, len(data), part_bytes)] or [
         HttpBody()
@@ -101,13 +101,13 @@ def ask(stub: Any, document: Any, *, content_type: str = "application/json", par
     return stub.CreateChatCompletion(iter(parts))
 
 
-async def answer(call: Any) -> list[HttpBody]:
+async def receive(call: Any) -> list[HttpBody]:
     return [body async for body in call]
 
 
 async def failure(call: Any) -> grpc.aio.AioRpcError:
     with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await answer(call)
+        await receive(call)
     return caught.value
 
 
@@ -126,27 +126,27 @@ def events(bodies: list[HttpBody]) -> list[str]:
     return [text[len("data: ") : -2] for text in texts]
 
 
-QUESTION = {"messages": [{"role": "user", "content": "hi"}]}
+REQUEST = {"messages": [{"role": "user", "content": "hi"}]}
 
 
 @pytest.mark.parametrize("stream", [{}, {"stream": False}, {"stream": None}])
 @pytest.mark.parametrize("part_bytes", [7, 1000])
 async def test_unary_response_is_one_document(stub: Any, script: Script, stream: Any, part_bytes: int) -> None:
-    (body,) = await answer(ask(stub, QUESTION | stream, part_bytes=part_bytes))
+    (body,) = await receive(send(stub, REQUEST | stream, part_bytes=part_bytes))
     assert body.content_type == "application/json"
     assert json.loads(body.data)["choices"][0]["message"]["content"] == "Hello there"
     assert script.requests[0].messages[0].content[0].text == "hi"
 
 
 async def test_streamed_response_is_events_and_an_end_marker(stub: Any) -> None:
-    *chunks, end = events(await answer(ask(stub, QUESTION | {"stream": True})))
+    *chunks, end = events(await receive(send(stub, REQUEST | {"stream": True})))
     assert [json.loads(chunk)["choices"][0]["delta"]["content"] for chunk in chunks] == ["Hello", " there"]
     assert end == "[DONE]"
 
 
 async def test_empty_stream_still_has_an_end_marker(stub: Any, script: Script) -> None:
-    script.pieces = []
-    assert events(await answer(ask(stub, QUESTION | {"stream": True}))) == ["[DONE]"]
+    script.texts = []
+    assert events(await receive(send(stub, REQUEST | {"stream": True}))) == ["[DONE]"]
 
 
 async def test_get_methods_return_json(stub: Any) -> None:
@@ -166,15 +166,15 @@ async def test_failure_of_a_get_method_is_a_status(stub: Any) -> None:
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_lists_unknown_members_in_a_header(stub: Any, stream: bool) -> None:
-    call = ask(stub, QUESTION | {"stream": stream, "foo": 1, "a,b": 2, "none": None})
-    await answer(call)
+    call = send(stub, REQUEST | {"stream": stream, "foo": 1, "a,b": 2, "none": None})
+    await receive(call)
     headers = dict(await call.initial_metadata())
     assert headers[UNKNOWN_FIELDS_HEADER] == 'foo,["a,b"]'
 
 
 async def test_no_header_without_unknown_members(stub: Any) -> None:
-    call = ask(stub, QUESTION)
-    await answer(call)
+    call = send(stub, REQUEST)
+    await receive(call)
     assert UNKNOWN_FIELDS_HEADER not in dict(await call.initial_metadata())
 
 
@@ -182,8 +182,8 @@ async def test_truncates_a_long_list_of_unknown_members(
     stub: Any, script: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("glimpse.server.openai.facade.MAX_UNKNOWN_FIELDS_CHARACTERS", 10)
-    call = ask(stub, QUESTION | {"alpha": 1, "beta": 2, "gamma": 3})
-    await answer(call)
+    call = send(stub, REQUEST | {"alpha": 1, "beta": 2, "gamma": 3})
+    await receive(call)
     assert dict(await call.initial_metadata())[UNKNOWN_FIELDS_HEADER] == "alpha,..."
 
 
@@ -193,14 +193,14 @@ async def test_truncates_a_long_list_of_unknown_members(
         (b"{", None, "INVALID_JSON"),
         (b"", None, "INVALID_JSON"),
         ({"messages": 5}, "messages", "INVALID_TYPE"),
-        (QUESTION | {"stream": "yes"}, "stream", "INVALID_TYPE"),
+        (REQUEST | {"stream": "yes"}, "stream", "INVALID_TYPE"),
         ({"messages": [{"role": "boss"}]}, "messages[0].role", "INVALID_VALUE"),
     ],
 )
 async def test_refuses_an_invalid_body(
     stub: Any, script: Script, document: Any, param: str | None, reason: str
 ) -> None:
-    error = await failure(ask(stub, document))
+    error = await failure(send(stub, document))
     info, bad_request = details(error)
     assert error.code() == grpc.StatusCode.INVALID_ARGUMENT
     assert (info.reason, info.metadata["type"]) == (reason, "invalid_request_error")
@@ -210,7 +210,7 @@ async def test_refuses_an_invalid_body(
 
 
 async def test_refuses_a_body_that_is_too_large(stub: Any) -> None:
-    error = await failure(ask(stub, b" " * (MAX_BODY_BYTES + 1), part_bytes=300))
+    error = await failure(send(stub, b" " * (MAX_BODY_BYTES + 1), part_bytes=300))
     assert error.details() == "The body is larger than 1000 bytes."
     assert dict(error.trailing_metadata())["x-http-status"] == "413"
 
@@ -220,9 +220,9 @@ async def test_refuses_a_body_that_is_too_large(stub: Any) -> None:
     [("", True), ("application/json; charset=utf-8", True), ("application/vnd.x+json", True), ("text/plain", False)],
 )
 async def test_a_body_must_be_json(stub: Any, content_type: str, accepted: bool) -> None:
-    call = ask(stub, QUESTION, content_type=content_type)
+    call = send(stub, REQUEST, content_type=content_type)
     if accepted:
-        assert len(await answer(call)) == 1
+        assert len(await receive(call)) == 1
     else:
         assert (await failure(call)).details() == "The body must be application/json, not text/plain."
 
@@ -231,10 +231,8 @@ async def test_a_body_must_be_json(stub: Any, content_type: str, accepted: bool)
 async def test_failure_before_the_first_chunk_is_a_status_with_a_json_path(
     stub: Any, script: Script, stream: bool
 ) -> None:
-    script.pieces = [
-        InvalidRequest("messages[0].content[1].image.source", "'messages[0].content[1].image.source': no.")
-    ]
-    error = await failure(ask(stub, QUESTION | {"stream": stream}))
+    script.texts = [InvalidRequest("messages[0].content[1].image.source", "'messages[0].content[1].image.source': no.")]
+    error = await failure(send(stub, REQUEST | {"stream": stream}))
     info, _ = details(error)
     assert error.code() == grpc.StatusCode.INVALID_ARGUMENT
     assert info.metadata["param"] == "messages[0].content[1].image_url.url"
@@ -242,8 +240,8 @@ async def test_failure_before_the_first_chunk_is_a_status_with_a_json_path(
 
 
 async def test_failure_after_the_first_chunk_is_an_event_and_a_status(stub: Any, script: Script) -> None:
-    script.pieces = ["Hello", DeadlineExceededError()]
-    call = ask(stub, QUESTION | {"stream": True})
+    script.texts = ["Hello", DeadlineExceededError()]
+    call = send(stub, REQUEST | {"stream": True})
     first, last = events([await call.read(), await call.read()])
     assert "Hello" in first
     assert json.loads(last) == {
@@ -259,7 +257,7 @@ async def test_failure_after_the_first_chunk_is_an_event_and_a_status(stub: Any,
 
 async def test_disconnect_closes_the_typed_stream(stub: Any, script: Script) -> None:
     script.hold = True
-    call = ask(stub, QUESTION | {"stream": True})
+    call = send(stub, REQUEST | {"stream": True})
     await call.read()
     call.cancel()
     await asyncio.wait_for(script.closed.wait(), 5)

@@ -1,4 +1,4 @@
-"""Proto paths → JSON paths."""
+"""Converting proto paths to JSON paths."""
 
 import pytest
 

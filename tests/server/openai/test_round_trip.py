@@ -1,4 +1,4 @@
-"""What is written is read back as the same message, for every type of the API."""
+"""Encoding and decoding return the same message, for every type of the API."""
 
 import json
 from typing import Any
