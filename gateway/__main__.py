@@ -1,4 +1,4 @@
-"""`python -m glimpse.gateway`."""
+"""`python -m glimpse.gateway` is the command `glimpse gateway`."""
 
 from glimpse.gateway.cli import main
 

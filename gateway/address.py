@@ -1,4 +1,4 @@
-"""Network addresses as people write them, `host:port`. Knows nothing of Envoy."""
+"""Network addresses, `host:port`."""
 
 from dataclasses import dataclass
 from typing import Self
@@ -9,13 +9,13 @@ class Address:
     """A host and a TCP port."""
 
     host: str
-    """A name or an IP address; an IPv6 address without its brackets."""
+    """A name or an IP address; an IPv6 address has no brackets here."""
     port: int
-    """0 lets the system choose, where something is to listen."""
+    """0 lets the system choose, for a listener."""
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Reads "127.0.0.1:8080", "glimpse:50051" or "[::1]:8080".
+        """Parses "127.0.0.1:8080", "glimpse:50051" or "[::1]:8080".
 
         Raises:
             ValueError: the text is not a host and a port.
@@ -23,9 +23,9 @@ class Address:
         host, colon, port = text.rpartition(":")
         bare = host.removeprefix("[").removesuffix("]")
         if not colon or not bare or not (port.isascii() and port.isdigit()) or int(port) > 65535:
-            raise ValueError(f"{text!r} is not an address such as 127.0.0.1:8080")
+            raise ValueError(f"expected an address such as 127.0.0.1:8080, got {text!r}")
         if ":" in bare and not host.startswith("["):
-            raise ValueError(f"{text!r}: an IPv6 address stands in brackets, as in [::1]:8080")
+            raise ValueError(f"expected an IPv6 address in brackets, such as [::1]:8080, got {text!r}")
         return cls(host=bare, port=int(port))
 
     def __str__(self) -> str:

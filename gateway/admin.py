@@ -1,4 +1,4 @@
-"""Envoy's admin interface on a Unix socket: the few questions and orders that a runner has. Knows no process."""
+"""A client of Envoy's admin interface on a Unix socket."""
 
 import http.client
 import json
@@ -9,11 +9,11 @@ _TIMEOUT_SECONDS = 5.0
 
 
 class AdminError(Exception):
-    """Envoy did not answer, or refused."""
+    """Envoy did not answer, or answered with an error."""
 
 
 def is_ready(path: Path) -> bool:
-    """Envoy has its configuration and takes connections."""
+    """Whether Envoy has its configuration and accepts connections."""
     try:
         return _request(path, "GET", "/ready").strip() == b"LIVE"
     except AdminError:
@@ -21,19 +21,19 @@ def is_ready(path: Path) -> bool:
 
 
 def listening_port(path: Path) -> int:
-    """The TCP port of the only listener."""
+    """Returns the TCP port of the only listener."""
     status = json.loads(_request(path, "GET", "/listeners?format=json"))
     return status["listener_statuses"][0]["local_address"]["socket_address"]["port_value"]
 
 
 def num_active_requests(path: Path, stat_prefix: str) -> int:
-    """The requests that are being answered."""
+    """Returns the number of running requests."""
     stats = json.loads(_request(path, "GET", f"/stats?format=json&filter=^http.{stat_prefix}.downstream_rq_active$"))
     return sum(stat["value"] for stat in stats["stats"])
 
 
 def begin_drain(path: Path) -> None:
-    """Fails health checks, and asks clients to go: `connection: close` on HTTP/1.1 answers, GOAWAY on HTTP/2."""
+    """Fails health checks and asks clients to leave: `connection: close` on HTTP/1.1 responses, GOAWAY on HTTP/2."""
     _request(path, "POST", "/healthcheck/fail")
     _request(path, "POST", "/drain_listeners?graceful")
 

