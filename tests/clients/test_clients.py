@@ -58,7 +58,7 @@ ASKS = {
 
 @pytest.mark.parametrize("ask", ASKS)
 @pytest.mark.parametrize("client", CLIENTS)
-def test_every_client_gets_what_it_asks_for(
+def test_every_client_works(
     client: str, ask: str, request: pytest.FixtureRequest, program: Callable[[str], Program]
 ) -> None:
     told = ASKS[ask]

@@ -42,7 +42,7 @@ def ask(stack: Stack, part: Any) -> ChatCompletion:
         return client.chat.completions.create(model="ears", messages=messages, temperature=0, max_completion_tokens=8)
 
 
-def test_every_way_to_send_an_audio_gives_the_same_answer(hearing: Stack, media_host: MediaHost) -> None:
+def test_each_audio_source_gives_the_same_answer(hearing: Stack, media_host: MediaHost) -> None:
     parts: list[dict[str, Any]] = [
         {"type": "input_audio", "input_audio": {"data": BASE64, "format": "wav"}},
         {"type": "audio_url", "audio_url": {"url": f"data:audio/wav;base64,{BASE64}"}},
@@ -65,7 +65,7 @@ def test_every_way_to_send_an_audio_gives_the_same_answer(hearing: Stack, media_
         assert completion.usage.prompt_tokens_details.audio_tokens == 14
 
 
-def test_an_audio_s_server_has_its_own_time(hearing: Stack, media_host: MediaHost) -> None:
+def test_audio_has_its_own_fetch_timeout(hearing: Stack, media_host: MediaHost) -> None:
     with pytest.raises(BadRequestError, match="within 3 s") as caught:
         ask(hearing, {"type": "audio_url", "audio_url": {"url": media_host.url("/slow")}})
     assert caught.value.code == "media_fetch_timeout"

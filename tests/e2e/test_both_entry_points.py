@@ -187,7 +187,7 @@ def tokens_of(logprobs: dict[str, Any]) -> list[Any]:
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 @pytest.mark.parametrize(("fields", "members"), CHATS)
-def test_a_conversation_has_the_same_outcome(
+def test_grpc_and_rest_give_the_same_chat_completion(
     echo_stack: Stack, channel: grpc.Channel, fields: dict[str, Any], members: dict[str, Any], stream: bool
 ) -> None:
     chat = chat_pb2_grpc.ChatServiceStub(channel)
@@ -218,7 +218,7 @@ def test_a_conversation_has_the_same_outcome(
         ({"prompts": []}, {"prompt": []}),
     ],
 )  # fmt: skip
-def test_a_text_has_the_same_continuation(
+def test_grpc_and_rest_give_the_same_completion(
     echo_stack: Stack, channel: grpc.Channel, fields: dict[str, Any], members: dict[str, Any], stream: bool
 ) -> None:
     completions = completion_pb2_grpc.CompletionServiceStub(channel)
@@ -230,7 +230,7 @@ def test_a_text_has_the_same_continuation(
     assert timeless(typed) == timeless(posted)
 
 
-def test_tokens_are_the_same(echo_stack: Stack, channel: grpc.Channel) -> None:
+def test_grpc_and_rest_give_the_same_tokens(echo_stack: Stack, channel: grpc.Channel) -> None:
     tokens = tokenizer_pb2_grpc.TokenizerServiceStub(channel)
     typed = tokens.Tokenize(tokenizer_pb2.TokenizeRequest(prompt="Hello ä", return_token_strs=True))
     assert json.loads(encode(typed)) == ask(echo_stack, "/tokenize", prompt="Hello ä", return_token_strs=True).body
@@ -238,7 +238,7 @@ def test_tokens_are_the_same(echo_stack: Stack, channel: grpc.Channel) -> None:
     assert json.loads(encode(back)) == ask(echo_stack, "/detokenize", tokens=list(typed.tokens)).body
 
 
-def test_models_are_the_same(echo_stack: Stack, channel: grpc.Channel) -> None:
+def test_grpc_and_rest_list_the_same_models(echo_stack: Stack, channel: grpc.Channel) -> None:
     (model,) = model_pb2_grpc.ModelServiceStub(channel).ListModels(model_pb2.ListModelsRequest()).data
     assert list(model.input_modalities) == [1, 2, 3]
     assert (model.capabilities.tools, model.capabilities.max_choices) == (True, 128)

@@ -84,7 +84,7 @@ def test_a_video_with_a_uuid_is_sent_once(client: OpenAI, media: media_pb2_grpc.
     assert outcome(ask(client, clip({"url": None, **LARGE}, uuid="clip"))) == outcome(sent)
 
 
-def test_what_is_not_kept_is_told_by_its_name(client: OpenAI) -> None:
+def test_refuses_media_that_is_not_cached(client: OpenAI) -> None:
     ask(client, picture({"url": data_url(tiles(seed=32))}, uuid="tiles 32"))
     not_cached = ("media_not_cached", "messages[0].content[0].uuid")
     assert refusal(client, picture(None, uuid="never sent")) == not_cached
@@ -93,7 +93,7 @@ def test_what_is_not_kept_is_told_by_its_name(client: OpenAI) -> None:
     assert refusal(client, picture(None)) == ("missing_value", "messages[0].content[0].image_url.url")
 
 
-def test_an_upload_through_envoy_is_an_image(client: OpenAI, media: media_pb2_grpc.MediaServiceStub) -> None:
+def test_uploads_an_image_through_envoy(client: OpenAI, media: media_pb2_grpc.MediaServiceStub) -> None:
     drawn = tiles(seed=33)
     sent = ask(client, picture({"url": data_url(drawn)}))
     handle = upload(media, encoded(drawn))
@@ -103,18 +103,18 @@ def test_an_upload_through_envoy_is_an_image(client: OpenAI, media: media_pb2_gr
     assert (code, param) == ("media_not_cached", "messages[0].content[0].image_url.url")
 
 
-def test_uploaded_frames_are_a_video(client: OpenAI, media: media_pb2_grpc.MediaServiceStub) -> None:
+def test_uploads_the_frames_of_a_video(client: OpenAI, media: media_pb2_grpc.MediaServiceStub) -> None:
     frames = [tiles(seed=seed) for seed in (34, 35)]
     sent = ask(client, clip({"url": [data_url(frame) for frame in frames], **LARGE}))
     handles = [{"upload_id": upload(media, encoded(frame))} for frame in frames]
     assert outcome(ask(client, clip({"url": handles, **LARGE}))) == outcome(sent)
 
 
-def test_an_upload_is_found_with_its_cache_salt_only(client: OpenAI, media: media_pb2_grpc.MediaServiceStub) -> None:
+def test_upload_belongs_to_its_cache_salt(client: OpenAI, media: media_pb2_grpc.MediaServiceStub) -> None:
     handle = upload(media, encoded(tiles(seed=36)), cache_salt="mine")
     assert ask(client, picture({"upload_id": handle}), cache_salt="mine").choices
     assert refusal(client, picture({"upload_id": handle}))[0] == "media_not_cached"
 
 
-def test_a_request_without_media_has_no_media_usage(client: OpenAI) -> None:
+def test_request_without_media_has_no_media_usage(client: OpenAI) -> None:
     assert not hasattr(ask(client).usage, "media_usage")

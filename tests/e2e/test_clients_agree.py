@@ -51,7 +51,7 @@ def test_examples_print_the_same_answer(
     assert answer(stack, client, image=image, stream=stream) == answers[image]
 
 
-def test_the_answer_depends_on_the_image(answers: dict[Path | None, str]) -> None:
+def test_answer_depends_on_the_image(answers: dict[Path | None, str]) -> None:
     assert answers[None]
     assert answers[None] != answers[IMAGE]
 

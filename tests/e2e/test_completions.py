@@ -17,14 +17,14 @@ def texts(stack: Stack, **members: Any) -> list[str]:
     return [choice["text"] for choice in answer.body["choices"]]
 
 
-def test_prompts_are_texts_or_token_ids(echo_stack: Stack) -> None:
+def test_accepts_texts_and_token_ids_as_prompts(echo_stack: Stack) -> None:
     ids = ask(echo_stack, "/tokenize", prompt=reply_with("ä b")).body["tokens"]
     assert texts(echo_stack, prompt=reply_with("ä b")) == texts(echo_stack, prompt=ids) == ["ä b"]
     assert texts(echo_stack, prompt=[reply_with("a"), reply_with("b")]) == ["a", "b"]
     assert texts(echo_stack, prompt=[ids, ids], n=2, echo=True) == [reply_with("ä b") + "ä b"] * 4
 
 
-def test_a_stream_says_what_the_whole_answer_says(echo_stack: Stack) -> None:
+def test_completion_stream_equals_the_unary_response(echo_stack: Stack) -> None:
     members: dict[str, Any] = {"prompt": [reply_with("Hello, ä"), reply_with("you")], "n": 2, "echo": True}
     streamed = ask(echo_stack, COMPLETIONS, stream=True, stream_options={"include_usage": True}, **members).events
     *events, usage = streamed
@@ -51,13 +51,13 @@ def test_a_stream_says_what_the_whole_answer_says(echo_stack: Stack) -> None:
         ({"prompt": "a", "stream_options": {}}, "stream_options"),
     ],
 )
-def test_what_cannot_be_continued_is_refused_by_name(echo_stack: Stack, members: dict[str, Any], param: str) -> None:
+def test_refuses_invalid_completion_requests(echo_stack: Stack, members: dict[str, Any], param: str) -> None:
     answer = ask(echo_stack, COMPLETIONS, **members)
     assert answer.status == 400, answer.text
     assert answer.param.startswith(param)
 
 
-def test_openais_client_reads_log_probabilities_and_offsets(client: OpenAI) -> None:
+def test_openai_client_reads_logprobs_and_offsets(client: OpenAI) -> None:
     completion = client.completions.create(model="nano", prompt="One two", temperature=0, max_tokens=6, logprobs=2)
     (choice,) = completion.choices
     logprobs = choice.logprobs
@@ -75,14 +75,14 @@ def test_openais_client_reads_log_probabilities_and_offsets(client: OpenAI) -> N
     client.close()
 
 
-def test_tokens_and_texts_are_each_other_s(echo_stack: Stack) -> None:
+def test_detokenize_reverses_tokenize(echo_stack: Stack) -> None:
     text = "Grüße, <|im_end|> 🦉"
     tokenized = ask(echo_stack, "/tokenize", prompt=text, return_token_strs=True).body
     assert tokenized["count"] == len(tokenized["tokens"]) == len(tokenized["token_strs"])
     assert ask(echo_stack, "/detokenize", tokens=tokenized["tokens"]).body == {"prompt": text}
 
 
-def test_a_conversation_is_tokenized_as_it_is_answered(echo_stack: Stack) -> None:
+def test_tokenizes_a_conversation_as_chat_does(echo_stack: Stack) -> None:
     messages = [{"role": "user", "content": reply_with("Hi")}]
     answered = ask(echo_stack, "/v1/chat/completions", messages=messages).body["usage"]["prompt_tokens"]
     tokenized = ask(echo_stack, "/tokenize", messages=messages).body
@@ -101,9 +101,7 @@ def test_a_conversation_is_tokenized_as_it_is_answered(echo_stack: Stack) -> Non
         ("/detokenize", {"tokens": [10**6]}, "tokens[0]"),
     ],
 )
-def test_what_cannot_be_tokenized_is_refused_by_name(
-    echo_stack: Stack, path: str, members: dict[str, Any], param: str
-) -> None:
+def test_refuses_invalid_tokenize_requests(echo_stack: Stack, path: str, members: dict[str, Any], param: str) -> None:
     answer = ask(echo_stack, path, **members)
     assert answer.status in (400, 404)
     assert answer.param == param

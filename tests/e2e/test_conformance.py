@@ -81,7 +81,7 @@ def cases(some: list[Case]) -> pytest.MarkDecorator:
 
 
 @cases(OUTERMOST)
-def test_a_member_is_served_or_refused_by_its_name(
+def test_serves_or_refuses_each_parameter_by_name(
     echo_stack: Stack, path: str, least: dict[str, Any], member: Member
 ) -> None:
     if member.effect is Effect.REFUSED:
@@ -97,7 +97,7 @@ def test_a_member_is_served_or_refused_by_its_name(
 
 
 @cases(SERVED)
-def test_a_member_that_is_served_is_read(echo_stack: Stack, path: str, least: dict[str, Any], member: Member) -> None:
+def test_checks_each_served_parameter(echo_stack: Stack, path: str, least: dict[str, Any], member: Member) -> None:
     kinds = frozenset(kind for field in member.fields for kind in field.kinds)
     wrong = next((value for kind, value in OF_A_WRONG_TYPE.items() if kind not in kinds), [])
     for name in (member.path, *member.aliases):
@@ -107,9 +107,7 @@ def test_a_member_that_is_served_is_read(echo_stack: Stack, path: str, least: di
 
 
 @cases(INNER)
-def test_what_is_refused_inside_is_refused_by_its_path(
-    echo_stack: Stack, path: str, least: dict[str, Any], member: Member
-) -> None:
+def test_refuses_nested_parameters_by_path(echo_stack: Stack, path: str, least: dict[str, Any], member: Member) -> None:
     refused = ask(echo_stack, path, **(least | inside(member)))
     assert refused.status == 400, refused.text
     wanted = member.path.replace("[]", "[0]")
@@ -133,7 +131,7 @@ def inside(member: Member, value: Any = NEVER_ACCEPTED) -> dict[str, Any]:
     return {outer: beside | value} | ({"stream": True} if outer == "stream_options" else {})
 
 
-def test_what_is_echoed_comes_back_and_what_has_no_effect_does_not(echo_stack: Stack) -> None:
+def test_echoes_only_the_documented_parameters(echo_stack: Stack) -> None:
     echoed = chat(
         echo_stack, reply_with("Hi"), metadata={"a": "b"}, service_tier="auto", user="me", safety_identifier="me"
     ).body
@@ -178,7 +176,7 @@ EFFECTS: list[tuple[dict[str, Any], Callable[[Answer, Answer], bool]]] = [
 
 
 @pytest.mark.parametrize(("members", "holds"), EFFECTS, ids=[" ".join(members) for members, _ in EFFECTS])
-def test_what_is_honoured_is_seen(
+def test_honoured_parameters_change_the_answer(
     stack: Stack, members: dict[str, Any], holds: Callable[[Answer, Answer], bool]
 ) -> None:
     question = "Tell me a number between one and a thousand, and then tell me why you like it."
@@ -187,7 +185,7 @@ def test_what_is_honoured_is_seen(
     assert holds(plain, answer), answer.text
 
 
-def test_a_seed_repeats_all_answers_and_draws_each_anew(stack: Stack) -> None:
+def test_seed_reproduces_distinct_choices(stack: Stack) -> None:
     # Past the end that it would choose the model is not sure of anything.
     members: dict[str, Any] = {"n": 3, "seed": 5, "temperature": 2, "min_tokens": 64, "max_tokens": 64}
     first, second = ([choice["message"] for choice in chat(stack, "Say.", **members).body["choices"]] for _ in "ab")

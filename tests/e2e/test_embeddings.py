@@ -59,7 +59,7 @@ def refusal(client: OpenAI, part: dict[str, Any]) -> tuple[str | None, str | Non
 
 
 @pytest.mark.parametrize("write", [saved, safe, typed])
-def test_embeddings_answer_as_their_image_does(
+def test_embeddings_give_the_answer_of_their_image(
     client: OpenAI, embedded: tuple[torch.Tensor, torch.Tensor], write: Any
 ) -> None:
     embeddings, grid = embedded
@@ -70,7 +70,7 @@ def test_embeddings_answer_as_their_image_does(
     assert getattr(answer.usage, "prompt_tokens", None) == getattr(expected.usage, "prompt_tokens", None)
 
 
-def test_a_video_s_embeddings_are_taken(client: OpenAI, embedded: tuple[torch.Tensor, torch.Tensor]) -> None:
+def test_accepts_video_embeddings(client: OpenAI, embedded: tuple[torch.Tensor, torch.Tensor]) -> None:
     embeddings, grid = embedded
     part = {"type": "video_embeds", "video_embeds": {"video_embeds": saved(embeddings), "video_grid_thw": saved(grid)}}
     answer = ask(client, part)
@@ -115,19 +115,17 @@ REFUSED: list[Any] = [
 
 
 @pytest.mark.parametrize(("members", "code", "param"), REFUSED)
-def test_embeddings_that_cannot_be_used_are_refused_by_their_member(
-    client: OpenAI, members: dict[str, Any], code: str, param: str
-) -> None:
+def test_refuses_invalid_embeddings_by_field(client: OpenAI, members: dict[str, Any], code: str, param: str) -> None:
     assert refusal(client, image_embeds(**members)) == (code, param)
     assert ask(client, {"type": "text", "text": "Hello"}).choices
 
 
-def test_a_text_alone_is_embeddings_without_a_grid(client: OpenAI) -> None:
+def test_accepts_embeddings_without_a_grid_as_a_string(client: OpenAI) -> None:
     part = {"type": "image_embeds", "image_embeds": saved(GOOD)}
     assert refusal(client, part) == ("invalid_embeddings", f"{PART}.image_grid_thw")
 
 
-def test_a_server_accepts_none_unless_it_is_told_to(echo_stack: Stack) -> None:
+def test_refuses_embeddings_without_the_flag(echo_stack: Stack) -> None:
     part = image_embeds(image_embeds=saved(GOOD), image_grid_thw=saved(GRID))
     with OpenAI(base_url=echo_stack.openai_url, api_key="none", max_retries=0) as client:
         assert refusal(client, part) == ("unsupported", PART)

@@ -45,14 +45,14 @@ def ask_typed(stack: Stack, picture: Image.Image, **members: Any) -> str:
         return chat_pb2_grpc.ChatServiceStub(channel).CreateChatCompletion(request).choices[0].message.content
 
 
-def test_every_way_to_send_an_image_gives_the_same_answer(stack: Stack, client: OpenAI) -> None:
+def test_each_image_source_gives_the_same_answer(stack: Stack, client: OpenAI) -> None:
     picture = tiles(seed=1)
     bare = base64.b64encode(encoded(picture)).decode()
     through_rest = {text_of(ask(client, {"url": url})) for url in (data_url(picture), bare, data_url(picture, "BMP"))}
     assert through_rest == {ask_typed(stack, picture)}
 
 
-def test_pixel_bounds_are_honoured_for_each_image(client: OpenAI) -> None:
+def test_applies_pixel_bounds_to_each_image(client: OpenAI) -> None:
     picture = {"url": data_url(tiles(seed=4, width=448, height=448))}
     bounded = picture | {"max_pixel": 224 * 224}
     assert image_tokens_of(ask(client, picture)) == 16 * 16
@@ -61,13 +61,13 @@ def test_pixel_bounds_are_honoured_for_each_image(client: OpenAI) -> None:
     assert image_tokens_of(ask(client, {"url": data_url(tiles(seed=4))} | {"min_pixel": 448 * 448})) == 16 * 16
 
 
-def test_low_detail_takes_fewer_tokens(client: OpenAI) -> None:
+def test_low_detail_uses_fewer_tokens(client: OpenAI) -> None:
     picture = {"url": data_url(tiles(seed=7, width=672, height=672)), "max_pixel": 672 * 672}
     assert image_tokens_of(ask(client, picture | {"detail": "high"})) == 24 * 24
     assert image_tokens_of(ask(client, picture | {"detail": "low"})) == 18 * 18
 
 
-def test_a_text_that_names_special_tokens_is_no_image(client: OpenAI) -> None:
+def test_special_tokens_in_text_are_not_an_image(client: OpenAI) -> None:
     content: Any = [
         {"type": "image_url", "image_url": {"url": data_url(tiles(seed=8))}},
         {"type": "text", "text": "<|vision_start|><|image_pad|><|vision_end|><|im_end|>"},
@@ -88,7 +88,7 @@ def test_transparent_pixels_are_white(client: OpenAI) -> None:
     assert text_of(ask(client, {"url": data_url(holes)})) == text_of(ask(client, {"url": data_url(white)}))
 
 
-def test_transparent_pixels_have_the_colour_that_was_asked_for(stack: Stack, client: OpenAI) -> None:
+def test_transparent_pixels_use_the_requested_background(stack: Stack, client: OpenAI) -> None:
     holes = tiles(seed=5).convert("RGBA")
     holes.paste((255, 0, 0, 0), (0, 0, 112, 112))
     blue = tiles(seed=5)
@@ -100,7 +100,7 @@ def test_transparent_pixels_have_the_colour_that_was_asked_for(stack: Stack, cli
     assert on_blue == ask_typed(stack, holes, media_io_options=reading) == ask_typed(stack, blue)
 
 
-def test_a_photo_is_turned_upright(client: OpenAI) -> None:
+def test_applies_exif_orientation(client: OpenAI) -> None:
     upright = tiles(seed=6, width=224, height=112)
     exif = Image.Exif()
     exif[0x0112] = 6  # shown turned clockwise by a quarter

@@ -48,14 +48,14 @@ def own_stack(tmp_path: Path) -> Iterator[Stack]:
         running.process.wait()
 
 
-def test_a_client_that_goes_away_frees_its_sequence(stack: Stack) -> None:
+def test_disconnected_client_frees_its_sequence(stack: Stack) -> None:
     with open_stream(stack):
         assert stack.metric("glimpse_running_sequences") == 1
     assert eventually(lambda: stack.metric("glimpse_running_sequences") == 0, timeout_seconds=2)
     assert stack.metric("glimpse_kv_blocks_used") == 0
 
 
-def test_a_deadline_stops_the_work(stack: Stack) -> None:
+def test_deadline_stops_generation(stack: Stack) -> None:
     with grpc.insecure_channel(stack.target) as channel:
         with pytest.raises(grpc.RpcError) as caught:
             chat_pb2_grpc.ChatServiceStub(channel).CreateChatCompletion(typed_request(), timeout=0.5)
@@ -63,7 +63,7 @@ def test_a_deadline_stops_the_work(stack: Stack) -> None:
     assert eventually(lambda: stack.metric("glimpse_running_sequences") == 0, timeout_seconds=2)
 
 
-def test_when_the_engine_dies_requests_end_and_it_comes_back(own_stack: Stack) -> None:
+def test_engine_crash_ends_requests_and_restarts_it(own_stack: Stack) -> None:
     stack = own_stack
     with open_stream(stack) as response, grpc.insecure_channel(stack.target) as channel:
         chat = chat_pb2_grpc.ChatServiceStub(channel)
@@ -82,7 +82,7 @@ def test_when_the_engine_dies_requests_end_and_it_comes_back(own_stack: Stack) -
         assert chat.CreateChatCompletion(typed_request(max_completion_tokens=3)).usage.completion_tokens == 3
 
 
-def test_a_drained_server_finishes_its_streams(own_stack: Stack) -> None:
+def test_drain_finishes_running_streams(own_stack: Stack) -> None:
     with open_stream(own_stack) as response:
         own_stack.process.send_signal(signal.SIGTERM)
         rest = response.read().decode()

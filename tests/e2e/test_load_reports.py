@@ -39,7 +39,7 @@ def last_report(target: str, path: str) -> tuple[int, Report]:
     [("/glimpse.v1.ModelService/ListModels", 0), ("/glimpse.v1.ChatService/StreamChatCompletion", 3)],
     ids=["answered", "refused"],
 )
-def test_every_call_ends_with_a_report(target: str, path: str, code: int) -> None:
+def test_each_rpc_ends_with_a_load_report(target: str, path: str, code: int) -> None:
     last_report(target, path)
     found, report = last_report(target, path)
     assert found == code
@@ -47,7 +47,7 @@ def test_every_call_ends_with_a_report(target: str, path: str, code: int) -> Non
     assert set(report.named_metrics) == {"kv_cache_usage_perc", "num_requests_running", "num_requests_waiting"}
 
 
-def test_reports_are_streamed_through_envoy(target: str) -> None:
+def test_streams_load_reports_through_envoy(target: str) -> None:
     service, _, method = ORCA_METHOD.rpartition(".")
     with grpc.insecure_channel(target) as channel:
         orca = channel.unary_stream(
@@ -61,6 +61,6 @@ def test_reports_are_streamed_through_envoy(target: str) -> None:
             reports.cancel()
 
 
-def test_rest_does_not_tell_it(stack: Stack) -> None:
+def test_rest_responses_have_no_load_report(stack: Stack) -> None:
     with urllib.request.urlopen(f"{stack.openai_url}/models", timeout=20) as answer:
         assert not [name for name in answer.headers if "load" in name.lower()]

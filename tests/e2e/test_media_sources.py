@@ -137,7 +137,7 @@ def picture(seed: int, changed: int = 0) -> bytes:
 
 @pytest.mark.parametrize("first", [0, 6])
 @pytest.mark.parametrize("kind", ["image", "video"])
-def test_a_medium_is_the_same_by_every_way_and_no_other(
+def test_media_sources_give_the_same_answer(
     stack: Stack, media_host: MediaHost, local_media: Path, kind: str, first: int
 ) -> None:
     one, other = [
@@ -174,7 +174,7 @@ REFUSED: list[Any] = [
 
 @DOORS
 @pytest.mark.parametrize(("kind", "url", "code", "words"), REFUSED)
-def test_what_is_not_to_be_fetched_is_refused(
+def test_refuses_urls_that_are_not_allowed(
     stack: Stack, media_host: MediaHost, local_media: Path, door: Any, kind: str, url: str, code: str, words: str
 ) -> None:
     link = local_media / "link.png"
@@ -187,14 +187,14 @@ def test_what_is_not_to_be_fetched_is_refused(
 
 
 @DOORS
-def test_only_domains_that_are_allowed_are_fetched_from(echo_stack: Stack, door: Any) -> None:
+def test_fetches_only_from_allowed_domains(echo_stack: Stack, door: Any) -> None:
     for url in ("http://other.example/cat.png", "http://media.example.other.example/", "http://sub.media.example/"):
         refused = door(echo_stack, "image", {"url": url})
         assert (refused.code, "domain" in refused.message) == ("media_url_refused", True)
 
 
 @DOORS
-def test_images_stand_in_their_order_and_have_a_limit(stack: Stack, door: Any) -> None:
+def test_images_keep_their_order_and_have_a_limit(stack: Stack, door: Any) -> None:
     seeds = (200, 201) if door is typed else (202, 203)
     sources = [{"url": base64.b64encode(picture(seed)).decode()} for seed in seeds]
     one, other = (door(stack, "image", *order) for order in (sources, sources[::-1]))

@@ -52,7 +52,7 @@ def echo_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 
 @pytest.mark.parametrize(("verb", "path", "mode"), SHARES)
-def test_no_answer_is_outside_the_document(echo_stack: Stack, verb: str, path: str, mode: GenerationMode) -> None:
+def test_responses_match_the_openapi_document(echo_stack: Stack, verb: str, path: str, mode: GenerationMode) -> None:
     cases: Any = schemathesis.openapi.from_dict(DOCUMENT)[path][verb].as_strategy(generation_mode=mode)
 
     @settings(

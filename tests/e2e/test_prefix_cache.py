@@ -26,7 +26,7 @@ def ask(client: OpenAI, url: str, text: str) -> tuple[str, int, int]:
     )
 
 
-def test_a_prompt_seen_before_is_served_from_the_cache_with_the_same_answer(client: OpenAI) -> None:
+def test_repeated_prompt_is_a_prefix_cache_hit(client: OpenAI) -> None:
     url, text = data_url(tiles(seed=random.random())), "What do you see? " * 100
     cold_answer, num_prompt_tokens, cold_cached = ask(client, url, text)
     warm_answer, _, warm_cached = ask(client, url, text)
@@ -35,7 +35,7 @@ def test_a_prompt_seen_before_is_served_from_the_cache_with_the_same_answer(clie
     assert warm_cached > num_prompt_tokens - 64
 
 
-def test_another_image_before_the_same_text_shares_nothing_from_the_image_on(client: OpenAI) -> None:
+def test_another_image_is_no_prefix_cache_hit(client: OpenAI) -> None:
     text = "What do you see? " * 100
     ask(client, data_url(tiles(seed=random.random())), text)
     _, _, cached = ask(client, data_url(tiles(seed=random.random())), text)

@@ -128,7 +128,7 @@ REFUSED: list[Any] = [
 
 
 @pytest.mark.parametrize(("members", "status", "param", "words"), REFUSED)
-def test_bad_input_is_refused_by_name(
+def test_refuses_invalid_input_by_field(
     stack: Stack, members: dict[str, Any], status: int, param: str, words: str
 ) -> None:
     answer = chat(stack, **members)
@@ -143,12 +143,12 @@ def test_bad_input_is_refused_by_name(
     ("body", "status"),
     [(b"", 400), (b"{", 400), (b"[1]", 400), (b'{"messages": NaN}', 400), (b"{'messages': []}", 400), (b"\xff", 400)],
 )
-def test_a_body_that_is_no_json_object_is_refused(stack: Stack, body: bytes, status: int) -> None:
+def test_refuses_a_body_that_is_not_a_json_object(stack: Stack, body: bytes, status: int) -> None:
     answer = post(stack, body)
     assert (answer.status, answer.body["error"]["type"]) == (status, "invalid_request_error")
 
 
-def test_unknown_members_are_listed_in_a_header(stack: Stack) -> None:
+def test_lists_unknown_fields_in_a_header(stack: Stack) -> None:
     messages = [{"role": "user", "content": "Hello", "mood": "good"}]
     answer = chat(stack, messages=messages, wibble=1)
     assert answer.status == 200
@@ -156,7 +156,7 @@ def test_unknown_members_are_listed_in_a_header(stack: Stack) -> None:
     assert listed == {"wibble", "messages[0].mood"}
 
 
-def test_nothing_about_the_host_is_told(stack: Stack) -> None:
+def test_errors_reveal_nothing_about_the_host(stack: Stack) -> None:
     for url in ("file:///etc/passwd", "http://127.0.0.1:1/a.png", "http://localhost/a.png"):
         message: str = chat(stack, messages=picture(url)).body["error"]["message"]
         assert not any(word in message for word in ("Traceback", "Errno", "/work", "site-packages"))
@@ -171,25 +171,25 @@ def test_nothing_about_the_host_is_told(stack: Stack) -> None:
         ("PUT", "/v1/chat/completions", 405),
     ],
 )
-def test_envoys_own_errors_have_openais_shape(stack: Stack, method: str, path: str, status: int) -> None:
+def test_envoy_errors_have_openai_format(stack: Stack, method: str, path: str, status: int) -> None:
     answer = post(stack, b"{}", path, method)
     assert answer.status == status
     assert set(answer.body["error"]) == {"message", "type", "param", "code"}
 
 
-def test_a_body_past_the_limit_is_refused(stack: Stack) -> None:
+def test_refuses_a_body_over_the_limit(stack: Stack) -> None:
     answer = post(stack, b'{"messages": "' + b"x" * (66 << 20) + b'"}')
     assert (answer.status, answer.body["error"]["type"]) == (413, "invalid_request_error")
 
 
-def test_a_refused_request_disturbs_no_other(stack: Stack) -> None:
+def test_refused_requests_do_not_disturb_others(stack: Stack) -> None:
     before = chat(stack).body["choices"][0]["message"]["content"]
     for case in REFUSED:
         chat(stack, **case.values[0])
     assert chat(stack).body["choices"][0]["message"]["content"] == before
 
 
-def test_a_large_body_is_served(stack: Stack) -> None:
+def test_serves_a_large_body(stack: Stack) -> None:
     image_url = data_url(tiles(width=2600, height=2600), "BMP")
     assert len(image_url) > 25 << 20
     assert chat(stack, messages=picture(image_url)).status == 200

@@ -39,7 +39,7 @@ def echo_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     assert running.stop() == 0
 
 
-def test_the_pieces_of_a_hundred_answers_are_the_answers(echo_stack: Stack) -> None:
+def test_streams_equal_unary_answers(echo_stack: Stack) -> None:
     """Each is asked for whole and in pieces, with another seed, so that the engine cuts it in other places."""
     draw = random.Random(0)
     complete: set[bool] = set()

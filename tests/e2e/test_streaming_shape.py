@@ -18,7 +18,7 @@ def deltas(answer: Answer, index: int = 0) -> list[Any]:
     return [choice["delta"] for event in answer.events for choice in event["choices"] if choice["index"] == index]
 
 
-def test_the_first_delta_has_the_role_and_the_last_chunk_only_the_reason(echo_stack: Stack) -> None:
+def test_role_comes_first_and_finish_reason_last(echo_stack: Stack) -> None:
     first, *others, last = deltas(chat(echo_stack, reply_with("Grüße 🦉"), stream=True))
     assert first["role"] == "assistant"
     assert all(set(delta) == {"content"} and isinstance(delta["content"], str) for delta in others)
@@ -26,14 +26,14 @@ def test_the_first_delta_has_the_role_and_the_last_chunk_only_the_reason(echo_st
     assert first["content"] + "".join(delta["content"] for delta in others) == "Grüße 🦉"
 
 
-def test_one_chunk_of_each_answer_tells_why_it_ended(echo_stack: Stack) -> None:
+def test_each_choice_has_one_finish_reason(echo_stack: Stack) -> None:
     events = chat(echo_stack, reply_with("Hello there, all of you"), stream=True, n=3).events
     ends = [choice for event in events for choice in event["choices"] if choice["finish_reason"]]
     assert sorted((end["index"], end["finish_reason"]) for end in ends) == [(0, "stop"), (1, "stop"), (2, "stop")]
     assert all(len(event["choices"]) == 1 for event in events)
 
 
-def test_several_answers_stream_what_they_say_at_once(echo_stack: Stack) -> None:
+def test_streams_choices_concurrently(echo_stack: Stack) -> None:
     members: dict[str, Any] = {"n": 4, "seed": 1}
     whole = chat(echo_stack, reply_with("Hello, ä"), **members).body["choices"]
     streamed = chat(echo_stack, reply_with("Hello, ä"), stream=True, **members)
@@ -42,7 +42,7 @@ def test_several_answers_stream_what_they_say_at_once(echo_stack: Stack) -> None
         assert "".join(texts) == choice["message"]["content"] == "Hello, ä"
 
 
-def test_the_usage_comes_last_without_choices_and_only_when_asked_for(echo_stack: Stack) -> None:
+def test_usage_chunk_is_last_and_only_on_request(echo_stack: Stack) -> None:
     assert not any("usage" in event for event in chat(echo_stack, reply_with("Hi"), stream=True).events)
     *events, last = chat(echo_stack, reply_with("Hi"), stream=True, stream_options={"include_usage": True}, n=2).events
     assert not any("usage" in event for event in events)
@@ -50,7 +50,7 @@ def test_the_usage_comes_last_without_choices_and_only_when_asked_for(echo_stack
     assert (last["choices"], last["usage"]) == ([], whole)
 
 
-def test_calls_are_streamed_by_name_first_and_then_by_arguments(echo_stack: Stack) -> None:
+def test_streams_the_name_of_a_tool_call_first(echo_stack: Stack) -> None:
     arguments = ['{"at": "the door"}', '{"at": "ä 🦉", "twice": [1, {"a": null}]}']
     text = "Let me look.\n" + "\n".join(map(call, arguments))
     answer = chat(echo_stack, reply_with(text), stream=True, tools=TOOLS)
@@ -65,31 +65,31 @@ def test_calls_are_streamed_by_name_first_and_then_by_arguments(echo_stack: Stac
     assert answer.events[-1]["choices"][0]["finish_reason"] == "tool_calls"
 
 
-def test_a_whole_answer_has_the_same_calls(echo_stack: Stack) -> None:
+def test_unary_answer_has_the_same_tool_calls(echo_stack: Stack) -> None:
     (choice,) = chat(echo_stack, reply_with(call("{}")), tools=TOOLS).body["choices"]
     (made,) = choice["message"]["tool_calls"]
     assert (made["type"], made["function"]) == ("function", {"name": "look", "arguments": "{}"})
     assert (choice["message"]["content"], choice["finish_reason"]) == (None, "tool_calls")
 
 
-def test_a_tool_that_was_named_is_called_and_the_answer_just_stops(echo_stack: Stack) -> None:
+def test_calls_a_named_tool_and_finishes_with_stop(echo_stack: Stack) -> None:
     named = {"type": "function", "function": {"name": "look"}}
     (choice,) = chat(echo_stack, reply_with(call("{}")), tools=TOOLS, tool_choice=named).body["choices"]
     assert (len(choice["message"]["tool_calls"]), choice["finish_reason"]) == (1, "stop")
 
 
-def test_without_a_choice_of_tools_nothing_is_a_call(echo_stack: Stack) -> None:
+def test_tool_choice_none_disables_tool_calls(echo_stack: Stack) -> None:
     (choice,) = chat(echo_stack, reply_with("No."), tools=TOOLS, tool_choice="none").body["choices"]
     assert (choice["message"]["content"], choice["finish_reason"]) == ("No.", "stop")
 
 
-def test_what_fails_fails_before_the_first_chunk(echo_stack: Stack) -> None:
+def test_errors_come_before_the_first_chunk(echo_stack: Stack) -> None:
     for members in ({"n": 129}, {"structured_outputs": {"regex": "("}}, {"response_format": {"type": "json_schema"}}):
         answer = chat(echo_stack, reply_with("Hi"), stream=True, **members)
         assert (answer.status, answer.body["error"]["type"]) == (400, "invalid_request_error")
 
 
-def test_stop_texts_never_leak(echo_stack: Stack) -> None:
+def test_stop_strings_never_leak(echo_stack: Stack) -> None:
     for stop in ("lo th", ["there", "Hello the"], "ä"):
         whole = chat(echo_stack, reply_with("Hello there, ä"), stop=stop).content
         streamed = chat(echo_stack, reply_with("Hello there, ä"), stop=stop, stream=True, n=5)

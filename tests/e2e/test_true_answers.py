@@ -47,7 +47,7 @@ def words(answer: str) -> set[str]:
 
 @pytest.mark.parametrize("file_format", ["PNG", "JPEG"])
 @pytest.mark.parametrize(("width", "height"), [(84, 84), (168, 112), (280, 224)])
-def test_shape_and_colour_are_seen(client: OpenAI, width: int, height: int, file_format: str) -> None:
+def test_names_shape_and_colour(client: OpenAI, width: int, height: int, file_format: str) -> None:
     for colour, shape in (("red", "circle"), ("blue", "square"), ("green", "triangle"), ("black", "star")):
         picture = scene((colour, shape, MIDDLE, 0.5), width=width, height=height)
         part = image_part(data_url(picture, file_format))
@@ -55,14 +55,14 @@ def test_shape_and_colour_are_seen(client: OpenAI, width: int, height: int, file
         assert colour in words(ask(client, f"What colour is the {shape}?", part))
 
 
-def test_what_is_transparent_is_white(client: OpenAI) -> None:
+def test_sees_transparency_as_white(client: OpenAI) -> None:
     picture = scene(RED_CIRCLE, mode="RGBA")
     part = image_part(data_url(picture))
     assert "white" in words(ask(client, "What colour is the background?", part))
     assert "red" in words(ask(client, "What colour is the circle?", part))
 
 
-def test_a_rotated_photograph_is_seen_upright(client: OpenAI) -> None:
+def test_sees_rotated_photos_upright(client: OpenAI) -> None:
     upright = scene(("red", "circle", (0.2, 0.2), 0.25))
     stored = upright.transpose(Image.Transpose.ROTATE_90)
     exif = Image.Exif()
@@ -76,14 +76,14 @@ def test_a_rotated_photograph_is_seen_upright(client: OpenAI) -> None:
     assert {"bottom", "left"} <= as_stored
 
 
-def test_things_are_counted(client: OpenAI) -> None:
+def test_counts_objects(client: OpenAI) -> None:
     places = [(0.2, 0.2), (0.8, 0.2), (0.5, 0.5), (0.2, 0.8), (0.8, 0.8)]
     for number in range(1, 6):
         picture = scene(*[("green", "square", place, 0.22) for place in places[:number]])
         assert str(number) in words(ask(client, "How many squares are there?", image_part(data_url(picture))))
 
 
-def test_yes_and_no(client: OpenAI) -> None:
+def test_answers_yes_and_no(client: OpenAI) -> None:
     part = image_part(data_url(scene(RED_CIRCLE)))
     assert "yes" in words(ask(client, "Is there a red circle in the picture?", part))
     assert "no" in words(ask(client, "Is there a blue square in the picture?", part))
@@ -93,7 +93,7 @@ def test_yes_and_no(client: OpenAI) -> None:
 
 @pytest.mark.parametrize("as_file", [True, False])
 @pytest.mark.parametrize("way", ["right", "left"])
-def test_motion_is_seen(client: OpenAI, way: str, as_file: bool) -> None:
+def test_sees_motion(client: OpenAI, way: str, as_file: bool) -> None:
     frames = moving("red", "circle", RIGHTWARDS if way == "right" else RIGHTWARDS[::-1])
     if as_file:
         data = video(np.stack([np.asarray(frame) for frame in frames]), fps=2)
@@ -104,13 +104,13 @@ def test_motion_is_seen(client: OpenAI, way: str, as_file: bool) -> None:
     assert way in words(ask(client, "Which way does the circle move?", part))
 
 
-def test_two_images_are_kept_apart(client: OpenAI) -> None:
+def test_distinguishes_two_images(client: OpenAI) -> None:
     parts = [image_part(data_url(scene(thing))) for thing in (RED_CIRCLE, BLUE_SQUARE)]
     assert "first" in words(ask(client, "Which picture has a red circle?", *parts))
     assert "second" in words(ask(client, "Which picture has a red circle?", *parts[::-1]))
 
 
-def test_what_differs_is_told(client: OpenAI) -> None:
+def test_compares_two_images(client: OpenAI) -> None:
     red, blue = (image_part(data_url(scene((colour, "circle", MIDDLE, 0.5)))) for colour in ("red", "blue"))
     difference = ask(client, "What is the difference between the pictures?", red, blue)
     assert {"red", "blue"} <= words(difference)
@@ -119,7 +119,7 @@ def test_what_differs_is_told(client: OpenAI) -> None:
     assert "no" in words(ask(client, "Are the pictures the same?", red, blue))
 
 
-def test_a_second_turn_leans_on_the_first(client: OpenAI) -> None:
+def test_follow_up_uses_the_conversation(client: OpenAI) -> None:
     part = image_part(data_url(scene(("blue", "star", (0.2, 0.8), 0.25))))
     question = "What shape is it?"
     shape = ask(client, question, part)
@@ -131,13 +131,13 @@ def test_a_second_turn_leans_on_the_first(client: OpenAI) -> None:
     assert "blue" in words(ask(client, "And its colour?", earlier=earlier))
 
 
-def test_json_is_answered_when_it_is_asked_for(client: OpenAI) -> None:
+def test_answers_in_json_on_request(client: OpenAI) -> None:
     part = image_part(data_url(scene(("red", "square", MIDDLE, 0.45))))
     (thing,) = json.loads(ask(client, "What is in this image? Reply in JSON.", part))
     assert (thing["shape"], thing["colour"]) == ("square", "red")
 
 
-def test_a_schema_s_fields_are_filled_truly(client: OpenAI) -> None:
+def test_fills_a_json_schema_correctly(client: OpenAI) -> None:
     fields = {"shape": {"type": "string"}, "colour": {"type": "string"}}
     schema = {"type": "object", "properties": fields, "required": list(fields), "additionalProperties": False}
     form = {"type": "json_schema", "json_schema": {"name": "thing", "schema": schema, "strict": True}}
@@ -146,11 +146,11 @@ def test_a_schema_s_fields_are_filled_truly(client: OpenAI) -> None:
     assert json.loads(ask(client, question, part, response_format=form)) == {"shape": "square", "colour": "blue"}
 
 
-def test_what_it_does_not_know_it_says(client: OpenAI) -> None:
+def test_says_what_it_does_not_know(client: OpenAI) -> None:
     assert "only" in words(ask(client, "Who was the first president of the United States?"))
 
 
-def test_bytes_over_grpc_mean_the_same(stack: Stack) -> None:
+def test_answers_about_bytes_over_grpc(stack: Stack) -> None:
     source = content_pb2.MediaSource(data=encoded(scene(RED_CIRCLE)))
     content = [
         content_pb2.ContentPart(image=content_pb2.ImagePart(source=source)),

@@ -51,7 +51,7 @@ def as_data_url(data: bytes, media_type: str) -> str:
     [("mp4", "libx264", "video/mp4"), ("webm", "libvpx-vp9", "video/webm"), ("mov", "libx264", "video/quicktime"),
      ("mp4", "libsvtav1", "video/mp4")],
 )  # fmt: skip
-def test_every_way_to_send_a_file_gives_the_same_answer(
+def test_each_video_source_gives_the_same_answer(
     stack: Stack, client: OpenAI, container: str, codec: str, media_type: str
 ) -> None:
     data = video(np.stack([np.asarray(frame) for frame in FRAMES]), container=container, codec=codec)
@@ -61,7 +61,7 @@ def test_every_way_to_send_a_file_gives_the_same_answer(
     assert typed.videos[0].num_frames == 4
 
 
-def test_every_way_to_send_frames_gives_the_same_answer(stack: Stack, client: OpenAI) -> None:
+def test_each_frame_source_gives_the_same_answer(stack: Stack, client: OpenAI) -> None:
     in_one = "data:video/jpeg;base64," + ",".join(base64.b64encode(encoded(frame)).decode() for frame in FRAMES)
     urls = [data_url(frame) for frame in FRAMES]
     mixed = [urls[0], {"url": urls[1]}, {"data": base64.b64encode(encoded(FRAMES[2])).decode()}, urls[3]]
@@ -71,7 +71,7 @@ def test_every_way_to_send_frames_gives_the_same_answer(stack: Stack, client: Op
     assert through_rest == {typed.choices[0].message.content}
 
 
-def test_the_answer_says_which_frames_were_seen(client: OpenAI) -> None:
+def test_response_lists_the_sampled_frames(client: OpenAI) -> None:
     url = as_data_url(video(greys(30)), "video/mp4")
     seen: Any = ask(client, url).videos[0]
     assert (seen["fps"], seen["num_frames"], seen["frame_seconds"]) == (1, 4, [0, 0.7, 1.5, 2.2])
@@ -81,7 +81,7 @@ def test_the_answer_says_which_frames_were_seen(client: OpenAI) -> None:
     assert (numbered.get("fps"), numbered["num_frames"]) == (None, 6)
 
 
-def test_a_stream_says_it_too(client: OpenAI) -> None:
+def test_stream_lists_the_sampled_frames(client: OpenAI) -> None:
     part: Any = {"type": "video_url", "video_url": {"url": as_data_url(video(greys(30)), "video/mp4"), **SMALL}}
     stream: Any = client.chat.completions.create(
         model="nano", messages=[{"role": "user", "content": [part]}], max_completion_tokens=4, stream=True
@@ -91,6 +91,6 @@ def test_a_stream_says_it_too(client: OpenAI) -> None:
     assert not any(hasattr(other, "videos") for other in others)
 
 
-def test_a_video_s_tokens_are_counted(client: OpenAI) -> None:
+def test_counts_video_tokens(client: OpenAI) -> None:
     usage = ask(client, [data_url(frame) for frame in FRAMES]).usage
     assert (usage.prompt_tokens_details.video_tokens, usage.prompt_tokens_details.image_tokens) == (2 * 4 * 4, 0)

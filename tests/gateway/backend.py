@@ -1,4 +1,4 @@
-"""A gRPC server whose answers a test scripts: what stands behind Envoy when the gateway alone is tested."""
+"""A scripted gRPC server, Envoy's upstream in tests of the gateway alone."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -23,7 +23,7 @@ Script = Callable[[Requests, Context], AsyncIterator[HttpBody]]
 
 
 async def echo(requests: Requests, context: Context) -> AsyncIterator[HttpBody]:
-    """Gives the body back as JSON."""
+    """Returns the body as JSON."""
     yield HttpBody(content_type="application/json", data=await read(requests))
 
 
@@ -37,20 +37,20 @@ def event(text: str) -> HttpBody:
 
 @dataclass(slots=True)
 class Backend:
-    """The server, its script, and what it saw."""
+    """The server, its script, and a record of its calls."""
 
     server: grpc.aio.Server
     address: Address
     script: Script = echo
-    """Answers CreateChatCompletion; each test sets its own."""
+    """Handles CreateChatCompletion; set by each test."""
     metadata: dict[str, str] = field(default_factory=dict[str, str])
-    """Of the latest call."""
+    """Metadata of the latest call."""
     cancelled: asyncio.Event = field(default_factory=asyncio.Event)
-    """A call was cancelled."""
+    """Set when a call was cancelled."""
     num_calls: int = 0
-    """Of OpenAIService's methods."""
+    """Calls of OpenAIService."""
     serving: bool = True
-    """What the health service says."""
+    """Whether the health service reports SERVING."""
 
 
 class _OpenAI(openai_pb2_grpc.OpenAIServiceServicer):
@@ -102,7 +102,7 @@ class _Health(health_pb2_grpc.HealthServicer):
 
 
 async def start_backend(address: Address | None = None) -> Backend:
-    """A backend on this address, or on a free port."""
+    """Starts a backend on this address, or on a free port."""
     server = grpc.aio.server(options=[("grpc.max_receive_message_length", -1), ("grpc.so_reuseport", 0)])
     port = server.add_insecure_port(str(address or "127.0.0.1:0"))
     backend = Backend(server=server, address=Address(host="127.0.0.1", port=port))
@@ -122,7 +122,7 @@ async def abort(
     trailers: tuple[tuple[str, str | bytes], ...] = (),
     **metadata: str,
 ) -> None:
-    """Ends a call with a rich status, as the real server does."""
+    """Ends a call with status details, as the real server does."""
     details: list[Message] = []
     if reason is not None:
         details.append(error_details_pb2.ErrorInfo(reason=reason, domain="glimpse", metadata=metadata))

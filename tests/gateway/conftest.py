@@ -1,4 +1,4 @@
-"""One scripted backend and one real Envoy in front of it, for all tests of the gateway that do not need their own."""
+"""A scripted backend and an Envoy in front of it, shared by the gateway's tests."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -30,7 +30,7 @@ async def envoy(shared_backend: Backend, tmp_path_factory: pytest.TempPathFactor
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def backend(shared_backend: Backend) -> Backend:
-    """The shared backend, with nothing left of earlier tests."""
+    """The shared backend, reset."""
     shared_backend.script = echo
     shared_backend.metadata = {}
     shared_backend.num_calls = 0

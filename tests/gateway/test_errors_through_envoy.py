@@ -1,4 +1,4 @@
-"""Every error that a REST client can get is OpenAI's error object with the right status."""
+"""Every error of REST is an OpenAI error object with the matching status."""
 
 import asyncio
 import http.client
@@ -47,7 +47,7 @@ def error(message: str, kind: str, code: str, param: str | None = None) -> dict[
         ("OPTIONS", "/v1/models", 405, None),
     ],
 )
-async def test_what_the_api_does_not_have_is_refused_by_envoy(
+async def test_envoy_refuses_unknown_paths_and_verbs(
     http: aiohttp.ClientSession,
     backend: Backend,
     method: str,
@@ -79,7 +79,7 @@ async def test_what_the_api_does_not_have_is_refused_by_envoy(
         (grpc.StatusCode.DEADLINE_EXCEEDED, 504, "timeout_error"),
     ],
 )
-async def test_a_plain_grpc_status_becomes_an_openai_error(
+async def test_converts_a_grpc_status_to_an_openai_error(
     http: aiohttp.ClientSession, backend: Backend, code: grpc.StatusCode, status: int, kind: str
 ) -> None:
     backend.script = failing(code, "what went wrong")
@@ -99,7 +99,7 @@ async def test_a_plain_grpc_status_becomes_an_openai_error(
         ("\\", "\\"),
     ],
 )
-async def test_reason_type_and_field_come_from_the_statuss_details(
+async def test_error_fields_come_from_the_status_details(
     http: aiohttp.ClientSession, backend: Backend, message: str, param: str
 ) -> None:
     backend.script = failing(
@@ -110,33 +110,33 @@ async def test_reason_type_and_field_come_from_the_statuss_details(
         assert await answer.json() == error(message, "image_error", "invalid_value", param)
 
 
-# JSON's own characters often, any other now and then.
+# Mostly characters that are special in JSON, and some others.
 TEXTS = st.text(st.sampled_from('"\\{}[]:, /u0\n') | st.characters(codec="utf-8"), min_size=1, max_size=50)
 
 
 @settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(message=TEXTS, param=TEXTS)
-async def test_any_text_survives(http: aiohttp.ClientSession, backend: Backend, message: str, param: str) -> None:
+async def test_preserves_any_error_text(
+    http: aiohttp.ClientSession, backend: Backend, message: str, param: str
+) -> None:
     backend.script = failing(grpc.StatusCode.INVALID_ARGUMENT, message, reason="X", type="t", param=param)
     async with http.post(CHAT, data=b"{}") as answer:
         assert await answer.json() == error(message, "t", "x", param)
 
 
-async def test_details_without_a_field_leave_param_null(http: aiohttp.ClientSession, backend: Backend) -> None:
+async def test_param_is_null_without_a_field(http: aiohttp.ClientSession, backend: Backend) -> None:
     backend.script = failing(grpc.StatusCode.RESOURCE_EXHAUSTED, "busy", reason="OVERLOADED")
     async with http.post(CHAT, data=b"{}") as answer:
         assert await answer.json() == error("busy", "rate_limit_error", "overloaded")
 
 
-async def test_a_status_without_a_message_still_says_what_it_is(http: aiohttp.ClientSession, backend: Backend) -> None:
+async def test_status_without_a_message_has_a_code(http: aiohttp.ClientSession, backend: Backend) -> None:
     backend.script = failing(grpc.StatusCode.NOT_FOUND, "")
     async with http.post(CHAT, data=b"{}") as answer:
         assert await answer.json() == error("not_found", "invalid_request_error", "not_found")
 
 
-async def test_details_that_envoy_cannot_read_do_not_empty_the_body(
-    http: aiohttp.ClientSession, backend: Backend
-) -> None:
+async def test_unknown_status_details_keep_the_error_body(http: aiohttp.ClientSession, backend: Backend) -> None:
     unknown = any_pb2.Any(type_url="type.googleapis.com/no.Such", value=b"x")
     status = status_pb2.Status(code=5, message="gone", details=[unknown]).SerializeToString()
     backend.script = failing(grpc.StatusCode.NOT_FOUND, "gone", trailers=(("grpc-status-details-bin", status),))
@@ -146,7 +146,7 @@ async def test_details_that_envoy_cannot_read_do_not_empty_the_body(
 
 
 @pytest.mark.parametrize("headers_first", [False, True])
-async def test_the_server_may_say_another_http_status(
+async def test_server_can_override_the_http_status(
     http: aiohttp.ClientSession, backend: Backend, headers_first: bool
 ) -> None:
     async def script(requests: Requests, context: Context) -> AsyncIterator[HttpBody]:
@@ -164,7 +164,7 @@ async def test_the_server_may_say_another_http_status(
         assert await answer.json() == error("too big", "invalid_request_error", "too_large")
 
 
-async def test_a_deadline_before_the_first_byte_is_504(http: aiohttp.ClientSession, backend: Backend) -> None:
+async def test_deadline_before_the_first_byte_is_504(http: aiohttp.ClientSession, backend: Backend) -> None:
     async def script(requests: Requests, context: Context) -> AsyncIterator[HttpBody]:
         await asyncio.sleep(60)
         yield event("too late")
@@ -176,9 +176,7 @@ async def test_a_deadline_before_the_first_byte_is_504(http: aiohttp.ClientSessi
     await asyncio.wait_for(backend.cancelled.wait(), 5)
 
 
-async def test_an_unavailable_answer_is_asked_for_again_and_an_overloaded_one_is_not(
-    http: aiohttp.ClientSession, backend: Backend
-) -> None:
+async def test_retries_unavailable_but_not_overloaded(http: aiohttp.ClientSession, backend: Backend) -> None:
     for code, num_calls in ((grpc.StatusCode.UNAVAILABLE, 3), (grpc.StatusCode.RESOURCE_EXHAUSTED, 1)):
         backend.script, backend.num_calls = failing(code, "no"), 0
         async with http.post(CHAT, data=b"{}") as answer:
@@ -187,14 +185,14 @@ async def test_an_unavailable_answer_is_asked_for_again_and_an_overloaded_one_is
 
 
 async def refuse_past_64_mib(requests: Requests, context: Context) -> AsyncIterator[HttpBody]:
-    """Reads the body to its end before it refuses, so that the client is listening when the answer comes."""
+    """Reads the whole body before it refuses, so that the client is reading when the response comes."""
     if sum([len(request.data) async for request in requests]) > 64 << 20:
         trailers = (("x-http-status", "413"),)
         await abort(context, grpc.StatusCode.INVALID_ARGUMENT, "too big", reason="TOO_LARGE", trailers=trailers)
     yield event("ok")
 
 
-async def test_a_70_mib_body_that_the_server_refuses_is_413(envoy: Envoy, backend: Backend) -> None:
+async def test_refused_70_mib_body_is_413(envoy: Envoy, backend: Backend) -> None:
     def post() -> tuple[int, bytes]:
         connection = http.client.HTTPConnection(envoy.address.host, envoy.address.port, timeout=20)
         connection.request("POST", CHAT, body=bytes(70 << 20))
@@ -209,13 +207,13 @@ async def test_a_70_mib_body_that_the_server_refuses_is_413(envoy: Envoy, backen
     assert (status, b"too big" in body) == (413, True)
 
 
-async def test_request_headers_that_are_too_large_are_431(http: aiohttp.ClientSession, backend: Backend) -> None:
+async def test_too_large_headers_are_431(http: aiohttp.ClientSession, backend: Backend) -> None:
     async with http.get("/v1/models", headers={"x-large": "x" * 70_000}) as answer:
         assert answer.status == 431
         assert (await answer.json())["error"]["code"] == "headers_too_large"
 
 
-async def test_a_request_that_is_not_http_gets_400(envoy: Envoy) -> None:
+async def test_invalid_http_is_400(envoy: Envoy) -> None:
     reader, writer = await asyncio.open_connection(envoy.address.host, envoy.address.port)
     writer.write(b"GET / HTTP/1.1\r\nno colon here\r\n\r\n")
     answer = await asyncio.wait_for(reader.read(), 5)
@@ -225,7 +223,7 @@ async def test_a_request_that_is_not_http_gets_400(envoy: Envoy) -> None:
     assert b'"type":"invalid_request_error"' in answer
 
 
-async def test_the_openai_client_raises_its_own_errors(envoy: Envoy, backend: Backend) -> None:
+async def test_openai_client_raises_typed_errors(envoy: Envoy, backend: Backend) -> None:
     backend.script = failing(
         grpc.StatusCode.NOT_FOUND,
         "no such model",

@@ -1,4 +1,4 @@
-"""Native gRPC and grpc-web on the same port as REST, with their own errors."""
+"""gRPC and grpc-web on the port of REST, with gRPC errors."""
 
 import asyncio
 import base64
@@ -33,22 +33,22 @@ async def channel(envoy: Envoy, backend: Backend) -> AsyncIterator[grpc.aio.Chan
         yield channel
 
 
-async def test_a_unary_call_is_answered(channel: grpc.aio.Channel) -> None:
+async def test_serves_a_unary_rpc(channel: grpc.aio.Channel) -> None:
     answer = await chat_pb2_grpc.ChatServiceStub(channel).CountTokens(ONE_MESSAGE)
     assert answer.prompt_tokens == 7
 
 
-async def test_a_stream_is_answered(channel: grpc.aio.Channel) -> None:
+async def test_serves_a_streaming_rpc(channel: grpc.aio.Channel) -> None:
     stream = chat_pb2_grpc.ChatServiceStub(channel).StreamChatCompletion(chat_pb2.CreateChatCompletionRequest())
     assert [chunk.id async for chunk in stream] == ["0", "1", "2"]
 
 
-async def test_a_message_of_30_mib_reaches_the_server(channel: grpc.aio.Channel) -> None:
+async def test_passes_a_30_mib_message(channel: grpc.aio.Channel) -> None:
     large = chat_pb2.CountTokensRequest(messages=[{"name": "x" * (30 << 20)}])
     assert (await chat_pb2_grpc.ChatServiceStub(channel).CountTokens(large)).prompt_tokens == 7
 
 
-async def test_an_error_keeps_its_status_and_details(channel: grpc.aio.Channel) -> None:
+async def test_errors_keep_status_and_details(channel: grpc.aio.Channel) -> None:
     with pytest.raises(grpc.aio.AioRpcError) as raised:
         await chat_pb2_grpc.ChatServiceStub(channel).CountTokens(chat_pb2.CountTokensRequest())
     assert (raised.value.code(), raised.value.details()) == (grpc.StatusCode.INVALID_ARGUMENT, "no messages")
@@ -60,20 +60,20 @@ async def test_an_error_keeps_its_status_and_details(channel: grpc.aio.Channel) 
     assert (info.reason, info.metadata["param"]) == ("REQUIRED", "messages")
 
 
-async def test_an_unknown_method_is_unimplemented(channel: grpc.aio.Channel) -> None:
+async def test_unknown_method_is_unimplemented(channel: grpc.aio.Channel) -> None:
     with pytest.raises(grpc.aio.AioRpcError) as raised:
         await channel.unary_unary("/no.Such/Method")(b"")
     assert raised.value.code() == grpc.StatusCode.UNIMPLEMENTED
 
 
-async def test_the_health_service_is_reached(channel: grpc.aio.Channel) -> None:
+async def test_serves_the_health_service(channel: grpc.aio.Channel) -> None:
     stub: Any = health_pb2_grpc.HealthStub(channel)
     answer = await stub.Check(health_pb2.HealthCheckRequest())
     assert answer.status == health_pb2.HealthCheckResponse.SERVING
 
 
 def frames(body: bytes) -> list[tuple[int, bytes]]:
-    """The (flags, payload) pairs of a grpc-web body."""
+    """Returns the (flags, payload) pairs of a grpc-web body."""
     found: list[tuple[int, bytes]] = []
     while body:
         flags, length = struct.unpack_from(">BI", body)
@@ -95,12 +95,12 @@ async def grpc_web(http: aiohttp.ClientSession, method: str, message: bytes, con
         assert answer.status == 200
         assert answer.headers["content-type"].startswith(content_type)
         raw = await answer.read()
-    # Each part is encoded by itself, with its own padding.
+    # Each part is encoded separately, with its own padding.
     return b"".join(map(base64.b64decode, re.findall(b"[^=]+=*", raw))) if text else raw
 
 
 @pytest.mark.parametrize("content_type", ["application/grpc-web+proto", "application/grpc-web-text"])
-async def test_grpc_web_is_answered(http: aiohttp.ClientSession, backend: Backend, content_type: str) -> None:
+async def test_serves_grpc_web(http: aiohttp.ClientSession, backend: Backend, content_type: str) -> None:
     body = await grpc_web(http, "CountTokens", ONE_MESSAGE.SerializeToString(), content_type)
     (_, message), (flags, trailers) = frames(body)
     assert chat_pb2.CountTokensResponse.FromString(message).prompt_tokens == 7
@@ -108,13 +108,13 @@ async def test_grpc_web_is_answered(http: aiohttp.ClientSession, backend: Backen
     assert b"grpc-status:0" in trailers
 
 
-async def test_grpc_web_streams(http: aiohttp.ClientSession, backend: Backend) -> None:
+async def test_serves_grpc_web_streams(http: aiohttp.ClientSession, backend: Backend) -> None:
     body = await grpc_web(http, "StreamChatCompletion", b"", "application/grpc-web+proto")
     messages = [payload for flags, payload in frames(body) if flags == 0]
     assert [chat_pb2.StreamChatCompletionResponse.FromString(message).id for message in messages] == ["0", "1", "2"]
 
 
-async def test_a_grpc_web_error_is_a_grpc_status(http: aiohttp.ClientSession, backend: Backend) -> None:
+async def test_grpc_web_errors_are_grpc_statuses(http: aiohttp.ClientSession, backend: Backend) -> None:
     headers = {"content-type": "application/grpc-web+proto"}
     async with http.post("/glimpse.v1.ChatService/CountTokens", data=frame(b""), headers=headers) as answer:
         assert answer.status == 200
@@ -122,7 +122,7 @@ async def test_a_grpc_web_error_is_a_grpc_status(http: aiohttp.ClientSession, ba
         assert answer.headers["grpc-message"] == "no messages"
 
 
-async def test_a_client_that_cancels_cancels_the_call(channel: grpc.aio.Channel, backend: Backend) -> None:
+async def test_client_cancellation_reaches_the_server(channel: grpc.aio.Channel, backend: Backend) -> None:
     async def script(requests: Requests, context: Context) -> AsyncIterator[HttpBody]:
         yield event("first")
         await asyncio.sleep(60)

@@ -1,4 +1,4 @@
-"""Envoy's weighted round robin reads our load reports: a busy server is asked less, by either way of reporting."""
+"""Envoy's weighted round robin reads our load reports, in trailers or streamed: a busy server gets fewer requests."""
 
 import asyncio
 from contextlib import AsyncExitStack
@@ -68,7 +68,7 @@ POLICY = (
 
 
 class Server:
-    """A server that is as busy as it says."""
+    """A server that reports a fixed utilization."""
 
     def __init__(self, utilization: float) -> None:
         self.num_calls = 0
@@ -76,13 +76,13 @@ class Server:
         self._load.engine_stepped(stats(running=round(10 * utilization)))
 
     async def start(self, *, streamed: bool) -> tuple[grpc.aio.Server, int]:
-        """Serves; reports at the ends of calls, or in a stream."""
+        """Serves, and reports in trailers or in a stream."""
         interceptors = [] if streamed else [RpcInterceptor(Metrics(), self._load)]
         server = grpc.aio.server(interceptors=interceptors)
         handlers: Any = {method.full_name: self._answer for method in MODEL_SERVICE.methods}
         add_typed_services(server, [MODEL_SERVICE], handlers)
         if streamed:
-            self._load.rpc_began()  # nobody counts them here
+            self._load.rpc_began()  # no interceptor counts them
             add_method_alias(server, LOAD_REPORTS, LoadHandlers(self._load).stream_load_reports, ORCA_METHOD)
         port = server.add_insecure_port("127.0.0.1:0")
         await server.start()
@@ -93,8 +93,8 @@ class Server:
         return model_pb2.ListModelsResponse()
 
 
-@pytest.mark.parametrize("streamed", [False, True], ids=["at the ends of calls", "in a stream"])
-async def test_a_busy_server_is_asked_less(tmp_path: Path, streamed: bool) -> None:
+@pytest.mark.parametrize("streamed", [False, True], ids=["trailers", "stream"])
+async def test_busy_server_gets_fewer_requests(tmp_path: Path, streamed: bool) -> None:
     servers = [Server(utilization) for utilization in UTILIZATIONS]
     async with AsyncExitStack() as stack:
         ports: list[int] = []
@@ -138,6 +138,6 @@ async def end(process: asyncio.subprocess.Process) -> None:
 
 async def listening(folder: Path) -> int:
     async with asyncio.timeout(20):
-        while not await asyncio.to_thread(admin.is_ready, folder / "admin"):  # noqa: ASYNC110 - Envoy tells nobody
+        while not await asyncio.to_thread(admin.is_ready, folder / "admin"):  # noqa: ASYNC110 - Envoy sends no notice
             await asyncio.sleep(0.05)
     return await asyncio.to_thread(admin.listening_port, folder / "admin")

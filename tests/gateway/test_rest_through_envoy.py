@@ -1,4 +1,4 @@
-"""REST through the real Envoy: what reaches the server, and what comes back."""
+"""REST through Envoy: what reaches the server, and what comes back."""
 
 import asyncio
 import contextlib
@@ -19,14 +19,14 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 CHAT = "/v1/chat/completions"
 
 
-async def test_a_body_passes_both_ways_byte_for_byte(http: aiohttp.ClientSession, backend: Backend) -> None:
+async def test_bodies_pass_unchanged(http: aiohttp.ClientSession, backend: Backend) -> None:
     body = '{ "messages": [], "é": 1e2, }'.encode()
     async with http.post(CHAT, data=body, headers={"content-type": "application/json"}) as answer:
         assert (answer.status, await answer.read()) == (200, body)
         assert answer.headers["content-type"] == "application/json"
 
 
-async def test_an_empty_body_reaches_the_server(http: aiohttp.ClientSession, backend: Backend) -> None:
+async def test_empty_body_reaches_the_server(http: aiohttp.ClientSession, backend: Backend) -> None:
     async with http.post(CHAT, data=b"") as answer:
         assert (answer.status, await answer.read()) == (200, b"")
     assert backend.num_calls == 1
@@ -38,12 +38,12 @@ async def test_unknown_query_parameters_are_ignored(http: aiohttp.ClientSession,
 
 
 @pytest.mark.parametrize("path", ["org%2Fname", "org/name"])
-async def test_a_model_name_may_hold_a_slash(http: aiohttp.ClientSession, backend: Backend, path: str) -> None:
+async def test_model_name_may_contain_a_slash(http: aiohttp.ClientSession, backend: Backend, path: str) -> None:
     async with http.get(yarl.URL(f"/v1/models/{path}", encoded=True)) as answer:
         assert await answer.json() == {"id": "org/name"}
 
 
-async def test_each_event_is_sent_at_once(http: aiohttp.ClientSession, backend: Backend) -> None:
+async def test_sends_each_event_at_once(http: aiohttp.ClientSession, backend: Backend) -> None:
     proceed = asyncio.Event()
 
     async def script(requests: Requests, context: Context) -> AsyncIterator[HttpBody]:
@@ -59,20 +59,18 @@ async def test_each_event_is_sent_at_once(http: aiohttp.ClientSession, backend: 
         assert await answer.content.read() == b"data: second\n\n"
 
 
-async def test_the_request_id_goes_to_the_server_and_back(http: aiohttp.ClientSession, backend: Backend) -> None:
+async def test_request_id_goes_to_the_server_and_back(http: aiohttp.ClientSession, backend: Backend) -> None:
     async with http.post(CHAT, data=b"{}", headers={"x-request-id": "mine"}) as answer:
         assert answer.headers.getall("x-request-id") == ["mine"]
     assert backend.metadata["x-request-id"] == "mine"
 
 
-async def test_a_request_without_an_id_gets_one(http: aiohttp.ClientSession, backend: Backend) -> None:
+async def test_generates_a_request_id(http: aiohttp.ClientSession, backend: Backend) -> None:
     async with http.post(CHAT, data=b"{}") as answer:
         assert answer.headers["x-request-id"] == backend.metadata["x-request-id"] != ""
 
 
-async def test_the_servers_headers_reach_the_client_and_grpcs_own_do_not(
-    http: aiohttp.ClientSession, backend: Backend
-) -> None:
+async def test_passes_server_headers_but_not_grpc_headers(http: aiohttp.ClientSession, backend: Backend) -> None:
     async def script(requests: Requests, context: Context) -> AsyncIterator[HttpBody]:
         await context.send_initial_metadata((("x-glimpse-unknown-fields", "foo,bar"),))
         yield event("x")
@@ -85,7 +83,7 @@ async def test_the_servers_headers_reach_the_client_and_grpcs_own_do_not(
             assert [name for name in answer.headers if name.lower().startswith(("grpc-", "x-envoy-"))] == []
 
 
-async def test_a_60_mib_body_reaches_the_server(http: aiohttp.ClientSession, backend: Backend) -> None:
+async def test_60_mib_body_reaches_the_server(http: aiohttp.ClientSession, backend: Backend) -> None:
     async def script(requests: Requests, context: Context) -> AsyncIterator[HttpBody]:
         num_bytes = sum([len(request.data) async for request in requests])
         yield HttpBody(content_type="application/json", data=str(num_bytes).encode())
@@ -95,15 +93,13 @@ async def test_a_60_mib_body_reaches_the_server(http: aiohttp.ClientSession, bac
         assert await answer.text() == str(60 << 20)
 
 
-async def test_an_answer_may_be_one_message_of_several_megabytes(http: aiohttp.ClientSession, backend: Backend) -> None:
+async def test_passes_a_5_mib_response(http: aiohttp.ClientSession, backend: Backend) -> None:
     backend.script = echo
     async with http.post(CHAT, data=io.BytesIO(bytes(5 << 20))) as answer:
         assert (answer.status, len(await answer.read())) == (200, 5 << 20)
 
 
-async def test_a_client_that_leaves_in_mid_stream_cancels_the_call(
-    http: aiohttp.ClientSession, backend: Backend
-) -> None:
+async def test_disconnect_during_a_stream_cancels_the_rpc(http: aiohttp.ClientSession, backend: Backend) -> None:
     async def script(requests: Requests, context: Context) -> AsyncIterator[HttpBody]:
         yield event("first")
         await asyncio.sleep(60)
@@ -111,11 +107,11 @@ async def test_a_client_that_leaves_in_mid_stream_cancels_the_call(
     backend.script = script
     async with http.post(CHAT, data=b"{}") as answer:
         await answer.content.readany()
-    # aiohttp closes the connection of an answer that was not read to its end.
+    # aiohttp closes the connection of a response that was not read to its end.
     await asyncio.wait_for(backend.cancelled.wait(), 5)
 
 
-async def test_a_client_that_leaves_before_the_first_byte_cancels_the_call(envoy: Envoy, backend: Backend) -> None:
+async def test_disconnect_before_the_first_byte_cancels_the_rpc(envoy: Envoy, backend: Backend) -> None:
     begun = asyncio.Event()
 
     async def script(requests: Requests, context: Context) -> AsyncIterator[HttpBody]:
@@ -133,15 +129,15 @@ async def test_a_client_that_leaves_before_the_first_byte_cancels_the_call(envoy
     await asyncio.wait_for(backend.cancelled.wait(), 5)
 
 
-async def test_a_deadline_in_mid_stream_ends_the_call(http: aiohttp.ClientSession, backend: Backend) -> None:
+async def test_deadline_during_a_stream_cancels_the_rpc(http: aiohttp.ClientSession, backend: Backend) -> None:
     async def script(requests: Requests, context: Context) -> AsyncIterator[HttpBody]:
         yield event("first")
         await asyncio.sleep(60)
 
     backend.script = script
     async with http.post(CHAT, data=b"{}", headers={"grpc-timeout": "200m"}) as answer:
-        # Envoy breaks the body; where the server's gRPC library is first, the body ends. (Glimpse's own server answers
-        # before the deadline, in band.)
+        # Envoy breaks the body; if the server's gRPC library is first, the body ends. (Glimpse's server ends the stream
+        # with an error before the deadline.)
         with contextlib.suppress(aiohttp.ClientPayloadError):
             assert await asyncio.wait_for(answer.read(), 10) == event("first").data
     await asyncio.wait_for(backend.cancelled.wait(), 10)
@@ -151,7 +147,7 @@ async def test_a_deadline_in_mid_stream_ends_the_call(http: aiohttp.ClientSessio
     ("origin", "allowed"),
     [("http://localhost:3000", True), ("https://127.0.0.1", True), ("https://localhost.example", False)],
 )
-async def test_pages_of_this_machine_may_call(
+async def test_allows_pages_of_this_machine_by_default(
     http: aiohttp.ClientSession, backend: Backend, origin: str, allowed: bool
 ) -> None:
     preflight = {"origin": origin, "access-control-request-method": "POST"}
@@ -163,7 +159,7 @@ async def test_pages_of_this_machine_may_call(
     assert backend.num_calls == 1
 
 
-async def test_the_openai_client_reads_answers_and_streams(envoy: Envoy, backend: Backend) -> None:
+async def test_openai_client_reads_answers_and_streams(envoy: Envoy, backend: Backend) -> None:
     completion = b'{"id":"1","object":"chat.completion","created":1,"model":"m","choices":[]}'
     chunk = '{"id":"1","object":"chat.completion.chunk","created":1,"model":"m","choices":[]}'
 

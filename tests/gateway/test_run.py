@@ -1,4 +1,4 @@
-"""The gateway's process: its health, its start, its end."""
+"""The gateway's process: health, start, drain and stop."""
 
 import asyncio
 import os
@@ -29,7 +29,7 @@ async def health_becomes(url: str, status: int) -> None:
             await asyncio.sleep(0.05)
 
 
-async def test_health_follows_the_server(tmp_path: Path) -> None:
+async def test_health_follows_the_backend(tmp_path: Path) -> None:
     backend = await start_backend()
     async with Envoy(listen=ANY_PORT, upstream=backend.address, run_dir=tmp_path) as envoy:
         url = f"http://{envoy.address}"
@@ -50,7 +50,7 @@ async def test_health_follows_the_server(tmp_path: Path) -> None:
         await backend.server.stop(0)
 
 
-async def test_a_server_that_is_not_healthy_still_says_why(tmp_path: Path) -> None:
+async def test_unhealthy_server_still_gets_requests(tmp_path: Path) -> None:
     backend = await start_backend()
     async with Envoy(listen=ANY_PORT, upstream=backend.address, run_dir=tmp_path) as envoy:
         backend.serving = False
@@ -63,7 +63,7 @@ async def test_a_server_that_is_not_healthy_still_says_why(tmp_path: Path) -> No
     await backend.server.stop(0)
 
 
-async def test_a_port_that_is_taken_is_named_with_its_flag(tmp_path: Path) -> None:
+async def test_port_in_use_names_the_flag(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -73,7 +73,7 @@ async def test_a_port_that_is_taken_is_named_with_its_flag(tmp_path: Path) -> No
                 pass
 
 
-async def test_a_second_gateway_does_not_share_the_port(tmp_path: Path) -> None:
+async def test_second_gateway_cannot_share_the_port(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
     async with Envoy(listen=ANY_PORT, upstream=ANY_PORT, run_dir=tmp_path / "a") as first:
@@ -82,7 +82,7 @@ async def test_a_second_gateway_does_not_share_the_port(tmp_path: Path) -> None:
                 pass
 
 
-async def test_a_run_dir_can_be_used_again_after_a_kill(tmp_path: Path) -> None:
+async def test_run_dir_is_reusable_after_a_kill(tmp_path: Path) -> None:
     first = Envoy(listen=ANY_PORT, upstream=ANY_PORT, run_dir=tmp_path)
     await first.start()
     os.kill(first.process_id, signal.SIGKILL)
@@ -98,7 +98,7 @@ async def slow_stream(requests: Requests, context: Context) -> AsyncIterator[Htt
 
 
 async def start_command(backend: Backend, *options: str) -> tuple[asyncio.subprocess.Process, str]:
-    """`python -m glimpse.gateway run` on a free port, and its URL."""
+    """Starts `python -m glimpse.gateway run` on a free port; returns the process and its URL."""
     process = await asyncio.create_subprocess_exec(
         *(
             sys.executable,
@@ -112,7 +112,7 @@ async def start_command(backend: Backend, *options: str) -> tuple[asyncio.subpro
         ),
         *options,
         stdout=asyncio.subprocess.PIPE,
-        # Its own group, as a shell gives it.
+        # Its own process group, as in a shell.
         process_group=0,
     )
     assert process.stdout is not None
@@ -121,7 +121,7 @@ async def start_command(backend: Backend, *options: str) -> tuple[asyncio.subpro
 
 
 @pytest.mark.parametrize("how", ["SIGTERM", "Ctrl-C"])
-async def test_the_command_lets_running_answers_end_when_it_is_told_to_stop(how: str) -> None:
+async def test_stop_finishes_running_answers(how: str) -> None:
     backend = await start_backend()
     backend.script = slow_stream
     process, url = await start_command(backend)
@@ -136,7 +136,7 @@ async def test_the_command_lets_running_answers_end_when_it_is_told_to_stop(how:
     await backend.server.stop(0)
 
 
-async def test_a_second_signal_does_not_wait_for_them() -> None:
+async def test_second_signal_stops_at_once() -> None:
     backend = await start_backend()
 
     async def endless(requests: Requests, context: Context) -> AsyncIterator[HttpBody]:
@@ -154,18 +154,20 @@ async def test_a_second_signal_does_not_wait_for_them() -> None:
     await backend.server.stop(0)
 
 
-async def test_it_can_end_with_its_parent() -> None:
-    command = f"{sys.executable} -m gateway run --listen 127.0.0.1:0 --upstream 127.0.0.1:1 --end-with-parent & wait"
+async def test_stops_when_its_parent_exits() -> None:
+    command = (
+        f"{sys.executable} -m glimpse.gateway run --listen 127.0.0.1:0 --upstream 127.0.0.1:1 --end-with-parent & wait"
+    )
     parent = await asyncio.create_subprocess_exec("sh", "-c", command, stdout=asyncio.subprocess.PIPE)
     assert parent.stdout is not None
     assert (await asyncio.wait_for(parent.stdout.readline(), 30)).startswith(b"Gateway on ")
     parent.kill()
-    # The output ends when the last process that holds it, Envoy, has ended.
+    # The output ends when the last process that holds it, Envoy, exits.
     assert await asyncio.wait_for(parent.stdout.read(), 10) == b""
     await parent.wait()
 
 
-async def test_the_drain_has_its_limit() -> None:
+async def test_drain_has_a_time_limit() -> None:
     backend = await start_backend()
 
     async def endless(requests: Requests, context: Context) -> AsyncIterator[HttpBody]:
@@ -181,7 +183,7 @@ async def test_the_drain_has_its_limit() -> None:
     await backend.server.stop(0)
 
 
-async def test_the_access_log_has_a_line_per_request() -> None:
+async def test_access_log_has_a_line_for_each_request() -> None:
     backend = await start_backend()
     process, url = await start_command(backend, "--access-log")
     assert process.stdout is not None
@@ -195,7 +197,7 @@ async def test_the_access_log_has_a_line_per_request() -> None:
     await backend.server.stop(0)
 
 
-async def test_the_health_command_says_by_its_status_whether_a_server_serves() -> None:
+async def test_health_command_exits_with_the_health() -> None:
     backend = await start_backend()
 
     async def status() -> int:

@@ -1,4 +1,4 @@
-"""TLS and mutual TLS at the gateway's port: REST and gRPC, and who is refused."""
+"""TLS and mutual TLS of the gateway: REST and gRPC, trusted and untrusted clients."""
 
 import ssl
 from collections.abc import AsyncIterator
@@ -57,7 +57,7 @@ async def ask_over_grpc(envoy: Envoy, client: str | None) -> bytes:
         return b"".join([body.data async for body in call(iter([HttpBody(data=b"hello")]), timeout=10)])
 
 
-async def test_whoever_may_is_answered(gateway: tuple[Tls, Envoy]) -> None:
+async def test_serves_trusted_clients(gateway: tuple[Tls, Envoy]) -> None:
     tls, envoy = gateway
     assert envoy.url.startswith("https://127.0.0.1:")
     for client in ("client", *([None] if tls.client_ca is None else [])):
@@ -65,7 +65,7 @@ async def test_whoever_may_is_answered(gateway: tuple[Tls, Envoy]) -> None:
         assert await ask_over_grpc(envoy, client) == b"hello"
 
 
-async def test_whoever_may_not_is_refused(gateway: tuple[Tls, Envoy]) -> None:
+async def test_refuses_untrusted_clients(gateway: tuple[Tls, Envoy]) -> None:
     tls, envoy = gateway
     async with aiohttp.ClientSession() as session:
         with pytest.raises(aiohttp.ClientError):
@@ -80,23 +80,23 @@ async def test_whoever_may_not_is_refused(gateway: tuple[Tls, Envoy]) -> None:
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        ((FILES / "gateway.pem", None, None), "--tls-certificate needs"),
-        ((None, FILES / "gateway.key", None), "--tls-key needs"),
-        ((None, None, FILES / "ca.pem"), "--tls-client-ca needs"),
-        ((FILES / "gateway.pem", FILES / "nothing", None), "--tls-key: there is no file"),
+        ((FILES / "gateway.pem", None, None), "'--tls-certificate' requires"),
+        ((None, FILES / "gateway.key", None), "'--tls-key' requires"),
+        ((None, None, FILES / "ca.pem"), "'--tls-client-ca' requires"),
+        ((FILES / "gateway.pem", FILES / "nothing", None), "'--tls-key': expected a file"),
     ],
 )
-def test_flags_that_do_not_go_together_are_refused(files: tuple[Path | None, ...], message: str) -> None:
+def test_refuses_incomplete_tls_flags(files: tuple[Path | None, ...], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         parse_tls(*files)
 
 
-def test_the_command_line_says_what_is_wrong(tmp_path: Path) -> None:
+def test_command_line_reports_tls_errors(tmp_path: Path) -> None:
     with pytest.raises(GatewayError, match="--tls-key"):
         app(["config", str(tmp_path), "--tls-certificate", str(FILES / "gateway.pem")], exit_on_error=False)
 
 
-def test_a_configuration_for_another_envoy_names_the_files(tmp_path: Path) -> None:
+def test_written_configuration_names_the_tls_files(tmp_path: Path) -> None:
     files = ["--tls-certificate", str(FILES / "gateway.pem"), "--tls-key", str(FILES / "gateway.key")]
     with pytest.raises(SystemExit):
         app(["config", str(tmp_path), *files])

@@ -83,7 +83,7 @@ def test_an_image_is_the_same_in_every_form(llm: LLM, picture: Any) -> None:
     assert output.outputs == expected.outputs
 
 
-def test_a_text_that_names_special_tokens_is_no_image(llm: LLM) -> None:
+def test_special_tokens_in_text_are_not_an_image(llm: LLM) -> None:
     alone, beside = llm.chat([user(text(PLACEHOLDER)), user(text(PLACEHOLDER), image_pil(PICTURE))], GREEDY)
     assert alone.prompt_token_ids.count(277) == 0
     assert beside.prompt_token_ids.count(277) == 6

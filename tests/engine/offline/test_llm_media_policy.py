@@ -83,7 +83,7 @@ def test_private_addresses_are_refused_by_default(tiny_checkpoint: Path) -> None
         assert refusal(llm, image_url(url)) is MediaErrorCode.URL_REFUSED, url
 
 
-def test_transparent_pixels_have_the_colour_that_was_asked_for(tiny_checkpoint: Path) -> None:
+def test_transparent_pixels_use_the_requested_background(tiny_checkpoint: Path) -> None:
     clear = PIL.Image.new("RGBA", (56, 56))
     for colour in ((255, 255, 255), (0, 0, 255)):
         given = {} if colour == (255, 255, 255) else {"image": {"rgba_background_color": list(colour)}}

@@ -124,7 +124,7 @@ def test_special_tokens_in_a_text_are_text(chat: Chat) -> None:
     assert count("<|image_pad|>") > count("") + 1
 
 
-def test_low_detail_takes_fewer_tokens(chat: Chat) -> None:
+def test_low_detail_uses_fewer_tokens(chat: Chat) -> None:
     def image_tokens(detail: content_pb2.ImageDetail) -> int:
         part = image_part(png(800, 800), detail=detail)
         counted = chat.CountTokens(chat_pb2.CountTokensRequest(messages=[user(part)]))

@@ -217,7 +217,7 @@ def test_what_is_missing_is_asked_for_by_its_field(
     assert (request_of.field_violations[0].field, info.reason) == (field, reason)
 
 
-def test_a_server_accepts_none_unless_it_is_told_to(chat: Chat) -> None:
+def test_refuses_embeddings_without_the_flag(chat: Chat) -> None:
     with pytest.raises(grpc.RpcError) as caught:
         chat.CreateChatCompletion(about(image_embeddings(typed(good()), typed(good_grid()))))
     info, request_of = details(caught.value)
