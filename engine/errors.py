@@ -1,23 +1,23 @@
-"""What the engine refuses and how it fails, in terms that hold for both doors. Knows no gRPC, no HTTP."""
+"""Errors of the engine, the same for the server and the offline API."""
 
 from enum import StrEnum
 
 
 class EngineErrorCode(StrEnum):
-    """Why the engine did not answer, or stopped answering."""
+    """Why a request was refused or could not be finished."""
 
     PROMPT_TOO_LONG = "prompt_too_long"
     """The prompt leaves no room for an answer in the context window, or can never fit the KV cache."""
     UNSUPPORTED = "unsupported"
-    """The model cannot do what is asked (a kind of medium it does not understand, say)."""
+    """The model does not support the request, for example a kind of media."""
     OVERLOADED = "overloaded"
-    """The queue is full; the same request may succeed later."""
+    """The queue is full. The request may succeed later."""
     OUT_OF_MEMORY = "out_of_memory"
-    """The device's memory did not suffice for this request beside the others; when there are fewer, it may."""
+    """The request did not fit into device memory next to the running ones. It may succeed later."""
     UNAVAILABLE = "unavailable"
     """The engine process is not running: loading, restarting, draining or dead."""
     INTERNAL = "internal"
-    """A fault of ours; the details are in the engine's log."""
+    """A bug or a failure of the engine. Details are in its log."""
 
 
 class EngineError(Exception):
@@ -30,8 +30,8 @@ class EngineError(Exception):
 
 
 class OutOfDeviceMemoryError(Exception):
-    """A step did not fit into the device's memory. Those of its sequences that made it too large can be ended."""
+    """A step did not fit into device memory. A smaller step may."""
 
 
 class CheckpointError(Exception):
-    """A checkpoint that cannot be served: a missing file, a field that is not there, an unknown architecture."""
+    """The checkpoint cannot be served: a file or a field is missing, or the architecture is unknown."""

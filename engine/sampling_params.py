@@ -1,31 +1,31 @@
-"""How one sequence's tokens are chosen and when it ends. Plain values: they cross the process seam as they are."""
+"""Sampling parameters of one sequence. Plain values: they cross the process boundary as they are."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 GREEDY_TEMPERATURE = 1e-5
-"""Temperatures below this take the most likely token: dividing by them would overflow."""
+"""Lower temperatures are treated as greedy: dividing by them would overflow."""
 
 
 class GrammarKind(StrEnum):
-    """In which notation a grammar is written."""
+    """The notation of a grammar."""
 
     JSON_OBJECT = "json_object"
-    """Any JSON object; there is no text."""
+    """Any JSON object. `text` is empty."""
     JSON_SCHEMA = "json_schema"
-    """A JSON Schema, as JSON text."""
+    """A JSON Schema, as JSON."""
     REGEX = "regex"
-    """A regular expression that the whole answer matches."""
+    """A regular expression that matches the whole answer."""
     CHOICE = "choice"
-    """A JSON array of strings, of which the answer is one."""
+    """A JSON array of strings. The answer is one of them."""
     LARK = "lark"
     """A context-free grammar in llguidance's dialect of Lark."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grammar:
-    """A language that an answer is in. It was checked by whoever made it: see `glimpse.engine.text.grammar_check`."""
+    """Constrains an answer. The front end has checked it: see `glimpse.engine.text.grammar_check`."""
 
     kind: GrammarKind
     text: str = ""
@@ -33,54 +33,54 @@ class Grammar:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingParams:
-    """The choice of tokens. Ranges are checked by whoever makes one; here they are true."""
+    """How tokens are sampled and when the answer ends. The front end has checked the ranges."""
 
     max_tokens: int = 4096
-    """The most tokens generated, at least 1; the core lowers it to what the context window leaves."""
+    """The most tokens to generate, at least 1. The core lowers it to what the context window leaves."""
     temperature: float = 1.0
-    """Divides the logits; 0 is greedy."""
+    """Divides the logits. 0 is greedy."""
     top_p: float = 1.0
-    """Nucleus: the fewest most likely tokens whose probabilities reach this sum. 1 keeps all."""
+    """Keeps the smallest set of most likely tokens whose probabilities reach this sum (nucleus). 1 keeps all."""
     top_k: int = 0
-    """The number of most likely tokens kept; 0 keeps all."""
+    """Keeps this number of most likely tokens. 0 keeps all."""
     min_p: float = 0.0
-    """Tokens below this share of the largest probability are dropped."""
+    """Drops tokens whose probability is below this share of the largest one."""
     frequency_penalty: float = 0.0
-    """Subtracted from a logit once for each time its token was generated."""
+    """Subtracted from a logit for each time its token was generated."""
     presence_penalty: float = 0.0
-    """Subtracted from a logit once if its token was generated at all."""
+    """Subtracted once from a logit if its token was generated at all."""
     repetition_penalty: float = 1.0
-    """Divides positive and multiplies negative logits of tokens seen so far, prompt included (arXiv 1909.05858)."""
+    """Divides positive and multiplies negative logits of tokens in prompt and answer (arXiv 1909.05858)."""
     logit_bias: Mapping[int, float] = field(default_factory=dict[int, float])
-    """Token id → what is added to its logit."""
+    """Token id → value added to its logit."""
     seed: int | None = None
-    """Makes the draws repeatable; None draws afresh."""
+    """Makes sampling repeatable. None: a random seed."""
     stop: tuple[str, ...] = ()
-    """Texts that end the answer; the front end watches for them, the engine never sees them in tokens."""
+    """Texts that end the answer. The front end handles them; the engine ignores them."""
     stop_token_ids: tuple[int, ...] = ()
-    """Token ids that end the answer, beside the model's end tokens. They are not part of the text."""
+    """Token ids that end the answer, in addition to the model's end tokens. They are not part of the text."""
     min_tokens: int = 0
-    """End tokens and stop token ids are not generated before this many tokens."""
+    """End tokens and stop token ids are not generated before this number of tokens."""
     ignore_eos: bool = False
     """The model's end tokens do not end the answer."""
     logprobs: int | None = None
-    """None: none are returned. k: each token's log-probability and those of the k most likely tokens."""
+    """k: returns the log-probability of each token and those of the k most likely ones. None: returns none."""
     grammar: Grammar | None = None
-    """The language that the whole answer is in, unless it is cut by `max_tokens`; None leaves it free."""
+    """Constrains the whole answer, unless `max_tokens` cuts it. None: unconstrained."""
 
     @property
     def greedy(self) -> bool:
         return self.temperature < GREEDY_TEMPERATURE
 
     @property
-    def penalises(self) -> bool:
-        """What was said before changes the logits."""
+    def has_penalties(self) -> bool:
+        """Earlier tokens change the logits."""
         return bool(self.frequency_penalty or self.presence_penalty or self.repetition_penalty != 1.0)
 
     @property
-    def adjusts(self) -> bool:
-        """A token is not chosen from the model's logits alone.
+    def needs_host_sampling(self) -> bool:
+        """The next token does not depend on the model's logits alone.
 
-        Such choices are made on the host, when all tokens before are known.
+        It is sampled on the host, when all earlier tokens are known.
         """
-        return bool(self.penalises or self.logit_bias or self.min_tokens or self.grammar is not None)
+        return bool(self.has_penalties or self.logit_bias or self.min_tokens or self.grammar is not None)

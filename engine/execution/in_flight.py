@@ -1,7 +1,7 @@
-"""Steps under way on a device: what is waited for, and how tokens come out of it. Knows samplers, no model and no plan.
+"""Steps in flight: what their results wait for, and how tokens are sampled from their logits.
 
-Where all choices depend on the logits alone, they are made on the device and only the tokens are waited for. Otherwise
-the logits are, and each choice is made on the host.
+If every sequence's next token depends on its logits alone, tokens are sampled on the device and only they are waited
+for. Otherwise the logits are waited for and the host samples.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from glimpse.engine.errors import OutOfDeviceMemoryError
-from glimpse.engine.execution.device_sampler import Choice
+from glimpse.engine.execution.device_sampler import DeviceSample
 from glimpse.engine.execution.sampler import SequenceSampler, sample_with_draft_tokens
 from glimpse.engine.plan import InFlightStep, StepResult
 from glimpse.engine.tensors.transfer import Fence
@@ -21,23 +21,22 @@ _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """A sequence that wants a token."""
+class SamplingRows:
+    """The logits rows of one sequence: one for each draft token, and one more."""
 
     sequence_id: int
     sampler: SequenceSampler
-    guesses: tuple[int, ...]
-    """At what it says; each has a row of the logits, after the first."""
+    draft_token_ids: tuple[int, ...]
 
     @property
-    def is_chosen_from_logits(self) -> bool:
-        """What it says depends on its row of the logits alone."""
-        return not self.sampler.sampling.adjusts and not self.guesses
+    def can_sample_on_device(self) -> bool:
+        """The next token depends on the logits alone."""
+        return not self.sampler.sampling.needs_host_sampling and not self.draft_token_ids
 
 
 @dataclass(frozen=True, slots=True)
-class SilentStep:
-    """Nothing is sampled."""
+class UnsampledStep:
+    """A step in which no chunk samples."""
 
     fence: Fence
 
@@ -47,60 +46,61 @@ class SilentStep:
 
 
 @dataclass(frozen=True, slots=True)
-class ChosenStep:
-    """Tokens are chosen on the device."""
+class DeviceSampledStep:
+    """A step whose tokens are sampled on the device."""
 
-    asked: Sequence[Asked]
-    choice: Choice
+    rows: Sequence[SamplingRows]
+    sample: DeviceSample
 
     @torch.inference_mode()
     def result(self) -> StepResult:
-        samples, mispredicted = self.choice.result()
+        samples, mispredicted = self.sample.result()
         return StepResult(
-            samples={each.sequence_id: sample for each, sample in zip(self.asked, samples, strict=True)},
-            mispredicted=frozenset(self.asked[row].sequence_id for row in mispredicted),
+            samples={own.sequence_id: sample for own, sample in zip(self.rows, samples, strict=True)},
+            mispredicted=frozenset(self.rows[row].sequence_id for row in mispredicted),
         )
 
 
 @dataclass(frozen=True, slots=True)
-class SampledStep:
-    """Tokens are chosen on the host."""
+class HostSampledStep:
+    """A step whose tokens are sampled on the host."""
 
-    asked: Sequence[Asked]
+    rows: Sequence[SamplingRows]
     logits: Tensor
-    """float32 [rows, vocab_size]: of each sequence one, and one for each guess."""
+    """float32 [rows, vocab_size]: for each sequence one row, and one for each draft token."""
 
     @torch.inference_mode()
     def result(self) -> StepResult:
-        samplers = [each.sampler for each in self.asked]
-        samples = sample_with_draft_tokens(self.logits, samplers, [each.guesses for each in self.asked])
+        samplers = [own.sampler for own in self.rows]
+        samples = sample_with_draft_tokens(self.logits, samplers, [own.draft_token_ids for own in self.rows])
+        pairs = list(zip(self.rows, samples, strict=True))
         return StepResult(
-            samples={each.sequence_id: own[-1] for each, own in zip(self.asked, samples, strict=True)},
-            accepted={each.sequence_id: tuple(own[:-1]) for each, own in zip(self.asked, samples, strict=True)},
-            failed={each.sequence_id: why for each in self.asked if (why := each.sampler.failure) is not None},
+            samples={own.sequence_id: sampled[-1] for own, sampled in pairs},
+            accepted={own.sequence_id: tuple(sampled[:-1]) for own, sampled in pairs},
+            failed={own.sequence_id: why for own in self.rows if (why := own.sampler.failure) is not None},
         )
 
 
 @dataclass(frozen=True, slots=True)
-class WithinMemory:
-    """A step that says it in our words if memory did not suffice for it."""
+class MemoryGuardedStep:
+    """A step that raises OutOfDeviceMemoryError for torch's error."""
 
-    pending: InFlightStep
+    step: InFlightStep
 
     def result(self) -> StepResult:
-        return within_memory(self.pending.result)
+        return guard_memory(self.step.result)
 
 
-def within_memory(compute: Callable[[], _T]) -> _T:
-    """Computes.
+def guard_memory(compute: Callable[[], _T]) -> _T:
+    """Calls a function.
 
     Raises:
-        OutOfDeviceMemoryError: the device's memory did not suffice. What the attempt had taken is given back.
+        OutOfDeviceMemoryError: the device is out of memory. What the attempt had allocated is freed.
     """
     try:
         return compute()
     except torch.OutOfMemoryError as error:
         reason = str(error)
-    # Only here the frames that failed are gone, and their tensors with them.
+    # Outside the handler: the frames that failed, and their tensors, are gone now.
     torch.cuda.empty_cache()
     raise OutOfDeviceMemoryError(reason)

@@ -1,6 +1,6 @@
-"""How much of a GPU's memory keys and values may take: what is left when the engine's largest steps have been tried.
+"""Sizes the KV cache on a GPU: it gets the memory that is left after the engine's largest steps have been tried.
 
-The arithmetic and the plans of those steps are plain values; only `measure` asks a device. Knows no model.
+The arithmetic and the plans of these steps are plain values. Only `measure` and `foreign_bytes` use a device.
 """
 
 from collections.abc import Callable
@@ -20,35 +20,39 @@ DEFAULT_CPU_BYTES = 1 << 30
 
 _KEY = bytes(32)
 _SAMPLING = SamplingParams(top_p=0.9, logprobs=20)
-"""What takes as much memory as any."""
+"""Sampling that takes the most memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryUse:
-    """Of a GPU, in bytes."""
+    """Memory of a GPU, in bytes."""
 
     total: int
     foreign: int
-    """What other programs have, and CUDA's own."""
+    """Used by other programs and by CUDA itself."""
     weights: int
     largest_step: int
-    """What the step of the most tokens takes beside the weights, for as long as it lasts."""
+    """Peak of the step with the most tokens, in addition to the weights."""
     decode_step: int
-    """What the step of the most sequences takes, which CUDA graphs keep."""
+    """Peak of the step with the most sequences. CUDA graphs keep this memory."""
     encoder_cache: int
 
     @property
-    def taken(self) -> int:
+    def used(self) -> int:
         return self.foreign + self.weights + self.largest_step + self.decode_step + self.encoder_cache
 
 
 def kv_cache_bytes(use: MemoryUse, *, utilization: float) -> int:
-    """What is left for keys and values of a share of the memory.
+    """Returns the memory that is left for keys and values.
+
+    Args:
+        use: What else the memory is used for.
+        utilization: Share of the total that the engine may use.
 
     Raises:
-        CheckpointError: nothing is.
+        CheckpointError: nothing is left.
     """
-    left = int(utilization * use.total) - use.taken
+    left = int(utilization * use.total) - use.used
     if left <= 0:
         parts = ", ".join(
             f"{_gib(num_bytes)} {name}"
@@ -60,8 +64,8 @@ def kv_cache_bytes(use: MemoryUse, *, utilization: float) -> int:
             )
         )
         raise CheckpointError(
-            f"--gpu-memory-utilization {utilization}: of {_gib(use.total)} nothing is left for keys and values; "
-            f"taken are {parts}. Lower --max-batch-tokens or --max-sequences, or quantize the weights"
+            f"--gpu-memory-utilization {utilization}: no memory is left for the KV cache. Of {_gib(use.total)}, "
+            f"{parts} are used. Lower --max-batch-tokens or --max-sequences, or quantize the weights"
         )
     return left
 
@@ -69,19 +73,19 @@ def kv_cache_bytes(use: MemoryUse, *, utilization: float) -> int:
 def largest_step(
     encoder: VisionConfig | AudioConfig, *, max_batch_tokens: int, max_sequences: int, block_size: int
 ) -> StepPlan:
-    """As many tokens as a step may have, most of them of one prompt, all sequences sampled, beside a large medium."""
+    """Returns a plan with as many tokens as allowed, most of them of one prompt, and a large medium to encode."""
     num_sequences = min(max_sequences, max_batch_tokens)
     lengths = [max_batch_tokens - num_sequences + 1, *[1] * (num_sequences - 1)]
     return _step(lengths, block_size, (_large_medium(encoder, max_batch_tokens),))
 
 
 def decode_step(*, max_batch_tokens: int, max_sequences: int, block_size: int) -> StepPlan:
-    """One token of as many sequences as a step may have."""
+    """Returns a plan with one token for each of as many sequences as allowed."""
     return _step([1] * min(max_sequences, max_batch_tokens), block_size, ())
 
 
 def end_of(plan: StepPlan) -> StepPlan:
-    """Makes a runner forget such a step."""
+    """Returns the plan that makes a runner forget such a step."""
     return StepPlan(
         ended=tuple(start.sequence_id for start in plan.started), evicted=tuple(item.key for item in plan.encode)
     )
@@ -93,7 +97,7 @@ def num_blocks_of(plan: StepPlan) -> int:
 
 
 def measure(run: Callable[[], object], device: torch.device) -> int:
-    """The most memory, in bytes, that something takes on a GPU beside what is there already."""
+    """Returns the peak of GPU memory, in bytes, that a call allocates in addition to what is allocated before."""
     torch.cuda.synchronize(device)
     torch.cuda.reset_peak_memory_stats(device)
     before = torch.cuda.memory_allocated(device)
@@ -103,7 +107,7 @@ def measure(run: Callable[[], object], device: torch.device) -> int:
 
 
 def foreign_bytes(device: torch.device) -> tuple[int, int]:
-    """Memory of a GPU that this program's tensors have no hold of, and all of it."""
+    """Returns the GPU memory that is not held by this program's tensors, and the total, in bytes."""
     free, total = torch.cuda.mem_get_info(device)
     return total - free - torch.cuda.memory_reserved(device), total
 
@@ -113,7 +117,7 @@ def _step(lengths: list[int], block_size: int, media: tuple[Encode, ...]) -> Ste
     chunks: list[SequenceChunk] = []
     first_block = 0
     for index, length in enumerate(lengths):
-        sequence_id = -1 - index  # none of a core's
+        sequence_id = -1 - index  # a core's ids are not negative
         num_blocks = -(-length // block_size)
         token_ids = (0,) * length
         starts.append(SequenceStart(sequence_id=sequence_id, prompt_token_ids=token_ids, spans=(), sampling=_SAMPLING))
@@ -131,7 +135,7 @@ def _step(lengths: list[int], block_size: int, media: tuple[Encode, ...]) -> Ste
 
 
 def _large_medium(encoder: VisionConfig | AudioConfig, num_tokens: int) -> Encode:
-    """A picture of about so many tokens, or the longest sound; larger clips are rare, and may want for memory."""
+    """Returns an image of about `num_tokens` tokens, or the longest audio. Larger videos are rare and may not fit."""
     match encoder:
         case VisionConfig():
             side = max(1, isqrt(num_tokens)) * encoder.spatial_merge_size

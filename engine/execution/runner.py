@@ -1,6 +1,6 @@
-"""Carries out step plans on a model. Knows the sequences' layouts and samplers, the KV cache and the encoder outputs.
+"""Executes step plans on a model. Holds the layout and sampler of each sequence, the KV cache and the encoder outputs.
 
-Which blocks, which chunks and which media: that is decided elsewhere and arrives in the plan.
+The plan decides everything: which blocks, which chunks, which media.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -12,8 +12,15 @@ import torch
 from torch import Tensor
 
 from glimpse.engine.cuda.graphs import DecodeGraphs
-from glimpse.engine.execution.device_sampler import Choice
-from glimpse.engine.execution.in_flight import Asked, ChosenStep, SampledStep, SilentStep, WithinMemory, within_memory
+from glimpse.engine.execution.device_sampler import DeviceSample
+from glimpse.engine.execution.in_flight import (
+    DeviceSampledStep,
+    HostSampledStep,
+    MemoryGuardedStep,
+    SamplingRows,
+    UnsampledStep,
+    guard_memory,
+)
 from glimpse.engine.execution.sampler import SequenceSampler
 from glimpse.engine.grammar.matcher import GrammarCompiler, Matcher
 from glimpse.engine.models.families import Model
@@ -33,12 +40,12 @@ from glimpse.engine.tensors.kv_cache import KVCache
 from glimpse.engine.tensors.transfer import Fence, upload_bytes
 
 ShareOutputs = Callable[[Sequence[bytes], Mapping[bytes, Tensor]], Mapping[bytes, Tensor]]
-"""From the keys of a step's media, and the outputs of those that this rank has encoded, to the outputs of all."""
+"""Takes the keys of a step's media and the outputs that this rank has encoded; returns the outputs of all ranks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningSequence:
-    """What lives in the runner from a sequence's start until its end, preemptions included."""
+    """What the runner keeps of a sequence from its start to its end, also while it is preempted."""
 
     layout: SequenceLayout
     sampler: SequenceSampler
@@ -57,20 +64,20 @@ class ModelRunner:
         dtype: torch.dtype,
         grammars: GrammarCompiler,
         share_outputs: ShareOutputs | None = None,
-        chooses_on_device: bool = False,
+        samples_on_device: bool = False,
         graphs: DecodeGraphs | None = None,
     ) -> None:
         """
         Args:
-            model: on the device, with its weights.
-            cache: likewise.
-            eos_token_ids: tokens that end an answer.
-            device: of all tensors.
-            dtype: of activations.
-            grammars: for answers that follow one.
-            share_outputs: set where ranks share the work: called in each step that encodes.
-            chooses_on_device: tokens are chosen there where they can be, so a plan may contain PENDING_TOKEN_ID.
-            graphs: recordings of decode steps; the last block of the cache is theirs.
+            model: On the device, with its weights.
+            cache: On the device.
+            eos_token_ids: Tokens that end an answer.
+            device: Of all tensors.
+            dtype: Of activations.
+            grammars: For answers with a grammar.
+            share_outputs: With several ranks: called in each step that encodes.
+            samples_on_device: Tokens are sampled there where possible, so a plan may contain PENDING_TOKEN_ID.
+            graphs: CUDA graphs of decode steps. They own the last block of the cache.
         """
         self._model = model
         self._cache = cache
@@ -79,42 +86,42 @@ class ModelRunner:
         self._dtype = dtype
         self._grammars = grammars
         self._share_outputs = share_outputs
-        self._chooses_on_device = chooses_on_device
+        self._samples_on_device = samples_on_device
         self._graphs = graphs
         self._sequences: dict[int, RunningSequence] = {}
-        # What the last step samples, int64 [rows] on the device, and of which sequence each is; of several ranks each
-        # would have to be given the tensor.
-        self._said: Tensor | None = None
-        self._said_places: dict[int, int] = {}
+        # The tokens that the last step sampled on the device, int64 [rows], and the row of each sequence. Other ranks
+        # do not have the tensor.
+        self._last_sampled: Tensor | None = None
+        self._last_sampled_rows: dict[int, int] = {}
         self._encoder_outputs: dict[bytes, Tensor] = {}  # [placeholder tokens, hidden_size] each
 
     @property
     def num_blocks(self) -> int:
-        """Of the KV cache, for sequences."""
+        """Blocks of the KV cache for sequences."""
         return self._cache.num_blocks - (self._graphs is not None)
 
     @torch.inference_mode()
     def prepare(self) -> bool:
-        """Records a decode step, where recordings are wanted and one is missing; False if there is nothing to do."""
+        """Captures the CUDA graph of a decode step, if one is missing; returns False if there is nothing to do."""
         return self._graphs is not None and self._graphs.prepare()
 
     def compile(self, grammar: Grammar) -> Future[Any]:
-        """Sees to it that a grammar is compiled, beside the steps. An answer begun before that is done waits for it."""
+        """Starts to compile a grammar in the background. A sequence started before it is done waits for it."""
         return self._grammars.compile(grammar)
 
     def execute(self, plan: StepPlan) -> StepResult:
-        """Carries out a step and waits for it."""
+        """Executes a step and waits for it."""
         return self.launch(plan).result()
 
     def launch(self, plan: StepPlan) -> InFlightStep:
-        """Begins to carry out a step in the order that `StepPlan` states; on a GPU it does not wait for it.
+        """Starts to execute a step in the order that `StepPlan` states. On a GPU this does not wait for it.
 
-        Sequences to forget and outputs to evict may be unknown here: after a step that failed they are named again.
+        `ended` and `evicted` may contain unknown ids and keys: after a failed step they are repeated.
 
         Raises:
-            OutOfDeviceMemoryError: now, or when the result is asked for.
+            OutOfDeviceMemoryError: here or from the result.
         """
-        return WithinMemory(within_memory(lambda: self._launch(plan)))
+        return MemoryGuardedStep(guard_memory(lambda: self._launch(plan)))
 
     @torch.inference_mode()
     def _launch(self, plan: StepPlan) -> InFlightStep:
@@ -139,49 +146,58 @@ class ModelRunner:
             matcher=None if grammar is None else Matcher(self._grammars, grammar),
         )
         for token_id in start.generated_token_ids:
-            sampler.count(token_id)
+            sampler.append_token(token_id)
         layout = self._model.layout(len(start.prompt_token_ids), start.spans)
         return RunningSequence(layout=layout, sampler=sampler)
 
     def _encode(self, media: Sequence[Encode]) -> Mapping[bytes, Tensor]:
-        given = {medium.key: self._take(medium.content) for medium in media if isinstance(medium.content, Embeddings)}
+        uploaded = {
+            medium.key: self._upload(medium.content) for medium in media if isinstance(medium.content, Embeddings)
+        }
         contents = {
             medium.key: (medium.content, medium.grid_thw) for medium in media if isinstance(medium.content, memoryview)
         }
         outputs = self._model.encode(list(contents.values())) if contents else []
-        own = given | dict(zip(contents, outputs, strict=True))
+        own = uploaded | dict(zip(contents, outputs, strict=True))
         return own if self._share_outputs is None else self._share_outputs([medium.key for medium in media], own)
 
-    def _take(self, embeddings: Embeddings) -> Tensor:
+    def _upload(self, embeddings: Embeddings) -> Tensor:
         values = upload_bytes(embeddings.data, self._device).view(getattr(torch, embeddings.dtype))
         return values.view(-1, self._model.decoder.config.hidden_size).to(self._device, self._dtype)
 
     def _compute(self, chunks: Sequence[SequenceChunk]) -> Tensor:
-        """float32 [rows, vocab_size]: what follows the chunks that sample, and what follows before each guess."""
+        """Returns the logits of the sampled rows, float32 [rows, vocab_size]."""
         layouts = {chunk.sequence_id: self._sequences[chunk.sequence_id].layout for chunk in chunks}
         batch = make_batch(
-            chunks, layouts, block_size=self._cache.block_size, device=self._device, said=self._said_places
+            chunks,
+            layouts,
+            block_size=self._cache.block_size,
+            device=self._device,
+            last_sampled_rows=self._last_sampled_rows,
         )
         if batch.pending_tokens is not None:
-            assert self._said is not None
-            batch.token_ids[batch.pending_tokens.rows] = self._said[batch.pending_tokens.places]
+            assert self._last_sampled is not None
+            batch.token_ids[batch.pending_tokens.rows] = self._last_sampled[batch.pending_tokens.sources]
         logits = None if self._graphs is None else self._graphs.compute(batch)
         return self._model(batch, self._cache, self._encoder_outputs) if logits is None else logits
 
     def _sample(self, chunks: Sequence[SequenceChunk], logits: Tensor) -> InFlightStep:
-        self._said, self._said_places = None, {}
-        asked = [self._ask(chunk) for chunk in chunks if chunk.samples]
-        if not asked:
-            return SilentStep(Fence(self._device))
-        if not self._chooses_on_device or not all(each.is_chosen_from_logits for each in asked):
-            return SampledStep(asked, logits)
-        choice = Choice(logits, [each.sampler for each in asked])
-        self._said, self._said_places = choice.token_ids, {each.sequence_id: row for row, each in enumerate(asked)}
-        return ChosenStep(asked, choice)
+        self._last_sampled, self._last_sampled_rows = None, {}
+        rows = [self._sampling_rows(chunk) for chunk in chunks if chunk.samples]
+        if not rows:
+            return UnsampledStep(Fence(self._device))
+        if not self._samples_on_device or not all(own.can_sample_on_device for own in rows):
+            return HostSampledStep(rows, logits)
+        sample = DeviceSample(logits, [own.sampler for own in rows])
+        self._last_sampled = sample.token_ids
+        self._last_sampled_rows = {own.sequence_id: row for row, own in enumerate(rows)}
+        return DeviceSampledStep(rows, sample)
 
-    def _ask(self, chunk: SequenceChunk) -> Asked:
+    def _sampling_rows(self, chunk: SequenceChunk) -> SamplingRows:
         sequence = self._sequences[chunk.sequence_id]
         num_known = len(chunk.token_ids) - chunk.num_draft_tokens
-        # Said here, for tokens that are chosen on the device are not counted one by one.
+        # Set here because the sampler does not see tokens that are sampled on the device.
         sequence.sampler.num_generated = chunk.start + num_known - sequence.layout.num_prompt_tokens
-        return Asked(sequence_id=chunk.sequence_id, sampler=sequence.sampler, guesses=chunk.token_ids[num_known:])
+        return SamplingRows(
+            sequence_id=chunk.sequence_id, sampler=sequence.sampler, draft_token_ids=chunk.token_ids[num_known:]
+        )

@@ -78,7 +78,7 @@ def make_runner(
         device=shard.device,
         dtype=shard.dtype,
         grammars=GrammarCompiler(shard.vocabulary),
-        chooses_on_device=uses_async_scheduling(config, shard.device),
+        samples_on_device=uses_async_scheduling(config, shard.device),
     )
     num_bytes = config.kv_cache_bytes
     if num_bytes is None and shard.device.type == "cuda":

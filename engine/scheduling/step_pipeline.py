@@ -5,8 +5,8 @@ token ids: the plan has PENDING_TOKEN_ID in their place, and the runner fills th
 finished, parts of step N + 1 may have to be discarded: sequences that step N ended, and sequences for which the runner
 used a token other than the sampled one (`StepResult.mispredicted`).
 
-A step is not launched ahead if sampling in the current one needs the host (`SamplingParams.adjusts`) or verifies draft
-tokens. Without async scheduling, no step is.
+A step is not launched ahead if sampling in the current one needs the host (`SamplingParams.needs_host_sampling`) or
+verifies draft tokens. Without async scheduling, no step is.
 """
 
 import logging
@@ -85,7 +85,8 @@ class _LaunchedStep:
         """The next step can be planned without the results of this one."""
         pairs = zip(self.scheduled.sequences, self.scheduled.plan.chunks, strict=True)
         return not isinstance(self.in_flight, _FailedLaunch) and not any(
-            chunk.samples and (sequence.sampling.adjusts or chunk.num_draft_tokens) for sequence, chunk in pairs
+            chunk.samples and (sequence.sampling.needs_host_sampling or chunk.num_draft_tokens)
+            for sequence, chunk in pairs
         )
 
 

@@ -1,4 +1,4 @@
-"""From a step's chunks to the tensors of one packed forward pass. Pure arithmetic; knows no model and no cache."""
+"""Packs the chunks of a step into the tensors of one forward pass."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,13 +14,13 @@ from glimpse.engine.tensors.transfer import upload
 
 IntArray = npt.NDArray[np.int64]
 
-NOTHING_SAID: Mapping[int, int] = {}
-"""No step before has sampled anything."""
+NO_SAMPLED_ROWS: Mapping[int, int] = {}
+"""No earlier step has sampled anything."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SequenceLayout:
-    """Where the tokens of one sequence stand for rotary embedding, and where its media are."""
+    """The rotary positions of one sequence's tokens, and where its media are."""
 
     prompt_positions: IntArray
     """[3, prompt tokens]: time, height, width."""
@@ -41,20 +41,20 @@ class MediaRows:
     key: bytes
     """Of the encoder output."""
     offset: int
-    """First row taken from it."""
+    """First row taken from the encoder output."""
     row: int
-    """First row of the batch that it fills."""
+    """First row of the batch that is filled."""
     num_tokens: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingTokens:
-    """Tokens of a batch that the step before has sampled."""
+    """Tokens of a batch that the previous step samples on the device."""
 
     rows: Tensor
-    """int64 [promises]: where they stand in the batch."""
-    places: Tensor
-    """int64 [promises]: which of the step's samples they are."""
+    """int64 [pending tokens]: their rows in the batch."""
+    sources: Tensor
+    """int64 [pending tokens]: their rows in the previous step's sampled tokens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,12 +62,12 @@ class Batch:
     """One forward pass over the packed tokens of all chunks of a step."""
 
     token_ids: Tensor
-    """int64 [tokens]; those of `pending_tokens` are still to be filled in."""
+    """int64 [tokens]; those of `pending_tokens` are not filled in yet."""
     pending_tokens: PendingTokens | None
     positions: Tensor
     """int64 [3, tokens]"""
     slots: Tensor
-    """int64 [tokens]: where keys and values are written, block · block_size + place in the block."""
+    """int64 [tokens]: where keys and values are written, block * block_size + offset in the block."""
     block_tables: Tensor
     """int64 [sequences, blocks], padded with 0."""
     query_lengths: tuple[int, ...]
@@ -78,7 +78,7 @@ class Batch:
     """int64 [sequences]: the same."""
     media: tuple[MediaRows, ...]
     sampled_rows: Tensor
-    """int64 [rows]: of each chunk that samples the last token, and before it the token ahead of each of its guesses."""
+    """int64 [rows]: for each chunk that samples, the token before each draft token, then the last token."""
 
 
 def make_batch(
@@ -87,55 +87,49 @@ def make_batch(
     *,
     block_size: int,
     device: torch.device,
-    said: Mapping[int, int] = NOTHING_SAID,
+    last_sampled_rows: Mapping[int, int] = NO_SAMPLED_ROWS,
 ) -> Batch:
     """Packs chunks, in their order.
 
     Args:
-        chunks: of the step, at least one.
-        layouts: sequence id → its layout, for every chunk.
-        block_size: tokens in a block.
-        device: of the tensors.
-        said: sequence id → which of the samples of the step before is its, for every chunk with a promised token.
+        chunks: At least one.
+        layouts: Sequence id → layout, for every chunk.
+        block_size: Tokens in a block.
+        device: Of the tensors.
+        last_sampled_rows: Sequence id → its row in the previous step's sampled tokens, for chunks with a pending token.
     """
     starts = np.array([chunk.start for chunk in chunks], dtype=np.int64)
     lengths = np.array([len(chunk.token_ids) for chunk in chunks], dtype=np.int64)
     ends = lengths.cumsum()
-    sequence_rows = np.repeat(np.arange(len(chunks)), lengths)  # [tokens]: which chunk a token belongs to
-    indices = np.arange(ends[-1]) + np.repeat(starts - (ends - lengths), lengths)  # [tokens]: place in its sequence
+    sequence_rows = np.repeat(np.arange(len(chunks)), lengths)  # [tokens]: the chunk that a token belongs to
+    indices = np.arange(ends[-1]) + np.repeat(starts - (ends - lengths), lengths)  # [tokens]: index in the sequence
     tables = _pad([chunk.block_table for chunk in chunks])
-    slots = tables[sequence_rows, indices // block_size] * block_size + indices % block_size
     first_rows: list[int] = (ends - lengths).tolist()
-    places = [(chunk, layouts[chunk.sequence_id], row) for chunk, row in zip(chunks, first_rows, strict=True)]
+    placed = [(chunk, layouts[chunk.sequence_id], row) for chunk, row in zip(chunks, first_rows, strict=True)]
     token_ids = np.fromiter(chain.from_iterable(chunk.token_ids for chunk in chunks), dtype=np.int64)
     num_sampled = [1 + chunk.num_draft_tokens if chunk.samples else 0 for chunk in chunks]
-    sampled = [np.arange(end - num, end) for end, num in zip(ends, num_sampled, strict=True)]
-    promised = np.flatnonzero(token_ids == PENDING_TOKEN_ID)
-    sources = np.array([said[chunks[row].sequence_id] for row in sequence_rows[promised]], dtype=np.int64)
+    pending_rows = np.flatnonzero(token_ids == PENDING_TOKEN_ID)
+    sources = [last_sampled_rows[chunks[row].sequence_id] for row in sequence_rows[pending_rows]]
     tensors = upload(
-        [
-            token_ids,
-            _positions(places, indices, lengths),
-            slots,
-            tables,
-            np.concatenate(sampled),
-            promised,
-            sources,
-            starts + lengths,
-        ],
+        {
+            "token_ids": token_ids,
+            "positions": _positions(placed, indices, lengths),
+            "slots": tables[sequence_rows, indices // block_size] * block_size + indices % block_size,
+            "block_tables": tables,
+            "sampled_rows": np.concatenate([np.arange(end - n, end) for end, n in zip(ends, num_sampled, strict=True)]),
+            "pending_rows": pending_rows,
+            "pending_sources": np.array(sources, dtype=np.int64),
+            "key_lengths_on_device": starts + lengths,
+        },
         device,
     )
+    pending_tokens = PendingTokens(rows=tensors.pop("pending_rows"), sources=tensors.pop("pending_sources"))
     return Batch(
-        token_ids=tensors[0],
-        positions=tensors[1],
-        slots=tensors[2],
-        block_tables=tensors[3],
+        pending_tokens=pending_tokens if len(pending_rows) else None,
         query_lengths=tuple(lengths.tolist()),
         key_lengths=tuple((starts + lengths).tolist()),
-        key_lengths_on_device=tensors[7],
-        media=tuple(rows for place in places for rows in _media_rows(*place)),
-        sampled_rows=tensors[4],
-        pending_tokens=PendingTokens(rows=tensors[5], places=tensors[6]) if len(promised) else None,
+        media=tuple(rows for chunk in placed for rows in _media_rows(*chunk)),
+        **tensors,
     )
 
 
@@ -147,11 +141,11 @@ def _pad(block_tables: Sequence[tuple[int, ...]]) -> IntArray:
 
 
 def _positions(
-    places: Sequence[tuple[SequenceChunk, SequenceLayout, int]], indices: IntArray, lengths: IntArray
+    placed: Sequence[tuple[SequenceChunk, SequenceLayout, int]], indices: IntArray, lengths: IntArray
 ) -> IntArray:
-    deltas = np.array([layout.delta for _, layout, _ in places], dtype=np.int64)
-    positions = np.tile(indices + np.repeat(deltas, lengths), (3, 1))  # right for generated tokens
-    for chunk, layout, row in places:
+    deltas = np.array([layout.delta for _, layout, _ in placed], dtype=np.int64)
+    positions = np.tile(indices + np.repeat(deltas, lengths), (3, 1))  # correct for generated tokens
+    for chunk, layout, row in placed:
         prompt = layout.prompt_positions[:, chunk.start : chunk.start + len(chunk.token_ids)]
         positions[:, row : row + prompt.shape[1]] = prompt
     return positions

@@ -1,7 +1,7 @@
-"""The paged memory of keys and values. Knows blocks and slots; whose they are is the block pool's knowledge.
+"""The paged memory of keys and values, in blocks and slots. The block pool tracks which sequence owns a block.
 
-All shapes here are how the memory is seen. On the CPU it lies as the native kernels read it: a head's part of a block
-together, keys one after the other, values dimension by dimension.
+Shapes are those of the tensors' views. On the CPU the memory layout is what the native kernels read: each head's part
+of a block is contiguous, keys one after the other, values dimension by dimension.
 """
 
 import math
@@ -14,7 +14,7 @@ from torch import Tensor
 
 
 class LayerCache(NamedTuple):
-    """One layer's part of the cache."""
+    """The cache of one layer."""
 
     keys: Tensor
     """[num_blocks, block_size, kv_heads, head_dim]"""
@@ -25,14 +25,14 @@ class LayerCache(NamedTuple):
         """Stores new tokens.
 
         Args:
-            slots: int64 [tokens]: block · block_size + place in the block, each at most once.
+            slots: int64 [tokens]: block * block_size + offset in the block, without duplicates.
             key: [tokens, kv_heads, head_dim]
-            value: likewise.
+            value: [tokens, kv_heads, head_dim]
         """
         block_size = self.keys.shape[1]
-        blocks, places = slots // block_size, slots % block_size
-        self.keys[blocks, places] = key
-        self.values[blocks, places] = value
+        blocks, offsets = slots // block_size, slots % block_size
+        self.keys[blocks, offsets] = key
+        self.values[blocks, offsets] = value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +57,7 @@ class KVCache:
 
 
 def block_bytes(*, num_layers: int, block_size: int, num_kv_heads: int, head_dim: int, dtype: torch.dtype) -> int:
-    """Memory of one block, keys and values of all layers."""
+    """Returns the size of one block in bytes, keys and values of all layers."""
     return 2 * num_layers * block_size * num_kv_heads * head_dim * dtype.itemsize
 
 
@@ -71,7 +71,7 @@ def allocate_kv_cache(
     dtype: torch.dtype,
     device: torch.device,
 ) -> KVCache:
-    """Allocates a cache of zeros: attention reads hidden slots too, and NaN there would spread."""
+    """Allocates a cache of zeros. Attention also reads masked slots, where NaN would spread."""
     if device.type != "cpu":
         shape = (num_layers, num_blocks, block_size, num_kv_heads, head_dim)
         return KVCache(
@@ -83,6 +83,6 @@ def allocate_kv_cache(
 
 
 def _zeros(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    # torch writes its zeros; NumPy's come from the kernel page by page when they are first touched.
+    # torch writes the zeros; NumPy's come from the kernel, page by page, when they are first touched.
     num_bytes = math.prod(shape) * dtype.itemsize
     return torch.from_numpy(np.zeros(num_bytes, dtype=np.uint8)).view(dtype).view(shape)

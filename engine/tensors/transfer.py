@@ -1,9 +1,6 @@
-"""Numbers on their way between host and device, for neither of which the other has to wait. Knows no step.
+"""Transfers between host and device, in which neither waits for the other. On the CPU both use the same memory."""
 
-On the CPU there is no way to go: the same memory is both.
-"""
-
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -13,36 +10,37 @@ from torch import Tensor
 Numbers = npt.NDArray[np.int64] | npt.NDArray[np.float64]
 
 _ALIGNMENT = 16
-"""Numbers, of 8 bytes. Kernels are compiled for how their arguments are aligned: let all be alike."""
+"""In numbers of 8 bytes. Kernels are compiled for the alignment of their arguments; one alignment avoids variants."""
 
 
-def upload(arrays: Sequence[Numbers], device: torch.device) -> list[Tensor]:
-    """The arrays as tensors on a device, all in one transfer."""
+def upload(arrays: Mapping[str, Numbers], device: torch.device) -> dict[str, Tensor]:
+    """Returns the arrays as tensors on a device, under the same names, in a single transfer."""
     if device.type == "cpu":
-        return [torch.from_numpy(array) for array in arrays]
-    # From pinned memory a copy runs by itself; torch does not give it to others before it has ended.
-    staging = torch.empty(packed_size(arrays), dtype=torch.int64, pin_memory=True)
-    pack(arrays, staging.numpy())
-    return unpack(staging.to(device, non_blocking=True), arrays)
+        return {name: torch.from_numpy(array) for name, array in arrays.items()}
+    values = list(arrays.values())
+    # Pinned memory is copied asynchronously; torch does not reuse it before the copy has ended.
+    staging = torch.empty(packed_size(values), dtype=torch.int64, pin_memory=True)
+    pack(values, staging.numpy())
+    return dict(zip(arrays, unpack(staging.to(device, non_blocking=True), values), strict=True))
 
 
 def upload_bytes(data: memoryview, device: torch.device) -> Tensor:
-    """Bytes as a tensor on a device, uint8."""
+    """Returns bytes as a uint8 tensor on a device."""
     source = np.frombuffer(data, dtype=np.uint8)
     if device.type == "cpu":
-        return torch.from_numpy(source.copy())  # what others sent must not be written to
+        return torch.from_numpy(source.copy())  # received data must not be written to
     staging = torch.empty(source.size, dtype=torch.uint8, pin_memory=True)
     staging.numpy()[:] = source
     return staging.to(device, non_blocking=True)
 
 
 def packed_size(arrays: Sequence[Numbers]) -> int:
-    """How many numbers of 8 bytes the arrays take, one after the other."""
+    """Returns how many numbers of 8 bytes the packed arrays take."""
     return sum(map(_padded, arrays))
 
 
 def pack(arrays: Sequence[Numbers], target: npt.NDArray[np.int64]) -> None:
-    """Writes the arrays one after the other."""
+    """Writes the arrays into `target`, one after the other."""
     start = 0
     for array in arrays:
         target[start : start + array.size] = np.ascontiguousarray(array).reshape(-1).view(np.int64)
@@ -50,7 +48,7 @@ def pack(arrays: Sequence[Numbers], target: npt.NDArray[np.int64]) -> None:
 
 
 def unpack(packed: Tensor, arrays: Sequence[Numbers]) -> list[Tensor]:
-    """Views of what was packed, with the shapes and types of these arrays."""
+    """Returns views of packed arrays, with the shapes and types of `arrays`."""
     tensors: list[Tensor] = []
     start = 0
     for array in arrays:
@@ -65,7 +63,7 @@ def _padded(array: Numbers) -> int:
 
 
 class Fence:
-    """What was launched on a device so far."""
+    """Marks a point in a device's work."""
 
     def __init__(self, device: torch.device) -> None:
         self._event: torch.cuda.Event | None = None
@@ -74,13 +72,13 @@ class Fence:
             self._event.record()
 
     def wait(self) -> None:
-        """Waits until all of it is done, and for nothing that was launched later."""
+        """Waits until the work launched before the fence is done, but for nothing launched later."""
         if self._event is not None:
             self._event.synchronize()
 
 
 class Download:
-    """A tensor on its way to the host."""
+    """Copies a tensor to the host in the background."""
 
     def __init__(self, tensor: Tensor) -> None:
         self._host = tensor
@@ -90,6 +88,6 @@ class Download:
         self._fence = Fence(tensor.device)
 
     def wait(self) -> Tensor:
-        """The tensor on the host, as soon as it is there."""
+        """Waits for the copy and returns the tensor on the host."""
         self._fence.wait()
         return self._host

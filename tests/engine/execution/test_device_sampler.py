@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from glimpse.engine.execution.device_sampler import Choice, Limits, draw_places
-from glimpse.engine.execution.sampler import SHORTLIST_SIZE, SequenceSampler, draw_place, sample
+from glimpse.engine.execution.device_sampler import DeviceSample, RowParams, draw_positions
+from glimpse.engine.execution.sampler import SHORTLIST_SIZE, SequenceSampler, draw_position, sample
 from glimpse.engine.sampling_params import SamplingParams
 from glimpse.engine.tensors.transfer import pack, packed_size, unpack
 
@@ -44,7 +44,7 @@ def random_logits(num_rows: int, size: int, *, spread: float, seed: int) -> Tens
 def test_rows_are_chosen_as_one_by_one(params: list[SamplingParams], size: int, spread: float, seed: int):
     logits = random_logits(len(params), size, spread=spread, seed=seed)
     one_by_one = sample(logits.clone(), samplers(params))
-    choice = Choice(logits.clone(), samplers(params))
+    choice = DeviceSample(logits.clone(), samplers(params))
     handed_on = choice.token_ids.tolist()
     together, mispredicted = choice.result()
     assert [each.token_id for each in together] == [each.token_id for each in one_by_one]
@@ -60,7 +60,7 @@ def test_rows_are_chosen_as_one_by_one(params: list[SamplingParams], size: int, 
 def test_a_draw_beyond_the_shortlist_is_corrected():
     params = [SamplingParams(temperature=50.0, seed=seed, logprobs=1) for seed in range(20)]
     logits = random_logits(20, 3000, spread=1.0, seed=3)
-    samples, mispredicted = Choice(logits, samplers(params)).result()
+    samples, mispredicted = DeviceSample(logits, samplers(params)).result()
     assert len(mispredicted) > 10, "the shortlist holds little of a distribution that is flat"
     expected = logits.log_softmax(dim=-1)
     for row, each in enumerate(samples):
@@ -70,47 +70,47 @@ def test_a_draw_beyond_the_shortlist_is_corrected():
 @settings(max_examples=200, deadline=None)
 @given(
     params=st.lists(samplings, min_size=1, max_size=8),
-    chances=st.lists(st.floats(0, 1, exclude_max=True), min_size=8, max_size=8),
+    uniforms=st.lists(st.floats(0, 1, exclude_max=True), min_size=8, max_size=8),
     size=st.integers(1, 40),
     shown=st.integers(1, 40),
     spread=st.sampled_from([0.1, 1.0, 20.0, 1000.0]),
     seed=st.integers(0, 1000),
 )
 def test_places_are_those_of_the_rows(
-    params: list[SamplingParams], chances: list[float], size: int, shown: int, spread: float, seed: int
+    params: list[SamplingParams], uniforms: list[float], size: int, shown: int, spread: float, seed: int
 ):
     probabilities = random_logits(len(params), size, spread=spread, seed=seed).double().softmax(dim=-1)
-    shares = probabilities.sort(dim=-1, descending=True).values[:, :shown]
+    probs = probabilities.sort(dim=-1, descending=True).values[:, :shown]
     complete = shown >= size
 
     def column(values: Sequence[Any], dtype: torch.dtype) -> Tensor:
         return torch.tensor(values, dtype=dtype)
 
-    limits = Limits(
+    row_params = RowParams(
         top_k=column([each.top_k for each in params], torch.int64),
         min_p=column([each.min_p for each in params], torch.float64),
         top_p=column([each.top_p for each in params], torch.float64),
-        chance=column(chances[: len(params)], torch.float64),
+        uniform=column(uniforms[: len(params)], torch.float64),
     )
-    places, told = draw_places(shares, limits, complete=complete)
+    positions, resolved = draw_positions(probs, row_params, complete=complete)
     for row, sampling in enumerate(params):
-        expected = draw_place(shares[row].numpy(), complete=complete, sampling=sampling, chance=chances[row])
-        assert told[row] == (expected is not None)
-        assert expected is None or places[row] == expected
+        expected = draw_position(probs[row].numpy(), complete=complete, sampling=sampling, uniform=uniforms[row])
+        assert resolved[row] == (expected is not None)
+        assert expected is None or positions[row] == expected
 
 
 def test_draws_of_a_sequence_go_by_the_place_in_its_answer():
     first, again = samplers([SamplingParams(seed=4)] * 2)
-    chances = [first.draw()]
-    assert first.draw() == chances[0], "asked for twice"
+    uniforms = [first.draw()]
+    assert first.draw() == uniforms[0], "asked for twice"
     for token_id in (1, 2):
-        first.count(token_id)
-        chances.append(first.draw())
+        first.append_token(token_id)
+        uniforms.append(first.draw())
     again.num_generated = 2
-    assert again.draw() == chances[2]
+    assert again.draw() == uniforms[2]
     again.num_generated = 1
-    assert again.draw() == chances[1]
-    assert len(set(chances)) == 3
+    assert again.draw() == uniforms[1]
+    assert len(set(uniforms)) == 3
 
 
 def test_numbers_are_packed_and_unpacked_as_they_are():

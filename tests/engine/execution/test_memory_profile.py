@@ -59,7 +59,7 @@ def test_keys_and_values_get_what_is_left(taken: dict[str, int], utilization: fl
 
 @pytest.mark.parametrize("weights", [90 * GIB, 95 * GIB])
 def test_where_nothing_is_left_it_is_said_what_took_it(weights: int):
-    with pytest.raises(CheckpointError, match="GiB nothing is left for keys and values") as caught:
+    with pytest.raises(CheckpointError, match="no memory is left for the KV cache") as caught:
         kv_cache_bytes(use(weights=weights, largest_step=GIB, decode_step=GIB), utilization=0.9)
     assert f"{weights / GIB} GiB by the weights, 2.0 GiB by the largest steps" in str(caught.value)
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from glimpse.engine.execution.sampler import SHORTLIST_SIZE, SequenceSampler, draw_place, sample
+from glimpse.engine.execution.sampler import SHORTLIST_SIZE, SequenceSampler, draw_position, sample
 from glimpse.engine.plan import Sample
 from glimpse.engine.sampling_params import SamplingParams
 
@@ -83,7 +83,7 @@ class TestPenalties:
         """The prompt holds tokens 1 and 3, the answer so far 0, 0 and 2."""
         sampler = make_sampler(prompt=(1, 3, 1), temperature=0.0, **params)
         for token_id in (0, 0, 2):
-            sampler.count(token_id)
+            sampler.append_token(token_id)
         row = torch.tensor(self.LOGITS)
         sampler.adjust(row)
         assert row.tolist() == pytest.approx(expected)
@@ -161,11 +161,11 @@ class TestDrawing:
         probabilities = np.sort(random_logits(1000, spread=spread).double().softmax(dim=-1).numpy())[::-1]
         sampling = SamplingParams(min_p=min_p, top_k=top_k, top_p=top_p)
         ends = truncated(probabilities, min_p=min_p, top_k=top_k, top_p=top_p).cumsum()
-        for chance in (0.0, 0.123, 0.5, 0.77, 0.9999):
-            expected = int(np.searchsorted(ends, chance, side="right"))
-            assert draw_place(probabilities, complete=True, sampling=sampling, chance=chance) == expected
+        for uniform in (0.0, 0.123, 0.5, 0.77, 0.9999):
+            expected = int(np.searchsorted(ends, uniform, side="right"))
+            assert draw_position(probabilities, complete=True, sampling=sampling, uniform=uniform) == expected
             shortlist = probabilities[:SHORTLIST_SIZE]
-            assert draw_place(shortlist, complete=False, sampling=sampling, chance=chance) in (expected, None)
+            assert draw_position(shortlist, complete=False, sampling=sampling, uniform=uniform) in (expected, None)
 
     @pytest.mark.parametrize(
         ("params", "tells"),
@@ -182,26 +182,26 @@ class TestDrawing:
     def test_a_shortlist_tells_what_it_can(self, params: dict[str, Any], tells: bool):
         probabilities = np.sort(random_logits(2000, spread=3).double().softmax(dim=-1).numpy())[::-1]
         sampling = SamplingParams(**params)
-        place = draw_place(probabilities[:SHORTLIST_SIZE], complete=False, sampling=sampling, chance=0.5)
-        assert (place is not None) == tells
+        position = draw_position(probabilities[:SHORTLIST_SIZE], complete=False, sampling=sampling, uniform=0.5)
+        assert (position is not None) == tells
 
     @given(
-        chance=st.floats(0, 1, exclude_max=True),
+        uniform=st.floats(0, 1, exclude_max=True),
         min_p=st.floats(0, 1),
         top_k=st.integers(0, 30),
         top_p=st.floats(0, 1),
         weights=st.lists(st.floats(0, 10), min_size=1, max_size=20),
     )
     def test_a_place_is_always_found_among_the_kept(
-        self, chance: float, min_p: float, top_k: int, top_p: float, weights: list[float]
+        self, uniform: float, min_p: float, top_k: int, top_p: float, weights: list[float]
     ):
-        shares = np.exp(-np.sort(np.array(weights)))
-        shares /= shares.sum()
+        probs = np.exp(-np.sort(np.array(weights)))
+        probs /= probs.sum()
         sampling = SamplingParams(min_p=min_p, top_k=top_k, top_p=top_p)
-        place = draw_place(shares, complete=True, sampling=sampling, chance=chance)
-        assert place is not None
-        assert 0 <= place < min(len(shares), top_k or len(shares))
-        assert shares[place] >= min_p * shares[0]
+        position = draw_position(probs, complete=True, sampling=sampling, uniform=uniform)
+        assert position is not None
+        assert 0 <= position < min(len(probs), top_k or len(probs))
+        assert probs[position] >= min_p * probs[0]
 
     @pytest.mark.parametrize(
         ("size", "params"),
@@ -229,7 +229,7 @@ class TestDrawing:
             top_k=int(params.get("top_k", 0)),
             top_p=params.get("top_p", 1.0),
         )
-        assert all(kept[place] > 0 for place, token_id in enumerate(order.tolist()) if drawn[token_id])
+        assert all(kept[position] > 0 for position, token_id in enumerate(order.tolist()) if drawn[token_id])
         assert chi_square_tail(kept * num_draws, [drawn[token_id] for token_id in order.tolist()]) > 1e-4
 
 

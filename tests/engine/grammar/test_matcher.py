@@ -186,7 +186,7 @@ class TestEnds:
     def test_a_grammar_that_needs_a_stop_token_fails(self, compiler: GrammarCompiler):
         sampler = make_sampler(compiler, regex("aab"), temperature=0.0, stop_token_ids=(B,))
         say(sampler, logits_for())
-        assert sampler.failure == "the grammar cannot be followed: no token is left that continues or ends the answer"
+        assert sampler.failure == "the grammar cannot be followed: no token continues or ends the answer"
 
 
 class TestSampling:
