@@ -14,9 +14,9 @@ from glimpse.engine.checkpoint import DEFAULT_MODEL, resolve_checkpoint
 from glimpse.engine.config import OfflineOptions
 from glimpse.engine.errors import CheckpointError, EngineError
 from glimpse.engine.loading.load_engine import load_core
-from glimpse.engine.offline.embedding_inputs import EmbeddingInput
 from glimpse.engine.offline.engine_options import parse_engine_options
-from glimpse.engine.offline.media_defaults import parse_wishes, with_wishes
+from glimpse.engine.offline.fields import InputError, known_fields
+from glimpse.engine.offline.media_defaults import apply_defaults, parse_defaults
 from glimpse.engine.offline.media_loading import OfflineMedia, media_processing
 from glimpse.engine.offline.media_policy import parse_rules
 from glimpse.engine.offline.prompt_inputs import (
@@ -29,15 +29,15 @@ from glimpse.engine.offline.prompt_inputs import (
 )
 from glimpse.engine.offline.run import CompletionOutput, RequestOutput, run_batch
 from glimpse.engine.offline.tool_inputs import parse_chat_options
-from glimpse.engine.offline.visual_inputs import InputError
 from glimpse.engine.protocol import Generate
 from glimpse.engine.sampling_params import Grammar, GrammarKind, SamplingParams
 from glimpse.engine.text.grammar_check import GrammarChecker, GrammarError
-from glimpse.engine.text.media_inputs import Medium, media_inputs, prompt_media
+from glimpse.engine.text.media_inputs import media_inputs
 from glimpse.engine.text.prompt import Prompt, PromptBuilder, load_prompt_builder
 from glimpse.engine.text.template import TemplateError
+from glimpse.media.input_loader import Medium
+from glimpse.media.inputs import EmbeddingInput, MediaDefaults
 from glimpse.media.kind import MediaKind
-from glimpse.media.processing.video_options import VideoOptions
 from glimpse.media.sources.policy import WEB_PORTS
 
 __all__ = ["LLM", "CompletionOutput", "Grammar", "GrammarKind", "InputError", "RequestOutput", "SamplingParams"]
@@ -101,7 +101,7 @@ class LLM:
             media_io_kwargs=media_io_kwargs or {},
             max_cache_bytes=media_cache_bytes,
         )
-        self._wishes = parse_wishes(mm_processor_kwargs, "mm_processor_kwargs")
+        self._media_defaults = parse_defaults(mm_processor_kwargs, "mm_processor_kwargs")
         self._accepts_embeddings = enable_mm_embeds
         path = resolve_checkpoint(os.fspath(model))
         config = parse_engine_options(options, path)
@@ -204,8 +204,8 @@ class LLM:
             requests = [
                 parse_conversation(each, f"conversations[{index}]", options) for index, each in enumerate(messages)
             ]
-        wishes = parse_wishes(mm_processor_kwargs, "mm_processor_kwargs")
-        requests = [_with_wishes(request, wishes) for request in requests]
+        defaults = parse_defaults(mm_processor_kwargs, "mm_processor_kwargs")
+        requests = [_with_defaults(request, defaults) for request in requests]
         return self._answer(requests, sampling_params, progress=progress)
 
     def _answer(
@@ -217,7 +217,7 @@ class LLM:
     ) -> list[RequestOutput]:
         samplings = _one_for_each(SamplingParams() if sampling_params is None else sampling_params, len(requests))
         self._check_grammars(samplings)
-        requests = [_with_wishes(request, self._wishes) for request in requests]
+        requests = [_with_defaults(request, self._media_defaults) for request in requests]
         for request in requests:
             self._check_media(request)
         inputs = [medium for request in requests for medium in request.media]
@@ -236,21 +236,21 @@ class LLM:
                 raise InputError("sampling_params.grammar", str(error)) from error
 
     def _check_media(self, request: OfflineRequest) -> None:
-        for given in request.media:
-            if isinstance(given, EmbeddingInput) and not self._accepts_embeddings:
-                raise InputError(given.path, "embeddings are accepted with LLM(enable_mm_embeds=True)")
-        counts = Counter(given.kind for given in request.media)
+        for medium in request.media:
+            if isinstance(medium, EmbeddingInput) and not self._accepts_embeddings:
+                raise InputError(medium.field, "embeddings are only accepted with LLM(enable_mm_embeds=True)")
+        counts = Counter(medium.kind for medium in request.media)
         for kind, limit in self._limits.items():
             if counts[kind] > limit:
-                message = f"{counts[kind]} {_PLURALS[kind]}, and limit_mm_per_prompt allows {limit}"
-                raise InputError(request.path, message)
+                message = f"expected at most {limit} {kind} inputs (limit_mm_per_prompt), got {counts[kind]}"
+                raise InputError(request.field, message)
 
     def _generate(self, request: OfflineRequest, media: Sequence[Medium], sampling: SamplingParams) -> Generate:
-        """The request as the engine takes it, and will."""
+        """Builds the engine's request, and checks what the engine would refuse."""
         try:
             prompt = _build_prompt(self._prompts, request, media)
         except TemplateError as error:
-            raise InputError(request.path, str(error)) from error
+            raise InputError(request.field, str(error)) from error
         generate = Generate(
             request_id=next(self._request_ids),
             token_ids=prompt.token_ids,
@@ -261,23 +261,20 @@ class LLM:
             # `submit` would refuse it too, but only after others of the batch have been computed.
             self._core.check(generate)
         except EngineError as error:
-            raise EngineError(error.code, f"{request.path}: {error.message}") from error
+            raise EngineError(error.code, f"'{request.field}': {error.message}") from error
         return generate
 
 
-_PLURALS = {MediaKind.IMAGE: "pictures", MediaKind.VIDEO: "clips", MediaKind.AUDIO: "sounds"}
+_MEDIA_KINDS = tuple(kind.value for kind in MediaKind)
 
 
 def _checked_limits(limits: Mapping[str, int]) -> dict[MediaKind, int]:
-    for kind in limits:
-        if kind not in _PLURALS:
-            message = "only pictures (image), clips (video) and sounds (audio) are supported"
-            raise InputError(f"limit_mm_per_prompt[{kind!r}]", message)
-    return {MediaKind(kind): limit for kind, limit in limits.items()}
+    known = known_fields(limits, "limit_mm_per_prompt", known=_MEDIA_KINDS)
+    return {MediaKind(kind): limit for kind, limit in known.items()}
 
 
-def _with_wishes(request: OfflineRequest, wishes: VideoOptions) -> OfflineRequest:
-    return replace(request, media=with_wishes(request.media, wishes, "mm_processor_kwargs"))
+def _with_defaults(request: OfflineRequest, defaults: MediaDefaults) -> OfflineRequest:
+    return replace(request, media=apply_defaults(request.media, defaults, "mm_processor_kwargs"))
 
 
 def _one_for_each(
@@ -289,20 +286,22 @@ def _one_for_each(
     for index, sampling in enumerate(sampling_params):
         check_sampling(sampling, f"sampling_params[{index}]")
     if len(sampling_params) != num_requests:
-        raise InputError("sampling_params", f"{len(sampling_params)} of them for {num_requests} prompts")
+        raise InputError(
+            "sampling_params", f"expected one for each of {num_requests} prompts, got {len(sampling_params)}"
+        )
     return sampling_params
 
 
 def _build_prompt(builder: PromptBuilder, request: OfflineRequest, media: Sequence[Medium]) -> Prompt:
     match request.prompt:
         case str() as text:
-            return builder.text(text, prompt_media(media))
+            return builder.text(text, media)
         case TokenIds(token_ids=token_ids):
-            return builder.expand(token_ids, prompt_media(media))
+            return builder.expand(token_ids, media)
         case Messages(messages=messages, options=options):
             return builder.chat(
                 messages,
-                prompt_media(media),
+                media,
                 tools=options.tools,
                 add_generation_prompt=options.add_generation_prompt,
                 continue_final_message=options.continue_final_message,

@@ -39,3 +39,14 @@ class MediaError(Exception):
         super().__init__(message)
         self.code = code
         self.message = message
+
+
+class OptionError(MediaError):
+    """An option of a medium that is out of range or contradicts another option."""
+
+    def __init__(self, name: str, problem: str) -> None:
+        super().__init__(MediaErrorCode.INVALID_PARAMETER, f"'{name}': {problem}")
+        self.name = name
+        """The option, as named in `VideoOptions`."""
+        self.problem = problem
+        """What is wrong with it, without its name."""

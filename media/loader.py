@@ -3,23 +3,27 @@
 A medium is known by the hashes of its files and by how they are processed: one that is kept is not decoded again.
 """
 
+import asyncio
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any, TypeVar
 
+import PIL.Image
+
 from glimpse.media.cache.memory_budget import MemoryBudget
 from glimpse.media.cache.request_media import Batch, MediaUsage
 from glimpse.media.cache.store import MediaStore, NamedMedia
 from glimpse.media.decoding.decoders import Decoders
-from glimpse.media.decoding.video_frames import sample_frame_indices
+from glimpse.media.decoding.video_frames import sample_frame_indices, video_from_images
 from glimpse.media.errors import MediaError, MediaErrorCode
 from glimpse.media.key import decoded_key
-from glimpse.media.processing.audio import Audio, AudioProcessing
-from glimpse.media.processing.image import Image, ImageProcessing
+from glimpse.media.processing.audio import Audio, AudioProcessing, audio_from_array
+from glimpse.media.processing.image import Image, ImageProcessing, prepare_image
 from glimpse.media.processing.rgb import Colour
 from glimpse.media.processing.video import Video, VideoProcessing
 from glimpse.media.processing.video_options import VideoOptions, check_options
+from glimpse.media.sources.decoded import AudioSamples, DecodedFrames
 from glimpse.media.sources.files import FileLimits, FileLoader, MediaReference, SourceFiles, not_cached
 from glimpse.media.sources.local import LocalFiles
 from glimpse.media.sources.policy import FetchPolicy
@@ -115,7 +119,7 @@ class MediaLoader:
 
     async def load_image(
         self,
-        source: ImageOrCached,
+        source: ImageOrCached | PIL.Image.Image,
         *,
         batch: Batch | None = None,
         uuid: str | None = None,
@@ -126,7 +130,7 @@ class MediaLoader:
         """Loads a picture.
 
         Args:
-            source: where it is.
+            source: where it is, or the decoded image.
             batch: its request's; None: it is a request by itself.
             uuid: the client's name for it.
             min_pixels: in the place of the checkpoint's bound.
@@ -138,10 +142,17 @@ class MediaLoader:
         """
         processing = self._processing.with_options(min_pixels=min_pixels, max_pixels=max_pixels, background=background)
         with self._within(batch) as own:
+            if isinstance(source, PIL.Image.Image):
+                return await self._prepare_image(source, processing, uuid, own)
             return await self._load_image(source, processing, uuid, own)
 
     async def load_video(
-        self, source: VideoOrCached, options: VideoOptions, *, batch: Batch | None = None, uuid: str | None = None
+        self,
+        source: VideoOrCached | DecodedFrames,
+        options: VideoOptions,
+        *,
+        batch: Batch | None = None,
+        uuid: str | None = None,
     ) -> Video:
         """Loads a clip, a file or frames; the arguments are as in `load_image`.
 
@@ -151,7 +162,9 @@ class MediaLoader:
         with self._within(batch) as own:
             return await self._load_video(source, options, uuid, own)
 
-    async def load_audio(self, source: AudioOrCached, *, batch: Batch | None = None, uuid: str | None = None) -> Audio:
+    async def load_audio(
+        self, source: AudioOrCached | AudioSamples, *, batch: Batch | None = None, uuid: str | None = None
+    ) -> Audio:
         """Loads a sound; the arguments are as in `load_image`.
 
         Raises:
@@ -160,32 +173,9 @@ class MediaLoader:
         if self._audio_processing is None:
             raise MediaError(MediaErrorCode.INVALID_PARAMETER, "the model takes no audio")
         with self._within(batch) as own:
+            if isinstance(source, AudioSamples):
+                return await self._prepare_audio(source, self._audio_processing, uuid, own)
             return await self._load_audio(source, self._audio_processing, uuid, own)
-
-    def cache_image(self, image: Image, processing: ImageProcessing, uuid: str, *, batch: Batch) -> None:
-        """Keeps a picture that was made of no file under a name: it can be left out as it is, not with other bounds."""
-        key = _image_key((image.key,), processing, batch)
-        self._keep(key, image, _IMAGE, uuid, NamedMedia(files={0: image.key}, num_frames=None, url=None), batch)
-
-    def cache_video(
-        self,
-        clip: Video,
-        frame_indices: Sequence[int],
-        num_frames: int,
-        options: VideoOptions,
-        uuid: str,
-        *,
-        batch: Batch,
-    ) -> None:
-        """As `cache_image`, of a video of `num_frames` frames, sampled at `frame_indices`."""
-        key = _frames_key((clip.key,) * len(frame_indices), frame_indices, self._video_processing, options, batch)
-        named = NamedMedia(files=dict.fromkeys(frame_indices, clip.key), num_frames=num_frames, url=None)
-        self._keep(key, clip, _VIDEO, uuid, named, batch)
-
-    def cache_audio(self, sound: Audio, uuid: str, *, batch: Batch) -> None:
-        """As `cache_image`."""
-        key = _audio_key((sound.key,), self._audio_processing, batch)
-        self._keep(key, sound, _AUDIO, uuid, NamedMedia(files={0: sound.key}, num_frames=None, url=None), batch)
 
     async def warm(self) -> None:
         """Readies what the first picture would have to wait for."""
@@ -220,6 +210,32 @@ class MediaLoader:
 
         return await self._decoded(key, files, decode, _AUDIO, batch)
 
+    async def _prepare_image(
+        self, image: PIL.Image.Image, processing: ImageProcessing, uuid: str | None, batch: Batch
+    ) -> Image:
+        prepared = await asyncio.to_thread(prepare_image, image, processing)
+        key = _image_key((prepared.key,), processing, batch)
+        self._cache(key, prepared, _IMAGE, uuid, NamedMedia(files={0: prepared.key}, num_frames=None, url=None), batch)
+        return prepared
+
+    async def _prepare_video(
+        self, source: DecodedFrames, options: VideoOptions, uuid: str | None, batch: Batch
+    ) -> Video:
+        processing, indices = self._video_processing, self._frame_indices(len(source.frames), options)
+        video = await asyncio.to_thread(video_from_images, source.pick(indices), indices, processing, options)
+        key = _frames_key((video.key,) * len(indices), indices, processing, options, batch)
+        named = NamedMedia(files=dict.fromkeys(indices, video.key), num_frames=len(source.frames), url=None)
+        self._cache(key, video, _VIDEO, uuid, named, batch)
+        return video
+
+    async def _prepare_audio(
+        self, source: AudioSamples, processing: AudioProcessing, uuid: str | None, batch: Batch
+    ) -> Audio:
+        audio = await asyncio.to_thread(audio_from_array, source.array, source.rate, processing)
+        key = _audio_key((audio.key,), processing, batch)
+        self._cache(key, audio, _AUDIO, uuid, NamedMedia(files={0: audio.key}, num_frames=None, url=None), batch)
+        return audio
+
     async def _one(
         self, source: Source | CachedSource, kind: str, uuid: str | None, limits: FileLimits, batch: Batch
     ) -> SourceFiles:
@@ -228,9 +244,13 @@ class MediaLoader:
             return self._files.kept(self._files.named(source, kind, batch), [0], kind, batch)
         return await self._files.one(source, MediaReference(kind=kind, uuid=uuid), limits, batch)
 
-    async def _load_video(self, source: VideoOrCached, options: VideoOptions, uuid: str | None, batch: Batch) -> Video:
+    async def _load_video(
+        self, source: VideoOrCached | DecodedFrames, options: VideoOptions, uuid: str | None, batch: Batch
+    ) -> Video:
         label = MediaReference(kind=_VIDEO, uuid=uuid)
         match source:
+            case DecodedFrames():
+                return await self._prepare_video(source, options, uuid, batch)
             case CachedSource():
                 return await self._named_video(source, options, batch)
             case FrameSources(frames=frames):
@@ -291,13 +311,14 @@ class MediaLoader:
         batch.reservation.take_shared(got.value, _num_bytes(got.value))
         return got.value
 
-    def _keep(
-        self, key: bytes, medium: Image | Video | Audio, kind: str, uuid: str, named: NamedMedia, batch: Batch
+    def _cache(
+        self, key: bytes, medium: Image | Video | Audio, kind: str, uuid: str | None, named: NamedMedia, batch: Batch
     ) -> None:
-        """Keeps a medium that has no files; in `named` its own key stands in their places."""
-        batch.reservation.take_shared(medium, _num_bytes(medium))
-        self._store.cache_medium(key, medium, _num_bytes(medium))
-        self._store.name(batch.namespace, kind, uuid, named, ())
+        """Caches a medium without files under its uuid, with its own key in place of its files' digests."""
+        if uuid is not None:
+            batch.reservation.take_shared(medium, _num_bytes(medium))
+            self._store.cache_medium(key, medium, _num_bytes(medium))
+            self._store.name(batch.namespace, kind, uuid, named, ())
 
     def _frame_indices(self, num_frames: int, options: VideoOptions) -> list[int]:
         return sample_frame_indices(num_frames, options, depth=self._video_processing.temporal_patch_size)
@@ -317,7 +338,7 @@ def _frames_key(
     return decoded_key(batch.namespace, "frames", files, processing, options, tuple(frame_indices))
 
 
-def _audio_key(files: Sequence[bytes], processing: AudioProcessing | None, batch: Batch) -> bytes:
+def _audio_key(files: Sequence[bytes], processing: AudioProcessing, batch: Batch) -> bytes:
     return decoded_key(batch.namespace, "audio", files, processing)
 
 

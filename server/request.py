@@ -1,104 +1,34 @@
-"""What a client asks, parsed: frozen values in which everything is true that parsing checks. Knows no protobuf."""
+"""Requests after parsing: frozen values whose fields have been validated. Independent of protobuf."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, TypeAlias
+from typing import Any
 
 from glimpse.engine.sampling_params import Grammar, SamplingParams
 from glimpse.engine.text.conversation import ChatMessage, ToolChoice, ToolDefinition
-from glimpse.media.embeddings.tensor_file import TensorSource
-from glimpse.media.kind import MediaKind
-from glimpse.media.processing.rgb import Colour
-from glimpse.media.processing.video_options import VideoOptions
-from glimpse.media.sources.source import AudioOrCached, CachedSource, ImageOrCached, VideoOrCached
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ImageInput:
-    """A picture of a conversation, not loaded yet."""
-
-    kind: ClassVar = MediaKind.IMAGE
-    source: ImageOrCached
-    min_pixels: int | None
-    """None: the checkpoint's own."""
-    max_pixels: int | None
-    """None: the checkpoint's own."""
-    field: str
-    """The path of its source in the request, for what may be said against it later."""
-    background: Colour | None = None
-    """What shows through where it is transparent; None: the server's own."""
-    uuid: str | None = None
-    """The client's name for it, under which it is kept."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VideoInput:
-    """A clip of a conversation, not loaded yet."""
-
-    kind: ClassVar = MediaKind.VIDEO
-    source: VideoOrCached
-    options: VideoOptions
-    field: str
-    """The path of what it is made of in the request."""
-    uuid: str | None = None
-    """The client's name for it, under which it is kept."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EmbeddingInput:
-    """Embeddings in the place of a medium of a conversation, not read yet."""
-
-    kind: MediaKind
-    """Of the medium that they stand for."""
-    embeddings: TensorSource | CachedSource
-    grid_thw: TensorSource | None
-    """The medium's patches in time, height and width, where they are said."""
-    field: str
-    """The path of their part in the request, or of the name that stands for them."""
-    uuid: str | None = None
-    """The client's name for them, under which they are kept."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AudioInput:
-    """A sound of a conversation, not loaded yet."""
-
-    kind: ClassVar = MediaKind.AUDIO
-    source: AudioOrCached
-    field: str
-    """The path of its source in the request."""
-    uuid: str | None = None
-    """The client's name for it, under which it is kept."""
-
-
-MediumInput: TypeAlias = ImageInput | VideoInput | AudioInput | EmbeddingInput
-
-
-def is_left_out(medium: MediumInput) -> bool:
-    """Nothing of it is sent but its name."""
-    return isinstance(medium.embeddings if isinstance(medium, EmbeddingInput) else medium.source, CachedSource)
+from glimpse.media.inputs import MediumInput
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conversation:
-    """All that makes the prompt of a conversation."""
+    """A conversation and the chat template's options, from which a prompt is built."""
 
     messages: tuple[ChatMessage, ...]
     media: tuple[MediumInput, ...]
     """In the order of their slots in `messages`."""
     tools: tuple[ToolDefinition, ...] = ()
-    """Those that the model is shown."""
+    """Tools that the template shows to the model."""
     add_generation_prompt: bool = True
-    """The prompt ends with the beginning of an answer."""
+    """The prompt ends with the header of an assistant's message."""
     continue_final_message: bool = False
-    """The prompt ends within the last message."""
+    """The prompt ends inside the last message."""
     template_kwargs: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Further variables of the chat template."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextPrompt:
-    """A text that is the prompt already; special tokens in it are special."""
+    """A prompt as text. Special tokens in it are special."""
 
     text: str
     field: str
@@ -107,7 +37,7 @@ class TextPrompt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenPrompt:
-    """A prompt of token ids, all of them the model's."""
+    """A prompt as token ids, all of them in the model's vocabulary."""
 
     token_ids: tuple[int, ...]
 
@@ -117,11 +47,11 @@ PromptSource = Conversation | TextPrompt | TokenPrompt
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Constraint:
-    """A language that an answer is in."""
+    """A grammar that the output must match."""
 
     grammar: Grammar
     field: str
-    """The path in the request of what says it."""
+    """The path in the request of the field that sets it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,53 +59,53 @@ class Tools:
     """The tools of a request."""
 
     definitions: tuple[ToolDefinition, ...]
-    """Each with a name of its own; none: the request has no tools."""
+    """Their names are unique; empty: the request has no tools."""
     choice: ToolChoice
-    """NONE where there are no tools."""
+    """NONE if there are no tools."""
     parallel: bool
-    """One answer may call several."""
+    """One completion may call several tools."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerationRequest:
-    """Prompts to be answered, all in the same way."""
+    """Prompts to complete, all with the same options."""
 
     prompts: tuple[PromptSource, ...]
     """At least one."""
     sampling: SamplingParams
-    """Of the first answer to each prompt; where there is a seed, answer i has the seed plus i."""
+    """Of the first completion of each prompt. If it has a seed, completion i has the seed plus i."""
     num_completions: int
-    """To each prompt."""
+    """For each prompt."""
     skip_special_tokens: bool
-    """Special tokens have no text."""
+    """Special tokens are left out of the text."""
     constraint: Constraint | None
     tools: Tools | None
-    """Those that the answers may call, at least one; None: nothing in the answers is a call."""
+    """Tools that completions may call, at least one; None: completions are not searched for tool calls."""
     priority: int
-    """Smaller is sooner."""
+    """Lower values are scheduled first."""
     cache_salt: str
-    """Empty: shared with all requests that give none."""
+    """Separates the caches of requests with different salts. Requests without one share theirs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatRequest:
-    """A conversation to be answered."""
+    """A conversation to complete."""
 
     generation: GenerationRequest
     include_usage: bool
-    """A stream ends with a message that tells the usage."""
+    """A stream ends with a message that reports the usage."""
     metadata: Mapping[str, str]
-    """What the answer repeats."""
+    """Repeated in the response."""
     echoes_service_tier: bool
-    """The answer tells at which service tier it was given."""
+    """The response reports the service tier."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompletionRequest:
-    """Texts to be continued."""
+    """Texts to complete."""
 
     generation: GenerationRequest
     include_usage: bool
-    """A stream ends with a message that tells the usage."""
+    """A stream ends with a message that reports the usage."""
     echo: bool
-    """Each continuation begins with its prompt."""
+    """Each completion begins with its prompt."""

@@ -1,124 +1,89 @@
-"""Embeddings as callers of the offline door pass them, in vLLM's forms, made into one input for each medium."""
+"""Parses the embeddings that callers of `LLM` pass in vLLM's formats, into one input per medium."""
 
 import math
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import TypeAlias, assert_never
+from collections.abc import Mapping
+from dataclasses import replace
 
-from glimpse.engine.offline.audio_inputs import AudioInput
+from glimpse.engine.offline.fields import InputError, blaming, by_reference, known_fields
 from glimpse.engine.offline.tensor_inputs import is_of_floats, tensor_of
-from glimpse.engine.offline.visual_inputs import ImageInput, InputError, VideoInput, known_fields, left_out
 from glimpse.media.embeddings.tensor import Tensor, TensorType, invalid, rows, whole_numbers
-from glimpse.media.errors import MediaError
+from glimpse.media.inputs import EmbeddingInput
 from glimpse.media.kind import MediaKind
-from glimpse.media.sources.source import CachedSource
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class EmbeddingInput:
-    """Embeddings in the place of a medium of a request, not checked yet against what the model takes."""
-
-    kind: MediaKind
-    """Of the medium that they stand for."""
-    embeddings: Tensor | CachedSource
-    grid_thw: Tensor | None
-    """The medium's patches in time, height and width, where they are said."""
-    path: str
-    """Where the caller wrote them, for errors."""
-    uuid: str | None = None
-    """The caller's name for them, under which they are kept."""
-
-
-MediumInput: TypeAlias = ImageInput | VideoInput | AudioInput | EmbeddingInput
-
-
-def is_left_out(given: MediumInput) -> bool:
-    """Nothing of it is given but its name."""
-    match given:
-        case ImageInput(picture=medium) | VideoInput(clip=medium):
-            return isinstance(medium, CachedSource)
-        case AudioInput(sound=medium) | EmbeddingInput(embeddings=medium):
-            return isinstance(medium, CachedSource)
-        case _:
-            assert_never(given)
 
 
 def are_embeddings(value: object) -> bool:
-    """Whether callers mean embeddings: a dict of tensors, a tensor of floats, or a list of such tensors."""
+    """Returns whether the value is a dict of tensors, a tensor of floats, or a list of such tensors."""
     if isinstance(value, list | tuple):
         return bool(value) and all(map(is_of_floats, value))
     return isinstance(value, Mapping) or is_of_floats(value)
 
 
-def parse_embeddings(kind: MediaKind, value: object, path: str) -> list[EmbeddingInput]:
-    """The embeddings of media.
+def parse_embeddings(kind: MediaKind, value: object, field: str) -> list[EmbeddingInput]:
+    """Parses the embeddings of several media.
 
     Args:
         kind: of the media.
-        value: the embeddings, or a dict of them (`image_embeds`) and their grids (`image_grid_thw`, [media, 3]), which
-            sounds have not. The embeddings are [media, tokens, hidden_size], a list of [tokens, hidden_size], or one
-            such of all media's tokens.
-        path: where.
+        value: the embeddings, or a dict of them (`image_embeds`) and their grids (`image_grid_thw`, [media, 3]); audio
+            has no grids. Embeddings are [media, tokens, hidden_size], a list of [tokens, hidden_size], or the tokens of
+            all media in one [tokens, hidden_size].
+        field: its path.
 
     Raises:
         InputError: it is something else.
     """
-    embeds, grid_thw = f"{kind}_embeds", f"{kind}_grid_thw"
-    given, grids, embeds_path = value, None, path
+    embeds_name, grid_name = f"{kind}_embeds", f"{kind}_grid_thw"
+    embeds, grids, embeds_field = value, None, field
     if isinstance(value, Mapping):
-        has_grid = kind is not MediaKind.AUDIO
-        fields = known_fields(value, path, known=(embeds, grid_thw) if has_grid else (embeds,))
-        given, embeds_path = fields.get(embeds), f"{path}.{embeds}"
-        with _at(f"{path}.{grid_thw}"):
-            grids = None if fields.get(grid_thw) is None else _grids(tensor_of(fields[grid_thw]))
-    with _at(embeds_path):
-        tensors = _tensors(given, grids)
+        known = (embeds_name,) if kind is MediaKind.AUDIO else (embeds_name, grid_name)
+        tensors_by_name = known_fields(value, field, known=known)
+        embeds, embeds_field = tensors_by_name.get(embeds_name), f"{field}.{embeds_name}"
+        with blaming(f"{field}.{grid_name}"):
+            grid = tensors_by_name.get(grid_name)
+            grids = None if grid is None else _grids(tensor_of(grid))
+    with blaming(embeds_field):
+        tensors = _tensors(embeds, grids)
     if grids is not None and len(grids) != len(tensors):
-        raise InputError(f"{path}.{grid_thw}", f"there are {len(grids)} grids and {len(tensors)} media")
+        raise InputError(f"{field}.{grid_name}", f"expected a grid for each of {len(tensors)} media, got {len(grids)}")
     return [
-        EmbeddingInput(kind=kind, embeddings=tensor, grid_thw=grid, path=path)
+        EmbeddingInput(kind=kind, source=tensor, grid_thw=grid, field=field)
         for tensor, grid in zip(tensors, grids or [None] * len(tensors), strict=True)
     ]
 
 
-def parse_embedding(kind: MediaKind, value: object, path: str, uuid: str | None = None) -> EmbeddingInput:
-    """The embeddings of one medium, in the same forms; None: they are left out. Raises InputError."""
-    if uuid is not None and (value is None or are_left_out(kind, value)):
-        return EmbeddingInput(kind=kind, embeddings=left_out(uuid, path), grid_thw=None, path=path, uuid=uuid)
-    parsed = parse_embeddings(kind, value, path)
+def parse_embedding(kind: MediaKind, value: object, field: str, uuid: str | None = None) -> EmbeddingInput:
+    """Parses the embeddings of one medium, in the same formats; None: the cached embeddings of this uuid.
+
+    Raises:
+        InputError: it is something else, or the embeddings of several media.
+    """
+    if uuid is not None and (value is None or is_reference(kind, value)):
+        return EmbeddingInput(kind=kind, source=by_reference(uuid, field), grid_thw=None, field=field, uuid=uuid)
+    parsed = parse_embeddings(kind, value, field)
     if len(parsed) != 1:
-        raise InputError(path, f"these are the embeddings of {len(parsed)} media; give a part for each")
+        raise InputError(field, f"expected the embeddings of one medium, got those of {len(parsed)}")
     return replace(parsed[0], uuid=uuid)
 
 
-def are_left_out(kind: MediaKind, value: object) -> bool:
-    """Whether it is a dict of embeddings that are None."""
+def is_reference(kind: MediaKind, value: object) -> bool:
+    """Returns whether the value is a dict whose embeddings are None: it refers to cached embeddings."""
     name = f"{kind}_embeds"
     return isinstance(value, Mapping) and set(value) == {name} and value[name] is None
 
 
-@contextmanager
-def _at(path: str) -> Generator[None]:
-    try:
-        yield
-    except MediaError as error:
-        raise InputError(path, error.message, error.code) from error
-
-
 def _grids(tensor: Tensor) -> list[Tensor]:
-    """[1, 3] each."""
+    """Splits grids into one tensor per medium, [1, 3] or [3]."""
     if tensor.dtype is not TensorType.INT64 or len(tensor.shape) not in (1, 2) or tensor.shape[-1] != 3:
-        raise invalid("grids are three numbers for each medium: patches in time, height and width, int64 [media, 3]")
+        got = f"{tensor.dtype} {list(tensor.shape)}"
+        raise invalid(f"expected patches in time, height and width of each medium, int64 [media, 3], got {got}")
     if len(tensor.shape) == 1:
         return [tensor]
     return [rows(tensor, index, index + 1) for index in range(tensor.shape[0])]
 
 
-def _tensors(given: object, grids: list[Tensor] | None) -> list[Tensor]:
-    if isinstance(given, list | tuple):
-        return [tensor_of(each) for each in given]
-    tensor = tensor_of(given)
+def _tensors(embeds: object, grids: list[Tensor] | None) -> list[Tensor]:
+    if isinstance(embeds, list | tuple):
+        return [tensor_of(each) for each in embeds]
+    tensor = tensor_of(embeds)
     if len(tensor.shape) == 3:
         return [rows(tensor, index, index + 1) for index in range(tensor.shape[0])]
     if len(tensor.shape) == 2 and grids is not None and len(grids) > 1:
@@ -127,9 +92,9 @@ def _tensors(given: object, grids: list[Tensor] | None) -> list[Tensor]:
 
 
 def _split(tensor: Tensor, grids: list[Tensor]) -> list[Tensor]:
-    """The tokens of several media, as many of each as its share of the patches."""
+    """Splits the tokens of several media in proportion to the patches of their grids."""
     patches = [math.prod(whole_numbers(grid)) for grid in grids]
     if min(patches) < 1 or any(tensor.shape[0] * some % sum(patches) for some in patches):
-        raise invalid(f"the {tensor.shape[0]} tokens are not those of the {len(grids)} media whose grids are given")
+        raise invalid(f"expected tokens that fit the {len(grids)} grids, got {tensor.shape[0]} tokens")
     ends = [tensor.shape[0] * sum(patches[: index + 1]) // sum(patches) for index in range(len(patches))]
     return [rows(tensor, start, end) for start, end in zip([0, *ends], ends, strict=False)]

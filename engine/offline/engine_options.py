@@ -6,7 +6,7 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from glimpse.engine.config import EngineConfig, OfflineOptions
-from glimpse.engine.offline.visual_inputs import InputError
+from glimpse.engine.offline.fields import InputError
 from glimpse.engine.option_errors import explain
 
 _CONFIG = TypeAdapter(EngineConfig)

@@ -1,4 +1,4 @@
-"""What the caller of the offline door says of all its media: from where they may come, and how they are read."""
+"""Parses the options of `LLM` that say where media may be fetched from, and how they are read."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -7,7 +7,7 @@ from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
 
-from glimpse.engine.offline.visual_inputs import InputError, known_fields
+from glimpse.engine.offline.fields import InputError, known_fields
 from glimpse.media.kind import MediaKind
 from glimpse.media.processing.rgb import Colour
 from glimpse.media.sources.address import IPNetwork
@@ -25,13 +25,13 @@ class MediaRules:
 
     policy: FetchPolicy
     local: LocalFiles | None
-    """None: no file: URLs are read."""
+    """None: file: URLs are refused."""
     fetch_timeouts: Mapping[MediaKind, float]
-    """Seconds that fetching a medium of each kind may take."""
+    """Seconds, by kind of media."""
     background: Colour
-    """What shows through where a picture is transparent."""
+    """The colour behind transparent pixels."""
     max_cache_bytes: int
-    """Memory for media that may be asked about again."""
+    """Memory for the media cache."""
 
 
 def parse_rules(
@@ -44,7 +44,7 @@ def parse_rules(
     media_io_kwargs: Mapping[str, Any],
     max_cache_bytes: int,
 ) -> MediaRules:
-    """Raises InputError: something is out of range, or unknown."""
+    """Raises InputError if an option is out of range or unknown."""
     return MediaRules(
         policy=FetchPolicy(
             allowed_domains=None if allowed_media_domains is None else _domains(allowed_media_domains),
@@ -60,7 +60,7 @@ def parse_rules(
 
 def _domains(domains: Sequence[str]) -> frozenset[str]:
     if isinstance(domains, str):
-        raise InputError("allowed_media_domains", "expected a list of hosts, not a text")
+        raise InputError("allowed_media_domains", "expected a list of hosts, got a string")
     try:
         return frozenset(map(host_name, domains))
     except ValueError as error:
@@ -84,7 +84,7 @@ def _folder(path: Path) -> LocalFiles:
 def _timeouts(timeouts: Mapping[str, float]) -> dict[MediaKind, float]:
     for kind, seconds in known_fields(timeouts, "fetch_timeouts", known=_KINDS).items():
         if not isinstance(seconds, int | float) or not seconds > 0:
-            raise InputError(f"fetch_timeouts.{kind}", "expected seconds, more than 0")
+            raise InputError(f"fetch_timeouts.{kind}", f"expected a number of seconds above 0, got {seconds!r}")
     return {MediaKind(kind): seconds for kind, seconds in timeouts.items()}
 
 
@@ -98,4 +98,5 @@ def _background(media_io_kwargs: Mapping[str, Any]) -> Colour:
         case (int(red), int(green), int(blue)) if 0 <= min(red, green, blue) <= max(red, green, blue) <= 255:
             return red, green, blue
         case _:
-            raise InputError(f"{path}.rgba_background_color", "expected red, green and blue, each from 0 to 255")
+            message = f"expected red, green and blue, each from 0 to 255, got {colour!r}"
+            raise InputError(f"{path}.rgba_background_color", message)

@@ -1,19 +1,18 @@
-"""What callers of the offline door may pass, made into typed requests; what is not served yet is refused by name.
+"""Parses the prompts and conversations that callers of `LLM` pass, in vLLM's and OpenAI's formats.
 
-Prompts and conversations are dicts in vLLM's and OpenAI's forms. Knows no tokens; what media may be is
-`glimpse.engine.offline.media_inputs`'s affair.
+Fields that are not supported are refused by name. Independent of tokens.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from glimpse.engine.offline.embedding_inputs import MediumInput
-from glimpse.engine.offline.media_defaults import parse_wishes, with_wishes
+from glimpse.engine.offline.fields import InputError, known_fields
+from glimpse.engine.offline.media_defaults import apply_defaults, parse_defaults
 from glimpse.engine.offline.media_inputs import parse_media, parse_part
-from glimpse.engine.offline.tool_inputs import ChatOptions, parse_calls
-from glimpse.engine.offline.visual_inputs import InputError, known_fields
+from glimpse.engine.offline.tool_inputs import ChatOptions, parse_tool_calls
 from glimpse.engine.sampling_params import SamplingParams
 from glimpse.engine.text.conversation import ChatMessage, MediaSlot
+from glimpse.media.inputs import MediumInput
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
 
@@ -38,59 +37,63 @@ class OfflineRequest:
     """A prompt and its media."""
 
     prompt: str | TokenIds | Messages
-    """A text is the prompt already."""
+    """A string is used as the prompt without a chat template."""
     media: tuple[MediumInput, ...]
-    """In the order of their places in the prompt."""
-    path: str
-    """What errors call the request."""
+    """In prompt order."""
+    field: str
+    """The path of the request in error messages."""
 
 
-def parse_prompt(prompt: object, path: str) -> OfflineRequest:
-    """A text, or a dict of `prompt` or `prompt_token_ids`, perhaps with `multi_modal_data` and what goes with that.
+def parse_prompt(prompt: object, field: str) -> OfflineRequest:
+    """Parses a string, or a dict of `prompt` or `prompt_token_ids` and optionally the prompt's media.
 
     Raises:
         InputError: it is something else.
     """
     if isinstance(prompt, str):
-        return OfflineRequest(prompt=prompt, media=(), path=path)
+        return OfflineRequest(prompt=prompt, media=(), field=field)
     known = ("prompt", "prompt_token_ids", "multi_modal_data", "multi_modal_uuids", "mm_processor_kwargs")
-    fields = known_fields(prompt, path, known=known)
-    match fields:
+    prompt_fields = known_fields(prompt, field, known=known)
+    match prompt_fields:
         case {"prompt": str() as text, **rest} if "prompt_token_ids" not in rest:
             parsed: str | TokenIds = text
         case {"prompt_token_ids": Sequence() as token_ids, **rest} if "prompt" not in rest:
             if not all(isinstance(token_id, int) for token_id in token_ids):
-                raise InputError(f"{path}.prompt_token_ids", "token ids are whole numbers")
+                raise InputError(f"{field}.prompt_token_ids", "expected a list of integers")
             parsed = TokenIds(tuple(token_ids))
         case _:
-            raise InputError(path, "a prompt has either a text (prompt) or a list of token ids (prompt_token_ids)")
-    media = parse_media(fields.get("multi_modal_data") or {}, fields.get("multi_modal_uuids") or {}, path)
-    wishes_path = f"{path}.mm_processor_kwargs"
-    wishes = parse_wishes(fields.get("mm_processor_kwargs"), wishes_path)
-    return OfflineRequest(prompt=parsed, media=with_wishes(media, wishes, wishes_path), path=path)
+            raise InputError(field, "expected either prompt, a string, or prompt_token_ids, a list of integers")
+    media = parse_media(
+        prompt_fields.get("multi_modal_data") or {}, prompt_fields.get("multi_modal_uuids") or {}, field
+    )
+    kwargs_field = f"{field}.mm_processor_kwargs"
+    defaults = parse_defaults(prompt_fields.get("mm_processor_kwargs"), kwargs_field)
+    return OfflineRequest(prompt=parsed, media=apply_defaults(media, defaults, kwargs_field), field=field)
 
 
-def parse_conversation(messages: object, path: str, options: ChatOptions) -> OfflineRequest:
-    """Messages in OpenAI's form. `path` is empty for the only conversation, so that errors begin with `messages[0]`.
+def parse_conversation(messages: object, field: str, options: ChatOptions) -> OfflineRequest:
+    """Parses messages in OpenAI's format.
+
+    `field` is empty for a single conversation, so that error messages begin with `messages[0]`.
 
     Raises:
         InputError: a message is something else.
     """
     media: list[MediumInput] = []
-    prefix = f"{path}." if path else ""
+    messages_field = f"{field}.messages" if field else "messages"
     if not isinstance(messages, list | tuple) or not messages:
-        raise InputError(f"{prefix}messages", "a conversation is a list of at least one message")
+        raise InputError(messages_field, "expected a list of at least one message")
     parsed = tuple(
-        _parse_message(message, f"{prefix}messages[{index}]", media) for index, message in enumerate(messages)
+        _parse_message(message, f"{messages_field}[{index}]", media) for index, message in enumerate(messages)
     )
-    return OfflineRequest(prompt=Messages(parsed, options), media=tuple(media), path=f"{prefix}messages")
+    return OfflineRequest(prompt=Messages(parsed, options), media=tuple(media), field=messages_field)
 
 
-def check_sampling(sampling: SamplingParams, path: str) -> None:
-    """The ranges that the engine relies on.
+def check_sampling(sampling: SamplingParams, field: str) -> None:
+    """Checks the ranges that the engine relies on.
 
     Raises:
-        InputError: a parameter is out of its range.
+        InputError: a parameter is out of range.
     """
     within = {  # written so that NaN fails
         "max_tokens": sampling.max_tokens >= 1,
@@ -108,41 +111,42 @@ def check_sampling(sampling: SamplingParams, path: str) -> None:
     }
     for name, is_within in within.items():
         if not is_within:
-            raise InputError(f"{path}.{name}", f"{getattr(sampling, name)!r} is out of range")
+            raise InputError(f"{field}.{name}", f"{getattr(sampling, name)!r} is out of range")
 
 
-def _parse_message(message: object, path: str, media: list[MediumInput]) -> ChatMessage:
-    fields = known_fields(message, path, known=("role", "content", "name", "tool_calls", "tool_call_id"))
-    role, content = fields.get("role"), fields.get("content")
+def _parse_message(message: object, field: str, media: list[MediumInput]) -> ChatMessage:
+    message_fields = known_fields(message, field, known=("role", "content", "name", "tool_calls", "tool_call_id"))
+    role, content = message_fields.get("role"), message_fields.get("content")
     if role not in ROLES:
-        raise InputError(f"{path}.role", f"{role!r} is not one of {', '.join(ROLES)}")
+        raise InputError(f"{field}.role", f"expected one of {', '.join(ROLES)}, got {role!r}")
     for name in ("name", "tool_call_id"):
-        if not isinstance(fields.get(name), str | None):
-            raise InputError(f"{path}.{name}", "expected a text")
-    calls = parse_calls(fields.get("tool_calls"), f"{path}.tool_calls")
+        if not isinstance(message_fields.get(name), str | None):
+            raise InputError(f"{field}.{name}", f"expected a string, got {type(message_fields[name]).__name__}")
+    calls = parse_tool_calls(message_fields.get("tool_calls"), f"{field}.tool_calls")
     if calls and role != "assistant":
-        raise InputError(f"{path}.tool_calls", "only an assistant calls tools")
+        raise InputError(f"{field}.tool_calls", f"only assistant messages can have tool calls, got role {role!r}")
     if content is None and calls:
         content = ()
     return ChatMessage(
         role=role,
-        content=_parse_content(content, f"{path}.content", media),
-        name=fields.get("name"),
+        content=_parse_content(content, f"{field}.content", media),
+        name=message_fields.get("name"),
         tool_calls=calls,
-        tool_call_id=fields.get("tool_call_id"),
+        tool_call_id=message_fields.get("tool_call_id"),
     )
 
 
-def _parse_content(content: object, path: str, media: list[MediumInput]) -> tuple[str | MediaSlot, ...]:
+def _parse_content(content: object, field: str, media: list[MediumInput]) -> tuple[str | MediaSlot, ...]:
+    """Returns texts and media slots; the media themselves are appended to `media`."""
     if isinstance(content, str):
         return (content,)
     if not isinstance(content, list | tuple):
-        raise InputError(path, "a content is a text or a list of parts")
-    return tuple(_parse_part(part, f"{path}[{index}]", media) for index, part in enumerate(content))
+        raise InputError(field, f"expected a string or a list of content parts, got {type(content).__name__}")
+    return tuple(_parse_part(part, f"{field}[{index}]", media) for index, part in enumerate(content))
 
 
-def _parse_part(part: object, path: str, media: list[MediumInput]) -> str | MediaSlot:
-    parsed = parse_part(part, path)
+def _parse_part(part: object, field: str, media: list[MediumInput]) -> str | MediaSlot:
+    parsed = parse_part(part, field)
     if isinstance(parsed, str):
         return parsed
     media.append(parsed)

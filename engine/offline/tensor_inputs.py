@@ -1,4 +1,4 @@
-"""Tensors that callers of `LLM` pass, as torch tensors, NumPy arrays or lists, to `media.embeddings.tensor.Tensor`."""
+"""Converts torch tensors, NumPy arrays and lists of integers to `glimpse.media.embeddings.tensor.Tensor`."""
 
 from typing import Any
 
@@ -10,28 +10,28 @@ from glimpse.media.embeddings.tensor import Tensor, TensorType, invalid, make_te
 
 
 def is_of_floats(value: object) -> bool:
-    """Whether it is torch's tensor of floats, which no picture is."""
+    """Returns whether the value is a torch tensor of floats, which an image never is."""
     return isinstance(value, torch.Tensor) and value.is_floating_point()
 
 
 def tensor_of(value: object) -> Tensor:
-    """A copy in this machine's memory.
+    """Copies a tensor to host memory.
 
     Raises:
-        MediaError: INVALID_EMBEDDINGS where it is sparse or quantised, has no data, or is of another type.
+        MediaError: INVALID_EMBEDDINGS if it is sparse, quantised, without data, or of another type.
     """
     if isinstance(value, torch.Tensor):
         return _of_torch(value)
     if isinstance(value, list | tuple):
-        return _of_array(_whole_numbers(value))
+        return _of_array(_integers(value))
     if isinstance(value, np.ndarray):
         return _of_array(value)
-    raise invalid(f"expected a tensor or an array, not {type(value).__name__}")
+    raise invalid(f"expected a tensor or an array, got {type(value).__name__}")
 
 
 def _of_torch(tensor: torch.Tensor) -> Tensor:
     if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_nested or tensor.is_meta:
-        raise invalid("the tensor is sparse, quantised, nested or without data; a dense one is expected")
+        raise invalid("expected a dense tensor, got one that is sparse, quantised, nested or without data")
     dtype = _type_named(str(tensor.dtype).removeprefix("torch."))
     flat = tensor.detach().cpu().resolve_neg().contiguous().flatten()
     return make_tensor(dtype, tuple(tensor.shape), flat.view(torch.uint8).numpy().tobytes())
@@ -42,13 +42,13 @@ def _of_array(array: npt.NDArray[Any]) -> Tensor:
     return make_tensor(dtype, array.shape, array.astype(array.dtype.newbyteorder("<")).tobytes())
 
 
-def _whole_numbers(value: list[Any] | tuple[Any, ...]) -> npt.NDArray[np.int64]:
+def _integers(value: list[Any] | tuple[Any, ...]) -> npt.NDArray[np.int64]:
     try:
         array = np.array(value)
-    except ValueError as error:  # rows of several lengths
-        raise invalid("expected a tensor, or a list of whole numbers") from error
+    except ValueError as error:  # rows of different lengths
+        raise invalid("expected a tensor, or a list of integers") from error
     if array.dtype != np.int64:
-        raise invalid("expected a tensor, or a list of whole numbers")
+        raise invalid("expected a tensor, or a list of integers")
     return array
 
 
@@ -56,4 +56,4 @@ def _type_named(name: str) -> TensorType:
     try:
         return TensorType(name)
     except ValueError as error:
-        raise invalid(f"the tensor is of type {name}; {', '.join(TensorType)} are accepted") from error
+        raise invalid(f"expected a tensor of type {', '.join(TensorType)}, got {name}") from error

@@ -1,28 +1,28 @@
-"""What callers of the offline door may pass as tools and calls of them: dicts in OpenAI's form → typed values."""
+"""Parses the tools and tool calls that callers of `LLM` pass, in OpenAI's format."""
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from glimpse.engine.offline.visual_inputs import InputError, known_fields
+from glimpse.engine.offline.fields import InputError, known_fields
 from glimpse.engine.text.conversation import ToolCall, ToolDefinition
 
-_OWN_VARIABLES = ("messages", "tools", "add_generation_prompt", "continue_final_message")
-"""Variables of a template that have parameters of their own."""
+_RESERVED_VARIABLES = ("messages", "tools", "add_generation_prompt", "continue_final_message")
+"""Template variables that are parameters of `LLM.chat`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatOptions:
-    """How a conversation becomes a prompt."""
+    """Options of the chat template."""
 
-    tools: tuple[ToolDefinition, ...] = ()
-    """What the model may call."""
-    add_generation_prompt: bool = True
-    """The prompt ends with the beginning of an answer."""
-    continue_final_message: bool = False
-    """The prompt ends within the last message."""
-    template_kwargs: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    tools: tuple[ToolDefinition, ...]
+    """Tools that the model may call."""
+    add_generation_prompt: bool
+    """The prompt ends with the header of an assistant's message."""
+    continue_final_message: bool
+    """The prompt ends inside the last message."""
+    template_kwargs: Mapping[str, Any]
     """Further variables of the chat template."""
 
 
@@ -33,12 +33,13 @@ def parse_chat_options(
     continue_final_message: bool,
     template_kwargs: Mapping[str, Any],
 ) -> ChatOptions:
-    """Raises InputError for what contradicts itself or is something else."""
+    """Raises InputError if an option is invalid, or two contradict each other."""
     if add_generation_prompt and continue_final_message:
-        raise InputError("continue_final_message", "it excludes add_generation_prompt, which is then to be False")
-    for name in _OWN_VARIABLES:
+        raise InputError("continue_final_message", "cannot be combined with add_generation_prompt; set that to False")
+    for name in _RESERVED_VARIABLES:
         if name in template_kwargs:
-            raise InputError(f"chat_template_kwargs.{name}", "it has a parameter of its own")
+            message = "this variable is reserved; use the parameter of the same name"
+            raise InputError(f"chat_template_kwargs.{name}", message)
     return ChatOptions(
         tools=_parse_tools(tools),
         add_generation_prompt=add_generation_prompt,
@@ -47,13 +48,9 @@ def parse_chat_options(
     )
 
 
-def parse_calls(calls: object, path: str) -> tuple[ToolCall, ...]:
-    """The calls of an assistant's message; None is none.
-
-    Raises:
-        InputError: one is something else.
-    """
-    return tuple(_parse_call(call, f"{path}[{index}]") for index, call in enumerate(_elements(calls, path)))
+def parse_tool_calls(calls: object, field: str) -> tuple[ToolCall, ...]:
+    """Parses the tool calls of an assistant's message; None: it has none. Raises InputError."""
+    return tuple(_parse_call(call, f"{field}[{index}]") for index, call in enumerate(_elements(calls, field)))
 
 
 def _parse_tools(tools: object) -> tuple[ToolDefinition, ...]:
@@ -61,66 +58,66 @@ def _parse_tools(tools: object) -> tuple[ToolDefinition, ...]:
     names = [tool.name for tool in parsed]
     for index, name in enumerate(names):
         if name in names[:index]:
-            raise InputError(f"tools[{index}].function.name", f"there are two functions {name!r}")
+            raise InputError(f"tools[{index}].function.name", f"expected unique names, got {name!r} twice")
     return parsed
 
 
-def _parse_tool(tool: object, path: str) -> ToolDefinition:
-    fields = known_fields(tool, path, known=("type", "function"))
-    function, path = _function(fields, path, known=("name", "description", "parameters", "strict"))
+def _parse_tool(tool: object, field: str) -> ToolDefinition:
+    fields = known_fields(tool, field, known=("type", "function"))
+    function, field = _function(fields, field, known=("name", "description", "parameters", "strict"))
     description, strict = function.get("description"), function.get("strict")
     if not isinstance(description, str | None):
-        raise InputError(f"{path}.description", "a description is a text")
+        raise InputError(f"{field}.description", f"expected a string, got {type(description).__name__}")
     if not isinstance(strict, bool | None):
-        raise InputError(f"{path}.strict", "strict is true or false")
+        raise InputError(f"{field}.strict", f"expected a boolean, got {type(strict).__name__}")
     parameters = function.get("parameters", {"type": "object", "properties": {}})
     return ToolDefinition(
-        name=_name(function, path),
+        name=_name(function, field),
         description=description,
-        parameters=_object_text(parameters, f"{path}.parameters"),
+        parameters=_object_text(parameters, f"{field}.parameters"),
         strict=bool(strict),
     )
 
 
-def _parse_call(call: object, path: str) -> ToolCall:
-    fields = known_fields(call, path, known=("type", "id", "function"))
-    function, function_path = _function(fields, path, known=("name", "arguments"))
+def _parse_call(call: object, field: str) -> ToolCall:
+    fields = known_fields(call, field, known=("type", "id", "function"))
+    function, function_field = _function(fields, field, known=("name", "arguments"))
     call_id = fields.get("id", "")
     if not isinstance(call_id, str):
-        raise InputError(f"{path}.id", "an id is a text")
-    arguments = _object_text(function.get("arguments") or {}, f"{function_path}.arguments")
-    return ToolCall(id=call_id, name=_name(function, function_path), arguments=arguments)
+        raise InputError(f"{field}.id", f"expected a string, got {type(call_id).__name__}")
+    arguments = _object_text(function.get("arguments") or {}, f"{function_field}.arguments")
+    return ToolCall(id=call_id, name=_name(function, function_field), arguments=arguments)
 
 
-def _function(fields: Mapping[str, Any], path: str, *, known: Sequence[str]) -> tuple[Mapping[str, Any], str]:
-    """The function of a tool or of a call, and its path."""
+def _function(fields: Mapping[str, Any], field: str, *, known: Sequence[str]) -> tuple[Mapping[str, Any], str]:
+    """Returns the function of a tool or a tool call, and its field."""
     if fields.get("type", "function") != "function":
-        raise InputError(f"{path}.type", "only functions are supported")
-    path = f"{path}.function"
-    return known_fields(fields.get("function"), path, known=known), path
+        raise InputError(f"{field}.type", "expected 'function'; other types are not supported")
+    field = f"{field}.function"
+    return known_fields(fields.get("function"), field, known=known), field
 
 
-def _name(function: Mapping[str, Any], path: str) -> str:
+def _name(function: Mapping[str, Any], field: str) -> str:
     name = function.get("name")
     if not isinstance(name, str) or not name:
-        raise InputError(f"{path}.name", "a function has a name")
+        raise InputError(f"{field}.name", "expected the function's name, a string of at least one character")
     return name
 
 
-def _object_text(value: object, path: str) -> str:
-    """An object, or JSON text of one, as JSON text."""
+def _object_text(value: object, field: str) -> str:
+    """Returns a dict, or a string of a JSON object, as JSON."""
     try:
         decoded = json.loads(value) if isinstance(value, str) else value
         if isinstance(decoded, dict):
             return json.dumps(decoded, ensure_ascii=False)
     except (TypeError, ValueError, RecursionError) as error:
-        raise InputError(path, f"not JSON: {error}") from error
-    raise InputError(path, "expected a JSON object")
+        raise InputError(field, f"expected a JSON object, got text that is not JSON: {error}") from error
+    raise InputError(field, f"expected a JSON object, got {type(decoded).__name__}")
 
 
-def _elements(value: object, path: str) -> Sequence[object]:
+def _elements(value: object, field: str) -> Sequence[object]:
     if value is None:
         return ()
     if not isinstance(value, list | tuple):
-        raise InputError(path, f"expected a list, not {type(value).__name__}")
+        raise InputError(field, f"expected a list, got {type(value).__name__}")
     return value

@@ -6,7 +6,7 @@ Knows of a medium only its kind and how many tokens it takes: what it shows is t
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from glimpse.engine.model_config import ModelConfig
 from glimpse.engine.text.conversation import ChatMessage, ToolDefinition
@@ -17,13 +17,15 @@ from glimpse.engine.text.tokenizer import Tokenizer, load_tokenizer
 from glimpse.media.kind import MediaKind
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PromptMedia:
-    """What a prompt must know of a medium."""
+class PromptMedium(Protocol):
+    """A medium, as far as a prompt depends on it."""
 
-    kind: MediaKind
-    num_tokens: int
-    """Placeholder tokens that it takes, at least 1."""
+    @property
+    def kind(self) -> MediaKind: ...
+    @property
+    def num_tokens(self) -> int:
+        """Number of its placeholder tokens, at least 1."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +62,7 @@ class PromptBuilder:
     def chat(
         self,
         messages: Sequence[ChatMessage],
-        media: Sequence[PromptMedia],
+        media: Sequence[PromptMedium],
         *,
         tools: Sequence[ToolDefinition] = (),
         add_generation_prompt: bool = True,
@@ -100,7 +102,7 @@ class PromptBuilder:
             rendered = _up_to_end_mark(rendered, marks)
         return self.expand(self._encode(rendered, marks), media)
 
-    def text(self, text: str, media: Sequence[PromptMedia]) -> Prompt:
+    def text(self, text: str, media: Sequence[PromptMedium]) -> Prompt:
         """The prompt of a text that is the prompt already: special tokens in it are special, one placeholder a medium.
 
         Raises:
@@ -108,7 +110,7 @@ class PromptBuilder:
         """
         return self.expand(self.tokenizer.encode(text), media)
 
-    def expand(self, token_ids: Sequence[int], media: Sequence[PromptMedia]) -> Prompt:
+    def expand(self, token_ids: Sequence[int], media: Sequence[PromptMedium]) -> Prompt:
         """A prompt of token ids in which each medium has one placeholder: it becomes as many as the medium takes.
 
         Raises:
@@ -131,7 +133,7 @@ class PromptBuilder:
             raise TemplateError("the prompt has fewer media placeholders than media were given")
         return Prompt(token_ids=expanded, starts=starts)
 
-    def _indices_by_placeholder(self, media: Sequence[PromptMedia]) -> dict[int, list[int]]:
+    def _indices_by_placeholder(self, media: Sequence[PromptMedium]) -> dict[int, list[int]]:
         """Placeholder id → indices of the media for which it stands."""
         for medium in media:
             if medium.kind not in self._placeholder_ids:

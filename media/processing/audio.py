@@ -5,7 +5,7 @@ the checkpoint's extractor says, 30 s; the rest is cut off, as the reference doe
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from glimpse.media.errors import MediaError, MediaErrorCode
 from glimpse.media.key import audio_key
+from glimpse.media.kind import MediaKind
 from glimpse.media.processing.mel import log_mel
 from glimpse.media.processing.preprocessor import positive, read_json
 from glimpse.media.processing.resample import resampled
@@ -43,8 +44,9 @@ class AudioProcessing:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Audio:
-    """A sound that is ready for the engine."""
+    """An audio input that is ready for the engine."""
 
+    kind: MediaKind = field(default=MediaKind.AUDIO, init=False)
     features: FloatArray
     """[mel bins, frames]: the frames at which the encoder looks, which are 2 · ⌈heard / 2⌉ + 1 where `heard` frames
     begin within the sound, and no more than there are. Those beyond, silence, the reference masks in its attention.

@@ -4,7 +4,7 @@ Knows Qwen2-VL's processing up to the point where numbers become floats; normali
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import PIL.Image
 
 from glimpse.media.containers.still import load_pixels
 from glimpse.media.key import content_key
+from glimpse.media.kind import MediaKind
 from glimpse.media.processing.preprocessor import check_resampling, positive, read_json
 from glimpse.media.processing.resize import resize
 from glimpse.media.processing.rgb import Colour, is_sideways, upright_rgb
@@ -57,8 +58,9 @@ class ImageProcessing:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Image:
-    """A picture that is ready for the engine."""
+    """An image that is ready for the engine."""
 
+    kind: MediaKind = field(default=MediaKind.IMAGE, init=False)
     pixels: npt.NDArray[np.uint8]
     """[height, width, 3], RGB, resized; read-only."""
     grid_thw: tuple[int, int, int]

@@ -2,7 +2,7 @@
 
 import math
 
-from glimpse.media.errors import MediaError, MediaErrorCode
+from glimpse.media.errors import MediaError, MediaErrorCode, OptionError
 
 MAX_ASPECT_RATIO = 200
 """Qwen2-VL's own bound."""
@@ -50,19 +50,26 @@ def smart_resize(height: int, width: int, *, factor: int, min_pixels: int, max_p
     return new_height, new_width
 
 
+def check_pixel_bounds(min_pixels: int | None, max_pixels: int | None) -> None:
+    """Raises OptionError if the bounds contradict each other."""
+    if min_pixels is not None and max_pixels is not None and min_pixels > max_pixels:
+        raise OptionError("min_pixels", f"expected at most 'max_pixels' ({max_pixels}), got {min_pixels}")
+
+
 def request_bounds(own_min: int, own_max: int, *, min_pixels: int | None, max_pixels: int | None) -> tuple[int, int]:
-    """A checkpoint's bounds on pixels, a request's in their place; a default gives way to a bound that was asked for.
+    """Returns the bounds on an image's area: a request's, and where it sets none, the checkpoint's.
+
+    Where a request sets one bound only, the checkpoint's other bound is moved to not contradict it.
 
     Raises:
-        MediaError: INVALID_PARAMETER if they contradict each other or are out of range.
+        OptionError: the request's bounds contradict each other or are out of range.
     """
     for name, pixels in (("min_pixels", min_pixels), ("max_pixels", max_pixels)):
         if pixels is not None and not 1 <= pixels <= LARGEST_MAX_PIXELS:
-            raise _invalid_parameter(f"{name} ({pixels}) is not within 1 … {LARGEST_MAX_PIXELS}")
+            raise OptionError(name, f"expected an integer from 1 to {LARGEST_MAX_PIXELS}, got {pixels}")
+    check_pixel_bounds(min_pixels, max_pixels)
     lower = min(own_min, max_pixels or own_min) if min_pixels is None else min_pixels
     upper = max(own_max, min_pixels or own_max) if max_pixels is None else max_pixels
-    if lower > upper:
-        raise _invalid_parameter(f"min_pixels ({lower}) is more than max_pixels ({upper})")
     return lower, upper
 
 
@@ -81,7 +88,3 @@ def frame_max_pixels(num_frames: int, *, min_pixels: int, max_pixels: int, total
     """
     share = total_pixels * depth // num_frames
     return min(max_pixels, max(share, int(min_pixels * 1.05)))
-
-
-def _invalid_parameter(message: str) -> MediaError:
-    return MediaError(MediaErrorCode.INVALID_PARAMETER, message)

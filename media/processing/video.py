@@ -5,7 +5,7 @@ they come from, and what they take in memory is known before.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from glimpse.media.errors import MediaError, MediaErrorCode
 from glimpse.media.key import content_key
+from glimpse.media.kind import MediaKind
 from glimpse.media.pixels import RgbImage, size_of
 from glimpse.media.processing.preprocessor import check_resampling, positive, read_json
 from glimpse.media.processing.resize import resize
@@ -55,8 +56,9 @@ class VideoProcessing:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Video:
-    """A clip that is ready for the engine."""
+    """A video that is ready for the engine."""
 
+    kind: MediaKind = field(default=MediaKind.VIDEO, init=False)
     pixels: npt.NDArray[np.uint8]
     """[frames, height, width, 3], RGB, resized. The engine repeats the last frame where a patch in time wants more."""
     grid_thw: tuple[int, int, int]

@@ -3,9 +3,9 @@
 import math
 from dataclasses import dataclass
 
-from glimpse.media.errors import MediaError, MediaErrorCode
+from glimpse.media.errors import OptionError
 from glimpse.media.processing.frame_sampling import MAX_FRAMES
-from glimpse.media.processing.smart_resize import LARGEST_MAX_PIXELS
+from glimpse.media.processing.smart_resize import LARGEST_MAX_PIXELS, check_pixel_bounds
 
 LARGEST_TOTAL_PIXELS = 32768 * 28 * 28
 """The most that a request may ask for: Qwen2-VL's context window has no room for more tokens."""
@@ -33,28 +33,25 @@ class VideoOptions:
     """The most pixels of all frames, where frames that share their tokens count as one."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InvalidOption:
-    """An option that cannot be honoured."""
-
-    name: str
-    """As in `VideoOptions`."""
-    message: str
-
-
-def find_invalid_option(options: VideoOptions, *, of_frames: bool) -> InvalidOption | None:
-    """The first option that is out of its range or contradicts another; `of_frames`: the clip is a list of frames."""
-    return _out_of_range(options) or _contradiction(options, of_frames=of_frames)
-
-
 def check_options(options: VideoOptions, *, of_frames: bool) -> None:
-    """Raises MediaError (INVALID_PARAMETER) for what `find_invalid_option` finds."""
-    wrong = find_invalid_option(options, of_frames=of_frames)
-    if wrong is not None:
-        raise MediaError(MediaErrorCode.INVALID_PARAMETER, f"{wrong.name}: {wrong.message}")
+    """Checks the ranges of the options, and that they do not contradict each other.
+
+    Args:
+        options: a request's.
+        of_frames: the video is a list of frames, not a file.
+
+    Raises:
+        OptionError: the first option that cannot be honoured.
+    """
+    _check_ranges(options)
+    check_pixel_bounds(options.min_pixels, options.max_pixels)
+    if of_frames:
+        _check_frames(options)
+    else:
+        _check_file(options)
 
 
-def _out_of_range(options: VideoOptions) -> InvalidOption | None:
+def _check_ranges(options: VideoOptions) -> None:
     ranges = (
         ("num_frames", 1, MAX_FRAMES),
         ("max_frames", 1, MAX_FRAMES),
@@ -66,28 +63,23 @@ def _out_of_range(options: VideoOptions) -> InvalidOption | None:
     )
     for name, least, most in ranges:
         value = getattr(options, name)
-        # Written so that NaN fails; infinity is no time.
+        # Written so that NaN fails; infinity is refused as a time.
         if value is not None and not (least <= value <= most and value < math.inf):
-            message = (
-                f"{value:g} is not a number of seconds" if most == math.inf else f"{value} is not within 1 … {most}"
-            )
-            return InvalidOption(name=name, message=message)
+            expected = "seconds, at least 0" if most == math.inf else f"an integer from {least} to {most}"
+            raise OptionError(name, f"expected {expected}, got {value:.12g}")
     if options.fps is not None and not 0 < options.fps < math.inf:
-        return InvalidOption(name="fps", message=f"{options.fps:g} is no rate; it must be more than 0")
-    return None
+        raise OptionError("fps", f"expected a finite number above 0, got {options.fps:g}")
 
 
-def _contradiction(options: VideoOptions, *, of_frames: bool) -> InvalidOption | None:
-    if options.min_pixels is not None and options.max_pixels is not None and options.min_pixels > options.max_pixels:
-        message = f"{options.min_pixels} is more than the most pixels allowed, {options.max_pixels}"
-        return InvalidOption(name="min_pixels", message=message)
-    if of_frames:
-        for name in ("start_seconds", "end_seconds"):
-            if getattr(options, name) is not None:
-                return InvalidOption(name=name, message="only a video file has a beginning and an end to be cut off")
-        return None
+def _check_frames(options: VideoOptions) -> None:
+    for name in ("start_seconds", "end_seconds"):
+        if getattr(options, name) is not None:
+            raise OptionError(name, "expected a video file, got a list of frames, which cannot be cut by time")
+
+
+def _check_file(options: VideoOptions) -> None:
     if options.fps is not None and options.num_frames is not None:
-        return InvalidOption(name="num_frames", message="fps and num_frames exclude each other")
+        raise OptionError("num_frames", "expected either 'fps' or 'num_frames', got both")
     if options.end_seconds is not None and (options.start_seconds or 0) > options.end_seconds:
-        return InvalidOption(name="end_seconds", message="the clip would end before it begins")
-    return None
+        problem = f"expected at least 'start_seconds' ({options.start_seconds:g}), got {options.end_seconds:g}"
+        raise OptionError("end_seconds", problem)

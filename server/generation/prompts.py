@@ -1,6 +1,6 @@
-"""From what is asked to prompts as the engine takes them: media are loaded, texts become token ids.
+"""Builds prompts for the engine: loads the media of a request and turns its text into token ids.
 
-Knows no protobuf and no gRPC, and nothing of how prompts are answered.
+Independent of protobuf and of how prompts are completed.
 """
 
 import asyncio
@@ -13,59 +13,49 @@ from typing import assert_never
 from glimpse.engine.model_config import AudioConfig, VisionConfig
 from glimpse.engine.plan import Embeddings
 from glimpse.engine.protocol import MediaInput
-from glimpse.engine.text.media_inputs import Medium, media_inputs, prompt_media
+from glimpse.engine.text.media_inputs import media_inputs
 from glimpse.engine.text.prompt import Prompt, PromptBuilder, TemplateError
 from glimpse.media.cache.request_media import Batch, MediaUsage
 from glimpse.media.embeddings.cached import CachedEmbeddings
-from glimpse.media.embeddings.embeddings import Embedding, EmbeddingError
-from glimpse.media.errors import MediaError
+from glimpse.media.embeddings.embeddings import EmbeddingError
+from glimpse.media.input_loader import MediaInputError, Medium, load_inputs
+from glimpse.media.inputs import EmbeddingInput, MediumInput
 from glimpse.media.kind import MediaKind
 from glimpse.media.loader import MediaLoader
 from glimpse.media.processing.video import Video
-from glimpse.server.request import (
-    AudioInput,
-    Conversation,
-    EmbeddingInput,
-    ImageInput,
-    MediumInput,
-    PromptSource,
-    TextPrompt,
-    TokenPrompt,
-    VideoInput,
-    is_left_out,
-)
+from glimpse.server.request import Conversation, PromptSource, TextPrompt, TokenPrompt
 from glimpse.server.rpc.errors import DeadlineExceededError, InvalidRequest
 from glimpse.server.rpc.metrics import Metrics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VideoFrames:
-    """What a model sees of a clip."""
+    """The frames of a video that the model sees."""
 
     num_frames: int
     width: int
     """Pixels, after resizing."""
     height: int
     fps: float | None
-    """The rate at which frames were taken, if they were taken by one."""
+    """The sampling rate; None if frames were not sampled at a rate."""
     frame_seconds: tuple[float, ...]
-    """When each is shown; empty where that is not known."""
+    """The time of each frame in the video; empty if unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedPrompt:
-    """A prompt as the engine takes it."""
+    """A prompt that is ready for the engine."""
 
     token_ids: list[int]
     media: list[MediaInput]
     videos: tuple[VideoFrames, ...]
-    """What is seen of its clips, in their order."""
+    """The sampled frames of its videos, in prompt order."""
     media_usage: MediaUsage | None = None
-    """What it took to get its media; None where it has none."""
+    """How its media were loaded; None if it has none."""
 
     @property
     def media_tokens(self) -> Mapping[MediaKind, int]:
-        """Tokens of its media, by kind."""
+        """Placeholder tokens, by kind of media."""
         counts = Counter[MediaKind]()
         for medium in self.media:
             counts[medium.span.kind] += medium.span.num_tokens
@@ -73,12 +63,12 @@ class LoadedPrompt:
 
     @property
     def num_encodable(self) -> int:
-        """Its media that have to go through the encoder, unless the engine has kept what that made of them."""
+        """Number of media that need the encoder, unless the engine has cached its output for them."""
         return sum(not isinstance(medium.content, Embeddings) for medium in self.media)
 
 
 class PromptLoader:
-    """Makes prompts for one checkpoint."""
+    """Builds prompts for one checkpoint."""
 
     def __init__(
         self,
@@ -86,35 +76,41 @@ class PromptLoader:
         prompts: PromptBuilder,
         encoder: VisionConfig | AudioConfig,
         media: MediaLoader,
-        embeddings: CachedEmbeddings | None,
+        embeddings: CachedEmbeddings,
+        accepts_embeddings: bool,
         metrics: Metrics,
     ) -> None:
         """
         Args:
-            prompts: What makes prompts of texts.
-            encoder: What the engine makes embeddings of media with.
-            media: What loads media.
-            embeddings: What loads embeddings; None: they are refused.
-            metrics: Told what it took to load media.
+            prompts: Builds prompts from text.
+            encoder: The configuration of the model's encoder.
+            media: Loads media.
+            embeddings: Loads embeddings.
+            accepts_embeddings: Requests may contain embeddings.
+            metrics: Records how media were loaded.
         """
         self._prompts = prompts
         self._encoder = encoder
         self._media = media
         self._embeddings = embeddings
+        self._accepts_embeddings = accepts_embeddings
         self._metrics = metrics
 
     @asynccontextmanager
     async def load(
         self, source: PromptSource, *, cache_salt: str, deadline: float | None
     ) -> AsyncGenerator[LoadedPrompt]:
-        """Fetches and decodes the media, all at once, and makes the prompt, whose memory is held until the block ends.
+        """Fetches and decodes the media concurrently and builds the prompt. Holds its memory until the block ends.
 
-        Media that are kept between requests are those of the same `cache_salt`.
+        Args:
+            source: What the prompt is built from.
+            cache_salt: Only media cached by requests with the same salt are reused.
+            deadline: In the event loop's time.
 
         Raises:
             InvalidRequest: a medium or a text cannot be used.
             TemplateError: the model's chat template refuses the conversation.
-            DeadlineExceededError: `deadline`, in the event loop's time, came first.
+            DeadlineExceededError: `deadline` passed first.
         """
         with self._media.batch(cache_salt) as batch:
             try:
@@ -127,7 +123,7 @@ class PromptLoader:
             yield prompt
 
     async def _load(self, source: PromptSource, batch: Batch) -> LoadedPrompt:
-        # Texts in a thread: a long one takes milliseconds to tokenise, and other answers wait for this loop.
+        # Text is tokenised in a thread: a long one takes milliseconds, which would delay other requests on this loop.
         match source:
             case Conversation():
                 media = await self._load_media(source.media, batch)
@@ -149,7 +145,7 @@ class PromptLoader:
     def _of_conversation(self, conversation: Conversation, media: Sequence[Medium]) -> Prompt:
         return self._prompts.chat(
             conversation.messages,
-            prompt_media(media),
+            media,
             tools=conversation.tools,
             add_generation_prompt=conversation.add_generation_prompt,
             continue_final_message=conversation.continue_final_message,
@@ -162,60 +158,24 @@ class PromptLoader:
         except TemplateError as error:
             raise InvalidRequest(source.field, f"{error}") from error
         if not prompt.token_ids:
-            raise InvalidRequest(source.field, "The prompt has no tokens.", "missing_value")
+            raise InvalidRequest(source.field, "expected a prompt of at least one token, got none", "missing_value")
         return prompt
 
-    async def _load_media(self, media: Sequence[MediumInput], batch: Batch) -> list[Medium]:
-        """Loads what is sent, and then what is left out: it may have been sent in this very request."""
-        sent = iter(await self._load_all([medium for medium in media if not is_left_out(medium)], batch))
-        left_out = iter(await self._load_all([medium for medium in media if is_left_out(medium)], batch))
-        return [next(left_out if is_left_out(medium) else sent) for medium in media]
-
-    async def _load_all(self, media: Sequence[MediumInput], batch: Batch) -> list[Medium]:
+    async def _load_media(self, inputs: Sequence[MediumInput], batch: Batch) -> list[Medium]:
+        for medium in inputs:
+            if isinstance(medium, EmbeddingInput) and not self._accepts_embeddings:
+                message = "the server does not accept embeddings (its --enable-mm-embeds)"
+                raise InvalidRequest(medium.field, message, "unsupported")
         try:
-            async with asyncio.TaskGroup() as group:
-                loads = [group.create_task(self._load_medium(medium, batch)) for medium in media]
-        except ExceptionGroup as failed:
-            # The first failure ended the other loads; it is the one to be told.
-            raise failed.exceptions[0] from failed
-        return [load.result() for load in loads]
-
-    async def _load_medium(self, medium: MediumInput, batch: Batch) -> Medium:
-        try:
-            match medium:
-                case ImageInput():
-                    return await self._media.load_image(
-                        medium.source,
-                        batch=batch,
-                        uuid=medium.uuid,
-                        min_pixels=medium.min_pixels,
-                        max_pixels=medium.max_pixels,
-                        background=medium.background,
-                    )
-                case VideoInput(source=source, uuid=uuid, options=options):
-                    return await self._media.load_video(source, options, batch=batch, uuid=uuid)
-                case AudioInput(source=source, uuid=uuid):
-                    return await self._media.load_audio(source, batch=batch, uuid=uuid)
-                case EmbeddingInput():
-                    return await self._load_embedding(medium, batch)
-                case _:
-                    assert_never(medium)
-        except EmbeddingError as error:
-            raise InvalidRequest(f"{medium.field}.{error.part}", error.message, error.code.value) from error
-        except MediaError as error:
-            raise InvalidRequest(medium.field, error.message, error.code.value) from error
-
-    async def _load_embedding(self, medium: EmbeddingInput, batch: Batch) -> Embedding:
-        if self._embeddings is None:
-            message = "This server does not accept embeddings; it does where it was started with --enable-mm-embeds."
-            raise InvalidRequest(medium.field, message, "unsupported")
-        return await self._embeddings.load(
-            medium.kind, medium.embeddings, medium.grid_thw, batch=batch, uuid=medium.uuid
-        )
+            return await load_inputs(inputs, loader=self._media, embeddings=self._embeddings, batch=batch)
+        except MediaInputError as failed:
+            error = failed.error
+            field = f"{failed.field}.{error.part}" if isinstance(error, EmbeddingError) else failed.field
+            raise InvalidRequest(field, error.message, error.code.value) from error
 
 
-def _frames_of(clip: Video) -> VideoFrames:
-    num_frames, height, width, _ = clip.pixels.shape
+def _frames_of(video: Video) -> VideoFrames:
+    num_frames, height, width, _ = video.pixels.shape
     return VideoFrames(
-        num_frames=num_frames, width=width, height=height, fps=clip.fps, frame_seconds=clip.frame_seconds
+        num_frames=num_frames, width=width, height=height, fps=video.fps, frame_seconds=video.frame_seconds
     )

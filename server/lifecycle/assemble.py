@@ -170,6 +170,7 @@ def _handlers(
         encoder=checkpoint.model.encoder,
         media=media.loader,
         embeddings=media.embeddings,
+        accepts_embeddings=settings.media.enable_mm_embeds,
         metrics=metrics,
     )
     generator = CompletionGenerator(

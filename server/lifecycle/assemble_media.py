@@ -5,7 +5,7 @@ from pathlib import Path
 
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.model_config import ModelConfig
-from glimpse.engine.text.media_inputs import embedding_spec, sound_processing
+from glimpse.engine.text.media_inputs import audio_processing_of, embedding_spec
 from glimpse.media.cache.memory_budget import MemoryBudget
 from glimpse.media.cache.store import MediaStore
 from glimpse.media.decoding.decoders import Decoders
@@ -31,8 +31,7 @@ class MediaParts:
 
     loader: MediaLoader
     uploads: Uploads
-    embeddings: CachedEmbeddings | None
-    """None: they are not accepted."""
+    embeddings: CachedEmbeddings
 
     async def warm(self) -> None:
         """Readies what the first picture would have to wait for."""
@@ -41,8 +40,7 @@ class MediaParts:
     async def close(self) -> None:
         """Ends what decodes."""
         await self.loader.close()
-        if self.embeddings is not None:
-            await self.embeddings.close()
+        await self.embeddings.close()
 
 
 def build_media(settings: MediaSettings, checkpoint: Path, model: ModelConfig, metrics: Metrics) -> MediaParts:
@@ -57,7 +55,7 @@ def build_media(settings: MediaSettings, checkpoint: Path, model: ModelConfig, m
     metrics.watch_media("in_flight", lambda: memory_budget.num_bytes)
     try:
         processing, videos = image_processing(checkpoint), video_processing(checkpoint)
-        sounds = sound_processing(checkpoint, model)
+        sounds = audio_processing_of(checkpoint, model)
     except ValueError as error:
         raise CheckpointError(str(error)) from error
     loader = MediaLoader(
@@ -78,11 +76,8 @@ def build_media(settings: MediaSettings, checkpoint: Path, model: ModelConfig, m
         video_timeout_seconds=settings.video_fetch_timeout,
         audio_timeout_seconds=settings.audio_fetch_timeout,
     )
-    embeddings = None
-    if settings.enable_mm_embeds:
-        reader = EmbeddingLoader(form=embedding_spec(model), torch_files=TorchFileLoader())
-        embeddings = CachedEmbeddings(loader=reader, store=store)
-    return MediaParts(loader=loader, uploads=uploads, embeddings=embeddings)
+    reader = EmbeddingLoader(form=embedding_spec(model), torch_files=TorchFileLoader())
+    return MediaParts(loader=loader, uploads=uploads, embeddings=CachedEmbeddings(loader=reader, store=store))
 
 
 def _policy(settings: MediaSettings) -> FetchPolicy:

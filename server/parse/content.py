@@ -1,19 +1,18 @@
-"""Messages of the wire → a conversation. Knows who may say what; what is said of media is `parse_media`'s affair."""
+"""Parses the messages of a conversation: roles, content parts, tool calls."""
 
 import json
 from collections import Counter
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 
 from glimpse.engine.text.conversation import ChatMessage, MediaSlot, ToolCall
+from glimpse.media.inputs import MediumInput
 from glimpse.media.kind import MediaKind
 from glimpse.server.parse.embeddings import parse_embeddings
-from glimpse.server.parse.media import NAMES, parse_audio, parse_image, parse_uuid, parse_video
+from glimpse.server.parse.media import parse_audio, parse_image, parse_uuid, parse_video
 from glimpse.server.parse.tools import check_name
-from glimpse.server.request import Conversation, MediumInput
+from glimpse.server.request import Conversation
 from glimpse.server.rpc.errors import InvalidRequest
 from glimpse.v1 import content_pb2
-
-Media = list[MediumInput]
 
 _ROLES = {
     content_pb2.ROLE_SYSTEM: "system",
@@ -23,64 +22,62 @@ _ROLES = {
     content_pb2.ROLE_TOOL: "tool",
 }
 
-_TAKEN = {MediaKind.IMAGE: "pictures", MediaKind.VIDEO: "clips", MediaKind.AUDIO: "audio"}
-
 
 def parse_conversation(
     messages: Iterable[content_pb2.Message], *, max_media: Mapping[MediaKind, int], model: str = ""
 ) -> Conversation:
-    """Raises InvalidRequest at the first thing that cannot be served.
+    """Parses the messages of a request.
 
     Args:
         messages: the conversation.
-        max_media: the most media of each kind in it; a kind that is not there is one that the model does not take.
-        model: its name, if the request says it.
+        max_media: the most media of each kind that are accepted; the model does not support a kind that is missing.
+        model: its name, if the request has it.
+
+    Raises:
+        InvalidRequest: the first field that cannot be served.
     """
     parsed: list[ChatMessage] = []
-    media: Media = []
+    media: list[MediumInput] = []
     call_ids: set[str] = set()
     for index, message in enumerate(messages):
         path = f"messages[{index}]"
         parsed.append(_parse_message(message, path, media))
         call_ids.update(call.id for call in parsed[-1].tool_calls)
-        _check_answered_call(message, path, call_ids)
-        _check_taken(media, max_media, model)
-        _check_number(media, max_media)
+        _check_tool_call_id(message, path, call_ids)
+        _check_kinds(media, max_media, model)
+        _check_counts(media, max_media)
     return Conversation(messages=tuple(parsed), media=tuple(media))
 
 
-def _check_taken(media: Media, max_media: Mapping[MediaKind, int], model: str) -> None:
+def _check_kinds(media: Iterable[MediumInput], max_media: Mapping[MediaKind, int], model: str) -> None:
     for medium in media:
         if medium.kind not in max_media:
-            name = f"The model '{model}'" if model else "The model"
-            raise InvalidRequest(medium.field, f"{name} takes no {_TAKEN[medium.kind]}.", "unsupported")
+            name = f"the model '{model}'" if model else "the model"
+            raise InvalidRequest(medium.field, f"{name} does not support {medium.kind} input", "unsupported")
 
 
-def _check_number(media: Media, max_media: Mapping[MediaKind, int]) -> None:
+def _check_counts(media: Iterable[MediumInput], max_media: Mapping[MediaKind, int]) -> None:
     counts = Counter(medium.kind for medium in media)
     for kind, count in counts.items():
         if count > max_media[kind]:
             raise InvalidRequest(
                 "messages",
-                f"At most {max_media[kind]} {NAMES[kind]}s are accepted in a request "
-                "(the server's --limit-mm-per-prompt).",
+                f"expected at most {max_media[kind]} {kind} inputs (the server's --limit-mm-per-prompt), got {count}",
                 f"too_many_{kind.value}s",
             )
 
 
-def _parse_message(message: content_pb2.Message, path: str, media: Media) -> ChatMessage:
+def _parse_message(message: content_pb2.Message, path: str, media: list[MediumInput]) -> ChatMessage:
     role = _ROLES.get(message.role)
     if role is None:
-        raise InvalidRequest(f"{path}.role", f"Role {message.role} is not known.")
+        raise InvalidRequest(f"{path}.role", f"expected a known role, got {message.role}")
     if message.tool_calls and message.role != content_pb2.ROLE_ASSISTANT:
-        raise InvalidRequest(f"{path}.tool_calls", "Only assistant messages call tools.")
+        raise InvalidRequest(f"{path}.tool_calls", f"only assistant messages can have tool calls, got role '{role}'")
     if not message.content and not message.tool_calls:
-        raise InvalidRequest(f"{path}.content", "The message has no content.", "missing_value")
+        raise InvalidRequest(f"{path}.content", "expected content or tool calls, got neither", "missing_value")
     return ChatMessage(
         role=role,
-        content=tuple(
-            _parse_part(part, f"{path}.content[{index}]", media) for index, part in enumerate(message.content)
-        ),
+        content=_parse_content(message.content, f"{path}.content", media),
         name=message.name if message.HasField("name") else None,
         tool_calls=tuple(
             _parse_call(call, f"{path}.tool_calls[{index}]") for index, call in enumerate(message.tool_calls)
@@ -89,63 +86,70 @@ def _parse_message(message: content_pb2.Message, path: str, media: Media) -> Cha
     )
 
 
-def _check_answered_call(message: content_pb2.Message, path: str, call_ids: Container[str]) -> None:
-    """A tool's message answers a call that was made before, and no other message does."""
+def _check_tool_call_id(message: content_pb2.Message, path: str, call_ids: Container[str]) -> None:
+    """Checks that tool messages, and no others, refer to an earlier tool call."""
     field = f"{path}.tool_call_id"
     if message.role != content_pb2.ROLE_TOOL:
         if message.HasField("tool_call_id"):
-            raise InvalidRequest(field, "Only tool messages answer a tool call.")
+            raise InvalidRequest(field, "only tool messages can have a tool_call_id")
     elif not message.tool_call_id:
-        raise InvalidRequest(field, "A tool message names the call that it answers.", "missing_value")
+        raise InvalidRequest(field, "expected the id of the tool call that the message answers", "missing_value")
     elif message.tool_call_id not in call_ids:
-        raise InvalidRequest(field, f"No message before makes a call '{message.tool_call_id[:64]}'.")
+        raise InvalidRequest(field, f"expected the id of an earlier tool call, got '{message.tool_call_id[:64]}'")
 
 
 def _parse_call(call: content_pb2.ToolCall, path: str) -> ToolCall:
     if not call.id:
-        raise InvalidRequest(f"{path}.id", "A call has an id.", "missing_value")
+        raise InvalidRequest(f"{path}.id", "expected the tool call's id", "missing_value")
     if call.WhichOneof("call") != "function":
-        raise InvalidRequest(f"{path}.function", "A call is that of a function.", "missing_value")
+        raise InvalidRequest(f"{path}.function", "expected a function call", "missing_value")
     name = check_name(call.function.name, f"{path}.function.name")
-    arguments = call.function.arguments or "{}"  # what some clients send for none
+    arguments = call.function.arguments or "{}"  # some clients send an empty string for no arguments
     _check_arguments(arguments, f"{path}.function.arguments")
     return ToolCall(id=call.id, name=name, arguments=arguments)
 
 
 def _check_arguments(text: str, field: str) -> None:
-    """Chat templates write arguments in the model's own way, which takes an object."""
+    """Chat templates render arguments in the model's own format, which takes an object."""
     try:
         is_object = isinstance(json.loads(text), dict)
     except (ValueError, RecursionError):
         is_object = False
     if not is_object:
-        raise InvalidRequest(field, "The arguments of a call are a JSON object, as text.")
+        raise InvalidRequest(field, f"expected a JSON object as text, got '{text[:64]}'")
 
 
-def _parse_part(part: content_pb2.ContentPart, path: str, media: Media) -> str | MediaSlot:
+def _parse_content(
+    parts: Sequence[content_pb2.ContentPart], path: str, media: list[MediumInput]
+) -> tuple[str | MediaSlot, ...]:
+    """Returns texts and media slots; the media themselves are appended to `media`."""
+    content: list[str | MediaSlot] = []
+    for index, part in enumerate(parts):
+        parsed = _parse_part(part, f"{path}[{index}]")
+        if isinstance(parsed, str):
+            content.append(parsed)
+        else:
+            content.append(MediaSlot(kind=parsed.kind))
+            media.append(parsed)
+    return tuple(content)
+
+
+def _parse_part(part: content_pb2.ContentPart, path: str) -> str | MediumInput:
     uuid = parse_uuid(part, path)
     match part.WhichOneof("part"):
         case "text":
             return part.text
         case "image":
-            media.append(parse_image(part.image, path, uuid))
-            return MediaSlot(kind=MediaKind.IMAGE)
+            return parse_image(part.image, path, uuid)
         case "video":
-            media.append(parse_video(part.video, path, uuid))
-            return MediaSlot(kind=MediaKind.VIDEO)
+            return parse_video(part.video, path, uuid)
         case "audio":
-            media.append(parse_audio(part.audio, path, uuid))
-            return MediaSlot(kind=MediaKind.AUDIO)
+            return parse_audio(part.audio, path, uuid)
         case "image_embeddings":
-            media.append(parse_embeddings(MediaKind.IMAGE, part.image_embeddings, path, uuid))
-            return MediaSlot(kind=MediaKind.IMAGE)
+            return parse_embeddings(MediaKind.IMAGE, part.image_embeddings, path, uuid)
         case "video_embeddings":
-            media.append(parse_embeddings(MediaKind.VIDEO, part.video_embeddings, path, uuid))
-            return MediaSlot(kind=MediaKind.VIDEO)
+            return parse_embeddings(MediaKind.VIDEO, part.video_embeddings, path, uuid)
         case "audio_embeddings":
-            media.append(parse_embeddings(MediaKind.AUDIO, part.audio_embeddings, path, uuid))
-            return MediaSlot(kind=MediaKind.AUDIO)
+            return parse_embeddings(MediaKind.AUDIO, part.audio_embeddings, path, uuid)
         case _:
-            raise InvalidRequest(
-                path, "The part is empty: it needs text, a picture, a clip or a sound.", "missing_value"
-            )
+            raise InvalidRequest(path, "expected text, an image, a video or audio, got nothing", "missing_value")

@@ -1,13 +1,13 @@
-"""Embeddings of the wire → tensors that are what is said of them. What a model takes is not known here."""
+"""Parses the embeddings of content parts. Does not check them against the model."""
 
 from typing import TypeAlias
 
 from glimpse.media.embeddings.tensor import TensorType, make_tensor
 from glimpse.media.embeddings.tensor_file import SerializedTensor, TensorSource
-from glimpse.media.errors import MediaError
+from glimpse.media.inputs import EmbeddingInput
 from glimpse.media.kind import MediaKind
 from glimpse.media.sources.source import CachedSource
-from glimpse.server.request import EmbeddingInput
+from glimpse.server.parse.media import blaming
 from glimpse.server.rpc.errors import InvalidRequest
 from glimpse.v1 import content_pb2
 
@@ -19,28 +19,29 @@ _TYPES = {
 }
 
 
-Part: TypeAlias = content_pb2.ImageEmbeddings | content_pb2.VideoEmbeddings | content_pb2.AudioEmbeddings
+_EmbeddingsPart: TypeAlias = content_pb2.ImageEmbeddings | content_pb2.VideoEmbeddings | content_pb2.AudioEmbeddings
 
 
-def parse_embeddings(kind: MediaKind, part: Part, path: str, uuid: str | None) -> EmbeddingInput:
-    """`path` is that of the content part. Raises InvalidRequest."""
-    named, path = f"{path}.uuid", f"{path}.{kind}_embeddings"
-    embeddings = _parse_source(part.embeddings, f"{path}.embeddings")
+def parse_embeddings(kind: MediaKind, part: _EmbeddingsPart, path: str, uuid: str | None) -> EmbeddingInput:
+    """Parses embeddings; `path` is that of the content part. Raises InvalidRequest."""
+    field = f"{path}.{kind}_embeddings"
+    embeddings = _parse_source(part.embeddings, f"{field}.embeddings")
     grid = _grid_of(part)
     if uuid is not None and embeddings is None and grid is None:
-        return EmbeddingInput(kind=kind, embeddings=CachedSource(uuid=uuid), grid_thw=None, field=named, uuid=uuid)
+        return EmbeddingInput(kind=kind, source=CachedSource(uuid=uuid), grid_thw=None, field=f"{path}.uuid", uuid=uuid)
     if embeddings is None:
-        raise InvalidRequest(f"{path}.embeddings", "There are no embeddings.", "missing_value")
+        message = "expected a tensor, or the uuid of embeddings sent before"
+        raise InvalidRequest(f"{field}.embeddings", message, "missing_value")
     return EmbeddingInput(
         kind=kind,
-        embeddings=embeddings,
-        grid_thw=None if grid is None else _parse_source(grid, f"{path}.grid_thw"),
-        field=path,
+        source=embeddings,
+        grid_thw=None if grid is None else _parse_source(grid, f"{field}.grid_thw"),
+        field=field,
         uuid=uuid,
     )
 
 
-def _grid_of(part: Part) -> content_pb2.TensorSource | None:
+def _grid_of(part: _EmbeddingsPart) -> content_pb2.TensorSource | None:
     if isinstance(part, content_pb2.AudioEmbeddings) or not part.HasField("grid_thw"):
         return None
     return part.grid_thw
@@ -59,8 +60,6 @@ def _parse_source(source: content_pb2.TensorSource, path: str) -> TensorSource |
 def _parse_tensor(tensor: content_pb2.Tensor, path: str) -> TensorSource:
     dtype = _TYPES.get(tensor.type)
     if dtype is None:
-        raise InvalidRequest(f"{path}.type", "The type of the tensor's elements is not said.", "missing_value")
-    try:
+        raise InvalidRequest(f"{path}.type", "expected the type of the tensor's elements", "missing_value")
+    with blaming(path):
         return make_tensor(dtype, tuple(tensor.shape), tensor.data)
-    except MediaError as error:
-        raise InvalidRequest(path, error.message, error.code.value) from error

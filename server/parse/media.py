@@ -1,8 +1,12 @@
-"""Pictures, clips and sounds of the wire → sources and wishes. Checks what is said of them, not what they show."""
+"""Parses the images, videos and audio inputs of content parts. Checks their options, not their contents."""
 
-from glimpse.media.errors import MediaError
-from glimpse.media.kind import MediaKind
-from glimpse.media.processing.video_options import VideoOptions, find_invalid_option
+from collections.abc import Generator
+from contextlib import contextmanager
+
+from glimpse.media.errors import MediaError, OptionError
+from glimpse.media.inputs import AudioInput, ImageInput, VideoInput, is_made_of_frames
+from glimpse.media.processing.smart_resize import check_pixel_bounds
+from glimpse.media.processing.video_options import VideoOptions, check_options
 from glimpse.media.sources.source import (
     MAX_UUID_CHARACTERS,
     CachedSource,
@@ -13,72 +17,68 @@ from glimpse.media.sources.source import (
     parse_url_text,
     parse_video_text,
 )
-from glimpse.server.request import AudioInput, ImageInput, VideoInput
 from glimpse.server.rpc.errors import InvalidRequest
 from glimpse.v1 import content_pb2
 
 LOW_DETAIL_MAX_PIXELS = 512 * 512
 
-NAMES = {MediaKind.IMAGE: "picture", MediaKind.VIDEO: "clip", MediaKind.AUDIO: "sound"}
-"""What messages to clients call the media that are served."""
+
+@contextmanager
+def blaming(field: str) -> Generator[None]:
+    """Raises InvalidRequest for a MediaError in the block; an OptionError is about that option below `field`."""
+    try:
+        yield
+    except OptionError as error:
+        raise InvalidRequest(f"{field}.{error.name}", error.problem) from error
+    except MediaError as error:
+        raise InvalidRequest(field, error.message, error.code.value) from error
 
 
 def parse_uuid(part: content_pb2.ContentPart, path: str) -> str | None:
-    """A medium's name. Raises InvalidRequest."""
+    """Returns the uuid of a medium. Raises InvalidRequest."""
     if not part.HasField("uuid"):
         return None
     if part.WhichOneof("part") in (None, "text"):
-        raise InvalidRequest(f"{path}.uuid", "Only a medium has a uuid; say of which kind it is.")
+        raise InvalidRequest(f"{path}.uuid", "expected a medium in the same content part, since only media have a uuid")
     if not 1 <= len(part.uuid) <= MAX_UUID_CHARACTERS:
-        raise InvalidRequest(f"{path}.uuid", f"A uuid has 1 to {MAX_UUID_CHARACTERS} characters.")
+        raise InvalidRequest(f"{path}.uuid", f"expected 1 to {MAX_UUID_CHARACTERS} characters, got {len(part.uuid)}")
     return part.uuid
 
 
 def parse_image(image: content_pb2.ImagePart, path: str, uuid: str | None) -> ImageInput:
-    """`path` is that of the part. Raises InvalidRequest."""
-    named, path = f"{path}.uuid", f"{path}.image"
+    """Parses an image; `path` is that of the content part. Raises InvalidRequest."""
     min_pixels = image.min_pixels if image.HasField("min_pixels") else None
     max_pixels = image.max_pixels if image.HasField("max_pixels") else None
     if image.detail == content_pb2.IMAGE_DETAIL_LOW:
         max_pixels = min(max_pixels or LOW_DETAIL_MAX_PIXELS, LOW_DETAIL_MAX_PIXELS)
-    if min_pixels is not None and max_pixels is not None and min_pixels > max_pixels:
-        raise InvalidRequest(f"{path}.min_pixels", f"{min_pixels} is more than the most pixels allowed, {max_pixels}.")
-    if uuid is not None and image.source.WhichOneof("source") is None:
-        source, field = CachedSource(uuid=uuid), named
-    else:
-        field = f"{path}.source"
-        source = _parse_source(image.source, field)
+    with blaming(f"{path}.image"):
+        check_pixel_bounds(min_pixels, max_pixels)
+    source, field = _parse_source_or_uuid(image.source, f"{path}.image.source", uuid, path)
     return ImageInput(source=source, min_pixels=min_pixels, max_pixels=max_pixels, field=field, uuid=uuid)
 
 
 def parse_video(video: content_pb2.VideoPart, path: str, uuid: str | None) -> VideoInput:
-    """`path` is that of the part. Raises InvalidRequest."""
+    """Parses a video; `path` is that of the content part. Raises InvalidRequest."""
     options = _parse_options(video)
     if uuid is not None and video.source.WhichOneof("source") is None and not video.HasField("frames"):
-        # Whether it is a file or frames, and so which options it may have, is known where it is kept.
+        # The loader checks the options, once it knows whether a file or frames are cached.
         return VideoInput(source=CachedSource(uuid=uuid), options=options, field=f"{path}.uuid", uuid=uuid)
     path = f"{path}.video"
     if video.WhichOneof("input") == "frames":
         field = f"{path}.frames"
-        frames = [_parse_source(frame, f"{field}.frames[{index}]") for index, frame in enumerate(video.frames.frames)]
-        if not frames:
-            raise InvalidRequest(field, "The clip has no frames.", "missing_value")
-        source = FrameSources(frames=tuple(frames))
+        source = _parse_frames(video.frames, field)
     else:
         field = f"{path}.source"
         source = _parse_video_source(video.source, field)
-    wrong = find_invalid_option(options, of_frames=isinstance(source, FrameSources))
-    if wrong is not None:
-        raise InvalidRequest(f"{path}.{wrong.name}", f"{wrong.name}: {wrong.message}.")
+    with blaming(path):
+        check_options(options, of_frames=is_made_of_frames(source))
     return VideoInput(source=source, options=options, field=field, uuid=uuid)
 
 
 def parse_audio(audio: content_pb2.AudioPart, path: str, uuid: str | None) -> AudioInput:
-    """`path` is that of the part. Raises InvalidRequest."""
-    if uuid is not None and audio.source.WhichOneof("source") is None:
-        return AudioInput(source=CachedSource(uuid=uuid), field=f"{path}.uuid", uuid=uuid)
-    field = f"{path}.audio.source"
-    return AudioInput(source=_parse_source(audio.source, field, "sound"), field=field, uuid=uuid)
+    """Parses an audio input; `path` is that of the content part. Raises InvalidRequest."""
+    source, field = _parse_source_or_uuid(audio.source, f"{path}.audio.source", uuid, path)
+    return AudioInput(source=source, field=field, uuid=uuid)
 
 
 def _parse_options(video: content_pb2.VideoPart) -> VideoOptions:
@@ -94,28 +94,40 @@ def _parse_options(video: content_pb2.VideoPart) -> VideoOptions:
     )
 
 
+def _parse_source_or_uuid(
+    source: content_pb2.MediaSource, field: str, uuid: str | None, part: str
+) -> tuple[Source | CachedSource, str]:
+    """Returns the source, or the uuid that replaces it, and the field that says so."""
+    if uuid is not None and source.WhichOneof("source") is None:
+        return CachedSource(uuid=uuid), f"{part}.uuid"
+    return _parse_source(source, field), field
+
+
+def _parse_frames(frames: content_pb2.FrameList, field: str) -> FrameSources:
+    sources = [_parse_source(frame, f"{field}.frames[{index}]") for index, frame in enumerate(frames.frames)]
+    if not sources:
+        raise InvalidRequest(field, "expected at least one frame", "missing_value")
+    return FrameSources(frames=tuple(sources))
+
+
 def _parse_video_source(source: content_pb2.MediaSource, path: str) -> Source | FrameSources:
     if source.WhichOneof("source") != "url":
-        return _parse_source(source, path, "clip")
-    try:
+        return _parse_source(source, path)
+    with blaming(f"{path}.url"):
         return parse_video_text(source.url)
-    except MediaError as error:
-        raise InvalidRequest(f"{path}.url", error.message, error.code.value) from error
 
 
-def _parse_source(source: content_pb2.MediaSource, path: str, name: str = "picture") -> Source:
+def _parse_source(source: content_pb2.MediaSource, path: str) -> Source:
     match source.WhichOneof("source"):
         case "url":
-            try:
+            with blaming(f"{path}.url"):
                 return parse_url_text(source.url)
-            except MediaError as error:
-                raise InvalidRequest(f"{path}.url", error.message, error.code.value) from error
         case "data":
             if not source.data:
-                raise InvalidRequest(f"{path}.data", f"The {name} has no bytes.", "missing_value")
+                raise InvalidRequest(f"{path}.data", "expected the bytes of a file, got none", "missing_value")
             return DataSource(data=source.data)
         case "upload_id":
             return UploadSource(handle=source.upload_id)
         case _:
-            message = f"The {name} has no source: give a URL, its bytes, an upload, or the uuid of one sent before."
+            message = "expected a URL, the bytes of a file, an upload, or the uuid of a medium sent before"
             raise InvalidRequest(path, message, "missing_value")

@@ -1,4 +1,4 @@
-"""What makes the prompt of a conversation, of the wire → values: messages, media, tools, the template's variables."""
+"""Parses what the prompt of a conversation is built from: messages, media, tools, the template's variables."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -6,17 +6,19 @@ from dataclasses import replace
 from typing import Any
 
 from glimpse.engine.text.conversation import ToolDefinition
+from glimpse.media.inputs import with_defaults
 from glimpse.media.kind import MediaKind
 from glimpse.server.parse.content import parse_conversation
-from glimpse.server.parse.media_overrides import parse_wishes, with_wishes
+from glimpse.server.parse.media import blaming
+from glimpse.server.parse.media_defaults import parse_defaults
 from glimpse.server.request import Conversation
 from glimpse.server.rpc.errors import InvalidRequest
 from glimpse.v1 import chat_pb2, content_pb2, tokenizer_pb2
 
-_OWN_VARIABLES = frozenset(
+_RESERVED_VARIABLES = frozenset(
     ("messages", "tools", "documents", "add_generation_prompt", "continue_final_message", "chat_template", "tokenize")
 )
-"""Variables of a template, and options of its rendering, that requests set by fields of their own or not at all."""
+"""Template variables and rendering options that requests set in other fields, or cannot set."""
 
 
 def parse_prompt(
@@ -30,12 +32,16 @@ def parse_prompt(
     continues = request.continue_final_message
     begins = request.add_generation_prompt if request.HasField("add_generation_prompt") else not continues
     if continues and begins:
-        raise InvalidRequest("continue_final_message", "It excludes add_generation_prompt.", "conflicting_values")
+        message = "cannot be combined with add_generation_prompt"
+        raise InvalidRequest("continue_final_message", message, "conflicting_values")
     if continues and request.messages[-1].role != content_pb2.ROLE_ASSISTANT:
-        raise InvalidRequest("continue_final_message", "The last message is not the assistant's.")
+        raise InvalidRequest("continue_final_message", "expected the last message to be the assistant's")
+    defaults = parse_defaults(request.media_io_options, request.media_processor_options)
+    with blaming("media_processor_options"):
+        media = with_defaults(conversation.media, defaults)
     return replace(
         conversation,
-        media=with_wishes(conversation.media, parse_wishes(request.media_io_options, request.media_processor_options)),
+        media=media,
         tools=tuple(tools),
         add_generation_prompt=begins,
         continue_final_message=continues,
@@ -44,15 +50,16 @@ def parse_prompt(
 
 
 def _parse_variables(text: str) -> dict[str, Any]:
-    """A typed client may send any text; that of a JSON request is JSON."""
+    """Parses template variables. REST requests send JSON here; gRPC requests may send any text."""
     if not text:
         return {}
+    field = "chat_template_kwargs"
     try:
         variables = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise InvalidRequest("chat_template_kwargs", "It is not JSON.") from error
+        raise InvalidRequest(field, "expected a JSON object, got text that is not JSON") from error
     if not isinstance(variables, dict):
-        raise InvalidRequest("chat_template_kwargs", "It is not an object.", "invalid_type")
-    if taken := sorted(_OWN_VARIABLES.intersection(variables)):
-        raise InvalidRequest(f"chat_template_kwargs.{taken[0]}", "It cannot be set here.", "unsupported")
+        raise InvalidRequest(field, "expected a JSON object, got another JSON value", "invalid_type")
+    if reserved := sorted(_RESERVED_VARIABLES.intersection(variables)):
+        raise InvalidRequest(f"{field}.{reserved[0]}", "this variable is reserved", "unsupported")
     return variables

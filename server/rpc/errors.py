@@ -33,10 +33,13 @@ class InvalidRequest(Exception):  # noqa: N818 - the fault is the request's, not
     """A request that is invalid or not supported."""
 
     def __init__(self, field: str, message: str, reason: str = "invalid_value") -> None:
+        if field and f"'{field}'" not in message:
+            message = f"'{field}': {message}"
         super().__init__(message)
         self.field = field
         """Proto path of the invalid field, such as "messages[0].content[1].image.source"."""
         self.message = message
+        """What is wrong, beginning with the quoted field."""
         self.reason = reason
 
 

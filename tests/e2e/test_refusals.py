@@ -112,7 +112,7 @@ REFUSED: list[Any] = [
             {"messages": clip("x" * 8, fps=1, **{name: 2})},
             400,
             f"messages[0].content[0].video_url.{name}",
-            "exclude",
+            "got both",
             id=f"a rate and a number, {name}",
         )
         for name in ("num_frames", "nframes")
@@ -121,7 +121,7 @@ REFUSED: list[Any] = [
         {"messages": [{"role": "user", "content": [{"type": "input_audio", "input_audio": {"data": "AAAA"}}]}]},
         400,
         "messages[0].content[0].input_audio",
-        "takes no audio",
+        "does not support audio input",
         id="a model that does not hear",
     ),
 ]

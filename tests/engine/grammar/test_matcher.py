@@ -351,5 +351,5 @@ class TestCore:
 
 def test_the_offline_door_refuses_what_cannot_be_enforced(llm: LLM):
     schema = Grammar(kind=GrammarKind.JSON_SCHEMA, text='{"properties": {"a": {"not": {}}}}')
-    with pytest.raises(InputError, match=r"sampling_params.grammar: #/properties/a: 'not' cannot be enforced"):
+    with pytest.raises(InputError, match=r"sampling_params.grammar': #/properties/a: 'not' cannot be enforced"):
         llm.chat([{"role": "user", "content": "the"}], SamplingParams(grammar=schema))

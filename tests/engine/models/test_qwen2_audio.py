@@ -12,7 +12,7 @@ from glimpse.engine.config import Quantization
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.model_config import load_model_config
 from glimpse.engine.plan import MediaSpan
-from glimpse.engine.text.media_inputs import sound_processing
+from glimpse.engine.text.media_inputs import audio_processing_of
 from glimpse.media.kind import MediaKind
 from glimpse.media.processing.audio import audio_from_samples
 from tests.audio_checkpoints import PREPROCESSOR_CONFIG, TOKEN_IDS, make_audio_checkpoint
@@ -160,7 +160,7 @@ def test_native_kernels_stay_near_float32(checkpoint: Path, quantization: Quanti
 def test_the_checkpoint_says_what_it_takes(checkpoint: Path) -> None:
     config = load_model_config(checkpoint)
     assert config.placeholder_ids == {"audio": TOKEN_IDS["<|AUDIO|>"]}
-    assert sound_processing(checkpoint, config) == PROCESSING
+    assert audio_processing_of(checkpoint, config) == PROCESSING
 
 
 @pytest.mark.parametrize(("name", "value"), [("feature_size", 80), ("chunk_length", 10)])
@@ -168,7 +168,7 @@ def test_a_preprocessor_that_does_not_fit_the_encoder_is_named(tmp_path: Path, n
     path = make_audio_checkpoint(tmp_path)
     write_json(path / "preprocessor_config.json", PREPROCESSOR_CONFIG | {name: value})
     with pytest.raises(ValueError, match=name):
-        sound_processing(path, load_model_config(path))
+        audio_processing_of(path, load_model_config(path))
 
 
 @pytest.mark.parametrize(

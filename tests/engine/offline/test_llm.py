@@ -179,27 +179,25 @@ URL_PART = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAA
     ("messages", "message"),
     [
         ([], None),
-        (["the"], r"conversations\[0\]\.messages: a conversation is a list"),
-        ([{"role": "judge", "content": "x"}], r"messages\[0\]\.role: 'judge'"),
+        (["the"], r"conversations\[0\]\.messages': expected a list"),
+        ([{"role": "judge", "content": "x"}], r"messages\[0\]\.role': expected one of .*'judge'"),
         ([{"role": "user"}], r"messages\[0\]\.content"),
-        ([{"role": "user", "content": "x", "audio": {}}], r"messages\[0\]\.audio: not supported"),
-        (user(text("x"), {"type": "smell"}), r"messages\[0\]\.content\[1\]: .*'smell'"),
+        ([{"role": "user", "content": "x", "audio": {}}], r"messages\[0\]\.audio': unknown field"),
+        (user(text("x"), {"type": "smell"}), r"messages\[0\]\.content\[1\]': .*'smell'"),
         (user({"type": "text"}), r"messages\[0\]\.content\[0\]\.text"),
-        (user({"type": "image_pil", "image_pil": "x"}), r"content\[0\]\.image_pil: not a PIL image but str"),
-        (user(URL_PART | {"uuid": 5}), r"content\[0\]\.uuid: a uuid is a text"),
-        (user(image_pil(PICTURE) | {"uuid": "x" * 1025}), r"content\[0\]\.uuid: a uuid is a text of 1 to 1024"),
-        (user(text("x") | {"uuid": "x"}), r"content\[0\]\.uuid: not supported"),
-        (user({"type": "image_url", "image_url": None}), r"image_url: there is none, and no uuid"),
-        (user({"type": "image_url", "image_url": {"url": None}}), r"image_url\.url: there is none, and no uuid"),
-        (user({"type": "image_url", "image_url": {"url": "file:///x"}}), r"content\[0\]\.image_url: file: URLs"),
+        (user({"type": "image_pil", "image_pil": "x"}), r"content\[0\]\.image_pil': expected a PIL image, got str"),
+        (user(URL_PART | {"uuid": 5}), r"content\[0\]\.uuid': expected a string"),
+        (user(image_pil(PICTURE) | {"uuid": "x" * 1025}), r"content\[0\]\.uuid': expected a string of 1 to 1024"),
+        (user(text("x") | {"uuid": "x"}), r"content\[0\]\.uuid': unknown field"),
+        (user({"type": "image_url", "image_url": None}), r"image_url': expected a medium, or the uuid"),
+        (user({"type": "image_url", "image_url": {"url": None}}), r"image_url\.url': expected a medium, or the uuid"),
+        (user({"type": "image_url", "image_url": {"url": "file:///x"}}), r"content\[0\]\.image_url': file: URLs"),
         (user({"type": "image_url", "image_url": "http://127.0.0.1/x.png"}), r"content\[0\]\.image_url"),
         (user(URL_PART), r"messages\[0\]\.content\[0\]\.image_url"),
         ([user(text("x")), user(URL_PART)], r"conversations\[1\]\.messages\[0\]\.content\[0\]\.image_url"),
     ],
 )
-def test_a_conversation_that_cannot_be_used_is_refused_where_it_is_wrong(
-    llm: LLM, messages: list[Any], message: str | None
-) -> None:
+def test_names_the_field_of_an_invalid_conversation(llm: LLM, messages: list[Any], message: str | None) -> None:
     if message is None:
         assert llm.chat(messages, GREEDY) == []
         return
@@ -210,27 +208,33 @@ def test_a_conversation_that_cannot_be_used_is_refused_where_it_is_wrong(
 @pytest.mark.parametrize(
     ("prompts", "message"),
     [
-        (["the", 1], r"prompts\[1\]: expected a dict, not int"),
-        ([{}], r"prompts\[0\]: a prompt has either"),
-        ([{"prompt": "x", "prompt_token_ids": [1]}], r"prompts\[0\]: a prompt has either"),
+        (["the", 1], r"prompts\[1\]': expected a dict, got int"),
+        ([{}], r"prompts\[0\]': expected either"),
+        ([{"prompt": "x", "prompt_token_ids": [1]}], r"prompts\[0\]': expected either"),
         ([{"prompt_token_ids": ["x"]}], r"prompts\[0\]\.prompt_token_ids"),
         ([{"prompt": "x", "multi_modal_uuids": {"smell": "x"}}], r"prompts\[0\]\.multi_modal_uuids\.smell"),
-        ([{"prompt": "x", "multi_modal_uuids": {"image": [5]}}], r"multi_modal_uuids\.image\[0\]: a uuid is a text"),
-        ([{"prompt": "x", "multi_modal_uuids": {"image": 5}}], r"multi_modal_uuids\.image: expected a text, or a list"),
-        ([{"prompt": "x", "multi_modal_data": {"image": None}}], r"data\.image\[0\]: there is none, and no uuid"),
-        ([{"prompt": "x", "multi_modal_data": {"video": [None]}}], r"data\.video\[0\]: there is none, and no uuid"),
+        ([{"prompt": "x", "multi_modal_uuids": {"image": [5]}}], r"multi_modal_uuids\.image\[0\]': expected a string"),
+        (
+            [{"prompt": "x", "multi_modal_uuids": {"image": 5}}],
+            r"multi_modal_uuids\.image': expected a string, or a list",
+        ),
+        ([{"prompt": "x", "multi_modal_data": {"image": None}}], r"data\.image\[0\]': expected a medium, or the uuid"),
+        (
+            [{"prompt": "x", "multi_modal_data": {"video": [None]}}],
+            r"data\.video\[0\]': expected a medium, or the uuid",
+        ),
         (
             [{"prompt": "x", "multi_modal_data": {"image": [PICTURE] * 2}, "multi_modal_uuids": {"image": "x"}}],
-            r"data\.image: there are 2 of them, and 1 uuids",
+            r"data\.image': .*got 2 media and 1 uuids",
         ),
         ([{"prompt": "x", "multi_modal_data": {"smell": []}}], r"prompts\[0\]\.multi_modal_data\.smell"),
-        ([{"prompt": "x", "multi_modal_data": {"image": [PICTURE]}}], r"prompts\[0\]: .*fewer media placeholders"),
-        ([{"prompt": PLACEHOLDER}], r"prompts\[0\]: .*more media placeholders"),
-        ([{"prompt": "x", "multi_modal_data": {"image": PIXELS / 255}}], r"image\[0\]: an array is uint8"),
-        ([{"prompt": "x", "multi_modal_data": {"image": 5}}], r"image\[0\]: a picture is"),
+        ([{"prompt": "x", "multi_modal_data": {"image": [PICTURE]}}], r"prompts\[0\]': .*fewer media placeholders"),
+        ([{"prompt": PLACEHOLDER}], r"prompts\[0\]': .*more media placeholders"),
+        ([{"prompt": "x", "multi_modal_data": {"image": PIXELS / 255}}], r"image\[0\]': expected a uint8 array"),
+        ([{"prompt": "x", "multi_modal_data": {"image": 5}}], r"image\[0\]': expected a PIL image"),
     ],
 )
-def test_a_prompt_that_cannot_be_used_is_refused_where_it_is_wrong(llm: LLM, prompts: list[Any], message: str) -> None:
+def test_names_the_field_of_an_invalid_prompt(llm: LLM, prompts: list[Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         llm.generate(prompts, GREEDY)
 
@@ -238,16 +242,16 @@ def test_a_prompt_that_cannot_be_used_is_refused_where_it_is_wrong(llm: LLM, pro
 @pytest.mark.parametrize(
     ("sampling", "message"),
     [
-        (SamplingParams(temperature=-1), r"sampling_params\.temperature: -1 is out of range"),
+        (SamplingParams(temperature=-1), r"sampling_params\.temperature': -1 is out of range"),
         (SamplingParams(top_p=float("nan")), r"sampling_params\.top_p"),
         (SamplingParams(stop=("",)), r"sampling_params\.stop"),
         (SamplingParams(max_tokens=2, min_tokens=3), r"sampling_params\.min_tokens"),
         ([SamplingParams(), SamplingParams(logprobs=-1)], r"sampling_params\[1\]\.logprobs"),
-        ([SamplingParams(), SamplingParams()], "2 of them for 1 prompts"),
-        ([], "0 of them for 1 prompts"),
+        ([SamplingParams(), SamplingParams()], "expected one for each of 1 prompts, got 2"),
+        ([], "expected one for each of 1 prompts, got 0"),
     ],
 )
-def test_sampling_parameters_out_of_range_are_refused(llm: LLM, sampling: Any, message: str) -> None:
+def test_refuses_sampling_parameters_out_of_range(llm: LLM, sampling: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):
         llm.generate("the", sampling)
 
@@ -255,11 +259,11 @@ def test_sampling_parameters_out_of_range_are_refused(llm: LLM, sampling: Any, m
 @pytest.mark.parametrize(
     ("bad", "code", "message"),
     [
-        ({"prompt_token_ids": [5] * 1024}, EngineErrorCode.PROMPT_TOO_LONG, r"prompts\[1\]: .*1024 tokens"),
-        ({"prompt_token_ids": [100_000]}, EngineErrorCode.INTERNAL, r"prompts\[1\]: .*100000"),
+        ({"prompt_token_ids": [5] * 1024}, EngineErrorCode.PROMPT_TOO_LONG, r"prompts\[1\]': .*1024 tokens"),
+        ({"prompt_token_ids": [100_000]}, EngineErrorCode.INTERNAL, r"prompts\[1\]': .*100000"),
     ],
 )
-def test_one_bad_prompt_stops_a_batch_before_anything_is_computed(
+def test_refuses_a_batch_with_an_invalid_prompt_before_computing(
     tiny_checkpoint: Path, bad: dict[str, Any], code: EngineErrorCode, message: str
 ) -> None:
     llm = load(tiny_checkpoint)
@@ -271,30 +275,30 @@ def test_one_bad_prompt_stops_a_batch_before_anything_is_computed(
     assert output.num_cached_tokens == 0
 
 
-def test_the_number_of_images_can_be_limited(tiny_checkpoint: Path) -> None:
+def test_limits_the_number_of_images(tiny_checkpoint: Path) -> None:
     llm = load(tiny_checkpoint, limit_mm_per_prompt={"image": 1})
     assert llm.chat(user(image_pil(PICTURE)), GREEDY)
-    with pytest.raises(InputError, match="2 pictures, and limit_mm_per_prompt allows 1"):
+    with pytest.raises(InputError, match=r"at most 1 image inputs \(limit_mm_per_prompt\), got 2"):
         llm.chat(user(image_pil(PICTURE), image_pil(PICTURE)), GREEDY)
 
 
-def test_a_limit_on_what_is_not_supported_is_refused(tiny_checkpoint: Path) -> None:
+def test_refuses_a_limit_for_an_unknown_kind_of_media(tiny_checkpoint: Path) -> None:
     with pytest.raises(InputError, match="smell"):
         load(tiny_checkpoint, limit_mm_per_prompt={"smell": 1})
 
 
-async def test_it_works_where_an_event_loop_is_running(llm: LLM) -> None:
+async def test_works_inside_a_running_event_loop(llm: LLM) -> None:
     assert llm.chat(user(image_pil(PICTURE)), GREEDY)
 
 
 @pytest.mark.parametrize(("progress", "shown"), [(True, True), (False, False)])
-def test_a_bar_counts_the_answers_of_a_batch(
+def test_shows_a_progress_bar_for_a_batch(
     llm: LLM, capsys: pytest.CaptureFixture[str], progress: bool, shown: bool
 ) -> None:
     llm.generate(["the", "an"], GREEDY, progress=progress)
     assert ("2/2" in capsys.readouterr().err) == shown
 
 
-def test_a_single_prompt_has_no_bar(llm: LLM, capsys: pytest.CaptureFixture[str]) -> None:
+def test_shows_no_progress_bar_for_a_single_prompt(llm: LLM, capsys: pytest.CaptureFixture[str]) -> None:
     llm.generate("the", GREEDY)
     assert capsys.readouterr().err == ""

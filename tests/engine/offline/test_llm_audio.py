@@ -82,15 +82,17 @@ def test_a_prompt_s_audio_is_a_pair_or_a_file(llm: LLM, given: Any) -> None:
 
 
 REFUSED: list[Any] = [
-    pytest.param(audio(SAMPLES), "content[0].audio: a sound is a pair (array, rate)", id="no rate"),
-    pytest.param(audio((np.zeros(9, np.int16), 16_000)), "an array is of floats", id="whole numbers"),
-    pytest.param(audio((np.zeros((2, 2, 2)), 16_000)), "an array is of floats", id="three dimensions"),
-    pytest.param(audio((SAMPLES, 44_100.5)), "not a whole number", id="half a sample"),
+    pytest.param(audio(SAMPLES), "content[0].audio': expected a pair (samples, rate)", id="no rate"),
+    pytest.param(audio((np.zeros(9, np.int16), 16_000)), "expected an array of floats", id="whole numbers"),
+    pytest.param(audio((np.zeros((2, 2, 2)), 16_000)), "expected an array of floats", id="three dimensions"),
+    pytest.param(audio((SAMPLES, 44_100.5)), "expected an integer number of samples per second", id="half a sample"),
     pytest.param(audio((SAMPLES, 1)), "1 samples a second", id="slow"),
     pytest.param(audio((SAMPLES[:9], 16_000)), "too short to be heard", id="short"),
     pytest.param(audio(b"hello"), "no known sound format", id="no sound"),
-    pytest.param({"type": "audio_url", "audio_url": {}}, "audio_url.url: there is none", id="no URL"),
-    pytest.param({"type": "audio_url", "audio_url": {"url": 5}}, "audio_url.url: a sound's URL is a text", id="number"),
+    pytest.param({"type": "audio_url", "audio_url": {}}, "audio_url.url': expected a medium", id="no URL"),
+    pytest.param(
+        {"type": "audio_url", "audio_url": {"url": 5}}, "audio_url.url': expected a URL, got int", id="number"
+    ),
     pytest.param({"type": "input_audio", "input_audio": {"format": "wav"}}, "expected data", id="no data"),
     pytest.param({"type": "input_audio", "input_audio": {"data": "http://a.b/c"}}, "input_audio.data", id="a URL"),
     pytest.param(image_pil(PICTURE), "does not understand image input", id="a picture"),
@@ -98,18 +100,18 @@ REFUSED: list[Any] = [
 
 
 @pytest.mark.parametrize(("part", "words"), REFUSED)
-def test_what_cannot_be_heard_is_refused_by_its_place(llm: LLM, part: Any, words: str) -> None:
+def test_names_the_field_of_an_invalid_audio_input(llm: LLM, part: Any, words: str) -> None:
     with pytest.raises(InputError) as caught:
         llm.chat(user(part), GREEDY)
     assert words in str(caught.value)
 
 
-def test_a_model_that_does_not_hear_says_so(tiny_checkpoint: Path) -> None:
-    with pytest.raises(InputError, match=r"messages\[0\].content\[0\].audio: the model takes no audio"):
+def test_refuses_audio_for_a_model_without_audio_support(tiny_checkpoint: Path) -> None:
+    with pytest.raises(InputError, match=r"messages\[0\].content\[0\].audio': the model takes no audio"):
         load(tiny_checkpoint).chat(user(audio((SAMPLES, 44_100))), GREEDY)
 
 
-def test_too_many_audio_are_refused(checkpoint: Path) -> None:
+def test_limits_the_number_of_audio_inputs(checkpoint: Path) -> None:
     llm = load(checkpoint, limit_mm_per_prompt={"audio": 1})
-    with pytest.raises(InputError, match="2 sounds, and limit_mm_per_prompt allows 1"):
+    with pytest.raises(InputError, match=r"at most 1 audio inputs \(limit_mm_per_prompt\), got 2"):
         llm.chat(user(audio((SAMPLES, 44_100)), audio(WAV)), GREEDY)

@@ -120,13 +120,13 @@ def test_embeddings_of_half_the_width_are_taken_as_they_are(llm: LLM, dtype: tor
     assert short.outputs == long.outputs
 
 
-def test_a_view_is_taken_as_it_is_seen(llm: LLM) -> None:
+def test_accepts_tensors_that_are_views(llm: LLM) -> None:
     views = [good(), good().T.contiguous().T, torch.nn.Parameter(good()), good().repeat(2, 1)[4:]]
     outputs = llm.chat([user(image_embeds(view, good_grid())) for view in views], GREEDY)
     assert [output.outputs for output in outputs] == [outputs[0].outputs] * len(views)
 
 
-def test_embeddings_that_were_computed_are_not_computed_again(tiny_checkpoint: Path) -> None:
+def test_prefix_cache_recognises_equal_embeddings(tiny_checkpoint: Path) -> None:
     llm = load(tiny_checkpoint, enable_mm_embeds=True)
 
     def ask(embeddings: torch.Tensor) -> Any:
@@ -141,17 +141,17 @@ def test_embeddings_that_were_computed_are_not_computed_again(tiny_checkpoint: P
 
 EMBEDS = r"content\[0\]\.image_embeds"
 REFUSED: list[Any] = [
-    # embeddings, grid, what is said
-    pytest.param(good(), None, rf"{EMBEDS}: image_grid_thw: the model needs it", id="no grid"),
-    pytest.param(good().to_sparse(), good_grid(), rf"{EMBEDS}\.image_embeds: the tensor is sparse", id="sparse"),
-    pytest.param(good().to("meta"), good_grid(), rf"{EMBEDS}\.image_embeds: .*without data", id="meta"),
-    pytest.param(torch.nn.Linear(2, 2), good_grid(), "expected a tensor or an array, not Linear", id="module"),
-    pytest.param("AAAA", good_grid(), "expected a tensor or an array, not str", id="text"),
-    pytest.param(None, good_grid(), "expected a tensor or an array, not NoneType", id="nothing"),
-    pytest.param([], good_grid(), "there are 1 grids and 0 media", id="none"),
-    pytest.param(np.array([object()]), good_grid(), "of type object", id="objects"),
-    pytest.param(good().double(), good_grid(), "of type float64", id="doubles"),
-    pytest.param(good().to(torch.complex64), good_grid(), "of type complex64", id="complex"),
+    # embeddings, grid, error message
+    pytest.param(good(), None, rf"{EMBEDS}': image_grid_thw: the model needs it", id="no grid"),
+    pytest.param(good().to_sparse(), good_grid(), rf"{EMBEDS}\.image_embeds': .*got one that is sparse", id="sparse"),
+    pytest.param(good().to("meta"), good_grid(), rf"{EMBEDS}\.image_embeds': .*without data", id="meta"),
+    pytest.param(torch.nn.Linear(2, 2), good_grid(), "expected a tensor or an array, got Linear", id="module"),
+    pytest.param("AAAA", good_grid(), "expected a tensor or an array, got str", id="text"),
+    pytest.param(None, good_grid(), "expected a tensor or an array, got NoneType", id="nothing"),
+    pytest.param([], good_grid(), "expected a grid for each of 0 media, got 1", id="none"),
+    pytest.param(np.array([object()]), good_grid(), "tensor of type .*got object", id="objects"),
+    pytest.param(good().double(), good_grid(), "tensor of type .*got float64", id="doubles"),
+    pytest.param(good().to(torch.complex64), good_grid(), "tensor of type .*got complex64", id="complex"),
     pytest.param(good().long(), good_grid(), "image_embeds: the tensor is of type int64", id="whole numbers"),
     pytest.param(good().flatten(), good_grid(), "1 dimensions; embeddings are", id="a row"),
     pytest.param(good()[None, None], good_grid(), "4 dimensions; embeddings are", id="rank 4"),
@@ -160,44 +160,46 @@ REFUSED: list[Any] = [
     pytest.param(good()[:3], good_grid(), "3 tokens, and a grid of 1×4×4 patches makes 4", id="few tokens"),
     pytest.param(good() * float("nan"), good_grid(), "not a finite number", id="NaN"),
     pytest.param(good() * 1e30, good_grid(), "not a finite number between -65504 and 65504", id="large"),
-    pytest.param(good(), [1.0, 4.0, 4.0], rf"{EMBEDS}\.image_grid_thw: expected .* whole numbers", id="fractions"),
-    pytest.param(good(), [[1, 4], [4]], rf"{EMBEDS}\.image_grid_thw: expected .* whole numbers", id="ragged"),
-    pytest.param(good(), [4, 4], r"image_grid_thw: grids are three numbers", id="two numbers"),
+    pytest.param(good(), [1.0, 4.0, 4.0], rf"{EMBEDS}\.image_grid_thw': expected .* integers", id="fractions"),
+    pytest.param(good(), [[1, 4], [4]], rf"{EMBEDS}\.image_grid_thw': expected .* integers", id="ragged"),
+    pytest.param(good(), [4, 4], r"image_grid_thw': expected patches in time, height and width", id="two numbers"),
     pytest.param(good(), [1, -4, -4], "1×-4×-4 patches has none", id="negative"),
     pytest.param(good(), [1, 2**62, 2**62], "makes 5316911983139663491615228241121378304", id="endless"),
-    pytest.param(good(), [[1, 4, 4], [1, 4, 8]], "the 4 tokens are not those of the 2 media", id="no share"),
-    pytest.param(good().repeat(2, 1), [[1, 4, 4]] * 2, "the embeddings of 2 media; give a part for each", id="two"),
+    pytest.param(good(), [[1, 4, 4], [1, 4, 8]], "expected tokens that fit the 2 grids, got 4", id="no share"),
+    pytest.param(
+        good().repeat(2, 1), [[1, 4, 4]] * 2, "expected the embeddings of one medium, got those of 2", id="two"
+    ),
 ]
 
 
 @pytest.mark.parametrize(("embeddings", "grid", "message"), REFUSED)
-def test_embeddings_that_cannot_be_used_are_refused_where_they_are_wrong(
-    llm: LLM, embeddings: object, grid: object, message: str
-) -> None:
+def test_names_the_field_of_invalid_embeddings(llm: LLM, embeddings: object, grid: object, message: str) -> None:
     with pytest.raises(InputError, match=message):
         llm.chat(user(image_embeds(embeddings, grid)), GREEDY)
 
 
-def test_a_tensor_alone_is_not_enough(llm: LLM) -> None:
+def test_requires_a_grid_for_image_embeddings(llm: LLM) -> None:
     for image in (good(), [good(), good()], good()[None]):
-        with pytest.raises(InputError, match=r"multi_modal_data\.image: image_grid_thw: the model needs it"):
+        with pytest.raises(InputError, match=r"multi_modal_data\.image': image_grid_thw: the model needs it"):
             llm.generate(prompt(image), GREEDY)
 
 
-def test_what_other_models_take_is_refused_by_name(llm: LLM) -> None:
+def test_names_fields_that_only_other_models_support(llm: LLM) -> None:
     image = {"image_embeds": good(), "image_sizes": [(56, 56)]}
-    with pytest.raises(InputError, match=r"image\.image_sizes: not supported; image_embeds, image_grid_thw are"):
+    with pytest.raises(
+        InputError, match=r"image\.image_sizes': unknown field, expected one of image_embeds, image_grid_thw"
+    ):
         llm.generate(prompt(image), GREEDY)
     with pytest.raises(InputError, match="audio_embeds: the model takes no audio"):
         llm.chat(user({"type": "audio_embeds", "audio_embeds": good()}), GREEDY)
 
 
-def test_embeddings_count_as_their_media(tiny_checkpoint: Path) -> None:
+def test_embeddings_count_towards_the_limit_of_their_media(tiny_checkpoint: Path) -> None:
     llm = load(tiny_checkpoint, limit_mm_per_prompt={"image": 1}, enable_mm_embeds=True)
-    with pytest.raises(InputError, match="2 pictures, and limit_mm_per_prompt allows 1"):
+    with pytest.raises(InputError, match=r"at most 1 image inputs \(limit_mm_per_prompt\), got 2"):
         llm.chat(user(image_embeds(good(), good_grid()), image_embeds(good(), good_grid())), GREEDY)
 
 
-def test_embeddings_are_refused_unless_they_are_enabled(tiny_checkpoint: Path) -> None:
-    with pytest.raises(InputError, match=rf"{EMBEDS}: .*enable_mm_embeds=True"):
+def test_refuses_embeddings_unless_they_are_enabled(tiny_checkpoint: Path) -> None:
+    with pytest.raises(InputError, match=rf"{EMBEDS}': .*enable_mm_embeds=True"):
         load(tiny_checkpoint).chat(user(image_embeds(good(), good_grid())), GREEDY)

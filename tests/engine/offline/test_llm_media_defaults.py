@@ -1,4 +1,4 @@
-"""`mm_processor_kwargs`: how the offline door resizes and samples media where they do not say it themselves."""
+"""`mm_processor_kwargs`: defaults for resizing and sampling media."""
 
 import base64
 from pathlib import Path
@@ -35,14 +35,14 @@ def image_url(**bounds: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("part", [image_pil(LARGE), image_url()])
-def test_images_of_a_conversation_have_its_bounds(llm: LLM, part: dict[str, Any]) -> None:
+def test_applies_bounds_to_the_images_of_a_conversation(llm: LLM, part: dict[str, Any]) -> None:
     assert num_media_tokens(llm.chat(user(part), GREEDY)) == 64
     bounded = llm.chat(user(part), GREEDY, mm_processor_kwargs={"max_pixels": 4 * SIDE * SIDE})
     assert num_media_tokens(bounded) == 4
     assert bounded == llm.chat(user(image_url(max_pixels=4 * SIDE * SIDE)), GREEDY)
 
 
-def test_what_is_said_nearer_to_an_image_prevails(tiny_checkpoint: Path) -> None:
+def test_an_image_s_own_bounds_take_precedence(tiny_checkpoint: Path) -> None:
     llm = load(tiny_checkpoint, mm_processor_kwargs={"min_pixels": SIDE * SIDE, "max_pixels": 16 * SIDE * SIDE})
     nearer = {"max_pixels": 9 * SIDE * SIDE}
     prompt = {"prompt": PLACEHOLDER, "multi_modal_data": {"image": LARGE}}
@@ -53,7 +53,7 @@ def test_what_is_said_nearer_to_an_image_prevails(tiny_checkpoint: Path) -> None
     assert num_media_tokens(llm.chat(nearest, GREEDY, mm_processor_kwargs=nearer)) == 4
 
 
-def test_videos_have_the_bounds_and_the_frames(llm: LLM) -> None:
+def test_applies_bounds_and_frame_sampling_to_videos(llm: LLM) -> None:
     prompt = {"prompt": VIDEO_PLACEHOLDER, "multi_modal_data": {"video": video(greys(20, width=112, height=112))}}
     assert num_media_tokens(llm.generate(prompt, GREEDY)) == 2 * 144, "4 frames, of which two share their tokens"
     sampled = prompt | {"mm_processor_kwargs": {"num_frames": 8}}
@@ -62,7 +62,7 @@ def test_videos_have_the_bounds_and_the_frames(llm: LLM) -> None:
     assert num_media_tokens(llm.generate(smaller, GREEDY)) == 2 * 4
 
 
-def test_a_video_that_says_its_frames_keeps_them(tiny_checkpoint: Path) -> None:
+def test_a_video_s_own_frame_sampling_takes_precedence(tiny_checkpoint: Path) -> None:
     llm = load(tiny_checkpoint, mm_processor_kwargs={"num_frames": 8})
     url = base64.b64encode(video(greys(20, width=112, height=112))).decode()
     assert num_media_tokens(llm.chat(user({"type": "video_url", "video_url": {"url": url}}), GREEDY)) == 4 * 144
@@ -70,9 +70,9 @@ def test_a_video_that_says_its_frames_keeps_them(tiny_checkpoint: Path) -> None:
     assert num_media_tokens(llm.chat(user(own), GREEDY)) == 5 * 144
 
 
-def test_an_image_is_left_out_with_the_bounds_that_it_was_given_with(llm: LLM) -> None:
+def test_a_cached_image_is_only_found_with_the_same_bounds(llm: LLM) -> None:
     bounds = {"max_pixels": 4 * SIDE * SIDE}
-    named = {"type": "image_pil", "uuid": "wished"}
+    named = {"type": "image_pil", "uuid": "bounded"}
     given = llm.chat(user(named | {"image_pil": LARGE}), GREEDY, mm_processor_kwargs=bounds)
     again = llm.chat(user(named | {"image_pil": None}), GREEDY, mm_processor_kwargs=bounds)
     assert again[0].outputs == given[0].outputs
@@ -83,16 +83,22 @@ def test_an_image_is_left_out_with_the_bounds_that_it_was_given_with(llm: LLM) -
 @pytest.mark.parametrize(
     ("kwargs", "message"),
     [
-        ({"size": {"shortest_edge": 56}}, r"mm_processor_kwargs\.size: not supported; min_pixels, max_pixels, fps"),
-        ({"max_pixels": 0}, r"mm_processor_kwargs\.max_pixels: 0 is not within"),
-        ({"max_pixels": 0.5}, r"mm_processor_kwargs\.max_pixels: not a whole number"),
-        ({"min_pixels": 7, "max_pixels": 6}, r"mm_processor_kwargs\.min_pixels: 7 is more than"),
-        ({"fps": 1, "num_frames": 2}, r"mm_processor_kwargs\.num_frames: fps and num_frames exclude"),
-        ([1], "mm_processor_kwargs: expected a dict"),
-        ({"min_pixels": 8 * SIDE * SIDE}, r"mm_processor_kwargs\.min_pixels: 6272 is more than"),
+        (
+            {"size": {"shortest_edge": 56}},
+            r"mm_processor_kwargs\.size': unknown field, expected one of min_pixels, max_pixels, fps",
+        ),
+        ({"max_pixels": 0}, r"mm_processor_kwargs\.max_pixels': expected an integer from 1"),
+        ({"max_pixels": 0.5}, r"mm_processor_kwargs\.max_pixels': expected an integer"),
+        (
+            {"min_pixels": 7, "max_pixels": 6},
+            r"mm_processor_kwargs\.min_pixels': expected at most 'max_pixels' \(6\), got 7",
+        ),
+        ({"fps": 1, "num_frames": 2}, r"mm_processor_kwargs\.num_frames': expected either 'fps' or 'num_frames'"),
+        ([1], "mm_processor_kwargs': expected a dict"),
+        ({"min_pixels": 8 * SIDE * SIDE}, r"mm_processor_kwargs\.min_pixels': expected at most .*got 6272"),
     ],
 )
-def test_wishes_that_cannot_be_met_are_refused_by_name(llm: LLM, kwargs: Any, message: str) -> None:
+def test_names_invalid_defaults(llm: LLM, kwargs: Any, message: str) -> None:
     part = image_url(max_pixels=4 * SIDE * SIDE)
     with pytest.raises(InputError, match=message):
         llm.chat(user(part), GREEDY, mm_processor_kwargs=kwargs)

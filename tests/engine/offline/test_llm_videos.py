@@ -120,34 +120,34 @@ def test_a_video_that_was_computed_is_not_computed_again(tiny_checkpoint: Path) 
 @pytest.mark.parametrize(
     ("part", "message"),
     [
-        (clip(5), r"content\[0\]\.video: a clip is an array, a tensor, a list of frames, bytes or a URL, not int"),
-        (clip(None), r"content\[0\]\.video: there is none, and no uuid"),
-        (clip([]), r"content\[0\]\.video: the clip has no frames"),
-        (clip([PICTURES[0], "x"]), r"content\[0\]\.video\[1\]: a frame is a PIL image"),
-        (clip([PICTURES[0], PICTURE]), r"content\[0\]\.video: frame 1 is 90×60 pixels and frame 0 56×56"),
-        (clip(FRAMES[0]), r"video: an array is uint8 \[frames, height, width, 3 or 4\], not uint8 \[56, 56, 3\]"),
-        (clip(FRAMES / 255), r"video: an array is uint8"),
-        (clip(torch.zeros(2, 28, 28, 3)), r"video: an array is uint8"),
-        (clip(b"hello"), r"content\[0\]\.video: this is no known video format"),
-        (clip(video(greys(4))[:500]), r"content\[0\]\.video: the video is damaged"),
-        (clip(start_seconds=1), r"content\[0\]\.video\.start_seconds: only a video file"),
-        (clip(b"x", fps=2, num_frames=4), r"content\[0\]\.video\.num_frames: .*exclude"),
-        (clip(num_frames=2.5), r"content\[0\]\.video\.num_frames: not a whole number"),
-        (clip(fps="2"), r"content\[0\]\.video\.fps: not a number"),
-        (clip(mood="good"), r"content\[0\]\.mood: not supported"),
-        (video_url(5), r"content\[0\]\.video_url\.url: a clip's URL"),
-        (video_url("http://127.0.0.1/x.mp4"), r"content\[0\]\.video_url: "),
-        (video_url("file:///x.mp4"), r"content\[0\]\.video_url: file: URLs"),
-        (video_url([URLS[0], "ftp://x"]), r"content\[0\]\.video_url\[1\]: ftp: URLs"),
+        (clip(5), r"content\[0\]\.video': expected an array, a tensor, a list of frames, bytes or a URL, got int"),
+        (clip(None), r"content\[0\]\.video': expected a medium, or the uuid"),
+        (clip([]), r"content\[0\]\.video': the clip has no frames"),
+        (clip([PICTURES[0], "x"]), r"content\[0\]\.video\[1\]': expected a PIL image"),
+        (clip([PICTURES[0], PICTURE]), r"content\[0\]\.video': frame 1 is 90×60 pixels and frame 0 56×56"),
+        (clip(FRAMES[0]), r"video': expected a uint8 array \[frames, height, width, 3 or 4\], got uint8 \[56, 56, 3\]"),
+        (clip(FRAMES / 255), r"video': expected a uint8 array"),
+        (clip(torch.zeros(2, 28, 28, 3)), r"video': expected a uint8 array"),
+        (clip(b"hello"), r"content\[0\]\.video': this is no known video format"),
+        (clip(video(greys(4))[:500]), r"content\[0\]\.video': the video is damaged"),
+        (clip(start_seconds=1), r"content\[0\]\.video\.start_seconds': expected a video file"),
+        (clip(b"x", fps=2, num_frames=4), r"content\[0\]\.video\.num_frames': expected either 'fps' or"),
+        (clip(num_frames=2.5), r"content\[0\]\.video\.num_frames': expected an integer"),
+        (clip(fps="2"), r"content\[0\]\.video\.fps': expected a number"),
+        (clip(mood="good"), r"content\[0\]\.mood': unknown field"),
+        (video_url(5), r"content\[0\]\.video_url\.url': expected a URL"),
+        (video_url("http://127.0.0.1/x.mp4"), r"content\[0\]\.video_url': "),
+        (video_url("file:///x.mp4"), r"content\[0\]\.video_url': file: URLs"),
+        (video_url([URLS[0], "ftp://x"]), r"content\[0\]\.video_url\[1\]': ftp: URLs"),
     ],
 )
-def test_a_video_that_cannot_be_used_is_refused_where_it_is_wrong(llm: LLM, part: Any, message: str) -> None:
+def test_names_the_field_of_an_invalid_video(llm: LLM, part: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):
         llm.chat(user(part), GREEDY)
 
 
-def test_the_number_of_videos_can_be_limited(tiny_checkpoint: Path) -> None:
+def test_limits_the_number_of_videos(tiny_checkpoint: Path) -> None:
     llm = load(tiny_checkpoint, limit_mm_per_prompt={"video": 1})
     assert llm.chat(user(clip(), image_pil(PICTURE), image_pil(PICTURE)), GREEDY)
-    with pytest.raises(InputError, match="2 clips, and limit_mm_per_prompt allows 1"):
+    with pytest.raises(InputError, match=r"at most 1 video inputs \(limit_mm_per_prompt\), got 2"):
         llm.chat(user(clip(), clip()), GREEDY)

@@ -9,12 +9,13 @@ from hypothesis import strategies as st
 
 from glimpse.engine.model_config import load_model_config
 from glimpse.engine.text.conversation import ChatMessage, MediaSlot
-from glimpse.engine.text.prompt import PromptBuilder, PromptMedia, load_prompt_builder
+from glimpse.engine.text.prompt import PromptBuilder, load_prompt_builder
 from glimpse.engine.text.template import QWEN2_VL_TEMPLATE, ChatTemplate, TemplateError
 from glimpse.engine.text.tokenizer import Tokenizer
 from glimpse.media.kind import MediaKind
 from tests.checkpoints import CHAT_TEMPLATE, make_tokenizer
 from tests.engine.text.reference import reference_messages, reference_tokenizer
+from tests.engine.text.stub_media import StubMedium
 
 RAW = make_tokenizer()
 TOKENIZER = Tokenizer(RAW)
@@ -38,9 +39,9 @@ def user(*content: str | MediaSlot) -> ChatMessage:
     return ChatMessage(role="user", content=content)
 
 
-def one_each(messages: list[ChatMessage]) -> list[PromptMedia]:
+def one_each(messages: list[ChatMessage]) -> list[StubMedium]:
     slots = [part for message in messages for part in message.content if isinstance(part, MediaSlot)]
-    return [PromptMedia(kind=slot.kind, num_tokens=1) for slot in slots]
+    return [StubMedium(kind=slot.kind, num_tokens=1) for slot in slots]
 
 
 def reference_ids(messages: list[ChatMessage], source: str = QWEN2_VL_TEMPLATE) -> list[int]:
@@ -68,7 +69,7 @@ def test_a_prompt_has_the_token_ids_that_transformers_gives_it(messages: list[Ch
 @given(messages=MESSAGES, sizes=st.lists(st.integers(1, 5), min_size=20, max_size=20))
 def test_each_medium_has_its_tokens_where_it_starts(messages: list[ChatMessage], sizes: list[int]) -> None:
     ones = one_each(messages)
-    media = [PromptMedia(kind=one.kind, num_tokens=size) for one, size in zip(ones, sizes, strict=False)]
+    media = [StubMedium(kind=one.kind, num_tokens=size) for one, size in zip(ones, sizes, strict=False)]
     prompt = BUILDER.chat(messages, media)
     rest = list(prompt.token_ids)
     for start, medium in sorted(zip(prompt.starts, media, strict=True), key=lambda pair: -pair[0]):
@@ -145,7 +146,7 @@ def test_the_beginning_of_an_answer_can_be_left_out() -> None:
 def test_media_that_do_not_fit_the_prompt_are_refused(
     content: tuple[str | MediaSlot, ...], kinds: list[MediaKind], message: str
 ) -> None:
-    media = [PromptMedia(kind=kind, num_tokens=1) for kind in kinds]
+    media = [StubMedium(kind=kind, num_tokens=1) for kind in kinds]
     with pytest.raises(TemplateError, match=message):
         BUILDER.chat([user(*content)], media)
 
@@ -156,7 +157,7 @@ def test_a_kind_that_the_template_does_not_show_is_refused() -> None:
 
 
 def test_in_a_text_prompt_special_tokens_are_special() -> None:
-    media = [PromptMedia(kind=MediaKind.IMAGE, num_tokens=3)]
+    media = [StubMedium(kind=MediaKind.IMAGE, num_tokens=3)]
     prompt = BUILDER.text("<|im_start|>the <|image_pad|><|im_end|>", media)
     start, *the, pad, end = TOKENIZER.encode("<|im_start|>the <|image_pad|><|im_end|>")
     assert prompt.token_ids == [start, *the, pad, pad, pad, end]
@@ -166,7 +167,7 @@ def test_in_a_text_prompt_special_tokens_are_special() -> None:
 def test_a_checkpoints_prompt_builder_is_loaded(tiny_checkpoint: Path) -> None:
     loaded = load_prompt_builder(tiny_checkpoint, load_model_config(tiny_checkpoint))
     messages = [user("the ", IMAGE)]
-    prompt = loaded.chat(messages, [PromptMedia(kind=MediaKind.IMAGE, num_tokens=2)])
+    prompt = loaded.chat(messages, [StubMedium(kind=MediaKind.IMAGE, num_tokens=2)])
     expected = reference_ids(messages, CHAT_TEMPLATE)
     at = expected.index(IMAGE_PAD)
     assert prompt.token_ids == [*expected[:at], IMAGE_PAD, *expected[at:]]

@@ -8,13 +8,14 @@ from hypothesis import strategies as st
 from transformers import Qwen2AudioProcessor
 
 from glimpse.engine.text.conversation import ChatMessage, MediaSlot
-from glimpse.engine.text.prompt import PromptBuilder, PromptMedia
+from glimpse.engine.text.prompt import PromptBuilder
 from glimpse.engine.text.template import FALLBACK_TEMPLATES, QWEN2_AUDIO_TEMPLATE, ChatTemplate, TemplateError
 from glimpse.engine.text.tokenizer import Tokenizer
 from glimpse.media.kind import MediaKind
 from tests.audio_checkpoints import CHAT_TEMPLATE, SPECIAL_TOKENS, TOKEN_IDS
 from tests.checkpoints import make_tokenizer
 from tests.engine.text.reference import reference_messages, reference_tokenizer
+from tests.engine.text.stub_media import StubMedium
 
 RAW = make_tokenizer(SPECIAL_TOKENS)
 REFERENCE = reference_tokenizer(RAW)
@@ -30,9 +31,9 @@ def builder(source: str) -> PromptBuilder:
     )
 
 
-def sounds(messages: list[ChatMessage], num_tokens: int) -> list[PromptMedia]:
+def sounds(messages: list[ChatMessage], num_tokens: int) -> list[StubMedium]:
     slots = [part for message in messages for part in message.content if isinstance(part, MediaSlot)]
-    return [PromptMedia(kind=slot.kind, num_tokens=num_tokens) for slot in slots]
+    return [StubMedium(kind=slot.kind, num_tokens=num_tokens) for slot in slots]
 
 
 CONTENT = st.lists(st.one_of(st.text("the is\n", max_size=12), st.just(AUDIO)), min_size=1, max_size=5).map(tuple)

@@ -9,12 +9,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from glimpse.engine.text.conversation import ChatMessage, MediaSlot, ToolCall, ToolDefinition
-from glimpse.engine.text.prompt import PromptBuilder, PromptMedia
+from glimpse.engine.text.prompt import PromptBuilder
 from glimpse.engine.text.template import QWEN2_VL_TEMPLATE, ChatTemplate, TemplateError
 from glimpse.engine.text.tokenizer import Tokenizer
 from glimpse.media.kind import MediaKind
 from tests.checkpoints import make_tokenizer
 from tests.engine.text.reference import reference_messages, reference_tokenizer, reference_tool
+from tests.engine.text.stub_media import StubMedium
 from tests.paths import TRAINING_TEMPLATE
 
 RAW = make_tokenizer()
@@ -117,7 +118,7 @@ def test_tools_and_calls_stand_where_transformers_has_them(
     source: str, tools: list[ToolDefinition], messages: list[ChatMessage]
 ) -> None:
     slots = [part for message in messages for part in message.content if isinstance(part, MediaSlot)]
-    media = [PromptMedia(kind=slot.kind, num_tokens=1) for slot in slots]
+    media = [StubMedium(kind=slot.kind, num_tokens=1) for slot in slots]
     for begins in (True, False):
         prompt = builder(source).chat(messages, media, tools=tools, add_generation_prompt=begins)
         assert prompt.token_ids == reference_ids(source, messages, tools, add_generation_prompt=begins)
@@ -125,7 +126,7 @@ def test_tools_and_calls_stand_where_transformers_has_them(
 
 def test_an_image_in_a_result_has_its_tokens_there() -> None:
     messages = [user(IMAGE, "the"), assistant(calls=(FIRST,)), result("c1", IMAGE, "end")]
-    media = [PromptMedia(kind=MediaKind.IMAGE, num_tokens=size) for size in (2, 3)]
+    media = [StubMedium(kind=MediaKind.IMAGE, num_tokens=size) for size in (2, 3)]
     prompt = builder(HERMES).chat(messages, media)
     first, second = prompt.starts
     assert prompt.token_ids[first : first + 2] == [IMAGE_PAD] * 2
@@ -220,7 +221,7 @@ def test_a_message_is_continued_where_transformers_continues_it(
     source: str, content: tuple[str | MediaSlot, ...]
 ) -> None:
     messages = [user("What?"), assistant(*content)]
-    media = [PromptMedia(kind=part.kind, num_tokens=1) for part in content if isinstance(part, MediaSlot)]
+    media = [StubMedium(kind=part.kind, num_tokens=1) for part in content if isinstance(part, MediaSlot)]
     prompt = builder(source).chat(messages, media, add_generation_prompt=False, continue_final_message=True)
     assert prompt.token_ids == reference_ids(
         source, messages, [], add_generation_prompt=False, continue_final_message=True

@@ -72,11 +72,11 @@ def test_bounds_of_a_request_take_the_place_of_the_checkpoints() -> None:
 @pytest.mark.parametrize(
     ("min_pixels", "max_pixels", "message"),
     [
-        (5000, 4000, "min_pixels (5000) is more than max_pixels (4000)"),
-        (0, None, f"min_pixels (0) is not within 1 … {LARGEST_MAX_PIXELS}"),
-        (None, 0, f"max_pixels (0) is not within 1 … {LARGEST_MAX_PIXELS}"),
-        (-3, None, f"min_pixels (-3) is not within 1 … {LARGEST_MAX_PIXELS}"),
-        (1 << 32, None, f"min_pixels (4294967296) is not within 1 … {LARGEST_MAX_PIXELS}"),
+        (5000, 4000, "'min_pixels': expected at most 'max_pixels' (4000), got 5000"),
+        (0, None, f"'min_pixels': expected an integer from 1 to {LARGEST_MAX_PIXELS}, got 0"),
+        (None, 0, f"'max_pixels': expected an integer from 1 to {LARGEST_MAX_PIXELS}, got 0"),
+        (-3, None, f"'min_pixels': expected an integer from 1 to {LARGEST_MAX_PIXELS}, got -3"),
+        (1 << 32, None, f"'min_pixels': expected an integer from 1 to {LARGEST_MAX_PIXELS}, got 4294967296"),
     ],
 )
 def test_impossible_bounds_are_refused(min_pixels: int | None, max_pixels: int | None, message: str) -> None:

@@ -12,12 +12,13 @@ from google.api.httpbody_pb2 import HttpBody
 
 from glimpse.engine.model_config import load_model_config
 from glimpse.engine.text.conversation import ChatMessage, MediaSlot
-from glimpse.engine.text.prompt import PromptMedia, load_prompt_builder
+from glimpse.engine.text.prompt import load_prompt_builder
 from glimpse.media.kind import MediaKind
 from glimpse.openai.v1 import openai_pb2_grpc
 from glimpse.v1 import chat_pb2, chat_pb2_grpc, content_pb2, model_pb2, model_pb2_grpc
 from tests.audio_checkpoints import make_audio_checkpoint
 from tests.audio_oracle import greedy_answer
+from tests.engine.text.stub_media import StubMedium
 from tests.media.audio import audio_file, noise, tone
 from tests.server.requests import image_part, png, request, user
 from tests.server.services.test_refusals import details
@@ -88,7 +89,7 @@ def test_the_answer_is_the_references(hearing: grpc.Channel, checkpoint: Path) -
     content = Chat(hearing).CreateChatCompletion(wire).choices[0].message.content
     builder = load_prompt_builder(checkpoint, load_model_config(checkpoint))
     message = ChatMessage(role="user", content=(MediaSlot(kind=MediaKind.AUDIO), "What?"))
-    prompt = builder.chat([message], [PromptMedia(kind=MediaKind.AUDIO, num_tokens=12)])
+    prompt = builder.chat([message], [StubMedium(kind=MediaKind.AUDIO, num_tokens=12)])
     expected = greedy_answer(checkpoint, prompt.token_ids, [SAMPLES], 8)
     assert content == builder.tokenizer.decode(expected.token_ids)
 
@@ -126,16 +127,20 @@ REFUSED: list[Any] = [
     pytest.param(audio_part(png()), "UNSUPPORTED_MEDIA_FORMAT", SOURCE, "a PNG picture", id="picture"),
     pytest.param(audio_part(WAV[:30]), "INVALID_MEDIA", SOURCE, "damaged or cut short", id="cut short"),
     pytest.param(audio_part(audio_file(SAMPLES[:99], 16_000)), "INVALID_MEDIA", SOURCE, "too short", id="too short"),
-    pytest.param(content_pb2.ContentPart(audio={}), "MISSING_VALUE", SOURCE, "The sound has no source", id="none"),
-    pytest.param(audio_part(b""), "MISSING_VALUE", f"{SOURCE}.data", "The sound has no bytes", id="no bytes"),
+    pytest.param(content_pb2.ContentPart(audio={}), "MISSING_VALUE", SOURCE, "expected a URL, the bytes", id="none"),
+    pytest.param(audio_part(b""), "MISSING_VALUE", f"{SOURCE}.data", "expected the bytes", id="no bytes"),
     pytest.param(
-        image_part(png()), "UNSUPPORTED", "messages[0].content[0].image.source", "takes no pictures", id="does not see"
+        image_part(png()),
+        "UNSUPPORTED",
+        "messages[0].content[0].image.source",
+        "does not support image input",
+        id="does not see",
     ),
 ]
 
 
 @pytest.mark.parametrize(("part", "reason", "field", "words"), REFUSED)
-def test_what_cannot_be_heard_is_refused_by_its_field(
+def test_names_the_field_of_an_invalid_audio_input(
     hearing: grpc.Channel, part: content_pb2.ContentPart, reason: str, field: str, words: str
 ) -> None:
     with pytest.raises(grpc.RpcError) as caught:
@@ -145,18 +150,18 @@ def test_what_cannot_be_heard_is_refused_by_its_field(
     assert words in request_of.field_violations[0].description
 
 
-def test_too_many_audio_are_refused(hearing: grpc.Channel) -> None:
+def test_limits_the_number_of_audio_inputs(hearing: grpc.Channel) -> None:
     with pytest.raises(grpc.RpcError) as caught:
         Chat(hearing).CreateChatCompletion(request(user(*[audio_part()] * 5)))
     info, _ = details(caught.value)
     assert info.reason == "TOO_MANY_AUDIOS"
 
 
-def test_a_model_that_does_not_hear_says_so(chat: Chat, channel: grpc.Channel) -> None:
+def test_refuses_audio_for_a_model_without_audio_support(chat: Chat, channel: grpc.Channel) -> None:
     wire = request(user(audio_part()))
     wire.model = "tiny"
     with pytest.raises(grpc.RpcError) as caught:
         chat.CreateChatCompletion(wire)
     info, request_of = details(caught.value)
     assert (info.reason, request_of.field_violations[0].field) == ("UNSUPPORTED", SOURCE)
-    assert request_of.field_violations[0].description == "The model 'tiny' takes no audio."
+    assert request_of.field_violations[0].description == f"'{SOURCE}': the model 'tiny' does not support audio input"

@@ -151,9 +151,9 @@ def test_embeddings_are_counted_as_they_are_used(accepting: Chat) -> None:
 
 
 TYPED: list[tuple[str, dict[str, Any], str, str]] = [
-    # what is wrong, the tensor's members, the field, what is said
-    ("no type", {"type": 0}, "embeddings.tensor.type", "The type of the tensor's elements is not said."),
-    ("unknown type", {"type": 99}, "embeddings.tensor.type", "The type of the tensor's elements is not said."),
+    # what is wrong, the tensor's members, the field, words of the message
+    ("no type", {"type": 0}, "embeddings.tensor.type", "expected the type of the tensor's elements"),
+    ("unknown type", {"type": 99}, "embeddings.tensor.type", "expected the type of the tensor's elements"),
     ("few bytes", {"data": b"1234"}, "embeddings.tensor", "has 1024 bytes, and 4 are there"),
     ("no bytes", {"data": b""}, "embeddings.tensor", "has 1024 bytes, and 0 are there"),
     ("huge", {"shape": [2**64 - 1, 64]}, "embeddings.tensor", "more bytes than there can be, and 1024 are there"),

@@ -1,0 +1,67 @@
+"""Errors about the arguments of `LLM`, and checks that several parsers share."""
+
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from glimpse.media.errors import MediaError, MediaErrorCode, OptionError
+from glimpse.media.sources.source import MAX_UUID_CHARACTERS, CachedSource, Source, parse_url_text
+
+
+class InputError(ValueError):
+    """An input that cannot be used. The message begins with the field at fault, such as `messages[0].content[1]`."""
+
+    def __init__(self, field: str, message: str, code: MediaErrorCode | None = None) -> None:
+        super().__init__(f"'{field}': {message}")
+        self.code = code
+        """Why a medium was refused; None if the error is not about the contents of a medium."""
+
+
+@contextmanager
+def blaming(field: str) -> Generator[None]:
+    """Raises InputError for a MediaError in the block; an OptionError is about that option below `field`."""
+    try:
+        yield
+    except OptionError as error:
+        raise InputError(f"{field}.{error.name}", error.problem) from error
+    except MediaError as error:
+        raise InputError(field, error.message, error.code) from error
+
+
+def known_fields(value: object, field: str, *, known: Sequence[str]) -> Mapping[str, Any]:
+    """Returns the value, if it is a dict with no other keys than the known ones. Raises InputError."""
+    if not isinstance(value, Mapping):
+        raise InputError(field, f"expected a dict, got {type(value).__name__}")
+    for name in value:
+        if name not in known:
+            raise InputError(f"{field}.{name}", f"unknown field, expected one of {', '.join(known)}")
+    return value
+
+
+def parse_number(value: object, field: str, *, integer: bool) -> Any:
+    """Returns the value, if it is a number or None. Raises InputError."""
+    if value is None or (isinstance(value, int if integer else int | float) and not isinstance(value, bool)):
+        return value
+    raise InputError(field, f"expected {'an integer' if integer else 'a number'}, got {value!r}")
+
+
+def parse_uuid(uuid: object, field: str) -> str | None:
+    """Returns the uuid of a medium, which may be None. Raises InputError."""
+    if uuid is None or (isinstance(uuid, str) and 1 <= len(uuid) <= MAX_UUID_CHARACTERS):
+        return uuid
+    raise InputError(field, f"expected a string of 1 to {MAX_UUID_CHARACTERS} characters")
+
+
+def parse_url(url: object, field: str) -> Source:
+    """Parses a URL, a data URL or base64. Raises InputError."""
+    if not isinstance(url, str):
+        raise InputError(field, f"expected a URL, got {type(url).__name__}")
+    with blaming(field):
+        return parse_url_text(url)
+
+
+def by_reference(uuid: str | None, field: str) -> CachedSource:
+    """Returns the source of a medium that is None. Raises InputError if it has no uuid either."""
+    if uuid is None:
+        raise InputError(field, "expected a medium, or the uuid of one that was passed before; got None")
+    return CachedSource(uuid=uuid)

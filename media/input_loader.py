@@ -1,0 +1,79 @@
+"""Loads the media of a request: `glimpse.media.inputs` → media that are ready for the engine."""
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+from typing import TypeAlias, assert_never
+
+from glimpse.media.cache.request_media import Batch
+from glimpse.media.embeddings.cached import CachedEmbeddings
+from glimpse.media.embeddings.embeddings import Embedding
+from glimpse.media.errors import MediaError
+from glimpse.media.inputs import AudioInput, EmbeddingInput, ImageInput, MediumInput, VideoInput, is_by_reference
+from glimpse.media.loader import MediaLoader
+from glimpse.media.processing.audio import Audio
+from glimpse.media.processing.image import Image
+from glimpse.media.processing.video import Video
+
+Medium: TypeAlias = Image | Video | Audio | Embedding
+"""A loaded medium."""
+
+
+class MediaInputError(Exception):
+    """A media input that cannot be loaded, and the field at fault."""
+
+    def __init__(self, field: str, error: MediaError) -> None:
+        super().__init__(f"{field}: {error.message}")
+        self.field = field
+        self.error = error
+
+
+async def load_inputs(
+    inputs: Sequence[MediumInput], *, loader: MediaLoader, embeddings: CachedEmbeddings, batch: Batch
+) -> list[Medium]:
+    """Loads media concurrently and returns them in the order of `inputs`.
+
+    Inputs by reference are loaded last, since they may refer to media of the same request.
+
+    Raises:
+        MediaInputError: the first input that failed to load; the other loads are cancelled.
+    """
+    load = partial(_load_all, loader=loader, embeddings=embeddings, batch=batch)
+    sent = iter(await load([medium for medium in inputs if not is_by_reference(medium)]))
+    referenced = iter(await load([medium for medium in inputs if is_by_reference(medium)]))
+    return [next(referenced if is_by_reference(medium) else sent) for medium in inputs]
+
+
+async def _load_all(
+    inputs: Sequence[MediumInput], *, loader: MediaLoader, embeddings: CachedEmbeddings, batch: Batch
+) -> list[Medium]:
+    try:
+        async with asyncio.TaskGroup() as group:
+            loads = [group.create_task(_load(medium, loader, embeddings, batch)) for medium in inputs]
+    except ExceptionGroup as failed:
+        raise failed.exceptions[0] from failed  # the one that cancelled the others
+    return [load.result() for load in loads]
+
+
+async def _load(medium: MediumInput, loader: MediaLoader, embeddings: CachedEmbeddings, batch: Batch) -> Medium:
+    try:
+        match medium:
+            case ImageInput(source=source, uuid=uuid):
+                return await loader.load_image(
+                    source,
+                    batch=batch,
+                    uuid=uuid,
+                    min_pixels=medium.min_pixels,
+                    max_pixels=medium.max_pixels,
+                    background=medium.background,
+                )
+            case VideoInput(source=source, uuid=uuid):
+                return await loader.load_video(source, medium.options, batch=batch, uuid=uuid)
+            case AudioInput(source=source, uuid=uuid):
+                return await loader.load_audio(source, batch=batch, uuid=uuid)
+            case EmbeddingInput(kind=kind, source=source, uuid=uuid):
+                return await embeddings.load(kind, source, medium.grid_thw, batch=batch, uuid=uuid)
+            case _:
+                assert_never(medium)
+    except MediaError as error:
+        raise MediaInputError(medium.field, error) from error
