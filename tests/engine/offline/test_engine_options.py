@@ -54,10 +54,10 @@ def test_option_reaches_the_engine(name: str, monkeypatch: pytest.MonkeyPatch, t
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("max_model_len", 0, "max_model_len: expected at least 1, got 0"),
-        ("num_threads", "many", "num_threads: expected an integer, got 'many'"),
-        ("gpu_memory_utilization", 1.5, "gpu_memory_utilization: expected at most 1, got 1.5"),
-        ("device", "gpu", "device: expected 'auto', 'cpu' or 'cuda', got 'gpu'"),
+        ("max_model_len", 0, "'max_model_len': expected at least 1, got 0"),
+        ("num_threads", "many", "'num_threads': expected an integer, got 'many'"),
+        ("gpu_memory_utilization", 1.5, "'gpu_memory_utilization': expected at most 1, got 1.5"),
+        ("device", "gpu", "'device': expected 'auto', 'cpu' or 'cuda', got 'gpu'"),
     ],
 )
 def test_refuses_a_wrong_value_by_name(name: str, value: Any, message: str, tiny_checkpoint: Path) -> None:
