@@ -1,4 +1,4 @@
-"""What every checkpoint of the family has in common: special tokens, where text is cut, their places in its files."""
+"""What all Qwen2-VL checkpoints share: special tokens, pre-tokenization, and the members of their files."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -19,16 +19,16 @@ SPECIAL_TOKENS = (
     "<|image_pad|>",
     "<|video_pad|>",
 )
-"""Qwen2-VL's, in its order."""
+"""Qwen2-VL's special tokens, in its order."""
 
 WORDS = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
-"""Where Qwen2's tokenizer cuts text before it merges bytes; transformers builds this into its class for the family."""
+"""Qwen2's pre-tokenization; transformers hard-codes it in the tokenizer class."""
 
 
 def common_config(ids: Mapping[str, int]) -> dict[str, Any]:
-    """The members of `config.json` that are the same for every size, from the special tokens' ids."""
+    """Returns the members of `config.json` that do not depend on size, from the special tokens' ids."""
     return {
         "architectures": ["Qwen2VLForConditionalGeneration"],
         "model_type": "qwen2_vl",
@@ -45,10 +45,10 @@ def common_config(ids: Mapping[str, int]) -> dict[str, Any]:
 
 
 def tokenizer_config(ids: Mapping[str, int], max_position_embeddings: int) -> dict[str, Any]:
-    """`tokenizer_config.json`, less the chat template.
+    """Returns `tokenizer_config.json` without the chat template.
 
     Args:
-        ids: of all added tokens; those that are not special are text.
+        ids: ids of all added tokens; those that are not special are text.
         max_position_embeddings: the context window.
     """
     flags = {"lstrip": False, "normalized": False, "rstrip": False, "single_word": False}

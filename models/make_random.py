@@ -1,7 +1,7 @@
 """Makes a small Qwen2-VL checkpoint with seeded random weights, in the layout of the published ones.
 
-It stands in for a trained model: everything works but the answers mean nothing. They are readable, though, and differ
-between images and between questions. `python models/make_random.py --help` tells more.
+It replaces a trained model in tests: everything works, and the answers are readable but meaningless. They differ
+between images and between questions. See `python models/make_random.py --help`.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from glimpse.engine.text.template import QWEN2_VL_TEMPLATE
 from models.family import SPECIAL_TOKENS, WORDS, common_config, tokenizer_config
 
 PROTOS = Path(__file__).resolve().parents[1] / "api" / "glimpse"
-"""English of our own, for the tokenizer to learn from."""
+"""Our own English text, to train the tokenizer on."""
 
 Normal: TypeAlias = Callable[[Sequence[int]], torch.Tensor]
 """Draws a float32 tensor of a shape from the standard normal distribution."""
@@ -85,7 +85,7 @@ PREPROCESSOR = {
 
 
 def make_checkpoint(path: Path, seed: int) -> None:
-    """Writes the embedded checkpoint into the folder `path`, which is made if it does not exist."""
+    """Writes the checkpoint into the folder `path`, creating it if necessary."""
     shape = Shape(text=TEXT, vision=VISION)
     tokenizer = train_tokenizer(english(), NUM_TOKENS)
     write_metadata(path, shape, tokenizer)
@@ -96,12 +96,12 @@ def make_checkpoint(path: Path, seed: int) -> None:
 
 
 def english() -> list[str]:
-    """Texts for a tokenizer to learn from."""
+    """Yields texts to train a tokenizer on."""
     return [file.read_text(encoding="utf-8") for file in sorted(PROTOS.rglob("*.proto"))]
 
 
 def train_tokenizer(texts: Iterable[str], num_tokens: int) -> Tokenizer:
-    """A byte-level BPE like Qwen2's, of `num_tokens` tokens in all, the special ones last."""
+    """Trains a byte-level BPE like Qwen2's with `num_tokens` tokens, the special ones last."""
     tokenizer = Tokenizer(BPE())
     tokenizer.normalizer = normalizers.NFC()
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
@@ -122,7 +122,7 @@ def train_tokenizer(texts: Iterable[str], num_tokens: int) -> Tokenizer:
 
 
 def write_metadata(path: Path, shape: Shape, tokenizer: Tokenizer) -> None:
-    """Writes all of a checkpoint but its weights into the folder `path`, which is made if it does not exist."""
+    """Writes all of a checkpoint except its weights into the folder `path`, creating it if necessary."""
     path.mkdir(parents=True, exist_ok=True)
     tokenizer.save(str(path / "tokenizer.json"))
     ids = _special_ids(tokenizer)
@@ -134,15 +134,15 @@ def write_metadata(path: Path, shape: Shape, tokenizer: Tokenizer) -> None:
 
 
 def readable_ids(tokenizer: Tokenizer) -> list[int]:
-    """Tokens that a person can read."""
+    """Returns the ids of readable tokens."""
     texts = {token_id: tokenizer.decode([token_id]) for token_id in range(tokenizer.get_vocab_size())}
     return [token_id for token_id, text in texts.items() if text and text.isascii() and text.isprintable()]
 
 
 def weights(shape: Shape, normal: Normal, visible_ids: Sequence[int]) -> Iterator[tuple[str, torch.Tensor]]:
-    """All tensors, in float32, by the names of the published checkpoints.
+    """Yields all tensors, in float32, by their names in published checkpoints.
 
-    The gains let what attention brings outweigh the last token, so that an answer depends on the whole prompt.
+    The gains let attention outweigh the last token, so that an answer depends on the whole prompt.
 
     Args:
         shape: of the model.

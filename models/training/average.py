@@ -1,7 +1,7 @@
-"""Puts the mean of two training folders' weights into the second: `python -m models.training.average FIRST SECOND`.
+"""Averages the weights of two training folders into the second: `python -m models.training.average FIRST SECOND`.
 
-Ends of two stretches that follow each other err in different places; their mean is often as good as either everywhere
-(arXiv 2203.05482). The second folder's log, vocabulary and plan stay, as the first is what it went on from.
+The ends of two consecutive runs err in different places; their mean is often as good as either everywhere (arXiv
+2203.05482). The second folder keeps its log, vocabulary and plan, because it continued the first.
 """
 
 import argparse

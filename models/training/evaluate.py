@@ -1,7 +1,7 @@
-"""How often answers are right: `python -m models.training.evaluate CHECKPOINT --samples 500`.
+"""Measures accuracy: `python -m models.training.evaluate CHECKPOINT --samples 500`.
 
-Asks the engine, greedily, what training never asked: other wordings, words and looks of letters, drawn from another
-seed. An answer is judged by what it means. The table goes to standard output and into `scores.json`.
+Decodes greedily on held-out templates, words and typefaces from another seed, and judges answers by meaning. Writes the
+table to standard output and to `scores.json`.
 """
 
 import argparse
@@ -30,9 +30,9 @@ from models.training.sample import Sample, SampleImage
 from models.training.tasks.check import Counts, Reads
 
 SEED = 1_000_003
-"""No training uses it."""
+"""A seed that training does not use."""
 MAX_TOKENS = 160
-"""An answer that has not ended by then is wrong."""
+"""A longer answer is wrong."""
 
 
 def _counts_to_4(sample: Sample) -> bool:
@@ -52,24 +52,24 @@ PARTS: Mapping[str, tuple[str, Callable[[Sample], bool]]] = {
     "read_to_4": ("read", _reads_to_4),
     "describe_1_to_3": ("describe", _describes_1_to_3),
 }
-"""Parts of tasks that are scored apart: name → the task, and which of its samples belong to it."""
+"""Subsets of tasks with scores of their own: name → task, and a predicate on its samples."""
 EXAMS = (*TASKS, *PARTS)
-"""All that is scored."""
+"""All scores."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
-    """Of one task, or a part of one."""
+    """The score of a task or a subset."""
 
     task: str
     num_samples: int
     num_right: int
     wrong: tuple[tuple[str, str, str], ...]
-    """Some that were not right: (question, answer wanted, answer given)."""
+    """Examples of errors: (question, expected answer, actual answer)."""
 
     @property
     def accuracy(self) -> float:
-        """From 0 to 1."""
+        """Accuracy, 0 … 1."""
         return self.num_right / self.num_samples
 
 
@@ -83,14 +83,14 @@ def evaluate(
     num_threads: int | None = None,
     quantization: Quantization = "none",
 ) -> list[Score]:
-    """Scores of a checkpoint in Hugging Face's format.
+    """Scores a checkpoint in Hugging Face's format.
 
     Args:
         checkpoint: its folder.
-        tasks: what is asked, of `EXAMS`.
+        tasks: names from `EXAMS`.
         num_samples: of each task.
         seed: of the samples.
-        held_out: ask with wordings, words and looks of letters that training does not use.
+        held_out: use templates, words and typefaces that training does not use.
         num_threads: of the engine.
         quantization: of the weights.
     """
@@ -106,7 +106,7 @@ def evaluate(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Candidate:
-    """A checkpoint that is examined."""
+    """The checkpoint under evaluation."""
 
     engine: LoadedEngine
     vocabulary: Vocabulary
@@ -133,7 +133,7 @@ def _any(_sample: Sample) -> bool:
 
 
 def _answers(samples: Sequence[Sample], evaluation: str, candidate: _Candidate) -> list[str | None]:
-    """What is said in place of each last turn; None where it does not come to an end."""
+    """Returns the answers in place of each last turn; None if an answer does not end."""
     vocabulary = candidate.vocabulary
     names = (f"{evaluation} {index}" for index in count())
     requests = [
@@ -146,7 +146,7 @@ def _answers(samples: Sequence[Sample], evaluation: str, candidate: _Candidate) 
 
 
 def request(prompt: Prompt, name: str, *, max_tokens: int = MAX_TOKENS) -> Generate:
-    """What the engine is asked to continue; its name is not used again."""
+    """Returns the engine's request for a prompt; `name` is unique."""
     media = [
         MediaInput(
             span=replace(span, key=hashlib.sha256(f"{name} {index}".encode()).digest()),
@@ -166,13 +166,13 @@ def _question(sample: Sample) -> str:
 
 
 def table(scores: Sequence[Score]) -> str:
-    """For people to read."""
+    """Formats the table."""
     lines = [f"{score.task:16} {100 * score.accuracy:6.1f} %  of {score.num_samples}" for score in scores]
     return "\n".join(lines)
 
 
 def write_scores(path: Path, scores: Sequence[Score], *, seed: int) -> None:
-    """For the model card."""
+    """Writes `scores.json`."""
     document = {
         "seed": seed,
         "tasks": {score.task: {"samples": score.num_samples, "right": score.num_right} for score in scores},

@@ -1,7 +1,6 @@
 """Writes a training checkpoint in Hugging Face's format: `python -m models.training.export DIR models/nano`.
 
-What is written loads in transformers as it is and in the engine. Knows the published names and files; computes nothing
-but the product that the patch embedding is stored as.
+The result loads in transformers unchanged and in the engine.
 """
 
 import argparse
@@ -42,7 +41,7 @@ PREPROCESSOR = {
     "resample": 3,
     "temporal_patch_size": 2,
 }
-"""Images are brought to the sizes that training knows."""
+"""Images are resized to training's range."""
 
 VIDEO_PREPROCESSOR = {
     "image_mean": [0.5, 0.5, 0.5],
@@ -58,7 +57,7 @@ VIDEO_PREPROCESSOR = {
 
 
 def export(source: Path, target: Path) -> None:
-    """Writes the checkpoint of the training folder `source` into the folder `target`, which is made if need be."""
+    """Writes the checkpoint of the training folder `source` into the folder `target`, creating it if necessary."""
     state = load_state(source)
     network = restore_network(state)
     target.mkdir(parents=True, exist_ok=True)
@@ -70,7 +69,7 @@ def export(source: Path, target: Path) -> None:
 
 
 def restore_network(state: State) -> Network:
-    """The network with a state's weights, for the CPU."""
+    """Returns the network with a state's weights, on the CPU."""
     learner = Learner(state.sizes, make_compute(torch.float32, compiled=False))
     memory = allocate(num_values(learner), 1, 1, torch.device("cpu"))
     state.restore(memory)
@@ -79,7 +78,7 @@ def restore_network(state: State) -> Network:
 
 
 def published_weights(network: Network) -> Iterator[tuple[str, Tensor]]:
-    """Every weight under its name in a published checkpoint, float32."""
+    """Returns every weight by its checkpoint name, in float32."""
     yield "visual.patch_embed.proj.weight", network.visual.patch_embed.stored()
     for name, parameter in network.named_parameters():
         if not name.startswith("visual.patch_embed."):
@@ -87,7 +86,7 @@ def published_weights(network: Network) -> Iterator[tuple[str, Tensor]]:
 
 
 def write_metadata(source: Path, target: Path, sizes: Sizes) -> None:
-    """Writes all of a checkpoint but its weights; tokenizer and chat template come from the training folder."""
+    """Writes everything but the weights; tokenizer and chat template come from the training folder."""
     tokenizer = load_tokenizer(source)
     template = (source / "chat_template.jinja").read_text(encoding="utf-8")
     (target / "tokenizer.json").write_bytes((source / "tokenizer.json").read_bytes())

@@ -1,4 +1,4 @@
-"""All tasks, their weights, and samples of them without end."""
+"""All tasks, their weights, and an endless stream of samples."""
 
 import json
 import random
@@ -31,7 +31,7 @@ _MAKERS: Mapping[str, Callable[[str, SampleRng], Sample]] = {
     "small_talk": small_talk_sample,
     "outside": outside_sample,
 }
-"""Task → what makes a sample of it."""
+"""Task → its sample generator."""
 
 TASKS: Mapping[str, float] = {
     "describe": 14,
@@ -58,18 +58,18 @@ CHAT_TEMPLATE = Path(__file__).with_name("chat_template.jinja")
 """The checkpoint's chat template."""
 
 CORPUS_SAMPLES = 20_000
-"""Conversations that a tokenizer learns from."""
+"""Number of conversations for training the tokenizer."""
 
 
 def draw_sample(
     task: str, source: random.Random, *, held_out: bool = False, largest_side: int = 448, most_questions: int = 1
 ) -> Sample:
-    """A sample of a task.
+    """Draws a sample of a task.
 
     Args:
         task: One of `TASKS`.
         source: All randomness comes from it.
-        held_out: With wordings, words and looks of letters that training does not use.
+        held_out: Use templates, words and typefaces that training does not use.
         largest_side: Bound of the images' sides, in pixels.
         most_questions: Bound of what is asked about one image by tasks of a single question.
     """
@@ -85,7 +85,7 @@ def samples(
     shares: Mapping[str, float] = TASKS,
     largest_side: int = 448,
 ) -> Iterator[Sample]:
-    """Samples without end, tasks mixed by their shares; a pure function of its arguments."""
+    """Yields samples without end, tasks mixed by weight; deterministic."""
     source = random.Random(f"{seed} {worker} {held_out}")  # noqa: S311 - nothing secret
     tasks, weights = list(shares), list(shares.values())
     while True:
@@ -94,7 +94,7 @@ def samples(
 
 
 def corpus(seed: int, num_samples: int = CORPUS_SAMPLES) -> Iterator[str]:
-    """Texts for a tokenizer to learn from: what is said in conversations of all tasks, and what the template adds."""
+    """Yields texts for training the tokenizer: conversations of all tasks, and the template's own text."""
     drawn = samples(seed, shares=TASKS, largest_side=112)
     for sample in islice(drawn, num_samples):
         said = [part for turn in sample.turns for part in turn.content if isinstance(part, str)]
@@ -105,6 +105,6 @@ def corpus(seed: int, num_samples: int = CORPUS_SAMPLES) -> Iterator[str]:
 
 
 def _template_texts() -> list[str]:
-    """What the chat template itself says about tools."""
+    """Returns the chat template's own text about tools."""
     texts = re.findall(r"\{\{- '([^']*)'", CHAT_TEMPLATE.read_text(encoding="utf-8"))
     return [text.replace("\\n", "\n") for text in texts if "<|" not in text]

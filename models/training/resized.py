@@ -1,7 +1,6 @@
-"""Images as large as the server makes them before the model gets them. Knows nothing of tasks.
+"""Resizes a sample's images as the server does.
 
-Where the smallest are enlarged, print in them is read more often: a letter of a dozen pixels is then not within a
-single patch.
+Enlarging the smallest images improves reading: a letter of a dozen pixels then spans several patches.
 """
 
 from dataclasses import replace
@@ -14,11 +13,11 @@ from models.training.sample import Sample, SampleImage, SampleVideo, Seen
 PROCESSING = ImageProcessing(
     patch_size=14, merge_size=2, temporal_patch_size=2, min_pixels=112 * 112, max_pixels=448 * 448
 )
-"""The embedded checkpoint's."""
+"""The embedded checkpoint's processing."""
 
 
 def resized(sample: Sample, processing: ImageProcessing = PROCESSING) -> Sample:
-    """A sample with its images within the bounds of a checkpoint, and what is to be seen in them where it then is."""
+    """Returns a sample with images within the bounds, and objects moved accordingly."""
 
     def content(part: str | SampleImage | SampleVideo) -> str | SampleImage | SampleVideo:
         return resize(part, processing) if isinstance(part, SampleImage) else part
@@ -28,7 +27,7 @@ def resized(sample: Sample, processing: ImageProcessing = PROCESSING) -> Sample:
 
 
 def resize(sample_image: SampleImage, processing: ImageProcessing) -> SampleImage:
-    """An image within the bounds; the same if it is."""
+    """Returns the image within the bounds, unchanged if it already is."""
     height, width, _ = sample_image.pixels.shape
     if processing.min_pixels <= height * width <= processing.max_pixels:
         return sample_image

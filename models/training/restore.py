@@ -1,7 +1,7 @@
 """Makes a training folder of a published checkpoint: `python -m models.training.restore models/nano DIR`.
 
-The way back from `models.training.export`, so that training can go on from weights that are shipped. What a checkpoint
-does not hold begins anew: the optimiser's memory, and the heads that train the vision encoder.
+The inverse of `models.training.export`, to continue training from shipped weights. Optimizer state and the heads that
+train the vision encoder start fresh.
 """
 
 import argparse
@@ -26,10 +26,10 @@ PATCH_EMBED = "visual.patch_embed.proj.weight"
 
 
 def restore(source: Path, target: Path) -> None:
-    """Makes the folder `target` of the checkpoint `source`, which `export` wrote.
+    """Creates the folder `target` from the checkpoint `source`, which `export` wrote.
 
     Raises:
-        FileExistsError: there is such a folder already.
+        FileExistsError: the folder exists.
     """
     history = load_history(source)
     sizes = read_sizes(source)
@@ -46,7 +46,7 @@ def restore(source: Path, target: Path) -> None:
 
 @torch.no_grad()
 def put_weights(learner: Learner, weights: Mapping[str, Tensor]) -> None:
-    """Fills a network with published weights; its heads are left as they are."""
+    """Loads published weights into a network; its heads stay unchanged."""
     for name, parameter in learner.network.named_parameters():
         if not name.startswith("visual.patch_embed."):
             parameter.copy_(weights[name])

@@ -1,4 +1,4 @@
-"""Chance: the draws that everything in a sample comes from, and how one wording becomes many. Knows no images."""
+"""Randomness of samples, and templates with alternatives."""
 
 import random
 import re
@@ -11,7 +11,7 @@ T = TypeVar("T")
 _ALTERNATIVES = re.compile(r"\(([^()]*\|[^()]*)\)")
 
 _LOOSE_MARK = re.compile(r" ([?.!])")
-"""What is left where an alternative was empty."""
+"""Left where an alternative was empty."""
 
 _SPELLINGS = (("colour", "color"), ("Colour", "Color"), ("grey", "gray"), ("centre", "center"))
 """British, as answers are, and American."""
@@ -21,33 +21,33 @@ _POLITE = ("Please tell me: ", "Can you tell me: ", "Hi! ", "Hello. ", "Look at 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Templates:
-    """Ways to say one thing; `(a|b|)` stands for any of its alternatives, `{name}` for a word of the sample."""
+    """Templates of one utterance; `(a|b|)` is any of its alternatives, `{name}` a word of the sample."""
 
     learnt: tuple[str, ...]
     """For training."""
     held_out: tuple[str, ...]
-    """Only for judging."""
+    """For evaluation only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampleRng:
-    """What a sample is drawn with."""
+    """The random source and options of a sample."""
 
     source: random.Random
-    """All chance comes from it."""
+    """All randomness comes from it."""
     held_out: bool = False
-    """Whether wordings, words and looks are those that training does not use."""
+    """Use templates, words and looks that training does not use."""
     largest_side: int = 448
-    """Bound of an image's sides, in pixels."""
+    """Largest side of an image, in pixels."""
     most_questions: int = 1
-    """Bound of what is asked about one image by tasks of a single question: more teach more at little more cost."""
+    """Most questions about one image in single-question tasks: more teach more at little cost."""
 
     def chance(self, probability: float) -> bool:
-        """Whether something of this probability happens."""
+        """Returns True with this probability."""
         return self.source.random() < probability
 
     def between(self, low: float, high: float) -> float:
-        """A number of the range, all alike."""
+        """Draws uniformly from the range."""
         return self.source.uniform(low, high)
 
     def one(self, things: Sequence[T]) -> T:
@@ -55,26 +55,26 @@ class SampleRng:
         return self.source.choice(things)
 
     def some(self, things: Sequence[T], number: int) -> list[T]:
-        """That many different ones, in any order."""
+        """Draws `number` different ones, in random order."""
         return self.source.sample(things, number)
 
     def weighted(self, weights: dict[T, float]) -> T:
-        """A key, as often as its weight says."""
+        """Draws a key by weight."""
         return self.source.choices(list(weights), list(weights.values()))[0]
 
     def until(self, draw: Callable[[], T | None]) -> T:
-        """The first draw that is not None."""
+        """Draws until the result is not None."""
         while (found := draw()) is None:
             pass
         return found
 
     def say(self, templates: Templates, **words: object) -> str:
-        """One of the wordings, with its words, as it stands."""
+        """Fills in one of the templates."""
         template = self.one(templates.held_out if self.held_out else templates.learnt)
         return self._expand(template).format(**words)
 
     def ask(self, templates: Templates, **words: object) -> str:
-        """One of the wordings as people type it: other spellings, no capitals, no question mark, a polite word."""
+        """Fills in one of the templates as people type: US spelling, lower case, no question mark, polite words."""
         text = _LOOSE_MARK.sub(r"\1", " ".join(self.say(templates, **words).split()))
         if self.chance(0.5):
             for british, american in _SPELLINGS:

@@ -1,7 +1,6 @@
-"""What one training sample is: a conversation, the images and videos that it is about, and how answers are judged.
+"""A training sample: a conversation, its images and videos, and the check of answers.
 
-The joint between what is drawn and asked (`mix.draw_sample`, `mix.samples`, `mix.TASKS`, `mix.corpus`) and how it is
-learnt. Knows neither how images are drawn nor what a token is.
+The interface between generation (`mix`) and learning.
 """
 
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 Role = Literal["system", "user", "assistant", "tool"]
-"""As in the chat template; "tool" is a function's result."""
+"""Roles of the chat template; "tool" is a function's result."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,31 +26,31 @@ class Seen:
     size: str
     """"small" or "large" as questions about size mean it; "medium" between them, and for characters."""
     cx: float
-    """Of the centre, in pixels from the left."""
+    """The centre, in pixels from the left."""
     cy: float
-    """Of the centre, in pixels from the top."""
+    """The centre, in pixels from the top."""
     box: tuple[float, float, float, float]
     """(x0, y0, x1, y1) of its ink, in pixels."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SampleImage:
-    """An image as the model gets it."""
+    """An image input."""
 
     pixels: npt.NDArray[np.uint8]
     """[height, width, 3]; both sides are multiples of 28, from 56 to 448 as drawn."""
     objects: tuple[Seen, ...] = ()
-    """All that is to be seen in it."""
+    """Everything visible in it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SampleVideo:
-    """A video as the model gets it."""
+    """A video input."""
 
     frames: npt.NDArray[np.uint8]
     """[frames, height, width, 3]: 2, 4, 6 or 8 frames; both sides are multiples of 28."""
     objects: tuple[tuple[Seen, ...], ...] = ()
-    """All that is to be seen, by frame."""
+    """Everything visible, by frame."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -65,7 +64,7 @@ class Turn:
 
 
 class Check(Protocol):
-    """Judges an answer by what it means."""
+    """Judges an answer by meaning."""
 
     def right(self, answer: str) -> bool:
         """Whether the answer is true and to the point."""
@@ -74,14 +73,14 @@ class Check(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Sample:
-    """A conversation whose assistant turns are to be learnt."""
+    """A conversation whose assistant turns are learnt."""
 
     task: str
     """One of `mix.TASKS`."""
     turns: tuple[Turn, ...]
     """The last one is the assistant's; all of the assistant's are to be learnt."""
     check: Check
-    """Judges what a model says in place of the last turn."""
+    """Judges a model's answer in place of the last turn."""
     tools: tuple[dict[str, Any], ...] = ()
     """Functions that the chat template is given, as the OpenAI API describes them."""
 

@@ -1,7 +1,7 @@
 """Trains the embedded model: `python -m models.training.train --out DIR`.
 
-First the eyes alone, told directly what is where; then everything together. A stretch of training ends after so many
-minutes or steps, or when it is asked to end, and the next goes on from there with `--resume`.
+Trains the vision encoder alone with direct labels, then everything jointly. A run ends after --minutes, --steps, or on
+a signal; `--resume` continues it.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from models.training.learning.state import load_state
 
 
 def begin(arguments: argparse.Namespace) -> tuple[TrainingRun, Memory]:
-    """A stretch from nothing or from a checkpoint, and its memory."""
+    """Prepares a new or resumed run and its memory."""
     folder: Path = arguments.out
     folder.mkdir(parents=True, exist_ok=True)
     state = load_state(folder) if arguments.resume else None
@@ -66,15 +66,15 @@ def parser() -> argparse.ArgumentParser:
     """The command line."""
     parser = argparse.ArgumentParser(description="Train the embedded model.")
     parser.add_argument("--out", type=Path, required=True, help="folder of the checkpoint and the log")
-    parser.add_argument("--resume", action="store_true", help="go on from the folder's checkpoint")
-    parser.add_argument("--minutes", type=float, help="end after so long")
-    parser.add_argument("--steps", type=int, help="end after so many steps")
-    parser.add_argument("--decay", action="store_true", help="let the learning rate go down to nothing until the end")
+    parser.add_argument("--resume", action="store_true", help="continue from the folder's checkpoint")
+    parser.add_argument("--minutes", type=float, help="stop after this many minutes")
+    parser.add_argument("--steps", type=int, help="stop after this many steps")
+    parser.add_argument("--decay", action="store_true", help="decay the learning rate to zero until the end")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     threads = "workers on the CPU, of one thread each; beside a GPU the processes that draw samples"
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1, help=threads)
-    parser.add_argument("--seed", type=int, default=0, help="of weights and samples")
-    parser.add_argument("--sizes", default="{}", help='of the network, as JSON, such as {"num_layers": 3}')
+    parser.add_argument("--seed", type=int, default=0, help="seed of weights and samples")
+    parser.add_argument("--sizes", default="{}", help='sizes of the network as JSON, such as {"num_layers": 3}')
     parser.add_argument("--vision-steps", type=int, help="steps of the first phase (default: 3000)")
     parser.add_argument("--budget", type=int, help="patches and tokens in a worker's part of a batch (default: 5600)")
     parser.add_argument("--largest-share", type=float, help="share of samples with images of any size (default: 0.25)")
@@ -88,8 +88,8 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main() -> None:
-    """Runs a stretch."""
-    # Workers inherit it: products of the sizes that occur, each prepared once.
+    """Runs training."""
+    # Inherited by workers: caches the preparation of matrix products.
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "8192")
     run, memory = begin(parser().parse_args())
     print(json.dumps(asdict(run) | {"folder": str(run.folder)}, default=str), flush=True)

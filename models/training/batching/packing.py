@@ -1,6 +1,6 @@
-"""From prompts to the arrays of a batch: sequences and media one after the other.
+"""Packs prompts into the arrays of a batch, sequences and media one after the other.
 
-Knows where tokens and patches stand; no torch and no text. An image that several prompts share is packed once.
+An image that several prompts share is packed once.
 """
 
 from collections.abc import Iterable, Sequence
@@ -16,14 +16,14 @@ from models.training.learning.vision_pretraining import Labels, label, no_labels
 from models.training.sample import SampleImage, SampleVideo
 
 TOTAL_STEP = 256
-"""Packed patches and tokens are filled up to multiples of this, and answers to half of it: the CPU's library prepares a
-product of each new size at length, some ten times as long as the product itself takes."""
+"""Packed patches and tokens are padded to multiples of this, and answers to half of it: preparing a matrix product of a new
+size takes the CPU's library about ten times as long as the product."""
 LENGTHS = (32, 64, 96, 144, 208, 288, 400, 592, 784, 1024)
-"""To which runs are filled up for attention, for the same reason; longer ones to multiples of the last."""
+"""Lengths that segments are padded to for attention, for the same reason; longer ones to multiples of the last."""
 NUMBERS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
-"""Of runs of one length, likewise."""
+"""Numbers of segments of one length, likewise."""
 NOTHING = -100
-"""The target of an answer that only fills up."""
+"""The target of a padding row."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +37,7 @@ class Runs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """Arrays for `network.PackedMedia` and `network.PackedText`, and what should come out."""
+    """Arrays for `network.PackedMedia` and `network.PackedText`, and the targets."""
 
     patches: npt.NDArray[np.uint8]
     patch_positions: Ints
@@ -50,7 +50,7 @@ class Batch:
     media_tokens: Ints
     media_rows: Ints
     predicted: Ints
-    """[answers]: tokens whose successor is to be learnt."""
+    """[answers]: tokens whose successor is learnt."""
     targets: Ints
     """[answers]: that successor, or NOTHING."""
     tasks: tuple[str, ...]
@@ -65,7 +65,7 @@ class Batch:
 
 
 def pack(prompts: Sequence[Prompt], extra: Iterable[SampleImage | SampleVideo] = ()) -> Batch:
-    """Puts prompts together, and media that belong to none."""
+    """Packs prompts, and media without a prompt."""
     media = list({id(medium): medium for prompt in prompts for medium in prompt.media}.values())
     media = [*media, *extra]
     return Batch(**_pack_media(media), **_pack_text(prompts, media))
@@ -116,11 +116,11 @@ def _pack_text(prompts: Sequence[Prompt], media: Sequence[SampleImage | SampleVi
 
 
 def lay_out(lengths: Sequence[int], total: int) -> Runs:
-    """Groups of runs by length.
+    """Groups segments by length.
 
     Args:
-        lengths: of the runs, which lie one after the other.
-        total: number of all rows, those after the last run included.
+        lengths: lengths of the consecutive segments.
+        total: number of all rows, including those after the last segment.
     """
     starts = np.cumsum([0, *lengths]).tolist()
     by_length: dict[int, list[int]] = {}
@@ -141,7 +141,7 @@ def lay_out(lengths: Sequence[int], total: int) -> Runs:
 
 
 def _at_least(count: int, allowed: Sequence[int]) -> int:
-    """The least that is allowed, or a multiple of the last."""
+    """Returns the smallest allowed length, or a multiple of the last."""
     return next((each for each in allowed if each >= count), _filled(count, allowed[-1]))
 
 
@@ -150,7 +150,7 @@ def _filled(count: int, step: int) -> int:
 
 
 def _stack(parts: Sequence[npt.NDArray[Any]], total: int, shape: tuple[int, ...], dtype: Any) -> npt.NDArray[Any]:
-    """The parts one after the other, and zeros up to the total."""
+    """Concatenates the parts and pads with zeros to the total."""
     missing = total - sum(map(len, parts))
     return np.concatenate([*parts, np.zeros((missing, *shape), dtype)])
 

@@ -1,4 +1,4 @@
-"""Batches made ahead of time in processes of their own, in the order of their steps."""
+"""Produces batches ahead of time in worker processes, in order of steps."""
 
 import signal
 from collections.abc import Iterator
@@ -12,20 +12,20 @@ from models.training.batching.vocabulary import load_vocabulary
 from models.training.learning.plan import Plan, draw_batch
 
 AHEAD = 4
-"""Batches of a process that may wait."""
+"""Batches that a process may queue."""
 
 
 class Producer:
-    """Makes one worker's batches."""
+    """Produces one worker's batches."""
 
     def __init__(self, folder: Path, plan: Plan, *, first_step: int, worker: int, num_processes: int) -> None:
         """
         Args:
             folder: of the training, for its vocabulary.
-            plan: what is taught when.
-            first_step: of the first batch.
-            worker: whose batches.
-            num_processes: that take turns.
+            plan: the training plan.
+            first_step: the first batch's step.
+            worker: the worker's index.
+            num_processes: processes that alternate.
         """
         context = get_context("spawn")
         self._queues: list[Any] = [context.Queue(AHEAD) for _ in range(num_processes)]
@@ -39,12 +39,12 @@ class Producer:
             process.start()
 
     def batches(self) -> Iterator[Batch]:
-        """Step after step, without end."""
+        """Yields batches step by step, without end."""
         for queue in cycle(self._queues):
             yield queue.get()
 
     def close(self) -> None:
-        """Ends the processes."""
+        """Stops the processes."""
         for process in self._processes:
             process.terminate()
 

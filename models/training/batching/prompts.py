@@ -1,6 +1,6 @@
-"""From samples to prompts: conversations as token ids with the places of their media.
+"""Converts samples to prompts: token ids with media spans.
 
-Knows the chat template, the tokenizer and where tokens stand; no torch, and nothing of batches.
+Independent of torch and of batching.
 """
 
 from collections.abc import Sequence
@@ -19,14 +19,14 @@ from models.training.learning.pixels import SIDE
 from models.training.sample import Sample, SampleImage, SampleVideo, Turn
 
 MERGE = 2
-"""Patches of a side that become one token."""
+"""Patches along the side of a token."""
 
 Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vocabulary:
-    """What turns a conversation into tokens."""
+    """Chat template and tokenizer."""
 
     tokenizer: Tokenizer
     template: ChatTemplate
@@ -43,22 +43,22 @@ class Vocabulary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prompt:
-    """A sample as the network gets it."""
+    """A sample as the network's input."""
 
     task: str
     token_ids: Ints
-    """[tokens], each medium as many placeholders as it takes."""
+    """[tokens], with a placeholder for each media token."""
     positions: Ints
     """[3, tokens]"""
     learnt: npt.NDArray[np.bool_]
-    """[tokens]: what the assistant says, its end included."""
+    """[tokens]: whether the token is the assistant's, end token included."""
     media: tuple[SampleImage | SampleVideo, ...]
     """In the order of `spans`."""
     spans: tuple[MediaSpan, ...]
 
 
 def make_vocabulary(tokenizer: Tokenizer, template: ChatTemplate) -> Vocabulary:
-    """Looks up the tokens by which conversations are structured."""
+    """Looks up the chat template's special tokens."""
 
     def one(text: str) -> int:
         (token_id,) = tokenizer.encode(text)
@@ -79,7 +79,7 @@ def make_vocabulary(tokenizer: Tokenizer, template: ChatTemplate) -> Vocabulary:
 def make_prompt(
     turns: Sequence[Turn], vocabulary: Vocabulary, *, task: str, tools: Sequence[dict[str, Any]], answering: bool
 ) -> Prompt:
-    """A conversation as tokens; if `answering`, with the beginning of an answer at its end."""
+    """Encodes a conversation; if `answering`, with a generation prompt."""
     messages = [{"role": turn.role, "content": _content(turn)} for turn in turns]
     text = vocabulary.template.render(messages, tools=list(tools) or None, add_generation_prompt=answering)
     media = tuple(part for turn in turns for part in turn.content if not isinstance(part, str))
@@ -95,19 +95,19 @@ def make_prompt(
 
 
 def sample_prompt(sample: Sample, vocabulary: Vocabulary) -> Prompt:
-    """The whole conversation of a sample, to learn from."""
+    """Encodes the whole conversation of a sample, for training."""
     return make_prompt(sample.turns, vocabulary, task=sample.task, tools=sample.tools, answering=False)
 
 
 def grid(medium: SampleImage | SampleVideo) -> tuple[int, int, int]:
-    """Patches in time, height and width."""
+    """Returns the grid of patches: time, height, width."""
     if isinstance(medium, SampleImage):
         return 1, medium.pixels.shape[0] // SIDE, medium.pixels.shape[1] // SIDE
     return len(medium.frames) // 2, medium.frames.shape[1] // SIDE, medium.frames.shape[2] // SIDE
 
 
 def num_rows(medium: SampleImage | SampleVideo) -> int:
-    """Tokens that it takes."""
+    """Returns its number of tokens."""
     moments, rows, columns = grid(medium)
     return moments * rows * columns // MERGE**2
 

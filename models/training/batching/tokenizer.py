@@ -1,8 +1,7 @@
 """The checkpoint's tokenizer: byte-level BPE whose merges spell out whole words of the tasks' own texts.
 
-A word that follows a space is one token if the tasks use it; every other text is bytes. So what is read in an image,
-which stands between quotation marks, is always one token a character, whatever words it happens to contain. The
-published tokenizers of the family cut texts in the same way before merging.
+A word after a space is one token if the tasks use it; all other text is bytes. Text read from an image is quoted, so it
+is always one token per character. Pre-tokenization is that of the published tokenizers.
 """
 
 import re
@@ -15,7 +14,7 @@ from tokenizers.models import BPE
 from models.family import SPECIAL_TOKENS, WORDS
 
 MARKUP = ("<tool_call>", "</tool_call>", "<tools>", "</tools>", "<tool_response>", "</tool_response>")
-"""Tokens of their own that are text nevertheless: answers show them."""
+"""Added tokens that are text: answers contain them."""
 
 ROLES = ("system", "user", "assistant")
 
@@ -24,11 +23,11 @@ SPACE = "Ġ"
 
 
 def learn_tokenizer(texts: Iterable[str], *, max_words: int) -> Tokenizer:
-    """A tokenizer whose tokens are the bytes, the most frequent words with all their beginnings, and the special ones.
+    """Returns a tokenizer with the bytes, the most frequent words with all their prefixes, and the special tokens.
 
     Args:
-        texts: that the tokenizer should write briefly.
-        max_words: of how many words at most.
+        texts: texts to fit.
+        max_words: largest number of words.
     """
     counts: Counter[str] = Counter()
     cut = _cutter()
@@ -37,13 +36,13 @@ def learn_tokenizer(texts: Iterable[str], *, max_words: int) -> Tokenizer:
     kinds = (_is_spaced, _is_capitalised, _is_punctuation)
     words = [word for word, count in counts.most_common() if count > 1 and any(kind(word) for kind in kinds)]
     kept = words[:max_words]
-    # Chains after a space come first: a merge that comes first is applied first, so no other breaks into them.
+    # Merges after a space come first, because earlier merges are applied first.
     chains = [*filter(_is_spaced, kept), *(word for word in kept if not _is_spaced(word)), *ROLES]
     return make_tokenizer(chains)
 
 
 def make_tokenizer(words: Sequence[str]) -> Tokenizer:
-    """The tokenizer of these words, given in the alphabet of byte-level BPE, in order of precedence."""
+    """Returns the tokenizer of these words, given in the byte-level alphabet in order of precedence."""
     merges = list(dict.fromkeys((word[:end], word[end]) for word in words for end in range(1, len(word))))
     tokens = [*sorted(pre_tokenizers.ByteLevel.alphabet()), *(left + right for left, right in merges)]
     tokenizer = Tokenizer(BPE(vocab={token: index for index, token in enumerate(tokens)}, merges=merges))

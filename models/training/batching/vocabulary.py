@@ -1,4 +1,4 @@
-"""The tokenizer and chat template of a training folder: learnt once, then the same for ever."""
+"""The tokenizer and chat template of a training folder, trained once."""
 
 import shutil
 from pathlib import Path
@@ -10,11 +10,11 @@ from models.training.batching.tokenizer import learn_tokenizer
 from models.training.mix import CHAT_TEMPLATE, corpus
 
 MAX_WORDS = 500
-"""That are one token each."""
+"""Words that are one token each."""
 
 
 def learn_vocabulary(folder: Path, *, most_tokens: int) -> None:
-    """Writes a tokenizer of the tasks' words, and the chat template, into a folder that has none yet."""
+    """Writes a tokenizer of the tasks' words and the chat template into a folder without them."""
     if (folder / "tokenizer.json").exists():
         return
     tokenizer = learn_tokenizer(corpus(0), max_words=MAX_WORDS)
@@ -25,6 +25,6 @@ def learn_vocabulary(folder: Path, *, most_tokens: int) -> None:
 
 
 def load_vocabulary(folder: Path) -> Vocabulary:
-    """The vocabulary that the folder was given."""
+    """Loads the folder's vocabulary."""
     template = (folder / "chat_template.jinja").read_text(encoding="utf-8")
     return make_vocabulary(load_tokenizer(folder), ChatTemplate(template, {}))

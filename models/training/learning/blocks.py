@@ -1,7 +1,7 @@
-"""The arithmetic between and around the products, as functions of tensors that a compiler can fuse.
+"""The arithmetic around matrix products, as functions that a compiler can fuse.
 
-`Compute` holds either these functions or their compiled forms, and the dtype of activations. A function takes weights
-as arguments, so that all layers share one compiled form.
+`Compute` holds these functions or their compiled versions, and the dtype of activations. Functions take weights as
+arguments, so that all layers share one compiled version.
 """
 
 from collections.abc import Callable
@@ -17,10 +17,10 @@ EPS = 1e-6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compute:
-    """How the network's arithmetic is carried out."""
+    """How the network computes."""
 
     dtype: torch.dtype
-    """Of activations and of weights where they are used."""
+    """Dtype of activations, and of weights when used."""
     vision_project: Callable[..., tuple[Tensor, Tensor, Tensor]]
     vision_finish: Callable[..., Tensor]
     merge: Callable[..., Tensor]
@@ -32,7 +32,7 @@ class Compute:
 
 
 def make_compute(dtype: torch.dtype, *, compiled: bool) -> Compute:
-    """Plain torch, or fused by torch's compiler, which needs one for C++ and a minute."""
+    """Returns plain functions, or compiled ones, which takes a C++ compiler and a minute."""
 
     def form(function: Any) -> Any:
         return torch.compile(function, dynamic=True) if compiled else function
@@ -52,26 +52,26 @@ def make_compute(dtype: torch.dtype, *, compiled: bool) -> Compute:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """How packed rows are laid out for attention: in runs, filled up to a few lengths so that products are few."""
+    """Layout of packed rows for attention: segments padded to a few lengths, so that products are few."""
 
     groups: tuple[tuple[int, int], ...]
-    """(runs, rows of a run)"""
+    """(segments, rows of a segment)"""
     rows: Tensor
-    """int64 [laid-out rows], group by group: which packed row it is, or their number where it only fills up."""
+    """int64 [laid-out rows], group by group: the packed row, or their number for padding."""
     places: Tensor
-    """int64 [packed rows]: where each is among the laid-out rows, or their number where it is in no run."""
+    """int64 [packed rows]: the index among the laid-out rows, or their number outside of segments."""
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor, layout: Layout, compute: Compute, *, causal: bool) -> Tensor:
-    """Attention inside each run of rows.
+    """Computes attention within each segment.
 
     Args:
         query: [rows, heads, head_dim]
         key: [rows, kv_heads, head_dim]; consecutive heads share one.
         value: likewise.
-        layout: of the rows; those that are in no run attend to nothing.
+        layout: the layout; rows outside of segments attend to nothing.
         compute: how.
-        causal: a row sees only those before it and itself.
+        causal: a row attends to itself and earlier rows.
 
     Returns:
         [rows, heads · head_dim]
@@ -104,7 +104,7 @@ def attend(query: Tensor, key: Tensor, value: Tensor, layout: Layout, compute: C
 
 def softmax(scores: Tensor, scale: float, left_out: Tensor) -> Tensor:
     """[…, queries, keys]: of all keys but some."""
-    # A run that only fills up has no others: its weights are of no use, but must be numbers.
+    # A padding segment has only padding: its weights are unused but must be finite.
     return (scores.float() * scale).masked_fill(left_out, -1e9).softmax(-1).to(scores.dtype)
 
 

@@ -1,4 +1,4 @@
-"""What training is behind a checkpoint: kept beside its weights, so that it can be told and gone on from."""
+"""The training history of a checkpoint, stored with its weights."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -15,28 +15,28 @@ FILE = "training.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """Of all stretches together."""
+    """Over all runs."""
 
     step: int
-    """The next."""
+    """The next step."""
     samples: int
     seconds: Mapping[str, float]
-    """Machine → how long."""
+    """Machine → seconds."""
     plan: Plan
 
     @staticmethod
     def of(folder: Path, state: State) -> "History":
-        """That of a training folder, by its log."""
+        """Reads the history of a training folder from its log."""
         samples, seconds = totals(read_log(folder))
         return History(step=state.step, samples=samples, seconds=seconds, plan=state.plan)
 
     def save(self, checkpoint: Path) -> None:
-        """Writes it beside a checkpoint's weights."""
+        """Writes it next to a checkpoint's weights."""
         (checkpoint / FILE).write_text(json.dumps(asdict(self), indent=2) + "\n", encoding="utf-8")
 
     def log(self, folder: Path) -> None:
-        """Begins the log of a training folder that goes on from it: a stretch for each machine."""
-        # Each line is the end of a stretch to who reads it, as the next says less time or another machine.
+        """Starts the log of a training folder that continues from it, with a run per machine."""
+        # A reader takes each line for the end of a run, because the next has less time or another machine.
         lines = [
             {"step": self.step, "samples": 0, "seconds": seconds, "machine": machine, "loss": {}}
             for machine, seconds in self.seconds.items()
@@ -46,18 +46,18 @@ class History:
 
 
 def load_history(checkpoint: Path) -> History:
-    """What `History.save` wrote."""
+    """Loads what `History.save` wrote."""
     document = json.loads((checkpoint / FILE).read_text(encoding="utf-8"))
     return History(plan=Plan(**document.pop("plan")), **document)
 
 
 def read_log(folder: Path) -> list[dict[str, Any]]:
-    """The lines of a training folder's log."""
+    """Returns the lines of a training folder's log."""
     return [json.loads(line) for line in (folder / LOG).read_text(encoding="utf-8").splitlines()]
 
 
 def totals(lines: Sequence[Mapping[str, Any]]) -> tuple[int, dict[str, float]]:
-    """Samples, and seconds by machine, of a log whose lines count from the beginning of their stretch."""
+    """Returns samples, and seconds by machine, from a log whose lines count from the start of their run."""
     seconds: dict[str, float] = {}
     samples = 0
     for line, following in zip(lines, [*lines[1:], None], strict=True):

@@ -1,4 +1,4 @@
-"""One worker's part in training: losses and gradients of its batches. Knows the network and its heads, no optimiser."""
+"""Losses and gradients of one worker's batches."""
 
 from collections.abc import Sequence
 
@@ -16,7 +16,7 @@ DENSE_WEIGHT = 0.15
 """Losses of the vision encoder's own labels."""
 
 Figures = dict[str, tuple[float, float]]
-"""What is measured: name → (sum, how often)."""
+"""Figures: name → (sum, count)."""
 
 
 class Learner(nn.Module):
@@ -28,7 +28,7 @@ class Learner(nn.Module):
         self.heads = Heads(sizes.hidden_size)
 
     def learn(self, batch: Batch, device: torch.device) -> Figures:
-        """Adds the gradients of a batch; gives its losses."""
+        """Accumulates the gradients of a batch; returns its losses."""
         rows, losses = self._see(batch, device)
         figures: Figures = {f"vision.{name}": (loss.item(), 1) for name, loss in losses.items()}
         figures["samples"] = len(batch.tasks) or batch.num_media, 1
@@ -41,7 +41,7 @@ class Learner(nn.Module):
         return figures
 
     def _see(self, batch: Batch, device: torch.device) -> tuple[Tensor, dict[str, Tensor]]:
-        """The rows of all media, and what they say wrongly."""
+        """Returns the encoder's rows of all media, and their losses."""
         hidden_size = self.network.sizes.hidden_size
         if not batch.num_media_rows:
             return torch.zeros(0, hidden_size, device=device), {}
@@ -55,7 +55,7 @@ class Learner(nn.Module):
         return rows, self.heads(rows, classes, torch.from_numpy(batch.offsets).to(device))
 
     def _answer(self, batch: Batch, rows: Tensor, device: torch.device) -> Tensor:
-        """float32 [answers]: the loss of each token that is to be said."""
+        """Returns float32 [answers]: the loss of each target token."""
         text = PackedText(
             token_ids=torch.from_numpy(batch.token_ids).to(device),
             positions=torch.from_numpy(batch.positions).to(device),
@@ -69,13 +69,13 @@ class Learner(nn.Module):
 
 
 def to_layout(runs: Runs, device: torch.device) -> Layout:
-    """As tensors on a device."""
+    """Moves the arrays to a device."""
     rows, places = torch.from_numpy(runs.rows).to(device), torch.from_numpy(runs.places).to(device)
     return Layout(groups=runs.groups, rows=rows, places=places)
 
 
 def figure_names(tasks: Sequence[str]) -> list[str]:
-    """What `Learner.learn` may measure, in an order."""
+    """Returns the names of the figures of `Learner.learn`, in order."""
     return [*DENSE_FIGURES, *tasks, "samples"]
 
 
@@ -84,7 +84,7 @@ def _by_task(each: Tensor, batch: Batch) -> Figures:
     owners = torch.from_numpy(batch.owners)
     names = sorted(set(batch.tasks))
     of_sample = torch.tensor([names.index(task) for task in batch.tasks])
-    # A sample's loss is the sum over its tokens: about -log of the chance to say all of it rightly.
+    # A sample's loss is the sum over its tokens: -log of the probability of the whole answer.
     sums = torch.zeros(len(batch.tasks)).index_add_(0, owners, losses)
     return {
         name: (sums[of_sample == index].sum().item(), int((of_sample == index).sum()))

@@ -1,7 +1,7 @@
-"""The network that is trained: Qwen2-VL's architecture over packed tokens, without a cache.
+"""The trained network: Qwen2-VL's architecture over packed tokens, without a cache.
 
-Parameters bear the names of the published checkpoints, are float32, and are cast where they are used. Numerics follow
-`engine/models/qwen2_vl.py`, whose checkpoint it becomes. Knows nothing of samples, losses and optimisers.
+Parameters have the names of published checkpoints, are float32, and are cast on use. Numerics follow
+`engine/models/qwen2_vl.py`, which serves the checkpoint.
 """
 
 from dataclasses import dataclass
@@ -18,10 +18,10 @@ from models.training.learning.pixels import NUM_FEATURES, SIDE, spatial_features
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sizes:
-    """Of a network. The defaults are the embedded checkpoint's."""
+    """Sizes of a network. Defaults: the embedded checkpoint's."""
 
     vocab_size: int = 1792
-    """Rows of the embedding table, which is the output head too."""
+    """Rows of the embedding, which is tied to the output head."""
     hidden_size: int = 256
     """Width of the decoder."""
     intermediate_size: int = 640
@@ -29,7 +29,7 @@ class Sizes:
     num_heads: int = 4
     num_kv_heads: int = 2
     rope_theta: float = 10_000.0
-    """Base of the wavelengths: prompts here are short."""
+    """Base of the wavelengths; small, because prompts are short."""
     mrope_section: tuple[int, int, int] = (8, 12, 12)
     max_position_embeddings: int = 8192
     vision_depth: int = 4
@@ -40,30 +40,30 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackedMedia:
-    """Images and videos, cut into patches; those of one image, or of one moment of a video, follow each other."""
+    """Patches of images and videos; those of an image, or of a temporal patch of a video, are consecutive."""
 
     patches: Tensor
     """uint8 [patches, 2 · PATCH_VALUES]: channels, frames, rows, columns; perhaps more than the runs have."""
     positions: Tensor
     """int64 [patches, 2]: row and column of each patch."""
     layout: Layout
-    """Runs are images, and moments of videos."""
+    """Segments are images and temporal patches of videos."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackedText:
-    """Sequences of tokens, one after the other; perhaps more than the runs have."""
+    """Consecutive sequences of tokens, with padding at the end."""
 
     token_ids: Tensor
     """int64 [tokens]"""
     positions: Tensor
     """int64 [3, tokens]"""
     layout: Layout
-    """Runs are sequences."""
+    """Segments are sequences."""
     media_tokens: Tensor
     """int64 [media tokens]: which of the tokens are placeholders."""
     media_rows: Tensor
-    """int64 [media tokens]: which row of the tower's output each of them stands for."""
+    """int64 [media tokens]: the row of the encoder's output of each."""
 
 
 class Network(nn.Module):
@@ -76,11 +76,11 @@ class Network(nn.Module):
         self.model = Decoder(sizes, compute)
 
     def forward(self, text: PackedText, rows: Tensor, predicted: Tensor) -> Tensor:
-        """Scores what follows some of the tokens.
+        """Scores the successors of some tokens.
 
         Args:
             text: the sequences.
-            rows: what `visual` made of their media, [merged rows, hidden_size].
+            rows: the output of `visual`, [merged rows, hidden_size].
             predicted: int64 [answers]: the tokens whose successors are scored.
 
         Returns:
@@ -90,7 +90,7 @@ class Network(nn.Module):
 
 
 class VisionTower(nn.Module):
-    """From patches to the rows that stand for placeholder tokens."""
+    """Encodes patches to the rows that replace placeholder tokens."""
 
     def __init__(self, sizes: Sizes, compute: Compute) -> None:
         super().__init__()
@@ -110,10 +110,10 @@ class VisionTower(nn.Module):
 
 
 class PatchEmbed(nn.Module):
-    """A product with whole patches, learnt in terms of their spatial frequencies.
+    """The patch embedding, learnt in terms of spatial frequencies.
 
-    Pixels of a patch are nearly equal, so learning from them directly is slow; their frequencies, evened out, are
-    independent of each other. The product of both is what the checkpoint stores.
+    Neighbouring pixels are nearly equal, so learning from them directly is slow; normalised frequencies are nearly
+    independent. The checkpoint stores the product of both.
     """
 
     features: Tensor
@@ -123,9 +123,9 @@ class PatchEmbed(nn.Module):
         self.register_buffer("features", spatial_features(), persistent=False)  # [NUM_FEATURES, PATCH_VALUES]
         scale = NUM_FEATURES**-0.5
         self.mean = nn.Parameter(torch.randn(width, NUM_FEATURES) * scale)
-        """Of what the two frames have in common."""
+        """The mean of the two frames."""
         self.change = nn.Parameter(torch.randn(width, NUM_FEATURES) * scale)
-        """Of half the difference between the second frame and the first."""
+        """Half the difference between the second frame and the first."""
 
     def forward(self, patches: Tensor, dtype: torch.dtype) -> Tensor:
         """uint8 [patches, 2 · PATCH_VALUES] → [patches, width]"""
@@ -136,7 +136,7 @@ class PatchEmbed(nn.Module):
         return self.weight().detach().view(len(self.mean), 3, 2, SIDE, SIDE)
 
     def learn_again(self, stored: Tensor) -> None:
-        """Takes over what `stored` gave, as nearly as the kept frequencies allow."""
+        """Loads what `stored` returned, as closely as the kept frequencies allow."""
         first, second = stored.transpose(1, 2).flatten(2).unbind(dim=1)  # [width, PATCH_VALUES] each
         back = torch.linalg.pinv(self.features.double()).float()  # [PATCH_VALUES, NUM_FEATURES]
         self.mean.data = (first + second) @ back
@@ -179,7 +179,7 @@ class VisionBlock(nn.Module):
 
 
 class PatchMerger(nn.Module):
-    """Makes one decoder row of four patches."""
+    """Merges four patches into one decoder row."""
 
     def __init__(self, width: int, hidden_size: int) -> None:
         super().__init__()
@@ -188,7 +188,7 @@ class PatchMerger(nn.Module):
 
 
 class Decoder(nn.Module):
-    """The language model; its table of embeddings is its head."""
+    """The language model; its embedding is its output head."""
 
     def __init__(self, sizes: Sizes, compute: Compute) -> None:
         super().__init__()
@@ -283,7 +283,7 @@ def normalise(patches: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _linear(columns: int, rows: int, *, bias: bool = True, residual: bool = False) -> nn.Linear:
-    """With weights of variance 1 / columns; what is added to the residual stream begins small."""
+    """Initialises weights with variance 1 / columns; additions to the residual stream start small."""
     linear = nn.Linear(columns, rows, bias=bias)
     nn.init.normal_(linear.weight, std=(0.3 if residual else 1.0) * columns**-0.5)
     if bias:

@@ -1,7 +1,7 @@
-"""How weights move: Muon for the matrices inside, AdamW for tables, heads, norms and biases.
+"""The optimizer: Muon for hidden matrices, AdamW for embeddings, heads, norms and biases.
 
-Muon (Jordan et al., 2024) gives every direction of a matrix's momentum the same length, by the Newton-Schulz iteration
-of five steps with the coefficients of its authors. Knows nothing of the model but the names of its parameters.
+Muon (Jordan et al., 2024) orthogonalises a matrix's momentum by five steps of the Newton-Schulz iteration with its
+authors' coefficients.
 """
 
 import math
@@ -15,24 +15,24 @@ _COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 _NUM_ITERATIONS = 5
 _ADAMW_KINDS = ("embed_tokens.weight", "heads.read.weight")
 _STACKED = {"attn.qkv.weight": 3, "merger.mlp.0.weight": 4}
-"""Matrices that are taken as several, one above the other; the merger's for speed, as the iteration is cubic."""
+"""Matrices treated as several stacked ones; the merger's for speed, because the iteration is cubic."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rates:
-    """Of learning, before the schedule's factor."""
+    """Learning rate, before the schedule's factor."""
 
     muon: float = 0.006
     adamw: float = 0.001
     momentum: float = 0.95
     betas: tuple[float, float] = (0.9, 0.98)
     decay: float = 0.01
-    """Of weights, per unit of the rate; matrices only."""
+    """Weight decay per unit of the rate; matrices only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slot:
-    """One parameter and what is remembered of its gradients. All tensors are flat views of shared memory."""
+    """One parameter with its gradients and moments. All tensors are flat views of shared memory."""
 
     name: str
     shape: tuple[int, ...]
@@ -52,13 +52,13 @@ class Slot:
 
 @torch.no_grad()
 def update(slots: Sequence[Slot], rates: Rates, factor: float, num_updates: int) -> None:
-    """Moves parameters by the mean of the workers' gradients.
+    """Updates parameters with the mean of the workers' gradients.
 
     Args:
         slots: the parameters.
         rates: of learning.
         factor: of the schedule, 0 … 1.
-        num_updates: earlier ones of these parameters.
+        num_updates: earlier updates of these parameters.
     """
     for slot in slots:
         gradient = slot.gradients[0] if len(slot.gradients) == 1 else slot.gradients.mean(dim=0)

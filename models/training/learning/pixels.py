@@ -1,7 +1,7 @@
-"""What the tower's first product is learnt in terms of: the spatial frequencies of a patch, per opponent colour.
+"""The basis of the patch embedding: spatial frequencies of a patch, per opponent colour.
 
-The basis is the discrete cosine transform's, each frequency weighted by its height as natural edges make it weaker the
-higher it is. Fixed; folded into the weights when a checkpoint is written.
+A discrete cosine transform whose frequencies are weighted by their height, because natural edges weaken high ones.
+Fixed; folded into the weights on export.
 """
 
 import math
@@ -12,10 +12,10 @@ from torch import Tensor
 SIDE = 14
 """Pixels of a patch's side."""
 PATCH_VALUES = 3 * SIDE * SIDE
-"""Of one frame of a patch: channels, rows, columns."""
+"""Values of one frame of a patch: channels, rows, columns."""
 
 LUMA_FREQUENCIES = 12
-"""Frequencies along a side that are kept of lightness; letters need high ones."""
+"""Frequencies per side kept for lightness; letters need high ones."""
 CHROMA_FREQUENCIES = 6
 """Likewise of the two differences between colours."""
 NUM_FEATURES = LUMA_FREQUENCIES**2 + 2 * CHROMA_FREQUENCIES**2

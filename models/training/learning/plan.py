@@ -1,4 +1,4 @@
-"""What training does at which step: the phase, the sizes of images, the tasks. Pure functions of a plan."""
+"""The schedule of training: phase, image sizes and tasks of each step. Pure functions of a plan."""
 
 import random
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,24 +18,24 @@ WITHOUT_MEDIA = ("small_talk", "outside", "tool")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What is taught when. A checkpoint keeps it, so that resuming goes on with it."""
+    """The schedule. Stored in the checkpoint for resuming."""
 
     seed: int = 0
     vision_steps: int = 3000
-    """Steps in which only the vision tower learns, at the beginning."""
+    """Steps at the start that train only the vision encoder."""
     budget: int = 5600
-    """Patches and tokens of one worker's part of a batch."""
+    """Patches and tokens in a worker's share of a batch."""
     emphasis: Mapping[str, float] = field(default_factory=dict[str, float])
     """Task → factor of its share."""
     largest_share: float = 0.25
-    """Of samples whose images may have any size; the others are small, for speed."""
+    """Share of samples with images of any size; the others are small, for speed."""
     most_questions: int = 5
-    """About one image, by tasks of a single question."""
+    """Questions about one image in single-question tasks."""
     pages: float = 0.25
-    """The part of the budget that goes into pages, which only the vision encoder learns from."""
+    """Share of the budget for pages, which train only the vision encoder."""
 
     def vision_only(self, step: int) -> bool:
-        """Whether the decoder is left alone."""
+        """Whether only the vision encoder is trained."""
         return step < self.vision_steps
 
     def shares(self, step: int) -> Mapping[str, float]:
@@ -53,7 +53,7 @@ class Plan:
 
 
 def draw_batch(plan: Plan, vocabulary: Vocabulary, step: int, worker: int) -> Batch:
-    """One worker's part of a step's batch; the same for the same arguments."""
+    """Returns a worker's share of a step's batch, deterministically."""
     source = random.Random(f"{plan.seed} {step} {worker}")  # noqa: S311 - nothing secret
     drawn = _samples(plan, step, source)
     for_pages = plan.pages * plan.budget
@@ -84,7 +84,7 @@ def _media(drawn: Iterator[Sample]) -> Iterator[SampleImage | SampleVideo]:
 
 
 def _media_within(drawn: Iterator[SampleImage | SampleVideo], budget: float) -> list[SampleImage | SampleVideo]:
-    """As many as it takes to reach the budget: to leave out what exceeds the rest of it would favour small ones."""
+    """Takes media until the budget is reached; dropping those that exceed it would favour small ones."""
     media: list[SampleImage | SampleVideo] = []
     spent = 0
     while spent < budget:

@@ -1,4 +1,4 @@
-"""How training goes: lines on standard output for a person, and lines of JSON for a program."""
+"""Progress reports: lines on standard output, and lines of JSON."""
 
 import json
 import os
@@ -14,12 +14,12 @@ LOG = "log.jsonl"
 
 
 class Progress:
-    """Sums up what the workers measured, now and then."""
+    """Reports the workers' figures at intervals."""
 
     def __init__(self, folder: Path, names: Sequence[str]) -> None:
         """
         Args:
-            folder: of the training, to whose log lines are added.
+            folder: the training folder, whose log is extended.
             names: of the figures, in the order in which they are summed.
         """
         self._log = folder / LOG
@@ -30,12 +30,12 @@ class Progress:
         self._samples = 0
 
     def report(self, step: int, sums: Tensor, done: float, *, flush: bool) -> None:
-        """Says what happened since the last report, if that was long ago.
+        """Reports the figures since the last report, if due.
 
         Args:
             step: the next one.
             sums: float64 [workers, figures, 2]: sums and numbers, which begin anew after a report.
-            done: the part of the stretch that is behind, 0 … 1.
+            done: the share of the run that is done, 0 … 1.
             flush: report in any case.
         """
         now = time.monotonic()
@@ -61,7 +61,7 @@ class Progress:
 
 
 def machine() -> str:
-    """What this runs on."""
+    """Names the machine."""
     names = [line.split(":")[1].strip() for line in _cpu_info() if line.startswith("model name")]
     cores = len(os.sched_getaffinity(0))
     return f"{cores} cores of an {names[0]}" if names else f"{cores} cores"

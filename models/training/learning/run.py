@@ -1,4 +1,4 @@
-"""A stretch of training as it is carried out: workers step by step, and what the first of them does besides."""
+"""A training run: the workers' steps, and the leader's schedule, checkpoints and log."""
 
 import signal
 import time
@@ -24,9 +24,9 @@ from models.training.learning.state import State, save_state
 from models.training.mix import TASKS
 
 WARM_UP_STEPS = 100
-"""Of each phase, and of an optimiser that begins anew."""
+"""Steps of warm-up in each phase, and for a new optimizer."""
 FIGURES = figure_names(list(TASKS))
-"""What is measured, in the order in which it is summed."""
+"""The figures, in the order in which they are summed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,37 +34,37 @@ class TrainingRun:
     """One run of the script."""
 
     folder: Path
-    """Of checkpoint and log."""
+    """Folder of checkpoint and log."""
     sizes: Sizes
     plan: Plan
     rates: Rates
     device: str
     num_workers: int
     num_producers: int
-    """Processes that draw each worker's samples."""
+    """Processes that generate each worker's samples."""
     compiled: bool
     """Fuse the network's arithmetic."""
     dtype: torch.dtype
-    """Of activations."""
+    """Dtype of activations."""
     first_step: int
     begun: int
-    """The step before which the optimiser knew nothing."""
+    """The step at which the optimizer started."""
     max_steps: int | None
-    """Of this stretch."""
+    """Limit of this run."""
     max_seconds: float | None
     decays: bool
-    """The rate goes down to nothing until the stretch's end."""
+    """Whether the learning rate decays to zero by the run's end."""
     save_seconds: float
-    """Between two checkpoints."""
+    """Seconds between checkpoints."""
 
     def num_updates(self, step: int) -> int:
-        """That the optimiser has made before a step, in the step's phase."""
+        """Returns the optimizer's updates before a step, within the step's phase."""
         phase = 0 if self.plan.vision_only(step) else self.plan.vision_steps
         return step - max(phase, self.begun)
 
 
 def train(run: TrainingRun, memory: Memory) -> None:
-    """Carries out a stretch with as many processes as it has workers."""
+    """Runs training with one process per worker."""
     context = torch.multiprocessing.get_context("spawn")
     barrier = context.Barrier(run.num_workers)
     others = [
@@ -81,7 +81,7 @@ def train(run: TrainingRun, memory: Memory) -> None:
 
 
 def _work_or_abort(run: TrainingRun, memory: Memory, barrier: Any, worker: int) -> None:
-    """A worker that fails takes the others with it."""
+    """Runs a worker; on failure, aborts the others."""
     try:
         work(run, memory, barrier, worker)
     except BaseException:
@@ -90,7 +90,7 @@ def _work_or_abort(run: TrainingRun, memory: Memory, barrier: Any, worker: int) 
 
 
 def work(run: TrainingRun, memory: Memory, barrier: Barrier, worker: int) -> None:
-    """One worker's steps. The first decides when to end, saves and reports."""
+    """Runs one worker's steps. The first worker decides when to stop, saves and reports."""
     device = torch.device(run.device)
     if run.compiled:
         _prepare_compiler()
@@ -125,14 +125,14 @@ def work(run: TrainingRun, memory: Memory, barrier: Barrier, worker: int) -> Non
 
 
 def _move(mine: Sequence[Slot], run: TrainingRun, memory: Memory, step: int) -> None:
-    """Moves a worker's share of the parameters, as far as they learn in this phase."""
+    """Updates a worker's share of the parameters that this phase trains."""
     vision_only = run.plan.vision_only(step)
     moved = [slot for slot in mine if not vision_only or not slot.name.startswith("network.model.")]
     update(moved, run.rates, float(memory.orders[1]), run.num_updates(step))
 
 
 class Leader:
-    """What the first worker does besides: the schedule, checkpoints, the log, and listening to signals."""
+    """The first worker's extra duties: schedule, checkpoints, log and signals."""
 
     def __init__(self, run: TrainingRun, memory: Memory) -> None:
         self._run = run
@@ -144,7 +144,7 @@ class Leader:
             signal.signal(number, self._end)
 
     def order(self, step: int) -> None:
-        """Says whether there is another step and with which rate; between steps all weights are at rest."""
+        """Publishes whether there is another step and its rate; between steps no weight changes."""
         done = self._part_done(step)
         go_on = done < 1 and not self._ended
         self._memory.orders[0] = float(go_on)

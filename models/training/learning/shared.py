@@ -1,7 +1,7 @@
-"""Weights, gradients and the optimiser's memory, on the CPU shared by workers of one thread each.
+"""Weights, gradients and optimizer state; on the CPU shared by single-threaded workers.
 
-Many small operations of one thread each run better on two cores than operations of two threads. Every worker computes
-gradients of its own part of a batch, then moves its own share of the parameters by the gradients of all.
+Many small single-threaded operations use two cores better than two-threaded operations. Each worker computes the
+gradients of its share of a batch, then updates its share of the parameters with all workers' gradients.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,7 +15,7 @@ from models.training.learning.optimizer import Slot
 
 
 class Barrier(Protocol):
-    """Where workers wait for each other."""
+    """A barrier between workers."""
 
     def wait(self) -> int:
         """Returns when all workers are here."""
@@ -24,24 +24,24 @@ class Barrier(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
-    """What all workers see."""
+    """Memory that all workers share."""
 
     weights: Tensor
     """float32 [values]: all parameters, one after the other."""
     gradients: Tensor
     """float32 [workers, values]"""
     first: Tensor
-    """float32 [values]: the optimiser's."""
+    """float32 [values]: optimizer state."""
     second: Tensor
     """float32 [values]: likewise."""
     orders: Tensor
-    """float64 [2]: whether to go on, and the schedule's factor; the first worker's to write."""
+    """float64 [2]: whether to continue, and the schedule's factor; written by the first worker."""
     sums: Tensor
-    """float64 [workers, figures, 2]: what is measured, summed, and how often."""
+    """float64 [workers, figures, 2]: sums and counts."""
 
 
 def allocate(num_values: int, num_workers: int, num_figures: int, device: torch.device) -> Memory:
-    """Memory on a device; that on the CPU can be passed to other processes."""
+    """Allocates memory on a device; CPU memory can be shared with other processes."""
 
     def zeros(*shape: int) -> Tensor:
         values = torch.zeros(*shape, device=device)
@@ -58,12 +58,12 @@ def allocate(num_values: int, num_workers: int, num_figures: int, device: torch.
 
 
 def num_values(module: nn.Module) -> int:
-    """Of all parameters."""
+    """Returns the number of values of all parameters."""
     return sum(parameter.numel() for parameter in module.parameters())
 
 
 def slots(module: nn.Module, memory: Memory) -> dict[str, Slot]:
-    """Where each parameter lies, by name."""
+    """Returns each parameter's slice, by name."""
     found: dict[str, Slot] = {}
     start = 0
     for name, parameter in module.named_parameters():
@@ -81,19 +81,19 @@ def slots(module: nn.Module, memory: Memory) -> dict[str, Slot]:
 
 
 def store_weights(module: nn.Module, places: Mapping[str, Slot]) -> None:
-    """Writes a module's own weights into the shared memory."""
+    """Copies a module's weights into shared memory."""
     for name, parameter in module.named_parameters():
         places[name].weight.copy_(parameter.detach().flatten())
 
 
 def attach_weights(module: nn.Module, places: Mapping[str, Slot]) -> None:
-    """Lets a module compute with the shared weights."""
+    """Makes a module use the shared weights."""
     for name, parameter in module.named_parameters():
         parameter.data = places[name].weight.view(places[name].shape)
 
 
 def store_gradients(module: nn.Module, places: Mapping[str, Slot], worker: int) -> None:
-    """Hands a worker's gradients to the others, and forgets them."""
+    """Publishes a worker's gradients and clears them."""
     for name, parameter in module.named_parameters():
         target = places[name].gradients[worker]
         if parameter.grad is None:
@@ -104,7 +104,7 @@ def store_gradients(module: nn.Module, places: Mapping[str, Slot], worker: int) 
 
 
 def share_of(places: Iterable[Slot], worker: int, num_workers: int) -> list[Slot]:
-    """The parameters that a worker moves; all workers' shares take about equally long."""
+    """Returns the parameters that a worker updates; shares take about equally long."""
     loads = [0] * num_workers
     mine: list[Slot] = []
     for slot in sorted(places, key=_work, reverse=True):

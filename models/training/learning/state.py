@@ -1,4 +1,4 @@
-"""A checkpoint of training: written in one piece, and read again."""
+"""Training checkpoints, written atomically."""
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,12 +16,12 @@ FILE = "training.pt"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    """All that training goes on from."""
+    """Everything needed to resume training."""
 
     step: int
-    """The next."""
+    """The next step."""
     begun: int = 0
-    """The step before which the optimiser knew nothing."""
+    """The step at which the optimizer started."""
     sizes: Sizes
     plan: Plan
     weights: Tensor
@@ -30,7 +30,7 @@ class State:
 
     @staticmethod
     def of(memory: Memory, *, step: int, begun: int, sizes: Sizes, plan: Plan) -> "State":
-        """The state that the memory holds."""
+        """Captures the state from memory."""
         return State(
             step=step,
             begun=begun,
@@ -42,14 +42,14 @@ class State:
         )
 
     def restore(self, memory: Memory) -> None:
-        """Fills the memory."""
+        """Restores the state to memory."""
         memory.weights.copy_(self.weights)
         memory.first.copy_(self.first)
         memory.second.copy_(self.second)
 
 
 def save_state(folder: Path, state: State) -> None:
-    """Replaces the folder's checkpoint; whoever reads sees the old one or the new one."""
+    """Replaces the folder's checkpoint atomically."""
     document: dict[str, Any] = {name: getattr(state, name).cpu() for name in ("weights", "first", "second")}
     document |= {"step": state.step, "begun": state.begun}
     document |= {"sizes": asdict(state.sizes), "plan": asdict(state.plan)}
@@ -58,7 +58,7 @@ def save_state(folder: Path, state: State) -> None:
 
 
 def load_state(folder: Path) -> State:
-    """The folder's checkpoint."""
+    """Loads the folder's checkpoint."""
     document = torch.load(folder / FILE, weights_only=True)
     sizes, plan = Sizes(**document.pop("sizes")), Plan(**document.pop("plan"))
     return State(sizes=sizes, plan=plan, **document)

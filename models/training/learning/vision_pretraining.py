@@ -1,7 +1,6 @@
-"""What the vision tower is told directly: for each of its output rows, what is to be seen in that square and where.
+"""Direct supervision of the vision encoder: for each output row, what its cell shows and where.
 
-A decoder alone would have to find out what eyes are for from the few words of an answer; this tells every square. The
-heads are thrown away when a checkpoint is written.
+From answers alone the encoder learns slowly; this labels every cell. The heads are dropped on export.
 """
 
 import string
@@ -21,18 +20,18 @@ from models.training.sample import Seen
 CELL = 28
 """Pixels of the square that becomes one row."""
 POINT_ROWS, POINT_COLUMNS = 2, 4
-"""Points of a cell at which it is asked what is there; letters stand beside each other, so more along the row."""
+"""Points of a cell that are labelled; more along the row, because letters are side by side."""
 NUM_POINTS = POINT_ROWS * POINT_COLUMNS
 
 WHATS = {what: index for index, what in enumerate((*SHAPES, *string.digits, *string.ascii_letters), 1)}
-"""What may be at a point; 0 is nothing."""
+"""Classes of a point; 0 is nothing."""
 COLOUR_IDS = {colour: index for index, colour in enumerate(COLOURS, 1)}
 SIZES = {"small": 0, "medium": 1, "large": 2}
 MOST_CENTRES = 3
 """Of a kind in one cell, as far as they are counted."""
 
 IGNORE = -100
-"""A class that is not asked for."""
+"""Marks a label that is not used."""
 
 WIDTHS: Mapping[str, tuple[int, int]] = {
     "what": (NUM_POINTS, 1 + len(WHATS)),
@@ -49,7 +48,7 @@ NUM_COLUMNS = sum(answers for answers, _ in WIDTHS.values())
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Labels:
-    """What the rows of some media should say."""
+    """Labels of the rows of some media."""
 
     classes: npt.NDArray[np.int16]
     """[rows, NUM_COLUMNS], the columns in the order of WIDTHS; IGNORE where nothing is asked."""
@@ -58,7 +57,7 @@ class Labels:
 
 
 def label(objects: Sequence[Seen], height: int, width: int) -> Labels:
-    """The labels of an image, row by row of its cells."""
+    """Returns the labels of an image, cell by cell."""
     rows, columns = height // CELL, width // CELL
     points = np.zeros((2, rows * POINT_ROWS, columns * POINT_COLUMNS), dtype=np.int16)  # what, colour
     cells = np.full((2, rows, columns), IGNORE, dtype=np.int16)  # size, place
@@ -83,7 +82,7 @@ def label(objects: Sequence[Seen], height: int, width: int) -> Labels:
 
 
 def no_labels(num_rows: int) -> Labels:
-    """For media of which nothing is known."""
+    """Returns empty labels for unlabelled media."""
     return Labels(
         classes=np.full((num_rows, NUM_COLUMNS), IGNORE, dtype=np.int16),
         offsets=np.full((num_rows, 2), np.nan, dtype=np.float32),
@@ -91,7 +90,7 @@ def no_labels(num_rows: int) -> Labels:
 
 
 class Heads(nn.Module):
-    """One product that answers all questions about a row."""
+    """A linear head for all labels of a row."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -123,7 +122,7 @@ class Heads(nn.Module):
 
 
 def _cross_entropy(scores: Tensor, targets: Tensor, *, balanced: bool) -> Tensor:
-    """The mean over what is asked; if balanced, over something and over nothing apart, so that the rare counts."""
+    """Returns the mean loss; if balanced, averages something and nothing separately, so that rare classes count."""
     each = functional.cross_entropy(scores, targets, ignore_index=IGNORE, reduction="none")
     if not balanced:
         return each.sum() / (targets != IGNORE).sum().clamp(min=1)
