@@ -16,8 +16,8 @@ from models.training.learning.vision_pretraining import Labels, label, no_labels
 from models.training.sample import SampleImage, SampleVideo
 
 TOTAL_STEP = 256
-"""Packed patches and tokens are padded to multiples of this, and answers to half of it: preparing a matrix product of a new
-size takes the CPU's library about ten times as long as the product."""
+"""Packed patches and tokens are padded to multiples of this, and answers to half of it: preparing a matrix product of a
+new size takes the CPU's library about ten times as long as the product."""
 LENGTHS = (32, 64, 96, 144, 208, 288, 400, 592, 784, 1024)
 """Lengths that segments are padded to for attention, for the same reason; longer ones to multiples of the last."""
 NUMBERS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
