@@ -36,14 +36,11 @@ def members_of(request: Descriptor) -> list[Member]:
 def _members(rules: MessageRules, prefix: str, enclosing: frozenset[str]) -> Iterator[Member]:
     """`enclosing` names the messages around this one, which may contain messages of its own type."""
     enclosing |= {rules.descriptor.full_name}
-    own = _own_fields(rules)
-    for name, fields in own.items():
-        member = _member(prefix + name, fields)
-        if not prefix or member.effect is Effect.REFUSED:
-            yield member
+    for name, fields in _own_fields(rules).items():
+        if not prefix:
+            yield _member(name, fields)
         for field in fields:
-            if member.effect is not Effect.REFUSED:
-                yield from _inner_members(field, prefix + name, enclosing)
+            yield from _inner_members(field, prefix + name, enclosing)
     yield from _refused(rules, prefix)
 
 
@@ -57,9 +54,9 @@ def _own_fields(rules: MessageRules) -> dict[str, tuple[FieldRules, ...]]:
     return own
 
 
-def _member(path: str, fields: tuple[FieldRules, ...]) -> Member:
+def _member(name: str, fields: tuple[FieldRules, ...]) -> Member:
     aliases = tuple(alias for field in fields for alias in field.aliases)
-    return Member(path=path, aliases=aliases, effect=fields[0].effect, reason="", accepted=(), fields=fields)
+    return Member(path=name, aliases=aliases, effect=fields[0].effect, reason="", accepted=(), fields=fields)
 
 
 def _inner_members(field: FieldRules, path: str, enclosing: frozenset[str]) -> Iterator[Member]:

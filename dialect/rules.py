@@ -177,7 +177,6 @@ _EFFECTS = {
     dialect_pb2.EFFECT_UNSPECIFIED: Effect.HONOURED,
     dialect_pb2.EFFECT_ECHOED: Effect.ECHOED,
     dialect_pb2.EFFECT_NONE: Effect.NONE,
-    dialect_pb2.EFFECT_REFUSED: Effect.REFUSED,
 }
 
 
