@@ -1,6 +1,7 @@
-"""One engine step as a value: what the scheduler decides and the runner carries out. Plain data, no torch.
+"""One engine step as a value: the scheduler decides it and the runner executes it. Plain data, no torch.
 
-A step has no prefill and no decode phase: each chunk names the next tokens of one sequence, of which a decode has one.
+A step has no prefill or decode phase. Each chunk holds the next tokens of one sequence; a decode is a chunk of one
+token.
 """
 
 from collections.abc import Mapping
@@ -13,15 +14,15 @@ from glimpse.engine.sampling_params import SamplingParams
 from glimpse.media.kind import MediaKind
 
 PENDING_TOKEN_ID = -1
-"""Stands for a token id that the plan before samples, for this very sequence, and that nobody knows yet."""
+"""Stands in a plan for the token id that the previous plan samples for the same sequence."""
 
 
 class Embeddings(msgspec.Struct, frozen=True, kw_only=True):
-    """What an encoder made of a medium elsewhere. It takes the place of what ours would make of its pixels."""
+    """An encoder output that was computed elsewhere. It replaces the output of the model's own encoder."""
 
     dtype: Literal["float32", "float16", "bfloat16"]
     data: memoryview
-    """[placeholder tokens, hidden_size], row-major, little-endian; every value is finite, also in any other dtype."""
+    """[placeholder tokens, hidden_size], row-major, little-endian. Every value is finite, in any dtype."""
 
     @property
     def num_values(self) -> int:
@@ -60,9 +61,9 @@ class MediaSpan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SequenceStart:
-    """What the runner must know of a sequence before its first chunk.
+    """What the runner must know about a sequence before its first chunk.
 
-    Said once, also of one preempted later; and once more after a step failed in which it was: that begins it anew.
+    Sent once, also if the sequence is preempted later. Sent again after a failed step, which restarts the sequence.
     """
 
     sequence_id: int
@@ -71,12 +72,12 @@ class SequenceStart:
     """In the order of `start`."""
     sampling: SamplingParams
     generated_token_ids: tuple[int, ...] = ()
-    """What it has said so far, where it is begun anew."""
+    """The answer so far, if the sequence is restarted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Encode:
-    """One medium for the encoder in this step. Its output stays in the runner until the plan evicts its key."""
+    """A medium to encode in this step. The runner keeps its output until a plan evicts the key."""
 
     key: bytes
     kind: MediaKind
@@ -91,21 +92,21 @@ class SequenceChunk:
 
     sequence_id: int
     start: int
-    """Index in the sequence of the first of `token_ids`; the KV of all tokens before it is in the cache."""
+    """Index in the sequence of the first of `token_ids`. The KV of all tokens before it is in the cache."""
     token_ids: tuple[int, ...]
-    """The last may be PENDING_TOKEN_ID."""
+    """The last one may be PENDING_TOKEN_ID."""
     block_table: tuple[int, ...]
-    """Ids of the blocks that hold tokens 0 … start + len(token_ids) - 1, in order, and maybe more."""
+    """Ids of the blocks for tokens 0 to start + len(token_ids) - 1, in order. There may be more."""
     samples: bool
-    """The logits of the last token are sampled: the chunk reaches the end of the sequence."""
+    """The chunk reaches the end of the sequence, and a token is sampled from the logits of its last token."""
     num_draft_tokens: int = 0
-    """How many of the last of `token_ids` are guesses at what the sequence says next. Sampling goes through them in
-    order as long as it says the same; what was computed for the others is overwritten later."""
+    """How many of `token_ids`, at the end, are draft tokens. Each is accepted if it equals the sampled token and all
+    before it were accepted. The KV of the others is overwritten later."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepPlan:
-    """What one step does, in this order: forget, begin, evict, encode, compute, sample."""
+    """What one step does, in this order: end, start, evict, encode, compute, sample."""
 
     ended: tuple[int, ...] = ()
     """Sequences that the runner forgets."""
@@ -123,40 +124,41 @@ class StepPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """The token chosen for one sequence."""
+    """A token sampled for one sequence."""
 
     token_id: int
     logprob: float | None = None
-    """Natural log-probability after penalties and biases, before temperature and truncation; None if not asked for."""
+    """Natural log-probability after penalties and biases, before temperature and truncation. None if not requested."""
     top: tuple[tuple[int, float], ...] = ()
     """(token id, log-probability) of the most likely tokens, most likely first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepResult:
-    """What came out of a step."""
+    """The results of a step."""
 
     samples: Mapping[int, Sample] = field(default_factory=dict[int, Sample])
-    """Sequence id → its token, for exactly the chunks that sample; after guesses that came true, the one beyond."""
+    """Sequence id → sampled token, for exactly the chunks that sample. It follows the accepted draft tokens."""
     accepted: Mapping[int, tuple[Sample, ...]] = field(default_factory=dict[int, tuple[Sample, ...]])
-    """Sequence id → the guesses of its chunk that came true, from the first; those without any may be missing."""
+    """Sequence id → accepted draft tokens of its chunk, in order. Sequences without any may be missing."""
     failed: Mapping[int, str] = field(default_factory=dict[int, str])
-    """Sequence id → why it cannot go on, in words for the client; its samples are void."""
+    """Sequence id → why the sequence cannot continue, for the client. Its samples do not count."""
     mispredicted: frozenset[int] = frozenset()
-    """Sequences for which a plan launched meanwhile took another token than this one: what it made of them is void."""
+    """Sequences for which the next plan, launched already, uses another token than the one sampled here. Its results
+    for them must be discarded."""
 
 
 class InFlightStep(Protocol):
-    """A step under way."""
+    """A launched step."""
 
     def result(self) -> StepResult:
-        """Waits until the step is computed. Asked for once, in the order in which steps were launched."""
+        """Waits until the step is computed. Called once for each step, in the order of launches."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class CompletedStep:
-    """A step that need not be waited for."""
+    """A step whose result is known already."""
 
     step_result: StepResult
 

@@ -1,11 +1,11 @@
-"""The engine as a program: `python -m glimpse.engine.process --fd N` serves one front end over the inherited socket N.
+"""The engine process: `python -m glimpse.engine.process --fd N` serves one front end over the inherited socket N.
 
-It knows the order of messages and how the process begins and ends. What a step computes is the core's, what a message
-looks like in bytes the transport's, and when to restart is for the front end to decide.
+This module handles the order of messages and how the process starts and ends. The core computes steps, the transport
+encodes messages, and the front end decides about restarts.
 
 The process belongs to the front end and ends with it. SIGINT and SIGTERM often reach both at once (Ctrl-C goes to the
 whole foreground group, a service manager signals every process of a unit), so they are ignored here: the front end
-drains, then says `Stop`. When it dies without a word, the socket's end of file ends this process, in mid-step too.
+drains, then sends `Stop`. If it dies, the socket's end of file ends this process, even in the middle of a step.
 """
 
 import argparse
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from glimpse.engine.scheduling.core import Core
 
 OnProgress = Callable[[str, float], None]
-"""Told what is being loaded, and which share of the whole is done."""
+"""Called with the current stage and the share of the work that is done."""
 Load = Callable[[EngineConfig, OnProgress], tuple["Core", Ready]]
-"""Makes the core that a configuration asks for. Raises CheckpointError."""
+"""Builds the core for a configuration. Raises CheckpointError."""
 
 _Inbox = queue.SimpleQueue[ToEngine]
 
@@ -39,38 +39,38 @@ _log = logging.getLogger(__name__)
 
 
 def main() -> int:
-    """Serves the front end at the other end of `--fd`; returns the exit status."""
+    """Serves the front end at the other end of `--fd`. Returns the exit status."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    use_normal_policy()  # whatever the front end does; before there are threads
+    use_normal_policy()  # before there are threads; the front end may use another policy
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s engine: %(message)s")
     parser = argparse.ArgumentParser(prog="python -m glimpse.engine.process", description="Serves one front end.")
     parser.add_argument("--fd", type=int, required=True, help="the inherited socket to the front end")
     connection = socket.socket(fileno=parser.parse_args().fd)
-    connection.set_inheritable(False)  # else a helper that a library starts would hold the socket open after our death
+    connection.set_inheritable(False)  # else processes started by libraries would keep it open after this one has ended
     return serve(Channel(connection), load=_load)
 
 
 def serve(channel: Channel, *, load: Load) -> int:
-    """Loads what the front end asks for and serves until it says `Stop`; returns the exit status.
+    """Loads the checkpoint and serves until the front end sends `Stop`. Returns the exit status.
 
-    Ends the whole process when the front end is gone.
+    Ends the whole process if the front end is gone.
     """
     inbox: _Inbox = queue.SimpleQueue()
     threading.Thread(target=_receive, args=(channel, inbox), name="receive", daemon=True).start()
     try:
         return _serve(channel, inbox, load)
     except ConnectionError:
-        return 1  # the front end is gone; `_receive` was about to say the same
+        return 1  # the front end is gone; `_receive` is about to notice it too
     except Exception:
-        _log.exception("the engine ends after an error that it did not expect")
+        _log.exception("the engine ends after an unexpected error")
         return 1
 
 
 def _serve(channel: Channel, inbox: _Inbox, load: Load) -> int:
     start = inbox.get()
     if not isinstance(start, Start):
-        raise TransportError(f"the first message is {type(start).__name__}, not Start")
+        raise TransportError(f"first message: expected Start, got {type(start).__name__}")
     try:
         core, ready = load(start.config, lambda stage, fraction: channel.send(Loading(stage=stage, fraction=fraction)))
     except CheckpointError as error:
@@ -82,7 +82,7 @@ def _serve(channel: Channel, inbox: _Inbox, load: Load) -> int:
 
 
 def _run(channel: Channel, inbox: _Inbox, core: "Core") -> None:
-    """Step after step, until `Stop`. All that has arrived is heeded before each: a cancel spares the next step."""
+    """Executes steps until `Stop`. Handles the messages that have arrived before each step, so cancels are prompt."""
     while True:
         for message in _arrived(inbox, wait=not core.has_work and not core.prepare()):
             match message:
@@ -95,7 +95,7 @@ def _run(channel: Channel, inbox: _Inbox, core: "Core") -> None:
                     channel.send(core.shutdown())
                     return
                 case Start():
-                    raise TransportError("a second Start")
+                    raise TransportError("expected one Start message, got a second one")
                 case _:
                     assert_never(message)
         if core.has_work:
@@ -103,7 +103,7 @@ def _run(channel: Channel, inbox: _Inbox, core: "Core") -> None:
 
 
 def _arrived(inbox: _Inbox, *, wait: bool) -> Iterator[ToEngine]:
-    """What the inbox holds; with `wait` at least one message, for which it waits without using the processor."""
+    """Yields the messages in the inbox. With `wait`, blocks until there is at least one."""
     try:
         yield inbox.get(block=wait)
         while True:
@@ -113,20 +113,20 @@ def _arrived(inbox: _Inbox, *, wait: bool) -> Iterator[ToEngine]:
 
 
 def _receive(channel: Channel, inbox: _Inbox) -> None:
-    """Fills the inbox. Runs beside the steps, so that it notices the front end's death during a long one."""
+    """Fills the inbox. Runs in its own thread, so it notices the front end's death even during a long step."""
     try:
         while (message := channel.receive()) is not None:
             inbox.put(message)
     except Exception:
-        _log.exception("the engine ends: it cannot read its socket")
+        _log.exception("the engine ends: reading its socket failed")
         os._exit(1)
     _log.info("the front end is gone")
-    os._exit(0)  # at once: the main thread may be deep in a step, and nobody is left to clean up for
+    os._exit(0)  # at once: the main thread may be in the middle of a step, and there is nothing to clean up
 
 
 def _load(config: EngineConfig, on_progress: OnProgress) -> tuple["Core", Ready]:
     on_progress("importing torch", 0.0)
-    # Imported here, not at the top: it takes seconds, and the front end shows what it waits for.
+    # Imported here, not at the top: it takes seconds, and the front end shows this stage.
     from glimpse.engine.loading.load_engine import load_core  # noqa: PLC0415
 
     loaded = load_core(config, on_progress=on_progress, on_rank_failure=_end_without_rank)
@@ -134,8 +134,8 @@ def _load(config: EngineConfig, on_progress: OnProgress) -> tuple["Core", Ready]
 
 
 def _end_without_rank() -> None:
-    """At once: the main thread may wait for the rank that is gone. The front end starts all of them again."""
-    _log.error("the engine ends with one of its ranks")
+    """Ends at once: the main thread may be waiting for the lost rank. The front end restarts all of them."""
+    _log.error("the engine ends because one of its ranks has ended")
     os._exit(1)
 
 

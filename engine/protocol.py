@@ -1,7 +1,7 @@
-"""All that crosses the seam between the front end and the engine process: frozen structs in two tagged unions.
+"""Messages between the front end and the engine process: frozen structs in two tagged unions.
 
-The front end sends `ToEngine`, the engine answers `FromEngine`. For each `Generate` and each of its siblings, whatever
-happens to it, exactly one `TokenEvent` with `finish` set is the last that bears its request id.
+The front end sends `ToEngine`, the engine sends `FromEngine`. For each `Generate` and each of its siblings, whatever
+happens, exactly one `TokenEvent` has `finish` set, and it is the last one with that request id.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from glimpse.engine.sampling_params import SamplingParams
 
 
 class FinishReason(StrEnum):
-    """Why a request's events ended."""
+    """Why a request ended."""
 
     STOP = "stop"
     """An end token or a stop token id was generated."""
@@ -26,7 +26,7 @@ class FinishReason(StrEnum):
     CANCELLED = "cancelled"
     """The front end cancelled it."""
     ERROR = "error"
-    """It was refused or could not be finished; `TokenEvent.error` says why."""
+    """It was refused or could not be finished: see `TokenEvent.error`."""
 
 
 class MediaInput(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,13 +38,13 @@ class MediaInput(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Start(msgspec.Struct, frozen=True, kw_only=True, tag="start"):
-    """The first message: load this checkpoint in this way."""
+    """The first message: load a checkpoint."""
 
     config: EngineConfig
 
 
 class Sibling(msgspec.Struct, frozen=True, kw_only=True):
-    """A further answer to a prompt: as the first one, but for what is said here."""
+    """A further answer to the same prompt. All other parameters are those of the first answer."""
 
     request_id: str
     """Unique among the requests in flight."""
@@ -58,18 +58,18 @@ class Generate(msgspec.Struct, frozen=True, kw_only=True, tag="generate"):
     request_id: str
     """Unique among the requests in flight."""
     token_ids: list[int]
-    """The prompt; a medium is `num_tokens` placeholder ids."""
+    """The prompt. Each medium has `num_tokens` placeholder ids in it."""
     media: list[MediaInput] = []
     sampling: SamplingParams
     priority: int = 0
-    """Smaller is sooner."""
+    """Smaller is served sooner."""
     cache_salt: str = ""
-    """Requests share cached prefixes only with those of the same salt."""
+    """Requests share cached prefixes only with requests of the same salt."""
     siblings: list[Sibling] = []
-    """Further answers, for which the prompt and its pixels cross the seam only once."""
+    """Further answers. The prompt and its pixels cross the process boundary only once."""
 
     def each(self) -> Iterator["Generate"]:
-        """A request for each answer, none of which has siblings."""
+        """Yields a request without siblings for each answer."""
         alone = msgspec.structs.replace(self, siblings=[]) if self.siblings else self
         yield alone
         for sibling in self.siblings:
@@ -78,13 +78,13 @@ class Generate(msgspec.Struct, frozen=True, kw_only=True, tag="generate"):
 
 
 class Cancel(msgspec.Struct, frozen=True, kw_only=True, tag="cancel"):
-    """Stop working on a request; unknown ids are ignored, for it may just have ended."""
+    """Ends a request. Unknown ids are ignored, because the request may just have ended."""
 
     request_id: str
 
 
 class Stop(msgspec.Struct, frozen=True, kw_only=True, tag="stop"):
-    """End the process; what is in flight ends as cancelled. A front end that drains waits before it sends this."""
+    """Ends the process. Requests in flight end as cancelled; a front end that drains waits before it sends this."""
 
 
 ToEngine = Start | Generate | Cancel | Stop
@@ -94,24 +94,24 @@ class Loading(msgspec.Struct, frozen=True, kw_only=True, tag="loading"):
     """Progress of loading."""
 
     stage: str
-    """What is being done, for a person to read."""
+    """The current stage, in words."""
     fraction: float
-    """Share of the whole that is done, 0 … 1."""
+    """Share of the work that is done, 0 to 1."""
 
 
 class Ready(msgspec.Struct, frozen=True, kw_only=True, tag="ready"):
-    """The checkpoint is loaded; requests are served."""
+    """The checkpoint is loaded, and requests are served."""
 
     device: str
     dtype: str
     backend: ChosenBackend = "torch"
-    """What carries out the model's operations."""
+    """What executes the model's operations."""
     tensor_parallel_size: int = 1
     """Ranks that share each step."""
     quantization: str = "none"
-    """Of the decoder's weights, for a person to read: "int8", or the checkpoint's own such as "awq int4"."""
+    """Of the decoder's weights, in words: "int8", or the checkpoint's own, such as "awq int4"."""
     max_model_len: int
-    """The context window in tokens, as the checkpoint, the settings and the KV cache allow."""
+    """The context window in tokens that the checkpoint, the settings and the KV cache allow."""
     num_blocks: int
     block_size: int
     """Tokens in a KV block."""
@@ -119,61 +119,62 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True, tag="ready"):
 
 
 class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
-    """The checkpoint cannot be served; the process ends after this. Restarting it would not help."""
+    """The checkpoint cannot be served. The process ends after this; a restart would not help."""
 
     message: str
 
 
 class TokenLogprobs(msgspec.Struct, frozen=True, kw_only=True):
-    """Log-probabilities at one place of an answer."""
+    """Log-probabilities at one position of an answer."""
 
     logprob: float
-    """Of the token that was chosen."""
+    """Of the sampled token."""
     top: list[tuple[int, float]] = []
     """(token id, log-probability), most likely first."""
 
 
 class TokenEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a step brought to one request."""
+    """New tokens of one request, or its end."""
 
     request_id: str
     token_ids: list[int] = []
-    """New tokens, in order. An end token or stop token id that ended the answer is among them, as the last."""
+    """New tokens, in order. An end token or stop token id that ended the answer is the last of them."""
     logprobs: list[TokenLogprobs] = []
-    """One for each of `token_ids` where they were asked for, else empty."""
+    """One for each of `token_ids` if requested, else empty."""
     num_cached_tokens: int = 0
-    """Prompt tokens that the prefix cache spared; said with the first token and with `finish`."""
+    """Prompt tokens found in the prefix cache. Set with the first token and with `finish`."""
     num_encoded_media: int = 0
-    """Media of the prompt that were encoded for this request; said with the first token. The others were spared it."""
+    """Media of the prompt that were encoded for this request; the others were cached. Set with the first token."""
     finish: FinishReason | None = None
     error: EngineErrorCode | None = None
     """Set exactly when `finish` is ERROR."""
     message: str = ""
-    """What went wrong, in words for the client."""
+    """What went wrong, for the client."""
 
 
 class StepStats(msgspec.Struct, frozen=True, kw_only=True):
-    """The engine after a step."""
+    """Statistics of the engine after a step."""
 
     num_running: int
     num_waiting: int
     num_used_blocks: int
-    """KV blocks that a running sequence holds; those kept only for the prefix cache are free."""
+    """KV blocks held by running sequences. Blocks that are only cached count as free."""
     num_prompt_tokens: int
     """Prompt tokens computed in the step."""
     num_generated_tokens: int
     num_cached_tokens: int
-    """Prompt tokens spared by the prefix cache, of sequences admitted in the step."""
+    """Prompt tokens found in the prefix cache, of sequences admitted in the step."""
     num_encoded_media: int
     num_preemptions: int
     step_seconds: float
     num_draft_tokens: int = 0
-    """Guesses at what answers say next that were checked in the step."""
+    """Draft tokens verified in the step."""
     num_accepted_tokens: int = 0
+    """Draft tokens that were accepted."""
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True, tag="step"):
-    """One message for each engine step."""
+    """Sent after each engine step."""
 
     events: list[TokenEvent]
     stats: StepStats

@@ -1,4 +1,4 @@
-"""One engine process and the channel to it. Knows no request and no restart."""
+"""An engine process and the channel to it."""
 
 import asyncio
 import contextlib
@@ -13,7 +13,7 @@ _STDERR = 2
 
 
 class EngineChild:
-    """A running engine."""
+    """A running engine process."""
 
     def __init__(self, process: Process, channel: AsyncChannel) -> None:
         self.process = process
@@ -26,7 +26,7 @@ class EngineChild:
             channel = await AsyncChannel.connect(ours)
             try:
                 fd = theirs.fileno()
-                # What libraries print belongs to the log, and a terminal's input to the front end.
+                # Output of libraries goes to the log, and terminal input to the front end.
                 process = await create_subprocess_exec(
                     *command, "--fd", str(fd), pass_fds=[fd], stdin=DEVNULL, stdout=_STDERR
                 )
@@ -36,7 +36,7 @@ class EngineChild:
         return cls(process, channel)
 
     async def end(self, *, grace_seconds: float) -> int:
-        """Waits for the process to end, kills it if it does not, and returns its exit status; -9 is a kill."""
+        """Waits for the process to exit, kills it after `grace_seconds`, and returns its exit status (-9 if killed)."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self.process.wait(), grace_seconds)
         if self.process.returncode is None:

@@ -1,4 +1,4 @@
-"""Events on their way to their consumer. What gathers while the consumer is busy becomes one event of each request."""
+"""Queues events for a consumer. Events that arrive while it is busy are merged into one for each request."""
 
 import asyncio
 from collections.abc import Sequence
@@ -7,11 +7,11 @@ from glimpse.engine.protocol import FinishReason, TokenEvent
 
 
 class Mailbox:
-    """The events of requests, all of one consumer's, that it has not taken yet."""
+    """The events of one consumer's requests that it has not taken yet."""
 
     def __init__(self) -> None:
         self._events: dict[str, list[TokenEvent]] = {}
-        """By the request's id."""
+        """Request id → events."""
         self._arrived = asyncio.Event()
 
     def put(self, event: TokenEvent) -> None:
@@ -19,7 +19,7 @@ class Mailbox:
         self._arrived.set()
 
     async def take(self) -> list[TokenEvent]:
-        """Waits for events; several of one request become one. Failures come first."""
+        """Waits for events and returns one for each request, errors first."""
         await self._arrived.wait()
         self._arrived.clear()
         taken, self._events = self._events, {}

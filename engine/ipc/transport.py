@@ -1,7 +1,6 @@
-"""Messages over a Unix stream socket: a length in four bytes, little-endian, then one message in msgpack.
+"""Messages over a Unix stream socket: four bytes of length, little-endian, then one message in msgpack.
 
-`Channel` is the engine's end and blocks; `AsyncChannel` is the front end's. Both know how a message becomes bytes and
-when the other side is gone; neither knows what a message means, nor who started whom.
+`Channel` is the engine's end and blocks. `AsyncChannel` is the front end's.
 """
 
 import asyncio
@@ -15,11 +14,11 @@ import msgspec
 from glimpse.engine.protocol import FromEngine, ToEngine
 
 MAX_MESSAGE_BYTES = 256 << 20
-"""The longest message. A prompt full of pictures takes a tenth of it."""
+"""The longest message. A prompt full of images takes a tenth of it."""
 
 _LENGTH = struct.Struct("<I")
 _SLICE_BYTES = 1 << 20
-"""Written at once: the event loop serves others between two slices of a long message."""
+"""Written at a time. Between two slices of a long message the event loop serves others."""
 _READ_AHEAD_BYTES = 1 << 20
 
 _Message = TypeVar("_Message")
@@ -30,20 +29,20 @@ _from_engine: msgspec.msgpack.Decoder[FromEngine] = msgspec.msgpack.Decoder(From
 
 
 class MessageTooLargeError(Exception):
-    """A message longer than `MAX_MESSAGE_BYTES`, which was not sent."""
+    """The message is longer than `MAX_MESSAGE_BYTES` and was not sent."""
 
     def __init__(self, num_bytes: int) -> None:
         super().__init__(
-            f"the message has {num_bytes} bytes; at most {MAX_MESSAGE_BYTES} are sent to the engine process"
+            f"the request has {num_bytes} bytes; at most {MAX_MESSAGE_BYTES} can be sent to the engine process"
         )
 
 
 class TransportError(Exception):
-    """The other side sent what is no message. Nothing after it can be read."""
+    """The other side sent an invalid message. Nothing after it can be read."""
 
 
 class Channel:
-    """The engine's end of the socket. One thread may send while another receives."""
+    """The engine's end of the socket. One thread may send while another one receives."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection
@@ -52,16 +51,16 @@ class Channel:
         """Blocks until the kernel has taken the message.
 
         Raises:
-            MessageTooLargeError: nothing was sent.
+            MessageTooLargeError: the message is too long; nothing was sent.
             ConnectionError: the front end is gone.
         """
         self._socket.sendall(_frame(message))
 
     def receive(self) -> ToEngine | None:
-        """Blocks until a message is there; None once the front end is gone. Pixels are views into what was received.
+        """Blocks until a message arrives. Returns None once the front end is gone. Pixels are views into the message.
 
         Raises:
-            TransportError: what arrived is no message.
+            TransportError: the message is invalid.
         """
         length = self._read(_LENGTH.size)
         if length is None:
@@ -70,13 +69,13 @@ class Channel:
         return None if body is None else _decoded(_to_engine, body)
 
     def _read(self, num_bytes: int) -> bytearray | None:
-        """Exactly so many bytes, or None if the stream ends before."""
+        """Reads exactly `num_bytes`. Returns None if the stream ends before."""
         data = bytearray(num_bytes)
         rest = memoryview(data)
         while rest:
             try:
                 num_read = self._socket.recv_into(rest)
-            except ConnectionError:  # the other side ended with something of ours unread
+            except ConnectionError:  # the other side has exited with unread messages
                 return None
             if not num_read:
                 return None
@@ -85,7 +84,7 @@ class Channel:
 
 
 class AsyncChannel:
-    """The front end's end of the socket. Made by `connect`, in a running event loop; ended by `close`."""
+    """The front end's end of the socket. Create it with `connect`, in a running event loop, and end it with `close`."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -95,22 +94,22 @@ class AsyncChannel:
 
     @classmethod
     async def connect(cls, connection: socket.socket) -> "AsyncChannel":
-        """Takes the socket over."""
+        """Takes ownership of the socket."""
         return cls(*await asyncio.open_unix_connection(sock=connection, limit=_READ_AHEAD_BYTES))
 
     def post(self, message: ToEngine) -> None:
-        """Queues a message behind those posted before. To an engine that is gone it goes nowhere: `receive` tells.
+        """Queues a message. If the engine is gone, the message is lost: `receive` returns None then.
 
         Raises:
-            MessageTooLargeError: nothing was queued.
+            MessageTooLargeError: the message is too long; nothing was queued.
         """
         self._outbox.put_nowait(_frame(message))
 
     async def receive(self) -> FromEngine | None:
-        """Waits for a message; None once the engine is gone.
+        """Waits for a message. Returns None once the engine is gone.
 
         Raises:
-            TransportError: what arrived is no message.
+            TransportError: the message is invalid.
         """
         try:
             length = await self._reader.readexactly(_LENGTH.size)
@@ -120,7 +119,7 @@ class AsyncChannel:
         return _decoded(_from_engine, body)
 
     async def close(self) -> None:
-        """Closes the socket, whatever is still queued. May be called more than once."""
+        """Closes the socket. Queued messages are lost. May be called more than once."""
         self._writing.cancel()
         await asyncio.wait([self._writing])
         self._writer.close()
@@ -128,7 +127,7 @@ class AsyncChannel:
             await self._writer.wait_closed()
 
     async def _write(self) -> None:
-        with contextlib.suppress(ConnectionError):  # `receive` tells of it
+        with contextlib.suppress(ConnectionError):  # `receive` returns None then
             while True:
                 frame = memoryview(await self._outbox.get())
                 for start in range(0, len(frame), _SLICE_BYTES):
@@ -149,7 +148,7 @@ def _frame(message: ToEngine | FromEngine) -> bytearray:
 def _num_bytes(length: bytes | bytearray) -> int:
     (num_bytes,) = _LENGTH.unpack(length)
     if num_bytes > MAX_MESSAGE_BYTES:
-        raise TransportError(f"a message of {num_bytes} bytes is announced; at most {MAX_MESSAGE_BYTES} are read")
+        raise TransportError(f"message length: expected at most {MAX_MESSAGE_BYTES} bytes, got {num_bytes}")
     return num_bytes
 
 
@@ -157,4 +156,4 @@ def _decoded(decoder: msgspec.msgpack.Decoder[_Message], body: bytes | bytearray
     try:
         return decoder.decode(body)
     except msgspec.DecodeError as error:
-        raise TransportError(f"the other side sent no message of the protocol: {error}") from error
+        raise TransportError(f"the message does not follow the protocol: {error}") from error

@@ -129,7 +129,7 @@ async def start_server(
         on_state=on_state,
         on_loading=on_loading,
         on_stats=on_stats,
-        longest_silence_seconds=settings.engine.engine_timeout,
+        max_silence_seconds=settings.engine.engine_timeout,
     )
     media = build_media(settings.media, checkpoint.path, checkpoint.model, metrics)
     reports = LoadHandlers(load).stream_load_reports

@@ -35,7 +35,7 @@ class Engine:
         folder: Path,
         *scripts: str,
         on_stats: Callable[[StepStats], None] | None = None,
-        longest_silence_seconds: float = math.inf,
+        max_silence_seconds: float = math.inf,
     ) -> None:
         self.states: list[EngineState] = []
         self.loading: list[Loading] = []
@@ -47,7 +47,7 @@ class Engine:
             on_state=lambda state, _reason: self.states.append(state),
             on_loading=self.loading.append,
             on_stats=on_stats or self.stats.append,
-            longest_silence_seconds=longest_silence_seconds,
+            max_silence_seconds=max_silence_seconds,
         )
 
     @property
@@ -67,7 +67,7 @@ async def engine(tmp_path: Path) -> AsyncIterator[Engine]:
 
 @pytest.fixture(autouse=True)
 def quick_restarts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "FIRST_BACKOFF_SECONDS", 0.01)
+    monkeypatch.setattr(client, "INITIAL_BACKOFF_SECONDS", 0.01)
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -182,7 +182,7 @@ async def test_an_answer_left_unread_after_its_end_is_not_cancelled(engine: Engi
 
 async def test_a_request_id_in_flight_is_not_taken_twice(engine: Engine) -> None:
     task = await held(engine.client, "hold")
-    with pytest.raises(ValueError, match="'hold' is in flight already"):
+    with pytest.raises(ValueError, match="'hold' is already in use"):
         await events_of(engine.client, request("hold"))
     assert not task.done()
     task.cancel()
@@ -206,7 +206,7 @@ async def test_a_killed_engine_ends_each_request_as_unavailable_and_comes_back(e
     await asyncio.wait(tasks, timeout=DEADLINE_SECONDS)
     for task in tasks:
         assert last_of(task).error is EngineErrorCode.UNAVAILABLE
-        assert last_of(task).message == "the engine stopped; the request can be sent again"
+        assert last_of(task).message == "the engine exited; retry the request"
     await until(lambda: engine.client.state is EngineState.READY)
     assert engine.states == [EngineState.READY, EngineState.RESTARTING, EngineState.READY]
     assert engine.client.pid == engine.pids[1]
@@ -214,7 +214,7 @@ async def test_a_killed_engine_ends_each_request_as_unavailable_and_comes_back(e
 
 
 async def test_a_hung_engine_is_replaced_and_an_idle_one_is_not(tmp_path: Path) -> None:
-    engine = Engine(tmp_path, "ready", longest_silence_seconds=1.0)
+    engine = Engine(tmp_path, "ready", max_silence_seconds=1.0)
     await engine.client.start()
     try:
         await asyncio.sleep(2.0)
@@ -231,7 +231,7 @@ async def test_a_hung_engine_is_replaced_and_an_idle_one_is_not(tmp_path: Path) 
 
 
 async def test_an_engine_that_says_something_is_not_hung(tmp_path: Path) -> None:
-    engine = Engine(tmp_path, "ready", longest_silence_seconds=1.5)
+    engine = Engine(tmp_path, "ready", max_silence_seconds=1.5)
     await engine.client.start()
     try:
         async with aclosing(engine.client.generate(request("hold"))) as held:
@@ -277,7 +277,7 @@ async def test_restarts_go_on_until_one_succeeds(tmp_path: Path) -> None:
 async def test_the_pause_before_a_restart_doubles_up_to_a_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client, "LONGEST_BACKOFF_SECONDS", 0.03)
+    monkeypatch.setattr(client, "MAX_BACKOFF_SECONDS", 0.03)
     pauses: list[float] = []
     sleep = asyncio.sleep
 
@@ -292,7 +292,7 @@ async def test_the_pause_before_a_restart_doubles_up_to_a_limit(
     os.kill(engine.pids[0], signal.SIGKILL)
     await until(lambda: len(engine.states) == 3)
     assert pauses == [0.01, 0.02, 0.03, 0.03]
-    monkeypatch.setattr(client, "STEADY_SECONDS", 0.0)
+    monkeypatch.setattr(client, "STABLE_SECONDS", 0.0)
     os.kill(engine.pids[-1], signal.SIGKILL)
     await until(lambda: len(engine.states) == 5)
     assert pauses[4:] == [0.01]
@@ -324,7 +324,7 @@ async def test_a_restart_that_fails_for_good_is_not_repeated(tmp_path: Path) -> 
 
 async def test_an_engine_that_dies_at_its_first_start_is_not_started_again(tmp_path: Path) -> None:
     engine = Engine(tmp_path, "dies")
-    with pytest.raises(EngineError, match="ended with status 3 while it loaded") as raised:
+    with pytest.raises(EngineError, match="exited with status 3 while loading") as raised:
         await engine.client.start()
     assert raised.value.code is EngineErrorCode.UNAVAILABLE
     assert engine.client.state is EngineState.FAILED

@@ -247,9 +247,9 @@ async def test_a_message_over_the_limit_is_refused_before_anything_is_sent(
 @pytest.mark.parametrize(
     ("data", "complaint"),
     [
-        (struct.pack("<I", (256 << 20) + 1), "268435457 bytes is announced"),
-        (struct.pack("<I", 3) + b"\xc1\xc1\xc1", "no message of the protocol"),
-        (struct.pack("<I", 1) + b"\x80", "no message of the protocol"),
+        (struct.pack("<I", (256 << 20) + 1), "got 268435457"),
+        (struct.pack("<I", 3) + b"\xc1\xc1\xc1", "does not follow the protocol"),
+        (struct.pack("<I", 1) + b"\x80", "does not follow the protocol"),
     ],
     ids=["too long", "not msgpack", "of no kind"],
 )
