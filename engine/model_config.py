@@ -113,7 +113,7 @@ def load_model_config(path: Path) -> ModelConfig:
     Raises:
         CheckpointError: a file is missing or not JSON, a field is missing, or the architecture is not supported.
     """
-    config = _read_json(path / "config.json")
+    config = read_json(path / "config.json")
     architecture = str((config.get("architectures") or ["?"])[0])
     read = _FAMILIES.get(architecture)
     if read is None:
@@ -282,14 +282,15 @@ def _patches(vision: Mapping[str, Any]) -> dict[str, Any]:
 def _eos_token_ids(path: Path, text: Mapping[str, Any], config: Mapping[str, Any]) -> tuple[int, ...]:
     generation: Mapping[str, Any] = {}
     if (path / "generation_config.json").exists():
-        generation = _read_json(path / "generation_config.json")
+        generation = read_json(path / "generation_config.json")
     eos = generation.get("eos_token_id", config.get("eos_token_id", text.get("eos_token_id")))
     if eos is None:
         return ()
     return (eos,) if isinstance(eos, int) else tuple(eos)
 
 
-def _read_json(path: Path) -> Mapping[str, Any]:
+def read_json(path: Path) -> Mapping[str, Any]:
+    """Reads a JSON file of a checkpoint. Raises CheckpointError if it is missing or not JSON."""
     try:
         return json.loads(path.read_bytes())
     except FileNotFoundError as error:

@@ -1,7 +1,7 @@
-"""What of JSON Schema is enforced, and how large a schema may be: what is beyond that is refused by name and place.
+"""Refuses JSON Schemas that cannot be enforced or are too large, with the keyword and its path.
 
-llguidance refuses most of what it cannot enforce, without a place. It does not refuse all of it, and some schemas take
-it seconds or the process; those are found here. Knows no tokens.
+llguidance refuses most of what it cannot enforce, without a path. It misses some of it, and some schemas take it
+seconds or crash the process; this module finds those.
 """
 
 import math
@@ -14,15 +14,15 @@ from urllib.parse import unquote
 from glimpse.engine.grammar.lark import GrammarError, check_backslashes
 
 MAX_DEPTH = 100
-"""Schemas inside schemas, through references too. A thread's stack holds a thousand."""
+"""Nesting of schemas, through references too. A thread's stack holds a thousand levels."""
 MAX_PROPERTIES = 1000
-"""Named in the whole schema; compiling takes time that grows with their square."""
+"""In the whole schema. Compile time grows with the square of their number."""
 MAX_PATTERN_PROPERTIES = 16
-"""In the whole schema; each is compared with each."""
+"""In the whole schema. Each is compared with every other."""
 MAX_MULTIPLE = 10_000
-"""The least common multiple of all `multipleOf`, decimal points aside. A lexer with as many states is made."""
+"""Limit of the least common multiple of all `multipleOf`, decimal points removed. The lexer has that many states."""
 MAX_WHOLE_NUMBER = 2**53
-"""Larger ones are not the same number to everyone who reads them."""
+"""Larger integers are not exact in all JSON parsers."""
 
 FORMATS = ("date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri")
 
@@ -53,22 +53,22 @@ _NOT_ENFORCED = frozenset(
     }
 )
 _BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
-_UNWRITABLE = re.compile(r"[\x00-\x07\x0b\x0e-\x1f\x7f]")  # characters that JSON has no short escape for
+_UNWRITABLE = re.compile(r"[\x00-\x07\x0b\x0e-\x1f\x7f]")  # control characters without a short escape in JSON
 
 
 def check_schema(schema: object) -> None:
-    """Refuses a schema that cannot be enforced, as far as llguidance would not.
+    """Refuses a schema that cannot be enforced and that llguidance would accept.
 
     Raises:
-        GrammarError: says where, as `#/properties/name`, and why.
+        GrammarError: with the path, such as `#/properties/name`, and the reason.
     """
     if not isinstance(schema, dict):
-        raise GrammarError("#: a schema is a JSON object")
-    _Check(schema).visit(schema, "#", depth=0)
+        raise GrammarError("#: expected a JSON object as schema")
+    _Checker(schema).visit(schema, "#", depth=0)
 
 
-class _Check:
-    """One pass over a schema, in the order in which llguidance goes, each reference followed once."""
+class _Checker:
+    """Walks a schema in the same order as llguidance and follows each reference once."""
 
     def __init__(self, root: dict[str, Any]) -> None:
         self._root = root
@@ -79,9 +79,9 @@ class _Check:
 
     def visit(self, schema: object, path: str, depth: int) -> None:
         if depth > MAX_DEPTH:
-            raise GrammarError(f"{path}: schemas are nested more than {MAX_DEPTH} deep, references included")
+            raise GrammarError(f"{path}: schemas are nested more than {MAX_DEPTH} levels deep, references included")
         if not isinstance(schema, dict):
-            return  # true and false; whatever else it may be, llguidance says so
+            return  # true or false; llguidance refuses anything else
         self._check_keywords(schema, path)
         self._count(schema, path)
         _check_values(schema, path)
@@ -102,7 +102,7 @@ class _Check:
             raise GrammarError(f"{path}: '$id' is only supported at the root")
         if "prefixItems" in schema and ("additionalItems" in schema or isinstance(schema.get("items"), list)):
             raise GrammarError(
-                f"{path}: 'prefixItems' cannot be enforced beside 'additionalItems' or a list of 'items'"
+                f"{path}: 'prefixItems' cannot be enforced together with 'additionalItems' or a list of 'items'"
             )
 
     def _count(self, schema: Mapping[str, Any], path: str) -> None:
@@ -116,11 +116,13 @@ class _Check:
         if isinstance(multiple, int | float) and math.isfinite(multiple):
             self._multiple = math.lcm(self._multiple, _digits(multiple))
             if self._multiple > MAX_MULTIPLE:
-                raise GrammarError(f"{path}: 'multipleOf' cannot be enforced: the multiples are over {MAX_MULTIPLE}")
+                raise GrammarError(
+                    f"{path}: 'multipleOf' cannot be enforced: the least common multiple exceeds {MAX_MULTIPLE}"
+                )
 
 
 def _inner_schemas(schema: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """The schemas in a schema, each with its path below it."""
+    """Yields the direct subschemas of a schema, each with its relative path."""
     for keyword, value in schema.items():
         if keyword in _ENFORCED_MAPS and isinstance(value, dict):
             yield from ((f"{keyword}/{name}", inner) for name, inner in value.items())
@@ -131,9 +133,9 @@ def _inner_schemas(schema: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _resolve(root: Mapping[str, Any], reference: str, path: str) -> object:
-    """What a reference refers to."""
+    """Returns the target of a reference."""
     if reference != "#" and not reference.startswith("#/"):
-        raise GrammarError(f"{path}: '$ref' to {reference!r}: only references that begin with #/ can be followed")
+        raise GrammarError(f"{path}: '$ref' to {reference!r}: only references that begin with #/ are supported")
     found: Any = root
     for part in reference.removeprefix("#").split("/")[1:]:
         name = unquote(part).replace("~1", "/").replace("~0", "~")
@@ -142,7 +144,7 @@ def _resolve(root: Mapping[str, Any], reference: str, path: str) -> object:
         elif isinstance(found, list) and name.isdecimal() and int(name) < len(found):
             found = found[int(name)]
         elif name or reference != "#/":
-            raise GrammarError(f"{path}: '$ref' to {reference!r}, which is not in the schema")
+            raise GrammarError(f"{path}: '$ref' to {reference!r}, which does not exist in the schema")
     return found
 
 
@@ -152,32 +154,32 @@ def _check_values(schema: Mapping[str, Any], path: str) -> None:
             if isinstance(value, int | float) and not abs(value) <= MAX_WHOLE_NUMBER:
                 raise GrammarError(f"{path}: {keyword!r} has a number beyond 2^53, which is not exact")
             if isinstance(value, str) and _UNWRITABLE.search(value):
-                raise GrammarError(f"{path}: {keyword!r} has a control character, which is not generated")
+                raise GrammarError(f"{path}: {keyword!r} has a control character, which cannot be generated")
 
 
 def _check_strings(schema: Mapping[str, Any], path: str) -> None:
     types = schema.get("type", "string")
     is_string = "string" in types if isinstance(types, list) else types == "string"
     if is_string and "format" in schema and schema["format"] not in FORMATS:
-        raise GrammarError(f"{path}: the format {schema['format']!r} cannot be enforced; {', '.join(FORMATS)} can")
+        raise GrammarError(f"{path}: the format {schema['format']!r} cannot be enforced; use {', '.join(FORMATS)}")
     patterns = [schema.get("pattern"), *_keys(schema.get("patternProperties"))]
     for pattern in patterns:
         if not isinstance(pattern, str):
             continue
         check_backslashes(pattern)
         if _has_class_operator(pattern):
-            raise GrammarError(f"{path}: the pattern {pattern!r} has a character class that is read in two ways")
+            raise GrammarError(f"{path}: the pattern {pattern!r} has an ambiguous character class ([, &&, -- or ~~)")
 
 
 def _check_objects(schema: Mapping[str, Any], path: str) -> None:
-    """A name may be repeated, so that two properties are not known to be two."""
+    """A generated object may repeat a name, so optional properties cannot be counted beyond one."""
     minimum = schema.get("minProperties", 0)
     if isinstance(minimum, int | float) and minimum > _size(schema.get("required")) + 1:
-        raise GrammarError(f"{path}: 'minProperties' can be enforced up to one more than are 'required'")
+        raise GrammarError(f"{path}: 'minProperties' cannot exceed the number of 'required' properties by more than 1")
 
 
 def _has_class_operator(pattern: str) -> bool:
-    """Has `[`, `&&`, `--` or `~~` in a character class: operators to some, characters to ECMA 262."""
+    """Tests for `[`, `&&`, `--` or `~~` in a character class: operators to some engines, characters in ECMA 262."""
     for inside in re.findall(r"\\.|\[\^?\]?((?:\\.|[^\]\\])*)\]?", pattern, re.DOTALL):
         if re.search(r"(?<!\\)\[|&&|--|~~", inside):
             return True
@@ -185,7 +187,7 @@ def _has_class_operator(pattern: str) -> bool:
 
 
 def _scalars(value: object) -> Iterator[object]:
-    """All that is in a JSON value, names of members aside."""
+    """Yields all scalars in a JSON value, object keys excluded."""
     if isinstance(value, dict):
         value = list(value.values())
     if isinstance(value, list):
@@ -196,7 +198,7 @@ def _scalars(value: object) -> Iterator[object]:
 
 
 def _digits(number: float) -> int:
-    """The digits of a number as a whole one: of 0.25, 25."""
+    """Returns a number's digits as an integer: 25 for 0.25."""
     fraction = Fraction(str(abs(number)))
     while fraction.denominator > 1:
         fraction *= 10

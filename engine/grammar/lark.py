@@ -1,9 +1,8 @@
-"""Grammars in every notation as one in llguidance's dialect of Lark, and what can be read of a Lark grammar.
+"""Translates grammars of every kind to llguidance's dialect of Lark, and scans Lark grammars.
 
-A JSON answer is written without escapes that it does not need, so that a key has one spelling, and with little white
-space, or a model that is unsure would go on with blanks until its limit. The answer's tokens are the model's own choice
-also where only one text is left: llguidance could say which they are, but takes seconds to find the end of a text such
-as that of `(a{1000}){1000}`. Knows no tokens.
+JSON output uses no unnecessary escapes, so that a key has one spelling, and little white space, because an uncertain
+model would otherwise emit blanks until its token limit. The model samples every token, even where only one text is
+possible: llguidance could force those tokens, but takes seconds to find the end of a text such as `(a{1000}){1000}`.
 """
 
 import json
@@ -17,29 +16,29 @@ from llguidance import regex_to_lark
 from glimpse.engine.sampling_params import Grammar, GrammarKind
 
 _JSON_OPTIONS = {
-    "whitespace_pattern": r" |\n(?: {0,32}|\t{0,8})",  # a blank, or a line break and what indents the next line
+    "whitespace_pattern": r" |\n(?: {0,32}|\t{0,8})",  # a blank, or a line break and indentation
     "json_allowed_escapes": 'nrbtf\\"',
 }
 _LARK_OPTIONS = "%llguidance " + json.dumps({"no_forcing": True})
-_LARK_PIECES = re.compile(
+_LARK_LEXEMES = re.compile(
     r'"(?:\\.|[^"\\])*"|/(?:\\.|[^/\\])+/|(?:\#|//)[^\n]*|<[^<>\s]+>|(?P<keyword>%(?:json|regex|llguidance))\b\s*'
 )
-"""Strings, regular expressions, comments, special tokens; and the words that JSON follows."""
+"""Strings, regular expressions, comments, special tokens, and the keywords that JSON follows."""
 
 _MAX_NESTING = 120
-"""Of JSON; llguidance reads no more than 127."""
+"""Levels of JSON; llguidance reads at most 127."""
 
 
 class GrammarError(ValueError):
-    """A grammar that cannot be enforced; the message, for the client, names the feature or the place."""
+    """A grammar cannot be enforced. The message is for the client and names the feature or its path."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InlineJson:
-    """JSON in a Lark grammar."""
+    """A JSON value in a Lark grammar."""
 
     keyword: str
-    """What stands before it: %json, %regex or %llguidance."""
+    """The keyword before it: %json, %regex or %llguidance."""
     start: int
     end: int
     value: Any
@@ -47,18 +46,18 @@ class InlineJson:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LarkText:
-    """A Lark grammar as far as one can read it without knowing its rules."""
+    """A Lark grammar after lexical analysis."""
 
     code: str
-    """Without strings, regular expressions, comments, special tokens and JSON."""
+    """The source without strings, regular expressions, comments, special tokens and JSON."""
     inlines: tuple[InlineJson, ...]
 
 
 def to_lark(grammar: Grammar) -> str:
-    """A grammar of any kind in llguidance's dialect of Lark.
+    """Translates a grammar to llguidance's dialect of Lark.
 
     Raises:
-        GrammarError: its text is not what its kind says.
+        GrammarError: the text does not match the grammar's kind.
     """
     match grammar.kind:
         case GrammarKind.JSON_OBJECT:
@@ -77,61 +76,61 @@ def to_lark(grammar: Grammar) -> str:
 
 
 def read_lark(lark: str) -> LarkText:
-    """Takes a Lark grammar apart.
+    """Separates a Lark grammar's code from its JSON values.
 
     Raises:
-        GrammarError: where JSON should be is none.
+        GrammarError: a keyword is not followed by JSON.
     """
     code: list[str] = []
     inlines: list[InlineJson] = []
     end = 0
-    while (piece := _LARK_PIECES.search(lark, end)) is not None:
-        code.append(lark[end : piece.start()])
-        end = piece.end()
-        if piece["keyword"]:
+    while (lexeme := _LARK_LEXEMES.search(lark, end)) is not None:
+        code.append(lark[end : lexeme.start()])
+        end = lexeme.end()
+        if lexeme["keyword"]:
             start = end
             try:
                 value, end = json.JSONDecoder().raw_decode(lark, start)
             except (ValueError, RecursionError) as error:
-                raise GrammarError(f"what follows {piece['keyword']} is not JSON: {error}") from error
+                raise GrammarError(f"expected JSON after {lexeme['keyword']}: {error}") from error
             _check_nesting(value)
-            inlines.append(InlineJson(keyword=piece["keyword"], start=start, end=end, value=value))
+            inlines.append(InlineJson(keyword=lexeme["keyword"], start=start, end=end, value=value))
     return LarkText(code=" ".join((*code, lark[end:])), inlines=tuple(inlines))
 
 
 def parse_json(text: str) -> Any:
-    """A grammar's JSON text.
+    """Parses the JSON text of a grammar.
 
     Raises:
-        GrammarError: it is not JSON.
+        GrammarError: the text is not JSON.
     """
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise GrammarError(f"it is not JSON: {error}") from error
+        raise GrammarError(f"expected JSON: {error}") from error
     _check_nesting(value)
     return value
 
 
 def parse_choices(text: str) -> list[str]:
-    """The texts of which an answer is one.
+    """Parses the list of texts that a choice grammar allows.
 
     Raises:
-        GrammarError: there are none, or some are no texts.
+        GrammarError: the text is not a JSON list of at least one string.
     """
     choices = parse_json(text)
     if not isinstance(choices, list) or not all(isinstance(choice, str) for choice in choices):
-        raise GrammarError("choices are a list of texts")
+        raise GrammarError("expected a JSON list of strings")
     if not choices:
-        raise GrammarError("there is no choice")
+        raise GrammarError("expected at least one choice")
     return choices
 
 
 def check_backslashes(regex: str) -> None:
-    """llguidance leaves out a backslash at the end, which says nothing.
+    """Refuses a trailing backslash, which llguidance ignores.
 
     Raises:
-        GrammarError: there is one.
+        GrammarError: the pattern ends with a backslash.
     """
     if (len(regex) - len(regex.rstrip("\\"))) % 2:
         raise GrammarError(f"the pattern {regex[-20:]!r} ends with a backslash")
@@ -157,12 +156,12 @@ def _with_options_inside(lark: str) -> str:
 
 def _regex_rule(regex: str) -> str:
     check_backslashes(regex)
-    # `d`: \d means 0-9, as most who write it believe.
+    # `d`: \d matches 0-9 only.
     return f"start: /{regex_to_lark(regex, 'd')}/" if regex else 'start: ""'
 
 
 def _escape(choice: str) -> str:
-    """A regular expression for exactly this text."""
+    """Returns a regular expression that matches exactly this text."""
     return "".join(
         character if character.isascii() and character.isalnum() else f"\\x{{{ord(character):x}}}"
         for character in choice
@@ -175,7 +174,7 @@ def _check_nesting(value: Any) -> None:
         level = [inner for outer in level if isinstance(outer, dict | list) for inner in _members(outer)]
         if not level:
             return
-    raise GrammarError(f"its JSON is nested more than {_MAX_NESTING} deep")
+    raise GrammarError(f"the JSON is nested more than {_MAX_NESTING} levels deep")
 
 
 def _members(value: dict[str, Any] | list[Any]) -> Iterable[Any]:

@@ -1,4 +1,4 @@
-"""Grammars compiled for a checkpoint's tokens and followed token by token, by llguidance. Knows no torch, no texts."""
+"""Compiles grammars for a checkpoint's vocabulary and matches them token by token, with llguidance. No torch."""
 
 import json
 import re
@@ -18,61 +18,61 @@ from glimpse.engine.sampling_params import Grammar
 BoolArray = npt.NDArray[np.bool_]
 
 _LIMITS = LLParserLimits(
-    initial_lexer_fuel=250_000,  # to compile: so much is spent in about 20 ms
-    step_lexer_fuel=200_000,  # for one token: about 14 ms
+    initial_lexer_fuel=250_000,  # to compile: about 20 ms
+    step_lexer_fuel=200_000,  # per token: about 14 ms
     step_max_items=50_000,
     max_grammar_size=100_000,
     max_lexer_states=50_000,  # 1 or 2 KB each
     verbose_errors=False,
 )
 _NUM_COMPILED = 32
-"""Grammars that are kept compiled: the next request often comes with the last one's."""
+"""Compiled grammars in the cache: consecutive requests often use the same one."""
 _NUM_THREADS = 2
-"""So that one grammar which takes a second does not hold up those that take milliseconds."""
+"""Two, so that a grammar that takes a second does not delay those that take milliseconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vocabulary:
-    """What the tokens of a checkpoint are."""
+    """The tokens of a checkpoint."""
 
     tokens: Sequence[bytes]
-    """What each adds to the text's UTF-8, by its id; nothing for ids that no text needs."""
+    """Token id → UTF-8 bytes; empty for unused ids."""
     special_ids: Sequence[int]
-    """Tokens that text is never made of. A grammar may name them, as `<|im_end|>`."""
+    """Tokens that plain text never encodes to. A grammar may name them, such as `<|im_end|>`."""
 
 
 class GrammarCompiler:
-    """Compiles grammars in threads of its own, and keeps the last ones. Safe to use in several threads."""
+    """Compiles grammars in its own threads and caches the latest. Thread-safe."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self.num_tokens = len(vocabulary.tokens)
         self._tokenizer = LLTokenizer(TokenizerWrapper(_Tokens(vocabulary)))
         self._threads = ThreadPoolExecutor(_NUM_THREADS, "grammar", initializer=lower_thread_priority)
-        self._kept = lru_cache(maxsize=_NUM_COMPILED)(self._compile_soon)
+        self._cached = lru_cache(maxsize=_NUM_COMPILED)(self._submit)
 
     def compile(self, grammar: Grammar) -> Future[LLMatcher]:
-        """Sees to it that a grammar is compiled, and does not wait for it. What comes of it `begin` says."""
-        return self._kept(grammar)
+        """Starts compiling a grammar unless it is cached, and does not wait. `begin` reports errors."""
+        return self._cached(grammar)
 
     def begin(self, grammar: Grammar) -> LLMatcher:
-        """A matcher of one's own at the beginning of a grammar; its lexer is shared with others that this gave.
+        """Returns a new matcher at the beginning of a grammar; matchers of a grammar share its lexer.
 
-        Waits for the compiler, unless `compile` was called in good time.
+        Waits until the grammar is compiled.
 
         Raises:
-            GrammarError: the grammar's text is not what its kind says. What else is wrong, the matcher says.
+            GrammarError: the text does not match the grammar's kind. Other errors are reported by the matcher.
         """
-        compiled = self._kept(grammar)
+        compiled = self._cached(grammar)
         if (error := compiled.exception()) is not None:
-            raise GrammarError(str(error)) from error  # the kept one would gather the frames of all its callers
+            raise GrammarError(str(error)) from error  # a cached exception would accumulate the frames of all callers
         return compiled.result().deep_copy()
 
-    def begin_afresh(self, grammar: Grammar) -> LLMatcher:
-        """The same with a new lexer."""
-        self._kept.cache_clear()
+    def begin_with_new_lexer(self, grammar: Grammar) -> LLMatcher:
+        """Like `begin`, with a lexer of its own."""
+        self._cached.cache_clear()
         return self.begin(grammar)
 
-    def _compile_soon(self, grammar: Grammar) -> Future[LLMatcher]:
+    def _submit(self, grammar: Grammar) -> Future[LLMatcher]:
         return self._threads.submit(self._compile, grammar)
 
     def _compile(self, grammar: Grammar) -> LLMatcher:
@@ -81,25 +81,25 @@ class GrammarCompiler:
 
 
 class Matcher:
-    """Follows one answer through its grammar."""
+    """Matches one completion against its grammar."""
 
     def __init__(self, compiler: GrammarCompiler, grammar: Grammar) -> None:
         self._compiler = compiler
         self._grammar = grammar
         self._token_ids: list[int] = []
-        self._is_fresh = False
-        self._matcher: LLMatcher | None = None  # compiled when it is needed
+        self._has_own_lexer = False
+        self._matcher: LLMatcher | None = None  # begun when first needed
 
     def allowed(self) -> BoolArray:
-        """Which tokens can follow, [tokens]. Those that end an answer are not among them.
+        """Returns which tokens may follow, bool [num_tokens], tokens that end a completion excluded.
 
         Raises:
-            GrammarError: the grammar cannot be compiled, is too complex at this place, or is not complete though
-                nothing can follow.
+            GrammarError: the grammar cannot be compiled, is too complex at this point, or is incomplete although no
+                token can follow.
         """
         if self._matcher is None:
             self._matcher = self._compiler.begin(self._grammar)
-            if self._token_ids:  # of an answer that goes on here
+            if self._token_ids:  # of a completion that is resumed here
                 self._matcher.consume_tokens(self._token_ids)
         bitmask = self._matcher.compute_bitmask()
         if self._matcher.is_error():
@@ -111,20 +111,20 @@ class Matcher:
 
     @property
     def complete(self) -> bool:
-        """The answer may end here."""
+        """True if the completion may end here."""
         return self._matcher is not None and self._matcher.is_accepting()
 
     def accept(self, token_id: int) -> None:
-        """Goes on with a token that is allowed."""
+        """Advances by an allowed token."""
         self._token_ids.append(token_id)
         if self._matcher is not None:
             self._matcher.consume_token(token_id)
 
     def _retry(self, error: str) -> bytes:
-        """The lexer, which answers share, has limits: of this answer alone it may keep them."""
-        if not self._is_fresh and self._token_ids:
-            self._is_fresh = True
-            self._matcher = self._compiler.begin_afresh(self._grammar)
+        """Retries with a new lexer: the shared one may have reached its limits because of other completions."""
+        if not self._has_own_lexer and self._token_ids:
+            self._has_own_lexer = True
+            self._matcher = self._compiler.begin_with_new_lexer(self._grammar)
             self._matcher.consume_tokens(self._token_ids)
             bitmask = self._matcher.compute_bitmask()
             if not self._matcher.is_error():
@@ -133,12 +133,12 @@ class Matcher:
 
 
 class _Tokens:
-    """A vocabulary as llguidance wants it, which would ask it to make tokens only of texts that it forces."""
+    """Adapter for llguidance, which would tokenize with it only texts that it forces."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self.tokens = list(vocabulary.tokens)
         self.special_token_ids = list(vocabulary.special_ids)
-        self.eos_token_id = None  # which tokens end an answer is the sampler's affair
+        self.eos_token_id = None  # the sampler handles tokens that end a completion
         self.bos_token_id = None
 
     def __call__(self, text: bytes) -> list[int]:
@@ -146,11 +146,11 @@ class _Tokens:
 
 
 def _reason(error: str) -> str:
-    """The part of llguidance's message that says what is wrong: without excerpts of the source and its own state."""
+    """Extracts the reason from llguidance's message, without source excerpts and internal state."""
     error = error.partition("\n<non-verbose/>")[0].rpartition("failed to compile JSON schema: ")[2].strip()
     if error.startswith("NoExtension"):
-        return "nothing that can be generated satisfies it"
+        return "no text that can be generated satisfies it"
     if error.startswith("oneOf constraints"):
-        return "the alternatives of oneOf may overlap as far as one can tell; those of anyOf may"
-    named = re.search(r"^error: (.*)", error, re.MULTILINE)  # the regex parser's own message, below an excerpt
+        return "the alternatives of 'oneOf' may overlap; use 'anyOf' instead"
+    named = re.search(r"^error: (.*)", error, re.MULTILINE)  # the regex parser's message follows an excerpt
     return (named[1] if named else error.partition("\n")[0])[:300]

@@ -1,6 +1,6 @@
-"""A conversation as the chat template sees it: roles, texts, calls of tools, and the places where media stand.
+"""Conversations for chat templates: roles, texts, tool calls and slots for media.
 
-Knows neither pixels nor tokens. The media themselves are given beside the conversation, in the order of their slots.
+The media themselves are passed separately, in the order of their slots.
 """
 
 from dataclasses import dataclass
@@ -12,19 +12,19 @@ from glimpse.media.kind import MediaKind
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MediaSlot:
-    """The place of one medium between the texts of a message."""
+    """Position of one medium among the texts of a message."""
 
     kind: MediaKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCall:
-    """A call of a tool that an assistant made."""
+    """A tool call of an assistant message."""
 
     id: str
-    """Names the call, so that a tool's message can answer it."""
+    """Identifier by which a tool message refers to the call."""
     name: str
-    """The function's."""
+    """Name of the function."""
     arguments: str
     """A JSON object, as text."""
 
@@ -36,13 +36,13 @@ class ChatMessage:
     role: str
     """system, developer, user, assistant or tool."""
     content: tuple[str | MediaSlot, ...]
-    """Texts and media in the order in which they were given; empty is a message without content."""
+    """Texts and media in order; empty: the message has no content."""
     name: str | None = None
-    """Who speaks, where several share a role; what a template makes of it is the template's affair."""
+    """Name of the participant; templates may ignore it."""
     tool_calls: tuple[ToolCall, ...] = ()
-    """What an assistant calls, after what it says."""
+    """Tool calls of an assistant message, which follow its content."""
     tool_call_id: str | None = None
-    """The call whose result a tool's message is."""
+    """Id of the tool call that a tool message answers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,29 +50,28 @@ class ToolDefinition:
     """A function that the model may call."""
 
     name: str
-    """By which it is called."""
     description: str | None
-    """What it does and when to call it."""
+    """What the function does and when to call it."""
     parameters: str
-    """The JSON Schema of its arguments, an object, as text; its keys are in the order in which the model sees them."""
+    """JSON Schema of the arguments, as JSON text; the model sees its keys in this order."""
     strict: bool
-    """The arguments always meet the schema."""
+    """The arguments must match the schema."""
 
 
 class ToolMode(StrEnum):
-    """Whether tools are called, where none is chosen by name."""
+    """Whether the model may or must call tools."""
 
     NONE = "none"
-    """Never."""
+    """No tool is called."""
     AUTO = "auto"
-    """As the model decides."""
+    """The model decides."""
     REQUIRED = "required"
-    """At least one."""
+    """The model calls at least one tool."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedTool:
-    """One tool that is called, chosen by the client."""
+    """The client names the tool to call."""
 
     name: str
 

@@ -1,6 +1,6 @@
-"""Refuses grammars that cannot be enforced, before an engine sees them. Knows no torch.
+"""Refuses grammars that cannot be enforced before they reach the engine. Independent of torch.
 
-A grammar is compiled as the engine will, but for a vocabulary of single bytes, which is made in no time.
+Compiles a grammar as the engine does, but for a vocabulary of single bytes, which is fast to build.
 """
 
 import json
@@ -16,32 +16,32 @@ __all__ = ["GrammarChecker", "GrammarError"]
 
 MAX_GRAMMAR_BYTES = 128 << 10
 MAX_LARK_DEFINITIONS = 500
-"""One may use the next; a thread's stack holds some thousands."""
+"""Definitions may be nested in one another; a thread's stack holds a few thousand."""
 
-_LARK_OPTIONS = {"no_forcing", "allow_initial_skip"}
+_LARK_OPTIONS = ["allow_initial_skip", "no_forcing"]
 _LARK_ATTRIBUTE = re.compile(r"\[[^\]]*\b(temperature|stop|stop_capture)\b")
 
 
 class GrammarChecker:
-    """Knows which grammars a checkpoint's answers can be held to. Safe to use in several threads."""
+    """Checks grammars for one checkpoint. Thread-safe."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
-        self._compiler = GrammarCompiler(_bytes_and_special_tokens(tokenizer))
+        self._compiler = GrammarCompiler(_byte_vocabulary(tokenizer))
 
     def check(self, grammar: Grammar) -> None:
-        """Takes milliseconds; hundreds of them for the largest grammars, in which other threads run.
+        """Checks a grammar. Takes milliseconds; hundreds for the largest grammars, during which other threads run.
 
         Raises:
             GrammarError: the grammar cannot be enforced.
         """
         num_bytes = len(grammar.text.encode(errors="surrogatepass"))
         if num_bytes > MAX_GRAMMAR_BYTES:
-            raise GrammarError(f"it has {num_bytes} bytes; the most are {MAX_GRAMMAR_BYTES}")
+            raise GrammarError(f"expected at most {MAX_GRAMMAR_BYTES} bytes, got {num_bytes}")
         _check_text(grammar)
         Matcher(self._compiler, grammar).allowed()
 
 
-def _bytes_and_special_tokens(tokenizer: Tokenizer) -> Vocabulary:
+def _byte_vocabulary(tokenizer: Tokenizer) -> Vocabulary:
     tokens = [b""] * tokenizer.vocab_size
     plain_ids = (token_id for token_id in range(tokenizer.vocab_size) if token_id not in tokenizer.special_ids)
     for byte, token_id in zip(range(256), plain_ids, strict=False):
@@ -67,14 +67,14 @@ def _check_lark(lark: str) -> None:
     text = read_lark(lark)
     num_definitions = text.code.count(":")
     if num_definitions > MAX_LARK_DEFINITIONS:
-        raise GrammarError(f"it has {num_definitions} definitions; the most are {MAX_LARK_DEFINITIONS}")
+        raise GrammarError(f"expected at most {MAX_LARK_DEFINITIONS} definitions, got {num_definitions}")
     if attribute := _LARK_ATTRIBUTE.search(text.code):
         raise GrammarError(f"the attribute {attribute[1]!r} cannot be enforced")
     for inline in text.inlines:
         match inline.keyword:
             case "%json":
                 check_schema(inline.value)
-            case "%llguidance" if not isinstance(inline.value, dict) or not inline.value.keys() <= _LARK_OPTIONS:
-                raise GrammarError(f"%llguidance {json.dumps(inline.value)}: only {_LARK_OPTIONS} can be set")
+            case "%llguidance" if not isinstance(inline.value, dict) or not set(inline.value) <= set(_LARK_OPTIONS):
+                raise GrammarError(f"%llguidance: expected only {_LARK_OPTIONS}, got {json.dumps(inline.value)}")
             case _:
                 pass

@@ -1,6 +1,6 @@
-"""One answer's token events to text deltas: whole characters, no stop texts, log-probabilities spelt out.
+"""Turns the token events of one completion into text: detokenizes, matches stop strings, decodes log-probabilities.
 
-Knows the events and the tokenizer; not what a door makes of the deltas, nor how a request is cancelled.
+Used by the server and by the offline API. Cancelling the request after a stop string is the caller's task.
 """
 
 from collections import deque
@@ -15,7 +15,7 @@ from glimpse.engine.text.tokenizer import Tokenizer
 
 
 class TopToken(NamedTuple):
-    """One of the most likely tokens at a place."""
+    """One of the most likely tokens at a position."""
 
     token_id: int
     text: str
@@ -25,34 +25,34 @@ class TopToken(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenText:
-    """A token with its log-probability."""
+    """A decoded token with its log-probability."""
 
     token_id: int
     text: str
-    """The token alone; bytes that are not UTF-8 by themselves appear as U+FFFD."""
+    """The token decoded alone; bytes that are not valid UTF-8 on their own are U+FFFD."""
     bytes: bytes
     logprob: float
     top: tuple[TopToken, ...] = ()
-    """The most likely tokens at its place, most likely first."""
+    """The most likely tokens at its position, in descending order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextDelta:
-    """What an event adds to an answer."""
+    """Output that one event adds to a completion."""
 
     text: str = ""
     tokens: tuple[TokenText, ...] = ()
-    """Tokens whose text has begun to come out, where log-probabilities were asked for. The token that ended the answer
-    and those of a stop text are not among them."""
+    """Tokens with log-probabilities, if requested; a token is included once its first character is released.
+    Excludes the token that ended the completion and the tokens of a stop string."""
     num_tokens: int = 0
-    """Tokens generated, those whose text is held back and the one that ended the answer included."""
+    """Tokens generated, including those whose text is withheld and the one that ended the completion."""
     finish: FinishReason | None = None
     stopped_by_text: bool = False
-    """A stop text ended the answer: the engine does not know of it, so the request is to be cancelled."""
+    """A stop string ended the completion. The caller must cancel the request: the engine ignores stop strings."""
 
 
 class OutputProcessor:
-    """The text of one answer. Feed it the events up to the first delta with `finish`."""
+    """Processes one completion. Feed it the engine's events up to the first delta with `finish`."""
 
     def __init__(
         self,
@@ -65,66 +65,66 @@ class OutputProcessor:
         """
         Args:
             tokenizer: The checkpoint's.
-            stop: Texts that end the answer, of at least one character.
-            logprobs: As in `SamplingParams`: None leaves `TextDelta.tokens` empty.
-            hidden_ids: Tokens without text. Default: the special ones.
+            stop: Non-empty stop strings.
+            logprobs: As in `SamplingParams`; None: `TextDelta.tokens` stays empty.
+            hidden_ids: Tokens to leave out of the text. Default: the special tokens.
         """
         self._tokenizer = tokenizer
         self._detokenizer = Detokenizer(tokenizer, hidden_ids=hidden_ids)
         self._stops = StopMatcher(stop)
         self._logprobs = logprobs
         self._num_decoded = 0
-        """Characters of the answer so far, those held back included."""
-        self._num_out = 0
-        """Characters of the answer that were let out."""
-        self._waiting: deque[tuple[int, TokenText]] = deque()
-        """Tokens whose text is held back, each with the number of characters before it."""
+        """Characters decoded so far, including withheld ones."""
+        self._num_released = 0
+        """Characters released so far."""
+        self._withheld: deque[tuple[int, TokenText]] = deque()
+        """Tokens whose text is withheld, each with the number of characters before it."""
 
     def feed(self, event: TokenEvent) -> TextDelta:
-        """What the event adds: whole characters, and none that may belong to a stop text.
+        """Returns the output that the event adds: whole characters, none of which may belong to a stop string.
 
-        Any `finish` lets out what was held back. A stop text makes `finish` STOP; tokens after it are dropped.
+        Any `finish` releases the withheld text. A stop string sets `finish` to STOP; tokens after it are dropped.
         """
         ended_by_token = event.finish is FinishReason.STOP
-        shown = event.token_ids[:-1] if ended_by_token else event.token_ids
-        text, num_read = self._read(shown, event.logprobs)
+        visible = event.token_ids[:-1] if ended_by_token else event.token_ids
+        text, num_read = self._read(visible, event.logprobs)
         if event.finish is not None and not self._stops.matched:
             text += self._stops.feed(self._detokenizer.finish()) + self._stops.finish()
-        self._num_out += len(text)
+        self._num_released += len(text)
         stopped = self._stops.matched
         finish = FinishReason.STOP if stopped else event.finish
         return TextDelta(
             text=text,
-            tokens=self._release(everything=finish is not None and not stopped),
+            tokens=self._release(release_all=finish is not None and not stopped),
             num_tokens=num_read if stopped else len(event.token_ids),
             finish=finish,
             stopped_by_text=stopped,
         )
 
     def _read(self, token_ids: Sequence[int], logprobs: Sequence[TokenLogprobs]) -> tuple[str, int]:
-        """The text that these tokens let out, and how many of them were read until a stop text was complete."""
+        """Returns the text that these tokens release and how many were read until a stop string was complete."""
         text = ""
         for index, token_id in enumerate(token_ids):
             if self._logprobs is not None:
-                self._waiting.append((self._num_decoded, self._describe(token_id, logprobs[index])))
-            piece = self._detokenizer.feed((token_id,))
-            self._num_decoded += len(piece)
-            text += self._stops.feed(piece)
+                self._withheld.append((self._num_decoded, self._token_text(token_id, logprobs[index])))
+            new = self._detokenizer.feed((token_id,))
+            self._num_decoded += len(new)
+            text += self._stops.feed(new)
             if self._stops.matched:
                 return text, index + 1
         return text, len(token_ids)
 
-    def _release(self, *, everything: bool) -> tuple[TokenText, ...]:
-        """Takes from the waiting tokens those whose text has begun to come out."""
+    def _release(self, *, release_all: bool) -> tuple[TokenText, ...]:
+        """Removes and returns the withheld tokens of whose text at least one character was released."""
         released: list[TokenText] = []
-        while self._waiting and (everything or self._waiting[0][0] < self._num_out):
-            released.append(self._waiting.popleft()[1])
+        while self._withheld and (release_all or self._withheld[0][0] < self._num_released):
+            released.append(self._withheld.popleft()[1])
         return tuple(released)
 
-    def _describe(self, token_id: int, logprobs: TokenLogprobs) -> TokenText:
-        top = tuple(TopToken(other, *self._spell(other), logprob) for other, logprob in logprobs.top)
-        text, data = self._spell(token_id)
+    def _token_text(self, token_id: int, logprobs: TokenLogprobs) -> TokenText:
+        top = tuple(TopToken(other, *self._decode(other), logprob) for other, logprob in logprobs.top)
+        text, data = self._decode(token_id)
         return TokenText(token_id=token_id, text=text, bytes=data, logprob=logprobs.logprob, top=top)
 
-    def _spell(self, token_id: int) -> tuple[str, bytes]:
+    def _decode(self, token_id: int) -> tuple[str, bytes]:
         return self._tokenizer.token_text(token_id), self._tokenizer.token_bytes(token_id)

@@ -1,6 +1,6 @@
-"""From a conversation and its media to the token ids of a prompt.
+"""Builds prompts: conversations, texts or token ids, and media, to token ids with media placeholders expanded.
 
-Knows of a medium only its kind and how many tokens it takes: what it shows is the affair of `media/` and the engine.
+Of media it needs only their kind and number of tokens; their content is left to `media/` and the engine.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from glimpse.engine.model_config import ModelConfig
 from glimpse.engine.text.conversation import ChatMessage, ToolDefinition
 from glimpse.engine.text.special_token_escaping import SpecialTokenEscaper, SpecialTokenPatterns
 from glimpse.engine.text.template import ChatTemplate, TemplateError, load_chat_template
-from glimpse.engine.text.template_values import message_value, protected, tool_value, with_end_mark
+from glimpse.engine.text.template_values import append_end_mark, escape_json, message_value, tool_value
 from glimpse.engine.text.tokenizer import Tokenizer, load_tokenizer
 from glimpse.media.kind import MediaKind
 
@@ -30,15 +30,15 @@ class PromptMedium(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prompt:
-    """A prompt as the engine takes it."""
+    """A prompt for the engine."""
 
     token_ids: list[int]
     starts: list[int]
-    """For each medium, in the order given, the index of its first placeholder token."""
+    """Index of each medium's first placeholder token, in the order of the media."""
 
 
 class PromptBuilder:
-    """Makes prompts for one checkpoint."""
+    """Builds prompts for one checkpoint."""
 
     def __init__(
         self, *, tokenizer: Tokenizer, template: ChatTemplate, placeholder_ids: Mapping[MediaKind, int]
@@ -46,17 +46,17 @@ class PromptBuilder:
         """
         Args:
             tokenizer: The checkpoint's.
-            template: The checkpoint's, or one in its place.
-            placeholder_ids: For each kind of media that the model understands the token that stands for it.
+            template: The checkpoint's, or the one that overrides it.
+            placeholder_ids: Placeholder token of each kind of media that the model supports.
         """
         self.tokenizer = tokenizer
         self._template = template
         self._placeholder_ids = placeholder_ids
-        self._lookalikes = SpecialTokenPatterns(tokenizer.added_texts)
+        self._patterns = SpecialTokenPatterns(tokenizer.added_texts)
 
     @property
     def template_source(self) -> str:
-        """The chat template's text."""
+        """Source of the chat template."""
         return self._template.source
 
     def chat(
@@ -69,52 +69,52 @@ class PromptBuilder:
         continue_final_message: bool = False,
         template_kwargs: Mapping[str, Any] | None = None,
     ) -> Prompt:
-        """The prompt of a conversation. Nothing in a client's texts is read as a special token.
+        """Builds the prompt of a conversation. Client text is never read as a special token.
 
         Args:
             messages: The conversation.
-            media: What stands in the messages' slots, in their order.
-            tools: What the model may call.
-            add_generation_prompt: The prompt ends with the beginning of an answer.
-            continue_final_message: The prompt ends within the last message, which is an assistant's, after its text;
-                `add_generation_prompt` makes no difference then.
-            template_kwargs: Further variables of the template, as JSON has them.
+            media: The media of the messages' slots, in order.
+            tools: Tools that the model may call.
+            add_generation_prompt: End the prompt with the header of an assistant message.
+            continue_final_message: End the prompt after the text of the last message, an assistant's, without closing
+                it; `add_generation_prompt` is ignored then.
+            template_kwargs: Further template variables, as JSON values.
 
         Raises:
-            TemplateError: the template refuses the conversation or has no place for a part of it, or the media are not
-                those that the template shows.
+            TemplateError: the template refuses the conversation, does not support a part of it, or does not render
+                exactly one placeholder for each medium.
         """
-        self._check_template_can_show(messages, tools)
-        marks = self._lookalikes.marks()
+        self._check_template_supports(messages, tools)
+        escaper = self._patterns.new_escaper()
         try:
-            values = [message_value(message, self._role(message), marks) for message in messages]
+            values = [message_value(message, self._role(message), escaper) for message in messages]
             if continue_final_message:
-                values[-1] = _left_open(messages[-1], values[-1], marks)
+                values[-1] = _with_end_mark(messages[-1], values[-1], escaper)
             rendered = self._template.render(
                 values,
                 add_generation_prompt=add_generation_prompt,
-                tools=[tool_value(tool, marks) for tool in tools] or None,
-                variables=protected(dict(template_kwargs or {}), marks),
+                tools=[tool_value(tool, escaper) for tool in tools] or None,
+                variables=escape_json(dict(template_kwargs or {}), escaper),
             )
         except RecursionError as error:
             raise TemplateError("tools, arguments or template variables are nested too deeply") from error
         if continue_final_message:
-            rendered = _up_to_end_mark(rendered, marks)
-        return self.expand(self._encode(rendered, marks), media)
+            rendered = _up_to_end_mark(rendered, escaper)
+        return self.expand(self._encode(rendered, escaper), media)
 
     def text(self, text: str, media: Sequence[PromptMedium]) -> Prompt:
-        """The prompt of a text that is the prompt already: special tokens in it are special, one placeholder a medium.
+        """Builds the prompt of a raw text, in which special tokens are recognized and each medium has one placeholder.
 
         Raises:
-            TemplateError: the placeholders in the text are not one for each medium.
+            TemplateError: the text does not have exactly one placeholder for each medium.
         """
         return self.expand(self.tokenizer.encode(text), media)
 
     def expand(self, token_ids: Sequence[int], media: Sequence[PromptMedium]) -> Prompt:
-        """A prompt of token ids in which each medium has one placeholder: it becomes as many as the medium takes.
+        """Builds a prompt from token ids: repeats the one placeholder of each medium `num_tokens` times.
 
         Raises:
-            TemplateError: the placeholders are not one for each medium.
+            TemplateError: there is not exactly one placeholder for each medium.
         """
         waiting = self._indices_by_placeholder(media)
         expanded: list[int] = []
@@ -134,10 +134,10 @@ class PromptBuilder:
         return Prompt(token_ids=expanded, starts=starts)
 
     def _indices_by_placeholder(self, media: Sequence[PromptMedium]) -> dict[int, list[int]]:
-        """Placeholder id → indices of the media for which it stands."""
+        """Returns placeholder id → indices of the media it stands for."""
         for medium in media:
             if medium.kind not in self._placeholder_ids:
-                raise TemplateError(f"the model does not understand {medium.kind} input")
+                raise TemplateError(f"the model does not support {medium.kind} input")
         return {
             placeholder_id: [index for index, medium in enumerate(media) if medium.kind == kind]
             for kind, placeholder_id in self._placeholder_ids.items()
@@ -147,52 +147,52 @@ class PromptBuilder:
         unknown = message.role == "developer" and not self._template.supports_developer_role
         return "system" if unknown else message.role
 
-    def _check_template_can_show(self, messages: Sequence[ChatMessage], tools: Sequence[ToolDefinition]) -> None:
-        """A template leaves out what it does not know, without a word."""
+    def _check_template_supports(self, messages: Sequence[ChatMessage], tools: Sequence[ToolDefinition]) -> None:
+        """Raises TemplateError for parts of a conversation that the template would silently leave out."""
         if tools and not self._template.supports_tools:
-            raise TemplateError("the model's chat template has no place for tools")
+            raise TemplateError("the model's chat template does not support tools")
         if any(message.tool_calls for message in messages) and not self._template.supports_tool_calls:
-            raise TemplateError("the model's chat template has no place for calls of tools")
+            raise TemplateError("the model's chat template does not support tool calls")
 
-    def _encode(self, rendered: str, marks: SpecialTokenEscaper) -> list[int]:
-        if not marks:
+    def _encode(self, rendered: str, escaper: SpecialTokenEscaper) -> list[int]:
+        if not escaper:
             return self.tokenizer.encode(rendered)
         token_ids: list[int] = []
         for piece in self.tokenizer.split(rendered):
             if isinstance(piece, int):
                 token_ids.append(piece)
             else:
-                token_ids += self.tokenizer.encode_plain(marks.restore(piece))
+                token_ids += self.tokenizer.encode_plain(escaper.unescape(piece))
         return token_ids
 
 
-def _left_open(message: ChatMessage, value: dict[str, Any], marks: SpecialTokenEscaper) -> dict[str, Any]:
-    """An assistant's message with the mark of its end."""
+def _with_end_mark(message: ChatMessage, value: dict[str, Any], escaper: SpecialTokenEscaper) -> dict[str, Any]:
+    """Appends the end mark to an assistant's message."""
     if message.role != "assistant" or message.tool_calls:
-        raise TemplateError("only an assistant's message without calls of tools can be continued")
-    content = with_end_mark(value["content"], marks)
+        raise TemplateError("only an assistant message without tool calls can be continued")
+    content = append_end_mark(value["content"], escaper)
     if content is None:
         raise TemplateError("a message without text cannot be continued")
     return value | {"content": content}
 
 
-def _up_to_end_mark(rendered: str, marks: SpecialTokenEscaper) -> str:
-    before = marks.before_end(rendered)
+def _up_to_end_mark(rendered: str, escaper: SpecialTokenEscaper) -> str:
+    before = escaper.up_to_end_mark(rendered)
     if before is None:
-        raise TemplateError("the chat template does not show the last message, which is to be continued")
+        raise TemplateError("the chat template does not render the last message, which is to be continued")
     return before
 
 
 def load_prompt_builder(path: Path, model: ModelConfig, chat_template: str | None = None) -> PromptBuilder:
-    """The prompt builder of the checkpoint in the folder `path`.
+    """Loads the tokenizer and the chat template of a checkpoint.
 
     Args:
         path: Folder of the checkpoint.
-        model: Its configuration.
-        chat_template: A file whose template is taken instead of the checkpoint's.
+        model: The checkpoint's configuration.
+        chat_template: Path of a template that overrides the checkpoint's.
 
     Raises:
-        CheckpointError: there is no tokenizer or no chat template, or one that cannot be read.
+        CheckpointError: the tokenizer or the chat template is missing or cannot be read.
     """
     return PromptBuilder(
         tokenizer=load_tokenizer(path),

@@ -1,7 +1,8 @@
-"""Client text that only looks like a special token, and how it stays text.
+"""Escapes client text that spells special tokens, so that it is tokenized as plain text.
 
-While the chat template runs, each such place is a mark that no client can guess; afterwards the marks become the
-client's words again, in pieces of the prompt where no special token is looked for. Knows no template and no tokens.
+While the chat template runs, marks that clients cannot guess replace such text. The rendered prompt is then split at
+its special tokens, and the marks in the remaining pieces become the client's text again. Independent of templates and
+of the tokenizer.
 """
 
 import re
@@ -10,24 +11,24 @@ from collections.abc import Sequence
 
 
 class SpecialTokenPatterns:
-    """The spellings that are never taken from a client's text."""
+    """Finds spellings of special tokens in client text."""
 
     def __init__(self, spellings: Sequence[str]) -> None:
         longest_first = sorted((re.escape(spelling) for spelling in spellings), key=len, reverse=True)
         self._pattern = re.compile("|".join(longest_first) or r"(?!)")
-        beginnings = {spelling[:size] for spelling in spellings for size in range(1, len(spelling))}
-        self._beginnings = tuple(sorted(beginnings, key=len, reverse=True))
+        prefixes = {spelling[:size] for spelling in spellings for size in range(1, len(spelling))}
+        self._prefixes = tuple(sorted(prefixes, key=len, reverse=True))
 
-    def marks(self) -> "SpecialTokenEscaper":
-        """SpecialTokenEscaper for one conversation."""
+    def new_escaper(self) -> "SpecialTokenEscaper":
+        """Returns an escaper for one conversation."""
         return SpecialTokenEscaper(self)
 
     def spans(self, text: str) -> list[tuple[int, int]]:
-        """Where a text spells a token, or ends in the beginning of one, which the next text could complete."""
+        """Returns the spans that spell a special token, and a final one that the next text could complete to one."""
         spans = [match.span() for match in self._pattern.finditer(text)]
         body = text.rstrip()  # a template may strip it
-        if body.endswith(self._beginnings):
-            size = next(len(beginning) for beginning in self._beginnings if body.endswith(beginning))
+        if body.endswith(self._prefixes):
+            size = next(len(prefix) for prefix in self._prefixes if body.endswith(prefix))
             start = max(len(body) - size, spans[-1][1] if spans else 0)
             if start < len(body):
                 spans.append((start, len(body)))
@@ -35,41 +36,41 @@ class SpecialTokenPatterns:
 
 
 class SpecialTokenEscaper:
-    """What was marked in the texts of one conversation."""
+    """Escapes and unescapes the texts of one conversation."""
 
-    def __init__(self, lookalikes: SpecialTokenPatterns) -> None:
-        self._lookalikes = lookalikes
+    def __init__(self, patterns: SpecialTokenPatterns) -> None:
+        self._patterns = patterns
         self._nonce = secrets.token_hex(8)
-        self._literals: list[str] = []
-        # With a space, of which it can be seen afterwards whether a template strips what it shows.
-        self.end = self._mark("end") + " "
-        """Marks the end of a text that the prompt must end with; nothing else has this mark."""
+        self._escaped: list[str] = []
+        # The space shows afterwards whether the template stripped the text.
+        self.end_mark = self._mark("end") + " "
+        """Marks where the prompt ends, in a message that the model continues."""
 
     def __bool__(self) -> bool:
-        return bool(self._literals)
+        return bool(self._escaped)
 
-    def protect(self, text: str) -> str:
-        """The text with marks in the place of lookalikes."""
+    def escape(self, text: str) -> str:
+        """Replaces spellings of special tokens with marks."""
         pieces: list[str] = []
         end = 0
-        for start, stop in self._lookalikes.spans(text):
-            pieces += [text[end:start], self._mark(str(len(self._literals)))]
-            self._literals.append(text[start:stop])
+        for start, stop in self._patterns.spans(text):
+            pieces += [text[end:start], self._mark(str(len(self._escaped)))]
+            self._escaped.append(text[start:stop])
             end = stop
         return "".join([*pieces, text[end:]])
 
-    def restore(self, text: str) -> str:
-        """The text with the client's words in the place of marks."""
+    def unescape(self, text: str) -> str:
+        """Replaces marks with the text they stand for."""
         parts = re.split(self._mark(r"(\d+)"), text)
-        return "".join(self._literals[int(part)] if index % 2 else part for index, part in enumerate(parts))
+        return "".join(self._escaped[int(part)] if index % 2 else part for index, part in enumerate(parts))
 
-    def before_end(self, text: str) -> str | None:
-        """The text up to the mark of the end; None where there is none."""
-        before, mark, after = text.rpartition(self.end.rstrip())
+    def up_to_end_mark(self, text: str) -> str | None:
+        """Returns the text before the end mark; None if there is no such mark."""
+        before, mark, after = text.rpartition(self.end_mark.rstrip())
         if not mark:
             return None
         return before if after.startswith(" ") else before.rstrip()
 
     def _mark(self, index: str) -> str:
-        # Private-use characters: no tokenizer has a token of them, no template looks for them.
+        # Private-use characters: no tokenizer has a token with them, and no template looks for them.
         return f"\ue000{self._nonce}-{index}\ue001"

@@ -1,50 +1,50 @@
-"""Stop texts in a text that comes in pieces. Knows no tokens."""
+"""Matches stop strings in streamed text."""
 
 from collections.abc import Sequence
 
 
 class StopMatcher:
-    """Ends a text where the first stop text is complete, and lets out no part of it.
+    """Ends a text before the first stop string, and withholds text that may be the beginning of one.
 
-    What is let out does not depend on how the text was cut into pieces: of several stop texts the one that is complete
-    first wins, and of those complete at the same place the longest.
+    The result does not depend on how the text is split. The stop string that is complete first wins; of those that are
+    complete at the same character, the longest.
     """
 
     def __init__(self, stops: Sequence[str]) -> None:
         """
         Args:
-            stops: Texts of at least one character.
+            stops: Non-empty strings.
         """
         self._stops = tuple(stops)
         self._longest = max(map(len, stops), default=0)
-        self._held = ""
+        self._withheld = ""
         self.matched = False
-        """A stop text was found; nothing more comes out."""
+        """True once a stop string was found; `feed` and `finish` return nothing from then on."""
 
-    def feed(self, piece: str) -> str:
-        """The text that can be let out now that `piece` has come."""
+    def feed(self, text: str) -> str:
+        """Adds the next text and returns what can be released."""
         if self.matched:
             return ""
-        text = self._held + piece
+        text = self._withheld + text
         cut = self._cut(text)
         self.matched = cut is not None
         end = self._safe_length(text) if cut is None else cut
-        self._held = "" if self.matched else text[end:]
+        self._withheld = "" if self.matched else text[end:]
         return text[:end]
 
     def finish(self) -> str:
-        """What was held back, now that nothing follows that could make it a stop text."""
-        held, self._held = self._held, ""
-        return held
+        """Returns the withheld text at the end of the stream."""
+        withheld, self._withheld = self._withheld, ""
+        return withheld
 
     def _cut(self, text: str) -> int | None:
-        """Where the stop text begins that is complete first."""
+        """Returns the start of the stop string that is complete first."""
         found = ((text.find(stop), len(stop)) for stop in self._stops)
         ends = [(start + length, start) for start, length in found if start >= 0]
         return min(ends)[1] if ends else None
 
     def _safe_length(self, text: str) -> int:
-        """Length of the text before the first place where a stop text may have begun."""
+        """Returns the length of the text before the first possible beginning of a stop string."""
         first = max(0, len(text) - self._longest + 1)
         for start in range(first, len(text)):
             rest = text[start:]

@@ -1,7 +1,7 @@
-"""Chat templates: where a checkpoint's is found, and how it turns messages into the text of a prompt.
+"""Chat templates: finds a checkpoint's template and renders messages to the text of a prompt.
 
-Renders as transformers' `apply_chat_template` does, in a sandbox: a template comes with the checkpoint and is not our
-code. Knows nothing of tokens. This is the only file that knows jinja2.
+Renders like transformers' `apply_chat_template`, in a sandbox, because templates are code that comes with a checkpoint.
+The only module that uses jinja2.
 """
 
 import json
@@ -17,95 +17,81 @@ import jinja2.parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from glimpse.engine.errors import CheckpointError
+from glimpse.engine.model_config import read_json
 
-QWEN2_VL_TEMPLATE = """\
+_CHATML = """\
 {%- if messages[0].role != 'system' %}
 {{- '<|im_start|>system\\nYou are a helpful assistant.<|im_end|>\\n' }}
 {%- endif %}
+{%- set audios = namespace(count=0) %}
 {%- for message in messages %}
 {{- '<|im_start|>' + message.role + '\\n' }}
 {%- if message.content is string %}
 {{- message.content }}
 {%- else %}
 {%- for part in message.content %}
-{%- if part.type == 'image' %}
+{%- if part.type == 'text' %}
+{{- part.text }}
+MEDIA_PARTS
+{%- else %}
+{{- raise_exception('this model does not support content of type ' + part.type) }}
+{%- endif %}
+{%- endfor %}
+{%- endif %}
+{{- '<|im_end|>\\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}
+{{- '<|im_start|>assistant\\n' }}
+{%- endif %}
+"""
+
+QWEN2_VL_TEMPLATE = _CHATML.replace(
+    "MEDIA_PARTS",
+    """\
+{%- elif part.type == 'image' %}
 {{- '<|vision_start|><|image_pad|><|vision_end|>' }}
 {%- elif part.type == 'video' %}
-{{- '<|vision_start|><|video_pad|><|vision_end|>' }}
-{%- elif part.type == 'text' %}
-{{- part.text }}
-{%- else %}
-{{- raise_exception('this model does not understand content of type ' + part.type) }}
-{%- endif %}
-{%- endfor %}
-{%- endif %}
-{{- '<|im_end|>\\n' }}
-{%- endfor %}
-{%- if add_generation_prompt %}
-{{- '<|im_start|>assistant\\n' }}
-{%- endif %}
-"""
-"""Qwen2-VL's form of ChatML."""
+{{- '<|vision_start|><|video_pad|><|vision_end|>' }}""",
+)
+"""Qwen2-VL's variant of ChatML."""
 
-QWEN2_AUDIO_TEMPLATE = """\
-{%- if messages[0].role != 'system' %}
-{{- '<|im_start|>system\\nYou are a helpful assistant.<|im_end|>\\n' }}
-{%- endif %}
-{%- set sounds = namespace(count=0) %}
-{%- for message in messages %}
-{{- '<|im_start|>' + message.role + '\\n' }}
-{%- if message.content is string %}
-{{- message.content }}
-{%- else %}
-{%- for part in message.content %}
-{%- if part.type == 'audio' %}
-{%- set sounds.count = sounds.count + 1 %}
-{{- 'Audio ' + sounds.count|string + ': <|audio_bos|><|AUDIO|><|audio_eos|>\\n' }}
-{%- elif part.type == 'text' %}
-{{- part.text }}
-{%- else %}
-{{- raise_exception('this model does not understand content of type ' + part.type) }}
-{%- endif %}
-{%- endfor %}
-{%- endif %}
-{{- '<|im_end|>\\n' }}
-{%- endfor %}
-{%- if add_generation_prompt %}
-{{- '<|im_start|>assistant\\n' }}
-{%- endif %}
-"""
-"""Qwen2-Audio's, in which sounds are counted."""
+QWEN2_AUDIO_TEMPLATE = _CHATML.replace(
+    "MEDIA_PARTS",
+    """\
+{%- elif part.type == 'audio' %}
+{%- set audios.count = audios.count + 1 %}
+{{- 'Audio ' + audios.count|string + ': <|audio_bos|><|AUDIO|><|audio_eos|>\\n' }}""",
+)
+"""Qwen2-Audio's variant, which numbers audio inputs."""
 
 FALLBACK_TEMPLATES: Mapping[str, str] = {
     "Qwen2VLForConditionalGeneration": QWEN2_VL_TEMPLATE,
     "Qwen2_5_VLForConditionalGeneration": QWEN2_VL_TEMPLATE,
     "Qwen2AudioForConditionalGeneration": QWEN2_AUDIO_TEMPLATE,
 }
-"""Architecture → the template of a checkpoint that has none."""
+"""Architecture → template for checkpoints without one."""
 
 
 class TemplateError(ValueError):
-    """A conversation that the chat template refuses, or whose media do not fit the prompt; the client's to correct."""
+    """The chat template refuses the conversation, or its media do not match the prompt. Caused by the client."""
 
 
 class ChatTemplate:
-    """A compiled template and the special tokens that it may name."""
+    """A compiled template and the special tokens it may use."""
 
     def __init__(self, source: str, special_tokens: Mapping[str, str]) -> None:
         """
         Args:
-            source: The template's text.
-            special_tokens: Names such as `bos_token`, and their texts.
+            source: The template's source.
+            special_tokens: Names such as `bos_token` → texts.
 
         Raises:
-            CheckpointError: the text is not a template.
+            CheckpointError: the source is not a valid template.
         """
         try:
             self._template = _environment().from_string(source, globals=_FUNCTIONS)
         except jinja2.TemplateSyntaxError as error:
-            raise CheckpointError(
-                f"line {error.lineno} of the chat template cannot be read: {error.message}"
-            ) from error
+            raise CheckpointError(f"line {error.lineno} of the chat template is invalid: {error.message}") from error
         self.source = source
         self._special_tokens = dict(special_tokens)
         self.supports_developer_role = "developer" in source
@@ -120,20 +106,20 @@ class ChatTemplate:
         tools: Sequence[Mapping[str, Any]] | None = None,
         variables: Mapping[str, Any] | None = None,
     ) -> str:
-        """The text of the prompt.
+        """Renders the text of the prompt.
 
         Args:
             messages: The conversation.
-            add_generation_prompt: The prompt ends with the beginning of an answer.
-            tools: Functions that the model may call, as the OpenAI API describes them.
-            variables: Whatever else the template may ask for; none of those above.
+            add_generation_prompt: End the prompt with the header of an assistant message.
+            tools: Functions that the model may call, in the format of the OpenAI API.
+            variables: Further template variables; they cannot override the ones above.
 
         Raises:
             TemplateError: the template refuses these messages.
         """
-        given: dict[str, Any] = {
+        context: dict[str, Any] = {
             **self._special_tokens,
-            # Templates tell "no tools" from "undefined"; transformers always defines both.
+            # transformers always defines both, and templates distinguish None from undefined.
             "documents": None,
             **(variables or {}),
             "messages": messages,
@@ -141,40 +127,40 @@ class ChatTemplate:
             "add_generation_prompt": add_generation_prompt,
         }
         try:
-            return self._template.render(given)
+            return self._template.render(context)
         except jinja2.TemplateError as error:
             raise TemplateError(f"the chat template refuses the conversation: {error.message or error}") from error
-        except Exception as error:  # a template is code: it may stumble over values in any way
+        except Exception as error:  # a template is code and may raise anything
             raise TemplateError(f"the chat template fails on the conversation: {error}") from error
 
 
 def load_chat_template(path: Path, architecture: str, override: str | None) -> ChatTemplate:
-    """A checkpoint's template, from the first place that has one.
+    """Loads a checkpoint's chat template from the first source that has one.
 
     Args:
         path: Folder of the checkpoint.
-        architecture: Whose fallback is taken where the checkpoint has no template.
-        override: A file to take instead of all others.
+        architecture: Selects the fallback for a checkpoint without a template.
+        override: Path of a template that takes precedence.
 
     Raises:
         CheckpointError: there is no template, or it cannot be read.
     """
     config = _read_json(path / "tokenizer_config.json")
-    source = _read_override(override) if override is not None else _find(path, config)
+    source = _read_override(override) if override is not None else _find_template(path, config)
     source = source or FALLBACK_TEMPLATES.get(architecture)
     if source is None:
-        raise CheckpointError(f"the checkpoint has no chat template; name a file with --chat-template ({architecture})")
+        raise CheckpointError(f"the checkpoint ({architecture}) has no chat template; pass one with --chat-template")
     return ChatTemplate(source, _special_tokens(config))
 
 
-def _find(path: Path, tokenizer_config: Mapping[str, Any]) -> str | None:
+def _find_template(path: Path, tokenizer_config: Mapping[str, Any]) -> str | None:
     if (path / "chat_template.jinja").exists():
         return (path / "chat_template.jinja").read_text(encoding="utf-8")
-    return _default(_read_json(path / "chat_template.json")) or _default(tokenizer_config)
+    return _default_template(_read_json(path / "chat_template.json")) or _default_template(tokenizer_config)
 
 
-def _default(document: Mapping[str, Any]) -> str | None:
-    """The one template of a document, or of several named ones that which is called "default"."""
+def _default_template(document: Mapping[str, Any]) -> str | None:
+    """Returns the document's template; if it has several named ones, the one named "default"."""
     found: str | list[Mapping[str, str]] | None = document.get("chat_template")
     if isinstance(found, list):
         return next((entry["template"] for entry in found if entry["name"] == "default"), None)
@@ -195,12 +181,7 @@ def _read_override(override: str) -> str:
 
 
 def _read_json(path: Path) -> Mapping[str, Any]:
-    if not path.exists():
-        return {}
-    try:
-        return json.loads(path.read_bytes())
-    except ValueError as error:
-        raise CheckpointError(f"the checkpoint's {path.name} is not JSON: {error}") from error
+    return read_json(path) if path.exists() else {}
 
 
 def _environment() -> jinja2.Environment:
@@ -212,7 +193,7 @@ def _environment() -> jinja2.Environment:
 
 
 class _GenerationTag(jinja2.ext.Extension):
-    """`{% generation %}…{% endgeneration %}` marks an assistant's words for training; here it is its content."""
+    """`{% generation %}…{% endgeneration %}` marks assistant text for training; it renders as its content."""
 
     tags = {"generation"}  # noqa: RUF012 - the name and the type are jinja2's
 
@@ -228,7 +209,7 @@ def _to_json(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> str:
-    """JSON as models were trained on it: jinja2's own filter escapes for HTML."""
+    """Plain JSON, as models were trained on; jinja2's own filter escapes HTML."""
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
@@ -236,8 +217,8 @@ def _raise_exception(message: str) -> None:
     raise jinja2.TemplateError(message)
 
 
-def _strftime_now(form: str) -> str:
-    return datetime.now(tz=UTC).astimezone().strftime(form)
+def _strftime_now(format_: str) -> str:
+    return datetime.now(tz=UTC).astimezone().strftime(format_)
 
 
 _FUNCTIONS = {"raise_exception": _raise_exception, "strftime_now": _strftime_now}

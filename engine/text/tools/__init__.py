@@ -1,8 +1,5 @@
-"""Calls of tools in the text of an answer: the formats in which models write them, read and enforced.
-
-Formats are data (`formats`). One state machine reads them all (`parser`); one function writes the grammars that enforce
-them (`grammar`).
-"""
+"""Tool calls in generated text: formats as data (`formats`), one streaming parser (`parser`), one grammar writer
+(`tool_call_grammar`)."""
 
 from glimpse.engine.text.tools.formats import FORMATS, ToolFormat, find_format, new_tool_call_id, tag_ids
 from glimpse.engine.text.tools.parser import TextEvent, ToolCallArguments, ToolCallStarted, ToolEvent, ToolParser

@@ -1,7 +1,4 @@
-"""The formats in which models write calls of tools, as a table. A call is a JSON object everywhere; the rest differs.
-
-Knows neither how a format is read nor how it is enforced.
-"""
+"""Table of the formats in which models write tool calls. A call is a JSON object in all; what surrounds it differs."""
 
 import secrets
 import string
@@ -13,33 +10,33 @@ from glimpse.engine.text.tokenizer import Tokenizer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolFormat:
-    """How a model writes calls: `opening before CALL between CALL … after`."""
+    """How a model writes tool calls: `opening before CALL between CALL … after`."""
 
     name: str
-    """What an operator calls it."""
-    signs: tuple[str, ...]
-    """A chat template with one of these in it teaches this format."""
+    """Value of --tool-call-parser."""
+    template_markers: tuple[str, ...]
+    """A chat template that contains one of these uses this format."""
     opening: str = ""
-    """The tag that announces calls; empty where there is none."""
+    """Tag before the calls; may be empty."""
     closing: str = ""
-    """The tag that ends them; empty where there is none."""
+    """Tag after the calls; may be empty."""
     bare: bool = False
-    """An answer that begins with a call needs no opening."""
+    """A completion that begins with a call needs no opening tag."""
     before: str = ""
-    """Between the opening and the first call; white space in it may vary, as in the next two."""
+    """Text between the opening tag and the first call. White space may vary, here and in the next two fields."""
     between: str = ""
-    """Between two calls."""
+    """Text between two calls."""
     after: str = ""
-    """After the last call."""
+    """Text after the last call."""
     arguments_key: str = "arguments"
-    """The member that holds a call's arguments."""
+    """JSON member that holds a call's arguments."""
     short_ids: bool = False
-    """The chat template accepts only ids of nine letters and digits."""
+    """The chat template accepts only call ids of nine letters and digits."""
 
 
 MISTRAL = ToolFormat(
     name="mistral",
-    signs=("[TOOL_CALLS]",),
+    template_markers=("[TOOL_CALLS]",),
     opening="[TOOL_CALLS]",
     before=" [",
     between=", ",
@@ -48,57 +45,57 @@ MISTRAL = ToolFormat(
 )
 HERMES = ToolFormat(
     name="hermes",
-    signs=("<tool_call>",),
+    template_markers=("<tool_call>",),
     opening="<tool_call>",
     closing="</tool_call>",
     before="\n",
     between="\n</tool_call>\n<tool_call>\n",
     after="\n</tool_call>",
 )
-"""Hermes's, which Qwen's models write too."""
+"""Hermes; also used by Qwen models."""
 LLAMA = ToolFormat(
     name="llama",
-    signs=("<|python_tag|>", '"parameters":'),
+    template_markers=("<|python_tag|>", '"parameters":'),
     opening="<|python_tag|>",
     bare=True,
     between="; ",
     arguments_key="parameters",
 )
-"""Llama 3's."""
-JSON = ToolFormat(name="json", signs=(), bare=True, between="\n")
-"""Calls and nothing else: for templates that teach none of the others."""
+"""Llama 3."""
+JSON = ToolFormat(name="json", template_markers=(), bare=True, between="\n")
+"""Only calls, without tags: for templates that use none of the other formats."""
 
 FORMATS: Mapping[str, ToolFormat] = {each.name: each for each in (MISTRAL, HERMES, LLAMA, JSON)}
-"""By their names."""
+"""Name → format."""
 
 
 def find_format(template: str, name: str = "auto") -> ToolFormat | None:
-    """The format that a chat template teaches, or the one with this name; None where a template knows no tools.
+    """Returns the format by name, or detects it in a chat template; None if the template does not support tools.
 
     Args:
-        template: The template's text.
-        name: One of `FORMATS`, or "auto".
+        template: The template's source.
+        name: One of `FORMATS`, or "auto" to detect the format.
 
     Raises:
-        ValueError: no format has this name.
+        ValueError: there is no format with this name.
     """
     if name != "auto":
         if name not in FORMATS:
-            raise ValueError(f"there is no tool format {name!r}; there are auto, {', '.join(FORMATS)}")
+            raise ValueError(f"expected a tool call format of auto, {', '.join(FORMATS)}, got {name!r}")
         return FORMATS[name]
     if "tools" not in template:
         return None
-    return next((each for each in FORMATS.values() if any(sign in template for sign in each.signs)), JSON)
+    return next((each for each in FORMATS.values() if any(mark in template for mark in each.template_markers)), JSON)
 
 
 def tag_ids(tool_format: ToolFormat, tokenizer: Tokenizer) -> Mapping[str, int]:
-    """The format's tags that are special tokens, which are no text unless they are shown: tag → token id."""
+    """Returns tag → token id for the format's tags that are special tokens, which decoding skips by default."""
     special = {tokenizer.token_text(token_id): token_id for token_id in tokenizer.special_ids}
     return {tag: special[tag] for tag in (tool_format.opening, tool_format.closing) if tag in special}
 
 
 def new_tool_call_id(tool_format: ToolFormat) -> str:
-    """An id for a call, as the format's chat template accepts it."""
+    """Returns a random id that the format's chat template accepts."""
     letters = string.ascii_letters + string.digits
     if tool_format.short_ids:
         return "".join(secrets.choice(letters) for _ in range(9))

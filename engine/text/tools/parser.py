@@ -1,8 +1,8 @@
-"""The text of an answer → text and calls of tools, as it comes: one state machine for all formats.
+"""Streaming parser that splits generated text into plain text and tool calls: one state machine for all formats.
 
-What is said does not depend on how the text is cut into pieces. A call is told as soon as its name and the beginning of
-its arguments are known; the arguments follow verbatim, right or wrong. What turns out not to be a call is text, tags
-included. White space beside a call belongs to the format, unless text comes after it. Checks no arguments.
+The result does not depend on how the text is split. A call is reported as soon as its name and the beginning of its
+arguments are known; the arguments follow verbatim and are not validated. What turns out not to be a call is text, tags
+included. White space around a call belongs to the format, unless text follows it.
 """
 
 import itertools
@@ -17,24 +17,24 @@ from glimpse.engine.text.tools.formats import ToolFormat
 
 @dataclass(frozen=True, slots=True)
 class TextEvent:
-    """Text that is no part of a call."""
+    """Text that is not part of a tool call."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class ToolCallStarted:
-    """A call begins."""
+    """A tool call begins."""
 
     index: int
-    """Its place among the answer's calls, from 0."""
+    """Index of the call in the completion, from 0."""
     name: str
-    """The function's."""
+    """Name of the function."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolCallArguments:
-    """A call's arguments go on."""
+    """The next part of a tool call's arguments."""
 
     index: int
     text: str
@@ -43,27 +43,27 @@ class ToolCallArguments:
 ToolEvent: TypeAlias = TextEvent | ToolCallStarted | ToolCallArguments
 
 _T = TypeVar("_T")
-_Reading: TypeAlias = Generator[None, None, _T]
-"""Reads characters, yields where there are no more of them yet, and returns what it found."""
+_Reader: TypeAlias = Generator[None, None, _T]
+"""Reads characters, yields when it needs more of them, and returns what it has read."""
 
 _ARGUMENTS_KEYS = ('"arguments"', '"parameters"')
-"""Models mix them up."""
+"""Models confuse them."""
 _OTHER_KEYS = ('"type"', '"id"')
-"""Members with which models adorn a call. Their values are strings that tell nothing; with any others it is no call."""
+"""Members that models add to a call; their values are strings and ignored. With any other member it is not a call."""
 
 
 class _NotACallError(Exception):
-    """What is read is no call, or no longer one."""
+    """The text is not a tool call, or no longer one."""
 
 
 class ToolParser:
-    """Reads one answer."""
+    """Parses one completion."""
 
     def __init__(self, tool_format: ToolFormat, *, tools: Sequence[ToolDefinition]) -> None:
         """
         Args:
-            tool_format: In which the model writes.
-            tools: Those offered to the model. A call of another is text.
+            tool_format: The format in which the model writes tool calls.
+            tools: The tools offered to the model. A call of any other is text.
         """
         self._format = tool_format
         self._tags = tuple(tag for tag in (tool_format.opening, tool_format.closing) if tag)
@@ -71,41 +71,41 @@ class ToolParser:
         self._input = ""
         self._position = 0
         self._ended = False
-        self._held: list[str] = []
-        """Characters that were read and may yet be text."""
+        self._withheld: list[str] = []
+        """Characters that were read and may turn out to be text."""
         self._events: list[ToolEvent] = []
         self._num_calls = 0
         self._bare = tool_format.bare
-        """A call may begin here without an opening."""
+        """A call may begin here without an opening tag."""
         self._closing_is_due = False
         self._after_call = False
-        """No text has come since the last call."""
-        self._reading = self._read_answer()
-        next(self._reading)
+        """No text has followed the last call yet."""
+        self._reader = self._read_answer()
+        next(self._reader)
 
     def feed(self, text: str) -> list[ToolEvent]:
-        """What these next characters of the answer bring."""
+        """Parses the next characters of the completion."""
         self._input = self._input[self._position :] + text
         self._position = 0
-        next(self._reading)
+        next(self._reader)
         return self._take_events()
 
     def finish(self) -> list[ToolEvent]:
-        """What is left when no more text comes."""
+        """Parses what is left at the end of the completion."""
         self._ended = True
-        next(self._reading, None)
+        next(self._reader, None)
         return self._take_events()
 
-    def _read_answer(self) -> _Reading[None]:
+    def _read_answer(self) -> _Reader[None]:
         while char := (yield from self._peek()):
             if char.isspace() or (self._after_call and self._bare and char == self._format.between.strip()):
-                self._hold()
+                self._withhold()
             elif self._bare and char in "[{":
                 yield from self._read_calls()
             elif (tag := (yield from self._read_tag())) == self._format.closing and self._closing_is_due:
                 self._closing_is_due = False
                 self._bare = self._format.bare
-                self._held.clear()
+                self._withheld.clear()
             elif tag and tag == self._format.opening:
                 yield from self._read_calls()
             else:
@@ -113,22 +113,22 @@ class ToolParser:
         if not self._after_call:
             self._release()
 
-    def _read_tag(self) -> _Reading[str]:
-        """The tag that is here. Without one it is empty, and what looked like one is held, at least a character."""
+    def _read_tag(self) -> _Reader[str]:
+        """Reads a tag. Returns "" if there is none; what was read, at least one character, is withheld."""
         read = ""
         while char := (yield from self._peek()):
             if not any(tag.startswith(read + char) for tag in self._tags):
                 if not read:
-                    self._hold()
+                    self._withhold()
                 return ""
             read += char
-            self._hold()
+            self._withhold()
             if read in self._tags:
                 return read
         return ""
 
-    def _read_calls(self) -> _Reading[None]:
-        """Reads one call or a list of them. What is none is released."""
+    def _read_calls(self) -> _Reader[None]:
+        """Reads one call or a list of them. Releases what is not a call."""
         try:
             if (yield from self._accept("[")):
                 yield from self._read_call()
@@ -137,13 +137,13 @@ class ToolParser:
                 yield from self._expect("]")
             else:
                 yield from self._read_call()
-            self._held.clear()
+            self._withheld.clear()
         except _NotACallError:
-            # White space may be followed by the closing tag: a brace was forgotten.
-            if not (self._after_call and "".join(self._held).isspace()):
+            # White space may precede the closing tag if the model has forgotten a brace.
+            if not (self._after_call and "".join(self._withheld).isspace()):
                 self._release()
 
-    def _read_call(self) -> _Reading[None]:
+    def _read_call(self) -> _Reader[None]:
         name = ""
         is_open = False
         yield from self._expect("{")
@@ -164,9 +164,9 @@ class ToolParser:
             yield from self._expect(",")
         if not is_open:
             raise _NotACallError
-        self._held.clear()
+        self._withheld.clear()
 
-    def _read_name(self) -> _Reading[str]:
+    def _read_name(self) -> _Reader[str]:
         text = yield from self._read_string()
         try:
             name: str = json.loads(text)
@@ -176,8 +176,8 @@ class ToolParser:
             raise _NotACallError
         return name
 
-    def _read_arguments(self, name: str) -> _Reading[None]:
-        """Opens the call and lets its arguments out: an object, known by its brackets and strings alone."""
+    def _read_arguments(self, name: str) -> _Reader[None]:
+        """Begins the call and emits its arguments: an object, delimited by counting brackets outside of strings."""
         yield from self._skip_space()
         if (yield from self._peek()) != "{":
             raise _NotACallError
@@ -189,7 +189,7 @@ class ToolParser:
                 in_string = is_escaped or char != '"'
                 is_escaped = char == "\\" and not is_escaped
             elif char == self._format.closing[:1]:
-                raise _NotACallError  # the closing tag, too soon: outside of strings JSON has no such character
+                raise _NotACallError  # the closing tag, too early: JSON has no such character outside of strings
             else:
                 in_string = char == '"'
                 depth += (char in "{[") - (char in "}]")
@@ -198,38 +198,38 @@ class ToolParser:
                 return
         raise _NotACallError
 
-    def _read_string(self) -> _Reading[str]:
-        """A JSON string, as it is written."""
+    def _read_string(self) -> _Reader[str]:
+        """Reads a JSON string and returns it verbatim."""
         yield from self._skip_space()
         if (yield from self._peek()) != '"':
             raise _NotACallError
-        text = self._hold()
+        text = self._withhold()
         is_escaped = False
         while char := (yield from self._peek()):
-            text += self._hold()
+            text += self._withhold()
             if char == '"' and not is_escaped:
                 return text
             is_escaped = char == "\\" and not is_escaped
         raise _NotACallError
 
-    def _expect(self, char: str) -> _Reading[None]:
+    def _expect(self, char: str) -> _Reader[None]:
         if not (yield from self._accept(char)):
             raise _NotACallError
 
-    def _accept(self, char: str) -> _Reading[bool]:
-        """Holds the next character that is not white space if it is this one; whether it is."""
+    def _accept(self, char: str) -> _Reader[bool]:
+        """Withholds the next non-space character if it is `char`; returns whether it is."""
         yield from self._skip_space()
         accepted = (yield from self._peek()) == char
         if accepted:
-            self._hold()
+            self._withhold()
         return accepted
 
-    def _skip_space(self) -> _Reading[None]:
+    def _skip_space(self) -> _Reader[None]:
         while (yield from self._peek()).isspace():
-            self._hold()
+            self._withhold()
 
-    def _peek(self) -> _Reading[str]:
-        """The next character; empty at the answer's end."""
+    def _peek(self) -> _Reader[str]:
+        """Returns the next character; "" at the end of the completion."""
         while self._position == len(self._input):
             if self._ended:
                 return ""
@@ -241,39 +241,39 @@ class ToolParser:
         self._position += 1
         return char
 
-    def _hold(self) -> str:
+    def _withhold(self) -> str:
         char = self._read()
-        self._held.append(char)
+        self._withheld.append(char)
         return char
 
     def _release(self) -> None:
-        """What is held is text."""
-        if self._held:
-            self._events.append(TextEvent("".join(self._held)))
-            self._held.clear()
+        """Emits the withheld characters as text."""
+        if self._withheld:
+            self._events.append(TextEvent("".join(self._withheld)))
+            self._withheld.clear()
             self._bare = self._after_call = False
 
     def _open_call(self, name: str) -> None:
-        self._held.clear()
+        self._withheld.clear()
         self._events.append(ToolCallStarted(self._num_calls, name))
         self._num_calls += 1
         self._after_call = True
         self._closing_is_due = bool(self._format.closing)
-        # Until the closing tag, some models write further calls without another opening.
+        # Some models write further calls without an opening tag before the closing one.
         self._bare = self._format.bare or self._closing_is_due
 
     def _take_events(self) -> list[ToolEvent]:
-        """The events since the last time, those of one kind that follow each other made one."""
+        """Returns the new events; consecutive events of one kind are merged."""
         events, self._events = self._events, []
-        return [event for _, run in itertools.groupby(events, _kind) for event in _joined(list(run))]
+        return [event for _, run in itertools.groupby(events, _kind) for event in _merged(list(run))]
 
 
 def _kind(event: ToolEvent) -> tuple[type, int]:
     return type(event), -1 if isinstance(event, TextEvent) else event.index
 
 
-def _joined(run: Sequence[ToolEvent]) -> Sequence[ToolEvent]:
-    """Events of one kind, as few as they can be."""
+def _merged(run: Sequence[ToolEvent]) -> Sequence[ToolEvent]:
+    """Merges consecutive events of one kind."""
     match run[0]:
         case ToolCallStarted():
             return run

@@ -1,4 +1,4 @@
-"""Which grammars the front end refuses, and how it names what is wrong."""
+"""Tests for the grammar checker: which grammars it refuses, and its messages."""
 
 import json
 from pathlib import Path
@@ -23,7 +23,7 @@ def refusal(checker: GrammarChecker, kind: GrammarKind, text: str) -> str:
 
 
 def chain(length: int) -> dict[str, Any]:
-    """References that refer to one another."""
+    """A chain of references."""
     links = {f"a{index}": {"items": {"$ref": f"#/$defs/a{index + 1}"}} for index in range(length)}
     return {"$ref": "#/$defs/a0", "$defs": links | {f"a{length}": {}}}
 
@@ -56,38 +56,39 @@ AT = "#/properties/a/items"
         ({"$dynamicRef": "#a"}, f"{AT}: '$dynamicRef' cannot be enforced"),
         ({"type": "string", "format": "iri"}, f"{AT}: the format 'iri' cannot be enforced"),
         ({"$ref": "https://example.com/schema"}, f"{AT}: '$ref' to 'https://example.com/schema': only references"),
-        ({"$ref": "#anchor"}, f"{AT}: '$ref' to '#anchor': only references that begin with #/ can be followed"),
-        ({"$ref": "#/$defs/none"}, f"{AT}: '$ref' to '#/$defs/none', which is not in the schema"),
+        ({"$ref": "#anchor"}, f"{AT}: '$ref' to '#anchor': only references that begin with #/ are supported"),
+        ({"$ref": "#/$defs/none"}, f"{AT}: '$ref' to '#/$defs/none', which does not exist in the schema"),
         ({"$id": "https://example.com/inner"}, f"{AT}: '$id' is only supported at the root"),
-        ({"prefixItems": [{}], "additionalItems": False}, f"{AT}: 'prefixItems' cannot be enforced beside"),
-        ({"minProperties": 2}, f"{AT}: 'minProperties' can be enforced up to one more than are 'required'"),
+        ({"prefixItems": [{}], "additionalItems": False}, f"{AT}: 'prefixItems' cannot be enforced together with"),
+        (
+            {"minProperties": 2},
+            f"{AT}: 'minProperties' cannot exceed the number of 'required' properties",
+        ),
         ({"const": 2**53 + 1}, f"{AT}: 'const' has a number beyond 2^53"),
         ({"enum": [{"deep": ["\x01"]}]}, f"{AT}: 'enum' has a control character"),
-        ({"pattern": "[[:alpha:]]"}, f"{AT}: the pattern '[[:alpha:]]' has a character class that is read in two"),
-        ({"pattern": "[a&&b]"}, f"{AT}: the pattern '[a&&b]' has a character class that is read in two"),
-        ({"multipleOf": 86_400}, f"{AT}: 'multipleOf' cannot be enforced: the multiples are over 10000"),
+        ({"pattern": "[[:alpha:]]"}, f"{AT}: the pattern '[[:alpha:]]' has an ambiguous character class"),
+        ({"pattern": "[a&&b]"}, f"{AT}: the pattern '[a&&b]' has an ambiguous character class"),
+        ({"multipleOf": 86_400}, f"{AT}: 'multipleOf' cannot be enforced: the least common multiple exceeds 10000"),
         ({"allOf": [{"multipleOf": 997}, {"multipleOf": 991}]}, f"{AT}/allOf/1: 'multipleOf' cannot be enforced"),
         ({"patternProperties": {f"^{n}": {} for n in range(17)}}, f"{AT}: the schema has more than 16 'patternPropert"),
         ({"required": [f"p{n}" for n in range(2001)]}, f"{AT}: the schema names more than 1000 properties"),
-        (nest(101), "schemas are nested more than 100 deep, references included"),
-        (nest(130), "its JSON is nested more than 120 deep"),
+        (nest(101), "schemas are nested more than 100 levels deep, references included"),
+        (nest(130), "the JSON is nested more than 120 levels deep"),
     ],
 )
-def test_what_cannot_be_enforced_is_refused_by_name_and_place(
-    checker: GrammarChecker, schema: dict[str, Any], message: str
-):
+def test_refuses_unenforceable_keywords_with_their_path(checker: GrammarChecker, schema: dict[str, Any], message: str):
     assert message in refusal(checker, GrammarKind.JSON_SCHEMA, json.dumps(inside(schema)))
 
 
 @pytest.mark.parametrize(
     ("schema", "message"),
     [
-        ("", "it is not JSON"),
-        ("{", "it is not JSON"),
-        ("[" * 200_000, "bytes; the most are 131072"),
-        ("[" * 10_000, "it is not JSON"),
-        ("[]", "#: a schema is a JSON object"),
-        ("true", "#: a schema is a JSON object"),
+        ("", "expected JSON: "),
+        ("{", "expected JSON: "),
+        ("[" * 200_000, "expected at most 131072 bytes, got "),
+        ("[" * 10_000, "expected JSON: "),
+        ("[]", "#: expected a JSON object as schema"),
+        ("true", "#: expected a JSON object as schema"),
         ('{"type": "integer", "minimum": 5, "maximum": 3}', "minimum (5) is greater than maximum (3)"),
         ('{"type": "string", "pattern": "a(?=b)"}', "look-around"),
         ('{"type": "string", "pattern": "("}', "unclosed group"),
@@ -95,21 +96,21 @@ def test_what_cannot_be_enforced_is_refused_by_name_and_place(
         ('{"enum": []}', "anyOf is empty"),
         ('{"minItems": -1}', "minItems"),
         ('{"properties": []}', "properties"),
-        ('{"$ref": "#"}', "nothing that can be generated satisfies it"),
+        ('{"$ref": "#"}', "no text that can be generated satisfies it"),
         (
             '{"oneOf": [{"type": "string", "pattern": "a"}, {"type": "string"}]}',
-            "the alternatives of oneOf may overlap",
+            "the alternatives of 'oneOf' may overlap",
         ),
         ('{"properties": {"a": {}}, "maxProperties": 1}', "min/maxProperties only supported when"),
-        (json.dumps(chain(60)), "nested more than 100 deep, references included"),
-        (json.dumps({"const": "a" * MAX_GRAMMAR_BYTES}), "bytes; the most are 131072"),
+        (json.dumps(chain(60)), "nested more than 100 levels deep, references included"),
+        (json.dumps({"const": "a" * MAX_GRAMMAR_BYTES}), "expected at most 131072 bytes, got "),
         (
             json.dumps({"allOf": [{"anyOf": [{"properties": {f"{i}{j}": {}}} for j in range(4)]} for i in range(12)]}),
             "schema too large",
         ),
     ],
 )
-def test_schemas_that_are_wrong_too_large_or_empty_are_refused(checker: GrammarChecker, schema: str, message: str):
+def test_refuses_invalid_too_large_or_unsatisfiable_schemas(checker: GrammarChecker, schema: str, message: str):
     assert message in refusal(checker, GrammarKind.JSON_SCHEMA, schema)
 
 
@@ -132,7 +133,7 @@ def test_schemas_that_are_wrong_too_large_or_empty_are_refused(checker: GrammarC
         nest(90),
     ],
 )
-def test_what_can_be_enforced_is_not_refused(checker: GrammarChecker, schema: dict[str, Any]):
+def test_accepts_enforceable_schemas(checker: GrammarChecker, schema: dict[str, Any]):
     checker.check(Grammar(kind=GrammarKind.JSON_SCHEMA, text=json.dumps(schema)))
 
 
@@ -144,29 +145,33 @@ def test_what_can_be_enforced_is_not_refused(checker: GrammarChecker, schema: di
         (GrammarKind.REGEX, "a$b", "lookarounds not supported"),
         (GrammarKind.REGEX, "(" * 20_000 + ")" * 20_000, "exceed the maximum number of nested parentheses"),
         (GrammarKind.REGEX, "a\\", "the pattern 'a\\\\' ends with a backslash"),
-        (GrammarKind.REGEX, "[^\\x00-\\x{10ffff}]", "nothing that can be generated satisfies it"),
-        (GrammarKind.CHOICE, "[]", "there is no choice"),
-        (GrammarKind.CHOICE, '["a", 1]', "choices are a list of texts"),
-        (GrammarKind.CHOICE, '{"a": 1}', "choices are a list of texts"),
-        (GrammarKind.CHOICE, "yes", "it is not JSON"),
+        (GrammarKind.REGEX, "[^\\x00-\\x{10ffff}]", "no text that can be generated satisfies it"),
+        (GrammarKind.CHOICE, "[]", "expected at least one choice"),
+        (GrammarKind.CHOICE, '["a", 1]', "expected a JSON list of strings"),
+        (GrammarKind.CHOICE, '{"a": 1}', "expected a JSON list of strings"),
+        (GrammarKind.CHOICE, "yes", "expected JSON: "),
         (GrammarKind.CHOICE, '["\\ud800"]', "not a Unicode scalar value"),
         (GrammarKind.LARK, "", "no start rule found"),
         (GrammarKind.LARK, "start: missing", 'unknown name: "missing"'),
         (GrammarKind.LARK, 'start: "a', "lexer error"),
         (GrammarKind.LARK, "start: <|nobody|>", "unknown special token"),
-        (GrammarKind.LARK, 'start: start "a"', "nothing that can be generated satisfies it"),
+        (GrammarKind.LARK, 'start: start "a"', "no text that can be generated satisfies it"),
         (GrammarKind.LARK, 'start: %json {"a": {"not": {}}, "not": {}}', "#: 'not' cannot be enforced"),
         (GrammarKind.LARK, 'start: %json {"x-guidance": {"lenient": true}}', "#: 'x-guidance' cannot be enforced"),
-        (GrammarKind.LARK, "start: %json nothing", "what follows %json is not JSON"),
+        (GrammarKind.LARK, "start: %json nothing", "expected JSON after %json"),
         (GrammarKind.LARK, "start: a\na[temperature=0.5]: /b+/", "the attribute 'temperature' cannot be enforced"),
         (GrammarKind.LARK, 'start: a\na[stop="x"]: /b+/', "the attribute 'stop' cannot be enforced"),
-        (GrammarKind.LARK, '%llguidance {"allow_invalid_utf8": true}\nstart: "a"', "only"),
+        (GrammarKind.LARK, '%llguidance {"allow_invalid_utf8": true}\nstart: "a"', "expected only"),
         (GrammarKind.LARK, '{"grammars": []}', "expecting rule"),
-        (GrammarKind.LARK, "start: a0\n" + "".join(f"a{n}: a{n + 1}\n" for n in range(501)), "502 definitions"),
+        (
+            GrammarKind.LARK,
+            "start: a0\n" + "".join(f"a{n}: a{n + 1}\n" for n in range(501)),
+            "500 definitions, got 502",
+        ),
         (GrammarKind.LARK, "start: " + "(" * 20_000, "too deeply nested"),
     ],
 )
-def test_other_grammars_are_refused_likewise(checker: GrammarChecker, kind: GrammarKind, text: str, message: str):
+def test_refuses_other_unenforceable_grammars(checker: GrammarChecker, kind: GrammarKind, text: str, message: str):
     found = refusal(checker, kind, text)
     assert message in found
     assert "\n" not in found
@@ -187,5 +192,5 @@ def test_other_grammars_are_refused_likewise(checker: GrammarChecker, kind: Gram
         (GrammarKind.LARK, 'A: "a"{1000000000}\nstart: A'),
     ],
 )
-def test_other_grammars_that_can_be_enforced_are_not_refused(checker: GrammarChecker, kind: GrammarKind, text: str):
+def test_accepts_other_enforceable_grammars(checker: GrammarChecker, kind: GrammarKind, text: str):
     checker.check(Grammar(kind=kind, text=text))

@@ -239,7 +239,7 @@ class TestFailures:
 
     def test_a_grammar_that_is_none_is_refused_as_often_as_it_is_asked_for(self, compiler: GrammarCompiler):
         for _ in range(3):
-            with pytest.raises(GrammarError, match="it is not JSON"):
+            with pytest.raises(GrammarError, match="expected JSON: "):
                 compiler.begin(Grammar(kind=GrammarKind.JSON_SCHEMA, text="{"))
 
     def test_an_answer_outlives_the_lexer_that_it_shares(self, vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch):
@@ -345,7 +345,7 @@ class TestCore:
         assert [event.finish for event in last] == finishes
         assert [event.error for event in last] == [None, *[EngineErrorCode.UNSUPPORTED] * 2, None]
         assert last[1].message.startswith("the grammar cannot be followed: look-around")
-        assert last[2].message == "the grammar cannot be followed: choices are a list of texts"
+        assert last[2].message == "the grammar cannot be followed: expected a JSON list of strings"
         assert core.scheduler.block_pool.num_used == 0
 
 

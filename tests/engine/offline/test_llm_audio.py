@@ -95,7 +95,7 @@ REFUSED: list[Any] = [
     ),
     pytest.param({"type": "input_audio", "input_audio": {"format": "wav"}}, "expected data", id="no data"),
     pytest.param({"type": "input_audio", "input_audio": {"data": "http://a.b/c"}}, "input_audio.data", id="a URL"),
-    pytest.param(image_pil(PICTURE), "does not understand image input", id="a picture"),
+    pytest.param(image_pil(PICTURE), "does not support image input", id="a picture"),
 ]
 
 

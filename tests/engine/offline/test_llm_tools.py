@@ -143,5 +143,5 @@ def test_names_the_field_of_an_invalid_tool_call(llm: LLM, message: dict[str, An
 
 def test_refuses_tools_for_a_template_without_tools(tiny_checkpoint: Path) -> None:
     plain = LLM(tiny_checkpoint, dtype="float32", device="cpu", kv_cache_bytes=8 << 20, num_threads=1)
-    with pytest.raises(InputError, match="messages': the model's chat template has no place for tools"):
+    with pytest.raises(InputError, match="messages': the model's chat template does not support tools"):
         plain.chat([HI], GREEDY, tools=[LOOK])

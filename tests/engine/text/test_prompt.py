@@ -140,7 +140,7 @@ def test_the_beginning_of_an_answer_can_be_left_out() -> None:
         ((IMAGE,), [], "more media placeholders"),
         (("Hi",), [MediaKind.IMAGE], "fewer media placeholders"),
         ((VIDEO,), [MediaKind.IMAGE], "more media placeholders"),
-        (("Hi",), [MediaKind.AUDIO], "does not understand audio"),
+        (("Hi",), [MediaKind.AUDIO], "does not support audio"),
     ],
 )
 def test_media_that_do_not_fit_the_prompt_are_refused(

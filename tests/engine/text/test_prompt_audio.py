@@ -73,5 +73,5 @@ def test_a_checkpoint_without_a_template_gets_the_published_one() -> None:
 
 def test_an_image_is_not_understood() -> None:
     messages = [ChatMessage(role="user", content=(MediaSlot(kind=MediaKind.IMAGE),))]
-    with pytest.raises(TemplateError, match="does not understand content of type image"):
+    with pytest.raises(TemplateError, match="does not support content of type image"):
         builder(QWEN2_AUDIO_TEMPLATE).chat(messages, sounds(messages, 1))

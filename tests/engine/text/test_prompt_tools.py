@@ -139,8 +139,8 @@ def test_an_image_in_a_result_has_its_tokens_there() -> None:
 @pytest.mark.parametrize(
     ("messages", "tools", "message"),
     [
-        ([user("Hi")], [NOW], "the model's chat template has no place for tools"),
-        ([user("Hi"), assistant(calls=(SECOND,))], [], "the model's chat template has no place for calls of tools"),
+        ([user("Hi")], [NOW], "the model's chat template does not support tools"),
+        ([user("Hi"), assistant(calls=(SECOND,))], [], "the model's chat template does not support tool calls"),
     ],
 )
 def test_a_template_that_would_leave_tools_out_refuses_them(
@@ -231,10 +231,10 @@ def test_a_message_is_continued_where_transformers_continues_it(
 @pytest.mark.parametrize(
     ("source", "last", "message"),
     [
-        (HERMES, user("Hi"), "only an assistant's message"),
-        (HERMES, assistant("Hi", calls=(FIRST,)), "without calls of tools"),
+        (HERMES, user("Hi"), "only an assistant message"),
+        (HERMES, assistant("Hi", calls=(FIRST,)), "without tool calls"),
         (HERMES, assistant(IMAGE), "a message without text"),
-        ("{{ messages[0].content }}", assistant("Hi"), "does not show the last message"),
+        ("{{ messages[0].content }}", assistant("Hi"), "does not render the last message"),
     ],
 )
 def test_a_message_that_cannot_be_continued_is_refused(source: str, last: ChatMessage, message: str) -> None:

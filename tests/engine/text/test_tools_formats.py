@@ -30,7 +30,7 @@ def test_a_name_decides_over_the_template() -> None:
 
 
 def test_an_unknown_name_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(ValueError, match="no tool format 'xml'; there are auto, mistral, hermes, llama, json"):
+    with pytest.raises(ValueError, match="of auto, mistral, hermes, llama, json, got 'xml'"):
         find_format("", "xml")
 
 
