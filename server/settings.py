@@ -1,6 +1,6 @@
-"""The server's settings, from which flags, environment variables (GLIMPSE_…) and the help text are made.
+"""The server's settings. Flags, environment variables (GLIMPSE_…) and help texts are made from them.
 
-Parsed values: sizes in bytes, limits as numbers. Nothing here opens a file or a socket.
+The docstring under a field is its help text. Nothing here opens a file or a socket.
 """
 
 from collections.abc import Mapping
@@ -51,43 +51,43 @@ def _parse_size(value: object) -> object:
 
 
 class ListenSettings(BaseModel):
-    """Where the server listens and how it stops."""
+    """Addresses to listen on, how to stop, and what to log."""
 
     model_config = _FROZEN
 
     host: str = "127.0.0.1"
-    """Address to listen on. Nothing asks callers who they are: let other machines in only through a proxy that does."""
+    """Address to listen on. Requests are not authenticated: let other machines in only through a proxy that does it."""
     port: Port = 50051
-    """Port of gRPC."""
+    """Port for gRPC; 0 takes a free one."""
     metrics_host: str = "127.0.0.1"
-    """Address of Prometheus' /metrics."""
+    """Address of the Prometheus endpoint, /metrics."""
     metrics_port: Port = 9090
-    """Port of Prometheus' /metrics."""
+    """Port of the Prometheus endpoint, /metrics; 0 takes a free one."""
     drain_delay: Annotated[float, Field(ge=0)] = 3.0
-    """Seconds between turning NOT_SERVING and closing the port on SIGTERM, so that proxies notice; none on Ctrl-C."""
+    """Seconds between reporting NOT_SERVING and closing the port on SIGTERM, so that proxies notice. None on Ctrl-C."""
     drain_timeout: Annotated[float, Field(ge=0)] = 60.0
-    """Seconds that running answers have to end when the server stops."""
+    """Seconds that running requests get to end when the server stops."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
-    """The least severe messages that are logged."""
+    """Least severe level that is logged."""
 
 
 class EngineSettings(BaseModel):
-    """Which model is served, and how."""
+    """The model to serve, and how to serve it."""
 
     model_config = _FROZEN
 
     model: str | None = None
-    """Folder of a checkpoint, or its name on the Hugging Face hub. Default: the small one that comes with Glimpse."""
+    """Folder of a checkpoint, or its id on the Hugging Face Hub. Default: the small model that comes with Glimpse."""
     served_model_name: Names = ()
-    """Name under which the model is served; may be given several times. Default: the checkpoint's own."""
+    """Name that requests give as `model`; repeatable. Default: the folder's name, or the id on the hub."""
     chat_template: Path | None = None
-    """File with a Jinja chat template that replaces the checkpoint's."""
+    """File with a Jinja chat template, to use instead of the checkpoint's."""
     tool_call_parser: ToolCallParser = "auto"
-    """How the model writes calls of tools; auto: as its chat template teaches it."""
+    """Format in which the model writes tool calls. auto: the one that its chat template describes."""
     options: Annotated[EngineOptions, Parameter(name="*", show_default=_show_default)] = EngineOptions()
-    """The engine's own options."""
+    """Options of the engine."""
     engine_timeout: Annotated[float, Field(gt=0)] = 600
-    """Seconds without a sign from the engine, while requests wait, after which it is taken for hung and replaced."""
+    """Seconds without a message from an engine that has requests, after which it counts as hung and is restarted."""
 
     @field_validator("options", mode="before")
     @classmethod
@@ -101,61 +101,61 @@ class EngineSettings(BaseModel):
         return EngineConfig(model_path=str(checkpoint), **asdict(self.options))
 
 
-class ImageReading(BaseModel):
-    """How pictures are read, in vLLM's words."""
+class ImageIoSettings(BaseModel):
+    """Options for reading images, named as in vLLM."""
 
     model_config = _FROZEN
 
     rgba_background_color: Annotated[tuple[Byte, Byte, Byte], Parameter(negative="")] = (255, 255, 255)
-    """Red, green and blue, 0 to 255, of what shows through where a picture is transparent."""
+    """Background of transparent pixels: red, green and blue, 0 to 255."""
 
 
-class MediaReading(BaseModel):
-    """How media are read where a request does not say it, in vLLM's words."""
+class MediaIoSettings(BaseModel):
+    """Options for reading media, named as in vLLM. A request's own come first."""
 
     model_config = _FROZEN
 
-    image: ImageReading = ImageReading()
-    """Of pictures."""
+    image: ImageIoSettings = ImageIoSettings()
+    """Options for images."""
 
 
 class MediaSettings(BaseModel):
-    """What media requests may have, and from where."""
+    """Media that requests may carry, and where they may come from."""
 
     model_config = _FROZEN
 
     limit_mm_per_prompt: str = "image=16,video=4,audio=4"
-    """Most media in a request, by kind; a kind that is not named keeps its default."""
+    """Most media in a request, by kind. A kind that is left out keeps its default."""
     media_egress: Literal["on", "off"] = "on"
-    """off: no URL is ever fetched; media come in the request."""
+    """off: fetch no URLs; requests must carry their media."""
     allowed_media_domains: Names = ()
-    """Host from which media may be fetched; may be given several times. Default: any public one."""
+    """Host that media may be fetched from; repeatable. Default: any public host."""
     allowed_media_networks: Annotated[tuple[IPvAnyNetwork, ...], Parameter(negative="", show_default=False)] = ()
-    """Network that is not public and from which media may be fetched all the same, such as 10.1.0.0/16."""
+    """Private network that media may be fetched from, such as 10.1.0.0/16; repeatable. Default: none."""
     allowed_media_ports: Annotated[tuple[Port, ...], Parameter(negative="")] = tuple(sorted(WEB_PORTS))
-    """Port from which media may be fetched; may be given several times."""
+    """Port that media may be fetched from; repeatable."""
     allowed_local_media_path: DirectoryPath | None = None
-    """Folder of this host whose files clients may name by file: URLs. Default: none may be named."""
-    media_io_kwargs: MediaReading = MediaReading()
-    """How media are read, as JSON: {"image": {"rgba_background_color": [0, 0, 0]}}."""
+    """Folder whose files requests may name by file: URLs. Default: file: URLs are refused."""
+    media_io_kwargs: MediaIoSettings = MediaIoSettings()
+    """Defaults for reading media, as JSON: {"image": {"rgba_background_color": [0, 0, 0]}}."""
     fast_jpeg: bool = False
-    """Decode JPEGs that are much larger than what the model sees at half size or less: sooner, and not quite alike."""
+    """Decode large JPEGs at half size or less if the model sees no more. Faster, with slightly different pixels."""
     image_fetch_timeout: Annotated[float, Field(gt=0)] = 5.0
-    """Seconds that fetching a picture may take."""
+    """Seconds that fetching an image may take."""
     video_fetch_timeout: Annotated[float, Field(gt=0)] = 30.0
-    """Seconds that fetching a clip may take, all of its frames together where they are pictures."""
+    """Seconds that fetching a video may take; a list of frames, all of them together."""
     audio_fetch_timeout: Annotated[float, Field(gt=0)] = 10.0
-    """Seconds that fetching a sound may take."""
+    """Seconds that fetching an audio file may take."""
     media_cache_bytes: Size = ByteSize(512 << 20)
-    """Memory for the files and pixels of media that may be asked about again; 0 keeps none."""
+    """Memory of the media cache, for files and decoded pixels; 0 turns it off."""
     media_in_flight_bytes: Size = ByteSize(2 << 30)
-    """Memory for the media of requests that are being served; one that would need more is refused (429)."""
+    """Memory for the media of all running requests. A request that would exceed it is refused as overloaded (429)."""
     upload_cache_bytes: Size = ByteSize(512 << 20)
-    """Memory for uploads, of which the longest unused give way; 0 takes none."""
+    """Memory for uploads; the least recently used are evicted. 0 refuses uploads."""
     upload_ttl: Annotated[float, Field(gt=0)] = 3600.0
-    """Seconds for which an upload is kept at most."""
+    """Seconds after which an upload expires."""
     enable_mm_embeds: bool = False
-    """Accept embeddings, computed elsewhere, in the place of media."""
+    """Accept embeddings, computed elsewhere, instead of media."""
 
     @field_validator("limit_mm_per_prompt")
     @classmethod
@@ -170,18 +170,18 @@ class MediaSettings(BaseModel):
 
     @property
     def max_media(self) -> Mapping[MediaKind, int]:
-        """The most media of each kind that is served."""
+        """Returns the most media of each kind in a request."""
         return _DEFAULT_LIMITS | _limits(self.limit_mm_per_prompt)
 
 
 class Settings(BaseModel):
-    """All of the server's settings."""
+    """All settings of the server."""
 
     model_config = _FROZEN
 
     engine: Annotated[EngineSettings, Parameter(name="*", group=Group("Model", sort_key=1))] = EngineSettings()
     media: Annotated[MediaSettings, Parameter(name="*", group=Group("Media", sort_key=2))] = MediaSettings()
-    listen: Annotated[ListenSettings, Parameter(name="*", group=Group("Listening", sort_key=3))] = ListenSettings()
+    listen: Annotated[ListenSettings, Parameter(name="*", group=Group("Server", sort_key=3))] = ListenSettings()
 
 
 _DEFAULT_LIMITS = {MediaKind.IMAGE: 16, MediaKind.VIDEO: 4, MediaKind.AUDIO: 4}

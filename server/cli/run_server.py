@@ -11,10 +11,10 @@ from glimpse.engine.cpu_policy import MAX_FEW_PROCESSORS, num_processors, use_ba
 from glimpse.engine.errors import CheckpointError, EngineError
 from glimpse.engine.protocol import Ready
 from glimpse.server.cli.console import LoadingProgress, ready_text, usage_text
-from glimpse.server.lifecycle.app import address, local_host, run
-from glimpse.server.lifecycle.assemble import PortError, find_checkpoint
+from glimpse.server.lifecycle.build_server import PortError, find_checkpoint
 from glimpse.server.lifecycle.gateway_child import GatewayDiedError
 from glimpse.server.lifecycle.logs import configure_logging
+from glimpse.server.lifecycle.run import address, local_host, run
 from glimpse.server.settings import Settings
 
 

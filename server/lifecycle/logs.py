@@ -1,6 +1,6 @@
-"""Where and how log lines are written: to standard error, for people on a terminal, else as JSON.
+"""Configures logging: to standard error, readable on a terminal and as JSON elsewhere.
 
-The standard library's loggers, those of the engine's client among them, come out in the same form.
+Lines of the standard library's loggers, such as the engine client's, have the same format.
 """
 
 import logging
@@ -10,7 +10,7 @@ import structlog
 
 
 def configure_logging(level: str) -> None:
-    """Sets logging up for this process. `level` is the least severe one that is written."""
+    """Configures logging for this process. `level` is the least severe level that is written."""
     shared: list[structlog.typing.Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_logger_name,

@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM as something to wait for: the first asks to stop, the second not to wait any longer."""
+"""SIGINT and SIGTERM as events: the first signal asks to drain and stop, the second to stop at once."""
 
 import asyncio
 import signal
@@ -7,19 +7,19 @@ from contextlib import contextmanager
 
 
 class StopSignals:
-    """What this process was told since `catching` began."""
+    """Signals that this process received since `catching` began."""
 
     def __init__(self) -> None:
-        self.asked = asyncio.Event()
-        """The first signal has come."""
-        self.insisted = asyncio.Event()
-        """The second one has."""
+        self.stop_requested = asyncio.Event()
+        """Set by the first signal."""
+        self.stop_now = asyncio.Event()
+        """Set by the second signal."""
         self.by_keyboard = False
-        """The first was Ctrl-C: someone sits there and waits."""
+        """The first signal was Ctrl-C: a person waits at the terminal."""
 
     @contextmanager
     def catching(self) -> Generator[None]:
-        """Takes the signals over from Python's defaults."""
+        """Handles both signals in place of Python's default handlers."""
         loop = asyncio.get_running_loop()
         numbers = (signal.SIGINT, signal.SIGTERM)
         for number in numbers:
@@ -31,8 +31,8 @@ class StopSignals:
                 loop.remove_signal_handler(number)
 
     def _receive(self, number: int) -> None:
-        if self.asked.is_set():
-            self.insisted.set()
+        if self.stop_requested.is_set():
+            self.stop_now.set()
         else:
             self.by_keyboard = number == signal.SIGINT
-            self.asked.set()
+            self.stop_requested.set()

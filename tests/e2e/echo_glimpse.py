@@ -3,9 +3,9 @@
 import asyncio
 import sys
 
-from glimpse.server.lifecycle.app import run
-from glimpse.server.lifecycle.assemble import find_checkpoint
+from glimpse.server.lifecycle.build_server import find_checkpoint
 from glimpse.server.lifecycle.logs import configure_logging
+from glimpse.server.lifecycle.run import run
 from glimpse.server.settings import Settings
 
 ENGINE_COMMAND = (sys.executable, "-m", "tests.engine.echo_engine")

@@ -16,8 +16,8 @@ import grpc
 import grpc.aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from glimpse.server.lifecycle.assemble import find_checkpoint, start_server
-from glimpse.server.lifecycle.running import Server
+from glimpse.server.lifecycle.build_server import find_checkpoint, start_server
+from glimpse.server.lifecycle.server import Server
 from glimpse.server.settings import EngineSettings, ListenSettings, Settings
 from tests.e2e.stack import free_ports
 from tests.paths import ROOT

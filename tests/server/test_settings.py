@@ -67,7 +67,7 @@ def test_names_the_environment_variable_that_is_refused(monkeypatch: pytest.Monk
     assert explain_flags(caught.value) == "'GLIMPSE_MAX_SEQUENCES': expected at least 1, got '0'"
 
 
-def test_flags_are_parsed_once_and_become_values() -> None:
+def test_parses_flags() -> None:
     settings = parsed(
         "--model=m", "--kv-cache-bytes=2GiB", "--no-prefix-caching", "--port=7", "--served-model-name=a",
         "--served-model-name=b", "--limit-mm-per-prompt=image=3", "--allowed-media-networks=10.0.0.0/8",
@@ -80,20 +80,20 @@ def test_flags_are_parsed_once_and_become_values() -> None:
     assert [str(network) for network in settings.media.allowed_media_networks] == ["10.0.0.0/8"]
 
 
-def test_memory_for_media_is_said_in_sizes_and_can_be_none() -> None:
+def test_parses_media_memory_sizes() -> None:
     media = parsed("--media-cache-bytes=0", "--upload-cache-bytes=1GiB", "--upload-ttl=5").media
     assert (media.media_cache_bytes, media.upload_cache_bytes, media.upload_ttl) == (0, 1024 * MIB, 5)
     assert media.media_in_flight_bytes == 2048 * MIB
 
 
-def test_the_environment_speaks_where_no_flag_does(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_flags_override_environment_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GLIMPSE_PORT", "1234")
     monkeypatch.setenv("GLIMPSE_MAX_SEQUENCES", "5")
     settings = parsed("--port=99")
     assert (settings.listen.port, settings.engine.options.max_sequences) == (99, 5)
 
 
-def test_the_environment_sets_the_times_to_fetch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_sets_fetch_timeouts(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (parsed().media.image_fetch_timeout, parsed().media.video_fetch_timeout) == (5, 30)
     monkeypatch.setenv("GLIMPSE_IMAGE_FETCH_TIMEOUT", "2.5")
     monkeypatch.setenv("GLIMPSE_VIDEO_FETCH_TIMEOUT", "90")
@@ -101,18 +101,18 @@ def test_the_environment_sets_the_times_to_fetch(monkeypatch: pytest.MonkeyPatch
     assert (media.image_fetch_timeout, media.video_fetch_timeout) == (2.5, 60)
 
 
-def test_a_domain_is_the_same_however_it_is_written() -> None:
+def test_normalizes_domains() -> None:
     media = parsed("--allowed-media-domains=Images.Example.", "--allowed-media-domains=bücher。example").media
     assert media.allowed_media_domains == ("images.example", "xn--bcher-kva.example")
 
 
 @pytest.mark.parametrize("domain", ["", "http://a.example", "a.example:80", "*.example", "a b.example", "a.example/x"])
-def test_a_domain_that_is_none_is_refused(domain: str) -> None:
+def test_refuses_invalid_domains(domain: str) -> None:
     with pytest.raises(ValidationError):
         MediaSettings(allowed_media_domains=(domain,))
 
 
-def test_how_media_are_read_is_said_in_vllm_s_words(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parses_media_io_kwargs(monkeypatch: pytest.MonkeyPatch) -> None:
     assert parsed().media.media_io_kwargs.image.rgba_background_color == (255, 255, 255)
     text = '{"image": {"rgba_background_color": [1, 2, 3]}}'
     assert parsed(f"--media-io-kwargs={text}").media.media_io_kwargs.image.rgba_background_color == (1, 2, 3)
@@ -125,12 +125,12 @@ def test_how_media_are_read_is_said_in_vllm_s_words(monkeypatch: pytest.MonkeyPa
     ['{"video": {"fps": 1}}', '{"image": {"mode": "L"}}', '{"image": {"rgba_background_color": [0, 0]}}',
      '{"image": {"rgba_background_color": [0, 0, 256]}}', "white"],
 )  # fmt: skip
-def test_what_is_not_said_so_is_refused(text: str) -> None:
+def test_refuses_invalid_media_io_kwargs(text: str) -> None:
     with pytest.raises((CycloptsError, ValidationError)):
         parsed(f"--media-io-kwargs={text}")
 
 
-def test_local_files_are_those_of_a_folder(tmp_path: Path) -> None:
+def test_local_media_path_must_be_a_folder(tmp_path: Path) -> None:
     assert parsed().media.allowed_local_media_path is None
     assert parsed(f"--allowed-local-media-path={tmp_path}").media.allowed_local_media_path == tmp_path
     with pytest.raises((CycloptsError, ValidationError)):
@@ -141,7 +141,7 @@ def test_local_files_are_those_of_a_folder(tmp_path: Path) -> None:
     ("limit", "images", "videos", "sounds"),
     [("image=3,video=0", 3, 0, 4), ("video=9", 16, 9, 4), ("video=1, image=2", 2, 1, 4), ("audio=1", 16, 4, 1)],
 )
-def test_limits_are_said_for_each_kind(limit: str, images: int, videos: int, sounds: int) -> None:
+def test_parses_media_limits_by_kind(limit: str, images: int, videos: int, sounds: int) -> None:
     limits = MediaSettings(limit_mm_per_prompt=limit).max_media
     assert limits == {MediaKind.IMAGE: images, MediaKind.VIDEO: videos, MediaKind.AUDIO: sounds}
 
@@ -149,17 +149,17 @@ def test_limits_are_said_for_each_kind(limit: str, images: int, videos: int, sou
 @pytest.mark.parametrize(
     "limit", ["smell=1", "image=1,image=2", "image=1,", "", "image", "image=", "image=-1", "image=two", "3"]
 )
-def test_a_limit_that_is_none_is_refused(limit: str) -> None:
+def test_refuses_invalid_media_limits(limit: str) -> None:
     with pytest.raises(ValidationError):
         MediaSettings(limit_mm_per_prompt=limit)
 
 
-def test_settings_cannot_be_changed_or_misspelt() -> None:
+def test_settings_are_frozen_and_refuse_unknown_fields() -> None:
     with pytest.raises(ValidationError):
         ListenSettings(prot=1)  # pyright: ignore[reportCallIssue] - what is tested
     with pytest.raises(ValidationError):
         ListenSettings().port = 2  # pyright: ignore[reportAttributeAccessIssue] - what is tested
 
 
-def test_the_tool_formats_that_can_be_named_are_those_that_there_are() -> None:
+def test_tool_call_parsers_are_the_known_formats() -> None:
     assert set(get_args(ToolCallParser)) == {"auto", *FORMATS}

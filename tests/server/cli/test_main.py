@@ -87,7 +87,7 @@ def test_names_the_flag_of_a_port_in_use(flag: str, tiny_checkpoint: Path) -> No
         flags = [f"{name}={port}" for name, port in ports.items()]
         result = glimpse("up", f"--model={tiny_checkpoint}", *flags)
     assert result.returncode == 1
-    assert f"Choose another with {flag}" in result.stderr
+    assert f"choose another with {flag}" in result.stderr
     assert "Traceback" not in result.stderr
 
 
@@ -146,6 +146,17 @@ def test_prints_only_examples_whose_programs_are_installed(monkeypatch: pytest.M
     assert "glimpse chat" in text
     assert text.endswith("--target 127.0.0.1:6000")
     assert not any(name in text for name in ("curl", "openai"))
+
+
+def test_ctrl_c_while_loading_prints_no_traceback(tiny_checkpoint: Path) -> None:
+    command = [sys.executable, "-m", "glimpse", "serve", f"--model={tiny_checkpoint}", "--port=0", "--metrics-port=0"]
+    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline().startswith("loading:")
+        os.killpg(process.pid, signal.SIGINT)
+        _, errors = process.communicate(timeout=30)
+    assert process.returncode == 0
+    assert "Traceback" not in errors
 
 
 def test_stops_when_the_gateway_dies(tiny_checkpoint: Path) -> None:

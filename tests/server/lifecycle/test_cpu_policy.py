@@ -1,4 +1,4 @@
-"""Where processors are few the server and its gateway give way, and the engine does not, however often it starts."""
+"""With few processors the server and its gateway run at lower priority than the engine, also after restarts."""
 
 import os
 import sys
@@ -13,11 +13,11 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the classes are
 
 
 def scheduling_classes(process: int) -> set[int]:
-    """Those of all threads of a process."""
+    """Scheduling classes of all threads of a process."""
     return {os.sched_getscheduler(int(thread.name)) for thread in Path(f"/proc/{process}/task").iterdir()}
 
 
-def test_the_server_gives_way_to_its_engine(tiny_checkpoint: Path, tmp_path: Path) -> None:
+def test_server_runs_at_lower_priority_than_its_engine(tiny_checkpoint: Path, tmp_path: Path) -> None:
     # The server is started with the processors of this very thread.
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, sorted(before)[:MAX_FEW_PROCESSORS])

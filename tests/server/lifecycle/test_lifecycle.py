@@ -1,4 +1,4 @@
-"""Requests over a server's life: while it loads, while it drains, when its engine dies, when its client goes."""
+"""Requests while the server loads and drains, when its engine dies, and when their client leaves."""
 
 import asyncio
 import signal
@@ -26,12 +26,12 @@ async def health(channel: grpc.aio.Channel) -> int:
 
 
 def ask(channel: grpc.aio.Channel, script: str, **options: Any) -> Any:
-    """A stream of the scripted engine, which does what the request's id says."""
+    """A stream from the scripted engine, which follows the request's id."""
     chat: Any = chat_pb2_grpc.ChatServiceStub(channel)
     return chat.StreamChatCompletion(request(), metadata=[("x-request-id", f"{script}-1")], **options)
 
 
-async def test_while_the_model_loads_the_server_says_so(tiny_checkpoint: Path, tmp_path: Path) -> None:
+async def test_requests_are_unavailable_while_the_model_loads(tiny_checkpoint: Path, tmp_path: Path) -> None:
     async with scripted(tiny_checkpoint, tmp_path, "hangs") as (_, channel):
         assert await health(channel) == NOT_SERVING
         with pytest.raises(grpc.aio.AioRpcError) as caught:
@@ -40,7 +40,7 @@ async def test_while_the_model_loads_the_server_says_so(tiny_checkpoint: Path, t
     assert caught.value.details() == "The model is still loading."
 
 
-async def test_a_checkpoint_that_cannot_be_served_is_an_error(tiny_checkpoint: Path, tmp_path: Path) -> None:
+async def test_raises_for_a_checkpoint_that_cannot_be_served(tiny_checkpoint: Path, tmp_path: Path) -> None:
     async with scripted(tiny_checkpoint, tmp_path, "failed") as (server, channel):
         with pytest.raises(CheckpointError, match="the script says that it fails"):
             await server.ready()
@@ -59,7 +59,7 @@ async def test_health_follows_the_engine(tiny_checkpoint: Path, tmp_path: Path) 
         watch.cancel()
 
 
-async def test_a_client_that_goes_away_cancels_its_request(tiny_checkpoint: Path, tmp_path: Path) -> None:
+async def test_cancels_the_request_of_a_client_that_leaves(tiny_checkpoint: Path, tmp_path: Path) -> None:
     async with scripted(tiny_checkpoint, tmp_path, "ready") as (server, channel):
         await server.ready()
         call = ask(channel, "hold")
@@ -70,7 +70,7 @@ async def test_a_client_that_goes_away_cancels_its_request(tiny_checkpoint: Path
         assert await asyncio.to_thread(is_free, timeout_seconds=2)
 
 
-async def test_a_deadline_ends_the_request_with_its_reason(tiny_checkpoint: Path, tmp_path: Path) -> None:
+async def test_deadline_ends_a_request_with_its_reason(tiny_checkpoint: Path, tmp_path: Path) -> None:
     async with scripted(tiny_checkpoint, tmp_path, "ready") as (server, channel):
         await server.ready()
         call = ask(channel, "hold", timeout=2)
@@ -82,7 +82,7 @@ async def test_a_deadline_ends_the_request_with_its_reason(tiny_checkpoint: Path
         assert caught.value.details() == "The deadline passed before the response was complete."
 
 
-async def test_a_drained_server_finishes_what_it_began(tiny_checkpoint: Path, tmp_path: Path) -> None:
+async def test_drain_lets_running_requests_finish(tiny_checkpoint: Path, tmp_path: Path) -> None:
     async with scripted(tiny_checkpoint, tmp_path, "ready") as (server, channel):
         await server.ready()
         held = ask(channel, "hold", timeout=2)
@@ -99,7 +99,7 @@ async def test_a_drained_server_finishes_what_it_began(tiny_checkpoint: Path, tm
             await stopping
 
 
-async def test_a_server_that_must_stop_ends_what_it_began(tiny_checkpoint: Path, tmp_path: Path) -> None:
+async def test_stop_ends_requests_after_the_grace_period(tiny_checkpoint: Path, tmp_path: Path) -> None:
     async with scripted(tiny_checkpoint, tmp_path, "ready") as (server, channel):
         await server.ready()
         held = ask(channel, "hold")
@@ -110,7 +110,7 @@ async def test_a_server_that_must_stop_ends_what_it_began(tiny_checkpoint: Path,
         assert caught.value.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
 
 
-def test_a_killed_engine_comes_back_and_the_server_drains(tiny_checkpoint: Path, tmp_path: Path) -> None:
+def test_restarts_a_killed_engine_and_drains_on_sigterm(tiny_checkpoint: Path, tmp_path: Path) -> None:
     with served(tiny_checkpoint, tmp_path, "--drain-delay=0.2") as server, server.channel() as channel:
         chat = chat_pb2_grpc.ChatServiceStub(channel)
         call = chat.StreamChatCompletion(request(**ENDLESS))
@@ -132,7 +132,7 @@ def test_a_killed_engine_comes_back_and_the_server_drains(tiny_checkpoint: Path,
         assert server.process.wait(timeout=30) == 0
 
 
-def test_a_cancelled_call_frees_the_engine(chat: chat_pb2_grpc.ChatServiceStub, shared_server: Served) -> None:
+def test_cancellation_frees_the_engine(chat: chat_pb2_grpc.ChatServiceStub, shared_server: Served) -> None:
     call: Any = chat.StreamChatCompletion(request(**ENDLESS))
     next(call)
     assert shared_server.metric("glimpse_running_sequences") == 1

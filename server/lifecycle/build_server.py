@@ -1,6 +1,6 @@
-"""The server put together from its settings, listening.
+"""Builds the server from its settings and starts it.
 
-It listens before the model is loaded, so that health can be asked; until then requests are answered with UNAVAILABLE.
+It listens before the model is loaded, so that health checks work; until then requests end with UNAVAILABLE.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,8 +21,8 @@ from glimpse.openai.v1 import openai_pb2
 from glimpse.server.generation.constraints import ConstraintBuilder
 from glimpse.server.generation.generator import CompletionGenerator
 from glimpse.server.generation.prompts import PromptLoader
-from glimpse.server.lifecycle.assemble_media import MediaParts, build_media
-from glimpse.server.lifecycle.running import Server
+from glimpse.server.lifecycle.build_media import MediaComponents, build_media
+from glimpse.server.lifecycle.server import Server
 from glimpse.server.openai.facade import add_facade
 from glimpse.server.rpc.interceptors import RpcInterceptor
 from glimpse.server.rpc.load_meter import LoadMeter
@@ -57,37 +57,39 @@ _OPENAI_SERVICE = openai_pb2.DESCRIPTOR.services_by_name["OpenAIService"]
 _GRPC_OPTIONS = (
     ("grpc.max_receive_message_length", MAX_BODY_BYTES + _MESSAGE_SLACK_BYTES),
     ("grpc.max_send_message_length", MAX_BODY_BYTES + _MESSAGE_SLACK_BYTES),
-    # Above these gRPC rejects calls at random (CANCELLED); the engine sheds load itself, and says so.
+    # Above these limits gRPC cancels requests at random. The engine sheds load itself, with a reason.
     ("grpc.server.max_pending_requests", 100_000),
     ("grpc.server.max_pending_requests_hard_limit", 100_000),
-    # A port in use is an error, not a port shared with whoever has it.
+    # A port in use is an error. gRPC would share it with the process that has it.
     ("grpc.so_reuseport", 0),
 )
 
 
 class PortError(Exception):
-    """A port that cannot be listened on."""
+    """The server cannot listen on a port."""
 
     def __init__(self, host: str, port: int, flag: str) -> None:
-        super().__init__(f"cannot listen on {host}:{port}: it is in use, or not ours. Choose another with {flag}.")
+        super().__init__(
+            f"cannot listen on {host}:{port}: the port is taken or not permitted; choose another with {flag}"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """What is to be served, found and read."""
+    """A checkpoint that was found, and how it is served."""
 
     path: Path
     model: ModelConfig
     names: tuple[str, ...]
-    """Under which it is served."""
+    """Names that requests may give as `model`; at least one."""
 
 
 def find_checkpoint(settings: EngineSettings) -> Checkpoint:
-    """Finds the checkpoint, downloading it if it is a hub's. Raises CheckpointError."""
-    asked = settings.model or str(DEFAULT_MODEL)
-    path = resolve_checkpoint(asked)
-    # A downloaded checkpoint lies in a folder whose name says nothing.
-    name = path.name if Path(asked).expanduser().is_dir() else asked
+    """Finds the checkpoint; downloads it if it is on the hub. Raises CheckpointError."""
+    model = settings.model or str(DEFAULT_MODEL)
+    path = resolve_checkpoint(model)
+    # The folder of a downloaded checkpoint is named by a hash.
+    name = path.name if Path(model).expanduser().is_dir() else model
     return Checkpoint(path=path, model=load_model_config(path), names=settings.served_model_name or (name,))
 
 
@@ -98,7 +100,7 @@ async def start_server(
     on_loading: Callable[[Loading], None],
     engine_command: Sequence[str] = ENGINE_COMMAND,
 ) -> Server:
-    """Listens, and begins to load the model.
+    """Starts to listen and to load the model.
 
     Raises:
         CheckpointError: the front end cannot work with the checkpoint.
@@ -108,8 +110,8 @@ async def start_server(
     health = Health(service_names)
     metrics = Metrics()
     load = LoadMeter(max_sequences=settings.engine.options.max_sequences)
-    calls = RpcInterceptor(metrics, load)
-    grpc_server = grpc.aio.server(interceptors=[calls], options=_GRPC_OPTIONS)
+    interceptor = RpcInterceptor(metrics, load)
+    grpc_server = grpc.aio.server(interceptors=[interceptor], options=_GRPC_OPTIONS)
     port = _listen(grpc_server, settings.listen)
     metrics_server = _serve_metrics(metrics, settings.listen)
 
@@ -150,14 +152,14 @@ async def start_server(
         engine=engine,
         media=media,
         health=health,
-        calls=calls,
+        interceptor=interceptor,
     )
 
 
 def _handlers(
-    settings: Settings, checkpoint: Checkpoint, engine: EngineClient, media: MediaParts, metrics: Metrics
+    settings: Settings, checkpoint: Checkpoint, engine: EngineClient, media: MediaComponents, metrics: Metrics
 ) -> Mapping[str, Handler]:
-    """Every typed method by its full name."""
+    """Returns a handler for each typed method, by the method's full name."""
     template = settings.engine.chat_template
     prompts = load_prompt_builder(checkpoint.path, checkpoint.model, None if template is None else str(template))
     tokenizer, vocab_size = prompts.tokenizer, checkpoint.model.text.vocab_size
@@ -218,7 +220,7 @@ def _handlers(
     }
 
 
-def _media_methods(media: MediaParts) -> Mapping[str, Handler]:
+def _media_methods(media: MediaComponents) -> Mapping[str, Handler]:
     handlers = MediaHandlers(media.uploads)
     return {
         f"{_MEDIA_SERVICE.full_name}.UploadMedia": handlers.upload,
@@ -228,9 +230,9 @@ def _media_methods(media: MediaParts) -> Mapping[str, Handler]:
 
 
 def _max_model_len(options: EngineOptions, model: ModelConfig, engine: EngineClient) -> Callable[[], int]:
-    """The context window as the engine found it; as it was asked for until then."""
-    asked = min(options.max_model_len or model.text.max_position_embeddings, model.text.max_position_embeddings)
-    return lambda: engine.ready.max_model_len if engine.ready else asked
+    """Returns the context window: the engine's own once it is loaded, before that the requested one."""
+    requested = min(options.max_model_len or model.text.max_position_embeddings, model.text.max_position_embeddings)
+    return lambda: engine.ready.max_model_len if engine.ready else requested
 
 
 def _listen(server: grpc.aio.Server, settings: ListenSettings) -> int:

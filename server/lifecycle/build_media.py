@@ -1,4 +1,4 @@
-"""What loads and keeps media, put together from the settings."""
+"""Builds the media loader, its caches and its limits from the settings."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,29 +22,29 @@ from glimpse.server.rpc.metrics import Metrics
 from glimpse.server.settings import MediaSettings
 
 MAX_REQUEST_BYTES = 1 << 30
-"""The most memory that the media of one request may take, their files and what is made of them."""
+"""Memory limit for the media of one request: files and decoded pixels together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MediaParts:
-    """What the services need of media."""
+class MediaComponents:
+    """The media services of one server."""
 
     loader: MediaLoader
     uploads: Uploads
     embeddings: CachedEmbeddings
 
     async def warm(self) -> None:
-        """Readies what the first picture would have to wait for."""
+        """Starts the decoders that the first image would otherwise wait for."""
         await self.loader.warm()
 
     async def close(self) -> None:
-        """Ends what decodes."""
+        """Stops the decoder processes."""
         await self.loader.close()
         await self.embeddings.close()
 
 
-def build_media(settings: MediaSettings, checkpoint: Path, model: ModelConfig, metrics: Metrics) -> MediaParts:
-    """Raises CheckpointError: the checkpoint says nothing of media that can be followed."""
+def build_media(settings: MediaSettings, checkpoint: Path, model: ModelConfig, metrics: Metrics) -> MediaComponents:
+    """Builds them. Raises CheckpointError: the checkpoint's preprocessor configuration is not supported."""
     memory_budget = MemoryBudget(max_bytes=settings.media_in_flight_bytes, max_request_bytes=MAX_REQUEST_BYTES)
     store = MediaStore(max_bytes=settings.media_cache_bytes)
     uploads = Uploads(
@@ -77,7 +77,7 @@ def build_media(settings: MediaSettings, checkpoint: Path, model: ModelConfig, m
         audio_timeout_seconds=settings.audio_fetch_timeout,
     )
     reader = EmbeddingLoader(form=embedding_spec(model), torch_files=TorchFileLoader())
-    return MediaParts(loader=loader, uploads=uploads, embeddings=CachedEmbeddings(loader=reader, store=store))
+    return MediaComponents(loader=loader, uploads=uploads, embeddings=CachedEmbeddings(loader=reader, store=store))
 
 
 def _policy(settings: MediaSettings) -> FetchPolicy:

@@ -1,4 +1,4 @@
-"""A running server and its end: announced, drained, stopped. `server.lifecycle.assemble` builds it."""
+"""A running server, and how it drains and stops. `server.lifecycle.build_server` builds it."""
 
 import asyncio
 from contextlib import suppress
@@ -7,17 +7,17 @@ import grpc.aio
 
 from glimpse.engine.ipc.client import EngineClient
 from glimpse.engine.protocol import Ready
-from glimpse.server.lifecycle.assemble_media import MediaParts
+from glimpse.server.lifecycle.build_media import MediaComponents
 from glimpse.server.rpc.interceptors import RpcInterceptor
 from glimpse.server.rpc.metrics import MetricsServer
 from glimpse.server.services.health import Health
 
 _FLUSH_SECONDS = 0.2
-"""Between the last answer's end and the end of its connection."""
+"""Time for the last response to leave before its connection closes."""
 
 
 class Server:
-    """A running server: listening, its model loading or loaded."""
+    """A server that listens while its model loads, and after."""
 
     def __init__(
         self,
@@ -26,42 +26,42 @@ class Server:
         grpc_server: grpc.aio.Server,
         metrics_server: MetricsServer,
         engine: EngineClient,
-        media: MediaParts,
+        media: MediaComponents,
         health: Health,
-        calls: RpcInterceptor,
+        interceptor: RpcInterceptor,
     ) -> None:
         self.port = port
-        """Of gRPC, as bound."""
+        """gRPC port, as bound."""
         self.metrics_port = metrics_server.port
         self._grpc_server = grpc_server
         self._metrics_server = metrics_server
         self._engine = engine
         self._media = media
         self._health = health
-        self._calls = calls
+        self._interceptor = interceptor
         self._loading = asyncio.create_task(engine.start())
 
     async def ready(self) -> Ready:
-        """Waits until the model is loaded, and readies what decodes. Raises CheckpointError, EngineError."""
+        """Waits until the model is loaded and the decoders run. Raises CheckpointError, EngineError."""
         ready = await asyncio.shield(self._loading)
         await self._media.warm()
         return ready
 
     async def announce_stop(self, delay_seconds: float) -> None:
-        """Turns health to NOT_SERVING and gives proxies time to notice; requests are still served."""
+        """Turns health to NOT_SERVING and gives proxies time to notice. Requests are still served."""
         await self._health.drain()
         await asyncio.sleep(delay_seconds)
 
     async def stop(self, *, grace_seconds: float) -> None:
-        """Takes no new calls, lets the running ones end for so long, then ends everything. May be called again."""
+        """Refuses new requests, gives running ones `grace_seconds` to end, then stops everything. Idempotent."""
         await self._health.drain()
         closing = asyncio.create_task(self._grpc_server.stop(grace_seconds))
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._calls.wait_until_idle(), grace_seconds)
-        # Those who watch health never leave by themselves. Of two graces the shorter one holds.
+            await asyncio.wait_for(self._interceptor.wait_until_idle(), grace_seconds)
+        # Streams that watch health never end by themselves. The shorter of two graces applies.
         await self._grpc_server.stop(_FLUSH_SECONDS)
         await closing
         await self._engine.stop()
-        await asyncio.wait([self._loading])
+        await asyncio.gather(self._loading, return_exceptions=True)
         await self._media.close()
         await asyncio.to_thread(self._metrics_server.close)

@@ -1,7 +1,4 @@
-"""The server's life: it listens, loads, serves, drains, stops; with a gateway beside it or without.
-
-How a server is put together is `glimpse.server.lifecycle.assemble`'s; what is printed is the command line's.
-"""
+"""Runs a server from start to stop, with or without a gateway: it listens, loads, serves and drains."""
 
 import asyncio
 import socket
@@ -9,9 +6,9 @@ from collections.abc import Callable, Coroutine, Sequence
 
 from glimpse.engine.ipc.client import ENGINE_COMMAND
 from glimpse.engine.protocol import Loading, Ready
-from glimpse.server.lifecycle.assemble import Checkpoint, PortError, start_server
+from glimpse.server.lifecycle.build_server import Checkpoint, PortError, start_server
 from glimpse.server.lifecycle.gateway_child import GatewayChild, start_gateway
-from glimpse.server.lifecycle.running import Server
+from glimpse.server.lifecycle.server import Server
 from glimpse.server.lifecycle.signals import StopSignals
 from glimpse.server.settings import ListenSettings, Settings
 
@@ -28,11 +25,11 @@ async def run(
     """Serves until SIGTERM or SIGINT, then drains; a second signal stops at once.
 
     Args:
-        settings: of the server.
-        checkpoint: what is served.
-        http_port: the gateway's; None: no gateway is started.
-        on_loading: told how far loading is.
-        on_ready: called once, when requests are served, through the gateway too.
+        settings: the server's.
+        checkpoint: what to serve.
+        http_port: the gateway's port; None starts no gateway.
+        on_loading: called with the progress of loading.
+        on_ready: called once requests are served, also through the gateway.
         engine_command: the engine's program and its arguments.
 
     Raises:
@@ -50,13 +47,13 @@ async def run(
         try:
             if http_port is not None:
                 gateway = await _start_gateway(settings.listen, http_port, server.port)
-            await _first(signals.asked.wait(), _serve(server, gateway, on_ready))
+            await _first(signals.stop_requested.wait(), _serve(server, gateway, on_ready))
         finally:
             await _stop(server, gateway, settings.listen, signals)
 
 
 async def _serve(server: Server, gateway: GatewayChild | None, on_ready: Callable[[Ready], None]) -> None:
-    """Never returns; raises what ends the serving."""
+    """Serves until it is cancelled. Raises the error that ends the server."""
     if gateway is not None:
         await gateway.ready()
     on_ready(await server.ready())
@@ -66,8 +63,8 @@ async def _serve(server: Server, gateway: GatewayChild | None, on_ready: Callabl
 
 
 async def _stop(server: Server, gateway: GatewayChild | None, listen: ListenSettings, signals: StopSignals) -> None:
-    if signals.asked.is_set():
-        await _first(signals.insisted.wait(), _drain(server, gateway, listen, by_keyboard=signals.by_keyboard))
+    if signals.stop_requested.is_set():
+        await _first(signals.stop_now.wait(), _drain(server, gateway, listen, by_keyboard=signals.by_keyboard))
     await _end(server, gateway, grace_seconds=0)
 
 
@@ -77,7 +74,7 @@ async def _drain(server: Server, gateway: GatewayChild | None, listen: ListenSet
 
 
 async def _end(server: Server, gateway: GatewayChild | None, *, grace_seconds: float) -> None:
-    """Running answers have `grace_seconds`. What has ended already ends no second time."""
+    """Stops both; running requests get `grace_seconds`. Idempotent."""
     async with asyncio.TaskGroup() as endings:
         if gateway is not None:
             endings.create_task(gateway.stop())
@@ -85,7 +82,7 @@ async def _end(server: Server, gateway: GatewayChild | None, *, grace_seconds: f
 
 
 async def _first(*coroutines: Coroutine[object, object, object]) -> None:
-    """Waits for the first to end, cancels the others, and raises what the first raised."""
+    """Waits for the first coroutine to end, cancels the others, and raises the first one's error."""
     tasks = [asyncio.create_task(coroutine) for coroutine in coroutines]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -106,7 +103,7 @@ async def _start_gateway(listen: ListenSettings, http_port: int, grpc_port: int)
 
 
 def local_host(host: str) -> str:
-    """Where this machine reaches a server that listens on `host`."""
+    """Returns the address at which this machine reaches a server that listens on `host`."""
     match host:
         case "0.0.0.0":  # noqa: S104 - compared, not bound
             return "127.0.0.1"
@@ -117,12 +114,12 @@ def local_host(host: str) -> str:
 
 
 def address(host: str, port: int) -> str:
-    """HOST:PORT, as gRPC and URLs have it."""
+    """Returns HOST:PORT, as gRPC and URLs write it."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _check_free(host: str, port: int, flag: str) -> None:
-    """The gateway's own complaint would come later, and name a flag of the gateway's."""
+    """Raises PortError. The gateway's own error would come later and name one of the gateway's flags."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
