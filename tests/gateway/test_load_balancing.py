@@ -17,7 +17,7 @@ from glimpse.server.rpc.metrics import Metrics
 from glimpse.server.rpc.typed_handlers import add_method_alias, add_typed_services
 from glimpse.server.services.load_reports import ORCA_METHOD, LoadHandlers
 from glimpse.v1 import load_pb2, model_pb2
-from tests.server.services.test_load_reports import stats
+from tests.server.services.step_stats import stats
 
 LOAD_REPORTS = load_pb2.DESCRIPTOR.services_by_name["LoadService"].methods_by_name["StreamLoadReports"]
 MODEL_SERVICE = model_pb2.DESCRIPTOR.services_by_name["ModelService"]

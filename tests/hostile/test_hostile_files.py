@@ -12,7 +12,7 @@ from glimpse.media.processing.video_options import VideoOptions
 from glimpse.media.sources.source import DataSource
 from tests.hostile.images import hostile_images
 from tests.hostile.videos import hostile_videos
-from tests.media.test_loader import POLICY, PROCESSING, VIDEO_PROCESSING
+from tests.media.loaders import POLICY, PROCESSING, VIDEO_PROCESSING
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from glimpse.media.sources.source import parse_url_text
 from tests.hostile.server import fill
 from tests.hostile.urls import TIMEOUT, HostileUrl, hostile_urls
 from tests.hostile.zone import HOST, Zone
-from tests.media.test_loader import PROCESSING, VIDEO_PROCESSING
+from tests.media.loaders import PROCESSING, VIDEO_PROCESSING
 from tests.media.web import serve
 
 NAMES = sorted(hostile_urls(0))

@@ -15,7 +15,7 @@ from glimpse.media.processing.video import Video, VideoProcessing
 from glimpse.media.processing.video_options import VideoOptions
 from glimpse.media.sources.source import ImageOrCached, VideoOrCached
 from glimpse.media.sources.uploads import Uploads
-from tests.media.test_loader import POLICY, PROCESSING, VIDEO_PROCESSING
+from tests.media.loaders import POLICY, PROCESSING, VIDEO_PROCESSING
 
 
 class Clock:

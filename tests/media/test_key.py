@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from glimpse.media.key import content_key, decoded_key
 from glimpse.media.processing.video_options import VideoOptions
-from tests.media.test_loader import PROCESSING, VIDEO_PROCESSING
+from tests.media.loaders import PROCESSING, VIDEO_PROCESSING
 
 PICTURES = st.tuples(st.integers(1, 3), st.integers(1, 3)).flatmap(
     lambda size: st.binary(min_size=3 * size[0] * size[1], max_size=3 * size[0] * size[1]).map(

@@ -5,44 +5,17 @@ import base64
 import threading
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from ipaddress import ip_network
-from typing import Any
 from urllib.parse import quote
 
 import pytest
 
-from glimpse.media.decoding.decoders import Decoders
 from glimpse.media.errors import MediaError, MediaErrorCode
 from glimpse.media.loader import MediaLoader
-from glimpse.media.processing.image import ImageProcessing, prepare_image
-from glimpse.media.processing.video import VideoProcessing
-from glimpse.media.sources.policy import FetchPolicy
+from glimpse.media.processing.image import prepare_image
 from glimpse.media.sources.source import DataSource, parse_url_text
 from tests.media.images import encode, png_header, scene
+from tests.media.loaders import PROCESSING, make_loader
 from tests.media.web import Web, respond
-
-PROCESSING = ImageProcessing(
-    patch_size=14, merge_size=2, temporal_patch_size=2, min_pixels=3136, max_pixels=64 * 28 * 28
-)
-VIDEO_PROCESSING = VideoProcessing(
-    patch_size=14,
-    merge_size=2,
-    temporal_patch_size=2,
-    min_pixels=28 * 28,
-    max_pixels=64 * 28 * 28,
-    total_pixels=1024 * 28 * 28,
-)
-POLICY = FetchPolicy(allowed_networks=(ip_network("127.0.0.1/32"),), allowed_ports=None)
-
-
-def make_loader(processing: ImageProcessing = PROCESSING, **limits: Any) -> MediaLoader:
-    return MediaLoader(
-        processing=processing,
-        video_processing=VIDEO_PROCESSING,
-        policy=POLICY,
-        decoders=Decoders(isolated=False),
-        **limits,
-    )
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from glimpse.media.loader import MediaLoader
 from glimpse.media.processing.audio import audio_from_array
 from glimpse.media.sources.source import CachedSource, DataSource, parse_url_text
 from tests.media.audio import PROCESSING, audio_file, noise
-from tests.media.test_loader import POLICY, VIDEO_PROCESSING
-from tests.media.test_loader import PROCESSING as IMAGE_PROCESSING
+from tests.media.loaders import POLICY, VIDEO_PROCESSING
+from tests.media.loaders import PROCESSING as IMAGE_PROCESSING
 from tests.media.web import Web, respond, stall_after
 
 SAMPLES = noise(1, 20_000)

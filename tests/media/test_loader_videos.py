@@ -13,7 +13,7 @@ from glimpse.media.loader import MediaLoader
 from glimpse.media.processing.video_options import VideoOptions
 from glimpse.media.sources.source import DataSource, FrameSources, Source, VideoSource, parse_url_text, parse_video_text
 from tests.media.images import encode, png_header, scene
-from tests.media.test_loader import make_loader
+from tests.media.loaders import make_loader
 from tests.media.videos import greys, numbers, video
 from tests.media.web import Web, respond, stall_after
 

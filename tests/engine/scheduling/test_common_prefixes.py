@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from glimpse.engine.plan import SequenceChunk
 from tests.engine.checking_runner import PLACEHOLDER, answers, generate, image_input, make_core, run_until_idle
-from tests.engine.scheduling.test_scheduler import shapes, submit
+from tests.engine.scheduling.scheduling import shapes, submit
 
 
 @settings(max_examples=100, deadline=None)

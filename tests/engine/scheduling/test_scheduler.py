@@ -2,30 +2,9 @@
 
 import pytest
 
-from glimpse.engine.plan import StepPlan
-from glimpse.engine.sampling_params import SamplingParams
-from glimpse.engine.scheduling.core import Core
 from glimpse.engine.scheduling.scheduler import SchedulerLimits
-from tests.engine.checking_runner import PLACEHOLDER, CheckingRunner, generate, image_input, make_core, run_until_idle
-
-
-def sampling(max_tokens: int) -> SamplingParams:
-    return SamplingParams(max_tokens=max_tokens, ignore_eos=True)
-
-
-def shape(plan: StepPlan) -> dict[int, int]:
-    """Sequence id → the number of its tokens in a plan."""
-    return {chunk.sequence_id: len(chunk.token_ids) for chunk in plan.chunks}
-
-
-def shapes(runner: CheckingRunner) -> list[dict[int, int]]:
-    return [shape(plan) for plan in runner.plans]
-
-
-def submit(core: Core, name: str, num_tokens: int, max_tokens: int = 1, priority: int = 0) -> None:
-    """A prompt of its own: its first token is the last digit of its name."""
-    prompt = [int(name[-1]), *[1] * (num_tokens - 1)]
-    core.submit(generate(name, prompt, sampling=sampling(max_tokens), priority=priority))
+from tests.engine.checking_runner import PLACEHOLDER, generate, image_input, make_core, run_until_idle
+from tests.engine.scheduling.scheduling import shapes, submit
 
 
 @pytest.mark.parametrize(

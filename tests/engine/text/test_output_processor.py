@@ -11,7 +11,7 @@ from glimpse.engine.protocol import FinishReason, TokenEvent, TokenLogprobs
 from glimpse.engine.text.output_processor import OutputProcessor, TextDelta
 from glimpse.engine.text.tokenizer import Tokenizer
 from tests.checkpoints import make_tokenizer
-from tests.engine.text.test_stop_strings import cut_at_first_stop
+from tests.engine.text.stopping import cut_at_first_stop
 
 TOKENIZER = Tokenizer(make_tokenizer())
 END = TOKENIZER.encode("<|im_end|>")[0]

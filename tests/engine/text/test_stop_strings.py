@@ -7,19 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from glimpse.engine.text.stop_strings import StopMatcher
+from tests.engine.text.stopping import cut_at_first_stop
 
 # Few letters, so that stop texts occur, overlap, and contain one another.
 TEXTS = st.text("abc", max_size=30)
 STOPS = st.lists(st.text("abc", min_size=1, max_size=4), max_size=4)
-
-
-def cut_at_first_stop(text: str, stops: list[str]) -> str:
-    """The slow twin: looks at every beginning of the text, shortest first."""
-    for end in range(1, len(text) + 1):
-        sizes = [len(stop) for stop in stops if text[:end].endswith(stop)]
-        if sizes:
-            return text[: end - max(sizes)]
-    return text
 
 
 def pieces_of(text: str, cuts: list[int]) -> list[str]:

@@ -26,8 +26,8 @@ from tests.e2e.stack import eventually
 from tests.media.audio import PROCESSING as AUDIO_PROCESSING
 from tests.media.audio import audio_file, noise
 from tests.media.images import encode, scene
+from tests.media.loaders import PROCESSING, VIDEO_PROCESSING
 from tests.media.resizing import RESIZERS
-from tests.media.test_loader import PROCESSING, VIDEO_PROCESSING
 from tests.media.videos import greys, numbers, video
 
 VIDEO = video(greys(12))

@@ -12,7 +12,7 @@ from glimpse.media.processing.image import prepare_image
 from glimpse.media.sources.local import LocalFiles
 from glimpse.media.sources.source import parse_url_text
 from tests.media.images import encode, scene
-from tests.media.test_loader import PROCESSING, make_loader
+from tests.media.loaders import PROCESSING, make_loader
 
 REFUSED = MediaErrorCode.URL_REFUSED
 FAILED = MediaErrorCode.FETCH_FAILED

@@ -6,28 +6,10 @@ from typing import Any
 
 import pytest
 
-from glimpse.server.openai.codec import Decoded, DecodeError, decode
+from glimpse.server.openai.codec import Decoded, decode
 from glimpse.v1 import chat_pb2, content_pb2
+from tests.server.openai.decoding import part, read, read_part, refusal
 from tests.server.openai.sample_dialect import sample
-
-
-def read(value: Any, message_class: Any = chat_pb2.CreateChatCompletionRequest) -> Any:
-    return decode(json.dumps(value).encode(), message_class).message
-
-
-def refusal(value: Any, message_class: Any = chat_pb2.CreateChatCompletionRequest) -> DecodeError:
-    with pytest.raises(DecodeError) as caught:
-        decode(value if isinstance(value, bytes) else json.dumps(value).encode(), message_class)
-    return caught.value
-
-
-def part(**members: Any) -> dict[str, Any]:
-    return {"messages": [{"role": "user", "content": [members]}]}
-
-
-def read_part(**members: Any) -> content_pb2.ContentPart:
-    return read(part(**members)).messages[0].content[0]
-
 
 REQUEST = b"""{
   "model": "qwen", "stream": true,

@@ -21,7 +21,7 @@ from tests.audio_oracle import greedy_answer
 from tests.engine.text.stub_media import StubMedium
 from tests.media.audio import audio_file, noise, tone
 from tests.server.requests import image_part, png, request, user
-from tests.server.services.test_refusals import details
+from tests.server.services.error_details import details
 from tests.server.serving import served
 
 Chat = chat_pb2_grpc.ChatServiceStub

@@ -26,7 +26,7 @@ from tests.media.tensors import (
     wrong_grids,
 )
 from tests.server.requests import image_part, request, user
-from tests.server.services.test_refusals import details
+from tests.server.services.error_details import details
 from tests.server.serving import Served, children, served
 
 Chat = chat_pb2_grpc.ChatServiceStub

@@ -4,9 +4,9 @@ import struct
 
 import pytest
 
-from glimpse.engine.protocol import StepStats
 from glimpse.server.rpc.load_meter import WINDOW_SECONDS, LoadMeter
 from glimpse.v1 import load_pb2
+from tests.server.services.step_stats import stats
 
 
 class Clock:
@@ -24,20 +24,6 @@ def clock() -> Clock:
 @pytest.fixture
 def meter(clock: Clock) -> LoadMeter:
     return LoadMeter(max_sequences=10, clock=clock)
-
-
-def stats(*, running: int, waiting: int = 0, blocks: int = 0) -> StepStats:
-    return StepStats(
-        num_running=running,
-        num_waiting=waiting,
-        num_used_blocks=blocks,
-        num_prompt_tokens=0,
-        num_generated_tokens=0,
-        num_cached_tokens=0,
-        num_encoded_media=0,
-        num_preemptions=0,
-        step_seconds=0.0,
-    )
 
 
 def test_rates_are_of_the_last_seconds(meter: LoadMeter, clock: Clock) -> None:

@@ -7,7 +7,7 @@ import pytest
 from glimpse.v1 import chat_pb2_grpc
 from tests.checkpoints import make_checkpoint
 from tests.server.requests import image_part, png, request, user
-from tests.server.services.test_videos import PNGS, about_a_video, about_frames
+from tests.server.services.video_requests import PNGS, about_a_video, about_frames
 from tests.server.serving import served
 
 Chat = chat_pb2_grpc.ChatServiceStub

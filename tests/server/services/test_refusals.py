@@ -6,10 +6,10 @@ from typing import Any
 
 import grpc
 import pytest
-from google.rpc import error_details_pb2, status_pb2
 
 from glimpse.v1 import chat_pb2, chat_pb2_grpc, content_pb2, model_pb2, model_pb2_grpc
 from tests.server.requests import image_part, png, request, user
+from tests.server.services.error_details import details
 
 Chat = chat_pb2_grpc.ChatServiceStub
 INVALID, NOT_FOUND = grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND
@@ -54,15 +54,6 @@ REFUSED: list[Any] = [
     pytest.param(with_url("%%%"), INVALID, "INVALID_MEDIA_SOURCE", f"{SOURCE}.url", None, id="bad base64"),
     pytest.param(with_url("http://127.0.0.1/a"), INVALID, "MEDIA_URL_REFUSED", SOURCE, None, id="loopback"),
 ]
-
-
-def details(error: Any) -> tuple[error_details_pb2.ErrorInfo, error_details_pb2.BadRequest]:
-    status = status_pb2.Status.FromString(dict(error.trailing_metadata())["grpc-status-details-bin"])
-    assert (status.code, status.message) == (error.code().value[0], error.details())
-    info, bad_request = error_details_pb2.ErrorInfo(), error_details_pb2.BadRequest()
-    assert status.details[0].Unpack(info)
-    assert status.details[1].Unpack(bad_request)
-    return info, bad_request
 
 
 @pytest.mark.parametrize("method", ["CreateChatCompletion", "StreamChatCompletion"])

@@ -21,7 +21,7 @@ from glimpse.v1 import (
 )
 from tests.media.videos import greys, video
 from tests.server.requests import image_part, png, request, user, video_part
-from tests.server.services.test_refusals import details
+from tests.server.services.error_details import details
 from tests.server.serving import Served, eventually
 
 Chat = chat_pb2_grpc.ChatServiceStub

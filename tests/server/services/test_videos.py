@@ -9,28 +9,15 @@ import numpy as np
 import PIL.Image
 import pytest
 
-from glimpse.v1 import chat_pb2, chat_pb2_grpc, content_pb2
+from glimpse.v1 import chat_pb2, chat_pb2_grpc
 from tests.media.images import encode
 from tests.media.videos import greys, video
 from tests.server.requests import image_part, png, request, user, video_part
-from tests.server.services.test_refusals import details
+from tests.server.services.error_details import details
+from tests.server.services.video_requests import PNGS, SMALL, VIDEO, about_a_video, about_frames
 from tests.server.serving import Served, children
 
 Chat = chat_pb2_grpc.ChatServiceStub
-SMALL = {"min_pixels": 784, "max_pixels": 56 * 56}
-VIDEO = video(greys(20))
-"""Two seconds, 64×48 pixels."""
-PNGS = [encode(PIL.Image.fromarray(frame), "PNG") for frame in greys(4)]
-
-
-def about_a_video(data: bytes = VIDEO, **options: Any) -> chat_pb2.CreateChatCompletionRequest:
-    return request(user("What happens?", video_part(data, **SMALL, **options)))
-
-
-def about_frames(files: list[bytes], **options: Any) -> chat_pb2.CreateChatCompletionRequest:
-    frames = content_pb2.FrameList(frames=[content_pb2.MediaSource(data=file) for file in files])
-    part = content_pb2.ContentPart(video=content_pb2.VideoPart(frames=frames, **SMALL, **options))
-    return request(user("What happens?", part))
 
 
 def test_an_answer_tells_what_was_seen_of_a_video(chat: Chat) -> None:

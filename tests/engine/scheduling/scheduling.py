@@ -1,0 +1,25 @@
+"""Submits sequences to a scheduler and describes its steps."""
+
+from glimpse.engine.plan import StepPlan
+from glimpse.engine.sampling_params import SamplingParams
+from glimpse.engine.scheduling.core import Core
+from tests.engine.checking_runner import CheckingRunner, generate
+
+
+def sampling(max_tokens: int) -> SamplingParams:
+    return SamplingParams(max_tokens=max_tokens, ignore_eos=True)
+
+
+def shape(plan: StepPlan) -> dict[int, int]:
+    """Sequence id → the number of its tokens in a plan."""
+    return {chunk.sequence_id: len(chunk.token_ids) for chunk in plan.chunks}
+
+
+def shapes(runner: CheckingRunner) -> list[dict[int, int]]:
+    return [shape(plan) for plan in runner.plans]
+
+
+def submit(core: Core, name: str, num_tokens: int, max_tokens: int = 1, priority: int = 0) -> None:
+    """A prompt of its own: its first token is the last digit of its name."""
+    prompt = [int(name[-1]), *[1] * (num_tokens - 1)]
+    core.submit(generate(name, prompt, sampling=sampling(max_tokens), priority=priority))

@@ -1,0 +1,37 @@
+"""Loaders for the tests, and what they process."""
+
+from ipaddress import ip_network
+from typing import Any
+
+from glimpse.media.decoding.decoders import Decoders
+from glimpse.media.loader import MediaLoader
+from glimpse.media.processing.image import ImageProcessing
+from glimpse.media.processing.video import VideoProcessing
+from glimpse.media.sources.policy import FetchPolicy
+
+PROCESSING = ImageProcessing(
+    patch_size=14, merge_size=2, temporal_patch_size=2, min_pixels=3136, max_pixels=64 * 28 * 28
+)
+
+
+VIDEO_PROCESSING = VideoProcessing(
+    patch_size=14,
+    merge_size=2,
+    temporal_patch_size=2,
+    min_pixels=28 * 28,
+    max_pixels=64 * 28 * 28,
+    total_pixels=1024 * 28 * 28,
+)
+
+
+POLICY = FetchPolicy(allowed_networks=(ip_network("127.0.0.1/32"),), allowed_ports=None)
+
+
+def make_loader(processing: ImageProcessing = PROCESSING, **limits: Any) -> MediaLoader:
+    return MediaLoader(
+        processing=processing,
+        video_processing=VIDEO_PROCESSING,
+        policy=POLICY,
+        decoders=Decoders(isolated=False),
+        **limits,
+    )
