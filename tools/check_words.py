@@ -74,8 +74,8 @@ SKIPPED = (
 )
 """Training tasks and prompts of benchmarks use the words that people use."""
 SUFFIXES = {".py", ".md", ".proto", ".toml", ".yaml", ".lua", ".cpp", ".h", ".mjs", ".ts", ".jinja", ""}
-ALLOWED = re.compile(r"\bCLIP\b|\.clip\(|in[-_ ]flight|InFlight|single[-_ ]?flight|SingleFlight|preflight")
-"""CLIP is a model and `clip` a function of NumPy's; "in flight" and "single-flight" are the field's own."""
+ALLOWED = re.compile(r"\bCLIP\b|\.clip\(|in[-_ ]flight|InFlight|single[-_ ]?flight|SingleFlight|preflight|guess_type")
+"""CLIP is a model, `clip` is NumPy's and `guess_type` is mimetypes'; "in flight" and "single-flight" are standard terms."""
 
 _SUBWORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 _NAME = re.compile(r"(?<![a-z])(" + "|".join(map(re.escape, NAMES)) + r")(?![a-z])", re.IGNORECASE)

@@ -1,4 +1,4 @@
-"""What tests at the front door share beside the stacks."""
+"""Clients that the end-to-end tests share."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Pictures drawn for the tests, and the forms in which they are sent."""
+"""Images for the tests, and how they are encoded."""
 
 import base64
 import io

@@ -1,4 +1,4 @@
-"""Requests as any HTTP client sends them, and what comes back."""
+"""Requests of a plain HTTP client, and their responses."""
 
 import json
 import urllib.error

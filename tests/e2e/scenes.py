@@ -1,4 +1,4 @@
-"""Simple scenes of which a test knows what is true: coloured shapes on white, drawn without any of training's code."""
+"""Scenes with known content: coloured shapes on white, drawn independently of the training code."""
 
 import math
 from collections.abc import Sequence
@@ -13,11 +13,11 @@ COLOURS = {
     "black": (0, 0, 0),
 }
 Thing = tuple[str, str, tuple[float, float], float]
-"""Colour, shape, centre and diameter, these two as parts of the sides and of the shorter side."""
+"""Colour, shape, centre as fractions of the sides, and diameter as a fraction of the shorter side."""
 
 
 def scene(*things: Thing, width: int = 168, height: int = 168, mode: str = "RGB") -> Image.Image:
-    """On white; in the mode RGBA on nothing at all."""
+    """Draws on white, or on a transparent background in the mode RGBA."""
     ground = (255, 255, 255) if mode == "RGB" else (0, 0, 0, 0)
     image = Image.new(mode, (width * 4, height * 4), ground)
     for colour, shape, (x, y), diameter in things:
@@ -33,7 +33,7 @@ def scene(*things: Thing, width: int = 168, height: int = 168, mode: str = "RGB"
 
 
 def moving(colour: str, shape: str, centres: Sequence[tuple[float, float]], *, side: int = 112) -> list[Image.Image]:
-    """The frames of a clip in which one thing moves."""
+    """The frames of a video in which one thing moves."""
     return [scene((colour, shape, centre, 0.3), width=side, height=side) for centre in centres]
 
 
@@ -52,4 +52,4 @@ def _draw(pen: ImageDraw.ImageDraw, shape: str, ink: tuple[int, int, int], x: fl
             corners = [(radius if step % 2 == 0 else 0.4 * radius, math.pi * step / 5) for step in range(10)]
             pen.polygon([(x + far * math.sin(turn), y - far * math.cos(turn)) for far, turn in corners], fill=ink)
         case _:
-            raise ValueError(f"nobody draws a {shape!r} here")
+            raise ValueError(f"expected a known shape, got {shape!r}")

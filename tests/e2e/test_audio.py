@@ -1,4 +1,4 @@
-"""Sounds as OpenAI's client sends them, through Envoy, to a model that hears."""
+"""Audio inputs from OpenAI's client through Envoy, to a model with audio."""
 
 import base64
 from collections.abc import Iterator
@@ -22,11 +22,11 @@ BASE64 = base64.b64encode(WAV).decode()
 
 
 @pytest.fixture(scope="module")
-def hearing(tmp_path_factory: pytest.TempPathFactory, media_host: MediaHost) -> Iterator[Stack]:
-    folder: Path = tmp_path_factory.mktemp("hearing")
+def audio_stack(tmp_path_factory: pytest.TempPathFactory, media_host: MediaHost) -> Iterator[Stack]:
+    folder: Path = tmp_path_factory.mktemp("audio_stack")
     running = start_stack(
         folder,
-        f"--model={make_audio_checkpoint(folder / 'ears')}",
+        f"--model={make_audio_checkpoint(folder / 'audio-model')}",
         "--dtype=float32",
         f"--allowed-media-networks={HOST}/32",
         f"--allowed-media-ports={media_host.server_port}",
@@ -39,10 +39,12 @@ def hearing(tmp_path_factory: pytest.TempPathFactory, media_host: MediaHost) -> 
 def ask(stack: Stack, part: Any) -> ChatCompletion:
     messages: Any = [{"role": "user", "content": [part, {"type": "text", "text": "What is this?"}]}]
     with OpenAI(base_url=stack.openai_url, api_key="none", max_retries=0) as client:
-        return client.chat.completions.create(model="ears", messages=messages, temperature=0, max_completion_tokens=8)
+        return client.chat.completions.create(
+            model="audio-model", messages=messages, temperature=0, max_completion_tokens=8
+        )
 
 
-def test_each_audio_source_gives_the_same_answer(hearing: Stack, media_host: MediaHost) -> None:
+def test_each_audio_source_gives_the_same_answer(audio_stack: Stack, media_host: MediaHost) -> None:
     parts: list[dict[str, Any]] = [
         {"type": "input_audio", "input_audio": {"data": BASE64, "format": "wav"}},
         {"type": "audio_url", "audio_url": {"url": f"data:audio/wav;base64,{BASE64}"}},
@@ -52,21 +54,21 @@ def test_each_audio_source_gives_the_same_answer(hearing: Stack, media_host: Med
         {"type": "input_audio", "input_audio": None, "uuid": "noise"},
     ]
     audio = content_pb2.AudioPart(source=content_pb2.MediaSource(data=WAV))
-    with grpc.insecure_channel(hearing.target) as channel:
+    with grpc.insecure_channel(audio_stack.target) as channel:
         typed = chat_pb2_grpc.ChatServiceStub(channel).CreateChatCompletion(
             request(user(content_pb2.ContentPart(audio=audio), "What is this?"))
         )
     for part in parts:
-        completion = ask(hearing, part)
+        completion = ask(audio_stack, part)
         assert completion.choices[0].message.content == typed.choices[0].message.content
         assert completion.usage is not None
         assert completion.usage.prompt_tokens_details is not None
-        # 8,708 samples at 16 kHz are 55 frames, those 28 positions, of which two are a token.
+        # 8,708 samples at 16 kHz are 55 frames and 28 positions; two positions are a token.
         assert completion.usage.prompt_tokens_details.audio_tokens == 14
 
 
-def test_audio_has_its_own_fetch_timeout(hearing: Stack, media_host: MediaHost) -> None:
+def test_audio_has_its_own_fetch_timeout(audio_stack: Stack, media_host: MediaHost) -> None:
     with pytest.raises(BadRequestError, match="within 3 s") as caught:
-        ask(hearing, {"type": "audio_url", "audio_url": {"url": media_host.url("/slow")}})
+        ask(audio_stack, {"type": "audio_url", "audio_url": {"url": media_host.url("/slow")}})
     assert caught.value.code == "media_fetch_timeout"
     assert caught.value.param == "messages[0].content[0].audio_url.url"

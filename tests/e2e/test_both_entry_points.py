@@ -1,7 +1,7 @@
-"""The same request through typed gRPC and through REST: the outcomes are the same, field by field.
+"""The same request over gRPC and over REST has the same outcome, field by field.
 
-Requests are written twice, by hand, in the words of each door. Answers are compared in JSON, into which the codec
-writes the typed ones; what is drawn for each answer anew, ids and the time, is left out.
+Requests are written twice, in the fields of each API. Responses are compared as JSON, to which the codec encodes the
+typed ones; ids, times and media usage are ignored.
 """
 
 import json
@@ -30,9 +30,9 @@ from tests.e2e.requests import CHAT, COMPLETIONS, Answer, ask
 from tests.e2e.stack import Stack
 from tests.engine.echo_engine import reply_with
 
-ANEW = ("id", "created", "media_usage")
-"""Different each time, also where the same is asked at the same door: the second asking finds the media decoded."""
-PICTURE = encoded(tiles())
+VARYING = ("id", "created", "media_usage")
+"""Fields that differ between identical requests: the second finds the media in the cache."""
+IMAGE = encoded(tiles())
 CALL = '<tool_call>\n{"name": "look", "arguments": {"at": 1}}\n</tool_call>'
 PARAMETERS = '{"type": "object", "properties": {"at": {"type": "integer"}}}'
 
@@ -46,7 +46,7 @@ def asked(text: str, **members: Any) -> dict[str, Any]:
 
 
 CHATS: list[tuple[dict[str, Any], dict[str, Any]]] = [
-    # the typed request's fields, the JSON request's members
+    # fields of the typed request, fields of the JSON request
     ({"messages": [user(reply_with("Grüße 🦉"))]}, asked(reply_with("Grüße 🦉"))),
     (
         {
@@ -86,7 +86,7 @@ CHATS: list[tuple[dict[str, Any], dict[str, Any]]] = [
                 {"role": content_pb2.ROLE_ASSISTANT, "tool_calls": [
                     {"id": "c1", "function": {"name": "look", "arguments": "{}"}}]},
                 {"role": content_pb2.ROLE_TOOL, "tool_call_id": "c1", "content": [
-                    {"text": reply_with("A door.")}, {"image": {"source": {"data": PICTURE}}}]},
+                    {"text": reply_with("A tree.")}, {"image": {"source": {"data": IMAGE}}}]},
             ],
         },
         {"messages": [
@@ -94,7 +94,7 @@ CHATS: list[tuple[dict[str, Any], dict[str, Any]]] = [
             {"role": "assistant", "content": None, "tool_calls": [
                 {"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{}"}}]},
             {"role": "tool", "tool_call_id": "c1", "content": [
-                {"type": "text", "text": reply_with("A door.")},
+                {"type": "text", "text": reply_with("A tree.")},
                 {"type": "image_url", "image_url": {"url": data_url(tiles())}}]},
         ]},
     ),
@@ -126,7 +126,7 @@ def channel(echo_stack: Stack) -> Iterator[grpc.Channel]:
 
 
 def outcome_of_call(call: Callable[[Any], Any], request: Message) -> Any:
-    """An answer in JSON, or why there is none."""
+    """The response as JSON, or the error."""
     try:
         response = call(request)
         messages = [response] if isinstance(response, Message) else list(response)
@@ -150,19 +150,19 @@ def outcome_of_post(answer: Answer, *, stream: bool) -> Any:
     return answer.events if stream else [answer.body]
 
 
-def timeless(outcome: Any) -> Any:
-    """Without what is drawn anew."""
+def without_varying(outcome: Any) -> Any:
+    """Without the fields that vary."""
     match outcome:
         case dict():
-            return {name: timeless(value) for name, value in outcome.items() if name not in ANEW}
+            return {name: without_varying(value) for name, value in outcome.items() if name not in VARYING}
         case list():
-            return [timeless(value) for value in outcome]
+            return [without_varying(value) for value in outcome]
         case _:
             return outcome
 
 
-def folded(events: Any) -> Any:
-    """A stream with each answer's pieces put together: how it was cut is not the request's."""
+def merged(events: Any) -> Any:
+    """Merges the chunks of each choice: where a stream is cut is not part of the comparison."""
     if not isinstance(events, list):
         return events
     answers: dict[int, Any] = {}
@@ -185,7 +185,7 @@ def tokens_of(logprobs: dict[str, Any]) -> list[Any]:
     return logprobs.get("content") or [list(each) for each in zip(*logprobs.values(), strict=True)]
 
 
-@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+@pytest.mark.parametrize("stream", [False, True], ids=["unary", "stream"])
 @pytest.mark.parametrize(("fields", "members"), CHATS)
 def test_grpc_and_rest_give_the_same_chat_completion(
     echo_stack: Stack, channel: grpc.Channel, fields: dict[str, Any], members: dict[str, Any], stream: bool
@@ -199,11 +199,11 @@ def test_grpc_and_rest_give_the_same_chat_completion(
     typed = outcome_of_call(chat.StreamChatCompletion if stream else chat.CreateChatCompletion, request)
     posted = outcome_of_post(ask(echo_stack, CHAT, **members, **extra), stream=stream)
     if stream:
-        typed, posted = folded(typed), folded(posted)
-    assert timeless(typed) == timeless(posted)
+        typed, posted = merged(typed), merged(posted)
+    assert without_varying(typed) == without_varying(posted)
 
 
-@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+@pytest.mark.parametrize("stream", [False, True], ids=["unary", "stream"])
 @pytest.mark.parametrize(
     ("fields", "members"),
     [
@@ -226,8 +226,8 @@ def test_grpc_and_rest_give_the_same_completion(
     typed = outcome_of_call(completions.StreamCompletion if stream else completions.CreateCompletion, request)
     posted = outcome_of_post(ask(echo_stack, COMPLETIONS, **members, stream=stream), stream=stream)
     if stream:
-        typed, posted = folded(typed), folded(posted)
-    assert timeless(typed) == timeless(posted)
+        typed, posted = merged(typed), merged(posted)
+    assert without_varying(typed) == without_varying(posted)
 
 
 def test_grpc_and_rest_give_the_same_tokens(echo_stack: Stack, channel: grpc.Channel) -> None:

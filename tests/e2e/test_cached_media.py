@@ -1,4 +1,4 @@
-"""Media that are sent once: named by the client or uploaded over gRPC, asked about by OpenAI's client through Envoy."""
+"""Media that is sent once, under a uuid or as an upload over gRPC, and used by OpenAI's client through Envoy."""
 
 from collections.abc import Iterator
 from hashlib import sha256
@@ -35,16 +35,16 @@ def ask(client: OpenAI, *parts: dict[str, Any], **extra: Any) -> ChatCompletion:
     )
 
 
-def picture(source: dict[str, Any] | None, **members: Any) -> dict[str, Any]:
+def image_part(source: dict[str, Any] | None, **members: Any) -> dict[str, Any]:
     return {"type": "image_url", "image_url": source, **members}
 
 
-def clip(source: dict[str, Any] | None, **members: Any) -> dict[str, Any]:
+def video_part(source: dict[str, Any] | None, **members: Any) -> dict[str, Any]:
     return {"type": "video_url", "video_url": source, **members}
 
 
 def outcome(completion: ChatCompletion) -> tuple[str | None, int]:
-    """The answer, and the tokens of its prompt."""
+    """The answer and the number of prompt tokens."""
     assert completion.usage is not None
     return completion.choices[0].message.content, completion.usage.prompt_tokens
 
@@ -64,7 +64,7 @@ def upload(media: media_pb2_grpc.MediaServiceStub, data: bytes, **header: Any) -
 
 
 def refusal(client: OpenAI, *parts: dict[str, Any], **extra: Any) -> tuple[str | None, str | None]:
-    """The error's code, and the member at fault."""
+    """The error's code and field."""
     with pytest.raises(BadRequestError) as caught:
         ask(client, *parts, **extra)
     return caught.value.code, caught.value.param
@@ -72,48 +72,48 @@ def refusal(client: OpenAI, *parts: dict[str, Any], **extra: Any) -> tuple[str |
 
 @pytest.mark.parametrize("empty", [None, {}, {"url": None}])
 def test_an_image_with_a_uuid_is_sent_once(client: OpenAI, empty: dict[str, Any] | None) -> None:
-    sent = ask(client, picture({"url": data_url(tiles(seed=31))}, uuid="tiles 31"))
-    again = ask(client, picture(empty, uuid="tiles 31"))
+    sent = ask(client, image_part({"url": data_url(tiles(seed=31))}, uuid="tiles 31"))
+    again = ask(client, image_part(empty, uuid="tiles 31"))
     assert outcome(again) == outcome(sent)
     assert media_usage(again)["decode_cache_hits"] == 1
 
 
 def test_a_video_with_a_uuid_is_sent_once(client: OpenAI, media: media_pb2_grpc.MediaServiceStub) -> None:
-    sent = ask(client, clip({"upload_id": upload(media, VIDEO), **LARGE}, uuid="clip"))
-    assert outcome(ask(client, clip(None, uuid="clip"))) != outcome(sent)
-    assert outcome(ask(client, clip({"url": None, **LARGE}, uuid="clip"))) == outcome(sent)
+    sent = ask(client, video_part({"upload_id": upload(media, VIDEO), **LARGE}, uuid="video"))
+    assert outcome(ask(client, video_part(None, uuid="video"))) != outcome(sent)
+    assert outcome(ask(client, video_part({"url": None, **LARGE}, uuid="video"))) == outcome(sent)
 
 
 def test_refuses_media_that_is_not_cached(client: OpenAI) -> None:
-    ask(client, picture({"url": data_url(tiles(seed=32))}, uuid="tiles 32"))
+    ask(client, image_part({"url": data_url(tiles(seed=32))}, uuid="tiles 32"))
     not_cached = ("media_not_cached", "messages[0].content[0].uuid")
-    assert refusal(client, picture(None, uuid="never sent")) == not_cached
-    assert refusal(client, clip(None, uuid="tiles 32")) == not_cached
-    assert refusal(client, picture(None, uuid="tiles 32"), cache_salt="another's") == not_cached
-    assert refusal(client, picture(None)) == ("missing_value", "messages[0].content[0].image_url.url")
+    assert refusal(client, image_part(None, uuid="never sent")) == not_cached
+    assert refusal(client, video_part(None, uuid="tiles 32")) == not_cached
+    assert refusal(client, image_part(None, uuid="tiles 32"), cache_salt="another's") == not_cached
+    assert refusal(client, image_part(None)) == ("missing_value", "messages[0].content[0].image_url.url")
 
 
 def test_uploads_an_image_through_envoy(client: OpenAI, media: media_pb2_grpc.MediaServiceStub) -> None:
     drawn = tiles(seed=33)
-    sent = ask(client, picture({"url": data_url(drawn)}))
+    sent = ask(client, image_part({"url": data_url(drawn)}))
     handle = upload(media, encoded(drawn))
-    assert outcome(ask(client, picture({"upload_id": handle}))) == outcome(sent)
+    assert outcome(ask(client, image_part({"upload_id": handle}))) == outcome(sent)
     media.DeleteMedia(media_pb2.DeleteMediaRequest(upload_id=handle))
-    code, param = refusal(client, picture({"upload_id": handle}))
+    code, param = refusal(client, image_part({"upload_id": handle}))
     assert (code, param) == ("media_not_cached", "messages[0].content[0].image_url.url")
 
 
 def test_uploads_the_frames_of_a_video(client: OpenAI, media: media_pb2_grpc.MediaServiceStub) -> None:
     frames = [tiles(seed=seed) for seed in (34, 35)]
-    sent = ask(client, clip({"url": [data_url(frame) for frame in frames], **LARGE}))
+    sent = ask(client, video_part({"url": [data_url(frame) for frame in frames], **LARGE}))
     handles = [{"upload_id": upload(media, encoded(frame))} for frame in frames]
-    assert outcome(ask(client, clip({"url": handles, **LARGE}))) == outcome(sent)
+    assert outcome(ask(client, video_part({"url": handles, **LARGE}))) == outcome(sent)
 
 
 def test_upload_belongs_to_its_cache_salt(client: OpenAI, media: media_pb2_grpc.MediaServiceStub) -> None:
     handle = upload(media, encoded(tiles(seed=36)), cache_salt="mine")
-    assert ask(client, picture({"upload_id": handle}), cache_salt="mine").choices
-    assert refusal(client, picture({"upload_id": handle}))[0] == "media_not_cached"
+    assert ask(client, image_part({"upload_id": handle}), cache_salt="mine").choices
+    assert refusal(client, image_part({"upload_id": handle}))[0] == "media_not_cached"
 
 
 def test_request_without_media_has_no_media_usage(client: OpenAI) -> None:

@@ -1,4 +1,4 @@
-"""Each member of a request is honoured, echoed, without effect or refused, as docs/compatibility.md says: from outside.
+"""Each field of a request is honoured, echoed, ignored or refused, as docs/compatibility.md says.
 
 The cases are the table that `dialect/fields.py` reads from the dialect; `tests/gateway/test_field_table.py` holds the
 document to the same table. What an honoured member does is shown with the embedded model.

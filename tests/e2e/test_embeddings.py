@@ -1,4 +1,4 @@
-"""Embeddings in vLLM's form from OpenAI's client through Envoy: they answer as their picture does, or are refused."""
+"""Embeddings in vLLM's format from OpenAI's client through Envoy: the answer is that of the image."""
 
 import base64
 from typing import Any
@@ -17,7 +17,7 @@ from tests.e2e.stack import Stack
 from tests.media.tensors import safetensors_file, torch_file
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (112, 140, 3), dtype=np.uint8)
-"""Of a size that the model sees as it is."""
+"""Of a size that the model does not resize."""
 PART = "messages[0].content[0].image_embeds"
 
 
@@ -52,7 +52,7 @@ def image_embeds(**members: Any) -> dict[str, Any]:
 
 
 def refusal(client: OpenAI, part: dict[str, Any]) -> tuple[str | None, str | None]:
-    """The error's code, and the member at fault."""
+    """The error's code and field."""
     with pytest.raises(BadRequestError) as caught:
         ask(client, part)
     return caught.value.code, caught.value.param
@@ -88,7 +88,7 @@ def test_embeddings_with_a_uuid_are_sent_once(client: OpenAI, embedded: tuple[to
 GOOD = torch.zeros(6, 4)
 GRID = torch.tensor([[1, 4, 6]])
 REFUSED: list[Any] = [
-    # the members, the code, the member at fault
+    # the fields, the code, the invalid field
     pytest.param({"image_embeds": saved(GOOD)}, "invalid_embeddings", f"{PART}.image_grid_thw", id="no grid"),
     pytest.param(
         {"image_embeds": saved(GOOD), "image_grid_thw": saved(GRID)}, "invalid_embeddings", f"{PART}.image_embeds",

@@ -1,4 +1,4 @@
-"""Pictures as clients send them, through Envoy and over typed gRPC."""
+"""Images as clients send them, through Envoy and over typed gRPC."""
 
 import base64
 import io
@@ -37,34 +37,34 @@ def image_tokens_of(completion: ChatCompletion) -> int:
     return details.image_tokens
 
 
-def ask_typed(stack: Stack, picture: Image.Image, **members: Any) -> str:
+def ask_typed(stack: Stack, image: Image.Image, **members: Any) -> str:
     """The same question over gRPC, past Envoy."""
-    request = typed_request(user(image_part(encoded(picture)), "What is this?"), max_completion_tokens=16)
+    request = typed_request(user(image_part(encoded(image)), "What is this?"), max_completion_tokens=16)
     request.MergeFrom(chat_pb2.CreateChatCompletionRequest(**members))
     with grpc.insecure_channel(stack.target) as channel:
         return chat_pb2_grpc.ChatServiceStub(channel).CreateChatCompletion(request).choices[0].message.content
 
 
 def test_each_image_source_gives_the_same_answer(stack: Stack, client: OpenAI) -> None:
-    picture = tiles(seed=1)
-    bare = base64.b64encode(encoded(picture)).decode()
-    through_rest = {text_of(ask(client, {"url": url})) for url in (data_url(picture), bare, data_url(picture, "BMP"))}
-    assert through_rest == {ask_typed(stack, picture)}
+    image = tiles(seed=1)
+    bare = base64.b64encode(encoded(image)).decode()
+    through_rest = {text_of(ask(client, {"url": url})) for url in (data_url(image), bare, data_url(image, "BMP"))}
+    assert through_rest == {ask_typed(stack, image)}
 
 
 def test_applies_pixel_bounds_to_each_image(client: OpenAI) -> None:
-    picture = {"url": data_url(tiles(seed=4, width=448, height=448))}
-    bounded = picture | {"max_pixel": 224 * 224}
-    assert image_tokens_of(ask(client, picture)) == 16 * 16
+    image = {"url": data_url(tiles(seed=4, width=448, height=448))}
+    bounded = image | {"max_pixel": 224 * 224}
+    assert image_tokens_of(ask(client, image)) == 16 * 16
     assert image_tokens_of(ask(client, bounded)) == 8 * 8
-    assert image_tokens_of(ask(client, picture, bounded)) == 16 * 16 + 8 * 8
+    assert image_tokens_of(ask(client, image, bounded)) == 16 * 16 + 8 * 8
     assert image_tokens_of(ask(client, {"url": data_url(tiles(seed=4))} | {"min_pixel": 448 * 448})) == 16 * 16
 
 
 def test_low_detail_uses_fewer_tokens(client: OpenAI) -> None:
-    picture = {"url": data_url(tiles(seed=7, width=672, height=672)), "max_pixel": 672 * 672}
-    assert image_tokens_of(ask(client, picture | {"detail": "high"})) == 24 * 24
-    assert image_tokens_of(ask(client, picture | {"detail": "low"})) == 18 * 18
+    image = {"url": data_url(tiles(seed=7, width=672, height=672)), "max_pixel": 672 * 672}
+    assert image_tokens_of(ask(client, image | {"detail": "high"})) == 24 * 24
+    assert image_tokens_of(ask(client, image | {"detail": "low"})) == 18 * 18
 
 
 def test_special_tokens_in_text_are_not_an_image(client: OpenAI) -> None:

@@ -1,4 +1,4 @@
-"""What happens to requests when a client goes away, when the engine dies, and when the server is told to stop."""
+"""Requests when a client disconnects, when the engine dies and when the server stops."""
 
 import http.client
 import json
@@ -20,7 +20,7 @@ ENDLESS: dict[str, Any] = {"ignore_eos": True, "temperature": 0, "max_completion
 
 @contextmanager
 def open_stream(stack: Stack) -> Generator[http.client.HTTPResponse]:
-    """A long answer over SSE whose first event has come; leaving closes the connection."""
+    """A long answer over SSE, after its first event. Leaving the block closes the connection."""
     connection = http.client.HTTPConnection("127.0.0.1", stack.http_port, timeout=60)
     body = {"messages": [{"role": "user", "content": "Go on."}], "stream": True} | ENDLESS
     connection.request("POST", "/v1/chat/completions", json.dumps(body), {"content-type": "application/json"})

@@ -1,4 +1,4 @@
-"""Load reports beside the real Envoy: what balancers are told, and that clients of REST are not."""
+"""Load reports, direct and through Envoy; REST responses have none."""
 
 import json
 import os
@@ -25,7 +25,7 @@ def target(stack: Stack, request: pytest.FixtureRequest) -> str:
 
 
 def last_report(target: str, path: str) -> tuple[int, Report]:
-    """The status of a call, and the report at its end."""
+    """The status of an RPC and the report in its trailers."""
     command = [str(NODE), str(PROGRAM), target, path]
     environment = os.environ | {"NODE_PATH": str(MODULES)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=True)

@@ -96,7 +96,7 @@ def _refused(error: Any) -> Refused:
     return Refused(code=info.reason.lower(), message=error.details())
 
 
-DOORS = pytest.mark.parametrize("door", [through_envoy, typed])
+APIS = pytest.mark.parametrize("api", [through_envoy, typed])
 
 
 def upload(stack: Stack, data: bytes) -> str:
@@ -109,7 +109,7 @@ def upload(stack: Stack, data: bytes) -> str:
 
 
 def ways(stack: Stack, host: MediaHost, folder: Path, kind: str, data: bytes) -> list[Callable[[], Any]]:
-    """All ways of sending a file, each a call."""
+    """Every way to send a file, each as a function."""
     name = f"{sha256(data).hexdigest()}.bin"
     (folder / name).write_bytes(data)
     text = base64.b64encode(data).decode()
@@ -122,13 +122,13 @@ def ways(stack: Stack, host: MediaHost, folder: Path, kind: str, data: bytes) ->
         lambda: through_envoy(stack, kind, {"upload_id": upload(stack, data)}),
         lambda: through_envoy(stack, kind, {"url": f"file://{folder}/{name}"}),
         lambda: typed(stack, kind, url),
-        lambda: typed(stack, kind, {"data": text}),  # in a message's JSON form bytes are base64
+        lambda: typed(stack, kind, {"data": text}),  # bytes are base64 in protobuf's JSON
         lambda: typed(stack, kind, {"upload_id": upload(stack, data)}),
     ]
 
 
-def picture(seed: int, changed: int = 0) -> bytes:
-    """Tiles, of which one pixel's red may be a step away."""
+def tiles_png(seed: int, changed: int = 0) -> bytes:
+    """Tiles; `changed` is added to the red of one pixel."""
     drawn = tiles(seed=seed)
     red, green, blue = drawn.getpixel((100, 100))  # pyright: ignore[reportGeneralTypeIssues] - RGB
     drawn.putpixel((100, 100), ((red + changed) % 256, green, blue))
@@ -141,7 +141,7 @@ def test_media_sources_give_the_same_answer(
     stack: Stack, media_host: MediaHost, local_media: Path, kind: str, first: int
 ) -> None:
     one, other = [
-        picture(100 + first, step) if kind == "image" else video(greys(8 + first + 4 * step)) for step in (0, 1)
+        tiles_png(100 + first, step) if kind == "image" else video(greys(8 + first + 4 * step)) for step in (0, 1)
     ]
     calls = ways(stack, media_host, local_media, kind, one)
     new = calls[first]()
@@ -151,16 +151,16 @@ def test_media_sources_give_the_same_answer(
         assert (again.media["decode_cache_hits"], again.media["encoder_cache_hits"]) == (1, 1)
         assert (again.text, again.prompt_tokens) == (new.text, new.prompt_tokens)
         assert again.cached_tokens > new.cached_tokens
-    # What differs in a pixel, or in the frames that are seen, is not found.
+    # Media that differs in one pixel or in the sampled frames is no cache hit.
     different = ways(stack, media_host, local_media, kind, other)[first]()
     assert (different.media["decoded_media"], different.media["encoded_media"]) == (1, 1)
 
 
 REFUSED: list[Any] = [
-    # kind, path of the media host or URL, code, words
-    pytest.param("image", "/slow", "media_fetch_timeout", "within 3 s", id="a slow picture"),
-    pytest.param("video", "/slow", "media_fetch_timeout", "within 4 s", id="a slow clip"),
-    pytest.param("image", "/none", "media_fetch_failed", "404", id="no picture"),
+    # kind, path on the media host or URL, code, part of the message
+    pytest.param("image", "/slow", "media_fetch_timeout", "within 3 s", id="a slow image"),
+    pytest.param("video", "/slow", "media_fetch_timeout", "within 4 s", id="a slow video"),
+    pytest.param("image", "/none", "media_fetch_failed", "404", id="no image"),
     pytest.param("image", "/away", "media_url_refused", "", id="a redirect to a private address"),
     pytest.param("image", "http://127.0.0.2:1/", "media_url_refused", "port", id="another port"),
     pytest.param("image", "http://127.0.0.1:{port}/", "media_url_refused", "", id="another private address"),
@@ -172,34 +172,34 @@ REFUSED: list[Any] = [
 ]
 
 
-@DOORS
+@APIS
 @pytest.mark.parametrize(("kind", "url", "code", "words"), REFUSED)
 def test_refuses_urls_that_are_not_allowed(
-    stack: Stack, media_host: MediaHost, local_media: Path, door: Any, kind: str, url: str, code: str, words: str
+    stack: Stack, media_host: MediaHost, local_media: Path, api: Any, kind: str, url: str, code: str, words: str
 ) -> None:
     link = local_media / "link.png"
     if not link.is_symlink():
         link.symlink_to("/etc/passwd")
     whole = media_host.url(url) if url.startswith("/") else url
-    refused = door(stack, kind, {"url": whole.format(port=media_host.server_port, folder=local_media)})
+    refused = api(stack, kind, {"url": whole.format(port=media_host.server_port, folder=local_media)})
     assert refused.code == code
     assert words in refused.message
 
 
-@DOORS
-def test_fetches_only_from_allowed_domains(echo_stack: Stack, door: Any) -> None:
+@APIS
+def test_fetches_only_from_allowed_domains(echo_stack: Stack, api: Any) -> None:
     for url in ("http://other.example/cat.png", "http://media.example.other.example/", "http://sub.media.example/"):
-        refused = door(echo_stack, "image", {"url": url})
+        refused = api(echo_stack, "image", {"url": url})
         assert (refused.code, "domain" in refused.message) == ("media_url_refused", True)
 
 
-@DOORS
-def test_images_keep_their_order_and_have_a_limit(stack: Stack, door: Any) -> None:
-    seeds = (200, 201) if door is typed else (202, 203)
-    sources = [{"url": base64.b64encode(picture(seed)).decode()} for seed in seeds]
-    one, other = (door(stack, "image", *order) for order in (sources, sources[::-1]))
+@APIS
+def test_images_keep_their_order_and_have_a_limit(stack: Stack, api: Any) -> None:
+    seeds = (200, 201) if api is typed else (202, 203)
+    sources = [{"url": base64.b64encode(tiles_png(seed)).decode()} for seed in seeds]
+    one, other = (api(stack, "image", *order) for order in (sources, sources[::-1]))
     assert one.prompt_tokens == other.prompt_tokens > 2 * 64
-    # The second request's first picture is not the first one's: nothing but the prompt's beginning is computed already.
+    # The second request begins with another image, so only the beginning of the prompt is cached.
     assert other.cached_tokens < 64
-    refused = door(stack, "image", *sources[:1] * 17)
+    refused = api(stack, "image", *sources[:1] * 17)
     assert (refused.code, "16" in refused.message) == ("too_many_images", True)

@@ -1,6 +1,6 @@
-"""What the OpenAPI document promises holds: schemathesis asks what the document allows and what it forbids.
+"""Responses match the OpenAPI document: schemathesis sends valid and invalid requests.
 
-CI asks a tenth of 2,000 questions, always the same. All of them, and others: SCHEMATHESIS_EXAMPLES=2000.
+CI sends the same 200 requests each time. SCHEMATHESIS_EXAMPLES=2000 sends more, and new ones each time.
 """
 
 import json
@@ -37,7 +37,7 @@ SHARES = {
     ("POST", "/detokenize", FORBIDDEN): 0.05,
     ("GET", "/v1/models/{model}", ALLOWED): 0.05,  # any text may be a model's name
 }
-"""Operation and whether its document allows what is asked → its share of the questions."""
+"""Operation and kind of request → its share of the requests."""
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance]
 EVENTS = "text/event-stream"
 TIMEOUT_SECONDS = 60
@@ -45,7 +45,7 @@ TIMEOUT_SECONDS = 60
 
 @pytest.fixture(scope="module")
 def echo_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """Its answers cost nothing, for most questions allow the longest, and 128 of them; and it has no network."""
+    """Answers at no cost, since most requests allow up to 128 answers of any length. It has no network."""
     running = start_echo_stack(tmp_path_factory.mktemp("echo"), MediaSettings(media_egress="off"))
     yield running
     assert running.stop() == 0
@@ -75,7 +75,7 @@ def test_responses_match_the_openapi_document(echo_stack: Stack, verb: str, path
 
 
 def check_events(body: str, path: str) -> None:
-    """Each event is a document of the promised form; the end is marked as such, or is an error."""
+    """Each event matches the schema; the last is [DONE] or an error."""
     *events, end, rest = body.split("\n\n")
     assert rest == ""
     assert end == "data: [DONE]" or "error" in parse_event(end)

@@ -1,4 +1,4 @@
-"""Prefix caching, seen from outside."""
+"""Prefix caching, by the usage that responses report."""
 
 import random
 from typing import Any
@@ -9,7 +9,7 @@ from tests.e2e.images import data_url, tiles
 
 
 def ask(client: OpenAI, url: str, text: str) -> tuple[str, int, int]:
-    """The answer, the prompt's tokens, and those of them that the cache spared."""
+    """The answer, the number of prompt tokens, and how many of them were cached."""
     content: Any = [{"type": "image_url", "image_url": {"url": url}}, {"type": "text", "text": text}]
     completion = client.chat.completions.create(
         model=client.models.list().data[0].id,

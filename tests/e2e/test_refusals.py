@@ -1,4 +1,4 @@
-"""Bad input through Envoy: the right status, OpenAI's error object, the field's name, and nothing else disturbed."""
+"""Invalid input through Envoy: the status, OpenAI's error object and the field. Other requests are not disturbed."""
 
 import base64
 import json
@@ -18,7 +18,7 @@ from tests.e2e.stack import Stack
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """An HTTP answer."""
+    """An HTTP response."""
 
     status: int
     headers: Mapping[str, str]
@@ -41,13 +41,13 @@ def chat(stack: Stack, **members: Any) -> Answer:
     return post(stack, json.dumps(request).encode())
 
 
-def picture(url: str | None, **members: Any) -> list[Any]:
+def image_messages(url: str | None, **members: Any) -> list[Any]:
     part = {"type": "image_url", "image_url": {"url": url} if url is not None else None} | members
     return [{"role": "user", "content": [{"type": "text", "text": "What?"}, part]}]
 
 
 def png_header(width: int, height: int) -> bytes:
-    """A PNG that claims a size and holds no pixels."""
+    """A PNG that declares a size and has no pixels."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
@@ -60,14 +60,14 @@ def as_data_url(file: bytes) -> str:
     return "data:image/png;base64," + base64.b64encode(file).decode()
 
 
-def clip(url: object, **members: Any) -> list[dict[str, Any]]:
+def video_messages(url: object, **members: Any) -> list[dict[str, Any]]:
     return [{"role": "user", "content": [{"type": "video_url", "video_url": {"url": url, **members}}]}]
 
 
 IMAGE = "messages[0].content[1].image_url"
 VIDEO = "messages[0].content[0].video_url.url"
 REFUSED: list[Any] = [
-    # members of the request, HTTP status, error.param, words of error.message
+    # fields of the request, HTTP status, error.param, part of error.message
     pytest.param({"messages": []}, 400, "messages", "", id="no messages"),
     pytest.param({"messages": "Hello"}, 400, "messages", "string", id="messages is a string"),
     pytest.param({"messages": [{"role": "user", "content": 5}]}, 400, "messages[0].content", "", id="content a number"),
@@ -85,31 +85,39 @@ REFUSED: list[Any] = [
     pytest.param({"tool_choice": "required"}, 400, "tool_choice", "tools", id="a choice without tools"),
     pytest.param({"model": "gpt-9"}, 404, "model", "gpt-9", id="unknown model"),
     pytest.param({"messages": [{"role": "user", "content": "x " * 9000}]}, 400, "messages", "window", id="too long"),
-    pytest.param({"messages": picture("%%%")}, 400, IMAGE, "", id="bad base64"),
-    pytest.param({"messages": picture(None)}, 400, IMAGE, "", id="no picture"),
-    pytest.param({"messages": picture(None, uuid="seen-before")}, 400, "messages[0].content[1]", "", id="uuid alone"),
+    pytest.param({"messages": image_messages("%%%")}, 400, IMAGE, "", id="bad base64"),
+    pytest.param({"messages": image_messages(None)}, 400, IMAGE, "", id="no image"),
     pytest.param(
-        {"messages": picture(as_data_url(encoded(tiles(), "JPEG")[:500]))}, 400, IMAGE, "", id="truncated JPEG"
-    ),
-    pytest.param({"messages": picture(as_data_url(b"hello, world"))}, 400, IMAGE, "", id="not a picture"),
-    pytest.param({"messages": picture(as_data_url(png_header(20000, 20000)))}, 413, IMAGE, "20000", id="20000x20000"),
-    pytest.param({"messages": picture("http://127.0.0.1:1/a.png")}, 400, IMAGE, "", id="loopback URL"),
-    pytest.param({"messages": picture("http://169.254.169.254/x")}, 400, IMAGE, "", id="link-local URL"),
-    pytest.param({"messages": picture("file:///etc/passwd")}, 400, IMAGE, "", id="local file"),
-    pytest.param({"messages": clip("x")}, 400, VIDEO, "base64", id="bad base64 of a clip"),
-    pytest.param({"messages": clip(None)}, 400, "messages[0].content[0].video_url", "", id="no clip"),
-    pytest.param({"messages": clip([])}, 400, VIDEO, "", id="a clip of no frames"),
-    pytest.param(
-        {"messages": clip(as_data_url(b"#EXTM3U\nhttp://127.0.0.1/x"))}, 400, VIDEO, "playlist", id="playlist"
+        {"messages": image_messages(None, uuid="seen-before")}, 400, "messages[0].content[1]", "", id="uuid alone"
     ),
     pytest.param(
-        {"messages": clip(as_data_url(encoded(tiles())))}, 400, VIDEO, "not a video", id="a picture as a clip"
+        {"messages": image_messages(as_data_url(encoded(tiles(), "JPEG")[:500]))}, 400, IMAGE, "", id="truncated JPEG"
     ),
-    pytest.param({"messages": clip("http://127.0.0.1:1/a.mp4")}, 400, VIDEO, "", id="loopback URL of a clip"),
-    pytest.param({"messages": clip("x" * 8, fps=0)}, 400, "messages[0].content[0].video_url.fps", "0", id="no rate"),
+    pytest.param({"messages": image_messages(as_data_url(b"hello, world"))}, 400, IMAGE, "", id="not an image"),
+    pytest.param(
+        {"messages": image_messages(as_data_url(png_header(20000, 20000)))}, 413, IMAGE, "20000", id="20000x20000"
+    ),
+    pytest.param({"messages": image_messages("http://127.0.0.1:1/a.png")}, 400, IMAGE, "", id="loopback URL"),
+    pytest.param({"messages": image_messages("http://169.254.169.254/x")}, 400, IMAGE, "", id="link-local URL"),
+    pytest.param({"messages": image_messages("file:///etc/passwd")}, 400, IMAGE, "", id="local file"),
+    pytest.param({"messages": video_messages("x")}, 400, VIDEO, "base64", id="bad base64 of a video"),
+    pytest.param({"messages": video_messages(None)}, 400, "messages[0].content[0].video_url", "", id="no video"),
+    pytest.param({"messages": video_messages([])}, 400, VIDEO, "", id="a video without frames"),
+    pytest.param(
+        {"messages": video_messages(as_data_url(b"#EXTM3U\nhttp://127.0.0.1/x"))}, 400, VIDEO, "playlist", id="playlist"
+    ),
+    pytest.param(
+        {"messages": video_messages(as_data_url(encoded(tiles())))}, 400, VIDEO, "not a video", id="an image as a video"
+    ),
+    pytest.param(
+        {"messages": video_messages("http://127.0.0.1:1/a.mp4")}, 400, VIDEO, "", id="loopback URL of a video"
+    ),
+    pytest.param(
+        {"messages": video_messages("x" * 8, fps=0)}, 400, "messages[0].content[0].video_url.fps", "0", id="no rate"
+    ),
     *(
         pytest.param(
-            {"messages": clip("x" * 8, fps=1, **{name: 2})},
+            {"messages": video_messages("x" * 8, fps=1, **{name: 2})},
             400,
             f"messages[0].content[0].video_url.{name}",
             "got both",
@@ -122,7 +130,7 @@ REFUSED: list[Any] = [
         400,
         "messages[0].content[0].input_audio",
         "does not support audio input",
-        id="a model that does not hear",
+        id="a model without audio",
     ),
 ]
 
@@ -158,7 +166,7 @@ def test_lists_unknown_fields_in_a_header(stack: Stack) -> None:
 
 def test_errors_reveal_nothing_about_the_host(stack: Stack) -> None:
     for url in ("file:///etc/passwd", "http://127.0.0.1:1/a.png", "http://localhost/a.png"):
-        message: str = chat(stack, messages=picture(url)).body["error"]["message"]
+        message: str = chat(stack, messages=image_messages(url)).body["error"]["message"]
         assert not any(word in message for word in ("Traceback", "Errno", "/work", "site-packages"))
 
 
@@ -192,4 +200,4 @@ def test_refused_requests_do_not_disturb_others(stack: Stack) -> None:
 def test_serves_a_large_body(stack: Stack) -> None:
     image_url = data_url(tiles(width=2600, height=2600), "BMP")
     assert len(image_url) > 25 << 20
-    assert chat(stack, messages=picture(image_url)).status == 200
+    assert chat(stack, messages=image_messages(image_url)).status == 200

@@ -1,4 +1,4 @@
-"""Streamed answers through Envoy are those that come whole, whatever they say and wherever they are cut."""
+"""Streamed answers through Envoy equal unary answers, for any text and any cut."""
 
 import json
 import random
@@ -40,11 +40,11 @@ def echo_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 
 def test_streams_equal_unary_answers(echo_stack: Stack) -> None:
-    """Each is asked for whole and in pieces, with another seed, so that the engine cuts it in other places."""
+    """Requests each answer unary and streamed, with different seeds, so that the engine cuts it in other places."""
     draw = random.Random(0)
     complete: set[bool] = set()
     for _ in range(NUM_ANSWERS):
-        # The tokenizer composes characters, as all of its family do.
+        # The tokenizer normalizes to NFC, like all of its family.
         text = unicodedata.normalize("NFC", "".join(draw.choices(WORDS, k=draw.randint(0, 20))))
         stops = draw_stops(draw, text)
         question: dict[str, Any] = {"messages": [{"role": "user", "content": f"Say {reply_with(text)}"}], "stop": stops}
@@ -59,14 +59,14 @@ def test_streams_equal_unary_answers(echo_stack: Stack) -> None:
 
 
 def draw_stops(draw: random.Random, text: str) -> list[str]:
-    """Up to three, most of them from the text."""
+    """Draws up to three stop strings, most of them from the text."""
     starts = [draw.randrange(len(text)) for _ in range(draw.randint(0, 3))] if text else []
     taken = [text[start : start + draw.randint(1, 6)] for start in starts]
     return [stop if draw.random() < 0.5 else stop + draw.choice("x日😀") for stop in taken]
 
 
 def cut(text: str, stops: list[str]) -> str:
-    """The text before the stop that is complete first; of those complete together, before the longest."""
+    """Cuts the text before the stop string that is complete first, or before the longest of several."""
     ends = [(text.find(stop) + len(stop), text.find(stop)) for stop in stops if stop in text]
     return text[: min(ends)[1]] if ends else text
 

@@ -1,4 +1,4 @@
-"""Streams exactly as OpenAI's clients need them: through Envoy, of an engine that says what it is told."""
+"""Streams have the format that OpenAI's clients expect, through Envoy, from the echo engine."""
 
 import json
 from typing import Any
@@ -51,7 +51,7 @@ def test_usage_chunk_is_last_and_only_on_request(echo_stack: Stack) -> None:
 
 
 def test_streams_the_name_of_a_tool_call_first(echo_stack: Stack) -> None:
-    arguments = ['{"at": "the door"}', '{"at": "ä 🦉", "twice": [1, {"a": null}]}']
+    arguments = ['{"at": "the tree"}', '{"at": "ä 🦉", "twice": [1, {"a": null}]}']
     text = "Let me look.\n" + "\n".join(map(call, arguments))
     answer = chat(echo_stack, reply_with(text), stream=True, tools=TOOLS)
     assert "".join(delta.get("content", "") for delta in deltas(answer)) == "Let me look."

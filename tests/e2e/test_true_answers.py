@@ -1,4 +1,4 @@
-"""The embedded model's answers are true: pictures and clips of which the test knows what they show, through Envoy."""
+"""The embedded model's answers are true: images and videos of which the test knows what they show, through Envoy."""
 
 import base64
 import io
@@ -49,15 +49,15 @@ def words(answer: str) -> set[str]:
 @pytest.mark.parametrize(("width", "height"), [(84, 84), (168, 112), (280, 224)])
 def test_names_shape_and_colour(client: OpenAI, width: int, height: int, file_format: str) -> None:
     for colour, shape in (("red", "circle"), ("blue", "square"), ("green", "triangle"), ("black", "star")):
-        picture = scene((colour, shape, MIDDLE, 0.5), width=width, height=height)
-        part = image_part(data_url(picture, file_format))
+        image = scene((colour, shape, MIDDLE, 0.5), width=width, height=height)
+        part = image_part(data_url(image, file_format))
         assert shape in words(ask(client, "What shape is it?", part))
         assert colour in words(ask(client, f"What colour is the {shape}?", part))
 
 
 def test_sees_transparency_as_white(client: OpenAI) -> None:
-    picture = scene(RED_CIRCLE, mode="RGBA")
-    part = image_part(data_url(picture))
+    image = scene(RED_CIRCLE, mode="RGBA")
+    part = image_part(data_url(image))
     assert "white" in words(ask(client, "What colour is the background?", part))
     assert "red" in words(ask(client, "What colour is the circle?", part))
 
@@ -79,14 +79,14 @@ def test_sees_rotated_photos_upright(client: OpenAI) -> None:
 def test_counts_objects(client: OpenAI) -> None:
     places = [(0.2, 0.2), (0.8, 0.2), (0.5, 0.5), (0.2, 0.8), (0.8, 0.8)]
     for number in range(1, 6):
-        picture = scene(*[("green", "square", place, 0.22) for place in places[:number]])
-        assert str(number) in words(ask(client, "How many squares are there?", image_part(data_url(picture))))
+        image = scene(*[("green", "square", place, 0.22) for place in places[:number]])
+        assert str(number) in words(ask(client, "How many squares are there?", image_part(data_url(image))))
 
 
 def test_answers_yes_and_no(client: OpenAI) -> None:
     part = image_part(data_url(scene(RED_CIRCLE)))
-    assert "yes" in words(ask(client, "Is there a red circle in the picture?", part))
-    assert "no" in words(ask(client, "Is there a blue square in the picture?", part))
+    assert "yes" in words(ask(client, "Is there a red circle in the image?", part))
+    assert "no" in words(ask(client, "Is there a blue square in the image?", part))
     assert "yes" in words(ask(client, "Is the circle red?", part))
     assert "no" in words(ask(client, "Is the circle green?", part))
 
@@ -106,17 +106,17 @@ def test_sees_motion(client: OpenAI, way: str, as_file: bool) -> None:
 
 def test_distinguishes_two_images(client: OpenAI) -> None:
     parts = [image_part(data_url(scene(thing))) for thing in (RED_CIRCLE, BLUE_SQUARE)]
-    assert "first" in words(ask(client, "Which picture has a red circle?", *parts))
-    assert "second" in words(ask(client, "Which picture has a red circle?", *parts[::-1]))
+    assert "first" in words(ask(client, "Which image has a red circle?", *parts))
+    assert "second" in words(ask(client, "Which image has a red circle?", *parts[::-1]))
 
 
 def test_compares_two_images(client: OpenAI) -> None:
     red, blue = (image_part(data_url(scene((colour, "circle", MIDDLE, 0.5)))) for colour in ("red", "blue"))
-    difference = ask(client, "What is the difference between the pictures?", red, blue)
+    difference = ask(client, "What is the difference between the images?", red, blue)
     assert {"red", "blue"} <= words(difference)
     assert "same" not in words(difference)
-    assert "same" in words(ask(client, "What is the difference between the pictures?", red, red))
-    assert "no" in words(ask(client, "Are the pictures the same?", red, blue))
+    assert "same" in words(ask(client, "What is the difference between the images?", red, red))
+    assert "no" in words(ask(client, "Are the images the same?", red, blue))
 
 
 def test_follow_up_uses_the_conversation(client: OpenAI) -> None:

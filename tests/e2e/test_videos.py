@@ -1,4 +1,4 @@
-"""Clips as clients send them, through Envoy and over typed gRPC."""
+"""Videos through Envoy and over typed gRPC."""
 
 import base64
 from typing import Any
