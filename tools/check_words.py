@@ -75,7 +75,7 @@ SKIPPED = (
 """Training tasks and prompts of benchmarks use the words that people use."""
 SUFFIXES = {".py", ".md", ".proto", ".toml", ".yaml", ".lua", ".cpp", ".h", ".mjs", ".ts", ".jinja", ""}
 ALLOWED = re.compile(r"\bCLIP\b|\.clip\(|in[-_ ]flight|InFlight|single[-_ ]?flight|SingleFlight|preflight|guess_type")
-"""CLIP is a model, `clip` is NumPy's and `guess_type` is mimetypes'; "in flight" and "single-flight" are standard terms."""
+"""CLIP is a model; `clip` and `guess_type` are NumPy's and mimetypes'; "in flight" and "single-flight" are standard."""
 
 _SUBWORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 _NAME = re.compile(r"(?<![a-z])(" + "|".join(map(re.escape, NAMES)) + r")(?![a-z])", re.IGNORECASE)

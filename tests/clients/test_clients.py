@@ -1,4 +1,4 @@
-"""Every client that people use × everything that it asks: through the real Envoy, before a real server."""
+"""Popular OpenAI clients × kinds of request, through Envoy to a real server."""
 
 import base64
 from collections.abc import Callable
@@ -12,8 +12,8 @@ from tests.clients.programs import CLIENTS, Program
 from tests.e2e.stack import ROOT, Stack
 from tests.engine.echo_engine import reply_with
 
-PICTURE = f"data:image/png;base64,{base64.b64encode((ROOT / 'examples/image.png').read_bytes()).decode()}"
-QUESTION = "What is in this picture?"
+IMAGE = f"data:image/png;base64,{base64.b64encode((ROOT / 'examples/image.png').read_bytes()).decode()}"
+QUESTION = "What is in this image?"
 FORECAST = "Schön: 20 °C ☀️"
 WEATHERS: list[dict[str, Any]] = [
     {"name": "weather", "arguments": {"city": "Köln", "days": 3}},
@@ -37,19 +37,19 @@ SHAPES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ask:
-    """What each client is told to do."""
+    """A request that every client sends."""
 
     question: str = QUESTION
-    picture: str = ""
+    image: str = ""
     max_tokens: int = 48
     of_model: bool = True
-    """The embedded model is asked; it is too small to choose a tool."""
+    """Whether the embedded model answers; it is too small to choose a tool."""
 
 
 ASKS = {
     "plain": Ask(),
     "streamed": Ask(),
-    "picture": Ask(picture=PICTURE),
+    "image": Ask(image=IMAGE),
     "schema": Ask(max_tokens=256),
     "tool": Ask(question=f"How will it be? {reply_with(''.join(CALLS))}", max_tokens=512, of_model=False),
     "streamed_tool": Ask(question=f"How will it be? {reply_with(CALLS[0])}", max_tokens=512, of_model=False),
@@ -66,28 +66,28 @@ def test_every_client_works(
     task: dict[str, Any] = {
         "max_tokens": told.max_tokens,
         "question": told.question,
-        "picture": told.picture,
+        "image": told.image,
         "forecast": reply_with(FORECAST),
     }
     outcome = program(client).ask(ask, task | {"url": stack.openai_url, "model": "nano"})
     match ask:
-        case "plain" | "picture":
+        case "plain" | "image":
             assert outcome["text"] == reference(stack, told)
         case "streamed":
             assert "".join(outcome["pieces"]) == reference(stack, told)
         case "schema":
             jsonschema.validate(outcome["value"], SHAPES)
         case "tool":
-            # What comes of the calls is no matter of instructor's: it asks no second question.
+            # instructor does not send the results of tool calls back.
             assert (outcome["calls"], outcome["text"]) == (WEATHERS, "" if client == "instructor" else FORECAST)
         case _:
             assert outcome["calls"] == WEATHERS[:1]
 
 
 def reference(stack: Stack, ask: Ask) -> str:
-    """The answer as no client's library has touched it."""
-    picture = {"type": "image_url", "image_url": {"url": ask.picture}}
+    """The answer to a plain HTTP request."""
+    image = {"type": "image_url", "image_url": {"url": ask.image}}
     text = {"type": "text", "text": ask.question}
-    messages = [{"role": "user", "content": [picture, text] if ask.picture else [text]}]
+    messages = [{"role": "user", "content": [image, text] if ask.image else [text]}]
     answer = stack.post("/v1/chat/completions", {"messages": messages, "temperature": 0, "max_tokens": ask.max_tokens})
     return answer["choices"][0]["message"]["content"]

@@ -1,12 +1,12 @@
-// The Vercel AI SDK by its provider for OpenAI-compatible servers.
+// The Vercel AI SDK with its provider for OpenAI-compatible servers.
 import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
 import { generateObject, generateText, isStepCount, Output, streamText, tool as makeTool } from "ai";
 import { drive, Shapes, WEATHER, Weather } from "./driver.mjs";
 
-function request({ url, model, max_tokens, question, picture }) {
+function request({ url, model, max_tokens, question, image }) {
   const provider = createOpenAICompatible({ name: "glimpse", baseURL: url, supportsStructuredOutputs: true });
   const content = [{ type: "text", text: question }];
-  if (picture) content.unshift({ type: "file", mediaType: "image/png", data: picture.split(",")[1] });
+  if (image) content.unshift({ type: "file", mediaType: "image/png", data: image.split(",")[1] });
   const messages = [{ role: "user", content }];
   return { model: provider(model), messages, temperature: 0, maxOutputTokens: max_tokens, maxRetries: 0 };
 }
@@ -35,7 +35,7 @@ async function streamedTool(task) {
   return { calls: callsOf(await result.toolCalls) };
 }
 
-// The newer way and, while it is there, the older one that programs still have.
+// The current API, and the deprecated one that programs still use.
 async function schema(task) {
   const { output } = await generateText({ ...request(task), output: Output.object({ schema: Shapes }) });
   await generateObject({ ...request(task), schema: Shapes });
@@ -48,4 +48,4 @@ function rethrow({ error }) {
   throw error;
 }
 
-await drive({ plain, streamed, picture: plain, tool, streamed_tool: streamedTool, schema });
+await drive({ plain, streamed, image: plain, tool, streamed_tool: streamedTool, schema });

@@ -1,8 +1,8 @@
-// How a client is driven: a line of JSON says what to ask, a line of JSON says what came of it.
+// Drives a client: reads a task as a line of JSON and writes the outcome as a line of JSON.
 import { createInterface } from "node:readline";
 import { z } from "zod";
 
-// What is seen in a picture. Every answer of this form is short, whichever model gives it.
+// The content of an image. The schema keeps every answer short.
 export const Shapes = z.object({
   colour: z.enum(["red", "green", "blue"]),
   count: z.number().int().min(0).max(9),
@@ -12,7 +12,7 @@ export const Shapes = z.object({
 export const WEATHER = { name: "weather", description: "The weather of a city in the next days." };
 export const Weather = z.object({ city: z.string(), days: z.number().int() });
 
-// Answers each line of the standard input by the function that it names.
+// Runs the function that each line of standard input names.
 export async function drive(asks) {
   for await (const line of createInterface({ input: process.stdin })) {
     const { ask, task } = JSON.parse(line);

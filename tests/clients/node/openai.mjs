@@ -5,8 +5,8 @@ import { drive, Shapes, WEATHER, Weather } from "./driver.mjs";
 
 const completions = ({ url }) => new OpenAI({ baseURL: url, apiKey: "none", maxRetries: 0 }).chat.completions;
 
-function request({ model, max_tokens, question, picture }) {
-  const content = picture ? [{ type: "image_url", image_url: { url: picture } }, { type: "text", text: question }] : question;
+function request({ model, max_tokens, question, image }) {
+  const content = image ? [{ type: "image_url", image_url: { url: image } }, { type: "text", text: question }] : question;
   return { model, messages: [{ role: "user", content }], temperature: 0, max_tokens };
 }
 
@@ -47,4 +47,4 @@ async function schema(task) {
   return { value: completion.choices[0].message.parsed };
 }
 
-await drive({ plain, streamed, picture: plain, tool, streamed_tool: streamedTool, schema });
+await drive({ plain, streamed, image: plain, tool, streamed_tool: streamedTool, schema });

@@ -1,6 +1,6 @@
-"""How a client is driven: a line of JSON says what to ask, a line of JSON says what came of it.
+"""Drives a client: reads a task as a line of JSON and writes the outcome as a line of JSON.
 
-Runs in either environment, so it uses what both have: the standard library and pydantic.
+Runs in both environments, so it uses only the standard library and pydantic.
 """
 
 import json
@@ -16,22 +16,22 @@ from pydantic import BaseModel, Field
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """What a client is to ask."""
+    """A request for the client to send."""
 
     url: str
-    """Of the OpenAI door, with its /v1."""
+    """Base URL of OpenAI's API, ending in /v1."""
     model: str
     max_tokens: int
     question: str
-    picture: str
-    """A data URL; empty where there is none."""
+    image: str
+    """A data URL; empty for text alone."""
     forecast: str
-    """What the tool `weather` answers."""
+    """The result of the tool `weather`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """A call of a tool, as the client understood it."""
+    """A tool call, as the client parsed it."""
 
     name: str
     arguments: Mapping[str, Any]
@@ -39,18 +39,18 @@ class Call:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What a client got."""
+    """What the client received."""
 
     text: str = ""
     pieces: tuple[str, ...] = ()
-    """Of a streamed answer."""
+    """Chunks of a streamed answer."""
     calls: tuple[Call, ...] = ()
     value: Mapping[str, Any] | None = None
     """A structured answer, as the client parsed it."""
 
 
 class Shapes(BaseModel):
-    """What is seen in a picture. Every answer of this form is short, whichever model gives it."""
+    """The content of an image. The schema keeps every answer short."""
 
     colour: Literal["red", "green", "blue"]
     count: int = Field(ge=0, le=9)
@@ -68,32 +68,32 @@ WEATHER_PARAMETERS = {
 
 
 def openai_message(task: Task) -> Any:
-    """The user's message as OpenAI's API has it."""
-    picture = {"type": "image_url", "image_url": {"url": task.picture}}
+    """The user's message in OpenAI's format."""
+    image = {"type": "image_url", "image_url": {"url": task.image}}
     text = {"type": "text", "text": task.question}
-    return {"role": "user", "content": [picture, text] if task.picture else task.question}
+    return {"role": "user", "content": [image, text] if task.image else task.question}
 
 
 def openai_tool() -> Any:
-    """The tool as OpenAI's API has it."""
+    """The tool in OpenAI's format."""
     function = {"name": WEATHER, "description": WEATHER_DESCRIPTION, "parameters": WEATHER_PARAMETERS}
     return {"type": "function", "function": function}
 
 
 def call_of(name: str | None, arguments: str | None) -> Call:
-    """A call from OpenAI's texts."""
+    """A tool call from OpenAI's strings."""
     return Call(name=name or "", arguments=json.loads(arguments or ""))
 
 
 def drive(**asks: Callable[[Task], Outcome]) -> None:
-    """Answers each line of the standard input by the function that it names."""
-    # What libraries print must not come between the answers.
+    """Runs the function that each line of standard input names."""
+    # Output that libraries print must not mix with the outcomes.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     for line in sys.stdin:
         asked = json.loads(line)
         try:
             outcome = asdict(asks[asked["ask"]](Task(**asked["task"])))
-        except Exception:  # libraries raise what they like, and the test shows it
+        except Exception:  # libraries raise various errors, and the test shows them
             outcome = {"error": traceback.format_exc()}
         print(json.dumps(outcome), file=answers, flush=True)

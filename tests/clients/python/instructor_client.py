@@ -1,4 +1,4 @@
-"""instructor around openai-python: models of pydantic by tools and by JSON schemas, whole and as they grow."""
+"""instructor with openai-python: pydantic models by tools and by JSON schemas, unary and streamed."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -21,7 +21,7 @@ class weather(BaseModel):  # noqa: N801 - the tool has the class's name
 
 def create(task: Task, mode: Mode, response_model: Any, **options: Any) -> Any:
     client = instructor.from_openai(OpenAI(base_url=task.url, api_key="none", max_retries=0), mode=mode)
-    content: Any = [Image.from_base64(task.picture), task.question] if task.picture else task.question
+    content: Any = [Image.from_base64(task.image), task.question] if task.image else task.question
     return client.chat.completions.create(
         model=task.model,
         messages=[{"role": "user", "content": content}],
@@ -65,4 +65,4 @@ def call_of(asked: weather) -> Call:
 
 
 if __name__ == "__main__":
-    drive(plain=plain, streamed=streamed, picture=plain, tool=tool, streamed_tool=streamed_tool, schema=schema)
+    drive(plain=plain, streamed=streamed, image=plain, tool=tool, streamed_tool=streamed_tool, schema=schema)

@@ -10,7 +10,7 @@ from langchain_openai import ChatOpenAI
 
 @make_tool(WEATHER, description=WEATHER_DESCRIPTION)
 def weather(city: str, days: int) -> str:
-    raise NotImplementedError  # the test answers in its place
+    raise NotImplementedError  # the test supplies the result
 
 
 def chat(task: Task) -> Any:
@@ -58,4 +58,4 @@ def calls_of(calls: list[Any]) -> tuple[Call, ...]:
 
 
 if __name__ == "__main__":
-    drive(plain=plain, streamed=streamed, picture=plain, tool=tool, streamed_tool=streamed_tool, schema=schema)
+    drive(plain=plain, streamed=streamed, image=plain, tool=tool, streamed_tool=streamed_tool, schema=schema)

@@ -1,4 +1,4 @@
-"""LiteLLM, which takes the server for one of many that are like OpenAI's."""
+"""LiteLLM's provider for OpenAI-compatible servers."""
 
 from typing import Any
 
@@ -56,4 +56,4 @@ def calls_of(calls: list[Any]) -> tuple[Call, ...]:
 
 
 if __name__ == "__main__":
-    drive(plain=plain, streamed=streamed, picture=plain, tool=tool, streamed_tool=streamed_tool, schema=schema)
+    drive(plain=plain, streamed=streamed, image=plain, tool=tool, streamed_tool=streamed_tool, schema=schema)

@@ -1,4 +1,4 @@
-"""LlamaIndex's OpenAILike, which is for servers such as this one."""
+"""LlamaIndex's OpenAILike, for OpenAI-compatible servers."""
 
 import base64
 from typing import Any
@@ -11,7 +11,7 @@ from llama_index.llms.openai_like import OpenAILike
 
 
 def weather(city: str, days: int) -> str:
-    raise NotImplementedError  # the test answers in its place
+    raise NotImplementedError  # the test supplies the result
 
 
 TOOLS: Any = [FunctionTool.from_defaults(weather, name=WEATHER, description=WEATHER_DESCRIPTION)]
@@ -33,10 +33,10 @@ def model(task: Task) -> OpenAILike:
 
 def message(task: Task) -> ChatMessage:
     text = TextBlock(text=task.question)
-    if not task.picture:
+    if not task.image:
         return ChatMessage(role=MessageRole.USER, blocks=[text])
-    picture = ImageBlock(image=base64.b64decode(task.picture.partition(",")[2]), image_mimetype="image/png")
-    return ChatMessage(role=MessageRole.USER, blocks=[picture, text])
+    image = ImageBlock(image=base64.b64decode(task.image.partition(",")[2]), image_mimetype="image/png")
+    return ChatMessage(role=MessageRole.USER, blocks=[image, text])
 
 
 def plain(task: Task) -> Outcome:
@@ -75,4 +75,4 @@ def calls_of(asking: OpenAILike, response: ChatResponse) -> tuple[Call, ...]:
 
 
 if __name__ == "__main__":
-    drive(plain=plain, streamed=streamed, picture=plain, tool=tool, streamed_tool=streamed_tool, schema=schema)
+    drive(plain=plain, streamed=streamed, image=plain, tool=tool, streamed_tool=streamed_tool, schema=schema)

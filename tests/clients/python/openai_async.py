@@ -32,7 +32,7 @@ async def plain(completions: Any, task: Task) -> Outcome:
 async def streamed(completions: Any, task: Task) -> Outcome:
     async with completions.stream(messages=[openai_message(task)], **options(task)) as events:
         pieces = [event.delta async for event in events if event.type == "content.delta"]
-    return Outcome(pieces=tuple(pieces))  # the helper takes answers that were cut for errors: no final one is asked for
+    return Outcome(pieces=tuple(pieces))  # get_final_completion raises for answers cut by the token limit
 
 
 async def tool(completions: Any, task: Task) -> Outcome:
@@ -81,7 +81,7 @@ if __name__ == "__main__":
     drive(
         plain=whole(plain),
         streamed=whole(streamed),
-        picture=whole(plain),
+        image=whole(plain),
         tool=whole(tool),
         streamed_tool=whole(streamed_tool),
         schema=whole(schema),

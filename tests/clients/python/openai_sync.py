@@ -1,4 +1,4 @@
-"""openai-python, and how far its plain functions go; runs with two major versions of it."""
+"""openai-python's synchronous client, in two major versions."""
 
 from typing import Any
 
@@ -58,4 +58,4 @@ def schema(task: Task) -> Outcome:
 
 
 if __name__ == "__main__":
-    drive(plain=plain, streamed=streamed, picture=plain, tool=tool, streamed_tool=streamed_tool, schema=schema)
+    drive(plain=plain, streamed=streamed, image=plain, tool=tool, streamed_tool=streamed_tool, schema=schema)
