@@ -1,11 +1,11 @@
-"""Attention of packed tokens over a paged cache, on CUDA: tensors in, tensors out. Knows how the kernels are launched.
+"""Attention of packed tokens over a paged KV cache, on CUDA. Launches the Triton kernels.
 
-The twin of `engine.layers.attention`. What is launched depends on the shapes of tensors alone, never on what is in
-them, so a CUDA graph of a step in which each sequence has one new token can be replayed with other lengths. Such a
-token's result is the same bits whatever else is in the batch.
+`glimpse.engine.layers.attention` is the reference implementation. The launches depend on the shapes of tensors only, so
+a CUDA graph of a decode step can be replayed with other lengths. The result of a decode is bit-identical for any other
+sequences in the batch.
 """
 # pyright: reportCallIssue=false
-# (a launch takes options beside the kernel's own arguments)
+# (a launch takes options in addition to the kernel's arguments)
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,47 +19,45 @@ from glimpse.engine.cuda.attention_kernels import attend_chunks, attend_split, m
 from glimpse.engine.tensors.kv_cache import LayerCache
 
 MAX_SPLITS = 32
-"""The most parts into which a sequence's keys are cut, for as many programs at once."""
+"""Maximum number of splits of a sequence's keys, which are computed in parallel."""
 MIN_SPLIT_KEYS = 128
-"""Keys of a part, or a multiple: fewer are not worth what it costs to merge them."""
+"""The number of keys in a split is a multiple of this: smaller splits do not repay the cost of merging."""
 LARGE_TILES_KEY_BYTES = 256
-"""A key of up to so many bytes, padded, leaves room for large tiles: up to 128 dimensions in bfloat16. What is wider,
-such as float32, would not fit into registers.
-"""
+"""Maximum size of a padded key for large tiles, 128 dimensions in bfloat16: larger ones do not fit into registers."""
 LOG2_E = 1.4426950408889634
-"""Kernels compute powers of 2, which a GPU has an instruction for."""
+"""Kernels compute powers of 2, for which a GPU has an instruction."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CudaAttentionPlan:
-    """The step's sequences as the kernels read them: on the device, so that a graph can keep copies and refill them.
+    """A step's sequences on the device, as the kernels read them, so that CUDA graphs can refill copies.
 
-    A sequence that only fills a graph's batch has one query and one key; it may have the block of any other.
+    A padding sequence of a graph's batch has one query and one key, and may use any valid block.
     """
 
     block_tables: Tensor
     """int32 [sequences, blocks], padded with any valid block."""
     query_starts: Tensor
-    """int32 [sequences + 1]: first packed row of each sequence, and the number of rows."""
+    """int32 [sequences + 1]: first packed row of each sequence, then the number of rows."""
     key_lengths: Tensor
     """int32 [sequences], at least 1."""
     max_query_length: int
-    """New tokens of the sequence that has most; 1 where all only decode."""
+    """Largest number of new tokens of a sequence; 1 in a decode step."""
 
 
 def plan_attention(
     *, query_lengths: Sequence[int], key_lengths: Sequence[int], block_tables: Tensor
 ) -> CudaAttentionPlan:
-    """What all layers of a step share.
+    """Returns the plan that all layers of a step share.
 
     Args:
-        query_lengths: new tokens of each sequence, in the order in which they are packed.
-        key_lengths: tokens of each sequence so far, the new ones included.
+        query_lengths: number of new tokens of each sequence, in packed order.
+        key_lengths: number of tokens of each sequence so far, including the new ones.
         block_tables: [sequences, blocks], padded with any valid block; on the device.
     """
     device = block_tables.device
     numbers = [0, *accumulate(query_lengths), *key_lengths]
-    # From pinned memory, in one piece, so that the host does not wait for the device.
+    # One copy from pinned memory, so that the host does not wait for the device.
     on_device = torch.tensor(numbers, dtype=torch.int32, pin_memory=device.type == "cuda").to(device, non_blocking=True)
     return CudaAttentionPlan(
         block_tables=block_tables.to(torch.int32).contiguous(),
@@ -70,26 +68,26 @@ def plan_attention(
 
 
 def paged_attention(query: Tensor, cache: LayerCache, plan: CudaAttentionPlan) -> Tensor:
-    """Each new token attends to its sequence's tokens up to itself.
+    """Computes causal attention of each new token to its sequence's tokens up to and including itself.
 
-    Sequences of one new token are computed in parts of their keys, others in tiles of their tokens.
+    Decodes are computed in splits of their keys, longer chunks in tiles of their tokens.
 
     Args:
-        query: [tokens, heads, head_dim], contiguous; consecutive heads share a key-value head.
-        cache: of the layer, the new tokens' own keys and values included.
-        plan: of this step.
+        query: [tokens, heads, head_dim], contiguous; consecutive query heads share a key-value head.
+        cache: KV cache of the layer, including the new tokens' keys and values.
+        plan: attention plan of the step.
 
     Returns:
         [tokens, heads, head_dim]
     """
     output = torch.empty_like(query)
-    _attend_single(query, cache, plan, output)
+    _attend_decodes(query, cache, plan, output)
     if plan.max_query_length > 1:
         _attend_chunks(query, cache, plan, output)
     return output
 
 
-def _attend_single(query: Tensor, cache: LayerCache, plan: CudaAttentionPlan, output: Tensor) -> None:
+def _attend_decodes(query: Tensor, cache: LayerCache, plan: CudaAttentionPlan, output: Tensor) -> None:
     _, num_heads, head_dim = query.shape
     _, block_size, num_kv_heads, _ = cache.keys.shape
     num_sequences, table_width = plan.block_tables.shape
@@ -97,7 +95,7 @@ def _attend_single(query: Tensor, cache: LayerCache, plan: CudaAttentionPlan, ou
     large = dims * query.itemsize <= LARGE_TILES_KEY_BYTES
     partial = query.new_empty((num_sequences, num_heads, MAX_SPLITS, head_dim), dtype=torch.float32)
     weight_logs = query.new_empty((num_sequences, num_heads, MAX_SPLITS), dtype=torch.float32)
-    # Of the table's width, not of a length: what it could hold, it may hold when a graph is replayed.
+    # From the table's width, not from lengths, because a replayed graph can have any lengths that fit.
     num_splits = min(MAX_SPLITS, -(-table_width * block_size // MIN_SPLIT_KEYS))
     attend_split[(num_sequences, num_kv_heads, num_splits)](
         query,
@@ -109,8 +107,8 @@ def _attend_single(query: Tensor, cache: LayerCache, plan: CudaAttentionPlan, ou
         partial,
         weight_logs,
         table_width,
-        *cache.keys.stride(),
-        *cache.values.stride(),
+        cache.keys.stride(),
+        cache.values.stride(),
         LOG2_E * head_dim**-0.5,
         num_queries_per_kv=num_heads // num_kv_heads,
         tile_rows=max(16, triton.next_power_of_2(num_heads // num_kv_heads)),
@@ -145,7 +143,7 @@ def _attend_chunks(query: Tensor, cache: LayerCache, plan: CudaAttentionPlan, ou
     dims = triton.next_power_of_2(head_dim)
     large = dims * query.itemsize <= LARGE_TILES_KEY_BYTES
     rows = max(128 if large else 32, triton.next_power_of_2(num_queries_per_kv))
-    # Each sequence has at most one tile that is not full, wherever it begins: see `sequence_of`.
+    # Each sequence has at most one tile that is not full; see `sequence_of`.
     num_tiles = num_tokens // (rows // num_queries_per_kv) + num_sequences
     attend_chunks[(num_tiles, num_kv_heads)](
         query,
@@ -157,8 +155,8 @@ def _attend_chunks(query: Tensor, cache: LayerCache, plan: CudaAttentionPlan, ou
         output,
         num_sequences,
         table_width,
-        *cache.keys.stride(),
-        *cache.values.stride(),
+        cache.keys.stride(),
+        cache.values.stride(),
         LOG2_E * head_dim**-0.5,
         num_queries_per_kv=num_queries_per_kv,
         tile_rows=rows,

@@ -1,62 +1,73 @@
-"""Attention over the paged cache as Triton kernels. Knows pointers and tiles; `attention` says how they are launched.
+"""Triton kernels for attention over the paged KV cache, launched by `glimpse.engine.cuda.attention`.
 
-The heads that share a key-value head are rows of one product, which reads the keys once for all of them. A tile of keys
-need not be a block of the cache: each key's block is looked up. Both kernels are launched over a whole batch, and each
-passes over the sequences that are the other's.
+Query heads that share a key-value head are rows of one product, which reads the keys once. A tile of keys can span
+blocks of the cache: the block of each key is looked up. Decodes (`attend_split`) and longer chunks (`attend_chunks`)
+have separate kernels; both are launched over the whole batch, and each skips the sequences of the other.
 """
 # pyright: basic, reportPrivateImportUsage=false
-# (what stands in a kernel is Triton's language, whose values have no types in Python)
+# (kernels are written in Triton's language, whose values have no Python types)
 
 import triton
 import triton.language as tl
 
 PLAN = ["block_tables", "query_starts", "key_lengths"]
-"""Parts of a step's plan are views that begin anywhere: no kernel is to be compiled for each way of doing so."""
+"""Tensors of a step's plan are views of any alignment, for which no kernels are specialized."""
 
 
 @triton.jit
 def split_length(num_keys, max_splits: tl.constexpr, min_keys: tl.constexpr):
-    """Keys that one program takes of a sequence: by its own length alone, so that no batch changes a result's bits."""
+    """Returns the keys per split, from the sequence's length only, so that results do not depend on the batch."""
     least = tl.cdiv(num_keys, max_splits)
     return tl.cdiv(least, min_keys) * min_keys
 
 
 @triton.jit
-def add_keys(
+def attend_keys(
     query,  # [rows, tile_dims]
-    maximum,  # float32 [rows]: of the scores so far, in powers of 2
-    total,  # float32 [rows]: of the weights so far
-    output,  # float32 [rows, tile_dims]: of the weighted values so far
-    index,  # [keys]: their places in the sequence
-    hidden,  # [1 or rows, keys]: what a row may not see
-    present,  # [keys]: what there is to read
+    last_key,  # [1 or rows]: index of the last key that a row attends to
+    start,
+    end,
     table,
     keys,
     values,
-    key_strides,
+    key_strides,  # of block, slot and dimension
     value_strides,
     scale,
     head_dim: tl.constexpr,
     tile_dims: tl.constexpr,
     block_size: tl.constexpr,
+    tile_keys: tl.constexpr,
 ):
-    """One tile of keys into the running softmax (arXiv 1805.02867) and its output."""
+    """Attention of a tile of queries to keys [start, end) of a sequence, with online softmax (arXiv 1805.02867).
+
+    Returns:
+        The maximum of the scores in powers of 2, float32 [rows]; the sum of the weights, float32 [rows]; the sum of the
+        weighted values, float32 [rows, tile_dims].
+    """
+    maximum = tl.full([query.shape[0]], float("-inf"), tl.float32)
+    total = tl.zeros([query.shape[0]], tl.float32)
+    output = tl.zeros([query.shape[0], tile_dims], tl.float32)
     dims = tl.arange(0, tile_dims)
-    # 64 bits: a large cache has more values than 32 bits count.
-    block = tl.load(table + index // block_size, mask=present, other=0).to(tl.int64)
-    place = index % block_size
-    readable = present[:, None] & (dims < head_dim)[None, :]
-    key_places = (block * key_strides[0] + place * key_strides[1])[:, None] + (dims * key_strides[2])[None, :]
-    key = tl.load(keys + key_places, mask=readable, other=0.0)  # [keys, tile_dims]
-    scores = tl.dot(query, tl.trans(key), input_precision="ieee") * scale
-    scores = tl.where(hidden, float("-inf"), scores)  # [rows, keys]
-    new_maximum = tl.maximum(maximum, tl.max(scores, axis=1))
-    weights = tl.exp2(scores - new_maximum[:, None])
-    shrink = tl.exp2(maximum - new_maximum)
-    value_places = (block * value_strides[0] + place * value_strides[1])[:, None] + (dims * value_strides[2])[None, :]
-    value = tl.load(values + value_places, mask=readable, other=0.0)
-    output = output * shrink[:, None] + tl.dot(weights.to(value.dtype), value, input_precision="ieee")
-    return new_maximum, total * shrink + tl.sum(weights, axis=1), output
+    for first in range(start, end, tile_keys):
+        index = first + tl.arange(0, tile_keys)
+        # 64 bits: a large cache has more elements than 32 bits can address.
+        block = tl.load(table + index // block_size, mask=index < end, other=0).to(tl.int64)
+        slot = index % block_size
+        readable = (index < end)[:, None] & (dims < head_dim)[None, :]
+        key_offsets = (block * key_strides[0] + slot * key_strides[1])[:, None] + (dims * key_strides[2])[None, :]
+        key = tl.load(keys + key_offsets, mask=readable, other=0.0)  # [tile_keys, tile_dims]
+        scores = tl.dot(query, tl.trans(key), input_precision="ieee") * scale
+        scores = tl.where(index[None, :] > last_key[:, None], float("-inf"), scores)  # [rows, tile_keys]
+        new_maximum = tl.maximum(maximum, tl.max(scores, axis=1))
+        weights = tl.exp2(scores - new_maximum[:, None])
+        rescale = tl.exp2(maximum - new_maximum)
+        value_offsets = (block * value_strides[0] + slot * value_strides[1])[:, None]
+        value_offsets += (dims * value_strides[2])[None, :]
+        value = tl.load(values + value_offsets, mask=readable, other=0.0)
+        output = output * rescale[:, None] + tl.dot(weights.to(value.dtype), value, input_precision="ieee")
+        total = total * rescale + tl.sum(weights, axis=1)
+        maximum = new_maximum
+    return maximum, total, output
 
 
 @triton.jit(do_not_specialize=["table_stride"], do_not_specialize_on_alignment=PLAN)
@@ -68,16 +79,10 @@ def attend_split(
     query_starts,
     key_lengths,
     partial,  # float32 [sequences, heads, max_splits, head_dim]
-    weight_logs,  # float32 [sequences, heads, max_splits]: logarithms to base 2 of the sums of weights
+    weight_logs,  # float32 [sequences, heads, max_splits]: log2 of the sums of weights
     table_stride,
-    key_block_stride,
-    key_place_stride,
-    key_head_stride,
-    key_dim_stride,
-    value_block_stride,
-    value_place_stride,
-    value_head_stride,
-    value_dim_stride,
+    key_strides,  # of block, slot, head and dimension
+    value_strides,
     scale,
     num_queries_per_kv: tl.constexpr,
     tile_rows: tl.constexpr,
@@ -88,7 +93,7 @@ def attend_split(
     max_splits: tl.constexpr,
     min_keys: tl.constexpr,
 ):
-    """A sequence's only new token over a part of its keys: [sequences, key-value heads, splits] programs."""
+    """Attention of a decode to one split of its keys: [sequences, key-value heads, splits] programs."""
     sequence, kv_head, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     num_heads = tl.num_programs(1) * num_queries_per_kv
     token = tl.load(query_starts + sequence)
@@ -103,29 +108,22 @@ def attend_split(
     heads = kv_head * num_queries_per_kv + rows
     used = (rows < num_queries_per_kv)[:, None] & (dims < head_dim)[None, :]
     tile = tl.load(query + (token * num_heads + heads)[:, None] * head_dim + dims[None, :], mask=used, other=0.0)
-    maximum = tl.full([tile_rows], float("-inf"), tl.float32)
-    total = tl.zeros([tile_rows], tl.float32)
-    output = tl.zeros([tile_rows, tile_dims], tl.float32)
-    for first in range(start, end, tile_keys):
-        index = first + tl.arange(0, tile_keys)
-        maximum, total, output = add_keys(
-            tile,
-            maximum,
-            total,
-            output,
-            index,
-            (index >= end)[None, :],
-            index < end,
-            block_tables + sequence * table_stride,
-            keys + kv_head * key_head_stride,
-            values + kv_head * value_head_stride,
-            (key_block_stride, key_place_stride, key_dim_stride),
-            (value_block_stride, value_place_stride, value_dim_stride),
-            scale,
-            head_dim,
-            tile_dims,
-            block_size,
-        )
+    maximum, total, output = attend_keys(
+        tile,
+        tl.full([1], end - 1, tl.int32),
+        start,
+        end,
+        block_tables + sequence * table_stride,
+        keys + kv_head * key_strides[2],
+        values + kv_head * value_strides[2],
+        (key_strides[0], key_strides[1], key_strides[3]),
+        (value_strides[0], value_strides[1], value_strides[3]),
+        scale,
+        head_dim,
+        tile_dims,
+        block_size,
+        tile_keys,
+    )
     place = (sequence * num_heads + heads) * max_splits + split
     tl.store(partial + place[:, None] * head_dim + dims[None, :], output / total[:, None], mask=used)
     tl.store(weight_logs + place, maximum + tl.log2(total), mask=rows < num_queries_per_kv)
@@ -143,7 +141,7 @@ def merge_splits(
     max_splits: tl.constexpr,
     min_keys: tl.constexpr,
 ):
-    """What `attend_split` left, weighed against each other: [sequences, heads] programs."""
+    """Merges the partial results of `attend_split`: [sequences, heads] programs."""
     sequence, head = tl.program_id(0), tl.program_id(1)
     token = tl.load(query_starts + sequence)
     if tl.load(query_starts + sequence + 1) - token != 1:
@@ -167,9 +165,9 @@ def merge_splits(
 
 @triton.jit
 def sequence_of(tile, query_starts, num_sequences, tile_tokens: tl.constexpr):
-    """Which sequence a tile belongs to, where sequence i begins with tile query_starts[i] // tile_tokens + i.
+    """Returns the sequence of a tile, where sequence i begins with tile query_starts[i] // tile_tokens + i.
 
-    So each has a tile for each tile_tokens of its tokens, wherever they stand, and perhaps one more.
+    So each sequence has a tile for each tile_tokens of its tokens, for any offset, and at most one more.
     """
     found = -1
     for first in range(0, num_sequences, 64):
@@ -192,14 +190,8 @@ def attend_chunks(
     output,  # [tokens, heads, head_dim]
     num_sequences,
     table_stride,
-    key_block_stride,
-    key_place_stride,
-    key_head_stride,
-    key_dim_stride,
-    value_block_stride,
-    value_place_stride,
-    value_head_stride,
-    value_dim_stride,
+    key_strides,  # of block, slot, head and dimension
+    value_strides,
     scale,
     num_queries_per_kv: tl.constexpr,
     tile_rows: tl.constexpr,
@@ -208,9 +200,9 @@ def attend_chunks(
     block_size: tl.constexpr,
     tile_keys: tl.constexpr,
 ):
-    """Some of a sequence's several new tokens over all keys up to their own: [tiles, key-value heads] programs.
+    """Causal attention of a tile of a sequence's new tokens: [tiles, key-value heads] programs.
 
-    A row of a tile is one of the heads that share a key-value head, of one of tile_rows // num_queries_per_kv tokens.
+    A row of a tile is one query head of the key-value head, of one of tile_rows // num_queries_per_kv tokens.
     """
     tile_tokens: tl.constexpr = tile_rows // num_queries_per_kv
     tile, kv_head = tl.program_id(0), tl.program_id(1)
@@ -231,28 +223,21 @@ def attend_chunks(
     ] * head_dim + dims[None, :]
     used = ((rows < tile_tokens * num_queries_per_kv) & (tokens < num_queries))[:, None] & (dims < head_dim)[None, :]
     queries = tl.load(query + place, mask=used, other=0.0)
-    maximum = tl.full([tile_rows], float("-inf"), tl.float32)
-    total = tl.zeros([tile_rows], tl.float32)
-    attended = tl.zeros([tile_rows, tile_dims], tl.float32)
     end = tl.minimum(num_keys - num_queries + first_token + tile_tokens, num_keys)
-    for first in range(0, end, tile_keys):
-        index = first + tl.arange(0, tile_keys)
-        maximum, total, attended = add_keys(
-            queries,
-            maximum,
-            total,
-            attended,
-            index,
-            index[None, :] > position[:, None],
-            index < end,
-            block_tables + sequence * table_stride,
-            keys + kv_head * key_head_stride,
-            values + kv_head * value_head_stride,
-            (key_block_stride, key_place_stride, key_dim_stride),
-            (value_block_stride, value_place_stride, value_dim_stride),
-            scale,
-            head_dim,
-            tile_dims,
-            block_size,
-        )
+    _, total, attended = attend_keys(
+        queries,
+        position,
+        0,
+        end,
+        block_tables + sequence * table_stride,
+        keys + kv_head * key_strides[2],
+        values + kv_head * value_strides[2],
+        (key_strides[0], key_strides[1], key_strides[3]),
+        (value_strides[0], value_strides[1], value_strides[3]),
+        scale,
+        head_dim,
+        tile_dims,
+        block_size,
+        tile_keys,
+    )
     tl.store(output + place, (attended / total[:, None]).to(output.dtype.element_ty), mask=used)

@@ -1,6 +1,6 @@
-"""Makes the CUDA backend's operations, or says why they cannot be had.
+"""Creates the CUDA backends, or reports why they are unavailable.
 
-Triton and FlashInfer are not among the requirements, so neither is loaded before it is to compute.
+Triton and FlashInfer are optional dependencies, so they are imported only when used.
 """
 
 from collections.abc import Callable
@@ -16,38 +16,38 @@ from glimpse.engine.tensors.kv_cache import allocate_kv_cache
 CudaBackend = Literal["triton", "flashinfer"]
 
 FLASHINFER_HEAD_DIMS = (64, 128, 256)
-"""For which it has kernels."""
+"""Head sizes that FlashInfer has kernels for."""
 
 
 def why_not_triton(device: torch.device) -> str | None:
-    """Why our own kernels cannot compute on this device; None if they can."""
+    """Returns why the Triton backend cannot run on this device, or None if it can."""
     if device.type != "cuda":
-        return "it computes on CUDA devices only"
+        return "it requires a CUDA device"
     if find_spec("triton") is None:
         return "Triton is not installed: pip install triton"
     return kernel_error(lambda: import_module("glimpse.engine.cuda.rows").quick_gelu(torch.zeros(1, device=device)))
 
 
 def why_not_flashinfer(device: torch.device, dtype: torch.dtype, head_dim: int) -> str | None:
-    """Why FlashInfer cannot compute attention of such heads; None if it can."""
+    """Returns why the FlashInfer backend cannot run with this dtype and head size, or None if it can."""
     if reason := why_not_triton(device):
-        return reason  # which computes the rest
+        return reason  # Triton computes everything except attention
     if find_spec("flashinfer") is None:
         return 'FlashInfer is not installed: pip install "glimpse[flashinfer]"'
     if dtype is torch.float32:
-        return "it does not compute in float32"
+        return "it does not support float32"
     if head_dim not in FLASHINFER_HEAD_DIMS:
-        return f"it has no kernels for heads of {head_dim} dimensions"
+        return f"it has no kernels for head_dim {head_dim}"
     return kernel_error(lambda: _attend_once(device, dtype, head_dim))
 
 
 def make_cuda_ops(backend: CudaBackend, *, num_heads: int, device: torch.device) -> Ops:
-    """The operations of a backend that can be had; see `why_not_triton` and `why_not_flashinfer`.
+    """Returns the operations of an available backend; see `why_not_triton` and `why_not_flashinfer`.
 
     Args:
-        backend: what computes attention.
-        num_heads: query heads of a layer, as far as this device computes them.
-        device: CUDA.
+        backend: computes attention.
+        num_heads: number of query heads of a layer on this device.
+        device: a CUDA device.
     """
     ops = import_module("glimpse.engine.cuda.cuda_ops")
     if backend == "triton":
@@ -59,10 +59,10 @@ def make_cuda_ops(backend: CudaBackend, *, num_heads: int, device: torch.device)
 
 
 def kernel_error(compute: Callable[[], object]) -> str | None:
-    """What goes wrong when it is tried; None if nothing does.
+    """Runs `compute` and returns why it fails, or None if it does not.
 
-    Kernels are compiled when they are first launched, and what for is on each machine: a C compiler and Python's
-    headers for what launches them, CUDA's own compiler for FlashInfer's. A server that lacks it should say so at start.
+    Kernels are compiled at their first launch. That requires a C compiler and Python's headers for Triton's launchers,
+    and the CUDA compiler for FlashInfer. If these are missing, the server reports it at start.
     """
     try:
         compute()
@@ -73,7 +73,7 @@ def kernel_error(compute: Callable[[], object]) -> str | None:
 
 
 def _attend_once(device: torch.device, dtype: torch.dtype, head_dim: int) -> None:
-    """Two tokens through FlashInfer, which makes it compile what all steps need."""
+    """Computes attention of two tokens with FlashInfer, which compiles the kernels of all steps."""
     attention = import_module("glimpse.engine.cuda.flashinfer_attention").FlashInferAttention(
         num_heads=1, device=device
     )

@@ -1,8 +1,7 @@
-"""The CUDA backend's operations: cuBLAS's products, and kernels of our own for what is between them.
+"""The CUDA backend: cuBLAS for products, and Triton kernels for the operations between them.
 
-Knows what they compute from `engine.layers.ops`, and takes attention over the paged cache from whoever computes it. In
-a step in which each sequence has one new token nothing here waits for the device, and what is launched depends on
-shapes alone: such a step can be captured in a CUDA graph.
+Attention over the paged KV cache is pluggable. In a decode step nothing here synchronizes with the device, and launches
+depend on shapes only, so the step can be captured in a CUDA graph.
 """
 
 from collections.abc import Sequence
@@ -25,7 +24,7 @@ from glimpse.engine.tensors.kv_cache import KVCache, LayerCache
 
 
 class PagedAttention(Protocol):
-    """Attention over the paged cache; the plan for a step in which all only decode is a `CudaAttentionPlan`."""
+    """Attention over the paged KV cache. The plan of a decode step must be a `CudaAttentionPlan`."""
 
     def plan(
         self, *, query_lengths: Sequence[int], key_lengths: Sequence[int], block_tables: Tensor, cache: KVCache
@@ -39,7 +38,7 @@ class PagedAttention(Protocol):
 
 
 class TritonAttention:
-    """Attention by our own kernels."""
+    """Attention by the Triton kernels."""
 
     def plan(
         self,
@@ -47,7 +46,7 @@ class TritonAttention:
         query_lengths: Sequence[int],
         key_lengths: Sequence[int],
         block_tables: Tensor,
-        cache: KVCache,  # noqa: ARG002 (other attention asks it for its sizes)
+        cache: KVCache,  # noqa: ARG002 (other implementations need its sizes)
     ) -> CudaAttentionPlan:
         return plan_attention(query_lengths=query_lengths, key_lengths=key_lengths, block_tables=block_tables)
 
@@ -56,13 +55,13 @@ class TritonAttention:
 
 
 class CudaOps:
-    """Operations on weights in any form; for one that we have no kernels for, its module computes."""
+    """Operations on weights of any quantization scheme; schemes without a kernel use their module's `forward`."""
 
     def __init__(self, attention: PagedAttention) -> None:
         self._attention = attention
 
     def norm_linear(self, hidden: Tensor, norm: ops.Norm, linear: nn.Module) -> Tensor:
-        return self.linear_add(_normalise(hidden, norm), linear, None)
+        return self.linear_add(_normalize(hidden, norm), linear, None)
 
     def linear_add(self, x: Tensor, linear: nn.Module, residual: Tensor | None) -> Tensor:
         if isinstance(linear, Int8Linear | GroupQuantizedLinear):
@@ -70,11 +69,11 @@ class CudaOps:
         if residual is None:
             return linear(x)
         if isinstance(linear, Linear) and linear.bias is None:
-            return residual.addmm_(x, linear.weight.t())  # the product adds what is there: no kernel of its own
+            return residual.addmm_(x, linear.weight.t())  # the product adds the residual without a kernel of its own
         return residual.add_(linear(x))
 
     def norm_mlp_add(self, hidden: Tensor, norm: ops.Norm, mlp: ops.MLP, *, residual: bool = True) -> Tensor:
-        x = _normalise(hidden, norm)
+        x = _normalize(hidden, norm)
         match mlp:
             case GatedMLP():
                 inner, last = gated_silu(self.linear_add(x, mlp.gate_up_proj, None)), mlp.down_proj
@@ -83,7 +82,7 @@ class CudaOps:
         return self.linear_add(inner, last, hidden if residual else None)
 
     def logits(self, hidden: Tensor, norm: ops.Norm, head: nn.Module) -> Tensor:
-        return self.linear_add(_normalise(hidden, norm), head, None).float()
+        return self.linear_add(_normalize(hidden, norm), head, None).float()
 
     def plan_attention(
         self, *, query_lengths: Sequence[int], key_lengths: Sequence[int], block_tables: Tensor, cache: KVCache
@@ -100,15 +99,15 @@ class CudaOps:
 
     def attend_segments(self, qkv: Tensor, rotation: Rotation, num_segments: int) -> Tensor:
         rotate(qkv.flatten(1, 2), rotation, num_heads=2 * qkv.shape[2])
-        query, key, value = (  # [frames, heads, patches of a frame, head_dim]
+        query, key, value = (  # [segments, heads, patches of a segment, head_dim]
             part.unflatten(0, (num_segments, -1)).transpose(1, 2) for part in qkv.unbind(1)
         )
-        # Frames of equal size fill a batch without padding, so torch's FlashAttention serves them in one launch that
-        # reads queries, keys and values where they lie: a kernel for frames of any size would do the same work.
+        # Segments of equal length form a batch without padding, so torch's FlashAttention computes them in one launch
+        # without copies. A varlen kernel would do the same work.
         attended = functional.scaled_dot_product_attention(query, key, value)
         return attended.transpose(1, 2).flatten(0, 1)
 
 
-def _normalise(hidden: Tensor, norm: ops.Norm) -> Tensor:
-    # torch's own LayerNorm is one kernel already.
+def _normalize(hidden: Tensor, norm: ops.Norm) -> Tensor:
+    # torch's LayerNorm is a single kernel already.
     return rms_norm(hidden, norm.weight, norm.eps) if isinstance(norm, RMSNorm) else norm(hidden)

@@ -1,10 +1,10 @@
-"""Attention by FlashInfer, where it is installed: thin, for what it computes is its own.
+"""Attention by FlashInfer, an optional dependency.
 
-**Unmeasured**: no machine that we had could run it. Its wrapper is called as its documentation says; only the
-arithmetic that leads to the arguments is tested.
+**Unmeasured**: it has not run on a GPU yet. The wrapper is called as documented, and only the computation of its
+arguments is tested.
 
-It computes the steps that have prompts in them. Where each sequence has one new token our own kernels remain: a CUDA
-graph replays them with other lengths, while FlashInfer would plan on the host before each replay.
+FlashInfer computes steps that contain prompts. Decode steps use the Triton kernels, because a CUDA graph replays them
+with other lengths, while FlashInfer would have to plan on the host before each replay.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-# An extra, without types, that is not among the development dependencies.
+# An untyped extra, which is not a development dependency.
 from flashinfer import BatchPrefillWithPagedKVCacheWrapper  # pyright: ignore
 from torch import Tensor
 
@@ -22,14 +22,14 @@ from glimpse.engine.cuda.pages import make_pages
 from glimpse.engine.tensors.kv_cache import KVCache, LayerCache
 
 WORKSPACE_BYTES = 128 << 20
-"""As its documentation recommends."""
+"""The size that FlashInfer's documentation recommends."""
 
 
 class FlashInferAttention:
-    """Plans one step at a time: a plan holds until the next is made."""
+    """Plans one step at a time: a plan is valid until the next one is made."""
 
     def __init__(self, *, num_heads: int, device: torch.device) -> None:
-        """`num_heads` are the query heads of a layer, as far as this device computes them."""
+        """`num_heads` is the number of query heads of a layer on this device."""
         self._num_heads = num_heads
         workspace = torch.empty(WORKSPACE_BYTES, dtype=torch.uint8, device=device)
         self._wrapper: Any = BatchPrefillWithPagedKVCacheWrapper(workspace, "NHD")
@@ -37,12 +37,12 @@ class FlashInferAttention:
     def plan(
         self, *, query_lengths: Sequence[int], key_lengths: Sequence[int], block_tables: Tensor, cache: KVCache
     ) -> CudaAttentionPlan | None:
-        """A plan for our own kernels, or None where the wrapper has it."""
+        """Returns a plan for the Triton kernels, or None if the wrapper holds the plan."""
         if max(query_lengths) == 1:
             return plan_attention(query_lengths=query_lengths, key_lengths=key_lengths, block_tables=block_tables)
         pages = make_pages(key_lengths, block_size=cache.block_size, table_width=block_tables.shape[1])
         places = torch.from_numpy(pages.places).to(block_tables.device, non_blocking=True)
-        # What the host must know of a plan it is given in the host's memory, so that it need not wait for the device.
+        # Arguments that the host reads are in host memory, so that it does not wait for the device.
         self._wrapper.plan(
             qo_indptr=torch.tensor([0, *accumulate(query_lengths)], dtype=torch.int32),
             paged_kv_indptr=torch.from_numpy(pages.starts),

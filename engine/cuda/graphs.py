@@ -1,12 +1,12 @@
-"""Steps in which all only decode, recorded once for each size of batch and replayed: one launch instead of hundreds.
+"""CUDA graphs of decode steps, captured once per batch size and replayed: one launch instead of hundreds.
 
-A recording reads its inputs from tensors that stay where they are. A step is copied there and filled up to the next
-size with rows of no sequence: they write to a block of the cache that nobody owns and read one key.
+A graph reads its inputs from static tensors. A step is copied into them and padded to the next captured size; padding
+rows write to a scratch block of the KV cache and read one key.
 
-Sizes are recorded the largest first, so that smaller ones find their memory in what it left, and one at a time: while
-there is nothing to do, or when a step would use one that is not there yet. So the engine is ready before any of them.
+Graphs are captured one at a time, when the engine is idle or when a step first needs one, so the engine is ready before
+any is captured. Larger sizes come first, so that smaller ones reuse their memory.
 
-Recording itself is `CudaGraphCapturer`, which only a GPU can run: **unmeasured**. All around it runs on any device.
+Only `CudaGraphCapturer` requires a GPU; it is **unmeasured**.
 """
 
 import logging
@@ -23,20 +23,20 @@ from glimpse.engine.tensors.batch import Batch
 _log = logging.getLogger(__name__)
 
 Replay = Callable[[], None]
-"""Computes once more what was recorded, from what its inputs hold now."""
+"""Runs a captured computation on the current contents of its inputs."""
 
 
 class GraphCapturer(Protocol):
-    """What records."""
+    """Captures computations as graphs."""
 
-    def record(self, compute: Callable[[], None]) -> Replay:
-        """Records a computation that takes no tensors and returns none: it reads and writes those that it holds."""
+    def capture(self, compute: Callable[[], None]) -> Replay:
+        """Captures a computation without parameters and results: it reads and writes tensors that it references."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodeInputs:
-    """A step of sequences that have one new token each."""
+    """The inputs of a decode step, with one new token per sequence."""
 
     token_ids: Tensor
     """int64 [sequences]"""
@@ -52,7 +52,7 @@ class DecodeInputs:
     """int32 [sequences]"""
 
     def first(self, num_sequences: int) -> "DecodeInputs":
-        """Views of the inputs of the first sequences."""
+        """Returns views of the inputs of the first sequences."""
         return DecodeInputs(
             token_ids=self.token_ids[:num_sequences],
             positions=self.positions[:, :num_sequences],
@@ -64,11 +64,11 @@ class DecodeInputs:
 
 
 Compute = Callable[[DecodeInputs], Tensor]
-"""From the inputs of a step to float32 [sequences, vocab_size]. What it launches depends on their shapes alone."""
+"""From the inputs of a step to logits, float32 [sequences, vocab_size]. Launches must depend on shapes only."""
 
 
 class DecodeGraphs:
-    """The recordings of one model on one cache."""
+    """The CUDA graphs of one model and one KV cache."""
 
     def __init__(
         self,
@@ -83,16 +83,16 @@ class DecodeGraphs:
     ) -> None:
         """
         Args:
-            compute: what is recorded.
-            recorder: of the device.
-            max_sequences: of a step.
-            max_blocks: of a sequence.
-            scratch_slot: of the cache, in a block that nobody owns.
-            vocab_size: of the model.
-            device: of all tensors.
+            compute: computation to capture.
+            capturer: captures graphs on `device`.
+            max_sequences: maximum number of sequences in a step.
+            max_blocks: maximum number of blocks of a sequence.
+            scratch_slot: slot of the KV cache in a block that no sequence uses.
+            vocab_size: vocabulary size of the model.
+            device: device of all tensors.
         """
         self._compute = compute
-        self._recorder = capturer
+        self._capturer = capturer
         self._scratch_slot = scratch_slot
         self._sizes = capture_sizes(max_sequences)
         self._replays: dict[int, Replay] = {}
@@ -102,7 +102,7 @@ class DecodeGraphs:
         def zeros(*shape: int, dtype: torch.dtype) -> Tensor:
             return torch.zeros(shape, dtype=dtype, device=device)
 
-        # All sizes share them, as they share their memory: one step is computed after the other.
+        # Shared by all sizes, because only one step is computed at a time.
         self._inputs = DecodeInputs(
             token_ids=zeros(largest, dtype=torch.int64),
             positions=zeros(3, largest, dtype=torch.int64),
@@ -114,32 +114,32 @@ class DecodeGraphs:
         self._logits = zeros(largest, vocab_size, dtype=torch.float32)
 
     def prepare(self) -> bool:
-        """Records the largest size that is not recorded yet; False if there is none."""
+        """Captures the largest size that is not captured yet. Returns False if there is none."""
         missing = [size for size in self._sizes if size not in self._replays]
         if not self._works or not missing:
             return False
-        self._record(missing[-1])
+        self._capture(missing[-1])
         return self._works
 
     def compute(self, batch: Batch) -> Tensor | None:
-        """The logits of a step, which hold until the next one; None if it is not one of these steps.
+        """Returns the logits of a decode step, float32 [sequences, vocab_size], which are valid until the next step.
 
-        float32 [sequences, vocab_size]
+        Returns None if the step is not a decode step or has no graph.
         """
         if not self._works or not is_decode(batch) or len(batch.query_lengths) > self._sizes[-1]:
             return None
         size = self._sizes[bisect_left(self._sizes, len(batch.query_lengths))]
         if size not in self._replays:
-            self._record(size)
+            self._capture(size)
         if not self._works:
             return None
         self._fill(batch, size)
         self._replays[size]()
         return self._logits[: len(batch.query_lengths)]
 
-    def _record(self, size: int) -> None:
+    def _capture(self, size: int) -> None:
         inputs, logits = self._inputs.first(size), self._logits[:size]
-        # Nothing of a sequence may be written: what the rows still say of an earlier step is theirs no more.
+        # Rows still contain an earlier step, whose slots must not be overwritten.
         inputs.slots.fill_(self._scratch_slot)
         inputs.key_lengths.fill_(1)
 
@@ -147,9 +147,9 @@ class DecodeGraphs:
             logits.copy_(self._compute(inputs))
 
         try:
-            self._replays[size] = self._recorder.record(compute)
+            self._replays[size] = self._capturer.capture(compute)
         except Exception:
-            _log.exception("decode steps are launched one operation at a time: CUDA graphs do not work here")
+            _log.exception("CUDA graphs are disabled: capturing a decode step failed")
             self._works = False
             self._replays.clear()
 
@@ -161,35 +161,35 @@ class DecodeGraphs:
         inputs.slots[:num_sequences].copy_(batch.slots)
         inputs.block_tables[:num_sequences, :num_blocks].copy_(batch.block_tables)
         inputs.key_lengths[:num_sequences].copy_(batch.key_lengths_on_device)
-        # The rest of each row of the tables is beyond the keys, and the tables of further rows name valid blocks.
+        # Table entries past a row's keys are not read, and the tables of padding rows contain valid blocks.
         inputs.slots[num_sequences:size].fill_(self._scratch_slot)
         inputs.key_lengths[num_sequences:size].fill_(1)
 
 
 def capture_sizes(max_sequences: int) -> list[int]:
-    """For which numbers of sequences steps are recorded: others are filled up to the next."""
+    """Returns the numbers of sequences for which graphs are captured; other steps are padded to the next size."""
     sizes = [size for size in (1, 2, 4, 8) if size < max_sequences]
     sizes += range(16, max_sequences, 8)
     return [*sizes, max_sequences]
 
 
 def is_decode(batch: Batch) -> bool:
-    """Each sequence has one new token, which is sampled and no part of a medium."""
+    """Returns whether each sequence has one new token, which is sampled and not a media token."""
     num_sequences = len(batch.query_lengths)
     return len(batch.token_ids) == len(batch.sampled_rows) == num_sequences and not batch.media
 
 
 class CudaGraphCapturer:
-    """Records CUDA graphs, all in one pool of memory."""
+    """Captures CUDA graphs that share one memory pool."""
 
     def __init__(self) -> None:
         self._pool = torch.cuda.graph_pool_handle()
         self._stream = torch.cuda.Stream()
 
-    def record(self, compute: Callable[[], None]) -> Replay:
-        """Computes once, which compiles kernels and makes libraries take what they need, and once more to record it.
+    def capture(self, compute: Callable[[], None]) -> Replay:
+        """Runs once to compile kernels and initialize libraries, and once more to capture.
 
-        Not by `torch.cuda.graph`, which collects garbage and empties the allocator's cache first, each time.
+        `torch.cuda.graph` is not used because it collects garbage and empties the allocator's cache each time.
         """
         current = torch.cuda.current_stream()
         self._stream.wait_stream(current)

@@ -1,4 +1,4 @@
-"""Block tables as lists of pages one after the other, as FlashInfer reads them. Plain arithmetic."""
+"""Converts block tables to the page lists that FlashInfer reads."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,18 +11,18 @@ IntArray = npt.NDArray[np.int32]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pages:
-    """The blocks of a step's sequences, without the padding of their tables."""
+    """Pages (blocks) of a step's sequences, without the padding of their block tables."""
 
     starts: IntArray
-    """[sequences + 1]: where each sequence's blocks begin, and how many there are."""
+    """[sequences + 1]: index of each sequence's first page, then the number of pages."""
     places: IntArray
-    """[blocks]: where each stands in the flattened block tables."""
+    """[pages]: index of each page in the flattened block tables."""
     last_lengths: IntArray
-    """[sequences]: tokens in the last block of each, from 1 on."""
+    """[sequences]: number of tokens in the last page of each sequence, at least 1."""
 
 
 def make_pages(key_lengths: Sequence[int], *, block_size: int, table_width: int) -> Pages:
-    """Pages of sequences with so many tokens, at least 1 each, whose tables are padded to a width."""
+    """Returns the pages of sequences with these lengths, at least 1, whose block tables have `table_width` columns."""
     lengths = np.array(key_lengths, dtype=np.int32)
     counts = -(-lengths // block_size)
     starts = np.concatenate([[0], counts.cumsum()]).astype(np.int32)

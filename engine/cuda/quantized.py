@@ -1,11 +1,12 @@
-"""Products with weights that are whole numbers of 4 or 8 bits, on CUDA: few rows read the numbers as they lie.
+"""Products with 4- and 8-bit integer weights on CUDA.
 
-The twins of `Int8Linear.forward` and `GroupQuantizedLinear.forward`, whose modules say how weights lie in memory.
-Many rows are left to cuBLAS, for which grouped weights are first made what they stand for: reading them is then the
-smaller part. A row's result is the same bits whatever other rows are there, as long as they are few.
+`Int8Linear.forward` and `GroupQuantizedLinear.forward` are the reference implementations; their modules describe the
+layout of weights. Up to `FEW_ROWS` rows are computed by a kernel that reads the quantized weights; its results are
+bit-identical for any other rows. More rows are computed by cuBLAS from dequantized weights, because reading weights is
+then a small part of the time.
 """
 # pyright: basic, reportPrivateImportUsage=false, reportCallIssue=false
-# (what stands in a kernel is Triton's language, whose values have no types in Python;
+# (kernels are written in Triton's language, whose values have no Python types;
 # a launch takes options of its own)
 
 import torch
@@ -18,16 +19,16 @@ from glimpse.engine.layers.group_quantized import GroupQuantizedLinear
 from glimpse.engine.layers.linear import Int8Linear
 
 FEW_ROWS = 64
-"""Up to so many, reading the weights takes longer than multiplying."""
+"""Up to this number of rows, reading the weights takes longer than multiplying."""
 TILE_OUTPUTS = 32
 NUM_PROGRAMS = 256
-"""About as many as a GPU has room for at once: outputs that make fewer are cut along the inputs too."""
-LEAST_CHUNKS = 4
-"""Of inputs, that one program takes."""
+"""About as many programs as a GPU runs at once. With fewer tiles of outputs, inputs are split too."""
+MIN_CHUNKS = 4
+"""Minimum number of chunks of inputs per program."""
 
 
 def multiply(x: Tensor, linear: Int8Linear | GroupQuantizedLinear, residual: Tensor | None) -> Tensor:
-    """residual + linear(x), or linear(x) without one: [rows, in] → [rows, out]"""
+    """Computes residual + linear(x), or linear(x) without a residual: [rows, in] → [rows, out]."""
     if x.shape[0] <= FEW_ROWS:
         return _multiply_few(x, linear, residual)
     match linear:
@@ -39,7 +40,7 @@ def multiply(x: Tensor, linear: Int8Linear | GroupQuantizedLinear, residual: Ten
 
 
 def dequantize(linear: GroupQuantizedLinear, dtype: torch.dtype) -> Tensor:
-    """The weights, [out, in], with the inputs in the order in which they lie."""
+    """Returns the dequantized weights, [out, in], with the inputs in stored order."""
     outputs, row_bytes = linear.weight.shape
     inputs = row_bytes * 8 // linear.bits
     weight = linear.weight.new_empty((outputs, inputs), dtype=dtype)
@@ -75,7 +76,7 @@ def _multiply_few(x: Tensor, linear: Int8Linear | GroupQuantizedLinear, residual
     split_inputs = _split_inputs(inputs, num_tiles, chunk)
     num_splits = -(-inputs // split_inputs)
     partial = x.new_empty((num_splits, num_rows, outputs), dtype=torch.float32)
-    _multiply_steps[(num_tiles, num_splits)](
+    _multiply_quantized[(num_tiles, num_splits)](
         x,
         linear.weight,
         linear.scale,
@@ -101,14 +102,14 @@ def _multiply_few(x: Tensor, linear: Int8Linear | GroupQuantizedLinear, residual
 
 
 def _split_inputs(inputs: int, num_tiles: int, chunk: int) -> int:
-    """Inputs that one program takes, a multiple of a chunk: by the matrix's sizes alone."""
+    """Returns the inputs per program, a multiple of a chunk. It depends on the matrix's sizes only."""
     num_chunks = -(-inputs // chunk)
-    most_splits = max(1, min(NUM_PROGRAMS // num_tiles, num_chunks // LEAST_CHUNKS))
-    return -(-num_chunks // most_splits) * chunk
+    max_splits = max(1, min(NUM_PROGRAMS // num_tiles, num_chunks // MIN_CHUNKS))
+    return -(-num_chunks // max_splits) * chunk
 
 
 @triton.jit(do_not_specialize=["num_rows"])
-def _multiply_steps(
+def _multiply_quantized(
     x,  # [rows, inputs]
     weight,  # [outputs, inputs · bits / 8]
     scale,  # [groups, outputs]
@@ -124,10 +125,10 @@ def _multiply_steps(
     tile_rows: tl.constexpr,
     tile_outputs: tl.constexpr,
 ):
-    """Some outputs of all rows, over a part of the inputs: [tiles of outputs, splits] programs.
+    """Computes a tile of outputs of all rows over a split of the inputs: [tiles of outputs, splits] programs.
 
-    A chunk of inputs lies within a group. Its whole numbers, less the zero point, are exact in every type, so that only
-    sums are scaled.
+    A chunk of inputs lies within a group. Quantized values minus the zero point are exact in every dtype, so only sums
+    are scaled.
     """
     columns = tl.program_id(0) * tile_outputs + tl.arange(0, tile_outputs)
     split = tl.program_id(1)
@@ -138,7 +139,7 @@ def _multiply_steps(
     total = tl.zeros([tile_rows, tile_outputs], tl.float32)
     for first in range(split * split_inputs, tl.minimum((split + 1) * split_inputs, inputs), chunk):
         places = tl.arange(0, chunk * bits // 8)
-        # With 4 bits, 16 bytes hold 32 inputs: the low halves the first 16, the high halves the others.
+        # With 4 bits, 16 bytes store 32 inputs: the low nibbles the first 16, the high nibbles the others.
         index = first + (places if bits == 8 else places // 16 * 32 + places % 16)
         readable = is_output[:, None] & (index < inputs)[None, :]
         steps = tl.load(weight_rows + first * bits // 8 + places[None, :], mask=readable, other=0)
@@ -175,7 +176,7 @@ def _add_splits(
     outputs: tl.constexpr,
     piece: tl.constexpr,
 ):
-    """A piece of a row, in the order of the splits: [rows, pieces] programs."""
+    """Sums the splits of a piece of a row in order: [rows, pieces] programs."""
     row = tl.program_id(0)
     columns = tl.program_id(1) * piece + tl.arange(0, piece)
     used = columns < outputs
@@ -201,7 +202,7 @@ def _dequantize(
     group_size: tl.constexpr,
     piece: tl.constexpr,
 ):
-    """A piece of the weights of an output: [outputs, pieces] programs."""
+    """Dequantizes a piece of the weights of an output: [outputs, pieces] programs."""
     row = tl.program_id(0).to(tl.int64)
     columns = tl.program_id(1) * piece + tl.arange(0, piece)
     used = columns < inputs

@@ -1,6 +1,9 @@
-"""Rotary embedding on CUDA, fused with the write to the cache: the twin of `rotate` and `LayerCache.write`."""
+"""Rotary embedding on CUDA, fused with the write to the KV cache.
+
+The reference implementations are `glimpse.engine.layers.rotary.rotate` and `LayerCache.write`.
+"""
 # pyright: basic, reportPrivateImportUsage=false, reportCallIssue=false, reportGeneralTypeIssues=false
-# (what stands in a kernel is Triton's language, whose values have no types in Python;
+# (kernels are written in Triton's language, whose values have no Python types;
 # a launch takes options of its own)
 
 import triton
@@ -11,21 +14,21 @@ from glimpse.engine.layers.rotary import Rotation
 from glimpse.engine.tensors.kv_cache import LayerCache
 
 HEADS_AT_ONCE = 8
-"""Of one program: enough to have something to do, few enough that one token alone occupies several processors."""
+"""Heads per program: enough work for a program, and few enough for one token to use several multiprocessors."""
 
 
 def rotate_and_store(qkv: Tensor, rotation: Rotation, cache: LayerCache, slots: Tensor) -> Tensor:
-    """Turns queries and keys to their positions, and writes keys and values to the cache.
+    """Applies rotary embedding to queries and keys, and writes keys and values to the KV cache.
 
     Args:
         qkv: [tokens, (heads + 2 · kv_heads) · head_dim], contiguous: queries, keys, values.
-        rotation: of the tokens.
-        cache: of the layer.
-        slots: int64 [tokens]: block · block_size + place in the block, each at most once; nothing is written for one
-            below 0.
+        rotation: rotation of the tokens.
+        cache: KV cache of the layer.
+        slots: int64 [tokens]: block · block_size + offset in the block, each at most once; tokens with a negative slot
+            are not written.
 
     Returns:
-        [tokens, heads, head_dim]: the queries.
+        The rotated queries, [tokens, heads, head_dim].
     """
     _, block_size, num_kv_heads, head_dim = cache.keys.shape
     num_tokens = qkv.shape[0]
@@ -39,8 +42,8 @@ def rotate_and_store(qkv: Tensor, rotation: Rotation, cache: LayerCache, slots: 
         query,
         cache.keys,
         cache.values,
-        *cache.keys.stride(),
-        *cache.values.stride(),
+        cache.keys.stride(),
+        cache.values.stride(),
         num_heads=num_all - 2 * num_kv_heads,
         num_kv_heads=num_kv_heads,
         block_size=block_size,
@@ -53,7 +56,7 @@ def rotate_and_store(qkv: Tensor, rotation: Rotation, cache: LayerCache, slots: 
 
 
 def rotate(x: Tensor, rotation: Rotation, *, num_heads: int) -> None:
-    """Turns the first `num_heads` of [tokens, heads, head_dim], contiguous, in place."""
+    """Rotates the first `num_heads` heads of [tokens, heads, head_dim], contiguous, in place."""
     num_tokens, num_all, head_dim = x.shape
     _rotate[(num_tokens, triton.cdiv(num_heads, HEADS_AT_ONCE))](
         x,
@@ -69,8 +72,8 @@ def rotate(x: Tensor, rotation: Rotation, *, num_heads: int) -> None:
 
 
 @triton.jit
-def _turn(first, second, cos, sin, angles, used):
-    """Pairs of a tile's heads, by the angles of its token: in float32, as the plain twin."""
+def _rotate_pairs(first, second, cos, sin, angles, used):
+    """Rotates pairs of a tile's heads by the angles of its token, in float32 like the reference implementation."""
     c = tl.load(cos + angles, mask=used, other=0.0)[None, :]
     s = tl.load(sin + angles, mask=used, other=0.0)[None, :]
     first, second = first.to(tl.float32), second.to(tl.float32)
@@ -86,14 +89,8 @@ def _rotate_and_store(
     query,
     keys,
     values,
-    key_block_stride,
-    key_place_stride,
-    key_head_stride,
-    key_dim_stride,
-    value_block_stride,
-    value_place_stride,
-    value_head_stride,
-    value_dim_stride,
+    key_strides,  # of block, slot, head and dimension
+    value_strides,
     num_heads: tl.constexpr,
     num_kv_heads: tl.constexpr,
     block_size: tl.constexpr,
@@ -101,7 +98,7 @@ def _rotate_and_store(
     half: tl.constexpr,
     tile_dims: tl.constexpr,
 ):
-    """Some of one token's heads, of whichever kind: [tokens, tiles of heads] programs."""
+    """Rotates and stores a tile of one token's query, key and value heads: [tokens, tiles of heads] programs."""
     token = tl.program_id(0).to(tl.int64)
     heads = tl.program_id(1) * tile_heads + tl.arange(0, tile_heads)
     dims = tl.arange(0, tile_dims)
@@ -109,26 +106,26 @@ def _rotate_and_store(
     place = (token * (num_heads + 2 * num_kv_heads) + heads)[:, None] * (2 * half) + dims[None, :]
     first = tl.load(qkv + place, mask=used, other=0.0)
     second = tl.load(qkv + place + half, mask=used, other=0.0)
-    turned_first, turned_second = _turn(first, second, cos, sin, token * half + dims, dims < half)
+    rotated_first, rotated_second = _rotate_pairs(first, second, cos, sin, token * half + dims, dims < half)
 
     is_query = used & (heads < num_heads)[:, None]
     out = query + (token * num_heads + heads)[:, None] * (2 * half) + dims[None, :]
-    tl.store(out, turned_first.to(first.dtype), mask=is_query)
-    tl.store(out + half, turned_second.to(first.dtype), mask=is_query)
+    tl.store(out, rotated_first.to(first.dtype), mask=is_query)
+    tl.store(out + half, rotated_second.to(first.dtype), mask=is_query)
 
     slot = tl.load(slots + token)
     block, within = slot // block_size, slot % block_size
     is_key = used & (heads >= num_heads)[:, None] & (heads < num_heads + num_kv_heads)[:, None] & (slot >= 0)
-    out = keys + block * key_block_stride + within * key_place_stride
-    out += (heads - num_heads)[:, None] * key_head_stride + dims[None, :] * key_dim_stride
-    tl.store(out, turned_first.to(first.dtype), mask=is_key)
-    tl.store(out + half * key_dim_stride, turned_second.to(first.dtype), mask=is_key)
+    out = keys + block * key_strides[0] + within * key_strides[1]
+    out += (heads - num_heads)[:, None] * key_strides[2] + dims[None, :] * key_strides[3]
+    tl.store(out, rotated_first.to(first.dtype), mask=is_key)
+    tl.store(out + half * key_strides[3], rotated_second.to(first.dtype), mask=is_key)
 
     is_value = used & (heads >= num_heads + num_kv_heads)[:, None] & (slot >= 0)
-    out = values + block * value_block_stride + within * value_place_stride
-    out += (heads - num_heads - num_kv_heads)[:, None] * value_head_stride + dims[None, :] * value_dim_stride
+    out = values + block * value_strides[0] + within * value_strides[1]
+    out += (heads - num_heads - num_kv_heads)[:, None] * value_strides[2] + dims[None, :] * value_strides[3]
     tl.store(out, first, mask=is_value)
-    tl.store(out + half * value_dim_stride, second, mask=is_value)
+    tl.store(out + half * value_strides[3], second, mask=is_value)
 
 
 @triton.jit
@@ -142,7 +139,7 @@ def _rotate(
     half: tl.constexpr,
     tile_dims: tl.constexpr,
 ):
-    """Some of one token's heads: [tokens, tiles of heads] programs."""
+    """Rotates a tile of one token's heads: [tokens, tiles of heads] programs."""
     token = tl.program_id(0).to(tl.int64)
     heads = tl.program_id(1) * tile_heads + tl.arange(0, tile_heads)
     dims = tl.arange(0, tile_dims)
@@ -150,6 +147,6 @@ def _rotate(
     place = x + (token * num_all + heads)[:, None] * (2 * half) + dims[None, :]
     first = tl.load(place, mask=used, other=0.0)
     second = tl.load(place + half, mask=used, other=0.0)
-    turned_first, turned_second = _turn(first, second, cos, sin, token * half + dims, dims < half)
-    tl.store(place, turned_first.to(first.dtype), mask=used)
-    tl.store(place + half, turned_second.to(first.dtype), mask=used)
+    rotated_first, rotated_second = _rotate_pairs(first, second, cos, sin, token * half + dims, dims < half)
+    tl.store(place, rotated_first.to(first.dtype), mask=used)
+    tl.store(place + half, rotated_second.to(first.dtype), mask=used)

@@ -1,9 +1,9 @@
-"""What is done to rows of activations between products, on CUDA: each one kernel where torch needs several.
+"""Fused Triton kernels for norms and activations, which take several kernels in torch.
 
-The twins of `glimpse.engine.layers.norm` and of the activations of `glimpse.engine.layers.mlp`.
+The reference implementations are `glimpse.engine.layers.norm` and the activations of `glimpse.engine.layers.mlp`.
 """
 # pyright: basic, reportPrivateImportUsage=false, reportCallIssue=false
-# (what stands in a kernel is Triton's language, whose values have no types in Python;
+# (kernels are written in Triton's language, whose values have no Python types;
 # a launch takes options of its own)
 
 import torch
@@ -12,11 +12,11 @@ import triton.language as tl
 from torch import Tensor
 
 PIECE = 1024
-"""Values of a row that one program of an activation takes."""
+"""Elements per program of an activation."""
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """x / rms(x) · weight: [rows, width] → the same, in float32 up to the product with the weight."""
+    """x / rms(x) · weight: [rows, width] → [rows, width], in float32 up to the product with the weight."""
     x = x.contiguous()
     output = torch.empty_like(x)
     width = x.shape[-1]
@@ -43,14 +43,14 @@ def quick_gelu(x: Tensor) -> Tensor:
 
 @triton.jit
 def _rms_norm(x, weight, output, eps, width: tl.constexpr, padded_width: tl.constexpr):
-    """A row: [rows] programs."""
+    """Normalizes a row: [rows] programs."""
     row = tl.program_id(0).to(tl.int64) * width
     columns = tl.arange(0, padded_width)
     used = columns < width
     values = tl.load(x + row + columns, mask=used, other=0.0)
     wide = values.to(tl.float32)
     scale = tl.rsqrt(tl.sum(wide * wide, axis=0) / width + eps)
-    # Rounded between the two products, as the plain twin and the reference do.
+    # Rounded between the two products, like the reference implementation.
     normal = (wide * scale).to(values.dtype).to(tl.float32)
     factors = tl.load(weight + columns, mask=used, other=0.0).to(tl.float32)
     tl.store(output + row + columns, (normal * factors).to(values.dtype), mask=used)
@@ -58,7 +58,7 @@ def _rms_norm(x, weight, output, eps, width: tl.constexpr, padded_width: tl.cons
 
 @triton.jit
 def _gated_silu(gate_up, output, width: tl.constexpr, piece: tl.constexpr):
-    """A piece of a row: [rows, pieces] programs."""
+    """Computes a piece of a row: [rows, pieces] programs."""
     row = tl.program_id(0).to(tl.int64)
     columns = tl.program_id(1) * piece + tl.arange(0, piece)
     used = columns < width
@@ -66,14 +66,14 @@ def _gated_silu(gate_up, output, width: tl.constexpr, piece: tl.constexpr):
     gate = tl.load(place, mask=used, other=0.0)
     wide = gate.to(tl.float32)
     up = tl.load(place + width, mask=used, other=0.0).to(tl.float32)
-    # Rounded between the two products, as the plain twin does.
+    # Rounded between the two products, like the reference implementation.
     activated = (wide * tl.sigmoid(wide)).to(gate.dtype).to(tl.float32)
     tl.store(output + row * width + columns, (activated * up).to(gate.dtype), mask=used)
 
 
 @triton.jit(do_not_specialize=["count"])
 def _quick_gelu(x, count, piece: tl.constexpr):
-    """A piece: [pieces] programs."""
+    """Computes a piece: [pieces] programs."""
     places = tl.program_id(0).to(tl.int64) * piece + tl.arange(0, piece)
     used = places < count
     values = tl.load(x + places, mask=used, other=0.0)

@@ -1,4 +1,4 @@
-"""Steps for the tests of attention kernels: sequences with filled caches, and what a plain twin makes of them."""
+"""Attention steps for tests of kernels: sequences with filled KV caches, and the reference results."""
 
 import math
 from collections.abc import Sequence
@@ -15,18 +15,18 @@ _CPU = torch.device("cpu")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """Sequences, and the queries of their last tokens."""
+    """Sequences with the queries of their new tokens."""
 
     query: Tensor
     """[tokens, heads, head_dim]"""
     cache: LayerCache
-    """What is not a sequence's is NaN."""
+    """Slots without a token contain NaN."""
     block_tables: Tensor
     query_lengths: Sequence[int]
     key_lengths: Sequence[int]
 
     def part(self, sequence: int, first: int = 0, last: int | None = None) -> "Step":
-        """Some tokens of one sequence, as when they were the last that it had; its table as short as it may be."""
+        """Returns a step of some tokens of one sequence as its last ones, with the shortest possible block table."""
         row, length = sum(self.query_lengths[:sequence]), self.query_lengths[sequence]
         last = length if last is None else last
         num_keys = self.key_lengths[sequence] - length + last
@@ -48,7 +48,7 @@ def make_cache(
     dtype: torch.dtype,
     device: torch.device = _CPU,
 ) -> LayerCache:
-    """A layer's."""
+    """Returns the KV cache of one layer."""
     return allocate_kv_cache(
         num_layers=1,
         num_blocks=num_blocks,
@@ -72,7 +72,7 @@ def make_step(
     device: torch.device = _CPU,
     seed: int = 0,
 ) -> Step:
-    """Each pair is a number of new tokens and of those cached before them."""
+    """Returns a step of sequences with these numbers of new tokens and of tokens cached before them."""
     generator = torch.Generator().manual_seed(seed)
     key_lengths = [new + cached for new, cached in lengths]
     table_width = -(-max(key_lengths) // block_size)
@@ -96,7 +96,7 @@ def make_step(
 
 
 def plain(step: Step) -> Tensor:
-    """The plain twin in float32."""
+    """Returns the result of the reference implementation in float32."""
     keys, values = (tensor.float().nan_to_num() for tensor in (step.cache.keys, step.cache.values))
     plan = plan_attention(
         query_lengths=step.query_lengths,

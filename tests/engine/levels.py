@@ -1,4 +1,4 @@
-"""The levels of native kernels that this machine can run, for the tests that hold each against the plain twin."""
+"""The instruction set levels of native kernels that this machine can run."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Models quantized in place, for tests that make their weights themselves."""
+"""Quantizes models in place."""
 
 from torch import nn
 
@@ -6,7 +6,7 @@ from glimpse.engine.layers.linear import Int8Linear, Linear, quantize_int8, repl
 
 
 def quantized(linear: Linear) -> Int8Linear:
-    """The linear with its weights in int8."""
+    """Returns the linear with int8 weights."""
     result = Int8Linear(linear)
     stored = dict(result.named_weights(*map(str, range(len(linear.sizes)))))
     start = 0
@@ -18,5 +18,5 @@ def quantized(linear: Linear) -> Int8Linear:
 
 
 def quantize(root: nn.Module) -> None:
-    """Makes every `Linear` a `Int8Linear`."""
+    """Replaces every `Linear` by an `Int8Linear`."""
     replace_linears(root, (Linear,), lambda linear, _parent: quantized(linear))

@@ -1,6 +1,6 @@
-"""Compiles all kernels for an H100 or H200, which takes no GPU, and prints what became of each as JSON.
+"""Compiles all kernels for an H100 or H200 without a GPU, and prints their properties as JSON.
 
-The launchers are called as they are; only the launch itself is replaced. To be run with TRITON_INTERPRET=0.
+Calls the real launch functions and replaces only the launch itself. Must run with TRITON_INTERPRET=0.
 """
 
 import json
@@ -22,7 +22,7 @@ DTYPE = torch.bfloat16
 
 
 class Hopper:
-    """As much of a driver as Triton asks for before it launches anything."""
+    """The driver methods that Triton calls before a launch."""
 
     def get_current_device(self) -> int:
         return 0

@@ -1,4 +1,4 @@
-"""Kernels run as they are where there is a GPU, and elsewhere in Triton's interpreter."""
+"""Runs kernels in Triton's interpreter if there is no GPU."""
 
 from importlib.util import find_spec
 

@@ -1,11 +1,11 @@
-"""Triton's interpreter, made to compute what a GPU does: three faults of version 3.6 are put right.
+"""Fixes three bugs of Triton 3.6's interpreter, so that it computes the same as a GPU.
 
-Numbers that bound a loop are arrays of one value, which NumPy 2.4 no longer takes for indices; products of bfloat16
-multiply the bits as if they were integers; and what becomes bfloat16 is cut off instead of rounded.
+Loop bounds are arrays of one value, which NumPy 2.4 does not accept as indices; products of bfloat16 multiply the bits
+as integers; and conversions to bfloat16 truncate instead of rounding.
 """
 
 # pyright: reportPrivateUsage=false
-# (it has no other place to be put right)
+# (the bugs are in private functions)
 
 from typing import Any
 
@@ -18,18 +18,18 @@ Array = npt.NDArray[Any]
 
 
 def widened(bits: Array) -> Array:
-    """uint16, the bits of bfloat16 → float32"""
+    """Converts the bits of bfloat16, uint16, to float32."""
     return (bits.astype(np.uint32) << 16).view(np.float32)
 
 
 def rounded(values: Array) -> Array:
-    """float32 → uint16, the bits of the nearest bfloat16, the even one of two; not for NaN"""
+    """Rounds float32 to the bits of bfloat16, uint16; to nearest, ties to even. Does not support NaN."""
     bits = np.ascontiguousarray(values).view(np.uint32)
     return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
 
 
 def repair() -> None:
-    """Once in a process."""
+    """Applies the fixes. To be called once per process."""
     builder: Any = interpreter.InterpreterBuilder
     patch_tensor: Any = interpreter._patch_lang_tensor
     create_dot, cast = builder.create_dot, builder.cast_impl

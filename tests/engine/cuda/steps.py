@@ -1,4 +1,4 @@
-"""Steps for the tests of CUDA kernels, on the device on which those run: a CPU where they are interpreted."""
+"""Attention steps on the device on which the tests run the kernels: a GPU, or the CPU with Triton's interpreter."""
 
 from functools import partial
 

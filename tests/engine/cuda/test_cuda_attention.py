@@ -1,4 +1,4 @@
-"""Attention on CUDA against its plain twin in float32. Without a GPU the kernels are interpreted."""
+"""Attention on CUDA, compared with the reference implementation in float32. Interpreted without a GPU."""
 
 from dataclasses import fields
 
@@ -23,7 +23,7 @@ mixed_lengths = st.lists(
 
 
 def assert_near(actual: Tensor, step: Step) -> None:
-    """Within the rounding of float32; in bfloat16 within that of the weights and of the result."""
+    """Tolerates rounding of float32, or for bfloat16 rounding of the weights and of the result."""
     tolerance = 1e-5 if actual.dtype is torch.float32 else 2**-7
     torch.testing.assert_close(actual.float(), plain(step), rtol=tolerance, atol=tolerance)
 
@@ -38,7 +38,7 @@ def assert_near(actual: Tensor, step: Step) -> None:
     block_size=st.sampled_from([16, 32]),
     seed=st.integers(0, 99),
 )
-def test_paged_attention_is_attention(
+def test_matches_the_reference_implementation(
     dtype: torch.dtype,
     lengths: list[tuple[int, int]],
     head_dim: int,
@@ -60,26 +60,26 @@ def test_paged_attention_is_attention(
 
 
 @pytest.mark.parametrize("num_keys", [8, 127, 128, 129, 256, 257, 900])
-def test_keys_are_cut_into_no_more_than_the_most_parts(num_keys: int, monkeypatch: pytest.MonkeyPatch):
+def test_respects_the_maximum_number_of_splits(num_keys: int, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(attention, "MAX_SPLITS", 2)
     step = make_step([(1, num_keys - 1), (1, 0)], num_kv_heads=1)
     assert_near(attend(step), step)
 
 
-def test_a_batch_of_more_sequences_than_are_searched_at_once():
+def test_batch_with_more_sequences_than_one_search_step():
     step = make_step([(2 + index % 2, index % 5) for index in range(66)], num_kv_heads=1, num_queries_per_kv=7)
     assert_near(attend(step), step)
 
 
-def test_a_decoded_token_is_the_same_alone_and_beside_others():
+def test_decodes_are_bit_identical_in_any_batch():
     step = make_step([(1, 150), (30, 20), (1, 3), (2, 0), (1, 300)], dtype=torch.bfloat16)
     together = attend(step).split(step.query_lengths)
     for index in (0, 2, 4):
         assert torch.equal(attend(step.part(index)), together[index])
 
 
-def test_a_plan_that_is_refilled_serves_other_lengths():
-    """So a graph that was captured with one step computes another."""
+def test_refilled_plan_computes_other_lengths():
+    """A CUDA graph captured with one step is replayed for others."""
     captured = make_step([(1, 0), (1, 20), (1, 299)])
     other = make_step([(1, 299), (1, 130), (1, 5)], seed=1)
     plan, refill = plan_of(captured), plan_of(other)
@@ -92,5 +92,5 @@ def test_a_plan_that_is_refilled_serves_other_lengths():
 def test_large_scores_do_not_overflow():
     step = make_step([(1, 140), (3, 40)])
     step.query.mul_(1000)
-    # float32 rounds scores of thousands to 1e-4 or so, and so the weights that follow from them.
+    # float32 rounds scores in the thousands to about 1e-4, and weights accordingly.
     torch.testing.assert_close(attend(step), plain(step), rtol=1e-3, atol=1e-3)

@@ -1,4 +1,4 @@
-"""Which backend computes on CUDA, and the arithmetic that leads to FlashInfer's arguments."""
+"""Selection of the CUDA backend, and the page lists passed to FlashInfer."""
 
 import logging
 from collections.abc import Sequence
@@ -16,15 +16,15 @@ from glimpse.engine.errors import CheckpointError
 from glimpse.engine.loading.load_engine import resolve_backend
 
 
-def backend(asked: Any, *, device: str = "cuda", dtype: torch.dtype = torch.bfloat16, head_dim: int = 128) -> str:
+def backend(requested: Any, *, device: str = "cuda", dtype: torch.dtype = torch.bfloat16, head_dim: int = 128) -> str:
     return resolve_backend(
-        asked, device=torch.device(device), dtype=dtype, head_dim=head_dim, on_progress=lambda stage, fraction: None
+        requested, device=torch.device(device), dtype=dtype, head_dim=head_dim, on_progress=lambda stage, fraction: None
     )
 
 
 @pytest.fixture
 def installed(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
-    """Only these packages are there to be found, and what they have to be tried with succeeds."""
+    """Makes only these packages appear installed, with kernels that run."""
     monkeypatch.setattr("glimpse.engine.cuda.backend.find_spec", lambda name: name if name in request.param else None)
     monkeypatch.setattr("glimpse.engine.cuda.backend.kernel_error", lambda compute: None)
 
@@ -35,7 +35,7 @@ def with_packages(*names: str) -> pytest.MarkDecorator:
 
 @with_packages("triton", "flashinfer")
 @pytest.mark.usefixtures("installed")
-def test_flashinfer_is_the_first_choice():
+def test_prefers_flashinfer():
     assert backend("auto") == backend("flashinfer") == "flashinfer"
     assert (backend("triton"), backend("torch")) == ("triton", "torch")
 
@@ -44,9 +44,9 @@ def test_flashinfer_is_the_first_choice():
 @pytest.mark.usefixtures("installed")
 @pytest.mark.parametrize(
     ("options", "reason"),
-    [({"dtype": torch.float32}, "does not compute in float32"), ({"head_dim": 80}, "no kernels for heads of 80")],
+    [({"dtype": torch.float32}, "does not support float32"), ({"head_dim": 80}, "no kernels for head_dim 80")],
 )
-def test_where_flashinfer_cannot_our_own_kernels_compute(options: dict[str, Any], reason: str):
+def test_falls_back_to_triton_if_flashinfer_does_not_support_the_model(options: dict[str, Any], reason: str):
     assert backend("auto", **options) == "triton"
     with pytest.raises(CheckpointError, match=f"--backend flashinfer: it .*{reason}"):
         backend("flashinfer", **options)
@@ -54,7 +54,7 @@ def test_where_flashinfer_cannot_our_own_kernels_compute(options: dict[str, Any]
 
 @with_packages("triton")
 @pytest.mark.usefixtures("installed")
-def test_without_flashinfer_our_own_kernels_compute():
+def test_uses_triton_without_flashinfer():
     assert backend("auto") == "triton"
     with pytest.raises(CheckpointError, match=r"--backend flashinfer: .*pip install .glimpse\[flashinfer\]"):
         backend("flashinfer")
@@ -62,18 +62,18 @@ def test_without_flashinfer_our_own_kernels_compute():
 
 @with_packages("flashinfer")
 @pytest.mark.usefixtures("installed")
-def test_without_triton_torch_computes(caplog: pytest.LogCaptureFixture):
+def test_uses_torch_without_triton(caplog: pytest.LogCaptureFixture):
     with caplog.at_level(logging.WARNING):
         assert backend("auto") == "torch"
     assert "using the slower torch backend: Triton is not installed" in caplog.text
-    for asked in ("triton", "flashinfer"):
-        with pytest.raises(CheckpointError, match=f"--backend {asked}: Triton is not installed"):
-            backend(asked)
+    for requested in ("triton", "flashinfer"):
+        with pytest.raises(CheckpointError, match=f"--backend {requested}: Triton is not installed"):
+            backend(requested)
 
 
 @with_packages("triton")
 @pytest.mark.usefixtures("installed")
-def test_what_compiles_no_kernels_is_told_at_start(monkeypatch: pytest.MonkeyPatch):
+def test_reports_at_start_that_kernels_cannot_be_compiled(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("glimpse.engine.cuda.backend.kernel_error", kernel_error)
     monkeypatch.setattr("glimpse.engine.cuda.rows.quick_gelu", fail)
     monkeypatch.setattr("torch.zeros", lambda *shape, device: None)
@@ -83,16 +83,16 @@ def test_what_compiles_no_kernels_is_told_at_start(monkeypatch: pytest.MonkeyPat
 
 
 def fail(_x: object) -> None:
-    raise RuntimeError("there is no C compiler\nbut much else")
+    raise RuntimeError("there is no C compiler\nand more details")
 
 
 @with_packages("triton", "flashinfer")
 @pytest.mark.usefixtures("installed")
-@pytest.mark.parametrize("asked", ["triton", "flashinfer"])
-def test_a_cpu_has_no_use_for_them(asked: str):
+@pytest.mark.parametrize("requested", ["triton", "flashinfer"])
+def test_refuses_cuda_backends_on_a_cpu(requested: str):
     assert backend("auto", device="cpu", dtype=torch.float32) == "torch"
-    with pytest.raises(CheckpointError, match=f"--backend {asked}: it computes on CUDA devices only"):
-        backend(asked, device="cpu")
+    with pytest.raises(CheckpointError, match=f"--backend {requested}: it requires a CUDA device"):
+        backend(requested, device="cpu")
 
 
 @given(
@@ -100,14 +100,14 @@ def test_a_cpu_has_no_use_for_them(asked: str):
     block_size=st.sampled_from([1, 16, 32]),
     padding=st.integers(0, 3),
 )
-def test_pages_are_the_blocks_that_hold_tokens(key_lengths: Sequence[int], block_size: int, padding: int):
+def test_pages_are_the_blocks_that_contain_tokens(key_lengths: Sequence[int], block_size: int, padding: int):
     width = -(-max(key_lengths) // block_size) + padding
     tables = np.random.default_rng(0).permutation(len(key_lengths) * width).reshape(len(key_lengths), width)
     pages = make_pages(key_lengths, block_size=block_size, table_width=width)
     for index, (num_keys, table) in enumerate(zip(key_lengths, tables, strict=True)):
-        own = pages.places[pages.starts[index] : pages.starts[index + 1]]
-        held = (len(own) - 1) * block_size + pages.last_lengths[index]
-        assert tables.flatten()[own].tolist() == table[: len(own)].tolist()
-        assert held == num_keys
+        indices = pages.places[pages.starts[index] : pages.starts[index + 1]]
+        num_tokens = (len(indices) - 1) * block_size + pages.last_lengths[index]
+        assert tables.flatten()[indices].tolist() == table[: len(indices)].tolist()
+        assert num_tokens == num_keys
         assert 1 <= pages.last_lengths[index] <= block_size
     assert pages.starts[-1] == len(pages.places)

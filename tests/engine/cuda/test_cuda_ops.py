@@ -1,4 +1,4 @@
-"""What is between the products on CUDA, against its plain twins. Without a GPU the kernels are interpreted."""
+"""Operations between products on CUDA, compared with the reference implementations. Interpreted without a GPU."""
 
 import copy
 import json
@@ -38,7 +38,7 @@ def random_rotation(num_tokens: int, head_dim: int) -> Rotation:
 
 
 def assert_near(actual: Tensor, expected: Tensor) -> None:
-    """Within some roundings of the type."""
+    """Tolerates several roundings of the dtype."""
     tolerance = 1e-5 if actual.dtype is torch.float32 else 2**-7
     torch.testing.assert_close(actual, expected, rtol=tolerance, atol=tolerance)
 
@@ -47,7 +47,7 @@ def assert_near(actual: Tensor, expected: Tensor) -> None:
 @pytest.mark.parametrize(
     ("num_tokens", "num_heads", "head_dim", "block_size"), [(1, 12, 64, 16), (5, 7, 80, 32), (3, 1, 128, 16)]
 )
-def test_rotating_and_storing_is_what_the_plain_twins_do(
+def test_rotate_and_store_matches_the_reference_implementation(
     dtype: torch.dtype, num_tokens: int, num_heads: int, head_dim: int, block_size: int
 ):
     num_kv_heads, num_blocks = 2, 5
@@ -62,7 +62,7 @@ def test_rotating_and_storing_is_what_the_plain_twins_do(
     assert torch.equal(cache.values, expected.values)
 
 
-def test_nothing_is_stored_for_a_token_without_a_slot():
+def test_does_not_store_tokens_without_a_slot():
     cache = make_cache(2, 16, 1, 64, torch.float32)
     qkv = random(2, 4 * 64, dtype=torch.float32)
     rotation = random_rotation(2, 64)
@@ -72,7 +72,7 @@ def test_nothing_is_stored_for_a_token_without_a_slot():
         assert stored.count_nonzero() == stored[1, 1].count_nonzero() == 64
 
 
-def test_rotating_in_place_leaves_other_heads():
+def test_rotate_keeps_other_heads():
     x = random(3, 9, 80, dtype=torch.bfloat16)
     rotation = random_rotation(3, 80)
     expected = torch.cat([plain_rotate(x[:, :6], rotation), x[:, 6:]], dim=1)
@@ -81,7 +81,7 @@ def test_rotating_in_place_leaves_other_heads():
 
 
 class Layer(nn.Module):
-    """All operations but those on a cache, over a width that fills no tile."""
+    """All operations without a KV cache, with a width that is not a multiple of a tile."""
 
     def __init__(self, norm: RMSNorm | nn.LayerNorm) -> None:
         super().__init__()
@@ -111,7 +111,7 @@ def make_layer(norm: Any, dtype: torch.dtype) -> Layer:
 
 
 @pytest.mark.parametrize("norm", [RMSNorm, nn.LayerNorm])
-def test_operations_are_the_plain_ones(norm: Any):
+def test_operations_match_torch(norm: Any):
     layer = make_layer(norm, torch.float32)
     x, hidden = (random(3, 100, dtype=torch.float32, seed=seed) for seed in (8, 9))
     expected = layer.outputs(TorchOps(), x, hidden)
@@ -120,7 +120,7 @@ def test_operations_are_the_plain_ones(norm: Any):
 
 
 @pytest.mark.parametrize("norm", [RMSNorm, nn.LayerNorm])
-def test_operations_in_bfloat16_are_as_exact_as_plain_ones(norm: Any):
+def test_bfloat16_operations_are_as_accurate_as_torch(norm: Any):
     layer = make_layer(norm, torch.bfloat16)
     wide = copy.deepcopy(layer).float()
     x, hidden = (random(3, 100, dtype=torch.bfloat16, seed=seed) for seed in (8, 9))
@@ -135,7 +135,7 @@ def test_operations_in_bfloat16_are_as_exact_as_plain_ones(norm: Any):
 
 
 @either_dtype
-def test_a_patch_attends_to_its_own_frame(dtype: torch.dtype):
+def test_patches_attend_to_their_own_segment(dtype: torch.dtype):
     qkv, rotation = random(12, 3, 2, 80, dtype=dtype), random_rotation(12, 80)
     expected = TorchOps().attend_segments(qkv.clone(), rotation, 3)
     assert_near(OPS.attend_segments(qkv, rotation, 3), expected)
@@ -149,7 +149,7 @@ def test_kernels_compile_for_the_reference_gpu(tmp_path: Path):
     assert {name: used for name, used in products.items() if used} == {
         "attend_split": ["mma.sync"],
         "attend_chunks": ["wgmma"],
-        "_multiply_steps": ["mma.sync"],
+        "_multiply_quantized": ["mma.sync"],
     }
     rows = {"_rms_norm", "_gated_silu", "_quick_gelu"}
     others = {"merge_splits", "_rotate_and_store", "_rotate", "_add_splits", "_dequantize"}

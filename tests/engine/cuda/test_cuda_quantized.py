@@ -1,4 +1,4 @@
-"""Products with weights of 4 and 8 bits on CUDA. Without a GPU the kernels are interpreted."""
+"""Products with 4- and 8-bit weights on CUDA. Interpreted without a GPU."""
 
 import pytest
 import torch
@@ -43,7 +43,7 @@ def grouped(linear: Linear, bits: int, group_size: int, *, desc_act: bool = Fals
 
 
 def exact(linear: Int8Linear | GroupQuantizedLinear, x: Tensor) -> Tensor:
-    """The product in float64 with what the weights stand for, not rounded."""
+    """Returns the product with the dequantized weights in float64."""
     match linear:
         case Int8Linear():
             weight = linear.weight.double() * linear.scale.double()[:, None]
@@ -52,8 +52,8 @@ def exact(linear: Int8Linear | GroupQuantizedLinear, x: Tensor) -> Tensor:
     return functional.linear(x.double(), weight, None if linear.bias is None else linear.bias.double())
 
 
-def assert_as_exact_as_torch(linear: Int8Linear | GroupQuantizedLinear, x: Tensor, residual: Tensor | None) -> None:
-    """`multiply`, against the module's own way."""
+def assert_as_accurate_as_torch(linear: Int8Linear | GroupQuantizedLinear, x: Tensor, residual: Tensor | None) -> None:
+    """Compares `multiply` with the module's `forward`."""
     added = torch.zeros((), device=DEVICE) if residual is None else residual.clone()
     expected = exact(linear, x) + added
     plain_error = (linear(x) + added - expected).abs().max()
@@ -74,7 +74,7 @@ def assert_as_exact_as_torch(linear: Int8Linear | GroupQuantizedLinear, x: Tenso
     desc_act=st.booleans(),
     residual=st.booleans(),
 )
-def test_a_few_rows_times_grouped_weights(
+def test_few_rows_with_grouped_weights(
     dtype: torch.dtype,
     num_rows: int,
     num_groups: int,
@@ -87,38 +87,36 @@ def test_a_few_rows_times_grouped_weights(
     inputs = num_groups * group_size
     linear = grouped(make_linear(inputs, outputs, bias=not residual, dtype=dtype), bits, group_size, desc_act=desc_act)
     added = random(num_rows, outputs, seed=4, dtype=dtype) if residual else None
-    assert_as_exact_as_torch(linear, random(num_rows, inputs, seed=5, dtype=dtype), added)
+    assert_as_accurate_as_torch(linear, random(num_rows, inputs, seed=5, dtype=dtype), added)
 
 
 @either_dtype
 @pytest.mark.parametrize("residual", [False, True])
 @pytest.mark.parametrize(("num_rows", "inputs", "outputs"), [(1, 100, 70), (20, 1100, 33)])
-def test_a_few_rows_times_weights_of_a_byte(
-    dtype: torch.dtype, residual: bool, num_rows: int, inputs: int, outputs: int
-):
+def test_few_rows_with_int8_weights(dtype: torch.dtype, residual: bool, num_rows: int, inputs: int, outputs: int):
     linear = quantized(make_linear(inputs, outputs, bias=True, dtype=dtype))
     added = random(num_rows, outputs, seed=4, dtype=dtype) if residual else None
-    assert_as_exact_as_torch(linear, random(num_rows, inputs, seed=5, dtype=dtype), added)
+    assert_as_accurate_as_torch(linear, random(num_rows, inputs, seed=5, dtype=dtype), added)
 
 
 @pytest.mark.parametrize("residual", [False, True])
-def test_many_rows_are_left_to_torch(residual: bool):
+def test_many_rows_match_torch(residual: bool):
     plain = make_linear(64, 40, bias=True, dtype=torch.float32)
     for linear in (grouped(plain, 4, 32, desc_act=True), quantized(plain)):
         x = random(FEW_ROWS + 1, 64, seed=5, dtype=torch.float32)
         added = random(FEW_ROWS + 1, 40, seed=4, dtype=torch.float32) if residual else None
-        assert_as_exact_as_torch(linear, x, added)
+        assert_as_accurate_as_torch(linear, x, added)
 
 
 @either_dtype
 @pytest.mark.parametrize("bits", [4, 8])
-def test_weights_become_what_the_module_makes_of_them(dtype: torch.dtype, bits: int):
+def test_dequantizes_like_the_module(dtype: torch.dtype, bits: int):
     linear = grouped(make_linear(1120, 3, bias=False, dtype=dtype), bits, 32)
     assert torch.equal(dequantize(linear, dtype), linear.dequantized(dtype).weight)
 
 
 @pytest.mark.parametrize("bits", [4, 8])
-def test_a_row_is_the_same_whatever_few_are_beside_it(bits: int):
+def test_rows_are_bit_identical_in_any_small_batch(bits: int):
     linear = grouped(make_linear(1024, 40, bias=True, dtype=torch.bfloat16), bits, 128)
     x = random(40, 1024, seed=5, dtype=torch.bfloat16)
     together = multiply(x, linear, None)

@@ -1,6 +1,6 @@
-"""Decode steps that are filled up and replayed on tensors that stay where they are: they compute the same.
+"""Decode graphs: padding to captured sizes and replay on static tensors give the same results.
 
-What records here is a function that computes again; all but `CudaGraphCapturer` is what a GPU runs.
+The capturer here runs the function again; everything else is the same as on a GPU.
 """
 
 import logging
@@ -45,28 +45,28 @@ MAX_BLOCKS = 5
 MAX_SEQUENCES = 20
 
 
-class AgainRecorder:
-    """Computes again what it was given."""
+class RerunningCapturer:
+    """Replays by running the computation again."""
 
     def __init__(self) -> None:
-        self.num_records = 0
+        self.num_captures = 0
 
-    def record(self, compute: Callable[[], None]) -> Replay:
-        """Computes it once, as a recording does."""
-        self.num_records += 1
+    def capture(self, compute: Callable[[], None]) -> Replay:
+        """Runs the computation once, as a capture does."""
+        self.num_captures += 1
         compute()
         return compute
 
 
-class BrokenRecorder:
-    """Cannot record."""
+class FailingCapturer:
+    """Fails to capture."""
 
-    def record(self, compute: Callable[[], None]) -> Replay:
+    def capture(self, compute: Callable[[], None]) -> Replay:
         raise RuntimeError("operation not permitted when stream is capturing")
 
 
 def computing(model: Model, cache: KVCache) -> Compute:
-    """What a backend computes of inputs; here it looks at what is in them, for nothing is recorded."""
+    """Returns a decode step. It reads values of its inputs, which is possible because nothing is captured."""
 
     def compute(inputs: DecodeInputs) -> torch.Tensor:
         lengths = inputs.key_lengths.tolist()
@@ -108,7 +108,7 @@ def random_cache(model: Model, seed: int) -> KVCache:
 
 
 def random_batch(lengths: list[int], seed: int) -> Batch:
-    """One new token of sequences of these lengths, in blocks of their own."""
+    """Returns a decode step of sequences with these lengths, in separate blocks."""
     random = np.random.default_rng(seed)
     blocks = random.permutation(NUM_BLOCKS).tolist()
     chunks: list[SequenceChunk] = []
@@ -133,9 +133,9 @@ def random_batch(lengths: list[int], seed: int) -> Batch:
     seed=st.integers(0, 1000),
 )
 @torch.inference_mode()
-def test_steps_of_any_sizes_one_after_the_other_compute_the_same(model: Model, steps: list[list[int]], seed: int):
-    plain, recorded = random_cache(model, seed), random_cache(model, seed)
-    graphs = make_graphs(computing(model, recorded), AgainRecorder(), model.decoder.config.vocab_size)
+def test_replayed_steps_of_any_size_match_plain_steps(model: Model, steps: list[list[int]], seed: int):
+    plain, replayed = random_cache(model, seed), random_cache(model, seed)
+    graphs = make_graphs(computing(model, replayed), RerunningCapturer(), model.decoder.config.vocab_size)
     for index, lengths in enumerate(steps):
         batch = random_batch(lengths, seed + index)
         expected = model(batch, plain, {})
@@ -143,9 +143,9 @@ def test_steps_of_any_sizes_one_after_the_other_compute_the_same(model: Model, s
         assert found is not None
         assert (found - expected).abs().max() < 1e-4
         assert torch.equal(found.argmax(dim=-1), expected.argmax(dim=-1))
-        for one, other in ((plain.keys, recorded.keys), (plain.values, recorded.values)):
+        for one, other in ((plain.keys, replayed.keys), (plain.values, replayed.values)):
             owned = slice(0, NUM_BLOCKS)
-            assert (one[:, owned] - other[:, owned]).abs().max() < 1e-4, "what nobody owns may differ, no more"
+            assert (one[:, owned] - other[:, owned]).abs().max() < 1e-4, "only the scratch block may differ"
 
 
 @pytest.mark.parametrize(
@@ -158,38 +158,38 @@ def test_steps_of_any_sizes_one_after_the_other_compute_the_same(model: Model, s
         (33, [1, 2, 4, 8, 16, 24, 32, 33]),
     ],
 )
-def test_sizes_of_batches(max_sequences: int, sizes: list[int]):
+def test_capture_sizes(max_sequences: int, sizes: list[int]):
     assert capture_sizes(max_sequences) == sizes
 
 
-def test_idle_moments_record_the_largest_first_and_steps_what_they_need():
+def test_captures_the_largest_first_when_idle_and_what_a_step_needs():
     sizes: list[int] = []
 
     def compute(inputs: DecodeInputs) -> torch.Tensor:
         sizes.append(len(inputs.token_ids))
         return torch.zeros(len(inputs.token_ids), 10)
 
-    capturer = AgainRecorder()
+    capturer = RerunningCapturer()
     graphs = make_graphs(compute, capturer, vocab_size=10)
     assert graphs.prepare()
     assert graphs.compute(random_batch([4, 9, 1], 0)) is not None
-    assert sizes == [20, 4, 4], "the largest is recorded; the size that is needed is recorded and replayed"
+    assert sizes == [20, 4, 4], "captured the largest; captured and replayed the size of the step"
     while graphs.prepare():
         pass
     assert sizes == [20, 4, 4, 16, 8, 2, 1]
-    assert capturer.num_records == 6
+    assert capturer.num_captures == 6
     assert not graphs.prepare()
 
 
-def test_where_nothing_can_be_recorded_steps_are_computed_as_others(caplog: pytest.LogCaptureFixture):
+def test_runs_without_graphs_if_capturing_fails(caplog: pytest.LogCaptureFixture):
     with caplog.at_level(logging.CRITICAL + 1, logger="glimpse.engine.cuda.graphs"):
-        graphs = make_graphs(lambda inputs: inputs.token_ids, BrokenRecorder(), vocab_size=10)
+        graphs = make_graphs(lambda inputs: inputs.token_ids, FailingCapturer(), vocab_size=10)
         assert graphs.compute(random_batch([4], 0)) is None
         assert not graphs.prepare()
     assert graphs.compute(random_batch([4], 0)) is None
 
 
-def test_only_steps_of_single_new_tokens_that_are_sampled_are_decodes():
+def test_decode_steps_have_one_sampled_token_per_sequence():
     layout = SequenceLayout(
         prompt_positions=np.zeros((3, 6), dtype=np.int64),
         delta=0,
@@ -210,23 +210,25 @@ def test_only_steps_of_single_new_tokens_that_are_sampled_are_decodes():
     assert is_decode(batch(6, 1))
     assert not is_decode(batch(6, 2))
     assert not is_decode(batch(2, 1, samples=False))
-    assert not is_decode(batch(4, 1)), "a picture's token"
+    assert not is_decode(batch(4, 1)), "a token of an image"
     assert not is_decode(batch(6, 2, num_draft_tokens=1))
 
 
-@pytest.mark.parametrize("ahead", [False, True])
-def test_an_engine_that_replays_answers_the_same(tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch, ahead: bool):
-    capturer = AgainRecorder()
+@pytest.mark.parametrize("async_scheduling", [False, True])
+def test_engine_with_graphs_gives_the_same_answers(
+    tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch, async_scheduling: bool
+):
+    capturer = RerunningCapturer()
 
-    def with_graphs(config: EngineConfig, part: LoadedShard, cache: KVCache) -> DecodeGraphs:
+    def with_graphs(config: EngineConfig, shard: LoadedShard, cache: KVCache) -> DecodeGraphs:
         return DecodeGraphs(
-            computing(part.model, cache),
+            computing(shard.model, cache),
             capturer,
             max_sequences=config.max_sequences,
             max_blocks=cache.num_blocks,
             scratch_slot=(cache.num_blocks - 1) * cache.block_size,
-            vocab_size=part.config.text.vocab_size,
-            device=part.device,
+            vocab_size=shard.config.text.vocab_size,
+            device=shard.device,
         )
 
     def make_core(**options: Any) -> Core:
@@ -254,12 +256,12 @@ def test_an_engine_that_replays_answers_the_same(tiny_checkpoint: Path, monkeypa
     plain = make_core()
     assert not plain.prepare()
     expected = run(plain)
-    monkeypatch.setattr(build_runner, "uses_cuda_graphs", lambda _config, _part: True)
+    monkeypatch.setattr(build_runner, "uses_cuda_graphs", lambda _config, _shard: True)
     monkeypatch.setattr(build_runner, "make_graphs", with_graphs)
     for module in (build_runner, load_engine):
-        monkeypatch.setattr(module, "uses_async_scheduling", lambda _config, _device: ahead)
+        monkeypatch.setattr(module, "uses_async_scheduling", lambda _config, _device: async_scheduling)
     core = make_core()
     assert core.scheduler.block_pool.num_blocks == plain.scheduler.block_pool.num_blocks
     assert core.prepare()
     assert run(core) == expected
-    assert capturer.num_records > 1
+    assert capturer.num_captures > 1
