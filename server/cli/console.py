@@ -12,12 +12,12 @@ from typing import Self
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+from glimpse.client.channel import DEFAULT_TARGET
 from glimpse.engine.protocol import Loading, Ready
 
 EXAMPLE_IMAGE = Path(str(resources.files("glimpse") / "example.png")).resolve()
 
 _QUESTION = "What is in this image?"
-_DEFAULT_TARGET = "127.0.0.1:50051"
 
 _CHAT = '{glimpse} chat "{question}" --image {image}{target_flag}'
 
@@ -48,7 +48,7 @@ _GRPCURL = """\
 
 
 class LoadingProgress:
-    """A bar on a terminal; a line for each stage elsewhere. As a context manager, from the start to being ready."""
+    """Shows a progress bar on a terminal, and a line for each stage elsewhere."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -67,7 +67,7 @@ class LoadingProgress:
         self.stop()
 
     def stop(self) -> None:
-        """Takes the bar away. May be called twice."""
+        """Removes the bar. Safe to call twice."""
         self._progress.stop()
 
     def show(self, loading: Loading) -> None:
@@ -78,7 +78,7 @@ class LoadingProgress:
 
 
 def ready_text(ready: Ready, *, model: str, untrained: bool) -> str:
-    """The lines that say what is served."""
+    """Returns the lines that describe the served model."""
     lines = [
         f"Serving {model} on {ready.device} ({_computing(ready)}), {ready.max_model_len} tokens of context;"
         f" loaded in {ready.load_seconds:.1f} s."
@@ -107,7 +107,7 @@ def usage_text(*, model: str, http_url: str | None, target: str) -> str:
         "model": model,
         "url": http_url,
         "target": target,
-        "target_flag": "" if target == _DEFAULT_TARGET else f" --target {target}",
+        "target_flag": "" if target == DEFAULT_TARGET else f" --target {target}",
     }
     examples: list[tuple[str, str, str, object]] = [("Command line", target, _CHAT, True)]
     if http_url is not None:

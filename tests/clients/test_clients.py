@@ -61,20 +61,20 @@ ASKS = {
 def test_every_client_works(
     client: str, ask: str, request: pytest.FixtureRequest, program: Callable[[str], Program]
 ) -> None:
-    told = ASKS[ask]
-    stack: Stack = request.getfixturevalue("stack" if told.of_model else "echo_stack")
+    sent = ASKS[ask]
+    stack: Stack = request.getfixturevalue("stack" if sent.of_model else "echo_stack")
     task: dict[str, Any] = {
-        "max_tokens": told.max_tokens,
-        "question": told.question,
-        "image": told.image,
+        "max_tokens": sent.max_tokens,
+        "question": sent.question,
+        "image": sent.image,
         "forecast": reply_with(FORECAST),
     }
     outcome = program(client).ask(ask, task | {"url": stack.openai_url, "model": "nano"})
     match ask:
         case "plain" | "image":
-            assert outcome["text"] == reference(stack, told)
+            assert outcome["text"] == reference(stack, sent)
         case "streamed":
-            assert "".join(outcome["pieces"]) == reference(stack, told)
+            assert "".join(outcome["pieces"]) == reference(stack, sent)
         case "schema":
             jsonschema.validate(outcome["value"], SHAPES)
         case "tool":

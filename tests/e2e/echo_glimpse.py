@@ -1,4 +1,4 @@
-"""`glimpse up` with an engine that says what prompts tell it to: `python -m tests.e2e.echo_glimpse PORT SETTINGS`."""
+"""`glimpse up` with the echo engine: `python -m tests.e2e.echo_glimpse PORT SETTINGS`."""
 
 import asyncio
 import sys

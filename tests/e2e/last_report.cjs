@@ -1,5 +1,5 @@
-// Calls a method with an empty message and writes the load report at the call's end, in hex: last_report.cjs TARGET PATH
-// (gRPC's own core, which Python has, keeps it to itself: balancers inside it read it.)
+// Calls a method with an empty message and prints the load report of the trailers in hex: last_report.cjs TARGET PATH
+// (gRPC's C core, which Python uses, hides these trailers from applications.)
 const grpc = require("@grpc/grpc-js");
 
 const [target, path] = process.argv.slice(2);

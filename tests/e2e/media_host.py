@@ -1,4 +1,4 @@
-"""A media server of the tests' own, at an address that the stack may fetch from: files, a way away, and no answer."""
+"""A media server at an address that the stack may fetch from: files, a redirect, and a path that never answers."""
 
 import threading
 from collections.abc import Generator
@@ -6,18 +6,18 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 HOST = "127.0.0.2"
-"""Loopback, and not the one that is refused."""
+"""A loopback address other than 127.0.0.1, which the server refuses."""
 
 
 class MediaHost(ThreadingHTTPServer):
-    """The server. `/slow` is not answered until it closes, `/away` leads to 127.0.0.1."""
+    """The server. `/slow` gets no response until the server closes; `/away` redirects to 127.0.0.1."""
 
     def __init__(self) -> None:
         super().__init__((HOST, 0), _Handler)
         self.files: dict[str, bytes] = {}
         """By path."""
         self.paths: list[str] = []
-        """Those that were asked for."""
+        """The requested paths."""
         self.closing = threading.Event()
 
     def url(self, path: str) -> str:
@@ -30,7 +30,7 @@ class MediaHost(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    server: MediaHost  # pyright: ignore[reportIncompatibleVariableOverride] - only such a one makes them
+    server: MediaHost  # pyright: ignore[reportIncompatibleVariableOverride] - MediaHost creates its handlers
 
     def do_GET(self) -> None:
         self.server.paths.append(self.path)
@@ -45,7 +45,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body or b"")
 
     def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
-        """Says nothing."""
+        """Logs nothing."""
 
 
 @contextmanager

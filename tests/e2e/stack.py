@@ -1,4 +1,4 @@
-"""The whole product behind the real Envoy: as a user starts it, or with an engine that says what it is told."""
+"""The server and Envoy as processes: `glimpse up` as a user starts it, or with the echo engine."""
 
 import json
 import os
@@ -20,7 +20,7 @@ from glimpse.server.settings import EngineSettings, ListenSettings, MediaSetting
 from tests.paths import ROOT
 
 TOOL_TEMPLATE = ROOT / "models" / "training" / "chat_template.jinja"
-"""Shows tools as Hermes' and Qwen's templates do."""
+"""A chat template with tools in the format of Hermes and Qwen."""
 
 GLIMPSE = Path(sys.executable).with_name("glimpse")
 """The command's script in the development environment."""
@@ -48,7 +48,7 @@ class Stack:
         return f"127.0.0.1:{self.grpc_port}"
 
     def health(self) -> int:
-        """The HTTP status of /health; 0 where nothing answers."""
+        """The HTTP status of /health; 0 without a connection."""
         try:
             with urllib.request.urlopen(f"{self.url}/health", timeout=5) as answer:
                 return answer.status
@@ -64,7 +64,7 @@ class Stack:
         return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.partition("{")[0].partition(" ")[0] == name)
 
     def post(self, path: str, body: Mapping[str, Any]) -> Any:
-        """The JSON answer to a JSON body."""
+        """Posts a JSON body and returns the JSON response."""
         headers = {"content-type": "application/json"}
         request = urllib.request.Request(f"{self.url}{path}", json.dumps(body).encode(), headers)
         with urllib.request.urlopen(request, timeout=60) as answer:
@@ -96,8 +96,8 @@ def start_stack(
 
     Args:
         folder: where its output goes, to glimpse.log.
-        options: its flags, ports excepted.
-        environment: variables that are added to those of the tests.
+        options: its flags, except for ports.
+        environment: variables in addition to those of the tests.
         glimpse: the command's script.
         working_directory: where it runs.
     """
@@ -107,7 +107,7 @@ def start_stack(
 
 
 def start_echo_stack(folder: Path, media: MediaSettings | None = None) -> Stack:
-    """Starts the same server with `tests.engine.echo_engine` for its engine, and a chat template that has tools."""
+    """Starts the same server with `tests.engine.echo_engine` as its engine and a chat template with tools."""
     ports = http_port, grpc_port, metrics_port = free_ports(3)
     settings = Settings(
         engine=EngineSettings(chat_template=TOOL_TEMPLATE),

@@ -24,7 +24,7 @@ TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "ob
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"], "additionalProperties": False}
 
 REQUESTS: list[tuple[str, Descriptor, dict[str, Any]]] = [
-    # the path, what its requests may have, one that has only what it must have
+    # the path, the request's descriptor, a minimal request
     (
         CHAT,
         descriptor_of(chat_pb2.CreateChatCompletionRequest),
@@ -38,7 +38,7 @@ CASES: list[Case] = [(path, least, member) for path, request, least in REQUESTS 
 OUTERMOST = [case for case in CASES if "." not in case[2].path]
 INNER = [case for case in CASES if "." in case[2].path]
 SERVED = [case for case in OUTERMOST if case[2].effect is not Effect.REFUSED]
-WHAT_IS_ASKED = ("messages", "prompt")
+PROMPT_FIELDS = ("messages", "prompt")
 OF_A_WRONG_TYPE = {
     JsonKind.STRING: "text",
     JsonKind.NUMBER: 7,
@@ -49,7 +49,7 @@ OF_A_WRONG_TYPE = {
 NEVER_ACCEPTED = {"no such": "member"}
 
 SAMPLES: dict[str, Any] = {
-    # a value of each member that is not refused
+    # a value of each field that is not refused
     "model": "nano", "messages": [{"role": "user", "content": reply_with("Hi")}], "prompt": reply_with("Hi"),
     "max_completion_tokens": 5, "max_tokens": 5, "temperature": 0.5, "top_p": 0.5, "top_k": 5, "min_p": 0.1,
     "frequency_penalty": 1, "presence_penalty": 1, "repetition_penalty": 1.1, "logit_bias": {"5": -100}, "seed": 3,
@@ -62,15 +62,15 @@ SAMPLES: dict[str, Any] = {
     "media_io_kwargs": {"video": {"fps": 1}}, "mm_processor_kwargs": {"min_pixels": 3136}, "echo": True,
     "return_token_strs": True,
 }  # fmt: skip
-BESIDE = {
-    # what else a request must have
+REQUIRED_WITH = {
+    # other fields that the field requires
     "stream_options": {"stream": True},
     "parallel_tool_calls": {"tools": [TOOL]},
 }
 
 PART = "messages[].content[]"
 INSIDE: dict[str, dict[str, Any]] = {
-    # a request with each member further inside that is refused
+    # nested fields that are refused, with a part that has them
     f"{PART}.prompt_cache_breakpoint": {"text": "a", "prompt_cache_breakpoint": {}},
 }
 
@@ -90,7 +90,7 @@ def test_serves_or_refuses_each_parameter_by_name(
         values = [{member.path: value} for value in (None, *member.accepted)]
     else:
         values = [{name: SAMPLES[name]} for name in (member.path, *member.aliases)]
-    others = {} if member.path in WHAT_IS_ASKED else least | BESIDE.get(member.path, {})
+    others = {} if member.path in PROMPT_FIELDS else least | REQUIRED_WITH.get(member.path, {})
     for value in values:
         served = ask(echo_stack, path, **(others | value))
         assert (served.status, served.headers.get(UNKNOWN_FIELDS)) == (200, None), served.text
@@ -118,7 +118,7 @@ def test_refuses_nested_parameters_by_path(echo_stack: Stack, path: str, least: 
 
 
 def inside(member: Member, value: Any = NEVER_ACCEPTED) -> dict[str, Any]:
-    """A request's members, in which this one has a value."""
+    """Returns fields of a request in which this one has a value."""
     if member.path in INSIDE:
         part = INSIDE[member.path]
         return {"messages": [{"role": "user", "content": [{"type": next(iter(part)), **part}]}]}
@@ -127,8 +127,8 @@ def inside(member: Member, value: Any = NEVER_ACCEPTED) -> dict[str, Any]:
         value = {name: value}
     if outer == "messages[]":
         return {"messages": [{"role": "user", "content": reply_with("Hi"), **value}]}
-    beside = {"regex": "Hi"} if outer == "structured_outputs" else {}
-    return {outer: beside | value} | ({"stream": True} if outer == "stream_options" else {})
+    others = {"regex": "Hi"} if outer == "structured_outputs" else {}
+    return {outer: others | value} | ({"stream": True} if outer == "stream_options" else {})
 
 
 def test_echoes_only_the_documented_parameters(echo_stack: Stack) -> None:
@@ -146,7 +146,7 @@ def num_tokens(answer: Answer) -> int:
 I = str(load_tokenizer(DEFAULT_MODEL).encode("I")[0])  # noqa: E741 - the token that it is
 GREEDY: dict[str, Any] = {"temperature": 0, "max_tokens": 12}
 EFFECTS: list[tuple[dict[str, Any], Callable[[Answer, Answer], bool]]] = [
-    # members, and what must be true of the greedy answer without them and of the one with them
+    # fields, and a condition on the greedy answers without and with them
     ({"max_tokens": 2}, lambda plain, answer: num_tokens(answer) == 2 < num_tokens(plain)),
     ({"max_tokens": None, "max_completion_tokens": 2},
         lambda plain, answer: num_tokens(answer) == 2 < num_tokens(plain)),
@@ -186,7 +186,7 @@ def test_honoured_parameters_change_the_answer(
 
 
 def test_seed_reproduces_distinct_choices(stack: Stack) -> None:
-    # Past the end that it would choose the model is not sure of anything.
+    # Past its own end of the answer, the model's distribution is flat.
     members: dict[str, Any] = {"n": 3, "seed": 5, "temperature": 2, "min_tokens": 64, "max_tokens": 64}
     first, second = ([choice["message"] for choice in chat(stack, "Say.", **members).body["choices"]] for _ in "ab")
     assert first == second

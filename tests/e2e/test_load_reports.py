@@ -29,9 +29,9 @@ def last_report(target: str, path: str) -> tuple[int, Report]:
     command = [str(NODE), str(PROGRAM), target, path]
     environment = os.environ | {"NODE_PATH": str(MODULES)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=True)
-    told = json.loads(done.stdout)
-    (report,) = told["reports"]
-    return told["code"], Report.FromString(bytes.fromhex(report))
+    output = json.loads(done.stdout)
+    (report,) = output["reports"]
+    return output["code"], Report.FromString(bytes.fromhex(report))
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ Source = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """An answer, and what its medium took."""
+    """An answer, and the media usage of its request."""
 
     text: str
     prompt_tokens: int

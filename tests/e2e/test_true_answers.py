@@ -1,4 +1,4 @@
-"""The embedded model's answers are true: images and videos of which the test knows what they show, through Envoy."""
+"""The embedded model answers correctly about images and videos with known content, through Envoy."""
 
 import base64
 import io
@@ -66,7 +66,7 @@ def test_sees_rotated_photos_upright(client: OpenAI) -> None:
     upright = scene(("red", "circle", (0.2, 0.2), 0.25))
     stored = upright.transpose(Image.Transpose.ROTATE_90)
     exif = Image.Exif()
-    exif[0x0112] = 6  # to be turned by a quarter clockwise
+    exif[0x0112] = 6  # rotate by 90 degrees clockwise
     file = io.BytesIO()
     stored.save(file, "JPEG", exif=exif, quality=95)
     url = "data:image/jpeg;base64," + base64.b64encode(file.getvalue()).decode()
