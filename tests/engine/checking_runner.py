@@ -1,7 +1,8 @@
-"""A runner without a model. It keeps, for each KV slot, a fingerprint of all that the slot's KV would depend on, so a
-plan that shares, overwrites or skips what it must not fails here; and it answers from the fingerprints, so an answer
-that differs from the one computed alone shows the same. Like a device it may execute plans long after they were
-launched, though in their order.
+"""A runner without a model that checks plans.
+
+For each KV slot it keeps a fingerprint of all that the slot's KV would depend on, so a plan that wrongly shares,
+overwrites or skips something fails here. It samples from the fingerprints, so such errors also show in answers. Like a
+device it may execute plans long after they were launched, but in order.
 """
 
 import hashlib
@@ -28,12 +29,12 @@ ENCODER_BYTES_PER_TOKEN = 10
 
 
 def key(name: str) -> bytes:
-    """A medium's key."""
+    """Returns the key of a medium."""
     return hashlib.sha256(name.encode()).digest()
 
 
 def image_input(name: str, start: int, num_tokens: int) -> MediaInput:
-    """A picture for a prompt."""
+    """Returns an image for a prompt."""
     span = MediaSpan(
         kind=MediaKind.IMAGE, start=start, num_tokens=num_tokens, key=key(name), grid_thw=(1, 2, 2 * num_tokens)
     )
@@ -48,7 +49,7 @@ def generate(
     priority: int = 0,
     cache_salt: str = "",
 ) -> Generate:
-    """A request; by default for one token."""
+    """Returns a request, by default for one token."""
     return Generate(
         request_id=request_id,
         token_ids=list(token_ids),
@@ -60,7 +61,7 @@ def generate(
 
 
 def fingerprints(token_ids: Many[int], spans: Many[MediaSpan]) -> list[bytes]:
-    """For each token, what its KV depends on: all tokens up to it, and the pictures' parts at their places."""
+    """Returns for each token what its KV depends on: all tokens up to it, and the parts of images in them."""
     prints: list[bytes] = []
     for index, token_id in enumerate(token_ids):
         part = [(s.key, index - s.start) for s in spans if s.start <= index < s.start + s.num_tokens]
@@ -70,23 +71,23 @@ def fingerprints(token_ids: Many[int], spans: Many[MediaSpan]) -> list[bytes]:
 
 
 def next_token(fingerprint: bytes) -> int:
-    """The token that follows: any of the vocabulary, the end token rather seldom."""
+    """Returns the token that follows: any of the vocabulary."""
     return fingerprint[0] % VOCAB_SIZE
 
 
 @dataclass(kw_only=True)
 class KnownSequence:
-    """What the runner remembers of a sequence."""
+    """What the runner knows about a sequence."""
 
     token_ids: list[int]
     spans: tuple[MediaSpan, ...]
     num_computed: int | None = 0
-    """None where it was begun anew: nobody tells it what it has computed."""
+    """None after a restart: the plan does not say how much is computed."""
 
 
 @dataclass(kw_only=True)
 class LaunchedPlan:
-    """A plan on its way through a runner."""
+    """A launched plan."""
 
     runner: "CheckingRunner"
     plan: StepPlan
@@ -100,7 +101,7 @@ class LaunchedPlan:
                 self.outcome = error
 
     def result(self) -> StepResult:
-        assert self.runner.launched.pop(0) is self, "asked for in another order"
+        assert self.runner.launched.pop(0) is self, "results must be requested in the order of launches"
         self.execute()
         if isinstance(self.outcome, StepResult):
             return self.outcome
@@ -120,21 +121,20 @@ class CheckingRunner:
     max_sequences: int
     encoder_capacity_tokens: int
     fails: str = ""
-    """Raise in the next step with chunks: "before" anything of the plan was done, or "after". For want of memory, with
-    "memory" behind it."""
+    """Raises in the next step with chunks, "before" or "after" execution. If it ends in "memory": out of memory."""
     lazy: bool = False
-    """Plans are executed when a result is asked for, not when they are launched."""
+    """Plans are executed when their results are requested, not when they are launched."""
     mistakes: list[bool] = field(default_factory=list[bool])
-    """Whether a next plan takes another token than the one that will be said, for the next tokens that are sampled."""
-    taken: dict[int, tuple[int, int]] = field(default_factory=dict[int, tuple[int, int]])
-    """Sequence id → the token that the next plan is to take by mistake, and the one that is said."""
+    """For each of the next sampled tokens: whether the next plan uses another token in its place."""
+    mispredictions: dict[int, tuple[int, int]] = field(default_factory=dict[int, tuple[int, int]])
+    """Sequence id → the token that the next plan uses by mistake, and the sampled one."""
     launched: list[LaunchedPlan] = field(default_factory=list[LaunchedPlan])
-    """Those whose results nobody asked for yet."""
+    """Plans whose results have not been requested yet."""
     seconds: float = 0.0
     """The duration of a step, on the core's clock."""
     now: float = 0.0
     script: list[int] = field(default_factory=list[int])
-    """The next tokens to answer with, instead of what the fingerprints say."""
+    """The next tokens to sample, instead of those of the fingerprints."""
     plans: list[StepPlan] = field(default_factory=list[StepPlan])
     slots: list[bytes] = field(default_factory=list[bytes])
     sequences: dict[int, KnownSequence] = field(default_factory=dict[int, KnownSequence])
@@ -142,7 +142,7 @@ class CheckingRunner:
     """Key of an encoder output → its tokens."""
     begun: set[int] = field(default_factory=set[int])
     forgiving: bool = False
-    """The last step failed: this one may name what is not known."""
+    """The last step failed: this one may contain unknown ids and keys."""
 
     def __post_init__(self) -> None:
         self.slots = [b""] * (self.num_blocks * self.block_size)
@@ -170,13 +170,13 @@ class CheckingRunner:
         for start in plan.started:
             self._begin(start)
         self._encode(plan)
-        taken, self.taken = self.taken, {}
-        chunks = [self._resolved(chunk, taken) for chunk in plan.chunks]
+        mispredictions, self.mispredictions = self.mispredictions, {}
+        chunks = [self._resolved(chunk, mispredictions) for chunk in plan.chunks]
         self._compute(plan, chunks)
         samples = {chunk.sequence_id: self._sample(chunk) for chunk in chunks if chunk.samples}
-        mispredicted = frozenset(self.taken)
-        for sequence_id, (_, said) in taken.items():
-            self._withdraw(sequence_id, said, chunks)
+        mispredicted = frozenset(self.mispredictions)
+        for sequence_id, (_, sampled) in mispredictions.items():
+            self._take_back(sequence_id, sampled, chunks)
         if failing.startswith("after"):
             self.forgiving = True
             raise failure
@@ -195,26 +195,26 @@ class CheckingRunner:
         )
         self.begun.add(start.sequence_id)
 
-    def _resolved(self, chunk: SequenceChunk, taken: dict[int, tuple[int, int]]) -> SequenceChunk:
-        """A chunk with the token that it was promised, or with the one that is taken for it."""
+    def _resolved(self, chunk: SequenceChunk, mispredictions: dict[int, tuple[int, int]]) -> SequenceChunk:
+        """Returns a chunk with its pending token filled in, possibly by mistake with another one."""
         if PENDING_TOKEN_ID not in chunk.token_ids:
-            taken.pop(chunk.sequence_id, None)
+            mispredictions.pop(chunk.sequence_id, None)
             return chunk
         assert chunk.token_ids.index(PENDING_TOKEN_ID) == len(chunk.token_ids) - 1
         assert not chunk.num_draft_tokens
         sequence = self.sequences[chunk.sequence_id]
-        if chunk.sequence_id in taken:
-            sequence.token_ids[-1] = taken[chunk.sequence_id][0]
+        if chunk.sequence_id in mispredictions:
+            sequence.token_ids[-1] = mispredictions[chunk.sequence_id][0]
         return replace(chunk, token_ids=(*chunk.token_ids[:-1], sequence.token_ids[-1]))
 
-    def _withdraw(self, sequence_id: int, said: int, chunks: Many[SequenceChunk]) -> None:
-        """Takes back what was computed of a sequence from a token that was taken by mistake."""
+    def _take_back(self, sequence_id: int, sampled: int, chunks: Many[SequenceChunk]) -> None:
+        """Takes back what was computed from a mispredicted token."""
         for chunk in chunks:
             if chunk.sequence_id == sequence_id:
                 sequence = self.sequences[sequence_id]
-                sequence.token_ids[chunk.start + len(chunk.token_ids) - 1 :] = [said]
+                sequence.token_ids[chunk.start + len(chunk.token_ids) - 1 :] = [sampled]
                 sequence.num_computed = chunk.start
-                self.taken.pop(sequence_id, None)
+                self.mispredictions.pop(sequence_id, None)
 
     def _forget(self, plan: StepPlan) -> None:
         assert len(set(plan.ended)) == len(plan.ended)
@@ -244,7 +244,7 @@ class CheckingRunner:
             self._write(chunk)
         for chunk in chunks:
             expected = self._expected(chunk)
-            assert before[chunk.sequence_id] == expected[: chunk.start], "computed on another's prefix"
+            assert before[chunk.sequence_id] == expected[: chunk.start], "computed on a wrong prefix"
             assert self._read(chunk) == expected, "overwritten in the same step"
 
     def _write(self, chunk: SequenceChunk) -> None:
@@ -266,7 +266,7 @@ class CheckingRunner:
             self.slots[self._slot(chunk, index)] = prints[index]
 
     def _expected(self, chunk: SequenceChunk) -> list[bytes]:
-        """What the slots of all tokens up to the end of a chunk are to contain."""
+        """Returns what the slots of all tokens up to the end of a chunk must contain."""
         sequence = self.sequences[chunk.sequence_id]
         return fingerprints([*sequence.token_ids[: chunk.start], *chunk.token_ids], sequence.spans)
 
@@ -277,7 +277,7 @@ class CheckingRunner:
         return chunk.block_table[index // self.block_size] * self.block_size + index % self.block_size
 
     def _sample(self, chunk: SequenceChunk) -> tuple[Sample, ...]:
-        """Goes through the guesses as long as they are what is said, and says one token more."""
+        """Samples as long as the tokens equal the draft tokens, and one more."""
         sequence, prints = self.sequences[chunk.sequence_id], self._read(chunk)
         samples: list[Sample] = []
         for index in range(len(prints) - 1 - chunk.num_draft_tokens, len(prints)):
@@ -285,7 +285,7 @@ class CheckingRunner:
             samples.append(Sample(token_id=token_id))
             sequence.token_ids.append(token_id)
             if self.mistakes and self.mistakes.pop(0):
-                self.taken[chunk.sequence_id] = ((token_id + 1) % VOCAB_SIZE, token_id)
+                self.mispredictions[chunk.sequence_id] = ((token_id + 1) % VOCAB_SIZE, token_id)
             if index + 1 == len(prints) or token_id != chunk.token_ids[index + 1 - chunk.start]:
                 break
             sequence.num_computed = (sequence.num_computed or 0) + 1
@@ -308,7 +308,7 @@ def make_core(
     lazy: bool = False,
     compile_grammar: Callable[[Grammar], Future[object]] | None = None,
 ) -> tuple[Core, CheckingRunner]:
-    """A core over a checking runner. Its window is, unless given, all the blocks; its clock is the runner's."""
+    """Returns a core over a checking runner, with its clock. The default context window fills all blocks."""
     max_model_len = max_model_len or num_blocks * block_size
     runner = CheckingRunner(
         num_blocks=num_blocks,
@@ -342,7 +342,7 @@ def make_core(
 
 
 def run_until_idle(core: Core, max_steps: int = 1000) -> list[Step]:
-    """Steps until there is no work; that there is an end to it is a claim of every test that calls this."""
+    """Steps until there is no work left. Fails if that takes more than `max_steps`."""
     steps: list[Step] = []
     while core.has_work:
         assert len(steps) < max_steps, "no progress"
@@ -351,7 +351,7 @@ def run_until_idle(core: Core, max_steps: int = 1000) -> list[Step]:
 
 
 def answers(steps: Iterable[Step]) -> dict[str, list[int]]:
-    """Request id → its tokens."""
+    """Returns the tokens of each request id."""
     tokens: dict[str, list[int]] = {}
     for event in chain.from_iterable(step.events for step in steps):
         tokens.setdefault(event.request_id, []).extend(event.token_ids)

@@ -1,9 +1,9 @@
-"""An engine that computes nothing and says what it is told to: `echo_engine.py --fd N`.
+"""An engine that computes nothing and replies with a text from the prompt: `echo_engine.py --fd N`.
 
-It speaks the engine's side of the protocol. Of a prompt's text, what stands last between ⟦ and ⟧ is the answer; to a
-prompt without these it says that it was not told. The answer comes a byte a token, a few tokens a step: how many is
-drawn from the request's seed, so that characters are cut everywhere. Tokens are said with certainty. A grammar is not
-looked at: who writes the prompt writes what fits.
+It implements the engine's side of the protocol. The answer is the last text between ⟦ and ⟧ in the prompt; a prompt
+without one gets a fixed reply. The answer has one byte per token and a few tokens per step. Their number is drawn from
+the request's seed, so that characters are cut anywhere. All tokens have probability 1. Grammars are ignored: the prompt
+must contain a text that fits.
 """
 
 import argparse
@@ -29,12 +29,12 @@ MAX_STEP_TOKENS = 8
 
 
 def reply_with(text: str) -> str:
-    """What a prompt has to contain for this engine to answer with `text`."""
+    """Returns what a prompt must contain for this engine to answer with `text`."""
     return f"⟦{text}⟧"
 
 
 class EchoEngine:
-    """Knows how a checkpoint's tokens are spelt."""
+    """Answers with tokens of a checkpoint's vocabulary."""
 
     def __init__(self, config: EngineConfig) -> None:
         checkpoint = Path(config.model_path)
@@ -47,7 +47,7 @@ class EchoEngine:
         self.max_model_len = model.text.max_position_embeddings
 
     def answer(self, request: Generate) -> Iterator[TokenEvent]:
-        """The events of a request, in order."""
+        """Yields the events of a request, in order."""
         token_ids = [*self._answer_ids(request), self._end_id]
         most = min(request.sampling.max_tokens, self.max_model_len - len(request.token_ids))
         draw = random.Random(request.sampling.seed)
@@ -92,7 +92,7 @@ def _step(event: TokenEvent) -> Step:
 
 
 def serve(channel: Channel) -> int:
-    """Answers one request after the other; returns the exit status."""
+    """Answers one request after the other. Returns the exit status."""
     start = channel.receive()
     assert isinstance(start, Start)
     engine = EchoEngine(start.config)
@@ -113,7 +113,7 @@ def serve(channel: Channel) -> int:
                     channel.send(_step(event))
                     time.sleep(STEP_SECONDS)
             case Cancel():
-                pass  # whatever is asked is answered before the next message is read
+                pass  # a request is answered before the next message is read
             case Stop() | None:
                 return 0
             case message:

@@ -1,6 +1,6 @@
-"""A runner on a checkpoint, driven by hand: each test says which tokens of which sequence a step computes.
+"""A runner on a checkpoint with scripted steps: each test decides which tokens of which sequence a step computes.
 
-It is on the CPU, unless GLIMPSE_TEST_DEVICE=cuda puts it onto a GPU and its kernels.
+It runs on the CPU, or with GLIMPSE_TEST_DEVICE=cuda on a GPU with its kernels.
 """
 
 import hashlib
@@ -43,11 +43,11 @@ class Prompt:
     token_ids: tuple[int, ...]
     spans: tuple[MediaSpan, ...] = ()
     images: tuple[np.ndarray, ...] = ()
-    """uint8, one for each span: [height, width, 3] of a picture, [frames, height, width, 3] of a clip."""
+    """uint8, one for each span: images are [height, width, 3], videos [frames, height, width, 3]."""
 
 
 def request_of(request_id: str, prompt: Prompt, sampling: SamplingParams) -> Generate:
-    """A prompt as a front end sends it."""
+    """Returns the request that a front end sends for a prompt."""
     media = [
         MediaInput(span=span, content=memoryview(image.tobytes()))
         for span, image in zip(prompt.spans, prompt.images, strict=True)
@@ -57,13 +57,13 @@ def request_of(request_id: str, prompt: Prompt, sampling: SamplingParams) -> Gen
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class ScriptedSequence:
-    """A sequence under way."""
+    """A sequence and its progress."""
 
     sequence_id: int
     prompt: Prompt
     blocks: tuple[int, ...]
     num_shared_blocks: int
-    """The first of them belong to another sequence."""
+    """The first blocks belong to another sequence."""
     sampling: SamplingParams
     token_ids: list[int]
     num_computed: int = 0
@@ -76,7 +76,7 @@ class ScriptedSequence:
 
 
 class Harness:
-    """A runner, and a record of the logits that it sampled."""
+    """A runner that records the logits that it samples from."""
 
     def __init__(
         self,
@@ -88,11 +88,15 @@ class Harness:
         quantization: Quantization = "none",
         block_size: int = BLOCK_SIZE,
     ) -> None:
-        """`level` puts the model onto the native kernels of that level, `ops` onto others.
-
-        None leaves it on torch, or on a GPU's kernels.
-
-        The native kernels' own attention takes blocks of 32; others are left to torch's.
+        """
+        Args:
+            path: Of the checkpoint.
+            dtype: Of weights and activations.
+            level: Runs the model on the native kernels of this level. Their attention needs blocks of 32; with other
+                block sizes torch's attention is used.
+            ops: Runs the model on these operations. Without `level` and `ops` it runs on torch, or on a GPU's kernels.
+            quantization: Of the decoder's weights.
+            block_size: Tokens in a KV block.
         """
         config = load_model_config(path)
         text, device = config.text, DEVICE
@@ -136,10 +140,10 @@ class Harness:
         cached: ScriptedSequence | None = None,
         num_cached: int = 0,
     ) -> ScriptedSequence:
-        """A new sequence; its first `num_cached` tokens are those of `cached`, in whose blocks they lie."""
+        """Returns a new sequence. Its first `num_cached` tokens are in the blocks of `cached`."""
         shared = cached.blocks[: num_cached // self._block_size] if cached else ()
         num_blocks = len(prompt.token_ids) // self._block_size + 8
-        # From the end, so that block tables are not simply ascending.
+        # Taken from the end, so that block tables are not ascending.
         own = tuple(self._free_blocks.pop() for _ in range(num_blocks - len(shared)))
         self._num_sequences += 1
         return ScriptedSequence(
@@ -153,7 +157,7 @@ class Harness:
         )
 
     def step(self, *work: tuple[ScriptedSequence, int]) -> None:
-        """Computes so many tokens of each of these sequences in one step."""
+        """Computes the given number of tokens of each sequence in one step."""
         chunks = tuple(_chunk(sequence, num_tokens, self._block_size) for sequence, num_tokens in work)
         beginning = [sequence for sequence, _ in work if not sequence.started]
         plan = StepPlan(
@@ -172,7 +176,7 @@ class Harness:
                 sequence.logits.append(next(rows))
 
     def answer(self, sequence: ScriptedSequence, num_tokens: int, *, chunks: Sequence[int] = ()) -> ScriptedSequence:
-        """Prefills in chunks of these sizes and one for the rest, then decodes alone."""
+        """Prefills in chunks of these sizes and one for the rest, then decodes the sequence alone."""
         for size in chunks:
             self.step((sequence, size))
         self.step((sequence, len(sequence.prompt.token_ids) - sequence.num_computed))
@@ -181,7 +185,7 @@ class Harness:
         return sequence
 
     def end(self, sequence: ScriptedSequence) -> None:
-        """Gives the sequence's own blocks back."""
+        """Ends a sequence and frees its own blocks."""
         self.runner.execute(StepPlan(ended=(sequence.sequence_id,)))
         self._free_blocks += sequence.blocks[sequence.num_shared_blocks :]
 
@@ -196,10 +200,10 @@ class Harness:
 
 
 def make_prompt(seed: int, *parts: int | tuple[int, int] | tuple[int, int, int]) -> Prompt:
-    """Random text and media.
+    """Returns a prompt of random text and media.
 
-    A number is that many text tokens, a pair a picture of that height and width, a triple a clip of that many frames,
-    height and width.
+    A number stands for that many text tokens, a pair for an image of that height and width, and a triple for a video of
+    that many frames, height and width.
     """
     random = np.random.default_rng(seed)
     token_ids: list[int] = []

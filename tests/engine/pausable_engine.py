@@ -1,11 +1,11 @@
-"""The engine's own program around the real core, with a runner that asks at a gate before it computes.
+"""The engine process around the real core, with a runner that pauses at a gate before it computes.
 
-The gate is a socket. The program writes an "s" to it when a step begins, and goes on with the step when it gets a
-byte; and it writes an "m" for each message that stands in its inbox. With the model "unprepared" there are two
-preparations to be made while there is nothing to do: a "p" when one begins, which goes on when it gets a byte.
+The gate is a socket. The program writes an "s" to it when a step starts, and continues when it receives a byte. It
+writes an "m" for each message in its inbox. With the model "unprepared" there are two preparations to make while idle:
+it writes a "p" when one starts, and continues when it receives a byte.
 
-`pausable_engine.py --gate N --fd M`. The model_path that it is asked to load says how loading goes: "missing" is no
-checkpoint, "broken" makes the loader fail unexpectedly, anything else loads.
+`pausable_engine.py --gate N --fd M`. The model_path decides how loading ends: "missing" is no checkpoint, "broken"
+makes the loader fail unexpectedly, anything else loads.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from glimpse.engine.scheduling.sequence import ModelSpec
 
 
 class NotedChannel(Channel):
-    """Says when a message is in the inbox: as soon as the next one is asked for."""
+    """Reports at the gate that a message is in the inbox, as soon as the next one is requested."""
 
     def __init__(self, connection: socket.socket, gate: socket.socket) -> None:
         super().__init__(connection)
@@ -32,7 +32,7 @@ class NotedChannel(Channel):
         self.is_first = True
 
     def receive(self) -> ToEngine | None:
-        """The next message."""
+        """Returns the next message."""
         if not self.is_first:
             self.gate.sendall(b"m")
         self.is_first = False
@@ -40,13 +40,13 @@ class NotedChannel(Channel):
 
 
 class PausableRunner:
-    """Answers with the length of what it was given, as soon as it may."""
+    """Samples the length of the sequence, once the gate lets it."""
 
     def __init__(self, gate: socket.socket) -> None:
         self.gate = gate
 
     def launch(self, plan: StepPlan) -> CompletedStep:
-        """One step. What computes nothing needs no gate."""
+        """Executes a step. One that computes nothing does not pause."""
         if plan.chunks:
             self.gate.sendall(b"s")
             self.gate.recv(1)
@@ -59,14 +59,14 @@ class PausableRunner:
 
 
 class Preparations:
-    """So many, each of which waits at the gate."""
+    """A number of preparations, each of which pauses at the gate."""
 
     def __init__(self, gate: socket.socket, num_left: int) -> None:
         self.gate = gate
         self.num_left = num_left
 
     def make_one(self) -> bool:
-        """False if there is none left."""
+        """Returns False if none is left."""
         if not self.num_left:
             return False
         self.num_left -= 1
@@ -76,7 +76,7 @@ class Preparations:
 
 
 def main() -> int:
-    """Serves with a gated runner."""
+    """Serves with a pausable runner."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--gate", type=int, required=True)
     parser.add_argument("--fd", type=int, required=True)
@@ -88,7 +88,7 @@ def main() -> int:
         if config.model_path == "missing":
             raise CheckpointError("the checkpoint has no config.json")
         if config.model_path == "broken":
-            raise RuntimeError("out of luck")
+            raise RuntimeError("out of order")
         core = Core(
             runner=PausableRunner(gate),
             model=ModelSpec(vocab_size=100, hidden_size=2, eos_token_ids=()),

@@ -1,19 +1,20 @@
-"""A program that speaks the engine's side of the protocol by a script: `scripted_engine.py STARTS_FILE SCRIPT… --fd N`.
+"""A program that follows a script on the engine's side of the protocol: `scripted_engine.py STARTS_FILE SCRIPT… --fd
+N`.
 
-Its first start follows the first SCRIPT, the second the second, and the last SCRIPT serves all later ones:
+The first start follows the first SCRIPT, the second start the second, and all later ones the last:
 
     ready    loads and serves
-    failed   finds the checkpoint unusable
-    dies     dies while it loads
-    hangs    never gets ready
+    failed   reports that the checkpoint is unusable
+    dies     exits while it loads
+    hangs    never becomes ready
 
-A request does what its id begins with:
+The first part of a request's id decides what it does:
 
-    echo     gives the prompt back, a token a step, then stops
-    flood    gives the token 1 over and over, FLOOD_TOKENS times, as fast as it can
-    rank     gives one token, whose id is the request's priority
-    hold     gives one token, then nothing until it is cancelled
-    garble   makes the engine send what is no message
+    echo     returns the prompt, a token per step, then stops
+    flood    returns the token 1 FLOOD_TOKENS times, as fast as possible
+    rank     returns one token, whose id is the request's priority
+    hold     returns one token, then nothing until it is cancelled
+    garble   makes the engine send an invalid message
 """
 
 import argparse
@@ -33,7 +34,7 @@ FLOOD_TOKENS = 5000
 
 
 class ScriptedEngine:
-    """What is held, and the channel on which to say so."""
+    """Follows one script."""
 
     def __init__(self, connection: socket.socket) -> None:
         self.connection = connection
@@ -41,7 +42,7 @@ class ScriptedEngine:
         self.held: set[str] = set()
 
     def run(self, script: str) -> int:
-        """Follows the script; returns the exit status."""
+        """Follows the script. Returns the exit status."""
         assert isinstance(self.channel.receive(), Start)
         self.channel.send(Loading(stage="reading the script", fraction=0.5))
         match script:
@@ -59,7 +60,7 @@ class ScriptedEngine:
                 raise ValueError(script)
 
     def serve(self) -> int:
-        """Answers until told to stop."""
+        """Answers until it receives Stop."""
         while True:
             match self.channel.receive():
                 case Generate() as request:
@@ -76,7 +77,7 @@ class ScriptedEngine:
                     return 0 if message is None else 4
 
     def answer(self, request: Generate) -> None:
-        """Does what a request's id says."""
+        """Does what the request's id says."""
         request_id = request.request_id
         match request_id.split("-", maxsplit=1)[0]:
             case "echo":
@@ -100,7 +101,7 @@ class ScriptedEngine:
                 raise ValueError(request_id)
 
     def tell(self, *events: Event) -> None:
-        """Sends one step; its statistics count the requests that are held."""
+        """Sends one step. Its statistics count the held requests."""
         stats = StepStats(
             num_running=len(self.held),
             num_waiting=0,
@@ -116,7 +117,7 @@ class ScriptedEngine:
 
 
 def main() -> int:
-    """Reads the command line and follows this start's script."""
+    """Reads the command line and follows the script of this start."""
     parser = argparse.ArgumentParser()
     parser.add_argument("starts", type=Path)
     parser.add_argument("scripts", nargs="+")

@@ -11,18 +11,18 @@ from glimpse.engine.checkpoint import DEFAULT_MODEL, UNTRAINED_MARK, is_untraine
 from glimpse.engine.errors import CheckpointError
 
 
-def test_a_folder_with_a_configuration_is_a_checkpoint(tmp_path: Path) -> None:
+def test_folder_with_config_is_a_checkpoint(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     assert resolve_checkpoint(str(tmp_path)) == tmp_path.resolve()
 
 
-def test_a_folder_without_one_is_not(tmp_path: Path) -> None:
+def test_folder_without_config_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"has no config\.json"):
         resolve_checkpoint(str(tmp_path))
 
 
 @pytest.mark.parametrize("model", ["nowhere", "/no/such/folder", "a b/c", ""])
-def test_what_is_neither_folder_nor_id_is_refused(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refuses_neither_folder_nor_repository_id(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(CheckpointError):
         resolve_checkpoint(model)
@@ -48,7 +48,7 @@ def resolve_offline(model: str, hub_cache: Path) -> str:
     return result.stdout.strip()
 
 
-def test_an_id_that_was_downloaded_before_needs_no_network(tmp_path: Path) -> None:
+def test_downloaded_repository_needs_no_network(tmp_path: Path) -> None:
     revision = "0123456789abcdef0123456789abcdef01234567"
     repository = tmp_path / "models--org--name"
     (repository / "snapshots" / revision).mkdir(parents=True)
@@ -58,14 +58,14 @@ def test_an_id_that_was_downloaded_before_needs_no_network(tmp_path: Path) -> No
     assert resolve_offline("org/name", tmp_path) == revision
 
 
-def test_an_id_that_cannot_be_downloaded_is_said_so_in_plain_words(tmp_path: Path) -> None:
+def test_failed_download_is_reported(tmp_path: Path) -> None:
     message = resolve_offline("org/name", tmp_path)
     assert "'org/name'" in message
     assert "could not be downloaded" in message
     assert "http" not in message
 
 
-def test_the_embedded_checkpoint_is_at_hand() -> None:
+def test_embedded_checkpoint_is_found() -> None:
     assert resolve_checkpoint(str(DEFAULT_MODEL)) == DEFAULT_MODEL
 
 
@@ -73,7 +73,7 @@ def test_the_embedded_checkpoint_is_at_hand() -> None:
     ("config", "untrained"),
     [(json.dumps({UNTRAINED_MARK: True}), True), ("{}", False), ("[]", False), ("no JSON", False), (None, False)],
 )
-def test_a_checkpoint_says_itself_whether_it_is_untrained(tmp_path: Path, config: str | None, untrained: bool) -> None:
+def test_checkpoint_declares_whether_it_is_untrained(tmp_path: Path, config: str | None, untrained: bool) -> None:
     if config is not None:
         (tmp_path / "config.json").write_text(config)
     assert is_untrained(tmp_path) == untrained

@@ -1,4 +1,4 @@
-"""The engine as a program: its loop around the real core with a gated runner, then the whole of it with torch."""
+"""The engine process: its loop around the real core with a pausable runner, then the whole engine with torch."""
 
 import asyncio
 import os
@@ -43,7 +43,7 @@ DEADLINE_SECONDS = 20.0
 
 
 class PausableEngine:
-    """A process with a gated runner, and our ends of its socket and of its gate."""
+    """A process with a pausable runner, and the test's ends of its socket and its gate."""
 
     def __init__(self, process: Process, gate: socket.socket, channel: AsyncChannel) -> None:
         self.process = process
@@ -147,7 +147,7 @@ async def test_loading_is_reported_before_ready() -> None:
         assert ready.max_model_len == 64
 
 
-async def test_time_without_work_is_used_for_preparations_and_work_goes_first() -> None:
+async def test_idle_time_is_used_for_preparation() -> None:
     async with pausable_and_ready("unprepared") as engine:
         await engine.preparation_begins()
         engine.post(request(max_tokens=1))
@@ -163,7 +163,7 @@ async def test_time_without_work_is_used_for_preparations_and_work_goes_first() 
         assert await engine.exit_status() == 0
 
 
-async def test_each_step_is_one_message_until_the_last_token() -> None:
+async def test_each_step_sends_one_message() -> None:
     async with pausable_and_ready() as engine:
         engine.post(request(max_tokens=3))
         steps = [await engine.step() for _ in range(3)]
@@ -171,7 +171,7 @@ async def test_each_step_is_one_message_until_the_last_token() -> None:
     assert [event.finish for events in steps for event in events] == [None, None, FinishReason.LENGTH]
 
 
-async def test_a_request_that_arrives_during_a_step_is_in_the_next() -> None:
+async def test_request_that_arrives_during_a_step_joins_the_next() -> None:
     async with pausable_and_ready() as engine:
         engine.post(request("first"))
         await engine.step_begins()
@@ -182,7 +182,7 @@ async def test_a_request_that_arrives_during_a_step_is_in_the_next() -> None:
         assert {event.request_id for event in await engine.step()} == {"first", "second"}
 
 
-async def test_a_cancelled_request_is_gone_before_the_next_step() -> None:
+async def test_cancelled_request_is_gone_before_the_next_step() -> None:
     async with pausable_and_ready() as engine:
         engine.post(request())
         await engine.step()
@@ -196,7 +196,7 @@ async def test_a_cancelled_request_is_gone_before_the_next_step() -> None:
         assert (event.request_id, event.finish) == ("r", FinishReason.CANCELLED)
 
 
-async def test_stop_ends_what_is_in_flight_as_cancelled_and_the_process_well() -> None:
+async def test_stop_cancels_requests_and_exits_cleanly() -> None:
     async with pausable_and_ready() as engine:
         engine.post(request("a"))
         await engine.step_begins()
@@ -211,14 +211,14 @@ async def test_stop_ends_what_is_in_flight_as_cancelled_and_the_process_well() -
         assert await engine.exit_status() == 0
 
 
-async def test_a_refused_request_is_answered_though_nothing_else_is_to_be_done() -> None:
+async def test_refusal_is_sent_even_if_idle() -> None:
     async with pausable_and_ready() as engine:
         engine.post(Generate(request_id="long", token_ids=[1] * 64, sampling=SamplingParams()))
         [event] = await engine.receive_events()
         assert (event.request_id, event.error) == ("long", EngineErrorCode.PROMPT_TOO_LONG)
 
 
-async def test_an_idle_engine_uses_no_processor_time() -> None:
+async def test_idle_engine_uses_no_cpu_time() -> None:
     async with pausable_and_ready() as engine:
         engine.post(request(max_tokens=1))
         await engine.step()
@@ -227,13 +227,13 @@ async def test_an_idle_engine_uses_no_processor_time() -> None:
         assert _processor_ticks(engine.process.pid) - before <= 2
 
 
-async def test_the_process_ends_with_a_front_end_that_asked_for_nothing() -> None:
+async def test_process_ends_with_an_idle_front_end() -> None:
     async with pausable(None) as engine:
         await engine.channel.close()
         assert await engine.exit_status() == 0
 
 
-async def test_the_process_ends_with_its_front_end_in_the_middle_of_a_step() -> None:
+async def test_process_ends_with_its_front_end_during_a_step() -> None:
     async with pausable_and_ready() as engine:
         engine.post(request())
         await engine.step_begins()
@@ -241,7 +241,7 @@ async def test_the_process_ends_with_its_front_end_in_the_middle_of_a_step() -> 
         assert await engine.exit_status() == 0
 
 
-async def test_a_checkpoint_that_cannot_be_served_is_said_in_words_and_without_a_traceback() -> None:
+async def test_unusable_checkpoint_is_reported_without_traceback() -> None:
     async with pausable("missing") as engine:
         await engine.receive()
         assert await engine.receive() == Failed(message="the checkpoint has no config.json")
@@ -250,16 +250,16 @@ async def test_a_checkpoint_that_cannot_be_served_is_said_in_words_and_without_a
         assert "Traceback" not in await engine.log()
 
 
-async def test_an_unexpected_error_while_loading_is_logged_and_ends_the_process() -> None:
+async def test_unexpected_error_while_loading_ends_the_process() -> None:
     async with pausable("broken") as engine:
         await engine.receive()
         assert await engine.receive() is None
         assert await engine.exit_status() == 1
-        assert "RuntimeError: out of luck" in await engine.log()
+        assert "RuntimeError: out of order" in await engine.log()
 
 
 @pytest.mark.parametrize("num_starts", [0, 2])
-async def test_a_conversation_that_does_not_begin_with_one_start_ends_the_process(num_starts: int) -> None:
+async def test_anything_but_one_start_first_ends_the_process(num_starts: int) -> None:
     async with pausable(None) as engine:
         for _ in range(num_starts):
             engine.post(Start(config=EngineConfig(model_path="model")))
@@ -316,7 +316,7 @@ async def tokens_of(client: EngineClient, request: Generate) -> list[int]:
     return [token_id for event in events for token_id in event.token_ids]
 
 
-async def test_the_real_engine_answers_and_survives_the_signals_of_its_group(tiny_checkpoint: Path) -> None:
+async def test_real_engine_answers_and_survives_group_signals(tiny_checkpoint: Path) -> None:
     model = load_model_config(tiny_checkpoint)
     stats: list[StepStats] = []
     async with serving(tiny_checkpoint, stats.append) as client:
@@ -335,7 +335,7 @@ async def test_the_real_engine_answers_and_survives_the_signals_of_its_group(tin
         assert sum(step.num_encoded_media for step in stats) == 2
 
 
-async def test_the_real_engine_drops_a_request_whose_consumer_leaves(tiny_checkpoint: Path) -> None:
+async def test_real_engine_drops_a_request_whose_consumer_leaves(tiny_checkpoint: Path) -> None:
     stats: list[StepStats] = []
     async with serving(tiny_checkpoint, stats.append) as client:
         async with aclosing(client.generate(greedy("long", max_tokens=3000))) as events:
@@ -346,7 +346,7 @@ async def test_the_real_engine_drops_a_request_whose_consumer_leaves(tiny_checkp
         assert sum(step.num_generated_tokens for step in stats) < 3000
 
 
-async def test_the_real_engine_comes_back_after_its_death_with_the_same_answers(tiny_checkpoint: Path) -> None:
+async def test_real_engine_gives_the_same_answers_after_a_restart(tiny_checkpoint: Path) -> None:
     async with serving(tiny_checkpoint) as client:
         before = await tokens_of(client, greedy("before"))
         async with aclosing(client.generate(greedy("long", 3000))) as events:
@@ -360,7 +360,7 @@ async def test_the_real_engine_comes_back_after_its_death_with_the_same_answers(
         assert await tokens_of(client, greedy("after")) == before
 
 
-async def test_the_real_engine_refuses_a_folder_without_a_checkpoint(tmp_path: Path) -> None:
+async def test_real_engine_refuses_a_folder_without_a_checkpoint(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"no config\.json"):
         async with serving(tmp_path):
             pass

@@ -1,4 +1,4 @@
-"""What is chosen for all rows at once is what is chosen row by row."""
+"""The device sampler chooses the same tokens as the host sampler."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -41,7 +41,7 @@ def random_logits(num_rows: int, size: int, *, spread: float, seed: int) -> Tens
     spread=st.sampled_from([0.1, 1.0, 5.0]),
     seed=st.integers(0, 1000),
 )
-def test_rows_are_chosen_as_one_by_one(params: list[SamplingParams], size: int, spread: float, seed: int):
+def test_device_samples_equal_host_samples(params: list[SamplingParams], size: int, spread: float, seed: int):
     logits = random_logits(len(params), size, spread=spread, seed=seed)
     one_by_one = sample(logits.clone(), samplers(params))
     choice = DeviceSample(logits.clone(), samplers(params))
@@ -57,11 +57,11 @@ def test_rows_are_chosen_as_one_by_one(params: list[SamplingParams], size: int, 
     assert mispredicted == differing
 
 
-def test_a_draw_beyond_the_shortlist_is_corrected():
+def test_draws_beyond_the_shortlist_are_mispredicted():
     params = [SamplingParams(temperature=50.0, seed=seed, logprobs=1) for seed in range(20)]
     logits = random_logits(20, 3000, spread=1.0, seed=3)
     samples, mispredicted = DeviceSample(logits, samplers(params)).result()
-    assert len(mispredicted) > 10, "the shortlist holds little of a distribution that is flat"
+    assert len(mispredicted) > 10, "a shortlist covers little of a flat distribution"
     expected = logits.log_softmax(dim=-1)
     for row, each in enumerate(samples):
         assert each.logprob == pytest.approx(expected[row, each.token_id].item(), abs=1e-4)
@@ -76,7 +76,7 @@ def test_a_draw_beyond_the_shortlist_is_corrected():
     spread=st.sampled_from([0.1, 1.0, 20.0, 1000.0]),
     seed=st.integers(0, 1000),
 )
-def test_places_are_those_of_the_rows(
+def test_draw_positions_equal_draw_position(
     params: list[SamplingParams], uniforms: list[float], size: int, shown: int, spread: float, seed: int
 ):
     probabilities = random_logits(len(params), size, spread=spread, seed=seed).double().softmax(dim=-1)
@@ -99,10 +99,10 @@ def test_places_are_those_of_the_rows(
         assert expected is None or positions[row] == expected
 
 
-def test_draws_of_a_sequence_go_by_the_place_in_its_answer():
+def test_draws_depend_on_the_position_in_the_answer():
     first, again = samplers([SamplingParams(seed=4)] * 2)
     uniforms = [first.draw()]
-    assert first.draw() == uniforms[0], "asked for twice"
+    assert first.draw() == uniforms[0], "repeated calls return the same number"
     for token_id in (1, 2):
         first.append_token(token_id)
         uniforms.append(first.draw())
@@ -113,7 +113,7 @@ def test_draws_of_a_sequence_go_by_the_place_in_its_answer():
     assert len(set(uniforms)) == 3
 
 
-def test_numbers_are_packed_and_unpacked_as_they_are():
+def test_pack_and_unpack_round_trip():
     arrays = [
         np.arange(6).reshape(2, 3),
         np.array([], dtype=np.int64),

@@ -1,4 +1,4 @@
-"""A model whose steps are launched ahead and whose tokens are chosen on the device answers as it does step by step."""
+"""A real model with async scheduling and device sampling answers as it does without."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -37,8 +37,8 @@ def load_core(path: Path, monkeypatch: pytest.MonkeyPatch, *, ahead: bool, **opt
     return load_engine.load_core(config, on_progress=lambda stage, fraction: None).core
 
 
-def said(steps: Sequence[Step]) -> dict[str, tuple[list[int], list[float], list[FinishReason], list[int]]]:
-    """Request id → tokens, log-probabilities, how it ended, and cached tokens."""
+def outcomes_of(steps: Sequence[Step]) -> dict[str, tuple[list[int], list[float], list[FinishReason], list[int]]]:
+    """Returns tokens, log-probabilities, finish reasons and cached tokens of each request id."""
     found: dict[str, tuple[list[int], list[float], list[FinishReason], list[int]]] = {}
     for event in (event for step in steps for event in step.events):
         token_ids, logprobs, finishes, cached = found.setdefault(event.request_id, ([], [], [], []))
@@ -69,7 +69,7 @@ def run(core: Core, requests: Sequence[Generate]) -> list[Step]:
         ([GREEDY, SEEDED, ENDING], {"encoder_cache_bytes": 1}),
     ],
 )
-def test_answers_are_the_same(
+def test_async_answers_equal_synchronous_ones(
     tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch, samplings: list[SamplingParams], options: dict[str, Any]
 ):
     requests = [
@@ -79,30 +79,30 @@ def test_answers_are_the_same(
     step_by_step, ahead = (
         run(load_core(tiny_checkpoint, monkeypatch, ahead=ahead, **options), requests) for ahead in (False, True)
     )
-    expected = {name: own[:3] for name, own in said(step_by_step).items()}
-    assert {name: own[:3] for name, own in said(ahead).items()} == expected
+    expected = {name: own[:3] for name, own in outcomes_of(step_by_step).items()}
+    assert {name: own[:3] for name, own in outcomes_of(ahead).items()} == expected
     if "kv_cache_bytes" in options:
         assert sum(step.stats.num_preemptions for step in ahead) > 0
     elif options.get("prefix_caching", True):
-        assert said(ahead)["7"][3], "the same prompt came before"
+        assert outcomes_of(ahead)["7"][3], "the same prompt was computed before"
 
 
-def test_a_cancelled_answer_leaves_the_others_as_they_are(tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch):
+def test_cancel_does_not_change_other_answers(tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch):
     core = load_core(tiny_checkpoint, monkeypatch, ahead=True)
     requests = [request_of(str(index), prompt, SEEDED) for index, prompt in enumerate(PROMPTS)]
-    expected = said(run(core, requests))
+    expected = outcomes_of(run(core, requests))
     for each in requests:
         core.submit(each)
     steps = [core.step() for _ in range(4)]
     core.cancel("1")
     steps += run_until_idle(core)
-    found = said(steps)
+    found = outcomes_of(steps)
     assert found["1"][2] == [FinishReason.CANCELLED]
     assert (found["0"][0], found["2"][0]) == (expected["0"][0], expected["2"][0])
 
 
-class ForgetfulModel(torch.nn.Module):
-    """A model for which memory does not suffice in some steps."""
+class OutOfMemoryModel(torch.nn.Module):
+    """A model that runs out of memory in some steps."""
 
     def __init__(self, model: Any, failing: set[int]) -> None:
         super().__init__()
@@ -121,23 +121,23 @@ class ForgetfulModel(torch.nn.Module):
 
 @pytest.mark.parametrize("ahead", [False, True])
 @pytest.mark.parametrize(("failing", "lost"), [({2}, "1"), ({3}, "2"), ({5}, "2"), ({4, 5}, "12")])
-def test_want_of_memory_costs_one_request_and_the_others_answer_the_same(
+def test_out_of_memory_ends_one_request_and_no_other_changes(
     tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch, ahead: bool, failing: set[int], lost: str
 ):
     core = load_core(tiny_checkpoint, monkeypatch, ahead=ahead)
     samplings = [SEEDED, GREEDY, BIASED]
     requests = [request_of(str(index), prompt, samplings[index]) for index, prompt in enumerate(PROMPTS)]
-    expected = said(run(core, requests))
+    expected = outcomes_of(run(core, requests))
     load_model = load_engine.load_model
     monkeypatch.setattr(
-        load_engine, "load_model", lambda *args, **options: ForgetfulModel(load_model(*args, **options), failing)
+        load_engine, "load_model", lambda *args, **options: OutOfMemoryModel(load_model(*args, **options), failing)
     )
     core = load_core(tiny_checkpoint, monkeypatch, ahead=ahead, prefix_caching=False)
     steps: list[Step] = []
     for each in requests:
         core.submit(each)
         steps.append(core.step())
-        if ahead:  # so that each prompt is in the step of the same number
+        if ahead:  # each prompt is in the step of the same number
             steps.append(core.step())
     steps += run_until_idle(core)
     errors = {event.request_id: event.error for step in steps for event in step.events if event.error}
@@ -145,13 +145,13 @@ def test_want_of_memory_costs_one_request_and_the_others_answer_the_same(
     assert len(errors) == len(failing)
     if not ahead:
         assert "".join(sorted(errors)) == lost
-    found = said(steps)
+    found = outcomes_of(steps)
     for name, own in found.items():
         assert own[0] == expected[name][0] if name not in errors else own[2] == [FinishReason.ERROR]
     assert core.scheduler.block_pool.num_used == 0
 
 
-def test_a_promised_token_never_passes_the_host(tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch):
+def test_pending_tokens_stay_on_the_device(tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch):
     plans: list[StepPlan] = []
     launch = ModelRunner.launch
 

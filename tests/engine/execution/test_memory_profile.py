@@ -1,4 +1,4 @@
-"""What is left for keys and values, and the steps by which that is found out."""
+"""The size of the KV cache, and the steps that are tried to find it."""
 
 from pathlib import Path
 
@@ -53,19 +53,19 @@ def use(**bytes_taken: int) -> MemoryUse:
         ),
     ],
 )
-def test_keys_and_values_get_what_is_left(taken: dict[str, int], utilization: float, left: int):
+def test_kv_cache_gets_the_remaining_memory(taken: dict[str, int], utilization: float, left: int):
     assert kv_cache_bytes(use(**taken), utilization=utilization) == left * GIB
 
 
 @pytest.mark.parametrize("weights", [90 * GIB, 95 * GIB])
-def test_where_nothing_is_left_it_is_said_what_took_it(weights: int):
+def test_error_lists_memory_use_if_nothing_is_left(weights: int):
     with pytest.raises(CheckpointError, match="no memory is left for the KV cache") as caught:
         kv_cache_bytes(use(weights=weights, largest_step=GIB, decode_step=GIB), utilization=0.9)
     assert f"{weights / GIB} GiB by the weights, 2.0 GiB by the largest steps" in str(caught.value)
 
 
 @pytest.mark.parametrize(("max_batch_tokens", "max_sequences"), [(100, 8), (8, 100), (1, 1), (64, 1)])
-def test_the_largest_step_is_as_large_as_a_core_may_plan(max_batch_tokens: int, max_sequences: int):
+def test_largest_step_reaches_the_limits(max_batch_tokens: int, max_sequences: int):
     plan = largest_step(VISION, max_batch_tokens=max_batch_tokens, max_sequences=max_sequences, block_size=4)
     assert plan.num_tokens == max_batch_tokens
     assert len(plan.chunks) == min(max_batch_tokens, max_sequences)
@@ -76,17 +76,17 @@ def test_the_largest_step_is_as_large_as_a_core_may_plan(max_batch_tokens: int, 
     assert decodes.num_tokens == len(plan.chunks)
 
 
-def test_its_medium_is_a_large_image_or_the_longest_audio():
-    [picture] = largest_step(VISION, max_batch_tokens=100, max_sequences=1, block_size=4).encode
-    assert picture.grid_thw == (1, 20, 20), "100 tokens"
-    [sound] = largest_step(AUDIO, max_batch_tokens=100, max_sequences=1, block_size=4).encode
-    assert sound.grid_thw == (1, 128, 3000)
-    assert isinstance(sound.content, memoryview)
-    assert sound.content.nbytes == 4 * 128 * 3000
+def test_largest_step_encodes_a_large_image_or_the_longest_audio():
+    [image] = largest_step(VISION, max_batch_tokens=100, max_sequences=1, block_size=4).encode
+    assert image.grid_thw == (1, 20, 20), "100 tokens"
+    [audio] = largest_step(AUDIO, max_batch_tokens=100, max_sequences=1, block_size=4).encode
+    assert audio.grid_thw == (1, 128, 3000)
+    assert isinstance(audio.content, memoryview)
+    assert audio.content.nbytes == 4 * 128 * 3000
 
 
 @pytest.mark.parametrize("hears", [False, True])
-def test_a_runner_carries_these_steps_out_and_forgets_them(tiny_checkpoint: Path, tmp_path: Path, hears: bool):
+def test_runner_executes_and_forgets_the_largest_steps(tiny_checkpoint: Path, tmp_path: Path, hears: bool):
     path = make_audio_checkpoint(tmp_path) if hears else tiny_checkpoint
     config = EngineConfig(model_path=str(path), device="cpu", dtype="float32", num_threads=1, block_size=8)
     part = load_shard(config, rank=0, on_progress=lambda stage, fraction: None)

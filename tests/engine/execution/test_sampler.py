@@ -32,7 +32,7 @@ def random_logits(size: int, *, spread: float, seed: int = 0) -> Tensor:
 
 
 def truncated(probabilities: np.ndarray, *, min_p: float, top_k: int, top_p: float) -> np.ndarray:
-    """What is left of descending probabilities, by the definitions, one token at a time."""
+    """Truncates descending probabilities by the definitions, one token at a time."""
     kept = [p for p in probabilities if p >= min_p * probabilities[0]][: top_k or None]
     total, nucleus = sum(kept), list[float]()
     for p in kept:
@@ -45,10 +45,10 @@ def truncated(probabilities: np.ndarray, *, min_p: float, top_k: int, top_p: flo
 
 
 class TestGreedy:
-    def test_takes_the_largest(self):
+    def test_takes_the_argmax(self):
         assert sample_one([1.0, 4.0, 2.0, 3.0], make_sampler(temperature=0)) == Sample(token_id=1)
 
-    def test_rows_of_all_kinds_share_a_batch(self):
+    def test_batch_mixes_all_kinds_of_rows(self):
         logits = torch.stack([random_logits(50, spread=2, seed=seed) for seed in range(6)])
         kinds: list[dict[str, Any]] = [
             {"temperature": 0},
@@ -80,7 +80,7 @@ class TestPenalties:
         ],
     )
     def test_table(self, params: dict[str, Any], expected: list[float]):
-        """The prompt holds tokens 1 and 3, the answer so far 0, 0 and 2."""
+        """The prompt contains tokens 1 and 3, the answer so far 0, 0 and 2."""
         sampler = make_sampler(prompt=(1, 3, 1), temperature=0.0, **params)
         for token_id in (0, 0, 2):
             sampler.append_token(token_id)
@@ -88,7 +88,7 @@ class TestPenalties:
         sampler.adjust(row)
         assert row.tolist() == pytest.approx(expected)
 
-    def test_nothing_asked_for_changes_nothing(self):
+    def test_defaults_change_nothing(self):
         row = torch.tensor(self.LOGITS)
         make_sampler(prompt=(0, 1)).adjust(row)
         assert row.tolist() == list(self.LOGITS)
@@ -107,7 +107,7 @@ class TestMinTokens:
             ({}, [EOS, EOS, EOS]),
         ],
     )
-    def test_ends_are_not_generated_before(self, params: dict[str, Any], expected: list[int]):
+    def test_end_tokens_are_not_generated_early(self, params: dict[str, Any], expected: list[int]):
         sampler = make_sampler(temperature=0.0, **params)
         assert [sample_one(self.LOGITS, sampler).token_id for _ in expected] == expected
 
@@ -125,12 +125,12 @@ class TestLogprobs:
         assert [logprob for _, logprob in found.top] == pytest.approx(top.values.tolist(), abs=1e-5)
 
     @pytest.mark.parametrize(("asked", "returned"), [(0, 0), (1, 1), (60, 40)])
-    def test_as_many_as_asked_for(self, asked: int, returned: int):
+    def test_returns_the_requested_number(self, asked: int, returned: int):
         found = sample_one(random_logits(40, spread=1), make_sampler(temperature=0, logprobs=asked))
         assert found.logprob is not None
         assert len(found.top) == returned
 
-    def test_none_unless_asked_for(self):
+    def test_none_unless_requested(self):
         found = sample_one(random_logits(40, spread=1), make_sampler(seed=1))
         assert (found.logprob, found.top) == (None, ())
 
@@ -157,7 +157,7 @@ class TestDrawing:
     @pytest.mark.parametrize("top_k", [0, 1, 5, SHORTLIST_SIZE, 400])
     @pytest.mark.parametrize("min_p", [0.0, 0.02, 0.5])
     @pytest.mark.parametrize("spread", [0.2, 3.0])
-    def test_places_are_those_of_the_definition(self, spread: float, min_p: float, top_k: int, top_p: float):
+    def test_positions_follow_the_definition(self, spread: float, min_p: float, top_k: int, top_p: float):
         probabilities = np.sort(random_logits(1000, spread=spread).double().softmax(dim=-1).numpy())[::-1]
         sampling = SamplingParams(min_p=min_p, top_k=top_k, top_p=top_p)
         ends = truncated(probabilities, min_p=min_p, top_k=top_k, top_p=top_p).cumsum()
@@ -179,7 +179,7 @@ class TestDrawing:
             ({"top_p": 0.9999999}, False),
         ],
     )
-    def test_a_shortlist_tells_what_it_can(self, params: dict[str, Any], tells: bool):
+    def test_shortlist_determines_what_it_can(self, params: dict[str, Any], tells: bool):
         probabilities = np.sort(random_logits(2000, spread=3).double().softmax(dim=-1).numpy())[::-1]
         sampling = SamplingParams(**params)
         position = draw_position(probabilities[:SHORTLIST_SIZE], complete=False, sampling=sampling, uniform=0.5)
@@ -192,7 +192,7 @@ class TestDrawing:
         top_p=st.floats(0, 1),
         weights=st.lists(st.floats(0, 10), min_size=1, max_size=20),
     )
-    def test_a_place_is_always_found_among_the_kept(
+    def test_position_is_always_among_the_kept_tokens(
         self, uniform: float, min_p: float, top_k: int, top_p: float, weights: list[float]
     ):
         probs = np.exp(-np.sort(np.array(weights)))
@@ -234,7 +234,7 @@ class TestDrawing:
 
 
 def chi_square_tail(expected: np.ndarray, observed: Sequence[int]) -> float:
-    """Probability of a deviation at least as large; rare tokens are taken together (Wilson and Hilferty's formula)."""
+    """Returns the probability of a larger deviation. Rare tokens are combined (Wilson-Hilferty approximation)."""
     common = expected >= 5
     rare = [float(expected[~common].sum()), float(np.asarray(observed)[~common].sum())]
     pairs = [*zip(expected[common], np.asarray(observed)[common], strict=True), *([rare] if rare[0] >= 5 else [])]

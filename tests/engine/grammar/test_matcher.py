@@ -72,10 +72,10 @@ def logits_for(**wishes: float) -> Tensor:
 
 def say(sampler: SequenceSampler, row: Tensor, num_tokens: int = 12) -> list[int]:
     """What comes of the same logits again and again, up to an end token."""
-    said: list[int] = []
-    while EOS not in said and len(said) < num_tokens and sampler.failure is None:
-        said.append(sample(row.clone()[None], [sampler])[0].token_id)
-    return said
+    tokens_of: list[int] = []
+    while EOS not in tokens_of and len(tokens_of) < num_tokens and sampler.failure is None:
+        tokens_of.append(sample(row.clone()[None], [sampler])[0].token_id)
+    return tokens_of
 
 
 def texts(llm: LLM, grammar: Grammar, **params: Any) -> list[str]:
@@ -219,11 +219,11 @@ class TestSampling:
             expected = [sample(row.clone()[None], [own])[0] for row, own in zip(rows, alone, strict=True)]
             assert sample(rows.clone(), together) == expected
 
-    @pytest.mark.parametrize("guesses", [[A, B, A], [B, A, B], [A, A, A], [EOS, A, A], [C, C, C]])
-    def test_guesses_change_nothing(self, compiler: GrammarCompiler, guesses: list[int]):
+    @pytest.mark.parametrize("draft_token_ids", [[A, B, A], [B, A, B], [A, A, A], [EOS, A, A], [C, C, C]])
+    def test_draft_tokens_change_nothing(self, compiler: GrammarCompiler, draft_token_ids: list[int]):
         rows = torch.randn(4, VOCAB_SIZE, generator=torch.Generator().manual_seed(1))
         guided, plain = (make_sampler(compiler, regex("[ab]{2,9}"), seed=5) for _ in range(2))
-        [samples] = sample_with_draft_tokens(rows.clone(), [guided], [guesses])
+        [samples] = sample_with_draft_tokens(rows.clone(), [guided], [draft_token_ids])
         expected = [sample(row.clone()[None], [plain])[0] for row in rows[: len(samples)]]
         assert samples == expected
         assert say(guided, rows[0]) == say(plain, rows[0])
@@ -249,9 +249,11 @@ class TestFailures:
         words = [f"{number * 7919 % 10_000:04d}" * 6 for number in range(60)]
         choice = Grammar(kind=GrammarKind.CHOICE, text=json.dumps(words))
         compiler = GrammarCompiler(vocabulary)
-        said = ["".join(PLAIN_TOKENS[token] for token in _draw(Matcher(compiler, choice), seed)) for seed in range(60)]
-        assert set(said) <= set(words)
-        assert len(set(said)) > 20
+        tokens_of = [
+            "".join(PLAIN_TOKENS[token] for token in _draw(Matcher(compiler, choice), seed)) for seed in range(60)
+        ]
+        assert set(tokens_of) <= set(words)
+        assert len(set(tokens_of)) > 20
 
 
 def _draw(matcher: Matcher, seed: int) -> list[int]:
@@ -296,8 +298,10 @@ class TestCore:
         _, scarce, num_preemptions = run(load(tiny_checkpoint, kv_cache_bytes=10 << 14), self.SAMPLINGS)
         assert num_preemptions > 0
         assert scarce == expected
-        _, guessed, _ = run(load(tiny_checkpoint, kv_cache_bytes=8 << 20, speculative="ngram"), self.SAMPLINGS)
-        assert guessed == expected
+        _, speculative_answers, _ = run(
+            load(tiny_checkpoint, kv_cache_bytes=8 << 20, speculative="ngram"), self.SAMPLINGS
+        )
+        assert speculative_answers == expected
 
     def test_an_answer_without_a_grammar_does_not_wait_until_one_is_compiled(
         self, tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
@@ -316,11 +320,11 @@ class TestCore:
         first = [event.request_id for _ in range(3) for event in core.step().events]
         is_time.set()
         assert first == ["free"] * 3
-        said: list[int] = []
+        tokens_of: list[int] = []
         while core.has_work:
-            said += (token_id for event in core.step().events for token_id in event.token_ids)
-        assert len(said) == 3
-        assert set(said) <= {A, B}
+            tokens_of += (token_id for event in core.step().events for token_id in event.token_ids)
+        assert len(tokens_of) == 3
+        assert set(tokens_of) <= {A, B}
 
     def test_a_whole_answer_stops_and_a_cut_one_says_so(self, tiny_checkpoint: Path):
         samplings = [

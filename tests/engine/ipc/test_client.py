@@ -117,7 +117,7 @@ def last_of(task: "asyncio.Task[list[TokenEvent]]") -> TokenEvent:
     return last
 
 
-async def test_an_engine_that_starts_reports_its_progress_and_what_it_serves(tmp_path: Path) -> None:
+async def test_start_reports_progress_and_ready(tmp_path: Path) -> None:
     engine = Engine(tmp_path, "ready")
     assert engine.client.state is EngineState.LOADING
     ready = await engine.client.start()
@@ -130,7 +130,7 @@ async def test_an_engine_that_starts_reports_its_progress_and_what_it_serves(tmp
     assert engine.client.pid is None
 
 
-async def test_a_request_gets_its_tokens_in_order_and_one_last_event(engine: Engine) -> None:
+async def test_request_gets_tokens_in_order_and_one_last_event(engine: Engine) -> None:
     events = await events_of(engine.client, request("echo", [5, 6, 7, 8]))
     assert [token_id for event in events for token_id in event.token_ids] == [5, 6, 7, 8]
     assert [logprobs.logprob for event in events for logprobs in event.logprobs] == [-5, -6, -7, -8]
@@ -138,7 +138,7 @@ async def test_a_request_gets_its_tokens_in_order_and_one_last_event(engine: Eng
     assert events[-1].finish is FinishReason.STOP
 
 
-async def test_requests_side_by_side_get_their_own_tokens(engine: Engine) -> None:
+async def test_concurrent_requests_get_their_own_tokens(engine: Engine) -> None:
     prompts = {f"echo-{i}": [i, i + 1, i + 2] for i in range(20)}
     answers = await asyncio.gather(
         *(events_of(engine.client, request(request_id, ids)) for request_id, ids in prompts.items())
@@ -146,7 +146,7 @@ async def test_requests_side_by_side_get_their_own_tokens(engine: Engine) -> Non
     assert [[i for event in events for i in event.token_ids] for events in answers] == list(prompts.values())
 
 
-async def test_events_that_a_slow_consumer_left_lying_come_as_one(engine: Engine) -> None:
+async def test_events_of_a_slow_consumer_are_merged(engine: Engine) -> None:
     async with aclosing(engine.client.generate(request("echo", [5, 6, 7, 8]))) as events:
         taken = [await anext(events)]
         await until(lambda: len(engine.stats) == 5)
@@ -166,13 +166,13 @@ async def test_closing_the_iterator_early_cancels_the_request(engine: Engine) ->
     assert await events_of(engine.client, request("echo"))
 
 
-async def test_a_consumer_that_is_cancelled_cancels_its_request(engine: Engine) -> None:
+async def test_cancelled_consumer_cancels_its_request(engine: Engine) -> None:
     task = await held(engine.client, "hold")
     task.cancel()
     await until(lambda: engine.stats[-1].num_running == 0)
 
 
-async def test_an_answer_left_unread_after_its_end_is_not_cancelled(engine: Engine) -> None:
+async def test_finished_answer_left_unread_is_not_cancelled(engine: Engine) -> None:
     async with aclosing(engine.client.generate(request("echo", [5]))) as events:
         await anext(events)
         await until(lambda: len(engine.stats) == 2)
@@ -180,7 +180,7 @@ async def test_an_answer_left_unread_after_its_end_is_not_cancelled(engine: Engi
     assert len(engine.stats) == 4  # a Cancel would have had a step of its own
 
 
-async def test_a_request_id_in_flight_is_not_taken_twice(engine: Engine) -> None:
+async def test_client_refuses_request_id_in_use(engine: Engine) -> None:
     task = await held(engine.client, "hold")
     with pytest.raises(ValueError, match="'hold' is already in use"):
         await events_of(engine.client, request("hold"))
@@ -188,9 +188,7 @@ async def test_a_request_id_in_flight_is_not_taken_twice(engine: Engine) -> None
     task.cancel()
 
 
-async def test_a_request_too_large_for_the_seam_is_refused_alone(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_request_over_the_message_limit_is_refused_alone(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     task = await held(engine.client, "hold")
     monkeypatch.setattr(transport, "MAX_MESSAGE_BYTES", 1000)
     [event] = await events_of(engine.client, request("echo-large", [70_000] * 1000))
@@ -200,7 +198,7 @@ async def test_a_request_too_large_for_the_seam_is_refused_alone(
     task.cancel()
 
 
-async def test_a_killed_engine_ends_each_request_as_unavailable_and_comes_back(engine: Engine) -> None:
+async def test_killed_engine_ends_requests_as_unavailable_and_restarts(engine: Engine) -> None:
     tasks = [await held(engine.client, f"hold-{i}") for i in range(5)]
     os.kill(engine.pids[0], signal.SIGKILL)
     await asyncio.wait(tasks, timeout=DEADLINE_SECONDS)
@@ -213,7 +211,7 @@ async def test_a_killed_engine_ends_each_request_as_unavailable_and_comes_back(e
     assert (await events_of(engine.client, request("echo")))[-1].finish is FinishReason.STOP
 
 
-async def test_a_hung_engine_is_replaced_and_an_idle_one_is_not(tmp_path: Path) -> None:
+async def test_hung_engine_is_restarted_and_idle_one_is_not(tmp_path: Path) -> None:
     engine = Engine(tmp_path, "ready", max_silence_seconds=1.0)
     await engine.client.start()
     try:
@@ -230,7 +228,7 @@ async def test_a_hung_engine_is_replaced_and_an_idle_one_is_not(tmp_path: Path) 
         await engine.client.stop()
 
 
-async def test_an_engine_that_says_something_is_not_hung(tmp_path: Path) -> None:
+async def test_engine_that_sends_messages_is_not_hung(tmp_path: Path) -> None:
     engine = Engine(tmp_path, "ready", max_silence_seconds=1.5)
     await engine.client.start()
     try:
@@ -244,7 +242,7 @@ async def test_an_engine_that_says_something_is_not_hung(tmp_path: Path) -> None
         await engine.client.stop()
 
 
-async def test_an_engine_that_sends_what_is_no_message_is_replaced(engine: Engine) -> None:
+async def test_engine_that_sends_invalid_messages_is_restarted(engine: Engine) -> None:
     [event] = await events_of(engine.client, request("garble"))
     assert event.error is EngineErrorCode.UNAVAILABLE
     await until(lambda: engine.client.state is EngineState.READY)
@@ -252,7 +250,7 @@ async def test_an_engine_that_sends_what_is_no_message_is_replaced(engine: Engin
     assert not alive(engine.pids[0])
 
 
-async def test_requests_while_the_engine_restarts_are_unavailable_at_once(tmp_path: Path) -> None:
+async def test_requests_during_a_restart_are_unavailable_at_once(tmp_path: Path) -> None:
     engine = Engine(tmp_path, "ready", "hangs")
     await engine.client.start()
     os.kill(engine.pids[0], signal.SIGKILL)
@@ -264,7 +262,7 @@ async def test_requests_while_the_engine_restarts_are_unavailable_at_once(tmp_pa
     assert not alive(engine.pids[1])
 
 
-async def test_restarts_go_on_until_one_succeeds(tmp_path: Path) -> None:
+async def test_restarts_continue_until_one_succeeds(tmp_path: Path) -> None:
     engine = Engine(tmp_path, "ready", "dies", "dies", "ready")
     await engine.client.start()
     os.kill(engine.pids[0], signal.SIGKILL)
@@ -274,9 +272,7 @@ async def test_restarts_go_on_until_one_succeeds(tmp_path: Path) -> None:
     await engine.client.stop()
 
 
-async def test_the_pause_before_a_restart_doubles_up_to_a_limit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_backoff_doubles_up_to_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "MAX_BACKOFF_SECONDS", 0.03)
     pauses: list[float] = []
     sleep = asyncio.sleep
@@ -299,7 +295,7 @@ async def test_the_pause_before_a_restart_doubles_up_to_a_limit(
     await engine.client.stop()
 
 
-async def test_a_checkpoint_that_cannot_be_served_fails_the_start_for_good(tmp_path: Path) -> None:
+async def test_unusable_checkpoint_fails_the_start(tmp_path: Path) -> None:
     engine = Engine(tmp_path, "failed")
     with pytest.raises(CheckpointError, match="the script says that it fails"):
         await engine.client.start()
@@ -311,7 +307,7 @@ async def test_a_checkpoint_that_cannot_be_served_fails_the_start_for_good(tmp_p
     await engine.client.stop()
 
 
-async def test_a_restart_that_fails_for_good_is_not_repeated(tmp_path: Path) -> None:
+async def test_restart_with_unusable_checkpoint_is_not_repeated(tmp_path: Path) -> None:
     engine = Engine(tmp_path, "ready", "failed")
     await engine.client.start()
     os.kill(engine.pids[0], signal.SIGKILL)
@@ -322,7 +318,7 @@ async def test_a_restart_that_fails_for_good_is_not_repeated(tmp_path: Path) -> 
     assert len(engine.pids) == 2
 
 
-async def test_an_engine_that_dies_at_its_first_start_is_not_started_again(tmp_path: Path) -> None:
+async def test_engine_that_dies_at_its_first_start_is_not_restarted(tmp_path: Path) -> None:
     engine = Engine(tmp_path, "dies")
     with pytest.raises(EngineError, match="exited with status 3 while loading") as raised:
         await engine.client.start()
@@ -332,14 +328,14 @@ async def test_an_engine_that_dies_at_its_first_start_is_not_started_again(tmp_p
     await engine.client.stop()
 
 
-async def test_a_program_that_is_not_there_is_an_engine_that_cannot_be_started(tmp_path: Path) -> None:
+async def test_missing_program_fails_the_start(tmp_path: Path) -> None:
     absent = EngineClient(EngineConfig(model_path="script"), command=[str(tmp_path / "absent")])
     with pytest.raises(EngineError, match="cannot be started"):
         await absent.start()
     assert absent.state is EngineState.FAILED
 
 
-async def test_stop_cancels_what_is_in_flight_and_ends_the_process(engine: Engine) -> None:
+async def test_stop_cancels_requests_and_ends_the_process(engine: Engine) -> None:
     tasks = [await held(engine.client, f"hold-{i}") for i in range(3)]
     await engine.client.stop()
     await asyncio.wait(tasks, timeout=DEADLINE_SECONDS)
@@ -351,9 +347,7 @@ async def test_stop_cancels_what_is_in_flight_and_ends_the_process(engine: Engin
     assert event.error is EngineErrorCode.UNAVAILABLE
 
 
-async def test_stop_kills_an_engine_that_does_not_end_by_itself(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_stop_kills_an_engine_that_does_not_exit(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "STOP_SECONDS", 0.05)
     task = await held(engine.client, "hold")
     os.kill(engine.pids[0], signal.SIGSTOP)
@@ -363,7 +357,7 @@ async def test_stop_kills_an_engine_that_does_not_end_by_itself(
     assert not alive(engine.pids[0])
 
 
-async def test_stop_ends_an_engine_that_still_loads(tmp_path: Path) -> None:
+async def test_stop_ends_a_loading_engine(tmp_path: Path) -> None:
     engine = Engine(tmp_path, "hangs")
     starting = asyncio.create_task(engine.client.start())
     await until(lambda: bool(engine.loading))
@@ -374,7 +368,7 @@ async def test_stop_ends_an_engine_that_still_loads(tmp_path: Path) -> None:
     assert not alive(engine.pids[0])
 
 
-async def test_a_start_that_is_cancelled_leaves_no_process(tmp_path: Path) -> None:
+async def test_cancelled_start_leaves_no_process(tmp_path: Path) -> None:
     engine = Engine(tmp_path, "hangs")
     starting = asyncio.create_task(engine.client.start())
     await until(lambda: bool(engine.loading))
@@ -384,7 +378,7 @@ async def test_a_start_that_is_cancelled_leaves_no_process(tmp_path: Path) -> No
     assert not alive(engine.pids[0])
 
 
-async def test_a_listener_that_raises_leaves_no_request_waiting(tmp_path: Path) -> None:
+async def test_callback_that_raises_leaves_no_request_waiting(tmp_path: Path) -> None:
     def fail(_stats: StepStats) -> None:
         raise RuntimeError("a listener's fault")
 
@@ -398,7 +392,7 @@ async def test_a_listener_that_raises_leaves_no_request_waiting(tmp_path: Path) 
     assert not alive(engine.pids[0])
 
 
-def test_it_works_in_the_servers_event_loop_as_well(tmp_path: Path) -> None:
+def test_client_works_in_uvloop(tmp_path: Path) -> None:
     async def run() -> None:
         engine = Engine(tmp_path, "ready")
         await engine.client.start()
@@ -440,7 +434,7 @@ asyncio.run(main())
     assert not alive(pid)
 
 
-async def test_siblings_are_answered_beside_their_request(engine: Engine) -> None:
+async def test_siblings_are_answered_with_their_request(engine: Engine) -> None:
     siblings = [Sibling(request_id=f"echo-{name}", seed=None) for name in "bc"]
     generate = msgspec.structs.replace(request("echo-a", [7, 8]), siblings=siblings)
     tokens: dict[str, list[int]] = {}
@@ -449,7 +443,7 @@ async def test_siblings_are_answered_beside_their_request(engine: Engine) -> Non
     assert tokens == {f"echo-{name}": [7, 8] for name in "abc"}
 
 
-async def test_one_of_several_answers_can_be_ended(engine: Engine) -> None:
+async def test_one_of_several_answers_can_be_cancelled(engine: Engine) -> None:
     siblings = [Sibling(request_id="hold-b", seed=None)]
     ends: list[str] = []
     async with aclosing(
@@ -467,7 +461,7 @@ async def test_one_of_several_answers_can_be_ended(engine: Engine) -> None:
     assert engine.stats[-1].num_running == 0
 
 
-async def test_an_engine_that_is_not_ready_refuses_every_sibling(tmp_path: Path) -> None:
+async def test_engine_that_is_not_ready_refuses_every_sibling(tmp_path: Path) -> None:
     never_started = Engine(tmp_path, "ready").client
     siblings = [Sibling(request_id="echo-b", seed=None)]
     generate = msgspec.structs.replace(request("echo-a"), siblings=siblings)

@@ -107,9 +107,7 @@ async def received(channel: Channel) -> ToEngine | None:
 
 
 @pytest.mark.parametrize("message", TO_ENGINE, ids=lambda message: type(message).__name__)
-async def test_each_message_to_the_engine_arrives_as_it_was(
-    ends: tuple[socket.socket, socket.socket], message: ToEngine
-) -> None:
+async def test_messages_to_the_engine_round_trip(ends: tuple[socket.socket, socket.socket], message: ToEngine) -> None:
     front = await AsyncChannel.connect(ends[0])
     front.post(message)
     assert await received(Channel(ends[1])) == message
@@ -117,7 +115,7 @@ async def test_each_message_to_the_engine_arrives_as_it_was(
 
 
 @pytest.mark.parametrize("message", FROM_ENGINE, ids=lambda message: type(message).__name__)
-async def test_each_message_from_the_engine_arrives_as_it_was(
+async def test_messages_from_the_engine_round_trip(
     ends: tuple[socket.socket, socket.socket], message: FromEngine
 ) -> None:
     front = await AsyncChannel.connect(ends[0])
@@ -126,7 +124,7 @@ async def test_each_message_from_the_engine_arrives_as_it_was(
     await front.close()
 
 
-async def test_messages_posted_together_arrive_in_their_order(ends: tuple[socket.socket, socket.socket]) -> None:
+async def test_posted_messages_arrive_in_order(ends: tuple[socket.socket, socket.socket]) -> None:
     front, engine = await AsyncChannel.connect(ends[0]), Channel(ends[1])
     for message in TO_ENGINE * 50:
         front.post(message)
@@ -134,7 +132,7 @@ async def test_messages_posted_together_arrive_in_their_order(ends: tuple[socket
     await front.close()
 
 
-async def test_a_long_message_is_handed_to_the_event_loop_in_slices(ends: tuple[socket.socket, socket.socket]) -> None:
+async def test_long_message_is_written_in_slices(ends: tuple[socket.socket, socket.socket]) -> None:
     front, engine = await AsyncChannel.connect(ends[0]), Channel(ends[1])
     transport_below = front._writer.transport  # pyright: ignore[reportPrivateUsage]  # the loop's own hold of bytes
     message = generate(memoryview(bytes(64 << 20)))
@@ -153,7 +151,7 @@ async def test_a_long_message_is_handed_to_the_event_loop_in_slices(ends: tuple[
     await front.close()
 
 
-async def test_pixels_are_views_into_what_was_received(ends: tuple[socket.socket, socket.socket]) -> None:
+async def test_pixels_are_views_into_the_received_message(ends: tuple[socket.socket, socket.socket]) -> None:
     front = await AsyncChannel.connect(ends[0])
     front.post(generate(memoryview(bytes(48))))
     message = await received(Channel(ends[1]))
@@ -165,7 +163,7 @@ async def test_pixels_are_views_into_what_was_received(ends: tuple[socket.socket
     await front.close()
 
 
-async def test_a_message_in_pieces_is_one_message(ends: tuple[socket.socket, socket.socket]) -> None:
+async def test_front_end_reads_a_message_in_pieces(ends: tuple[socket.socket, socket.socket]) -> None:
     front = await AsyncChannel.connect(ends[0])
     receiving = asyncio.create_task(front.receive())
     for byte in _frame_bytes(FROM_ENGINE[-1]):
@@ -175,7 +173,7 @@ async def test_a_message_in_pieces_is_one_message(ends: tuple[socket.socket, soc
     await front.close()
 
 
-def test_the_engine_reads_a_message_in_pieces(ends: tuple[socket.socket, socket.socket]) -> None:
+def test_engine_reads_a_message_in_pieces(ends: tuple[socket.socket, socket.socket]) -> None:
     frame = _frame_bytes(TO_ENGINE[1])
 
     def send() -> None:
@@ -189,7 +187,7 @@ def test_the_engine_reads_a_message_in_pieces(ends: tuple[socket.socket, socket.
 
 
 @pytest.mark.parametrize("num_bytes", [0, 2, 9])
-async def test_the_end_of_the_stream_is_none_even_within_a_message(
+async def test_end_of_stream_is_none_even_within_a_message(
     ends: tuple[socket.socket, socket.socket], num_bytes: int
 ) -> None:
     front = await AsyncChannel.connect(ends[0])
@@ -200,13 +198,13 @@ async def test_the_end_of_the_stream_is_none_even_within_a_message(
 
 
 @pytest.mark.parametrize("num_bytes", [0, 2, 9])
-def test_the_engine_sees_the_end_of_the_stream(ends: tuple[socket.socket, socket.socket], num_bytes: int) -> None:
+def test_engine_sees_the_end_of_the_stream(ends: tuple[socket.socket, socket.socket], num_bytes: int) -> None:
     ends[0].sendall(_frame_bytes(TO_ENGINE[0])[:num_bytes])
     ends[0].close()
     assert Channel(ends[1]).receive() is None
 
 
-async def test_an_engine_that_ends_with_unread_messages_is_an_end_of_the_stream(
+async def test_engine_exit_with_unread_messages_is_end_of_stream(
     ends: tuple[socket.socket, socket.socket],
 ) -> None:
     front = await AsyncChannel.connect(ends[0])
@@ -219,7 +217,7 @@ async def test_an_engine_that_ends_with_unread_messages_is_an_end_of_the_stream(
     await front.close()
 
 
-def test_a_front_end_that_ends_with_unread_messages_is_an_end_of_the_stream(
+def test_front_end_exit_with_unread_messages_is_end_of_stream(
     ends: tuple[socket.socket, socket.socket],
 ) -> None:
     engine = Channel(ends[1])
@@ -230,7 +228,7 @@ def test_a_front_end_that_ends_with_unread_messages_is_an_end_of_the_stream(
         engine.send(FROM_ENGINE[0])
 
 
-async def test_a_message_over_the_limit_is_refused_before_anything_is_sent(
+async def test_message_over_the_limit_is_not_sent(
     ends: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(transport, "MAX_MESSAGE_BYTES", 1000)
@@ -253,7 +251,7 @@ async def test_a_message_over_the_limit_is_refused_before_anything_is_sent(
     ],
     ids=["too long", "not msgpack", "of no kind"],
 )
-async def test_what_is_no_message_is_refused_at_both_ends(
+async def test_both_ends_refuse_invalid_messages(
     ends: tuple[socket.socket, socket.socket], data: bytes, complaint: str
 ) -> None:
     front = await AsyncChannel.connect(ends[0])
@@ -271,7 +269,7 @@ async def test_what_is_no_message_is_refused_at_both_ends(
 @pytest.mark.parametrize(
     "module", ["glimpse.engine.ipc.client", "glimpse.engine.ipc.transport", "glimpse.engine.protocol"]
 )
-def test_the_front_ends_side_of_the_seam_loads_no_torch(module: str) -> None:
+def test_front_end_side_loads_no_torch(module: str) -> None:
     code = f"import {module}, sys; assert not {{'torch', 'transformers'}} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=30)
 

@@ -1,4 +1,4 @@
-"""Blocks are held, freed, found again, and taken in the right order."""
+"""Blocks are held, freed, found again, and allocated in the right order."""
 
 import pytest
 from hypothesis import given
@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from glimpse.engine.scheduling.block_pool import BlockPool
 
 
-def test_a_block_is_free_again_only_when_its_last_holder_releases_it():
+def test_block_is_free_after_its_last_release():
     pool = BlockPool(2)
     block_id = pool.allocate()
     pool.retain(block_id)
@@ -17,14 +17,14 @@ def test_a_block_is_free_again_only_when_its_last_holder_releases_it():
     assert (pool.num_free, pool.num_used, pool.is_free(block_id)) == (2, 0, True)
 
 
-def test_an_empty_pool_has_nothing_to_allocate():
+def test_empty_pool_raises():
     pool = BlockPool(1)
     pool.allocate()
     with pytest.raises(KeyError):
         pool.allocate()
 
 
-def test_a_free_block_is_found_by_its_name_until_it_is_allocated():
+def test_free_block_is_found_by_its_hash_until_allocated():
     pool = BlockPool(1)
     block_id = pool.allocate()
     pool.register(block_id, b"contents")
@@ -34,7 +34,7 @@ def test_a_free_block_is_found_by_its_name_until_it_is_allocated():
     assert pool.find(b"contents") is None
 
 
-def test_a_block_found_and_retained_is_not_allocated():
+def test_retained_block_is_not_allocated():
     pool = BlockPool(2)
     first = pool.allocate()
     pool.register(first, b"contents")
@@ -44,7 +44,7 @@ def test_a_block_found_and_retained_is_not_allocated():
     assert pool.num_free == 0
 
 
-def test_blocks_without_a_name_are_allocated_before_those_with_one_and_these_the_longest_unused_first():
+def test_allocates_unhashed_blocks_then_least_recently_used():
     pool = BlockPool(4)
     blocks = [pool.allocate() for _ in range(4)]
     for block_id in blocks[:3]:
@@ -56,7 +56,7 @@ def test_blocks_without_a_name_are_allocated_before_those_with_one_and_these_the
     assert [pool.allocate() for _ in range(4)] == [blocks[3], blocks[0], blocks[2], blocks[1]]
 
 
-def test_the_first_of_two_blocks_with_the_same_contents_keeps_the_name():
+def test_first_of_two_equal_blocks_keeps_the_hash():
     pool = BlockPool(2)
     first, second = pool.allocate(), pool.allocate()
     pool.register(first, b"contents")
@@ -68,14 +68,14 @@ def test_the_first_of_two_blocks_with_the_same_contents_keeps_the_name():
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 4)), max_size=60))
-def test_counts_agree_with_a_plain_list_of_holders(operations: list[tuple[int, int]]):
+def test_counts_equal_those_of_a_plain_list(operations: list[tuple[int, int]]):
     pool = BlockPool(5)
     holders = [0] * 5
     for operation, block_id in operations:
         if operation == 0 and pool.num_free:
-            taken = pool.allocate()
-            assert holders[taken] == 0
-            holders[taken] = 1
+            mispredictions = pool.allocate()
+            assert holders[mispredictions] == 0
+            holders[mispredictions] = 1
         elif operation == 1:
             pool.retain(block_id)
             holders[block_id] += 1

@@ -16,7 +16,7 @@ from tests.engine.scheduling.scheduling import shapes, submit
     max_batch_tokens=st.integers(6, 60),
     max_sequences=st.integers(1, 6),
 )
-def test_a_shared_prefix_is_computed_once(
+def test_shared_prefix_is_computed_once(
     num_shared: int, tails: list[list[int]], block_size: int, max_batch_tokens: int, max_sequences: int
 ):
     core, runner = make_core(
@@ -35,7 +35,7 @@ def _full_blocks(chunk: SequenceChunk, block_size: int) -> range:
     return range(chunk.start // block_size, (chunk.start + len(chunk.token_ids)) // block_size)
 
 
-def test_who_steps_aside_does_not_hold_up_the_others():
+def test_skipped_sequence_does_not_delay_others():
     core, runner = make_core(num_blocks=40, block_size=4, max_batch_tokens=64)
     submit(core, "1", 14)
     submit(core, "11", 14)
@@ -44,7 +44,7 @@ def test_who_steps_aside_does_not_hold_up_the_others():
     assert shapes(runner)[:2] == [{0: 14, 2: 14}, {1: 2}]
 
 
-def test_a_place_is_kept_for_who_steps_aside():
+def test_skipped_sequence_keeps_its_place():
     core, runner = make_core(num_blocks=40, block_size=4, max_sequences=2)
     for name in ("1", "11", "2"):
         submit(core, name, 14, max_tokens=2)
@@ -52,7 +52,7 @@ def test_a_place_is_kept_for_who_steps_aside():
     assert shapes(runner)[:3] == [{0: 14}, {0: 1, 1: 2}, {1: 1, 2: 14}]
 
 
-def test_alike_prompts_with_images_are_computed_once():
+def test_equal_prompts_with_images_are_computed_once():
     core, runner = make_core(num_blocks=40, block_size=4)
     for name in "abc":
         core.submit(generate(name, [1, *[PLACEHOLDER] * 8, 2, 3], image_input("cat", 1, 8)))
@@ -62,7 +62,7 @@ def test_alike_prompts_with_images_are_computed_once():
     assert len({tuple(tokens) for name, tokens in answers(steps).items() if name != "d"}) == 1
 
 
-def test_without_prefix_caching_all_compute_at_once():
+def test_without_prefix_caching_all_prompts_are_computed():
     core, runner = make_core(num_blocks=40, block_size=4, prefix_caching=False)
     submit(core, "1", 14)
     submit(core, "11", 14)

@@ -1,4 +1,4 @@
-"""What the core makes of requests: how they begin, what they bring, and how they end."""
+"""The core: how requests are accepted, answered and ended."""
 
 import logging
 from dataclasses import replace
@@ -33,7 +33,7 @@ def refusal(request: Generate, max_waiting: int = 100) -> TokenEvent:
     assert core.has_work
     [event] = core.step().events
     assert not core.has_work
-    assert not runner.plans, "the runner never hears of it"
+    assert not runner.plans, "the runner must not see it"
     assert event.finish is FinishReason.ERROR
     return event
 
@@ -44,13 +44,13 @@ def image_with_key(key_bytes: bytes) -> MediaInput:
 
 
 def embedded(name: str, num_values: int) -> MediaInput:
-    """A picture of 2 tokens, whose embeddings have so many values."""
+    """Returns an image of 2 tokens whose embeddings have `num_values` values."""
     data = memoryview(bytes(4 * num_values))
     return msgspec.structs.replace(image_input(name, 0, 2), content=Embeddings(dtype="float32", data=data))
 
 
 @pytest.mark.parametrize("num_tokens", [16, 17])
-def test_a_prompt_that_leaves_no_room_for_an_answer_is_refused(num_tokens: int):
+def test_refuses_prompt_that_leaves_no_room_for_an_answer(num_tokens: int):
     event = refusal(generate("long", [1] * num_tokens))
     assert event.error is EngineErrorCode.PROMPT_TOO_LONG
     assert event.message == (
@@ -91,15 +91,13 @@ def test_a_prompt_that_leaves_no_room_for_an_answer_is_refused(num_tokens: int):
         ),
     ],
 )
-def test_a_request_that_the_model_could_not_compute_is_refused_by_name(
-    request_: Generate, code: EngineErrorCode, message: str
-):
+def test_refuses_requests_that_the_model_cannot_compute(request_: Generate, code: EngineErrorCode, message: str):
     event = refusal(request_)
     assert event.error is code
     assert message in event.message
 
 
-def test_one_more_than_may_wait_is_refused_as_overloaded_and_the_others_go_on():
+def test_refuses_requests_when_the_queue_is_full():
     core, _ = make_core(max_waiting=2)
     for name in ("0", "1", "2"):
         core.submit(generate(name, [1, 2]))
@@ -109,7 +107,7 @@ def test_one_more_than_may_wait_is_refused_as_overloaded_and_the_others_go_on():
     assert {events["0"].finish, events["1"].finish} == {FinishReason.LENGTH}
 
 
-def test_a_request_id_in_flight_is_refused_and_the_first_goes_on():
+def test_refuses_request_id_in_use():
     core, runner = make_core()
     runner.script = [1, 2, 3]
     core.submit(generate("same", [1], sampling=SamplingParams(max_tokens=3)))
@@ -121,7 +119,7 @@ def test_a_request_id_in_flight_is_refused_and_the_first_goes_on():
     assert answers(steps) == {"same": [2, 3]}
 
 
-def test_a_request_id_may_come_again_when_the_first_has_ended():
+def test_request_id_can_be_reused_after_its_end():
     core, _ = make_core()
     for _ in range(2):
         core.submit(generate("same", [1]))
@@ -148,7 +146,7 @@ def test_a_request_id_may_come_again_when_the_first_has_ended():
         (SamplingParams(max_tokens=99), [1] * 14, [1] * 14, FinishReason.LENGTH),
     ],
 )
-def test_an_answer_ends_at_an_end_token_a_stop_token_or_a_limit(
+def test_answer_ends_at_end_token_stop_token_or_limit(
     sampling: SamplingParams, script: list[int], expected: list[int], finish: FinishReason
 ):
     core, runner = make_core(num_blocks=4, block_size=4)
@@ -159,7 +157,7 @@ def test_an_answer_ends_at_an_end_token_a_stop_token_or_a_limit(
     assert [event.finish for step in steps for event in step.events if event.finish] == [finish]
 
 
-def test_cached_tokens_are_said_with_the_first_token_and_with_the_end():
+def test_cached_tokens_are_reported_with_first_token_and_finish():
     core, _ = make_core(block_size=4)
     sampling = SamplingParams(max_tokens=3, ignore_eos=True)
     core.submit(generate("cold", [1] * 10, sampling=sampling))
@@ -174,17 +172,17 @@ def test_cached_tokens_are_said_with_the_first_token_and_with_the_end():
 
 
 @pytest.mark.parametrize("prefix_caching", [True, False])
-def test_encoded_media_are_said_with_the_first_token(prefix_caching: bool):
+def test_encoded_media_are_reported_with_the_first_token(prefix_caching: bool):
     core, _ = make_core(block_size=4, prefix_caching=prefix_caching)
     sampling = SamplingParams(max_tokens=2, ignore_eos=True)
     media = [image_input("cat", 1, 3), image_input("cat", 4, 3), image_input("dog", 7, 3)]
     for name in ("cold", "warm"):
         core.submit(generate(name, [1, *[PLACEHOLDER] * 9, 1], *media, sampling=sampling))
-        said = [event.num_encoded_media for step in run_until_idle(core) for event in step.events]
-        assert said == ([2, 0] if name == "cold" else [0, 0])
+        reported = [event.num_encoded_media for step in run_until_idle(core) for event in step.events]
+        assert reported == ([2, 0] if name == "cold" else [0, 0])
 
 
-def test_without_prefix_caching_nothing_is_spared():
+def test_without_prefix_caching_nothing_is_cached():
     core, runner = make_core(block_size=4, prefix_caching=False)
     for name in ("0", "1"):
         core.submit(generate(name, [1] * 10))
@@ -192,7 +190,7 @@ def test_without_prefix_caching_nothing_is_spared():
     assert [len(chunk.token_ids) for plan in runner.plans for chunk in plan.chunks] == [10, 10]
 
 
-def test_a_steps_statistics_are_those_after_it():
+def test_stats_describe_the_state_after_the_step():
     core, _ = make_core(block_size=4, max_sequences=1)
     for name in ("0", "1"):
         prompt = [1, *[PLACEHOLDER] * 5]
@@ -207,7 +205,7 @@ def test_a_steps_statistics_are_those_after_it():
     assert (stats.num_prompt_tokens, stats.num_generated_tokens, stats.num_encoded_media) == (0, 1, 0)
 
 
-def test_cancelled_while_it_runs_a_request_is_gone_within_one_step():
+def test_cancelled_running_request_is_gone_within_one_step():
     core, runner = make_core(max_batch_tokens=4, block_size=4)
     core.submit(generate("0", [1, *[PLACEHOLDER] * 9], image_input("cat", 1, 9)))
     core.step()
@@ -220,7 +218,7 @@ def test_cancelled_while_it_runs_a_request_is_gone_within_one_step():
     assert not core.has_work
 
 
-def test_cancelled_while_it_waits_a_request_never_reaches_the_runner():
+def test_cancelled_waiting_request_never_reaches_the_runner():
     core, runner = make_core()
     core.submit(generate("0", [1]))
     core.cancel("0")
@@ -229,7 +227,7 @@ def test_cancelled_while_it_waits_a_request_never_reaches_the_runner():
     assert not core.has_work
 
 
-def test_cancelled_while_preempted_a_request_is_forgotten_by_the_runner():
+def test_cancelled_preempted_request_is_forgotten_by_the_runner():
     core, runner = make_core(num_blocks=6, block_size=4, max_model_len=20)
     for name in ("0", "1"):
         core.submit(generate(name, [int(name)] * 8, sampling=SamplingParams(max_tokens=8, ignore_eos=True)))
@@ -242,7 +240,7 @@ def test_cancelled_while_preempted_a_request_is_forgotten_by_the_runner():
     assert list(runner.sequences) == [0]
 
 
-def test_cancelling_what_is_unknown_or_has_ended_changes_nothing():
+def test_cancel_ignores_unknown_and_ended_requests():
     core, _ = make_core()
     core.cancel("nobody")
     assert not core.has_work
@@ -252,7 +250,7 @@ def test_cancelling_what_is_unknown_or_has_ended_changes_nothing():
     assert run_until_idle(core)[-1].events == []
 
 
-def test_the_end_of_the_last_request_still_reaches_the_runner():
+def test_end_of_the_last_request_reaches_the_runner():
     core, runner = make_core()
     core.submit(generate("0", [1]))
     core.step()
@@ -262,7 +260,7 @@ def test_the_end_of_the_last_request_still_reaches_the_runner():
     assert not core.has_work
 
 
-def test_shutdown_cancels_all_that_is_in_flight():
+def test_shutdown_cancels_all_requests():
     core, _ = make_core(max_sequences=1)
     for name in ("0", "1"):
         core.submit(generate(name, [1, 2], sampling=SamplingParams(max_tokens=9, ignore_eos=True)))
@@ -278,7 +276,7 @@ def test_shutdown_cancels_all_that_is_in_flight():
 
 
 @pytest.mark.parametrize("fails", ["before", "after"])
-def test_a_step_that_fails_ends_its_requests_and_no_others(fails: str, caplog: pytest.LogCaptureFixture):
+def test_failed_step_ends_only_its_own_requests(fails: str, caplog: pytest.LogCaptureFixture):
     core, runner = make_core(max_sequences=1)
     sampling = SamplingParams(max_tokens=3, ignore_eos=True)
     for name in ("0", "1"):
@@ -296,7 +294,7 @@ def test_a_step_that_fails_ends_its_requests_and_no_others(fails: str, caplog: p
     assert runner.plans[1].evicted == tuple(item.key for item in runner.plans[0].encode)
 
 
-def test_what_a_failed_step_computed_is_not_found_by_others():
+def test_blocks_of_a_failed_step_are_not_found():
     core, runner = make_core(block_size=4)
     runner.fails = "after"
     core.submit(generate("0", [1] * 12))
@@ -306,7 +304,7 @@ def test_what_a_failed_step_computed_is_not_found_by_others():
     assert runner.plans[1].chunks[0].start == 0
 
 
-def test_what_a_failed_step_was_to_make_the_runner_forget_is_said_again():
+def test_ended_sequences_of_a_failed_step_are_sent_again():
     core, runner = make_core()
     core.submit(generate("0", [1]))
     core.step()
@@ -319,7 +317,7 @@ def test_what_a_failed_step_was_to_make_the_runner_forget_is_said_again():
 
 
 class BrokenRunner:
-    """Fails always."""
+    """Always fails."""
 
     def launch(self, plan: StepPlan) -> CompletedStep:
         raise RuntimeError("broken")
@@ -332,8 +330,8 @@ class SilentRunner:
         return CompletedStep(StepResult())
 
 
-class TalkativeRunner:
-    """Answers the same always, with its log-probability."""
+class LogprobRunner:
+    """Always samples the same token, with its log-probability."""
 
     def launch(self, plan: StepPlan) -> CompletedStep:
         sample = Sample(token_id=3, logprob=-0.5, top=((3, -0.5), (1, -2.0)))
@@ -360,15 +358,15 @@ def core_over(runner: Runner) -> Core:
 
 
 @pytest.mark.parametrize("runner", [BrokenRunner(), SilentRunner()])
-def test_a_runner_that_is_broken_for_good_ends_each_request_and_does_not_keep_the_core_busy(runner: Runner):
+def test_permanently_broken_runner_ends_each_request(runner: Runner):
     core = core_over(runner)
     core.submit(generate("0", [1]))
     finishes = [event.finish for step in run_until_idle(core, max_steps=3) for event in step.events]
     assert finishes == [FinishReason.ERROR]
 
 
-def test_logprobs_are_passed_on():
-    core = core_over(TalkativeRunner())
+def test_logprobs_are_passed_through():
+    core = core_over(LogprobRunner())
     core.submit(generate("0", [1], sampling=SamplingParams(max_tokens=1, logprobs=2)))
     [event] = core.step().events
     assert event.logprobs == [TokenLogprobs(logprob=-0.5, top=[(3, -0.5), (1, -2.0)])]

@@ -1,4 +1,4 @@
-"""Requests whose grammars are being compiled: they wait beside the steps, and nobody else does."""
+"""Requests whose grammars are being compiled: they wait, and no others do."""
 
 from concurrent.futures import Future
 
@@ -17,14 +17,14 @@ FREE = SamplingParams(max_tokens=9, ignore_eos=True)
 
 
 @pytest.fixture(autouse=True)
-def _impatience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody compiles in the meantime."""
+def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test waits for a compilation."""
     monkeypatch.setattr(grammar_queue, "_WAIT_SECONDS", 0.0)
 
 
 @pytest.fixture
 def compiling() -> Future[object]:
-    """Of the slow grammar."""
+    """The compilation of the slow grammar."""
     return Future()
 
 
@@ -36,7 +36,7 @@ def core_with(compiling: Future[object], *, async_scheduling: bool = False, max_
 
 
 def finishes(steps: list[Step]) -> dict[str, list[FinishReason]]:
-    """Request id → its ends."""
+    """Returns the finish reasons of each request id."""
     ends: dict[str, list[FinishReason]] = {}
     for event in (event for step in steps for event in step.events):
         if event.finish:
@@ -45,7 +45,7 @@ def finishes(steps: list[Step]) -> dict[str, list[FinishReason]]:
 
 
 @pytest.mark.parametrize("async_scheduling", [False, True])
-def test_answers_go_on_while_the_grammar_of_another_is_compiled(compiling: Future[object], async_scheduling: bool):
+def test_other_requests_continue_while_a_grammar_compiles(compiling: Future[object], async_scheduling: bool):
     core = core_with(compiling, async_scheduling=async_scheduling)
     core.submit(generate("bound", [1, 2], sampling=BOUND))
     core.submit(generate("free", [2, 1], sampling=FREE))
@@ -61,7 +61,7 @@ def test_answers_go_on_while_the_grammar_of_another_is_compiled(compiling: Futur
     assert answers(run_until_idle(alone))["bound"] == answers(steps)["bound"]
 
 
-def test_who_arrived_first_is_first_when_its_grammar_is_compiled(compiling: Future[object]):
+def test_arrival_order_holds_after_compilation(compiling: Future[object]):
     core, runner = make_core(compile_grammar={SLOW: compiling}.__getitem__, max_sequences=1)
     for name in ("free", "bound", "late"):
         core.submit(generate(name, [1], sampling=BOUND if name == "bound" else SamplingParams(max_tokens=2)))
@@ -71,14 +71,14 @@ def test_who_arrived_first_is_first_when_its_grammar_is_compiled(compiling: Futu
     assert runner.plans
 
 
-def test_a_grammar_that_is_compiled_is_not_waited_for(compiling: Future[object]):
+def test_compiled_grammar_is_not_waited_for(compiling: Future[object]):
     compiling.set_result(None)
     core = core_with(compiling)
     core.submit(generate("bound", [1, 2], sampling=BOUND))
     assert answers([core.step()])["bound"]
 
 
-def test_a_grammar_that_cannot_be_compiled_is_for_the_runner_to_refuse(compiling: Future[object]):
+def test_grammar_that_fails_to_compile_goes_to_the_runner(compiling: Future[object]):
     core = core_with(compiling)
     core.submit(generate("bound", [1, 2], sampling=BOUND))
     assert core.step().events == []
@@ -86,7 +86,7 @@ def test_a_grammar_that_cannot_be_compiled_is_for_the_runner_to_refuse(compiling
     assert finishes(run_until_idle(core)) == {"bound": [FinishReason.LENGTH]}
 
 
-def test_with_nothing_else_to_do_it_is_waited_for(compiling: Future[object], monkeypatch: pytest.MonkeyPatch):
+def test_idle_core_waits_for_the_grammar(compiling: Future[object], monkeypatch: pytest.MonkeyPatch):
     waits: list[float] = []
 
     def wait(futures: object, *, timeout: float, return_when: str) -> None:
@@ -103,7 +103,7 @@ def test_with_nothing_else_to_do_it_is_waited_for(compiling: Future[object], mon
     assert waits == [0.5]
 
 
-def test_one_that_is_cancelled_meanwhile_ends_once(compiling: Future[object]):
+def test_request_cancelled_during_compilation_ends_once(compiling: Future[object]):
     core = core_with(compiling)
     core.submit(generate("bound", [1, 2], sampling=BOUND))
     core.cancel("bound")
@@ -115,14 +115,14 @@ def test_one_that_is_cancelled_meanwhile_ends_once(compiling: Future[object]):
     assert finishes(run_until_idle(core)) == {"bound": [FinishReason.LENGTH]}
 
 
-def test_shutdown_ends_one_whose_grammar_is_never_compiled(compiling: Future[object]):
+def test_shutdown_ends_request_whose_grammar_never_compiles(compiling: Future[object]):
     core = core_with(compiling)
     core.submit(generate("bound", [1, 2], sampling=BOUND))
     assert finishes([core.shutdown()]) == {"bound": [FinishReason.CANCELLED]}
     assert not core.has_work
 
 
-def test_it_counts_among_those_that_wait(compiling: Future[object]):
+def test_compiling_requests_count_as_waiting(compiling: Future[object]):
     core = core_with(compiling, max_waiting=1)
     core.submit(generate("bound", [1, 2], sampling=BOUND))
     core.submit(generate("free", [1, 2], sampling=FREE))

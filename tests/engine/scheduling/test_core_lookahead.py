@@ -1,4 +1,4 @@
-"""Steps launched ahead of the results of those before them: nothing of an answer depends on it."""
+"""Async scheduling: answers do not depend on it."""
 
 import logging
 from collections.abc import Sequence
@@ -44,7 +44,7 @@ def ahead() -> tuple[Core, CheckingRunner]:
 
 
 def contents(core: Core, requests: Sequence[tuple[Generate, int]]) -> dict[str, tuple[object, ...]]:
-    """What all events said of each request, when so many steps were taken after each arrival."""
+    """Returns what the events of each request contain, after the given number of steps behind each arrival."""
     events: dict[str, list[TokenEvent]] = {}
     steps = []
     for request, num_steps in requests:
@@ -73,7 +73,7 @@ def contents(core: Core, requests: Sequence[tuple[Generate, int]]) -> dict[str, 
     lazy=st.booleans(),
     mistakes=st.lists(st.booleans(), max_size=30),
 )
-def test_all_events_say_the_same_as_step_by_step(
+def test_events_equal_those_of_synchronous_scheduling(
     arrivals: list[tuple[list[int], bool, SamplingParams, int]],
     max_batch_tokens: int,
     max_sequences: int,
@@ -82,7 +82,7 @@ def test_all_events_say_the_same_as_step_by_step(
 ):
     requests: list[tuple[Generate, int]] = []
     for index, (token_ids, has_image, sampling, num_steps) in enumerate(arrivals):
-        # Begun one after the other, else who finds whose prefix depends on when exactly they come.
+        # Salted, because cache hits depend on the exact time of arrival.
         media = [image_input("cat", 0, 3)] if has_image else []
         prompt = [*[PLACEHOLDER] * 3 * has_image, *token_ids]
         requests.append((generate(str(index), prompt, *media, sampling=sampling, cache_salt=str(index)), num_steps))
@@ -102,30 +102,30 @@ def test_all_events_say_the_same_as_step_by_step(
     assert launched_ahead == step_by_step
 
 
-def test_a_prefix_is_found_as_soon_as_step_by_step():
+def test_prefix_is_found_as_soon_as_with_synchronous_scheduling():
     prompt = [1] * 18
     cores = [
         make_core(num_blocks=60, max_model_len=60, async_scheduling=async_scheduling)
         for async_scheduling in (False, True)
     ]
-    said = [
+    first = [
         contents(core, [(generate(name, prompt, sampling=ENDLESS), 0) for name in ("0", "1", "2")]) for core, _ in cores
     ]
-    assert said[0] == said[1]
-    assert said[1]["1"][2] == [16, 16], "with the first token, and with the last"
+    assert first[0] == first[1]
+    assert first[1]["1"][2] == [16, 16], "with the first token and with the last"
 
 
-def test_the_next_turn_finds_an_answer_as_step_by_step():
+def test_next_turn_finds_the_answer_as_with_synchronous_scheduling():
     found: list[object] = []
     for async_scheduling in (False, True):
         core, _ = make_core(num_blocks=60, max_model_len=60, block_size=4, async_scheduling=async_scheduling)
-        [said] = contents(core, [(generate("0", [1, 2, 1], sampling=ENDLESS), 0)]).values()
-        assert isinstance(said[0], list)
-        found.append(contents(core, [(generate("1", [1, 2, 1, *said[0], 1]), 0)])["1"][2])
-    assert found == [[40], [40]], "43 tokens of prompt and answer, the last of which was never computed"
+        [first] = contents(core, [(generate("0", [1, 2, 1], sampling=ENDLESS), 0)]).values()
+        assert isinstance(first[0], list)
+        found.append(contents(core, [(generate("1", [1, 2, 1, *first[0], 1]), 0)])["1"][2])
+    assert found == [[40], [40]], "of 43 tokens of prompt and answer, the last was never computed"
 
 
-def test_the_next_step_is_launched_before_this_ones_result_is_asked_for():
+def test_next_step_is_launched_before_waiting_for_this_one():
     core, runner = ahead()
     core.submit(generate("0", [1, 2], sampling=ENDLESS))
     step = core.step()
@@ -136,14 +136,14 @@ def test_the_next_step_is_launched_before_this_ones_result_is_asked_for():
     assert len(runner.launched) == 1
 
 
-def test_who_ends_by_length_is_not_computed_in_vain():
+def test_sequence_that_ends_by_length_is_not_computed_further():
     core, runner = ahead()
     core.submit(generate("0", [1, 2], sampling=SamplingParams(max_tokens=3, ignore_eos=True)))
     run_until_idle(core)
     assert [len(plan.chunks) for plan in runner.plans] == [1, 1, 1, 0]
 
 
-def test_who_ends_by_what_it_says_is_computed_once_in_vain_and_nothing_of_that_is_kept():
+def test_step_after_an_end_token_is_discarded():
     core, runner = ahead()
     runner.script = [1, EOS, 2]
     core.submit(generate("0", [1, 2], sampling=SamplingParams(max_tokens=9)))
@@ -153,7 +153,7 @@ def test_who_ends_by_what_it_says_is_computed_once_in_vain_and_nothing_of_that_i
     assert core.scheduler.block_pool.num_used == 0
     core.submit(generate("again", [1, 2, 1, EOS, 1]))
     run_until_idle(core)
-    assert runner.plans[-2].chunks[0].start == 0, "the block was never full of computed tokens"
+    assert runner.plans[-2].chunks[0].start == 0, "the block was never filled with computed tokens"
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_who_ends_by_what_it_says_is_computed_once_in_vain_and_nothing_of_that_i
         SamplingParams(max_tokens=9, min_tokens=9),
     ],
 )
-def test_whose_choice_needs_the_tokens_before_makes_the_next_step_wait(sampling: SamplingParams):
+def test_sampling_that_needs_earlier_tokens_delays_the_next_step(sampling: SamplingParams):
     core, runner = ahead()
     core.submit(generate("free", [1, 2], sampling=ENDLESS))
     core.submit(generate("bound", [2, 2], sampling=sampling))
@@ -176,7 +176,7 @@ def test_whose_choice_needs_the_tokens_before_makes_the_next_step_wait(sampling:
     assert any(PENDING_TOKEN_ID in chunk.token_ids for plan in runner.plans for chunk in plan.chunks)
 
 
-def test_a_cancel_drops_what_is_under_way():
+def test_cancel_discards_the_step_in_flight():
     core, _ = ahead()
     for name in ("0", "1"):
         core.submit(generate(name, [int(name)] * 5, sampling=ENDLESS))
@@ -190,11 +190,11 @@ def test_a_cancel_drops_what_is_under_way():
     ]
     core.cancel("0")
     steps += run_until_idle(core)
-    assert len(answers(steps)["1"]) == 2, "the new one's own"
+    assert len(answers(steps)["1"]) == 2, "those of the new request"
     assert core.scheduler.block_pool.num_used == 0
 
 
-def test_shutdown_waits_for_what_is_under_way():
+def test_shutdown_waits_for_the_step_in_flight():
     core, runner = ahead()
     core.submit(generate("0", [1, 2], sampling=ENDLESS))
     core.step()
@@ -206,7 +206,7 @@ def test_shutdown_waits_for_what_is_under_way():
 
 @pytest.mark.parametrize("fails", ["before", "after"])
 @pytest.mark.parametrize("lazy", [False, True])
-def test_a_step_that_fails_with_another_behind_it_ends_its_own_requests_alone(
+def test_failed_step_with_another_in_flight_ends_only_its_own_requests(
     fails: str, lazy: bool, caplog: pytest.LogCaptureFixture
 ):
     core, runner = make_core(num_blocks=60, max_model_len=60, max_sequences=2, async_scheduling=True, lazy=lazy)
@@ -217,7 +217,7 @@ def test_a_step_that_fails_with_another_behind_it_ends_its_own_requests_alone(
     with caplog.at_level(logging.CRITICAL + 1, logger="glimpse.engine.scheduling.step_pipeline"):
         steps = run_until_idle(core)
     events = [event for step in steps for event in step.events]
-    # What is launched in the next step holds both; what is executed in it, if execution is late, holds the first alone.
+    # The next launched step contains both requests. With lazy execution, the failing one contains only the first.
     failed = {"0"} if lazy else {"0", "1"}
     assert {event.request_id for event in events if event.error is EngineErrorCode.INTERNAL} == failed
     assert len(answers(steps).get("1", [])) == (40 if lazy else 0)
@@ -225,7 +225,7 @@ def test_a_step_that_fails_with_another_behind_it_ends_its_own_requests_alone(
 
 @pytest.mark.parametrize("fails", ["before for want of memory", "after for want of memory"])
 @pytest.mark.parametrize("lazy", [False, True])
-def test_want_of_memory_costs_the_newest_prompt_alone(fails: str, lazy: bool, caplog: pytest.LogCaptureFixture):
+def test_out_of_memory_ends_only_the_newest_prompt(fails: str, lazy: bool, caplog: pytest.LogCaptureFixture):
     core, runner = make_core(num_blocks=60, max_model_len=60, async_scheduling=True, lazy=lazy, block_size=4)
     core.submit(generate("old", [1] * 9, sampling=ENDLESS))
     core.step()
@@ -233,7 +233,7 @@ def test_want_of_memory_costs_the_newest_prompt_alone(fails: str, lazy: bool, ca
     core.submit(generate("new", [2] * 9, sampling=ENDLESS))
     core.submit(generate("newest", [PLACEHOLDER] * 9, image_input("cat", 0, 9), sampling=ENDLESS))
     if lazy:
-        core.step()  # the step that holds them is launched
+        core.step()  # launches the step that contains them
     runner.fails = fails
     with caplog.at_level(logging.CRITICAL + 1, logger="glimpse.engine.scheduling.step_pipeline"):
         steps = run_until_idle(core)
@@ -245,6 +245,6 @@ def test_want_of_memory_costs_the_newest_prompt_alone(fails: str, lazy: bool, ca
     assert not runner.resident or runner.plans[-1].evicted
 
 
-def test_steps_cannot_be_launched_ahead_of_guesses():
+def test_async_scheduling_refuses_draft_tokens():
     with pytest.raises(ValueError, match="async_scheduling: expected False with max_draft_tokens > 0"):
         make_core(async_scheduling=True, max_draft_tokens=3)

@@ -1,4 +1,4 @@
-"""Any mix of requests, cancellations and failures: each request ends once and rightly, and nothing of it stays."""
+"""Any mix of requests, cancellations and failures: each request ends once, correctly, and frees all that it held."""
 
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -34,7 +34,7 @@ pieces = st.one_of(
 samplings = st.builds(
     SamplingParams,
     max_tokens=st.integers(1, 20),
-    min_tokens=st.one_of(st.just(0), st.integers(0, 20)),  # with it, the next step waits for this one's tokens
+    min_tokens=st.one_of(st.just(0), st.integers(0, 20)),  # set, it makes the next step wait for this one's tokens
     ignore_eos=st.booleans(),
     stop_token_ids=st.sampled_from([(), (3,)]),
     grammar=st.sampled_from([None, None, *GRAMMARS]),
@@ -42,7 +42,7 @@ samplings = st.builds(
 
 
 def make_prompt(parts: list[str | list[int]]) -> tuple[list[int], list[MediaInput]]:
-    """Token ids and media of texts and pictures one after the other."""
+    """Returns the token ids and media of a sequence of texts and images."""
     token_ids: list[int] = []
     media: list[MediaInput] = []
     for part in parts:
@@ -55,10 +55,10 @@ def make_prompt(parts: list[str | list[int]]) -> tuple[list[int], list[MediaInpu
 
 
 def answer_alone(request: Generate, max_model_len: int) -> tuple[list[int], FinishReason]:
-    """What the request brings when nothing else is in the world."""
+    """Returns the answer to a request that is computed alone."""
     token_ids = list(request.token_ids)
     sampling = request.sampling
-    # Who follows a grammar ends with it; so it goes through both parameters. The runner here follows none.
+    # A grammar overrides both parameters. The runner here ignores grammars.
     ignores_eos, min_tokens = (sampling.ignore_eos, sampling.min_tokens) if sampling.grammar is None else (False, 0)
     ends = {*sampling.stop_token_ids, *(() if ignores_eos else (EOS,))}
     for num_generated in range(1, sampling.max_tokens + 1):
@@ -72,7 +72,7 @@ def answer_alone(request: Generate, max_model_len: int) -> tuple[list[int], Fini
 
 @dataclass
 class Story:
-    """What came of a request."""
+    """A request and its answer so far."""
 
     request: Generate
     token_ids: list[int] = field(default_factory=list[int])
@@ -80,7 +80,7 @@ class Story:
 
 
 class CoreMachine(RuleBasedStateMachine):
-    """Submits, cancels, fails and steps on a core whose pools are small, step by step or with steps launched ahead."""
+    """Submits, cancels, fails and steps on a core with small pools, with and without async scheduling."""
 
     @initialize(
         block_size=st.integers(1, 4),
@@ -148,7 +148,7 @@ class CoreMachine(RuleBasedStateMachine):
 
     @rule(grammar=st.sampled_from(GRAMMARS))
     def finish_compiling(self, grammar: Grammar) -> None:
-        """And forget the grammar."""
+        """Also forgets the grammar."""
         if grammar in self.compiling:
             self.compiling.pop(grammar).set_result(None)
 
@@ -159,7 +159,7 @@ class CoreMachine(RuleBasedStateMachine):
             self.record(self.core.step())
 
     @rule(mistakes=st.lists(st.booleans(), min_size=1, max_size=8))
-    def take_tokens_that_are_not_said(self, mistakes: list[bool]) -> None:
+    def mispredict_tokens(self, mistakes: list[bool]) -> None:
         self.runner.mistakes = mistakes if self.is_ahead else []
 
     @rule(fails=st.sampled_from(["before", "after", "before for want of memory", "after for want of memory"]))
@@ -172,7 +172,7 @@ class CoreMachine(RuleBasedStateMachine):
         num_ended = sum(event.message == FAILURE for event in step.events)
         if fails.endswith("memory"):
             self.num_memory_failures += num_failed > 0
-        if not self.is_ahead:  # else what fails to be launched is only noticed in the next step
+        if not self.is_ahead:  # else a failed launch is only noticed in the next step
             assert num_ended == (0 if fails.endswith("memory") else num_failed)
 
     @invariant()
@@ -191,7 +191,7 @@ class CoreMachine(RuleBasedStateMachine):
             story.finish = event.finish
             assert (event.error is not None) == (event.finish is FinishReason.ERROR)
             if event.error is EngineErrorCode.OUT_OF_MEMORY:
-                self.num_memory_failures -= 1  # it costs one request
+                self.num_memory_failures -= 1  # it ends one request
             self.check(story)
 
     def check(self, story: Story) -> None:
@@ -217,8 +217,8 @@ class CoreMachine(RuleBasedStateMachine):
 
 
 @pytest.fixture(autouse=True)
-def _impatience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody compiles in the meantime."""
+def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test waits for a compilation."""
     monkeypatch.setattr(grammar_queue, "_WAIT_SECONDS", 0.0)
 
 

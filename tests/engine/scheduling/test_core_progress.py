@@ -1,4 +1,4 @@
-"""Whatever sequences compete for, each comes to its end."""
+"""Sequences that compete for resources all finish."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -24,7 +24,7 @@ arrivals = st.lists(
     max_batch_tokens=st.integers(1, 40),
     prefix_caching=st.booleans(),
 )
-def test_sequences_that_fight_for_the_room_of_one_image_all_finish(
+def test_sequences_competing_for_room_for_one_image_all_finish(
     arrivals: list[tuple[str, int, int, int]], num_blocks: int, max_batch_tokens: int, prefix_caching: bool
 ):
     core, _ = make_core(
@@ -54,7 +54,7 @@ def test_sequences_that_fight_for_the_room_of_one_image_all_finish(
     assert core.scheduler.encoder_cache.num_pinned == 0
 
 
-def test_an_image_that_finds_no_room_waits_for_the_one_before_it():
+def test_image_without_room_waits_for_the_previous_one():
     core, runner = make_core(num_blocks=8, max_model_len=10)
     for name in ("a", "b"):
         core.submit(generate(name, [1] + [PLACEHOLDER] * 8, image_input(name, 1, 8)))
@@ -65,9 +65,9 @@ def test_an_image_that_finds_no_room_waits_for_the_one_before_it():
     assert [(chunk.start, len(chunk.token_ids)) for chunk in runner.plans[1].chunks] == [(1, 8)]
 
 
-def test_who_was_refused_room_is_not_overtaken_by_those_behind():
+def test_sequence_refused_room_is_not_overtaken():
     core, runner = make_core(num_blocks=40, max_model_len=20, max_batch_tokens=80)
-    # a's 12 tokens and c's 6 would fit beside each other; b's 12 do not fit beside a's.
+    # The 12 tokens of a and the 6 of c would fit together; the 12 of b do not fit next to a's.
     for name, num_tokens in (("a", 12), ("b", 12), ("c", 6)):
         core.submit(generate(name, [1] + [PLACEHOLDER] * num_tokens, image_input(name, 1, num_tokens)))
     core.step()

@@ -1,4 +1,4 @@
-"""Pictures are encoded once, stay while they are wanted, and go in the order of their last use."""
+"""Images are encoded once, stay while they are pinned, and are evicted in the order of their last use."""
 
 import pytest
 
@@ -12,11 +12,11 @@ WHOLE = 1000
 MODEL = ModelSpec(vocab_size=8, hidden_size=2, eos_token_ids=())
 
 
-def make(sequence_id: int, *pictures: tuple[str, int]) -> Sequence:
-    """A sequence of pictures (name, number of tokens), one right after the other, and a last text token."""
+def make(sequence_id: int, *images: tuple[str, int]) -> Sequence:
+    """Returns a sequence of consecutive images (name, number of tokens) and a text token."""
     media: list[MediaInput] = []
     end = 0
-    for name, num_tokens in pictures:
+    for name, num_tokens in images:
         media.append(image_input(name, end, num_tokens))
         end += num_tokens
     request = generate(str(sequence_id), [PLACEHOLDER] * end + [1], *media)
@@ -28,12 +28,12 @@ def make_cache(capacity_tokens: int) -> EncoderCache:
 
 
 def reach(cache: EncoderCache, sequence: Sequence, start: int, end: int) -> int:
-    """Where the tokens end that can be computed when any number of tokens may be encoded."""
+    """Returns where the computable tokens end if any number of tokens may be encoded."""
     return cache.plan_media(sequence, start, end, max_more_tokens=WHOLE)
 
 
 def use(cache: EncoderCache, sequence: Sequence) -> tuple[list[bytes], list[bytes]]:
-    """Computes all of a sequence in a step: (the keys encoded, the keys evicted) for it."""
+    """Computes all of a sequence in a step. Returns the encoded keys and the evicted keys."""
     assert reach(cache, sequence, 0, sequence.num_tokens) == sequence.num_tokens
     encode, evicted = cache.finish_plan()
     sequence.num_computed_tokens = sequence.num_tokens
@@ -41,7 +41,7 @@ def use(cache: EncoderCache, sequence: Sequence) -> tuple[list[bytes], list[byte
     return [item.key for item in encode], list(evicted)
 
 
-def test_a_key_is_encoded_once_for_all_sequences_that_need_it():
+def test_key_is_encoded_once_for_all_sequences():
     cache = make_cache(10)
     first, second, third = make(1, ("cat", 4)), make(2, ("cat", 4)), make(3, ("cat", 4))
     assert reach(cache, first, 0, 5) == reach(cache, second, 0, 5) == 5
@@ -52,7 +52,7 @@ def test_a_key_is_encoded_once_for_all_sequences_that_need_it():
     assert use(cache, third) == ([], [])
 
 
-def test_embeddings_take_room_but_none_of_what_a_step_may_encode():
+def test_embeddings_take_room_but_no_encoding_budget():
     cache = make_cache(8)
     sequence = make(1, ("cat", 4), ("dog", 4))
     embeddings = Embeddings(dtype="float16", data=memoryview(bytes(16)))
@@ -64,7 +64,7 @@ def test_embeddings_take_room_but_none_of_what_a_step_may_encode():
     assert sequence.encoded_keys == {key("cat")}
 
 
-def test_a_span_is_not_encoded_for_tokens_before_or_after_it():
+def test_span_is_not_encoded_for_tokens_outside_it():
     cache = make_cache(10)
     sequence = make(1, ("cat", 4), ("dog", 4))
     assert reach(cache, sequence, 4, 8) == 8
@@ -73,13 +73,13 @@ def test_a_span_is_not_encoded_for_tokens_before_or_after_it():
     assert cache.finish_plan() == ((), ())
 
 
-def test_no_tokens_need_no_image():
+def test_empty_range_needs_no_image():
     cache = make_cache(10)
     assert reach(cache, make(1, ("cat", 4)), 2, 2) == 2
     assert (cache.finish_plan(), cache.num_pinned) == (((), ()), 0)
 
 
-def test_the_longest_unused_is_evicted_first():
+def test_least_recently_used_output_is_evicted_first():
     cache = make_cache(10)
     for sequence_id, name in enumerate(["cat", "dog", "cat"]):
         use(cache, make(sequence_id, (name, 4)))
@@ -88,7 +88,7 @@ def test_the_longest_unused_is_evicted_first():
     assert cache.num_resident_bytes == 100
 
 
-def test_nothing_is_evicted_in_vain():
+def test_nothing_is_evicted_unless_it_makes_room():
     cache = make_cache(10)
     use(cache, make(1, ("cat", 4)))
     holder, large = make(2, ("dog", 4)), make(3, ("sea", 7))
@@ -97,14 +97,14 @@ def test_nothing_is_evicted_in_vain():
     assert cache.finish_plan()[1] == ()
 
 
-def test_a_chunk_is_cut_before_the_image_that_finds_no_room():
+def test_chunk_ends_before_an_image_without_room():
     cache = make_cache(10)
     reach(cache, make(1, ("cat", 4)), 0, 2)
     second = make(2, ("dog", 4), ("sea", 4))
     assert reach(cache, second, 0, 9) == 4
 
 
-def test_an_image_is_pinned_until_its_last_token_is_computed():
+def test_image_is_pinned_until_its_last_token_is_computed():
     cache = make_cache(10)
     holder, other = make(1, ("cat", 4)), make(2, ("sea", 10))
     for end in (1, 3):
@@ -123,7 +123,7 @@ def test_an_image_is_pinned_until_its_last_token_is_computed():
     assert use(cache, other) == ([key("sea")], [key("cat")])
 
 
-def test_an_image_that_comes_twice_in_a_row_stays_pinned_for_its_second_time():
+def test_repeated_image_stays_pinned_for_its_second_span():
     cache = make_cache(10)
     sequence = make(1, ("cat", 4), ("cat", 4))
     reach(cache, sequence, 0, 6)
@@ -133,7 +133,7 @@ def test_an_image_that_comes_twice_in_a_row_stays_pinned_for_its_second_time():
     assert cache.num_pinned == 1
 
 
-def test_released_before_its_step_an_image_is_not_encoded():
+def test_image_released_before_its_step_is_not_encoded():
     cache = make_cache(10)
     sequence = make(1, ("cat", 4))
     reach(cache, sequence, 0, 5)
@@ -142,7 +142,7 @@ def test_released_before_its_step_an_image_is_not_encoded():
     assert cache.num_resident_bytes == 0
 
 
-def test_after_a_refusal_no_other_sequence_begins_an_image_in_the_step():
+def test_after_a_refusal_no_other_sequence_gets_a_new_image():
     cache = make_cache(10)
     holder, refused, third = make(1, ("cat", 4)), make(2, ("sea", 10)), make(3, ("dog", 2))
     reach(cache, holder, 0, 2)
@@ -153,7 +153,7 @@ def test_after_a_refusal_no_other_sequence_begins_an_image_in_the_step():
     assert reach(cache, third, 0, 3) == 3
 
 
-def test_a_failed_step_leaves_no_key_resident_and_evicts_all_it_named():
+def test_failed_step_evicts_all_its_keys():
     cache = make_cache(10)
     use(cache, make(1, ("cat", 4)))
     sequence = make(2, ("sea", 10))
@@ -170,16 +170,14 @@ def test_a_failed_step_leaves_no_key_resident_and_evicts_all_it_named():
     ("max_more_tokens", "end", "encoded"),
     [(0, 4, ["cat"]), (5, 4, ["cat"]), (6, 6, ["cat", "dog"]), (8, 6, ["cat", "dog"]), (9, 10, ["cat", "dog", "sea"])],
 )
-def test_no_more_tokens_are_encoded_than_allowed_but_one_image_always_is(
-    max_more_tokens: int, end: int, encoded: list[str]
-):
+def test_encoding_budget_holds_but_allows_one_image(max_more_tokens: int, end: int, encoded: list[str]):
     cache = make_cache(10)
     sequence = make(1, ("cat", 4), ("dog", 2), ("sea", 3))
     assert cache.plan_media(sequence, 0, 10, max_more_tokens=max_more_tokens) == end
     assert [item.key for item in cache.finish_plan()[0]] == [key(name) for name in encoded]
 
 
-def test_what_was_not_allowed_is_encoded_in_the_next_step():
+def test_refused_image_is_encoded_in_the_next_step():
     cache = make_cache(10)
     sequence = make(1, ("cat", 4), ("dog", 2))
     assert cache.plan_media(sequence, 0, 7, max_more_tokens=0) == 4

@@ -1,4 +1,4 @@
-"""Guesses at what an answer says next: what is guessed, and that nothing but the number of steps depends on it."""
+"""Speculative decoding with n-grams: what is proposed, and that only the number of steps depends on it."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,7 +20,7 @@ VOCAB_SIZE = 12
 
 
 @pytest.mark.parametrize(
-    ("token_ids", "max_tokens", "guesses"),
+    ("token_ids", "max_tokens", "draft_token_ids"),
     [
         ([], 3, ()),
         ([1, 2, 3], 3, ()),
@@ -31,14 +31,14 @@ VOCAB_SIZE = 12
         ([7, 7, 7, 7], 3, (7,)),
     ],
 )
-def test_what_followed_the_last_tokens_when_they_stood_last_is_guessed(
-    token_ids: list[int], max_tokens: int, guesses: tuple[int, ...]
+def test_proposes_what_followed_the_last_occurrence(
+    token_ids: list[int], max_tokens: int, draft_token_ids: tuple[int, ...]
 ):
-    assert NgramProposer().propose(token_ids, max_tokens) == guesses
+    assert NgramProposer().propose(token_ids, max_tokens) == draft_token_ids
 
 
 @given(token_ids=st.lists(st.integers(0, 2), max_size=60), steps=st.lists(st.integers(1, 5), min_size=1, max_size=12))
-def test_guesses_do_not_depend_on_when_they_were_asked_for(token_ids: list[int], steps: list[int]):
+def test_proposals_do_not_depend_on_earlier_calls(token_ids: list[int], steps: list[int]):
     proposer, end = NgramProposer(), 0
     for step in steps:
         end += step
@@ -53,7 +53,7 @@ def run_script(
     block_size: int = 4,
     max_batch_tokens: int = 64,
 ) -> tuple[list[TokenEvent], int]:
-    """The events of an answer that says what the script says, and the number of its steps."""
+    """Runs a request whose answer is the script. Returns its events and the number of steps."""
     core, runner = make_core(
         num_blocks=-(-80 // block_size),
         block_size=block_size,
@@ -68,42 +68,42 @@ def run_script(
     return [event for step in steps for event in step.events], len(steps)
 
 
-def said(events: Sequence[TokenEvent]) -> list[int]:
+def tokens_of(events: Sequence[TokenEvent]) -> list[int]:
     return [token_id for event in events for token_id in event.token_ids]
 
 
-def test_what_repeats_takes_fewer_steps():
+def test_repetition_takes_fewer_steps():
     sampling = SamplingParams(max_tokens=40)
     script = [3, 4, 5, 6] * 10
     plain, num_plain = run_script(script, sampling, max_draft_tokens=0)
-    guessed, num_guessed = run_script(script, sampling, max_draft_tokens=7)
-    assert said(guessed) == said(plain) == script
-    assert (num_plain, num_guessed <= 16) == (41, True)
-    assert [event.finish for event in guessed if event.finish] == [FinishReason.LENGTH]
+    speculative_events, num_speculative = run_script(script, sampling, max_draft_tokens=7)
+    assert tokens_of(speculative_events) == tokens_of(plain) == script
+    assert (num_plain, num_speculative <= 16) == (41, True)
+    assert [event.finish for event in speculative_events if event.finish] == [FinishReason.LENGTH]
 
 
-def test_the_statistics_count_guesses_and_those_that_came_true():
+def test_stats_count_draft_and_accepted_tokens():
     core, runner = make_core(max_draft_tokens=3)
     runner.script = [3, 4, 5, 3, 4, 5, 3, 6, 6]
     core.submit(generate("r", [1, 2], sampling=SamplingParams(max_tokens=9)))
     stats = [step.stats for step in run_until_idle(core)]
     assert sum(step.num_generated_tokens for step in stats) == 9
-    # After 3 4 5 was said twice, 3 4 is guessed, all that the answer has room for, of which the 3 comes true.
+    # After 3 4 5 occurred twice, 3 4 is proposed, which is all that the answer has room for. Only the 3 is accepted.
     assert sum(step.num_accepted_tokens for step in stats) == 1
     assert sum(step.num_draft_tokens for step in stats) == 2
 
 
-def test_an_end_token_ends_an_answer_though_more_was_guessed():
+def test_end_token_ends_the_answer_before_further_draft_tokens():
     script = [3, 4, 5, EOS - 1, 3, 4, 5, EOS, 3, 4, 5, 6]
     events, _ = run_script(script, SamplingParams(max_tokens=40), max_draft_tokens=7)
-    assert (said(events), events[-1].finish) == (script[:8], FinishReason.STOP)
+    assert (tokens_of(events), events[-1].finish) == (script[:8], FinishReason.STOP)
 
 
-def test_an_end_token_is_never_guessed():
+def test_end_token_is_never_proposed():
     sampling = SamplingParams(max_tokens=20, stop_token_ids=(6,), min_tokens=12)
     script = [3, 4, 5, 6] * 5
     events, _ = run_script(script, sampling, max_draft_tokens=7)
-    assert (said(events), events[-1].finish) == (script[:16], FinishReason.STOP)
+    assert (tokens_of(events), events[-1].finish) == (script[:16], FinishReason.STOP)
 
 
 @settings(max_examples=150, deadline=None)
@@ -114,7 +114,7 @@ def test_an_end_token_is_never_guessed():
     block_size=st.integers(1, 5),
     max_batch_tokens=st.integers(1, 12),
 )
-def test_guesses_change_no_answer(
+def test_draft_tokens_change_no_answer(
     script: list[int], max_tokens: int, max_draft_tokens: int, block_size: int, max_batch_tokens: int
 ):
     events, num_steps = run_script(
@@ -124,11 +124,11 @@ def test_guesses_change_no_answer(
         block_size=block_size,
         max_batch_tokens=max_batch_tokens,
     )
-    assert said(events) == script[:max_tokens]
+    assert tokens_of(events) == script[:max_tokens]
     assert num_steps <= max_tokens + 3
 
 
-def test_many_answers_at_once_leave_no_time_for_guesses():
+def test_large_batches_have_no_draft_tokens():
     core, runner = make_core(num_blocks=200, max_sequences=20, max_draft_tokens=7)
     for index in range(16):
         core.submit(generate(str(index), [1, 1, 1, 1], sampling=SamplingParams(max_tokens=9, ignore_eos=True)))
@@ -139,7 +139,7 @@ def test_many_answers_at_once_leave_no_time_for_guesses():
 @settings(max_examples=60, deadline=None)
 @given(
     seed=st.integers(0, 1000),
-    guesses=st.lists(st.lists(st.integers(0, VOCAB_SIZE - 1), max_size=4), min_size=1, max_size=4),
+    draft_token_ids=st.lists(st.lists(st.integers(0, VOCAB_SIZE - 1), max_size=4), min_size=1, max_size=4),
     sampling=st.builds(
         SamplingParams,
         temperature=st.sampled_from([0.0, 0.5, 3.0]),
@@ -152,30 +152,30 @@ def test_many_answers_at_once_leave_no_time_for_guesses():
         logprobs=st.sampled_from([None, 2]),
     ),
 )
-def test_through_guesses_the_same_is_sampled_as_token_by_token(
-    seed: int, guesses: list[list[int]], sampling: SamplingParams
+def test_samples_with_draft_tokens_equal_those_without(
+    seed: int, draft_token_ids: list[list[int]], sampling: SamplingParams
 ):
     random = torch.Generator().manual_seed(seed)
-    rows = [torch.randn(1 + len(own), VOCAB_SIZE, generator=random) * 3 for own in guesses]
+    rows = [torch.randn(1 + len(own), VOCAB_SIZE, generator=random) * 3 for own in draft_token_ids]
 
     def samplers() -> list[SequenceSampler]:
-        return [SequenceSampler(sampling, prompt_token_ids=[1, 2], eos_token_ids=[0]) for _ in guesses]
+        return [SequenceSampler(sampling, prompt_token_ids=[1, 2], eos_token_ids=[0]) for _ in draft_token_ids]
 
     expected: list[list[int]] = []
-    for sampler, own_rows, own in zip(samplers(), rows, guesses, strict=True):
+    for sampler, own_rows, own in zip(samplers(), rows, draft_token_ids, strict=True):
         tokens: list[int] = []
-        for row, guess in zip(own_rows, [*own, None], strict=True):
+        for row, draft_token_id in zip(own_rows, [*own, None], strict=True):
             tokens.append(sample(row[None].clone(), [sampler])[0].token_id)
-            if tokens[-1] != guess:
+            if tokens[-1] != draft_token_id:
                 break
         expected.append(tokens)
-    samples = sample_with_draft_tokens(torch.cat(rows), samplers(), guesses)
+    samples = sample_with_draft_tokens(torch.cat(rows), samplers(), draft_token_ids)
     assert [[chosen.token_id for chosen in own] for own in samples] == expected
     assert all((chosen.logprob is None) == (sampling.logprobs is None) for own in samples for chosen in own)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.3])
-def test_a_model_answers_the_same_with_guesses_in_fewer_steps(tiny_checkpoint: Path, temperature: float):
+def test_model_gives_the_same_answers_in_fewer_steps(tiny_checkpoint: Path, temperature: float):
     def run(speculative: Speculative) -> tuple[dict[str, list[int]], int]:
         config = EngineConfig(
             model_path=str(tiny_checkpoint),
@@ -194,6 +194,6 @@ def test_a_model_answers_the_same_with_guesses_in_fewer_steps(tiny_checkpoint: P
         return answers(steps), len(steps)
 
     plain, num_plain = run("off")
-    guessed, num_guessed = run("ngram")
-    assert guessed == plain
-    assert num_guessed < num_plain
+    speculative_answers, num_speculative = run("ngram")
+    assert speculative_answers == plain
+    assert num_speculative < num_plain

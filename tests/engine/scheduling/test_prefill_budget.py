@@ -1,4 +1,4 @@
-"""How much prompt goes into a step beside answers: the arithmetic, and what becomes of the answers' pace."""
+"""The prefill budget: its arithmetic, and the inter-token gaps that result."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -63,11 +63,11 @@ def budget_after(*steps: tuple[StepWork, float], max_slowdown: float = 3.0) -> P
         pytest.param([decodes(1.0), prompt(10, 9.0)], NUM_UNTRIED_TOKENS, id="a short prompt alone measures nothing"),
     ],
 )
-def test_tokens_beside_decodes(steps: Sequence[tuple[StepWork, float]], num_tokens: int):
+def test_prompt_tokens_of_a_decoding_step(steps: Sequence[tuple[StepWork, float]], num_tokens: int):
     assert budget_after(*steps).num_prompt_tokens == num_tokens
 
 
-def test_with_no_slowdown_allowed_prompts_still_come_in():
+def test_prompts_progress_even_if_no_slowdown_is_allowed():
     assert budget_after(prompt(500, 5.0), decodes(1.0), max_slowdown=1.0).num_prompt_tokens == NUM_FREE_TOKENS
 
 
@@ -88,13 +88,13 @@ def test_with_no_slowdown_allowed_prompts_still_come_in():
         ),
     ],
 )
-def test_what_encoding_counts_for(steps: Sequence[tuple[StepWork, float]], weight: float):
+def test_media_weight_is_the_measured_cost(steps: Sequence[tuple[StepWork, float]], weight: float):
     assert budget_after(*steps).media_weight == pytest.approx(weight)
 
 
 @dataclass(kw_only=True)
 class TimedRunner:
-    """Takes the time that a machine would take, on a clock of its own, and answers with any token."""
+    """Advances its own clock by the time that a machine would take, and samples any token."""
 
     decode_seconds: float = DECODE_SECONDS
     now: float = 0.0
@@ -106,14 +106,14 @@ class TimedRunner:
         self.num_tokens |= {span.key: span.num_tokens for start in plan.started for span in start.spans}
         num_media_tokens = sum(self.num_tokens[item.key] for item in plan.encode)
         work_seconds = plan.num_tokens * PROMPT_TOKEN_SECONDS + num_media_tokens * MEDIA_TOKEN_SECONDS
-        # The weights are read while the first tokens are computed.
+        # Weights are read while the first tokens are computed.
         self.now += max(self.decode_seconds, self.decode_seconds / 2 + work_seconds)
         samples = {chunk.sequence_id: Sample(token_id=1) for chunk in plan.chunks if chunk.samples}
         return CompletedStep(StepResult(samples=samples))
 
 
-class Station:
-    """A core on a timed runner, with the times at which each request had a token."""
+class TimedCore:
+    """A core on a timed runner, with the times of each request's tokens."""
 
     def __init__(self, *, max_slowdown: float = MAX_SLOWDOWN) -> None:
         self.runner = TimedRunner()
@@ -146,13 +146,13 @@ class Station:
                 self.times[event.request_id].append(self.runner.now)
 
     def run_until_first_token(self, name: str) -> float:
-        """Seconds from the request to its first token."""
+        """Returns the seconds from the request to its first token."""
         while len(self.times[name]) < 2:
             self.run(1)
         return self.times[name][1] - self.times[name][0]
 
     def gaps(self, name: str) -> list[float]:
-        """Seconds between the tokens of a request."""
+        """Returns the seconds between the tokens of a request."""
         times = self.times[name][1:]
         return [later - earlier for earlier, later in pairwise(times)]
 
@@ -161,9 +161,9 @@ def text(name: str, num_tokens: int, max_tokens: int = 10_000) -> Generate:
     return generate(name, [1] * num_tokens, sampling=SamplingParams(max_tokens=max_tokens))
 
 
-def station_with_streams(num_streams: int, *, max_slowdown: float = MAX_SLOWDOWN) -> tuple[Station, float]:
-    """Answers under way, and their quiet median gap."""
-    station = Station(max_slowdown=max_slowdown)
+def core_with_streams(num_streams: int, *, max_slowdown: float = MAX_SLOWDOWN) -> tuple[TimedCore, float]:
+    """Returns a core with running answers, and their median gap without other work."""
+    station = TimedCore(max_slowdown=max_slowdown)
     for index in range(num_streams):
         station.submit(text(f"stream {index}", 200))
     station.run(60)
@@ -171,34 +171,34 @@ def station_with_streams(num_streams: int, *, max_slowdown: float = MAX_SLOWDOWN
 
 
 @pytest.mark.parametrize("num_streams", [1, 4, 16])
-def test_answers_keep_their_pace_while_a_long_prompt_comes_in_which_is_not_held_up_long(num_streams: int):
-    station, quiet_seconds = station_with_streams(num_streams)
+def test_long_prompt_bounds_inter_token_gaps_and_progresses(num_streams: int):
+    station, quiet_seconds = core_with_streams(num_streams)
     num_before = len(station.gaps("stream 0"))
     station.submit(text("long", 4000))
     first_token_seconds = station.run_until_first_token("long")
     gaps = station.gaps("stream 0")[num_before:]
     assert max(gaps) <= 3 * quiet_seconds
-    assert median(gaps) >= 0.7 * MAX_SLOWDOWN * quiet_seconds, "the time allowed is made use of"
+    assert median(gaps) >= 0.7 * MAX_SLOWDOWN * quiet_seconds, "the allowed time is used"
     assert first_token_seconds <= 2 * 4000 * PROMPT_TOKEN_SECONDS
 
 
-def test_a_prompt_without_answers_beside_it_takes_whole_steps():
-    station = Station()
+def test_prompt_takes_whole_steps_if_nothing_decodes():
+    station = TimedCore()
     station.submit(text("long", 4000))
     station.run_until_first_token("long")
     assert [plan.num_tokens for plan in station.runner.plans] == [2048, 1952]
 
 
-def test_a_pace_that_decoding_itself_has_lost_is_found_again():
-    station, _ = station_with_streams(4)
+def test_budget_adapts_when_decoding_becomes_slower():
+    station, _ = core_with_streams(4)
     station.runner.decode_seconds *= 8
     station.submit(text("long", 2000))
     first_token_seconds = station.run_until_first_token("long")
     assert first_token_seconds <= 3 * 2000 * PROMPT_TOKEN_SECONDS + 16 * station.runner.decode_seconds
 
 
-def test_a_long_prompt_comes_in_though_short_ones_never_cease():
-    station, _ = station_with_streams(8)
+def test_long_prompt_is_not_starved_by_short_ones():
+    station, _ = core_with_streams(8)
     station.submit(text("long", 4000))
     num_steps = 0
     while len(station.times["long"]) < 2:
@@ -208,20 +208,20 @@ def test_a_long_prompt_comes_in_though_short_ones_never_cease():
     assert num_steps <= 150
 
 
-def test_of_several_images_beside_answers_one_is_encoded_in_a_step():
-    station, quiet_seconds = station_with_streams(4)
+def test_one_image_is_encoded_per_step_while_others_decode():
+    station, quiet_seconds = core_with_streams(4)
     num_before = len(station.gaps("stream 0"))
     media = [image_input(str(index), 1 + 70 * index, 64) for index in range(6)]
-    pictures = [PLACEHOLDER] * 64 + [1] * 6
-    station.submit(generate("album", [1, *pictures * 6], *media))
+    image = [PLACEHOLDER] * 64 + [1] * 6
+    station.submit(generate("album", [1, *image * 6], *media))
     station.run_until_first_token("album")
     encoded = [len(plan.encode) for plan in station.runner.plans if plan.encode]
     assert encoded == [1] * 6
     assert max(station.gaps("stream 0")[num_before:]) <= 64 * MEDIA_TOKEN_SECONDS + 3 * quiet_seconds
 
 
-def test_images_without_answers_beside_them_are_encoded_together():
-    station = Station()
+def test_images_are_encoded_together_if_nothing_decodes():
+    station = TimedCore()
     media = [image_input(str(index), 1 + 70 * index, 64) for index in range(6)]
     station.submit(generate("album", [1, *([PLACEHOLDER] * 64 + [1] * 6) * 6], *media))
     station.run_until_first_token("album")

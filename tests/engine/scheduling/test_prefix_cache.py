@@ -19,18 +19,18 @@ def make(token_ids: list[int], *media: MediaInput, cache_salt: str = "") -> Sequ
     return make_sequence(0, request, max_model_len=10_000, model=MODEL)
 
 
-def names(sequence: Sequence) -> list[bytes]:
-    """The names of a sequence's full blocks, made the long way."""
-    name = root_hash(sequence.cache_salt)
+def hashes(sequence: Sequence) -> list[bytes]:
+    """Returns the hashes of a sequence's full blocks, computed from scratch."""
+    parent = root_hash(sequence.cache_salt)
     result: list[bytes] = []
     for start in range(0, sequence.num_tokens - BLOCK_SIZE + 1, BLOCK_SIZE):
-        name = block_hash(name, start, sequence.token_ids[start : start + BLOCK_SIZE], sequence.spans)
-        result.append(name)
+        parent = block_hash(parent, start, sequence.token_ids[start : start + BLOCK_SIZE], sequence.spans)
+        result.append(parent)
     return result
 
 
 def compute(cache: PrefixCache, pool: BlockPool, sequence: Sequence) -> None:
-    """Acts as if all tokens of a sequence had been computed."""
+    """Marks all tokens of a sequence as computed."""
     sequence.block_table = [pool.allocate() for _ in range(-(-sequence.num_tokens // BLOCK_SIZE))]
     sequence.num_computed_tokens = sequence.num_tokens
     cache.register_blocks(sequence, first_token=0)
@@ -45,7 +45,7 @@ def make_cache(*, enabled: bool = True) -> tuple[PrefixCache, BlockPool]:
     ("num_shared_tokens", "num_own_tokens", "num_matched_blocks"),
     [(0, 9, 0), (3, 6, 0), (4, 1, 1), (7, 1, 1), (8, 1, 2), (8, 0, 1), (9, 0, 2), (12, 8, 3)],
 )
-def test_the_longest_computed_prefix_is_found_but_never_the_last_token(
+def test_finds_the_longest_prefix_without_the_last_token(
     num_shared_tokens: int, num_own_tokens: int, num_matched_blocks: int
 ):
     cache, pool = make_cache()
@@ -56,7 +56,7 @@ def test_the_longest_computed_prefix_is_found_but_never_the_last_token(
     assert cache.match(second) == first.block_table[:num_matched_blocks]
 
 
-def test_a_block_is_found_only_once_it_is_full_and_computed():
+def test_block_is_found_once_full_and_computed():
     cache, pool = make_cache()
     first = make([5] * 12)
     first.block_table = [pool.allocate() for _ in range(3)]
@@ -68,7 +68,7 @@ def test_a_block_is_found_only_once_it_is_full_and_computed():
     assert cache.match(make([5] * 12)) == first.block_table[:2]
 
 
-def test_generated_tokens_are_found_like_those_of_a_prompt():
+def test_generated_tokens_are_found_like_prompt_tokens():
     cache, pool = make_cache()
     first = make([5] * 6)
     first.token_ids += [6] * 6
@@ -76,7 +76,7 @@ def test_generated_tokens_are_found_like_those_of_a_prompt():
     assert cache.match(make([5] * 6 + [6] * 7)) == first.block_table
 
 
-def test_disabled_it_names_none_and_finds_none():
+def test_disabled_cache_registers_and_finds_nothing():
     cache, pool = make_cache(enabled=False)
     first = make([5] * 12)
     compute(cache, pool, first)
@@ -84,7 +84,7 @@ def test_disabled_it_names_none_and_finds_none():
     assert first.block_hashes == []
 
 
-def test_another_salt_shares_nothing():
+def test_different_salts_share_nothing():
     cache, pool = make_cache()
     compute(cache, pool, make([5] * 12, cache_salt="mine"))
     assert len(cache.match(make([5] * 12, cache_salt="mine"))) == 2
@@ -92,7 +92,7 @@ def test_another_salt_shares_nothing():
     assert cache.match(make([5] * 12)) == []
 
 
-def test_salts_that_only_look_alike_have_roots_of_their_own():
+def test_similar_salts_have_different_roots():
     salts = ["", "\0", "\0\0", "a", "a\0", "ab", "b", "glimpse.kv.block.v1"]
     assert len({root_hash(salt) for salt in salts}) == len(salts)
 
@@ -103,11 +103,11 @@ def test_salts_that_only_look_alike_have_roots_of_their_own():
     rest=st.lists(st.integers(0, 3), max_size=10),
     names_of_images=st.lists(st.text(max_size=3), min_size=2, max_size=2, unique=True),
 )
-def test_the_same_text_with_another_image_shares_no_block_from_the_image_on(
+def test_different_images_share_no_block_from_the_image_on(
     text: list[int], num_tokens: int, rest: list[int], names_of_images: list[str]
 ):
     prompt = text + [PLACEHOLDER] * num_tokens + rest
-    one, other = (names(make(prompt, image_input(name, len(text), num_tokens))) for name in names_of_images)
+    one, other = (hashes(make(prompt, image_input(name, len(text), num_tokens))) for name in names_of_images)
     num_shared = len(text) // BLOCK_SIZE
     assert one[:num_shared] == other[:num_shared]
     assert not set(one[num_shared:]) & set(other[num_shared:])
@@ -121,19 +121,19 @@ def test_the_same_text_with_another_image_shares_no_block_from_the_image_on(
     one=st.lists(st.integers(0, 2), min_size=4, max_size=16),
     other=st.lists(st.integers(0, 2), min_size=4, max_size=16),
 )
-def test_blocks_share_a_name_exactly_when_all_tokens_up_to_them_are_equal(one: list[int], other: list[int]):
-    for index, (name, other_name) in enumerate(zip(names(make(one)), names(make(other)), strict=False)):
+def test_hashes_are_equal_exactly_if_all_tokens_up_to_the_block_are(one: list[int], other: list[int]):
+    for index, (name, other_name) in enumerate(zip(hashes(make(one)), hashes(make(other)), strict=False)):
         end = (index + 1) * BLOCK_SIZE
         assert (name == other_name) == (one[:end] == other[:end])
 
 
-def test_every_change_of_what_a_block_depends_on_changes_its_name():
+def test_every_input_of_a_block_changes_its_hash():
     pads = [PLACEHOLDER] * 4
     variants = [
         make(pads),
         make(pads, image_input("a", 0, 4)),
         make(pads, image_input("b", 0, 4)),
-        # The same tokens, of which others are the picture's.
+        # The same tokens, but different ones belong to the image.
         make(pads, image_input("a", 0, 2)),
         make(pads, image_input("a", 1, 2)),
         make(pads, image_input("a", 2, 2)),
@@ -142,18 +142,18 @@ def test_every_change_of_what_a_block_depends_on_changes_its_name():
         make(pads, image_input("b", 0, 2), image_input("a", 2, 2)),
         make(pads, image_input("a", 0, 1), image_input("a", 1, 3)),
     ]
-    first_names = [names(sequence)[0] for sequence in variants]
+    first_names = [hashes(sequence)[0] for sequence in variants]
     assert len(set(first_names)) == len(variants)
 
 
-def test_a_block_inside_an_image_depends_on_which_part_of_it_it_holds():
+def test_hash_depends_on_the_part_of_an_image():
     pads = [PLACEHOLDER] * 4
     spans = make([PLACEHOLDER] * 16, image_input("a", 0, 16)).spans
     parent = root_hash("")
     assert block_hash(parent, 4, pads, spans) != block_hash(parent, 8, pads, spans)
 
 
-def test_fields_of_a_name_cannot_run_into_each_other():
+def test_hash_separates_its_fields():
     parent = root_hash("")
     assert block_hash(parent, 0, [1, 2], ()) != block_hash(parent, 0, [1], ())
     assert block_hash(parent, 0, [], ()) not in (parent, root_hash("glimpse"))

@@ -1,4 +1,4 @@
-"""Who runs in a step, for how many tokens, and who gives way."""
+"""Which sequences run in a step, with how many tokens, and which are preempted."""
 
 import pytest
 
@@ -15,7 +15,7 @@ from tests.engine.scheduling.scheduling import shapes, submit
         (4, 8, 0, "max_sequences: expected at least 1, got 0"),
     ],
 )
-def test_limits_under_which_a_sequence_could_wait_for_ever_are_refused(
+def test_refuses_limits_under_which_a_sequence_waits_forever(
     num_blocks: int, max_batch_tokens: int, max_sequences: int, message: str
 ):
     with pytest.raises(ValueError, match=message):
@@ -32,7 +32,7 @@ def test_limits_under_which_a_sequence_could_wait_for_ever_are_refused(
         )
 
 
-def test_a_long_prompt_is_computed_in_chunks_and_sampled_after_the_last():
+def test_long_prompt_is_chunked_and_sampled_after_the_last_chunk():
     core, runner = make_core(max_batch_tokens=8)
     submit(core, "0", 20, max_tokens=2)
     run_until_idle(core)
@@ -40,7 +40,7 @@ def test_a_long_prompt_is_computed_in_chunks_and_sampled_after_the_last():
     assert [chunk.samples for plan in runner.plans for chunk in plan.chunks] == [False, False, True, True]
 
 
-def test_those_that_decode_go_on_while_a_long_prompt_is_computed():
+def test_decodes_continue_while_a_long_prompt_is_computed():
     core, runner = make_core(num_blocks=40, max_batch_tokens=8)
     for name in ("0", "1"):
         submit(core, name, 2, max_tokens=10)
@@ -51,7 +51,7 @@ def test_those_that_decode_go_on_while_a_long_prompt_is_computed():
     assert shapes(runner)[1:] == [{0: 1, 1: 1, 2: 6}] * 3
 
 
-def test_those_that_decode_go_on_also_behind_a_long_prompt_of_better_rank():
+def test_decodes_continue_behind_a_long_prompt_of_higher_priority():
     core, runner = make_core(num_blocks=40, max_batch_tokens=8)
     submit(core, "0", 2, max_tokens=10)
     core.step()
@@ -61,7 +61,7 @@ def test_those_that_decode_go_on_also_behind_a_long_prompt_of_better_rank():
     assert shapes(runner)[1:] == [{0: 1, 1: 7}] * 3
 
 
-def test_a_long_prompt_is_not_overtaken_by_short_ones_that_come_later():
+def test_long_prompt_is_not_overtaken_by_later_short_ones():
     core, runner = make_core(num_blocks=40, max_batch_tokens=4)
     submit(core, "0", 12)
     for name in ("1", "2", "3"):
@@ -71,7 +71,7 @@ def test_a_long_prompt_is_not_overtaken_by_short_ones_that_come_later():
     assert shapes(runner) == [{0: 4}, {0: 4}, {0: 4}]
 
 
-def test_the_waiting_are_admitted_by_priority_then_arrival():
+def test_waiting_sequences_are_admitted_by_priority_then_arrival():
     core, runner = make_core(max_sequences=1)
     for name, priority in (("0", 1), ("1", 0), ("2", -1), ("3", 0)):
         submit(core, name, 4, priority=priority)
@@ -79,7 +79,7 @@ def test_the_waiting_are_admitted_by_priority_then_arrival():
     assert [list(shape) for shape in shapes(runner)] == [[2], [1], [3], [0], []]
 
 
-def test_no_more_sequences_run_than_may():
+def test_max_sequences_holds():
     core, runner = make_core(max_sequences=2)
     for name in ("0", "1", "2"):
         submit(core, name, 4, max_tokens=3)
@@ -87,7 +87,7 @@ def test_no_more_sequences_run_than_may():
     assert [list(shape) for shape in shapes(runner)] == [[0, 1], [0, 1], [0, 1], [2], [2], [2], []]
 
 
-def test_a_sequence_is_admitted_only_when_blocks_for_all_its_tokens_are_free():
+def test_admission_needs_blocks_for_all_tokens():
     core, runner = make_core(num_blocks=8, block_size=4, max_batch_tokens=8)
     submit(core, "0", 20)
     submit(core, "1", 20)
@@ -95,7 +95,7 @@ def test_a_sequence_is_admitted_only_when_blocks_for_all_its_tokens_are_free():
     assert shapes(runner) == [{0: 8}, {0: 8}, {0: 4}, {1: 8}, {1: 8}, {1: 4}, {}]
 
 
-def test_when_blocks_run_out_the_youngest_gives_way_and_comes_back_with_all_it_generated():
+def test_preempts_the_youngest_which_returns_with_its_answer():
     core, runner = make_core(num_blocks=6, block_size=4, max_model_len=20)
     for name in ("0", "1"):
         submit(core, name, 8, max_tokens=8)
@@ -104,10 +104,10 @@ def test_when_blocks_run_out_the_youngest_gives_way_and_comes_back_with_all_it_g
     events = [event for step in steps for event in step.events]
     for name in ("0", "1"):
         assert len([event for event in events if event.request_id == name]) == 8
-    assert sum(len(plan.started) for plan in runner.plans) == 2, "the runner is told of a sequence once"
+    assert sum(len(plan.started) for plan in runner.plans) == 2, "each sequence is started once"
 
 
-def test_the_worse_priority_gives_way_even_if_it_is_older():
+def test_preempts_the_lower_priority_even_if_it_is_older():
     core, runner = make_core(num_blocks=6, block_size=4, max_model_len=20, prefix_caching=False)
     submit(core, "0", 8, max_tokens=8, priority=1)
     submit(core, "1", 8, max_tokens=8)
@@ -116,7 +116,7 @@ def test_the_worse_priority_gives_way_even_if_it_is_older():
     assert restarted == {0}
 
 
-def test_who_was_preempted_goes_before_those_that_came_after_it():
+def test_preempted_sequence_precedes_later_arrivals():
     core, runner = make_core(num_blocks=6, block_size=4, max_model_len=20)
     for name in ("0", "1"):
         submit(core, name, 8, max_tokens=8)
@@ -131,20 +131,20 @@ def test_who_was_preempted_goes_before_those_that_came_after_it():
     assert admitted.index(1) < admitted.index(2)
 
 
-def test_a_prompts_tail_is_evicted_before_its_head():
+def test_prompt_tail_is_evicted_before_its_head():
     core, runner = make_core(num_blocks=8, block_size=4, max_model_len=32)
     submit(core, "0", 21)
     run_until_idle(core)
     submit(core, "1", 20)
     run_until_idle(core)
-    # 5 of 8 blocks were kept; 1 took the 3 others and two of the 5.
+    # 5 of 8 blocks were cached; 1 took the 3 others and two of the 5.
     submit(core, "0", 21)
     [step, *_] = run_until_idle(core)
     assert step.stats.num_cached_tokens == 12
     assert runner.plans[-2].chunks[0].start == 12
 
 
-def test_an_image_whose_tokens_are_all_cached_is_not_encoded_again():
+def test_fully_cached_image_is_not_encoded_again():
     core, runner = make_core(block_size=4, max_model_len=24)
     prompt = [1, *[PLACEHOLDER] * 7, 2, 3]
     core.submit(generate("0", prompt, image_input("cat", 1, 7)))
@@ -156,7 +156,7 @@ def test_an_image_whose_tokens_are_all_cached_is_not_encoded_again():
     assert (step.stats.num_encoded_media, step.stats.num_cached_tokens) == (0, 8)
 
 
-def test_an_image_of_which_some_tokens_are_not_cached_is_encoded_for_these():
+def test_partly_cached_image_is_encoded_again():
     core, _ = make_core(block_size=4, max_model_len=24)
     core.submit(generate("0", [PLACEHOLDER] * 6 + [2], image_input("cat", 0, 6)))
     core.submit(generate("1", [PLACEHOLDER] * 20 + [1], image_input("dog", 0, 20)))

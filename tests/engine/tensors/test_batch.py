@@ -21,7 +21,7 @@ def chunk(sequence_id: int, start: int, token_ids: tuple[int, ...], blocks: tupl
     return SequenceChunk(sequence_id=sequence_id, start=start, token_ids=token_ids, block_table=blocks, samples=samples)
 
 
-def test_chunks_are_packed_in_their_order():
+def test_packs_chunks_in_order():
     chunks = [
         chunk(7, 3, (10, 11, 12), (5, 2), samples=False),
         chunk(8, 9, (20,), (9, 4, 1), samples=True),
@@ -41,18 +41,18 @@ def test_chunks_are_packed_in_their_order():
     assert batch.sampled_rows.tolist() == [3, 6]
 
 
-def test_a_chunk_may_reach_from_the_prompt_into_the_answer():
+def test_chunk_may_span_prompt_and_answer():
     recomputed = chunk(7, 5, (1, 2, 3, 4), (0, 1, 2), samples=True)
     batch = make_batch([recomputed], {7: LAYOUT}, block_size=4, device=CPU)
     assert batch.positions.tolist() == [[2, 4, 5, 6], [3, 4, 5, 6], [3, 4, 5, 6]]
     assert batch.media == (MediaRows(key=b"k", offset=3, row=0, num_tokens=1),)
 
 
-def test_a_chunk_beside_a_medium_takes_nothing_of_it():
+def test_chunk_outside_a_medium_has_no_media_rows():
     chunks = [chunk(7, 0, (1, 2), (0,), samples=False), chunk(8, 6, (3,), (1, 2), samples=True)]
     assert make_batch(chunks, {7: LAYOUT, 8: LAYOUT}, block_size=4, device=CPU).media == ()
 
 
-def test_no_chunk_needs_to_sample():
+def test_batch_without_sampling_has_no_sampled_rows():
     batch = make_batch([chunk(7, 0, (1, 2), (0,), samples=False)], {7: LAYOUT}, block_size=4, device=CPU)
     assert batch.sampled_rows.tolist() == []

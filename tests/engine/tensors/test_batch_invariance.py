@@ -33,15 +33,15 @@ class Company:
     """Sequences that share a harness, and the same prompts computed alone."""
 
     def __init__(self, harness: Harness, *, exactly: bool) -> None:
-        self._rig, self._exactly = harness, exactly
+        self._harness, self._exactly = harness, exactly
         self._alone = [harness.answer(harness.begin(prompt), NUM_TOKENS) for prompt in PROMPTS]
 
     def begin(self, index: int, *, cached: bool) -> ScriptedSequence:
         num_cached = (len(PROMPTS[index].token_ids) - 1) // BLOCK_SIZE * BLOCK_SIZE if cached else 0
-        return self._rig.begin(PROMPTS[index], cached=self._alone[index], num_cached=num_cached)
+        return self._harness.begin(PROMPTS[index], cached=self._alone[index], num_cached=num_cached)
 
     def step(self, work: list[tuple[ScriptedSequence, int]]) -> None:
-        self._rig.step(*work)
+        self._harness.step(*work)
 
     def end(self, index: int, sequence: ScriptedSequence) -> None:
         alone = self._alone[index]
@@ -51,7 +51,7 @@ class Company:
             assert torch.equal(logits, expected)
         else:
             assert (logits - expected).abs().max() < 1e-4
-        self._rig.end(sequence)
+        self._harness.end(sequence)
 
 
 @pytest.fixture(scope="module", params=BACKENDS, ids=str)
@@ -65,7 +65,7 @@ def company(tiny_checkpoint: Path, request: pytest.FixtureRequest) -> Company:
 
 @settings(max_examples=12, deadline=None)
 @given(members=companies, data=st.data())
-def test_an_answer_is_the_same_in_any_company(company: Company, members: list[tuple[int, bool]], data: st.DataObject):
+def test_answers_do_not_depend_on_the_batch(company: Company, members: list[tuple[int, bool]], data: st.DataObject):
     sequences = [(index, company.begin(index, cached=cached)) for index, cached in members]
     while unfinished := [sequence for _, sequence in sequences if len(sequence.answer) < NUM_TOKENS]:
         chosen = data.draw(st.lists(st.sampled_from(unfinished), min_size=1, unique_by=id))
