@@ -1,8 +1,8 @@
-"""Compiles C++ into libraries, once for each state of sources, flags and compiler. Knows g++, and no sources.
+"""Compiles C++ sources into shared libraries with g++ and caches them.
 
-A library lies in the user's cache folder under a name that is a hash of all that it is made from, and appears there
-whole or not at all, so processes may build it at the same time. Where there is to be no compiler, it is compiled
-beforehand (`main`), and an environment variable says where it is.
+A library is stored in the user's cache folder under a hash of its sources, flags and compiler. It is moved there
+atomically, so several processes can build it at once. For machines without a compiler, `main` compiles it ahead of
+time, and an environment variable names the file.
 """
 
 import hashlib
@@ -19,34 +19,34 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sources:
-    """C++ that becomes one library."""
+    """The C++ sources of a library."""
 
     name: str
-    """Begins the library's file name, and stands before "kernels" in messages."""
+    """Prefix of the library's file name, and name of the kernels in messages."""
     folder: Path
-    """All of whose *.cpp are compiled."""
+    """Folder whose *.cpp files are compiled."""
     flags: tuple[str, ...]
-    """For compiling and for linking."""
+    """Flags for compiling and linking."""
     variable: str
-    """The environment variable that names a library compiled beforehand."""
+    """Environment variable with the path of a library compiled ahead of time."""
 
 
 class BuildError(Exception):
-    """A library cannot be compiled here; the message says why."""
+    """A library cannot be compiled on this machine; the message says why."""
 
 
 def build_library(sources: Sources, on_progress: Callable[[str], None]) -> Path:
-    """The compiled library: the one that the environment names, or from the cache, or made now.
+    """Returns the path of the library: from the environment variable, from the cache, or compiled now.
 
     Args:
-        sources: what it is made of.
-        on_progress: called with what is being done, if it takes time.
+        sources: sources of the library.
+        on_progress: called with a description if the library must be compiled.
 
     Raises:
-        BuildError: there is no compiler, or it fails.
+        BuildError: there is no compiler, or compilation fails.
     """
-    if given := os.environ.get(sources.variable):
-        return Path(given)
+    if path := os.environ.get(sources.variable):
+        return Path(path)
     compiler = _find_compiler()
     library = cache_folder() / f"{sources.name}-{_fingerprint(sources, compiler)}.so"
     if not library.exists():
@@ -56,24 +56,24 @@ def build_library(sources: Sources, on_progress: Callable[[str], None]) -> Path:
 
 
 def main(sources: Sources) -> None:
-    """A program that compiles a library beforehand, to the file that is its one argument."""
+    """Command line program: compiles a library ahead of time to the file named by its argument."""
     try:
         _compile(sources, _find_compiler(), Path(sys.argv[1]).resolve())
     except IndexError:
-        sys.exit("which file? It is the argument")
+        sys.exit("missing argument: the file to write the library to")
     except BuildError as error:
         sys.exit(str(error))
 
 
 def cache_folder() -> Path:
-    """Where compiled libraries are kept."""
+    """Returns the folder of cached libraries."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "glimpse"
 
 
 def _find_compiler() -> str:
     compiler = shutil.which(os.environ.get("CXX") or "g++")
     if compiler is None:
-        raise BuildError("there is no C++ compiler: install g++, or name one in the environment variable CXX")
+        raise BuildError("no C++ compiler found: install g++, or name a compiler in the environment variable CXX")
     return compiler
 
 

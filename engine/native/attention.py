@@ -1,8 +1,7 @@
-"""Attention in native code: tensors in, tensors out. Knows the kernels' C signatures and what they can take.
+"""Attention and rotary embedding in native code, for bfloat16 on the CPU.
 
-The twins of `engine.layers.attention` and `engine.layers.rotary`, for bfloat16 on the CPU. At one level a token's
-result is the same bits whatever else is in the batch, in whichever chunks its prompt is computed, on any number of
-threads.
+The reference implementations are `glimpse.engine.layers.attention` and `glimpse.engine.layers.rotary`. At one
+instruction set level, a token's result is bit-identical for any batch, prompt chunks and number of threads.
 """
 
 from collections.abc import Sequence
@@ -27,39 +26,39 @@ SIGNATURES = {
     "glimpse_packed_attention": [c_int, *[c_void_p] * 3, *[c_int64] * 3, c_void_p, *[c_int] * 3, c_void_p],
     "glimpse_rotate": [*[c_void_p] * 3, c_int64, *[c_int] * 3],
 }
-"""Of attention_rotary.cpp and attention_entry.cpp: the arguments' types."""
+"""Argument types of the functions in attention_rotary.cpp and attention_entry.cpp."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NativeAttentionPlan:
-    """The step's sequences as the kernels read them."""
+    """A step's sequences, as the kernels read them."""
 
     block_tables: Tensor
     """int32 [sequences, blocks]"""
     query_starts: Tensor
-    """int32 [sequences + 1]: first packed row of each sequence, and their number."""
+    """int32 [sequences + 1]: first packed row of each sequence, then the number of rows."""
     key_lengths: Tensor
     """int32 [sequences]"""
 
 
 def supports_head(head_dim: int) -> bool:
-    """Whether `packed_attention` takes heads of this size."""
+    """Returns whether `packed_attention` supports this head size."""
     return head_dim % 16 == 0 and 0 < head_dim <= MAX_HEAD_DIM
 
 
 def supports(*, head_dim: int, block_size: int) -> bool:
-    """Whether `paged_attention` takes such heads and blocks. AMX serves multiples of 32, AVX-512 also those of 16."""
+    """Returns whether `paged_attention` supports these sizes. AMX requires multiples of 32, AVX-512 multiples of 16."""
     return supports_head(head_dim) and block_size in BLOCK_SIZES
 
 
 def plan_attention(
     *, query_lengths: Sequence[int], key_lengths: Sequence[int], block_tables: Tensor
 ) -> NativeAttentionPlan:
-    """What all layers of a step share.
+    """Returns the plan that all layers of a step share.
 
     Args:
-        query_lengths: new tokens of each sequence, in the order in which they are packed.
-        key_lengths: tokens of each sequence so far, the new ones included.
+        query_lengths: number of new tokens of each sequence, in packed order.
+        key_lengths: number of tokens of each sequence so far, including the new ones.
         block_tables: int64 [sequences, blocks], padded with any valid block.
     """
     return NativeAttentionPlan(
@@ -70,16 +69,16 @@ def plan_attention(
 
 
 def rotate_and_store(qkv: Tensor, rotation: Rotation, cache: LayerCache, slots: Tensor) -> Tensor:
-    """Turns queries and keys to their positions, and writes keys and values to the cache.
+    """Applies rotary embedding to queries and keys, and writes keys and values to the KV cache.
 
     Args:
         qkv: [tokens, (heads + 2 · kv_heads) · head_dim]: queries, keys, values.
-        rotation: of the tokens.
-        cache: one layer's, allocated on the CPU.
-        slots: int64 [tokens]: block · block_size + place in the block, each at most once.
+        rotation: rotation of the tokens.
+        cache: KV cache of the layer, allocated on the CPU.
+        slots: int64 [tokens]: block · block_size + offset in the block, each at most once.
 
     Returns:
-        The queries, [tokens, heads, head_dim].
+        The rotated queries, [tokens, heads, head_dim].
     """
     _, block_size, num_kv_heads, head_dim = cache.keys.shape
     num_heads = qkv.shape[1] // head_dim - 2 * num_kv_heads
@@ -102,12 +101,12 @@ def rotate_and_store(qkv: Tensor, rotation: Rotation, cache: LayerCache, slots: 
 
 
 def rotate(x: Tensor, rotation: Rotation, *, num_heads: int) -> None:
-    """Turns the first heads of each row in place.
+    """Rotates the first heads of each row in place.
 
     Args:
         x: [tokens, heads, head_dim], contiguous.
-        rotation: of the tokens.
-        num_heads: how many are turned; the others stay.
+        rotation: rotation of the tokens.
+        num_heads: number of heads to rotate; others are unchanged.
     """
     num_tokens, row_heads, head_dim = x.shape
     _kernels().glimpse_rotate(
@@ -118,13 +117,13 @@ def rotate(x: Tensor, rotation: Rotation, *, num_heads: int) -> None:
 def paged_attention(
     query: Tensor, cache: LayerCache, plan: NativeAttentionPlan, *, level: Level | None = None
 ) -> Tensor:
-    """Each new token attends to its sequence's tokens up to itself.
+    """Computes causal attention of each new token to its sequence's tokens up to and including itself.
 
     Args:
-        query: [tokens, heads, head_dim]; consecutive heads share a key-value head.
-        cache: one layer's, allocated on the CPU, the new tokens' own keys and values included.
-        plan: of this step.
-        level: whose instructions to use; None takes the machine's.
+        query: [tokens, heads, head_dim]; consecutive query heads share a key-value head.
+        cache: KV cache of the layer, allocated on the CPU, including the new tokens' keys and values.
+        plan: attention plan of the step.
+        level: instruction set level; None for the machine's highest.
 
     Returns:
         [tokens, heads, head_dim]
@@ -151,16 +150,16 @@ def paged_attention(
 
 
 def packed_attention(
-    query: Tensor, key: Tensor, value: Tensor, sequence_starts: Tensor, *, level: Level | None = None
+    query: Tensor, key: Tensor, value: Tensor, segment_starts: Tensor, *, level: Level | None = None
 ) -> Tensor:
-    """Each patch attends to all patches of its own picture.
+    """Computes bidirectional attention of each patch to all patches of its segment.
 
     Args:
-        query: [patches, heads, head_dim], heads without gaps; may be a view into wider rows.
-        key: likewise.
-        value: likewise.
-        sequence_starts: int32 [pictures + 1]: first patch of each picture, and their number.
-        level: whose instructions to use; None takes the machine's.
+        query: [patches, heads, head_dim] with contiguous heads; may be a view into wider rows.
+        key: like `query`.
+        value: like `query`.
+        segment_starts: int32 [segments + 1]: first patch of each segment, then the number of patches.
+        level: instruction set level; None for the machine's highest.
 
     Returns:
         [patches, heads, head_dim]
@@ -176,8 +175,8 @@ def packed_attention(
         query.stride(0),
         key.stride(0),
         value.stride(0),
-        sequence_starts.data_ptr(),
-        len(sequence_starts) - 1,
+        segment_starts.data_ptr(),
+        len(segment_starts) - 1,
         num_heads,
         head_dim,
         output.data_ptr(),

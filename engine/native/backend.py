@@ -1,4 +1,4 @@
-"""Puts a model onto the native backend, or says why it cannot be. Knows models as modules that have `ops`."""
+"""Moves a model to the native backend, or reports why it is unavailable."""
 
 from collections.abc import Callable
 
@@ -14,14 +14,14 @@ from glimpse.engine.native.native_ops import NativeOps
 def why_not_native(
     device: torch.device, dtype: torch.dtype, on_progress: Callable[[str], None] = lambda _stage: None
 ) -> str | None:
-    """Why this machine cannot compute natively on this device and in this dtype; None if it can.
+    """Returns why the native backend cannot run on this machine, device and dtype, or None if it can.
 
-    Compiles the kernels if they have not been on this machine.
+    Compiles the kernels unless they are cached.
     """
     if device.type != "cpu":
-        return "the native backend computes on the CPU only"
+        return "the native backend requires the CPU"
     if dtype is not torch.bfloat16:
-        return "the native backend computes in bfloat16 only"
+        return "the native backend requires bfloat16"
     try:
         machine_level(on_progress)
     except NativeError as error:
@@ -30,14 +30,14 @@ def why_not_native(
 
 
 def use_native(model: nn.Module, level: Level | None = None) -> Ops:
-    """Packs a model's weights and returns the operations that take them.
+    """Packs a model's weights and returns operations that use the packed weights.
 
     Args:
-        model: in bfloat16 on the CPU.
-        level: of the kernels; None takes the machine's. A lower one is for tests.
+        model: model in bfloat16 on the CPU.
+        level: instruction set level; None for the machine's highest. Tests pass lower ones.
 
     Raises:
-        NativeError: the machine cannot; see `why_not_native`.
+        NativeError: the backend is unavailable; see `why_not_native`.
     """
     library, level = load_library(), level or machine_level()
     pack(model, library, level)

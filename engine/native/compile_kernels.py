@@ -1,6 +1,6 @@
-"""What the engine's kernels are compiled from.
+"""The sources of the engine's native kernels.
 
-`python -m glimpse.engine.native.compile_kernels FILE` compiles them beforehand.
+`python -m glimpse.engine.native.compile_kernels FILE` compiles them ahead of time.
 """
 
 from pathlib import Path
@@ -10,7 +10,7 @@ from glimpse.native.compiler import Sources, main
 KERNELS = Sources(
     name="native",
     folder=Path(__file__).parent,
-    # `-Wno-psabi`: vectors wider than the baseline's registers are passed between inlined functions only.
+    # `-Wno-psabi`: vectors wider than the baseline's registers are only passed between inlined functions.
     flags=("-std=c++17", "-O3", "-fPIC", "-fopenmp", "-fno-math-errno", "-fno-trapping-math", "-Wno-psabi"),
     variable="GLIMPSE_NATIVE_LIBRARY",
 )

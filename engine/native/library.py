@@ -1,7 +1,4 @@
-"""The compiled kernels as Python functions. Knows the C signatures and the processor's level, not what is computed.
-
-ctypes releases the interpreter's lock during a call.
-"""
+"""Loads the compiled kernels and declares their C signatures for ctypes, which releases the GIL during a call."""
 
 import ctypes
 from collections.abc import Callable
@@ -11,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import ClassVar
 
-# Before our library is opened: it finds torch's OpenMP runtime by name, so one pool of threads serves both.
+# Imported before the library is opened, which then finds torch's OpenMP runtime by name and shares its threads.
 import torch  # noqa: F401 # pyright: ignore[reportUnusedImport]
 
 from glimpse.engine.native.compile_kernels import KERNELS
@@ -19,7 +16,7 @@ from glimpse.native.compiler import BuildError, build_library
 
 
 class Level(IntEnum):
-    """What the processor can do, as in cpu.h. Kernels of a lower level run on it too."""
+    """Instruction set levels, as in cpu.h. A processor also runs kernels of lower levels."""
 
     AVX2 = 1
     AVX512_BF16 = 2
@@ -27,7 +24,7 @@ class Level(IntEnum):
 
 
 class Activation(IntEnum):
-    """What follows a product, as in types.h."""
+    """The activation after a product, as in types.h."""
 
     IDENTITY = 0
     GATED_SILU = 1
@@ -48,7 +45,7 @@ class Weight(ctypes.Structure):
 
 
 class Norm(ctypes.Structure):
-    """A normalisation, as in types.h."""
+    """A norm, as in types.h."""
 
     _fields_: ClassVar = [("weight", c_void_p), ("bias", c_void_p), ("eps", c_float), ("centered", c_int32)]
 
@@ -74,11 +71,11 @@ SIGNATURES = {
         None,
     ),
 }
-"""Of linear.cpp and pack.cpp: the arguments' types and the result's."""
+"""Argument and result types of the functions in linear.cpp and pack.cpp."""
 
 
 def load_library(on_progress: Callable[[str], None] = lambda _stage: None) -> ctypes.CDLL:
-    """The kernels, compiled now if they have not been on this machine.
+    """Returns the kernels, compiled now unless they are cached.
 
     Raises:
         NativeError: they cannot be compiled.
@@ -90,14 +87,14 @@ def load_library(on_progress: Callable[[str], None] = lambda _stage: None) -> ct
 
 
 def machine_level(on_progress: Callable[[str], None] = lambda _stage: None) -> Level:
-    """The highest level of this machine.
+    """Returns the highest instruction set level of this machine.
 
     Raises:
-        NativeError: the kernels cannot be compiled, or the processor has none of the levels.
+        NativeError: the kernels cannot be compiled, or the processor supports none of the levels.
     """
     level = load_library(on_progress).glimpse_cpu_level()
     if not level:
-        raise NativeError("the processor has no AVX2")
+        raise NativeError("the processor does not support AVX2")
     return Level(level)
 
 

@@ -1,7 +1,7 @@
-"""Linears whose weights lie in the order in which the native kernels read them. Knows packing, no model.
+"""Linears with weights packed in the layout that the native kernels read.
 
-The only copy of the weights is the packed one; any shape can be packed, for what is missing in a tile is zero. Weights
-that are quantized by groups are packed as the bfloat16 that they stand for: the kernels know one scale for a row.
+Only the packed copy of the weights is kept. Any shape can be packed, because tiles are padded with zeros. Weights that
+are quantized in groups are dequantized to bfloat16, because the kernels support one scale per row only.
 """
 
 from ctypes import CDLL, byref
@@ -25,17 +25,17 @@ class PackedLinear(nn.Module):
         """Packs a linear.
 
         Args:
-            linear: on the CPU; its weights are bfloat16 or int8.
-            gated: it is the first of a gated MLP: its first half of features goes with its second, in pairs.
-            library: the kernels.
-            level: of the kernels that compute.
-            memory: where the packed weights go.
+            linear: linear on the CPU with bfloat16 or int8 weights.
+            gated: whether this is the first linear of a gated MLP, whose output halves are combined in pairs.
+            library: native kernels.
+            level: instruction set level of the kernels.
+            memory: allocates the packed weights.
         """
         super().__init__()
         self._library, self._level, self._memory = library, level, memory
         rows, columns = linear.weight.shape
         self.packed = Weight(in_features=columns, out_features=rows, gated=gated)
-        self._held: list[Tensor] = []  # what `packed` points to
+        self._tensors: list[Tensor] = []  # tensors that `packed` points to
         if isinstance(linear, Int8Linear):
             self.packed.scale = self._pack_columns(linear.scale)
         if linear.bias is not None:
@@ -44,7 +44,7 @@ class PackedLinear(nn.Module):
         library.glimpse_pack(byref(self.packed), linear.weight.contiguous().data_ptr())
 
     def forward(self, x: Tensor) -> Tensor:
-        """bfloat16 [rows, in] → [rows, out], for what is not gated."""
+        """bfloat16 [rows, in] → [rows, out]; not for gated linears."""
         return self.compute(x, None, None)
 
     def compute(
@@ -69,7 +69,7 @@ class PackedLinear(nn.Module):
         return output
 
     def rows(self, indices: Tensor) -> Tensor:
-        """bfloat16 [indices, in]: rows of W, which is not int8."""
+        """Returns rows of W, bfloat16 [indices, in]. W must not be int8."""
         indices = indices.contiguous()
         output = torch.empty(len(indices), self.packed.in_features, dtype=torch.bfloat16)
         self._library.glimpse_unpack_rows(byref(self.packed), indices.data_ptr(), len(indices), output.data_ptr())
@@ -81,12 +81,12 @@ class PackedLinear(nn.Module):
         return packed
 
     def _allocate(self, num_bytes: int) -> int:
-        self._held.append(self._memory.allocate(num_bytes))
-        return self._held[-1].data_ptr()
+        self._tensors.append(self._memory.allocate(num_bytes))
+        return self._tensors[-1].data_ptr()
 
 
 def pack(root: nn.Module, library: CDLL, level: Level) -> None:
-    """Makes every linear a `PackedLinear`."""
+    """Replaces every linear by a `PackedLinear`."""
     memory = WeightMemory(library)
 
     def packed(linear: Linear | Int8Linear | GroupQuantizedLinear, parent: nn.Module) -> PackedLinear:

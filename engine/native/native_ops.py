@@ -1,4 +1,4 @@
-"""The native backend's operations: each one call into the library. Knows what they compute from `engine.layers.ops`."""
+"""The native backend: implements `glimpse.engine.layers.ops.Ops` with one library call per operation."""
 
 from collections.abc import Sequence
 from ctypes import CDLL, byref

@@ -1,7 +1,4 @@
-"""The compiled resampling as a Python function. Knows the C signatures and the processor's level.
-
-ctypes releases the interpreter's lock during a call.
-"""
+"""Loads the compiled resampler and declares its C signature for ctypes, which releases the GIL during a call."""
 
 import ctypes
 import logging
@@ -19,33 +16,33 @@ from glimpse.media.pixels import Pixels
 from glimpse.native.compiler import BuildError, build_library
 
 NO_LIBRARY = "none"
-"""In the place of a library's name in the environment: nothing is compiled or opened."""
+"""Value of the environment variable that disables the library."""
 
 _LARGEST_SIDE = 1 << 24
-"""Whole numbers up to this one are floats, which Pillow makes of sides."""
+"""Largest side that float32 represents exactly, because Pillow converts sides to float."""
 _log = logging.getLogger(__name__)
 _lock = Lock()
 
 
 class Level(IntEnum):
-    """What the processor can do, as in resize.cpp. What runs on one level runs on a higher one too."""
+    """Instruction set levels, as in resize.cpp. A processor also runs lower levels."""
 
     AVX2 = 1
     AVX512 = 2
 
 
 class Resizer:
-    """Compiled resampling, at a level that this machine has."""
+    """The compiled resampler at an instruction set level of this machine."""
 
     def __init__(self, path: Path, level: Level | None = None) -> None:
         """
         Args:
-            path: Of the library.
-            level: None takes the machine's. A lower one is for tests.
+            path: path of the library.
+            level: instruction set level; None for the machine's highest. Tests pass lower ones.
 
         Raises:
-            OSError: it cannot be opened.
-            BuildError: the processor has none of the levels.
+            OSError: the library cannot be opened.
+            BuildError: the processor supports none of the levels.
         """
         library = ctypes.CDLL(str(path))
         self.path = path
@@ -54,36 +51,36 @@ class Resizer:
         self._resize.argtypes = [c_int, c_void_p, c_int64, c_int64, c_int64, c_void_p, c_int64, c_int64]
 
     def resize(self, pixels: Pixels, into: npt.NDArray[np.uint8]) -> None:
-        """Fills `into`, [height, width, 3], with what Pillow's bicubic filter makes of a picture.
+        """Resizes an image to `into`, [height, width, 3], with Pillow's bicubic filter.
 
         Raises:
-            ValueError: it is no such array in one piece, or a side is 0 or too long.
-            MemoryError: there is too little.
+            ValueError: `into` is not a contiguous array of this shape, or a side is 0 or too long.
+            MemoryError: memory is exhausted.
         """
         if into.dtype != np.uint8 or into.ndim != 3 or into.shape[2] != 3 or not into.flags.carray:
-            raise ValueError("the result is to be uint8 [height, width, 3], in one piece and writeable")
+            raise ValueError("'into': expected a contiguous writeable uint8 array [height, width, 3]")
         height, width, _ = into.shape
         sides = (pixels.width, pixels.height, width, height)
         if not 1 <= min(sides) <= max(sides) <= _LARGEST_SIDE:
-            raise ValueError(f"sides are within 1 … {_LARGEST_SIDE} pixels, not {sides}")
+            raise ValueError(f"expected sides from 1 to {_LARGEST_SIDE} pixels, got {sides}")
         if self._resize(self.level, pixels.address, *sides[:2], pixels.pixel_bytes, into.ctypes.data, width, height):
             raise MemoryError
 
 
 @cache
 def native_resizer() -> Resizer | None:
-    """This machine's; compiled now if it has not been on this machine. None where it cannot be: the log says why."""
-    with _lock:  # one of several threads compiles, the others find what it made
+    """Returns the resampler, compiled now unless it is cached. Returns None and logs why if it is unavailable."""
+    with _lock:  # one thread compiles, the others use its result
         try:
             path = build_library(KERNELS, _log.info)
             return None if str(path) == NO_LIBRARY else Resizer(path)
-        except (BuildError, OSError, AttributeError) as error:  # the last: a library, but of other things
-            _log.warning("pictures are resized by Pillow, which takes longer: %s", error)
+        except (BuildError, OSError, AttributeError) as error:  # AttributeError: not a library of this program
+            _log.warning("resizing images with Pillow, which is slower: %s", error)
             return None
 
 
 def environment_for_workers() -> dict[str, str]:
-    """Of the environment in which other processes have the same without compiling anything; may compile it here."""
+    """Returns environment variables for child processes to use the same library. May compile it in this process."""
     resizer = native_resizer()
     return {KERNELS.variable: str(resizer.path) if resizer is not None else NO_LIBRARY}
 
@@ -91,5 +88,5 @@ def environment_for_workers() -> dict[str, str]:
 def _machine_level(library: ctypes.CDLL) -> int:
     level = library.glimpse_resize_level()
     if not level:
-        raise BuildError("the processor has no AVX2")
+        raise BuildError("the processor does not support AVX2")
     return level

@@ -1,4 +1,4 @@
-"""Libraries compiled once on a machine, and every way in which that can fail."""
+"""Compilation of native libraries, their cache, and errors."""
 
 import subprocess
 import sys
@@ -14,7 +14,7 @@ from tests.media.resizing import needs_compiler
 
 @pytest.fixture
 def toy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Sources:
-    """A folder of sources, and an empty cache."""
+    """Sources of a library, with an empty cache."""
     folder = tmp_path / "sources"
     folder.mkdir()
     (folder / "toy.cpp").write_text('extern "C" int toy() { return 1; }')
@@ -23,7 +23,7 @@ def toy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Sources:
 
 
 @needs_compiler
-def test_sources_are_compiled_once_for_each_state(toy: Sources) -> None:
+def test_compiles_each_version_of_the_sources_once(toy: Sources) -> None:
     stages: list[str] = []
     first = build_library(toy, stages.append)
     assert build_library(toy, stages.append) == first
@@ -36,28 +36,28 @@ def test_sources_are_compiled_once_for_each_state(toy: Sources) -> None:
 
 
 @needs_compiler
-def test_a_compilers_complaint_is_passed_on(toy: Sources) -> None:
+def test_reports_the_compilers_error(toy: Sources) -> None:
     (toy.folder / "toy.cpp").write_text("not C++")
     with pytest.raises(BuildError, match=r"(?s)failed:\n.*toy\.cpp.*error"):
         build_library(toy, lambda stage: None)
 
 
 @needs_compiler
-def test_a_cache_that_cannot_be_written_is_named(toy: Sources, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reports_a_cache_that_cannot_be_written(toy: Sources, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", "/proc/none")
     with pytest.raises(BuildError, match="cannot be written to /proc/none/glimpse"):
         build_library(toy, lambda stage: None)
 
 
-def test_without_a_compiler_the_message_says_what_to_install(toy: Sources, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reports_a_missing_compiler(toy: Sources, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     monkeypatch.delenv("CXX", raising=False)
-    with pytest.raises(BuildError, match=r"there is no C\+\+ compiler: install g\+\+"):
+    with pytest.raises(BuildError, match=r"no C\+\+ compiler found: install g\+\+"):
         build_library(toy, lambda stage: None)
 
 
 @pytest.mark.parametrize("kernels", [ENGINE_KERNELS, MEDIA_KERNELS], ids=["engine", "media"])
-def test_a_library_compiled_beforehand_needs_no_compiler(
+def test_library_compiled_ahead_of_time_needs_no_compiler(
     kernels: Sources, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv(kernels.variable, str(tmp_path / "compiled.so"))
@@ -68,7 +68,7 @@ def test_a_library_compiled_beforehand_needs_no_compiler(
 
 
 @needs_compiler
-def test_the_command_compiles_beforehand(tmp_path: Path) -> None:
+def test_command_compiles_ahead_of_time(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "glimpse.media.native.compile_resampler"]
     subprocess.run([*command, str(tmp_path / "media.so")], check=True)
     assert [path.name for path in tmp_path.iterdir()] == ["media.so"]

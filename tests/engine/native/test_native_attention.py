@@ -1,4 +1,4 @@
-"""Native attention against plain definitions in float32, at every level that this machine has."""
+"""Native attention, compared with the reference implementation in float32 at every level of this machine."""
 
 import math
 from functools import partial
@@ -34,7 +34,7 @@ def attend(step: Step, level: Level) -> Tensor:
 
 
 def assert_near(actual: Tensor, expected: Tensor) -> None:
-    """Within the rounding of the result, and of the weights, to bfloat16's eight bits."""
+    """Tolerates rounding of the result and of the weights to bfloat16."""
     torch.testing.assert_close(actual.float(), expected, rtol=2**-7, atol=2**-7)
 
 
@@ -55,7 +55,7 @@ mixed_lengths = st.lists(
     block_size=st.sampled_from([32, 64]),
     seed=st.integers(0, 99),
 )
-def test_paged_attention_is_attention(
+def test_paged_attention_matches_the_reference_implementation(
     level: Level,
     lengths: list[tuple[int, int]],
     head_dim: int,
@@ -77,7 +77,7 @@ def test_paged_attention_is_attention(
 
 @at_each_level
 @pytest.mark.parametrize("head_dim", [16, 64, 128])
-def test_a_token_is_the_same_alone_and_in_any_chunk(level: Level, head_dim: int):
+def test_tokens_are_bit_identical_in_any_batch_and_chunk(level: Level, head_dim: int):
     step = make_step([(1, 900), (70, 300), (1, 3), (300, 0), (4, 511)], head_dim=head_dim)
     together = attend(step, level).split(step.query_lengths)
     for sequence, first, last in [
@@ -94,7 +94,7 @@ def test_a_token_is_the_same_alone_and_in_any_chunk(level: Level, head_dim: int)
 
 
 @at_each_level
-def test_the_number_of_threads_changes_nothing(level: Level):
+def test_results_do_not_depend_on_the_number_of_threads(level: Level):
     step = make_step([(1, 3000), (5, 1000)], num_kv_heads=1)
     num_threads = torch.get_num_threads()
     outputs: list[Tensor] = []
@@ -116,7 +116,7 @@ def test_large_scores_do_not_overflow(level: Level):
 
 
 def full_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    """[patches, heads, head_dim] in float32, by the definition."""
+    """Computes attention in float32 by definition: [patches, heads, head_dim]."""
     query, key, value = query.float(), key.float(), value.float()
     weights = (torch.einsum("qhd,khd->hqk", query, key) / math.sqrt(query.shape[2])).softmax(dim=-1)
     return torch.einsum("hqk,khd->qhd", weights, value)
@@ -125,7 +125,7 @@ def full_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
 @at_each_level
 @pytest.mark.parametrize("head_dim", [16, 48, 64, 80, 128])
 @pytest.mark.parametrize("sizes", [(1,), (64, 36), (300, 16, 4)])
-def test_packed_attention_stays_within_images(level: Level, head_dim: int, sizes: tuple[int, ...]):
+def test_packed_attention_stays_within_segments(level: Level, head_dim: int, sizes: tuple[int, ...]):
     generator = torch.Generator().manual_seed(head_dim)
     qkv = torch.randn(sum(sizes), 3, 5, head_dim, generator=generator).bfloat16()
     starts = torch.tensor([0, *torch.tensor(sizes).cumsum(0)], dtype=torch.int32)
@@ -143,7 +143,7 @@ def random_rotation(num_tokens: int, head_dim: int) -> Rotation:
 @pytest.mark.parametrize(
     ("num_tokens", "head_dim", "block_size"), [(1, 64, 32), (5, 16, 32), (40, 80, 64), (33, 128, 8)]
 )
-def test_rotating_and_storing_is_what_the_plain_twins_do(num_tokens: int, head_dim: int, block_size: int):
+def test_rotate_and_store_matches_the_reference_implementation(num_tokens: int, head_dim: int, block_size: int):
     num_heads, num_kv_heads, num_blocks = 6, 2, 9
     qkv = torch.randn(num_tokens, (num_heads + 2 * num_kv_heads) * head_dim).bfloat16()
     rotation = random_rotation(num_tokens, head_dim)
@@ -157,7 +157,7 @@ def test_rotating_and_storing_is_what_the_plain_twins_do(num_tokens: int, head_d
 
 
 @pytest.mark.parametrize("num_tokens", [1, 50])
-def test_rotating_in_place_leaves_other_heads(num_tokens: int):
+def test_rotate_keeps_other_heads(num_tokens: int):
     x = torch.randn(num_tokens, 9, 80).bfloat16()
     rotation = random_rotation(num_tokens, 80)
     expected = torch.cat([plain_rotate(x[:, :6], rotation), x[:, 6:]], dim=1)
@@ -177,5 +177,5 @@ def test_rotating_in_place_leaves_other_heads(num_tokens: int):
         (64, 16, False),
     ],
 )
-def test_what_the_kernels_do_not_take_is_told(head_dim: int, block_size: int, supported: bool):
+def test_reports_unsupported_sizes(head_dim: int, block_size: int, supported: bool):
     assert attention.supports(head_dim=head_dim, block_size=block_size) == supported

@@ -1,4 +1,4 @@
-"""Native products against plain definitions, at every level that this machine has."""
+"""Native products, compared with the reference implementation at every level of this machine."""
 
 import copy
 from typing import Any, TypeVar
@@ -30,7 +30,7 @@ sizes = st.sampled_from([1, 3, 16, 33, 50, 64, 100, 176, 384])
 
 
 def make(module: M, seed: int) -> M:
-    """The module in bfloat16, with random parameters of about the size that a trained one has."""
+    """Returns the module in bfloat16 with random parameters of realistic magnitude."""
     generator = torch.Generator().manual_seed(seed)
     for parameter in module.parameters():
         scale = parameter.shape[-1] ** -0.5 if parameter.dim() > 1 else 0.5
@@ -43,7 +43,7 @@ def packed(linear: Linear | Int8Linear, level: Level) -> PackedLinear:
 
 
 def exact(linear: Linear | Int8Linear, x: Tensor) -> Tensor:
-    """The product in float64 with the weights as they are."""
+    """Returns the product in float64 with the module's weights."""
     weight = linear.weight.double()
     if isinstance(linear, Int8Linear):
         weight = weight * linear.scale.double()[:, None]
@@ -72,7 +72,7 @@ def test_products_of_any_shape(
 @at_each_level
 @either_weights
 def test_products_too_wide_for_the_cache(level: Level, int8: bool):
-    """They are cut along the inputs, or into groups of rows."""
+    """These are divided along the inputs or into groups of rows."""
     for inputs, outputs in ((3000, 70), (2500, 600)):
         linear = make(Linear(inputs, outputs, bias=True), 0)
         linear = quantized(linear) if int8 else linear
@@ -83,7 +83,7 @@ def test_products_too_wide_for_the_cache(level: Level, int8: bool):
 
 @at_each_level
 @either_weights
-def test_a_row_is_the_same_whatever_is_beside_it(level: Level, int8: bool):
+def test_rows_are_bit_identical_in_any_batch(level: Level, int8: bool):
     linear = make(Linear(300, 100, bias=True), 0)
     native = packed(quantized(linear) if int8 else linear, level)
     x = rows(70, 300)
@@ -93,7 +93,7 @@ def test_a_row_is_the_same_whatever_is_beside_it(level: Level, int8: bool):
 
 
 class Layer(nn.Module):
-    """All that is fused, over a width that fills no tile."""
+    """All fused operations, with a width that is not a multiple of a tile."""
 
     def __init__(self, norm: RMSNorm | nn.LayerNorm, inner: int) -> None:
         super().__init__()
@@ -115,7 +115,7 @@ class Layer(nn.Module):
 @either_weights
 @pytest.mark.parametrize("norm", [RMSNorm, nn.LayerNorm])
 @pytest.mark.parametrize(("num_rows", "inner"), [(1, 100), (8, 90), (9, 130), (40, 100)])
-def test_fused_operations_are_as_exact_as_plain_ones(level: Level, int8: bool, norm: Any, num_rows: int, inner: int):
+def test_fused_operations_are_as_accurate_as_torch(level: Level, int8: bool, norm: Any, num_rows: int, inner: int):
     plain = make(Layer(norm(100, eps=1e-6), inner), 3)
     wide, native = copy.deepcopy(plain).float(), copy.deepcopy(plain)
     if int8:
@@ -133,7 +133,7 @@ def test_fused_operations_are_as_exact_as_plain_ones(level: Level, int8: bool, n
         assert (computed - exact).abs().max() <= 1.5 * (rounded - exact).abs().max() + 1e-3
 
 
-def test_rows_come_back_from_the_packed_form():
+def test_unpacks_rows():
     linear = make(Linear(100, 70, bias=False), 0)
     indices = torch.tensor([69, 0, 33, 33])
     assert torch.equal(packed(linear, LEVELS[0]).rows(indices), linear.rows(indices))

@@ -1,4 +1,4 @@
-"""The whole model on the native backend, and how a backend is chosen."""
+"""Whole models on the native backend, and the choice of the backend on a CPU."""
 
 import logging
 from pathlib import Path
@@ -37,7 +37,7 @@ def generate(request_id: str, prompt: Prompt) -> Generate:
 
 
 def answers(engine: LoadedEngine, prompts: list[Prompt]) -> list[list[int]]:
-    """Greedy answers to prompts that are computed together."""
+    """Returns greedy answers to prompts that are computed concurrently."""
     found: dict[str, list[int]] = {str(index): [] for index in range(len(prompts))}
     for index, prompt in enumerate(prompts):
         engine.core.submit(generate(str(index), prompt))
@@ -51,7 +51,7 @@ def answers(engine: LoadedEngine, prompts: list[Prompt]) -> list[list[int]]:
 
 
 def error_of(harness: Harness, exact: Harness) -> float:
-    """Root mean square difference of the first logits, over all prompts, in standard deviations of the exact ones."""
+    """Returns the RMS difference of the first logits over all prompts, in standard deviations of the exact logits."""
     squares: list[float] = []
     for prompt in PROMPTS:
         expected = exact.answer(exact.begin(prompt), 1).logits[0]
@@ -63,7 +63,7 @@ def error_of(harness: Harness, exact: Harness) -> float:
 @needs_kernels
 @at_each_level
 @pytest.mark.parametrize("quantization", ["none", "int8"])
-def test_logits_are_as_near_to_float32_as_torchs(tiny_checkpoint: Path, level: Level, quantization: Quantization):
+def test_logits_are_as_accurate_as_torch(tiny_checkpoint: Path, level: Level, quantization: Quantization):
     exact = Harness(tiny_checkpoint, quantization=quantization)
     native = Harness(tiny_checkpoint, torch.bfloat16, level=level, quantization=quantization)
     plain = Harness(tiny_checkpoint, torch.bfloat16, quantization=quantization)
@@ -73,16 +73,14 @@ def test_logits_are_as_near_to_float32_as_torchs(tiny_checkpoint: Path, level: L
 @needs_kernels
 @pytest.mark.parametrize("quantization", ["none", "int8"])
 @pytest.mark.parametrize("options", [{}, {"max_batch_tokens": 5}, {"prefix_caching": False}], ids=str)
-def test_an_answer_is_the_same_whatever_runs_beside_it(
-    tiny_checkpoint: Path, quantization: Any, options: dict[str, Any]
-):
+def test_answers_are_identical_in_any_batch(tiny_checkpoint: Path, quantization: Any, options: dict[str, Any]):
     engine = load(tiny_checkpoint, quantization=quantization)
     alone = [answers(engine, [prompt])[0] for prompt in PROMPTS]
     assert answers(load(tiny_checkpoint, quantization=quantization, **options), PROMPTS * 5) == alone * 5
 
 
 @needs_kernels
-def test_greedy_answers_are_torchs(tiny_checkpoint: Path):
+def test_greedy_answers_match_torch(tiny_checkpoint: Path):
     native, plain = load(tiny_checkpoint), load(tiny_checkpoint, backend="torch")
     assert (native.ready.backend, plain.ready.backend) == ("native", "torch")
     assert answers(native, PROMPTS) == answers(plain, PROMPTS)
@@ -90,14 +88,14 @@ def test_greedy_answers_are_torchs(tiny_checkpoint: Path):
 
 @needs_kernels
 @pytest.mark.parametrize("backend", ["native", "torch"])
-def test_int8_is_said(tiny_checkpoint: Path, backend: Any):
+def test_reports_int8_quantization(tiny_checkpoint: Path, backend: Any):
     engine = load(tiny_checkpoint, backend=backend, quantization="int8")
     assert (engine.ready.backend, engine.ready.quantization) == (backend, "int8")
     assert all(len(answer) == NUM_TOKENS for answer in answers(engine, PROMPTS))
 
 
 @needs_kernels
-def test_one_openmp_runtime_serves_torch_and_the_kernels():
+def test_shares_one_openmp_runtime_with_torch():
     maps = Path("/proc/self/maps").read_text()
     assert len({line.split()[-1] for line in maps.splitlines() if "libgomp" in line}) == 1
 
@@ -106,14 +104,14 @@ def backend(asked: Any, *, device: torch.device = CPU, dtype: torch.dtype = torc
     return resolve_backend(asked, device=device, dtype=dtype, head_dim=64, on_progress=lambda stage, fraction: None)
 
 
-def test_float32_stays_on_torch():
+def test_refuses_float32():
     assert backend("auto", dtype=torch.float32) == "torch"
-    with pytest.raises(CheckpointError, match="--backend native: the native backend computes in bfloat16 only"):
+    with pytest.raises(CheckpointError, match="--backend native: the native backend requires bfloat16"):
         backend("native", dtype=torch.float32)
 
 
-def test_other_devices_are_not_for_native_kernels():
-    with pytest.raises(CheckpointError, match="on the CPU only"):
+def test_refuses_other_devices():
+    with pytest.raises(CheckpointError, match="the native backend requires the CPU"):
         backend("native", device=torch.device("cuda"))
 
 
@@ -124,9 +122,9 @@ def no_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("no_compiler")
-def test_without_a_compiler_torch_computes(caplog: pytest.LogCaptureFixture):
+def test_uses_torch_without_a_compiler(caplog: pytest.LogCaptureFixture):
     with caplog.at_level(logging.WARNING):
         assert backend("auto") == "torch"
-    assert "there is no C++ compiler: install g++" in caplog.text
-    with pytest.raises(CheckpointError, match="--backend native: there is no C"):
+    assert "no C++ compiler found: install g++" in caplog.text
+    with pytest.raises(CheckpointError, match=r"--backend native: no C\+\+ compiler found"):
         backend("native")
