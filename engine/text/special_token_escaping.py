@@ -1,6 +1,6 @@
 """Escapes client text that spells special tokens, so that it is tokenized as plain text.
 
-While the chat template runs, marks that clients cannot guess replace such text. The rendered prompt is then split at
+While the chat template runs, random marks replace such text. The rendered prompt is then split at
 its special tokens, and the marks in the remaining pieces become the client's text again. Independent of templates and
 of the tokenizer.
 """

@@ -1,4 +1,4 @@
-"""One running server for all tests that only ask it things."""
+"""A running server shared by all tests that only send requests."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Typed requests, and the small pictures that stand in them."""
+"""Typed requests, and small images for them."""
 
 import io
 from typing import Any
@@ -36,7 +36,7 @@ def user(*parts: str | content_pb2.ContentPart) -> content_pb2.Message:
 
 
 def request(*messages: content_pb2.Message, **generation: Any) -> chat_pb2.CreateChatCompletionRequest:
-    """A request; greedy and short unless `generation` says otherwise."""
+    """A request; greedy and short unless `generation` overrides it."""
     options: dict[str, Any] = {"temperature": 0.0, "max_completion_tokens": 8} | generation
     return chat_pb2.CreateChatCompletionRequest(
         messages=messages or [user("Hello")],

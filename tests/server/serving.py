@@ -1,4 +1,4 @@
-"""Servers for the tests: `glimpse serve` as a user starts it, and one in the test's own loop with a scripted engine."""
+"""Servers for tests: `glimpse serve` as a process, and one in the event loop with a scripted engine."""
 
 import os
 import signal
@@ -76,7 +76,7 @@ def served(checkpoint: Path, folder: Path, *options: str, prelude: str = "") -> 
 
 @asynccontextmanager
 async def scripted(checkpoint: Path, folder: Path, *scripts: str) -> AsyncGenerator[tuple[Server, grpc.aio.Channel]]:
-    """A server in this loop whose engine follows scripts, one at each start; it may not be ready yet."""
+    """A server in this event loop with a scripted engine, one script per start; it may not be ready yet."""
     settings = Settings(engine=EngineSettings(model=str(checkpoint)), listen=ListenSettings(port=0, metrics_port=0))
     command = [sys.executable, str(SCRIPTED_ENGINE), str(folder / "starts"), *scripts]
     server = await start_server(
@@ -90,14 +90,14 @@ async def scripted(checkpoint: Path, folder: Path, *scripts: str) -> AsyncGenera
 
 
 def children(pid: int, words: str) -> list[int]:
-    """The process's children whose command line has these words."""
+    """Child processes whose command line contains these words."""
     listing = subprocess.run(["ps", "-eo", "pid,ppid,args"], capture_output=True, text=True, check=True).stdout
     rows = [line.split(None, 2) for line in listing.splitlines()[1:]]
     return [int(child) for child, parent, command in rows if int(parent) == pid and words in command]
 
 
 def health_stub(channel: grpc.Channel | grpc.aio.Channel) -> Any:
-    """The library's own, which has no types."""
+    """The health library's stub, which is untyped."""
     return health_pb2_grpc.HealthStub(channel)
 
 
@@ -108,7 +108,7 @@ def read_metric(port: int, name: str) -> float:
 
 
 def eventually(condition: Callable[[], bool], *, timeout_seconds: float) -> bool:
-    """Whether the condition became true in time."""
+    """Returns whether the condition became true in time."""
     deadline = time.monotonic() + timeout_seconds
     while time.monotonic() < deadline:
         if condition():

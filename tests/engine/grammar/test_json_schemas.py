@@ -1,6 +1,6 @@
-"""A model that says anything at random, held to JSON Schemas: each of its whole answers is valid.
+"""Tests for JSON Schemas with a random model: every complete output is valid.
 
-The schemas are in `schemas/`. The tokens that end strings, lists and objects are made likelier, so that answers end.
+The schemas are in `schemas/`. Tokens that end strings, lists and objects are made likelier, so that outputs end.
 """
 
 import json
@@ -38,7 +38,7 @@ def answers(tiny_checkpoint: Path) -> dict[str, list[RequestOutput]]:
     return {name: [next(outputs) for _ in SEEDS] for name in SCHEMAS}
 
 
-def test_there_are_many_schemas_and_answers_to_most_are_whole(answers: dict[str, list[RequestOutput]]):
+def test_most_schemas_yield_complete_json(answers: dict[str, list[RequestOutput]]):
     finishes = [output.outputs[0].finish_reason for outputs in answers.values() for output in outputs]
     assert len(SCHEMAS) >= 60
     assert set(finishes) <= {FinishReason.STOP, FinishReason.LENGTH}
@@ -46,7 +46,7 @@ def test_there_are_many_schemas_and_answers_to_most_are_whole(answers: dict[str,
 
 
 @pytest.mark.parametrize("name", SCHEMAS)
-def test_every_whole_answer_is_valid(name: str, answers: dict[str, list[RequestOutput]]):
+def test_complete_json_matches_its_schema(name: str, answers: dict[str, list[RequestOutput]]):
     validator = validator_for(SCHEMAS[name], default=jsonschema.Draft202012Validator)
     validator.check_schema(SCHEMAS[name])
     valid = validator(SCHEMAS[name], format_checker=validator.FORMAT_CHECKER)

@@ -1,4 +1,4 @@
-"""Answers held to grammars: what each kind lets through, what goes with it, and what happens when it cannot be kept."""
+"""Tests for constrained completions: each kind of grammar, combinations, and failures."""
 
 import json
 import re
@@ -62,24 +62,24 @@ def make_sampler(compiler: GrammarCompiler, grammar: Grammar | None, **params: A
     )
 
 
-def logits_for(**wishes: float) -> Tensor:
-    """A row on which all tokens are alike but those named."""
+def logits_for(**logits_by_name: float) -> Tensor:
+    """Logits of 0 except for the named tokens."""
     row = torch.zeros(VOCAB_SIZE)
-    for token, logit in wishes.items():
+    for token, logit in logits_by_name.items():
         row[{"eos": EOS, "a": A, "b": B, "c": C}[token]] = logit
     return row
 
 
-def say(sampler: SequenceSampler, row: Tensor, num_tokens: int = 12) -> list[int]:
-    """What comes of the same logits again and again, up to an end token."""
-    tokens_of: list[int] = []
-    while EOS not in tokens_of and len(tokens_of) < num_tokens and sampler.failure is None:
-        tokens_of.append(sample(row.clone()[None], [sampler])[0].token_id)
-    return tokens_of
+def sample_repeatedly(sampler: SequenceSampler, row: Tensor, num_tokens: int = 12) -> list[int]:
+    """Samples from the same logits repeatedly, up to an end token."""
+    token_ids: list[int] = []
+    while EOS not in token_ids and len(token_ids) < num_tokens and sampler.failure is None:
+        token_ids.append(sample(row.clone()[None], [sampler])[0].token_id)
+    return token_ids
 
 
 def texts(llm: LLM, grammar: Grammar, **params: Any) -> list[str]:
-    """Five answers, those that are whole."""
+    """Generates five completions and returns the complete ones."""
     options: dict[str, Any] = {"grammar": grammar, "max_tokens": 200, "logit_bias": ENDING} | params
     samplings = [SamplingParams(**options, seed=seed) for seed in range(5)]
     outputs = [output.outputs[0] for output in llm.generate(["the"] * 5, samplings, progress=False)]
@@ -91,19 +91,19 @@ class TestKinds:
         "pattern",
         ["[a-c]{3}x?", r"\d{4}-\d{2}", "(yes|no), (a|the) [a-z]{1,6}", r"a/b\\/c\.", "ü+ß", "a|", "", r"[^\n]{5}\n"],
     )
-    def test_a_regular_expression_is_matched_by_the_whole_answer(self, llm: LLM, pattern: str):
+    def test_completion_matches_the_regular_expression(self, llm: LLM, pattern: str):
         found = texts(llm, regex(pattern))
         assert len(found) == 5
         assert all(re.fullmatch(pattern, text) for text in found)
 
-    def test_a_choice_is_one_of_the_texts_to_the_letter(self, llm: LLM):
+    def test_completion_is_exactly_one_of_the_choices(self, llm: LLM):
         choices = ["yes", "no", "not at all", 'a "quote"', "50% [of] (it)\\n", "größer\n", "\U0001f642", "."]
         grammar = Grammar(kind=GrammarKind.CHOICE, text=json.dumps(choices))
         found = texts(llm, grammar) + texts(llm, grammar, temperature=3.0)
         assert len(found) == 10
         assert set(found) <= set(choices)
 
-    def test_a_json_object_is_one(self, llm: LLM):
+    def test_completion_is_a_json_object(self, llm: LLM):
         closing = {PLAIN_TOKENS.index(character): 6.0 for character in '"}]'}
         found = texts(llm, Grammar(kind=GrammarKind.JSON_OBJECT), logit_bias=ENDING | closing)
         assert found
@@ -120,12 +120,12 @@ class TestKinds:
             ("%llguidance {}\nstart: A+\nA: /[ab]/", "[ab]+"),
         ],
     )
-    def test_a_lark_grammar_is_followed(self, llm: LLM, grammar: str, pattern: str):
+    def test_completion_matches_the_lark_grammar(self, llm: LLM, grammar: str, pattern: str):
         found = texts(llm, lark(grammar))
         assert found
         assert all(re.fullmatch(pattern, text) for text in found)
 
-    def test_white_space_in_json_is_bounded_and_keys_have_one_spelling(self, compiler: GrammarCompiler):
+    def test_json_has_bounded_white_space_and_one_spelling_of_keys(self, compiler: GrammarCompiler):
         matcher = Matcher(compiler, Grammar(kind=GrammarKind.JSON_SCHEMA, text='{"type": "array"}'))
         matcher.allowed()
         matcher.accept(PLAIN_TOKENS.index("["))
@@ -140,7 +140,7 @@ class TestKinds:
 
 
 class TestVocabulary:
-    def test_the_tokens_are_those_of_the_detokenizer_and_no_text_needs_special_or_padded_ones(
+    def test_vocabulary_equals_the_detokenizers(
         self, tiny_checkpoint: Path, vocabulary: Vocabulary, compiler: GrammarCompiler
     ):
         tokenizer = load_tokenizer(tiny_checkpoint)
@@ -172,25 +172,25 @@ class TestEnds:
             ("", {}, [EOS]),
         ],
     )
-    def test_an_answer_ends_where_its_grammar_does(
+    def test_completion_ends_where_its_grammar_ends(
         self, compiler: GrammarCompiler, pattern: str, params: dict[str, Any], expected: list[int]
     ):
-        """The model wants to end at once, or else to say a."""
+        """The model prefers to end, else to generate a."""
         sampler = make_sampler(compiler, regex(pattern), temperature=0.0, **params)
-        assert say(sampler, logits_for(eos=9.0, a=8.0)) == expected
+        assert sample_repeatedly(sampler, logits_for(eos=9.0, a=8.0)) == expected
 
-    def test_a_stop_token_is_an_end_like_others(self, compiler: GrammarCompiler):
+    def test_stop_token_may_end_a_completion(self, compiler: GrammarCompiler):
         sampler = make_sampler(compiler, regex("a{2}[abc]*"), temperature=0.0, stop_token_ids=(B,))
-        assert say(sampler, logits_for(b=9.0, a=8.0), num_tokens=3) == [A, A, B]
+        assert sample_repeatedly(sampler, logits_for(b=9.0, a=8.0), num_tokens=3) == [A, A, B]
 
-    def test_a_grammar_that_needs_a_stop_token_fails(self, compiler: GrammarCompiler):
+    def test_grammar_that_requires_a_stop_token_fails(self, compiler: GrammarCompiler):
         sampler = make_sampler(compiler, regex("aab"), temperature=0.0, stop_token_ids=(B,))
-        say(sampler, logits_for())
+        sample_repeatedly(sampler, logits_for())
         assert sampler.failure == "the grammar cannot be followed: no token continues or ends the answer"
 
 
 class TestSampling:
-    def test_logprobs_are_those_among_the_tokens_that_can_follow(self, compiler: GrammarCompiler):
+    def test_logprobs_cover_only_allowed_tokens(self, compiler: GrammarCompiler):
         sampler = make_sampler(compiler, regex("[ab]c"), temperature=0.0, logprobs=5)
         first, second = (sample(logits_for(a=2.0, b=1.0, c=9.0)[None], [sampler])[0] for _ in range(2))
         expected = torch.tensor([2.0, 1.0]).log_softmax(dim=-1).tolist()
@@ -198,13 +198,13 @@ class TestSampling:
         assert [logprob for _, logprob in first.top] == pytest.approx(expected)
         assert second.top == ((C, 0.0),)
 
-    def test_draws_never_leave_the_grammar_whatever_is_truncated(self, compiler: GrammarCompiler):
+    def test_sampling_never_leaves_the_grammar(self, compiler: GrammarCompiler):
         for seed in range(20):
             params: dict[str, Any] = {"seed": seed, "top_k": seed % 4, "top_p": 0.1 + seed / 25, "min_p": seed / 100}
             sampler = make_sampler(compiler, regex("[abc]{11}"), **params, temperature=1.5)
-            assert set(say(sampler, torch.randn(VOCAB_SIZE) * 3)) <= {A, B, C, EOS}
+            assert set(sample_repeatedly(sampler, torch.randn(VOCAB_SIZE) * 3)) <= {A, B, C, EOS}
 
-    def test_sequences_of_all_kinds_share_a_batch(self, compiler: GrammarCompiler):
+    def test_all_kinds_of_sequences_share_a_batch(self, compiler: GrammarCompiler):
         kinds: list[tuple[Grammar | None, dict[str, Any]]] = [
             (None, {"temperature": 0.0}),
             (regex("[abc]+"), {"seed": 1}),
@@ -219,41 +219,41 @@ class TestSampling:
             expected = [sample(row.clone()[None], [own])[0] for row, own in zip(rows, alone, strict=True)]
             assert sample(rows.clone(), together) == expected
 
-    @pytest.mark.parametrize("draft_token_ids", [[A, B, A], [B, A, B], [A, A, A], [EOS, A, A], [C, C, C]])
-    def test_draft_tokens_change_nothing(self, compiler: GrammarCompiler, draft_token_ids: list[int]):
+    @pytest.mark.parametrize("draft_tokens", [[A, B, A], [B, A, B], [A, A, A], [EOS, A, A], [C, C, C]])
+    def test_draft_tokens_change_nothing(self, compiler: GrammarCompiler, draft_tokens: list[int]):
         rows = torch.randn(4, VOCAB_SIZE, generator=torch.Generator().manual_seed(1))
         guided, plain = (make_sampler(compiler, regex("[ab]{2,9}"), seed=5) for _ in range(2))
-        [samples] = sample_with_draft_tokens(rows.clone(), [guided], [draft_token_ids])
+        [samples] = sample_with_draft_tokens(rows.clone(), [guided], [draft_tokens])
         expected = [sample(row.clone()[None], [plain])[0] for row in rows[: len(samples)]]
         assert samples == expected
-        assert say(guided, rows[0]) == say(plain, rows[0])
+        assert sample_repeatedly(guided, rows[0]) == sample_repeatedly(plain, rows[0])
 
 
 class TestFailures:
-    def test_a_grammar_that_cannot_be_compiled_fails_alone(self, compiler: GrammarCompiler):
+    def test_grammar_that_does_not_compile_fails_alone(self, compiler: GrammarCompiler):
         bad, good, free = (make_sampler(compiler, each, temperature=0.0) for each in (regex("("), regex("ab"), None))
         samples = sample(torch.stack([logits_for(c=9.0)] * 3), [bad, good, free])
         assert bad.failure == "the grammar cannot be followed: unclosed group"
         assert (good.failure, free.failure) == (None, None)
         assert [each.token_id for each in samples[1:]] == [A, C]
 
-    def test_a_grammar_that_is_none_is_refused_as_often_as_it_is_asked_for(self, compiler: GrammarCompiler):
+    def test_invalid_grammar_is_refused_every_time(self, compiler: GrammarCompiler):
         for _ in range(3):
             with pytest.raises(GrammarError, match="expected JSON: "):
                 compiler.begin(Grammar(kind=GrammarKind.JSON_SCHEMA, text="{"))
 
-    def test_an_answer_outlives_the_lexer_that_it_shares(self, vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch):
-        """Answers through one lexer fill it with their states; each of them alone needs few."""
+    def test_completion_survives_an_exhausted_shared_lexer(
+        self, vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch
+    ):
+        """Completions add states to a shared lexer until it is full; each alone needs few."""
         small = matcher.LLParserLimits(max_lexer_states=400, verbose_errors=False)
         monkeypatch.setattr(matcher, "_LIMITS", small)
         words = [f"{number * 7919 % 10_000:04d}" * 6 for number in range(60)]
         choice = Grammar(kind=GrammarKind.CHOICE, text=json.dumps(words))
         compiler = GrammarCompiler(vocabulary)
-        tokens_of = [
-            "".join(PLAIN_TOKENS[token] for token in _draw(Matcher(compiler, choice), seed)) for seed in range(60)
-        ]
-        assert set(tokens_of) <= set(words)
-        assert len(set(tokens_of)) > 20
+        texts = ["".join(PLAIN_TOKENS[token] for token in _draw(Matcher(compiler, choice), seed)) for seed in range(60)]
+        assert set(texts) <= set(words)
+        assert len(set(texts)) > 20
 
 
 def _draw(matcher: Matcher, seed: int) -> list[int]:
@@ -266,7 +266,7 @@ def _draw(matcher: Matcher, seed: int) -> list[int]:
 
 
 def run(core: Core, samplings: Sequence[SamplingParams]) -> tuple[list[TokenEvent], list[list[int]], int]:
-    """The last event and the tokens of each, and how often one had to give way."""
+    """Returns the last event and the tokens of each request, and the number of preemptions."""
     for index, sampling in enumerate(samplings):
         core.submit(Generate(request_id=str(index), token_ids=[A, B, C] * 5, sampling=sampling))
     last: dict[str, TokenEvent] = {}
@@ -292,18 +292,16 @@ class TestCore:
         for seed, each in enumerate((regex("([a-c]{5} ){12}"), None, regex("(the |a )+"), regex("[0-9]{60}"), None))
     )
 
-    def test_giving_way_and_guessing_change_no_answer(self, tiny_checkpoint: Path):
+    def test_preemption_and_draft_tokens_change_no_completion(self, tiny_checkpoint: Path):
         _, expected, num_preemptions = run(load(tiny_checkpoint, kv_cache_bytes=8 << 20), self.SAMPLINGS)
         assert num_preemptions == 0
         _, scarce, num_preemptions = run(load(tiny_checkpoint, kv_cache_bytes=10 << 14), self.SAMPLINGS)
         assert num_preemptions > 0
         assert scarce == expected
-        _, speculative_answers, _ = run(
-            load(tiny_checkpoint, kv_cache_bytes=8 << 20, speculative="ngram"), self.SAMPLINGS
-        )
-        assert speculative_answers == expected
+        _, drafted, _ = run(load(tiny_checkpoint, kv_cache_bytes=8 << 20, speculative="ngram"), self.SAMPLINGS)
+        assert drafted == expected
 
-    def test_an_answer_without_a_grammar_does_not_wait_until_one_is_compiled(
+    def test_unconstrained_requests_do_not_wait_for_compilation(
         self, tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
     ):
         is_time = Event()
@@ -320,13 +318,13 @@ class TestCore:
         first = [event.request_id for _ in range(3) for event in core.step().events]
         is_time.set()
         assert first == ["free"] * 3
-        tokens_of: list[int] = []
+        token_ids: list[int] = []
         while core.has_work:
-            tokens_of += (token_id for event in core.step().events for token_id in event.token_ids)
-        assert len(tokens_of) == 3
-        assert set(tokens_of) <= {A, B}
+            token_ids += (token_id for event in core.step().events for token_id in event.token_ids)
+        assert len(token_ids) == 3
+        assert set(token_ids) <= {A, B}
 
-    def test_a_whole_answer_stops_and_a_cut_one_says_so(self, tiny_checkpoint: Path):
+    def test_complete_output_stops_and_truncated_output_reports_length(self, tiny_checkpoint: Path):
         samplings = [
             SamplingParams(grammar=regex("[abc]{5}"), seed=0, min_tokens=50, max_tokens=60),
             SamplingParams(grammar=regex("[abc]{5}"), seed=0, ignore_eos=True),
@@ -336,7 +334,7 @@ class TestCore:
         assert [event.finish for event in last] == [FinishReason.STOP, FinishReason.STOP, FinishReason.LENGTH]
         assert [len(own) for own in token_ids] == [6, 6, 7]
 
-    def test_a_grammar_that_goes_wrong_costs_only_its_own_request(self, tiny_checkpoint: Path):
+    def test_failing_grammar_fails_only_its_own_request(self, tiny_checkpoint: Path):
         samplings = [
             SamplingParams(grammar=regex("[abc]{5}"), seed=0),
             SamplingParams(grammar=regex("a(?=b)"), seed=0),
@@ -353,7 +351,7 @@ class TestCore:
         assert core.scheduler.block_pool.num_used == 0
 
 
-def test_the_offline_door_refuses_what_cannot_be_enforced(llm: LLM):
+def test_offline_api_refuses_unenforceable_grammars(llm: LLM):
     schema = Grammar(kind=GrammarKind.JSON_SCHEMA, text='{"properties": {"a": {"not": {}}}}')
     with pytest.raises(InputError, match=r"sampling_params.grammar': #/properties/a: 'not' cannot be enforced"):
         llm.chat([{"role": "user", "content": "the"}], SamplingParams(grammar=schema))

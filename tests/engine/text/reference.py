@@ -15,7 +15,7 @@ def reference_tokenizer(tokenizer: Tokenizer, **special_tokens: str) -> Tokenize
 
 
 def reference_messages(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:
-    """Conversations as transformers' users write them: every content a list of parts."""
+    """Conversations in the format of transformers: every content is a list of parts."""
     return [
         {
             "role": message.role,

@@ -2,7 +2,7 @@
 
 
 def cut_at_first_stop(text: str, stops: list[str]) -> str:
-    """The slow twin: looks at every beginning of the text, shortest first."""
+    """Searches every prefix of the text, shortest first."""
     for end in range(1, len(text) + 1):
         sizes = [len(stop) for stop in stops if text[:end].endswith(stop)]
         if sizes:

@@ -1,4 +1,4 @@
-"""Deltas put together are the answer, whatever the events; stop texts never leak."""
+"""Tests for the output processor: deltas join to the whole text, and stop strings never appear."""
 
 import random
 from itertools import pairwise
@@ -22,7 +22,7 @@ ENDS = st.sampled_from([FinishReason.LENGTH, FinishReason.STOP, FinishReason.CAN
 
 
 def events_of(token_ids: list[int], cuts: list[int], finish: FinishReason) -> list[TokenEvent]:
-    """One answer's tokens as events; each token's log-probability is minus its place in the answer."""
+    """A completion's tokens as events; each token's log-probability is minus its index."""
     # The last token comes with `finish`, as the engine sends it.
     edges = [0, *sorted(cut % max(1, len(token_ids)) for cut in cuts), len(token_ids)]
     return [
@@ -37,7 +37,7 @@ def events_of(token_ids: list[int], cuts: list[int], finish: FinishReason) -> li
 
 
 def deltas_of(processor: OutputProcessor, events: list[TokenEvent]) -> list[TextDelta]:
-    """As a door does it: up to the first delta with `finish`."""
+    """Processes the events up to the first delta with `finish`, as callers do."""
     deltas: list[TextDelta] = []
     for event in events:
         deltas.append(processor.feed(event))
@@ -47,7 +47,7 @@ def deltas_of(processor: OutputProcessor, events: list[TokenEvent]) -> list[Text
 
 
 @given(token_ids=TOKEN_IDS, stops=STOPS, cuts=st.lists(st.integers(0, 30), max_size=8), finish=ENDS)
-def test_the_deltas_together_are_the_text_up_to_the_first_stop(
+def test_deltas_join_to_the_text_before_the_first_stop_string(
     token_ids: list[int], stops: list[str], cuts: list[int], finish: FinishReason
 ) -> None:
     whole = TOKENIZER.decode(token_ids)
@@ -63,8 +63,8 @@ def test_the_deltas_together_are_the_text_up_to_the_first_stop(
     assert all(delta.finish is None for delta in deltas[:-1])
 
 
-def test_ten_thousand_streamed_answers_are_those_that_come_whole() -> None:
-    """Words of many alphabets, split characters and stray bytes; stop texts taken from the answer and made up."""
+def test_ten_thousand_streamed_completions_equal_the_whole_ones() -> None:
+    """Words of many scripts, split characters and stray bytes; stop strings from the completion and others."""
     draw = random.Random(0)
     num_stopped = 0
     for _ in range(10_000):
@@ -81,7 +81,7 @@ def test_ten_thousand_streamed_answers_are_those_that_come_whole() -> None:
 
 
 def draw_answer(draw: random.Random) -> list[int]:
-    """Up to 20 tokens of a text, in which now and then one is another."""
+    """Up to 20 tokens of a text, some of them replaced at random."""
     words = (
         "the ",
         "é",
@@ -109,7 +109,7 @@ def draw_stops(draw: random.Random, text: str) -> list[str]:
 
 
 @given(token_ids=TOKEN_IDS, stops=STOPS, cuts=st.lists(st.integers(0, 30), max_size=8), finish=ENDS)
-def test_log_probabilities_are_those_of_the_tokens_in_the_text(
+def test_logprobs_are_those_of_the_tokens_in_the_text(
     token_ids: list[int], stops: list[str], cuts: list[int], finish: FinishReason
 ) -> None:
     answer = [*token_ids, END] if finish is FinishReason.STOP else token_ids
@@ -127,7 +127,7 @@ def test_log_probabilities_are_those_of_the_tokens_in_the_text(
 
 
 @given(token_ids=TOKEN_IDS, cuts=st.lists(st.integers(0, 30), max_size=8))
-def test_the_number_of_tokens_does_not_depend_on_how_events_were_merged(token_ids: list[int], cuts: list[int]) -> None:
+def test_token_count_does_not_depend_on_event_boundaries(token_ids: list[int], cuts: list[int]) -> None:
     def count(cuts: list[int]) -> int:
         events = events_of(token_ids, cuts, FinishReason.LENGTH)
         return sum(delta.num_tokens for delta in deltas_of(OutputProcessor(TOKENIZER, stop=["e"]), events))
@@ -135,13 +135,13 @@ def test_the_number_of_tokens_does_not_depend_on_how_events_were_merged(token_id
     assert count(cuts) == count(list(range(len(token_ids))))
 
 
-def test_a_stop_token_that_is_an_ordinary_one_is_not_in_the_text() -> None:
+def test_leaves_an_ordinary_stop_token_out_of_the_text() -> None:
     token_ids = TOKENIZER.encode("the end.")
     (delta,) = deltas_of(OutputProcessor(TOKENIZER), events_of(token_ids, [], FinishReason.STOP))
     assert (delta.text, delta.num_tokens, delta.stopped_by_text) == ("the end", len(token_ids), False)
 
 
-def test_tokens_whose_text_is_held_back_wait_with_it() -> None:
+def test_withholds_tokens_together_with_their_text() -> None:
     first, second = TOKENIZER.encode("é")
     processor = OutputProcessor(TOKENIZER, stop=["éa"], logprobs=0)
     logprobs = [TokenLogprobs(logprob=-0.5)]
@@ -154,7 +154,7 @@ def test_tokens_whose_text_is_held_back_wait_with_it() -> None:
 
 
 @pytest.mark.parametrize("finish", [FinishReason.CANCELLED, FinishReason.ERROR])
-def test_an_answer_that_breaks_off_says_so_and_lets_out_what_was_held(finish: FinishReason) -> None:
+def test_interrupted_completion_releases_withheld_text(finish: FinishReason) -> None:
     processor = OutputProcessor(TOKENIZER, stop=["ext"])
     held = processor.feed(TokenEvent(request_id="r", token_ids=TOKENIZER.encode("e")))
     last = processor.feed(TokenEvent(request_id="r", finish=finish))

@@ -1,4 +1,4 @@
-"""Prompts are transformers' prompts, media are where they belong, and a client's text is only ever text."""
+"""Tests for prompts: equal to those of transformers, with placeholders in place and client text escaped."""
 
 from pathlib import Path
 from typing import cast
@@ -51,7 +51,7 @@ def reference_ids(messages: list[ChatMessage], source: str = QWEN2_VL_TEMPLATE) 
     return cast("list[int]", rendered)
 
 
-# Texts that meet the template's own in every way and may end like the beginning of a special token, but spell none.
+# Texts without special tokens, which may end with the beginning of one.
 PLAIN_TEXT = st.one_of(st.text(max_size=20), st.text("< |\nthe", max_size=12))
 CONTENT = st.lists(st.one_of(PLAIN_TEXT, st.sampled_from([IMAGE, VIDEO])), max_size=5).map(tuple)
 MESSAGES = st.lists(
@@ -62,12 +62,12 @@ MESSAGES = st.lists(
 
 
 @given(MESSAGES)
-def test_a_prompt_has_the_token_ids_that_transformers_gives_it(messages: list[ChatMessage]) -> None:
+def test_prompt_has_the_token_ids_of_transformers(messages: list[ChatMessage]) -> None:
     assert BUILDER.chat(messages, one_each(messages)).token_ids == reference_ids(messages)
 
 
 @given(messages=MESSAGES, sizes=st.lists(st.integers(1, 5), min_size=20, max_size=20))
-def test_each_medium_has_its_tokens_where_it_starts(messages: list[ChatMessage], sizes: list[int]) -> None:
+def test_placeholders_of_each_medium_begin_at_its_start(messages: list[ChatMessage], sizes: list[int]) -> None:
     ones = one_each(messages)
     media = [StubMedium(kind=one.kind, num_tokens=size) for one, size in zip(ones, sizes, strict=False)]
     prompt = BUILDER.chat(messages, media)
@@ -93,7 +93,7 @@ NASTY = st.lists(
 @example(texts=["<|im_", "end|>"])
 @example(texts=["<|im_end|><|im_ ", "end|>"])
 @example(texts=["<|im_end|>", "<", "|im_", "end|>"])
-def test_no_text_of_a_client_is_read_as_a_special_token(source: str, texts: list[str]) -> None:
+def test_client_text_is_never_read_as_a_special_token(source: str, texts: list[str]) -> None:
     prompt = builder(source).chat([user(*texts)], [])
     innocent = builder(source).chat([user("")], [])
     specials = TOKENIZER.special_ids
@@ -101,7 +101,7 @@ def test_no_text_of_a_client_is_read_as_a_special_token(source: str, texts: list
     assert "".join(texts) in TOKENIZER.decode(prompt.token_ids)
 
 
-def test_a_lookalike_is_tokenised_together_with_what_stands_beside_it() -> None:
+def test_escaped_text_is_tokenized_together_with_its_surroundings() -> None:
     text = "in the<|im_end|>the in"
     prompt = BUILDER.chat([user(text)], [])
     parts = TOKENIZER.split("<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n<|im_start|>")
@@ -110,7 +110,7 @@ def test_a_lookalike_is_tokenised_together_with_what_stands_beside_it() -> None:
     assert prompt.token_ids == prefix + TOKENIZER.encode_plain(f"user\n{text}") + suffix
 
 
-def test_a_name_is_a_clients_text_too() -> None:
+def test_participant_names_are_escaped_too() -> None:
     source = "{% for message in messages %}{{ message.name }}: {{ message.content }}{% endfor %}"
     message = ChatMessage(role="user", content=("Hi",), name="<|im_end|>")
     prompt = builder(source).chat([message], [])
@@ -124,12 +124,12 @@ def test_a_name_is_a_clients_text_too() -> None:
         pytest.param("{{ messages[0].role }}{# developer #}", "developer", id="one that does"),
     ],
 )
-def test_a_developer_speaks_as_the_system_where_the_template_knows_no_developers(source: str, role: str) -> None:
+def test_developer_role_falls_back_to_system(source: str, role: str) -> None:
     prompt = builder(source).chat([ChatMessage(role="developer", content=("Hi",))], [])
     assert TOKENIZER.decode(prompt.token_ids) == role
 
 
-def test_the_beginning_of_an_answer_can_be_left_out() -> None:
+def test_generation_prompt_can_be_left_out() -> None:
     prompt = BUILDER.chat([user("Hi")], [], add_generation_prompt=False)
     assert TOKENIZER.decode(prompt.token_ids).endswith("Hi\n")
 
@@ -143,7 +143,7 @@ def test_the_beginning_of_an_answer_can_be_left_out() -> None:
         (("Hi",), [MediaKind.AUDIO], "does not support audio"),
     ],
 )
-def test_media_that_do_not_fit_the_prompt_are_refused(
+def test_refuses_media_that_do_not_match_the_prompt(
     content: tuple[str | MediaSlot, ...], kinds: list[MediaKind], message: str
 ) -> None:
     media = [StubMedium(kind=kind, num_tokens=1) for kind in kinds]
@@ -151,12 +151,12 @@ def test_media_that_do_not_fit_the_prompt_are_refused(
         BUILDER.chat([user(*content)], media)
 
 
-def test_a_kind_that_the_template_does_not_show_is_refused() -> None:
+def test_refuses_media_that_the_template_does_not_render() -> None:
     with pytest.raises(TemplateError, match="audio"):
         BUILDER.chat([user(MediaSlot(kind=MediaKind.AUDIO))], [])
 
 
-def test_in_a_text_prompt_special_tokens_are_special() -> None:
+def test_recognizes_special_tokens_in_a_text_prompt() -> None:
     media = [StubMedium(kind=MediaKind.IMAGE, num_tokens=3)]
     prompt = BUILDER.text("<|im_start|>the <|image_pad|><|im_end|>", media)
     start, *the, pad, end = TOKENIZER.encode("<|im_start|>the <|image_pad|><|im_end|>")
@@ -164,7 +164,7 @@ def test_in_a_text_prompt_special_tokens_are_special() -> None:
     assert prompt.starts == [1 + len(the)]
 
 
-def test_a_checkpoints_prompt_builder_is_loaded(tiny_checkpoint: Path) -> None:
+def test_loads_the_prompt_builder_of_a_checkpoint(tiny_checkpoint: Path) -> None:
     loaded = load_prompt_builder(tiny_checkpoint, load_model_config(tiny_checkpoint))
     messages = [user("the ", IMAGE)]
     prompt = loaded.chat(messages, [StubMedium(kind=MediaKind.IMAGE, num_tokens=2)])

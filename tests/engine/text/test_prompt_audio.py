@@ -1,4 +1,4 @@
-"""Prompts with sounds are those of the reference's processor, whose default template is the published one."""
+"""Tests for prompts with audio: equal to the reference processor's."""
 
 from typing import Any, cast
 
@@ -31,7 +31,7 @@ def builder(source: str) -> PromptBuilder:
     )
 
 
-def sounds(messages: list[ChatMessage], num_tokens: int) -> list[StubMedium]:
+def audios(messages: list[ChatMessage], num_tokens: int) -> list[StubMedium]:
     slots = [part for message in messages for part in message.content if isinstance(part, MediaSlot)]
     return [StubMedium(kind=slot.kind, num_tokens=num_tokens) for slot in slots]
 
@@ -45,18 +45,18 @@ MESSAGES = st.lists(
 
 
 @given(messages=MESSAGES, num_tokens=st.integers(1, 4), source=st.sampled_from([PUBLISHED, QWEN2_AUDIO_TEMPLATE]))
-def test_a_prompt_is_the_reference_processors(messages: list[ChatMessage], num_tokens: int, source: str) -> None:
+def test_prompt_equals_the_reference_processors(messages: list[ChatMessage], num_tokens: int, source: str) -> None:
     rendered = REFERENCE.apply_chat_template(
         reference_messages(messages), chat_template=PUBLISHED, tokenize=False, add_generation_prompt=True
     )
     expanded = cast(str, rendered).replace("<|AUDIO|>", "<|AUDIO|>" * num_tokens)  # as the processor does
-    prompt = builder(source).chat(messages, sounds(messages, num_tokens))
+    prompt = builder(source).chat(messages, audios(messages, num_tokens))
     assert prompt.token_ids == RAW.encode(expanded, add_special_tokens=False).ids
 
 
-def test_a_template_may_know_an_audio_by_its_url() -> None:
+def test_template_may_recognize_audio_by_its_url_member() -> None:
     messages = [ChatMessage(role="user", content=(AUDIO, "the", AUDIO))]
-    prompt = builder(CHAT_TEMPLATE).chat(messages, sounds(messages, 2))
+    prompt = builder(CHAT_TEMPLATE).chat(messages, audios(messages, 2))
     assert Tokenizer(RAW).split(RAW.decode(prompt.token_ids, skip_special_tokens=False))[2:8] == [
         "user\nAudio 1: ",
         TOKEN_IDS["<|audio_bos|>"],
@@ -67,11 +67,11 @@ def test_a_template_may_know_an_audio_by_its_url() -> None:
     ]
 
 
-def test_a_checkpoint_without_a_template_gets_the_published_one() -> None:
+def test_fallback_template_equals_the_published_one() -> None:
     assert FALLBACK_TEMPLATES["Qwen2AudioForConditionalGeneration"] == QWEN2_AUDIO_TEMPLATE
 
 
-def test_an_image_is_not_understood() -> None:
+def test_refuses_images_for_an_audio_model() -> None:
     messages = [ChatMessage(role="user", content=(MediaSlot(kind=MediaKind.IMAGE),))]
     with pytest.raises(TemplateError, match="does not support content of type image"):
-        builder(QWEN2_AUDIO_TEMPLATE).chat(messages, sounds(messages, 1))
+        builder(QWEN2_AUDIO_TEMPLATE).chat(messages, audios(messages, 1))

@@ -1,4 +1,4 @@
-"""Tools, calls and their results in prompts, and prompts that end within a message: as transformers has them."""
+"""Tests for prompts with tools, tool calls and continued messages: equal to those of transformers."""
 
 import json
 from functools import cache
@@ -49,7 +49,7 @@ LISTING = """\
 {%- if add_generation_prompt %}assistant:{% endif %}
 {{- mood | default('') }}
 """
-"""As Mistral's and Llama's go about it: all tools in one list, calls with their ids, contents trimmed."""
+"""In the style of Mistral and Llama: all tools in one list, calls with ids, trimmed contents."""
 
 EACH_TEMPLATE = pytest.mark.parametrize("source", [HERMES, LISTING], ids=["hermes", "listing"])
 
@@ -114,7 +114,7 @@ CONVERSATIONS: dict[str, list[ChatMessage]] = {
 @EACH_TEMPLATE
 @pytest.mark.parametrize("tools", [[], [LOOK], [LOOK, NOW]], ids=["none", "one", "two"])
 @pytest.mark.parametrize("messages", CONVERSATIONS.values(), ids=CONVERSATIONS.keys())
-def test_tools_and_calls_stand_where_transformers_has_them(
+def test_renders_tools_and_tool_calls_like_transformers(
     source: str, tools: list[ToolDefinition], messages: list[ChatMessage]
 ) -> None:
     slots = [part for message in messages for part in message.content if isinstance(part, MediaSlot)]
@@ -124,7 +124,7 @@ def test_tools_and_calls_stand_where_transformers_has_them(
         assert prompt.token_ids == reference_ids(source, messages, tools, add_generation_prompt=begins)
 
 
-def test_an_image_in_a_result_has_its_tokens_there() -> None:
+def test_image_in_a_tool_result_has_its_tokens_there() -> None:
     messages = [user(IMAGE, "the"), assistant(calls=(FIRST,)), result("c1", IMAGE, "end")]
     media = [StubMedium(kind=MediaKind.IMAGE, num_tokens=size) for size in (2, 3)]
     prompt = builder(HERMES).chat(messages, media)
@@ -143,14 +143,14 @@ def test_an_image_in_a_result_has_its_tokens_there() -> None:
         ([user("Hi"), assistant(calls=(SECOND,))], [], "the model's chat template does not support tool calls"),
     ],
 )
-def test_a_template_that_would_leave_tools_out_refuses_them(
+def test_refuses_tools_that_the_template_would_leave_out(
     messages: list[ChatMessage], tools: list[ToolDefinition], message: str
 ) -> None:
     with pytest.raises(TemplateError, match=message):
         builder(QWEN2_VL_TEMPLATE).chat(messages, [], tools=tools)
 
 
-# In JSON, where a template writes them: no quotes and no backslashes.
+# No quotes and backslashes, which templates escape in JSON.
 NASTY = st.lists(
     st.sampled_from(["<|im_end|>", "<|image_pad|>", "<|", "im_end|>", "<", "end|>", " ", "the", "é"]), max_size=6
 ).map("".join)
@@ -161,7 +161,7 @@ NASTY = st.lists(
 @given(text=NASTY)
 @example(text="<|im_end|>")
 @example(text="the <|im_")
-def test_nothing_in_a_tool_or_a_call_is_read_as_a_special_token(source: str, text: str) -> None:
+def test_escapes_special_tokens_in_tools_and_tool_calls(source: str, text: str) -> None:
     def ids(text: str) -> list[int]:
         schema = json.dumps({"type": "object", "properties": {text: {"enum": [text, [text]]}}}, ensure_ascii=False)
         tool = ToolDefinition(name="f", description=text, parameters=schema, strict=False)
@@ -174,24 +174,24 @@ def test_nothing_in_a_tool_or_a_call_is_read_as_a_special_token(source: str, tex
     assert f'{{"{text}": "{text}"}}' in TOKENIZER.decode(ids(text))
 
 
-def test_a_template_is_given_what_else_it_asks_for() -> None:
+def test_passes_template_kwargs_to_the_template() -> None:
     prompt = builder(LISTING).chat([user("Hi")], [], template_kwargs={"mood": "glad", "unknown": [1]})
     assert TOKENIZER.decode(prompt.token_ids).endswith("assistant:glad")
 
 
-def test_further_variables_do_not_replace_the_conversation() -> None:
+def test_template_kwargs_do_not_override_the_conversation() -> None:
     prompt = builder(LISTING).chat(
         [user("Hi")], [], template_kwargs={"messages": [], "tools": [], "add_generation_prompt": False}
     )
     assert TOKENIZER.decode(prompt.token_ids) == "user: Hiassistant:"
 
 
-def test_a_template_may_stumble_over_what_it_is_given() -> None:
+def test_template_failures_are_template_errors() -> None:
     with pytest.raises(TemplateError, match="the chat template fails on the conversation"):
         builder("{{ mood + 1 }}").chat([user("Hi")], [], template_kwargs={"mood": "glad"})
 
 
-def test_what_is_nested_too_deeply_is_refused() -> None:
+def test_refuses_values_that_are_nested_too_deeply() -> None:
     deep: Any = []
     for _ in range(2000):
         deep = [deep]
@@ -207,8 +207,8 @@ BEGUN = st.lists(st.sampled_from(["the", " ", "\n", "end", "<|im_end|>", "<|im_"
 @given(begun=BEGUN.map("".join))
 @example(begun="end")
 @example(begun="the ")
-def test_a_message_that_is_continued_stays_open(source: str, begun: str) -> None:
-    """Its end is found wherever else its text stands, and white space is kept where the template keeps it."""
+def test_continued_message_is_not_closed(source: str, begun: str) -> None:
+    """The end is found even if the text occurs elsewhere too, and white space is kept if the template keeps it."""
     prompt = builder(source).chat([user("end the"), assistant(begun)], [], continue_final_message=True)
     shown = TOKENIZER.decode(prompt.token_ids)
     assert shown.endswith(begun.strip() if source is LISTING else begun)
@@ -217,9 +217,7 @@ def test_a_message_that_is_continued_stays_open(source: str, begun: str) -> None
 
 @EACH_TEMPLATE
 @pytest.mark.parametrize("content", [("It is",), ("It is ",), (" It", " is\n"), (IMAGE, "It is ")])
-def test_a_message_is_continued_where_transformers_continues_it(
-    source: str, content: tuple[str | MediaSlot, ...]
-) -> None:
+def test_continues_messages_like_transformers(source: str, content: tuple[str | MediaSlot, ...]) -> None:
     messages = [user("What?"), assistant(*content)]
     media = [StubMedium(kind=part.kind, num_tokens=1) for part in content if isinstance(part, MediaSlot)]
     prompt = builder(source).chat(messages, media, add_generation_prompt=False, continue_final_message=True)
@@ -237,6 +235,6 @@ def test_a_message_is_continued_where_transformers_continues_it(
         ("{{ messages[0].content }}", assistant("Hi"), "does not render the last message"),
     ],
 )
-def test_a_message_that_cannot_be_continued_is_refused(source: str, last: ChatMessage, message: str) -> None:
+def test_refuses_messages_that_cannot_be_continued(source: str, last: ChatMessage, message: str) -> None:
     with pytest.raises(TemplateError, match=message):
         builder(source).chat([user("Hi"), last], [], continue_final_message=True)

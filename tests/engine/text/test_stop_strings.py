@@ -1,4 +1,4 @@
-"""Stop texts end a text in the same place however it was cut into pieces."""
+"""Tests for stop strings: the text ends in the same place however it is split."""
 
 from itertools import pairwise
 
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from glimpse.engine.text.stop_strings import StopMatcher
 from tests.engine.text.stopping import cut_at_first_stop
 
-# Few letters, so that stop texts occur, overlap, and contain one another.
+# Few letters, so that stop strings occur, overlap, and contain one another.
 TEXTS = st.text("abc", max_size=30)
 STOPS = st.lists(st.text("abc", min_size=1, max_size=4), max_size=4)
 
@@ -20,9 +20,7 @@ def pieces_of(text: str, cuts: list[int]) -> list[str]:
 
 
 @given(text=TEXTS, stops=STOPS, cuts=st.lists(st.integers(0, 100), max_size=10))
-def test_what_comes_out_is_the_text_before_the_first_stop_whatever_the_pieces(
-    text: str, stops: list[str], cuts: list[int]
-) -> None:
+def test_releases_the_text_before_the_first_stop_string(text: str, stops: list[str], cuts: list[int]) -> None:
     matcher = StopMatcher(stops)
     expected = cut_at_first_stop(text, stops)
     out = ""
@@ -43,16 +41,16 @@ def test_what_comes_out_is_the_text_before_the_first_stop_whatever_the_pieces(
         pytest.param(["aab"], ["aa", "a", "b"], ["", "a", ""], id="only what can still become a stop is held"),
     ],
 )
-def test_only_what_may_become_a_stop_is_held_back(stops: list[str], pieces: list[str], deltas: list[str]) -> None:
+def test_withholds_only_possible_stop_strings(stops: list[str], pieces: list[str], deltas: list[str]) -> None:
     matcher = StopMatcher(stops)
     assert [matcher.feed(piece) for piece in pieces] == deltas
 
 
-def test_of_two_stops_that_end_together_the_longer_is_cut() -> None:
+def test_longer_of_two_stop_strings_that_end_together_wins() -> None:
     matcher = StopMatcher(["b", "ab"])
     assert matcher.feed("xab") == "x"
 
 
-def test_after_a_stop_nothing_comes_out() -> None:
+def test_releases_nothing_after_a_stop_string() -> None:
     matcher = StopMatcher(["."])
     assert [matcher.feed("a.b"), matcher.feed("c"), matcher.finish()] == ["a", "", ""]

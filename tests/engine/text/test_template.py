@@ -1,4 +1,4 @@
-"""A checkpoint's template is found where it is, renders as transformers renders it, and refuses in words."""
+"""Tests for chat templates: loading, rendering like transformers, and errors."""
 
 import json
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ WITH_EVERYTHING = """\
 {{ strftime_now('%Y') }}
 {% if add_generation_prompt %}go on{% endif %}
 """
-"""Whatever templates in use rely on."""
+"""Uses the features that published templates rely on."""
 
 CONVERSATIONS = {
     "one question": [{"role": "user", "content": "What is <this> & 'that'? é 😀"}],
@@ -39,7 +39,7 @@ CONVERSATIONS = {
         {"role": "ignored", "content": "…"},
         {"role": "user", "content": "Bye", "name": "Ada"},
     ],
-    "pictures": [
+    "images": [
         {
             "role": "user",
             "content": [
@@ -58,7 +58,7 @@ CONVERSATIONS = {
 @pytest.mark.parametrize("add_generation_prompt", [True, False])
 @pytest.mark.parametrize("messages", CONVERSATIONS.values(), ids=CONVERSATIONS.keys())
 @pytest.mark.parametrize("source", [CHAT_TEMPLATE, QWEN2_VL_TEMPLATE, WITH_EVERYTHING], ids=["tiny", "qwen2", "all"])
-def test_the_prompt_is_the_one_that_transformers_renders(
+def test_renders_the_same_prompt_as_transformers(
     source: str, messages: list[dict[str, Any]], add_generation_prompt: bool
 ) -> None:
     reference = reference_tokenizer(make_tokenizer(), **SPECIAL_TOKENS)
@@ -69,7 +69,7 @@ def test_the_prompt_is_the_one_that_transformers_renders(
     assert ours == expected
 
 
-def test_the_built_in_template_is_qwen2_vls_chatml() -> None:
+def test_fallback_template_is_chatml_of_qwen2_vl() -> None:
     rendered = ChatTemplate(QWEN2_VL_TEMPLATE, {}).render(
         [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "What is this?"}]}],
         add_generation_prompt=True,
@@ -81,13 +81,13 @@ def test_the_built_in_template_is_qwen2_vls_chatml() -> None:
     )
 
 
-def test_a_refusal_by_the_template_is_the_clients_to_read() -> None:
+def test_template_refusals_reach_the_client() -> None:
     template = ChatTemplate("{{ raise_exception('roles must alternate') }}", {})
     with pytest.raises(TemplateError, match="roles must alternate"):
         template.render([], add_generation_prompt=True)
 
 
-def test_a_conversation_that_breaks_the_template_is_a_refusal() -> None:
+def test_refuses_conversations_that_break_the_template() -> None:
     template = ChatTemplate("{{ messages[0].content }}", {})
     with pytest.raises(TemplateError, match="chat template refuses"):
         ChatTemplate("{{ messages[3].content.text }}", {}).render([], add_generation_prompt=True)
@@ -95,12 +95,12 @@ def test_a_conversation_that_breaks_the_template_is_a_refusal() -> None:
 
 
 @pytest.mark.parametrize("source", ["{{ ''.__class__.__mro__ }}", "{{ messages.append(1) }}"])
-def test_a_template_stays_in_its_sandbox(source: str) -> None:
+def test_templates_are_sandboxed(source: str) -> None:
     with pytest.raises(TemplateError):
         ChatTemplate(source, {}).render([], add_generation_prompt=True)
 
 
-def test_text_that_is_no_template_is_a_broken_checkpoint() -> None:
+def test_invalid_template_is_a_checkpoint_error() -> None:
     with pytest.raises(CheckpointError, match="line 2 of the chat template"):
         ChatTemplate("\n{% for %}", {})
 
@@ -144,7 +144,7 @@ def write_checkpoint(path: Path, files: Mapping[str, Any]) -> None:
         ),
     ],
 )
-def test_the_template_is_taken_from_the_first_place_that_has_one(
+def test_loads_the_template_from_the_first_source_that_has_one(
     tmp_path: Path, files: Mapping[str, Any], rendered: str
 ) -> None:
     write_checkpoint(tmp_path, files)
@@ -152,28 +152,28 @@ def test_the_template_is_taken_from_the_first_place_that_has_one(
     assert template.render([], add_generation_prompt=True) == rendered
 
 
-def test_a_file_named_by_the_operator_wins(tmp_path: Path) -> None:
+def test_override_takes_precedence(tmp_path: Path) -> None:
     write_checkpoint(tmp_path, {"chat_template.jinja": "the checkpoint's", "mine.jinja": "mine"})
     template = load_chat_template(tmp_path, "Unknown", str(tmp_path / "mine.jinja"))
     assert template.render([], add_generation_prompt=True) == "mine"
 
 
-def test_a_family_has_a_template_of_its_own(tmp_path: Path) -> None:
+def test_falls_back_to_the_architectures_template(tmp_path: Path) -> None:
     template = load_chat_template(tmp_path, "Qwen2VLForConditionalGeneration", None)
     assert "<|im_start|>" in template.render([{"role": "user", "content": "Hi"}], add_generation_prompt=True)
 
 
-def test_without_any_template_the_error_names_the_flag(tmp_path: Path) -> None:
+def test_missing_template_error_names_the_flag(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="--chat-template"):
         load_chat_template(tmp_path, "Unknown", None)
 
 
-def test_a_named_file_that_is_not_there_is_said_so(tmp_path: Path) -> None:
+def test_unreadable_override_is_a_checkpoint_error(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="--chat-template 'nowhere' cannot be read"):
         load_chat_template(tmp_path, "Qwen2VLForConditionalGeneration", "nowhere")
 
 
-def test_a_broken_json_file_is_named(tmp_path: Path) -> None:
+def test_names_an_invalid_json_file(tmp_path: Path) -> None:
     write_checkpoint(tmp_path, {"tokenizer_config.json": "{"})
     with pytest.raises(CheckpointError, match=r"tokenizer_config\.json is not JSON"):
         load_chat_template(tmp_path, "Unknown", None)

@@ -1,4 +1,4 @@
-"""The tokenizer and the detokenizer agree with the tokenizers library."""
+"""Tests for the tokenizer and the detokenizer: they agree with the tokenizers library."""
 
 import json
 import shutil
@@ -17,35 +17,35 @@ from tests.checkpoints import make_tokenizer
 REFERENCE = make_tokenizer()
 TOKENIZER = Tokenizer(REFERENCE)
 SIZE = REFERENCE.get_vocab_size()
-# Some past the vocabulary: models have more rows of logits than tokenizers have tokens.
+# Includes ids beyond the vocabulary: padded models have more logits than the tokenizer has tokens.
 TOKEN_IDS = st.lists(st.integers(0, SIZE + 20), max_size=40)
 
 
 @given(st.text())
-def test_plain_encoding_is_the_librarys_where_no_added_token_is_spelt(text: str) -> None:
+def test_plain_encoding_equals_the_librarys_without_added_tokens(text: str) -> None:
     assert TOKENIZER.encode_plain(text) == TOKENIZER.encode(text)
 
 
 @given(st.text())
-def test_what_was_encoded_is_decoded_as_the_library_does(text: str) -> None:
+def test_decodes_encoded_text_like_the_library(text: str) -> None:
     token_ids = TOKENIZER.encode(text)
     assert TOKENIZER.decode(token_ids) == REFERENCE.decode(token_ids)
 
 
 @given(TOKEN_IDS)
-def test_any_tokens_are_decoded_as_the_library_does(token_ids: list[int]) -> None:
+def test_decodes_any_tokens_like_the_library(token_ids: list[int]) -> None:
     assert TOKENIZER.decode(token_ids) == REFERENCE.decode(token_ids, skip_special_tokens=True)
 
 
 @given(TOKEN_IDS)
-def test_the_text_in_pieces_is_the_text_as_a_whole(token_ids: list[int]) -> None:
+def test_incremental_text_equals_the_whole_text(token_ids: list[int]) -> None:
     detokenizer = Detokenizer(TOKENIZER)
     pieces = [detokenizer.feed([token_id]) for token_id in token_ids]
     assert "".join(pieces) + detokenizer.finish() == REFERENCE.decode(token_ids, skip_special_tokens=True)
 
 
 @given(st.text())
-def test_no_piece_of_a_valid_text_cuts_a_character(text: str) -> None:
+def test_incremental_text_never_splits_a_character(text: str) -> None:
     detokenizer = Detokenizer(TOKENIZER)
     shown = REFERENCE.decode(TOKENIZER.encode(text))
     out = ""
@@ -54,24 +54,24 @@ def test_no_piece_of_a_valid_text_cuts_a_character(text: str) -> None:
         assert shown.startswith(out)
 
 
-def test_bytes_that_are_never_a_character_do_not_pile_up() -> None:
+def test_invalid_bytes_are_not_withheld() -> None:
     continuation = TOKENIZER.encode_plain("é")[-1]
     detokenizer = Detokenizer(TOKENIZER)
     assert [detokenizer.feed([continuation]) for _ in range(3)] == ["\ufffd"] * 3
 
 
-def test_plain_encoding_knows_no_added_token() -> None:
+def test_plain_encoding_ignores_added_tokens() -> None:
     token_ids = TOKENIZER.encode_plain("a<|im_end|>b")
     assert TOKENIZER.special_ids.isdisjoint(token_ids)
     assert TOKENIZER.decode(token_ids) == "a<|im_end|>b"
 
 
-def test_a_text_is_split_at_its_added_tokens() -> None:
+def test_splits_text_at_added_tokens() -> None:
     end = REFERENCE.token_to_id("<|im_end|>")
     assert TOKENIZER.split("é<|im_end|><|im_end|> the") == ["é", end, "", end, " the"]
 
 
-def test_a_token_alone_has_its_bytes_and_its_text() -> None:
+def test_decodes_single_tokens() -> None:
     first, second = TOKENIZER.encode("é")
     assert TOKENIZER.token_bytes(first) + TOKENIZER.token_bytes(second) == "é".encode()
     assert TOKENIZER.token_text(first) == "\ufffd"
@@ -82,24 +82,24 @@ def test_a_token_alone_has_its_bytes_and_its_text() -> None:
     assert TOKENIZER.token_bytes(SIZE + 5) == b""
 
 
-def test_a_checkpoint_without_tokenizer_is_refused(tmp_path: Path) -> None:
+def test_refuses_a_checkpoint_without_tokenizer(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"no tokenizer\.json"):
         load_tokenizer(tmp_path)
 
 
 @pytest.mark.parametrize("document", ["not json", "{}", json.dumps({"version": "1.0", "model": {}})])
-def test_a_broken_tokenizer_is_refused(tmp_path: Path, document: str) -> None:
+def test_refuses_an_invalid_tokenizer(tmp_path: Path, document: str) -> None:
     (tmp_path / "tokenizer.json").write_text(document)
     with pytest.raises(CheckpointError, match="cannot be read"):
         load_tokenizer(tmp_path)
 
 
-def test_a_tokenizer_of_another_kind_is_refused(tmp_path: Path) -> None:
+def test_refuses_other_kinds_of_tokenizers(tmp_path: Path) -> None:
     tokenizers.Tokenizer(tokenizers.models.WordLevel({"a": 0})).save(str(tmp_path / "tokenizer.json"))
     with pytest.raises(CheckpointError, match="byte-level BPE"):
         load_tokenizer(tmp_path)
 
 
-def test_a_checkpoints_tokenizer_is_read(tiny_checkpoint: Path, tmp_path: Path) -> None:
+def test_loads_the_tokenizer_of_a_checkpoint(tiny_checkpoint: Path, tmp_path: Path) -> None:
     shutil.copy(tiny_checkpoint / "tokenizer.json", tmp_path)
     assert load_tokenizer(tmp_path).encode("the image") == TOKENIZER.encode("the image")

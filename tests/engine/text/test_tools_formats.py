@@ -1,4 +1,4 @@
-"""Which format a template teaches, and what a format demands of ids and tags."""
+"""Tests for tool call formats: detection, call ids and tags."""
 
 import re
 
@@ -20,34 +20,34 @@ from tests.checkpoints import make_tokenizer
         ("{% for tool in tools %}{{ tool }}{% endfor %}", "json"),
     ],
 )
-def test_a_template_tells_its_format(template: str, name: str | None) -> None:
+def test_detects_the_format_of_a_template(template: str, name: str | None) -> None:
     assert find_format(template) == (None if name is None else FORMATS[name])
 
 
-def test_a_name_decides_over_the_template() -> None:
+def test_format_name_overrides_the_template() -> None:
     assert find_format("<tool_call>{{ tools }}", "mistral") is FORMATS["mistral"]
     assert find_format("{{ messages }}", "json") is FORMATS["json"]
 
 
-def test_an_unknown_name_is_refused_with_the_known_ones() -> None:
+def test_unknown_format_error_lists_the_known_ones() -> None:
     with pytest.raises(ValueError, match="of auto, mistral, hermes, llama, json, got 'xml'"):
         find_format("", "xml")
 
 
 @pytest.mark.parametrize("tool_format", FORMATS.values(), ids=FORMATS.keys())
-def test_a_tag_can_be_told_from_text_without_looking_back(tool_format: ToolFormat) -> None:
-    """The parser relies on it: where a tag fails, no other can have begun inside."""
+def test_tags_are_matched_without_backtracking(tool_format: ToolFormat) -> None:
+    """The parser relies on it: where matching a tag fails, no other tag has begun inside."""
     for tag in filter(None, (tool_format.opening, tool_format.closing)):
         assert tag[0] not in tag[1:]
 
 
-def test_ids_are_as_the_template_accepts_them() -> None:
+def test_call_ids_have_the_format_that_templates_accept() -> None:
     assert re.fullmatch(r"call_[A-Za-z0-9]{24}", new_tool_call_id(FORMATS["hermes"]))
     assert re.fullmatch(r"[A-Za-z0-9]{9}", new_tool_call_id(FORMATS["mistral"]))
     assert new_tool_call_id(FORMATS["mistral"]) != new_tool_call_id(FORMATS["mistral"])
 
 
-def test_tags_that_are_special_tokens_are_told() -> None:
+def test_finds_tags_that_are_special_tokens() -> None:
     raw = make_tokenizer()
     assert tag_ids(FORMATS["mistral"], Tokenizer(raw)) == {}
     raw.add_special_tokens(["[TOOL_CALLS]", "[TOOL_RESULTS]"])

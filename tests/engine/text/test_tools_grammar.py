@@ -1,4 +1,4 @@
-"""Grammars of calls allow what the choice of tools allows and nothing else, in every format, and are read back."""
+"""Tests for tool call grammars: they allow exactly what the tool choice allows, and the parser reads it back."""
 
 import json
 import random
@@ -43,7 +43,7 @@ WORDS = (b'"}}', b'{"name', b'": ', b"}\n", b"the", b'", "')
 
 
 class Bytes:
-    """A vocabulary of bytes, an end token, the tags, and some words that reach over the joints of a grammar."""
+    """A vocabulary of bytes, an end token, tags, and some tokens that span boundaries of grammar rules."""
 
     eos_token_id = END
     bos_token_id = None
@@ -85,29 +85,27 @@ def matcher(made: Grammar, tokenizer: llguidance.LLTokenizer = PLAIN) -> llguida
 
 
 def allows(made: Grammar, text: str) -> bool:
-    """The text is a whole answer."""
+    """Returns whether the grammar accepts the whole text."""
     compiled = matcher(made)
     return compiled.try_consume_tokens(list(text.encode())) == len(text.encode()) and compiled.is_accepting()
 
 
-def a_random_answer(
-    made: Grammar, seed: int, tokenizer: llguidance.LLTokenizer = PLAIN, *, begun: str = ""
-) -> str | None:
-    """What a model without any sense says under the grammar; None if it finds no end."""
+def random_text(made: Grammar, seed: int, tokenizer: llguidance.LLTokenizer = PLAIN, *, begun: str = "") -> str | None:
+    """Returns a random text of the grammar; None if it does not end."""
     compiled = matcher(made, tokenizer)
     draw = random.Random(seed)
-    said = begun.encode()
-    assert compiled.try_consume_tokens(list(said)) == len(said)
+    generated = begun.encode()
+    assert compiled.try_consume_tokens(list(generated)) == len(generated)
     for _ in range(600):
         bits = compiled.compute_bitmask()
         allowed = [token for token in range(len(VOCABULARY.tokens)) if bits[token // 8] >> token % 8 & 1]
-        # Ends of strings and objects are likelier than in fair play, as everything else would be long.
+        # Ends of strings and objects are made likelier, so that texts stay short.
         weights = [30 if token == END or VOCABULARY.tokens[token][:1] in (b'"', b"}") else 1 for token in allowed]
         (token,) = draw.choices(allowed, weights)
         if token == END:
-            return said.decode()
+            return generated.decode()
         assert compiled.consume_token(token)
-        said += VOCABULARY.tokens[token]
+        generated += VOCABULARY.tokens[token]
     return None
 
 
@@ -117,7 +115,7 @@ def read(tool_format: ToolFormat, answer: str) -> list[ToolEvent]:
 
 
 def check_calls(events: Sequence[ToolEvent]) -> list[str]:
-    """The names of the calls, whose arguments are those of their schemas."""
+    """Returns the names of the calls after checking their arguments against the schemas."""
     names = [event.name for event in events if isinstance(event, ToolCallStarted)]
     schemas = {"weather": WEATHER, "now": NOTHING}
     for index, name in enumerate(names):
@@ -132,9 +130,9 @@ def check_calls(events: Sequence[ToolEvent]) -> list[str]:
 
 @EACH_FORMAT
 @pytest.mark.parametrize("parallel", [True, False])
-def test_where_calls_are_required_every_answer_is_calls(tool_format: ToolFormat, parallel: bool) -> None:
+def test_required_choice_allows_only_tool_calls(tool_format: ToolFormat, parallel: bool) -> None:
     made = grammar(tool_format, ToolMode.REQUIRED, parallel=parallel)
-    answers = [answer for seed in range(25) if (answer := a_random_answer(made, seed)) is not None]
+    answers = [answer for seed in range(25) if (answer := random_text(made, seed)) is not None]
     called: set[str] = set()
     for answer in answers:
         events = read(tool_format, answer)
@@ -147,19 +145,19 @@ def test_where_calls_are_required_every_answer_is_calls(tool_format: ToolFormat,
 
 
 @EACH_FORMAT
-def test_a_named_tool_is_called_once_and_nothing_else(tool_format: ToolFormat) -> None:
+def test_named_tool_is_called_exactly_once(tool_format: ToolFormat) -> None:
     made = grammar(tool_format, NamedTool(name="weather"))
-    answers = [answer for seed in range(12) if (answer := a_random_answer(made, seed)) is not None]
+    answers = [answer for seed in range(12) if (answer := random_text(made, seed)) is not None]
     assert answers
     assert all(check_calls(read(tool_format, answer)) == ["weather"] for answer in answers)
 
 
 @EACH_FORMAT
-def test_where_tags_are_special_tokens_they_are_what_opens_a_call(tool_format: ToolFormat) -> None:
+def test_special_token_tags_open_tool_calls(tool_format: ToolFormat) -> None:
     tags = (tool_format.opening, tool_format.closing)
     tag_ids = {tag: token_id for tag, token_id in TAG_IDS.items() if tag in tags}
     made = grammar(tool_format, ToolMode.REQUIRED, tag_ids=tag_ids)
-    answers = [answer for seed in range(12) if (answer := a_random_answer(made, seed, SPECIAL)) is not None]
+    answers = [answer for seed in range(12) if (answer := random_text(made, seed, SPECIAL)) is not None]
     assert answers
     for answer in answers:
         assert check_calls(read(tool_format, answer))
@@ -179,7 +177,7 @@ def tagged(*bodies: str) -> str:
 @pytest.mark.parametrize(
     ("answer", "is_allowed", "is_allowed_alone"),
     [
-        # the answer, with parallel calls, without
+        # completion, allowed with parallel calls, allowed without
         ("", True, True),
         ("It is <b>warm</b>.\n", True, True),
         (tagged(GOOD), True, True),
@@ -193,21 +191,17 @@ def tagged(*bodies: str) -> str:
         (tagged('{"name": "other", "arguments": {}}'), False, False),
     ],
 )
-def test_where_the_model_decides_it_says_text_or_calls_right(
-    answer: str, is_allowed: bool, is_allowed_alone: bool
-) -> None:
+def test_auto_choice_allows_text_or_valid_tool_calls(answer: str, is_allowed: bool, is_allowed_alone: bool) -> None:
     assert allows(grammar(HERMES, ToolMode.AUTO), answer) == is_allowed
     assert allows(grammar(HERMES, ToolMode.AUTO, parallel=False), answer) == is_allowed_alone
 
 
 @EACH_FORMAT
 @pytest.mark.parametrize("parallel", [True, False])
-def test_where_the_model_decides_a_call_that_is_begun_becomes_a_right_one(
-    tool_format: ToolFormat, parallel: bool
-) -> None:
+def test_auto_choice_completes_begun_calls_validly(tool_format: ToolFormat, parallel: bool) -> None:
     made = grammar(tool_format, ToolMode.AUTO, parallel=parallel)
     begun = "{" if tool_format.bare else f"Well, {tool_format.opening}"
-    answers = [answer for seed in range(12) if (answer := a_random_answer(made, seed, begun=begun)) is not None]
+    answers = [answer for seed in range(12) if (answer := random_text(made, seed, begun=begun)) is not None]
     assert answers
     for answer in answers:
         names = check_calls(read(tool_format, answer))
@@ -220,14 +214,14 @@ def test_where_the_model_decides_a_call_that_is_begun_becomes_a_right_one(
     ("answer", "is_allowed"),
     [("Well, {1}", True), (" \n", True), ("\n{", False), ("[1]", False), ('{"name": "x"}', False)],
 )
-def test_an_answer_that_begins_like_a_bare_call_is_one(name: str, answer: str, is_allowed: bool) -> None:
+def test_text_that_begins_like_a_bare_call_must_be_one(name: str, answer: str, is_allowed: bool) -> None:
     assert allows(grammar(FORMATS[name], ToolMode.AUTO), answer) == is_allowed
 
 
 @pytest.mark.parametrize(
     "tool_format", [each for each in FORMATS.values() if not each.bare], ids=lambda each: each.name
 )
-def test_an_answer_that_has_a_form_is_that_or_right_calls(tool_format: ToolFormat) -> None:
+def test_response_schema_allows_json_or_valid_tool_calls(tool_format: ToolFormat) -> None:
     members: dict[str, Any] = {"properties": {"sum": {"type": "integer"}}, "required": ["sum"]}
     form = members | {"type": "object", "additionalProperties": False}
     made = tool_grammar(tool_format, TOOLS, ToolMode.AUTO, parallel=True, response_schema=json.dumps(form))
@@ -235,7 +229,7 @@ def test_an_answer_that_has_a_form_is_that_or_right_calls(tool_format: ToolForma
     assert allows(made, '{"sum": 3}')
     assert not allows(made, '{"sum": "3"}')
     assert not allows(made, "It is 3.")
-    answers = [answer for seed in range(25) if (answer := a_random_answer(made, seed)) is not None]
+    answers = [answer for seed in range(25) if (answer := random_text(made, seed)) is not None]
     formed: set[bool] = set()
     for answer in answers:
         events = read(tool_format, answer)
@@ -246,7 +240,7 @@ def test_an_answer_that_has_a_form_is_that_or_right_calls(tool_format: ToolForma
     assert formed == {True, False}
 
 
-def test_text_may_come_before_a_tag_that_calls_do_not_need() -> None:
+def test_allows_text_before_an_optional_opening_tag() -> None:
     body = '{"name": "now", "parameters": {}}'
     made = grammar(FORMATS["llama"], ToolMode.AUTO)
     assert allows(made, f"Well.<|python_tag|>{body}")
@@ -258,13 +252,11 @@ def test_text_may_come_before_a_tag_that_calls_do_not_need() -> None:
     ("tools", "choice", "parallel"),
     [(TOOLS, ToolMode.NONE, True), (TOOLS, ToolMode.NONE, False), (TOOLS[1:], ToolMode.AUTO, True)],
 )
-def test_an_answer_is_free_where_nothing_is_demanded_of_it(
-    tools: list[ToolDefinition], choice: ToolChoice, parallel: bool
-) -> None:
+def test_no_grammar_if_any_text_is_allowed(tools: list[ToolDefinition], choice: ToolChoice, parallel: bool) -> None:
     assert tool_grammar(HERMES, tools, choice, parallel=parallel) is None
 
 
-def test_arguments_are_an_object_even_where_a_schema_does_not_say_so() -> None:
+def test_arguments_are_an_object_even_without_a_type() -> None:
     made = tool_grammar(HERMES, [tool("f", {})], ToolMode.REQUIRED, parallel=True)
     assert made is not None
     assert allows(made, tagged('{"name": "f", "arguments": {"any": [1]}}'))

@@ -1,4 +1,4 @@
-"""Calls of tools are read from the text of answers, however it is cut, and whatever is not a call stays text."""
+"""Tests for the tool call parser: it finds calls however the text is split; anything else stays text."""
 
 import json
 import re
@@ -32,7 +32,7 @@ def read(tool_format: ToolFormat, *pieces: str) -> list[ToolEvent]:
 
 
 def joined(events: list[ToolEvent]) -> list[ToolEvent]:
-    """The events as if each had come at once."""
+    """Merges consecutive events of one kind."""
     whole: list[ToolEvent] = []
     for event in events:
         match whole[-1] if whole else None, event:
@@ -52,7 +52,7 @@ def call(index: int, name: str, arguments: str) -> list[ToolEvent]:
 LOOK = '{"at": "the \\"}\\" {[", "n": [1, {"x": null}]}'
 
 READINGS: list[tuple[ToolFormat, str, list[ToolEvent]]] = [
-    # the format, the answer, what is read
+    # format, completion, events
     (HERMES, "Just text.", [TextEvent("Just text.")]),
     (HERMES, " Just\ntext \n", [TextEvent(" Just\ntext \n")]),
     (HERMES, f'<tool_call>\n{{"name": "look", "arguments": {LOOK}}}\n</tool_call>', call(0, "look", LOOK)),
@@ -106,21 +106,19 @@ READINGS: list[tuple[ToolFormat, str, list[ToolEvent]]] = [
 
 
 @pytest.mark.parametrize(("tool_format", "answer", "events"), READINGS)
-def test_an_answer_is_read_as(tool_format: ToolFormat, answer: str, events: list[ToolEvent]) -> None:
+def test_parses_completions(tool_format: ToolFormat, answer: str, events: list[ToolEvent]) -> None:
     assert joined(read(tool_format, answer)) == events
 
 
 @pytest.mark.parametrize(("tool_format", "answer", "events"), READINGS)
-def test_it_is_read_the_same_one_character_at_a_time(
-    tool_format: ToolFormat, answer: str, events: list[ToolEvent]
-) -> None:
+def test_parses_the_same_one_character_at_a_time(tool_format: ToolFormat, answer: str, events: list[ToolEvent]) -> None:
     assert joined(read(tool_format, *answer)) == events
 
 
 HEAD = '<tool_call>\n{"name": "look", "arguments": '
 
 MISTAKES: list[tuple[str, list[ToolEvent]]] = [
-    # what a model wrote in Hermes's format, and what is made of it
+    # completion in Hermes's format, events
     ("<tool_call>look()</tool_call>", [TextEvent("<tool_call>look()</tool_call>")]),
     ('<tool_call>{"name": "rm", "arguments": {}}', [TextEvent('<tool_call>{"name": "rm", "arguments": {}}')]),
     ('<tool_call>{"name": 5, "arguments": {}}', [TextEvent('<tool_call>{"name": 5, "arguments": {}}')]),
@@ -133,7 +131,7 @@ MISTAKES: list[tuple[str, list[ToolEvent]]] = [
     ('<tool_<tool_call>{"name": "look", "arguments": {}}', [TextEvent("<tool_"), *call(0, "look", "{}")]),
     ('<tool_call><tool_call>{"name": "look", "arguments": {}}', [TextEvent("<tool_call>"), *call(0, "look", "{}")]),
     ("An end </tool_call> alone", [TextEvent("An end </tool_call> alone")]),
-    # from where on it is a call, it stays one
+    # once reported as a call, it stays one
     (f'{HEAD}{{"a": [1', call(0, "look", '{"a": [1')),
     (f"{HEAD}{{'a': True}}}}\n</tool_call>", call(0, "look", "{'a': True}")),
     (f'{HEAD}{{"a": "</tool_call>"}}}}\n</tool_call>', call(0, "look", '{"a": "</tool_call>"}')),
@@ -150,12 +148,12 @@ MISTAKES: list[tuple[str, list[ToolEvent]]] = [
 
 
 @pytest.mark.parametrize(("answer", "events"), MISTAKES)
-def test_a_mistake_is_text_unless_it_is_a_call_already(answer: str, events: list[ToolEvent]) -> None:
+def test_malformed_calls_are_text_unless_already_reported(answer: str, events: list[ToolEvent]) -> None:
     assert joined(read(HERMES, answer)) == events
     assert joined(read(HERMES, *answer)) == events
 
 
-def test_a_call_is_told_while_it_is_written() -> None:
+def test_reports_a_call_while_it_is_generated() -> None:
     parser = ToolParser(HERMES, tools=TOOLS)
     assert parser.feed('Yes. <tool_call>\n{"name": "lo') == [TextEvent("Yes.")]
     assert parser.feed('ok", "arguments": ') == []
@@ -165,7 +163,7 @@ def test_a_call_is_told_while_it_is_written() -> None:
     assert parser.finish() == []
 
 
-def test_text_waits_only_where_a_call_could_begin() -> None:
+def test_withholds_text_only_where_a_call_could_begin() -> None:
     parser = ToolParser(HERMES, tools=TOOLS)
     assert parser.feed("One < two") == [TextEvent("One < two")]
     assert parser.feed("<to") == []
@@ -189,7 +187,7 @@ def cut(text: str, places: list[int]) -> list[str]:
 
 
 def written(tool_format: ToolFormat, calls: list[tuple[str, str]]) -> str:
-    """Calls as the format has them."""
+    """Writes calls in the format."""
     bodies = [f'{{"name": "{name}", "{tool_format.arguments_key}": {arguments}}}' for name, arguments in calls]
     opening = "" if tool_format.bare else tool_format.opening
     return opening + tool_format.before + tool_format.between.join(bodies) + tool_format.after
@@ -197,7 +195,7 @@ def written(tool_format: ToolFormat, calls: list[tuple[str, str]]) -> str:
 
 @EACH_FORMAT
 @given(calls=st.lists(CALLS, min_size=1, max_size=3), places=CUTS)
-def test_what_a_format_writes_is_read_back(
+def test_parses_what_each_format_writes(
     tool_format: ToolFormat, calls: list[tuple[str, dict[str, object]]], places: list[int]
 ) -> None:
     texts = [(name, json.dumps(arguments, ensure_ascii=False)) for name, arguments in calls]
@@ -205,7 +203,7 @@ def test_what_a_format_writes_is_read_back(
     assert joined(events) == [event for index, (name, text) in enumerate(texts) for event in call(index, name, text)]
 
 
-# Scraps of which calls are made, well and badly.
+# Fragments of valid and invalid calls.
 SCRAPS = st.lists(
     st.sampled_from(
         [
@@ -221,11 +219,11 @@ SCRAPS = st.lists(
 @EACH_FORMAT
 @given(answer=SCRAPS, places=CUTS)
 @example(answer='<tool_call>{"name": "look", "arguments": {}}</tool_call>', places=[5, 40, 50])
-def test_the_cuts_change_nothing(tool_format: ToolFormat, answer: str, places: list[int]) -> None:
+def test_splitting_the_text_changes_nothing(tool_format: ToolFormat, answer: str, places: list[int]) -> None:
     assert joined(read(tool_format, *cut(answer, places))) == joined(read(tool_format, answer))
 
 
-# All that may be missing from what comes out: what makes a call a call.
+# Characters that may be missing from the output: the syntax of calls.
 FRAME = re.compile(
     r'(\s|</?tool_call>|\[TOOL_CALLS\]|<\|python_tag\|>|[][{},;:]|"(name|arguments|parameters|id|look|f-1|1)")*'
 )
@@ -233,7 +231,7 @@ FRAME = re.compile(
 
 @EACH_FORMAT
 @given(answer=SCRAPS)
-def test_nothing_is_lost_and_nothing_is_added(tool_format: ToolFormat, answer: str) -> None:
+def test_no_text_is_lost_or_added(tool_format: ToolFormat, answer: str) -> None:
     events = joined(read(tool_format, answer))
     position = 0
     for text in (event.text for event in events if not isinstance(event, ToolCallStarted)):
@@ -247,5 +245,5 @@ def test_nothing_is_lost_and_nothing_is_added(tool_format: ToolFormat, answer: s
 
 @EACH_FORMAT
 @given(text=st.text("abc <[{\n", max_size=20))
-def test_an_answer_without_calls_is_its_text(tool_format: ToolFormat, text: str) -> None:
+def test_completion_without_tool_calls_is_plain_text(tool_format: ToolFormat, text: str) -> None:
     assert joined(read(tool_format, text)) == ([TextEvent(text)] if text else [])

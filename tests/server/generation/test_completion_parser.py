@@ -1,4 +1,4 @@
-"""One answer as it comes: text and calls, cut anywhere, and why it ended."""
+"""Tests for the completion parser: text, tool calls and finish reasons, however tokens are split."""
 
 import random
 
@@ -23,17 +23,17 @@ HERMES = FORMATS["hermes"]
 LOOK = ToolDefinition(name="look", description=None, parameters='{"type": "object"}', strict=False)
 CALL = '<tool_call>\n{"name": "look", "arguments": {"at": "ä <b>"}}\n</tool_call>'
 END = 0
-"""A token that ends the answer, whichever it is."""
+"""An arbitrary token that ends the completion."""
 
 
 def tools(choice: ToolChoice = ToolMode.AUTO) -> Tools:
     return Tools(definitions=(LOOK,), choice=choice, parallel=True)
 
 
-def answered(
+def parse(
     text: str, *, choice: ToolChoice = ToolMode.AUTO, stop: tuple[str, ...] = (), seed: int = 0, cut: bool = False
 ) -> list[ParsedDelta]:
-    """What an answer of this text brings, in events of a few tokens; `cut` by the token limit."""
+    """Returns the deltas of a completion with this text, in events of a few tokens; `cut`: by the token limit."""
     hidden = TOKENIZER.special_ids - set(tag_ids(HERMES, TOKENIZER).values())
     answer = CompletionParser(
         OutputProcessor(TOKENIZER, stop=stop, hidden_ids=hidden), ToolCallReader(HERMES, tools(choice))
@@ -52,8 +52,8 @@ def answered(
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_text_and_calls_come_apart_wherever_tokens_are_cut(seed: int) -> None:
-    deltas = answered(f"Let me see.\n{CALL}\n{CALL}", seed=seed)
+def test_separates_text_from_tool_calls_however_tokens_are_split(seed: int) -> None:
+    deltas = parse(f"Let me see.\n{CALL}\n{CALL}", seed=seed)
     assert "".join(delta.text for delta in deltas) == "Let me see."
     calls = [call for delta in deltas for call in delta.tool_calls]
     for index in (0, 1):
@@ -76,20 +76,20 @@ def test_text_and_calls_come_apart_wherever_tokens_are_cut(seed: int) -> None:
         (CALL[:30], ToolMode.AUTO, True, CompletionFinishReason.LENGTH),
     ],
 )
-def test_only_calls_that_the_model_chose_end_an_answer_as_calls(
+def test_finish_reason_is_tool_calls_only_if_the_model_chose_the_tool(
     text: str, choice: ToolChoice, cut: bool, finish_reason: CompletionFinishReason
 ) -> None:
-    deltas = answered(text, choice=choice, cut=cut)
+    deltas = parse(text, choice=choice, cut=cut)
     assert [delta.finish_reason for delta in deltas if delta.finish_reason] == [finish_reason]
 
 
-def test_what_is_no_call_is_text() -> None:
+def test_text_that_is_not_a_tool_call_stays_text() -> None:
     text = 'A <tool_call> {"name": "other", "arguments": {}} b'
-    assert "".join(delta.text for delta in answered(text)) == text
+    assert "".join(delta.text for delta in parse(text)) == text
 
 
-def test_a_stop_text_ends_an_answer_before_its_calls() -> None:
-    deltas = answered(f"So. END {CALL}", stop=("END",))
+def test_stop_string_ends_a_completion_before_its_tool_calls() -> None:
+    deltas = parse(f"So. END {CALL}", stop=("END",))
     assert ("".join(delta.text for delta in deltas).rstrip(), deltas[-1].finish_reason) == (
         "So.",
         CompletionFinishReason.STOP,

@@ -1,4 +1,4 @@
-"""What answers are held to, and what is refused because it cannot be enforced."""
+"""Tests for output constraints, and for refusals of what cannot be enforced."""
 
 import json
 from typing import Any
@@ -51,33 +51,33 @@ def refusal(request: GenerationRequest, format_name: str | None = "hermes") -> I
     return caught.value
 
 
-def test_nothing_demanded_is_nothing_held() -> None:
+def test_request_without_constraints_is_unconstrained() -> None:
     assert builder().build(asked()) == UNCONSTRAINED
     assert builder().build(asked(tool(ENFORCED))).grammar is None
 
 
 @pytest.mark.parametrize("choice", [ToolMode.REQUIRED, NamedTool(name="look")])
 @pytest.mark.parametrize("format_name", FORMATS)
-def test_tools_that_must_be_called_are_a_grammar(format_name: str, choice: ToolChoice) -> None:
+def test_required_tools_are_constrained_by_a_grammar(format_name: str, choice: ToolChoice) -> None:
     constraints = builder(format_name).build(asked(tool(ENFORCED), choice=choice))
     assert constraints.grammar is not None
     assert '"integer"' in constraints.grammar.text
 
 
-def test_of_a_tool_that_is_not_strict_what_cannot_be_enforced_is_not() -> None:
+def test_ignores_unenforceable_schemas_of_tools_that_are_not_strict() -> None:
     constraints = builder().build(asked(tool(NOT_ENFORCED), choice=ToolMode.REQUIRED))
     assert constraints.grammar is not None
     assert "no-such-format" not in constraints.grammar.text
 
 
-def test_what_cannot_be_enforced_is_refused_by_its_field() -> None:
+def test_refuses_unenforceable_constraints_by_field() -> None:
     strict = refusal(asked(tool(ENFORCED), tool(NOT_ENFORCED, strict=True)))
     assert (strict.field, strict.reason) == ("tools[1].function.parameters", "unsupported")
     pattern = Constraint(grammar=Grammar(kind=GrammarKind.REGEX, text="("), field="structured_outputs.regex")
     assert refusal(asked(constraint=pattern)).field == "structured_outputs.regex"
 
 
-def test_an_answer_that_calls_nothing_has_its_form_beside_tools() -> None:
+def test_response_format_applies_to_completions_without_tool_calls() -> None:
     schema = Constraint(grammar=Grammar(kind=GrammarKind.JSON_SCHEMA, text='{"enum": ["the form"]}'), field="form")
     constraints = builder().build(asked(tool(ENFORCED), constraint=schema))
     assert constraints.grammar is not None
@@ -91,5 +91,5 @@ def test_an_answer_that_calls_nothing_has_its_form_beside_tools() -> None:
     assert refusal(asked(tool(ENFORCED), constraint=schema), "llama").reason == "conflicting_values"
 
 
-def test_a_model_without_tools_refuses_them() -> None:
+def test_refuses_tools_for_a_model_without_tool_support() -> None:
     assert refusal(asked(tool(ENFORCED)), None).field == "tools"

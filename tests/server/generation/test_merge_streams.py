@@ -1,4 +1,4 @@
-"""Several streams as one: every value in its stream's order, no stream ahead of the reader, all closed at the end."""
+"""Tests for merged streams: order, back-pressure, failures and cancellation."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -12,7 +12,7 @@ from glimpse.server.generation.merge_streams import merge_streams
 
 
 class Stream:
-    """Gives numbers; an exception is raised in its place."""
+    """Yields numbers and raises exceptions."""
 
     def __init__(self, *values: int | Exception) -> None:
         self.values = values
@@ -32,7 +32,7 @@ class Stream:
 
 
 @given(st.lists(st.lists(st.integers()), min_size=1, max_size=5))
-async def test_every_value_comes_once_and_in_its_streams_order(values: list[list[int]]) -> None:
+async def test_merges_every_value_once_and_in_stream_order(values: list[list[int]]) -> None:
     streams = [Stream(*each) for each in values]
     got: list[list[int]] = [[] for _ in values]
     async for index, value in merge_streams([stream.run() for stream in streams]):
@@ -42,7 +42,7 @@ async def test_every_value_comes_once_and_in_its_streams_order(values: list[list
 
 
 @pytest.mark.parametrize("count", [1, 3])
-async def test_no_stream_runs_ahead_of_the_reader(count: int) -> None:
+async def test_slow_reader_holds_back_every_stream(count: int) -> None:
     streams = [Stream(1, 2, 3) for _ in range(count)]
     async with aclosing(merge_streams([stream.run() for stream in streams])) as values:
         await anext(values)
@@ -53,7 +53,7 @@ async def test_no_stream_runs_ahead_of_the_reader(count: int) -> None:
 
 
 @pytest.mark.parametrize("others", [0, 2])
-async def test_a_failure_of_one_ends_all(others: int) -> None:
+async def test_failure_of_one_stream_ends_all(others: int) -> None:
     streams = [Stream(ValueError("first")), *(Stream(*range(9)) for _ in range(others))]
     values = merge_streams([stream.run() for stream in streams])
     with pytest.raises(ValueError, match="first"):
@@ -61,7 +61,7 @@ async def test_a_failure_of_one_ends_all(others: int) -> None:
     assert all(stream.closed or not stream.num_asked for stream in streams)
 
 
-async def test_leaving_ends_all() -> None:
+async def test_cancelled_reader_ends_all_streams() -> None:
     streams = [Stream(1), Stream(2)]
 
     async def read() -> None:

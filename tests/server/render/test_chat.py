@@ -1,4 +1,4 @@
-"""Pieces of answers → messages: whole answers and streams say the same, in the shape that clients put together."""
+"""Tests for ChatService responses: unary and streamed ones agree and have the format that clients expect."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -54,7 +54,7 @@ def rendered_deltas(*deltas: CompletionDelta) -> list[bytes]:
     return [encode(chunk.delta) for chunk in chunks(*deltas)]
 
 
-def test_each_answer_of_a_stream_begins_with_its_role_and_ends_alone() -> None:
+def test_each_choice_begins_with_its_role_and_ends_with_its_finish_reason() -> None:
     taken = chunks(
         delta(0, "a"),
         delta(1),
@@ -73,14 +73,14 @@ def test_each_answer_of_a_stream_begins_with_its_role_and_ends_alone() -> None:
     assert not taken[3].delta.HasField("content")
 
 
-def test_a_piece_without_anything_new_is_not_sent() -> None:
+def test_empty_delta_is_not_sent() -> None:
     assert rendered_deltas(delta(0, "a"), delta(0), delta(0, "b")) == [
         b'{"role":"assistant","content":"a"}',
         b'{"content":"b"}',
     ]
 
 
-def test_a_call_is_told_as_clients_expect_it() -> None:
+def test_tool_call_chunks_have_the_format_clients_expect() -> None:
     assert rendered_deltas(
         delta(0, tool_calls=(opened(0, "f"),)),
         delta(0, tool_calls=(more(0, '{"a"'),)),
@@ -101,7 +101,7 @@ def whole(deltas: Sequence[CompletionDelta]) -> chat_pb2.CreateChatCompletionRes
     return render_response(HEAD, REQUEST, deltas)
 
 
-def test_whole_answers_are_put_together_by_their_places() -> None:
+def test_response_joins_deltas_by_choice_index() -> None:
     response = whole(
         [
             delta(1, "x"),
@@ -120,7 +120,7 @@ def test_whole_answers_are_put_together_by_their_places() -> None:
     assert not response.HasField("service_tier")
 
 
-def test_an_answer_of_calls_alone_has_no_content() -> None:
+def test_choice_with_only_tool_calls_has_no_content() -> None:
     (choice,) = whole(
         [delta(0, tool_calls=(opened(0, "f", "{}"),), finish_reason=CompletionFinishReason.TOOL_CALLS)]
     ).choices
@@ -129,7 +129,7 @@ def test_an_answer_of_calls_alone_has_no_content() -> None:
     assert empty.message.HasField("content")
 
 
-def test_log_probabilities_come_with_their_piece() -> None:
+def test_logprobs_are_sent_with_their_delta() -> None:
     token = TokenText(token_id=1, text="a", bytes=b"a", logprob=-0.5)
     (chunk,) = chunks(delta(0, "a", tokens=(token,)))
     assert [each.token for each in chunk.logprobs.content] == ["a"]

@@ -1,4 +1,4 @@
-"""The table from exceptions to what clients are told."""
+"""Tests for the mapping of exceptions to statuses."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ from glimpse.server.rpc.errors import (
 Code = grpc.StatusCode
 
 TABLE: list[tuple[Exception, grpc.StatusCode, str, str, str | None, int | None]] = [
-    # the exception; status, reason, type, field, HTTP status where it is another
+    # exception, status, reason, type, field, HTTP status if it differs from the default
     (InvalidRequest("a.b", "no"), Code.INVALID_ARGUMENT, "invalid_value", "invalid_request_error", "a.b", None),
     (
         InvalidRequest("a", "big", "media_too_large"),
@@ -106,7 +106,7 @@ TABLE: list[tuple[Exception, grpc.StatusCode, str, str, str | None, int | None]]
 
 
 @pytest.mark.parametrize(("error", "code", "reason", "kind", "field", "http_status"), TABLE)
-def test_each_exception_has_its_status(
+def test_maps_each_exception_to_its_status(
     error: Exception, code: grpc.StatusCode, reason: str, kind: str, field: str | None, http_status: int | None
 ) -> None:
     failure = to_status(error)
@@ -115,7 +115,7 @@ def test_each_exception_has_its_status(
 
 
 @pytest.mark.parametrize("code", list(EngineErrorCode))
-def test_every_code_of_the_engine_is_in_the_table(code: EngineErrorCode) -> None:
+def test_maps_every_engine_error_code(code: EngineErrorCode) -> None:
     assert to_status(EngineError(code, "x")).reason
 
 
@@ -124,16 +124,16 @@ def test_every_code_of_the_engine_is_in_the_table(code: EngineErrorCode) -> None
     [ZeroDivisionError("secret"), EngineError(EngineErrorCode.INTERNAL, "secret")],
     ids=["ours", "the engine's"],
 )
-def test_faults_of_ours_tell_no_details(error: Exception) -> None:
+def test_internal_errors_reveal_no_details(error: Exception) -> None:
     assert "secret" not in to_status(error).message
 
 
 class AbortedError(Exception):
-    """What a context's abort raises."""
+    """Raised by the fake context's abort."""
 
 
 class RecordingContext:
-    """Stands in for gRPC's context at the one point where a call is aborted."""
+    """Fakes the part of gRPC's context that aborts an RPC."""
 
     def __init__(self) -> None:
         self.trailers: dict[str, Any] = {}
@@ -147,7 +147,7 @@ class RecordingContext:
 
 
 @pytest.mark.parametrize("letter", ["x", "ü", "\N{GRINNING FACE}"])
-async def test_long_messages_are_cut_to_what_headers_hold(letter: str) -> None:
+async def test_truncates_long_messages_to_fit_headers(letter: str) -> None:
     context: Any = RecordingContext()
     failure = RpcFailure(code=Code.INTERNAL, message=letter * 10_000, reason="r", type="t", field="f")
     with pytest.raises(AbortedError):

@@ -1,4 +1,4 @@
-"""Spans of calls, as OpenTelemetry's SDK gets them: below the caller's, with what became of the call, and no more."""
+"""Tests for RPC spans, as OpenTelemetry's SDK records them: parents, attributes, and no request content."""
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ SECRET = "a secret of the client's"
 
 @dataclass(frozen=True, slots=True)
 class Traced:
-    """A server whose spans are kept."""
+    """A server whose spans are recorded."""
 
     channel: grpc.aio.Channel
     exporter: InMemorySpanExporter
@@ -48,7 +48,7 @@ class Traced:
 async def traced(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Traced]:
     exporter, provider = InMemorySpanExporter(), TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
-    # The process has one provider for ever; this one is for a test.
+    # The provider of a process can be set only once, so the test replaces it directly.
     monkeypatch.setattr(trace, "get_tracer", provider.get_tracer)
 
     async def list_models(_request: Any, _context: Any) -> model_pb2.ListModelsResponse:
@@ -71,7 +71,7 @@ async def traced(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Traced]:
     await server.stop(0)
 
 
-async def test_a_call_is_a_span_below_the_callers(traced: Traced) -> None:
+async def test_rpc_span_is_a_child_of_the_callers_span(traced: Traced) -> None:
     parent = ("traceparent", f"00-{TRACE}-{PARENT}-01")
     assert (
         await traced.ask("ListModels", model_pb2.ListModelsRequest(), parent, ("x-request-id", "mine"))
@@ -99,7 +99,7 @@ async def test_a_call_is_a_span_below_the_callers(traced: Traced) -> None:
     [("other", grpc.StatusCode.NOT_FOUND, StatusCode.UNSET), ("", grpc.StatusCode.INTERNAL, StatusCode.ERROR)],
     ids=["the client's fault", "ours"],
 )
-async def test_a_span_tells_how_a_call_failed_and_not_of_what(
+async def test_span_of_a_failed_rpc_has_its_status_but_no_content(
     traced: Traced, model: str, code: grpc.StatusCode, status: StatusCode
 ) -> None:
     assert await traced.ask("GetModel", model_pb2.GetModelRequest(model=model)) is code
@@ -111,7 +111,7 @@ async def test_a_span_tells_how_a_call_failed_and_not_of_what(
     assert SECRET not in span.to_json()
 
 
-def test_without_an_sdk_the_callers_trace_is_known() -> None:
+def test_trace_id_is_the_callers_without_the_sdk() -> None:
     span = tracing.begin_span("/x.Y/Z", [("traceparent", f"00-{TRACE}-{PARENT}-01"), ("a-bin", b"")])
     assert not span.is_recording()
     assert tracing.trace_id_of(span) == TRACE

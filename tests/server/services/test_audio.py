@@ -1,4 +1,4 @@
-"""Sounds over the typed API and the OpenAI one, with a model that hears; with one that does not, refused by name."""
+"""Tests for audio over the typed and the OpenAI API, with models that do and do not support it."""
 
 import base64
 import json
@@ -37,7 +37,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def hearing(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[grpc.Channel]:
-    """A channel to a server whose model hears."""
+    """A channel to a server whose model supports audio."""
     with served(checkpoint, tmp_path_factory.mktemp("hearing")) as server, server.channel() as channel:
         yield channel
 
@@ -59,10 +59,10 @@ def ask_in_json(channel: grpc.Channel, *parts: dict[str, Any]) -> Any:
     return json.loads(b"".join(piece.data for piece in openai.CreateChatCompletion(bodies)))
 
 
-def test_an_audio_is_answered_and_counted(hearing: grpc.Channel) -> None:
+def test_answers_audio_and_counts_its_tokens(hearing: grpc.Channel) -> None:
     response = Chat(hearing).CreateChatCompletion(request(user(audio_part(), "and", audio_part(WAV[:-8_000]))))
     assert response.choices[0].message.content
-    # 50 and 25 frames are 25 and 13 positions, of which two are a token.
+    # 50 and 25 frames are 25 and 13 positions; two positions are one token.
     assert response.usage.prompt_tokens_details.audio_tokens == 12 + 6
     counted = Chat(hearing).CountTokens(
         chat_pb2.CountTokensRequest(messages=[user(audio_part(), "and", audio_part(WAV[:-8_000]))])
@@ -71,7 +71,7 @@ def test_an_audio_is_answered_and_counted(hearing: grpc.Channel) -> None:
     assert counted.prompt_tokens_details.audio_tokens == 18
 
 
-def test_both_doors_give_the_same_answer(hearing: grpc.Channel) -> None:
+def test_typed_and_openai_apis_return_the_same_completion(hearing: grpc.Channel) -> None:
     typed = Chat(hearing).CreateChatCompletion(request(user(audio_part(), "What?")))
     parts: list[dict[str, Any]] = [
         {"type": "input_audio", "input_audio": {"data": BASE64, "format": "wav"}},
@@ -83,7 +83,7 @@ def test_both_doors_give_the_same_answer(hearing: grpc.Channel) -> None:
         assert answer["usage"]["prompt_tokens_details"]["audio_tokens"] == 12
 
 
-def test_the_answer_is_the_references(hearing: grpc.Channel, checkpoint: Path) -> None:
+def test_completion_equals_the_references(hearing: grpc.Channel, checkpoint: Path) -> None:
     wire = request(user(audio_part(), "What?"))
     wire.generation.ignore_eos = True
     content = Chat(hearing).CreateChatCompletion(wire).choices[0].message.content
@@ -94,7 +94,7 @@ def test_the_answer_is_the_references(hearing: grpc.Channel, checkpoint: Path) -
     assert content == builder.tokenizer.decode(expected.token_ids)
 
 
-def test_the_same_audio_again_is_cached(hearing: grpc.Channel) -> None:
+def test_caches_repeated_audio(hearing: grpc.Channel) -> None:
     def cached(data: bytes) -> int:
         response = Chat(hearing).CreateChatCompletion(request(user(audio_part(data), "word " * 30)))
         return response.usage.prompt_tokens_details.cached_tokens
@@ -105,7 +105,7 @@ def test_the_same_audio_again_is_cached(hearing: grpc.Channel) -> None:
     assert cached(other) < 64
 
 
-def test_an_audio_may_be_named_afterwards(hearing: grpc.Channel) -> None:
+def test_audio_can_be_referenced_by_uuid_later(hearing: grpc.Channel) -> None:
     sent = Chat(hearing).CreateChatCompletion(request(user(audio_part(uuid="bell"), "What?")))
     named = content_pb2.ContentPart(audio=content_pb2.AudioPart(), uuid="bell")
     assert Chat(hearing).CreateChatCompletion(request(user(named, "What?"))).choices == sent.choices
@@ -113,7 +113,7 @@ def test_an_audio_may_be_named_afterwards(hearing: grpc.Channel) -> None:
     assert answer["choices"][0]["message"]["content"] == sent.choices[0].message.content
 
 
-def test_the_model_is_described_as_one_that_hears(hearing: grpc.Channel) -> None:
+def test_model_description_lists_audio_support(hearing: grpc.Channel) -> None:
     listed: Any = model_pb2_grpc.ModelServiceStub(hearing).ListModels(model_pb2.ListModelsRequest())
     (model,) = listed.data
     assert list(model.input_modalities) == [model_pb2.MODALITY_TEXT, model_pb2.MODALITY_AUDIO]
@@ -122,9 +122,9 @@ def test_the_model_is_described_as_one_that_hears(hearing: grpc.Channel) -> None
 
 SOURCE = "messages[0].content[0].audio.source"
 REFUSED: list[Any] = [
-    # the part, the reason, the field, words of the message
-    pytest.param(audio_part(b"hello"), "UNSUPPORTED_MEDIA_FORMAT", SOURCE, "no known sound format", id="no sound"),
-    pytest.param(audio_part(png()), "UNSUPPORTED_MEDIA_FORMAT", SOURCE, "a PNG picture", id="picture"),
+    # part, reason, field, part of the message
+    pytest.param(audio_part(b"hello"), "UNSUPPORTED_MEDIA_FORMAT", SOURCE, "no known sound format", id="no audio"),
+    pytest.param(audio_part(png()), "UNSUPPORTED_MEDIA_FORMAT", SOURCE, "a PNG picture", id="image"),
     pytest.param(audio_part(WAV[:30]), "INVALID_MEDIA", SOURCE, "damaged or cut short", id="cut short"),
     pytest.param(audio_part(audio_file(SAMPLES[:99], 16_000)), "INVALID_MEDIA", SOURCE, "too short", id="too short"),
     pytest.param(content_pb2.ContentPart(audio={}), "MISSING_VALUE", SOURCE, "expected a URL, the bytes", id="none"),

@@ -1,4 +1,4 @@
-"""The typed services through a real channel: what is answered, whole and piece by piece."""
+"""Tests for the typed services over a real channel, unary and streamed."""
 
 import math
 
@@ -19,7 +19,7 @@ def answer(chat: Chat, wire: chat_pb2.CreateChatCompletionRequest) -> str:
     return chat.CreateChatCompletion(wire).choices[0].message.content
 
 
-def test_an_answer_has_everything_that_is_promised(chat: Chat) -> None:
+def test_response_has_all_documented_fields(chat: Chat) -> None:
     response = chat.CreateChatCompletion(request())
     choice = response.choices[0]
     assert response.id.startswith("chatcmpl-")
@@ -37,7 +37,7 @@ def test_an_answer_has_everything_that_is_promised(chat: Chat) -> None:
 
 
 @pytest.mark.parametrize("wire", [request(), ABOUT_A_IMAGE, request(logprobs=True, top_logprobs=2)])
-def test_a_stream_adds_up_to_the_whole_answer(chat: Chat, wire: chat_pb2.CreateChatCompletionRequest) -> None:
+def test_stream_adds_up_to_the_unary_response(chat: Chat, wire: chat_pb2.CreateChatCompletionRequest) -> None:
     whole = chat.CreateChatCompletion(wire).choices[0]
     pieces = [response.choices[0] for response in chat.StreamChatCompletion(wire)]
     assert "".join(piece.delta.content for piece in pieces) == whole.message.content
@@ -47,13 +47,13 @@ def test_a_stream_adds_up_to_the_whole_answer(chat: Chat, wire: chat_pb2.CreateC
     assert [piece.finish_reason for piece in pieces if piece.HasField("finish_reason")] == [whole.finish_reason]
 
 
-def test_the_first_piece_has_the_role_and_the_last_the_reason(chat: Chat) -> None:
+def test_first_chunk_has_the_role_and_last_the_finish_reason(chat: Chat) -> None:
     pieces = [response.choices[0] for response in chat.StreamChatCompletion(request())]
     assert [piece.delta.HasField("role") for piece in pieces] == [True] + [False] * (len(pieces) - 1)
     assert [piece.HasField("finish_reason") for piece in pieces] == [False] * (len(pieces) - 1) + [True]
 
 
-def test_a_stream_tells_its_usage_only_where_it_was_asked_for(chat: Chat) -> None:
+def test_stream_reports_usage_only_if_requested(chat: Chat) -> None:
     wire = request()
     assert not any(response.HasField("usage") for response in chat.StreamChatCompletion(wire))
     wire.stream_options.include_usage = True
@@ -62,40 +62,40 @@ def test_a_stream_tells_its_usage_only_where_it_was_asked_for(chat: Chat) -> Non
     assert (len(last.choices), last.usage.completion_tokens) == (0, 8)
 
 
-def test_an_image_changes_the_answer_and_is_counted(chat: Chat) -> None:
+def test_image_changes_the_completion_and_its_tokens_are_counted(chat: Chat) -> None:
     other = request(user("What is this?", image_part(png(colour=(0, 250, 0)))))
     assert answer(chat, ABOUT_A_IMAGE) != answer(chat, other)
     usage = chat.CreateChatCompletion(ABOUT_A_IMAGE).usage
     assert usage.prompt_tokens_details.image_tokens == 4
 
 
-def test_the_same_prompt_again_is_cached(chat: Chat) -> None:
+def test_caches_a_repeated_prompt(chat: Chat) -> None:
     wire = request(user("word " * 100))
     cold, warm = (chat.CreateChatCompletion(wire) for _ in range(2))
     assert warm.usage.prompt_tokens_details.cached_tokens > cold.usage.prompt_tokens_details.cached_tokens
     assert warm.choices == cold.choices
 
 
-def test_a_salt_keeps_caches_apart(chat: Chat) -> None:
+def test_cache_salt_separates_caches(chat: Chat) -> None:
     wire = request(user("salt " * 100))
     chat.CreateChatCompletion(wire)
     wire.cache_salt = "mine"
     assert chat.CreateChatCompletion(wire).usage.prompt_tokens_details.cached_tokens == 0
 
 
-def test_log_probabilities_describe_the_tokens(chat: Chat) -> None:
+def test_logprobs_describe_the_tokens(chat: Chat) -> None:
     choice = chat.CreateChatCompletion(request(logprobs=True, top_logprobs=3)).choices[0]
     tokens = choice.logprobs.content
     assert "".join(token.token for token in tokens) == choice.message.content
     assert b"".join(bytes(token.bytes) for token in tokens).decode() == choice.message.content
     for token in tokens:
         assert len(token.top_logprobs) == 3
-        # The answer is greedy: what was taken is the most likely.
+        # Greedy sampling: the sampled token is the most likely one.
         assert token.top_logprobs[0].token == token.token
         assert math.isclose(token.top_logprobs[0].logprob, token.logprob, abs_tol=1e-5)
 
 
-def test_a_stop_text_ends_the_answer_before_it(chat: Chat, shared_server: Served) -> None:
+def test_completion_ends_before_the_stop_string(chat: Chat, shared_server: Served) -> None:
     text = answer(chat, request(max_completion_tokens=30))
     stop = text[5:7]
     choice = chat.CreateChatCompletion(request(max_completion_tokens=30, stop=[stop])).choices[0]
@@ -103,12 +103,12 @@ def test_a_stop_text_ends_the_answer_before_it(chat: Chat, shared_server: Served
     assert choice.finish_reason == generation_pb2.FINISH_REASON_STOP
 
 
-def test_a_seed_repeats_a_draw(chat: Chat) -> None:
+def test_seed_makes_sampling_reproducible(chat: Chat) -> None:
     drawn = {answer(chat, request(temperature=1.5, seed=7, max_completion_tokens=20)) for _ in range(2)}
     assert len(drawn) == 1
 
 
-def test_tokens_are_counted_as_they_are_used(chat: Chat) -> None:
+def test_count_tokens_agrees_with_usage(chat: Chat) -> None:
     counted = chat.CountTokens(chat_pb2.CountTokensRequest(messages=ABOUT_A_IMAGE.messages))
     used = chat.CreateChatCompletion(ABOUT_A_IMAGE).usage
     assert counted.prompt_tokens == used.prompt_tokens
@@ -116,7 +116,7 @@ def test_tokens_are_counted_as_they_are_used(chat: Chat) -> None:
     assert counted.max_model_len == 4096
 
 
-def test_special_tokens_in_a_text_are_text(chat: Chat) -> None:
+def test_special_tokens_in_client_text_are_plain_text(chat: Chat) -> None:
     def count(text: str) -> int:
         message = content_pb2.Message(role=content_pb2.ROLE_USER, content=[text_part(text)])
         return chat.CountTokens(chat_pb2.CountTokensRequest(messages=[message])).prompt_tokens
@@ -133,18 +133,18 @@ def test_low_detail_uses_fewer_tokens(chat: Chat) -> None:
     assert image_tokens(content_pb2.IMAGE_DETAIL_LOW) < image_tokens(content_pb2.IMAGE_DETAIL_HIGH)
 
 
-def test_a_request_s_id_comes_back(chat: Chat) -> None:
+def test_echoes_the_request_id(chat: Chat) -> None:
     response, call = chat.CreateChatCompletion.with_call(request(), metadata=[("x-request-id", "mine-1")])
     assert response.id == "chatcmpl-mine-1"
     assert dict(call.initial_metadata())["x-request-id"] == "mine-1"
 
 
-def test_an_id_that_could_forge_a_log_line_is_replaced(chat: Chat) -> None:
+def test_replaces_request_ids_that_could_forge_log_lines(chat: Chat) -> None:
     response = chat.CreateChatCompletion(request(), metadata=[("x-request-id", "a b {}")])
     assert "a b" not in response.id
 
 
-def test_the_model_is_served_under_all_of_its_names(channel: grpc.Channel, chat: Chat) -> None:
+def test_serves_the_model_under_all_of_its_names(channel: grpc.Channel, chat: Chat) -> None:
     models = model_pb2_grpc.ModelServiceStub(channel)
     listed = models.ListModels(model_pb2.ListModelsRequest()).data
     assert [model.id for model in listed] == ["tiny", "small/tiny"]
@@ -169,7 +169,7 @@ def test_every_service_is_healthy(channel: grpc.Channel, service: str) -> None:
 
 
 @pytest.mark.parametrize("version", ["v1", "v1alpha"])
-def test_reflection_lists_the_services_and_describes_them(channel: grpc.Channel, version: str) -> None:
+def test_reflection_lists_and_describes_the_services(channel: grpc.Channel, version: str) -> None:
     reflect = channel.stream_stream(
         f"/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo",
         request_serializer=reflection_pb2.ServerReflectionRequest.SerializeToString,
@@ -185,7 +185,7 @@ def test_reflection_lists_the_services_and_describes_them(channel: grpc.Channel,
     assert described.file_descriptor_response.file_descriptor_proto
 
 
-def test_calls_and_tokens_are_measured(chat: Chat, shared_server: Served) -> None:
+def test_metrics_count_rpcs_and_tokens(chat: Chat, shared_server: Served) -> None:
     names = ("glimpse_requests_total", "glimpse_generated_tokens_total", "glimpse_time_to_first_token_seconds_count")
     before = [shared_server.metric(name) for name in names]
     chat.CreateChatCompletion(request())

@@ -1,4 +1,4 @@
-"""Embeddings over the typed API: they answer as their picture does; what is wrong with one costs its own request."""
+"""Tests for embeddings over the typed API: they are equivalent to their media, and invalid ones are isolated."""
 
 import resource
 from collections.abc import Callable, Iterator
@@ -74,7 +74,7 @@ def about(*parts: content_pb2.ContentPart) -> chat_pb2.CreateChatCompletionReque
     return request(user("What is it?", *parts), max_completion_tokens=12)
 
 
-def picture() -> content_pb2.ContentPart:
+def image() -> content_pb2.ContentPart:
     return image_part(encode(PIL.Image.fromarray(PIXELS), "PNG"))
 
 
@@ -86,22 +86,22 @@ WRITERS: list[Any] = [
 
 
 @pytest.mark.parametrize("write", WRITERS)
-def test_an_image_s_embeddings_answer_as_the_image_does(
+def test_image_embeddings_give_the_same_completion_as_the_image(
     accepting: Chat, tiny_checkpoint: Path, write: Callable[[torch.Tensor], content_pb2.TensorSource]
 ) -> None:
     embeddings, grid = oracle.embeddings(tiny_checkpoint, PIXELS)
-    expected = accepting.CreateChatCompletion(about(picture()))
+    expected = accepting.CreateChatCompletion(about(image()))
     response = accepting.CreateChatCompletion(about(image_embeddings(write(embeddings), write(grid))))
     assert response.choices == expected.choices
     assert response.usage.prompt_tokens == expected.usage.prompt_tokens
     assert response.usage.prompt_tokens_details.image_tokens == 6
 
 
-def test_a_video_s_embeddings_answer_as_its_frames_do(accepting: Chat, tiny_checkpoint: Path) -> None:
+def test_video_embeddings_give_the_same_completion_as_the_frames(accepting: Chat, tiny_checkpoint: Path) -> None:
     embeddings, grid = oracle.embeddings(tiny_checkpoint, FRAMES)
     frames = [content_pb2.MediaSource(data=encode(PIL.Image.fromarray(frame), "PNG")) for frame in FRAMES]
-    clip = content_pb2.VideoPart(frames=content_pb2.FrameList(frames=frames), min_pixels=784, max_pixels=56 * 56)
-    expected = accepting.CreateChatCompletion(about(content_pb2.ContentPart(video=clip)))
+    video = content_pb2.VideoPart(frames=content_pb2.FrameList(frames=frames), min_pixels=784, max_pixels=56 * 56)
+    expected = accepting.CreateChatCompletion(about(content_pb2.ContentPart(video=video)))
     part = content_pb2.VideoEmbeddings(embeddings=typed(embeddings), grid_thw=typed(grid))
     response = accepting.CreateChatCompletion(about(content_pb2.ContentPart(video_embeddings=part)))
     assert response.choices == expected.choices
@@ -109,7 +109,7 @@ def test_a_video_s_embeddings_answer_as_its_frames_do(accepting: Chat, tiny_chec
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_embeddings_of_half_the_width_are_taken(accepting: Chat, tiny_checkpoint: Path, dtype: torch.dtype) -> None:
+def test_accepts_embeddings_of_16_bits(accepting: Chat, tiny_checkpoint: Path, dtype: torch.dtype) -> None:
     embeddings, grid = oracle.embeddings(tiny_checkpoint, PIXELS)
     rounded = embeddings.to(dtype)
     short, long = (
@@ -119,19 +119,19 @@ def test_embeddings_of_half_the_width_are_taken(accepting: Chat, tiny_checkpoint
     assert short.choices == long.choices
 
 
-def test_embeddings_and_images_stand_where_they_were_said(accepting: Chat) -> None:
+def test_embeddings_and_images_keep_their_order(accepting: Chat) -> None:
     embedded, other = (
         image_embeddings(typed(good()), typed(good_grid())),
         image_embeddings(typed(-good()), typed(good_grid())),
     )
     answers = [
         accepting.CreateChatCompletion(about(*parts)).choices[0].message.content
-        for parts in ([embedded, picture(), other], [other, picture(), embedded], [picture(), embedded, other])
+        for parts in ([embedded, image(), other], [other, image(), embedded], [image(), embedded, other])
     ]
     assert len(set(answers)) == 3
 
 
-def test_the_same_embeddings_again_are_cached(accepting: Chat) -> None:
+def test_caches_repeated_embeddings(accepting: Chat) -> None:
     def ask(embeddings: torch.Tensor) -> chat_pb2.CreateChatCompletionResponse:
         part = image_embeddings(typed(embeddings), typed(good_grid()))
         return accepting.CreateChatCompletion(request(user(part, "word " * 60)))
@@ -142,8 +142,8 @@ def test_the_same_embeddings_again_are_cached(accepting: Chat) -> None:
     assert again.choices == first.choices
 
 
-def test_embeddings_are_counted_as_they_are_used(accepting: Chat) -> None:
-    wire = about(picture(), image_embeddings(typed(good()), typed(good_grid())))
+def test_count_tokens_agrees_with_usage_of_embeddings(accepting: Chat) -> None:
+    wire = about(image(), image_embeddings(typed(good()), typed(good_grid())))
     counted = accepting.CountTokens(chat_pb2.CountTokensRequest(messages=wire.messages))
     used = accepting.CreateChatCompletion(wire)
     assert counted.prompt_tokens == used.usage.prompt_tokens
@@ -151,7 +151,7 @@ def test_embeddings_are_counted_as_they_are_used(accepting: Chat) -> None:
 
 
 TYPED: list[tuple[str, dict[str, Any], str, str]] = [
-    # what is wrong, the tensor's members, the field, words of the message
+    # id, fields of the tensor, field at fault, part of the message
     ("no type", {"type": 0}, "embeddings.tensor.type", "expected the type of the tensor's elements"),
     ("unknown type", {"type": 99}, "embeddings.tensor.type", "expected the type of the tensor's elements"),
     ("few bytes", {"data": b"1234"}, "embeddings.tensor", "has 1024 bytes, and 4 are there"),
@@ -166,16 +166,14 @@ TYPED: list[tuple[str, dict[str, Any], str, str]] = [
 
 
 @pytest.mark.parametrize(("wrong", "field", "says"), [row[1:] for row in TYPED], ids=[row[0] for row in TYPED])
-def test_a_hostile_tensor_is_refused_by_its_field(
-    accepting: Chat, wrong: dict[str, Any], field: str, says: str
-) -> None:
+def test_refuses_malformed_tensors_by_field(accepting: Chat, wrong: dict[str, Any], field: str, says: str) -> None:
     tensor = {"type": content_pb2.TENSOR_TYPE_FLOAT32, "shape": [4, 64], "data": bytes(1024)} | wrong
     part = image_embeddings(content_pb2.TensorSource(tensor=tensor), typed(good_grid()))
     assert_refused(accepting, part, field, says, ("INVALID_EMBEDDINGS", "MISSING_VALUE"))
 
 
-def test_hostile_files_cost_their_own_requests_alone(accepting: Chat, embedding_server: Served) -> None:
-    expected = accepting.CreateChatCompletion(about(picture())).choices
+def test_malformed_files_fail_only_their_own_requests(accepting: Chat, embedding_server: Served) -> None:
+    expected = accepting.CreateChatCompletion(about(image())).choices
     grid = serialized(safetensors_file(good_grid()))
     hostile = [*torch_files(), *safetensors_files(), *wrong_embeddings()]
     assert len(hostile) >= 50
@@ -191,7 +189,7 @@ def test_hostile_files_cost_their_own_requests_alone(accepting: Chat, embedding_
     (loader,) = children(embedding_server.process.pid, "glimpse.media.embeddings.torch_worker")
     assert resident_bytes(loader) < 1 << 30
     assert not Path(COMMANDED).exists()
-    assert accepting.CreateChatCompletion(about(picture())).choices == expected
+    assert accepting.CreateChatCompletion(about(image())).choices == expected
 
 
 @pytest.mark.parametrize(
@@ -206,11 +204,9 @@ def test_hostile_files_cost_their_own_requests_alone(accepting: Chat, embedding_
             "UNSUPPORTED",
         ),
     ],
-    ids=["nothing", "no embeddings", "no grid", "a sound's"],
+    ids=["nothing", "no embeddings", "no grid", "of audio"],
 )
-def test_what_is_missing_is_asked_for_by_its_field(
-    accepting: Chat, part: content_pb2.ContentPart, field: str, reason: str
-) -> None:
+def test_names_the_missing_field(accepting: Chat, part: content_pb2.ContentPart, field: str, reason: str) -> None:
     with pytest.raises(grpc.RpcError) as caught:
         accepting.CreateChatCompletion(about(part))
     info, request_of = details(caught.value)
@@ -235,5 +231,5 @@ def assert_refused(chat: Chat, part: content_pb2.ContentPart, field: str, says: 
 
 
 def resident_bytes(pid: int) -> int:
-    """Memory that a process has."""
+    """Memory of a process in bytes."""
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize()

@@ -1,6 +1,6 @@
-"""Load reports over gRPC: a stream of them, under both names.
+"""Tests for streamed load reports over gRPC, under both method names.
 
-Those at the ends of calls gRPC's core keeps to itself: see `tests.e2e.test_load_reports`.
+gRPC clients do not expose the reports in trailers; for those see `tests.e2e.test_load_reports`.
 """
 
 from itertools import islice
@@ -21,7 +21,7 @@ def asked(seconds: float = 0.1) -> load_pb2.StreamLoadReportsRequest:
 
 
 @pytest.mark.parametrize("by_name", [False, True], ids=["typed", "ORCA"])
-def test_reports_are_streamed(channel: grpc.Channel, by_name: bool) -> None:
+def test_streams_load_reports(channel: grpc.Channel, by_name: bool) -> None:
     service, _, method = ORCA_METHOD.rpartition(".")
     stream = (
         channel.unary_stream(
@@ -41,7 +41,7 @@ def test_reports_are_streamed(channel: grpc.Channel, by_name: bool) -> None:
     reports.cancel()
 
 
-def test_answers_under_way_are_told(channel: grpc.Channel) -> None:
+def test_reports_running_requests(channel: grpc.Channel) -> None:
     long = request(user("Hello"), max_completion_tokens=2000, ignore_eos=True)
     streamed = chat_pb2_grpc.ChatServiceStub(channel).StreamChatCompletion(long)
     next(streamed)
@@ -53,7 +53,7 @@ def test_answers_under_way_are_told(channel: grpc.Channel) -> None:
     reports.cancel()
 
 
-def test_a_negative_interval_is_refused(channel: grpc.Channel) -> None:
+def test_refuses_a_negative_interval(channel: grpc.Channel) -> None:
     reports = load_pb2_grpc.LoadServiceStub(channel).StreamLoadReports(
         load_pb2.StreamLoadReportsRequest(report_interval=Duration(seconds=-1))
     )

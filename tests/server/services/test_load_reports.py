@@ -1,4 +1,4 @@
-"""What a load report says of calls and of the engine."""
+"""Tests for the contents of load reports."""
 
 import struct
 
@@ -26,7 +26,7 @@ def meter(clock: Clock) -> LoadMeter:
     return LoadMeter(max_sequences=10, clock=clock)
 
 
-def test_rates_are_of_the_last_seconds(meter: LoadMeter, clock: Clock) -> None:
+def test_rates_cover_the_last_seconds(meter: LoadMeter, clock: Clock) -> None:
     clock.now = 5.0
     for code in ("OK", "OK", "INVALID_ARGUMENT", "CANCELLED", "INTERNAL"):
         meter.rpc_began()
@@ -38,7 +38,7 @@ def test_rates_are_of_the_last_seconds(meter: LoadMeter, clock: Clock) -> None:
     assert (meter.report().rps_fractional, meter.report().eps) == (0.0, 0.0)
 
 
-def test_utilization_is_of_what_is_scarcest(meter: LoadMeter) -> None:
+def test_utilization_is_that_of_the_scarcest_resource(meter: LoadMeter) -> None:
     assert meter.report().application_utilization == 0
     meter.engine_changed(num_blocks=100)
     meter.engine_stepped(stats(running=2, blocks=70))
@@ -53,15 +53,15 @@ def test_utilization_is_of_what_is_scarcest(meter: LoadMeter) -> None:
     }
 
 
-def test_an_engine_that_is_gone_is_busy_with_nothing(meter: LoadMeter) -> None:
+def test_lost_engine_resets_the_load(meter: LoadMeter) -> None:
     meter.engine_changed(num_blocks=100)
     meter.engine_stepped(stats(running=2, blocks=70))
     meter.engine_changed(num_blocks=100)
     assert meter.report().application_utilization == 0
 
 
-def test_its_bytes_are_orcas() -> None:
-    """Numbers and types of `xds.data.orca.v3.OrcaLoadReport`; nothing that it has is called otherwise here."""
+def test_report_is_encoded_as_orca() -> None:
+    """Field numbers and types equal those of `xds.data.orca.v3.OrcaLoadReport`."""
     fields = load_pb2.StreamLoadReportsResponse.DESCRIPTOR.fields
     assert {(field.number, field.name, field.type == field.TYPE_DOUBLE) for field in fields} == {
         (6, "rps_fractional", True),
@@ -70,6 +70,6 @@ def test_its_bytes_are_orcas() -> None:
         (9, "application_utilization", True),
     }
     report = load_pb2.StreamLoadReportsResponse(application_utilization=1.0, named_metrics={"a": 0.5})
-    # 8, a message of 1 (a text) and 2 (a double); 9, a double.
+    # Field 8: a message of 1 (string) and 2 (double); field 9: a double.
     named = bytes([8 << 3 | 2, 12, 1 << 3 | 2, 1, ord("a"), 2 << 3 | 1]) + struct.pack("<d", 0.5)
     assert report.SerializeToString(deterministic=True) == named + bytes([9 << 3 | 1]) + struct.pack("<d", 1.0)

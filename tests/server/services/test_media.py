@@ -1,4 +1,4 @@
-"""Uploads of which no server can be asked: where none are taken, and from clients that stop in the middle."""
+"""Tests for uploads that need no running server: disabled, stalled, cancelled and too large ones."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -23,7 +23,7 @@ def handlers(memory_budget: MemoryBudget, *, max_bytes: int = 10_000) -> MediaHa
 
 
 async def parts(stuck: asyncio.Event | None = None) -> AsyncIterator[media_pb2.UploadMediaRequest]:
-    """Those of a whole upload, which does not end where `stuck` is to tell that all of them were taken."""
+    """Messages of a whole upload; with `stuck` the stream does not end, and the event is set after the last message."""
     yield media_pb2.UploadMediaRequest(header={"sha256": sha256(DATA).digest()})
     yield media_pb2.UploadMediaRequest(chunk=DATA)
     if stuck is not None:
@@ -31,13 +31,13 @@ async def parts(stuck: asyncio.Event | None = None) -> AsyncIterator[media_pb2.U
         await asyncio.Event().wait()
 
 
-async def test_where_there_is_no_room_uploads_are_refused_by_the_flag() -> None:
+async def test_refuses_uploads_without_an_upload_cache() -> None:
     with pytest.raises(InvalidRequest, match="--upload-cache-bytes") as caught:
         await handlers(MemoryBudget(), max_bytes=0).upload(parts(), CONTEXT)
     assert caught.value.reason == "unsupported"
 
 
-async def test_a_client_that_sends_no_more_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_upload_times_out_if_the_client_stops_sending(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("glimpse.server.services.media._IDLE_SECONDS", 0.01)
     memory_budget = MemoryBudget()
     with pytest.raises(MediaError) as caught:
@@ -46,7 +46,7 @@ async def test_a_client_that_sends_no_more_is_not_waited_for(monkeypatch: pytest
     assert memory_budget.num_bytes == 0
 
 
-async def test_an_upload_that_is_cancelled_gives_its_memory_back() -> None:
+async def test_cancelled_upload_releases_its_memory() -> None:
     memory_budget, stuck = MemoryBudget(), asyncio.Event()
     upload = asyncio.create_task(handlers(memory_budget).upload(parts(stuck), CONTEXT))
     await stuck.wait()
@@ -56,7 +56,7 @@ async def test_an_upload_that_is_cancelled_gives_its_memory_back() -> None:
     assert memory_budget.num_bytes == 0
 
 
-async def test_uploads_for_which_there_is_no_memory_are_sent_away() -> None:
+async def test_refuses_uploads_beyond_the_memory_budget() -> None:
     memory_budget = MemoryBudget(max_bytes=2 * len(DATA))
     with memory_budget.reservation() as others:
         others.take(len(DATA) + 1)

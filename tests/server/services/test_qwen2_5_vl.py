@@ -1,4 +1,4 @@
-"""A server whose model is Qwen2.5-VL: pictures, clips, and the time between a clip's frames."""
+"""Tests for a server with Qwen2.5-VL: images, videos, and the time between video frames."""
 
 from collections.abc import Iterator
 
@@ -20,14 +20,14 @@ def chat(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chat]:
         yield Chat(channel)
 
 
-def test_images_and_videos_are_answered(chat: Chat) -> None:
+def test_answers_images_and_videos(chat: Chat) -> None:
     red, blue = (png(colour=colour) for colour in ((200, 30, 40), (20, 30, 220)))
     first, second = (chat.CreateChatCompletion(request(user(image_part(data), "What is it?"))) for data in (red, blue))
     assert first.choices[0].message.content != second.choices[0].message.content
     assert chat.CreateChatCompletion(about_a_video()).usage.prompt_tokens_details.video_tokens == 8
 
 
-def test_a_video_of_another_rate_is_another_prompt(chat: Chat) -> None:
+def test_frame_rate_of_a_video_changes_the_completion(chat: Chat) -> None:
     def num_cached(**options: float) -> int:
         return chat.CreateChatCompletion(about_frames(PNGS, **options)).usage.prompt_tokens_details.cached_tokens
 

@@ -1,4 +1,4 @@
-"""What a client is told when its request is refused: status, reason, field; and that nothing else is disturbed."""
+"""Tests for refused requests: status, reason and field, and no effect on other requests."""
 
 import struct
 import zlib
@@ -17,7 +17,7 @@ SOURCE = "messages[0].content[1].image.source"
 
 
 def png_header(width: int, height: int) -> bytes:
-    """A PNG that claims a size and holds no pixels."""
+    """A PNG with a header but no pixels."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
@@ -42,14 +42,14 @@ def with_url(url: str) -> chat_pb2.CreateChatCompletionRequest:
 
 
 REFUSED: list[Any] = [
-    # the request, status, reason, field, HTTP status where it is not the one that follows from the status
+    # request, status, reason, field, HTTP status if it differs from the default
     pytest.param(request(temperature=9), INVALID, "INVALID_VALUE", "generation.temperature", None, id="out of bounds"),
     pytest.param(request(user()), INVALID, "MISSING_VALUE", "messages[0].content", None, id="no content"),
     pytest.param(request(n=129), INVALID, "INVALID_VALUE", "generation.n", None, id="too many answers"),
     pytest.param(with_model("gpt"), NOT_FOUND, "MODEL_NOT_FOUND", "model", None, id="unknown model"),
     pytest.param(request(user("x" * 9000)), INVALID, "CONTEXT_LENGTH_EXCEEDED", "messages", None, id="too long"),
-    pytest.param(with_image(b"hello"), INVALID, "UNSUPPORTED_MEDIA_FORMAT", SOURCE, None, id="no picture"),
-    pytest.param(with_image(png()[:60]), INVALID, "INVALID_MEDIA", SOURCE, None, id="truncated picture"),
+    pytest.param(with_image(b"hello"), INVALID, "UNSUPPORTED_MEDIA_FORMAT", SOURCE, None, id="no image"),
+    pytest.param(with_image(png()[:60]), INVALID, "INVALID_MEDIA", SOURCE, None, id="truncated image"),
     pytest.param(with_image(png_header(20000, 20000)), INVALID, "MEDIA_TOO_LARGE", SOURCE, "413", id="too large"),
     pytest.param(with_url("%%%"), INVALID, "INVALID_MEDIA_SOURCE", f"{SOURCE}.url", None, id="bad base64"),
     pytest.param(with_url("http://127.0.0.1/a"), INVALID, "MEDIA_URL_REFUSED", SOURCE, None, id="loopback"),
@@ -58,7 +58,7 @@ REFUSED: list[Any] = [
 
 @pytest.mark.parametrize("method", ["CreateChatCompletion", "StreamChatCompletion"])
 @pytest.mark.parametrize(("wire", "code", "reason", "field", "http_status"), REFUSED)
-def test_a_refusal_names_its_reason_and_field(
+def test_refusal_names_its_reason_and_field(
     chat: Chat,
     method: str,
     wire: chat_pb2.CreateChatCompletionRequest,
@@ -68,7 +68,7 @@ def test_a_refusal_names_its_reason_and_field(
     http_status: str | None,
 ) -> None:
     with pytest.raises(grpc.RpcError) as caught:
-        # Of a stream: its first piece. The other method raises when it is called.
+        # A stream raises at its first message, a unary method when it is called.
         next(getattr(chat, method)(wire))
     error: Any = caught.value
     info, bad_request = details(error)
@@ -79,7 +79,7 @@ def test_a_refusal_names_its_reason_and_field(
     assert dict(error.trailing_metadata()).get("x-http-status") == http_status
 
 
-def test_a_refused_stream_sends_nothing_before_its_status(chat: Chat) -> None:
+def test_refused_stream_sends_no_messages(chat: Chat) -> None:
     call = chat.StreamChatCompletion(request(user("x" * 9000)))
     with pytest.raises(grpc.RpcError):
         next(call)
@@ -87,7 +87,7 @@ def test_a_refused_stream_sends_nothing_before_its_status(chat: Chat) -> None:
     assert dict(call.trailing_metadata())["x-request-id"]
 
 
-def test_an_unknown_model_s_message_names_those_that_are_served(channel: grpc.Channel) -> None:
+def test_unknown_model_error_lists_the_served_names(channel: grpc.Channel) -> None:
     models = model_pb2_grpc.ModelServiceStub(channel)
     with pytest.raises(grpc.RpcError) as caught:
         models.GetModel(model_pb2.GetModelRequest(model="x"))
@@ -96,14 +96,14 @@ def test_an_unknown_model_s_message_names_those_that_are_served(channel: grpc.Ch
     assert error.details() == "The model 'x' does not exist. Available: 'tiny', 'small/tiny'."
 
 
-def test_a_message_of_any_length_fits_into_headers(chat: Chat) -> None:
+def test_long_error_messages_fit_into_headers(chat: Chat) -> None:
     with pytest.raises(grpc.RpcError) as caught:
         chat.CreateChatCompletion(with_model("ü" * 100_000))
     error: Any = caught.value
     assert error.code() == NOT_FOUND
 
 
-def test_refusals_disturb_nothing(chat: Chat) -> None:
+def test_refusals_do_not_affect_other_requests(chat: Chat) -> None:
     before = chat.CreateChatCompletion(request()).choices
     for case in REFUSED:
         with pytest.raises(grpc.RpcError):
@@ -111,6 +111,6 @@ def test_refusals_disturb_nothing(chat: Chat) -> None:
     assert chat.CreateChatCompletion(request()).choices == before
 
 
-def test_a_large_message_is_served(chat: Chat) -> None:
+def test_serves_a_large_message(chat: Chat) -> None:
     large = png(2000, 2000) + bytes(20 << 20)
     assert chat.CreateChatCompletion(with_image(large)).choices

@@ -1,4 +1,4 @@
-"""Answers on their way to their readers, by both doors: a priority reaches the engine, a slow reader gets all."""
+"""Tests for streaming over both APIs: priorities reach the engine, and slow readers receive everything."""
 
 import asyncio
 import json
@@ -43,22 +43,22 @@ def text_of_typed(piece: Any) -> str:
     return piece.choices[0].delta.content
 
 
-DOORS = pytest.mark.parametrize(
+APIS = pytest.mark.parametrize(
     ("ask", "text_of"),
     [pytest.param(ask_typed, text_of_typed, id="typed"), pytest.param(ask_in_json, text_of_json, id="json")],
 )
 
 
-@DOORS
-async def test_the_priority_reaches_the_engine(tiny_checkpoint: Path, tmp_path: Path, ask: Any, text_of: Any) -> None:
+@APIS
+async def test_priority_reaches_the_engine(tiny_checkpoint: Path, tmp_path: Path, ask: Any, text_of: Any) -> None:
     async with scripted(tiny_checkpoint, tmp_path, "ready") as (server, channel):
         await server.ready()
         pieces = [piece async for piece in ask(channel, "rank", PLAIN_TOKENS.index("k"))]
     assert "".join(map(text_of, pieces)) == "k"
 
 
-@DOORS
-async def test_what_gathers_while_the_reader_is_slow_comes_in_fewer_pieces(
+@APIS
+async def test_slow_reader_receives_fewer_and_larger_chunks(
     tiny_checkpoint: Path, tmp_path: Path, ask: Any, text_of: Any
 ) -> None:
     async with scripted(tiny_checkpoint, tmp_path, "ready") as (server, channel):

@@ -1,4 +1,4 @@
-"""Media that are sent once: uploads over typed gRPC, names of the client's own, and what the usage tells of both."""
+"""Tests for media that are sent once: uploads, uuids, and the usage reported for both."""
 
 import threading
 import time
@@ -79,7 +79,7 @@ def refusal(call: Any) -> tuple[grpc.StatusCode, str, str]:
     return error.code(), info.reason, info.metadata.get("param", "")
 
 
-def test_an_upload_is_told_as_it_is_kept(media: Media) -> None:
+def test_upload_metadata_matches_the_file(media: Media) -> None:
     upload = media.UploadMedia(parts(PNG, size_bytes=len(PNG))).media
     assert (upload.size_bytes, upload.sha256) == (len(PNG), sha256(PNG).digest())
     assert 3500 < upload.expires_at - time.time() < 3700
@@ -89,7 +89,7 @@ def test_an_upload_is_told_as_it_is_kept(media: Media) -> None:
     assert brief.upload_id != upload.upload_id
 
 
-def test_an_uploaded_image_is_the_same_as_one_that_is_sent(chat: Chat, media: Media) -> None:
+def test_uploaded_image_equals_an_inline_image(chat: Chat, media: Media) -> None:
     sent = chat.CreateChatCompletion(about(image_part(PNG)))
     through_upload = chat.CreateChatCompletion(about(image_of(uploaded(media, PNG))))
     assert through_upload.choices == sent.choices
@@ -97,17 +97,17 @@ def test_an_uploaded_image_is_the_same_as_one_that_is_sent(chat: Chat, media: Me
     assert through_upload.usage.media_usage.decode_cache_hits == 1
 
 
-def test_an_uploaded_video_and_uploaded_frames_are_videos(chat: Chat, media: Media) -> None:
+def test_accepts_uploaded_videos_and_uploaded_frames(chat: Chat, media: Media) -> None:
     sent = chat.CreateChatCompletion(about(video_part(VIDEO, **SMALL)))
     source = {"upload_id": uploaded(media, VIDEO)}
     again = chat.CreateChatCompletion(about(content_pb2.ContentPart(video={"source": source, **SMALL})))
     assert (again.choices, again.videos) == (sent.choices, sent.videos)
     frames = [{"upload_id": uploaded(media, png(colour=colour))} for colour in ((1, 2, 3), (4, 5, 6))]
-    clip = content_pb2.ContentPart(video={"frames": {"frames": frames}, **SMALL})
-    assert chat.CreateChatCompletion(about(clip)).videos[0].num_frames == 2
+    video = content_pb2.ContentPart(video={"frames": {"frames": frames}, **SMALL})
+    assert chat.CreateChatCompletion(about(video)).videos[0].num_frames == 2
 
 
-def test_an_upload_lives_in_its_cache_salt(chat: Chat, media: Media) -> None:
+def test_upload_is_visible_only_within_its_cache_salt(chat: Chat, media: Media) -> None:
     handle = uploaded(media, PNG, cache_salt="mine")
     assert chat.CreateChatCompletion(about(image_of(handle), "mine")).choices
     not_kept = (grpc.StatusCode.FAILED_PRECONDITION, "MEDIA_NOT_CACHED", f"{PART}.image.source")
@@ -127,7 +127,7 @@ def test_an_upload_lives_in_its_cache_salt(chat: Chat, media: Media) -> None:
 HEADER = media_pb2.UploadMediaRequest(header={"sha256": sha256(PNG).digest()})
 CHUNK = media_pb2.UploadMediaRequest(chunk=PNG)
 WRONG: list[Any] = [
-    # the parts, the reason, the field
+    # messages, reason, field
     pytest.param([], "MISSING_VALUE", "header", id="nothing"),
     pytest.param([CHUNK], "MISSING_VALUE", "header", id="no header"),
     pytest.param([media_pb2.UploadMediaRequest(header={})], "MISSING_VALUE", "header.sha256", id="no hash"),
@@ -150,13 +150,13 @@ WRONG: list[Any] = [
 
 
 @pytest.mark.parametrize(("wrong", "reason", "field"), WRONG)
-def test_an_upload_that_is_not_what_it_says_is_refused(
+def test_refuses_uploads_that_differ_from_their_header(
     media: Media, wrong: list[media_pb2.UploadMediaRequest], reason: str, field: str
 ) -> None:
     assert refusal(lambda: media.UploadMedia(iter(wrong))) == (INVALID, reason, field)
 
 
-def test_an_upload_that_is_broken_off_leaves_nothing(media: Media, shared_server: Served) -> None:
+def test_aborted_upload_leaves_nothing_behind(media: Media, shared_server: Served) -> None:
     before = shared_server.metric("glimpse_media_bytes")
 
     taken, may_end = threading.Event(), threading.Event()
@@ -176,7 +176,7 @@ def test_an_upload_that_is_broken_off_leaves_nothing(media: Media, shared_server
 
 
 @pytest.mark.parametrize(("part", "kind"), [(image_part(png(colour=(7, 7, 7))), "image"), (video_part(VIDEO), "video")])
-def test_a_medium_with_a_name_can_be_left_out_later(chat: Chat, part: content_pb2.ContentPart, kind: str) -> None:
+def test_cached_medium_can_be_sent_by_uuid_alone(chat: Chat, part: content_pb2.ContentPart, kind: str) -> None:
     sent = chat.CreateChatCompletion(about(named(part, f"my {kind}")))
     again = chat.CreateChatCompletion(about(left_out(kind, f"my {kind}")))
     assert again.choices == sent.choices
@@ -186,14 +186,14 @@ def test_a_medium_with_a_name_can_be_left_out_later(chat: Chat, part: content_pb
     assert smaller.usage.prompt_tokens < sent.usage.prompt_tokens
 
 
-def test_a_medium_can_be_left_out_of_the_request_that_sends_it(chat: Chat) -> None:
+def test_one_request_can_send_a_medium_and_reference_it(chat: Chat) -> None:
     data = png(colour=(8, 8, 8))
     once = chat.CreateChatCompletion(request(user(left_out("image", "twice"), named(image_part(data), "twice"))))
     twice = chat.CreateChatCompletion(request(user(image_part(data), image_part(data))))
     assert once.choices == twice.choices
 
 
-def test_a_name_that_is_not_known_is_told_with_what_to_do(chat: Chat) -> None:
+def test_unknown_uuid_error_says_what_to_do(chat: Chat) -> None:
     chat.CreateChatCompletion(about(named(image_part(PNG), "cat"), "mine"))
     for kind, salt in (("image", ""), ("image", "yours"), ("video", "mine")):
         with pytest.raises(grpc.RpcError) as caught:
@@ -205,7 +205,7 @@ def test_a_name_that_is_not_known_is_told_with_what_to_do(chat: Chat) -> None:
         assert "once, with this uuid" in error.details()
 
 
-def test_tokens_are_counted_of_what_is_left_out(chat: Chat, channel: grpc.Channel) -> None:
+def test_count_tokens_accepts_media_by_uuid(chat: Chat, channel: grpc.Channel) -> None:
     used = chat.CreateChatCompletion(about(named(image_part(PNG), "counted"), "mine"))
     messages = about(left_out("image", "counted")).messages
     counted = chat.CountTokens(chat_pb2.CountTokensRequest(messages=messages, cache_salt="mine"))
@@ -214,7 +214,7 @@ def test_tokens_are_counted_of_what_is_left_out(chat: Chat, channel: grpc.Channe
     assert used.usage.prompt_tokens == counted.prompt_tokens == tokens.count
 
 
-def test_the_usage_tells_what_media_took(chat: Chat, shared_server: Served) -> None:
+def test_usage_reports_media_work_and_cache_hits(chat: Chat, shared_server: Served) -> None:
     before = shared_server.metric("glimpse_media_total")
     data = png(colour=(123, 45, 67))
     first, again = (chat.CreateChatCompletion(about(image_part(data))).usage.media_usage for _ in range(2))

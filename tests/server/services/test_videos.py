@@ -1,4 +1,4 @@
-"""Clips over the typed API: what is seen of them is told, counted and cached; what cannot be used is refused."""
+"""Tests for videos over the typed API: sampled frames, token counts, caching and refusals."""
 
 import os
 import signal
@@ -20,7 +20,7 @@ from tests.server.serving import Served, children
 Chat = chat_pb2_grpc.ChatServiceStub
 
 
-def test_an_answer_tells_what_was_seen_of_a_video(chat: Chat) -> None:
+def test_response_describes_the_sampled_frames(chat: Chat) -> None:
     response = chat.CreateChatCompletion(about_a_video())
     (seen,) = response.videos
     assert (seen.num_frames, seen.width, seen.height, seen.fps) == (4, 56, 56, 1)
@@ -29,30 +29,30 @@ def test_an_answer_tells_what_was_seen_of_a_video(chat: Chat) -> None:
     assert response.usage.prompt_tokens_details.image_tokens == 0
 
 
-def test_a_stream_tells_it_in_its_first_message(chat: Chat) -> None:
+def test_stream_describes_the_sampled_frames_in_its_first_message(chat: Chat) -> None:
     first, *others = chat.StreamChatCompletion(about_a_video(num_frames=6))
     assert (first.videos[0].num_frames, first.videos[0].HasField("fps")) == (6, False)
     assert not any(other.videos for other in others)
 
 
-def test_videos_are_counted_as_they_are_used(chat: Chat) -> None:
+def test_count_tokens_agrees_with_usage_of_videos(chat: Chat) -> None:
     wire = request(user(image_part(png()), video_part(VIDEO, **SMALL), "and", video_part(VIDEO, **SMALL, fps=5)))
     counted = chat.CountTokens(chat_pb2.CountTokensRequest(messages=wire.messages))
     used = chat.CreateChatCompletion(wire)
     assert counted.prompt_tokens == used.usage.prompt_tokens
     assert counted.prompt_tokens_details.video_tokens == used.usage.prompt_tokens_details.video_tokens == 8 + 20
     assert counted.prompt_tokens_details.image_tokens == used.usage.prompt_tokens_details.image_tokens == 4
-    assert [clip.num_frames for clip in counted.videos] == [clip.num_frames for clip in used.videos] == [4, 10]
+    assert [video.num_frames for video in counted.videos] == [video.num_frames for video in used.videos] == [4, 10]
 
 
-def test_given_frames_are_a_video(chat: Chat) -> None:
+def test_list_of_frames_is_a_video(chat: Chat) -> None:
     whole, rated = (chat.CreateChatCompletion(about_frames(PNGS, **rate)) for rate in ({}, {"fps": 2}))
     assert whole.choices == rated.choices
     assert (whole.videos[0].num_frames, list(whole.videos[0].frame_seconds)) == (4, [])
     assert (rated.videos[0].HasField("fps"), list(rated.videos[0].frame_seconds)) == (False, [0, 0.5, 1, 1.5])
 
 
-def test_the_order_of_frames_changes_the_answer(chat: Chat) -> None:
+def test_order_of_frames_changes_the_completion(chat: Chat) -> None:
     noise = np.random.default_rng(0).integers(0, 256, (4, 56, 56, 3), dtype=np.uint8)
     files = [encode(PIL.Image.fromarray(frame), "PNG") for frame in noise]
     first_logprobs: list[float] = []
@@ -63,7 +63,7 @@ def test_the_order_of_frames_changes_the_answer(chat: Chat) -> None:
     assert abs(first_logprobs[0] - first_logprobs[1]) > 1e-3
 
 
-def test_the_same_video_again_is_cached(chat: Chat) -> None:
+def test_caches_a_repeated_video(chat: Chat) -> None:
     def ask(data: bytes) -> chat_pb2.CreateChatCompletionResponse:
         return chat.CreateChatCompletion(request(user(video_part(data), "word " * 30)))
 
@@ -73,7 +73,7 @@ def test_the_same_video_again_is_cached(chat: Chat) -> None:
     assert again.choices == first.choices
 
 
-def test_a_decoder_that_is_gone_is_replaced(chat: Chat, shared_server: Served) -> None:
+def test_replaces_a_lost_decoder_process(chat: Chat, shared_server: Served) -> None:
     expected = chat.CreateChatCompletion(about_a_video()).choices
     workers = children(shared_server.process.pid, "glimpse.media.decoding.worker")
     assert workers
@@ -86,14 +86,14 @@ SOURCE = "messages[0].content[1].video.source"
 FRAMES = "messages[0].content[1].video.frames"
 PLAYLIST = b"#EXTM3U\n#EXTINF:1,\nhttp://127.0.0.1/clip.ts\n"
 REFUSED: list[Any] = [
-    # the request, the reason, the field, the HTTP status where it is not the one that follows
+    # request, reason, field, HTTP status if it differs from the default
     pytest.param(about_a_video(b"hello"), "UNSUPPORTED_MEDIA_FORMAT", SOURCE, None, id="no video"),
     pytest.param(about_a_video(PLAYLIST), "UNSUPPORTED_MEDIA_FORMAT", SOURCE, None, id="playlist"),
-    pytest.param(about_a_video(png()), "UNSUPPORTED_MEDIA_FORMAT", SOURCE, None, id="picture"),
+    pytest.param(about_a_video(png()), "UNSUPPORTED_MEDIA_FORMAT", SOURCE, None, id="image"),
     pytest.param(about_a_video(VIDEO[:300]), "INVALID_MEDIA", SOURCE, None, id="cut short"),
     pytest.param(about_a_video(start_seconds=5), "INVALID_MEDIA_PARAMETER", SOURCE, None, id="nothing in that part"),
     pytest.param(about_a_video(fps=-1), "INVALID_VALUE", "messages[0].content[1].video.fps", None, id="no rate"),
-    pytest.param(about_frames([PNGS[0], b"x"]), "UNSUPPORTED_MEDIA_FORMAT", FRAMES, None, id="no picture"),
+    pytest.param(about_frames([PNGS[0], b"x"]), "UNSUPPORTED_MEDIA_FORMAT", FRAMES, None, id="no image"),
     pytest.param(about_frames([PNGS[0], png(64, 50)]), "INVALID_MEDIA", FRAMES, None, id="other size"),
     pytest.param(
         about_a_video(video(greys(6), times=[0, 1, 2, 3, 4, 86400], fps=1)),
@@ -106,7 +106,7 @@ REFUSED: list[Any] = [
 
 
 @pytest.mark.parametrize(("wire", "reason", "field", "http_status"), REFUSED)
-def test_a_video_that_cannot_be_used_is_refused_by_its_field(
+def test_refuses_invalid_videos_by_field(
     chat: Chat, wire: chat_pb2.CreateChatCompletionRequest, reason: str, field: str, http_status: str | None
 ) -> None:
     with pytest.raises(grpc.RpcError) as caught:
