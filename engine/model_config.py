@@ -15,58 +15,58 @@ from glimpse.engine.quantization import CheckpointQuantization, checkpoint_quant
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowConfig:
-    """Where the attention of most of a tower's blocks ends: at squares of a frame."""
+    """Window attention of a vision encoder: most of its blocks attend within square windows of a frame."""
 
     side: int
-    """Of a square, in tokens; those at the right and at the bottom may be smaller."""
-    unbounded_blocks: frozenset[int]
-    """Blocks whose patches attend to their whole frame."""
+    """Side of a window in tokens. Windows at the right and bottom edges may be smaller."""
+    full_attention_blocks: frozenset[int]
+    """Indices of the blocks that attend to the whole frame."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VisionConfig:
-    """The vision tower of Qwen2-VL or of Qwen2.5-VL."""
+    """Vision encoder of Qwen2-VL or Qwen2.5-VL."""
 
     depth: int
     embed_dim: int
-    """Width inside the tower."""
+    """Width inside the encoder."""
     hidden_size: int
-    """Width of its output: the decoder's."""
+    """Width of its output, which is the decoder's."""
     num_heads: int
     intermediate_size: int
-    """Of the feed-forward halves."""
+    """Width inside the MLPs."""
     in_channels: int
     patch_size: int
-    """Pixels of a patch's side."""
+    """Side of a patch in pixels."""
     spatial_merge_size: int
-    """Patches of a side that become one token."""
+    """Patches along each side of a square that is merged into one token."""
     temporal_patch_size: int
-    """Frames of a patch; a picture is repeated to fill it."""
+    """Frames in a patch. An image is repeated to fill it."""
     gated: bool = False
-    """RMSNorms, and feed-forward halves with a gate, as in Qwen2.5-VL; else LayerNorms and quick-GELU."""
+    """True: RMSNorm and gated MLPs, as in Qwen2.5-VL. False: LayerNorm and quick-GELU, as in Qwen2-VL."""
     windows: WindowConfig | None = None
-    """None: all blocks attend to whole frames."""
-    positions_per_second: int | None = None
-    """Of clips on the axis of time; None: they have one for each patch in time."""
+    """None: all blocks attend to the whole frame."""
+    tokens_per_second: int | None = None
+    """Positions on the time axis for each second of video; None: one for each temporal patch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AudioConfig:
-    """Qwen2-Audio's encoder."""
+    """Audio encoder of Qwen2-Audio."""
 
     num_mel_bins: int
     width: int
     intermediate_size: int
-    """Of the feed-forward halves."""
+    """Width inside the MLPs."""
     num_layers: int
     num_heads: int
     max_positions: int
-    """Of which each is two frames of features; a token stands for two of them."""
+    """Most positions of an input: a position is two mel frames, and a token is two positions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextConfig:
-    """The decoder, Qwen2's."""
+    """Decoder of the Qwen2 family."""
 
     vocab_size: int
     hidden_size: int
@@ -78,37 +78,37 @@ class TextConfig:
     rms_norm_eps: float
     rope_theta: float
     mrope_section: tuple[int, int, int]
-    """Halves of a head's dimensions that turn with time, height and width; all with time, where there is no more."""
+    """Pairs of a head's dimensions that rotate with time, height and width; (all, 0, 0) if positions have one axis."""
     max_position_embeddings: int
     tie_word_embeddings: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelConfig:
-    """A checkpoint's `config.json` and `generation_config.json`, as far as serving needs them."""
+    """The parts of a checkpoint's `config.json` and `generation_config.json` that serving needs."""
 
     architecture: str
-    """Such as "Qwen2VLForConditionalGeneration"."""
+    """Name in `architectures`, such as "Qwen2VLForConditionalGeneration"."""
     dtype: Literal["float32", "bfloat16", "float16"]
-    """Of the stored weights."""
+    """Type of the stored weights."""
     text: TextConfig
     encoder: VisionConfig | AudioConfig
-    """What makes embeddings of media, which also says what the model takes: pictures and clips, or sounds."""
+    """Encoder of the model's media: images and videos, or audio."""
     placeholder_ids: Mapping[str, int]
-    """For each kind of media that the model takes ("image", "video", "audio"), what stands once for each token."""
+    """Placeholder token id of each kind of media that the model supports: "image", "video", "audio"."""
     eos_token_ids: tuple[int, ...]
     quantization: CheckpointQuantization | None
-    """How the stored weights of the decoder's layers are quantized, if they are."""
+    """Quantization of the decoder's stored weights, if any."""
 
     @property
     def vision(self) -> VisionConfig:
-        """The encoder of a model that sees."""
+        """The encoder of a model with a vision encoder."""
         assert isinstance(self.encoder, VisionConfig)
         return self.encoder
 
 
 def load_model_config(path: Path) -> ModelConfig:
-    """Reads a checkpoint's configuration: the layout of the published checkpoints, or transformers 5's.
+    """Reads a checkpoint's configuration, in the layout of the published checkpoints or of transformers 5.
 
     Raises:
         CheckpointError: a file is missing or not JSON, a field is missing, or the architecture is not supported.
@@ -118,7 +118,7 @@ def load_model_config(path: Path) -> ModelConfig:
     read = _FAMILIES.get(architecture)
     if read is None:
         supported = ", ".join(_FAMILIES)
-        raise CheckpointError(f"architecture {architecture!r} is not supported; supported: {supported}")
+        raise CheckpointError(f"config.json: 'architectures': expected one of {supported}; got {architecture!r}")
     try:
         family = read(config)
         return ModelConfig(
@@ -136,7 +136,7 @@ def load_model_config(path: Path) -> ModelConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Family:
-    """What families say each in their own way."""
+    """The fields that each family of models spells differently."""
 
     text: TextConfig
     encoder: VisionConfig | AudioConfig
@@ -144,23 +144,23 @@ class _Family:
 
 
 def _qwen2_vl(config: Mapping[str, Any]) -> _Family:
-    return _vision_family(config, _qwen2_vl_tower)
+    return _vision_family(config, _qwen2_vl_vision)
 
 
 def _qwen2_5_vl(config: Mapping[str, Any]) -> _Family:
-    return _vision_family(config, _qwen2_5_vl_tower)
+    return _vision_family(config, _qwen2_5_vl_vision)
 
 
 def _vision_family(
-    config: Mapping[str, Any], tower: Callable[[Mapping[str, Any], Mapping[str, Any]], VisionConfig]
+    config: Mapping[str, Any], read_vision: Callable[[Mapping[str, Any], Mapping[str, Any]], VisionConfig]
 ) -> _Family:
-    """Flat, or in transformers 5 nested."""
+    """Reads text fields from the top level (published checkpoints) or from `text_config` (transformers 5)."""
     text: Mapping[str, Any] = config.get("text_config") or config
-    # transformers 5: `rope_parameters`, theta inside. The published checkpoints: `rope_scaling` beside `rope_theta`.
+    # transformers 5: `rope_parameters`, with theta in it. Published checkpoints: `rope_scaling` and `rope_theta`.
     rope: Mapping[str, Any] = text.get("rope_parameters") or text["rope_scaling"]
     return _Family(
         text=_text_config(text, config, rope, mrope_section=tuple(rope["mrope_section"])),
-        encoder=tower(config["vision_config"], text),
+        encoder=read_vision(config["vision_config"], text),
         placeholder_ids={"image": config["image_token_id"], "video": config["video_token_id"]},
     )
 
@@ -176,19 +176,16 @@ _QWEN2_DEFAULTS: Mapping[str, Any] = {
     "rms_norm_eps": 1e-6,
     "rope_theta": 10_000.0,
 }
-"""What published checkpoints leave out of `text_config` (transformers, models/qwen2/configuration_qwen2.py)."""
+"""Defaults for fields that published checkpoints leave out (transformers, models/qwen2/configuration_qwen2.py)."""
 
 
 def _qwen2_audio(config: Mapping[str, Any]) -> _Family:
     text: Mapping[str, Any] = {**_QWEN2_DEFAULTS, **config["text_config"]}
     rope: Mapping[str, Any] = text.get("rope_parameters") or text.get("rope_scaling") or {}
-    rope_type = rope.get("rope_type", rope.get("type", "default"))
-    if rope_type != "default":
-        raise CheckpointError(f"config.json asks for rotary positions of type {rope_type!r}, which are not supported")
+    _require("rope_type", rope.get("rope_type", rope.get("type", "default")), "default")
     half_head = text["hidden_size"] // text["num_attention_heads"] // 2
     audio: Mapping[str, Any] = config["audio_config"]
-    if audio.get("activation_function", "gelu") != "gelu":
-        raise CheckpointError("config.json's audio_config has an activation_function other than gelu")
+    _require("audio_config.activation_function", audio.get("activation_function", "gelu"), "gelu")
     return _Family(
         text=_text_config(text, config, rope, mrope_section=(half_head, 0, 0)),
         encoder=AudioConfig(
@@ -233,7 +230,7 @@ def _text_config(
     )
 
 
-def _qwen2_vl_tower(vision: Mapping[str, Any], text: Mapping[str, Any]) -> VisionConfig:
+def _qwen2_vl_vision(vision: Mapping[str, Any], text: Mapping[str, Any]) -> VisionConfig:
     return VisionConfig(
         depth=vision["depth"],
         embed_dim=vision["embed_dim"],
@@ -244,14 +241,13 @@ def _qwen2_vl_tower(vision: Mapping[str, Any], text: Mapping[str, Any]) -> Visio
     )
 
 
-def _qwen2_5_vl_tower(vision: Mapping[str, Any], text: Mapping[str, Any]) -> VisionConfig:
-    if vision.get("hidden_act", "silu") != "silu":
-        raise CheckpointError("config.json's vision_config has a hidden_act other than silu")
+def _qwen2_5_vl_vision(vision: Mapping[str, Any], text: Mapping[str, Any]) -> VisionConfig:
+    _require("vision_config.hidden_act", vision.get("hidden_act", "silu"), "silu")
     patches = _patches(vision)
     token_side = patches["patch_size"] * patches["spatial_merge_size"]
     if (window_size := vision.get("window_size", 112)) < token_side:
         raise CheckpointError(
-            f"config.json's vision_config has a window_size of {window_size}, less than a token's side"
+            f"config.json: 'vision_config.window_size': expected at least {token_side}, got {window_size}"
         )
     return VisionConfig(
         depth=vision["depth"],
@@ -262,16 +258,21 @@ def _qwen2_5_vl_tower(vision: Mapping[str, Any], text: Mapping[str, Any]) -> Vis
         gated=True,
         windows=WindowConfig(
             side=window_size // token_side,
-            unbounded_blocks=frozenset(vision.get("fullatt_block_indexes", (7, 15, 23, 31))),
+            full_attention_blocks=frozenset(vision.get("fullatt_block_indexes", (7, 15, 23, 31))),
         ),
-        positions_per_second=vision.get("tokens_per_second", 4),
+        tokens_per_second=vision.get("tokens_per_second", 4),
         **patches,
     )
 
 
+def _require(field: str, value: object, supported: str) -> None:
+    if value != supported:
+        raise CheckpointError(f"config.json: '{field}': expected {supported!r}, got {value!r}")
+
+
 def _patches(vision: Mapping[str, Any]) -> dict[str, Any]:
     return {
-        # The published checkpoints say `in_chans`, transformers `in_channels`.
+        # Published checkpoints write `in_chans`, transformers writes `in_channels`.
         "in_channels": vision.get("in_channels", vision.get("in_chans", 3)),
         "patch_size": vision.get("patch_size", vision.get("spatial_patch_size", 14)),
         "spatial_merge_size": vision.get("spatial_merge_size", 2),

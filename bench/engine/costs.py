@@ -53,7 +53,7 @@ def vision_flops(vision: VisionConfig, num_patches: int) -> float:
     patch = vision.in_channels * vision.temporal_patch_size * vision.patch_size**2
     block = 4 * width * width + (3 if vision.gated else 2) * vision.intermediate_size * width
     windows = vision.windows
-    bounded = 0 if windows is None else vision.depth - len(windows.unbounded_blocks)
+    bounded = 0 if windows is None else vision.depth - len(windows.full_attention_blocks)
     reach = num_patches if windows is None else (windows.side * vision.spatial_merge_size) ** 2
     pairs = num_patches * ((vision.depth - bounded) * num_patches + bounded * min(reach, num_patches))
     merger = (num_patches // vision.spatial_merge_size**2) * merged * (merged + vision.hidden_size)

@@ -90,7 +90,7 @@ class VisionTower(nn.Module):
         windows, frames = window_segments(order, rotation), frames.with_order(order)
         hidden = hidden[order.patches]
         for index, block in enumerate(self.blocks):
-            hidden = block(hidden, ops, frames if index in config.windows.unbounded_blocks else windows)
+            hidden = block(hidden, ops, frames if index in config.windows.full_attention_blocks else windows)
         return hidden[order.inverse]
 
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:

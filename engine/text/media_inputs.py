@@ -73,13 +73,13 @@ def media_inputs(media: Sequence[Medium], prompt: Prompt, encoder: VisionConfig 
 
 def _mrope_time_interval(medium: Medium, encoder: VisionConfig | AudioConfig) -> float:
     """Returns the distance in positions between two temporal patches of a video."""
-    if not isinstance(encoder, VisionConfig) or encoder.positions_per_second is None:
+    if not isinstance(encoder, VisionConfig) or encoder.tokens_per_second is None:
         return 1.0
     if medium.kind is not MediaKind.VIDEO:
         return 1.0
     seconds = medium.seconds_per_frame if isinstance(medium, Video) else None
     seconds = DEFAULT_SECONDS_PER_FRAME if seconds is None else min(seconds, MAX_SECONDS_PER_FRAME)
-    return encoder.positions_per_second * encoder.temporal_patch_size * seconds
+    return encoder.tokens_per_second * encoder.temporal_patch_size * seconds
 
 
 def _content(medium: Medium) -> MediaContent:

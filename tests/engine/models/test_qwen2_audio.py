@@ -174,8 +174,8 @@ def test_a_preprocessor_that_does_not_fit_the_encoder_is_named(tmp_path: Path, n
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"text_config": {"rope_scaling": {"rope_type": "yarn"}}}, "rotary positions of type 'yarn'"),
-        ({"audio_config": {"activation_function": "relu"}}, "activation_function other than gelu"),
+        ({"text_config": {"rope_scaling": {"rope_type": "yarn"}}}, "'rope_type': expected 'default', got 'yarn'"),
+        ({"audio_config": {"activation_function": "relu"}}, "activation_function': expected 'gelu', got 'relu'"),
         ({"audio_token_index": None}, "no field 'audio_token_index'"),
     ],
 )
