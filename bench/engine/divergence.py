@@ -131,7 +131,7 @@ def _score(
         token_ids=prompt,
         block_table=tuple(range(num_blocks)),
         samples=True,
-        num_draft_tokens=len(prompt) - 1,  # every token is scored, as if the next one had been guessed
+        num_draft_tokens=len(prompt) - 1,  # every token is scored, as if it were a draft token
     )
     layouts = {0: model.layout(len(prompt), ())}
     return model(make_batch([chunk], layouts, block_size=_BLOCK_SIZE, device=device), cache, {})

@@ -330,7 +330,7 @@ class Scheduler:
             sequence.block_table.append(self.block_pool.allocate())
 
     def _free(self, sequence: Sequence) -> None:
-        # In reverse: the tail of a prompt is shared by fewer sequences and is to be evicted before its head.
+        # In reverse: the tail of a prompt is shared by fewer sequences, so it should be evicted before its head.
         for block_id in reversed(sequence.block_table):
             self.block_pool.release(block_id)
         sequence.block_table = []

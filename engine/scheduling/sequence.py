@@ -50,7 +50,7 @@ class Sequence:
     block_table: list[int] = field(default_factory=list[int])
     """Ids of the blocks that the sequence holds, in the order of its tokens."""
     block_hashes: list[bytes] = field(default_factory=list[bytes])
-    """Hashes of its first full blocks, as far as they have been needed."""
+    """Hashes of its first full blocks, computed when needed."""
     admitted: bool = False
     """It has run, even if it is waiting again."""
     started: bool = False
@@ -98,7 +98,7 @@ class Sequence:
         del self.token_ids[self.num_known_tokens :]
 
     def append_token(self, token_id: int) -> None:
-        """Appends a generated token, or puts it in the place of the pending one."""
+        """Appends a generated token, or replaces the pending one with it."""
         self.drop_pending_token()
         self.token_ids.append(token_id)
 

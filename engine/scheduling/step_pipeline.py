@@ -212,7 +212,7 @@ def _outcomes_of_failure(scheduled: ScheduledStep, error: Exception) -> list[Seq
     """The failure policy: running out of memory ends the last prompt or sequence of the step, other errors end all."""
     if isinstance(error, OutOfDeviceMemoryError) and scheduled.sequences:
         message = (
-            "out of device memory: the request did not fit beside the running ones; retry, or send a smaller request"
+            "out of device memory: the request did not fit with the running ones; retry, or send a smaller request"
         )
         failure = EngineError(EngineErrorCode.OUT_OF_MEMORY, message)
         return [SequenceOutcome(sequence=_last_prompt_or_sequence(scheduled), error=failure)]

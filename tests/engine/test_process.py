@@ -57,18 +57,18 @@ class PausableEngine:
         self.num_posted += 1
 
     async def arrival(self) -> None:
-        """Waits until all that was posted is in the inbox."""
+        """Waits until all posted messages are in the inbox."""
         while self.noted["m"] < self.num_posted:
             await self._read_note()
 
     async def step_begins(self) -> None:
-        """Waits until a step stands at the gate."""
+        """Waits until a step pauses at the gate."""
         while not self.noted["s"]:
             await self._read_note()
         self.noted["s"] -= 1
 
     async def preparation_begins(self) -> None:
-        """Waits until a preparation stands at the gate."""
+        """Waits until a preparation pauses at the gate."""
         while not self.noted["p"]:
             await self._read_note()
         self.noted["p"] -= 1
@@ -78,20 +78,20 @@ class PausableEngine:
         self.noted[note.decode()] += 1
 
     def open_gate(self) -> None:
-        """Lets the step at the gate go on."""
+        """Lets the step at the gate continue."""
         self.gate.sendall(b".")
 
     async def receive(self) -> FromEngine | None:
         return await asyncio.wait_for(self.channel.receive(), DEADLINE_SECONDS)
 
     async def receive_events(self) -> list[TokenEvent]:
-        """Those of the next step."""
+        """Returns the events of the next step."""
         message = await self.receive()
         assert isinstance(message, Step)
         return message.events
 
     async def step(self) -> list[TokenEvent]:
-        """Waits until a step begins, lets it go on, and returns its events."""
+        """Waits until a step starts, lets it continue, and returns its events."""
         await self.step_begins()
         self.open_gate()
         return await self.receive_events()
@@ -100,14 +100,14 @@ class PausableEngine:
         return await asyncio.wait_for(self.process.wait(), DEADLINE_SECONDS)
 
     async def log(self) -> str:
-        """All that it wrote, once it has ended."""
+        """Returns the process's output, once it has exited."""
         assert self.process.stderr is not None
         return (await asyncio.wait_for(self.process.stderr.read(), DEADLINE_SECONDS)).decode()
 
 
 @asynccontextmanager
 async def pausable(model_path: str | None = "model") -> AsyncGenerator[PausableEngine]:
-    """A process that was told to load, unless `model_path` is None."""
+    """Starts a process that loads `model_path`, unless that is None."""
     ours, theirs = socket.socketpair()
     gate, their_gate = socket.socketpair()
     gate.setblocking(False)
@@ -123,7 +123,7 @@ async def pausable(model_path: str | None = "model") -> AsyncGenerator[PausableE
         try:
             yield engine
         finally:
-            await channel.close()  # which ends the process
+            await channel.close()  # this ends the process
             await asyncio.wait_for(process.wait(), DEADLINE_SECONDS)
 
 
@@ -192,7 +192,7 @@ async def test_cancelled_request_is_gone_before_the_next_step() -> None:
         engine.open_gate()
         [last_token] = await engine.receive_events()
         assert last_token.finish is None
-        [event] = await engine.receive_events()  # the gate was not opened for it
+        [event] = await engine.receive_events()  # without opening the gate
         assert (event.request_id, event.finish) == ("r", FinishReason.CANCELLED)
 
 
@@ -273,7 +273,7 @@ async def test_anything_but_one_start_first_ends_the_process(num_starts: int) ->
 async def serving(
     model_path: Path, on_stats: Callable[[StepStats], None] | None = None
 ) -> AsyncGenerator[EngineClient]:
-    """A client of `python -m glimpse.engine.process` that has loaded a checkpoint."""
+    """Starts a client of `python -m glimpse.engine.process` that has loaded a checkpoint."""
     config = EngineConfig(
         model_path=str(model_path), device="cpu", dtype="float32", kv_cache_bytes=4 << 20, num_threads=1
     )
@@ -301,7 +301,7 @@ def greedy(request_id: str, max_tokens: int = 12) -> Generate:
 
 
 def greedy_about_an_image(request_id: str, model: ModelConfig, shade: int) -> Generate:
-    """56 × 56 pixels are 4 × 4 patches, which are 2 × 2 tokens."""
+    """The image has 56 x 56 pixels, which are 4 x 4 patches and 2 x 2 tokens."""
     span = MediaSpan(kind=MediaKind.IMAGE, start=2, num_tokens=4, key=bytes([shade]) * 32, grid_thw=(1, 4, 4))
     image = MediaInput(span=span, content=memoryview(bytes([shade]) * (56 * 56 * 3)))
     sampling = SamplingParams(max_tokens=12, temperature=0, ignore_eos=True)
@@ -367,6 +367,6 @@ async def test_real_engine_refuses_a_folder_without_a_checkpoint(tmp_path: Path)
 
 
 def _processor_ticks(pid: int) -> int:
-    """User and system time so far, in ticks of 10 ms."""
+    """Returns user and system time so far, in ticks of 10 ms."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return int(fields[11]) + int(fields[12])

@@ -1,4 +1,4 @@
-"""The front end's door to the engine: a real process at the other end of a real socket, which follows a script."""
+"""The client of the engine process, against a real process that follows a script at the other end of a real socket."""
 
 import asyncio
 import math
@@ -28,7 +28,7 @@ DEADLINE_SECONDS = 20.0
 
 
 class Engine:
-    """A client of a scripted engine, and what it told its listeners."""
+    """A client of a scripted engine, and what its callbacks received."""
 
     def __init__(
         self,
@@ -52,13 +52,13 @@ class Engine:
 
     @property
     def pids(self) -> list[int]:
-        """Of all processes that were started."""
+        """Process ids of all processes that were started."""
         return [int(line) for line in self.starts_file.read_text().split()]
 
 
 @pytest.fixture
 async def engine(tmp_path: Path) -> AsyncIterator[Engine]:
-    """An engine that serves, and comes back when it dies."""
+    """An engine that serves, and restarts when it dies."""
     engine = Engine(tmp_path, "ready")
     await engine.client.start()
     yield engine
@@ -77,7 +77,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 def alive(pid: int) -> bool:
-    """A zombie is not alive: whoever reaps orphans here may be slow."""
+    """Returns whether a process runs. A zombie does not: orphans may be reaped late."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
@@ -94,7 +94,7 @@ async def events_of(client: EngineClient, request: Generate) -> list[TokenEvent]
 
 
 async def held(client: EngineClient, request_id: str) -> "asyncio.Task[list[TokenEvent]]":
-    """A request that is under way: its first token has come."""
+    """Starts a request and waits for its first token."""
     first = asyncio.Event()
 
     async def consume() -> list[TokenEvent]:
@@ -111,7 +111,7 @@ async def held(client: EngineClient, request_id: str) -> "asyncio.Task[list[Toke
 
 
 def last_of(task: "asyncio.Task[list[TokenEvent]]") -> TokenEvent:
-    """The last event of a request that has ended, which alone bears `finish`."""
+    """Returns the last event of a finished request, the only one with `finish` set."""
     *earlier, last = task.result()
     assert all(event.finish is None for event in earlier)
     return last
@@ -177,7 +177,7 @@ async def test_finished_answer_left_unread_is_not_cancelled(engine: Engine) -> N
         await anext(events)
         await until(lambda: len(engine.stats) == 2)
     await events_of(engine.client, request("echo", [5]))
-    assert len(engine.stats) == 4  # a Cancel would have had a step of its own
+    assert len(engine.stats) == 4  # a Cancel would have caused another step
 
 
 async def test_client_refuses_request_id_in_use(engine: Engine) -> None:
@@ -455,7 +455,7 @@ async def test_one_of_several_answers_can_be_cancelled(engine: Engine) -> None:
                 break
             engine.client.cancel("hold-b")
     assert ends == ["hold-b"]
-    # Both were cancelled: the last step counts what the engine still holds.
+    # Both are cancelled: the last step counts what the engine still holds.
     async for _ in engine.client.generate(request("echo-after")):
         pass
     assert engine.stats[-1].num_running == 0

@@ -1,4 +1,4 @@
-"""What goes into one end of the socket comes out of the other."""
+"""Messages arrive unchanged at the other end of the socket."""
 
 import asyncio
 import socket
@@ -101,7 +101,7 @@ async def received(channel: Channel) -> ToEngine | None:
     try:
         return await asyncio.wait_for(asyncio.to_thread(channel.receive), 20)
     except BaseException:
-        # The thread would wait for ever, and the end of the event loop for the thread.
+        # Otherwise the thread would wait forever, and the event loop for the thread.
         channel._socket.shutdown(socket.SHUT_RDWR)  # pyright: ignore[reportPrivateUsage]
         raise
 
@@ -134,7 +134,7 @@ async def test_posted_messages_arrive_in_order(ends: tuple[socket.socket, socket
 
 async def test_long_message_is_written_in_slices(ends: tuple[socket.socket, socket.socket]) -> None:
     front, engine = await AsyncChannel.connect(ends[0]), Channel(ends[1])
-    transport_below = front._writer.transport  # pyright: ignore[reportPrivateUsage]  # the loop's own hold of bytes
+    transport_below = front._writer.transport  # pyright: ignore[reportPrivateUsage]  # the event loop's own buffer
     message = generate(memoryview(bytes(64 << 20)))
     front.post(message)
     front.post(Stop())
@@ -144,7 +144,7 @@ async def test_long_message_is_written_in_slices(ends: tuple[socket.socket, sock
     while not receiving.done():
         most = max(most, transport_below.get_write_buffer_size())
         await asyncio.sleep(0)
-    # A slice is written once what is left of those before is below the mark.
+    # A slice is written once the buffered rest of earlier ones is below the mark.
     assert most <= (1 << 20) + high_water
     assert receiving.result() == message
     assert await received(engine) == Stop()
@@ -243,26 +243,26 @@ async def test_message_over_the_limit_is_not_sent(
 
 
 @pytest.mark.parametrize(
-    ("data", "complaint"),
+    ("data", "message"),
     [
         (struct.pack("<I", (256 << 20) + 1), "got 268435457"),
         (struct.pack("<I", 3) + b"\xc1\xc1\xc1", "does not follow the protocol"),
         (struct.pack("<I", 1) + b"\x80", "does not follow the protocol"),
     ],
-    ids=["too long", "not msgpack", "of no kind"],
+    ids=["too long", "not msgpack", "unknown type"],
 )
 async def test_both_ends_refuse_invalid_messages(
-    ends: tuple[socket.socket, socket.socket], data: bytes, complaint: str
+    ends: tuple[socket.socket, socket.socket], data: bytes, message: str
 ) -> None:
     front = await AsyncChannel.connect(ends[0])
     ends[1].sendall(data)
-    with pytest.raises(TransportError, match=complaint):
+    with pytest.raises(TransportError, match=message):
         await front.receive()
     await front.close()
     other, engine = socket.socketpair()
     with other, engine:
         other.sendall(data)
-        with pytest.raises(TransportError, match=complaint):
+        with pytest.raises(TransportError, match=message):
             Channel(engine).receive()
 
 
@@ -275,8 +275,8 @@ def test_front_end_side_loads_no_torch(module: str) -> None:
 
 
 def _frame_bytes(message: ToEngine | FromEngine) -> bytes:
-    """What a message is on the socket, read back from one."""
+    """Returns the bytes of a message on the socket."""
     near, far = socket.socketpair()
     with near, far:
-        Channel(near).send(message)  # pyright: ignore[reportArgumentType]  # frames are alike in both directions
+        Channel(near).send(message)  # pyright: ignore[reportArgumentType]  # frames are the same in both directions
         return far.recv(1 << 16)

@@ -1,4 +1,4 @@
-"""Submits sequences to a scheduler and describes its steps."""
+"""Helpers that submit sequences to a scheduler and describe its steps."""
 
 from glimpse.engine.plan import StepPlan
 from glimpse.engine.sampling_params import SamplingParams
@@ -11,7 +11,7 @@ def sampling(max_tokens: int) -> SamplingParams:
 
 
 def shape(plan: StepPlan) -> dict[int, int]:
-    """Sequence id → the number of its tokens in a plan."""
+    """Returns the number of tokens of each sequence id in a plan."""
     return {chunk.sequence_id: len(chunk.token_ids) for chunk in plan.chunks}
 
 
@@ -20,6 +20,6 @@ def shapes(runner: CheckingRunner) -> list[dict[int, int]]:
 
 
 def submit(core: Core, name: str, num_tokens: int, max_tokens: int = 1, priority: int = 0) -> None:
-    """A prompt of its own: its first token is the last digit of its name."""
+    """Submits a unique prompt: its first token is the last digit of its name."""
     prompt = [int(name[-1]), *[1] * (num_tokens - 1)]
     core.submit(generate(name, prompt, sampling=sampling(max_tokens), priority=priority))

@@ -242,7 +242,7 @@ def test_cancelled_preempted_request_is_forgotten_by_the_runner():
 
 def test_cancel_ignores_unknown_and_ended_requests():
     core, _ = make_core()
-    core.cancel("nobody")
+    core.cancel("unknown")
     assert not core.has_work
     core.submit(generate("0", [1]))
     core.step()
