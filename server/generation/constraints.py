@@ -60,7 +60,7 @@ class ConstraintBuilder:
 
     def _require_format(self) -> ToolFormat:
         if self._format is None:
-            message = "'tools': the model's chat template does not support tools (see the server's --tool-call-parser)"
+            message = "the model's chat template does not support tools (see the server's --tool-call-parser)"
             raise InvalidRequest("tools", message, "unsupported")
         return self._format
 
@@ -70,7 +70,7 @@ class ConstraintBuilder:
         """Constrains tool calls to the tools, and a completion without any to the response format."""
         if response_format is not None and tool_format.bare and tools.choice is ToolMode.AUTO:
             message = (
-                f"'{response_format.field}': cannot be combined with tools: "
+                "cannot be combined with tools: "
                 "this model writes tool calls as plain JSON, so JSON output could be read as a tool call"
             )
             raise InvalidRequest(response_format.field, message, "conflicting_values")
@@ -109,7 +109,7 @@ class ConstraintBuilder:
         try:
             self._checker.check(constraint.grammar)
         except GrammarError as error:
-            message = f"'{constraint.field}': cannot be enforced: {error}"
+            message = f"cannot be enforced: {error}"
             raise InvalidRequest(constraint.field, message, "unsupported") from error
 
 

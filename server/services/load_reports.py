@@ -34,5 +34,5 @@ def _interval_seconds(request: load_pb2.StreamLoadReportsRequest) -> float:
     interval = request.report_interval
     seconds = interval.seconds + interval.nanos / 1e9
     if seconds < 0:
-        raise InvalidRequest("report_interval", f"'report_interval': expected 0 s or more, got {seconds:g} s")
+        raise InvalidRequest("report_interval", f"expected 0 s or more, got {seconds:g} s")
     return max(seconds or DEFAULT_INTERVAL_SECONDS, SHORTEST_INTERVAL_SECONDS)

@@ -33,7 +33,7 @@ class MediaHandlers:
         with self._uploads.receive(digest=header.sha256, num_bytes=num_bytes) as incoming:
             while (message := await _next_message(messages)) is not None:
                 if message.WhichOneof("part") != "chunk":
-                    raise InvalidRequest("part", "'part': expected 'chunk' after the header")
+                    raise InvalidRequest("part", "expected 'chunk' after the header")
                 incoming.take(message.chunk)
             file = await incoming.finish()
         ttl_seconds = header.ttl_seconds if header.HasField("ttl_seconds") else None
@@ -59,7 +59,7 @@ class MediaHandlers:
 
     def _check_enabled(self) -> None:
         if not self._uploads.is_enabled:
-            message = "Uploads are disabled on this server (--upload-cache-bytes 0)."
+            message = "uploads are disabled on this server (--upload-cache-bytes 0)"
             raise InvalidRequest("part", message, "unsupported")
 
 
@@ -67,10 +67,10 @@ async def _header(messages: Messages) -> media_pb2.UploadHeader:
     """Returns the header, the first message. Raises InvalidRequest."""
     first = await _next_message(messages)
     if first is None or first.WhichOneof("part") != "header":
-        raise InvalidRequest("header", "'header': expected in the first message of an upload", "missing_value")
+        raise InvalidRequest("header", "expected in the first message of an upload", "missing_value")
     check_bounds(first)
     if len(first.header.sha256) != _DIGEST_BYTES:
-        message = f"'header.sha256': expected {_DIGEST_BYTES} bytes, got {len(first.header.sha256)}"
+        message = f"expected {_DIGEST_BYTES} bytes, got {len(first.header.sha256)}"
         raise InvalidRequest("header.sha256", message)
     return first.header
 
@@ -86,7 +86,7 @@ async def _next_message(messages: Messages) -> media_pb2.UploadMediaRequest | No
 
 
 def _not_found() -> InvalidRequest:
-    return InvalidRequest("upload_id", "'upload_id': not found; it may have expired", "upload_not_found")
+    return InvalidRequest("upload_id", "not found; it may have expired", "upload_not_found")
 
 
 def _render(upload: Upload) -> media_pb2.Media:

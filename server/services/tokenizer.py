@@ -88,5 +88,5 @@ def _parse_text(request: tokenizer_pb2.TokenizeRequest) -> TextPrompt:
     present = {field.name for field, _ in request.ListFields()}
     for name in ("messages", *_CHAT_FIELDS):
         if name in present:
-            raise InvalidRequest(name, f"'{name}': cannot be combined with 'prompt'", "conflicting_values")
+            raise InvalidRequest(name, "cannot be combined with 'prompt'", "conflicting_values")
     return TextPrompt(text=request.prompt, field="prompt")
