@@ -33,7 +33,7 @@ from glimpse.engine.protocol import Generate
 from glimpse.engine.sampling_params import Grammar, GrammarKind, SamplingParams
 from glimpse.engine.text.grammar_check import GrammarChecker, GrammarError
 from glimpse.engine.text.media_inputs import media_inputs
-from glimpse.engine.text.prompt import Prompt, PromptBuilder, load_prompt_builder
+from glimpse.engine.text.prompt import PlaceholderError, Prompt, PromptBuilder, load_prompt_builder
 from glimpse.engine.text.template import TemplateError
 from glimpse.media.input_loader import Medium
 from glimpse.media.inputs import EmbeddingInput, MediaDefaults
@@ -249,6 +249,9 @@ class LLM:
         """Builds the engine's request, and checks what the engine would refuse."""
         try:
             prompt = _build_prompt(self._prompts, request, media)
+        except PlaceholderError as error:
+            field = request.field if error.missing is None else request.media[error.missing].field
+            raise InputError(field, str(error)) from error
         except TemplateError as error:
             raise InputError(request.field, str(error)) from error
         generate = Generate(

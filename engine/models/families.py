@@ -1,12 +1,11 @@
 """Model registry: the module and the weight names for each supported model family."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias, assert_never
 
 from glimpse.engine.errors import CheckpointError
-from glimpse.engine.model_config import AudioConfig, ModelConfig, VisionConfig
+from glimpse.engine.model_config import AudioConfig, ModelConfig, VisionConfig, read_json
 from glimpse.engine.models import qwen2_audio, qwen2_vl
 from glimpse.engine.models.qwen2_audio import Qwen2Audio
 from glimpse.engine.models.qwen2_vl import Qwen2VL
@@ -42,12 +41,8 @@ def checkpoint_name(config: ModelConfig) -> Callable[[str], str]:
 
 
 def _pixel_statistics(path: Path) -> PixelStatistics:
+    processor = read_json(path / "preprocessor_config.json")
     try:
-        processor = json.loads((path / "preprocessor_config.json").read_bytes())
         return PixelStatistics(mean=tuple(processor["image_mean"]), std=tuple(processor["image_std"]))
-    except FileNotFoundError as error:
-        raise CheckpointError("the checkpoint has no preprocessor_config.json") from error
-    except ValueError as error:
-        raise CheckpointError(f"the checkpoint's preprocessor_config.json is not JSON: {error}") from error
     except KeyError as error:
         raise CheckpointError(f"preprocessor_config.json: missing field {error.args[0]!r}") from error

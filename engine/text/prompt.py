@@ -37,6 +37,18 @@ class Prompt:
     """Index of each medium's first placeholder token, in the order of the media."""
 
 
+class PlaceholderError(TemplateError):
+    """A prompt that does not have one placeholder for each medium."""
+
+    def __init__(self, kind: MediaKind, *, num_media: int, num_placeholders: int, missing: int | None) -> None:
+        message = f"expected one placeholder for each {kind} input, got {num_placeholders} for {num_media}"
+        if num_placeholders < num_media:
+            message += "; many chat templates show media only in user messages"
+        super().__init__(message)
+        self.missing = missing
+        """Index of a medium that has no placeholder; None if it is not known which one has none."""
+
+
 class PromptBuilder:
     """Builds prompts for one checkpoint."""
 
@@ -117,21 +129,25 @@ class PromptBuilder:
             TemplateError: there is not exactly one placeholder for each medium.
         """
         waiting = self._indices_by_placeholder(media)
+        self._check_placeholders(token_ids, waiting)
         expanded: list[int] = []
         starts = [-1] * len(media)
         for token_id in token_ids:
             indices = waiting.get(token_id)
             if indices is None:
                 expanded.append(token_id)
-                continue
-            if not indices:
-                raise TemplateError("the prompt has more media placeholders than media were given")
-            index = indices.pop(0)
-            starts[index] = len(expanded)
-            expanded += [token_id] * media[index].num_tokens
-        if any(waiting.values()):
-            raise TemplateError("the prompt has fewer media placeholders than media were given")
+            else:
+                index = indices.pop(0)
+                starts[index] = len(expanded)
+                expanded += [token_id] * media[index].num_tokens
         return Prompt(token_ids=expanded, starts=starts)
+
+    def _check_placeholders(self, token_ids: Sequence[int], waiting: Mapping[int, Sequence[int]]) -> None:
+        for kind, placeholder_id in self._placeholder_ids.items():
+            indices, num_placeholders = waiting[placeholder_id], token_ids.count(placeholder_id)
+            if num_placeholders != len(indices):
+                missing = indices[0] if indices and not num_placeholders else None
+                raise PlaceholderError(kind, num_media=len(indices), num_placeholders=num_placeholders, missing=missing)
 
     def _indices_by_placeholder(self, media: Sequence[PromptMedium]) -> dict[int, list[int]]:
         """Returns placeholder id → indices of the media it stands for."""

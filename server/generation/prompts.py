@@ -14,7 +14,7 @@ from glimpse.engine.model_config import AudioConfig, VisionConfig
 from glimpse.engine.plan import Embeddings
 from glimpse.engine.protocol import MediaInput
 from glimpse.engine.text.media_inputs import media_inputs
-from glimpse.engine.text.prompt import Prompt, PromptBuilder, TemplateError
+from glimpse.engine.text.prompt import PlaceholderError, Prompt, PromptBuilder, TemplateError
 from glimpse.media.cache.request_media import Batch, MediaUsage
 from glimpse.media.embeddings.cached import CachedEmbeddings
 from glimpse.media.embeddings.embeddings import EmbeddingError
@@ -143,14 +143,19 @@ class PromptLoader:
                 assert_never(source)
 
     def _of_conversation(self, conversation: Conversation, media: Sequence[Medium]) -> Prompt:
-        return self._prompts.chat(
-            conversation.messages,
-            media,
-            tools=conversation.tools,
-            add_generation_prompt=conversation.add_generation_prompt,
-            continue_final_message=conversation.continue_final_message,
-            template_kwargs=conversation.template_kwargs,
-        )
+        try:
+            return self._prompts.chat(
+                conversation.messages,
+                media,
+                tools=conversation.tools,
+                add_generation_prompt=conversation.add_generation_prompt,
+                continue_final_message=conversation.continue_final_message,
+                template_kwargs=conversation.template_kwargs,
+            )
+        except PlaceholderError as error:
+            if error.missing is None:
+                raise
+            raise InvalidRequest(conversation.media[error.missing].field, str(error), "template_refused") from error
 
     def _of_text(self, source: TextPrompt) -> Prompt:
         try:

@@ -1,6 +1,6 @@
-"""Requests of the wire → values. Every "invalid argument" that a request by itself can cause is born here.
+"""Parses chat requests. Raises InvalidRequest, with the path of the field at fault, for what cannot be served.
 
-Each says the proto path of the field at fault. What is defined but not served yet is refused by name, never ignored.
+Fields that are defined but not supported are refused, never ignored.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from glimpse.media.kind import MediaKind
 from glimpse.server.parse.content import parse_conversation
 from glimpse.server.parse.generation import parse_generation
 from glimpse.server.parse.prompt import parse_prompt
-from glimpse.server.parse.response_format import parse_form
+from glimpse.server.parse.response_format import parse_response_format
 from glimpse.server.parse.tools import parse_tools
 from glimpse.server.parse.validate import violations
 from glimpse.server.request import ChatRequest, Constraint, Conversation, GenerationRequest, Tools
@@ -29,9 +29,9 @@ _EFFORTS = {
     chat_pb2.REASONING_EFFORT_HIGH: "high",
     chat_pb2.REASONING_EFFORT_XHIGH: "xhigh",
 }
-"""As chat templates name them."""
-_FORMS_BESIDE_TOOLS = (GrammarKind.JSON_OBJECT, GrammarKind.JSON_SCHEMA)
-"""Other texts could be taken for calls."""
+"""Names in chat templates."""
+_FORMATS_WITH_TOOLS = (GrammarKind.JSON_OBJECT, GrammarKind.JSON_SCHEMA)
+"""Response formats that can be combined with tools. Other text could be mistaken for tool calls."""
 
 
 def parse_chat(
@@ -42,12 +42,23 @@ def parse_chat(
     max_media: Mapping[MediaKind, int],
     supports_reasoning_effort: bool = False,
 ) -> ChatRequest:
-    """Raises InvalidRequest. `supports_reasoning_effort`: the model's chat template asks for a reasoning effort."""
+    """Parses a request to complete a conversation.
+
+    Args:
+        request: the message.
+        streaming: the response is a stream.
+        vocab_size: the model's.
+        max_media: as in `parse_conversation`.
+        supports_reasoning_effort: the model's chat template uses `reasoning_effort`.
+
+    Raises:
+        InvalidRequest: the request cannot be served.
+    """
     check_bounds(request)
     check_stream_options(request, streaming=streaming)
     tools = parse_tools(request)
     may_call = tools.choice is not ToolMode.NONE
-    # A model that is not shown the tools cannot call them.
+    # With tool_choice "none" the template does not show the tools, so that the model cannot call them.
     prompt = parse_prompt(request, tools=tools.definitions if may_call else (), max_media=max_media)
     return ChatRequest(
         generation=GenerationRequest(
@@ -67,39 +78,38 @@ def parse_chat(
 
 
 def parse_count(request: chat_pb2.CountTokensRequest, *, max_media: Mapping[MediaKind, int]) -> Conversation:
-    """Raises InvalidRequest."""
+    """Parses a request to count tokens. Raises InvalidRequest."""
     check_bounds(request)
     return parse_conversation(request.messages, max_media=max_media, model=request.model)
 
 
 def check_bounds(request: Message) -> None:
-    """Raises InvalidRequest for the first field that is missing or outside of the bounds that its proto states."""
+    """Raises InvalidRequest for the first required field that is missing, or field that is out of its bounds."""
     for violation in violations(request):
         raise InvalidRequest(violation.field, violation.message, violation.code)
 
 
 def check_stream_options(request: Message, *, streaming: bool) -> None:
-    """Raises InvalidRequest for options of a stream where there is none."""
+    """Raises InvalidRequest if a request that does not stream has options for streams."""
     if request.HasField("stream_options") and not streaming:
-        raise InvalidRequest("stream_options", "stream_options is only allowed when the answer is streamed.")
+        raise InvalidRequest("stream_options", "only allowed if the response is a stream")
 
 
 def num_completions(options: generation_pb2.GenerationOptions) -> int:
-    """To each prompt."""
+    """Returns the number of completions of each prompt."""
     return options.n if options.HasField("n") else 1
 
 
 def skips_special_tokens(options: generation_pb2.GenerationOptions) -> bool:
-    """Special tokens have no text."""
+    """Returns whether special tokens are left out of the text."""
     return options.skip_special_tokens if options.HasField("skip_special_tokens") else True
 
 
 def _parse_constraint(request: chat_pb2.CreateChatCompletionRequest, tools: Tools | None) -> Constraint | None:
-    constraint = parse_form(request)
-    if constraint is not None and tools is not None and constraint.grammar.kind not in _FORMS_BESIDE_TOOLS:
-        raise InvalidRequest(
-            constraint.field, "An answer that may call tools can only be held to JSON.", "conflicting_values"
-        )
+    constraint = parse_response_format(request)
+    if constraint is not None and tools is not None and constraint.grammar.kind not in _FORMATS_WITH_TOOLS:
+        message = "expected a JSON format, since the request has tools"
+        raise InvalidRequest(constraint.field, message, "conflicting_values")
     return constraint
 
 
@@ -110,5 +120,7 @@ def _with_effort(
     if supports_reasoning_effort and effort:
         return replace(prompt, template_kwargs={**prompt.template_kwargs, "reasoning_effort": _EFFORTS[effort]})
     if effort not in (chat_pb2.REASONING_EFFORT_UNSPECIFIED, chat_pb2.REASONING_EFFORT_NONE):
-        raise InvalidRequest("reasoning_effort", "The model's chat template asks for none.", "unsupported")
+        raise InvalidRequest(
+            "reasoning_effort", "the model's chat template does not use a reasoning effort", "unsupported"
+        )
     return prompt

@@ -1,31 +1,33 @@
-"""Requests to continue texts, of the wire → values. What they share with conversations is parsed in the same way."""
+"""Parses requests to complete text."""
 
 from dataclasses import replace
 
 from glimpse.engine.sampling_params import SamplingParams
 from glimpse.server.parse.chat import check_bounds, check_stream_options, num_completions, skips_special_tokens
 from glimpse.server.parse.generation import check_token_ids, parse_generation
-from glimpse.server.parse.response_format import parse_form
+from glimpse.server.parse.response_format import parse_response_format
 from glimpse.server.request import CompletionRequest, GenerationRequest, TextPrompt, TokenPrompt
 from glimpse.server.rpc.errors import InvalidRequest
 from glimpse.v1 import completion_pb2
 
 DEFAULT_MAX_TOKENS = 16
-MAX_ANSWERS = 128
+MAX_COMPLETIONS = 128
 
 
 def parse_completion(
     request: completion_pb2.CreateCompletionRequest, *, streaming: bool, vocab_size: int
 ) -> CompletionRequest:
-    """Raises InvalidRequest."""
+    """Parses a request. Raises InvalidRequest."""
     check_bounds(request)
     check_stream_options(request, streaming=streaming)
     count = num_completions(request.generation)
-    if count * len(request.prompts) > MAX_ANSWERS:
-        raise InvalidRequest("generation.n", f"At most {MAX_ANSWERS} answers are given to a request.")
+    if count * len(request.prompts) > MAX_COMPLETIONS:
+        raise InvalidRequest("generation.n", f"expected at most {MAX_COMPLETIONS} completions for all prompts together")
     sampling = _parse_sampling(request, vocab_size=vocab_size)
     if request.echo and sampling.logprobs is not None:
-        raise InvalidRequest("echo", "The prompt's tokens have no log-probabilities.", "unsupported")
+        raise InvalidRequest(
+            "echo", "cannot be combined with logprobs: prompt tokens have no log-probabilities", "unsupported"
+        )
     return CompletionRequest(
         generation=GenerationRequest(
             prompts=tuple(
@@ -35,7 +37,7 @@ def parse_completion(
             sampling=sampling,
             num_completions=count,
             skip_special_tokens=skips_special_tokens(request.generation),
-            constraint=parse_form(request),
+            constraint=parse_response_format(request),
             tools=None,
             priority=request.priority,
             cache_salt=request.cache_salt,
@@ -50,7 +52,7 @@ def _parse_sampling(request: completion_pb2.CreateCompletionRequest, *, vocab_si
     if not request.HasField("num_logprobs"):
         return sampling
     if sampling.logprobs is not None:
-        raise InvalidRequest("num_logprobs", "generation.logprobs says the same.", "conflicting_values")
+        raise InvalidRequest("num_logprobs", "cannot be combined with generation.logprobs", "conflicting_values")
     return replace(sampling, logprobs=request.num_logprobs)
 
 

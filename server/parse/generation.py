@@ -1,4 +1,4 @@
-"""Generation options of the wire → sampling parameters. Defaults are those that generation.proto states."""
+"""Parses generation options into sampling parameters, with the defaults of generation.proto."""
 
 from collections.abc import Iterable
 
@@ -13,12 +13,11 @@ MAX_LOGIT_BIAS = 100.0
 def parse_generation(
     options: generation_pb2.GenerationOptions, *, vocab_size: int, default_max_tokens: int = DEFAULT_MAX_TOKENS
 ) -> SamplingParams:
-    """Raises InvalidRequest for what contradicts itself or the model; the bounds of single numbers hold already."""
+    """Raises InvalidRequest if options contradict each other or the model. `check_bounds` has checked their ranges."""
     max_tokens = options.max_completion_tokens if options.HasField("max_completion_tokens") else default_max_tokens
     if options.min_tokens > max_tokens:
-        raise InvalidRequest(
-            "generation.min_tokens", f"{options.min_tokens} is more than the most tokens allowed, {max_tokens}."
-        )
+        message = f"expected at most max_completion_tokens ({max_tokens}), got {options.min_tokens}"
+        raise InvalidRequest("generation.min_tokens", message)
     return SamplingParams(
         max_tokens=max_tokens,
         temperature=options.temperature if options.HasField("temperature") else 1.0,
@@ -42,16 +41,16 @@ def _parse_logit_bias(options: generation_pb2.GenerationOptions, vocab_size: int
     for token_id, bias in options.logit_bias.items():
         field = f"generation.logit_bias[{token_id}]"
         _check_token_id(token_id, vocab_size, field)
-        # Written so that NaN fails it too.
+        # Written so that NaN fails.
         if not -MAX_LOGIT_BIAS <= bias <= MAX_LOGIT_BIAS:
-            raise InvalidRequest(field, f"{bias:g} is outside of -100 … 100.")
+            raise InvalidRequest(field, f"expected a number from -100 to 100, got {bias:g}")
     return dict(options.logit_bias)
 
 
 def _parse_stop(options: generation_pb2.GenerationOptions) -> tuple[str, ...]:
     for index, text in enumerate(options.stop):
         if not text:
-            raise InvalidRequest(f"generation.stop[{index}]", "A stop text cannot be empty.")
+            raise InvalidRequest(f"generation.stop[{index}]", "expected a string of at least one character")
     return tuple(options.stop)
 
 
@@ -64,16 +63,16 @@ def _parse_logprobs(options: generation_pb2.GenerationOptions) -> int | None:
     if options.logprobs:
         return options.top_logprobs
     if options.top_logprobs:
-        raise InvalidRequest("generation.top_logprobs", "top_logprobs needs logprobs to be true.")
+        raise InvalidRequest("generation.top_logprobs", "requires logprobs to be true")
     return None
 
 
 def check_token_ids(token_ids: Iterable[int], vocab_size: int, field: str) -> None:
-    """Raises InvalidRequest for the first that is not the model's."""
+    """Raises InvalidRequest for the first id that is not in the model's vocabulary."""
     for index, token_id in enumerate(token_ids):
         _check_token_id(token_id, vocab_size, f"{field}[{index}]")
 
 
 def _check_token_id(token_id: int, vocab_size: int, field: str) -> None:
     if not 0 <= token_id < vocab_size:
-        raise InvalidRequest(field, f"{token_id} is no token id of this model; they are 0 … {vocab_size - 1}.")
+        raise InvalidRequest(field, f"expected a token id from 0 to {vocab_size - 1}, got {token_id}")

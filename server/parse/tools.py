@@ -1,4 +1,4 @@
-"""Tools and their choice, of the wire → values. Does not know whether the model and a grammar can serve them."""
+"""Parses tools and the tool choice. Does not check whether the model and the grammar support them."""
 
 import json
 import re
@@ -13,7 +13,7 @@ from glimpse.v1 import chat_pb2
 MAX_TOOLS = 128
 NAME_PATTERN = re.compile(r"[A-Za-z0-9_-]{1,64}")
 NO_PARAMETERS = '{"type": "object", "properties": {}}'
-"""The schema of a function that takes no arguments."""
+"""The schema of a function without parameters."""
 
 _MODES = {
     chat_pb2.TOOL_CHOICE_MODE_UNSPECIFIED: ToolMode.AUTO,
@@ -24,14 +24,14 @@ _MODES = {
 
 
 def parse_tools(request: chat_pb2.CreateChatCompletionRequest) -> Tools:
-    """Raises InvalidRequest."""
+    """Parses the tools of a request. Raises InvalidRequest."""
     if not request.tools:
-        _refuse_choices_without_tools(request)
+        _check_no_tool_choice(request)
         return Tools(definitions=(), choice=ToolMode.NONE, parallel=True)
     if len(request.tools) > MAX_TOOLS:
-        raise InvalidRequest("tools", f"At most {MAX_TOOLS} tools are accepted, but there are {len(request.tools)}.")
+        raise InvalidRequest("tools", f"expected at most {MAX_TOOLS} tools, got {len(request.tools)}")
     definitions = tuple(_parse_tool(tool, f"tools[{index}]") for index, tool in enumerate(request.tools))
-    _refuse_namesakes(definitions)
+    _check_unique_names(definitions)
     return Tools(
         definitions=definitions,
         choice=_parse_choice(request, definitions),
@@ -39,18 +39,18 @@ def parse_tools(request: chat_pb2.CreateChatCompletionRequest) -> Tools:
     )
 
 
-def _refuse_choices_without_tools(request: chat_pb2.CreateChatCompletionRequest) -> None:
+def _check_no_tool_choice(request: chat_pb2.CreateChatCompletionRequest) -> None:
     choice = request.tool_choice
     chooses_none = choice.WhichOneof("choice") == "mode" and choice.mode == chat_pb2.TOOL_CHOICE_MODE_NONE
     if request.HasField("tool_choice") and not chooses_none:
-        raise InvalidRequest("tool_choice", "A tool choice needs tools.")
+        raise InvalidRequest("tool_choice", "only allowed with tools")
     if request.HasField("parallel_tool_calls"):
-        raise InvalidRequest("parallel_tool_calls", "parallel_tool_calls is only allowed with tools.")
+        raise InvalidRequest("parallel_tool_calls", "only allowed with tools")
 
 
 def _parse_tool(tool: chat_pb2.Tool, path: str) -> ToolDefinition:
     if tool.WhichOneof("tool") != "function":
-        raise InvalidRequest(f"{path}.function", "A tool is a function.", "missing_value")
+        raise InvalidRequest(f"{path}.function", "expected a function", "missing_value")
     function = tool.function
     return ToolDefinition(
         name=check_name(function.name, f"{path}.function.name"),
@@ -61,11 +61,11 @@ def _parse_tool(tool: chat_pb2.Tool, path: str) -> ToolDefinition:
 
 
 def check_name(name: str, field: str) -> str:
-    """The name of a function. Raises InvalidRequest for what none can be called."""
+    """Returns the name of a function. Raises InvalidRequest if it is not a valid name."""
     if not name:
-        raise InvalidRequest(field, "A function has a name.", "missing_value")
+        raise InvalidRequest(field, "expected the function's name", "missing_value")
     if not NAME_PATTERN.fullmatch(name):
-        raise InvalidRequest(field, "A function's name is 1 to 64 letters, digits, underscores and dashes.")
+        raise InvalidRequest(field, f"expected 1 to 64 letters, digits, underscores and dashes, got '{name[:64]}'")
     return name
 
 
@@ -75,19 +75,21 @@ def _parse_parameters(text: str, field: str) -> str:
     try:
         schema = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise InvalidRequest(field, f"It is not JSON: {error}.") from error
+        raise InvalidRequest(field, f"expected a JSON Schema, got text that is not JSON: {error}") from error
     if not isinstance(schema, dict):
-        raise InvalidRequest(field, "The schema of a function's arguments is an object.", "invalid_type")
+        raise InvalidRequest(field, "expected a JSON Schema, an object", "invalid_type")
     if schema.get("type", "object") != "object":
-        raise InvalidRequest(f"{field}.type", "A function's arguments are an object.")
+        raise InvalidRequest(f"{field}.type", "expected 'object', the type of a function's parameters")
     return text
 
 
-def _refuse_namesakes(definitions: Sequence[ToolDefinition]) -> None:
+def _check_unique_names(definitions: Sequence[ToolDefinition]) -> None:
     seen: set[str] = set()
     for index, definition in enumerate(definitions):
         if definition.name in seen:
-            raise InvalidRequest(f"tools[{index}].function.name", f"There are two functions '{definition.name}'.")
+            raise InvalidRequest(
+                f"tools[{index}].function.name", f"expected unique names, got '{definition.name}' twice"
+            )
         seen.add(definition.name)
 
 
@@ -99,12 +101,14 @@ def _parse_choice(request: chat_pb2.CreateChatCompletionRequest, definitions: Se
         case "mode":
             mode = _MODES.get(choice.mode)
             if mode is None:
-                raise InvalidRequest("tool_choice", f"Mode {choice.mode} is not known.")
+                raise InvalidRequest("tool_choice", f"expected a known mode, got {choice.mode}")
             return mode
         case "named_tool":
             name = choice.named_tool.function.name
             if all(definition.name != name for definition in definitions):
-                raise InvalidRequest("tool_choice.named_tool.function.name", f"There is no tool '{name[:64]}'.")
+                raise InvalidRequest(
+                    "tool_choice.named_tool.function.name", f"expected the name of one of the tools, got '{name[:64]}'"
+                )
             return NamedTool(name=name)
         case other:
             assert_never(other)

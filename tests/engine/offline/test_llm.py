@@ -228,8 +228,11 @@ def test_names_the_field_of_an_invalid_conversation(llm: LLM, messages: list[Any
             r"data\.image': .*got 2 media and 1 uuids",
         ),
         ([{"prompt": "x", "multi_modal_data": {"smell": []}}], r"prompts\[0\]\.multi_modal_data\.smell"),
-        ([{"prompt": "x", "multi_modal_data": {"image": [PICTURE]}}], r"prompts\[0\]': .*fewer media placeholders"),
-        ([{"prompt": PLACEHOLDER}], r"prompts\[0\]': .*more media placeholders"),
+        (
+            [{"prompt": "x", "multi_modal_data": {"image": [PICTURE]}}],
+            r"data\.image\[0\]': expected one placeholder for each image input, got 0 for 1",
+        ),
+        ([{"prompt": PLACEHOLDER}], r"prompts\[0\]': expected one placeholder for each image input, got 1 for 0"),
         ([{"prompt": "x", "multi_modal_data": {"image": PIXELS / 255}}], r"image\[0\]': expected a uint8 array"),
         ([{"prompt": "x", "multi_modal_data": {"image": 5}}], r"image\[0\]': expected a PIL image"),
     ],

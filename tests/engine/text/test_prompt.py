@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from glimpse.engine.model_config import load_model_config
 from glimpse.engine.text.conversation import ChatMessage, MediaSlot
-from glimpse.engine.text.prompt import PromptBuilder, load_prompt_builder
+from glimpse.engine.text.prompt import PlaceholderError, PromptBuilder, load_prompt_builder
 from glimpse.engine.text.template import QWEN2_VL_TEMPLATE, ChatTemplate, TemplateError
 from glimpse.engine.text.tokenizer import Tokenizer
 from glimpse.media.kind import MediaKind
@@ -137,10 +137,10 @@ def test_generation_prompt_can_be_left_out() -> None:
 @pytest.mark.parametrize(
     ("content", "kinds", "message"),
     [
-        ((IMAGE,), [], "more media placeholders"),
-        (("Hi",), [MediaKind.IMAGE], "fewer media placeholders"),
-        ((VIDEO,), [MediaKind.IMAGE], "more media placeholders"),
-        (("Hi",), [MediaKind.AUDIO], "does not support audio"),
+        ((IMAGE,), [], "each image input, got 1 for 0"),
+        (("Hi",), [MediaKind.IMAGE], "each image input, got 0 for 1"),
+        ((VIDEO,), [MediaKind.IMAGE], "each image input, got 0 for 1"),
+        (("Hi",), [MediaKind.AUDIO], "does not support audio input"),
     ],
 )
 def test_refuses_media_that_do_not_match_the_prompt(
@@ -149,6 +149,16 @@ def test_refuses_media_that_do_not_match_the_prompt(
     media = [StubMedium(kind=kind, num_tokens=1) for kind in kinds]
     with pytest.raises(TemplateError, match=message):
         BUILDER.chat([user(*content)], media)
+
+
+def test_names_a_medium_without_a_placeholder() -> None:
+    image = StubMedium(kind=MediaKind.IMAGE, num_tokens=1)
+    with pytest.raises(PlaceholderError) as none_shown:
+        BUILDER.chat([user("Hi")], [image, image])
+    assert none_shown.value.missing == 0
+    with pytest.raises(PlaceholderError) as one_shown:
+        BUILDER.chat([user("Hi", IMAGE)], [image, image])
+    assert one_shown.value.missing is None, "either of them may be the one that is shown"
 
 
 def test_refuses_media_that_the_template_does_not_render() -> None:
