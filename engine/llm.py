@@ -1,7 +1,4 @@
-"""The offline door: prompts and conversations in, whole answers out, with the server's own core in this process.
-
-Knows how texts, media and the engine come together; what callers may pass is `engine.offline.prompt_inputs`' affair.
-"""
+"""The offline API: `LLM` completes prompts and conversations with an engine in this process."""
 
 import itertools
 import os
@@ -44,7 +41,7 @@ __all__ = ["LLM", "CompletionOutput", "Grammar", "GrammarKind", "InputError", "R
 
 
 class LLM:
-    """A checkpoint that answers in this process."""
+    """A checkpoint, loaded in this process."""
 
     def __init__(
         self,
@@ -67,29 +64,29 @@ class LLM:
 
         Args:
             model: A folder, or an id of the Hugging Face hub; by default the checkpoint that comes with the project.
-            chat_template: A file whose template takes the place of the checkpoint's.
-            limit_mm_per_prompt: The most media of a kind in a prompt, such as `{"image": 4, "video": 1}`; a kind
-                without a number has no limit.
-            enable_mm_embeds: Embeddings, computed elsewhere, are accepted in the place of media.
-            media_cache_bytes: Memory for media that may be asked about again; 0 keeps none, and uuids mean nothing.
-            allowed_local_media_path: A folder whose files may be named by file: URLs; by default none may.
-            allowed_media_domains: Hosts to which URLs are restricted; by default any public one.
-            allowed_media_networks: Networks that are not public and may be reached all the same, such as 10.1.0.0/16.
-            allowed_media_ports: Ports to which URLs are restricted.
-            fetch_timeouts: Seconds for fetching a medium of a kind, where they are to be others than
+            chat_template: A file whose template replaces the checkpoint's.
+            limit_mm_per_prompt: The most media of each kind in a prompt, such as `{"image": 4, "video": 1}`. Kinds
+                that are missing have no limit.
+            enable_mm_embeds: Accept embeddings, computed elsewhere, in place of media.
+            media_cache_bytes: Memory for the media cache; 0 disables it, and uuids have no effect.
+            allowed_local_media_path: The folder whose files may be read through file: URLs; by default none.
+            allowed_media_domains: The only hosts that URLs may have; by default any public host.
+            allowed_media_networks: Private networks that URLs may lead to all the same, such as 10.1.0.0/16.
+            allowed_media_ports: The only ports that URLs may have.
+            fetch_timeouts: Seconds for fetching a medium, by kind; by default
                 `{"image": 5, "video": 30, "audio": 10}`.
-            media_io_kwargs: How media are read, in vLLM's words: `{"image": {"rgba_background_color": [0, 0, 0]}}` is
-                what shows through transparent pixels, which by default is white.
-            mm_processor_kwargs: How media are resized and sampled where neither they nor their prompts say it:
-                `min_pixels` and `max_pixels`, and of clips `fps` or `num_frames`.
+            media_io_kwargs: How media are read, as in vLLM: `{"image": {"rgba_background_color": [0, 0, 0]}}` is the
+                colour behind transparent pixels, white by default.
+            mm_processor_kwargs: Defaults for media and prompts that do not set them: `min_pixels` and `max_pixels`,
+                and for videos `fps` or `num_frames`.
             **options: How the engine computes: `device`, `quantization`, `kv_cache_bytes`, … `EngineOptions` in
                 `glimpse.engine.config` documents each.
 
         Raises:
             CheckpointError: the checkpoint cannot be found or served.
-            EngineError: one of several processes ended meanwhile.
-            InputError: an argument has a wrong type, is out of range or names something unknown.
-            TypeError: there is no such option.
+            EngineError: one of several processes ended unexpectedly.
+            InputError: an argument has a wrong type, is out of range, or names something unknown.
+            TypeError: an option does not exist.
         """
         self._limits = _checked_limits(limit_mm_per_prompt or {})
         rules = parse_rules(
@@ -123,29 +120,30 @@ class LLM:
         *,
         progress: bool = True,
     ) -> list[RequestOutput]:
-        """Continues prompts.
+        """Completes prompts.
 
         Args:
-            prompts: One or several, each a text or a dict of `prompt` or `prompt_token_ids` and perhaps
-                `multi_modal_data`. Its `image` is a picture or a list of them, each a PIL image, an array (uint8
-                [height, width, 3]), a file's bytes, a URL or a data URL. Its `video` is a clip or a list of them, each
-                an array or a torch tensor (uint8 [frames, height, width, 3]), a list of pictures, or a file as above.
-                Its `audio` is a sound or a list of them, each a pair of an array (floats, [samples] or
-                [channels, samples]) and its rate, or a file as above.
-                Or each of these is a dict of `image_embeds` and `image_grid_thw` (`video_…`; `audio_embeds` alone), as
-                `glimpse.engine.offline.embedding_inputs.parse_embeddings` takes it.
-                Each medium has its one placeholder token in the prompt.
-                `multi_modal_uuids` names them, each kind's by a text or a list: a medium that was given before under
-                a name may be None afterwards, embeddings `{"image_embeds": None}`. In a call a name stands for one.
-                `mm_processor_kwargs` is as in `LLM`, for the media of the prompt.
-            sampling_params: For all prompts, or one for each.
-            progress: Several prompts are accompanied by a bar on standard error.
+            prompts: One or several. Each is a string, or a dict of
+
+                - `prompt`, a string, or `prompt_token_ids`: with one placeholder token for each medium.
+                - `multi_modal_data`, optional: a medium or a list of media for each kind. An `image` is a PIL image, an
+                  array (uint8 [height, width, 3]), the bytes of a file, a URL or a data URL. A `video` is an array or
+                  a torch tensor (uint8 [frames, height, width, 3]), a list of images, or a file as above. An `audio`
+                  is a pair of an array (floats, [samples] or [channels, samples]) and its rate, or a file as above.
+                  Each may be a dict of embeddings instead: `image_embeds` and `image_grid_thw` (`video_…`;
+                  `audio_embeds` alone); see `glimpse.engine.offline.embedding_inputs.parse_embeddings`.
+                - `multi_modal_uuids`, optional: a uuid or a list of uuids for each kind. A medium that was passed
+                  before under a uuid may be None afterwards, embeddings `{"image_embeds": None}`. In one call, a uuid
+                  identifies one medium.
+                - `mm_processor_kwargs`, optional: as in `LLM`, for the media of this prompt.
+            sampling_params: For all prompts, or one for each prompt.
+            progress: Show a progress bar on standard error if there are several prompts.
 
         Returns:
-            An output for each prompt, in their order.
+            An output for each prompt, in the same order.
 
         Raises:
-            InputError: a prompt cannot be used; nothing has been computed.
+            InputError: a prompt is invalid; nothing has been computed.
             EngineError: a prompt is too long (nothing has been computed), or the engine failed.
         """
         several = [prompts] if isinstance(prompts, str | Mapping) else prompts
@@ -164,32 +162,37 @@ class LLM:
         mm_processor_kwargs: Mapping[str, Any] | None = None,
         progress: bool = True,
     ) -> list[RequestOutput]:
-        """Answers conversations.
+        """Completes conversations.
 
         Args:
-            messages: A conversation in OpenAI's form, or several. Parts are `text`, `image_url` (an http(s) URL, a data
-                URL or base64, perhaps with `min_pixels` and `max_pixels`), `image_pil` (a PIL image), `video_url` (the
-                same of a video file, or a list of such pictures) and `video` (an array, a tensor, a list of pictures or
-                a file's bytes); clips perhaps with the members of `media.processing.video_options.VideoOptions`. Sounds
-                are `audio_url`, `input_audio` (`data`, which is base64, and `format`) and `audio` (as for `generate`).
-                And `image_embeds`, `video_embeds` and `audio_embeds`, as for `generate`, of one medium. Each part may
-                have a `uuid`, by which the medium can be left out later: `{"type": "image_pil", "image_pil": None,
-                "uuid": "cat"}`.
-            sampling_params: For all conversations, or one for each.
-            tools: Functions that the model may call, in OpenAI's form. The answer's text has the calls as the model
-                writes them; `glimpse.engine.text.tools` reads them.
-            add_generation_prompt: The prompt ends with the beginning of an answer.
-            continue_final_message: The answer goes on with the last message, which is an assistant's; excludes
+            messages: One or several conversations in OpenAI's format. Content parts are
+
+                - `text`;
+                - `image_url`: an http(s) URL, a data URL or base64, optionally with `min_pixels` and `max_pixels`;
+                - `image_pil`: a PIL image;
+                - `video_url`: a URL of a video file, or a list of URLs of its frames;
+                - `video`: an array, a tensor, a list of images or the bytes of a file. Both may have the options of
+                  `glimpse.media.processing.video_options.VideoOptions`;
+                - `audio_url`, `input_audio` (`data`, which is base64, and `format`) and `audio` (as in `generate`);
+                - `image_embeds`, `video_embeds` and `audio_embeds` of one medium, as in `generate`.
+
+                A part may have a `uuid`; afterwards, the medium may be left out:
+                `{"type": "image_pil", "image_pil": None, "uuid": "cat"}`.
+            sampling_params: For all conversations, or one for each conversation.
+            tools: Functions that the model may call, in OpenAI's format. Tool calls are part of the text, in the
+                model's own format; `glimpse.engine.text.tools` parses them.
+            add_generation_prompt: End the prompt with the header of an assistant's message.
+            continue_final_message: Continue the last message, which must be an assistant's. Cannot be combined with
                 `add_generation_prompt`.
             chat_template_kwargs: Further variables of the chat template.
             mm_processor_kwargs: As in `LLM`, for the media of this call.
-            progress: Several conversations are accompanied by a bar on standard error.
+            progress: Show a progress bar on standard error if there are several conversations.
 
         Returns:
-            An output for each conversation, in their order.
+            An output for each conversation, in the same order.
 
         Raises:
-            InputError: a conversation cannot be used; nothing has been computed.
+            InputError: a conversation is invalid; nothing has been computed.
             EngineError: a conversation is too long (nothing has been computed), or the engine failed.
         """
         options = parse_chat_options(

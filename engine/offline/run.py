@@ -1,4 +1,4 @@
-"""A batch of requests through a core in this process, from first step to last answer. Knows no prompts, no media."""
+"""Runs a batch of requests to completion on an engine core in this process."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -15,32 +15,32 @@ from glimpse.engine.text.tokenizer import Tokenizer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompletionOutput:
-    """One answer."""
+    """One completion of a prompt."""
 
     text: str
     token_ids: list[int]
-    """What was generated, the token that ended the answer and those of a stop text included."""
+    """All generated tokens, including an end token and the tokens of a stop string."""
     logprobs: list[TokenText] | None
-    """Those of the tokens in the text, without an end token and a stop text; None if they were not asked for."""
+    """Log-probabilities of the tokens in the text; None unless requested. Excludes end tokens and stop strings."""
     finish_reason: FinishReason
     """STOP or LENGTH."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestOutput:
-    """What became of one prompt."""
+    """The output for one prompt."""
 
     prompt_token_ids: list[int]
-    """The prompt as the model saw it; a picture is as many placeholders as it takes."""
+    """The prompt, with as many placeholder tokens as each medium has tokens."""
     outputs: list[CompletionOutput]
-    """Its answers; one for now."""
+    """Its completions; always one for now."""
     num_cached_tokens: int
-    """Prompt tokens that the prefix cache spared."""
+    """Prompt tokens found in the prefix cache."""
 
 
 @dataclass(slots=True, kw_only=True)
-class _Answer:
-    """An answer in the making."""
+class _InProgress:
+    """A completion in progress."""
 
     request: Generate
     processor: OutputProcessor
@@ -52,68 +52,69 @@ class _Answer:
 
 
 def run_batch(core: Core, requests: Sequence[Generate], tokenizer: Tokenizer, *, progress: bool) -> list[RequestOutput]:
-    """Computes requests to their ends and gives what came out in their order. Leaves nothing in the core in any case.
+    """Completes requests and returns their outputs in the same order. Leaves no request in the core, even on failure.
 
     Args:
-        core: One with nothing else in flight.
-        requests: With ids of their own.
+        core: An idle core.
+        requests: With unique ids.
         tokenizer: The checkpoint's.
-        progress: A bar on standard error counts the answers.
+        progress: Show a progress bar on standard error.
 
     Raises:
         EngineError: the engine refused a request or failed.
     """
-    answers = {
-        request.request_id: _Answer(request=request, processor=_processor(request, tokenizer)) for request in requests
+    completions = {
+        request.request_id: _InProgress(request=request, processor=_processor(request, tokenizer))
+        for request in requests
     }
     with _progress_bar(enabled=progress) as bar:
-        task = bar.add_task("answers", total=len(requests))
+        task = bar.add_task("completions", total=len(requests))
         try:
             for request in requests:
                 core.submit(request)
             while core.has_work:
-                bar.advance(task, _step(core, answers))
+                bar.advance(task, _step(core, completions))
         finally:
             core.shutdown()
-    return [_output(answer) for answer in answers.values()]
+    return [_output(completion) for completion in completions.values()]
 
 
-def _step(core: Core, answers: dict[str, _Answer]) -> int:
-    """One step of the engine; returns how many answers it finished."""
+def _step(core: Core, completions: dict[str, _InProgress]) -> int:
+    """Runs one engine step; returns the number of completions that it finished."""
     num_finished = 0
     for event in core.step().events:
-        answer = answers[event.request_id]
-        if answer.finish is None:
-            _add(answer, event)
-            num_finished += answer.finish is not None
-            if answer.finish is not None and event.finish is None:
-                core.cancel(event.request_id)  # a stop text, which the engine does not know of
+        completion = completions[event.request_id]
+        if completion.finish is None:
+            _add(completion, event)
+            num_finished += completion.finish is not None
+            if completion.finish is not None and event.finish is None:
+                core.cancel(event.request_id)  # a stop string, which the engine does not check
     return num_finished
 
 
-def _add(answer: _Answer, event: TokenEvent) -> None:
+def _add(completion: _InProgress, event: TokenEvent) -> None:
     if event.finish is FinishReason.ERROR:
         raise EngineError(event.error or EngineErrorCode.INTERNAL, event.message)
-    delta = answer.processor.feed(event)
-    answer.text += delta.text
-    answer.token_ids += event.token_ids[: delta.num_tokens]
-    answer.tokens += delta.tokens
-    answer.num_cached_tokens = max(answer.num_cached_tokens, event.num_cached_tokens)
-    answer.finish = delta.finish
+    delta = completion.processor.feed(event)
+    completion.text += delta.text
+    completion.token_ids += event.token_ids[: delta.num_tokens]
+    completion.tokens += delta.tokens
+    completion.num_cached_tokens = max(completion.num_cached_tokens, event.num_cached_tokens)
+    completion.finish = delta.finish
 
 
-def _output(answer: _Answer) -> RequestOutput:
-    assert answer.finish is not None
-    completion = CompletionOutput(
-        text=answer.text,
-        token_ids=answer.token_ids,
-        logprobs=None if answer.request.sampling.logprobs is None else answer.tokens,
-        finish_reason=answer.finish,
+def _output(completion: _InProgress) -> RequestOutput:
+    assert completion.finish is not None
+    output = CompletionOutput(
+        text=completion.text,
+        token_ids=completion.token_ids,
+        logprobs=None if completion.request.sampling.logprobs is None else completion.tokens,
+        finish_reason=completion.finish,
     )
     return RequestOutput(
-        prompt_token_ids=answer.request.token_ids,
-        outputs=[completion],
-        num_cached_tokens=answer.num_cached_tokens,
+        prompt_token_ids=completion.request.token_ids,
+        outputs=[output],
+        num_cached_tokens=completion.num_cached_tokens,
     )
 
 

@@ -1,4 +1,4 @@
-"""The offline door: every form of prompt and picture, batches as alone, and refusals that say where."""
+"""The offline API: every form of prompt and image, batches as alone, and refusals that say where."""
 
 import base64
 import io
@@ -16,19 +16,19 @@ from glimpse.engine.scheduling.core import Core
 
 GREEDY = SamplingParams(temperature=0, max_tokens=12)
 PIXELS = np.random.default_rng(0).integers(0, 256, (60, 90, 3), dtype=np.uint8)
-PICTURE = PIL.Image.fromarray(PIXELS)
+IMAGE = PIL.Image.fromarray(PIXELS)
 OTHER_IMAGE = PIL.Image.fromarray(255 - PIXELS)
 PLACEHOLDER = "<|vision_start|><|image_pad|><|vision_end|>"
 
 
-def png(picture: PIL.Image.Image) -> bytes:
+def png(image: PIL.Image.Image) -> bytes:
     file = io.BytesIO()
-    picture.save(file, "PNG")
+    image.save(file, "PNG")
     return file.getvalue()
 
 
-def base64_png(picture: PIL.Image.Image) -> str:
-    return base64.b64encode(png(picture)).decode()
+def base64_png(image: PIL.Image.Image) -> str:
+    return base64.b64encode(png(image)).decode()
 
 
 def load(path: Path, **options: Any) -> LLM:
@@ -50,11 +50,11 @@ def text(words: str) -> dict[str, str]:
     return {"type": "text", "text": words}
 
 
-def image_pil(picture: PIL.Image.Image) -> dict[str, Any]:
-    return {"type": "image_pil", "image_pil": picture}
+def image_pil(image: PIL.Image.Image) -> dict[str, Any]:
+    return {"type": "image_pil", "image_pil": image}
 
 
-def test_a_conversation_is_its_prompt(llm: LLM) -> None:
+def test_a_conversation_equals_its_rendered_prompt(llm: LLM) -> None:
     (chat,) = llm.chat([{"role": "user", "content": "the end"}], GREEDY)
     (by_text,) = llm.generate("<|im_start|>user\nthe end<|im_end|>\n<|im_start|>assistant\n", GREEDY)
     (by_ids,) = llm.generate({"prompt_token_ids": chat.prompt_token_ids}, GREEDY)
@@ -65,39 +65,39 @@ def test_a_conversation_is_its_prompt(llm: LLM) -> None:
 
 
 @pytest.mark.parametrize(
-    "picture",
+    "image",
     [
-        pytest.param(PICTURE, id="PIL"),
+        pytest.param(IMAGE, id="PIL"),
         pytest.param(PIXELS, id="array"),
         pytest.param([PIXELS], id="list"),
-        pytest.param(png(PICTURE), id="bytes"),
-        pytest.param(base64_png(PICTURE), id="base64"),
-        pytest.param(f"data:image/png;base64,{base64_png(PICTURE)}", id="data URL"),
+        pytest.param(png(IMAGE), id="bytes"),
+        pytest.param(base64_png(IMAGE), id="base64"),
+        pytest.param(f"data:image/png;base64,{base64_png(IMAGE)}", id="data URL"),
     ],
 )
-def test_an_image_is_the_same_in_every_form(llm: LLM, picture: Any) -> None:
-    (expected,) = llm.chat(user(image_pil(PICTURE), text("the")), GREEDY)
+def test_accepts_an_image_in_every_form(llm: LLM, image: Any) -> None:
+    (expected,) = llm.chat(user(image_pil(IMAGE), text("the")), GREEDY)
     prompt = f"<|im_start|>user\n{PLACEHOLDER}the<|im_end|>\n<|im_start|>assistant\n"
-    (output,) = llm.generate({"prompt": prompt, "multi_modal_data": {"image": picture}}, GREEDY)
+    (output,) = llm.generate({"prompt": prompt, "multi_modal_data": {"image": image}}, GREEDY)
     assert output.prompt_token_ids == expected.prompt_token_ids
     assert output.outputs == expected.outputs
 
 
 def test_special_tokens_in_text_are_not_an_image(llm: LLM) -> None:
-    alone, beside = llm.chat([user(text(PLACEHOLDER)), user(text(PLACEHOLDER), image_pil(PICTURE))], GREEDY)
+    alone, beside = llm.chat([user(text(PLACEHOLDER)), user(text(PLACEHOLDER), image_pil(IMAGE))], GREEDY)
     assert alone.prompt_token_ids.count(277) == 0
     assert beside.prompt_token_ids.count(277) == 6
 
 
-def test_a_chat_template_of_the_callers_own_makes_the_prompt(tiny_checkpoint: Path, tmp_path: Path) -> None:
+def test_uses_a_custom_chat_template(tiny_checkpoint: Path, tmp_path: Path) -> None:
     (tmp_path / "own.jinja").write_text("the end")
     llm = load(tiny_checkpoint, chat_template=str(tmp_path / "own.jinja"))
     (chat,), (plain,) = llm.chat(user(text("hello")), GREEDY), llm.generate("the end", GREEDY)
     assert chat.prompt_token_ids == plain.prompt_token_ids
 
 
-def test_an_image_url_part_takes_bounds_on_its_pixels(llm: LLM) -> None:
-    url = f"data:image/png;base64,{base64_png(PICTURE)}"
+def test_an_image_url_part_may_have_pixel_bounds(llm: LLM) -> None:
+    url = f"data:image/png;base64,{base64_png(IMAGE)}"
     plain, small = (
         {"type": "image_url", "image_url": url},
         {"type": "image_url", "image_url": {"url": url, "max_pixels": 56 * 56}},
@@ -106,12 +106,12 @@ def test_an_image_url_part_takes_bounds_on_its_pixels(llm: LLM) -> None:
     assert lengths[1] < lengths[0]
 
 
-def test_a_batch_answers_in_order_and_as_alone(llm: LLM) -> None:
+def test_a_batch_returns_the_outputs_of_single_prompts_in_order(llm: LLM) -> None:
     conversations = [
-        user(image_pil(PICTURE), text("the image")),
+        user(image_pil(IMAGE), text("the image")),
         user(text("on and on")),
         user(image_pil(OTHER_IMAGE), text("the image")),
-        user(image_pil(OTHER_IMAGE), text("and"), image_pil(PICTURE)),
+        user(image_pil(OTHER_IMAGE), text("and"), image_pil(IMAGE)),
     ]
     batch = llm.chat(conversations, GREEDY)
     alone = [llm.chat(conversation, GREEDY)[0] for conversation in conversations]
@@ -119,22 +119,22 @@ def test_a_batch_answers_in_order_and_as_alone(llm: LLM) -> None:
     assert len({output.outputs[0].text for output in batch}) == len(batch)
 
 
-def test_each_prompt_may_have_its_own_sampling(llm: LLM) -> None:
+def test_each_prompt_may_have_its_own_sampling_parameters(llm: LLM) -> None:
     lengths = [SamplingParams(temperature=0, max_tokens=count) for count in (1, 5)]
     outputs = llm.generate(["the", "the"], lengths)
     assert [len(output.outputs[0].token_ids) for output in outputs] == [1, 5]
 
 
-def test_a_prefix_that_was_computed_is_not_computed_again(tiny_checkpoint: Path) -> None:
+def test_reuses_a_cached_prefix(tiny_checkpoint: Path) -> None:
     llm = load(tiny_checkpoint)
-    conversation = user(image_pil(PICTURE), text("the " * 40))
+    conversation = user(image_pil(IMAGE), text("the " * 40))
     (cold,), (warm,) = llm.chat(conversation, GREEDY), llm.chat(conversation, GREEDY)
     assert cold.num_cached_tokens == 0
     assert warm.num_cached_tokens > 0
     assert warm.outputs == cold.outputs
 
 
-def test_a_stop_text_ends_the_answer_and_is_not_in_it(llm: LLM) -> None:
+def test_a_stop_string_ends_the_completion(llm: LLM) -> None:
     (whole,) = llm.generate("the", GREEDY)
     answer = whole.outputs[0].text
     stop = answer[4:6]
@@ -146,9 +146,7 @@ def test_a_stop_text_ends_the_answer_and_is_not_in_it(llm: LLM) -> None:
     assert after.outputs == whole.outputs
 
 
-def test_the_engine_stops_computing_where_a_stop_text_ended_the_answer(
-    llm: LLM, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_engine_stops_after_a_stop_string(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
     (whole,) = llm.generate("the", GREEDY)
     num_steps = 0
     step = Core.step
@@ -163,7 +161,7 @@ def test_the_engine_stops_computing_where_a_stop_text_ended_the_answer(
     assert num_steps < 20
 
 
-def test_log_probabilities_come_with_the_tokens(llm: LLM) -> None:
+def test_returns_log_probabilities(llm: LLM) -> None:
     (output,) = llm.generate("the", SamplingParams(temperature=0, max_tokens=4, logprobs=2))
     (answer,) = output.outputs
     assert answer.logprobs is not None
@@ -187,7 +185,7 @@ URL_PART = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAA
         (user({"type": "text"}), r"messages\[0\]\.content\[0\]\.text"),
         (user({"type": "image_pil", "image_pil": "x"}), r"content\[0\]\.image_pil': expected a PIL image, got str"),
         (user(URL_PART | {"uuid": 5}), r"content\[0\]\.uuid': expected a string"),
-        (user(image_pil(PICTURE) | {"uuid": "x" * 1025}), r"content\[0\]\.uuid': expected a string of 1 to 1024"),
+        (user(image_pil(IMAGE) | {"uuid": "x" * 1025}), r"content\[0\]\.uuid': expected a string of 1 to 1024"),
         (user(text("x") | {"uuid": "x"}), r"content\[0\]\.uuid': unknown field"),
         (user({"type": "image_url", "image_url": None}), r"image_url': expected a medium, or the uuid"),
         (user({"type": "image_url", "image_url": {"url": None}}), r"image_url\.url': expected a medium, or the uuid"),
@@ -224,12 +222,12 @@ def test_names_the_field_of_an_invalid_conversation(llm: LLM, messages: list[Any
             r"data\.video\[0\]': expected a medium, or the uuid",
         ),
         (
-            [{"prompt": "x", "multi_modal_data": {"image": [PICTURE] * 2}, "multi_modal_uuids": {"image": "x"}}],
+            [{"prompt": "x", "multi_modal_data": {"image": [IMAGE] * 2}, "multi_modal_uuids": {"image": "x"}}],
             r"data\.image': .*got 2 media and 1 uuids",
         ),
         ([{"prompt": "x", "multi_modal_data": {"smell": []}}], r"prompts\[0\]\.multi_modal_data\.smell"),
         (
-            [{"prompt": "x", "multi_modal_data": {"image": [PICTURE]}}],
+            [{"prompt": "x", "multi_modal_data": {"image": [IMAGE]}}],
             r"data\.image\[0\]': expected one placeholder for each image input, got 0 for 1",
         ),
         ([{"prompt": PLACEHOLDER}], r"prompts\[0\]': expected one placeholder for each image input, got 1 for 0"),
@@ -280,9 +278,9 @@ def test_refuses_a_batch_with_an_invalid_prompt_before_computing(
 
 def test_limits_the_number_of_images(tiny_checkpoint: Path) -> None:
     llm = load(tiny_checkpoint, limit_mm_per_prompt={"image": 1})
-    assert llm.chat(user(image_pil(PICTURE)), GREEDY)
+    assert llm.chat(user(image_pil(IMAGE)), GREEDY)
     with pytest.raises(InputError, match=r"at most 1 image inputs \(limit_mm_per_prompt\), got 2"):
-        llm.chat(user(image_pil(PICTURE), image_pil(PICTURE)), GREEDY)
+        llm.chat(user(image_pil(IMAGE), image_pil(IMAGE)), GREEDY)
 
 
 def test_refuses_a_limit_for_an_unknown_kind_of_media(tiny_checkpoint: Path) -> None:
@@ -291,7 +289,7 @@ def test_refuses_a_limit_for_an_unknown_kind_of_media(tiny_checkpoint: Path) -> 
 
 
 async def test_works_inside_a_running_event_loop(llm: LLM) -> None:
-    assert llm.chat(user(image_pil(PICTURE)), GREEDY)
+    assert llm.chat(user(image_pil(IMAGE)), GREEDY)
 
 
 @pytest.mark.parametrize(("progress", "shown"), [(True, True), (False, False)])

@@ -1,4 +1,4 @@
-"""The offline door's sounds: every form of one, the reference's prompt and answer, and refusals that say where."""
+"""The offline API's audio inputs: every form of one, the reference's prompt and answer, and refusals that say where."""
 
 import base64
 from pathlib import Path
@@ -11,7 +11,7 @@ import torch
 from glimpse.engine.llm import LLM, InputError, SamplingParams
 from tests.audio_checkpoints import TOKEN_IDS, make_audio_checkpoint
 from tests.audio_oracle import greedy_answer
-from tests.engine.offline.test_llm import PICTURE, image_pil, load, text, user
+from tests.engine.offline.test_llm import IMAGE, image_pil, load, text, user
 from tests.media.audio import audio_file, noise, tone
 
 GREEDY = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True)
@@ -32,20 +32,20 @@ def llm(checkpoint: Path) -> LLM:
     return load(checkpoint)
 
 
-def audio(sound: object) -> dict[str, Any]:
-    return {"type": "audio", "audio": sound}
+def audio(value: object) -> dict[str, Any]:
+    return {"type": "audio", "audio": value}
 
 
-def test_an_answer_about_two_audio_is_the_references(llm: LLM, checkpoint: Path) -> None:
-    sounds = [noise(2, 8_000), tone(440, 16_000, 0.4)]
-    (output,) = llm.chat(user(audio((sounds[0], 16_000)), text("and"), audio((sounds[1], 16_000))), GREEDY)
-    expected = greedy_answer(checkpoint, output.prompt_token_ids, sounds, 12)
+def test_completes_two_audio_inputs_like_the_reference(llm: LLM, checkpoint: Path) -> None:
+    inputs = [noise(2, 8_000), tone(440, 16_000, 0.4)]
+    (output,) = llm.chat(user(audio((inputs[0], 16_000)), text("and"), audio((inputs[1], 16_000))), GREEDY)
+    expected = greedy_answer(checkpoint, output.prompt_token_ids, inputs, 12)
     assert output.outputs[0].token_ids == expected.token_ids
     # 50 and 40 frames are 25 and 20 positions, of which two are a token.
     assert output.prompt_token_ids.count(TOKEN_IDS["<|AUDIO|>"]) == 12 + 10
 
 
-def test_the_same_question_again_is_cached(llm: LLM) -> None:
+def test_reuses_the_cached_prefix_of_an_audio_input(llm: LLM) -> None:
     messages = user(audio((noise(3, 48_000), 16_000)), text("the thing"))
     first, again = (llm.chat(messages, GREEDY)[0] for _ in range(2))
     (other,) = llm.chat(user(audio((noise(4, 48_000), 16_000)), text("the thing")), GREEDY)
@@ -66,7 +66,7 @@ def test_the_same_question_again_is_cached(llm: LLM) -> None:
         pytest.param({"type": "audio_url", "audio_url": BASE64}, id="audio_url, a text"),
     ],
 )
-def test_an_audio_is_the_same_in_every_form(llm: LLM, part: Any) -> None:
+def test_accepts_audio_in_every_form(llm: LLM, part: Any) -> None:
     (expected,) = llm.chat(user(audio((SAMPLES, 44_100)), text("the")), GREEDY)
     (output,) = llm.chat(user(part, text("the")), GREEDY)
     assert output.prompt_token_ids == expected.prompt_token_ids
@@ -74,7 +74,7 @@ def test_an_audio_is_the_same_in_every_form(llm: LLM, part: Any) -> None:
 
 
 @pytest.mark.parametrize("given", [(SAMPLES, 44_100), [(SAMPLES, 44_100)], WAV, [WAV]], ids=range(4))
-def test_a_prompt_s_audio_is_a_pair_or_a_file(llm: LLM, given: Any) -> None:
+def test_accepts_audio_of_a_prompt_as_samples_or_a_file(llm: LLM, given: Any) -> None:
     prompt = f"{PLACEHOLDER}the"
     (expected,) = llm.generate({"prompt": prompt, "multi_modal_data": {"audio": [(SAMPLES, 44_100)]}}, GREEDY)
     (output,) = llm.generate({"prompt": prompt, "multi_modal_data": {"audio": given}}, GREEDY)
@@ -88,14 +88,14 @@ REFUSED: list[Any] = [
     pytest.param(audio((SAMPLES, 44_100.5)), "expected an integer number of samples per second", id="half a sample"),
     pytest.param(audio((SAMPLES, 1)), "1 samples a second", id="slow"),
     pytest.param(audio((SAMPLES[:9], 16_000)), "too short to be heard", id="short"),
-    pytest.param(audio(b"hello"), "no known sound format", id="no sound"),
+    pytest.param(audio(b"hello"), "no known sound format", id="not audio"),
     pytest.param({"type": "audio_url", "audio_url": {}}, "audio_url.url': expected a medium", id="no URL"),
     pytest.param(
         {"type": "audio_url", "audio_url": {"url": 5}}, "audio_url.url': expected a URL, got int", id="number"
     ),
     pytest.param({"type": "input_audio", "input_audio": {"format": "wav"}}, "expected data", id="no data"),
     pytest.param({"type": "input_audio", "input_audio": {"data": "http://a.b/c"}}, "input_audio.data", id="a URL"),
-    pytest.param(image_pil(PICTURE), "does not support image input", id="a picture"),
+    pytest.param(image_pil(IMAGE), "does not support image input", id="an image"),
 ]
 
 

@@ -1,4 +1,4 @@
-"""The offline door's names for media: what was given once can be left out, in every form that it can be given in."""
+"""The offline API's names for media: what was given once can be left out, in every form that it can be given in."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -9,15 +9,15 @@ import pytest
 from glimpse.engine.llm import LLM, InputError, SamplingParams
 from glimpse.media.errors import MediaErrorCode
 from tests.audio_checkpoints import make_audio_checkpoint
-from tests.engine.offline.test_llm import OTHER_IMAGE, PICTURE, PIXELS, PLACEHOLDER, base64_png, load, png, text, user
+from tests.engine.offline.test_llm import IMAGE, OTHER_IMAGE, PIXELS, PLACEHOLDER, base64_png, load, png, text, user
 from tests.engine.offline.test_llm_audio import BASE64, SAMPLES, WAV
 from tests.engine.offline.test_llm_audio import PLACEHOLDER as AUDIO_PLACEHOLDER
-from tests.engine.offline.test_llm_videos import FRAMES, PICTURES, SMALL
+from tests.engine.offline.test_llm_videos import FRAMES, IMAGES, SMALL
 from tests.engine.offline.test_llm_videos import PLACEHOLDER as VIDEO_PLACEHOLDER
 from tests.media.tensors import good, good_grid
 
 GREEDY = SamplingParams(temperature=0, max_tokens=8, ignore_eos=True)
-URL = f"data:image/png;base64,{base64_png(PICTURE)}"
+URL = f"data:image/png;base64,{base64_png(IMAGE)}"
 EMBEDS = {"image_embeds": good(), "image_grid_thw": good_grid()}
 
 
@@ -45,18 +45,18 @@ def refused(asking: Callable[[], Any]) -> str:
 @pytest.mark.parametrize(
     ("name", "value", "empty", "options"),
     [
-        pytest.param("image_pil", PICTURE, None, {}, id="PIL"),
+        pytest.param("image_pil", IMAGE, None, {}, id="PIL"),
         pytest.param("image_url", URL, None, {}, id="URL"),
         pytest.param("image_url", {"url": URL}, {"url": None}, {}, id="URL in a dict"),
         pytest.param("image_embeds", EMBEDS, None, {}, id="embeddings"),
         pytest.param("image_embeds", EMBEDS, {"image_embeds": None}, {}, id="embeddings in a dict"),
         pytest.param("video", FRAMES, None, SMALL, id="array"),
-        pytest.param("video", [png(picture) for picture in PICTURES], None, SMALL, id="files"),
+        pytest.param("video", [png(image) for image in IMAGES], None, SMALL, id="files"),
         pytest.param("video", FRAMES, None, SMALL | {"num_frames": 2}, id="some frames of an array"),
         pytest.param("video_url", {"url": [URL, URL], **SMALL}, {"url": None, **SMALL}, {}, id="URLs of frames"),
     ],
 )
-def test_a_part_with_a_uuid_is_given_once(
+def test_a_content_part_with_a_uuid_may_be_left_out_later(
     llm: LLM, request: pytest.FixtureRequest, name: str, value: Any, empty: Any, options: dict[str, Any]
 ) -> None:
     uuid = request.node.name
@@ -71,7 +71,7 @@ def test_a_part_with_a_uuid_is_given_once(
     ("name", "value"),
     [("audio", (SAMPLES, 44_100)), ("audio", WAV), ("audio_url", {"url": BASE64}), ("input_audio", {"data": BASE64})],
 )
-def test_an_audio_with_a_uuid_is_given_once(hearing: LLM, name: str, value: Any) -> None:
+def test_audio_with_a_uuid_may_be_left_out_later(hearing: LLM, name: str, value: Any) -> None:
     uuid = f"{name} of {type(value)}"
     sent, left_out = (hearing.chat(user(part(name, given, uuid)), GREEDY)[0] for given in (value, None))
     assert left_out.prompt_token_ids == sent.prompt_token_ids
@@ -82,24 +82,24 @@ def test_an_audio_with_a_uuid_is_given_once(hearing: LLM, name: str, value: Any)
     ("prompt", "data", "uuids", "left_out"),
     [
         (PLACEHOLDER, {"image": PIXELS}, {"image": "pixels"}, {"image": None}),
-        (PLACEHOLDER, {"image": [PICTURE]}, {"image": ["picture"]}, {"image": [None]}),
-        (PLACEHOLDER * 2, {"image": [PICTURE, OTHER_IMAGE]}, {"image": ["a", "b"]}, {}),
+        (PLACEHOLDER, {"image": [IMAGE]}, {"image": ["image"]}, {"image": [None]}),
+        (PLACEHOLDER * 2, {"image": [IMAGE, OTHER_IMAGE]}, {"image": ["a", "b"]}, {}),
         (
             PLACEHOLDER * 2,
-            {"image": [PICTURE, OTHER_IMAGE]},
+            {"image": [IMAGE, OTHER_IMAGE]},
             {"image": ["c", None]},
             {"image": [None, OTHER_IMAGE]},
         ),
         (
             VIDEO_PLACEHOLDER + PLACEHOLDER,
-            {"image": png(PICTURE), "video": FRAMES},
+            {"image": png(IMAGE), "video": FRAMES},
             {"image": "d", "video": ["e"]},
             {"image": None, "video": None},
         ),
         (PLACEHOLDER, {"image": EMBEDS}, {"image": "embeddings"}, {"image": {"image_embeds": None}}),
     ],
 )
-def test_a_prompt_s_media_have_uuids_as_in_vllm(
+def test_accepts_the_uuids_of_a_prompt_as_in_vllm(
     llm: LLM, prompt: str, data: dict[str, Any], uuids: dict[str, Any], left_out: dict[str, Any]
 ) -> None:
     asked = [{"prompt": prompt, "multi_modal_data": media, "multi_modal_uuids": uuids} for media in (data, left_out)]
@@ -109,48 +109,48 @@ def test_a_prompt_s_media_have_uuids_as_in_vllm(
     assert again.outputs == sent.outputs
 
 
-def test_a_prompt_s_audio_has_a_uuid(hearing: LLM) -> None:
+def test_accepts_the_uuid_of_a_prompt_s_audio(hearing: LLM) -> None:
     sent, again = (
         hearing.generate(
-            {"prompt": AUDIO_PLACEHOLDER, "multi_modal_data": {"audio": sound}, "multi_modal_uuids": {"audio": "x"}},
+            {"prompt": AUDIO_PLACEHOLDER, "multi_modal_data": {"audio": audio}, "multi_modal_uuids": {"audio": "x"}},
             GREEDY,
         )[0]
-        for sound in ((SAMPLES, 44_100), None)
+        for audio in ((SAMPLES, 44_100), None)
     )
     assert again.outputs == sent.outputs
 
 
-def test_what_is_left_out_may_be_given_in_the_same_batch(llm: LLM) -> None:
-    batch = [user(part("image_pil", picture, "batch"), text("the")) for picture in (None, PICTURE, None)]
+def test_a_reference_may_precede_its_medium_in_a_batch(llm: LLM) -> None:
+    batch = [user(part("image_pil", image, "batch"), text("the")) for image in (None, IMAGE, None)]
     outputs = llm.chat(batch, GREEDY)
     assert [output.outputs for output in outputs] == [outputs[1].outputs] * 3
 
 
-def test_a_uuid_is_that_of_what_was_given_last_whatever_its_form(llm: LLM) -> None:
-    forms = [part("image_pil", PICTURE, "cat"), part("image_url", base64_png(OTHER_IMAGE), "cat")]
+def test_a_uuid_refers_to_the_medium_passed_last(llm: LLM) -> None:
+    forms = [part("image_pil", IMAGE, "cat"), part("image_url", base64_png(OTHER_IMAGE), "cat")]
     for form in (*forms, forms[0]):
         (given,) = llm.chat(user(form), GREEDY)
         (left_out,) = llm.chat(user(part("image_pil", None, "cat")), GREEDY)
         assert left_out.outputs == given.outputs
 
 
-def test_a_file_that_is_kept_can_be_asked_about_in_another_size(llm: LLM) -> None:
+def test_a_cached_file_can_be_resized_differently(llm: LLM) -> None:
     llm.chat(user(part("image_url", URL, "sizes")), GREEDY)
     (small,) = llm.chat(user(part("image_url", {"url": None, "max_pixels": 56 * 56}, "sizes")), GREEDY)
     (expected,) = llm.chat(user(part("image_url", {"url": URL, "max_pixels": 56 * 56})), GREEDY)
     assert small.outputs == expected.outputs
-    llm.chat(user(part("image_pil", PICTURE, "made")), GREEDY)
+    llm.chat(user(part("image_pil", IMAGE, "made")), GREEDY)
     small_made = part("image_url", {"url": None, "max_pixels": 56 * 56}, "made")
     assert "no picture is kept" in refused(lambda: llm.chat(user(small_made), GREEDY))
 
 
-def test_a_name_is_its_kind_s(llm: LLM) -> None:
-    llm.chat(user(part("image_pil", PICTURE, "kind")), GREEDY)
+def test_uuids_are_separate_for_each_kind_of_media(llm: LLM) -> None:
+    llm.chat(user(part("image_pil", IMAGE, "kind")), GREEDY)
     for name in ("video", "image_embeds"):
         assert "kind" not in refused(lambda name=name: llm.chat(user(part(name, None, "kind")), GREEDY))
 
 
-def test_without_room_uuids_mean_nothing(tiny_checkpoint: Path) -> None:
+def test_uuids_have_no_effect_without_a_cache(tiny_checkpoint: Path) -> None:
     llm = load(tiny_checkpoint, media_cache_bytes=0)
-    assert llm.chat(user(part("image_pil", PICTURE, "cat")), GREEDY)
+    assert llm.chat(user(part("image_pil", IMAGE, "cat")), GREEDY)
     assert "media_cache_bytes" in refused(lambda: llm.chat(user(part("image_pil", None, "cat")), GREEDY))

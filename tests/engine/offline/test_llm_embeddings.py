@@ -1,4 +1,4 @@
-"""The offline door's embeddings: in vLLM's forms they answer as their media do, and refusals say where."""
+"""The offline API's embeddings: in vLLM's forms they answer as their media do, and refusals say where."""
 
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ def llm(tiny_checkpoint: Path) -> LLM:
 
 @pytest.fixture(scope="module")
 def embedded(tiny_checkpoint: Path) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """Of the two pictures: [tokens, hidden] and [1, 3]."""
+    """Of the two images: [tokens, hidden] and [1, 3]."""
     return [oracle.embeddings(tiny_checkpoint, pixels) for pixels in (PIXELS, OTHER_PIXELS)]
 
 
@@ -45,7 +45,7 @@ def prompt(image: object, words: str = SEVERAL) -> dict[str, Any]:
     return {"prompt": words, "multi_modal_data": {"image": image}}
 
 
-def test_a_prompt_s_embeddings_answer_as_the_images_do(
+def test_embeddings_of_a_prompt_are_equivalent_to_its_images(
     llm: LLM, embedded: list[tuple[torch.Tensor, torch.Tensor]]
 ) -> None:
     (expected,) = llm.generate(prompt([PIXELS, OTHER_PIXELS]), GREEDY)
@@ -62,7 +62,7 @@ def test_a_prompt_s_embeddings_answer_as_the_images_do(
         assert output.outputs == expected.outputs, form
 
 
-def test_a_conversation_s_embeddings_answer_as_the_image_does(
+def test_embeddings_of_a_conversation_are_equivalent_to_its_image(
     llm: LLM, embedded: list[tuple[torch.Tensor, torch.Tensor]]
 ) -> None:
     embeddings, grid = embedded[0]
@@ -75,9 +75,9 @@ def test_a_conversation_s_embeddings_answer_as_the_image_does(
         assert output.outputs == expected.outputs
 
 
-def test_a_video_s_embeddings_answer_as_the_video_does(llm: LLM, tiny_checkpoint: Path) -> None:
-    clip = {"type": "video", "video": FRAMES, "min_pixels": 784, "max_pixels": 56 * 56}
-    (expected,) = llm.chat(user(clip, text("the")), GREEDY)
+def test_embeddings_are_equivalent_to_their_video(llm: LLM, tiny_checkpoint: Path) -> None:
+    video = {"type": "video", "video": FRAMES, "min_pixels": 784, "max_pixels": 56 * 56}
+    (expected,) = llm.chat(user(video, text("the")), GREEDY)
     embeddings, grid = oracle.embeddings(tiny_checkpoint, FRAMES)
     given = {"video_embeds": embeddings, "video_grid_thw": grid}
     (output,) = llm.chat(user({"type": "video_embeds", "video_embeds": given}, text("the")), GREEDY)
@@ -87,11 +87,11 @@ def test_a_video_s_embeddings_answer_as_the_video_does(llm: LLM, tiny_checkpoint
     assert by_prompt.outputs == expected.outputs
 
 
-def test_an_audio_s_embeddings_answer_as_the_audio_does(tmp_path: Path) -> None:
+def test_embeddings_are_equivalent_to_their_audio(tmp_path: Path) -> None:
     path = make_audio_checkpoint(tmp_path)
-    llm, sound = load(path, enable_mm_embeds=True), noise(2, 8_000)
-    (expected,) = llm.chat(user({"type": "audio", "audio": (sound, 16_000)}, text("the")), GREEDY)
-    embeddings = audio_oracle.embeddings(path, expected.prompt_token_ids, sound, TOKEN_IDS["<|AUDIO|>"])
+    llm, samples = load(path, enable_mm_embeds=True), noise(2, 8_000)
+    (expected,) = llm.chat(user({"type": "audio", "audio": (samples, 16_000)}, text("the")), GREEDY)
+    embeddings = audio_oracle.embeddings(path, expected.prompt_token_ids, samples, TOKEN_IDS["<|AUDIO|>"])
     for given in (embeddings, {"audio_embeds": embeddings}, embeddings[None]):
         (output,) = llm.chat(user({"type": "audio_embeds", "audio_embeds": given}, text("the")), GREEDY)
         assert output.prompt_token_ids == expected.prompt_token_ids
@@ -99,22 +99,22 @@ def test_an_audio_s_embeddings_answer_as_the_audio_does(tmp_path: Path) -> None:
     words = "<|audio_bos|><|AUDIO|><|audio_eos|>the"
     by_audio, by_embeddings = (
         llm.generate({"prompt": words, "multi_modal_data": {"audio": given}}, GREEDY)[0]
-        for given in ((sound, 16_000), [embeddings])
+        for given in ((samples, 16_000), [embeddings])
     )
     assert by_embeddings.outputs == by_audio.outputs
     with pytest.raises(InputError, match="image_embeds: the model takes no pictures"):
         llm.chat(user(image_embeds(good(), good_grid())), GREEDY)
 
 
-def test_embeddings_stand_among_images_where_they_were_said(llm: LLM) -> None:
-    picture, embedded = image_pil(PIL.Image.fromarray(PIXELS)), image_embeds(good(), good_grid())
-    orders = [[picture, embedded], [embedded, picture], [embedded, embedded]]
+def test_embeddings_keep_their_position_among_images(llm: LLM) -> None:
+    image, embedded = image_pil(PIL.Image.fromarray(PIXELS)), image_embeds(good(), good_grid())
+    orders = [[image, embedded], [embedded, image], [embedded, embedded]]
     outputs = llm.chat([user(*parts, text("the")) for parts in orders], GREEDY)
     assert len({output.outputs[0].text for output in outputs}) == 3
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_embeddings_of_half_the_width_are_taken_as_they_are(llm: LLM, dtype: torch.dtype) -> None:
+def test_accepts_embeddings_in_half_precision(llm: LLM, dtype: torch.dtype) -> None:
     rounded = good(dtype)
     short, long = llm.chat([user(image_embeds(each, good_grid())) for each in (rounded, rounded.float())], GREEDY)
     assert short.outputs == long.outputs

@@ -1,4 +1,4 @@
-"""What the offline door is told of all media: where they may come from, how long that takes, how they are read."""
+"""What the offline API is told of all media: where they may come from, how long that takes, how they are read."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -10,7 +10,7 @@ import pytest
 
 from glimpse.engine.llm import LLM, InputError, SamplingParams
 from glimpse.media.errors import MediaErrorCode
-from tests.engine.offline.test_llm import PICTURE, PLACEHOLDER, image_pil, load, png, text, user
+from tests.engine.offline.test_llm import IMAGE, PLACEHOLDER, image_pil, load, png, text, user
 from tests.media.videos import greys, video
 from tests.media.web import Web, redirect, respond, serve, stall_after
 
@@ -21,7 +21,7 @@ ANY_PORT = range(1, 1 << 16)
 @pytest.fixture
 async def web() -> AsyncIterator[Web]:
     async with serve() as server:
-        server.answers["/cat.png"] = respond(png(PICTURE), headers={"Cache-Control": "max-age=60"})
+        server.answers["/cat.png"] = respond(png(IMAGE), headers={"Cache-Control": "max-age=60"})
         yield server
 
 
@@ -35,28 +35,28 @@ def refusal(llm: LLM, part: dict[str, Any]) -> MediaErrorCode | None:
     return caught.value.code
 
 
-def test_files_are_read_under_the_folder_that_is_allowed(tiny_checkpoint: Path, tmp_path: Path) -> None:
+def test_reads_files_in_the_allowed_folder_only(tiny_checkpoint: Path, tmp_path: Path) -> None:
     folder, outside = tmp_path / "media", tmp_path / "cat.png"
     folder.mkdir()
-    outside.write_bytes(png(PICTURE))
-    (folder / "cat.png").write_bytes(png(PICTURE))
-    (folder / "clip.mp4").write_bytes(video(greys(4, width=56, height=56)))
+    outside.write_bytes(png(IMAGE))
+    (folder / "cat.png").write_bytes(png(IMAGE))
+    (folder / "video.mp4").write_bytes(video(greys(4, width=56, height=56)))
     (folder / "link.png").symlink_to(outside)
     llm = load(tiny_checkpoint, allowed_local_media_path=folder)
     expected, by_url = (
         llm.chat(user(part, text("the")), GREEDY)[0]
-        for part in (image_pil(PICTURE), image_url(f"file://{folder}/cat.png"))
+        for part in (image_pil(IMAGE), image_url(f"file://{folder}/cat.png"))
     )
     assert by_url.outputs == expected.outputs
     data = {"image": f"file://{folder}/cat.png"}
     assert llm.generate({"prompt": PLACEHOLDER, "multi_modal_data": data}, GREEDY)
-    assert llm.chat(user({"type": "video_url", "video_url": {"url": f"file://{folder}/clip.mp4"}}), GREEDY)
+    assert llm.chat(user({"type": "video_url", "video_url": {"url": f"file://{folder}/video.mp4"}}), GREEDY)
     for path in (outside, folder / "link.png", folder / ".." / "cat.png", "/etc/passwd"):
         assert refusal(llm, image_url(f"file://{path}")) is MediaErrorCode.URL_REFUSED, path
     assert refusal(llm, image_url(f"file://{folder}/dog.png")) is MediaErrorCode.FETCH_FAILED
 
 
-async def test_urls_are_fetched_as_the_rules_say(tiny_checkpoint: Path, web: Web) -> None:
+async def test_fetches_urls_according_to_the_policy(tiny_checkpoint: Path, web: Web) -> None:
     web.answers |= {"/away": redirect("http://localhost:1/"), "/slow": stall_after(b"HTTP/1.1 200 -\r\n\r\n")}
     rules = {"allowed_media_networks": ["127.0.0.0/8"], "allowed_media_ports": [web.port]}
     timeouts = {"image": 0.2}
@@ -65,7 +65,7 @@ async def test_urls_are_fetched_as_the_rules_say(tiny_checkpoint: Path, web: Web
     async def ask(part: dict[str, Any]) -> Any:
         return await asyncio.to_thread(llm.chat, user(part, text("the")), GREEDY)
 
-    assert (await ask(image_url(web.url("/cat.png"))))[0].outputs == (await ask(image_pil(PICTURE)))[0].outputs
+    assert (await ask(image_url(web.url("/cat.png"))))[0].outputs == (await ask(image_pil(IMAGE)))[0].outputs
     await ask(image_url(web.url("/cat.png")))
     assert len(web.requests) == 1
     for url, code in (
@@ -90,7 +90,7 @@ def test_transparent_pixels_use_the_requested_background(tiny_checkpoint: Path) 
         llm = load(tiny_checkpoint, media_io_kwargs=given)
         parts = [image_pil(clear), image_pil(PIL.Image.new("RGB", (56, 56), colour))]
         shown, plain = (llm.chat(user(part, text("the " * 40)), GREEDY)[0] for part in parts)
-        # They are the same picture to the caches.
+        # They are the same image to the caches.
         assert plain.num_cached_tokens > shown.num_cached_tokens == 0
         assert plain.outputs == shown.outputs
 

@@ -1,4 +1,4 @@
-"""The offline door's tools: shown to the model, called and answered in conversations, refused where they are wrong."""
+"""The offline API's tools: shown to the model, called and answered in conversations, refused where they are wrong."""
 
 import json
 from pathlib import Path
@@ -26,7 +26,7 @@ LOOK = {
 }
 CALL = {"type": "function", "id": "c1", "function": {"name": "look", "arguments": '{"at": "the"}'}}
 HI = {"role": "user", "content": "Hi"}
-PICTURE = {"type": "image_pil", "image_pil": PIL.Image.fromarray(np.zeros((56, 56, 3), dtype=np.uint8))}
+IMAGE = {"type": "image_pil", "image_pil": PIL.Image.fromarray(np.zeros((56, 56, 3), dtype=np.uint8))}
 
 
 @pytest.fixture(scope="module")
@@ -48,20 +48,20 @@ def shown(llm: LLM, messages: list[dict[str, Any]], **options: Any) -> str:
     return TOKENIZER.decode(output.prompt_token_ids)
 
 
-def test_tools_are_shown_to_the_model(llm: LLM) -> None:
+def test_shows_tools_to_the_model(llm: LLM) -> None:
     function = '{"name": "look", "description": "Looks.", "parameters": {"type": "object", "properties": {}}}'
     assert function in shown(llm, [HI], tools=[LOOK])
     assert "tool" not in shown(llm, [HI])
 
 
-def test_calls_and_results_are_part_of_a_conversation(llm: LLM) -> None:
-    result = {"role": "tool", "tool_call_id": "c1", "content": [{"type": "text", "text": "Here:"}, PICTURE]}
+def test_shows_tool_calls_and_results_to_the_model(llm: LLM) -> None:
+    result = {"role": "tool", "tool_call_id": "c1", "content": [{"type": "text", "text": "Here:"}, IMAGE]}
     prompt = shown(llm, [HI, {"role": "assistant", "content": None, "tool_calls": [CALL]}, result])
     assert '<tool_call>\n{"name": "look", "arguments": {"at": "the"}}\n</tool_call>' in prompt
     assert "<tool_response>\nHere:" in prompt
 
 
-def test_an_answer_may_go_on_with_the_last_message(llm: LLM) -> None:
+def test_continues_the_final_message(llm: LLM) -> None:
     messages = [HI, {"role": "assistant", "content": "the en"}]
     assert shown(llm, messages, add_generation_prompt=False, continue_final_message=True).endswith("the en")
     assert shown(llm, [HI], add_generation_prompt=False).endswith("user\nHi\n")
@@ -82,7 +82,7 @@ DEFINITIONS = [
 
 @pytest.mark.parametrize("tool_format", FORMATS.values(), ids=FORMATS.keys())
 @pytest.mark.parametrize("choice", [ToolMode.REQUIRED, NamedTool(name="weather")], ids=["required", "named"])
-def test_a_model_of_random_weights_calls_tools_right(llm: LLM, tool_format: ToolFormat, choice: ToolChoice) -> None:
+def test_random_weights_make_valid_tool_calls(llm: LLM, tool_format: ToolFormat, choice: ToolChoice) -> None:
     grammar = tool_grammar(tool_format, DEFINITIONS, choice, parallel=False)
     samplings = [SamplingParams(grammar=grammar, temperature=1.0, seed=seed, max_tokens=400) for seed in range(5)]
     outputs = llm.chat([[HI]] * len(samplings), samplings, progress=False)

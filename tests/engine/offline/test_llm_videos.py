@@ -1,4 +1,4 @@
-"""The offline door's clips: every form of one, among pictures and in batches, and refusals that say where."""
+"""The offline API's videos: every form of one, among images and in batches, and refusals that say where."""
 
 import base64
 from pathlib import Path
@@ -10,14 +10,14 @@ import pytest
 import torch
 
 from glimpse.engine.llm import LLM, InputError, SamplingParams
-from tests.engine.offline.test_llm import PICTURE, image_pil, load, png, text, user
+from tests.engine.offline.test_llm import IMAGE, image_pil, load, png, text, user
 from tests.media.videos import greys, video
 
 GREEDY = SamplingParams(temperature=0, max_tokens=12)
 SMALL = {"min_pixels": 784, "max_pixels": 56 * 56}
 FRAMES = np.random.default_rng(1).integers(0, 256, (4, 56, 56, 3), dtype=np.uint8)
-PICTURES = [PIL.Image.fromarray(frame) for frame in FRAMES]
-URLS = [f"data:image/png;base64,{base64.b64encode(png(picture)).decode()}" for picture in PICTURES]
+IMAGES = [PIL.Image.fromarray(frame) for frame in FRAMES]
+URLS = [f"data:image/png;base64,{base64.b64encode(png(image)).decode()}" for image in IMAGES]
 PLACEHOLDER = "<|vision_start|><|video_pad|><|vision_end|>"
 
 
@@ -26,7 +26,7 @@ def llm(tiny_checkpoint: Path) -> LLM:
     return load(tiny_checkpoint)
 
 
-def clip(frames: object = FRAMES, **options: Any) -> dict[str, Any]:
+def video_part(frames: object = FRAMES, **options: Any) -> dict[str, Any]:
     return {"type": "video", "video": frames, **SMALL, **options}
 
 
@@ -37,41 +37,41 @@ def video_url(url: object, **options: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "part",
     [
-        pytest.param(clip(torch.from_numpy(FRAMES.copy())), id="tensor"),
-        pytest.param(clip(list(FRAMES)), id="arrays"),
-        pytest.param(clip(PICTURES), id="PIL"),
-        pytest.param(clip([png(picture) for picture in PICTURES]), id="files"),
-        pytest.param(clip(URLS), id="data URLs"),
+        pytest.param(video_part(torch.from_numpy(FRAMES.copy())), id="tensor"),
+        pytest.param(video_part(list(FRAMES)), id="arrays"),
+        pytest.param(video_part(IMAGES), id="PIL"),
+        pytest.param(video_part([png(image) for image in IMAGES]), id="files"),
+        pytest.param(video_part(URLS), id="data URLs"),
         pytest.param(video_url(URLS), id="video_url, a list"),
         pytest.param(
             video_url("data:video/jpeg;base64," + ",".join(url.partition(",")[2] for url in URLS)), id="video_url, one"
         ),
     ],
 )
-def test_a_video_is_the_same_in_every_form(llm: LLM, part: Any) -> None:
-    (expected,) = llm.chat(user(clip(), text("the")), GREEDY)
+def test_accepts_a_video_in_every_form(llm: LLM, part: Any) -> None:
+    (expected,) = llm.chat(user(video_part(), text("the")), GREEDY)
     (output,) = llm.chat(user(part, text("the")), GREEDY)
     assert output.prompt_token_ids == expected.prompt_token_ids
     assert output.outputs == expected.outputs
 
 
-@pytest.mark.parametrize("given", [FRAMES, [FRAMES], PICTURES, [PICTURES], tuple(PICTURES)], ids=range(5))
-def test_a_prompt_s_video_is_an_array_or_a_list(llm: LLM, given: Any) -> None:
+@pytest.mark.parametrize("given", [FRAMES, [FRAMES], IMAGES, [IMAGES], tuple(IMAGES)], ids=range(5))
+def test_accepts_a_prompt_s_video_as_an_array_or_a_list(llm: LLM, given: Any) -> None:
     prompt = f"{PLACEHOLDER}the"
     (output,) = llm.generate({"prompt": prompt, "multi_modal_data": {"video": given}}, GREEDY)
     (as_bytes,) = llm.generate(
-        {"prompt": prompt, "multi_modal_data": {"video": [[png(picture) for picture in PICTURES]]}}, GREEDY
+        {"prompt": prompt, "multi_modal_data": {"video": [[png(image) for image in IMAGES]]}}, GREEDY
     )
     assert output.outputs == as_bytes.outputs
 
 
 @pytest.mark.parametrize("as_url", [False, True])
-def test_a_file_is_sampled(llm: LLM, as_url: bool) -> None:
+def test_samples_frames_of_a_file(llm: LLM, as_url: bool) -> None:
     data = video(greys(20, width=56, height=56))
     url = f"data:video/mp4;base64,{base64.b64encode(data).decode()}"
 
     def length(**options: Any) -> int:
-        part = video_url(url, **options) if as_url else clip(data, **options)
+        part = video_url(url, **options) if as_url else video_part(data, **options)
         (output,) = llm.chat(user(part), SamplingParams(temperature=0, max_tokens=1))
         return len(output.prompt_token_ids)
 
@@ -80,12 +80,12 @@ def test_a_file_is_sampled(llm: LLM, as_url: bool) -> None:
     assert length(num_frames=8) == length(num_frames=8, start_seconds=1, end_seconds=1.8)
 
 
-def test_videos_and_images_stand_where_they_were_said(llm: LLM) -> None:
-    other = clip(255 - FRAMES)
+def test_videos_and_images_keep_their_positions(llm: LLM) -> None:
+    other = video_part(255 - FRAMES)
     orders = [
-        [clip(), image_pil(PICTURE), other],
-        [other, image_pil(PICTURE), clip()],
-        [image_pil(PICTURE), clip(), other],
+        [video_part(), image_pil(IMAGE), other],
+        [other, image_pil(IMAGE), video_part()],
+        [image_pil(IMAGE), video_part(), other],
     ]
     outputs = llm.chat([user(*parts, text("the")) for parts in orders], GREEDY)
     assert len({output.outputs[0].text for output in outputs}) == 3
@@ -93,25 +93,25 @@ def test_videos_and_images_stand_where_they_were_said(llm: LLM) -> None:
     assert [output.outputs for output in outputs] == alone
 
 
-def test_a_prompt_has_its_images_and_videos_by_their_placeholders(llm: LLM) -> None:
-    by_chat = llm.chat(user(clip(), image_pil(PICTURE)), GREEDY)[0].prompt_token_ids
+def test_placeholders_locate_images_and_videos_of_a_prompt(llm: LLM) -> None:
+    by_chat = llm.chat(user(video_part(), image_pil(IMAGE)), GREEDY)[0].prompt_token_ids
     prompt = (
         f"<|im_start|>user\n{PLACEHOLDER}<|vision_start|><|image_pad|><|vision_end|><|im_end|>\n<|im_start|>assistant\n"
     )
-    media = {"image": PICTURE, "video": FRAMES}
+    media = {"image": IMAGE, "video": FRAMES}
     (output,) = llm.generate({"prompt": prompt, "multi_modal_data": media}, GREEDY)
-    # The clip's frames are enlarged here: `multi_modal_data` has no wishes.
+    # The frames are enlarged here: `multi_modal_data` has no options.
     assert len(output.prompt_token_ids) > len(by_chat)
     assert [token for token in output.prompt_token_ids if token in (277, 278)] == sorted(
         (token for token in output.prompt_token_ids if token in (277, 278)), reverse=True
     )
 
 
-def test_a_video_that_was_computed_is_not_computed_again(tiny_checkpoint: Path) -> None:
+def test_reuses_the_cached_prefix_of_a_video(tiny_checkpoint: Path) -> None:
     llm = load(tiny_checkpoint)
-    conversation = user(clip(), text("the " * 40))
+    conversation = user(video_part(), text("the " * 40))
     (cold,), (warm,) = llm.chat(conversation, GREEDY), llm.chat(conversation, GREEDY)
-    (other,) = llm.chat(user(clip(255 - FRAMES), text("the " * 40)), GREEDY)
+    (other,) = llm.chat(user(video_part(255 - FRAMES), text("the " * 40)), GREEDY)
     assert cold.num_cached_tokens == 0
     assert warm.num_cached_tokens > other.num_cached_tokens
     assert warm.outputs == cold.outputs != other.outputs
@@ -120,21 +120,27 @@ def test_a_video_that_was_computed_is_not_computed_again(tiny_checkpoint: Path) 
 @pytest.mark.parametrize(
     ("part", "message"),
     [
-        (clip(5), r"content\[0\]\.video': expected an array, a tensor, a list of frames, bytes or a URL, got int"),
-        (clip(None), r"content\[0\]\.video': expected a medium, or the uuid"),
-        (clip([]), r"content\[0\]\.video': the clip has no frames"),
-        (clip([PICTURES[0], "x"]), r"content\[0\]\.video\[1\]': expected a PIL image"),
-        (clip([PICTURES[0], PICTURE]), r"content\[0\]\.video': frame 1 is 90×60 pixels and frame 0 56×56"),
-        (clip(FRAMES[0]), r"video': expected a uint8 array \[frames, height, width, 3 or 4\], got uint8 \[56, 56, 3\]"),
-        (clip(FRAMES / 255), r"video': expected a uint8 array"),
-        (clip(torch.zeros(2, 28, 28, 3)), r"video': expected a uint8 array"),
-        (clip(b"hello"), r"content\[0\]\.video': this is no known video format"),
-        (clip(video(greys(4))[:500]), r"content\[0\]\.video': the video is damaged"),
-        (clip(start_seconds=1), r"content\[0\]\.video\.start_seconds': expected a video file"),
-        (clip(b"x", fps=2, num_frames=4), r"content\[0\]\.video\.num_frames': expected either 'fps' or"),
-        (clip(num_frames=2.5), r"content\[0\]\.video\.num_frames': expected an integer"),
-        (clip(fps="2"), r"content\[0\]\.video\.fps': expected a number"),
-        (clip(mood="good"), r"content\[0\]\.mood': unknown field"),
+        (
+            video_part(5),
+            r"content\[0\]\.video': expected an array, a tensor, a list of frames, bytes or a URL, got int",
+        ),
+        (video_part(None), r"content\[0\]\.video': expected a medium, or the uuid"),
+        (video_part([]), r"content\[0\]\.video': the clip has no frames"),
+        (video_part([IMAGES[0], "x"]), r"content\[0\]\.video\[1\]': expected a PIL image"),
+        (video_part([IMAGES[0], IMAGE]), r"content\[0\]\.video': frame 1 is 90×60 pixels and frame 0 56×56"),
+        (
+            video_part(FRAMES[0]),
+            r"expected a uint8 array \[frames, height, width, 3 or 4\], got uint8 \[56, 56, 3\]",
+        ),
+        (video_part(FRAMES / 255), r"video': expected a uint8 array"),
+        (video_part(torch.zeros(2, 28, 28, 3)), r"video': expected a uint8 array"),
+        (video_part(b"hello"), r"content\[0\]\.video': this is no known video format"),
+        (video_part(video(greys(4))[:500]), r"content\[0\]\.video': the video is damaged"),
+        (video_part(start_seconds=1), r"content\[0\]\.video\.start_seconds': expected a video file"),
+        (video_part(b"x", fps=2, num_frames=4), r"content\[0\]\.video\.num_frames': expected either 'fps' or"),
+        (video_part(num_frames=2.5), r"content\[0\]\.video\.num_frames': expected an integer"),
+        (video_part(fps="2"), r"content\[0\]\.video\.fps': expected a number"),
+        (video_part(mood="good"), r"content\[0\]\.mood': unknown field"),
         (video_url(5), r"content\[0\]\.video_url\.url': expected a URL"),
         (video_url("http://127.0.0.1/x.mp4"), r"content\[0\]\.video_url': "),
         (video_url("file:///x.mp4"), r"content\[0\]\.video_url': file: URLs"),
@@ -148,6 +154,6 @@ def test_names_the_field_of_an_invalid_video(llm: LLM, part: Any, message: str) 
 
 def test_limits_the_number_of_videos(tiny_checkpoint: Path) -> None:
     llm = load(tiny_checkpoint, limit_mm_per_prompt={"video": 1})
-    assert llm.chat(user(clip(), image_pil(PICTURE), image_pil(PICTURE)), GREEDY)
+    assert llm.chat(user(video_part(), image_pil(IMAGE), image_pil(IMAGE)), GREEDY)
     with pytest.raises(InputError, match=r"at most 1 video inputs \(limit_mm_per_prompt\), got 2"):
-        llm.chat(user(clip(), clip()), GREEDY)
+        llm.chat(user(video_part(), video_part()), GREEDY)

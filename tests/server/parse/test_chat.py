@@ -199,7 +199,7 @@ REFUSED: list[tuple[chat_pb2.CreateChatCompletionRequest, str, str]] = [
 
 
 @pytest.mark.parametrize(("wire", "field", "reason"), REFUSED)
-def test_what_cannot_be_served_is_refused_by_its_field(
+def test_names_the_field_that_cannot_be_served(
     wire: chat_pb2.CreateChatCompletionRequest, field: str, reason: str
 ) -> None:
     with pytest.raises(InvalidRequest) as caught:
@@ -208,7 +208,7 @@ def test_what_cannot_be_served_is_refused_by_its_field(
     assert caught.value.message
 
 
-def test_what_is_not_said_takes_the_stated_defaults() -> None:
+def test_applies_the_documented_defaults() -> None:
     wire = chat_pb2.CreateChatCompletionRequest(messages=[user("Hello")])
     chat = parse(wire)
     (conversation,) = chat.generation.prompts
@@ -226,17 +226,17 @@ def test_what_is_not_said_takes_the_stated_defaults() -> None:
     assert conversation == Conversation(messages=(ChatMessage(role="user", content=("Hello",)),), media=())
 
 
-def test_zero_is_a_value() -> None:
+def test_zero_differs_from_unset() -> None:
     sampling = sampling_of(request(temperature=0, top_p=0, seed=0, top_k=0))
     assert (sampling.temperature, sampling.top_p, sampling.seed, sampling.top_k) == (0, 0, 0, 0)
 
 
 @pytest.mark.parametrize("top_k", [0, -1])
-def test_two_values_of_top_k_mean_all_tokens(top_k: int) -> None:
+def test_top_k_of_0_and_minus_1_disable_top_k(top_k: int) -> None:
     assert sampling_of(request(top_k=top_k)).top_k == 0
 
 
-def test_every_generation_option_arrives() -> None:
+def test_parses_every_generation_option() -> None:
     wire = request(
         max_completion_tokens=7,
         temperature=0.5,
@@ -277,12 +277,12 @@ def test_every_generation_option_arrives() -> None:
     )
 
 
-def test_log_probabilities_without_alternatives_are_none_of_the_most_likely() -> None:
+def test_logprobs_without_top_logprobs_have_no_alternatives() -> None:
     assert sampling_of(request(logprobs=True)).logprobs == 0
     assert sampling_of(request(logprobs=False)).logprobs is None
 
 
-def test_images_stand_where_they_were_said() -> None:
+def test_images_keep_their_positions() -> None:
     first, second = png(colour=(1, 2, 3)), png(colour=(4, 5, 6))
     wire = request(user("a", image_part(first), "b"), user(image_part(second)))
     conversation = conversation_of(wire)
@@ -306,14 +306,14 @@ def test_images_stand_where_they_were_said() -> None:
         (content_pb2.IMAGE_DETAIL_LOW, 2 * LOW_DETAIL_MAX_PIXELS, LOW_DETAIL_MAX_PIXELS),
     ],
 )
-def test_low_detail_bounds_the_pixels(detail: content_pb2.ImageDetail, asked: int | None, expected: int | None) -> None:
+def test_low_detail_limits_the_pixels(detail: content_pb2.ImageDetail, asked: int | None, expected: int | None) -> None:
     wire = with_part(image_part(b"x", detail=detail, max_pixels=asked))
     (image,) = conversation_of(wire).media
     assert isinstance(image, ImageInput)
     assert image.max_pixels == expected
 
 
-def test_videos_stand_among_images() -> None:
+def test_videos_keep_their_positions_among_images() -> None:
     wire = request(user(image_part(b"p"), "a", video_part(b"v")))
     conversation = conversation_of(wire)
     assert conversation.messages[0].content == (
@@ -358,39 +358,42 @@ UPLOAD: dict[str, Any] = {"upload_id": "u"}
         ),
     ],
 )
-def test_an_upload_is_a_source_of_every_medium(part: content_pb2.ContentPart, source: object) -> None:
+def test_every_medium_may_be_an_upload(part: content_pb2.ContentPart, source: object) -> None:
     (medium,) = conversation_of(with_part(part)).media
     assert isinstance(medium, ImageInput | VideoInput)
     assert (medium.source, medium.uuid) == (source, None)
 
 
-def test_a_medium_that_is_left_out_is_known_by_its_name() -> None:
-    image, clip = content_pb2.ContentPart(uuid="a", image={}), content_pb2.ContentPart(uuid="a", video={"fps": 5})
-    picture, video = conversation_of(request(user(image, clip))).media
-    assert isinstance(picture, ImageInput)
+def test_a_medium_may_be_only_a_uuid() -> None:
+    image_ref, video_ref = (
+        content_pb2.ContentPart(uuid="a", image={}),
+        content_pb2.ContentPart(uuid="a", video={"fps": 5}),
+    )
+    image, video = conversation_of(request(user(image_ref, video_ref))).media
+    assert isinstance(image, ImageInput)
     assert isinstance(video, VideoInput)
     named = CachedSource(uuid="a")
-    assert (picture.source, picture.uuid, picture.field) == (named, "a", "messages[0].content[0].uuid")
+    assert (image.source, image.uuid, image.field) == (named, "a", "messages[0].content[0].uuid")
     assert (video.source, video.uuid, video.field) == (named, "a", "messages[0].content[1].uuid")
     assert video.options == VideoOptions(fps=5)
 
 
-def test_a_medium_that_is_sent_may_have_a_name() -> None:
+def test_a_medium_may_be_sent_with_a_uuid() -> None:
     part = image_part(b"x")
     part.uuid = "a"
-    (picture,) = conversation_of(with_part(part)).media
-    assert isinstance(picture, ImageInput)
-    assert (picture.source, picture.uuid, picture.field) == (DataSource(data=b"x"), "a", f"{PART}.image.source")
+    (image,) = conversation_of(with_part(part)).media
+    assert isinstance(image, ImageInput)
+    assert (image.source, image.uuid, image.field) == (DataSource(data=b"x"), "a", f"{PART}.image.source")
 
 
-def test_every_wish_about_a_video_arrives() -> None:
-    wishes: dict[str, Any] = {"num_frames": 8, "max_frames": 6, "start_seconds": 0.5, "end_seconds": 9.0,
+def test_parses_every_video_option() -> None:
+    options: dict[str, Any] = {"num_frames": 8, "max_frames": 6, "start_seconds": 0.5, "end_seconds": 9.0,
                               "min_pixels": 5000, "max_pixels": 6000, "total_pixels": 70000}  # fmt: skip
-    (clip,) = conversation_of(with_video(b"x", **wishes)).media
+    (video,) = conversation_of(with_video(b"x", **options)).media
     (rated,) = conversation_of(with_video(b"x", fps=2.5)).media
-    assert isinstance(clip, VideoInput)
+    assert isinstance(video, VideoInput)
     assert isinstance(rated, VideoInput)
-    assert (clip.options, rated.options) == (VideoOptions(**wishes), VideoOptions(fps=2.5))
+    assert (video.options, rated.options) == (VideoOptions(**options), VideoOptions(fps=2.5))
     known = {field.name for field in content_pb2.VideoPart.DESCRIPTOR.fields}
     assert known == {"source", "frames"} | set(VideoOptions.__dataclass_fields__)
 
@@ -404,7 +407,7 @@ def test_every_wish_about_a_video_arrives() -> None:
         (content_pb2.ROLE_ASSISTANT, "assistant"),
     ],
 )
-def test_roles_have_the_template_s_names(role: content_pb2.Role, name: str) -> None:
+def test_maps_roles_to_the_names_of_chat_templates(role: content_pb2.Role, name: str) -> None:
     parsed = conversation_of(request(content_pb2.Message(role=role, content=[text_part("x")]))).messages[0]
     assert (parsed.role, parsed.content, parsed.name) == (name, ("x",), None)
 
@@ -418,17 +421,17 @@ def test_roles_have_the_template_s_names(role: content_pb2.Role, name: str) -> N
         request(n=1),
     ],
 )
-def test_options_that_ask_for_nothing_more_are_accepted(wire: chat_pb2.CreateChatCompletionRequest) -> None:
+def test_accepts_options_set_to_their_defaults(wire: chat_pb2.CreateChatCompletionRequest) -> None:
     assert conversation_of(wire).messages
 
 
-def test_a_stream_may_ask_for_its_usage() -> None:
+def test_a_stream_may_include_usage() -> None:
     wire = with_member(stream_options={"include_usage": True}, cache_salt="s")
     chat = parse(wire, streaming=True)
     assert (chat.include_usage, chat.generation.cache_salt) == (True, "s")
 
 
-def test_generation_options_have_no_field_that_parsing_does_not_know() -> None:
+def test_parses_all_fields_of_generation_options() -> None:
     known = {field.name for field in generation_pb2.GenerationOptions.DESCRIPTOR.fields}
     sampling = set(SamplingParams.__dataclass_fields__)
     assert known - sampling == {"max_completion_tokens", "top_logprobs", "n", "skip_special_tokens"}
@@ -451,13 +454,13 @@ SCHEMA = '{"type": "object"}'
         ({"structured_outputs": {"regex": "a"}, "response_format": {"text": {}}}, GrammarKind.REGEX, "a"),
     ],
 )
-def test_a_form_is_a_grammar(members: dict[str, Any], kind: GrammarKind, text: str) -> None:
+def test_a_response_format_becomes_a_grammar(members: dict[str, Any], kind: GrammarKind, text: str) -> None:
     constraint = parse(with_member(**members)).generation.constraint
     assert constraint is not None
     assert constraint.grammar == Grammar(kind=kind, text=text)
 
 
-def test_tools_are_shown_unless_none_may_be_called() -> None:
+def test_shows_tools_unless_tool_choice_is_none() -> None:
     called = parse(with_member(tools=[TOOL])).generation
     assert called.tools is not None
     assert (called.tools.choice, conversation_of(with_member(tools=[TOOL])).tools) == (
@@ -470,7 +473,7 @@ def test_tools_are_shown_unless_none_may_be_called() -> None:
     assert formed.generation.constraint is not None
 
 
-def test_a_prompt_can_end_in_several_ways() -> None:
+def test_parses_how_the_prompt_ends() -> None:
     answered = content_pb2.Message(role=content_pb2.ROLE_ASSISTANT, content=[text_part("So")])
     open_end = request(user("Hello"), answered)
     open_end.continue_final_message = True
@@ -483,7 +486,7 @@ def test_a_prompt_can_end_in_several_ways() -> None:
     ]
 
 
-def test_variables_reach_the_template() -> None:
+def test_passes_variables_to_the_template() -> None:
     wire = with_member(chat_template_kwargs='{"enable_thinking": false}', reasoning_effort=4)
     chat = parse_chat(wire, streaming=False, vocab_size=VOCAB_SIZE, max_media=LIMITS, supports_reasoning_effort=True)
     (conversation,) = chat.generation.prompts
@@ -491,23 +494,23 @@ def test_variables_reach_the_template() -> None:
     assert conversation.template_kwargs == {"enable_thinking": False, "reasoning_effort": "medium"}
 
 
-def test_wishes_for_all_media_hold_where_a_part_has_none() -> None:
+def test_defaults_apply_to_media_without_own_options() -> None:
     wire = request(user(image_part(b"a"), image_part(b"b", max_pixels=9999), video_part(b"c", num_frames=2)))
     wire.media_processor_options.min_pixels, wire.media_processor_options.max_pixels = 100, 200
     wire.media_io_options.video.fps = 3
-    first, second, clip = conversation_of(wire).media
+    first, second, video = conversation_of(wire).media
     assert isinstance(first, ImageInput)
     assert isinstance(second, ImageInput)
-    assert isinstance(clip, VideoInput)
+    assert isinstance(video, VideoInput)
     assert (first.min_pixels, first.max_pixels) == (100, 200)
     assert (second.min_pixels, second.max_pixels) == (100, 9999)
-    assert clip.options == VideoOptions(num_frames=2, min_pixels=100, max_pixels=200)
+    assert video.options == VideoOptions(num_frames=2, min_pixels=100, max_pixels=200)
     (rated,) = conversation_of(_with_rate(video_part(b"c"))).media
     assert isinstance(rated, VideoInput)
     assert rated.options == VideoOptions(fps=3)
 
 
-def test_a_background_is_that_of_all_images() -> None:
+def test_a_background_applies_to_all_images() -> None:
     wire = request(user(image_part(b"a"), image_part(b"b")))
     wire.media_io_options.image.rgba_background_color.extend((0, 128, 255))
     assert [image.background for image in _images(wire)] == [(0, 128, 255)] * 2
@@ -519,7 +522,7 @@ def _images(wire: chat_pb2.CreateChatCompletionRequest) -> list[ImageInput]:
     return [medium for medium in conversation_of(wire).media if isinstance(medium, ImageInput)]
 
 
-def test_wishes_that_do_not_fit_a_part_are_refused() -> None:
+def test_refuses_defaults_that_contradict_a_medium() -> None:
     wire = request(user(image_part(b"a", max_pixels=50)))
     wire.media_processor_options.min_pixels = 100
     with pytest.raises(InvalidRequest) as caught:

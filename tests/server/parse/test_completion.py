@@ -19,13 +19,13 @@ def parse(**fields: Any) -> CompletionRequest:
     return parse_completion(wire, streaming=False, vocab_size=VOCAB_SIZE)
 
 
-def test_what_is_not_said_takes_the_stated_defaults() -> None:
+def test_applies_the_documented_defaults() -> None:
     completion = parse()
     assert completion.generation.sampling == SamplingParams(max_tokens=16)
     assert (completion.echo, completion.include_usage, completion.generation.num_completions) == (False, False, 1)
 
 
-def test_prompts_are_texts_and_token_ids() -> None:
+def test_accepts_prompts_as_text_and_token_ids() -> None:
     assert parse(prompts=[{"text": "a"}, {"token_ids": {"ids": [5, 6]}}]).generation.prompts == (
         TextPrompt(text="a", field="prompts[0].text"),
         TokenPrompt(token_ids=(5, 6)),
@@ -41,7 +41,7 @@ def test_prompts_are_texts_and_token_ids() -> None:
         ({"generation": {"logprobs": True, "top_logprobs": 2}}, 2),
     ],
 )
-def test_log_probabilities_are_asked_for_in_two_ways(fields: dict[str, Any], logprobs: int | None) -> None:
+def test_two_fields_request_log_probabilities(fields: dict[str, Any], logprobs: int | None) -> None:
     assert parse(**fields).generation.sampling.logprobs == logprobs
 
 
@@ -58,7 +58,7 @@ def test_log_probabilities_are_asked_for_in_two_ways(fields: dict[str, Any], log
         ({"stream_options": {}}, "stream_options", "invalid_value"),
     ],
 )
-def test_what_cannot_be_continued_is_refused_by_its_field(fields: dict[str, Any], field: str, reason: str) -> None:
+def test_names_the_field_that_cannot_be_served(fields: dict[str, Any], field: str, reason: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
         parse(**fields)
     assert (caught.value.field, caught.value.reason) == (field, reason)

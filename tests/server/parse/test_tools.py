@@ -40,7 +40,7 @@ def request(*tools: chat_pb2.Tool, **members: Any) -> chat_pb2.CreateChatComplet
     return chat_pb2.CreateChatCompletionRequest(tools=tools, **members)
 
 
-def test_tools_arrive_as_they_were_given() -> None:
+def test_parses_tools() -> None:
     tools = parse_tools(request(function("look", description="Looks.", parameters=SCHEMA, strict=True), function("f")))
     assert tools.definitions == (
         ToolDefinition(name="look", description="Looks.", parameters=SCHEMA, strict=True),
@@ -59,18 +59,18 @@ def test_tools_arrive_as_they_were_given() -> None:
         (named("f"), NamedTool(name="f")),
     ],
 )
-def test_a_choice_is_a_mode_or_a_name(choice: chat_pb2.ToolChoice, expected: ToolChoice) -> None:
+def test_a_tool_choice_is_a_mode_or_a_name(choice: chat_pb2.ToolChoice, expected: ToolChoice) -> None:
     tools = parse_tools(request(function(), tool_choice=choice, parallel_tool_calls=False))
     assert (tools.choice, tools.parallel) == (expected, False)
 
 
 @pytest.mark.parametrize("members", [{}, {"tool_choice": mode(chat_pb2.TOOL_CHOICE_MODE_NONE)}])
-def test_without_tools_none_is_chosen(members: dict[str, Any]) -> None:
+def test_the_tool_choice_is_none_without_tools(members: dict[str, Any]) -> None:
     tools = parse_tools(request(**members))
     assert (tools.definitions, tools.choice) == ((), ToolMode.NONE)
 
 
-def test_the_most_tools_are_accepted() -> None:
+def test_accepts_the_maximum_number_of_tools() -> None:
     assert len(parse_tools(request(*(function(f"f{index}") for index in range(MAX_TOOLS)))).definitions) == MAX_TOOLS
 
 
@@ -97,7 +97,7 @@ def test_the_most_tools_are_accepted() -> None:
         (request(parallel_tool_calls=False), "parallel_tool_calls", "invalid_value"),
     ],
 )
-def test_what_is_no_tool_and_no_choice_is_refused(
+def test_refuses_invalid_tools_and_tool_choices(
     wire: chat_pb2.CreateChatCompletionRequest, field: str, reason: str
 ) -> None:
     with pytest.raises(InvalidRequest) as refused:
@@ -119,7 +119,7 @@ def result(call_id: str | None, *parts: content_pb2.ContentPart) -> content_pb2.
     return content_pb2.Message(role=content_pb2.ROLE_TOOL, content=content, tool_call_id=call_id)
 
 
-def test_calls_and_their_results_arrive_in_order() -> None:
+def test_parses_tool_calls_and_their_results_in_order() -> None:
     arguments = '{ "z": 1.50, "a": "é" }'
     conversation = parse_conversation(
         [
@@ -172,7 +172,7 @@ def other(role: content_pb2.Role, **members: Any) -> content_pb2.Message:
         ),
     ],
 )
-def test_calls_and_results_that_do_not_fit_are_refused(
+def test_refuses_tool_results_without_a_matching_call(
     messages: list[content_pb2.Message], field: str, reason: str
 ) -> None:
     with pytest.raises(InvalidRequest) as refused:

@@ -15,7 +15,7 @@ def request(**generation: Any) -> chat_pb2.CreateChatCompletionRequest:
     return chat_pb2.CreateChatCompletionRequest(messages=[message], generation=options)
 
 
-def test_nothing_is_wrong_with_a_plain_request() -> None:
+def test_accepts_a_plain_request() -> None:
     assert violations(request()) == []
     assert violations(chat_pb2.CreateChatCompletionResponse()) == []
 
@@ -27,7 +27,7 @@ def test_nothing_is_wrong_with_a_plain_request() -> None:
         {"frequency_penalty": -2}, {"stop": ["a"] * 16}, {"max_completion_tokens": 1}, {"logit_bias": {5: 1}},
     ],
 )  # fmt: skip
-def test_bounds_are_themselves_allowed(options: dict[str, Any]) -> None:
+def test_accepts_values_at_their_bounds(options: dict[str, Any]) -> None:
     assert violations(request(**options)) == []
 
 
@@ -45,13 +45,13 @@ def test_bounds_are_themselves_allowed(options: dict[str, Any]) -> None:
         ({"stop": ["a"] * 17}, "stop", "expected at most 16 elements, got 17"),
     ],
 )
-def test_a_value_outside_of_its_bounds_is_named(options: dict[str, Any], field: str, explanation: str) -> None:
+def test_names_a_value_out_of_bounds(options: dict[str, Any], field: str, explanation: str) -> None:
     path = f"generation.{field}"
     expected = Violation(field=path, message=f"'{path}': {explanation}", code="invalid_value")
     assert violations(request(**options)) == [expected]
 
 
-def test_a_required_field_must_be_there() -> None:
+def test_names_a_missing_required_field() -> None:
     missing = chat_pb2.CreateChatCompletionRequest(messages=[content_pb2.Message()])
     assert violations(missing) == [
         Violation(
@@ -64,7 +64,7 @@ def test_a_required_field_must_be_there() -> None:
     assert [violation.field for violation in violations(model_pb2.GetModelRequest())] == ["model"]
 
 
-def test_everything_that_is_wrong_is_told() -> None:
+def test_reports_all_violations() -> None:
     message = request(n=0, top_p=5)
     part = message.messages[0].content.add()
     part.image.min_pixels = 0
