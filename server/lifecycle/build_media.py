@@ -54,18 +54,18 @@ def build_media(settings: MediaSettings, checkpoint: Path, model: ModelConfig, m
     metrics.watch_media("uploaded", lambda: uploads.num_bytes)
     metrics.watch_media("in_flight", lambda: memory_budget.num_bytes)
     try:
-        processing, videos = image_processing(checkpoint), video_processing(checkpoint)
-        sounds = audio_processing_of(checkpoint, model)
+        images, videos = image_processing(checkpoint), video_processing(checkpoint)
+        audio = audio_processing_of(checkpoint, model)
     except ValueError as error:
         raise CheckpointError(str(error)) from error
     loader = MediaLoader(
         processing=replace(
-            processing,
+            images,
             background=settings.media_io_kwargs.image.rgba_background_color,
             fast_jpeg=settings.fast_jpeg,
         ),
         video_processing=videos,
-        audio_processing=sounds,
+        audio_processing=audio,
         policy=_policy(settings),
         local=LocalFiles(settings.allowed_local_media_path) if settings.allowed_local_media_path else None,
         decoders=Decoders(),

@@ -1,4 +1,4 @@
-"""Flags and environment variables → settings → what the engine is told."""
+"""Flags and environment variables become settings, and settings the engine's configuration."""
 
 from pathlib import Path
 from typing import get_args
@@ -138,12 +138,12 @@ def test_local_media_path_must_be_a_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("limit", "images", "videos", "sounds"),
+    ("limit", "images", "videos", "audio"),
     [("image=3,video=0", 3, 0, 4), ("video=9", 16, 9, 4), ("video=1, image=2", 2, 1, 4), ("audio=1", 16, 4, 1)],
 )
-def test_parses_media_limits_by_kind(limit: str, images: int, videos: int, sounds: int) -> None:
+def test_parses_media_limits_by_kind(limit: str, images: int, videos: int, audio: int) -> None:
     limits = MediaSettings(limit_mm_per_prompt=limit).max_media
-    assert limits == {MediaKind.IMAGE: images, MediaKind.VIDEO: videos, MediaKind.AUDIO: sounds}
+    assert limits == {MediaKind.IMAGE: images, MediaKind.VIDEO: videos, MediaKind.AUDIO: audio}
 
 
 @pytest.mark.parametrize(

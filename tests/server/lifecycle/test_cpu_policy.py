@@ -18,7 +18,7 @@ def scheduling_classes(process: int) -> set[int]:
 
 
 def test_server_runs_at_lower_priority_than_its_engine(tiny_checkpoint: Path, tmp_path: Path) -> None:
-    # The server is started with the processors of this very thread.
+    # The server inherits this thread's processors.
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, sorted(before)[:MAX_FEW_PROCESSORS])
     try:

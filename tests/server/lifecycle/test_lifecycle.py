@@ -78,7 +78,7 @@ async def test_deadline_ends_a_request_with_its_reason(tiny_checkpoint: Path, tm
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await call.read()
         assert caught.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
-        # The server's own words: it answers a little before gRPC cuts the call.
+        # The server's own message: it ends the request a little before gRPC does.
         assert caught.value.details() == "The deadline passed before the response was complete."
 
 
@@ -93,7 +93,7 @@ async def test_drain_lets_running_requests_finish(tiny_checkpoint: Path, tmp_pat
         assert (await watch.read()).status == NOT_SERVING
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await held.read()
-        # It ended in its own way, and the server with it: nobody waited for those who watch health.
+        # The request ended by its own deadline. Streams that watch health do not delay the stop.
         assert caught.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
         async with asyncio.timeout(10):
             await stopping
