@@ -1,39 +1,39 @@
-"""What can be wrong with a medium that a client sent. Messages speak of the client's input, never of this host."""
+"""Errors in media that a client sent. Messages describe the client's input and reveal nothing about this host."""
 
 from enum import StrEnum
 
 
 class MediaErrorCode(StrEnum):
-    """Why a medium was refused."""
+    """Reason for refusing a media input."""
 
     INVALID_SOURCE = "invalid_media_source"
-    """The URL, data URL or base64 text cannot be read as one."""
+    """The URL, data URL or base64 text is malformed."""
     URL_REFUSED = "media_url_refused"
-    """The address is not one from which media may be fetched."""
+    """The server's policy does not allow fetching from this URL or address."""
     FETCH_FAILED = "media_fetch_failed"
-    """The other server did not deliver it."""
+    """The media server did not deliver the file."""
     FETCH_TIMEOUT = "media_fetch_timeout"
-    """The other server was too slow."""
+    """The media server did not deliver the file in time."""
     TOO_LARGE = "media_too_large"
-    """More bytes or pixels than are accepted."""
+    """More bytes, pixels, frames or decoding time than the server accepts."""
     UNSUPPORTED_FORMAT = "unsupported_media_format"
-    """The bytes are of no format that is decoded here."""
+    """The server does not decode this file format or codec."""
     INVALID_MEDIA = "invalid_media"
-    """The format is known, but the file is damaged or its dimensions are impossible."""
+    """The format is supported, but the file is corrupt or has impossible dimensions."""
     INVALID_EMBEDDINGS = "invalid_embeddings"
-    """Not a dense tensor, or not one of the type, shape and values that the model takes."""
+    """Not a dense tensor, or a tensor whose type, shape or values the model does not accept."""
     INVALID_PARAMETER = "invalid_media_parameter"
-    """A parameter of its processing is out of range, or contradicts another."""
+    """A processing option is out of range or contradicts another one."""
     NOT_CACHED = "media_not_cached"
-    """Only a uuid or an upload's handle was given, and nothing is kept under it."""
+    """The request refers to media by uuid or upload handle, and nothing is cached under it."""
     OVERLOADED = "overloaded"
-    """The media of all requests together take too much memory; later there may be room."""
+    """The media of all requests together exceed the memory budget; a later attempt may succeed."""
     UPLOAD_MISMATCH = "upload_mismatch"
-    """What was uploaded is not what was announced."""
+    """The uploaded bytes differ from the announced size or hash."""
 
 
 class MediaError(Exception):
-    """A medium that cannot be used, and why."""
+    """A media input that cannot be used."""
 
     def __init__(self, code: MediaErrorCode, message: str) -> None:
         super().__init__(message)
@@ -41,8 +41,13 @@ class MediaError(Exception):
         self.message = message
 
 
+def too_large(max_bytes: int, what: str = "a file") -> MediaError:
+    """Returns the error for input of more than `max_bytes`; `what` names the input, with its article."""
+    return MediaError(MediaErrorCode.TOO_LARGE, f"expected {what} of at most {max_bytes} bytes, got more")
+
+
 class OptionError(MediaError):
-    """An option of a medium that is out of range or contradicts another option."""
+    """A processing option that is out of range or contradicts another one."""
 
     def __init__(self, name: str, problem: str) -> None:
         super().__init__(MediaErrorCode.INVALID_PARAMETER, f"'{name}': {problem}")

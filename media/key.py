@@ -1,7 +1,4 @@
-"""The identity of a medium: a hash of its pixels and of how they become patches, or of a sound's samples and so on.
-
-Knows no formats and no requests.
-"""
+"""Content keys: hashes that identify media by their content and their processing."""
 
 import hashlib
 from collections.abc import Iterable
@@ -14,50 +11,50 @@ _DOMAIN = b"glimpse.media.v2"
 
 
 def content_key(kind: str, pixels: npt.NDArray[np.uint8], *parameters: int) -> bytes:
-    """SHA-256 of a medium: equal exactly for what the engine would compute alike.
+    """Returns the SHA-256 of preprocessed pixels. Two keys are equal exactly if the encoder computes the same for both.
 
-    Each field is preceded by its length, so that no two lists of fields are the same bytes.
+    Each field is preceded by its length, so that no two lists of fields hash the same bytes.
 
     Args:
         kind: "image" or "video".
-        pixels: RGB, C-contiguous; the shape counts too.
-        parameters: of the processing that follows.
+        pixels: uint8 RGB, C-contiguous. The shape is part of the key.
+        parameters: Parameters of the processing that follows.
     """
     numbers = (pixels.ndim, *pixels.shape, *parameters)
     return _hash((kind.encode(), b"RGB", *_texts(numbers), pixels.data))
 
 
 def audio_key(samples: npt.NDArray[np.float32], *parameters: int) -> bytes:
-    """SHA-256 of a sound, in the same way.
+    """Returns the SHA-256 of audio samples, like `content_key`.
 
     Args:
         samples: [samples], C-contiguous.
-        parameters: of the processing that follows.
+        parameters: Parameters of the processing that follows.
     """
     return _hash((b"audio", b"float32", *_texts((len(samples), *parameters)), samples.data))
 
 
 def decoded_key(namespace: str, kind: str, files: Iterable[bytes], *parameters: object) -> bytes:
-    """SHA-256 of how a medium is made of files, by which it is found again without being decoded.
+    """Returns the SHA-256 of the inputs of decoding, under which the decoded media are cached.
 
     Args:
-        tenant: whose it is; others do not find it.
-        kind: "image", "video" or "audio", and what the files are of it.
-        files: their hashes.
-        parameters: of their processing: numbers, tuples, dataclasses of these.
+        namespace: Cache namespace; other namespaces get other keys.
+        kind: "image", "video", "audio" or "frames".
+        files: SHA-256 of each file.
+        parameters: Parameters of the decoding: numbers, tuples and dataclasses of these.
     """
     fields = (b"decoded", namespace.encode(), kind.encode(), msgspec.msgpack.encode(parameters), *files)
     return _hash(fields)
 
 
 def embedding_key(kind: str, dtype: str, numbers: Iterable[int], data: memoryview) -> bytes:
-    """SHA-256 of embeddings, in the same way, and never that of what they may have been made of.
+    """Returns the SHA-256 of embeddings. It never equals the key of the media that they were computed from.
 
     Args:
-        kind: of the medium that they stand for.
-        dtype: of their elements.
-        numbers: their shape, and the medium's grid.
-        data: their elements.
+        kind: Kind of the media that the embeddings stand for.
+        dtype: Type of the elements.
+        numbers: Shape of the tensor and grid of the media.
+        data: Elements.
     """
     return _hash((b"embedding", kind.encode(), dtype.encode(), *_texts(numbers), data))
 

@@ -1,7 +1,9 @@
-"""Sources → media that are ready for the engine. Knows limits of time and bytes, not formats.
+"""Loads media for the engine: fetches files, decodes them and caches both. Independent of file formats.
 
-A medium is known by the hashes of its files and by how they are processed: one that is kept is not decoded again.
+Decoded media are cached under the hashes of their files and their processing parameters.
 """
+
+from collections.abc
 
 import asyncio
 from collections.abc import Callable, Coroutine, Generator, Sequence
@@ -18,6 +20,7 @@ from glimpse.media.decoding.decoders import Decoders
 from glimpse.media.decoding.video_frames import sample_frame_indices, video_from_images
 from glimpse.media.errors import MediaError, MediaErrorCode
 from glimpse.media.key import decoded_key
+from glimpse.media.kind import MediaKind
 from glimpse.media.processing.audio import Audio, AudioProcessing, audio_from_array
 from glimpse.media.processing.image import Image, ImageProcessing, prepare_image
 from glimpse.media.processing.rgb import Colour
@@ -39,18 +42,14 @@ from glimpse.media.sources.source import (
 )
 from glimpse.media.sources.uploads import Uploads
 
-MediumT = TypeVar("MediumT", Image, Video, Audio)
-
-_IMAGE = "picture"
-_VIDEO = "clip"
-_AUDIO = "sound"
+MediaT = TypeVar("MediaT", Image, Video, Audio)
 
 
 class MediaLoader:
-    """Loads the media of all requests, of one event loop.
+    """Loads the media of all requests of one event loop.
 
-    A task that awaits a load may be cancelled at any time: a fetch that nobody else waits for stops at once, and
-    decoding as `Decoders` says.
+    A load may be cancelled at any time. Its fetch stops at once unless another request waits for it too; `Decoders`
+    describes what happens to decoding.
     """
 
     def __init__(
@@ -73,38 +72,37 @@ class MediaLoader:
         max_video_bytes: int = DEFAULT_MAX_VIDEO_BYTES,
         max_fetches: int = 32,
     ) -> None:
-        """Sets the limits.
-
+        """
         Args:
-            processing: How the checkpoint wants its pictures.
-            video_processing: How it wants its clips.
-            audio_processing: How it wants its sounds; without it they are refused.
-            policy: From where media may be fetched.
-            decoders: What makes media of files; closed with the loader.
-            local: The files of this host that clients may name; without it there are none.
-            store: Keeps media between requests; without one nothing is kept.
-            uploads: Where uploads are; without it there are none.
-            memory_budget: Bounds what requests hold in memory; without it nothing does.
-            image_timeout_seconds: For fetching one picture.
-            video_timeout_seconds: For fetching one clip, all of its frames together where they are pictures.
-            audio_timeout_seconds: For fetching one sound.
-            max_image_bytes: The largest file of a picture.
-            max_audio_bytes: The largest file of a sound.
-            max_video_bytes: The largest file of a clip, and the most that the pictures of one may have together.
-            max_fetches: Fetches at the same time; further ones wait.
+            processing: The checkpoint's processing of images.
+            video_processing: The checkpoint's processing of videos.
+            audio_processing: The checkpoint's processing of audio; None refuses audio.
+            policy: Rules on URLs.
+            decoders: Decode files. Closed by `close`.
+            local: Reads files of this host; None refuses them.
+            store: Caches media between requests; None disables caching.
+            uploads: Stores uploads; None disables them.
+            memory_budget: Limits the memory of media in use; None sets no limit.
+            image_timeout_seconds: Limit on fetching one image.
+            video_timeout_seconds: Limit on fetching one video file, or all frames of a video together.
+            audio_timeout_seconds: Limit on fetching one audio file.
+            max_image_bytes: Limit on an image file.
+            max_audio_bytes: Limit on an audio file.
+            max_video_bytes: Limit on a video file, or on all frames of a video together.
+            max_fetches: Number of concurrent fetches; further ones wait.
         """
         self._processing = processing
         self._video_processing = video_processing
         self._audio_processing = audio_processing
         self._decoders = decoders
         self._store = store or MediaStore(max_bytes=0)
-        self._in_flight = memory_budget or MemoryBudget()
+        self._memory_budget = memory_budget or MemoryBudget()
         self._files = FileLoader(
             policy=policy,
             local=local,
             store=self._store,
-            uploads=uploads or Uploads(max_bytes=0, ttl_seconds=0, memory_budget=self._in_flight),
-            memory_budget=self._in_flight,
+            uploads=uploads or Uploads(max_bytes=0, ttl_seconds=0, memory_budget=self._memory_budget),
+            memory_budget=self._memory_budget,
             max_fetches=max_fetches,
         )
         self._image_limits = FileLimits(max_bytes=max_image_bytes, timeout_seconds=image_timeout_seconds)
@@ -113,8 +111,8 @@ class MediaLoader:
 
     @contextmanager
     def batch(self, namespace: str = "") -> Generator[Batch]:
-        """The media of one request, which hold their memory until the block ends; `namespace` is whose they are."""
-        with self._in_flight.reservation() as reservation:
+        """Opens a request's media. Their memory stays reserved until the block ends."""
+        with self._memory_budget.reservation() as reservation:
             yield Batch(namespace=namespace, reservation=reservation, usage=MediaUsage())
 
     async def load_image(
@@ -127,18 +125,18 @@ class MediaLoader:
         max_pixels: int | None = None,
         background: Colour | None = None,
     ) -> Image:
-        """Loads a picture.
+        """Loads an image.
 
         Args:
-            source: where it is, or the decoded image.
-            batch: its request's; None: it is a request by itself.
-            uuid: the client's name for it.
-            min_pixels: in the place of the checkpoint's bound.
-            max_pixels: in the place of the checkpoint's bound.
-            background: in the place of the loader's.
+            source: Where the image is, or the decoded image.
+            batch: The request's media; None for a request of one image.
+            uuid: The client's uuid for the image.
+            min_pixels: Overrides the checkpoint's bound.
+            max_pixels: Overrides the checkpoint's bound.
+            background: Overrides the default background color.
 
         Raises:
-            MediaError: whatever is wrong with it.
+            MediaError: The image cannot be used.
         """
         processing = self._processing.with_options(min_pixels=min_pixels, max_pixels=max_pixels, background=background)
         with self._within(batch) as own:
@@ -154,10 +152,10 @@ class MediaLoader:
         batch: Batch | None = None,
         uuid: str | None = None,
     ) -> Video:
-        """Loads a clip, a file or frames; the arguments are as in `load_image`.
+        """Loads a video, given as a file or as frames. The arguments are those of `load_image`.
 
         Raises:
-            MediaError: whatever is wrong with it.
+            MediaError: The video cannot be used.
         """
         with self._within(batch) as own:
             return await self._load_video(source, options, uuid, own)
@@ -165,20 +163,20 @@ class MediaLoader:
     async def load_audio(
         self, source: AudioOrCached | AudioSamples, *, batch: Batch | None = None, uuid: str | None = None
     ) -> Audio:
-        """Loads a sound; the arguments are as in `load_image`.
+        """Loads audio. The arguments are those of `load_image`.
 
         Raises:
-            MediaError: whatever is wrong with it, or the model takes none.
+            MediaError: The audio cannot be used, or the model does not accept audio.
         """
         if self._audio_processing is None:
-            raise MediaError(MediaErrorCode.INVALID_PARAMETER, "the model takes no audio")
+            raise MediaError(MediaErrorCode.INVALID_PARAMETER, "the model does not accept audio")
         with self._within(batch) as own:
             if isinstance(source, AudioSamples):
                 return await self._prepare_audio(source, self._audio_processing, uuid, own)
             return await self._load_audio(source, self._audio_processing, uuid, own)
 
     async def warm(self) -> None:
-        """Readies what the first picture would have to wait for."""
+        """Starts what the first image would have to wait for."""
         await self._decoders.warm()
 
     async def close(self) -> None:
@@ -191,41 +189,41 @@ class MediaLoader:
     async def _load_image(
         self, source: ImageOrCached, processing: ImageProcessing, uuid: str | None, batch: Batch
     ) -> Image:
-        files = await self._one(source, _IMAGE, uuid, self._image_limits, batch)
+        files = await self._load_file(source, MediaKind.IMAGE, uuid, self._image_limits, batch)
         key = _image_key(files.digests, processing, batch)
 
         async def decode(data: Sequence[bytes]) -> Image:
             return await self._decoders.image(data[0], processing)
 
-        return await self._decoded(key, files, decode, _IMAGE, batch)
+        return await self._decode(key, files, decode, MediaKind.IMAGE, batch)
 
     async def _load_audio(
         self, source: AudioOrCached, processing: AudioProcessing, uuid: str | None, batch: Batch
     ) -> Audio:
-        files = await self._one(source, _AUDIO, uuid, self._audio_limits, batch)
+        files = await self._load_file(source, MediaKind.AUDIO, uuid, self._audio_limits, batch)
         key = _audio_key(files.digests, processing, batch)
 
         async def decode(data: Sequence[bytes]) -> Audio:
             return await self._decoders.audio(data[0], processing)
 
-        return await self._decoded(key, files, decode, _AUDIO, batch)
+        return await self._decode(key, files, decode, MediaKind.AUDIO, batch)
 
     async def _prepare_image(
         self, image: PIL.Image.Image, processing: ImageProcessing, uuid: str | None, batch: Batch
     ) -> Image:
         prepared = await asyncio.to_thread(prepare_image, image, processing)
         key = _image_key((prepared.key,), processing, batch)
-        self._cache(key, prepared, _IMAGE, uuid, NamedMedia(files={0: prepared.key}, num_frames=None, url=None), batch)
+        self._cache(key, prepared, MediaKind.IMAGE, uuid, NamedMedia(files={0: prepared.key}, num_frames=None, url=None), batch)
         return prepared
 
     async def _prepare_video(
         self, source: DecodedFrames, options: VideoOptions, uuid: str | None, batch: Batch
     ) -> Video:
-        processing, indices = self._video_processing, self._frame_indices(len(source.frames), options)
+        processing, indices = self._video_processing, self._sample(len(source.frames), options)
         video = await asyncio.to_thread(video_from_images, source.pick(indices), indices, processing, options)
         key = _frames_key((video.key,) * len(indices), indices, processing, options, batch)
         named = NamedMedia(files=dict.fromkeys(indices, video.key), num_frames=len(source.frames), url=None)
-        self._cache(key, video, _VIDEO, uuid, named, batch)
+        self._cache(key, video, MediaKind.VIDEO, uuid, named, batch)
         return video
 
     async def _prepare_audio(
@@ -233,56 +231,56 @@ class MediaLoader:
     ) -> Audio:
         audio = await asyncio.to_thread(audio_from_array, source.array, source.rate, processing)
         key = _audio_key((audio.key,), processing, batch)
-        self._cache(key, audio, _AUDIO, uuid, NamedMedia(files={0: audio.key}, num_frames=None, url=None), batch)
+        self._cache(key, audio, MediaKind.AUDIO, uuid, NamedMedia(files={0: audio.key}, num_frames=None, url=None), batch)
         return audio
 
-    async def _one(
-        self, source: Source | CachedSource, kind: str, uuid: str | None, limits: FileLimits, batch: Batch
+    async def _load_file(
+        self, source: Source | CachedSource, kind: MediaKind, uuid: str | None, limits: FileLimits, batch: Batch
     ) -> SourceFiles:
-        """The file of a medium that is one."""
+        """Loads a single file."""
         if isinstance(source, CachedSource):
-            return self._files.kept(self._files.named(source, kind, batch), [0], kind, batch)
-        return await self._files.one(source, MediaReference(kind=kind, uuid=uuid), limits, batch)
+            return self._files.load_cached(self._files.named(source, kind, batch), [0], kind, batch)
+        return await self._files.load(source, MediaReference(kind=kind, uuid=uuid), limits, batch)
 
     async def _load_video(
         self, source: VideoOrCached | DecodedFrames, options: VideoOptions, uuid: str | None, batch: Batch
     ) -> Video:
-        label = MediaReference(kind=_VIDEO, uuid=uuid)
+        reference = MediaReference(kind=MediaKind.VIDEO, uuid=uuid)
         match source:
             case DecodedFrames():
                 return await self._prepare_video(source, options, uuid, batch)
             case CachedSource():
-                return await self._named_video(source, options, batch)
+                return await self._load_cached_video(source, options, batch)
             case FrameSources(frames=frames):
-                frame_indices = self._frame_indices(len(frames), options)
-                files = await self._files.frames(
-                    frames, frame_indices, label, each=self._image_limits, together=self._video_limits, batch=batch
+                frame_indices = self._sample(len(frames), options)
+                files = await self._files.load_frames(
+                    frames, frame_indices, reference, each=self._image_limits, total=self._video_limits, batch=batch
                 )
-                return await self._video_of_frames(files, frame_indices, options, batch)
+                return await self._decode_frames(files, frame_indices, options, batch)
             case _:
                 check_options(options, of_frames=False)
-                files = await self._files.one(source, label, self._video_limits, batch)
-                return await self._video_of_file(files, options, batch)
+                files = await self._files.load(source, reference, self._video_limits, batch)
+                return await self._decode_video_file(files, options, batch)
 
-    async def _named_video(self, source: CachedSource, options: VideoOptions, batch: Batch) -> Video:
-        named = self._files.named(source, _VIDEO, batch)
+    async def _load_cached_video(self, source: CachedSource, options: VideoOptions, batch: Batch) -> Video:
+        named = self._files.named(source, MediaKind.VIDEO, batch)
         if named.num_frames is None:
             check_options(options, of_frames=False)
-            return await self._video_of_file(self._files.kept(named, [0], _VIDEO, batch), options, batch)
-        frame_indices = self._frame_indices(named.num_frames, options)
-        return await self._video_of_frames(
-            self._files.kept(named, frame_indices, _VIDEO, batch), frame_indices, options, batch
+            return await self._decode_video_file(self._files.load_cached(named, [0], MediaKind.VIDEO, batch), options, batch)
+        frame_indices = self._sample(named.num_frames, options)
+        return await self._decode_frames(
+            self._files.load_cached(named, frame_indices, MediaKind.VIDEO, batch), frame_indices, options, batch
         )
 
-    async def _video_of_file(self, files: SourceFiles, options: VideoOptions, batch: Batch) -> Video:
+    async def _decode_video_file(self, files: SourceFiles, options: VideoOptions, batch: Batch) -> Video:
         key = decoded_key(batch.namespace, "video", files.digests, self._video_processing, options)
 
         async def decode(data: Sequence[bytes]) -> Video:
             return await self._decoders.video_from_file(data[0], self._video_processing, options)
 
-        return await self._decoded(key, files, decode, _VIDEO, batch)
+        return await self._decode(key, files, decode, MediaKind.VIDEO, batch)
 
-    async def _video_of_frames(
+    async def _decode_frames(
         self, files: SourceFiles, frame_indices: Sequence[int], options: VideoOptions, batch: Batch
     ) -> Video:
         key = _frames_key(files.digests, frame_indices, self._video_processing, options, batch)
@@ -290,37 +288,37 @@ class MediaLoader:
         async def decode(data: Sequence[bytes]) -> Video:
             return await self._decoders.video_from_image_files(data, frame_indices, self._video_processing, options)
 
-        return await self._decoded(key, files, decode, _VIDEO, batch)
+        return await self._decode(key, files, decode, MediaKind.VIDEO, batch)
 
-    async def _decoded(
+    async def _decode(
         self,
         key: bytes,
         files: SourceFiles,
-        decode: Callable[[Sequence[bytes]], Coroutine[Any, Any, MediumT]],
-        kind: str,
+        decode: Callable[[Sequence[bytes]], Coroutine[Any, Any, MediaT]],
+        kind: MediaKind,
         batch: Batch,
-    ) -> MediumT:
-        """What `decode` makes of the files, or has made of them before; held by the request instead of its files."""
-        if files.data is None and self._store.cached_medium(key) is None:
+    ) -> MediaT:
+        """Returns decoded media, from the cache or from `decode`. Releases the files and reserves the media instead."""
+        if files.data is None and self._store.get_decoded(key) is None:
             raise not_cached(kind)
         with batch.decoding():
-            got = await self._store.decoded(key, partial(decode, files.data or ()), _num_bytes)
-        batch.count_decoding(is_cache_hit=got.is_cache_hit)
-        self._files.name(files, batch)
-        batch.reservation.give(files.num_bytes)
-        batch.reservation.take_shared(got.value, _num_bytes(got.value))
-        return got.value
+            result = await self._store.decode(key, partial(decode, files.data or ()), _num_bytes)
+        batch.count_decoding(is_cache_hit=result.is_cache_hit)
+        self._files.cache(files, batch)
+        batch.reservation.release(files.num_bytes)
+        batch.reservation.reserve_shared(result.value, _num_bytes(result.value))
+        return result.value
 
     def _cache(
-        self, key: bytes, medium: Image | Video | Audio, kind: str, uuid: str | None, named: NamedMedia, batch: Batch
+        self, key: bytes, media: Image | Video | Audio, kind: MediaKind, uuid: str | None, named: NamedMedia, batch: Batch
     ) -> None:
-        """Caches a medium without files under its uuid, with its own key in place of its files' digests."""
+        """Caches media that have no files under their uuid; `named` has the media's own key in place of file hashes."""
         if uuid is not None:
-            batch.reservation.take_shared(medium, _num_bytes(medium))
-            self._store.cache_medium(key, medium, _num_bytes(medium))
-            self._store.name(batch.namespace, kind, uuid, named, ())
+            batch.reservation.reserve_shared(media, _num_bytes(media))
+            self._store.put_decoded(key, media, _num_bytes(media))
+            self._store.put_named(batch.namespace, kind, uuid, named, ())
 
-    def _frame_indices(self, num_frames: int, options: VideoOptions) -> list[int]:
+    def _sample(self, num_frames: int, options: VideoOptions) -> list[int]:
         return sample_frame_indices(num_frames, options, depth=self._video_processing.temporal_patch_size)
 
 
@@ -342,5 +340,5 @@ def _audio_key(files: Sequence[bytes], processing: AudioProcessing, batch: Batch
     return decoded_key(batch.namespace, "audio", files, processing)
 
 
-def _num_bytes(medium: Image | Video | Audio) -> int:
-    return medium.features.nbytes if isinstance(medium, Audio) else medium.pixels.nbytes
+def _num_bytes(media: Image | Video | Audio) -> int:
+    return media.features.nbytes if isinstance(media, Audio) else media.pixels.nbytes

@@ -1,4 +1,4 @@
-"""Pictures of 8-bit RGB as they lie in memory, used in place where that can be. Knows Pillow's memory and NumPy's."""
+"""Zero-copy access to the pixels of 8-bit RGB images in Pillow and NumPy memory."""
 
 import ctypes
 from ctypes import POINTER, c_int64, c_void_p
@@ -10,50 +10,50 @@ import numpy.typing as npt
 import PIL.Image
 
 RgbImage: TypeAlias = PIL.Image.Image | npt.NDArray[np.uint8]
-"""Of mode RGB, or [height, width, 3]."""
+"""A Pillow image of mode RGB, or a uint8 array [height, width, 3]."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pixels:
-    """A picture's rows, the uppermost first, without gaps."""
+    """Rows of pixels in memory, top row first, without gaps."""
 
     address: int
     width: int
     height: int
     pixel_bytes: int
-    """3, or 4 of which the last one means nothing."""
+    """3, or 4 if each pixel ends with an unused byte."""
     owner: object
-    """As long as it lives they stay where they are."""
+    """Keeps the memory alive."""
 
 
-def size_of(picture: RgbImage) -> tuple[int, int]:
-    """(height, width)"""
-    return (picture.height, picture.width) if isinstance(picture, PIL.Image.Image) else picture.shape[:2]
+def image_size(image: RgbImage) -> tuple[int, int]:
+    """Returns (height, width)."""
+    return (image.height, image.width) if isinstance(image, PIL.Image.Image) else image.shape[:2]
 
 
-def pixels_of(picture: RgbImage) -> Pixels:
-    """Where a picture's pixels are, or those of a copy.
+def get_pixels(image: RgbImage) -> Pixels:
+    """Returns the pixels of an image in place if they are contiguous, else those of a copy.
 
     Raises:
-        ValueError: it is not one of 8-bit RGB.
+        ValueError: The image is not 8-bit RGB.
     """
-    if not isinstance(picture, PIL.Image.Image):
-        return _pixels_of_array(picture)
-    if picture.mode != "RGB":
-        raise ValueError(f"the picture's mode is {picture.mode}, not RGB")
-    return _pixels_in_place(picture) or _pixels_of_array(np.asarray(picture))
+    if not isinstance(image, PIL.Image.Image):
+        return _array_pixels(image)
+    if image.mode != "RGB":
+        raise ValueError(f"expected an image of mode RGB, got {image.mode}")
+    return _pixels_in_place(image) or _array_pixels(np.asarray(image))
 
 
-def _pixels_of_array(array: npt.NDArray[np.uint8]) -> Pixels:
+def _array_pixels(array: npt.NDArray[np.uint8]) -> Pixels:
     if array.dtype != np.uint8 or array.ndim != 3 or array.shape[2] != 3:
-        raise ValueError(f"the picture is {array.dtype} {list(array.shape)}, not uint8 [height, width, 3]")
+        raise ValueError(f"expected uint8 [height, width, 3], got {array.dtype} {list(array.shape)}")
     array = np.ascontiguousarray(array)
     height, width, _ = array.shape
     return Pixels(address=array.ctypes.data, width=width, height=height, pixel_bytes=3, owner=array)
 
 
 class _ArrowArray(ctypes.Structure):
-    """Of Arrow's C data interface, in which Pillow says where it has an image's pixels."""
+    """`ArrowArray` of Arrow's C data interface, through which Pillow exposes the address of an image's pixels."""
 
     _fields_: ClassVar = [
         ("length", c_int64),
@@ -75,12 +75,12 @@ _capsule_pointer = ctypes.PYFUNCTYPE(c_void_p, ctypes.py_object, ctypes.c_char_p
 
 
 def _pixels_in_place(image: PIL.Image.Image) -> Pixels | None:
-    """None: they lie in several pieces, as those of large images do."""
+    """Returns None if the pixels are in several blocks, as those of large images are."""
     try:
         _, capsule = image.__arrow_c_array__()
     except ValueError:
         return None
-    # A list of pixels, whose one child are their bytes: four each, and the values are the second buffer.
+    # A fixed-size list of four bytes for each pixel; its only child's second buffer has the values.
     pixels = _ArrowArray.from_address(_capsule_pointer(capsule, b"arrow_array"))
     samples = _ArrowArray.from_address(pixels.children[0])
     if samples.length != image.width * image.height * 4:

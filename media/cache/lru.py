@@ -1,4 +1,4 @@
-"""Values by key within a budget of bytes: the longest unused give way. Knows a clock, and nothing of media."""
+"""Least-recently-used cache with a limit in bytes and an expiry time per entry. Independent of what it stores."""
 
 import math
 import time
@@ -19,13 +19,17 @@ class _Entry(Generic[ValueT]):
 
 
 class Lru(Generic[KeyT, ValueT]):
-    """Keeps at most `max_bytes`, as those who put values in count them."""
+    """Holds at most `max_bytes`, counted by the sizes that callers pass to `put`."""
 
     def __init__(self, *, max_bytes: int, clock: Callable[[], float] = time.monotonic) -> None:
-        """`clock` tells the time in seconds."""
+        """
+        Args:
+            max_bytes: Limit for all entries together.
+            clock: Returns the time in seconds.
+        """
         self.max_bytes = max_bytes
         self.num_bytes = 0
-        """Those of all values."""
+        """Size of all entries."""
         self._clock = clock
         self._entries: OrderedDict[KeyT, _Entry[ValueT]] = OrderedDict()
 
@@ -33,7 +37,7 @@ class Lru(Generic[KeyT, ValueT]):
         return len(self._entries)
 
     def get(self, key: KeyT) -> ValueT | None:
-        """The value, which thereby counts as used; None where there is none, or its time is over."""
+        """Returns the value and marks it as recently used; None if it is missing or expired."""
         entry = self._entries.get(key)
         if entry is None:
             return None
@@ -44,7 +48,7 @@ class Lru(Generic[KeyT, ValueT]):
         return entry.value
 
     def put(self, key: KeyT, value: ValueT, *, num_bytes: int, seconds: float = math.inf) -> bool:
-        """Keeps a value for so long, in the place of one of the same key; false where it alone is too large."""
+        """Stores a value for `seconds`, replacing one of the same key. Returns False if it alone exceeds the limit."""
         self.drop(key)
         if num_bytes > self.max_bytes or seconds <= 0:
             return False
@@ -55,7 +59,7 @@ class Lru(Generic[KeyT, ValueT]):
         return True
 
     def drop(self, key: KeyT) -> bool:
-        """Whether there was such a value."""
+        """Removes an entry. Returns whether it existed."""
         entry = self._entries.pop(key, None)
         if entry is None:
             return False
@@ -63,7 +67,7 @@ class Lru(Generic[KeyT, ValueT]):
         return True
 
     def drop_expired(self) -> None:
-        """Frees what no one can get any more."""
+        """Removes all expired entries."""
         now = self._clock()
         for key in [key for key, entry in self._entries.items() if entry.expires_at <= now]:
             self.drop(key)

@@ -1,6 +1,7 @@
-"""How many bytes of media requests may hold in memory, one and all together. Knows numbers of bytes, and no medium.
+"""Limits on the memory that media may occupy, per request and in total. Counts bytes, whatever they contain.
 
-Whoever would exceed a budget is refused and does not wait: one that waits holds what others wait for.
+A reservation that would exceed a limit fails instead of waiting: a waiting request would keep the memory that others
+wait for.
 """
 
 import math
@@ -11,88 +12,93 @@ from glimpse.media.errors import MediaError, MediaErrorCode
 
 
 class MemoryBudget:
-    """The bytes that are held, of one event loop."""
+    """Bytes reserved by all requests of one event loop."""
 
     def __init__(self, *, max_bytes: float = math.inf, max_request_bytes: float = math.inf) -> None:
-        """`max_bytes` of all requests together, `max_request_bytes` of each."""
+        """
+        Args:
+            max_bytes: Limit for all requests together.
+            max_request_bytes: Limit for each request.
+        """
         self.num_bytes = 0
-        """Held by all."""
+        """Reserved in total."""
         self.max_bytes = max_bytes
         self.max_request_bytes = min(max_bytes, max_request_bytes)
-        self._holders: dict[int, int] = {}
-        """How many hold an object that several share, by its identity."""
+        self._num_holders: dict[int, int] = {}
+        """Number of reservations for each shared object, by the object's id."""
 
     @contextmanager
     def reservation(self) -> Generator["MemoryReservation"]:
-        """What one request holds, until the block ends."""
+        """Opens a reservation for one request and releases it when the block ends."""
         reservation = MemoryReservation(self)
         try:
             yield reservation
         finally:
-            reservation.give_all()
+            reservation.release_all()
 
-    def take(self, num_bytes: int) -> None:
-        """Raises MediaError (OVERLOADED)."""
+    def reserve(self, num_bytes: int) -> None:
+        """Reserves bytes. Raises MediaError (OVERLOADED)."""
         if self.num_bytes + num_bytes > self.max_bytes:
-            message = "the media of the requests being served take too much memory; try again later"
+            message = "the media of all requests in progress exceed the server's memory limit; try again later"
             raise MediaError(MediaErrorCode.OVERLOADED, message)
         self.num_bytes += num_bytes
 
-    def give(self, num_bytes: int) -> None:
-        """Gives back what was taken."""
+    def release(self, num_bytes: int) -> None:
+        """Releases reserved bytes."""
         self.num_bytes -= num_bytes
 
-    def take_shared(self, shared: object, num_bytes: int) -> None:
-        """As `take`, but an object that is held already takes nothing. It must be alive until it is given back."""
-        num_holders = self._holders.get(id(shared), 0)
+    def reserve_shared(self, shared: object, num_bytes: int) -> None:
+        """Like `reserve`, but counts an object once. The object must stay alive until it is released."""
+        num_holders = self._num_holders.get(id(shared), 0)
         if not num_holders:
-            self.take(num_bytes)
-        self._holders[id(shared)] = num_holders + 1
+            self.reserve(num_bytes)
+        self._num_holders[id(shared)] = num_holders + 1
 
-    def give_shared(self, shared: object, num_bytes: int) -> None:
-        """Gives back what was taken for an object, once nobody holds it."""
-        self._holders[id(shared)] -= 1
-        if not self._holders[id(shared)]:
-            del self._holders[id(shared)]
-            self.give(num_bytes)
+    def release_shared(self, shared: object, num_bytes: int) -> None:
+        """Releases an object's bytes when its last holder releases it."""
+        self._num_holders[id(shared)] -= 1
+        if not self._num_holders[id(shared)]:
+            del self._num_holders[id(shared)]
+            self.release(num_bytes)
 
 
 class MemoryReservation:
-    """What one request holds."""
+    """Bytes reserved by one request."""
 
-    def __init__(self, memory_budget: MemoryBudget) -> None:
+    def __init__(self, budget: MemoryBudget) -> None:
         self.num_bytes = 0
-        self._in_flight = memory_budget
+        self._budget = budget
         self._shared: list[tuple[object, int]] = []
 
-    def take(self, num_bytes: int) -> None:
-        """Raises MediaError: TOO_LARGE for more than a request may have, OVERLOADED."""
+    def reserve(self, num_bytes: int) -> None:
+        """Reserves bytes. Raises MediaError: TOO_LARGE for more than one request may have, or OVERLOADED."""
         self._check(num_bytes)
-        self._in_flight.take(num_bytes)
+        self._budget.reserve(num_bytes)
         self.num_bytes += num_bytes
 
-    def take_shared(self, shared: object, num_bytes: int) -> None:
-        """As `take`, for an object that other requests may hold too; it is held to the end."""
+    def reserve_shared(self, shared: object, num_bytes: int) -> None:
+        """Like `reserve`, for an object that several requests may share. It stays reserved until the end."""
         self._check(num_bytes)
-        self._in_flight.take_shared(shared, num_bytes)
+        self._budget.reserve_shared(shared, num_bytes)
         self._shared.append((shared, num_bytes))
         self.num_bytes += num_bytes
 
-    def give(self, num_bytes: int) -> None:
-        """Gives back what was taken."""
-        self._in_flight.give(num_bytes)
+    def release(self, num_bytes: int) -> None:
+        """Releases reserved bytes."""
+        self._budget.release(num_bytes)
         self.num_bytes -= num_bytes
 
-    def give_all(self) -> None:
-        """Gives everything back."""
+    def release_all(self) -> None:
+        """Releases everything."""
         for shared, num_bytes in self._shared:
-            self._in_flight.give_shared(shared, num_bytes)
+            self._budget.release_shared(shared, num_bytes)
             self.num_bytes -= num_bytes
         self._shared.clear()
-        self._in_flight.give(self.num_bytes)
+        self._budget.release(self.num_bytes)
         self.num_bytes = 0
 
     def _check(self, num_bytes: int) -> None:
-        if self.num_bytes + num_bytes > self._in_flight.max_request_bytes:
-            message = f"the media of the request take more than {self._in_flight.max_request_bytes} bytes of memory"
+        max_bytes = self._budget.max_request_bytes
+        if self.num_bytes + num_bytes > max_bytes:
+            message = f"expected the request's media to occupy at most {max_bytes} bytes of memory, got more"
             raise MediaError(MediaErrorCode.TOO_LARGE, message)

@@ -1,4 +1,4 @@
-"""The media of one request: whose they are, what they hold in memory, and what it took to get them."""
+"""State of the media of one request: cache namespace, memory reservation and usage."""
 
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -10,41 +10,40 @@ from glimpse.media.cache.memory_budget import MemoryReservation
 
 @dataclass(slots=True, kw_only=True)
 class MediaUsage:
-    """What it took to get the media of a request."""
+    """Work done to load the media of one request."""
 
     num_fetched: int = 0
     """Files fetched from other servers."""
     num_fetch_cache_hits: int = 0
-    """Files whose fetching was spared: they were kept, or another request was at it."""
+    """Files served from the cache, or from a fetch that another request had started."""
     num_decoded: int = 0
     """Media decoded."""
     num_decode_cache_hits: int = 0
-    """Media that were kept decoded, or that another request was at."""
+    """Media served decoded from the cache, or from a decode that another request had started."""
     fetch_seconds: float = 0.0
-    """Spent waiting for files from other servers, each wait counted by itself."""
+    """Time spent waiting for files from other servers, summed over files."""
     decode_seconds: float = 0.0
-    """Spent waiting for media to be decoded, each wait counted by itself."""
+    """Time spent waiting for media to be decoded, summed over media."""
 
     @property
     def num_media(self) -> int:
-        """All that were loaded."""
+        """Number of media loaded."""
         return self.num_decoded + self.num_decode_cache_hits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """The media of one request, while it is served."""
+    """The media of one request while the request is served."""
 
     namespace: str
-    """Whose they are; empty: of all who say nothing."""
+    """Cache namespace: the request's `cache_salt`. Empty for requests without one, which share a namespace."""
     reservation: MemoryReservation
-    """Their memory."""
     usage: MediaUsage
-    """Counted while they are loaded."""
+    """Updated while the media are loaded."""
 
     @contextmanager
     def fetching(self) -> Generator[None]:
-        """Measures a block that waits for a file."""
+        """Adds the time of a block that waits for a file."""
         began = monotonic()
         try:
             yield
@@ -53,7 +52,7 @@ class Batch:
 
     @contextmanager
     def decoding(self) -> Generator[None]:
-        """Measures a block that waits for a medium."""
+        """Adds the time of a block that waits for decoded media."""
         began = monotonic()
         try:
             yield
@@ -61,11 +60,11 @@ class Batch:
             self.usage.decode_seconds += monotonic() - began
 
     def count_fetch(self, *, is_cache_hit: bool) -> None:
-        """Counts a file."""
+        """Counts one file."""
         self.usage.num_fetch_cache_hits += is_cache_hit
         self.usage.num_fetched += not is_cache_hit
 
     def count_decoding(self, *, is_cache_hit: bool) -> None:
-        """Counts a medium."""
+        """Counts one media input."""
         self.usage.num_decode_cache_hits += is_cache_hit
         self.usage.num_decoded += not is_cache_hit

@@ -1,4 +1,4 @@
-"""Work that several tasks wait for is done once. Knows nothing of what the work is."""
+"""Deduplication of concurrent work: tasks that ask for the same key share one execution."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Hashable
@@ -9,36 +9,39 @@ ValueT = TypeVar("ValueT")
 
 
 class SingleFlight(Generic[KeyT, ValueT]):
-    """The works that are being done, by key. For the tasks of one event loop."""
+    """Runs at most one execution per key at a time, for the tasks of one event loop."""
 
     def __init__(self) -> None:
-        self._flights: dict[KeyT, _Flight[ValueT]] = {}
+        self._executions: dict[KeyT, _Execution[ValueT]] = {}
 
     def __len__(self) -> int:
-        return len(self._flights)
+        return len(self._executions)
 
-    async def share(self, key: KeyT, work: Callable[[], Coroutine[Any, Any, ValueT]]) -> tuple[ValueT, bool]:
-        """The result of the work under way for this key, or of a new one; and whether it was begun for this caller.
+    async def run(self, key: KeyT, work: Callable[[], Coroutine[Any, Any, ValueT]]) -> tuple[ValueT, bool]:
+        """Returns the result of the running execution for the key, or starts one.
 
-        A caller that is cancelled leaves the others waiting; when the last one leaves, the work is cancelled.
+        Cancelling one caller does not affect the others. When the last caller is cancelled, so is the execution.
+
+        Returns:
+            The result, and whether this caller started the execution.
         """
-        flight = self._flights.get(key)
-        is_leader = flight is None
-        if flight is None:
-            flight = self._flights[key] = _Flight(asyncio.create_task(work()))
-        flight.num_waiting += 1
+        execution = self._executions.get(key)
+        is_leader = execution is None
+        if execution is None:
+            execution = self._executions[key] = _Execution(asyncio.create_task(work()))
+        execution.num_waiting += 1
         try:
-            return await asyncio.shield(flight.task), is_leader
+            return await asyncio.shield(execution.task), is_leader
         finally:
-            flight.num_waiting -= 1
-            if not flight.num_waiting:
-                # Whoever comes now begins anew: this work is done, or is being cancelled.
-                if self._flights.get(key) is flight:
-                    del self._flights[key]
-                flight.task.cancel()
+            execution.num_waiting -= 1
+            if not execution.num_waiting:
+                # The execution is done or about to be cancelled, so the next caller starts a new one.
+                if self._executions.get(key) is execution:
+                    del self._executions[key]
+                execution.task.cancel()
 
 
-class _Flight(Generic[ValueT]):
+class _Execution(Generic[ValueT]):
     def __init__(self, task: "asyncio.Task[ValueT]") -> None:
         self.task = task
         self.num_waiting = 0

@@ -1,4 +1,4 @@
-"""What FFmpeg and PyAV trip over in a stranger's file, told as an error of that file. Knows no formats."""
+"""Translation of exceptions from FFmpeg and PyAV to errors about the client's file."""
 
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -8,19 +8,24 @@ from glimpse.media.errors import MediaError, MediaErrorCode
 
 @contextmanager
 def report_decode_errors(name: str) -> Generator[None]:
-    """What the block raises becomes a MediaError about the `name`, such as "video"; MediaErrors stay as they are."""
-    # FFmpeg's errors are OSErrors and ValueErrors; PyAV itself trips over what is missing.
+    """Turns exceptions of the block into a MediaError about the `name`, such as "video". MediaErrors pass unchanged."""
+    # FFmpeg's errors are OSErrors and ValueErrors; PyAV itself raises others for missing parts of a file.
     try:
         yield
     except MediaError:
         raise
     except MemoryError as error:
-        message = f"the {name} takes more memory to decode than there is"
+        message = f"decoding the {name} exceeds the decoder's memory limit"
         raise MediaError(MediaErrorCode.TOO_LARGE, message) from error
     except Exception as error:
         raise corrupt(name) from error
 
 
 def corrupt(name: str) -> MediaError:
-    """The error of a file that cannot be read to its end."""
-    return MediaError(MediaErrorCode.INVALID_MEDIA, f"the {name} is damaged or cut short")
+    """Returns the error for a file that cannot be read to its end."""
+    return MediaError(MediaErrorCode.INVALID_MEDIA, f"the {name} is corrupt or truncated")
+
+
+def cancelled(name: str) -> MediaError:
+    """Returns the error that ends a decode whose caller was cancelled."""
+    return MediaError(MediaErrorCode.INVALID_MEDIA, f"decoding of the {name} was cancelled")

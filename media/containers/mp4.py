@@ -1,7 +1,7 @@
-"""What an MP4 or QuickTime file says of itself, read before a demuxer does: nothing in it is trusted to be small.
+"""Limits on the sample tables of MP4 and QuickTime files, checked before a demuxer reads the file.
 
-A demuxer makes an entry in memory for each sample that a table claims, and a table may claim billions in a few bytes.
-Knows the boxes' framing and three of them; what they mean is the demuxer's affair.
+A demuxer allocates an entry for each sample that a table claims, and a table can claim billions in a few bytes. Parses
+the framing of boxes and the sample counts of three box types only.
 """
 
 import struct
@@ -12,9 +12,9 @@ from io import BytesIO
 from glimpse.media.errors import MediaError, MediaErrorCode
 
 MAX_SAMPLES = 1_000_000
-"""The most that all tables of pictures may claim together: some 60 MB of a demuxer's memory."""
+"""Limit on the samples that all visible tables claim together: about 60 MB of a demuxer's memory."""
 
-# Each has the number of its samples 8 or 4 bytes after its name.
+# Box types, and the offset of the sample count from the end of the type.
 _COUNTS = ((b"stsz", 8), (b"stz2", 8), (b"trun", 4))
 _HEADER_BYTES = 8
 
@@ -23,29 +23,29 @@ _HEADER_BYTES = 8
 class _Box:
     kind: bytes
     start: int
-    """Of its header."""
+    """Start of the header."""
     body: int
     end: int
 
 
 def checked_mp4(data: bytes, *, hidden_kind: bytes = b"soun") -> BytesIO:
-    """The file, its tracks of one kind hidden, if a demuxer may open it.
+    """Returns the file for a demuxer, with the tracks of one kind hidden.
 
-    Whoever wants pictures does not listen, and uncompressed sound rightly has more samples than pictures may.
+    Video decoding does not need audio tracks, and uncompressed audio legitimately has more samples than the limit.
 
     Args:
-        data: the file.
-        hidden_kind: a handler's type, such as "soun" and "vide".
+        data: The file.
+        hidden_kind: Handler type of the tracks to hide: "soun" or "vide".
 
     Raises:
-        MediaError: TOO_LARGE if it claims too many samples; UNSUPPORTED_FORMAT if its index is compressed.
+        MediaError: TOO_LARGE if the file claims too many samples; UNSUPPORTED_FORMAT if its index is compressed.
     """
     movies = [box for box in _boxes(data, 0, len(data)) if box.kind == b"moov"]
     hidden = [track for movie in movies for track in _tracks(data, movie, hidden_kind)]
     claimed = sum(_claimed_samples(data, start, end) for start, end in _index_parts(data, hidden))
     if claimed > MAX_SAMPLES:
         what = "frames" if hidden_kind == b"soun" else "samples"
-        message = f"the file claims to have {claimed} {what}; at most {MAX_SAMPLES} are looked through"
+        message = f"expected a file of at most {MAX_SAMPLES} {what}, got one that claims {claimed}"
         raise MediaError(MediaErrorCode.TOO_LARGE, message)
     file = BytesIO(data)
     for track in hidden:
@@ -56,7 +56,7 @@ def checked_mp4(data: bytes, *, hidden_kind: bytes = b"soun") -> BytesIO:
 
 
 def _boxes(data: bytes, start: int, end: int) -> Iterator[_Box]:
-    """Boxes one after another; what is not framed as one is given as a last box without a kind."""
+    """Yields consecutive boxes. A malformed rest is yielded as a last box without a kind."""
     while end - start >= _HEADER_BYTES:
         size, kind = struct.unpack_from(">I4s", data, start)
         body = start + _HEADER_BYTES
@@ -80,7 +80,7 @@ def _tracks(data: bytes, movie: _Box, kind: bytes) -> Iterator[_Box]:
 
 
 def _index_parts(data: bytes, hidden: list[_Box]) -> Iterator[tuple[int, int]]:
-    """Everything in which tables may stand: all but the media data themselves and the hidden tracks."""
+    """Yields (start, end) of everything that may contain tables: all except the media data and the hidden tracks."""
     for box in _boxes(data, 0, len(data)):
         if box.kind == b"mdat":
             continue
@@ -94,15 +94,15 @@ def _index_parts(data: bytes, hidden: list[_Box]) -> Iterator[tuple[int, int]]:
 
 def _claimed_samples(data: bytes, start: int, end: int) -> int:
     if data.find(b"cmov", start, end) >= 0:
-        raise MediaError(MediaErrorCode.UNSUPPORTED_FORMAT, "this is a clip with a compressed index, which is not read")
+        raise MediaError(MediaErrorCode.UNSUPPORTED_FORMAT, "expected an MP4 file with an uncompressed index")
     return sum(
         int.from_bytes(data[found + 4 + offset : found + 8 + offset], "big")
         for name, offset in _COUNTS
-        for found in _places(data, name, start, end)
+        for found in _occurrences(data, name, start, end)
     )
 
 
-def _places(data: bytes, name: bytes, start: int, end: int) -> Iterator[int]:
+def _occurrences(data: bytes, name: bytes, start: int, end: int) -> Iterator[int]:
     found = data.find(name, start, end)
     while found >= 0:
         yield found

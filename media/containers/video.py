@@ -1,7 +1,7 @@
-"""A video file's bytes → its frames, one at a time. Knows containers, codecs and time; no sampling and no sizes.
+"""Decoding of video files with FFmpeg (PyAV), one frame at a time. Independent of frame sampling and target sizes.
 
-FFmpeg (through PyAV) gets the bytes and nothing else: the demuxer is named by us from the file's first bytes, so none
-that reads playlists or opens other files is ever tried; only listed decoders run, on frames of bounded size.
+FFmpeg gets the bytes and nothing else. The demuxer is chosen here from the file's first bytes, so that no demuxer for
+playlists or references to other files ever runs. Only listed decoders run, on frames of limited size.
 """
 
 from bisect import bisect_right
@@ -17,21 +17,21 @@ import numpy as np
 import numpy.typing as npt
 from av.stream import Disposition
 
-from glimpse.media.containers.decode_errors import corrupt, report_decode_errors
+from glimpse.media.containers.decode_errors import cancelled, corrupt, report_decode_errors
 from glimpse.media.containers.mp4 import checked_mp4
 from glimpse.media.containers.sniff import VideoFormat, sniff_video
 from glimpse.media.errors import MediaError, MediaErrorCode
 
 MAX_SOURCE_FRAMES = 250_000
-"""The most frames of a file: an hour and more at 60 a second."""
+"""Limit on the frames of a file: more than an hour at 60 frames per second."""
 DECODERS = {"h264": "H.264", "hevc": "HEVC", "vp8": "VP8", "vp9": "VP9", "libdav1d": "AV1", "av1": "AV1"}
-"""Decoders that may run, and the names of what they decode."""
+"""FFmpeg decoders that may run, and the names of their codecs."""
 
 _COVER = Disposition.attached_pic | Disposition.timed_thumbnails
-"""Pictures about the video."""
+"""Streams of cover art and thumbnails."""
 _DEMUXERS = {VideoFormat.MP4: "mov", VideoFormat.MATROSKA: "matroska"}
 CONTAINER_OPTIONS = {
-    # The file is in memory: there is nothing that a demuxer could rightly want to open.
+    # The file is in memory, so a demuxer never has a legitimate reason to open anything.
     "protocol_whitelist": "none",
     "enable_drefs": "0",
     "max_streams": "64",
@@ -40,36 +40,36 @@ CONTAINER_OPTIONS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrameTimes:
-    """When a file's frames are shown, found without decoding any. Times are in units of the file's own."""
+    """Presentation times of a file's frames, read without decoding, in the file's own time unit."""
 
     times: tuple[int, ...]
-    """Of all frames that are shown, ascending; at least one."""
+    """Times of all frames, ascending; at least one."""
     keyframes: tuple[int, ...]
-    """Of frames that can be decoded without others, ascending; at least one."""
+    """Times of keyframes, ascending; at least one."""
     unit_seconds: Fraction
     last_duration: int
-    """How long the last frame is shown."""
+    """Duration of the last frame."""
 
     def seconds(self, index: int) -> float:
-        """When a frame is shown, from the first one's time."""
+        """Returns the time of a frame, relative to the first."""
         return float((self.times[index] - self.times[0]) * self.unit_seconds)
 
 
 class VideoFile:
-    """An opened file, of whose first video stream frames are decoded."""
+    """An opened file. Frames come from its first video stream."""
 
     def __init__(self, container: Any, stream: Any) -> None:
         self._container = container
         self._stream = stream
         self.width: int = stream.codec_context.width
-        """Pixels, as the header has it; frames may be otherwise, within the bound of `open_video`."""
+        """In pixels, from the header. Frames may differ, within the limit of `open_video`."""
         self.height: int = stream.codec_context.height
 
     def frame_times(self) -> FrameTimes:
-        """Reads through the file.
+        """Reads the times of all frames, which takes a pass through the file.
 
         Raises:
-            MediaError: INVALID_MEDIA if it is damaged, cut short or empty; TOO_LARGE if it has too many frames.
+            MediaError: INVALID_MEDIA if the file is corrupt, truncated or empty; TOO_LARGE if it has too many frames.
         """
         times, keyframes, last = set[int](), set[int](), (0, 0)
         with report_decode_errors("video"):
@@ -84,9 +84,10 @@ class VideoFile:
                 if packet.is_keyframe:
                     keyframes.add(time)
                 if len(times) > MAX_SOURCE_FRAMES:
-                    raise MediaError(MediaErrorCode.TOO_LARGE, f"the clip has more than {MAX_SOURCE_FRAMES} frames")
+                    message = f"expected a video of at most {MAX_SOURCE_FRAMES} frames, got more"
+                    raise MediaError(MediaErrorCode.TOO_LARGE, message)
             if not keyframes:
-                raise MediaError(MediaErrorCode.INVALID_MEDIA, "the clip has no frames that can be decoded")
+                raise MediaError(MediaErrorCode.INVALID_MEDIA, "expected a video with decodable frames, got none")
             ordered = tuple(sorted(times))
             between = ordered[-1] - ordered[-2] if len(ordered) > 1 else 0
             return FrameTimes(
@@ -99,10 +100,10 @@ class VideoFile:
     def frames(
         self, times: Sequence[int], keyframes: Sequence[int], stopped: Callable[[], bool]
     ) -> Iterator[npt.NDArray[np.uint8]]:
-        """For each of these times, which ascend, the frame shown at it: [height, width, 3], RGB, upright, of any size.
+        """Yields the frame shown at each of the ascending times: upright RGB [height, width, 3], of any size.
 
         Raises:
-            MediaError: INVALID_MEDIA if the file is damaged, or nobody waits for it any more (`stopped`).
+            MediaError: INVALID_MEDIA if the file is corrupt, or `stopped` returns True.
         """
         with report_decode_errors("video"):
             reader = _Reader(self._container, self._stream, keyframes, stopped)
@@ -136,27 +137,26 @@ def open_video(data: bytes, *, max_pixels: int) -> Generator[VideoFile]:
 def _video_stream(container: Any, max_pixels: int, limits: dict[str, str]) -> Any:
     stream = next((each for each in container.streams.video if not each.disposition & _COVER), None)
     if stream is None:
-        raise MediaError(MediaErrorCode.INVALID_MEDIA, "there is no video in the file")
+        raise MediaError(MediaErrorCode.INVALID_MEDIA, "expected a file with a video stream, got none")
     codec = stream.codec_context
     if codec is None or codec.name not in DECODERS:
         names = ", ".join(dict.fromkeys(DECODERS.values()))
-        raise MediaError(
-            MediaErrorCode.UNSUPPORTED_FORMAT, f"the video is of a codec that is not decoded; decoded are {names}"
-        )
-    if not codec.width * codec.height:  # a decoder that refused a frame for its size, or saw none
-        message = f"the clip's frames have no size, or one of more than the {max_pixels} pixels that are decoded"
+        message = f"expected a video of one of the codecs {names}, got another codec"
+        raise MediaError(MediaErrorCode.UNSUPPORTED_FORMAT, message)
+    if not codec.width * codec.height:  # the decoder refused a frame for its size, or saw none
+        message = f"expected frames from 1 to {max_pixels} pixels, got frames of no or larger size"
         raise MediaError(MediaErrorCode.INVALID_MEDIA, message)
     if codec.width * codec.height > max_pixels:
-        message = f"the clip's frames are {codec.width}×{codec.height} pixels; at most {max_pixels} pixels are decoded"
+        message = f"expected frames of at most {max_pixels} pixels, got {codec.width}×{codec.height}"
         raise MediaError(MediaErrorCode.TOO_LARGE, message)
-    # A header may lie: the decoder, too, refuses larger frames.
+    # Headers may be wrong, so the decoder refuses larger frames too.
     codec.options = limits
     codec.thread_count = 1
     return stream
 
 
 class _Reader:
-    """Walks forward through the frames, and skips to a keyframe where there is one on the way."""
+    """Decodes forward through the frames, and seeks to a keyframe if there is one on the way."""
 
     def __init__(self, container: Any, stream: Any, keyframes: Sequence[int], stopped: Callable[[], bool]) -> None:
         self._container = container
@@ -168,10 +168,10 @@ class _Reader:
         self._ahead: Any = None
 
     def shown_at(self, time: int) -> Any:
-        """The last frame that begins at or before the time; the first, if all begin later."""
+        """Returns the last frame that begins at or before the time; the first frame, if all begin later."""
         keyframe = self._keyframes[max(bisect_right(self._keyframes, time) - 1, 0)]
         if self._shown is None or self._shown.pts < keyframe <= time:
-            self._skip_to(keyframe)
+            self._seek(keyframe)
         while self._shown is None or self._shown.pts < time:
             frame = self._next()
             if frame is None:
@@ -184,14 +184,14 @@ class _Reader:
             raise corrupt("video")
         return self._shown
 
-    def _skip_to(self, keyframe: int) -> None:
+    def _seek(self, keyframe: int) -> None:
         self._container.seek(keyframe, stream=self._stream)
         self._frames = self._container.decode(self._stream)
         self._shown = self._ahead = None
 
     def _next(self) -> Any:
         if self._stopped():
-            raise MediaError(MediaErrorCode.INVALID_MEDIA, "nobody waits for the clip any more")
+            raise cancelled("video")
         frame, self._ahead = self._ahead or next(self._frames, None), None
         return frame
 

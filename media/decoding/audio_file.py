@@ -1,7 +1,7 @@
-"""A sound file's bytes → a sound: decoded piece by piece for as long as it is heard, and no further.
+"""Decoding of audio files with FFmpeg (PyAV), frame by frame and no further than the model's audio length.
 
-FFmpeg gets the bytes and nothing else, as for videos: a demuxer that is named from the file's first bytes, and decoders
-of a list. Knows containers and codecs; what is made of the samples is `glimpse.media.processing.audio`'s affair.
+As for videos, FFmpeg gets the bytes and nothing else: the demuxer is chosen here from the file's first bytes, and only
+listed decoders run. `glimpse.media.processing.audio` processes the samples.
 """
 
 from collections.abc import Callable, Iterator
@@ -13,7 +13,7 @@ import av
 import numpy as np
 import numpy.typing as npt
 
-from glimpse.media.containers.decode_errors import report_decode_errors
+from glimpse.media.containers.decode_errors import cancelled, report_decode_errors
 from glimpse.media.containers.mp4 import checked_mp4
 from glimpse.media.containers.sniff import AudioFormat, sniff_audio
 from glimpse.media.containers.video import CONTAINER_OPTIONS
@@ -33,21 +33,21 @@ _DEMUXERS = {
 }
 _PCM = ("s16le", "s16be", "s24le", "s24be", "s32le", "s32be", "f32le", "f32be", "f64le", "f64be", "u8", "alaw", "mulaw")
 DECODERS = ("flac", "mp3float", "mp3", "vorbis", "opus", "libopus", "aac", "alac", *(f"pcm_{kind}" for kind in _PCM))
-"""Decoders that may run."""
-_NAMES = "PCM, FLAC, ALAC, MP3, AAC, Vorbis and Opus"
+"""FFmpeg decoders that may run."""
+_CODECS = "PCM, FLAC, ALAC, MP3, AAC, Vorbis and Opus"
 _FULL_SCALE = {np.dtype(np.int16): 1 << 15, np.dtype(np.int32): 1 << 31}
 
 
 def audio_from_file(data: bytes, processing: AudioProcessing, *, stopped: Callable[[], bool] = lambda: False) -> Audio:
-    """Makes a sound of a file, of whose channels the mean is heard.
+    """Decodes and preprocesses an audio file. Channels are averaged.
 
     Args:
-        data: the file; a video's first sound is heard.
-        processing: the checkpoint's.
-        stopped: asked between pieces whether nobody waits for the sound any more.
+        data: The file; of a video, the first audio stream is used.
+        processing: The checkpoint's parameters.
+        stopped: Called between frames; True cancels the decoding.
 
     Raises:
-        MediaError: the file cannot be used.
+        MediaError: The file cannot be used.
     """
     return audio_from_samples(samples_from_file(data, processing, stopped=stopped), processing)
 
@@ -55,56 +55,59 @@ def audio_from_file(data: bytes, processing: AudioProcessing, *, stopped: Callab
 def samples_from_file(
     data: bytes, processing: AudioProcessing, *, stopped: Callable[[], bool] = lambda: False
 ) -> FloatArray:
-    """What is heard of a file, as `resample_for_model` gives it. All that decodes is here.
+    """Decodes an audio file and returns the samples of `resample_for_model`. The arguments are those above.
 
     Raises:
-        MediaError: the file cannot be used.
+        MediaError: The file cannot be used.
     """
     audio_format = sniff_audio(data)
     file = checked_mp4(data, hidden_kind=b"vide") if audio_format is AudioFormat.MP4 else BytesIO(data)
-    with report_decode_errors("sound"):
+    with report_decode_errors("audio"):
         container: Any = av.open(
             file,
             format=_DEMUXERS[audio_format],
             options={"codec_whitelist": ",".join(DECODERS)},
             container_options=CONTAINER_OPTIONS,
         )
-    with container, report_decode_errors("sound"):
+    with container, report_decode_errors("audio"):
         frames = container.decode(_audio_stream(container))
         first = next(frames, None)
         if first is None:
-            raise MediaError(MediaErrorCode.INVALID_MEDIA, "there is no sound in the file")
+            raise _no_audio()
         return resample_for_model(
-            _pieces(chain((first,), frames), first.sample_rate, stopped), first.sample_rate, processing
+            _chunks(chain((first,), frames), first.sample_rate, stopped), first.sample_rate, processing
         )
 
 
 def _audio_stream(container: Any) -> Any:
     if not container.streams.audio:
-        raise MediaError(MediaErrorCode.INVALID_MEDIA, "there is no sound in the file")
+        raise _no_audio()
     stream = container.streams.audio[0]
     codec = stream.codec_context
     if codec is None or codec.name not in DECODERS:
-        message = f"the sound is of a codec that is not decoded; decoded are {_NAMES}"
+        message = f"expected audio of one of the codecs {_CODECS}, got another codec"
         raise MediaError(MediaErrorCode.UNSUPPORTED_FORMAT, message)
     codec.thread_count = 1
     return stream
 
 
-def _pieces(frames: Iterator[Any], rate: int, stopped: Callable[[], bool]) -> Iterator[FloatArray]:
+def _chunks(frames: Iterator[Any], rate: int, stopped: Callable[[], bool]) -> Iterator[FloatArray]:
     for frame in frames:
         if stopped():
-            raise MediaError(MediaErrorCode.INVALID_MEDIA, "nobody waits for the sound any more")
+            raise cancelled("audio")
         if frame.sample_rate != rate:
-            raise MediaError(MediaErrorCode.INVALID_MEDIA, "the sound's sampling rate changes on the way")
+            message = f"expected audio of one sampling rate, got {rate} Hz and {frame.sample_rate} Hz"
+            raise MediaError(MediaErrorCode.INVALID_MEDIA, message)
         yield _mono(frame)
 
 
+def _no_audio() -> MediaError:
+    return MediaError(MediaErrorCode.INVALID_MEDIA, "expected a file with an audio stream, got none")
+
+
 def _mono(frame: Any) -> FloatArray:
-    """[samples], the mean of the channels, full scale at 1."""
-    values = (
-        frame.to_ndarray()
-    )  # [channels, samples], or [1, samples · channels] with the channels of a sample together
+    """Returns [samples]: the mean of the channels, full scale at 1."""
+    values = frame.to_ndarray()  # planar: [channels, samples]; interleaved: [1, samples · channels]
     if not frame.format.is_planar:
         values = values.reshape(-1, frame.layout.nb_channels).T
     if values.dtype == np.uint8:

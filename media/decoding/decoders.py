@@ -1,7 +1,4 @@
-"""Files → media, decoded beside the event loop: in processes of their own, or in threads.
-
-Knows limits on what is decoded and on how much at once; fetches nothing.
-"""
+"""Decoding off the event loop, in worker processes or in threads, with limits on size and concurrency."""
 
 import asyncio
 import os
@@ -21,16 +18,16 @@ from glimpse.media.processing.image import Image, ImageProcessing, prepare_image
 from glimpse.media.processing.video import Video, VideoProcessing
 from glimpse.media.processing.video_options import VideoOptions
 
-MediumT = TypeVar("MediumT")
+MediaT = TypeVar("MediaT")
 
-_MOST_IMAGES = 8
+_MAX_IMAGE_WORKERS = 8
 
 
 class Decoders:
-    """Decodes the media of all requests, of one event loop.
+    """Decodes the media of all requests of one event loop.
 
-    A task that awaits a result may be cancelled at any time: a picture whose decoding has begun is decoded to its end,
-    and dropped; of a clip or a sound no more is decoded.
+    A task that awaits a result may be cancelled at any time. Decoding of an image then runs to its end and the result
+    is dropped; decoding of a video or audio stops at the next frame.
     """
 
     def __init__(
@@ -41,38 +38,36 @@ class Decoders:
         num_videos: int = 2,
         isolated: bool = True,
     ) -> None:
-        """Sets the limits.
-
+        """
         Args:
-            max_decoded_pixels: The largest picture before it is resized.
-            num_images: Pictures that are decoded at the same time; by default as many as there are processors, but 2
-                at least and 8 at most.
-            num_videos: Clips of either kind, files and pictures, that are decoded at the same time.
-            isolated: Decoding happens in processes with bounds on memory and time. Else in threads, which is for files
-                of one's own: what stops the decoder stops this process.
+            max_decoded_pixels: Limit on an image before resizing.
+            num_images: Number of images decoded concurrently; by default the number of CPUs, between 2 and 8.
+            num_videos: Number of videos decoded concurrently, files and lists of frames together.
+            isolated: Decode in processes with limits on memory and time. False decodes in threads, which suits trusted
+                files only: what crashes the decoder crashes this process.
         """
         self._max_decoded_pixels = max_decoded_pixels
-        num_images = num_images or min(max(len(os.sched_getaffinity(0)), 2), _MOST_IMAGES)
+        num_images = num_images or min(max(len(os.sched_getaffinity(0)), 2), _MAX_IMAGE_WORKERS)
         self._isolated = IsolatedDecoders(num_images=num_images, num_videos=num_videos) if isolated else None
         self._threads = ThreadPoolExecutor(num_images, thread_name_prefix="media")
-        # Of their own: a clip takes as long as hundreds of pictures, which are not to wait for it.
-        self._video_threads = ThreadPoolExecutor(num_videos, thread_name_prefix="clips")
+        # A separate pool: a video takes as long as hundreds of images, which must not wait for it.
+        self._video_threads = ThreadPoolExecutor(num_videos, thread_name_prefix="videos")
 
     async def image(self, data: bytes, processing: ImageProcessing) -> Image:
-        """Decodes a picture's file. Raises MediaError."""
+        """Decodes an image file. Raises MediaError."""
         if self._isolated is not None:
             return await self._isolated.image(data, processing, max_decoded_pixels=self._max_decoded_pixels)
         decode = partial(_decode, data, processing, self._max_decoded_pixels)
         return await asyncio.get_running_loop().run_in_executor(self._threads, decode)
 
     async def audio(self, data: bytes, processing: AudioProcessing) -> Audio:
-        """Decodes what is heard of a sound file, or of a video's sound. Raises MediaError."""
+        """Decodes an audio file, or the audio of a video file. Raises MediaError."""
         if self._isolated is not None:
             return await self._isolated.audio(data, processing)
         return await _stoppable(self._threads, partial(audio_from_file, data, processing))
 
     async def video_from_file(self, data: bytes, processing: VideoProcessing, options: VideoOptions) -> Video:
-        """Decodes the frames of a video file that are taken. Raises MediaError."""
+        """Decodes the sampled frames of a video file. Raises MediaError."""
         if self._isolated is not None:
             return await self._isolated.video_from_file(data, processing, options)
         return await _stoppable(self._video_threads, partial(video_from_file, data, processing, options))
@@ -80,22 +75,24 @@ class Decoders:
     async def video_from_image_files(
         self, files: Sequence[bytes], frame_indices: Sequence[int], processing: VideoProcessing, options: VideoOptions
     ) -> Video:
-        """Decodes images that are a video's frames; see `video_from_images`. Raises MediaError."""
-        most = self._max_decoded_pixels
+        """Decodes image files that are the sampled frames of a video. Raises MediaError."""
+        max_pixels = self._max_decoded_pixels
         if self._isolated is not None:
             return await self._isolated.video_from_image_files(
-                files, frame_indices, processing, options, max_decoded_pixels=most
+                files, frame_indices, processing, options, max_decoded_pixels=max_pixels
             )
-        decode = partial(video_from_image_files, files, frame_indices, processing, options, max_decoded_pixels=most)
+        decode = partial(
+            video_from_image_files, files, frame_indices, processing, options, max_decoded_pixels=max_pixels
+        )
         return await _stoppable(self._video_threads, decode)
 
     async def warm(self) -> None:
-        """Makes ready what the first picture would have to wait for."""
+        """Starts what the first image would have to wait for."""
         if self._isolated is not None:
             await self._isolated.warm()
 
     async def close(self) -> None:
-        """Ends threads and processes; what they have begun is awaited, what waits for them is cancelled."""
+        """Ends threads and processes. Waits for work that has begun and cancels work that has not."""
         await asyncio.to_thread(self._threads.shutdown, cancel_futures=True)
         await asyncio.to_thread(self._video_threads.shutdown, cancel_futures=True)
         if self._isolated is not None:
@@ -106,8 +103,8 @@ def _decode(data: bytes, processing: ImageProcessing, max_decoded_pixels: int) -
     return prepare_image(open_image(data, max_pixels=max_decoded_pixels), processing)
 
 
-async def _stoppable(threads: ThreadPoolExecutor, decode: Callable[..., MediumT]) -> MediumT:
-    """Runs `decode(stopped=…)`, which asks `stopped` whether this task was cancelled."""
+async def _stoppable(threads: ThreadPoolExecutor, decode: Callable[..., MediaT]) -> MediaT:
+    """Runs `decode(stopped=…)`; `stopped` returns True once this task is cancelled."""
     cancelled = threading.Event()
     try:
         return await asyncio.get_running_loop().run_in_executor(threads, partial(decode, stopped=cancelled.is_set))

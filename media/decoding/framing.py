@@ -1,6 +1,6 @@
-"""Messages over a pair of pipes, between a front end and a process that works for it.
+"""Message framing over the pipes between the front end and its worker processes.
 
-A message is its length in four bytes, little-endian, and JSON; bytes may follow whose number it says.
+A message is its length as four little-endian bytes, then JSON. Raw bytes may follow; the JSON says how many.
 """
 
 import struct
@@ -13,11 +13,11 @@ _MAX_MESSAGE_BYTES = 1 << 20
 
 
 class StreamEndedError(Exception):
-    """The other side is gone, or sent what is no message."""
+    """The other side has closed the pipe or sent an invalid message."""
 
 
 def write_message(stream: IO[bytes], message: msgspec.Struct, *payloads: bytes | memoryview) -> None:
-    """Blocks until all is written. Raises OSError where the other side is gone."""
+    """Writes a message and its payloads; blocks. Raises OSError if the other side has closed the pipe."""
     encoded = msgspec.json.encode(message)
     stream.write(_LENGTH.pack(len(encoded)) + encoded)
     for payload in payloads:
@@ -26,7 +26,7 @@ def write_message(stream: IO[bytes], message: msgspec.Struct, *payloads: bytes |
 
 
 def read_message(stream: IO[bytes]) -> bytearray:
-    """The next one's JSON. Raises StreamEndedError."""
+    """Reads the JSON of the next message; blocks. Raises StreamEndedError."""
     length = bytearray(_LENGTH.size)
     read_exactly(stream, memoryview(length))
     (num_bytes,) = _LENGTH.unpack(length)
@@ -38,7 +38,7 @@ def read_message(stream: IO[bytes]) -> bytearray:
 
 
 def read_exactly(stream: IO[bytes], target: memoryview) -> None:
-    """Fills the memory. Raises StreamEndedError."""
+    """Fills `target`; blocks. Raises StreamEndedError."""
     while target:
         num_read = stream.readinto(target)  # pyright: ignore[reportAttributeAccessIssue] - a buffered reader has it
         if not num_read:

@@ -1,6 +1,6 @@
-"""What passes between a front end and a process that decodes files for it.
+"""Messages between the front end and a decoding worker process.
 
-A job is followed by its files, one after another, and a decoded medium by its elements.
+A job is followed by the bytes of its files, and a result by the elements of the decoded media.
 """
 
 from typing import IO
@@ -16,33 +16,33 @@ from glimpse.media.processing.video_options import VideoOptions
 
 
 class ImageJob(msgspec.Struct, frozen=True, kw_only=True, tag="image"):
-    """Make a picture of a file: uint8 [height, width, 3]."""
+    """Decodes an image file to uint8 [height, width, 3]."""
 
     processing: ImageProcessing
-    """With the request's bounds."""
+    """Parameters with the request's bounds."""
     max_decoded_pixels: int
 
 
-class VideoJob(msgspec.Struct, frozen=True, kw_only=True, tag="clip"):
-    """Make a clip of a video file: uint8 [frames, height, width, 3]."""
+class VideoJob(msgspec.Struct, frozen=True, kw_only=True, tag="video"):
+    """Decodes a video file to uint8 [frames, height, width, 3]."""
 
     processing: VideoProcessing
     options: VideoOptions
 
 
 class FramesJob(msgspec.Struct, frozen=True, kw_only=True, tag="frames"):
-    """Make a clip of pictures' files: uint8 [frames, height, width, 3]."""
+    """Decodes image files that are a video's frames to uint8 [frames, height, width, 3]."""
 
     processing: VideoProcessing
     options: VideoOptions
     frame_indices: tuple[int, ...]
-    """The files' places among all frames."""
+    """Index of each file among all frames."""
     max_decoded_pixels: int
-    """Of each."""
+    """Limit on each image."""
 
 
-class AudioJob(msgspec.Struct, frozen=True, kw_only=True, tag="sound"):
-    """Find what is heard of a sound file: float32 [samples]."""
+class AudioJob(msgspec.Struct, frozen=True, kw_only=True, tag="audio"):
+    """Decodes an audio file to float32 [samples]."""
 
     processing: AudioProcessing
 
@@ -51,54 +51,54 @@ Job = ImageJob | VideoJob | FramesJob | AudioJob
 
 
 class Decoded(msgspec.Struct, frozen=True, kw_only=True, tag="decoded"):
-    """The medium whose elements follow, in the job's form."""
+    """Result of a successful job; the elements follow."""
 
     shape: tuple[int, ...]
     frame_seconds: tuple[float, ...] = ()
-    """Of a clip, as in `glimpse.media.processing.video.Video`."""
+    """For videos, as in `glimpse.media.processing.video.Video`."""
     fps: float | None = None
-    """The same."""
+    """For videos, as in `glimpse.media.processing.video.Video`."""
 
 
-class Refused(msgspec.Struct, frozen=True, kw_only=True, tag="refused"):
-    """There is nothing to be made of the files."""
+class DecodeFailed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
+    """Result of a job whose files cannot be used."""
 
     code: MediaErrorCode
     message: str
 
 
-class _Order(msgspec.Struct, frozen=True, kw_only=True):
+class _JobMessage(msgspec.Struct, frozen=True, kw_only=True):
     job: Job
     file_sizes: tuple[int, ...]
     """In bytes."""
 
 
-_order = msgspec.json.Decoder(_Order)
-_result: msgspec.json.Decoder[Decoded | Refused] = msgspec.json.Decoder(Decoded | Refused)
+_job_decoder = msgspec.json.Decoder(_JobMessage)
+_result_decoder: msgspec.json.Decoder[Decoded | DecodeFailed] = msgspec.json.Decoder(Decoded | DecodeFailed)
 
 
 def write_job(stream: IO[bytes], job: Job, files: tuple[bytes, ...]) -> None:
-    """Blocks until all is written. Raises OSError where the other side is gone."""
-    write_message(stream, _Order(job=job, file_sizes=tuple(map(len, files))), *files)
+    """Writes a job and its files; blocks. Raises OSError if the other side has closed the pipe."""
+    write_message(stream, _JobMessage(job=job, file_sizes=tuple(map(len, files))), *files)
 
 
 def read_job(stream: IO[bytes]) -> tuple[Job, list[bytes]] | None:
-    """A job and its files; None once there are no more."""
+    """Reads a job and its files; blocks. Returns None at the end of the stream."""
     try:
-        order = _order.decode(read_message(stream))
+        message = _job_decoder.decode(read_message(stream))
     except StreamEndedError:
         return None
-    return order.job, [stream.read(size) for size in order.file_sizes]
+    return message.job, [stream.read(size) for size in message.file_sizes]
 
 
-def write_result(stream: IO[bytes], result: Decoded | Refused, elements: bytes | memoryview = b"") -> None:
-    """Blocks until all is written. Raises OSError where the other side is gone."""
+def write_result(stream: IO[bytes], result: Decoded | DecodeFailed, elements: bytes | memoryview = b"") -> None:
+    """Writes a result and its elements; blocks. Raises OSError if the other side has closed the pipe."""
     write_message(stream, result, elements)
 
 
-def read_result(stream: IO[bytes]) -> Decoded | Refused:
-    """What became of a job. Raises StreamEndedError."""
+def read_result(stream: IO[bytes]) -> Decoded | DecodeFailed:
+    """Reads a result without its elements; blocks. Raises StreamEndedError."""
     try:
-        return _result.decode(read_message(stream))
+        return _result_decoder.decode(read_message(stream))
     except msgspec.DecodeError as error:
         raise StreamEndedError from error

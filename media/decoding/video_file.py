@@ -1,4 +1,4 @@
-"""A video file → a clip: which part of it is looked at, which frames of that, and whether they are worth the work."""
+"""Video files: selects the part to use, samples its frames, and limits the work of decoding them."""
 
 from collections.abc import Callable
 from fractions import Fraction
@@ -17,26 +17,26 @@ from glimpse.media.processing.video import Video, VideoProcessing, make_video
 from glimpse.media.processing.video_options import VideoOptions, check_options
 
 MAX_FRAME_PIXELS = 4096 * 2304
-"""The largest frame of a file: a decoder keeps up to 16 of them."""
+"""Limit on a frame: a decoder keeps up to 16 of them in memory."""
 MAX_DURATION_SECONDS = 3600
-"""The longest part of a file that is looked at."""
+"""Limit on the part of a file that is used."""
 MAX_DECODED_PIXELS = 40_000_000_000
-"""The most work for one file, in pixels of decoded frames: one to two minutes of a processor."""
+"""Limit on the pixels of all frames decoded for one file: one to two minutes of CPU time."""
 
 
 def video_from_file(
     data: bytes, processing: VideoProcessing, options: VideoOptions, *, stopped: Callable[[], bool] = lambda: False
 ) -> Video:
-    """Makes a clip of a video file.
+    """Decodes and preprocesses a video file.
 
     Args:
-        data: the file.
-        processing: the checkpoint's.
-        options: the request's; without `fps` and `num_frames`, one frame a second is taken.
-        stopped: asked between frames whether nobody waits for the clip any more.
+        data: The file.
+        processing: The checkpoint's parameters.
+        options: The request's options; without `fps` and `num_frames`, one frame per second is sampled.
+        stopped: Called between frames; True cancels the decoding.
 
     Raises:
-        MediaError: the file cannot be used, or the options do not fit it.
+        MediaError: The file cannot be used, or the options do not fit it.
     """
     check_options(options, of_frames=False)
     fps = (options.fps or DEFAULT_FPS) if options.num_frames is None else None
@@ -44,7 +44,7 @@ def video_from_file(
         frames = video.frame_times()
         frame_indices = _frame_indices(frames, options, fps, processing.temporal_patch_size)
         if num_decoded(frames.times, frames.keyframes, frame_indices) * video.width * video.height > MAX_DECODED_PIXELS:
-            message = "the clip takes too long to decode; send less of it, or make its frames smaller"
+            message = "the video takes too long to decode; send a shorter part of it or smaller frames"
             raise MediaError(MediaErrorCode.TOO_LARGE, message)
         return make_video(
             video.frames([frames.times[index] for index in frame_indices], frames.keyframes, stopped),
@@ -56,8 +56,8 @@ def video_from_file(
 
 
 def _frame_indices(frames: FrameTimes, options: VideoOptions, fps: float | None, depth: int) -> list[int]:
-    """Indices of the frames that the model sees."""
-    shown = _shown_part(frames, options)
+    """Returns the sampled frame indices."""
+    shown = _selected_part(frames, options)
     max_frames = options.max_frames or MAX_FRAMES
     if fps is not None:
         duration = _duration(frames, shown)
@@ -67,27 +67,27 @@ def _frame_indices(frames: FrameTimes, options: VideoOptions, fps: float | None,
     return [shown[index] for index in evenly_spaced(len(shown), count)]
 
 
-def _shown_part(frames: FrameTimes, options: VideoOptions) -> range:
-    """Indices of the frames between the request's start and end."""
+def _selected_part(frames: FrameTimes, options: VideoOptions) -> range:
+    """Returns the indices of the frames between the request's start and end."""
     start = options.start_seconds or 0
     end = frames.seconds(len(frames.times) - 1) if options.end_seconds is None else options.end_seconds
     inside = [index for index in range(len(frames.times)) if start <= frames.seconds(index) <= end]
     if not inside:
-        lasts = float(_duration(frames, range(len(frames.times))))
-        message = f"the clip lasts {lasts:g} s: there is no frame in that part of it"
+        seconds = float(_duration(frames, range(len(frames.times))))
+        message = f"expected start_seconds and end_seconds to select a frame of the video, which lasts {seconds:g} s"
         raise MediaError(MediaErrorCode.INVALID_PARAMETER, message)
     shown = range(inside[0], inside[-1] + 1)
     if _duration(frames, shown) > MAX_DURATION_SECONDS:
         message = (
-            f"the clip lasts {float(_duration(frames, shown)):g} s; at most {MAX_DURATION_SECONDS} s are looked at "
-            "(start_seconds and end_seconds take a part of it)"
+            f"expected a video of at most {MAX_DURATION_SECONDS} s, got {float(_duration(frames, shown)):g} s; "
+            "select a part with start_seconds and end_seconds"
         )
         raise MediaError(MediaErrorCode.TOO_LARGE, message)
     return shown
 
 
 def _duration(frames: FrameTimes, shown: range) -> Fraction:
-    """Seconds from the first frame's beginning to the last one's end."""
+    """Returns the seconds from the start of the first frame to the end of the last one."""
     last = shown[-1]
     last_duration = (
         frames.last_duration if last + 1 == len(frames.times) else frames.times[last + 1] - frames.times[last]

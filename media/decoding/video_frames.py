@@ -1,9 +1,10 @@
-"""Pictures, their files, and arrays → a clip whose frames they are."""
+"""Videos given as a list of images: samples the frames, decodes and preprocesses them."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import PIL.Image
 
+from glimpse.media.containers.decode_errors import cancelled
 from glimpse.media.containers.still import load_pixels, open_image
 from glimpse.media.errors import MediaError, MediaErrorCode
 from glimpse.media.processing.frame_sampling import MAX_FRAMES, evenly_spaced, num_frames_requested
@@ -12,18 +13,18 @@ from glimpse.media.processing.video import Video, VideoProcessing, make_video
 from glimpse.media.processing.video_options import VideoOptions, check_options
 
 _MAX_LISTED_PIXELS = 4_000_000_000
-"""Pixels of all pictures of one clip before they are resized: about a minute of a processor."""
+"""Limit on the pixels of all sampled frames before resizing: about a minute of CPU time."""
 
 
 def sample_frame_indices(num_frames: int, options: VideoOptions, *, depth: int) -> list[int]:
-    """Indices of the frames that are taken of a list: all, or as many as the options say.
+    """Returns the sampled indices of a list of frames: all, or as many as the options request.
 
     Raises:
-        MediaError: INVALID_PARAMETER; INVALID_MEDIA for a list without frames.
+        MediaError: INVALID_PARAMETER; INVALID_MEDIA for an empty list.
     """
     check_options(options, of_frames=True)
     if not num_frames:
-        raise MediaError(MediaErrorCode.INVALID_MEDIA, "the clip has no frames")
+        raise MediaError(MediaErrorCode.INVALID_MEDIA, "expected a video of at least 1 frame, got no frames")
     max_frames = options.max_frames or MAX_FRAMES
     if options.num_frames is None and num_frames <= max_frames:
         return list(range(num_frames))
@@ -32,24 +33,24 @@ def sample_frame_indices(num_frames: int, options: VideoOptions, *, depth: int) 
 
 
 def video_from_images(
-    pictures: Iterable[PIL.Image.Image],
+    images: Iterable[PIL.Image.Image],
     frame_indices: Sequence[int],
     processing: VideoProcessing,
     options: VideoOptions,
 ) -> Video:
-    """Makes a clip of pictures of any mode, all of one size.
+    """Preprocesses images of any mode and equal size as the frames of a video.
 
     Args:
-        pictures: those that are taken; each is used before the next is asked for.
-        taken: their indices among all, from `sample_frame_indices`.
-        processing: the checkpoint's.
-        options: the request's; `fps` is the rate of all pictures.
+        images: The sampled frames. Each is used before the next is requested.
+        frame_indices: Their indices among all frames, from `sample_frame_indices`.
+        processing: The checkpoint's parameters.
+        options: The request's options; `fps` is the frame rate of all frames.
 
     Raises:
-        MediaError: a picture is damaged or of another size, or they are too large together.
+        MediaError: An image is corrupt or of another size, or they are too large in total.
     """
     return make_video(
-        _of_one_size(pictures, frame_indices, processing),
+        _of_one_size(images, frame_indices, processing),
         len(frame_indices),
         processing.with_options(options),
         frame_seconds=() if options.fps is None else tuple(index / options.fps for index in frame_indices),
@@ -66,18 +67,18 @@ def video_from_image_files(
     max_decoded_pixels: int,
     stopped: Callable[[], bool] = lambda: False,
 ) -> Video:
-    """As `video_from_images`, of pictures' files.
+    """Like `video_from_images`, for image files.
 
     Args:
-        files: those that are taken.
-        taken: as there.
-        processing: as there.
-        options: as there.
-        max_decoded_pixels: the largest picture.
-        stopped: asked between pictures whether nobody waits for the clip any more.
+        files: Files of the sampled frames.
+        frame_indices: As in `video_from_images`.
+        processing: As in `video_from_images`.
+        options: As in `video_from_images`.
+        max_decoded_pixels: Limit on each image.
+        stopped: Called between images; True cancels the decoding.
 
     Raises:
-        MediaError: also for what is no picture.
+        MediaError: As in `video_from_images`, or a file is not an image.
     """
     return video_from_images(_opened(files, max_decoded_pixels, stopped), frame_indices, processing, options)
 
@@ -86,28 +87,27 @@ def _opened(files: Iterable[bytes], max_decoded_pixels: int, stopped: Callable[[
     num_pixels = 0
     for file in files:
         if stopped():
-            raise MediaError(MediaErrorCode.INVALID_MEDIA, "nobody waits for the clip any more")
-        picture = open_image(file, max_pixels=max_decoded_pixels)
-        num_pixels += picture.width * picture.height
+            raise cancelled("video")
+        image = open_image(file, max_pixels=max_decoded_pixels)
+        num_pixels += image.width * image.height
         if num_pixels > _MAX_LISTED_PIXELS:
-            message = f"the clip's pictures have more than {_MAX_LISTED_PIXELS} pixels together"
+            message = f"expected frames of at most {_MAX_LISTED_PIXELS} pixels in total, got more"
             raise MediaError(MediaErrorCode.TOO_LARGE, message)
-        yield picture
+        yield image
 
 
 def _of_one_size(
-    pictures: Iterable[PIL.Image.Image], frame_indices: Sequence[int], processing: VideoProcessing
+    images: Iterable[PIL.Image.Image], frame_indices: Sequence[int], processing: VideoProcessing
 ) -> Iterator[PIL.Image.Image]:
     size: tuple[int, int] | None = None
-    for index, picture in zip(frame_indices, pictures, strict=True):
-        load_pixels(picture)
-        frame = upright_rgb(picture, processing.background)
+    for index, image in zip(frame_indices, images, strict=True):
+        load_pixels(image)
+        frame = upright_rgb(image, processing.background)
         size = size or frame.size
         if frame.size != size:
             message = (
-                f"frame {index} is {frame.width}×{frame.height} pixels and "
-                f"frame {frame_indices[0]} {size[0]}×{size[1]}: "
-                "a clip's frames are of one size"
+                f"expected frames of one size, got {size[0]}×{size[1]} pixels for frame {frame_indices[0]} "
+                f"and {frame.width}×{frame.height} for frame {index}"
             )
             raise MediaError(MediaErrorCode.INVALID_MEDIA, message)
         yield frame

@@ -1,8 +1,7 @@
-"""A process that decodes files, so that what a hostile one does to a decoder happens here and to nobody else.
+"""Worker process that decodes files, so that a hostile file can harm nothing but the worker.
 
-`python -m glimpse.media.decoding.worker MEMORY_BYTES CPU_SECONDS`: jobs come on standard input, results go to standard
-output, and the process ends when its input does. It may have no more memory than said, and no more processor time for
-one job; it leaves no core.
+`python -m glimpse.media.decoding.worker MEMORY_BYTES CPU_SECONDS` reads jobs from standard input, writes results to
+standard output and exits at the end of its input. It limits its address space, and its CPU time for each job.
 """
 
 import os
@@ -15,10 +14,10 @@ from glimpse.media.decoding.audio_file import samples_from_file
 from glimpse.media.decoding.jobs import (
     AudioJob,
     Decoded,
+    DecodeFailed,
     FramesJob,
     ImageJob,
     Job,
-    Refused,
     VideoJob,
     read_job,
     write_result,
@@ -33,32 +32,32 @@ from glimpse.media.processing.video import Video
 
 
 def main() -> None:
-    """Serves jobs."""
+    """Runs jobs until the input ends."""
     memory_bytes, cpu_seconds = map(int, sys.argv[1:3])
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the front end, which lets running answers end
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the front end, which drains running requests
     limit_memory(memory_bytes)
-    native_resizer()  # opened before there is a job that would wait
+    native_resizer()  # loaded before the first job
     results = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what a library prints is no result
+    os.dup2(2, 1)  # keeps what libraries print out of the results
     while (received := read_job(sys.stdin.buffer)) is not None:
         limit_time(cpu_seconds)
         write_result(results, *answer(*received))
-        del received  # files take memory, and the next job may be long in coming
+        del received  # frees the files while waiting for the next job
 
 
-def answer(job: Job, files: list[bytes]) -> tuple[Decoded | Refused, bytes | memoryview]:
-    """A job's result and the elements that follow it."""
+def answer(job: Job, files: list[bytes]) -> tuple[Decoded | DecodeFailed, bytes | memoryview]:
+    """Returns a job's result and the elements that follow it."""
     try:
         return decode(job, files)
     except MediaError as error:
-        return Refused(code=error.code, message=error.message), b""
+        return DecodeFailed(code=error.code, message=error.message), b""
     except MemoryError:
-        message = "it takes more memory to decode than there is"
-        return Refused(code=MediaErrorCode.TOO_LARGE, message=message), b""
+        message = "decoding the file exceeds the decoder's memory limit"
+        return DecodeFailed(code=MediaErrorCode.TOO_LARGE, message=message), b""
 
 
 def decode(job: Job, files: list[bytes]) -> tuple[Decoded, memoryview]:
-    """Raises MediaError."""
+    """Decodes a job's files. Raises MediaError."""
     match job:
         case ImageJob():
             pixels = image_pixels(open_image(files[0], max_pixels=job.max_decoded_pixels), job.processing)
@@ -66,10 +65,10 @@ def decode(job: Job, files: list[bytes]) -> tuple[Decoded, memoryview]:
         case VideoJob():
             return _decoded_video(video_from_file(files[0], job.processing, job.options))
         case FramesJob():
-            clip = video_from_image_files(
+            video = video_from_image_files(
                 files, job.frame_indices, job.processing, job.options, max_decoded_pixels=job.max_decoded_pixels
             )
-            return _decoded_video(clip)
+            return _decoded_video(video)
         case AudioJob():
             samples = samples_from_file(files[0], job.processing)
             return Decoded(shape=samples.shape), samples.data.cast("B")
@@ -77,9 +76,9 @@ def decode(job: Job, files: list[bytes]) -> tuple[Decoded, memoryview]:
             assert_never(job)
 
 
-def _decoded_video(clip: Video) -> tuple[Decoded, memoryview]:
-    decoded = Decoded(shape=clip.pixels.shape, frame_seconds=clip.frame_seconds, fps=clip.fps)
-    return decoded, clip.pixels.data.cast("B")
+def _decoded_video(video: Video) -> tuple[Decoded, memoryview]:
+    decoded = Decoded(shape=video.pixels.shape, frame_seconds=video.frame_seconds, fps=video.fps)
+    return decoded, video.pixels.data.cast("B")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
-"""Media decoded in other processes: what they are asked, and what of their answers is believed.
+"""Client of the decoding workers: sends jobs and validates the results.
 
-What comes back is a stranger's: its size is checked before there is memory for it, and keys are made here.
+A worker may have been compromised by a file, so its results are not trusted: sizes are checked before memory is
+allocated, and content keys are computed here.
 """
 
 import math
@@ -15,10 +16,10 @@ from glimpse.media.decoding.framing import StreamEndedError, read_exactly
 from glimpse.media.decoding.jobs import (
     AudioJob,
     Decoded,
+    DecodeFailed,
     FramesJob,
     ImageJob,
     Job,
-    Refused,
     VideoJob,
     read_result,
     write_job,
@@ -33,13 +34,13 @@ from glimpse.media.processing.video import Video, VideoProcessing, video_from_pi
 from glimpse.media.processing.video_options import LARGEST_TOTAL_PIXELS, VideoOptions
 
 _MEMORY_BYTES = 3 << 30
-"""Address space: the program, twice the largest file, the largest clip or picture in two forms, a decoder's frames."""
+"""Address space for the program, two copies of the largest file, two forms of the largest media, and decoder frames."""
 IMAGE_LIMITS = WorkerLimits(memory_bytes=_MEMORY_BYTES, cpu_seconds=20, timeout_seconds=60)
 VIDEO_LIMITS = WorkerLimits(memory_bytes=_MEMORY_BYTES, cpu_seconds=120, timeout_seconds=240)
 
 
 class IsolatedDecoders:
-    """Decodes the media of all requests, of one event loop. Pictures, and whatever is short, do not wait for clips."""
+    """Decodes the media of all requests of one event loop. Images and audio do not wait for videos."""
 
     def __init__(
         self,
@@ -52,11 +53,11 @@ class IsolatedDecoders:
     ) -> None:
         """
         Args:
-            num_images: Pictures and sounds that are decoded at the same time.
-            num_videos: Clips of either kind, files and pictures, that are decoded at the same time.
-            image_limits: Of a process that decodes pictures and sounds.
-            video_limits: Of one that decodes clips.
-            command: Starts a process.
+            num_images: Number of images and audio files decoded concurrently.
+            num_videos: Number of videos decoded concurrently, files and lists of frames together.
+            image_limits: Limits of a worker for images and audio.
+            video_limits: Limits of a worker for videos.
+            command: Command that starts a worker.
         """
         self._images = WorkerPool(
             num_workers=num_images, limits=image_limits, environment=_environment, command=command
@@ -66,18 +67,18 @@ class IsolatedDecoders:
         )
 
     async def image(self, data: bytes, processing: ImageProcessing, *, max_decoded_pixels: int) -> Image:
-        """As `glimpse.media.processing.image.prepare_image`, of a file."""
+        """Like `glimpse.media.processing.image.prepare_image`, for a file."""
         job = ImageJob(processing=processing, max_decoded_pixels=max_decoded_pixels)
-        return await self._images.run(partial(_ask_image, job, data), what="picture")
+        return await self._images.run(partial(_request_image, job, data), what="image")
 
     async def audio(self, data: bytes, processing: AudioProcessing) -> Audio:
-        """As `glimpse.media.decoding.audio_file.audio_from_file`."""
-        return await self._images.run(partial(_ask_audio, AudioJob(processing=processing), data), what="sound")
+        """Like `glimpse.media.decoding.audio_file.audio_from_file`."""
+        return await self._images.run(partial(_request_audio, AudioJob(processing=processing), data), what="audio")
 
     async def video_from_file(self, data: bytes, processing: VideoProcessing, options: VideoOptions) -> Video:
-        """As `glimpse.media.decoding.video_file.video_from_file`."""
+        """Like `glimpse.media.decoding.video_file.video_from_file`."""
         job = VideoJob(processing=processing, options=options)
-        return await self._videos.run(partial(_ask_video, job, (data,)), what="video")
+        return await self._videos.run(partial(_request_video, job, (data,)), what="video")
 
     async def video_from_image_files(
         self,
@@ -88,72 +89,74 @@ class IsolatedDecoders:
         *,
         max_decoded_pixels: int,
     ) -> Video:
-        """As `glimpse.media.decoding.video_frames.video_from_image_files`."""
+        """Like `glimpse.media.decoding.video_frames.video_from_image_files`."""
         job = FramesJob(
             processing=processing,
             options=options,
             frame_indices=tuple(frame_indices),
             max_decoded_pixels=max_decoded_pixels,
         )
-        return await self._videos.run(partial(_ask_video, job, tuple(files)), what="clip")
+        return await self._videos.run(partial(_request_video, job, tuple(files)), what="video")
 
     async def warm(self) -> None:
-        """Starts a process for the first picture."""
+        """Starts a worker for the first image."""
         await self._images.warm()
 
     async def close(self) -> None:
-        """Ends the processes; what they have begun is awaited."""
+        """Ends the workers after their current jobs."""
         await self._images.close()
         await self._videos.close()
 
 
 def _environment() -> dict[str, str]:
-    """For a process that decodes; compiles the media kernels if they have not been on this machine."""
-    # Pillow has large pictures in several pieces, and only those in one piece are resized where they are.
+    """Returns environment variables for workers. Compiles the native resampler if this machine has not yet."""
+    # By default Pillow splits large images into blocks, and only contiguous ones are resized in place.
     return {"PILLOW_BLOCK_SIZE": "1024m", **environment_for_workers()}
 
 
-# These block. They raise MediaError for what a process says, and OSError or StreamEndedError where it says nothing.
+# These block. They raise MediaError if the worker reports an error, and OSError or StreamEndedError if it fails itself.
 
 
-def _ask_image(job: ImageJob, file: bytes, to: IO[bytes], back: IO[bytes]) -> Image:
-    decoded = _ask(job, (file,), to, back)
+def _request_image(job: ImageJob, file: bytes, stdin: IO[bytes], stdout: IO[bytes]) -> Image:
+    decoded = _request(job, (file,), stdin, stdout)
     side = job.processing.patch_size * job.processing.merge_size
     match decoded.shape:
         case height, width, 3 if height % side == 0 and width % side == 0:
-            # Sides are rounded up where a picture is enlarged.
-            pixels = _read_pixels(decoded, back, most=2 * LARGEST_MAX_PIXELS * 3)
+            # Sides are rounded up when an image is enlarged.
+            pixels = _read_pixels(decoded, stdout, max_bytes=2 * LARGEST_MAX_PIXELS * 3)
             return image_from_pixels(pixels, job.processing)
         case _:
             raise StreamEndedError
 
 
-def _ask_video(job: VideoJob | FramesJob, files: tuple[bytes, ...], to: IO[bytes], back: IO[bytes]) -> Video:
-    decoded = _ask(job, files, to, back)
+def _request_video(job: VideoJob | FramesJob, files: tuple[bytes, ...], stdin: IO[bytes], stdout: IO[bytes]) -> Video:
+    decoded = _request(job, files, stdin, stdout)
     match decoded.shape:
         case num_frames, _, _, 3 if len(decoded.frame_seconds) in (0, num_frames):
-            pixels = _read_pixels(decoded, back, most=job.processing.temporal_patch_size * LARGEST_TOTAL_PIXELS * 3)
+            pixels = _read_pixels(
+                decoded, stdout, max_bytes=job.processing.temporal_patch_size * LARGEST_TOTAL_PIXELS * 3
+            )
             return video_from_pixels(pixels, job.processing, frame_seconds=decoded.frame_seconds, fps=decoded.fps)
         case _:
             raise StreamEndedError
 
 
-def _ask_audio(job: AudioJob, file: bytes, to: IO[bytes], back: IO[bytes]) -> Audio:
-    decoded = _ask(job, (file,), to, back)
+def _request_audio(job: AudioJob, file: bytes, stdin: IO[bytes], stdout: IO[bytes]) -> Audio:
+    decoded = _request(job, (file,), stdin, stdout)
     match decoded.shape:
         case (num_samples,) if 0 <= num_samples <= job.processing.max_samples:
             samples = np.empty(num_samples, np.float32)
-            read_exactly(back, samples.data.cast("B"))
+            read_exactly(stdout, samples.data.cast("B"))
             return audio_from_samples(samples, job.processing)
         case _:
             raise StreamEndedError
 
 
-def _ask(job: Job, files: tuple[bytes, ...], to: IO[bytes], back: IO[bytes]) -> Decoded:
-    write_job(to, job, files)
-    result = read_result(back)
+def _request(job: Job, files: tuple[bytes, ...], stdin: IO[bytes], stdout: IO[bytes]) -> Decoded:
+    write_job(stdin, job, files)
+    result = read_result(stdout)
     match result:
-        case Refused(code=code, message=message):
+        case DecodeFailed(code=code, message=message):
             raise MediaError(code, message)
         case Decoded():
             return result
@@ -161,8 +164,8 @@ def _ask(job: Job, files: tuple[bytes, ...], to: IO[bytes], back: IO[bytes]) -> 
             assert_never(result)
 
 
-def _read_pixels(decoded: Decoded, stream: IO[bytes], *, most: int) -> npt.NDArray[np.uint8]:
-    if min(decoded.shape) < 1 or math.prod(decoded.shape) > most:
+def _read_pixels(decoded: Decoded, stream: IO[bytes], *, max_bytes: int) -> npt.NDArray[np.uint8]:
+    if min(decoded.shape) < 1 or math.prod(decoded.shape) > max_bytes:
         raise StreamEndedError
     pixels = np.empty(decoded.shape, np.uint8)
     read_exactly(stream, pixels.data.cast("B"))

@@ -1,4 +1,4 @@
-"""Embeddings that a client gives a name are kept under it, whole, and can be left out later."""
+"""Embeddings that clients give a uuid: cached whole, so that later requests can refer to them by uuid alone."""
 
 from glimpse.media.cache.request_media import Batch
 from glimpse.media.cache.store import MediaStore
@@ -12,10 +12,14 @@ from glimpse.media.sources.source import CachedSource
 
 
 class CachedEmbeddings:
-    """Loads and keeps the embeddings of all requests, of one event loop."""
+    """Loads and caches the embeddings of all requests of one event loop."""
 
     def __init__(self, *, loader: EmbeddingLoader, store: MediaStore) -> None:
-        """`loader` loads those that are sent; it is closed with this."""
+        """
+        Args:
+            loader: Loads embeddings that requests contain. Closed by `close`.
+            store: Caches embeddings.
+        """
         self._loader = loader
         self._store = store
 
@@ -28,32 +32,31 @@ class CachedEmbeddings:
         batch: Batch,
         uuid: str | None = None,
     ) -> Embedding:
-        """Embeddings that are sent, and kept where they have a name, or those that have this name.
+        """Loads embeddings from the request, caching them if they have a uuid, or from the cache.
 
         Raises:
-            MediaError: whatever is wrong with them: EmbeddingError, or NOT_CACHED where they are only named.
+            MediaError: EmbeddingError, or NOT_CACHED for an unknown uuid.
         """
         if isinstance(embeddings, CachedSource):
-            made = self._kept(kind, embeddings.uuid, batch)
+            loaded = self._get(kind, embeddings.uuid, batch)
         else:
-            made = await self._loader.load(kind, embeddings, grid_thw)
-        num_bytes = len(made.tensor.data)
-        batch.reservation.take_shared(made, num_bytes)
+            loaded = await self._loader.load(kind, embeddings, grid_thw)
+        num_bytes = len(loaded.tensor.data)
+        batch.reservation.reserve_shared(loaded, num_bytes)
         if uuid is not None:
-            self._store.cache_medium(_key(kind, uuid, batch), made, num_bytes)
-        return made
+            self._store.put_decoded(_key(kind, uuid, batch), loaded, num_bytes)
+        return loaded
 
     async def close(self) -> None:
-        """Ends what loads files."""
+        """Closes the loader."""
         await self._loader.close()
 
-    def _kept(self, kind: MediaKind, uuid: str, batch: Batch) -> Embedding:
-        made: Embedding | None = self._store.cached_medium(_key(kind, uuid, batch))
-        if made is None:
-            raise not_cached(f"{kind}'s embeddings", can_be=self._store.is_enabled)
-        return made
+    def _get(self, kind: MediaKind, uuid: str, batch: Batch) -> Embedding:
+        cached: Embedding | None = self._store.get_decoded(_key(kind, uuid, batch))
+        if cached is None:
+            raise not_cached(f"{kind} embeddings", is_enabled=self._store.is_enabled)
+        return cached
 
 
 def _key(kind: MediaKind, uuid: str, batch: Batch) -> bytes:
-    """By which embeddings are known that have this name: it is all that is said of them."""
     return decoded_key(batch.namespace, f"{kind} embeddings", (), uuid)

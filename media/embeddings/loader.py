@@ -1,4 +1,4 @@
-"""Tensors as clients send them → embeddings that are ready for the engine. Reads and checks beside the event loop."""
+"""Loads and validates embeddings from requests, off the event loop."""
 
 import asyncio
 
@@ -10,31 +10,31 @@ from glimpse.media.kind import MediaKind
 
 
 class EmbeddingLoader:
-    """Loads the embeddings of all requests, of one event loop."""
+    """Loads the embeddings of all requests of one event loop."""
 
-    def __init__(self, *, form: EmbeddingSpec, torch_files: TorchFileLoader) -> None:
+    def __init__(self, *, spec: EmbeddingSpec, torch_files: TorchFileLoader) -> None:
         """
         Args:
-            form: What the checkpoint takes.
-            torch_files: What loads files of `torch.save`; closed with the loader.
+            spec: What the checkpoint accepts.
+            torch_files: Loads files of `torch.save`. Closed by `close`.
         """
-        self._form = form
+        self._spec = spec
         self._torch_files = torch_files
 
     async def load(self, kind: MediaKind, embeddings: TensorSource, grid_thw: TensorSource | None) -> Embedding:
-        """Loads embeddings; the arguments are as in `make_embedding`.
+        """Loads embeddings. The arguments are those of `make_embedding`.
 
         Raises:
-            EmbeddingError: whatever is wrong with them.
+            EmbeddingError: The embeddings cannot be used.
         """
         with about(kind, EmbeddingPart.GRID_THW):
             grid = None if grid_thw is None else await self._tensor(grid_thw)
         with about(kind, EmbeddingPart.EMBEDDINGS):
             tensor = await self._tensor(embeddings)
-        return await asyncio.to_thread(make_embedding, kind, tensor, grid, self._form)
+        return await asyncio.to_thread(make_embedding, kind, tensor, grid, self._spec)
 
     async def close(self) -> None:
-        """Ends what loads files."""
+        """Closes the loader of files."""
         await self._torch_files.close()
 
     async def _tensor(self, source: TensorSource) -> Tensor:

@@ -1,7 +1,7 @@
-"""Serialised tensors: which format the bytes are of, and what they claim before anything is made of them.
+"""Serialized tensors: detects the format and checks the claimed sizes before memory is allocated.
 
-safetensors are read here. What `torch.save` writes is a pickle in a ZIP archive: here the archive is looked at, and
-`glimpse.media.embeddings.torch_files` has it loaded where nothing else can come to harm.
+Safetensors files are read here. A file of `torch.save` is a pickle in a ZIP archive: the archive is checked here, and
+`glimpse.media.embeddings.torch_files` loads it in a worker process.
 """
 
 import io
@@ -12,10 +12,10 @@ from typing import TypeAlias
 import msgspec
 
 from glimpse.media.embeddings.tensor import Tensor, TensorType, invalid, make_tensor
-from glimpse.media.errors import MediaError, MediaErrorCode
+from glimpse.media.errors import MediaError, MediaErrorCode, too_large
 
 MAX_BYTES = 64 << 20
-"""Of a serialised tensor, and of the tensor in it."""
+"""Limit on a serialized tensor, and on the tensor in it."""
 
 _MAX_HEADER_BYTES = 64 << 10
 _MAX_ENTRIES = 64
@@ -31,94 +31,92 @@ _SAFETENSORS_TYPES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SerializedTensor:
-    """A tensor that is not read yet."""
+    """A tensor that has not been read yet."""
 
     data: bytes
-    """safetensors, or what `torch.save` writes."""
+    """A safetensors file or a file of `torch.save`."""
 
 
 TensorSource: TypeAlias = Tensor | SerializedTensor
 
 
 class _Entry(msgspec.Struct, frozen=True):
-    """What the header of a safetensors file says of a tensor."""
+    """A tensor's entry in the header of a safetensors file."""
 
     dtype: str
     shape: tuple[int, ...]
     data_offsets: tuple[int, int]
 
 
-_header: msgspec.json.Decoder[dict[str, msgspec.Raw]] = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_entry: msgspec.json.Decoder[_Entry] = msgspec.json.Decoder(_Entry)
+_header_decoder: msgspec.json.Decoder[dict[str, msgspec.Raw]] = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_entry_decoder: msgspec.json.Decoder[_Entry] = msgspec.json.Decoder(_Entry)
 
 
 def is_torch_file(data: bytes) -> bool:
-    """Whether the bytes are an archive as `torch.save` writes it, else they are safetensors.
+    """Returns True for an archive of `torch.save` and False for a safetensors file.
 
     Raises:
-        MediaError: they are too many (TOO_LARGE), or begin like neither (UNSUPPORTED_FORMAT).
+        MediaError: TOO_LARGE, or UNSUPPORTED_FORMAT for anything else.
     """
     if len(data) > MAX_BYTES:
-        raise MediaError(MediaErrorCode.TOO_LARGE, f"the serialised tensor is larger than {MAX_BYTES} bytes")
+        raise too_large(MAX_BYTES, "a serialized tensor")
     if data.startswith(_ZIP_MARK):
         return True
     if data[8:9] == b"{":
         return False
-    message = "this is neither a safetensors file nor what torch.save writes"
+    message = "expected a safetensors file or a file of torch.save, got an unknown format"
     if data.startswith(b"\x80"):
-        message = "this is a pickle; give a safetensors file, or what torch.save writes since version 1.6"
+        message = "expected a safetensors file or a file of torch.save since version 1.6, got a pickle"
     raise MediaError(MediaErrorCode.UNSUPPORTED_FORMAT, message)
 
 
 def read_safetensors(data: bytes) -> Tensor:
-    """The only tensor of a safetensors file.
+    """Reads the only tensor of a safetensors file.
 
     Raises:
         MediaError: INVALID_EMBEDDINGS.
     """
     num_bytes = int.from_bytes(data[:8], "little")
     if num_bytes > min(_MAX_HEADER_BYTES, len(data) - 8):
-        raise invalid("the safetensors file is damaged: its header is longer than itself, or than 64 KiB")
+        raise invalid("the safetensors file is corrupt: its header exceeds the file or 64 KiB")
     entry = _only_entry(data[8 : 8 + num_bytes])
     dtype = _SAFETENSORS_TYPES.get(entry.dtype)
     if dtype is None:
-        raise invalid(f"the tensor is of type {entry.dtype[:16]!r}; {', '.join(_SAFETENSORS_TYPES)} are accepted")
+        raise invalid(f"expected a tensor of type {', '.join(_SAFETENSORS_TYPES)}, got {entry.dtype[:16]!r}")
     body = memoryview(data)[8 + num_bytes :]
     if entry.data_offsets != (0, len(body)):
-        raise invalid("the safetensors file is damaged: its tensor's bytes are not those after the header")
+        raise invalid("the safetensors file is corrupt: its tensor does not span the bytes after the header")
     return make_tensor(dtype, entry.shape, body)
 
 
 def _only_entry(header: bytes) -> _Entry:
     try:
-        entries = _header.decode(header)
+        entries = _header_decoder.decode(header)
         entries.pop("__metadata__", None)
         if len(entries) != 1:
-            raise invalid(f"the safetensors file has {len(entries)} tensors; one is expected")
-        return _entry.decode(next(iter(entries.values())))
+            raise invalid(f"expected a safetensors file with one tensor, got {len(entries)}")
+        return _entry_decoder.decode(next(iter(entries.values())))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise invalid("the safetensors file is damaged: its header cannot be read") from error
+        raise invalid("the safetensors file is corrupt: its header cannot be read") from error
 
 
 def check_torch_file(data: bytes) -> None:
-    """Refuses an archive that claims more than is there, or what `torch.save` does not write.
+    """Checks an archive: it must have the structure of `torch.save` and claim no more bytes than it has.
 
     Raises:
         MediaError: INVALID_EMBEDDINGS.
     """
-    if data.count(_ENTRY_MARK) > _MAX_ENTRIES:  # before each takes memory
-        raise invalid(
-            f"the archive has more than {_MAX_ENTRIES} entries; torch.save of one tensor writes fewer than ten"
-        )
+    if data.count(_ENTRY_MARK) > _MAX_ENTRIES:  # before memory is allocated for each
+        raise invalid(f"expected an archive of at most {_MAX_ENTRIES} entries, as torch.save writes it, got more")
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             entries = archive.infolist()
     except (zipfile.BadZipFile, NotImplementedError, ValueError, OverflowError, UnicodeDecodeError) as error:
-        raise invalid("what torch.save wrote is damaged or not complete") from error
+        raise invalid("the file of torch.save is corrupt or truncated") from error
     if any(entry.compress_type != zipfile.ZIP_STORED or entry.flag_bits & 1 for entry in entries):
-        raise invalid("the archive is compressed or encrypted; torch.save does neither")
+        raise invalid("expected an archive without compression and encryption, as torch.save writes it")
     if sum(entry.file_size for entry in entries) > len(data):
-        raise invalid("the archive claims more bytes than are there")
+        raise invalid("the archive is corrupt: it claims more bytes than it has")
     pickles = [entry for entry in entries if entry.filename.endswith("data.pkl")]
     if len(pickles) != 1 or pickles[0].file_size > _MAX_HEADER_BYTES:
-        raise invalid("the archive is not what torch.save writes of one tensor")
+        raise invalid("expected an archive that torch.save writes of one tensor")

@@ -1,7 +1,7 @@
-"""What `torch.save` wrote, loaded in a process of its own: what that is asked, and what of its answers is believed.
+"""Client of the worker process that loads files of `torch.save`.
 
-Torch is imported there and nowhere in a server. A process's first file takes the seconds that importing torch takes.
-What comes back is a stranger's: its size is checked before there is memory for it, then the tensor like any other.
+Only the worker imports torch, so its first file takes the seconds of that import. A worker may have been compromised by
+a file, so its results are not trusted: sizes are checked before memory is allocated, then the tensor like any other.
 """
 
 import asyncio
@@ -21,68 +21,68 @@ from glimpse.media.errors import MediaErrorCode
 
 WORKER_COMMAND = (sys.executable, "-m", "glimpse.media.embeddings.torch_worker")
 LIMITS = WorkerLimits(memory_bytes=8 * MAX_BYTES, cpu_seconds=60, timeout_seconds=60)
-"""The memory is beside what torch takes: a file, its bytes on their way, the tensor in it, a copy in a row; twice."""
+"""The memory is in addition to torch's: a file, its bytes in transit, the tensor and a contiguous copy, all twice."""
 
 
 class File(msgspec.Struct, frozen=True, kw_only=True):
-    """The file that follows."""
+    """A request; the file follows."""
 
     num_bytes: int
 
 
 class Loaded(msgspec.Struct, frozen=True, kw_only=True, tag="loaded"):
-    """The tensor whose elements follow."""
+    """A loaded tensor; its elements follow."""
 
     dtype: TensorType
     shape: tuple[int, ...]
 
 
-class NotLoaded(msgspec.Struct, frozen=True, kw_only=True, tag="not loaded"):
-    """Nothing can be made of the file."""
+class LoadFailed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
+    """The file cannot be used."""
 
     message: str
 
 
-_file = msgspec.json.Decoder(File)
-_result: msgspec.json.Decoder[Loaded | NotLoaded] = msgspec.json.Decoder(Loaded | NotLoaded)
+_file_decoder = msgspec.json.Decoder(File)
+_result_decoder: msgspec.json.Decoder[Loaded | LoadFailed] = msgspec.json.Decoder(Loaded | LoadFailed)
 
 
 class TorchFileLoader:
-    """Loads the files of all requests, of one event loop, one at a time."""
+    """Loads the files of all requests of one event loop, one at a time."""
 
     def __init__(self, *, limits: WorkerLimits = LIMITS, command: Sequence[str] = WORKER_COMMAND) -> None:
         """
         Args:
-            limits: Of the process.
-            command: Starts it.
+            limits: Limits of the worker.
+            command: Command that starts the worker.
         """
         self._workers = WorkerPool(
             num_workers=1,
             limits=limits,
             environment=dict,
             command=command,
-            code_of_lost=MediaErrorCode.INVALID_EMBEDDINGS,
+            crash_code=MediaErrorCode.INVALID_EMBEDDINGS,
         )
 
     async def load(self, data: bytes) -> Tensor:
-        """The dense tensor in a file; one that waits may be cancelled at any time.
+        """Loads the dense tensor in a file. May be cancelled at any time.
 
         Raises:
-            MediaError: INVALID_EMBEDDINGS, or TOO_LARGE where it took too long.
+            MediaError: INVALID_EMBEDDINGS, or TOO_LARGE if it took too long.
         """
         await asyncio.to_thread(check_torch_file, data)
-        return await self._workers.run(partial(_ask, data), what="tensor")
+        return await self._workers.run(partial(_request, data), what="tensor")
 
     async def close(self) -> None:
-        """Ends the process; what it has begun is awaited."""
+        """Ends the worker after its current file."""
         await self._workers.close()
 
 
-def _ask(data: bytes, to: IO[bytes], back: IO[bytes]) -> Tensor:
-    """Blocks. Raises MediaError for what the process says, OSError or StreamEndedError where it says nothing."""
-    write_message(to, File(num_bytes=len(data)), data)
+def _request(data: bytes, stdin: IO[bytes], stdout: IO[bytes]) -> Tensor:
+    """Blocks. Raises MediaError if the worker reports a failure, OSError or StreamEndedError if it fails itself."""
+    write_message(stdin, File(num_bytes=len(data)), data)
     try:
-        result = _result.decode(read_message(back))
+        result = _result_decoder.decode(read_message(stdout))
     except msgspec.DecodeError as error:
         raise StreamEndedError from error
     match result:
@@ -91,18 +91,18 @@ def _ask(data: bytes, to: IO[bytes], back: IO[bytes]) -> Tensor:
             if not 0 <= num_bytes <= MAX_BYTES:
                 raise StreamEndedError
             elements = bytearray(num_bytes)
-            read_exactly(back, memoryview(elements))
+            read_exactly(stdout, memoryview(elements))
             return make_tensor(dtype, shape, elements)
-        case NotLoaded(message=message):
+        case LoadFailed(message=message):
             raise invalid(message)
         case _:
             assert_never(result)
 
 
 def read_file(stream: IO[bytes]) -> bytes | None:
-    """The process's side: the next file; None once there are no more."""
+    """Reads the next file, in the worker. Returns None at the end of the stream."""
     try:
-        file = _file.decode(read_message(stream))
+        file = _file_decoder.decode(read_message(stream))
     except StreamEndedError:
         return None
     return stream.read(file.num_bytes)

@@ -1,8 +1,8 @@
-"""A process that loads what `torch.save` wrote, so that neither torch nor what is wrong with a file is in the server.
+"""Worker process that loads files of `torch.save`, which keeps torch and hostile files out of the server.
 
-`python -m glimpse.media.embeddings.torch_worker MEMORY_BYTES CPU_SECONDS`: files come on standard input, results go to
-standard output, and the process ends when its input does. Nothing but tensors is unpickled. Beside what torch takes it
-may have no more memory than said, and no more processor time for one file; it leaves no core.
+`python -m glimpse.media.embeddings.torch_worker MEMORY_BYTES CPU_SECONDS` reads files from standard input, writes
+results to standard output and exits at the end of its input. It unpickles tensors only, and limits its memory in
+addition to torch's own, and its CPU time for each file.
 """
 
 import io
@@ -18,42 +18,42 @@ from glimpse.media.decoding.framing import write_message
 from glimpse.media.decoding.rlimits import limit_memory, limit_time, memory_in_use
 from glimpse.media.embeddings.tensor import TensorType, invalid
 from glimpse.media.embeddings.tensor_file import MAX_BYTES
-from glimpse.media.embeddings.torch_files import Loaded, NotLoaded, read_file
+from glimpse.media.embeddings.torch_files import Loaded, LoadFailed, read_file
 from glimpse.media.errors import MediaError
 
 _DTYPES = {getattr(torch, dtype): dtype for dtype in TensorType}
 
 
 def main() -> None:
-    """Serves files."""
+    """Loads files until the input ends."""
     memory_bytes, cpu_seconds = map(int, sys.argv[1:3])
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the front end, which lets running answers end
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the front end, which drains running requests
     torch.set_num_threads(1)
-    warnings.simplefilter("ignore")  # torch's, of what strangers send
+    warnings.simplefilter("ignore")  # torch warns about clients' files
     limit_memory(memory_in_use() + memory_bytes)
     results = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what a library prints is no result
+    os.dup2(2, 1)  # keeps what libraries print out of the results
     while (data := read_file(sys.stdin.buffer)) is not None:
         limit_time(cpu_seconds)
         write_message(results, *answer(data))
-        del data  # a file takes memory, and the next may be long in coming
+        del data  # frees the file while waiting for the next one
 
 
-def answer(data: bytes) -> tuple[Loaded | NotLoaded, memoryview]:
-    """What is said of a file, and the elements of its tensor."""
+def answer(data: bytes) -> tuple[Loaded | LoadFailed, memoryview]:
+    """Returns the result for a file and the elements of its tensor."""
     nothing = memoryview(b"")
     try:
         loaded = _load(data)
     except MediaError as error:
-        return NotLoaded(message=error.message), nothing
+        return LoadFailed(message=error.message), nothing
     except MemoryError:
-        return NotLoaded(message="the tensor takes more memory to load than there is"), nothing
+        return LoadFailed(message="loading the tensor exceeds the loader's memory limit"), nothing
     elements = loaded.flatten().view(torch.uint8).numpy().data
     return Loaded(dtype=_DTYPES[loaded.dtype], shape=tuple(loaded.shape)), elements
 
 
 def _load(data: bytes) -> torch.Tensor:
-    """The dense tensor in a file, its elements in a row.
+    """Loads the dense tensor in a file and makes it contiguous.
 
     Raises:
         MediaError: INVALID_EMBEDDINGS.
@@ -61,25 +61,25 @@ def _load(data: bytes) -> torch.Tensor:
     try:
         value = torch.load(io.BytesIO(data), weights_only=True, map_location="cpu")
     except pickle.UnpicklingError as error:
-        raise invalid("what torch.save wrote is not a tensor alone: nothing else is unpickled") from error
+        raise invalid("expected a file of torch.save with a single tensor, got other objects") from error
     except MemoryError:
         raise
-    except Exception as error:  # whatever torch stumbles over is in the file
-        raise invalid("what torch.save wrote is damaged") from error
+    except Exception as error:  # any failure of torch is the file's fault
+        raise invalid("the file of torch.save is corrupt") from error
     if type(value) not in (torch.Tensor, torch.nn.Parameter):
-        raise invalid("what torch.save wrote is not a tensor alone")
+        raise invalid("expected a file of torch.save with a single tensor, got another object")
     _check(value)
     return value.detach().resolve_neg().contiguous()
 
 
 def _check(tensor: torch.Tensor) -> None:
     if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_nested or tensor.device.type != "cpu":
-        raise invalid("the tensor is sparse, quantised, nested or without data; a dense one is expected")
+        raise invalid("expected a dense tensor, got a sparse, quantized, nested or meta one")
     if tensor.dtype not in _DTYPES:
-        raise invalid(f"the tensor is of type {tensor.dtype}; {', '.join(TensorType)} are accepted")
-    # A view can repeat the few elements that are stored.
+        raise invalid(f"expected a tensor of type {', '.join(TensorType)}, got {tensor.dtype}")
+    # A view can be larger than the stored elements.
     if tensor.numel() * tensor.element_size() > MAX_BYTES:
-        raise invalid(f"the tensor has more than {MAX_BYTES} bytes")
+        raise invalid(f"expected a tensor of at most {MAX_BYTES} bytes, got more")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,4 @@
-"""The sources of the native resampler.
-
-`python -m glimpse.media.native.compile_resampler FILE` compiles them ahead of time.
-"""
+"""Sources of the native resampler. `python -m glimpse.media.native.compile_resampler FILE` compiles them."""
 
 from pathlib import Path
 
@@ -10,7 +7,7 @@ from glimpse.native.compiler import Sources, main
 KERNELS = Sources(
     name="media",
     folder=Path(__file__).parent,
-    # `-ffp-contract=off`: weights are rounded after each operation, as in Pillow.
+    # `-ffp-contract=off` rounds weights after each operation, as Pillow does.
     flags=("-std=c++17", "-O3", "-fPIC", "-ffp-contract=off"),
     variable="GLIMPSE_MEDIA_LIBRARY",
 )

@@ -1,7 +1,7 @@
-"""A sound as the engine takes it: log-mel features of what is heard of it, their tokens, its content key.
+"""Audio preprocessing like Qwen2-Audio's: log-mel features, token count and content key.
 
-Knows Whisper's feature extractor and how Qwen2-Audio's processor and encoder use it. A sound is heard for as long as
-the checkpoint's extractor says, 30 s; the rest is cut off, as the reference does.
+Uses the features of Whisper's extractor in the way of Qwen2-Audio's processor and encoder. Audio is truncated to the
+length that the checkpoint's extractor says, 30 s, as in the reference.
 """
 
 from collections.abc import Iterable
@@ -17,67 +17,67 @@ from glimpse.media.key import audio_key
 from glimpse.media.kind import MediaKind
 from glimpse.media.processing.mel import log_mel
 from glimpse.media.processing.preprocessor import positive, read_json
-from glimpse.media.processing.resample import resampled
+from glimpse.media.processing.resample import resample
 
 FloatArray = npt.NDArray[np.float32]
 
 RATES = range(4_000, 192_001)
-"""Sampling rates in Hz that are understood. A lower one would make a long sound of a few bytes."""
+"""Supported sampling rates in Hz. Lower rates would allow long audio in a few bytes."""
 LARGEST_AMPLITUDE = 1e6
-"""Full scale is 1; what is this far beyond it would overflow in the features."""
+"""Full scale is 1. Samples beyond this limit would overflow in the features."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AudioProcessing:
-    """How a checkpoint wants its sounds."""
+    """A checkpoint's audio preprocessing parameters."""
 
     sampling_rate: int
     """In Hz."""
     num_mel_bins: int
     fft_size: int
-    """Samples of a frame."""
+    """Samples per frame."""
     hop: int
-    """Samples from a frame to the next."""
+    """Samples between the starts of frames."""
     max_samples: int
-    """What is heard of a sound, a multiple of `hop`; silence fills it up before features are made."""
+    """Length to which audio is truncated, or padded with silence before features are computed; a multiple of `hop`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Audio:
-    """An audio input that is ready for the engine."""
+    """Preprocessed audio."""
 
     kind: MediaKind = field(default=MediaKind.AUDIO, init=False)
     features: FloatArray
-    """[mel bins, frames]: the frames at which the encoder looks, which are 2 · ⌈heard / 2⌉ + 1 where `heard` frames
-    begin within the sound, and no more than there are. Those beyond, silence, the reference masks in its attention.
+    """[mel bins, frames]: the frames that the encoder uses. If `n` frames begin within the audio, these are the first
+    2 · ⌈n / 2⌉ + 1, or all if there are fewer. The reference's attention masks the others, which are silence.
     """
     num_tokens: int
-    """Tokens that it takes in a prompt: one for four frames."""
+    """Prompt tokens that the audio takes: one per four frames."""
     key: bytes
-    """SHA-256 of the samples that are heard and of how they become features."""
+    """Content key: SHA-256 of the truncated samples and the parameters of the features."""
     duration_seconds: float
-    """Of what is heard."""
+    """Duration after truncation."""
 
     @property
     def grid_thw(self) -> tuple[int, int, int]:
-        """1, the mel bins and the frames: how a spectrogram is laid out, in the words of pictures."""
+        """(1, mel bins, frames): the layout of the spectrogram, in the form of an image's grid."""
         num_bins, num_frames = self.features.shape
         return (1, num_bins, num_frames)
 
 
 def audio_processing(path: Path) -> AudioProcessing:
-    """Reads the `preprocessor_config.json` of a checkpoint that hears.
+    """Reads the `preprocessor_config.json` of an audio model.
 
     Raises:
-        ValueError: it is not there, is not JSON, or asks for what is not done here.
+        ValueError: The file is missing, is not JSON, or has unsupported values.
     """
     config = read_json(path / "preprocessor_config.json")
     for name, ours in (("feature_extractor_type", "WhisperFeatureExtractor"), ("dither", 0.0), ("padding_value", 0.0)):
         if config.get(name, ours) != ours:
-            raise ValueError(f"the preprocessor's configuration has a {name} other than {ours}")
+            raise ValueError(f"preprocessor configuration: '{name}': expected {ours!r}, got {config[name]!r}")
     sampling_rate = positive("sampling_rate", config.get("sampling_rate", 16_000))
-    if sampling_rate != 16_000:  # the reference's mel scale ends at 8 kHz, whatever the rate
-        raise ValueError("the preprocessor's configuration has a sampling_rate other than 16000")
+    if sampling_rate != 16_000:  # the reference's mel scale ends at 8 kHz for any rate
+        raise ValueError(f"preprocessor configuration: 'sampling_rate': expected 16000, got {sampling_rate}")
     hop = positive("hop_length", config.get("hop_length", 160))
     return AudioProcessing(
         sampling_rate=sampling_rate,
@@ -89,50 +89,51 @@ def audio_processing(path: Path) -> AudioProcessing:
 
 
 def audio_from_array(array: npt.NDArray[Any], rate: int, processing: AudioProcessing) -> Audio:
-    """Makes a sound of an array.
+    """Preprocesses an array of samples.
 
     Args:
-        array: floats, full scale at 1, [samples] or [channels, samples].
-        rate: samples a second.
-        processing: the checkpoint's.
+        array: Floats [samples] or [channels, samples], full scale at 1. Channels are averaged.
+        rate: In Hz.
+        processing: The checkpoint's parameters.
 
     Raises:
-        MediaError: the rate or the samples are none.
+        MediaError: The rate is not supported, or the samples are invalid.
     """
-    per_channel = np.atleast_2d(array)[:, : _num_heard(rate, processing)].astype(np.float32)
+    per_channel = np.atleast_2d(array)[:, : _max_source_samples(rate, processing)].astype(np.float32)
     return audio_from_samples(resample_for_model([per_channel.mean(axis=0)], rate, processing), processing)
 
 
-def resample_for_model(pieces: Iterable[FloatArray], rate: int, processing: AudioProcessing) -> FloatArray:
-    """What is heard of a sound that comes in pieces: [samples] at the checkpoint's rate, at most `max_samples`.
+def resample_for_model(chunks: Iterable[FloatArray], rate: int, processing: AudioProcessing) -> FloatArray:
+    """Resamples and truncates audio: returns [samples] at the checkpoint's rate, at most `max_samples`.
 
-    No more pieces are asked for than that takes.
+    Requests no more chunks than the result needs.
 
     Raises:
-        MediaError: the rate is not understood; or what `pieces` raises.
+        MediaError: The rate is not supported; or from `chunks`.
     """
     if rate not in RATES:
-        message = f"the sound has {rate} samples a second; understood are {RATES[0]} to {RATES[-1]}"
+        message = f"expected a sampling rate from {RATES[0]} to {RATES[-1]} Hz, got {rate}"
         raise MediaError(MediaErrorCode.INVALID_MEDIA, message)
-    return resampled(pieces, rate, to=processing.sampling_rate, max_samples=processing.max_samples)
+    return resample(chunks, rate, to=processing.sampling_rate, max_samples=processing.max_samples)
 
 
 def audio_from_samples(samples: FloatArray, processing: AudioProcessing) -> Audio:
-    """Makes a sound of what `resample_for_model` gives.
+    """Preprocesses samples from `resample_for_model`.
 
     Raises:
-        MediaError: INVALID_MEDIA: it is too short for a token, or its samples are no amplitudes.
+        MediaError: INVALID_MEDIA: the audio is too short for a token, or its samples are not amplitudes.
     """
-    num_heard = -(-len(samples) // processing.hop)  # frames
-    num_positions = -(-num_heard // 2)  # of the encoder, which looks at two frames and their neighbours at a time
+    num_audio_frames = -(-len(samples) // processing.hop)
+    num_positions = -(-num_audio_frames // 2)  # the encoder's convolution has a stride of two frames
     if num_positions < 2:
-        message = f"the sound lasts {len(samples) / processing.sampling_rate:g} s, which is too short to be heard"
+        least, seconds = 2 * processing.hop / processing.sampling_rate, len(samples) / processing.sampling_rate
+        message = f"expected audio of more than {least:g} s, got {seconds:g} s"
         raise MediaError(MediaErrorCode.INVALID_MEDIA, message)
     if not np.all(np.abs(samples) <= LARGEST_AMPLITUDE):  # written so that NaN fails
-        message = "the sound has samples that are not finite, or far beyond full scale"
+        message = f"expected finite audio samples of magnitude up to {LARGEST_AMPLITUDE:g}, where full scale is 1"
         raise MediaError(MediaErrorCode.INVALID_MEDIA, message)
-    # The last window that reaches into the sound is centred one frame after it: the loudest place is among these.
-    num_frames = min(num_heard + 2, processing.max_samples // processing.hop)
+    # The last window that overlaps the audio is centered one frame after it, so the maximum is among these frames.
+    num_frames = min(num_audio_frames + 2, processing.max_samples // processing.hop)
     features = log_mel(
         samples,
         num_frames,
@@ -150,6 +151,6 @@ def audio_from_samples(samples: FloatArray, processing: AudioProcessing) -> Audi
     )
 
 
-def _num_heard(rate: int, processing: AudioProcessing) -> int:
-    """Samples at this rate of which no more than what is heard can be made, and what a filter sees beyond."""
+def _max_source_samples(rate: int, processing: AudioProcessing) -> int:
+    """Returns how many samples at this rate can affect the result, including the filter's look-ahead."""
     return (processing.max_samples // processing.sampling_rate + 1) * rate

@@ -1,9 +1,9 @@
-"""Which frames of a clip the model sees. Pure arithmetic; knows neither files nor pixels.
+"""Sampling of video frames, like Qwen2-VL's. Pure arithmetic, independent of files and pixels.
 
-The numbers and the places are Qwen2-VL's (`sample_frames` in the reference implementation's video processor): at a
-rate, never fewer than 4 frames and never more than 768 or than there are; always as many as fill whole patches in time;
-spread evenly from the first frame on. Where the reference has no answer (a clip of one frame, more frames asked for
-than there are), the nearest number is taken for which there is one.
+The formulas are those of `sample_frames` in the video processor of transformers: sampling at a rate gives at least 4
+frames, at most 768, no more than the video has, and a multiple of the frames per patch. Frames are evenly spaced and
+include the first. Where the reference has no result (a video of one frame, or more frames requested than there are),
+the nearest possible number is used.
 """
 
 from collections.abc import Sequence
@@ -17,14 +17,14 @@ MAX_FRAMES = 768
 def num_frames_at_rate(
     num_frames: int, duration_seconds: Fraction, *, fps: float, max_frames: int = MAX_FRAMES, depth: int
 ) -> int:
-    """How many frames of a clip are taken at a rate.
+    """Returns how many frames to sample at a rate.
 
     Args:
-        num_frames: of the clip, at least 1.
-        duration_seconds: of the clip, that of its last frame included.
-        fps: frames taken per second.
-        max_frames: the most taken.
-        depth: frames of a patch in time.
+        num_frames: Frames of the video, at least 1.
+        duration_seconds: Duration of the video, including its last frame's.
+        fps: Frames to sample per second.
+        max_frames: Limit on the number of sampled frames.
+        depth: Frames per patch.
     """
     most = min(max_frames, num_frames) // depth * depth
     wanted = min(max(duration_seconds * Fraction(fps), MIN_FRAMES), most)
@@ -32,23 +32,23 @@ def num_frames_at_rate(
 
 
 def num_frames_requested(num_frames: int, wanted: int, *, max_frames: int = MAX_FRAMES, depth: int) -> int:
-    """How many frames of a clip are taken where the caller says how many; the other arguments are as above."""
+    """Returns how many frames to sample if `wanted` are requested. The other arguments are as above."""
     most = min(max_frames, num_frames) // depth * depth
     return _at_least_one_patch(min(round(wanted / depth) * depth, most), num_frames, depth)
 
 
 def evenly_spaced(num_frames: int, num_sampled: int) -> list[int]:
-    """Indices of `num_sampled` of `num_frames` frames, evenly spaced, the first among them."""
+    """Returns the indices of `num_sampled` of `num_frames` frames, evenly spaced, starting with the first."""
     return [index * num_frames // num_sampled for index in range(num_sampled)]
 
 
 def num_decoded(times: Sequence[int], keyframes: Sequence[int], frame_indices: Sequence[int]) -> int:
-    """How many frames are decoded in order to get at some of them, skipping to a keyframe wherever that is shorter.
+    """Returns how many frames must be decoded to get the sampled ones, seeking to keyframes where that is shorter.
 
     Args:
-        times: of all frames, ascending.
-        keyframes: times of those that can be decoded without others, ascending.
-        taken: indices into `times`, ascending.
+        times: Times of all frames, ascending.
+        keyframes: Times of the keyframes, ascending.
+        frame_indices: Sampled indices into `times`, ascending.
     """
     is_keyframe = set(keyframes)
     decoded, position = 0, -1

@@ -1,6 +1,6 @@
-"""A picture as the engine takes it: resized pixels, their grid of patches, their content key.
+"""Image preprocessing like Qwen2-VL's: resized uint8 pixels, grid of patches and content key.
 
-Knows Qwen2-VL's processing up to the point where numbers become floats; normalising and patches are the engine's.
+The engine normalizes the pixels and cuts them into patches.
 """
 
 from collections.abc import Mapping
@@ -26,31 +26,31 @@ DEFAULT_MAX_PIXELS = 1280 * 28 * 28
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageProcessing:
-    """How a checkpoint wants its pictures."""
+    """A checkpoint's image preprocessing parameters."""
 
     patch_size: int
-    """Pixels of a patch's side."""
+    """Side of a patch in pixels."""
     merge_size: int
-    """Patches of a side that become one token."""
+    """Side of a token in patches."""
     temporal_patch_size: int
-    """Frames of a patch; a picture is repeated to fill it."""
+    """Frames per patch; an image is repeated to fill it."""
     min_pixels: int
-    """Smaller pictures are enlarged to this area."""
+    """Area in pixels to which smaller images are enlarged."""
     max_pixels: int
-    """Larger pictures are reduced to this area."""
+    """Area in pixels to which larger images are reduced."""
     background: Colour = (255, 255, 255)
-    """What shows through where a picture is transparent."""
+    """RGB color behind transparent pixels."""
     fast_jpeg: bool = False
-    """JPEGs of more than twice the width and height that is wanted are decoded at half of theirs, or a quarter, or an
-    eighth: sooner, and not quite the same."""
+    """Decodes a JPEG of more than twice the target width and height at 1/2, 1/4 or 1/8 of its size: faster, but with
+    slightly different pixels."""
 
     def with_options(
         self, *, min_pixels: int | None = None, max_pixels: int | None = None, background: Colour | None = None
     ) -> "ImageProcessing":
-        """The same with a request's own wishes; a default bound gives way to one that was asked for.
+        """Returns a copy with a request's options. A default bound yields to a requested one that contradicts it.
 
         Raises:
-            MediaError: INVALID_PARAMETER if the bounds contradict each other or are out of range.
+            MediaError: INVALID_PARAMETER if requested bounds are out of range or contradict each other.
         """
         lower, upper = request_bounds(self.min_pixels, self.max_pixels, min_pixels=min_pixels, max_pixels=max_pixels)
         return replace(self, min_pixels=lower, max_pixels=upper, background=background or self.background)
@@ -58,24 +58,24 @@ class ImageProcessing:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Image:
-    """An image that is ready for the engine."""
+    """A preprocessed image."""
 
     kind: MediaKind = field(default=MediaKind.IMAGE, init=False)
     pixels: npt.NDArray[np.uint8]
-    """[height, width, 3], RGB, resized; read-only."""
+    """RGB [height, width, 3], resized, read-only."""
     grid_thw: tuple[int, int, int]
     """Patches in time, height and width, before merging."""
     num_tokens: int
-    """Tokens that it takes in a prompt."""
+    """Prompt tokens that the image takes."""
     key: bytes
-    """SHA-256 of the pixels and of how they become patches: equal exactly for what the engine would compute alike."""
+    """Content key: SHA-256 of the pixels and the patch parameters."""
 
 
 def image_processing(path: Path) -> ImageProcessing:
-    """Reads a checkpoint's `preprocessor_config.json`, of the published checkpoints' form or transformers 5's.
+    """Reads a checkpoint's `preprocessor_config.json`, in the format of the published checkpoints or transformers 5.
 
     Raises:
-        ValueError: it is not there, is not JSON, or asks for what is not done here.
+        ValueError: The file is missing, is not JSON, or has unsupported values.
     """
     config = read_json(path / "preprocessor_config.json")
     check_resampling(config)
@@ -99,20 +99,20 @@ def prepare_image(
     min_pixels: int | None = None,
     max_pixels: int | None = None,
 ) -> Image:
-    """Makes a picture of any mode, size and orientation ready for the engine.
+    """Preprocesses an image of any mode, size and EXIF orientation.
 
     Raises:
-        MediaError: the picture is damaged, too long for its width, of unknown colours; or the bounds are wrong.
+        MediaError: The image is corrupt, too elongated or of an unsupported mode; or the bounds are invalid.
     """
     bounds = processing.with_options(min_pixels=min_pixels, max_pixels=max_pixels)
     return image_from_pixels(image_pixels(image, bounds), processing)
 
 
 def image_pixels(image: PIL.Image.Image, processing: ImageProcessing) -> npt.NDArray[np.uint8]:
-    """What the model sees of a picture: [height, width, 3], RGB, resized within the bounds of `processing`; read-only.
+    """Returns the pixels of an image: uint8 RGB [height, width, 3], upright, resized within the bounds, read-only.
 
     Raises:
-        MediaError: as `prepare_image`.
+        MediaError: Like `prepare_image`.
     """
     own_size = image.size
     if processing.fast_jpeg and image.format == "JPEG":
@@ -127,7 +127,7 @@ def image_pixels(image: PIL.Image.Image, processing: ImageProcessing) -> npt.NDA
 
 
 def _size(own_size: tuple[int, int], is_sideways: bool, processing: ImageProcessing) -> tuple[int, int]:
-    """(height, width) to which a picture is resized that is this wide and high before it is turned upright."""
+    """Returns the target (height, width) for an image of (width, height) before its EXIF orientation is applied."""
     width, height = reversed(own_size) if is_sideways else own_size
     return smart_resize(
         height,
@@ -139,7 +139,7 @@ def _size(own_size: tuple[int, int], is_sideways: bool, processing: ImageProcess
 
 
 def image_from_pixels(pixels: npt.NDArray[np.uint8], processing: ImageProcessing) -> Image:
-    """Names the picture of what `image_pixels` gives."""
+    """Adds grid, token count and content key to the pixels of `image_pixels`."""
     height, width, _ = pixels.shape
     grid_thw = (1, height // processing.patch_size, width // processing.patch_size)
     return Image(

@@ -1,7 +1,7 @@
-"""Log-mel spectrograms as Whisper's feature extractor makes them. Pure arithmetic; knows no files and no models.
+"""Log-mel spectrograms, equal to those of Whisper's feature extractor. Pure arithmetic.
 
-The reference is transformers' models/whisper/feature_extraction_whisper.py, the mel scale that of Slaney's Auditory
-Toolbox: linear up to 1 kHz, logarithmic above.
+The reference is models/whisper/feature_extraction_whisper.py of transformers. The mel scale is that of Slaney's
+Auditory Toolbox: linear up to 1 kHz, logarithmic above.
 """
 
 from functools import cache
@@ -13,32 +13,33 @@ FloatArray = npt.NDArray[np.float32]
 
 _POWER_FLOOR = 1e-10
 _DECADES = 8.0
-"""What is this much quieter than the loudest is as quiet as that."""
+"""Dynamic range: values further below the maximum are raised to its lower end."""
 _LINEAR_MELS = 15.0
-"""Up to here mels are 200/3 Hz each."""
+"""End of the linear part of the mel scale, where a mel is 200/3 Hz."""
 _MELS_PER_E_FOLD = 27.0 / np.log(6.4)
 
 
 def log_mel(
     samples: FloatArray, num_frames: int, *, length: int, sampling_rate: int, fft_size: int, hop: int, num_bins: int
 ) -> FloatArray:
-    """The log-mel spectrogram of a sound that silence makes `length` samples long.
+    """Returns the log-mel spectrogram of audio that is padded with silence to `length` samples.
 
     Args:
         samples: [samples], at most `length`.
-        num_frames: how many are computed, from the first, at most length // hop; at least all in which the sound is.
-        length: of what is transformed.
-        sampling_rate: in Hz.
-        fft_size: samples of a frame.
-        hop: samples from a frame to the next.
-        num_bins: of the mel scale.
+        num_frames: Number of leading frames to compute, at most length // hop. Must include all frames with audio,
+            because values are relative to the maximum.
+        length: Samples after padding.
+        sampling_rate: In Hz.
+        fft_size: Samples per frame.
+        hop: Samples between the starts of frames.
+        num_bins: Number of mel bins.
 
     Returns:
-        [num_bins, num_frames], of which the largest is 8 decades, that is 2, above the least.
+        [num_bins, num_frames]. The maximum is at most 2 (8 decades / 4) above the minimum.
     """
-    silence = np.pad(samples, (0, length - len(samples)))
-    centred = np.pad(silence, fft_size // 2, mode="reflect")
-    frames = np.lib.stride_tricks.sliding_window_view(centred, fft_size)[::hop][:num_frames]
+    padded = np.pad(samples, (0, length - len(samples)))
+    centered = np.pad(padded, fft_size // 2, mode="reflect")
+    frames = np.lib.stride_tricks.sliding_window_view(centered, fft_size)[::hop][:num_frames]
     spectrum = np.fft.rfft(frames * _window(fft_size))  # [num_frames, fft_size / 2 + 1]
     power = spectrum.real**2 + spectrum.imag**2
     mels = mel_filters(num_bins, fft_size, sampling_rate) @ power.T  # [num_bins, num_frames]
@@ -48,12 +49,12 @@ def log_mel(
 
 @cache
 def mel_filters(num_bins: int, fft_size: int, sampling_rate: int) -> FloatArray:
-    """[num_bins, fft_size / 2 + 1]: triangles between neighbours' centres, each of the same area."""
+    """Returns [num_bins, fft_size / 2 + 1]: triangular filters between neighboring centers, all of the same area."""
     highest = _LINEAR_MELS + np.log(sampling_rate / 2 / 1000) * _MELS_PER_E_FOLD
     edges = _hertz(np.linspace(0, highest, num_bins + 2))
-    low, centre, high = edges[:-2, None], edges[1:-1, None], edges[2:, None]
+    low, center, high = edges[:-2, None], edges[1:-1, None], edges[2:, None]
     frequencies = np.linspace(0, sampling_rate / 2, fft_size // 2 + 1)
-    triangles = np.minimum((frequencies - low) / (centre - low), (high - frequencies) / (high - centre))
+    triangles = np.minimum((frequencies - low) / (center - low), (high - frequencies) / (high - center))
     return (np.maximum(triangles, 0) * 2 / (high - low)).astype(np.float32)
 
 
@@ -64,5 +65,5 @@ def _hertz(mels: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
 
 @cache
 def _window(size: int) -> FloatArray:
-    """Hann's, periodic."""
+    """Returns the periodic Hann window."""
     return (0.5 - 0.5 * np.cos(2 * np.pi * np.arange(size) / size)).astype(np.float32)

@@ -1,9 +1,9 @@
-"""Samples at one rate → at another, through FFmpeg's resampler, for files and arrays alike. Knows no formats.
+"""Audio resampling with FFmpeg, for files and arrays alike.
 
-The reference's own loader resamples with soxr. Of noise that comes down to a lower rate the two give log-mel features
-that differ, below 0.46 of it, by less than 0.001 (of a range of 2) in 97 of 100 values; above, near the highest
-frequency that the lower rate holds, this filter's slope is gentler. Of what goes up from a lower rate the same is true
-as far as there is something to be heard; beyond, each leaves a residue of its own.
+The reference's loader resamples with soxr. For downsampled noise, 97 of 100 log-mel features below 0.46 times the lower
+rate differ by less than 0.001, of a range of 2. Above, near the Nyquist frequency, this filter's slope is gentler. The
+same holds for upsampling, up to the Nyquist frequency of the lower rate; beyond it, each resampler leaves its own
+residue.
 """
 
 from collections.abc import Iterable, Iterator
@@ -15,17 +15,16 @@ import numpy.typing as npt
 FloatArray = npt.NDArray[np.float32]
 
 
-def resampled(pieces: Iterable[FloatArray], rate: int, *, to: int, max_samples: int) -> FloatArray:
-    """[samples] at the rate `to`: ⌈samples · to / rate⌉ of them, or the first `max_samples`.
+def resample(chunks: Iterable[FloatArray], rate: int, *, to: int, max_samples: int) -> FloatArray:
+    """Returns [samples] at the rate `to`: ⌈samples · to / rate⌉, or the first `max_samples`.
 
     Args:
-        pieces: [samples] each, one after the other; of these no more are asked for than the result takes. How a sound
-            is cut into pieces makes no difference.
-        rate: of the pieces, in Hz.
-        to: in Hz.
-        max_samples: the most that are returned.
+        chunks: Consecutive arrays [samples], in any division. No more are requested than the result needs.
+        rate: Rate of the chunks in Hz.
+        to: Rate of the result in Hz.
+        max_samples: Limit on the result.
     """
-    counted = _Counted(pieces)
+    counted = _CountedChunks(chunks)
     results: list[FloatArray] = []
     num_samples = 0
     for result in counted if rate == to else _through_ffmpeg(counted, rate, to):
@@ -33,30 +32,30 @@ def resampled(pieces: Iterable[FloatArray], rate: int, *, to: int, max_samples: 
         num_samples += len(results[-1])
         if num_samples == max_samples:
             return np.concatenate(results)
-    # The filter's end may be a sample off.
+    # The filter may end one sample early or late.
     wanted = min(-(-counted.num_samples * to // rate), max_samples)
     return np.concatenate([*results, np.zeros(max(wanted - num_samples, 0), np.float32)])[:wanted]
 
 
-class _Counted:
-    """Pieces, and how many samples of them have gone by."""
+class _CountedChunks:
+    """Iterates over chunks and counts their samples."""
 
-    def __init__(self, pieces: Iterable[FloatArray]) -> None:
-        self._pieces = pieces
+    def __init__(self, chunks: Iterable[FloatArray]) -> None:
+        self._chunks = chunks
         self.num_samples = 0
 
     def __iter__(self) -> Iterator[FloatArray]:
-        for piece in self._pieces:
-            self.num_samples += len(piece)
-            yield piece
+        for chunk in self._chunks:
+            self.num_samples += len(chunk)
+            yield chunk
 
 
-def _through_ffmpeg(pieces: Iterable[FloatArray], rate: int, to: int) -> Iterator[FloatArray]:
+def _through_ffmpeg(chunks: Iterable[FloatArray], rate: int, to: int) -> Iterator[FloatArray]:
     resampler = av.AudioResampler(format="fltp", layout="mono", rate=to)
-    for piece in pieces:
-        for start in range(0, len(piece), rate):  # an array may be one piece
+    for chunk in chunks:
+        for start in range(0, len(chunk), rate):  # a chunk may be a whole array
             frame = av.AudioFrame.from_ndarray(
-                np.ascontiguousarray(piece[None, start : start + rate]), format="fltp", layout="mono"
+                np.ascontiguousarray(chunk[None, start : start + rate]), format="fltp", layout="mono"
             )
             frame.sample_rate = rate
             yield from (result.to_ndarray()[0] for result in resampler.resample(frame))

@@ -1,4 +1,4 @@
-"""Pictures in another size by Pillow's bicubic filter: its compiled twin computes it, or Pillow where there is none."""
+"""Bicubic resizing like Pillow's, by the native kernel where it is available, else by Pillow itself."""
 
 import numpy as np
 import numpy.typing as npt
@@ -6,25 +6,25 @@ import PIL.Image
 from PIL.Image import Resampling
 
 from glimpse.media.native.library import native_resizer
-from glimpse.media.pixels import RgbImage, pixels_of
+from glimpse.media.pixels import RgbImage, get_pixels
 
 
-def resize(picture: RgbImage, into: npt.NDArray[np.uint8]) -> None:
-    """Fills `into`, uint8 [height, width, 3], with a picture; the two have the same pixels, whoever computes them.
+def resize(image: RgbImage, into: npt.NDArray[np.uint8]) -> None:
+    """Resizes an image into `into`, uint8 [height, width, 3]. Both implementations give the same pixels.
 
     Raises:
-        ValueError: they are not of 8-bit RGB.
-        MemoryError: there is too little.
+        ValueError: The image or the target is not 8-bit RGB.
+        MemoryError: There is too little memory.
     """
     resizer = native_resizer()
     if resizer is None:
-        resize_by_pillow(picture, into)
+        resize_with_pillow(image, into)
     else:
-        resizer.resize(pixels_of(picture), into)
+        resizer.resize(get_pixels(image), into)
 
 
-def resize_by_pillow(picture: RgbImage, into: npt.NDArray[np.uint8]) -> None:
-    """As `resize`."""
+def resize_with_pillow(image: RgbImage, into: npt.NDArray[np.uint8]) -> None:
+    """Reference implementation of `resize`."""
     height, width, _ = into.shape
-    image = picture if isinstance(picture, PIL.Image.Image) else PIL.Image.fromarray(picture)
-    into[:] = np.asarray(image.resize((width, height), Resampling.BICUBIC))
+    source = image if isinstance(image, PIL.Image.Image) else PIL.Image.fromarray(image)
+    into[:] = np.asarray(source.resize((width, height), Resampling.BICUBIC))

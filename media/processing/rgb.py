@@ -1,4 +1,4 @@
-"""Any picture → an upright one of 8-bit RGB. Knows Pillow's modes and EXIF's orientations, no files and no sizes."""
+"""Conversion of Pillow images of any mode and EXIF orientation to upright 8-bit RGB."""
 
 import numpy as np
 import PIL.Image
@@ -9,7 +9,7 @@ from glimpse.media.errors import MediaError, MediaErrorCode
 
 Colour = tuple[int, int, int]
 
-# EXIF's orientation → what makes the picture upright. 1 is upright.
+# EXIF orientation → operation that makes the image upright. 1 is upright.
 _TURNS = {
     2: Transpose.FLIP_LEFT_RIGHT,
     3: Transpose.ROTATE_180,
@@ -27,18 +27,18 @@ _CONVERTIBLE = frozenset({"1", "L", "LA", "P", "PA", "RGB", "RGBA", "RGBa", "RGB
 
 
 def is_sideways(image: PIL.Image.Image) -> bool:
-    """Whether a picture changes its width for its height when it is turned upright; of some files known once loaded."""
+    """Returns whether making the image upright swaps width and height. Some formats report it only once loaded."""
     return _turn(image) in _SIDEWAYS
 
 
 def upright_rgb(image: PIL.Image.Image, background: Colour) -> PIL.Image.Image:
-    """Turns a loaded picture as its EXIF says, and makes it RGB; what is transparent shows `background`.
+    """Applies the EXIF orientation of a loaded image, converts it to RGB and fills transparency with `background`.
 
-    An upright, opaque RGB picture is unchanged, bit for bit.
+    An upright, opaque RGB image is returned unchanged, bit for bit.
 
     Raises:
-        MediaError: UNSUPPORTED_FORMAT for pixels that have no plain meaning as colours (floats, 32-bit integers);
-            INVALID_MEDIA where their palette is missing.
+        MediaError: UNSUPPORTED_FORMAT for modes without a defined conversion to colors (floats, 32-bit integers);
+            INVALID_MEDIA if the palette is missing.
     """
     turn = _turn(image)
     rgb = _to_rgb(image, background)
@@ -48,19 +48,19 @@ def upright_rgb(image: PIL.Image.Image, background: Colour) -> PIL.Image.Image:
 def _turn(image: PIL.Image.Image) -> Transpose | None:
     try:
         return _TURNS.get(image.getexif().get(int(Base.Orientation), 1))
-    except Exception:  # Pillow raises anything on damaged EXIF, and that alone is no reason to refuse a picture
+    except Exception:  # Pillow raises any exception for corrupt EXIF, which alone is no reason to refuse an image
         return None
 
 
 def _to_rgb(image: PIL.Image.Image, background: Colour) -> PIL.Image.Image:
     if image.mode in _SIXTEEN_BIT_GREYS:
-        # `convert` would clip at 255. Pillow keeps the high byte of 16-bit colours when it reads them: the same here.
+        # `convert` would saturate at 255. For 16-bit colors Pillow keeps the high byte, and so does this.
         return PIL.Image.fromarray((np.asarray(image) >> 8).astype(np.uint8)).convert("RGB")
     if image.mode not in _CONVERTIBLE:
-        message = f"pictures of this kind of pixel (Pillow's mode {image.mode}) are not decoded"
+        message = f"expected 8-bit or 16-bit colors, got an image of Pillow mode {image.mode}"
         raise MediaError(MediaErrorCode.UNSUPPORTED_FORMAT, message)
     if image.mode in _PALETTED and image.palette is None:
-        raise MediaError(MediaErrorCode.INVALID_MEDIA, "the picture is damaged: it has no palette")
+        raise MediaError(MediaErrorCode.INVALID_MEDIA, "the image is corrupt: its palette is missing")
     if image.has_transparency_data:
         return _composite(image.convert("RGBA"), background)
     return image if image.mode == "RGB" else image.convert("RGB")

@@ -1,42 +1,38 @@
-"""To which size pictures and frames are resized before they are cut into patches. Pure arithmetic; knows no pixels."""
+"""Target sizes of images and video frames, in Qwen2-VL's formulas. Pure arithmetic."""
 
 import math
 
 from glimpse.media.errors import MediaError, MediaErrorCode, OptionError
 
 MAX_ASPECT_RATIO = 200
-"""Qwen2-VL's own bound."""
+"""Qwen2-VL's limit."""
 LARGEST_MAX_PIXELS = 16384 * 28 * 28
-"""The most that a request may ask for: as many tokens as Qwen2-VL was made for in one picture."""
+"""Largest bound that a request may set: the number of tokens that Qwen2-VL supports for one image."""
 
 
 def smart_resize(height: int, width: int, *, factor: int, min_pixels: int, max_pixels: int) -> tuple[int, int]:
-    """The size nearest to a picture's own whose sides are multiples of `factor` and whose area lies within bounds.
+    """Returns the size closest to an image's own whose sides are multiples of `factor` and whose area is within bounds.
 
-    The formula, its rounding included, is Qwen2-VL's (`smart_resize` in the reference implementation's image
-    processor), so that a picture becomes the same tokens. A side is never less than `factor`, even where the area is
-    then out of bounds.
+    The formula, including its rounding, is Qwen2-VL's (`smart_resize` in the image processor of transformers), so that
+    an image becomes the same tokens. A side is never less than `factor`, even if the area is then out of bounds.
 
     Args:
-        height: Pixels.
-        width: Pixels.
-        factor: Pixels of a token's side.
-        min_pixels: Area to which smaller pictures are enlarged; at least 1.
-        max_pixels: Area to which larger pictures are reduced.
+        height: In pixels.
+        width: In pixels.
+        factor: Side of a token in pixels.
+        min_pixels: Area to which smaller images are enlarged; at least 1.
+        max_pixels: Area to which larger images are reduced.
 
     Returns:
         (height, width), in pixels.
 
     Raises:
-        MediaError: INVALID_MEDIA if a side is nothing, or one is more than 200 times the other.
+        MediaError: INVALID_MEDIA if a side is 0 or more than 200 times the other.
     """
     if min(height, width) < 1:
-        raise MediaError(MediaErrorCode.INVALID_MEDIA, f"the picture is {width}×{height}: it has no pixels")
+        raise _invalid_image(f"expected an image of at least 1×1 pixels, got {width}×{height}")
     if max(height, width) > MAX_ASPECT_RATIO * min(height, width):
-        raise MediaError(
-            MediaErrorCode.INVALID_MEDIA,
-            f"the picture is {width}×{height}: one side may be at most {MAX_ASPECT_RATIO} times the other",
-        )
+        raise _invalid_image(f"expected an aspect ratio of at most {MAX_ASPECT_RATIO}:1, got {width}×{height} pixels")
     new_height = round(height / factor) * factor
     new_width = round(width / factor) * factor
     if new_height * new_width > max_pixels:
@@ -57,12 +53,18 @@ def check_pixel_bounds(min_pixels: int | None, max_pixels: int | None) -> None:
 
 
 def request_bounds(own_min: int, own_max: int, *, min_pixels: int | None, max_pixels: int | None) -> tuple[int, int]:
-    """Returns the bounds on an image's area: a request's, and where it sets none, the checkpoint's.
+    """Returns the bounds on an image's area: the request's, else the checkpoint's.
 
-    Where a request sets one bound only, the checkpoint's other bound is moved to not contradict it.
+    If the request sets only one bound, the checkpoint's other bound is moved so that it does not contradict it.
+
+    Args:
+        own_min: The checkpoint's minimum.
+        own_max: The checkpoint's maximum.
+        min_pixels: The request's minimum.
+        max_pixels: The request's maximum.
 
     Raises:
-        OptionError: the request's bounds contradict each other or are out of range.
+        OptionError: The request's bounds are out of range or contradict each other.
     """
     for name, pixels in (("min_pixels", min_pixels), ("max_pixels", max_pixels)):
         if pixels is not None and not 1 <= pixels <= LARGEST_MAX_PIXELS:
@@ -74,17 +76,20 @@ def request_bounds(own_min: int, own_max: int, *, min_pixels: int | None, max_pi
 
 
 def frame_max_pixels(num_frames: int, *, min_pixels: int, max_pixels: int, total_pixels: int, depth: int) -> int:
-    """The area to which each of a clip's frames is reduced: its share of what all may have, within bounds of its own.
+    """Returns the largest area of each frame of a video: its share of `total_pixels`, within bounds.
 
-    The formula is Qwen2-VL's: a share is never less than a little over `min_pixels`, so that a frame of a long clip can
-    still be seen.
+    The formula is Qwen2-VL's. A share is at least 1.05 · `min_pixels`, so that frames of long videos stay legible.
 
     Args:
-        num_frames: of the clip.
-        min_pixels: area to which smaller frames are enlarged.
-        max_pixels: area to which larger frames are reduced.
-        total_pixels: area of all frames, of which `depth` count as one because they share their tokens.
-        depth: frames of a patch in time.
+        num_frames: Number of frames.
+        min_pixels: Area to which smaller frames are enlarged.
+        max_pixels: Area to which larger frames are reduced.
+        total_pixels: Area of all frames together, where the `depth` frames of a patch count as one.
+        depth: Frames per patch.
     """
     share = total_pixels * depth // num_frames
     return min(max_pixels, max(share, int(min_pixels * 1.05)))
+
+
+def _invalid_image(message: str) -> MediaError:
+    return MediaError(MediaErrorCode.INVALID_MEDIA, message)

@@ -1,7 +1,7 @@
-"""A clip as the engine takes it: frames of one size, their grid of patches, their content key.
+"""Video preprocessing like Qwen2-VL's: resized uint8 frames, grid of patches and content key.
 
-Knows Qwen2-VL's processing of videos up to the point where numbers become floats. Frames come one at a time, whatever
-they come from, and what they take in memory is known before.
+Frames arrive one at a time, from any source, and their memory is allocated in advance. The engine normalizes the pixels
+and cuts them into patches.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,7 +15,7 @@ import numpy.typing as npt
 from glimpse.media.errors import MediaError, MediaErrorCode
 from glimpse.media.key import content_key
 from glimpse.media.kind import MediaKind
-from glimpse.media.pixels import RgbImage, size_of
+from glimpse.media.pixels import RgbImage, image_size
 from glimpse.media.processing.preprocessor import check_resampling, positive, read_json
 from glimpse.media.processing.resize import resize
 from glimpse.media.processing.rgb import Colour
@@ -29,25 +29,25 @@ DEFAULT_TOTAL_PIXELS = 24576 * 28 * 28
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VideoProcessing:
-    """How a checkpoint wants its clips."""
+    """A checkpoint's video preprocessing parameters."""
 
     patch_size: int
-    """Pixels of a patch's side."""
+    """Side of a patch in pixels."""
     merge_size: int
-    """Patches of a side that become one token."""
+    """Side of a token in patches."""
     temporal_patch_size: int
-    """Frames of a patch; the last one is repeated to fill it."""
+    """Frames per patch; the last frame is repeated to fill it."""
     min_pixels: int
-    """Smaller frames are enlarged to this area."""
+    """Area in pixels to which smaller frames are enlarged."""
     max_pixels: int
-    """Larger frames are reduced to this area."""
+    """Area in pixels to which larger frames are reduced."""
     total_pixels: int
-    """Frames are reduced until all have this area, those of a patch counted as one; but see `frame_max_pixels`."""
+    """Limit on the area of all frames together, where the frames of a patch count as one; see `frame_max_pixels`."""
     background: Colour = (255, 255, 255)
-    """What shows through where a picture that is a frame is transparent."""
+    """RGB color behind transparent pixels of frames that are images."""
 
     def with_options(self, options: VideoOptions) -> "VideoProcessing":
-        """The same with a request's own bounds. Raises MediaError (INVALID_PARAMETER)."""
+        """Returns a copy with a request's bounds. Raises MediaError (INVALID_PARAMETER)."""
         lower, upper = request_bounds(
             self.min_pixels, self.max_pixels, min_pixels=options.min_pixels, max_pixels=options.max_pixels
         )
@@ -56,37 +56,37 @@ class VideoProcessing:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Video:
-    """A video that is ready for the engine."""
+    """A preprocessed video."""
 
     kind: MediaKind = field(default=MediaKind.VIDEO, init=False)
     pixels: npt.NDArray[np.uint8]
-    """[frames, height, width, 3], RGB, resized. The engine repeats the last frame where a patch in time wants more."""
+    """RGB [frames, height, width, 3], resized. The engine repeats the last frame to fill a patch."""
     grid_thw: tuple[int, int, int]
     """Patches in time, height and width, before merging."""
     num_tokens: int
-    """Tokens that it takes in a prompt."""
+    """Prompt tokens that the video takes."""
     key: bytes
-    """SHA-256 of the pixels and of how they become patches."""
+    """Content key: SHA-256 of the pixels and the patch parameters."""
     frame_seconds: tuple[float, ...]
-    """When each frame is shown, from the clip's beginning; empty where the clip has no times."""
+    """Presentation time of each frame, relative to the first frame of the file; empty if the frames have no times."""
     fps: float | None
-    """The rate at which frames were taken; None where their number was said, or they are all there are."""
+    """Sampling rate; None if the number of frames was given, or all frames are used."""
 
     @property
     def seconds_per_frame(self) -> float | None:
-        """From one frame to the next, on average; None where the clip has no times, or a single frame."""
+        """Mean time between frames; None if the frames have no times, or there is only one."""
         if len(self.frame_seconds) < 2:
             return None
         return (self.frame_seconds[-1] - self.frame_seconds[0]) / (len(self.frame_seconds) - 1)
 
 
 def video_processing(path: Path) -> VideoProcessing:
-    """Reads a checkpoint's `video_preprocessor_config.json`; without one, the reference's defaults hold.
+    """Reads a checkpoint's `video_preprocessor_config.json`; without one, the reference's defaults apply.
 
-    (The pixel bounds in `preprocessor_config.json` are for pictures.)
+    The pixel bounds in `preprocessor_config.json` apply to images only.
 
     Raises:
-        ValueError: a file is damaged, or asks for what is not done here.
+        ValueError: A file is not JSON, or has unsupported values.
     """
     own_path = path / "video_preprocessor_config.json"
     own = read_json(own_path) if own_path.exists() else {}
@@ -94,7 +94,7 @@ def video_processing(path: Path) -> VideoProcessing:
     config = read_json(path / "preprocessor_config.json")
     for name in ("image_mean", "image_std"):
         if name in own and own[name] != config.get(name):
-            raise ValueError(f"the preprocessor's configuration has another {name} for videos than for pictures")
+            raise ValueError(f"{own_path.name}: expected the {name} of preprocessor_config.json, got {own[name]!r}")
     config |= own
     size: Mapping[str, Any] = own.get("size") or {}
     max_pixels = own.get("max_pixels") or size.get("longest_edge") or DEFAULT_MAX_PIXELS
@@ -118,21 +118,21 @@ def make_video(
     frame_seconds: tuple[float, ...],
     fps: float | None,
 ) -> Video:
-    """Resizes frames to the size that the first of them and their number ask for.
+    """Resizes frames. The target size follows from the first frame's size and the number of frames.
 
     Args:
-        frames: upright pictures, of which each is used before the next is asked for.
-        num_frames: how many they are, at least 1.
-        processing: with the request's bounds.
-        frame_seconds: as in `Video`.
-        fps: as in `Video`.
+        frames: Upright images. Each is used before the next is requested.
+        num_frames: Number of frames, at least 1.
+        processing: Parameters with the request's bounds.
+        frame_seconds: As in `Video`.
+        fps: As in `Video`.
 
     Raises:
-        MediaError: the frames are too long for their width, or too large together; or what `frames` raises.
+        MediaError: The frames are too elongated, or too large in total; or from `frames`.
     """
     iterator = iter(frames)
     first = next(iterator)
-    pixels = _allocate(num_frames, *size_of(first), processing)
+    pixels = _allocate(num_frames, *image_size(first), processing)
     resize(first, into=pixels[0])
     for index, frame in enumerate(iterator, 1):
         resize(frame, into=pixels[index])
@@ -142,7 +142,7 @@ def make_video(
 def video_from_pixels(
     pixels: npt.NDArray[np.uint8], processing: VideoProcessing, *, frame_seconds: tuple[float, ...], fps: float | None
 ) -> Video:
-    """Names the clip whose frames are resized already; the arguments are as in `Video` and `make_video`."""
+    """Adds grid, token count and content key to resized frames. The arguments are as in `Video` and `make_video`."""
     num_frames, height, width, _ = pixels.shape
     depth = processing.temporal_patch_size
     grid_thw = (-(-num_frames // depth), height // processing.patch_size, width // processing.patch_size)
@@ -157,7 +157,7 @@ def video_from_pixels(
 
 
 def _allocate(num_frames: int, height: int, width: int, processing: VideoProcessing) -> npt.NDArray[np.uint8]:
-    """uint8 [frames, height, width, 3] for frames that are this high and wide before they are resized."""
+    """Returns uint8 [frames, height, width, 3] for frames of this size before resizing."""
     depth = processing.temporal_patch_size
     max_pixels = frame_max_pixels(
         num_frames,
@@ -170,8 +170,8 @@ def _allocate(num_frames: int, height: int, width: int, processing: VideoProcess
     height, width = smart_resize(height, width, factor=factor, min_pixels=processing.min_pixels, max_pixels=max_pixels)
     if num_frames * height * width > depth * LARGEST_TOTAL_PIXELS:
         message = (
-            f"{num_frames} frames of {width}×{height} pixels are more than a clip may have after resizing; "
-            "take fewer frames (fps, max_frames), or smaller ones (min_pixels, max_pixels)"
+            f"expected at most {depth * LARGEST_TOTAL_PIXELS} pixels after resizing, got {num_frames} frames "
+            f"of {width}×{height} pixels; sample fewer frames (fps, max_frames) or reduce min_pixels and max_pixels"
         )
         raise MediaError(MediaErrorCode.TOO_LARGE, message)
     return np.empty((num_frames, height, width, 3), np.uint8)

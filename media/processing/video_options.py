@@ -1,4 +1,4 @@
-"""What a request says about a clip: which frames are taken and how large they are. Knows no file and no pixel."""
+"""Options of a request for a video: which frames are sampled and how large they are."""
 
 import math
 from dataclasses import dataclass
@@ -8,29 +8,29 @@ from glimpse.media.processing.frame_sampling import MAX_FRAMES
 from glimpse.media.processing.smart_resize import LARGEST_MAX_PIXELS, check_pixel_bounds
 
 LARGEST_TOTAL_PIXELS = 32768 * 28 * 28
-"""The most that a request may ask for: Qwen2-VL's context window has no room for more tokens."""
+"""Largest `total_pixels` that a request may set: Qwen2-VL's context window has no room for more tokens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VideoOptions:
-    """Wishes of a request; None leaves the choice to the server."""
+    """Options of a request; None selects the default."""
 
     fps: float | None = None
-    """Frames taken per second of a file; of frames that are given, their rate."""
+    """For a file, frames to sample per second; for a list of frames, their frame rate."""
     num_frames: int | None = None
-    """Frames taken, evenly spaced."""
+    """Number of frames to sample, evenly spaced."""
     max_frames: int | None = None
-    """The most frames taken."""
+    """Limit on the number of sampled frames."""
     start_seconds: float | None = None
-    """Where the shown part of a file begins, from the file's first frame."""
+    """Start of the part of a file to sample from, relative to the first frame."""
     end_seconds: float | None = None
-    """Where it ends; a frame at this very time is still taken."""
+    """End of that part, inclusive."""
     min_pixels: int | None = None
-    """The fewest pixels of a frame after resizing."""
+    """Minimum area of a resized frame."""
     max_pixels: int | None = None
-    """The most pixels of a frame after resizing."""
+    """Maximum area of a resized frame."""
     total_pixels: int | None = None
-    """The most pixels of all frames, where frames that share their tokens count as one."""
+    """Maximum area of all resized frames together, where frames that share their tokens count as one."""
 
 
 def check_options(options: VideoOptions, *, of_frames: bool) -> None:

@@ -1,7 +1,7 @@
-"""Is an IP address public: may a server connect to it because a stranger asked? Pure; knows no names and no settings.
+"""Classification of IP addresses as public or not. Pure functions, independent of host names and settings.
 
-The tables are written out, not taken from `ipaddress.is_global`, whose meaning changes between Python's releases.
-Their source is IANA's registries of special-purpose addresses.
+A server may connect to a public address on behalf of any client. The tables are written out because the meaning of
+`ipaddress.is_global` changes between Python releases. Source: IANA's registries of special-purpose addresses.
 """
 
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
@@ -14,9 +14,9 @@ _IPV4_NOT_PUBLIC = tuple(
     for network in (
         "0.0.0.0/8",  # "this host"; Linux connects to loopback
         "10.0.0.0/8",  # private
-        "100.64.0.0/10",  # carrier-grade NAT; some clouds keep their metadata service here
+        "100.64.0.0/10",  # carrier-grade NAT; the metadata service of some clouds
         "127.0.0.0/8",  # loopback
-        "168.63.129.16/32",  # looks public, but is the inside of one large cloud
+        "168.63.129.16/32",  # looks public, but is internal to one large cloud
         "169.254.0.0/16",  # link-local: the metadata service of most clouds
         "172.16.0.0/12",  # private
         "192.0.0.0/24",  # protocol assignments
@@ -31,23 +31,23 @@ _IPV4_NOT_PUBLIC = tuple(
     )
 )
 
-# All of IPv6 that is routed publicly. What lies outside is loopback, unspecified, unique-local, link-local, site-local,
-# multicast, or IPv4 in disguise (::ffff:0:0/96, ::/96, 64:ff9b::/96).
+# All publicly routed IPv6 addresses. Addresses outside are loopback, unspecified, unique-local, link-local, site-local,
+# multicast, or embedded IPv4 addresses (::ffff:0:0/96, ::/96, 64:ff9b::/96).
 _IPV6_PUBLIC = IPv6Network("2000::/3")
 
 _IPV6_NOT_PUBLIC = tuple(
     IPv6Network(network)
     for network in (
-        "2001::/23",  # protocol assignments, Teredo (which carries an IPv4 address) among them
+        "2001::/23",  # protocol assignments, including Teredo (which embeds an IPv4 address)
         "2001:db8::/32",  # documentation
-        "2002::/16",  # 6to4 (which carries an IPv4 address)
+        "2002::/16",  # 6to4 (which embeds an IPv4 address)
         "3fff::/20",  # documentation
     )
 )
 
 
 def is_public(address: IPAddress) -> bool:
-    """Whether the address belongs to the public internet and to nothing else."""
+    """Returns whether the address belongs to the public internet and to nothing else."""
     if isinstance(address, IPv4Address):
         return not any(address in network for network in _IPV4_NOT_PUBLIC)
     return address in _IPV6_PUBLIC and not any(address in network for network in _IPV6_NOT_PUBLIC)

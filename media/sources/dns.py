@@ -1,7 +1,7 @@
-"""Host names → addresses, by the operating system's resolver. Judges no address: `glimpse.media.sources.policy` does.
+"""DNS resolver that uses the operating system. `glimpse.media.sources.policy` decides which addresses are allowed.
 
-A lookup blocks its thread, for half a minute where a stranger's name server is made to be slow. Here it is a thread
-that does nothing else, so that such names hold up other lookups at most, and nothing else that is done in threads.
+A lookup blocks its thread, for up to half a minute if a client picks a slow name server. Lookups have threads of their
+own, so that slow names delay other lookups only and no other work.
 """
 
 import asyncio
@@ -11,23 +11,23 @@ from functools import partial
 
 from aiohttp.abc import AbstractResolver, ResolveResult
 
-_LOOKUPS = ThreadPoolExecutor(16, thread_name_prefix="names")
-"""For all event loops, as the operating system's resolver is one for all."""
+_LOOKUPS = ThreadPoolExecutor(16, thread_name_prefix="dns")
+"""Shared by all event loops, like the operating system's resolver."""
 
 
 class DnsResolver(AbstractResolver):
-    """Looks names up."""
+    """Resolves host names in threads."""
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
     ) -> list[ResolveResult]:
-        """Raises OSError for a name that leads nowhere."""
+        """Returns the addresses of a host. Raises OSError if there are none."""
         look_up = partial(
             socket.getaddrinfo, host, port, family=family, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG
         )
         found = await asyncio.get_running_loop().run_in_executor(_LOOKUPS, look_up)
         return [
-            # An IPv6 address with a scope has four parts, and is link-local: without its scope it leads nowhere.
+            # A scoped IPv6 address has four parts and is link-local: without its scope it is unreachable.
             ResolveResult(
                 hostname=host, host=str(address[0]), port=port, family=kind, proto=protocol, flags=socket.AI_NUMERICHOST
             )
@@ -36,4 +36,4 @@ class DnsResolver(AbstractResolver):
         ]
 
     async def close(self) -> None:
-        """Does nothing: the threads are everyone's."""
+        """Does nothing: the threads are shared."""

@@ -1,9 +1,8 @@
-"""The guarded fetcher: a stranger's URL → bytes. The one place of the package that opens connections.
+"""HTTP fetcher that protects against server-side request forgery. No other module of `media` opens connections.
 
-Each socket is opened for an address that `media.sources.policy` allows, at the moment it is opened: whatever a name
-resolved to before or resolves to later, nothing else is connected to. Redirects are followed by hand, so each hop is
-checked too. What went wrong is told in words of the client's URL: no address, no name found on the way, no exception's
-text.
+The address of each socket is checked against `glimpse.media.sources.policy` when the socket is opened, so a name that
+resolves differently later gains nothing. Redirects are followed here, not by aiohttp, so that each hop is checked.
+Error messages refer to the client's URL only: they contain no address, no resolved name and no exception text.
 """
 
 import asyncio
@@ -17,7 +16,7 @@ import aiohttp
 from aiohttp.abc import AbstractResolver
 from yarl import URL
 
-from glimpse.media.errors import MediaError, MediaErrorCode
+from glimpse.media.errors import MediaError, MediaErrorCode, too_large
 from glimpse.media.sources.dns import DnsResolver
 from glimpse.media.sources.freshness import fresh_seconds
 from glimpse.media.sources.policy import FetchPolicy, check_url, is_allowed_address
@@ -28,20 +27,20 @@ _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _CHUNK_BYTES = 64 << 10
 
 AddressInfo = tuple[int, int, int, str, tuple[str, int] | tuple[str, int, int, int] | tuple[int, bytes]]
-"""As from `socket.getaddrinfo`: family, type, protocol, canonical name, address."""
+"""An entry of `socket.getaddrinfo`: family, type, protocol, canonical name, address."""
 
 
 class _AddressRefusedError(OSError):
-    """An address that the policy does not allow. An OSError, so that a host's other addresses are still tried."""
+    """The policy does not allow an address. An OSError, so that aiohttp tries the host's other addresses."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fetched:
-    """What a URL leads to."""
+    """A fetched file."""
 
     data: bytes
     fresh_seconds: float
-    """For how long it may be used again, as every server on the way to it said; 0: not at all."""
+    """How long the file may be reused, according to all servers along the redirects; 0 if it may not."""
 
 
 async def fetch(
@@ -53,15 +52,15 @@ async def fetch(
     on_bytes: Callable[[int], None] = lambda _: None,
     resolver: AbstractResolver | None = None,
 ) -> Fetched:
-    """Fetches what an http(s) URL leads to.
+    """Fetches the file at an http(s) URL.
 
     Args:
-        url: Where it is.
-        policy: Which URLs and addresses are allowed.
-        max_bytes: The most bytes that are read.
-        timeout_seconds: For all of it: names, connections, redirects and the body.
-        on_bytes: Told how many bytes have come each time that some have; what it raises ends the fetch.
-        resolver: Finds addresses; by default the operating system's resolver.
+        url: Location of the file.
+        policy: Rules on URLs and addresses.
+        max_bytes: Limit on the body.
+        timeout_seconds: Limit on DNS lookups, connections, redirects and the body together.
+        on_bytes: Called with the size of each chunk that arrives; an exception from it ends the fetch.
+        resolver: DNS resolver; by default the operating system's.
 
     Raises:
         MediaError: INVALID_SOURCE, URL_REFUSED, FETCH_FAILED, FETCH_TIMEOUT or TOO_LARGE.
@@ -70,15 +69,15 @@ async def fetch(
         async with asyncio.timeout(timeout_seconds), _session(policy, resolver) as session:
             return await _follow(session, url, policy, max_bytes, on_bytes)
     except TimeoutError:
-        message = f"the media server did not deliver within {timeout_seconds:g} s"
+        message = f"the media server did not deliver the file within {timeout_seconds:g} s"
         raise MediaError(MediaErrorCode.FETCH_TIMEOUT, message) from None
     except (aiohttp.ClientError, ValueError, OSError) as error:
-        # aiohttp also raises ValueError and OSError: for hosts that cannot be names, for what a server breaks off.
+        # aiohttp also raises ValueError and OSError, for malformed host names and aborted responses.
         raise _explain(error) from None
 
 
 def _session(policy: FetchPolicy, resolver: AbstractResolver | None) -> aiohttp.ClientSession:
-    """A session of one fetch: nothing is kept between one client's request and another's."""
+    """Returns a session for one fetch, so that requests of different clients share no state."""
     connector = aiohttp.TCPConnector(
         resolver=resolver or DnsResolver(), use_dns_cache=False, socket_factory=partial(_open_socket, policy=policy)
     )
@@ -86,8 +85,8 @@ def _session(policy: FetchPolicy, resolver: AbstractResolver | None) -> aiohttp.
         connector=connector,
         cookie_jar=aiohttp.DummyCookieJar(),
         trust_env=False,  # no proxies, no .netrc
-        timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),  # `fetch` has one for all of it
-        # Media are compressed already, and what does not expand cannot expand without end.
+        timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),  # `fetch` limits the total time
+        # Media files are compressed already, and decompression bombs are ruled out.
         auto_decompress=False,
         headers={"Accept-Encoding": "identity", "User-Agent": "glimpse"},
     )
@@ -108,35 +107,35 @@ async def _follow(
         check_url(url, policy)
         async with session.get(url, allow_redirects=False) as response:
             headers = response.headers
-            # A redirect, too, may be another one tomorrow.
+            # The target of a redirect may change, so its freshness counts too.
             fresh = min(fresh, fresh_seconds(",".join(headers.getall("Cache-Control", ())), headers.get("Age", "")))
             if response.status not in _REDIRECTS:
                 return Fetched(data=await _read(response, max_bytes, on_bytes), fresh_seconds=fresh)
             url = _redirect_target(url, response.headers.get("Location"))
-    raise _failure(f"the media server redirects more than {MAX_REDIRECTS} times")
+    raise _failure(f"expected at most {MAX_REDIRECTS} redirects, got more")
 
 
 def _redirect_target(url: URL, location: str | None) -> URL:
     if location is None:
-        raise _failure("the media server redirects without saying where to")
+        raise _failure("the media server sent a redirect without a Location header")
     try:
         return url.join(URL(location))
     except (ValueError, IndexError):
-        raise _failure("the media server redirects to something that is not a URL") from None
+        raise _failure("the media server sent a redirect to an invalid URL") from None
 
 
 async def _read(response: aiohttp.ClientResponse, max_bytes: int, on_bytes: Callable[[int], None]) -> bytes:
     if response.status != 200:
-        raise _failure(f"the media server answered {response.status}")
+        raise _failure(f"expected status 200 from the media server, got {response.status}")
     if response.headers.get("Content-Encoding", "identity").lower() != "identity":
-        raise _failure("the media server sent it compressed, although it was asked not to")
+        raise _failure("expected an uncompressed response from the media server, got a compressed one")
     if (response.content_length or 0) > max_bytes:
-        raise _too_large(max_bytes)
+        raise too_large(max_bytes)
     body = bytearray()
     async for chunk in response.content.iter_chunked(_CHUNK_BYTES):
         body += chunk
         if len(body) > max_bytes:
-            raise _too_large(max_bytes)
+            raise too_large(max_bytes)
         on_bytes(len(chunk))
     return bytes(body)
 
@@ -144,21 +143,17 @@ async def _read(response: aiohttp.ClientResponse, max_bytes: int, on_bytes: Call
 def _explain(error: Exception) -> MediaError:
     match error:
         case aiohttp.ClientConnectorDNSError():
-            return _failure("the URL's host cannot be found")
+            return _failure("the URL's host does not resolve")
         case aiohttp.ClientConnectorCertificateError() | aiohttp.ClientConnectorSSLError():
-            return _failure("no trusted TLS connection can be made to the URL's host")
+            return _failure("cannot establish a trusted TLS connection to the URL's host")
         case aiohttp.ClientConnectorError(os_error=_AddressRefusedError()):
             return MediaError(MediaErrorCode.URL_REFUSED, "the URL's host is not a public address")
         case aiohttp.ClientConnectorError():
-            return _failure("the URL's host cannot be connected to")
+            return _failure("cannot connect to the URL's host")
         case aiohttp.InvalidURL():
-            return MediaError(MediaErrorCode.INVALID_SOURCE, "the URL's host is neither a name nor an address")
+            return MediaError(MediaErrorCode.INVALID_SOURCE, "expected a host name or an IP address in the URL")
         case _:
-            return _failure("the media server broke off, or does not speak HTTP")
-
-
-def _too_large(max_bytes: int) -> MediaError:
-    return MediaError(MediaErrorCode.TOO_LARGE, f"the medium is larger than {max_bytes} bytes")
+            return _failure("the media server closed the connection early or sent an invalid HTTP response")
 
 
 def _failure(message: str) -> MediaError:

@@ -1,6 +1,6 @@
-"""Sources → files: what came with the request, is fetched, was uploaded, or was sent before under a name.
+"""Loads the source files of media: from the request, a URL, an upload, a local file or the cache.
 
-Knows limits of time and bytes, and what is kept; no formats.
+Enforces limits on time and bytes, and is independent of file formats.
 """
 
 import asyncio
@@ -13,56 +13,56 @@ from typing import assert_never
 from glimpse.media.cache.memory_budget import MemoryBudget
 from glimpse.media.cache.request_media import Batch
 from glimpse.media.cache.store import MediaFile, MediaStore, NamedMedia, file_digest
-from glimpse.media.errors import MediaError, MediaErrorCode
+from glimpse.media.errors import MediaError, MediaErrorCode, too_large
+from glimpse.media.kind import MediaKind
 from glimpse.media.sources.fetch import fetch
 from glimpse.media.sources.local import LocalFiles
 from glimpse.media.sources.policy import FetchPolicy
 from glimpse.media.sources.source import CachedSource, DataSource, FileSource, Source, UploadSource, UrlSource
 from glimpse.media.sources.uploads import Uploads
 
-_AT_ONCE = 4
-"""Pictures of one clip that are fetched at the same time."""
+_MAX_CONCURRENT_FRAMES = 4
+"""Frames of one video that are fetched at the same time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileLimits:
-    """Limits on a file, or on several together."""
+    """Limits on one file, or on several files together."""
 
     max_bytes: int
     timeout_seconds: float
-    """For fetching."""
+    """Limit on fetching."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MediaReference:
-    """Under what a medium is known to its client."""
+    """How a client refers to media."""
 
-    kind: str
-    """As clients call it: "picture", "clip" or "sound"."""
+    kind: MediaKind
     uuid: str | None
-    """None: it has no name."""
+    """None if the client gave none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceFiles:
-    """The files of a medium, at least one."""
+    """The files that one media input is decoded from; at least one."""
 
     digests: tuple[bytes, ...]
     data: tuple[bytes, ...] | None
-    """Held by the request; None where they are kept no more."""
-    label: MediaReference | None = None
-    """Of files that came with this request: under what they are to be known."""
+    """Reserved by the request; None if the files are no longer cached."""
+    reference: MediaReference | None = None
+    """For files that came with this request: the reference to cache them under."""
     named: NamedMedia | None = None
-    """What the label's name is to stand for."""
+    """What the reference's uuid will refer to."""
 
     @property
     def num_bytes(self) -> int:
-        """Held by the request."""
+        """Bytes that the request has reserved."""
         return sum(map(len, self.data or ()))
 
 
 class FileLoader:
-    """Loads files, of one event loop."""
+    """Loads files for one event loop."""
 
     def __init__(
         self,
@@ -74,90 +74,100 @@ class FileLoader:
         memory_budget: MemoryBudget,
         max_fetches: int,
     ) -> None:
-        """`max_fetches` run at the same time; further ones wait. Without `local` no file of this host is read."""
+        """
+        Args:
+            policy: Rules on URLs.
+            local: Reads files of this host; None refuses them.
+            store: Caches files.
+            uploads: Stores uploads.
+            memory_budget: Budget for files while they are fetched.
+            max_fetches: Number of concurrent fetches; further ones wait.
+        """
         self._policy = policy
         self._local = local
         self._store = store
         self._uploads = uploads
-        self._in_flight = memory_budget
-        self._turns = asyncio.Semaphore(max_fetches)
+        self._memory_budget = memory_budget
+        self._fetch_slots = asyncio.Semaphore(max_fetches)
 
-    async def one(self, source: Source, label: MediaReference, limits: FileLimits, batch: Batch) -> SourceFiles:
-        """The file of a medium. Raises MediaError."""
+    async def load(self, source: Source, reference: MediaReference, limits: FileLimits, batch: Batch) -> SourceFiles:
+        """Loads a single file. Raises MediaError."""
         url = str(source.url) if isinstance(source, UrlSource) else None
-        file = self._cached_fetch(url, label, batch) or await self._file(source, limits, batch)
+        file = self._fetched_before(url, reference, batch) or await self._file(source, limits, batch)
         named = NamedMedia(files={0: file.digest}, num_frames=None, url=url)
-        return SourceFiles(digests=(file.digest,), data=(file.data,), label=label, named=named)
+        return SourceFiles(digests=(file.digest,), data=(file.data,), reference=reference, named=named)
 
-    async def frames(
+    async def load_frames(
         self,
         sources: Sequence[Source],
         frame_indices: Sequence[int],
-        label: MediaReference,
+        reference: MediaReference,
         *,
         each: FileLimits,
-        together: FileLimits,
+        total: FileLimits,
         batch: Batch,
     ) -> SourceFiles:
-        """The files of those of a clip's pictures that are taken, a few at a time. Raises MediaError."""
+        """Loads the sampled frames of a video, a few at a time. Raises MediaError."""
         files: list[MediaFile] = []
         try:
-            async with asyncio.timeout(together.timeout_seconds):
-                for start in range(0, len(frame_indices), _AT_ONCE):
-                    some = [sources[index] for index in frame_indices[start : start + _AT_ONCE]]
-                    left = together.max_bytes - sum(len(file.data) for file in files)
-                    files += await self._some(some, left, each, together, batch)
+            async with asyncio.timeout(total.timeout_seconds):
+                for start in range(0, len(frame_indices), _MAX_CONCURRENT_FRAMES):
+                    some = [sources[index] for index in frame_indices[start : start + _MAX_CONCURRENT_FRAMES]]
+                    left = total.max_bytes - sum(len(file.data) for file in files)
+                    files += await self._some_frames(some, left, each, total, batch)
         except TimeoutError:
-            message = f"the media servers did not deliver all frames within {together.timeout_seconds:g} s"
+            message = f"the media servers did not deliver all frames within {total.timeout_seconds:g} s"
             raise MediaError(MediaErrorCode.FETCH_TIMEOUT, message) from None
-        if sum(len(file.data) for file in files) > together.max_bytes:
-            raise _too_large(together.max_bytes)
+        if sum(len(file.data) for file in files) > total.max_bytes:
+            raise _frames_too_large(total)
         digests = tuple(file.digest for file in files)
         named = NamedMedia(files=dict(zip(frame_indices, digests, strict=True)), num_frames=len(sources), url=None)
-        return SourceFiles(digests=digests, data=tuple(file.data for file in files), label=label, named=named)
+        return SourceFiles(digests=digests, data=tuple(file.data for file in files), reference=reference, named=named)
 
-    def name(self, files: SourceFiles, batch: Batch) -> None:
-        """Keeps files under their name, if they have one: to be called once they have proved to be a medium."""
-        label, named, data = files.label, files.named, files.data
-        if label is not None and label.uuid is not None and named is not None and data is not None:
-            kept = [MediaFile(digest=digest, data=each) for digest, each in zip(files.digests, data, strict=True)]
-            self._store.name(batch.namespace, label.kind, label.uuid, named, kept)
+    def cache(self, files: SourceFiles, batch: Batch) -> None:
+        """Caches files under their uuid, if they have one. Call this after the files have been decoded."""
+        reference, named, data = files.reference, files.named, files.data
+        if reference is not None and reference.uuid is not None and named is not None and data is not None:
+            cached = [MediaFile(digest=digest, data=each) for digest, each in zip(files.digests, data, strict=True)]
+            self._store.put_named(batch.namespace, reference.kind, reference.uuid, named, cached)
 
-    def named(self, source: CachedSource, kind: str, batch: Batch) -> NamedMedia:
-        """What a name stands for. Raises MediaError (NOT_CACHED)."""
-        named = self._store.named(batch.namespace, kind, source.uuid)
+    def named(self, source: CachedSource, kind: MediaKind, batch: Batch) -> NamedMedia:
+        """Returns what a uuid refers to. Raises MediaError (NOT_CACHED)."""
+        named = self._store.get_named(batch.namespace, kind, source.uuid)
         if named is None:
-            raise not_cached(kind, can_be=self._store.is_enabled)
+            raise not_cached(kind, is_enabled=self._store.is_enabled)
         return named
 
-    def kept(self, named: NamedMedia, places: Sequence[int], kind: str, batch: Batch) -> SourceFiles:
-        """The files of a named medium in these places. Raises MediaError (NOT_CACHED) where there was none in one."""
-        if not set(places) <= named.files.keys():
+    def load_cached(self, named: NamedMedia, indices: Sequence[int], kind: MediaKind, batch: Batch) -> SourceFiles:
+        """Returns the files of cached media at these indices. Raises MediaError (NOT_CACHED) if one was never sent."""
+        if not set(indices) <= named.files.keys():
             raise not_cached(kind)
-        digests = tuple(named.files[place] for place in places)
-        files = [self._store.file(batch.namespace, digest) for digest in digests]
+        digests = tuple(named.files[index] for index in indices)
+        files = [self._store.get_file(batch.namespace, digest) for digest in digests]
         data = tuple(file.data for file in files if file is not None)
         if len(data) < len(files):
             return SourceFiles(digests=digests, data=None)
-        batch.reservation.take(sum(map(len, data)))
+        batch.reservation.reserve(sum(map(len, data)))
         return SourceFiles(digests=digests, data=data)
 
-    def _cached_fetch(self, url: str | None, label: MediaReference, batch: Batch) -> MediaFile | None:
-        """The file that is kept under the name since it was fetched from this URL: the caller says it is the same."""
-        if url is None or label.uuid is None:
+    def _fetched_before(self, url: str | None, reference: MediaReference, batch: Batch) -> MediaFile | None:
+        """Returns the file that was fetched from this URL under this uuid, which the client says is unchanged."""
+        if url is None or reference.uuid is None:
             return None
-        named = self._store.named(batch.namespace, label.kind, label.uuid)
-        file = self._store.file(batch.namespace, named.files[0]) if named is not None and named.url == url else None
+        named = self._store.get_named(batch.namespace, reference.kind, reference.uuid)
+        if named is None or named.url != url:
+            return None
+        file = self._store.get_file(batch.namespace, named.files[0])
         if file is not None:
-            batch.reservation.take(len(file.data))
+            batch.reservation.reserve(len(file.data))
             batch.count_fetch(is_cache_hit=True)
         return file
 
-    async def _some(
-        self, sources: Sequence[Source], max_bytes: int, each: FileLimits, together: FileLimits, batch: Batch
+    async def _some_frames(
+        self, sources: Sequence[Source], max_bytes: int, each: FileLimits, total: FileLimits, batch: Batch
     ) -> list[MediaFile]:
         if max_bytes <= 0:
-            raise _too_large(together.max_bytes)
+            raise _frames_too_large(total)
         limits = FileLimits(max_bytes=min(max_bytes, each.max_bytes), timeout_seconds=each.timeout_seconds)
         try:
             async with asyncio.TaskGroup() as group:
@@ -167,60 +177,65 @@ class FileLoader:
         return [task.result() for task in tasks]
 
     async def _file(self, source: Source, limits: FileLimits, batch: Batch) -> MediaFile:
-        """A file, held by the request."""
+        """Loads a file and reserves its memory."""
         match source:
             case DataSource(data=data):
                 if len(data) > limits.max_bytes:
-                    raise _too_large(limits.max_bytes)
-                batch.reservation.take(len(data))
+                    raise too_large(limits.max_bytes)
+                batch.reservation.reserve(len(data))
                 return MediaFile(digest=await file_digest(data), data=data)
             case UploadSource(handle=handle):
                 file = self._uploads.file(batch.namespace, handle)
                 if len(file.data) > limits.max_bytes:
-                    raise _too_large(limits.max_bytes)
+                    raise too_large(limits.max_bytes)
             case FileSource(path=path):
                 file = await self._read(path, limits)
             case UrlSource():
-                file = await self._downloaded(source, limits, batch)
+                file = await self._fetch(source, limits, batch)
             case _:
                 assert_never(source)
-        batch.reservation.take(len(file.data))
+        batch.reservation.reserve(len(file.data))
         return file
 
     async def _read(self, path: PurePosixPath, limits: FileLimits) -> MediaFile:
         if self._local is None:
-            raise MediaError(MediaErrorCode.URL_REFUSED, "file: URLs are not read; send the bytes, or a data URL")
-        async with self._turns:
+            message = "this server does not read file: URLs; send the bytes or a data URL"
+            raise MediaError(MediaErrorCode.URL_REFUSED, message)
+        async with self._fetch_slots:
             data = await asyncio.to_thread(self._local.read, path, max_bytes=limits.max_bytes)
         return MediaFile(digest=await file_digest(data), data=data)
 
-    async def _downloaded(self, source: UrlSource, limits: FileLimits, batch: Batch) -> MediaFile:
-        download = partial(self._fetch, source, limits)
+    async def _fetch(self, source: UrlSource, limits: FileLimits, batch: Batch) -> MediaFile:
+        fetch_file = partial(self._fetch_uncached, source, limits)
         with batch.fetching():
-            got = await self._store.download(batch.namespace, str(source.url), limits.max_bytes, download)
-        batch.count_fetch(is_cache_hit=got.is_cache_hit)
-        return got.value
+            result = await self._store.fetch(batch.namespace, str(source.url), limits.max_bytes, fetch_file)
+        batch.count_fetch(is_cache_hit=result.is_cache_hit)
+        return result.value
 
-    async def _fetch(self, source: UrlSource, limits: FileLimits) -> tuple[bytes, float]:
-        """The bytes, and the seconds for which they may be used again. Held by itself: several requests may wait."""
-        async with self._turns:
-            with self._in_flight.reservation() as reservation:
+    async def _fetch_uncached(self, source: UrlSource, limits: FileLimits) -> tuple[bytes, float]:
+        """Returns the bytes and their freshness in seconds.
+
+        Reserves memory of its own while it runs, because several requests may wait for it.
+        """
+        async with self._fetch_slots:
+            with self._memory_budget.reservation() as reservation:
                 fetched = await fetch(
                     source.url,
                     policy=self._policy,
                     max_bytes=limits.max_bytes,
                     timeout_seconds=limits.timeout_seconds,
-                    on_bytes=reservation.take,
+                    on_bytes=reservation.reserve,
                 )
         return fetched.data, fetched.fresh_seconds
 
 
-def not_cached(kind: str, *, can_be: bool = True) -> MediaError:
-    """The refusal of a medium that is only named."""
-    why = "is kept under this uuid, or no longer" if can_be else "is kept here (--media-cache-bytes, media_cache_bytes)"
-    then = "once, with this uuid" if can_be else "itself"
-    return MediaError(MediaErrorCode.NOT_CACHED, f"no {kind} {why}; send the {kind} {then}")
+def not_cached(kind: str, *, is_enabled: bool = True) -> MediaError:
+    """Returns the error for a uuid without cached media; `is_enabled` says whether the server caches media at all."""
+    message = f"the cache has no {kind} under this uuid; send the {kind} with this uuid"
+    if not is_enabled:
+        message = f"the media cache is disabled (--media-cache-bytes, media_cache_bytes); send the {kind} itself"
+    return MediaError(MediaErrorCode.NOT_CACHED, message)
 
 
-def _too_large(max_bytes: int) -> MediaError:
-    return MediaError(MediaErrorCode.TOO_LARGE, f"the medium is larger than {max_bytes} bytes")
+def _frames_too_large(total: FileLimits) -> MediaError:
+    return too_large(total.max_bytes, "frames")

@@ -1,16 +1,16 @@
-"""How long an HTTP answer may be used again without asking. Pure; knows its headers as text, and no connection."""
+"""Freshness lifetime of HTTP responses, computed from header texts. Pure functions, independent of connections."""
 
 import re
 
 MAX_FRESH_SECONDS = 3600.0
-"""However long a server allows."""
+"""Upper limit, whatever a server allows."""
 
 _FORBIDDEN = frozenset({"no-store", "no-cache", "private"})
 _MAX_AGE = re.compile(r"max-age\s*=\s*\"?(\d{1,10})\"?")
 
 
 def fresh_seconds(cache_control: str, age: str = "") -> float:
-    """Seconds for which `Cache-Control` allows it explicitly, less those that `Age` says have passed; else 0."""
+    """Returns the seconds for which `Cache-Control` explicitly allows reuse, minus `Age`; 0 if it does not."""
     directives = [directive.strip().lower() for directive in cache_control.split(",")]
     if _FORBIDDEN.intersection(directive.partition("=")[0].strip() for directive in directives):
         return 0.0

@@ -1,43 +1,43 @@
-"""Files of this host that clients may name, under one folder that its operator has chosen. Knows no formats.
+"""Files of this host that `file:` URLs may name, below one folder that the operator chooses.
 
-A link may lead from one place in the folder to another, and never out of it. What a path leads to is found first and
-then opened step by step without following any link, so nothing changes between the check and the reading.
-Messages do not tell what there is outside the folder.
+Symbolic links may point to other places below the folder, never outside. The path is resolved first and then opened
+component by component without following links, so that it cannot change between the check and the read. Messages
+reveal nothing about what exists outside the folder.
 """
 
 import os
 import stat
 from pathlib import Path, PurePosixPath
 
-from glimpse.media.errors import MediaError, MediaErrorCode
+from glimpse.media.errors import MediaError, MediaErrorCode, too_large
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # a pipe without a writer would hold us up
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # a pipe without a writer would block
 _CHUNK_BYTES = 1 << 20
 
 
 class LocalFiles:
-    """The files under one folder."""
+    """Reads files below one folder."""
 
     def __init__(self, folder: Path) -> None:
-        """Raises ValueError for what is no folder."""
-        self._named = PurePosixPath(os.path.abspath(folder))  # noqa: PTH100 - as it is called, its links not followed
+        """Raises ValueError if the path is not a folder."""
+        self._named = PurePosixPath(os.path.abspath(folder))  # noqa: PTH100 - links are not resolved
         self._folder = Path(os.path.realpath(folder))
         if not self._folder.is_dir():
-            raise ValueError(f"{folder} is not a folder")
+            raise ValueError(f"expected a folder, got {folder}")
 
     def read(self, path: PurePosixPath, *, max_bytes: int) -> bytes:
         """Reads a file; blocks.
 
         Args:
-            path: Absolute, as the host's other programs call it.
-            max_bytes: The largest file.
+            path: Absolute path.
+            max_bytes: Limit on the file's size.
 
         Raises:
-            MediaError: URL_REFUSED outside of the folder, FETCH_FAILED where there is no such file, TOO_LARGE.
+            MediaError: URL_REFUSED outside the folder, FETCH_FAILED if there is no such file, or TOO_LARGE.
         """
         try:
-            descriptor = _open(self._folder, self._steps(path))
+            descriptor = _open(self._folder, self._components(path))
         except (OSError, ValueError) as error:  # ValueError: a zero byte
             raise _failure() from error
         try:
@@ -49,11 +49,11 @@ class LocalFiles:
         finally:
             os.close(descriptor)
 
-    def _steps(self, path: PurePosixPath) -> tuple[str, ...]:
-        """From the folder to the file, free of links when they were looked at."""
+    def _components(self, path: PurePosixPath) -> tuple[str, ...]:
+        """Returns the path from the folder to the file with links resolved."""
         if ".." in path.parts:
             raise _refusal()
-        # Nothing outside is looked at: not even how long that takes tells what there is.
+        # Nothing outside the folder is accessed, so that not even the time it takes reveals what exists there.
         for root in (self._named, self._folder):
             if path.is_relative_to(root):
                 found = os.path.realpath(self._folder / path.relative_to(root))
@@ -63,12 +63,12 @@ class LocalFiles:
         raise _refusal()
 
 
-def _open(folder: Path, steps: tuple[str, ...]) -> int:
-    """A descriptor of what is at the end of the steps."""
+def _open(folder: Path, components: tuple[str, ...]) -> int:
+    """Returns a file descriptor."""
     current = os.open(folder, _FOLDER)
-    for index, step in enumerate(steps):
+    for index, component in enumerate(components):
         try:
-            following = os.open(step, _FILE if index == len(steps) - 1 else _FOLDER, dir_fd=current)
+            following = os.open(component, _FILE if index == len(components) - 1 else _FOLDER, dir_fd=current)
         finally:
             os.close(current)
         current = following
@@ -76,19 +76,18 @@ def _open(folder: Path, steps: tuple[str, ...]) -> int:
 
 
 def _read(descriptor: int, max_bytes: int) -> bytes:
-    """The whole file, which may grow meanwhile. Raises MediaError (TOO_LARGE)."""
+    """Reads the whole file, which may grow meanwhile. Raises MediaError (TOO_LARGE)."""
     data = bytearray()
     while chunk := os.read(descriptor, _CHUNK_BYTES):
         data += chunk
         if len(data) > max_bytes:
-            raise MediaError(MediaErrorCode.TOO_LARGE, f"the medium is larger than {max_bytes} bytes")
+            raise too_large(max_bytes)
     return bytes(data)
 
 
 def _refusal() -> MediaError:
-    message = "media are not read from this path; only from under the folder that is allowed"
-    return MediaError(MediaErrorCode.URL_REFUSED, message)
+    return MediaError(MediaErrorCode.URL_REFUSED, "expected a file: URL below the folder that the server allows")
 
 
 def _failure() -> MediaError:
-    return MediaError(MediaErrorCode.FETCH_FAILED, "there is no file of this name that can be read")
+    return MediaError(MediaErrorCode.FETCH_FAILED, "the file does not exist or cannot be read")

@@ -1,4 +1,4 @@
-"""From where media may be fetched: rules on URLs and addresses. Pure; `media.sources.fetch` opens the connections."""
+"""Policy for fetching media: rules on URLs and addresses. Pure; `glimpse.media.sources.fetch` opens the connections."""
 
 from dataclasses import dataclass
 from ipaddress import ip_address
@@ -13,55 +13,55 @@ WEB_PORTS = frozenset({80, 443, 8080, 8443})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchPolicy:
-    """What an operator lets clients make this server fetch."""
+    """Rules that an operator sets for URLs in requests."""
 
     enabled: bool = True
-    """False refuses every URL; media then come inside the request."""
+    """False refuses every URL, so that requests must carry their media."""
     allowed_domains: frozenset[str] | None = None
-    """Hosts to which URLs are restricted, each as `host_name` gives it; None restricts nothing."""
+    """The only hosts that URLs may name, each in the form of `host_name`; None allows all."""
     allowed_networks: tuple[IPNetwork, ...] = ()
-    """Networks that may be reached although they are not public, such as that of a store of one's own."""
+    """Networks that are allowed although they are not public, such as a private object store's."""
     allowed_ports: frozenset[int] | None = WEB_PORTS
-    """Ports to which URLs are restricted, so that other protocols cannot be spoken to; None restricts nothing."""
+    """The only ports that URLs may name, to keep clients away from other protocols; None allows all."""
 
 
 def host_name(text: str) -> str:
-    """A host as `FetchPolicy` lists it: in lower case, its letters ASCII's, without a dot at the end.
+    """Normalizes a host for `FetchPolicy`: lower case, ASCII (IDNA), no trailing dot.
 
     Raises:
-        ValueError: it is none, or stands for many.
+        ValueError: The text is not a host name, or contains a wildcard.
     """
-    # By the parser that reads the URLs, so that a host is allowed however it is written.
+    # The parser is the one that reads request URLs, so that all spellings of a host match.
     host = URL.build(scheme="http", host=text).raw_host
     if not host or "*" in host:
-        raise ValueError(f"{text!r} is not a host's full name")
+        raise ValueError(f"expected a full host name, got {text!r}")
     return host.rstrip(".")
 
 
 def check_url(url: URL, policy: FetchPolicy) -> None:
-    """Refuses a URL by what is written in it. Where its host leads is checked when the connection is made.
+    """Checks the text of a URL. The address of its host is checked when the connection is opened.
 
     Raises:
-        MediaError: URL_REFUSED, or INVALID_SOURCE if its host is none.
+        MediaError: URL_REFUSED, or INVALID_SOURCE if the host is missing or malformed.
     """
     if not policy.enabled:
-        raise _refusal("this server fetches no media from URLs; send the bytes, or a data URL")
+        raise _refusal("this server does not fetch media from URLs; send the bytes or a data URL")
     if url.scheme not in ("http", "https"):
-        raise _refusal("media are fetched from http and https URLs only")
+        raise _refusal("expected an http or https URL")
     if not url.raw_host:
-        raise MediaError(MediaErrorCode.INVALID_SOURCE, "the URL has no host")
-    if "%" in url.raw_host:  # a network interface of this host (fe80::1%eth0), or a name written to be misread
-        raise MediaError(MediaErrorCode.INVALID_SOURCE, "the URL's host is neither a name nor an address")
+        raise MediaError(MediaErrorCode.INVALID_SOURCE, "expected a URL with a host")
+    if "%" in url.raw_host:  # a network interface of this host (fe80::1%eth0), or an obfuscated name
+        raise MediaError(MediaErrorCode.INVALID_SOURCE, "expected a host name or an IP address in the URL")
     if url.raw_user is not None or url.raw_password is not None:
-        raise _refusal("media are not fetched from URLs that carry a user name or a password")
+        raise _refusal("expected a URL without a user name and password")
     if policy.allowed_ports is not None and url.port not in policy.allowed_ports:
-        raise _refusal(f"media are not fetched from port {url.port}")
+        raise _refusal(f"this server does not fetch media from port {url.port}")
     if policy.allowed_domains is not None and url.raw_host.rstrip(".") not in policy.allowed_domains:
-        raise _refusal("media are not fetched from this URL's domain")
+        raise _refusal("this server does not fetch media from this URL's domain")
 
 
 def is_allowed_address(address: str, policy: FetchPolicy) -> bool:
-    """Whether a connection to this IP address may be made; false for any text that is not exactly one."""
+    """Returns whether the policy allows a connection to this IP address; False for any text that is not one."""
     try:
         parsed = ip_address(address)
     except ValueError:

@@ -34,7 +34,7 @@ class MediaHandlers:
             while (message := await _next_message(messages)) is not None:
                 if message.WhichOneof("part") != "chunk":
                     raise InvalidRequest("part", "expected 'chunk' after the header")
-                incoming.take(message.chunk)
+                incoming.append(message.chunk)
             file = await incoming.finish()
         ttl_seconds = header.ttl_seconds if header.HasField("ttl_seconds") else None
         upload = self._uploads.keep(header.cache_salt, file, ttl_seconds=ttl_seconds)

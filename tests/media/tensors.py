@@ -1,6 +1,6 @@
-"""Serialised tensors for the tests: good ones of a picture of 4 tokens, and such as somebody with bad intentions sends.
+"""Serialized tensors for tests: valid ones of an image of 4 tokens, and hostile ones.
 
-The model takes 64 values a token, and the grid is 1×4×4 patches.
+The model takes 64 values per token, and the grid is 1×4×4 patches.
 """
 
 import io
@@ -23,22 +23,22 @@ HIDDEN_SIZE = 64
 NUM_TOKENS = 4
 GRID_THW = (1, 4, 4)
 COMMANDED = f"{tempfile.gettempdir()}/glimpse-command-{os.getpid()}"
-"""Is there once a pickle has run a command."""
+"""Exists once a pickle has run a command."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hostile:
-    """A serialised tensor that is refused."""
+    """A serialized tensor that must be refused."""
 
     name: str
     data: bytes
     says: str
-    """In its refusal."""
+    """Part of the error message."""
     code: str = "invalid_embeddings"
 
 
 def good(dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    """Embeddings of a picture."""
+    """Returns embeddings of an image."""
     return torch.randn(NUM_TOKENS, HIDDEN_SIZE, generator=torch.Generator().manual_seed(0)).to(dtype)
 
 
@@ -47,7 +47,7 @@ def good_grid() -> torch.Tensor:
 
 
 def torch_file(value: object, **options: Any) -> bytes:
-    """What `torch.save` writes."""
+    """Returns a file of `torch.save`."""
     file = io.BytesIO()
     torch.save(value, file, **options)
     return file.getvalue()
@@ -58,7 +58,7 @@ def safetensors_file(value: torch.Tensor) -> bytes:
 
 
 def claiming(body: bytes = b"\0" * 1024, **members: Any) -> bytes:
-    """A safetensors file whose header says what is said here of a body that is that of `good()`."""
+    """Returns a safetensors file with these header members and the body of `good()`."""
     entry = {"dtype": "F32", "shape": [NUM_TOKENS, HIDDEN_SIZE], "data_offsets": [0, len(body)]} | members
     return with_header(json.dumps({"x": entry}).encode(), body)
 
@@ -70,11 +70,11 @@ def with_header(header: bytes, body: bytes = b"", *, length: int | None = None) 
 def rewritten(
     change: Callable[[str, bytes], bytes] = lambda _, data: data, compression: int = zipfile.ZIP_STORED
 ) -> bytes:
-    """What `torch.save` writes of `good()`, with other contents of its entries."""
+    """Returns the file of `good()` by `torch.save` with changed contents of its entries."""
     file = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(torch_file(good()))) as old, zipfile.ZipFile(file, "w", compression) as new:
         for name in old.namelist():
-            entry = zipfile.ZipInfo(name)  # which has no time, so that it is the same file each time
+            entry = zipfile.ZipInfo(name)  # without a time, so that the file is the same each time
             entry.compress_type = compression
             new.writestr(entry, change(name, old.read(name)))
     return file.getvalue()
@@ -92,7 +92,7 @@ class Command:
 
 
 def _lying_storage(name: str, data: bytes) -> bytes:
-    """As many elements as a thousand times those that there are."""
+    """Claims a thousand times as many elements as there are."""
     few, many = (
         struct.pack("<BH", 0x4D, NUM_TOKENS * HIDDEN_SIZE),
         struct.pack("<Bi", 0x4A, 1000 * NUM_TOKENS * HIDDEN_SIZE),
@@ -101,14 +101,14 @@ def _lying_storage(name: str, data: bytes) -> bytes:
 
 
 def _bomb() -> bytes:
-    """A small archive of a large storage."""
+    """Returns a small compressed archive of a large storage."""
     return rewritten(
         lambda name, data: bytes(1 << 28) if name.endswith("data/0") else data, compression=zipfile.ZIP_DEFLATED
     )
 
 
 def _claiming_archive() -> bytes:
-    """One whose directory says of each entry that it has 4 GB."""
+    """Returns an archive whose directory claims 4 GB for each entry."""
     data = bytearray(torch_file(good()))
     place = data.find(b"PK\x01\x02")
     while place >= 0:
@@ -132,14 +132,14 @@ def _huge_pickle() -> bytes:
 def _scripted() -> bytes:
     file = io.BytesIO()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it is going to go
+        warnings.simplefilter("ignore")  # deprecated
         torch.jit.save(torch.jit.trace(torch.nn.Linear(2, 2), torch.zeros(1, 2)), file)
     return file.getvalue()
 
 
-def _quantised() -> bytes:
+def _quantized() -> bytes:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the same
+        warnings.simplefilter("ignore")  # deprecated
         return torch_file(torch.quantize_per_tensor(good(), 0.1, 0, torch.qint8))
 
 
@@ -154,44 +154,44 @@ def _nested_header() -> bytes:
 
 
 def torch_files() -> Iterator[Hostile]:
-    """Archives, of which `torch.load` sees those whose directory is innocent."""
-    neither = "sparse, quantised, nested or without data"
-    yield Hostile(name="sparse", data=torch_file(good().to_sparse()), says=neither)
+    """Yields archives. Those with an innocent directory reach `torch.load`."""
+    dense = "expected a dense tensor"
+    yield Hostile(name="sparse", data=torch_file(good().to_sparse()), says=dense)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # they are in beta state
-        yield Hostile(name="sparse rows", data=torch_file(good().to_sparse_csr()), says=neither)
-    yield Hostile(name="quantised", data=_quantised(), says=neither)
-    yield Hostile(name="meta", data=torch_file(good().to("meta")), says=neither)
-    alone = "not a tensor alone"
+        warnings.simplefilter("ignore")  # in beta
+        yield Hostile(name="sparse rows", data=torch_file(good().to_sparse_csr()), says=dense)
+    yield Hostile(name="quantized", data=_quantized(), says=dense)
+    yield Hostile(name="meta", data=torch_file(good().to("meta")), says=dense)
+    alone = "with a single tensor"
     yield Hostile(name="command", data=torch_file(Command()), says=alone)
     yield Hostile(name="module", data=torch_file(torch.nn.Linear(2, 2)), says=alone)
     yield Hostile(name="dict", data=torch_file({"image_embeds": good()}), says=alone)
     yield Hostile(name="list", data=torch_file([good()]), says=alone)
     yield Hostile(name="object array", data=torch_file(np.array([Command()], dtype=object)), says=alone)
     yield Hostile(name="other pickle", data=with_pickle(pickle.dumps(Command(), protocol=2)), says=alone)
-    yield Hostile(name="script", data=_scripted(), says="the archive is compressed")
-    yield Hostile(name="doubles", data=torch_file(good().double()), says="of type torch.float64")
-    yield Hostile(name="complex", data=torch_file(good().to(torch.complex64)), says="of type torch.complex64")
-    yield Hostile(name="truths", data=torch_file(good() > 0), says="of type torch.bool")
+    yield Hostile(name="script", data=_scripted(), says="without compression and encryption")
+    yield Hostile(name="doubles", data=torch_file(good().double()), says="got torch.float64")
+    yield Hostile(name="complex", data=torch_file(good().to(torch.complex64)), says="got torch.complex64")
+    yield Hostile(name="truths", data=torch_file(good() > 0), says="got torch.bool")
     yield Hostile(
-        name="repeated", data=torch_file(torch.zeros(1).expand(1 << 20, 1 << 20)), says="more than 67108864 bytes"
+        name="repeated", data=torch_file(torch.zeros(1).expand(1 << 20, 1 << 20)), says="at most 67108864 bytes"
     )
-    yield Hostile(name="no rank", data=torch_file(torch.tensor(1.0)), says="0 dimensions")
-    yield Hostile(name="no tokens", data=torch_file(torch.zeros(0, HIDDEN_SIZE)), says="a dimension of 0")
-    yield Hostile(name="lying storage", data=rewritten(_lying_storage), says="damaged")
-    yield Hostile(name="no pickle", data=with_pickle(b"\x80\x02hello"), says="torch.save wrote")
-    yield Hostile(name="huge pickle", data=_huge_pickle(), says="not what torch.save writes of one tensor")
-    yield Hostile(name="cut short", data=torch_file(good())[:-100], says="damaged or not complete")
-    yield Hostile(name="bomb", data=_bomb(), says="compressed or encrypted")
-    yield Hostile(name="claims", data=_claiming_archive(), says="claims more bytes than are there")
-    yield Hostile(name="many entries", data=_many_entries(), says="more than 64 entries")
+    yield Hostile(name="no rank", data=torch_file(torch.tensor(1.0)), says="got 0 dimensions")
+    yield Hostile(name="no tokens", data=torch_file(torch.zeros(0, HIDDEN_SIZE)), says="at least 1, got 0")
+    yield Hostile(name="lying storage", data=rewritten(_lying_storage), says="the file of torch.save is corrupt")
+    yield Hostile(name="no pickle", data=with_pickle(b"\x80\x02hello"), says="file of torch.save")
+    yield Hostile(name="huge pickle", data=_huge_pickle(), says="that torch.save writes of one tensor")
+    yield Hostile(name="cut short", data=torch_file(good())[:-100], says="corrupt or truncated")
+    yield Hostile(name="bomb", data=_bomb(), says="without compression and encryption")
+    yield Hostile(name="claims", data=_claiming_archive(), says="claims more bytes than it has")
+    yield Hostile(name="many entries", data=_many_entries(), says="at most 64 entries")
     old = torch_file(good(), _use_new_zipfile_serialization=False)
-    yield Hostile(name="old format", data=old, says="this is a pickle", code="unsupported_media_format")
+    yield Hostile(name="old format", data=old, says="got a pickle", code="unsupported_media_format")
 
 
 def safetensors_files() -> Iterator[Hostile]:
-    corrupt, unknown = "the safetensors file is damaged", "unsupported_media_format"
-    neither = "neither a safetensors file nor what torch.save writes"
+    corrupt, unknown = "the safetensors file is corrupt", "unsupported_media_format"
+    neither = "got an unknown format"
     yield Hostile(name="nothing", data=b"", says=neither, code=unknown)
     yield Hostile(name="words", data=b"hello, here are embeddings", says=neither, code=unknown)
     yield Hostile(name="array file", data=b"\x93NUMPY\x01\0v\0{'descr'", says=neither, code=unknown)
@@ -200,51 +200,51 @@ def safetensors_files() -> Iterator[Hostile]:
     yield Hostile(name="no JSON", data=with_header(b"{hello}"), says=corrupt)
     yield Hostile(name="deep JSON", data=_nested_header(), says=corrupt)
     yield Hostile(name="no UTF-8", data=with_header(b'{"\xff\xfe":{}}'), says=corrupt)
-    yield Hostile(name="no tensor", data=with_header(b"{}"), says="has 0 tensors")
-    yield Hostile(name="two tensors", data=save({"a": good(), "b": good()}), says="has 2 tensors")
-    yield Hostile(name="huge", data=claiming(shape=[1 << 40, HIDDEN_SIZE]), says="and 1024 are there")
-    yield Hostile(name="overflow", data=claiming(shape=[1 << 62, 1 << 62]), says="more bytes than there can be")
-    yield Hostile(name="no integer", data=claiming(shape=[10**400, 1]), says="more bytes than there can be")
-    yield Hostile(name="negative", data=claiming(shape=[-NUM_TOKENS, -HIDDEN_SIZE]), says="a dimension of -4")
-    yield Hostile(name="zero", data=claiming(shape=[0, HIDDEN_SIZE]), says="a dimension of 0")
-    yield Hostile(name="many dimensions", data=claiming(shape=[1] * 9), says="9 dimensions")
+    yield Hostile(name="no tensor", data=with_header(b"{}"), says="with one tensor, got 0")
+    yield Hostile(name="two tensors", data=save({"a": good(), "b": good()}), says="with one tensor, got 2")
+    yield Hostile(name="huge", data=claiming(shape=[1 << 40, HIDDEN_SIZE]), says="got 1024")
+    yield Hostile(name="overflow", data=claiming(shape=[1 << 62, 1 << 62]), says="expected more than 2^63 bytes")
+    yield Hostile(name="no integer", data=claiming(shape=[10**400, 1]), says="expected more than 2^63 bytes")
+    yield Hostile(name="negative", data=claiming(shape=[-NUM_TOKENS, -HIDDEN_SIZE]), says="at least 1, got -4")
+    yield Hostile(name="zero", data=claiming(shape=[0, HIDDEN_SIZE]), says="at least 1, got 0")
+    yield Hostile(name="many dimensions", data=claiming(shape=[1] * 9), says="at most 8 dimensions, got 9")
     yield Hostile(name="fractions", data=claiming(shape=[4.5, HIDDEN_SIZE]), says=corrupt)
     yield Hostile(name="beyond", data=claiming(data_offsets=[0, 4096]), says=corrupt)
     yield Hostile(name="backwards", data=claiming(data_offsets=[1024, 0]), says=corrupt)
-    yield Hostile(name="unknown type", data=claiming(dtype="F64"), says="of type 'F64'")
+    yield Hostile(name="unknown type", data=claiming(dtype="F64"), says="got 'F64'")
     yield Hostile(name="short body", data=safetensors_file(good())[:-1], says=corrupt)
 
 
 def wrong_embeddings() -> Iterator[Hostile]:
-    """Audio tensors, which are not what the model takes of this picture."""
+    """Yields valid tensors that do not fit the model or the image."""
     nan, inf = float("nan"), float("inf")
     for name, tensor, says in [
-        ("NaN", _with(nan), "not a finite number"),
-        ("infinite", _with(-inf), "not a finite number"),
-        ("NaN in half precision", _with(nan, torch.float16), "not a finite number"),
-        ("infinite in bfloat16", _with(inf, torch.bfloat16), "not a finite number"),
-        ("too large for half precision", _with(1e30, torch.bfloat16), "between -65504 and 65504"),
-        ("a row", good().flatten(), "1 dimensions"),
-        ("rank 4", good()[None, None], "4 dimensions"),
-        ("several pictures", torch.stack([good()] * 2), "the embeddings of 2 media"),
-        ("wide", torch.cat([good()] * 2, dim=1), "128 values a token; the model takes 64"),
-        ("the other way", good().T, "4 values a token; the model takes 64"),
-        ("few tokens", good()[:3], "3 tokens, and a grid of 1×4×4 patches makes 4"),
-        ("many tokens", torch.cat([good()] * 2), "8 tokens, and a grid of 1×4×4 patches makes 4"),
-        ("whole numbers", good().long(), "of type int64"),
+        ("NaN", _with(nan), "expected finite values"),
+        ("infinite", _with(-inf), "expected finite values"),
+        ("NaN in half precision", _with(nan, torch.float16), "expected finite values"),
+        ("infinite in bfloat16", _with(inf, torch.bfloat16), "expected finite values"),
+        ("too large for half precision", _with(1e30, torch.bfloat16), "from -65504 to 65504"),
+        ("a row", good().flatten(), "got 1 dimensions"),
+        ("rank 4", good()[None, None], "got 4 dimensions"),
+        ("several images", torch.stack([good()] * 2), "one media input, got 2"),
+        ("wide", torch.cat([good()] * 2, dim=1), "expected 64 values per token, got 128"),
+        ("the other way", good().T, "expected 64 values per token, got 4"),
+        ("few tokens", good()[:3], "expected 4 tokens for a grid of 1×4×4 patches, got 3"),
+        ("many tokens", torch.cat([good()] * 2), "expected 4 tokens for a grid of 1×4×4 patches, got 8"),
+        ("integers", good().long(), "got int64"),
     ]:
         yield Hostile(name=name, data=safetensors_file(tensor), says=says)
 
 
 def wrong_grids() -> Iterator[Hostile]:
     for name, grid, says in [
-        ("fractions", torch.tensor([[1.0, 4, 4]]), "of type float32; a grid is int64"),
-        ("two numbers", torch.tensor([4, 4]), "three numbers"),
-        ("two grids", torch.tensor([GRID_THW, GRID_THW]), "three numbers"),
-        ("none", torch.tensor([0, 4, 4]), "0×4×4 patches has none"),
-        ("negative", torch.tensor([1, -4, -4]), "1×-4×-4 patches has none"),
-        ("odd", torch.tensor([1, 1, 16]), "not multiples of 2"),
-        ("a clip's", torch.tensor([4, 2, 2]), "a picture has 1 patch in time"),
-        ("endless", torch.tensor([1, 1 << 62, 1 << 62]), "makes 5316911983139663491615228241121378304"),
+        ("fractions", torch.tensor([[1.0, 4, 4]]), "expected a tensor of type int64, got float32"),
+        ("two numbers", torch.tensor([4, 4]), "expected a tensor [3] or [1, 3]"),
+        ("two grids", torch.tensor([GRID_THW, GRID_THW]), "expected a tensor [3] or [1, 3]"),
+        ("none", torch.tensor([0, 4, 4]), "in each dimension, got 0×4×4"),
+        ("negative", torch.tensor([1, -4, -4]), "in each dimension, got 1×-4×-4"),
+        ("odd", torch.tensor([1, 1, 16]), "multiples of 2 patches"),
+        ("a video's", torch.tensor([4, 2, 2]), "expected 1 patch in time for an image, got 4"),
+        ("endless", torch.tensor([1, 1 << 62, 1 << 62]), "expected 5316911983139663491615228241121378304 tokens"),
     ]:
         yield Hostile(name=name, data=safetensors_file(grid), says=says)

@@ -61,7 +61,7 @@ async def test_files_that_are_too_large_are_refused_by_each_way(web: Web) -> Non
     web.answers["/cat"] = respond(data)
     loader = make_loader(max_image_bytes=len(data) - 1)
     for source in (DataSource(data=data), parse_url_text(web.url("/cat"))):
-        with pytest.raises(MediaError, match=f"larger than {len(data) - 1} bytes") as caught:
+        with pytest.raises(MediaError, match=f"at most {len(data) - 1} bytes") as caught:
             await loader.load_image(source)
         assert caught.value.code == MediaErrorCode.TOO_LARGE
     await loader.close()

@@ -131,10 +131,14 @@ async def test_all_frames_have_one_time_limit(web: Web) -> None:
     ("data", "code", "words"),
     [
         (png_header(20000, 20000), MediaErrorCode.TOO_LARGE, "20000×20000"),
-        (b"hello", MediaErrorCode.UNSUPPORTED_FORMAT, "no known picture format"),
-        (VIDEO, MediaErrorCode.UNSUPPORTED_FORMAT, "not a picture"),
-        (PNGS[0][:60], MediaErrorCode.INVALID_MEDIA, "damaged"),
-        (encode(scene(64, 50), "PNG"), MediaErrorCode.INVALID_MEDIA, "frame 2 is 64×50 pixels and frame 0 64×48"),
+        (b"hello", MediaErrorCode.UNSUPPORTED_FORMAT, "got an unknown format"),
+        (VIDEO, MediaErrorCode.UNSUPPORTED_FORMAT, "expected an image"),
+        (PNGS[0][:60], MediaErrorCode.INVALID_MEDIA, "corrupt"),
+        (
+            encode(scene(64, 50), "PNG"),
+            MediaErrorCode.INVALID_MEDIA,
+            "got 64×48 pixels for frame 0 and 64×50 for frame 2",
+        ),
     ],
 )
 async def test_what_is_wrong_with_a_frame_is_told(

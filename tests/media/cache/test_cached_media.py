@@ -180,7 +180,7 @@ async def test_a_redirect_that_may_change_is_followed_again(caching: CachingLoad
 async def test_a_kept_download_is_held_to_the_limit_of_what_asks_for_it(caching: CachingLoader, web: Web) -> None:
     web.answers["/clip"] = respond(VIDEO, headers=FRESH)
     await caching.clip(url(web, "/clip"), ALL)
-    got = caching.store.download("", web.url("/clip"), len(VIDEO) - 1, _refuse)
+    got = caching.store.fetch("", web.url("/clip"), len(VIDEO) - 1, _refuse)
     assert (await refusal(got)).code == MediaErrorCode.TOO_LARGE
 
 

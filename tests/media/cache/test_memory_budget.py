@@ -11,31 +11,31 @@ from glimpse.media.errors import MediaError, MediaErrorCode
 def test_all_requests_together_are_bounded_and_one_that_comes_too_many_is_sent_away() -> None:
     memory_budget = MemoryBudget(max_bytes=100)
     with memory_budget.reservation() as first, memory_budget.reservation() as second:
-        first.take(60)
+        first.reserve(60)
         with pytest.raises(MediaError) as caught:
-            second.take(41)
+            second.reserve(41)
         assert caught.value.code == MediaErrorCode.OVERLOADED
-        second.take(40)
+        second.reserve(40)
     assert memory_budget.num_bytes == 0
 
 
 def test_one_request_is_bounded_by_itself_and_need_not_try_again() -> None:
     memory_budget = MemoryBudget(max_bytes=100, max_request_bytes=50)
     with memory_budget.reservation() as reservation:
-        reservation.take(30)
+        reservation.reserve(30)
         with pytest.raises(MediaError) as caught:
-            reservation.take(21)
+            reservation.reserve(21)
         assert caught.value.code == MediaErrorCode.TOO_LARGE
-        reservation.give(30)
-        reservation.take(50)
+        reservation.release(30)
+        reservation.reserve(50)
 
 
 def test_a_shared_object_is_counted_once() -> None:
     memory_budget, picture = MemoryBudget(max_bytes=100), object()
     with memory_budget.reservation() as first:
         with memory_budget.reservation() as second:
-            first.take_shared(picture, 70)
-            second.take_shared(picture, 70)
+            first.reserve_shared(picture, 70)
+            second.reserve_shared(picture, 70)
             assert memory_budget.num_bytes == 70
         assert memory_budget.num_bytes == 70
     assert memory_budget.num_bytes == 0
@@ -51,9 +51,9 @@ def test_budgets_are_never_exceeded_and_everything_comes_back(is_enabled: list[t
         before = memory_budget.num_bytes, requests[index].num_bytes
         try:
             if is_shared:
-                requests[index].take_shared(pictures[num_bytes], num_bytes)
+                requests[index].reserve_shared(pictures[num_bytes], num_bytes)
             else:
-                requests[index].take(num_bytes)
+                requests[index].reserve(num_bytes)
         except MediaError:
             assert (memory_budget.num_bytes, requests[index].num_bytes) == before
         assert memory_budget.num_bytes <= 100

@@ -42,14 +42,14 @@ def test_an_ordinary_file_is_given_on_as_it_is() -> None:
 @pytest.mark.parametrize("count", [MAX_SAMPLES + 1, 2**32 - 1])
 def test_a_few_bytes_do_not_claim_a_million_frames(count: int) -> None:
     error = refusal(claiming(video(greys(10)), b"stsz", 8, count))
-    assert (error.code, f"claims to have {count} frames" in error.message) == (MediaErrorCode.TOO_LARGE, True)
+    assert (error.code, f"claims {count}" in error.message) == (MediaErrorCode.TOO_LARGE, True)
 
 
 def test_whoever_listens_does_not_count_frames_but_samples_of_audio() -> None:
     silent = claiming(video(greys(10)), b"stsz", 8, 2**31)
     assert len(checked_mp4(silent, hidden_kind=b"vide").getvalue()) == len(silent)
     sound = claiming(audio_file(tone(440, 48_000, 1), 48_000, container="ipod", codec="aac"), b"stsz", 8, 2**31)
-    with pytest.raises(MediaError, match="claims to have 2147483648 samples"):
+    with pytest.raises(MediaError, match="samples, got one that claims 2147483648"):
         checked_mp4(sound, hidden_kind=b"vide")
 
 

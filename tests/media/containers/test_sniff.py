@@ -19,27 +19,27 @@ def test_every_format_is_known_by_the_bytes_that_pillow_writes(image_format: Ima
 @pytest.mark.parametrize(
     ("data", "what"),
     [
-        (b"\0\0\0\x20ftypisom\0\0\x02\0isomiso2mp41", "an MP4 video, not a picture"),
-        (b"\0\0\0\x20ftypmp42", "an MP4 video, not a picture"),
-        (b"\0\0\0\x14ftypqt  \0\0\x02\0", "a QuickTime video, not a picture"),
-        (b"\x1a\x45\xdf\xa3\x9f\x42\x86\x81", "a WebM or Matroska video, not a picture"),
-        (b"RIFF\x24\0\0\0AVI LIST", "an AVI video, not a picture"),
-        (b"RIFF\x24\0\0\0WAVEfmt ", "a WAV sound, not a picture"),
-        (b"ID3\x04\0\0", "an MP3 sound, not a picture"),
-        (b"\0\0\0\x1cftypavif\0\0\0\0", "an AVIF picture"),
-        (b"\0\0\0\x18ftypheic\0\0\0\0", "a HEIC picture"),
-        (b"%PDF-1.7\n", "a PDF document, not a picture"),
-        (b"<!DOCTYPE html><html>", "an HTML page, not a picture"),
-        (b"\n  <HTML lang=en>", "an HTML page, not a picture"),
+        (b"\0\0\0\x20ftypisom\0\0\x02\0isomiso2mp41", "an MP4 video"),
+        (b"\0\0\0\x20ftypmp42", "an MP4 video"),
+        (b"\0\0\0\x14ftypqt  \0\0\x02\0", "a QuickTime video"),
+        (b"\x1a\x45\xdf\xa3\x9f\x42\x86\x81", "a WebM or Matroska video"),
+        (b"RIFF\x24\0\0\0AVI LIST", "an AVI video"),
+        (b"RIFF\x24\0\0\0WAVEfmt ", "a WAV file"),
+        (b"ID3\x04\0\0", "an MP3 file"),
+        (b"\0\0\0\x1cftypavif\0\0\0\0", "an AVIF image"),
+        (b"\0\0\0\x18ftypheic\0\0\0\0", "a HEIC image"),
+        (b"%PDF-1.7\n", "a PDF document"),
+        (b"<!DOCTYPE html><html>", "an HTML page"),
+        (b"\n  <HTML lang=en>", "an HTML page"),
         (b"<svg xmlns='x'>", "an SVG drawing"),
         (b"<?xml version='1.0'?><svg/>", "an XML document"),
-        (b"hello there", "no known picture format"),
-        (b"\xff\xd8", "no known picture format"),
-        (b"RIFF\x24\0\0\0", "no known picture format"),
+        (b"hello there", "an unknown format"),
+        (b"\xff\xd8", "an unknown format"),
+        (b"RIFF\x24\0\0\0", "an unknown format"),
     ],
 )
 def test_other_files_are_refused_by_name(data: bytes, what: str) -> None:
-    with pytest.raises(MediaError, match=f"^this is {what}") as caught:
+    with pytest.raises(MediaError, match=f"got {what}$") as caught:
         sniff_image(data)
     assert caught.value.code == MediaErrorCode.UNSUPPORTED_FORMAT
 

@@ -54,7 +54,7 @@ def test_a_file_cut_short_is_refused_wherever_it_is_cut(file_format: str) -> Non
 def test_a_png_of_damaged_pixels_is_refused() -> None:
     data = bytearray(encode(scene(64, 64), "PNG"))
     data[len(data) // 2] ^= 0xFF
-    with pytest.raises(MediaError, match="the PNG is damaged") as caught:
+    with pytest.raises(MediaError, match="the PNG is corrupt") as caught:
         decode(bytes(data))
     assert caught.value.code == MediaErrorCode.INVALID_MEDIA
 

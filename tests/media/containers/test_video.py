@@ -82,7 +82,7 @@ def test_only_what_lies_between_is_decoded() -> None:
 def test_who_waits_no_more_stops_the_decoding() -> None:
     with open_video(video(greys(4)), max_pixels=MAX_PIXELS) as opened:
         found = opened.frame_times()
-        with pytest.raises(MediaError, match="nobody waits"):
+        with pytest.raises(MediaError, match="was cancelled"):
             list(opened.frames(found.times, found.keyframes, lambda: True))
 
 
@@ -152,15 +152,15 @@ def test_encoding_for_a_test_leaves_its_thread_as_it_was() -> None:
 
 
 NOT_VIDEOS: list[tuple[bytes, str]] = [
-    (b"", "the video has no bytes"),
-    (b"#EXTM3U\n#EXTINF:10,\nhttp://127.0.0.1/secret.ts\n", "a playlist"),
-    (b"ffconcat version 1.0\nfile '/etc/passwd'\n", "a playlist"),
+    (b"", "got 0 bytes"),
+    (b"#EXTM3U\n#EXTINF:10,\nhttp://127.0.0.1/secret.ts\n", "got a playlist"),
+    (b"ffconcat version 1.0\nfile '/etc/passwd'\n", "got a playlist"),
     (b"<?xml version='1.0'?><MPD><BaseURL>file:///etc/passwd</BaseURL></MPD>", "an XML document"),
-    (encode(scene(20, 20), "PNG"), "a PNG picture, not a video"),
-    (encode(scene(20, 20), "GIF"), "a GIF picture, not a video"),
-    (b"RIFF\x24\0\0\0AVI LIST", "an AVI video; decoded are MP4"),
+    (encode(scene(20, 20), "PNG"), "expected a video (MP4, QuickTime, WebM or Matroska), got a PNG image"),
+    (encode(scene(20, 20), "GIF"), "got a GIF image"),
+    (b"RIFF\x24\0\0\0AVI LIST", "got an AVI video"),
     (b"OggS", "an Ogg file"),
-    (b"hello there", "no known video format"),
+    (b"hello there", "got an unknown format"),
 ]
 
 
@@ -235,4 +235,4 @@ def test_a_codec_that_is_not_listed_is_refused() -> None:
 def test_too_many_frames_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("glimpse.media.containers.video.MAX_SOURCE_FRAMES", 19)
     error = refusal(video(greys(20), container="webm", codec="vp8"))
-    assert (error.code, error.message) == (MediaErrorCode.TOO_LARGE, "the clip has more than 19 frames")
+    assert (error.code, error.message) == (MediaErrorCode.TOO_LARGE, "expected a video of at most 19 frames, got more")

@@ -25,7 +25,7 @@ NAME = CachedSource(uuid="cat")
 
 def make_embeddings(max_bytes: int) -> CachedEmbeddings:
     form = EmbeddingSpec(kinds=frozenset(MediaKind), hidden_size=HIDDEN_SIZE, merge_size=2)
-    loader = EmbeddingLoader(form=form, torch_files=TorchFileLoader())
+    loader = EmbeddingLoader(spec=form, torch_files=TorchFileLoader())
     return CachedEmbeddings(loader=loader, store=MediaStore(max_bytes=max_bytes))
 
 

@@ -52,7 +52,7 @@ def test_an_audio_s_embeddings_are_as_many_tokens_as_they_say() -> None:
 @pytest.mark.parametrize("kind", MediaKind)
 def test_a_medium_that_the_model_does_not_take_has_no_embeddings_either(kind: MediaKind) -> None:
     form = EmbeddingSpec(kinds=frozenset(MediaKind) - {kind}, hidden_size=2, merge_size=2)
-    with pytest.raises(MediaError, match=f"{kind}_embeds: the model takes no "):
+    with pytest.raises(MediaError, match=f"{kind}_embeds: the model does not accept "):
         make_embedding(kind, floats(np.zeros((8, 2), np.float32)), grid(1, 4, 8), form)
 
 

@@ -129,12 +129,12 @@ def test_keys_tell_audio_and_processings_apart() -> None:
 
 
 BAD: list[Any] = [
-    pytest.param(np.zeros(0, np.float32), 16_000, "too short", id="empty"),
-    pytest.param(np.zeros(320, np.float32), 16_000, "too short", id="two frames"),
-    pytest.param(np.full(9_000, np.nan), 16_000, "not finite", id="no numbers"),
-    pytest.param(np.full(9_000, 1e30), 16_000, "far beyond full scale", id="huge"),
-    pytest.param(np.zeros(9_000), 1, "samples a second", id="slow"),
-    pytest.param(np.zeros(9_000), 10**9, "samples a second", id="fast"),
+    pytest.param(np.zeros(0, np.float32), 16_000, "expected audio of more than 0.02 s", id="empty"),
+    pytest.param(np.zeros(320, np.float32), 16_000, "expected audio of more than 0.02 s", id="two frames"),
+    pytest.param(np.full(9_000, np.nan), 16_000, "expected finite audio samples", id="NaN"),
+    pytest.param(np.full(9_000, 1e30), 16_000, "magnitude up to 1e\\+06", id="huge"),
+    pytest.param(np.zeros(9_000), 1, "sampling rate", id="slow"),
+    pytest.param(np.zeros(9_000), 10**9, "sampling rate", id="fast"),
 ]
 
 

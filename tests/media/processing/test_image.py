@@ -146,7 +146,7 @@ def test_a_config_that_is_missing_or_not_json_is_refused(tmp_path: Path) -> None
     with pytest.raises(ValueError, match=r"has no preprocessor_config\.json"):
         image_processing(tmp_path)
     (tmp_path / "preprocessor_config.json").write_text("{")
-    with pytest.raises(ValueError, match="not JSON"):
+    with pytest.raises(ValueError, match="not valid JSON"):
         image_processing(tmp_path)
 
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from glimpse.media.native import library
 from glimpse.media.native.library import Resizer, environment_for_workers
-from glimpse.media.pixels import RgbImage, pixels_of
-from glimpse.media.processing.resize import resize, resize_by_pillow
+from glimpse.media.pixels import RgbImage, get_pixels
+from glimpse.media.processing.resize import resize, resize_with_pillow
 from tests.media.images import scene
 from tests.media.resizing import RESIZERS, at_each_level
 
@@ -33,13 +33,13 @@ def drawn(size: Size, *, seed: int, harsh: bool) -> Array:
 
 def expected(picture: RgbImage, size: Size) -> Array:
     resized = np.empty((*size, 3), np.uint8)
-    resize_by_pillow(picture, resized)
+    resize_with_pillow(picture, resized)
     return resized
 
 
 def by(resizer: Resizer, picture: RgbImage, size: Size) -> Array:
     resized = np.empty((*size, 3), np.uint8)
-    resizer.resize(pixels_of(picture), resized)
+    resizer.resize(get_pixels(picture), resized)
     return resized
 
 
@@ -82,14 +82,14 @@ def test_an_image_that_pillow_has_in_pieces_is_resized_too(resizer: Resizer) -> 
     image = PIL.Image.fromarray(np.tile(drawn((64, 64), seed=1, harsh=False), (40, 40, 1)))
     with pytest.raises(ValueError, match="contiguous"):
         image.__arrow_c_array__()
-    assert pixels_of(image).pixel_bytes == 3
+    assert get_pixels(image).pixel_bytes == 3
     np.testing.assert_array_equal(by(resizer, image, (50, 60)), expected(image, (50, 60)))
 
 
 def test_pillows_pixels_are_used_where_they_are() -> None:
     image = scene(30, 20)
-    assert pixels_of(image).pixel_bytes == 4
-    assert pixels_of(image).address == pixels_of(image).address
+    assert get_pixels(image).pixel_bytes == 4
+    assert get_pixels(image).address == get_pixels(image).address
 
 
 @at_each_level
@@ -103,8 +103,8 @@ def test_arrays_with_gaps_and_turned_ones_are_resized(resizer: Resizer) -> None:
 @pytest.mark.parametrize(
     ("picture", "complaint"),
     [
-        (PIL.Image.new("L", (4, 4)), "mode is L"),
-        (PIL.Image.new("RGBA", (4, 4)), "mode is RGBA"),
+        (PIL.Image.new("L", (4, 4)), "mode RGB, got L"),
+        (PIL.Image.new("RGBA", (4, 4)), "mode RGB, got RGBA"),
         (np.zeros((4, 4), np.uint8), r"uint8 \[4, 4\]"),
         (np.zeros((4, 4, 4), np.uint8), r"uint8 \[4, 4, 4\]"),
         (np.zeros((4, 4, 3), np.float32), r"float32 \[4, 4, 3\]"),
@@ -112,7 +112,7 @@ def test_arrays_with_gaps_and_turned_ones_are_resized(resizer: Resizer) -> None:
 )
 def test_other_images_are_refused(picture: RgbImage, complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
-        pixels_of(picture)
+        get_pixels(picture)
 
 
 @at_each_level

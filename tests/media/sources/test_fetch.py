@@ -46,7 +46,10 @@ async def test_a_redirect_without_a_target_fails(web: Web) -> None:
 async def test_another_status_is_told(web: Web, status: int) -> None:
     web.answers["/a"] = respond(b"", status=status)
     error = await refusal(web.url("/a"))
-    assert (error.code, error.message) == (MediaErrorCode.FETCH_FAILED, f"the media server answered {status}")
+    assert (error.code, error.message) == (
+        MediaErrorCode.FETCH_FAILED,
+        f"expected status 200 from the media server, got {status}",
+    )
 
 
 async def test_as_many_bytes_as_allowed_are_read(web: Web) -> None:
@@ -68,7 +71,10 @@ async def test_an_endless_body_is_left_at_the_cap(web: Web) -> None:
 
     web.answers["/a"] = endless
     error = await refusal(web.url("/a"), max_bytes=100_000)
-    assert (error.code, error.message) == (MediaErrorCode.TOO_LARGE, "the medium is larger than 100000 bytes")
+    assert (error.code, error.message) == (
+        MediaErrorCode.TOO_LARGE,
+        "expected a file of at most 100000 bytes, got more",
+    )
 
 
 async def test_a_body_shorter_than_announced_fails(web: Web) -> None:
@@ -103,7 +109,7 @@ async def test_a_server_that_stalls_is_given_up(web: Web, start: bytes) -> None:
     web.answers["/a"] = stall_after(start)
     error = await refusal(web.url("/a"), timeout_seconds=0.1)
     assert error.code == MediaErrorCode.FETCH_TIMEOUT
-    assert error.message == "the media server did not deliver within 0.1 s"
+    assert error.message == "the media server did not deliver the file within 0.1 s"
 
 
 async def test_a_lookup_that_does_not_end_is_given_up() -> None:
@@ -131,13 +137,13 @@ async def test_nobody_at_home() -> None:
     with socket.create_server(("127.0.0.1", 0)) as frame_indices:
         port = frame_indices.getsockname()[1]
     error = await refusal(f"http://127.0.0.1:{port}/")
-    assert (error.code, error.message) == (MediaErrorCode.FETCH_FAILED, "the URL's host cannot be connected to")
+    assert (error.code, error.message) == (MediaErrorCode.FETCH_FAILED, "cannot connect to the URL's host")
 
 
 async def test_a_name_that_leads_nowhere() -> None:
     unknown = DnsResolver(socket.gaierror(socket.EAI_NONAME, "nameserver 10.0.0.53 does not know it"))
     error = await refusal("http://nowhere.example/", resolver=unknown)
-    assert (error.code, error.message) == (MediaErrorCode.FETCH_FAILED, "the URL's host cannot be found")
+    assert (error.code, error.message) == (MediaErrorCode.FETCH_FAILED, "the URL's host does not resolve")
 
 
 async def test_a_fetch_can_be_cancelled_and_leaves_the_server_at_once(web: Web) -> None:

@@ -128,7 +128,7 @@ def test_a_file_url_names_a_file_of_this_host(text: str, path: str) -> None:
 
 
 def test_other_schemes_are_refused_by_name() -> None:
-    with pytest.raises(MediaError, match=r"^ftp: URLs are not fetched"):
+    with pytest.raises(MediaError, match="got ftp:"):
         parse_url_text("ftp://example.com/cat.png")
 
 

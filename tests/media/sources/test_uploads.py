@@ -34,7 +34,7 @@ async def receive(
     digest = sha256(b"".join(chunks)).digest() if digest is None else digest
     with uploads.receive(digest=digest, num_bytes=num_bytes) as incoming:
         for chunk in chunks:
-            incoming.take(chunk)
+            incoming.append(chunk)
         return await incoming.finish()
 
 
@@ -76,9 +76,9 @@ async def test_uploads_that_come_in_are_bounded_together_and_cost_nothing_afterw
         uploads.receive(digest=b"", num_bytes=None) as first,
         uploads.receive(digest=b"", num_bytes=None) as second,
     ):
-        first.take(b"x" * 4000)
+        first.append(b"x" * 4000)
         with pytest.raises(MediaError) as caught:
-            second.take(b"x" * 4000)
+            second.append(b"x" * 4000)
         assert caught.value.code == MediaErrorCode.OVERLOADED
     assert (memory_budget.num_bytes, uploads.num_bytes) == (0, 0)
 

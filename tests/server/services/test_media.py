@@ -59,7 +59,7 @@ async def test_cancelled_upload_releases_its_memory() -> None:
 async def test_refuses_uploads_beyond_the_memory_budget() -> None:
     memory_budget = MemoryBudget(max_bytes=2 * len(DATA))
     with memory_budget.reservation() as others:
-        others.take(len(DATA) + 1)
+        others.reserve(len(DATA) + 1)
         with pytest.raises(MediaError) as caught:
             await handlers(memory_budget).upload(parts(), CONTEXT)
         assert caught.value.code == MediaErrorCode.OVERLOADED
