@@ -31,7 +31,7 @@ def tensor_of(value: object) -> Tensor:
 
 def _of_torch(tensor: torch.Tensor) -> Tensor:
     if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_nested or tensor.is_meta:
-        raise invalid("expected a dense tensor, got one that is sparse, quantised, nested or without data")
+        raise invalid("expected a dense tensor, got a sparse, quantized, nested or meta one")
     dtype = _type_named(str(tensor.dtype).removeprefix("torch."))
     flat = tensor.detach().cpu().resolve_neg().contiguous().flatten()
     return make_tensor(dtype, tuple(tensor.shape), flat.view(torch.uint8).numpy().tobytes())

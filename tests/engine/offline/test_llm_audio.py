@@ -86,9 +86,9 @@ REFUSED: list[Any] = [
     pytest.param(audio((np.zeros(9, np.int16), 16_000)), "expected an array of floats", id="whole numbers"),
     pytest.param(audio((np.zeros((2, 2, 2)), 16_000)), "expected an array of floats", id="three dimensions"),
     pytest.param(audio((SAMPLES, 44_100.5)), "expected an integer number of samples per second", id="half a sample"),
-    pytest.param(audio((SAMPLES, 1)), "1 samples a second", id="slow"),
-    pytest.param(audio((SAMPLES[:9], 16_000)), "too short to be heard", id="short"),
-    pytest.param(audio(b"hello"), "no known sound format", id="not audio"),
+    pytest.param(audio((SAMPLES, 1)), "expected a sampling rate from 4000 to 192000 Hz, got 1", id="slow"),
+    pytest.param(audio((SAMPLES[:9], 16_000)), "expected audio of more than", id="short"),
+    pytest.param(audio(b"hello"), "got an unknown format", id="not audio"),
     pytest.param({"type": "audio_url", "audio_url": {}}, "audio_url.url': expected a medium", id="no URL"),
     pytest.param(
         {"type": "audio_url", "audio_url": {"url": 5}}, "audio_url.url': expected a URL, got int", id="number"

@@ -183,7 +183,7 @@ def test_malformed_files_fail_only_their_own_requests(accepting: Chat, embedding
         assert_refused(accepting, part, "embeddings", each.says, (each.code.upper(),))
     for each in wrong_grids():
         part = image_embeddings(serialized(safetensors_file(good())), serialized(each.data))
-        field = "embeddings" if "makes" in each.says else "grid_thw"
+        field = "embeddings" if "tokens" in each.says else "grid_thw"
         assert_refused(accepting, part, field, each.says, (each.code.upper(),))
     assert resident_bytes(embedding_server.process.pid) - before < 64 << 20
     (loader,) = children(embedding_server.process.pid, "glimpse.media.embeddings.torch_worker")
