@@ -3,8 +3,6 @@
 Decoded media are cached under the hashes of their files and their processing parameters.
 """
 
-from collections.abc
-
 import asyncio
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -213,7 +211,8 @@ class MediaLoader:
     ) -> Image:
         prepared = await asyncio.to_thread(prepare_image, image, processing)
         key = _image_key((prepared.key,), processing, batch)
-        self._cache(key, prepared, MediaKind.IMAGE, uuid, NamedMedia(files={0: prepared.key}, num_frames=None, url=None), batch)
+        named = NamedMedia(files={0: prepared.key}, num_frames=None, url=None)
+        self._cache(key, prepared, uuid, named, batch)
         return prepared
 
     async def _prepare_video(
@@ -223,7 +222,7 @@ class MediaLoader:
         video = await asyncio.to_thread(video_from_images, source.pick(indices), indices, processing, options)
         key = _frames_key((video.key,) * len(indices), indices, processing, options, batch)
         named = NamedMedia(files=dict.fromkeys(indices, video.key), num_frames=len(source.frames), url=None)
-        self._cache(key, video, MediaKind.VIDEO, uuid, named, batch)
+        self._cache(key, video, uuid, named, batch)
         return video
 
     async def _prepare_audio(
@@ -231,7 +230,8 @@ class MediaLoader:
     ) -> Audio:
         audio = await asyncio.to_thread(audio_from_array, source.array, source.rate, processing)
         key = _audio_key((audio.key,), processing, batch)
-        self._cache(key, audio, MediaKind.AUDIO, uuid, NamedMedia(files={0: audio.key}, num_frames=None, url=None), batch)
+        named = NamedMedia(files={0: audio.key}, num_frames=None, url=None)
+        self._cache(key, audio, uuid, named, batch)
         return audio
 
     async def _load_file(
@@ -266,11 +266,11 @@ class MediaLoader:
         named = self._files.named(source, MediaKind.VIDEO, batch)
         if named.num_frames is None:
             check_options(options, of_frames=False)
-            return await self._decode_video_file(self._files.load_cached(named, [0], MediaKind.VIDEO, batch), options, batch)
+            files = self._files.load_cached(named, [0], MediaKind.VIDEO, batch)
+            return await self._decode_video_file(files, options, batch)
         frame_indices = self._sample(named.num_frames, options)
-        return await self._decode_frames(
-            self._files.load_cached(named, frame_indices, MediaKind.VIDEO, batch), frame_indices, options, batch
-        )
+        files = self._files.load_cached(named, frame_indices, MediaKind.VIDEO, batch)
+        return await self._decode_frames(files, frame_indices, options, batch)
 
     async def _decode_video_file(self, files: SourceFiles, options: VideoOptions, batch: Batch) -> Video:
         key = decoded_key(batch.namespace, "video", files.digests, self._video_processing, options)
@@ -310,13 +310,13 @@ class MediaLoader:
         return result.value
 
     def _cache(
-        self, key: bytes, media: Image | Video | Audio, kind: MediaKind, uuid: str | None, named: NamedMedia, batch: Batch
+        self, key: bytes, media: Image | Video | Audio, uuid: str | None, named: NamedMedia, batch: Batch
     ) -> None:
         """Caches media that have no files under their uuid; `named` has the media's own key in place of file hashes."""
         if uuid is not None:
             batch.reservation.reserve_shared(media, _num_bytes(media))
             self._store.put_decoded(key, media, _num_bytes(media))
-            self._store.put_named(batch.namespace, kind, uuid, named, ())
+            self._store.put_named(batch.namespace, media.kind, uuid, named, ())
 
     def _sample(self, num_frames: int, options: VideoOptions) -> list[int]:
         return sample_frame_indices(num_frames, options, depth=self._video_processing.temporal_patch_size)

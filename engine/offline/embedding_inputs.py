@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from glimpse.engine.offline.fields import InputError, blaming, by_reference, known_fields
 from glimpse.engine.offline.tensor_inputs import is_of_floats, tensor_of
-from glimpse.media.embeddings.tensor import Tensor, TensorType, invalid, rows, whole_numbers
+from glimpse.media.embeddings.tensor import Tensor, TensorType, integers, invalid, rows
 from glimpse.media.inputs import EmbeddingInput
 from glimpse.media.kind import MediaKind
 
@@ -93,7 +93,7 @@ def _tensors(embeds: object, grids: list[Tensor] | None) -> list[Tensor]:
 
 def _split(tensor: Tensor, grids: list[Tensor]) -> list[Tensor]:
     """Splits the tokens of several media in proportion to the patches of their grids."""
-    patches = [math.prod(whole_numbers(grid)) for grid in grids]
+    patches = [math.prod(integers(grid)) for grid in grids]
     if min(patches) < 1 or any(tensor.shape[0] * some % sum(patches) for some in patches):
         raise invalid(f"expected tokens that fit the {len(grids)} grids, got {tensor.shape[0]} tokens")
     ends = [tensor.shape[0] * sum(patches[: index + 1]) // sum(patches) for index in range(len(patches))]

@@ -75,7 +75,7 @@ class OfflineMedia:
 
     async def _load(self, inputs: Sequence[MediumInput]) -> list[Medium]:
         loader = self._make_loader()
-        reader = EmbeddingLoader(form=self._embeddings, torch_files=TorchFileLoader())
+        reader = EmbeddingLoader(spec=self._embeddings, torch_files=TorchFileLoader())
         embeddings = CachedEmbeddings(loader=reader, store=self._store)
         try:
             with loader.batch() as batch:

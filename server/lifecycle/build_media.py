@@ -76,7 +76,7 @@ def build_media(settings: MediaSettings, checkpoint: Path, model: ModelConfig, m
         video_timeout_seconds=settings.video_fetch_timeout,
         audio_timeout_seconds=settings.audio_fetch_timeout,
     )
-    reader = EmbeddingLoader(form=embedding_spec(model), torch_files=TorchFileLoader())
+    reader = EmbeddingLoader(spec=embedding_spec(model), torch_files=TorchFileLoader())
     return MediaComponents(loader=loader, uploads=uploads, embeddings=CachedEmbeddings(loader=reader, store=store))
 
 

@@ -141,7 +141,7 @@ def test_a_cached_file_can_be_resized_differently(llm: LLM) -> None:
     assert small.outputs == expected.outputs
     llm.chat(user(part("image_pil", IMAGE, "made")), GREEDY)
     small_made = part("image_url", {"url": None, "max_pixels": 56 * 56}, "made")
-    assert "no picture is kept" in refused(lambda: llm.chat(user(small_made), GREEDY))
+    assert "the cache has no image" in refused(lambda: llm.chat(user(small_made), GREEDY))
 
 
 def test_uuids_are_separate_for_each_kind_of_media(llm: LLM) -> None:

@@ -102,7 +102,7 @@ def test_embeddings_are_equivalent_to_their_audio(tmp_path: Path) -> None:
         for given in ((samples, 16_000), [embeddings])
     )
     assert by_embeddings.outputs == by_audio.outputs
-    with pytest.raises(InputError, match="image_embeds: the model takes no pictures"):
+    with pytest.raises(InputError, match="image_embeds: the model does not accept images"):
         llm.chat(user(image_embeds(good(), good_grid())), GREEDY)
 
 
@@ -142,9 +142,9 @@ def test_prefix_cache_recognises_equal_embeddings(tiny_checkpoint: Path) -> None
 EMBEDS = r"content\[0\]\.image_embeds"
 REFUSED: list[Any] = [
     # embeddings, grid, error message
-    pytest.param(good(), None, rf"{EMBEDS}': image_grid_thw: the model needs it", id="no grid"),
-    pytest.param(good().to_sparse(), good_grid(), rf"{EMBEDS}\.image_embeds': .*got one that is sparse", id="sparse"),
-    pytest.param(good().to("meta"), good_grid(), rf"{EMBEDS}\.image_embeds': .*without data", id="meta"),
+    pytest.param(good(), None, rf"{EMBEDS}': image_grid_thw: expected a grid", id="no grid"),
+    pytest.param(good().to_sparse(), good_grid(), rf"{EMBEDS}\.image_embeds': expected a dense tensor", id="sparse"),
+    pytest.param(good().to("meta"), good_grid(), rf"{EMBEDS}\.image_embeds': .*or meta one", id="meta"),
     pytest.param(torch.nn.Linear(2, 2), good_grid(), "expected a tensor or an array, got Linear", id="module"),
     pytest.param("AAAA", good_grid(), "expected a tensor or an array, got str", id="text"),
     pytest.param(None, good_grid(), "expected a tensor or an array, got NoneType", id="nothing"),
@@ -152,19 +152,21 @@ REFUSED: list[Any] = [
     pytest.param(np.array([object()]), good_grid(), "tensor of type .*got object", id="objects"),
     pytest.param(good().double(), good_grid(), "tensor of type .*got float64", id="doubles"),
     pytest.param(good().to(torch.complex64), good_grid(), "tensor of type .*got complex64", id="complex"),
-    pytest.param(good().long(), good_grid(), "image_embeds: the tensor is of type int64", id="whole numbers"),
-    pytest.param(good().flatten(), good_grid(), "1 dimensions; embeddings are", id="a row"),
-    pytest.param(good()[None, None], good_grid(), "4 dimensions; embeddings are", id="rank 4"),
-    pytest.param(torch.zeros(0, 64), good_grid(), "a dimension of 0", id="no tokens"),
-    pytest.param(good()[:, :32], good_grid(), "32 values a token; the model takes 64", id="narrow"),
-    pytest.param(good()[:3], good_grid(), "3 tokens, and a grid of 1×4×4 patches makes 4", id="few tokens"),
-    pytest.param(good() * float("nan"), good_grid(), "not a finite number", id="NaN"),
-    pytest.param(good() * 1e30, good_grid(), "not a finite number between -65504 and 65504", id="large"),
+    pytest.param(
+        good().long(), good_grid(), "image_embeds: expected a tensor of type .*, got int64", id="whole numbers"
+    ),
+    pytest.param(good().flatten(), good_grid(), "got 1 dimensions", id="a row"),
+    pytest.param(good()[None, None], good_grid(), "got 4 dimensions", id="rank 4"),
+    pytest.param(torch.zeros(0, 64), good_grid(), "at least 1, got 0", id="no tokens"),
+    pytest.param(good()[:, :32], good_grid(), "expected 64 values per token, got 32", id="narrow"),
+    pytest.param(good()[:3], good_grid(), "expected 4 tokens for a grid of 1×4×4 patches, got 3", id="few tokens"),
+    pytest.param(good() * float("nan"), good_grid(), "expected finite values", id="NaN"),
+    pytest.param(good() * 1e30, good_grid(), "expected finite values from -65504 to 65504", id="large"),
     pytest.param(good(), [1.0, 4.0, 4.0], rf"{EMBEDS}\.image_grid_thw': expected .* integers", id="fractions"),
     pytest.param(good(), [[1, 4], [4]], rf"{EMBEDS}\.image_grid_thw': expected .* integers", id="ragged"),
     pytest.param(good(), [4, 4], r"image_grid_thw': expected patches in time, height and width", id="two numbers"),
-    pytest.param(good(), [1, -4, -4], "1×-4×-4 patches has none", id="negative"),
-    pytest.param(good(), [1, 2**62, 2**62], "makes 5316911983139663491615228241121378304", id="endless"),
+    pytest.param(good(), [1, -4, -4], "in each dimension, got 1×-4×-4", id="negative"),
+    pytest.param(good(), [1, 2**62, 2**62], "expected 5316911983139663491615228241121378304 tokens", id="endless"),
     pytest.param(good(), [[1, 4, 4], [1, 4, 8]], "expected tokens that fit the 2 grids, got 4", id="no share"),
     pytest.param(
         good().repeat(2, 1), [[1, 4, 4]] * 2, "expected the embeddings of one medium, got those of 2", id="two"
@@ -180,7 +182,7 @@ def test_names_the_field_of_invalid_embeddings(llm: LLM, embeddings: object, gri
 
 def test_requires_a_grid_for_image_embeddings(llm: LLM) -> None:
     for image in (good(), [good(), good()], good()[None]):
-        with pytest.raises(InputError, match=r"multi_modal_data\.image': image_grid_thw: the model needs it"):
+        with pytest.raises(InputError, match=r"multi_modal_data\.image': image_grid_thw: expected a grid"):
             llm.generate(prompt(image), GREEDY)
 
 
@@ -190,7 +192,7 @@ def test_names_fields_that_only_other_models_support(llm: LLM) -> None:
         InputError, match=r"image\.image_sizes': unknown field, expected one of image_embeds, image_grid_thw"
     ):
         llm.generate(prompt(image), GREEDY)
-    with pytest.raises(InputError, match="audio_embeds: the model takes no audio"):
+    with pytest.raises(InputError, match="audio_embeds: the model does not accept audio"):
         llm.chat(user({"type": "audio_embeds", "audio_embeds": good()}), GREEDY)
 
 

@@ -76,7 +76,7 @@ def test_a_cached_image_is_only_found_with_the_same_bounds(llm: LLM) -> None:
     given = llm.chat(user(named | {"image_pil": LARGE}), GREEDY, mm_processor_kwargs=bounds)
     again = llm.chat(user(named | {"image_pil": None}), GREEDY, mm_processor_kwargs=bounds)
     assert again[0].outputs == given[0].outputs
-    with pytest.raises(InputError, match="no picture is kept"):
+    with pytest.raises(InputError, match="the cache has no image"):
         llm.chat(user(named | {"image_pil": None}), GREEDY)
 
 

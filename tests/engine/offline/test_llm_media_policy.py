@@ -98,9 +98,9 @@ def test_transparent_pixels_use_the_requested_background(tiny_checkpoint: Path) 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"allowed_local_media_path": "/nowhere"}, "allowed_local_media_path': .*not a folder"),
+        ({"allowed_local_media_path": "/nowhere"}, "allowed_local_media_path': expected a folder"),
         ({"allowed_media_domains": "a.b"}, "allowed_media_domains': expected a list"),
-        ({"allowed_media_domains": ["*.b"]}, "allowed_media_domains': .*not a host's full name"),
+        ({"allowed_media_domains": ["*.b"]}, "allowed_media_domains': expected a full host name"),
         ({"allowed_media_networks": ["10.0.0.1/8"]}, "allowed_media_networks': "),
         ({"fetch_timeouts": {"smell": 1}}, r"fetch_timeouts\.smell': unknown field"),
         ({"fetch_timeouts": {"image": 0}}, r"fetch_timeouts\.image': expected a number of seconds"),

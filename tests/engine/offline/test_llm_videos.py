@@ -144,7 +144,10 @@ def test_reuses_the_cached_prefix_of_a_video(tiny_checkpoint: Path) -> None:
         (video_url(5), r"content\[0\]\.video_url\.url': expected a URL"),
         (video_url("http://127.0.0.1/x.mp4"), r"content\[0\]\.video_url': "),
         (video_url("file:///x.mp4"), r"content\[0\]\.video_url': this server does not read file: URLs"),
-        (video_url([URLS[0], "ftp://x"]), r"content\[0\]\.video_url\[1\]': expected an http, https or data URL, got ftp:"),
+        (
+            video_url([URLS[0], "ftp://x"]),
+            r"content\[0\]\.video_url\[1\]': expected an http, https or data URL, got ftp:",
+        ),
     ],
 )
 def test_names_the_field_of_an_invalid_video(llm: LLM, part: Any, message: str) -> None:

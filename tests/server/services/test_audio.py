@@ -123,10 +123,12 @@ def test_model_description_lists_audio_support(hearing: grpc.Channel) -> None:
 SOURCE = "messages[0].content[0].audio.source"
 REFUSED: list[Any] = [
     # part, reason, field, part of the message
-    pytest.param(audio_part(b"hello"), "UNSUPPORTED_MEDIA_FORMAT", SOURCE, "no known sound format", id="no audio"),
-    pytest.param(audio_part(png()), "UNSUPPORTED_MEDIA_FORMAT", SOURCE, "a PNG picture", id="image"),
-    pytest.param(audio_part(WAV[:30]), "INVALID_MEDIA", SOURCE, "damaged or cut short", id="cut short"),
-    pytest.param(audio_part(audio_file(SAMPLES[:99], 16_000)), "INVALID_MEDIA", SOURCE, "too short", id="too short"),
+    pytest.param(audio_part(b"hello"), "UNSUPPORTED_MEDIA_FORMAT", SOURCE, "got an unknown format", id="no audio"),
+    pytest.param(audio_part(png()), "UNSUPPORTED_MEDIA_FORMAT", SOURCE, "got a PNG image", id="image"),
+    pytest.param(audio_part(WAV[:30]), "INVALID_MEDIA", SOURCE, "corrupt or truncated", id="truncated"),
+    pytest.param(
+        audio_part(audio_file(SAMPLES[:99], 16_000)), "INVALID_MEDIA", SOURCE, "expected audio of more", id="too short"
+    ),
     pytest.param(content_pb2.ContentPart(audio={}), "MISSING_VALUE", SOURCE, "expected a URL, the bytes", id="none"),
     pytest.param(audio_part(b""), "MISSING_VALUE", f"{SOURCE}.data", "expected the bytes", id="no bytes"),
     pytest.param(

@@ -154,14 +154,24 @@ TYPED: list[tuple[str, dict[str, Any], str, str]] = [
     # id, fields of the tensor, field at fault, part of the message
     ("no type", {"type": 0}, "embeddings.tensor.type", "expected the type of the tensor's elements"),
     ("unknown type", {"type": 99}, "embeddings.tensor.type", "expected the type of the tensor's elements"),
-    ("few bytes", {"data": b"1234"}, "embeddings.tensor", "has 1024 bytes, and 4 are there"),
-    ("no bytes", {"data": b""}, "embeddings.tensor", "has 1024 bytes, and 0 are there"),
-    ("huge", {"shape": [2**64 - 1, 64]}, "embeddings.tensor", "more bytes than there can be, and 1024 are there"),
-    ("overflow", {"shape": [2**62, 2**62]}, "embeddings.tensor", "more bytes than there can be"),
-    ("zero", {"shape": [0, 64], "data": b""}, "embeddings.tensor", "a dimension of 0"),
-    ("many dimensions", {"shape": [1] * 9}, "embeddings.tensor", "9 dimensions"),
-    ("rank", {"shape": [256]}, "embeddings", "image_embeds: the tensor has 1 dimensions"),
-    ("NaN", {"data": b"\xff" * 1024}, "embeddings", "image_embeds: a value is not a finite number"),
+    (
+        "few bytes",
+        {"data": b"1234"},
+        "embeddings.tensor",
+        "expected 1024 bytes for a float32 tensor of its shape, got 4",
+    ),
+    ("no bytes", {"data": b""}, "embeddings.tensor", "expected 1024 bytes for a float32 tensor of its shape, got 0"),
+    (
+        "huge",
+        {"shape": [2**64 - 1, 64]},
+        "embeddings.tensor",
+        "expected more than 2^63 bytes for a float32 tensor of its shape, got 1024",
+    ),
+    ("overflow", {"shape": [2**62, 2**62]}, "embeddings.tensor", "expected more than 2^63 bytes"),
+    ("zero", {"shape": [0, 64], "data": b""}, "embeddings.tensor", "at least 1, got 0"),
+    ("many dimensions", {"shape": [1] * 9}, "embeddings.tensor", "at most 8 dimensions, got 9"),
+    ("rank", {"shape": [256]}, "embeddings", "image_embeds: expected a tensor [tokens, 64], got 1 dimensions"),
+    ("NaN", {"data": b"\xff" * 1024}, "embeddings", "image_embeds: expected finite values"),
 ]
 
 
