@@ -189,7 +189,10 @@ URL_PART = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAA
         (user(text("x") | {"uuid": "x"}), r"content\[0\]\.uuid': unknown field"),
         (user({"type": "image_url", "image_url": None}), r"image_url': expected a medium, or the uuid"),
         (user({"type": "image_url", "image_url": {"url": None}}), r"image_url\.url': expected a medium, or the uuid"),
-        (user({"type": "image_url", "image_url": {"url": "file:///x"}}), r"content\[0\]\.image_url': this server does not read file: URLs"),
+        (
+            user({"type": "image_url", "image_url": {"url": "file:///x"}}),
+            r"content\[0\]\.image_url': this server does not read file: URLs",
+        ),
         (user({"type": "image_url", "image_url": "http://127.0.0.1/x.png"}), r"content\[0\]\.image_url"),
         (user(URL_PART), r"messages\[0\]\.content\[0\]\.image_url"),
         ([user(text("x")), user(URL_PART)], r"conversations\[1\]\.messages\[0\]\.content\[0\]\.image_url"),
