@@ -130,14 +130,14 @@ def test_other_images_are_refused(picture: RgbImage, complaint: str) -> None:
 )
 def test_other_results_are_refused(resizer: Resizer, into: Array) -> None:
     with pytest.raises(ValueError, match=r"expected a contiguous|expected sides"):
-        resizer.resize(pixels_of(scene(9, 9)), into)
+        resizer.resize(get_pixels(scene(9, 9)), into)
 
 
 @at_each_level
 def test_an_empty_image_and_one_too_wide_are_refused(resizer: Resizer) -> None:
     for shape in ((0, 4, 3), (1, (1 << 24) + 1, 3)):
         with pytest.raises(ValueError, match="expected sides"):
-            resizer.resize(pixels_of(np.empty(shape, np.uint8)), np.empty((4, 4, 3), np.uint8))
+            resizer.resize(get_pixels(np.empty(shape, np.uint8)), np.empty((4, 4, 3), np.uint8))
 
 
 @pytest.fixture
