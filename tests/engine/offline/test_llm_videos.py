@@ -127,7 +127,10 @@ def test_reuses_the_cached_prefix_of_a_video(tiny_checkpoint: Path) -> None:
         (video_part(None), r"content\[0\]\.video': expected a medium, or the uuid"),
         (video_part([]), r"content\[0\]\.video': expected a video of at least 1 frame"),
         (video_part([IMAGES[0], "x"]), r"content\[0\]\.video\[1\]': expected a PIL image"),
-        (video_part([IMAGES[0], IMAGE]), r"content\[0\]\.video': expected frames of one size, got 56×56 pixels for frame 0"),
+        (
+            video_part([IMAGES[0], IMAGE]),
+            r"content\[0\]\.video': expected frames of one size, got 56×56 pixels for frame 0",
+        ),
         (
             video_part(FRAMES[0]),
             r"expected a uint8 array \[frames, height, width, 3 or 4\], got uint8 \[56, 56, 3\]",
