@@ -1,6 +1,6 @@
-"""Tiny Qwen2-Audio checkpoints with seeded random weights, in the format of the published ones. Knows no transformers.
+"""Tiny Qwen2-Audio checkpoints with seeded random weights, in the format of published checkpoints.
 
-What `tests.checkpoints` says of answers holds here too.
+Answers have the properties described in `tests.checkpoints`.
 """
 
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ from tests.checkpoints import (
 SPECIAL_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|AUDIO|>", "<|audio_bos|>", "<|audio_eos|>")
 TOKEN_IDS = {token: index for index, token in enumerate(SPECIAL_TOKENS, len(PLAIN_TOKENS))}
 WIDTH = 32
-"""Of the encoder."""
+"""Hidden size of the encoder."""
 LAYERS = 2
 
 PREPROCESSOR_CONFIG = {
@@ -64,7 +64,7 @@ Audio {{ count.value }}: <|audio_bos|><|AUDIO|><|audio_eos|>
 <|im_start|>assistant
 {% endif -%}
 """
-"""Knows a sound by the member in which the published template looks for it."""
+"""Detects audio by the member that the published template checks."""
 
 
 def make_audio_checkpoint(

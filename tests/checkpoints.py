@@ -1,8 +1,7 @@
-"""Tiny checkpoints of Qwen2-VL and Qwen2.5-VL with seeded random weights, in the format of the published ones.
+"""Tiny checkpoints of Qwen2-VL and Qwen2.5-VL with seeded random weights, in the format of published checkpoints.
 
-Knows no transformers. The weights are scaled so that answers are readable ASCII that depends on the whole prompt,
-pictures included. Tokens that such an answer does not contain (special ones, end tokens among them) have small logits:
-reach them with `logit_bias`.
+The weights are scaled so that answers are readable ASCII that depends on the whole prompt, including images. Other
+tokens, such as special and end tokens, have small logits; select them with `logit_bias`. Independent of transformers.
 """
 
 import json
@@ -28,9 +27,9 @@ SPECIAL_TOKENS = (
 )
 MERGES = ("t h", "th e", "Ġ the", "i n", "a n", "o n", "r e", "e r", "o u", "Ġ a", "i s", "Ġ is", "i m", "a g", "Ġ w")
 PLAIN_TOKENS = (*sorted(pre_tokenizers.ByteLevel.alphabet()), *(merge.replace(" ", "") for merge in MERGES))
-"""In the order of their ids; the special tokens follow."""
+"""In the order of token ids; special tokens follow."""
 VOCAB_SIZE = 384
-"""Rows of the embedding table: more than the tokenizer has tokens, as in the published checkpoints."""
+"""Rows of the embedding table: more than the tokenizer's tokens, as in published checkpoints."""
 
 VISION_WIDTH = 32
 
@@ -38,7 +37,7 @@ Named = tuple[str, torch.Tensor]
 Family = Literal["qwen2_vl", "qwen2_5_vl"]
 
 VISION_INTERMEDIATE_SIZE = 52
-"""Of Qwen2.5-VL's tower: as in the published one, not a multiple of 16."""
+"""Intermediate size of Qwen2.5-VL's encoder: not a multiple of 16, as in published checkpoints."""
 
 PREPROCESSOR_CONFIG = {
     "image_processor_type": "Qwen2VLImageProcessor",
@@ -130,7 +129,7 @@ def make_checkpoint(
 
 
 def make_tokenizer(special_tokens: Sequence[str] = SPECIAL_TOKENS) -> Tokenizer:
-    """A byte-level BPE with a handful of merges and Qwen's special tokens."""
+    """Returns a byte-level BPE tokenizer with a few merges and Qwen's special tokens."""
     vocab = {token: index for index, token in enumerate(PLAIN_TOKENS)}
     merges = [(left, right) for left, right in (merge.split(" ") for merge in MERGES)]
     tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=merges))
@@ -234,32 +233,32 @@ def _tower_weights(draw: "Draw", hidden: int, *, gated: bool) -> Iterator[Named]
 
 
 class Draw:
-    """Draws tensors."""
+    """Draws random tensors."""
 
     def __init__(self, generator: torch.Generator) -> None:
         self.generator = generator
 
     def linear(self, name: str, rows: int, columns: int, *, gain: float = 1.0, bias: bool = True) -> Iterator[Named]:
-        """A matrix, and a bias."""
+        """Yields a weight matrix and a bias."""
         yield f"{name}.weight", torch.randn(rows, columns, generator=self.generator) * gain / math.sqrt(columns)
         if bias:
             yield f"{name}.bias", torch.randn(rows, generator=self.generator) * 0.1
 
     def norm(self, name: str, width: int, *, bias: bool = False) -> Iterator[Named]:
-        """About one, and a bias."""
+        """Yields norm weights around one and a bias."""
         yield f"{name}.weight", 1 + torch.randn(width, generator=self.generator) * 0.1
         if bias:
             yield f"{name}.bias", torch.randn(width, generator=self.generator) * 0.1
 
     def vocabulary(self, name: str, hidden: int, readable_token_ids: list[int]) -> Iterator[Named]:
-        """An embedding table, or an output head."""
+        """Yields an embedding table or an output head."""
         scale = torch.full((VOCAB_SIZE, 1), 0.02)
         scale[readable_token_ids] = 0.3
         yield f"{name}.weight", torch.randn(VOCAB_SIZE, hidden, generator=self.generator) * scale
 
 
 def decoder_weights(draw: Draw, hidden: int, layers: int, tied: bool, readable_token_ids: list[int]) -> Iterator[Named]:
-    """Qwen2's, by their names in a checkpoint of text alone."""
+    """Yields Qwen2's tensors with their names in text-only checkpoints."""
     yield from draw.vocabulary("model.embed_tokens", hidden, readable_token_ids)
     for layer in (f"model.layers.{index}" for index in range(layers)):
         yield from draw.norm(f"{layer}.input_layernorm", hidden)

@@ -1,4 +1,4 @@
-"""The reference: transformers' Qwen2-VL and Qwen2.5-VL, asked the way its own documentation asks it.
+"""The oracle of tests: transformers' Qwen2-VL and Qwen2.5-VL, used as documented by transformers.
 
 The engine never imports this.
 """
@@ -23,7 +23,7 @@ TOKEN_TYPES = {MediaKind.IMAGE: 1, MediaKind.VIDEO: 2}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """A greedy answer of the reference."""
+    """A greedy answer of the reference model."""
 
     token_ids: list[int]
     logits: Tensor
@@ -32,17 +32,17 @@ class Answer:
 
 @cache
 def load_oracle(path: Path) -> Any:
-    """The reference model in float32."""
+    """Returns the reference model in float32."""
     return AutoModelForImageTextToText.from_pretrained(path, dtype=torch.float32, attn_implementation="sdpa").eval()
 
 
 def image_processor(path: Path) -> Any:
-    """The reference's image processor, told not to resize."""
+    """Returns the reference image processor without resizing."""
     return Qwen2VLImageProcessorPil.from_pretrained(path, do_resize=False)
 
 
 def token_types(num_tokens: int, spans: Sequence[MediaSpan]) -> Tensor:
-    """int64 [1, tokens]: 0 for text, 1 for pictures, 2 for videos, as the reference wants it."""
+    """Returns int64 [1, tokens]: 0 for text, 1 for images, 2 for videos, as the reference model requires."""
     types = torch.zeros(1, num_tokens, dtype=torch.long)
     for span in spans:
         types[:, span.start : span.end] = TOKEN_TYPES[span.kind]
@@ -50,23 +50,23 @@ def token_types(num_tokens: int, spans: Sequence[MediaSpan]) -> Tensor:
 
 
 def grids(spans: Sequence[MediaSpan], kind: MediaKind) -> Tensor | None:
-    """int64 [media, 3], or None if there is none of the kind."""
+    """Returns int64 [media, 3], or None if there are no media of this kind."""
     found = [span.grid_thw for span in spans if span.kind is kind]
     return torch.tensor(found) if found else None
 
 
 def seconds_per_grid(path: Path, spans: Sequence[MediaSpan]) -> dict[str, Tensor]:
-    """What tells the reference of a clip's time, where the model knows seconds: float32 [clips]."""
+    """Returns the reference model's argument for seconds per temporal patch, float32 [videos], if it has one."""
     rate = getattr(load_oracle(path).config.vision_config, "tokens_per_second", None)
     steps = [span.mrope_time_interval for span in spans if span.kind is MediaKind.VIDEO]
     return {} if rate is None else {"second_per_grid_ts": torch.tensor(steps) / rate}
 
 
 def video_patches(path: Path, frames: np.ndarray) -> Tensor:
-    """What the reference's video processor makes of [frames, height, width, 3], made with its image processor.
+    """Returns the patches of the reference video processor for [frames, height, width, 3].
 
-    (The video processor takes torchvision.) A picture's patches hold it twice, one after the other; a clip's hold two
-    frames, of which the last repeats.
+    Uses the image processor, because the video processor requires torchvision. Patches of an image contain it twice;
+    patches of a video contain two consecutive frames, and the last frame is repeated if their number is odd.
     """
     padded = np.concatenate([frames, frames[-1:]]) if len(frames) % 2 else frames
     process = image_processor(path)
@@ -82,19 +82,19 @@ def video_patches(path: Path, frames: np.ndarray) -> Tensor:
 def greedy_answer(
     path: Path, prompt: Sequence[int], spans: Sequence[MediaSpan], images: Sequence[np.ndarray], num_tokens: int
 ) -> Answer:
-    """Continues a prompt with media that are already of the right size.
+    """Continues a prompt with media that need no resizing.
 
-    `images` are uint8, one for each span: [height, width, 3] of a picture, [frames, height, width, 3] of a clip.
+    `images` are uint8, one for each span: [height, width, 3] for an image, [frames, height, width, 3] for a video.
     """
     media: dict[str, Any] = {}
     if spans:
         media["mm_token_type_ids"] = token_types(len(prompt), spans)
-    pictures = [image for image, span in zip(images, spans, strict=True) if span.kind is MediaKind.IMAGE]
-    if pictures:
-        media |= image_processor(path)(pictures, return_tensors="pt")
-    clips = [image for image, span in zip(images, spans, strict=True) if span.kind is MediaKind.VIDEO]
-    if clips:
-        media["pixel_values_videos"] = torch.cat([video_patches(path, clip) for clip in clips])
+    image_arrays = [image for image, span in zip(images, spans, strict=True) if span.kind is MediaKind.IMAGE]
+    if image_arrays:
+        media |= image_processor(path)(image_arrays, return_tensors="pt")
+    videos = [image for image, span in zip(images, spans, strict=True) if span.kind is MediaKind.VIDEO]
+    if videos:
+        media["pixel_values_videos"] = torch.cat([video_patches(path, video) for video in videos])
         media["video_grid_thw"] = grids(spans, MediaKind.VIDEO)
         media |= seconds_per_grid(path, spans)
     output = load_oracle(path).generate(
@@ -111,9 +111,9 @@ def greedy_answer(
 
 @torch.inference_mode()
 def embeddings(path: Path, image: np.ndarray) -> tuple[Tensor, Tensor]:
-    """What the reference's vision tower makes of a picture or clip of the right size: [tokens, hidden], and its grid.
+    """Returns the reference encoder's output for an image or video without resizing, [tokens, hidden], and its grid.
 
-    `image` is uint8, [height, width, 3] of a picture, [frames, height, width, 3] of a clip.
+    `image` is uint8, [height, width, 3] for an image, [frames, height, width, 3] for a video.
     """
     *frames, height, width, _ = image.shape
     grid = torch.tensor([[-(-sum(frames) // 2) or 1, height // 14, width // 14]])

@@ -1,4 +1,4 @@
-"""Layers against their plain definitions."""
+"""Layers, compared with their definitions."""
 
 import math
 from typing import Any
@@ -19,7 +19,7 @@ HEADS, KV_HEADS, HEAD_DIM, BLOCK_SIZE, NUM_BLOCKS = 6, 2, 8, 4, 64
 
 
 def attend_one(query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-    """One query [heads, head_dim] over [keys, kv_heads, head_dim], by the definition."""
+    """Computes attention of one query [heads, head_dim] to [keys, kv_heads, head_dim] by definition."""
     keys, values = (tensor.repeat_interleave(HEADS // KV_HEADS, dim=1) for tensor in (keys, values))
     weights = (torch.einsum("hd,khd->hk", query, keys) / math.sqrt(HEAD_DIM)).softmax(dim=-1)
     return torch.einsum("hk,khd->hd", weights, values)
@@ -33,8 +33,8 @@ def attend_one(query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
     ),
     seed=st.integers(0, 99),
 )
-def test_paged_attention_is_attention(lengths: list[tuple[int, int]], seed: int):
-    """Each pair is a number of new tokens and of those cached before them."""
+def test_paged_attention_matches_attention(lengths: list[tuple[int, int]], seed: int):
+    """Each pair has a number of new tokens and a number of tokens cached before them."""
     generator = torch.Generator().manual_seed(seed)
     cache = torch.randn(2, NUM_BLOCKS * 2, BLOCK_SIZE, KV_HEADS, HEAD_DIM, generator=generator)
     num_tables = max(-(-(new + cached) // BLOCK_SIZE) for new, cached in lengths)
@@ -54,7 +54,7 @@ def test_paged_attention_is_attention(lengths: list[tuple[int, int]], seed: int)
         assert torch.allclose(output[row], attend_one(query[row], keys, values), atol=1e-5)
 
 
-def test_cache_writes_go_to_their_slots():
+def test_writes_the_cache_at_the_slots():
     cache = allocate_kv_cache(
         num_layers=2,
         num_blocks=3,
@@ -72,7 +72,7 @@ def test_cache_writes_go_to_their_slots():
     assert not cache.keys[0].any()
 
 
-def test_a_block_takes_the_bytes_that_are_allocated():
+def test_block_bytes_match_the_allocation():
     sizes: dict[str, Any] = {
         "num_layers": 3,
         "block_size": 4,
@@ -85,7 +85,7 @@ def test_a_block_takes_the_bytes_that_are_allocated():
 
 
 @pytest.mark.parametrize("bias", [False, True])
-def test_stacked_linears_are_views_of_one(bias: bool):
+def test_named_weights_are_views_of_the_stack(bias: bool):
     linear = Linear(8, (4, 2, 6), bias=bias)
     for index, (name, tensor) in enumerate(linear.named_weights("a", "b", "c")):
         tensor.fill_(index)
@@ -97,7 +97,7 @@ def test_stacked_linears_are_views_of_one(bias: bool):
         assert torch.allclose(part, (x.sum(dim=-1, keepdim=True) * weight + bias_value).expand_as(part), atol=1e-5)
 
 
-def test_rms_norm_sums_in_float32():
+def test_rms_norm_computes_in_float32():
     norm = RMSNorm(1024, eps=0.0).to(torch.bfloat16)
     norm.weight.data.fill_(2)
     x = torch.linspace(1, 2, 1024).to(torch.bfloat16)
@@ -105,7 +105,7 @@ def test_rms_norm_sums_in_float32():
     assert torch.equal(norm(x), expected)
 
 
-def test_rotation_turns_each_frequency_with_its_axis():
+def test_rotation_uses_the_axis_of_each_frequency():
     positions = torch.tensor([[3], [5], [7]])
     rotation = multimodal_rotation(positions, head_dim=16, theta=100.0, section=(2, 3, 3))
     frequencies = inverse_wavelengths(16, 100.0, torch.device("cpu"))

@@ -1,4 +1,4 @@
-"""The embedded checkpoint is what its card says: small, trained, and the same in transformers as it is here."""
+"""The embedded checkpoint is as its model card describes, and gives the same answers in transformers."""
 
 import json
 import random
@@ -27,12 +27,12 @@ LARGEST_BYTES = 20_000_000
 NUM_TOKENS = 24
 
 
-def test_it_is_small_and_trained() -> None:
+def test_checkpoint_is_small_and_trained() -> None:
     assert not is_untrained(DEFAULT_MODEL)
     assert sum(file.stat().st_size for file in DEFAULT_MODEL.iterdir()) <= LARGEST_BYTES
 
 
-def test_the_card_tells_how_every_task_was_scored() -> None:
+def test_model_card_lists_the_score_of_every_task() -> None:
     scores = json.loads((DEFAULT_MODEL / "scores.json").read_text(encoding="utf-8"))["tasks"]
     card = (DEFAULT_MODEL / "README.md").read_text(encoding="utf-8")
     assert set(scores) == set(EXAMS)
@@ -41,7 +41,7 @@ def test_the_card_tells_how_every_task_was_scored() -> None:
         assert f"| {task.replace('_', ' ')} | {counts['right'] / counts['samples']:.1%} |" in card
 
 
-def test_transformers_loads_it_unmodified_and_gives_the_same_greedy_answers() -> None:
+def test_greedy_answers_match_transformers() -> None:
     vocabulary, rng = load_vocabulary(DEFAULT_MODEL), random.Random(11)
     samples = [
         draw_sample(task, rng, held_out=True, largest_side=168)
@@ -62,7 +62,7 @@ def test_transformers_loads_it_unmodified_and_gives_the_same_greedy_answers() ->
         assert answer == expected.token_ids[: len(answer)]
 
 
-def test_transformers_makes_the_same_prompt() -> None:
+def test_chat_prompt_matches_transformers() -> None:
     llm = LLM(dtype="float32", device="cpu", kv_cache_bytes=16 << 20, max_model_len=2048, num_threads=1)
     tokenizer = AutoTokenizer.from_pretrained(DEFAULT_MODEL)
     question = "Where's the    naïve café? 12345\n\n  😀"
@@ -74,23 +74,21 @@ def test_transformers_makes_the_same_prompt() -> None:
 
 
 @pytest.mark.parametrize("quantization", ["none", "int8"])
-def test_what_it_says_about_an_image_is_true(quantization: Quantization) -> None:
+def test_describes_an_image_correctly(quantization: Quantization) -> None:
     llm = LLM(device="cpu", kv_cache_bytes=16 << 20, num_threads=1, quantization=quantization)
-    picture = {"type": "image_pil", "image_pil": scene(("red", "circle", (0.5, 0.5), 0.5))}
-    question = {"type": "text", "text": "What is in this picture?"}
-    (output,) = llm.chat(
-        [{"role": "user", "content": [picture, question]}], SamplingParams(temperature=0, max_tokens=48)
-    )
+    image = {"type": "image_pil", "image_pil": scene(("red", "circle", (0.5, 0.5), 0.5))}
+    question = {"type": "text", "text": "What is in this image?"}
+    (output,) = llm.chat([{"role": "user", "content": [image, question]}], SamplingParams(temperature=0, max_tokens=48))
     assert "red circle" in output.outputs[0].text
     assert output.outputs[0].finish_reason == "stop"
 
 
-def test_every_text_can_be_encoded() -> None:
+def test_tokenizer_encodes_any_text() -> None:
     tokenizer = load_vocabulary(Path(DEFAULT_MODEL)).tokenizer
     for text in ("Zürich, 東京, \x00\x7f, 👩‍👩‍👧", bytes(range(256)).decode("latin-1")):
         assert tokenizer.decode(tokenizer.encode(text)) == text
 
 
-def test_its_weights_are_bfloat16() -> None:
+def test_weights_are_bfloat16() -> None:
     model: Any = AutoConfig.from_pretrained(DEFAULT_MODEL)
     assert model.dtype is torch.bfloat16

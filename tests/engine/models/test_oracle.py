@@ -1,4 +1,4 @@
-"""Logits and greedy answers are the reference's, however tokens are split over steps, batches and caches."""
+"""Logits and greedy answers match transformers for any division into steps, batches and cached prefixes."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ NUM_TOKENS = 12
 
 TEXT = make_prompt(1, 23)
 ONE_IMAGE = make_prompt(2, 5, (112, 84), 9)
-# Text lies between and after pictures: the reference takes neighbours for one, and loses count after a last one.
+# Text is between and after images, because the reference merges adjacent images and fails after a final one.
 SEVERAL_IMAGES = make_prompt(3, 3, (28, 28), 1, (56, 196), 1, (140, 28), 4, (84, 112), 6)
 IMAGE_FIRST = make_prompt(4, (84, 84), 1)
 PROMPTS = {"text": TEXT, "one image": ONE_IMAGE, "several images": SEVERAL_IMAGES, "image first": IMAGE_FIRST}
@@ -41,8 +41,8 @@ def test_answers_depend_on_the_image(harness: Harness):
     text = make_prompt(5, 30).token_ids
     answers: set[tuple[int, ...]] = set()
     for seed in range(4):
-        picture = make_prompt(seed, (56, 56))
-        prompt = Prompt(token_ids=picture.token_ids + text, spans=picture.spans, images=picture.images)
+        image_prompt = make_prompt(seed, (56, 56))
+        prompt = Prompt(token_ids=image_prompt.token_ids + text, spans=image_prompt.spans, images=image_prompt.images)
         answers.add(tuple(harness.answer(harness.begin(prompt), 4).answer))
     assert len(answers) == 4
 
@@ -64,7 +64,7 @@ def test_batched_with_others(harness: Harness, tiny_checkpoint: Path):
         assert_agrees(sequence, tiny_checkpoint)
 
 
-def test_prefill_beside_decodes(harness: Harness, tiny_checkpoint: Path):
+def test_prefill_batched_with_decodes(harness: Harness, tiny_checkpoint: Path):
     early, late = harness.begin(TEXT), harness.begin(SEVERAL_IMAGES)
     harness.answer(early, 2)
     num_chunks = 0

@@ -1,4 +1,4 @@
-"""What goes into the model is what goes into the reference: M-RoPE positions, patches of pixels, encoder outputs."""
+"""M-RoPE positions, patches and encoder outputs match transformers."""
 
 import hashlib
 from pathlib import Path
@@ -30,7 +30,7 @@ def media(draw: st.DrawFn) -> tuple[MediaKind, tuple[int, int, int]]:
 
 
 prompts = st.lists(st.tuples(st.integers(1, 5), media()), max_size=5)
-"""Media, with the number of text tokens before each."""
+"""Media with the number of text tokens before each."""
 
 
 def make_spans(parts: list[tuple[int, tuple[MediaKind, tuple[int, int, int]]]]) -> tuple[MediaSpan, ...]:
@@ -45,7 +45,7 @@ def make_spans(parts: list[tuple[int, tuple[MediaKind, tuple[int, int, int]]]]) 
 
 
 @given(parts=prompts, num_last=st.integers(1, 5))
-def test_positions_are_the_references(
+def test_positions_match_transformers(
     tiny_checkpoint: Path, parts: list[tuple[int, tuple[MediaKind, tuple[int, int, int]]]], num_last: int
 ):
     spans = make_spans(parts)
@@ -61,9 +61,9 @@ def test_positions_are_the_references(
     assert layout.delta == deltas.item()
 
 
-def test_text_after_a_long_video_begins_after_its_last_frame():
-    clip = MediaSpan(kind=MediaKind.VIDEO, start=1, num_tokens=5, key=b"clip", grid_thw=(5, 2, 2))
-    layout = layout_prompt(8, [clip], spatial_merge_size=2)
+def test_text_starts_after_the_last_frame_of_a_long_video():
+    video = MediaSpan(kind=MediaKind.VIDEO, start=1, num_tokens=5, key=b"video", grid_thw=(5, 2, 2))
+    layout = layout_prompt(8, [video], spatial_merge_size=2)
     assert layout.prompt_positions.tolist() == [
         [0, 1, 2, 3, 4, 5, 6, 7],
         [0, 1, 1, 1, 1, 1, 6, 7],
@@ -81,7 +81,7 @@ def model(tiny_checkpoint: Path) -> Qwen2VL:
 
 
 @pytest.mark.parametrize(("height", "width"), [(28, 28), (28, 140), (196, 56), (112, 112)])
-def test_patches_are_the_references(tiny_checkpoint: Path, model: Qwen2VL, height: int, width: int):
+def test_patches_match_transformers(tiny_checkpoint: Path, model: Qwen2VL, height: int, width: int):
     image = np.random.default_rng(height).integers(0, 256, (height, width, 3), dtype=np.uint8)
     expected = image_processor(tiny_checkpoint)([image], return_tensors="pt")
     grid = (1, height // 14, width // 14)
@@ -93,7 +93,7 @@ def test_patches_are_the_references(tiny_checkpoint: Path, model: Qwen2VL, heigh
 
 @pytest.mark.parametrize("num_frames", [3, 4])
 def test_videos_are_encoded_frame_by_frame(tiny_checkpoint: Path, model: Qwen2VL, num_frames: int):
-    """An odd last frame stands for itself and the one that is missing."""
+    """An odd last frame is repeated."""
     frames = np.random.default_rng(0).integers(0, 256, (num_frames, 56, 84, 3), dtype=np.uint8)
     whole = np.concatenate([frames, frames[-1:]])[:4]
     patches = [

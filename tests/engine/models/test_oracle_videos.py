@@ -1,7 +1,7 @@
-"""Logits and greedy answers about clips are the reference's, however their tokens are split over steps and caches.
+"""Logits and greedy answers about videos match transformers for any division into steps and cached prefixes.
 
-These clips are no longer in time than they are high or wide, in tokens: text after others stands elsewhere in the
-reference (see `glimpse.engine.models.qwen2_vl.layout_prompt`).
+These videos have no more temporal patches than their height or width in tokens: after longer ones, transformers places
+text at other positions (see `glimpse.engine.models.qwen2_vl.layout_prompt`).
 """
 
 from pathlib import Path
@@ -18,7 +18,7 @@ ONE_VIDEO = make_prompt(11, 5, (6, 84, 56), 9)
 ODD_VIDEO = make_prompt(12, 3, (3, 56, 84), 4)
 VIDEO_FIRST = make_prompt(13, (4, 56, 56), 1)
 VIDEOS_AND_IMAGES = make_prompt(14, 3, (4, 56, 112), 2, (84, 56), 1, (2, 28, 140), 4, (56, 56), 6)
-PROMPTS = {"one": ONE_VIDEO, "odd": ODD_VIDEO, "first": VIDEO_FIRST, "among pictures": VIDEOS_AND_IMAGES}
+PROMPTS = {"one": ONE_VIDEO, "odd": ODD_VIDEO, "first": VIDEO_FIRST, "among images": VIDEOS_AND_IMAGES}
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +61,7 @@ def test_cached_prefix_that_ends_within_a_video(harness: Harness, tiny_checkpoin
     assert_agrees(harness.answer(second, NUM_TOKENS), tiny_checkpoint)
 
 
-def test_the_order_of_frames_counts(harness: Harness) -> None:
+def test_answers_depend_on_the_order_of_frames(harness: Harness) -> None:
     backwards = Prompt(
         token_ids=ONE_VIDEO.token_ids,
         spans=make_prompt(15, 5, (6, 84, 56), 9).spans,  # of another key

@@ -1,4 +1,4 @@
-"""Qwen2.5-VL: logits and greedy answers are the reference's, windows and times included."""
+"""Qwen2.5-VL: logits and greedy answers match transformers, including windowed attention and video times."""
 
 import json
 from dataclasses import replace
@@ -31,7 +31,7 @@ CPU = torch.device("cpu")
 
 
 def timed(prompt: Prompt, *mrope_time_intervals: float) -> Prompt:
-    """With clips whose patches in time are so far apart."""
+    """Returns the prompt with these intervals between temporal patches of its videos."""
     steps = iter(mrope_time_intervals)
     spans = [
         replace(span, mrope_time_interval=next(steps)) if span.kind is MediaKind.VIDEO else span
@@ -40,13 +40,13 @@ def timed(prompt: Prompt, *mrope_time_intervals: float) -> Prompt:
     return replace(prompt, spans=tuple(spans))
 
 
-# Clips are no longer in time than they are high or wide, in positions; see `tests.engine.models.test_oracle_videos`.
+# Videos have no more temporal positions than height or width; see `tests.engine.models.test_oracle_videos`.
 PROMPTS = {
     "text": make_prompt(1, 23),
-    "picture": make_prompt(2, 5, (112, 84), 9),
-    "pictures": make_prompt(3, 3, (28, 28), 1, (56, 196), 1, (140, 28), 4, (84, 112), 6),
-    "clip": timed(make_prompt(4, 5, (6, 140, 56), 9), 1.5),
-    "among pictures": timed(make_prompt(5, 3, (4, 56, 168), 2, (84, 56), 1, (2, 28, 140), 4, (56, 56), 6), 4.0, 0.3),
+    "image": make_prompt(2, 5, (112, 84), 9),
+    "images": make_prompt(3, 3, (28, 28), 1, (56, 196), 1, (140, 28), 4, (84, 112), 6),
+    "video": timed(make_prompt(4, 5, (6, 140, 56), 9), 1.5),
+    "among images": timed(make_prompt(5, 3, (4, 56, 168), 2, (84, 56), 1, (2, 28, 140), 4, (56, 56), 6), 4.0, 0.3),
 }
 
 
@@ -68,7 +68,7 @@ def assert_agrees(harness: Harness, path: Path, prompt: Prompt, **options: list[
 
 
 @pytest.mark.parametrize("prompt", PROMPTS.values(), ids=PROMPTS.keys())
-def test_answers_are_the_references(harness: Harness, checkpoint: Path, prompt: Prompt) -> None:
+def test_answers_match_transformers(harness: Harness, checkpoint: Path, prompt: Prompt) -> None:
     assert_agrees(harness, checkpoint, prompt)
     assert_agrees(harness, checkpoint, prompt, chunks=[5, 7])
 
@@ -76,18 +76,18 @@ def test_answers_are_the_references(harness: Harness, checkpoint: Path, prompt: 
 @pytest.mark.parametrize("nested_layout", [False, True])
 def test_stored_layouts(tmp_path: Path, nested_layout: bool) -> None:
     path = make_checkpoint(tmp_path, seed=7, hidden=128, tied=False, nested_layout=nested_layout, family="qwen2_5_vl")
-    assert_agrees(Harness(path), path, PROMPTS["picture"])
+    assert_agrees(Harness(path), path, PROMPTS["image"])
 
 
-def test_a_cached_prefix_may_end_within_a_video(harness: Harness, checkpoint: Path) -> None:
-    prompt = PROMPTS["clip"]
+def test_cached_prefix_that_ends_within_a_video(harness: Harness, checkpoint: Path) -> None:
+    prompt = PROMPTS["video"]
     first = harness.answer(harness.begin(prompt), 2)
     second = harness.answer(harness.begin(prompt, cached=first, num_cached=2 * BLOCK_SIZE), NUM_TOKENS)
     expected = greedy_answer(checkpoint, prompt.token_ids, prompt.spans, prompt.images, NUM_TOKENS)
     assert second.answer == expected.token_ids
 
 
-def test_time_between_frames_counts(harness: Harness) -> None:
+def test_answers_depend_on_the_time_between_frames(harness: Harness) -> None:
     prompt = make_prompt(6, 3, (6, 56, 84), 9)
     slow, fast = (harness.answer(harness.begin(timed(prompt, step)), 1).logits[0] for step in (1.0, 40.0))
     assert (slow - fast).abs().max() > 1e-3
@@ -95,16 +95,16 @@ def test_time_between_frames_counts(harness: Harness) -> None:
 
 @needs_kernels
 @at_each_level
-def test_native_kernels_see_the_same(checkpoint: Path, level: object) -> None:
+def test_native_kernels_are_as_accurate_as_torch(checkpoint: Path, level: object) -> None:
     exact, plain = Harness(checkpoint), Harness(checkpoint, torch.bfloat16)
     native = Harness(checkpoint, torch.bfloat16, level=level)  # type: ignore[arg-type]
-    prompt = PROMPTS["pictures"]
+    prompt = PROMPTS["images"]
     expected, near, found = (each.answer(each.begin(prompt), 1).logits[0] for each in (exact, plain, native))
     assert (found - expected).std() <= 1.5 * (near - expected).std()
 
 
 @pytest.mark.parametrize("sides", [(28, 28), (84, 140), (112, 112), (56, 196), (168, 84)])
-def test_images_are_encoded_as_by_the_reference(checkpoint: Path, sides: tuple[int, int]) -> None:
+def test_encoder_outputs_match_transformers(checkpoint: Path, sides: tuple[int, int]) -> None:
     image = np.random.default_rng(sides).integers(0, 256, (*sides, 3), dtype=np.uint8)
     expected, _ = embeddings(checkpoint, image)
     model = load_model(checkpoint, load_model_config(checkpoint), CPU, torch.float32, lambda stage, fraction: None)
@@ -119,7 +119,7 @@ grid_lists = st.lists(st.tuples(st.integers(1, 3), even, even), min_size=1, max_
 
 
 @given(grids=grid_lists, side=st.integers(1, 4))
-def test_windows_hold_the_references_patches(grids: list[tuple[int, int, int]], side: int) -> None:
+def test_windows_match_transformers(grids: list[tuple[int, int, int]], side: int) -> None:
     order = window_order(grids, merge=2, side=side)
     tokens = order.patches.view(-1, 4)[:, 0] // 4
     assert torch.equal(order.patches[order.inverse], torch.arange(len(order.patches)))
@@ -137,7 +137,7 @@ def test_windows_hold_the_references_patches(grids: list[tuple[int, int, int]], 
     seconds=st.floats(0, 3),
     num_text=st.integers(1, 5),
 )
-def test_positions_are_the_references(
+def test_positions_match_transformers(
     checkpoint: Path, sides: tuple[int, int, int], seconds: float, num_text: int
 ) -> None:
     grid_t, height, width = sides
@@ -146,7 +146,7 @@ def test_positions_are_the_references(
         kind=MediaKind.VIDEO,
         start=num_text,
         num_tokens=num_tokens,
-        key=b"clip",
+        key=b"video",
         grid_thw=(grid_t, 2 * height, 2 * width),
         mrope_time_interval=2 * float(np.float32(seconds)),
     )
@@ -161,7 +161,7 @@ def test_positions_are_the_references(
     assert layout.delta == layout.prompt_positions.max() + 1 - num_text - num_tokens
 
 
-def test_a_video_of_another_rate_is_another_prefix(checkpoint: Path) -> None:
+def test_videos_with_different_rates_do_not_share_a_prefix(checkpoint: Path) -> None:
     llm = LLM(checkpoint, dtype="float32", device="cpu", kv_cache_bytes=8 << 20, num_threads=1)
     frames = np.random.default_rng(0).integers(0, 256, (4, 56, 84, 3), dtype=np.uint8)
 
@@ -180,7 +180,7 @@ def test_a_video_of_another_rate_is_another_prefix(checkpoint: Path) -> None:
 
 
 @pytest.mark.parametrize(("member", "value"), [("hidden_act", "gelu"), ("window_size", 27)])
-def test_a_tower_of_another_kind_is_refused(tmp_path: Path, checkpoint: Path, member: str, value: object) -> None:
+def test_refuses_unsupported_vision_configs(tmp_path: Path, checkpoint: Path, member: str, value: object) -> None:
     config = json.loads((checkpoint / "config.json").read_text())
     config["vision_config"][member] = value
     write_json(tmp_path / "config.json", config)

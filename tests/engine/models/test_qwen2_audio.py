@@ -1,4 +1,4 @@
-"""Logits and greedy answers about sounds are the reference's, however their tokens are split over steps and caches."""
+"""Qwen2-Audio: logits and greedy answers match transformers for any division into steps and cached prefixes."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,15 +27,15 @@ Samples = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Heard:
-    """A prompt, and the sounds in it."""
+class AudioPrompt:
+    """A prompt with its audio inputs."""
 
     prompt: Prompt
-    sounds: tuple[Samples, ...]
+    audio_inputs: tuple[Samples, ...]
 
 
-def hear(seed: int, *parts: int | Samples) -> Heard:
-    """Random text and sounds: a number is that many text tokens."""
+def audio_prompt_of(seed: int, *parts: int | Samples) -> AudioPrompt:
+    """Returns a prompt of audio inputs and random text; an integer is a number of text tokens."""
     random = np.random.default_rng(seed)
     token_ids: list[int] = []
     spans: list[MediaSpan] = []
@@ -44,29 +44,31 @@ def hear(seed: int, *parts: int | Samples) -> Heard:
         if isinstance(part, int):
             token_ids += random.integers(0, 256, part).tolist()
             continue
-        sound = audio_from_samples(part, PROCESSING)
+        audio_input = audio_from_samples(part, PROCESSING)
         span = MediaSpan(
             kind=MediaKind.AUDIO,
             start=len(token_ids),
-            num_tokens=sound.num_tokens,
-            key=sound.key,
-            grid_thw=(1, *sound.features.shape),
+            num_tokens=audio_input.num_tokens,
+            key=audio_input.key,
+            grid_thw=(1, *audio_input.features.shape),
         )
         spans.append(span)
-        features.append(sound.features)
+        features.append(audio_input.features)
         token_ids += [TOKEN_IDS["<|AUDIO|>"]] * span.num_tokens
-    return Heard(
+    return AudioPrompt(
         prompt=Prompt(token_ids=tuple(token_ids), spans=tuple(spans), images=tuple(features)),
-        sounds=tuple(part for part in parts if not isinstance(part, int)),
+        audio_inputs=tuple(part for part in parts if not isinstance(part, int)),
     )
 
 
-TEXT = hear(1, 23)
-ONE_AUDIO = hear(2, 5, noise(1, 11_000), 9)
-TWO_AUDIOS = hear(3, 3, noise(2, 4_001), 2, tone(440, 16_000, 0.3), 6)
-AUDIO_FIRST = hear(4, noise(3, 2_000), 1)
-LENGTHS = hear(5, 2, noise(4, 640), 1, noise(5, 800), 1, noise(6, 960), 1, noise(7, 1_120), 1, noise(8, 1_281), 3)
-LONG = hear(6, 2, noise(9, 479_700), 3)
+TEXT = audio_prompt_of(1, 23)
+ONE_AUDIO = audio_prompt_of(2, 5, noise(1, 11_000), 9)
+TWO_AUDIOS = audio_prompt_of(3, 3, noise(2, 4_001), 2, tone(440, 16_000, 0.3), 6)
+AUDIO_FIRST = audio_prompt_of(4, noise(3, 2_000), 1)
+LENGTHS = audio_prompt_of(
+    5, 2, noise(4, 640), 1, noise(5, 800), 1, noise(6, 960), 1, noise(7, 1_120), 1, noise(8, 1_281), 3
+)
+LONG = audio_prompt_of(6, 2, noise(9, 479_700), 3)
 PROMPTS = {
     "text": TEXT,
     "one": ONE_AUDIO,
@@ -86,15 +88,15 @@ def harness(checkpoint: Path) -> Harness:
     return Harness(checkpoint)
 
 
-def assert_agrees(sequence: ScriptedSequence, heard: Heard, path: Path) -> None:
-    expected = greedy_answer(path, heard.prompt.token_ids, heard.sounds, len(sequence.answer))
+def assert_agrees(sequence: ScriptedSequence, audio_prompt: AudioPrompt, path: Path) -> None:
+    expected = greedy_answer(path, audio_prompt.prompt.token_ids, audio_prompt.audio_inputs, len(sequence.answer))
     assert sequence.answer == expected.token_ids
     assert (torch.stack(sequence.logits) - expected.logits).abs().max() <= 1e-4
 
 
-@pytest.mark.parametrize("heard", PROMPTS.values(), ids=PROMPTS.keys())
-def test_alone(harness: Harness, checkpoint: Path, heard: Heard) -> None:
-    assert_agrees(harness.answer(harness.begin(heard.prompt), NUM_TOKENS), heard, checkpoint)
+@pytest.mark.parametrize("audio_prompt", PROMPTS.values(), ids=PROMPTS.keys())
+def test_alone(harness: Harness, checkpoint: Path, audio_prompt: AudioPrompt) -> None:
+    assert_agrees(harness.answer(harness.begin(audio_prompt.prompt), NUM_TOKENS), audio_prompt, checkpoint)
 
 
 def test_half_a_minute(harness: Harness, checkpoint: Path) -> None:
@@ -110,25 +112,25 @@ def test_chunked_within_audio(harness: Harness, checkpoint: Path, size: int) -> 
 
 
 def test_batched_with_others(harness: Harness, checkpoint: Path) -> None:
-    sequences = [harness.begin(heard.prompt) for heard in PROMPTS.values()]
+    sequences = [harness.begin(audio_prompt.prompt) for audio_prompt in PROMPTS.values()]
     harness.step(*((sequence, len(sequence.prompt.token_ids)) for sequence in sequences))
     for _ in range(NUM_TOKENS - 1):
         harness.step(*((sequence, 1) for sequence in sequences))
-    for sequence, heard in zip(sequences, PROMPTS.values(), strict=True):
-        assert_agrees(sequence, heard, checkpoint)
+    for sequence, audio_prompt in zip(sequences, PROMPTS.values(), strict=True):
+        assert_agrees(sequence, audio_prompt, checkpoint)
 
 
 @pytest.mark.parametrize("num_blocks", [1, 2])
-def test_cached_prefix_that_ends_within_an_audio(harness: Harness, checkpoint: Path, num_blocks: int) -> None:
+def test_cached_prefix_that_ends_within_audio(harness: Harness, checkpoint: Path, num_blocks: int) -> None:
     first = harness.answer(harness.begin(ONE_AUDIO.prompt), 2)
     second = harness.begin(ONE_AUDIO.prompt, cached=first, num_cached=num_blocks * BLOCK_SIZE)
     assert_agrees(harness.answer(second, NUM_TOKENS), ONE_AUDIO, checkpoint)
 
 
 def test_answers_depend_on_the_audio(harness: Harness) -> None:
-    sounds = [noise(1, 8_000), tone(200, 16_000, 0.5), tone(3_000, 16_000, 0.5), np.zeros(8_000, np.float32)]
-    heard = [hear(7, 3, sound, 20) for sound in sounds]
-    assert len({tuple(harness.answer(harness.begin(each.prompt), 4).answer) for each in heard}) == 4
+    audio_inputs = [noise(1, 8_000), tone(200, 16_000, 0.5), tone(3_000, 16_000, 0.5), np.zeros(8_000, np.float32)]
+    audio_prompt = [audio_prompt_of(7, 3, audio_input, 20) for audio_input in audio_inputs]
+    assert len({tuple(harness.answer(harness.begin(each.prompt), 4).answer) for each in audio_prompt}) == 4
 
 
 @pytest.mark.parametrize("nested_names", [False, True])
@@ -140,9 +142,9 @@ def test_stored_layouts(tmp_path: Path, nested_names: bool) -> None:
 
 def test_bfloat16_stays_near_float32(checkpoint: Path) -> None:
     exact, rounded = (Harness(checkpoint, dtype) for dtype in (torch.float32, torch.bfloat16))
-    for heard in PROMPTS.values():
-        expected = exact.answer(exact.begin(heard.prompt), 1).logits[0]
-        difference = rounded.answer(rounded.begin(heard.prompt), 1).logits[0] - expected
+    for audio_prompt in PROMPTS.values():
+        expected = exact.answer(exact.begin(audio_prompt.prompt), 1).logits[0]
+        difference = rounded.answer(rounded.begin(audio_prompt.prompt), 1).logits[0] - expected
         assert difference.square().mean().sqrt() < 0.1 * expected.std()
 
 
@@ -151,20 +153,20 @@ def test_bfloat16_stays_near_float32(checkpoint: Path) -> None:
 def test_native_kernels_stay_near_float32(checkpoint: Path, quantization: Quantization) -> None:
     exact = Harness(checkpoint)
     native = Harness(checkpoint, torch.bfloat16, level=LEVELS[-1], quantization=quantization, block_size=32)
-    for heard in PROMPTS.values():
-        expected = exact.answer(exact.begin(heard.prompt), 1).logits[0]
-        difference = native.answer(native.begin(heard.prompt), 1).logits[0] - expected
+    for audio_prompt in PROMPTS.values():
+        expected = exact.answer(exact.begin(audio_prompt.prompt), 1).logits[0]
+        difference = native.answer(native.begin(audio_prompt.prompt), 1).logits[0] - expected
         assert difference.square().mean().sqrt() < 0.1 * expected.std()
 
 
-def test_the_checkpoint_says_what_it_takes(checkpoint: Path) -> None:
+def test_reads_the_audio_processing_of_the_checkpoint(checkpoint: Path) -> None:
     config = load_model_config(checkpoint)
     assert config.placeholder_ids == {"audio": TOKEN_IDS["<|AUDIO|>"]}
     assert audio_processing_of(checkpoint, config) == PROCESSING
 
 
 @pytest.mark.parametrize(("name", "value"), [("feature_size", 80), ("chunk_length", 10)])
-def test_a_preprocessor_that_does_not_fit_the_encoder_is_named(tmp_path: Path, name: str, value: int) -> None:
+def test_refuses_a_preprocessor_that_does_not_fit_the_encoder(tmp_path: Path, name: str, value: int) -> None:
     path = make_audio_checkpoint(tmp_path)
     write_json(path / "preprocessor_config.json", PREPROCESSOR_CONFIG | {name: value})
     with pytest.raises(ValueError, match=name):
@@ -179,7 +181,7 @@ def test_a_preprocessor_that_does_not_fit_the_encoder_is_named(tmp_path: Path, n
         ({"audio_token_index": None}, "no field 'audio_token_index'"),
     ],
 )
-def test_a_configuration_that_is_not_served_is_named(tmp_path: Path, change: dict[str, object], message: str) -> None:
+def test_refuses_unsupported_configurations(tmp_path: Path, change: dict[str, object], message: str) -> None:
     config = {
         "architectures": ["Qwen2AudioForConditionalGeneration"],
         "text_config": {},

@@ -1,4 +1,4 @@
-"""Pictures and clips that are encoded together come out as they do one by one."""
+"""Packed encoding of images and videos matches encoding one at a time."""
 
 from pathlib import Path
 
@@ -51,7 +51,7 @@ def model(checkpoint: Path, request: pytest.FixtureRequest) -> Qwen2VL:
 @settings(max_examples=20, deadline=None)
 @given(grids=grids, are_images=st.booleans())
 @torch.inference_mode()
-def test_together_as_one_by_one(model: Qwen2VL, grids: list[Grid], are_images: bool):
+def test_packed_encoding_matches_separate_encoding(model: Qwen2VL, grids: list[Grid], are_images: bool):
     media = [random_medium(grid, seed=index, is_image=are_images) for index, grid in enumerate(grids)]
     together = model.encode(media)
     for medium, output, (grid_t, grid_h, grid_w) in zip(media, together, grids, strict=True):
@@ -62,10 +62,10 @@ def test_together_as_one_by_one(model: Qwen2VL, grids: list[Grid], are_images: b
 
 
 @torch.inference_mode()
-def test_an_output_keeps_no_other_in_memory(model: Qwen2VL):
+def test_outputs_do_not_share_memory(model: Qwen2VL):
     outputs = model.encode([random_medium((1, 4, 4), seed=seed, is_image=True) for seed in range(3)])
     assert [len(output.untyped_storage()) for output in outputs] == [output.nbytes for output in outputs]
 
 
-def test_frames_of_one_size_stand_together():
+def test_orders_media_by_frame_size():
     assert by_frame_size([(1, 4, 4), (2, 2, 4), (1, 2, 8), (3, 4, 2), (1, 6, 6)]) == [0, 2, 1, 3, 4]

@@ -132,7 +132,7 @@ def test_packed_attention_stays_within_segments(level: Level, head_dim: int, siz
     query, key, value = qkv.unbind(1)  # views, with gaps between patches
     output = attention.packed_attention(query, key, value, starts, level=level)
     parts = [part.split(sizes) for part in (query, key, value)]
-    assert_near(output, torch.cat([full_attention(*picture) for picture in zip(*parts, strict=True)]))
+    assert_near(output, torch.cat([full_attention(*segment) for segment in zip(*parts, strict=True)]))
 
 
 def random_rotation(num_tokens: int, head_dim: int) -> Rotation:
