@@ -15,7 +15,7 @@ import atheris
 _TENSORS = ("tensor", "pickle")
 
 _is_of_tensors = sys.argv[1] in _TENSORS
-with atheris.instrument_imports(include=["media", "PIL", "yarl"]):  # pyright: ignore[reportAttributeAccessIssue] - it is
+with atheris.instrument_imports(include=["glimpse", "PIL", "yarl"]):  # pyright: ignore[reportAttributeAccessIssue] - it is
     import PIL.Image
 
     _targets: Any = import_module("tests.fuzz.tensors" if _is_of_tensors else "tests.fuzz.targets")
