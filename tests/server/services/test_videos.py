@@ -84,7 +84,7 @@ def test_replaces_a_lost_decoder_process(chat: Chat, shared_server: Served) -> N
 
 SOURCE = "messages[0].content[1].video.source"
 FRAMES = "messages[0].content[1].video.frames"
-PLAYLIST = b"#EXTM3U\n#EXTINF:1,\nhttp://127.0.0.1/clip.ts\n"
+PLAYLIST = b"#EXTM3U\n#EXTINF:1,\nhttp://127.0.0.1/video.ts\n"
 REFUSED: list[Any] = [
     # request, reason, field, HTTP status if it differs from the default
     pytest.param(about_a_video(b"hello"), "UNSUPPORTED_MEDIA_FORMAT", SOURCE, None, id="no video"),
