@@ -41,6 +41,7 @@ check-style:
 	$(VENV)/buf lint
 	$(VENV)/lint-imports
 	$(VENV)/python tools/check_folders.py
+	$(VENV)/python tools/check_words.py
 	$(VENV)/python tools/generate.py --check
 
 fuzz: set-up-dev

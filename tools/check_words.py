@@ -70,9 +70,10 @@ SKIPPED = (
     "models/nano/",
     "models/training/tasks/",
     "bench/serving/words.py",
+    "tests/models/test_training_data_check.py",
     "tools/check_words.py",
 )
-"""Training tasks and prompts of benchmarks use the words that people use."""
+"""Training tasks, judged answers and prompts of benchmarks use the words that people use."""
 SUFFIXES = {".py", ".md", ".proto", ".toml", ".yaml", ".lua", ".cpp", ".h", ".mjs", ".ts", ".jinja", ""}
 ALLOWED = re.compile(r"\bCLIP\b|\.clip\(|in[-_ ]flight|InFlight|single[-_ ]?flight|SingleFlight|preflight|guess_type")
 """CLIP is a model; `clip` and `guess_type` are NumPy's and mimetypes'; "in flight" and "single-flight" are standard."""

@@ -60,9 +60,9 @@ def _anything() -> list[bytes]:
 _SEEDS: Mapping[str, Callable[[], list[bytes]]] = {
     "source": _texts,
     "sniff": _anything,
-    "picture": _images,
+    "image": _images,
     "mp4": _videos,
     "video": _videos,
-    "clip": _videos,
-    "sound": _audio,
+    "prepared video": _videos,
+    "audio": _audio,
 }

@@ -24,7 +24,7 @@ from glimpse.media.sources.source import UrlSource, parse_url_text, parse_video_
 MAX_INPUT_BYTES = 1 << 14
 
 _MAX_PIXELS = 1 << 16
-"""Decoded of a picture or a frame: a fuzzer is to try many, not large ones."""
+"""Decoded of an image or a frame: a fuzzer is to try many, not large ones."""
 _IMAGES = ImageProcessing(patch_size=14, merge_size=2, temporal_patch_size=2, min_pixels=784, max_pixels=16 * 784)
 _VIDEOS = VideoProcessing(
     patch_size=14, merge_size=2, temporal_patch_size=2, min_pixels=784, max_pixels=4 * 784, total_pixels=64 * 784
@@ -57,7 +57,7 @@ def fuzz_sniff(data: bytes) -> None:
 
 
 def fuzz_image(data: bytes) -> None:
-    """Headers of pictures, their pixels and their EXIF."""
+    """Headers of images, their pixels and their EXIF."""
     with suppress(MediaError):
         pixels = image_pixels(open_image(data, max_pixels=_MAX_PIXELS), _IMAGES)
         if pixels.shape[2] != 3 or pixels.size > 3 * 32 * 784:
@@ -80,7 +80,7 @@ def fuzz_video(data: bytes) -> None:
             raise BrokenPromiseError(times)
 
 
-def fuzz_clip(data: bytes) -> None:
+def fuzz_prepared_video(data: bytes) -> None:
     """Videos, down to the pixels of four frames."""
     with suppress(MediaError):
         video_from_file(data, _VIDEOS, VideoOptions(num_frames=4))
@@ -96,9 +96,9 @@ def fuzz_audio(data: bytes) -> None:
 TARGETS: dict[str, Callable[[bytes], None]] = {
     "source": fuzz_source,
     "sniff": fuzz_sniff,
-    "picture": fuzz_image,
+    "image": fuzz_image,
     "mp4": fuzz_mp4,
     "video": fuzz_video,
-    "clip": fuzz_clip,
-    "sound": fuzz_audio,
+    "prepared video": fuzz_prepared_video,
+    "audio": fuzz_audio,
 }

@@ -37,7 +37,7 @@ def _zeros(num_bytes: int) -> bytes:
 
 
 def _png_with(kind: bytes, body: bytes) -> bytes:
-    """A good picture with one more chunk before its pixels."""
+    """A good image with one more chunk before its pixels."""
     data = encode(_SCENE, "PNG")
     place = data.index(b"IDAT") - 4
     return data[:place] + _chunk(kind, body) + data[place:]
@@ -63,7 +63,7 @@ def _jpeg_of(width: int, height: int) -> bytes:
 
 
 def _jpeg_of_many_scans() -> bytes:
-    """A progressive picture whose last scan comes a thousand times."""
+    """A progressive image whose last scan comes a thousand times."""
     data = encode(scene(200, 200), "JPEG", progressive=True)
     start = data.rindex(b"\xff\xda")
     return data[:start] + data[start:-2] * 1000 + data[-2:]
@@ -74,7 +74,7 @@ def _gif(width: int, height: int) -> bytes:
 
 
 def _webp(width: int, height: int) -> bytes:
-    """Small moving pictures in a canvas of this size."""
+    """Small moving images in a canvas of this size."""
     data = bytearray(_animated("WEBP"))
     place = data.index(b"VP8X") + 12
     data[place : place + 6] = (width - 1).to_bytes(3, "little") + (height - 1).to_bytes(3, "little")
@@ -135,7 +135,7 @@ def _sixteen_bit(mode: str) -> PIL.Image.Image:
 
 
 def _cut(file_format: str, share: float) -> bytes:
-    # Of noise: a picture that is cut in two then lacks its half.
+    # Of noise: an image that is cut in two then lacks its half.
     noise = PIL.Image.fromarray(np.random.default_rng(0).integers(0, 256, (90, 120, 3), dtype=np.uint8))
     data = encode(noise, file_format)
     return data[: int(len(data) * share)]
@@ -228,13 +228,13 @@ _OTHERS: dict[str, tuple[Make, MediaErrorCode | None]] = {
         lambda: b'<?xml version="1.0"?><!DOCTYPE a [<!ENTITY x SYSTEM "file:///etc/passwd">]><a>&x;</a>',
         UNSUPPORTED,
     ),
-    "a PDF with a picture": (lambda: b"%PDF-1.7\n" + encode(_SCENE, "JPEG"), UNSUPPORTED),
+    "a PDF with an image": (lambda: b"%PDF-1.7\n" + encode(_SCENE, "JPEG"), UNSUPPORTED),
     "PostScript": (lambda: b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n(/etc/passwd) (r) file", UNSUPPORTED),
     "ImageMagick's own": (lambda: b"push graphic-context\nfill 'url(https://127.0.0.1/\"|ls \")'\n", UNSUPPORTED),
     "an icon": (lambda: encode(scene(32, 32), "ICO"), UNSUPPORTED),
     "a Photoshop file": (lambda: b"8BPS\0\1" + bytes(100), UNSUPPORTED),
-    "a HEIC picture": (lambda: b"\0\0\0\x18ftypheic" + bytes(100), UNSUPPORTED),
-    "an AVIF picture": (lambda: b"\0\0\0\x18ftypavif" + bytes(100), UNSUPPORTED),
+    "a HEIC image": (lambda: b"\0\0\0\x18ftypheic" + bytes(100), UNSUPPORTED),
+    "an AVIF image": (lambda: b"\0\0\0\x18ftypavif" + bytes(100), UNSUPPORTED),
     "JPEG 2000": (lambda: b"\0\0\0\x0cjP  \r\n\x87\n" + bytes(100), UNSUPPORTED),
     "an archive": (lambda: b"PK\x03\x04" + bytes(100), UNSUPPORTED),
     "a program": (lambda: b"\x7fELF\x02\x01\x01" + bytes(100), UNSUPPORTED),
@@ -250,7 +250,7 @@ _OTHERS: dict[str, tuple[Make, MediaErrorCode | None]] = {
 
 @cache
 def hostile_images() -> dict[str, tuple[bytes, MediaErrorCode | None]]:
-    """All of them, by what they are; None: it is a picture after all."""
+    """All of them, by what they are; None: it is an image after all."""
     table = _BOMBS | _SHAPES | _COLOURS | _ADDITIONS | _OTHERS
     files = {name: (make(), code) for name, (make, code) in table.items()}
     files |= {f"half a {kind}": (_cut(kind, 0.5), DAMAGED) for kind in _FORMATS}

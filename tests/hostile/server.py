@@ -9,7 +9,7 @@ from tests.hostile.zone import HOST
 from tests.media.images import encode, scene
 from tests.media.web import Answer, Web, redirect, respond, stall_after
 
-PICTURE = encode(scene(56, 56), "PNG")
+IMAGE = encode(scene(56, 56), "PNG")
 _OK = b"HTTP/1.1 200 OK\r\n"
 
 
@@ -17,9 +17,9 @@ def fill(web: Web) -> None:
     """Gives the server all answers. Raises KeyError for a path without one."""
     answers = _images() | _redirects(web.port) | _statuses() | _bodies() | _protocol() | _slow()
     web.answers |= {f"/{name.replace(' ', '-')}": answers[name] for name in SERVED}
-    web.answers["/cat.png"] = respond(PICTURE)
+    web.answers["/cat.png"] = respond(IMAGE)
     web.answers |= {f"/hop{hops}": redirect(f"/hop{hops - 1}") for hops in range(1, 7)}
-    web.answers["/hop0"] = respond(PICTURE)
+    web.answers["/hop0"] = respond(IMAGE)
 
 
 def _images() -> dict[str, Answer]:
@@ -27,10 +27,10 @@ def _images() -> dict[str, Answer]:
         return respond(body, headers={"Content-Type": kind})
 
     return {
-        "good": typed(PICTURE, "image/png"),
-        "png as html": typed(PICTURE, "text/html"),
-        "png as video": typed(PICTURE, "video/mp4"),
-        "without a content type": respond(PICTURE),
+        "good": typed(IMAGE, "image/png"),
+        "png as html": typed(IMAGE, "text/html"),
+        "png as video": typed(IMAGE, "video/mp4"),
+        "without a content type": respond(IMAGE),
         "html as png": typed(b"<!DOCTYPE html><img src='http://127.0.0.1/'>", "image/png"),
         "svg": typed(b"<svg><image href='file:///etc/passwd'/></svg>", "image/svg+xml"),
         "json as jpeg": typed(b'{"secret": 1}', "image/jpeg"),
@@ -63,24 +63,24 @@ def _redirects(port: int) -> dict[str, Answer]:
 
 
 def _statuses() -> dict[str, Answer]:
-    return {f"status {status}": respond(PICTURE, status=status) for status in (204, 206, 300, 401, 404, 500)}
+    return {f"status {status}": respond(IMAGE, status=status) for status in (204, 206, 300, 401, 404, 500)}
 
 
 def _bodies() -> dict[str, Answer]:
     return {
         "gzip bomb": respond(gzip.compress(bytes(1 << 24)), headers={"Content-Encoding": "gzip"}),
-        "claims gigabytes": respond(PICTURE, headers={"Content-Length": str(1 << 40)}),
+        "claims gigabytes": respond(IMAGE, headers={"Content-Length": str(1 << 40)}),
         "has gigabytes": _forever(_OK + b"\r\n", bytes(1 << 16)),
         "has gigabytes in chunks": _forever(
             _OK + b"Transfer-Encoding: chunked\r\n\r\n", b"10000\r\n" + bytes(1 << 16) + b"\r\n"
         ),
-        "shorter than said": respond(PICTURE, headers={"Content-Length": str(len(PICTURE) + 1)}),
+        "shorter than said": respond(IMAGE, headers={"Content-Length": str(len(IMAGE) + 1)}),
     }
 
 
 def _protocol() -> dict[str, Answer]:
     return {
-        "negative length": _say(_OK + b"Content-Length: -1\r\n\r\n" + PICTURE),
+        "negative length": _say(_OK + b"Content-Length: -1\r\n\r\n" + IMAGE),
         "two lengths": _say(_OK + b"Content-Length: 5\r\nContent-Length: 6\r\n\r\nhello!"),
         "endless headers": _forever(_OK, b"X-Header: of no use\r\n" * 100),
         "a huge header": _say(_OK + b"X-Header: " + b"x" * (1 << 20) + b"\r\n\r\n"),
@@ -95,7 +95,7 @@ def _slow() -> dict[str, Answer]:
         "never answers": stall_after(b""),
         "headers by the byte": _forever(_OK + b"X-Header: ", b"x", pause_seconds=0.05),
         "body by the byte": _forever(_OK + b"Content-Length: 1000000\r\n\r\n", b"x", pause_seconds=0.05),
-        "body stalls": stall_after(_OK + b"Content-Length: 1000000\r\n\r\n" + PICTURE),
+        "body stalls": stall_after(_OK + b"Content-Length: 1000000\r\n\r\n" + IMAGE),
         "continues for ever": _forever(b"", b"HTTP/1.1 100 Continue\r\n\r\n", pause_seconds=0.02),
     }
 

@@ -24,7 +24,7 @@ class Outcome:
     num_tokens: int
 
 
-PICTURES = hostile_images()
+IMAGES = hostile_images()
 VIDEOS = hostile_videos()
 
 
@@ -38,10 +38,10 @@ async def _try_all() -> dict[str, Outcome]:
     loader = MediaLoader(
         processing=PROCESSING, video_processing=VIDEO_PROCESSING, policy=POLICY, decoders=Decoders(num_images=1)
     )
-    pictures = {f"picture: {name}": await _try_image(loader, data) for name, (data, _) in PICTURES.items()}
-    clips = {f"clip: {name}": await _try_video(loader, data) for name, (data, _) in VIDEOS.items()}
+    source_images = {f"image: {name}": await _try_image(loader, data) for name, (data, _) in IMAGES.items()}
+    loaded_videos = {f"video: {name}": await _try_video(loader, data) for name, (data, _) in VIDEOS.items()}
     await loader.close()
-    return pictures | clips
+    return source_images | loaded_videos
 
 
 async def _try_image(loader: MediaLoader, data: bytes) -> Outcome:
@@ -59,17 +59,17 @@ async def _try_video(loader: MediaLoader, data: bytes) -> Outcome:
 
 
 def test_there_are_enough_of_them() -> None:
-    assert len(PICTURES) + len(VIDEOS) >= 40
+    assert len(IMAGES) + len(VIDEOS) >= 40
 
 
-@pytest.mark.parametrize("name", PICTURES)
+@pytest.mark.parametrize("name", IMAGES)
 def test_each_image_gets_its_documented_error(outcomes: dict[str, Outcome], name: str) -> None:
-    _check(outcomes[f"picture: {name}"], PICTURES[name][1])
+    _check(outcomes[f"image: {name}"], IMAGES[name][1])
 
 
 @pytest.mark.parametrize("name", VIDEOS)
 def test_each_video_gets_its_documented_error(outcomes: dict[str, Outcome], name: str) -> None:
-    _check(outcomes[f"clip: {name}"], VIDEOS[name][1])
+    _check(outcomes[f"video: {name}"], VIDEOS[name][1])
 
 
 def _check(outcome: Outcome, expected: MediaErrorCode | None) -> None:

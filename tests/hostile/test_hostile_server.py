@@ -102,9 +102,9 @@ def _hostile_parts(port: int) -> dict[str, tuple[content_pb2.ContentPart, bool]]
         )
         for name, url in hostile_urls(port).items()
     }
-    parts |= {f"picture {name}": (image_part(data), code is None) for name, (data, code) in hostile_images().items()}
+    parts |= {f"image {name}": (image_part(data), code is None) for name, (data, code) in hostile_images().items()}
     parts |= {
-        f"clip {name}": (video_part(data, max_pixels=28 * 28), code is None)
+        f"video {name}": (video_part(data, max_pixels=28 * 28), code is None)
         for name, (data, code) in hostile_videos().items()
     }
     return parts

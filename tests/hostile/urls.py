@@ -20,7 +20,7 @@ class HostileUrl:
 
     url: str
     code: MediaErrorCode | None
-    """None: it is a picture after all."""
+    """None: it is an image after all."""
 
 
 _LOOPBACK = [

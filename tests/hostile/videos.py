@@ -44,7 +44,7 @@ def _nested(depth: int) -> bytes:
 
 
 def _long_matroska(num_frames: int) -> bytes:
-    """A clip of one frame, shown again and again: blocks of three bytes that a demuxer must read through."""
+    """A video of one frame, shown again and again: blocks of three bytes that a demuxer must read through."""
     data = video(greys(2), container="matroska", codec="vp8", live="1")
     clusters: list[bytes] = []
     for start in range(0, num_frames, 1000):
@@ -118,7 +118,7 @@ _FILES: dict[str, tuple[Make, MediaErrorCode | None]] = {
     "has an element of exabytes": (_attachment, None),
     "is half an MP4": (lambda: _mp4()[: len(_mp4()) // 2], DAMAGED),
     "is the beginning of a WebM": (lambda: _webm()[:200], DAMAGED),
-    "has only sound": (_only_audio, DAMAGED),
+    "has only audio": (_only_audio, DAMAGED),
     "is of another codec": (_other_codec, UNSUPPORTED),
     "is a transport stream": (_transport_stream, UNSUPPORTED),
     "is an AVI": (lambda: video(greys(2), container="avi"), UNSUPPORTED),
@@ -130,7 +130,7 @@ _FILES: dict[str, tuple[Make, MediaErrorCode | None]] = {
         lambda: _box(b"ftyp", b"isom\0\0\0\0") + b"#EXTM3U\n#EXTINF:1,\nfile:///etc/passwd\n",
         DAMAGED,
     ),
-    "is a picture": (lambda: encode(scene(20, 20), "PNG"), UNSUPPORTED),
+    "is an image": (lambda: encode(scene(20, 20), "PNG"), UNSUPPORTED),
     "is a moving GIF": (lambda: encode(scene(20, 20), "GIF", save_all=True), UNSUPPORTED),
     "is noise": (lambda: np.random.default_rng(2).bytes(5000), UNSUPPORTED),
     "is one frame": (lambda: video(greys(1)), None),
@@ -141,5 +141,5 @@ _FILES: dict[str, tuple[Make, MediaErrorCode | None]] = {
 
 @cache
 def hostile_videos() -> dict[str, tuple[bytes, MediaErrorCode | None]]:
-    """All of them, by what each is; None: it is a clip after all."""
+    """All of them, by what each is; None: it is a video after all."""
     return {name: (make(), code) for name, (make, code) in _FILES.items()}

@@ -1,4 +1,4 @@
-"""Sounds that the tests make themselves: tones, noise, and files of them."""
+"""Audio inputs that the tests make themselves: tones, noise, and files of them."""
 
 from fractions import Fraction
 from io import BytesIO

@@ -62,14 +62,14 @@ class CachingLoader:
     clock: Clock
 
     async def image(self, source: ImageOrCached, namespace: str = "", **options: Any) -> tuple[Image, MediaUsage]:
-        """A picture as one request loads it, and what that took."""
+        """An image as one request loads it, and what that took."""
         with self.loader.batch(namespace) as batch:
             return await self.loader.load_image(source, batch=batch, **options), batch.usage
 
-    async def clip(
+    async def loaded_video(
         self, source: VideoOrCached, options: VideoOptions, namespace: str = "", uuid: str | None = None
     ) -> tuple[Video, MediaUsage]:
-        """A clip as one request loads it, and what that took."""
+        """A video as one request loads it, and what that took."""
         with self.loader.batch(namespace) as batch:
             return await self.loader.load_video(source, options, batch=batch, uuid=uuid), batch.usage
 

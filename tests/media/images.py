@@ -1,4 +1,4 @@
-"""Pictures that the tests draw themselves, and files of them."""
+"""Images that the tests draw themselves, and files of them."""
 
 import struct
 import zlib
@@ -19,7 +19,7 @@ def scene(width: int, height: int, seed: int = 0) -> PIL.Image.Image:
 
 
 def encode(image: PIL.Image.Image, file_format: str, **options: Any) -> bytes:
-    """A picture's file."""
+    """An image's file."""
     file = BytesIO()
     image.save(file, file_format, **options)
     return file.getvalue()

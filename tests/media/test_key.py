@@ -11,7 +11,7 @@ from glimpse.media.key import content_key, decoded_key
 from glimpse.media.processing.video_options import VideoOptions
 from tests.media.loaders import PROCESSING, VIDEO_PROCESSING
 
-PICTURES = st.tuples(st.integers(1, 3), st.integers(1, 3)).flatmap(
+IMAGES = st.tuples(st.integers(1, 3), st.integers(1, 3)).flatmap(
     lambda size: st.binary(min_size=3 * size[0] * size[1], max_size=3 * size[0] * size[1]).map(
         lambda pixels: np.frombuffer(pixels, np.uint8).reshape(*size, 3)
     )
@@ -25,7 +25,7 @@ OPTIONS = st.builds(
 DIGESTS = st.lists(st.binary(max_size=3), max_size=3)
 
 
-@given(PICTURES, PICTURES, st.integers(1, 3), st.integers(1, 3))
+@given(IMAGES, IMAGES, st.integers(1, 3), st.integers(1, 3))
 def test_two_images_share_a_key_only_if_they_are_the_same(first: Any, second: Any, one: int, other: int) -> None:
     is_same = first.shape == second.shape and first.tobytes() == second.tobytes() and one == other
     assert (content_key("image", first, one) == content_key("image", second, other)) == is_same

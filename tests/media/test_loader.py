@@ -1,4 +1,4 @@
-"""The loader: every way to the same picture, limits, and a loop that is never held up."""
+"""The loader: every way to the same image, limits, and a loop that is never held up."""
 
 import asyncio
 import base64
@@ -40,8 +40,8 @@ async def test_every_way_to_an_image_leads_to_the_same_image(loader: MediaLoader
     ]
     loaded = [await loader.load_image(source) for source in sources]
     expected = prepare_image(image, PROCESSING)
-    assert {picture.key for picture in loaded} == {expected.key}
-    assert all((picture.pixels == expected.pixels).all() for picture in loaded)
+    assert {source_image.key for source_image in loaded} == {expected.key}
+    assert all((source_image.pixels == expected.pixels).all() for source_image in loaded)
 
 
 async def test_a_requests_bounds_are_honoured(loader: MediaLoader) -> None:
@@ -115,8 +115,8 @@ async def test_no_more_is_fetched_at_once_than_allowed(web: Web) -> None:
     paths = [f"/cat{index}" for index in range(6)]
     web.answers |= dict.fromkeys(paths, answer_in_pairs)
     loader = make_loader(max_fetches=2)
-    pictures = await asyncio.gather(*(loader.load_image(parse_url_text(web.url(path))) for path in paths))
-    assert (len(pictures), most) == (6, 2)
+    source_images = await asyncio.gather(*(loader.load_image(parse_url_text(web.url(path))) for path in paths))
+    assert (len(source_images), most) == (6, 2)
     await loader.close()
 
 

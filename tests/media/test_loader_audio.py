@@ -1,4 +1,4 @@
-"""The loader's sounds: every way to the same one, limits of time and bytes, names, and a model that does not hear."""
+"""Loading audio: every source gives the same input; limits of time and bytes, uuids, and models without audio."""
 
 import base64
 from collections.abc import AsyncIterator
@@ -38,14 +38,14 @@ async def test_every_way_to_an_audio_leads_to_the_same_audio(loader: MediaLoader
     text = base64.b64encode(WAV).decode()
     urls = [web.url("/bell"), text, f"data:audio/mpeg;base64,{text}"]
     loaded = [await loader.load_audio(source) for source in (DataSource(data=WAV), *map(parse_url_text, urls))]
-    assert {sound.key for sound in loaded} == {audio_from_array(SAMPLES, 44_100, PROCESSING).key}
+    assert {loaded_audio.key for loaded_audio in loaded} == {audio_from_array(SAMPLES, 44_100, PROCESSING).key}
 
 
 async def test_a_process_of_its_own_hears_the_same() -> None:
     loader = make_loader(decoders=Decoders())
     try:
-        sound = await loader.load_audio(DataSource(data=WAV))
-        assert sound.key == audio_from_array(SAMPLES, 44_100, PROCESSING).key
+        loaded_audio = await loader.load_audio(DataSource(data=WAV))
+        assert loaded_audio.key == audio_from_array(SAMPLES, 44_100, PROCESSING).key
         with pytest.raises(MediaError, match="corrupt"):
             await loader.load_audio(DataSource(data=WAV[:30]))
     finally:

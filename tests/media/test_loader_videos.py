@@ -1,4 +1,4 @@
-"""The loader's clips: every way to the same clip, limits, and no work for those who have left."""
+"""The loader's videos: every way to the same video, limits, and no work for those who have left."""
 
 import asyncio
 import base64
@@ -45,17 +45,17 @@ async def refusal(loader: MediaLoader, source: VideoSource, options: VideoOption
 
 
 async def test_every_way_to_a_file_leads_to_the_same_video(loader: MediaLoader, web: Web) -> None:
-    web.answers["/clip"] = respond(VIDEO, headers={"Content-Type": "text/plain"})
+    web.answers["/video"] = respond(VIDEO, headers={"Content-Type": "text/plain"})
     sources = [
         DataSource(data=VIDEO),
-        parse_video_text(web.url("/clip")),
+        parse_video_text(web.url("/video")),
         parse_video_text(as_base64(VIDEO)),
         parse_video_text("data:video/mp4;base64," + as_base64(VIDEO)),
         parse_video_text("data:image/png;base64," + as_base64(VIDEO)),
     ]
-    clips = [await loader.load_video(source, ALL) for source in sources]
-    assert len({clip.key for clip in clips}) == 1
-    assert numbers(clips[0].pixels) == list(range(8))
+    loaded_videos = [await loader.load_video(source, ALL) for source in sources]
+    assert len({loaded_video.key for loaded_video in loaded_videos}) == 1
+    assert numbers(loaded_videos[0].pixels) == list(range(8))
 
 
 async def test_every_way_to_frames_leads_to_the_same_video(loader: MediaLoader, web: Web) -> None:
@@ -66,18 +66,18 @@ async def test_every_way_to_frames_leads_to_the_same_video(loader: MediaLoader, 
         frames(*(parse_url_text(web.url(f"/{index}")) for index in range(8))),
         parse_video_text("data:video/jpeg;base64," + ",".join(map(as_base64, PNGS))),
     ]
-    clips = [await loader.load_video(source, VideoOptions()) for source in sources]
-    assert len({clip.key for clip in clips}) == 1
-    assert numbers(clips[0].pixels) == list(range(8))
-    assert clips[0].grid_thw[0] == 4
+    loaded_videos = [await loader.load_video(source, VideoOptions()) for source in sources]
+    assert len({loaded_video.key for loaded_video in loaded_videos}) == 1
+    assert numbers(loaded_videos[0].pixels) == list(range(8))
+    assert loaded_videos[0].grid_thw[0] == 4
 
 
 async def test_only_the_frames_that_are_taken_are_fetched(loader: MediaLoader, web: Web) -> None:
     for index, png in enumerate(PNGS):
         web.answers[f"/{index}"] = respond(png)
     source = frames(*(parse_url_text(web.url(f"/{index}")) for index in range(8)))
-    clip = await loader.load_video(source, VideoOptions(num_frames=4))
-    assert numbers(clip.pixels) == [0, 2, 4, 6]
+    loaded_video = await loader.load_video(source, VideoOptions(num_frames=4))
+    assert numbers(loaded_video.pixels) == [0, 2, 4, 6]
     assert len(web.requests) == 4
 
 
@@ -94,9 +94,9 @@ async def test_private_addresses_are_refused_for_videos_too(loader: MediaLoader)
 
 
 async def test_files_that_are_too_large_are_refused_by_each_way(web: Web) -> None:
-    web.answers["/clip"] = respond(VIDEO)
+    web.answers["/video"] = respond(VIDEO)
     loader = make_loader(max_video_bytes=len(VIDEO) - 1)
-    for source in (DataSource(data=VIDEO), parse_video_text(web.url("/clip"))):
+    for source in (DataSource(data=VIDEO), parse_video_text(web.url("/video"))):
         error = await refusal(loader, source)
         assert (error.code, str(len(VIDEO) - 1) in error.message) == (MediaErrorCode.TOO_LARGE, True)
     await loader.close()

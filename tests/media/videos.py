@@ -1,4 +1,4 @@
-"""Clips that the tests draw and encode themselves: each frame has a grey of its own, so that it is known again."""
+"""Videos that the tests draw and encode themselves: each frame has a grey of its own, so that it is known again."""
 
 import os
 from collections.abc import Generator, Sequence
@@ -51,14 +51,14 @@ def video(
     fps: int = 10,
     keyframe_every: int = 5,
     times: Sequence[int] | None = None,
-    sound: bool = False,
+    with_audio: bool = False,
     **container_options: str,
 ) -> bytes:
     """A video file of frames [frames, height, width, 3], always the same; `times` are in units of 1 / fps seconds."""
     file = BytesIO()
     options = {"fflags": "+bitexact"} | container_options
     with schedule_kept(), av.open(file, "w", format=container, options=options) as output:
-        write(output, frames, codec=codec, fps=fps, keyframe_every=keyframe_every, times=times, sound=sound)
+        write(output, frames, codec=codec, fps=fps, keyframe_every=keyframe_every, times=times, with_audio=with_audio)
     return file.getvalue()
 
 
@@ -91,12 +91,12 @@ def write(
     fps: int,
     keyframe_every: int,
     times: Sequence[int] | None = None,
-    sound: bool = False,
+    with_audio: bool = False,
 ) -> None:
     stream = output.add_stream(codec, rate=fps, options=_OPTIONS.get(codec, {}) | {"g": str(keyframe_every)})
     _, stream.height, stream.width, _ = frames.shape
     stream.pix_fmt = "yuv420p"
-    audio = output.add_stream("pcm_s16le", rate=48000) if sound else None
+    audio = output.add_stream("pcm_s16le", rate=48000) if with_audio else None
     for index, pixels in enumerate(frames):
         frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(pixels), format="rgb24")
         frame.pts = index if times is None else times[index]

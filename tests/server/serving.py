@@ -91,7 +91,7 @@ async def scripted(checkpoint: Path, folder: Path, *scripts: str) -> AsyncGenera
 
 def children(pid: int, words: str) -> list[int]:
     """Child processes whose command line contains these words."""
-    listing = subprocess.run(["ps", "-eo", "pid,ppid,args"], capture_output=True, text=True, check=True).stdout
+    listing = subprocess.run(["ps", "-ww", "-eo", "pid,ppid,args"], capture_output=True, text=True, check=True).stdout
     rows = [line.split(None, 2) for line in listing.splitlines()[1:]]
     return [int(child) for child, parent, command in rows if int(parent) == pid and words in command]
 

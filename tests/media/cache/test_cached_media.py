@@ -54,7 +54,7 @@ def url(web: Web, path: str = "/cat") -> UrlSource:
 
 
 def counts(usage: MediaUsage) -> tuple[int, int, int, int]:
-    """Fetched, spared fetches, decoded, spared decodings."""
+    """Fetches, fetch cache hits, decodings, decode cache hits."""
     return usage.num_fetched, usage.num_fetch_cache_hits, usage.num_decoded, usage.num_decode_cache_hits
 
 
@@ -74,8 +74,8 @@ async def refusal(loading: Any) -> MediaError:
 
 
 async def test_a_file_that_is_known_is_not_decoded_again(caching: CachingLoader, web: Web) -> None:
-    pictures = [(await caching.image(source))[0] for source in sources_of(PNG, caching, web)]
-    assert len({picture.key for picture in pictures}) == 1
+    source_images = [(await caching.image(source))[0] for source in sources_of(PNG, caching, web)]
+    assert len({source_image.key for source_image in source_images}) == 1
     assert caching.decoders.num_decoded == 1
 
 
@@ -111,17 +111,19 @@ def test_images_have_the_same_key_exactly_where_they_are_the_same(
 async def test_what_is_made_of_a_file_in_another_way_is_another_medium(caching: CachingLoader) -> None:
     data = DataSource(data=encode(scene(300, 300), "PNG"))
     options: list[dict[str, Any]] = [{}, {"max_pixels": 9 * 28 * 28}, {"max_pixels": 25 * 28 * 28}]
-    pictures = [(await caching.image(data, **bounds))[0] for bounds in options]
-    assert [picture.num_tokens for picture in pictures] == [49, 9, 25]
-    clips = [await caching.clip(DataSource(data=VIDEO), VideoOptions(num_frames=number)) for number in (4, 6, 4)]
-    assert [counts(usage) for _, usage in clips] == [(0, 0, 1, 0), (0, 0, 1, 0), (0, 0, 0, 1)]
-    assert [len(clip.pixels) for clip, _ in clips] == [4, 6, 4]
+    source_images = [(await caching.image(data, **bounds))[0] for bounds in options]
+    assert [source_image.num_tokens for source_image in source_images] == [49, 9, 25]
+    loaded_videos = [
+        await caching.loaded_video(DataSource(data=VIDEO), VideoOptions(num_frames=number)) for number in (4, 6, 4)
+    ]
+    assert [counts(usage) for _, usage in loaded_videos] == [(0, 0, 1, 0), (0, 0, 1, 0), (0, 0, 0, 1)]
+    assert [len(loaded_video.pixels) for loaded_video, _ in loaded_videos] == [4, 6, 4]
 
 
 async def test_the_same_images_in_other_places_of_a_video_are_another_video(caching: CachingLoader) -> None:
     frames = [DataSource(data=png) for png in PNGS[:3]]
     first, again, rated, turned = [
-        await caching.clip(FrameSources(frames=tuple(some)), options)
+        await caching.loaded_video(FrameSources(frames=tuple(some)), options)
         for some, options in (
             (frames, VideoOptions()),
             (frames, VideoOptions()),
@@ -137,7 +139,7 @@ async def test_the_same_images_in_other_places_of_a_video_are_another_video(cach
 async def test_many_requests_for_one_image_fetch_and_decode_it_once(caching: CachingLoader, web: Web) -> None:
     web.answers["/cat"] = respond(PNG)
     loaded = await asyncio.gather(*(caching.image(url(web)) for _ in range(10)))
-    assert len({picture.key for picture, _ in loaded}) == 1
+    assert len({source_image.key for source_image, _ in loaded}) == 1
     assert (len(web.requests), caching.decoders.num_decoded) == (1, 1)
     assert sorted(counts(usage) for _, usage in loaded) == [(0, 1, 0, 1)] * 9 + [(1, 0, 1, 0)]
 
@@ -178,9 +180,9 @@ async def test_a_redirect_that_may_change_is_followed_again(caching: CachingLoad
 
 
 async def test_a_kept_download_is_held_to_the_limit_of_what_asks_for_it(caching: CachingLoader, web: Web) -> None:
-    web.answers["/clip"] = respond(VIDEO, headers=FRESH)
-    await caching.clip(url(web, "/clip"), ALL)
-    got = caching.store.fetch("", web.url("/clip"), len(VIDEO) - 1, _refuse)
+    web.answers["/video"] = respond(VIDEO, headers=FRESH)
+    await caching.loaded_video(url(web, "/video"), ALL)
+    got = caching.store.fetch("", web.url("/video"), len(VIDEO) - 1, _refuse)
     assert (await refusal(got)).code == MediaErrorCode.TOO_LARGE
 
 
@@ -200,13 +202,13 @@ async def test_a_named_image_can_be_left_out_with_any_bounds(caching: CachingLoa
 @pytest.mark.parametrize("is_file", [True, False])
 async def test_a_named_video_can_be_left_out_with_other_options(caching: CachingLoader, is_file: bool) -> None:
     frames = FrameSources(frames=tuple(DataSource(data=png) for png in PNGS))
-    sent, _ = await caching.clip(DataSource(data=VIDEO) if is_file else frames, VideoOptions(), uuid="cat")
-    again, _ = await caching.clip(NAME, VideoOptions())
-    fewer, _ = await caching.clip(NAME, VideoOptions(num_frames=2))
+    sent, _ = await caching.loaded_video(DataSource(data=VIDEO) if is_file else frames, VideoOptions(), uuid="cat")
+    again, _ = await caching.loaded_video(NAME, VideoOptions())
+    fewer, _ = await caching.loaded_video(NAME, VideoOptions(num_frames=2))
     assert again.key == sent.key
     assert len(fewer.pixels) == 2
     if not is_file:
-        error = await refusal(caching.clip(NAME, VideoOptions(end_seconds=1)))
+        error = await refusal(caching.loaded_video(NAME, VideoOptions(end_seconds=1)))
         assert error.code == MediaErrorCode.INVALID_PARAMETER
 
 
@@ -220,13 +222,13 @@ async def test_what_proves_to_be_no_image_is_kept_under_no_name(caching: Caching
 
 async def test_frames_that_were_not_taken_are_not_kept(caching: CachingLoader) -> None:
     frames = FrameSources(frames=tuple(DataSource(data=png) for png in PNGS))
-    await caching.clip(frames, VideoOptions(num_frames=2), uuid="cat")
-    assert (await refusal(caching.clip(NAME, ALL))).code == MediaErrorCode.NOT_CACHED
+    await caching.loaded_video(frames, VideoOptions(num_frames=2), uuid="cat")
+    assert (await refusal(caching.loaded_video(NAME, ALL))).code == MediaErrorCode.NOT_CACHED
 
 
 async def test_a_name_is_its_tenant_s_and_its_kind_s(caching: CachingLoader) -> None:
     await caching.image(DataSource(data=PNG), "a", uuid="cat")
-    for loading in (caching.image(NAME), caching.image(NAME, "b"), caching.clip(NAME, ALL, "a")):
+    for loading in (caching.image(NAME), caching.image(NAME, "b"), caching.loaded_video(NAME, ALL, "a")):
         error = await refusal(loading)
         assert error.code == MediaErrorCode.NOT_CACHED
         assert "with this uuid" in error.message

@@ -31,11 +31,11 @@ def test_one_request_is_bounded_by_itself_and_need_not_try_again() -> None:
 
 
 def test_a_shared_object_is_counted_once() -> None:
-    memory_budget, picture = MemoryBudget(max_bytes=100), object()
+    memory_budget, image = MemoryBudget(max_bytes=100), object()
     with memory_budget.reservation() as first:
         with memory_budget.reservation() as second:
-            first.reserve_shared(picture, 70)
-            second.reserve_shared(picture, 70)
+            first.reserve_shared(image, 70)
+            second.reserve_shared(image, 70)
             assert memory_budget.num_bytes == 70
         assert memory_budget.num_bytes == 70
     assert memory_budget.num_bytes == 0
@@ -44,14 +44,14 @@ def test_a_shared_object_is_counted_once() -> None:
 @given(st.lists(st.tuples(st.integers(0, 3), st.booleans(), st.integers(0, 60)), max_size=40))
 def test_budgets_are_never_exceeded_and_everything_comes_back(is_enabled: list[tuple[int, bool, int]]) -> None:
     memory_budget = MemoryBudget(max_bytes=100, max_request_bytes=80)
-    pictures = [object() for _ in range(61)]
+    images = [object() for _ in range(61)]
     holds = [memory_budget.reservation() for _ in range(4)]
     requests = [reservation.__enter__() for reservation in holds]
     for index, is_shared, num_bytes in is_enabled:
         before = memory_budget.num_bytes, requests[index].num_bytes
         try:
             if is_shared:
-                requests[index].reserve_shared(pictures[num_bytes], num_bytes)
+                requests[index].reserve_shared(images[num_bytes], num_bytes)
             else:
                 requests[index].reserve(num_bytes)
         except MediaError:

@@ -48,9 +48,9 @@ def test_a_few_bytes_do_not_claim_a_million_frames(count: int) -> None:
 def test_whoever_listens_does_not_count_frames_but_samples_of_audio() -> None:
     silent = claiming(video(greys(10)), b"stsz", 8, 2**31)
     assert len(checked_mp4(silent, hidden_kind=b"vide").getvalue()) == len(silent)
-    sound = claiming(audio_file(tone(440, 48_000, 1), 48_000, container="ipod", codec="aac"), b"stsz", 8, 2**31)
+    loaded_audio = claiming(audio_file(tone(440, 48_000, 1), 48_000, container="ipod", codec="aac"), b"stsz", 8, 2**31)
     with pytest.raises(MediaError, match="samples, got one that claims 2147483648"):
-        checked_mp4(sound, hidden_kind=b"vide")
+        checked_mp4(loaded_audio, hidden_kind=b"vide")
 
 
 def test_nor_do_the_fragments_of_a_file_together() -> None:
@@ -88,9 +88,9 @@ def test_a_compressed_index_is_refused() -> None:
 
 
 def test_audio_may_have_more_samples_and_is_not_seen() -> None:
-    data = video(greys(4), container="mov", sound=True)
-    sound = data.index(b"stsz", data.index(b"soun"))
-    huge = data[:sound] + claiming(data[sound:], b"stsz", 8, 2**31)
+    data = video(greys(4), container="mov", with_audio=True)
+    loaded_audio = data.index(b"stsz", data.index(b"soun"))
+    huge = data[:loaded_audio] + claiming(data[loaded_audio:], b"stsz", 8, 2**31)
     with av.open(BytesIO(data), "r") as whole, av.open(checked_mp4(huge), "r") as checked:
         assert len(whole.streams.audio) == 1
         assert (len(checked.streams.video), len(checked.streams.audio)) == (1, 0)

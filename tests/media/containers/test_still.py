@@ -1,4 +1,4 @@
-"""Reading picture files: damage, dimensions, and what every kind of pixel becomes as RGB."""
+"""Reading image files: damage, dimensions, and what every kind of pixel becomes as RGB."""
 
 import struct
 
@@ -162,7 +162,7 @@ def test_of_an_animation_the_first_frame_counts(file_format: str) -> None:
     assert pixel(decode(data)) == (255, 0, 0)
 
 
-# What was done to an upright picture, for which the orientation's value is the remedy.
+# What was done to an upright image, for which the orientation's value is the remedy.
 DAMAGE = {
     1: None,
     2: Transpose.FLIP_LEFT_RIGHT,

@@ -99,8 +99,8 @@ def test_fragmented_files_are_read() -> None:
 
 
 def test_what_was_filmed_upright_is_upright() -> None:
-    picture = np.asarray(scene(64, 32))
-    lying = video(np.stack([picture] * 4))
+    image = np.asarray(scene(64, 32))
+    lying = video(np.stack([image] * 4))
     (upright,) = frames_of(turned_mp4(lying), [2])
     assert upright.shape == (64, 32, 3)
     (flat,) = frames_of(lying, [2])
@@ -114,14 +114,14 @@ def test_a_cover_is_not_the_video() -> None:
         cover.width, cover.height, cover.pix_fmt = 32, 32, "yuvj420p"
         cover.disposition = Disposition.attached_pic
         write(output, greys(4), codec="libx264", fps=10, keyframe_every=5)
-        picture = np.zeros((32, 32, 3), np.uint8)
-        output.mux(cover.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")))
+        image = np.zeros((32, 32, 3), np.uint8)
+        output.mux(cover.encode(av.VideoFrame.from_ndarray(image, format="rgb24")))
         output.mux(cover.encode(None))
     assert numbers(frames_of(file.getvalue(), [3])) == [3]
 
 
 def test_audio_is_no_hindrance() -> None:
-    assert numbers(frames_of(video(greys(6), container="mov", sound=True), [5])) == [5]
+    assert numbers(frames_of(video(greys(6), container="mov", with_audio=True), [5])) == [5]
 
 
 @pytest.mark.parametrize("codec", ["libx264", "vp8", "libsvtav1"])

@@ -61,15 +61,15 @@ def test_a_long_file_is_decoded_only_as_far_as_it_is_heard() -> None:
 
     # Its end is missing, of which nothing is seen.
     data = audio_file(noise(1, 8_000 * 90), 8_000)[: 8_000 * 2 * 60]
-    sound = audio_from_file(data, PROCESSING, stopped=stopped)
-    assert sound.duration_seconds == 30
+    loaded_audio = audio_from_file(data, PROCESSING, stopped=stopped)
+    assert loaded_audio.duration_seconds == 30
     frames_heard = asked
     audio_from_file(data[: 8_000 * 2 * 30], PROCESSING, stopped=stopped)
     assert abs((asked - frames_heard) - frames_heard) <= 2
 
 
 def test_the_audio_of_a_video_is_heard() -> None:
-    data = video(greys(4), container="mov", sound=True)
+    data = video(greys(4), container="mov", with_audio=True)
     assert audio_from_file(data, PROCESSING).duration_seconds == 1
 
 
@@ -82,7 +82,7 @@ def claims_rate(rate: int) -> bytes:
     return WAV[:24] + rate.to_bytes(4, "little") + WAV[28:]
 
 
-PLAYLIST = b"#EXTM3U\n#EXTINF:1,\nhttp://127.0.0.1/sound.mp3\n"
+PLAYLIST = b"#EXTM3U\n#EXTINF:1,\nhttp://127.0.0.1/audio.mp3\n"
 BAD: list[Any] = [
     pytest.param(b"", MediaErrorCode.INVALID_MEDIA, "got 0 bytes", id="empty"),
     pytest.param(b"hello", MediaErrorCode.UNSUPPORTED_FORMAT, "got an unknown format", id="no audio"),
@@ -119,6 +119,6 @@ def test_a_damaged_file_is_heard_or_refused(data: bytes, changes: list[tuple[int
     for place, value in changes:
         corrupt[place % len(corrupt)] = value
     with suppress(MediaError):  # anything else is ours
-        sound = audio_from_file(bytes(corrupt), PROCESSING)
-        assert np.all(np.isfinite(sound.features))
-        assert sound.duration_seconds <= 30
+        loaded_audio = audio_from_file(bytes(corrupt), PROCESSING)
+        assert np.all(np.isfinite(loaded_audio.features))
+        assert loaded_audio.duration_seconds <= 30

@@ -36,7 +36,7 @@ PNG = encode(scene(300, 200), "PNG")
 PNGS = [encode(PIL.Image.fromarray(frame), "PNG") for frame in greys(6)]
 WAV = audio_file(noise(1, 8_000), 16_000)
 MOST = 1_000_000
-"""Pixels of a picture."""
+"""Pixels of an image."""
 NEVER_ENDS = "import time; time.sleep(600)"
 SPINS = """
 from glimpse.media.decoding import worker
@@ -70,7 +70,7 @@ async def image(decoders: IsolatedDecoders, data: bytes = PNG) -> Image:
     return await decoders.image(data, PROCESSING, max_decoded_pixels=MOST)
 
 
-async def clip(decoders: IsolatedDecoders, data: bytes = VIDEO, options: VideoOptions = OPTIONS) -> Video:
+async def loaded_video(decoders: IsolatedDecoders, data: bytes = VIDEO, options: VideoOptions = OPTIONS) -> Video:
     return await decoders.video_from_file(data, VIDEO_PROCESSING, options)
 
 
@@ -82,7 +82,7 @@ async def image_refusal(decoders: IsolatedDecoders, data: bytes = PNG) -> MediaE
 
 async def video_refusal(decoders: IsolatedDecoders, data: bytes = VIDEO, options: VideoOptions = OPTIONS) -> MediaError:
     with pytest.raises(MediaError) as caught:
-        await clip(decoders, data, options)
+        await loaded_video(decoders, data, options)
     return caught.value
 
 
@@ -95,11 +95,11 @@ async def test_an_image_is_the_same_as_one_decoded_here(decoders: IsolatedDecode
 
 async def test_a_video_is_the_same_as_one_decoded_here(decoders: IsolatedDecoders) -> None:
     expected = video_from_file(VIDEO, VIDEO_PROCESSING, OPTIONS)
-    there = await clip(decoders)
+    there = await loaded_video(decoders)
     assert (there.key, there.grid_thw, there.num_tokens) == (expected.key, expected.grid_thw, expected.num_tokens)
     assert (there.frame_seconds, there.fps) == (expected.frame_seconds, None)
     assert (there.pixels == expected.pixels).all()
-    rated = await clip(decoders, options=VideoOptions())
+    rated = await loaded_video(decoders, options=VideoOptions())
     assert (rated.fps, numbers(rated.pixels)) == (1, [0, 3, 6, 9])
 
 
@@ -120,7 +120,7 @@ async def test_an_audio_is_the_same_as_one_decoded_here(decoders: IsolatedDecode
 
 
 async def test_errors_are_the_same_and_cost_no_process(decoders: IsolatedDecoders) -> None:
-    await clip(decoders)
+    await loaded_video(decoders)
     assert (await video_refusal(decoders, b"hello")).code == MediaErrorCode.UNSUPPORTED_FORMAT
     error = await video_refusal(decoders, VIDEO[:400])
     assert (error.code, error.message) == (MediaErrorCode.INVALID_MEDIA, "the video is corrupt or truncated")
@@ -133,13 +133,13 @@ async def test_errors_are_the_same_and_cost_no_process(decoders: IsolatedDecoder
     frames = [PNGS[0], PNG]
     with pytest.raises(MediaError, match="for frame 1"):
         await decoders.video_from_image_files(frames, [0, 1], VIDEO_PROCESSING, VideoOptions(), max_decoded_pixels=MOST)
-    assert await clip(decoders)
+    assert await loaded_video(decoders)
 
 
 async def test_more_files_than_processes_wait_for_their_turn(decoders: IsolatedDecoders) -> None:
     files = [encode(scene(width, 60), "PNG") for width in (60, 90, 120, 150)]
-    pictures = await asyncio.gather(*(image(decoders, file) for file in files))
-    assert [each.key for each in pictures] == [
+    source_images = await asyncio.gather(*(image(decoders, file) for file in files))
+    assert [each.key for each in source_images] == [
         prepare_image(open_image(file, max_pixels=MOST), PROCESSING).key for file in files
     ]
 
@@ -150,7 +150,7 @@ async def test_images_do_not_wait_for_videos() -> None:
         "worker.video_from_file = lambda *job: time.sleep(600)\nworker.main()"
     )
     decoders = make_decoders(videos_never_end)
-    waiting = asyncio.create_task(clip(decoders))
+    waiting = asyncio.create_task(loaded_video(decoders))
     await asyncio.sleep(0)
     assert await image(decoders)
     assert not waiting.done()
@@ -258,15 +258,15 @@ async def test_what_libraries_print_is_no_result() -> None:
         "worker.main()"
     )
     decoders = make_decoders(talks)
-    assert await clip(decoders)
+    assert await loaded_video(decoders)
     await decoders.close()
 
 
 async def test_memory_is_bounded() -> None:
     decoders = make_decoders(memory_bytes=700 << 20)
-    assert await clip(decoders)
+    assert await loaded_video(decoders)
     assert (await video_refusal(decoders, VIDEO + bytes(600 << 20))).code == MediaErrorCode.INVALID_MEDIA
-    assert await clip(decoders)
+    assert await loaded_video(decoders)
     await decoders.close()
 
 
@@ -317,7 +317,7 @@ async def test_a_file_that_takes_too_long_is_given_up() -> None:
 async def test_who_leaves_takes_the_process_along(tmp_path: Path) -> None:
     told = tmp_path / "pid"
     decoders = make_decoders(TELLS.format(path=str(told)) + NEVER_ENDS)
-    task = asyncio.create_task(clip(decoders))
+    task = asyncio.create_task(loaded_video(decoders))
     pid = await asyncio.to_thread(pid_in, told)
     assert is_alive(pid)
     task.cancel()

@@ -74,10 +74,10 @@ def test_embeddings_that_differ_in_anything_have_keys_of_their_own() -> None:
 def test_embeddings_never_have_the_key_of_an_image_of_the_same_bytes() -> None:
     pixels = np.zeros((56, 56, 3), np.uint8)
     processing = ImageProcessing(patch_size=14, merge_size=2, temporal_patch_size=2, min_pixels=784, max_pixels=10000)
-    picture = prepare_image(PIL.Image.fromarray(pixels), processing)
+    source_image = prepare_image(PIL.Image.fromarray(pixels), processing)
     form = EmbeddingSpec(kinds=FORM.kinds, hidden_size=pixels.size // 4 // 4, merge_size=2)
-    bytes_of_pixels = make_tensor(TensorType.FLOAT32, (4, form.hidden_size), picture.pixels.tobytes())
-    assert make_embedding(MediaKind.IMAGE, bytes_of_pixels, grid(1, 4, 4), form).key != picture.key
+    bytes_of_pixels = make_tensor(TensorType.FLOAT32, (4, form.hidden_size), source_image.pixels.tobytes())
+    assert make_embedding(MediaKind.IMAGE, bytes_of_pixels, grid(1, 4, 4), form).key != source_image.key
 
 
 @given(st.lists(FLOATS, min_size=1, max_size=50))

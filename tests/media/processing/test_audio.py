@@ -1,4 +1,4 @@
-"""Sounds: their features and tokens are the reference's, whatever their length, rate and channels."""
+"""Audio inputs: their features and tokens are the reference's, whatever their length, rate and channels."""
 
 import json
 from pathlib import Path
@@ -22,7 +22,7 @@ from glimpse.media.processing.mel import mel_filters
 from tests.media.audio import PROCESSING, noise, tone
 
 LENGTHS = [321, 480, 1_000, 16_000, 16_161, 47_999, 479_520, 479_681, 480_000, 700_000]
-"""Samples: the shortest sound that has a token, odd and even numbers of frames, the end of what is heard and beyond."""
+"""Samples: the shortest audio that has a token, odd and even numbers of frames, the end of what is heard and beyond."""
 
 
 @pytest.fixture(scope="module")
@@ -35,13 +35,13 @@ def test_features_and_tokens_are_the_references(extractor: Any, num_samples: int
     samples = noise(num_samples, num_samples)
     expected = extractor(samples, sampling_rate=16_000, return_attention_mask=True, return_tensors="np")
     num_frames = int(expected.attention_mask.sum())
-    sound = audio_from_samples(samples[: PROCESSING.max_samples], PROCESSING)
+    loaded_audio = audio_from_samples(samples[: PROCESSING.max_samples], PROCESSING)
     looked_at = min(2 * -(-num_frames // 2) + 1, 3000)
-    assert sound.features.shape == (128, looked_at)
-    assert sound.features.dtype == np.float32
-    assert np.abs(sound.features - expected.input_features[0, :, :looked_at]).max() < 2e-4
-    assert sound.num_tokens == ((num_frames - 1) // 2 + 1 - 2) // 2 + 1  # as in the reference's processor
-    assert sound.duration_seconds == min(num_samples, 480_000) / 16_000
+    assert loaded_audio.features.shape == (128, looked_at)
+    assert loaded_audio.features.dtype == np.float32
+    assert np.abs(loaded_audio.features - expected.input_features[0, :, :looked_at]).max() < 2e-4
+    assert loaded_audio.num_tokens == ((num_frames - 1) // 2 + 1 - 2) // 2 + 1  # as in the reference's processor
+    assert loaded_audio.duration_seconds == min(num_samples, 480_000) / 16_000
 
 
 def test_a_quiet_end_is_compared_with_the_loudest_place(extractor: Any) -> None:
@@ -53,9 +53,9 @@ def test_a_quiet_end_is_compared_with_the_loudest_place(extractor: Any) -> None:
 
 
 def test_silence_is_heard() -> None:
-    sound = audio_from_samples(np.zeros(16_000, np.float32), PROCESSING)
-    assert np.allclose(sound.features, -1.5, atol=1e-6)
-    assert sound.num_tokens == 25
+    loaded_audio = audio_from_samples(np.zeros(16_000, np.float32), PROCESSING)
+    assert np.allclose(loaded_audio.features, -1.5, atol=1e-6)
+    assert loaded_audio.num_tokens == 25
 
 
 @pytest.mark.parametrize("num_bins", [80, 128])

@@ -1,4 +1,4 @@
-"""Preparing pictures: equality with the reference processor, the bounds, the checkpoint's settings, the content key."""
+"""Preparing images: equality with the reference processor, the bounds, the checkpoint's settings, the content key."""
 
 import json
 from dataclasses import replace
@@ -196,10 +196,10 @@ def test_bounds_that_change_nothing_do_not_change_the_key() -> None:
     assert prepare_image(image, QWEN2_VL, max_pixels=112 * 112).key == key(image)
 
 
-picture = hnp.arrays(np.uint8, st.tuples(st.sampled_from([56, 84]), st.sampled_from([56, 84]), st.just(3)))
+source_image = hnp.arrays(np.uint8, st.tuples(st.sampled_from([56, 84]), st.sampled_from([56, 84]), st.just(3)))
 
 
-@given(picture, picture)
+@given(source_image, source_image)
 def test_keys_are_equal_exactly_for_equal_images(
     one: np.ndarray[Any, np.dtype[np.uint8]], other: np.ndarray[Any, np.dtype[np.uint8]]
 ) -> None:

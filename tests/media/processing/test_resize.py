@@ -31,15 +31,15 @@ def drawn(size: Size, *, seed: int, harsh: bool) -> Array:
     return (noise // 128 * 255).astype(np.uint8) if harsh else noise
 
 
-def expected(picture: RgbImage, size: Size) -> Array:
+def expected(source_image: RgbImage, size: Size) -> Array:
     resized = np.empty((*size, 3), np.uint8)
-    resize_with_pillow(picture, resized)
+    resize_with_pillow(source_image, resized)
     return resized
 
 
-def by(resizer: Resizer, picture: RgbImage, size: Size) -> Array:
+def by(resizer: Resizer, source_image: RgbImage, size: Size) -> Array:
     resized = np.empty((*size, 3), np.uint8)
-    resizer.resize(get_pixels(picture), resized)
+    resizer.resize(get_pixels(source_image), resized)
     return resized
 
 
@@ -101,7 +101,7 @@ def test_arrays_with_gaps_and_turned_ones_are_resized(resizer: Resizer) -> None:
 
 
 @pytest.mark.parametrize(
-    ("picture", "complaint"),
+    ("image", "complaint"),
     [
         (PIL.Image.new("L", (4, 4)), "mode RGB, got L"),
         (PIL.Image.new("RGBA", (4, 4)), "mode RGB, got RGBA"),
@@ -110,9 +110,9 @@ def test_arrays_with_gaps_and_turned_ones_are_resized(resizer: Resizer) -> None:
         (np.zeros((4, 4, 3), np.float32), r"float32 \[4, 4, 3\]"),
     ],
 )
-def test_other_images_are_refused(picture: RgbImage, complaint: str) -> None:
+def test_other_images_are_refused(image: RgbImage, complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
-        get_pixels(picture)
+        get_pixels(image)
 
 
 @at_each_level
@@ -152,9 +152,9 @@ def afresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
 def assert_pillow_resizes() -> None:
     assert library.native_resizer() is None
     resized = np.empty((28, 56, 3), np.uint8)
-    for picture in (scene(90, 40), np.asarray(scene(90, 40))):
-        resize(picture, into=resized)
-        np.testing.assert_array_equal(resized, expected(picture, (28, 56)))
+    for source_image in (scene(90, 40), np.asarray(scene(90, 40))):
+        resize(source_image, into=resized)
+        np.testing.assert_array_equal(resized, expected(source_image, (28, 56)))
 
 
 def test_without_a_compiler_pillow_resizes(

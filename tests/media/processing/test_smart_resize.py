@@ -1,4 +1,4 @@
-"""To which size a picture is resized: a table, invariants, and the reference implementation as the oracle."""
+"""To which size an image is resized: a table, invariants, and the reference implementation as the oracle."""
 
 import pytest
 from hypothesis import given

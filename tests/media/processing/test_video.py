@@ -1,4 +1,4 @@
-"""Preparing clips: which part and which frames, sizes within all bounds, the checkpoint's settings, the key."""
+"""Preparing videos: which part and which frames, sizes within all bounds, the checkpoint's settings, the key."""
 
 import json
 from dataclasses import replace
@@ -39,10 +39,10 @@ def of_file(data: bytes = VIDEO, **options: Any) -> Video:
 
 def of_frames(frames: np.ndarray, processing: VideoProcessing = PROCESSING, **options: Any) -> Video:
     """From [frames, height, width, 3]."""
-    wishes = VideoOptions(**options)
-    frame_indices = sample_frame_indices(len(frames), wishes, depth=processing.temporal_patch_size)
+    video_options = VideoOptions(**options)
+    frame_indices = sample_frame_indices(len(frames), video_options, depth=processing.temporal_patch_size)
     return video_from_images(
-        (PIL.Image.fromarray(frames[index]) for index in frame_indices), frame_indices, processing, wishes
+        (PIL.Image.fromarray(frames[index]) for index in frame_indices), frame_indices, processing, video_options
     )
 
 
@@ -69,12 +69,14 @@ def refusal(data: bytes = VIDEO, **options: Any) -> MediaError:
 def test_the_frames_that_were_asked_for_are_taken(
     options: dict[str, Any], frames: list[int], fps: float | None
 ) -> None:
-    clip = of_file(**options)
-    assert numbers(clip.pixels) == frames
-    assert clip.frame_seconds == pytest.approx([frame / 10 for frame in frames])
-    assert clip.fps == fps
-    assert clip.grid_thw[0] == -(-len(frames) // 2)
-    assert clip.num_tokens == clip.grid_thw[0] * clip.grid_thw[1] * clip.grid_thw[2] // 4
+    loaded_video = of_file(**options)
+    assert numbers(loaded_video.pixels) == frames
+    assert loaded_video.frame_seconds == pytest.approx([frame / 10 for frame in frames])
+    assert loaded_video.fps == fps
+    assert loaded_video.grid_thw[0] == -(-len(frames) // 2)
+    assert (
+        loaded_video.num_tokens == loaded_video.grid_thw[0] * loaded_video.grid_thw[1] * loaded_video.grid_thw[2] // 4
+    )
 
 
 @pytest.mark.parametrize(
@@ -90,11 +92,11 @@ def test_the_frames_that_were_asked_for_are_taken(
 def test_given_frames_are_all_taken_unless_fewer_are_asked_for(
     num_frames: int, options: dict[str, Any], frame_indices: list[int]
 ) -> None:
-    clip = of_frames(greys(num_frames), **options)
-    assert numbers(clip.pixels) == frame_indices
+    loaded_video = of_frames(greys(num_frames), **options)
+    assert numbers(loaded_video.pixels) == frame_indices
     rate = options.get("fps")
-    assert clip.frame_seconds == (tuple(index / rate for index in frame_indices) if rate else ())
-    assert clip.fps is None
+    assert loaded_video.frame_seconds == (tuple(index / rate for index in frame_indices) if rate else ())
+    assert loaded_video.fps is None
 
 
 def test_more_given_frames_than_a_model_sees_are_thinned_out() -> None:
@@ -153,24 +155,24 @@ def test_a_requests_bounds_are_honoured() -> None:
 
 
 def test_frames_are_resized_as_images_are() -> None:
-    picture = scene(131, 77)
+    source_image = scene(131, 77)
     images = ImageProcessing(patch_size=14, merge_size=2, temporal_patch_size=2, min_pixels=784, max_pixels=768 * 784)
-    clip = of_frames(np.stack([np.asarray(picture)] * 3))
-    assert all((frame == prepare_image(picture, images).pixels).all() for frame in clip.pixels)
-    assert clip.key != prepare_image(picture, images).key
+    loaded_video = of_frames(np.stack([np.asarray(source_image)] * 3))
+    assert all((frame == prepare_image(source_image, images).pixels).all() for frame in loaded_video.pixels)
+    assert loaded_video.key != prepare_image(source_image, images).key
 
 
 def test_the_same_pixels_have_the_same_key_whatever_they_came_in() -> None:
-    clip = of_file(num_frames=6)
-    assert of_frames(clip.pixels).key == clip.key
-    assert of_frames(clip.pixels, fps=2.5).key == clip.key
+    loaded_video = of_file(num_frames=6)
+    assert of_frames(loaded_video.pixels).key == loaded_video.key
+    assert of_frames(loaded_video.pixels, fps=2.5).key == loaded_video.key
 
 
 def test_videos_that_differ_have_other_keys() -> None:
     frames = greys(4)
     changed = frames.copy()
     changed[3, 47, 63, 2] ^= 1
-    clips = [
+    loaded_videos = [
         of_frames(frames),
         of_frames(changed),
         of_frames(frames[::-1]),
@@ -178,7 +180,7 @@ def test_videos_that_differ_have_other_keys() -> None:
         of_frames(frames, replace(PROCESSING, temporal_patch_size=1)),
         of_frames(frames, replace(PROCESSING, patch_size=28, merge_size=1)),
     ]
-    assert len({clip.key for clip in clips}) == len(clips)
+    assert len({loaded_video.key for loaded_video in loaded_videos}) == len(loaded_videos)
 
 
 @given(
@@ -189,16 +191,16 @@ def test_videos_that_differ_have_other_keys() -> None:
 )
 def test_what_the_engine_gets_fits_its_grid(num_frames: int, height: int, width: int, total_tokens: int) -> None:
     frames = np.zeros((num_frames, height, width, 3), np.uint8)
-    clip = of_frames(frames, total_pixels=total_tokens * 784)
-    grid_t, grid_h, grid_w = clip.grid_thw
-    assert clip.pixels.shape == (num_frames, grid_h * 14, grid_w * 14, 3)
+    loaded_video = of_frames(frames, total_pixels=total_tokens * 784)
+    grid_t, grid_h, grid_w = loaded_video.grid_thw
+    assert loaded_video.pixels.shape == (num_frames, grid_h * 14, grid_w * 14, 3)
     assert (grid_t, grid_h % 2, grid_w % 2) == (-(-num_frames // 2), 0, 0)
-    assert clip.num_tokens == grid_t * grid_h * grid_w // 4
+    assert loaded_video.num_tokens == grid_t * grid_h * grid_w // 4
 
 
 def write_configs(folder: Path, own: dict[str, Any] | None) -> Path:
-    pictures = {"min_pixels": 3136, "max_pixels": 12845056, "patch_size": 14, "merge_size": 2}
-    (folder / "preprocessor_config.json").write_text(json.dumps(pictures))
+    source_images = {"min_pixels": 3136, "max_pixels": 12845056, "patch_size": 14, "merge_size": 2}
+    (folder / "preprocessor_config.json").write_text(json.dumps(source_images))
     if own is not None:
         (folder / "video_preprocessor_config.json").write_text(json.dumps(own))
     return folder
@@ -207,7 +209,7 @@ def write_configs(folder: Path, own: dict[str, Any] | None) -> Path:
 @pytest.mark.parametrize(
     ("own", "bounds"),
     [
-        (None, (128 * 784, 768 * 784)),  # the pictures' bounds are not the clips'
+        (None, (128 * 784, 768 * 784)),  # the images' bounds are not the videos'
         ({}, (128 * 784, 768 * 784)),
         ({"min_pixels": 3136, "max_pixels": 50176}, (3136, 50176)),
         ({"size": {"shortest_edge": 3136, "longest_edge": 50176}}, (3136, 50176)),

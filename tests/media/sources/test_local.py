@@ -147,11 +147,11 @@ def _outcome(folder: Path) -> bytes | MediaErrorCode:
 
 
 async def test_a_loader_reads_what_may_be_read_and_nothing_else(folder: Path, tmp_path: Path) -> None:
-    picture = scene(56, 56)
-    (folder / "my cat#1.png").write_bytes(encode(picture, "PNG"))
+    source_image = scene(56, 56)
+    (folder / "my cat#1.png").write_bytes(encode(source_image, "PNG"))
     source = parse_url_text(f"file://{folder}/my%20cat%231.png")
     loader = make_loader(local=LocalFiles(folder))
-    assert (await loader.load_image(source)).key == prepare_image(picture, PROCESSING).key
+    assert (await loader.load_image(source)).key == prepare_image(source_image, PROCESSING).key
     with pytest.raises(MediaError, match="below the folder that the server allows"):
         await loader.load_image(parse_url_text(f"file://{tmp_path}/secret.png"))
     await loader.close()

@@ -20,7 +20,7 @@ from glimpse.media.sources.source import (
 )
 
 # Its base64 has both letters in which the alphabets differ.
-PAYLOAD = b"\xfb\xff\xfe picture bytes"
+PAYLOAD = b"\xfb\xff\xfe image bytes"
 STANDARD = base64.b64encode(PAYLOAD).decode()
 URL_SAFE = base64.urlsafe_b64encode(PAYLOAD).decode()
 
@@ -176,7 +176,7 @@ def test_frames_may_stand_in_one_data_url() -> None:
         )
 
 
-@pytest.mark.parametrize("text", ["data:video/mp4;base64,b25l", "b25l", "http://images.example/clip.mp4"])
+@pytest.mark.parametrize("text", ["data:video/mp4;base64,b25l", "b25l", "http://images.example/video.mp4"])
 def test_everything_else_is_a_video_s_file(text: str) -> None:
     assert parse_video_text(text) == parse_url_text(text)
 
@@ -190,7 +190,7 @@ def test_everything_else_is_a_video_s_file(text: str) -> None:
         ("data:video/jpeg;base64," + "b25l," * 4096 + "b25l", MediaErrorCode.TOO_LARGE),
         ("data:video/jpeg;base64,b25lb25l,b25lb25l", MediaErrorCode.TOO_LARGE),
         ("data:video/jpeg;base64," + "," * 10_000_000, MediaErrorCode.TOO_LARGE),
-        ("ftp://example.com/clip.mp4", MediaErrorCode.URL_REFUSED),
+        ("ftp://example.com/video.mp4", MediaErrorCode.URL_REFUSED),
     ],
     ids=range(7),
 )

@@ -13,7 +13,7 @@ from glimpse.media.errors import MediaError, MediaErrorCode
 from glimpse.media.sources.uploads import Uploads
 from tests.media.caching import Clock
 
-DATA = b"a picture, say"
+DATA = b"an image, say"
 
 
 def make_uploads(
