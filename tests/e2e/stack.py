@@ -72,7 +72,9 @@ class Stack:
 
     def engine_pid(self) -> int:
         """The process id of the engine, a child of `glimpse up`."""
-        listing = subprocess.run(["ps", "-ww", "-eo", "pid,ppid,args"], capture_output=True, text=True, check=True).stdout
+        listing = subprocess.run(
+            ["ps", "-ww", "-eo", "pid,ppid,args"], capture_output=True, text=True, check=True
+        ).stdout
         rows = [line.split(None, 2) for line in listing.splitlines()[1:]]
         return next(
             int(pid)
