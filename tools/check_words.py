@@ -42,27 +42,55 @@ WORDS = {
 
 NAMES = {
     "asks_effort": "supports_reasoning_effort",
+    "as a rule": "usually",
+    "begun anew": "restarted",
+    "by whom": "who",
     "by_window": "windows",
-    "chosenstep": "in-flight step",
     "forget_name": "evict",
     "give_up": "terminate",
     "give_way": "use_batch_policy",
     "given_media": "media inputs",
     "hang_up": "on_rank_failure",
+    "in the place of": "instead of",
     "in vain": "discarded",
     "inner_width": "intermediate_size",
+    "insist": "use_normal_policy",
     "knows_tools": "supports_tools",
-    "loadedpart": "loaded shard",
+    "last_said": "last_sampled",
     "names_tier": "echoes_service_tier",
-    "part_plan": "sharded plan",
+    "num_taken": "number of sampled frames",
+    "offline door": "offline API",
+    "part_plan": "shard_plan",
     "published_name": "checkpoint name",
-    "rungroup": "varlen segments",
-    "silentstep": "in-flight step",
     "stand_back": "lower_thread_priority",
     "stored_tensors": "named weights",
+    "taken_frames": "sampled frame indices",
     "time_step": "mrope_time_interval",
 }
-"""Retired names and phrases, as they stand."""
+"""Retired names and phrases."""
+
+CLASSES = {
+    "Answer(Head|Clock|Request)": "CompletionHead, CompletionTimer, GenerationRequest",
+    "Asked": "SamplingRows",
+    "Carry": "Execute",
+    "ChosenStep|SilentStep|Pending": "InFlightStep",
+    "Draft": "StepBuilder",
+    "Enforcement|Held": "OutputConstraints",
+    "Flights?": "SingleFlight",
+    "Form": "QuantizationScheme, ResponseFormat",
+    "Got": "CacheResult",
+    "Hold": "MemoryReservation",
+    "Label|Named|Names": "MediaReference, NamedMedia, DnsResolver",
+    "LoadedPart": "LoadedShard",
+    "Pace": "PrefillBudget",
+    "Piece": "CompletionDelta",
+    "Place": "FieldPath",
+    "Promises?": "PendingTokens",
+    "RunGroup": "SegmentGroup",
+    "Stretch": "TrainingRun",
+    "Wordings": "Templates",
+}
+"""Retired names of classes, as regular expressions."""
 
 SKIPPED = (
     "third_party/",
@@ -80,6 +108,7 @@ ALLOWED = re.compile(r"\bCLIP\b|\.clip\(|in[-_ ]flight|InFlight|single[-_ ]?flig
 
 _SUBWORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 _NAME = re.compile(r"(?<![a-z])(" + "|".join(map(re.escape, NAMES)) + r")(?![a-z])", re.IGNORECASE)
+_CLASS = {re.compile(rf"\bclass _?({name})\b"): better for name, better in CLASSES.items()}
 
 
 def retired_words(line: str) -> Iterator[tuple[str, str]]:
@@ -91,6 +120,9 @@ def retired_words(line: str) -> Iterator[tuple[str, str]]:
             yield word, WORDS[stem]
     for match in _NAME.finditer(line):
         yield match.group(), NAMES[match.group().lower()]
+    for pattern, better in _CLASS.items():
+        if match := pattern.search(line):
+            yield match.group(), better
 
 
 def main() -> None:
