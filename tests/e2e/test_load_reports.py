@@ -11,8 +11,8 @@ import pytest
 
 from glimpse.server.services.load_reports import ORCA_METHOD
 from glimpse.v1 import load_pb2, load_pb2_grpc
+from tests.e2e.node import NODE
 from tests.e2e.stack import ROOT, Stack
-from tests.e2e.test_clients_agree import NODE
 
 PROGRAM = ROOT / "tests" / "e2e" / "last_report.cjs"
 MODULES = ROOT / "examples" / "node" / "node_modules"

@@ -48,7 +48,7 @@ def noise(*shape: int) -> np.ndarray:
     return np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
 
 
-def test_words_of_the_tasks_are_one_token_and_what_is_read_one_for_each_character():
+def test_task_words_are_one_token_and_quoted_text_is_characters():
     tokenizer = learn_tokenizer(corpus(0, 300), max_words=300)
     assert tokenizer.encode("What colour is the circle?").tokens == ["What", "Ġcolour", "Ġis", "Ġthe", "Ġcircle", "?"]
     assert tokenizer.encode('"circle"').tokens == ['"', *"circle", '"']

@@ -1,7 +1,6 @@
 """The client of the engine process, against a real process that follows a script at the other end of a real socket."""
 
 import asyncio
-import math
 import os
 import signal
 import subprocess
@@ -19,41 +18,12 @@ from glimpse.engine.config import EngineConfig
 from glimpse.engine.errors import CheckpointError, EngineError, EngineErrorCode
 from glimpse.engine.ipc import client, transport
 from glimpse.engine.ipc.client import EngineClient, EngineState
-from glimpse.engine.protocol import FinishReason, Generate, Loading, Sibling, StepStats, TokenEvent
+from glimpse.engine.protocol import FinishReason, Generate, Sibling, StepStats, TokenEvent
 from glimpse.engine.sampling_params import SamplingParams
+from tests.engine.ipc.scripted import Engine
 from tests.paths import ROOT
 
-SCRIPTED_ENGINE = ROOT / "tests" / "engine" / "scripted_engine.py"
 DEADLINE_SECONDS = 20.0
-
-
-class Engine:
-    """A client of a scripted engine, and what its callbacks received."""
-
-    def __init__(
-        self,
-        folder: Path,
-        *scripts: str,
-        on_stats: Callable[[StepStats], None] | None = None,
-        max_silence_seconds: float = math.inf,
-    ) -> None:
-        self.states: list[EngineState] = []
-        self.loading: list[Loading] = []
-        self.stats: list[StepStats] = []
-        self.starts_file = folder / "starts"
-        self.client = EngineClient(
-            EngineConfig(model_path="script"),
-            command=[sys.executable, str(SCRIPTED_ENGINE), str(self.starts_file), *scripts],
-            on_state=lambda state, _reason: self.states.append(state),
-            on_loading=self.loading.append,
-            on_stats=on_stats or self.stats.append,
-            max_silence_seconds=max_silence_seconds,
-        )
-
-    @property
-    def pids(self) -> list[int]:
-        """Process ids of all processes that were started."""
-        return [int(line) for line in self.starts_file.read_text().split()]
 
 
 @pytest.fixture
@@ -413,7 +383,7 @@ def test_the_engine_ends_with_its_front_end(tmp_path: Path) -> None:
     code = f"""
 import asyncio
 from pathlib import Path
-from tests.engine.ipc.test_client import Engine
+from tests.engine.ipc.scripted import Engine
 
 async def main():
     await Engine(Path({str(tmp_path)!r}), "ready").client.start()

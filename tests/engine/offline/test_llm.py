@@ -1,57 +1,33 @@
 """The offline API: every form of prompt and image, batches as alone, and refusals that say where."""
 
-import base64
-import io
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import PIL.Image
 import pytest
 
 from glimpse.engine.errors import EngineError, EngineErrorCode
 from glimpse.engine.llm import LLM, InputError, SamplingParams
 from glimpse.engine.protocol import FinishReason, Step
 from glimpse.engine.scheduling.core import Core
+from tests.engine.offline.llm_inputs import (
+    IMAGE,
+    OTHER_IMAGE,
+    PIXELS,
+    PLACEHOLDER,
+    base64_png,
+    image_pil,
+    load,
+    png,
+    text,
+    user,
+)
 
 GREEDY = SamplingParams(temperature=0, max_tokens=12)
-PIXELS = np.random.default_rng(0).integers(0, 256, (60, 90, 3), dtype=np.uint8)
-IMAGE = PIL.Image.fromarray(PIXELS)
-OTHER_IMAGE = PIL.Image.fromarray(255 - PIXELS)
-PLACEHOLDER = "<|vision_start|><|image_pad|><|vision_end|>"
-
-
-def png(image: PIL.Image.Image) -> bytes:
-    file = io.BytesIO()
-    image.save(file, "PNG")
-    return file.getvalue()
-
-
-def base64_png(image: PIL.Image.Image) -> str:
-    return base64.b64encode(png(image)).decode()
-
-
-def load(path: Path, **options: Any) -> LLM:
-    return LLM(
-        path, dtype="float32", device="cpu", kv_cache_bytes=8 << 20, max_model_len=1024, num_threads=1, **options
-    )
 
 
 @pytest.fixture(scope="module")
 def llm(tiny_checkpoint: Path) -> LLM:
     return load(tiny_checkpoint)
-
-
-def user(*parts: Any) -> list[dict[str, Any]]:
-    return [{"role": "user", "content": list(parts)}]
-
-
-def text(words: str) -> dict[str, str]:
-    return {"type": "text", "text": words}
-
-
-def image_pil(image: PIL.Image.Image) -> dict[str, Any]:
-    return {"type": "image_pil", "image_pil": image}
 
 
 def test_a_conversation_equals_its_rendered_prompt(llm: LLM) -> None:

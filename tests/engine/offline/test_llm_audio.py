@@ -1,6 +1,5 @@
 """The offline API's audio inputs: every form of one, the reference's prompt and answer, and refusals that say where."""
 
-import base64
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +10,11 @@ import torch
 from glimpse.engine.llm import LLM, InputError, SamplingParams
 from tests.audio_checkpoints import TOKEN_IDS, make_audio_checkpoint
 from tests.audio_oracle import greedy_answer
-from tests.engine.offline.test_llm import IMAGE, image_pil, load, text, user
-from tests.media.audio import audio_file, noise, tone
+from tests.engine.offline.audio_inputs import BASE64, PLACEHOLDER, SAMPLES, WAV
+from tests.engine.offline.llm_inputs import IMAGE, image_pil, load, text, user
+from tests.media.audio import noise, tone
 
 GREEDY = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True)
-SAMPLES = noise(1, 9_000)
-"""At 44.1 kHz, on the steps of a WAV file's numbers."""
-WAV = audio_file(SAMPLES, 44_100)
-BASE64 = base64.b64encode(WAV).decode()
-PLACEHOLDER = "<|audio_bos|><|AUDIO|><|audio_eos|>"
 
 
 @pytest.fixture(scope="module")

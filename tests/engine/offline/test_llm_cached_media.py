@@ -9,11 +9,11 @@ import pytest
 from glimpse.engine.llm import LLM, InputError, SamplingParams
 from glimpse.media.errors import MediaErrorCode
 from tests.audio_checkpoints import make_audio_checkpoint
-from tests.engine.offline.test_llm import IMAGE, OTHER_IMAGE, PIXELS, PLACEHOLDER, base64_png, load, png, text, user
-from tests.engine.offline.test_llm_audio import BASE64, SAMPLES, WAV
-from tests.engine.offline.test_llm_audio import PLACEHOLDER as AUDIO_PLACEHOLDER
-from tests.engine.offline.test_llm_videos import FRAMES, IMAGES, SMALL
-from tests.engine.offline.test_llm_videos import PLACEHOLDER as VIDEO_PLACEHOLDER
+from tests.engine.offline.audio_inputs import BASE64, SAMPLES, WAV
+from tests.engine.offline.audio_inputs import PLACEHOLDER as AUDIO_PLACEHOLDER
+from tests.engine.offline.llm_inputs import IMAGE, OTHER_IMAGE, PIXELS, PLACEHOLDER, base64_png, load, png, text, user
+from tests.engine.offline.video_inputs import FRAMES, IMAGES, SMALL
+from tests.engine.offline.video_inputs import PLACEHOLDER as VIDEO_PLACEHOLDER
 from tests.media.tensors import good, good_grid
 
 GREEDY = SamplingParams(temperature=0, max_tokens=8, ignore_eos=True)

@@ -11,7 +11,7 @@ import torch
 from glimpse.engine.llm import LLM, InputError, SamplingParams
 from tests import audio_oracle, oracle
 from tests.audio_checkpoints import TOKEN_IDS, make_audio_checkpoint
-from tests.engine.offline.test_llm import image_pil, load, text, user
+from tests.engine.offline.llm_inputs import image_pil, load, text, user
 from tests.media.audio import noise
 from tests.media.tensors import good, good_grid
 

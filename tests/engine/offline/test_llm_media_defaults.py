@@ -9,7 +9,7 @@ import PIL.Image
 import pytest
 
 from glimpse.engine.llm import LLM, InputError, SamplingParams
-from tests.engine.offline.test_llm import PLACEHOLDER, base64_png, image_pil, load, user
+from tests.engine.offline.llm_inputs import PLACEHOLDER, base64_png, image_pil, load, user
 from tests.media.videos import greys, video
 
 GREEDY = SamplingParams(temperature=0, max_tokens=8)

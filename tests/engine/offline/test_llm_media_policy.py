@@ -10,7 +10,7 @@ import pytest
 
 from glimpse.engine.llm import LLM, InputError, SamplingParams
 from glimpse.media.errors import MediaErrorCode
-from tests.engine.offline.test_llm import IMAGE, PLACEHOLDER, image_pil, load, png, text, user
+from tests.engine.offline.llm_inputs import IMAGE, PLACEHOLDER, image_pil, load, png, text, user
 from tests.media.videos import greys, video
 from tests.media.web import Web, redirect, respond, serve, stall_after
 

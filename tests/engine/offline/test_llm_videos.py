@@ -4,21 +4,16 @@ import base64
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import PIL.Image
 import pytest
 import torch
 
 from glimpse.engine.llm import LLM, InputError, SamplingParams
-from tests.engine.offline.test_llm import IMAGE, image_pil, load, png, text, user
+from tests.engine.offline.llm_inputs import IMAGE, image_pil, load, png, text, user
+from tests.engine.offline.video_inputs import FRAMES, IMAGES, PLACEHOLDER, SMALL
 from tests.media.videos import greys, video
 
 GREEDY = SamplingParams(temperature=0, max_tokens=12)
-SMALL = {"min_pixels": 784, "max_pixels": 56 * 56}
-FRAMES = np.random.default_rng(1).integers(0, 256, (4, 56, 56, 3), dtype=np.uint8)
-IMAGES = [PIL.Image.fromarray(frame) for frame in FRAMES]
 URLS = [f"data:image/png;base64,{base64.b64encode(png(image)).decode()}" for image in IMAGES]
-PLACEHOLDER = "<|vision_start|><|video_pad|><|vision_end|>"
 
 
 @pytest.fixture(scope="module")

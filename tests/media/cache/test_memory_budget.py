@@ -8,7 +8,7 @@ from glimpse.media.cache.memory_budget import MemoryBudget
 from glimpse.media.errors import MediaError, MediaErrorCode
 
 
-def test_all_requests_together_are_bounded_and_one_that_comes_too_many_is_sent_away() -> None:
+def test_the_budget_of_all_requests_is_bounded() -> None:
     memory_budget = MemoryBudget(max_bytes=100)
     with memory_budget.reservation() as first, memory_budget.reservation() as second:
         first.reserve(60)

@@ -1,0 +1,42 @@
+"""A client of an engine process that follows a script."""
+
+import math
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from glimpse.engine.config import EngineConfig
+from glimpse.engine.ipc.client import EngineClient, EngineState
+from glimpse.engine.protocol import Loading, StepStats
+from tests.paths import ROOT
+
+SCRIPTED_ENGINE = ROOT / "tests" / "engine" / "scripted_engine.py"
+
+
+class Engine:
+    """A client of a scripted engine, and what its callbacks received."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *scripts: str,
+        on_stats: Callable[[StepStats], None] | None = None,
+        max_silence_seconds: float = math.inf,
+    ) -> None:
+        self.states: list[EngineState] = []
+        self.loading: list[Loading] = []
+        self.stats: list[StepStats] = []
+        self.starts_file = folder / "starts"
+        self.client = EngineClient(
+            EngineConfig(model_path="script"),
+            command=[sys.executable, str(SCRIPTED_ENGINE), str(self.starts_file), *scripts],
+            on_state=lambda state, _reason: self.states.append(state),
+            on_loading=self.loading.append,
+            on_stats=on_stats or self.stats.append,
+            max_silence_seconds=max_silence_seconds,
+        )
+
+    @property
+    def pids(self) -> list[int]:
+        """Process ids of all processes that were started."""
+        return [int(line) for line in self.starts_file.read_text().split()]

@@ -1,0 +1,50 @@
+"""Inputs of `LLM` for the tests, and the engine that takes them."""
+
+import base64
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import PIL.Image
+
+from glimpse.engine.llm import LLM
+
+PIXELS = np.random.default_rng(0).integers(0, 256, (60, 90, 3), dtype=np.uint8)
+
+
+IMAGE = PIL.Image.fromarray(PIXELS)
+
+
+OTHER_IMAGE = PIL.Image.fromarray(255 - PIXELS)
+
+
+PLACEHOLDER = "<|vision_start|><|image_pad|><|vision_end|>"
+
+
+def png(image: PIL.Image.Image) -> bytes:
+    file = io.BytesIO()
+    image.save(file, "PNG")
+    return file.getvalue()
+
+
+def base64_png(image: PIL.Image.Image) -> str:
+    return base64.b64encode(png(image)).decode()
+
+
+def load(path: Path, **options: Any) -> LLM:
+    return LLM(
+        path, dtype="float32", device="cpu", kv_cache_bytes=8 << 20, max_model_len=1024, num_threads=1, **options
+    )
+
+
+def user(*parts: Any) -> list[dict[str, Any]]:
+    return [{"role": "user", "content": list(parts)}]
+
+
+def text(words: str) -> dict[str, str]:
+    return {"type": "text", "text": words}
+
+
+def image_pil(image: PIL.Image.Image) -> dict[str, Any]:
+    return {"type": "image_pil", "image_pil": image}
