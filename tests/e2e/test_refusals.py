@@ -107,7 +107,11 @@ REFUSED: list[Any] = [
         {"messages": video_messages(as_data_url(b"#EXTM3U\nhttp://127.0.0.1/x"))}, 400, VIDEO, "playlist", id="playlist"
     ),
     pytest.param(
-        {"messages": video_messages(as_data_url(encoded(tiles())))}, 400, VIDEO, "not a video", id="an image as a video"
+        {"messages": video_messages(as_data_url(encoded(tiles())))},
+        400,
+        VIDEO,
+        "expected a video",
+        id="an image as a video",
     ),
     pytest.param(
         {"messages": video_messages("http://127.0.0.1:1/a.mp4")}, 400, VIDEO, "", id="loopback URL of a video"
