@@ -158,6 +158,11 @@ def test_the_card_adds_up_stretches_and_admits_what_is_missed():
     assert missed(tasks) == "Below target: shape by 5.0 points."
 
 
+def test_a_run_that_takes_longer_with_fewer_samples_is_another_run():
+    lines = [{"samples": 38, "seconds": 3.5, "machine": "a"}, {"samples": 8, "seconds": 3.8, "machine": "a"}]
+    assert totals(lines) == (46, {"a": 7.3})
+
+
 def test_attention_stays_inside_runs():
     generator = torch.Generator().manual_seed(0)
     lengths, total = [5, 40, 33, 1, 40], 130

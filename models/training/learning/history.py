@@ -36,7 +36,7 @@ class History:
 
     def log(self, folder: Path) -> None:
         """Starts the log of a training folder that continues from it, with a run per machine."""
-        # A reader takes each line for the end of a run, because the next has less time or another machine.
+        # A reader takes each line for the end of a run, because the next has a smaller count or another machine.
         lines = [
             {"step": self.step, "samples": 0, "seconds": seconds, "machine": machine, "loss": {}}
             for machine, seconds in self.seconds.items()
@@ -61,7 +61,13 @@ def totals(lines: Sequence[Mapping[str, Any]]) -> tuple[int, dict[str, float]]:
     seconds: dict[str, float] = {}
     samples = 0
     for line, following in zip(lines, [*lines[1:], None], strict=True):
-        if following is None or following["seconds"] < line["seconds"] or following["machine"] != line["machine"]:
+        if following is None or _starts_a_run(following, line):
             samples += line["samples"]
             seconds[line["machine"]] = seconds.get(line["machine"], 0.0) + line["seconds"]
     return samples, seconds
+
+
+def _starts_a_run(line: Mapping[str, Any], previous: Mapping[str, Any]) -> bool:
+    """Both counts grow within a run; a short run after a shorter one is told by its samples."""
+    counts_restarted = line["seconds"] < previous["seconds"] or line["samples"] < previous["samples"]
+    return counts_restarted or line["machine"] != previous["machine"]
