@@ -4,18 +4,20 @@
 # make check       run the quick checks: format, lint, types, imports, words, protos, generated files.
 # make generate    regenerate what is generated from the protos.
 # make fuzz        fuzz the parsers of untrusted bytes for a minute, from fixed seeds; FUZZ="--seconds 600" for another run.
+# make chaos       attack a real server for two minutes, from a fixed seed; CHAOS="--seconds 3600 --kills 100" for another run.
 # make breaking    compare the protos with those on branch main for changes that break clients.
 
 PYTHON ?= python3
 MODEL ?=
-FUZZ ?= --steady
+FUZZ ?= --deterministic
+CHAOS ?= --seconds 120 --seed 16 --scale 0.2 --hang 120
 VENV := .venv/bin
 QUICK_TESTS := tests/engine/scheduling tests/engine/text tests/media/cache tests/media/containers tests/media/processing \
 	tests/media/sources tests/server/generation tests/server/openai tests/server/parse tests/server/render
 
 export PATH := $(CURDIR)/$(VENV):$(PATH)
 
-.PHONY: up test test-quick check check-style check-types fuzz breaking generate set-up set-up-dev
+.PHONY: up test test-quick check check-style check-types fuzz chaos breaking generate set-up set-up-dev
 
 up: set-up
 	@exec $(VENV)/glimpse up $(if $(MODEL),--model $(MODEL))
@@ -46,6 +48,9 @@ check-style:
 
 fuzz: set-up-dev
 	$(VENV)/python -m tests.fuzz $(FUZZ)
+
+chaos: set-up-dev
+	$(VENV)/python -m tests.chaos $(CHAOS)
 
 breaking: set-up-dev
 	$(VENV)/buf breaking api --against '.git#branch=main,subdir=api'

@@ -16,15 +16,15 @@ class Member:
 
     path: str
     """Its JSON path, such as "messages[].content[].uuid"."""
-    aliases: tuple[str, ...]
-    """Its other names."""
     effect: Effect
     """What it does."""
-    reason: str
+    aliases: tuple[str, ...] = ()
+    """Its other names."""
+    reason: str = ""
     """Why it is refused, where its message says so: a sentence."""
-    accepted: tuple[Any, ...]
+    accepted: tuple[Any, ...] = ()
     """If it is refused, the values that ask for nothing and are accepted."""
-    fields: tuple[FieldRules, ...]
+    fields: tuple[FieldRules, ...] = ()
     """The fields that it may set, selected by JSON type. Empty for a refused member without a field."""
 
 
@@ -56,7 +56,7 @@ def _own_fields(rules: MessageRules) -> dict[str, tuple[FieldRules, ...]]:
 
 def _member(name: str, fields: tuple[FieldRules, ...]) -> Member:
     aliases = tuple(alias for field in fields for alias in field.aliases)
-    return Member(path=name, aliases=aliases, effect=fields[0].effect, reason="", accepted=(), fields=fields)
+    return Member(path=name, aliases=aliases, effect=fields[0].effect, fields=fields)
 
 
 def _inner_members(field: FieldRules, path: str, enclosing: frozenset[str]) -> Iterator[Member]:
@@ -74,14 +74,8 @@ def _inner_members(field: FieldRules, path: str, enclosing: frozenset[str]) -> I
 
 def _refused(rules: MessageRules, prefix: str) -> Iterator[Member]:
     for refusal in rules.refusals:
-        yield Member(
-            path=prefix + refusal.name,
-            aliases=(),
-            effect=Effect.REFUSED,
-            reason=refusal.reason,
-            accepted=refusal.accepted,
-            fields=(),
-        )
+        path = prefix + refusal.name
+        yield Member(path=path, effect=Effect.REFUSED, reason=refusal.reason, accepted=refusal.accepted)
     for field in rules.fields:
         if field.flatten:
             yield from _refused(message_rules(message_type(field.descriptor)), prefix)

@@ -163,7 +163,7 @@ def message_rules(descriptor: Descriptor) -> MessageRules:
         constants=tuple((constant.name, constant.value) for constant in rule.constants),
         scalar_field=field_rules(descriptor.fields_by_name[scalar_field]) if scalar_field else None,
         union=rule.union,
-        members=tuple(_members(descriptor)),
+        members=_members(descriptor),
         refusals=tuple(map(_refusal, rule.refusals)),
         closed=rule.closed,
     )
@@ -217,19 +217,9 @@ def enum_rules(descriptor: EnumDescriptor) -> EnumRules:
     return EnumRules(names=names, numbers=numbers)
 
 
-def _members(descriptor: Descriptor) -> list[FieldRules | OneofRules]:
-    members: list[FieldRules | OneofRules] = []
-    seen: set[str] = set()
-    for field in descriptor.fields:
-        oneof = _real_oneof(field)
-        if oneof is not None and oneof.name in seen:
-            continue
-        if oneof is None:
-            members.append(field_rules(field))
-        else:
-            seen.add(oneof.name)
-            members.append(_oneof_rules(oneof))
-    return members
+def _members(descriptor: Descriptor) -> tuple[FieldRules | OneofRules, ...]:
+    members = dict.fromkeys(_real_oneof(field) or field for field in descriptor.fields)
+    return tuple(field_rules(each) if isinstance(each, FieldDescriptor) else _oneof_rules(each) for each in members)
 
 
 def _fields_of(member: FieldRules | OneofRules) -> tuple[FieldRules, ...]:

@@ -11,6 +11,7 @@ import contextlib
 import os
 import sys
 import threading
+from pathlib import Path
 
 MAX_FEW_PROCESSORS = 4
 """With more processors, a thread that wakes finds one that is idle or soon will be."""
@@ -27,10 +28,16 @@ def use_batch_policy() -> None:
         _set_policy(os.SCHED_BATCH)
 
 
-def use_normal_policy() -> None:
-    """Sets SCHED_OTHER for the calling thread and for threads and processes that it starts from now on."""
+def use_normal_policy(*, all_threads: bool = False) -> None:
+    """Sets SCHED_OTHER for the calling thread, or all of the process, and for threads that these start from now on."""
     if sys.platform == "linux":
-        _set_policy(os.SCHED_OTHER)
+        (_set_policy_of_all if all_threads else _set_policy)(os.SCHED_OTHER)
+
+
+def use_idle_policy() -> None:
+    """Sets SCHED_IDLE for all threads of this process: they run where no other thread wants to."""
+    if sys.platform == "linux":
+        _set_policy_of_all(os.SCHED_IDLE)
 
 
 def lower_thread_priority() -> None:
@@ -43,6 +50,11 @@ def lower_thread_priority() -> None:
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), os.getpriority(os.PRIO_PROCESS, 0) + 5)
 
 
-def _set_policy(policy: int) -> None:
+def _set_policy(policy: int, thread: int = 0) -> None:
     with contextlib.suppress(OSError):  # some sandboxes refuse it, which only costs a few milliseconds
-        os.sched_setscheduler(0, policy, os.sched_param(0))
+        os.sched_setscheduler(thread, policy, os.sched_param(0))
+
+
+def _set_policy_of_all(policy: int) -> None:
+    for thread in Path("/proc/self/task").iterdir():
+        _set_policy(policy, int(thread.name))

@@ -23,10 +23,12 @@ class EngineErrorCode(StrEnum):
 class EngineError(Exception):
     """A request that the engine refused or could not finish."""
 
-    def __init__(self, code: EngineErrorCode, message: str) -> None:
+    def __init__(self, code: EngineErrorCode, message: str, *, retry_after_seconds: float | None = None) -> None:
         super().__init__(message)
         self.code = code
         self.message = message
+        self.retry_after_seconds = retry_after_seconds
+        """When the same request may succeed; None: unknown, or never."""
 
 
 class OutOfDeviceMemoryError(Exception):

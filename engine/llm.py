@@ -9,12 +9,12 @@ from typing import Any, Unpack, assert_never
 
 from glimpse.engine.checkpoint import DEFAULT_MODEL, resolve_checkpoint
 from glimpse.engine.config import OfflineOptions
-from glimpse.engine.errors import CheckpointError, EngineError
+from glimpse.engine.errors import EngineError
 from glimpse.engine.loading.load_engine import load_core
 from glimpse.engine.offline.engine_options import parse_engine_options
 from glimpse.engine.offline.fields import InputError, known_fields
 from glimpse.engine.offline.media_defaults import apply_defaults, parse_defaults
-from glimpse.engine.offline.media_loading import OfflineMedia, media_processing
+from glimpse.engine.offline.media_loading import OfflineMedia
 from glimpse.engine.offline.media_policy import parse_rules
 from glimpse.engine.offline.prompt_inputs import (
     Messages,
@@ -107,10 +107,7 @@ class LLM:
         self._encoder = engine.model.encoder
         self._prompts = load_prompt_builder(path, engine.model, chat_template)
         self._grammars = GrammarChecker(self._prompts.tokenizer)
-        try:
-            self._media = OfflineMedia(media_processing(path, engine.model), rules)
-        except ValueError as error:
-            raise CheckpointError(str(error)) from error
+        self._media = OfflineMedia(path, engine.model, rules)
         self._request_ids = (str(number) for number in itertools.count())
 
     def generate(
@@ -271,11 +268,8 @@ class LLM:
         return generate
 
 
-_MEDIA_KINDS = tuple(kind.value for kind in MediaKind)
-
-
 def _checked_limits(limits: Mapping[str, int]) -> dict[MediaKind, int]:
-    known = known_fields(limits, "limit_mm_per_prompt", known=_MEDIA_KINDS)
+    known = known_fields(limits, "limit_mm_per_prompt", known=tuple(MediaKind))
     return {MediaKind(kind): limit for kind, limit in known.items()}
 
 
@@ -305,13 +299,6 @@ def _build_prompt(builder: PromptBuilder, request: OfflineRequest, media: Sequen
         case TokenIds(token_ids=token_ids):
             return builder.expand(token_ids, media)
         case Messages(messages=messages, options=options):
-            return builder.chat(
-                messages,
-                media,
-                tools=options.tools,
-                add_generation_prompt=options.add_generation_prompt,
-                continue_final_message=options.continue_final_message,
-                template_kwargs=options.template_kwargs,
-            )
+            return builder.chat(messages, media, options)
         case _:
             assert_never(request.prompt)

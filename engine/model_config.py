@@ -6,6 +6,7 @@ The front end needs it to make prompts; the engine builds the model from it.
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -143,14 +144,6 @@ class _Family:
     placeholder_ids: Mapping[str, int]
 
 
-def _qwen2_vl(config: Mapping[str, Any]) -> _Family:
-    return _vision_family(config, _qwen2_vl_vision)
-
-
-def _qwen2_5_vl(config: Mapping[str, Any]) -> _Family:
-    return _vision_family(config, _qwen2_5_vl_vision)
-
-
 def _vision_family(
     config: Mapping[str, Any], read_vision: Callable[[Mapping[str, Any], Mapping[str, Any]], VisionConfig]
 ) -> _Family:
@@ -200,13 +193,6 @@ def _qwen2_audio(config: Mapping[str, Any]) -> _Family:
     )
 
 
-_FAMILIES: Mapping[str, Callable[[Mapping[str, Any]], _Family]] = {
-    "Qwen2VLForConditionalGeneration": _qwen2_vl,
-    "Qwen2_5_VLForConditionalGeneration": _qwen2_5_vl,
-    "Qwen2AudioForConditionalGeneration": _qwen2_audio,
-}
-
-
 def _text_config(
     text: Mapping[str, Any],
     config: Mapping[str, Any],
@@ -232,28 +218,24 @@ def _text_config(
 
 def _qwen2_vl_vision(vision: Mapping[str, Any], text: Mapping[str, Any]) -> VisionConfig:
     return VisionConfig(
-        depth=vision["depth"],
         embed_dim=vision["embed_dim"],
         hidden_size=vision.get("hidden_size", text["hidden_size"]),
-        num_heads=vision["num_heads"],
         intermediate_size=int(vision["embed_dim"] * vision.get("mlp_ratio", 4)),
-        **_patches(vision),
+        **_shared_fields(vision),
     )
 
 
 def _qwen2_5_vl_vision(vision: Mapping[str, Any], text: Mapping[str, Any]) -> VisionConfig:
     _require("vision_config.hidden_act", vision.get("hidden_act", "silu"), "silu")
-    patches = _patches(vision)
-    token_side = patches["patch_size"] * patches["spatial_merge_size"]
+    shared = _shared_fields(vision)
+    token_side = shared["patch_size"] * shared["spatial_merge_size"]
     if (window_size := vision.get("window_size", 112)) < token_side:
         raise CheckpointError(
             f"config.json: 'vision_config.window_size': expected at least {token_side}, got {window_size}"
         )
     return VisionConfig(
-        depth=vision["depth"],
         embed_dim=vision["hidden_size"],
         hidden_size=vision.get("out_hidden_size", text["hidden_size"]),
-        num_heads=vision["num_heads"],
         intermediate_size=vision["intermediate_size"],
         gated=True,
         windows=WindowConfig(
@@ -261,8 +243,15 @@ def _qwen2_5_vl_vision(vision: Mapping[str, Any], text: Mapping[str, Any]) -> Vi
             full_attention_blocks=frozenset(vision.get("fullatt_block_indexes", (7, 15, 23, 31))),
         ),
         tokens_per_second=vision.get("tokens_per_second", 4),
-        **patches,
+        **shared,
     )
+
+
+_FAMILIES: Mapping[str, Callable[[Mapping[str, Any]], _Family]] = {
+    "Qwen2VLForConditionalGeneration": partial(_vision_family, read_vision=_qwen2_vl_vision),
+    "Qwen2_5_VLForConditionalGeneration": partial(_vision_family, read_vision=_qwen2_5_vl_vision),
+    "Qwen2AudioForConditionalGeneration": _qwen2_audio,
+}
 
 
 def _require(field: str, value: object, supported: str) -> None:
@@ -270,8 +259,10 @@ def _require(field: str, value: object, supported: str) -> None:
         raise CheckpointError(f"config.json: '{field}': expected {supported!r}, got {value!r}")
 
 
-def _patches(vision: Mapping[str, Any]) -> dict[str, Any]:
+def _shared_fields(vision: Mapping[str, Any]) -> dict[str, Any]:
     return {
+        "depth": vision["depth"],
+        "num_heads": vision["num_heads"],
         # Published checkpoints write `in_chans`, transformers writes `in_channels`.
         "in_channels": vision.get("in_channels", vision.get("in_chans", 3)),
         "patch_size": vision.get("patch_size", vision.get("spatial_patch_size", 14)),

@@ -8,22 +8,21 @@ whole foreground group, a service manager signals every process of a unit), so t
 drains, then sends `Stop`. If it dies, the socket's end of file ends this process, even in the middle of a step.
 """
 
-import argparse
+import importlib
 import logging
 import os
 import queue
-import signal
-import socket
 import sys
-import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, assert_never
 
+from glimpse.engine.child_process import inherited_socket, start_inbox
 from glimpse.engine.config import EngineConfig
-from glimpse.engine.cpu_policy import use_normal_policy
+from glimpse.engine.cpu_policy import use_idle_policy, use_normal_policy
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.ipc.transport import Channel, TransportError
-from glimpse.engine.protocol import Cancel, Failed, Generate, Loading, Ready, Start, Stop, ToEngine
+from glimpse.engine.protocol import Cancel, Failed, Generate, Loading, Prepare, Ready, Start, Stop, ToEngine
 
 if TYPE_CHECKING:
     from glimpse.engine.scheduling.core import Core
@@ -32,6 +31,8 @@ OnProgress = Callable[[str, float], None]
 """Called with the current stage and the share of the work that is done."""
 Load = Callable[[EngineConfig, OnProgress], tuple["Core", Ready]]
 """Builds the core for a configuration. Raises CheckpointError."""
+OnPrepare = Callable[[], None]
+"""Imports what `Load` needs."""
 
 _Inbox = queue.SimpleQueue[ToEngine]
 
@@ -40,35 +41,41 @@ _log = logging.getLogger(__name__)
 
 def main() -> int:
     """Serves the front end at the other end of `--fd`. Returns the exit status."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    use_normal_policy()  # before there are threads; the front end may use another policy
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s engine: %(message)s")
-    parser = argparse.ArgumentParser(prog="python -m glimpse.engine.process", description="Serves one front end.")
-    parser.add_argument("--fd", type=int, required=True, help="the inherited socket to the front end")
-    connection = socket.socket(fileno=parser.parse_args().fd)
-    connection.set_inheritable(False)  # else processes started by libraries would keep it open after this one has ended
-    return serve(Channel(connection), load=_load)
+    connection = inherited_socket("glimpse.engine.process", log_name="engine")
+    return serve(Channel(connection), load=_load, prepare=_import_engine)
 
 
-def serve(channel: Channel, *, load: Load) -> int:
+def serve(channel: Channel, *, load: Load, prepare: OnPrepare = lambda: None) -> int:
     """Loads the checkpoint and serves until the front end sends `Stop`. Returns the exit status.
 
     Ends the whole process if the front end is gone.
     """
-    inbox: _Inbox = queue.SimpleQueue()
-    threading.Thread(target=_receive, args=(channel, inbox), name="receive", daemon=True).start()
+    inbox = start_inbox(partial(_receive, channel))
     try:
-        return _serve(channel, inbox, load)
+        return _serve(channel, inbox, load, prepare)
     except ConnectionError:
-        return 1  # the front end is gone; `_receive` is about to notice it too
+        return 1  # the front end is gone; the inbox's thread is about to notice it too
     except Exception:
         _log.exception("the engine ends after an unexpected error")
         return 1
 
 
-def _serve(channel: Channel, inbox: _Inbox, load: Load) -> int:
-    start = inbox.get()
+def _receive(channel: Channel) -> ToEngine | None:
+    """Receives a message. A spare engine runs at the lowest priority until `Start` comes, even while it imports."""
+    message = channel.receive()
+    match message:
+        case Prepare():
+            use_idle_policy()
+        case Start():
+            use_normal_policy(all_threads=True)
+        case _:
+            pass
+    return message
+
+
+def _serve(channel: Channel, inbox: _Inbox, load: Load, prepare: OnPrepare) -> int:
+    while isinstance(start := inbox.get(), Prepare):
+        prepare()
     if not isinstance(start, Start):
         raise TransportError(f"first message: expected Start, got {type(start).__name__}")
     try:
@@ -94,8 +101,8 @@ def _run(channel: Channel, inbox: _Inbox, core: "Core") -> None:
                 case Stop():
                     channel.send(core.shutdown())
                     return
-                case Start():
-                    raise TransportError("expected one Start message, got a second one")
+                case Prepare() | Start():
+                    raise TransportError(f"expected no {type(message).__name__} message after Start")
                 case _:
                     assert_never(message)
         if core.has_work:
@@ -112,18 +119,6 @@ def _arrived(inbox: _Inbox, *, wait: bool) -> Iterator[ToEngine]:
         return
 
 
-def _receive(channel: Channel, inbox: _Inbox) -> None:
-    """Fills the inbox. Runs in its own thread, so it notices the front end's death even during a long step."""
-    try:
-        while (message := channel.receive()) is not None:
-            inbox.put(message)
-    except Exception:
-        _log.exception("the engine ends: reading its socket failed")
-        os._exit(1)
-    _log.info("the front end is gone")
-    os._exit(0)  # at once: the main thread may be in the middle of a step, and there is nothing to clean up
-
-
 def _load(config: EngineConfig, on_progress: OnProgress) -> tuple["Core", Ready]:
     on_progress("importing torch", 0.0)
     # Imported here, not at the top: it takes seconds, and the front end shows this stage.
@@ -131,6 +126,12 @@ def _load(config: EngineConfig, on_progress: OnProgress) -> tuple["Core", Ready]
 
     loaded = load_core(config, on_progress=on_progress, on_rank_failure=_end_without_rank)
     return loaded.core, loaded.ready
+
+
+def _import_engine() -> None:
+    """Imports all of the engine. Creates no CUDA context, so it takes no memory of a GPU."""
+    importlib.import_module("glimpse.engine.loading.load_engine")
+    _log.info("a spare is ready to replace this engine")
 
 
 def _end_without_rank() -> None:

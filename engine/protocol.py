@@ -37,8 +37,12 @@ class MediaInput(msgspec.Struct, frozen=True, kw_only=True):
     content: MediaContent
 
 
+class Prepare(msgspec.Struct, frozen=True, kw_only=True, tag="prepare"):
+    """Import what loading needs, at the lowest priority, and wait for `Start`. Only before `Start`."""
+
+
 class Start(msgspec.Struct, frozen=True, kw_only=True, tag="start"):
-    """The first message: load a checkpoint."""
+    """Load a checkpoint. The first message, except for `Prepare`."""
 
     config: EngineConfig
 
@@ -65,12 +69,16 @@ class Generate(msgspec.Struct, frozen=True, kw_only=True, tag="generate"):
     """Smaller is served sooner."""
     cache_salt: str = ""
     """Requests share cached prefixes only with requests of the same salt."""
+    client: str = ""
+    """An opaque name of who sent it. Clients get equal shares of the engine."""
+    flow: str = ""
+    """Requests of a client with the same name here have one share of the client's. Default: the request's id."""
     siblings: list[Sibling] = []
-    """Further answers. The prompt and its pixels cross the process boundary only once."""
+    """Further answers, in the same flow. The prompt and its pixels cross the process boundary only once."""
 
     def each(self) -> Iterator["Generate"]:
         """Yields a request without siblings for each answer."""
-        alone = msgspec.structs.replace(self, siblings=[]) if self.siblings else self
+        alone = msgspec.structs.replace(self, siblings=[], flow=self.flow or self.request_id) if self.siblings else self
         yield alone
         for sibling in self.siblings:
             sampling = replace(self.sampling, seed=sibling.seed)
@@ -87,7 +95,7 @@ class Stop(msgspec.Struct, frozen=True, kw_only=True, tag="stop"):
     """Ends the process. Requests in flight end as cancelled; a front end that drains waits before it sends this."""
 
 
-ToEngine = Start | Generate | Cancel | Stop
+ToEngine = Prepare | Start | Generate | Cancel | Stop
 
 
 class Loading(msgspec.Struct, frozen=True, kw_only=True, tag="loading"):

@@ -5,16 +5,12 @@ step, and after any error of its own, which rank 0 detects: a rank that continue
 waiting in an all-reduce.
 """
 
-import argparse
 import logging
 import os
 import queue
-import signal
-import socket
-import threading
 from pathlib import Path
 
-from glimpse.engine.cpu_policy import use_normal_policy
+from glimpse.engine.child_process import inherited_socket, start_inbox
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.parallel.messages import (
     Execute,
@@ -36,20 +32,11 @@ _log = logging.getLogger(__name__)
 
 def main() -> int:
     """Runs the rank until rank 0 closes the connection, and returns the exit status."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    use_normal_policy()  # before there are threads; the parent process may run under the batch policy
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s rank: %(message)s")
-    parser = argparse.ArgumentParser(prog="python -m glimpse.engine.rank", description="A tensor-parallel rank.")
-    parser.add_argument("--fd", type=int, required=True, help="file descriptor of the inherited socket to rank 0")
-    connection = socket.socket(fileno=parser.parse_args().fd)
-    connection.set_inheritable(False)  # a library's child process would keep the socket open
-    return _run(pipe_to_rank_zero(connection))
+    return _run(pipe_to_rank_zero(inherited_socket("glimpse.engine.rank", log_name="rank")))
 
 
 def _run(pipe: _RankZero) -> int:
-    inbox: _Inbox = queue.SimpleQueue()
-    threading.Thread(target=_receive, args=(pipe, inbox), name="receive", daemon=True).start()
+    inbox = start_inbox(pipe.receive)
     try:
         load = inbox.get()
         assert isinstance(load, Load)
@@ -81,17 +68,6 @@ def _serve(pipe: _RankZero, inbox: _Inbox, load: Load) -> None:
 
 def _no_progress(_stage: str, _fraction: float) -> None:
     """Only rank 0 reports progress."""
-
-
-def _receive(pipe: _RankZero, inbox: _Inbox) -> None:
-    """Fills the inbox from its own thread, and detects the end of rank 0 while the main thread is in an all-reduce."""
-    try:
-        while (message := pipe.receive()) is not None:
-            inbox.put(message)
-    except Exception:
-        _log.exception("the rank exits: cannot read its socket")
-        os._exit(1)
-    os._exit(0)  # at once: the main thread may be waiting for the other ranks
 
 
 if __name__ == "__main__":

@@ -11,20 +11,33 @@ from typing import Annotated, Literal
 from cyclopts import App, Parameter, Token
 from cyclopts.config import Env
 from cyclopts.validators import Number
+from pydantic import ByteSize, TypeAdapter
 
 from glimpse.gateway.address import Address
-from glimpse.gateway.config import write_config
+from glimpse.gateway.config import DEFAULT_LIMITS, Limits, write_config
 from glimpse.gateway.health import is_serving
-from glimpse.gateway.run import Envoy, GatewayError
+from glimpse.gateway.run import LIMITS_HERE, Envoy, GatewayError
 from glimpse.gateway.tls import Tls, parse_tls
+
+_MIN_HEAP_BYTES = 64 << 20
+"""Envoy itself needs about half of it."""
+
+
+def _human_readable(size: int) -> str:
+    return ByteSize(size).human_readable()
 
 
 def _address(_: type[Address], tokens: list[Token]) -> Address:
     return Address.parse(tokens[0].value)
 
 
+def _bytes(_: type[int], tokens: list[Token]) -> int:
+    return TypeAdapter(ByteSize).validate_python(tokens[0].value)
+
+
 _AddressFlag = Annotated[Address, Parameter(converter=_address, n_tokens=1, accepts_keys=False)]
-_Origins = Annotated[tuple[str, ...], Parameter(negative="", show_default=False)]
+_Names = Annotated[tuple[str, ...], Parameter(negative="", show_default=False)]
+_Size = Annotated[int, Parameter(converter=_bytes, validator=Number(gte=_MIN_HEAP_BYTES), show_default=_human_readable)]
 _Seconds = Annotated[int, Parameter(validator=Number(gte=0))]
 _Count = Annotated[int, Parameter(validator=Number(gte=1))]
 
@@ -58,11 +71,14 @@ def run(
     *,
     listen: _AddressFlag = _LISTEN,
     upstream: _AddressFlag = _UPSTREAM,
-    allow_origin: _Origins = (),
+    allow_origin: _Names = (),
+    allowed_host: _Names = (),
     access_log: bool = False,
     tls_certificate: Path | None = None,
     tls_key: Path | None = None,
     tls_client_ca: Path | None = None,
+    max_connections: _Count = LIMITS_HERE.max_connections,
+    max_heap_bytes: _Size = DEFAULT_LIMITS.max_heap_bytes,
     drain_seconds: _Seconds = 30,
     workers: _Count = _WORKERS,
     log_level: Literal["debug", "info", "warning", "error"] = "warning",
@@ -79,6 +95,9 @@ def run(
         The server's gRPC address.
     allow_origin
         Origin of web pages that may call, such as https://app.example; "*" allows all. Default: pages of this machine.
+    allowed_host
+        Host name under which the gateway answers, in addition to localhost. Default: no other on a loopback address,
+        against web pages whose names resolve to it; any on other addresses.
     access_log
         Write a line for each request to standard output.
     tls_certificate
@@ -87,6 +106,10 @@ def run(
         PEM file of the certificate's private key.
     tls_client_ca
         PEM file of the CA that signs client certificates, which are then required (mutual TLS).
+    max_connections
+        Most connections of clients. Further ones are closed at once.
+    max_heap_bytes
+        Envoy's memory, such as 2GiB. Near it, requests are refused with 503.
     drain_seconds
         How long a stop waits for running requests.
     workers
@@ -106,8 +129,10 @@ def run(
             upstream=upstream,
             run_dir=folder,
             allowed_origins=allow_origin,
+            allowed_hosts=allowed_host,
             access_log=access_log,
             tls=_tls(tls_certificate, tls_key, tls_client_ca),
+            limits=Limits(max_connections=max_connections, max_heap_bytes=max_heap_bytes),
             drain_seconds=drain_seconds,
             num_workers=workers,
             log_level=log_level,
@@ -122,11 +147,14 @@ def config(
     listen: _AddressFlag = _LISTEN,
     upstream: _AddressFlag = _UPSTREAM,
     admin: _AddressFlag = _ADMIN,
-    allow_origin: _Origins = (),
+    allow_origin: _Names = (),
+    allowed_host: _Names = (),
     access_log: bool = False,
     tls_certificate: Path | None = None,
     tls_key: Path | None = None,
     tls_client_ca: Path | None = None,
+    max_connections: _Count = DEFAULT_LIMITS.max_connections,
+    max_heap_bytes: _Size = DEFAULT_LIMITS.max_heap_bytes,
 ) -> None:
     """Write envoy.yaml, and api.binpb that it refers to, for an Envoy that you run yourself.
 
@@ -142,6 +170,9 @@ def config(
         Address of Envoy's admin interface. Keep it private: it can stop the gateway.
     allow_origin
         Origin of web pages that may call, such as https://app.example; "*" allows all. Default: pages of this machine.
+    allowed_host
+        Host name under which the gateway answers, in addition to localhost. Default: no other on a loopback address,
+        against web pages whose names resolve to it; any on other addresses.
     access_log
         Write a line for each request to standard output.
     tls_certificate
@@ -150,6 +181,10 @@ def config(
         PEM file of the certificate's private key.
     tls_client_ca
         PEM file of the CA that signs client certificates, which are then required (mutual TLS).
+    max_connections
+        Most connections of clients. Further ones are closed at once.
+    max_heap_bytes
+        Envoy's memory, such as 2GiB. Near it, requests are refused with 503.
     """
     folder = folder.absolute()
     folder.mkdir(parents=True, exist_ok=True)
@@ -159,8 +194,10 @@ def config(
         upstream=upstream,
         admin=admin,
         allowed_origins=allow_origin,
+        allowed_hosts=allowed_host,
         access_log=access_log,
         tls=_tls(tls_certificate, tls_key, tls_client_ca),
+        limits=Limits(max_connections=max_connections, max_heap_bytes=max_heap_bytes),
     )
     print(path)
 

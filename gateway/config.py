@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from glimpse.gateway import descriptors
+from glimpse.gateway.access import origin_matchers, request_checks
 from glimpse.gateway.address import Address
 from glimpse.gateway.tls import Tls, transport_socket
 
@@ -20,8 +21,37 @@ _HERE = Path(__file__).parent
 STAT_PREFIX = "glimpse"
 """The prefix of this gateway's statistics in Envoy."""
 
-LOCAL_ORIGINS = r"https?://(localhost|127\.0\.0\.1|\[::1\])(:\d+)?"
-"""The default origins of web pages that may call the gateway: those of this machine."""
+MAX_HEADERS_KIB = 60
+"""Size of a request's headers, above which it is refused."""
+
+_MAX_HEADERS = 100
+"""Headers of a request."""
+
+_BUFFER_BYTES = 256 << 10
+"""What Envoy holds of a request or a response that the other side does not read, for each connection and stream."""
+
+_RETRY_BYTES = 1 << 20
+"""Size of a request's body up to which Envoy keeps it, to send it to another server if the first cannot take it."""
+
+_MAX_STREAMS = 512
+"""Concurrent streams of a client's HTTP/2 connection. gRPC clients let further calls wait."""
+
+_MAX_UPSTREAM_STREAMS = 100
+"""Concurrent streams of a connection to the server; further streams get another connection."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Bounds on what all clients together may take from the gateway."""
+
+    max_connections: int = 10_000
+    """Connections of clients. Further ones are closed at once."""
+    max_heap_bytes: int = 768 << 20
+    """Envoy's memory. Near it, Envoy refuses requests with 503."""
+
+
+DEFAULT_LIMITS = Limits()
+
 
 _ACCESS_LOG_FORMAT = (
     "%START_TIME% %REQUEST_HEADER(X-ENVOY-ORIGINAL-METHOD?:METHOD)% %PATH(NQ:ORIG_OR_PATH)% "
@@ -46,6 +76,14 @@ class _LocalReply:
     """In Envoy's format language."""
 
 
+_HEADERS_TOO_LARGE = (
+    f"The request headers are too large: expected at most {MAX_HEADERS_KIB} KiB and {_MAX_HEADERS} headers."
+)
+
+_MISSING_HOST = _LocalReply(
+    status=400, code="missing_host", message="'Host': expected the server's host name, got no such header"
+)
+
 _LOCAL_REPLIES = (
     _LocalReply(
         status=404, code="unknown_url", message="Unknown URL: %REQUEST_HEADER(:METHOD)% %PATH(NQ:ORIG_OR_PATH)%"
@@ -55,9 +93,10 @@ _LOCAL_REPLIES = (
         code="method_not_allowed",
         message="%REQUEST_HEADER(:METHOD)% is not allowed on %PATH(NQ:ORIG_OR_PATH)%",
     ),
+    _LocalReply(status=403, type="permission_error", code="permission_denied", message="%LOCAL_REPLY_BODY%"),
     _LocalReply(status=408, code="request_timeout", message="The request did not arrive in time."),
     _LocalReply(status=413, code="request_too_large", message="The request body is too large."),
-    _LocalReply(status=431, code="headers_too_large", message="The request headers are too large."),
+    _LocalReply(status=431, code="headers_too_large", message=_HEADERS_TOO_LARGE),
     _LocalReply(status=503, type="server_error", code="unavailable", message="The model server is not available."),
     _LocalReply(
         status=504,
@@ -77,8 +116,10 @@ def write_config(
     upstream: Address,
     admin: Address | Path,
     allowed_origins: Sequence[str],
+    allowed_hosts: Sequence[str] = (),
     access_log: bool,
     tls: Tls | None = None,
+    limits: Limits = DEFAULT_LIMITS,
 ) -> Path:
     """Writes Envoy's configuration and the descriptor set that it refers to, and returns the former's path.
 
@@ -88,8 +129,11 @@ def write_config(
         upstream: the server's gRPC address; a name may resolve to several replicas.
         admin: the address of Envoy's admin interface, or the path of a Unix socket that Envoy creates.
         allowed_origins: the origins of web pages that may call; "*" allows all. Default: pages of this machine.
+        allowed_hosts: host names under which the gateway answers, in addition to those of this machine. Default: no
+            other on a loopback address, any on others.
         access_log: whether Envoy writes a line for each request to standard output.
         tls: the listener's certificate; Envoy must be able to read its files. Default: plain text.
+        limits: bounds on connections and memory.
     """
     descriptor_path = folder / "api.binpb"
     descriptor_path.write_bytes(descriptors.descriptor_set().SerializeToString())
@@ -102,14 +146,27 @@ def write_config(
         "admin": {"pipe": {"path": str(admin), "mode": 0o600}} if isinstance(admin, Path) else _socket_address(admin),
         "descriptor_path": str(descriptor_path),
         "transcoded_services": [service.full_name for service in descriptors.transcoded_services()],
-        "allowed_origins": _origin_matchers(allowed_origins),
+        "allowed_origins": origin_matchers(allowed_origins),
+        "request_checks": request_checks(listen, origins=allowed_origins, hosts=allowed_hosts),
         "allowed_methods": ", ".join(_allowed_methods()),
         "access_log": [_access_log()] if access_log else [],
         "transport_socket": transport_socket(tls),
+        "missing_host": _json_body(_MISSING_HOST),
+        "max_connections": limits.max_connections,
+        "max_heap_bytes": limits.max_heap_bytes,
+        "max_headers_kib": MAX_HEADERS_KIB,
+        "max_headers_count": _MAX_HEADERS,
+        "buffer_bytes": _BUFFER_BYTES,
+        "retry_bytes": _RETRY_BYTES,
+        "max_streams": _MAX_STREAMS,
+        "downstream_window_bytes": 64 * _BUFFER_BYTES,
+        "max_upstream_streams": _MAX_UPSTREAM_STREAMS,
+        "upstream_window_bytes": _MAX_UPSTREAM_STREAMS * _BUFFER_BYTES,
     }
     blocks = {
         "local_replies": _items([_local_reply_mapper(reply) for reply in _LOCAL_REPLIES]),
         "http_routes": _items([route for path, verbs in _http_paths() for route in _http_routes(path, verbs)]),
+        "requests_lua": (_HERE / "requests.lua").read_text(),
         "errors_lua": (_HERE / "errors.lua").read_text(),
     }
     texts = {name: json.dumps(value) for name, value in values.items()} | blocks
@@ -145,12 +202,6 @@ def _allowed_methods() -> list[str]:
     return sorted({"POST"}.union(*descriptors.http_paths().values()))
 
 
-def _origin_matchers(origins: Sequence[str]) -> list[dict[str, Any]]:
-    if "*" in origins:
-        return [{"safe_regex": {"regex": ".*"}}]
-    return [{"exact": origin} for origin in origins] or [{"safe_regex": {"regex": LOCAL_ORIGINS}}]
-
-
 def _http_routes(template: str, verbs: Sequence[str]) -> list[dict[str, Any]]:
     path = {"safe_regex": {"regex": descriptors.path_regex(template)}}
     verb = {"name": ":method", "string_match": {"safe_regex": {"regex": "|".join(verbs)}}}
@@ -162,15 +213,16 @@ def _http_routes(template: str, verbs: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def _local_reply_mapper(reply: _LocalReply) -> dict[str, Any]:
-    error = {"message": reply.message, "type": reply.type, "param": None, "code": reply.code}
     status = {
         "op": "GE" if reply.and_above else "EQ",
         "value": {"default_value": reply.status, "runtime_key": "glimpse.local_reply"},
     }
-    return {
-        "filter": {"status_code_filter": {"comparison": status}},
-        "body_format_override": {"json_format": {"error": error}},
-    }
+    return {"filter": {"status_code_filter": {"comparison": status}}, "body_format_override": _json_body(reply)}
+
+
+def _json_body(reply: _LocalReply) -> dict[str, Any]:
+    error = {"message": reply.message, "type": reply.type, "param": None, "code": reply.code}
+    return {"json_format": {"error": error}}
 
 
 def _access_log() -> dict[str, Any]:

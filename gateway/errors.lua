@@ -8,8 +8,14 @@ local ERROR_INFO = '"@type":"type.googleapis.com/google.rpc.ErrorInfo"'
 -- Trailing metadata with the HTTP status, for errors whose status does not follow from the gRPC code.
 local HTTP_STATUS = "x-http-status"
 
--- Removed from REST responses.
-local GRPC_HEADERS = { "grpc-accept-encoding", "grpc-status", "grpc-message", "grpc-status-details-bin" }
+-- Trailing metadata with the seconds after which a retry makes sense, of errors that pass.
+local RETRY_AFTER = "retry-after"
+
+-- Of gRPC, for gRPC clients and for Envoy. Removed from REST responses.
+local GRPC_HEADERS = {
+  "grpc-accept-encoding", "grpc-status", "grpc-message", "grpc-status-details-bin", "grpc-retry-pushback-ms",
+  "endpoint-load-metrics-bin",
+}
 
 local CODES = {
   [1] = "cancelled", [2] = "unknown", [3] = "invalid_argument", [4] = "deadline_exceeded", [5] = "not_found",
@@ -61,12 +67,21 @@ local function openai_error(json, status, grpc_status)
   )
 end
 
+local function remove_grpc(headers)
+  for _, name in ipairs(GRPC_HEADERS) do headers:remove(name) end
+end
+
 function envoy_on_response(handle)
   local headers = handle:headers()
   if (headers:get("content-type") or ""):find("^application/grpc") and headers:get(":status") == "200" then return end
   local grpc_status = headers:get("grpc-status")
-  for _, name in ipairs(GRPC_HEADERS) do headers:remove(name) end
-  if tonumber(headers:get(":status")) < 400 then return end
+  remove_grpc(headers)
+  if tonumber(headers:get(":status")) < 400 then
+    -- Only the script waits for the trailers; the body passes.
+    local trailers = handle:trailers()
+    if trailers then remove_grpc(trailers) end
+    return
+  end
 
   -- Waits for the whole body and the trailers. Objects obtained from the handle before are invalid afterwards.
   local body = handle:body(true)
@@ -77,6 +92,9 @@ function envoy_on_response(handle)
   headers = handle:headers()
   local status = tonumber(headers:get(HTTP_STATUS) or trailers and trailers:get(HTTP_STATUS) or headers:get(":status"))
   headers:remove(HTTP_STATUS)
+  local retry_after = trailers and trailers:get(RETRY_AFTER)
+  if retry_after then headers:replace(RETRY_AFTER, retry_after) end
+  if trailers then remove_grpc(trailers) end
   headers:replace(":status", tostring(status))
   headers:replace("content-type", "application/json")
   headers:replace("content-length", tostring(handle:body():setBytes(openai_error(json, status, grpc_status))))

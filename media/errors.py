@@ -28,6 +28,8 @@ class MediaErrorCode(StrEnum):
     """The request refers to media by uuid or upload handle, and nothing is cached under it."""
     OVERLOADED = "overloaded"
     """The media of all requests together exceed the memory budget; a later attempt may succeed."""
+    WORKER_KILLED = "media_worker_killed"
+    """The processes that decoded the media were killed, by something outside; a later attempt may succeed."""
     UPLOAD_MISMATCH = "upload_mismatch"
     """The uploaded bytes differ from the announced size or hash."""
 

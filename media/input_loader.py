@@ -1,19 +1,19 @@
 """Loads the media of a request: `glimpse.media.inputs` → media that are ready for the engine."""
 
-import asyncio
 from collections.abc import Sequence
 from functools import partial
 from typing import TypeAlias, assert_never
 
-from glimpse.media.cache.request_media import Batch
-from glimpse.media.embeddings.cached import CachedEmbeddings
+from glimpse.media.cache.request_media import RequestMedia
 from glimpse.media.embeddings.embeddings import Embedding
+from glimpse.media.embeddings.loader import EmbeddingLoader
 from glimpse.media.errors import MediaError
 from glimpse.media.inputs import AudioInput, EmbeddingInput, ImageInput, MediumInput, VideoInput, is_by_reference
 from glimpse.media.loader import MediaLoader
 from glimpse.media.processing.audio import Audio
 from glimpse.media.processing.image import Image
 from glimpse.media.processing.video import Video
+from glimpse.media.tasks import run_all
 
 Medium: TypeAlias = Image | Video | Audio | Embedding
 """A loaded medium."""
@@ -29,7 +29,7 @@ class MediaInputError(Exception):
 
 
 async def load_inputs(
-    inputs: Sequence[MediumInput], *, loader: MediaLoader, embeddings: CachedEmbeddings, batch: Batch
+    inputs: Sequence[MediumInput], *, loader: MediaLoader, embeddings: EmbeddingLoader, batch: RequestMedia
 ) -> list[Medium]:
     """Loads media concurrently and returns them in the order of `inputs`.
 
@@ -38,24 +38,15 @@ async def load_inputs(
     Raises:
         MediaInputError: the first input that failed to load; the other loads are cancelled.
     """
-    load = partial(_load_all, loader=loader, embeddings=embeddings, batch=batch)
-    sent = iter(await load([medium for medium in inputs if not is_by_reference(medium)]))
-    referenced = iter(await load([medium for medium in inputs if is_by_reference(medium)]))
+    load = partial(_load, loader=loader, embeddings=embeddings, batch=batch)
+    sent = iter(await run_all(load(medium) for medium in inputs if not is_by_reference(medium)))
+    referenced = iter(await run_all(load(medium) for medium in inputs if is_by_reference(medium)))
     return [next(referenced if is_by_reference(medium) else sent) for medium in inputs]
 
 
-async def _load_all(
-    inputs: Sequence[MediumInput], *, loader: MediaLoader, embeddings: CachedEmbeddings, batch: Batch
-) -> list[Medium]:
-    try:
-        async with asyncio.TaskGroup() as group:
-            loads = [group.create_task(_load(medium, loader, embeddings, batch)) for medium in inputs]
-    except ExceptionGroup as failed:
-        raise failed.exceptions[0] from failed  # the one that cancelled the others
-    return [load.result() for load in loads]
-
-
-async def _load(medium: MediumInput, loader: MediaLoader, embeddings: CachedEmbeddings, batch: Batch) -> Medium:
+async def _load(
+    medium: MediumInput, *, loader: MediaLoader, embeddings: EmbeddingLoader, batch: RequestMedia
+) -> Medium:
     try:
         match medium:
             case ImageInput(source=source, uuid=uuid):

@@ -2,10 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from glimpse.engine.sampling_params import Grammar, SamplingParams
-from glimpse.engine.text.conversation import ChatMessage, ToolChoice, ToolDefinition
+from glimpse.engine.text.conversation import ChatMessage, TemplateOptions, ToolChoice, ToolDefinition
 from glimpse.media.inputs import MediumInput
 
 
@@ -14,16 +13,10 @@ class Conversation:
     """A conversation and the chat template's options, from which a prompt is built."""
 
     messages: tuple[ChatMessage, ...]
-    media: tuple[MediumInput, ...]
-    """In the order of their slots in `messages`."""
-    tools: tuple[ToolDefinition, ...] = ()
-    """Tools that the template shows to the model."""
-    add_generation_prompt: bool = True
-    """The prompt ends with the header of an assistant's message."""
-    continue_final_message: bool = False
-    """The prompt ends inside the last message."""
-    template_kwargs: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Further variables of the chat template."""
+    media: list[MediumInput]
+    """In the order of their slots in `messages`. Emptied once they are loaded, so that their bytes are freed while the
+    answer is generated."""
+    options: TemplateOptions = field(default_factory=TemplateOptions)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

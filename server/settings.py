@@ -5,6 +5,7 @@ The docstring under a field is its help text. Nothing here opens a file or a soc
 
 from collections.abc import Mapping
 from dataclasses import asdict
+from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -63,10 +64,22 @@ class ListenSettings(BaseModel):
     """Address of the Prometheus endpoint, /metrics."""
     metrics_port: Port = 9090
     """Port of the Prometheus endpoint, /metrics; 0 takes a free one."""
+    trusted_proxies: Annotated[tuple[IPvAnyNetwork, ...], Parameter(negative="", show_default=False)] = (
+        IPv4Network("127.0.0.0/8"),
+        IPv6Network("::1/128"),
+    )
+    """Network whose proxies may give a client's address as x-glimpse-client-address; repeatable. Default: this host."""
+    body_in_flight_bytes: Size = ByteSize(512 << 20)
+    """Memory for request bodies until their media are loaded. A body that would exceed it is refused (429)."""
     drain_delay: Annotated[float, Field(ge=0)] = 3.0
     """Seconds between reporting NOT_SERVING and closing the port on SIGTERM, so that proxies notice. None on Ctrl-C."""
     drain_timeout: Annotated[float, Field(ge=0)] = 60.0
-    """Seconds that running requests get to end when the server stops."""
+    """Seconds that running requests get to end when the server stops; then they end with UNAVAILABLE."""
+    keepalive_time: Annotated[float, Field(ge=1)] = 20.0
+    """Seconds after which a silent gRPC connection is pinged; after as many more without a reply its requests end."""
+    max_connection_age: Annotated[float, Field(ge=1)] | None = None
+    """Seconds after which a gRPC client is told to connect anew, so that load spreads. Open calls end first. Default:
+    never."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """Least severe level that is logged."""
 
@@ -86,8 +99,12 @@ class EngineSettings(BaseModel):
     """Format in which the model writes tool calls. auto: the one that its chat template describes."""
     options: Annotated[EngineOptions, Parameter(name="*", show_default=_show_default)] = EngineOptions()
     """Options of the engine."""
+    max_queue_seconds: Annotated[float, Field(gt=0)] = 60.0
+    """Seconds that a request may be expected to wait for others of the same client; longer, and it is refused (429)."""
     engine_timeout: Annotated[float, Field(gt=0)] = 600
     """Seconds without a message from an engine that has requests, after which it counts as hung and is restarted."""
+    spare_engine: bool = True
+    """Keep a second engine process that has imported torch but loaded nothing, so that restarts take less time."""
 
     @field_validator("options", mode="before")
     @classmethod

@@ -28,6 +28,7 @@ from bench.serving.processes import cpu_seconds, family
 from glimpse.engine.model_config import VisionConfig
 from glimpse.engine.models.qwen2_vl_vision import PixelStatistics, cut_patches, normalize
 from glimpse.media.containers.still import open_image
+from glimpse.media.decoding.jobs import ImageJob, VideoJob
 from glimpse.media.decoding.video_file import video_from_file
 from glimpse.media.decoding.worker_client import IsolatedDecoders
 from glimpse.media.kind import MediaKind
@@ -89,13 +90,13 @@ def prepared(data: bytes) -> Image:
 
 def _isolated(processing: ImageProcessing = IMAGES) -> Act:
     """Produces an image or a video ready for the engine, decoded in a worker process as servers do."""
-    decoders = IsolatedDecoders(num_images=1, num_videos=1)
+    decoders = IsolatedDecoders(num_images=1, num_videos=1, max_decoded_pixels=MAX_DECODED_PIXELS)
     runner = asyncio.Runner()
 
     def act(data: bytes) -> object:
         if _is_video(data):
-            return runner.run(decoders.video_from_file(data, VIDEOS, _ONE_A_SECOND))
-        return runner.run(decoders.image(data, processing, max_decoded_pixels=MAX_DECODED_PIXELS))
+            return runner.run(decoders.decode(VideoJob(processing=VIDEOS, options=_ONE_A_SECOND), [data]))
+        return runner.run(decoders.decode(ImageJob(processing=processing), [data]))
 
     return act
 

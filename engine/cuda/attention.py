@@ -7,16 +7,13 @@ sequences in the batch.
 # pyright: reportCallIssue=false
 # (a launch takes options in addition to the kernel's arguments)
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import accumulate
-
 import torch
 import triton
 from torch import Tensor
 
 from glimpse.engine.cuda.attention_kernels import attend_chunks, attend_split, merge_splits
 from glimpse.engine.tensors.kv_cache import LayerCache
+from glimpse.engine.tensors.paged_plan import PagedPlan
 
 MAX_SPLITS = 32
 """Maximum number of splits of a sequence's keys, which are computed in parallel."""
@@ -28,46 +25,7 @@ LOG2_E = 1.4426950408889634
 """Kernels compute powers of 2, for which a GPU has an instruction."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CudaAttentionPlan:
-    """A step's sequences on the device, as the kernels read them, so that CUDA graphs can refill copies.
-
-    A padding sequence of a graph's batch has one query and one key, and may use any valid block.
-    """
-
-    block_tables: Tensor
-    """int32 [sequences, blocks], padded with any valid block."""
-    query_starts: Tensor
-    """int32 [sequences + 1]: first packed row of each sequence, then the number of rows."""
-    key_lengths: Tensor
-    """int32 [sequences], at least 1."""
-    max_query_length: int
-    """Largest number of new tokens of a sequence; 1 in a decode step."""
-
-
-def plan_attention(
-    *, query_lengths: Sequence[int], key_lengths: Sequence[int], block_tables: Tensor
-) -> CudaAttentionPlan:
-    """Returns the plan that all layers of a step share.
-
-    Args:
-        query_lengths: number of new tokens of each sequence, in packed order.
-        key_lengths: number of tokens of each sequence so far, including the new ones.
-        block_tables: [sequences, blocks], padded with any valid block; on the device.
-    """
-    device = block_tables.device
-    numbers = [0, *accumulate(query_lengths), *key_lengths]
-    # One copy from pinned memory, so that the host does not wait for the device.
-    on_device = torch.tensor(numbers, dtype=torch.int32, pin_memory=device.type == "cuda").to(device, non_blocking=True)
-    return CudaAttentionPlan(
-        block_tables=block_tables.to(torch.int32).contiguous(),
-        query_starts=on_device[: len(query_lengths) + 1],
-        key_lengths=on_device[len(query_lengths) + 1 :],
-        max_query_length=max(query_lengths),
-    )
-
-
-def paged_attention(query: Tensor, cache: LayerCache, plan: CudaAttentionPlan) -> Tensor:
+def paged_attention(query: Tensor, cache: LayerCache, plan: PagedPlan) -> Tensor:
     """Computes causal attention of each new token to its sequence's tokens up to and including itself.
 
     Decodes are computed in splits of their keys, longer chunks in tiles of their tokens.
@@ -87,7 +45,7 @@ def paged_attention(query: Tensor, cache: LayerCache, plan: CudaAttentionPlan) -
     return output
 
 
-def _attend_decodes(query: Tensor, cache: LayerCache, plan: CudaAttentionPlan, output: Tensor) -> None:
+def _attend_decodes(query: Tensor, cache: LayerCache, plan: PagedPlan, output: Tensor) -> None:
     _, num_heads, head_dim = query.shape
     _, block_size, num_kv_heads, _ = cache.keys.shape
     num_sequences, table_width = plan.block_tables.shape
@@ -135,7 +93,7 @@ def _attend_decodes(query: Tensor, cache: LayerCache, plan: CudaAttentionPlan, o
     )
 
 
-def _attend_chunks(query: Tensor, cache: LayerCache, plan: CudaAttentionPlan, output: Tensor) -> None:
+def _attend_chunks(query: Tensor, cache: LayerCache, plan: PagedPlan, output: Tensor) -> None:
     num_tokens, num_heads, head_dim = query.shape
     _, block_size, num_kv_heads, _ = cache.keys.shape
     num_sequences, table_width = plan.block_tables.shape

@@ -6,11 +6,14 @@ Triton and FlashInfer are optional dependencies, so they are imported only when 
 from collections.abc import Callable
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Literal
+from typing import Any, Literal
 
+import numpy as np
 import torch
 
 from glimpse.engine.layers.ops import Ops
+from glimpse.engine.plan import SequenceChunk
+from glimpse.engine.tensors.batch import SequenceLayout, make_batch
 from glimpse.engine.tensors.kv_cache import allocate_kv_cache
 
 CudaBackend = Literal["triton", "flashinfer"]
@@ -50,12 +53,7 @@ def make_cuda_ops(backend: CudaBackend, *, num_heads: int, device: torch.device)
         device: a CUDA device.
     """
     ops = import_module("glimpse.engine.cuda.cuda_ops")
-    if backend == "triton":
-        return ops.CudaOps(ops.TritonAttention())
-    attention = import_module("glimpse.engine.cuda.flashinfer_attention").FlashInferAttention(
-        num_heads=num_heads, device=device
-    )
-    return ops.CudaOps(attention)
+    return ops.CudaOps(ops.TritonAttention() if backend == "triton" else _flashinfer(num_heads, device))
 
 
 def kernel_error(compute: Callable[[], object]) -> str | None:
@@ -72,14 +70,18 @@ def kernel_error(compute: Callable[[], object]) -> str | None:
     return None
 
 
+def _flashinfer(num_heads: int, device: torch.device) -> Any:
+    module = import_module("glimpse.engine.cuda.flashinfer_attention")
+    return module.FlashInferAttention(num_heads=num_heads, device=device)
+
+
 def _attend_once(device: torch.device, dtype: torch.dtype, head_dim: int) -> None:
     """Computes attention of two tokens with FlashInfer, which compiles the kernels of all steps."""
-    attention = import_module("glimpse.engine.cuda.flashinfer_attention").FlashInferAttention(
-        num_heads=1, device=device
-    )
+    attention = _flashinfer(1, device)
     cache = allocate_kv_cache(
         num_layers=1, num_blocks=1, block_size=16, num_kv_heads=1, head_dim=head_dim, dtype=dtype, device=device
     )
-    tables = torch.zeros(1, 1, dtype=torch.int64, device=device)
-    plan = attention.plan(query_lengths=[2], key_lengths=[2], block_tables=tables, cache=cache)
+    chunk = SequenceChunk(sequence_id=0, start=0, token_ids=(0, 0), block_table=(0,), samples=False)
+    layout = SequenceLayout(prompt_positions=np.zeros((3, 2), dtype=np.int64), delta=0, spans=())
+    plan = attention.plan(make_batch([chunk], {0: layout}, block_size=16, device=device), cache)
     attention.attend(torch.zeros(2, 1, head_dim, dtype=dtype, device=device), cache.layer(0), plan)

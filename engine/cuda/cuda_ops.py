@@ -4,13 +4,12 @@ Attention over the paged KV cache is pluggable. In a decode step nothing here sy
 depend on shapes only, so the step can be captured in a CUDA graph.
 """
 
-from collections.abc import Sequence
 from typing import Any, Protocol
 
 from torch import Tensor, nn
 from torch.nn import functional
 
-from glimpse.engine.cuda.attention import CudaAttentionPlan, paged_attention, plan_attention
+from glimpse.engine.cuda.attention import paged_attention
 from glimpse.engine.cuda.quantized import multiply
 from glimpse.engine.cuda.rotary import rotate, rotate_and_store
 from glimpse.engine.cuda.rows import gated_silu, quick_gelu, rms_norm
@@ -20,15 +19,15 @@ from glimpse.engine.layers.linear import Int8Linear, Linear
 from glimpse.engine.layers.mlp import GatedMLP, QuickGeluMLP
 from glimpse.engine.layers.norm import RMSNorm
 from glimpse.engine.layers.rotary import Rotation
+from glimpse.engine.tensors.batch import Batch
 from glimpse.engine.tensors.kv_cache import KVCache, LayerCache
+from glimpse.engine.tensors.paged_plan import PagedPlan, plan_attention
 
 
 class PagedAttention(Protocol):
-    """Attention over the paged KV cache. The plan of a decode step must be a `CudaAttentionPlan`."""
+    """Attention over the paged KV cache. The plan of a decode step must be a `PagedPlan`."""
 
-    def plan(
-        self, *, query_lengths: Sequence[int], key_lengths: Sequence[int], block_tables: Tensor, cache: KVCache
-    ) -> Any:
+    def plan(self, batch: Batch, cache: KVCache) -> Any:
         """As `Ops.plan_attention`."""
         ...
 
@@ -40,17 +39,12 @@ class PagedAttention(Protocol):
 class TritonAttention:
     """Attention by the Triton kernels."""
 
-    def plan(
-        self,
-        *,
-        query_lengths: Sequence[int],
-        key_lengths: Sequence[int],
-        block_tables: Tensor,
-        cache: KVCache,  # noqa: ARG002 (other implementations need its sizes)
-    ) -> CudaAttentionPlan:
-        return plan_attention(query_lengths=query_lengths, key_lengths=key_lengths, block_tables=block_tables)
+    def plan(self, batch: Batch, cache: KVCache) -> PagedPlan:  # noqa: ARG002 (other implementations need its sizes)
+        return plan_attention(
+            query_lengths=batch.query_lengths, key_lengths=batch.key_lengths, block_tables=batch.block_tables
+        )
 
-    def attend(self, query: Tensor, cache: LayerCache, plan: CudaAttentionPlan) -> Tensor:
+    def attend(self, query: Tensor, cache: LayerCache, plan: PagedPlan) -> Tensor:
         return paged_attention(query, cache, plan)
 
 
@@ -58,7 +52,8 @@ class CudaOps:
     """Operations on weights of any quantization scheme; schemes without a kernel use their module's `forward`."""
 
     def __init__(self, attention: PagedAttention) -> None:
-        self._attention = attention
+        self.plan_attention = attention.plan
+        self.attend = attention.attend
 
     def norm_linear(self, hidden: Tensor, norm: ops.Norm, linear: nn.Module) -> Tensor:
         return self.linear_add(_normalize(hidden, norm), linear, None)
@@ -84,18 +79,8 @@ class CudaOps:
     def logits(self, hidden: Tensor, norm: ops.Norm, head: nn.Module) -> Tensor:
         return self.linear_add(_normalize(hidden, norm), head, None).float()
 
-    def plan_attention(
-        self, *, query_lengths: Sequence[int], key_lengths: Sequence[int], block_tables: Tensor, cache: KVCache
-    ) -> Any:
-        return self._attention.plan(
-            query_lengths=query_lengths, key_lengths=key_lengths, block_tables=block_tables, cache=cache
-        )
-
     def rotate_and_store(self, qkv: Tensor, rotation: Rotation, cache: LayerCache, slots: Tensor) -> Tensor:
         return rotate_and_store(qkv, rotation, cache, slots)
-
-    def attend(self, query: Tensor, cache: LayerCache, plan: Any) -> Tensor:
-        return self._attention.attend(query, cache, plan)
 
     def attend_segments(self, qkv: Tensor, rotation: Rotation, num_segments: int) -> Tensor:
         rotate(qkv.flatten(1, 2), rotation, num_heads=2 * qkv.shape[2])

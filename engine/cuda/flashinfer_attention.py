@@ -7,7 +7,6 @@ FlashInfer computes steps that contain prompts. Decode steps use the Triton kern
 with other lengths, while FlashInfer would have to plan on the host before each replay.
 """
 
-from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
 
@@ -17,9 +16,11 @@ import torch
 from flashinfer import BatchPrefillWithPagedKVCacheWrapper  # pyright: ignore
 from torch import Tensor
 
-from glimpse.engine.cuda.attention import CudaAttentionPlan, paged_attention, plan_attention
+from glimpse.engine.cuda.attention import paged_attention
 from glimpse.engine.cuda.pages import make_pages
+from glimpse.engine.tensors.batch import Batch
 from glimpse.engine.tensors.kv_cache import KVCache, LayerCache
+from glimpse.engine.tensors.paged_plan import PagedPlan, plan_attention
 
 WORKSPACE_BYTES = 128 << 20
 """The size that FlashInfer's documentation recommends."""
@@ -34,17 +35,18 @@ class FlashInferAttention:
         workspace = torch.empty(WORKSPACE_BYTES, dtype=torch.uint8, device=device)
         self._wrapper: Any = BatchPrefillWithPagedKVCacheWrapper(workspace, "NHD")
 
-    def plan(
-        self, *, query_lengths: Sequence[int], key_lengths: Sequence[int], block_tables: Tensor, cache: KVCache
-    ) -> CudaAttentionPlan | None:
+    def plan(self, batch: Batch, cache: KVCache) -> PagedPlan | None:
         """Returns a plan for the Triton kernels, or None if the wrapper holds the plan."""
-        if max(query_lengths) == 1:
-            return plan_attention(query_lengths=query_lengths, key_lengths=key_lengths, block_tables=block_tables)
-        pages = make_pages(key_lengths, block_size=cache.block_size, table_width=block_tables.shape[1])
+        block_tables = batch.block_tables
+        if max(batch.query_lengths) == 1:
+            return plan_attention(
+                query_lengths=batch.query_lengths, key_lengths=batch.key_lengths, block_tables=block_tables
+            )
+        pages = make_pages(batch.key_lengths, block_size=cache.block_size, table_width=block_tables.shape[1])
         places = torch.from_numpy(pages.places).to(block_tables.device, non_blocking=True)
         # Arguments that the host reads are in host memory, so that it does not wait for the device.
         self._wrapper.plan(
-            qo_indptr=torch.tensor([0, *accumulate(query_lengths)], dtype=torch.int32),
+            qo_indptr=torch.tensor([0, *accumulate(batch.query_lengths)], dtype=torch.int32),
             paged_kv_indptr=torch.from_numpy(pages.starts),
             paged_kv_indices=block_tables.flatten()[places].to(torch.int32),
             paged_kv_last_page_len=torch.from_numpy(pages.last_lengths),
@@ -58,7 +60,7 @@ class FlashInferAttention:
         )
         return None
 
-    def attend(self, query: Tensor, cache: LayerCache, plan: CudaAttentionPlan | None) -> Tensor:
+    def attend(self, query: Tensor, cache: LayerCache, plan: PagedPlan | None) -> Tensor:
         if plan is not None:
             return paged_attention(query, cache, plan)
         return self._wrapper.run(query, (cache.keys, cache.values))

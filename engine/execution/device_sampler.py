@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from glimpse.engine.execution.sampler import SHORTLIST_SIZE, SequenceSampler, draw_position, finite_logprobs, probs_of
+from glimpse.engine.execution.sampler import SHORTLIST_SIZE, SequenceSampler, draw_from_all, finite_logprobs
 from glimpse.engine.plan import Sample
 from glimpse.engine.tensors.transfer import Download, upload
 
@@ -53,15 +53,8 @@ class _Draws:
 
     def sorted_draw(self, index: int) -> int:
         """Draws the token from the whole row."""
-        values, order = self.scaled[index].sort(descending=True)
-        position = draw_position(
-            probs_of(values, self.totals[index]),
-            complete=True,
-            sampling=self.sequences[index].sampling,
-            uniform=self.uniforms[index],
-        )
-        assert position is not None, "every draw falls into the whole vocabulary"
-        return int(order[position])
+        sampling, uniform = self.sequences[index].sampling, self.uniforms[index]
+        return draw_from_all(self.scaled[index], self.totals[index], sampling, uniform)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,8 +5,7 @@ The arithmetic and the plans of these steps are plain values. Only `measure` and
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import isqrt
-from typing import assert_never
+from math import isqrt, prod
 
 import torch
 
@@ -139,16 +138,12 @@ def _large_medium(encoder: VisionConfig | AudioConfig, num_tokens: int) -> Encod
     match encoder:
         case VisionConfig():
             side = max(1, isqrt(num_tokens)) * encoder.spatial_merge_size
+            kind, grid_thw = MediaKind.IMAGE, (1, side, side)
             num_bytes = encoder.in_channels * (side * encoder.patch_size) ** 2
-            return Encode(
-                key=_KEY, kind=MediaKind.IMAGE, grid_thw=(1, side, side), content=memoryview(bytes(num_bytes))
-            )
         case AudioConfig():
-            grid_thw = (1, encoder.num_mel_bins, 2 * encoder.max_positions)
-            num_bytes = 4 * encoder.num_mel_bins * 2 * encoder.max_positions
-            return Encode(key=_KEY, kind=MediaKind.AUDIO, grid_thw=grid_thw, content=memoryview(bytes(num_bytes)))
-        case _:
-            assert_never(encoder)
+            kind, grid_thw = MediaKind.AUDIO, (1, encoder.num_mel_bins, 2 * encoder.max_positions)
+            num_bytes = 4 * prod(grid_thw)
+    return Encode(key=_KEY, kind=kind, grid_thw=grid_thw, content=memoryview(bytes(num_bytes)))
 
 
 def _gib(num_bytes: int) -> str:

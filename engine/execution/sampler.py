@@ -243,13 +243,18 @@ def _draw(logits: Tensor, sequences: Sequence[SequenceSampler]) -> list[int]:
         complete = len(order) == scaled.shape[1]
         position = draw_position(probs[row], complete=complete, sampling=sequence.sampling, uniform=uniform)
         if position is None:
-            values, order = scaled[row].sort(descending=True)
-            position = draw_position(
-                probs_of(values, totals[row]), complete=True, sampling=sequence.sampling, uniform=uniform
-            )
-            assert position is not None, "every draw falls into the whole vocabulary"
-        token_ids.append(int(order[position]))
+            token_ids.append(draw_from_all(scaled[row], totals[row], sequence.sampling, uniform))
+        else:
+            token_ids.append(int(order[position]))
     return token_ids
+
+
+def draw_from_all(scaled: Tensor, total: Tensor, sampling: SamplingParams, uniform: float) -> int:
+    """Draws a token from a whole row of logits over temperature, whose log-sum-exp is `total`."""
+    values, order = scaled.sort(descending=True)
+    position = draw_position(probs_of(values, total), complete=True, sampling=sampling, uniform=uniform)
+    assert position is not None, "every draw falls into the whole vocabulary"
+    return int(order[position])
 
 
 def probs_of(scaled: Tensor, total: Tensor) -> FloatArray:

@@ -17,6 +17,7 @@ from glimpse.engine.config import EngineConfig
 from glimpse.engine.errors import CheckpointError, EngineError, EngineErrorCode
 from glimpse.engine.ipc.child import EngineChild
 from glimpse.engine.ipc.mailbox import Mailbox
+from glimpse.engine.ipc.spare import SpareEngine
 from glimpse.engine.ipc.transport import MessageTooLargeError, TransportError
 from glimpse.engine.protocol import (
     Cancel,
@@ -35,12 +36,15 @@ from glimpse.engine.protocol import (
 INITIAL_BACKOFF_SECONDS = 0.5
 """Wait before a dead engine is restarted. Doubled after each failure."""
 MAX_BACKOFF_SECONDS = 30.0
-STABLE_SECONDS = 60.0
+STABLE_SECONDS = 10.0
 """An engine that has served this long is stable: when it dies, the backoff starts again from the initial one."""
 STOP_SECONDS = 10.0
 """Time for the running step and for the process to end before it is killed."""
 EXIT_SECONDS = 2.0
 """Time for a process that has closed its socket to exit before it is killed."""
+_MIN_RETRY_SECONDS = 1.0
+_EVENTS_PER_TURN = 16
+"""Events without log-probabilities that are handled in one turn of the event loop."""
 _MAX_SLEEP_SECONDS = 3600.0
 """Event loops cannot sleep forever."""
 
@@ -80,8 +84,12 @@ class EngineClient:
         on_loading: Callable[[Loading], None] | None = None,
         on_stats: Callable[[StepStats], None] | None = None,
         max_silence_seconds: float = math.inf,
+        keep_spare: bool = False,
     ) -> None:
-        """An engine that has requests and sends nothing for `max_silence_seconds` is killed and restarted."""
+        """An engine that has requests and sends nothing for `max_silence_seconds` is killed and restarted.
+
+        With `keep_spare`, a spare process replaces an engine that dies.
+        """
         self.state = EngineState.LOADING
         self.ready: Ready | None = None
         """The engine's last Ready message. None until it has loaded once."""
@@ -91,9 +99,11 @@ class EngineClient:
         self._on_loading = on_loading
         self._on_stats = on_stats
         self._engine: EngineChild | None = None
+        self._spare = SpareEngine(command) if keep_spare else None
         self._mailboxes: dict[str, Mailbox] = {}
         self._supervisor: asyncio.Task[None] | None = None
         self._backoff_seconds = INITIAL_BACKOFF_SECONDS
+        self._launch_seconds = 0.0  # the last launch
         self._max_silence_seconds = max_silence_seconds
         self._last_message_at = 0.0  # or when it got its first request, if that is later
 
@@ -101,6 +111,17 @@ class EngineClient:
     def pid(self) -> int | None:
         """Process id of the engine. None while it is not running."""
         return None if self._engine is None else self._engine.process.pid
+
+    @property
+    def retry_after_seconds(self) -> float | None:
+        """When a request that the engine could not serve may be sent again. None: unknown, or never."""
+        match self.state:
+            case EngineState.RESTARTING:
+                return max(_MIN_RETRY_SECONDS, self._launch_seconds)
+            case EngineState.READY | EngineState.STOPPED:
+                return _MIN_RETRY_SECONDS
+            case EngineState.LOADING | EngineState.FAILED:
+                return None
 
     async def start(self) -> Ready:
         """Starts the engine and waits until it is ready. Called once.
@@ -141,7 +162,9 @@ class EngineClient:
         try:
             num_open = len(request_ids)
             while num_open:
-                for event in await mailbox.take():
+                for index, event in enumerate(await mailbox.take()):
+                    if event.logprobs or index % _EVENTS_PER_TURN == _EVENTS_PER_TURN - 1:
+                        await asyncio.sleep(0)  # a request may have many answers; other requests come in between
                     num_open -= event.finish is not None
                     yield event
         finally:
@@ -177,13 +200,19 @@ class EngineClient:
             self._supervisor.cancel()
             await asyncio.wait([self._supervisor])
         await self._reap(grace_seconds=0)
+        if self._spare is not None:
+            await self._spare.stop()
 
-    async def _launch(self) -> Ready:
-        """Starts a process and waits until it is ready. Leaves no process behind if it raises."""
+    async def _launch(self, spare: EngineChild | None = None) -> Ready:
+        """Starts a process, or the spare, and waits until it is ready. Leaves no process behind if it raises."""
+        began = time.monotonic()
         try:
-            engine = self._engine = await EngineChild.spawn(self._command)
+            engine = self._engine = spare or await EngineChild.spawn(self._command)
             ready = self.ready = await self._load(engine)
+            self._launch_seconds = time.monotonic() - began
             self._set_state(EngineState.READY, "loaded")
+            if self._spare is not None and self.state is EngineState.READY:
+                self._spare.keep()
             return ready
         except (OSError, TransportError) as error:
             await self._reap()
@@ -236,10 +265,12 @@ class EngineClient:
 
     async def _restart(self) -> None:
         while self.state is EngineState.RESTARTING:
-            await asyncio.sleep(self._backoff_seconds)
+            has_spare = self._spare is not None and self._spare.pid is not None
+            if not has_spare or self._backoff_seconds > INITIAL_BACKOFF_SECONDS:
+                await asyncio.sleep(self._backoff_seconds)
             self._backoff_seconds = min(2 * self._backoff_seconds, MAX_BACKOFF_SECONDS)
             try:
-                await self._launch()
+                await self._launch(None if self._spare is None else await self._spare.take())
             except CheckpointError as error:
                 self._set_state(EngineState.FAILED, str(error))
             except EngineError as error:
@@ -253,6 +284,8 @@ class EngineClient:
                 match message:
                     case Step():
                         self._deliver(message)
+                        if len(message.events) >= _EVENTS_PER_TURN:
+                            await asyncio.sleep(0)  # several steps may have arrived
                     case Loading() | Ready() | Failed():
                         raise TransportError(f"expected Step, got {type(message).__name__}")
                     case _:

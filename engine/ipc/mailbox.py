@@ -1,9 +1,12 @@
-"""Queues events for a consumer. Events that arrive while it is busy are merged into one for each request."""
+"""Queues events for a consumer. Events that arrive while it is busy are merged into few for each request."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from glimpse.engine.protocol import FinishReason, TokenEvent
+
+_MAX_LOGPROB_EVENTS = 8
+"""Events with log-probabilities that are merged into one: each takes up to a millisecond of its consumer's time."""
 
 
 class Mailbox:
@@ -19,12 +22,19 @@ class Mailbox:
         self._arrived.set()
 
     async def take(self) -> list[TokenEvent]:
-        """Waits for events and returns one for each request, errors first."""
+        """Waits for events and returns one for each request, errors first; several if they have log-probabilities."""
         await self._arrived.wait()
         self._arrived.clear()
         taken, self._events = self._events, {}
-        events = [each[0] if len(each) == 1 else _merged(each) for each in taken.values()]
+        events = [event for each in taken.values() for event in _merged_events(each)]
         return sorted(events, key=lambda event: event.finish is not FinishReason.ERROR)
+
+
+def _merged_events(events: Sequence[TokenEvent]) -> Iterator[TokenEvent]:
+    num_merged = _MAX_LOGPROB_EVENTS if events[0].logprobs else len(events)
+    for start in range(0, len(events), num_merged):
+        part = events[start : start + num_merged]
+        yield part[0] if len(part) == 1 else _merged(part)
 
 
 def _merged(events: Sequence[TokenEvent]) -> TokenEvent:

@@ -4,7 +4,6 @@ Models call `Ops`. `TorchOps` is the reference implementation for all devices. O
 and may store weights in another layout.
 """
 
-from collections.abc import Sequence
 from typing import Any, Protocol
 
 from torch import Tensor, nn
@@ -14,6 +13,7 @@ from glimpse.engine.layers.attention import AttentionPlan, paged_attention, plan
 from glimpse.engine.layers.mlp import GatedMLP, QuickGeluMLP
 from glimpse.engine.layers.norm import RMSNorm
 from glimpse.engine.layers.rotary import Rotation, rotate
+from glimpse.engine.tensors.batch import Batch
 from glimpse.engine.tensors.kv_cache import KVCache, LayerCache
 
 Norm = RMSNorm | nn.LayerNorm
@@ -39,14 +39,7 @@ class Ops(Protocol):
         """head(norm(hidden)): [tokens, width] → float32 [tokens, vocabulary]"""
         ...
 
-    def plan_attention(
-        self,
-        *,
-        query_lengths: Sequence[int],
-        key_lengths: Sequence[int],
-        block_tables: Tensor,
-        cache: KVCache,
-    ) -> Any:
+    def plan_attention(self, batch: Batch, cache: KVCache) -> Any:
         """Returns what `attend` needs in all layers of a step; see `glimpse.engine.layers.attention.plan_attention`."""
         ...
 
@@ -97,18 +90,11 @@ class TorchOps:
     def logits(self, hidden: Tensor, norm: Norm, head: nn.Module) -> Tensor:
         return head(norm(hidden)).float()
 
-    def plan_attention(
-        self,
-        *,
-        query_lengths: Sequence[int],
-        key_lengths: Sequence[int],
-        block_tables: Tensor,
-        cache: KVCache,
-    ) -> AttentionPlan:
+    def plan_attention(self, batch: Batch, cache: KVCache) -> AttentionPlan:
         return plan_attention(
-            query_lengths=query_lengths,
-            key_lengths=key_lengths,
-            block_tables=block_tables,
+            query_lengths=batch.query_lengths,
+            key_lengths=batch.key_lengths,
+            block_tables=batch.block_tables,
             block_size=cache.block_size,
             dtype=cache.keys.dtype,
         )

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from importlib import import_module
 
 import torch
 
@@ -30,6 +29,7 @@ from glimpse.engine.parallel.encoder_exchange import share_outputs
 from glimpse.engine.parallel.group import Group
 from glimpse.engine.parallel.sharded_ops import ParallelOps
 from glimpse.engine.tensors.kv_cache import KVCache, allocate_kv_cache, block_bytes
+from glimpse.engine.tensors.paged_plan import PagedPlan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,11 +94,10 @@ def make_runner(
 
 def make_graphs(config: EngineConfig, shard: LoadedShard, cache: KVCache) -> DecodeGraphs:
     """Returns the CUDA graphs of the decode step, which are captured later. They use the last block of the cache."""
-    make_plan = import_module("glimpse.engine.cuda.attention").CudaAttentionPlan  # requires Triton
     decoder, ops = shard.model.decoder, shard.model.ops
 
     def compute(inputs: DecodeInputs) -> torch.Tensor:
-        plan = make_plan(
+        plan = PagedPlan(
             block_tables=inputs.block_tables,
             query_starts=inputs.query_starts,
             key_lengths=inputs.key_lengths,

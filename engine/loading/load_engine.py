@@ -27,15 +27,15 @@ from glimpse.engine.loading.build_runner import LoadedShard, make_runner, uses_a
 from glimpse.engine.loading.weight_conversion import make_converter
 from glimpse.engine.loading.weights import load_weights
 from glimpse.engine.model_config import ModelConfig, load_model_config
-from glimpse.engine.models.families import Model, checkpoint_name, make_model
+from glimpse.engine.models.families import Model, make_model
 from glimpse.engine.native.backend import use_native, why_not_native
 from glimpse.engine.parallel.distributed_runner import ParallelRunner
 from glimpse.engine.parallel.ranks import Ranks
 from glimpse.engine.parallel.shards import shard_config, shard_tensor
 from glimpse.engine.protocol import Ready
 from glimpse.engine.scheduling.core import Core
+from glimpse.engine.scheduling.limits import SchedulerLimits
 from glimpse.engine.scheduling.ngram_proposer import MAX_DRAFT_TOKENS
-from glimpse.engine.scheduling.scheduler import SchedulerLimits
 from glimpse.engine.scheduling.sequence import ModelSpec
 from glimpse.engine.scheduling.step_pipeline import Runner
 from glimpse.engine.text.tokenizer import load_tokenizer
@@ -278,7 +278,7 @@ def load_model(
         path,
         destinations,
         device=device,
-        checkpoint_name=checkpoint_name(config),
+        renamed_prefixes=model.renamed_prefixes,
         ignored=lambda name: name.endswith(("lm_head.weight", "rotary_emb.inv_freq")),
         convert=make_converter(scheme, destinations),
         shard=partial(shard_tensor, text=config.text, rank=rank, num_ranks=num_ranks),

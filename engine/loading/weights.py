@@ -27,7 +27,7 @@ def load_weights(
     destinations: Mapping[str, Tensor],
     *,
     device: torch.device,
-    checkpoint_name: Callable[[str], str],
+    renamed_prefixes: Mapping[str, str],
     ignored: Callable[[str], bool],
     convert: Callable[[str, Tensor], Iterable[tuple[str, Tensor]]],
     shard: Callable[[str, Tensor], Tensor],
@@ -39,7 +39,7 @@ def load_weights(
         path: folder of the checkpoint.
         destinations: tensors to fill, by checkpoint name.
         device: device of the destinations.
-        checkpoint_name: maps a tensor's name in the files to its checkpoint name.
+        renamed_prefixes: prefixes of names in the files that differ from those of checkpoint names → the latter.
         ignored: whether a tensor, given by its checkpoint name, may be absent from `destinations`.
         convert: converts a tensor to the tensors that a linear of the model's quantization scheme stores.
         shard: returns the shard that this rank stores, as a view, from a tensor and its name.
@@ -53,7 +53,7 @@ def load_weights(
     files = _files(path)
     num_bytes, num_loaded = sum(file.stat().st_size for file in files), 0
     for file_name, read in _tensors(files, device):
-        source = checkpoint_name(file_name)
+        source = _checkpoint_name(file_name, renamed_prefixes)
         if source not in destinations and ignored(source):
             continue
         stored = read()
@@ -70,6 +70,13 @@ def load_weights(
     if unexpected:
         raise CheckpointError(f"the checkpoint has unexpected tensors: {_listed(unexpected)}")
     on_progress(1.0)
+
+
+def _checkpoint_name(name: str, renamed_prefixes: Mapping[str, str]) -> str:
+    for prefix, published in renamed_prefixes.items():
+        if name.startswith(prefix):
+            return published + name.removeprefix(prefix)
+    return name
 
 
 def _tensors(files: Iterable[Path], device: torch.device) -> Iterator[tuple[str, Callable[[], Tensor]]]:

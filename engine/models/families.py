@@ -1,12 +1,10 @@
 """Model registry: the module and the weight names for each supported model family."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias, assert_never
 
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.model_config import AudioConfig, ModelConfig, VisionConfig, read_json
-from glimpse.engine.models import qwen2_audio, qwen2_vl
 from glimpse.engine.models.qwen2_audio import Qwen2Audio
 from glimpse.engine.models.qwen2_vl import Qwen2VL
 from glimpse.engine.models.qwen2_vl_vision import PixelStatistics
@@ -25,17 +23,6 @@ def make_model(path: Path, config: ModelConfig) -> Model:
             return Qwen2VL(config.text, vision, _pixel_statistics(path))
         case AudioConfig() as audio:
             return Qwen2Audio(config.text, audio)
-        case _:
-            assert_never(config.encoder)
-
-
-def checkpoint_name(config: ModelConfig) -> Callable[[str], str]:
-    """Returns the function that maps a tensor's name in the files to its checkpoint name."""
-    match config.encoder:
-        case VisionConfig():
-            return qwen2_vl.checkpoint_name
-        case AudioConfig():
-            return qwen2_audio.checkpoint_name
         case _:
             assert_never(config.encoder)
 

@@ -53,12 +53,7 @@ class Decoder(nn.Module):
         for rows in batch.media:
             encoded = encoder_outputs[rows.key][rows.offset : rows.offset + rows.num_tokens]
             hidden[rows.row : rows.row + rows.num_tokens] = encoded
-        plan = ops.plan_attention(
-            query_lengths=batch.query_lengths,
-            key_lengths=batch.key_lengths,
-            block_tables=batch.block_tables,
-            cache=cache,
-        )
+        plan = ops.plan_attention(batch, cache)
         hidden = self._compute(hidden, batch.positions, batch.slots, plan, cache, ops)
         return ops.logits(hidden[batch.sampled_rows], self.norm, self.lm_head)
 

@@ -4,6 +4,7 @@ Numerics follow transformers' `Qwen2AudioForConditionalGeneration` (models/qwen2
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import ClassVar
 
 from torch import Tensor, nn
 
@@ -15,17 +16,17 @@ from glimpse.engine.plan import MediaSpan
 from glimpse.engine.tensors.batch import Batch, SequenceLayout
 from glimpse.engine.tensors.kv_cache import KVCache
 
-_RENAMED = (
-    ("model.language_model.", "language_model.model."),
-    ("lm_head.", "language_model.lm_head."),
-    ("model.audio_tower.", "audio_tower."),
-    ("model.multi_modal_projector.", "multi_modal_projector."),
-)
-"""Prefixes of tensor names in transformers 5, and the corresponding prefixes in published checkpoints."""
-
 
 class Qwen2Audio(nn.Module):
     """The model. Parameters are uninitialized until loaded through `named_weights`."""
+
+    renamed_prefixes: ClassVar = {
+        "model.language_model.": "language_model.model.",
+        "lm_head.": "language_model.lm_head.",
+        "model.audio_tower.": "audio_tower.",
+        "model.multi_modal_projector.": "multi_modal_projector.",
+    }
+    """Prefixes of tensor names in transformers 5 → those in published checkpoints."""
 
     def __init__(self, text: TextConfig, audio: AudioConfig) -> None:
         super().__init__()
@@ -56,11 +57,3 @@ class Qwen2Audio(nn.Module):
         """Yields all weights with their checkpoint names; see `Decoder.named_weights`."""
         yield from ((f"language_model.{name}", tensor) for name, tensor in self.decoder.named_weights())
         yield from self.tower.named_weights()
-
-
-def checkpoint_name(name: str) -> str:
-    """Returns the checkpoint name of a tensor whose name in the files may be that of transformers 5."""
-    for prefix, published in _RENAMED:
-        if name.startswith(prefix):
-            return published + name.removeprefix(prefix)
-    return name

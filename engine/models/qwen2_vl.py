@@ -6,6 +6,7 @@ Numerics follow transformers' `Qwen2VLForConditionalGeneration` (models/qwen2_vl
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import ClassVar
 
 import numpy as np
 from torch import Tensor, nn
@@ -21,6 +22,9 @@ from glimpse.engine.tensors.kv_cache import KVCache
 
 class Qwen2VL(nn.Module):
     """The model. Parameters are uninitialized until loaded through `named_weights`."""
+
+    renamed_prefixes: ClassVar = {"model.language_model.": "model.", "model.visual.": "visual."}
+    """Prefixes of tensor names in transformers 5 → those in published checkpoints."""
 
     def __init__(self, text: TextConfig, vision: VisionConfig, statistics: PixelStatistics) -> None:
         super().__init__()
@@ -80,11 +84,3 @@ def layout_prompt(num_tokens: int, spans: Sequence[MediaSpan], spatial_merge_siz
     return SequenceLayout(
         prompt_positions=np.concatenate(pieces, axis=1), delta=position - num_tokens, spans=tuple(spans)
     )
-
-
-def checkpoint_name(name: str) -> str:
-    """Returns the checkpoint name of a tensor whose name in the files may be that of transformers 5."""
-    for prefix, published in (("model.language_model.", "model."), ("model.visual.", "visual.")):
-        if name.startswith(prefix):
-            return published + name.removeprefix(prefix)
-    return name

@@ -4,41 +4,19 @@ The reference implementations are `glimpse.engine.layers.attention` and `glimpse
 instruction set level, a token's result is bit-identical for any batch, prompt chunks and number of threads.
 """
 
-from collections.abc import Sequence
-from ctypes import CDLL, c_int, c_int64, c_void_p
-from dataclasses import dataclass
+from ctypes import CDLL
 from functools import cache
-from itertools import accumulate
 
 import torch
 from torch import Tensor
 
 from glimpse.engine.layers.rotary import Rotation
-from glimpse.engine.native.library import Level, load_library, machine_level
+from glimpse.engine.native.library import Level, load_library
 from glimpse.engine.tensors.kv_cache import LayerCache
+from glimpse.engine.tensors.paged_plan import PagedPlan
 
 MAX_HEAD_DIM = 256
 BLOCK_SIZES = (32, 64, 96, 128)
-
-SIGNATURES = {
-    "glimpse_rotate_and_store": [*[c_void_p] * 4, c_int64, *[c_int] * 4, *[c_void_p] * 3],
-    "glimpse_paged_attention": [c_int, *[c_void_p] * 6, *[c_int] * 6, c_void_p],
-    "glimpse_packed_attention": [c_int, *[c_void_p] * 3, *[c_int64] * 3, c_void_p, *[c_int] * 3, c_void_p],
-    "glimpse_rotate": [*[c_void_p] * 3, c_int64, *[c_int] * 3],
-}
-"""Argument types of the functions in attention_rotary.cpp and attention_entry.cpp."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NativeAttentionPlan:
-    """A step's sequences, as the kernels read them."""
-
-    block_tables: Tensor
-    """int32 [sequences, blocks]"""
-    query_starts: Tensor
-    """int32 [sequences + 1]: first packed row of each sequence, then the number of rows."""
-    key_lengths: Tensor
-    """int32 [sequences]"""
 
 
 def supports_head(head_dim: int) -> bool:
@@ -49,23 +27,6 @@ def supports_head(head_dim: int) -> bool:
 def supports(*, head_dim: int, block_size: int) -> bool:
     """Returns whether `paged_attention` supports these sizes. AMX requires multiples of 32, AVX-512 multiples of 16."""
     return supports_head(head_dim) and block_size in BLOCK_SIZES
-
-
-def plan_attention(
-    *, query_lengths: Sequence[int], key_lengths: Sequence[int], block_tables: Tensor
-) -> NativeAttentionPlan:
-    """Returns the plan that all layers of a step share.
-
-    Args:
-        query_lengths: number of new tokens of each sequence, in packed order.
-        key_lengths: number of tokens of each sequence so far, including the new ones.
-        block_tables: int64 [sequences, blocks], padded with any valid block.
-    """
-    return NativeAttentionPlan(
-        block_tables=block_tables.to(torch.int32).contiguous(),
-        query_starts=torch.tensor([0, *accumulate(query_lengths)], dtype=torch.int32),
-        key_lengths=torch.tensor(key_lengths, dtype=torch.int32),
-    )
 
 
 def rotate_and_store(qkv: Tensor, rotation: Rotation, cache: LayerCache, slots: Tensor) -> Tensor:
@@ -114,16 +75,14 @@ def rotate(x: Tensor, rotation: Rotation, *, num_heads: int) -> None:
     )
 
 
-def paged_attention(
-    query: Tensor, cache: LayerCache, plan: NativeAttentionPlan, *, level: Level | None = None
-) -> Tensor:
+def paged_attention(query: Tensor, cache: LayerCache, plan: PagedPlan, *, level: Level) -> Tensor:
     """Computes causal attention of each new token to its sequence's tokens up to and including itself.
 
     Args:
         query: [tokens, heads, head_dim]; consecutive query heads share a key-value head.
         cache: KV cache of the layer, allocated on the CPU, including the new tokens' keys and values.
         plan: attention plan of the step.
-        level: instruction set level; None for the machine's highest.
+        level: instruction set level.
 
     Returns:
         [tokens, heads, head_dim]
@@ -131,7 +90,7 @@ def paged_attention(
     _, block_size, num_kv_heads, head_dim = cache.keys.shape
     output = torch.empty_like(query)
     _kernels().glimpse_paged_attention(
-        level or _best_level(),
+        level,
         query.data_ptr(),
         cache.keys.data_ptr(),
         cache.values.data_ptr(),
@@ -149,9 +108,7 @@ def paged_attention(
     return output
 
 
-def packed_attention(
-    query: Tensor, key: Tensor, value: Tensor, segment_starts: Tensor, *, level: Level | None = None
-) -> Tensor:
+def packed_attention(query: Tensor, key: Tensor, value: Tensor, segment_starts: Tensor, *, level: Level) -> Tensor:
     """Computes bidirectional attention of each patch to all patches of its segment.
 
     Args:
@@ -159,7 +116,7 @@ def packed_attention(
         key: like `query`.
         value: like `query`.
         segment_starts: int32 [segments + 1]: first patch of each segment, then the number of patches.
-        level: instruction set level; None for the machine's highest.
+        level: instruction set level.
 
     Returns:
         [patches, heads, head_dim]
@@ -168,7 +125,7 @@ def packed_attention(
     assert all(tensor.stride()[1:] == (head_dim, 1) for tensor in (query, key, value))
     output = query.new_empty(query.shape)
     _kernels().glimpse_packed_attention(
-        level or _best_level(),
+        level,
         query.data_ptr(),
         key.data_ptr(),
         value.data_ptr(),
@@ -185,14 +142,5 @@ def packed_attention(
 
 
 @cache
-def _best_level() -> Level:
-    return machine_level()
-
-
-@cache
 def _kernels() -> CDLL:
-    library = load_library()
-    for name, argtypes in SIGNATURES.items():
-        function = getattr(library, name)
-        function.argtypes, function.restype = argtypes, None
-    return library
+    return load_library()

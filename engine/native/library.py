@@ -70,8 +70,15 @@ SIGNATURES = {
         [c_int, POINTER(Weight), POINTER(Weight), POINTER(Norm), c_void_p, c_int64, c_int32, c_void_p, c_void_p],
         None,
     ),
+    "glimpse_rotate_and_store": ([*[c_void_p] * 4, c_int64, *[c_int] * 4, *[c_void_p] * 3], None),
+    "glimpse_paged_attention": ([c_int, *[c_void_p] * 6, *[c_int] * 6, c_void_p], None),
+    "glimpse_packed_attention": (
+        [c_int, *[c_void_p] * 3, *[c_int64] * 3, c_void_p, *[c_int] * 3, c_void_p],
+        None,
+    ),
+    "glimpse_rotate": ([*[c_void_p] * 3, c_int64, *[c_int] * 3], None),
 }
-"""Argument and result types of the functions in linear.cpp and pack.cpp."""
+"""Argument and result types of the functions in the C++ files."""
 
 
 def load_library(on_progress: Callable[[str], None] = lambda _stage: None) -> ctypes.CDLL:

@@ -1,6 +1,5 @@
 """The native backend: implements `glimpse.engine.layers.ops.Ops` with one library call per operation."""
 
-from collections.abc import Sequence
 from ctypes import CDLL, byref
 
 import torch
@@ -12,10 +11,8 @@ from glimpse.engine.layers.mlp import GatedMLP, QuickGeluMLP
 from glimpse.engine.layers.norm import RMSNorm
 from glimpse.engine.layers.rotary import Rotation
 from glimpse.engine.native.attention import (
-    NativeAttentionPlan,
     packed_attention,
     paged_attention,
-    plan_attention,
     rotate,
     rotate_and_store,
     supports,
@@ -23,7 +20,9 @@ from glimpse.engine.native.attention import (
 )
 from glimpse.engine.native.library import Activation, Level, Norm
 from glimpse.engine.native.linear import PackedLinear
+from glimpse.engine.tensors.batch import Batch
 from glimpse.engine.tensors.kv_cache import KVCache, LayerCache
+from glimpse.engine.tensors.paged_plan import PagedPlan, plan_attention
 
 
 class NativeOps:
@@ -64,26 +63,19 @@ class NativeOps:
     def logits(self, hidden: Tensor, norm: ops.Norm, head: nn.Module) -> Tensor:
         return _packed(head).compute(hidden, self._norm(norm), None, torch.float32)
 
-    def plan_attention(
-        self,
-        *,
-        query_lengths: Sequence[int],
-        key_lengths: Sequence[int],
-        block_tables: Tensor,
-        cache: KVCache,
-    ) -> AttentionPlan | NativeAttentionPlan:
+    def plan_attention(self, batch: Batch, cache: KVCache) -> AttentionPlan | PagedPlan:
         if not supports(head_dim=cache.keys.shape[-1], block_size=cache.block_size):
-            return self._plain.plan_attention(
-                query_lengths=query_lengths, key_lengths=key_lengths, block_tables=block_tables, cache=cache
-            )
-        return plan_attention(query_lengths=query_lengths, key_lengths=key_lengths, block_tables=block_tables)
+            return self._plain.plan_attention(batch, cache)
+        return plan_attention(
+            query_lengths=batch.query_lengths, key_lengths=batch.key_lengths, block_tables=batch.block_tables
+        )
 
     def rotate_and_store(self, qkv: Tensor, rotation: Rotation, cache: LayerCache, slots: Tensor) -> Tensor:
         return rotate_and_store(qkv, rotation, cache, slots)
 
-    def attend(self, query: Tensor, cache: LayerCache, plan: AttentionPlan | NativeAttentionPlan) -> Tensor:
+    def attend(self, query: Tensor, cache: LayerCache, plan: AttentionPlan | PagedPlan) -> Tensor:
         match plan:
-            case NativeAttentionPlan():
+            case PagedPlan():
                 return paged_attention(query, cache, plan, level=self._level)
             case AttentionPlan():
                 return self._plain.attend(query, cache, plan)

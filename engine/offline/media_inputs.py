@@ -36,7 +36,7 @@ def parse_media(media: object, uuids: object, field: str) -> tuple[MediumInput, 
     Raises:
         InputError: they are something else.
     """
-    kinds = tuple(kind.value for kind in MediaKind)
+    kinds = tuple(MediaKind)
     values = known_fields(media, f"{field}.multi_modal_data", known=kinds)
     names = known_fields(uuids, f"{field}.multi_modal_uuids", known=kinds)
     return tuple(

@@ -11,11 +11,10 @@ from glimpse.engine.offline.fields import InputError, known_fields
 from glimpse.media.kind import MediaKind
 from glimpse.media.processing.rgb import Colour
 from glimpse.media.sources.address import IPNetwork
+from glimpse.media.sources.files import FETCH_TIMEOUTS
 from glimpse.media.sources.local import LocalFiles
 from glimpse.media.sources.policy import FetchPolicy, host_name
 
-_KINDS = tuple(kind.value for kind in MediaKind)
-_TIMEOUTS = {MediaKind.IMAGE: 5.0, MediaKind.VIDEO: 30.0, MediaKind.AUDIO: 10.0}
 _WHITE: Colour = (255, 255, 255)
 
 
@@ -52,7 +51,7 @@ def parse_rules(
             allowed_ports=frozenset(allowed_media_ports),
         ),
         local=None if allowed_local_media_path is None else _folder(Path(allowed_local_media_path)),
-        fetch_timeouts=_TIMEOUTS | _timeouts(fetch_timeouts),
+        fetch_timeouts=FETCH_TIMEOUTS | _timeouts(fetch_timeouts),
         background=_background(media_io_kwargs),
         max_cache_bytes=max_cache_bytes,
     )
@@ -82,7 +81,7 @@ def _folder(path: Path) -> LocalFiles:
 
 
 def _timeouts(timeouts: Mapping[str, float]) -> dict[MediaKind, float]:
-    for kind, seconds in known_fields(timeouts, "fetch_timeouts", known=_KINDS).items():
+    for kind, seconds in known_fields(timeouts, "fetch_timeouts", known=tuple(MediaKind)).items():
         if not isinstance(seconds, int | float) or not seconds > 0:
             raise InputError(f"fetch_timeouts.{kind}", f"expected a number of seconds above 0, got {seconds!r}")
     return {MediaKind(kind): seconds for kind, seconds in timeouts.items()}

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from glimpse.engine.offline.fields import InputError, known_fields
 from glimpse.engine.offline.media_defaults import apply_defaults, parse_defaults
 from glimpse.engine.offline.media_inputs import parse_media, parse_part
-from glimpse.engine.offline.tool_inputs import ChatOptions, parse_tool_calls
+from glimpse.engine.offline.tool_inputs import parse_tool_calls
 from glimpse.engine.sampling_params import SamplingParams
-from glimpse.engine.text.conversation import ChatMessage, MediaSlot
+from glimpse.engine.text.conversation import ChatMessage, MediaSlot, TemplateOptions
 from glimpse.media.inputs import MediumInput
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
@@ -29,7 +29,7 @@ class Messages:
     """A prompt as a conversation."""
 
     messages: tuple[ChatMessage, ...]
-    options: ChatOptions
+    options: TemplateOptions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -71,7 +71,7 @@ def parse_prompt(prompt: object, field: str) -> OfflineRequest:
     return OfflineRequest(prompt=parsed, media=apply_defaults(media, defaults, kwargs_field), field=field)
 
 
-def parse_conversation(messages: object, field: str, options: ChatOptions) -> OfflineRequest:
+def parse_conversation(messages: object, field: str, options: TemplateOptions) -> OfflineRequest:
     """Parses messages in OpenAI's format.
 
     `field` is empty for a single conversation, so that error messages begin with `messages[0]`.

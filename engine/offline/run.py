@@ -64,7 +64,10 @@ def run_batch(core: Core, requests: Sequence[Generate], tokenizer: Tokenizer, *,
         EngineError: the engine refused a request or failed.
     """
     completions = {
-        request.request_id: _InProgress(request=request, processor=_processor(request, tokenizer))
+        request.request_id: _InProgress(
+            request=request,
+            processor=OutputProcessor(tokenizer, stop=request.sampling.stop, logprobs=request.sampling.logprobs),
+        )
         for request in requests
     }
     with _progress_bar(enabled=progress) as bar:
@@ -116,10 +119,6 @@ def _output(completion: _InProgress) -> RequestOutput:
         outputs=[output],
         num_cached_tokens=completion.num_cached_tokens,
     )
-
-
-def _processor(request: Generate, tokenizer: Tokenizer) -> OutputProcessor:
-    return OutputProcessor(tokenizer, stop=request.sampling.stop, logprobs=request.sampling.logprobs)
 
 
 def _progress_bar(*, enabled: bool) -> Progress:

@@ -2,28 +2,13 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from glimpse.engine.offline.fields import InputError, known_fields
-from glimpse.engine.text.conversation import ToolCall, ToolDefinition
+from glimpse.engine.text.conversation import TemplateOptions, ToolCall, ToolDefinition
 
 _RESERVED_VARIABLES = ("messages", "tools", "add_generation_prompt", "continue_final_message")
 """Template variables that are parameters of `LLM.chat`."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChatOptions:
-    """Options of the chat template."""
-
-    tools: tuple[ToolDefinition, ...]
-    """Tools that the model may call."""
-    add_generation_prompt: bool
-    """The prompt ends with the header of an assistant's message."""
-    continue_final_message: bool
-    """The prompt ends inside the last message."""
-    template_kwargs: Mapping[str, Any]
-    """Further variables of the chat template."""
 
 
 def parse_chat_options(
@@ -32,7 +17,7 @@ def parse_chat_options(
     add_generation_prompt: bool,
     continue_final_message: bool,
     template_kwargs: Mapping[str, Any],
-) -> ChatOptions:
+) -> TemplateOptions:
     """Raises InputError if an option is invalid, or two contradict each other."""
     if add_generation_prompt and continue_final_message:
         raise InputError("continue_final_message", "cannot be combined with add_generation_prompt; set that to False")
@@ -40,7 +25,7 @@ def parse_chat_options(
         if name in template_kwargs:
             message = "this variable is reserved; use the parameter of the same name"
             raise InputError(f"chat_template_kwargs.{name}", message)
-    return ChatOptions(
+    return TemplateOptions(
         tools=_parse_tools(tools),
         add_generation_prompt=add_generation_prompt,
         continue_final_message=continue_final_message,

@@ -3,10 +3,8 @@
 import math
 from dataclasses import replace
 
-from glimpse.engine.plan import Embeddings, Encode, SequenceStart, StepPlan
+from glimpse.engine.plan import Embeddings, Encode, StepPlan
 from glimpse.engine.sampling_params import SamplingParams
-
-_NO_SAMPLING = SamplingParams()
 
 
 def shard_plan(plan: StepPlan, num_ranks: int) -> list[StepPlan]:
@@ -46,10 +44,6 @@ def _with_media_of(plan: StepPlan, owners: list[int], rank: int) -> StepPlan:
 def _without_sampling(plan: StepPlan) -> StepPlan:
     return replace(
         plan,
-        started=tuple(_without_params(start) for start in plan.started),
+        started=tuple(replace(start, sampling=SamplingParams()) for start in plan.started),
         chunks=tuple(replace(chunk, samples=False, num_draft_tokens=0) for chunk in plan.chunks),
     )
-
-
-def _without_params(start: SequenceStart) -> SequenceStart:
-    return replace(start, sampling=_NO_SAMPLING)

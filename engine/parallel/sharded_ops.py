@@ -1,14 +1,9 @@
 """Layer operations for a decoder whose weights are sharded over ranks: adds the all-reduces."""
 
-from collections.abc import Sequence
-from typing import Any
-
 from torch import Tensor, nn
 
 from glimpse.engine.layers.ops import MLP, Norm, Ops
-from glimpse.engine.layers.rotary import Rotation
 from glimpse.engine.parallel.group import Group
-from glimpse.engine.tensors.kv_cache import KVCache, LayerCache
 
 
 class ParallelOps:
@@ -21,9 +16,11 @@ class ParallelOps:
     def __init__(self, local: Ops, group: Group) -> None:
         self._local = local
         self._group = group
-
-    def norm_linear(self, hidden: Tensor, norm: Norm, linear: nn.Module) -> Tensor:
-        return self._local.norm_linear(hidden, norm, linear)
+        self.norm_linear = local.norm_linear
+        self.plan_attention = local.plan_attention
+        self.rotate_and_store = local.rotate_and_store
+        self.attend = local.attend
+        self.attend_segments = local.attend_segments
 
     def linear_add(self, x: Tensor, linear: nn.Module, residual: Tensor | None) -> Tensor:
         return self._group.sum(self._local.linear_add(x, linear, residual if self._is_first else None))
@@ -34,27 +31,6 @@ class ParallelOps:
     def logits(self, hidden: Tensor, norm: Norm, head: nn.Module) -> Tensor:
         """Returns float32 [tokens, vocab_size] on rank 0 and an empty tensor on other ranks."""
         return self._local.logits(hidden, norm, head) if self._is_first else hidden.new_empty(0, 0).float()
-
-    def plan_attention(
-        self,
-        *,
-        query_lengths: Sequence[int],
-        key_lengths: Sequence[int],
-        block_tables: Tensor,
-        cache: KVCache,
-    ) -> Any:
-        return self._local.plan_attention(
-            query_lengths=query_lengths, key_lengths=key_lengths, block_tables=block_tables, cache=cache
-        )
-
-    def rotate_and_store(self, qkv: Tensor, rotation: Rotation, cache: LayerCache, slots: Tensor) -> Tensor:
-        return self._local.rotate_and_store(qkv, rotation, cache, slots)
-
-    def attend(self, query: Tensor, cache: LayerCache, plan: Any) -> Tensor:
-        return self._local.attend(query, cache, plan)
-
-    def attend_segments(self, qkv: Tensor, rotation: Rotation, num_segments: int) -> Tensor:
-        return self._local.attend_segments(qkv, rotation, num_segments)
 
     @property
     def _is_first(self) -> bool:

@@ -28,6 +28,9 @@ class BlockPool:
     def is_free(self, block_id: int) -> bool:
         return self._num_holders[block_id] == 0
 
+    def is_shared(self, block_id: int) -> bool:
+        return self._num_holders[block_id] > 1
+
     def allocate(self) -> int:
         """Takes the free block that is least worth keeping, and evicts its contents.
 

@@ -17,7 +17,8 @@ from glimpse.engine.errors import EngineError, EngineErrorCode
 from glimpse.engine.protocol import FinishReason, Generate, Step, StepStats, TokenEvent, TokenLogprobs
 from glimpse.engine.sampling_params import Grammar
 from glimpse.engine.scheduling.grammar_queue import GrammarQueue
-from glimpse.engine.scheduling.scheduler import Scheduler, SchedulerLimits
+from glimpse.engine.scheduling.limits import SchedulerLimits
+from glimpse.engine.scheduling.scheduler import Scheduler
 from glimpse.engine.scheduling.sequence import ModelSpec, Sequence, make_sequence
 from glimpse.engine.scheduling.step_pipeline import Runner, SequenceOutcome, StepOutcome, StepPipeline
 

@@ -1,69 +1,35 @@
 """Decides what each step computes: which sequences run, how many tokens of each, in which blocks, and who is preempted.
 
-Sequences are served by priority key (priority, then arrival), smallest first. Running sequences continue before waiting
-ones are admitted. When blocks run out, the running sequence with the largest key is preempted: it gives up its blocks
-and is computed again later. So the first sequence always makes progress, and every sequence gets its turn. While others
-decode, a step takes only as many prompt tokens as the prefill budget allows.
+Clients share the engine fairly, and so do the requests of a client: `fair_queue` has the order of admission,
+`preemption` who gives way. With a single client and one completion per request, sequences are served by priority key
+(priority, then arrival), smallest first. Running sequences continue before waiting ones are admitted, except that the
+prompts of several clients take turns, the client served least first. When blocks run out, a running sequence is
+preempted: it gives up its blocks and is computed again later. While others decode, a step takes only as many prompt
+tokens as the prefill budget allows.
 
 Plain bookkeeping: no model, no tensors, no clock.
 """
 
 from bisect import bisect_left, insort
 from collections.abc import Sequence as Many
-from dataclasses import dataclass
 from itertools import takewhile
 from operator import attrgetter
 
 from glimpse.engine.plan import StepPlan
 from glimpse.engine.scheduling.block_pool import BlockPool
 from glimpse.engine.scheduling.encoder_cache import EncoderCache
+from glimpse.engine.scheduling.fair_queue import FairQueue
+from glimpse.engine.scheduling.flow import Client
+from glimpse.engine.scheduling.limits import SchedulerLimits
+from glimpse.engine.scheduling.preemption import NUM_PROTECTED_TOKENS, Shortage, displaced_by, preempted_for_blocks
 from glimpse.engine.scheduling.prefill_budget import NUM_FREE_TOKENS, PrefillBudget, StepWork
 from glimpse.engine.scheduling.prefix_cache import PrefixCache
 from glimpse.engine.scheduling.sequence import Sequence
 from glimpse.engine.scheduling.step_builder import ScheduledStep, StepBuilder
 
 _priority_key = attrgetter("priority_key")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SchedulerLimits:
-    """The memory that the scheduler distributes, and the sizes of its steps."""
-
-    num_blocks: int
-    """KV blocks for sequences."""
-    block_size: int
-    """Tokens in a KV block."""
-    max_model_len: int
-    """The most tokens of a sequence, prompt and answer together."""
-    max_batch_tokens: int
-    """The most tokens computed in a step."""
-    max_sequences: int
-    """The most sequences that run at a time."""
-    encoder_bytes_per_token: int
-    """Size of the encoder output of one placeholder token."""
-    encoder_cache_bytes: int
-    """Memory for encoder outputs. One medium that fills the context window fits in any case."""
-    prefix_caching: bool
-    """Computed blocks are shared between sequences with the same prefix."""
-    max_decode_slowdown: float
-    """How much longer a step may take with prompt tokens than without, as a factor of at least 1."""
-    max_draft_tokens: int = 0
-    """The most draft tokens of a sequence in a step; 0 turns speculative decoding off."""
-
-    def __post_init__(self) -> None:
-        """
-        Raises:
-            ValueError: a sequence could wait forever under these limits.
-        """
-        if self.max_model_len > self.num_blocks * self.block_size:
-            raise ValueError(
-                f"max_model_len: expected at most {self.num_blocks * self.block_size} tokens ({self.num_blocks} blocks "
-                f"of {self.block_size}), got {self.max_model_len}"
-            )
-        if self.max_batch_tokens < 1:
-            raise ValueError(f"max_batch_tokens: expected at least 1, got {self.max_batch_tokens}")
-        if self.max_sequences < 1:
-            raise ValueError(f"max_sequences: expected at least 1, got {self.max_sequences}")
+_MAX_RESERVED = 8
+"""The most waiting sequences that a step makes room for. More follow in the next step."""
 
 
 class Scheduler:
@@ -84,33 +50,36 @@ class Scheduler:
         self._max_batch_tokens = limits.max_batch_tokens
         # Each running sequence can have a token in each step.
         self._max_sequences = min(limits.max_sequences, limits.max_batch_tokens)
-        # Both sorted by priority key.
-        self._waiting: list[Sequence] = []
-        self._running: list[Sequence] = []
+        self._queue = FairQueue()
+        self._running: list[Sequence] = []  # sorted by priority key
         self._ended: dict[int, None] = {}  # ids of sequences that the next plan makes the runner forget
 
     @property
     def num_waiting(self) -> int:
-        return len(self._waiting)
+        return self._queue.num_waiting
 
     @property
     def num_running(self) -> int:
         return len(self._running)
 
+    def service_by_client(self) -> dict[str, int]:
+        """Returns the tokens computed for each client that has sequences; see `Client.service`."""
+        return self._queue.service_by_client()
+
     @property
     def has_work(self) -> bool:
         """The next plan would not be empty."""
-        return bool(self._waiting or self._running or self._ended or self.encoder_cache.has_evictions)
+        return bool(self.num_waiting or self._running or self._ended or self.encoder_cache.has_evictions)
 
     def add(self, sequence: Sequence) -> None:
-        """Queues a sequence."""
-        insort(self._waiting, sequence, key=_priority_key)
+        """Queues a new sequence."""
+        self._queue.add(sequence)
 
     def remove(self, sequence: Sequence) -> None:
         """Ends a sequence in any state and frees all that it holds. The next plan makes the runner forget it."""
         sequence.has_ended = True
-        _discard(self._running, sequence)
-        _discard(self._waiting, sequence)
+        was_running = self._discard(sequence)
+        self._queue.remove(sequence, was_running=was_running)
         self._free(sequence)
         if sequence.started:
             self._ended[sequence.sequence_id] = None
@@ -122,8 +91,10 @@ class Scheduler:
         still be written by a step in flight for a sequence that has ended: its new owner writes it later.
         """
         builder = self._begin_step()
-        self._continue_running(builder)
+        self._continue_prompts(self._continue_running(builder), builder)
         self._admit_waiting(builder)
+        for sequence in builder.skipped:
+            self._queue.stop(sequence)
         num_media_tokens = self.encoder_cache.num_tokens_to_encode
         encode, evicted = self.encoder_cache.finish_plan()
         ended, self._ended = tuple(self._ended), {}
@@ -162,14 +133,9 @@ class Scheduler:
 
     def fail(self, scheduled: ScheduledStep) -> None:
         """Takes a failed step back. Its sequences are restarted in the runner and compute the same tokens again."""
-        for sequence in scheduled.sequences:
-            self._restart(sequence)
-        # The runner must be told again what to forget. Except if forgetting was all that the step had to do and that
-        # failed: repeating it would never end.
-        plan, work = scheduled.plan, scheduled.work
-        if work.num_decodes or work.num_prompt_tokens:
-            self._ended |= dict.fromkeys(plan.ended)
-            self.encoder_cache.fail(encoded=(item.key for item in plan.encode), evicted=plan.evicted)
+        # If forgetting was all that the step had to do and that failed, repeating it would never end.
+        work = scheduled.work
+        self._undo(scheduled, forget_again=bool(work.num_decodes or work.num_prompt_tokens))
 
     def roll_back(self, scheduled: ScheduledStep, ahead: ScheduledStep) -> None:
         """Takes `complete` back for a step that failed afterwards, and the step planned since. Call `fail` next.
@@ -180,10 +146,17 @@ class Scheduler:
             self._prefix_cache.evict_blocks(chunk.block_table, chunk.start, chunk.start + len(chunk.token_ids))
         for sequence in (*scheduled.sequences, *ahead.sequences):
             sequence.drop_pending_token()
-            if _discard(self._running, sequence):
-                self._free(sequence)
-                self.add(sequence)
-        self.fail(ahead)
+            if sequence.is_running:
+                self._preempt(sequence)
+        self._undo(ahead, forget_again=True)
+
+    def _undo(self, scheduled: ScheduledStep, *, forget_again: bool) -> None:
+        for sequence in scheduled.sequences:
+            self._restart(sequence)
+        plan = scheduled.plan
+        if forget_again:
+            self._ended |= dict.fromkeys(plan.ended)
+            self.encoder_cache.fail(encoded=(item.key for item in plan.encode), evicted=plan.evicted)
 
     def _restart(self, sequence: Sequence) -> None:
         self.encoder_cache.release(sequence)
@@ -192,6 +165,7 @@ class Scheduler:
             self._ended[sequence.sequence_id] = None
 
     def _begin_step(self) -> StepBuilder:
+        num_preemptions, num_reserved_blocks = self._make_way()
         num_decodes = sum(sequence.decodes for sequence in self._running)
         budget = self._prefill_budget
         return StepBuilder(
@@ -200,14 +174,62 @@ class Scheduler:
             num_prompt_tokens_left=budget.num_prompt_tokens if num_decodes else self._max_batch_tokens,
             media_weight=budget.media_weight,
             num_draft_tokens_left=max(0, NUM_FREE_TOKENS - num_decodes),
+            num_preemptions=num_preemptions,
+            num_reserved_blocks=num_reserved_blocks,
         )
 
-    def _continue_running(self, builder: StepBuilder) -> None:
-        index = 0
-        while index < len(self._running):  # preemption shortens the list from its end
-            if not self._running[index].is_complete:
-                self._continue(self._running[index], builder)
-            index += 1
+    def _make_way(self) -> tuple[int, int]:
+        """Preempts sequences of those who have more than their share, for waiting ones of those who have less.
+
+        Returns:
+            How many, and how many free blocks the running sequences must leave to the waiting ones.
+        """
+        reserved: list[Sequence] = []
+        num_displaced = num_reserved_blocks = 0
+        while not self._queue.has_equal_shares and len(reserved) < _MAX_RESERVED:
+            sequence = self._queue.head()
+            if sequence is None or sequence.is_complete:
+                break
+            num_wanted = self._num_wanted_blocks(sequence, self._prefix_cache.match(sequence))
+            shortage = Shortage(
+                lacks_place=len(self._running) + len(reserved) >= self._max_sequences,
+                num_blocks=num_reserved_blocks + num_wanted - self.block_pool.num_free,
+                num_wanted_blocks=num_wanted,
+            )
+            displaced: list[Sequence] = []
+            if shortage.exists:
+                displaced = displaced_by(sequence, self._running, shortage, self._num_freed_blocks)
+                if not displaced:
+                    break
+            for victim in displaced:
+                victim.protected_until = victim.num_tokens + NUM_PROTECTED_TOKENS
+                self._preempt(victim)
+            self._queue.start(sequence)
+            reserved.append(sequence)
+            num_displaced += len(displaced)
+            num_reserved_blocks += num_wanted
+        for sequence in reserved:
+            self._queue.stop(sequence)
+        return num_displaced, num_reserved_blocks if num_displaced else 0
+
+    def _continue_running(self, builder: StepBuilder) -> list[Sequence]:
+        """Continues the running sequences. With several clients, prompts are left for later and returned."""
+        prompts: list[Sequence] = []
+        for sequence in tuple(self._running):
+            if not sequence.is_running or sequence.is_complete:
+                continue
+            if sequence.decodes or self._queue.has_one_client:
+                self._continue(sequence, builder)
+            else:
+                prompts.append(sequence)
+        return prompts
+
+    def _continue_prompts(self, prompts: list[Sequence], builder: StepBuilder) -> None:
+        """Continues the prompts of several clients and admits waiting sequences, the client served least first."""
+        for sequence in sorted(prompts, key=_service):
+            self._admit_waiting(builder, before=sequence.flow.client)
+            if sequence.is_running:
+                self._continue(sequence, builder)
 
     def _continue(self, sequence: Sequence, builder: StepBuilder) -> None:
         decodes = sequence.decodes
@@ -226,7 +248,10 @@ class Scheduler:
         max_media_tokens = int(num_left / builder.media_weight)
         end = self.encoder_cache.plan_media(sequence, start, end, max_more_tokens=max_media_tokens)
         num_encoded = self.encoder_cache.num_tokens_to_encode - num_before
-        builder.num_prompt_tokens_left -= int(num_encoded * builder.media_weight)
+        if num_encoded:
+            cost = int(num_encoded * builder.media_weight)
+            builder.num_prompt_tokens_left -= cost
+            sequence.flow.client.service += cost
         return end
 
     def _propose(self, sequence: Sequence, builder: StepBuilder) -> tuple[int, ...]:
@@ -253,6 +278,9 @@ class Scheduler:
         """Plans the uncomputed tokens of a running sequence before `end`. `is_prompt`: the prefill budget pays them."""
         num_tokens = end - sequence.num_computed_tokens
         self._extend_table(sequence, end + len(draft_token_ids))
+        if end > sequence.num_served_tokens:
+            sequence.flow.client.service += end - sequence.num_served_tokens
+            sequence.num_served_tokens = end
         builder.add(sequence, end, draft_token_ids)
         known_end = min(end, sequence.num_known_tokens)
         builder.hashes_in_progress |= self._prefix_cache.hashes(sequence, sequence.num_computed_tokens, known_end)
@@ -261,35 +289,41 @@ class Scheduler:
             builder.num_prompt_tokens_left -= num_tokens
 
     def _make_room(self, sequence: Sequence, end: int, builder: StepBuilder) -> bool:
-        """Preempts sequences, largest priority key first, until blocks for the tokens before `end` are free.
+        """Preempts sequences that are not in the step yet until blocks for the tokens before `end` are free.
 
         Returns:
             False if the sequence itself was preempted.
         """
-        while self._num_missing_blocks(sequence, end) > self.block_pool.num_free:
-            victim = self._running.pop()
-            self._free(victim)
-            self.add(victim)
+        while (num_missing := self._num_missing_blocks(sequence, end)) > 0:
+            if num_missing <= self.block_pool.num_free - builder.num_reserved_blocks:
+                return True
+            victim = self._victim(builder)
+            self._preempt(victim)
             builder.num_preemptions += 1
             if victim is sequence:
                 return False
         return True
 
-    def _admit_waiting(self, builder: StepBuilder) -> None:
-        """Admits waiting sequences in order, until one does not fit.
+    def _victim(self, builder: StepBuilder) -> Sequence:
+        if self._queue.has_equal_shares:
+            return self._running[-1]
+        planned = set(builder.sequences)
+        return preempted_for_blocks(self._running, (each for each in self._running if each not in planned))
+
+    def _admit_waiting(self, builder: StepBuilder, *, before: Client | None = None) -> None:
+        """Admits waiting sequences in order, until one does not fit, or is of a client served more than `before`.
 
         A sequence whose next block is computed in this very step is skipped, with a place reserved for it: the next
         step finds the block in the cache.
         """
-        num_skipped = 0
-        while num_skipped < len(self._waiting) and len(self._running) + num_skipped < self._max_sequences:
-            sequence = self._waiting[num_skipped]
-            if sequence.is_complete:
-                num_skipped += 1
-                continue
-            matched = self._prefix_cache.match(sequence)
-            if self._prefix_cache.next_hash(sequence, len(matched)) in builder.hashes_in_progress:
-                num_skipped += 1
+        while len(self._running) + len(builder.skipped) < self._max_sequences:
+            sequence = self._queue.head()
+            if sequence is None or (before is not None and not _precedes(sequence.flow.client, before)):
+                return
+            matched = [] if sequence.is_complete else self._prefix_cache.match(sequence)
+            if sequence.is_complete or self._waits_for_prefix(sequence, matched, builder):
+                self._queue.start(sequence)
+                builder.skipped.append(sequence)
                 continue
             if not self._fits(sequence, matched):
                 return
@@ -300,23 +334,35 @@ class Scheduler:
             self._admit(sequence, matched, builder)
             self._plan_until(sequence, end, builder, is_prompt=True)
 
+    def _waits_for_prefix(self, sequence: Sequence, matched: Many[int], builder: StepBuilder) -> bool:
+        return self._prefix_cache.next_hash(sequence, len(matched)) in builder.hashes_in_progress
+
     def _fits(self, sequence: Sequence, matched: Many[int]) -> bool:
         """Blocks for all tokens of a waiting sequence are free.
 
         Blocks for its first chunk would be enough to begin, but the work is lost if the prompt is preempted. It also
         keeps a preempted sequence from returning at once: it freed fewer blocks than it needs.
         """
+        return self._num_wanted_blocks(sequence, matched) <= self.block_pool.num_free
+
+    def _num_wanted_blocks(self, sequence: Sequence, matched: Many[int]) -> int:
+        """Free blocks that all tokens of a waiting sequence take, if it shares those in `matched`."""
         num_revived = sum(self.block_pool.is_free(block_id) for block_id in matched)
-        num_wanted = self._num_missing_blocks(sequence, sequence.num_tokens) - len(matched) + num_revived
-        return num_wanted <= self.block_pool.num_free
+        return self._num_missing_blocks(sequence, sequence.num_tokens) - len(matched) + num_revived
+
+    def _num_freed_blocks(self, sequence: Sequence) -> int:
+        """Blocks that only a sequence holds."""
+        return sum(not self.block_pool.is_shared(block_id) for block_id in sequence.block_table)
 
     def _admit(self, sequence: Sequence, matched: list[int], builder: StepBuilder) -> None:
         for block_id in matched:
             self.block_pool.retain(block_id)
         sequence.block_table = matched
         sequence.num_computed_tokens = len(matched) * self._block_size
-        _discard(self._waiting, sequence)
+        self._queue.start(sequence)
         insort(self._running, sequence, key=_priority_key)
+        sequence.is_running = True
+        sequence.num_served_tokens = max(sequence.num_served_tokens, sequence.num_computed_tokens)
         if not sequence.admitted:
             sequence.admitted = True
             sequence.num_cached_tokens = sequence.num_computed_tokens
@@ -329,6 +375,20 @@ class Scheduler:
         for _ in range(self._num_missing_blocks(sequence, end)):
             sequence.block_table.append(self.block_pool.allocate())
 
+    def _preempt(self, sequence: Sequence) -> None:
+        """Frees what a running sequence holds, and queues it again."""
+        self._discard(sequence)
+        self._free(sequence)
+        self._queue.stop(sequence)
+
+    def _discard(self, sequence: Sequence) -> bool:
+        """Removes a sequence from the running ones; False if it does not run."""
+        if not sequence.is_running:
+            return False
+        sequence.is_running = False
+        del self._running[bisect_left(self._running, sequence.priority_key, key=_priority_key)]
+        return True
+
     def _free(self, sequence: Sequence) -> None:
         # In reverse: the tail of a prompt is shared by fewer sequences, so it should be evicted before its head.
         for block_id in reversed(sequence.block_table):
@@ -338,10 +398,10 @@ class Scheduler:
         self.encoder_cache.release(sequence)
 
 
-def _discard(queue: list[Sequence], sequence: Sequence) -> bool:
-    """Removes a sequence from a queue sorted by priority key; False if it is not there."""
-    index = bisect_left(queue, sequence.priority_key, key=_priority_key)
-    if index == len(queue) or queue[index] is not sequence:
-        return False
-    del queue[index]
-    return True
+def _service(sequence: Sequence) -> int:
+    return sequence.flow.client.service
+
+
+def _precedes(client: Client, other: Client) -> bool:
+    """A waiting sequence of a client is planned before a running prompt of another."""
+    return client is not other and client.service <= other.service

@@ -4,18 +4,21 @@ One counter catches up with another: `num_computed_tokens` with `num_tokens`. Pr
 the cache, decode and the return from a preemption differ in nothing else.
 """
 
+import hashlib
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from collections.abc import Sequence as Many
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from glimpse.engine.errors import EngineError, EngineErrorCode
 from glimpse.engine.plan import PENDING_TOKEN_ID, Embeddings, MediaContent, MediaSpan
 from glimpse.engine.protocol import Generate, MediaInput
 from glimpse.engine.sampling_params import SamplingParams
+from glimpse.engine.scheduling.flow import Flow
 from glimpse.engine.scheduling.ngram_proposer import NgramProposer
 
 KEY_BYTES = 32
+_NAMESPACE_DOMAIN = b"glimpse.media.namespace.v1"
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -28,6 +31,17 @@ class Sequence:
     priority: int
     """Smaller is served sooner."""
     cache_salt: str
+    client: str = ""
+    """Who the request is computed for."""
+    flow_name: str = ""
+    """Shared by the completions of a request."""
+    flow: Flow = field(default_factory=Flow)
+    """The counters of its request and client. Set by the scheduler."""
+    num_served_tokens: int = 0
+    """Tokens that count as service of its client. Those computed again after a preemption do not."""
+    protected_until: int = 0
+    """It is not preempted for fairness before it has this number of tokens."""
+    is_running: bool = False
     token_ids: list[int]
     """The prompt, then the generated tokens. The last may be PENDING_TOKEN_ID: it is being computed."""
     num_prompt_tokens: int
@@ -140,19 +154,37 @@ def make_sequence(sequence_id: int, request: Generate, *, max_model_len: int, mo
     _check_sampling(request.sampling, model.vocab_size)
     for medium in request.media:
         _check_medium(medium, model.hidden_size)
+    media = [_in_namespace(medium, request.cache_salt) for medium in request.media]
     return Sequence(
         sequence_id=sequence_id,
         request_id=request.request_id,
         priority=request.priority,
         cache_salt=request.cache_salt,
+        client=request.client,
+        flow_name=request.flow or request.request_id,
         token_ids=list(request.token_ids),
         num_prompt_tokens=num_prompt_tokens,
-        spans=_sorted_spans(request.media, num_prompt_tokens),
-        contents={medium.span.key: medium.content for medium in request.media},
+        spans=_sorted_spans(media, num_prompt_tokens),
+        contents={medium.span.key: medium.content for medium in media},
         sampling=request.sampling,
         max_tokens=min(request.sampling.max_tokens, max_model_len - num_prompt_tokens),
         end_token_ids=_end_token_ids(request.sampling, model.eos_token_ids),
     )
+
+
+def namespace_key(key: bytes, cache_salt: str) -> bytes:
+    """Returns the key of a medium among the requests with this salt: its own without a salt, else its hash with it.
+
+    So encoder outputs are found only by requests of the same salt, and neither usage nor time tells of others' media.
+    """
+    return hashlib.sha256(_NAMESPACE_DOMAIN + key + cache_salt.encode()).digest() if cache_salt else key
+
+
+def _in_namespace(medium: MediaInput, cache_salt: str) -> MediaInput:
+    if not cache_salt:
+        return medium
+    span = replace(medium.span, key=namespace_key(medium.span.key, cache_salt))
+    return MediaInput(span=span, content=medium.content)
 
 
 def _end_token_ids(sampling: SamplingParams, eos_token_ids: Iterable[int]) -> frozenset[int]:

@@ -57,6 +57,10 @@ class StepBuilder:
     started: list[SequenceStart] = field(default_factory=list[SequenceStart])
     hashes_in_progress: set[bytes] = field(default_factory=set[bytes])
     """Hashes of the blocks that the step fills."""
+    skipped: list[Sequence] = field(default_factory=list[Sequence])
+    """Waiting sequences that have a place but are admitted in a later step."""
+    num_reserved_blocks: int = 0
+    """Free blocks that running sequences leave to waiting ones."""
     num_cached_tokens: int = 0
     num_preemptions: int = 0
 

@@ -3,9 +3,10 @@
 The media themselves are passed separately, in the order of their slots.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from glimpse.media.kind import MediaKind
 
@@ -58,6 +59,21 @@ class ToolDefinition:
     """The arguments must match the schema."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TemplateOptions:
+    """Options of the chat template."""
+
+    tools: tuple[ToolDefinition, ...] = ()
+    """Tools that the template shows to the model."""
+    add_generation_prompt: bool = True
+    """The prompt ends with the header of an assistant's message."""
+    continue_final_message: bool = False
+    """The prompt ends after the text of the last message, an assistant's, without closing it;
+    `add_generation_prompt` is ignored then."""
+    template_kwargs: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Further variables of the chat template, as JSON values."""
+
+
 class ToolMode(StrEnum):
     """Whether the model may or must call tools."""
 
@@ -77,3 +93,11 @@ class NamedTool:
 
 
 ToolChoice: TypeAlias = ToolMode | NamedTool
+
+
+def num_characters(messages: Sequence[ChatMessage], tools: Sequence[ToolDefinition] = ()) -> int:
+    """Counts the characters that a chat template renders at most once each: texts, tool calls, tool definitions."""
+    texts = sum(len(part) for message in messages for part in message.content if isinstance(part, str))
+    calls = sum(len(call.name) + len(call.arguments) for message in messages for call in message.tool_calls)
+    definitions = sum(len(tool.name) + len(tool.description or "") + len(tool.parameters) for tool in tools)
+    return texts + calls + definitions

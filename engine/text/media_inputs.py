@@ -73,9 +73,7 @@ def media_inputs(media: Sequence[Medium], prompt: Prompt, encoder: VisionConfig 
 
 def _mrope_time_interval(medium: Medium, encoder: VisionConfig | AudioConfig) -> float:
     """Returns the distance in positions between two temporal patches of a video."""
-    if not isinstance(encoder, VisionConfig) or encoder.tokens_per_second is None:
-        return 1.0
-    if medium.kind is not MediaKind.VIDEO:
+    if medium.kind is not MediaKind.VIDEO or not isinstance(encoder, VisionConfig) or encoder.tokens_per_second is None:
         return 1.0
     seconds = medium.seconds_per_frame if isinstance(medium, Video) else None
     seconds = DEFAULT_SECONDS_PER_FRAME if seconds is None else min(seconds, MAX_SECONDS_PER_FRAME)

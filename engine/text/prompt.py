@@ -8,13 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from glimpse.engine.errors import EngineError, EngineErrorCode
 from glimpse.engine.model_config import ModelConfig
-from glimpse.engine.text.conversation import ChatMessage, ToolDefinition
+from glimpse.engine.text.conversation import ChatMessage, TemplateOptions, ToolDefinition, num_characters
 from glimpse.engine.text.special_token_escaping import SpecialTokenEscaper, SpecialTokenPatterns
 from glimpse.engine.text.template import ChatTemplate, TemplateError, load_chat_template
 from glimpse.engine.text.template_values import append_end_mark, escape_json, message_value, tool_value
 from glimpse.engine.text.tokenizer import Tokenizer, load_tokenizer
 from glimpse.media.kind import MediaKind
+
+DEFAULT_OPTIONS = TemplateOptions()
 
 
 class PromptMedium(Protocol):
@@ -75,51 +78,59 @@ class PromptBuilder:
         self,
         messages: Sequence[ChatMessage],
         media: Sequence[PromptMedium],
+        options: TemplateOptions = DEFAULT_OPTIONS,
         *,
-        tools: Sequence[ToolDefinition] = (),
-        add_generation_prompt: bool = True,
-        continue_final_message: bool = False,
-        template_kwargs: Mapping[str, Any] | None = None,
+        max_tokens: int | None = None,
     ) -> Prompt:
         """Builds the prompt of a conversation. Client text is never read as a special token.
 
         Args:
             messages: The conversation.
             media: The media of the messages' slots, in order.
-            tools: Tools that the model may call.
-            add_generation_prompt: End the prompt with the header of an assistant message.
-            continue_final_message: End the prompt after the text of the last message, an assistant's, without closing
-                it; `add_generation_prompt` is ignored then.
-            template_kwargs: Further template variables, as JSON values.
+            options: Options of the template.
+            max_tokens: A longer prompt may be refused before it is encoded. Default: no limit.
 
         Raises:
+            EngineError: PROMPT_TOO_LONG.
             TemplateError: the template refuses the conversation, does not support a part of it, or does not render
                 exactly one placeholder for each medium.
         """
-        self._check_template_supports(messages, tools)
+        self._check_template_supports(messages, options.tools)
         escaper = self._patterns.new_escaper()
         try:
             values = [message_value(message, self._role(message), escaper) for message in messages]
-            if continue_final_message:
+            if options.continue_final_message:
                 values[-1] = _with_end_mark(messages[-1], values[-1], escaper)
             rendered = self._template.render(
                 values,
-                add_generation_prompt=add_generation_prompt,
-                tools=[tool_value(tool, escaper) for tool in tools] or None,
-                variables=escape_json(dict(template_kwargs or {}), escaper),
+                add_generation_prompt=options.add_generation_prompt,
+                tools=[tool_value(tool, escaper) for tool in options.tools] or None,
+                variables=escape_json(dict(options.template_kwargs), escaper),
             )
         except RecursionError as error:
             raise TemplateError("tools, arguments or template variables are nested too deeply") from error
-        if continue_final_message:
+        if options.continue_final_message:
             rendered = _up_to_end_mark(rendered, escaper)
+        self._check_length(rendered, max_tokens)
         return self.expand(self._encode(rendered, escaper), media)
 
-    def text(self, text: str, media: Sequence[PromptMedium]) -> Prompt:
+    def check_size(self, messages: Sequence[ChatMessage], options: TemplateOptions, *, max_tokens: int) -> None:
+        """Refuses conversations that are certainly too long by the size of their texts alone.
+
+        Raises:
+            EngineError: PROMPT_TOO_LONG.
+        """
+        if num_characters(messages, options.tools) > max_tokens * self.tokenizer.max_characters_per_token:
+            raise _too_long(max_tokens)
+
+    def text(self, text: str, media: Sequence[PromptMedium], *, max_tokens: int | None = None) -> Prompt:
         """Builds the prompt of a raw text, in which special tokens are recognized and each medium has one placeholder.
 
         Raises:
+            EngineError: PROMPT_TOO_LONG; a text of more than `max_tokens` tokens may be refused before it is encoded.
             TemplateError: the text does not have exactly one placeholder for each medium.
         """
+        self._check_length(text, max_tokens)
         return self.expand(self.tokenizer.encode(text), media)
 
     def expand(self, token_ids: Sequence[int], media: Sequence[PromptMedium]) -> Prompt:
@@ -141,6 +152,10 @@ class PromptBuilder:
                 starts[index] = len(expanded)
                 expanded += [token_id] * media[index].num_tokens
         return Prompt(token_ids=expanded, starts=starts)
+
+    def _check_length(self, text: str, max_tokens: int | None) -> None:
+        if max_tokens is not None and self.tokenizer.exceeds(text, max_tokens):
+            raise _too_long(max_tokens)
 
     def _check_placeholders(self, token_ids: Sequence[int], waiting: Mapping[int, Sequence[int]]) -> None:
         for kind, placeholder_id in self._placeholder_ids.items():
@@ -197,6 +212,14 @@ def _up_to_end_mark(rendered: str, escaper: SpecialTokenEscaper) -> str:
     if before is None:
         raise TemplateError("the chat template does not render the last message, which is to be continued")
     return before
+
+
+def _too_long(max_tokens: int) -> EngineError:
+    return EngineError(
+        EngineErrorCode.PROMPT_TOO_LONG,
+        f"the prompt has more than {max_tokens} tokens, "
+        f"and the model's context window is {max_tokens} tokens (prompt and answer together)",
+    )
 
 
 def load_prompt_builder(path: Path, model: ModelConfig, chat_template: str | None = None) -> PromptBuilder:

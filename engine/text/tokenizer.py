@@ -23,6 +23,12 @@ def _byte_characters() -> dict[int, int]:
 
 
 _BYTE_OF_CHARACTER = _byte_characters()
+_MAX_CHARACTERS_PER_BYTE = 2
+"""Normalization composes up to three characters to two bytes."""
+_PLAUSIBLE_CHARACTERS_PER_TOKEN = 6
+_SLICE_CHARACTERS = 1 << 16
+_CUT_TOKENS = 64
+"""A cut can split a word, whose halves take a few tokens more than the whole."""
 
 
 class Tokenizer:
@@ -35,6 +41,10 @@ class Tokenizer:
         self.special_ids = frozenset(token_id for token_id, token in added.items() if token.special)
         self.vocab_size = tokenizer.get_vocab_size(with_added_tokens=True)
         self._bytes: dict[int, bytes] = {}  # cache
+        self._plain = _without_added_tokens(tokenizer)
+        longest = max(map(len, tokenizer.get_vocab(with_added_tokens=True)))  # spelled with a character for each byte
+        self.max_characters_per_token = longest * (_MAX_CHARACTERS_PER_BYTE if tokenizer.normalizer else 1)
+        """The most characters of a text that one token can stand for."""
 
     @property
     def added_texts(self) -> tuple[str, ...]:
@@ -42,20 +52,33 @@ class Tokenizer:
         return tuple(self._added.values())
 
     def encode(self, text: str) -> list[int]:
-        """Encodes a text and recognizes added tokens in it."""
-        return self._tokenizer.encode(text, add_special_tokens=False).ids
+        """Encodes a text and recognizes added tokens in it. Other threads run meanwhile."""
+        return _encode_fast(self._tokenizer, text)
 
     def encode_plain(self, text: str) -> list[int]:
-        """Encodes a text without recognizing added tokens."""
-        # The library's own steps, except for the first, which splits at added tokens.
-        steps = self._tokenizer
-        normal = steps.normalizer.normalize_str(text) if steps.normalizer else text
-        words = steps.pre_tokenizer.pre_tokenize_str(normal)
-        return [token.id for word, _ in words for token in steps.model.tokenize(word)]
+        """Encodes a text without recognizing added tokens. Other threads run meanwhile."""
+        return _encode_fast(self._plain, text)
+
+    def exceeds(self, text: str, max_tokens: int) -> bool:
+        """Returns whether a text certainly has more tokens, without encoding much more than `max_tokens` of them.
+
+        False means that the text may be encoded: that takes not much longer than a text of `max_tokens` takes.
+        """
+        if len(text) <= max_tokens * _PLAUSIBLE_CHARACTERS_PER_TOKEN:
+            return False
+        if len(text) > max_tokens * self.max_characters_per_token:
+            return True
+        num_tokens = 0
+        for start in range(0, len(text), _SLICE_CHARACTERS):
+            num_tokens += len(self.encode(text[start : start + _SLICE_CHARACTERS])) - _CUT_TOKENS
+            if num_tokens > max_tokens:
+                return True
+        return False
 
     def split(self, text: str) -> list[int | str]:
         """Splits a text into added tokens, as ids, and the texts between them."""
-        encoding = self._tokenizer.encode(text, add_special_tokens=False)
+        # A batch, because `encode` keeps other threads from running.
+        (encoding,) = self._tokenizer.encode_batch([text], add_special_tokens=False)
         pieces: list[int | str] = []
         end = 0
         for token_id, (start, stop) in zip(encoding.ids, encoding.offsets, strict=True):
@@ -88,6 +111,21 @@ class Tokenizer:
         """Decodes token ids and skips special tokens."""
         visible = (token_id for token_id in token_ids if token_id not in self.special_ids)
         return b"".join(map(self.token_bytes, visible)).decode(errors="replace")
+
+
+def _encode_fast(tokenizer: tokenizers.Tokenizer, text: str) -> list[int]:
+    # A batch, because `encode` keeps other threads from running: for a second per megabyte.
+    (encoding,) = tokenizer.encode_batch_fast([text], add_special_tokens=False)
+    return encoding.ids
+
+
+def _without_added_tokens(tokenizer: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
+    """Returns a tokenizer that shares the model's memory."""
+    plain = tokenizers.Tokenizer(tokenizer.model)
+    plain.pre_tokenizer = tokenizer.pre_tokenizer
+    if tokenizer.normalizer is not None:
+        plain.normalizer = tokenizer.normalizer
+    return plain
 
 
 def load_tokenizer(path: Path) -> Tokenizer:

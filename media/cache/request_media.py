@@ -32,7 +32,7 @@ class MediaUsage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Batch:
+class RequestMedia:
     """The media of one request while the request is served."""
 
     namespace: str

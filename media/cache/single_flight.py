@@ -39,6 +39,8 @@ class SingleFlight(Generic[KeyT, ValueT]):
                 if self._executions.get(key) is execution:
                     del self._executions[key]
                 execution.task.cancel()
+            # An error's traceback leads to this frame, which must not lead back to the error.
+            del execution
 
 
 class _Execution(Generic[ValueT]):

@@ -5,7 +5,7 @@ playlists or references to other files ever runs. Only listed decoders run, on f
 """
 
 from bisect import bisect_right
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
@@ -19,7 +19,7 @@ from av.stream import Disposition
 
 from glimpse.media.containers.decode_errors import cancelled, corrupt, report_decode_errors
 from glimpse.media.containers.mp4 import checked_mp4
-from glimpse.media.containers.sniff import VideoFormat, sniff_video
+from glimpse.media.containers.sniff import AudioFormat, VideoFormat, sniff_video
 from glimpse.media.errors import MediaError, MediaErrorCode
 
 MAX_SOURCE_FRAMES = 250_000
@@ -29,8 +29,7 @@ DECODERS = {"h264": "H.264", "hevc": "HEVC", "vp8": "VP8", "vp9": "VP9", "libdav
 
 _COVER = Disposition.attached_pic | Disposition.timed_thumbnails
 """Streams of cover art and thumbnails."""
-_DEMUXERS = {VideoFormat.MP4: "mov", VideoFormat.MATROSKA: "matroska"}
-CONTAINER_OPTIONS = {
+_CONTAINER_OPTIONS = {
     # The file is in memory, so a demuxer never has a legitimate reason to open anything.
     "protocol_whitelist": "none",
     "enable_drefs": "0",
@@ -111,6 +110,33 @@ class VideoFile:
                 yield _upright(reader.shown_at(time))
 
 
+def open_container(
+    data: bytes,
+    container_format: VideoFormat | AudioFormat,
+    *,
+    decoders: Iterable[str],
+    hidden_kind: bytes,
+    options: Mapping[str, str],
+) -> Any:
+    """Opens a file with the demuxer of its format. Raises MediaError, or an exception of FFmpeg.
+
+    Args:
+        data: The file.
+        container_format: Its format.
+        decoders: FFmpeg decoders that may run.
+        hidden_kind: As in `checked_mp4`.
+        options: Further options of the decoders.
+    """
+    is_mp4 = container_format in (VideoFormat.MP4, AudioFormat.MP4)
+    file = checked_mp4(data, hidden_kind=hidden_kind) if is_mp4 else BytesIO(data)
+    return av.open(
+        file,
+        format=container_format.value,
+        options={**options, "codec_whitelist": ",".join(decoders)},
+        container_options=_CONTAINER_OPTIONS,
+    )
+
+
 @contextmanager
 def open_video(data: bytes, *, max_pixels: int) -> Generator[VideoFile]:
     """Reads a video file's header.
@@ -119,19 +145,11 @@ def open_video(data: bytes, *, max_pixels: int) -> Generator[VideoFile]:
         MediaError: UNSUPPORTED_FORMAT, INVALID_MEDIA, or TOO_LARGE for frames of more than `max_pixels`.
     """
     video_format = sniff_video(data)
-    file = checked_mp4(data) if video_format is VideoFormat.MP4 else BytesIO(data)
     limits = {"max_pixels": str(max_pixels)}
     with report_decode_errors("video"):
-        container = av.open(
-            file,
-            format=_DEMUXERS[video_format],
-            options=limits | {"codec_whitelist": ",".join(DECODERS)},
-            container_options=CONTAINER_OPTIONS,
-        )
-    try:
+        container = open_container(data, video_format, decoders=DECODERS, hidden_kind=b"soun", options=limits)
+    with container:
         yield VideoFile(container, _video_stream(container, max_pixels, limits))
-    finally:
-        container.close()
 
 
 def _video_stream(container: Any, max_pixels: int, limits: dict[str, str]) -> Any:

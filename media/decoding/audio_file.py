@@ -5,32 +5,20 @@ listed decoders run. `glimpse.media.processing.audio` processes the samples.
 """
 
 from collections.abc import Callable, Iterator
-from io import BytesIO
 from itertools import chain
 from typing import Any
 
-import av
 import numpy as np
 import numpy.typing as npt
 
 from glimpse.media.containers.decode_errors import cancelled, report_decode_errors
-from glimpse.media.containers.mp4 import checked_mp4
-from glimpse.media.containers.sniff import AudioFormat, sniff_audio
-from glimpse.media.containers.video import CONTAINER_OPTIONS
+from glimpse.media.containers.sniff import sniff_audio
+from glimpse.media.containers.video import open_container
 from glimpse.media.errors import MediaError, MediaErrorCode
 from glimpse.media.processing.audio import Audio, AudioProcessing, audio_from_samples, resample_for_model
 
 FloatArray = npt.NDArray[np.float32]
 
-_DEMUXERS = {
-    AudioFormat.WAV: "wav",
-    AudioFormat.FLAC: "flac",
-    AudioFormat.MP3: "mp3",
-    AudioFormat.OGG: "ogg",
-    AudioFormat.ADTS: "aac",
-    AudioFormat.MP4: "mov",
-    AudioFormat.MATROSKA: "matroska",
-}
 _PCM = ("s16le", "s16be", "s24le", "s24be", "s32le", "s32be", "f32le", "f32be", "f64le", "f64be", "u8", "alaw", "mulaw")
 DECODERS = ("flac", "mp3float", "mp3", "vorbis", "opus", "libopus", "aac", "alac", *(f"pcm_{kind}" for kind in _PCM))
 """FFmpeg decoders that may run."""
@@ -61,14 +49,8 @@ def samples_from_file(
         MediaError: The file cannot be used.
     """
     audio_format = sniff_audio(data)
-    file = checked_mp4(data, hidden_kind=b"vide") if audio_format is AudioFormat.MP4 else BytesIO(data)
     with report_decode_errors("audio"):
-        container: Any = av.open(
-            file,
-            format=_DEMUXERS[audio_format],
-            options={"codec_whitelist": ",".join(DECODERS)},
-            container_options=CONTAINER_OPTIONS,
-        )
+        container = open_container(data, audio_format, decoders=DECODERS, hidden_kind=b"vide", options={})
     with container, report_decode_errors("audio"):
         frames = container.decode(_audio_stream(container))
         first = next(frames, None)

@@ -6,19 +6,15 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TypeVar
+from typing import assert_never
 
 from glimpse.media.containers.still import open_image
 from glimpse.media.decoding.audio_file import audio_from_file
+from glimpse.media.decoding.jobs import AudioJob, DecodedMedia, FramesJob, ImageJob, Job, VideoJob
 from glimpse.media.decoding.video_file import video_from_file
 from glimpse.media.decoding.video_frames import video_from_image_files
 from glimpse.media.decoding.worker_client import IsolatedDecoders
-from glimpse.media.processing.audio import Audio, AudioProcessing
-from glimpse.media.processing.image import Image, ImageProcessing, prepare_image
-from glimpse.media.processing.video import Video, VideoProcessing
-from glimpse.media.processing.video_options import VideoOptions
-
-MediaT = TypeVar("MediaT")
+from glimpse.media.processing.image import prepare_image
 
 _MAX_IMAGE_WORKERS = 8
 
@@ -48,43 +44,27 @@ class Decoders:
         """
         self._max_decoded_pixels = max_decoded_pixels
         num_images = num_images or min(max(len(os.sched_getaffinity(0)), 2), _MAX_IMAGE_WORKERS)
-        self._isolated = IsolatedDecoders(num_images=num_images, num_videos=num_videos) if isolated else None
+        self._isolated = (
+            IsolatedDecoders(num_images=num_images, num_videos=num_videos, max_decoded_pixels=max_decoded_pixels)
+            if isolated
+            else None
+        )
         self._threads = ThreadPoolExecutor(num_images, thread_name_prefix="media")
         # A separate pool: a video takes as long as hundreds of images, which must not wait for it.
         self._video_threads = ThreadPoolExecutor(num_videos, thread_name_prefix="videos")
 
-    async def image(self, data: bytes, processing: ImageProcessing) -> Image:
-        """Decodes an image file. Raises MediaError."""
+    async def decode(self, job: Job, files: Sequence[bytes]) -> DecodedMedia:
+        """Decodes the files of one media input. Raises MediaError."""
         if self._isolated is not None:
-            return await self._isolated.image(data, processing, max_decoded_pixels=self._max_decoded_pixels)
-        decode = partial(_decode, data, processing, self._max_decoded_pixels)
-        return await asyncio.get_running_loop().run_in_executor(self._threads, decode)
-
-    async def audio(self, data: bytes, processing: AudioProcessing) -> Audio:
-        """Decodes an audio file, or the audio of a video file. Raises MediaError."""
-        if self._isolated is not None:
-            return await self._isolated.audio(data, processing)
-        return await _stoppable(self._threads, partial(audio_from_file, data, processing))
-
-    async def video_from_file(self, data: bytes, processing: VideoProcessing, options: VideoOptions) -> Video:
-        """Decodes the sampled frames of a video file. Raises MediaError."""
-        if self._isolated is not None:
-            return await self._isolated.video_from_file(data, processing, options)
-        return await _stoppable(self._video_threads, partial(video_from_file, data, processing, options))
-
-    async def video_from_image_files(
-        self, files: Sequence[bytes], frame_indices: Sequence[int], processing: VideoProcessing, options: VideoOptions
-    ) -> Video:
-        """Decodes image files that are the sampled frames of a video. Raises MediaError."""
-        max_pixels = self._max_decoded_pixels
-        if self._isolated is not None:
-            return await self._isolated.video_from_image_files(
-                files, frame_indices, processing, options, max_decoded_pixels=max_pixels
-            )
-        decode = partial(
-            video_from_image_files, files, frame_indices, processing, options, max_decoded_pixels=max_pixels
-        )
-        return await _stoppable(self._video_threads, decode)
+            return await self._isolated.decode(job, files)
+        threads = self._video_threads if isinstance(job, VideoJob | FramesJob) else self._threads
+        cancelled = threading.Event()
+        work = partial(_decode, job, files, self._max_decoded_pixels, cancelled.is_set)
+        try:
+            return await asyncio.get_running_loop().run_in_executor(threads, work)
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
 
     async def warm(self) -> None:
         """Starts what the first image would have to wait for."""
@@ -99,15 +79,17 @@ class Decoders:
             await self._isolated.close()
 
 
-def _decode(data: bytes, processing: ImageProcessing, max_decoded_pixels: int) -> Image:
-    return prepare_image(open_image(data, max_pixels=max_decoded_pixels), processing)
-
-
-async def _stoppable(threads: ThreadPoolExecutor, decode: Callable[..., MediaT]) -> MediaT:
-    """Runs `decode(stopped=…)`; `stopped` returns True once this task is cancelled."""
-    cancelled = threading.Event()
-    try:
-        return await asyncio.get_running_loop().run_in_executor(threads, partial(decode, stopped=cancelled.is_set))
-    except asyncio.CancelledError:
-        cancelled.set()
-        raise
+def _decode(job: Job, files: Sequence[bytes], max_decoded_pixels: int, stopped: Callable[[], bool]) -> DecodedMedia:
+    match job:
+        case ImageJob(processing=processing):
+            return prepare_image(open_image(files[0], max_pixels=max_decoded_pixels), processing)
+        case AudioJob(processing=processing):
+            return audio_from_file(files[0], processing, stopped=stopped)
+        case VideoJob(processing=processing, options=options):
+            return video_from_file(files[0], processing, options, stopped=stopped)
+        case FramesJob(processing=processing, options=options, frame_indices=indices):
+            return video_from_image_files(
+                files, indices, processing, options, max_decoded_pixels=max_decoded_pixels, stopped=stopped
+            )
+        case _:
+            assert_never(job)

@@ -4,9 +4,11 @@ A message is its length as four little-endian bytes, then JSON. Raw bytes may fo
 """
 
 import struct
-from typing import IO
+from typing import IO, TypeVar
 
 import msgspec
+
+MessageT = TypeVar("MessageT")
 
 _LENGTH = struct.Struct("<I")
 _MAX_MESSAGE_BYTES = 1 << 20
@@ -25,8 +27,8 @@ def write_message(stream: IO[bytes], message: msgspec.Struct, *payloads: bytes |
     stream.flush()
 
 
-def read_message(stream: IO[bytes]) -> bytearray:
-    """Reads the JSON of the next message; blocks. Raises StreamEndedError."""
+def read_message(stream: IO[bytes], decoder: msgspec.json.Decoder[MessageT]) -> MessageT:
+    """Reads the next message without its payloads; blocks. Raises StreamEndedError."""
     length = bytearray(_LENGTH.size)
     read_exactly(stream, memoryview(length))
     (num_bytes,) = _LENGTH.unpack(length)
@@ -34,7 +36,10 @@ def read_message(stream: IO[bytes]) -> bytearray:
         raise StreamEndedError
     message = bytearray(num_bytes)
     read_exactly(stream, memoryview(message))
-    return message
+    try:
+        return decoder.decode(message)
+    except msgspec.DecodeError as error:
+        raise StreamEndedError from error
 
 
 def read_exactly(stream: IO[bytes], target: memoryview) -> None:

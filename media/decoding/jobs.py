@@ -3,15 +3,16 @@
 A job is followed by the bytes of its files, and a result by the elements of the decoded media.
 """
 
-from typing import IO
+from collections.abc import Sequence
+from typing import IO, TypeAlias
 
 import msgspec
 
 from glimpse.media.decoding.framing import StreamEndedError, read_message, write_message
 from glimpse.media.errors import MediaErrorCode
-from glimpse.media.processing.audio import AudioProcessing
-from glimpse.media.processing.image import ImageProcessing
-from glimpse.media.processing.video import VideoProcessing
+from glimpse.media.processing.audio import Audio, AudioProcessing
+from glimpse.media.processing.image import Image, ImageProcessing
+from glimpse.media.processing.video import Video, VideoProcessing
 from glimpse.media.processing.video_options import VideoOptions
 
 
@@ -20,7 +21,6 @@ class ImageJob(msgspec.Struct, frozen=True, kw_only=True, tag="image"):
 
     processing: ImageProcessing
     """Parameters with the request's bounds."""
-    max_decoded_pixels: int
 
 
 class VideoJob(msgspec.Struct, frozen=True, kw_only=True, tag="video"):
@@ -37,8 +37,6 @@ class FramesJob(msgspec.Struct, frozen=True, kw_only=True, tag="frames"):
     options: VideoOptions
     frame_indices: tuple[int, ...]
     """Index of each file among all frames."""
-    max_decoded_pixels: int
-    """Limit on each image."""
 
 
 class AudioJob(msgspec.Struct, frozen=True, kw_only=True, tag="audio"):
@@ -47,7 +45,9 @@ class AudioJob(msgspec.Struct, frozen=True, kw_only=True, tag="audio"):
     processing: AudioProcessing
 
 
-Job = ImageJob | VideoJob | FramesJob | AudioJob
+Job: TypeAlias = ImageJob | VideoJob | FramesJob | AudioJob
+"""What to decode files to. The tags and fields are part of the keys of cached media."""
+DecodedMedia: TypeAlias = Image | Video | Audio
 
 
 class Decoded(msgspec.Struct, frozen=True, kw_only=True, tag="decoded"):
@@ -69,36 +69,25 @@ class DecodeFailed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
 
 class _JobMessage(msgspec.Struct, frozen=True, kw_only=True):
     job: Job
+    max_decoded_pixels: int
     file_sizes: tuple[int, ...]
     """In bytes."""
 
 
 _job_decoder = msgspec.json.Decoder(_JobMessage)
-_result_decoder: msgspec.json.Decoder[Decoded | DecodeFailed] = msgspec.json.Decoder(Decoded | DecodeFailed)
+result_decoder: msgspec.json.Decoder[Decoded | DecodeFailed] = msgspec.json.Decoder(Decoded | DecodeFailed)
 
 
-def write_job(stream: IO[bytes], job: Job, files: tuple[bytes, ...]) -> None:
+def write_job(stream: IO[bytes], job: Job, files: Sequence[bytes], *, max_decoded_pixels: int) -> None:
     """Writes a job and its files; blocks. Raises OSError if the other side has closed the pipe."""
-    write_message(stream, _JobMessage(job=job, file_sizes=tuple(map(len, files))), *files)
+    sizes = tuple(map(len, files))
+    write_message(stream, _JobMessage(job=job, max_decoded_pixels=max_decoded_pixels, file_sizes=sizes), *files)
 
 
-def read_job(stream: IO[bytes]) -> tuple[Job, list[bytes]] | None:
-    """Reads a job and its files; blocks. Returns None at the end of the stream."""
+def read_job(stream: IO[bytes]) -> tuple[Job, list[bytes], int] | None:
+    """Reads a job, its files and the limit on an image's pixels; blocks. Returns None at the end of the stream."""
     try:
-        message = _job_decoder.decode(read_message(stream))
+        message = read_message(stream, _job_decoder)
     except StreamEndedError:
         return None
-    return message.job, [stream.read(size) for size in message.file_sizes]
-
-
-def write_result(stream: IO[bytes], result: Decoded | DecodeFailed, elements: bytes | memoryview = b"") -> None:
-    """Writes a result and its elements; blocks. Raises OSError if the other side has closed the pipe."""
-    write_message(stream, result, elements)
-
-
-def read_result(stream: IO[bytes]) -> Decoded | DecodeFailed:
-    """Reads a result without its elements; blocks. Raises StreamEndedError."""
-    try:
-        return _result_decoder.decode(read_message(stream))
-    except msgspec.DecodeError as error:
-        raise StreamEndedError from error
+    return message.job, [stream.read(size) for size in message.file_sizes], message.max_decoded_pixels

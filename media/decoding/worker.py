@@ -11,6 +11,7 @@ from typing import assert_never
 
 from glimpse.media.containers.still import open_image
 from glimpse.media.decoding.audio_file import samples_from_file
+from glimpse.media.decoding.framing import write_message
 from glimpse.media.decoding.jobs import (
     AudioJob,
     Decoded,
@@ -20,7 +21,6 @@ from glimpse.media.decoding.jobs import (
     Job,
     VideoJob,
     read_job,
-    write_result,
 )
 from glimpse.media.decoding.rlimits import limit_memory, limit_time
 from glimpse.media.decoding.video_file import video_from_file
@@ -41,14 +41,14 @@ def main() -> None:
     os.dup2(2, 1)  # keeps what libraries print out of the results
     while (received := read_job(sys.stdin.buffer)) is not None:
         limit_time(cpu_seconds)
-        write_result(results, *answer(*received))
+        write_message(results, *answer(*received))
         del received  # frees the files while waiting for the next job
 
 
-def answer(job: Job, files: list[bytes]) -> tuple[Decoded | DecodeFailed, bytes | memoryview]:
+def answer(job: Job, files: list[bytes], max_decoded_pixels: int) -> tuple[Decoded | DecodeFailed, bytes | memoryview]:
     """Returns a job's result and the elements that follow it."""
     try:
-        return decode(job, files)
+        return decode(job, files, max_decoded_pixels)
     except MediaError as error:
         return DecodeFailed(code=error.code, message=error.message), b""
     except MemoryError:
@@ -56,17 +56,17 @@ def answer(job: Job, files: list[bytes]) -> tuple[Decoded | DecodeFailed, bytes 
         return DecodeFailed(code=MediaErrorCode.TOO_LARGE, message=message), b""
 
 
-def decode(job: Job, files: list[bytes]) -> tuple[Decoded, memoryview]:
+def decode(job: Job, files: list[bytes], max_decoded_pixels: int) -> tuple[Decoded, memoryview]:
     """Decodes a job's files. Raises MediaError."""
     match job:
         case ImageJob():
-            pixels = image_pixels(open_image(files[0], max_pixels=job.max_decoded_pixels), job.processing)
+            pixels = image_pixels(open_image(files[0], max_pixels=max_decoded_pixels), job.processing)
             return Decoded(shape=pixels.shape), pixels.data.cast("B")
         case VideoJob():
             return _decoded_video(video_from_file(files[0], job.processing, job.options))
         case FramesJob():
             video = video_from_image_files(
-                files, job.frame_indices, job.processing, job.options, max_decoded_pixels=job.max_decoded_pixels
+                files, job.frame_indices, job.processing, job.options, max_decoded_pixels=max_decoded_pixels
             )
             return _decoded_video(video)
         case AudioJob():

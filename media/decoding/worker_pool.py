@@ -1,7 +1,8 @@
 """Pool of worker processes that run one job at a time, with limits on memory and time.
 
 A worker that crashes, or is killed because its job timed out or was cancelled, fails one job; the next job gets a new
-worker. Independent of what the jobs are, which `glimpse.media.decoding.worker_client` defines.
+worker. A job whose worker is killed from outside is repeated once. Independent of what the jobs are, which
+`glimpse.media.decoding.worker_client` defines.
 """
 
 import asyncio
@@ -27,6 +28,8 @@ WORKER_COMMAND = (sys.executable, "-m", "glimpse.media.decoding.worker")
 
 _PIPE_BYTES = 1 << 20
 """Largest pipe that Linux gives unprivileged processes; a small image fits into it."""
+_EXIT_SECONDS = 1.0
+"""Time for a worker whose output has ended to exit, so that its exit status can tell why."""
 _GRACE_SECONDS = 1.0
 """Time for a cancelled job to finish, because most do and the rest of a job costs less than a new worker."""
 
@@ -49,6 +52,10 @@ class _CrashedError(Exception):
 
 class _OutOfTimeError(Exception):
     """The kernel ended the worker because a job exceeded its CPU time."""
+
+
+class _KilledError(Exception):
+    """Something outside, such as the kernel when memory is short, killed the worker. That is not the job's fault."""
 
 
 class WorkerPool:
@@ -89,7 +96,8 @@ class WorkerPool:
             what: Name of the files in error messages, such as "video".
 
         Raises:
-            MediaError: From `request`; `crash_code` if the worker died; TOO_LARGE if the job took too long.
+            MediaError: From `request`; `crash_code` if the job crashed the worker; TOO_LARGE if the job took too long;
+                WORKER_KILLED if two workers in a row were killed from outside.
         """
         running = _Running()
         loop = asyncio.get_running_loop()
@@ -105,6 +113,9 @@ class WorkerPool:
             except _CrashedError as error:
                 message = f"the {what} cannot be decoded: it crashed the decoder"
                 raise MediaError(self._crash_code, message) from error
+            except _KilledError as error:
+                message = f"the {what} was not decoded: the server's decoder was killed; retry the request"
+                raise MediaError(MediaErrorCode.WORKER_KILLED, message) from error
             except asyncio.CancelledError:
                 loop.call_later(_GRACE_SECONDS, running.kill)
                 raise
@@ -121,15 +132,17 @@ class WorkerPool:
             await asyncio.to_thread(_end, self._idle.pop())
 
     def _run(self, running: "_Running", request: Callable[[IO[bytes], IO[bytes]], ResultT]) -> ResultT:
-        with contextlib.suppress(IndexError, _CrashedError):
+        with contextlib.suppress(IndexError, _CrashedError, _KilledError):
             # An idle worker may have died before this job, which is not the job's fault: retry in a new one.
             return self._run_in_process(self._idle.pop(), running, request)
+        with contextlib.suppress(_KilledError):
+            return self._run_in_process(self._start(), running, request)
         return self._run_in_process(self._start(), running, request)
 
     def _run_in_process(
         self, process: Process, running: "_Running", request: Callable[[IO[bytes], IO[bytes]], ResultT]
     ) -> ResultT:
-        """Raises MediaError, _OutOfTimeError or _CrashedError."""
+        """Raises MediaError, _OutOfTimeError, _CrashedError or _KilledError."""
         running.begin(process)
         is_reusable = False
         try:
@@ -142,8 +155,7 @@ class WorkerPool:
             is_reusable = True
             raise
         except (OSError, StreamEndedError) as error:
-            _end(process)
-            raise (_OutOfTimeError if process.returncode == -signal.SIGXCPU else _CrashedError) from error
+            raise _failure(process, is_ours=running.is_killed) from error
         finally:
             if running.finish() and is_reusable:
                 self._idle.append(process)
@@ -175,6 +187,11 @@ class _Running:
             if self._is_killed:
                 process.kill()
 
+    @property
+    def is_killed(self) -> bool:
+        """Whether `kill` was called."""
+        return self._is_killed
+
     def finish(self) -> bool:
         """Releases the worker. Returns whether it may run another job."""
         with self._lock:
@@ -187,6 +204,17 @@ class _Running:
             self._is_killed = True
             if self._process is not None:
                 self._process.kill()
+
+
+def _failure(process: Process, *, is_ours: bool) -> type[Exception]:
+    """Says why a worker ended, or ends it. `is_ours`: we have killed it."""
+    with contextlib.suppress(subprocess.TimeoutExpired):  # it sent nonsense and still runs
+        process.wait(_EXIT_SECONDS)
+    if process.returncode == -signal.SIGXCPU:
+        return _OutOfTimeError
+    # No limit of a worker ends in these signals: one of memory ends in a reply, SIGABRT or SIGSEGV.
+    is_killed = process.returncode in (-signal.SIGKILL, -signal.SIGTERM)
+    return _KilledError if is_killed and not is_ours else _CrashedError
 
 
 def _end(process: Process) -> None:

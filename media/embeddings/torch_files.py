@@ -81,10 +81,7 @@ class TorchFileLoader:
 def _request(data: bytes, stdin: IO[bytes], stdout: IO[bytes]) -> Tensor:
     """Blocks. Raises MediaError if the worker reports a failure, OSError or StreamEndedError if it fails itself."""
     write_message(stdin, File(num_bytes=len(data)), data)
-    try:
-        result = _result_decoder.decode(read_message(stdout))
-    except msgspec.DecodeError as error:
-        raise StreamEndedError from error
+    result = read_message(stdout, _result_decoder)
     match result:
         case Loaded(dtype=dtype, shape=shape):
             num_bytes = math.prod(shape) * dtype.num_bytes
@@ -102,7 +99,7 @@ def _request(data: bytes, stdin: IO[bytes], stdout: IO[bytes]) -> Tensor:
 def read_file(stream: IO[bytes]) -> bytes | None:
     """Reads the next file, in the worker. Returns None at the end of the stream."""
     try:
-        file = _file_decoder.decode(read_message(stream))
+        file = read_message(stream, _file_decoder)
     except StreamEndedError:
         return None
     return stream.read(file.num_bytes)

@@ -8,6 +8,7 @@ Error messages refer to the client's URL only: they contain no address, no resol
 import asyncio
 import math
 import socket
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -70,10 +71,13 @@ async def fetch(
             return await _follow(session, url, policy, max_bytes, on_bytes)
     except TimeoutError:
         message = f"the media server did not deliver the file within {timeout_seconds:g} s"
-        raise MediaError(MediaErrorCode.FETCH_TIMEOUT, message) from None
+        reason = MediaErrorCode.FETCH_TIMEOUT, message
     except (aiohttp.ClientError, ValueError, OSError) as error:
         # aiohttp also raises ValueError and OSError, for malformed host names and aborted responses.
-        raise _explain(error) from None
+        reason = _explain(error)
+        _break_cycles(error)
+    # Not raised above, because aiohttp's errors would be this error's context.
+    raise MediaError(*reason)
 
 
 def _session(policy: FetchPolicy, resolver: AbstractResolver | None) -> aiohttp.ClientSession:
@@ -140,20 +144,28 @@ async def _read(response: aiohttp.ClientResponse, max_bytes: int, on_bytes: Call
     return bytes(body)
 
 
-def _explain(error: Exception) -> MediaError:
+def _explain(error: Exception) -> tuple[MediaErrorCode, str]:
     match error:
         case aiohttp.ClientConnectorDNSError():
-            return _failure("the URL's host does not resolve")
+            return MediaErrorCode.FETCH_FAILED, "the URL's host does not resolve"
         case aiohttp.ClientConnectorCertificateError() | aiohttp.ClientConnectorSSLError():
-            return _failure("cannot establish a trusted TLS connection to the URL's host")
+            return MediaErrorCode.FETCH_FAILED, "cannot establish a trusted TLS connection to the URL's host"
         case aiohttp.ClientConnectorError(os_error=_AddressRefusedError()):
-            return MediaError(MediaErrorCode.URL_REFUSED, "the URL's host is not a public address")
+            return MediaErrorCode.URL_REFUSED, "the URL's host is not a public address"
         case aiohttp.ClientConnectorError():
-            return _failure("cannot connect to the URL's host")
+            return MediaErrorCode.FETCH_FAILED, "cannot connect to the URL's host"
         case aiohttp.InvalidURL():
-            return MediaError(MediaErrorCode.INVALID_SOURCE, "expected a host name or an IP address in the URL")
+            return MediaErrorCode.INVALID_SOURCE, "expected a host name or an IP address in the URL"
         case _:
-            return _failure("the media server closed the connection early or sent an invalid HTTP response")
+            message = "the media server closed the connection early or sent an invalid HTTP response"
+            return MediaErrorCode.FETCH_FAILED, message
+
+
+def _break_cycles(error: BaseException | None) -> None:
+    """Empties the frames of an error and of its contexts: aiohttp keeps errors in lists there."""
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__context__
 
 
 def _failure(message: str) -> MediaError:

@@ -4,22 +4,41 @@ Enforces limits on time and bytes, and is independent of file formats.
 """
 
 import asyncio
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import PurePosixPath
 from typing import assert_never
 
 from glimpse.media.cache.memory_budget import MemoryBudget
-from glimpse.media.cache.request_media import Batch
+from glimpse.media.cache.request_media import RequestMedia
 from glimpse.media.cache.store import MediaFile, MediaStore, NamedMedia, file_digest
 from glimpse.media.errors import MediaError, MediaErrorCode, too_large
 from glimpse.media.kind import MediaKind
 from glimpse.media.sources.fetch import fetch
 from glimpse.media.sources.local import LocalFiles
 from glimpse.media.sources.policy import FetchPolicy
-from glimpse.media.sources.source import CachedSource, DataSource, FileSource, Source, UploadSource, UrlSource
+from glimpse.media.sources.source import (
+    DEFAULT_MAX_BYTES,
+    DEFAULT_MAX_VIDEO_BYTES,
+    CachedSource,
+    DataSource,
+    FileSource,
+    Source,
+    UploadSource,
+    UrlSource,
+)
 from glimpse.media.sources.uploads import Uploads
+from glimpse.media.tasks import run_all
+
+FETCH_TIMEOUTS = {MediaKind.IMAGE: 5.0, MediaKind.VIDEO: 30.0, MediaKind.AUDIO: 10.0}
+"""Default limits on fetching, in seconds."""
+MAX_FILE_BYTES = {
+    MediaKind.IMAGE: DEFAULT_MAX_BYTES,
+    MediaKind.VIDEO: DEFAULT_MAX_VIDEO_BYTES,
+    MediaKind.AUDIO: DEFAULT_MAX_BYTES,
+}
+"""Default limits on files."""
 
 _MAX_CONCURRENT_FRAMES = 4
 """Frames of one video that are fetched at the same time."""
@@ -35,25 +54,17 @@ class FileLimits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MediaReference:
-    """How a client refers to media."""
-
-    kind: MediaKind
-    uuid: str | None
-    """None if the client gave none."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SourceFiles:
     """The files that one media input is decoded from; at least one."""
 
+    kind: MediaKind
     digests: tuple[bytes, ...]
     data: tuple[bytes, ...] | None
     """Reserved by the request; None if the files are no longer cached."""
-    reference: MediaReference | None = None
-    """For files that came with this request: the reference to cache them under."""
+    uuid: str | None = None
+    """For files that came with this request: the client's uuid to cache them under."""
     named: NamedMedia | None = None
-    """What the reference's uuid will refer to."""
+    """What `uuid` will refer to."""
 
     @property
     def num_bytes(self) -> int:
@@ -72,6 +83,7 @@ class FileLoader:
         store: MediaStore,
         uploads: Uploads,
         memory_budget: MemoryBudget,
+        limits: Mapping[MediaKind, FileLimits],
         max_fetches: int,
     ) -> None:
         """
@@ -81,6 +93,7 @@ class FileLoader:
             store: Caches files.
             uploads: Stores uploads.
             memory_budget: Budget for files while they are fetched.
+            limits: Limits on one file of each kind. Those of a video also apply to all of its frames together.
             max_fetches: Number of concurrent fetches; further ones wait.
         """
         self._policy = policy
@@ -88,57 +101,57 @@ class FileLoader:
         self._store = store
         self._uploads = uploads
         self._memory_budget = memory_budget
+        self._limits = limits
         self._fetch_slots = asyncio.Semaphore(max_fetches)
 
-    async def load(self, source: Source, reference: MediaReference, limits: FileLimits, batch: Batch) -> SourceFiles:
+    async def load(
+        self, source: Source | CachedSource, kind: MediaKind, uuid: str | None, batch: RequestMedia
+    ) -> SourceFiles:
         """Loads a single file. Raises MediaError."""
+        if isinstance(source, CachedSource):
+            return self.load_cached(self.named(source, kind, batch), [0], kind, batch)
         url = str(source.url) if isinstance(source, UrlSource) else None
-        file = self._fetched_before(url, reference, batch) or await self._file(source, limits, batch)
-        named = NamedMedia(files={0: file.digest}, num_frames=None, url=url)
-        return SourceFiles(digests=(file.digest,), data=(file.data,), reference=reference, named=named)
+        file = self._fetched_before(url, kind, uuid, batch) or await self._file(source, self._limits[kind], batch)
+        return _sent_files([file], kind, uuid, NamedMedia(files={0: file.digest}, num_frames=None, url=url))
 
     async def load_frames(
-        self,
-        sources: Sequence[Source],
-        frame_indices: Sequence[int],
-        reference: MediaReference,
-        *,
-        each: FileLimits,
-        total: FileLimits,
-        batch: Batch,
+        self, sources: Sequence[Source], frame_indices: Sequence[int], uuid: str | None, batch: RequestMedia
     ) -> SourceFiles:
         """Loads the sampled frames of a video, a few at a time. Raises MediaError."""
+        total = self._limits[MediaKind.VIDEO]
         files: list[MediaFile] = []
         try:
             async with asyncio.timeout(total.timeout_seconds):
                 for start in range(0, len(frame_indices), _MAX_CONCURRENT_FRAMES):
                     some = [sources[index] for index in frame_indices[start : start + _MAX_CONCURRENT_FRAMES]]
                     left = total.max_bytes - sum(len(file.data) for file in files)
-                    files += await self._some_frames(some, left, each, total, batch)
+                    files += await self._some_frames(some, left, batch)
         except TimeoutError:
             message = f"the media servers did not deliver all frames within {total.timeout_seconds:g} s"
             raise MediaError(MediaErrorCode.FETCH_TIMEOUT, message) from None
         if sum(len(file.data) for file in files) > total.max_bytes:
-            raise _frames_too_large(total)
-        digests = tuple(file.digest for file in files)
-        named = NamedMedia(files=dict(zip(frame_indices, digests, strict=True)), num_frames=len(sources), url=None)
-        return SourceFiles(digests=digests, data=tuple(file.data for file in files), reference=reference, named=named)
+            raise too_large(total.max_bytes, "frames")
+        digests = {index: file.digest for index, file in zip(frame_indices, files, strict=True)}
+        named = NamedMedia(files=digests, num_frames=len(sources), url=None)
+        return _sent_files(files, MediaKind.VIDEO, uuid, named)
 
-    def cache(self, files: SourceFiles, batch: Batch) -> None:
+    def cache(self, files: SourceFiles, batch: RequestMedia) -> None:
         """Caches files under their uuid, if they have one. Call this after the files have been decoded."""
-        reference, named, data = files.reference, files.named, files.data
-        if reference is not None and reference.uuid is not None and named is not None and data is not None:
-            cached = [MediaFile(digest=digest, data=each) for digest, each in zip(files.digests, data, strict=True)]
-            self._store.put_named(batch.namespace, reference.kind, reference.uuid, named, cached)
+        if files.uuid is not None and files.named is not None and files.data is not None:
+            pairs = zip(files.digests, files.data, strict=True)
+            cached = [MediaFile(digest=digest, data=data) for digest, data in pairs]
+            self._store.put_named(batch.namespace, files.kind, files.uuid, files.named, cached)
 
-    def named(self, source: CachedSource, kind: MediaKind, batch: Batch) -> NamedMedia:
+    def named(self, source: CachedSource, kind: MediaKind, batch: RequestMedia) -> NamedMedia:
         """Returns what a uuid refers to. Raises MediaError (NOT_CACHED)."""
         named = self._store.get_named(batch.namespace, kind, source.uuid)
         if named is None:
             raise not_cached(kind, is_enabled=self._store.is_enabled)
         return named
 
-    def load_cached(self, named: NamedMedia, indices: Sequence[int], kind: MediaKind, batch: Batch) -> SourceFiles:
+    def load_cached(
+        self, named: NamedMedia, indices: Sequence[int], kind: MediaKind, batch: RequestMedia
+    ) -> SourceFiles:
         """Returns the files of cached media at these indices. Raises MediaError (NOT_CACHED) if one was never sent."""
         if not set(indices) <= named.files.keys():
             raise not_cached(kind)
@@ -146,15 +159,17 @@ class FileLoader:
         files = [self._store.get_file(batch.namespace, digest) for digest in digests]
         data = tuple(file.data for file in files if file is not None)
         if len(data) < len(files):
-            return SourceFiles(digests=digests, data=None)
+            return SourceFiles(kind=kind, digests=digests, data=None)
         batch.reservation.reserve(sum(map(len, data)))
-        return SourceFiles(digests=digests, data=data)
+        return SourceFiles(kind=kind, digests=digests, data=data)
 
-    def _fetched_before(self, url: str | None, reference: MediaReference, batch: Batch) -> MediaFile | None:
+    def _fetched_before(
+        self, url: str | None, kind: MediaKind, uuid: str | None, batch: RequestMedia
+    ) -> MediaFile | None:
         """Returns the file that was fetched from this URL under this uuid, which the client says is unchanged."""
-        if url is None or reference.uuid is None:
+        if url is None or uuid is None:
             return None
-        named = self._store.get_named(batch.namespace, reference.kind, reference.uuid)
+        named = self._store.get_named(batch.namespace, kind, uuid)
         if named is None or named.url != url:
             return None
         file = self._store.get_file(batch.namespace, named.files[0])
@@ -163,20 +178,14 @@ class FileLoader:
             batch.count_fetch(is_cache_hit=True)
         return file
 
-    async def _some_frames(
-        self, sources: Sequence[Source], max_bytes: int, each: FileLimits, total: FileLimits, batch: Batch
-    ) -> list[MediaFile]:
+    async def _some_frames(self, sources: Sequence[Source], max_bytes: int, batch: RequestMedia) -> list[MediaFile]:
         if max_bytes <= 0:
-            raise _frames_too_large(total)
-        limits = FileLimits(max_bytes=min(max_bytes, each.max_bytes), timeout_seconds=each.timeout_seconds)
-        try:
-            async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(self._file(source, limits, batch)) for source in sources]
-        except ExceptionGroup as failed:
-            raise failed.exceptions[0] from failed
-        return [task.result() for task in tasks]
+            raise too_large(self._limits[MediaKind.VIDEO].max_bytes, "frames")
+        each = self._limits[MediaKind.IMAGE]
+        limits = replace(each, max_bytes=min(max_bytes, each.max_bytes))
+        return await run_all(self._file(source, limits, batch) for source in sources)
 
-    async def _file(self, source: Source, limits: FileLimits, batch: Batch) -> MediaFile:
+    async def _file(self, source: Source, limits: FileLimits, batch: RequestMedia) -> MediaFile:
         """Loads a file and reserves its memory."""
         match source:
             case DataSource(data=data):
@@ -205,7 +214,7 @@ class FileLoader:
             data = await asyncio.to_thread(self._local.read, path, max_bytes=limits.max_bytes)
         return MediaFile(digest=await file_digest(data), data=data)
 
-    async def _fetch(self, source: UrlSource, limits: FileLimits, batch: Batch) -> MediaFile:
+    async def _fetch(self, source: UrlSource, limits: FileLimits, batch: RequestMedia) -> MediaFile:
         fetch_file = partial(self._fetch_uncached, source, limits)
         with batch.fetching():
             result = await self._store.fetch(batch.namespace, str(source.url), limits.max_bytes, fetch_file)
@@ -237,5 +246,6 @@ def not_cached(kind: str, *, is_enabled: bool = True) -> MediaError:
     return MediaError(MediaErrorCode.NOT_CACHED, message)
 
 
-def _frames_too_large(total: FileLimits) -> MediaError:
-    return too_large(total.max_bytes, "frames")
+def _sent_files(files: Sequence[MediaFile], kind: MediaKind, uuid: str | None, named: NamedMedia) -> SourceFiles:
+    digests, data = tuple(file.digest for file in files), tuple(file.data for file in files)
+    return SourceFiles(kind=kind, digests=digests, data=data, uuid=uuid, named=named)

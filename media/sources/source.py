@@ -5,8 +5,10 @@ The media type of a data URL is ignored: `glimpse.media.containers.sniff` detect
 
 import binascii
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import PurePosixPath
+from typing import TypeVar
 from urllib.parse import unquote_to_bytes
 
 from yarl import URL
@@ -28,6 +30,9 @@ _SCHEME = re.compile(r"([a-z][a-z0-9+.\-]{0,31}):", re.IGNORECASE)
 _FRAMES = re.compile(r"\s*data:video/jpeg\s*;\s*base64,", re.IGNORECASE)
 _NOT_IN_URL = re.compile(r"[\x00-\x20\x7f\\]")
 _WHITESPACE = b" \t\r\n\f\v"
+_SLICE_CHARACTERS = 1 << 20
+"""Characters that are decoded in one call, a multiple of 4. A call keeps all other threads waiting."""
+_TextT = TypeVar("_TextT", str, bytes)
 _URL_SAFE = bytes.maketrans(b"-_", b"+/")
 
 
@@ -104,7 +109,7 @@ def parse_url_text(text: str, *, max_bytes: int = DEFAULT_MAX_BYTES) -> Source:
         case "http" | "https":
             return UrlSource(url=_parse_web_url(text))
         case "data":
-            return DataSource(data=_decode_data_url(text[match.end() :], max_bytes))
+            return DataSource(data=_decode_data_url(text, match.end(), max_bytes))
         case "file":
             return FileSource(path=_parse_file_url(text))
         case scheme:
@@ -161,32 +166,55 @@ def _parse_url(text: str) -> URL:
         raise _invalid("expected a valid URL") from error
 
 
-def _decode_data_url(rest: str, max_bytes: int) -> bytes:
-    header, comma, payload = rest.partition(",")
-    if not comma:
+def _decode_data_url(text: str, start: int, max_bytes: int) -> bytes:
+    """Decodes what follows the scheme, which ends at `start`."""
+    comma = text.find(",", start)
+    if comma < 0:
         raise _invalid("expected a data URL with a comma before the data")
-    if header.rstrip().lower().endswith(";base64"):
-        # Base64 characters that are special in URLs may be percent-encoded.
-        text = unquote_to_bytes(payload).decode("latin-1") if "%" in payload else payload
-        return _decode_base64(text, max_bytes, "expected valid base64 in the data URL")
-    return _bounded(unquote_to_bytes(payload), max_bytes)
+    if text[start:comma].rstrip().lower().endswith(";base64"):
+        return _decode_base64(text, max_bytes, "expected valid base64 in the data URL", start=comma + 1)
+    return _bounded(b"".join(_unquoted(text, comma + 1)), max_bytes)
 
 
-def _decode_base64(text: str, max_bytes: int, complaint: str) -> bytes:
+def _decode_base64(text: str, max_bytes: int, complaint: str, *, start: int = 0) -> bytes:
+    """Decodes text from `start` on, in slices: a single call on a large text would keep all other threads waiting."""
+    # Base64 characters that are special in URLs may be percent-encoded.
+    is_quoted = start > 0 and text.find("%", start) >= 0
     try:
-        letters = text.encode("ascii").translate(None, _WHITESPACE)
+        slices = _unquoted(text, start) if is_quoted else (piece.encode("ascii") for piece in _slices(text, start))
+        letters = b"".join([piece.translate(None, _WHITESPACE) for piece in slices])
         if len(letters) // 4 * 3 > max_bytes + 2:
             raise too_large(max_bytes)
-        if b"-" in letters or b"_" in letters:
-            if b"+" in letters or b"/" in letters:
-                raise _invalid(complaint)
-            letters = letters.translate(_URL_SAFE)
-        if len(letters) % 4:
+        is_url_safe = b"-" in letters or b"_" in letters
+        if is_url_safe and (b"+" in letters or b"/" in letters):
             raise _invalid(complaint)
-        data = binascii.a2b_base64(letters, strict_mode=True)
+        # Padding may only be in the last four letters.
+        if len(letters) % 4 or letters.find(b"=", 0, max(len(letters) - 4, 0)) >= 0:
+            raise _invalid(complaint)
+        data = b"".join([_decode_letters(piece, is_url_safe=is_url_safe) for piece in _slices(letters)])
     except ValueError as error:  # neither ASCII nor base64
         raise _invalid(complaint) from error
     return _bounded(data, max_bytes)
+
+
+def _decode_letters(letters: bytes, *, is_url_safe: bool) -> bytes:
+    return binascii.a2b_base64(letters.translate(_URL_SAFE) if is_url_safe else letters, strict_mode=True)
+
+
+def _slices(text: _TextT, start: int = 0) -> Iterator[_TextT]:
+    for position in range(start, len(text), _SLICE_CHARACTERS):
+        yield text[position : position + _SLICE_CHARACTERS]
+
+
+def _unquoted(text: str, start: int) -> Iterator[bytes]:
+    """Yields percent-encoded text from `start` on as bytes."""
+    while start < len(text):
+        end = start + _SLICE_CHARACTERS
+        # An escape stays whole.
+        escape = text.find("%", end - 2, end)
+        end = end if escape < 0 else escape
+        yield unquote_to_bytes(text[start:end])
+        start = end
 
 
 def _bounded(data: bytes, max_bytes: int) -> bytes:

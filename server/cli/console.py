@@ -6,7 +6,6 @@ import sys
 from importlib import resources
 from importlib.util import find_spec
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from rich.console import Console
@@ -61,9 +60,7 @@ class LoadingProgress:
         self._progress.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.stop()
 
     def stop(self) -> None:

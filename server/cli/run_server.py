@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+from collections.abc import Sequence
 
 import uvloop
 from rich.console import Console
@@ -18,20 +19,21 @@ from glimpse.server.lifecycle.run import address, local_host, run
 from glimpse.server.settings import Settings
 
 
-def run_server(settings: Settings, *, http_port: int | None) -> None:
+def run_server(settings: Settings, *, http_port: int | None, gateway_flags: Sequence[str] = ()) -> None:
     """Serves until a signal ends it; exits with a message where it cannot.
 
     Args:
         settings: the server's.
         http_port: the gateway's port; None starts no gateway.
+        gateway_flags: more flags of `glimpse gateway run`.
     """
     try:
-        _serve(settings, http_port)
+        _serve(settings, http_port, gateway_flags)
     except (CheckpointError, EngineError, PortError, GatewayDiedError) as error:
         sys.exit(f"glimpse: {error}")
 
 
-def _serve(settings: Settings, http_port: int | None) -> None:
+def _serve(settings: Settings, http_port: int | None, gateway_flags: Sequence[str]) -> None:
     configure_logging(settings.listen.log_level)
     if num_processors() <= MAX_FEW_PROCESSORS:
         use_batch_policy()  # the gateway too, which is started from here; the engine takes it back
@@ -48,4 +50,13 @@ def _serve(settings: Settings, http_port: int | None) -> None:
         print(usage_text(model=model, http_url=http_url, target=target), flush=True)
 
     with LoadingProgress(console) as progress, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(run(settings, checkpoint, http_port=http_port, on_loading=progress.show, on_ready=on_ready))
+        runner.run(
+            run(
+                settings,
+                checkpoint,
+                http_port=http_port,
+                gateway_flags=gateway_flags,
+                on_loading=progress.show,
+                on_ready=on_ready,
+            )
+        )

@@ -1,24 +1,33 @@
 """`glimpse up` and `glimpse serve`: their flags. `glimpse.server.cli.run_server` is what they do."""
 
+from collections.abc import Sequence
 from typing import Annotated
 
 from cyclopts import Parameter
 
-from glimpse.server.settings import Port, Settings
+from glimpse.server.settings import Names, Port, Settings
 
 _Flags = Annotated[Settings, Parameter(name="*")]
 _DEFAULTS = Settings()
 
 
-def up(*, http_port: Port = 8080, settings: _Flags = _DEFAULTS) -> None:
+def up(
+    *, http_port: Port = 8080, allow_origin: Names = (), allowed_host: Names = (), settings: _Flags = _DEFAULTS
+) -> None:
     """Serves a model with a gateway in front.
 
     Parameters
     ----------
     http_port
         Port of the gateway: REST, SSE, grpc-web and gRPC.
+    allow_origin
+        Origin of web pages that may call, such as https://app.example; "*" allows all. Default: pages of this machine.
+    allowed_host
+        Host name under which the gateway answers, in addition to localhost; repeatable. Default: no other where --host
+        is a loopback address, any elsewhere.
     """
-    _run(settings, http_port)
+    flags = (*(f"--allow-origin={name}" for name in allow_origin), *(f"--allowed-host={name}" for name in allowed_host))
+    _run(settings, http_port, flags)
 
 
 def serve(*, settings: _Flags = _DEFAULTS) -> None:
@@ -26,7 +35,7 @@ def serve(*, settings: _Flags = _DEFAULTS) -> None:
     _run(settings, None)
 
 
-def _run(settings: Settings, http_port: int | None) -> None:
+def _run(settings: Settings, http_port: int | None, gateway_flags: Sequence[str] = ()) -> None:
     from glimpse.server.cli.run_server import run_server  # noqa: PLC0415 - `--help` and refused flags load no server
 
-    run_server(settings, http_port=http_port)
+    run_server(settings, http_port=http_port, gateway_flags=gateway_flags)

@@ -28,8 +28,10 @@ from glimpse.server.generation.constraints import UNCONSTRAINED, ConstraintBuild
 from glimpse.server.generation.merge_streams import merge_streams
 from glimpse.server.generation.prompts import LoadedPrompt, PromptLoader, VideoFrames
 from glimpse.server.request import GenerationRequest
+from glimpse.server.rpc.admission import current_ticket
 from glimpse.server.rpc.errors import DeadlineExceededError
 from glimpse.server.rpc.metrics import Metrics
+from glimpse.server.rpc.stopping import ServerStoppingError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,14 +94,19 @@ class CompletionGenerator:
     def check_ready(self) -> Ready:
         """Returns what the engine reported when it became ready. Raises EngineError (UNAVAILABLE) if it is not."""
         if self._engine.state is not EngineState.READY or self._engine.ready is None:
-            raise EngineError(EngineErrorCode.UNAVAILABLE, _UNAVAILABLE_MESSAGES[self._engine.state])
+            raise self._unavailable(_UNAVAILABLE_MESSAGES[self._engine.state])
         return self._engine.ready
 
+    def _unavailable(self, message: str) -> EngineError:
+        retry_after_seconds = self._engine.retry_after_seconds
+        return EngineError(EngineErrorCode.UNAVAILABLE, message, retry_after_seconds=retry_after_seconds)
+
     async def generate(
-        self, request: GenerationRequest, request_id: str, *, deadline: float | None
+        self, request: GenerationRequest, request_id: str, *, client: str = "", deadline: float | None
     ) -> AsyncGenerator[CompletionDelta, None]:
         """Yields deltas as they arrive; those of several completions are interleaved.
 
+        Clients share the engine equally, and the prompts and completions of a request share what it gets.
         The first delta is yielded after the engine's first event, so a request that fails earlier yields nothing.
 
         Raises, in addition to the errors of `PromptLoader.load`:
@@ -114,11 +121,24 @@ class CompletionGenerator:
             ]
             prompts = [await stack.enter_async_context(load) for load in loads]
             counter = _UsageCounter(prompts)
-            streams = [self._prompt_deltas(request, prompt, constraints, request_id, deadline) for prompt in prompts]
+            sender = _Sender(request_id=request_id, client=client, flow=f"{request_id}/{next(self._serial)}")
+            lengths = [0] * len(timers)
+            ticket = current_ticket()
+            ticket.expect(
+                num_prompt_tokens=counter.num_prompt_tokens,
+                num_completions=len(timers),
+                max_tokens=request.sampling.max_tokens,
+            )
+            ticket.end_preparing()
+            streams = [self._prompt_deltas(request, prompt, constraints, sender, deadline) for prompt in prompts]
             deltas = await stack.enter_async_context(aclosing(merge_streams(streams)))
             async for prompt_index, (completion_index, delta) in deltas:
                 index = prompt_index * request.num_completions + completion_index
                 timers[index].observe_tokens()
+                ticket.end_waiting()
+                lengths[index] += delta.num_tokens
+                if delta.finish_reason is not None:
+                    ticket.end_completion(lengths[index])
                 yield CompletionDelta(
                     index=index,
                     text=delta.text,
@@ -140,18 +160,18 @@ class CompletionGenerator:
         request: GenerationRequest,
         prompt: LoadedPrompt,
         constraints: OutputConstraints,
-        request_id: str,
+        sender: "_Sender",
         deadline: float | None,
     ) -> AsyncGenerator[tuple[int, ParsedDelta], None]:
         """Yields the deltas of one prompt's completions, each with its completion's index."""
-        generate = self._engine_request(request, prompt, constraints, request_id)
+        generate = self._engine_request(request, prompt, constraints, sender)
         ids = [generate.request_id, *(sibling.request_id for sibling in generate.siblings)]
         running = {each: (index, self._new_parser(request, constraints)) for index, each in enumerate(ids)}
         async with aclosing(self._engine.generate(generate)) as events:
             while running and (event := await _next_event(events, deadline)) is not None:
                 if event.request_id not in running:
                     continue
-                _check(event)
+                self._check(event)
                 index, parser = running[event.request_id]
                 delta = parser.feed(event)
                 if delta.finish_reason is not None:
@@ -160,6 +180,19 @@ class CompletionGenerator:
                         # Stop strings are matched here, so the engine may still be generating this completion.
                         self._engine.cancel(event.request_id)
                 yield index, delta
+
+    def _check(self, event: TokenEvent) -> None:
+        """Raises EngineError for an event that reports a failure, ServerStoppingError if the engine was stopped."""
+        match event.finish:
+            case FinishReason.ERROR if event.error is EngineErrorCode.UNAVAILABLE:
+                raise self._unavailable(event.message)
+            case FinishReason.ERROR:
+                raise EngineError(event.error or EngineErrorCode.INTERNAL, event.message)
+            case FinishReason.CANCELLED:
+                # Not cancelled by us: events of requests that we cancel are not awaited.
+                raise ServerStoppingError
+            case _:
+                return
 
     def _new_parser(self, request: GenerationRequest, constraints: OutputConstraints) -> CompletionParser:
         hidden = frozenset[int]()
@@ -172,10 +205,10 @@ class CompletionGenerator:
         return CompletionParser(processor, reader)
 
     def _engine_request(
-        self, request: GenerationRequest, prompt: LoadedPrompt, constraints: OutputConstraints, request_id: str
+        self, request: GenerationRequest, prompt: LoadedPrompt, constraints: OutputConstraints, sender: "_Sender"
     ) -> Generate:
         # Clients choose request ids and may use one for two concurrent requests.
-        unique = f"{request_id}/{next(self._serial)}"
+        unique = f"{sender.request_id}/{next(self._serial)}"
         seed = request.sampling.seed
         return Generate(
             request_id=unique,
@@ -184,6 +217,8 @@ class CompletionGenerator:
             sampling=replace(request.sampling, grammar=constraints.grammar),
             priority=request.priority,
             cache_salt=request.cache_salt,
+            client=sender.client,
+            flow=sender.flow,
             siblings=[
                 Sibling(request_id=f"{unique}.{index}", seed=None if seed is None else seed + index)
                 for index in range(1, request.num_completions)
@@ -191,11 +226,21 @@ class CompletionGenerator:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sender:
+    """Whom an engine request is computed for."""
+
+    request_id: str
+    client: str
+    flow: str
+    """The same for all prompts and completions of the request, and for no other request."""
+
+
 class _UsageCounter:
     """Adds up the usage of a request."""
 
     def __init__(self, prompts: Sequence[LoadedPrompt]) -> None:
-        self._prompt_tokens = sum(len(prompt.token_ids) for prompt in prompts)
+        self.num_prompt_tokens = sum(len(prompt.token_ids) for prompt in prompts)
         self._media_tokens = sum((Counter(prompt.media_tokens) for prompt in prompts), Counter[MediaKind]())
         # At most one prompt has media: requests with several prompts are text only.
         self._media_usage = next((prompt.media_usage for prompt in prompts if prompt.media_usage is not None), None)
@@ -222,7 +267,7 @@ class _UsageCounter:
             self._cached[prompt_index] = min(cached, delta.num_cached_tokens)
             self._num_encoded += delta.num_encoded_media
         return Usage(
-            prompt_tokens=self._prompt_tokens,
+            prompt_tokens=self.num_prompt_tokens,
             media_tokens=self._media_tokens,
             cached_tokens=sum(self._cached.values()),
             completion_tokens=self._completion_tokens,
@@ -239,18 +284,6 @@ async def _next_event(events: AsyncGenerator[TokenEvent, None], deadline: float 
             return await anext(events, None)
     except TimeoutError as error:
         raise DeadlineExceededError from error
-
-
-def _check(event: TokenEvent) -> None:
-    """Raises EngineError for an event that reports a failure."""
-    match event.finish:
-        case FinishReason.ERROR:
-            raise EngineError(event.error or EngineErrorCode.INTERNAL, event.message)
-        case FinishReason.CANCELLED:
-            # Not cancelled by us: events of requests that we cancel are not awaited.
-            raise EngineError(EngineErrorCode.UNAVAILABLE, "The server is stopping.")
-        case _:
-            return
 
 
 _UNAVAILABLE_MESSAGES = {

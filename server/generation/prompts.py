@@ -5,7 +5,7 @@ Independent of protobuf and of how prompts are completed.
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import assert_never
@@ -15,15 +15,17 @@ from glimpse.engine.plan import Embeddings
 from glimpse.engine.protocol import MediaInput
 from glimpse.engine.text.media_inputs import media_inputs
 from glimpse.engine.text.prompt import PlaceholderError, Prompt, PromptBuilder, TemplateError
-from glimpse.media.cache.request_media import Batch, MediaUsage
-from glimpse.media.embeddings.cached import CachedEmbeddings
+from glimpse.media.cache.request_media import MediaUsage, RequestMedia
 from glimpse.media.embeddings.embeddings import EmbeddingError
+from glimpse.media.embeddings.loader import EmbeddingLoader
 from glimpse.media.input_loader import MediaInputError, Medium, load_inputs
 from glimpse.media.inputs import EmbeddingInput, MediumInput
 from glimpse.media.kind import MediaKind
 from glimpse.media.loader import MediaLoader
 from glimpse.media.processing.video import Video
 from glimpse.server.request import Conversation, PromptSource, TextPrompt, TokenPrompt
+from glimpse.server.rpc.admission import current_ticket
+from glimpse.server.rpc.body_budget import release_body
 from glimpse.server.rpc.errors import DeadlineExceededError, InvalidRequest
 from glimpse.server.rpc.metrics import Metrics
 
@@ -76,8 +78,9 @@ class PromptLoader:
         prompts: PromptBuilder,
         encoder: VisionConfig | AudioConfig,
         media: MediaLoader,
-        embeddings: CachedEmbeddings,
+        embeddings: EmbeddingLoader,
         accepts_embeddings: bool,
+        max_model_len: Callable[[], int],
         metrics: Metrics,
     ) -> None:
         """
@@ -87,6 +90,7 @@ class PromptLoader:
             media: Loads media.
             embeddings: Loads embeddings.
             accepts_embeddings: Requests may contain embeddings.
+            max_model_len: Returns the context window in tokens.
             metrics: Records how media were loaded.
         """
         self._prompts = prompts
@@ -94,6 +98,7 @@ class PromptLoader:
         self._media = media
         self._embeddings = embeddings
         self._accepts_embeddings = accepts_embeddings
+        self._max_model_len = max_model_len
         self._metrics = metrics
 
     @asynccontextmanager
@@ -109,6 +114,7 @@ class PromptLoader:
 
         Raises:
             InvalidRequest: a medium or a text cannot be used.
+            EngineError: PROMPT_TOO_LONG; the engine refuses prompts that are too long and get past this.
             TemplateError: the model's chat template refuses the conversation.
             DeadlineExceededError: `deadline` passed first.
         """
@@ -120,12 +126,16 @@ class PromptLoader:
                 raise DeadlineExceededError from error
             finally:
                 self._metrics.media_loaded(batch.usage)
+            if isinstance(source, Conversation):
+                source.media.clear()
+            release_body()
             yield prompt
 
-    async def _load(self, source: PromptSource, batch: Batch) -> LoadedPrompt:
-        # Text is tokenised in a thread: a long one takes milliseconds, which would delay other requests on this loop.
+    async def _load(self, source: PromptSource, batch: RequestMedia) -> LoadedPrompt:
+        # Prompts are built in threads: a long one takes milliseconds, which would delay other requests on this loop.
         match source:
             case Conversation():
+                self._prompts.check_size(source.messages, source.options, max_tokens=self._max_model_len())
                 media = await self._load_media(source.media, batch)
                 prompt = await asyncio.to_thread(self._of_conversation, source, media)
                 return LoadedPrompt(
@@ -144,14 +154,8 @@ class PromptLoader:
 
     def _of_conversation(self, conversation: Conversation, media: Sequence[Medium]) -> Prompt:
         try:
-            return self._prompts.chat(
-                conversation.messages,
-                media,
-                tools=conversation.tools,
-                add_generation_prompt=conversation.add_generation_prompt,
-                continue_final_message=conversation.continue_final_message,
-                template_kwargs=conversation.template_kwargs,
-            )
+            max_tokens = self._max_model_len()
+            return self._prompts.chat(conversation.messages, media, conversation.options, max_tokens=max_tokens)
         except PlaceholderError as error:
             if error.missing is None:
                 raise
@@ -159,14 +163,16 @@ class PromptLoader:
 
     def _of_text(self, source: TextPrompt) -> Prompt:
         try:
-            prompt = self._prompts.text(source.text, ())
+            prompt = self._prompts.text(source.text, (), max_tokens=self._max_model_len())
         except TemplateError as error:
             raise InvalidRequest(source.field, f"{error}") from error
         if not prompt.token_ids:
             raise InvalidRequest(source.field, "expected a prompt of at least one token, got none", "missing_value")
         return prompt
 
-    async def _load_media(self, inputs: Sequence[MediumInput], batch: Batch) -> list[Medium]:
+    async def _load_media(self, inputs: Sequence[MediumInput], batch: RequestMedia) -> list[Medium]:
+        if inputs:
+            current_ticket().end_preparing()  # fetching may take long, and others can be prepared meanwhile
         for medium in inputs:
             if isinstance(medium, EmbeddingInput) and not self._accepts_embeddings:
                 message = "the server does not accept embeddings (its --enable-mm-embeds)"

@@ -9,9 +9,8 @@ from glimpse.engine.text.media_inputs import audio_processing_of, embedding_spec
 from glimpse.media.cache.memory_budget import MemoryBudget
 from glimpse.media.cache.store import MediaStore
 from glimpse.media.decoding.decoders import Decoders
-from glimpse.media.embeddings.cached import CachedEmbeddings
 from glimpse.media.embeddings.loader import EmbeddingLoader
-from glimpse.media.embeddings.torch_files import TorchFileLoader
+from glimpse.media.kind import MediaKind
 from glimpse.media.loader import MediaLoader
 from glimpse.media.processing.image import image_processing
 from glimpse.media.processing.video import video_processing
@@ -31,7 +30,7 @@ class MediaComponents:
 
     loader: MediaLoader
     uploads: Uploads
-    embeddings: CachedEmbeddings
+    embeddings: EmbeddingLoader
 
     async def warm(self) -> None:
         """Starts the decoders that the first image would otherwise wait for."""
@@ -72,12 +71,14 @@ def build_media(settings: MediaSettings, checkpoint: Path, model: ModelConfig, m
         store=store,
         uploads=uploads,
         memory_budget=memory_budget,
-        image_timeout_seconds=settings.image_fetch_timeout,
-        video_timeout_seconds=settings.video_fetch_timeout,
-        audio_timeout_seconds=settings.audio_fetch_timeout,
+        fetch_timeouts={
+            MediaKind.IMAGE: settings.image_fetch_timeout,
+            MediaKind.VIDEO: settings.video_fetch_timeout,
+            MediaKind.AUDIO: settings.audio_fetch_timeout,
+        },
     )
-    reader = EmbeddingLoader(spec=embedding_spec(model), torch_files=TorchFileLoader())
-    return MediaComponents(loader=loader, uploads=uploads, embeddings=CachedEmbeddings(loader=reader, store=store))
+    embeddings = EmbeddingLoader(spec=embedding_spec(model), store=store)
+    return MediaComponents(loader=loader, uploads=uploads, embeddings=embeddings)
 
 
 def _policy(settings: MediaSettings) -> FetchPolicy:

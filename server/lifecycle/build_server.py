@@ -3,6 +3,7 @@
 It listens before the model is loaded, so that health checks work; until then requests end with UNAVAILABLE.
 """
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,15 +16,21 @@ from glimpse.engine.ipc.client import ENGINE_COMMAND, EngineClient, EngineState
 from glimpse.engine.model_config import ModelConfig, load_model_config
 from glimpse.engine.protocol import Loading, StepStats
 from glimpse.engine.text.grammar_check import GrammarChecker
-from glimpse.engine.text.prompt import load_prompt_builder
+from glimpse.engine.text.prompt import PromptBuilder, load_prompt_builder
 from glimpse.engine.text.tools import find_format
 from glimpse.openai.v1 import openai_pb2
 from glimpse.server.generation.constraints import ConstraintBuilder
 from glimpse.server.generation.generator import CompletionGenerator
 from glimpse.server.generation.prompts import PromptLoader
 from glimpse.server.lifecycle.build_media import MediaComponents, build_media
+from glimpse.server.lifecycle.connections import connection_options
+from glimpse.server.lifecycle.loop_delay import watch_loop_delay
+from glimpse.server.lifecycle.malloc import return_memory
 from glimpse.server.lifecycle.server import Server
 from glimpse.server.openai.facade import add_facade
+from glimpse.server.rpc.admission import Admission
+from glimpse.server.rpc.body_budget import BodyBudget
+from glimpse.server.rpc.client_identity import ClientIdentifier
 from glimpse.server.rpc.interceptors import RpcInterceptor
 from glimpse.server.rpc.load_meter import LoadMeter
 from glimpse.server.rpc.metrics import Metrics, MetricsServer
@@ -41,20 +48,20 @@ from glimpse.v1 import chat_pb2, completion_pb2, load_pb2, media_pb2, model_pb2,
 
 MAX_BODY_BYTES = 64 << 20
 _MESSAGE_SLACK_BYTES = 1 << 20
-_CHAT_SERVICE = chat_pb2.DESCRIPTOR.services_by_name["ChatService"]
-_LOAD_SERVICE = load_pb2.DESCRIPTOR.services_by_name["LoadService"]
-_LOAD_REPORTS = _LOAD_SERVICE.methods_by_name["StreamLoadReports"]
-_MEDIA_SERVICE = media_pb2.DESCRIPTOR.services_by_name["MediaService"]
-_MODEL_SERVICE = model_pb2.DESCRIPTOR.services_by_name["ModelService"]
-_COMPLETION_SERVICE = completion_pb2.DESCRIPTOR.services_by_name["CompletionService"]
-_TOKENIZER_SERVICE = tokenizer_pb2.DESCRIPTOR.services_by_name["TokenizerService"]
-_TYPED_SERVICES = (
-    *(_CHAT_SERVICE, _COMPLETION_SERVICE, _TOKENIZER_SERVICE),
-    *(_LOAD_SERVICE, _MEDIA_SERVICE, _MODEL_SERVICE),
+_TYPED_SERVICES = tuple(
+    service
+    for module in (chat_pb2, completion_pb2, load_pb2, media_pb2, model_pb2, tokenizer_pb2)
+    for service in module.DESCRIPTOR.services_by_name.values()
 )
 _OPENAI_SERVICE = openai_pb2.DESCRIPTOR.services_by_name["OpenAIService"]
+_LOAD_REPORTS = load_pb2.DESCRIPTOR.services_by_name["LoadService"].methods_by_name["StreamLoadReports"]
+
+_MAX_METADATA_BYTES = 128 << 10
+"""More than the gateway lets pass. gRPC's own limit, 8 KiB, would refuse requests as exhausted, at random."""
 
 _GRPC_OPTIONS = (
+    ("grpc.max_metadata_size", _MAX_METADATA_BYTES),
+    ("grpc.absolute_max_metadata_size", _MAX_METADATA_BYTES),
     ("grpc.max_receive_message_length", MAX_BODY_BYTES + _MESSAGE_SLACK_BYTES),
     ("grpc.max_send_message_length", MAX_BODY_BYTES + _MESSAGE_SLACK_BYTES),
     # Above these limits gRPC cancels requests at random. The engine sheds load itself, with a reason.
@@ -110,8 +117,13 @@ async def start_server(
     health = Health(service_names)
     metrics = Metrics()
     load = LoadMeter(max_sequences=settings.engine.options.max_sequences)
-    interceptor = RpcInterceptor(metrics, load)
-    grpc_server = grpc.aio.server(interceptors=[interceptor], options=_GRPC_OPTIONS)
+    admission = Admission(max_queue_seconds=settings.engine.max_queue_seconds)
+    clients = ClientIdentifier(settings.listen.trusted_proxies)
+    bodies = BodyBudget(settings.listen.body_in_flight_bytes)
+    interceptor = RpcInterceptor(metrics, load, clients=clients, admission=admission, bodies=bodies)
+    grpc_server = grpc.aio.server(
+        interceptors=[interceptor], options=(*_GRPC_OPTIONS, *connection_options(settings.listen))
+    )
     port = _listen(grpc_server, settings.listen)
     metrics_server = _serve_metrics(metrics, settings.listen)
 
@@ -119,11 +131,13 @@ async def start_server(
         num_blocks = engine.ready.num_blocks if engine.ready else 0
         metrics.engine_changed(state, num_blocks=num_blocks)
         load.engine_changed(num_blocks=num_blocks)
+        admission.engine_changed()
         health.set(state is EngineState.READY)
 
     def on_stats(stats: StepStats) -> None:
         metrics.engine_stepped(stats)
         load.engine_stepped(stats)
+        admission.engine_stepped(stats)
 
     engine = EngineClient(
         settings.engine.engine_config(checkpoint.path),
@@ -132,16 +146,10 @@ async def start_server(
         on_loading=on_loading,
         on_stats=on_stats,
         max_silence_seconds=settings.engine.engine_timeout,
+        keep_spare=settings.engine.spare_engine,
     )
     media = build_media(settings.media, checkpoint.path, checkpoint.model, metrics)
-    reports = LoadHandlers(load).stream_load_reports
-    handlers = {
-        **_handlers(settings, checkpoint, engine, media, metrics),
-        _LOAD_REPORTS.full_name: reports,
-    }
-    add_typed_services(grpc_server, _TYPED_SERVICES, handlers)
-    add_method_alias(grpc_server, _LOAD_REPORTS, reports, ORCA_METHOD)
-    add_facade(grpc_server, handlers, max_body_bytes=MAX_BODY_BYTES)
+    _add_services(grpc_server, _handlers(settings, checkpoint, engine, media, metrics, load))
     add_reflection(grpc_server, [*service_names, HEALTH_SERVICE])
     await health.add_to(grpc_server)
     await grpc_server.start()
@@ -152,27 +160,42 @@ async def start_server(
         engine=engine,
         media=media,
         health=health,
-        interceptor=interceptor,
+        open_rpcs=interceptor.open_rpcs,
+        watches=[
+            asyncio.create_task(watch_loop_delay(metrics.loop_delayed)),
+            asyncio.create_task(return_memory(lambda: bodies.num_received_bytes)),
+        ],
     )
 
 
+def _add_services(server: grpc.aio.Server, handlers: Mapping[str, Handler]) -> None:
+    add_typed_services(server, _TYPED_SERVICES, handlers)
+    add_method_alias(server, _LOAD_REPORTS, handlers[_LOAD_REPORTS.full_name], ORCA_METHOD)
+    add_facade(server, handlers, max_body_bytes=MAX_BODY_BYTES)
+
+
 def _handlers(
-    settings: Settings, checkpoint: Checkpoint, engine: EngineClient, media: MediaComponents, metrics: Metrics
+    settings: Settings,
+    checkpoint: Checkpoint,
+    engine: EngineClient,
+    media: MediaComponents,
+    metrics: Metrics,
+    load: LoadMeter,
 ) -> Mapping[str, Handler]:
     """Returns a handler for each typed method, by the method's full name."""
     template = settings.engine.chat_template
     prompts = load_prompt_builder(checkpoint.path, checkpoint.model, None if template is None else str(template))
-    tokenizer, vocab_size = prompts.tokenizer, checkpoint.model.text.vocab_size
-    model, takes = ServedModel(checkpoint.names), checkpoint.model.placeholder_ids
-    max_media = {kind: most for kind, most in settings.media.max_media.items() if kind in takes}
+    tokenizer = prompts.tokenizer
     tool_format = find_format(prompts.template_source, settings.engine.tool_call_parser)
-    supports_reasoning_effort = "reasoning_effort" in prompts.template_source
+    model = _served_model(settings, checkpoint, prompts, supports_tools=tool_format is not None)
+    max_model_len = _max_model_len(settings.engine.options, checkpoint.model, engine)
     loader = PromptLoader(
         prompts=prompts,
         encoder=checkpoint.model.encoder,
         media=media.loader,
         embeddings=media.embeddings,
         accepts_embeddings=settings.media.enable_mm_embeds,
+        max_model_len=max_model_len,
         metrics=metrics,
     )
     generator = CompletionGenerator(
@@ -182,51 +205,39 @@ def _handlers(
         constraints=ConstraintBuilder(checker=GrammarChecker(tokenizer), tokenizer=tokenizer, tool_format=tool_format),
         metrics=metrics,
     )
-    chat = ChatHandlers(
-        model=model,
-        generator=generator,
-        loader=loader,
-        vocab_size=vocab_size,
-        max_media=max_media,
-        supports_reasoning_effort=supports_reasoning_effort,
-    )
-    completions = CompletionHandlers(model=model, generator=generator, tokenizer=tokenizer, vocab_size=vocab_size)
-    tokens = TokenizerHandlers(
-        model=model,
-        generator=generator,
-        loader=loader,
-        tokenizer=tokenizer,
-        vocab_size=vocab_size,
-        max_media=max_media,
-    )
-    models = ModelHandlers(
-        model=model,
-        max_model_len=_max_model_len(settings.engine.options, checkpoint.model, engine),
-        max_media=max_media,
-        supports_tools=tool_format is not None,
-        supports_reasoning_effort=supports_reasoning_effort,
-    )
+    chat = ChatHandlers(model=model, generator=generator, loader=loader)
+    completions = CompletionHandlers(model=model, generator=generator, tokenizer=tokenizer)
+    models = ModelHandlers(model, max_model_len)
+    tokens = TokenizerHandlers(model=model, generator=generator, loader=loader, tokenizer=tokenizer)
+    uploads = MediaHandlers(media.uploads)
     return {
-        f"{_CHAT_SERVICE.full_name}.CreateChatCompletion": chat.create,
-        f"{_CHAT_SERVICE.full_name}.StreamChatCompletion": chat.stream,
-        f"{_CHAT_SERVICE.full_name}.CountTokens": chat.count_tokens,
-        f"{_COMPLETION_SERVICE.full_name}.CreateCompletion": completions.create,
-        f"{_COMPLETION_SERVICE.full_name}.StreamCompletion": completions.stream,
-        **_media_methods(media),
-        f"{_MODEL_SERVICE.full_name}.ListModels": models.list_models,
-        f"{_MODEL_SERVICE.full_name}.GetModel": models.get_model,
-        f"{_TOKENIZER_SERVICE.full_name}.Tokenize": tokens.tokenize,
-        f"{_TOKENIZER_SERVICE.full_name}.Detokenize": tokens.detokenize,
+        "glimpse.v1.ChatService.CreateChatCompletion": chat.create,
+        "glimpse.v1.ChatService.StreamChatCompletion": chat.stream,
+        "glimpse.v1.ChatService.CountTokens": chat.count_tokens,
+        "glimpse.v1.CompletionService.CreateCompletion": completions.create,
+        "glimpse.v1.CompletionService.StreamCompletion": completions.stream,
+        "glimpse.v1.LoadService.StreamLoadReports": LoadHandlers(load).stream_load_reports,
+        "glimpse.v1.MediaService.UploadMedia": uploads.upload,
+        "glimpse.v1.MediaService.GetMedia": uploads.get_media,
+        "glimpse.v1.MediaService.DeleteMedia": uploads.delete_media,
+        "glimpse.v1.ModelService.ListModels": models.list_models,
+        "glimpse.v1.ModelService.GetModel": models.get_model,
+        "glimpse.v1.TokenizerService.Tokenize": tokens.tokenize,
+        "glimpse.v1.TokenizerService.Detokenize": tokens.detokenize,
     }
 
 
-def _media_methods(media: MediaComponents) -> Mapping[str, Handler]:
-    handlers = MediaHandlers(media.uploads)
-    return {
-        f"{_MEDIA_SERVICE.full_name}.UploadMedia": handlers.upload,
-        f"{_MEDIA_SERVICE.full_name}.GetMedia": handlers.get_media,
-        f"{_MEDIA_SERVICE.full_name}.DeleteMedia": handlers.delete_media,
-    }
+def _served_model(
+    settings: Settings, checkpoint: Checkpoint, prompts: PromptBuilder, *, supports_tools: bool
+) -> ServedModel:
+    takes = checkpoint.model.placeholder_ids
+    return ServedModel(
+        names=checkpoint.names,
+        vocab_size=checkpoint.model.text.vocab_size,
+        max_media={kind: most for kind, most in settings.media.max_media.items() if kind in takes},
+        supports_tools=supports_tools,
+        supports_reasoning_effort="reasoning_effort" in prompts.template_source,
+    )
 
 
 def _max_model_len(options: EngineOptions, model: ModelConfig, engine: EngineClient) -> Callable[[], int]:

@@ -8,6 +8,9 @@ import sys
 
 import structlog
 
+_GRPC_LOGGER = "grpc._cython.cygrpc"
+"""Logs the values of headers that are not UTF-8, which may be secret."""
+
 
 def configure_logging(level: str) -> None:
     """Configures logging for this process. `level` is the least severe level that is written."""
@@ -25,6 +28,11 @@ def configure_logging(level: str) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(structlog.stdlib.ProcessorFormatter(foreign_pre_chain=shared, processors=_renderers()))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    logging.getLogger(_GRPC_LOGGER).addFilter(_has_no_header_value)
+
+
+def _has_no_header_value(record: logging.LogRecord) -> bool:
+    return not str(record.msg).startswith("Invalid encoding on")
 
 
 def _renderers() -> list[structlog.typing.Processor]:

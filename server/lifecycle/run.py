@@ -8,7 +8,7 @@ from glimpse.engine.ipc.client import ENGINE_COMMAND
 from glimpse.engine.protocol import Loading, Ready
 from glimpse.server.lifecycle.build_server import Checkpoint, PortError, start_server
 from glimpse.server.lifecycle.gateway_child import GatewayChild, start_gateway
-from glimpse.server.lifecycle.server import Server
+from glimpse.server.lifecycle.server import END_SECONDS, Server
 from glimpse.server.lifecycle.signals import StopSignals
 from glimpse.server.settings import ListenSettings, Settings
 
@@ -18,6 +18,7 @@ async def run(
     checkpoint: Checkpoint,
     *,
     http_port: int | None,
+    gateway_flags: Sequence[str] = (),
     on_loading: Callable[[Loading], None],
     on_ready: Callable[[Ready], None],
     engine_command: Sequence[str] = ENGINE_COMMAND,
@@ -28,6 +29,7 @@ async def run(
         settings: the server's.
         checkpoint: what to serve.
         http_port: the gateway's port; None starts no gateway.
+        gateway_flags: more flags of `glimpse gateway run`.
         on_loading: called with the progress of loading.
         on_ready: called once requests are served, also through the gateway.
         engine_command: the engine's program and its arguments.
@@ -46,7 +48,7 @@ async def run(
         server = await start_server(settings, checkpoint, on_loading=on_loading, engine_command=engine_command)
         try:
             if http_port is not None:
-                gateway = await _start_gateway(settings.listen, http_port, server.port)
+                gateway = await _start_gateway(settings.listen, http_port, server.port, gateway_flags)
             await _first(signals.stop_requested.wait(), _serve(server, gateway, on_ready))
         finally:
             await _stop(server, gateway, settings.listen, signals)
@@ -74,11 +76,17 @@ async def _drain(server: Server, gateway: GatewayChild | None, listen: ListenSet
 
 
 async def _end(server: Server, gateway: GatewayChild | None, *, grace_seconds: float) -> None:
-    """Stops both; running requests get `grace_seconds`. Idempotent."""
+    """Stops both; running requests get `grace_seconds`. Idempotent.
+
+    The gateway stays until the server has ended its requests: responses pass through it.
+    """
+    if gateway is not None:
+        gateway.drain()
+    await server.end_requests(grace_seconds=grace_seconds)
     async with asyncio.TaskGroup() as endings:
         if gateway is not None:
             endings.create_task(gateway.stop())
-        endings.create_task(server.stop(grace_seconds=grace_seconds))
+        endings.create_task(server.stop(grace_seconds=0))
 
 
 async def _first(*coroutines: Coroutine[object, object, object]) -> None:
@@ -94,11 +102,12 @@ async def _first(*coroutines: Coroutine[object, object, object]) -> None:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _start_gateway(listen: ListenSettings, http_port: int, grpc_port: int) -> GatewayChild:
+async def _start_gateway(listen: ListenSettings, http_port: int, grpc_port: int, flags: Sequence[str]) -> GatewayChild:
     return await start_gateway(
         listen=address(listen.host, http_port),
         upstream=address(local_host(listen.host), grpc_port),
-        drain_seconds=listen.drain_timeout,
+        drain_seconds=listen.drain_timeout + 2 * END_SECONDS,
+        flags=flags,
     )
 
 

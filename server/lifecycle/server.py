@@ -1,6 +1,8 @@
 """A running server, and how it drains and stops. `server.lifecycle.build_server` builds it."""
 
 import asyncio
+import gc
+from collections.abc import Sequence
 from contextlib import suppress
 
 import grpc.aio
@@ -8,12 +10,16 @@ import grpc.aio
 from glimpse.engine.ipc.client import EngineClient
 from glimpse.engine.protocol import Ready
 from glimpse.server.lifecycle.build_media import MediaComponents
-from glimpse.server.rpc.interceptors import RpcInterceptor
 from glimpse.server.rpc.metrics import MetricsServer
+from glimpse.server.rpc.stopping import OpenRpcs
 from glimpse.server.services.health import Health
 
-_FLUSH_SECONDS = 0.2
-"""Time for the last response to leave before its connection closes."""
+_BEGIN_SECONDS = 0.2
+"""Time for calls that gRPC has received to begin: it would cancel them without a status when it closes its port."""
+END_SECONDS = 3.0
+"""Time for requests that are ended to send their last words; more than a client that reads needs."""
+_FLUSH_SECONDS = 0.5
+"""Time for connections to close by themselves, after the responses are written."""
 
 
 class Server:
@@ -28,7 +34,8 @@ class Server:
         engine: EngineClient,
         media: MediaComponents,
         health: Health,
-        interceptor: RpcInterceptor,
+        open_rpcs: OpenRpcs,
+        watches: Sequence[asyncio.Task[None]],
     ) -> None:
         self.port = port
         """gRPC port, as bound."""
@@ -38,13 +45,17 @@ class Server:
         self._engine = engine
         self._media = media
         self._health = health
-        self._interceptor = interceptor
+        self._open_rpcs = open_rpcs
+        self._watches = watches
         self._loading = asyncio.create_task(engine.start())
 
     async def ready(self) -> Ready:
         """Waits until the model is loaded and the decoders run. Raises CheckpointError, EngineError."""
         ready = await asyncio.shield(self._loading)
         await self._media.warm()
+        # Later collections skip what stays until the end: with it, each would hold the event loop for 50 ms and more.
+        gc.collect()
+        gc.freeze()
         return ready
 
     async def announce_stop(self, delay_seconds: float) -> None:
@@ -52,16 +63,26 @@ class Server:
         await self._health.drain()
         await asyncio.sleep(delay_seconds)
 
-    async def stop(self, *, grace_seconds: float) -> None:
-        """Refuses new requests, gives running ones `grace_seconds` to end, then stops everything. Idempotent."""
+    async def end_requests(self, *, grace_seconds: float) -> None:
+        """Refuses new requests, gives running ones `grace_seconds` and ends the others with UNAVAILABLE. Idempotent."""
         await self._health.drain()
-        closing = asyncio.create_task(self._grpc_server.stop(grace_seconds))
+        self._open_rpcs.refuse_requests()
+        await asyncio.sleep(_BEGIN_SECONDS)
+        # Closes the port. Its grace is longer than what follows: gRPC cuts calls without a word.
+        closing = asyncio.create_task(self._grpc_server.stop(grace_seconds + 2 * END_SECONDS))
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._interceptor.wait_until_idle(), grace_seconds)
-        # Streams that watch health never end by themselves. The shorter of two graces applies.
-        await self._grpc_server.stop(_FLUSH_SECONDS)
+            await asyncio.wait_for(self._open_rpcs.wait_until_idle(), grace_seconds)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._open_rpcs.end_all(), END_SECONDS)
+        await self._grpc_server.stop(_FLUSH_SECONDS)  # the shorter of two graces applies
         await closing
+
+    async def stop(self, *, grace_seconds: float) -> None:
+        """Ends the requests, then stops everything. Idempotent."""
+        await self.end_requests(grace_seconds=grace_seconds)
         await self._engine.stop()
+        for watch in self._watches:
+            watch.cancel()
         await asyncio.gather(self._loading, return_exceptions=True)
         await self._media.close()
         await asyncio.to_thread(self._metrics_server.close)

@@ -1,15 +1,16 @@
 """Decodes JSON documents into messages, by the rules of the dialect."""
 
-from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from google.protobuf.message import Message
 
 from glimpse.dialect.options import descriptor_of
-from glimpse.server.openai.document import RawText, not_json, parse
+from glimpse.dialect.rules import JsonKind
+from glimpse.server.openai.document import Document, not_json
 from glimpse.server.openai.field_values import DecodeContext
 from glimpse.server.openai.objects import read_message
+from glimpse.server.openai.scalars import wrong_type
 
 _MessageT = TypeVar("_MessageT", bound=Message)
 
@@ -22,40 +23,36 @@ class Decoded(Generic[_MessageT]):
     """The message."""
     unknown: list[str]
     """JSON paths of unknown members that are not null."""
-    extra: dict[str, Any]
-    """Members of the outermost object that the caller reads itself and that are not null."""
+    streaming: bool
+    """Whether the client asks for a stream."""
     aliased: dict[str, str] = field(default_factory=dict[str, str])
     """JSON path by a field's own name → the path that the client used. Outer paths come before inner ones."""
 
 
-def decode(
-    document: bytes, message_class: type[_MessageT], *, extra_members: Collection[str] = ()
-) -> Decoded[_MessageT]:
+def decode(document: bytes, message_class: type[_MessageT], *, stream_member: str | None = None) -> Decoded[_MessageT]:
     """Decodes a document.
 
     Args:
         document: the JSON text.
         message_class: the type of the message.
-        extra_members: names of members of the outermost object that the caller reads itself.
+        stream_member: the name of the boolean member of the outermost object that asks for a stream, if there is one.
 
     Raises:
         DecodeError: the document is not JSON, or does not describe a message of this type.
     """
     try:
-        return _decode(document, message_class, extra_members)
+        return _decode(document, message_class, stream_member)
     except RecursionError as error:
         raise not_json("nested too deeply") from error
 
 
-def _decode(document: bytes, message_class: type[_MessageT], extra_members: Collection[str]) -> Decoded[_MessageT]:
-    value = parse(document)
-    extra = _pop_members(value, extra_members) if isinstance(value, dict) else {}
+def _decode(document: bytes, message_class: type[_MessageT], stream_member: str | None) -> Decoded[_MessageT]:
+    text = Document(document)
+    value = text.parse()
+    streaming = value.pop(stream_member, None) if isinstance(value, dict) else None
     message = message_class()
-    context = DecodeContext(raw=RawText(document), unknown=[], aliased={})
+    context = DecodeContext(raw=text.raw(), unknown=[], aliased={})
     read_message(descriptor_of(message_class), message, value, None, context)
-    return Decoded(message=message, unknown=context.unknown, aliased=context.aliased, extra=extra)
-
-
-def _pop_members(members: dict[str, Any], names: Collection[str]) -> dict[str, Any]:
-    popped = {name: members.pop(name, None) for name in names}
-    return {name: value for name, value in popped.items() if value is not None}
+    if not isinstance(streaming, bool | None):
+        raise wrong_type(JsonKind.BOOLEAN, streaming, (None, stream_member or ""))
+    return Decoded(message=message, unknown=context.unknown, aliased=context.aliased, streaming=bool(streaming))

@@ -7,6 +7,7 @@ from typing import Any, NoReturn
 import msgspec
 
 from glimpse.server.field_path import FieldPath
+from glimpse.server.openai.long_strings import Shortened, shorten
 
 
 class DecodeError(Exception):
@@ -21,37 +22,56 @@ class DecodeError(Exception):
         """invalid_json, invalid_type, invalid_value, missing_value, conflicting_values or unsupported."""
 
 
-def parse(document: bytes) -> Any:
-    """Parses a document.
+class Document:
+    """A JSON document."""
 
-    Raises:
-        DecodeError: it is not JSON by RFC 8259, or an object has the same name twice.
-        RecursionError: it is nested too deeply.
-    """
-    try:
-        return json.loads(document.decode(), object_pairs_hook=_object, parse_constant=_refuse_constant)
-    except UnicodeDecodeError as error:
-        raise not_json(f"invalid UTF-8 at byte {error.start}") from error
-    except json.JSONDecodeError as error:
-        raise not_json(f"{error.msg} at line {error.lineno}, column {error.colno}") from error
-    except ValueError as error:  # raised by `int` for numbers with thousands of digits
-        raise not_json("a number has too many digits") from error
+    def __init__(self, text: bytes) -> None:
+        self._shortened = shorten(text)
+
+    def parse(self) -> Any:
+        """Returns its value.
+
+        Raises:
+            DecodeError: it is not JSON by RFC 8259, or an object has the same name twice.
+            RecursionError: it is nested too deeply.
+        """
+        shortened = self._shortened
+        try:
+            text = shortened.document.decode()
+            value = json.loads(text, object_pairs_hook=self._object, parse_constant=_refuse_constant)
+        except UnicodeDecodeError as error:
+            raise not_json(f"invalid UTF-8 at byte {shortened.original_byte(error.start)}") from error
+        except json.JSONDecodeError as error:
+            column = shortened.original_column(error.pos)
+            raise not_json(f"{error.msg} at line {error.lineno}, column {column}") from error
+        except ValueError as error:  # raised by `int` for numbers with thousands of digits
+            raise not_json("a number has too many digits") from error
+        return shortened.restored(value)
+
+    def raw(self) -> "RawText":
+        """Returns access to the text of single values."""
+        return RawText(self._shortened)
+
+    def _object(self, members: list[tuple[str, Any]]) -> dict[str, Any]:
+        if strings := self._shortened.strings:
+            members = [(strings.get(name, name), value) for name, value in members]
+        return _object(members)
 
 
 class RawText:
     """The text of single values of a document, exactly as sent."""
 
-    def __init__(self, document: bytes) -> None:
-        self._document = document
+    def __init__(self, shortened: Shortened) -> None:
+        self._shortened = shortened
         self._containers: dict[FieldPath, dict[str, msgspec.Raw] | list[msgspec.Raw]] = {}
 
     def at(self, path: FieldPath) -> str:
         """Returns the text of a value that the parsed document has."""
-        return bytes(self._raw(path)).decode()
+        return self._shortened.restored_text(bytes(self._raw(path)).decode())
 
     def _raw(self, path: FieldPath) -> msgspec.Raw:
         if path is None:
-            return msgspec.Raw(self._document)
+            return msgspec.Raw(self._shortened.document)
         outer, key = path
         container: Any = self._containers.get(outer)
         if container is None:

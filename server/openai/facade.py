@@ -11,16 +11,22 @@ from typing import Any, cast
 import grpc
 import grpc.aio
 from google.api.httpbody_pb2 import HttpBody
+from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
 from glimpse.dialect.bindings import Binding, bindings
 from glimpse.dialect.options import descriptor_of
 from glimpse.openai.v1 import openai_pb2
-from glimpse.server.openai.codec import encode
+from glimpse.server.openai.decode import Decoded, decode
+from glimpse.server.openai.encode import encode
 from glimpse.server.openai.failures import error_object, rest_failure
-from glimpse.server.openai.requests import DecodedRequest, collect, decode_request
-from glimpse.server.rpc.context import send_headers
+from glimpse.server.openai.requests import collect
+from glimpse.server.rpc.admission import begin_preparing
+from glimpse.server.rpc.body_budget import body_size
+from glimpse.server.rpc.context import current_rpc, send_headers
 from glimpse.server.rpc.errors import RpcFailure, abort
+from glimpse.server.rpc.offload import run_sized
+from glimpse.server.rpc.request_size import check_json_size
 from glimpse.server.rpc.typed_handlers import Context, Handler, StreamHandler, UnaryHandler
 
 UNKNOWN_FIELDS_HEADER = "x-glimpse-unknown-fields"
@@ -80,48 +86,65 @@ class _Endpoint:
         """Serves a method that returns one body."""
         request = None
         try:
-            request = await self._read(incoming)
-            document = encode(await self._unary(request.message, context))
+            async with current_rpc().stop.guard():
+                request = await self._read(incoming)
+                document = await _encode(await self._unary(request.take(), context))
+            await send_headers(context, _unknown_fields(request))
         except Exception as error:  # `to_status` maps every exception
             await abort(context, self._failure(error, request))
-        await send_headers(context, _unknown_fields(request))
         return HttpBody(content_type=_JSON, data=document)
 
     async def stream_response(self, incoming: Any, context: Context) -> None:
         """Serves a method that returns a stream of bodies: one document, or one body for each event."""
         writer, request = _ResponseWriter(context), None
         try:
-            request = await self._read(incoming)
-            writer.headers = _unknown_fields(request)
-            if request.streaming and self._stream is not None:
-                await self._write_events(self._stream, request, writer)
-            else:
-                await writer.write(_JSON, encode(await self._unary(request.message, context)))
+            async with current_rpc().stop.guard():
+                request = await self._read(incoming)
+                writer.headers = _unknown_fields(request)
+                if request.streaming and self._stream is not None:
+                    await self._write_events(self._stream, request, writer)
+                else:
+                    await writer.write(_JSON, await _encode(await self._unary(request.take(), context)))
         except Exception as error:  # `to_status` maps every exception
             failure = self._failure(error, request)
             if writer.started:
                 # HTTP/1.1 loses a status that follows a body, so that the client needs the error as an event too.
-                await writer.write(_EVENTS, _event(error_object(failure)))
+                await context.write(HttpBody(content_type=_EVENTS, data=_event(error_object(failure))))
             await abort(context, failure)
 
-    async def _write_events(self, stream: StreamHandler, request: DecodedRequest, writer: "_ResponseWriter") -> None:
-        async with aclosing(stream(request.message, writer.context)) as chunks:
+    async def _write_events(self, stream: StreamHandler, request: "_Request", writer: "_ResponseWriter") -> None:
+        async with aclosing(stream(request.take(), writer.context)) as chunks:
             async for chunk in chunks:
                 await writer.write(_EVENTS, _event(encode(chunk)))
         if self._binding.stream_end is not None:
             await writer.write(_EVENTS, _event(self._binding.stream_end.encode()))
 
-    def _failure(self, error: Exception, request: DecodedRequest | None) -> RpcFailure:
+    def _failure(self, error: Exception, request: "_Request | None") -> RpcFailure:
         return rest_failure(error, self._binding.unary.input_type, {} if request is None else request.aliased)
 
-    async def _read(self, incoming: Any) -> DecodedRequest:
+    async def _read(self, incoming: Any) -> "_Request":
         method = self._binding.facade
         if method.input_type.full_name != descriptor_of(HttpBody).full_name:
-            return DecodedRequest(message=incoming, unknown=[], streaming=False)
+            return _Request(Decoded(message=incoming, unknown=[], streaming=False))
         chunks = incoming if method.client_streaming else _single(incoming)
-        body = await collect(chunks, max_bytes=self._max_body_bytes)
+        pieces = await collect(chunks, max_bytes=self._max_body_bytes)
+        await begin_preparing()
         request_class = GetMessageClass(self._binding.unary.input_type)
-        return decode_request(body, request_class, stream_member=self._binding.stream_member)
+        return _Request(await run_sized(body_size(), _decode, pieces, request_class, self._binding.stream_member))
+
+
+class _Request:
+    """A decoded request. Its message is taken, so that it is freed once it is parsed: it has the media's bytes."""
+
+    def __init__(self, decoded: Decoded[Message]) -> None:
+        self.unknown = decoded.unknown
+        self.streaming = decoded.streaming
+        self.aliased = decoded.aliased
+        self._message = [decoded.message]
+
+    def take(self) -> Message:
+        """Returns the message and forgets it."""
+        return self._message.pop()
 
 
 class _ResponseWriter:
@@ -131,12 +154,24 @@ class _ResponseWriter:
         self.context = context
         self.headers: tuple[tuple[str, str], ...] = ()
         self.started = False
+        self._stop = current_rpc().stop
 
     async def write(self, content_type: str, data: bytes) -> None:
         if not self.started:
             await send_headers(self.context, self.headers)
             self.started = True
-        await self.context.write(HttpBody(content_type=content_type, data=data))
+        await self._stop.send(self.context.write, HttpBody(content_type=content_type, data=data))
+
+
+def _decode(pieces: list[bytes], request_class: type[Message], stream_member: str | None) -> Decoded[Message]:
+    body = b"".join(pieces)
+    pieces.clear()  # frees them: the caller keeps the list
+    check_json_size(body)
+    return decode(body, request_class, stream_member=stream_member)
+
+
+async def _encode(response: Message) -> bytes:
+    return await run_sized(response.ByteSize(), encode, response)
 
 
 async def _single(body: HttpBody) -> AsyncIterator[HttpBody]:
@@ -147,7 +182,7 @@ def _event(data: bytes) -> bytes:
     return b"data: " + data + b"\n\n"
 
 
-def _unknown_fields(request: DecodedRequest) -> tuple[tuple[str, str], ...]:
+def _unknown_fields(request: _Request) -> tuple[tuple[str, str], ...]:
     if not request.unknown:
         return ()
     paths = ",".join(request.unknown[:MAX_UNKNOWN_FIELDS_CHARACTERS])

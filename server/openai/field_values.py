@@ -13,6 +13,9 @@ from glimpse.server.field_path import FieldPath, path_text
 from glimpse.server.openai.document import RawText
 from glimpse.server.openai.scalars import key_reader, kind_of, reader, wrong_type
 
+MAX_UNKNOWN = 1024
+"""The most unknown members that are recorded."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodeContext:
@@ -24,6 +27,11 @@ class DecodeContext:
     """JSON paths of unknown members, so far."""
     aliased: dict[str, str]
     """JSON path by a field's own name → the path that the client used, so far. Outer paths come first."""
+
+    def report_unknown(self, path: FieldPath) -> None:
+        """Records the path of an unknown member; not of thousands, since the response lists a few."""
+        if len(self.unknown) < MAX_UNKNOWN:
+            self.unknown.append(path_text(path))
 
     def record_alias(self, field: FieldRules, path: FieldPath) -> None:
         """Records the path of a field that the client sent under an alias."""

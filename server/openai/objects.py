@@ -3,7 +3,7 @@
 Each message type is compiled once into a table from JSON name to the function that sets the field.
 """
 
-from collections.abc import Iterator
+from collections import defaultdict
 from functools import cache
 from typing import Any, TypeAlias
 
@@ -12,11 +12,10 @@ from google.protobuf.message import Message
 
 from glimpse.dialect.options import message_type
 from glimpse.dialect.rules import FieldRules, JsonKind, MessageRules, OneofRules, Refusal, message_rules
-from glimpse.server.field_path import FieldPath, path_text
-from glimpse.server.openai.document import DecodeError
+from glimpse.server.field_path import FieldPath
 from glimpse.server.openai.field_values import DecodeContext, Setter, field_setter
-from glimpse.server.openai.oneofs import TagReader, Target, conflict, exclusive
-from glimpse.server.openai.scalars import kind_of, wrong_type
+from glimpse.server.openai.oneofs import TagReader, Target, exclusive
+from glimpse.server.openai.scalars import decode_error, kind_of, wrong_type
 
 _Choice: TypeAlias = tuple[frozenset[JsonKind], Setter]
 """One of the fields that share a JSON name: the JSON types of its values, and its setter."""
@@ -87,15 +86,15 @@ class _ObjectReader:
     def _report(self, path: FieldPath, context: DecodeContext) -> None:
         """Reports an unknown member, or refuses it if the message is closed."""
         if self._closed:
-            raise _unsupported(path, "unknown parameter")
-        context.unknown.append(path_text(path))
+            raise decode_error("unknown parameter", path, "unsupported")
+        context.report_unknown(path)
 
 
 class _MemberTable:
     """The members of one JSON object, including those of flattened messages."""
 
     def __init__(self) -> None:
-        self.choices: dict[str, list[_Choice]] = {}
+        self.choices = defaultdict[str, list[_Choice]](list)
         self.tags: list[TagReader] = []
         self.alias_groups: list[tuple[str, ...]] = []
         self.ignored: set[str] = set()
@@ -119,7 +118,7 @@ class _MemberTable:
             self.alias_groups.append(field.names)
         set_field = _on_target(target, _recording_alias(field) if field.aliases else field_setter(field, read_message))
         for name in field.names:
-            self._add_choice(name, (field.kinds, set_field))
+            self.choices[name].append((field.kinds, set_field))
 
     def _add_oneof(self, oneof: OneofRules, target: Target) -> None:
         if oneof.tag is not None:
@@ -139,14 +138,10 @@ class _MemberTable:
             self.alias_groups += table.alias_groups
             self.ignored |= table.ignored
             self.refusals |= table.refusals
-            for name, (kinds, set_field) in table.named_choices():
-                self._add_choice(name, (kinds, exclusive(set_field, target, oneof, field, names)))
-
-    def named_choices(self) -> Iterator[tuple[str, _Choice]]:
-        return ((name, choice) for name, choices in self.choices.items() for choice in choices)
-
-    def _add_choice(self, name: str, choice: _Choice) -> None:
-        self.choices.setdefault(name, []).append(choice)
+            for name, choices in table.choices.items():
+                self.choices[name] += [
+                    (kinds, exclusive(set_field, target, oneof, field, names)) for kinds, set_field in choices
+                ]
 
 
 def _recording_alias(field: FieldRules) -> Setter:
@@ -168,17 +163,14 @@ def _shared_name(choices: list[_Choice]) -> Setter:
 def _refuse_duplicates(names: tuple[str, ...], members: dict[str, Any], path: FieldPath) -> None:
     present = [name for name in names if members.get(name) is not None]
     if len(present) > 1:
-        raise conflict(f"the same as '{present[0]}'; send only one of them", (path, present[1]))
+        raise decode_error(
+            f"the same as '{present[0]}'; send only one of them", (path, present[1]), "conflicting_values"
+        )
 
 
 def _refuse(refusal: Refusal, value: Any, path: FieldPath) -> None:
     if not refusal.accepts(value):
-        raise _unsupported(path, f"not supported. {refusal.reason}")
-
-
-def _unsupported(path: FieldPath, what: str) -> DecodeError:
-    field = path_text(path)
-    return DecodeError(field, f"'{field}': {what}", "unsupported")
+        raise decode_error(f"not supported. {refusal.reason}", path, "unsupported")
 
 
 def _identity(message: Message) -> Message:

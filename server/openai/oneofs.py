@@ -6,10 +6,9 @@ from typing import Any, TypeAlias
 from google.protobuf.message import Message
 
 from glimpse.dialect.rules import FieldRules, JsonKind, OneofRules
-from glimpse.server.field_path import FieldPath, path_text
-from glimpse.server.openai.document import DecodeError
+from glimpse.server.field_path import FieldPath
 from glimpse.server.openai.field_values import DecodeContext, ReadMessage, Setter, field_setter
-from glimpse.server.openai.scalars import invalid_value, truncated, wrong_type
+from glimpse.server.openai.scalars import decode_error, truncated, wrong_type
 
 Target: TypeAlias = Callable[[Message], Message]
 """The message of a JSON object → the message that has the field: itself, or one flattened into it."""
@@ -40,7 +39,7 @@ class TagReader:
         chosen = self._chosen(members, path)
         for name in self._fields:
             if name != chosen and members.get(name) is not None:
-                raise conflict(f"not allowed if '{self._tag}' is '{chosen}'", (path, name))
+                raise decode_error(f"not allowed if '{self._tag}' is '{chosen}'", (path, name), "conflicting_values")
         context.record_alias(self._fields[chosen], (path, chosen))
         target, value = self._target(message), members.get(chosen)
         if value is not None:
@@ -48,7 +47,7 @@ class TagReader:
         elif _may_be_empty(self._fields[chosen], is_null=chosen in members):
             getattr(target, self._fields[chosen].descriptor.name).SetInParent()
         else:
-            raise _missing((path, chosen))
+            raise decode_error("required, but missing", (path, chosen), "missing_value")
 
     def _chosen(self, members: dict[str, Any], path: FieldPath) -> str:
         chosen = members.get(self._tag)
@@ -56,11 +55,11 @@ class TagReader:
         if chosen is None and self._tag_only_with is not None and members.get(self._tag_only_with) is None:
             chosen = next((name for name in self._fields if name in members), None)
         if chosen is None:
-            raise _missing(tag_path)
+            raise decode_error("required, but missing", tag_path, "missing_value")
         if type(chosen) is not str:
             raise wrong_type(JsonKind.STRING, chosen, tag_path)
         if chosen not in self._fields:
-            raise invalid_value(f"expected one of {self._choices}, got '{truncated(chosen)}'", tag_path)
+            raise decode_error(f"expected one of {self._choices}, got '{truncated(chosen)}'", tag_path)
         return chosen
 
 
@@ -74,24 +73,13 @@ def exclusive(
         present = target(message).WhichOneof(oneof_name)
         if present is not None and present != field_name:
             listed = ", ".join(f"'{name}'" for name in sorted(names))
-            raise conflict(f"send only one of {listed}", path)
+            raise decode_error(f"send only one of {listed}", path, "conflicting_values")
         set_field(message, value, path, context)
 
     return set_exclusively
-
-
-def conflict(what: str, path: FieldPath) -> DecodeError:
-    """Returns the error for a member that contradicts another."""
-    field = path_text(path)
-    return DecodeError(field, f"'{field}': {what}", "conflicting_values")
 
 
 def _may_be_empty(field: FieldRules, *, is_null: bool) -> bool:
     """Null stands for an empty message, and a message without fields may be left out."""
     message = field.descriptor.message_type
     return message is not None and (is_null or not message.fields)
-
-
-def _missing(path: FieldPath) -> DecodeError:
-    field = path_text(path)
-    return DecodeError(field, f"'{field}': required, but missing", "missing_value")

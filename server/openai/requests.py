@@ -1,72 +1,69 @@
-"""Reads REST requests: collects the body from its chunks, checks it and decodes it."""
+"""Collects the body of a REST request from its chunks."""
 
+import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
 
 from google.api.httpbody_pb2 import HttpBody
-from google.protobuf.message import Message
 
-from glimpse.dialect.rules import JsonKind
-from glimpse.server.openai.codec import Decoded, decode
-from glimpse.server.openai.scalars import wrong_type
+from glimpse.server.rpc.body_budget import release_body, reserve_body
 from glimpse.server.rpc.errors import InvalidRequest
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DecodedRequest:
-    """A decoded REST request."""
-
-    message: Message
-    """The typed request."""
-    unknown: list[str]
-    """JSON paths of the members that are unknown."""
-    streaming: bool
-    """Whether the client asks for a stream."""
-    aliased: dict[str, str] = field(default_factory=dict[str, str])
-    """JSON path by a field's own name → the path that the client used."""
+IDLE_SECONDS = 30.0
+"""How long a client may send nothing before its body is complete."""
 
 
-async def collect(chunks: AsyncIterator[HttpBody], *, max_bytes: int) -> bytes:
-    """Returns the whole body.
+async def collect(
+    chunks: AsyncIterator[HttpBody], *, max_bytes: int, idle_seconds: float = IDLE_SECONDS
+) -> list[bytes]:
+    """Returns the pieces of the whole body: joining large ones takes time.
 
     Raises:
-        InvalidRequest: it is larger than `max_bytes`, or its content type is not JSON.
+        InvalidRequest: the body is larger than `max_bytes` or than what is left for bodies, its content type is not
+            JSON, or nothing came for `idle_seconds`.
     """
     kept: list[bytes] = []
     num_bytes = 0
-    async for chunk in chunks:
-        _check_content_type(chunk.content_type)
+    refusal: tuple[str, str] | None = None
+    while (chunk := await _next(chunks, idle_seconds)) is not None and num_bytes <= 2 * max_bytes:
+        _check_content_type(chunk.content_type, is_first=num_bytes == 0)
         num_bytes += len(chunk.data)
-        if num_bytes <= max_bytes:
+        refusal = refusal or _refusal(len(chunk.data), num_bytes, max_bytes)
+        if refusal is None:
             kept.append(chunk.data)
-        elif num_bytes > 2 * max_bytes:
-            break
+        else:
+            kept.clear()
+            release_body()
     # Refused only now: a client that sends its whole body before it reads would see a closed connection and no error.
-    if num_bytes > max_bytes:
-        raise InvalidRequest("", f"The body is larger than {max_bytes} bytes.", "request_too_large")
-    return b"".join(kept)
+    if refusal is not None:
+        raise InvalidRequest("", *refusal)
+    return kept
 
 
-def decode_request(body: bytes, request_class: type[Message], *, stream_member: str | None) -> DecodedRequest:
-    """Decodes a body. `stream_member` names the member that asks for a stream. Raises DecodeError."""
-    decoded = decode(body, request_class, extra_members=() if stream_member is None else (stream_member,))
-    return DecodedRequest(
-        message=decoded.message,
-        unknown=decoded.unknown,
-        streaming=stream_member is not None and _asks_for_stream(decoded, stream_member),
-        aliased=decoded.aliased,
-    )
+async def _next(chunks: AsyncIterator[HttpBody], idle_seconds: float) -> HttpBody | None:
+    try:
+        async with asyncio.timeout(idle_seconds):
+            return await anext(chunks, None)
+    except TimeoutError:
+        message = f"expected the rest of the body, got nothing for {idle_seconds:g} seconds"
+        raise InvalidRequest("", message, "request_timeout") from None
 
 
-def _asks_for_stream(decoded: Decoded[Message], member: str) -> bool:
-    value = decoded.extra.get(member, False)
-    if not isinstance(value, bool):
-        raise wrong_type((JsonKind.BOOLEAN,), value, (None, member))
-    return value
+def _refusal(num_bytes: int, num_all_bytes: int, max_bytes: int) -> tuple[str, str] | None:
+    """Returns message and reason if a chunk is refused. Reserves its bytes otherwise."""
+    if num_all_bytes > max_bytes:
+        return f"The body is larger than {max_bytes} bytes.", "request_too_large"
+    try:
+        reserve_body(num_bytes)
+    except InvalidRequest as error:
+        return error.message, error.reason
+    return None
 
 
-def _check_content_type(content_type: str) -> None:
-    """Accepts an empty type: only the first chunk has one, and clients may omit it."""
+def _check_content_type(content_type: str, *, is_first: bool) -> None:
+    """Requires JSON of the first chunk; later ones have no type. Web pages may send other types without permission."""
     media_type = content_type.partition(";")[0].strip().lower()
-    if media_type and media_type != "application/json" and not media_type.endswith("+json"):
-        raise InvalidRequest("", f"The body must be application/json, not {media_type[:64]}.", "unsupported_media_type")
+    if not media_type and not is_first:
+        return
+    if media_type != "application/json" and not media_type.endswith("+json"):
+        got = f"not {media_type[:64]}" if media_type else "but the request has no content type"
+        raise InvalidRequest("", f"The body must be application/json, {got}.", "unsupported_media_type")

@@ -64,10 +64,10 @@ def _either(kinds: list[JsonKind]) -> str:
     return kinds[0] if len(kinds) == 1 else f"{', '.join(kinds[:-1])} or {kinds[-1]}"
 
 
-def invalid_value(what: str, path: FieldPath) -> DecodeError:
-    """Returns the error for a value of the right type. `what` is "expected …, got …"."""
+def decode_error(what: str, path: FieldPath, code: str = "invalid_value") -> DecodeError:
+    """Returns the error for the value at this path. `what` is "expected …, got …"."""
     field = path_text(path)
-    return DecodeError(field, f"'{field}': {what}", "invalid_value")
+    return DecodeError(field, f"'{field}': {what}", code)
 
 
 @cache
@@ -81,9 +81,9 @@ def reader(field: FieldDescriptor) -> Read:
         case FieldDescriptor.CPPTYPE_ENUM:
             return _enum_reader(enum_type(field))
         case FieldDescriptor.CPPTYPE_FLOAT:
-            return _read_float32
+            return _float_reader(_FLOAT32_OVERFLOW)
         case FieldDescriptor.CPPTYPE_DOUBLE:
-            return _read_float64
+            return _float_reader(math.inf)
         case _:
             return _integer_reader(*_INTEGER_RANGES[field.cpp_type])
 
@@ -100,7 +100,7 @@ def key_reader(field: FieldDescriptor) -> Read:
             return read(name == "true", path)
         # Each number has one spelling, so that two names are never one key.
         if len(name) > 20 or not name.isascii() or not name.removeprefix("-").isdigit() or str(int(name)) != name:
-            raise invalid_value(f"expected a decimal integer as the name, got '{truncated(name)}'", path)
+            raise decode_error(f"expected a decimal integer as the name, got '{truncated(name)}'", path)
         return read(int(name), path)
 
     return read_key
@@ -129,7 +129,7 @@ def _read_string(value: Any, path: FieldPath) -> str:
         try:
             value.encode()
         except UnicodeEncodeError as error:
-            raise invalid_value("expected Unicode text, got an unpaired surrogate", path) from error
+            raise decode_error("expected Unicode text, got an unpaired surrogate", path) from error
     return value
 
 
@@ -145,27 +145,22 @@ def _read_bytes(value: Any, path: FieldPath) -> bytes:
     try:
         return base64.b64decode(value, validate=True)
     except (binascii.Error, ValueError) as error:
-        raise invalid_value("expected base64 text", path) from error
+        raise decode_error("expected base64 text", path) from error
 
 
-def _read_float64(value: Any, path: FieldPath) -> float:
-    return _read_float(value, path, overflow=math.inf)
+def _float_reader(overflow: float) -> Read:
+    def read_float(value: Any, path: FieldPath) -> float:
+        if type(value) is not float and type(value) is not int:
+            raise wrong_type(JsonKind.NUMBER, value, path)
+        try:
+            number = float(value)
+        except OverflowError:
+            number = math.inf
+        if abs(number) >= overflow:
+            raise decode_error(f"expected a smaller number, got {truncated(str(value))}", path)
+        return number
 
-
-def _read_float32(value: Any, path: FieldPath) -> float:
-    return _read_float(value, path, overflow=_FLOAT32_OVERFLOW)
-
-
-def _read_float(value: Any, path: FieldPath, *, overflow: float) -> float:
-    if type(value) is not float and type(value) is not int:
-        raise wrong_type(JsonKind.NUMBER, value, path)
-    try:
-        number = float(value)
-    except OverflowError:
-        number = math.inf
-    if abs(number) >= overflow:
-        raise invalid_value(f"expected a smaller number, got {truncated(str(value))}", path)
-    return number
+    return read_float
 
 
 def _integer_reader(smallest: int, largest: int) -> Read:
@@ -176,7 +171,7 @@ def _integer_reader(smallest: int, largest: int) -> Read:
             raise wrong_type("an integer", value, path)
         if not smallest <= value <= largest:
             got = truncated(str(value))
-            raise invalid_value(f"expected an integer from {smallest} to {largest}, got {got}", path)
+            raise decode_error(f"expected an integer from {smallest} to {largest}, got {got}", path)
         return value
 
     return read_integer
@@ -191,7 +186,7 @@ def _enum_reader(enum: EnumDescriptor) -> Read:
             raise wrong_type(JsonKind.STRING, value, path)
         number = rules.numbers.get(value)
         if number is None:
-            raise invalid_value(f"expected one of {known}, got '{truncated(value)}'", path)
+            raise decode_error(f"expected one of {known}, got '{truncated(value)}'", path)
         return number
 
     return read_enum

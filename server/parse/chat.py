@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from google.protobuf.message import Message
 
+from glimpse.dialect.rules import enum_rules
 from glimpse.engine.sampling_params import GrammarKind
 from glimpse.engine.text.conversation import ToolMode
 from glimpse.media.kind import MediaKind
@@ -21,15 +22,8 @@ from glimpse.server.request import ChatRequest, Constraint, Conversation, Genera
 from glimpse.server.rpc.errors import InvalidRequest
 from glimpse.v1 import chat_pb2, generation_pb2
 
-_EFFORTS = {
-    chat_pb2.REASONING_EFFORT_NONE: "none",
-    chat_pb2.REASONING_EFFORT_MINIMAL: "minimal",
-    chat_pb2.REASONING_EFFORT_LOW: "low",
-    chat_pb2.REASONING_EFFORT_MEDIUM: "medium",
-    chat_pb2.REASONING_EFFORT_HIGH: "high",
-    chat_pb2.REASONING_EFFORT_XHIGH: "xhigh",
-}
-"""Names in chat templates."""
+_EFFORTS = enum_rules(chat_pb2.ReasoningEffort.DESCRIPTOR).names
+"""Names in chat templates, which are OpenAI's."""
 _FORMATS_WITH_TOOLS = (GrammarKind.JSON_OBJECT, GrammarKind.JSON_SCHEMA)
 """Response formats that can be combined with tools. Other text could be mistaken for tool calls."""
 
@@ -118,7 +112,8 @@ def _with_effort(
 ) -> Conversation:
     effort = request.reasoning_effort
     if supports_reasoning_effort and effort:
-        return replace(prompt, template_kwargs={**prompt.template_kwargs, "reasoning_effort": _EFFORTS[effort]})
+        template_kwargs = {**prompt.options.template_kwargs, "reasoning_effort": _EFFORTS[effort]}
+        return replace(prompt, options=replace(prompt.options, template_kwargs=template_kwargs))
     if effort not in (chat_pb2.REASONING_EFFORT_UNSPECIFIED, chat_pb2.REASONING_EFFORT_NONE):
         raise InvalidRequest(
             "reasoning_effort", "the model's chat template does not use a reasoning effort", "unsupported"

@@ -1,26 +1,22 @@
 """Parses the messages of a conversation: roles, content parts, tool calls."""
 
-import json
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
 
+from glimpse.dialect.rules import enum_rules
 from glimpse.engine.text.conversation import ChatMessage, MediaSlot, ToolCall
 from glimpse.media.inputs import MediumInput
 from glimpse.media.kind import MediaKind
 from glimpse.server.parse.embeddings import parse_embeddings
+from glimpse.server.parse.json_text import parse_object
 from glimpse.server.parse.media import parse_audio, parse_image, parse_uuid, parse_video
 from glimpse.server.parse.tools import check_name
 from glimpse.server.request import Conversation
 from glimpse.server.rpc.errors import InvalidRequest
 from glimpse.v1 import content_pb2
 
-_ROLES = {
-    content_pb2.ROLE_SYSTEM: "system",
-    content_pb2.ROLE_DEVELOPER: "developer",
-    content_pb2.ROLE_USER: "user",
-    content_pb2.ROLE_ASSISTANT: "assistant",
-    content_pb2.ROLE_TOOL: "tool",
-}
+_ROLES = enum_rules(content_pb2.Role.DESCRIPTOR).names
+"""Names in chat templates, which are OpenAI's."""
 
 
 def parse_conversation(
@@ -46,7 +42,7 @@ def parse_conversation(
         _check_tool_call_id(message, path, call_ids)
         _check_kinds(media, max_media, model)
         _check_counts(media, max_media)
-    return Conversation(messages=tuple(parsed), media=tuple(media))
+    return Conversation(messages=tuple(parsed), media=media)
 
 
 def _check_kinds(media: Iterable[MediumInput], max_media: Mapping[MediaKind, int], model: str) -> None:
@@ -105,18 +101,9 @@ def _parse_call(call: content_pb2.ToolCall, path: str) -> ToolCall:
         raise InvalidRequest(f"{path}.function", "expected a function call", "missing_value")
     name = check_name(call.function.name, f"{path}.function.name")
     arguments = call.function.arguments or "{}"  # some clients send an empty string for no arguments
-    _check_arguments(arguments, f"{path}.function.arguments")
+    # Chat templates render arguments in the model's own format, which takes an object.
+    parse_object(arguments, f"{path}.function.arguments", "a JSON object as text", wrong_type="invalid_value")
     return ToolCall(id=call.id, name=name, arguments=arguments)
-
-
-def _check_arguments(text: str, field: str) -> None:
-    """Chat templates render arguments in the model's own format, which takes an object."""
-    try:
-        is_object = isinstance(json.loads(text), dict)
-    except (ValueError, RecursionError):
-        is_object = False
-    if not is_object:
-        raise InvalidRequest(field, f"expected a JSON object as text, got '{text[:64]}'")
 
 
 def _parse_content(

@@ -8,6 +8,7 @@ from glimpse.v1 import generation_pb2
 
 DEFAULT_MAX_TOKENS = 4096
 MAX_LOGIT_BIAS = 100.0
+MAX_STOP_CHARACTERS = 4096
 
 
 def parse_generation(
@@ -49,8 +50,9 @@ def _parse_logit_bias(options: generation_pb2.GenerationOptions, vocab_size: int
 
 def _parse_stop(options: generation_pb2.GenerationOptions) -> tuple[str, ...]:
     for index, text in enumerate(options.stop):
-        if not text:
-            raise InvalidRequest(f"generation.stop[{index}]", "expected a string of at least one character")
+        if not 0 < len(text) <= MAX_STOP_CHARACTERS:
+            message = f"expected a string of 1 to {MAX_STOP_CHARACTERS} characters, got {len(text)}"
+            raise InvalidRequest(f"generation.stop[{index}]", message)
     return tuple(options.stop)
 
 

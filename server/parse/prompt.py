@@ -1,14 +1,14 @@
 """Parses what the prompt of a conversation is built from: messages, media, tools, the template's variables."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from glimpse.engine.text.conversation import ToolDefinition
+from glimpse.engine.text.conversation import TemplateOptions, ToolDefinition
 from glimpse.media.inputs import with_defaults
 from glimpse.media.kind import MediaKind
 from glimpse.server.parse.content import parse_conversation
+from glimpse.server.parse.json_text import parse_object
 from glimpse.server.parse.media import blaming
 from glimpse.server.parse.media_defaults import parse_defaults
 from glimpse.server.request import Conversation
@@ -39,14 +39,13 @@ def parse_prompt(
     defaults = parse_defaults(request.media_io_options, request.media_processor_options)
     with blaming("media_processor_options"):
         media = with_defaults(conversation.media, defaults)
-    return replace(
-        conversation,
-        media=media,
+    options = TemplateOptions(
         tools=tuple(tools),
         add_generation_prompt=begins,
         continue_final_message=continues,
         template_kwargs=_parse_variables(request.chat_template_kwargs),
     )
+    return replace(conversation, media=list(media), options=options)
 
 
 def _parse_variables(text: str) -> dict[str, Any]:
@@ -54,12 +53,7 @@ def _parse_variables(text: str) -> dict[str, Any]:
     if not text:
         return {}
     field = "chat_template_kwargs"
-    try:
-        variables = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise InvalidRequest(field, "expected a JSON object, got text that is not JSON") from error
-    if not isinstance(variables, dict):
-        raise InvalidRequest(field, "expected a JSON object, got another JSON value", "invalid_type")
+    variables = parse_object(text, field)
     if reserved := sorted(_RESERVED_VARIABLES.intersection(variables)):
         raise InvalidRequest(f"{field}.{reserved[0]}", "this variable is reserved", "unsupported")
     return variables

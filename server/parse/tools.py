@@ -1,16 +1,15 @@
 """Parses tools and the tool choice. Does not check whether the model and the grammar support them."""
 
-import json
 import re
 from collections.abc import Sequence
 from typing import assert_never
 
 from glimpse.engine.text.conversation import NamedTool, ToolChoice, ToolDefinition, ToolMode
+from glimpse.server.parse.json_text import parse_object
 from glimpse.server.request import Tools
 from glimpse.server.rpc.errors import InvalidRequest
 from glimpse.v1 import chat_pb2
 
-MAX_TOOLS = 128
 NAME_PATTERN = re.compile(r"[A-Za-z0-9_-]{1,64}")
 NO_PARAMETERS = '{"type": "object", "properties": {}}'
 """The schema of a function without parameters."""
@@ -28,8 +27,6 @@ def parse_tools(request: chat_pb2.CreateChatCompletionRequest) -> Tools:
     if not request.tools:
         _check_no_tool_choice(request)
         return Tools(definitions=(), choice=ToolMode.NONE, parallel=True)
-    if len(request.tools) > MAX_TOOLS:
-        raise InvalidRequest("tools", f"expected at most {MAX_TOOLS} tools, got {len(request.tools)}")
     definitions = tuple(_parse_tool(tool, f"tools[{index}]") for index, tool in enumerate(request.tools))
     _check_unique_names(definitions)
     return Tools(
@@ -72,12 +69,7 @@ def check_name(name: str, field: str) -> str:
 def _parse_parameters(text: str, field: str) -> str:
     if not text:
         return NO_PARAMETERS
-    try:
-        schema = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise InvalidRequest(field, f"expected a JSON Schema, got text that is not JSON: {error}") from error
-    if not isinstance(schema, dict):
-        raise InvalidRequest(field, "expected a JSON Schema, an object", "invalid_type")
+    schema = parse_object(text, field, "a JSON Schema")
     if schema.get("type", "object") != "object":
         raise InvalidRequest(f"{field}.type", "expected 'object', the type of a function's parameters")
     return text

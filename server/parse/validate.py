@@ -4,7 +4,7 @@ Generic over message types. The checks of a type are compiled once and skip the 
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, TypeAlias
@@ -58,14 +58,15 @@ def _field_check(field: FieldRules) -> _Check | None:
 
     def check(message: Message, path: FieldPath, found: list[Violation]) -> None:
         value = getattr(message, name)
-        if has_presence and not message.HasField(name):
-            if required:
-                found.append(_missing((path, name)))
-        elif required and not has_presence and not value:
-            found.append(_missing((path, name)))
-        else:
+        is_absent = not message.HasField(name) if has_presence else required and not value
+        if not is_absent:
+            num_found = len(found)
             for check_value in value_checks:
                 check_value(value, (path, name), found)
+                if len(found) > num_found:
+                    break  # the elements of a list that is too long are not checked, one by one
+        elif required:
+            found.append(_violation((path, name), "required, but missing", "missing_value"))
 
     return check
 
@@ -73,29 +74,25 @@ def _field_check(field: FieldRules) -> _Check | None:
 def _value_checks(field: FieldRules) -> tuple[_ValueCheck, ...]:
     if field.is_map:
         element = _element_check(map_entry(field.descriptor)[1])
-        checks = (_count_check(field), element and _each_entry(element))
+        checks = (_bounds_check(field), element and _each(element, _entries))
     elif field.is_list:
         element = _element_check(field.descriptor)
-        checks = (_count_check(field), element and _each_element(element))
+        checks = (_bounds_check(field), element and _each(element, enumerate))
     else:
-        checks = (_range_check(field), _element_check(field.descriptor))
+        checks = (_bounds_check(field), _element_check(field.descriptor))
     return tuple(check for check in checks if check is not None)
 
 
-def _each_element(check: _ValueCheck) -> _ValueCheck:
-    def check_list(elements: Any, path: FieldPath, found: list[Violation]) -> None:
-        for index, element in enumerate(elements):
-            check(element, (path, index), found)
+def _each(check: _ValueCheck, items: Callable[[Any], Iterable[tuple[int | str, Any]]]) -> _ValueCheck:
+    def check_each(elements: Any, path: FieldPath, found: list[Violation]) -> None:
+        for key, element in items(elements):
+            check(element, (path, key), found)
 
-    return check_list
+    return check_each
 
 
-def _each_entry(check: _ValueCheck) -> _ValueCheck:
-    def check_map(entries: Any, path: FieldPath, found: list[Violation]) -> None:
-        for key in entries:
-            check(entries[key], (path, key), found)
-
-    return check_map
+def _entries(map_field: Any) -> Iterable[tuple[int | str, Any]]:
+    return map_field.items()
 
 
 def _element_check(field: FieldDescriptor) -> _ValueCheck | None:
@@ -133,37 +130,26 @@ def _has_checks(descriptor: Descriptor, seen: set[Descriptor]) -> bool:
 
 def _check_finite(value: float, path: FieldPath, found: list[Violation]) -> None:
     if not math.isfinite(value):
-        found.append(_invalid(path, f"expected a finite number, got {value}"))
+        found.append(_violation(path, f"expected a finite number, got {value}"))
 
 
-def _range_check(field: FieldRules) -> _ValueCheck | None:
+def _bounds_check(field: FieldRules) -> _ValueCheck | None:
+    """Returns the check of a number, or of the number of elements."""
     if field.min is None and field.max is None:
         return None
-    smallest, largest, wanted = *_limits(field), _wanted_range(field)
+    smallest = -math.inf if field.min is None else field.min
+    largest = math.inf if field.max is None else field.max
+    counts = field.is_list or field.is_map
+    wanted = f"{_wanted_range(field).removeprefix('of ')} elements" if counts else f"a number {_wanted_range(field)}"
 
-    def check_range(value: float, path: FieldPath, found: list[Violation]) -> None:
+    def check_bounds(value: Any, path: FieldPath, found: list[Violation]) -> None:
+        number = len(value) if counts else value
         # `_check_finite` reports numbers that are not finite.
-        if math.isfinite(value) and not smallest <= value <= largest:
-            got = f"{value:.7g}" if isinstance(value, float) else str(value)
-            found.append(_invalid(path, f"expected a number {wanted}, got {got}"))
+        if math.isfinite(number) and not smallest <= number <= largest:
+            got = f"{number:.7g}" if isinstance(number, float) else str(number)
+            found.append(_violation(path, f"expected {wanted}, got {got}"))
 
-    return check_range
-
-
-def _count_check(field: FieldRules) -> _ValueCheck | None:
-    if field.min is None and field.max is None:
-        return None
-    smallest, largest, wanted = *_limits(field), _wanted_range(field).removeprefix("of ")
-
-    def check_count(elements: Any, path: FieldPath, found: list[Violation]) -> None:
-        if not smallest <= len(elements) <= largest:
-            found.append(_invalid(path, f"expected {wanted} elements, got {len(elements)}"))
-
-    return check_count
-
-
-def _limits(field: FieldRules) -> tuple[float, float]:
-    return -math.inf if field.min is None else field.min, math.inf if field.max is None else field.max
+    return check_bounds
 
 
 def _wanted_range(field: FieldRules) -> str:
@@ -172,11 +158,6 @@ def _wanted_range(field: FieldRules) -> str:
     return f"of at most {field.max:g}" if field.min is None else f"from {field.min:g} to {field.max:g}"
 
 
-def _missing(path: FieldPath) -> Violation:
+def _violation(path: FieldPath, what: str, code: str = "invalid_value") -> Violation:
     field = path_text(path)
-    return Violation(field=field, message=f"'{field}': required, but missing", code="missing_value")
-
-
-def _invalid(path: FieldPath, what: str) -> Violation:
-    field = path_text(path)
-    return Violation(field=field, message=f"'{field}': {what}", code="invalid_value")
+    return Violation(field=field, message=f"'{field}': {what}", code=code)

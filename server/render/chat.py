@@ -12,6 +12,8 @@ from glimpse.server.generation.prompts import VideoFrames
 from glimpse.server.request import ChatRequest
 from glimpse.v1 import chat_pb2, content_pb2, generation_pb2
 
+_DELTA_BYTES = 40
+"""About what a token, or an alternative to it, takes in a response."""
 _FINISH_REASONS = {
     CompletionFinishReason.STOP: generation_pb2.FINISH_REASON_STOP,
     CompletionFinishReason.LENGTH: generation_pb2.FINISH_REASON_LENGTH,
@@ -49,6 +51,12 @@ def render_response(
         metadata=request.metadata,
         service_tier=head.service_tier,
     )
+
+
+def rendering_size(deltas: Sequence[CompletionDelta]) -> int:
+    """Estimates the bytes of a response; rendering takes time in proportion."""
+    num_alternatives = sum(len(token.top) for delta in deltas for token in delta.tokens)
+    return _DELTA_BYTES * (len(deltas) + num_alternatives)
 
 
 def _render_choice(index: int, deltas: Sequence[CompletionDelta], *, logprobs: bool) -> chat_pb2.Choice:
@@ -95,21 +103,27 @@ class ChunkRenderer:
                 delta=_render_delta(delta, first=first),
                 logprobs=_render_logprobs(delta.tokens) if delta.tokens else None,
             )
-            yield self._chunk(choice, delta.videos if first else ())
+            yield self._chunk(choice, videos=delta.videos if first else ())
         if delta.finish_reason is not None:
             end = chat_pb2.ChunkChoice(
                 index=delta.index, delta=chat_pb2.Delta(), finish_reason=render_finish_reason(delta.finish_reason)
             )
             yield self._chunk(end)
 
+    def render_usage(self, usage: Usage) -> chat_pb2.StreamChatCompletionResponse:
+        """Renders the last message of a stream that reports usage; it has no choices."""
+        chunk = self._chunk()
+        chunk.usage.CopyFrom(render_usage(usage))
+        return chunk
+
     def _chunk(
-        self, choice: chat_pb2.ChunkChoice, videos: Iterable[VideoFrames] = ()
+        self, *choices: chat_pb2.ChunkChoice, videos: Iterable[VideoFrames] = ()
     ) -> chat_pb2.StreamChatCompletionResponse:
         return chat_pb2.StreamChatCompletionResponse(
             id=self._head.id,
             created=self._head.created,
             model=self._head.model,
-            choices=[choice],
+            choices=choices,
             videos=render_videos(videos),
             service_tier=self._head.service_tier,
         )
@@ -128,17 +142,6 @@ def _render_delta(delta: CompletionDelta, *, first: bool) -> chat_pb2.Delta:
             )
             for call in delta.tool_calls
         ],
-    )
-
-
-def render_usage_chunk(head: CompletionHead, usage: Usage) -> chat_pb2.StreamChatCompletionResponse:
-    """Renders the last message of a stream that reports usage; it has no choices."""
-    return chat_pb2.StreamChatCompletionResponse(
-        id=head.id,
-        created=head.created,
-        model=head.model,
-        usage=render_usage(usage),
-        service_tier=head.service_tier,
     )
 
 

@@ -1,17 +1,21 @@
-"""Context of the RPC that the current task serves: request id, deadline and token usage."""
+"""Context of the RPC that the current task serves: request id, deadline, stop switch and token usage."""
 
 import asyncio
 import re
 import uuid
 from collections.abc import Iterable
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import grpc.aio
 
+from glimpse.server.rpc.client_identity import ClientIdentifier
+from glimpse.server.rpc.stopping import StopSwitch
+
 REQUEST_ID_HEADER = "x-request-id"
 
-_ACCEPTED_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
+_ACCEPTED_ID = re.compile(r"[!-~]{1,128}")
+"""Visible ASCII. The gateway accepts the same ids, so that the client is told the id that the log has."""
 _DEADLINE_MARGIN = 0.05
 """Share of the time limit reserved for sending the response: nothing can be sent after the deadline."""
 _MAX_DEADLINE_MARGIN_SECONDS = 0.5
@@ -24,6 +28,11 @@ class RpcContext:
     request_id: str
     deadline: float | None
     """In the event loop's time, slightly before the client's deadline; None: the client set none."""
+    client: str = ""
+    """An opaque name of who sent it: see `glimpse.server.rpc.client_identity`."""
+    stop: StopSwitch = field(default_factory=StopSwitch)
+    """Ends the RPC when the server stops. The interceptor's guard turns that into a status; a handler that can say more
+    has a guard of its own."""
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
 
@@ -31,9 +40,10 @@ class RpcContext:
 _current: ContextVar[RpcContext | None] = ContextVar("rpc", default=None)
 
 
-def begin_rpc(context: grpc.aio.ServicerContext[object, object]) -> RpcContext:
+def begin_rpc(context: grpc.aio.ServicerContext[object, object], clients: ClientIdentifier) -> RpcContext:
     """Creates the RPC's context and makes it current in this task."""
-    rpc = RpcContext(request_id=_request_id(context), deadline=_deadline(context.time_remaining()))
+    client = clients.identify(context.invocation_metadata() or (), context.peer())
+    rpc = RpcContext(request_id=_request_id(context), deadline=_deadline(context.time_remaining()), client=client)
     _current.set(rpc)
     return rpc
 
@@ -58,7 +68,8 @@ async def send_headers(
 
     Once headers are sent, the gateway can no longer turn an error into an HTTP status.
     """
-    await context.send_initial_metadata(((REQUEST_ID_HEADER, current_rpc().request_id), *extra))
+    rpc = current_rpc()
+    await rpc.stop.send(context.send_initial_metadata, ((REQUEST_ID_HEADER, rpc.request_id), *extra))
 
 
 def _request_id(context: grpc.aio.ServicerContext[object, object]) -> str:

@@ -3,6 +3,7 @@
 Status details carry the reason and the field; the gateway derives the HTTP response from them.
 """
 
+import math
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -17,11 +18,16 @@ from glimpse.engine.errors import EngineError, EngineErrorCode
 from glimpse.engine.text.prompt import TemplateError
 from glimpse.media.errors import MediaError, MediaErrorCode
 from glimpse.server.rpc.context import REQUEST_ID_HEADER, current_rpc
+from glimpse.server.rpc.stopping import ServerStoppingError
 
 ERROR_DOMAIN = "glimpse"
 DETAILS_HEADER = "grpc-status-details-bin"
 HTTP_STATUS_HEADER = "x-http-status"
 """Trailing metadata with the HTTP status, for failures that no gRPC code maps to."""
+RETRY_AFTER_HEADER = "retry-after"
+"""Trailing metadata with the whole seconds after which the request may be repeated; REST clients get it as a header."""
+PUSHBACK_HEADER = "grpc-retry-pushback-ms"
+"""Trailing metadata with the same delay, as gRPC's own retries read it (gRFC A6)."""
 
 MAX_MESSAGE_BYTES = 1024
 """Statuses are sent as HTTP headers, where 8 KiB are safe, and contain the message three times, encoded."""
@@ -69,6 +75,8 @@ class RpcFailure:
     """Proto path of the invalid field."""
     http_status: int | None = None
     """Set if the HTTP status differs from the one that `code` maps to."""
+    retry_after_seconds: float | None = None
+    """When the same request may succeed, for RESOURCE_EXHAUSTED and UNAVAILABLE. None: unknown, or never."""
 
 
 def to_status(error: Exception) -> RpcFailure:
@@ -95,6 +103,8 @@ def to_status(error: Exception) -> RpcFailure:
                 reason="deadline_exceeded",
                 type="timeout_error",
             )
+        case ServerStoppingError():
+            return _STOPPING
         case EngineError(code=EngineErrorCode.INTERNAL):
             _log.error("engine_error", message=error.message)
             return _internal()
@@ -115,26 +125,46 @@ async def abort(context: grpc.aio.ServicerContext[object, object], failure: RpcF
     ]
     if failure.http_status is not None:
         trailers.append((HTTP_STATUS_HEADER, str(failure.http_status)))
+    if failure.retry_after_seconds is not None:
+        trailers.append((RETRY_AFTER_HEADER, str(max(1, math.ceil(failure.retry_after_seconds)))))
+        trailers.append((PUSHBACK_HEADER, str(math.ceil(1000 * failure.retry_after_seconds))))
     await context.abort(failure.code, message, tuple(trailers))
 
 
-_HTTP_STATUS_BY_REASON = {MediaErrorCode.TOO_LARGE.value: 413, "request_too_large": 413}
+_HTTP_STATUS_BY_REASON = {MediaErrorCode.TOO_LARGE.value: 413, "request_too_large": 413, "request_timeout": 408}
 _CODE_BY_REASON = {
     # The same request succeeds once the client has sent the media it refers to.
     MediaErrorCode.NOT_CACHED.value: grpc.StatusCode.FAILED_PRECONDITION,
     MediaErrorCode.OVERLOADED.value: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    MediaErrorCode.WORKER_KILLED.value: grpc.StatusCode.UNAVAILABLE,
     "upload_not_found": grpc.StatusCode.NOT_FOUND,
 }
+_TYPE_BY_CODE = {
+    grpc.StatusCode.RESOURCE_EXHAUSTED: "rate_limit_error",
+    grpc.StatusCode.UNAVAILABLE: "server_error",
+}
+"""OpenAI's `type` where the server is at fault: a later attempt may succeed."""
+_OVERLOAD_SECONDS = 1.0
+"""Delay before a retry where a request was refused for lack of room: requests end all the time."""
+_STOPPING = RpcFailure(
+    code=grpc.StatusCode.UNAVAILABLE,
+    message="The server is stopping.",
+    reason="engine_unavailable",
+    type="server_error",
+    retry_after_seconds=1.0,  # by another replica, or by this one after its restart
+)
 
 
 def _invalid(message: str, reason: str, field: str | None) -> RpcFailure:
     code = _CODE_BY_REASON.get(reason, grpc.StatusCode.INVALID_ARGUMENT)
+    kind = _TYPE_BY_CODE.get(code)
     return RpcFailure(
         code=code,
         message=message,
         reason=reason,
-        type="rate_limit_error" if code is grpc.StatusCode.RESOURCE_EXHAUSTED else "invalid_request_error",
-        field=field,
+        type=kind or "invalid_request_error",
+        retry_after_seconds=_OVERLOAD_SECONDS if kind else None,
+        field=None if code is grpc.StatusCode.UNAVAILABLE else field,
         http_status=_HTTP_STATUS_BY_REASON.get(reason),
     )
 
@@ -156,7 +186,17 @@ _ENGINE_FAILURES = {
 
 def _engine_failure(error: EngineError) -> RpcFailure:
     code, reason, kind, field = _ENGINE_FAILURES[error.code]
-    return RpcFailure(code=code, message=error.message, reason=reason, type=kind, field=field)
+    retry_after_seconds = error.retry_after_seconds
+    if retry_after_seconds is None and code is grpc.StatusCode.RESOURCE_EXHAUSTED:
+        retry_after_seconds = _OVERLOAD_SECONDS
+    return RpcFailure(
+        code=code,
+        message=error.message,
+        reason=reason,
+        type=kind,
+        field=field,
+        retry_after_seconds=retry_after_seconds,
+    )
 
 
 def _internal() -> RpcFailure:
@@ -176,6 +216,10 @@ def _rich_status(failure: RpcFailure, message: str) -> status_pb2.Status:
         info.metadata["param"] = failure.field
         violation = error_details_pb2.BadRequest.FieldViolation(field=failure.field, description=message)
         details.append(error_details_pb2.BadRequest(field_violations=[violation]))
+    if failure.retry_after_seconds is not None:
+        retry = error_details_pb2.RetryInfo()
+        retry.retry_delay.FromMicroseconds(math.ceil(1e6 * failure.retry_after_seconds))
+        details.append(retry)
     return status_pb2.Status(code=failure.code.value[0], message=message, details=map(_pack, details))
 
 

@@ -3,8 +3,8 @@
 import asyncio
 import inspect
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator
-from contextlib import aclosing, contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from typing import Any, TypeAlias
 
 import grpc
@@ -12,9 +12,14 @@ import grpc.aio
 import structlog
 from opentelemetry.trace import INVALID_SPAN, Span
 
-from glimpse.server.rpc.context import begin_rpc
+from glimpse.server.rpc.admission import Admission
+from glimpse.server.rpc.body_budget import BodyBudget
+from glimpse.server.rpc.client_identity import ClientIdentifier
+from glimpse.server.rpc.context import RpcContext, begin_rpc
+from glimpse.server.rpc.errors import abort, to_status
 from glimpse.server.rpc.load_meter import REPORT_TRAILER, LoadMeter
 from glimpse.server.rpc.metrics import Metrics
+from glimpse.server.rpc.stopping import OpenRpcs, ServerStoppingError
 from glimpse.server.rpc.tracing import begin_span, end_span, trace_id_of
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -28,18 +33,25 @@ _log = structlog.get_logger("access")
 
 
 class RpcInterceptor(grpc.aio.ServerInterceptor):
-    """Observes RPCs and tracks whether any is being served."""
+    """Observes RPCs, and ends those that are open with a status when the server stops."""
 
-    def __init__(self, metrics: Metrics, load: LoadMeter) -> None:
+    def __init__(
+        self,
+        metrics: Metrics,
+        load: LoadMeter,
+        *,
+        clients: ClientIdentifier | None = None,
+        admission: Admission | None = None,
+        bodies: BodyBudget | None = None,
+    ) -> None:
+        """Without `admission` every request is admitted at once; without `bodies` they may take all memory."""
+        self._clients = clients or ClientIdentifier()
+        self._admission = admission or Admission()
+        self._bodies = bodies or BodyBudget()
         self._metrics = metrics
         self._load = load
+        self.open_rpcs = OpenRpcs()
         self._num_running = 0
-        self._idle = asyncio.Event()
-        self._idle.set()
-
-    async def wait_until_idle(self) -> None:
-        """Returns once no RPC is being served, those of health, reflection and load reports aside."""
-        await self._idle.wait()
 
     async def intercept_service(
         self,
@@ -54,17 +66,30 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
         behaviour = getattr(handler, kind)
 
         async def unary(request: Any, context: Context) -> Any:
-            with self._observe(method, context):
-                response = await behaviour(request, context)
-                self._set_load_trailer(context)
-                return response
+            try:
+                with self._observe(method, context) as rpc:
+                    async with _until_stopped(rpc, context):
+                        response = await behaviour(request, context)
+                    self._set_load_trailer(context)
+                    return response
+            except grpc.aio.AbortError as error:
+                _break_cycles(error)
+                raise
+            finally:
+                del request, context
 
         async def stream(request: Any, context: Context) -> AsyncIterator[Any]:
-            with self._observe(method, context):
-                async with aclosing(behaviour(request, context)) as responses:
-                    async for response in responses:
-                        yield response
-                self._set_load_trailer(context)
+            try:
+                with self._observe(method, context) as rpc:
+                    async with _until_stopped(rpc, context), aclosing(behaviour(request, context)) as responses:
+                        async for response in responses:
+                            yield response
+                    self._set_load_trailer(context)
+            except grpc.aio.AbortError as error:
+                _break_cycles(error)
+                raise
+            finally:
+                del request, context
 
         return register(
             stream if inspect.isasyncgenfunction(behaviour) else unary,
@@ -73,8 +98,8 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
         )
 
     @contextmanager
-    def _observe(self, method: str, context: Context) -> Generator[None]:
-        rpc = begin_rpc(context)
+    def _observe(self, method: str, context: Context) -> Generator[RpcContext]:
+        rpc = begin_rpc(context, self._clients)
         began = time.monotonic()
         counted = not method.startswith(_INFRASTRUCTURE)
         span = begin_span(method, context.invocation_metadata() or ()) if counted else INVALID_SPAN
@@ -83,9 +108,11 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
             self._load.rpc_began()
         self._set_load_trailer(context)  # for RPCs that fail; successful ones update it at their end
         self._count(counted)
+        self.open_rpcs.add(rpc.stop, is_request=counted)
         code = "OK"
         try:
-            yield
+            with self._admission.ticket(method, rpc.client), self._bodies.reservation():
+                yield rpc
         except BaseException as error:
             code = _code(error, context)
             raise
@@ -112,10 +139,25 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
     def _count(self, change: int) -> None:
         self._num_running += change
         self._metrics.set_running_rpcs(self._num_running)
-        if self._num_running:
-            self._idle.clear()
-        else:
-            self._idle.set()
+
+
+def _break_cycles(error: grpc.aio.AbortError) -> None:
+    """Detaches what the error that ends an RPC refers to.
+
+    gRPC keeps that error with the RPC's state, to which every frame leads that has the RPC's context: what the request
+    had in memory would wait for the cycle collector.
+    """
+    error.__traceback__ = error.__context__ = error.__cause__ = None
+
+
+@asynccontextmanager
+async def _until_stopped(rpc: RpcContext, context: Context) -> AsyncGenerator[None]:
+    """Aborts an RPC whose handler does not do it by itself when the server stops."""
+    try:
+        async with rpc.stop.guard():
+            yield
+    except ServerStoppingError as error:
+        await abort(context, to_status(error))
 
 
 def _trace(span: Span) -> dict[str, str]:

@@ -1,16 +1,23 @@
 """Prometheus metrics of the server: their names, units and help texts."""
 
+import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, make_wsgi_app, start_http_server
 
 from glimpse.engine.ipc.client import EngineState
 from glimpse.engine.protocol import StepStats
 from glimpse.media.cache.request_media import MediaUsage
 
+if TYPE_CHECKING:
+    from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
+
+_LOCAL_HOSTS = ("localhost", "127.0.0.1", "[::1]")
 _RPC_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 _FIRST_TOKEN_BUCKETS = (0.01, 0.02, 0.04, 0.08, 0.15, 0.25, 0.5, 0.75, 1, 2, 4, 8, 16, 32, 64)
+_LOOP_DELAY_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 _NEXT_TOKEN_BUCKETS = (0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 1, 2, 5)
 
 
@@ -49,6 +56,12 @@ class Metrics:
             _NEXT_TOKEN_BUCKETS,
         )
 
+        self._loop_delay = self._histogram(
+            "glimpse_event_loop_delay_seconds",
+            "How late the front end's event loop runs what is due, measured 20 times a second.",
+            _LOOP_DELAY_BUCKETS,
+        )
+
     def _add_engine_metrics(self) -> None:
         self._running = self._gauge("glimpse_running_sequences", "Sequences being computed.")
         self._waiting = self._gauge("glimpse_waiting_sequences", "Sequences waiting to be scheduled.")
@@ -63,7 +76,7 @@ class Metrics:
         )
         self._draft_tokens = self._counter("glimpse_draft_tokens", "Draft tokens that were verified (--speculative).")
         self._accepted_tokens = self._counter("glimpse_accepted_tokens", "Draft tokens that were accepted.")
-        self._preemptions = self._counter("glimpse_preemptions", "Sequences preempted because KV cache blocks ran out.")
+        self._preemptions = self._counter("glimpse_preemptions", "Sequences preempted for KV blocks or fair shares.")
         self._step_seconds = self._histogram(
             "glimpse_engine_step_seconds", "Duration of engine steps in seconds.", _NEXT_TOKEN_BUCKETS
         )
@@ -109,6 +122,10 @@ class Metrics:
     def count_encoder_cache_hits(self, count: int) -> None:
         """Records how many media items of a finished request needed no encoder run."""
         self._encoder_cache_hits.inc(count)
+
+    def loop_delayed(self, seconds: float) -> None:
+        """Records a measured delay of the event loop."""
+        self._loop_delay.observe(seconds)
 
     def set_running_rpcs(self, count: int) -> None:
         self._running_rpcs.set(count)
@@ -166,6 +183,9 @@ class MetricsServer:
     def __init__(self, metrics: Metrics, host: str, port: int) -> None:
         """Raises OSError if the port cannot be listened on. Port 0 picks a free one."""
         self._server, self._thread = start_http_server(port, host, metrics.registry)
+        if host in ("localhost", "::1") or host.startswith("127."):
+            # The web page of a host name that resolves to this machine could read the metrics.
+            self._server.set_app(_only_hosts({*_LOCAL_HOSTS, host}, make_wsgi_app(metrics.registry)))
         self.port = self._server.server_port
 
     def close(self) -> None:
@@ -173,3 +193,16 @@ class MetricsServer:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
+
+
+def _only_hosts(names: Iterable[str], app: "WSGIApplication") -> "WSGIApplication":
+    """Returns the application, which answers requests to other hosts with 403."""
+
+    def checked(environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
+        host = re.sub(r":\d*$", "", environ.get("HTTP_HOST", "localhost")).lower()
+        if host in names:
+            return app(environ, start_response)
+        start_response("403 Forbidden", [("Content-Type", "text/plain")])
+        return [b"'Host': expected a name of this machine\n"]
+
+    return checked

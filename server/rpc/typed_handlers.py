@@ -3,9 +3,10 @@
 Handlers are looked up by full method name; the descriptors say whether a method is unary or streaming.
 """
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing
-from typing import Any
+from functools import partial
+from typing import Any, TypeAlias, cast
 
 import grpc
 import grpc.aio
@@ -13,21 +14,26 @@ from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
-from glimpse.server.rpc.context import send_headers
-from glimpse.server.rpc.errors import abort, to_status
+from glimpse.server.rpc.admission import begin_preparing
+from glimpse.server.rpc.body_budget import reserve_body
+from glimpse.server.rpc.context import current_rpc, send_headers
+from glimpse.server.rpc.errors import InvalidRequest, abort, to_status
+from glimpse.server.rpc.request_size import parse_message
 
 Context = grpc.aio.ServicerContext[Any, Any]
 UnaryHandler = Callable[[Any, Context], Awaitable[Message]]
-"""Takes the request; for client-streaming methods an asynchronous iterator of requests."""
+"""Takes the request, which it alone holds; for client-streaming methods an asynchronous iterator of requests."""
 StreamHandler = Callable[[Any, Context], AsyncGenerator[Message, None]]
 Handler = UnaryHandler | StreamHandler
 
-_REGISTER: "dict[tuple[bool, bool], Callable[..., grpc.RpcMethodHandler[Any, Any]]]" = {
-    (False, False): grpc.unary_unary_rpc_method_handler,
-    (False, True): grpc.unary_stream_rpc_method_handler,
-    (True, False): grpc.stream_unary_rpc_method_handler,
+_REGISTER: "dict[bool, Callable[..., grpc.RpcMethodHandler[Any, Any]]]" = {
+    False: grpc.stream_unary_rpc_method_handler,
+    True: grpc.stream_stream_rpc_method_handler,
 }
-"""(client streams, server streams) → function that makes the method's handler."""
+"""Whether the server streams → function that makes the method's handler.
+
+All requests are read as streams, which are the same on the wire: gRPC keeps a unary request until the call ends.
+"""
 
 
 def add_typed_services(
@@ -48,31 +54,58 @@ def add_method_alias(server: grpc.aio.Server, method: MethodDescriptor, handler:
 
 def _method_handler(method: MethodDescriptor, handler: Any) -> "grpc.RpcMethodHandler[Any, Any]":
     wrap = _streaming if method.server_streaming else _unary
-    return _REGISTER[method.client_streaming, method.server_streaming](
-        wrap(handler),
-        request_deserializer=GetMessageClass(method.input_type).FromString,
+    request_class = GetMessageClass(method.input_type)
+    if method.client_streaming:
+        behaviour, deserialize = wrap(handler, _given), request_class.FromString
+    else:
+        behaviour, deserialize = wrap(handler, partial(_parse_only, request_class)), None
+    return _REGISTER[method.server_streaming](
+        behaviour,
+        request_deserializer=deserialize,
         response_serializer=GetMessageClass(method.output_type).SerializeToString,
     )
 
 
-def _unary(handler: UnaryHandler) -> Callable[[Message, Context], Awaitable[Message]]:
+_Parse: TypeAlias = Callable[[Any], Awaitable[Any]]
+"""Turns what gRPC passes to a handler into the request."""
+
+
+async def _given(request: Any) -> Any:
+    return request
+
+
+async def _parse_only(request_class: type[Message], messages: AsyncIterable[bytes]) -> Message:
+    """Reads and parses the message of a unary request."""
+    async with aclosing(cast("AsyncGenerator[bytes, None]", aiter(messages))) as unread:  # which has the last message
+        data = await anext(unread, None)
+    if data is None:
+        raise InvalidRequest("", f"expected a {request_class.DESCRIPTOR.full_name} message, got none", "missing_value")
+    reserve_body(len(data))
+    return await parse_message(request_class, data)
+
+
+def _unary(handler: UnaryHandler, parse: _Parse) -> Callable[[Any, Context], Awaitable[Message]]:
     async def serve(request: Any, context: Context) -> Message:
         try:
-            response = await handler(request, context)
+            async with current_rpc().stop.guard():
+                await begin_preparing()
+                response = await handler(await parse(request), context)
+            await send_headers(context)
         except Exception as error:  # to_status maps every exception
             await abort(context, to_status(error))
-        await send_headers(context)
         return response
 
     return serve
 
 
-def _streaming(handler: StreamHandler) -> Callable[[Message, Context], Awaitable[None]]:
+def _streaming(handler: StreamHandler, parse: _Parse) -> Callable[[Any, Context], Awaitable[None]]:
     # A coroutine that writes, not a generator: if the RPC is cancelled during a write, the handler closes at once.
-    async def serve(request: Message, context: Context) -> None:
+    async def serve(request: Any, context: Context) -> None:
         try:
-            async with aclosing(handler(request, context)) as responses:
-                await _write(responses, context)
+            async with current_rpc().stop.guard():
+                await begin_preparing()
+                async with aclosing(handler(await parse(request), context)) as responses:
+                    await _write(responses, context)
         except Exception as error:  # to_status maps every exception
             await abort(context, to_status(error))
 
@@ -80,9 +113,9 @@ def _streaming(handler: StreamHandler) -> Callable[[Message, Context], Awaitable
 
 
 async def _write(responses: AsyncGenerator[Message, None], context: Context) -> None:
-    headers_sent = False
+    headers_sent, stop = False, current_rpc().stop
     async for response in responses:
         if not headers_sent:
             await send_headers(context)
             headers_sent = True
-        await context.write(response)
+        await stop.send(context.write, response)

@@ -1,12 +1,10 @@
 """ChatService: parses requests, generates completions and renders responses."""
 
 import time
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from dataclasses import dataclass
 
-import grpc.aio
-
-from glimpse.media.kind import MediaKind
 from glimpse.server.generation.generator import CompletionGenerator, Usage
 from glimpse.server.generation.prompts import PromptLoader
 from glimpse.server.parse.chat import parse_chat, parse_count
@@ -15,70 +13,63 @@ from glimpse.server.render.chat import (
     CompletionHead,
     render_prompt_details,
     render_response,
-    render_usage_chunk,
     render_videos,
+    rendering_size,
 )
 from glimpse.server.request import ChatRequest
+from glimpse.server.rpc.body_budget import body_size
 from glimpse.server.rpc.context import current_rpc
+from glimpse.server.rpc.offload import run_sized
+from glimpse.server.rpc.typed_handlers import Context
 from glimpse.server.services.models import ServedModel
 from glimpse.server.services.usage_accounting import with_usage_accounting
 from glimpse.v1 import chat_pb2
 
-Context = grpc.aio.ServicerContext[object, object]
 
-
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ChatHandlers:
     """Methods of ChatService. `glimpse.server.rpc.errors` maps the exceptions they raise to statuses."""
 
-    def __init__(
-        self,
-        *,
-        model: ServedModel,
-        generator: CompletionGenerator,
-        loader: PromptLoader,
-        vocab_size: int,
-        max_media: Mapping[MediaKind, int],
-        supports_reasoning_effort: bool,
-    ) -> None:
-        """`supports_reasoning_effort`: the model's chat template uses `reasoning_effort`."""
-        self._model = model
-        self._generator = generator
-        self._loader = loader
-        self._vocab_size = vocab_size
-        self._max_media = max_media
-        self._supports_reasoning_effort = supports_reasoning_effort
+    model: ServedModel
+    generator: CompletionGenerator
+    loader: PromptLoader
 
     async def create(
         self, request: chat_pb2.CreateChatCompletionRequest, _context: Context
     ) -> chat_pb2.CreateChatCompletionResponse:
         """CreateChatCompletion. Joins the deltas of a stream."""
-        head, chat = self._begin(request, streaming=False)
-        async with aclosing(with_usage_accounting(self._generator, chat.generation)) as deltas:
-            return render_response(head, chat, [delta async for delta in deltas])
+        head, chat = await run_sized(body_size(), self._begin, request, streaming=False)
+        del request  # which has the media's bytes
+        async with aclosing(with_usage_accounting(self.generator, chat.generation)) as stream:
+            deltas = [delta async for delta in stream]
+        return await run_sized(rendering_size(deltas), render_response, head, chat, deltas)
 
     async def stream(
         self, request: chat_pb2.CreateChatCompletionRequest, _context: Context
     ) -> AsyncGenerator[chat_pb2.StreamChatCompletionResponse, None]:
         """StreamChatCompletion."""
-        head, chat = self._begin(request, streaming=True)
+        head, chat = await run_sized(body_size(), self._begin, request, streaming=True)
+        del request  # which has the media's bytes
         renderer = ChunkRenderer(head)
         usage: Usage | None = None
-        async with aclosing(with_usage_accounting(self._generator, chat.generation)) as deltas:
+        async with aclosing(with_usage_accounting(self.generator, chat.generation)) as deltas:
             async for delta in deltas:
                 usage = delta.usage
                 for chunk in renderer.render(delta):
                     yield chunk
         if chat.include_usage and usage is not None:
-            yield render_usage_chunk(head, usage)
+            yield renderer.render_usage(usage)
 
     async def count_tokens(
         self, request: chat_pb2.CountTokensRequest, _context: Context
     ) -> chat_pb2.CountTokensResponse:
         """CountTokens."""
-        self._model.check_name(request.model)
-        max_model_len = self._generator.check_ready().max_model_len
-        conversation = parse_count(request, max_media=self._max_media)
-        load = self._loader.load(conversation, cache_salt=request.cache_salt, deadline=current_rpc().deadline)
+        self.model.check_name(request.model)
+        max_model_len = self.generator.check_ready().max_model_len
+        conversation = await run_sized(body_size(), parse_count, request, max_media=self.model.max_media)
+        cache_salt = request.cache_salt
+        del request  # which has the media's bytes
+        load = self.loader.load(conversation, cache_salt=cache_salt, deadline=current_rpc().deadline)
         async with load as prompt:
             return chat_pb2.CountTokensResponse(
                 prompt_tokens=len(prompt.token_ids),
@@ -90,16 +81,16 @@ class ChatHandlers:
     def _begin(
         self, request: chat_pb2.CreateChatCompletionRequest, *, streaming: bool
     ) -> tuple[CompletionHead, ChatRequest]:
-        name = self._model.check_name(request.model)
+        name = self.model.check_name(request.model)
         chat = parse_chat(
             request,
             streaming=streaming,
-            vocab_size=self._vocab_size,
-            max_media=self._max_media,
-            supports_reasoning_effort=self._supports_reasoning_effort,
+            vocab_size=self.model.vocab_size,
+            max_media=self.model.max_media,
+            supports_reasoning_effort=self.model.supports_reasoning_effort,
         )
         # Fail before loading media.
-        self._generator.check_ready()
+        self.generator.check_ready()
         head = CompletionHead(
             id=f"chatcmpl-{current_rpc().request_id}",
             created=int(time.time()),

@@ -3,51 +3,50 @@
 import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from dataclasses import dataclass
 from typing import assert_never
-
-import grpc.aio
 
 from glimpse.engine.text.tokenizer import Tokenizer
 from glimpse.server.generation.generator import CompletionGenerator, Usage
 from glimpse.server.parse.completion import parse_completion
-from glimpse.server.render.chat import CompletionHead
+from glimpse.server.render.chat import CompletionHead, rendering_size
 from glimpse.server.render.completion import CompletionRenderer
 from glimpse.server.request import CompletionRequest, Conversation, PromptSource, TextPrompt, TokenPrompt
+from glimpse.server.rpc.body_budget import body_size
 from glimpse.server.rpc.context import current_rpc
+from glimpse.server.rpc.offload import run_sized
+from glimpse.server.rpc.typed_handlers import Context
 from glimpse.server.services.models import ServedModel
 from glimpse.server.services.usage_accounting import with_usage_accounting
 from glimpse.v1 import completion_pb2
 
-Context = grpc.aio.ServicerContext[object, object]
 
-
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CompletionHandlers:
     """Methods of CompletionService. `glimpse.server.rpc.errors` maps the exceptions they raise to statuses."""
 
-    def __init__(
-        self, *, model: ServedModel, generator: CompletionGenerator, tokenizer: Tokenizer, vocab_size: int
-    ) -> None:
-        self._model = model
-        self._generator = generator
-        self._tokenizer = tokenizer
-        self._vocab_size = vocab_size
+    model: ServedModel
+    generator: CompletionGenerator
+    tokenizer: Tokenizer
 
     async def create(
         self, request: completion_pb2.CreateCompletionRequest, _context: Context
     ) -> completion_pb2.CreateCompletionResponse:
         """CreateCompletion. Joins the deltas of a stream."""
-        renderer, completion = self._begin(request, streaming=False)
-        async with aclosing(with_usage_accounting(self._generator, completion.generation)) as stream:
+        renderer, completion = await run_sized(body_size(), self._begin, request, streaming=False)
+        del request
+        async with aclosing(with_usage_accounting(self.generator, completion.generation)) as stream:
             deltas = [delta async for delta in stream]
-        return renderer.response(deltas, deltas[-1].usage)
+        return await run_sized(rendering_size(deltas), renderer.response, deltas, deltas[-1].usage)
 
     async def stream(
         self, request: completion_pb2.CreateCompletionRequest, _context: Context
     ) -> AsyncGenerator[completion_pb2.StreamCompletionResponse, None]:
         """StreamCompletion."""
-        renderer, completion = self._begin(request, streaming=True)
+        renderer, completion = await run_sized(body_size(), self._begin, request, streaming=True)
+        del request
         usage: Usage | None = None
-        async with aclosing(with_usage_accounting(self._generator, completion.generation)) as deltas:
+        async with aclosing(with_usage_accounting(self.generator, completion.generation)) as deltas:
             async for delta in deltas:
                 usage = delta.usage
                 if (chunk := renderer.chunk(delta)) is not None:
@@ -58,9 +57,9 @@ class CompletionHandlers:
     def _begin(
         self, request: completion_pb2.CreateCompletionRequest, *, streaming: bool
     ) -> tuple[CompletionRenderer, CompletionRequest]:
-        name = self._model.check_name(request.model)
-        completion = parse_completion(request, streaming=streaming, vocab_size=self._vocab_size)
-        self._generator.check_ready()
+        name = self.model.check_name(request.model)
+        completion = parse_completion(request, streaming=streaming, vocab_size=self.model.vocab_size)
+        self.generator.check_ready()
         head = CompletionHead(id=f"cmpl-{current_rpc().request_id}", created=int(time.time()), model=name)
         return CompletionRenderer(head, self._echoes(completion)), completion
 
@@ -77,7 +76,7 @@ class CompletionHandlers:
             case TextPrompt(text=text):
                 return text
             case TokenPrompt(token_ids=token_ids):
-                return self._tokenizer.decode(list(token_ids))
+                return self.tokenizer.decode(list(token_ids))
             case Conversation():
                 raise TypeError("a completion request has no conversations")
             case _:

@@ -2,10 +2,10 @@
 
 import asyncio
 from collections.abc import AsyncGenerator
-from typing import Any
 
 from glimpse.server.rpc.errors import InvalidRequest
 from glimpse.server.rpc.load_meter import LoadMeter
+from glimpse.server.rpc.typed_handlers import Context
 from glimpse.v1 import load_pb2
 
 ORCA_METHOD = "xds.service.orca.v3.OpenRcaService.StreamCoreMetrics"
@@ -21,7 +21,7 @@ class LoadHandlers:
         self._meter = meter
 
     async def stream_load_reports(
-        self, request: load_pb2.StreamLoadReportsRequest, _context: Any
+        self, request: load_pb2.StreamLoadReportsRequest, _context: Context
     ) -> AsyncGenerator[load_pb2.StreamLoadReportsResponse, None]:
         """StreamLoadReports. Yields a report immediately, then one per interval."""
         seconds = _interval_seconds(request)

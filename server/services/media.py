@@ -3,15 +3,13 @@
 import asyncio
 from collections.abc import AsyncIterator
 
-import grpc.aio
-
 from glimpse.media.errors import MediaError, MediaErrorCode
 from glimpse.media.sources.uploads import Upload, Uploads
 from glimpse.server.parse.chat import check_bounds
 from glimpse.server.rpc.errors import InvalidRequest
+from glimpse.server.rpc.typed_handlers import Context
 from glimpse.v1 import media_pb2
 
-Context = grpc.aio.ServicerContext[object, object]
 Messages = AsyncIterator[media_pb2.UploadMediaRequest]
 
 _DIGEST_BYTES = 32

@@ -1,11 +1,8 @@
 """TokenizerService: converts prompts to token ids and token ids to text."""
 
-from collections.abc import Mapping
-
-import grpc.aio
+from dataclasses import dataclass
 
 from glimpse.engine.text.tokenizer import Tokenizer
-from glimpse.media.kind import MediaKind
 from glimpse.server.generation.generator import CompletionGenerator
 from glimpse.server.generation.prompts import PromptLoader
 from glimpse.server.parse.chat import check_bounds
@@ -13,64 +10,63 @@ from glimpse.server.parse.generation import check_token_ids
 from glimpse.server.parse.prompt import parse_prompt
 from glimpse.server.parse.tools import parse_tools
 from glimpse.server.request import PromptSource, TextPrompt
+from glimpse.server.rpc.body_budget import body_size
 from glimpse.server.rpc.context import current_rpc
 from glimpse.server.rpc.errors import InvalidRequest
+from glimpse.server.rpc.offload import run_sized
+from glimpse.server.rpc.typed_handlers import Context
 from glimpse.server.services.models import ServedModel
 from glimpse.v1 import chat_pb2, tokenizer_pb2
 
-Context = grpc.aio.ServicerContext[object, object]
-
+_TOKEN_BYTES = 8
+"""About what a token takes in a response."""
 _CHAT_FIELDS = ("tools", "add_generation_prompt", "continue_final_message", "chat_template_kwargs", "media_io_options",
                 "media_processor_options")  # fmt: skip
 """Fields that apply to conversations only."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TokenizerHandlers:
     """Methods of TokenizerService. `glimpse.server.rpc.errors` maps the exceptions they raise to statuses."""
 
-    def __init__(
-        self,
-        *,
-        model: ServedModel,
-        generator: CompletionGenerator,
-        loader: PromptLoader,
-        tokenizer: Tokenizer,
-        vocab_size: int,
-        max_media: Mapping[MediaKind, int],
-    ) -> None:
-        self._model = model
-        self._generator = generator
-        self._loader = loader
-        self._tokenizer = tokenizer
-        self._vocab_size = vocab_size
-        self._max_media = max_media
+    model: ServedModel
+    generator: CompletionGenerator
+    loader: PromptLoader
+    tokenizer: Tokenizer
 
     async def tokenize(
         self, request: tokenizer_pb2.TokenizeRequest, _context: Context
     ) -> tokenizer_pb2.TokenizeResponse:
         """Tokenize."""
-        self._model.check_name(request.model)
-        source = self._parse(request)
-        max_model_len = self._generator.check_ready().max_model_len
-        load = self._loader.load(source, cache_salt=request.cache_salt, deadline=current_rpc().deadline)
+        self.model.check_name(request.model)
+        source = await run_sized(body_size(), self._parse, request)
+        max_model_len = self.generator.check_ready().max_model_len
+        load = self.loader.load(source, cache_salt=request.cache_salt, deadline=current_rpc().deadline)
         async with load as prompt:
             tokens = prompt.token_ids
-        return tokenizer_pb2.TokenizeResponse(
-            count=len(tokens),
-            max_model_len=max_model_len,
-            tokens=tokens,
-            token_strs=map(self._tokenizer.token_text, tokens) if request.return_token_strs else (),
-        )
+        with_texts = request.return_token_strs
+        return await run_sized(_TOKEN_BYTES * len(tokens), self._render, tokens, max_model_len, with_texts=with_texts)
 
     async def detokenize(
         self, request: tokenizer_pb2.DetokenizeRequest, _context: Context
     ) -> tokenizer_pb2.DetokenizeResponse:
         """Detokenize."""
-        self._model.check_name(request.model)
+        self.model.check_name(request.model)
+        return await run_sized(body_size(), self._detokenize, request)
+
+    def _detokenize(self, request: tokenizer_pb2.DetokenizeRequest) -> tokenizer_pb2.DetokenizeResponse:
         check_bounds(request)
-        check_token_ids(request.tokens, self._vocab_size, "tokens")
-        text = b"".join(map(self._tokenizer.token_bytes, request.tokens))
+        check_token_ids(request.tokens, self.model.vocab_size, "tokens")
+        text = b"".join(map(self.tokenizer.token_bytes, request.tokens))
         return tokenizer_pb2.DetokenizeResponse(prompt=text.decode(errors="replace"))
+
+    def _render(self, tokens: list[int], max_model_len: int, *, with_texts: bool) -> tokenizer_pb2.TokenizeResponse:
+        return tokenizer_pb2.TokenizeResponse(
+            count=len(tokens),
+            max_model_len=max_model_len,
+            tokens=tokens,
+            token_strs=map(self.tokenizer.token_text, tokens) if with_texts else (),
+        )
 
     def _parse(self, request: tokenizer_pb2.TokenizeRequest) -> PromptSource:
         check_bounds(request)
@@ -81,7 +77,7 @@ class TokenizerHandlers:
                 "prompt", "'prompt': expected either 'prompt' or 'messages', got neither", "missing_value"
             )
         tools = parse_tools(chat_pb2.CreateChatCompletionRequest(tools=request.tools))
-        return parse_prompt(request, tools=tools.definitions, max_media=self._max_media)
+        return parse_prompt(request, tools=tools.definitions, max_media=self.model.max_media)
 
 
 def _parse_text(request: tokenizer_pb2.TokenizeRequest) -> TextPrompt:

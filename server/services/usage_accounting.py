@@ -13,7 +13,8 @@ async def with_usage_accounting(
 ) -> AsyncGenerator[CompletionDelta, None]:
     """Generates completions within the RPC's deadline and records their usage as it grows."""
     rpc = current_rpc()
-    async with aclosing(generator.generate(request, rpc.request_id, deadline=rpc.deadline)) as deltas:
+    generated = generator.generate(request, rpc.request_id, client=rpc.client, deadline=rpc.deadline)
+    async with aclosing(generated) as deltas:
         async for delta in deltas:
             rpc.prompt_tokens, rpc.completion_tokens = delta.usage.prompt_tokens, delta.usage.completion_tokens
             yield delta

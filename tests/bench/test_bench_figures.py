@@ -62,7 +62,7 @@ def test_labels_are_counted_apart() -> None:
     assert {label: each.answers for label, each in found.items()} == {"cold": 2, "warm": 1}
 
 
-def test_gaps_that_touch_the_long_prompt_are_disturbed_and_those_before_it_quiet() -> None:
+def test_gaps_are_disturbed_only_if_they_overlap_the_long_prompt() -> None:
     stream = answer(0.0, [1.0, 1.1, 1.2, 1.3, 1.8, 2.4, 2.5])
     long_answer = answer(1.35, [2.3])
     found = judge([stream], long_answer)
@@ -72,11 +72,11 @@ def test_gaps_that_touch_the_long_prompt_are_disturbed_and_those_before_it_quiet
     assert found.covered
 
 
-def test_a_stream_that_ended_too_soon_is_told() -> None:
+def test_stream_that_ends_too_early_is_not_covered() -> None:
     assert not judge([answer(0.0, [1.0, 1.1])], answer(1.2, [2.0])).covered
 
 
-def test_a_step_reads_the_weights_once_and_the_keys_and_values_of_each_sequence() -> None:
+def test_step_reads_the_weights_once_and_the_kv_of_each_sequence() -> None:
     weight_bytes = stored_bytes(MID, quantization="none")
     assert weight_bytes == pytest.approx(0.775e9, rel=0.01)
     head_bytes = 2 * head_values(MID)

@@ -26,7 +26,7 @@ async def test_deadline_ends_a_stream_after_its_chunks(tiny_checkpoint: Path, tm
     async with scripted(tiny_checkpoint, tmp_path, "ready") as (server, _):
         await server.ready()
         async with opened(kind, f"127.0.0.1:{server.port}") as client:
-            chunks = client.stream("Hello", timeout=0.5, request_id="hold-1")
+            chunks = client.stream("Hello", timeout=2, request_id="hold-1")
             assert (await anext(chunks)).text
             with pytest.raises(GlimpseError) as caught:
                 await anext(chunks)
@@ -50,6 +50,7 @@ async def test_retries_while_the_engine_restarts(tiny_checkpoint: Path, tmp_path
                 with pytest.raises(GlimpseError) as caught:
                     await client.chat("Hello", request_id=f"{script}-1")
                 assert (caught.value.status, caught.value.reason) == (grpc.StatusCode.UNAVAILABLE, "engine_unavailable")
+                assert (caught.value.retry_after_seconds or 0) >= 1
         async with opened(kind, f"127.0.0.1:{server.port}", max_retries=4) as client:
             completion = await client.chat("Hello", request_id="echo-1")
     assert completion.finish_reason == "stop"

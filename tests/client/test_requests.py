@@ -8,7 +8,8 @@ from typing import get_type_hints
 import pytest
 
 from glimpse.client import ChatOptions, Image
-from glimpse.client.requests import CallOptions, CountOptions, chat_request, upload_requests
+from glimpse.client.options import CallOptions, CountOptions
+from glimpse.client.requests import chat_request, upload_requests
 from glimpse.v1 import chat_pb2, generation_pb2, media_pb2
 
 
@@ -43,7 +44,7 @@ def test_refuses_a_source_of_another_type() -> None:
 @pytest.mark.parametrize("source", ["https://example.com/a.png", media_pb2.Media(upload_id="a")])
 def test_uploads_only_what_is_here(source: str | media_pb2.Media) -> None:
     with pytest.raises(ValueError, match="'source': expected a path, bytes or an image"):
-        upload_requests(source, cache_salt=None, ttl_seconds=None)
+        upload_requests(source, {})
 
 
 def test_importing_the_client_loads_no_server_and_no_numpy() -> None:

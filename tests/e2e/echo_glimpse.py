@@ -1,4 +1,7 @@
-"""`glimpse up` with the echo engine: `python -m tests.e2e.echo_glimpse PORT SETTINGS`."""
+"""`glimpse up` with an engine of the tests: `python -m tests.e2e.echo_glimpse PORT SETTINGS [ENGINE ARGUMENTS…]`.
+
+The engine is a Python program and its arguments; by default the echo engine.
+"""
 
 import asyncio
 import sys
@@ -8,7 +11,7 @@ from glimpse.server.lifecycle.logs import configure_logging
 from glimpse.server.lifecycle.run import run
 from glimpse.server.settings import Settings
 
-ENGINE_COMMAND = (sys.executable, "-m", "tests.engine.echo_engine")
+ECHO_ENGINE = ("-m", "tests.engine.echo_engine")
 
 
 async def main() -> None:
@@ -21,7 +24,7 @@ async def main() -> None:
         http_port=http_port,
         on_loading=lambda _: None,
         on_ready=lambda _: None,
-        engine_command=ENGINE_COMMAND,
+        engine_command=(sys.executable, *(sys.argv[3:] or ECHO_ENGINE)),
     )
 
 

@@ -17,10 +17,13 @@ from typing import Any
 import pytest
 
 from glimpse.server.settings import EngineSettings, ListenSettings, MediaSettings, Settings
+from tests import loop_watchdog
 from tests.paths import ROOT
 
 TOOL_TEMPLATE = ROOT / "models" / "training" / "chat_template.jinja"
 """A chat template with tools in the format of Hermes and Qwen."""
+
+SCRIPTED_ENGINE = ROOT / "tests" / "engine" / "scripted_engine.py"
 
 GLIMPSE = Path(sys.executable).with_name("glimpse")
 """The command's script in the development environment."""
@@ -34,6 +37,7 @@ class Stack:
     http_port: int
     grpc_port: int
     metrics_port: int
+    log: Path
 
     @property
     def url(self) -> str:
@@ -83,8 +87,11 @@ class Stack:
         )
 
     def stop(self) -> int:
+        """Stops the server and returns its exit status. Fails if the server held its event loop for too long."""
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(timeout=60)
+        status = self.process.wait(timeout=60)
+        loop_watchdog.check(self.log)
+        return status
 
 
 def start_stack(
@@ -112,11 +119,33 @@ def start_echo_stack(folder: Path, media: MediaSettings | None = None) -> Stack:
     """Starts the same server with `tests.engine.echo_engine` as its engine and a chat template with tools."""
     ports = http_port, grpc_port, metrics_port = free_ports(3)
     settings = Settings(
-        engine=EngineSettings(chat_template=TOOL_TEMPLATE),
+        engine=EngineSettings(chat_template=TOOL_TEMPLATE, spare_engine=False),
         media=media or MediaSettings(),
         listen=ListenSettings(port=grpc_port, metrics_port=metrics_port, drain_delay=0),
     )
     command = [sys.executable, "-m", "tests.e2e.echo_glimpse", str(http_port), settings.model_dump_json()]
+    return _start(folder, command, ports)
+
+
+def start_scripted_stack(
+    folder: Path, *scripts: str, media: MediaSettings | None = None, drain_timeout: float = 60
+) -> Stack:
+    """Starts the same server with `tests.engine.scripted_engine`, one script per start, which follows request ids.
+
+    Args:
+        folder: where its output and the engine's starts go.
+        scripts: of the engine.
+        media: settings of media.
+        drain_timeout: time that running requests get when it stops.
+    """
+    ports = http_port, grpc_port, metrics_port = free_ports(3)
+    settings = Settings(
+        engine=EngineSettings(spare_engine=False),
+        media=media or MediaSettings(),
+        listen=ListenSettings(port=grpc_port, metrics_port=metrics_port, drain_delay=0, drain_timeout=drain_timeout),
+    )
+    engine = [str(SCRIPTED_ENGINE), str(folder / "starts"), *scripts]
+    command = [sys.executable, "-m", "tests.e2e.echo_glimpse", str(http_port), settings.model_dump_json(), *engine]
     return _start(folder, command, ports)
 
 
@@ -128,10 +157,11 @@ def _start(
     working_directory: Path = ROOT,
 ) -> Stack:
     http_port, grpc_port, metrics_port = ports
-    variables = {**os.environ, **(environment or {})}
-    with (folder / "glimpse.log").open("wb") as log:
+    variables = loop_watchdog.watched({**os.environ, **(environment or {})})
+    log_path = folder / "glimpse.log"
+    with log_path.open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, cwd=working_directory, env=variables)
-    stack = Stack(process=process, http_port=http_port, grpc_port=grpc_port, metrics_port=metrics_port)
+    stack = Stack(process=process, http_port=http_port, grpc_port=grpc_port, metrics_port=metrics_port, log=log_path)
     if not eventually(lambda: stack.health() == 200 or process.poll() is not None, timeout_seconds=120):
         process.kill()
         process.wait()

@@ -13,7 +13,8 @@ import pytest
 from google.protobuf.message import Message
 from google.rpc import error_details_pb2, status_pb2
 
-from glimpse.server.openai.codec import encode, json_path
+from glimpse.server.openai.encode import encode
+from glimpse.server.openai.paths import json_path
 from glimpse.v1 import (
     chat_pb2,
     chat_pb2_grpc,

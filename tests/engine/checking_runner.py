@@ -1,6 +1,6 @@
 """A runner without a model that checks plans.
 
-For each KV slot it keeps a fingerprint of all that the slot's KV would depend on, so a plan that wrongly shares,
+For each KV slot it keeps a fingerprint of everything that the slot's KV would depend on, so a plan that wrongly shares,
 overwrites or skips something fails here. It samples from the fingerprints, so such errors also show in answers. Like a
 device it may execute plans long after they were launched, but in order.
 """
@@ -14,11 +14,11 @@ from itertools import chain
 
 from glimpse.engine.errors import OutOfDeviceMemoryError
 from glimpse.engine.plan import PENDING_TOKEN_ID, MediaSpan, Sample, SequenceChunk, SequenceStart, StepPlan, StepResult
-from glimpse.engine.protocol import Generate, MediaInput, Step
+from glimpse.engine.protocol import Generate, MediaInput, Sibling, Step
 from glimpse.engine.sampling_params import Grammar, SamplingParams
 from glimpse.engine.scheduling.core import Core
-from glimpse.engine.scheduling.scheduler import SchedulerLimits
-from glimpse.engine.scheduling.sequence import ModelSpec
+from glimpse.engine.scheduling.limits import SchedulerLimits
+from glimpse.engine.scheduling.sequence import ModelSpec, namespace_key
 from glimpse.media.kind import MediaKind
 
 VOCAB_SIZE = 8
@@ -26,6 +26,8 @@ EOS = 7
 PLACEHOLDER = 0
 HIDDEN_SIZE = 2
 ENCODER_BYTES_PER_TOKEN = 10
+SALTS = ("salt", "other salt", *map(str, range(20)))
+"""The salts that requests with media may have."""
 
 
 def key(name: str) -> bytes:
@@ -48,6 +50,8 @@ def generate(
     sampling: SamplingParams | None = None,
     priority: int = 0,
     cache_salt: str = "",
+    client: str = "",
+    num_completions: int = 1,
 ) -> Generate:
     """Returns a request, by default for one token."""
     return Generate(
@@ -57,6 +61,8 @@ def generate(
         sampling=sampling or SamplingParams(max_tokens=1),
         priority=priority,
         cache_salt=cache_salt,
+        client=client,
+        siblings=[Sibling(request_id=f"{request_id}.{index}", seed=None) for index in range(1, num_completions)],
     )
 
 
@@ -161,7 +167,7 @@ class CheckingRunner:
     def execute(self, plan: StepPlan) -> StepResult:
         self.now += self.seconds
         failing, self.fails = (self.fails, "") if plan.chunks else ("", self.fails)
-        failure = OutOfDeviceMemoryError() if failing.endswith("memory") else RuntimeError("told to fail")
+        failure = OutOfDeviceMemoryError() if failing.endswith("memory") else RuntimeError("injected failure")
         if failing.startswith("before"):
             self.forgiving = True
             raise failure
@@ -231,7 +237,8 @@ class CheckingRunner:
         for item in plan.encode:
             assert item.key not in self.resident, "encoded twice"
             assert isinstance(item.content, memoryview)
-            assert key(bytes(item.content).decode()) == item.key
+            own_key = key(bytes(item.content).decode())
+            assert item.key in (own_key, *(namespace_key(own_key, salt) for salt in SALTS))
             assert item.grid_thw == spans[item.key].grid_thw
             self.resident[item.key] = spans[item.key].num_tokens
         assert sum(self.resident.values()) <= self.encoder_capacity_tokens

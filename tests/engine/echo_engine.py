@@ -3,7 +3,7 @@
 It implements the engine's side of the protocol. The answer is the last text between ⟦ and ⟧ in the prompt; a prompt
 without one gets a fixed reply. The answer has one byte per token and a few tokens per step. Their number is drawn from
 the request's seed, so that characters are cut anywhere. All tokens have probability 1. Grammars are ignored: the prompt
-must contain a text that fits.
+must contain a text that matches.
 """
 
 import argparse

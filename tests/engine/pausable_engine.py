@@ -19,7 +19,7 @@ from glimpse.engine.ipc.transport import Channel
 from glimpse.engine.plan import CompletedStep, Sample, StepPlan, StepResult
 from glimpse.engine.protocol import Ready, ToEngine
 from glimpse.engine.scheduling.core import Core
-from glimpse.engine.scheduling.scheduler import SchedulerLimits
+from glimpse.engine.scheduling.limits import SchedulerLimits
 from glimpse.engine.scheduling.sequence import ModelSpec
 
 

@@ -13,6 +13,7 @@ The first part of a request's id decides what it does:
     echo     returns the prompt, a token per step, then stops
     flood    returns the token 1 FLOOD_TOKENS times, as fast as possible
     rank     returns one token, whose id is the request's priority
+    who      returns one token, whose id says how many clients sent requests before this one's client first did
     hold     returns one token, then nothing until it is cancelled
     garble   makes the engine send an invalid message
 """
@@ -24,7 +25,19 @@ import sys
 from pathlib import Path
 
 from glimpse.engine.ipc.transport import Channel
-from glimpse.engine.protocol import Cancel, Failed, FinishReason, Generate, Loading, Ready, Start, Step, StepStats, Stop
+from glimpse.engine.protocol import (
+    Cancel,
+    Failed,
+    FinishReason,
+    Generate,
+    Loading,
+    Prepare,
+    Ready,
+    Start,
+    Step,
+    StepStats,
+    Stop,
+)
 from glimpse.engine.protocol import TokenEvent as Event
 from glimpse.engine.protocol import TokenLogprobs as Logprobs
 
@@ -40,10 +53,15 @@ class ScriptedEngine:
         self.connection = connection
         self.channel = Channel(connection)
         self.held: set[str] = set()
+        self.clients: dict[str, int] = {}
 
     def run(self, script: str) -> int:
         """Follows the script. Returns the exit status."""
-        assert isinstance(self.channel.receive(), Start)
+        while isinstance(first := self.channel.receive(), Prepare):
+            pass
+        if first is None:
+            return 0  # a spare that was not needed
+        assert isinstance(first, Start)
         self.channel.send(Loading(stage="reading the script", fraction=0.5))
         match script:
             case "ready":
@@ -92,6 +110,10 @@ class ScriptedEngine:
                 self.tell(Event(request_id=request_id, finish=FinishReason.LENGTH))
             case "rank":
                 self.tell(Event(request_id=request_id, token_ids=[request.priority], finish=FinishReason.LENGTH))
+            case "who":
+                self.clients.setdefault(request.client, len(self.clients))
+                token_id = self.clients[request.client]
+                self.tell(Event(request_id=request_id, token_ids=[token_id], finish=FinishReason.LENGTH))
             case "hold":
                 self.held.add(request_id)
                 self.tell(Event(request_id=request_id, token_ids=[1]))

@@ -1,4 +1,4 @@
-"""A model is a folder or an id of the hub; what is neither is refused in plain words."""
+"""Resolution of checkpoints: folders, repository ids of the Hugging Face hub, and errors for anything else."""
 
 import json
 import subprocess
@@ -40,7 +40,7 @@ except CheckpointError as error:
 
 
 def resolve_offline(model: str, hub_cache: Path) -> str:
-    """In a process of its own: the hub's library reads its settings when it is imported."""
+    """Resolves in a child process, because huggingface_hub reads its settings when it is imported."""
     environment = {"HF_HUB_OFFLINE": "1", "HF_HUB_CACHE": str(hub_cache), "PYTHONPATH": str(Path.cwd())}
     result = subprocess.run(
         [sys.executable, "-c", RESOLVE, model], env=environment, capture_output=True, text=True, check=True

@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import socket
+import subprocess
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process, create_subprocess_exec
 from collections import Counter
@@ -15,7 +16,8 @@ import pytest
 
 from glimpse.engine.config import EngineConfig
 from glimpse.engine.errors import CheckpointError, EngineErrorCode
-from glimpse.engine.ipc.client import EngineClient, EngineState
+from glimpse.engine.ipc.child import EngineChild
+from glimpse.engine.ipc.client import ENGINE_COMMAND, EngineClient, EngineState
 from glimpse.engine.ipc.transport import AsyncChannel
 from glimpse.engine.model_config import ModelConfig, load_model_config
 from glimpse.engine.plan import MediaSpan
@@ -27,6 +29,7 @@ from glimpse.engine.protocol import (
     Generate,
     Loading,
     MediaInput,
+    Prepare,
     Ready,
     Start,
     Step,
@@ -259,7 +262,7 @@ async def test_unexpected_error_while_loading_ends_the_process() -> None:
 
 
 @pytest.mark.parametrize("num_starts", [0, 2])
-async def test_anything_but_one_start_first_ends_the_process(num_starts: int) -> None:
+async def test_exits_unless_it_receives_exactly_one_start(num_starts: int) -> None:
     async with pausable(None) as engine:
         for _ in range(num_starts):
             engine.post(Start(config=EngineConfig(model_path="model")))
@@ -370,3 +373,33 @@ def _processor_ticks(pid: int) -> int:
     """Returns user and system time so far, in ticks of 10 ms."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return int(fields[11]) + int(fields[12])
+
+
+def scheduling_policies(pid: int) -> set[int]:
+    """Policies of all threads of a process."""
+    return {os.sched_getscheduler(int(thread.name)) for thread in Path(f"/proc/{pid}/task").iterdir()}
+
+
+async def test_spare_imports_torch_when_idle_and_loads_when_needed(tiny_checkpoint: Path) -> None:
+    config = EngineConfig(model_path=str(tiny_checkpoint), device="cpu", kv_cache_bytes=4 << 20, num_threads=1)
+    spare = await EngineChild.spawn(ENGINE_COMMAND)
+    try:
+        spare.channel.post(Prepare())
+        pid = spare.process.pid
+        await until(lambda: "libtorch_python" in Path(f"/proc/{pid}/maps").read_text())
+        assert scheduling_policies(pid) == {os.SCHED_IDLE}
+        spare.channel.post(Start(config=config))
+        stages: list[str] = []
+        async with asyncio.timeout(3 * DEADLINE_SECONDS):
+            while isinstance(message := await spare.channel.receive(), Loading):
+                stages.append(message.stage)
+        assert isinstance(message, Ready)
+        assert stages[-1] == "ready"
+        assert os.SCHED_IDLE not in scheduling_policies(pid)
+    finally:
+        await spare.end(grace_seconds=0)
+
+
+def test_importing_the_engine_touches_no_gpu() -> None:
+    code = "import glimpse.engine.loading.load_engine, torch; assert not torch.cuda.is_initialized()"
+    subprocess.run([sys.executable, "-c", code], check=True)

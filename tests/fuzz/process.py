@@ -1,7 +1,7 @@
-"""One target under atheris: `python -m tests.fuzz.process TARGET SEEDS OPTION …`; see `tests.fuzz`.
+"""Runs one target under atheris: `python -m tests.fuzz.process TARGET SEEDS OPTION …`; see `tests.fuzz`.
 
-SEEDS is a folder to be made; the options are libFuzzer's, and the folders of what is kept. atheris ends the process
-itself: with status 0 when its runs are done or its time is over, and with another where the target failed.
+SEEDS is a folder to create. OPTION is an option of libFuzzer or a corpus folder. atheris exits the process itself: with
+status 0 after its runs or its time, and with another status if the target failed.
 """
 
 import sys
@@ -14,14 +14,14 @@ import atheris
 
 _TENSORS = ("tensor", "pickle")
 
-_is_of_tensors = sys.argv[1] in _TENSORS
-with atheris.instrument_imports(include=["glimpse", "PIL", "yarl"]):  # pyright: ignore[reportAttributeAccessIssue] - it is
+_uses_torch = sys.argv[1] in _TENSORS
+with atheris.instrument_imports(include=["glimpse", "PIL", "yarl"]):  # pyright: ignore[reportAttributeAccessIssue] - it exists
     import PIL.Image
 
-    _targets: Any = import_module("tests.fuzz.tensors" if _is_of_tensors else "tests.fuzz.targets")
+    _targets: Any = import_module("tests.fuzz.tensors" if _uses_torch else "tests.fuzz.targets")
 
-    PIL.Image.init()  # all of its formats, which are else imported when one comes
-_seeds: Any = _targets if _is_of_tensors else import_module("tests.fuzz.seeds")
+    PIL.Image.init()  # imports all formats now instead of at their first use
+_seeds: Any = _targets if _uses_torch else import_module("tests.fuzz.seeds")
 
 
 def main() -> None:
@@ -29,9 +29,9 @@ def main() -> None:
     Path(seeds).mkdir()
     for index, seed in enumerate(_seeds.seeds_of(target)):
         Path(seeds, str(index)).write_bytes(seed)
-    if _is_of_tensors:
-        warnings.simplefilter("ignore")  # torch's, of pickles that are not as it writes them
-        # Of torch this alone: to instrument all of it takes minutes.
+    if _uses_torch:
+        warnings.simplefilter("ignore")  # torch warns about unusual pickles
+        # Only this part of torch: instrumenting all of it takes minutes.
         unpickler: Any = import_module("torch._weights_only_unpickler").Unpickler
         instrumented: Any = atheris.instrument_func(unpickler.load)  # pyright: ignore[reportAttributeAccessIssue] - the same
         unpickler.load = instrumented

@@ -1,4 +1,4 @@
-"""What fuzzing begins with: small files of every kind of media, made by code, the hostile suite's among them."""
+"""Seeds for fuzzing: small generated files of every kind of media, including those of the hostile suite."""
 
 from collections.abc import Callable, Mapping
 
@@ -14,7 +14,7 @@ from tests.media.videos import CODECS, greys, video
 
 
 def seeds_of(target: str) -> list[bytes]:
-    """A target's, each small enough to be changed often."""
+    """Returns the seeds of a target that are within the maximum input size."""
     return [seed for seed in _SEEDS[target]() if len(seed) <= MAX_INPUT_BYTES]
 
 
@@ -48,18 +48,18 @@ def _videos() -> list[bytes]:
 
 
 def _audio() -> list[bytes]:
-    samples = np.stack([tone(440, 48_000, 0.03)] * 2)  # what every encoder takes
+    samples = np.stack([tone(440, 48_000, 0.03)] * 2)  # accepted by every encoder
     return [audio_file(samples, 48_000, container=container, codec=codec) for container, codec in FILES.values()]
 
 
-def _anything() -> list[bytes]:
-    beginnings = [data[:64] for data in (*_images(), *_videos(), *_audio())]
-    return [*dict.fromkeys(beginnings), b"", np.random.default_rng(0).bytes(64)]
+def _all_formats() -> list[bytes]:
+    headers = [data[:64] for data in (*_images(), *_videos(), *_audio())]
+    return [*dict.fromkeys(headers), b"", np.random.default_rng(0).bytes(64)]
 
 
 _SEEDS: Mapping[str, Callable[[], list[bytes]]] = {
     "source": _texts,
-    "sniff": _anything,
+    "sniff": _all_formats,
     "image": _images,
     "mp4": _videos,
     "video": _videos,

@@ -1,7 +1,7 @@
-"""What is fuzzed: functions of bytes that read what strangers send. Anything that one raises is a fault of ours.
+"""Fuzz targets: functions that parse untrusted bytes. Any exception that a target raises is a bug.
 
-Each refuses what it cannot use with MediaError, which is caught here and nothing else. Of tensors `tests.fuzz.tensors`
-knows.
+Invalid input raises MediaError, which is the only exception caught here. Targets for tensors are in
+`tests.fuzz.tensors`.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ from glimpse.media.sources.source import UrlSource, parse_url_text, parse_video_
 MAX_INPUT_BYTES = 1 << 14
 
 _MAX_PIXELS = 1 << 16
-"""Decoded of an image or a frame: a fuzzer is to try many, not large ones."""
+"""Limit of decoded pixels: fuzzing is most effective with many small inputs."""
 _IMAGES = ImageProcessing(patch_size=14, merge_size=2, temporal_patch_size=2, min_pixels=784, max_pixels=16 * 784)
 _VIDEOS = VideoProcessing(
     patch_size=14, merge_size=2, temporal_patch_size=2, min_pixels=784, max_pixels=4 * 784, total_pixels=64 * 784
@@ -32,65 +32,65 @@ _VIDEOS = VideoProcessing(
 _AUDIOS = AudioProcessing(sampling_rate=16_000, num_mel_bins=80, fft_size=400, hop=160, max_samples=16_000)
 
 
-class BrokenPromiseError(Exception):
-    """A function that returned what it says it never returns."""
+class ContractViolationError(Exception):
+    """A function returned a value that violates its contract."""
 
 
 def fuzz_source(data: bytes) -> None:
-    """URLs, data URLs and base64, and the rules on URLs."""
+    """Parses URLs, data URLs and base64, and checks URLs against the fetch policy."""
     text = data.decode(errors="replace")
     with suppress(MediaError):
         source = parse_url_text(text, max_bytes=1 << 12)
         if isinstance(source, UrlSource):
             if source.url.scheme not in ("http", "https") or not source.url.raw_host:
-                raise BrokenPromiseError(source)
+                raise ContractViolationError(source)
             check_url(source.url, FetchPolicy())
     with suppress(MediaError):
         parse_video_text("data:video/jpeg;base64," + text, max_bytes=1 << 12)
 
 
 def fuzz_sniff(data: bytes) -> None:
-    """Formats by first bytes."""
+    """Detects formats by their first bytes."""
     for sniff in (sniff_image, sniff_video, sniff_audio):
         with suppress(MediaError):
             sniff(data)
 
 
 def fuzz_image(data: bytes) -> None:
-    """Headers of images, their pixels and their EXIF."""
+    """Reads headers, pixels and EXIF of images."""
     with suppress(MediaError):
         pixels = image_pixels(open_image(data, max_pixels=_MAX_PIXELS), _IMAGES)
         if pixels.shape[2] != 3 or pixels.size > 3 * 32 * 784:
-            raise BrokenPromiseError(pixels.shape)
+            raise ContractViolationError(pixels.shape)
 
 
 def fuzz_mp4(data: bytes) -> None:
-    """The index of MP4 files, as it is read before a demuxer does."""
+    """Checks the index of MP4 files, as is done before demuxing."""
     for kind in (b"soun", b"vide"):
         with suppress(MediaError):
             if len(checked_mp4(data, hidden_kind=kind).getvalue()) != len(data):
-                raise BrokenPromiseError
+                raise ContractViolationError
 
 
 def fuzz_video(data: bytes) -> None:
-    """Headers of videos, and the times of their frames."""
+    """Reads headers of videos and the times of their frames."""
     with suppress(MediaError), open_video(data, max_pixels=_MAX_PIXELS) as video:
         times = video.frame_times()
         if not times.times or not times.keyframes or list(times.times) != sorted(times.times):
-            raise BrokenPromiseError(times)
+            raise ContractViolationError(times)
 
 
 def fuzz_prepared_video(data: bytes) -> None:
-    """Videos, down to the pixels of four frames."""
+    """Decodes four frames of videos."""
     with suppress(MediaError):
         video_from_file(data, _VIDEOS, VideoOptions(num_frames=4))
 
 
 def fuzz_audio(data: bytes) -> None:
-    """Audio files, as far as a second of them is heard."""
+    """Decodes the first second of audio files."""
     with suppress(MediaError):
         if len(samples_from_file(data, _AUDIOS)) > _AUDIOS.max_samples:
-            raise BrokenPromiseError
+            raise ContractViolationError
 
 
 TARGETS: dict[str, Callable[[bytes], None]] = {

@@ -1,7 +1,7 @@
-"""The fuzzing of embeddings: what is fuzzed, and what that begins with.
+"""Fuzz targets and seeds for embeddings.
 
-Apart from other targets because of torch, which takes seconds to import. Files of `torch.save` go the whole way, as in
-`glimpse.media.embeddings.torch_worker`'s process: only weights are unpickled, so no code of the fuzzer's is run.
+They are separate from other targets because importing torch takes seconds. Files of `torch.save` are loaded completely,
+as in the process of `glimpse.media.embeddings.torch_worker`: only weights are unpickled, so no code of the input runs.
 """
 
 import io
@@ -22,7 +22,7 @@ from tests.media.tensors import COMMANDED, good, safetensors_file, safetensors_f
 
 
 def fuzz_tensor(data: bytes) -> None:
-    """Serialised embeddings, in safetensors or archives of torch.save."""
+    """Reads serialized embeddings, in safetensors or archives of torch.save."""
     with suppress(MediaError):
         tensor = _loaded(data) if is_torch_file(data) else read_safetensors(data)
         if tensor is not None:
@@ -30,13 +30,13 @@ def fuzz_tensor(data: bytes) -> None:
 
 
 def fuzz_pickle(data: bytes) -> None:
-    """The pickle in an archive whose other parts are as they should be."""
+    """Reads an archive with this pickle and otherwise valid entries."""
     with suppress(MediaError):
         _loaded(_archive(data))
 
 
 def _loaded(data: bytes) -> Tensor | None:
-    """What the front end gets of an archive, if it is a tensor."""
+    """Returns the tensor that the front end receives for an archive, if it contains one."""
     check_torch_file(data)
     result, elements = answer(data)
     return make_tensor(result.dtype, result.shape, elements) if isinstance(result, Loaded) else None
@@ -59,21 +59,21 @@ def _archive(pickled: bytes) -> bytes:
 
 
 class _Call:
-    """Calls a function when it is unpickled, as hostile ones do, and always the same."""
+    """Calls a function when it is unpickled, like a hostile object, but always the same function."""
 
     def __reduce__(self) -> tuple[Callable[[], int], tuple[()]]:
         return os.getpid, ()
 
 
 def _hostile_archives() -> list[bytes]:
-    """Without those that are new each time: they name this process, or its addresses."""
-    torch.manual_seed(0)  # of modules' weights
+    """Returns the hostile archives that are the same in every run. Others contain this process's id or addresses."""
+    torch.manual_seed(0)  # for the weights of modules
     archives = [hostile.data for hostile in torch_files() if hostile.name != "old format"]
     return [archive for archive in archives if COMMANDED.encode() not in archive]
 
 
 def _pickles() -> list[bytes]:
-    """Those of tensors, of other things, and of such as mean no good."""
+    """Returns pickles of tensors, of other objects, and of hostile objects."""
     values = [good(), good(torch.bfloat16).T, torch.nn.Parameter(good()), good().to_sparse(), {"a": [good()]}, _Call()]
     archives = [torch_file(value) for value in values] + _hostile_archives()
     pickles: list[bytes] = []
@@ -95,5 +95,5 @@ _SEEDS = {"tensor": _files, "pickle": _pickles}
 
 
 def seeds_of(target: str) -> list[bytes]:
-    """A target's, each small enough to be changed often."""
+    """Returns the seeds of a target that are within the maximum input size."""
     return [seed for seed in _SEEDS[target]() if len(seed) <= MAX_INPUT_BYTES]

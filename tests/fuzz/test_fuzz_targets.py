@@ -1,4 +1,4 @@
-"""The fuzz targets withstand their seeds, and each seed damaged in a few ways; `python -m tests.fuzz` goes further."""
+"""The fuzz targets pass with their seeds and some corruptions of them; `python -m tests.fuzz` explores further."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ from tests.fuzz import seeds, targets, tensors
 
 
 def corrupt(seed: bytes, random: np.random.Generator) -> bytes:
-    """The seed with some bytes changed, or cut off, or a part of it repeated."""
+    """Returns the seed with some bytes changed, and possibly truncated or with a part repeated or removed."""
     data = bytearray(seed)
     for place in random.integers(0, max(len(data), 1), 1 + len(data) // 200):
         data[place : place + 1] = random.bytes(1)
@@ -22,9 +22,9 @@ def corrupt(seed: bytes, random: np.random.Generator) -> bytes:
 
 
 @pytest.mark.parametrize("target", [*targets.TARGETS, *tensors.TARGETS])
-def test_nothing_but_a_refusal_comes_of_damage(target: str) -> None:
-    withstand = (targets.TARGETS | tensors.TARGETS)[target]
+def test_corrupt_inputs_only_raise_media_errors(target: str) -> None:
+    fuzz = (targets.TARGETS | tensors.TARGETS)[target]
     random = np.random.default_rng(1)
     for seed in (tensors if target in tensors.TARGETS else seeds).seeds_of(target):
         for data in (seed, corrupt(seed, random), corrupt(seed, random)):
-            withstand(data)
+            fuzz(data)

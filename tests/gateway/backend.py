@@ -101,9 +101,20 @@ class _Health(health_pb2_grpc.HealthServicer):
         return status(status=status.SERVING if self.backend.serving else status.NOT_SERVING)
 
 
+# As in glimpse.server.lifecycle.build_server.
+_OPTIONS = (
+    ("grpc.server.max_pending_requests", 100_000),
+    ("grpc.server.max_pending_requests_hard_limit", 100_000),
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_metadata_size", 128 << 10),
+    ("grpc.absolute_max_metadata_size", 128 << 10),
+    ("grpc.so_reuseport", 0),
+)
+
+
 async def start_backend(address: Address | None = None) -> Backend:
     """Starts a backend on this address, or on a free port."""
-    server = grpc.aio.server(options=[("grpc.max_receive_message_length", -1), ("grpc.so_reuseport", 0)])
+    server = grpc.aio.server(options=_OPTIONS)
     port = server.add_insecure_port(str(address or "127.0.0.1:0"))
     backend = Backend(server=server, address=Address(host="127.0.0.1", port=port))
     openai_pb2_grpc.add_OpenAIServiceServicer_to_server(_OpenAI(backend), server)

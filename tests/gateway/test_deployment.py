@@ -1,5 +1,6 @@
 """The files for Docker and Kubernetes match the command line and each other."""
 
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 import yaml
 
 from glimpse.gateway.cli import app, config
+from glimpse.server.settings import ListenSettings, Settings
 from tests.paths import ROOT
 
 
@@ -55,6 +57,29 @@ def test_kubernetes_names_and_ports_match() -> None:
     (container,) = pod("server.yaml")["containers"]
     assert (server["metadata"]["name"], server["spec"]["ports"][0]["port"]) == ("glimpse", 50051)
     assert container["startupProbe"]["grpc"]["port"] == container["ports"][0]["containerPort"] == 50051
+
+
+def test_servers_have_the_memory_that_their_flags_allow() -> None:
+    """The sum of docs/operations.md, for the embedded model and two processors."""
+    settings = Settings()
+    front_end = (256 << 20) + 3.5 * settings.listen.body_in_flight_bytes + settings.media.media_in_flight_bytes
+    caches = settings.media.media_cache_bytes + settings.media.upload_cache_bytes
+    engine = (768 << 20) + (1 << 30) + settings.engine.options.encoder_cache_bytes  # a KV cache of 1 GiB
+    needed = front_end + caches + 4 * (1 << 30) + engine
+    (container,) = pod("server.yaml")["containers"]
+    assert container["resources"]["limits"]["memory"] == "12Gi"
+    assert compose()["glimpse"]["mem_limit"] == "12g"
+    assert needed <= 11 << 30
+
+
+def test_servers_believe_the_gateway_who_its_clients_are() -> None:
+    (container,) = pod("server.yaml")["containers"]
+    environments = [compose()["glimpse"]["environment"], {each["name"]: each["value"] for each in container["env"]}]
+    for environment in environments:
+        networks = environment["GLIMPSE_TRUSTED_PROXIES"].split()
+        trusted = ListenSettings.model_validate({"trusted_proxies": networks}).trusted_proxies
+        assert any(ip_address("172.18.0.3") in network for network in trusted)
+        assert not any(ip_address("8.8.8.8") in network for network in trusted)
 
 
 def test_docker_image_has_every_package() -> None:

@@ -13,7 +13,7 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 from glimpse.dialect.options import is_required
 from glimpse.gateway.descriptors import descriptor_set
 from glimpse.gateway.openapi import compiled_protos, openapi_document
-from glimpse.server.openai.codec import encode
+from glimpse.server.openai.encode import encode
 from glimpse.v1 import chat_pb2, content_pb2, generation_pb2, model_pb2
 from tests.paths import ROOT
 from tests.server.openai.messages import all_types, messages

@@ -1,4 +1,4 @@
-"""The suite's web server: what its paths answer, each as ill as its name says."""
+"""Handlers of the suite's web server, named after what is wrong with their responses."""
 
 import asyncio
 import contextlib
@@ -13,8 +13,8 @@ IMAGE = encode(scene(56, 56), "PNG")
 _OK = b"HTTP/1.1 200 OK\r\n"
 
 
-def fill(web: Web) -> None:
-    """Gives the server all answers. Raises KeyError for a path without one."""
+def add_handlers(web: Web) -> None:
+    """Adds all handlers to the server. Raises KeyError for a path without a handler."""
     answers = _images() | _redirects(web.port) | _statuses() | _bodies() | _protocol() | _slow()
     web.answers |= {f"/{name.replace(' ', '-')}": answers[name] for name in SERVED}
     web.answers["/cat.png"] = respond(IMAGE)
@@ -52,13 +52,13 @@ def _redirects(port: int) -> dict[str, Answer]:
         "to a private name": redirect(f"http://private.hostile:{port}/"),
         "to localhost": redirect(f"//localhost:{port}/cat.png"),
         "to a file": redirect("file:///etc/passwd"),
-        "to data": redirect("data:image/png;base64,AAAA"),
+        "to a data URL": redirect("data:image/png;base64,AAAA"),
         "to ftp": redirect("ftp://example.com/cat.png"),
-        "to a user": redirect(f"http://me:secret@{HOST}:{port}/cat.png"),
-        "to nowhere": respond(b"", status=302),
-        "to no URL": redirect("http://[::1"),
+        "to a URL with a password": redirect(f"http://me:secret@{HOST}:{port}/cat.png"),
+        "redirect without location": respond(b"", status=302),
+        "to an invalid URL": redirect("http://[::1"),
         "to itself": redirect("/to-itself"),
-        "away by another status": redirect("http://127.0.0.1/cat.png", status=308),
+        "to loopback with status 308": redirect("http://127.0.0.1/cat.png", status=308),
     }
 
 
@@ -70,48 +70,48 @@ def _bodies() -> dict[str, Answer]:
     return {
         "gzip bomb": respond(gzip.compress(bytes(1 << 24)), headers={"Content-Encoding": "gzip"}),
         "claims gigabytes": respond(IMAGE, headers={"Content-Length": str(1 << 40)}),
-        "has gigabytes": _forever(_OK + b"\r\n", bytes(1 << 16)),
-        "has gigabytes in chunks": _forever(
+        "has gigabytes": _repeat(_OK + b"\r\n", bytes(1 << 16)),
+        "has gigabytes in chunks": _repeat(
             _OK + b"Transfer-Encoding: chunked\r\n\r\n", b"10000\r\n" + bytes(1 << 16) + b"\r\n"
         ),
-        "shorter than said": respond(IMAGE, headers={"Content-Length": str(len(IMAGE) + 1)}),
+        "shorter than its content length": respond(IMAGE, headers={"Content-Length": str(len(IMAGE) + 1)}),
     }
 
 
 def _protocol() -> dict[str, Answer]:
     return {
-        "negative length": _say(_OK + b"Content-Length: -1\r\n\r\n" + IMAGE),
-        "two lengths": _say(_OK + b"Content-Length: 5\r\nContent-Length: 6\r\n\r\nhello!"),
-        "endless headers": _forever(_OK, b"X-Header: of no use\r\n" * 100),
-        "a huge header": _say(_OK + b"X-Header: " + b"x" * (1 << 20) + b"\r\n\r\n"),
-        "another protocol": _say(b"SSH-2.0-OpenSSH_9.2\r\n"),
-        "nothing at all": _say(b""),
-        "broken chunks": _say(_OK + b"Transfer-Encoding: chunked\r\n\r\nnonsense\r\n"),
+        "negative length": _send(_OK + b"Content-Length: -1\r\n\r\n" + IMAGE),
+        "two lengths": _send(_OK + b"Content-Length: 5\r\nContent-Length: 6\r\n\r\nhello!"),
+        "endless headers": _repeat(_OK, b"X-Header: useless\r\n" * 100),
+        "a huge header": _send(_OK + b"X-Header: " + b"x" * (1 << 20) + b"\r\n\r\n"),
+        "another protocol": _send(b"SSH-2.0-OpenSSH_9.2\r\n"),
+        "empty response": _send(b""),
+        "broken chunks": _send(_OK + b"Transfer-Encoding: chunked\r\n\r\nnonsense\r\n"),
     }
 
 
 def _slow() -> dict[str, Answer]:
     return {
         "never answers": stall_after(b""),
-        "headers by the byte": _forever(_OK + b"X-Header: ", b"x", pause_seconds=0.05),
-        "body by the byte": _forever(_OK + b"Content-Length: 1000000\r\n\r\n", b"x", pause_seconds=0.05),
+        "headers byte by byte": _repeat(_OK + b"X-Header: ", b"x", pause_seconds=0.05),
+        "body byte by byte": _repeat(_OK + b"Content-Length: 1000000\r\n\r\n", b"x", pause_seconds=0.05),
         "body stalls": stall_after(_OK + b"Content-Length: 1000000\r\n\r\n" + IMAGE),
-        "continues for ever": _forever(b"", b"HTTP/1.1 100 Continue\r\n\r\n", pause_seconds=0.02),
+        "endless 100 Continue": _repeat(b"", b"HTTP/1.1 100 Continue\r\n\r\n", pause_seconds=0.02),
     }
 
 
-def _say(answer: bytes) -> Answer:
-    async def say(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+def _send(answer: bytes) -> Answer:
+    async def send(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(answer)
         await writer.drain()
 
-    return say
+    return send
 
 
-def _forever(start: bytes, again: bytes, *, pause_seconds: float = 0) -> Answer:
-    """Until the client is gone."""
+def _repeat(start: bytes, again: bytes, *, pause_seconds: float = 0) -> Answer:
+    """Returns a handler that sends `start`, then `again` repeatedly until the client disconnects."""
 
-    async def go_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def repeat(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(start)
         with contextlib.suppress(ConnectionError):
             while not writer.is_closing():
@@ -119,4 +119,4 @@ def _forever(start: bytes, again: bytes, *, pause_seconds: float = 0) -> Answer:
                 await writer.drain()
                 await asyncio.sleep(pause_seconds)
 
-    return go_on
+    return repeat

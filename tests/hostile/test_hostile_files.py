@@ -1,4 +1,4 @@
-"""Files of strangers through the loader, decoded in processes as a server does: each gets its documented error."""
+"""Loads hostile files with isolated decoders, as a server does: each has its documented error."""
 
 import asyncio
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from tests.media.loaders import POLICY, PROCESSING, VIDEO_PROCESSING
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a file."""
+    """The result of loading a file."""
 
     code: MediaErrorCode | None
     message: str
@@ -30,7 +30,7 @@ VIDEOS = hostile_videos()
 
 @pytest.fixture(scope="module")
 def outcomes() -> dict[str, Outcome]:
-    """All files, by their names."""
+    """The outcome of each file, by name."""
     return asyncio.run(_try_all())
 
 
@@ -58,17 +58,17 @@ async def _try_video(loader: MediaLoader, data: bytes) -> Outcome:
         return Outcome(error.code, error.message, 0)
 
 
-def test_there_are_enough_of_them() -> None:
+def test_covers_enough_files() -> None:
     assert len(IMAGES) + len(VIDEOS) >= 40
 
 
 @pytest.mark.parametrize("name", IMAGES)
-def test_each_image_gets_its_documented_error(outcomes: dict[str, Outcome], name: str) -> None:
+def test_image_has_its_documented_error(outcomes: dict[str, Outcome], name: str) -> None:
     _check(outcomes[f"image: {name}"], IMAGES[name][1])
 
 
 @pytest.mark.parametrize("name", VIDEOS)
-def test_each_video_gets_its_documented_error(outcomes: dict[str, Outcome], name: str) -> None:
+def test_video_has_its_documented_error(outcomes: dict[str, Outcome], name: str) -> None:
     _check(outcomes[f"video: {name}"], VIDEOS[name][1])
 
 
@@ -77,11 +77,11 @@ def _check(outcome: Outcome, expected: MediaErrorCode | None) -> None:
     assert (outcome.num_tokens > 0) == (expected is None)
 
 
-def test_no_file_stops_a_decoder(outcomes: dict[str, Outcome]) -> None:
+def test_no_file_crashes_a_worker(outcomes: dict[str, Outcome]) -> None:
     assert not [name for name, outcome in outcomes.items() if "crashed the decoder" in outcome.message]
 
 
-def test_no_error_tells_of_the_host(outcomes: dict[str, Outcome]) -> None:
-    told = " ".join(outcome.message for outcome in outcomes.values())
+def test_errors_reveal_nothing_about_the_host(outcomes: dict[str, Outcome]) -> None:
+    messages = " ".join(outcome.message for outcome in outcomes.values())
     for word in ("Errno", "/work", "site-packages", "Traceback", "PIL", "avcodec", "root:"):
-        assert word not in told
+        assert word not in messages

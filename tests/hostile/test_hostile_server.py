@@ -1,4 +1,4 @@
-"""A real server gets everything hostile: it answers the next question, and its memory stays within its budget."""
+"""Sends all hostile inputs to a real server, which stays available and within its memory budget."""
 
 import asyncio
 import threading
@@ -12,7 +12,7 @@ import pytest
 
 from glimpse.v1 import chat_pb2_grpc, content_pb2
 from tests.hostile.images import hostile_images
-from tests.hostile.server import fill
+from tests.hostile.server import add_handlers
 from tests.hostile.urls import hostile_urls
 from tests.hostile.videos import hostile_videos
 from tests.hostile.zone import HOST
@@ -21,7 +21,7 @@ from tests.server.requests import image_part, png, request, user, video_part
 from tests.server.serving import Served, served
 
 BUDGET_BYTES = 3 << 29
-"""1.5 GiB, of the front end and its workers together: eight requests of the worst kind at a time take 0.6 GiB."""
+"""1.5 GiB for the front end and its workers. Eight concurrent worst-case requests take 0.6 GiB."""
 AT_ONCE = 8
 
 Chat = chat_pb2_grpc.ChatServiceStub
@@ -29,14 +29,14 @@ Chat = chat_pb2_grpc.ChatServiceStub
 
 @contextmanager
 def hostile_web() -> Generator[Web]:
-    """The suite's web server, in a thread of its own."""
+    """Runs the suite's web server in a thread."""
     started, stopped = threading.Event(), asyncio.Event()
     loop = asyncio.new_event_loop()
     webs: list[Web] = []
 
     async def run() -> None:
         async with serve(host=HOST) as web:
-            fill(web)
+            add_handlers(web)
             webs.append(web)
             started.set()
             await stopped.wait()
@@ -53,7 +53,7 @@ def hostile_web() -> Generator[Web]:
 
 
 class MemoryWatch:
-    """The most memory that a process and its children had together, the engine left out."""
+    """Measures the peak memory of a process and its children without the engine."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
@@ -82,7 +82,7 @@ def _workers(pid: int) -> list[int]:
             if parent == pid and b"media." in status.with_name("cmdline").read_bytes():
                 found.append(int(status.parent.name))
         except OSError:
-            continue  # it has ended meanwhile
+            continue  # the process has exited
     return found
 
 
@@ -94,7 +94,7 @@ def _resident_bytes(pid: int) -> int:
 
 
 def _hostile_parts(port: int) -> dict[str, tuple[content_pb2.ContentPart, bool]]:
-    """Everything hostile as a part of a message, and whether it is good for an answer after all."""
+    """Returns a content part for each hostile input, and whether the request succeeds."""
     parts = {
         f"url {name}": (
             content_pb2.ContentPart(image=content_pb2.ImagePart(source=content_pb2.MediaSource(url=url.url))),
@@ -114,7 +114,7 @@ def _status(chat: Chat, part: content_pb2.ContentPart) -> grpc.StatusCode:
     try:
         chat.CreateChatCompletion(request(user(part, "What?"), max_completion_tokens=1), timeout=120)
     except grpc.RpcError as error:
-        return error.code()  # pyright: ignore[reportAttributeAccessIssue] - those of calls have it
+        return error.code()  # pyright: ignore[reportAttributeAccessIssue] - errors of calls have a code
     return grpc.StatusCode.OK
 
 
@@ -139,7 +139,7 @@ def server(tiny_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory, web:
         yield running
 
 
-def test_a_server_survives_all_of_it(server: Served, web: Web) -> None:
+def test_server_survives_all_hostile_inputs(server: Served, web: Web) -> None:
     parts = _hostile_parts(web.port)
     with server.channel() as channel, MemoryWatch(server.process.pid) as memory, ThreadPoolExecutor(AT_ONCE) as threads:
         chat = Chat(channel)

@@ -1,4 +1,4 @@
-"""URLs of strangers through the loader: each gets its documented error, and nothing forbidden is connected to."""
+"""Loads hostile URLs: each has its documented error, and no forbidden address is connected to."""
 
 import asyncio
 from dataclasses import dataclass
@@ -8,10 +8,12 @@ import pytest
 
 from glimpse.media.decoding.decoders import Decoders
 from glimpse.media.errors import MediaError, MediaErrorCode
+from glimpse.media.kind import MediaKind
 from glimpse.media.loader import MediaLoader
+from glimpse.media.sources.files import FETCH_TIMEOUTS, MAX_FILE_BYTES
 from glimpse.media.sources.policy import FetchPolicy
 from glimpse.media.sources.source import parse_url_text
-from tests.hostile.server import fill
+from tests.hostile.server import add_handlers
 from tests.hostile.urls import TIMEOUT, HostileUrl, hostile_urls
 from tests.hostile.zone import HOST, Zone
 from tests.media.loaders import PROCESSING, VIDEO_PROCESSING
@@ -22,7 +24,7 @@ NAMES = sorted(hostile_urls(0))
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a URL."""
+    """The result of loading a URL."""
 
     expected: MediaErrorCode | None
     code: MediaErrorCode | None
@@ -31,7 +33,7 @@ class Outcome:
 
 @pytest.fixture(scope="module")
 def outcomes() -> dict[str, Outcome]:
-    """All URLs at once, by their names."""
+    """The outcome of each URL, by name. All are loaded concurrently."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("glimpse.media.sources.fetch.DnsResolver", Zone)
         return asyncio.run(_try_all())
@@ -39,7 +41,7 @@ def outcomes() -> dict[str, Outcome]:
 
 async def _try_all() -> dict[str, Outcome]:
     async with serve(host=HOST) as web, serve() as loopback:
-        fill(web)
+        add_handlers(web)
         urls = hostile_urls(web.port)
         patient, impatient = _loader(web.port, 60), _loader(web.port, 0.5)
         loaders = {name: impatient if url.code is TIMEOUT else patient for name, url in urls.items()}
@@ -57,8 +59,8 @@ def _loader(port: int, timeout_seconds: float) -> MediaLoader:
         video_processing=VIDEO_PROCESSING,
         policy=FetchPolicy(allowed_networks=(ip_network(HOST),), allowed_ports=frozenset({80, 443, port})),
         decoders=Decoders(isolated=False),
-        image_timeout_seconds=timeout_seconds,
-        max_image_bytes=1 << 20,
+        fetch_timeouts=FETCH_TIMEOUTS | {MediaKind.IMAGE: timeout_seconds},
+        max_file_bytes=MAX_FILE_BYTES | {MediaKind.IMAGE: 1 << 20},
     )
 
 
@@ -70,17 +72,17 @@ async def _try(url: HostileUrl, loader: MediaLoader) -> Outcome:
     return Outcome(url.code, None, "")
 
 
-def test_there_are_enough_of_them() -> None:
+def test_covers_enough_urls() -> None:
     assert len(NAMES) >= 60
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_each_gets_its_documented_error(outcomes: dict[str, Outcome], name: str) -> None:
+def test_url_has_its_documented_error(outcomes: dict[str, Outcome], name: str) -> None:
     outcome = outcomes[name]
     assert outcome.code == outcome.expected, outcome.message
 
 
-def test_no_error_tells_of_the_host_or_repeats_a_secret(outcomes: dict[str, Outcome]) -> None:
-    told = " ".join(outcome.message for outcome in outcomes.values())
+def test_errors_reveal_no_host_details_or_secrets(outcomes: dict[str, Outcome]) -> None:
+    messages = " ".join(outcome.message for outcome in outcomes.values())
     for word in ("secret", "10.1.2.3", "Errno", "127.0.0", "/work", "aiohttp", "getaddrinfo", "root:"):
-        assert word not in told
+        assert word not in messages

@@ -1,4 +1,4 @@
-"""URLs that a stranger might send, and what becomes of each: a table. {port} is that of the suite's web server."""
+"""Hostile and unusual URLs and the expected result of each. {port} is the port of the suite's web server."""
 
 from dataclasses import dataclass
 
@@ -16,11 +16,11 @@ DAMAGED = MediaErrorCode.INVALID_MEDIA
 
 @dataclass(frozen=True, slots=True)
 class HostileUrl:
-    """One of them."""
+    """A URL and its expected error."""
 
     url: str
     code: MediaErrorCode | None
-    """None: it is an image after all."""
+    """None if it loads as an image."""
 
 
 _LOOPBACK = [
@@ -36,7 +36,7 @@ _METADATA = [
     "①⑥⑨.②⑤④.①⑥⑨.②⑤④", "100.100.100.200", "168.63.129.16", "192.0.0.192",
 ]  # fmt: skip
 _NO_HOSTS = [
-    # Loopback and metadata again, in numbers that only some programs read as addresses.
+    # Loopback and metadata addresses in notations that only some programs accept.
     "127.1", "127.0.1", "2130706433", "017700000001", "0177.0.0.1", "0177.0.0.01", "127.000.000.001", "0", "127.0.0.1.",
     "2852039166", "0251.0376.0251.0376", "0251.254.169.254", "169.254.43518", "169.16689662", "loc\u00adalhost",
 ]  # fmt: skip
@@ -57,7 +57,7 @@ _WRITTEN: dict[str, tuple[str, MediaErrorCode]] = {
     "slash in the user": ("http://example.com%2F@127.0.0.1/", REFUSED),
     "number sign before the host": ("http://example.com%23@127.0.0.1/", REFUSED),
     "backslash before an at sign": ("http://example.com\\@127.0.0.1/", INVALID),
-    "backslashes for slashes": ("http:\\\\127.0.0.1\\cat.png", INVALID),
+    "backslashes instead of slashes": ("http:\\\\127.0.0.1\\cat.png", INVALID),
     "a slash and a backslash": ("http:/\\127.0.0.1/cat.png", INVALID),
     "backslash in the host": ("http://127.0.0.1\\.example.com/", INVALID),
     "three slashes": ("http:///127.0.0.1/cat.png", INVALID),
@@ -67,28 +67,28 @@ _WRITTEN: dict[str, tuple[str, MediaErrorCode]] = {
     "only a port": ("http://:80/", INVALID),
     "a tab in the host": ("http://127.0\t.0.1/", INVALID),
     "a line break in the host": ("http://exam\nple.com/", INVALID),
-    "another header": ("http://example.com/\r\nX-Injected: yes", INVALID),
+    "header injection": ("http://example.com/\r\nX-Injected: yes", INVALID),
     "a space in the host": ("http://exa mple.com/", INVALID),
     "a zero byte": ("http://127.0.0.1\0.example.com/", INVALID),
     "a percent sign in the host": ("http://%31%32%37.0.0.1/", INVALID),
     "an encoded zero byte": ("http://127.0.0.1%00.example.com/", INVALID),
     "a zone": ("http://[fe80::1%25lo]/", INVALID),
     "an open bracket": ("http://[::1", INVALID),
-    "a wide bracket": ("http://\uff3b", INVALID),
+    "full-width bracket": ("http://\uff3b", INVALID),
     "a user of empty brackets": ("http://[]x@", INVALID),
     "no address in brackets": ("http://[example.com]/", INVALID),
     "two ports": ("http://127.0.0.1:80:80/", INVALID),
     "a port out of range": ("http://example.com:99999/", INVALID),
     "a negative port": ("http://example.com:-1/", INVALID),
-    "no such letters": ("http://xn--\u2060.example/", INVALID),
+    "invalid punycode": ("http://xn--\u2060.example/", INVALID),
     "a very long URL": ("http://example.com/" + "a" * 9000, INVALID),
     "a very long host": ("http://" + "a" * 300 + ".example/", FAILED),
-    "port of ssh": ("http://good.hostile:22/", REFUSED),
-    "port of Redis": ("http://good.hostile:6379/", REFUSED),
-    "port nought": ("http://good.hostile:0/", REFUSED),
-    "a file": ("file:///etc/passwd", REFUSED),
-    "a file of a host": ("file://127.0.0.1/etc/passwd", REFUSED),
-    "a file by another word": ("FILE:/etc/passwd", REFUSED),
+    "SSH port": ("http://good.hostile:22/", REFUSED),
+    "Redis port": ("http://good.hostile:6379/", REFUSED),
+    "port 0": ("http://good.hostile:0/", REFUSED),
+    "file URL": ("file:///etc/passwd", REFUSED),
+    "file URL with a host": ("file://127.0.0.1/etc/passwd", REFUSED),
+    "file URL in upper case": ("FILE:/etc/passwd", REFUSED),
     "ftp": ("ftp://127.0.0.1/cat.png", REFUSED),
     "gopher": ("gopher://127.0.0.1:6379/_FLUSHALL", REFUSED),
     "dict": ("dict://127.0.0.1:11211/stat", REFUSED),
@@ -99,13 +99,13 @@ _WRITTEN: dict[str, tuple[str, MediaErrorCode]] = {
     "a Windows share": ("\\\\127.0.0.1\\share\\cat.png", INVALID),
     "a path": ("/etc/passwd", INVALID),
     "no scheme": ("//127.0.0.1/cat.png", INVALID),
-    "nothing": ("   ", INVALID),
-    "a name that nobody has": ("http://nobody.hostile:{port}/cat.png", FAILED),
+    "white space": ("   ", INVALID),
+    "unknown host": ("http://unknown.hostile:{port}/cat.png", FAILED),
 }
-"""By what is wrong with them."""
+"""By the reason why they are refused."""
 
 SERVED: dict[str, MediaErrorCode | None] = {
-    # The suite's web server's paths (tests.hostile.server).
+    # Paths of the suite's web server (tests.hostile.server).
     "good": None,
     "png as html": None,
     "png as video": None,
@@ -125,14 +125,14 @@ SERVED: dict[str, MediaErrorCode | None] = {
     "to a private name": REFUSED,
     "to localhost": REFUSED,
     "to a file": REFUSED,
-    "to data": REFUSED,
+    "to a data URL": REFUSED,
     "to ftp": REFUSED,
-    "to a user": REFUSED,
-    "to nowhere": FAILED,
-    "to no URL": FAILED,
+    "to a URL with a password": REFUSED,
+    "redirect without location": FAILED,
+    "to an invalid URL": FAILED,
     "to itself": FAILED,
     "six redirects": FAILED,
-    "away by another status": REFUSED,
+    "to loopback with status 308": REFUSED,
     "status 204": FAILED,
     "status 206": FAILED,
     "status 300": FAILED,
@@ -143,24 +143,24 @@ SERVED: dict[str, MediaErrorCode | None] = {
     "claims gigabytes": TOO_LARGE,
     "has gigabytes": TOO_LARGE,
     "has gigabytes in chunks": TOO_LARGE,
-    "shorter than said": FAILED,
+    "shorter than its content length": FAILED,
     "negative length": FAILED,
     "two lengths": FAILED,
     "endless headers": FAILED,
     "a huge header": FAILED,
     "another protocol": FAILED,
-    "nothing at all": FAILED,
+    "empty response": FAILED,
     "broken chunks": FAILED,
     "never answers": TIMEOUT,
-    "headers by the byte": TIMEOUT,
-    "body by the byte": TIMEOUT,
+    "headers byte by byte": TIMEOUT,
+    "body byte by byte": TIMEOUT,
     "body stalls": TIMEOUT,
-    "continues for ever": TIMEOUT,
+    "endless 100 Continue": TIMEOUT,
 }
 
 
 def hostile_urls(port: int) -> dict[str, HostileUrl]:
-    """All of them, by what they are. The web server listens on `port`, and no others but 80 and 443 are allowed."""
+    """Returns all URLs by name. The web server listens on `port`; the only other allowed ports are 80 and 443."""
     urls = {f"host {host}": HostileUrl(f"http://{host}:{port}/cat.png", REFUSED) for host in _LOOPBACK}
     urls |= {f"host {host}": HostileUrl(f"http://{host}/latest/meta-data/", REFUSED) for host in _METADATA}
     urls |= {f"host {host}": HostileUrl(f"http://{host}:{port}/cat.png", INVALID) for host in _NO_HOSTS}

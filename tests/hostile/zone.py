@@ -1,4 +1,4 @@
-"""Names of hosts that lead where no name should, without asking any name server."""
+"""A scripted DNS zone of hostile host names. No name server is asked."""
 
 import socket
 
@@ -8,10 +8,10 @@ from glimpse.media.sources import fetch
 from glimpse.media.sources.dns import DnsResolver
 
 HOST = "127.0.0.2"
-"""Where the suite's own web server is. Linux has all of 127.0.0.0/8; the other addresses must not be reached."""
+"""The address of the suite's web server. The rest of 127.0.0.0/8 is loopback too, but must not be reached."""
 
 ANSWERS: dict[str, list[list[str]]] = {
-    # What a name's successive lookups find; the last stays.
+    # The results of a name's successive lookups; the last one repeats.
     "good.hostile": [[HOST]],
     "rebinding.hostile": [[HOST], ["127.0.0.1"]],
     "rebinding-to-metadata.hostile": [[HOST], ["169.254.169.254"]],
@@ -27,7 +27,7 @@ ANSWERS: dict[str, list[list[str]]] = {
 
 
 class Zone(AbstractResolver):
-    """Answers for .hostile by the table, and for all other hosts only if they are numbers, or this host's own names."""
+    """Resolves .hostile names by the table, and other hosts only if they are IP addresses or localhost."""
 
     def __init__(self) -> None:
         self._num_lookups: dict[str, int] = {}
@@ -37,7 +37,7 @@ class Zone(AbstractResolver):
     ) -> list[ResolveResult]:
         if not host.rstrip(".").endswith(".hostile"):
             if not _is_local(host):
-                raise OSError("nobody is asked")
+                raise OSError("not a name of this zone")
             return await DnsResolver().resolve(host, port, family)
         answers = ANSWERS.get(host)
         if answers is None:
@@ -51,8 +51,8 @@ class Zone(AbstractResolver):
 
 
 def install() -> None:
-    """Lets this process find hosts in this way. Each fetch begins with the first answers."""
-    fetch.DnsResolver = Zone  # pyright: ignore[reportAttributeAccessIssue] - finds hosts as the other does
+    """Replaces the DNS resolver of this process. Each fetch starts with the first answers."""
+    fetch.DnsResolver = Zone  # pyright: ignore[reportAttributeAccessIssue] - the same interface
 
 
 def _is_local(host: str) -> bool:

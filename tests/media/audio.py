@@ -1,4 +1,4 @@
-"""Audio inputs that the tests make themselves: tones, noise, and files of them."""
+"""Synthetic audio for tests: tones, noise, and files of them."""
 
 from fractions import Fraction
 from io import BytesIO
@@ -11,7 +11,7 @@ import numpy.typing as npt
 from glimpse.media.processing.audio import AudioProcessing
 
 PROCESSING = AudioProcessing(sampling_rate=16_000, num_mel_bins=128, fft_size=400, hop=160, max_samples=480_000)
-"""Qwen2-Audio's."""
+"""Audio processing of Qwen2-Audio."""
 FILES = {
     "wav": ("wav", "pcm_s16le"),
     "wav, 24 bits": ("wav", "pcm_s24le"),
@@ -31,13 +31,13 @@ FILES = {
 
 
 def tone(hertz: float, rate: int, seconds: float) -> npt.NDArray[np.float32]:
-    """[samples], half of full scale."""
+    """Returns a sine wave at half of full scale, [samples]."""
     times = np.arange(round(rate * seconds)) / rate
     return (0.5 * np.sin(2 * np.pi * hertz * times)).astype(np.float32)
 
 
 def noise(seed: int, num_samples: int) -> npt.NDArray[np.float32]:
-    """[samples] that grow louder, on the steps of 16-bit numbers."""
+    """Returns noise that grows louder, rounded to 16-bit steps, [samples]."""
     loud = np.random.default_rng(seed).uniform(-0.5, 0.5, num_samples) * np.linspace(0.1, 1, num_samples)
     return (np.round(loud * 32768) / 32768).astype(np.float32)
 
@@ -45,7 +45,7 @@ def noise(seed: int, num_samples: int) -> npt.NDArray[np.float32]:
 def audio_file(
     samples: npt.NDArray[np.float32], rate: int, *, container: str = "wav", codec: str = "pcm_s16le"
 ) -> bytes:
-    """A file of [samples] or [channels, samples], always the same."""
+    """Returns a deterministic file of [samples] or [channels, samples]."""
     file = BytesIO()
     channels = np.atleast_2d(samples)
     layout = {1: "mono", 2: "stereo", 3: "2.1", 6: "5.1"}[len(channels)]

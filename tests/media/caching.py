@@ -1,4 +1,4 @@
-"""Loaders that keep media, and what their decoders and fetches did."""
+"""Loaders with caches whose decodings and fetches are counted."""
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
@@ -9,9 +9,10 @@ from glimpse.media.cache.memory_budget import MemoryBudget
 from glimpse.media.cache.request_media import MediaUsage
 from glimpse.media.cache.store import MediaStore
 from glimpse.media.decoding.decoders import Decoders
+from glimpse.media.decoding.jobs import DecodedMedia, Job
 from glimpse.media.loader import MediaLoader
-from glimpse.media.processing.image import Image, ImageProcessing
-from glimpse.media.processing.video import Video, VideoProcessing
+from glimpse.media.processing.image import Image
+from glimpse.media.processing.video import Video
 from glimpse.media.processing.video_options import VideoOptions
 from glimpse.media.sources.source import ImageOrCached, VideoOrCached
 from glimpse.media.sources.uploads import Uploads
@@ -19,7 +20,7 @@ from tests.media.loaders import POLICY, PROCESSING, VIDEO_PROCESSING
 
 
 class Clock:
-    """A time that a test moves."""
+    """A clock that tests advance."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -29,30 +30,20 @@ class Clock:
 
 
 class CountingDecoders(Decoders):
-    """Decodes as ever, and counts."""
+    """Decodes and counts decodings."""
 
     def __init__(self) -> None:
         super().__init__(isolated=False)
         self.num_decoded = 0
 
-    async def image(self, data: bytes, processing: ImageProcessing) -> Image:
+    async def decode(self, job: Job, files: Sequence[bytes]) -> DecodedMedia:
         self.num_decoded += 1
-        return await super().image(data, processing)
-
-    async def video_from_file(self, data: bytes, processing: VideoProcessing, options: VideoOptions) -> Video:
-        self.num_decoded += 1
-        return await super().video_from_file(data, processing, options)
-
-    async def video_from_image_files(
-        self, files: Sequence[bytes], frame_indices: Sequence[int], processing: VideoProcessing, options: VideoOptions
-    ) -> Video:
-        self.num_decoded += 1
-        return await super().video_from_image_files(files, frame_indices, processing, options)
+        return await super().decode(job, files)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CachingLoader:
-    """A loader that keeps media, and all that is around it."""
+    """A loader with caches, and its parts."""
 
     loader: MediaLoader
     store: MediaStore
@@ -62,14 +53,14 @@ class CachingLoader:
     clock: Clock
 
     async def image(self, source: ImageOrCached, namespace: str = "", **options: Any) -> tuple[Image, MediaUsage]:
-        """An image as one request loads it, and what that took."""
+        """Loads an image as one request, and returns it with the request's usage."""
         with self.loader.batch(namespace) as batch:
             return await self.loader.load_image(source, batch=batch, **options), batch.usage
 
     async def loaded_video(
         self, source: VideoOrCached, options: VideoOptions, namespace: str = "", uuid: str | None = None
     ) -> tuple[Video, MediaUsage]:
-        """A video as one request loads it, and what that took."""
+        """Loads a video as one request, and returns it with the request's usage."""
         with self.loader.batch(namespace) as batch:
             return await self.loader.load_video(source, options, batch=batch, uuid=uuid), batch.usage
 

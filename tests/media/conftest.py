@@ -1,4 +1,4 @@
-"""A web server of the test's own."""
+"""A web server for each test."""
 
 from collections.abc import AsyncIterator
 

@@ -1,4 +1,4 @@
-"""Fetching as the tests do it: from their own server on loopback, with names that lead where they say."""
+"""Fetching in tests: from a server on loopback, with a scripted DNS resolver."""
 
 import socket
 from ipaddress import ip_network
@@ -12,12 +12,12 @@ from glimpse.media.errors import MediaError
 from glimpse.media.sources.fetch import fetch
 from glimpse.media.sources.policy import FetchPolicy
 
-OURS = FetchPolicy(allowed_networks=(ip_network("127.0.0.1/32"),), allowed_ports=None)
-"""Allows the tests' own server, and no other address of loopback."""
+LOOPBACK_ONLY = FetchPolicy(allowed_networks=(ip_network("127.0.0.1/32"),), allowed_ports=None)
+"""Allows the tests' server but no other address of loopback."""
 
 
 class DnsResolver(AbstractResolver):
-    """Answers each lookup of any name with the next of these, addresses or an error; the last one stays."""
+    """Returns the next answer (addresses or an error) for each lookup of any name; the last one repeats."""
 
     def __init__(self, *answers: list[str] | OSError) -> None:
         self.answers = list(answers)
@@ -43,7 +43,7 @@ def _result(host: str, address: str, port: int) -> ResolveResult:
 
 async def get(
     url: str,
-    policy: FetchPolicy = OURS,
+    policy: FetchPolicy = LOOPBACK_ONLY,
     *,
     resolver: AbstractResolver | None = None,
     max_bytes: int = 1000,
@@ -55,7 +55,7 @@ async def get(
     return fetched.data
 
 
-async def refusal(url: str, policy: FetchPolicy = OURS, **options: Any) -> MediaError:
+async def refusal(url: str, policy: FetchPolicy = LOOPBACK_ONLY, **options: Any) -> MediaError:
     with pytest.raises(MediaError) as caught:
         await get(url, policy, **options)
     return caught.value

@@ -1,4 +1,4 @@
-"""Images that the tests draw themselves, and files of them."""
+"""Synthetic images for tests, and files of them."""
 
 import struct
 import zlib
@@ -10,7 +10,7 @@ import PIL.Image
 
 
 def scene(width: int, height: int, seed: int = 0) -> PIL.Image.Image:
-    """Gradients, an edge and noise, the same for the same seed; no two rows, columns or channels are alike."""
+    """Returns gradients, an edge and seeded noise; all rows, columns and channels differ."""
     random = np.random.default_rng(seed)
     y, x = np.mgrid[0:height, 0:width]
     channels = np.stack([x * 255 // width, y * 255 // height, (x + y) % 256], axis=-1)
@@ -19,14 +19,14 @@ def scene(width: int, height: int, seed: int = 0) -> PIL.Image.Image:
 
 
 def encode(image: PIL.Image.Image, file_format: str, **options: Any) -> bytes:
-    """An image's file."""
+    """Returns the image as a file."""
     file = BytesIO()
     image.save(file, file_format, **options)
     return file.getvalue()
 
 
 def png_header(width: int, height: int) -> bytes:
-    """A PNG of a few bytes that says it has these dimensions, and of whose pixels nothing follows."""
+    """Returns a small PNG whose header claims these dimensions, without pixels."""
     header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
     return b"\x89PNG\r\n\x1a\n" + _chunk(b"IHDR", header) + _chunk(b"IDAT", zlib.compress(b"")) + _chunk(b"IEND", b"")
 

@@ -1,8 +1,10 @@
-"""Loaders for the tests, and what they process."""
+"""Media loaders for tests, and their processing and policy."""
 
 from ipaddress import ip_network
 from typing import Any
 
+from glimpse.media.cache.memory_budget import MemoryBudget, MemoryReservation
+from glimpse.media.cache.request_media import MediaUsage, RequestMedia
 from glimpse.media.decoding.decoders import Decoders
 from glimpse.media.loader import MediaLoader
 from glimpse.media.processing.image import ImageProcessing
@@ -35,3 +37,9 @@ def make_loader(processing: ImageProcessing = PROCESSING, **limits: Any) -> Medi
         decoders=Decoders(isolated=False),
         **limits,
     )
+
+
+def request_media(namespace: str = "") -> RequestMedia:
+    """Returns a request's media with unlimited memory."""
+    reservation = MemoryReservation(MemoryBudget())
+    return RequestMedia(namespace=namespace, reservation=reservation, usage=MediaUsage())

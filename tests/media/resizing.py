@@ -1,4 +1,4 @@
-"""The levels of compiled resampling that this machine can run."""
+"""The instruction set levels of native resampling that this machine can run."""
 
 import os
 import shutil
@@ -15,6 +15,4 @@ def _resizers() -> list[Resizer]:
 
 RESIZERS = _resizers()
 at_each_level = pytest.mark.parametrize("resizer", RESIZERS, ids=lambda resizer: resizer.level.name)
-needs_compiler = pytest.mark.skipif(
-    shutil.which(os.environ.get("CXX") or "g++") is None, reason="there is no compiler here"
-)
+needs_compiler = pytest.mark.skipif(shutil.which(os.environ.get("CXX") or "g++") is None, reason="no C++ compiler")

@@ -23,7 +23,7 @@ HIDDEN_SIZE = 64
 NUM_TOKENS = 4
 GRID_THW = (1, 4, 4)
 COMMANDED = f"{tempfile.gettempdir()}/glimpse-command-{os.getpid()}"
-"""Exists once a pickle has run a command."""
+"""A file that exists if a pickle has run its command."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +32,7 @@ class Hostile:
 
     name: str
     data: bytes
-    says: str
+    message: str
     """Part of the error message."""
     code: str = "invalid_embeddings"
 
@@ -156,69 +156,69 @@ def _nested_header() -> bytes:
 def torch_files() -> Iterator[Hostile]:
     """Yields archives. Those with an innocent directory reach `torch.load`."""
     dense = "expected a dense tensor"
-    yield Hostile(name="sparse", data=torch_file(good().to_sparse()), says=dense)
+    yield Hostile(name="sparse", data=torch_file(good().to_sparse()), message=dense)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # in beta
-        yield Hostile(name="sparse rows", data=torch_file(good().to_sparse_csr()), says=dense)
-    yield Hostile(name="quantized", data=_quantized(), says=dense)
-    yield Hostile(name="meta", data=torch_file(good().to("meta")), says=dense)
+        yield Hostile(name="sparse rows", data=torch_file(good().to_sparse_csr()), message=dense)
+    yield Hostile(name="quantized", data=_quantized(), message=dense)
+    yield Hostile(name="meta", data=torch_file(good().to("meta")), message=dense)
     alone = "with a single tensor"
-    yield Hostile(name="command", data=torch_file(Command()), says=alone)
-    yield Hostile(name="module", data=torch_file(torch.nn.Linear(2, 2)), says=alone)
-    yield Hostile(name="dict", data=torch_file({"image_embeds": good()}), says=alone)
-    yield Hostile(name="list", data=torch_file([good()]), says=alone)
-    yield Hostile(name="object array", data=torch_file(np.array([Command()], dtype=object)), says=alone)
-    yield Hostile(name="other pickle", data=with_pickle(pickle.dumps(Command(), protocol=2)), says=alone)
-    yield Hostile(name="script", data=_scripted(), says="without compression and encryption")
-    yield Hostile(name="doubles", data=torch_file(good().double()), says="got torch.float64")
-    yield Hostile(name="complex", data=torch_file(good().to(torch.complex64)), says="got torch.complex64")
-    yield Hostile(name="truths", data=torch_file(good() > 0), says="got torch.bool")
+    yield Hostile(name="command", data=torch_file(Command()), message=alone)
+    yield Hostile(name="module", data=torch_file(torch.nn.Linear(2, 2)), message=alone)
+    yield Hostile(name="dict", data=torch_file({"image_embeds": good()}), message=alone)
+    yield Hostile(name="list", data=torch_file([good()]), message=alone)
+    yield Hostile(name="object array", data=torch_file(np.array([Command()], dtype=object)), message=alone)
+    yield Hostile(name="other pickle", data=with_pickle(pickle.dumps(Command(), protocol=2)), message=alone)
+    yield Hostile(name="script", data=_scripted(), message="without compression and encryption")
+    yield Hostile(name="doubles", data=torch_file(good().double()), message="got torch.float64")
+    yield Hostile(name="complex", data=torch_file(good().to(torch.complex64)), message="got torch.complex64")
+    yield Hostile(name="truths", data=torch_file(good() > 0), message="got torch.bool")
     yield Hostile(
-        name="repeated", data=torch_file(torch.zeros(1).expand(1 << 20, 1 << 20)), says="at most 67108864 bytes"
+        name="repeated", data=torch_file(torch.zeros(1).expand(1 << 20, 1 << 20)), message="at most 67108864 bytes"
     )
-    yield Hostile(name="no rank", data=torch_file(torch.tensor(1.0)), says="got 0 dimensions")
-    yield Hostile(name="no tokens", data=torch_file(torch.zeros(0, HIDDEN_SIZE)), says="at least 1, got 0")
-    yield Hostile(name="lying storage", data=rewritten(_lying_storage), says="the file of torch.save is corrupt")
-    yield Hostile(name="no pickle", data=with_pickle(b"\x80\x02hello"), says="file of torch.save")
-    yield Hostile(name="huge pickle", data=_huge_pickle(), says="that torch.save writes of one tensor")
-    yield Hostile(name="cut short", data=torch_file(good())[:-100], says="corrupt or truncated")
-    yield Hostile(name="bomb", data=_bomb(), says="without compression and encryption")
-    yield Hostile(name="claims", data=_claiming_archive(), says="claims more bytes than it has")
-    yield Hostile(name="many entries", data=_many_entries(), says="at most 64 entries")
+    yield Hostile(name="no rank", data=torch_file(torch.tensor(1.0)), message="got 0 dimensions")
+    yield Hostile(name="no tokens", data=torch_file(torch.zeros(0, HIDDEN_SIZE)), message="at least 1, got 0")
+    yield Hostile(name="lying storage", data=rewritten(_lying_storage), message="the file of torch.save is corrupt")
+    yield Hostile(name="no pickle", data=with_pickle(b"\x80\x02hello"), message="file of torch.save")
+    yield Hostile(name="huge pickle", data=_huge_pickle(), message="that torch.save writes of one tensor")
+    yield Hostile(name="cut short", data=torch_file(good())[:-100], message="corrupt or truncated")
+    yield Hostile(name="bomb", data=_bomb(), message="without compression and encryption")
+    yield Hostile(name="claims", data=_claiming_archive(), message="claims more bytes than it has")
+    yield Hostile(name="many entries", data=_many_entries(), message="at most 64 entries")
     old = torch_file(good(), _use_new_zipfile_serialization=False)
-    yield Hostile(name="old format", data=old, says="got a pickle", code="unsupported_media_format")
+    yield Hostile(name="old format", data=old, message="got a pickle", code="unsupported_media_format")
 
 
 def safetensors_files() -> Iterator[Hostile]:
     corrupt, unknown = "the safetensors file is corrupt", "unsupported_media_format"
     neither = "got an unknown format"
-    yield Hostile(name="nothing", data=b"", says=neither, code=unknown)
-    yield Hostile(name="words", data=b"hello, here are embeddings", says=neither, code=unknown)
-    yield Hostile(name="array file", data=b"\x93NUMPY\x01\0v\0{'descr'", says=neither, code=unknown)
-    yield Hostile(name="long header", data=with_header(b"{}", length=1 << 62), says=corrupt)
-    yield Hostile(name="endless header", data=with_header(b'{"a":"' + b" " * (1 << 20) + b'"}'), says=corrupt)
-    yield Hostile(name="no JSON", data=with_header(b"{hello}"), says=corrupt)
-    yield Hostile(name="deep JSON", data=_nested_header(), says=corrupt)
-    yield Hostile(name="no UTF-8", data=with_header(b'{"\xff\xfe":{}}'), says=corrupt)
-    yield Hostile(name="no tensor", data=with_header(b"{}"), says="with one tensor, got 0")
-    yield Hostile(name="two tensors", data=save({"a": good(), "b": good()}), says="with one tensor, got 2")
-    yield Hostile(name="huge", data=claiming(shape=[1 << 40, HIDDEN_SIZE]), says="got 1024")
-    yield Hostile(name="overflow", data=claiming(shape=[1 << 62, 1 << 62]), says="expected more than 2^63 bytes")
-    yield Hostile(name="no integer", data=claiming(shape=[10**400, 1]), says="expected more than 2^63 bytes")
-    yield Hostile(name="negative", data=claiming(shape=[-NUM_TOKENS, -HIDDEN_SIZE]), says="at least 1, got -4")
-    yield Hostile(name="zero", data=claiming(shape=[0, HIDDEN_SIZE]), says="at least 1, got 0")
-    yield Hostile(name="many dimensions", data=claiming(shape=[1] * 9), says="at most 8 dimensions, got 9")
-    yield Hostile(name="fractions", data=claiming(shape=[4.5, HIDDEN_SIZE]), says=corrupt)
-    yield Hostile(name="beyond", data=claiming(data_offsets=[0, 4096]), says=corrupt)
-    yield Hostile(name="backwards", data=claiming(data_offsets=[1024, 0]), says=corrupt)
-    yield Hostile(name="unknown type", data=claiming(dtype="F64"), says="got 'F64'")
-    yield Hostile(name="short body", data=safetensors_file(good())[:-1], says=corrupt)
+    yield Hostile(name="nothing", data=b"", message=neither, code=unknown)
+    yield Hostile(name="words", data=b"hello, here are embeddings", message=neither, code=unknown)
+    yield Hostile(name="array file", data=b"\x93NUMPY\x01\0v\0{'descr'", message=neither, code=unknown)
+    yield Hostile(name="long header", data=with_header(b"{}", length=1 << 62), message=corrupt)
+    yield Hostile(name="endless header", data=with_header(b'{"a":"' + b" " * (1 << 20) + b'"}'), message=corrupt)
+    yield Hostile(name="no JSON", data=with_header(b"{hello}"), message=corrupt)
+    yield Hostile(name="deep JSON", data=_nested_header(), message=corrupt)
+    yield Hostile(name="no UTF-8", data=with_header(b'{"\xff\xfe":{}}'), message=corrupt)
+    yield Hostile(name="no tensor", data=with_header(b"{}"), message="with one tensor, got 0")
+    yield Hostile(name="two tensors", data=save({"a": good(), "b": good()}), message="with one tensor, got 2")
+    yield Hostile(name="huge", data=claiming(shape=[1 << 40, HIDDEN_SIZE]), message="got 1024")
+    yield Hostile(name="overflow", data=claiming(shape=[1 << 62, 1 << 62]), message="expected more than 2^63 bytes")
+    yield Hostile(name="no integer", data=claiming(shape=[10**400, 1]), message="expected more than 2^63 bytes")
+    yield Hostile(name="negative", data=claiming(shape=[-NUM_TOKENS, -HIDDEN_SIZE]), message="at least 1, got -4")
+    yield Hostile(name="zero", data=claiming(shape=[0, HIDDEN_SIZE]), message="at least 1, got 0")
+    yield Hostile(name="many dimensions", data=claiming(shape=[1] * 9), message="at most 8 dimensions, got 9")
+    yield Hostile(name="fractions", data=claiming(shape=[4.5, HIDDEN_SIZE]), message=corrupt)
+    yield Hostile(name="beyond", data=claiming(data_offsets=[0, 4096]), message=corrupt)
+    yield Hostile(name="backwards", data=claiming(data_offsets=[1024, 0]), message=corrupt)
+    yield Hostile(name="unknown type", data=claiming(dtype="F64"), message="got 'F64'")
+    yield Hostile(name="short body", data=safetensors_file(good())[:-1], message=corrupt)
 
 
 def wrong_embeddings() -> Iterator[Hostile]:
     """Yields valid tensors that do not fit the model or the image."""
     nan, inf = float("nan"), float("inf")
-    for name, tensor, says in [
+    for name, tensor, message in [
         ("NaN", _with(nan), "expected finite values"),
         ("infinite", _with(-inf), "expected finite values"),
         ("NaN in half precision", _with(nan, torch.float16), "expected finite values"),
@@ -233,11 +233,11 @@ def wrong_embeddings() -> Iterator[Hostile]:
         ("many tokens", torch.cat([good()] * 2), "expected 4 tokens for a grid of 1×4×4 patches, got 8"),
         ("integers", good().long(), "got int64"),
     ]:
-        yield Hostile(name=name, data=safetensors_file(tensor), says=says)
+        yield Hostile(name=name, data=safetensors_file(tensor), message=message)
 
 
 def wrong_grids() -> Iterator[Hostile]:
-    for name, grid, says in [
+    for name, grid, message in [
         ("fractions", torch.tensor([[1.0, 4, 4]]), "expected a tensor of type int64, got float32"),
         ("two numbers", torch.tensor([4, 4]), "expected a tensor [3] or [1, 3]"),
         ("two grids", torch.tensor([GRID_THW, GRID_THW]), "expected a tensor [3] or [1, 3]"),
@@ -247,4 +247,4 @@ def wrong_grids() -> Iterator[Hostile]:
         ("a video's", torch.tensor([4, 2, 2]), "expected 1 patch in time for an image, got 4"),
         ("endless", torch.tensor([1, 1 << 62, 1 << 62]), "expected 5316911983139663491615228241121378304 tokens"),
     ]:
-        yield Hostile(name=name, data=safetensors_file(grid), says=says)
+        yield Hostile(name=name, data=safetensors_file(grid), message=message)

@@ -1,4 +1,4 @@
-"""Keys of media: two different ones never share one, whatever differs."""
+"""Keys of media: different media never share a key."""
 
 from dataclasses import replace
 from typing import Any
@@ -26,14 +26,14 @@ DIGESTS = st.lists(st.binary(max_size=3), max_size=3)
 
 
 @given(IMAGES, IMAGES, st.integers(1, 3), st.integers(1, 3))
-def test_two_images_share_a_key_only_if_they_are_the_same(first: Any, second: Any, one: int, other: int) -> None:
+def test_content_keys_are_equal_only_for_equal_content(first: Any, second: Any, one: int, other: int) -> None:
     is_same = first.shape == second.shape and first.tobytes() == second.tobytes() and one == other
     assert (content_key("image", first, one) == content_key("image", second, other)) == is_same
     assert content_key("image", first, one) != content_key("video", first, one)
 
 
 @given(st.tuples(st.text(max_size=2), DIGESTS, OPTIONS), st.tuples(st.text(max_size=2), DIGESTS, OPTIONS))
-def test_what_is_made_differently_has_another_key(first: Any, second: Any) -> None:
+def test_decoded_keys_are_equal_only_for_equal_inputs(first: Any, second: Any) -> None:
     one, other = (
         decoded_key(namespace, "video", digests, VIDEO_PROCESSING, options)
         for namespace, digests, options in (first, second)
@@ -41,7 +41,7 @@ def test_what_is_made_differently_has_another_key(first: Any, second: Any) -> No
     assert (one == other) == (repr(first) == repr(second))
 
 
-def test_every_parameter_counts() -> None:
+def test_every_parameter_changes_the_key() -> None:
     keys = [
         decoded_key("", "image", [b"a"], PROCESSING),
         decoded_key("x", "image", [b"a"], PROCESSING),

@@ -1,4 +1,4 @@
-"""The loader: every way to the same image, limits, and a loop that is never held up."""
+"""The media loader with images: all sources, limits, and a responsive event loop."""
 
 import asyncio
 import base64
@@ -10,8 +10,10 @@ from urllib.parse import quote
 import pytest
 
 from glimpse.media.errors import MediaError, MediaErrorCode
+from glimpse.media.kind import MediaKind
 from glimpse.media.loader import MediaLoader
 from glimpse.media.processing.image import prepare_image
+from glimpse.media.sources.files import MAX_FILE_BYTES
 from glimpse.media.sources.source import DataSource, parse_url_text
 from tests.media.images import encode, png_header, scene
 from tests.media.loaders import PROCESSING, make_loader
@@ -25,7 +27,7 @@ async def loader() -> AsyncIterator[MediaLoader]:
     await loader.close()
 
 
-async def test_every_way_to_an_image_leads_to_the_same_image(loader: MediaLoader, web: Web) -> None:
+async def test_all_sources_give_the_same_image(loader: MediaLoader, web: Web) -> None:
     image = scene(100, 60)
     data = encode(image, "PNG")
     web.answers["/cat"] = respond(data, headers={"Content-Type": "text/plain"})
@@ -44,22 +46,22 @@ async def test_every_way_to_an_image_leads_to_the_same_image(loader: MediaLoader
     assert all((source_image.pixels == expected.pixels).all() for source_image in loaded)
 
 
-async def test_a_requests_bounds_are_honoured(loader: MediaLoader) -> None:
+async def test_applies_the_requests_bounds(loader: MediaLoader) -> None:
     source = DataSource(data=encode(scene(200, 200), "PNG"))
     assert (await loader.load_image(source)).num_tokens == 49
     assert (await loader.load_image(source, min_pixels=None, max_pixels=9 * 28 * 28)).num_tokens == 9
 
 
-async def test_wrong_bounds_are_refused_before_anything_is_fetched(loader: MediaLoader, web: Web) -> None:
+async def test_refuses_invalid_bounds_before_fetching(loader: MediaLoader, web: Web) -> None:
     with pytest.raises(MediaError) as caught:
         await loader.load_image(parse_url_text(web.url("/cat")), min_pixels=2000, max_pixels=1000)
     assert (caught.value.code, web.requests) == (MediaErrorCode.INVALID_PARAMETER, [])
 
 
-async def test_files_that_are_too_large_are_refused_by_each_way(web: Web) -> None:
+async def test_refuses_too_large_files_from_every_source(web: Web) -> None:
     data = encode(scene(64, 64), "PNG")
     web.answers["/cat"] = respond(data)
-    loader = make_loader(max_image_bytes=len(data) - 1)
+    loader = make_loader(max_file_bytes=MAX_FILE_BYTES | {MediaKind.IMAGE: len(data) - 1})
     for source in (DataSource(data=data), parse_url_text(web.url("/cat"))):
         with pytest.raises(MediaError, match=f"at most {len(data) - 1} bytes") as caught:
             await loader.load_image(source)
@@ -67,7 +69,7 @@ async def test_files_that_are_too_large_are_refused_by_each_way(web: Web) -> Non
     await loader.close()
 
 
-async def test_dimensions_that_are_too_large_are_refused(loader: MediaLoader) -> None:
+async def test_refuses_too_large_dimensions(loader: MediaLoader) -> None:
     with pytest.raises(MediaError, match="20000×20000") as caught:
         await loader.load_image(DataSource(data=png_header(20000, 20000)))
     assert caught.value.code == MediaErrorCode.TOO_LARGE
@@ -83,13 +85,13 @@ async def test_dimensions_that_are_too_large_are_refused(loader: MediaLoader) ->
         (encode(scene(10000, 1), "PNG"), MediaErrorCode.INVALID_MEDIA),
     ],
 )
-async def test_what_is_wrong_with_the_bytes_is_told(loader: MediaLoader, data: bytes, code: MediaErrorCode) -> None:
+async def test_invalid_files_have_specific_error_codes(loader: MediaLoader, data: bytes, code: MediaErrorCode) -> None:
     with pytest.raises(MediaError) as caught:
         await loader.load_image(DataSource(data=data))
     assert caught.value.code == code
 
 
-async def test_transparent_images_stand_on_the_configured_background() -> None:
+async def test_transparent_pixels_use_the_configured_background() -> None:
     image = scene(56, 56).convert("RGBA")
     image.putalpha(0)
     source = DataSource(data=encode(image, "PNG"))
@@ -99,7 +101,7 @@ async def test_transparent_images_stand_on_the_configured_background() -> None:
         await loader.close()
 
 
-async def test_no_more_is_fetched_at_once_than_allowed(web: Web) -> None:
+async def test_limits_concurrent_fetches(web: Web) -> None:
     data = encode(scene(56, 56), "PNG")
     pair = asyncio.Barrier(2)
     now = most = 0
@@ -120,13 +122,11 @@ async def test_no_more_is_fetched_at_once_than_allowed(web: Web) -> None:
     await loader.close()
 
 
-async def test_the_event_loop_runs_while_an_image_is_decoded(
-    loader: MediaLoader, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_decoding_does_not_block_the_event_loop(loader: MediaLoader, monkeypatch: pytest.MonkeyPatch) -> None:
     released = threading.Event()
 
     def wait_for_the_loop(*args: object, **kwargs: object) -> object:
-        assert released.wait(20), "only the loop could have released it"
+        assert released.wait(20), "the event loop must run during decoding"
         return prepare_image(*args, **kwargs)  # pyright: ignore[reportArgumentType] # passed on as they are
 
     monkeypatch.setattr("glimpse.media.decoding.decoders.prepare_image", wait_for_the_loop)
@@ -135,7 +135,7 @@ async def test_the_event_loop_runs_while_an_image_is_decoded(
     assert (await task).num_tokens == 4
 
 
-async def test_cancelled_loads_disturb_nothing(loader: MediaLoader) -> None:
+async def test_cancelled_loads_do_not_affect_others(loader: MediaLoader) -> None:
     source = DataSource(data=encode(scene(600, 400), "PNG"))
     tasks = [asyncio.create_task(loader.load_image(source)) for _ in range(8)]
     await asyncio.sleep(0.005)

@@ -9,8 +9,10 @@ import pytest
 from glimpse.media.cache.store import MediaStore
 from glimpse.media.decoding.decoders import Decoders
 from glimpse.media.errors import MediaError, MediaErrorCode
+from glimpse.media.kind import MediaKind
 from glimpse.media.loader import MediaLoader
 from glimpse.media.processing.audio import audio_from_array
+from glimpse.media.sources.files import FETCH_TIMEOUTS, MAX_FILE_BYTES
 from glimpse.media.sources.source import CachedSource, DataSource, parse_url_text
 from tests.media.audio import PROCESSING, audio_file, noise
 from tests.media.loaders import POLICY, VIDEO_PROCESSING
@@ -33,7 +35,7 @@ async def loader() -> AsyncIterator[MediaLoader]:
     await loader.close()
 
 
-async def test_every_way_to_an_audio_leads_to_the_same_audio(loader: MediaLoader, web: Web) -> None:
+async def test_all_sources_give_the_same_audio(loader: MediaLoader, web: Web) -> None:
     web.answers["/bell"] = respond(WAV, headers={"Content-Type": "text/plain"})
     text = base64.b64encode(WAV).decode()
     urls = [web.url("/bell"), text, f"data:audio/mpeg;base64,{text}"]
@@ -41,7 +43,7 @@ async def test_every_way_to_an_audio_leads_to_the_same_audio(loader: MediaLoader
     assert {loaded_audio.key for loaded_audio in loaded} == {audio_from_array(SAMPLES, 44_100, PROCESSING).key}
 
 
-async def test_a_process_of_its_own_hears_the_same() -> None:
+async def test_isolated_decoder_gives_the_same_audio() -> None:
     loader = make_loader(decoders=Decoders())
     try:
         loaded_audio = await loader.load_audio(DataSource(data=WAV))
@@ -52,7 +54,7 @@ async def test_a_process_of_its_own_hears_the_same() -> None:
         await loader.close()
 
 
-async def test_an_audio_is_kept_under_its_name(web: Web) -> None:
+async def test_audio_is_cached_by_uuid(web: Web) -> None:
     loader = make_loader(store=MediaStore(max_bytes=64 << 20))
     sent = await loader.load_audio(DataSource(data=WAV), uuid="bell")
     assert await loader.load_audio(CachedSource(uuid="bell")) is sent
@@ -62,24 +64,24 @@ async def test_an_audio_is_kept_under_its_name(web: Web) -> None:
     await loader.close()
 
 
-async def test_a_slow_server_is_given_an_audio_s_time(web: Web) -> None:
+async def test_applies_the_audio_timeout(web: Web) -> None:
     web.answers["/slow"] = stall_after(b"HTTP/1.1 200 -\r\nContent-Length: 9\r\n\r\n")
-    loader = make_loader(audio_timeout_seconds=0.1)
+    loader = make_loader(fetch_timeouts=FETCH_TIMEOUTS | {MediaKind.AUDIO: 0.1})
     with pytest.raises(MediaError) as caught:
         await loader.load_audio(parse_url_text(web.url("/slow")))
     assert caught.value.code is MediaErrorCode.FETCH_TIMEOUT
     await loader.close()
 
 
-async def test_a_file_has_an_audio_s_most_bytes(web: Web) -> None:
-    loader = make_loader(max_audio_bytes=len(WAV) - 1)
+async def test_limits_audio_file_size(web: Web) -> None:
+    loader = make_loader(max_file_bytes=MAX_FILE_BYTES | {MediaKind.AUDIO: len(WAV) - 1})
     with pytest.raises(MediaError) as caught:
         await loader.load_audio(DataSource(data=WAV))
     assert caught.value.code is MediaErrorCode.TOO_LARGE
     await loader.close()
 
 
-async def test_without_a_processing_none_is_taken() -> None:
+async def test_refuses_audio_for_models_without_audio() -> None:
     loader = make_loader(audio_processing=None)
     with pytest.raises(MediaError, match="the model does not accept audio"):
         await loader.load_audio(DataSource(data=WAV))

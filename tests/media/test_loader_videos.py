@@ -1,4 +1,4 @@
-"""The loader's videos: every way to the same video, limits, and no work for those who have left."""
+"""The media loader with videos: all sources, limits, and cancellation."""
 
 import asyncio
 import base64
@@ -9,8 +9,10 @@ import PIL.Image
 import pytest
 
 from glimpse.media.errors import MediaError, MediaErrorCode
+from glimpse.media.kind import MediaKind
 from glimpse.media.loader import MediaLoader
 from glimpse.media.processing.video_options import VideoOptions
+from glimpse.media.sources.files import FETCH_TIMEOUTS, MAX_FILE_BYTES
 from glimpse.media.sources.source import DataSource, FrameSources, Source, VideoSource, parse_url_text, parse_video_text
 from tests.media.images import encode, png_header, scene
 from tests.media.loaders import make_loader
@@ -44,7 +46,7 @@ async def refusal(loader: MediaLoader, source: VideoSource, options: VideoOption
     return caught.value
 
 
-async def test_every_way_to_a_file_leads_to_the_same_video(loader: MediaLoader, web: Web) -> None:
+async def test_all_file_sources_give_the_same_video(loader: MediaLoader, web: Web) -> None:
     web.answers["/video"] = respond(VIDEO, headers={"Content-Type": "text/plain"})
     sources = [
         DataSource(data=VIDEO),
@@ -58,7 +60,7 @@ async def test_every_way_to_a_file_leads_to_the_same_video(loader: MediaLoader, 
     assert numbers(loaded_videos[0].pixels) == list(range(8))
 
 
-async def test_every_way_to_frames_leads_to_the_same_video(loader: MediaLoader, web: Web) -> None:
+async def test_all_frame_sources_give_the_same_video(loader: MediaLoader, web: Web) -> None:
     for index, png in enumerate(PNGS):
         web.answers[f"/{index}"] = respond(png)
     sources = [
@@ -72,7 +74,7 @@ async def test_every_way_to_frames_leads_to_the_same_video(loader: MediaLoader, 
     assert loaded_videos[0].grid_thw[0] == 4
 
 
-async def test_only_the_frames_that_are_taken_are_fetched(loader: MediaLoader, web: Web) -> None:
+async def test_fetches_only_sampled_frames(loader: MediaLoader, web: Web) -> None:
     for index, png in enumerate(PNGS):
         web.answers[f"/{index}"] = respond(png)
     source = frames(*(parse_url_text(web.url(f"/{index}")) for index in range(8)))
@@ -81,47 +83,47 @@ async def test_only_the_frames_that_are_taken_are_fetched(loader: MediaLoader, w
     assert len(web.requests) == 4
 
 
-async def test_wrong_options_are_refused_before_anything_is_fetched(loader: MediaLoader, web: Web) -> None:
+async def test_refuses_invalid_options_before_fetching(loader: MediaLoader, web: Web) -> None:
     options = VideoOptions(fps=-1)
     for source in (parse_video_text(web.url("/cat.png")), frames(parse_url_text(web.url("/cat.png")))):
         assert (await refusal(loader, source, options)).code == MediaErrorCode.INVALID_PARAMETER
     assert web.requests == []
 
 
-async def test_private_addresses_are_refused_for_videos_too(loader: MediaLoader) -> None:
+async def test_refuses_private_addresses_for_videos(loader: MediaLoader) -> None:
     for source in (parse_video_text("http://10.0.0.1/x.mp4"), frames(parse_url_text("http://10.0.0.1/x.png"))):
         assert (await refusal(loader, source)).code == MediaErrorCode.URL_REFUSED
 
 
-async def test_files_that_are_too_large_are_refused_by_each_way(web: Web) -> None:
+async def test_refuses_too_large_files_from_every_source(web: Web) -> None:
     web.answers["/video"] = respond(VIDEO)
-    loader = make_loader(max_video_bytes=len(VIDEO) - 1)
+    loader = make_loader(max_file_bytes=MAX_FILE_BYTES | {MediaKind.VIDEO: len(VIDEO) - 1})
     for source in (DataSource(data=VIDEO), parse_video_text(web.url("/video"))):
         error = await refusal(loader, source)
         assert (error.code, str(len(VIDEO) - 1) in error.message) == (MediaErrorCode.TOO_LARGE, True)
     await loader.close()
 
 
-async def test_frames_are_bounded_together(web: Web) -> None:
+async def test_limits_the_total_bytes_of_frames(web: Web) -> None:
     web.answers["/frame"] = respond(PNGS[0])
     for limit in (len(PNGS[0]) * 5 - 1, len(PNGS[0]) * 4):
-        loader = make_loader(max_video_bytes=limit)
+        loader = make_loader(max_file_bytes=MAX_FILE_BYTES | {MediaKind.VIDEO: limit})
         for source in (DataSource(data=PNGS[0]), parse_url_text(web.url("/frame"))):
             assert (await refusal(loader, frames(*[source] * 5), VideoOptions())).code == MediaErrorCode.TOO_LARGE
             assert await loader.load_video(frames(*[source] * 4), VideoOptions())
         await loader.close()
 
 
-async def test_the_pixels_of_frames_are_bounded_together(loader: MediaLoader, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_limits_the_total_pixels_of_frames(loader: MediaLoader, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("glimpse.media.decoding.video_frames._MAX_LISTED_PIXELS", 64 * 48 * 5)
     sources = [DataSource(data=png) for png in PNGS]
     assert (await refusal(loader, frames(*sources[:6]), VideoOptions())).code == MediaErrorCode.TOO_LARGE
     assert await loader.load_video(frames(*sources[:5]), VideoOptions())
 
 
-async def test_all_frames_have_one_time_limit(web: Web) -> None:
+async def test_all_frames_share_one_timeout(web: Web) -> None:
     web.answers["/late"] = stall_after(b"HTTP/1.1 200 OK\r\n")
-    loader = make_loader(video_timeout_seconds=0.05)
+    loader = make_loader(fetch_timeouts=FETCH_TIMEOUTS | {MediaKind.VIDEO: 0.05})
     for source in (parse_video_text(web.url("/late")), frames(*[parse_url_text(web.url("/late"))] * 9)):
         assert (await refusal(loader, source)).code == MediaErrorCode.FETCH_TIMEOUT
     await loader.close()
@@ -141,7 +143,7 @@ async def test_all_frames_have_one_time_limit(web: Web) -> None:
         ),
     ],
 )
-async def test_what_is_wrong_with_a_frame_is_told(
+async def test_invalid_frames_have_specific_errors(
     loader: MediaLoader, data: bytes, code: MediaErrorCode, words: str
 ) -> None:
     sources = [DataSource(data=file) for file in (PNGS[0], PNGS[1], data)]
@@ -149,9 +151,7 @@ async def test_what_is_wrong_with_a_frame_is_told(
     assert (error.code, words in error.message) == (code, True)
 
 
-async def test_a_video_s_decoding_ends_when_nobody_waits_for_it(
-    loader: MediaLoader, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_cancelling_a_load_stops_decoding(loader: MediaLoader, monkeypatch: pytest.MonkeyPatch) -> None:
     begun, ended = threading.Event(), threading.Event()
 
     def decode(*_: object, stopped: object) -> None:

@@ -1,4 +1,4 @@
-"""Videos that the tests draw and encode themselves: each frame has a grey of its own, so that it is known again."""
+"""Synthetic videos for tests: each frame has a different grey, which identifies it."""
 
 import os
 from collections.abc import Generator, Sequence
@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 STEP = 4
-"""By how much a frame is brighter than the one before it."""
+"""The brightness difference of consecutive frames."""
 CODECS = {
     "mp4, H.264": ("mp4", "libx264"),
     "mov, H.264": ("mov", "libx264"),
@@ -33,13 +33,13 @@ _OPTIONS = {
 
 
 def greys(num_frames: int, *, width: int = 64, height: int = 48) -> npt.NDArray[np.uint8]:
-    """[frames, height, width, 3]: frame i is of grey 16 + 4 i, all over."""
+    """Returns frames [frames, height, width, 3]; frame i is filled with grey 16 + 4 i."""
     values = 16 + STEP * np.arange(num_frames)
     return np.broadcast_to(values[:, None, None, None], (num_frames, height, width, 3)).astype(np.uint8)
 
 
 def numbers(pixels: npt.NDArray[np.uint8]) -> list[int]:
-    """Which frames of `greys` these are, [frames, height, width, 3]."""
+    """Returns the indices in `greys` of these frames, [frames, height, width, 3]."""
     return [round((float(frame.mean()) - 16) / STEP) for frame in pixels]
 
 
@@ -54,19 +54,20 @@ def video(
     with_audio: bool = False,
     **container_options: str,
 ) -> bytes:
-    """A video file of frames [frames, height, width, 3], always the same; `times` are in units of 1 / fps seconds."""
+    """Returns a deterministic file of frames [frames, height, width, 3]; `times` are in units of 1 / fps seconds."""
     file = BytesIO()
     options = {"fflags": "+bitexact"} | container_options
-    with schedule_kept(), av.open(file, "w", format=container, options=options) as output:
+    with scheduling_policy_restored(), av.open(file, "w", format=container, options=options) as output:
         write(output, frames, codec=codec, fps=fps, keyframe_every=keyframe_every, times=times, with_audio=with_audio)
     return file.getvalue()
 
 
 @contextmanager
-def schedule_kept() -> Generator[None]:
-    """The AV1 encoder makes its caller a real-time thread where it may, as root, and so all that the caller starts.
+def scheduling_policy_restored() -> Generator[None]:
+    """Restores the thread's scheduling policy.
 
-    Three such threads that wait for each other on two processors, as OpenMP's do, wait for ever.
+    As root, the AV1 encoder makes the calling thread a real-time thread, which its child threads inherit. Spinning
+    OpenMP threads with that policy can deadlock if there are more of them than processors.
     """
     policy, parameters = os.sched_getscheduler(0), os.sched_getparam(0)
     try:
@@ -76,7 +77,7 @@ def schedule_kept() -> Generator[None]:
 
 
 def streamable_mp4(frames: npt.NDArray[np.uint8], folder: Path) -> bytes:
-    """An MP4 whose index stands before its frames, as files for the web have it."""
+    """Returns an MP4 whose index precedes its frames, as in files for the web."""
     path = folder / "streamable.mp4"
     with av.open(str(path), "w", options={"movflags": "faststart"}) as output:
         write(output, frames, codec="libx264", fps=10, keyframe_every=5)
@@ -111,8 +112,8 @@ def write(
 
 
 def turned_mp4(data: bytes) -> bytes:
-    """The same MP4, to be shown turned by a quarter clockwise, as telephones write what was filmed upright."""
-    matrix = data.index(b"tkhd") + 4 + 40  # a header of version 0
+    """Returns the MP4 with a display rotation of 90° clockwise, as phones write for portrait videos."""
+    matrix = data.index(b"tkhd") + 4 + 40  # header of version 0
     quarter = b"".join(
         value.to_bytes(4, "big", signed=True) for value in (0, 1 << 16, 0, -(1 << 16), 0, 0, 0, 0, 1 << 30)
     )

@@ -1,4 +1,4 @@
-"""A small web server on loopback that answers byte by byte as a test wants, broken answers included."""
+"""A small web server on loopback that sends exactly the bytes of a test, including invalid responses."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
@@ -11,13 +11,13 @@ Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 @dataclass(kw_only=True)
 class Web:
-    """The server, while it runs."""
+    """A running server."""
 
     port: int = 0
     answers: dict[str, Answer] = field(default_factory=dict[str, Answer])
-    """By path; another path is answered 404."""
+    """Handlers by path; other paths return 404."""
     requests: list[str] = field(default_factory=list[str])
-    """The heads of the requests that came."""
+    """The heads of the received requests."""
 
     def url(self, path: str, host: str = "127.0.0.1") -> str:
         return f"http://{host}:{self.port}{path}"
@@ -28,13 +28,13 @@ class Web:
             self.requests.append(head)
             await self.answers.get(head.split(" ")[1], respond(b"", status=404))(reader, writer)
         except (ConnectionError, asyncio.IncompleteReadError):
-            pass  # the client is gone, or never was one
+            pass  # the client disconnected
         finally:
             writer.close()
 
 
 def respond(body: bytes, *, status: int = 200, headers: Mapping[str, str] | None = None) -> Answer:
-    """An answer of this body; a header given here takes the place of the honest one."""
+    """Returns a handler that sends this body; `headers` override the correct ones."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         fields = {"Content-Length": str(len(body)), **(headers or {})}
@@ -46,7 +46,7 @@ def respond(body: bytes, *, status: int = 200, headers: Mapping[str, str] | None
 
 
 def stall_after(start: bytes) -> Answer:
-    """Sends this much of an answer, and then nothing until the client is gone."""
+    """Returns a handler that sends the start of a response, then nothing until the client disconnects."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(start)

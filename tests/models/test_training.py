@@ -1,4 +1,4 @@
-"""Training learns, goes on exactly where it stopped, and ends in good order when it is told to."""
+"""Training lowers the loss, resumes exactly, and stops cleanly on SIGTERM."""
 
 import json
 import random
@@ -57,12 +57,12 @@ def test_resuming_is_exact(tmp_path: Path):
     for name in ("weights", "first", "second"):
         assert torch.equal(getattr(expected, name), getattr(resumed, name))
     lines = [json.loads(line) for line in (parts / "log.jsonl").read_text().splitlines()]
-    steps = [line["step"] for line in lines]  # of a slow machine also some between
+    steps = [line["step"] for line in lines]  # on a slow machine, also some steps in between
     assert (steps[0], steps[-1], steps) == (1, 4, sorted(set(steps)))
     assert all(line["loss"]["vision.what"] > 0 for line in lines)
 
 
-def test_told_to_end_it_saves_and_ends(tmp_path: Path):
+def test_saves_and_exits_on_sigterm(tmp_path: Path):
     folder = make_folder(tmp_path / "run")
     begin(folder, "--steps", "1")
     with subprocess.Popen(command(folder, "--resume", "--save-minutes", "0"), stdout=subprocess.PIPE) as process:
@@ -75,7 +75,7 @@ def test_told_to_end_it_saves_and_ends(tmp_path: Path):
     assert not (folder / "training.pt.part").exists()
 
 
-def test_a_batch_depends_on_seed_step_and_worker_alone(tmp_path: Path):
+def test_batch_depends_only_on_seed_step_and_worker(tmp_path: Path):
     vocabulary = load_vocabulary(make_folder(tmp_path / "run"))
     plan = Plan(budget=500, vision_steps=0)
 

@@ -1,4 +1,4 @@
-"""Samples of all tasks: what holds for each of them, whatever the draw."""
+"""Properties that hold for the training samples of every task, for any seed."""
 
 import json
 import random
@@ -40,7 +40,7 @@ def texts(sample: Sample) -> list[str]:
 @pytest.mark.parametrize("task", TASKS)
 @settings(max_examples=40, deadline=None)
 @given(seed=SEEDS, held_out=st.booleans())
-def test_the_judge_accepts_the_answer_that_is_taught(task: str, seed: int, held_out: bool) -> None:
+def test_check_accepts_the_training_answer(task: str, seed: int, held_out: bool) -> None:
     sample = draw(task, seed, held_out=held_out)
     assert sample.check.right(sample.answer)
     assert not sample.check.right("Bananas grow in the garden")
@@ -49,7 +49,7 @@ def test_the_judge_accepts_the_answer_that_is_taught(task: str, seed: int, held_
 @pytest.mark.parametrize("task", TASKS)
 @settings(max_examples=30, deadline=None)
 @given(seed=SEEDS)
-def test_a_conversation_alternates_and_ends_with_a_short_answer(task: str, seed: int) -> None:
+def test_roles_alternate_and_the_last_answer_is_short(task: str, seed: int) -> None:
     sample = draw(task, seed)
     roles = [turn.role for turn in sample.turns if turn.role != "system"]
     assert roles[::2] == [role for role in roles if role != "assistant"]
@@ -62,7 +62,7 @@ def test_a_conversation_alternates_and_ends_with_a_short_answer(task: str, seed:
 @pytest.mark.parametrize("task", TASKS)
 @settings(max_examples=30, deadline=None)
 @given(seed=SEEDS)
-def test_media_have_the_sizes_that_the_network_takes(task: str, seed: int) -> None:
+def test_media_sizes_fit_the_model(task: str, seed: int) -> None:
     sample = draw(task, seed)
     for image in images(sample):
         height, width, channels = image.pixels.shape
@@ -81,7 +81,7 @@ def test_media_have_the_sizes_that_the_network_takes(task: str, seed: int) -> No
 @pytest.mark.parametrize("task", TASKS)
 @settings(max_examples=30, deadline=None)
 @given(seed=SEEDS)
-def test_what_is_to_be_seen_lies_inside_the_image(task: str, seed: int) -> None:
+def test_objects_lie_inside_the_image(task: str, seed: int) -> None:
     for image in images(draw(task, seed)):
         height, width, _ = image.pixels.shape
         for seen in image.objects:
@@ -93,14 +93,14 @@ def test_what_is_to_be_seen_lies_inside_the_image(task: str, seed: int) -> None:
 @pytest.mark.parametrize("task", sorted(set(TASKS) - {"json", "tool"}))
 @settings(max_examples=100, deadline=None)
 @given(seed=SEEDS, held_out=st.booleans())
-def test_no_form_is_left_unfilled_and_no_plural_is_wrong(task: str, seed: int, held_out: bool) -> None:
+def test_templates_are_filled_and_plurals_are_correct(task: str, seed: int, held_out: bool) -> None:
     for text in texts(draw(task, seed, held_out=held_out)):
         assert not set("{}").intersection(text)
         assert "crosss" not in text
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_a_sample_is_a_pure_function_of_its_seed(task: str) -> None:
+def test_sample_is_a_pure_function_of_its_seed(task: str) -> None:
     one, again, other = draw(task, 1), draw(task, 1), draw(task, 2)
     assert texts(one) == texts(again)
     assert one.tools == again.tools
@@ -112,7 +112,7 @@ def test_a_sample_is_a_pure_function_of_its_seed(task: str) -> None:
     assert texts(one) != texts(other) or len(images(one) + videos(one)) > 0
 
 
-def test_the_stream_depends_on_seed_worker_and_whether_it_is_held_out() -> None:
+def test_stream_depends_on_seed_worker_and_split() -> None:
     def opening(seed: int, worker: int, held_out: bool) -> list[str]:
         return [text for sample in islice(samples(seed, worker, held_out=held_out), 12) for text in texts(sample)]
 
@@ -121,7 +121,7 @@ def test_the_stream_depends_on_seed_worker_and_whether_it_is_held_out() -> None:
     assert len({tuple(stream) for stream in streams}) == len(streams)
 
 
-def test_the_stream_has_every_task_about_as_often_as_its_weight_says() -> None:
+def test_task_frequencies_match_their_weights() -> None:
     number = 1500
     drawn = Counter(sample.task for sample in islice(samples(3, largest_side=56 * 2), number))
     total = sum(TASKS.values())
@@ -129,7 +129,7 @@ def test_the_stream_has_every_task_about_as_often_as_its_weight_says() -> None:
         assert abs(drawn[task] / number - weight / total) < 0.04, task
 
 
-def test_images_come_in_all_sizes_and_odd_aspect_ratios() -> None:
+def test_images_have_varied_sizes_and_aspect_ratios() -> None:
     rng = random.Random(0)
     turns = [turn for _ in range(600) for turn in draw_sample("shape", rng).turns]
     shapes = [part.pixels.shape for turn in turns for part in turn.content if isinstance(part, SampleImage)]
@@ -140,28 +140,28 @@ def test_images_come_in_all_sizes_and_odd_aspect_ratios() -> None:
 
 
 @pytest.mark.parametrize("task", ["yes_no"])
-def test_yes_is_as_frequent_as_no(task: str) -> None:
+def test_yes_and_no_are_balanced(task: str) -> None:
     checks = [draw(task, seed).check for seed in range(600)]
     yes = [check.yes for check in checks if isinstance(check, Agrees)]
     assert len(yes) == len(checks)
     assert 0.42 < sum(yes) / len(yes) < 0.58
 
 
-def test_numbers_to_six_are_all_counted() -> None:
+def test_counts_cover_zero_to_six() -> None:
     answers = Counter(re.findall(r"There are no|\d", draw("count", seed).answer)[-1] for seed in range(600))
     assert all(answers[number] > 12 for number in ("There are no", "1", "2", "3", "4", "5", "6"))
 
 
 @pytest.mark.parametrize("task", ["small_talk", "outside"])
-def test_talk_without_a_task_needs_no_image(task: str) -> None:
+def test_small_talk_may_have_no_image(task: str) -> None:
     assert any(not images(draw(task, seed)) for seed in range(20))
 
 
-def test_functions_are_only_offered_where_they_are_the_subject() -> None:
+def test_only_the_tool_task_has_tools() -> None:
     assert all(bool(draw(task, 0).tools) == (task == "tool") for task in TASKS)
 
 
-def test_a_call_is_json_with_a_function_that_was_offered() -> None:
+def test_tool_calls_match_the_offered_tools() -> None:
     for seed in range(60):
         sample = draw("tool", seed)
         names = {tool["function"]["name"]: tool["function"]["parameters"]["properties"] for tool in sample.tools}
@@ -171,36 +171,36 @@ def test_a_call_is_json_with_a_function_that_was_offered() -> None:
             assert set(document["arguments"]) == set(names[document["name"]])
 
 
-def test_words_for_judging_are_not_learnt() -> None:
+def test_held_out_words_are_not_trained_on() -> None:
     assert not set(WORDS) & set(HELD_OUT_WORDS)
     assert not set(calling.CITIES) & set(calling.HELD_OUT_CITIES)
     assert all(len(word) <= 8 and word.islower() for word in (*WORDS, *HELD_OUT_WORDS))
 
 
-ALL_WORDINGS = [
+ALL_TEMPLATES = [
     found
     for module in (templates, reading, pairs, video_tasks, as_json, calling, out_of_scope)
     for found in vars(module).values()
-    if isinstance(found, Templates) and found not in (templates.ONE, templates.FOLLOWING)  # parts of a sentence
+    if isinstance(found, Templates) and found not in (templates.ONE, templates.FOLLOWING)  # sentence fragments
 ] + [topic.questions for topic in chat.TOPICS]
 
 
-@pytest.mark.parametrize("found", ALL_WORDINGS)
-def test_wordings_for_judging_are_not_learnt(found: Templates) -> None:
+@pytest.mark.parametrize("found", ALL_TEMPLATES)
+def test_held_out_templates_are_not_trained_on(found: Templates) -> None:
     assert found.learnt
     assert found.held_out
     assert not set(found.learnt) & set(found.held_out)
 
 
 @pytest.mark.parametrize("held_out", [False, True])
-def test_texts_are_short_and_of_printable_characters(held_out: bool) -> None:
+def test_drawn_texts_are_short_and_alphanumeric(held_out: bool) -> None:
     rng = SampleRng(source=random.Random(0), held_out=held_out)
     drawn = [draw_text(rng) for _ in range(500)]
     assert all(1 <= len(text) <= 8 and text.isalnum() and text.isascii() for text in drawn)
     assert sum(len(text) <= 4 for text in drawn) > 0.7 * len(drawn)
 
 
-def test_the_corpus_has_what_the_template_says_of_functions() -> None:
+def test_tokenizer_corpus_includes_tool_text() -> None:
     found = set(corpus(0, num_samples=400))
     assert "I only know simple shapes, colours, digits and short words." in found
     assert any("</tools>" in text for text in found)

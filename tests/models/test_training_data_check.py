@@ -1,4 +1,4 @@
-"""Judges go by what an answer means: right ones in other words are right, wrong ones in the same words are wrong."""
+"""Answer checks compare meaning, not wording."""
 
 import pytest
 
@@ -131,10 +131,10 @@ WRONG: list[tuple[Check, str]] = [
 
 
 @pytest.mark.parametrize(("check", "answer"), RIGHT)
-def test_a_right_answer_is_accepted(check: Check, answer: str) -> None:
+def test_accepts_correct_answers(check: Check, answer: str) -> None:
     assert check.right(answer)
 
 
 @pytest.mark.parametrize(("check", "answer"), WRONG)
-def test_a_wrong_answer_is_refused(check: Check, answer: str) -> None:
+def test_refuses_wrong_answers(check: Check, answer: str) -> None:
     assert not check.right(answer)

@@ -1,4 +1,4 @@
-"""Scenes can be described in one way only, and images show what their scenes say."""
+"""Scenes are unambiguous, and rendered images match their scenes."""
 
 import random
 from dataclasses import replace
@@ -23,7 +23,7 @@ PLAIN = Background(colour="white", top=(255, 255, 255), bottom=(255, 255, 255), 
 
 
 class Steady(random.Random):
-    """Chance in which nothing unlikely happens: no JPEG, no scaling, soft edges."""
+    """A random source that skips unlikely branches: no JPEG artefacts, no scaling, soft edges."""
 
     def random(self) -> float:
         return 0.99
@@ -40,7 +40,7 @@ def scene_of(seed: int, number: int) -> Scene:
 
 @settings(max_examples=60, deadline=None)
 @given(seed=SEEDS, number=st.integers(1, 4))
-def test_things_lie_apart_and_inside(seed: int, number: int) -> None:
+def test_things_do_not_overlap_and_lie_inside(seed: int, number: int) -> None:
     scene = scene_of(seed, number)
     for index, thing in enumerate(scene.things):
         assert thing.diameter / 2 <= thing.cx <= scene.width - thing.diameter / 2
@@ -51,7 +51,7 @@ def test_things_lie_apart_and_inside(seed: int, number: int) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(seed=SEEDS, number=st.integers(1, 4))
-def test_no_centre_is_near_a_line_of_the_grid(seed: int, number: int) -> None:
+def test_centres_are_away_from_grid_lines(seed: int, number: int) -> None:
     scene = scene_of(seed, number)
     for thing in scene.things:
         column, row = 3 * thing.cx / scene.width, 3 * thing.cy / scene.height
@@ -61,7 +61,7 @@ def test_no_centre_is_near_a_line_of_the_grid(seed: int, number: int) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(seed=SEEDS, number=st.integers(1, 4))
-def test_small_and_large_are_far_apart(seed: int, number: int) -> None:
+def test_small_and_large_are_clearly_different(seed: int, number: int) -> None:
     scene = scene_of(seed, number)
     side = min(scene.width, scene.height)
     for thing in scene.things:
@@ -76,20 +76,20 @@ def test_small_and_large_are_far_apart(seed: int, number: int) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(seed=SEEDS)
-def test_things_are_clear_on_their_background(seed: int) -> None:
+def test_things_contrast_with_their_background(seed: int) -> None:
     scene = scene_of(seed, 3)
     assert all(scene.background.shows(thing.rgb) for thing in scene.things)
 
 
 @settings(max_examples=60, deadline=None)
 @given(seed=SEEDS, colour=st.sampled_from(COLOURS), other=st.sampled_from(COLOURS))
-def test_no_two_colours_look_alike(seed: int, colour: str, other: str) -> None:
+def test_different_colours_are_distinguishable(seed: int, colour: str, other: str) -> None:
     rng = sample_rng(seed)
     assert colour == other or distance(draw_rgb(rng, colour), draw_rgb(rng, other)) > 25
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_an_outline_fills_its_box(shape: str) -> None:
+def test_outline_fills_its_box(shape: str) -> None:
     for seed in range(20):
         points = outline(sample_rng(seed), shape)[0]
         xs, ys = [x for x, _ in points], [y for _, y in points]
@@ -99,7 +99,7 @@ def test_an_outline_fills_its_box(shape: str) -> None:
 
 
 @pytest.mark.parametrize("shape", [shape for shape in SHAPES if shape != "ring"])
-def test_a_thing_is_where_it_is_said_to_be(shape: str) -> None:
+def test_labelled_box_matches_the_pixels(shape: str) -> None:
     rng = SampleRng(source=Steady(1))
     look = Look(shape=shape, colour="red", size="large", cell=2)
     scene = draw_scene(sample_rng(0), [look], sides=(112, 84))
@@ -114,7 +114,7 @@ def test_a_thing_is_where_it_is_said_to_be(shape: str) -> None:
     assert (y0 + y1) / 2 == pytest.approx(seen.cy, abs=1.5)
 
 
-def test_a_ring_has_a_hole() -> None:
+def test_ring_has_a_hole() -> None:
     scene = draw_scene(sample_rng(0), [Look(shape="ring", colour="red", size="large")], sides=(112, 112))
     scene = replace(scene, background=PLAIN, things=(replace(scene.things[0], border=None),))
     image = draw_image(SampleRng(source=Steady(1)), scene)
@@ -124,7 +124,7 @@ def test_a_ring_has_a_hole() -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(seed=SEEDS, text=st.sampled_from(["7", "42", "CAT", "K9", "hello", "orange", "DRAGON12"]))
-def test_each_character_of_a_text_has_its_box(seed: int, text: str) -> None:
+def test_each_character_of_a_text_has_a_box(seed: int, text: str) -> None:
     ink = draw_ink(sample_rng(seed), text, 24)
     assert len(ink.boxes) == len(text)
     middles = [(x0 + x1) / 2 for x0, _, x1, _ in ink.boxes]
@@ -134,7 +134,7 @@ def test_each_character_of_a_text_has_its_box(seed: int, text: str) -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(seed=SEEDS)
-def test_a_text_is_inside_its_image(seed: int) -> None:
+def test_text_lies_inside_its_image(seed: int) -> None:
     rng = sample_rng(seed)
     sign = draw_sign(rng, "CAT")
     image = draw_sign_image(rng, sign)
@@ -143,7 +143,7 @@ def test_a_text_is_inside_its_image(seed: int) -> None:
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
-def test_a_thing_moves_the_way_that_is_said(direction: str) -> None:
+def test_thing_moves_in_the_labelled_direction(direction: str) -> None:
     x, y = DIRECTIONS[direction]
     for seed in range(10):
         rng = sample_rng(seed)
@@ -159,7 +159,7 @@ def test_a_thing_moves_the_way_that_is_said(direction: str) -> None:
         assert not np.array_equal(video.frames[0], video.frames[-1])
 
 
-def test_one_wording_becomes_many() -> None:
+def test_template_expands_to_all_variants() -> None:
     forms = Templates(learnt=("(What|Which) colour is the {the}( here|)?",), held_out=("Tell me the {the}'s colour.",))
     rng = sample_rng(0)
     said = {rng.say(forms, the="star") for _ in range(60)}

@@ -1,4 +1,4 @@
-"""The checkpoint's chat template: what it writes, and that transformers writes the same."""
+"""The checkpoint's chat template renders the expected text, in the engine and in transformers."""
 
 import json
 from typing import Any
@@ -96,21 +96,19 @@ CONVERSATIONS: list[tuple[list[dict[str, Any]], list[dict[str, Any]] | None, str
 
 
 @pytest.mark.parametrize(("messages", "tools", "expected"), CONVERSATIONS)
-def test_a_conversation_becomes_this_text(
-    messages: list[dict[str, Any]], tools: list[Any] | None, expected: str
-) -> None:
+def test_renders_the_expected_text(messages: list[dict[str, Any]], tools: list[Any] | None, expected: str) -> None:
     assert ChatTemplate(SOURCE, {}).render(messages, tools=tools, add_generation_prompt=True) == expected
 
 
 @pytest.mark.parametrize(("messages", "tools", "expected"), CONVERSATIONS)
-def test_transformers_writes_the_same_text(
+def test_transformers_renders_the_same_text(
     messages: list[dict[str, Any]], tools: list[Any] | None, expected: str
 ) -> None:
     (rendered,), _ = render_jinja_template([messages], tools=tools, chat_template=SOURCE, add_generation_prompt=True)
     assert rendered == expected
 
 
-def test_a_call_whose_arguments_are_a_text_is_written_as_it_stands() -> None:
+def test_string_arguments_of_a_call_are_rendered_unchanged() -> None:
     call = {"function": {"name": "save", "arguments": '{"text": "é"}'}}
     rendered = ChatTemplate(SOURCE, {}).render(
         [HELLO, {"role": "assistant", "content": "", "tool_calls": [call]}], add_generation_prompt=False

@@ -1,4 +1,4 @@
-"""What is written answers in transformers and in the engine as it did in training."""
+"""An exported checkpoint gives the same answers in transformers, in the engine and in training."""
 
 import random
 import shutil
@@ -33,7 +33,7 @@ NUM_TOKENS = 8
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """Of training and of what was written, after some steps."""
+    """The training folder after some steps, and the checkpoint exported from it."""
     source, target = tmp_path_factory.mktemp("training") / "run", tmp_path_factory.mktemp("training") / "nano"
     begin(make_folder(source), "--steps", "6")
     export(source, target)
@@ -50,7 +50,7 @@ def prompts(folder: Path, *tasks: str) -> list[Prompt]:
     ]
 
 
-def test_transformers_and_the_engine_give_the_same_greedy_answers(folders: tuple[Path, Path]):
+def test_engine_and_transformers_give_the_same_greedy_answers(folders: tuple[Path, Path]):
     _, checkpoint = folders
     questions = prompts(checkpoint, "colour", "two_images", "small_talk")
     config = EngineConfig(model_path=str(checkpoint), dtype="float32", num_threads=1, kv_cache_bytes=16 << 20)
@@ -65,7 +65,7 @@ def test_transformers_and_the_engine_give_the_same_greedy_answers(folders: tuple
 
 @torch.no_grad()
 def rounded(network: Network) -> Network:
-    """With weights as the checkpoint stores them."""
+    """Rounds the network's weights as the checkpoint stores them."""
     stored = network.visual.patch_embed.weight().bfloat16().float()
     for parameter in network.parameters():
         parameter.data = parameter.data.bfloat16().float()
@@ -74,7 +74,7 @@ def rounded(network: Network) -> Network:
 
 
 @torch.inference_mode()
-def test_the_trained_network_scores_as_the_reference_does(folders: tuple[Path, Path]):
+def test_training_logits_match_the_reference(folders: tuple[Path, Path]):
     source, checkpoint = folders
     (prompt,) = prompts(checkpoint, "colour")
     batch = pack([prompt])
@@ -97,7 +97,7 @@ def test_the_trained_network_scores_as_the_reference_does(folders: tuple[Path, P
     assert (scores - expected.logits).abs().max() < 1e-3 * expected.logits.std()
 
 
-def test_transformers_cuts_text_into_the_same_tokens(folders: tuple[Path, Path]):
+def test_transformers_tokenizes_equally(folders: tuple[Path, Path]):
     _, checkpoint = folders
     reference = AutoTokenizer.from_pretrained(checkpoint)
     tokenizer = load_vocabulary(checkpoint).tokenizer
@@ -110,7 +110,7 @@ def test_transformers_cuts_text_into_the_same_tokens(folders: tuple[Path, Path])
         assert reference.decode(tokenizer.encode(text)) == text
 
 
-def test_training_goes_on_from_what_was_written(folders: tuple[Path, Path], tmp_path: Path):
+def test_training_resumes_from_an_exported_checkpoint(folders: tuple[Path, Path], tmp_path: Path):
     _, checkpoint = folders
     folder, again = tmp_path / "run", tmp_path / "again"
     restore(checkpoint, folder)
@@ -118,7 +118,7 @@ def test_training_goes_on_from_what_was_written(folders: tuple[Path, Path], tmp_
     expected, weights = (load_file(each / "model.safetensors") for each in (checkpoint, again))
     assert expected.keys() == weights.keys()
     for name, tensor in expected.items():
-        # Patches keep some frequencies only, and what bfloat16 rounded is not all among them.
+        # Training keeps only some frequencies of patches, so bfloat16 rounding errors outside them are lost.
         tolerance = 1e-3 if "patch_embed" in name else 0.0
         torch.testing.assert_close(weights[name], tensor, rtol=0.0, atol=tolerance)
     for file in checkpoint.iterdir():
@@ -144,7 +144,7 @@ def test_weights_are_averaged(folders: tuple[Path, Path], tmp_path: Path):
     assert (mean.step, mean.plan) == (second.step, second.plan)
 
 
-def test_scores_are_told_by_task(folders: tuple[Path, Path]):
+def test_evaluation_reports_scores_by_task(folders: tuple[Path, Path]):
     _, checkpoint = folders
     scores = evaluate(checkpoint, ["colour", "motion"], 3, num_threads=1)
     assert [(score.task, score.num_samples) for score in scores] == [("colour", 3), ("motion", 3)]

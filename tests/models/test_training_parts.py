@@ -1,4 +1,4 @@
-"""Tokens, labels, packing and the card: arithmetic that training stands on."""
+"""Tokenization, labels, packing, attention and the model card's figures."""
 
 import random
 from pathlib import Path
@@ -48,7 +48,7 @@ def noise(*shape: int) -> np.ndarray:
     return np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
 
 
-def test_task_words_are_one_token_and_quoted_text_is_characters():
+def test_words_are_single_tokens_and_quoted_text_is_characters():
     tokenizer = learn_tokenizer(corpus(0, 300), max_words=300)
     assert tokenizer.encode("What colour is the circle?").tokens == ["What", "Ġcolour", "Ġis", "Ġthe", "Ġcircle", "?"]
     assert tokenizer.encode('"circle"').tokens == ['"', *"circle", '"']
@@ -58,7 +58,7 @@ def test_task_words_are_one_token_and_quoted_text_is_characters():
 
 
 @pytest.mark.parametrize(("height", "width", "expected"), [(56, 84, (112, 140)), (140, 56, (196, 84))])
-def test_a_small_image_is_enlarged_and_what_is_in_it_with_it(height: int, width: int, expected: tuple[int, int]):
+def test_enlarging_an_image_scales_its_labels(height: int, width: int, expected: tuple[int, int]):
     pixels = np.zeros((height, width, 3), np.uint8)
     pixels[14:28, 28:42] = 255
     seen = Seen(kind="shape", name="square", colour="white", size="small", cx=35, cy=21, box=(28, 14, 42, 28))
@@ -74,14 +74,14 @@ def test_a_small_image_is_enlarged_and_what_is_in_it_with_it(height: int, width:
     assert (moved.cx, moved.cy) == pytest.approx((columns.mean(), rows.mean()), abs=1)
 
 
-def test_an_image_within_the_bounds_stays_as_it_is():
+def test_image_within_bounds_is_unchanged():
     image = SampleImage(pixels=noise(112, 112, 3))
     assert resize(image, PROCESSING) is image
     assert resize(SampleImage(pixels=noise(448, 476, 3)), PROCESSING).pixels.shape == (420, 448, 3)
 
 
 @pytest.mark.parametrize("medium", [SampleImage(pixels=noise(56, 84, 3)), SampleVideo(frames=noise(4, 28, 56, 3))])
-def test_patches_and_their_positions_are_the_engines(medium: SampleImage | SampleVideo):
+def test_patches_and_positions_match_the_engine(medium: SampleImage | SampleVideo):
     frames = medium.pixels[None] if isinstance(medium, SampleImage) else medium.frames
     grid_thw = (-(-len(frames) // 2), frames.shape[1] // 14, frames.shape[2] // 14)
     cpu = torch.device("cpu")
@@ -91,7 +91,7 @@ def test_patches_and_their_positions_are_the_engines(medium: SampleImage | Sampl
     assert np.array_equal(batch.patch_positions[: len(patches)], patch_positions(grid_thw, 2, cpu).numpy())
 
 
-def test_the_stored_patch_embedding_is_the_learnt_one():
+def test_stored_patch_embedding_is_equivalent():
     torch.manual_seed(0)
     embed, patches = PatchEmbed(8), torch.from_numpy(cut(SampleVideo(frames=noise(2, 28, 28, 3))))
     stored = normalise(patches, torch.float32).view(-1, 3, 2, 14, 14)
@@ -99,7 +99,7 @@ def test_the_stored_patch_embedding_is_the_learnt_one():
     assert torch.allclose(embed(patches, torch.float32), expected, atol=1e-4)
 
 
-def test_labels_say_what_covers_each_cell():
+def test_labels_describe_what_covers_each_cell():
     red = Seen(kind="shape", name="circle", colour="red", size="large", cx=28, cy=14, box=(14, 0, 42, 28))
     letter = Seen(kind="text", name="i", colour="black", size="medium", cx=70, cy=14, box=(69, 5, 71, 23))
     labels = label([red, letter], 28, 84)
@@ -107,7 +107,7 @@ def test_labels_say_what_covers_each_cell():
     circle, row = WHATS["circle"], [0, 0, WHATS["circle"], WHATS["circle"]]
     assert what[0].tolist() == row * 2
     assert what[1].tolist() == [circle, circle, 0, 0] * 2
-    assert np.count_nonzero(what[2] == WHATS["i"]) == 2  # a thin letter is seen at the points next to it
+    assert np.count_nonzero(what[2] == WHATS["i"]) == 2  # a thin letter is labelled at the points next to it
     assert set(colour[0]) == {0, COLOUR_IDS["red"]}
     size, place, shapes, characters = labels.classes[:, 2 * NUM_POINTS :].T
     assert size.tolist() == [SIZES["large"], SIZES["large"], IGNORE]
@@ -116,7 +116,7 @@ def test_labels_say_what_covers_each_cell():
     assert labels.offsets[0].tolist() == [0.5, 0.0]
 
 
-def test_a_batch_asks_for_exactly_what_the_assistant_says(folder: Path):
+def test_targets_are_exactly_the_assistant_tokens(folder: Path):
     vocabulary = load_vocabulary(folder)
     rng = random.Random(0)
     prompts = [sample_prompt(draw_sample(task, rng, largest_side=84), vocabulary) for task in TASKS]
@@ -131,7 +131,7 @@ def test_a_batch_asks_for_exactly_what_the_assistant_says(folder: Path):
     assert sorted(batch.media_tokens) == np.flatnonzero(np.isin(batch.token_ids, placeholders)).tolist()
 
 
-def test_an_image_that_two_prompts_share_is_packed_once(folder: Path):
+def test_shared_image_is_packed_once(folder: Path):
     vocabulary = load_vocabulary(folder)
     image = SampleImage(pixels=noise(56, 56, 3))
     prompts = [
@@ -149,7 +149,7 @@ def test_an_image_that_two_prompts_share_is_packed_once(folder: Path):
     assert batch.media_rows.tolist() == [0, 1, 2, 3] * 2
 
 
-def test_the_card_adds_up_stretches_and_admits_what_is_missed():
+def test_card_sums_runs_and_lists_missed_targets():
     runs = [(5, 9.0, "a"), (9, 20.0, "a"), (3, 7.0, "a"), (4, 7200.0, "b")]
     lines = [{"samples": samples, "seconds": seconds, "machine": machine} for samples, seconds, machine in runs]
     assert totals(lines) == (16, {"a": 27.0, "b": 7200.0})
@@ -158,12 +158,12 @@ def test_the_card_adds_up_stretches_and_admits_what_is_missed():
     assert missed(tasks) == "Below target: shape by 5.0 points."
 
 
-def test_a_run_that_takes_longer_with_fewer_samples_is_another_run():
+def test_fewer_samples_mean_a_new_run():
     lines = [{"samples": 38, "seconds": 3.5, "machine": "a"}, {"samples": 8, "seconds": 3.8, "machine": "a"}]
     assert totals(lines) == (46, {"a": 7.3})
 
 
-def test_attention_stays_inside_runs():
+def test_attention_stays_inside_segments():
     generator = torch.Generator().manual_seed(0)
     lengths, total = [5, 40, 33, 1, 40], 130
     runs = lay_out(lengths, total)

@@ -1,4 +1,4 @@
-"""A tiny network in a training folder, trained by the script itself."""
+"""Makes a training folder with a tiny network and runs the training script on it."""
 
 import json
 import subprocess
@@ -28,7 +28,7 @@ def tiny_sizes() -> Sizes:
 
 
 def make_folder(path: Path) -> Path:
-    """A folder with a vocabulary, so that none need be learnt from many samples."""
+    """Makes a folder with a vocabulary, which saves learning one from many samples."""
     path.mkdir()
     learn_tokenizer(corpus(0, 200), max_words=300).save(str(path / "tokenizer.json"))
     (path / "chat_template.jinja").write_text(CHAT_TEMPLATE.read_text())
@@ -41,7 +41,7 @@ def command(folder: Path, *options: str) -> list[str]:
 
 
 def train(folder: Path, *options: str) -> str:
-    """Runs the script; gives what it prints."""
+    """Runs the script and returns its output."""
     return subprocess.run(command(folder, *options), check=True, capture_output=True, text=True).stdout
 
 

@@ -19,6 +19,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from glimpse.server.lifecycle.build_server import find_checkpoint, start_server
 from glimpse.server.lifecycle.server import Server
 from glimpse.server.settings import EngineSettings, ListenSettings, Settings
+from tests import loop_watchdog
 from tests.e2e.stack import free_ports
 from tests.paths import ROOT
 
@@ -50,7 +51,7 @@ class Served:
             return health.status == health_pb2.HealthCheckResponse.SERVING
 
     def kill_engine(self) -> None:
-        (engine,) = children(self.process.pid, "glimpse.engine.process")
+        engine, *_spare = children(self.process.pid, "glimpse.engine.process")
         os.kill(engine, signal.SIGKILL)
 
 
@@ -61,23 +62,29 @@ def served(checkpoint: Path, folder: Path, *options: str, prelude: str = "") -> 
     flags = [f"--model={checkpoint}", f"--port={port}", f"--metrics-port={metrics_port}", "--dtype=float32"]
     code = f"{prelude}\nfrom glimpse.server.cli.main import main; main()"
     command = [sys.executable, "-c", code, "serve", *flags, *options]
-    with (folder / "serve.log").open("wb") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, cwd=ROOT)
+    log_path = folder / "serve.log"
+    with log_path.open("wb") as log:
+        environment = loop_watchdog.watched(os.environ)
+        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, cwd=ROOT, env=environment)
     server = Served(process=process, port=port, metrics_port=metrics_port)
     try:
         assert eventually(lambda: server.is_serving() or process.poll() is not None, timeout_seconds=60)
-        assert process.poll() is None, (folder / "serve.log").read_text()
+        assert process.poll() is None, log_path.read_text()
         yield server
     finally:
         if process.poll() is None:
             process.send_signal(signal.SIGINT)
             process.wait(timeout=30)
+    loop_watchdog.check(log_path)
 
 
 @asynccontextmanager
-async def scripted(checkpoint: Path, folder: Path, *scripts: str) -> AsyncGenerator[tuple[Server, grpc.aio.Channel]]:
+async def scripted(
+    checkpoint: Path, folder: Path, *scripts: str, **listen: Any
+) -> AsyncGenerator[tuple[Server, grpc.aio.Channel]]:
     """A server in this event loop with a scripted engine, one script per start; it may not be ready yet."""
-    settings = Settings(engine=EngineSettings(model=str(checkpoint)), listen=ListenSettings(port=0, metrics_port=0))
+    listening = ListenSettings(port=0, metrics_port=0, **listen)
+    settings = Settings(engine=EngineSettings(model=str(checkpoint), spare_engine=False), listen=listening)
     command = [sys.executable, str(SCRIPTED_ENGINE), str(folder / "starts"), *scripts]
     server = await start_server(
         settings, find_checkpoint(settings.engine), on_loading=lambda _: None, engine_command=command
@@ -90,7 +97,7 @@ async def scripted(checkpoint: Path, folder: Path, *scripts: str) -> AsyncGenera
 
 
 def children(pid: int, words: str) -> list[int]:
-    """Child processes whose command line contains these words."""
+    """Child processes whose command line contains these words, the oldest first."""
     listing = subprocess.run(["ps", "-ww", "-eo", "pid,ppid,args"], capture_output=True, text=True, check=True).stdout
     rows = [line.split(None, 2) for line in listing.splitlines()[1:]]
     return [int(child) for child, parent, command in rows if int(parent) == pid and words in command]

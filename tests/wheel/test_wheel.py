@@ -74,6 +74,7 @@ def test_has_its_data(installed: Installed) -> None:
         "nano/tokenizer.json",
         "gateway/envoy.template.yaml",
         "gateway/errors.lua",
+        "gateway/requests.lua",
         "engine/native/attention.cpp",
         "engine/native/kernels.h",
         "media/native/resize.cpp",

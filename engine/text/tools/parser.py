@@ -8,8 +8,8 @@ included. White space around a call belongs to the format, unless text follows i
 import itertools
 import json
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
-from typing import TypeAlias, TypeVar, assert_never
+from dataclasses import dataclass, replace
+from typing import TypeAlias, TypeVar
 
 from glimpse.engine.text.conversation import ToolDefinition
 from glimpse.engine.text.tools.formats import ToolFormat
@@ -274,14 +274,7 @@ def _kind(event: ToolEvent) -> tuple[type, int]:
 
 def _merged(run: Sequence[ToolEvent]) -> Sequence[ToolEvent]:
     """Merges consecutive events of one kind."""
-    match run[0]:
-        case ToolCallStarted():
-            return run
-        case TextEvent():
-            return [TextEvent("".join(event.text for event in run if isinstance(event, TextEvent)))]
-        case ToolCallArguments(index=index):
-            return [
-                ToolCallArguments(index, "".join(event.text for event in run if isinstance(event, ToolCallArguments)))
-            ]
-        case _:
-            assert_never(run[0])
+    first = run[0]
+    if isinstance(first, ToolCallStarted):
+        return run
+    return [replace(first, text="".join(event.text for event in run if not isinstance(event, ToolCallStarted)))]

@@ -10,7 +10,7 @@ from glimpse.client.async_client import AsyncClient
 from glimpse.client.client import Client
 from glimpse.client.errors import GlimpseError
 from glimpse.client.messages import Audio, Image, Message, Video
-from glimpse.client.requests import ChatOptions
+from glimpse.client.options import ChatOptions
 from glimpse.client.responses import Chunk, Completion
 
 __all__ = [

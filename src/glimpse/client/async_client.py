@@ -2,24 +2,16 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
-from types import TracebackType
 from typing import Self, Unpack
 
 import grpc
 import grpc.aio
 
-from glimpse.client.channel import DEFAULT_TARGET, channel_options, check_target
+from glimpse.client.channel import DEFAULT_TARGET, open_channel
 from glimpse.client.errors import translate_errors
 from glimpse.client.messages import ImageFile, Prompt
-from glimpse.client.requests import (
-    CallOptions,
-    ChatOptions,
-    CountOptions,
-    call_arguments,
-    chat_request,
-    count_request,
-    upload_requests,
-)
+from glimpse.client.options import CallOptions, ChatOptions, CountOptions, UploadOptions
+from glimpse.client.requests import call_arguments, chat_request, count_request, upload_requests
 from glimpse.client.responses import Chunk, Completion
 from glimpse.v1 import chat_pb2, chat_pb2_grpc, media_pb2, media_pb2_grpc, model_pb2, model_pb2_grpc
 
@@ -36,11 +28,8 @@ class AsyncClient:
         max_retries: int = 2,
     ) -> None:
         """Connects when the first call is made. Takes the arguments of `Client`, in a running event loop."""
-        target, options = check_target(target), channel_options(max_retries)
-        self._channel = (
-            grpc.aio.insecure_channel(target, options)
-            if credentials is None
-            else grpc.aio.secure_channel(target, credentials, options)
+        self._channel = open_channel(
+            grpc.aio.insecure_channel, grpc.aio.secure_channel, target, credentials, max_retries
         )
         self._timeout = timeout
         self._chat = chat_pb2_grpc.ChatServiceStub(self._channel)
@@ -50,9 +39,7 @@ class AsyncClient:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_error: object) -> None:
         await self.close()
 
     async def close(self) -> None:
@@ -82,23 +69,12 @@ class AsyncClient:
         with translate_errors():
             return await self._chat.CountTokens(request, **call_arguments(options, self._timeout))
 
-    async def upload(
-        self,
-        source: ImageFile,
-        *,
-        cache_salt: str | None = None,
-        ttl_seconds: int | None = None,
-        **options: Unpack[CallOptions],
-    ) -> media_pb2.Media:
+    async def upload(self, source: ImageFile, **options: Unpack[UploadOptions]) -> media_pb2.Media:
         """Uploads a media file once; pass the result as the source of an Image, Video or Audio, with the same salt.
 
-        Args:
-            source: a path, bytes or a Pillow image.
-            cache_salt: the cache namespace: only requests with the same salt find the upload.
-            ttl_seconds: how long the server keeps it. Default, and the most: the server's `--upload-ttl`.
-            options: of the call.
+        `source` is a path, bytes or a Pillow image.
         """
-        requests = await asyncio.to_thread(upload_requests, source, cache_salt=cache_salt, ttl_seconds=ttl_seconds)
+        requests = await asyncio.to_thread(upload_requests, source, options)
         with translate_errors():
             response = await self._media.UploadMedia(requests, **call_arguments(options, self._timeout))
             return response.media

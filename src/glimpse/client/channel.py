@@ -1,7 +1,10 @@
 """The channel's target and options, among them the retries, which gRPC does by itself."""
 
 import json
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import grpc
 
 DEFAULT_TARGET = "127.0.0.1:50051"
 """Where `glimpse up` and `glimpse serve` listen unless `--port` changes it."""
@@ -13,7 +16,22 @@ _RETRY_BUFFER_BYTES = 128 << 20
 """Requests up to this size, media included, are kept for retries; gRPC's default is 256 KiB."""
 
 
-def check_target(target: str) -> str:
+_ChannelT = TypeVar("_ChannelT")
+
+
+def open_channel(
+    insecure: Callable[..., _ChannelT],
+    secure: Callable[..., _ChannelT],
+    target: str,
+    credentials: grpc.ChannelCredentials | None,
+    max_retries: int,
+) -> _ChannelT:
+    """Opens a channel with one of gRPC's two functions. Raises ValueError as `Client` does."""
+    target, options = _check_target(target), _channel_options(max_retries)
+    return insecure(target, options) if credentials is None else secure(target, credentials, options)
+
+
+def _check_target(target: str) -> str:
     """Returns the target. Raises ValueError for a URL."""
     scheme, separator, address = target.partition("://")
     if separator and scheme in ("http", "https", "grpc", "grpcs"):
@@ -23,7 +41,7 @@ def check_target(target: str) -> str:
     return target
 
 
-def channel_options(max_retries: int) -> list[tuple[str, Any]]:
+def _channel_options(max_retries: int) -> list[tuple[str, Any]]:
     """Returns the options of a channel whose calls are retried while the server is UNAVAILABLE.
 
     gRPC retries a call only before the first message of its response, within its deadline, and after the delay that

@@ -1,23 +1,15 @@
 """The synchronous client."""
 
 from collections.abc import Generator, Sequence
-from types import TracebackType
 from typing import Self, Unpack
 
 import grpc
 
-from glimpse.client.channel import DEFAULT_TARGET, channel_options, check_target
+from glimpse.client.channel import DEFAULT_TARGET, open_channel
 from glimpse.client.errors import translate_errors
 from glimpse.client.messages import ImageFile, Prompt
-from glimpse.client.requests import (
-    CallOptions,
-    ChatOptions,
-    CountOptions,
-    call_arguments,
-    chat_request,
-    count_request,
-    upload_requests,
-)
+from glimpse.client.options import CallOptions, ChatOptions, CountOptions, UploadOptions
+from glimpse.client.requests import call_arguments, chat_request, count_request, upload_requests
 from glimpse.client.responses import Chunk, Completion
 from glimpse.v1 import chat_pb2, chat_pb2_grpc, media_pb2, media_pb2_grpc, model_pb2, model_pb2_grpc
 
@@ -45,12 +37,7 @@ class Client:
         Raises:
             ValueError: the target is a URL, or `max_retries` is out of range.
         """
-        target, options = check_target(target), channel_options(max_retries)
-        self._channel = (
-            grpc.insecure_channel(target, options)
-            if credentials is None
-            else grpc.secure_channel(target, credentials, options)
-        )
+        self._channel = open_channel(grpc.insecure_channel, grpc.secure_channel, target, credentials, max_retries)
         self._timeout = timeout
         self._chat = chat_pb2_grpc.ChatServiceStub(self._channel)
         self._media = media_pb2_grpc.MediaServiceStub(self._channel)
@@ -59,9 +46,7 @@ class Client:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -91,23 +76,12 @@ class Client:
         with translate_errors():
             return self._chat.CountTokens(request, **call_arguments(options, self._timeout))
 
-    def upload(
-        self,
-        source: ImageFile,
-        *,
-        cache_salt: str | None = None,
-        ttl_seconds: int | None = None,
-        **options: Unpack[CallOptions],
-    ) -> media_pb2.Media:
+    def upload(self, source: ImageFile, **options: Unpack[UploadOptions]) -> media_pb2.Media:
         """Uploads a media file once; pass the result as the source of an Image, Video or Audio, with the same salt.
 
-        Args:
-            source: a path, bytes or a Pillow image.
-            cache_salt: the cache namespace: only requests with the same salt find the upload.
-            ttl_seconds: how long the server keeps it. Default, and the most: the server's `--upload-ttl`.
-            options: of the call.
+        `source` is a path, bytes or a Pillow image.
         """
-        requests = upload_requests(source, cache_salt=cache_salt, ttl_seconds=ttl_seconds)
+        requests = upload_requests(source, options)
         with translate_errors():
             return self._media.UploadMedia(requests, **call_arguments(options, self._timeout)).media
 

@@ -15,7 +15,14 @@ class GlimpseError(Exception):
     """A call that failed."""
 
     def __init__(
-        self, status: grpc.StatusCode, message: str, *, reason: str = "", field: str | None = None, request_id: str = ""
+        self,
+        status: grpc.StatusCode,
+        message: str,
+        *,
+        reason: str = "",
+        field: str | None = None,
+        request_id: str = "",
+        retry_after_seconds: float | None = None,
     ) -> None:
         place = f"'{field}': " if field and not message.startswith(f"'{field}'") else ""
         super().__init__(f"{status.name}: {place}{message}")
@@ -30,6 +37,8 @@ class GlimpseError(Exception):
         """The proto path of the invalid field, such as "messages[0].content[1].image.source"."""
         self.request_id = request_id
         """The id of the request in the server's log; empty where no server was reached."""
+        self.retry_after_seconds = retry_after_seconds
+        """When the same request may succeed, if the server says so. The client's own retries wait as long."""
 
 
 @contextmanager
@@ -46,10 +55,13 @@ def _from_rpc_error(error: Any) -> GlimpseError:
     trailers: Iterable[tuple[str, str | bytes]] = error.trailing_metadata() or ()
     metadata = dict(trailers)
     details = status_pb2.Status.FromString(metadata.get(_DETAILS_HEADER, b""))  # type: ignore[arg-type]
-    info, bad_request = error_details_pb2.ErrorInfo(), error_details_pb2.BadRequest()
+    info, bad_request, retry = error_details_pb2.ErrorInfo(), error_details_pb2.BadRequest(), None
     for detail in details.details:
         detail.Unpack(info)
         detail.Unpack(bad_request)
+        found = error_details_pb2.RetryInfo()
+        if detail.Unpack(found):
+            retry = found
     fields = [violation.field for violation in bad_request.field_violations]
     return GlimpseError(
         error.code(),
@@ -57,4 +69,5 @@ def _from_rpc_error(error: Any) -> GlimpseError:
         reason=info.reason.lower(),
         field=fields[0] if fields else None,
         request_id=str(metadata.get(_REQUEST_ID_HEADER, "")),
+        retry_after_seconds=None if retry is None else retry.retry_delay.ToMicroseconds() / 1e6,
     )

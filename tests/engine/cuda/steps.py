@@ -5,7 +5,8 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from glimpse.engine.cuda.attention import CudaAttentionPlan, paged_attention, plan_attention
+from glimpse.engine.cuda.attention import paged_attention
+from glimpse.engine.tensors.paged_plan import PagedPlan, plan_attention
 from tests.engine import attention_steps
 from tests.engine.attention_steps import Step
 
@@ -15,7 +16,7 @@ make_cache = partial(attention_steps.make_cache, device=DEVICE)
 make_step = partial(attention_steps.make_step, device=DEVICE)
 
 
-def plan_of(step: Step) -> CudaAttentionPlan:
+def plan_of(step: Step) -> PagedPlan:
     return plan_attention(
         query_lengths=step.query_lengths, key_lengths=step.key_lengths, block_tables=step.block_tables
     )

@@ -24,6 +24,7 @@ from glimpse.engine.cuda.graphs import (
     capture_sizes,
     is_decode,
 )
+from glimpse.engine.layers.attention import plan_attention
 from glimpse.engine.loading import build_runner, load_engine
 from glimpse.engine.loading.build_runner import LoadedShard
 from glimpse.engine.model_config import load_model_config
@@ -70,11 +71,12 @@ def computing(model: Model, cache: KVCache) -> Compute:
 
     def compute(inputs: DecodeInputs) -> torch.Tensor:
         lengths = inputs.key_lengths.tolist()
-        plan = model.ops.plan_attention(
+        plan = plan_attention(
             query_lengths=inputs.query_starts.diff().tolist(),
             key_lengths=lengths,
             block_tables=inputs.block_tables[:, : -(-max(lengths) // cache.block_size)].long(),
-            cache=cache,
+            block_size=cache.block_size,
+            dtype=cache.keys.dtype,
         )
         return model.decoder.decode(inputs.token_ids, inputs.positions, inputs.slots, plan, cache, model.ops)
 

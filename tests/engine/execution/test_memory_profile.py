@@ -1,4 +1,4 @@
-"""The size of the KV cache, and the steps that are tried to find it."""
+"""The size of the KV cache, and the profiling steps that determine it."""
 
 from pathlib import Path
 
@@ -85,9 +85,9 @@ def test_largest_step_encodes_a_large_image_or_the_longest_audio():
     assert audio.content.nbytes == 4 * 128 * 3000
 
 
-@pytest.mark.parametrize("hears", [False, True])
-def test_runner_executes_and_forgets_the_largest_steps(tiny_checkpoint: Path, tmp_path: Path, hears: bool):
-    path = make_audio_checkpoint(tmp_path) if hears else tiny_checkpoint
+@pytest.mark.parametrize("with_audio", [False, True])
+def test_runner_executes_and_forgets_the_largest_steps(tiny_checkpoint: Path, tmp_path: Path, with_audio: bool):
+    path = make_audio_checkpoint(tmp_path) if with_audio else tiny_checkpoint
     config = EngineConfig(model_path=str(path), device="cpu", dtype="float32", num_threads=1, block_size=8)
     part = load_shard(config, rank=0, on_progress=lambda stage, fraction: None)
     runner = make_runner(config, part, None, on_progress=lambda stage, fraction: None)

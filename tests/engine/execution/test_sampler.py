@@ -1,4 +1,4 @@
-"""The choice of tokens against brute-force references and exact distributions."""
+"""Sampling, compared with brute-force references and exact distributions."""
 
 import math
 from collections import Counter

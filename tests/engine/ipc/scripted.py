@@ -22,6 +22,7 @@ class Engine:
         *scripts: str,
         on_stats: Callable[[StepStats], None] | None = None,
         max_silence_seconds: float = math.inf,
+        keep_spare: bool = False,
     ) -> None:
         self.states: list[EngineState] = []
         self.loading: list[Loading] = []
@@ -34,6 +35,7 @@ class Engine:
             on_loading=self.loading.append,
             on_stats=on_stats or self.stats.append,
             max_silence_seconds=max_silence_seconds,
+            keep_spare=keep_spare,
         )
 
     @property

@@ -64,7 +64,7 @@ def test_cached_prefix_that_ends_within_a_video(harness: Harness, tiny_checkpoin
 def test_answers_depend_on_the_order_of_frames(harness: Harness) -> None:
     backwards = Prompt(
         token_ids=ONE_VIDEO.token_ids,
-        spans=make_prompt(15, 5, (6, 84, 56), 9).spans,  # of another key
+        spans=make_prompt(15, 5, (6, 84, 56), 9).spans,  # with another key
         images=(ONE_VIDEO.images[0][::-1].copy(),),
     )
     forwards, reverse = (harness.answer(harness.begin(prompt), 1).logits[0] for prompt in (ONE_VIDEO, backwards))

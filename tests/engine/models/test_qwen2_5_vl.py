@@ -173,7 +173,7 @@ def test_videos_with_different_rates_do_not_share_a_prefix(checkpoint: Path) -> 
 
     assert num_cached() == 0
     assert num_cached() > 0
-    assert num_cached(fps=2) > 0  # as it is taken to be
+    assert num_cached(fps=2) > 0  # the default
     assert num_cached(fps=1) == 0
     assert num_cached(fps=1e-300) == 0
     assert num_cached(fps=0.5 / MAX_SECONDS_PER_FRAME) > 0

@@ -80,7 +80,7 @@ PROMPTS = {
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_audio_checkpoint(tmp_path_factory.mktemp("hearing"))
+    return make_audio_checkpoint(tmp_path_factory.mktemp("audio"))
 
 
 @pytest.fixture(scope="module")

@@ -26,7 +26,7 @@ grids = st.lists(
 
 def random_medium(grid: Grid, *, seed: int, is_image: bool) -> tuple[memoryview, Grid]:
     grid_t, grid_h, grid_w = grid
-    num_frames = 1 if is_image and grid_t == 1 else 2 * grid_t - seed % 2  # the last may be missing
+    num_frames = 1 if is_image and grid_t == 1 else 2 * grid_t - seed % 2  # the last frame may be missing
     shape = (num_frames, 14 * grid_h, 14 * grid_w, 3)
     return memoryview(np.random.default_rng(seed).integers(0, 256, shape, dtype=np.uint8).tobytes()), grid
 

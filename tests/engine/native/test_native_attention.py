@@ -13,6 +13,7 @@ from glimpse.engine.layers.rotary import Rotation
 from glimpse.engine.layers.rotary import rotate as plain_rotate
 from glimpse.engine.native import attention
 from glimpse.engine.native.library import Level
+from glimpse.engine.tensors.paged_plan import plan_attention
 from tests.engine import attention_steps
 from tests.engine.attention_steps import Step, plain
 from tests.engine.levels import at_each_level, needs_kernels
@@ -27,7 +28,7 @@ make_step = partial(
 
 
 def attend(step: Step, level: Level) -> Tensor:
-    plan = attention.plan_attention(
+    plan = plan_attention(
         query_lengths=step.query_lengths, key_lengths=step.key_lengths, block_tables=step.block_tables
     )
     return attention.paged_attention(step.query, step.cache, plan, level=level)

@@ -5,7 +5,7 @@ import base64
 from tests.media.audio import audio_file, noise
 
 SAMPLES = noise(1, 9_000)
-"""At 44.1 kHz, on the steps of a WAV file's numbers."""
+"""At 44.1 kHz, rounded to the 16-bit steps of a WAV file."""
 
 
 WAV = audio_file(SAMPLES, 44_100)

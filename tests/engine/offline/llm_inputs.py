@@ -1,4 +1,4 @@
-"""Inputs of `LLM` for the tests, and the engine that takes them."""
+"""Inputs of `LLM` for the tests, and an engine for them."""
 
 import base64
 import io

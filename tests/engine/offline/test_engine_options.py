@@ -1,4 +1,4 @@
-"""The engine's options through `LLM`: the same as the server's, and each reaches the engine or is refused by name."""
+"""Engine options through `LLM`: the same as the server's; each reaches the engine or is refused by name."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -19,7 +19,7 @@ class LoadingError(Exception):
 
 
 def load(monkeypatch: pytest.MonkeyPatch, path: Path, **options: Any) -> EngineConfig:
-    """What `LLM` tells the engine."""
+    """The configuration that `LLM` passes to the engine."""
     configs: list[EngineConfig] = []
 
     def load_core(config: EngineConfig, **_: object) -> None:

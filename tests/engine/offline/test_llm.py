@@ -1,4 +1,4 @@
-"""The offline API: every form of prompt and image, batches as alone, and refusals that say where."""
+"""The offline API: all forms of prompts and images, batches, and errors that name the invalid field."""
 
 from pathlib import Path
 from typing import Any
@@ -60,9 +60,9 @@ def test_accepts_an_image_in_every_form(llm: LLM, image: Any) -> None:
 
 
 def test_special_tokens_in_text_are_not_an_image(llm: LLM) -> None:
-    alone, beside = llm.chat([user(text(PLACEHOLDER)), user(text(PLACEHOLDER), image_pil(IMAGE))], GREEDY)
+    alone, with_image = llm.chat([user(text(PLACEHOLDER)), user(text(PLACEHOLDER), image_pil(IMAGE))], GREEDY)
     assert alone.prompt_token_ids.count(277) == 0
-    assert beside.prompt_token_ids.count(277) == 6
+    assert with_image.prompt_token_ids.count(277) == 6
 
 
 def test_uses_a_custom_chat_template(tiny_checkpoint: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The offline API's audio inputs: every form of one, the reference's prompt and answer, and refusals that say where."""
+"""Audio in the offline API: all forms, the reference's prompt and answer, and errors that name the invalid field."""
 
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ GREEDY = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True)
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_audio_checkpoint(tmp_path_factory.mktemp("hearing"))
+    return make_audio_checkpoint(tmp_path_factory.mktemp("audio"))
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def test_completes_two_audio_inputs_like_the_reference(llm: LLM, checkpoint: Pat
     (output,) = llm.chat(user(audio((inputs[0], 16_000)), text("and"), audio((inputs[1], 16_000))), GREEDY)
     expected = greedy_answer(checkpoint, output.prompt_token_ids, inputs, 12)
     assert output.outputs[0].token_ids == expected.token_ids
-    # 50 and 40 frames are 25 and 20 positions, of which two are a token.
+    # 50 and 40 frames become 25 and 20 positions; two positions are one token.
     assert output.prompt_token_ids.count(TOKEN_IDS["<|AUDIO|>"]) == 12 + 10
 
 
@@ -68,11 +68,11 @@ def test_accepts_audio_in_every_form(llm: LLM, part: Any) -> None:
     assert output.outputs == expected.outputs
 
 
-@pytest.mark.parametrize("given", [(SAMPLES, 44_100), [(SAMPLES, 44_100)], WAV, [WAV]], ids=range(4))
-def test_accepts_audio_of_a_prompt_as_samples_or_a_file(llm: LLM, given: Any) -> None:
+@pytest.mark.parametrize("value", [(SAMPLES, 44_100), [(SAMPLES, 44_100)], WAV, [WAV]], ids=range(4))
+def test_accepts_audio_of_a_prompt_as_samples_or_a_file(llm: LLM, value: Any) -> None:
     prompt = f"{PLACEHOLDER}the"
     (expected,) = llm.generate({"prompt": prompt, "multi_modal_data": {"audio": [(SAMPLES, 44_100)]}}, GREEDY)
-    (output,) = llm.generate({"prompt": prompt, "multi_modal_data": {"audio": given}}, GREEDY)
+    (output,) = llm.generate({"prompt": prompt, "multi_modal_data": {"audio": value}}, GREEDY)
     assert output.outputs == expected.outputs
 
 

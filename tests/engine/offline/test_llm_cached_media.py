@@ -1,4 +1,4 @@
-"""The offline API's names for media: what was given once can be left out, in every form that it can be given in."""
+"""Media uuids in the offline API: a medium that was passed once can be passed by reference, in every form."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -27,8 +27,8 @@ def llm(tiny_checkpoint: Path) -> LLM:
 
 
 @pytest.fixture(scope="module")
-def hearing(tmp_path_factory: pytest.TempPathFactory) -> LLM:
-    return load(make_audio_checkpoint(tmp_path_factory.mktemp("hearing")))
+def audio_llm(tmp_path_factory: pytest.TempPathFactory) -> LLM:
+    return load(make_audio_checkpoint(tmp_path_factory.mktemp("audio")))
 
 
 def part(name: str, value: object, uuid: str | None = None, **options: Any) -> dict[str, Any]:
@@ -60,7 +60,7 @@ def test_a_content_part_with_a_uuid_may_be_left_out_later(
     llm: LLM, request: pytest.FixtureRequest, name: str, value: Any, empty: Any, options: dict[str, Any]
 ) -> None:
     uuid = request.node.name
-    conversations = [user(part(name, given, uuid, **options), text("the")) for given in (value, empty)]
+    conversations = [user(part(name, content, uuid, **options), text("the")) for content in (value, empty)]
     assert "no " in refused(lambda: llm.chat(conversations[1], GREEDY))
     sent, left_out = (llm.chat(conversation, GREEDY)[0] for conversation in conversations)
     assert left_out.prompt_token_ids == sent.prompt_token_ids
@@ -71,9 +71,9 @@ def test_a_content_part_with_a_uuid_may_be_left_out_later(
     ("name", "value"),
     [("audio", (SAMPLES, 44_100)), ("audio", WAV), ("audio_url", {"url": BASE64}), ("input_audio", {"data": BASE64})],
 )
-def test_audio_with_a_uuid_may_be_left_out_later(hearing: LLM, name: str, value: Any) -> None:
+def test_audio_with_a_uuid_may_be_left_out_later(audio_llm: LLM, name: str, value: Any) -> None:
     uuid = f"{name} of {type(value)}"
-    sent, left_out = (hearing.chat(user(part(name, given, uuid)), GREEDY)[0] for given in (value, None))
+    sent, left_out = (audio_llm.chat(user(part(name, content, uuid)), GREEDY)[0] for content in (value, None))
     assert left_out.prompt_token_ids == sent.prompt_token_ids
     assert left_out.outputs == sent.outputs
 
@@ -109,9 +109,9 @@ def test_accepts_the_uuids_of_a_prompt_as_in_vllm(
     assert again.outputs == sent.outputs
 
 
-def test_accepts_the_uuid_of_a_prompt_s_audio(hearing: LLM) -> None:
+def test_accepts_the_uuid_of_a_prompt_s_audio(audio_llm: LLM) -> None:
     sent, again = (
-        hearing.generate(
+        audio_llm.generate(
             {"prompt": AUDIO_PLACEHOLDER, "multi_modal_data": {"audio": audio}, "multi_modal_uuids": {"audio": "x"}},
             GREEDY,
         )[0]
@@ -129,9 +129,9 @@ def test_a_reference_may_precede_its_medium_in_a_batch(llm: LLM) -> None:
 def test_a_uuid_refers_to_the_medium_passed_last(llm: LLM) -> None:
     forms = [part("image_pil", IMAGE, "cat"), part("image_url", base64_png(OTHER_IMAGE), "cat")]
     for form in (*forms, forms[0]):
-        (given,) = llm.chat(user(form), GREEDY)
+        (sent,) = llm.chat(user(form), GREEDY)
         (left_out,) = llm.chat(user(part("image_pil", None, "cat")), GREEDY)
-        assert left_out.outputs == given.outputs
+        assert left_out.outputs == sent.outputs
 
 
 def test_a_cached_file_can_be_resized_differently(llm: LLM) -> None:

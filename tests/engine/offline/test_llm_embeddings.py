@@ -1,4 +1,4 @@
-"""The offline API's embeddings: in vLLM's forms they answer as their media do, and refusals say where."""
+"""Embeddings in the offline API: equivalent to their media, in vLLM's forms, and errors that name the invalid field."""
 
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ def llm(tiny_checkpoint: Path) -> LLM:
 
 @pytest.fixture(scope="module")
 def embedded(tiny_checkpoint: Path) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """Of the two images: [tokens, hidden] and [1, 3]."""
+    """Embeddings [tokens, hidden] and grid [1, 3] of each of the two images."""
     return [oracle.embeddings(tiny_checkpoint, pixels) for pixels in (PIXELS, OTHER_PIXELS)]
 
 
@@ -79,11 +79,11 @@ def test_embeddings_are_equivalent_to_their_video(llm: LLM, tiny_checkpoint: Pat
     video = {"type": "video", "video": FRAMES, "min_pixels": 784, "max_pixels": 56 * 56}
     (expected,) = llm.chat(user(video, text("the")), GREEDY)
     embeddings, grid = oracle.embeddings(tiny_checkpoint, FRAMES)
-    given = {"video_embeds": embeddings, "video_grid_thw": grid}
-    (output,) = llm.chat(user({"type": "video_embeds", "video_embeds": given}, text("the")), GREEDY)
+    content = {"video_embeds": embeddings, "video_grid_thw": grid}
+    (output,) = llm.chat(user({"type": "video_embeds", "video_embeds": content}, text("the")), GREEDY)
     assert output.outputs == expected.outputs
     words = f"<|im_start|>user\n{VIDEO_PLACEHOLDER}the<|im_end|>\n<|im_start|>assistant\n"
-    (by_prompt,) = llm.generate({"prompt": words, "multi_modal_data": {"video": given}}, GREEDY)
+    (by_prompt,) = llm.generate({"prompt": words, "multi_modal_data": {"video": content}}, GREEDY)
     assert by_prompt.outputs == expected.outputs
 
 
@@ -92,14 +92,14 @@ def test_embeddings_are_equivalent_to_their_audio(tmp_path: Path) -> None:
     llm, samples = load(path, enable_mm_embeds=True), noise(2, 8_000)
     (expected,) = llm.chat(user({"type": "audio", "audio": (samples, 16_000)}, text("the")), GREEDY)
     embeddings = audio_oracle.embeddings(path, expected.prompt_token_ids, samples, TOKEN_IDS["<|AUDIO|>"])
-    for given in (embeddings, {"audio_embeds": embeddings}, embeddings[None]):
-        (output,) = llm.chat(user({"type": "audio_embeds", "audio_embeds": given}, text("the")), GREEDY)
+    for content in (embeddings, {"audio_embeds": embeddings}, embeddings[None]):
+        (output,) = llm.chat(user({"type": "audio_embeds", "audio_embeds": content}, text("the")), GREEDY)
         assert output.prompt_token_ids == expected.prompt_token_ids
         assert output.outputs == expected.outputs
     words = "<|audio_bos|><|AUDIO|><|audio_eos|>the"
     by_audio, by_embeddings = (
-        llm.generate({"prompt": words, "multi_modal_data": {"audio": given}}, GREEDY)[0]
-        for given in ((samples, 16_000), [embeddings])
+        llm.generate({"prompt": words, "multi_modal_data": {"audio": content}}, GREEDY)[0]
+        for content in ((samples, 16_000), [embeddings])
     )
     assert by_embeddings.outputs == by_audio.outputs
     with pytest.raises(InputError, match="image_embeds: the model does not accept images"):
@@ -167,7 +167,9 @@ REFUSED: list[Any] = [
     pytest.param(good(), [4, 4], r"image_grid_thw': expected patches in time, height and width", id="two numbers"),
     pytest.param(good(), [1, -4, -4], "in each dimension, got 1×-4×-4", id="negative"),
     pytest.param(good(), [1, 2**62, 2**62], "expected 5316911983139663491615228241121378304 tokens", id="endless"),
-    pytest.param(good(), [[1, 4, 4], [1, 4, 8]], "expected tokens that fit the 2 grids, got 4", id="no share"),
+    pytest.param(
+        good(), [[1, 4, 4], [1, 4, 8]], "expected tokens that fit the 2 grids, got 4", id="tokens do not fit the grids"
+    ),
     pytest.param(
         good().repeat(2, 1), [[1, 4, 4]] * 2, "expected the embeddings of one medium, got those of 2", id="two"
     ),

@@ -15,7 +15,7 @@ from tests.media.videos import greys, video
 GREEDY = SamplingParams(temperature=0, max_tokens=8)
 LARGE = PIL.Image.fromarray(np.random.default_rng(0).integers(0, 256, (224, 224, 3), np.uint8))
 SIDE = 28
-"""Of the square that becomes one token."""
+"""Side of a square that becomes one token, in pixels."""
 VIDEO_PLACEHOLDER = PLACEHOLDER.replace("image", "video")
 
 
@@ -25,7 +25,7 @@ def llm(tiny_checkpoint: Path) -> LLM:
 
 
 def num_media_tokens(outputs: Any) -> int:
-    """Of a prompt with one medium, whose placeholders are its most frequent token."""
+    """Returns the number of placeholders in a prompt with one medium, where they are the most frequent token."""
     [output] = outputs
     return max(map(output.prompt_token_ids.count, set(output.prompt_token_ids)))
 
@@ -55,7 +55,7 @@ def test_an_image_s_own_bounds_take_precedence(tiny_checkpoint: Path) -> None:
 
 def test_applies_bounds_and_frame_sampling_to_videos(llm: LLM) -> None:
     prompt = {"prompt": VIDEO_PLACEHOLDER, "multi_modal_data": {"video": video(greys(20, width=112, height=112))}}
-    assert num_media_tokens(llm.generate(prompt, GREEDY)) == 2 * 144, "4 frames, of which two share their tokens"
+    assert num_media_tokens(llm.generate(prompt, GREEDY)) == 2 * 144, "4 frames: two frames share their tokens"
     sampled = prompt | {"mm_processor_kwargs": {"num_frames": 8}}
     assert num_media_tokens(llm.generate(sampled, GREEDY)) == 4 * 144
     smaller = prompt | {"mm_processor_kwargs": {"fps": 2, "max_pixels": 4 * SIDE * SIDE}}
@@ -73,9 +73,9 @@ def test_a_video_s_own_frame_sampling_takes_precedence(tiny_checkpoint: Path) ->
 def test_a_cached_image_is_only_found_with_the_same_bounds(llm: LLM) -> None:
     bounds = {"max_pixels": 4 * SIDE * SIDE}
     named = {"type": "image_pil", "uuid": "bounded"}
-    given = llm.chat(user(named | {"image_pil": LARGE}), GREEDY, mm_processor_kwargs=bounds)
+    sent = llm.chat(user(named | {"image_pil": LARGE}), GREEDY, mm_processor_kwargs=bounds)
     again = llm.chat(user(named | {"image_pil": None}), GREEDY, mm_processor_kwargs=bounds)
-    assert again[0].outputs == given[0].outputs
+    assert again[0].outputs == sent[0].outputs
     with pytest.raises(InputError, match="the cache has no image"):
         llm.chat(user(named | {"image_pil": None}), GREEDY)
 

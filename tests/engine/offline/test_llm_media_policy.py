@@ -1,4 +1,4 @@
-"""What the offline API is told of all media: where they may come from, how long that takes, how they are read."""
+"""Media policy of the offline API: allowed sources, time limits and decoding options."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -86,11 +86,11 @@ def test_private_addresses_are_refused_by_default(tiny_checkpoint: Path) -> None
 def test_transparent_pixels_use_the_requested_background(tiny_checkpoint: Path) -> None:
     clear = PIL.Image.new("RGBA", (56, 56))
     for colour in ((255, 255, 255), (0, 0, 255)):
-        given = {} if colour == (255, 255, 255) else {"image": {"rgba_background_color": list(colour)}}
-        llm = load(tiny_checkpoint, media_io_kwargs=given)
+        options = {} if colour == (255, 255, 255) else {"image": {"rgba_background_color": list(colour)}}
+        llm = load(tiny_checkpoint, media_io_kwargs=options)
         parts = [image_pil(clear), image_pil(PIL.Image.new("RGB", (56, 56), colour))]
         shown, plain = (llm.chat(user(part, text("the " * 40)), GREEDY)[0] for part in parts)
-        # They are the same image to the caches.
+        # Both have the same key in the caches.
         assert plain.num_cached_tokens > shown.num_cached_tokens == 0
         assert plain.outputs == shown.outputs
 

@@ -1,4 +1,4 @@
-"""The offline API's tools: shown to the model, called and answered in conversations, refused where they are wrong."""
+"""Tools in the offline API: rendered in the prompt, called, answered in conversations, and refused if invalid."""
 
 import json
 from pathlib import Path
@@ -43,7 +43,7 @@ def llm(tiny_checkpoint: Path) -> LLM:
 
 
 def shown(llm: LLM, messages: list[dict[str, Any]], **options: Any) -> str:
-    """The prompt that the model saw, without special tokens."""
+    """Returns the prompt as the model receives it, without special tokens."""
     (output,) = llm.chat(messages, GREEDY, **options)
     return TOKENIZER.decode(output.prompt_token_ids)
 

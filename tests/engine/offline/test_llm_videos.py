@@ -1,4 +1,4 @@
-"""The offline API's videos: every form of one, among images and in batches, and refusals that say where."""
+"""Videos in the offline API: all forms, among images, in batches, and errors that name the invalid field."""
 
 import base64
 from pathlib import Path
@@ -50,10 +50,10 @@ def test_accepts_a_video_in_every_form(llm: LLM, part: Any) -> None:
     assert output.outputs == expected.outputs
 
 
-@pytest.mark.parametrize("given", [FRAMES, [FRAMES], IMAGES, [IMAGES], tuple(IMAGES)], ids=range(5))
-def test_accepts_a_prompt_s_video_as_an_array_or_a_list(llm: LLM, given: Any) -> None:
+@pytest.mark.parametrize("value", [FRAMES, [FRAMES], IMAGES, [IMAGES], tuple(IMAGES)], ids=range(5))
+def test_accepts_a_prompt_s_video_as_an_array_or_a_list(llm: LLM, value: Any) -> None:
     prompt = f"{PLACEHOLDER}the"
-    (output,) = llm.generate({"prompt": prompt, "multi_modal_data": {"video": given}}, GREEDY)
+    (output,) = llm.generate({"prompt": prompt, "multi_modal_data": {"video": value}}, GREEDY)
     (as_bytes,) = llm.generate(
         {"prompt": prompt, "multi_modal_data": {"video": [[png(image) for image in IMAGES]]}}, GREEDY
     )
@@ -95,7 +95,7 @@ def test_placeholders_locate_images_and_videos_of_a_prompt(llm: LLM) -> None:
     )
     media = {"image": IMAGE, "video": FRAMES}
     (output,) = llm.generate({"prompt": prompt, "multi_modal_data": media}, GREEDY)
-    # The frames are enlarged here: `multi_modal_data` has no options.
+    # The frames are enlarged here because `multi_modal_data` has no options.
     assert len(output.prompt_token_ids) > len(by_chat)
     assert [token for token in output.prompt_token_ids if token in (277, 278)] == sorted(
         (token for token in output.prompt_token_ids if token in (277, 278)), reverse=True

@@ -18,7 +18,7 @@ from glimpse.engine.plan import CompletedStep, MediaSpan, StepPlan, StepResult
 from glimpse.engine.protocol import TokenEvent
 from glimpse.engine.sampling_params import SamplingParams
 from glimpse.engine.scheduling.core import Core
-from glimpse.engine.scheduling.scheduler import SchedulerLimits
+from glimpse.engine.scheduling.limits import SchedulerLimits
 from glimpse.engine.scheduling.sequence import ModelSpec
 from glimpse.media.kind import MediaKind
 from glimpse.media.processing.audio import audio_from_samples

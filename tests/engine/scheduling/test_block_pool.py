@@ -1,4 +1,4 @@
-"""Blocks are held, freed, found again, and allocated in the right order."""
+"""Blocks are retained, released, found by hash, and allocated in the right order."""
 
 import pytest
 from hypothesis import given

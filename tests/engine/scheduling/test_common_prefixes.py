@@ -1,4 +1,4 @@
-"""Prompts that begin alike and arrive together: what they share is computed once."""
+"""Prompts with a common prefix that arrive together: the prefix is computed once."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -11,7 +11,7 @@ from glimpse.engine.plan import CompletedStep, Embeddings, Sample, StepPlan, Ste
 from glimpse.engine.protocol import FinishReason, Generate, MediaInput, TokenEvent, TokenLogprobs
 from glimpse.engine.sampling_params import SamplingParams
 from glimpse.engine.scheduling.core import Core
-from glimpse.engine.scheduling.scheduler import SchedulerLimits
+from glimpse.engine.scheduling.limits import SchedulerLimits
 from glimpse.engine.scheduling.sequence import ModelSpec
 from glimpse.engine.scheduling.step_pipeline import Runner
 from tests.engine.checking_runner import (
@@ -33,7 +33,7 @@ def refusal(request: Generate, max_waiting: int = 100) -> TokenEvent:
     assert core.has_work
     [event] = core.step().events
     assert not core.has_work
-    assert not runner.plans, "the runner must not see it"
+    assert not runner.plans, "a refused request must not reach the runner"
     assert event.finish is FinishReason.ERROR
     return event
 

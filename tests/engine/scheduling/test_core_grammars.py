@@ -1,4 +1,4 @@
-"""Requests whose grammars are being compiled: they wait, and no others do."""
+"""Requests wait while their own grammars compile, and only they do."""
 
 from concurrent.futures import Future
 
@@ -17,14 +17,14 @@ FREE = SamplingParams(max_tokens=9, ignore_eos=True)
 
 
 @pytest.fixture(autouse=True)
-def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test waits for a compilation."""
+def _no_compile_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sets the time that the core waits for a compilation to zero."""
     monkeypatch.setattr(grammar_queue, "_WAIT_SECONDS", 0.0)
 
 
 @pytest.fixture
 def compiling() -> Future[object]:
-    """The compilation of the slow grammar."""
+    """The future of the slow grammar's compilation."""
     return Future()
 
 

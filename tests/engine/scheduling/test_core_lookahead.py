@@ -112,7 +112,7 @@ def test_prefix_is_found_as_soon_as_with_synchronous_scheduling():
         contents(core, [(generate(name, prompt, sampling=ENDLESS), 0) for name in ("0", "1", "2")]) for core, _ in cores
     ]
     assert first[0] == first[1]
-    assert first[1]["1"][2] == [16, 16], "with the first token and with the last"
+    assert first[1]["1"][2] == [16, 16], "reported with the first and the last token"
 
 
 def test_next_turn_finds_the_answer_as_with_synchronous_scheduling():
@@ -122,7 +122,7 @@ def test_next_turn_finds_the_answer_as_with_synchronous_scheduling():
         [first] = contents(core, [(generate("0", [1, 2, 1], sampling=ENDLESS), 0)]).values()
         assert isinstance(first[0], list)
         found.append(contents(core, [(generate("1", [1, 2, 1, *first[0], 1]), 0)])["1"][2])
-    assert found == [[40], [40]], "of 43 tokens of prompt and answer, the last was never computed"
+    assert found == [[40], [40]], "the last of 43 tokens is never computed"
 
 
 def test_next_step_is_launched_before_waiting_for_this_one():
@@ -190,7 +190,7 @@ def test_cancel_discards_the_step_in_flight():
     ]
     core.cancel("0")
     steps += run_until_idle(core)
-    assert len(answers(steps)["1"]) == 2, "those of the new request"
+    assert len(answers(steps)["1"]) == 2, "only events of the new request"
     assert core.scheduler.block_pool.num_used == 0
 
 
@@ -221,6 +221,20 @@ def test_failed_step_with_another_in_flight_ends_only_its_own_requests(
     failed = {"0"} if lazy else {"0", "1"}
     assert {event.request_id for event in events if event.error is EngineErrorCode.INTERNAL} == failed
     assert len(answers(steps).get("1", [])) == (40 if lazy else 0)
+
+
+def test_ended_sequence_is_forgotten_although_the_step_that_says_so_is_voided(caplog: pytest.LogCaptureFixture):
+    core, runner = ahead()
+    core.submit(generate("0", [1] * 5, sampling=SamplingParams(max_tokens=3, ignore_eos=True)))
+    core.submit(generate("1", [1] * 5, sampling=ENDLESS))
+    core.step()
+    core.step()
+    core.cancel("1")
+    runner.fails = "before"
+    with caplog.at_level(logging.CRITICAL + 1, logger="glimpse.engine.scheduling.step_pipeline"):
+        core.step()  # the step after it, which only forgets "1", was launched before this one failed
+        run_until_idle(core)
+    assert not runner.sequences
 
 
 @pytest.mark.parametrize("fails", ["before for want of memory", "after for want of memory"])

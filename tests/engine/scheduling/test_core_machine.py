@@ -1,7 +1,7 @@
-"""Any mix of requests, cancellations and failures: each request ends once, correctly, and frees all that it held."""
+"""Any mix of requests, cancellations and failures: each request ends exactly once and frees all its resources."""
 
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 from hypothesis import settings
@@ -12,6 +12,7 @@ from glimpse.engine.errors import EngineErrorCode
 from glimpse.engine.protocol import FinishReason, Generate, MediaInput, Step
 from glimpse.engine.sampling_params import Grammar, GrammarKind, SamplingParams
 from glimpse.engine.scheduling import grammar_queue
+from glimpse.engine.scheduling.sequence import namespace_key
 from tests.engine.checking_runner import (
     EOS,
     PLACEHOLDER,
@@ -34,7 +35,7 @@ pieces = st.one_of(
 samplings = st.builds(
     SamplingParams,
     max_tokens=st.integers(1, 20),
-    min_tokens=st.one_of(st.just(0), st.integers(0, 20)),  # set, it makes the next step wait for this one's tokens
+    min_tokens=st.one_of(st.just(0), st.integers(0, 20)),  # if set, the next step waits for this step's tokens
     ignore_eos=st.booleans(),
     stop_token_ids=st.sampled_from([(), (3,)]),
     grammar=st.sampled_from([None, None, *GRAMMARS]),
@@ -61,8 +62,9 @@ def answer_alone(request: Generate, max_model_len: int) -> tuple[list[int], Fini
     # A grammar overrides both parameters. The runner here ignores grammars.
     ignores_eos, min_tokens = (sampling.ignore_eos, sampling.min_tokens) if sampling.grammar is None else (False, 0)
     ends = {*sampling.stop_token_ids, *(() if ignores_eos else (EOS,))}
+    spans = [replace(each.span, key=namespace_key(each.span.key, request.cache_salt)) for each in request.media]
     for num_generated in range(1, sampling.max_tokens + 1):
-        token_ids.append(next_token(fingerprints(token_ids, [medium.span for medium in request.media])[-1]))
+        token_ids.append(next_token(fingerprints(token_ids, spans)[-1]))
         if token_ids[-1] in ends and num_generated > min_tokens:
             return token_ids[len(request.token_ids) :], FinishReason.STOP
         if len(token_ids) == max_model_len:
@@ -71,8 +73,8 @@ def answer_alone(request: Generate, max_model_len: int) -> tuple[list[int], Fini
 
 
 @dataclass
-class Story:
-    """A request and its answer so far."""
+class SubmittedRequest:
+    """A submitted request and its answer so far."""
 
     request: Generate
     token_ids: list[int] = field(default_factory=list[int])
@@ -122,29 +124,45 @@ class CoreMachine(RuleBasedStateMachine):
             **limits,
         )
         self.compiling: dict[Grammar, Future[object]] = {}
-        self.stories: dict[str, Story] = {}
+        self.submitted: dict[str, SubmittedRequest] = {}
 
     @rule(
         parts=st.lists(pieces, min_size=1, max_size=4),
         samplings=st.lists(samplings, min_size=1, max_size=3),
         priority=st.integers(0, 1),
         cache_salt=st.sampled_from(["", "salt"]),
+        client=st.sampled_from(["", "a", "b"]),
+        num_completions=st.integers(1, 3),
     )
     def submit(
-        self, parts: list[str | list[int]], samplings: list[SamplingParams], priority: int, cache_salt: str
+        self,
+        parts: list[str | list[int]],
+        samplings: list[SamplingParams],
+        priority: int,
+        cache_salt: str,
+        client: str,
+        num_completions: int,
     ) -> None:
         for sampling in samplings:
             token_ids, media = make_prompt(parts)
-            request_id = str(len(self.stories))
+            request_id = str(len(self.submitted))
             request = generate(
-                request_id, token_ids, *media, sampling=sampling, priority=priority, cache_salt=cache_salt
+                request_id,
+                token_ids,
+                *media,
+                sampling=sampling,
+                priority=priority,
+                cache_salt=cache_salt,
+                client=client,
+                num_completions=num_completions,
             )
-            self.stories[request_id] = Story(request)
-            self.core.submit(request)
+            for completion in request.each():
+                self.submitted[completion.request_id] = SubmittedRequest(completion)
+                self.core.submit(completion)
 
     @rule(data=st.data())
     def cancel(self, data: st.DataObject) -> None:
-        self.core.cancel(data.draw(st.sampled_from(["unknown", *self.stories])))
+        self.core.cancel(data.draw(st.sampled_from(["unknown", *self.submitted])))
 
     @rule(grammar=st.sampled_from(GRAMMARS))
     def finish_compiling(self, grammar: Grammar) -> None:
@@ -178,37 +196,37 @@ class CoreMachine(RuleBasedStateMachine):
     @invariant()
     def limits_hold(self) -> None:
         scheduler = self.core.scheduler
-        num_open = sum(story.finish is None for story in self.stories.values())
+        num_open = sum(entry.finish is None for entry in self.submitted.values())
         assert scheduler.num_running + scheduler.num_waiting <= num_open
         assert scheduler.num_running <= self.runner.max_sequences
 
     def record(self, step: Step) -> None:
         for event in step.events:
-            story = self.stories[event.request_id]
-            assert story.finish is None, "an event after the last"
+            entry = self.submitted[event.request_id]
+            assert entry.finish is None, "event after the last one"
             assert event.token_ids or event.finish
-            story.token_ids += event.token_ids
-            story.finish = event.finish
+            entry.token_ids += event.token_ids
+            entry.finish = event.finish
             assert (event.error is not None) == (event.finish is FinishReason.ERROR)
             if event.error is EngineErrorCode.OUT_OF_MEMORY:
                 self.num_memory_failures -= 1  # it ends one request
-            self.check(story)
+            self.check(entry)
 
-    def check(self, story: Story) -> None:
-        if len(story.request.token_ids) >= self.max_model_len:
-            assert story.finish is FinishReason.ERROR
+    def check(self, entry: SubmittedRequest) -> None:
+        if len(entry.request.token_ids) >= self.max_model_len:
+            assert entry.finish is FinishReason.ERROR
             return
-        token_ids, finish = answer_alone(story.request, self.max_model_len)
-        assert story.token_ids == token_ids[: len(story.token_ids)]
-        if story.finish in (FinishReason.STOP, FinishReason.LENGTH):
-            assert (story.token_ids, story.finish) == (token_ids, finish)
+        token_ids, finish = answer_alone(entry.request, self.max_model_len)
+        assert entry.token_ids == token_ids[: len(entry.token_ids)]
+        if entry.finish in (FinishReason.STOP, FinishReason.LENGTH):
+            assert (entry.token_ids, entry.finish) == (token_ids, finish)
 
     def teardown(self) -> None:
         for compiling in self.compiling.values():
             compiling.set_result(None)
         for step in run_until_idle(self.core):
             self.record(step)
-        assert all(story.finish for story in self.stories.values())
+        assert all(entry.finish for entry in self.submitted.values())
         assert self.num_memory_failures == 0 if not self.is_ahead else self.num_memory_failures >= 0
         assert not self.runner.launched
         assert self.core.scheduler.block_pool.num_used == 0
@@ -217,8 +235,8 @@ class CoreMachine(RuleBasedStateMachine):
 
 
 @pytest.fixture(autouse=True)
-def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test waits for a compilation."""
+def _no_compile_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sets the time that the core waits for a compilation to zero."""
     monkeypatch.setattr(grammar_queue, "_WAIT_SECONDS", 0.0)
 
 

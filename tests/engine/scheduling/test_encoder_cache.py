@@ -1,4 +1,4 @@
-"""Images are encoded once, stay while they are pinned, and are evicted in the order of their last use."""
+"""Images are encoded once, stay cached while pinned, and are evicted least recently used first."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from glimpse.engine.plan import Embeddings
 from glimpse.engine.protocol import MediaInput
 from glimpse.engine.scheduling.encoder_cache import EncoderCache
 from glimpse.engine.scheduling.sequence import ModelSpec, Sequence, make_sequence
-from tests.engine.checking_runner import PLACEHOLDER, generate, image_input, key
+from tests.engine.checking_runner import PLACEHOLDER, generate, image_input, key, make_core, run_until_idle
 
 WHOLE = 1000
 MODEL = ModelSpec(vocab_size=8, hidden_size=2, eos_token_ids=())
@@ -148,7 +148,7 @@ def test_after_a_refusal_no_other_sequence_gets_a_new_image():
     reach(cache, holder, 0, 2)
     assert reach(cache, refused, 0, 11) == 0
     assert reach(cache, third, 0, 3) == 0
-    assert reach(cache, holder, 2, 5) == 5, "who began goes on"
+    assert reach(cache, holder, 2, 5) == 5, "a sequence that has its image continues"
     cache.finish_plan()
     assert reach(cache, third, 0, 3) == 3
 
@@ -184,3 +184,16 @@ def test_refused_image_is_encoded_in_the_next_step():
     cache.finish_plan()
     assert cache.plan_media(sequence, 4, 7, max_more_tokens=0) == 7
     assert [item.key for item in cache.finish_plan()[0]] == [key("dog")]
+
+
+def test_requests_of_another_salt_do_not_find_encoder_outputs():
+    core, runner = make_core(num_blocks=40, max_model_len=40, encoder_cache_tokens=40)
+    encoded: dict[str, list[int]] = {}
+    for index, salt in enumerate(["", "salt", "other salt", "salt", ""]):
+        prompt = [PLACEHOLDER] * 6 + [index + 1]  # the blocks before the last are not full, so only the encoder caches
+        core.submit(generate(f"{index}", [index + 1, *prompt], image_input("cat", 1, 6), cache_salt=salt))
+        [step, *_] = run_until_idle(core)
+        event = next(event for event in step.events if event.token_ids)
+        encoded.setdefault(salt, []).append(event.num_encoded_media)
+    assert encoded == {"": [1, 0], "salt": [1, 0], "other salt": [1]}
+    assert len(runner.resident) == 3

@@ -1,4 +1,4 @@
-"""Speculative decoding with n-grams: what is proposed, and that only the number of steps depends on it."""
+"""Speculative decoding with n-grams: proposals change the number of steps but no answer."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -88,7 +88,7 @@ def test_stats_count_draft_and_accepted_tokens():
     core.submit(generate("r", [1, 2], sampling=SamplingParams(max_tokens=9)))
     stats = [step.stats for step in run_until_idle(core)]
     assert sum(step.num_generated_tokens for step in stats) == 9
-    # After 3 4 5 occurred twice, 3 4 is proposed, which is all that the answer has room for. Only the 3 is accepted.
+    # After 3 4 5 occurred twice, 3 4 is proposed, because the answer has room for two tokens. Only the 3 is accepted.
     assert sum(step.num_accepted_tokens for step in stats) == 1
     assert sum(step.num_draft_tokens for step in stats) == 2
 

@@ -11,6 +11,7 @@ from glimpse.engine.plan import CompletedStep, Sample, StepPlan, StepResult
 from glimpse.engine.protocol import Generate
 from glimpse.engine.sampling_params import SamplingParams
 from glimpse.engine.scheduling.core import Core
+from glimpse.engine.scheduling.limits import SchedulerLimits
 from glimpse.engine.scheduling.prefill_budget import (
     DEFAULT_MEDIA_WEIGHT,
     NUM_FREE_TOKENS,
@@ -18,7 +19,6 @@ from glimpse.engine.scheduling.prefill_budget import (
     PrefillBudget,
     StepWork,
 )
-from glimpse.engine.scheduling.scheduler import SchedulerLimits
 from glimpse.engine.scheduling.sequence import ModelSpec
 from tests.engine.checking_runner import PLACEHOLDER, generate, image_input
 
@@ -51,16 +51,18 @@ def budget_after(*steps: tuple[StepWork, float], max_slowdown: float = 3.0) -> P
         pytest.param([prompt(500, 5.0)], NUM_FREE_TOKENS, id="decoding not measured"),
         pytest.param([prompt(500, 5.0), decodes(1.0)], 200, id="2 s to spare, 10 ms a token"),
         pytest.param([prompt(500, 50.0), decodes(1.0)], 20, id="2 s to spare, 100 ms a token"),
-        pytest.param([prompt(500, 500.0), decodes(1.0)], NUM_FREE_TOKENS, id="too slow for any"),
-        pytest.param([decodes(1.0), decodes(2.0, 100)], 200, id="what is beyond a decode is the prompt's"),
-        pytest.param([decodes(1.0), decodes(1.0, 100)], 200, id="no more than twice what was tried"),
+        pytest.param([prompt(500, 500.0), decodes(1.0)], NUM_FREE_TOKENS, id="too slow for any prompt token"),
+        pytest.param([decodes(1.0), decodes(2.0, 100)], 200, id="time beyond a decode counts for the prompt"),
+        pytest.param([decodes(1.0), decodes(1.0, 100)], 200, id="at most twice the measured size"),
         pytest.param([decodes(1.0), decodes(0.5, 20)], NUM_UNTRIED_TOKENS, id="faster than a decode"),
-        pytest.param([prompt(500, 5.0), *[decodes(1.0)] * 5, *[decodes(9.0)] * 3], 200, id="steps held up by others"),
-        pytest.param([prompt(500, 5.0), *[decodes(9.0)] * 9, *[decodes(1.0)] * 8], 200, id="long ago"),
+        pytest.param([prompt(500, 5.0), *[decodes(1.0)] * 5, *[decodes(9.0)] * 3], 200, id="slow outliers are ignored"),
         pytest.param(
-            [prompt(500, 5.0), decodes(1.0, NUM_FREE_TOKENS)], 200, id="a few tokens more still measure decoding"
+            [prompt(500, 5.0), *[decodes(9.0)] * 9, *[decodes(1.0)] * 8], 200, id="old measurements are ignored"
         ),
-        pytest.param([decodes(1.0), prompt(10, 9.0)], NUM_UNTRIED_TOKENS, id="a short prompt alone measures nothing"),
+        pytest.param(
+            [prompt(500, 5.0), decodes(1.0, NUM_FREE_TOKENS)], 200, id="a few prompt tokens still measure decoding"
+        ),
+        pytest.param([decodes(1.0), prompt(10, 9.0)], NUM_UNTRIED_TOKENS, id="a short prompt is no measurement"),
     ],
 )
 def test_prompt_tokens_of_a_decoding_step(steps: Sequence[tuple[StepWork, float]], num_tokens: int):

@@ -1,4 +1,4 @@
-"""Blocks have the same name exactly when their KV is the same."""
+"""Two blocks have the same hash if and only if their KV is the same."""
 
 import pytest
 from hypothesis import given

@@ -2,7 +2,7 @@
 
 import pytest
 
-from glimpse.engine.scheduling.scheduler import SchedulerLimits
+from glimpse.engine.scheduling.limits import SchedulerLimits
 from tests.engine.checking_runner import PLACEHOLDER, generate, image_input, make_core, run_until_idle
 from tests.engine.scheduling.scheduling import shapes, submit
 

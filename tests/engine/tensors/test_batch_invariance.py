@@ -1,7 +1,7 @@
-"""What a sequence is answered does not depend on its company: any batches, any chunks, any cached prefix.
+"""Batch invariance: a sequence's answer does not depend on batches, chunks or cached prefixes.
 
-On the native kernels its logits have the same bits; on torch, whose products may differ in the last bit with the shape
-of a batch, they agree within what such bits make, and the tokens are the same.
+On the native kernels the logits are bit-identical. In torch the last bit of a product may depend on the shape of the
+batch: there the logits agree within rounding, and the tokens are the same.
 """
 
 from pathlib import Path
@@ -25,11 +25,11 @@ PROMPTS = [
     make_prompt(5, 130),
 ]
 BACKENDS = [(None, "none"), *((level, quantization) for level in LEVELS for quantization in ("none", "int8"))]
-companies = st.lists(st.tuples(st.integers(0, len(PROMPTS) - 1), st.booleans()), min_size=1, max_size=7)
-"""Which prompt, and whether the blocks of one that was computed before are used."""
+batch_members = st.lists(st.tuples(st.integers(0, len(PROMPTS) - 1), st.booleans()), min_size=1, max_size=7)
+"""For each sequence: the index of its prompt, and whether it starts from cached blocks."""
 
 
-class Company:
+class SharedBatch:
     """Sequences that share a harness, and the same prompts computed alone."""
 
     def __init__(self, harness: Harness, *, exactly: bool) -> None:
@@ -55,24 +55,26 @@ class Company:
 
 
 @pytest.fixture(scope="module", params=BACKENDS, ids=str)
-def company(tiny_checkpoint: Path, request: pytest.FixtureRequest) -> Company:
+def shared_batch(tiny_checkpoint: Path, request: pytest.FixtureRequest) -> SharedBatch:
     level: Level | None
     level, quantization = request.param
     dtype = torch.float32 if level is None else torch.bfloat16
     harness = Harness(tiny_checkpoint, dtype, level=level, quantization=quantization, block_size=BLOCK_SIZE)
-    return Company(harness, exactly=level is not None)
+    return SharedBatch(harness, exactly=level is not None)
 
 
 @settings(max_examples=12, deadline=None)
-@given(members=companies, data=st.data())
-def test_answers_do_not_depend_on_the_batch(company: Company, members: list[tuple[int, bool]], data: st.DataObject):
-    sequences = [(index, company.begin(index, cached=cached)) for index, cached in members]
+@given(members=batch_members, data=st.data())
+def test_answers_do_not_depend_on_the_batch(
+    shared_batch: SharedBatch, members: list[tuple[int, bool]], data: st.DataObject
+):
+    sequences = [(index, shared_batch.begin(index, cached=cached)) for index, cached in members]
     while unfinished := [sequence for _, sequence in sequences if len(sequence.answer) < NUM_TOKENS]:
         chosen = data.draw(st.lists(st.sampled_from(unfinished), min_size=1, unique_by=id))
         work: list[tuple[ScriptedSequence, int]] = []
         for sequence in chosen:
             left = len(sequence.token_ids) - sequence.num_computed
             work.append((sequence, left if left == 1 else data.draw(st.integers(left // 4 + 1, left))))
-        company.step(work)
+        shared_batch.step(work)
     for index, sequence in sequences:
-        company.end(index, sequence)
+        shared_batch.end(index, sequence)

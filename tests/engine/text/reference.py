@@ -1,4 +1,4 @@
-"""What transformers makes of the same conversations: the reference for templates and prompts."""
+"""The same conversations in transformers: the reference for templates and prompts."""
 
 import json
 from collections.abc import Sequence

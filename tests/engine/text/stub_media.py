@@ -1,4 +1,4 @@
-"""Media of which only the kind and the number of tokens matter."""
+"""Stub media: only their kind and number of tokens matter."""
 
 from dataclasses import dataclass
 

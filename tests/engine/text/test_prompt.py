@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from glimpse.engine.model_config import load_model_config
-from glimpse.engine.text.conversation import ChatMessage, MediaSlot
+from glimpse.engine.text.conversation import ChatMessage, MediaSlot, TemplateOptions
 from glimpse.engine.text.prompt import PlaceholderError, PromptBuilder, load_prompt_builder
 from glimpse.engine.text.template import QWEN2_VL_TEMPLATE, ChatTemplate, TemplateError
 from glimpse.engine.text.tokenizer import Tokenizer
@@ -120,8 +120,8 @@ def test_participant_names_are_escaped_too() -> None:
 @pytest.mark.parametrize(
     ("source", "role"),
     [
-        pytest.param("{{ messages[0].role }}", "system", id="a template that does not know developers"),
-        pytest.param("{{ messages[0].role }}{# developer #}", "developer", id="one that does"),
+        pytest.param("{{ messages[0].role }}", "system", id="template without developer role"),
+        pytest.param("{{ messages[0].role }}{# developer #}", "developer", id="template with developer role"),
     ],
 )
 def test_developer_role_falls_back_to_system(source: str, role: str) -> None:
@@ -130,7 +130,7 @@ def test_developer_role_falls_back_to_system(source: str, role: str) -> None:
 
 
 def test_generation_prompt_can_be_left_out() -> None:
-    prompt = BUILDER.chat([user("Hi")], [], add_generation_prompt=False)
+    prompt = BUILDER.chat([user("Hi")], [], TemplateOptions(add_generation_prompt=False))
     assert TOKENIZER.decode(prompt.token_ids).endswith("Hi\n")
 
 
@@ -158,7 +158,7 @@ def test_names_a_medium_without_a_placeholder() -> None:
     assert none_shown.value.missing == 0
     with pytest.raises(PlaceholderError) as one_shown:
         BUILDER.chat([user("Hi", IMAGE)], [image, image])
-    assert one_shown.value.missing is None, "either of them may be the one that is shown"
+    assert one_shown.value.missing is None, "either image may be the rendered one"
 
 
 def test_refuses_media_that_the_template_does_not_render() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from glimpse.engine.text.conversation import ChatMessage, MediaSlot, ToolCall, ToolDefinition
+from glimpse.engine.text.conversation import ChatMessage, MediaSlot, TemplateOptions, ToolCall, ToolDefinition
 from glimpse.engine.text.prompt import PromptBuilder
 from glimpse.engine.text.template import QWEN2_VL_TEMPLATE, ChatTemplate, TemplateError
 from glimpse.engine.text.tokenizer import Tokenizer
@@ -25,7 +25,7 @@ IMAGE_PAD = TOKENIZER.encode("<|image_pad|>")[0]
 IMAGE = MediaSlot(kind=MediaKind.IMAGE)
 
 HERMES = TRAINING_TEMPLATE.read_text(encoding="utf-8")
-"""The embedded checkpoint's."""
+"""The embedded checkpoint's chat template."""
 LISTING = """\
 {%- macro said(message) -%}
 {%- if message.content is string %}{{ message.content }}{% else -%}
@@ -120,7 +120,9 @@ def test_renders_tools_and_tool_calls_like_transformers(
     slots = [part for message in messages for part in message.content if isinstance(part, MediaSlot)]
     media = [StubMedium(kind=slot.kind, num_tokens=1) for slot in slots]
     for begins in (True, False):
-        prompt = builder(source).chat(messages, media, tools=tools, add_generation_prompt=begins)
+        prompt = builder(source).chat(
+            messages, media, TemplateOptions(tools=tuple(tools), add_generation_prompt=begins)
+        )
         assert prompt.token_ids == reference_ids(source, messages, tools, add_generation_prompt=begins)
 
 
@@ -147,7 +149,7 @@ def test_refuses_tools_that_the_template_would_leave_out(
     messages: list[ChatMessage], tools: list[ToolDefinition], message: str
 ) -> None:
     with pytest.raises(TemplateError, match=message):
-        builder(QWEN2_VL_TEMPLATE).chat(messages, [], tools=tools)
+        builder(QWEN2_VL_TEMPLATE).chat(messages, [], TemplateOptions(tools=tuple(tools)))
 
 
 # No quotes and backslashes, which templates escape in JSON.
@@ -167,7 +169,9 @@ def test_escapes_special_tokens_in_tools_and_tool_calls(source: str, text: str) 
         tool = ToolDefinition(name="f", description=text, parameters=schema, strict=False)
         call = ToolCall(id=text, name="f", arguments=json.dumps({text: text}, ensure_ascii=False))
         messages = [user(text), assistant(calls=(call,)), result(text, text)]
-        return builder(source).chat(messages, [], tools=[tool], template_kwargs={"mood": text}).token_ids
+        return (
+            builder(source).chat(messages, [], TemplateOptions(tools=(tool,), template_kwargs={"mood": text})).token_ids
+        )
 
     specials = TOKENIZER.special_ids
     assert [each for each in ids(text) if each in specials] == [each for each in ids("") if each in specials]
@@ -175,20 +179,20 @@ def test_escapes_special_tokens_in_tools_and_tool_calls(source: str, text: str) 
 
 
 def test_passes_template_kwargs_to_the_template() -> None:
-    prompt = builder(LISTING).chat([user("Hi")], [], template_kwargs={"mood": "glad", "unknown": [1]})
+    prompt = builder(LISTING).chat([user("Hi")], [], TemplateOptions(template_kwargs={"mood": "glad", "unknown": [1]}))
     assert TOKENIZER.decode(prompt.token_ids).endswith("assistant:glad")
 
 
 def test_template_kwargs_do_not_override_the_conversation() -> None:
     prompt = builder(LISTING).chat(
-        [user("Hi")], [], template_kwargs={"messages": [], "tools": [], "add_generation_prompt": False}
+        [user("Hi")], [], TemplateOptions(template_kwargs={"messages": [], "tools": [], "add_generation_prompt": False})
     )
     assert TOKENIZER.decode(prompt.token_ids) == "user: Hiassistant:"
 
 
 def test_template_failures_are_template_errors() -> None:
     with pytest.raises(TemplateError, match="the chat template fails on the conversation"):
-        builder("{{ mood + 1 }}").chat([user("Hi")], [], template_kwargs={"mood": "glad"})
+        builder("{{ mood + 1 }}").chat([user("Hi")], [], TemplateOptions(template_kwargs={"mood": "glad"}))
 
 
 def test_refuses_values_that_are_nested_too_deeply() -> None:
@@ -196,7 +200,7 @@ def test_refuses_values_that_are_nested_too_deeply() -> None:
     for _ in range(2000):
         deep = [deep]
     with pytest.raises(TemplateError, match="nested too deeply"):
-        builder(LISTING).chat([user("Hi")], [], template_kwargs={"mood": deep})
+        builder(LISTING).chat([user("Hi")], [], TemplateOptions(template_kwargs={"mood": deep}))
 
 
 BEGUN = st.lists(st.sampled_from(["the", " ", "\n", "end", "<|im_end|>", "<|im_", "é", "assistant"]), max_size=5)
@@ -209,7 +213,7 @@ BEGUN = st.lists(st.sampled_from(["the", " ", "\n", "end", "<|im_end|>", "<|im_"
 @example(begun="the ")
 def test_continued_message_is_not_closed(source: str, begun: str) -> None:
     """The end is found even if the text occurs elsewhere too, and white space is kept if the template keeps it."""
-    prompt = builder(source).chat([user("end the"), assistant(begun)], [], continue_final_message=True)
+    prompt = builder(source).chat([user("end the"), assistant(begun)], [], TemplateOptions(continue_final_message=True))
     shown = TOKENIZER.decode(prompt.token_ids)
     assert shown.endswith(begun.strip() if source is LISTING else begun)
     assert prompt.token_ids[-1] not in TOKENIZER.special_ids
@@ -220,7 +224,9 @@ def test_continued_message_is_not_closed(source: str, begun: str) -> None:
 def test_continues_messages_like_transformers(source: str, content: tuple[str | MediaSlot, ...]) -> None:
     messages = [user("What?"), assistant(*content)]
     media = [StubMedium(kind=part.kind, num_tokens=1) for part in content if isinstance(part, MediaSlot)]
-    prompt = builder(source).chat(messages, media, add_generation_prompt=False, continue_final_message=True)
+    prompt = builder(source).chat(
+        messages, media, TemplateOptions(add_generation_prompt=False, continue_final_message=True)
+    )
     assert prompt.token_ids == reference_ids(
         source, messages, [], add_generation_prompt=False, continue_final_message=True
     )
@@ -237,4 +243,4 @@ def test_continues_messages_like_transformers(source: str, content: tuple[str | 
 )
 def test_refuses_messages_that_cannot_be_continued(source: str, last: ChatMessage, message: str) -> None:
     with pytest.raises(TemplateError, match=message):
-        builder(source).chat([user("Hi"), last], [], continue_final_message=True)
+        builder(source).chat([user("Hi"), last], [], TemplateOptions(continue_final_message=True))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from glimpse.engine.text.stop_strings import StopMatcher
 from tests.engine.text.stopping import cut_at_first_stop
 
-# Few letters, so that stop strings occur, overlap, and contain one another.
+# A small alphabet, so that stop strings occur, overlap, and contain one another.
 TEXTS = st.text("abc", max_size=30)
 STOPS = st.lists(st.text("abc", min_size=1, max_size=4), max_size=4)
 
@@ -34,11 +34,11 @@ def test_releases_the_text_before_the_first_stop_string(text: str, stops: list[s
 @pytest.mark.parametrize(
     ("stops", "pieces", "deltas"),
     [
-        pytest.param([], ["a", "b"], ["a", "b"], id="no stops, nothing is held"),
-        pytest.param(["END"], ["say E", "N", "T"], ["say ", "", "ENT"], id="a false start is let out"),
-        pytest.param(["END"], ["say E", "ND it"], ["say ", ""], id="the stop and what follows never come out"),
-        pytest.param(["END", "x"], ["EN", "x"], ["", "EN"], id="another stop decides for the held text"),
-        pytest.param(["aab"], ["aa", "a", "b"], ["", "a", ""], id="only what can still become a stop is held"),
+        pytest.param([], ["a", "b"], ["a", "b"], id="no stop strings"),
+        pytest.param(["END"], ["say E", "N", "T"], ["say ", "", "ENT"], id="partial match is released"),
+        pytest.param(["END"], ["say E", "ND it"], ["say ", ""], id="stop string and rest are dropped"),
+        pytest.param(["END", "x"], ["EN", "x"], ["", "EN"], id="other stop releases withheld text"),
+        pytest.param(["aab"], ["aa", "a", "b"], ["", "a", ""], id="only possible stops are withheld"),
     ],
 )
 def test_withholds_only_possible_stop_strings(stops: list[str], pieces: list[str], deltas: list[str]) -> None:

@@ -130,8 +130,10 @@ def write_checkpoint(path: Path, files: Mapping[str, Any]) -> None:
             "json",
             id="then chat_template.json",
         ),
-        pytest.param({"tokenizer_config.json": {"chat_template": "config"}}, "config", id="then tokenizer_config.json"),
-        pytest.param({"tokenizer_config.json": {"chat_template": NAMED}}, "named default", id="of several the default"),
+        pytest.param({"tokenizer_config.json": {"chat_template": "config"}}, "config", id="tokenizer_config.json"),
+        pytest.param(
+            {"tokenizer_config.json": {"chat_template": NAMED}}, "named default", id="default of several templates"
+        ),
         pytest.param(
             {
                 "tokenizer_config.json": {

@@ -2,6 +2,9 @@
 
 import json
 import shutil
+import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -80,6 +83,43 @@ def test_decodes_single_tokens() -> None:
     (end,) = TOKENIZER.encode("<|im_end|>")
     assert TOKENIZER.token_bytes(end) == b"<|im_end|>"
     assert TOKENIZER.token_bytes(SIZE + 5) == b""
+
+
+@pytest.mark.parametrize("encode", [TOKENIZER.encode, TOKENIZER.encode_plain, TOKENIZER.split])
+def test_other_threads_run_while_a_long_text_is_encoded(encode: Callable[[str], object]) -> None:
+    thread = threading.Thread(target=encode, args=("the quick <brown> fox " * 30_000,))
+    num_turns = 0
+    thread.start()
+    while thread.is_alive():
+        time.sleep(0.001)
+        num_turns += 1
+    assert num_turns > 20  # a few, if the library kept the lock
+
+
+WORDS = st.sampled_from(["the ", "image", "<|im_end|>", "é", " ", "\n", "漢"])
+
+
+@given(st.lists(WORDS, max_size=60), st.integers(1, 20))
+def test_no_text_that_fits_exceeds(words: list[str], repeats: int) -> None:
+    text = "".join(words) * repeats
+    assert not TOKENIZER.exceeds(text, len(TOKENIZER.encode(text)))
+
+
+def test_a_text_far_too_long_exceeds_without_being_encoded_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    encoded: list[int] = []
+
+    def encode(text: str) -> list[int]:
+        encoded.append(len(text))
+        return TOKENIZER.encode(text)
+
+    counting = Tokenizer(REFERENCE)
+    monkeypatch.setattr(counting, "encode", encode)
+    text = "the quick brown fox " * 100_000
+    assert counting.exceeds(text, 100_000)
+    assert 0 < sum(encoded) < len(text) / 4
+    encoded.clear()
+    assert counting.exceeds(text, 1_000)
+    assert not encoded
 
 
 def test_refuses_a_checkpoint_without_tokenizer(tmp_path: Path) -> None:

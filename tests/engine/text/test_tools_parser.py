@@ -203,7 +203,7 @@ def test_parses_what_each_format_writes(
     assert joined(events) == [event for index, (name, text) in enumerate(texts) for event in call(index, name, text)]
 
 
-# Fragments of valid and invalid calls.
+# Fragments of valid and invalid calls
 SCRAPS = st.lists(
     st.sampled_from(
         [

@@ -1,4 +1,4 @@
-"""Media that are kept: nothing is fetched or decoded twice, nobody finds another's, what was named can be left out."""
+"""Cached media: no repeated fetches or decodings, separate cache namespaces, and references by uuid."""
 
 import asyncio
 import base64
@@ -38,7 +38,7 @@ PNGS = [encode(PIL.Image.fromarray(frame), "PNG") for frame in greys(8)]
 VIDEO = video(greys(8))
 ALL = VideoOptions(num_frames=8)
 FRESH = {"Cache-Control": "public, max-age=60"}
-NAME = CachedSource(uuid="cat")
+BY_UUID = CachedSource(uuid="cat")
 
 
 @pytest.fixture
@@ -54,12 +54,12 @@ def url(web: Web, path: str = "/cat") -> UrlSource:
 
 
 def counts(usage: MediaUsage) -> tuple[int, int, int, int]:
-    """Fetches, fetch cache hits, decodings, decode cache hits."""
+    """Returns the numbers of fetches, fetch cache hits, decodings and decode cache hits."""
     return usage.num_fetched, usage.num_fetch_cache_hits, usage.num_decoded, usage.num_decode_cache_hits
 
 
 def sources_of(file: bytes, caching: CachingLoader, web: Web) -> list[Source]:
-    """Every way of sending a file."""
+    """Returns all kinds of sources of a file."""
     web.answers["/cat"] = respond(file)
     upload = caching.uploads.keep("", MediaFile(digest=sha256(file).digest(), data=file), ttl_seconds=None)
     text = base64.b64encode(file).decode()
@@ -73,7 +73,7 @@ async def refusal(loading: Any) -> MediaError:
     return caught.value
 
 
-async def test_a_file_that_is_known_is_not_decoded_again(caching: CachingLoader, web: Web) -> None:
+async def test_cached_file_is_not_decoded_again(caching: CachingLoader, web: Web) -> None:
     source_images = [(await caching.image(source))[0] for source in sources_of(PNG, caching, web)]
     assert len({source_image.key for source_image in source_images}) == 1
     assert caching.decoders.num_decoded == 1
@@ -82,19 +82,19 @@ async def test_a_file_that_is_known_is_not_decoded_again(caching: CachingLoader,
 @given(
     seed=st.integers(0, 1 << 32),
     sides=st.tuples(st.integers(1, 2), st.integers(1, 2)),
-    place=st.floats(0, 1, exclude_max=True),
+    position=st.floats(0, 1, exclude_max=True),
     step=st.integers(0, 255),
-    turned=st.booleans(),
+    transposed=st.booleans(),
 )
 @settings(max_examples=12)
-def test_images_have_the_same_key_exactly_where_they_are_the_same(
-    seed: int, sides: tuple[int, int], place: float, step: int, turned: bool
+def test_image_keys_are_equal_only_for_equal_pixels(
+    seed: int, sides: tuple[int, int], position: float, step: int, transposed: bool
 ) -> None:
-    height, width = (28 * side for side in sides)  # which are not resized
+    height, width = (28 * side for side in sides)  # not resized at these sizes
     pixels = np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
     changed = pixels.copy()
-    changed.reshape(-1)[int(place * changed.size)] ^= step
-    other = changed.reshape(width, height, 3) if turned else changed
+    changed.reshape(-1)[int(position * changed.size)] ^= step
+    other = changed.reshape(width, height, 3) if transposed else changed
 
     async def keys() -> list[set[bytes]]:
         async with caching_loader() as caching, serve() as web:
@@ -108,7 +108,7 @@ def test_images_have_the_same_key_exactly_where_they_are_the_same(
     assert (first == second) == np.array_equal(pixels, other)
 
 
-async def test_what_is_made_of_a_file_in_another_way_is_another_medium(caching: CachingLoader) -> None:
+async def test_different_options_are_cached_separately(caching: CachingLoader) -> None:
     data = DataSource(data=encode(scene(300, 300), "PNG"))
     options: list[dict[str, Any]] = [{}, {"max_pixels": 9 * 28 * 28}, {"max_pixels": 25 * 28 * 28}]
     source_images = [(await caching.image(data, **bounds))[0] for bounds in options]
@@ -120,9 +120,9 @@ async def test_what_is_made_of_a_file_in_another_way_is_another_medium(caching: 
     assert [len(loaded_video.pixels) for loaded_video, _ in loaded_videos] == [4, 6, 4]
 
 
-async def test_the_same_images_in_other_places_of_a_video_are_another_video(caching: CachingLoader) -> None:
+async def test_frame_order_and_rate_are_part_of_the_cache_key(caching: CachingLoader) -> None:
     frames = [DataSource(data=png) for png in PNGS[:3]]
-    first, again, rated, turned = [
+    first, again, rated, backwards = [
         await caching.loaded_video(FrameSources(frames=tuple(some)), options)
         for some, options in (
             (frames, VideoOptions()),
@@ -131,12 +131,12 @@ async def test_the_same_images_in_other_places_of_a_video_are_another_video(cach
             (frames[::-1], VideoOptions()),
         )
     ]
-    assert [counts(usage)[2:] for _, usage in (first, again, rated, turned)] == [(1, 0), (0, 1), (1, 0), (1, 0)]
+    assert [counts(usage)[2:] for _, usage in (first, again, rated, backwards)] == [(1, 0), (0, 1), (1, 0), (1, 0)]
     assert (first[0].frame_seconds, rated[0].frame_seconds) == ((), (0, 0.5, 1))
-    assert first[0].key == again[0].key == rated[0].key != turned[0].key
+    assert first[0].key == again[0].key == rated[0].key != backwards[0].key
 
 
-async def test_many_requests_for_one_image_fetch_and_decode_it_once(caching: CachingLoader, web: Web) -> None:
+async def test_concurrent_requests_fetch_and_decode_an_image_once(caching: CachingLoader, web: Web) -> None:
     web.answers["/cat"] = respond(PNG)
     loaded = await asyncio.gather(*(caching.image(url(web)) for _ in range(10)))
     assert len({source_image.key for source_image, _ in loaded}) == 1
@@ -144,13 +144,13 @@ async def test_many_requests_for_one_image_fetch_and_decode_it_once(caching: Cac
     assert sorted(counts(usage) for _, usage in loaded) == [(0, 1, 0, 1)] * 9 + [(1, 0, 1, 0)]
 
 
-async def test_tenants_do_not_wait_for_each_other_s_work(caching: CachingLoader, web: Web) -> None:
+async def test_cache_namespaces_do_not_share_fetches(caching: CachingLoader, web: Web) -> None:
     web.answers["/cat"] = respond(PNG, headers=FRESH)
     await asyncio.gather(*(caching.image(url(web), namespace) for namespace in ("a", "b")))
     assert (len(web.requests), caching.decoders.num_decoded) == (2, 2)
 
 
-async def test_a_download_is_used_again_for_as_long_as_its_server_says(caching: CachingLoader, web: Web) -> None:
+async def test_download_is_cached_for_its_max_age(caching: CachingLoader, web: Web) -> None:
     web.answers["/cat"] = respond(PNG, headers=FRESH)
     for now, num_requests in ((0, 1), (59, 1), (60, 2), (61, 2)):
         caching.clock.now = 1000.0 + now
@@ -162,7 +162,7 @@ async def test_a_download_is_used_again_for_as_long_as_its_server_says(caching: 
 
 
 @pytest.mark.parametrize("headers", [{}, {"Cache-Control": "no-store"}, {"Cache-Control": "private, max-age=60"}])
-async def test_a_download_is_not_used_again_where_its_server_does_not_say_so(
+async def test_download_without_freshness_is_not_cached(
     caching: CachingLoader, web: Web, headers: dict[str, str]
 ) -> None:
     web.answers["/cat"] = respond(PNG, headers=headers)
@@ -171,7 +171,7 @@ async def test_a_download_is_not_used_again_where_its_server_does_not_say_so(
     assert (len(web.requests), caching.decoders.num_decoded) == (2, 1)
 
 
-async def test_a_redirect_that_may_change_is_followed_again(caching: CachingLoader, web: Web) -> None:
+async def test_temporary_redirect_is_followed_again(caching: CachingLoader, web: Web) -> None:
     web.answers["/cat"] = respond(PNG, headers=FRESH)
     web.answers["/away"] = respond(b"", status=302, headers={"Location": "/cat"})
     for _ in range(2):
@@ -179,7 +179,7 @@ async def test_a_redirect_that_may_change_is_followed_again(caching: CachingLoad
     assert len(web.requests) == 4
 
 
-async def test_a_kept_download_is_held_to_the_limit_of_what_asks_for_it(caching: CachingLoader, web: Web) -> None:
+async def test_cached_download_is_held_to_the_callers_limit(caching: CachingLoader, web: Web) -> None:
     web.answers["/video"] = respond(VIDEO, headers=FRESH)
     await caching.loaded_video(url(web, "/video"), ALL)
     got = caching.store.fetch("", web.url("/video"), len(VIDEO) - 1, _refuse)
@@ -190,77 +190,77 @@ async def _refuse() -> tuple[bytes, float]:
     raise MediaError(MediaErrorCode.TOO_LARGE, "too large")
 
 
-async def test_a_named_image_can_be_left_out_with_any_bounds(caching: CachingLoader) -> None:
+async def test_image_by_uuid_can_have_other_bounds(caching: CachingLoader) -> None:
     data = DataSource(data=encode(scene(300, 300), "PNG"))
     sent, _ = await caching.image(data, uuid="cat")
-    again, usage = await caching.image(NAME)
+    again, usage = await caching.image(BY_UUID)
     assert (again.key, counts(usage)) == (sent.key, (0, 0, 0, 1))
-    smaller, usage = await caching.image(NAME, max_pixels=9 * 28 * 28)
+    smaller, usage = await caching.image(BY_UUID, max_pixels=9 * 28 * 28)
     assert (smaller.num_tokens, counts(usage)) == (9, (0, 0, 1, 0))
 
 
 @pytest.mark.parametrize("is_file", [True, False])
-async def test_a_named_video_can_be_left_out_with_other_options(caching: CachingLoader, is_file: bool) -> None:
+async def test_video_by_uuid_can_have_other_options(caching: CachingLoader, is_file: bool) -> None:
     frames = FrameSources(frames=tuple(DataSource(data=png) for png in PNGS))
     sent, _ = await caching.loaded_video(DataSource(data=VIDEO) if is_file else frames, VideoOptions(), uuid="cat")
-    again, _ = await caching.loaded_video(NAME, VideoOptions())
-    fewer, _ = await caching.loaded_video(NAME, VideoOptions(num_frames=2))
+    again, _ = await caching.loaded_video(BY_UUID, VideoOptions())
+    fewer, _ = await caching.loaded_video(BY_UUID, VideoOptions(num_frames=2))
     assert again.key == sent.key
     assert len(fewer.pixels) == 2
     if not is_file:
-        error = await refusal(caching.loaded_video(NAME, VideoOptions(end_seconds=1)))
+        error = await refusal(caching.loaded_video(BY_UUID, VideoOptions(end_seconds=1)))
         assert error.code == MediaErrorCode.INVALID_PARAMETER
 
 
-async def test_what_proves_to_be_no_image_is_kept_under_no_name(caching: CachingLoader, web: Web) -> None:
+async def test_invalid_image_is_not_cached_under_its_uuid(caching: CachingLoader, web: Web) -> None:
     web.answers["/cat"] = respond(PNG[:60])
     assert (await refusal(caching.image(url(web), uuid="cat"))).code == MediaErrorCode.INVALID_MEDIA
-    assert (await refusal(caching.image(NAME))).code == MediaErrorCode.NOT_CACHED
+    assert (await refusal(caching.image(BY_UUID))).code == MediaErrorCode.NOT_CACHED
     web.answers["/cat"] = respond(PNG)
     assert (await caching.image(url(web), uuid="cat"))[0].num_tokens
 
 
-async def test_frames_that_were_not_taken_are_not_kept(caching: CachingLoader) -> None:
+async def test_unsampled_frames_are_not_cached(caching: CachingLoader) -> None:
     frames = FrameSources(frames=tuple(DataSource(data=png) for png in PNGS))
     await caching.loaded_video(frames, VideoOptions(num_frames=2), uuid="cat")
-    assert (await refusal(caching.loaded_video(NAME, ALL))).code == MediaErrorCode.NOT_CACHED
+    assert (await refusal(caching.loaded_video(BY_UUID, ALL))).code == MediaErrorCode.NOT_CACHED
 
 
-async def test_a_name_is_its_tenant_s_and_its_kind_s(caching: CachingLoader) -> None:
+async def test_uuids_are_separate_for_each_namespace_and_kind(caching: CachingLoader) -> None:
     await caching.image(DataSource(data=PNG), "a", uuid="cat")
-    for loading in (caching.image(NAME), caching.image(NAME, "b"), caching.loaded_video(NAME, ALL, "a")):
+    for loading in (caching.image(BY_UUID), caching.image(BY_UUID, "b"), caching.loaded_video(BY_UUID, ALL, "a")):
         error = await refusal(loading)
         assert error.code == MediaErrorCode.NOT_CACHED
         assert "with this uuid" in error.message
 
 
-async def test_a_name_is_that_of_the_medium_sent_last(caching: CachingLoader) -> None:
+async def test_uuid_refers_to_the_medium_sent_last(caching: CachingLoader) -> None:
     await caching.image(DataSource(data=PNG), uuid="cat")
     newer, _ = await caching.image(DataSource(data=OTHER_PNG), uuid="cat")
-    assert (await caching.image(NAME))[0].key == newer.key
+    assert (await caching.image(BY_UUID))[0].key == newer.key
 
 
-async def test_a_named_url_is_fetched_once_and_another_one_is_another_medium(caching: CachingLoader, web: Web) -> None:
+async def test_url_with_uuid_is_fetched_once(caching: CachingLoader, web: Web) -> None:
     web.answers |= {"/cat": respond(PNG), "/dog": respond(OTHER_PNG)}
     first, _ = await caching.image(url(web), uuid="cat")
     again, usage = await caching.image(url(web), uuid="cat")
     assert (again.key, counts(usage), len(web.requests)) == (first.key, (0, 1, 0, 1), 1)
     other, _ = await caching.image(url(web, "/dog"), uuid="cat")
     assert other.key != first.key
-    assert (await caching.image(NAME))[0].key == other.key
+    assert (await caching.image(BY_UUID))[0].key == other.key
 
 
-async def test_without_room_nothing_is_kept_and_names_mean_nothing() -> None:
+async def test_disabled_cache_stores_nothing_and_refuses_uuids() -> None:
     async with caching_loader(max_bytes=0) as caching:
         for _ in range(2):
             await caching.image(DataSource(data=PNG), uuid="cat")
-        error = await refusal(caching.image(NAME))
+        error = await refusal(caching.image(BY_UUID))
         assert (error.code, caching.decoders.num_decoded) == (MediaErrorCode.NOT_CACHED, 2)
         assert "--media-cache-bytes" in error.message
         assert caching.store.num_bytes == 0
 
 
-async def test_what_is_kept_stays_within_its_budget() -> None:
+async def test_cache_stays_within_its_budget() -> None:
     async with caching_loader(max_bytes=200_000) as caching:
         for seed in range(12):
             data = DataSource(data=encode(scene(100, 60, seed=seed), "PNG"))
@@ -270,7 +270,7 @@ async def test_what_is_kept_stays_within_its_budget() -> None:
         assert (await refusal(caching.image(CachedSource(uuid="cat 0")))).code == MediaErrorCode.NOT_CACHED
 
 
-async def test_one_who_leaves_does_not_take_the_image_from_others(caching: CachingLoader, web: Web) -> None:
+async def test_cancelled_request_does_not_cancel_a_shared_fetch(caching: CachingLoader, web: Web) -> None:
     asked, may_answer = asyncio.Event(), asyncio.Event()
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -289,7 +289,7 @@ async def test_one_who_leaves_does_not_take_the_image_from_others(caching: Cachi
     assert len(web.requests) == 1
 
 
-async def test_media_in_flight_are_bounded_while_they_come_and_while_they_are_used(web: Web) -> None:
+async def test_memory_budget_covers_loading_and_loaded_media(web: Web) -> None:
     web.answers["/cat"] = respond(PNG)
     image_bytes = 56 * 112 * 3
     async with caching_loader(memory_budget=MemoryBudget(max_bytes=image_bytes + len(PNG))) as caching:
@@ -297,14 +297,14 @@ async def test_media_in_flight_are_bounded_while_they_come_and_while_they_are_us
             await caching.loader.load_image(DataSource(data=PNG), batch=first)
             assert caching.memory_budget.num_bytes == image_bytes
             await caching.loader.load_image(url(web), batch=second)
-            assert caching.memory_budget.num_bytes == image_bytes  # it is the same one
+            assert caching.memory_budget.num_bytes == image_bytes  # the same image counts once
             assert (await refusal(caching.image(DataSource(data=OTHER_PNG)))).code == MediaErrorCode.OVERLOADED
         await caching.image(DataSource(data=OTHER_PNG))
     async with caching_loader(memory_budget=MemoryBudget(max_bytes=len(PNG) - 1)) as caching:
         assert (await refusal(caching.image(url(web)))).code in (MediaErrorCode.OVERLOADED, MediaErrorCode.TOO_LARGE)
 
 
-async def test_an_upload_that_is_not_there_is_told(caching: CachingLoader) -> None:
+async def test_unknown_or_expired_upload_is_not_cached(caching: CachingLoader) -> None:
     upload = caching.uploads.keep("a", MediaFile(digest=sha256(PNG).digest(), data=PNG), ttl_seconds=None)
     source = UploadSource(handle=upload.handle)
     assert (await refusal(caching.image(source))).code == MediaErrorCode.NOT_CACHED

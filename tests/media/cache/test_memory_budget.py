@@ -1,4 +1,4 @@
-"""Bytes of media in memory: bounded for one request and for all, counted once where they are shared, all given back."""
+"""The memory budget of media: limits for one and for all requests, shared objects, and release."""
 
 import pytest
 from hypothesis import given
@@ -8,7 +8,7 @@ from glimpse.media.cache.memory_budget import MemoryBudget
 from glimpse.media.errors import MediaError, MediaErrorCode
 
 
-def test_the_budget_of_all_requests_is_bounded() -> None:
+def test_limits_the_total_of_all_requests() -> None:
     memory_budget = MemoryBudget(max_bytes=100)
     with memory_budget.reservation() as first, memory_budget.reservation() as second:
         first.reserve(60)
@@ -19,7 +19,7 @@ def test_the_budget_of_all_requests_is_bounded() -> None:
     assert memory_budget.num_bytes == 0
 
 
-def test_one_request_is_bounded_by_itself_and_need_not_try_again() -> None:
+def test_limits_each_request_with_a_permanent_error() -> None:
     memory_budget = MemoryBudget(max_bytes=100, max_request_bytes=50)
     with memory_budget.reservation() as reservation:
         reservation.reserve(30)
@@ -30,7 +30,7 @@ def test_one_request_is_bounded_by_itself_and_need_not_try_again() -> None:
         reservation.reserve(50)
 
 
-def test_a_shared_object_is_counted_once() -> None:
+def test_counts_a_shared_object_once() -> None:
     memory_budget, image = MemoryBudget(max_bytes=100), object()
     with memory_budget.reservation() as first:
         with memory_budget.reservation() as second:
@@ -42,12 +42,12 @@ def test_a_shared_object_is_counted_once() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.booleans(), st.integers(0, 60)), max_size=40))
-def test_budgets_are_never_exceeded_and_everything_comes_back(is_enabled: list[tuple[int, bool, int]]) -> None:
+def test_never_exceeds_the_budgets_and_releases_everything(reservations: list[tuple[int, bool, int]]) -> None:
     memory_budget = MemoryBudget(max_bytes=100, max_request_bytes=80)
     images = [object() for _ in range(61)]
-    holds = [memory_budget.reservation() for _ in range(4)]
-    requests = [reservation.__enter__() for reservation in holds]
-    for index, is_shared, num_bytes in is_enabled:
+    contexts = [memory_budget.reservation() for _ in range(4)]
+    requests = [context.__enter__() for context in contexts]
+    for index, is_shared, num_bytes in reservations:
         before = memory_budget.num_bytes, requests[index].num_bytes
         try:
             if is_shared:
@@ -58,6 +58,6 @@ def test_budgets_are_never_exceeded_and_everything_comes_back(is_enabled: list[t
             assert (memory_budget.num_bytes, requests[index].num_bytes) == before
         assert memory_budget.num_bytes <= 100
         assert all(request.num_bytes <= 80 for request in requests)
-    for reservation in holds:
-        reservation.__exit__(None, None, None)
+    for context in contexts:
+        context.__exit__(None, None, None)
     assert memory_budget.num_bytes == 0

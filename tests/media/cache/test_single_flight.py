@@ -1,4 +1,4 @@
-"""Work that is shared: done once, not disturbed by those who leave, ended with the last of them."""
+"""SingleFlight: concurrent callers share a task, which is cancelled with its last caller."""
 
 import asyncio
 
@@ -8,24 +8,24 @@ from glimpse.media.cache.single_flight import SingleFlight
 
 
 class Work:
-    """Something that is done when the test says so."""
+    """Work that finishes when the test allows it."""
 
     def __init__(self) -> None:
-        self.num_begun = 0
+        self.num_started = 0
         self.num_cancelled = 0
         self.may_end = asyncio.Event()
 
     async def do(self) -> str:
-        self.num_begun += 1
+        self.num_started += 1
         try:
             await self.may_end.wait()
         except asyncio.CancelledError:
             self.num_cancelled += 1
             raise
-        return f"result {self.num_begun}"
+        return f"result {self.num_started}"
 
 
-async def test_many_wait_for_one_work() -> None:
+async def test_concurrent_callers_share_one_task() -> None:
     single_flight, work = SingleFlight[str, str](), Work()
     waiting = [asyncio.create_task(single_flight.run("a", work.do)) for _ in range(20)]
     await asyncio.sleep(0)
@@ -33,37 +33,37 @@ async def test_many_wait_for_one_work() -> None:
     results = await asyncio.gather(*waiting)
     assert [value for value, _ in results] == ["result 1"] * 20
     assert [is_leader for _, is_leader in results] == [True] + [False] * 19
-    assert (work.num_begun, len(single_flight)) == (1, 0)
+    assert (work.num_started, len(single_flight)) == (1, 0)
 
 
-async def test_works_of_different_keys_are_different_works() -> None:
+async def test_different_keys_have_separate_tasks() -> None:
     single_flight, work = SingleFlight[str, str](), Work()
     work.may_end.set()
     await asyncio.gather(*(single_flight.run(key, work.do) for key in "abc"))
-    assert work.num_begun == 3
+    assert work.num_started == 3
 
 
-async def test_nothing_is_kept_once_it_is_done() -> None:
+async def test_finished_results_are_not_reused() -> None:
     single_flight, work = SingleFlight[str, str](), Work()
     work.may_end.set()
     assert await single_flight.run("a", work.do) == ("result 1", True)
     assert await single_flight.run("a", work.do) == ("result 2", True)
 
 
-async def test_those_who_leave_disturb_nobody() -> None:
+async def test_cancelled_caller_does_not_cancel_the_task() -> None:
     single_flight, work = SingleFlight[str, str](), Work()
     waiting = [asyncio.create_task(single_flight.run("a", work.do)) for _ in range(3)]
     await asyncio.sleep(0)
-    waiting[0].cancel()  # the one that began it
+    waiting[0].cancel()  # the caller that started it
     await asyncio.sleep(0)
     work.may_end.set()
     assert [value for value, _ in await asyncio.gather(*waiting[1:])] == ["result 1"] * 2
-    assert (work.num_begun, work.num_cancelled) == (1, 0)
+    assert (work.num_started, work.num_cancelled) == (1, 0)
     with pytest.raises(asyncio.CancelledError):
         await waiting[0]
 
 
-async def test_the_last_one_who_leaves_ends_the_work() -> None:
+async def test_task_is_cancelled_with_its_last_caller() -> None:
     single_flight, work = SingleFlight[str, str](), Work()
     waiting = [asyncio.create_task(single_flight.run("a", work.do)) for _ in range(3)]
     await asyncio.sleep(0)
@@ -71,10 +71,10 @@ async def test_the_last_one_who_leaves_ends_the_work() -> None:
         task.cancel()
     await asyncio.gather(*waiting, return_exceptions=True)
     await asyncio.sleep(0)
-    assert (work.num_begun, work.num_cancelled, len(single_flight)) == (1, 1, 0)
+    assert (work.num_started, work.num_cancelled, len(single_flight)) == (1, 1, 0)
 
 
-async def test_who_comes_after_the_last_one_left_begins_anew() -> None:
+async def test_caller_after_a_cancelled_task_starts_a_new_one() -> None:
     single_flight, work = SingleFlight[str, str](), Work()
     first = asyncio.create_task(single_flight.run("a", work.do))
     await asyncio.sleep(0)
@@ -86,7 +86,7 @@ async def test_who_comes_after_the_last_one_left_begins_anew() -> None:
     assert await second == ("result 2", True)
 
 
-async def test_all_are_told_what_went_wrong_and_the_next_one_tries_again() -> None:
+async def test_failure_reaches_all_callers_and_is_not_cached() -> None:
     single_flight, work = SingleFlight[str, str](), Work()
     work.may_end.set()
 

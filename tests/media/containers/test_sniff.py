@@ -1,4 +1,4 @@
-"""What a file is, by its first bytes."""
+"""Detection of file formats by their first bytes."""
 
 from io import BytesIO
 
@@ -10,7 +10,7 @@ from glimpse.media.errors import MediaError, MediaErrorCode
 
 
 @pytest.mark.parametrize("image_format", list(ImageFormat))
-def test_every_format_is_known_by_the_bytes_that_pillow_writes(image_format: ImageFormat) -> None:
+def test_detects_every_image_format(image_format: ImageFormat) -> None:
     file = BytesIO()
     PIL.Image.new("RGB", (5, 4), (200, 10, 30)).save(file, image_format)
     assert sniff_image(file.getvalue()) == image_format
@@ -38,13 +38,13 @@ def test_every_format_is_known_by_the_bytes_that_pillow_writes(image_format: Ima
         (b"RIFF\x24\0\0\0", "an unknown format"),
     ],
 )
-def test_other_files_are_refused_by_name(data: bytes, what: str) -> None:
+def test_refuses_other_formats_by_name(data: bytes, what: str) -> None:
     with pytest.raises(MediaError, match=f"got {what}$") as caught:
         sniff_image(data)
     assert caught.value.code == MediaErrorCode.UNSUPPORTED_FORMAT
 
 
-def test_no_bytes_at_all() -> None:
+def test_refuses_an_empty_file() -> None:
     with pytest.raises(MediaError) as caught:
         sniff_image(b"")
     assert caught.value.code == MediaErrorCode.INVALID_MEDIA

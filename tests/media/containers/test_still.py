@@ -1,4 +1,4 @@
-"""Reading image files: damage, dimensions, and what every kind of pixel becomes as RGB."""
+"""Reading image files: corruption, dimensions, and conversion of all pixel modes to RGB."""
 
 import struct
 
@@ -31,18 +31,18 @@ def pixel(image: PIL.Image.Image, x: int = 0, y: int = 0) -> object:
 @pytest.mark.parametrize(
     ("file_format", "options"), [("PNG", {}), ("BMP", {}), ("TIFF", {}), ("WEBP", {"lossless": True})]
 )
-def test_opaque_rgb_is_unchanged_bit_for_bit(size: tuple[int, int], file_format: str, options: dict[str, bool]) -> None:
+def test_opaque_rgb_is_bit_identical(size: tuple[int, int], file_format: str, options: dict[str, bool]) -> None:
     image = scene(*size)
     assert decode(encode(image, file_format, **options)).tobytes() == image.tobytes()
 
 
-def test_a_jpeg_is_what_pillow_decodes() -> None:
+def test_decodes_a_jpeg() -> None:
     data = encode(scene(33, 21), "JPEG")
     assert decode(data).size == (33, 21)
 
 
 @pytest.mark.parametrize("file_format", ["JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF"])
-def test_a_file_cut_short_is_refused_wherever_it_is_cut(file_format: str) -> None:
+def test_refuses_files_truncated_at_any_length(file_format: str) -> None:
     data = encode(scene(64, 64), file_format)
     for length in (12, 30, len(data) // 4, len(data) // 2, len(data) * 3 // 4):
         with pytest.raises(MediaError) as caught:
@@ -51,7 +51,7 @@ def test_a_file_cut_short_is_refused_wherever_it_is_cut(file_format: str) -> Non
         assert file_format in caught.value.message
 
 
-def test_a_png_of_damaged_pixels_is_refused() -> None:
+def test_refuses_a_png_with_corrupt_pixels() -> None:
     data = bytearray(encode(scene(64, 64), "PNG"))
     data[len(data) // 2] ^= 0xFF
     with pytest.raises(MediaError, match="the PNG is corrupt") as caught:
@@ -60,14 +60,14 @@ def test_a_png_of_damaged_pixels_is_refused() -> None:
 
 
 @pytest.mark.parametrize("file_format", ["JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF"])
-def test_rubbish_after_the_first_bytes_is_refused(file_format: str) -> None:
+def test_refuses_garbage_after_the_magic_bytes(file_format: str) -> None:
     data = encode(scene(16, 16), file_format)
     with pytest.raises(MediaError) as caught:
         decode(data[:12] + b"rubbish" * 20)
     assert caught.value.code in (MediaErrorCode.INVALID_MEDIA, MediaErrorCode.TOO_LARGE)
 
 
-def test_dimensions_are_checked_in_the_header() -> None:
+def test_checks_dimensions_in_the_header() -> None:
     data = png_header(20000, 20000)
     assert len(data) < 100
     with pytest.raises(MediaError, match="20000×20000") as caught:
@@ -75,7 +75,7 @@ def test_dimensions_are_checked_in_the_header() -> None:
     assert caught.value.code == MediaErrorCode.TOO_LARGE
 
 
-def test_a_gif_whose_first_frame_outgrows_its_screen_is_checked_by_the_frame() -> None:
+def test_checks_a_gif_frame_larger_than_its_screen() -> None:
     data = bytearray(encode(PIL.Image.new("P", (2, 2)), "GIF"))
     frame = data.index(b",")  # the image descriptor: left, top, width, height
     data[frame + 5 : frame + 9] = struct.pack("<HH", 60000, 50000)
@@ -84,7 +84,7 @@ def test_a_gif_whose_first_frame_outgrows_its_screen_is_checked_by_the_frame() -
     assert caught.value.code == MediaErrorCode.TOO_LARGE
 
 
-def test_the_largest_image_allowed_is_opened() -> None:
+def test_max_pixels_is_inclusive() -> None:
     assert open_image(encode(scene(40, 25), "PNG"), max_pixels=1000).size == (40, 25)
     with pytest.raises(MediaError, match="41×25"):
         open_image(encode(scene(41, 25), "PNG"), max_pixels=1000)
@@ -102,7 +102,7 @@ def test_transparent_pixels_show_the_background(file_format: str, background: Co
     assert [pixel(result, x) for x in range(4)] == [background, (255, 0, 0), blend, background]
 
 
-def test_transparent_greys_show_the_background() -> None:
+def test_transparent_greyscale_shows_the_background() -> None:
     image = PIL.Image.new("LA", (2, 1), (0, 0))
     image.putpixel((1, 0), (70, 255))
     result = decode(encode(image, "PNG"))
@@ -118,14 +118,14 @@ def test_transparent_palette_entries_show_the_background(transparency: int | byt
     assert [pixel(result, x) for x in range(3)] == [(1, 2, 3), WHITE, (7, 8, 9)]
 
 
-def test_a_transparent_colour_of_an_rgb_png_shows_the_background() -> None:
+def test_transparent_rgb_colour_shows_the_background() -> None:
     image = PIL.Image.new("RGB", (2, 1), (9, 8, 7))
     image.putpixel((1, 0), (1, 1, 1))
     result = decode(encode(image, "PNG", transparency=(9, 8, 7)))
     assert (pixel(result, 0), pixel(result, 1)) == (WHITE, (1, 1, 1))
 
 
-def test_cmyk() -> None:
+def test_converts_cmyk() -> None:
     image = PIL.Image.new("CMYK", (8, 8), (0, 255, 255, 0))
     red = np.asarray(decode(encode(image, "JPEG", quality=100)))
     assert np.abs(red.astype(int) - (255, 0, 0)).max() <= 3
@@ -133,13 +133,13 @@ def test_cmyk() -> None:
 
 
 @pytest.mark.parametrize("file_format", ["PNG", "TIFF"])
-def test_sixteen_bit_greys_keep_their_high_byte(file_format: str) -> None:
+def test_sixteen_bit_greyscale_keeps_the_high_byte(file_format: str) -> None:
     values = np.array([[0, 255, 256, 32768, 65535]], np.uint16)
     result = decode(encode(PIL.Image.fromarray(values), file_format))
     assert [pixel(result, x) for x in range(5)] == [(v, v, v) for v in (0, 0, 1, 128, 255)]
 
 
-def test_one_bit_and_eight_bit_greys() -> None:
+def test_converts_one_and_eight_bit_greyscale() -> None:
     black_and_white = PIL.Image.new("1", (2, 1))
     black_and_white.putpixel((1, 0), 1)
     result = decode(encode(black_and_white, "PNG"))
@@ -148,22 +148,22 @@ def test_one_bit_and_eight_bit_greys() -> None:
 
 
 @pytest.mark.parametrize("mode", ["F", "I"])
-def test_pixels_without_a_plain_meaning_are_refused(mode: str) -> None:
+def test_refuses_unsupported_pixel_modes(mode: str) -> None:
     with pytest.raises(MediaError, match=f"mode {mode}") as caught:
         decode(encode(PIL.Image.new(mode, (4, 4)), "TIFF"))
     assert caught.value.code == MediaErrorCode.UNSUPPORTED_FORMAT
 
 
 @pytest.mark.parametrize("file_format", ["GIF", "WEBP", "PNG"])
-def test_of_an_animation_the_first_frame_counts(file_format: str) -> None:
+def test_uses_the_first_frame_of_an_animation(file_format: str) -> None:
     frames = [PIL.Image.new("RGB", (8, 8), colour) for colour in [(255, 0, 0), (0, 255, 0), (0, 0, 255)]]
     options = {"lossless": True} if file_format == "WEBP" else {}
     data = encode(frames[0], file_format, save_all=True, append_images=frames[1:], **options)
     assert pixel(decode(data)) == (255, 0, 0)
 
 
-# What was done to an upright image, for which the orientation's value is the remedy.
-DAMAGE = {
+# The transformation of an upright image that each EXIF orientation undoes.
+TRANSFORMATIONS = {
     1: None,
     2: Transpose.FLIP_LEFT_RIGHT,
     3: Transpose.ROTATE_180,
@@ -176,18 +176,18 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("file_format", ["PNG", "WEBP", "TIFF"])
-@pytest.mark.parametrize("orientation", DAMAGE)
-def test_every_exif_orientation_is_turned_upright(orientation: int, file_format: str) -> None:
+@pytest.mark.parametrize("orientation", TRANSFORMATIONS)
+def test_applies_every_exif_orientation(orientation: int, file_format: str) -> None:
     upright = scene(12, 7)
-    turn = DAMAGE[orientation]
-    stored = upright if turn is None else upright.transpose(turn)
+    transformation = TRANSFORMATIONS[orientation]
+    stored = upright if transformation is None else upright.transpose(transformation)
     exif = PIL.Image.Exif()
     exif[int(Base.Orientation)] = orientation
     options = {"lossless": True} if file_format == "WEBP" else {}
     assert decode(encode(stored, file_format, exif=exif, **options)).tobytes() == upright.tobytes()
 
 
-def test_a_jpegs_orientation_is_turned_upright() -> None:
+def test_applies_the_exif_orientation_of_a_jpeg() -> None:
     exif = PIL.Image.Exif()
     exif[int(Base.Orientation)] = 6
     stored = scene(40, 24)
@@ -195,7 +195,7 @@ def test_a_jpegs_orientation_is_turned_upright() -> None:
     assert turned.tobytes() == decode(encode(stored, "JPEG")).transpose(Transpose.ROTATE_270).tobytes()
 
 
-@pytest.mark.filterwarnings("ignore::UserWarning:PIL")  # pytest's own filters take the place of ours
+@pytest.mark.filterwarnings("ignore::UserWarning:PIL")  # pytest overrides the module's warning filters
 @pytest.mark.parametrize(
     "exif",
     [
@@ -206,12 +206,12 @@ def test_a_jpegs_orientation_is_turned_upright() -> None:
         b"Exif\0\0II*\0\x08\0\0\0" + struct.pack("<HHHII", 9, 0x0112, 3, 1 << 30, 99),
     ],
 )
-def test_damaged_exif_is_no_orientation(exif: bytes) -> None:
+def test_ignores_corrupt_exif(exif: bytes) -> None:
     plain = encode(scene(20, 10), "JPEG")
     assert decode(encode(scene(20, 10), "JPEG", exif=exif)).tobytes() == decode(plain).tobytes()
 
 
-def test_an_image_without_the_palette_it_needs_is_damaged() -> None:
+def test_refuses_a_palette_image_without_palette() -> None:
     data = encode(scene(16, 16).quantize(4), "PNG")
     start = data.index(b"PLTE") - 4
     end = start + 12 + int.from_bytes(data[start : start + 4])

@@ -1,4 +1,4 @@
-"""Video files: the frames that are asked for, by the shortest way, and every file that is none."""
+"""Video files: decoding of requested frames, seeking, and refusal of invalid files."""
 
 import os
 import struct
@@ -21,7 +21,7 @@ MAX_PIXELS = 1 << 20
 
 
 def frames_of(data: bytes, indices: list[int]) -> np.ndarray:
-    """[frames, height, width, 3]"""
+    """Returns the frames with these indices, [frames, height, width, 3]."""
     with open_video(data, max_pixels=MAX_PIXELS) as opened:
         found = opened.frame_times()
         times = [found.times[index] for index in indices]
@@ -46,7 +46,7 @@ def refusal(data: bytes, max_pixels: int = MAX_PIXELS) -> MediaError:
 
 
 @pytest.mark.parametrize(("container", "codec"), CODECS.values(), ids=CODECS.keys())
-def test_every_frame_of_every_codec_is_found(container: str, codec: str) -> None:
+def test_finds_every_frame_of_every_codec(container: str, codec: str) -> None:
     data = video(greys(12), container=container, codec=codec)
     assert numbers(frames_of(data, list(range(12)))) == list(range(12))
     assert numbers(frames_of(data, [0, 1, 6, 11])) == [0, 1, 6, 11]
@@ -57,7 +57,7 @@ def test_every_frame_of_every_codec_is_found(container: str, codec: str) -> None
 
 
 @pytest.mark.parametrize("keyframe_every", [1, 4, 100])
-def test_skipping_to_keyframes_changes_no_pixel(keyframe_every: int) -> None:
+def test_seeking_to_keyframes_changes_no_pixel(keyframe_every: int) -> None:
     noise = np.random.default_rng(0).integers(0, 256, (30, 32, 32, 3), dtype=np.uint8)
     data = video(noise, keyframe_every=keyframe_every)
     everything = frames_of(data, list(range(30)))
@@ -65,40 +65,40 @@ def test_skipping_to_keyframes_changes_no_pixel(keyframe_every: int) -> None:
         assert (frames_of(data, indices) == everything[indices]).all()
 
 
-def test_only_what_lies_between_is_decoded() -> None:
-    asked = 0
+def test_decodes_only_from_the_nearest_keyframe() -> None:
+    num_calls = 0
 
     def count() -> bool:
-        nonlocal asked
-        asked += 1
+        nonlocal num_calls
+        num_calls += 1
         return False
 
     with open_video(video(greys(40), keyframe_every=10), max_pixels=MAX_PIXELS) as opened:
         found = opened.frame_times()
         list(opened.frames([found.times[31], found.times[39]], found.keyframes, count))
-    assert asked <= 10
+    assert num_calls <= 10
 
 
-def test_who_waits_no_more_stops_the_decoding() -> None:
+def test_decoding_can_be_cancelled() -> None:
     with open_video(video(greys(4)), max_pixels=MAX_PIXELS) as opened:
         found = opened.frame_times()
         with pytest.raises(MediaError, match="was cancelled"):
             list(opened.frames(found.times, found.keyframes, lambda: True))
 
 
-def test_frames_may_come_at_any_time() -> None:
+def test_supports_variable_frame_rates() -> None:
     data = video(greys(5), times=[0, 1, 7, 8, 30])
     times = times_of(data)
     assert [times.seconds(index) for index in range(5)] == [0, 0.1, 0.7, 0.8, 3]
     assert numbers(frames_of(data, [2, 4])) == [2, 4]
 
 
-def test_fragmented_files_are_read() -> None:
+def test_reads_fragmented_files() -> None:
     data = video(greys(12), movflags="frag_keyframe+empty_moov")
     assert numbers(frames_of(data, [0, 5, 11])) == [0, 5, 11]
 
 
-def test_what_was_filmed_upright_is_upright() -> None:
+def test_applies_the_rotation_of_a_video() -> None:
     image = np.asarray(scene(64, 32))
     lying = video(np.stack([image] * 4))
     (upright,) = frames_of(turned_mp4(lying), [2])
@@ -107,7 +107,7 @@ def test_what_was_filmed_upright_is_upright() -> None:
     assert (upright == np.rot90(flat, -1)).all()
 
 
-def test_a_cover_is_not_the_video() -> None:
+def test_ignores_cover_art() -> None:
     file = BytesIO()
     with av.open(file, "w", format="mp4") as output:
         cover: Any = output.add_stream("mjpeg", rate=1)
@@ -120,32 +120,32 @@ def test_a_cover_is_not_the_video() -> None:
     assert numbers(frames_of(file.getvalue(), [3])) == [3]
 
 
-def test_audio_is_no_hindrance() -> None:
+def test_ignores_audio_streams() -> None:
     assert numbers(frames_of(video(greys(6), container="mov", with_audio=True), [5])) == [5]
 
 
 @pytest.mark.parametrize("codec", ["libx264", "vp8", "libsvtav1"])
-def test_large_frames_are_refused_by_the_header(codec: str) -> None:
+def test_refuses_large_frames_by_the_header(codec: str) -> None:
     data = video(greys(2, width=128, height=64), container="matroska", codec=codec)
     error = refusal(data, max_pixels=128 * 64 - 1)
     assert (error.code, "128×64" in error.message) == (MediaErrorCode.TOO_LARGE, True)
 
 
-def test_large_frames_of_vp9_are_refused_although_their_size_is_not_told() -> None:
+def test_refuses_large_vp9_frames() -> None:
     error = refusal(video(greys(2, width=128, height=64), container="webm", codec="libvpx-vp9"), max_pixels=8191)
     assert (error.code, "8191 pixels" in error.message) == (MediaErrorCode.INVALID_MEDIA, True)
 
 
 @pytest.mark.parametrize("codec", ["libx264", "libvpx-vp9", "libsvtav1"])
-def test_frames_larger_than_the_header_says_are_not_decoded(codec: str) -> None:
+def test_refuses_frames_larger_than_the_header_claims(codec: str) -> None:
     data = video(greys(2, width=256, height=192), codec=codec)
-    for size in (256, 192):  # of the track and of the sample description
+    for size in (256, 192):  # in the track and in the sample description
         data = data.replace(struct.pack(">H", size) + b"\0\0", struct.pack(">H", 16) + b"\0\0")
         data = data.replace(struct.pack(">HH", 256, 192), struct.pack(">HH", 16, 16))
     assert refusal(data, max_pixels=64 * 64).code in (MediaErrorCode.INVALID_MEDIA, MediaErrorCode.TOO_LARGE)
 
 
-def test_encoding_for_a_test_leaves_its_thread_as_it_was() -> None:
+def test_encoding_restores_the_scheduling_policy() -> None:
     before = os.sched_getscheduler(0)
     video(greys(2), codec="libsvtav1")
     assert os.sched_getscheduler(0) == before
@@ -165,7 +165,7 @@ NOT_VIDEOS: list[tuple[bytes, str]] = [
 
 
 @pytest.mark.parametrize(("data", "words"), NOT_VIDEOS)
-def test_what_is_no_video_is_refused_by_name(data: bytes, words: str) -> None:
+def test_refuses_other_formats_by_name(data: bytes, words: str) -> None:
     error = refusal(data)
     assert words in error.message
     assert error.code == (MediaErrorCode.UNSUPPORTED_FORMAT if data else MediaErrorCode.INVALID_MEDIA)
@@ -173,11 +173,11 @@ def test_what_is_no_video_is_refused_by_name(data: bytes, words: str) -> None:
 
 @pytest.mark.parametrize("magic", [b"\0\0\0\x20ftypisom", b"\x1a\x45\xdf\xa3", b"\0\0\0\x08moov", b"\0\0\0\0mdat"])
 @pytest.mark.parametrize("rest", [b"", b"\0" * 5000, b"#EXTM3U\nhttp://127.0.0.1/x\n", b"\xff" * 5000])
-def test_a_beginning_alone_is_no_video(magic: bytes, rest: bytes) -> None:
+def test_refuses_magic_bytes_without_a_video(magic: bytes, rest: bytes) -> None:
     assert refusal(magic + rest).code == MediaErrorCode.INVALID_MEDIA
 
 
-def test_a_playlist_behind_a_video_s_first_bytes_fetches_nothing(tmp_path: Path) -> None:
+def test_playlist_after_magic_bytes_opens_no_other_file(tmp_path: Path) -> None:
     other = tmp_path / "other.mp4"
     other.write_bytes(video(greys(4)))
     for playlist in (f"\nfile '{other}'\n", f"\n#EXTM3U\n#EXTINF:1,\n{other}\n"):
@@ -186,7 +186,7 @@ def test_a_playlist_behind_a_video_s_first_bytes_fetches_nothing(tmp_path: Path)
 
 @pytest.mark.parametrize("share", [0.02, 0.3, 0.6, 0.97])
 @pytest.mark.parametrize("kind", ["index last", "index first", "Matroska"])
-def test_files_cut_short_are_refused_or_hold_what_they_hold(kind: str, share: float, tmp_path: Path) -> None:
+def test_truncated_files_are_refused_or_partly_read(kind: str, share: float, tmp_path: Path) -> None:
     frames = np.random.default_rng(0).integers(0, 256, (20, 48, 64, 3), dtype=np.uint8)
     match kind:
         case "index last":
@@ -196,15 +196,15 @@ def test_files_cut_short_are_refused_or_hold_what_they_hold(kind: str, share: fl
         case _:
             data = video(frames, container="webm", codec="libvpx-vp9")
     cut = data[: int(len(data) * share)]
-    if kind == "Matroska" and share > 0.02:  # is written without an end in sight, and may end anywhere
+    if kind == "Matroska" and share > 0.02:  # written as a stream, so it may end anywhere
         assert 0 < len(times_of(cut).times) < 20
     else:
         assert refusal(cut).code == MediaErrorCode.INVALID_MEDIA
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_damage_is_the_clients_and_no_crash(seed: int) -> None:
-    """Whatever bytes are changed: frames come, or an error of the client's."""
+def test_corrupt_files_decode_or_raise_media_errors(seed: int) -> None:
+    """Changes random bytes: the result is frames or a client error."""
     random = np.random.default_rng(seed)
     container, codec = list(CODECS.values())[seed % len(CODECS)]
     corrupt = bytearray(video(greys(6), container=container, codec=codec))
@@ -217,7 +217,7 @@ def test_damage_is_the_clients_and_no_crash(seed: int) -> None:
     assert result in (4, *MediaErrorCode)
 
 
-def test_a_file_with_audio_alone_is_refused() -> None:
+def test_refuses_a_file_with_only_audio() -> None:
     file = BytesIO()
     with av.open(file, "w", format="mov") as output:
         stream = output.add_stream("pcm_s16le", rate=48000)
@@ -227,12 +227,12 @@ def test_a_file_with_audio_alone_is_refused() -> None:
     assert refusal(file.getvalue()).code == MediaErrorCode.INVALID_MEDIA
 
 
-def test_a_codec_that_is_not_listed_is_refused() -> None:
+def test_refuses_unsupported_codecs() -> None:
     error = refusal(video(greys(3), container="matroska", codec="mpeg4"))
     assert (error.code, "H.264" in error.message) == (MediaErrorCode.UNSUPPORTED_FORMAT, True)
 
 
-def test_too_many_frames_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refuses_too_many_frames(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("glimpse.media.containers.video.MAX_SOURCE_FRAMES", 19)
     error = refusal(video(greys(20), container="webm", codec="vp8"))
     assert (error.code, error.message) == (MediaErrorCode.TOO_LARGE, "expected a video of at most 19 frames, got more")

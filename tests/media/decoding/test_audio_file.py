@@ -1,4 +1,4 @@
-"""Audio files: decoded as far as they are heard, the same as the array they were made of; others are refused."""
+"""Audio files: equal to their arrays, decoded up to the maximum duration; invalid files are refused."""
 
 from contextlib import suppress
 from typing import Any
@@ -18,7 +18,7 @@ WAV = audio_file(noise(1, 8_000), 16_000)
 
 
 @pytest.mark.parametrize("kind", FILES)
-def test_a_file_of_any_kind_is_heard(kind: str) -> None:
+def test_decodes_every_format(kind: str) -> None:
     container, codec = FILES[kind]
     data = audio_file(np.stack([tone(440, 48_000, 1)] * 2), 48_000, container=container, codec=codec)
     samples = samples_from_file(data, PROCESSING)
@@ -31,49 +31,49 @@ def test_a_file_of_any_kind_is_heard(kind: str) -> None:
 
 @pytest.mark.parametrize("rate", [8_000, 16_000, 44_100])
 @pytest.mark.parametrize("num_channels", [1, 2, 6])
-def test_a_file_and_its_array_are_one_audio(rate: int, num_channels: int) -> None:
+def test_file_equals_its_array(rate: int, num_channels: int) -> None:
     samples = np.stack([noise(seed, 30_000) for seed in range(num_channels)])
     file, array = audio_from_file(audio_file(samples, rate), PROCESSING), audio_from_array(samples, rate, PROCESSING)
     assert file.key == array.key
     assert np.array_equal(file.features, array.features)
 
 
-def test_mp3_frames_need_no_tag_before_them() -> None:
+def test_mp3_without_id3_tag() -> None:
     data = audio_file(tone(440, 48_000, 1), 48_000, container="mp3", codec="libmp3lame")
     bare = data[data.index(b"\xff\xfb") :]
     assert audio_from_file(bare, PROCESSING).num_tokens == audio_from_file(data, PROCESSING).num_tokens == 25
 
 
-def test_containers_make_no_difference() -> None:
+def test_lossless_containers_have_the_same_key() -> None:
     samples = noise(1, 30_000)
     lossless = [FILES[kind] for kind in ("wav", "flac", "m4a, ALAC", "mkv, PCM")]
     files = [audio_file(samples, 48_000, container=container, codec=codec) for container, codec in lossless]
     assert len({audio_from_file(file, PROCESSING).key for file in files}) == 1
 
 
-def test_a_long_file_is_decoded_only_as_far_as_it_is_heard() -> None:
-    asked = 0
+def test_decodes_no_more_than_the_maximum_duration() -> None:
+    num_calls = 0
 
     def stopped() -> bool:
-        nonlocal asked
-        asked += 1
+        nonlocal num_calls
+        num_calls += 1
         return False
 
-    # Its end is missing, of which nothing is seen.
+    # The end is missing, but it is never read.
     data = audio_file(noise(1, 8_000 * 90), 8_000)[: 8_000 * 2 * 60]
     loaded_audio = audio_from_file(data, PROCESSING, stopped=stopped)
     assert loaded_audio.duration_seconds == 30
-    frames_heard = asked
+    first_calls = num_calls
     audio_from_file(data[: 8_000 * 2 * 30], PROCESSING, stopped=stopped)
-    assert abs((asked - frames_heard) - frames_heard) <= 2
+    assert abs((num_calls - first_calls) - first_calls) <= 2
 
 
-def test_the_audio_of_a_video_is_heard() -> None:
+def test_decodes_the_audio_of_a_video() -> None:
     data = video(greys(4), container="mov", with_audio=True)
     assert audio_from_file(data, PROCESSING).duration_seconds == 1
 
 
-def test_a_file_that_nobody_waits_for_is_given_up() -> None:
+def test_decoding_can_be_cancelled() -> None:
     with pytest.raises(MediaError, match="was cancelled"):
         audio_from_file(WAV, PROCESSING, stopped=lambda: True)
 
@@ -98,7 +98,7 @@ BAD: list[Any] = [
 
 
 @pytest.mark.parametrize(("data", "code", "words"), BAD)
-def test_what_is_no_audio_is_refused(data: bytes, code: MediaErrorCode, words: str) -> None:
+def test_refuses_invalid_audio(data: bytes, code: MediaErrorCode, words: str) -> None:
     with pytest.raises(MediaError, match=words) as caught:
         audio_from_file(data, PROCESSING)
     assert caught.value.code is code
@@ -114,11 +114,11 @@ M4A = audio_file(noise(2, 4_000), 48_000, container="ipod", codec="aac")
     changes=st.lists(st.tuples(st.integers(0, 400), st.integers(0, 255)), min_size=1, max_size=12),
 )
 @settings(max_examples=60, deadline=None)
-def test_a_damaged_file_is_heard_or_refused(data: bytes, changes: list[tuple[int, int]]) -> None:
+def test_corrupt_files_decode_or_raise_media_errors(data: bytes, changes: list[tuple[int, int]]) -> None:
     corrupt = bytearray(data)
     for place, value in changes:
         corrupt[place % len(corrupt)] = value
-    with suppress(MediaError):  # anything else is ours
+    with suppress(MediaError):  # any other exception is a bug
         loaded_audio = audio_from_file(bytes(corrupt), PROCESSING)
         assert np.all(np.isfinite(loaded_audio.features))
         assert loaded_audio.duration_seconds <= 30

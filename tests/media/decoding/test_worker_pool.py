@@ -1,4 +1,4 @@
-"""Decoding in other processes: the same media and errors, and a process lost costs one request and no more."""
+"""Decoding in worker processes: same media and errors as in-process, and a crash fails one request only."""
 
 import asyncio
 import os
@@ -14,11 +14,13 @@ import pytest
 
 from glimpse.media.containers.still import open_image
 from glimpse.media.decoding.audio_file import audio_from_file
+from glimpse.media.decoding.jobs import AudioJob, FramesJob, ImageJob, VideoJob
 from glimpse.media.decoding.video_file import video_from_file
 from glimpse.media.decoding.video_frames import video_from_image_files
 from glimpse.media.decoding.worker_client import IMAGE_LIMITS, VIDEO_LIMITS, IsolatedDecoders
 from glimpse.media.decoding.worker_pool import WORKER_COMMAND
 from glimpse.media.errors import MediaError, MediaErrorCode
+from glimpse.media.processing.audio import Audio
 from glimpse.media.processing.image import Image, prepare_image
 from glimpse.media.processing.video import Video
 from glimpse.media.processing.video_options import VideoOptions
@@ -35,7 +37,7 @@ OPTIONS = VideoOptions(num_frames=6, start_seconds=0.2)
 PNG = encode(scene(300, 200), "PNG")
 PNGS = [encode(PIL.Image.fromarray(frame), "PNG") for frame in greys(6)]
 WAV = audio_file(noise(1, 8_000), 16_000)
-MOST = 1_000_000
+MAX_PIXELS = 1_000_000
 """Pixels of an image."""
 NEVER_ENDS = "import time; time.sleep(600)"
 SPINS = """
@@ -44,15 +46,16 @@ def spin(*job):
     while True: pass
 worker.decode = spin; worker.main()
 """
-TELLS = "import os; open({path!r}, 'w').write(f'{{os.getpid()}} ')\n"
+WRITES_PID = "import os; open({path!r}, 'w').write(f'{{os.getpid()}} ')\n"
 
 
 def make_decoders(*code: str, **limits: Any) -> IsolatedDecoders:
-    """With one process of each kind, which runs other code than ours if some is given."""
+    """Returns decoders with one worker of each kind, which runs `code` instead of the worker program if given."""
     command = (sys.executable, "-c", *code) if code else WORKER_COMMAND
     return IsolatedDecoders(
         num_images=1,
         num_videos=1,
+        max_decoded_pixels=MAX_PIXELS,
         image_limits=replace(IMAGE_LIMITS, **limits),
         video_limits=replace(VIDEO_LIMITS, **limits),
         command=command,
@@ -67,11 +70,15 @@ async def decoders() -> AsyncIterator[IsolatedDecoders]:
 
 
 async def image(decoders: IsolatedDecoders, data: bytes = PNG) -> Image:
-    return await decoders.image(data, PROCESSING, max_decoded_pixels=MOST)
+    decoded = await decoders.decode(ImageJob(processing=PROCESSING), [data])
+    assert isinstance(decoded, Image)
+    return decoded
 
 
 async def loaded_video(decoders: IsolatedDecoders, data: bytes = VIDEO, options: VideoOptions = OPTIONS) -> Video:
-    return await decoders.video_from_file(data, VIDEO_PROCESSING, options)
+    decoded = await decoders.decode(VideoJob(processing=VIDEO_PROCESSING, options=options), [data])
+    assert isinstance(decoded, Video)
+    return decoded
 
 
 async def image_refusal(decoders: IsolatedDecoders, data: bytes = PNG) -> MediaError:
@@ -86,40 +93,41 @@ async def video_refusal(decoders: IsolatedDecoders, data: bytes = VIDEO, options
     return caught.value
 
 
-async def test_an_image_is_the_same_as_one_decoded_here(decoders: IsolatedDecoders) -> None:
-    expected = prepare_image(open_image(PNG, max_pixels=MOST), PROCESSING)
-    there = await image(decoders)
-    assert (there.key, there.grid_thw, there.num_tokens) == (expected.key, expected.grid_thw, expected.num_tokens)
-    assert (there.pixels == expected.pixels).all()
+async def test_image_equals_in_process_decoding(decoders: IsolatedDecoders) -> None:
+    expected = prepare_image(open_image(PNG, max_pixels=MAX_PIXELS), PROCESSING)
+    result = await image(decoders)
+    assert (result.key, result.grid_thw, result.num_tokens) == (expected.key, expected.grid_thw, expected.num_tokens)
+    assert (result.pixels == expected.pixels).all()
 
 
-async def test_a_video_is_the_same_as_one_decoded_here(decoders: IsolatedDecoders) -> None:
+async def test_video_equals_in_process_decoding(decoders: IsolatedDecoders) -> None:
     expected = video_from_file(VIDEO, VIDEO_PROCESSING, OPTIONS)
-    there = await loaded_video(decoders)
-    assert (there.key, there.grid_thw, there.num_tokens) == (expected.key, expected.grid_thw, expected.num_tokens)
-    assert (there.frame_seconds, there.fps) == (expected.frame_seconds, None)
-    assert (there.pixels == expected.pixels).all()
+    result = await loaded_video(decoders)
+    assert (result.key, result.grid_thw, result.num_tokens) == (expected.key, expected.grid_thw, expected.num_tokens)
+    assert (result.frame_seconds, result.fps) == (expected.frame_seconds, None)
+    assert (result.pixels == expected.pixels).all()
     rated = await loaded_video(decoders, options=VideoOptions())
     assert (rated.fps, numbers(rated.pixels)) == (1, [0, 3, 6, 9])
 
 
-async def test_frames_are_the_same_as_those_decoded_here(decoders: IsolatedDecoders) -> None:
-    options, frame_indices = VideoOptions(fps=5), [0, 2, 3, 4, 5, 9]
-    expected = video_from_image_files(PNGS, frame_indices, VIDEO_PROCESSING, options, max_decoded_pixels=MOST)
-    there = await decoders.video_from_image_files(
-        PNGS, frame_indices, VIDEO_PROCESSING, options, max_decoded_pixels=MOST
-    )
-    assert (there.key, there.frame_seconds) == (expected.key, (0.0, 0.4, 0.6, 0.8, 1.0, 1.8))
+async def test_frames_equal_in_process_decoding(decoders: IsolatedDecoders) -> None:
+    options, frame_indices = VideoOptions(fps=5), (0, 2, 3, 4, 5, 9)
+    expected = video_from_image_files(PNGS, frame_indices, VIDEO_PROCESSING, options, max_decoded_pixels=MAX_PIXELS)
+    job = FramesJob(processing=VIDEO_PROCESSING, options=options, frame_indices=frame_indices)
+    result = await decoders.decode(job, PNGS)
+    assert isinstance(result, Video)
+    assert (result.key, result.frame_seconds) == (expected.key, (0.0, 0.4, 0.6, 0.8, 1.0, 1.8))
 
 
-async def test_an_audio_is_the_same_as_one_decoded_here(decoders: IsolatedDecoders) -> None:
+async def test_audio_equals_in_process_decoding(decoders: IsolatedDecoders) -> None:
     expected = audio_from_file(WAV, AUDIO_PROCESSING)
-    there = await decoders.audio(WAV, AUDIO_PROCESSING)
-    assert (there.key, there.num_tokens) == (expected.key, expected.num_tokens)
-    assert (there.features == expected.features).all()
+    result = await decoders.decode(AudioJob(processing=AUDIO_PROCESSING), [WAV])
+    assert isinstance(result, Audio)
+    assert (result.key, result.num_tokens) == (expected.key, expected.num_tokens)
+    assert (result.features == expected.features).all()
 
 
-async def test_errors_are_the_same_and_cost_no_process(decoders: IsolatedDecoders) -> None:
+async def test_media_errors_are_passed_on_and_keep_the_worker(decoders: IsolatedDecoders) -> None:
     await loaded_video(decoders)
     assert (await video_refusal(decoders, b"hello")).code == MediaErrorCode.UNSUPPORTED_FORMAT
     error = await video_refusal(decoders, VIDEO[:400])
@@ -132,15 +140,17 @@ async def test_errors_are_the_same_and_cost_no_process(decoders: IsolatedDecoder
     assert (await image_refusal(decoders, PNG[:400])).code == MediaErrorCode.INVALID_MEDIA
     frames = [PNGS[0], PNG]
     with pytest.raises(MediaError, match="for frame 1"):
-        await decoders.video_from_image_files(frames, [0, 1], VIDEO_PROCESSING, VideoOptions(), max_decoded_pixels=MOST)
+        await decoders.decode(
+            FramesJob(processing=VIDEO_PROCESSING, options=VideoOptions(), frame_indices=(0, 1)), frames
+        )
     assert await loaded_video(decoders)
 
 
-async def test_more_files_than_processes_wait_for_their_turn(decoders: IsolatedDecoders) -> None:
+async def test_jobs_queue_for_a_free_worker(decoders: IsolatedDecoders) -> None:
     files = [encode(scene(width, 60), "PNG") for width in (60, 90, 120, 150)]
     source_images = await asyncio.gather(*(image(decoders, file) for file in files))
     assert [each.key for each in source_images] == [
-        prepare_image(open_image(file, max_pixels=MOST), PROCESSING).key for file in files
+        prepare_image(open_image(file, max_pixels=MAX_PIXELS), PROCESSING).key for file in files
     ]
 
 
@@ -158,7 +168,7 @@ async def test_images_do_not_wait_for_videos() -> None:
     await decoders.close()
 
 
-async def test_a_process_that_dies_costs_one_request(tmp_path: Path) -> None:
+async def test_crashed_worker_fails_one_request(tmp_path: Path) -> None:
     died = tmp_path / "died"
     dies_once = (
         f"import os, pathlib, glimpse.media.decoding.worker as worker; once = pathlib.Path({str(died)!r})\n"
@@ -175,11 +185,36 @@ async def test_a_process_that_dies_costs_one_request(tmp_path: Path) -> None:
     await decoders.close()
 
 
-async def test_a_process_that_died_with_nothing_to_do_costs_nothing(tmp_path: Path) -> None:
-    told = tmp_path / "pid"
-    decoders = make_decoders(TELLS.format(path=str(told)) + "import glimpse.media.decoding.worker as w; w.main()")
+@pytest.mark.parametrize("kills", [1, 2])
+async def test_worker_killed_from_outside_costs_a_retry(tmp_path: Path, kills: int) -> None:
+    """As the kernel does when memory is short. The file is not at fault."""
+    starts = tmp_path / "starts"
+    is_killed_first = (
+        f"import os, signal, glimpse.media.decoding.worker as worker\n"
+        f"with open({str(starts)!r}, 'a+') as file:\n"
+        "    file.write('x'); file.seek(0); number = len(file.read())\n"
+        f"if number <= {kills}: worker.decode = lambda *job: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "worker.main()"
+    )
+    decoders = make_decoders(is_killed_first)
+    if kills == 1:
+        assert await image(decoders)
+    else:
+        error = await image_refusal(decoders)
+        assert error.code is MediaErrorCode.WORKER_KILLED
+        assert error.message == "the image was not decoded: the server's decoder was killed; retry the request"
+        assert await image(decoders)
+    assert len(starts.read_text()) == kills + 1
+    await decoders.close()
+
+
+async def test_worker_killed_while_idle_is_replaced(tmp_path: Path) -> None:
+    pid_file = tmp_path / "pid"
+    decoders = make_decoders(
+        WRITES_PID.format(path=str(pid_file)) + "import glimpse.media.decoding.worker as w; w.main()"
+    )
     await decoders.warm()
-    os.kill(await asyncio.to_thread(pid_in, told), signal.SIGKILL)
+    os.kill(await asyncio.to_thread(pid_in, pid_file), signal.SIGKILL)
     assert await image(decoders)
     await decoders.close()
 
@@ -187,13 +222,13 @@ async def test_a_process_that_died_with_nothing_to_do_costs_nothing(tmp_path: Pa
 @pytest.mark.parametrize(
     "code",
     [
-        pytest.param("raise SystemExit", id="ends at once"),
-        pytest.param("print('nonsense ' * 1000)", id="talks nonsense"),
-        pytest.param("import sys; sys.stdout.buffer.write(b'\\x02\\0\\0\\0{}')", id="talks in another form"),
-        pytest.param("import sys; sys.stdout.buffer.write(b'\\xff\\xff\\xff\\xff')", id="has a long story"),
+        pytest.param("raise SystemExit", id="exits at once"),
+        pytest.param("print('nonsense ' * 1000)", id="not a reply"),
+        pytest.param("import sys; sys.stdout.buffer.write(b'\\x02\\0\\0\\0{}')", id="invalid reply"),
+        pytest.param("import sys; sys.stdout.buffer.write(b'\\xff\\xff\\xff\\xff')", id="too long reply"),
     ],
 )
-async def test_a_process_that_makes_no_sense_is_not_believed(code: str) -> None:
+async def test_invalid_worker_output_is_refused(code: str) -> None:
     decoders = make_decoders(code)
     assert (await video_refusal(decoders)).code == MediaErrorCode.INVALID_MEDIA
     assert (await image_refusal(decoders)).code == MediaErrorCode.INVALID_MEDIA
@@ -204,8 +239,8 @@ async def test_a_process_that_makes_no_sense_is_not_believed(code: str) -> None:
     "shape",
     ["[]", "[28]", "[28,28]", "[28,28,4]", "[28,27,3]", "[-28,-28,3]", "[0,28,3]", "[280000,28,3]", "[1,28,28,3]"],
 )
-async def test_an_image_that_there_cannot_be_is_not_believed(shape: str) -> None:
-    decoders = make_decoders(claim(f'{{"type":"decoded","shape":{shape}}}'))
+async def test_impossible_image_shapes_are_refused(shape: str) -> None:
+    decoders = make_decoders(replying(f'{{"type":"decoded","shape":{shape}}}'))
     assert (await image_refusal(decoders)).code == MediaErrorCode.INVALID_MEDIA
     await decoders.close()
 
@@ -215,43 +250,45 @@ async def test_an_image_that_there_cannot_be_is_not_believed(shape: str) -> None
     [("[768,9999,9999,3]", "[]"), ("[4,28,28]", "[]"), ("[4,28,28,1]", "[]"), ("[-4,-28,28,3]", "[]"),
      ("[4,28,28,3]", "[0,1]"), ("[4,28,28,3]", "[0,1,2,NaN]")],
 )  # fmt: skip
-async def test_a_video_that_there_cannot_be_is_not_believed(shape: str, frame_seconds: str) -> None:
-    decoders = make_decoders(claim(f'{{"type":"decoded","shape":{shape},"frame_seconds":{frame_seconds},"fps":null}}'))
+async def test_impossible_video_results_are_refused(shape: str, frame_seconds: str) -> None:
+    decoders = make_decoders(
+        replying(f'{{"type":"decoded","shape":{shape},"frame_seconds":{frame_seconds},"fps":null}}')
+    )
     assert (await video_refusal(decoders)).code == MediaErrorCode.INVALID_MEDIA
     await decoders.close()
 
 
 @pytest.mark.parametrize("shape", ["[480001]", "[1,2]", "[]", "[-1]"])
-async def test_an_audio_that_there_cannot_be_is_not_believed(shape: str) -> None:
-    decoders = make_decoders(claim(f'{{"type":"decoded","shape":{shape}}}'))
+async def test_impossible_audio_shapes_are_refused(shape: str) -> None:
+    decoders = make_decoders(replying(f'{{"type":"decoded","shape":{shape}}}'))
     with pytest.raises(MediaError, match="crashed the decoder"):
-        await decoders.audio(WAV, AUDIO_PROCESSING)
+        await decoders.decode(AudioJob(processing=AUDIO_PROCESSING), [WAV])
     await decoders.close()
 
 
-def claim(text: str) -> str:
-    """Code of a process that answers in this way, and with enough bytes."""
+def replying(text: str) -> str:
+    """Returns the code of a worker that replies with this header and 1 MiB of zeros."""
     return (
         f"import sys; text = {text.encode()!r}\n"
         "sys.stdout.buffer.write(len(text).to_bytes(4, 'little') + text + bytes(1 << 20))"
     )
 
 
-@pytest.mark.skipif(not RESIZERS, reason="nothing can be compiled here")
-async def test_a_process_resizes_with_what_was_compiled_here(tmp_path: Path) -> None:
-    told = tmp_path / "library"
+@pytest.mark.skipif(not RESIZERS, reason="native resampling cannot be compiled")
+async def test_worker_uses_the_compiled_library(tmp_path: Path) -> None:
+    library_file = tmp_path / "library"
     code = (
         "import os; os.environ['PATH'] = ''\n"  # no compiler
         "from glimpse.media.native.library import native_resizer; import glimpse.media.decoding.worker as worker\n"
-        f"open({str(told)!r}, 'w').write(str(native_resizer().path)); worker.main()"
+        f"open({str(library_file)!r}, 'w').write(str(native_resizer().path)); worker.main()"
     )
     decoders = make_decoders(code)
     assert await image(decoders)
-    assert told.read_text() == str(RESIZERS[0].path)
+    assert library_file.read_text() == str(RESIZERS[0].path)
     await decoders.close()
 
 
-async def test_what_libraries_print_is_no_result() -> None:
+async def test_output_of_libraries_is_not_a_result() -> None:
     talks = (
         "import os, glimpse.media.decoding.worker as worker; decode = worker.decode\n"
         "worker.decode = lambda *job: (os.write(1, b'decoders like to talk'), decode(*job))[1]\n"
@@ -262,7 +299,7 @@ async def test_what_libraries_print_is_no_result() -> None:
     await decoders.close()
 
 
-async def test_memory_is_bounded() -> None:
+async def test_limits_memory() -> None:
     decoders = make_decoders(memory_bytes=700 << 20)
     assert await loaded_video(decoders)
     assert (await video_refusal(decoders, VIDEO + bytes(600 << 20))).code == MediaErrorCode.INVALID_MEDIA
@@ -270,7 +307,7 @@ async def test_memory_is_bounded() -> None:
     await decoders.close()
 
 
-async def test_processor_time_is_bounded_for_each_job() -> None:
+async def test_limits_cpu_time_of_each_job() -> None:
     decoders = make_decoders(SPINS, cpu_seconds=1)
     error = await image_refusal(decoders)
     assert (error.code, error.message) == (
@@ -280,8 +317,8 @@ async def test_processor_time_is_bounded_for_each_job() -> None:
     await decoders.close()
 
 
-async def test_a_job_has_the_time_that_others_had() -> None:
-    """What a process has used before does not count, however much it was."""
+async def test_cpu_time_of_earlier_jobs_does_not_count() -> None:
+    """The limit applies to the CPU time since the start of the job."""
     works = (
         "import resource, glimpse.media.decoding.worker as worker\n"
         "worker.main, main = lambda: None, worker.main\n"
@@ -295,7 +332,7 @@ async def test_a_job_has_the_time_that_others_had() -> None:
 
 
 def pid_in(path: Path) -> int:
-    """Waits for a process to tell its id."""
+    """Waits until a process has written its id to the file."""
     assert eventually(lambda: path.exists() and path.read_text().endswith(" "), timeout_seconds=60)
     return int(path.read_text())
 
@@ -304,7 +341,7 @@ def is_alive(pid: int) -> bool:
     return Path(f"/proc/{pid}").exists()
 
 
-async def test_a_file_that_takes_too_long_is_given_up() -> None:
+async def test_job_times_out() -> None:
     decoders = make_decoders(NEVER_ENDS, timeout_seconds=0.2)
     error = await video_refusal(decoders)
     assert (error.code, error.message) == (
@@ -314,11 +351,11 @@ async def test_a_file_that_takes_too_long_is_given_up() -> None:
     await decoders.close()
 
 
-async def test_who_leaves_takes_the_process_along(tmp_path: Path) -> None:
-    told = tmp_path / "pid"
-    decoders = make_decoders(TELLS.format(path=str(told)) + NEVER_ENDS)
+async def test_cancelling_a_running_job_kills_its_worker(tmp_path: Path) -> None:
+    pid_file = tmp_path / "pid"
+    decoders = make_decoders(WRITES_PID.format(path=str(pid_file)) + NEVER_ENDS)
     task = asyncio.create_task(loaded_video(decoders))
-    pid = await asyncio.to_thread(pid_in, told)
+    pid = await asyncio.to_thread(pid_in, pid_file)
     assert is_alive(pid)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -327,11 +364,13 @@ async def test_who_leaves_takes_the_process_along(tmp_path: Path) -> None:
     assert not is_alive(pid)
 
 
-async def test_who_leaves_an_image_leaves_the_process_to_others(tmp_path: Path) -> None:
-    told = tmp_path / "pid"
-    decoders = make_decoders(TELLS.format(path=str(told)) + "import glimpse.media.decoding.worker as w; w.main()")
+async def test_cancelling_a_short_image_job_keeps_its_worker(tmp_path: Path) -> None:
+    pid_file = tmp_path / "pid"
+    decoders = make_decoders(
+        WRITES_PID.format(path=str(pid_file)) + "import glimpse.media.decoding.worker as w; w.main()"
+    )
     await decoders.warm()
-    pid = await asyncio.to_thread(pid_in, told)
+    pid = await asyncio.to_thread(pid_in, pid_file)
     assert await image(decoders)
     task = asyncio.create_task(image(decoders))
     await asyncio.sleep(0)
@@ -339,15 +378,17 @@ async def test_who_leaves_an_image_leaves_the_process_to_others(tmp_path: Path) 
     with pytest.raises(asyncio.CancelledError):
         await task
     assert await image(decoders)
-    assert pid_in(told) == pid
+    assert pid_in(pid_file) == pid
     await decoders.close()
 
 
-async def test_closing_ends_the_processes(tmp_path: Path) -> None:
-    told = tmp_path / "pid"
-    decoders = make_decoders(TELLS.format(path=str(told)) + "import glimpse.media.decoding.worker as w; w.main()")
+async def test_close_ends_the_workers(tmp_path: Path) -> None:
+    pid_file = tmp_path / "pid"
+    decoders = make_decoders(
+        WRITES_PID.format(path=str(pid_file)) + "import glimpse.media.decoding.worker as w; w.main()"
+    )
     await image(decoders)
-    pid = await asyncio.to_thread(pid_in, told)
+    pid = await asyncio.to_thread(pid_in, pid_file)
     assert is_alive(pid)
     await decoders.close()
     assert not is_alive(pid)

@@ -1,4 +1,4 @@
-"""Embeddings: what the model takes is taken, and each that differs in anything has a key of its own."""
+"""Embeddings: which ones a model accepts, and their keys."""
 
 import numpy as np
 import PIL.Image
@@ -14,7 +14,7 @@ from glimpse.media.kind import MediaKind
 from glimpse.media.processing.image import ImageProcessing, prepare_image
 from tests.media.tensors import good, safetensors_file, torch_file
 
-FORM = EmbeddingSpec(kinds=frozenset(MediaKind), hidden_size=2, merge_size=2)
+SPEC = EmbeddingSpec(kinds=frozenset(MediaKind), hidden_size=2, merge_size=2)
 FLOATS = st.floats(width=16, allow_nan=False, allow_infinity=False)
 
 
@@ -35,28 +35,28 @@ def embedding(
 ) -> Embedding:
     values = np.zeros(shape, dtype)
     values.flat[0] = first
-    return make_embedding(kind, floats(values), grid(*grid_thw), FORM)
+    return make_embedding(kind, floats(values), grid(*grid_thw), SPEC)
 
 
 @pytest.mark.parametrize("grid_thw", [(1, 4, 8), (1, 2, 16), (2, 4, 4), (8, 2, 2)])
-def test_a_grid_says_how_many_tokens_there_are(grid_thw: tuple[int, int, int]) -> None:
+def test_grid_determines_the_number_of_tokens(grid_thw: tuple[int, int, int]) -> None:
     made = embedding(grid_thw=grid_thw)
     assert (made.grid_thw, made.num_tokens) == (grid_thw, 8)
 
 
-def test_an_audio_s_embeddings_are_as_many_tokens_as_they_say() -> None:
-    made = make_embedding(MediaKind.AUDIO, floats(np.zeros((5, 2), np.float32)), None, FORM)
+def test_audio_embeddings_determine_their_number_of_tokens() -> None:
+    made = make_embedding(MediaKind.AUDIO, floats(np.zeros((5, 2), np.float32)), None, SPEC)
     assert (made.grid_thw, made.num_tokens) == ((1, 1, 5), 5)
 
 
 @pytest.mark.parametrize("kind", MediaKind)
-def test_a_medium_that_the_model_does_not_take_has_no_embeddings_either(kind: MediaKind) -> None:
-    form = EmbeddingSpec(kinds=frozenset(MediaKind) - {kind}, hidden_size=2, merge_size=2)
+def test_refuses_embeddings_of_unsupported_media(kind: MediaKind) -> None:
+    spec = EmbeddingSpec(kinds=frozenset(MediaKind) - {kind}, hidden_size=2, merge_size=2)
     with pytest.raises(MediaError, match=f"{kind}_embeds: the model does not accept "):
-        make_embedding(kind, floats(np.zeros((8, 2), np.float32)), grid(1, 4, 8), form)
+        make_embedding(kind, floats(np.zeros((8, 2), np.float32)), grid(1, 4, 8), spec)
 
 
-def test_embeddings_that_differ_in_anything_have_keys_of_their_own() -> None:
+def test_any_difference_changes_the_key() -> None:
     different = [
         embedding(),
         embedding(kind=MediaKind.IMAGE),
@@ -71,17 +71,17 @@ def test_embeddings_that_differ_in_anything_have_keys_of_their_own() -> None:
     assert embedding().key == different[0].key
 
 
-def test_embeddings_never_have_the_key_of_an_image_of_the_same_bytes() -> None:
+def test_embeddings_and_images_never_share_a_key() -> None:
     pixels = np.zeros((56, 56, 3), np.uint8)
     processing = ImageProcessing(patch_size=14, merge_size=2, temporal_patch_size=2, min_pixels=784, max_pixels=10000)
     source_image = prepare_image(PIL.Image.fromarray(pixels), processing)
-    form = EmbeddingSpec(kinds=FORM.kinds, hidden_size=pixels.size // 4 // 4, merge_size=2)
-    bytes_of_pixels = make_tensor(TensorType.FLOAT32, (4, form.hidden_size), source_image.pixels.tobytes())
-    assert make_embedding(MediaKind.IMAGE, bytes_of_pixels, grid(1, 4, 4), form).key != source_image.key
+    spec = EmbeddingSpec(kinds=SPEC.kinds, hidden_size=pixels.size // 4 // 4, merge_size=2)
+    bytes_of_pixels = make_tensor(TensorType.FLOAT32, (4, spec.hidden_size), source_image.pixels.tobytes())
+    assert make_embedding(MediaKind.IMAGE, bytes_of_pixels, grid(1, 4, 4), spec).key != source_image.key
 
 
 @given(st.lists(FLOATS, min_size=1, max_size=50))
-def test_the_largest_magnitude_is_that_of_numpy(values: list[float]) -> None:
+def test_largest_magnitude_matches_numpy(values: list[float]) -> None:
     expected = max(map(abs, values))
     for dtype in ("float32", "float16"):
         assert largest_magnitude(floats(np.array(values, dtype))) == expected
@@ -91,7 +91,7 @@ def test_the_largest_magnitude_is_that_of_numpy(values: list[float]) -> None:
 
 
 @pytest.mark.parametrize("place", [0, 1 << 20, (1 << 20) + 5])
-def test_no_value_that_is_no_number_is_overlooked(place: int) -> None:
+def test_largest_magnitude_detects_nan_and_infinity(place: int) -> None:
     values = np.zeros((1 << 20) + 6, np.float16)
     values[place] = np.nan
     assert not largest_magnitude(floats(values)) <= 1
@@ -100,7 +100,7 @@ def test_no_value_that_is_no_number_is_overlooked(place: int) -> None:
 
 
 @given(st.sampled_from(TensorType), st.lists(st.integers(-2, 1 << 63), max_size=MAX_DIMENSIONS + 2), st.integers(0, 99))
-def test_a_tensor_is_made_only_of_as_many_bytes_as_it_has(dtype: TensorType, shape: list[int], num_bytes: int) -> None:
+def test_tensor_shape_must_match_its_bytes(dtype: TensorType, shape: list[int], num_bytes: int) -> None:
     num_claimed = dtype.num_bytes
     for dimension in shape:
         num_claimed *= dimension
@@ -117,9 +117,7 @@ def test_a_tensor_is_made_only_of_as_many_bytes_as_it_has(dtype: TensorType, sha
     st.lists(st.tuples(st.integers(0, 4095), st.integers(0, 255)), max_size=8),
     st.integers(0, 4096),
 )
-def test_whatever_is_changed_in_a_file_it_is_read_or_refused(
-    data: bytes, changes: list[tuple[int, int]], length: int
-) -> None:
+def test_corrupt_files_are_read_or_raise_media_errors(data: bytes, changes: list[tuple[int, int]], length: int) -> None:
     changed = bytearray(data)
     for place, value in changes:
         changed[place % len(changed)] = value

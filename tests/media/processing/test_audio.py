@@ -1,4 +1,4 @@
-"""Audio inputs: their features and tokens are the reference's, whatever their length, rate and channels."""
+"""Audio processing: features and tokens match the reference for any length, sampling rate and channels."""
 
 import json
 from pathlib import Path
@@ -22,7 +22,7 @@ from glimpse.media.processing.mel import mel_filters
 from tests.media.audio import PROCESSING, noise, tone
 
 LENGTHS = [321, 480, 1_000, 16_000, 16_161, 47_999, 479_520, 479_681, 480_000, 700_000]
-"""Samples: the shortest audio that has a token, odd and even numbers of frames, the end of what is heard and beyond."""
+"""Samples: the shortest audio with a token, odd and even numbers of frames, the maximum duration and beyond."""
 
 
 @pytest.fixture(scope="module")
@@ -31,20 +31,20 @@ def extractor() -> Any:
 
 
 @pytest.mark.parametrize("num_samples", LENGTHS)
-def test_features_and_tokens_are_the_references(extractor: Any, num_samples: int) -> None:
+def test_features_and_tokens_match_the_reference(extractor: Any, num_samples: int) -> None:
     samples = noise(num_samples, num_samples)
     expected = extractor(samples, sampling_rate=16_000, return_attention_mask=True, return_tensors="np")
     num_frames = int(expected.attention_mask.sum())
     loaded_audio = audio_from_samples(samples[: PROCESSING.max_samples], PROCESSING)
-    looked_at = min(2 * -(-num_frames // 2) + 1, 3000)
-    assert loaded_audio.features.shape == (128, looked_at)
+    num_columns = min(2 * -(-num_frames // 2) + 1, 3000)
+    assert loaded_audio.features.shape == (128, num_columns)
     assert loaded_audio.features.dtype == np.float32
-    assert np.abs(loaded_audio.features - expected.input_features[0, :, :looked_at]).max() < 2e-4
+    assert np.abs(loaded_audio.features - expected.input_features[0, :, :num_columns]).max() < 2e-4
     assert loaded_audio.num_tokens == ((num_frames - 1) // 2 + 1 - 2) // 2 + 1  # as in the reference's processor
     assert loaded_audio.duration_seconds == min(num_samples, 480_000) / 16_000
 
 
-def test_a_quiet_end_is_compared_with_the_loudest_place(extractor: Any) -> None:
+def test_quiet_parts_are_clamped_relative_to_the_maximum(extractor: Any) -> None:
     samples = np.concatenate([tone(440, 16_000, 0.5), 1e-5 * tone(900, 16_000, 0.5)])
     expected = extractor(samples, sampling_rate=16_000, return_tensors="np").input_features[0]
     features = audio_from_samples(samples, PROCESSING).features
@@ -52,19 +52,19 @@ def test_a_quiet_end_is_compared_with_the_loudest_place(extractor: Any) -> None:
     assert features.max() - features.min() == pytest.approx(2)
 
 
-def test_silence_is_heard() -> None:
+def test_accepts_silence() -> None:
     loaded_audio = audio_from_samples(np.zeros(16_000, np.float32), PROCESSING)
     assert np.allclose(loaded_audio.features, -1.5, atol=1e-6)
     assert loaded_audio.num_tokens == 25
 
 
 @pytest.mark.parametrize("num_bins", [80, 128])
-def test_mel_filters_are_the_references(num_bins: int) -> None:
+def test_mel_filters_match_the_reference(num_bins: int) -> None:
     expected = WhisperFeatureExtractor(feature_size=num_bins).mel_filters.T
     assert np.abs(mel_filters(num_bins, 400, 16_000) - expected).max() < 1e-7
 
 
-def test_what_is_beyond_half_a_minute_is_cut_off() -> None:
+def test_truncates_audio_to_thirty_seconds() -> None:
     long, cut = noise(1, 600_000), noise(1, 600_000)[:480_000]
     whole, part = (audio_from_array(samples, 16_000, PROCESSING) for samples in (long, cut))
     assert whole.key == part.key
@@ -72,57 +72,59 @@ def test_what_is_beyond_half_a_minute_is_cut_off() -> None:
 
 
 @pytest.mark.parametrize("rate", [4_000, 8_000, 11_025, 22_050, 24_000, 44_100, 48_000, 192_000])
-def test_a_tone_stays_the_tone_at_any_rate(rate: int) -> None:
+def test_resampling_preserves_a_tone(rate: int) -> None:
     samples = resample_for_model([tone(440, rate, 2.01)], rate, PROCESSING)
     expected = tone(440, 16_000, len(samples) / 16_000)
     assert len(samples) == -(-round(2.01 * rate) * 16_000 // rate)
-    # The reference's resampler and this one see other things before the beginning and after the end.
+    # Only the middle is compared closely: at the ends the filter extends beyond the signal.
     assert np.abs(samples - expected)[200:-200].max() < 1e-4
     assert np.abs(samples - expected).max() < 0.15
 
 
 @pytest.mark.parametrize("rate", [24_000, 44_100, 48_000])
-def test_what_lies_above_the_lower_rate_is_not_folded_back(rate: int) -> None:
+def test_resampling_does_not_alias(rate: int) -> None:
     assert np.abs(resample_for_model([tone(9_500, rate, 1)], rate, PROCESSING)[200:-200]).max() < 1e-3
 
 
 @given(cuts=st.lists(st.integers(1, 9_000), max_size=6), rate=st.sampled_from([8_000, 16_000, 44_100]))
 @settings(max_examples=15, deadline=None)
-def test_how_an_audio_is_cut_into_pieces_makes_no_difference(cuts: list[int], rate: int) -> None:
+def test_resampling_does_not_depend_on_chunk_boundaries(cuts: list[int], rate: int) -> None:
     samples = noise(3, 20_000)
     pieces = np.split(samples, np.minimum(np.cumsum(cuts), len(samples)))
     assert np.array_equal(resample_for_model(pieces, rate, PROCESSING), resample_for_model([samples], rate, PROCESSING))
 
 
-def test_no_more_pieces_are_asked_for_than_are_heard() -> None:
-    frame_indices: list[int] = []
+def test_reads_no_more_chunks_than_needed() -> None:
+    chunks: list[int] = []
 
     def endless() -> Any:
         while True:
-            frame_indices.append(1)
+            chunks.append(1)
             yield np.zeros(48_000, np.float32)
 
     assert len(resample_for_model(endless(), 48_000, PROCESSING)) == 480_000
-    assert len(frame_indices) <= 31
+    assert len(chunks) <= 31
 
 
-def test_channels_are_heard_as_their_mean() -> None:
+def test_channels_are_averaged() -> None:
     left, right = noise(1, 20_000), noise(2, 20_000)
     both = audio_from_array(np.stack([left, right]), 44_100, PROCESSING)
     assert both.key == audio_from_array((left + right) / 2, 44_100, PROCESSING).key
     assert both.key != audio_from_array(left, 44_100, PROCESSING).key
 
 
-def test_keys_tell_audio_and_processings_apart() -> None:
+def test_keys_depend_on_samples_and_processing() -> None:
     samples = noise(1, 5_000)
     other = samples.copy()
     other[-1] += 1e-4
-    eighty = AudioProcessing(sampling_rate=16_000, num_mel_bins=80, fft_size=400, hop=160, max_samples=480_000)
+    other_processing = AudioProcessing(
+        sampling_rate=16_000, num_mel_bins=80, fft_size=400, hop=160, max_samples=480_000
+    )
     keys = [
         audio_from_samples(samples, PROCESSING).key,
         audio_from_samples(other, PROCESSING).key,
         audio_from_samples(np.append(samples, np.float32(0)), PROCESSING).key,
-        audio_from_samples(samples, eighty).key,
+        audio_from_samples(samples, other_processing).key,
     ]
     assert len(set(keys)) == 4
     assert audio_from_samples(samples.copy(), PROCESSING).key == keys[0]
@@ -139,14 +141,14 @@ BAD: list[Any] = [
 
 
 @pytest.mark.parametrize(("array", "rate", "words"), BAD)
-def test_what_is_no_audio_is_refused(array: Any, rate: int, words: str) -> None:
+def test_refuses_invalid_audio(array: Any, rate: int, words: str) -> None:
     with pytest.raises(MediaError, match=words) as caught:
         audio_from_array(array, rate, PROCESSING)
     assert caught.value.code is MediaErrorCode.INVALID_MEDIA
 
 
-def test_a_checkpoint_says_how_it_wants_its_audio(tmp_path: Path) -> None:
-    # What the published Qwen2-Audio says.
+def test_reads_the_audio_processing_of_a_checkpoint(tmp_path: Path) -> None:
+    # From the published Qwen2-Audio checkpoint.
     published = {
         "chunk_length": 30,
         "feature_extractor_type": "WhisperFeatureExtractor",
@@ -164,7 +166,7 @@ def test_a_checkpoint_says_how_it_wants_its_audio(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"sampling_rate": 8000}, {"dither": 0.1}, {"feature_extractor_type": "Other"}])
-def test_a_checkpoint_that_wants_other_features_is_refused(tmp_path: Path, wrong: dict[str, Any]) -> None:
+def test_refuses_unsupported_feature_extractors(tmp_path: Path, wrong: dict[str, Any]) -> None:
     (tmp_path / "preprocessor_config.json").write_text(json.dumps(wrong))
     with pytest.raises(ValueError, match=next(iter(wrong))):
         audio_processing(tmp_path)

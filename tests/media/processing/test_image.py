@@ -1,4 +1,4 @@
-"""Preparing images: equality with the reference processor, the bounds, the checkpoint's settings, the content key."""
+"""Image processing: equality with the reference, pixel bounds, checkpoint settings, and content keys."""
 
 import json
 from dataclasses import replace
@@ -26,7 +26,7 @@ QWEN2_VL = ImageProcessing(
 
 
 def unpatched(values: np.ndarray[Any, Any], grid_thw: tuple[int, int, int]) -> np.ndarray[Any, Any]:
-    """The reference's patches → [height, width, 3] of the first frame."""
+    """Converts the reference's patches to [height, width, 3] of the first frame."""
     _, rows, columns = grid_thw
     patches = values.reshape(rows // 2, columns // 2, 2, 2, 3, 2, 14, 14)[:, :, :, :, :, 0]
     return patches.transpose(0, 2, 5, 1, 3, 6, 4).reshape(rows * 14, columns * 14, 3)
@@ -36,7 +36,7 @@ def unpatched(values: np.ndarray[Any, Any], grid_thw: tuple[int, int, int]) -> n
     ("width", "height"),
     [(1, 1), (3, 500), (28, 28), (57, 91), (101, 33), (224, 224), (333, 257), (640, 480), (1023, 767), (1400, 900)],
 )
-def test_pixels_and_grid_are_the_reference_processors(width: int, height: int) -> None:
+def test_pixels_and_grid_match_the_reference(width: int, height: int) -> None:
     image = scene(width, height)
     ours = prepare_image(image, QWEN2_VL)
     processor = Qwen2VLImageProcessorPil(do_rescale=False, do_normalize=False)
@@ -46,27 +46,27 @@ def test_pixels_and_grid_are_the_reference_processors(width: int, height: int) -
     np.testing.assert_array_equal(unpatched(theirs["pixel_values"], ours.grid_thw), ours.pixels)
 
 
-def test_a_grey_image_is_the_reference_processors_too() -> None:
+def test_greyscale_image_matches_the_reference() -> None:
     image = scene(90, 75).convert("L")
     theirs = Qwen2VLImageProcessorPil(do_rescale=False, do_normalize=False)(images=[image], return_tensors="np")
     ours = prepare_image(image, QWEN2_VL)
     np.testing.assert_array_equal(unpatched(theirs["pixel_values"], ours.grid_thw), ours.pixels)
 
 
-def test_pixels_are_eight_bit_rgb_in_rows() -> None:
+def test_pixels_are_contiguous_uint8_rgb() -> None:
     image = prepare_image(scene(300, 100), QWEN2_VL)
     assert (image.pixels.dtype, image.pixels.shape, image.grid_thw) == (np.uint8, (112, 308, 3), (1, 8, 22))
     assert image.pixels.flags.c_contiguous
     assert len(image.key) == 32
 
 
-def test_bounds_of_a_request_take_the_place_of_the_checkpoints() -> None:
+def test_request_bounds_override_the_checkpoints() -> None:
     image = scene(640, 480)
     assert prepare_image(image, QWEN2_VL).num_tokens == 391
     assert prepare_image(image, QWEN2_VL, max_pixels=100 * 28 * 28).num_tokens <= 100
     assert prepare_image(image, QWEN2_VL, min_pixels=500 * 28 * 28).num_tokens >= 500
-    assert prepare_image(image, QWEN2_VL, min_pixels=2000 * 28 * 28).num_tokens >= 2000  # the default maximum gives way
-    assert prepare_image(image, QWEN2_VL, max_pixels=28 * 28).num_tokens == 1  # and the default minimum
+    assert prepare_image(image, QWEN2_VL, min_pixels=2000 * 28 * 28).num_tokens >= 2000  # overrides the default maximum
+    assert prepare_image(image, QWEN2_VL, max_pixels=28 * 28).num_tokens == 1  # overrides the default minimum
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_bounds_of_a_request_take_the_place_of_the_checkpoints() -> None:
         (1 << 32, None, f"'min_pixels': expected an integer from 1 to {LARGEST_MAX_PIXELS}, got 4294967296"),
     ],
 )
-def test_impossible_bounds_are_refused(min_pixels: int | None, max_pixels: int | None, message: str) -> None:
+def test_refuses_invalid_bounds(min_pixels: int | None, max_pixels: int | None, message: str) -> None:
     with pytest.raises(MediaError) as caught:
         prepare_image(scene(9, 9), QWEN2_VL, min_pixels=min_pixels, max_pixels=max_pixels)
     assert (caught.value.code, caught.value.message) == (MediaErrorCode.INVALID_PARAMETER, message)
@@ -90,7 +90,7 @@ def test_impossible_bounds_are_refused(min_pixels: int | None, max_pixels: int |
     height=st.integers(1, 300),
     bounds=st.tuples(st.integers(1, 200_000), st.integers(1, 200_000)).map(sorted),
 )
-def test_the_grid_the_pixels_and_the_tokens_agree(width: int, height: int, bounds: list[int]) -> None:
+def test_grid_pixels_and_tokens_agree(width: int, height: int, bounds: list[int]) -> None:
     if max(width, height) > 200 * min(width, height):
         return
     image = prepare_image(PIL.Image.new("RGB", (width, height)), QWEN2_VL, min_pixels=bounds[0], max_pixels=bounds[1])
@@ -117,12 +117,14 @@ def write_config(folder: Path, **config: object) -> Path:
         ({"max_pixels": 784}, 784, 784),
     ],
 )
-def test_a_checkpoints_bounds(tmp_path: Path, config: dict[str, object], min_pixels: int, max_pixels: int) -> None:
+def test_reads_the_bounds_of_a_checkpoint(
+    tmp_path: Path, config: dict[str, object], min_pixels: int, max_pixels: int
+) -> None:
     processing = image_processing(write_config(tmp_path, **config))
     assert (processing.min_pixels, processing.max_pixels) == (min_pixels, max_pixels)
 
 
-def test_a_config_that_transformers_wrote_is_read(tmp_path: Path) -> None:
+def test_reads_a_config_saved_by_transformers(tmp_path: Path) -> None:
     Qwen2VLImageProcessorPil(patch_size=16, merge_size=3, temporal_patch_size=1).save_pretrained(tmp_path)
     assert image_processing(tmp_path) == replace(QWEN2_VL, patch_size=16, merge_size=3, temporal_patch_size=1)
 
@@ -137,12 +139,12 @@ def test_a_config_that_transformers_wrote_is_read(tmp_path: Path) -> None:
         ({"resample": 2}, "bicubic"),
     ],
 )
-def test_a_config_that_cannot_be_followed_is_refused(tmp_path: Path, config: dict[str, object], complaint: str) -> None:
+def test_refuses_unsupported_configs(tmp_path: Path, config: dict[str, object], complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
         image_processing(write_config(tmp_path, **config))
 
 
-def test_a_config_that_is_missing_or_not_json_is_refused(tmp_path: Path) -> None:
+def test_refuses_a_missing_or_invalid_config(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"has no preprocessor_config\.json"):
         image_processing(tmp_path)
     (tmp_path / "preprocessor_config.json").write_text("{")
@@ -154,7 +156,7 @@ def key(image: PIL.Image.Image, processing: ImageProcessing = QWEN2_VL) -> bytes
     return prepare_image(image, processing).key
 
 
-def test_the_same_image_in_another_lossless_file_has_the_same_key() -> None:
+def test_lossless_formats_have_the_same_key() -> None:
     image = scene(60, 50)
     files = [encode(image, "PNG"), encode(image, "BMP"), encode(image, "TIFF"), encode(image, "WEBP", lossless=True)]
     assert {key(PIL.Image.open(BytesIO(data))) for data in files} == {key(image)}
@@ -168,12 +170,12 @@ def test_one_bit_of_one_pixel_changes_the_key() -> None:
     assert key(image) != key(other)
 
 
-def test_the_same_bytes_in_another_shape_have_another_key() -> None:
+def test_shape_changes_the_key() -> None:
     values = np.arange(56 * 112 * 3, dtype=np.uint32).astype(np.uint8)
     assert key(PIL.Image.fromarray(values.reshape(56, 112, 3))) != key(PIL.Image.fromarray(values.reshape(112, 56, 3)))
 
 
-def test_the_same_pixels_processed_otherwise_have_another_key() -> None:
+def test_processing_changes_the_key() -> None:
     image = scene(112, 112)
     processings = [
         QWEN2_VL,
@@ -185,13 +187,13 @@ def test_the_same_pixels_processed_otherwise_have_another_key() -> None:
     assert len({key(image, processing) for processing in processings}) == len(processings)
 
 
-def test_numbers_that_read_alike_when_joined_have_other_keys() -> None:
-    image = scene(84, 84)  # which neither processing resizes
+def test_keys_separate_adjacent_parameters() -> None:
+    image = scene(84, 84)  # not resized by either processing
     fourteen_two, one_forty_two = QWEN2_VL, replace(QWEN2_VL, patch_size=1, merge_size=42)
     assert key(image, fourteen_two) != key(image, one_forty_two)
 
 
-def test_bounds_that_change_nothing_do_not_change_the_key() -> None:
+def test_bounds_without_effect_do_not_change_the_key() -> None:
     image = scene(112, 112)
     assert prepare_image(image, QWEN2_VL, max_pixels=112 * 112).key == key(image)
 
@@ -200,7 +202,7 @@ source_image = hnp.arrays(np.uint8, st.tuples(st.sampled_from([56, 84]), st.samp
 
 
 @given(source_image, source_image)
-def test_keys_are_equal_exactly_for_equal_images(
+def test_keys_are_equal_only_for_equal_images(
     one: np.ndarray[Any, np.dtype[np.uint8]], other: np.ndarray[Any, np.dtype[np.uint8]]
 ) -> None:
     same_keys = key(PIL.Image.fromarray(one)) == key(PIL.Image.fromarray(other))
@@ -211,7 +213,7 @@ FAST = replace(QWEN2_VL, fast_jpeg=True)
 
 
 @pytest.mark.parametrize("orientation", [1, 6])
-def test_a_large_jpeg_can_be_decoded_sooner_and_is_nearly_the_same(orientation: int) -> None:
+def test_fast_jpeg_decoding_is_nearly_exact(orientation: int) -> None:
     exif = PIL.Image.Exif()
     exif[0x0112] = orientation
     smooth = scene(300, 200).resize((2400, 1600))
@@ -229,7 +231,7 @@ def test_a_large_jpeg_can_be_decoded_sooner_and_is_nearly_the_same(orientation: 
 @pytest.mark.parametrize(
     ("width", "height", "file_format"), [(600, 400, "JPEG"), (2400, 1600, "PNG"), (30, 20, "JPEG")]
 )
-def test_other_images_are_none_the_worse_for_it(width: int, height: int, file_format: str) -> None:
+def test_fast_jpeg_option_does_not_change_other_images(width: int, height: int, file_format: str) -> None:
     data = encode(scene(width, height), file_format)
     exact, fast = (
         prepare_image(open_image(data, max_pixels=10_000_000), processing, max_pixels=200 * 784)

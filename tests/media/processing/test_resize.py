@@ -1,4 +1,4 @@
-"""Compiled resampling against Pillow's: the same bytes at every size; where nothing can be compiled, Pillow itself."""
+"""Native resampling: the same bytes as Pillow's at every size, and Pillow as the fallback."""
 
 import logging
 from collections.abc import Iterator
@@ -25,8 +25,8 @@ sides = st.one_of(st.integers(1, 5), st.integers(1, 70), st.integers(1, 400))
 sizes = st.tuples(sides, sides)
 
 
-def drawn(size: Size, *, seed: int, harsh: bool) -> Array:
-    """[height, width, 3]: noise; the harsh one is of black and white alone, which goes beyond what a byte holds."""
+def random_pixels(size: Size, *, seed: int, harsh: bool) -> Array:
+    """Returns noise, [height, width, 3]; `harsh` noise is black and white only, so that the filter overshoots."""
     noise = np.random.default_rng(seed).integers(0, 256, (*size, 3), dtype=np.uint8)
     return (noise // 128 * 255).astype(np.uint8) if harsh else noise
 
@@ -37,7 +37,7 @@ def expected(source_image: RgbImage, size: Size) -> Array:
     return resized
 
 
-def by(resizer: Resizer, source_image: RgbImage, size: Size) -> Array:
+def resize_with(resizer: Resizer, source_image: RgbImage, size: Size) -> Array:
     resized = np.empty((*size, 3), np.uint8)
     resizer.resize(get_pixels(source_image), resized)
     return resized
@@ -55,49 +55,49 @@ def by(resizer: Resizer, source_image: RgbImage, size: Size) -> Array:
 )
 @example((1, 1), (1, 1), False, False, 0, False)
 @example((1, 1), (300, 200), False, False, 0, True)
-@example((2, 900), (350, 3), False, False, 1, True)  # wider than two tiles, into hardly anything
+@example((2, 900), (350, 3), False, False, 1, True)  # wider than two tiles, reduced to almost nothing
 @example((900, 2), (3, 350), False, False, 1, True)  # columns first
-@example((70, 90), (140, 180), False, False, 2, True)  # weights that are nothing in between
-@example((400, 300), (100, 250), False, False, 3, False)  # columns first: four times fewer rows
-@example((400, 300), (300, 250), False, False, 3, False)  # rows first: as many rows less as would just do otherwise
-def test_pixels_are_pillows(
+@example((70, 90), (140, 180), False, False, 2, True)  # enlarged: some weights are zero
+@example((400, 300), (100, 250), False, False, 3, False)  # columns first: the rows shrink more
+@example((400, 300), (300, 250), False, False, 3, False)  # rows first: just below the threshold
+def test_pixels_equal_pillows(
     resizer: Resizer, size: Size, wanted: Size, same_height: bool, same_width: bool, seed: int, harsh: bool
 ) -> None:
     wanted = (size[0] if same_height else wanted[0], size[1] if same_width else wanted[1])
-    array = drawn(size, seed=seed, harsh=harsh)
+    array = random_pixels(size, seed=seed, harsh=harsh)
     image = PIL.Image.fromarray(array)
     theirs = expected(image, wanted)
-    np.testing.assert_array_equal(by(resizer, array, wanted), theirs)
-    np.testing.assert_array_equal(by(resizer, image, wanted), theirs)
+    np.testing.assert_array_equal(resize_with(resizer, array, wanted), theirs)
+    np.testing.assert_array_equal(resize_with(resizer, image, wanted), theirs)
 
 
 @at_each_level
-def test_a_photographs_size_is_pillows_too(resizer: Resizer) -> None:
+def test_large_image_equals_pillows(resizer: Resizer) -> None:
     image = scene(1920, 1080)
-    np.testing.assert_array_equal(by(resizer, image, (728, 1316)), expected(image, (728, 1316)))
+    np.testing.assert_array_equal(resize_with(resizer, image, (728, 1316)), expected(image, (728, 1316)))
 
 
 @at_each_level
-def test_an_image_that_pillow_has_in_pieces_is_resized_too(resizer: Resizer) -> None:
-    image = PIL.Image.fromarray(np.tile(drawn((64, 64), seed=1, harsh=False), (40, 40, 1)))
+def test_resizes_images_in_several_memory_blocks(resizer: Resizer) -> None:
+    image = PIL.Image.fromarray(np.tile(random_pixels((64, 64), seed=1, harsh=False), (40, 40, 1)))
     with pytest.raises(ValueError, match="contiguous"):
         image.__arrow_c_array__()
     assert get_pixels(image).pixel_bytes == 3
-    np.testing.assert_array_equal(by(resizer, image, (50, 60)), expected(image, (50, 60)))
+    np.testing.assert_array_equal(resize_with(resizer, image, (50, 60)), expected(image, (50, 60)))
 
 
-def test_pillows_pixels_are_used_where_they_are() -> None:
+def test_pillow_pixels_are_not_copied() -> None:
     image = scene(30, 20)
     assert get_pixels(image).pixel_bytes == 4
     assert get_pixels(image).address == get_pixels(image).address
 
 
 @at_each_level
-def test_arrays_with_gaps_and_turned_ones_are_resized(resizer: Resizer) -> None:
-    array = drawn((40, 60), seed=4, harsh=False)
+def test_resizes_strided_and_rotated_arrays(resizer: Resizer) -> None:
+    array = random_pixels((40, 60), seed=4, harsh=False)
     for view in (np.rot90(array), array[::2, ::3], array[:, :, ::-1]):
         theirs = expected(np.ascontiguousarray(view), (28, 56))
-        np.testing.assert_array_equal(by(resizer, view, (28, 56)), theirs)
+        np.testing.assert_array_equal(resize_with(resizer, view, (28, 56)), theirs)
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_arrays_with_gaps_and_turned_ones_are_resized(resizer: Resizer) -> None:
         (np.zeros((4, 4, 3), np.float32), r"float32 \[4, 4, 3\]"),
     ],
 )
-def test_other_images_are_refused(image: RgbImage, complaint: str) -> None:
+def test_refuses_unsupported_images(image: RgbImage, complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
         get_pixels(image)
 
@@ -128,21 +128,21 @@ def test_other_images_are_refused(image: RgbImage, complaint: str) -> None:
     ],
     ids=["four channels", "no channels", "signed", "gaps", "read-only", "empty"],
 )
-def test_other_results_are_refused(resizer: Resizer, into: Array) -> None:
+def test_refuses_unsupported_outputs(resizer: Resizer, into: Array) -> None:
     with pytest.raises(ValueError, match=r"expected a contiguous|expected sides"):
         resizer.resize(get_pixels(scene(9, 9)), into)
 
 
 @at_each_level
-def test_an_empty_image_and_one_too_wide_are_refused(resizer: Resizer) -> None:
+def test_refuses_empty_and_too_wide_images(resizer: Resizer) -> None:
     for shape in ((0, 4, 3), (1, (1 << 24) + 1, 3)):
         with pytest.raises(ValueError, match="expected sides"):
             resizer.resize(get_pixels(np.empty(shape, np.uint8)), np.empty((4, 4, 3), np.uint8))
 
 
 @pytest.fixture
-def afresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
-    """As in a process that has resized nothing yet."""
+def fresh_library(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
+    """Clears the cached library, as in a new process."""
     library.native_resizer.cache_clear()
     yield monkeypatch
     monkeypatch.undo()
@@ -157,12 +157,12 @@ def assert_pillow_resizes() -> None:
         np.testing.assert_array_equal(resized, expected(source_image, (28, 56)))
 
 
-def test_without_a_compiler_pillow_resizes(
-    afresh: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+def test_falls_back_to_pillow_without_a_compiler(
+    fresh_library: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    afresh.setenv("PATH", str(tmp_path))
-    afresh.delenv("CXX", raising=False)
-    afresh.delenv("GLIMPSE_MEDIA_LIBRARY", raising=False)
+    fresh_library.setenv("PATH", str(tmp_path))
+    fresh_library.delenv("CXX", raising=False)
+    fresh_library.delenv("GLIMPSE_MEDIA_LIBRARY", raising=False)
     with caplog.at_level(logging.WARNING):
         assert_pillow_resizes()
     assert [record.getMessage() for record in caplog.records] == [
@@ -172,26 +172,26 @@ def test_without_a_compiler_pillow_resizes(
     assert environment_for_workers() == {"GLIMPSE_MEDIA_LIBRARY": "none"}
 
 
-def test_who_is_told_so_resizes_by_pillow(afresh: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    afresh.setenv("GLIMPSE_MEDIA_LIBRARY", "none")
+def test_native_resizing_can_be_disabled(fresh_library: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    fresh_library.setenv("GLIMPSE_MEDIA_LIBRARY", "none")
     assert_pillow_resizes()
     assert not caplog.records
 
 
-def test_what_is_no_library_does_not_keep_images_from_being_resized(
-    afresh: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+def test_falls_back_to_pillow_if_the_library_is_invalid(
+    fresh_library: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "media.so").write_bytes(b"nonsense")
-    afresh.setenv("GLIMPSE_MEDIA_LIBRARY", str(tmp_path / "media.so"))
+    fresh_library.setenv("GLIMPSE_MEDIA_LIBRARY", str(tmp_path / "media.so"))
     assert_pillow_resizes()
     assert "media.so" in caplog.text
 
 
-@pytest.mark.skipif(not RESIZERS, reason="nothing can be compiled here")
-def test_other_processes_get_the_library_that_this_one_has(afresh: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.mark.skipif(not RESIZERS, reason="native resampling cannot be compiled")
+def test_worker_processes_use_the_same_library(fresh_library: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name, value in environment_for_workers().items():
-        afresh.setenv(name, value)
-    afresh.setenv("PATH", str(tmp_path))
+        fresh_library.setenv(name, value)
+    fresh_library.setenv("PATH", str(tmp_path))
     library.native_resizer.cache_clear()
     resizer = library.native_resizer()
     assert resizer is not None

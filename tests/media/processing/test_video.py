@@ -1,4 +1,4 @@
-"""Preparing videos: which part and which frames, sizes within all bounds, the checkpoint's settings, the key."""
+"""Video processing: time ranges, frame sampling, pixel bounds, checkpoint settings, and keys."""
 
 import json
 from dataclasses import replace
@@ -30,7 +30,7 @@ PROCESSING = VideoProcessing(
     total_pixels=24576 * 28 * 28,
 )
 VIDEO = video(greys(40), fps=10)
-"""Four seconds."""
+"""A video of four seconds."""
 
 
 def of_file(data: bytes = VIDEO, **options: Any) -> Video:
@@ -38,7 +38,7 @@ def of_file(data: bytes = VIDEO, **options: Any) -> Video:
 
 
 def of_frames(frames: np.ndarray, processing: VideoProcessing = PROCESSING, **options: Any) -> Video:
-    """From [frames, height, width, 3]."""
+    """Processes an array of frames, [frames, height, width, 3]."""
     video_options = VideoOptions(**options)
     frame_indices = sample_frame_indices(len(frames), video_options, depth=processing.temporal_patch_size)
     return video_from_images(
@@ -66,9 +66,7 @@ def refusal(data: bytes = VIDEO, **options: Any) -> MediaError:
         ({"fps": 5, "start_seconds": 1, "end_seconds": 2.9}, [10, 12, 14, 16, 18, 20, 22, 24, 26, 28], 5),
     ],
 )
-def test_the_frames_that_were_asked_for_are_taken(
-    options: dict[str, Any], frames: list[int], fps: float | None
-) -> None:
+def test_samples_the_requested_frames(options: dict[str, Any], frames: list[int], fps: float | None) -> None:
     loaded_video = of_file(**options)
     assert numbers(loaded_video.pixels) == frames
     assert loaded_video.frame_seconds == pytest.approx([frame / 10 for frame in frames])
@@ -89,7 +87,7 @@ def test_the_frames_that_were_asked_for_are_taken(
         (1, {"num_frames": 9}, [0]),
     ],
 )
-def test_given_frames_are_all_taken_unless_fewer_are_asked_for(
+def test_all_frames_of_a_list_are_used_unless_fewer_are_requested(
     num_frames: int, options: dict[str, Any], frame_indices: list[int]
 ) -> None:
     loaded_video = of_frames(greys(num_frames), **options)
@@ -99,35 +97,35 @@ def test_given_frames_are_all_taken_unless_fewer_are_asked_for(
     assert loaded_video.fps is None
 
 
-def test_more_given_frames_than_a_model_sees_are_thinned_out() -> None:
+def test_long_frame_lists_are_subsampled() -> None:
     assert len(sample_frame_indices(4096, VideoOptions(), depth=2)) == 768
 
 
-def test_no_frames_are_no_video() -> None:
+def test_refuses_a_video_without_frames() -> None:
     with pytest.raises(MediaError, match="no frames"):
         sample_frame_indices(0, VideoOptions(), depth=2)
 
 
-def test_a_part_without_a_frame_is_refused() -> None:
+def test_refuses_a_time_range_without_frames() -> None:
     error = refusal(start_seconds=4)
     assert (error.code, "lasts 4 s" in error.message) == (MediaErrorCode.INVALID_PARAMETER, True)
 
 
-def test_endless_files_are_refused_but_for_a_part_of_them() -> None:
+def test_refuses_long_videos_without_a_time_range() -> None:
     day = video(greys(6), times=[0, 1, 2, 3, 4, 86400], fps=1)
     error = refusal(day)
     assert (error.code, "at most 3600 s" in error.message) == (MediaErrorCode.TOO_LARGE, True)
     assert numbers(of_file(day, end_seconds=3).pixels) == [0, 1, 2, 3]
 
 
-def test_files_that_take_too_long_to_decode_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refuses_videos_with_too_much_to_decode(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("glimpse.media.decoding.video_file.MAX_DECODED_PIXELS", 64 * 48 * 31)
     long = video(greys(40), keyframe_every=100)
     assert refusal(long, num_frames=40).code == MediaErrorCode.TOO_LARGE
     assert of_file(long, num_frames=4)
 
 
-def test_frames_that_are_too_large_together_are_refused() -> None:
+def test_refuses_frames_that_are_too_large_in_total() -> None:
     error = refusal(num_frames=40, min_pixels=4_000_000, max_pixels=4_000_000)
     assert error.code == MediaErrorCode.TOO_LARGE
     assert "40 frames of" in error.message
@@ -136,25 +134,25 @@ def test_frames_that_are_too_large_together_are_refused() -> None:
 @pytest.mark.parametrize(
     ("num_frames", "total_pixels", "each"),
     [
-        (4, 24576 * 784, 768 * 784),  # what a frame may have at most
-        (768, 24576 * 784, 134 * 784),  # the share would be 64 tokens, but a frame has at least 128 and a little
+        (4, 24576 * 784, 768 * 784),  # the maximum of a frame
+        (768, 24576 * 784, 134 * 784),  # its share is 64 tokens, but the minimum is slightly above 128
         (100, 24576 * 784, 491 * 784),
         (8, 1024 * 784, 256 * 784),
     ],
 )
-def test_a_frame_has_its_share_of_all_pixels(num_frames: int, total_pixels: int, each: int) -> None:
+def test_frame_max_pixels_divides_total_pixels(num_frames: int, total_pixels: int, each: int) -> None:
     most = frame_max_pixels(num_frames, min_pixels=128 * 784, max_pixels=768 * 784, total_pixels=total_pixels, depth=2)
     assert most // 784 * 784 == each
 
 
-def test_a_requests_bounds_are_honoured() -> None:
+def test_applies_the_requests_bounds() -> None:
     large = np.stack([np.asarray(scene(400, 300))] * 4)
     assert of_frames(large, max_pixels=90 * 120).pixels.shape[1:3] == (84, 112)
     assert of_frames(greys(4, width=28, height=28), min_pixels=84 * 84).pixels.shape[1:3] == (84, 84)
     assert of_frames(large, total_pixels=2 * 90 * 120).pixels.shape[1:3] == (84, 112)
 
 
-def test_frames_are_resized_as_images_are() -> None:
+def test_frames_are_resized_like_images() -> None:
     source_image = scene(131, 77)
     images = ImageProcessing(patch_size=14, merge_size=2, temporal_patch_size=2, min_pixels=784, max_pixels=768 * 784)
     loaded_video = of_frames(np.stack([np.asarray(source_image)] * 3))
@@ -162,13 +160,13 @@ def test_frames_are_resized_as_images_are() -> None:
     assert loaded_video.key != prepare_image(source_image, images).key
 
 
-def test_the_same_pixels_have_the_same_key_whatever_they_came_in() -> None:
+def test_equal_pixels_have_the_same_key_from_any_source() -> None:
     loaded_video = of_file(num_frames=6)
     assert of_frames(loaded_video.pixels).key == loaded_video.key
     assert of_frames(loaded_video.pixels, fps=2.5).key == loaded_video.key
 
 
-def test_videos_that_differ_have_other_keys() -> None:
+def test_different_videos_have_different_keys() -> None:
     frames = greys(4)
     changed = frames.copy()
     changed[3, 47, 63, 2] ^= 1
@@ -189,7 +187,7 @@ def test_videos_that_differ_have_other_keys() -> None:
     width=st.integers(1, 200),
     total_tokens=st.integers(1, 64),
 )
-def test_what_the_engine_gets_fits_its_grid(num_frames: int, height: int, width: int, total_tokens: int) -> None:
+def test_pixels_and_tokens_match_the_grid(num_frames: int, height: int, width: int, total_tokens: int) -> None:
     frames = np.zeros((num_frames, height, width, 3), np.uint8)
     loaded_video = of_frames(frames, total_pixels=total_tokens * 784)
     grid_t, grid_h, grid_w = loaded_video.grid_thw
@@ -209,7 +207,7 @@ def write_configs(folder: Path, own: dict[str, Any] | None) -> Path:
 @pytest.mark.parametrize(
     ("own", "bounds"),
     [
-        (None, (128 * 784, 768 * 784)),  # the images' bounds are not the videos'
+        (None, (128 * 784, 768 * 784)),  # the bounds of images do not apply to videos
         ({}, (128 * 784, 768 * 784)),
         ({"min_pixels": 3136, "max_pixels": 50176}, (3136, 50176)),
         ({"size": {"shortest_edge": 3136, "longest_edge": 50176}}, (3136, 50176)),
@@ -217,7 +215,7 @@ def write_configs(folder: Path, own: dict[str, Any] | None) -> Path:
         ({"max_pixels": 50176}, (50176, 50176)),
     ],
 )
-def test_a_checkpoints_own_bounds_hold(tmp_path: Path, own: dict[str, Any] | None, bounds: tuple[int, int]) -> None:
+def test_reads_the_bounds_of_a_checkpoint(tmp_path: Path, own: dict[str, Any] | None, bounds: tuple[int, int]) -> None:
     processing = video_processing(write_configs(tmp_path, own))
     assert (processing.min_pixels, processing.max_pixels) == bounds
     assert (processing.patch_size, processing.merge_size, processing.temporal_patch_size) == (14, 2, 2)
@@ -226,6 +224,6 @@ def test_a_checkpoints_own_bounds_hold(tmp_path: Path, own: dict[str, Any] | Non
 @pytest.mark.parametrize(
     "own", [{"resample": 2}, {"patch_size": 0}, {"size": {"longest_edge": "large"}}, {"image_mean": [0, 0, 0]}]
 )
-def test_a_configuration_that_asks_for_something_else_is_an_error(tmp_path: Path, own: dict[str, Any]) -> None:
+def test_refuses_unsupported_video_configurations(tmp_path: Path, own: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="expected"):
         video_processing(write_configs(tmp_path, own))

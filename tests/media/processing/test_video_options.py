@@ -1,4 +1,4 @@
-"""Which options of a video can be honoured."""
+"""Validation of video options."""
 
 from typing import Any
 
@@ -32,7 +32,7 @@ NAN, INFINITY = float("nan"), float("inf")
         ({"fps": 1, "num_frames": 4}, "num_frames"),
     ],
 )
-def test_names_an_option_that_cannot_be_honoured(options: dict[str, Any], name: str) -> None:
+def test_refuses_invalid_options_by_name(options: dict[str, Any], name: str) -> None:
     with pytest.raises(OptionError, match=f"^'{name}': expected ") as caught:
         check_options(VideoOptions(**options), of_frames=False)
     assert caught.value.name == name
@@ -53,12 +53,12 @@ def test_accepts_all_other_options(options: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("name", ["start_seconds", "end_seconds"])
-def test_a_list_of_frames_cannot_be_cut_by_time(name: str) -> None:
+def test_refuses_time_ranges_for_frame_lists(name: str) -> None:
     options: dict[str, Any] = {name: 1.0}
     with pytest.raises(OptionError) as caught:
         check_options(VideoOptions(**options), of_frames=True)
     assert caught.value.name == name
 
 
-def test_a_list_of_frames_may_have_fps_and_num_frames() -> None:
+def test_frame_lists_accept_fps_and_num_frames() -> None:
     check_options(VideoOptions(fps=2.0, num_frames=4), of_frames=True)

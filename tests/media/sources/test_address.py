@@ -1,4 +1,4 @@
-"""Which addresses are public."""
+"""Classification of public and non-public addresses."""
 
 from ipaddress import ip_address, ip_network
 
@@ -70,13 +70,13 @@ def test_addresses_that_are_not_public(kind: str, address: str) -> None:
 
 
 @given(st.ip_addresses())
-def test_nothing_is_public_that_python_knows_to_be_otherwise(address: object) -> None:
+def test_agrees_with_ipaddress_on_non_public_addresses(address: object) -> None:
     parsed = ip_address(str(address))
     if parsed.is_private or parsed.is_loopback or parsed.is_link_local or parsed.is_multicast or parsed.is_reserved:
         assert not is_public(parsed)
 
 
-def test_an_operators_networks_are_allowed_and_nothing_beside_them() -> None:
+def test_only_configured_networks_are_allowed_in_addition() -> None:
     policy = FetchPolicy(allowed_networks=(ip_network("10.2.0.0/16"), ip_network("fd00:1::/32")))
     assert is_allowed_address("10.2.3.4", policy)
     assert is_allowed_address("fd00:1::5", policy)
@@ -86,5 +86,5 @@ def test_an_operators_networks_are_allowed_and_nothing_beside_them() -> None:
 
 
 @pytest.mark.parametrize("text", ["localhost", "127.1", "0x7f000001", "2130706433", "", "1.1.1.1 ", "01.1.1.1"])
-def test_what_is_not_exactly_an_address_is_not_allowed(text: str) -> None:
+def test_refuses_text_that_is_not_an_exact_address(text: str) -> None:
     assert not is_allowed_address(text, FetchPolicy())

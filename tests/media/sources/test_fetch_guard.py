@@ -1,4 +1,4 @@
-"""What the fetcher refuses to connect to, however it is written, looked up or redirected to."""
+"""SSRF protection: refused hosts in any spelling, after DNS lookups and redirects."""
 
 import asyncio
 import shutil
@@ -14,13 +14,13 @@ import pytest
 from glimpse.media.errors import MediaError, MediaErrorCode
 from glimpse.media.sources.policy import FetchPolicy
 from glimpse.media.sources.source import UrlSource, parse_url_text
-from tests.media.fetching import OURS, DnsResolver, get, refusal
+from tests.media.fetching import LOOPBACK_ONLY, DnsResolver, get, refusal
 from tests.media.web import Web, redirect, respond, serve
 
 DEFAULTS_ON_ANY_PORT = FetchPolicy(allowed_ports=None)
 
 
-async def test_neither_cookies_nor_proxies_nor_passwords_of_this_host_are_sent(
+async def test_sends_no_cookies_and_ignores_proxies_and_netrc(
     web: Web, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / ".netrc").write_text("machine 127.0.0.1 login me password secret")
@@ -69,15 +69,15 @@ async def test_neither_cookies_nor_proxies_nor_passwords_of_this_host_are_sent(
         "%31%32%37.0.0.1",
     ],
 )
-async def test_no_spelling_of_loopback_is_connected_to(web: Web, host: str) -> None:
+async def test_refuses_every_spelling_of_loopback(web: Web, host: str) -> None:
     error = await refusal(web.url("/cat.png", host), DEFAULTS_ON_ANY_PORT)
-    # Some resolvers know no "localhost.", which fails as any unknown name does.
+    # Some resolvers do not know "localhost.", which then fails like any unknown host.
     assert error.code in (MediaErrorCode.URL_REFUSED, MediaErrorCode.INVALID_SOURCE, MediaErrorCode.FETCH_FAILED)
     assert web.requests == []
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]", "169.254.169.254", "10.0.0.1", "[fd00::1]"])
-async def test_an_address_that_is_not_public_is_refused_in_these_words(host: str) -> None:
+async def test_refusal_of_private_addresses_has_one_message(host: str) -> None:
     error = await refusal(f"http://{host}/cat.png", FetchPolicy())
     assert error.code == MediaErrorCode.URL_REFUSED
     assert error.message == "the URL's host is not a public address"
@@ -97,14 +97,14 @@ async def test_an_address_that_is_not_public_is_refused_in_these_words(host: str
         ("/cat.png", "expected an http or https URL"),
     ],
 )
-async def test_urls_refused_by_what_is_written_in_them(url: str, complaint: str) -> None:
+async def test_refuses_urls_before_connecting(url: str, complaint: str) -> None:
     error = await refusal(url, FetchPolicy())
     assert error.code == MediaErrorCode.URL_REFUSED
     assert complaint in error.message
     assert "secret" not in error.message
 
 
-async def test_the_part_before_an_at_sign_is_not_the_host(web: Web) -> None:
+async def test_user_info_is_not_read_as_the_host(web: Web) -> None:
     error = await refusal(f"http://example.com@127.0.0.1:{web.port}/cat.png")
     assert error.code == MediaErrorCode.URL_REFUSED
     with pytest.raises(MediaError):
@@ -115,15 +115,15 @@ async def test_the_part_before_an_at_sign_is_not_the_host(web: Web) -> None:
     assert web.requests == []
 
 
-async def test_all_urls_can_be_refused(web: Web) -> None:
-    error = await refusal(web.url("/cat.png"), replace(OURS, enabled=False))
+async def test_fetching_can_be_disabled(web: Web) -> None:
+    error = await refusal(web.url("/cat.png"), replace(LOOPBACK_ONLY, enabled=False))
     assert error.code == MediaErrorCode.URL_REFUSED
     assert "does not fetch media" in error.message
     assert web.requests == []
 
 
-async def test_only_listed_domains_are_fetched_from(web: Web) -> None:
-    policy = replace(OURS, allowed_domains=frozenset({"images.example"}))
+async def test_fetches_only_from_allowed_domains(web: Web) -> None:
+    policy = replace(LOOPBACK_ONLY, allowed_domains=frozenset({"images.example"}))
     names = DnsResolver(["127.0.0.1"])
     assert await get(web.url("/cat.png", "images.example"), policy, resolver=names) == b"cat"
     assert await get(web.url("/cat.png", "IMAGES.example."), policy, resolver=names) == b"cat"
@@ -139,13 +139,13 @@ async def test_only_listed_domains_are_fetched_from(web: Web) -> None:
         assert "domain" in error.message
 
 
-async def test_a_listed_domain_is_no_way_to_a_private_address(web: Web) -> None:
+async def test_allowed_domain_does_not_allow_private_addresses(web: Web) -> None:
     policy = FetchPolicy(allowed_domains=frozenset({"images.example"}), allowed_ports=None)
     error = await refusal(web.url("/cat.png", "images.example"), policy, resolver=DnsResolver(["127.0.0.1"]))
     assert error.message == "the URL's host is not a public address"
 
 
-async def test_names_that_are_slow_to_find_hold_up_nothing_but_names(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_slow_dns_lookups_do_not_block_other_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     released = threading.Event()
 
     def never_answers(*name: object, **options: object) -> object:
@@ -156,7 +156,7 @@ async def test_names_that_are_slow_to_find_hold_up_nothing_but_names(monkeypatch
     slow = [asyncio.create_task(refusal(f"http://slow{index}.example/")) for index in range(40)]
     await asyncio.sleep(0)
     try:
-        # What else is done in threads, such as making tokens of texts.
+        # Other work in the default thread pool, such as tokenization.
         assert await asyncio.gather(*(asyncio.to_thread(str, index) for index in range(40)))
         assert not any(fetch.done() for fetch in slow)
     finally:
@@ -164,13 +164,13 @@ async def test_names_that_are_slow_to_find_hold_up_nothing_but_names(monkeypatch
     assert {error.code for error in await asyncio.gather(*slow)} == {MediaErrorCode.FETCH_FAILED}
 
 
-async def test_a_name_is_looked_up_once_and_the_checked_address_is_connected_to(web: Web) -> None:
+async def test_connects_to_the_checked_address_without_a_second_lookup(web: Web) -> None:
     names = DnsResolver(["127.0.0.1"], ["127.0.0.2"])
     assert await get(web.url("/cat.png", "rebinding.example"), resolver=names) == b"cat"
     assert names.num_lookups == 1
 
 
-async def test_a_name_that_changes_its_address_is_checked_again_at_each_connection(web: Web) -> None:
+async def test_rebound_host_is_checked_again_at_each_connection(web: Web) -> None:
     web.answers["/again"] = redirect("/cat.png")
     names = DnsResolver(["127.0.0.1"], ["127.0.0.2"])  # allowed at the first lookup, not at the second
     error = await refusal(web.url("/again", "rebinding.example"), resolver=names)
@@ -178,7 +178,7 @@ async def test_a_name_that_changes_its_address_is_checked_again_at_each_connecti
     assert len(web.requests) == 1
 
 
-async def test_of_several_addresses_only_allowed_ones_are_connected_to(web: Web) -> None:
+async def test_connects_only_to_the_allowed_addresses_of_a_host(web: Web) -> None:
     assert (
         await get(web.url("/cat.png", "a.example"), resolver=DnsResolver(["127.0.0.2", "::1", "127.0.0.1"])) == b"cat"
     )
@@ -201,7 +201,7 @@ async def test_of_several_addresses_only_allowed_ones_are_connected_to(web: Web)
         ("/missing", MediaErrorCode.FETCH_FAILED),
     ],
 )
-async def test_every_hop_is_checked(web: Web, location: str, code: MediaErrorCode) -> None:
+async def test_checks_every_redirect(web: Web, location: str, code: MediaErrorCode) -> None:
     web.answers["/hop"] = redirect(location.format(port=web.port))
     error = await refusal(web.url("/hop"), resolver=DnsResolver(["127.0.0.2"]))
     assert error.code == code
@@ -209,7 +209,7 @@ async def test_every_hop_is_checked(web: Web, location: str, code: MediaErrorCod
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl to make a certificate")
-async def test_a_certificate_that_nobody_vouches_for_is_not_trusted(tmp_path: Path) -> None:
+async def test_refuses_self_signed_certificates(tmp_path: Path) -> None:
     key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
     command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
     names = ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]

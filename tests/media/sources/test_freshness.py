@@ -1,4 +1,4 @@
-"""What an HTTP answer says of how long it may be used again."""
+"""Freshness lifetimes of HTTP responses."""
 
 import pytest
 
@@ -28,5 +28,5 @@ from glimpse.media.sources.freshness import MAX_FRESH_SECONDS, fresh_seconds
         ("s-maxage=60", "", 0),
     ],
 )
-def test_only_what_is_said_explicitly_counts(cache_control: str, age: str, seconds: float) -> None:
+def test_only_explicit_freshness_counts(cache_control: str, age: str, seconds: float) -> None:
     assert fresh_seconds(cache_control, age) == seconds

@@ -1,4 +1,4 @@
-"""Files of this host: those under one folder, and no way out of it."""
+"""Local files: only those below one folder can be read."""
 
 import os
 import socket
@@ -20,7 +20,7 @@ FAILED = MediaErrorCode.FETCH_FAILED
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """With files and links; a secret lies beside it."""
+    """A folder with files and links; its parent contains a secret file."""
     (tmp_path / "secret.png").write_bytes(b"secret")
     folder = tmp_path / "media"
     (folder / "cats").mkdir(parents=True)
@@ -43,11 +43,11 @@ def read(folder: Path, path: str, max_bytes: int = 100) -> bytes:
 @pytest.mark.parametrize(
     "path", ["cats/tom cat.png", "latest/tom cat.png", "tom.png", "./cats//tom cat.png", "up/media/tom.png"]
 )
-def test_a_file_is_read_through_links_that_stay_inside(folder: Path, path: str) -> None:
+def test_follows_links_inside_the_folder(folder: Path, path: str) -> None:
     assert read(folder, f"{{folder}}/{path}") == b"tom"
 
 
-def test_the_folder_may_be_called_by_a_link(folder: Path, tmp_path: Path) -> None:
+def test_folder_may_be_a_link(folder: Path, tmp_path: Path) -> None:
     link = tmp_path / "link"
     link.symlink_to(folder)
     for name in (link, folder):
@@ -78,7 +78,7 @@ def test_the_folder_may_be_called_by_a_link(folder: Path, tmp_path: Path) -> Non
         ("{folder}/" + "a" * 5000, FAILED),
     ],
 )
-def test_what_is_not_read(folder: Path, path: str, code: MediaErrorCode) -> None:
+def test_refuses_paths_that_leave_the_folder_or_are_not_files(folder: Path, path: str, code: MediaErrorCode) -> None:
     num_open = _num_open()
     with pytest.raises(MediaError) as caught:
         read(folder, path)
@@ -92,15 +92,15 @@ def _num_open() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
-def test_a_socket_is_no_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(folder)  # its name has to be short
+def test_refuses_sockets(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)  # socket paths must be short
     with socket.socket(socket.AF_UNIX) as server:
         server.bind("socket")
         with pytest.raises(MediaError):
             read(folder, "{folder}/socket")
 
 
-def test_outside_everything_looks_the_same(folder: Path) -> None:
+def test_errors_do_not_reveal_which_files_exist_outside(folder: Path) -> None:
     def message(path: str) -> str:
         with pytest.raises(MediaError) as caught:
             read(folder, path)
@@ -110,15 +110,15 @@ def test_outside_everything_looks_the_same(folder: Path) -> None:
     assert len({message(path) for path in outside}) == 1
 
 
-def test_a_file_is_bounded_by_what_it_has(folder: Path) -> None:
+def test_limits_file_size(folder: Path) -> None:
     assert read(folder, "{folder}/tom.png", max_bytes=3) == b"tom"
     with pytest.raises(MediaError) as caught:
         read(folder, "{folder}/tom.png", max_bytes=2)
     assert caught.value.code == MediaErrorCode.TOO_LARGE
 
 
-def test_a_link_that_is_put_there_meanwhile_is_not_followed(folder: Path) -> None:
-    """Someone who may write there exchanges a folder and a link out of it, over and over, while it is read."""
+def test_link_created_while_reading_is_not_followed(folder: Path) -> None:
+    """Replaces a folder by a link to its parent repeatedly while a file is read."""
     (folder / "cats" / "secret.png").write_bytes(b"harmless")
     stopped = threading.Event()
 
@@ -146,7 +146,7 @@ def _outcome(folder: Path) -> bytes | MediaErrorCode:
         return error.code
 
 
-async def test_a_loader_reads_what_may_be_read_and_nothing_else(folder: Path, tmp_path: Path) -> None:
+async def test_loader_reads_only_allowed_files(folder: Path, tmp_path: Path) -> None:
     source_image = scene(56, 56)
     (folder / "my cat#1.png").write_bytes(encode(source_image, "PNG"))
     source = parse_url_text(f"file://{folder}/my%20cat%231.png")
@@ -161,7 +161,7 @@ async def test_a_loader_reads_what_may_be_read_and_nothing_else(folder: Path, tm
     await closed.close()
 
 
-def test_the_folder_must_be_one(tmp_path: Path) -> None:
+def test_refuses_a_root_that_is_not_a_folder(tmp_path: Path) -> None:
     for name in ("none", "file"):
         (tmp_path / "file").touch()
         with pytest.raises(ValueError, match="expected a folder"):

@@ -1,15 +1,18 @@
-"""Reading the text that says where a medium is."""
+"""Parsing of the texts that identify media: URLs, data URLs and base64."""
 
 import base64
+import binascii
 from contextlib import suppress
 from pathlib import PurePosixPath
-from urllib.parse import quote
+from unittest import mock
+from urllib.parse import quote, unquote_to_bytes
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from glimpse.media.errors import MediaError, MediaErrorCode
+from glimpse.media.sources import source
 from glimpse.media.sources.source import (
     DataSource,
     FileSource,
@@ -19,7 +22,7 @@ from glimpse.media.sources.source import (
     parse_video_text,
 )
 
-# Its base64 has both letters in which the alphabets differ.
+# Its base64 contains both characters in which the two alphabets differ.
 PAYLOAD = b"\xfb\xff\xfe image bytes"
 STANDARD = base64.b64encode(PAYLOAD).decode()
 URL_SAFE = base64.urlsafe_b64encode(PAYLOAD).decode()
@@ -42,7 +45,7 @@ URL_SAFE = base64.urlsafe_b64encode(PAYLOAD).decode()
         f"data:,{quote(PAYLOAD)}",
     ],
 )
-def test_bytes_written_as_text(text: str) -> None:
+def test_parses_base64_and_data_urls(text: str) -> None:
     assert parse_url_text(text) == DataSource(data=PAYLOAD)
 
 
@@ -56,7 +59,7 @@ def test_bytes_written_as_text(text: str) -> None:
         ("http://[2606:4700::1]:8080/x", "http://[2606:4700::1]:8080/x"),
     ],
 )
-def test_urls(text: str, url: str) -> None:
+def test_parses_urls(text: str, url: str) -> None:
     source = parse_url_text(text)
     assert isinstance(source, UrlSource)
     assert str(source.url) == url
@@ -108,7 +111,7 @@ def test_urls(text: str, url: str) -> None:
         ("C:\\cat.png", MediaErrorCode.URL_REFUSED),
     ],
 )
-def test_what_is_refused(text: str, code: MediaErrorCode) -> None:
+def test_refuses_invalid_sources(text: str, code: MediaErrorCode) -> None:
     with pytest.raises(MediaError) as caught:
         parse_url_text(text)
     assert caught.value.code == code
@@ -123,24 +126,24 @@ def test_what_is_refused(text: str, code: MediaErrorCode) -> None:
         ("file:///data/%C3%A9t%C3%A9.png", "/data/été.png"),
     ],
 )
-def test_a_file_url_names_a_file_of_this_host(text: str, path: str) -> None:
+def test_parses_file_urls(text: str, path: str) -> None:
     assert parse_url_text(text) == FileSource(path=PurePosixPath(path))
 
 
-def test_other_schemes_are_refused_by_name() -> None:
+def test_refuses_other_schemes_by_name() -> None:
     with pytest.raises(MediaError, match="got ftp:"):
         parse_url_text("ftp://example.com/cat.png")
 
 
 @pytest.mark.parametrize("size", [98, 99, 100])
-def test_as_many_bytes_as_allowed_are_taken(size: int) -> None:
+def test_max_bytes_is_inclusive(size: int) -> None:
     data = b"x" * size
     assert parse_url_text(base64.b64encode(data).decode(), max_bytes=size) == DataSource(data=data)
     assert parse_url_text("data:," + quote(data), max_bytes=size) == DataSource(data=data)
 
 
 @pytest.mark.parametrize("size", [101, 102, 103, 104, 1000])
-def test_one_byte_more_is_too_large(size: int) -> None:
+def test_refuses_more_than_max_bytes(size: int) -> None:
     data = b"x" * size
     for text in (base64.b64encode(data).decode(), "data:," + quote(data)):
         with pytest.raises(MediaError) as caught:
@@ -148,14 +151,14 @@ def test_one_byte_more_is_too_large(size: int) -> None:
         assert caught.value.code == MediaErrorCode.TOO_LARGE
 
 
-def test_text_that_is_too_long_is_refused_before_it_is_decoded() -> None:
+def test_refuses_too_long_text_before_decoding() -> None:
     with pytest.raises(MediaError) as caught:
-        parse_url_text("data:;base64," + "!" * 1000, max_bytes=100)  # not base64, which only decoding would show
+        parse_url_text("data:;base64," + "!" * 1000, max_bytes=100)  # not base64, which only decoding would detect
     assert caught.value.code == MediaErrorCode.TOO_LARGE
 
 
 @given(st.binary(min_size=1))
-def test_every_encoding_of_bytes_reads_back_as_those_bytes(data: bytes) -> None:
+def test_encodings_round_trip(data: bytes) -> None:
     for text in (base64.b64encode(data).decode(), base64.urlsafe_b64encode(data).decode()):
         assert parse_url_text(text) == DataSource(data=data)
         assert parse_url_text("data:image/png;base64," + text) == DataSource(data=data)
@@ -168,7 +171,7 @@ def test_any_text_is_a_source_or_a_media_error(text: str) -> None:
         assert isinstance(parse_url_text(text), DataSource | UrlSource)
 
 
-def test_frames_may_stand_in_one_data_url() -> None:
+def test_parses_frames_in_one_data_url() -> None:
     text = "data:video/jpeg;base64," + ",".join(base64.b64encode(data).decode() for data in (b"one", b"two", b"3"))
     for written in (text, text.replace("video/jpeg", "Video/JPEG "), "  " + text):
         assert parse_video_text(written) == FrameSources(
@@ -177,7 +180,7 @@ def test_frames_may_stand_in_one_data_url() -> None:
 
 
 @pytest.mark.parametrize("text", ["data:video/mp4;base64,b25l", "b25l", "http://images.example/video.mp4"])
-def test_everything_else_is_a_video_s_file(text: str) -> None:
+def test_any_other_text_is_a_video_file(text: str) -> None:
     assert parse_video_text(text) == parse_url_text(text)
 
 
@@ -194,7 +197,48 @@ def test_everything_else_is_a_video_s_file(text: str) -> None:
     ],
     ids=range(7),
 )
-def test_frames_that_are_none_are_refused(text: str, code: MediaErrorCode) -> None:
+def test_refuses_invalid_frame_lists(text: str, code: MediaErrorCode) -> None:
     with pytest.raises(MediaError) as caught:
         parse_video_text(text, max_bytes=10 if "b25lb25l" in text else 1 << 20)
     assert caught.value.code == code
+
+
+def decoded_at_once(text: str) -> bytes | None:
+    """Decodes base64 in single calls; None for what is invalid."""
+    try:
+        letters = text.encode("ascii").translate(None, b" \t\r\n\f\v")
+        if b"-" in letters or b"_" in letters:
+            if b"+" in letters or b"/" in letters:
+                return None
+            letters = letters.replace(b"-", b"+").replace(b"_", b"/")
+        if len(letters) % 4:
+            return None
+        return binascii.a2b_base64(letters, strict_mode=True) or None
+    except ValueError:
+        return None
+
+
+PIECES = st.sampled_from(["QUJD", "QUI=", "QQ==", "=", "+", "_", "-/", "A", " ", "\n", "é", "%41", "%3D", "%", "%2"])
+
+
+def data_of(text: str) -> bytes | None:
+    """Returns the data of a URL or of base64; None for what is refused."""
+    try:
+        parsed = parse_url_text(text)
+    except MediaError:
+        return None
+    return parsed.data if isinstance(parsed, DataSource) else None
+
+
+@given(st.lists(PIECES, max_size=12).map("".join), st.sampled_from([4, 8, 1 << 20]))
+def test_base64_is_decoded_in_slices_as_in_one_call(text: str, num_characters: int) -> None:
+    with mock.patch.object(source, "_SLICE_CHARACTERS", num_characters):
+        assert data_of(text) == decoded_at_once(text)
+        unquoted = unquote_to_bytes(text.strip()).decode("latin-1")
+        assert data_of(f"data:;base64,{text}") == decoded_at_once(unquoted)
+
+
+@given(st.lists(PIECES, max_size=12).map("".join), st.sampled_from([4, 8, 1 << 20]))
+def test_percent_encoded_data_are_decoded_in_slices_as_in_one_call(text: str, num_characters: int) -> None:
+    with mock.patch.object(source, "_SLICE_CHARACTERS", num_characters):
+        assert data_of(f"data:,{text}") == (unquote_to_bytes(text.rstrip()) or None)

@@ -1,4 +1,4 @@
-"""Uploads: nothing stays but whole files, handles are nobody else's, and neither time nor room is exceeded."""
+"""Uploads: only complete files are stored, handles belong to a cache namespace, and limits of time and size."""
 
 from collections.abc import Sequence
 from hashlib import sha256
@@ -13,7 +13,7 @@ from glimpse.media.errors import MediaError, MediaErrorCode
 from glimpse.media.sources.uploads import Uploads
 from tests.media.caching import Clock
 
-DATA = b"an image, say"
+DATA = b"example image"
 
 
 def make_uploads(
@@ -38,13 +38,13 @@ async def receive(
         return await incoming.finish()
 
 
-def kept(uploads: Uploads, data: bytes, namespace: str = "") -> str:
+def stored(uploads: Uploads, data: bytes, namespace: str = "") -> str:
     file = MediaFile(digest=sha256(data).digest(), data=data)
     return uploads.keep(namespace, file, ttl_seconds=None).handle
 
 
 @pytest.mark.parametrize("num_bytes", [None, len(DATA)])
-async def test_a_file_is_put_together_from_its_pieces(num_bytes: int | None) -> None:
+async def test_joins_chunks(num_bytes: int | None) -> None:
     file = await receive(make_uploads(), [DATA[:3], b"", DATA[3:]], num_bytes=num_bytes)
     assert file == MediaFile(digest=sha256(DATA).digest(), data=DATA)
 
@@ -60,7 +60,7 @@ async def test_a_file_is_put_together_from_its_pieces(num_bytes: int | None) -> 
         ([], None, 5001, MediaErrorCode.TOO_LARGE),
     ],
 )
-async def test_what_is_not_what_was_announced_is_refused(
+async def test_refuses_content_that_differs_from_its_declaration(
     chunks: list[bytes], digest: bytes | None, num_bytes: int | None, code: MediaErrorCode
 ) -> None:
     uploads = make_uploads()
@@ -69,7 +69,7 @@ async def test_what_is_not_what_was_announced_is_refused(
     assert (caught.value.code, uploads.num_bytes) == (code, 0)
 
 
-async def test_uploads_that_come_in_are_bounded_together_and_cost_nothing_afterwards() -> None:
+async def test_incoming_uploads_share_the_memory_budget_and_release_it() -> None:
     memory_budget = MemoryBudget(max_bytes=6000)
     uploads = make_uploads(memory_budget=memory_budget)
     with (
@@ -83,7 +83,7 @@ async def test_uploads_that_come_in_are_bounded_together_and_cost_nothing_afterw
     assert (memory_budget.num_bytes, uploads.num_bytes) == (0, 0)
 
 
-def test_a_handle_is_found_by_its_tenant_until_its_time_is_over() -> None:
+def test_handle_is_valid_in_its_namespace_until_it_expires() -> None:
     clock = Clock()
     uploads = Uploads(max_bytes=10_000, ttl_seconds=60, memory_budget=MemoryBudget(), clock=clock)
     file = MediaFile(digest=sha256(DATA).digest(), data=DATA)
@@ -96,23 +96,23 @@ def test_a_handle_is_found_by_its_tenant_until_its_time_is_over() -> None:
     assert (uploads.find("a", short.handle), uploads.find("a", long.handle)) == (None, long)
 
 
-def test_handles_are_never_alike() -> None:
+def test_handles_are_unique() -> None:
     uploads = make_uploads()
-    handles = {kept(uploads, DATA) for _ in range(100)}
+    handles = {stored(uploads, DATA) for _ in range(100)}
     assert len(handles) == 100
     assert {len(handle) for handle in handles} == {len("upload-") + 32}
 
 
-def test_an_upload_can_be_removed_by_its_tenant_only() -> None:
+def test_upload_can_only_be_removed_in_its_namespace() -> None:
     uploads = make_uploads()
-    handle = kept(uploads, DATA, "a")
+    handle = stored(uploads, DATA, "a")
     assert not uploads.remove("b", handle)
     assert uploads.remove("a", handle)
     assert not uploads.remove("a", handle)
     assert (uploads.find("a", handle), uploads.num_bytes) == (None, 0)
 
 
-def test_where_there_is_no_room_none_are_taken() -> None:
+def test_refuses_uploads_if_they_are_disabled() -> None:
     assert make_uploads().is_enabled
     uploads = make_uploads(max_bytes=0)
     assert not uploads.is_enabled
@@ -121,11 +121,11 @@ def test_where_there_is_no_room_none_are_taken() -> None:
 
 
 @given(st.lists(st.integers(1, 5000), max_size=30))
-def test_later_uploads_take_the_place_of_earlier_ones(sizes: list[int]) -> None:
+def test_new_uploads_evict_the_oldest(sizes: list[int]) -> None:
     uploads = make_uploads()
     handles: list[str] = []
     for size in sizes:
-        handles.append(kept(uploads, bytes(size)))
+        handles.append(stored(uploads, bytes(size)))
         assert uploads.num_bytes <= 10_000
         assert uploads.find("", handles[-1]) is not None
     found = [uploads.find("", handle) is not None for handle in handles]

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from glimpse.server.openai.codec import DecodeError, decode
+from glimpse.server.openai.decode import decode
+from glimpse.server.openai.document import DecodeError
 from glimpse.v1 import chat_pb2, content_pb2
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from glimpse.server.openai.codec import Decoded, decode
+from glimpse.server.openai.decode import Decoded, decode
 from glimpse.v1 import chat_pb2, content_pb2
 from tests.server.openai.decoding import part, read, read_part, refusal
 from tests.server.openai.sample_dialect import sample
@@ -30,7 +30,7 @@ REQUEST = b"""{
 
 
 def test_decodes_a_whole_request() -> None:
-    decoded = decode(REQUEST, chat_pb2.CreateChatCompletionRequest, extra_members=("stream",))
+    decoded = decode(REQUEST, chat_pb2.CreateChatCompletionRequest, stream_member="stream")
     expected = chat_pb2.CreateChatCompletionRequest(model="qwen")
     expected.messages.add(role=content_pb2.ROLE_SYSTEM).content.add(text="Be brief.")
     user = expected.messages.add(role=content_pb2.ROLE_USER)
@@ -50,7 +50,7 @@ def test_decodes_a_whole_request() -> None:
     options.max_completion_tokens = 7
     pixels = "messages[1].content[1].image_url.min_pixel"
     aliased = {f"{pixels}s": pixels, "max_completion_tokens": "max_tokens"}
-    assert decoded == Decoded(message=expected, unknown=[], extra={"stream": True}, aliased=aliased)
+    assert decoded == Decoded(message=expected, unknown=[], streaming=True, aliased=aliased)
 
 
 def test_reports_unknown_members_by_path() -> None:

@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 
-from glimpse.server.openai.codec import DecodeError, decode, encode
+from glimpse.server.openai.decode import decode
+from glimpse.server.openai.document import DecodeError
+from glimpse.server.openai.encode import encode
 from glimpse.v1 import chat_pb2, completion_pb2, generation_pb2
 
 

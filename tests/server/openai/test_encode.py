@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from glimpse.server.openai.codec import encode
+from glimpse.server.openai.encode import encode
 from glimpse.v1 import chat_pb2, content_pb2, generation_pb2, model_pb2
 from tests.server.openai.sample_dialect import sample
 

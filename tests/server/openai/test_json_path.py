@@ -4,8 +4,7 @@ import pytest
 
 from glimpse.dialect.options import descriptor_of
 from glimpse.server.field_path import FieldPath, path_text
-from glimpse.server.openai.codec import json_path
-from glimpse.server.openai.paths import with_sent_names
+from glimpse.server.openai.paths import json_path, with_sent_names
 from glimpse.v1 import chat_pb2
 
 

@@ -79,6 +79,19 @@ EMBEDDINGS = content_pb2.AudioEmbeddings(embeddings=content_pb2.TensorSource(ser
 REFUSED: list[tuple[chat_pb2.CreateChatCompletionRequest, str, str]] = [
     # the request, the field, the reason
     (chat_pb2.CreateChatCompletionRequest(), "messages", "missing_value"),
+    (request(*[user("x")] * 4097), "messages", "invalid_value"),
+    (request(user(*["x"] * 4097)), "messages[0].content", "invalid_value"),
+    (
+        message(role=content_pb2.ROLE_ASSISTANT, tool_calls=[TOOL_CALL] * 1025),
+        "messages[0].tool_calls",
+        "invalid_value",
+    ),
+    (with_member(tools=[TOOL] * 129), "tools", "invalid_value"),
+    (
+        with_member(chat_template_kwargs=json.dumps({"a": "x" * (1 << 20)})),
+        "chat_template_kwargs",
+        "invalid_value",
+    ),
     (message(**SAYS), "messages[0].role", "missing_value"),
     (message(role=17, **SAYS), "messages[0].role", "invalid_value"),
     (message(role=content_pb2.ROLE_USER), "messages[0].content", "missing_value"),
@@ -190,6 +203,9 @@ REFUSED: list[tuple[chat_pb2.CreateChatCompletionRequest, str, str]] = [
     (request(logprobs=True, top_logprobs=21), "generation.top_logprobs", "invalid_value"),
     (request(stop=["a", ""]), "generation.stop[1]", "invalid_value"),
     (request(stop=["a"] * 17), "generation.stop", "invalid_value"),
+    (request(stop=["a" * 4097]), "generation.stop[0]", "invalid_value"),
+    (request(stop_token_ids=[1] * 1025), "generation.stop_token_ids", "invalid_value"),
+    (request(logit_bias=dict.fromkeys(range(16385), 1.0)), "generation.logit_bias", "invalid_value"),
     (request(stop_token_ids=[5, VOCAB_SIZE]), "generation.stop_token_ids[1]", "invalid_value"),
     (request(stop_token_ids=[-1]), "generation.stop_token_ids[0]", "invalid_value"),
     (request(logit_bias={VOCAB_SIZE: 1}), f"generation.logit_bias[{VOCAB_SIZE}]", "invalid_value"),
@@ -223,7 +239,7 @@ def test_applies_the_documented_defaults() -> None:
         cache_salt="",
     )
     assert (chat.include_usage, chat.metadata, chat.echoes_service_tier) == (False, {}, False)
-    assert conversation == Conversation(messages=(ChatMessage(role="user", content=("Hello",)),), media=())
+    assert conversation == Conversation(messages=(ChatMessage(role="user", content=("Hello",)),), media=[])
 
 
 def test_zero_differs_from_unset() -> None:
@@ -463,12 +479,12 @@ def test_a_response_format_becomes_a_grammar(members: dict[str, Any], kind: Gram
 def test_shows_tools_unless_tool_choice_is_none() -> None:
     called = parse(with_member(tools=[TOOL])).generation
     assert called.tools is not None
-    assert (called.tools.choice, conversation_of(with_member(tools=[TOOL])).tools) == (
+    assert (called.tools.choice, conversation_of(with_member(tools=[TOOL])).options.tools) == (
         ToolMode.AUTO,
         called.tools.definitions,
     )
     none = with_member(tools=[TOOL], tool_choice={"mode": chat_pb2.TOOL_CHOICE_MODE_NONE})
-    assert (parse(none).generation.tools, conversation_of(none).tools) == (None, ())
+    assert (parse(none).generation.tools, conversation_of(none).options.tools) == (None, ())
     formed = parse(with_member(tools=[TOOL], tool_choice=none.tool_choice, response_format={"json_object": {}}))
     assert formed.generation.constraint is not None
 
@@ -479,7 +495,7 @@ def test_parses_how_the_prompt_ends() -> None:
     open_end.continue_final_message = True
     bare = with_member(add_generation_prompt=False)
     ends = [conversation_of(wire) for wire in (request(), open_end, bare)]
-    assert [(end.add_generation_prompt, end.continue_final_message) for end in ends] == [
+    assert [(end.options.add_generation_prompt, end.options.continue_final_message) for end in ends] == [
         (True, False),
         (False, True),
         (False, False),
@@ -491,7 +507,7 @@ def test_passes_variables_to_the_template() -> None:
     chat = parse_chat(wire, streaming=False, vocab_size=VOCAB_SIZE, max_media=LIMITS, supports_reasoning_effort=True)
     (conversation,) = chat.generation.prompts
     assert isinstance(conversation, Conversation)
-    assert conversation.template_kwargs == {"enable_thinking": False, "reasoning_effort": "medium"}
+    assert conversation.options.template_kwargs == {"enable_thinking": False, "reasoning_effort": "medium"}
 
 
 def test_defaults_apply_to_media_without_own_options() -> None:

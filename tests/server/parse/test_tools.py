@@ -15,7 +15,7 @@ from glimpse.engine.text.conversation import (
 )
 from glimpse.media.kind import MediaKind
 from glimpse.server.parse.content import parse_conversation
-from glimpse.server.parse.tools import MAX_TOOLS, NO_PARAMETERS, parse_tools
+from glimpse.server.parse.tools import NO_PARAMETERS, parse_tools
 from glimpse.server.rpc.errors import InvalidRequest
 from glimpse.v1 import chat_pb2, content_pb2
 from tests.server.requests import image_part, png, text_part, user
@@ -70,10 +70,6 @@ def test_the_tool_choice_is_none_without_tools(members: dict[str, Any]) -> None:
     assert (tools.definitions, tools.choice) == ((), ToolMode.NONE)
 
 
-def test_accepts_the_maximum_number_of_tools() -> None:
-    assert len(parse_tools(request(*(function(f"f{index}") for index in range(MAX_TOOLS)))).definitions) == MAX_TOOLS
-
-
 @pytest.mark.parametrize(
     ("wire", "field", "reason"),
     [
@@ -88,7 +84,6 @@ def test_accepts_the_maximum_number_of_tools() -> None:
         (request(function(parameters="[" * 9999)), "tools[0].function.parameters", "invalid_value"),
         (request(function(parameters="true")), "tools[0].function.parameters", "invalid_type"),
         (request(function(parameters='{"type": "string"}')), "tools[0].function.parameters.type", "invalid_value"),
-        (request(*(function(f"f{i}") for i in range(MAX_TOOLS + 1))), "tools", "invalid_value"),
         (request(function(), tool_choice=named("g")), "tool_choice.named_tool.function.name", "invalid_value"),
         (request(function(), tool_choice={"mode": 9}), "tool_choice", "invalid_value"),
         (request(tool_choice=mode(chat_pb2.TOOL_CHOICE_MODE_REQUIRED)), "tool_choice", "invalid_value"),

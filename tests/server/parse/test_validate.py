@@ -51,6 +51,14 @@ def test_names_a_value_out_of_bounds(options: dict[str, Any], field: str, explan
     assert violations(request(**options)) == [expected]
 
 
+@pytest.mark.parametrize("priority", [-101, 101])
+def test_priority_is_bounded(priority: int) -> None:
+    message = request()
+    message.priority = priority
+    explanation = f"'priority': expected a number from -100 to 100, got {priority}"
+    assert violations(message) == [Violation(field="priority", message=explanation, code="invalid_value")]
+
+
 def test_names_a_missing_required_field() -> None:
     missing = chat_pb2.CreateChatCompletionRequest(messages=[content_pb2.Message()])
     assert violations(missing) == [

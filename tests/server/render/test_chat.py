@@ -8,7 +8,7 @@ from glimpse.engine.text.output_processor import TokenText
 from glimpse.media.kind import MediaKind
 from glimpse.server.generation.completion_parser import CompletionFinishReason, ToolCallDelta
 from glimpse.server.generation.generator import CompletionDelta, Usage
-from glimpse.server.openai.codec import encode
+from glimpse.server.openai.encode import encode
 from glimpse.server.render.chat import ChunkRenderer, CompletionHead, render_response
 from glimpse.server.request import ChatRequest, GenerationRequest
 from glimpse.v1 import chat_pb2, content_pb2, generation_pb2

@@ -4,7 +4,7 @@ from typing import Any
 
 import grpc
 import pytest
-from google.rpc import status_pb2
+from google.rpc import error_details_pb2, status_pb2
 
 from glimpse.engine.errors import EngineError, EngineErrorCode
 from glimpse.engine.text.prompt import TemplateError
@@ -53,6 +53,14 @@ TABLE: list[tuple[Exception, grpc.StatusCode, str, str, str | None, int | None]]
         Code.RESOURCE_EXHAUSTED,
         "overloaded",
         "rate_limit_error",
+        None,
+        None,
+    ),
+    (
+        InvalidRequest("a", "x", "media_worker_killed"),
+        Code.UNAVAILABLE,
+        "media_worker_killed",
+        "server_error",
         None,
         None,
     ),
@@ -157,3 +165,32 @@ async def test_truncates_long_messages_to_fit_headers(letter: str) -> None:
     assert status.message.startswith(letter * 200)
     assert status.message.endswith("…")
     assert context.trailers["set-before"] == b"kept"
+
+
+@pytest.mark.parametrize(("seconds", "header", "pushback"), [(0.3, "1", "300"), (2.25, "3", "2250")])
+async def test_tells_when_to_retry(seconds: float, header: str, pushback: str) -> None:
+    context: Any = RecordingContext()
+    error = EngineError(EngineErrorCode.UNAVAILABLE, "x", retry_after_seconds=seconds)
+    with pytest.raises(AbortedError):
+        await abort(context, to_status(error))
+    status = status_pb2.Status.FromString(context.trailers["grpc-status-details-bin"])
+    retry = error_details_pb2.RetryInfo()
+    assert any(detail.Unpack(retry) for detail in status.details)
+    assert retry.retry_delay.ToMilliseconds() == seconds * 1000
+    assert (context.trailers["retry-after"], context.trailers["grpc-retry-pushback-ms"]) == (header, pushback)
+
+
+@pytest.mark.parametrize(
+    ("error", "seconds"),
+    [
+        (EngineError(EngineErrorCode.OVERLOADED, "x"), 1),
+        (EngineError(EngineErrorCode.OVERLOADED, "x", retry_after_seconds=7), 7),
+        (EngineError(EngineErrorCode.OUT_OF_MEMORY, "x"), 1),
+        (MediaError(MediaErrorCode.OVERLOADED, "x"), 1),
+        (MediaError(MediaErrorCode.WORKER_KILLED, "x"), 1),
+        (EngineError(EngineErrorCode.UNAVAILABLE, "x"), None),  # never, unless the engine says when
+        (InvalidRequest("a", "no"), None),
+    ],
+)
+def test_only_failures_that_pass_have_a_retry_delay(error: Exception, seconds: float | None) -> None:
+    assert to_status(error).retry_after_seconds == seconds

@@ -1,5 +1,6 @@
 """Tests for RPC spans, as OpenTelemetry's SDK records them: parents, attributes, and no request content."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
@@ -39,8 +40,12 @@ class Traced:
         call = self.channel.unary_unary(method, request_serializer=type(request).SerializeToString)
         return await call(request, metadata=metadata).code()
 
-    def span(self) -> ReadableSpan:
-        (span,) = self.exporter.get_finished_spans()
+    async def span(self) -> ReadableSpan:
+        async with asyncio.timeout(10):
+            # The client may have its status before the server is done, and the exporter announces nothing.
+            while not (spans := self.exporter.get_finished_spans()):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        (span,) = spans
         return span
 
 
@@ -77,7 +82,7 @@ async def test_rpc_span_is_a_child_of_the_callers_span(traced: Traced) -> None:
         await traced.ask("ListModels", model_pb2.ListModelsRequest(), parent, ("x-request-id", "mine"))
         is grpc.StatusCode.OK
     )
-    span = traced.span()
+    span = await traced.span()
     assert span.name == "glimpse.v1.ModelService/ListModels"
     assert span.context is not None
     assert span.parent is not None
@@ -103,7 +108,7 @@ async def test_span_of_a_failed_rpc_has_its_status_but_no_content(
     traced: Traced, model: str, code: grpc.StatusCode, status: StatusCode
 ) -> None:
     assert await traced.ask("GetModel", model_pb2.GetModelRequest(model=model)) is code
-    span = traced.span()
+    span = await traced.span()
     assert span.parent is None
     assert (span.attributes or {})["rpc.grpc.status_code"] == code.value[0]
     assert span.status.status_code is status

@@ -3,13 +3,13 @@
 from glimpse.engine.protocol import StepStats
 
 
-def stats(*, running: int, waiting: int = 0, blocks: int = 0) -> StepStats:
+def stats(*, running: int, waiting: int = 0, blocks: int = 0, generated: int = 0) -> StepStats:
     return StepStats(
         num_running=running,
         num_waiting=waiting,
         num_used_blocks=blocks,
         num_prompt_tokens=0,
-        num_generated_tokens=0,
+        num_generated_tokens=generated,
         num_cached_tokens=0,
         num_encoded_media=0,
         num_preemptions=0,

@@ -190,11 +190,11 @@ def test_malformed_files_fail_only_their_own_requests(accepting: Chat, embedding
     before = resident_bytes(embedding_server.process.pid)
     for each in hostile:
         part = image_embeddings(serialized(each.data), grid)
-        assert_refused(accepting, part, "embeddings", each.says, (each.code.upper(),))
+        assert_refused(accepting, part, "embeddings", each.message, (each.code.upper(),))
     for each in wrong_grids():
         part = image_embeddings(serialized(safetensors_file(good())), serialized(each.data))
-        field = "embeddings" if "tokens" in each.says else "grid_thw"
-        assert_refused(accepting, part, field, each.says, (each.code.upper(),))
+        field = "embeddings" if "tokens" in each.message else "grid_thw"
+        assert_refused(accepting, part, field, each.message, (each.code.upper(),))
     assert resident_bytes(embedding_server.process.pid) - before < 64 << 20
     (loader,) = children(embedding_server.process.pid, "glimpse.media.embeddings.torch_worker")
     assert resident_bytes(loader) < 1 << 30

@@ -1,4 +1,4 @@
-"""Tests for streaming over both APIs: priorities reach the engine, and slow readers receive everything."""
+"""Tests for streaming over both APIs: priorities and clients reach the engine, and slow readers receive everything."""
 
 import asyncio
 import json
@@ -20,18 +20,20 @@ from tests.server.serving import eventually, read_metric, scripted
 SECOND_TOKEN = PLAIN_TOKENS[1]
 
 
-def ask_typed(channel: grpc.aio.Channel, script: str, priority: int = 0) -> Any:
+def ask_typed(channel: grpc.aio.Channel, script: str, priority: int = 0, authorization: str = "") -> Any:
     chat: Any = chat_pb2_grpc.ChatServiceStub(channel)
     wire = request()
     wire.priority = priority
-    return chat.StreamChatCompletion(wire, metadata=[("x-request-id", f"{script}-1")])
+    return chat.StreamChatCompletion(wire, metadata=[("x-request-id", f"{script}-1"), ("authorization", authorization)])
 
 
-def ask_in_json(channel: grpc.aio.Channel, script: str, priority: int = 0) -> Any:
+def ask_in_json(channel: grpc.aio.Channel, script: str, priority: int = 0, authorization: str = "") -> Any:
     openai: Any = openai_pb2_grpc.OpenAIServiceStub(channel)
     body = {"messages": [{"role": "user", "content": "Hello"}], "stream": True, "priority": priority}
     bodies = iter([HttpBody(content_type="application/json", data=json.dumps(body).encode())])
-    return openai.CreateChatCompletion(bodies, metadata=[("x-request-id", f"{script}-1")])
+    return openai.CreateChatCompletion(
+        bodies, metadata=[("x-request-id", f"{script}-1"), ("authorization", authorization)]
+    )
 
 
 def text_of_json(event: HttpBody) -> str:
@@ -55,6 +57,17 @@ async def test_priority_reaches_the_engine(tiny_checkpoint: Path, tmp_path: Path
         await server.ready()
         pieces = [piece async for piece in ask(channel, "rank", PLAIN_TOKENS.index("k"))]
     assert "".join(map(text_of, pieces)) == "k"
+
+
+@APIS
+async def test_client_reaches_the_engine(tiny_checkpoint: Path, tmp_path: Path, ask: Any, text_of: Any) -> None:
+    async with scripted(tiny_checkpoint, tmp_path, "ready") as (server, channel):
+        await server.ready()
+        answers: list[str] = []
+        for key in ("", "Bearer a", "Bearer b", "Bearer a", ""):
+            pieces = [piece async for piece in ask(channel, "who", authorization=key)]
+            answers.append("".join(map(text_of, pieces)))
+    assert answers == [PLAIN_TOKENS[index] for index in (0, 1, 2, 1, 0)]
 
 
 @APIS

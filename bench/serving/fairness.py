@@ -1,0 +1,115 @@
+"""Time to first token of one client while two others flood the server, against its value when it is alone.
+
+    glimpse serve --port 50051 &
+    python -m bench.serving.fairness --target 127.0.0.1:50051
+
+One client sends two requests for 128 completions each, another 500 streams, all of which generate until the end. Each
+client has an API key of its own; with --one-client they share one, so that only requests are told apart.
+"""
+
+import argparse
+import asyncio
+import statistics
+import time
+from collections.abc import Sequence
+
+import grpc.aio
+import uvloop
+
+from bench.figures import percentile
+from glimpse.v1 import chat_pb2, chat_pb2_grpc, content_pb2, generation_pb2
+
+_NUM_WIDE = 2
+_COMPLETIONS = 128
+_LONG_TOKENS = 8000
+_SHORT_TOKENS = 8
+
+
+def _request(text: str, *, max_tokens: int, num_completions: int = 1) -> chat_pb2.CreateChatCompletionRequest:
+    part = content_pb2.ContentPart(text=text)
+    return chat_pb2.CreateChatCompletionRequest(
+        messages=[content_pb2.Message(role=content_pb2.ROLE_USER, content=[part])],
+        generation=generation_pb2.GenerationOptions(
+            max_completion_tokens=max_tokens, ignore_eos=max_tokens == _LONG_TOKENS, n=num_completions, temperature=1.0
+        ),
+    )
+
+
+class Clients:
+    """Clients with keys of their own, on connections of their own."""
+
+    def __init__(self, target: str, *, share_key: bool) -> None:
+        self._target = target
+        self._share_key = share_key
+        self._channels: dict[str, grpc.aio.Channel] = {}
+
+    async def ask(self, name: str, request: chat_pb2.CreateChatCompletionRequest) -> float:
+        """Streams an answer to its end. Returns the seconds to its first token."""
+        if name not in self._channels:
+            options = [("grpc.use_local_subchannel_pool", 1)]
+            self._channels[name] = grpc.aio.insecure_channel(self._target, options=options)
+        key = "shared" if self._share_key else name
+        stub = chat_pb2_grpc.ChatServiceStub(self._channels[name])
+        begun, first = time.perf_counter(), None
+        async for _ in stub.StreamChatCompletion(request, metadata=[("authorization", f"Bearer {key}")]):
+            first = first or time.perf_counter()
+        return (first or time.perf_counter()) - begun
+
+    async def close(self) -> None:
+        for channel in self._channels.values():
+            await channel.close()
+
+
+async def _ask_often(clients: Clients, count: int, words: str) -> list[float]:
+    seconds: list[float] = []
+    for index in range(count):
+        seconds.append(await clients.ask("third", _request(f"{words} {index}: what is it?", max_tokens=_SHORT_TOKENS)))
+        await asyncio.sleep(0.05)
+    return seconds
+
+
+async def measure(arguments: argparse.Namespace) -> tuple[list[float], list[float]]:
+    """Returns the third client's times to first token, alone and beside the floods."""
+    clients = Clients(arguments.target, share_key=arguments.one_client)
+    await _ask_often(clients, 3, "warm")
+    quiet = await _ask_often(clients, arguments.requests, "quiet")
+    wide = [
+        clients.ask("wide", _request(f"count {index}", max_tokens=_LONG_TOKENS, num_completions=_COMPLETIONS))
+        for index in range(_NUM_WIDE)
+    ]
+    streams = [
+        clients.ask("streams", _request(f"tell {index}", max_tokens=_LONG_TOKENS)) for index in range(arguments.streams)
+    ]
+    floods = [asyncio.create_task(each) for each in (*wide, *streams)]
+    await asyncio.sleep(arguments.settle_seconds)
+    loaded = await _ask_often(clients, arguments.requests, "loaded")
+    ended = [task for task in floods if task.done()]
+    for task in floods:
+        task.cancel()
+    await asyncio.gather(*floods, return_exceptions=True)
+    await clients.close()
+    print(f"{len(ended)} of {len(floods)} flooding requests ended before the measurement did")
+    return quiet, loaded
+
+
+def _describe(name: str, seconds: Sequence[float]) -> str:
+    median, p95 = 1000 * statistics.median(seconds), 1000 * percentile(seconds, 0.95)
+    return f"{name}: median {median:.0f} ms, p95 {p95:.0f} ms, most {1000 * max(seconds):.0f} ms"
+
+
+def main() -> None:
+    """Parses the command line and prints both distributions and the ratio of their medians."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--target", default="127.0.0.1:50051", help="host and port of gRPC")
+    parser.add_argument("--streams", type=int, default=500, help="streams of the second client")
+    parser.add_argument("--requests", type=int, default=20, help="of the third client, before and during the floods")
+    parser.add_argument("--settle-seconds", type=float, default=20.0, help="from the floods to the measurement")
+    parser.add_argument("--one-client", action="store_true", help="send the same key everywhere")
+    quiet, loaded = uvloop.run(measure(parser.parse_args()))
+    print(_describe("quiet", quiet))
+    print(_describe("loaded", loaded))
+    print(f"ratio of medians: {statistics.median(loaded) / statistics.median(quiet):.1f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,29 @@
+"""Who a sequence is computed for: its client, and its flow within the client. Plain counters.
+
+A flow is a request with all of its completions. Clients share the engine equally, and so do the flows of a client.
+"""
+
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Client:
+    """A client with sequences that wait or run."""
+
+    name: str = ""
+    service: int = 0
+    """Tokens computed for it. It begins with the least of all clients, so that idle time earns no credit."""
+    num_running: int = 0
+    num_flows: int = 0
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Flow:
+    """A request whose completions wait or run."""
+
+    client: Client = field(default_factory=Client)
+    name: str = ""
+    """Unique within the client."""
+    num_running: int = 0
+    num_sequences: int = 0
+    """Running and waiting."""

@@ -1,0 +1,44 @@
+"""What the scheduler may use."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulerLimits:
+    """The memory that the scheduler distributes, and the sizes of its steps."""
+
+    num_blocks: int
+    """KV blocks for sequences."""
+    block_size: int
+    """Tokens in a KV block."""
+    max_model_len: int
+    """The most tokens of a sequence, prompt and answer together."""
+    max_batch_tokens: int
+    """The most tokens computed in a step."""
+    max_sequences: int
+    """The most sequences that run at a time."""
+    encoder_bytes_per_token: int
+    """Size of the encoder output of one placeholder token."""
+    encoder_cache_bytes: int
+    """Memory for encoder outputs. One medium that fills the context window fits in any case."""
+    prefix_caching: bool
+    """Computed blocks are shared between sequences with the same prefix."""
+    max_decode_slowdown: float
+    """How much longer a step may take with prompt tokens than without, as a factor of at least 1."""
+    max_draft_tokens: int = 0
+    """The most draft tokens of a sequence in a step; 0 turns speculative decoding off."""
+
+    def __post_init__(self) -> None:
+        """
+        Raises:
+            ValueError: a sequence could wait forever under these limits.
+        """
+        if self.max_model_len > self.num_blocks * self.block_size:
+            raise ValueError(
+                f"max_model_len: expected at most {self.num_blocks * self.block_size} tokens ({self.num_blocks} blocks "
+                f"of {self.block_size}), got {self.max_model_len}"
+            )
+        if self.max_batch_tokens < 1:
+            raise ValueError(f"max_batch_tokens: expected at least 1, got {self.max_batch_tokens}")
+        if self.max_sequences < 1:
+            raise ValueError(f"max_sequences: expected at least 1, got {self.max_sequences}")

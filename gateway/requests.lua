@@ -1,0 +1,76 @@
+-- Checks and cleans the headers of every request before any other filter sees them.
+
+-- The server accepts the same ids (server/rpc/context.py).
+local MAX_ID_CHARACTERS = 128
+
+-- Holds the caller's id, so that Envoy generates one in any case.
+local CALLERS_ID = "x-glimpse-callers-request-id"
+
+local LOCAL_HOSTS = { ["localhost"] = true, ["127.0.0.1"] = true, ["[::1]"] = true }
+
+-- Returns "[::1]" for "[::1]:8080".
+local function host_of(authority)
+  return (authority:lower():gsub(":%d*$", ""))
+end
+
+local function contains(list, value)
+  for _, each in ipairs(list or {}) do
+    if each == value then return true end
+  end
+  return false
+end
+
+local function is_allowed_origin(checks, origin, authority)
+  if checks:get("any_origin") or contains(checks:get("origins"), origin) then return true end
+  local host = origin:match("^https?://([^/]+)$")
+  return host ~= nil and (host == authority or (checks:get("local_origins") and LOCAL_HOSTS[host_of(host)] == true))
+end
+
+-- Restores the caller's id if the server would accept it too. Otherwise the generated one stays.
+local function choose_request_id(headers)
+  local id = headers:get(CALLERS_ID)
+  headers:remove(CALLERS_ID)
+  if id and #id <= MAX_ID_CHARACTERS and id:find("^[!-~]+$") then headers:replace("x-request-id", id) end
+end
+
+-- gRPC metadata is ASCII. The server's gRPC library would log other values, which may be secret.
+local function remove_other_than_ascii(headers)
+  local names = {}
+  for name, value in pairs(headers) do
+    if value:find("[^ -~\t]") then names[#names + 1] = name end
+  end
+  for _, name in ipairs(names) do
+    if name:sub(1, 1) ~= ":" then headers:remove(name) end
+  end
+end
+
+-- Returns the status and the message of a refusal.
+local function check(handle)
+  local headers, checks = handle:headers(), handle:filterContext()
+  choose_request_id(headers)
+  remove_other_than_ascii(headers)
+  local authority = headers:get(":authority") or ""
+  local host, origin = host_of(authority), headers:get("origin")
+  if checks:get("hosts") and not contains(checks:get("hosts"), host) then
+    return 403, "'Host': expected a name of this machine, got '" .. host:sub(1, 100) .. "'; allow it with --allowed-host"
+  end
+  if origin and not is_allowed_origin(checks, origin, authority) then
+    return 403, "'Origin': expected an allowed origin, got '" .. origin:sub(1, 100) .. "'; allow it with --allow-origin"
+  end
+  local content_type = headers:get("content-type") or ""
+  local is_grpc = content_type == "application/grpc" or content_type:find("^application/grpc[+;]")
+  if is_grpc and handle:streamInfo():protocol():find("^HTTP/1") then
+    -- Envoy turns it into the gRPC status UNIMPLEMENTED.
+    return 404, "gRPC requires HTTP/2. Over HTTP/1.1 use grpc-web or REST."
+  end
+end
+
+function envoy_on_request(handle)
+  -- Envoy would let the request pass if the script failed.
+  local passed, status, message = pcall(check, handle)
+  if not passed then
+    handle:logErr(status)
+    status, message = 500, "The gateway could not check the request."
+  end
+  if status then handle:respond({ [":status"] = tostring(status) }, message) end
+end

@@ -1,0 +1,184 @@
+"""Admits requests that need the engine or much work before it: by the expected wait, and a few at a time.
+
+A request that would wait too long is refused before anything of it is parsed. The others are parsed, rendered and
+tokenised a few at a time, clients in turn, so that the event loop always has time for cheap calls.
+"""
+
+import asyncio
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+from glimpse.engine.errors import EngineError, EngineErrorCode
+from glimpse.engine.protocol import StepStats
+from glimpse.server.rpc.context import current_rpc
+from glimpse.server.rpc.errors import DeadlineExceededError
+from glimpse.server.rpc.wait_estimator import WaitEstimator
+
+MAX_PREPARED_AT_ONCE = 4
+"""Requests that are parsed and tokenised at a time. More would only make each other slower: most of it is Python."""
+_GENERATING = frozenset(("CreateChatCompletion", "StreamChatCompletion", "CreateCompletion", "StreamCompletion"))
+_PREPARED_ONLY = frozenset(("CountTokens", "Tokenize", "Detokenize"))
+
+
+class Admission:
+    """The requests of one event loop that wait or are being prepared."""
+
+    def __init__(self, *, max_queue_seconds: float = float("inf"), clock: Callable[[], float] = time.monotonic) -> None:
+        """Requests whose expected wait is longer than `max_queue_seconds` are refused."""
+        self.estimator = WaitEstimator()
+        self.slots = FairSlots(MAX_PREPARED_AT_ONCE)
+        self._max_queue_seconds = max_queue_seconds
+        self._clock = clock
+        self._busy_since: float | None = None  # the last step after which requests waited
+
+    @contextmanager
+    def ticket(self, method: str, client: str) -> Generator[None]:
+        """Gives the RPC that the current task serves a ticket, until the block ends."""
+        name = method.rpartition("/")[2]
+        if name not in _GENERATING and name not in _PREPARED_ONLY:
+            yield
+            return
+        ticket = Ticket(self, client, generates=name in _GENERATING)
+        _current.set(ticket)
+        try:
+            yield
+        finally:
+            ticket.close()
+            _current.set(None)
+
+    def check(self, client: str) -> None:
+        """Raises EngineError (OVERLOADED) if a new request of this client would wait too long."""
+        seconds = self.estimator.wait_seconds(client)
+        if seconds > self._max_queue_seconds:
+            excess = max(1.0, seconds - self._max_queue_seconds)
+            raise EngineError(
+                EngineErrorCode.OVERLOADED,
+                f"the request would wait for about {seconds:.0f} s behind others of the same client, longer than "
+                f"{self._max_queue_seconds:g} s (the server's --max-queue-seconds); retry in {excess:.0f} s",
+                retry_after_seconds=excess,
+            )
+
+    def engine_changed(self) -> None:
+        """The engine became ready or unavailable: the time until its next step says nothing about its rate."""
+        self._busy_since = None
+
+    def engine_stepped(self, stats: StepStats) -> None:
+        """Measures the engine's rate over the steps between which requests waited."""
+        now, since = self._clock(), self._busy_since
+        self._busy_since = now if stats.num_waiting else None
+        if since is not None:
+            num_tokens = stats.num_prompt_tokens + stats.num_cached_tokens + stats.num_generated_tokens
+            self.estimator.observe_rate(num_tokens=num_tokens, seconds=now - since)
+
+
+class Ticket:
+    """What one request holds: a place among those being prepared, then work that waits for the engine."""
+
+    def __init__(self, admission: Admission, client: str, *, generates: bool) -> None:
+        self._admission = admission
+        self._client = client
+        self._generates = generates
+        self._is_preparing = False
+        self._num_waiting_tokens = 0
+
+    async def begin(self, deadline: float | None) -> None:
+        """Waits for the request's turn to be prepared.
+
+        Raises:
+            EngineError: OVERLOADED, the expected wait is too long.
+            DeadlineExceededError: `deadline`, in the event loop's time, passed first.
+        """
+        if self._is_preparing:
+            return
+        if self._generates:
+            self._admission.check(self._client)
+            self.expect(num_prompt_tokens=0, num_completions=1, max_tokens=1 << 30)
+        try:
+            async with asyncio.timeout_at(deadline):
+                await self._admission.slots.acquire(self._client)
+                self._is_preparing = True
+        except TimeoutError as error:
+            raise DeadlineExceededError from error
+
+    def end_preparing(self) -> None:
+        """Lets the next request be prepared. Idempotent."""
+        if self._is_preparing:
+            self._is_preparing = False
+            self._admission.slots.release()
+
+    def expect(self, *, num_prompt_tokens: int, num_completions: int, max_tokens: int) -> None:
+        """Says how much work the request brings, once that is known."""
+        expected = self._admission.estimator.expected_tokens(
+            num_prompt_tokens=num_prompt_tokens, num_completions=num_completions, max_tokens=max_tokens
+        )
+        self._set_waiting(round(expected))
+
+    def end_waiting(self) -> None:
+        """Its first tokens have come. Idempotent."""
+        self._set_waiting(0)
+
+    def end_completion(self, num_tokens: int) -> None:
+        """Records the length of one of its completions."""
+        self._admission.estimator.observe_completion(num_tokens)
+
+    def close(self) -> None:
+        """The request has ended. Idempotent."""
+        self.end_preparing()
+        self.end_waiting()
+
+    def _set_waiting(self, num_tokens: int) -> None:
+        if num_tokens != self._num_waiting_tokens:
+            self._admission.estimator.add_waiting(self._client, num_tokens - self._num_waiting_tokens)
+            self._num_waiting_tokens = num_tokens
+
+
+class FairSlots:
+    """A number of places. Clients that wait for one get it in turn."""
+
+    def __init__(self, num_free: int) -> None:
+        self._num_free = num_free
+        self._waiting = OrderedDict[str, deque[asyncio.Future[None]]]()
+
+    async def acquire(self, client: str) -> None:
+        """Waits for a place."""
+        if self._num_free:
+            self._num_free -= 1
+            return
+        place = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(client, deque()).append(place)
+        try:
+            await place
+        except asyncio.CancelledError:
+            if not place.cancelled():  # it was granted in the same moment
+                self.release()
+            raise
+
+    def release(self) -> None:
+        """Frees a place, or passes it on."""
+        while self._waiting:
+            client, places = self._waiting.popitem(last=False)
+            place = places.popleft()
+            if places:
+                self._waiting[client] = places  # the last of all clients
+            if not place.done():
+                place.set_result(None)
+                return
+        self._num_free += 1
+
+
+_current: ContextVar[Ticket | None] = ContextVar("ticket", default=None)
+
+
+def current_ticket() -> Ticket:
+    """Returns the ticket of the RPC that this task serves; elsewhere, one that admits at once."""
+    return _current.get() or Ticket(Admission(), "", generates=False)
+
+
+async def begin_preparing() -> None:
+    """Waits for the turn of the RPC that this task serves to be parsed. Raises as `Ticket.begin` does."""
+    ticket = _current.get()
+    if ticket is not None:
+        await ticket.begin(current_rpc().deadline)

@@ -1,0 +1,85 @@
+"""Options of the clients' methods."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, TypedDict
+
+from glimpse.v1 import chat_pb2, content_pb2, generation_pb2
+
+
+class CallOptions(TypedDict, total=False):
+    """Options of every call."""
+
+    timeout: float | None
+    """The deadline, in seconds from now, retries included. Default: the client's."""
+    request_id: str
+    """Appears in the server's log and as the response's id. Default: the server chooses one."""
+
+
+class UploadOptions(CallOptions, total=False):
+    """Options of `upload`."""
+
+    cache_salt: str | None
+    """The cache namespace: only requests with the same salt find the upload."""
+    ttl_seconds: int | None
+    """How long the server keeps it. Default, and the most: the server's `--upload-ttl`."""
+
+
+class CountOptions(CallOptions, total=False):
+    """Options of `count_tokens`."""
+
+    model: str
+    """Default: the model that is served."""
+    cache_salt: str
+    """The cache namespace of uuids and uploads."""
+
+
+class ChatOptions(CountOptions, total=False):
+    """Options of `chat` and `stream`. Those without a comment are documented in glimpse/v1/generation.proto."""
+
+    max_completion_tokens: int
+    temperature: float
+    top_p: float
+    top_k: int
+    min_p: float
+    frequency_penalty: float
+    presence_penalty: float
+    repetition_penalty: float
+    logit_bias: Mapping[int, float]
+    seed: int
+    stop: Sequence[str]
+    stop_token_ids: Sequence[int]
+    min_tokens: int
+    ignore_eos: bool
+    logprobs: bool
+    top_logprobs: int
+    n: int
+    skip_special_tokens: bool
+    response_format: chat_pb2.ResponseFormat | Mapping[str, Any]
+    """A JSON Schema that the answer must match, or another response format."""
+    structured_outputs: generation_pb2.StructuredOutputs
+    """A regular expression, choices or a grammar that the answer must match."""
+    tools: Sequence[chat_pb2.Tool]
+    """The tools that the model may call."""
+    tool_choice: chat_pb2.ToolChoice
+    """Whether and which tool is called."""
+    parallel_tool_calls: bool
+    """Whether an answer may call several tools. Default true."""
+    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"]
+    """How long the model thinks, for models whose chat template supports it."""
+    priority: int
+    """Requests with a smaller number are scheduled first. Default 0."""
+    prompt_cache_key: str
+    """The gateway sends requests with the same key to the same replica."""
+    metadata: Mapping[str, str]
+    """The caller's notes, which the response repeats."""
+    service_tier: chat_pb2.ServiceTier
+    user: str
+    safety_identifier: str
+    add_generation_prompt: bool
+    continue_final_message: bool
+    chat_template_kwargs: Mapping[str, Any]
+    """Further variables of the chat template."""
+    media_io_options: content_pb2.MediaIoOptions
+    """Defaults for reading the conversation's media."""
+    media_processor_options: content_pb2.MediaProcessorOptions
+    """Defaults for resizing and sampling the conversation's media."""

@@ -1,0 +1,127 @@
+"""Requests that are large or have too many of something."""
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tests.chaos import raw_http
+from tests.chaos.attack import OVERLOAD, Arena, ClientAttack
+from tests.chaos.questions import chat
+
+_MIB = 1 << 20
+_SPECIAL = b"<|im_start|>"
+_START = b'{"messages": [{"role": "user", "content": "'
+_END = b'"}], "max_completion_tokens": 4}'
+_IMAGE_START = (
+    b'{"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:image/png;base64,'
+)
+_IMAGE_END = b'"}}]}]}'
+_MANY = 100_000
+
+
+async def _invalid_images(arena: Arena) -> None:
+    """Each body is as large as bodies may be, and no image."""
+    data = b"QUJD" * (15 * _MIB - 100)
+    parts = (_IMAGE_START, data, _IMAGE_END)
+    await arena.ask_all(raw_http.post(arena.target, parts) for _ in range(arena.times(50)))
+
+
+async def _long_prompts(arena: Arena) -> None:
+    """One after the other, since each is bad enough: words, names of special tokens, one word, ten megabytes."""
+    million = 1_000_000
+    texts = {
+        "1 MB of words": b"word " * (million // 5),
+        "1 MB of special tokens": _SPECIAL * (million // len(_SPECIAL)),
+        "1 MB without a space": b"x" * million,
+        "10 MB": b"one two three " * (10 * million // 14),
+    }
+    for name, text in texts.items():
+        call = await arena.ask(raw_http.post(arena.target, (_START, text, _END)))
+        arena.counts[f"{name}: ms"] = round(1000 * (call.end - call.start))
+    tokenize = (b'{"prompt": "', texts["10 MB"], b'"}')
+    await arena.ask(raw_http.post(arena.target, tokenize, path="/tokenize"))
+
+
+async def _longest_prompt(arena: Arena) -> None:
+    text = b"one two three " * (60 * 1_000_000 // 14)
+    await arena.ask(raw_http.post(arena.target, (_START, text, _END)))
+
+
+def _many(make: Callable[[int], Mapping[str, Any]]) -> Callable[[Arena], Any]:
+    """An attack of one request with very many of something."""
+
+    async def run(arena: Arena) -> None:
+        body = json.dumps(make(arena.times(_MANY))).encode()
+        arena.counts["bytes"] = len(body)
+        await arena.ask(raw_http.post(arena.target, (body,)))
+
+    return run
+
+
+def _messages(count: int) -> Mapping[str, Any]:
+    return chat("", messages=[{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}] * (count // 2))
+
+
+def _parts(count: int) -> Mapping[str, Any]:
+    return chat("", messages=[{"role": "user", "content": [{"type": "text", "text": "a"}] * count}])
+
+
+def _unknown_members(count: int) -> Mapping[str, Any]:
+    return chat("Hi") | {f"unknown_{number}": number for number in range(2 * count)}
+
+
+def _unknown_numbers(count: int) -> Mapping[str, Any]:
+    return chat("Hi", unknown=[0.123456789] * (20 * count))
+
+
+def _biases(count: int) -> Mapping[str, Any]:
+    return chat("Hi", logit_bias={str(number): 1 for number in range(count)})
+
+
+def _stops(count: int) -> Mapping[str, Any]:
+    return chat("Hi", stop=[f"stop {number}" for number in range(count)])
+
+
+def _tools(count: int) -> Mapping[str, Any]:
+    tools = [{"type": "function", "function": {"name": f"f{number}"}} for number in range(count // 10)]
+    return chat("Hi", tools=tools)
+
+
+def _nested(count: int) -> Mapping[str, Any]:
+    return chat("Hi", response_format={"type": "json_schema", "json_schema": {"name": "a", "schema": _deep(count)}})
+
+
+def _deep(count: int) -> Mapping[str, Any]:
+    schema: dict[str, Any] = {}
+    for _ in range(min(count, 500)):
+        schema = {"items": schema}
+    return schema
+
+
+_MANY_OF: dict[str, Callable[[int], Mapping[str, Any]]] = {
+    "messages": _messages,
+    "parts": _parts,
+    "unknown-members": _unknown_members,
+    "unknown-numbers": _unknown_numbers,
+    "biases": _biases,
+    "stops": _stops,
+    "tools": _tools,
+    "nested-schemas": _nested,
+}
+
+ATTACKS = [
+    ClientAttack(
+        name="invalid-images",
+        summary="50 clients send 60 MiB each that is no image",
+        run=_invalid_images,
+        tolerates=OVERLOAD,
+    ),
+    ClientAttack(
+        name="long-prompts", summary="prompts of 1 MB and 10 MB, four kinds, and /tokenize", run=_long_prompts
+    ),
+    ClientAttack(name="longest-prompt", summary="a prompt of 60 MB", run=_longest_prompt, tolerates=OVERLOAD),
+    *(
+        ClientAttack(name=f"many-{name}", summary=f"one request with very many {name}", run=_many(make), weight=0.4)
+        for name, make in _MANY_OF.items()
+    ),
+]

@@ -1,0 +1,60 @@
+"""Hostile files and grammars, as tests of their own have them, all at once."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from tests.chaos.attack import Arena, ClientAttack
+from tests.chaos.calls import Send, http_session, rest_unary
+from tests.chaos.questions import chat, chat_with_image
+from tests.hostile.images import hostile_images
+
+_AT_ONCE = 8
+_GRAMMARS: dict[str, dict[str, Any]] = {
+    "pattern that backtracks": {"type": "string", "pattern": "^(a+)+$"},
+    "pattern with a large count": {"type": "string", "pattern": "^(a{1,500}){1,500}$"},
+    "endless reference": {"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/a"}}},
+    "references that multiply": {
+        "$ref": "#/$defs/a0",
+        "$defs": {f"a{n}": {"anyOf": [{"$ref": f"#/$defs/a{n + 1}"}, {"$ref": f"#/$defs/a{n + 1}"}]} for n in range(30)}
+        | {"a30": {"type": "null"}},
+    },
+    "long enumeration": {"enum": [f"value number {n}" for n in range(5000)]},
+    "long array": {"type": "array", "items": {"type": "integer"}, "minItems": 100_000},
+    "large range": {"type": "integer", "minimum": -(10**15), "maximum": 10**15, "multipleOf": 7},
+    "many properties": {"type": "object", "properties": {f"p{n}": {"type": "string"} for n in range(900)}},
+}
+
+
+async def _images(arena: Arena) -> None:
+    files = [data for data, _ in hostile_images().values()]
+    arena.rng.shuffle(files)
+    files = files[: arena.times(len(files))]
+    async with http_session(arena.target.url) as session:
+        await _some_at_once(
+            arena, [rest_unary(session, chat_with_image(data, max_completion_tokens=1)) for data in files]
+        )
+
+
+async def _grammars(arena: Arena) -> None:
+    async with http_session(arena.target.url) as session:
+        formats = [
+            {"type": "json_schema", "json_schema": {"name": "a", "schema": schema}} for schema in _GRAMMARS.values()
+        ]
+        await _some_at_once(arena, [rest_unary(session, chat("Go on.", response_format=each)) for each in formats])
+
+
+async def _some_at_once(arena: Arena, sends: Sequence[Send]) -> None:
+    slots = asyncio.Semaphore(_AT_ONCE)
+
+    async def one(send: Send) -> None:
+        async with slots:
+            await arena.ask(send)
+
+    await asyncio.gather(*map(one, sends))
+
+
+ATTACKS = [
+    ClientAttack(name="hostile-images", summary="bombs, cut files and other files of tests/hostile", run=_images),
+    ClientAttack(name="hostile-grammars", summary="schemas that are large when compiled", run=_grammars),
+]

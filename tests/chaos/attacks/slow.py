@@ -1,0 +1,79 @@
+"""Slow requests: headers and bodies by the byte, bodies that stall before their last byte."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from tests.chaos import raw_http
+from tests.chaos.attack import OVERLOAD, Arena, ClientAttack
+from tests.chaos.raw_http import CHUNK_BYTES, Pieces
+from tests.chaos.target import HOST
+
+_STALLED_BYTES = 20 << 20
+_SECONDS, _LEAST_SECONDS = 12.0, 4.0
+
+
+async def _trickle(arena: Arena, pieces: Pieces) -> None:
+    """Sends pieces for as long as the server takes them."""
+    reader, writer = await asyncio.open_connection(HOST, arena.target.http_port)
+    try:
+        async for piece in pieces():
+            writer.write(piece)
+            await writer.drain()
+        answer = await reader.read(12)
+        arena.counts[answer.decode(errors="replace") or "closed without an answer"] += 1
+    except ConnectionError:
+        arena.counts["connections closed by the server"] += 1
+    finally:
+        writer.transport.abort()
+
+
+async def _for_a_while(arena: Arena, pieces: Pieces, count: int) -> None:
+    seconds = max(_LEAST_SECONDS, _SECONDS * arena.scale)
+    tasks = [asyncio.create_task(_trickle(arena, pieces)) for _ in range(count)]
+    _, waiting = await asyncio.wait(tasks, timeout=seconds)
+    arena.counts["still open when the attack ended"] += len(waiting)
+    for task in waiting:
+        task.cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)
+
+
+async def _headers(arena: Arena) -> None:
+    async def pieces() -> AsyncIterator[bytes]:
+        yield b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\n"
+        for number in range(1000):
+            yield f"x-{number}: y\r\n".encode()
+            await asyncio.sleep(0.2)
+
+    await _for_a_while(arena, pieces, arena.times(100))
+
+
+async def _bodies(arena: Arena) -> None:
+    async def pieces() -> AsyncIterator[bytes]:
+        yield raw_http.head(arena.target, length=100_000)
+        for _ in range(1000):
+            yield b" "
+            await asyncio.sleep(0.1)
+
+    await _for_a_while(arena, pieces, arena.times(100))
+
+
+async def _stalled(arena: Arena) -> None:
+    async def pieces() -> AsyncIterator[bytes]:
+        yield raw_http.head(arena.target, length=_STALLED_BYTES)
+        for _ in range(_STALLED_BYTES // CHUNK_BYTES - 1):
+            yield b" " * CHUNK_BYTES
+        yield b" " * (CHUNK_BYTES - 1)
+        await asyncio.sleep(3600)
+
+    await _for_a_while(arena, pieces, arena.times(20))
+
+
+ATTACKS = [
+    ClientAttack(name="slow-headers", summary="100 connections whose headers come by the line", run=_headers),
+    ClientAttack(
+        name="slow-bodies", summary="100 requests whose bodies come by the byte", run=_bodies, tolerates=OVERLOAD
+    ),
+    ClientAttack(
+        name="stalled-bodies", summary="20 bodies of 20 MiB without their last byte", run=_stalled, tolerates=OVERLOAD
+    ),
+]

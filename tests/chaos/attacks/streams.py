@@ -1,0 +1,71 @@
+"""Too many streams and requests, and clients that leave."""
+
+import asyncio
+import json
+
+import aiohttp
+
+from tests.chaos import http2
+from tests.chaos.attack import OVERLOAD, Arena, ClientAttack
+from tests.chaos.calls import CHAT, http_session, rest_stream, rest_unary
+from tests.chaos.questions import chat
+
+_STREAMS_ON_ONE_CONNECTION = 1015
+
+
+async def _storm(arena: Arena) -> None:
+    """Four in five leave, each at a moment of its own; the others must get their whole answers."""
+    body = chat("Go on.", ignore_eos=True, max_completion_tokens=32)
+
+    async def one(session: aiohttp.ClientSession) -> None:
+        await asyncio.sleep(3 * arena.rng.random())
+        leaves = arena.rng.random() * 2 if arena.rng.random() < 0.8 else None
+        await arena.ask(rest_stream(session, body, leave_after_seconds=leaves), is_sse=True)
+
+    async with http_session(arena.target.url) as session:
+        await asyncio.gather(*(one(session) for _ in range(arena.times(400))))
+
+
+async def _one_connection(arena: Arena) -> None:
+    """Opens streams on one HTTP/2 connection and closes the connection."""
+    body = json.dumps(chat("Go on.", stream=True, ignore_eos=True, max_completion_tokens=200)).encode()
+    headers = http2.rest_headers(CHAT, arena.target.http_port, len(body))
+    async with http2.connect(arena.target.http_port) as connection:
+        for _ in range(arena.times(_STREAMS_ON_ONE_CONNECTION)):
+            connection.request(headers, body)
+            arena.counts["streams"] += 1
+        await connection.drain()
+        await asyncio.sleep(1 + arena.rng.random())
+        arena.counts.update({f"received {kind}": count for kind, count in connection.received.items()})
+
+
+async def _one_client(arena: Arena) -> None:
+    """One client asks for hundreds of streams at once, and reads them all."""
+    body = chat("Go on.", ignore_eos=True, max_completion_tokens=32)
+    async with http_session(arena.target.url) as session:
+        sends = [rest_stream(session, body) for _ in range(arena.times(500))]
+        await arena.ask_all(sends, is_sse=True)
+
+
+async def _at_once(arena: Arena) -> None:
+    body = chat("Say hello.", max_completion_tokens=4)
+    async with http_session(arena.target.url) as session:
+        await arena.ask_all(rest_unary(session, body) for _ in range(arena.times(3000)))
+
+
+ATTACKS = [
+    ClientAttack(
+        name="disconnect-storm",
+        summary="400 streams over REST, of which four in five leave",
+        run=_storm,
+        weight=3,
+        tolerates=OVERLOAD,
+    ),
+    ClientAttack(
+        name="closed-connection", summary="one HTTP/2 connection with 1,015 open streams closes", run=_one_connection
+    ),
+    ClientAttack(
+        name="many-streams", summary="one client reads 500 streams at once", run=_one_client, tolerates=OVERLOAD
+    ),
+    ClientAttack(name="many-requests", summary="3,000 requests at once", run=_at_once, tolerates=OVERLOAD),
+]

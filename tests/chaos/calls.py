@@ -1,0 +1,220 @@
+"""Requests of real clients, recorded as transcripts: REST and SSE with aiohttp, typed gRPC with grpc.aio."""
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import aiohttp
+import grpc
+import grpc.aio
+from google.rpc import error_details_pb2, status_pb2
+
+from glimpse.v1 import chat_pb2, chat_pb2_grpc
+from tests.chaos.transcript import Transcript
+
+CHAT = "/v1/chat/completions"
+JSON = {"content-type": "application/json"}
+UNLIMITED = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
+ATTACKER = "chaos-attacker"
+"""The API key of attackers: to the server they are one client."""
+Metadata = tuple[tuple[str, str], ...]
+_DETAILS = "grpc-status-details-bin"
+
+
+@dataclass(slots=True, kw_only=True)
+class Call:
+    """A request under way or ended."""
+
+    transcript: Transcript
+    start: float = field(default_factory=time.monotonic)
+    first: float | None = None
+    """When the first text came."""
+    end: float = 0.0
+
+    def text(self, delta: str, index: int = 0) -> None:
+        if delta and self.first is None:
+            self.first = time.monotonic()
+        self.transcript.text(delta, index)
+
+
+Send = Callable[[Call], Awaitable[None]]
+
+
+async def record(send: Send, transcript: Transcript, *, seconds: float) -> Call:
+    """Sends a request and records it to its ending, which comes within `seconds` or counts as hung."""
+    call = Call(transcript=transcript)
+    try:
+        async with asyncio.timeout(seconds):
+            await send(call)
+    except TimeoutError:
+        transcript.hung()
+    except (aiohttp.ClientError, ConnectionError) as error:
+        transcript.broke(f"{type(error).__name__}: {error}"[:200])
+    except grpc.aio.AioRpcError as error:
+        _record_status(error, transcript)
+    call.end = time.monotonic()
+    return call
+
+
+@asynccontextmanager
+async def http_session(target_url: str, *, key: str = ATTACKER) -> AsyncGenerator[aiohttp.ClientSession]:
+    """A REST client with an API key, which tells clients apart, and with any number of connections of its own."""
+    headers = {"authorization": f"Bearer {key}"}
+    timeout = aiohttp.ClientTimeout(total=None, sock_connect=20)
+    connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=3)
+    async with aiohttp.ClientSession(target_url, connector=connector, timeout=timeout, headers=headers) as session:
+        yield session
+
+
+def rest_unary(session: aiohttp.ClientSession, body: Mapping[str, Any], path: str = CHAT) -> Send:
+    """A chat or text completion in one answer."""
+
+    async def send(call: Call) -> None:
+        async with session.post(path, data=json.dumps(body).encode(), headers=JSON) as response:
+            if await refused(response, call.transcript):
+                return
+            document = await response.read()
+            for choice in json.loads(document)["choices"] if document else ():
+                call.text(choice["message"]["content"] or "", choice["index"])
+                if choice["finish_reason"]:
+                    call.transcript.finish(choice["index"])
+
+    return send
+
+
+def rest_stream(
+    session: aiohttp.ClientSession, body: Mapping[str, Any], *, leave_after_seconds: float | None = None
+) -> Send:
+    """A chat completion over SSE; the client may leave early, and its connection is closed then."""
+
+    async def send(call: Call) -> None:
+        data = json.dumps({**body, "stream": True}).encode()
+        try:
+            async with (
+                asyncio.timeout(leave_after_seconds),
+                session.post(CHAT, data=data, headers=JSON) as response,
+            ):
+                if not await refused(response, call.transcript):
+                    await _read_events(response, call)
+        except TimeoutError:
+            if leave_after_seconds is None:
+                raise
+            call.transcript.left()
+
+    return send
+
+
+def rest_value(session: aiohttp.ClientSession, path: str, body: Mapping[str, Any], member: str) -> Send:
+    """One member of an answer, such as a count of tokens, as text."""
+
+    async def send(call: Call) -> None:
+        async with session.post(path, data=json.dumps(body).encode(), headers=JSON) as response:
+            if await refused(response, call.transcript):
+                return
+            document = await response.read()
+            if document:
+                call.text(str(json.loads(document)[member]))
+                call.transcript.finish()
+
+    return send
+
+
+async def refused(response: aiohttp.ClientResponse, transcript: Transcript) -> bool:
+    """Whether the response is an error, which is recorded."""
+    if response.status == 200:
+        return False
+    body = await response.read()
+    try:
+        code = json.loads(body)["error"]["code"]
+    except (ValueError, KeyError, TypeError):
+        code = None
+    transcript.error(code or f"http:{response.status}")
+    return True
+
+
+async def _read_events(response: aiohttp.ClientResponse, call: Call) -> None:
+    waiting = b""
+    async for data in response.content.iter_any():
+        *events, waiting = (waiting + data).split(b"\n\n")
+        for event in events:
+            _read_event(event, call)
+
+
+def _read_event(event: bytes, call: Call) -> None:
+    data = event.partition(b"data: ")[2]
+    if data == b"[DONE]":
+        call.transcript.done()
+        return
+    document = json.loads(data)
+    if "error" in document:
+        call.transcript.error(document["error"].get("code") or "error event without a code")
+        return
+    for choice in document["choices"]:
+        call.text(choice["delta"].get("content") or "", choice["index"])
+        if choice["finish_reason"]:
+            call.transcript.finish(choice["index"])
+
+
+def grpc_unary(
+    channel: grpc.aio.Channel, request: chat_pb2.CreateChatCompletionRequest, metadata: Metadata = ()
+) -> Send:
+    """A typed completion in one answer."""
+    stub = chat_pb2_grpc.ChatServiceStub(channel)
+
+    async def send(call: Call) -> None:
+        for choice in (await stub.CreateChatCompletion(request, metadata=metadata)).choices:
+            call.text(choice.message.content, choice.index)
+            if choice.finish_reason:
+                call.transcript.finish(choice.index)
+
+    return send
+
+
+def grpc_stream(
+    channel: grpc.aio.Channel, request: chat_pb2.CreateChatCompletionRequest, metadata: Metadata = ()
+) -> Send:
+    """A typed completion as a stream."""
+    stub = chat_pb2_grpc.ChatServiceStub(channel)
+
+    async def send(call: Call) -> None:
+        async for message in stub.StreamChatCompletion(request, metadata=metadata):
+            for choice in message.choices:
+                call.text(choice.delta.content, choice.index)
+                if choice.finish_reason:
+                    call.transcript.finish(choice.index)
+
+    return send
+
+
+def grpc_count(channel: grpc.aio.Channel, request: chat_pb2.CountTokensRequest, metadata: Metadata = ()) -> Send:
+    """A count of tokens, as text."""
+    stub = chat_pb2_grpc.ChatServiceStub(channel)
+
+    async def send(call: Call) -> None:
+        call.text(str((await stub.CountTokens(request, metadata=metadata)).prompt_tokens))
+        call.transcript.finish()
+
+    return send
+
+
+def _record_status(error: grpc.aio.AioRpcError, transcript: Transcript) -> None:
+    # What the client's library makes up about a lost connection has no trailers.
+    trailers = dict(error.trailing_metadata() or ())
+    if not trailers and error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.INTERNAL):
+        transcript.broke(f"{error.code().name}: {error.details()}"[:200])
+        return
+    transcript.error(_reason(trailers.get(_DETAILS)) or f"grpc:{error.code().name}")
+
+
+def _reason(details: str | bytes | None) -> str:
+    if not isinstance(details, bytes):
+        return ""
+    info = error_details_pb2.ErrorInfo()
+    for detail in status_pb2.Status.FromString(details).details:
+        if detail.Unpack(info):
+            return info.reason.lower()
+    return ""

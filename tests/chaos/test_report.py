@@ -1,0 +1,81 @@
+"""The campaign's report names faults and exceeded bounds; a seed always draws the same attacks."""
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from tests.chaos.attacks.registry import ATTACKS
+from tests.chaos.campaign import Campaign, Run, draws
+from tests.chaos.ledger import Ending, Ledger, Window
+from tests.chaos.options import parse
+from tests.chaos.report import has_failed, report_of, text_of
+from tests.chaos.statistics import HistogramTotal
+from tests.chaos.transcript import Outcome
+
+LOST = Ending(who="REST stream", start=10, end=11, outcome=Outcome.LOST, detail="no [DONE]")
+
+
+def campaign(*flags: str, endings: Sequence[Ending] = (), recoveries: Sequence[float] = ()) -> Campaign:
+    """A campaign that has ended."""
+    options = parse(flags)
+    assert options is not None
+    ended = Campaign(options=options, ledger=Ledger(endings=list(endings)))
+    ended.runs["kill-engine"] = Run(seconds=[3.0], recoveries=list(recoveries))
+    ended.ledger.windows.append(Window(attack="kill-engine", start=9, end=12))
+    return ended
+
+
+def test_report_names_the_fault_and_the_attack() -> None:
+    report = report_of(campaign(endings=[LOST]))
+    assert has_failed(report)
+    assert report["faults"]["lost"] == 1
+    assert "1 × lost: REST stream: no [DONE] (after 1.0 s, during kill-engine)" in text_of(report)
+
+
+def test_report_of_a_good_campaign_passes() -> None:
+    report = report_of(campaign(endings=[replace(LOST, outcome=Outcome.OK)]))
+    assert not has_failed(report)
+    assert text_of(report).endswith("passed")
+
+
+def test_exceeded_bound_fails_the_campaign() -> None:
+    report = report_of(campaign("--max-recovery=1", recoveries=[1.5]))
+    assert report["exceeded"] == ["recovery from a kill of the engine in s: expected at most 1, got 1.5"]
+    assert has_failed(report)
+
+
+def test_bound_that_was_not_measured_fails_the_campaign() -> None:
+    assert has_failed(report_of(campaign("--max-recovery=1")))
+
+
+def test_one_seed_draws_the_same_attacks() -> None:
+    attacks = list(ATTACKS.values())
+
+    def drawn(seed: int) -> list[str]:
+        following = draws(attacks, random.Random(seed))
+        return [next(following).name for _ in range(2 * len(attacks))]
+
+    assert drawn(1) == drawn(1) != drawn(2)
+    assert set(drawn(1)[: len(attacks)]) == set(ATTACKS)
+
+
+def test_unknown_attack_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parse(["--only", "nonsense"])
+    assert "no such attack: nonsense; --list names all" in capsys.readouterr().err
+
+
+def test_list_names_all_attacks(capsys: pytest.CaptureFixture[str]) -> None:
+    assert parse(["--list"]) is None
+    assert len(capsys.readouterr().out.splitlines()) == len(ATTACKS)
+
+
+def test_histogram_goes_on_after_a_restart() -> None:
+    total = HistogramTotal()
+    total.update({0.1: 90, 1.0: 100})
+    assert total.update({0.1: 890, 1.0: 900}) == 0.1
+    assert total.update({0.1: 1, 1.0: 2}) == 1.0
+    assert total.increments == {0.1: 891, 1.0: 11}
+    assert (total.bound(0.5), total.bound(0.99), total.bound(1)) == (0.1, 1.0, 1.0)

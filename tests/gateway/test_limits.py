@@ -1,0 +1,123 @@
+"""Bounds of the gateway: connections, slow requests, and memory under large bodies."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from google.api.httpbody_pb2 import HttpBody
+
+from glimpse.gateway.config import Limits
+from glimpse.gateway.run import Envoy, GatewayError
+from tests.gateway.backend import Backend, Context, Requests, event
+from tests.gateway.conftest import ANY_PORT
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+CHAT = "/v1/chat/completions"
+GET = b"GET /v1/models HTTP/1.1\r\nhost: localhost\r\n\r\n"
+MIB = 1 << 20
+
+
+async def connect(envoy: Envoy) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    return await asyncio.open_connection(envoy.address.host, envoy.address.port)
+
+
+async def close(writer: asyncio.StreamWriter) -> None:
+    writer.close()
+    with contextlib.suppress(ConnectionError):
+        await writer.wait_closed()
+
+
+async def is_served(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+    """Whether a request on the connection is answered, rather than the connection closed."""
+    try:
+        writer.write(GET)
+        return (await asyncio.wait_for(reader.readline(), 20)).startswith(b"HTTP/1.1 200")
+    except ConnectionError:
+        return False
+
+
+async def test_closes_connections_over_the_limit(backend: Backend, tmp_path: Path) -> None:
+    limits = Limits(max_connections=3)
+    async with Envoy(listen=ANY_PORT, upstream=backend.address, run_dir=tmp_path, limits=limits) as envoy:
+        connections = [await connect(envoy) for _ in range(5)]
+        served = [await is_served(*connection) for connection in connections]
+        assert sum(served) == 3
+        for _, writer in connections:
+            await close(writer)
+        async with asyncio.timeout(20):
+            while not await _is_new_connection_served(envoy):
+                pass
+
+
+async def _is_new_connection_served(envoy: Envoy) -> bool:
+    reader, writer = await connect(envoy)
+    try:
+        return await is_served(reader, writer)
+    finally:
+        await close(writer)
+
+
+async def test_refuses_more_connections_than_files(tmp_path: Path) -> None:
+    with pytest.raises(GatewayError, match="'--max-connections': expected at most"):
+        await Envoy(
+            listen=ANY_PORT, upstream=ANY_PORT, run_dir=tmp_path, limits=Limits(max_connections=1 << 40)
+        ).start()
+
+
+async def test_slow_headers_are_408(envoy: Envoy) -> None:
+    reader, writer = await connect(envoy)
+    writer.write(b"GET /v1/models HTTP/1.1\r\nhost: localhost\r\nx-slow: ")
+    answer = await asyncio.wait_for(reader.read(), 30)
+    await close(writer)
+    assert answer.startswith(b"HTTP/1.1 408")
+    assert b'"code":"request_timeout"' in answer
+
+
+def resident_mib(process_id: int) -> int:
+    lines = Path(f"/proc/{process_id}/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith("VmRSS")).split()[1]) >> 10
+
+
+async def test_memory_stays_bounded_while_the_server_does_not_read(backend: Backend, tmp_path: Path) -> None:
+    """Ten clients send 60 MiB each. gRPC takes up to 16 MiB of each before the server reads; Envoy keeps little."""
+    proceed = asyncio.Event()
+
+    async def script(requests: Requests, context: Context) -> AsyncIterator[HttpBody]:
+        await proceed.wait()
+        num_bytes = sum([len(request.data) async for request in requests])
+        yield event(str(num_bytes))
+
+    async def send(connection: tuple[asyncio.StreamReader, asyncio.StreamWriter]) -> bytes:
+        reader, writer = connection
+        head = f"POST {CHAT} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: {60 * MIB}\r\n\r\n"
+        writer.write(head.encode())
+        for _ in range(60):
+            writer.write(bytes(MIB))
+            await writer.drain()
+            sent.append(MIB)
+        answer = await reader.read()
+        await close(writer)
+        return answer
+
+    backend.script, sent = script, list[int]()
+    async with Envoy(listen=ANY_PORT, upstream=backend.address, run_dir=tmp_path) as envoy:
+        before = resident_mib(envoy.process_id)
+        clients = [asyncio.create_task(send(await connect(envoy))) for _ in range(10)]
+        async with asyncio.timeout(60):
+            while len(sent) != await _later(sent) or not sent:
+                pass
+        grown = resident_mib(envoy.process_id) - before
+        proceed.set()
+        answers = await asyncio.gather(*clients)
+    assert all(str(60 * MIB).encode() in answer for answer in answers)
+    assert len(sent) == 600
+    assert grown < 60, f"Envoy took {grown} MiB"
+
+
+async def _later(sent: list[int]) -> int:
+    """Returns how much is sent after a second: no more once the gateway has stopped reading."""
+    await asyncio.sleep(1)
+    return len(sent)

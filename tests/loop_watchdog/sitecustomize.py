@@ -1,0 +1,85 @@
+"""Reports work that holds the front end's event loop for too long. Python imports it in servers under test.
+
+It measures the processor time that the loop's thread takes between two turns of a timer, not the time that passes, so
+that it does not blame a busy machine. What happens before the server serves may take longer. `tests.loop_watchdog`
+starts it and reads its reports.
+"""
+
+import asyncio
+import builtins
+import sys
+import threading
+import time
+import traceback
+from typing import Any
+
+MAX_SECONDS = 0.05
+"""On a machine as fast as the one that `_NOMINAL_SECONDS` was measured on; more on slower ones."""
+_NOMINAL_SECONDS = 0.006
+"""What `_spin` takes on two idle cores of an AMD EPYC."""
+_TURN_SECONDS = 0.005
+
+_SERVER = "glimpse.server.lifecycle.server"
+
+
+def _spin() -> float:
+    began = time.thread_time()
+    for _ in range(300_000):
+        pass
+    return time.thread_time() - began
+
+
+class _Watchdog:
+    """Watches the event loop of the current thread."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._thread_id = threading.get_ident()
+        self._clock = time.pthread_getcpuclockid(self._thread_id)
+        self._turned_at = time.clock_gettime(self._clock)
+        self._seen = ""
+        self._max_seconds = MAX_SECONDS * max(1.0, min(_spin() for _ in range(3)) / _NOMINAL_SECONDS)
+        threading.Thread(target=self._look, daemon=True).start()
+        self._turn()
+
+    def _turn(self) -> None:
+        seconds = time.clock_gettime(self._clock) - self._turned_at
+        if seconds > self._max_seconds:
+            print(f"event loop held for {seconds:.3f} s in {self._seen or '?'}", file=sys.stderr, flush=True)
+        self._seen = ""
+        self._turned_at = time.clock_gettime(self._clock)
+        self._loop.call_later(_TURN_SECONDS, self._turn)
+
+    def _look(self) -> None:
+        """Remembers what the loop's thread does when it should have turned."""
+        while True:
+            time.sleep(_TURN_SECONDS)
+            if not self._seen and time.clock_gettime(self._clock) - self._turned_at > self._max_seconds / 2:
+                frame = sys._current_frames()[self._thread_id]  # pyright: ignore[reportPrivateUsage]
+                stack = traceback.extract_stack(frame)
+                self._seen = " < ".join(f"{each.name} ({each.filename}:{each.lineno})" for each in reversed(stack))
+
+
+def _watch_once_ready(module: Any) -> None:
+    ready = module.Server.ready
+
+    async def watched(server: Any) -> Any:
+        result = await ready(server)
+        _Watchdog()
+        return result
+
+    module.Server.ready = watched
+
+
+_import = builtins.__import__
+
+
+def _import_and_watch(name: str, *args: Any, **kwargs: Any) -> Any:
+    module = _import(name, *args, **kwargs)
+    if name == _SERVER and _SERVER in sys.modules and hasattr(sys.modules[_SERVER], "Server"):
+        builtins.__import__ = _import
+        _watch_once_ready(sys.modules[_SERVER])
+    return module
+
+
+builtins.__import__ = _import_and_watch

@@ -1,0 +1,79 @@
+"""Pings, silent peers and old connections, with hand-written HTTP/2."""
+
+import asyncio
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+
+from glimpse.server.lifecycle.connections import MAX_PING_STRIKES, MIN_PING_INTERVAL_SECONDS
+from glimpse.v1 import chat_pb2_grpc
+from tests.server.http2 import ACK, GOAWAY, PING, connected
+from tests.server.requests import request
+from tests.server.serving import eventually, read_metric, scripted
+
+CHAT = "/glimpse.v1.ChatService/CreateChatCompletion"
+
+
+def ping_as_clients_do(port: int) -> tuple[bool, bytes]:
+    """Pings on a connection with a silent call. Returns whether it lives, and the GOAWAY after a flood."""
+    with connected(port) as connection:
+        connection.call(CHAT, request().SerializeToString(), x_request_id="hold-1")
+        # Each but the first comes too soon. A client with an interval of 10 s would need minutes for as many.
+        connection.ping(MAX_PING_STRIKES + 1)
+        answered = connection.until(PING, flags=ACK, times=MAX_PING_STRIKES + 1)
+        time.sleep(MIN_PING_INTERVAL_SECONDS * 1.1)
+        connection.ping()  # in time
+        lives = answered is not None and connection.until(PING, flags=ACK) is not None
+        connection.ping(100)
+        goaway = connection.until(GOAWAY)
+        return lives, goaway.payload if goaway else b""
+
+
+async def test_pings_kill_no_call_and_a_flood_only_its_connection(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    assert MIN_PING_INTERVAL_SECONDS < 10
+    async with scripted(tiny_checkpoint, tmp_path, "ready") as (server, channel):
+        await server.ready()
+        chat: Any = chat_pb2_grpc.ChatServiceStub(channel)
+        other = chat.StreamChatCompletion(request(), metadata=[("x-request-id", "hold-2")])
+        await other.read()
+        lives, reason = await asyncio.to_thread(ping_as_clients_do, server.port)
+        assert lives
+        assert reason.endswith(b"too_many_pings")
+        assert not other.done()
+        other.cancel()
+
+
+async def test_request_of_a_peer_that_vanished_ends(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    async with scripted(tiny_checkpoint, tmp_path, "ready", keepalive_time=1) as (server, _):
+        await server.ready()
+        running = partial(read_metric, server.metrics_port, "glimpse_running_sequences")
+        with connected(server.port) as silent:
+            silent.call(CHAT, request().SerializeToString(), x_request_id="hold-1")
+            assert await asyncio.to_thread(eventually, lambda: running() == 1, timeout_seconds=10)
+            assert await asyncio.to_thread(eventually, lambda: running() == 0, timeout_seconds=20)
+
+
+@pytest.mark.parametrize("age", [None, 1.0])
+async def test_old_connections_end_after_their_calls(tiny_checkpoint: Path, tmp_path: Path, age: float | None) -> None:
+    async with scripted(tiny_checkpoint, tmp_path, "ready", max_connection_age=age) as (server, channel):
+        await server.ready()
+        chat: Any = chat_pb2_grpc.ChatServiceStub(channel)
+        long = chat.StreamChatCompletion(request(), metadata=[("x-request-id", "hold-1")], timeout=4)
+        await long.read()
+        with connected(server.port) as connection:
+            connection.ping()
+            goaway = asyncio.create_task(asyncio.to_thread(connection.until, GOAWAY))
+            done, _ = await asyncio.wait([goaway], timeout=2.5)
+            assert bool(done) == (age is not None)
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await long.read()
+            # Neither age nor its lack ended the call on the other connection before its time.
+            assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+            if age is None:
+                await server.stop(grace_seconds=0)
+            await goaway

@@ -1,0 +1,130 @@
+"""Requests that would wait too long are refused before any work; the others are prepared a few at a time, in turn."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from glimpse.engine.errors import EngineError, EngineErrorCode
+from glimpse.server.rpc.admission import MAX_PREPARED_AT_ONCE, Admission, FairSlots, begin_preparing, current_ticket
+from glimpse.server.rpc.errors import to_status
+from tests.server.services.step_stats import stats
+
+CHAT = "/glimpse.v1.ChatService/CreateChatCompletion"
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def measured(tokens_per_second: int, *, max_queue_seconds: float = 60.0) -> Admission:
+    """Returns an admission that has seen the engine at this rate while requests waited."""
+    clock = Clock()
+    admission = Admission(max_queue_seconds=max_queue_seconds, clock=clock)
+    admission.engine_stepped(stats(running=8, waiting=5))
+    clock.now = 1.0
+    admission.engine_stepped(stats(running=8, waiting=5, generated=tokens_per_second))
+    return admission
+
+
+async def in_rpc(admission: Admission, client: str, work: Callable[[], object], method: str = CHAT) -> None:
+    with admission.ticket(method, client):
+        await begin_preparing()
+        work()
+
+
+async def test_request_that_would_wait_too_long_is_refused():
+    admission = measured(100)
+    admission.estimator.add_waiting("a", 9000)
+    with pytest.raises(EngineError, match="--max-queue-seconds") as refused:
+        await in_rpc(admission, "a", lambda: None)
+    assert (refused.value.code, refused.value.retry_after_seconds) == (EngineErrorCode.OVERLOADED, 30.0)
+    failure = to_status(refused.value)
+    assert (failure.reason, failure.retry_after_seconds) == ("overloaded", 30.0)
+    await in_rpc(admission, "b", lambda: None)
+
+
+async def test_work_waits_until_the_first_token_and_leaves_nothing_behind():
+    admission = measured(100)
+    seen: list[float] = []
+
+    def generate() -> None:
+        ticket = current_ticket()
+        ticket.expect(num_prompt_tokens=1000, num_completions=2, max_tokens=100)
+        seen.append(admission.estimator.wait_seconds("a"))
+        ticket.end_waiting()
+        seen.append(admission.estimator.wait_seconds("a"))
+        raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        await in_rpc(admission, "a", generate)
+    assert seen == [12.0, 0.0]
+    await in_rpc(admission, "a", lambda: None)
+    assert admission.estimator.wait_seconds("a") == 0.0
+
+
+def test_time_without_an_engine_does_not_count_as_slow():
+    clock = Clock()
+    admission = Admission(clock=clock)
+    for seconds in (0.0, 1.0, 100.0, 1.0):
+        clock.now += seconds
+        if seconds == 100.0:
+            admission.engine_changed()
+        admission.engine_stepped(stats(running=8, waiting=5, generated=100))
+    assert admission.estimator.tokens_per_second == pytest.approx(100)
+
+
+async def test_few_requests_are_prepared_at_a_time():
+    admission, running, most = Admission(), 0, 0
+
+    async def prepare() -> None:
+        nonlocal running, most
+        with admission.ticket(CHAT, "a"):
+            await begin_preparing()
+            running, most = running + 1, max(most, running + 1)
+            await asyncio.sleep(0)
+            running -= 1
+            current_ticket().end_preparing()
+
+    await asyncio.gather(*(prepare() for _ in range(100)))
+    assert (running, most) == (0, MAX_PREPARED_AT_ONCE)
+
+
+async def test_other_methods_do_not_wait():
+    admission = Admission()
+    for _ in range(MAX_PREPARED_AT_ONCE):
+        await admission.slots.acquire("a")
+    async with asyncio.timeout(5):
+        await in_rpc(admission, "b", lambda: None, method="/glimpse.v1.ModelService/ListModels")
+
+
+async def test_clients_get_places_in_turn():
+    slots, order = FairSlots(1), list[str]()
+    await slots.acquire("first")
+
+    async def take(client: str) -> None:
+        await slots.acquire(client)
+        order.append(client)
+        slots.release()
+
+    tasks = [asyncio.create_task(take(client)) for client in "aaaab"]
+    await asyncio.sleep(0)
+    slots.release()
+    await asyncio.gather(*tasks)
+    assert order == ["a", "b", "a", "a", "a"]
+
+
+async def test_place_of_a_client_that_left_goes_to_the_next():
+    slots = FairSlots(1)
+    await slots.acquire("first")
+    waiting = [asyncio.create_task(slots.acquire("a")) for _ in range(3)]
+    await asyncio.sleep(0)
+    waiting[0].cancel()
+    slots.release()
+    waiting[1].cancel()
+    await asyncio.gather(*waiting[:2], return_exceptions=True)
+    async with asyncio.timeout(5):
+        await waiting[2]

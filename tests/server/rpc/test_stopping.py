@@ -1,0 +1,146 @@
+"""How open RPCs are interrupted when the server stops."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+from google.api.httpbody_pb2 import HttpBody
+
+from glimpse.openai.v1 import openai_pb2_grpc
+from glimpse.server.rpc.stopping import OpenRpcs, ServerStoppingError, StopSwitch
+from tests.server.serving import scripted
+
+
+async def wait_in_guard(switch: StopSwitch) -> None:
+    async with switch.guard():
+        await asyncio.Event().wait()
+
+
+async def started(switch: StopSwitch) -> "asyncio.Task[None]":
+    task = asyncio.create_task(wait_in_guard(switch))
+    await asyncio.sleep(0)
+    return task
+
+
+async def test_interrupts_what_an_rpc_waits_for() -> None:
+    switch = StopSwitch()
+    task = await started(switch)
+    switch.turn_on()
+    with pytest.raises(ServerStoppingError):
+        await task
+
+
+async def test_interrupts_the_innermost_guard_only() -> None:
+    switch, told = StopSwitch(), asyncio.Event()
+    async with switch.guard():
+        asyncio.get_running_loop().call_soon(switch.turn_on)
+        with pytest.raises(ServerStoppingError):
+            await wait_in_guard(switch)
+        await asyncio.sleep(0)  # what is said last is not interrupted
+        told.set()
+    assert told.is_set()
+
+
+async def test_interrupts_an_rpc_that_begins_later_at_once() -> None:
+    switch = StopSwitch()
+    switch.turn_on()
+    with pytest.raises(ServerStoppingError):
+        await wait_in_guard(switch)
+
+
+async def test_does_not_interrupt_a_write() -> None:
+    switch, written, read = StopSwitch(), list[str](), asyncio.Event()
+
+    async def write(message: str) -> None:
+        await read.wait()
+        written.append(message)
+
+    async def serve() -> None:
+        async with switch.guard():
+            for message in ("first", "second"):
+                await switch.send(write, message)
+
+    task = asyncio.create_task(serve())
+    await asyncio.sleep(0)
+    switch.turn_on()
+    await asyncio.sleep(0)
+    read.set()
+    with pytest.raises(ServerStoppingError):
+        await task
+    assert written == ["first"]
+
+
+async def test_a_client_s_cancellation_stays_one() -> None:
+    task = await started(StopSwitch())
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_cancellation_of_shared_work_is_an_error() -> None:
+    """grpc would end the RPC without a word, as if its client had left."""
+    shared = asyncio.get_running_loop().create_future()
+    shared.cancel()
+    with pytest.raises(RuntimeError, match="was cancelled"):
+        async with StopSwitch().guard():
+            await shared
+
+
+async def test_waits_for_requests_but_not_for_endless_streams() -> None:
+    rpcs, release = OpenRpcs(), asyncio.Event()
+
+    async def serve(*, is_request: bool) -> None:
+        switch = StopSwitch()
+        rpcs.add(switch, is_request=is_request)
+        async with switch.guard():
+            await release.wait() if is_request else await asyncio.Event().wait()
+
+    request, watch = (asyncio.create_task(serve(is_request=is_request)) for is_request in (True, False))
+    await asyncio.sleep(0)
+    idle = asyncio.create_task(rpcs.wait_until_idle())
+    await asyncio.sleep(0)
+    assert not idle.done()
+    release.set()
+    await idle
+    assert request.done()
+    assert not watch.done()
+    await rpcs.end_all()
+    assert isinstance(watch.exception(), ServerStoppingError)
+
+
+async def ask(channel: grpc.aio.Channel, request_id: str, begun: asyncio.Event) -> list[bytes]:
+    """The events of a REST stream, which may be cut."""
+
+    async def requests() -> AsyncIterator[HttpBody]:
+        body = {"messages": [{"role": "user", "content": "Go on."}], "stream": True}
+        yield HttpBody(content_type="application/json", data=json.dumps(body).encode())
+
+    stub: Any = openai_pb2_grpc.OpenAIServiceStub(channel)
+    events: list[bytes] = []
+    with suppress(grpc.aio.AioRpcError):
+        async for body in stub.CreateChatCompletion(requests(), metadata=[("x-request-id", request_id)]):
+            events.append(body.data)
+            begun.set()
+    return events
+
+
+async def test_streams_that_are_cut_while_they_write_say_so(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    ids = [*(f"hold-{number}" for number in range(10)), "flood-1", "flood-2"]
+    async with scripted(tiny_checkpoint, tmp_path, "ready") as (server, channel):
+        await server.ready()
+        asked: list[asyncio.Task[list[bytes]]] = []
+        for request_id in ids:
+            begun = asyncio.Event()
+            asked.append(asyncio.create_task(ask(channel, request_id, begun)))
+            await begun.wait()
+        await server.stop(grace_seconds=0)
+        answers = dict(zip(ids, await asyncio.gather(*asked), strict=True))
+    for request_id, events in answers.items():
+        is_cut = b"The server is stopping." in events[-1]
+        assert is_cut or (request_id.startswith("flood") and events[-1] == b"data: [DONE]\n\n")
