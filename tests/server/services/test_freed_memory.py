@@ -141,20 +141,24 @@ async def test_deadlines_and_cancelled_calls_leave_no_cycles(channel: grpc.aio.C
 @ASK
 @STREAM
 async def test_files_are_freed_before_the_answer_begins(channel: grpc.aio.Channel, ask: Ask, stream: bool) -> None:
-    data = png() + bytes(40 << 20)
+    data = png() + bytes(24 << 20)
     assert await refused(ask(channel, data, stream=stream, metadata=[("x-request-id", "echo-first")])) == "OK"
     gc.collect()
     gc.disable()
+    calls: list[tuple[Any, asyncio.Task[str]]] = []
     try:
         await asyncio.sleep(0.3)  # the end of the first call
         before = allocated_bytes()
-        call = ask(channel, data, stream=stream, metadata=[("x-request-id", "hold-it")])
-        answer = asyncio.create_task(refused(call))
-        rose = await reaches(lambda: allocated_bytes() - before > len(data))
-        fell = await reaches(lambda: allocated_bytes() - before < len(data) // 2)
-        assert not answer.done()
-        call.cancel()
-        await asyncio.wait([answer])
+        for _ in range(3):
+            begun = allocated_bytes()
+            call = ask(channel, data, stream=stream, metadata=[("x-request-id", "hold-it")])
+            calls.append((call, asyncio.create_task(refused(call))))
+            assert await reaches(lambda begun=begun: allocated_bytes() - begun > len(data))
+            # A connection of gRPC's may keep what it has allocated for one message, however many calls it has.
+            assert await reaches(lambda: allocated_bytes() - before < 2 * len(data))
+        assert not any(answer.done() for _, answer in calls)
     finally:
+        for call, answer in calls:
+            call.cancel()
+            await asyncio.wait([answer])
         gc.enable()
-    assert (rose, fell) == (True, True)
