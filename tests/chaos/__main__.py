@@ -6,9 +6,9 @@ or failed without an attack that explains it.
 """
 
 import asyncio
+import contextlib
 import json
 import os
-import signal
 import sys
 
 from tests.chaos.campaign import Campaign
@@ -21,17 +21,14 @@ def main() -> None:
     if options is None:
         return
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # gRPC logs each connection that a kill breaks
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the server is stopped as on Ctrl-C
     campaign = Campaign(options=options)
-    try:
+    with contextlib.suppress(asyncio.CancelledError):  # interrupted: the report is of what was done until then
         asyncio.run(campaign.run())
-    except KeyboardInterrupt:
-        sys.exit(130)
     report = report_of(campaign)
     if options.report is not None:
         options.report.write_text(json.dumps(report, indent=1, default=list))
     print(text_of(report))
-    sys.exit(1 if has_failed(report) else 0)
+    sys.exit(130 if campaign.is_interrupted else 1 if has_failed(report) else 0)
 
 
 if __name__ == "__main__":

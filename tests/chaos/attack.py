@@ -4,7 +4,8 @@ import asyncio
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -13,8 +14,10 @@ from tests.chaos.ledger import ANY_REASON, BROKEN, Ending
 from tests.chaos.probes import NOT_SERVING
 from tests.chaos.stack import Stack
 from tests.chaos.target import Target
-from tests.chaos.transcript import Transcript
+from tests.chaos.transcript import Outcome, Transcript
 
+DISCONNECTS = "disconnects"
+"""The count of requests whose client left before their end."""
 OVERLOAD = frozenset({"overloaded"})
 ENGINE_GONE = frozenset({"engine_unavailable", NOT_SERVING})
 _ANY_REASON = frozenset({ANY_REASON})
@@ -46,7 +49,7 @@ class Arena:
         transcript = Transcript(needs_done=is_sse, num_choices=num_choices)
         call = await record(send, transcript, seconds=self.hang_seconds)
         verdict = transcript.verdict()
-        self.counts[verdict.code or verdict.outcome.value] += 1
+        self.counts[DISCONNECTS if verdict.outcome is Outcome.LEFT else verdict.code or verdict.outcome.value] += 1
         self.endings.append(
             Ending(
                 who=f"attack {self.attack}",
@@ -76,6 +79,18 @@ class Inside(Arena):
     """Flags of the servers that the attack starts itself."""
     recoveries: list[float] = field(default_factory=list[float])
     """Seconds from each kill to the first right answer."""
+
+
+@asynccontextmanager
+async def meanwhile(work: Coroutine[Any, Any, object]) -> AsyncGenerator[None]:
+    """Runs something while the block runs, and to its end; it is canceled if the block fails."""
+    task = asyncio.create_task(work)
+    try:
+        yield
+        await task
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
 
 
 A = TypeVar("A", bound=Arena)

@@ -41,6 +41,7 @@ async def run_apart(arena: Arena, *, seconds: float) -> None:
         *(sys.executable, "-m", "tests.chaos.attacker", json.dumps(order)),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
+        process_group=0,  # Ctrl-C in a terminal is for the campaign
     )
     try:
         async with asyncio.timeout(seconds):

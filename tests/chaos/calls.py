@@ -52,10 +52,12 @@ async def record(send: Send, transcript: Transcript, *, seconds: float) -> Call:
             await send(call)
     except TimeoutError:
         transcript.hung()
-    except (aiohttp.ClientError, ConnectionError) as error:
+    except (aiohttp.ClientError, OSError) as error:
         transcript.broke(f"{type(error).__name__}: {error}"[:200])
     except grpc.aio.AioRpcError as error:
         _record_status(error, transcript)
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        transcript.malformed(f"{type(error).__name__}: {error}"[:200])
     call.end = time.monotonic()
     return call
 

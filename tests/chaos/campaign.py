@@ -2,13 +2,16 @@
 
 import asyncio
 import random
+import signal
 import time
+import traceback
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from tests.chaos import processes
 from tests.chaos.attack import Arena, ClientAttack, Inside
 from tests.chaos.attacker import AttackerError, run_apart
 from tests.chaos.attacks.registry import ATTACKS, Attack
@@ -46,9 +49,29 @@ class Campaign:
     began: float = field(default_factory=time.monotonic)
     exit_status: int | None = None
     """Of the server, which is stopped in the end."""
+    is_interrupted: bool = False
+    leftovers: list[str] = field(default_factory=list[str])
+    """Roles of processes that went on after the server was stopped; they are killed."""
+    _attacking: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
-        """Runs it to its end."""
+        """Runs it to its end, or until it is interrupted: then attacks end at once, and all else in order.
+
+        Raises:
+            asyncio.CancelledError: it was interrupted before the attacks began, or twice.
+        """
+        this = asyncio.current_task()
+        assert this is not None
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._interrupt, this)
+        with processes.marked_environment() as marker:
+            try:
+                await self._run()
+            finally:
+                self.leftovers = await processes.kill_leftovers(marker)
+
+    async def _run(self) -> None:
         with TemporaryDirectory(prefix="glimpse-chaos-") as name:
             log = self.options.log or Path(name, "glimpse.log")
             async with supervised_stack(self.options.serve_args, log) as stack:
@@ -56,6 +79,12 @@ class Campaign:
                 await self._among_bystanders(stack)
                 self.restarts = stack.restarts
                 self.exit_status = await stack.stop()
+
+    def _interrupt(self, campaign: asyncio.Task[None]) -> None:
+        self._say("interrupted; stopping the server")
+        attacking = None if self.is_interrupted else self._attacking
+        self.is_interrupted = True
+        (attacking or campaign).cancel()
 
     async def _among_bystanders(self, stack: Stack) -> None:
         options, target = self.options, stack.target
@@ -75,17 +104,22 @@ class Campaign:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.bystanders.run())
             tasks.create_task(self.probes.run())
-            await asyncio.sleep(options.rest_seconds)
-            if options.warm_up_seconds:
-                await self._attack_for(options.warm_up_seconds, stack, random.Random(options.seed - 1))
-                await asyncio.sleep(options.rest_seconds)
-            self.measures.before = await self.measures.hold()
-            await self._attack_all(stack)
-            await asyncio.sleep(options.rest_seconds)
-            self.measures.after = await self.measures.hold()
+            self._attacking = tasks.create_task(self._attack_and_measure(stack, self.measures))
+            await asyncio.wait([self._attacking])
             self.probes.stop()
             self.bystanders.stop()
         measuring.cancel()
+
+    async def _attack_and_measure(self, stack: Stack, measures: Measures) -> None:
+        options = self.options
+        await asyncio.sleep(options.rest_seconds)
+        if options.warm_up_seconds:
+            await self._attack_for(options.warm_up_seconds, stack, random.Random(options.seed - 1))
+            await asyncio.sleep(options.rest_seconds)
+        measures.before = await measures.hold()
+        await self._attack_all(stack)
+        await asyncio.sleep(options.rest_seconds)
+        measures.after = await measures.hold()
 
     async def _attack_all(self, stack: Stack) -> None:
         deadline = time.monotonic() + self.options.seconds
@@ -129,9 +163,12 @@ class Campaign:
             stack=stack,
             serve_args=self.options.serve_args,
         )
-        failure = await self._failure(attack, inside)
-        window.end = time.monotonic()
-        self._enter(attack, inside, window, failure)
+        failure = ""
+        try:
+            failure = await self._failure(attack, inside)
+        finally:
+            window.end = time.monotonic()
+            self._enter(attack, inside, window, failure)
         self._say(self._progress(attack, inside, window, failure))
 
     async def _failure(self, attack: Attack, inside: Inside) -> str:
@@ -147,6 +184,8 @@ class Campaign:
             return str(error)
         except TimeoutError:
             return f"{attack.name} did not end within {seconds:.0f} s"
+        except Exception:  # a fault in this program must not end an hour of attacks, and must not pass either
+            return f"{attack.name} failed:\n{traceback.format_exc()[-2000:]}"
         return ""
 
     def _enter(self, attack: Attack, inside: Inside, window: Window, failure: str) -> None:
@@ -157,7 +196,7 @@ class Campaign:
         self.ledger.endings += inside.endings
         if failure:
             who = f"attack {attack.name}"
-            ending = Ending(who=who, start=window.start, end=window.end, outcome=Outcome.HUNG, detail=failure)
+            ending = Ending(who=who, start=window.start, end=window.end, outcome=Outcome.UNFINISHED, detail=failure)
             self.ledger.add(ending)
 
     def _progress(self, attack: Attack, arena: Arena, window: Window, failure: str) -> str:
@@ -167,7 +206,7 @@ class Campaign:
         worst = max((each.seconds for each in self._probed_since(window.start)), default=0.0)
         seconds = window.end - window.start
         return (
-            f"{attack.name}: {failure.splitlines()[0] if failure else counts}; {seconds:.1f} s,"
+            f"{failure or f'{attack.name}: {counts}'}; {seconds:.1f} s,"
             f" probes up to {1000 * worst:.0f} ms; so far {numbers}"
         )
 

@@ -1,7 +1,7 @@
 """The ledger: each request's ending, and whether an attack that ran at the time explains it."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -24,9 +24,17 @@ class Fault(StrEnum):
     WRONG = "wrong"
     UNEXPECTED = "unexpected"
     """An error that no attack at the time explains: somebody felt what another one did."""
+    UNFINISHED = "unfinished"
+    """An attack that failed itself or took too long: what it should have shown is not known."""
 
 
-_FAULTS = {Outcome.LOST: Fault.LOST, Outcome.TWICE: Fault.TWICE, Outcome.HUNG: Fault.HUNG, Outcome.WRONG: Fault.WRONG}
+_FAULTS = {
+    Outcome.LOST: Fault.LOST,
+    Outcome.TWICE: Fault.TWICE,
+    Outcome.HUNG: Fault.HUNG,
+    Outcome.WRONG: Fault.WRONG,
+    Outcome.UNFINISHED: Fault.UNFINISHED,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,8 +61,8 @@ class Window:
     end: float = float("inf")
     tolerates: frozenset[str] = frozenset()
 
-    def covers(self, ending: Ending) -> bool:
-        return ending.start <= self.end + SLACK_SECONDS and self.start <= ending.end
+    def overlaps(self, start: float, end: float) -> bool:
+        return start <= self.end + SLACK_SECONDS and self.start <= end
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,20 +82,31 @@ class Judged:
 
 @dataclass(slots=True)
 class Ledger:
-    """All endings and all attacks of a campaign."""
+    """All endings and all attacks of a campaign. An attack is entered when it begins."""
 
     endings: list[Ending] = field(default_factory=list[Ending])
     windows: list[Window] = field(default_factory=list[Window])
+    _faults: list[Judged] = field(default_factory=list[Judged])
+    _num_judged: int = 0
 
     def add(self, ending: Ending) -> None:
         self.endings.append(ending)
 
-    def faults(self) -> Iterator[Judged]:
-        """Yields the endings that nothing excuses."""
-        for ending in self.endings:
-            if ending.outcome in (Outcome.OK, Outcome.LEFT):
-                continue
-            windows = [window for window in self.windows if window.covers(ending)]
+    def faults(self) -> Sequence[Judged]:
+        """Returns the endings that nothing excuses.
+
+        Each is judged once: every attack that explains it has begun before it is entered.
+        """
+        new = [each for each in self.endings[self._num_judged :] if each.outcome not in (Outcome.OK, Outcome.LEFT)]
+        self._num_judged = len(self.endings)
+        if new:
+            start, end = min(each.start for each in new), max(each.end for each in new)
+            self._faults += self._judge(new, [window for window in self.windows if window.overlaps(start, end)])
+        return self._faults
+
+    def _judge(self, endings: Iterable[Ending], near: Sequence[Window]) -> Iterator[Judged]:
+        for ending in endings:
+            windows = [window for window in near if window.overlaps(ending.start, ending.end)]
             if (fault := _fault_of(ending, windows)) is not None:
                 yield Judged(fault=fault, ending=ending, attacks=tuple(dict.fromkeys(w.attack for w in windows)))
 

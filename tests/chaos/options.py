@@ -115,7 +115,13 @@ def _parser() -> argparse.ArgumentParser:
         metavar="SECONDS",
         help="attacks before memory is measured for the first time, besides --seconds (0)",
     )
-    how.add_argument("--hang", type=float, default=60, metavar="SECONDS", help="a request hangs after this time (60)")
+    how.add_argument(
+        "--hang",
+        type=float,
+        default=180,
+        metavar="SECONDS",
+        help="a request hangs after this time (180), which must exceed --max-queue-seconds",
+    )
     how.add_argument(
         "--pause", type=float, default=0.5, metavar="SECONDS", help="of a bystander between requests (0.5)"
     )

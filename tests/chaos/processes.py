@@ -1,6 +1,12 @@
 """The processes of a server, read from /proc: who they are, and what they hold."""
 
-from collections.abc import Iterator
+import asyncio
+import contextlib
+import os
+import secrets
+import signal
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +19,8 @@ _ROLES = {
     "media.": "media workers",
 }
 FRONT_END = "front end"
+_MARKER = "GLIMPSE_CHAOS"
+_GONE_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +89,40 @@ def holdings(root: int) -> dict[str, Holding]:
             num_threads=before.num_threads + _count(folder / "task"),
         )
     return found
+
+
+@contextmanager
+def marked_environment() -> Generator[bytes]:
+    """Gives all processes that are started in the block, and theirs, a variable by which they are found again."""
+    os.environ[_MARKER] = secrets.token_hex(8)
+    try:
+        yield f"{_MARKER}={os.environ[_MARKER]}".encode()
+    finally:
+        del os.environ[_MARKER]
+
+
+async def kill_leftovers(marker: bytes, *, seconds: float = _GONE_SECONDS) -> list[str]:
+    """Kills the processes with this variable that do not end by themselves within `seconds`; returns their roles."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            while _marked(marker):  # noqa: ASYNC110 - /proc is polled
+                await asyncio.sleep(0.1)
+    leftovers = _marked(marker)
+    for pid in leftovers:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    return [_role(pid) for pid in leftovers]
+
+
+def _marked(marker: bytes) -> list[int]:
+    return [pid for pid, _, _ in _table() if marker in _environment(pid)]
+
+
+def _environment(pid: int) -> list[bytes]:
+    try:
+        return (_PROC / str(pid) / "environ").read_bytes().split(b"\0")
+    except OSError:
+        return []  # it has ended, or belongs to somebody else
 
 
 def _table() -> Iterator[tuple[int, int, int]]:

@@ -1,11 +1,13 @@
 """The report of a campaign: as JSON, and as text for a person."""
 
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from tests.chaos.campaign import Campaign, Run
+from tests.chaos.attack import DISCONNECTS
+from tests.chaos.campaign import KILLS, Campaign, Run
 from tests.chaos.ledger import Fault, Judged, Ledger, fault_counts
 from tests.chaos.measures import Measures
 from tests.chaos.options import Bounds
@@ -13,6 +15,8 @@ from tests.chaos.statistics import Spread, spread
 
 _MIB = 1 << 20
 _TOGETHER = "together"
+_SHARED = (DISCONNECTS, "resets", "control frames", "bodies of", "prompts of", "bursts of", "restarts")
+"""How counts begin that are worth a sum over all attacks."""
 
 Times = Sequence[tuple[float, float]]
 """Beginnings and ends."""
@@ -21,7 +25,7 @@ Times = Sequence[tuple[float, float]]
 def report_of(campaign: Campaign) -> dict[str, Any]:
     """Returns the report, ready for JSON."""
     options, ledger = campaign.options, campaign.ledger
-    faults = list(ledger.faults())
+    faults = ledger.faults()
     report: dict[str, Any] = {
         "seed": options.seed,
         "seconds": options.seconds,
@@ -31,6 +35,9 @@ def report_of(campaign: Campaign) -> dict[str, Any]:
         "examples": _examples(faults),
         "outcomes": ledger.outcomes(),
         "codes": ledger.codes(),
+        "done": _done(campaign),
+        "interrupted": campaign.is_interrupted,
+        "left_behind": campaign.leftovers,
         "restarts_by_the_supervisor": campaign.restarts,
         "exit_status": campaign.exit_status,
         "attacks": {name: _attack(name, run, campaign) for name, run in sorted(campaign.runs.items())},
@@ -45,7 +52,7 @@ def report_of(campaign: Campaign) -> dict[str, Any]:
         report["quiet_first_token_ms"] = _milliseconds(seconds)
     if campaign.measures is not None:
         report |= _held(campaign.measures)
-    report["exceeded"] = exceeded(report, options.bounds)
+    report["exceeded"] = [*_missing_kills(campaign), *exceeded(report, options.bounds)]
     return report
 
 
@@ -72,7 +79,7 @@ def exceeded(report: Mapping[str, Any], bounds: Bounds) -> list[str]:
 
 def has_failed(report: Mapping[str, Any]) -> bool:
     """Whether the campaign found anything that it must not find."""
-    return any(report["faults"].values()) or bool(report["exceeded"])
+    return any(report["faults"].values()) or bool(report["exceeded"] or report["left_behind"] or report["interrupted"])
 
 
 def text_of(report: Mapping[str, Any]) -> str:
@@ -82,6 +89,9 @@ def text_of(report: Mapping[str, Any]) -> str:
 
 def _lines(report: Mapping[str, Any]) -> Iterator[str]:
     yield f"seed {report['seed']}, {report['seconds']:g} s, scale {report['scale']:g}"
+    if report["interrupted"]:
+        yield "interrupted: this is what was done until then"
+    yield f"attacks in all: {_counts(report['done']) or 'none'}"
     yield f"requests: {_counts(report['outcomes'])}"
     yield f"errors by code: {_counts(report['codes']) or 'none'}"
     yield f"faults: {_counts(report['faults'])}"
@@ -102,6 +112,8 @@ def _lines(report: Mapping[str, Any]) -> Iterator[str]:
             yield f"  event loop's delay: max ≤ {attack['loop_delay_max_ms']:g} ms"
         if attack["recovery_seconds"] is not None:
             yield f"  recovery {_spread(attack['recovery_seconds'], 's')}"
+    if report["left_behind"]:
+        yield f"processes left behind: {', '.join(report['left_behind'])}"
     yield from (f"exceeded: {line}" for line in report["exceeded"])
     yield "FAILED" if has_failed(report) else "passed"
 
@@ -142,6 +154,22 @@ def _attack(name: str, run: Run, campaign: Campaign) -> dict[str, Any]:
         "loop_delay_max_ms": _longest_loop_delay(campaign.measures, windows),
         "first_token_ms": _milliseconds([each.seconds for each in first_tokens if _within(each.at, windows)]),
     }
+
+
+def _done(campaign: Campaign) -> dict[str, int]:
+    """What all attacks did together: kills and stops by process, and the counts that attacks share."""
+    done: Counter[str] = Counter()
+    for name, run in campaign.runs.items():
+        done.update({name: run.counts["kills"] + run.counts["stops"]})
+        done.update({what: count for what, count in run.counts.items() if what.startswith(_SHARED)})
+    return {what: count for what, count in done.items() if count}
+
+
+def _missing_kills(campaign: Campaign) -> Iterator[str]:
+    for name in KILLS if campaign.options.kills else ():
+        count = campaign.runs[name].counts["kills"] if name in campaign.runs else 0
+        if name in campaign.options.attacks and count < campaign.options.kills:
+            yield f"{name}: expected {campaign.options.kills} kills, got {count}"
 
 
 def _longest_loop_delay(measures: Measures | None, times: Times) -> float | None:
@@ -200,7 +228,7 @@ def _held(measures: Measures) -> dict[str, Any]:
             rows[role]["threads"] = [first.num_threads, last.num_threads]
     sums = [sum(each.memory_bytes for each in holdings.values()) for holdings in (before, after)]
     rows[_TOGETHER] = _memory(sums[0], measures.peak_bytes.get(_TOGETHER), sums[1])
-    if sums[0]:
+    if sums[0] and after:
         rows[_TOGETHER]["growth_percent"] = 100 * (sums[1] / sums[0] - 1)
     p99, most = (measures.loop_delay.bound(share) for share in (0.99, 1.0))
     return {

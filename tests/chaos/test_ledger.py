@@ -40,6 +40,18 @@ def test_attack_explains_the_errors_it_tolerates_while_it_runs() -> None:
     assert faults(later, windows=(window,)) == {Fault.UNEXPECTED: 1}
 
 
+def test_faults_are_judged_by_the_attacks_at_the_time() -> None:
+    window = Window(attack="kill", start=10, tolerates=frozenset({"engine_unavailable"}))
+    campaign = ledger(ending(Outcome.REFUSED, code="engine_unavailable"), windows=(window,))
+    assert not campaign.faults()
+    window.end = 12
+    campaign.add(ending(Outcome.REFUSED, code="engine_unavailable", start=20, end=21))
+    campaign.add(ending(Outcome.REFUSED, code="engine_unavailable", start=11, end=22))
+    assert [str(each) for each in campaign.faults()] == [
+        "unexpected: REST stream: engine_unavailable (after 1.0 s, during no attack)"
+    ]
+
+
 def test_nothing_explains_silence() -> None:
     window = Window(attack="kill", start=0, end=100, tolerates=frozenset({BROKEN, "engine_unavailable"}))
     assert faults(ending(Outcome.BROKEN), windows=(window,)) == {}

@@ -1,6 +1,7 @@
 """The campaign's report names faults and exceeded bounds; a seed always draws the same attacks."""
 
 import random
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -44,6 +45,27 @@ def test_exceeded_bound_fails_the_campaign() -> None:
     report = report_of(campaign("--max-recovery=1", recoveries=[1.5]))
     assert report["exceeded"] == ["recovery from a kill of the engine in s: expected at most 1, got 1.5"]
     assert has_failed(report)
+
+
+def test_report_sums_up_what_the_attacks_did() -> None:
+    ended = campaign("--kills=2")
+    ended.runs["kill-engine"].counts.update({"kills": 2, "ok": 7})
+    ended.runs["disconnect-storm"] = Run(seconds=[1.0], counts=Counter({"disconnects": 640, "ok": 160}))
+    ended.runs["closed-connection"] = Run(seconds=[1.0], counts=Counter({"disconnects": 512}))
+    assert report_of(ended)["done"] == {"kill-engine": 2, "disconnects": 1152}
+
+
+def test_missing_kills_fail_the_campaign() -> None:
+    report = report_of(campaign("--kills=2", "--only", "kill-engine"))
+    assert report["exceeded"] == ["kill-engine: expected 2 kills, got 0"]
+    assert has_failed(report)
+
+
+@pytest.mark.parametrize("member", ["is_interrupted", "leftovers"])
+def test_interrupted_campaign_and_processes_left_behind_fail(member: str) -> None:
+    ended = campaign()
+    setattr(ended, member, ["engine"])
+    assert has_failed(report_of(ended))
 
 
 def test_bound_that_was_not_measured_fails_the_campaign() -> None:

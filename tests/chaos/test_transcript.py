@@ -27,6 +27,14 @@ def verdict(made: Transcript) -> Verdict:
     return made.verdict(RIGHT)
 
 
+def test_answer_that_cannot_be_read_is_wrong() -> None:
+    async def send(_: Call) -> None:
+        raise KeyError("choices")
+
+    call = asyncio.run(record(send, transcript(), seconds=5))
+    assert call.transcript.verdict() == Verdict(outcome=Outcome.WRONG, detail="KeyError: 'choices'")
+
+
 def test_complete_answer_is_ok() -> None:
     assert verdict(transcript(*PIECES)).outcome is Outcome.OK
 

@@ -22,6 +22,8 @@ class Outcome(StrEnum):
     """Another answer than the one that was given when the server was quiet."""
     LEFT = "left"
     """The client left on purpose."""
+    UNFINISHED = "unfinished"
+    """No request: an attack that failed itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +51,7 @@ class Transcript:
     _num_done: int = 0
     _surplus: str = ""
     _closed: str = ""
+    _malformed: str = ""
     _hung: bool = False
     _left: bool = False
 
@@ -81,6 +84,10 @@ class Transcript:
         """Records that the connection broke."""
         self._closed = reason or "connection lost"
 
+    def malformed(self, reason: str) -> None:
+        """Records an answer that the client cannot read."""
+        self._malformed = reason
+
     def hung(self) -> None:
         """Records that the client gave up waiting."""
         self._hung = True
@@ -97,6 +104,8 @@ class Transcript:
         """
         if self._surplus:
             return Verdict(outcome=Outcome.TWICE, detail=self._surplus)
+        if self._malformed:
+            return Verdict(outcome=Outcome.WRONG, detail=self._malformed)
         if self._errors:
             return Verdict(outcome=Outcome.REFUSED, code=self._errors[0])
         if self._hung:

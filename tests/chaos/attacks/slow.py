@@ -21,7 +21,7 @@ async def _trickle(arena: Arena, pieces: Pieces) -> None:
             await writer.drain()
         answer = await reader.read(12)
         arena.counts[answer.decode(errors="replace") or "closed without an answer"] += 1
-    except ConnectionError:
+    except OSError:
         arena.counts["connections closed by the server"] += 1
     finally:
         writer.transport.abort()

@@ -6,7 +6,7 @@ import json
 import aiohttp
 
 from tests.chaos import http2
-from tests.chaos.attack import OVERLOAD, Arena, ClientAttack
+from tests.chaos.attack import DISCONNECTS, OVERLOAD, Arena, ClientAttack
 from tests.chaos.calls import CHAT, http_session, rest_stream, rest_unary
 from tests.chaos.questions import chat
 
@@ -18,12 +18,12 @@ async def _storm(arena: Arena) -> None:
     body = chat("Go on.", ignore_eos=True, max_completion_tokens=32)
 
     async def one(session: aiohttp.ClientSession) -> None:
-        await asyncio.sleep(3 * arena.rng.random())
+        await asyncio.sleep(5 * arena.rng.random())
         leaves = arena.rng.random() * 2 if arena.rng.random() < 0.8 else None
         await arena.ask(rest_stream(session, body, leave_after_seconds=leaves), is_sse=True)
 
     async with http_session(arena.target.url) as session:
-        await asyncio.gather(*(one(session) for _ in range(arena.times(400))))
+        await asyncio.gather(*(one(session) for _ in range(arena.times(800))))
 
 
 async def _one_connection(arena: Arena) -> None:
@@ -31,12 +31,14 @@ async def _one_connection(arena: Arena) -> None:
     body = json.dumps(chat("Go on.", stream=True, ignore_eos=True, max_completion_tokens=200)).encode()
     headers = http2.rest_headers(CHAT, arena.target.http_port, len(body))
     async with http2.connect(arena.target.http_port) as connection:
-        for _ in range(arena.times(_STREAMS_ON_ONE_CONNECTION)):
+        count = arena.times(_STREAMS_ON_ONE_CONNECTION)
+        for _ in range(count):
             connection.request(headers, body)
-            arena.counts["streams"] += 1
         await connection.drain()
         await asyncio.sleep(1 + arena.rng.random())
         arena.counts.update({f"received {kind}": count for kind, count in connection.received.items()})
+        arena.counts["streams"] = count
+        arena.counts[DISCONNECTS] = count - connection.received["RST_STREAM"]  # the others were refused
 
 
 async def _one_client(arena: Arena) -> None:
@@ -50,13 +52,15 @@ async def _one_client(arena: Arena) -> None:
 async def _at_once(arena: Arena) -> None:
     body = chat("Say hello.", max_completion_tokens=4)
     async with http_session(arena.target.url) as session:
-        await arena.ask_all(rest_unary(session, body) for _ in range(arena.times(3000)))
+        count = arena.times(3000)
+        arena.counts[f"bursts of {count} requests"] = 1
+        await arena.ask_all(rest_unary(session, body) for _ in range(count))
 
 
 ATTACKS = [
     ClientAttack(
         name="disconnect-storm",
-        summary="400 streams over REST, of which four in five leave",
+        summary="800 streams over REST, of which four in five leave",
         run=_storm,
         weight=3,
         tolerates=OVERLOAD,
