@@ -21,6 +21,8 @@ def main() -> None:
     if options is None:
         return
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # gRPC logs each connection that a kill breaks
+    if options.num_cores is not None:  # children inherit it
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-options.num_cores :])
     campaign = Campaign(options=options)
     with contextlib.suppress(asyncio.CancelledError):  # interrupted: the report is of what was done until then
         asyncio.run(campaign.run())

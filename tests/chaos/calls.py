@@ -66,7 +66,7 @@ async def record(send: Send, transcript: Transcript, *, seconds: float) -> Call:
 async def http_session(target_url: str, *, key: str = ATTACKER) -> AsyncGenerator[aiohttp.ClientSession]:
     """A REST client with an API key, which tells clients apart, and with any number of connections of its own."""
     headers = {"authorization": f"Bearer {key}"}
-    timeout = aiohttp.ClientTimeout(total=None, sock_connect=20)
+    timeout = aiohttp.ClientTimeout(total=None)  # `record` has one; a busy client connects slowly too
     connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=3)
     async with aiohttp.ClientSession(target_url, connector=connector, timeout=timeout, headers=headers) as session:
         yield session

@@ -38,6 +38,8 @@ class Options:
     hang_seconds: float
     pause_seconds: float
     compares: bool
+    num_cores: int | None
+    """On which all of it runs; None: all."""
     serve_args: tuple[str, ...]
     report: Path | None
     log: Path | None
@@ -67,6 +69,7 @@ def parse(arguments: Sequence[str] | None = None) -> Options | None:
         hang_seconds=given.hang,
         pause_seconds=given.pause,
         compares=given.compare,
+        num_cores=given.cores,
         serve_args=(*DEFAULT_SERVE_ARGS, *shlex.split(given.serve_args)),
         report=given.report,
         log=given.log,
@@ -131,12 +134,20 @@ def _parser() -> argparse.ArgumentParser:
         action="store_false",
         help="accept any text, where the numerics depend on the batch (bfloat16)",
     )
+    how.add_argument(
+        "--cores",
+        type=int,
+        metavar="N",
+        help="run everything on N of the cores: threads that wait for each other are slow on a busy machine (all)",
+    )
     where = parser.add_argument_group("where to")
     where.add_argument("--report", type=Path, metavar="FILE", help="write the report as JSON")
     where.add_argument("--log", type=Path, metavar="FILE", help="append the server's log")
     bounds = parser.add_argument_group("bounds")
     bounds.add_argument("--max-health-p99", type=float, metavar="MS", help="of each health probe")
     bounds.add_argument("--max-loop-delay", type=float, metavar="MS", help="99th percentile of the event loop's delay")
-    bounds.add_argument("--max-recovery", type=float, metavar="SECONDS", help="from a kill of the engine to an answer")
+    bounds.add_argument(
+        "--max-recovery", type=float, metavar="SECONDS", help="median, from a kill of the engine to an answer"
+    )
     bounds.add_argument("--max-memory-growth", type=float, metavar="PERCENT", help="of all processes together")
     return parser

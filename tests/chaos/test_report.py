@@ -11,8 +11,10 @@ from tests.chaos.attacks.registry import ATTACKS
 from tests.chaos.campaign import Campaign, Run, draws
 from tests.chaos.ledger import Ending, Ledger, Window
 from tests.chaos.options import parse
+from tests.chaos.probes import Latency, Probes
 from tests.chaos.report import has_failed, report_of, text_of
 from tests.chaos.statistics import HistogramTotal
+from tests.chaos.target import Target
 from tests.chaos.transcript import Outcome
 
 LOST = Ending(who="REST stream", start=10, end=11, outcome=Outcome.LOST, detail="no [DONE]")
@@ -43,7 +45,7 @@ def test_report_of_a_good_campaign_passes() -> None:
 
 def test_exceeded_bound_fails_the_campaign() -> None:
     report = report_of(campaign("--max-recovery=1", recoveries=[1.5]))
-    assert report["exceeded"] == ["recovery from a kill of the engine in s: expected at most 1, got 1.5"]
+    assert report["exceeded"] == ["median recovery from a kill of the engine in s: expected at most 1, got 1.5"]
     assert has_failed(report)
 
 
@@ -66,6 +68,16 @@ def test_interrupted_campaign_and_processes_left_behind_fail(member: str) -> Non
     ended = campaign()
     setattr(ended, member, ["engine"])
     assert has_failed(report_of(ended))
+
+
+def test_time_in_which_the_front_end_is_stopped_is_no_latency() -> None:
+    ended = campaign()
+    ended.probes = Probes(target=Target(http_port=1, grpc_port=2, metrics_port=3), ledger=ended.ledger)
+    ended.probes.latencies["/health"] = [
+        Latency(at=at, seconds=seconds) for at, seconds in ((1, 0.5), (21, 3), (30, 2))
+    ]
+    ended.ledger.windows.append(Window(attack="stop-front-end", start=20, end=23))
+    assert report_of(ended)["probes_ms"]["/health"] == {"count": 2, "p50": 2000, "p99": 2000, "max": 2000}
 
 
 def test_bound_that_was_not_measured_fails_the_campaign() -> None:

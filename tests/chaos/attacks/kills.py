@@ -23,12 +23,15 @@ from tests.media.images import encode
 
 _RECOVERY_SECONDS = 180.0
 _WORKERS = "media workers"
+STOPPED_FRONT_END = "stop-front-end"
+_OBSERVER = "chaos-observer"
+"""The API key of these requests, which must be answered while another attack floods the server."""
 
 
 async def _kill_worker(inside: Inside) -> None:
     """Kills one that decodes an image; each image must be answered none the less."""
     salts = (f"{inside.rng.getrandbits(64):x}" for _ in range(inside.times(12)))
-    async with http_session(inside.target.url) as session:
+    async with http_session(inside.target.url, key=_OBSERVER) as session:
         sends = [rest_unary(session, _about_photo(salt)) for salt in salts]
         async with meanwhile(inside.ask_all(sends, tolerates=frozenset())):
             await _until_computing(inside, _WORKERS)
@@ -51,7 +54,7 @@ def _kill_among_streams(role: str) -> Callable[[Inside], Coroutine[Any, Any, Non
 
     async def run(inside: Inside) -> None:
         body = chat("Go on.", ignore_eos=True, max_completion_tokens=200)
-        async with http_session(inside.target.url) as session:
+        async with http_session(inside.target.url, key=_OBSERVER) as session:
             sends = [rest_stream(session, body) for _ in range(inside.times(20))]
             async with meanwhile(inside.ask_all(sends, is_sse=True, tolerates=frozenset())):
                 await asyncio.sleep(0.5 * inside.rng.random())
@@ -102,7 +105,7 @@ async def _recover(inside: Inside) -> None:
     deadline = time.monotonic() + _RECOVERY_SECONDS
     while time.monotonic() < deadline:
         salt = f"{inside.rng.getrandbits(64):x}"
-        async with http_session(inside.target.url) as session:
+        async with http_session(inside.target.url, key=_OBSERVER) as session:
             send = rest_unary(session, ask_about("circle", salt, max_completion_tokens=1))
             call = await record(send, Transcript(needs_done=False), seconds=inside.hang_seconds)
         if call.transcript.verdict().outcome is Outcome.OK:
@@ -126,7 +129,7 @@ def _stop(role: str, most_seconds: float) -> Callable[[Inside], Coroutine[Any, A
             finally:
                 os.kill(pids[0], signal.SIGCONT)
             inside.counts["stops"] += 1
-        async with http_session(inside.target.url) as session:
+        async with http_session(inside.target.url, key=_OBSERVER) as session:
             await inside.ask(rest_unary(session, chat("Say hello.", max_completion_tokens=1)))
 
     return run
@@ -153,7 +156,7 @@ ATTACKS = [
     ProcessAttack(name="stop-engine", summary="SIGSTOP of the engine for 1 to 4 seconds", run=_stop("engine", 4)),
     ProcessAttack(name="stop-worker", summary="SIGSTOP of a media worker for 1 to 3 seconds", run=_stop(_WORKERS, 3)),
     ProcessAttack(
-        name="stop-front-end",
+        name=STOPPED_FRONT_END,
         summary="SIGSTOP of the front end for 1 to 3 seconds",
         run=_stop(FRONT_END, 3),
         tolerates=frozenset({NOT_SERVING}),
