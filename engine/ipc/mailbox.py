@@ -15,19 +15,25 @@ class Mailbox:
     def __init__(self) -> None:
         self._events: dict[str, list[TokenEvent]] = {}
         """Request id → events."""
-        self._arrived = asyncio.Event()
+        self._arrival: asyncio.Future[None] | None = None
+        """Of the next event, while the consumer waits for it."""
 
     def put(self, event: TokenEvent) -> None:
         self._events.setdefault(event.request_id, []).append(event)
-        self._arrived.set()
+        if self._arrival is not None and not self._arrival.done():
+            self._arrival.set_result(None)
 
     async def take(self) -> list[TokenEvent]:
         """Waits for events and returns one for each request, errors first; several if they have log-probabilities."""
-        await self._arrived.wait()
-        self._arrived.clear()
+        while not self._events:
+            self._arrival = asyncio.get_running_loop().create_future()
+            await self._arrival
         taken, self._events = self._events, {}
-        events = [event for each in taken.values() for event in _merged_events(each)]
-        return sorted(events, key=lambda event: event.finish is not FinishReason.ERROR)
+        if len(taken) == 1:
+            (events,) = taken.values()
+            return events if len(events) == 1 else list(_merged_events(events))
+        merged = [event for events in taken.values() for event in _merged_events(events)]
+        return sorted(merged, key=lambda event: event.finish is not FinishReason.ERROR)
 
 
 def _merged_events(events: Sequence[TokenEvent]) -> Iterator[TokenEvent]:

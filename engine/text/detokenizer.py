@@ -24,8 +24,8 @@ class Detokenizer:
 
     def feed(self, token_ids: Sequence[int]) -> str:
         """Returns the text that these tokens complete; bytes that are not UTF-8 become U+FFFD."""
-        visible = (token_id for token_id in token_ids if token_id not in self._hidden_ids)
-        return self._decoder.decode(b"".join(map(self._tokenizer.token_bytes, visible)))
+        hidden, bytes_of = self._hidden_ids, self._tokenizer.token_bytes
+        return self._decoder.decode(b"".join([bytes_of(each) for each in token_ids if each not in hidden]))
 
     def finish(self) -> str:
         """Returns what is left at the end: U+FFFD for an incomplete character."""

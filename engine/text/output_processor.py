@@ -8,6 +8,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import msgspec
+
 from glimpse.engine.protocol import FinishReason, TokenEvent, TokenLogprobs
 from glimpse.engine.text.detokenizer import Detokenizer
 from glimpse.engine.text.stop_strings import StopMatcher
@@ -36,8 +38,7 @@ class TokenText:
     """The most likely tokens at its position, in descending order."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TextDelta:
+class TextDelta(msgspec.Struct, frozen=True, kw_only=True):
     """Output that one event adds to a completion."""
 
     text: str = ""
@@ -85,8 +86,9 @@ class OutputProcessor:
 
         Any `finish` releases the withheld text. A stop string sets `finish` to STOP; tokens after it are dropped.
         """
-        ended_by_token = event.finish is FinishReason.STOP
-        visible = event.token_ids[:-1] if ended_by_token else event.token_ids
+        visible = event.token_ids
+        if event.finish is not None and event.finish is FinishReason.STOP:  # an enum's members are slow to look up
+            visible = visible[:-1]  # without the token that ended it
         text, num_read = self._read(visible, event.logprobs)
         if event.finish is not None and not self._stops.matched:
             text += self._stops.feed(self._detokenizer.finish()) + self._stops.finish()

@@ -23,6 +23,8 @@ class StopMatcher:
 
     def feed(self, text: str) -> str:
         """Adds the next text and returns what can be released."""
+        if not self._stops:
+            return text
         if self.matched:
             return ""
         text = self._withheld + text

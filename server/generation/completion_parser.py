@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import assert_never
 
+import msgspec
+
 from glimpse.engine.protocol import FinishReason, TokenEvent
 from glimpse.engine.text.conversation import NamedTool
 from glimpse.engine.text.output_processor import OutputProcessor, TokenText
@@ -48,8 +50,7 @@ class ToolCallDelta:
     """Text to append to the arguments."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ParsedDelta:
+class ParsedDelta(msgspec.Struct, frozen=True, kw_only=True):
     """Output that one event adds to a completion."""
 
     text: str

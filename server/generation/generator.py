@@ -7,9 +7,11 @@ or the async generator is closed), the engine's work is cancelled too.
 import asyncio
 import itertools
 from collections import Counter
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, replace
+
+import msgspec
 
 from glimpse.engine.errors import EngineError, EngineErrorCode
 from glimpse.engine.ipc.client import EngineClient, EngineState
@@ -34,8 +36,7 @@ from glimpse.server.rpc.metrics import Metrics
 from glimpse.server.rpc.stopping import ServerStoppingError
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Usage:
+class Usage(msgspec.Struct, frozen=True, kw_only=True):
     """Tokens and media that a request has used so far."""
 
     prompt_tokens: int
@@ -53,8 +54,7 @@ class Usage:
     """Media that needed no encoder run, because their encoder output or the KV blocks after them were cached."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompletionDelta:
+class CompletionDelta(msgspec.Struct, frozen=True, kw_only=True):
     """New output of one completion."""
 
     index: int
@@ -102,12 +102,19 @@ class CompletionGenerator:
         return EngineError(EngineErrorCode.UNAVAILABLE, message, retry_after_seconds=retry_after_seconds)
 
     async def generate(
-        self, request: GenerationRequest, request_id: str, *, client: str = "", deadline: float | None
+        self,
+        request: GenerationRequest,
+        request_id: str,
+        *,
+        client: str = "",
+        deadline: float | None,
+        on_usage: Callable[[Usage], None] = lambda _: None,
     ) -> AsyncGenerator[CompletionDelta, None]:
         """Yields deltas as they arrive; those of several completions are interleaved.
 
         Clients share the engine equally, and the prompts and completions of a request share what it gets.
         The first delta is yielded after the engine's first event, so a request that fails earlier yields nothing.
+        `on_usage` is called before each delta.
 
         Raises, in addition to the errors of `PromptLoader.load`:
             InvalidRequest: a constraint of the request cannot be enforced.
@@ -130,22 +137,27 @@ class CompletionGenerator:
                 max_tokens=request.sampling.max_tokens,
             )
             ticket.end_preparing()
-            streams = [self._prompt_deltas(request, prompt, constraints, sender, deadline) for prompt in prompts]
+            streams = [
+                self._prompt_deltas(request, index, prompt, constraints, sender, deadline)
+                for index, prompt in enumerate(prompts)
+            ]
             deltas = await stack.enter_async_context(aclosing(merge_streams(streams)))
-            async for prompt_index, (completion_index, delta) in deltas:
+            async for prompt_index, completion_index, delta in deltas:
                 index = prompt_index * request.num_completions + completion_index
                 timers[index].observe_tokens()
                 ticket.end_waiting()
                 lengths[index] += delta.num_tokens
                 if delta.finish_reason is not None:
                     ticket.end_completion(lengths[index])
+                usage = counter.add(prompt_index, completion_index, delta)
+                on_usage(usage)
                 yield CompletionDelta(
                     index=index,
                     text=delta.text,
                     tool_calls=delta.tool_calls,
                     tokens=delta.tokens,
                     finish_reason=delta.finish_reason,
-                    usage=counter.add(prompt_index, completion_index, delta),
+                    usage=usage,
                     videos=prompts[prompt_index].videos,
                 )
             self._metrics.count_encoder_cache_hits(counter.encoder_cache_hits)
@@ -158,20 +170,22 @@ class CompletionGenerator:
     async def _prompt_deltas(
         self,
         request: GenerationRequest,
+        prompt_index: int,
         prompt: LoadedPrompt,
         constraints: OutputConstraints,
         sender: "_Sender",
         deadline: float | None,
-    ) -> AsyncGenerator[tuple[int, ParsedDelta], None]:
-        """Yields the deltas of one prompt's completions, each with its completion's index."""
+    ) -> AsyncGenerator[tuple[int, int, ParsedDelta], None]:
+        """Yields the deltas of one prompt's completions, each with the prompt's index and its completion's."""
         generate = self._engine_request(request, prompt, constraints, sender)
         ids = [generate.request_id, *(sibling.request_id for sibling in generate.siblings)]
         running = {each: (index, self._new_parser(request, constraints)) for index, each in enumerate(ids)}
-        async with aclosing(self._engine.generate(generate)) as events:
-            while running and (event := await _next_event(events, deadline)) is not None:
+        async with aclosing(_until(deadline, self._engine.generate(generate))) as events:
+            async for event in events:
                 if event.request_id not in running:
                     continue
-                self._check(event)
+                if event.finish is not None:
+                    self._check(event)
                 index, parser = running[event.request_id]
                 delta = parser.feed(event)
                 if delta.finish_reason is not None:
@@ -179,10 +193,12 @@ class CompletionGenerator:
                     if running:
                         # Stop strings are matched here, so the engine may still be generating this completion.
                         self._engine.cancel(event.request_id)
-                yield index, delta
+                yield prompt_index, index, delta
+                if not running:
+                    return
 
     def _check(self, event: TokenEvent) -> None:
-        """Raises EngineError for an event that reports a failure, ServerStoppingError if the engine was stopped."""
+        """Raises EngineError for a last event that reports a failure, ServerStoppingError if the engine was stopped."""
         match event.finish:
             case FinishReason.ERROR if event.error is EngineErrorCode.UNAVAILABLE:
                 raise self._unavailable(event.message)
@@ -277,8 +293,18 @@ class _UsageCounter:
         )
 
 
-async def _next_event(events: AsyncGenerator[TokenEvent, None], deadline: float | None) -> TokenEvent | None:
-    """Returns the next event, or None after the last. Raises DeadlineExceededError if the deadline passes first."""
+def _until(deadline: float | None, events: AsyncGenerator[TokenEvent, None]) -> AsyncGenerator[TokenEvent, None]:
+    """Yields the events. Raises DeadlineExceededError if the deadline passes before the next one. Closes them."""
+    return events if deadline is None else _timed(deadline, events)
+
+
+async def _timed(deadline: float, events: AsyncGenerator[TokenEvent, None]) -> AsyncGenerator[TokenEvent, None]:
+    async with aclosing(events):
+        while (event := await _next_event(deadline, events)) is not None:
+            yield event
+
+
+async def _next_event(deadline: float, events: AsyncGenerator[TokenEvent, None]) -> TokenEvent | None:
     try:
         async with asyncio.timeout_at(deadline):
             return await anext(events, None)

@@ -2,23 +2,21 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
 from typing import TypeVar
 
 _T = TypeVar("_T")
 
 
-async def merge_streams(streams: Sequence[AsyncGenerator[_T, None]]) -> AsyncGenerator[tuple[int, _T], None]:
-    """Yields the values of all streams as they arrive, each with the index of its stream.
+def merge_streams(streams: Sequence[AsyncGenerator[_T, None]]) -> AsyncGenerator[_T, None]:
+    """Yields the values of all streams as they arrive.
 
     Advances a stream only after its last value was consumed, so a slow consumer applies back-pressure to every stream.
     If one stream fails, all end. Closing the generator closes the streams.
     """
-    if len(streams) == 1:
-        async with aclosing(streams[0]) as only:
-            async for value in only:
-                yield 0, value
-        return
+    return streams[0] if len(streams) == 1 else _merge(streams)
+
+
+async def _merge(streams: Sequence[AsyncGenerator[_T, None]]) -> AsyncGenerator[_T, None]:
     waits = {asyncio.create_task(_next(stream)): index for index, stream in enumerate(streams)}
     try:
         while waits:
@@ -29,7 +27,7 @@ async def merge_streams(streams: Sequence[AsyncGenerator[_T, None]]) -> AsyncGen
                 del waits[task]
             for index in sorted(results):
                 if (value := results[index]) is not None:
-                    yield index, value[0]
+                    yield value[0]
                     waits[asyncio.create_task(_next(streams[index]))] = index
     finally:
         await _close(streams, list(waits))

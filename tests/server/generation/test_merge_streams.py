@@ -35,7 +35,13 @@ class Stream:
 async def test_merges_every_value_once_and_in_stream_order(values: list[list[int]]) -> None:
     streams = [Stream(*each) for each in values]
     got: list[list[int]] = [[] for _ in values]
-    async for index, value in merge_streams([stream.run() for stream in streams]):
+
+    async def numbered(index: int, stream: Stream) -> AsyncGenerator[tuple[int, int], None]:
+        async with aclosing(stream.run()) as each:
+            async for value in each:
+                yield index, value
+
+    async for index, value in merge_streams([numbered(*each) for each in enumerate(streams)]):
         got[index].append(value)
     assert got == values
     assert all(stream.closed for stream in streams)
