@@ -1,4 +1,4 @@
-"""Policy of the gRPC server's connections: keepalive, pings and age, as channel arguments of gRPC's core."""
+"""Policy of the gRPC server's connections: streams, keepalive, pings and age, as channel arguments of gRPC's core."""
 
 import math
 
@@ -8,6 +8,10 @@ MIN_PING_INTERVAL_SECONDS = 1.0
 """Pings that come sooner after each other are counted, until the server sends data."""
 MAX_PING_STRIKES = 20
 """More counted pings close the connection (GOAWAY, `too_many_pings`)."""
+MAX_CONCURRENT_STREAMS = 512
+"""RPCs in progress on a connection. gRPC's clients let further ones wait, so that a flood waits at its own client and
+not in the queue that all clients share. As many as the gateway accepts on a client's connection; its own connections to
+the server have at most 100."""
 
 Options = tuple[tuple[str, int], ...]
 
@@ -17,6 +21,9 @@ def connection_options(listen: ListenSettings) -> Options:
     # The last one is of all pings: those for keepalive are not sent while one that measures bandwidth is unanswered.
     keepalive = ("grpc.keepalive_time_ms", "grpc.keepalive_timeout_ms", "grpc.http2.ping_timeout_ms")
     options: Options = (
+        ("grpc.max_concurrent_streams", MAX_CONCURRENT_STREAMS),
+        # Would also count streams that the client has cancelled, and refuse new ones until their handlers have ended.
+        ("grpc.http.overload_protection", 0),
         *((name, _milliseconds(listen.keepalive_time)) for name in keepalive),
         # By default the server stops to ping after two pings without data, and long silent calls are the point here.
         ("grpc.http2.max_pings_without_data", 0),

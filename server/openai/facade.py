@@ -27,7 +27,7 @@ from glimpse.server.rpc.context import current_rpc, send_headers
 from glimpse.server.rpc.errors import RpcFailure, abort
 from glimpse.server.rpc.offload import run_sized
 from glimpse.server.rpc.request_size import check_json_size
-from glimpse.server.rpc.typed_handlers import Context, Handler, StreamHandler, UnaryHandler
+from glimpse.server.rpc.typed_handlers import Context, Handler, StreamHandler, UnaryHandler, register_methods
 
 UNKNOWN_FIELDS_HEADER = "x-glimpse-unknown-fields"
 """The response header that lists the unknown members of a request, by their JSON paths."""
@@ -58,7 +58,7 @@ def add_facade(server: grpc.aio.Server, handlers: Mapping[str, Handler], *, max_
         methods = {
             binding.facade.name: _method_handler(binding, handlers, max_body_bytes) for binding in bindings(service)
         }
-        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service.full_name, methods),))
+        register_methods(server, service.full_name, methods)
 
 
 def _method_handler(

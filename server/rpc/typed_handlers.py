@@ -42,14 +42,26 @@ def add_typed_services(
     """Serves every method of the services; `handlers` maps full names such as "glimpse.v1.X.GetY" to handlers."""
     for service in services:
         methods = {method.name: _method_handler(method, handlers[method.full_name]) for method in service.methods}
-        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service.full_name, methods),))
+        register_methods(server, service.full_name, methods)
 
 
 def add_method_alias(server: grpc.aio.Server, method: MethodDescriptor, handler: Handler, full_name: str) -> None:
     """Serves a method under another full name too, such as "x.v1.X.GetY"; its messages are the same on the wire."""
     service_name, _, name = full_name.rpartition(".")
     methods = {name: _method_handler(method, handler)}
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service_name, methods),))
+    register_methods(server, service_name, methods)
+
+
+def register_methods(
+    server: grpc.aio.Server, service_name: str, methods: "Mapping[str, grpc.RpcMethodHandler[Any, Any]]"
+) -> None:
+    """Serves the methods of a service, by their names, each from a queue of its own.
+
+    The server accepts RPCs from these queues in turn. In the queue that gRPC keeps for all unregistered methods,
+    ListModels would wait until every chat request that came before it is accepted.
+    """
+    # The type stubs do not have this function.
+    server.add_registered_method_handlers(service_name, dict(methods))  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def _method_handler(method: MethodDescriptor, handler: Any) -> "grpc.RpcMethodHandler[Any, Any]":

@@ -10,12 +10,17 @@ import grpc
 import grpc.aio
 import pytest
 
-from glimpse.server.lifecycle.connections import MAX_PING_STRIKES, MIN_PING_INTERVAL_SECONDS
-from glimpse.v1 import chat_pb2_grpc
+from glimpse.server.lifecycle.connections import (
+    MAX_CONCURRENT_STREAMS,
+    MAX_PING_STRIKES,
+    MIN_PING_INTERVAL_SECONDS,
+)
+from glimpse.v1 import chat_pb2_grpc, model_pb2, model_pb2_grpc
 from tests.server.http2 import ACK, GOAWAY, PING, connected
 from tests.server.requests import request
 from tests.server.serving import eventually, read_metric, scripted
 
+OWN_CONNECTION = [("grpc.use_local_subchannel_pool", 1)]
 CHAT = "/glimpse.v1.ChatService/CreateChatCompletion"
 
 
@@ -77,3 +82,25 @@ async def test_old_connections_end_after_their_calls(tiny_checkpoint: Path, tmp_
             if age is None:
                 await server.stop(grace_seconds=0)
             await goaway
+
+
+async def test_further_calls_of_a_connection_wait_at_the_client(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    async with scripted(tiny_checkpoint, tmp_path, "ready") as (server, channel):
+        await server.ready()
+        chat: Any = chat_pb2_grpc.ChatServiceStub(channel)
+        count = MAX_CONCURRENT_STREAMS + 20
+        calls = [chat.StreamChatCompletion(request(), metadata=[("x-request-id", f"hold-{i}")]) for i in range(count)]
+        firsts = {asyncio.create_task(call.read()): call for call in calls}
+        pending = set(firsts)
+        while len(pending) > count - MAX_CONCURRENT_STREAMS:
+            _, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{server.port}", options=OWN_CONNECTION) as other:
+            models: Any = model_pb2_grpc.ModelServiceStub(other)
+            await models.ListModels(model_pb2.ListModelsRequest())
+        running = await asyncio.to_thread(read_metric, server.metrics_port, "glimpse_running_sequences")
+        assert (running, len(pending)) == (MAX_CONCURRENT_STREAMS, count - MAX_CONCURRENT_STREAMS)
+        for first in firsts.keys() - pending:
+            firsts[first].cancel()
+        await asyncio.gather(*pending)
+        for first in pending:
+            firsts[first].cancel()

@@ -1,0 +1,102 @@
+"""The order in which the server accepts RPCs: no method waits behind a flood of another one."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+from google.api.httpbody_pb2 import HttpBody
+
+from glimpse.server.openai.facade import add_facade
+from glimpse.server.rpc.interceptors import MethodHandler
+from glimpse.server.rpc.typed_handlers import Handler, add_typed_services
+from glimpse.v1 import chat_pb2, completion_pb2, model_pb2, tokenizer_pb2
+from tests.server.http2 import ACK, END_STREAM, HEADERS, PING, Connection, connected
+
+FLOOD = 300
+FEW = 30
+CHAT_BODY = HttpBody(content_type="application/json", data=b'{"messages": []}').SerializeToString()
+LIST_MODELS = "/glimpse.v1.ModelService/ListModels"
+TYPED_CHAT = ("/glimpse.v1.ChatService/CreateChatCompletion", b"")
+REST_CHAT = ("/glimpse.openai.v1.OpenAIService/CreateChatCompletion", CHAT_BODY)
+
+
+class Accepted(grpc.aio.ServerInterceptor):
+    """The methods of the RPCs that the server accepted, in order."""
+
+    def __init__(self) -> None:
+        self.methods: list[str] = []
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[MethodHandler]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> MethodHandler:
+        self.methods.append(handler_call_details.method)
+        return await continuation(handler_call_details)
+
+
+async def create(request: Any, context: Any) -> chat_pb2.CreateChatCompletionResponse:
+    return chat_pb2.CreateChatCompletionResponse()
+
+
+async def stream(request: Any, context: Any) -> AsyncGenerator[chat_pb2.StreamChatCompletionResponse, None]:
+    yield chat_pb2.StreamChatCompletionResponse()
+
+
+async def list_models(request: Any, context: Any) -> model_pb2.ListModelsResponse:
+    return model_pb2.ListModelsResponse()
+
+
+def handlers() -> dict[str, Handler]:
+    """One for each method; only those for chat and ListModels give answers of their method's type."""
+    methods = [
+        method
+        for module in (chat_pb2, completion_pb2, model_pb2, tokenizer_pb2)
+        for service in module.DESCRIPTOR.services_by_name.values()
+        for method in service.methods
+    ]
+    found: dict[str, Handler] = {each.full_name: stream if each.server_streaming else create for each in methods}
+    return found | {"glimpse.v1.ModelService.ListModels": list_models}
+
+
+def arrive(connection: Connection) -> None:
+    """Waits until the server's transport has read what was sent."""
+    connection.ping()
+    assert connection.until(PING, flags=ACK)
+
+
+@pytest.fixture
+async def served() -> AsyncGenerator[tuple[int, Accepted]]:
+    """A server's port, and what it accepts."""
+    accepted = Accepted()
+    server = grpc.aio.server(interceptors=[accepted])
+    services = [module.DESCRIPTOR.services_by_name for module in (chat_pb2, model_pb2)]
+    add_typed_services(server, [each for names in services for each in names.values()], handlers())
+    add_facade(server, handlers(), max_body_bytes=1000)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    yield port, accepted
+    await server.stop(None)
+
+
+@pytest.mark.parametrize("chat", [TYPED_CHAT, REST_CHAT], ids=["typed", "rest"])
+@pytest.mark.parametrize("cheap", [LIST_MODELS, "/glimpse.openai.v1.OpenAIService/ListModels"], ids=["typed", "rest"])
+async def test_list_models_is_accepted_before_most_of_a_flood_that_came_first(
+    served: tuple[int, Accepted], chat: tuple[str, bytes], cheap: str
+) -> None:
+    port, accepted = served
+    with connected(port) as flood, connected(port) as other:
+        # Without an await: gRPC's threads receive everything before the event loop accepts anything.
+        for number in range(FLOOD):
+            flood.call(*chat, stream=2 * number + 1)
+        arrive(flood)
+        other.call(cheap, b"")
+        arrive(other)
+        assert accepted.methods == []
+        assert await asyncio.to_thread(other.until, HEADERS)
+        assert accepted.methods.index(cheap) < FEW
+        assert await asyncio.to_thread(flood.until, HEADERS, flags=END_STREAM, times=FLOOD)
+    assert len(accepted.methods) == FLOOD + 1
