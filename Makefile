@@ -4,13 +4,13 @@
 # make check       run the quick checks: format, lint, types, imports, words, protos, generated files.
 # make generate    regenerate what is generated from the protos.
 # make fuzz        fuzz the parsers of untrusted bytes for a minute, from fixed seeds; FUZZ="--seconds 600" for another run.
-# make chaos       attack a real server for 75 seconds, from a fixed seed; CHAOS="--seconds 3600 --kills 100" for another run.
+# make chaos       attack a real server for a minute, from a fixed seed; CHAOS="--seconds 3600 --kills 100" for another run.
 # make breaking    compare the protos with those on branch main for changes that break clients.
 
 PYTHON ?= python3
 MODEL ?=
 FUZZ ?= --deterministic
-CHAOS ?= --seconds 75 --seed 20 --scale 0.2 --cores 1 --rest 2 --without rolling-restart
+CHAOS ?= --seconds 60 --seed 20 --scale 0.2 --cores 1 --rest 2 --without rolling-restart
 VENV := .venv/bin
 QUICK_TESTS := tests/engine/scheduling tests/engine/text tests/media/cache tests/media/containers tests/media/processing \
 	tests/media/sources tests/server/generation tests/server/openai tests/server/parse tests/server/render
