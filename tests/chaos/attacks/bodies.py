@@ -38,8 +38,7 @@ async def _long_prompts(arena: Arena) -> None:
         "10 MB": b"one two three " * (10 * million // 14),
     }
     for name, text in texts.items():
-        call = await arena.ask(raw_http.post(arena.target, (_START, text, _END)))
-        arena.counts[f"{name}: ms"] = round(1000 * (call.end - call.start))
+        await arena.ask(raw_http.post(arena.target, (_START, text, _END)))
         arena.counts["prompts of 10 MB" if name == "10 MB" else "prompts of 1 MB"] += 1
     tokenize = (b'{"prompt": "', texts["10 MB"], b'"}')
     await arena.ask(raw_http.post(arena.target, tokenize, path="/tokenize"))

@@ -21,7 +21,7 @@ from tests.chaos.target import HOST, Target
 from tests.e2e.stack import free_ports
 
 _STREAMS_PER_SECOND = 20
-_MOST_STREAMS = 20
+_MOST_STREAMS = 100
 """At a time: a machine on which three engines compute may be too slow for the rate."""
 _NO_SERVER = frozenset({ANY_REASON, "grpc:UNAVAILABLE"})
 """Envoy repeats what a stopping server refuses, and says UNAVAILABLE by itself if there is no other server."""
