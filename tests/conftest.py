@@ -7,6 +7,10 @@ The engine's tests run where the server's packages are missing too (`bench.gpu`)
 from __future__ import annotations
 
 import os
+
+# Before OpenMP is loaded, here and in processes that tests start: threads that spin take the cores of the others.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,6 +31,12 @@ os.environ.setdefault("TRITON_INTERPRET", "0" if torch.cuda.is_available() else 
 # How long an example takes says nothing on a machine where others compute.
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> None:
+    """Undoes what an engine that an earlier test loaded did to this process: more threads make small models slower."""
+    torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")
