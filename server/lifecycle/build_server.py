@@ -127,26 +127,12 @@ async def start_server(
     port = _listen(grpc_server, settings.listen)
     metrics_server = _serve_metrics(metrics, settings.listen)
 
-    def on_state(state: EngineState, _reason: str) -> None:
-        num_blocks = engine.ready.num_blocks if engine.ready else 0
-        metrics.engine_changed(state, num_blocks=num_blocks)
-        load.engine_changed(num_blocks=num_blocks)
-        admission.engine_changed()
-        health.set(state is EngineState.READY)
-
-    def on_stats(stats: StepStats) -> None:
-        metrics.engine_stepped(stats)
-        load.engine_stepped(stats)
-        admission.engine_stepped(stats)
-
-    engine = EngineClient(
-        settings.engine.engine_config(checkpoint.path),
-        command=engine_command,
-        on_state=on_state,
+    engine = _engine_client(
+        settings.engine,
+        checkpoint.path,
+        engine_command,
         on_loading=on_loading,
-        on_stats=on_stats,
-        max_silence_seconds=settings.engine.engine_timeout,
-        keep_spare=settings.engine.spare_engine,
+        observers=_EngineObservers(metrics=metrics, load=load, admission=admission, health=health),
     )
     media = build_media(settings.media, checkpoint.path, checkpoint.model, metrics)
     _add_services(grpc_server, _handlers(settings, checkpoint, engine, media, metrics, load))
@@ -166,6 +152,50 @@ async def start_server(
             asyncio.create_task(return_memory(lambda: bodies.num_received_bytes)),
         ],
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _EngineObservers:
+    """Told what the engine does."""
+
+    metrics: Metrics
+    load: LoadMeter
+    admission: Admission
+    health: Health
+
+    def changed(self, state: EngineState, *, num_blocks: int) -> None:
+        self.metrics.engine_changed(state, num_blocks=num_blocks)
+        self.load.engine_changed(num_blocks=num_blocks)
+        self.admission.engine_changed()
+        self.health.set(state is EngineState.READY)
+
+    def stepped(self, stats: StepStats) -> None:
+        self.metrics.engine_stepped(stats)
+        self.load.engine_stepped(stats)
+        self.admission.engine_stepped(stats)
+
+
+def _engine_client(
+    settings: EngineSettings,
+    path: Path,
+    command: Sequence[str],
+    *,
+    on_loading: Callable[[Loading], None],
+    observers: _EngineObservers,
+) -> EngineClient:
+    def on_state(state: EngineState, _reason: str) -> None:
+        observers.changed(state, num_blocks=engine.ready.num_blocks if engine.ready else 0)
+
+    engine = EngineClient(
+        settings.engine_config(path),
+        command=command,
+        on_state=on_state,
+        on_loading=on_loading,
+        on_stats=observers.stepped,
+        max_silence_seconds=settings.engine_timeout,
+        keep_spare=settings.spare_engine,
+    )
+    return engine
 
 
 def _add_services(server: grpc.aio.Server, handlers: Mapping[str, Handler]) -> None:

@@ -4,7 +4,7 @@ Generic over endpoints: each is a method of `OpenAIService` bound to typed metho
 decoded; the response is one document or a stream of server-sent events. The handlers enforce deadlines.
 """
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing
 from typing import Any, cast
 
@@ -27,7 +27,14 @@ from glimpse.server.rpc.context import current_rpc, send_headers
 from glimpse.server.rpc.errors import RpcFailure, abort
 from glimpse.server.rpc.offload import run_sized
 from glimpse.server.rpc.request_size import check_json_size
-from glimpse.server.rpc.typed_handlers import Context, Handler, StreamHandler, UnaryHandler, register_methods
+from glimpse.server.rpc.typed_handlers import (
+    METHOD_HANDLERS,
+    Context,
+    Handler,
+    StreamHandler,
+    UnaryHandler,
+    register_methods,
+)
 
 UNKNOWN_FIELDS_HEADER = "x-glimpse-unknown-fields"
 """The response header that lists the unknown members of a request, by their JSON paths."""
@@ -36,14 +43,6 @@ MAX_UNKNOWN_FIELDS_CHARACTERS = 1024
 
 _JSON = "application/json"
 _EVENTS = "text/event-stream"
-
-_REGISTER: "dict[tuple[bool, bool], Callable[..., grpc.RpcMethodHandler[Any, Any]]]" = {
-    (False, False): grpc.unary_unary_rpc_method_handler,
-    (False, True): grpc.unary_stream_rpc_method_handler,
-    (True, False): grpc.stream_unary_rpc_method_handler,
-    (True, True): grpc.stream_stream_rpc_method_handler,
-}
-"""(requests stream, responses stream) → the function that creates the method handler."""
 
 
 def add_facade(server: grpc.aio.Server, handlers: Mapping[str, Handler], *, max_body_bytes: int) -> None:
@@ -66,7 +65,7 @@ def _method_handler(
 ) -> "grpc.RpcMethodHandler[Any, Any]":
     method = binding.facade
     endpoint = _Endpoint(binding, handlers, max_body_bytes)
-    return _REGISTER[method.client_streaming, method.server_streaming](
+    return METHOD_HANDLERS[method.client_streaming, method.server_streaming](
         endpoint.stream_response if method.server_streaming else endpoint.return_response,
         request_deserializer=GetMessageClass(method.input_type).FromString,
         response_serializer=HttpBody.SerializeToString,

@@ -21,6 +21,7 @@ from glimpse.server.rpc.load_meter import REPORT_TRAILER, LoadMeter
 from glimpse.server.rpc.metrics import Metrics
 from glimpse.server.rpc.stopping import OpenRpcs, ServerStoppingError
 from glimpse.server.rpc.tracing import begin_span, end_span, trace_id_of
+from glimpse.server.rpc.typed_handlers import METHOD_HANDLERS
 
 Context = grpc.aio.ServicerContext[Any, Any]
 MethodHandler: TypeAlias = "grpc.RpcMethodHandler[Any, Any] | None"
@@ -62,8 +63,7 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
         return handler and self._observed(handler, handler_call_details.method)
 
     def _observed(self, handler: Any, method: str) -> MethodHandler:
-        kind, register = _KINDS[handler.request_streaming, handler.response_streaming]
-        behaviour = getattr(handler, kind)
+        behaviour = handler.unary_unary or handler.unary_stream or handler.stream_unary or handler.stream_stream
 
         async def unary(request: Any, context: Context) -> Any:
             try:
@@ -91,7 +91,7 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
             finally:
                 del request, context
 
-        return register(
+        return METHOD_HANDLERS[handler.request_streaming, handler.response_streaming](
             stream if inspect.isasyncgenfunction(behaviour) else unary,
             request_deserializer=handler.request_deserializer,
             response_serializer=handler.response_serializer,
@@ -172,12 +172,3 @@ def _code(error: BaseException, context: Context) -> str:
             return "DEADLINE_EXCEEDED" if context.time_remaining() == 0 else "CANCELLED"
         case _:
             return context.code().name if context.code() else "UNKNOWN"
-
-
-_KINDS: dict[tuple[bool, bool], tuple[str, Callable[..., MethodHandler]]] = {
-    (False, False): ("unary_unary", grpc.unary_unary_rpc_method_handler),
-    (False, True): ("unary_stream", grpc.unary_stream_rpc_method_handler),
-    (True, False): ("stream_unary", grpc.stream_unary_rpc_method_handler),
-    (True, True): ("stream_stream", grpc.stream_stream_rpc_method_handler),
-}
-"""(client streams, server streams) → the handler's attribute and the function that makes such a handler."""

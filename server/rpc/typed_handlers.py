@@ -26,14 +26,13 @@ UnaryHandler = Callable[[Any, Context], Awaitable[Message]]
 StreamHandler = Callable[[Any, Context], AsyncGenerator[Message, None]]
 Handler = UnaryHandler | StreamHandler
 
-_REGISTER: "dict[bool, Callable[..., grpc.RpcMethodHandler[Any, Any]]]" = {
-    False: grpc.stream_unary_rpc_method_handler,
-    True: grpc.stream_stream_rpc_method_handler,
+METHOD_HANDLERS: "dict[tuple[bool, bool], Callable[..., grpc.RpcMethodHandler[Any, Any]]]" = {
+    (False, False): grpc.unary_unary_rpc_method_handler,
+    (False, True): grpc.unary_stream_rpc_method_handler,
+    (True, False): grpc.stream_unary_rpc_method_handler,
+    (True, True): grpc.stream_stream_rpc_method_handler,
 }
-"""Whether the server streams → function that makes the method's handler.
-
-All requests are read as streams, which are the same on the wire: gRPC keeps a unary request until the call ends.
-"""
+"""(requests stream, responses stream) → the function that makes the method's handler."""
 
 
 def add_typed_services(
@@ -71,7 +70,8 @@ def _method_handler(method: MethodDescriptor, handler: Any) -> "grpc.RpcMethodHa
         behaviour, deserialize = wrap(handler, _given), request_class.FromString
     else:
         behaviour, deserialize = wrap(handler, partial(_parse_only, request_class)), None
-    return _REGISTER[method.server_streaming](
+    # All requests are read as streams, which are the same on the wire: gRPC keeps a unary request until the call ends.
+    return METHOD_HANDLERS[True, method.server_streaming](
         behaviour,
         request_deserializer=deserialize,
         response_serializer=GetMessageClass(method.output_type).SerializeToString,
