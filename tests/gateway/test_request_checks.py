@@ -143,16 +143,15 @@ async def test_keeps_the_callers_request_id(http: aiohttp.ClientSession, backend
 
 @pytest.mark.parametrize("sent", [b"with space", b"tab\tinside", b"caf\xc3\xa9", b"\x9b31m", b"x" * 129, b""])
 async def test_replaces_request_ids_that_are_not_visible_ascii(envoy: Envoy, backend: Backend, sent: bytes) -> None:
-    for path in (b"/v1/models", b"/nope", b"/health"):
-        request = (
-            b"GET " + path + b" HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\nx-request-id: " + sent + b"\r\n\r\n"
-        )
-        answer = await send(envoy, request)
-        echoed = [line.partition(": ")[2] for line in answer.splitlines() if line.startswith("x-request-id")]
-        assert len(echoed) == 1
-        assert all(len(each) == 36 and each.isascii() for each in echoed)
-        if path == b"/v1/models":
-            assert backend.metadata["x-request-id"] == echoed[0]
+    async def echoed(path: bytes) -> str:
+        head = b"GET " + path + b" HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\nx-request-id: " + sent
+        answer = await send(envoy, head + b"\r\n\r\n")
+        (echo,) = [line.partition(": ")[2] for line in answer.splitlines() if line.startswith("x-request-id")]
+        return echo
+
+    echoes = await asyncio.gather(*(echoed(path) for path in (b"/v1/models", b"/nope", b"/health")))
+    assert all(len(each) == 36 and each.isascii() for each in echoes)
+    assert backend.metadata["x-request-id"] == echoes[0]
 
 
 async def test_tells_the_server_the_clients_address(
