@@ -100,6 +100,7 @@ def start_stack(
     environment: Mapping[str, str] | None = None,
     glimpse: Path = GLIMPSE,
     working_directory: Path = ROOT,
+    spare_engine: bool = False,
 ) -> Stack:
     """Starts `glimpse up` with the embedded model and waits until /health says that it serves.
 
@@ -109,9 +110,11 @@ def start_stack(
         environment: variables in addition to those of the tests.
         glimpse: the command's script.
         working_directory: where it runs.
+        spare_engine: keep a second engine process; its imports would take seconds from the tests.
     """
     ports = http_port, grpc_port, metrics_port = free_ports(3)
     flags = [f"--http-port={http_port}", f"--port={grpc_port}", f"--metrics-port={metrics_port}"]
+    flags += ["--drain-delay=0", "--spare-engine" if spare_engine else "--no-spare-engine"]
     return _start(folder, [str(glimpse), "up", *flags, *options], ports, environment, working_directory)
 
 

@@ -15,7 +15,7 @@ from tests.e2e.stack import Stack, start_stack
 
 @pytest.fixture(scope="module")
 def watched_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    stack = start_stack(tmp_path_factory.mktemp("watched"), "--drain-delay=0")
+    stack = start_stack(tmp_path_factory.mktemp("watched"))
     yield stack
     assert stack.stop() == 0
 

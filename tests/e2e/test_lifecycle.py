@@ -19,10 +19,10 @@ ENDLESS: dict[str, Any] = {"ignore_eos": True, "temperature": 0, "max_completion
 
 
 @contextmanager
-def open_stream(stack: Stack) -> Generator[http.client.HTTPResponse]:
+def open_stream(stack: Stack, **options: Any) -> Generator[http.client.HTTPResponse]:
     """A long answer over SSE, after its first event. Leaving the block closes the connection."""
     connection = http.client.HTTPConnection("127.0.0.1", stack.http_port, timeout=60)
-    body = {"messages": [{"role": "user", "content": "Go on."}], "stream": True} | ENDLESS
+    body = {"messages": [{"role": "user", "content": "Go on."}], "stream": True} | ENDLESS | options
     connection.request("POST", "/v1/chat/completions", json.dumps(body), {"content-type": "application/json"})
     with connection.getresponse() as response:
         assert response.status == 200
@@ -41,7 +41,7 @@ def typed_request(**options: Any) -> chat_pb2.CreateChatCompletionRequest:
 @pytest.fixture
 def own_stack(tmp_path: Path) -> Iterator[Stack]:
     """A stack that the test may break."""
-    running = start_stack(tmp_path, "--dtype=float32")
+    running = start_stack(tmp_path, "--dtype=float32", spare_engine=True)
     yield running
     if running.process.poll() is None:
         running.process.kill()
@@ -85,7 +85,7 @@ def test_engine_crash_ends_requests_and_restarts_it(own_stack: Stack) -> None:
 
 
 def test_drain_finishes_running_streams(own_stack: Stack) -> None:
-    with open_stream(own_stack) as response:
+    with open_stream(own_stack, max_completion_tokens=300) as response:
         own_stack.process.send_signal(signal.SIGTERM)
         rest = response.read().decode()
     assert rest.rstrip().endswith("data: [DONE]")

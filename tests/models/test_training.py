@@ -65,7 +65,9 @@ def test_resuming_is_exact(tmp_path: Path):
 def test_saves_and_exits_on_sigterm(tmp_path: Path):
     folder = make_folder(tmp_path / "run")
     begin(folder, "--steps", "1")
-    with subprocess.Popen(command(folder, "--resume", "--save-minutes", "0", "--threads", "1"), stdout=subprocess.PIPE) as process:
+    with subprocess.Popen(
+        command(folder, "--resume", "--save-minutes", "0", "--threads", "1"), stdout=subprocess.PIPE
+    ) as process:
         while load_state(folder).step < 2:
             assert process.poll() is None
         process.send_signal(signal.SIGTERM)

@@ -51,7 +51,7 @@ class Served:
             return health.status == health_pb2.HealthCheckResponse.SERVING
 
     def kill_engine(self) -> None:
-        engine, *_spare = children(self.process.pid, "glimpse.engine.process")
+        (engine,) = children(self.process.pid, "glimpse.engine.process")
         os.kill(engine, signal.SIGKILL)
 
 
@@ -59,7 +59,13 @@ class Served:
 def served(checkpoint: Path, folder: Path, *options: str, prelude: str = "") -> Generator[Served]:
     """Starts `glimpse serve` and waits until it serves; `prelude` is code that its process runs first."""
     port, metrics_port = free_ports(2)
-    flags = [f"--model={checkpoint}", f"--port={port}", f"--metrics-port={metrics_port}", "--dtype=float32"]
+    flags = [
+        f"--model={checkpoint}",
+        f"--port={port}",
+        f"--metrics-port={metrics_port}",
+        "--dtype=float32",
+        "--no-spare-engine",
+    ]
     code = f"{prelude}\nfrom glimpse.server.cli.main import main; main()"
     command = [sys.executable, "-c", code, "serve", *flags, *options]
     log_path = folder / "serve.log"

@@ -25,7 +25,7 @@ def test_server_runs_at_lower_priority_than_its_engine(tiny_checkpoint: Path, tm
         with served(tiny_checkpoint, tmp_path) as server:
             assert scheduling_classes(server.process.pid) == {os.SCHED_BATCH}
             for _ in range(2):
-                engine, *_spare = children(server.process.pid, "glimpse.engine.process")
+                (engine,) = children(server.process.pid, "glimpse.engine.process")
                 assert scheduling_classes(engine) == {os.SCHED_OTHER}
                 server.kill_engine()
                 assert eventually(lambda: not server.is_serving(), timeout_seconds=5)
