@@ -70,9 +70,11 @@ class PrefillBudget:
         prompt, media = self._seconds_per_prompt_token, _seconds_per_token(self._media_costs)
         return media / prompt if prompt and media else DEFAULT_MEDIA_WEIGHT
 
-    def observe(self, work: StepWork, seconds: float) -> None:
-        """Records the duration of a step."""
-        added_seconds = max(0.0, seconds - self._expected_decode_seconds)
+    def observe(self, work: StepWork, seconds: float, *, decode_seconds: float | None = None) -> None:
+        """Records the duration of a step. `decode_seconds`: what its decodes take, if they are fewer than usual."""
+        if decode_seconds is None:
+            decode_seconds = self._expected_decode_seconds
+        added_seconds = max(0.0, seconds - decode_seconds)
         if work.num_media_tokens:
             added_seconds -= work.num_prompt_tokens * self._seconds_per_prompt_token
             self._media_costs.append(_Cost(num_tokens=work.num_media_tokens, seconds=max(0.0, added_seconds)))

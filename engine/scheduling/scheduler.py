@@ -5,7 +5,7 @@ Clients share the engine fairly, and so do the requests of a client: `fair_queue
 (priority, then arrival), smallest first. Running sequences continue before waiting ones are admitted, except that the
 prompts of several clients take turns, the client served least first. When blocks run out, a running sequence is
 preempted: it gives up its blocks and is computed again later. While others decode, a step takes only as many prompt
-tokens as the prefill budget allows.
+tokens as the prefill budget allows. While there are several clients, `decode_turns` bounds the decodes of a step.
 
 Plain bookkeeping: no model, no tensors, no clock.
 """
@@ -17,17 +17,25 @@ from operator import attrgetter
 
 from glimpse.engine.plan import StepPlan
 from glimpse.engine.scheduling.block_pool import BlockPool
+from glimpse.engine.scheduling.block_tables import BlockTables
 from glimpse.engine.scheduling.encoder_cache import EncoderCache
-from glimpse.engine.scheduling.fair_queue import FairQueue
-from glimpse.engine.scheduling.flow import Client
+from glimpse.engine.scheduling.fairness.decode_turns import DecodeTurns
+from glimpse.engine.scheduling.fairness.fair_queue import FairQueue
+from glimpse.engine.scheduling.fairness.flow import Client
+from glimpse.engine.scheduling.fairness.preemption import (
+    NUM_PROTECTED_TOKENS,
+    Shortage,
+    displaced_by,
+    preempted_for_blocks,
+)
 from glimpse.engine.scheduling.limits import SchedulerLimits
-from glimpse.engine.scheduling.preemption import NUM_PROTECTED_TOKENS, Shortage, displaced_by, preempted_for_blocks
 from glimpse.engine.scheduling.prefill_budget import NUM_FREE_TOKENS, PrefillBudget, StepWork
 from glimpse.engine.scheduling.prefix_cache import PrefixCache
 from glimpse.engine.scheduling.sequence import Sequence
 from glimpse.engine.scheduling.step_builder import ScheduledStep, StepBuilder
 
 _priority_key = attrgetter("priority_key")
+_service = attrgetter("flow.client.service")
 _MAX_RESERVED = 8
 """The most waiting sequences that a step makes room for. More follow in the next step."""
 
@@ -41,6 +49,7 @@ class Scheduler:
             bytes_per_token=limits.encoder_bytes_per_token,
             capacity_bytes=max(limits.encoder_cache_bytes, limits.max_model_len * limits.encoder_bytes_per_token),
         )
+        self._block_tables = BlockTables(self.block_pool, block_size=limits.block_size)
         self._prefix_cache = PrefixCache(
             pool=self.block_pool, block_size=limits.block_size, enabled=limits.prefix_caching
         )
@@ -51,6 +60,7 @@ class Scheduler:
         # Each running sequence can have a token in each step.
         self._max_sequences = min(limits.max_sequences, limits.max_batch_tokens)
         self._queue = FairQueue()
+        self._decode_turns = DecodeTurns()
         self._running: list[Sequence] = []  # sorted by priority key
         self._ended: dict[int, None] = {}  # ids of sequences that the next plan makes the runner forget
 
@@ -80,7 +90,7 @@ class Scheduler:
         sequence.has_ended = True
         was_running = self._discard(sequence)
         self._queue.remove(sequence, was_running=was_running)
-        self._free(sequence)
+        self._release(sequence)
         if sequence.started:
             self._ended[sequence.sequence_id] = None
 
@@ -106,6 +116,7 @@ class Scheduler:
             sequences=tuple(builder.sequences),
             num_cached_tokens=builder.num_cached_tokens,
             num_preemptions=builder.num_preemptions,
+            leaves_out_decodes=bool(builder.left_out),
             work=StepWork(
                 num_decodes=plan.num_tokens - builder.num_prompt_tokens,
                 num_prompt_tokens=builder.num_prompt_tokens,
@@ -129,7 +140,11 @@ class Scheduler:
         """Records how long a step took."""
         # Without samples a runner need not wait until its device has computed the step.
         if any(chunk.samples for chunk in scheduled.plan.chunks):
-            self._prefill_budget.observe(scheduled.work, seconds)
+            work = scheduled.work
+            self._decode_turns.observe(work, seconds)
+            is_usual = not scheduled.leaves_out_decodes
+            decode_seconds = None if is_usual else self._decode_turns.expected_seconds(work.num_decodes)
+            self._prefill_budget.observe(work, seconds, decode_seconds=decode_seconds)
 
     def fail(self, scheduled: ScheduledStep) -> None:
         """Takes a failed step back. Its sequences are restarted in the runner and compute the same tokens again."""
@@ -166,7 +181,10 @@ class Scheduler:
 
     def _begin_step(self) -> StepBuilder:
         num_preemptions, num_reserved_blocks = self._make_way()
-        num_decodes = sum(sequence.decodes for sequence in self._running)
+        decoding = [sequence for sequence in self._running if sequence.decodes]
+        is_shared, has_newcomer = not self._queue.has_one_client, self._admits_newcomer()
+        chosen = self._decode_turns.begin_step(decoding, is_shared=is_shared, has_newcomer=has_newcomer)
+        num_decodes = len(chosen)
         budget = self._prefill_budget
         return StepBuilder(
             num_tokens_left=self._max_batch_tokens,
@@ -176,7 +194,13 @@ class Scheduler:
             num_draft_tokens_left=max(0, NUM_FREE_TOKENS - num_decodes),
             num_preemptions=num_preemptions,
             num_reserved_blocks=num_reserved_blocks,
+            left_out=set() if num_decodes == len(decoding) else {*decoding}.difference(chosen),
         )
+
+    def _admits_newcomer(self) -> bool:
+        """The next sequence to be admitted is of a client of which nothing runs, and finds a place and blocks."""
+        sequence = self._queue.newcomer() if len(self._running) < self._max_sequences else None
+        return sequence is not None and self._fits(sequence, self._prefix_cache.match(sequence))
 
     def _make_way(self) -> tuple[int, int]:
         """Preempts sequences of those who have more than their share, for waiting ones of those who have less.
@@ -190,7 +214,7 @@ class Scheduler:
             sequence = self._queue.head()
             if sequence is None or sequence.is_complete:
                 break
-            num_wanted = self._num_wanted_blocks(sequence, self._prefix_cache.match(sequence))
+            num_wanted = self._block_tables.num_wanted(sequence, self._prefix_cache.match(sequence))
             shortage = Shortage(
                 lacks_place=len(self._running) + len(reserved) >= self._max_sequences,
                 num_blocks=num_reserved_blocks + num_wanted - self.block_pool.num_free,
@@ -198,7 +222,7 @@ class Scheduler:
             )
             displaced: list[Sequence] = []
             if shortage.exists:
-                displaced = displaced_by(sequence, self._running, shortage, self._num_freed_blocks)
+                displaced = displaced_by(sequence, self._running, shortage, self._block_tables.num_freed)
                 if not displaced:
                     break
             for victim in displaced:
@@ -216,7 +240,7 @@ class Scheduler:
         """Continues the running sequences. With several clients, prompts are left for later and returned."""
         prompts: list[Sequence] = []
         for sequence in tuple(self._running):
-            if not sequence.is_running or sequence.is_complete:
+            if not sequence.is_running or sequence.is_complete or sequence in builder.left_out:
                 continue
             if sequence.decodes or self._queue.has_one_client:
                 self._continue(sequence, builder)
@@ -261,7 +285,7 @@ class Scheduler:
         if num_wanted < 1 or not sequence.num_generated:
             return ()
         token_ids = sequence.proposer.propose(sequence.token_ids, num_wanted)
-        num_blocks = self._num_missing_blocks(sequence, sequence.num_tokens + len(token_ids))
+        num_blocks = self._block_tables.num_missing(sequence, sequence.num_tokens + len(token_ids))
         if num_blocks + builder.num_decodes_left > self.block_pool.num_free:
             return ()  # the decodes that follow may need a block each: none is preempted for draft tokens
         return tuple(takewhile(lambda token_id: token_id not in sequence.end_token_ids, token_ids))
@@ -277,7 +301,7 @@ class Scheduler:
     ) -> None:
         """Plans the uncomputed tokens of a running sequence before `end`. `is_prompt`: the prefill budget pays them."""
         num_tokens = end - sequence.num_computed_tokens
-        self._extend_table(sequence, end + len(draft_token_ids))
+        self._block_tables.extend(sequence, end + len(draft_token_ids))
         if end > sequence.num_served_tokens:
             sequence.flow.client.service += end - sequence.num_served_tokens
             sequence.num_served_tokens = end
@@ -287,6 +311,7 @@ class Scheduler:
         if is_prompt:
             builder.num_prompt_tokens += num_tokens
             builder.num_prompt_tokens_left -= num_tokens
+            self._decode_turns.append(sequence)
 
     def _make_room(self, sequence: Sequence, end: int, builder: StepBuilder) -> bool:
         """Preempts sequences that are not in the step yet until blocks for the tokens before `end` are free.
@@ -294,7 +319,7 @@ class Scheduler:
         Returns:
             False if the sequence itself was preempted.
         """
-        while (num_missing := self._num_missing_blocks(sequence, end)) > 0:
+        while (num_missing := self._block_tables.num_missing(sequence, end)) > 0:
             if num_missing <= self.block_pool.num_free - builder.num_reserved_blocks:
                 return True
             victim = self._victim(builder)
@@ -318,10 +343,11 @@ class Scheduler:
         """
         while len(self._running) + len(builder.skipped) < self._max_sequences:
             sequence = self._queue.head()
-            if sequence is None or (before is not None and not _precedes(sequence.flow.client, before)):
+            if sequence is None or (before is not None and not sequence.flow.client.precedes(before)):
                 return
             matched = [] if sequence.is_complete else self._prefix_cache.match(sequence)
-            if sequence.is_complete or self._waits_for_prefix(sequence, matched, builder):
+            next_hash = self._prefix_cache.next_hash(sequence, len(matched))
+            if sequence.is_complete or next_hash in builder.hashes_in_progress:
                 self._queue.start(sequence)
                 builder.skipped.append(sequence)
                 continue
@@ -334,31 +360,16 @@ class Scheduler:
             self._admit(sequence, matched, builder)
             self._plan_until(sequence, end, builder, is_prompt=True)
 
-    def _waits_for_prefix(self, sequence: Sequence, matched: Many[int], builder: StepBuilder) -> bool:
-        return self._prefix_cache.next_hash(sequence, len(matched)) in builder.hashes_in_progress
-
     def _fits(self, sequence: Sequence, matched: Many[int]) -> bool:
         """Blocks for all tokens of a waiting sequence are free.
 
         Blocks for its first chunk would be enough to begin, but the work is lost if the prompt is preempted. It also
         keeps a preempted sequence from returning at once: it freed fewer blocks than it needs.
         """
-        return self._num_wanted_blocks(sequence, matched) <= self.block_pool.num_free
-
-    def _num_wanted_blocks(self, sequence: Sequence, matched: Many[int]) -> int:
-        """Free blocks that all tokens of a waiting sequence take, if it shares those in `matched`."""
-        num_revived = sum(self.block_pool.is_free(block_id) for block_id in matched)
-        return self._num_missing_blocks(sequence, sequence.num_tokens) - len(matched) + num_revived
-
-    def _num_freed_blocks(self, sequence: Sequence) -> int:
-        """Blocks that only a sequence holds."""
-        return sum(not self.block_pool.is_shared(block_id) for block_id in sequence.block_table)
+        return self._block_tables.num_wanted(sequence, matched) <= self.block_pool.num_free
 
     def _admit(self, sequence: Sequence, matched: list[int], builder: StepBuilder) -> None:
-        for block_id in matched:
-            self.block_pool.retain(block_id)
-        sequence.block_table = matched
-        sequence.num_computed_tokens = len(matched) * self._block_size
+        self._block_tables.begin(sequence, matched)
         self._queue.start(sequence)
         insort(self._running, sequence, key=_priority_key)
         sequence.is_running = True
@@ -368,17 +379,10 @@ class Scheduler:
             sequence.num_cached_tokens = sequence.num_computed_tokens
             builder.num_cached_tokens += sequence.num_cached_tokens
 
-    def _num_missing_blocks(self, sequence: Sequence, end: int) -> int:
-        return -(-end // self._block_size) - len(sequence.block_table)
-
-    def _extend_table(self, sequence: Sequence, end: int) -> None:
-        for _ in range(self._num_missing_blocks(sequence, end)):
-            sequence.block_table.append(self.block_pool.allocate())
-
     def _preempt(self, sequence: Sequence) -> None:
         """Frees what a running sequence holds, and queues it again."""
         self._discard(sequence)
-        self._free(sequence)
+        self._release(sequence)
         self._queue.stop(sequence)
 
     def _discard(self, sequence: Sequence) -> bool:
@@ -389,19 +393,6 @@ class Scheduler:
         del self._running[bisect_left(self._running, sequence.priority_key, key=_priority_key)]
         return True
 
-    def _free(self, sequence: Sequence) -> None:
-        # In reverse: the tail of a prompt is shared by fewer sequences, so it should be evicted before its head.
-        for block_id in reversed(sequence.block_table):
-            self.block_pool.release(block_id)
-        sequence.block_table = []
-        sequence.num_computed_tokens = 0
+    def _release(self, sequence: Sequence) -> None:
+        self._block_tables.release(sequence)
         self.encoder_cache.release(sequence)
-
-
-def _service(sequence: Sequence) -> int:
-    return sequence.flow.client.service
-
-
-def _precedes(client: Client, other: Client) -> bool:
-    """A waiting sequence of a client is planned before a running prompt of another."""
-    return client is not other and client.service <= other.service

@@ -14,7 +14,7 @@ from glimpse.engine.errors import EngineError, EngineErrorCode
 from glimpse.engine.plan import PENDING_TOKEN_ID, Embeddings, MediaContent, MediaSpan
 from glimpse.engine.protocol import Generate, MediaInput
 from glimpse.engine.sampling_params import SamplingParams
-from glimpse.engine.scheduling.flow import Flow
+from glimpse.engine.scheduling.fairness.flow import Flow
 from glimpse.engine.scheduling.ngram_proposer import NgramProposer
 
 KEY_BYTES = 32
@@ -42,6 +42,8 @@ class Sequence:
     protected_until: int = 0
     """It is not preempted for fairness before it has this number of tokens."""
     is_running: bool = False
+    last_turn: int = 0
+    """Position in the order of decodes: those with the smallest are next."""
     token_ids: list[int]
     """The prompt, then the generated tokens. The last may be PENDING_TOKEN_ID: it is being computed."""
     num_prompt_tokens: int

@@ -20,6 +20,8 @@ class ScheduledStep:
     """Prompt tokens found in the prefix cache, of sequences first admitted in this step."""
     num_preemptions: int
     work: StepWork
+    leaves_out_decodes: bool = False
+    """Sequences that could decode do not, because several clients share the step."""
 
     def keeping(self, wanted: Many[bool]) -> "ScheduledStep":
         """Returns the step without the sequences and chunks that are not wanted."""
@@ -44,7 +46,7 @@ class StepBuilder:
     num_tokens_left: int
     """Tokens that the step may still compute."""
     num_decodes_left: int
-    """Running sequences not planned yet that want a single token, which is reserved for them."""
+    """Sequences not planned yet that are to decode. A token is reserved for each."""
     num_prompt_tokens_left: int
     """What is left of the prefill budget. A large medium may overdraw it."""
     media_weight: float
@@ -61,6 +63,8 @@ class StepBuilder:
     """Waiting sequences that have a place but are admitted in a later step."""
     num_reserved_blocks: int = 0
     """Free blocks that running sequences leave to waiting ones."""
+    left_out: set[Sequence] = field(default_factory=set[Sequence])
+    """Running sequences that could decode, but whose turn comes in a later step."""
     num_cached_tokens: int = 0
     num_preemptions: int = 0
 

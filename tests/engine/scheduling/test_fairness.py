@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from glimpse.engine.protocol import FinishReason, Generate
 from glimpse.engine.sampling_params import SamplingParams
 from glimpse.engine.scheduling.core import Core
-from glimpse.engine.scheduling.preemption import NUM_PROTECTED_TOKENS, NUM_SLICE_TOKENS
+from glimpse.engine.scheduling.fairness.preemption import NUM_PROTECTED_TOKENS, NUM_SLICE_TOKENS
 from tests.engine.checking_runner import generate, make_core, run_until_idle
 
 

@@ -1,17 +1,10 @@
 """The prefill budget: its arithmetic, and the inter-token gaps that result."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from itertools import pairwise
 from statistics import median
 
 import pytest
 
-from glimpse.engine.plan import CompletedStep, Sample, StepPlan, StepResult
-from glimpse.engine.protocol import Generate
-from glimpse.engine.sampling_params import SamplingParams
-from glimpse.engine.scheduling.core import Core
-from glimpse.engine.scheduling.limits import SchedulerLimits
 from glimpse.engine.scheduling.prefill_budget import (
     DEFAULT_MEDIA_WEIGHT,
     NUM_FREE_TOKENS,
@@ -19,12 +12,9 @@ from glimpse.engine.scheduling.prefill_budget import (
     PrefillBudget,
     StepWork,
 )
-from glimpse.engine.scheduling.sequence import ModelSpec
 from tests.engine.checking_runner import PLACEHOLDER, generate, image_input
+from tests.engine.scheduling.timed_core import MEDIA_TOKEN_SECONDS, PROMPT_TOKEN_SECONDS, TimedCore, text
 
-DECODE_SECONDS = 0.025
-PROMPT_TOKEN_SECONDS = 0.0005
-MEDIA_TOKEN_SECONDS = 0.001
 MAX_SLOWDOWN = 2.5
 
 
@@ -94,75 +84,6 @@ def test_media_weight_is_the_measured_cost(steps: Sequence[tuple[StepWork, float
     assert budget_after(*steps).media_weight == pytest.approx(weight)
 
 
-@dataclass(kw_only=True)
-class TimedRunner:
-    """Advances its own clock by the time that a machine would take, and samples any token."""
-
-    decode_seconds: float = DECODE_SECONDS
-    now: float = 0.0
-    plans: list[StepPlan] = field(default_factory=list[StepPlan])
-    num_tokens: dict[bytes, int] = field(default_factory=dict[bytes, int])
-
-    def launch(self, plan: StepPlan) -> CompletedStep:
-        self.plans.append(plan)
-        self.num_tokens |= {span.key: span.num_tokens for start in plan.started for span in start.spans}
-        num_media_tokens = sum(self.num_tokens[item.key] for item in plan.encode)
-        work_seconds = plan.num_tokens * PROMPT_TOKEN_SECONDS + num_media_tokens * MEDIA_TOKEN_SECONDS
-        # Weights are read while the first tokens are computed.
-        self.now += max(self.decode_seconds, self.decode_seconds / 2 + work_seconds)
-        samples = {chunk.sequence_id: Sample(token_id=1) for chunk in plan.chunks if chunk.samples}
-        return CompletedStep(StepResult(samples=samples))
-
-
-class TimedCore:
-    """A core on a timed runner, with the times of each request's tokens."""
-
-    def __init__(self, *, max_slowdown: float = MAX_SLOWDOWN) -> None:
-        self.runner = TimedRunner()
-        self.core = Core(
-            runner=self.runner,
-            model=ModelSpec(vocab_size=8, hidden_size=2, eos_token_ids=()),
-            limits=SchedulerLimits(
-                num_blocks=1000,
-                block_size=16,
-                max_model_len=8000,
-                max_batch_tokens=2048,
-                max_sequences=64,
-                encoder_bytes_per_token=1,
-                encoder_cache_bytes=8000,
-                prefix_caching=False,
-                max_decode_slowdown=max_slowdown,
-            ),
-            max_waiting=64,
-            clock=lambda: self.runner.now,
-        )
-        self.times: dict[str, list[float]] = {}
-
-    def submit(self, request: Generate) -> None:
-        self.times[request.request_id] = [self.runner.now]
-        self.core.submit(request)
-
-    def run(self, num_steps: int) -> None:
-        for _ in range(num_steps):
-            for event in self.core.step().events:
-                self.times[event.request_id].append(self.runner.now)
-
-    def run_until_first_token(self, name: str) -> float:
-        """Returns the seconds from the request to its first token."""
-        while len(self.times[name]) < 2:
-            self.run(1)
-        return self.times[name][1] - self.times[name][0]
-
-    def gaps(self, name: str) -> list[float]:
-        """Returns the seconds between the tokens of a request."""
-        times = self.times[name][1:]
-        return [later - earlier for earlier, later in pairwise(times)]
-
-
-def text(name: str, num_tokens: int, max_tokens: int = 10_000) -> Generate:
-    return generate(name, [1] * num_tokens, sampling=SamplingParams(max_tokens=max_tokens))
-
-
 def core_with_streams(num_streams: int, *, max_slowdown: float = MAX_SLOWDOWN) -> tuple[TimedCore, float]:
     """Returns a core with running answers, and their median gap without other work."""
     station = TimedCore(max_slowdown=max_slowdown)
@@ -185,7 +106,7 @@ def test_long_prompt_bounds_inter_token_gaps_and_progresses(num_streams: int):
 
 
 def test_prompt_takes_whole_steps_if_nothing_decodes():
-    station = TimedCore()
+    station = TimedCore(max_slowdown=MAX_SLOWDOWN)
     station.submit(text("long", 4000))
     station.run_until_first_token("long")
     assert [plan.num_tokens for plan in station.runner.plans] == [2048, 1952]
@@ -223,7 +144,7 @@ def test_one_image_is_encoded_per_step_while_others_decode():
 
 
 def test_images_are_encoded_together_if_nothing_decodes():
-    station = TimedCore()
+    station = TimedCore(max_slowdown=MAX_SLOWDOWN)
     media = [image_input(str(index), 1 + 70 * index, 64) for index in range(6)]
     station.submit(generate("album", [1, *([PLACEHOLDER] * 64 + [1] * 6) * 6], *media))
     station.run_until_first_token("album")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from glimpse.engine.scheduling.flow import Client, Flow
+from glimpse.engine.scheduling.fairness.flow import Client, Flow
 from glimpse.engine.scheduling.sequence import Sequence
 
 _Group = TypeVar("_Group", Client, Flow)

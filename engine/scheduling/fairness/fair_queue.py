@@ -13,7 +13,7 @@ from heapq import heappop, heappush, heapreplace
 from itertools import count
 from operator import attrgetter
 
-from glimpse.engine.scheduling.flow import Client, Flow
+from glimpse.engine.scheduling.fairness.flow import Client, Flow
 from glimpse.engine.scheduling.sequence import Sequence
 
 _priority_key = attrgetter("priority_key")
@@ -84,6 +84,11 @@ class FairQueue:
         """Returns the sequence that is to be admitted next."""
         client = self._least_served()
         return None if client is None else self._waiting[self._queues[client][0]][0]
+
+    def newcomer(self) -> Sequence | None:
+        """Returns the head if nothing of its client runs, and there are other clients."""
+        sequence = None if self.has_one_client else self.head()
+        return None if sequence is None or sequence.is_complete or sequence.flow.client.num_running else sequence
 
     def start(self, sequence: Sequence) -> None:
         """Takes a sequence out of the queue. It counts as running."""

@@ -15,6 +15,12 @@ class Client:
     """Tokens computed for it. It begins with the least of all clients, so that idle time earns no credit."""
     num_running: int = 0
     num_flows: int = 0
+    last_turn: int = 0
+    """Position in the order of decodes: those with the smallest are next."""
+
+    def precedes(self, other: "Client") -> bool:
+        """A waiting sequence of this client is planned before a running prompt of the other."""
+        return self is not other and self.service <= other.service
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -27,3 +33,5 @@ class Flow:
     num_running: int = 0
     num_sequences: int = 0
     """Running and waiting."""
+    last_turn: int = 0
+    """Position in the order of decodes: those with the smallest are next."""

@@ -1,0 +1,198 @@
+"""Several clients share the decodes of a step: how many there are, and in which turn."""
+
+from collections import Counter
+from collections.abc import Sequence as Many
+from dataclasses import dataclass
+from math import ceil
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from glimpse.engine.sampling_params import SamplingParams
+from glimpse.engine.scheduling.fairness.decode_turns import (
+    NEWCOMER_STRETCH,
+    NUM_SMALL,
+    SAMPLE_INTERVAL,
+    STRETCH,
+    DecodeTurns,
+)
+from glimpse.engine.scheduling.fairness.flow import Client, Flow
+from glimpse.engine.scheduling.prefill_budget import StepWork
+from glimpse.engine.scheduling.sequence import Sequence
+from tests.engine.scheduling.timed_core import DECODE_SECONDS, TimedCore, text
+
+
+def sequences_of(clients: Many[Many[int]]) -> list[Sequence]:
+    """Returns decoding sequences: for each client, the number of completions of each of its requests."""
+    sequences: list[Sequence] = []
+    for each in clients:
+        client = Client()
+        for num_completions in each:
+            flow = Flow(client=client)
+            sequences += [a_sequence(len(sequences) + index, flow) for index in range(num_completions)]
+    return sequences
+
+
+def a_sequence(number: int, flow: Flow) -> Sequence:
+    return Sequence(
+        sequence_id=number,
+        request_id=str(number),
+        priority=0,
+        cache_salt="",
+        flow=flow,
+        token_ids=[1, 1],
+        num_prompt_tokens=1,
+        num_computed_tokens=1,
+        spans=(),
+        contents={},
+        sampling=SamplingParams(),
+        max_tokens=10,
+        end_token_ids=frozenset(),
+    )
+
+
+def decodes(num: int, seconds: float) -> tuple[StepWork, float]:
+    return StepWork(num_decodes=num, num_prompt_tokens=0, num_media_tokens=0), seconds
+
+
+def turns_after(*steps: tuple[StepWork, float]) -> DecodeTurns:
+    turns = DecodeTurns()
+    for work, seconds in steps:
+        turns.observe(work, seconds)
+    return turns
+
+
+NUM_BOUNDED = int((STRETCH - 1) * 8)
+"""The bound if any step costs as much as 8 decodes."""
+
+
+@pytest.mark.parametrize(
+    ("steps", "num_decodes"),
+    [
+        pytest.param([], None, id="nothing measured"),
+        pytest.param([decodes(10, 1.0)], None, id="no large step measured"),
+        pytest.param([decodes(100, 1.0)], None, id="no small step measured"),
+        pytest.param([decodes(8, 4.0), decodes(40, 12.0)], NUM_BOUNDED, id="2 s, and 0.25 s each"),
+        pytest.param([decodes(10, 1.1), decodes(110, 11.1)], NUM_SMALL, id="0.1 s, and 0.1 s each"),
+        pytest.param([decodes(10, 1.0), decodes(110, 1.0)], None, id="decodes cost nothing"),
+        pytest.param([decodes(10, 0.5), decodes(110, 11.0)], NUM_SMALL, id="nothing but decodes costs anything"),
+        pytest.param([*[decodes(8, 4.0)] * 5, decodes(8, 50.0), decodes(40, 12.0)], NUM_BOUNDED, id="an outlier"),
+        pytest.param([decodes(8, 4.0), decodes(40, 12.0), decodes(20, 99.0)], NUM_BOUNDED, id="neither size"),
+        pytest.param(
+            [
+                decodes(8, 4.0),
+                decodes(40, 12.0),
+                (StepWork(num_decodes=110, num_prompt_tokens=1, num_media_tokens=0), 99.0),
+                (StepWork(num_decodes=110, num_prompt_tokens=0, num_media_tokens=9), 99.0),
+            ],
+            NUM_BOUNDED,
+            id="only decodes count",
+        ),
+    ],
+)
+def test_bound_follows_from_recent_steps(steps: Many[tuple[StepWork, float]], num_decodes: int | None):
+    assert turns_after(*steps).max_decodes(STRETCH) == num_decodes
+
+
+def test_expected_seconds_of_a_step():
+    assert turns_after(decodes(10, 2.0), decodes(110, 3.0)).expected_seconds(60) == pytest.approx(2.5)
+    assert turns_after(decodes(10, 2.0)).expected_seconds(60) is None
+
+
+def test_one_client_is_not_bounded():
+    turns, decoding = turns_after(decodes(10, 1.1), decodes(110, 11.1)), sequences_of([[1] * 100])
+    assert all(turns.begin_step(decoding, is_shared=False, has_newcomer=False) == decoding for _ in range(100))
+
+
+def test_some_steps_are_small_to_measure():
+    turns, decoding = turns_after(decodes(10, 2.0), decodes(110, 5.0)), sequences_of([[100], [100]])
+    sizes = Counter(
+        len(turns.begin_step(decoding, is_shared=True, has_newcomer=False)) for _ in range(10 * SAMPLE_INTERVAL)
+    )
+    assert sizes == {NUM_SMALL: 10, int((STRETCH - 1) * 1.7 / 0.03): 10 * (SAMPLE_INTERVAL - 1)}
+
+
+def test_step_with_a_newcomer_is_smaller():
+    turns, decoding = turns_after(decodes(10, 2.0), decodes(110, 5.0)), sequences_of([[100], [100]])
+    turns.begin_step(decoding, is_shared=True, has_newcomer=False)
+    chosen = turns.begin_step(decoding, is_shared=True, has_newcomer=True)
+    assert len(chosen) == int((NEWCOMER_STRETCH - 1) * 1.7 / 0.03)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waits:
+    """What some steps brought to sequences."""
+
+    longest: dict[int, int]
+    """Sequence id → the most steps from one decode to the next."""
+    tokens: Counter[Client]
+
+
+def run(decoding: Many[Sequence], num_decodes: int, num_steps: int) -> Waits:
+    turns, last = DecodeTurns(), dict.fromkeys((each.sequence_id for each in decoding), 0)
+    longest = dict(last)
+    tokens = Counter[Client]()
+    for step in range(1, num_steps + 1):
+        for sequence in turns.take(decoding, num_decodes):
+            tokens[sequence.flow.client] += 1
+            last[sequence.sequence_id] = step
+        longest = {each: max(longest[each], step - last[each]) for each in last}
+    return Waits(longest=longest, tokens=tokens)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    clients=st.lists(st.lists(st.integers(1, 6), min_size=1, max_size=5), min_size=2, max_size=5),
+    num_decodes=st.integers(1, 20),
+)
+def test_no_sequence_waits_longer_than_its_turns(clients: list[list[int]], num_decodes: int):
+    decoding = sequences_of(clients)
+    waits = run(decoding, num_decodes, 200)
+    rounds = ceil(len(clients) / num_decodes)
+    for sequence in decoding:
+        flow = sequence.flow
+        num_flows = len({each.flow for each in decoding if each.flow.client is flow.client})
+        num_completions = sum(each.flow is flow for each in decoding)
+        assert waits.longest[sequence.sequence_id] <= rounds * num_flows * num_completions
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    clients=st.lists(st.lists(st.integers(1, 6), min_size=1, max_size=5), min_size=2, max_size=5),
+    num_decodes=st.integers(1, 20),
+)
+def test_clients_get_equal_shares_or_all_that_they_want(clients: list[list[int]], num_decodes: int):
+    decoding, num_steps = sequences_of(clients), 200
+    tokens = run(decoding, num_decodes, num_steps).tokens
+    most = max(tokens.values())
+    for client, own in tokens.items():
+        num_wanted = num_steps * sum(each.flow.client is client for each in decoding)
+        assert own == num_wanted or own >= most - 1
+    assert sum(tokens.values()) == num_steps * min(num_decodes, len(decoding))
+
+
+def flooded_core(*clients: str) -> TimedCore:
+    """Returns a core with 240 running answers, of these clients in turn."""
+    station = TimedCore(max_slowdown=2.35, max_sequences=256)
+    for index in range(240):
+        station.submit(text(f"flood {index}", 3, client=clients[index % len(clients)]))
+    station.run(300)
+    return station
+
+
+def test_newcomer_does_not_wait_for_large_steps():
+    station = flooded_core("a", "b")
+    for index in range(10):
+        station.submit(text(f"other {index}", 20, max_tokens=2, client="c"))
+        assert station.run_until_first_token(f"other {index}") <= 2 * DECODE_SECONDS
+        station.run(3)
+
+
+def test_bound_costs_others_a_fifth_at_most():
+    def tokens_per_second(station: TimedCore) -> float:
+        begun, num_before = station.runner.now, sum(map(len, station.times.values()))
+        station.run(200)
+        return (sum(map(len, station.times.values())) - num_before) / (station.runner.now - begun)
+
+    assert tokens_per_second(flooded_core("a", "b")) >= 0.8 * tokens_per_second(flooded_core("a"))
