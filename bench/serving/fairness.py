@@ -3,15 +3,18 @@
     glimpse serve --port 50051 &
     python -m bench.serving.fairness --target 127.0.0.1:50051
 
-One client sends two requests for 128 completions each, another 500 streams, all of which generate until the end. Each
-client has an API key of its own; with --one-client they share one, so that only requests are told apart.
+One client sends two requests for 128 completions each, another 500 streams, all of which generate until the end. They
+run in a process of their own, as other clients would. Each client has an API key of its own; with --one-client they
+share one, so that only requests are told apart.
 """
 
 import argparse
 import asyncio
+import multiprocessing
 import statistics
 import time
 from collections.abc import Sequence
+from multiprocessing.connection import Connection
 
 import grpc.aio
 import uvloop
@@ -42,6 +45,8 @@ class Clients:
         self._target = target
         self._share_key = share_key
         self._channels: dict[str, grpc.aio.Channel] = {}
+        self.num_characters = 0
+        """Of all answers so far."""
 
     async def ask(self, name: str, request: chat_pb2.CreateChatCompletionRequest) -> float:
         """Streams an answer to its end. Returns the seconds to its first token."""
@@ -51,8 +56,9 @@ class Clients:
         key = "shared" if self._share_key else name
         stub = chat_pb2_grpc.ChatServiceStub(self._channels[name])
         begun, first = time.perf_counter(), None
-        async for _ in stub.StreamChatCompletion(request, metadata=[("authorization", f"Bearer {key}")]):
+        async for chunk in stub.StreamChatCompletion(request, metadata=[("authorization", f"Bearer {key}")]):
             first = first or time.perf_counter()
+            self.num_characters += sum(len(choice.delta.content) for choice in chunk.choices)
         return (first or time.perf_counter()) - begun
 
     async def close(self) -> None:
@@ -68,11 +74,23 @@ async def _ask_often(clients: Clients, count: int, words: str) -> list[float]:
     return seconds
 
 
-async def measure(arguments: argparse.Namespace) -> tuple[list[float], list[float]]:
-    """Returns the third client's times to first token, alone and beside the floods."""
+async def _measure_third(arguments: argparse.Namespace, floods: Connection) -> tuple[list[float], list[float]]:
+    """Returns the third client's times to first token, alone and beside the floods, which `floods` controls."""
     clients = Clients(arguments.target, share_key=arguments.one_client)
     await _ask_often(clients, 3, "warm")
     quiet = await _ask_often(clients, arguments.requests, "quiet")
+    floods.send("begin")
+    await asyncio.sleep(arguments.settle_seconds)
+    floods.send("measure")
+    loaded = await _ask_often(clients, arguments.requests, "loaded")
+    floods.send("end")
+    await clients.close()
+    return quiet, loaded
+
+
+async def _flood(arguments: argparse.Namespace, orders: Connection) -> None:
+    """Floods the server from "begin" to "end", and prints what was answered from "measure" on."""
+    clients = Clients(arguments.target, share_key=arguments.one_client)
     wide = [
         clients.ask("wide", _request(f"count {index}", max_tokens=_LONG_TOKENS, num_completions=_COMPLETIONS))
         for index in range(_NUM_WIDE)
@@ -80,16 +98,22 @@ async def measure(arguments: argparse.Namespace) -> tuple[list[float], list[floa
     streams = [
         clients.ask("streams", _request(f"tell {index}", max_tokens=_LONG_TOKENS)) for index in range(arguments.streams)
     ]
+    await asyncio.to_thread(orders.recv)
     floods = [asyncio.create_task(each) for each in (*wide, *streams)]
-    await asyncio.sleep(arguments.settle_seconds)
-    loaded = await _ask_often(clients, arguments.requests, "loaded")
-    ended = [task for task in floods if task.done()]
+    await asyncio.to_thread(orders.recv)
+    begun, num_before = time.perf_counter(), clients.num_characters
+    await asyncio.to_thread(orders.recv)
+    rate = (clients.num_characters - num_before) / (time.perf_counter() - begun)
+    num_ended = sum(task.done() for task in floods)
     for task in floods:
         task.cancel()
     await asyncio.gather(*floods, return_exceptions=True)
     await clients.close()
-    print(f"{len(ended)} of {len(floods)} flooding requests ended before the measurement did")
-    return quiet, loaded
+    print(f"floods: {rate:.0f} characters/s; {num_ended} of {len(floods)} requests ended before the measurement did")
+
+
+def _run_floods(arguments: argparse.Namespace, orders: Connection) -> None:
+    uvloop.run(_flood(arguments, orders))
 
 
 def _describe(name: str, seconds: Sequence[float]) -> str:
@@ -105,7 +129,13 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=20, help="of the third client, before and during the floods")
     parser.add_argument("--settle-seconds", type=float, default=20.0, help="from the floods to the measurement")
     parser.add_argument("--one-client", action="store_true", help="send the same key everywhere")
-    quiet, loaded = uvloop.run(measure(parser.parse_args()))
+    arguments = parser.parse_args()
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    floods = context.Process(target=_run_floods, args=(arguments, theirs), daemon=True)
+    floods.start()
+    quiet, loaded = uvloop.run(_measure_third(arguments, ours))
+    floods.join()
     print(_describe("quiet", quiet))
     print(_describe("loaded", loaded))
     print(f"ratio of medians: {statistics.median(loaded) / statistics.median(quiet):.1f}")

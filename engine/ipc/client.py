@@ -306,8 +306,10 @@ class EngineClient:
         await engine.end(grace_seconds=0)
 
     def _deliver(self, step: Step) -> None:
-        for event in step.events:
-            mailbox = self._mailboxes.get(event.request_id)
+        deliveries = [(self._mailboxes.get(event.request_id), event) for event in step.events]
+        # First tokens come first: a consumer is woken in its turn, and a large step wakes hundreds.
+        deliveries.sort(key=lambda delivery: delivery[0] is not None and delivery[0].has_begun)
+        for mailbox, event in deliveries:
             if mailbox is None:
                 continue  # the consumer has left
             mailbox.put(event)

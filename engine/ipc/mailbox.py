@@ -17,8 +17,11 @@ class Mailbox:
         """Request id → events."""
         self._arrival: asyncio.Future[None] | None = None
         """Of the next event, while the consumer waits for it."""
+        self.has_begun = False
+        """It has had an event."""
 
     def put(self, event: TokenEvent) -> None:
+        self.has_begun = True
         self._events.setdefault(event.request_id, []).append(event)
         if self._arrival is not None and not self._arrival.done():
             self._arrival.set_result(None)

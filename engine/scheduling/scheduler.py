@@ -140,10 +140,9 @@ class Scheduler:
         """Records how long a step took."""
         # Without samples a runner need not wait until its device has computed the step.
         if any(chunk.samples for chunk in scheduled.plan.chunks):
-            work = scheduled.work
-            self._decode_turns.observe(work, seconds)
-            is_usual = not scheduled.leaves_out_decodes
-            decode_seconds = None if is_usual else self._decode_turns.expected_seconds(work.num_decodes)
+            work, turns = scheduled.work, self._decode_turns
+            turns.observe(work, seconds)
+            decode_seconds = turns.expected_seconds(work.num_decodes) if scheduled.leaves_out_decodes else None
             self._prefill_budget.observe(work, seconds, decode_seconds=decode_seconds)
 
     def fail(self, scheduled: ScheduledStep) -> None:
@@ -182,25 +181,26 @@ class Scheduler:
     def _begin_step(self) -> StepBuilder:
         num_preemptions, num_reserved_blocks = self._make_way()
         decoding = [sequence for sequence in self._running if sequence.decodes]
-        is_shared, has_newcomer = not self._queue.has_one_client, self._admits_newcomer()
-        chosen = self._decode_turns.begin_step(decoding, is_shared=is_shared, has_newcomer=has_newcomer)
-        num_decodes = len(chosen)
-        budget = self._prefill_budget
+        newcomer = self._newcomer()
+        chosen = self._decode_turns.begin_step(decoding, newcomer, is_shared=not self._queue.has_one_client)
+        num_decodes, num_left_out, budget = len(chosen), len(decoding) - len(chosen), self._prefill_budget
+        # A newcomer's prompt may take the tokens of those that are left out for it.
+        num_more = min(num_left_out, newcomer.num_tokens) if newcomer else 0
         return StepBuilder(
             num_tokens_left=self._max_batch_tokens,
             num_decodes_left=num_decodes,
-            num_prompt_tokens_left=budget.num_prompt_tokens if num_decodes else self._max_batch_tokens,
+            num_prompt_tokens_left=budget.num_prompt_tokens + num_more if num_decodes else self._max_batch_tokens,
             media_weight=budget.media_weight,
             num_draft_tokens_left=max(0, NUM_FREE_TOKENS - num_decodes),
             num_preemptions=num_preemptions,
             num_reserved_blocks=num_reserved_blocks,
-            left_out=set() if num_decodes == len(decoding) else {*decoding}.difference(chosen),
+            left_out={*decoding}.difference(chosen) if num_left_out else set(),
         )
 
-    def _admits_newcomer(self) -> bool:
-        """The next sequence to be admitted is of a client of which nothing runs, and finds a place and blocks."""
+    def _newcomer(self) -> Sequence | None:
+        """Returns the next sequence to be admitted if nothing of its client runs, and it finds a place and blocks."""
         sequence = self._queue.newcomer() if len(self._running) < self._max_sequences else None
-        return sequence is not None and self._fits(sequence, self._prefix_cache.match(sequence))
+        return sequence if sequence and self._fits(sequence, self._prefix_cache.match(sequence)) else None
 
     def _make_way(self) -> tuple[int, int]:
         """Preempts sequences of those who have more than their share, for waiting ones of those who have less.

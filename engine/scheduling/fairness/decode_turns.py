@@ -25,15 +25,19 @@ from glimpse.engine.scheduling.sequence import Sequence
 
 _Group = TypeVar("_Group", Client, Flow)
 
+NUM_LEAST = 32
+"""Decodes that a step takes in any case: fewer would share its fixed cost badly."""
 NUM_SMALL = 16
-"""A step always takes as many decodes. Steps with no more are the small ones that measure what any step costs."""
+"""The same for a step that begins a newcomer's prompt. Steps with no more decodes measure what any step costs."""
+NUM_LARGE = 64
+"""Decodes of a step that measures what decodes cost, if the bound is smaller."""
 STRETCH = 4.0
 """A step with decodes of several clients takes about this multiple of what any step costs. The engine then spends a
 quarter of its time on that, which one large step would share among more sequences."""
 NEWCOMER_STRETCH = 2.0
 """The same for a step that begins the prompt of a client of which nothing else runs."""
 SAMPLE_INTERVAL = 32
-"""One of so many steps with a bound is small, to measure."""
+"""Of so many steps with a bound one is small and one is large, to measure."""
 WINDOW = 8
 """Number of recent steps of each size that count."""
 
@@ -55,7 +59,7 @@ class DecodeTurns:
             return
         if work.num_decodes <= NUM_SMALL:
             self._small.append((work.num_decodes, seconds))
-        elif work.num_decodes > 2 * NUM_SMALL:
+        elif work.num_decodes > NUM_LEAST:
             self._large.append((work.num_decodes, seconds))
 
     def expected_seconds(self, num_decodes: int) -> float | None:
@@ -63,29 +67,35 @@ class DecodeTurns:
         costs = self._costs()
         return None if costs is None else costs[0] + num_decodes * costs[1]
 
-    def max_decodes(self, stretch: float) -> int | None:
-        """Returns how many decodes stretch a step to this multiple of its fixed cost; None if any number may."""
+    def max_decodes(self, *, has_newcomer: bool = False) -> int | None:
+        """Returns how many decodes a step may take; None if any number may."""
         costs = self._costs()
         if costs is None:
             return None
         fixed_seconds, decode_seconds = costs
-        return max(NUM_SMALL, int((stretch - 1) * fixed_seconds / decode_seconds))
+        least, stretch = (NUM_SMALL, NEWCOMER_STRETCH) if has_newcomer else (NUM_LEAST, STRETCH)
+        return max(least, int((stretch - 1) * fixed_seconds / decode_seconds))
 
-    def begin_step(self, decoding: Many[Sequence], *, is_shared: bool, has_newcomer: bool) -> Many[Sequence]:
+    def begin_step(
+        self, decoding: Many[Sequence], newcomer: Sequence | None = None, *, is_shared: bool
+    ) -> Many[Sequence]:
         """Returns the sequences that decode in the next step.
 
         Args:
             decoding: All that could.
+            newcomer: Its prompt begins in the step, and nothing else of its client runs.
             is_shared: There are several clients. With one, all decode.
-            has_newcomer: The step begins the prompt of a client of which nothing else runs.
         """
         if not is_shared or len(decoding) <= NUM_SMALL:
             return decoding
-        limit = self.max_decodes(NEWCOMER_STRETCH if has_newcomer else STRETCH)
+        limit = self.max_decodes(has_newcomer=newcomer is not None)
         if limit is None or limit < len(decoding):
             self._num_bounded += 1
-            if self._num_bounded % SAMPLE_INTERVAL == 1:
+            place = self._num_bounded % SAMPLE_INTERVAL
+            if place == 1:
                 limit = NUM_SMALL
+            elif place == SAMPLE_INTERVAL // 2 and limit is not None and newcomer is None:
+                limit = max(limit, NUM_LARGE)
         return decoding if limit is None or limit >= len(decoding) else self.take(decoding, limit)
 
     def take(self, decoding: Many[Sequence], num: int) -> Many[Sequence]:

@@ -18,10 +18,12 @@ from glimpse.engine.config import EngineConfig
 from glimpse.engine.errors import CheckpointError, EngineError, EngineErrorCode
 from glimpse.engine.ipc import client, transport
 from glimpse.engine.ipc.client import EngineClient, EngineState
-from glimpse.engine.protocol import FinishReason, Generate, Sibling, StepStats, TokenEvent
+from glimpse.engine.ipc.mailbox import Mailbox
+from glimpse.engine.protocol import FinishReason, Generate, Sibling, Step, StepStats, TokenEvent
 from glimpse.engine.sampling_params import SamplingParams
 from tests.engine.ipc.scripted import Engine
 from tests.paths import ROOT
+from tests.server.services.step_stats import stats
 
 DEADLINE_SECONDS = 20.0
 
@@ -114,6 +116,26 @@ async def test_concurrent_requests_get_their_own_tokens(engine: Engine) -> None:
         *(events_of(engine.client, request(request_id, ids)) for request_id, ids in prompts.items())
     )
     assert [[i for event in events for i in event.token_ids] for events in answers] == list(prompts.values())
+
+
+async def test_first_tokens_wake_their_consumers_before_others(engine: Engine) -> None:
+    woken: list[str] = []
+
+    async def consume(request_id: str) -> None:
+        mailbox = engine.client._mailboxes[request_id] = Mailbox()
+        if request_id != "new":
+            mailbox.put(TokenEvent(request_id=request_id))
+            await mailbox.take()
+        await mailbox.take()
+        woken.append(request_id)
+
+    names = ["old 1", "old 2", "new"]
+    consumers = [asyncio.create_task(consume(name)) for name in names]
+    await asyncio.sleep(0)
+    events = [TokenEvent(request_id=name, token_ids=[1], finish=FinishReason.STOP) for name in names]
+    engine.client._deliver(Step(events=events, stats=stats(running=3)))
+    await asyncio.gather(*consumers)
+    assert woken == ["new", "old 1", "old 2"]
 
 
 async def test_events_of_a_slow_consumer_are_merged(engine: Engine) -> None:
