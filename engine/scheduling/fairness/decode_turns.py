@@ -15,8 +15,7 @@ Pure arithmetic and order, no clock.
 from collections import Counter, deque
 from collections.abc import Callable
 from collections.abc import Sequence as Many
-from operator import attrgetter
-from statistics import median
+from operator import attrgetter, itemgetter
 from typing import TypeVar
 
 from glimpse.engine.scheduling.fairness.flow import Client, Flow
@@ -25,23 +24,22 @@ from glimpse.engine.scheduling.sequence import Sequence
 
 _Group = TypeVar("_Group", Client, Flow)
 
-NUM_LEAST = 32
+NUM_LEAST = 64
 """Decodes that a step takes in any case: fewer would share its fixed cost badly."""
 NUM_SMALL = 16
 """The same for a step that begins a newcomer's prompt. Steps with no more decodes measure what any step costs."""
-NUM_LARGE = 64
-"""Decodes of a step that measures what decodes cost, if the bound is smaller."""
 STRETCH = 4.0
 """A step with decodes of several clients takes about this multiple of what any step costs. The engine then spends a
 quarter of its time on that, which one large step would share among more sequences."""
 NEWCOMER_STRETCH = 2.0
 """The same for a step that begins the prompt of a client of which nothing else runs."""
 SAMPLE_INTERVAL = 32
-"""Of so many steps with a bound one is small and one is large, to measure."""
+"""One of so many steps of several clients is small, to measure, even where there is no bound: costs change."""
 WINDOW = 8
 """Number of recent steps of each size that count."""
 
 _by_turn = attrgetter("last_turn", "priority_key")
+_seconds = itemgetter(1)
 
 
 class DecodeTurns:
@@ -51,7 +49,7 @@ class DecodeTurns:
         self._small: deque[tuple[int, float]] = deque(maxlen=WINDOW)  # (decodes, seconds)
         self._large: deque[tuple[int, float]] = deque(maxlen=WINDOW)
         self._num_turns = 0
-        self._num_bounded = 0
+        self._num_shared = 0
 
     def observe(self, work: StepWork, seconds: float) -> None:
         """Records how long a step took. Only those that do nothing but decode count."""
@@ -59,7 +57,7 @@ class DecodeTurns:
             return
         if work.num_decodes <= NUM_SMALL:
             self._small.append((work.num_decodes, seconds))
-        elif work.num_decodes > NUM_LEAST:
+        elif work.num_decodes > 2 * NUM_SMALL:
             self._large.append((work.num_decodes, seconds))
 
     def expected_seconds(self, num_decodes: int) -> float | None:
@@ -89,13 +87,9 @@ class DecodeTurns:
         if not is_shared or len(decoding) <= NUM_SMALL:
             return decoding
         limit = self.max_decodes(has_newcomer=newcomer is not None)
-        if limit is None or limit < len(decoding):
-            self._num_bounded += 1
-            place = self._num_bounded % SAMPLE_INTERVAL
-            if place == 1:
-                limit = NUM_SMALL
-            elif place == SAMPLE_INTERVAL // 2 and limit is not None and newcomer is None:
-                limit = max(limit, NUM_LARGE)
+        self._num_shared += 1
+        if self._num_shared % SAMPLE_INTERVAL == 1:
+            limit = NUM_SMALL
         return decoding if limit is None or limit >= len(decoding) else self.take(decoding, limit)
 
     def take(self, decoding: Many[Sequence], num: int) -> Many[Sequence]:
@@ -116,8 +110,9 @@ class DecodeTurns:
         """Returns the seconds of any step and those of each decode; None if decodes were not seen to cost anything."""
         if not self._small or not self._large:
             return None
-        num_small, small_seconds = _medians(self._small)
-        num_large, large_seconds = _medians(self._large)
+        # The shortest ones: other processes only ever lengthen a step.
+        num_small, small_seconds = min(self._small, key=_seconds)
+        num_large, large_seconds = min(self._large, key=_seconds)
         decode_seconds = (large_seconds - small_seconds) / (num_large - num_small)
         if decode_seconds <= 0:
             return None
@@ -133,7 +128,3 @@ def _alternate(sequences: Many[Sequence], group_of: Callable[[Sequence], _Group]
         turns.append((num_before[group], group.last_turn, index))
         num_before[group] += 1
     return [sequences[index] for *_, index in sorted(turns)]
-
-
-def _medians(steps: Many[tuple[int, float]] | deque[tuple[int, float]]) -> tuple[float, float]:
-    return median(num for num, _ in steps), median(seconds for _, seconds in steps)

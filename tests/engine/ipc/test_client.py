@@ -122,7 +122,7 @@ async def test_first_tokens_wake_their_consumers_before_others(engine: Engine) -
     woken: list[str] = []
 
     async def consume(request_id: str) -> None:
-        mailbox = engine.client._mailboxes[request_id] = Mailbox()
+        mailbox = engine.client._mailboxes[request_id] = Mailbox()  # pyright: ignore[reportPrivateUsage]
         if request_id != "new":
             mailbox.put(TokenEvent(request_id=request_id))
             await mailbox.take()
@@ -133,7 +133,7 @@ async def test_first_tokens_wake_their_consumers_before_others(engine: Engine) -
     consumers = [asyncio.create_task(consume(name)) for name in names]
     await asyncio.sleep(0)
     events = [TokenEvent(request_id=name, token_ids=[1], finish=FinishReason.STOP) for name in names]
-    engine.client._deliver(Step(events=events, stats=stats(running=3)))
+    engine.client._deliver(Step(events=events, stats=stats(running=3)))  # pyright: ignore[reportPrivateUsage]
     await asyncio.gather(*consumers)
     assert woken == ["new", "old 1", "old 2"]
 
