@@ -17,7 +17,7 @@ QUICK_TESTS := tests/engine/scheduling tests/engine/text tests/media/cache tests
 
 export PATH := $(CURDIR)/$(VENV):$(PATH)
 
-.PHONY: up test test-quick check check-style check-types fuzz chaos breaking generate set-up set-up-dev
+.PHONY: up test test-quick check fuzz chaos breaking generate set-up set-up-dev
 
 up: set-up
 	@exec $(VENV)/glimpse up $(if $(MODEL),--model $(MODEL))
@@ -29,13 +29,6 @@ test-quick: set-up-dev
 	$(VENV)/python -m pytest $(QUICK_TESTS)
 
 check: set-up-dev
-	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target check-types check-style
-
-check-types:
-	$(VENV)/pyright
-	$(VENV)/pyright --project tests/clients/python
-
-check-style:
 	$(VENV)/ruff format --check .
 	$(VENV)/ruff check .
 	$(VENV)/clang-format --dry-run --Werror $$(git ls-files '*.cpp' '*.h')
@@ -45,6 +38,8 @@ check-style:
 	$(VENV)/python tools/check_folders.py
 	$(VENV)/python tools/check_words.py
 	$(VENV)/python tools/generate.py --check
+	$(VENV)/pyright --project tests/clients/python
+	$(VENV)/pyright
 
 fuzz: set-up-dev
 	$(VENV)/python -m tests.fuzz $(FUZZ)

@@ -1,6 +1,6 @@
 """Tests for prompts with audio: equal to the reference processor's."""
 
-from typing import Any, cast
+from typing import cast
 
 import pytest
 from hypothesis import given
@@ -19,7 +19,7 @@ from tests.engine.text.stub_media import StubMedium
 
 RAW = make_tokenizer(SPECIAL_TOKENS)
 REFERENCE = reference_tokenizer(RAW)
-PUBLISHED = cast(Any, Qwen2AudioProcessor.default_chat_template).fget(None)
+PUBLISHED = Qwen2AudioProcessor.default_chat_template.fget(None)
 AUDIO = MediaSlot(kind=MediaKind.AUDIO)
 
 
