@@ -12,6 +12,8 @@ MODEL ?=
 FUZZ ?= --deterministic
 CHAOS ?= --seconds 60 --seed 20 --scale 0.2 --cores 1 --rest 2 --without rolling-restart
 VENV := .venv/bin
+# A process per core; the tests of a file share one, and with it the servers that they start.
+PARALLEL := --numprocesses auto --maxprocesses 4 --dist loadfile
 QUICK_TESTS := tests/engine/scheduling tests/engine/text tests/media/cache tests/media/containers tests/media/processing \
 	tests/media/sources tests/server/generation tests/server/openai tests/server/parse tests/server/render
 
@@ -23,10 +25,10 @@ up: set-up
 	@exec $(VENV)/glimpse up $(if $(MODEL),--model $(MODEL))
 
 test: set-up-dev
-	$(VENV)/python -m pytest
+	$(VENV)/python -m pytest $(PARALLEL)
 
 test-quick: set-up-dev
-	$(VENV)/python -m pytest $(QUICK_TESTS)
+	$(VENV)/python -m pytest $(PARALLEL) $(QUICK_TESTS)
 
 check: set-up-dev
 	$(VENV)/ruff format --check .

@@ -15,6 +15,10 @@ from typing import Any
 
 MAX_SECONDS = 0.05
 """On a machine as fast as the one that `_NOMINAL_SECONDS` was measured on; more on slower and busier ones."""
+_MAX_COPY_SECONDS = 0.25
+"""The same for gRPC's own code: it copies a message of 64 MiB in one piece, beside others who use the memory."""
+_COPYING = ("run (", "_parse_only (")
+"""The innermost Python functions meanwhile: the loop's own, and the one that waits for a message."""
 _NOMINAL_SECONDS = 0.006
 """What the loop of `_slowness` takes on two idle cores of an AMD EPYC."""
 _TURN_SECONDS = 0.005
@@ -45,11 +49,14 @@ class _Watchdog:
 
     def _turn(self) -> None:
         seconds = time.clock_gettime(self._clock) - self._turned_at
-        if seconds > self._max_seconds and seconds > MAX_SECONDS * _slowness():
+        if seconds > self._max_seconds and seconds > self._judged_limit():
             print(f"event loop held for {seconds:.3f} s in {self._seen or '?'}", file=sys.stderr, flush=True)
         self._seen = ""
         self._turned_at = time.clock_gettime(self._clock)
         self._loop.call_later(_TURN_SECONDS, self._turn)
+
+    def _judged_limit(self) -> float:
+        return (_MAX_COPY_SECONDS if self._seen.startswith(_COPYING) else MAX_SECONDS) * _slowness()
 
     def _look(self) -> None:
         """Remembers what the loop's thread does when it should have turned."""
