@@ -106,8 +106,8 @@ def _in_thread() -> Act:
     return lambda data: video_from_file(data, VIDEOS, _ONE_A_SECOND) if _is_video(data) else prepared(data)
 
 
-def _normalised() -> Act:
-    """Produces normalised patches, as the engine does."""
+def _normalized() -> Act:
+    """Produces normalized patches, as the engine does."""
 
     def act(data: bytes) -> object:
         image = prepared(data)
@@ -117,13 +117,13 @@ def _normalised() -> Act:
 
 
 def _transformers(name: str) -> Act:
-    """Produces normalised patches."""
+    """Produces normalized patches."""
     processor = getattr(importlib.import_module("transformers"), name)(**_BOUNDS)
     return lambda data: processor(images=[PIL.Image.open(io.BytesIO(data)).convert("RGB")], return_tensors="pt")
 
 
 def _qwen_vl_utils() -> Act:
-    """Produces a resized image, or a video's resized frames, before normalisation."""
+    """Produces a resized image, or a video's resized frames, before normalization."""
     utils = importlib.import_module("qwen_vl_utils.vision_process")
     path = Path(tempfile.mkdtemp(), "video.mp4")  # it reads videos from files only
 
@@ -150,7 +150,7 @@ CONTESTANTS: Mapping[str, Callable[[], Act]] = {
     "glimpse": _isolated,
     "glimpse --fast-jpeg": partial(_isolated, replace(IMAGES, fast_jpeg=True)),
     "glimpse, in a thread": _in_thread,
-    "glimpse, in a thread, normalised": _normalised,
+    "glimpse, in a thread, normalized": _normalized,
     "transformers, PIL": partial(_transformers, "Qwen2VLImageProcessorPil"),
     "transformers, torchvision": partial(_transformers, "Qwen2VLImageProcessor"),
     "qwen-vl-utils": _qwen_vl_utils,

@@ -1,7 +1,7 @@
 """Parses the images and videos that callers of `LLM` pass. Decodes nothing.
 
 An image or video that was passed before under a uuid may be None. Arrays and tensors are uint8, channels last, and are
-used without a copy. A torch tensor is recognised by its `__array__` method.
+used without a copy. A torch tensor is recognized by its `__array__` method.
 """
 
 from collections.abc import Sequence

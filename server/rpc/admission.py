@@ -1,7 +1,7 @@
 """Admits requests that need the engine or much work before it: by the expected wait, and a few at a time.
 
 A request that would wait too long is refused before anything of it is parsed. The others are parsed, rendered and
-tokenised a few at a time, clients in turn, so that the event loop always has time for cheap calls.
+tokenized a few at a time, clients in turn, so that the event loop always has time for cheap calls.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from glimpse.server.rpc.errors import DeadlineExceededError
 from glimpse.server.rpc.wait_estimator import WaitEstimator
 
 MAX_PREPARED_AT_ONCE = 4
-"""Requests that are parsed and tokenised at a time. More would only make each other slower: most of it is Python."""
+"""Requests that are parsed and tokenized at a time. More would only make each other slower: most of it is Python."""
 _GENERATING = frozenset(("CreateChatCompletion", "StreamChatCompletion", "CreateCompletion", "StreamCompletion"))
 _PREPARED_ONLY = frozenset(("CountTokens", "Tokenize", "Detokenize"))
 

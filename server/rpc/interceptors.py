@@ -63,13 +63,13 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
         return handler and self._observed(handler, handler_call_details.method)
 
     def _observed(self, handler: Any, method: str) -> MethodHandler:
-        behaviour = handler.unary_unary or handler.unary_stream or handler.stream_unary or handler.stream_stream
+        behavior = handler.unary_unary or handler.unary_stream or handler.stream_unary or handler.stream_stream
 
         async def unary(request: Any, context: Context) -> Any:
             try:
                 with self._observe(method, context) as rpc:
                     async with _until_stopped(rpc, context):
-                        response = await behaviour(request, context)
+                        response = await behavior(request, context)
                     self._set_load_trailer(context)
                     return response
             except grpc.aio.AbortError as error:
@@ -81,7 +81,7 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
         async def stream(request: Any, context: Context) -> AsyncIterator[Any]:
             try:
                 with self._observe(method, context) as rpc:
-                    async with _until_stopped(rpc, context), aclosing(behaviour(request, context)) as responses:
+                    async with _until_stopped(rpc, context), aclosing(behavior(request, context)) as responses:
                         async for response in responses:
                             yield response
                     self._set_load_trailer(context)
@@ -92,7 +92,7 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
                 del request, context
 
         return METHOD_HANDLERS[handler.request_streaming, handler.response_streaming](
-            stream if inspect.isasyncgenfunction(behaviour) else unary,
+            stream if inspect.isasyncgenfunction(behavior) else unary,
             request_deserializer=handler.request_deserializer,
             response_serializer=handler.response_serializer,
         )

@@ -67,12 +67,12 @@ def _method_handler(method: MethodDescriptor, handler: Any) -> "grpc.RpcMethodHa
     wrap = _streaming if method.server_streaming else _unary
     request_class = GetMessageClass(method.input_type)
     if method.client_streaming:
-        behaviour, deserialize = wrap(handler, _given), request_class.FromString
+        behavior, deserialize = wrap(handler, _given), request_class.FromString
     else:
-        behaviour, deserialize = wrap(handler, partial(_parse_only, request_class)), None
+        behavior, deserialize = wrap(handler, partial(_parse_only, request_class)), None
     # All requests are read as streams, which are the same on the wire: gRPC keeps a unary request until the call ends.
     return METHOD_HANDLERS[True, method.server_streaming](
-        behaviour,
+        behavior,
         request_deserializer=deserialize,
         response_serializer=GetMessageClass(method.output_type).SerializeToString,
     )

@@ -1,4 +1,4 @@
-"""Requests that would cost much to parse, tokenise or render are refused or served while the server serves others.
+"""Requests that would cost much to parse, tokenize or render are refused or served while the server serves others.
 
 The server is watched for work that holds its event loop (`tests.loop_watchdog`): stopping it fails if there was any.
 """

@@ -126,7 +126,7 @@ def test_accepts_tensors_that_are_views(llm: LLM) -> None:
     assert [output.outputs for output in outputs] == [outputs[0].outputs] * len(views)
 
 
-def test_prefix_cache_recognises_equal_embeddings(tiny_checkpoint: Path) -> None:
+def test_prefix_cache_recognizes_equal_embeddings(tiny_checkpoint: Path) -> None:
     llm = load(tiny_checkpoint, enable_mm_embeds=True)
 
     def ask(embeddings: torch.Tensor) -> Any:
