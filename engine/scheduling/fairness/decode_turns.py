@@ -2,8 +2,8 @@
 
 A new client's first token waits for the running step and for its own. Both take longer the more sequences of others
 they decode. So while there are several clients, a step takes only as many decodes as keep it within a multiple of what
-any step costs (reading weights, launching kernels). Where decodes cost next to nothing beside that, as on a GPU, this
-bounds nothing. Both costs are estimated from recent steps, some of which are made small for that.
+any step costs (reading weights, launching kernels). Where decodes cost next to nothing beside that, this bounds
+nothing. Both costs are estimated from recent steps, some of which are made small for that.
 
 The sequences that a step leaves out decode in the next ones: clients take turns, the requests of a client do, and so do
 the completions of a request. With K clients and a step of N decodes, one of S completions of one of the F requests of a

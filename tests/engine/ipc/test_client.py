@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import aclosing
 from pathlib import Path
 
@@ -22,10 +22,9 @@ from glimpse.engine.ipc.mailbox import Mailbox
 from glimpse.engine.protocol import FinishReason, Generate, Sibling, Step, StepStats, TokenEvent
 from glimpse.engine.sampling_params import SamplingParams
 from tests.engine.ipc.scripted import Engine
+from tests.engine.processes import DEADLINE_SECONDS, alive, until
 from tests.paths import ROOT
 from tests.server.services.step_stats import stats
-
-DEADLINE_SECONDS = 20.0
 
 
 @pytest.fixture
@@ -40,20 +39,6 @@ async def engine(tmp_path: Path) -> AsyncIterator[Engine]:
 @pytest.fixture(autouse=True)
 def quick_restarts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "INITIAL_BACKOFF_SECONDS", 0.01)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(DEADLINE_SECONDS):
-        while not condition():  # noqa: ASYNC110  # what is waited for happens in another process
-            await asyncio.sleep(0.005)
-
-
-def alive(pid: int) -> bool:
-    """Returns whether a process runs. A zombie does not: orphans may be reaped late."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 def request(request_id: str, token_ids: list[int] | None = None) -> Generate:
@@ -406,6 +391,7 @@ def test_the_engine_ends_with_its_front_end(tmp_path: Path) -> None:
 import asyncio
 from pathlib import Path
 from tests.engine.ipc.scripted import Engine
+from tests.engine.processes import DEADLINE_SECONDS, alive, until
 
 async def main():
     await Engine(Path({str(tmp_path)!r}), "ready").client.start()

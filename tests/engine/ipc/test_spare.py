@@ -4,7 +4,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -12,21 +12,7 @@ import pytest
 from glimpse.engine.ipc import client, spare
 from glimpse.engine.ipc.client import EngineState
 from tests.engine.ipc.scripted import Engine
-
-DEADLINE_SECONDS = 20.0
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(DEADLINE_SECONDS):
-        while not condition():  # noqa: ASYNC110  # what is waited for happens in another process
-            await asyncio.sleep(0.005)
-
-
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
+from tests.engine.processes import DEADLINE_SECONDS, alive, until
 
 
 @pytest.fixture
@@ -81,6 +67,7 @@ async def test_spare_ends_with_its_front_end(tmp_path: Path) -> None:
 import asyncio
 from pathlib import Path
 from tests.engine.ipc.scripted import Engine
+from tests.engine.processes import DEADLINE_SECONDS, alive, until
 
 async def main():
     engine = Engine(Path({str(tmp_path)!r}), "ready", keep_spare=True)
