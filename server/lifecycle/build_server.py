@@ -149,7 +149,7 @@ async def start_server(
         open_rpcs=interceptor.open_rpcs,
         watches=[
             asyncio.create_task(watch_loop_delay(metrics.loop_delayed)),
-            asyncio.create_task(return_memory(lambda: bodies.num_received_bytes)),
+            asyncio.create_task(return_memory()),
         ],
     )
 

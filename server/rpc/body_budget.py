@@ -18,8 +18,6 @@ class BodyBudget:
     def __init__(self, max_bytes: float = math.inf) -> None:
         self.num_bytes = 0
         """Reserved in total."""
-        self.num_received_bytes = 0
-        """All that was ever reserved."""
         self.max_bytes = max_bytes
 
     @contextmanager
@@ -44,7 +42,6 @@ class _Reservation:
             message = "The bodies of all requests in progress exceed the server's memory limit; try again later."
             raise InvalidRequest("", message, "overloaded")
         budget.num_bytes += num_bytes
-        budget.num_received_bytes += num_bytes
         self.num_bytes += num_bytes
 
     def release(self) -> None:
