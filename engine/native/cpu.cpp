@@ -1,4 +1,4 @@
-// Detects the instruction set level. Linux enables AMX's large tile registers only for processes that request them.
+// Detects instruction set levels. Linux enables AMX's large tile registers only for processes that request them.
 #include "cpu.h"
 
 #include <sys/syscall.h>
@@ -9,10 +9,13 @@ namespace {
 constexpr long kRequestPermission = 0x1023;  // ARCH_REQ_XCOMP_PERM
 constexpr long kTileData = 18;               // XFEATURE_XTILEDATA
 
-bool has_avx512_bf16() {
-  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-         __builtin_cpu_supports("avx512bf16");
+bool has_avx2() {
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+}
+
+bool has_avx512() {
+  return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
 }
 
 bool has_amx() {
@@ -25,11 +28,24 @@ bool has_amx() {
 
 }  // namespace
 
-// Returns the highest level of this machine. Requests AMX if available, so call it before threads compute.
-extern "C" int glimpse_cpu_level() {
+// Returns whether this machine has a level. Requests AMX when asked for it, so ask before threads compute.
+extern "C" int glimpse_cpu_supports(int level) {
   using namespace glimpse;
   __builtin_cpu_init();
-  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return kNone;
-  if (!has_avx512_bf16()) return kAvx2;
-  return has_amx() ? kAmx : kAvx512Bf16;
+  switch (level) {
+    case kAvx2:
+      return has_avx2();
+    case kAvxVnni:
+      return has_avx2() && __builtin_cpu_supports("avxvnni");
+    case kAvx512:
+      return has_avx512();
+    case kAvx512Vnni:
+      return has_avx512() && __builtin_cpu_supports("avx512vnni");
+    case kAvx512Bf16:
+      return glimpse_cpu_supports(kAvx512Vnni) && __builtin_cpu_supports("avx512bf16");
+    case kAmx:
+      return glimpse_cpu_supports(kAvx512Bf16) && has_amx();
+    default:
+      return 0;
+  }
 }

@@ -1,13 +1,17 @@
-// Instruction set levels; each level includes the lower ones.
+// Instruction set levels, each faster than the ones before it. Its kernels need what is named here, and what the levels
+// above do not share: a processor with AVX-512 may lack AVX-VNNI.
 #pragma once
 
 namespace glimpse {
 
 enum Level : int {
   kNone = 0,
-  kAvx2 = 1,        // AVX2, FMA
-  kAvx512Bf16 = 2,  // AVX-512 F, BW, DQ, VL, BF16
-  kAmx = 3,         // also AMX bf16 and int8, enabled by the operating system
+  kAvx2 = 1,        // AVX2, FMA, F16C
+  kAvxVnni = 2,     // also AVX-VNNI: int8 dot products on processors without AVX-512
+  kAvx512 = 3,      // AVX-512 F, BW, DQ, VL
+  kAvx512Vnni = 4,  // also VNNI
+  kAvx512Bf16 = 5,  // also BF16
+  kAmx = 6,         // also AMX bf16 and int8, enabled by the operating system
 };
 
 }  // namespace glimpse

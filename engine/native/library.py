@@ -16,11 +16,14 @@ from glimpse.native.compiler import BuildError, build_library
 
 
 class Level(IntEnum):
-    """Instruction set levels, as in cpu.h. A processor also runs kernels of lower levels."""
+    """Instruction set levels, as in cpu.h, each faster than the ones before it."""
 
     AVX2 = 1
-    AVX512_BF16 = 2
-    AMX = 3
+    AVX_VNNI = 2
+    AVX512 = 3
+    AVX512_VNNI = 4
+    AVX512_BF16 = 5
+    AMX = 6
 
 
 class Activation(IntEnum):
@@ -55,6 +58,7 @@ class NativeError(Exception):
 
 
 SIGNATURES = {
+    "glimpse_cpu_supports": ([c_int], c_int),
     "glimpse_packed_bytes": ([POINTER(Weight)], c_int64),
     "glimpse_packed_columns": ([POINTER(Weight)], c_int64),
     "glimpse_advise_huge_pages": ([c_void_p, c_int64], None),
@@ -93,16 +97,26 @@ def load_library(on_progress: Callable[[str], None] = lambda _stage: None) -> ct
         raise NativeError(str(error)) from error
 
 
-def machine_level(on_progress: Callable[[str], None] = lambda _stage: None) -> Level:
-    """Returns the highest instruction set level of this machine.
+def machine_levels(on_progress: Callable[[str], None] = lambda _stage: None) -> list[Level]:
+    """Returns the instruction set levels of this machine, the fastest last.
 
     Raises:
         NativeError: the kernels cannot be compiled, or the processor supports none of the levels.
     """
-    level = load_library(on_progress).glimpse_cpu_level()
-    if not level:
-        raise NativeError("the processor does not support AVX2")
-    return Level(level)
+    library = load_library(on_progress)
+    levels = [level for level in Level if library.glimpse_cpu_supports(level)]
+    if not levels:
+        raise NativeError("the processor does not support AVX2, FMA and F16C")
+    return levels
+
+
+def machine_level(on_progress: Callable[[str], None] = lambda _stage: None) -> Level:
+    """Returns the fastest instruction set level of this machine.
+
+    Raises:
+        NativeError: as for `machine_levels`.
+    """
+    return machine_levels(on_progress)[-1]
 
 
 @cache

@@ -2,15 +2,14 @@
 
 import pytest
 
-from glimpse.engine.native.library import Level, NativeError, machine_level
+from glimpse.engine.native.library import Level, NativeError, machine_levels
 
 
 def _levels() -> list[Level]:
     try:
-        best = machine_level()
+        return machine_levels()
     except NativeError:
         return []
-    return [level for level in Level if level <= best]
 
 
 LEVELS = _levels()
