@@ -14,6 +14,7 @@ DType = Literal["auto", "float32", "bfloat16"]
 Speculative = Literal["off", "ngram"]
 Backend = Literal["auto", "native", "torch", "triton", "flashinfer"]
 ChosenBackend = Literal["native", "torch", "triton", "flashinfer"]
+CpuLevel = Literal["auto", "avx2", "avx_vnni", "avx512", "avx512_vnni", "avx512_bf16", "amx"]
 Quantization = Literal["none", "int8", "int4", "fp8"]
 Count = Annotated[int, Ge(1)]
 ByteCount = Annotated[int, Ge(0)]
@@ -31,6 +32,9 @@ class EngineOptions:
     backend: Backend = "auto"
     """Kernels that compute. auto: on a CPU native, if the model computes in bfloat16 and the kernels can be compiled;
     on CUDA flashinfer if it is installed, else triton; torch if none of these can run."""
+    cpu_level: CpuLevel = "auto"
+    """Instruction set level of the native kernels. auto: the fastest of this processor. A slower one is for tests and
+    comparisons; one that the processor lacks is refused."""
     quantization: Quantization = "none"
     """Quantizes the decoder's weights at load. int8: half the memory, and about 0.6 of the time to decode on a CPU.
     fp8: half the memory, for GPUs with FP8 arithmetic; torch computes it elsewhere, slowly. int4: a quarter of the
@@ -86,6 +90,7 @@ class OfflineOptions(TypedDict, total=False):
     device: Device
     dtype: DType
     backend: Backend
+    cpu_level: CpuLevel
     quantization: Quantization
     max_model_len: int | None
     block_size: int

@@ -1,34 +1,31 @@
 """The engine's composition root: loads a checkpoint and assembles the core from the configuration."""
 
-import logging
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 import torch
 
-from glimpse.engine.config import Backend, ChosenBackend, Device, DType, EngineConfig
-from glimpse.engine.cuda.backend import make_cuda_ops, why_not_flashinfer, why_not_triton
-from glimpse.engine.errors import CheckpointError
+from glimpse.engine.config import EngineConfig
+from glimpse.engine.cuda.backend import make_cuda_ops
 from glimpse.engine.execution.runner import ModelRunner
 from glimpse.engine.grammar.matcher import Vocabulary
-from glimpse.engine.layers.fp8 import why_not_fp8
 from glimpse.engine.layers.quantized import (
     QuantizationScheme,
-    is_fp8,
     process_weights_after_loading,
     quantize_linears,
     resolve_scheme,
 )
 from glimpse.engine.loading.build_runner import LoadedShard, make_runner, uses_async_scheduling
+from glimpse.engine.loading.resolve import assign_device, resolve_backend, resolve_device, resolve_dtype, resolve_level
 from glimpse.engine.loading.weight_conversion import make_converter
 from glimpse.engine.loading.weights import load_weights
 from glimpse.engine.model_config import ModelConfig, load_model_config
 from glimpse.engine.models.families import Model, make_model
-from glimpse.engine.native.backend import use_native, why_not_native
+from glimpse.engine.native.backend import use_native
 from glimpse.engine.parallel.distributed_runner import ParallelRunner
 from glimpse.engine.parallel.ranks import Ranks
 from glimpse.engine.parallel.shards import shard_config, shard_tensor
@@ -39,8 +36,6 @@ from glimpse.engine.scheduling.ngram_proposer import MAX_DRAFT_TOKENS
 from glimpse.engine.scheduling.sequence import ModelSpec
 from glimpse.engine.scheduling.step_pipeline import Runner
 from glimpse.engine.text.tokenizer import load_tokenizer
-
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,11 +113,12 @@ def load_shard(config: EngineConfig, *, rank: int, on_progress: Callable[[str, f
         scheme=scheme,
         on_progress=on_progress,
     )
+    level = resolve_level(config.cpu_level) if backend == "native" else None
     model = load_model(path, model_config, device, dtype, on_progress, scheme=scheme, rank=rank, num_ranks=num_ranks)
     match backend:
         case "native":
             on_progress("packing the weights", 0.92)
-            model.ops = use_native(model)
+            model.ops = use_native(model, level)
         case "triton" | "flashinfer":
             model.ops = make_cuda_ops(backend, num_heads=model.decoder.config.num_heads, device=device)
         case "torch":
@@ -152,99 +148,6 @@ def _load_ranks(
         ranks.end()
         raise
     return shard, local_runner, ParallelRunner(local_runner, ranks)
-
-
-def assign_device(device: torch.device, *, rank: int, num_ranks: int) -> torch.device:
-    """Returns the device of a rank and makes it the current device of this process.
-
-    Raises:
-        CheckpointError: the number of ranks is not positive, or there are fewer GPUs than ranks.
-    """
-    if num_ranks < 1:
-        raise CheckpointError(f"--tensor-parallel-size {num_ranks}: expected at least 1")
-    if num_ranks == 1 or device.type == "cpu":
-        return device
-    num_devices = torch.cuda.device_count()
-    if num_ranks > num_devices:
-        raise CheckpointError(f"--tensor-parallel-size {num_ranks}: this machine has {num_devices} CUDA devices")
-    device = torch.device("cuda", rank)
-    torch.cuda.set_device(device)
-    return device
-
-
-def resolve_device(device: Device) -> torch.device:
-    """Returns the device to compute on.
-
-    Raises:
-        CheckpointError: CUDA was requested but is not available.
-    """
-    if device == "cuda" and not torch.cuda.is_available():
-        raise CheckpointError("--device cuda: torch finds no CUDA device on this machine")
-    if device == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    return torch.device(device)
-
-
-def resolve_dtype(dtype: DType, *, stored: str, device: torch.device) -> torch.dtype:
-    """Returns the dtype of weights and activations; `stored` is the checkpoint's dtype."""
-    if dtype != "auto":
-        return getattr(torch, dtype)
-    if device.type == "cuda":
-        # float16 checkpoints, such as AWQ and GPTQ ones, were trained in bfloat16 and can overflow in float16.
-        return torch.float32 if stored == "float32" else torch.bfloat16
-    return torch.bfloat16 if _cpu_multiplies_bfloat16() else torch.float32
-
-
-_BACKENDS_BY_SPEED: Mapping[str, tuple[ChosenBackend, ...]] = {"cuda": ("flashinfer", "triton"), "cpu": ("native",)}
-"""Backends that are faster than torch, by device type, fastest first."""
-
-
-def resolve_backend(
-    backend: Backend,
-    *,
-    device: torch.device,
-    dtype: torch.dtype,
-    head_dim: int,
-    scheme: QuantizationScheme | None = None,
-    on_progress: Callable[[str, float], None],
-) -> ChosenBackend:
-    """Returns the backend of the model's operations. Compiles the native kernels if they are needed and not cached.
-
-    Raises:
-        CheckpointError: the requested backend is not available, or the device cannot compute in FP8.
-    """
-    if is_fp8(scheme) and (why := why_not_fp8(device)):
-        raise CheckpointError(f"fp8 weights: {why}")
-    why_not: Mapping[ChosenBackend, Callable[[], str | None]] = {
-        "flashinfer": lambda: why_not_flashinfer(device, dtype, head_dim),
-        "triton": lambda: why_not_triton(device),
-        "native": lambda: (
-            "the native backend does not support fp8 weights; int8 is its fastest scheme"
-            if is_fp8(scheme)
-            else why_not_native(device, dtype, lambda stage: on_progress(stage, 0.0))
-        ),
-        "torch": lambda: None,
-    }
-    if backend != "auto":
-        if reason := why_not[backend]():
-            raise CheckpointError(f"--backend {backend}: {reason}")
-        return backend
-    reason = None
-    for best in _BACKENDS_BY_SPEED.get(device.type, ()):
-        reason = why_not[best]()
-        if reason is None:
-            return best
-    if reason and (device.type == "cuda" or dtype is torch.bfloat16):
-        _log.warning("using the slower torch backend: %s", reason)
-    return "torch"
-
-
-def _cpu_multiplies_bfloat16() -> bool:
-    cpu_info = Path("/proc/cpuinfo")
-    if not cpu_info.exists():
-        return False
-    # Two extensions of x86, and one of Arm.
-    return not {"avx512_bf16", "amx_bf16", "bf16"}.isdisjoint(cpu_info.read_text().split())
 
 
 def load_model(

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from glimpse.engine.layers.ops import Ops
-from glimpse.engine.native.library import Level, NativeError, load_library, machine_level
+from glimpse.engine.native.library import Level, NativeError, choose_level, load_library, machine_levels
 from glimpse.engine.native.linear import pack
 from glimpse.engine.native.native_ops import NativeOps
 
@@ -23,7 +23,7 @@ def why_not_native(
     if dtype is not torch.bfloat16:
         return "the native backend requires bfloat16"
     try:
-        machine_level(on_progress)
+        machine_levels(on_progress)
     except NativeError as error:
         return str(error)
     return None
@@ -34,11 +34,11 @@ def use_native(model: nn.Module, level: Level | None = None) -> Ops:
 
     Args:
         model: model in bfloat16 on the CPU.
-        level: instruction set level; None for the machine's highest. Tests pass lower ones.
+        level: instruction set level; None for the one that `choose_level` returns.
 
     Raises:
         NativeError: the backend is unavailable; see `why_not_native`.
     """
-    library, level = load_library(), level or machine_level()
+    library, level = load_library(), level or choose_level()
     pack(model, library, level)
     return NativeOps(library, level)

@@ -1,6 +1,7 @@
 """Loads the compiled kernels and declares their C signatures for ctypes, which releases the GIL during a call."""
 
 import ctypes
+import os
 from collections.abc import Callable
 from ctypes import POINTER, c_float, c_int, c_int32, c_int64, c_void_p
 from enum import IntEnum
@@ -14,6 +15,9 @@ import torch  # noqa: F401 # pyright: ignore[reportUnusedImport]
 from glimpse.engine.native.compile_kernels import KERNELS
 from glimpse.native.compiler import BuildError, build_library
 
+LEVEL_VARIABLE = "GLIMPSE_CPU_LEVEL"
+"""Environment variable with the level to use where no option names one. It has the name of the server's flag."""
+
 
 class Level(IntEnum):
     """Instruction set levels, as in cpu.h, each faster than the ones before it."""
@@ -24,6 +28,16 @@ class Level(IntEnum):
     AVX512_VNNI = 4
     AVX512_BF16 = 5
     AMX = 6
+
+    @property
+    def option(self) -> str:
+        """The level's name as a value of `--cpu-level`."""
+        return self.name.lower()
+
+    @property
+    def title(self) -> str:
+        """The level's name in messages, such as "AVX-512 BF16"."""
+        return self.name.replace("AVX512", "AVX-512").replace("AVX_VNNI", "AVX-VNNI").replace("_", " ")
 
 
 class Activation(IntEnum):
@@ -110,13 +124,26 @@ def machine_levels(on_progress: Callable[[str], None] = lambda _stage: None) -> 
     return levels
 
 
-def machine_level(on_progress: Callable[[str], None] = lambda _stage: None) -> Level:
-    """Returns the fastest instruction set level of this machine.
+def choose_level(option: str = "auto") -> Level:
+    """Returns the instruction set level to compute with.
+
+    Args:
+        option: a level's name; "auto" for the one that the environment variable names, else the machine's fastest.
 
     Raises:
-        NativeError: as for `machine_levels`.
+        NativeError: this machine does not have the level, or as for `machine_levels`.
     """
-    return machine_levels(on_progress)[-1]
+    levels = machine_levels()
+    source = "--cpu-level"
+    if option == "auto":
+        source, option = LEVEL_VARIABLE, os.environ.get(LEVEL_VARIABLE) or "auto"
+    if option == "auto":
+        return levels[-1]
+    for level in levels:
+        if level.option == option:
+            return level
+    known = ", ".join(level.option for level in levels)
+    raise NativeError(f"{source}: expected auto or a level of this processor ({known}), got {option}")
 
 
 @cache

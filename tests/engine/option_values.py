@@ -11,6 +11,7 @@ OTHER_VALUES: Mapping[str, object] = {
     "device": "cpu",
     "dtype": "bfloat16",
     "backend": "torch",
+    "cpu_level": "avx2",
     "quantization": "int8",
     "max_model_len": 77,
     "block_size": 16,

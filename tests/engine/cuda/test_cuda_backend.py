@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from glimpse.engine.cuda.backend import kernel_error
 from glimpse.engine.cuda.pages import make_pages
 from glimpse.engine.errors import CheckpointError
-from glimpse.engine.loading.load_engine import resolve_backend
+from glimpse.engine.loading.resolve import resolve_backend
 
 
 def backend(requested: Any, *, device: str = "cuda", dtype: torch.dtype = torch.bfloat16, head_dim: int = 128) -> str:

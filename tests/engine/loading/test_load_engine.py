@@ -8,7 +8,8 @@ import torch
 
 from glimpse.engine.config import EngineConfig
 from glimpse.engine.errors import CheckpointError
-from glimpse.engine.loading.load_engine import load_core, resolve_device, resolve_dtype
+from glimpse.engine.loading.load_engine import load_core
+from glimpse.engine.loading.resolve import resolve_device, resolve_dtype
 from glimpse.engine.protocol import Generate
 from glimpse.engine.sampling_params import SamplingParams
 from glimpse.engine.scheduling.core import Core

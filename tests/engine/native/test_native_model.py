@@ -9,7 +9,8 @@ import torch
 
 from glimpse.engine.config import EngineConfig, Quantization
 from glimpse.engine.errors import CheckpointError
-from glimpse.engine.loading.load_engine import LoadedEngine, load_core, resolve_backend
+from glimpse.engine.loading.load_engine import LoadedEngine, load_core
+from glimpse.engine.loading.resolve import resolve_backend
 from glimpse.engine.native.library import Level
 from glimpse.engine.protocol import Generate, TokenEvent
 from glimpse.engine.sampling_params import SamplingParams

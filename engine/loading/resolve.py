@@ -1,0 +1,122 @@
+"""Resolves what the engine computes with on this machine: device, dtype, backend and instruction set level."""
+
+import logging
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import torch
+
+from glimpse.engine.config import Backend, ChosenBackend, CpuLevel, Device, DType
+from glimpse.engine.cuda.backend import why_not_flashinfer, why_not_triton
+from glimpse.engine.errors import CheckpointError
+from glimpse.engine.layers.fp8 import why_not_fp8
+from glimpse.engine.layers.quantized import QuantizationScheme, is_fp8
+from glimpse.engine.native.backend import why_not_native
+from glimpse.engine.native.library import Level, NativeError, choose_level
+
+_log = logging.getLogger(__name__)
+
+
+def assign_device(device: torch.device, *, rank: int, num_ranks: int) -> torch.device:
+    """Returns the device of a rank and makes it the current device of this process.
+
+    Raises:
+        CheckpointError: the number of ranks is not positive, or there are fewer GPUs than ranks.
+    """
+    if num_ranks < 1:
+        raise CheckpointError(f"--tensor-parallel-size {num_ranks}: expected at least 1")
+    if num_ranks == 1 or device.type == "cpu":
+        return device
+    num_devices = torch.cuda.device_count()
+    if num_ranks > num_devices:
+        raise CheckpointError(f"--tensor-parallel-size {num_ranks}: this machine has {num_devices} CUDA devices")
+    device = torch.device("cuda", rank)
+    torch.cuda.set_device(device)
+    return device
+
+
+def resolve_device(device: Device) -> torch.device:
+    """Returns the device to compute on.
+
+    Raises:
+        CheckpointError: CUDA was requested but is not available.
+    """
+    if device == "cuda" and not torch.cuda.is_available():
+        raise CheckpointError("--device cuda: torch finds no CUDA device on this machine")
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    return torch.device(device)
+
+
+def resolve_dtype(dtype: DType, *, stored: str, device: torch.device) -> torch.dtype:
+    """Returns the dtype of weights and activations; `stored` is the checkpoint's dtype."""
+    if dtype != "auto":
+        return getattr(torch, dtype)
+    if device.type == "cuda":
+        # float16 checkpoints, such as AWQ and GPTQ ones, were trained in bfloat16 and can overflow in float16.
+        return torch.float32 if stored == "float32" else torch.bfloat16
+    return torch.bfloat16 if _cpu_multiplies_bfloat16() else torch.float32
+
+
+_BACKENDS_BY_SPEED: Mapping[str, tuple[ChosenBackend, ...]] = {"cuda": ("flashinfer", "triton"), "cpu": ("native",)}
+"""Backends that are faster than torch, by device type, fastest first."""
+
+
+def resolve_backend(
+    backend: Backend,
+    *,
+    device: torch.device,
+    dtype: torch.dtype,
+    head_dim: int,
+    scheme: QuantizationScheme | None = None,
+    on_progress: Callable[[str, float], None],
+) -> ChosenBackend:
+    """Returns the backend of the model's operations. Compiles the native kernels if they are needed and not cached.
+
+    Raises:
+        CheckpointError: the requested backend is not available, or the device cannot compute in FP8.
+    """
+    if is_fp8(scheme) and (why := why_not_fp8(device)):
+        raise CheckpointError(f"fp8 weights: {why}")
+    why_not: Mapping[ChosenBackend, Callable[[], str | None]] = {
+        "flashinfer": lambda: why_not_flashinfer(device, dtype, head_dim),
+        "triton": lambda: why_not_triton(device),
+        "native": lambda: (
+            "the native backend does not support fp8 weights; int8 is its fastest scheme"
+            if is_fp8(scheme)
+            else why_not_native(device, dtype, lambda stage: on_progress(stage, 0.0))
+        ),
+        "torch": lambda: None,
+    }
+    if backend != "auto":
+        if reason := why_not[backend]():
+            raise CheckpointError(f"--backend {backend}: {reason}")
+        return backend
+    reason = None
+    for best in _BACKENDS_BY_SPEED.get(device.type, ()):
+        reason = why_not[best]()
+        if reason is None:
+            return best
+    if reason and (device.type == "cuda" or dtype is torch.bfloat16):
+        _log.warning("using the slower torch backend: %s", reason)
+    return "torch"
+
+
+def resolve_level(level: CpuLevel) -> Level:
+    """Returns the instruction set level of the native kernels.
+
+    Raises:
+        CheckpointError: this processor does not have the requested level.
+    """
+    try:
+        return choose_level(level)
+    except NativeError as error:
+        raise CheckpointError(str(error)) from error
+
+
+def _cpu_multiplies_bfloat16() -> bool:
+    cpu_info = Path("/proc/cpuinfo")
+    if not cpu_info.exists():
+        return False
+    # Two extensions of x86, and one of Arm.
+    return not {"avx512_bf16", "amx_bf16", "bf16"}.isdisjoint(cpu_info.read_text().split())
