@@ -1,17 +1,24 @@
-"""The machine's limits: memory read rate of all threads, and bfloat16 matrix product rate.
+"""The machine's limits: memory read rate and arithmetic rate of all threads, measured by loops in C++.
 
-Takes the fastest of several methods and sizes, and the shortest of several times, since other programs only slow it
-down.
+    python -m bench.engine.limits
+    python -m bench.engine.limits --threads 1
+
+Each rate is the best of several runs, since other programs only slow them down. Without a compiler or AVX2, torch's
+fastest read and bfloat16 product stand in.
 """
 
+import argparse
 import math
+import os
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-import numpy as np
 import torch
+
+from bench.engine.units.library import REFERENCE_UNITS, UNITS, read_rate, unit_levels, unit_rate
+from bench.figures import significant, table
+from glimpse.engine.native.library import Level
 
 _READ_BYTES = 1 << 30
 """Much larger than the caches."""
@@ -25,27 +32,45 @@ class Limits:
 
     read_bytes_per_second: float
     flops_per_second: float
-    """Operations per second of a bfloat16 matrix product; a multiply-add is two."""
+    """Operations per second of the units that multiply bfloat16 weights; a multiply-add is two."""
+    units: str = "bfloat16 matrix products"
+    """What these units are."""
 
     def __str__(self) -> str:
-        read, matrix = self.read_bytes_per_second / 1e9, self.flops_per_second / 1e12
-        return f"{read:.1f} GB/s read, {matrix:.2f} TFLOP/s in bfloat16"
+        read, rate = self.read_bytes_per_second / 1e9, self.flops_per_second / 1e12
+        return f"{read:.1f} GB/s read, {rate:.2f} TFLOP/s ({self.units})"
 
 
 def best(*measured: Limits) -> Limits:
-    """Combines several measurements on a shared machine."""
+    """Combines several measurements of the same units on a shared machine."""
     return Limits(
         read_bytes_per_second=max(each.read_bytes_per_second for each in measured),
         flops_per_second=max(each.flops_per_second for each in measured),
+        units=measured[0].units,
     )
 
 
-def measure_limits(*, num_threads: int, repeats: int = 5) -> Limits:
-    """Measures the limits; takes seconds and 1 GiB."""
-    torch.set_num_threads(num_threads)
+def measure_limits(*, num_threads: int, level: Level | None = None, repeats: int = 5) -> Limits:
+    """Measures the limits; takes seconds and 1 GiB.
+
+    Args:
+        num_threads: threads that read and compute.
+        level: instruction set level whose units count; None for the machine's highest.
+        repeats: runs of each loop.
+
+    Raises:
+        ValueError: this machine does not have the level.
+    """
+    levels = unit_levels()
+    if level is not None and level not in levels:
+        raise ValueError(f"level: expected one of {[each.name for each in levels]}, got {level.name}")
+    if not levels:
+        return _torch_limits(num_threads, repeats)
+    unit = REFERENCE_UNITS[level or levels[-1]]
     return Limits(
-        read_bytes_per_second=_READ_BYTES / min(_read_seconds(num_threads, repeats)),
-        flops_per_second=max(_matrix_rate(*shape, repeats) for shape in _MATRIX_SHAPES),
+        read_bytes_per_second=read_rate(num_threads=num_threads, repeats=repeats),
+        flops_per_second=unit_rate(unit, num_threads=num_threads, repeats=repeats),
+        units=unit.name,
     )
 
 
@@ -61,14 +86,14 @@ def _seconds(act: Callable[[], object]) -> float:
     return time.perf_counter() - begun
 
 
-def _read_seconds(num_threads: int, repeats: int) -> tuple[float, float]:
-    """Measures the read rate with torch's threads and with our own."""
-    words = np.ones(_READ_BYTES // 8, dtype=np.int64)
-    tensor = torch.from_numpy(words)
-    parts = np.array_split(words, num_threads)
-    with ThreadPoolExecutor(num_threads) as threads:
-        own = shortest_seconds(lambda: list(threads.map(np.bitwise_or.reduce, parts)), repeats)
-    return shortest_seconds(tensor.sum, repeats), own
+def _torch_limits(num_threads: int, repeats: int) -> Limits:
+    torch.set_num_threads(num_threads)
+    words = torch.ones(_READ_BYTES // 8, dtype=torch.int64)
+    return Limits(
+        read_bytes_per_second=_READ_BYTES / shortest_seconds(words.sum, repeats),
+        flops_per_second=max(_matrix_rate(*shape, repeats) for shape in _MATRIX_SHAPES),
+        units="torch's bfloat16 products",
+    )
 
 
 def _matrix_rate(rows: int, inner: int, columns: int, repeats: int) -> float:
@@ -81,3 +106,25 @@ def _matrix_rate(rows: int, inner: int, columns: int, repeats: int) -> float:
             torch.nn.functional.linear(left, right)
 
     return times * 2 * rows * inner * columns / shortest_seconds(multiply, repeats)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="(default: all)")
+    parser.add_argument("--repeats", type=int, default=9, help="of each loop (default: 9)")
+    arguments = parser.parse_args()
+    levels = unit_levels()
+    if not levels:
+        print(_torch_limits(arguments.threads, arguments.repeats))
+        return
+    rate = read_rate(num_threads=arguments.threads, repeats=arguments.repeats)
+    rows = [["memory read", "", f"{significant(rate / 1e9)} GB/s"]]
+    for unit in UNITS:
+        if unit.level in levels:
+            rate = unit_rate(unit, num_threads=arguments.threads, repeats=arguments.repeats)
+            rows.append([unit.name, unit.level.name, f"{significant(rate / 1e12)} T/s"])
+    print(table(["what", "level", "rate, operations or bytes"], rows))
+
+
+if __name__ == "__main__":
+    main()

@@ -4,8 +4,9 @@
     python -m bench.engine.steps CHECKPOINT --backend torch --quantization int8
 
 A decode step reads the decoder's weights and its sequences' KV cache, so it is compared with the memory read rate.
-Prefill and image encoding are compared with the bfloat16 matrix product rate. Steps are the core's own, scheduling and
-sampling included, without a server. The table shows the shortest and the median.
+Prefill and image encoding are compared with the peak of the units that multiply bfloat16 weights (bench.engine.limits).
+Steps are the core's own, scheduling and sampling included, without a server. The table shows the shortest and the
+median.
 """
 
 import argparse
