@@ -110,7 +110,8 @@ class TaskRunner {
   void pack_tile(const Task& task, int index) {
     QueryTile& tile = space_.tiles[index];
     const int num_columns = task.num_columns - index * kMaxColumns;
-    tile.columns = num_columns <= 16 ? 16 : 32;
+    const int step = kernels_.column_step;
+    tile.columns = std::min((num_columns + step - 1) / step * step, kMaxColumns);
     const int first = task.first_column + index * kMaxColumns;
     const int last = task.first_column + task.num_columns - 1;
     for (int i = 0; i < tile.columns; ++i) tile.limits[i] = visible_to(*task.job, std::min(first + i, last));
@@ -219,7 +220,8 @@ std::vector<Task> split_ranges(const std::vector<Task>& groups) {
 
 const AttentionKernels& attention_kernels(int level, int query_dim) {
   if (level >= kAmx && query_dim % 32 == 0) return kAttentionAmx;
-  return level >= kAvx512Bf16 ? kAttentionAvx512 : kAttentionAvx2;
+  if (level >= kAvx512Bf16) return kAttentionAvx512Bf16;
+  return level >= kAvx512 ? kAttentionAvx512 : kAttentionAvx2;
 }
 
 float score_scale(int head_dim) { return static_cast<float>(M_LOG2E / std::sqrt(static_cast<double>(head_dim))); }

@@ -103,21 +103,6 @@ void pack_values(const bf16* values, long stride, int num_keys, int head_dim, bf
   }
 }
 
-struct Visible {
-  int by_all;   // keys of the range that all columns attend to
-  int by_some;  // keys that at least one column attends to
-};
-
-Visible visible_keys(const QueryTile& tile, const KeyRange& range) {
-  int least = range.num_keys, most = 0;
-  for (int column = 0; column < tile.columns; ++column) {
-    const int seen = tile.limits[column] - range.first;
-    least = seen < least ? seen : least;
-    most = seen > most ? seen : most;
-  }
-  return {least > 0 ? least : 0, most < range.num_keys ? most : range.num_keys};
-}
-
 // Returns the maxima of scores [num_rows][columns] in 16 columns; masked scores become -inf.
 __m512 mask_and_find_max(const QueryTile& tile, const KeyRange& range, Visible visible, int num_rows, int column,
                          float* scores) {

@@ -122,7 +122,7 @@ extern "C" void glimpse_packed_attention(int level, const bf16* query, const bf1
                                          long query_stride, long key_stride, long value_stride,
                                          const std::int32_t* starts, int num_segments, int num_heads, int head_dim,
                                          bf16* output) {
-  const int query_dim = (head_dim + 31) / 32 * 32;
+  const int query_dim = level >= glimpse::kAmx ? (head_dim + 31) / 32 * 32 : head_dim;
   const HeadShape shape = {query_dim, head_dim, glimpse::score_scale(head_dim)};
   const glimpse::AttentionKernels& kernels = glimpse::attention_kernels(level, query_dim);
   const Patches patches = {query,  keys,         values,    query_stride, key_stride, value_stride,

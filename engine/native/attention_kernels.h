@@ -14,19 +14,22 @@ using bf16 = std::uint16_t;
 constexpr int kBlockKeys = 32;   // keys per step of the matrix units
 constexpr int kRangeBlocks = 8;  // blocks between two rescalings
 constexpr int kRangeKeys = kBlockKeys * kRangeBlocks;
-constexpr int kMaxColumns = 32;  // columns per tile: 16 or 32
+constexpr int kMaxColumns = 32;  // columns per tile: a multiple of the level's `column_step`
 constexpr int kMaxHeadDim = 256;
 
 struct HeadShape {
-  int query_dim;  // of queries and keys: a multiple of 32, or of 16 below the AMX level
+  int query_dim;  // of queries and keys: a multiple of 32, or of 16 below the AMX level; head_dim, padded with zeros
   int value_dim;  // a multiple of 16
   float scale;    // factor of the scores, including log2(e)
 };
 
-// Queries in the layout of the matrix units: pairs of dimensions are adjacent.
+// Queries. For bf16 products, pairs of dimensions are adjacent; for float32 products, queries are widened.
 struct alignas(64) QueryTile {
-  bf16 packed[kMaxHeadDim * kMaxColumns];  // [query_dim / 2][columns][2]
-  int limits[kMaxColumns];                 // number of its sequence's keys that each column attends to
+  union {
+    bf16 packed[kMaxHeadDim * kMaxColumns];  // [query_dim / 2][columns][2]
+    float wide[kMaxHeadDim * kMaxColumns];   // [query_dim][columns]
+  };
+  int limits[kMaxColumns];  // number of its sequence's keys that each column attends to
   int columns;
 };
 
@@ -47,13 +50,32 @@ struct alignas(64) Partial {
   float out[kMaxHeadDim * kMaxColumns];  // [value_dim][columns]
 };
 
-// Scratch of one thread.
+// Scratch of one thread. For float32 products, weights replace the scores.
 struct alignas(64) Workspace {
   float scores[kRangeKeys * kMaxColumns];
-  bf16 weights[kRangeKeys * kMaxColumns];  // [keys / 2][columns][2]
+  union {
+    bf16 weights[kRangeKeys * kMaxColumns];      // for bf16 products, [keys / 2][columns][2]
+    float panel[kRangeKeys * kMaxColumns / 2];  // for float32 products, some keys or values, widened
+  };
 };
 
+struct Visible {
+  int by_all;   // keys of the range that all columns attend to
+  int by_some;  // keys that at least one column attends to
+};
+
+inline Visible visible_keys(const QueryTile& tile, const KeyRange& range) {
+  int least = range.num_keys, most = 0;
+  for (int column = 0; column < tile.columns; ++column) {
+    const int seen = tile.limits[column] - range.first;
+    least = seen < least ? seen : least;
+    most = seen > most ? seen : most;
+  }
+  return {least > 0 ? least : 0, most < range.num_keys ? most : range.num_keys};
+}
+
 struct AttentionKernels {
+  int column_step;  // a tile's columns are a multiple of it: 8 or 16
   void (*enter)();  // called in each thread before the other functions, and `leave` after them
   void (*leave)();
   // Column i is rows[i][0 .. head_dim), or zeros if rows[i] is null; dimensions up to query_dim are padded with zeros.
@@ -73,6 +95,7 @@ struct AttentionKernels {
 
 extern const AttentionKernels kAttentionAvx2;
 extern const AttentionKernels kAttentionAvx512;
+extern const AttentionKernels kAttentionAvx512Bf16;
 extern const AttentionKernels kAttentionAmx;
 
 }  // namespace glimpse
