@@ -27,8 +27,8 @@ class EngineOptions:
     device: Device = "auto"
     """Where the model computes. auto: CUDA if there is a device, else the CPU."""
     dtype: DType = "auto"
-    """Type of weights and activations. auto: on CUDA the checkpoint's own; on a CPU bfloat16 if the processor has
-    bfloat16 instructions, else float32."""
+    """Type of weights and activations. auto: on CUDA the checkpoint's own; on a CPU bfloat16
+    if the native kernels can run or the processor has bfloat16 instructions, else float32."""
     backend: Backend = "auto"
     """Kernels that compute. auto: on a CPU native, if the model computes in bfloat16 and the kernels can be compiled;
     on CUDA flashinfer if it is installed, else triton; torch if none of these can run."""

@@ -17,11 +17,6 @@ MAX_FEW_PROCESSORS = 4
 """With more processors, a thread that wakes finds one that is idle or soon will be."""
 
 
-def num_processors() -> int:
-    """Returns the number of processors that this process may run on."""
-    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
-
-
 def use_batch_policy() -> None:
     """Sets SCHED_BATCH for the calling thread and for threads and processes that it starts from now on."""
     if sys.platform == "linux":

@@ -114,6 +114,10 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True, tag="ready"):
     dtype: str
     backend: ChosenBackend = "torch"
     """What executes the model's operations."""
+    cpu_level: str = ""
+    """Instruction set level of the native backend, in words such as "AVX-512 BF16"; empty on other backends."""
+    num_threads: int = 0
+    """Compute threads of all ranks on a CPU; 0 on GPUs."""
     tensor_parallel_size: int = 1
     """Ranks that share each step."""
     quantization: str = "none"

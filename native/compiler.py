@@ -7,6 +7,7 @@ time, and an environment variable names the file.
 
 import hashlib
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -15,6 +16,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+
+from glimpse.native.processors import num_processors
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,8 +46,10 @@ def build_library(sources: Sources, on_progress: Callable[[str], None]) -> Path:
         on_progress: called with a description if the library must be compiled.
 
     Raises:
-        BuildError: there is no compiler, or compilation fails.
+        BuildError: the kernels are not written for this machine, there is no compiler, or compilation fails.
     """
+    if (machine := (platform.system(), platform.machine())) != ("Linux", "x86_64"):
+        raise BuildError(f"the {sources.name} kernels require Linux on x86-64, this is {' on '.join(machine)}")
     if path := os.environ.get(sources.variable):
         return Path(path)
     compiler = _find_compiler()
@@ -104,7 +109,7 @@ def _compile_each(sources: Sources, compiler: str, folder: Path) -> list[Path]:
         _run([compiler, *sources.flags, "-c", str(source), "-o", str(compiled)])
         return compiled
 
-    with ThreadPoolExecutor(os.cpu_count()) as threads:
+    with ThreadPoolExecutor(num_processors()) as threads:
         return list(threads.map(compile_one, sorted(sources.folder.glob("*.cpp"))))
 
 

@@ -25,6 +25,7 @@ from glimpse.engine.grammar.matcher import GrammarCompiler, Vocabulary
 from glimpse.engine.layers.quantized import QuantizationScheme
 from glimpse.engine.model_config import ModelConfig
 from glimpse.engine.models.families import Model
+from glimpse.engine.native.library import Level
 from glimpse.engine.parallel.encoder_exchange import share_outputs
 from glimpse.engine.parallel.group import Group
 from glimpse.engine.parallel.sharded_ops import ParallelOps
@@ -42,6 +43,8 @@ class LoadedShard:
     device: torch.device
     dtype: torch.dtype
     backend: ChosenBackend
+    level: Level | None
+    """Instruction set level of the native backend; None on other backends."""
     scheme: QuantizationScheme | None
     """How the decoder's weights are quantized; None if they are not."""
     vocabulary: Vocabulary

@@ -1,6 +1,5 @@
 """The engine's composition root: loads a checkpoint and assembles the core from the configuration."""
 
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -20,7 +19,16 @@ from glimpse.engine.layers.quantized import (
     resolve_scheme,
 )
 from glimpse.engine.loading.build_runner import LoadedShard, make_runner, uses_async_scheduling
-from glimpse.engine.loading.resolve import assign_device, resolve_backend, resolve_device, resolve_dtype, resolve_level
+from glimpse.engine.loading.cpu import log_cpu, num_threads, set_threads
+from glimpse.engine.loading.resolve import (
+    NativeAvailability,
+    assign_device,
+    check_fp8,
+    resolve_backend,
+    resolve_device,
+    resolve_dtype,
+    resolve_level,
+)
 from glimpse.engine.loading.weight_conversion import make_converter
 from glimpse.engine.loading.weights import load_weights
 from glimpse.engine.model_config import ModelConfig, load_model_config
@@ -79,6 +87,8 @@ def load_core(
         device=str(shard.device),
         dtype=str(shard.dtype).removeprefix("torch."),
         backend=shard.backend,
+        cpu_level="" if shard.level is None else shard.level.title,
+        num_threads=num_threads(config) if shard.device.type == "cpu" else 0,
         tensor_parallel_size=config.tensor_parallel_size,
         quantization=str(shard.scheme or "none"),
         max_model_len=max_model_len,
@@ -100,20 +110,18 @@ def load_shard(config: EngineConfig, *, rank: int, on_progress: Callable[[str, f
     on_progress("reading the configuration", 0.0)
     model_config = load_model_config(path)
     device = assign_device(resolve_device(config.device), rank=rank, num_ranks=num_ranks)
-    dtype = resolve_dtype(config.dtype, stored=model_config.dtype, device=device)
     if device.type == "cpu":
-        num_threads = config.num_threads or len(os.sched_getaffinity(0))
-        torch.set_num_threads(max(1, num_threads // num_ranks))
+        set_threads(config)
     scheme = resolve_scheme(config.quantization, model_config.quantization)
+    check_fp8(scheme, device)
+    native = NativeAvailability(device, scheme, on_progress)
+    dtype = resolve_dtype(config.dtype, stored=model_config.dtype, device=device, backend=config.backend, native=native)
     backend = resolve_backend(
-        config.backend,
-        device=device,
-        dtype=dtype,
-        head_dim=model_config.text.head_dim,
-        scheme=scheme,
-        on_progress=on_progress,
+        config.backend, device=device, dtype=dtype, head_dim=model_config.text.head_dim, native=native
     )
     level = resolve_level(config.cpu_level) if backend == "native" else None
+    if device.type == "cpu" and rank == 0:
+        log_cpu(config, dtype=dtype, backend=backend, level=level, native=native)
     model = load_model(path, model_config, device, dtype, on_progress, scheme=scheme, rank=rank, num_ranks=num_ranks)
     match backend:
         case "native":
@@ -129,6 +137,7 @@ def load_shard(config: EngineConfig, *, rank: int, on_progress: Callable[[str, f
         device=device,
         dtype=dtype,
         backend=backend,
+        level=level,
         scheme=scheme,
         vocabulary=load_vocabulary(path, model_config.text.vocab_size),
     )

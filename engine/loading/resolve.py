@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from pathlib import Path
 
 import torch
@@ -48,44 +49,67 @@ def resolve_device(device: Device) -> torch.device:
     return torch.device(device)
 
 
-def resolve_dtype(dtype: DType, *, stored: str, device: torch.device) -> torch.dtype:
-    """Returns the dtype of weights and activations; `stored` is the checkpoint's dtype."""
+def check_fp8(scheme: QuantizationScheme | None, device: torch.device) -> None:
+    """
+    Raises:
+        CheckpointError: the weights are FP8, and the device cannot compute with them.
+    """
+    if is_fp8(scheme) and (why := why_not_fp8(device)):
+        raise CheckpointError(f"fp8 weights: {why}")
+
+
+class NativeAvailability:
+    """Whether the native backend can run a model in bfloat16. Compiles its kernels when first asked, at most once."""
+
+    def __init__(
+        self, device: torch.device, scheme: QuantizationScheme | None, on_progress: Callable[[str, float], None]
+    ) -> None:
+        self._device = device
+        self._is_fp8 = is_fp8(scheme)
+        self._on_progress = on_progress
+
+    @cached_property
+    def why_not(self) -> str | None:
+        """Why it cannot run; None if it can."""
+        if self._is_fp8:
+            return "the native backend does not support fp8 weights; int8 is its fastest scheme"
+        return why_not_native(self._device, torch.bfloat16, lambda stage: self._on_progress(stage, 0.0))
+
+
+def resolve_dtype(
+    dtype: DType, *, stored: str, device: torch.device, backend: Backend, native: NativeAvailability
+) -> torch.dtype:
+    """Returns the dtype of weights and activations.
+
+    Args:
+        dtype: the requested one.
+        stored: the checkpoint's.
+        device: where the model computes.
+        backend: the requested one. On a CPU the native backend is fast in bfloat16, torch only on some processors.
+        native: asked only if the answer depends on it.
+    """
     if dtype != "auto":
         return getattr(torch, dtype)
     if device.type == "cuda":
         # float16 checkpoints, such as AWQ and GPTQ ones, were trained in bfloat16 and can overflow in float16.
         return torch.float32 if stored == "float32" else torch.bfloat16
-    return torch.bfloat16 if _cpu_multiplies_bfloat16() else torch.float32
-
-
-_BACKENDS_BY_SPEED: Mapping[str, tuple[ChosenBackend, ...]] = {"cuda": ("flashinfer", "triton"), "cpu": ("native",)}
-"""Backends that are faster than torch, by device type, fastest first."""
+    if backend == "native" or _cpu_multiplies_bfloat16():
+        return torch.bfloat16
+    return torch.bfloat16 if backend == "auto" and native.why_not is None else torch.float32
 
 
 def resolve_backend(
-    backend: Backend,
-    *,
-    device: torch.device,
-    dtype: torch.dtype,
-    head_dim: int,
-    scheme: QuantizationScheme | None = None,
-    on_progress: Callable[[str, float], None],
+    backend: Backend, *, device: torch.device, dtype: torch.dtype, head_dim: int, native: NativeAvailability
 ) -> ChosenBackend:
-    """Returns the backend of the model's operations. Compiles the native kernels if they are needed and not cached.
+    """Returns the backend of the model's operations.
 
     Raises:
-        CheckpointError: the requested backend is not available, or the device cannot compute in FP8.
+        CheckpointError: the requested backend is not available.
     """
-    if is_fp8(scheme) and (why := why_not_fp8(device)):
-        raise CheckpointError(f"fp8 weights: {why}")
     why_not: Mapping[ChosenBackend, Callable[[], str | None]] = {
         "flashinfer": lambda: why_not_flashinfer(device, dtype, head_dim),
         "triton": lambda: why_not_triton(device),
-        "native": lambda: (
-            "the native backend does not support fp8 weights; int8 is its fastest scheme"
-            if is_fp8(scheme)
-            else why_not_native(device, dtype, lambda stage: on_progress(stage, 0.0))
-        ),
+        "native": lambda: native.why_not if dtype is torch.bfloat16 else "the native backend requires bfloat16",
         "torch": lambda: None,
     }
     if backend != "auto":
@@ -97,9 +121,13 @@ def resolve_backend(
         reason = why_not[best]()
         if reason is None:
             return best
-    if reason and (device.type == "cuda" or dtype is torch.bfloat16):
+    if device.type == "cuda":
         _log.warning("using the slower torch backend: %s", reason)
     return "torch"
+
+
+_BACKENDS_BY_SPEED: Mapping[str, tuple[ChosenBackend, ...]] = {"cuda": ("flashinfer", "triton"), "cpu": ("native",)}
+"""Backends that are faster than torch, by device type, fastest first."""
 
 
 def resolve_level(level: CpuLevel) -> Level:

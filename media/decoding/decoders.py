@@ -1,7 +1,6 @@
 """Decoding off the event loop, in worker processes or in threads, with limits on size and concurrency."""
 
 import asyncio
-import os
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +14,7 @@ from glimpse.media.decoding.video_file import video_from_file
 from glimpse.media.decoding.video_frames import video_from_image_files
 from glimpse.media.decoding.worker_client import IsolatedDecoders
 from glimpse.media.processing.image import prepare_image
+from glimpse.native.processors import num_processors
 
 _MAX_IMAGE_WORKERS = 8
 
@@ -43,7 +43,7 @@ class Decoders:
                 files only: what crashes the decoder crashes this process.
         """
         self._max_decoded_pixels = max_decoded_pixels
-        num_images = num_images or min(max(len(os.sched_getaffinity(0)), 2), _MAX_IMAGE_WORKERS)
+        num_images = num_images or min(max(num_processors(), 2), _MAX_IMAGE_WORKERS)
         self._isolated = (
             IsolatedDecoders(num_images=num_images, num_videos=num_videos, max_decoded_pixels=max_decoded_pixels)
             if isolated

@@ -2,6 +2,7 @@
 
 import ctypes
 import logging
+import os
 from ctypes import c_int, c_int64, c_void_p
 from enum import IntEnum
 from functools import cache
@@ -72,8 +73,9 @@ def native_resizer() -> Resizer | None:
     """Returns the resampler, compiled now unless it is cached. Returns None and logs why if it is unavailable."""
     with _lock:  # one thread compiles, the others use its result
         try:
-            path = build_library(KERNELS, _log.info)
-            return None if str(path) == NO_LIBRARY else Resizer(path)
+            if os.environ.get(KERNELS.variable) == NO_LIBRARY:
+                return None
+            return Resizer(build_library(KERNELS, _log.info))
         except (BuildError, OSError, AttributeError) as error:  # AttributeError: not a library of this program
             _log.warning("resizing images with Pillow, which is slower: %s", error)
             return None

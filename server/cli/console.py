@@ -89,6 +89,10 @@ def _computing(ready: Ready) -> str:
     parts = [ready.dtype, f"{ready.backend} backend"]
     if ready.quantization != "none":
         parts.insert(1, f"{ready.quantization} weights")
+    if ready.cpu_level:
+        parts.append(ready.cpu_level)
+    if ready.num_threads:
+        parts.append(f"{ready.num_threads} thread{'s' * (ready.num_threads > 1)}")
     if ready.tensor_parallel_size > 1:
         parts.append(f"{ready.tensor_parallel_size} ranks")
     return ", ".join(parts)

@@ -8,9 +8,10 @@ import uvloop
 from rich.console import Console
 
 from glimpse.engine.checkpoint import is_untrained
-from glimpse.engine.cpu_policy import MAX_FEW_PROCESSORS, num_processors, use_batch_policy
+from glimpse.engine.cpu_policy import MAX_FEW_PROCESSORS, use_batch_policy
 from glimpse.engine.errors import CheckpointError, EngineError
 from glimpse.engine.protocol import Ready
+from glimpse.native.processors import num_processors
 from glimpse.server.cli.console import LoadingProgress, ready_text, usage_text
 from glimpse.server.lifecycle.build_server import PortError, find_checkpoint
 from glimpse.server.lifecycle.gateway_child import GatewayDiedError

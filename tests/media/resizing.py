@@ -1,6 +1,7 @@
 """The instruction set levels of native resampling that this machine can run."""
 
 import os
+import platform
 import shutil
 
 import pytest
@@ -15,4 +16,7 @@ def _resizers() -> list[Resizer]:
 
 RESIZERS = _resizers()
 at_each_level = pytest.mark.parametrize("resizer", RESIZERS, ids=lambda resizer: resizer.level.name)
-needs_compiler = pytest.mark.skipif(shutil.which(os.environ.get("CXX") or "g++") is None, reason="no C++ compiler")
+needs_compiler = pytest.mark.skipif(
+    shutil.which(os.environ.get("CXX") or "g++") is None or platform.machine() != "x86_64",
+    reason="no C++ compiler, or not x86-64",
+)

@@ -1,5 +1,6 @@
 """Compilation of native libraries, their cache, and errors."""
 
+import platform
 import subprocess
 import sys
 from pathlib import Path
@@ -54,6 +55,18 @@ def test_reports_a_missing_compiler(toy: Sources, monkeypatch: pytest.MonkeyPatc
     monkeypatch.delenv("CXX", raising=False)
     with pytest.raises(BuildError, match=r"no C\+\+ compiler found: install g\+\+"):
         build_library(toy, lambda stage: None)
+
+
+@pytest.mark.parametrize(("system", "machine"), [("Linux", "aarch64"), ("Darwin", "arm64"), ("Darwin", "x86_64")])
+def test_compiles_nothing_on_other_machines(
+    toy: Sources, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, system: str, machine: str
+) -> None:
+    monkeypatch.setattr(platform, "system", lambda: system)
+    monkeypatch.setattr(platform, "machine", lambda: machine)
+    monkeypatch.setenv("CXX", str(tmp_path / "a compiler that must not run"))
+    with pytest.raises(BuildError, match=f"the toy kernels require Linux on x86-64, this is {system} on {machine}"):
+        build_library(toy, lambda stage: None)
+    assert not (tmp_path / "cache").exists()
 
 
 @pytest.mark.parametrize("kernels", [ENGINE_KERNELS, MEDIA_KERNELS], ids=["engine", "media"])

@@ -1,12 +1,13 @@
 """Progress reports: lines on standard output, and lines of JSON."""
 
 import json
-import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from torch import Tensor
+
+from glimpse.native.processors import num_processors
 
 REPORT_SECONDS = 20.0
 LOG = "log.jsonl"
@@ -63,7 +64,7 @@ class Progress:
 def machine() -> str:
     """Names the machine."""
     names = [line.split(":")[1].strip() for line in _cpu_info() if line.startswith("model name")]
-    cores = len(os.sched_getaffinity(0))
+    cores = num_processors()
     return f"{cores} cores of an {names[0]}" if names else f"{cores} cores"
 
 

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from glimpse.engine.cuda.backend import kernel_error
 from glimpse.engine.cuda.pages import make_pages
 from glimpse.engine.errors import CheckpointError
-from glimpse.engine.loading.resolve import resolve_backend
+from glimpse.engine.loading.resolve import NativeAvailability, resolve_backend
 
 
 def backend(requested: Any, *, device: str = "cuda", dtype: torch.dtype = torch.bfloat16, head_dim: int = 128) -> str:
-    return resolve_backend(
-        requested, device=torch.device(device), dtype=dtype, head_dim=head_dim, on_progress=lambda stage, fraction: None
-    )
+    where = torch.device(device)
+    native = NativeAvailability(where, None, lambda _stage, _fraction: None)
+    return resolve_backend(requested, device=where, dtype=dtype, head_dim=head_dim, native=native)
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import torch
 from glimpse.engine.config import EngineConfig
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.loading.load_engine import load_core
-from glimpse.engine.loading.resolve import resolve_device, resolve_dtype
+from glimpse.engine.loading.resolve import resolve_device
 from glimpse.engine.protocol import Generate
 from glimpse.engine.sampling_params import SamplingParams
 from glimpse.engine.scheduling.core import Core
@@ -111,13 +111,3 @@ def test_refuses_cuda_without_a_device(monkeypatch: pytest.MonkeyPatch):
     assert resolve_device("auto") == torch.device("cpu")
     with pytest.raises(CheckpointError, match="--device cuda: torch finds no CUDA device"):
         resolve_device("cuda")
-
-
-def test_dtype_is_the_requested_one_or_the_checkpoints_on_cuda():
-    cpu, cuda = torch.device("cpu"), torch.device("cuda")
-    assert resolve_dtype("float32", stored="bfloat16", device=cuda) is torch.float32
-    assert resolve_dtype("auto", stored="bfloat16", device=cuda) is torch.bfloat16
-    assert resolve_dtype("auto", stored="float16", device=cuda) is torch.bfloat16
-    assert resolve_dtype("auto", stored="float32", device=cuda) is torch.float32
-    assert resolve_dtype("bfloat16", stored="float32", device=cpu) is torch.bfloat16
-    assert resolve_dtype("auto", stored="float32", device=cpu) in {torch.float32, torch.bfloat16}

@@ -1,6 +1,7 @@
 """Whole models on the native backend, and the choice of the backend on a CPU."""
 
 import logging
+import platform
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,8 @@ import torch
 
 from glimpse.engine.config import EngineConfig, Quantization
 from glimpse.engine.errors import CheckpointError
-from glimpse.engine.loading.load_engine import LoadedEngine, load_core
-from glimpse.engine.loading.resolve import resolve_backend
+from glimpse.engine.loading.load_engine import LoadedEngine, load_core, load_shard
+from glimpse.engine.loading.resolve import NativeAvailability, resolve_backend
 from glimpse.engine.native.library import Level
 from glimpse.engine.protocol import Generate, TokenEvent
 from glimpse.engine.sampling_params import SamplingParams
@@ -102,7 +103,8 @@ def test_shares_one_openmp_runtime_with_torch():
 
 
 def backend(asked: Any, *, device: torch.device = CPU, dtype: torch.dtype = torch.bfloat16) -> str:
-    return resolve_backend(asked, device=device, dtype=dtype, head_dim=64, on_progress=lambda stage, fraction: None)
+    native = NativeAvailability(device, None, lambda stage, fraction: None)
+    return resolve_backend(asked, device=device, dtype=dtype, head_dim=64, native=native)
 
 
 def test_refuses_float32():
@@ -117,15 +119,70 @@ def test_refuses_other_devices():
 
 
 @pytest.fixture
+def no_bfloat16_units(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("glimpse.engine.loading.resolve._cpu_multiplies_bfloat16", lambda: False)
+
+
+@pytest.fixture
 def no_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CXX", raising=False)
 
 
 @pytest.mark.usefixtures("no_compiler")
-def test_uses_torch_without_a_compiler(caplog: pytest.LogCaptureFixture):
-    with caplog.at_level(logging.WARNING):
-        assert backend("auto") == "torch"
-    assert "no C++ compiler found: install g++" in caplog.text
+def test_uses_torch_without_a_compiler():
+    assert backend("auto") == "torch"
     with pytest.raises(CheckpointError, match=r"--backend native: no C\+\+ compiler found"):
         backend("native")
+
+
+@pytest.mark.parametrize(("system", "machine"), [("Linux", "aarch64"), ("Darwin", "arm64")])
+def test_uses_torch_on_other_machines(monkeypatch: pytest.MonkeyPatch, system: str, machine: str):
+    monkeypatch.setattr(platform, "system", lambda: system)
+    monkeypatch.setattr(platform, "machine", lambda: machine)
+    monkeypatch.setattr("subprocess.run", None)  # nothing is compiled
+    assert backend("auto") == "torch"
+    with pytest.raises(CheckpointError, match=f"require Linux on x86-64, this is {system} on {machine}"):
+        backend("native")
+
+
+def cpu_lines(caplog: pytest.LogCaptureFixture, path: Path, **options: Any) -> list[tuple[str, str]]:
+    """Returns the severity and text of the lines about the CPU that an engine logs while it loads."""
+    with caplog.at_level(logging.INFO):
+        load_shard(EngineConfig(model_path=str(path), num_threads=1, **options), rank=0, on_progress=_ignore)
+    return [(record.levelname, record.message) for record in caplog.records if record.message.startswith("cpu: ")]
+
+
+def _ignore(_stage: str, _fraction: float) -> None: ...
+
+
+@needs_kernels
+def test_logs_what_computes(tiny_checkpoint: Path, caplog: pytest.LogCaptureFixture):
+    lines = cpu_lines(caplog, tiny_checkpoint, cpu_level="avx2")
+    assert lines == [("INFO", "cpu: native kernels, AVX2, bfloat16, 1 thread")]
+
+
+@pytest.mark.usefixtures("no_compiler", "no_bfloat16_units")
+def test_warns_that_the_native_kernels_cannot_run(tiny_checkpoint: Path, caplog: pytest.LogCaptureFixture):
+    ((severity, text),) = cpu_lines(caplog, tiny_checkpoint)
+    assert severity == "WARNING"
+    assert "cpu: torch, float32, 1 thread; the native kernels are faster: no C++ compiler found: install g++" in text
+
+
+def test_warns_that_float32_excludes_the_native_kernels(tiny_checkpoint: Path, caplog: pytest.LogCaptureFixture):
+    ((severity, text),) = cpu_lines(caplog, tiny_checkpoint, dtype="float32")
+    assert severity == "WARNING"
+    assert text.endswith("the native kernels are faster: --dtype float32 excludes them")
+
+
+def test_does_not_warn_of_torch_if_it_was_asked_for(tiny_checkpoint: Path, caplog: pytest.LogCaptureFixture):
+    ((severity, _),) = cpu_lines(caplog, tiny_checkpoint, dtype="float32", backend="torch")
+    assert severity == "INFO"
+
+
+@needs_kernels
+@pytest.mark.usefixtures("no_bfloat16_units")
+def test_native_backend_serves_bfloat16_on_any_processor(tiny_checkpoint: Path):
+    config = EngineConfig(model_path=str(tiny_checkpoint), num_threads=1, kv_cache_bytes=8 << 20, cpu_level="avx2")
+    ready = load_core(config, on_progress=_ignore).ready
+    assert (ready.dtype, ready.backend, ready.cpu_level, ready.num_threads) == ("bfloat16", "native", "AVX2", 1)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 from google.protobuf import json_format
 
@@ -117,6 +118,12 @@ def test_chat_reports_a_missing_image_and_a_missing_server(tmp_path: Path) -> No
 def test_says_that_weights_are_untrained() -> None:
     assert "random" in ready_text(READY, model="m", untrained=True)
     assert "random" not in ready_text(READY, model="m", untrained=False)
+
+
+def test_says_what_computes() -> None:
+    native = msgspec.structs.replace(READY, dtype="bfloat16", backend="native", cpu_level="AVX-512", num_threads=2)
+    assert "(bfloat16, native backend, AVX-512, 2 threads)" in ready_text(native, model="m", untrained=False)
+    assert "(float32, torch backend)" in ready_text(READY, model="m", untrained=False)
 
 
 def bodies(text: str) -> list[bytes]:
