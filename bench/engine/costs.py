@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from glimpse.engine.config import Quantization
 from glimpse.engine.model_config import TextConfig, VisionConfig
 
-_BYTES_OF_VALUE = 2  # bfloat16
-_BYTES_OF_WEIGHT: Mapping[Quantization, float] = {"none": 2.0, "int8": 1.0, "int4": 0.5 + 3 / 128, "fp8": 1.0}
-"""Bytes per weight by quantization; scales per row are negligible, those per group take three bytes."""
+_BFLOAT16_BYTES = 2
+_BYTES_OF_WEIGHT: Mapping[Quantization, float] = {"int8": 1.0, "int4": 0.5 + 3 / 128, "fp8": 1.0}
+"""Bytes per quantized weight; scales per row are negligible, those per group take three bytes."""
 
 
 def linear_values(text: TextConfig) -> int:
@@ -26,18 +26,30 @@ def head_values(text: TextConfig) -> int:
     return text.vocab_size * text.hidden_size
 
 
-def stored_bytes(text: TextConfig, *, quantization: Quantization) -> float:
+def stored_bytes(text: TextConfig, *, quantization: Quantization, value_bytes: int = _BFLOAT16_BYTES) -> float:
     """Returns the bytes of weights that a decode step reads; the head is never quantized.
 
-    int4 is counted as a GPU reads it; on the CPU the native backend unpacks it.
+    int4 is counted as a GPU reads it; on the CPU the native backend unpacks it. `value_bytes`: of a weight that is not
+    quantized.
     """
-    return linear_values(text) * _BYTES_OF_WEIGHT[quantization] + head_values(text) * _BYTES_OF_VALUE
+    return linear_values(text) * _BYTES_OF_WEIGHT.get(quantization, value_bytes) + head_values(text) * value_bytes
 
 
-def decode_bytes(text: TextConfig, weight_bytes: float, *, batch: int, context: int) -> float:
-    """Returns the bytes read by a decode step of `batch` sequences of `context` tokens."""
-    token_bytes = 2 * text.num_layers * text.num_kv_heads * text.head_dim * _BYTES_OF_VALUE
+def decode_bytes(
+    text: TextConfig, weight_bytes: float, *, batch: int, context: int, value_bytes: int = _BFLOAT16_BYTES
+) -> float:
+    """Returns the bytes read by a decode step of `batch` sequences of `context` tokens.
+
+    `value_bytes`: of a number in the KV cache.
+    """
+    token_bytes = 2 * text.num_layers * text.num_kv_heads * text.head_dim * value_bytes
     return weight_bytes + batch * context * token_bytes
+
+
+def decode_flops(text: TextConfig, *, batch: int, context: int) -> float:
+    """Returns the operations of a decode step of `batch` sequences of `context` tokens."""
+    attention = text.num_layers * text.num_heads * text.head_dim * 4 * context
+    return batch * (2 * linear_values(text) + 2 * head_values(text) + attention)
 
 
 def prefill_flops(text: TextConfig, num_tokens: int) -> float:

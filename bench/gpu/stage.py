@@ -23,7 +23,7 @@ from bench.engine.costs import decode_bytes, prefill_flops, stored_bytes, vision
 from bench.engine.divergence import ON_CPU, ON_GPU, compare
 from bench.engine.driver import Driver, Question, text
 from bench.engine.limits import Limits
-from bench.engine.steps import Steps
+from bench.engine.timed_engine import TimedEngine
 from bench.figures import significant
 from bench.gpu.idle import decode_idle_share
 from bench.gpu.limits import device_limits
@@ -145,13 +145,13 @@ def steps(setting: Setting) -> Iterator[Figure]:
     """Measures decode and prefill against the device's limits."""
     found, scale = device_limits(setting.device), setting.scale
     engine = setting.load()
-    timed = Steps(engine.core, engine.model, repeats=scale.repeats)
+    timed = TimedEngine(engine.core, engine.model, repeats=scale.repeats)
     yield from _decodes(timed, engine.model.text, found, scale, "none")
     for num_tokens in scale.prefills:
         ideal = prefill_flops(engine.model.text, num_tokens) / found.flops_per_second
         yield from _against(f"prefill of {num_tokens}", timed.prefill(num_tokens), ideal)
     ideal = vision_flops(engine.model.vision, 32 * 32) / found.flops_per_second
-    yield from _against("image of 448 x 448", timed.image(), ideal)
+    yield from _against("image of 448 x 448", timed.image(448), ideal)
 
 
 def quantization(setting: Setting) -> Iterator[Figure]:
@@ -160,7 +160,7 @@ def quantization(setting: Setting) -> Iterator[Figure]:
     schemes: tuple[Quantization, ...] = ("fp8", "int8", "int4")
     for scheme in schemes:
         engine = setting.load(quantization=scheme)
-        timed = Steps(engine.core, engine.model, repeats=scale.repeats)
+        timed = TimedEngine(engine.core, engine.model, repeats=scale.repeats)
         for figure in _decodes(timed, engine.model.text, found, scale, scheme):
             yield replace(figure, name=f"{scheme}, {figure.name}")
         del engine, timed
@@ -238,12 +238,15 @@ STAGES: Mapping[str, Callable[[Setting], Iterator[Figure]]] = {
 
 
 def _decodes(
-    timed: Steps, text_config: TextConfig, found: Limits, scale: Scale, scheme: Quantization
+    timed: TimedEngine, text_config: TextConfig, found: Limits, scale: Scale, scheme: Quantization
 ) -> Iterator[Figure]:
     weight_bytes = stored_bytes(text_config, quantization=scheme)
-    for batch_size, seconds in timed.decode(scale.batches, scale.context):
-        work = decode_bytes(text_config, weight_bytes, batch=batch_size, context=scale.context)
-        yield from _against(f"decode step, {batch_size} x {scale.context}", seconds, work / found.read_bytes_per_second)
+    for batch_size in scale.batches:
+        timed.run(batch_size, scale.context)
+        ideal = decode_bytes(text_config, weight_bytes, batch=batch_size, context=scale.context)
+        name = f"decode step, {batch_size} x {scale.context}"
+        yield from _against(name, timed.decode(), ideal / found.read_bytes_per_second)
+    timed.end()
 
 
 def _against(name: str, seconds: list[float], ideal_seconds: float) -> Iterator[Figure]:

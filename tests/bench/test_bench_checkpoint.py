@@ -7,8 +7,8 @@ import pytest
 from safetensors.torch import load_file
 
 from bench.engine.costs import stored_bytes
-from bench.engine.limits import Limits
-from bench.engine.steps import Steps, measure, text_table
+from bench.engine.steps import measure, step_work
+from bench.engine.timed_engine import TimedEngine
 from bench.make_checkpoint import PRESETS, make_checkpoint
 from bench.serving.words import COMMON, common_text
 from glimpse.engine.config import EngineConfig
@@ -55,18 +55,42 @@ def test_a_common_word_is_one_token(checkpoint: Path) -> None:
 
 def test_every_kind_of_step_is_timed(checkpoint: Path) -> None:
     config = EngineConfig(
-        model_path=str(checkpoint), backend="torch", dtype="float32", prefix_caching=False, num_threads=1
+        model_path=str(checkpoint),
+        backend="torch",
+        dtype="float32",
+        prefix_caching=False,
+        num_threads=1,
+        max_decode_slowdown=1e6,
     )
     engine = load_core(config, on_progress=lambda _stage, _fraction: None)
-    weight_bytes = stored_bytes(engine.model.text, quantization="none")
-    steps = Steps(engine.core, engine.model, repeats=1)
-    measured = list(measure(steps, engine.model, weight_bytes, max_batch=1))
+    timed = TimedEngine(engine.core, engine.model, repeats=1)
+    measured = list(measure(timed, step_work(engine, "none"), max_batch=1))
     assert [each.name for each in measured] == [
         "decode 1 x 512",
+        "decode 1 x 512 + 100 prompt tokens",
+        "decode 1 x 512 + 200 prompt tokens",
         "decode 1 x 2048",
+        "decode 1 x 512, temperature 1",
         "prefill 512",
         "prefill 2048",
         "image 448 x 448",
     ]
-    assert measured[0].milliseconds > 0
-    assert "decode 1 x 512" in text_table(measured, Limits(read_bytes_per_second=1e9, flops_per_second=1e12))
+    assert all(each.least_milliseconds > 0 for each in measured[:-1])
+    assert not engine.core.has_work
+
+
+def test_a_part_of_a_prompt_is_no_mixed_step(checkpoint: Path) -> None:
+    config = EngineConfig(model_path=str(checkpoint), backend="torch", dtype="float32", num_threads=1)
+    engine = load_core(config, on_progress=lambda _stage, _fraction: None)
+    timed = TimedEngine(engine.core, engine.model, repeats=1)
+    timed.run(1, 8)
+    with pytest.raises(RuntimeError, match="a step took 64 of 100 prompt tokens"):
+        timed.mixed(100)
+
+
+def test_weights_of_four_bytes_are_counted_as_such(checkpoint: Path) -> None:
+    config = EngineConfig(model_path=str(checkpoint), backend="torch", dtype="float32", num_threads=1)
+    engine = load_core(config, on_progress=lambda _stage, _fraction: None)
+    work = step_work(engine, "none")
+    assert work.weight_bytes == 2 * stored_bytes(engine.model.text, quantization="none")
+    assert work.value_bytes == 4

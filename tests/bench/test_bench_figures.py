@@ -5,8 +5,18 @@ import math
 import pytest
 import torch
 
-from bench.engine.costs import decode_bytes, head_values, linear_values, prefill_flops, stored_bytes, vision_flops
+from bench.engine.costs import (
+    decode_bytes,
+    decode_flops,
+    head_values,
+    linear_values,
+    prefill_flops,
+    stored_bytes,
+    vision_flops,
+)
 from bench.engine.divergence import divergence
+from bench.engine.limits import Limits
+from bench.engine.step_costs import Variant, Work, measured, summary, text_table
 from bench.figures import percentile, ratios, significant, spread, table
 from bench.serving.clients import Answer
 from bench.serving.comparison import CASES, Run, comparison
@@ -91,6 +101,41 @@ def test_a_prefill_multiplies_every_weight_with_every_token() -> None:
     assert prefill_flops(MID, 1000) - 1000 * linears < 0.1 * prefill_flops(MID, 1000)
     growth = prefill_flops(MID, 2000) - 2 * prefill_flops(MID, 1000)
     assert growth > 0  # attention grows with the square
+
+
+def test_a_decode_step_multiplies_every_weight_with_every_sequence() -> None:
+    one, four = (decode_flops(MID, batch=batch, context=512) for batch in (1, 4))
+    assert four == 4 * one
+    assert one > 2 * (linear_values(MID) + head_values(MID))
+
+
+def test_a_step_takes_at_least_the_longer_of_reading_and_computing() -> None:
+    limits = Limits(read_bytes_per_second=1e9, flops_per_second=1e12, units="FMA")
+    reading, computing = Work(num_bytes=2e9, flops=1e12), Work(num_bytes=1e9, flops=3e12)
+    assert (reading.seconds(limits), computing.seconds(limits)) == (2, 3)
+    assert (reading.is_read_bound(limits), computing.is_read_bound(limits)) == (True, False)
+
+
+def test_a_summary_has_a_column_per_engine() -> None:
+    limits = Limits(read_bytes_per_second=1e9, flops_per_second=1e12, units="FMA")
+    step = measured("decode", [0.003, 0.004, 0.009], Work(num_bytes=1e6, flops=2e9))
+    prefill = measured("prefill", [0.004], Work(num_bytes=1e6, flops=3e9))
+    fast = Variant(level="avx512", weights="int8", limits=limits, steps=[step, prefill])
+    slow = Variant(level="avx2", weights="bfloat16", limits=limits, steps=[step])
+    assert text_table(fast).splitlines() == [
+        "avx512, int8 weights: limits 1.0 GB/s read, 1.00 TFLOP/s (FMA)",
+        "",
+        "| step    | median ms | least ms | rate         | of the limit |",
+        "|---------|-----------|----------|--------------|--------------|",
+        "| decode  | 4.00      | 3.00     | 0.5 TFLOP/s  | 50 %         |",
+        "| prefill | 4.00      | 4.00     | 0.75 TFLOP/s | 75 %         |",
+    ]
+    assert summary([fast, slow]).splitlines() == [
+        "| step, ms | avx512, int8 | avx2, bfloat16 |",
+        "|----------|--------------|----------------|",
+        "| decode   | 4 (50 %)     | 4 (50 %)       |",
+        "| prefill  | 4 (75 %)     | –              |",
+    ]
 
 
 def test_the_vision_towers_attention_grows_with_the_square_of_its_patches() -> None:

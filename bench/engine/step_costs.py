@@ -1,0 +1,130 @@
+"""The kinds of steps that are measured, what each must read and compute, and the tables. No engine runs here."""
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from bench.engine.costs import decode_bytes, decode_flops, prefill_flops, vision_flops
+from bench.engine.limits import Limits
+from bench.figures import significant, table
+from glimpse.engine.model_config import ModelConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """What a step must do at least."""
+
+    num_bytes: float
+    """Bytes to read from memory."""
+    flops: float
+    """Operations of its matrix products."""
+
+    def seconds(self, limits: Limits) -> float:
+        """Returns the least time: reading and computing overlap, so the longer of the two."""
+        return max(self.num_bytes / limits.read_bytes_per_second, self.flops / limits.flops_per_second)
+
+    def is_read_bound(self, limits: Limits) -> bool:
+        """Whether reading takes longer than computing."""
+        return self.num_bytes / limits.read_bytes_per_second >= self.flops / limits.flops_per_second
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepWork:
+    """The work of a model's steps."""
+
+    model: ModelConfig
+    weight_bytes: float
+    """Bytes of the decoder's weights and of the head, as stored."""
+    value_bytes: int
+    """Bytes of a key's or value's number in the KV cache."""
+
+    def decode(self, batch: int, context: int) -> Work:
+        """A step of `batch` sequences of `context` tokens."""
+        text = self.model.text
+        num_bytes = decode_bytes(text, self.weight_bytes, batch=batch, context=context, value_bytes=self.value_bytes)
+        return Work(num_bytes=num_bytes, flops=decode_flops(text, batch=batch, context=context))
+
+    def prefill(self, num_tokens: int) -> Work:
+        """An uncached prompt."""
+        return Work(num_bytes=self.weight_bytes, flops=prefill_flops(self.model.text, num_tokens))
+
+    def mixed(self, batch: int, context: int, num_tokens: int) -> Work:
+        """A decode step that also computes a prompt."""
+        decode, prefill = self.decode(batch, context), self.prefill(num_tokens)
+        return Work(num_bytes=decode.num_bytes, flops=decode.flops + prefill.flops)
+
+    def image(self, side: int) -> Work:
+        """The vision encoder on a square image; `side` in pixels. Its weights are few."""
+        patches = side // self.model.vision.patch_size
+        return Work(num_bytes=0.0, flops=vision_flops(self.model.vision, patches**2))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """The result of one kind of step."""
+
+    name: str
+    milliseconds: float
+    """Median."""
+    least_milliseconds: float
+    work: Work
+
+    def share(self, limits: Limits) -> float:
+        """Share of the machine's rate, by the median."""
+        return 1000 * self.work.seconds(limits) / self.milliseconds
+
+    def rate(self, limits: Limits) -> str:
+        """The rate, by the median, of what the step is bound by."""
+        if self.work.is_read_bound(limits):
+            return f"{significant(self.work.num_bytes / self.milliseconds / 1e6)} GB/s"
+        return f"{significant(self.work.flops / self.milliseconds / 1e9)} TFLOP/s"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variant:
+    """The steps of one engine and the limits that were measured beside them."""
+
+    level: str
+    """Instruction set level, or the backend if it is not native."""
+    weights: str
+    """Their type or quantization."""
+    limits: Limits
+    steps: Sequence[Measured]
+
+
+def measured(name: str, seconds: Sequence[float], work: Work) -> Measured:
+    """Makes a result of repeated times."""
+    return Measured(
+        name=name,
+        milliseconds=1000 * statistics.median(seconds),
+        least_milliseconds=1000 * min(seconds),
+        work=work,
+    )
+
+
+def text_table(variant: Variant) -> str:
+    """Formats all steps of an engine."""
+    header = ["step", "median ms", "least ms", "rate", "of the limit"]
+    rows = [_row(each, variant.limits) for each in variant.steps]
+    return f"{variant.level}, {variant.weights} weights: limits {variant.limits}\n\n{table(header, rows)}"
+
+
+def _row(each: Measured, limits: Limits) -> list[str]:
+    times = (f"{each.milliseconds:.2f}", f"{each.least_milliseconds:.2f}")
+    return [each.name, *times, each.rate(limits), _percent(each, limits)]
+
+
+def summary(variants: Sequence[Variant]) -> str:
+    """Formats one column per engine: the median in milliseconds and its share of the limit for each kind of step."""
+    names = dict.fromkeys(each.name for variant in variants for each in variant.steps)
+    header = ["step, ms", *(f"{variant.level}, {variant.weights}" for variant in variants)]
+    return table(header, [[name, *(_summary_cell(variant, name) for variant in variants)] for name in names])
+
+
+def _summary_cell(variant: Variant, name: str) -> str:
+    found = next((each for each in variant.steps if each.name == name), None)
+    return f"{significant(found.milliseconds)} ({_percent(found, variant.limits)})" if found else "–"
+
+
+def _percent(each: Measured, limits: Limits) -> str:
+    return f"{100 * each.share(limits):.0f} %"
