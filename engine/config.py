@@ -70,7 +70,10 @@ class EngineOptions:
     tensor_parallel_size: Count = 1
     """Processes that share each step, on GPUs one each; on a CPU they share its threads. See docs/gpu.md."""
     num_threads: Count | None = None
-    """Compute threads on a CPU, of all processes together. Default: one for each processor that the engine may use."""
+    """Compute threads on a CPU, of all processes together. Default: one for each physical performance core that the
+    engine may use; if these are more than two and no others are free, one less, for the front end."""
+    numa_node: Annotated[int, Ge(0)] | None = None
+    """NUMA node, by its number, whose processors and memory the engine uses. Linux only. Default: all nodes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,3 +108,4 @@ class OfflineOptions(TypedDict, total=False):
     speculative: Speculative
     tensor_parallel_size: int
     num_threads: int | None
+    numa_node: int | None

@@ -1,6 +1,10 @@
-"""The processors that this process may use, on Linux and elsewhere."""
+"""The processors and the processor time that this process may use, on Linux and elsewhere."""
 
 import os
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+
+ROOT = Path("/")
 
 
 def usable_processors() -> frozenset[int]:
@@ -12,5 +16,38 @@ def usable_processors() -> frozenset[int]:
 
 
 def num_processors() -> int:
-    """Returns the number of processors that this process may run on."""
-    return len(usable_processors())
+    """Returns how many processors this process may keep busy: those that it may run on, as far as its quota lasts."""
+    number, quota = len(usable_processors()), cpu_quota()
+    return number if quota is None else min(number, max(1, int(quota)))
+
+
+def cpu_quota(root: Path = ROOT) -> float | None:
+    """Returns the processor time that a container's limit grants, in processors. None if there is no limit.
+
+    Reads version 2 of Linux's control groups: the limits of this process's group and of the groups around it.
+    """
+    quotas = [quota for limit in _limits(root) if (quota := _parse_limit(limit)) is not None]
+    return min(quotas, default=None)
+
+
+def _limits(root: Path) -> Iterator[str]:
+    """Yields the texts of the groups' limits. In a container the path of its group may name what it cannot see."""
+    try:
+        lines = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return
+    mount = root / "sys/fs/cgroup"
+    for line in lines:
+        if line.startswith("0::/"):
+            path = PurePosixPath(line.removeprefix("0::/"))
+            for folder in (path, *path.parents):
+                try:
+                    yield (mount / folder / "cpu.max").read_text()
+                except OSError:
+                    continue
+
+
+def _parse_limit(limit: str) -> float | None:
+    """Returns the processors of a limit such as "150000 100000" (microseconds of each period); None for "max"."""
+    quota, _, period = limit.strip().partition(" ")
+    return int(quota) / int(period) if quota.isdecimal() and period.isdecimal() and int(period) else None

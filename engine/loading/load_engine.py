@@ -19,7 +19,7 @@ from glimpse.engine.layers.quantized import (
     resolve_scheme,
 )
 from glimpse.engine.loading.build_runner import LoadedShard, make_runner, uses_async_scheduling
-from glimpse.engine.loading.cpu import log_cpu, num_threads, set_threads
+from glimpse.engine.loading.cpu import bind_to_node, log_cpu, num_threads, set_threads
 from glimpse.engine.loading.resolve import (
     NativeAvailability,
     assign_device,
@@ -110,6 +110,7 @@ def load_shard(config: EngineConfig, *, rank: int, on_progress: Callable[[str, f
     on_progress("reading the configuration", 0.0)
     model_config = load_model_config(path)
     device = assign_device(resolve_device(config.device), rank=rank, num_ranks=num_ranks)
+    bind_to_node(config.numa_node)
     if device.type == "cpu":
         set_threads(config)
     scheme = resolve_scheme(config.quantization, model_config.quantization)

@@ -27,4 +27,5 @@ OTHER_VALUES: Mapping[str, object] = {
     "speculative": "ngram",
     "tensor_parallel_size": 2,
     "num_threads": 3,
+    "numa_node": 1,
 }
