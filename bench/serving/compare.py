@@ -3,12 +3,15 @@
     python -m bench.serving.compare CHECKPOINT --rounds 5 --out results.jsonl \\
         --peer 'vllm http://127.0.0.1:8102/v1 /path/to/start-vllm {checkpoint} 8102' \\
         --peer 'transformers {checkpoint}@http://127.0.0.1:8103/v1 /path/to/start-transformers {checkpoint} 8103'
+    python -m bench.serving.compare CHECKPOINT --llama-cpp BINARIES GGUF_FILES --llama-weights BF16 Q8_0
     python -m bench.serving.compare CHECKPOINT --show results.jsonl
 
 A peer is NAME [MODEL@]URL COMMAND…: the command runs in the foreground and serves OpenAI's API at the URL and /health
-next to it; MODEL is the name to request if the peer lists none. Each round starts every server, runs all cases and
-stops it; the order rotates between rounds. Glimpse is served through Envoy. Each run is appended to the results as it
-ends, so that an interrupted comparison is not lost.
+next to it; MODEL is the name to request if the peer lists none. llama.cpp's server is started from the folder of its
+binaries and the folder of the converted checkpoint, once for each type of weights.
+
+Each round starts every server, runs all cases and stops it; the order rotates between rounds. Glimpse is served through
+Envoy. Each run is appended to the results as it ends, so that an interrupted comparison is not lost.
 """
 
 import argparse
@@ -24,9 +27,10 @@ from pathlib import Path
 from typing import Any
 
 from bench.serving.comparison import CASES, START, Run, comparison
+from bench.serving.peers.llama_cpp import llama_cpp
 from bench.serving.targets import Target, TargetError, glimpse, parse_peer, started
 
-_ROOT = Path(__file__).resolve().parents[1]
+_ROOT = Path(__file__).resolve().parents[2]
 _CASE_SECONDS = 1800
 
 
@@ -88,7 +92,7 @@ def show(results: Path) -> str:
 def run_all(arguments: argparse.Namespace) -> None:
     """Runs every round and appends each result."""
     checkpoint = arguments.checkpoint.resolve()
-    targets = [glimpse(checkpoint, arguments.glimpse), *(parse_peer(text, checkpoint) for text in arguments.peer)]
+    targets = [glimpse(checkpoint, arguments.glimpse), *_peers(arguments, checkpoint)]
     with arguments.out.open("w") as results, tempfile.TemporaryDirectory() as folder:
         results.write(json.dumps(describe(arguments, targets)) + "\n")
         for number in range(arguments.rounds):
@@ -100,6 +104,15 @@ def run_all(arguments: argparse.Namespace) -> None:
                     results.flush()
 
 
+def _peers(arguments: argparse.Namespace, checkpoint: Path) -> Iterator[Target]:
+    for text in arguments.peer:
+        yield parse_peer(text, checkpoint)
+    if arguments.llama_cpp:
+        binaries, files = arguments.llama_cpp
+        for weights in arguments.llama_weights:
+            yield llama_cpp(binaries, files, weights, num_threads=len(os.sched_getaffinity(0)))
+
+
 def _say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
@@ -109,6 +122,16 @@ def main() -> None:
     parser.add_argument("checkpoint", type=Path, help="a folder, such as bench.make_checkpoint writes")
     parser.add_argument(
         "--peer", action="append", default=[], help="NAME [MODEL@]URL COMMAND…; may be given several times"
+    )
+    parser.add_argument(
+        "--llama-cpp",
+        type=Path,
+        nargs=2,
+        metavar=("BINARIES", "GGUF_FILES"),
+        help="folders of llama.cpp's binaries and of the checkpoint in its format: also compare with llama-server",
+    )
+    parser.add_argument(
+        "--llama-weights", nargs="+", default=["BF16"], metavar="TYPE", help="such as Q8_0 or Q4_0 (default: BF16)"
     )
     parser.add_argument(
         "--glimpse", default="--kv-cache-bytes=2GiB", help="options of `glimpse up`, after an equals sign"

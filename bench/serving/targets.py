@@ -51,7 +51,7 @@ class Started:
 
 def glimpse(checkpoint: Path, options: str) -> Target:
     """`glimpse up` with Envoy, on free ports."""
-    http_port, grpc_port, metrics_port = _free_ports(3)
+    http_port, grpc_port, metrics_port = free_ports(3)
     ports = (f"--http-port={http_port}", f"--port={grpc_port}", f"--metrics-port={metrics_port}")
     program = str(Path(sys.executable).with_name("glimpse"))
     return Target(
@@ -124,7 +124,8 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
+    """Returns loopback ports that are free now."""
     sockets = [socket.socket() for _ in range(count)]
     for each in sockets:
         each.bind(("127.0.0.1", 0))
