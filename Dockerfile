@@ -15,10 +15,12 @@ COPY . .
 RUN --mount=type=cache,target=/root/.cache/pip \
     ${TORCH_INDEX:+env GLIMPSE_TORCH_CPU_INDEX="$TORCH_INDEX"} python tools/set_up.py
 # The engine's and media's kernels are compiled here, so that the image needs no compiler; they run on whatever x86-64 it
-# is started on.
-RUN apt-get update && apt-get install --yes --no-install-recommends g++ \
-    && .venv/bin/python -m glimpse.engine.native.compile_kernels /app/native.so \
-    && .venv/bin/python -m glimpse.media.native.compile_resampler /app/media.so
+# is started on. Other processors have none.
+RUN if [ "$(uname -m)" = x86_64 ]; then \
+    apt-get update && apt-get install --yes --no-install-recommends g++ \
+    && .venv/bin/python -m glimpse.engine.native.compile_kernels --package \
+    && .venv/bin/python -m glimpse.media.native.compile_resampler --package; \
+    fi
 # Files may come with modes that only their owner can read.
 RUN chmod -R a+rX .
 
@@ -32,8 +34,6 @@ WORKDIR /app
 USER 10001
 ENV PATH=/app/.venv/bin:$PATH \
     PYTHONUNBUFFERED=1 \
-    GLIMPSE_NATIVE_LIBRARY=/app/native.so \
-    GLIMPSE_MEDIA_LIBRARY=/app/media.so \
     GLIMPSE_HOST=0.0.0.0 \
     GLIMPSE_METRICS_HOST=0.0.0.0
 EXPOSE 50051 9090

@@ -5,6 +5,7 @@
 # make generate    regenerate what is generated from the protos.
 # make fuzz        fuzz the parsers of untrusted bytes for a minute, from fixed seeds; FUZZ="--seconds 600" for another run.
 # make chaos       attack a real server for a minute, from a fixed seed; CHAOS="--seconds 3600 --kills 100" for another run.
+# make kernels     compile the CPU kernels next to their sources, for a wheel or image that needs no compiler.
 # make breaking    compare the protos with those on branch main for changes that break clients.
 
 PYTHON ?= python3
@@ -19,7 +20,7 @@ QUICK_TESTS := tests/engine/scheduling tests/engine/text tests/media/cache tests
 
 export PATH := $(CURDIR)/$(VENV):$(PATH)
 
-.PHONY: up test test-quick check fuzz chaos breaking generate set-up set-up-dev
+.PHONY: up test test-quick check fuzz chaos kernels breaking generate set-up set-up-dev
 
 up: set-up
 	@exec $(VENV)/glimpse up $(if $(MODEL),--model $(MODEL))
@@ -48,6 +49,10 @@ fuzz: set-up-dev
 
 chaos: set-up-dev
 	$(VENV)/python -m tests.chaos $(CHAOS)
+
+kernels: set-up
+	$(VENV)/python -m glimpse.engine.native.compile_kernels --package
+	$(VENV)/python -m glimpse.media.native.compile_resampler --package
 
 breaking: set-up-dev
 	$(VENV)/buf breaking api --against '.git#branch=main,subdir=api'

@@ -1,13 +1,16 @@
-"""Compiles C++ sources into shared libraries with g++ and caches them.
+"""Compiles C++ sources into shared libraries with g++ or clang++ and caches them.
 
 A library is stored in the user's cache folder under a hash of its sources, flags and compiler. It is moved there
 atomically, so several processes can build it at once. For machines without a compiler, `main` compiles it ahead of
-time, and an environment variable names the file.
+time: to a file that an environment variable names, or next to its sources, under a hash of these and the flags. A wheel
+takes it along from there, and a library of other sources is never used.
 """
 
+import argparse
 import hashlib
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -39,7 +42,7 @@ class BuildError(Exception):
 
 
 def build_library(sources: Sources, on_progress: Callable[[str], None]) -> Path:
-    """Returns the path of the library: from the environment variable, from the cache, or compiled now.
+    """Returns the path of the library: from the environment variable, next to the sources, from the cache, or compiled.
 
     Args:
         sources: sources of the library.
@@ -48,26 +51,36 @@ def build_library(sources: Sources, on_progress: Callable[[str], None]) -> Path:
     Raises:
         BuildError: the kernels are not written for this machine, there is no compiler, or compilation fails.
     """
-    if (machine := (platform.system(), platform.machine())) != ("Linux", "x86_64"):
-        raise BuildError(f"the {sources.name} kernels require Linux on x86-64, this is {' on '.join(machine)}")
+    _check_machine(sources)
     if path := os.environ.get(sources.variable):
         return Path(path)
-    compiler = _find_compiler()
-    library = cache_folder() / f"{sources.name}-{_fingerprint(sources, compiler)}.so"
-    if not library.exists():
-        on_progress(f"compiling the {sources.name} kernels (once on this machine)")
-        _compile(sources, compiler, library)
-    return library
+    packaged = packaged_library(sources)
+    return packaged if packaged.exists() else _cached_library(sources, on_progress)
 
 
 def main(sources: Sources) -> None:
-    """Command line program: compiles a library ahead of time to the file named by its argument."""
+    """Command line program: compiles a library ahead of time, to the file that its argument names.
+
+    With `--package` instead, to the file next to the sources that a wheel contains; others there are removed.
+    """
+    parser = argparse.ArgumentParser(description=f"Compiles the {sources.name} kernels ahead of time.")
+    to = parser.add_mutually_exclusive_group(required=True)
+    to.add_argument("file", nargs="?", type=Path, help=f"where to write the library; set {sources.variable} to it")
+    to.add_argument("--package", action="store_true", help="write it next to its sources, where wheels take it from")
+    arguments = parser.parse_args()
     try:
-        _compile(sources, _find_compiler(), Path(sys.argv[1]).resolve())
-    except IndexError:
-        sys.exit("missing argument: the file to write the library to")
+        _check_machine(sources)
+        if arguments.package:
+            _package(sources)
+        else:
+            _compile(sources, _find_compiler(), arguments.file.resolve())
     except BuildError as error:
         sys.exit(str(error))
+
+
+def packaged_library(sources: Sources) -> Path:
+    """Returns where a library that was compiled ahead of time lies next to its sources."""
+    return sources.folder / f"{sources.name}-{_fingerprint(sources)}.so"
 
 
 def cache_folder() -> Path:
@@ -75,15 +88,42 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "glimpse"
 
 
+def _check_machine(sources: Sources) -> None:
+    if (machine := (platform.system(), platform.machine())) != ("Linux", "x86_64"):
+        raise BuildError(f"the {sources.name} kernels require Linux on x86-64, this is {' on '.join(machine)}")
+
+
+def _cached_library(sources: Sources, on_progress: Callable[[str], None]) -> Path:
+    compiler = _find_compiler()
+    library = cache_folder() / f"{sources.name}-{_fingerprint(sources, _version(compiler))}.so"
+    if not library.exists():
+        on_progress(f"compiling the {sources.name} kernels (once on this machine)")
+        _compile(sources, compiler, library)
+    return library
+
+
+def _package(sources: Sources) -> None:
+    built = _cached_library(sources, lambda _stage: None)
+    for other in sources.folder.glob(f"{sources.name}-*.so"):
+        other.unlink()
+    shutil.copy(built, packaged_library(sources))
+
+
 def _find_compiler() -> str:
-    compiler = shutil.which(os.environ.get("CXX") or "g++")
+    name = os.environ.get("CXX") or "g++"
+    compiler = shutil.which(name)
     if compiler is None:
-        raise BuildError("no C++ compiler found: install g++, or name a compiler in the environment variable CXX")
+        missing = "no C++ compiler found" if name == "g++" else f"the compiler that CXX names, {name}, is not found"
+        raise BuildError(f"{missing}: install g++, or name a compiler in the environment variable CXX")
     return compiler
 
 
-def _fingerprint(sources: Sources, compiler: str) -> str:
-    digest = hashlib.sha256(_run([compiler, "--version"]).encode())
+def _version(compiler: str) -> str:
+    return _run([compiler, "--version"])
+
+
+def _fingerprint(sources: Sources, compiler_version: str = "") -> str:
+    digest = hashlib.sha256(compiler_version.encode())
     digest.update(" ".join(sources.flags).encode())
     for file in sorted([*sources.folder.glob("*.cpp"), *sources.folder.glob("*.h")]):
         digest.update(f"\0{file.name}\0".encode())
@@ -104,17 +144,65 @@ def _compile(sources: Sources, compiler: str, library: Path) -> None:
 
 
 def _compile_each(sources: Sources, compiler: str, folder: Path) -> list[Path]:
+    is_clang = "clang" in _version(compiler)
+
     def compile_one(source: Path) -> Path:
-        compiled = folder / f"{source.stem}.o"
-        _run([compiler, *sources.flags, "-c", str(source), "-o", str(compiled)])
-        return compiled
+        return compile_object(sources, source, folder, compiler=compiler, is_clang=is_clang)
 
     with ThreadPoolExecutor(num_processors()) as threads:
         return list(threads.map(compile_one, sorted(sources.folder.glob("*.cpp"))))
 
 
+def compile_object(sources: Sources, source: Path, folder: Path, *, compiler: str, is_clang: bool) -> Path:
+    """Compiles one file to an object in the folder and returns its path.
+
+    Raises:
+        BuildError: compilation fails.
+    """
+    compiled = folder / f"{source.stem}.o"
+    flags = [*sources.flags, "-iquote", str(sources.folder)]
+    if is_clang:
+        translated = folder / source.name
+        translated.write_text(_for_clang(source))
+        source, flags = translated, [*flags, "-Wno-unknown-attributes", "-Wno-unknown-warning-option"]
+    _run([compiler, *flags, "-c", str(source), "-o", str(compiled)])
+    return compiled
+
+
+def _for_clang(source: Path) -> str:
+    """Returns a file's text with the instruction set of its functions selected in clang's way.
+
+    clang ignores `#pragma GCC target`. Flags such as -mavx2 would also apply to the standard library's inline
+    functions, which the linker may then take for processors without these instructions.
+    """
+    text = source.read_text()
+    selected = re.compile(r'^#pragma GCC target\((".*")\)$', re.MULTILINE)
+    begin = r"#pragma clang attribute push(__attribute__((target(\1))), apply_to = function)"
+    text, count = selected.subn(begin, text)
+    return f'#line 1 "{source}"\n{text}' + "\n#pragma clang attribute pop\n" * count
+
+
 def _run(command: Sequence[str]) -> str:
     finished = subprocess.run(command, check=False, capture_output=True, text=True)
     if finished.returncode:
-        raise BuildError(f"{' '.join(command)} failed:\n{finished.stderr.strip()[-2000:]}")
+        raise BuildError(f"{' '.join(command)} failed:\n{finished.stderr.strip()[-2000:]}{_hint(finished.stderr)}")
     return finished.stdout
+
+
+def _hint(errors: str) -> str:
+    """Returns what to install, where a compiler's message tells it."""
+    for symptom, remedy in _REMEDIES.items():
+        if symptom in errors:
+            return f"\n{remedy}"
+    return ""
+
+
+_REMEDIES = {
+    "omp.h": "clang++ needs the files of OpenMP: install libomp-dev, or use g++",
+    "-lomp": "clang++ needs OpenMP's library: install libomp-dev, or use g++",
+    "cc1plus": "the C++ part of gcc is missing: install g++",
+    "file not found": "clang++ needs a C++ standard library: install g++, which brings one",
+    "target(": "the compiler does not know these instructions: install g++ 11 or newer",
+    "-fopenmp": "the compiler knows no OpenMP: install g++",
+}
+"""What helps, by a part of the compiler's message."""

@@ -40,5 +40,6 @@ def use_native(model: nn.Module, level: Level | None = None) -> Ops:
         NativeError: the backend is unavailable; see `why_not_native`.
     """
     library, level = load_library(), level or choose_level()
+    library.glimpse_set_num_threads(torch.get_num_threads())
     pack(model, library, level)
     return NativeOps(library, level)

@@ -1,6 +1,6 @@
 """The sources of the engine's native kernels.
 
-`python -m glimpse.engine.native.compile_kernels FILE` compiles them ahead of time.
+`python -m glimpse.engine.native.compile_kernels FILE` compiles them ahead of time, for a wheel with `--package`.
 """
 
 from pathlib import Path

@@ -73,6 +73,7 @@ class NativeError(Exception):
 
 SIGNATURES = {
     "glimpse_cpu_supports": ([c_int], c_int),
+    "glimpse_set_num_threads": ([c_int], None),
     "glimpse_packed_bytes": ([POINTER(Weight)], c_int64),
     "glimpse_packed_columns": ([POINTER(Weight)], c_int64),
     "glimpse_advise_huge_pages": ([c_void_p, c_int64], None),

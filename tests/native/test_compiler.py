@@ -9,7 +9,7 @@ import pytest
 
 from glimpse.engine.native.compile_kernels import KERNELS as ENGINE_KERNELS
 from glimpse.media.native.compile_resampler import KERNELS as MEDIA_KERNELS
-from glimpse.native.compiler import BuildError, Sources, build_library
+from glimpse.native.compiler import BuildError, Sources, build_library, compile_object, main
 from tests.media.resizing import needs_compiler
 
 
@@ -85,4 +85,61 @@ def test_command_compiles_ahead_of_time(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "glimpse.media.native.compile_resampler"]
     subprocess.run([*command, str(tmp_path / "media.so")], check=True)
     assert [path.name for path in tmp_path.iterdir()] == ["media.so"]
-    assert subprocess.run(command, check=False, capture_output=True).returncode == 1
+    failed = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert failed.returncode == 2
+    assert "file --package is required" in failed.stderr
+
+
+@needs_compiler
+def test_library_beside_its_sources_needs_no_compiler(toy: Sources, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["compile_toy", "--package"])
+    main(toy)
+    packaged = build_library(toy, lambda stage: None)
+    assert packaged.parent == toy.folder
+    with monkeypatch.context() as machine:
+        machine.setenv("PATH", "")
+        assert build_library(toy, lambda stage: None) == packaged
+        (toy.folder / "toy.cpp").write_text('extern "C" int toy() { return 2; }')
+        with pytest.raises(BuildError, match="no C"):  # the library of the earlier sources is not used
+            build_library(toy, lambda stage: None)
+    main(toy)
+    assert list(toy.folder.glob("*.so")) == [build_library(toy, lambda stage: None)] != [packaged]
+
+
+def test_reports_a_compiler_that_does_not_exist(toy: Sources, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "none++")
+    with pytest.raises(BuildError, match=r"the compiler that CXX names, none\+\+, is not found: install g\+\+"):
+        build_library(toy, lambda stage: None)
+
+
+def script(path: Path, text: str) -> str:
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_says_what_to_install(toy: Sources, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    fails = '[ "$1" = --version ] && exec echo clang || echo "toy.cpp:1: error: \'omp.h\' file not found" >&2; exit 1'
+    monkeypatch.setenv("CXX", script(tmp_path / "clang++", fails))
+    with pytest.raises(BuildError, match=r"(?s)'omp\.h' file not found.*install libomp-dev"):
+        build_library(toy, lambda stage: None)
+
+
+SELECTS_AVX2 = """
+int before() { return 1; }
+#pragma GCC target("avx2,fma")
+int after() { return 2; }
+"""
+
+
+def test_selects_instructions_in_clangs_way(toy: Sources, tmp_path: Path) -> None:
+    (toy.folder / "toy.cpp").write_text(SELECTS_AVX2)
+    compiler = script(tmp_path / "clang++", "exit 0")
+    compile_object(toy, toy.folder / "toy.cpp", tmp_path, compiler=compiler, is_clang=True)
+    assert (tmp_path / "toy.cpp").read_text().splitlines()[2:] == [
+        "int before() { return 1; }",
+        '#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)',
+        "int after() { return 2; }",
+        "",
+        "#pragma clang attribute pop",
+    ]

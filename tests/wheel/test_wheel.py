@@ -3,6 +3,7 @@
 import base64
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import grpc
@@ -10,6 +11,7 @@ import pytest
 
 from glimpse.v1 import chat_pb2, chat_pb2_grpc, content_pb2
 from tests.e2e.stack import Stack, eventually, start_stack
+from tests.engine.levels import needs_kernels
 from tests.paths import ROOT
 from tests.wheel.conftest import Installed
 
@@ -105,6 +107,21 @@ def test_imports_nothing_from_the_repository(installed: Installed) -> None:
     files = installed.run(str(installed.python), "-c", code).splitlines()
     assert str(installed.packages / "glimpse" / "__init__.py") in files
     assert all(Path(file).is_relative_to(installed.packages) for file in files)
+
+
+NATIVE = """
+import os
+os.environ |= {"PATH": "", "XDG_CACHE_HOME": os.getcwd()}
+from glimpse.engine.native.library import machine_levels
+from glimpse.media.native.library import native_resizer
+print(bool(machine_levels()), native_resizer() is not None, os.listdir())
+"""
+
+
+@needs_kernels
+def test_has_kernels_that_need_no_compiler(installed: Installed, tmp_path: Path) -> None:
+    alone = replace(installed, folder=tmp_path)
+    assert alone.run(str(alone.python), "-c", NATIVE) == "True True []\n"
 
 
 def test_printed_commands_answer_truly(installed: Installed, running: Stack) -> None:

@@ -53,3 +53,29 @@ def test_engine_refuses_a_level_that_the_processor_lacks(tiny_checkpoint: Path, 
     config = EngineConfig(model_path=str(tiny_checkpoint), dtype="bfloat16", cpu_level="amx", num_threads=1)
     with pytest.raises(CheckpointError, match=r"--cpu-level: expected auto or a level of this processor \(avx2\)"):
         load_core(config, on_progress=lambda stage, fraction: None)
+
+
+EXTENSIONS = {
+    Level.AVX2: {"avx2", "fma", "f16c"},
+    Level.AVX_VNNI: {"avx_vnni"},
+    Level.AVX512: {"avx512f", "avx512bw", "avx512dq", "avx512vl"},
+    Level.AVX512_VNNI: {"avx512_vnni"},
+    Level.AVX512_BF16: {"avx512_bf16"},
+    Level.AMX: {"amx_tile", "amx_int8", "amx_bf16"},
+}
+"""What each level needs, as Linux names it, beside what the levels above it need. Only AVX-VNNI stands alone."""
+
+
+@needs_kernels
+def test_levels_are_those_that_linux_reports():
+    flags = set(Path("/proc/cpuinfo").read_text().split("\n\n")[0].split())
+    expected: list[Level] = []
+    needed: set[str] = set()
+    for level, extensions in EXTENSIONS.items():
+        if needed | extensions <= flags:
+            expected.append(level)
+        if level is not Level.AVX_VNNI:
+            needed |= extensions
+    if Level.AMX not in LEVELS and Level.AMX in expected:
+        expected.remove(Level.AMX)  # the system does not let this process use its registers
+    assert expected == LEVELS

@@ -126,7 +126,9 @@ def no_bfloat16_units(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def no_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.delenv("CXX", raising=False)
+    for variable in ("CXX", "GLIMPSE_NATIVE_LIBRARY"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setattr("glimpse.native.compiler.packaged_library", lambda _: tmp_path / "none")
 
 
 @pytest.mark.usefixtures("no_compiler")

@@ -163,6 +163,7 @@ def test_falls_back_to_pillow_without_a_compiler(
     fresh_library.setenv("PATH", str(tmp_path))
     fresh_library.delenv("CXX", raising=False)
     fresh_library.delenv("GLIMPSE_MEDIA_LIBRARY", raising=False)
+    fresh_library.setattr("glimpse.native.compiler.packaged_library", lambda _: tmp_path / "none")
     with caplog.at_level(logging.WARNING):
         assert_pillow_resizes()
     assert [record.getMessage() for record in caplog.records] == [
