@@ -110,15 +110,23 @@ class OpenAIClient:
     async def ask(self, turns: Sequence[Turn], *, max_tokens: int) -> Answer:
         body = json.dumps(self._document(turns, max_tokens)).encode()
         asked_at = time.perf_counter()
-        headers = {"content-type": "application/json"}
         try:
-            async with self._session.post(f"{self._url}/chat/completions", data=body, headers=headers) as response:
-                if response.status != 200:
-                    raise AskError(f"HTTP {response.status}: {(await response.text())[:300]}")
-                pieces = [(time.perf_counter(), data) async for data in response.content.iter_any()]
+            try:
+                pieces = await self._post(body)
+            except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError):
+                # Servers close idle connections after seconds, possibly as the request arrives. The next is a new one.
+                pieces = await self._post(body)
         except (aiohttp.ClientError, TimeoutError) as error:
             raise AskError(f"{type(error).__name__}: {error}") from error
         return read_answer(asked_at, read_events(pieces))
+
+    async def _post(self, body: bytes) -> list[tuple[float, bytes]]:
+        """Returns the pieces of a streamed answer with their arrival times."""
+        headers = {"content-type": "application/json"}
+        async with self._session.post(f"{self._url}/chat/completions", data=body, headers=headers) as response:
+            if response.status != 200:
+                raise AskError(f"HTTP {response.status}: {(await response.text())[:300]}")
+            return [(time.perf_counter(), data) async for data in response.content.iter_any()]
 
     def _document(self, turns: Sequence[Turn], max_tokens: int) -> dict[str, Any]:
         return {

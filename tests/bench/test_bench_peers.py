@@ -1,9 +1,12 @@
 """How the benchmark's peers are started."""
 
+import asyncio
+import json
 from pathlib import Path
 
 import pytest
 
+from bench.serving.clients import OpenAIClient, Turn
 from bench.serving.peers.llama_cpp import llama_cpp
 from bench.serving.targets import parse_peer
 
@@ -53,3 +56,22 @@ def test_a_peer_is_told_the_checkpoint() -> None:
 def test_a_peer_without_a_command_is_refused() -> None:
     with pytest.raises(ValueError, match="a peer is NAME URL COMMAND"):
         parse_peer("vllm http://127.0.0.1:1/v1", Path("/checkpoint"))
+
+
+async def test_a_request_is_sent_again_if_the_server_closed_the_idle_connection() -> None:
+    num_connections = 0
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal num_connections
+        num_connections += 1
+        await reader.readuntil(b"\r\n\r\n")
+        if num_connections > 1:
+            chunk = {"choices": [{"delta": {"content": "red"}}], "usage": {"completion_tokens": 1}}
+            writer.write(b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\ndata: " + json.dumps(chunk).encode() + b"\n\n")
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    async with server, OpenAIClient(f"http://127.0.0.1:{port}/v1", model="model", ignore_eos=False) as client:
+        answer = await client.ask([Turn(role="user", text="Which?")], max_tokens=1)
+    assert (answer.text, answer.output_tokens, num_connections) == ("red", 1, 2)
