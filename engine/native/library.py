@@ -104,12 +104,14 @@ def load_library(on_progress: Callable[[str], None] = lambda _stage: None) -> ct
     """Returns the kernels, compiled now unless they are cached.
 
     Raises:
-        NativeError: they cannot be compiled.
+        NativeError: they cannot be compiled, or a library that was compiled ahead of time is not of this version.
     """
     try:
         return _open(build_library(KERNELS, on_progress))
     except (BuildError, OSError) as error:
         raise NativeError(str(error)) from error
+    except AttributeError as error:
+        raise NativeError(f"the library is of another version, compile it again: {error}") from error
 
 
 def machine_levels(on_progress: Callable[[str], None] = lambda _stage: None) -> list[Level]:

@@ -9,7 +9,9 @@ from glimpse.engine.config import CpuLevel, EngineConfig
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.loading.load_engine import load_core
 from glimpse.engine.native import library
-from glimpse.engine.native.library import Level, NativeError, choose_level
+from glimpse.engine.native.library import Level, NativeError, choose_level, machine_levels
+from glimpse.media.native.compile_resampler import KERNELS as MEDIA_KERNELS
+from glimpse.native.compiler import build_library
 from tests.engine.levels import LEVELS, needs_kernels
 
 
@@ -79,3 +81,11 @@ def test_levels_are_those_that_linux_reports():
     if Level.AMX not in LEVELS and Level.AMX in expected:
         expected.remove(Level.AMX)  # the system does not let this process use its registers
     assert expected == LEVELS
+
+
+@needs_kernels
+def test_refuses_a_library_of_another_version(monkeypatch: pytest.MonkeyPatch):
+    other = build_library(MEDIA_KERNELS, lambda _stage: None)
+    monkeypatch.setenv("GLIMPSE_NATIVE_LIBRARY", str(other))
+    with pytest.raises(NativeError, match=r"of another version, compile it again: .*undefined symbol: glimpse_"):
+        machine_levels()
