@@ -18,11 +18,11 @@ import gc
 import json
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict
 from itertools import product
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 from bench.engine.costs import stored_bytes
 from bench.engine.limits import best, measure_limits
@@ -40,29 +40,42 @@ _PREFILLS = (512, 2048)
 _MIXED = (100, 200)
 """Prompt tokens in a step with decodes."""
 _SIDE = 448
+Kind = Literal["decode", "mixed", "temperature", "prefill", "image"]
 _NO_SLOWDOWN_BOUND = 1e6
 """Steps with decodes take whole prompts."""
 
 
 def measure(
-    timed: TimedEngine, work: StepWork, *, max_batch: int, contexts: Sequence[int] = _CONTEXTS
+    timed: TimedEngine,
+    work: StepWork,
+    *,
+    max_batch: int,
+    kinds: Collection[Kind] = get_args(Kind),
+    contexts: Sequence[int] = _CONTEXTS,
+    prefills: Sequence[int] = _PREFILLS,
 ) -> Iterator[Measured]:
-    """Measures every kind of step, with decode batches up to `max_batch`."""
+    """Measures steps of these kinds, with decode batches up to `max_batch`."""
     batches = [batch for batch in _BATCHES if batch <= max_batch]
     first, most = contexts[0], batches[-1]
-    for context in contexts:
-        for batch in batches:
-            timed.run(batch, context)
-            yield measured(f"decode {batch} x {context}", timed.decode(), work.decode(batch, context))
-        if context == first:
-            yield from _measure_mixed(timed, work, most, context)
+    if "decode" in kinds:
+        for context in contexts:
+            for batch in batches:
+                timed.run(batch, context)
+                yield measured(f"decode {batch} x {context}", timed.decode(), work.decode(batch, context))
+            timed.end()
+    if "mixed" in kinds:
+        timed.run(most, first)
+        yield from _measure_mixed(timed, work, most, first)
         timed.end()
-    timed.run(most, first, temperature=1.0)
-    yield measured(f"decode {most} x {first}, temperature 1", timed.decode(), work.decode(most, first))
-    timed.end()
-    for num_tokens in _PREFILLS:
-        yield measured(f"prefill {num_tokens}", timed.prefill(num_tokens), work.prefill(num_tokens))
-    yield measured(f"image {_SIDE} x {_SIDE}", timed.image(_SIDE), work.image(_SIDE))
+    if "temperature" in kinds:
+        timed.run(most, first, temperature=1.0)
+        yield measured(f"decode {most} x {first}, temperature 1", timed.decode(), work.decode(most, first))
+        timed.end()
+    if "prefill" in kinds:
+        for num_tokens in prefills:
+            yield measured(f"prefill {num_tokens}", timed.prefill(num_tokens), work.prefill(num_tokens))
+    if "image" in kinds:
+        yield measured(f"image {_SIDE} x {_SIDE}", timed.image(_SIDE), work.image(_SIDE))
 
 
 def _measure_mixed(timed: TimedEngine, work: StepWork, batch: int, context: int) -> Iterator[Measured]:
@@ -87,7 +100,7 @@ def measure_variant(arguments: argparse.Namespace, level: CpuLevel, quantization
     engine = load_core(
         EngineConfig(
             model_path=str(arguments.checkpoint),
-            max_batch_tokens=max(_PREFILLS),
+            max_batch_tokens=max(_BATCHES[-1] + _MIXED[-1], *arguments.prefills),
             max_decode_slowdown=_NO_SLOWDOWN_BOUND,
             prefix_caching=False,
             num_threads=arguments.threads,
@@ -107,7 +120,12 @@ def measure_variant(arguments: argparse.Namespace, level: CpuLevel, quantization
     timed = TimedEngine(engine.core, engine.model, repeats=arguments.repeats)
     limits, steps = measure_limits(num_threads=arguments.threads, level=unit_level), list[Measured]()
     for each in measure(
-        timed, step_work(engine, quantization), max_batch=arguments.max_batch, contexts=arguments.contexts
+        timed,
+        step_work(engine, quantization),
+        max_batch=arguments.max_batch,
+        kinds=arguments.kinds,
+        contexts=arguments.contexts,
+        prefills=arguments.prefills,
     ):
         print(f"{name}, {weights}: {each.name}: {each.milliseconds:.1f} ms", file=sys.stderr)
         steps.append(each)
@@ -138,6 +156,17 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--max-batch", type=int, default=max(_BATCHES), help="of decodes (default: 16)")
     parser.add_argument(
         "--contexts", type=int, nargs="+", default=_CONTEXTS, help="tokens of decoding sequences (default: 512 2048)"
+    )
+    parser.add_argument(
+        "--prefills", type=int, nargs="+", default=_PREFILLS, help="tokens of prompts (default: 512 2048)"
+    )
+    parser.add_argument(
+        "--kinds",
+        nargs="+",
+        choices=get_args(Kind),
+        default=get_args(Kind),
+        metavar="KIND",
+        help=f"of steps: {', '.join(get_args(Kind))} (default: all)",
     )
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="(default: all)")
     parser.add_argument("--json", type=Path, help="file for the figures")

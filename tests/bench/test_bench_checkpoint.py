@@ -67,9 +67,9 @@ def test_every_kind_of_step_is_timed(checkpoint: Path) -> None:
     measured = list(measure(timed, step_work(engine, "none"), max_batch=1))
     assert [each.name for each in measured] == [
         "decode 1 x 512",
+        "decode 1 x 2048",
         "decode 1 x 512 + 100 prompt tokens",
         "decode 1 x 512 + 200 prompt tokens",
-        "decode 1 x 2048",
         "decode 1 x 512, temperature 1",
         "prefill 512",
         "prefill 2048",
@@ -77,6 +77,8 @@ def test_every_kind_of_step_is_timed(checkpoint: Path) -> None:
     ]
     assert all(each.least_milliseconds > 0 for each in measured[:-1])
     assert not engine.core.has_work
+    (alone,) = measure(timed, step_work(engine, "none"), max_batch=1, kinds=["prefill"], prefills=[64])
+    assert alone.name == "prefill 64"
 
 
 def test_a_part_of_a_prompt_is_no_mixed_step(checkpoint: Path) -> None:
