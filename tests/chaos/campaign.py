@@ -1,6 +1,7 @@
 """Runs a campaign: starts the server, learns the answers, and attacks for as long as the time lasts."""
 
 import asyncio
+import contextlib
 import random
 import signal
 import time
@@ -24,6 +25,8 @@ from tests.chaos.stack import NotServingError, Stack, supervised_stack
 from tests.chaos.transcript import Outcome
 
 KILLS = ("kill-engine", "kill-worker", "kill-envoy", "kill-front-end")
+_READY_SECONDS = 30.0
+"""For which an attack waits for what another one has killed."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -152,6 +155,9 @@ class Campaign:
             await asyncio.sleep(max(0.0, began + pause - time.monotonic()))
 
     async def _attack(self, attack: Attack, stack: Stack, rng: random.Random) -> None:
+        if isinstance(attack, ClientAttack):  # one beside it may have killed what it connects to
+            with contextlib.suppress(TimeoutError):
+                await stack.wait_until_ready(seconds=_READY_SECONDS)
         window = Window(attack=attack.name, start=time.monotonic(), tolerates=attack.tolerates)
         self.ledger.windows.append(window)
         inside = Inside(

@@ -71,12 +71,19 @@ class Stack:
         await self._spawn()
         self._keeper = asyncio.create_task(self._keep())
         try:
-            async with asyncio.timeout(_START_SECONDS):
-                while not await self.ready():  # noqa: ASYNC110 - health is polled
-                    await asyncio.sleep(0.05)
+            await self.wait_until_ready(seconds=_START_SECONDS)
         except TimeoutError:
             log = self.log_path.read_text(errors="replace")[-2000:]
             raise NotServingError(f"no health for {_START_SECONDS:.0f} s:\n{log}") from None
+
+    async def wait_until_ready(self, *, seconds: float) -> None:
+        """
+        Raises:
+            TimeoutError: it does not serve by then.
+        """
+        async with asyncio.timeout(seconds):
+            while not await self.ready():  # noqa: ASYNC110 - health is polled
+                await asyncio.sleep(0.05)
 
     async def stop(self) -> int | None:
         """Stops the server as a service manager does, and returns its exit status."""
