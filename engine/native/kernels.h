@@ -7,22 +7,28 @@
 
 namespace glimpse {
 
+// What the int8 planes of a row stand for: a value is (128 · high + low) · scale.
+struct PlanesRow {
+  float scale;
+  int32_t high_sum, low_sum;  // of all inputs
+};
+
 // A product of up to 16 rows with one panel; up to 32 rows with matrix units and bfloat16.
 struct Block {
   const char* tiles;         // activations: the first 16 rows, or the high plane
   const char* second_tiles;  // the next 16 rows, or the low plane; null: none
-  const char* panel;
+  const char* panel;         // weights of the block's steps, or float32 [inputs][32] from `unpack`
+  bool unpacked;
   bool adds;  // whether to add to the existing sums
   int64_t num_steps;
   int64_t rows;
   int64_t first_row;
-  int64_t index;           // index of the panel
-  const char* ahead;       // what to prefetch meanwhile
-  int64_t lines_ahead;     // cache lines to prefetch in each step
-  bool planes;             // whether the tiles are int8 planes
-  int64_t low_offset;      // with planes: offset from a high sum to its low sum, in elements
-  const float* row_scale;  // with planes: scales of this block's rows
-  float* sums;             // [2 row tiles][2 column tiles][16][16]; int32 with planes
+  int64_t index;            // index of the panel
+  const char* ahead;        // what to prefetch meanwhile
+  int64_t lines_ahead;      // cache lines to prefetch in each step
+  const PlanesRow* planes;  // rows of the block, if the tiles are int8 planes; else null
+  int64_t low_offset;       // with planes: offset from a high sum to its low sum, in elements
+  float* sums;              // [2 row tiles][2 column tiles][16][16]; int32 with planes
 };
 
 // Destination of results: exactly one of `tiles` (the input of another product), `wide` and `narrow` is set.
@@ -46,18 +52,24 @@ struct Finishing {
 };
 
 struct Kernels {
-  bool matrix_units;  // blocks may have 32 rows; int8 weights require int8 activations
-  void (*lay_out_row)(const bf16* x, int64_t count, const Norm* norm, bf16* tile_row, int64_t num_tiles);
-  float (*split_row)(const bf16* tile_row, int64_t num_steps, int8_t* high, int8_t* low);
+  bool matrix_units;      // blocks may have 32 rows, and `multiply` finishes another block meanwhile
+  bool int8_planes;       // int8 weights multiply int8 planes of activations
+  int64_t element_bytes;  // size of an activation in tiles: 2 (bfloat16) or 4 (float32)
+  int64_t direct_rows;    // up to this number of rows, a panel is read once, from memory; more rows need it in the cache
+  void (*lay_out_row)(const bf16* x, int64_t count, const Norm* norm, void* tile_row, int64_t num_tiles);
+  PlanesRow (*split_row)(const void* tile_row, int64_t num_steps, int8_t* high, int8_t* low);
   // Configures tile registers for tiles of `tile_rows` rows; `end` releases them. Null: nothing to configure.
   void (*begin)(int64_t tile_rows);
   void (*end)();
+  // Widens steps of a panel to float32, [inputs][32]. Null: `multiply` never needs it.
+  void (*unpack)(const char* panel, int64_t num_steps, bool int8, float* unpacked);
   void (*multiply)(const Block& block, bool int8);
-  // Multiplies a block and finishes another one meanwhile, because matrix units leave the vector units idle.
+  // Multiplies a block and finishes another one meanwhile, because matrix units leave the vector units idle. Null: no
+  // such units.
   void (*multiply_and_finish)(const Block& block, bool int8, Finishing& finishing);
   void (*finish)(Finishing& finishing);
 };
 
-extern const Kernels kAvx2Kernels, kAvx512Kernels, kAmxKernels;
+extern const Kernels kAvx2Kernels, kAvxVnniKernels, kAvx512Kernels, kAvx512VnniKernels, kAvx512Bf16Kernels, kAmxKernels;
 
 }  // namespace glimpse

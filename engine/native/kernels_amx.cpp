@@ -3,7 +3,9 @@
 
 #include "kernels.h"
 
-#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,fma,amx-tile,amx-int8,amx-bf16")
+#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,fma,f16c,amx-tile,amx-int8,amx-bf16")
+#define GLIMPSE_AVX512 1
+#define GLIMPSE_BF16 1
 
 namespace glimpse {
 namespace {
@@ -91,6 +93,7 @@ void multiply_and_finish(const Block& block, bool int8, Finishing& finishing) {
 
 }  // namespace
 
-extern const Kernels kAmxKernels{true, lay_out_row, split_row, begin, end, multiply, multiply_and_finish, finish_all};
+extern const Kernels kAmxKernels{true, true,    2,        16,                  lay_out_row, split_row, begin,
+                                 end,  nullptr, multiply, multiply_and_finish, finish_all};
 
 }  // namespace glimpse

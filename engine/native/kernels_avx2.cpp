@@ -1,7 +1,11 @@
-// Kernels for processors with AVX2.
+// Products with AVX2.
+#include <immintrin.h>
+
 #include "kernels.h"
 
-#pragma GCC target("avx2,fma")
+#pragma GCC target("avx2,fma,f16c")
+#define GLIMPSE_AVX512 0
+#define GLIMPSE_BF16 0
 
 namespace glimpse {
 namespace {
@@ -11,13 +15,9 @@ namespace {
 #include "finish.h"
 #include "multiply.h"
 
-void multiply(const Block& block, bool int8) { int8 ? multiply_plain<true>(block) : multiply_plain<false>(block); }
-
-void multiply_and_finish(const Block& block, bool int8, Finishing&) { multiply(block, int8); }
-
 }  // namespace
 
-extern const Kernels kAvx2Kernels{false,   lay_out_row, split_row,           nullptr,
-                                  nullptr, multiply,    multiply_and_finish, finish_all};
+extern const Kernels kAvx2Kernels{false,   false,        4,              kFewRows, lay_out_row, split_row, nullptr,
+                                  nullptr, unpack_panel, multiply_float, nullptr,  finish_all};
 
 }  // namespace glimpse

@@ -1,48 +1,138 @@
-// Products of blocks without matrix units: weights are widened to float32 in registers. Included after vectors.h.
+// Products in float32, for processors that do not multiply bfloat16. Included after finish.h, in the same namespace.
+//
+// Each sum is a chain of fused multiplications and additions in the order of the inputs, so a row's result is
+// bit-identical for any number of rows. A panel is widened in registers for few rows, and once for all rows otherwise.
 #pragma once
 
-// Computes rows [first, first + kRows) of bfloat16 tiles times a panel of weights.
-template <int kRows, bool kInt8>
-static inline void multiply_rows(const Block& block, int64_t first) {
-  f32x16 left[kRows]{}, right[kRows]{};
-  const char* tiles = block.tiles + first * 64;
-  constexpr int kInputs = kInt8 ? 4 : 2;  // per line of a tile
-  for (int64_t line = 0; line < block.num_steps * 16; ++line) {
-    const char* weights = block.panel + (line / 16) * kStepBytes + (line % 16) * 64;
-    i32x16 a = load<i32x16>(weights), b = load<i32x16>(weights + kTileBytes);
-    if (line % 16 == 0) {
-      for (int64_t i = 0; i < block.lines_ahead; ++i)
-        __builtin_prefetch(block.ahead + (line / 16) * kStepBytes + i * 64);
+constexpr int kFewRows = GLIMPSE_AVX512 ? 8 : 6;        // rows whose sums are in registers at a time
+constexpr int kRowsOfPanel = GLIMPSE_AVX512 ? 8 : 2;    // of them, rows with both tiles of a panel at a time
+constexpr int kLineInputs[2] = {2, 4};                  // inputs in a line of a tile: bfloat16, int8
+
+// The weights of one input of 16 / kTileVectors features, widened from a line of a tile.
+template <bool kInt8>
+static inline f32v widen_input(i32v line, int place) {
+  if (kInt8) return __builtin_convertvector((line << (24 - 8 * place)) >> 24, f32v);
+  return reinterpret_cast<f32v>(place ? line & static_cast<int32_t>(0xffff0000) : line << 16);
+}
+
+// Loads or stores the sums of rows [first, first + kRows) and of kTiles tiles from `tile` on.
+template <int kRows, int kTiles, bool kStore>
+static inline void move_sums(const Block& block, int64_t first, int64_t tile, f32v (&sums)[kRows][kTiles * kTileVectors]) {
+  for (int row = 0; row < kRows; ++row)
+    for (int i = 0; i < kTiles * kTileVectors; ++i) {
+      float* place = block.sums + (first + row) * 16 + (tile + i / kTileVectors) * 256 + i % kTileVectors * kLanes;
+      if (kStore) store(place, sums[row][i]);
+      else sums[row][i] = block.adds ? load<f32v>(place) : f32v{};
     }
-    for (int place = 0; place < kInputs; ++place) {
-      f32x16 wa, wb;
-      if (kInt8) {
-        wa = __builtin_convertvector((a << (24 - 8 * place)) >> 24, f32x16);
-        wb = __builtin_convertvector((b << (24 - 8 * place)) >> 24, f32x16);
-      } else {
-        wa = reinterpret_cast<f32x16>(place ? a & static_cast<int32_t>(0xffff0000) : a << 16);
-        wb = reinterpret_cast<f32x16>(place ? b & static_cast<int32_t>(0xffff0000) : b << 16);
-      }
-      int64_t input = line * kInputs + place;
-      const bf16* column = reinterpret_cast<const bf16*>(tiles + (input / 32) * kTileBytes) + input % 32;
-      for (int row = 0; row < kRows; ++row) {
-        uint32_t bits = static_cast<uint32_t>(column[row * 32]) << 16;
-        float x;
-        __builtin_memcpy(&x, &bits, 4);
-        left[row] += wa * x;
-        right[row] += wb * x;
+}
+
+// Multiplies rows [first, first + kRows) by kTiles tiles of a panel as it is stored.
+template <int kRows, int kTiles, bool kInt8>
+static inline void multiply_packed(const Block& block, int64_t first, int64_t tile) {
+  constexpr int kInputs = kLineInputs[kInt8];
+  f32v sums[kRows][kTiles * kTileVectors];
+  move_sums<kRows, kTiles, false>(block, first, tile, sums);
+  const float* x = reinterpret_cast<const float*>(block.tiles) + first * kTileInputs;
+  const char* ahead = block.ahead;
+  for (int64_t step = 0; step < block.num_steps; ++step) {
+    const char* weights = block.panel + step * kStepBytes + tile * kTileBytes;
+    if (tile == 0) {
+      for (int64_t i = 0; i < block.lines_ahead; ++i) __builtin_prefetch(ahead + i * 64);
+      ahead += block.lines_ahead * 64;
+    }
+    for (int half = 0; half < kInputs / 2; ++half, x += kTileElements) {  // tiles of 32 inputs
+      for (int i = 0; i < kTileInputs / kInputs; ++i) {
+        const char* line = weights + (half * (kTileInputs / kInputs) + i) * 64;
+        for (int place = 0; place < kInputs; ++place) {
+          f32v weight[kTiles * kTileVectors];
+          for (int v = 0; v < kTiles * kTileVectors; ++v)
+            weight[v] = widen_input<kInt8>(
+                load<i32v>(line + v / kTileVectors * kTileBytes + v % kTileVectors * (4 * kLanes)), place);
+          for (int row = 0; row < kRows; ++row) {
+            f32v input = splat(x[row * kTileInputs + i * kInputs + place]);
+            for (int v = 0; v < kTiles * kTileVectors; ++v) sums[row][v] += weight[v] * input;
+          }
+        }
       }
     }
   }
-  for (int row = 0; row < kRows; ++row) {
-    store(block.sums + (first + row) * 16, left[row]);
-    store(block.sums + (first + row) * 16 + 256, right[row]);
+  move_sums<kRows, kTiles, true>(block, first, tile, sums);
+}
+
+// Multiplies rows [first, first + kRows) by kTiles tiles of a panel from `unpack_panel`.
+template <int kRows, int kTiles>
+static inline void multiply_unpacked(const Block& block, int64_t first, int64_t tile) {
+  f32v sums[kRows][kTiles * kTileVectors];
+  move_sums<kRows, kTiles, false>(block, first, tile, sums);
+  const float* x = reinterpret_cast<const float*>(block.tiles) + first * kTileInputs;
+  const float* weights = reinterpret_cast<const float*>(block.panel) + tile * 16;
+  const char* ahead = block.ahead;
+  for (int64_t step = 0; step < block.num_steps; ++step, x += kTileElements, weights += kTileInputs * kPanelWidth) {
+    if (tile == 0 && first == 0) {
+      for (int64_t i = 0; i < block.lines_ahead; ++i) __builtin_prefetch(ahead + i * 64);
+      ahead += block.lines_ahead * 64;
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < kTileInputs; ++i) {
+      f32v weight[kTiles * kTileVectors];
+      for (int v = 0; v < kTiles * kTileVectors; ++v) weight[v] = load<f32v>(weights + i * kPanelWidth + v * kLanes);
+      for (int row = 0; row < kRows; ++row) {
+        f32v input = splat(x[row * kTileInputs + i]);
+        for (int v = 0; v < kTiles * kTileVectors; ++v) sums[row][v] += weight[v] * input;
+      }
+    }
+  }
+  move_sums<kRows, kTiles, true>(block, first, tile, sums);
+}
+
+enum class Weights { kBf16, kInt8, kUnpacked };
+
+template <int kRows, int kTiles, Weights kWeights>
+static inline void multiply_rows(const Block& block, int64_t first, int64_t tile) {
+  if constexpr (kWeights == Weights::kUnpacked) multiply_unpacked<kRows, kTiles>(block, first, tile);
+  else multiply_packed<kRows, kTiles, kWeights == Weights::kInt8>(block, first, tile);
+}
+
+// Multiplies `rows` rows, at most kRows, by both tiles of a panel.
+template <int kRows, Weights kWeights>
+static void multiply_up_to(const Block& block, int64_t first, int64_t rows) {
+  if constexpr (kRows > 0) {
+    if (rows < kRows) return multiply_up_to<kRows - 1, kWeights>(block, first, rows);
+    if constexpr (kRows <= kRowsOfPanel) return multiply_rows<kRows, 2, kWeights>(block, first, 0);
+    multiply_rows<kRows, 1, kWeights>(block, first, 0);
+    multiply_rows<kRows, 1, kWeights>(block, first, 1);
+  }
+}
+
+// Divides the rows evenly: 16 rows are 6, 5 and 5 of them rather than 6, 6 and 4.
+template <Weights kWeights>
+static void multiply_all(const Block& block) {
+  for (int64_t row = 0, parts = ceil_div(block.rows, kFewRows); row < block.rows; --parts) {
+    int64_t rows = ceil_div(block.rows - row, parts);
+    multiply_up_to<kFewRows, kWeights>(block, row, rows);
+    row += rows;
   }
 }
 
 template <bool kInt8>
-static void multiply_plain(const Block& block) {
-  int64_t row = 0;
-  for (; row + 4 <= block.rows; row += 4) multiply_rows<4, kInt8>(block, row);
-  for (; row < block.rows; ++row) multiply_rows<1, kInt8>(block, row);
+static void unpack_steps(const char* panel, int64_t num_steps, float* unpacked) {
+  constexpr int kInputs = kLineInputs[kInt8];
+  for (int64_t line = 0; line < num_steps * 16; ++line, unpacked += kInputs * kPanelWidth) {
+    const char* from = panel + line / 16 * kStepBytes + line % 16 * 64;
+    for (int v = 0; v < 2 * kTileVectors; ++v) {
+      i32v weights = load<i32v>(from + v / kTileVectors * kTileBytes + v % kTileVectors * (4 * kLanes));
+      for (int place = 0; place < kInputs; ++place)
+        store(unpacked + place * kPanelWidth + v * kLanes, widen_input<kInt8>(weights, place));
+    }
+  }
+}
+
+static void unpack_panel(const char* panel, int64_t num_steps, bool int8, float* unpacked) {
+  int8 ? unpack_steps<true>(panel, num_steps, unpacked) : unpack_steps<false>(panel, num_steps, unpacked);
+}
+
+[[maybe_unused]] static void multiply_float(const Block& block, bool int8) {
+  if (block.unpacked) multiply_all<Weights::kUnpacked>(block);
+  else if (int8) multiply_all<Weights::kInt8>(block);
+  else multiply_all<Weights::kBf16>(block);
 }

@@ -12,6 +12,7 @@ namespace glimpse {
 using bf16 = uint16_t;
 
 constexpr int64_t kTileRows = 16;
+constexpr int64_t kTileInputs = 32;  // of bfloat16 or float32
 constexpr int64_t kTileBytes = 1024;
 constexpr int64_t kPanelWidth = 32;
 constexpr int64_t kStepBytes = 2 * kTileBytes;

@@ -1,0 +1,160 @@
+// A thread's part of a product: divides it into blocks that stay in the caches.
+#pragma once
+
+#include <omp.h>
+
+#include <algorithm>
+
+#include "activations.h"
+
+namespace glimpse {
+
+struct Range {
+  int64_t begin, end;
+};
+
+// This thread's share of `count` items.
+inline Range share(int64_t count) {
+  int64_t threads = omp_get_num_threads(), thread = omp_get_thread_num();
+  return {count * thread / threads, count * (thread + 1) / threads};
+}
+
+// Cache blocking of a product.
+struct Blocking {
+  int64_t rows;    // rows that are multiplied with all panels before the next rows
+  int64_t panels;  // panels whose sums are computed together
+  int64_t steps;   // steps of a panel that are multiplied with all rows before the next steps
+};
+
+constexpr int64_t kCacheBytes = 1 << 20;       // bytes of activations, or of sums, that stay in the L2 cache
+constexpr int64_t kCachedRows = 512;           // up to this number of rows, weights are read once
+constexpr int64_t kAheadBytes = 16 << 10;      // prefetch distance of weights
+constexpr int64_t kCachedBytes = 16 << 10;     // bytes of a panel that stay in the L1 cache
+constexpr int64_t kGroupedPanels = 8;          // panels whose sums are computed together if the inputs must be divided
+constexpr int64_t kUnpackedBytes = 16 << 10;   // bytes of float32 weights that stay in the L1 cache
+
+// Each thread reads consecutive panels.
+class Multiplication {
+ public:
+  // `sums` and `unpacked` are this thread's.
+  Multiplication(const Kernels& kernels, const Activations& x, const Weight& weight, const Output& output, Buffer& sums,
+                 Buffer& unpacked)
+      : kernels_(kernels), x_(x), weight_(weight), panels_(share(num_panels(weight))),
+        unpacks_(kernels.unpack && !x.planes() && x.rows() > kernels.direct_rows),
+        blocking_(choose_blocking(panels_.end - panels_.begin)), num_blocks_(blocking_.rows / x.block_rows()),
+        whole_(blocking_.steps >= x.num_steps()),
+        sums_(reinterpret_cast<float*>(sums.reserve((whole_ ? 2 : blocking_.panels * num_blocks_) * kSumsBytes))),
+        unpacked_(unpacks_ ? reinterpret_cast<float*>(unpacked.reserve(kUnpackedBytes)) : nullptr),
+        finishing_{weight, output, nullptr, 0} {}
+
+  void run() {
+    if (kernels_.begin) kernels_.begin(x_.tile_rows());
+    for (int64_t row = 0; row < x_.rows(); row += blocking_.rows) {
+      Range rows{row, std::min(row + blocking_.rows, x_.rows())};
+      for (int64_t panel = panels_.begin; panel < panels_.end; panel += blocking_.panels) {
+        Range group{panel, std::min(panel + blocking_.panels, panels_.end)};
+        if (is_few()) multiply_few(group);
+        else multiply_many(rows, group);
+      }
+      kernels_.finish(finishing_);
+    }
+    if (kernels_.end) kernels_.end();
+  }
+
+ private:
+  Blocking choose_blocking(int64_t num_panels) const {
+    const int64_t block_rows = x_.block_rows();
+    const int64_t rows = std::min(ceil_div(x_.rows(), block_rows) * block_rows, kCachedRows);
+    if (kernels_.matrix_units) {
+      const bool fits = rows * x_.num_steps() * x_.step_bytes() <= kCacheBytes;
+      if (fits) return {rows, num_panels, x_.num_steps()};
+      return {rows, std::min(kGroupedPanels, num_panels), kCachedBytes / kStepBytes};
+    }
+    if (x_.rows() <= kernels_.direct_rows) return {rows, num_panels, x_.num_steps()};
+    if (!unpacks_) return {rows, 1, kCachedBytes / kStepBytes};
+    return {rows, 1, kUnpackedBytes / static_cast<int64_t>(sizeof(float)) / kPanelWidth / inputs_of_step(weight_)};
+  }
+
+  bool is_few() const { return x_.rows() <= x_.block_rows() && whole_ && !unpacks_; }
+
+  void multiply_few(Range panels) {
+    for (int64_t panel = panels.begin; panel < panels.end; ++panel) {
+      Block block = x_.block(0, x_.rows(), 0, x_.num_steps());
+      block.index = panel;
+      block.panel = packed(panel, 0);
+      block.sums = sums_;
+      block.lines_ahead = kStepBytes / 64;
+      block.ahead = block.panel + kAheadBytes;
+      kernels_.multiply(block, is_int8(weight_));
+      begin_finishing(block);
+      kernels_.finish(finishing_);
+    }
+  }
+
+  void multiply_many(Range rows, Range panels) {
+    for (int64_t step = 0; step < x_.num_steps(); step += blocking_.steps) {
+      Range steps{step, std::min(step + blocking_.steps, x_.num_steps())};
+      for (int64_t panel = panels.begin; panel < panels.end; ++panel) multiply_panel(rows, steps, panel);
+    }
+  }
+
+  void multiply_panel(Range rows, Range steps, int64_t panel) {
+    const int64_t num_blocks = ceil_div(rows.end - rows.begin, x_.block_rows());
+    const char* weights = packed(panel, steps.begin);
+    const bool ends = whole_ || blocking_.panels > 1;  // the next panel comes before the next steps
+    const char* next = weights + (ends ? panel_bytes(weight_) : (steps.end - steps.begin) * kStepBytes);
+    if (unpacks_) kernels_.unpack(weights, steps.end - steps.begin, is_int8(weight_), unpacked_);
+    for (int64_t index = 0; index < num_blocks; ++index) {
+      Block& block = blocks_[turn_ ^= 1];
+      block = x_.block(rows.begin + index * x_.block_rows(), rows.end, steps.begin, steps.end);
+      block.index = panel;
+      block.panel = weights;
+      if (unpacks_) unpack(block);
+      int64_t slot = whole_ ? turn_ : (panel - panels_.begin) % blocking_.panels * num_blocks_ + index;
+      block.sums = sums_ + slot * (kSumsBytes / static_cast<int64_t>(sizeof(float)));
+      // Together the blocks prefetch what is multiplied next.
+      block.lines_ahead = ceil_div(kStepBytes / 64, num_blocks);
+      block.ahead = next + index * block.num_steps * block.lines_ahead * 64;
+      multiply_block(block);
+      if (steps.end == x_.num_steps()) begin_finishing(block);
+    }
+  }
+
+  void unpack(Block& block) const {
+    block.unpacked = true;
+    block.panel = reinterpret_cast<const char*>(unpacked_);
+    block.num_steps *= x_.tiles_of_step();
+  }
+
+  // The block before it is finished meanwhile, or before it.
+  void multiply_block(const Block& block) {
+    if (kernels_.multiply_and_finish) kernels_.multiply_and_finish(block, is_int8(weight_), finishing_);
+    kernels_.finish(finishing_);
+    if (!kernels_.multiply_and_finish) kernels_.multiply(block, is_int8(weight_));
+  }
+
+  const char* packed(int64_t panel, int64_t first_step) const {
+    return static_cast<const char*>(weight_.panels) + panel * panel_bytes(weight_) + first_step * kStepBytes;
+  }
+
+  void begin_finishing(const Block& block) {
+    finishing_.block = &block;
+    finishing_.row = 0;
+  }
+
+  const Kernels& kernels_;
+  const Activations& x_;
+  const Weight& weight_;
+  Range panels_;
+  bool unpacks_;  // weights are widened to float32 before they are multiplied with all rows
+  Blocking blocking_;
+  int64_t num_blocks_;  // blocks in blocking_.rows rows
+  bool whole_;          // all steps are computed at once
+  float* sums_;
+  float* unpacked_;
+  Finishing finishing_;
+  Block blocks_[2];  // the one being finished and the one being multiplied, alternating
+  int turn_ = 0;
+};
+
+}  // namespace glimpse
