@@ -43,7 +43,7 @@ class GroupQuantizedLinear(nn.Module):
         super().__init__()
         rows, inputs = linear.weight.shape
         empty = linear.weight.new_empty
-        self.sizes, self.bits, self.group_size = linear.sizes, bits, group_size
+        self.sizes, self.bits, self.group_size, self.in_features = linear.sizes, bits, group_size, inputs
         groups = inputs // group_size
         self.weight = nn.Parameter(empty(rows, inputs * bits // 8, dtype=torch.uint8), requires_grad=False)
         self.scale = nn.Parameter(empty(groups, rows, dtype=scale_dtype), requires_grad=False)

@@ -29,36 +29,42 @@ class Buffer {
   int64_t size_ = 0;
 };
 
-// Rows of inputs in tiles; for int8 weights perhaps in two int8 planes, which `split` makes of the tiles.
+// Rows of inputs in tiles, and for some weights in integers that are made of the tiles.
 class Activations {
  public:
   Activations(const Kernels& kernels, const Weight& weight, int64_t rows, Buffer (&buffers)[3])
-      : kernels_(kernels), rows_(rows), planes_(is_int8(weight) && kernels.int8_planes),
-        num_steps_(glimpse::num_steps(weight)), tiles_of_step_(inputs_of_step(weight) / kTileInputs),
+      : kernels_(kernels), form_(choose_form(kernels, weight)), rows_(rows), num_steps_(glimpse::num_steps(weight)),
+        tiles_of_step_(inputs_of_step(weight) / kTileInputs),
         tile_bytes_(kTileRows * kTileInputs * kernels.element_bytes) {
-    int64_t row_tiles = ceil_div(rows, kTileRows);
+    const int64_t row_tiles = ceil_div(rows, kTileRows);
     tiles_ = buffers[0].reserve(row_tiles * num_tiles() * tile_bytes_);
-    if (!planes_) return;
-    planes_data_ = buffers[1].reserve(2 * row_tiles * num_steps_ * kTileBytes);
-    planes_rows_ = reinterpret_cast<PlanesRow*>(buffers[2].reserve(rows * sizeof(PlanesRow)));
+    if (form_ == Form::kTiles) return;
+    integers_ = buffers[1].reserve(row_tiles * integer_tiles_bytes());
+    const int64_t padded_rows = row_tiles * kTileRows;
+    if (form_ == Form::kPlanes) planes_ = reinterpret_cast<PlanesRow*>(buffers[2].reserve(rows * sizeof(PlanesRow)));
+    else groups_ = reinterpret_cast<GroupRow*>(buffers[2].reserve(padded_rows * num_steps_ * sizeof(GroupRow)));
   }
 
   char* tiles() const { return tiles_; }
   int64_t num_tiles() const { return num_steps_ * tiles_of_step_; }
-  int64_t tiles_of_step() const { return planes_ ? 1 : tiles_of_step_; }
   int64_t rows() const { return rows_; }
-  int64_t block_rows() const { return kernels_.matrix_units && !planes_ ? 2 * kTileRows : kTileRows; }
   int64_t num_steps() const { return num_steps_; }
-  bool planes() const { return planes_; }
+  int64_t tiles_of_step() const { return tiles_of_step_; }
+  int64_t block_rows() const { return kernels_.matrix_units && form_ == Form::kTiles ? 2 * kTileRows : kTileRows; }
+  bool has_integers() const { return form_ != Form::kTiles; }
+  bool uses_matrix_units() const { return kernels_.matrix_units && form_ != Form::kGroups; }
+
   // Bytes of a row's inputs in one step.
-  int64_t step_bytes() const { return planes_ ? 128 : tiles_of_step_ * tile_bytes_ / kTileRows; }
+  int64_t step_bytes() const {
+    return has_integers() ? integer_tiles_bytes() / num_steps_ / kTileRows : tiles_of_step_ * tile_bytes_ / kTileRows;
+  }
 
   // Rows in each tile of activations: fewer than 16 if all rows fit into one.
   int64_t tile_rows() const { return std::min(kTileRows, stacked() ? 2 * rows_ : rows_); }
 
   void lay_out(int64_t row, const bf16* x, int64_t count, const Norm* norm) const {
     kernels_.lay_out_row(x + row * count, count, norm, tile_row(row), num_tiles());
-    if (planes_) split(row);
+    if (has_integers()) make_integers(row);
   }
 
   // Zeroes the tiles that a product with `width` outputs writes partly or not at all: padding must not be NaN.
@@ -67,47 +73,77 @@ class Activations {
       std::memset(tile_row(row) + tile * tile_bytes_, 0, tile_bytes_ / kTileRows);
   }
 
-  void split(int64_t row) const {
-    char* high = planes_data_ + (row / kTileRows) * 2 * num_steps_ * kTileBytes + (row % kTileRows) * 64;
-    char* low = stacked() ? high + rows_ * 64 : high + num_steps_ * kTileBytes;
-    planes_rows_[row] =
-        kernels_.split_row(tile_row(row), num_steps_, reinterpret_cast<int8_t*>(high), reinterpret_cast<int8_t*>(low));
+  void make_integers(int64_t row) const {
+    const int64_t row_tile = row / kTileRows, place = row % kTileRows;
+    int8_t* tiles = reinterpret_cast<int8_t*>(integers_ + row_tile * integer_tiles_bytes());
+    if (form_ == Form::kGroups) {
+      GroupRow* groups = groups_ + row_tile * num_steps_ * kTileRows + place;
+      kernels_.quantize_row(tile_row(row), num_steps_, tiles_of_step_ * kTileInputs, tiles + place * kTileInputs, groups);
+      return;
+    }
+    int8_t* high = tiles + place * 64;
+    int8_t* low = stacked() ? high + rows_ * 64 : high + num_steps_ * kTileBytes;
+    planes_[row] = kernels_.split_row(tile_row(row), num_steps_, high, low);
   }
 
   Block block(int64_t first_row, int64_t end_row, int64_t first_step, int64_t end_step) const {
     Block block{};
     block.num_steps = end_step - first_step;
+    block.first_step = first_step;
     block.adds = first_step > 0;
     block.first_row = first_row;
     block.rows = std::min(block_rows(), end_row - first_row);
     const int64_t row_tile = first_row / kTileRows;
-    if (planes_) {
-      block.tiles = planes_data_ + row_tile * 2 * num_steps_ * kTileBytes + first_step * kTileBytes;
-      block.second_tiles = stacked() ? nullptr : block.tiles + num_steps_ * kTileBytes;
-      block.planes = planes_rows_ + first_row;
-      block.low_offset = stacked() ? rows_ * 16 : 512;
-    } else {
-      const int64_t row_bytes = num_tiles() * tile_bytes_;
-      block.tiles = tiles_ + row_tile * row_bytes + first_step * tiles_of_step_ * tile_bytes_;
-      block.second_tiles = block.rows > kTileRows ? block.tiles + row_bytes : nullptr;
+    switch (form_) {
+      case Form::kPlanes:
+        block.tiles = integers_ + row_tile * integer_tiles_bytes() + first_step * kTileBytes;
+        block.second_tiles = stacked() ? nullptr : block.tiles + num_steps_ * kTileBytes;
+        block.planes = planes_ + first_row;
+        block.low_offset = stacked() ? rows_ * 16 : 512;
+        break;
+      case Form::kGroups:
+        block.tiles = integers_ + row_tile * integer_tiles_bytes() + first_step * tiles_of_step_ * kTileRows * kTileInputs;
+        block.groups = groups_ + (row_tile * num_steps_ + first_step) * kTileRows;
+        break;
+      case Form::kTiles: {
+        const int64_t row_bytes = num_tiles() * tile_bytes_;
+        block.tiles = tiles_ + row_tile * row_bytes + first_step * tiles_of_step_ * tile_bytes_;
+        block.second_tiles = block.rows > kTileRows ? block.tiles + row_bytes : nullptr;
+        break;
+      }
     }
     return block;
   }
 
  private:
+  enum class Form {
+    kTiles,   // bfloat16 or float32
+    kPlanes,  // two planes of int8 tiles of 64 inputs
+    kGroups,  // int8 tiles of 32 inputs, with a scale for each group
+  };
+
+  static Form choose_form(const Kernels& kernels, const Weight& weight) {
+    if (is_int4(weight)) return Form::kGroups;
+    return is_int8(weight) && kernels.int8_planes ? Form::kPlanes : Form::kTiles;
+  }
+
+  // Integers of a row of tiles.
+  int64_t integer_tiles_bytes() const {
+    return form_ == Form::kPlanes ? 2 * num_steps_ * kTileBytes : num_tiles() * kTileRows * kTileInputs;
+  }
   // Both planes of up to 8 rows fit into one tile of a matrix unit.
-  bool stacked() const { return planes_ && kernels_.matrix_units && rows_ <= kTileRows / 2; }
+  bool stacked() const { return form_ == Form::kPlanes && kernels_.matrix_units && rows_ <= kTileRows / 2; }
   char* tile_row(int64_t row) const {
     return tiles_ + (row / kTileRows) * num_tiles() * tile_bytes_ + (row % kTileRows) * (tile_bytes_ / kTileRows);
   }
 
   const Kernels& kernels_;
-  int64_t rows_;
-  bool planes_;
-  int64_t num_steps_, tiles_of_step_, tile_bytes_;
+  Form form_;
+  int64_t rows_, num_steps_, tiles_of_step_, tile_bytes_;
   char* tiles_;
-  char* planes_data_ = nullptr;
-  PlanesRow* planes_rows_ = nullptr;
+  char* integers_ = nullptr;
+  PlanesRow* planes_ = nullptr;
+  GroupRow* groups_ = nullptr;  // [row tiles][steps][16]
 };
 
 }  // namespace glimpse

@@ -13,6 +13,12 @@ struct PlanesRow {
   int32_t high_sum, low_sum;  // of all inputs
 };
 
+// What the int8 values of a row and a group of inputs stand for: a value times the scale.
+struct GroupRow {
+  float scale;
+  int32_t sum;  // of the group's values
+};
+
 // A product of up to 16 rows with one panel; up to 32 rows with matrix units and bfloat16.
 struct Block {
   const char* tiles;         // activations: the first 16 rows, or the high plane
@@ -27,6 +33,8 @@ struct Block {
   const char* ahead;        // what to prefetch meanwhile
   int64_t lines_ahead;      // cache lines to prefetch in each step
   const PlanesRow* planes;  // rows of the block, if the tiles are int8 planes; else null
+  const GroupRow* groups;   // [steps][16] rows of the block, if the tiles are int8 groups; else null
+  int64_t first_step;
   int64_t low_offset;       // with planes: offset from a high sum to its low sum, in elements
   float* sums;              // [2 row tiles][2 column tiles][16][16]; int32 with planes
 };
@@ -58,15 +66,17 @@ struct Kernels {
   int64_t direct_rows;    // up to this number of rows, a panel is read once, from memory; more rows need it in the cache
   void (*lay_out_row)(const bf16* x, int64_t count, const Norm* norm, void* tile_row, int64_t num_tiles);
   PlanesRow (*split_row)(const void* tile_row, int64_t num_steps, int8_t* high, int8_t* low);
+  // Quantizes one row of tiles to int8, each group by itself. A tile has 16 rows of 32 inputs; `groups` has 16 rows.
+  void (*quantize_row)(const void* tile_row, int64_t num_groups, int64_t group_size, int8_t* values, GroupRow* groups);
   // Configures tile registers for tiles of `tile_rows` rows; `end` releases them. Null: nothing to configure.
   void (*begin)(int64_t tile_rows);
   void (*end)();
   // Widens steps of a panel to float32, [inputs][32]. Null: `multiply` never needs it.
   void (*unpack)(const char* panel, int64_t num_steps, bool int8, float* unpacked);
-  void (*multiply)(const Block& block, bool int8);
+  void (*multiply)(const Block& block, const Weight& weight);
   // Multiplies a block and finishes another one meanwhile, because matrix units leave the vector units idle. Null: no
   // such units.
-  void (*multiply_and_finish)(const Block& block, bool int8, Finishing& finishing);
+  void (*multiply_and_finish)(const Block& block, const Weight& weight, Finishing& finishing);
   void (*finish)(Finishing& finishing);
 };
 

@@ -3,9 +3,10 @@
 
 #include "kernels.h"
 
-#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,fma,f16c,amx-tile,amx-int8,amx-bf16")
+#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512bf16,fma,f16c,amx-tile,amx-int8,amx-bf16")
 #define GLIMPSE_AVX512 1
 #define GLIMPSE_BF16 1
+#define GLIMPSE_VNNI 1
 
 namespace glimpse {
 namespace {
@@ -13,6 +14,8 @@ namespace {
 #include "vectors.h"
 #include "rows.h"
 #include "finish.h"
+#include "dots.h"
+#include "multiply_int4.h"
 
 struct alignas(64) TileConfig {
   uint8_t palette = 1, start_row = 0, reserved[14] = {};
@@ -85,15 +88,24 @@ void multiply_kind(const Block& block, bool int8, Finishing* finishing) {
                 : multiply_tiles<false, false, kFinish>(block, finishing);
 }
 
-void multiply(const Block& block, bool int8) { multiply_kind<false>(block, int8, nullptr); }
+void multiply(const Block& block, const Weight& weight) {
+  if (is_int4(weight)) return multiply_int4(block, weight);  // the vector units read nibbles as they are
+  multiply_kind<false>(block, is_int8(weight), nullptr);
+}
 
-void multiply_and_finish(const Block& block, bool int8, Finishing& finishing) {
-  multiply_kind<true>(block, int8, &finishing);
+void multiply_and_finish(const Block& block, const Weight& weight, Finishing& finishing) {
+  if (is_int4(weight)) {
+    finish_all(finishing);
+    return multiply_int4(block, weight);
+  }
+  multiply_kind<true>(block, is_int8(weight), &finishing);
 }
 
 }  // namespace
 
-extern const Kernels kAmxKernels{true, true,    2,        16,                  lay_out_row, split_row, begin,
-                                 end,  nullptr, multiply, multiply_and_finish, finish_all};
+extern const Kernels kAmxKernels{
+    true, true, 2, 16, lay_out_row, split_row, quantize_row, begin, end, nullptr, multiply, multiply_and_finish,
+    finish_all,
+};
 
 }  // namespace glimpse

@@ -6,6 +6,7 @@
 #pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512bf16,fma,f16c")
 #define GLIMPSE_AVX512 1
 #define GLIMPSE_BF16 1
+#define GLIMPSE_VNNI 1
 
 namespace glimpse {
 namespace {
@@ -13,7 +14,9 @@ namespace {
 #include "vectors.h"
 #include "rows.h"
 #include "finish.h"
+#include "dots.h"
 #include "multiply_int8.h"
+#include "multiply_int4.h"
 
 constexpr int kFewRows = 8;  // rows whose sums are in registers at a time
 
@@ -55,15 +58,18 @@ void multiply_up_to(const Block& block, int64_t first, int64_t rows) {
   }
 }
 
-void multiply(const Block& block, bool int8) {
-  if (int8) return multiply_int8(block);
+void multiply(const Block& block, const Weight& weight) {
+  if (is_int4(weight)) return multiply_int4(block, weight);
+  if (is_int8(weight)) return multiply_int8(block);
   for (int64_t row = 0; row < block.rows; row += kFewRows)
     multiply_up_to<kFewRows>(block, row, block.rows - row < kFewRows ? block.rows - row : kFewRows);
 }
 
 }  // namespace
 
-extern const Kernels kAvx512Bf16Kernels{false,   true,    2,        kFewRows, lay_out_row, split_row, nullptr,
-                                        nullptr, nullptr, multiply, nullptr,  finish_all};
+extern const Kernels kAvx512Bf16Kernels{
+    false,   true,    2,       kFewRows, lay_out_row, split_row, quantize_row,
+    nullptr, nullptr, nullptr, multiply, nullptr,     finish_all,
+};
 
 }  // namespace glimpse

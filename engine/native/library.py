@@ -58,6 +58,9 @@ class Weight(ctypes.Structure):
         ("in_features", c_int64),
         ("out_features", c_int64),
         ("gated", c_int64),
+        ("group_scale", c_void_p),
+        ("group_zero", c_void_p),
+        ("group_size", c_int64),
     ]
 
 
@@ -76,6 +79,8 @@ SIGNATURES = {
     "glimpse_set_num_threads": ([c_int], None),
     "glimpse_packed_bytes": ([POINTER(Weight)], c_int64),
     "glimpse_packed_columns": ([POINTER(Weight)], c_int64),
+    "glimpse_packed_groups": ([POINTER(Weight)], c_int64),
+    "glimpse_pack_groups": ([POINTER(Weight), *[c_void_p] * 4], None),
     "glimpse_advise_huge_pages": ([c_void_p, c_int64], None),
     "glimpse_return_freed_memory": ([], None),
     "glimpse_pack": ([POINTER(Weight), c_void_p], None),

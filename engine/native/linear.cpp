@@ -76,8 +76,8 @@ extern "C" void glimpse_mlp(int level, const Weight* first, const Weight* second
 #pragma omp barrier
     multiply(kernels, input, *first, to_inner);
 #pragma omp barrier
-    if (inner.planes()) {
-      for (int64_t row = own.begin; row < own.end; ++row) inner.split(row);
+    if (inner.has_integers()) {
+      for (int64_t row = own.begin; row < own.end; ++row) inner.make_integers(row);
 #pragma omp barrier
     }
     multiply(kernels, inner, *second, to_y);

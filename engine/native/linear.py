@@ -1,7 +1,7 @@
 """Linears with weights packed in the layout that the native kernels read.
 
-Only the packed copy of the weights is kept. Any shape can be packed, because tiles are padded with zeros. Weights that
-are quantized in groups are dequantized to bfloat16, because the kernels support one scale per row only.
+Only the packed copy of the weights is kept. Any shape can be packed, because tiles are padded with zeros. Weights of 8
+bits that are quantized in groups, and those whose groups are not consecutive inputs, are dequantized to bfloat16.
 """
 
 from ctypes import CDLL, byref
@@ -17,15 +17,15 @@ from glimpse.engine.native.memory import WeightMemory
 
 
 class PackedLinear(nn.Module):
-    """y = x Wᵀ + b for bfloat16 x, with W in bfloat16 or int8."""
+    """y = x Wᵀ + b for bfloat16 x, with W in bfloat16, int8 or int4."""
 
     def __init__(
-        self, linear: Linear | Int8Linear, *, gated: bool, library: CDLL, level: Level, memory: WeightMemory
+        self, linear: Linear | Int8Linear | GroupQuantizedLinear, *, gated: bool, library: CDLL, level: Level, memory: WeightMemory
     ) -> None:
         """Packs a linear.
 
         Args:
-            linear: linear on the CPU with bfloat16 or int8 weights.
+            linear: linear on the CPU with bfloat16 or int8 weights, or with int4 weights as in `is_packable`.
             gated: whether this is the first linear of a gated MLP, whose output halves are combined in pairs.
             library: native kernels.
             level: instruction set level of the kernels.
@@ -34,10 +34,17 @@ class PackedLinear(nn.Module):
         super().__init__()
         self._library, self._level, self._memory = library, level, memory
         rows, columns = linear.weight.shape
-        self.packed = Weight(in_features=columns, out_features=rows, gated=gated)
         self._tensors: list[Tensor] = []  # tensors that `packed` points to
-        if isinstance(linear, Int8Linear):
-            self.packed.scale = self._pack_columns(linear.scale)
+        if isinstance(linear, GroupQuantizedLinear):
+            columns = linear.in_features
+        self.packed = Weight(in_features=columns, out_features=rows, gated=gated)
+        match linear:
+            case GroupQuantizedLinear():
+                self._pack_groups(linear)
+            case Int8Linear():
+                self.packed.scale = self._pack_columns(linear.scale)
+            case Linear():
+                pass
         if linear.bias is not None:
             self.packed.bias = self._pack_columns(linear.bias.float())
         self.packed.panels = self._allocate(library.glimpse_packed_bytes(byref(self.packed)))
@@ -69,7 +76,7 @@ class PackedLinear(nn.Module):
         return output
 
     def rows(self, indices: Tensor) -> Tensor:
-        """Returns rows of W, bfloat16 [indices, in]. W must not be int8."""
+        """Returns rows of W, bfloat16 [indices, in]. W must be bfloat16."""
         indices = indices.contiguous()
         output = torch.empty(len(indices), self.packed.in_features, dtype=torch.bfloat16)
         self._library.glimpse_unpack_rows(byref(self.packed), indices.data_ptr(), len(indices), output.data_ptr())
@@ -80,9 +87,23 @@ class PackedLinear(nn.Module):
         self._library.glimpse_pack_columns(byref(self.packed), values.contiguous().data_ptr(), packed)
         return packed
 
+    def _pack_groups(self, linear: GroupQuantizedLinear) -> None:
+        self.packed.group_size = linear.group_size
+        count = self._library.glimpse_packed_groups(byref(self.packed))
+        self.packed.group_scale, self.packed.group_zero = self._allocate(4 * count), self._allocate(count)
+        scale, zero = linear.scale.float().contiguous(), linear.zero.contiguous()
+        self._library.glimpse_pack_groups(
+            byref(self.packed), scale.data_ptr(), zero.data_ptr(), self.packed.group_scale, self.packed.group_zero
+        )
+
     def _allocate(self, num_bytes: int) -> int:
         self._tensors.append(self._memory.allocate(num_bytes))
         return self._tensors[-1].data_ptr()
+
+
+def is_packable(linear: GroupQuantizedLinear) -> bool:
+    """Whether the kernels read this linear's groups: 4 bits, and groups of consecutive inputs."""
+    return linear.bits == 4 and linear.input_order is None
 
 
 def pack(root: nn.Module, library: CDLL, level: Level) -> None:
@@ -91,7 +112,8 @@ def pack(root: nn.Module, library: CDLL, level: Level) -> None:
 
     def packed(linear: Linear | Int8Linear | GroupQuantizedLinear, parent: nn.Module) -> PackedLinear:
         gated = isinstance(parent, GatedMLP) and linear is parent.gate_up_proj
-        plain = linear.dequantized(torch.bfloat16) if isinstance(linear, GroupQuantizedLinear) else linear
+        dequantizes = isinstance(linear, GroupQuantizedLinear) and not is_packable(linear)
+        plain = linear.dequantized(torch.bfloat16) if dequantizes else linear
         return PackedLinear(plain, gated=gated, library=library, level=level, memory=memory)
 
     replace_linears(root, (Linear, Int8Linear, GroupQuantizedLinear), packed)

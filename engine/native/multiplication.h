@@ -40,7 +40,7 @@ class Multiplication {
   Multiplication(const Kernels& kernels, const Activations& x, const Weight& weight, const Output& output, Buffer& sums,
                  Buffer& unpacked)
       : kernels_(kernels), x_(x), weight_(weight), panels_(share(num_panels(weight))),
-        unpacks_(kernels.unpack && !x.planes() && x.rows() > kernels.direct_rows),
+        unpacks_(kernels.unpack && !x.has_integers() && x.rows() > kernels.direct_rows),
         blocking_(choose_blocking(panels_.end - panels_.begin)), num_blocks_(blocking_.rows / x.block_rows()),
         whole_(blocking_.steps >= x.num_steps()),
         sums_(reinterpret_cast<float*>(sums.reserve((whole_ ? 2 : blocking_.panels * num_blocks_) * kSumsBytes))),
@@ -65,13 +65,13 @@ class Multiplication {
   Blocking choose_blocking(int64_t num_panels) const {
     const int64_t block_rows = x_.block_rows();
     const int64_t rows = std::min(ceil_div(x_.rows(), block_rows) * block_rows, kCachedRows);
-    if (kernels_.matrix_units) {
+    if (x_.uses_matrix_units()) {
       const bool fits = rows * x_.num_steps() * x_.step_bytes() <= kCacheBytes;
       if (fits) return {rows, num_panels, x_.num_steps()};
       return {rows, std::min(kGroupedPanels, num_panels), kCachedBytes / kStepBytes};
     }
     if (x_.rows() <= kernels_.direct_rows) return {rows, num_panels, x_.num_steps()};
-    if (!unpacks_) return {rows, 1, kCachedBytes / kStepBytes};
+    if (!unpacks_) return {rows, 1, std::max<int64_t>(1, kCachedBytes / step_bytes(weight_))};
     return {rows, 1, kUnpackedBytes / static_cast<int64_t>(sizeof(float)) / kPanelWidth / inputs_of_step(weight_)};
   }
 
@@ -83,9 +83,9 @@ class Multiplication {
       block.index = panel;
       block.panel = packed(panel, 0);
       block.sums = sums_;
-      block.lines_ahead = kStepBytes / 64;
+      block.lines_ahead = step_bytes(weight_) / 64;
       block.ahead = block.panel + kAheadBytes;
-      kernels_.multiply(block, is_int8(weight_));
+      kernels_.multiply(block, weight_);
       begin_finishing(block);
       kernels_.finish(finishing_);
     }
@@ -102,7 +102,7 @@ class Multiplication {
     const int64_t num_blocks = ceil_div(rows.end - rows.begin, x_.block_rows());
     const char* weights = packed(panel, steps.begin);
     const bool ends = whole_ || blocking_.panels > 1;  // the next panel comes before the next steps
-    const char* next = weights + (ends ? panel_bytes(weight_) : (steps.end - steps.begin) * kStepBytes);
+    const char* next = weights + (ends ? panel_bytes(weight_) : (steps.end - steps.begin) * step_bytes(weight_));
     if (unpacks_) kernels_.unpack(weights, steps.end - steps.begin, is_int8(weight_), unpacked_);
     for (int64_t index = 0; index < num_blocks; ++index) {
       Block& block = blocks_[turn_ ^= 1];
@@ -113,7 +113,7 @@ class Multiplication {
       int64_t slot = whole_ ? turn_ : (panel - panels_.begin) % blocking_.panels * num_blocks_ + index;
       block.sums = sums_ + slot * (kSumsBytes / static_cast<int64_t>(sizeof(float)));
       // Together the blocks prefetch what is multiplied next.
-      block.lines_ahead = ceil_div(kStepBytes / 64, num_blocks);
+      block.lines_ahead = ceil_div(step_bytes(weight_) / 64, num_blocks);
       block.ahead = next + index * block.num_steps * block.lines_ahead * 64;
       multiply_block(block);
       if (steps.end == x_.num_steps()) begin_finishing(block);
@@ -128,13 +128,13 @@ class Multiplication {
 
   // The block before it is finished meanwhile, or before it.
   void multiply_block(const Block& block) {
-    if (kernels_.multiply_and_finish) kernels_.multiply_and_finish(block, is_int8(weight_), finishing_);
+    if (kernels_.multiply_and_finish) kernels_.multiply_and_finish(block, weight_, finishing_);
     kernels_.finish(finishing_);
-    if (!kernels_.multiply_and_finish) kernels_.multiply(block, is_int8(weight_));
+    if (!kernels_.multiply_and_finish) kernels_.multiply(block, weight_);
   }
 
   const char* packed(int64_t panel, int64_t first_step) const {
-    return static_cast<const char*>(weight_.panels) + panel * panel_bytes(weight_) + first_step * kStepBytes;
+    return static_cast<const char*>(weight_.panels) + panel * panel_bytes(weight_) + first_step * step_bytes(weight_);
   }
 
   void begin_finishing(const Block& block) {

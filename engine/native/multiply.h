@@ -131,7 +131,7 @@ static void unpack_panel(const char* panel, int64_t num_steps, bool int8, float*
   int8 ? unpack_steps<true>(panel, num_steps, unpacked) : unpack_steps<false>(panel, num_steps, unpacked);
 }
 
-[[maybe_unused]] static void multiply_float(const Block& block, bool int8) {
+static void multiply_float(const Block& block, bool int8) {
   if (block.unpacked) multiply_all<Weights::kUnpacked>(block);
   else if (int8) multiply_all<Weights::kInt8>(block);
   else multiply_all<Weights::kBf16>(block);

@@ -1,6 +1,4 @@
-// Products of int8 planes and int8 weights with VNNI's dot products. Included after finish.h, in the same namespace, by
-// files that set
-//   GLIMPSE_AVX_VNNI  1: AVX-VNNI, 256 bits; 0: AVX-512 VNNI
+// Products of int8 planes and int8 weights. Included after dots.h, in the same namespace.
 //
 // The instruction multiplies unsigned by signed bytes, so 128 is added to the weights. The sums begin with what that
 // adds to them: -128 times the sum of the row's inputs. They are exact, so the order of additions is of no matter.
@@ -9,16 +7,6 @@
 constexpr int kPlanesRows = GLIMPSE_AVX512 ? 4 : 3;      // rows whose sums are in registers at a time
 constexpr int kPlanesTiles = GLIMPSE_AVX512 ? 2 : 1;     // tiles of a panel at a time
 constexpr int kPlanesVectors = kPlanesTiles * kTileVectors;
-
-static inline i32v add_dots(i32v sums, i32v weights, i32v inputs) {
-#if GLIMPSE_AVX512
-  return reinterpret_cast<i32v>(_mm512_dpbusd_epi32(reinterpret_cast<__m512i>(sums), reinterpret_cast<__m512i>(weights),
-                                                    reinterpret_cast<__m512i>(inputs)));
-#else
-  return reinterpret_cast<i32v>(_mm256_dpbusd_avx_epi32(
-      reinterpret_cast<__m256i>(sums), reinterpret_cast<__m256i>(weights), reinterpret_cast<__m256i>(inputs)));
-#endif
-}
 
 template <int kRows>
 static inline void multiply_planes(const Block& block, int64_t first, int64_t tile) {

@@ -51,6 +51,40 @@ void pack(const Weight& weight, const T* matrix) {
                static_cast<char*>(const_cast<void*>(weight.panels)) + panel * panel_bytes(weight));
 }
 
+// Fills a panel of int4 weights from rows of 16 bytes for each 32 inputs. Four bytes are those of a line.
+void pack_int4_panel(const Weight& weight, const char* matrix, int64_t panel, char* to) {
+  std::memset(to, 0, panel_bytes(weight));
+  for (int64_t column = 0; column < kPanelWidth; ++column) {
+    const int64_t row = source_row(weight, panel, column);
+    if (row < 0) continue;
+    const char* from = matrix + row * (weight.in_features / 2);
+    char* place = to + column / 16 * 256 + column % 16 * 4;
+    for (int64_t block = 0; block < weight.in_features / 32; ++block, from += 16, place += 512)
+      for (int line = 0; line < 4; ++line) std::memcpy(place + line * 64, from + line * 4, 4);
+  }
+}
+
+// From [groups, out_features] to [panels][groups][32]; padding is zero.
+template <class T>
+void pack_groups(const Weight& weight, const T* values, T* packed) {
+  const int64_t num_groups = num_steps(weight);
+#pragma omp parallel for
+  for (int64_t panel = 0; panel < num_panels(weight); ++panel)
+    for (int64_t column = 0; column < kPanelWidth; ++column) {
+      const int64_t row = source_row(weight, panel, column);
+      for (int64_t group = 0; group < num_groups; ++group)
+        packed[(panel * num_groups + group) * kPanelWidth + column] =
+            row < 0 ? T{} : values[group * weight.out_features + row];
+    }
+}
+
+void pack_int4(const Weight& weight, const char* matrix) {
+#pragma omp parallel for
+  for (int64_t panel = 0; panel < num_panels(weight); ++panel)
+    pack_int4_panel(weight, matrix, panel,
+                    static_cast<char*>(const_cast<void*>(weight.panels)) + panel * panel_bytes(weight));
+}
+
 }  // namespace
 }  // namespace glimpse
 
@@ -60,9 +94,16 @@ extern "C" int64_t glimpse_packed_bytes(const Weight* weight) { return num_panel
 
 extern "C" int64_t glimpse_packed_columns(const Weight* weight) { return num_panels(*weight) * kPanelWidth; }
 
-// Packs `matrix` [out_features, in_features], int8 if the weight has scales, into `weight->panels`.
+// Number of groups of inputs times packed output features.
+extern "C" int64_t glimpse_packed_groups(const Weight* weight) {
+  return num_steps(*weight) * num_panels(*weight) * kPanelWidth;
+}
+
+// Packs `matrix` [out_features, in_features] into `weight->panels`: int8 if the weight has scales; if it has scales of
+// groups int4, as glimpse/engine/layers/group_quantized.py stores it.
 extern "C" void glimpse_pack(const Weight* weight, const void* matrix) {
-  if (is_int8(*weight)) pack(*weight, static_cast<const int8_t*>(matrix));
+  if (is_int4(*weight)) pack_int4(*weight, static_cast<const char*>(matrix));
+  else if (is_int8(*weight)) pack(*weight, static_cast<const int8_t*>(matrix));
   else pack(*weight, static_cast<const bf16*>(matrix));
 }
 
@@ -73,6 +114,13 @@ extern "C" void glimpse_pack_columns(const Weight* weight, const float* values, 
       int64_t row = source_row(*weight, panel, column);
       packed[panel * kPanelWidth + column] = row < 0 ? 0 : values[row];
     }
+}
+
+// Packs scales and zeros, [groups, out_features].
+extern "C" void glimpse_pack_groups(const Weight* weight, const float* scale, const uint8_t* zero, float* packed_scale,
+                                    uint8_t* packed_zero) {
+  pack_groups(*weight, scale, packed_scale);
+  pack_groups(*weight, zero, packed_zero);
 }
 
 // Unpacks `count` rows of a bfloat16 matrix by index: an embedding lookup in a packed output head.

@@ -2,7 +2,8 @@
 //
 // A tile has 16 rows of 32 inputs, bfloat16 where the processor multiplies it and float32 elsewhere; tiles of the same
 // rows are consecutive. For int8 weights, a value may also be (128 · high + low) times the scale of its row, in two
-// planes of int8 tiles of 64 inputs: 15 bits of precision, where bfloat16 has 8.
+// planes of int8 tiles of 64 inputs: 15 bits of precision, where bfloat16 has 8. For int4 weights, it is int8 times a
+// scale for each row and group of inputs, in tiles of 32 inputs.
 #pragma once
 
 #if GLIMPSE_BF16
@@ -71,8 +72,8 @@ static PlanesRow split_row(const void* tile_row, int64_t num_steps, int8_t* high
   constexpr float kRound = 12582912.0f;
   i32v high_sum{}, low_sum{};
   for (int64_t i = 0; i < num_steps * 64; i += kLanes) {
-    f32v value = load_element(row + place_of(i)) * (kSteps / limit);
-    i32v whole = reinterpret_cast<i32v>(value + kRound) - reinterpret_cast<i32v>(splat(kRound));
+    f32v shifted = load_element(row + place_of(i)) * (kSteps / limit) + kRound;
+    i32v whole = reinterpret_cast<i32v>(shifted) - reinterpret_cast<i32v>(splat(kRound));
     i32v upper = (whole + 64) >> 7, lower = whole - upper * 128;
     int64_t place = (i / 64) * kTileBytes + i % 64;
     store(high + place, __builtin_convertvector(upper, i8v));
@@ -81,4 +82,29 @@ static PlanesRow split_row(const void* tile_row, int64_t num_steps, int8_t* high
     low_sum += lower;
   }
   return {limit / kSteps, sum(high_sum), sum(low_sum)};
+}
+
+static void quantize_row(const void* tile_row, int64_t num_groups, int64_t group_size, int8_t* values,
+                         GroupRow* groups) {
+  const Element* row = static_cast<const Element*>(tile_row);
+  constexpr float kRound = 12582912.0f;
+  for (int64_t group = 0; group < num_groups; ++group) {
+    const int64_t first = group * group_size;
+    f32v largest{};
+    for (int64_t i = first; i < first + group_size; i += kLanes) {
+      f32v value = load_element(row + place_of(i));
+      f32v size = value < 0.0f ? -value : value;
+      largest = size > largest ? size : largest;
+    }
+    float limit = 1e-30f;
+    for (int i = 0; i < kLanes; ++i) limit = largest[i] > limit ? largest[i] : limit;
+    i32v total{};
+    for (int64_t i = first; i < first + group_size; i += kLanes) {
+      f32v shifted = load_element(row + place_of(i)) * (127.0f / limit) + kRound;
+      i32v whole = reinterpret_cast<i32v>(shifted) - reinterpret_cast<i32v>(splat(kRound));
+      store(values + place_of(i), __builtin_convertvector(whole, i8v));
+      total += whole;
+    }
+    groups[group * kTileRows] = {limit / 127.0f, sum(total)};
+  }
 }

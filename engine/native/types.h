@@ -1,8 +1,12 @@
 // Structures that Python passes. library.py declares the same structures for ctypes.
 //
-// A packed matrix is a sequence of panels, each with 32 output features and all inputs. A panel is a sequence of steps
-// of 2 KiB: two tiles of 16 output features. A tile has the layout of an AMX operand: 16 lines of 16 output features,
-// each with two consecutive bfloat16 inputs or four int8 inputs, so 32 or 64 inputs in total. Padding is zero.
+// A packed matrix is a sequence of panels, each with 32 output features and all inputs. A panel is a sequence of steps:
+// - bfloat16 and int8: a step is 2 KiB, two tiles of 16 output features. A tile has the layout of an AMX operand: 16
+//   lines of 16 output features, each with two consecutive bfloat16 inputs or four int8 inputs, so 32 or 64 inputs.
+// - int4: a step is a group of inputs, in blocks of 32 inputs and 512 bytes. A block has two tiles of 16 output features,
+//   each of 4 lines. Byte j of feature f in line i has input 4 · i + j of the block in its low nibble, and input
+//   16 + 4 · i + j in its high nibble.
+// Padding is zero.
 #pragma once
 
 #include <cstdint>
@@ -24,6 +28,10 @@ struct Weight {
   int64_t in_features;
   int64_t out_features;  // of a gated matrix: gate and up together
   int64_t gated;         // 1: a panel has 16 features of gate and the same 16 of up
+  // int4 weights: (value - zero) · scale, with a scale and a zero for each output feature and group of inputs.
+  const float* group_scale;   // [panels][groups][32]; null: not int4
+  const uint8_t* group_zero;  // [panels][groups][32]
+  int64_t group_size;         // inputs of a group: a multiple of 32
 };
 
 struct Norm {
@@ -37,9 +45,11 @@ enum Activation : int32_t { kIdentity = 0, kGatedSilu = 1, kQuickGelu = 2 };
 
 inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 inline bool is_int8(const Weight& w) { return w.scale != nullptr; }
-inline int64_t inputs_of_step(const Weight& w) { return is_int8(w) ? 64 : 32; }
+inline bool is_int4(const Weight& w) { return w.group_scale != nullptr; }
+inline int64_t inputs_of_step(const Weight& w) { return is_int4(w) ? w.group_size : is_int8(w) ? 64 : 32; }
 inline int64_t num_steps(const Weight& w) { return ceil_div(w.in_features, inputs_of_step(w)); }
-inline int64_t panel_bytes(const Weight& w) { return num_steps(w) * kStepBytes; }
+inline int64_t step_bytes(const Weight& w) { return is_int4(w) ? w.group_size * kPanelWidth / 2 : kStepBytes; }
+inline int64_t panel_bytes(const Weight& w) { return num_steps(w) * step_bytes(w); }
 
 // Output features after the activation: half of the features of a gated matrix.
 inline int64_t width_of(const Weight& w) { return w.gated ? w.out_features / 2 : w.out_features; }

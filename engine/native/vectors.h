@@ -3,6 +3,7 @@
 // set and, because GCC before 14 does not define __AVX512F__ after its target pragma, sets
 //   GLIMPSE_AVX512  1: AVX-512 F, BW, DQ, VL; 0: AVX2 and FMA
 //   GLIMPSE_BF16    1: AVX-512 BF16
+//   GLIMPSE_VNNI    1: AVX-512 VNNI, or without AVX-512 AVX-VNNI
 #pragma once
 
 constexpr int kLanes = GLIMPSE_AVX512 ? 16 : 8;

@@ -1,0 +1,130 @@
+// Products of int4 weights and activations that are quantized to int8 by groups. Included after vectors.h, in the same
+// namespace.
+//
+// A group's sum is exact: Σ value · x - zero · Σ x, with values from 0 to 15. Groups are then scaled and added in order
+// in float32, so a row's result is bit-identical for any number of rows, and at every level.
+#pragma once
+
+constexpr int kGroupTiles = GLIMPSE_AVX512 ? 2 : 1;                       // tiles of a panel at a time
+constexpr int kGroupVectors = kGroupTiles * kTileVectors;
+constexpr int kGroupRows = GLIMPSE_AVX512 || GLIMPSE_VNNI ? 4 : 2;        // rows whose sums are in registers at a time
+constexpr int64_t kBlockBytes = kTileInputs * kPanelWidth / 2;            // 32 inputs of a panel
+constexpr int64_t kLineBytes = 64, kBlockLines = 4;
+
+typedef uint8_t u8v __attribute__((vector_size(kLanes)));
+
+#if GLIMPSE_VNNI
+using Partial = i32v;
+static inline Partial begin_block(i32v sums) { return sums; }
+static inline i32v end_block(i32v, Partial partial) { return partial; }
+static inline Partial add_products(Partial sums, i32v weights, i32v inputs) { return add_dots(sums, weights, inputs); }
+#else
+// Sums of 16 bits: eight products of up to 2 · 15 · 127 do not overflow.
+using Partial = i32v;
+static inline Partial begin_block(i32v) { return i32v{}; }
+#if GLIMPSE_AVX512
+static inline Partial add_products(Partial sums, i32v weights, i32v inputs) {
+  const __m512i products =
+      _mm512_maddubs_epi16(reinterpret_cast<__m512i>(weights), reinterpret_cast<__m512i>(inputs));
+  return reinterpret_cast<i32v>(_mm512_add_epi16(reinterpret_cast<__m512i>(sums), products));
+}
+static inline i32v end_block(i32v sums, Partial partial) {
+  return sums + reinterpret_cast<i32v>(_mm512_madd_epi16(reinterpret_cast<__m512i>(partial), _mm512_set1_epi16(1)));
+}
+#else
+static inline Partial add_products(Partial sums, i32v weights, i32v inputs) {
+  const __m256i products =
+      _mm256_maddubs_epi16(reinterpret_cast<__m256i>(weights), reinterpret_cast<__m256i>(inputs));
+  return reinterpret_cast<i32v>(_mm256_add_epi16(reinterpret_cast<__m256i>(sums), products));
+}
+static inline i32v end_block(i32v sums, Partial partial) {
+  return sums + reinterpret_cast<i32v>(_mm256_madd_epi16(reinterpret_cast<__m256i>(partial), _mm256_set1_epi16(1)));
+}
+#endif
+#endif
+
+// Adds the products of a block of 32 inputs.
+template <int kRows>
+static inline __attribute__((always_inline)) void add_block(const char* weights, const char* x,
+                                                            i32v (&sums)[kRows][kGroupVectors]) {
+  constexpr int32_t kNibbles = 0x0f0f0f0f;
+  Partial partial[kRows][kGroupVectors];
+  for (int row = 0; row < kRows; ++row)
+    for (int v = 0; v < kGroupVectors; ++v) partial[row][v] = begin_block(sums[row][v]);
+  for (int line = 0; line < kBlockLines; ++line) {
+    i32v low[kGroupVectors], high[kGroupVectors];
+    for (int v = 0; v < kGroupVectors; ++v) {
+      const char* place =
+          weights + v / kTileVectors * (kBlockBytes / 2) + line * kLineBytes + v % kTileVectors * (4 * kLanes);
+      const i32v both = load<i32v>(place);
+      low[v] = both & kNibbles;
+      high[v] = (both >> 4) & kNibbles;
+    }
+    for (int row = 0; row < kRows; ++row) {
+      const char* inputs = x + row * kTileInputs + line * 4;
+      const i32v first = splat(load<int32_t>(inputs)), second = splat(load<int32_t>(inputs + kTileInputs / 2));
+      for (int v = 0; v < kGroupVectors; ++v) {
+        partial[row][v] = add_products(partial[row][v], low[v], first);
+        partial[row][v] = add_products(partial[row][v], high[v], second);
+      }
+    }
+  }
+  for (int row = 0; row < kRows; ++row)
+    for (int v = 0; v < kGroupVectors; ++v) sums[row][v] = end_block(sums[row][v], partial[row][v]);
+}
+
+template <int kRows>
+static inline void multiply_groups(const Block& block, const Weight& weight, int64_t first, int64_t tile) {
+  const int64_t num_blocks = weight.group_size / kTileInputs;
+  const int64_t feature = (block.index * num_steps(weight) + block.first_step) * kPanelWidth + tile * 16;
+  const float* scale = weight.group_scale + feature;
+  const uint8_t* zero = weight.group_zero + feature;
+  const char* weights = block.panel + tile * (kBlockBytes / 2);
+  const char* x = block.tiles + first * kTileInputs;
+  const GroupRow* groups = block.groups + first;
+  const char* ahead = block.ahead;
+  const auto place = [&](int row, int v) {
+    return block.sums + (first + row) * 16 + (tile + v / kTileVectors) * 256 + v % kTileVectors * kLanes;
+  };
+  f32v totals[kRows][kGroupVectors];
+  for (int row = 0; row < kRows; ++row)
+    for (int v = 0; v < kGroupVectors; ++v) totals[row][v] = block.adds ? load<f32v>(place(row, v)) : f32v{};
+  for (int64_t step = 0; step < block.num_steps; ++step) {
+    if (tile == 0) {
+      for (int64_t i = 0; i < block.lines_ahead; ++i) __builtin_prefetch(ahead + i * 64);
+      ahead += block.lines_ahead * 64;
+    }
+    i32v sums[kRows][kGroupVectors];
+    for (int v = 0; v < kGroupVectors; ++v) {
+      const i32v zeros = __builtin_convertvector(load<u8v>(zero + v * kLanes), i32v);
+      for (int row = 0; row < kRows; ++row) sums[row][v] = zeros * splat(-groups[row].sum);
+    }
+    for (int64_t i = 0; i < num_blocks; ++i, weights += kBlockBytes, x += kTileRows * kTileInputs)
+      add_block<kRows>(weights, x, sums);
+    for (int v = 0; v < kGroupVectors; ++v) {
+      const f32v scales = load<f32v>(scale + v * kLanes);
+      for (int row = 0; row < kRows; ++row)
+        totals[row][v] += __builtin_convertvector(sums[row][v], f32v) * (scales * splat(groups[row].scale));
+    }
+    scale += kPanelWidth;
+    zero += kPanelWidth;
+    groups += kTileRows;
+  }
+  for (int row = 0; row < kRows; ++row)
+    for (int v = 0; v < kGroupVectors; ++v) store(place(row, v), totals[row][v]);
+}
+
+// Multiplies `rows` rows, at most kRows, by both tiles of a panel.
+template <int kRows>
+static void multiply_groups_up_to(const Block& block, const Weight& weight, int64_t first, int64_t rows) {
+  if constexpr (kRows > 0) {
+    if (rows < kRows) return multiply_groups_up_to<kRows - 1>(block, weight, first, rows);
+    for (int64_t tile = 0; tile < 2; tile += kGroupTiles) multiply_groups<kRows>(block, weight, first, tile);
+  }
+}
+
+static void multiply_int4(const Block& block, const Weight& weight) {
+  for (int64_t row = 0; row < block.rows; row += kGroupRows)
+    multiply_groups_up_to<kGroupRows>(block, weight, row,
+                                      block.rows - row < kGroupRows ? block.rows - row : kGroupRows);
+}

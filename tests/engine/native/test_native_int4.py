@@ -1,0 +1,122 @@
+"""Native products with int4 weights: the kernels' arithmetic, exactly, and its accuracy in a fused operation."""
+
+import copy
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from glimpse.engine.layers.group_quantized import GroupQuantizedLinear, quantize_groups, unpack_values
+from glimpse.engine.layers.linear import Linear, replace_linears
+from glimpse.engine.layers.mlp import GatedMLP
+from glimpse.engine.layers.norm import RMSNorm
+from glimpse.engine.layers.ops import TorchOps
+from glimpse.engine.native.library import Level, load_library
+from glimpse.engine.native.linear import PackedLinear, is_packable, pack
+from glimpse.engine.native.memory import WeightMemory
+from glimpse.engine.native.native_ops import NativeOps
+from tests.engine.levels import LEVELS, at_each_level, needs_kernels
+
+pytestmark = needs_kernels
+
+
+def random(*shape: int, seed: int) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def quantized(linear: Linear, group_size: int) -> GroupQuantizedLinear:
+    """Returns the linear with int4 weights."""
+    result = GroupQuantizedLinear(linear, bits=4, group_size=group_size, scale_dtype=torch.bfloat16)
+    parts = quantize_groups(linear.weight, bits=4, group_size=group_size, scale_dtype=torch.bfloat16)
+    result.weight.data = parts["weight"]
+    result.scale.data, result.zero.data = parts["scale"].T.contiguous(), parts["zero"].T.contiguous()
+    return result
+
+
+def make(inputs: int, outputs: int, group_size: int) -> GroupQuantizedLinear:
+    linear = Linear(inputs, outputs, bias=True)
+    assert linear.bias is not None
+    linear.weight.data = random(outputs, inputs, seed=0) * inputs**-0.5
+    linear.bias.data = random(outputs, seed=1).to(torch.bfloat16)
+    return quantized(linear, group_size)
+
+
+def packed(linear: GroupQuantizedLinear, level: Level) -> PackedLinear:
+    return PackedLinear(linear, gated=False, library=load_library(), level=level, memory=WeightMemory(load_library()))
+
+
+def with_int8_activations(linear: GroupQuantizedLinear, x: Tensor) -> Tensor:
+    """Returns the product in float64, with activations rounded as the kernels round them."""
+    values = unpack_values(linear.weight, 4).double().unflatten(1, (-1, linear.group_size))
+    weight = (values - linear.zero.T.double()[..., None]) * linear.scale.T.double()[..., None]
+    grouped = x.float().unflatten(1, (-1, linear.group_size))
+    limit = grouped.abs().amax(dim=-1, keepdim=True).clamp_min(1e-30)
+    rounded = (grouped.double() * (127 / limit).double()).round() * (limit / 127)  # fused, so rounded once
+    assert linear.bias is not None
+    return nn.functional.linear(rounded.double().flatten(1), weight.flatten(1), linear.bias.double())
+
+
+@at_each_level
+@settings(max_examples=30)
+@given(
+    num_rows=st.integers(0, 40),
+    groups=st.integers(1, 6),
+    group_size=st.sampled_from([32, 64, 96, 128]),
+    outputs=st.sampled_from([1, 16, 33, 70, 128]),
+)
+def test_products_of_any_shape(level: Level, num_rows: int, groups: int, group_size: int, outputs: int):
+    linear = make(groups * group_size, outputs, group_size)
+    x = random(num_rows, groups * group_size, seed=2).to(torch.bfloat16)
+    computed = packed(linear, level).compute(x, None, None, torch.float32)
+    assert torch.allclose(computed.double(), with_int8_activations(linear, x), rtol=0, atol=2e-5)
+
+
+@at_each_level
+@pytest.mark.parametrize(("inputs", "group_size"), [(4096, 128), (3200, 32), (2560, 2560)])
+def test_products_too_wide_for_the_cache(level: Level, inputs: int, group_size: int):
+    """A panel is divided along its groups, and rows into those that fit into the cache."""
+    linear = make(inputs, 70, group_size)
+    x = random(530, inputs, seed=2).to(torch.bfloat16)
+    computed = packed(linear, level).compute(x, None, None, torch.float32)
+    assert torch.allclose(computed.double(), with_int8_activations(linear, x), rtol=0, atol=1e-4)
+
+
+def test_rows_are_bit_identical_in_any_batch_and_at_every_level():
+    linear = make(1280, 100, 128)
+    x = random(70, 1280, seed=2).to(torch.bfloat16)
+    alone = torch.cat([packed(linear, LEVELS[0])(row[None]) for row in x])
+    for level in LEVELS:
+        for count in (1, 3, 4, 5, 16, 17, 70):
+            assert torch.equal(packed(linear, level)(x[:count]), alone[:count])
+
+
+class Layer(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = RMSNorm(128, eps=1e-6)
+        self.mlp = GatedMLP(128, 192)
+
+
+@at_each_level
+@pytest.mark.parametrize("num_rows", [1, 6, 40])
+def test_fused_operations_lose_little_to_int8_activations(level: Level, num_rows: int):
+    plain = Layer()
+    for index, parameter in enumerate(plain.parameters()):
+        scale = parameter.shape[-1] ** -0.5 if parameter.dim() > 1 else 1.0
+        parameter.data = (random(*parameter.shape, seed=index) * scale).to(torch.bfloat16)
+    replace_linears(plain, (Linear,), lambda linear, _parent: quantized(linear, 64))
+    native = copy.deepcopy(plain)
+    pack(native, load_library(), level)
+    hidden = random(num_rows, 128, seed=9).to(torch.bfloat16)
+    computed = NativeOps(load_library(), level).norm_mlp_add(hidden, native.norm, native.mlp, residual=False).float()
+    expected = TorchOps().norm_mlp_add(hidden.float(), plain.float().norm, plain.mlp, residual=False)
+    assert (computed - expected).square().mean().sqrt() < 0.02 * expected.std()
+
+
+def test_reads_only_four_bits_in_groups_of_consecutive_inputs():
+    linear = make(64, 32, 32)
+    assert is_packable(linear)
+    linear.input_order = nn.Parameter(torch.arange(64).flip(0), requires_grad=False)
+    assert not is_packable(linear)
