@@ -20,7 +20,13 @@ class PackedLinear(nn.Module):
     """y = x Wᵀ + b for bfloat16 x, with W in bfloat16, int8 or int4."""
 
     def __init__(
-        self, linear: Linear | Int8Linear | GroupQuantizedLinear, *, gated: bool, library: CDLL, level: Level, memory: WeightMemory
+        self,
+        linear: Linear | Int8Linear | GroupQuantizedLinear,
+        *,
+        gated: bool,
+        library: CDLL,
+        level: Level,
+        memory: WeightMemory,
     ) -> None:
         """Packs a linear.
 

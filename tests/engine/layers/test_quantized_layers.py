@@ -50,20 +50,42 @@ def test_products_are_as_accurate_as_the_scheme_allows(scheme: QuantizationSchem
     assert tolerance / 3 < error < tolerance
 
 
-@given(seed=seeds, group_size=st.sampled_from([32, 64, 128, 256]), bits=st.sampled_from([4, 8]))
-def test_group_quantization_rounds_to_nearest(seed: int, group_size: int, bits: int):
-    weight = random(5, 256, seed=seed)
+def dequantized(weight: Tensor, *, bits: int, group_size: int) -> tuple[Tensor, Tensor]:
+    """Returns the weights after quantization in groups, and the scales, [out, groups]."""
+    rows, inputs = weight.shape
     linear = GroupQuantizedLinear(
-        Linear(256, 5, bias=False), bits=bits, group_size=group_size, scale_dtype=torch.float32
+        Linear(inputs, rows, bias=False), bits=bits, group_size=group_size, scale_dtype=torch.float32
     )
     stored = dict(linear.named_weights("w"))
     parts = quantize_groups(weight, bits=bits, group_size=group_size, scale_dtype=torch.float32)
     for part, tensor in parts.items():
         stored[f"w.{part}"].copy_(tensor)
-    error = (linear.dequantized(torch.float32).weight - weight).abs().unflatten(1, (-1, group_size))
+    return linear.dequantized(torch.float32).weight, parts["scale"]
+
+
+@given(seed=seeds, group_size=st.sampled_from([32, 64, 128, 256]))
+def test_8_bit_groups_round_to_nearest(seed: int, group_size: int):
+    weight = random(5, 256, seed=seed)
+    rounded, scale = dequantized(weight, bits=8, group_size=group_size)
+    error = (rounded - weight).abs().unflatten(1, (-1, group_size))
     # The zero point is rounded too, so values at the ends of the range can be off by another half step.
-    assert (error <= parts["scale"][..., None] * 1.001).all()
-    assert error.mean() <= parts["scale"].mean() / 2
+    assert (error <= scale[..., None] * 1.001).all()
+    assert error.mean() <= scale.mean() / 2
+
+
+@given(seed=seeds, group_size=st.sampled_from([32, 64, 128, 256]))
+def test_4_bit_groups_lose_no_more_than_by_rounding_to_nearest(seed: int, group_size: int):
+    weight = random(32, 256, seed=seed)
+    grouped = weight.unflatten(1, (-1, group_size))
+    low, high = grouped.amin(dim=-1, keepdim=True).clamp(max=0), grouped.amax(dim=-1, keepdim=True).clamp(min=0)
+    scale = (high - low) / 15
+    zero = (-low / scale).round()
+    nearest = ((grouped / scale).round() + zero).clamp(0, 15).sub(zero) * scale
+    loss_of_nearest = (nearest - grouped).square().sum(dim=-1)
+    rounded, _ = dequantized(weight, bits=4, group_size=group_size)
+    loss = (rounded - weight).unflatten(1, (-1, group_size)).square().sum(dim=-1)
+    assert (loss <= loss_of_nearest * 1.0001).all()
+    assert loss.sum() < 0.98 * loss_of_nearest.sum()
 
 
 def test_zeros_are_exact():
