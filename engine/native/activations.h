@@ -33,15 +33,15 @@ class Buffer {
 class Activations {
  public:
   Activations(const Kernels& kernels, const Weight& weight, int64_t rows, Buffer (&buffers)[3])
-      : kernels_(kernels), form_(choose_form(kernels, weight)), rows_(rows), num_steps_(glimpse::num_steps(weight)),
+      : kernels_(kernels), layout_(choose_layout(kernels, weight)), rows_(rows), num_steps_(glimpse::num_steps(weight)),
         tiles_of_step_(inputs_of_step(weight) / kTileInputs),
         tile_bytes_(kTileRows * kTileInputs * kernels.element_bytes) {
     const int64_t row_tiles = ceil_div(rows, kTileRows);
     tiles_ = buffers[0].reserve(row_tiles * num_tiles() * tile_bytes_);
-    if (form_ == Form::kTiles) return;
+    if (layout_ == Layout::kTiles) return;
     integers_ = buffers[1].reserve(row_tiles * integer_tiles_bytes());
     const int64_t padded_rows = row_tiles * kTileRows;
-    if (form_ == Form::kPlanes) planes_ = reinterpret_cast<PlanesRow*>(buffers[2].reserve(rows * sizeof(PlanesRow)));
+    if (layout_ == Layout::kPlanes) planes_ = reinterpret_cast<PlanesRow*>(buffers[2].reserve(rows * sizeof(PlanesRow)));
     else groups_ = reinterpret_cast<GroupRow*>(buffers[2].reserve(padded_rows * num_steps_ * sizeof(GroupRow)));
   }
 
@@ -50,9 +50,9 @@ class Activations {
   int64_t rows() const { return rows_; }
   int64_t num_steps() const { return num_steps_; }
   int64_t tiles_of_step() const { return tiles_of_step_; }
-  int64_t block_rows() const { return kernels_.matrix_units && form_ == Form::kTiles ? 2 * kTileRows : kTileRows; }
-  bool has_integers() const { return form_ != Form::kTiles; }
-  bool uses_matrix_units() const { return kernels_.matrix_units && form_ != Form::kGroups; }
+  int64_t block_rows() const { return kernels_.matrix_units && layout_ == Layout::kTiles ? 2 * kTileRows : kTileRows; }
+  bool has_integers() const { return layout_ != Layout::kTiles; }
+  bool uses_matrix_units() const { return kernels_.matrix_units && layout_ != Layout::kGroups; }
 
   // Bytes of a row's inputs in one step.
   int64_t step_bytes() const {
@@ -76,7 +76,7 @@ class Activations {
   void make_integers(int64_t row) const {
     const int64_t row_tile = row / kTileRows, place = row % kTileRows;
     int8_t* tiles = reinterpret_cast<int8_t*>(integers_ + row_tile * integer_tiles_bytes());
-    if (form_ == Form::kGroups) {
+    if (layout_ == Layout::kGroups) {
       GroupRow* groups = groups_ + row_tile * num_steps_ * kTileRows + place;
       kernels_.quantize_row(tile_row(row), num_steps_, tiles_of_step_ * kTileInputs, tiles + place * kTileInputs, groups);
       return;
@@ -94,18 +94,18 @@ class Activations {
     block.first_row = first_row;
     block.rows = std::min(block_rows(), end_row - first_row);
     const int64_t row_tile = first_row / kTileRows;
-    switch (form_) {
-      case Form::kPlanes:
+    switch (layout_) {
+      case Layout::kPlanes:
         block.tiles = integers_ + row_tile * integer_tiles_bytes() + first_step * kTileBytes;
         block.second_tiles = stacked() ? nullptr : block.tiles + num_steps_ * kTileBytes;
         block.planes = planes_ + first_row;
         block.low_offset = stacked() ? rows_ * 16 : 512;
         break;
-      case Form::kGroups:
+      case Layout::kGroups:
         block.tiles = integers_ + row_tile * integer_tiles_bytes() + first_step * tiles_of_step_ * kTileRows * kTileInputs;
         block.groups = groups_ + (row_tile * num_steps_ + first_step) * kTileRows;
         break;
-      case Form::kTiles: {
+      case Layout::kTiles: {
         const int64_t row_bytes = num_tiles() * tile_bytes_;
         block.tiles = tiles_ + row_tile * row_bytes + first_step * tiles_of_step_ * tile_bytes_;
         block.second_tiles = block.rows > kTileRows ? block.tiles + row_bytes : nullptr;
@@ -116,29 +116,29 @@ class Activations {
   }
 
  private:
-  enum class Form {
+  enum class Layout {
     kTiles,   // bfloat16 or float32
     kPlanes,  // two planes of int8 tiles of 64 inputs
     kGroups,  // int8 tiles of 32 inputs, with a scale for each group
   };
 
-  static Form choose_form(const Kernels& kernels, const Weight& weight) {
-    if (is_int4(weight)) return Form::kGroups;
-    return is_int8(weight) && kernels.int8_planes ? Form::kPlanes : Form::kTiles;
+  static Layout choose_layout(const Kernels& kernels, const Weight& weight) {
+    if (is_int4(weight)) return Layout::kGroups;
+    return is_int8(weight) && kernels.int8_planes ? Layout::kPlanes : Layout::kTiles;
   }
 
   // Integers of a row of tiles.
   int64_t integer_tiles_bytes() const {
-    return form_ == Form::kPlanes ? 2 * num_steps_ * kTileBytes : num_tiles() * kTileRows * kTileInputs;
+    return layout_ == Layout::kPlanes ? 2 * num_steps_ * kTileBytes : num_tiles() * kTileRows * kTileInputs;
   }
   // Both planes of up to 8 rows fit into one tile of a matrix unit.
-  bool stacked() const { return form_ == Form::kPlanes && kernels_.matrix_units && rows_ <= kTileRows / 2; }
+  bool stacked() const { return layout_ == Layout::kPlanes && kernels_.matrix_units && rows_ <= kTileRows / 2; }
   char* tile_row(int64_t row) const {
     return tiles_ + (row / kTileRows) * num_tiles() * tile_bytes_ + (row % kTileRows) * (tile_bytes_ / kTileRows);
   }
 
   const Kernels& kernels_;
-  Form form_;
+  Layout layout_;
   int64_t rows_, num_steps_, tiles_of_step_, tile_bytes_;
   char* tiles_;
   char* integers_ = nullptr;
