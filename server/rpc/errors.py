@@ -128,7 +128,11 @@ async def abort(context: grpc.aio.ServicerContext[object, object], failure: RpcF
     if failure.retry_after_seconds is not None:
         trailers.append((RETRY_AFTER_HEADER, str(max(1, math.ceil(failure.retry_after_seconds)))))
         trailers.append((PUSHBACK_HEADER, str(math.ceil(1000 * failure.retry_after_seconds))))
-    await context.abort(failure.code, message, tuple(trailers))
+    try:
+        await context.abort(failure.code, message, tuple(trailers))
+    except grpc.aio.UsageError as error:
+        # The server's stop came while another failure was being sent, which the client gets.
+        raise grpc.aio.AbortError from error
 
 
 _HTTP_STATUS_BY_REASON = {MediaErrorCode.TOO_LARGE.value: 413, "request_too_large": 413, "request_timeout": 408}

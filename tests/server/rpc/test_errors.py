@@ -1,8 +1,10 @@
 """Tests for the mapping of exceptions to statuses."""
 
+import asyncio
 from typing import Any
 
 import grpc
+import grpc.aio
 import pytest
 from google.rpc import error_details_pb2, status_pb2
 
@@ -18,6 +20,7 @@ from glimpse.server.rpc.errors import (
     abort,
     to_status,
 )
+from glimpse.server.rpc.stopping import ServerStoppingError
 
 Code = grpc.StatusCode
 
@@ -194,3 +197,28 @@ async def test_tells_when_to_retry(seconds: float, header: str, pushback: str) -
 )
 def test_only_failures_that_pass_have_a_retry_delay(error: Exception, seconds: float | None) -> None:
     assert to_status(error).retry_after_seconds == seconds
+
+
+async def test_a_failure_that_is_being_sent_is_not_replaced(caplog: pytest.LogCaptureFixture) -> None:
+    """The server's stop may cancel an RPC while it sends another failure."""
+
+    async def fail_twice(_request: object, context: grpc.aio.ServicerContext[object, object]) -> object:
+        first = asyncio.create_task(abort(context, to_status(InvalidRequest("a", "no"))))
+        await asyncio.sleep(0)
+        first.cancel()
+        await asyncio.wait([first])
+        await abort(context, to_status(ServerStoppingError()))
+
+    server = grpc.aio.server()
+    method = grpc.unary_unary_rpc_method_handler(fail_twice)
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("test.Test", {"Fail": method}),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    try:
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+            with pytest.raises(grpc.aio.AioRpcError) as failure:
+                await channel.unary_unary("/test.Test/Fail")(b"")
+        assert failure.value.code() is Code.INVALID_ARGUMENT
+        assert not caplog.records  # as of an error in the handler
+    finally:
+        await server.stop(0)
