@@ -3,6 +3,7 @@
 Status details carry the reason and the field; the gateway derives the HTTP response from them.
 """
 
+import asyncio
 import math
 from dataclasses import dataclass
 from typing import NoReturn
@@ -128,11 +129,13 @@ async def abort(context: grpc.aio.ServicerContext[object, object], failure: RpcF
     if failure.retry_after_seconds is not None:
         trailers.append((RETRY_AFTER_HEADER, str(max(1, math.ceil(failure.retry_after_seconds)))))
         trailers.append((PUSHBACK_HEADER, str(math.ceil(1000 * failure.retry_after_seconds))))
+    sending = asyncio.ensure_future(context.abort(failure.code, message, tuple(trailers)))
     try:
-        await context.abort(failure.code, message, tuple(trailers))
-    except grpc.aio.UsageError as error:
-        # The server's stop came while another failure was being sent, which the client gets.
-        raise grpc.aio.AbortError from error
+        await asyncio.shield(sending)
+    except asyncio.CancelledError:
+        await sending  # the server stops, or the client has left: what is being said last is said to its end
+        raise
+    raise AssertionError("abort returned")
 
 
 _HTTP_STATUS_BY_REASON = {MediaErrorCode.TOO_LARGE.value: 413, "request_too_large": 413, "request_timeout": 408}

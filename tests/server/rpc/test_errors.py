@@ -202,15 +202,17 @@ def test_only_failures_that_pass_have_a_retry_delay(error: Exception, seconds: f
 async def test_a_failure_that_is_being_sent_is_not_replaced(caplog: pytest.LogCaptureFixture) -> None:
     """The server's stop may cancel an RPC while it sends another failure."""
 
-    async def fail_twice(_request: object, context: grpc.aio.ServicerContext[object, object]) -> object:
-        first = asyncio.create_task(abort(context, to_status(InvalidRequest("a", "no"))))
+    async def fail(_request: object, context: grpc.aio.ServicerContext[object, object]) -> object:
+        failing = asyncio.create_task(abort(context, to_status(InvalidRequest("a", "no"))))
         await asyncio.sleep(0)
-        first.cancel()
-        await asyncio.wait([first])
-        await abort(context, to_status(ServerStoppingError()))
+        failing.cancel()
+        try:
+            return await failing
+        except asyncio.CancelledError:
+            await abort(context, to_status(ServerStoppingError()))
 
     server = grpc.aio.server()
-    method = grpc.unary_unary_rpc_method_handler(fail_twice)
+    method = grpc.unary_unary_rpc_method_handler(fail)
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("test.Test", {"Fail": method}),))
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
