@@ -85,8 +85,17 @@ def test_engine_answers_as_the_dequantized_model_and_reports_its_scheme(
 
 
 @needs_kernels
+@pytest.mark.parametrize("weight_format", [AWQ, WeightFormat(method="gptq", group_size=-1)])
+def test_native_kernels_compute_with_4_bits(tiny_checkpoint: Path, tmp_path: Path, weight_format: WeightFormat):
+    """They round activations to 8 bits, and not the weights to bfloat16."""
+    quantized, dequantized = quantize_checkpoint(tiny_checkpoint, tmp_path, weight_format)
+    computed, expected = (logits(Harness(path, torch.bfloat16, level=LEVELS[-1])) for path in (quantized, dequantized))
+    assert 0 < (computed - expected).square().mean().sqrt() < 0.04 * expected.std()
+
+
+@needs_kernels
 @pytest.mark.parametrize(
-    "weight_format", [AWQ, WeightFormat(method="gptq", desc_act=True), WeightFormat(method="gptq", bits=8)]
+    "weight_format", [WeightFormat(method="gptq", desc_act=True), WeightFormat(method="gptq", bits=8)]
 )
 def test_native_kernels_compute_with_dequantized_bfloat16(
     tiny_checkpoint: Path, tmp_path: Path, weight_format: WeightFormat
