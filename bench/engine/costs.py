@@ -29,8 +29,7 @@ def head_values(text: TextConfig) -> int:
 def stored_bytes(text: TextConfig, *, quantization: Quantization, value_bytes: int = _BFLOAT16_BYTES) -> float:
     """Returns the bytes of weights that a decode step reads; the head is never quantized.
 
-    int4 is counted as a GPU reads it; on the CPU the native backend unpacks it. `value_bytes`: of a weight that is not
-    quantized.
+    `value_bytes`: of a weight that is not quantized.
     """
     return linear_values(text) * _BYTES_OF_WEIGHT.get(quantization, value_bytes) + head_values(text) * value_bytes
 

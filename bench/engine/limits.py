@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import torch
 
-from bench.engine.units.library import REFERENCE_UNITS, UNITS, read_rate, unit_levels, unit_rate
+from bench.engine.units.library import FLOAT_UNITS, INTEGER_UNITS, UNITS, read_rate, unit_levels, unit_rate
 from bench.figures import significant, table
 from glimpse.engine.native.library import Level
 
@@ -32,7 +32,7 @@ class Limits:
 
     read_bytes_per_second: float
     flops_per_second: float
-    """Operations per second of the units that multiply bfloat16 weights; a multiply-add is two."""
+    """Operations per second of the units that multiply the weights; a multiply-add is two."""
     units: str = "bfloat16 matrix products"
     """What these units are."""
 
@@ -50,12 +50,13 @@ def best(*measured: Limits) -> Limits:
     )
 
 
-def measure_limits(*, num_threads: int, level: Level | None = None, repeats: int = 5) -> Limits:
+def measure_limits(*, num_threads: int, level: Level | None = None, integers: bool = False, repeats: int = 5) -> Limits:
     """Measures the limits; takes seconds and 1 GiB.
 
     Args:
         num_threads: threads that read and compute.
         level: instruction set level whose units count; None for the machine's highest.
+        integers: hold products to the units that multiply integers, not to those that multiply floats.
         repeats: runs of each loop.
 
     Raises:
@@ -66,7 +67,7 @@ def measure_limits(*, num_threads: int, level: Level | None = None, repeats: int
         raise ValueError(f"level: expected one of {[each.name for each in levels]}, got {level.name}")
     if not levels:
         return _torch_limits(num_threads, repeats)
-    unit = REFERENCE_UNITS[level or levels[-1]]
+    unit = (INTEGER_UNITS if integers else FLOAT_UNITS)[level or levels[-1]]
     return Limits(
         read_bytes_per_second=read_rate(num_threads=num_threads, repeats=repeats),
         flops_per_second=unit_rate(unit, num_threads=num_threads, repeats=repeats),

@@ -6,8 +6,8 @@
 
 A step must read the decoder's weights and its sequences' KV cache, and compute its matrix products. The longer of the
 two at the machine's own rates is its least time: the table says what share of the measured time that is. Rates are
-those of bench.engine.limits; the arithmetic rate is that of the units that multiply bfloat16 weights at the level.
-Decode steps are mostly bound by reading, prefill and image encoding by arithmetic.
+those of bench.engine.limits; the arithmetic rate is that of the level's fastest units for bfloat16 weights, or for
+integers if weights are quantized. Decode steps are mostly bound by reading, prefill and image encoding by arithmetic.
 
 Steps are the core's own, scheduling and sampling included, without a server: decode BATCH x CONTEXT, the same at
 temperature 1, the same with a prompt of 100 or 200 more tokens, a prompt alone, and a new image. Times are medians.
@@ -20,6 +20,7 @@ import os
 import sys
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -118,7 +119,10 @@ def measure_variant(arguments: argparse.Namespace, level: CpuLevel, quantization
     name = unit_level.option if unit_level else engine.ready.backend
     weights = engine.ready.dtype if quantization == "none" else quantization
     timed = TimedEngine(engine.core, engine.model, repeats=arguments.repeats)
-    limits, steps = measure_limits(num_threads=arguments.threads, level=unit_level), list[Measured]()
+    # The native kernels multiply these weights as integers.
+    integers = is_native and quantization != "none"
+    limits_now = partial(measure_limits, num_threads=arguments.threads, level=unit_level, integers=integers)
+    limits, steps = limits_now(), list[Measured]()
     for each in measure(
         timed,
         step_work(engine, quantization),
@@ -130,7 +134,7 @@ def measure_variant(arguments: argparse.Namespace, level: CpuLevel, quantization
         print(f"{name}, {weights}: {each.name}: {each.milliseconds:.1f} ms", file=sys.stderr)
         steps.append(each)
         # Measured repeatedly: on a busy machine the first measurement may be low.
-        limits = best(limits, measure_limits(num_threads=arguments.threads, level=unit_level, repeats=1))
+        limits = best(limits, limits_now(repeats=1))
     return Variant(level=name, weights=weights, limits=limits, steps=steps)
 
 

@@ -1,12 +1,15 @@
 """The loops that measure the machine's limits."""
 
+from collections.abc import Mapping
+
 import numpy as np
 import pytest
 
 from bench.engine.limits import Limits, best, measure_limits
 from bench.engine.units.library import (
+    FLOAT_UNITS,
+    INTEGER_UNITS,
     PATTERNS,
-    REFERENCE_UNITS,
     UNITS,
     Unit,
     load_loops,
@@ -42,9 +45,10 @@ def test_every_unit_of_this_machine_runs(unit: Unit) -> None:
     assert unit_rate(unit, num_threads=1, repeats=1) > 0
 
 
-def test_every_level_has_units_that_it_is_held_to() -> None:
-    assert set(REFERENCE_UNITS) == set(Level)
-    assert all(unit.level <= level for level, unit in REFERENCE_UNITS.items())
+@pytest.mark.parametrize("units", [FLOAT_UNITS, INTEGER_UNITS])
+def test_every_level_has_units_that_it_is_held_to(units: Mapping[Level, Unit]) -> None:
+    assert set(units) == set(Level)
+    assert all(unit.level <= level for level, unit in units.items())
 
 
 @needs_loops

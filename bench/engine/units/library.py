@@ -47,8 +47,10 @@ class Unit:
 
 FMA_256 = Unit(name="float32 FMA, 256 bits", level=Level.AVX2, function="units_fma_256", operations=12 * 8 * 2)
 FMA_512 = Unit(name="float32 FMA, 512 bits", level=Level.AVX512, function="units_fma_512", operations=12 * 16 * 2)
-INT8_256 = Unit(name="vpdpbusd, 256 bits", level=Level.AVX_VNNI, function="units_int8_256", operations=12 * 32 * 2)
-INT8_512 = Unit(name="vpdpbusd, 512 bits", level=Level.AVX512_VNNI, function="units_int8_512", operations=12 * 64 * 2)
+INT8_256 = Unit(name="vpmaddubsw, 256 bits", level=Level.AVX2, function="units_int8_256", operations=12 * 32 * 2)
+INT8_512 = Unit(name="vpmaddubsw, 512 bits", level=Level.AVX512, function="units_int8_512", operations=12 * 64 * 2)
+VNNI_256 = Unit(name="vpdpbusd, 256 bits", level=Level.AVX_VNNI, function="units_vnni_256", operations=12 * 32 * 2)
+VNNI_512 = Unit(name="vpdpbusd, 512 bits", level=Level.AVX512_VNNI, function="units_vnni_512", operations=12 * 64 * 2)
 BF16_512 = Unit(name="vdpbf16ps, 512 bits", level=Level.AVX512_BF16, function="units_bf16_512", operations=12 * 32 * 2)
 _TILES = 4 * 2 * 16 * 16 * 32
 AMX_L1 = Unit(
@@ -57,9 +59,12 @@ AMX_L1 = Unit(
 AMX_L2 = Unit(
     name="AMX bfloat16, L2", level=Level.AMX, function="units_amx_bf16", operations=_TILES, operand_bytes=_L2_BYTES
 )
-UNITS = (FMA_256, FMA_512, INT8_256, INT8_512, BF16_512, AMX_L1, AMX_L2)
+AMX_INT8 = Unit(
+    name="AMX int8, L2", level=Level.AMX, function="units_amx_int8", operations=2 * _TILES, operand_bytes=_L2_BYTES
+)
+UNITS = (FMA_256, FMA_512, BF16_512, INT8_256, INT8_512, VNNI_256, VNNI_512, AMX_L1, AMX_L2, AMX_INT8)
 
-REFERENCE_UNITS = {
+FLOAT_UNITS = {
     Level.AVX2: FMA_256,
     Level.AVX_VNNI: FMA_256,
     Level.AVX512: FMA_512,
@@ -67,8 +72,17 @@ REFERENCE_UNITS = {
     Level.AVX512_BF16: BF16_512,
     Level.AMX: AMX_L2,
 }
-"""The units that multiply bfloat16 weights at each level. AMX is held to its rate from L2, where a panel of weights
-comes from; what L1 allows is out of reach of any product of large matrices."""
+"""The fastest units of each level for bfloat16 weights. AMX is held to its rate from L2, where a panel of weights comes
+from; what L1 allows is out of reach of any product of large matrices."""
+INTEGER_UNITS = {
+    Level.AVX2: INT8_256,
+    Level.AVX_VNNI: VNNI_256,
+    Level.AVX512: INT8_512,
+    Level.AVX512_VNNI: VNNI_512,
+    Level.AVX512_BF16: VNNI_512,
+    Level.AMX: AMX_INT8,
+}
+"""The fastest units of each level for int8 and int4 weights, if activations are rounded to int8 once."""
 
 
 @cache

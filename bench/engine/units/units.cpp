@@ -26,11 +26,30 @@
         : "cc", "memory", VECTORS);                                                                  \
   }
 
+// The same for int8 products without VNNI: three instructions for each sum. Register 13 holds factors of pairs of sums.
+#define INT8_LOOP(name, width, mov)                                                                               \
+  extern "C" void name(int64_t turns, const void* operands, int64_t) {                                            \
+    __asm__ volatile(                                                                                             \
+        ".irp sum," SUMS "\n vpxor %%xmm\\sum, %%xmm\\sum, %%xmm\\sum\n .endr\n" mov                              \
+        " (%1), %%" width "13\n" mov " (%1), %%" width "14\n" mov " (%1), %%" width "15\n"                        \
+        "1:\n"                                                                                                    \
+        ".irp sum," SUMS "\n vpmaddubsw %%" width "14, %%" width "15, %%" width "12\n vpmaddwd %%" width         \
+        "13, %%" width "12, %%" width "12\n vpaddd %%" width "12, %%" width "\\sum, %%" width "\\sum\n .endr\n" \
+        "dec %0\n"                                                                                                \
+        "jnz 1b\n"                                                                                                \
+        "vzeroupper\n"                                                                                            \
+        : "+r"(turns)                                                                                             \
+        : "r"(operands)                                                                                           \
+        : "cc", "memory", VECTORS, "xmm12", "xmm13");                                                             \
+  }
+
 VECTOR_LOOP(units_fma_256, "ymm", "vmovups", "vfmadd231ps")
 VECTOR_LOOP(units_fma_512, "zmm", "vmovups", "vfmadd231ps")
 VECTOR_LOOP(units_bf16_512, "zmm", "vmovups", "vdpbf16ps")
-VECTOR_LOOP(units_int8_256, "ymm", "vmovups", "%{vex%} vpdpbusd")
-VECTOR_LOOP(units_int8_512, "zmm", "vmovups", "vpdpbusd")
+INT8_LOOP(units_int8_256, "ymm", "vmovups")
+INT8_LOOP(units_int8_512, "zmm", "vmovups")
+VECTOR_LOOP(units_vnni_256, "ymm", "vmovups", "%{vex%} vpdpbusd")
+VECTOR_LOOP(units_vnni_512, "zmm", "vmovups", "vpdpbusd")
 
 namespace {
 
@@ -42,35 +61,39 @@ struct TileShapes {  // the operand of LDTILECFG
 
 }  // namespace
 
-// Multiplies 2 · 2 tiles of bfloat16 `turns` times, each with four tiles read in turn from `bytes` of operands, a
-// multiple of 4 KiB: the size decides which cache they come from.
-extern "C" void units_amx_bf16(int64_t turns, const void* operands, int64_t bytes) {
-  TileShapes shapes;
-  for (int tile = 0; tile < 8; ++tile) {
-    shapes.row_bytes[tile] = 64;
-    shapes.rows[tile] = 16;
+// Defines a function that multiplies 2 · 2 tiles `turns` times, each with four tiles read in turn from `bytes` of
+// operands, a multiple of 4 KiB: the size decides which cache they come from.
+#define TILE_LOOP(name, instruction)                                                            \
+  extern "C" void name(int64_t turns, const void* operands, int64_t bytes) {                    \
+    TileShapes shapes;                                                                          \
+    for (int tile = 0; tile < 8; ++tile) {                                                      \
+      shapes.row_bytes[tile] = 64;                                                              \
+      shapes.rows[tile] = 16;                                                                   \
+    }                                                                                           \
+    const char* begin = static_cast<const char*>(operands);                                     \
+    const char* at = begin;                                                                     \
+    __asm__ volatile(                                                                           \
+        "ldtilecfg %[shapes]\n"                                                                 \
+        "tilezero %%tmm0\n tilezero %%tmm1\n tilezero %%tmm2\n tilezero %%tmm3\n"               \
+        "1:\n"                                                                                  \
+        "tileloadd (%[at],%[stride],1), %%tmm4\n"                                               \
+        "tileloadd 1024(%[at],%[stride],1), %%tmm6\n"                                           \
+        "" instruction " %%tmm6, %%tmm4, %%tmm0\n"                                              \
+        "tileloadd 2048(%[at],%[stride],1), %%tmm7\n"                                           \
+        "" instruction " %%tmm7, %%tmm4, %%tmm1\n"                                              \
+        "tileloadd 3072(%[at],%[stride],1), %%tmm5\n"                                           \
+        "" instruction " %%tmm6, %%tmm5, %%tmm2\n"                                              \
+        "" instruction " %%tmm7, %%tmm5, %%tmm3\n"                                              \
+        "add $4096, %[at]\n"                                                                    \
+        "cmp %[end], %[at]\n"                                                                   \
+        "cmovae %[begin], %[at]\n"                                                              \
+        "dec %[turns]\n"                                                                        \
+        "jnz 1b\n"                                                                              \
+        "tilerelease\n"                                                                         \
+        : [turns] "+r"(turns), [at] "+r"(at)                                                    \
+        : [begin] "r"(begin), [end] "r"(begin + bytes), [stride] "r"(64L), [shapes] "m"(shapes) \
+        : "cc", "memory");                                                                      \
   }
-  const char* begin = static_cast<const char*>(operands);
-  const char* at = begin;
-  __asm__ volatile(
-      "ldtilecfg %[shapes]\n"
-      "tilezero %%tmm0\n tilezero %%tmm1\n tilezero %%tmm2\n tilezero %%tmm3\n"
-      "1:\n"
-      "tileloadd (%[at],%[stride],1), %%tmm4\n"
-      "tileloadd 1024(%[at],%[stride],1), %%tmm6\n"
-      "tdpbf16ps %%tmm6, %%tmm4, %%tmm0\n"
-      "tileloadd 2048(%[at],%[stride],1), %%tmm7\n"
-      "tdpbf16ps %%tmm7, %%tmm4, %%tmm1\n"
-      "tileloadd 3072(%[at],%[stride],1), %%tmm5\n"
-      "tdpbf16ps %%tmm6, %%tmm5, %%tmm2\n"
-      "tdpbf16ps %%tmm7, %%tmm5, %%tmm3\n"
-      "add $4096, %[at]\n"
-      "cmp %[end], %[at]\n"
-      "cmovae %[begin], %[at]\n"
-      "dec %[turns]\n"
-      "jnz 1b\n"
-      "tilerelease\n"
-      : [turns] "+r"(turns), [at] "+r"(at)
-      : [begin] "r"(begin), [end] "r"(begin + bytes), [stride] "r"(64L), [shapes] "m"(shapes)
-      : "cc", "memory");
-}
+
+TILE_LOOP(units_amx_bf16, "tdpbf16ps")
+TILE_LOOP(units_amx_int8, "tdpbusd")
