@@ -43,7 +43,7 @@ def outcomes_of(steps: Sequence[Step]) -> dict[str, tuple[list[int], list[float]
     for event in (event for step in steps for event in step.events):
         token_ids, logprobs, finishes, cached = found.setdefault(event.request_id, ([], [], [], []))
         token_ids += event.token_ids
-        logprobs += [round(each.logprob, 4) for each in event.logprobs]
+        logprobs += [each.logprob for each in event.logprobs]
         finishes += [event.finish] if event.finish else []
         cached += [event.num_cached_tokens] if event.num_cached_tokens else []
     return found
@@ -79,8 +79,12 @@ def test_async_answers_equal_synchronous_ones(
     step_by_step, ahead = (
         run(load_core(tiny_checkpoint, monkeypatch, ahead=ahead, **options), requests) for ahead in (False, True)
     )
-    expected = {name: own[:3] for name, own in outcomes_of(step_by_step).items()}
-    assert {name: own[:3] for name, own in outcomes_of(ahead).items()} == expected
+    expected, outcomes = outcomes_of(step_by_step), outcomes_of(ahead)
+    assert outcomes.keys() == expected.keys()
+    for name, (token_ids, logprobs, finishes, _) in outcomes.items():
+        assert (token_ids, finishes) == (expected[name][0], expected[name][2])
+        # How prompts are divided depends on time, and the last bits on how they are divided.
+        assert logprobs == pytest.approx(expected[name][1], abs=1e-4)
     if "kv_cache_bytes" in options:
         assert sum(step.stats.num_preemptions for step in ahead) > 0
     elif options.get("prefix_caching", True):
