@@ -4,6 +4,7 @@ Angles are computed once per step in float32 and shared by all layers.
 """
 
 from collections.abc import Sequence
+from functools import cache
 from typing import NamedTuple
 
 import torch
@@ -45,8 +46,9 @@ def planar_rotation(positions: Tensor, *, head_dim: int, theta: float = 10_000.0
     return _rotation(angles.flatten(1))  # [patches, 2, head_dim / 4] → [patches, head_dim / 2]
 
 
+@cache
 def inverse_wavelengths(dim: int, theta: float, device: torch.device) -> Tensor:
-    """float32 [dim / 2]: theta^(-2i / dim)."""
+    """float32 [dim / 2]: theta^(-2i / dim). Made once, since every step needs it; not to be written to."""
     return 1.0 / theta ** (torch.arange(0, dim, 2, dtype=torch.float32, device=device) / dim)
 
 
