@@ -4,7 +4,7 @@ An engine step is as fast as its slowest thread, so preempting one thread delays
 SCHED_BATCH does not preempt others when it wakes; it runs at the next scheduler tick, a few milliseconds later. Unlike
 a higher nice value, the policy can be reverted without privileges, which an engine does when it was started by a front
 end under this policy. OpenMP's wait policy is not changed: its threads spin between operators, and putting them to
-sleep instead doubled the duration of a step.
+sleep instead doubled the duration of a step. `engine.native.spin_control` lets them sleep while others compete.
 """
 
 import contextlib

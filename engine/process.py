@@ -125,6 +125,10 @@ def _load(config: EngineConfig, on_progress: OnProgress) -> tuple["Core", Ready]
     from glimpse.engine.loading.load_engine import load_core  # noqa: PLC0415
 
     loaded = load_core(config, on_progress=on_progress, on_rank_failure=_end_without_rank)
+    if loaded.ready.backend == "native":
+        from glimpse.engine.native import library, spin_control  # noqa: PLC0415
+
+        spin_control.start(library.load_library())
     return loaded.core, loaded.ready
 
 

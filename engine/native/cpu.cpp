@@ -69,3 +69,11 @@ extern "C" int glimpse_cpu_supports(int level) {
 
 // Sets the number of threads of the calling thread's parallel regions. g++'s are torch's already; clang++'s are not.
 extern "C" void glimpse_set_num_threads(int num_threads) { omp_set_num_threads(num_threads); }
+
+// Starts a team of OpenMP threads, which sleep until the calling thread ends.
+extern "C" void glimpse_start_team(int num_threads) {
+#pragma omp parallel num_threads(num_threads)
+  {
+#pragma omp barrier
+  }
+}

@@ -77,6 +77,7 @@ class NativeError(Exception):
 SIGNATURES = {
     "glimpse_cpu_supports": ([c_int], c_int),
     "glimpse_set_num_threads": ([c_int], None),
+    "glimpse_start_team": ([c_int], None),
     "glimpse_packed_bytes": ([POINTER(Weight)], c_int64),
     "glimpse_packed_columns": ([POINTER(Weight)], c_int64),
     "glimpse_packed_groups": ([POINTER(Weight)], c_int64),

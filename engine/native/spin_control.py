@@ -1,0 +1,104 @@
+"""Makes OpenMP's threads spin only while they have their processors to themselves.
+
+Between operators the threads wait for each other. GNU's OpenMP lets them spin for milliseconds, which is fastest on a
+quiet machine: sleeping makes a step of a small model half as long again. Beside a busy process, a thread that spins
+holds the processor that another thread of its team needs, and steps take ten times as long. It spins only briefly while
+it manages more threads than there are processors. So a team of sleeping threads is held while others compete.
+"""
+
+import ctypes
+import logging
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+
+from glimpse.native.processors import usable_processors
+
+INTERVAL_SECONDS = 0.25
+COMPETING_SHARE = 0.2
+"""Share of the time that threads could have run, but waited for a processor, from which others count as competing."""
+CALM_INTERVALS = 12
+"""Intervals in a row without competition after which threads spin again."""
+
+_TASKS = Path("/proc/self/task")
+_log = logging.getLogger(__name__)
+
+
+class Competition:
+    """Whether other programs compete for the processors of this one, from how long its threads wait for them."""
+
+    def __init__(self) -> None:
+        self._num_calm = 0
+        self.present = False
+
+    def update(self, run_seconds: float, wait_seconds: float) -> None:
+        """Adds an interval.
+
+        Args:
+            run_seconds: how long the threads ran, together.
+            wait_seconds: how long they waited for a processor.
+        """
+        if run_seconds + wait_seconds < INTERVAL_SECONDS / 2:
+            return  # the engine was idle
+        if wait_seconds > COMPETING_SHARE * (run_seconds + wait_seconds):
+            self.present, self._num_calm = True, 0
+        else:
+            self._num_calm += 1
+            self.present &= self._num_calm < CALM_INTERVALS
+
+
+class SleepingTeam:
+    """More OpenMP threads than there are processors, which sleep until they are released."""
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self._library = library
+        self._released: threading.Event | None = None
+
+    def hold(self, wanted: bool) -> None:
+        """Starts the team, or ends it."""
+        if wanted == (self._released is not None):
+            return
+        if self._released is not None:
+            self._released.set()
+            self._released = None
+        else:
+            self._released = threading.Event()
+            threading.Thread(target=self._hold, args=(self._released,), name="openmp team", daemon=True).start()
+
+    def _hold(self, released: threading.Event) -> None:
+        self._library.glimpse_start_team(len(usable_processors()) + 1)  # the threads stay as long as this one
+        released.wait()
+
+
+def start(library: ctypes.CDLL) -> None:
+    """Watches for competition from now on, where the system says how long threads wait."""
+    if thread_times(_TASKS):
+        threading.Thread(
+            target=watch, args=(SleepingTeam(library), threading.Event()), name="openmp spin", daemon=True
+        ).start()
+
+
+def watch(team: SleepingTeam, stopped: threading.Event) -> None:
+    """Holds the team while others compete, until it is stopped."""
+    competition, before = Competition(), thread_times(_TASKS)
+    while not stopped.wait(INTERVAL_SECONDS):
+        now = thread_times(_TASKS)
+        seconds = [sum(now[thread][i] - before[thread][i] for thread in now.keys() & before.keys()) for i in (0, 1)]
+        was_present = competition.present
+        competition.update(*seconds)
+        if competition.present and not was_present:
+            _log.info("other programs compete for the processors: threads wait asleep instead of spinning")
+        team.hold(competition.present)
+        before = now
+
+
+def thread_times(tasks: Path) -> Mapping[str, tuple[float, float]]:
+    """Returns how many seconds each thread has run and waited for a processor; nothing where that is not known."""
+    times: dict[str, tuple[float, float]] = {}
+    for task in tasks.glob("*/schedstat"):
+        try:
+            run, wait, _ = task.read_text().split()
+        except (OSError, ValueError):  # it has just ended
+            continue
+        times[task.parent.name] = int(run) / 1e9, int(wait) / 1e9
+    return times
