@@ -6,8 +6,10 @@
 
 A step must read the decoder's weights and its sequences' KV cache, and compute its matrix products. The longer of the
 two at the machine's own rates is its least time: the table says what share of the measured time that is. Rates are
-those of bench.engine.limits; the arithmetic rate is that of the level's fastest units for bfloat16 weights, or for
-integers if weights are quantized. Decode steps are mostly bound by reading, prefill and image encoding by arithmetic.
+those of bench.engine.limits; the arithmetic rate is that of the level's fastest units for floats, or for integers where
+the native kernels multiply quantized weights as such. With int8 weights they multiply two halves of each activation,
+so that at most half of that rate is in reach. Decode steps are mostly bound by reading, prefill and image encoding by
+arithmetic.
 
 Steps are the core's own, scheduling and sampling included, without a server: decode BATCH x CONTEXT, the same at
 temperature 1, the same with a prompt of 100 or 200 more tokens, a prompt alone, and a new image. Times are medians.
@@ -33,7 +35,7 @@ from bench.engine.units.library import unit_levels
 from glimpse.engine.config import Backend, CpuLevel, DType, EngineConfig, Quantization
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.loading.load_engine import LoadedEngine, load_core
-from glimpse.engine.native.library import choose_level
+from glimpse.engine.native.library import Level, choose_level
 
 _BATCHES = (1, 4, 16)
 _CONTEXTS = (512, 2048)
@@ -119,8 +121,7 @@ def measure_variant(arguments: argparse.Namespace, level: CpuLevel, quantization
     name = unit_level.option if unit_level else engine.ready.backend
     weights = engine.ready.dtype if quantization == "none" else quantization
     timed = TimedEngine(engine.core, engine.model, repeats=arguments.repeats)
-    # The native kernels multiply these weights as integers.
-    integers = is_native and quantization != "none"
+    integers = unit_level is not None and _multiplies_integers(quantization, unit_level)
     limits_now = partial(measure_limits, num_threads=arguments.threads, level=unit_level, integers=integers)
     limits, steps = limits_now(), list[Measured]()
     for each in measure(
@@ -136,6 +137,12 @@ def measure_variant(arguments: argparse.Namespace, level: CpuLevel, quantization
         # Measured repeatedly: on a busy machine the first measurement may be low.
         limits = best(limits, limits_now(repeats=1))
     return Variant(level=name, weights=weights, limits=limits, steps=steps)
+
+
+def _multiplies_integers(quantization: Quantization, level: Level) -> bool:
+    """Whether the native kernels multiply the weights as integers at a level; else they widen them to floats."""
+    has_dot_products = level not in (Level.AVX2, Level.AVX512)
+    return quantization == "int4" or (quantization == "int8" and has_dot_products)
 
 
 def measure_all(arguments: argparse.Namespace) -> Iterator[Variant]:
