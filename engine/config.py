@@ -15,7 +15,8 @@ Speculative = Literal["off", "ngram"]
 Backend = Literal["auto", "native", "torch", "triton", "flashinfer"]
 ChosenBackend = Literal["native", "torch", "triton", "flashinfer"]
 CpuLevel = Literal["auto", "avx2", "avx_vnni", "avx512", "avx512_vnni", "avx512_bf16", "amx"]
-Quantization = Literal["none", "int8", "int4", "fp8"]
+Quantization = Literal["none", "auto", "int8", "int4", "fp8"]
+ChosenQuantization = Literal["none", "int8", "int4", "fp8"]
 Count = Annotated[int, Ge(1)]
 ByteCount = Annotated[int, Ge(0)]
 
@@ -36,7 +37,8 @@ class EngineOptions:
     """Instruction set level of the native kernels. auto: the fastest of this processor. A slower one is for tests and
     comparisons; one that the processor lacks is refused."""
     quantization: Quantization = "none"
-    """Quantizes the decoder's weights at load. int8: half the memory, and about 0.6 of the time to decode on a CPU.
+    """Quantizes the decoder's weights at load. auto: the first of none, int8 and int4 with which the engine fits into
+    the memory that is available; the log says why. int8: half the memory, and about 0.6 of the time to decode on a CPU.
     fp8: half the memory, for GPUs with FP8 arithmetic; torch computes it elsewhere, slowly. int4: a quarter of the
     memory, for GPUs; the native backend unpacks it to bfloat16. Checkpoints in AWQ, GPTQ or FP8 need no option."""
     max_model_len: Count | None = None
@@ -48,7 +50,8 @@ class EngineOptions:
     """Memory for keys and values, on each GPU. Default: 1 GiB on a CPU; on a GPU what gpu_memory_utilization leaves
     after the largest steps were tried."""
     gpu_memory_utilization: Annotated[float, Gt(0), Le(1)] = 0.9
-    """Share of a GPU's memory to use, weights included, if kv_cache_bytes is not given."""
+    """Share of a GPU's memory to use, weights included, if kv_cache_bytes is not given; quantization auto keeps to it
+    in any case."""
     encoder_cache_bytes: ByteCount = 256 << 20
     """Memory for encoded images, videos and audio. The media of one prompt always fit."""
     max_batch_tokens: Count = 2048

@@ -1,10 +1,9 @@
 """The processors and the processor time that this process may use, on Linux and elsewhere."""
 
 import os
-from collections.abc import Iterator
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
-ROOT = Path("/")
+from glimpse.native.control_groups import ROOT, control_groups
 
 
 def usable_processors() -> frozenset[int]:
@@ -26,25 +25,15 @@ def cpu_quota(root: Path = ROOT) -> float | None:
 
     Reads version 2 of Linux's control groups: the limits of this process's group and of the groups around it.
     """
-    quotas = [quota for limit in _limits(root) if (quota := _parse_limit(limit)) is not None]
+    quotas = [quota for group in control_groups(root=root) if (quota := _read_quota(group)) is not None]
     return min(quotas, default=None)
 
 
-def _limits(root: Path) -> Iterator[str]:
-    """Yields the texts of the groups' limits. In a container the path of its group may name what it cannot see."""
+def _read_quota(group: Path) -> float | None:
     try:
-        lines = (root / "proc/self/cgroup").read_text().splitlines()
+        return _parse_limit((group / "cpu.max").read_text())
     except OSError:
-        return
-    mount = root / "sys/fs/cgroup"
-    for line in lines:
-        if line.startswith("0::/"):
-            path = PurePosixPath(line.removeprefix("0::/"))
-            for folder in (path, *path.parents):
-                try:
-                    yield (mount / folder / "cpu.max").read_text()
-                except OSError:
-                    continue
+        return None
 
 
 def _parse_limit(limit: str) -> float | None:

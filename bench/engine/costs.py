@@ -6,11 +6,11 @@ attention computes half of all pairs.
 
 from collections.abc import Mapping
 
-from glimpse.engine.config import Quantization
+from glimpse.engine.config import ChosenQuantization
 from glimpse.engine.model_config import TextConfig, VisionConfig
 
 _BFLOAT16_BYTES = 2
-_BYTES_OF_WEIGHT: Mapping[Quantization, float] = {"int8": 1.0, "int4": 0.5 + 3 / 128, "fp8": 1.0}
+_BYTES_OF_WEIGHT: Mapping[ChosenQuantization, float] = {"int8": 1.0, "int4": 0.5 + 3 / 128, "fp8": 1.0}
 """Bytes per quantized weight; scales per row are negligible, those per group take three bytes."""
 
 
@@ -26,7 +26,7 @@ def head_values(text: TextConfig) -> int:
     return text.vocab_size * text.hidden_size
 
 
-def stored_bytes(text: TextConfig, *, quantization: Quantization, value_bytes: int = _BFLOAT16_BYTES) -> float:
+def stored_bytes(text: TextConfig, *, quantization: ChosenQuantization, value_bytes: int = _BFLOAT16_BYTES) -> float:
     """Returns the bytes of weights that a decode step reads; the head is never quantized.
 
     `value_bytes`: of a weight that is not quantized.

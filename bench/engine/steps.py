@@ -32,7 +32,7 @@ from bench.engine.limits import best, measure_limits
 from bench.engine.step_costs import Measured, StepWork, Variant, measured, summary, text_table
 from bench.engine.timed_engine import TimedEngine
 from bench.engine.units.library import unit_levels
-from glimpse.engine.config import Backend, CpuLevel, DType, EngineConfig, Quantization
+from glimpse.engine.config import Backend, ChosenQuantization, CpuLevel, DType, EngineConfig
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.loading.load_engine import LoadedEngine, load_core
 from glimpse.engine.native.library import Level, choose_level
@@ -87,14 +87,14 @@ def _measure_mixed(timed: TimedEngine, work: StepWork, batch: int, context: int)
         yield measured(name, timed.mixed(num_tokens), work.mixed(batch, context, num_tokens))
 
 
-def step_work(engine: LoadedEngine, quantization: Quantization) -> StepWork:
+def step_work(engine: LoadedEngine, quantization: ChosenQuantization) -> StepWork:
     """Returns the least work of an engine's steps; `quantization` is what was requested of a plain checkpoint."""
     value_bytes = {"float32": 4, "bfloat16": 2}[engine.ready.dtype]
     weight_bytes = stored_bytes(engine.model.text, quantization=quantization, value_bytes=value_bytes)
     return StepWork(model=engine.model, weight_bytes=weight_bytes, value_bytes=value_bytes)
 
 
-def measure_variant(arguments: argparse.Namespace, level: CpuLevel, quantization: Quantization) -> Variant:
+def measure_variant(arguments: argparse.Namespace, level: CpuLevel, quantization: ChosenQuantization) -> Variant:
     """Loads an engine and measures its steps, and the limits beside each of them.
 
     Raises:
@@ -139,7 +139,7 @@ def measure_variant(arguments: argparse.Namespace, level: CpuLevel, quantization
     return Variant(level=name, weights=weights, limits=limits, steps=steps)
 
 
-def _multiplies_integers(quantization: Quantization, level: Level) -> bool:
+def _multiplies_integers(quantization: ChosenQuantization, level: Level) -> bool:
     """Whether the native kernels multiply the weights as integers at a level; else they widen them to floats."""
     has_dot_products = level not in (Level.AVX2, Level.AVX512)
     return quantization == "int4" or (quantization == "int8" and has_dot_products)
@@ -148,7 +148,7 @@ def _multiplies_integers(quantization: Quantization, level: Level) -> bool:
 def measure_all(arguments: argparse.Namespace) -> Iterator[Variant]:
     """Measures each level with each quantization, one engine at a time."""
     levels: list[CpuLevel] = ["auto"] if arguments.levels is None else arguments.levels or machine_options()
-    quantizations: list[Quantization] = arguments.quantization
+    quantizations: list[ChosenQuantization] = arguments.quantization
     for level, quantization in product(levels, quantizations):
         yield measure_variant(arguments, level, quantization)
         gc.collect()  # frees the engine's memory before the next one loads
@@ -194,7 +194,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument(
         "--quantization",
         nargs="+",
-        choices=get_args(Quantization),
+        choices=get_args(ChosenQuantization),
         default=["none"],
         help="of the weights; several are measured one after another (default: none)",
     )

@@ -29,7 +29,7 @@ from bench.gpu.idle import decode_idle_share
 from bench.gpu.limits import device_limits
 from bench.gpu.peer import output_tokens_per_second
 from bench.gpu.workloads import PUBLISHED, ChatSizes, after_turns, batch_of_texts, chats, warm_up
-from glimpse.engine.config import EngineConfig, Quantization
+from glimpse.engine.config import ChosenQuantization, EngineConfig
 from glimpse.engine.loading.load_engine import LoadedEngine, load_core
 from glimpse.engine.model_config import TextConfig, load_model_config
 
@@ -73,7 +73,7 @@ class Setting:
     scale: Scale
 
     def load(
-        self, *, quantization: Quantization = "none", prefix_caching: bool = False, cuda_graphs: bool = True
+        self, *, quantization: ChosenQuantization = "none", prefix_caching: bool = False, cuda_graphs: bool = True
     ) -> LoadedEngine:
         """Returns a ready engine, without prefix caching unless it is what is measured."""
         config = EngineConfig(
@@ -157,7 +157,7 @@ def steps(setting: Setting) -> Iterator[Figure]:
 def quantization(setting: Setting) -> Iterator[Figure]:
     """Measures the speed and the divergence of quantized weights."""
     found, scale = device_limits(setting.device), setting.scale
-    schemes: tuple[Quantization, ...] = ("fp8", "int8", "int4")
+    schemes: tuple[ChosenQuantization, ...] = ("fp8", "int8", "int4")
     for scheme in schemes:
         engine = setting.load(quantization=scheme)
         timed = TimedEngine(engine.core, engine.model, repeats=scale.repeats)
@@ -238,7 +238,7 @@ STAGES: Mapping[str, Callable[[Setting], Iterator[Figure]]] = {
 
 
 def _decodes(
-    timed: TimedEngine, text_config: TextConfig, found: Limits, scale: Scale, scheme: Quantization
+    timed: TimedEngine, text_config: TextConfig, found: Limits, scale: Scale, scheme: ChosenQuantization
 ) -> Iterator[Figure]:
     weight_bytes = stored_bytes(text_config, quantization=scheme)
     for batch_size in scale.batches:

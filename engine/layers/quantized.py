@@ -24,6 +24,9 @@ QuantizedLinear: TypeAlias = Int8Linear | GroupQuantizedLinear | Fp8Linear
 def resolve_scheme(quantization: Quantization, stored: CheckpointQuantization | None) -> QuantizationScheme | None:
     """Returns the quantization scheme of the decoder's weights; None if they are not quantized.
 
+    auto keeps a quantized checkpoint's scheme and is otherwise None here: `engine.loading.quantization_choice` chooses
+    once the dtype is known.
+
     Args:
         quantization: the requested quantization.
         stored: the quantization of the checkpoint.
@@ -32,8 +35,8 @@ def resolve_scheme(quantization: Quantization, stored: CheckpointQuantization | 
         CheckpointError: the request contradicts the checkpoint.
     """
     if stored is None:
-        return None if quantization == "none" else quantization
-    if quantization not in ("none", stored.kind):
+        return None if quantization in ("none", "auto") else quantization
+    if quantization not in ("none", "auto", stored.kind):
         raise CheckpointError(f"--quantization {quantization}: the checkpoint is already quantized as {stored}")
     return stored
 

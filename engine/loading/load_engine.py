@@ -20,6 +20,7 @@ from glimpse.engine.layers.quantized import (
 )
 from glimpse.engine.loading.build_runner import LoadedShard, make_runner, uses_async_scheduling
 from glimpse.engine.loading.cpu import bind_to_node, log_cpu, num_threads, set_threads
+from glimpse.engine.loading.quantization_choice import choose_scheme
 from glimpse.engine.loading.resolve import (
     NativeAvailability,
     assign_device,
@@ -121,6 +122,11 @@ def load_shard(config: EngineConfig, *, rank: int, on_progress: Callable[[str, f
         config.backend, device=device, dtype=dtype, head_dim=model_config.text.head_dim, native=native
     )
     level = resolve_level(config.cpu_level) if backend == "native" else None
+    if config.quantization == "auto" and scheme is None:
+        # The native kernels read the scales of groups as float32.
+        scale_dtype = torch.float32 if backend == "native" else getattr(torch, model_config.dtype)
+        make_empty = partial(empty_model, path, model_config, dtype, scale_dtype=scale_dtype, num_ranks=num_ranks)
+        scheme = choose_scheme(config, model_config, make_empty, device=device, dtype=dtype)
     if device.type == "cpu" and rank == 0:
         log_cpu(config, dtype=dtype, backend=backend, level=level, native=native)
     model = load_model(path, model_config, device, dtype, on_progress, scheme=scheme, rank=rank, num_ranks=num_ranks)
@@ -173,18 +179,10 @@ def load_model(
 ) -> Model:
     """Returns a rank's shard of the model with its weights loaded.
 
-    Only the decoder's layers are quantized: an encoder runs once per image rather than once per token, and quantizing
-    the output head would add a fifth to the error of the logits.
-
     Raises:
-        CheckpointError: the weights or the preprocessor's configuration are missing or do not fit the model, or the
-            model cannot be sharded over `num_ranks`.
+        CheckpointError: as for `empty_model`, or the weights are missing or do not fit the model.
     """
-    with torch.device("meta"):
-        model = make_model(path, replace(config, text=shard_config(config.text, num_ranks)))
-    model = model.to(dtype=dtype)
-    if scheme is not None:
-        quantize_linears(model.decoder.layers, scheme, scale_dtype=getattr(torch, config.dtype))
+    model = empty_model(path, config, dtype, scheme, scale_dtype=getattr(torch, config.dtype), num_ranks=num_ranks)
     model = model.to_empty(device=device).requires_grad_(False)
     destinations = dict(model.named_weights())
     load_weights(
@@ -198,6 +196,32 @@ def load_model(
         on_progress=lambda fraction: on_progress("reading the weights", 0.9 * fraction),
     )
     process_weights_after_loading(model.decoder.layers)
+    return model
+
+
+def empty_model(
+    path: Path,
+    config: ModelConfig,
+    dtype: torch.dtype,
+    scheme: QuantizationScheme | None,
+    *,
+    scale_dtype: torch.dtype,
+    num_ranks: int,
+) -> Model:
+    """Returns a rank's shard of the model without values, on the meta device.
+
+    Only the decoder's layers are quantized: an encoder runs once per image rather than once per token, and quantizing
+    the output head would add a fifth to the error of the logits.
+
+    Raises:
+        CheckpointError: the preprocessor's configuration is missing, the model cannot be sharded over `num_ranks`, or
+            the scheme does not support it.
+    """
+    with torch.device("meta"):
+        model = make_model(path, replace(config, text=shard_config(config.text, num_ranks)))
+    model = model.to(dtype=dtype)
+    if scheme is not None:
+        quantize_linears(model.decoder.layers, scheme, scale_dtype=scale_dtype)
     return model
 
 
