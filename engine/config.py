@@ -40,7 +40,7 @@ class EngineOptions:
     """Quantizes the decoder's weights at load. auto: the first of none, int8 and int4 with which the engine fits into
     the memory that is available; the log says why. int8: half the memory, and about 0.6 of the time to decode on a CPU.
     fp8: half the memory, for GPUs with FP8 arithmetic; torch computes it elsewhere, slowly. int4: a quarter of the
-    memory, for GPUs; the native backend unpacks it to bfloat16. Checkpoints in AWQ, GPTQ or FP8 need no option."""
+    memory. Checkpoints in AWQ, GPTQ or FP8 need no option."""
     max_model_len: Count | None = None
     """Context window in tokens, prompt and answer together. Default: the checkpoint's, as far as the KV cache holds it;
     a larger value is lowered to that."""

@@ -103,6 +103,7 @@ def replace_linears(root: nn.Module, kinds: tuple[type[nn.Module], ...], replace
 
     Each replaced module is freed before the next one, so the weights need not fit into memory twice.
     """
-    for parent in list(root.modules()):
+    # A list with the replaced modules themselves would keep all of them.
+    for parent in [module for module in root.modules() if not isinstance(module, kinds)]:
         for name in [name for name, child in parent.named_children() if isinstance(child, kinds)]:
             setattr(parent, name, replace(parent.get_submodule(name), parent))
