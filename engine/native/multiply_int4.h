@@ -11,7 +11,14 @@ constexpr int kGroupRows = GLIMPSE_AVX512 || GLIMPSE_VNNI ? 4 : 2;        // row
 constexpr int64_t kBlockBytes = kTileInputs * kPanelWidth / 2;            // 32 inputs of a panel
 constexpr int64_t kLineBytes = 64, kBlockLines = 4;
 
-typedef uint8_t u8v __attribute__((vector_size(kLanes)));
+// GCC 12 would convert such vectors element by element.
+static inline i32v load_bytes(const uint8_t* from) {
+#if GLIMPSE_AVX512
+  return reinterpret_cast<i32v>(_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from))));
+#else
+  return reinterpret_cast<i32v>(_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from))));
+#endif
+}
 
 #if GLIMPSE_VNNI
 using Partial = i32v;
@@ -51,6 +58,7 @@ static inline __attribute__((always_inline)) void add_block(const char* weights,
   Partial partial[kRows][kGroupVectors];
   for (int row = 0; row < kRows; ++row)
     for (int v = 0; v < kGroupVectors; ++v) partial[row][v] = begin_block(sums[row][v]);
+#pragma GCC unroll 1  // else the compiler loads several lines ahead, and spills sums
   for (int line = 0; line < kBlockLines; ++line) {
     i32v low[kGroupVectors], high[kGroupVectors];
     for (int v = 0; v < kGroupVectors; ++v) {
@@ -86,9 +94,9 @@ static inline void multiply_groups(const Block& block, const Weight& weight, int
   const auto place = [&](int row, int v) {
     return block.sums + (first + row) * 16 + (tile + v / kTileVectors) * 256 + v % kTileVectors * kLanes;
   };
-  f32v totals[kRows][kGroupVectors];
   for (int row = 0; row < kRows; ++row)
-    for (int v = 0; v < kGroupVectors; ++v) totals[row][v] = block.adds ? load<f32v>(place(row, v)) : f32v{};
+    for (int v = 0; v < kGroupVectors; ++v)
+      if (!block.adds) store(place(row, v), f32v{});
   for (int64_t step = 0; step < block.num_steps; ++step) {
     if (tile == 0) {
       for (int64_t i = 0; i < block.lines_ahead; ++i) __builtin_prefetch(ahead + i * 64);
@@ -96,22 +104,22 @@ static inline void multiply_groups(const Block& block, const Weight& weight, int
     }
     i32v sums[kRows][kGroupVectors];
     for (int v = 0; v < kGroupVectors; ++v) {
-      const i32v zeros = __builtin_convertvector(load<u8v>(zero + v * kLanes), i32v);
+      const i32v zeros = load_bytes(zero + v * kLanes);
       for (int row = 0; row < kRows; ++row) sums[row][v] = zeros * splat(-groups[row].sum);
     }
     for (int64_t i = 0; i < num_blocks; ++i, weights += kBlockBytes, x += kTileRows * kTileInputs)
       add_block<kRows>(weights, x, sums);
     for (int v = 0; v < kGroupVectors; ++v) {
       const f32v scales = load<f32v>(scale + v * kLanes);
-      for (int row = 0; row < kRows; ++row)
-        totals[row][v] += __builtin_convertvector(sums[row][v], f32v) * (scales * splat(groups[row].scale));
+      for (int row = 0; row < kRows; ++row) {  // added in memory, since registers are needed for the next group
+        const f32v sum = __builtin_convertvector(sums[row][v], f32v) * (scales * splat(groups[row].scale));
+        store(place(row, v), load<f32v>(place(row, v)) + sum);
+      }
     }
     scale += kPanelWidth;
     zero += kPanelWidth;
     groups += kTileRows;
   }
-  for (int row = 0; row < kRows; ++row)
-    for (int v = 0; v < kGroupVectors; ++v) store(place(row, v), totals[row][v]);
 }
 
 // Multiplies `rows` rows, at most kRows, by both tiles of a panel.
