@@ -2,6 +2,7 @@
 //
 // Each sum is a chain of fused multiplications and additions in the order of the inputs, so a row's result is
 // bit-identical for any number of rows. A panel is widened in registers for few rows, and once for all rows otherwise.
+// Loops over sums are unrolled by name: GCC 11 would else keep the sums in memory.
 #pragma once
 
 constexpr int kFewRows = GLIMPSE_AVX512 ? 8 : 6;        // rows whose sums are in registers at a time
@@ -18,7 +19,9 @@ static inline f32v widen_input(i32v line, int place) {
 // Loads or stores the sums of rows [first, first + kRows) and of kTiles tiles from `tile` on.
 template <int kRows, int kTiles, bool kStore>
 static inline void move_sums(const Block& block, int64_t first, int64_t tile, f32v (&sums)[kRows][kTiles * kTileVectors]) {
+#pragma GCC unroll 16
   for (int row = 0; row < kRows; ++row)
+#pragma GCC unroll 16
     for (int i = 0; i < kTiles * kTileVectors; ++i) {
       float* place = block.sums + (first + row) * 16 + (tile + i / kTileVectors) * 256 + i % kTileVectors * kLanes;
       if (kStore) store(place, sums[row][i]);
@@ -45,11 +48,14 @@ static inline void multiply_packed(const Block& block, int64_t first, int64_t ti
         const char* line = weights + (half * (kTileInputs / kInputs) + i) * 64;
         for (int place = 0; place < kInputs; ++place) {
           f32v weight[kTiles * kTileVectors];
+#pragma GCC unroll 16
           for (int v = 0; v < kTiles * kTileVectors; ++v)
             weight[v] = widen_input<kInt8>(
                 load<i32v>(line + v / kTileVectors * kTileBytes + v % kTileVectors * (4 * kLanes)), place);
+#pragma GCC unroll 16
           for (int row = 0; row < kRows; ++row) {
             f32v input = splat(x[row * kTileInputs + i * kInputs + place]);
+#pragma GCC unroll 16
             for (int v = 0; v < kTiles * kTileVectors; ++v) sums[row][v] += weight[v] * input;
           }
         }
@@ -75,9 +81,12 @@ static inline void multiply_unpacked(const Block& block, int64_t first, int64_t 
 #pragma GCC unroll 8
     for (int i = 0; i < kTileInputs; ++i) {
       f32v weight[kTiles * kTileVectors];
+#pragma GCC unroll 16
       for (int v = 0; v < kTiles * kTileVectors; ++v) weight[v] = load<f32v>(weights + i * kPanelWidth + v * kLanes);
+#pragma GCC unroll 16
       for (int row = 0; row < kRows; ++row) {
         f32v input = splat(x[row * kTileInputs + i]);
+#pragma GCC unroll 16
         for (int v = 0; v < kTiles * kTileVectors; ++v) sums[row][v] += weight[v] * input;
       }
     }
@@ -119,6 +128,7 @@ static void unpack_steps(const char* panel, int64_t num_steps, float* unpacked) 
   constexpr int kInputs = kLineInputs[kInt8];
   for (int64_t line = 0; line < num_steps * 16; ++line, unpacked += kInputs * kPanelWidth) {
     const char* from = panel + line / 16 * kStepBytes + line % 16 * 64;
+#pragma GCC unroll 16
     for (int v = 0; v < 2 * kTileVectors; ++v) {
       i32v weights = load<i32v>(from + v / kTileVectors * kTileBytes + v % kTileVectors * (4 * kLanes));
       for (int place = 0; place < kInputs; ++place)

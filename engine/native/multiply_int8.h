@@ -15,7 +15,9 @@ static inline void multiply_planes(const Block& block, int64_t first, int64_t ti
   const auto place = [&](int plane, int row, int v) {
     return places[plane] + (first + row) * 16 + (tile + v / kTileVectors) * 256 + v % kTileVectors * kLanes;
   };
+#pragma GCC unroll 16
   for (int row = 0; row < kRows; ++row)
+#pragma GCC unroll 16
     for (int v = 0; v < kPlanesVectors; ++v) {
       const PlanesRow& planes = block.planes[first + row];
       sums[0][row][v] = block.adds ? load<i32v>(place(0, row, v)) : splat(-128 * planes.high_sum);
@@ -33,12 +35,15 @@ static inline void multiply_planes(const Block& block, int64_t first, int64_t ti
 #pragma GCC unroll 4
     for (int line = 0; line < 16; ++line) {
       i32v weight[kPlanesVectors];
+#pragma GCC unroll 16
       for (int v = 0; v < kPlanesVectors; ++v)
         weight[v] = load<i32v>(weights + line * 64 + v / kTileVectors * kTileBytes + v % kTileVectors * (4 * kLanes)) ^
                     static_cast<int32_t>(0x80808080);
+#pragma GCC unroll 16
       for (int row = 0; row < kRows; ++row) {
         i32v high_inputs = splat(load<int32_t>(high + row * 64 + line * 4));
         i32v low_inputs = splat(load<int32_t>(low + row * 64 + line * 4));
+#pragma GCC unroll 16
         for (int v = 0; v < kPlanesVectors; ++v) {
           sums[0][row][v] = add_dots(sums[0][row][v], weight[v], high_inputs);
           sums[1][row][v] = add_dots(sums[1][row][v], weight[v], low_inputs);
@@ -46,8 +51,11 @@ static inline void multiply_planes(const Block& block, int64_t first, int64_t ti
       }
     }
   }
+#pragma GCC unroll 16
   for (int row = 0; row < kRows; ++row)
+#pragma GCC unroll 16
     for (int v = 0; v < kPlanesVectors; ++v)
+#pragma GCC unroll 16
       for (int plane = 0; plane < 2; ++plane) store(place(plane, row, v), sums[plane][row][v]);
 }
 
