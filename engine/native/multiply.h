@@ -40,7 +40,7 @@ static inline void multiply_packed(const Block& block, int64_t first, int64_t ti
   for (int64_t step = 0; step < block.num_steps; ++step) {
     const char* weights = block.panel + step * kStepBytes + tile * kTileBytes;
     if (tile == 0) {
-      for (int64_t i = 0; i < block.lines_ahead; ++i) __builtin_prefetch(ahead + i * 64);
+      for (int64_t i = 0; i < block.lines_ahead; ++i) prefetch_to_l2(ahead + i * 64);
       ahead += block.lines_ahead * 64;
     }
     for (int half = 0; half < kInputs / 2; ++half, x += kTileElements) {  // tiles of 32 inputs
@@ -75,7 +75,7 @@ static inline void multiply_unpacked(const Block& block, int64_t first, int64_t 
   const char* ahead = block.ahead;
   for (int64_t step = 0; step < block.num_steps; ++step, x += kTileElements, weights += kTileInputs * kPanelWidth) {
     if (tile == 0 && first == 0) {
-      for (int64_t i = 0; i < block.lines_ahead; ++i) __builtin_prefetch(ahead + i * 64);
+      for (int64_t i = 0; i < block.lines_ahead; ++i) prefetch_to_l2(ahead + i * 64);
       ahead += block.lines_ahead * 64;
     }
 #pragma GCC unroll 8

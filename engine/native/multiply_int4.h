@@ -99,7 +99,7 @@ static inline void multiply_groups(const Block& block, const Weight& weight, int
       if (!block.adds) store(place(row, v), f32v{});
   for (int64_t step = 0; step < block.num_steps; ++step) {
     if (tile == 0) {
-      for (int64_t i = 0; i < block.lines_ahead; ++i) __builtin_prefetch(ahead + i * 64);
+      for (int64_t i = 0; i < block.lines_ahead; ++i) prefetch_to_l2(ahead + i * 64);
       ahead += block.lines_ahead * 64;
     }
     i32v sums[kRows][kGroupVectors];

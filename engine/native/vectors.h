@@ -27,6 +27,9 @@ static inline void store(void* to, T value) {
   __builtin_memcpy(to, &value, sizeof value);
 }
 
+// For kernels that take longer for a cache line than the memory does: the L1 cache would lose it before it is used.
+[[maybe_unused]] static inline void prefetch_to_l2(const char* address) { __builtin_prefetch(address, 0, 2); }
+
 static inline f32v splat(float value) {
 #if GLIMPSE_AVX512
   return reinterpret_cast<f32v>(_mm512_set1_ps(value));
