@@ -41,7 +41,8 @@ class Activations {
     if (layout_ == Layout::kTiles) return;
     integers_ = buffers[1].reserve(row_tiles * integer_tiles_bytes());
     const int64_t padded_rows = row_tiles * kTileRows;
-    if (layout_ == Layout::kPlanes) planes_ = reinterpret_cast<PlanesRow*>(buffers[2].reserve(rows * sizeof(PlanesRow)));
+    if (layout_ == Layout::kPlanes)
+      planes_ = reinterpret_cast<PlanesRow*>(buffers[2].reserve(rows * sizeof(PlanesRow)));
     else groups_ = reinterpret_cast<GroupRow*>(buffers[2].reserve(padded_rows * num_steps_ * sizeof(GroupRow)));
   }
 
@@ -78,7 +79,8 @@ class Activations {
     int8_t* tiles = reinterpret_cast<int8_t*>(integers_ + row_tile * integer_tiles_bytes());
     if (layout_ == Layout::kGroups) {
       GroupRow* groups = groups_ + row_tile * num_steps_ * kTileRows + place;
-      kernels_.quantize_row(tile_row(row), num_steps_, tiles_of_step_ * kTileInputs, tiles + place * kTileInputs, groups);
+      kernels_.quantize_row(tile_row(row), num_steps_, tiles_of_step_ * kTileInputs, tiles + place * kTileInputs,
+                            groups);
       return;
     }
     int8_t* high = tiles + place * 64;
@@ -102,7 +104,8 @@ class Activations {
         block.low_offset = stacked() ? rows_ * 16 : 512;
         break;
       case Layout::kGroups:
-        block.tiles = integers_ + row_tile * integer_tiles_bytes() + first_step * tiles_of_step_ * kTileRows * kTileInputs;
+        block.tiles =
+            integers_ + row_tile * integer_tiles_bytes() + first_step * tiles_of_step_ * kTileRows * kTileInputs;
         block.groups = groups_ + (row_tile * num_steps_ + first_step) * kTileRows;
         break;
       case Layout::kTiles: {

@@ -56,7 +56,6 @@ void leave() {}
 
 }  // namespace
 
-const AttentionKernels kAttentionAvx2 = {8,           enter,  leave, pack_queries, pack_keys,
-                                         pack_values, attend, merge, finish};
+const AttentionKernels kAttentionAvx2 = {8, enter, leave, pack_queries, pack_keys, pack_values, attend, merge, finish};
 
 }  // namespace glimpse

@@ -136,9 +136,8 @@ void merge_vector(int value_dim, int columns, int column, const Partial& from, P
 }
 
 void merge(int value_dim, int columns, const Partial& from, Partial& into) {
-  for_vectors(columns, [&](auto lanes, int column) {
-    merge_vector<decltype(lanes)>(value_dim, columns, column, from, into);
-  });
+  for_vectors(columns,
+              [&](auto lanes, int column) { merge_vector<decltype(lanes)>(value_dim, columns, column, from, into); });
 }
 
 void finish(int value_dim, int columns, const Partial& partial, bf16* const* rows) {

@@ -54,7 +54,7 @@ struct alignas(64) Partial {
 struct alignas(64) Workspace {
   float scores[kRangeKeys * kMaxColumns];
   union {
-    bf16 weights[kRangeKeys * kMaxColumns];      // for bf16 products, [keys / 2][columns][2]
+    bf16 weights[kRangeKeys * kMaxColumns];     // for bf16 products, [keys / 2][columns][2]
     float panel[kRangeKeys * kMaxColumns / 2];  // for float32 products, some keys or values, widened
   };
 };

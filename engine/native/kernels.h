@@ -35,8 +35,8 @@ struct Block {
   const PlanesRow* planes;  // rows of the block, if the tiles are int8 planes; else null
   const GroupRow* groups;   // [steps][16] rows of the block, if the tiles are int8 groups; else null
   int64_t first_step;
-  int64_t low_offset;       // with planes: offset from a high sum to its low sum, in elements
-  float* sums;              // [2 row tiles][2 column tiles][16][16]; int32 with planes
+  int64_t low_offset;  // with planes: offset from a high sum to its low sum, in elements
+  float* sums;         // [2 row tiles][2 column tiles][16][16]; int32 with planes
 };
 
 // Destination of results: exactly one of `tiles` (the input of another product), `wide` and `narrow` is set.
@@ -63,7 +63,7 @@ struct Kernels {
   bool matrix_units;      // blocks may have 32 rows, and `multiply` finishes another block meanwhile
   bool int8_planes;       // int8 weights multiply int8 planes of activations
   int64_t element_bytes;  // size of an activation in tiles: 2 (bfloat16) or 4 (float32)
-  int64_t direct_rows;    // up to this number of rows, a panel is read once, from memory; more rows need it in the cache
+  int64_t direct_rows;  // up to this number of rows, a panel is read once, from memory; more rows need it in the cache
   void (*lay_out_row)(const bf16* x, int64_t count, const Norm* norm, void* tile_row, int64_t num_tiles);
   PlanesRow (*split_row)(const void* tile_row, int64_t num_steps, int8_t* high, int8_t* low);
   // Quantizes one row of tiles to int8, each group by itself. A tile has 16 rows of 32 inputs; `groups` has 16 rows.

@@ -28,8 +28,8 @@ void multiply(const Block& block, const Weight& weight) {
 }  // namespace
 
 extern const Kernels kAvxVnniKernels{
-    false,   true,        4,       kFewRows,     lay_out_row, split_row, quantize_row,
-    nullptr, nullptr, unpack_panel, multiply, nullptr,     finish_all,
+    false,   true,         4,        kFewRows, lay_out_row, split_row, quantize_row, nullptr,
+    nullptr, unpack_panel, multiply, nullptr,  finish_all,
 };
 
 }  // namespace glimpse

@@ -118,9 +118,9 @@ def pack(root: nn.Module, library: CDLL, level: Level) -> None:
 
     def packed(linear: Linear | Int8Linear | GroupQuantizedLinear, parent: nn.Module) -> PackedLinear:
         gated = isinstance(parent, GatedMLP) and linear is parent.gate_up_proj
-        dequantizes = isinstance(linear, GroupQuantizedLinear) and not is_packable(linear)
-        plain = linear.dequantized(torch.bfloat16) if dequantizes else linear
-        return PackedLinear(plain, gated=gated, library=library, level=level, memory=memory)
+        if isinstance(linear, GroupQuantizedLinear) and not is_packable(linear):
+            linear = linear.dequantized(torch.bfloat16)
+        return PackedLinear(linear, gated=gated, library=library, level=level, memory=memory)
 
     replace_linears(root, (Linear, Int8Linear, GroupQuantizedLinear), packed)
     library.glimpse_return_freed_memory()

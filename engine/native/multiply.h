@@ -5,9 +5,9 @@
 // Loops over sums are unrolled by name: GCC 11 would else keep the sums in memory.
 #pragma once
 
-constexpr int kFewRows = GLIMPSE_AVX512 ? 8 : 6;        // rows whose sums are in registers at a time
-constexpr int kRowsOfPanel = GLIMPSE_AVX512 ? 8 : 2;    // of them, rows with both tiles of a panel at a time
-constexpr int kLineInputs[2] = {2, 4};                  // inputs in a line of a tile: bfloat16, int8
+constexpr int kFewRows = GLIMPSE_AVX512 ? 8 : 6;      // rows whose sums are in registers at a time
+constexpr int kRowsOfPanel = GLIMPSE_AVX512 ? 8 : 2;  // of them, rows with both tiles of a panel at a time
+constexpr int kLineInputs[2] = {2, 4};                // inputs in a line of a tile: bfloat16, int8
 
 // The weights of one input of 16 / kTileVectors features, widened from a line of a tile.
 template <bool kInt8>
@@ -18,7 +18,8 @@ static inline f32v widen_input(i32v line, int place) {
 
 // Loads or stores the sums of rows [first, first + kRows) and of kTiles tiles from `tile` on.
 template <int kRows, int kTiles, bool kStore>
-static inline void move_sums(const Block& block, int64_t first, int64_t tile, f32v (&sums)[kRows][kTiles * kTileVectors]) {
+static inline void move_sums(const Block& block, int64_t first, int64_t tile,
+                             f32v (&sums)[kRows][kTiles * kTileVectors]) {
 #pragma GCC unroll 16
   for (int row = 0; row < kRows; ++row)
 #pragma GCC unroll 16

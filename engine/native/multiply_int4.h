@@ -5,10 +5,10 @@
 // in float32, so a row's result is bit-identical for any number of rows, and at every level.
 #pragma once
 
-constexpr int kGroupTiles = GLIMPSE_AVX512 ? 2 : 1;                       // tiles of a panel at a time
+constexpr int kGroupTiles = GLIMPSE_AVX512 ? 2 : 1;  // tiles of a panel at a time
 constexpr int kGroupVectors = kGroupTiles * kTileVectors;
-constexpr int kGroupRows = GLIMPSE_AVX512 || GLIMPSE_VNNI ? 4 : 2;        // rows whose sums are in registers at a time
-constexpr int64_t kBlockBytes = kTileInputs * kPanelWidth / 2;            // 32 inputs of a panel
+constexpr int kGroupRows = GLIMPSE_AVX512 || GLIMPSE_VNNI ? 4 : 2;  // rows whose sums are in registers at a time
+constexpr int64_t kBlockBytes = kTileInputs * kPanelWidth / 2;      // 32 inputs of a panel
 constexpr int64_t kLineBytes = 64, kBlockLines = 4;
 
 // GCC 12 would convert such vectors element by element.
@@ -31,8 +31,7 @@ using Partial = i32v;
 static inline Partial begin_block(i32v) { return i32v{}; }
 #if GLIMPSE_AVX512
 static inline Partial add_products(Partial sums, i32v weights, i32v inputs) {
-  const __m512i products =
-      _mm512_maddubs_epi16(reinterpret_cast<__m512i>(weights), reinterpret_cast<__m512i>(inputs));
+  const __m512i products = _mm512_maddubs_epi16(reinterpret_cast<__m512i>(weights), reinterpret_cast<__m512i>(inputs));
   return reinterpret_cast<i32v>(_mm512_add_epi16(reinterpret_cast<__m512i>(sums), products));
 }
 static inline i32v end_block(i32v sums, Partial partial) {
@@ -40,8 +39,7 @@ static inline i32v end_block(i32v sums, Partial partial) {
 }
 #else
 static inline Partial add_products(Partial sums, i32v weights, i32v inputs) {
-  const __m256i products =
-      _mm256_maddubs_epi16(reinterpret_cast<__m256i>(weights), reinterpret_cast<__m256i>(inputs));
+  const __m256i products = _mm256_maddubs_epi16(reinterpret_cast<__m256i>(weights), reinterpret_cast<__m256i>(inputs));
   return reinterpret_cast<i32v>(_mm256_add_epi16(reinterpret_cast<__m256i>(sums), products));
 }
 static inline i32v end_block(i32v sums, Partial partial) {

@@ -4,14 +4,15 @@
 // adds to them: -128 times the sum of the row's inputs. They are exact, so the order of additions is of no matter.
 #pragma once
 
-constexpr int kPlanesRows = GLIMPSE_AVX512 ? 4 : 3;      // rows whose sums are in registers at a time
-constexpr int kPlanesTiles = GLIMPSE_AVX512 ? 2 : 1;     // tiles of a panel at a time
+constexpr int kPlanesRows = GLIMPSE_AVX512 ? 4 : 3;   // rows whose sums are in registers at a time
+constexpr int kPlanesTiles = GLIMPSE_AVX512 ? 2 : 1;  // tiles of a panel at a time
 constexpr int kPlanesVectors = kPlanesTiles * kTileVectors;
 
 template <int kRows>
 static inline void multiply_planes(const Block& block, int64_t first, int64_t tile) {
   i32v sums[2][kRows][kPlanesVectors];
-  int32_t* places[2] = {reinterpret_cast<int32_t*>(block.sums), reinterpret_cast<int32_t*>(block.sums) + block.low_offset};
+  int32_t* places[2] = {reinterpret_cast<int32_t*>(block.sums),
+                        reinterpret_cast<int32_t*>(block.sums) + block.low_offset};
   const auto place = [&](int plane, int row, int v) {
     return places[plane] + (first + row) * 16 + (tile + v / kTileVectors) * 256 + v % kTileVectors * kLanes;
   };

@@ -3,7 +3,8 @@
 // A packed matrix is a sequence of panels, each with 32 output features and all inputs. A panel is a sequence of steps:
 // - bfloat16 and int8: a step is 2 KiB, two tiles of 16 output features. A tile has the layout of an AMX operand: 16
 //   lines of 16 output features, each with two consecutive bfloat16 inputs or four int8 inputs, so 32 or 64 inputs.
-// - int4: a step is a group of inputs, in blocks of 32 inputs and 512 bytes. A block has two tiles of 16 output features,
+// - int4: a step is a group of inputs, in blocks of 32 inputs and 512 bytes. A block has two tiles of 16 output
+// features,
 //   each of 4 lines. Byte j of feature f in line i has input 4 · i + j of the block in its low nibble, and input
 //   16 + 4 · i + j in its high nibble.
 // Padding is zero.
