@@ -11,22 +11,10 @@
 namespace glimpse {
 namespace {
 
-#include "vectors.h"
-#include "rows.h"
-#include "finish.h"
-#include "multiply.h"
-#include "multiply_int4.h"
-
-void multiply(const Block& block, const Weight& weight) {
-  if (is_int4(weight)) multiply_int4(block, weight);
-  else multiply_float(block, is_int8(weight));
-}
+#include "kernels_float.h"
 
 }  // namespace
 
-extern const Kernels kAvx2Kernels{
-    false,   false,        4,        kFewRows, lay_out_row, split_row, quantize_row, nullptr,
-    nullptr, unpack_panel, multiply, nullptr,  finish_all,
-};
+extern const Kernels kAvx2Kernels = kFloatKernels;
 
 }  // namespace glimpse

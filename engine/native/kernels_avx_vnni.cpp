@@ -11,25 +11,10 @@
 namespace glimpse {
 namespace {
 
-#include "vectors.h"
-#include "rows.h"
-#include "finish.h"
-#include "dots.h"
-#include "multiply.h"
-#include "multiply_int8.h"
-#include "multiply_int4.h"
-
-void multiply(const Block& block, const Weight& weight) {
-  if (is_int4(weight)) multiply_int4(block, weight);
-  else if (is_int8(weight)) multiply_int8(block);
-  else multiply_float(block, false);
-}
+#include "kernels_float.h"
 
 }  // namespace
 
-extern const Kernels kAvxVnniKernels{
-    false,   true,         4,        kFewRows, lay_out_row, split_row, quantize_row, nullptr,
-    nullptr, unpack_panel, multiply, nullptr,  finish_all,
-};
+extern const Kernels kAvxVnniKernels = kFloatKernels;
 
 }  // namespace glimpse

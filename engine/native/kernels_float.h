@@ -1,0 +1,26 @@
+// The kernels of processors that do not multiply bfloat16. Included last by the file of each such level, in its
+// anonymous namespace.
+#pragma once
+
+#include "vectors.h"
+#include "rows.h"
+#include "finish.h"
+#include "multiply.h"
+#if GLIMPSE_VNNI
+#include "dots.h"
+#include "multiply_int8.h"
+#endif
+#include "multiply_int4.h"
+
+static void multiply(const Block& block, const Weight& weight) {
+  if (is_int4(weight)) return multiply_int4(block, weight);
+#if GLIMPSE_VNNI
+  if (is_int8(weight)) return multiply_int8(block);
+#endif
+  multiply_float(block, is_int8(weight));
+}
+
+constexpr Kernels kFloatKernels{
+    false,   GLIMPSE_VNNI, 4,        kFewRows, lay_out_row, split_row, quantize_row, nullptr,
+    nullptr, unpack_panel, multiply, nullptr,  finish_all,
+};
