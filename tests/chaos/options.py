@@ -70,7 +70,7 @@ def parse(arguments: Sequence[str] | None = None) -> Options | None:
         pause_seconds=given.pause,
         compares=given.compare,
         num_cores=given.cores,
-        serve_args=(*DEFAULT_SERVE_ARGS, *shlex.split(given.serve_args)),
+        serve_args=serve_arguments(shlex.split(given.serve_args)),
         report=given.report,
         log=given.log,
         bounds=Bounds(
@@ -80,6 +80,12 @@ def parse(arguments: Sequence[str] | None = None) -> Options | None:
             memory_growth_percent=given.max_memory_growth,
         ),
     )
+
+
+def serve_arguments(given: Sequence[str]) -> tuple[str, ...]:
+    """The flags of `glimpse up`: those given, after the defaults of all others."""
+    flags = {argument.split("=")[0] for argument in given}
+    return (*(default for default in DEFAULT_SERVE_ARGS if default.split("=")[0] not in flags), *given)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -108,7 +114,7 @@ def _parser() -> argparse.ArgumentParser:
         "--serve-args",
         default="",
         metavar="FLAGS",
-        help=f"more flags of `glimpse up`, as one argument; they follow {' '.join(DEFAULT_SERVE_ARGS)}",
+        help=f"more flags of `glimpse up`, as one argument; they replace or follow {' '.join(DEFAULT_SERVE_ARGS)}",
     )
     how.add_argument("--rest", type=float, default=5, metavar="SECONDS", help="quiet time before and after (5)")
     how.add_argument(

@@ -23,6 +23,8 @@ GLIMPSE = (sys.executable, "-m", "glimpse")
 _START_SECONDS = 180.0
 _STOP_SECONDS = 90.0
 _RESTART_SECONDS = 0.3
+_USAGE_STATUS = 2
+"""Of a server whose flags are wrong, which no restart mends."""
 
 
 class NotServingError(Exception):
@@ -79,10 +81,13 @@ class Stack:
     async def wait_until_ready(self, *, seconds: float) -> None:
         """
         Raises:
+            NotServingError: its flags are wrong.
             TimeoutError: it does not serve by then.
         """
         async with asyncio.timeout(seconds):
-            while not await self.ready():  # noqa: ASYNC110 - health is polled
+            while not await self.ready():
+                if self._process is not None and self._process.returncode == _USAGE_STATUS:
+                    raise NotServingError(f"wrong flags:\n{self.log_path.read_text(errors='replace')[-2000:]}")
                 await asyncio.sleep(0.05)
 
     async def stop(self) -> int | None:
