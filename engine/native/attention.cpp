@@ -18,19 +18,6 @@ namespace {
 constexpr int kTaskTiles = 4;       // tiles that use a range while it is in the cache
 constexpr int kTasksPerThread = 4;  // minimum if there is enough work, so that threads finish together
 
-// Some columns of a job against some ranges of its keys.
-struct Task {
-  const Job* job;
-  int first_column, num_columns;
-  int first_range, num_ranges;
-  int all_ranges;     // of these columns; other tasks compute the ranges beyond num_ranges
-  Partial* partials;  // [all_ranges][tiles], if there are other tasks
-  int* num_pending;   // and the number of these tasks that are not done
-
-  int num_tiles() const { return (num_columns + kMaxColumns - 1) / kMaxColumns; }
-  int cost() const { return num_ranges * num_tiles(); }
-};
-
 struct alignas(64) ThreadSpace {
   Workspace workspace;
   QueryTile tiles[kTaskTiles];
@@ -60,7 +47,7 @@ void zero_missing_values(const HeadShape& shape, KeyRange& range, bf16* copy) {
   values = copy;
 }
 
-KeyRange find_range(const HeadShape& shape, const KeySource& source, int index) {
+KeyRange find_range(const HeadShape& shape, const KeySource& source, const LayerOffset& layer, int index) {
   KeyRange range = {};
   range.first = index * kRangeKeys;
   range.num_keys = std::min(kRangeKeys, source.num_keys - range.first);
@@ -69,22 +56,23 @@ KeyRange find_range(const HeadShape& shape, const KeySource& source, int index) 
     const int key = range.first + i * kBlockKeys;
     const long block = source.blocks ? source.blocks[key / source.block_size] : key / source.block_size;
     const int place = key % source.block_size;
-    range.keys[i] = source.keys + block * source.key_stride + place * shape.query_dim;
-    range.values[i] = source.values + block * source.value_stride + place;
+    range.keys[i] = source.keys + layer.keys + block * source.key_stride + place * shape.query_dim;
+    range.values[i] = source.values + layer.values + block * source.value_stride + place;
   }
   return range;
 }
 
 class TaskRunner {
  public:
-  TaskRunner(const AttentionKernels& kernels, const HeadShape& shape, int head_dim)
-      : kernels_(kernels), shape_(shape), head_dim_(head_dim), space_(thread_space()) {}
+  TaskRunner(const AttentionKernels& kernels, const HeadShape& shape, int head_dim, const LayerOffset& layer)
+      : kernels_(kernels), shape_(shape), head_dim_(head_dim), layer_(layer), space_(thread_space()) {}
 
   void run(const Task& task) {
     for (int i = 0; i < task.num_tiles(); ++i) pack_tile(task, i);
     for (int index = task.first_range; index < task.first_range + task.num_ranges; ++index) attend_range(task, index);
     if (task.num_ranges < task.all_ranges) {
       if (__atomic_sub_fetch(task.num_pending, 1, __ATOMIC_ACQ_REL) > 0) return;
+      *task.num_pending = task.num_parts;  // for the next layer
       for (int i = 0; i < task.num_tiles(); ++i) merge_tile(task, i);
     }
     for (int i = 0; i < task.num_tiles(); ++i) finish_tile(task, i);
@@ -121,7 +109,7 @@ class TaskRunner {
   }
 
   void attend_range(const Task& task, int index) {
-    KeyRange range = find_range(shape_, task.job->source, index);
+    KeyRange range = find_range(shape_, task.job->source, layer_, index);
     zero_missing_values(shape_, range, space_.last_values);
     for (int i = 0; i < task.num_tiles(); ++i) {
       const QueryTile& tile = space_.tiles[i];
@@ -156,6 +144,7 @@ class TaskRunner {
   const AttentionKernels& kernels_;
   const HeadShape& shape_;
   const int head_dim_;
+  const LayerOffset layer_;
   ThreadSpace& space_;
 };
 
@@ -167,7 +156,7 @@ std::vector<Task> group_columns(const std::vector<Job>& jobs) {
     for (int first = 0; first < num_columns; first += kTaskTiles * kMaxColumns) {
       const int count = std::min(kTaskTiles * kMaxColumns, num_columns - first);
       const int num_ranges = range_count(visible_to(job, first + count - 1));
-      tasks.push_back({&job, first, count, 0, num_ranges, num_ranges, nullptr, nullptr});
+      tasks.push_back({&job, first, count, 0, num_ranges, num_ranges, nullptr, nullptr, 1});
     }
   }
   return tasks;
@@ -201,16 +190,17 @@ std::vector<Task> split_ranges(const std::vector<Task>& groups) {
   std::vector<Task> tasks;
   for (const Task& group : groups) {
     const int step = ranges_per_task(group);
-    *num_pending = (group.num_ranges + step - 1) / step;
+    const int num_parts = *num_pending = (group.num_ranges + step - 1) / step;
     for (int first = 0; first < group.num_ranges; first += step) {
       Task task = group;
       task.first_range = first;
       task.num_ranges = std::min(step, group.num_ranges - first);
       task.partials = partial;
       task.num_pending = num_pending;
+      task.num_parts = num_parts;
       tasks.push_back(task);
     }
-    if (*num_pending > 1) partial += group.cost();
+    if (num_parts > 1) partial += group.cost();
     ++num_pending;
   }
   return tasks;
@@ -226,19 +216,47 @@ const AttentionKernels& attention_kernels(int level, int query_dim) {
 
 float score_scale(int head_dim) { return static_cast<float>(M_LOG2E / std::sqrt(static_cast<double>(head_dim))); }
 
-void run_jobs(const AttentionKernels& kernels, const HeadShape& shape, int head_dim, const std::vector<Job>& jobs) {
+void add_jobs(const PagedHeads& heads, const PagedSequence& sequence, const bf16* query, bf16* output,
+              std::vector<Job>& jobs) {
+  const int num_queries_per_kv = heads.num_heads / heads.num_kv_heads;
+  const long head_stride = static_cast<long>(heads.block_size) * heads.head_dim;
+  const long block_stride = heads.num_kv_heads * head_stride;
+  const long token_stride = static_cast<long>(heads.num_heads) * heads.head_dim;
+  for (int head = 0; head < heads.num_kv_heads; ++head) {
+    const long offset = static_cast<long>(head) * num_queries_per_kv * heads.head_dim;
+    jobs.push_back({{heads.keys + head * head_stride, heads.values + head * head_stride, block_stride, block_stride,
+                     sequence.blocks, heads.block_size, sequence.num_keys},
+                    query + offset,
+                    output + offset,
+                    token_stride,
+                    token_stride,
+                    sequence.num_tokens,
+                    num_queries_per_kv,
+                    true});
+  }
+}
+
+std::vector<Task> make_tasks(const std::vector<Job>& jobs) {
   std::vector<Task> tasks = omp_get_max_threads() > 1 ? split_ranges(group_columns(jobs)) : group_columns(jobs);
   const auto costs_more = [](const Task& a, const Task& b) { return a.cost() > b.cost(); };
   std::stable_sort(tasks.begin(), tasks.end(), costs_more);
+  return tasks;
+}
+
+void run_tasks(const AttentionKernels& kernels, const HeadShape& shape, int head_dim, const std::vector<Task>& tasks,
+               std::atomic<int>& next, const LayerOffset& layer) {
   const int num_tasks = static_cast<int>(tasks.size());
-#pragma omp parallel if (num_tasks > 1)
-  {
-    kernels.enter();
-    TaskRunner runner(kernels, shape, head_dim);
-#pragma omp for schedule(dynamic, 1) nowait
-    for (int i = 0; i < num_tasks; ++i) runner.run(tasks[i]);
-    kernels.leave();
-  }
+  kernels.enter();
+  TaskRunner runner(kernels, shape, head_dim, layer);
+  for (int i; (i = next.fetch_add(1, std::memory_order_relaxed)) < num_tasks;) runner.run(tasks[i]);
+  kernels.leave();
+}
+
+void run_jobs(const AttentionKernels& kernels, const HeadShape& shape, int head_dim, const std::vector<Job>& jobs) {
+  const std::vector<Task> tasks = make_tasks(jobs);
+  std::atomic<int> next{0};
+#pragma omp parallel if (tasks.size() > 1)
+  run_tasks(kernels, shape, head_dim, tasks, next, {0, 0});
 }
 
 }  // namespace glimpse

@@ -92,26 +92,14 @@ extern "C" void glimpse_paged_attention(int level, const bf16* query, const bf16
                                         const std::int32_t* key_lengths, int num_sequences, int table_width,
                                         int num_heads, int num_kv_heads, int head_dim, int block_size, bf16* output) {
   const HeadShape shape = {head_dim, head_dim, glimpse::score_scale(head_dim)};
-  const int num_queries_per_kv = num_heads / num_kv_heads;
-  const long head_stride = static_cast<long>(block_size) * head_dim;
-  const long token_stride = static_cast<long>(num_heads) * head_dim;
+  const glimpse::PagedHeads heads = {keys, values, num_heads, num_kv_heads, head_dim, block_size};
   std::vector<Job> jobs;
   for (int sequence = 0; sequence < num_sequences; ++sequence) {
     const long first = query_starts[sequence];
-    const int num_tokens = query_starts[sequence + 1] - query_starts[sequence];
-    for (int head = 0; head < num_kv_heads; ++head) {
-      const long offset = first * token_stride + static_cast<long>(head) * num_queries_per_kv * head_dim;
-      jobs.push_back({{keys + head * head_stride, values + head * head_stride, num_kv_heads * head_stride,
-                       num_kv_heads * head_stride, block_tables + static_cast<long>(sequence) * table_width, block_size,
-                       key_lengths[sequence]},
-                      query + offset,
-                      output + offset,
-                      token_stride,
-                      token_stride,
-                      num_tokens,
-                      num_queries_per_kv,
-                      true});
-    }
+    const long offset = first * num_heads * head_dim;
+    const glimpse::PagedSequence paged = {block_tables + static_cast<long>(sequence) * table_width,
+                                          key_lengths[sequence], query_starts[sequence + 1] - query_starts[sequence]};
+    glimpse::add_jobs(heads, paged, query + offset, output + offset, jobs);
   }
   glimpse::run_jobs(glimpse::attention_kernels(level, head_dim), shape, head_dim, jobs);
 }

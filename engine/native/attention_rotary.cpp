@@ -1,10 +1,11 @@
 // Applies rotary embedding to queries and keys, and writes keys and values to the paged KV cache.
-#include <cstdint>
+#include "attention_rotary.h"
+
 #include <cstring>
 
 namespace {
 
-using bf16 = std::uint16_t;
+using glimpse::bf16;
 
 constexpr int kMaxHeadDim = 256;
 constexpr long kTokensPerThread = 16;  // fewer tokens do not repay waking a thread
@@ -41,31 +42,36 @@ VECTORIZED void rotate_head(const bf16* x, const float* cos, const float* sin, i
 
 }  // namespace
 
+void glimpse::rotate_and_store_head(const RotaryStore& store, long token, int index) {
+  const int num_heads = store.num_heads, num_kv_heads = store.num_kv_heads, head_dim = store.head_dim;
+  const int half = head_dim / 2;
+  const bf16* head = store.qkv + (token * (num_heads + 2 * num_kv_heads) + index) * head_dim;
+  const float *cos = store.cos + token * half, *sin = store.sin + token * half;
+  if (index < num_heads) {
+    rotate_head(head, cos, sin, half, store.query + (token * num_heads + index) * head_dim);
+    return;
+  }
+  const int kv_head = (index - num_heads) % num_kv_heads;
+  const long block = store.slots[token] / store.block_size, place = store.slots[token] % store.block_size;
+  const long first = (block * num_kv_heads + kv_head) * store.block_size * head_dim;
+  if (index < num_heads + num_kv_heads) {
+    rotate_head(head, cos, sin, half, store.keys + first + place * head_dim);
+    return;
+  }
+  bf16* column = store.values + first + place;
+  for (int dim = 0; dim < head_dim; ++dim) column[dim * store.block_size] = head[dim];
+}
+
 // qkv: [tokens, num_heads + 2 · num_kv_heads, head_dim]. cos, sin: [tokens, head_dim / 2]. query: [tokens, num_heads,
 // head_dim]. keys: [blocks, num_kv_heads, block_size, head_dim]. values: [blocks, num_kv_heads, head_dim, block_size].
 extern "C" void glimpse_rotate_and_store(const bf16* qkv, const float* cos, const float* sin, const std::int64_t* slots,
                                          long num_tokens, int num_heads, int num_kv_heads, int head_dim, int block_size,
                                          bf16* keys, bf16* values, bf16* query) {
-  const int half = head_dim / 2;
-  const long block = static_cast<long>(block_size) * head_dim;  // of one head
+  const glimpse::RotaryStore store = {qkv,      cos,        sin,  slots,  num_heads, num_kv_heads,
+                                      head_dim, block_size, keys, values, query};
 #pragma omp parallel for schedule(static) if (num_tokens > kTokensPerThread)
-  for (long token = 0; token < num_tokens; ++token) {
-    const bf16* head = qkv + token * (num_heads + 2 * num_kv_heads) * head_dim;
-    const float* token_cos = cos + token * half;
-    const float* token_sin = sin + token * half;
-    for (int i = 0; i < num_heads; ++i, head += head_dim) {
-      rotate_head(head, token_cos, token_sin, half, query + (token * num_heads + i) * head_dim);
-    }
-    const long first_block = slots[token] / block_size * num_kv_heads;
-    const long place = slots[token] % block_size;
-    for (int i = 0; i < num_kv_heads; ++i, head += head_dim) {
-      rotate_head(head, token_cos, token_sin, half, keys + (first_block + i) * block + place * head_dim);
-    }
-    for (int i = 0; i < num_kv_heads; ++i, head += head_dim) {
-      bf16* column = values + (first_block + i) * block + place;
-      for (int dim = 0; dim < head_dim; ++dim) column[dim * block_size] = head[dim];
-    }
-  }
+  for (long token = 0; token < num_tokens; ++token)
+    for (int index = 0; index < store.all_heads(); ++index) glimpse::rotate_and_store_head(store, token, index);
 }
 
 // Rotates the first num_heads heads of each row of x, [tokens, row_heads, head_dim], in place.

@@ -1,13 +1,12 @@
 // Products with packed weights and the fused operations that Python calls.
+#include "linear.h"
+
 #include <omp.h>
 
-#include "activations.h"
 #include "cpu.h"
-#include "kernels.h"
 #include "multiplication.h"
 
 namespace glimpse {
-namespace {
 
 const Kernels& kernels_of(int level) {
   switch (level) {
@@ -26,8 +25,15 @@ const Kernels& kernels_of(int level) {
   }
 }
 
-// One buffer for each calling thread and purpose.
-thread_local Buffer first_buffers[3], second_buffers[3], sums_buffer, unpacked_buffer;
+namespace {
+
+// Up to this number of rows, each thread lays out all of them for itself: that costs less than waiting for the others.
+constexpr int64_t kReplicatedRows = 2;
+
+// This thread's scratch.
+thread_local Buffer own_buffers[3], sums_buffer, unpacked_buffer;
+
+bool is_replicated(int64_t rows) { return rows <= kReplicatedRows; }
 
 void multiply(const Kernels& kernels, const Activations& x, const Weight& weight, const Output& output) {
   Multiplication(kernels, x, weight, output, sums_buffer, unpacked_buffer).run();
@@ -35,11 +41,60 @@ void multiply(const Kernels& kernels, const Activations& x, const Weight& weight
 
 // This thread's rows of the input.
 void lay_out(const Activations& x, const bf16* input, int64_t count, const Norm* norm) {
-  Range rows = share(x.rows());
+  Range rows = is_replicated(x.rows()) ? Range{0, x.rows()} : share(x.rows());
   for (int64_t row = rows.begin; row < rows.end; ++row) x.lay_out(row, input, count, norm);
 }
 
+Activations input_of(const Kernels& kernels, const Weight& weight, int64_t rows, TeamBuffers& buffers) {
+  return {kernels, weight, rows, is_replicated(rows) ? own_buffers : buffers.input};
+}
+
+// The calling thread's, for each of its teams.
+TeamBuffers& team_buffers() {
+  thread_local TeamBuffers buffers;
+  return buffers;
+}
+
 }  // namespace
+
+void reserve(const Kernels& kernels, const Linear& linear, TeamBuffers& buffers) {
+  input_of(kernels, *linear.weight, linear.rows, buffers);
+}
+
+void reserve(const Kernels& kernels, const Mlp& mlp, TeamBuffers& buffers) {
+  input_of(kernels, *mlp.first, mlp.rows, buffers);
+  Activations(kernels, *mlp.second, mlp.rows, buffers.inner);
+}
+
+void run_in_team(const Kernels& kernels, const Linear& linear, TeamBuffers& buffers) {
+  const Activations input = input_of(kernels, *linear.weight, linear.rows, buffers);
+  lay_out(input, linear.x, linear.weight->in_features, linear.norm);
+  if (!is_replicated(linear.rows)) {
+#pragma omp barrier
+  }
+  multiply(kernels, input, *linear.weight,
+           {nullptr, 0, linear.wide, linear.narrow, linear.residual, linear.activation});
+}
+
+void run_in_team(const Kernels& kernels, const Mlp& mlp, TeamBuffers& buffers) {
+  const Activations input = input_of(kernels, *mlp.first, mlp.rows, buffers);
+  const Activations inner(kernels, *mlp.second, mlp.rows, buffers.inner);
+  const Range own = share(mlp.rows);
+  lay_out(input, mlp.x, mlp.first->in_features, mlp.norm);
+  for (int64_t row = own.begin; row < own.end; ++row) inner.clear_padding(row, mlp.second->in_features);
+  // The first product writes to the tile where the padding begins.
+  if (!is_replicated(mlp.rows) || mlp.second->in_features % kTileInputs != 0) {
+#pragma omp barrier
+  }
+  multiply(kernels, input, *mlp.first, {inner.tiles(), inner.num_tiles(), nullptr, nullptr, nullptr, mlp.activation});
+#pragma omp barrier
+  if (inner.has_integers()) {
+    for (int64_t row = own.begin; row < own.end; ++row) inner.make_integers(row);
+#pragma omp barrier
+  }
+  multiply(kernels, inner, *mlp.second, {nullptr, 0, nullptr, mlp.y, mlp.residual, kIdentity});
+}
+
 }  // namespace glimpse
 
 using namespace glimpse;
@@ -49,14 +104,11 @@ extern "C" void glimpse_linear(int level, const Weight* weight, const Norm* norm
                                int32_t activation, const bf16* residual, float* wide, bf16* narrow) {
   if (rows == 0) return;
   const Kernels& kernels = kernels_of(level);
-  Activations input(kernels, *weight, rows, first_buffers);
-  Output output{nullptr, 0, wide, narrow, residual, activation};
+  const Linear linear{weight, norm, x, rows, activation, residual, wide, narrow};
+  TeamBuffers& buffers = team_buffers();
+  reserve(kernels, linear, buffers);
 #pragma omp parallel
-  {
-    lay_out(input, x, weight->in_features, norm);
-#pragma omp barrier
-    multiply(kernels, input, *weight, output);
-  }
+  run_in_team(kernels, linear, buffers);
 }
 
 // y = second(activation(first(norm(x)))) + residual for x [rows, in_features of `first`].
@@ -64,22 +116,9 @@ extern "C" void glimpse_mlp(int level, const Weight* first, const Weight* second
                             int64_t rows, int32_t activation, const bf16* residual, bf16* y) {
   if (rows == 0) return;
   const Kernels& kernels = kernels_of(level);
-  Activations input(kernels, *first, rows, first_buffers);
-  Activations inner(kernels, *second, rows, second_buffers);
-  Output to_inner{inner.tiles(), inner.num_tiles(), nullptr, nullptr, nullptr, activation};
-  Output to_y{nullptr, 0, nullptr, y, residual, kIdentity};
+  const Mlp mlp{first, second, norm, x, rows, activation, residual, y};
+  TeamBuffers& buffers = team_buffers();
+  reserve(kernels, mlp, buffers);
 #pragma omp parallel
-  {
-    Range own = share(rows);
-    lay_out(input, x, first->in_features, norm);
-    for (int64_t row = own.begin; row < own.end; ++row) inner.clear_padding(row, second->in_features);
-#pragma omp barrier
-    multiply(kernels, input, *first, to_inner);
-#pragma omp barrier
-    if (inner.has_integers()) {
-      for (int64_t row = own.begin; row < own.end; ++row) inner.make_integers(row);
-#pragma omp barrier
-    }
-    multiply(kernels, inner, *second, to_y);
-  }
+  run_in_team(kernels, mlp, buffers);
 }

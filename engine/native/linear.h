@@ -1,0 +1,48 @@
+// Products of a team of OpenMP threads, for callers that run several in one parallel region.
+#pragma once
+
+#include "activations.h"
+#include "kernels.h"
+
+namespace glimpse {
+
+// Buffers that a team shares in a product. The product after it may use them once all threads have finished.
+struct TeamBuffers {
+  Buffer input[3], inner[3];
+};
+
+// y = activation(norm(x) Wᵀ + b) + residual
+struct Linear {
+  const Weight* weight;
+  const Norm* norm;  // null: none
+  const bf16* x;     // [rows, in_features]
+  int64_t rows;      // at least 1
+  int32_t activation;
+  const bf16* residual;
+  float* wide;   // [rows, out_features]; this or `narrow`
+  bf16* narrow;  // [rows, out_features]
+};
+
+// y = second(activation(first(norm(x)))) + residual
+struct Mlp {
+  const Weight *first, *second;
+  const Norm* norm;
+  const bf16* x;  // [rows, in_features of `first`]
+  int64_t rows;   // at least 1
+  int32_t activation;
+  const bf16* residual;
+  bf16* y;  // [rows, out_features of `second`]
+};
+
+const Kernels& kernels_of(int level);
+
+// Reserves what `run_in_team` needs. Called before the parallel region, because buffers may move.
+void reserve(const Kernels& kernels, const Linear& linear, TeamBuffers& buffers);
+void reserve(const Kernels& kernels, const Mlp& mlp, TeamBuffers& buffers);
+
+// Computes this thread's part. Every thread of the team calls it; inputs must be complete, and the result is complete
+// after the next barrier.
+void run_in_team(const Kernels& kernels, const Linear& linear, TeamBuffers& buffers);
+void run_in_team(const Kernels& kernels, const Mlp& mlp, TeamBuffers& buffers);
+
+}  // namespace glimpse
