@@ -18,37 +18,41 @@ namespace {
 constexpr int kTaskTiles = 4;       // tiles that use a range while it is in the cache
 constexpr int kTasksPerThread = 4;  // minimum if there is enough work, so that threads finish together
 
+template <class T>
 struct alignas(64) ThreadSpace {
   Workspace workspace;
   QueryTile tiles[kTaskTiles];
   Partial totals[kTaskTiles];
   Partial partial;
-  bf16 last_values[kMaxHeadDim * kMaxBlockSize];
+  T last_values[kMaxHeadDim * kMaxBlockSize];
 };
 
 int range_count(int num_keys) { return (num_keys + kRangeKeys - 1) / kRangeKeys; }
 
-int visible_to(const Job& job, int column) {
+template <class T>
+int visible_to(const Job<T>& job, int column) {
   return job.causal ? job.source.num_keys - job.num_tokens + column / job.num_heads + 1 : job.source.num_keys;
 }
 
 int last_limit(const QueryTile& tile) { return tile.limits[tile.columns - 1]; }
 
 // Slots after the last key are uninitialized, and 0 · NaN is NaN: copies the last block's values with zeros there.
-void zero_missing_values(const HeadShape& shape, KeyRange& range, bf16* copy) {
+template <class T>
+void zero_missing_values(const HeadShape& shape, KeyRange<T>& range, T* copy) {
   const int num_valid = range.num_keys % kBlockKeys;
   if (num_valid == 0) return;
-  const bf16*& values = range.values[range.num_keys / kBlockKeys];
+  const T*& values = range.values[range.num_keys / kBlockKeys];
   for (int i = 0; i < shape.value_dim; ++i) {
-    bf16* row = copy + i * range.value_stride;
-    std::memcpy(row, values + i * range.value_stride, sizeof(bf16) * num_valid);
-    std::memset(row + num_valid, 0, sizeof(bf16) * (kBlockKeys - num_valid));
+    T* row = copy + i * range.value_stride;
+    std::memcpy(row, values + i * range.value_stride, sizeof(T) * num_valid);
+    std::memset(row + num_valid, 0, sizeof(T) * (kBlockKeys - num_valid));
   }
   values = copy;
 }
 
-KeyRange find_range(const HeadShape& shape, const KeySource& source, const LayerOffset& layer, int index) {
-  KeyRange range = {};
+template <class T>
+KeyRange<T> find_range(const HeadShape& shape, const KeySource<T>& source, const LayerOffset& layer, int index) {
+  KeyRange<T> range = {};
   range.first = index * kRangeKeys;
   range.num_keys = std::min(kRangeKeys, source.num_keys - range.first);
   range.value_stride = source.block_size;
@@ -62,12 +66,13 @@ KeyRange find_range(const HeadShape& shape, const KeySource& source, const Layer
   return range;
 }
 
+template <class T>
 class TaskRunner {
  public:
-  TaskRunner(const AttentionKernels& kernels, const HeadShape& shape, int head_dim, const LayerOffset& layer)
+  TaskRunner(const AttentionKernels<T>& kernels, const HeadShape& shape, int head_dim, const LayerOffset& layer)
       : kernels_(kernels), shape_(shape), head_dim_(head_dim), layer_(layer), space_(thread_space()) {}
 
-  void run(const Task& task) {
+  void run(const Task<T>& task) {
     for (int i = 0; i < task.num_tiles(); ++i) pack_tile(task, i);
     for (int index = task.first_range; index < task.first_range + task.num_ranges; ++index) attend_range(task, index);
     if (task.num_ranges < task.all_ranges) {
@@ -79,14 +84,14 @@ class TaskRunner {
   }
 
  private:
-  static ThreadSpace& thread_space() {
-    thread_local const std::unique_ptr<ThreadSpace> space(new ThreadSpace);
+  static ThreadSpace<T>& thread_space() {
+    thread_local const std::unique_ptr<ThreadSpace<T>> space(new ThreadSpace<T>);
     return *space;
   }
 
   // Finds the rows of a tile's columns in queries or output; null after the last column.
   template <typename Number>
-  void find_rows(const Task& task, int tile, Number* base, long stride, Number** rows) const {
+  void find_rows(const Task<T>& task, int tile, Number* base, long stride, Number** rows) const {
     const int num_heads = task.job->num_heads;
     for (int i = 0; i < kMaxColumns; ++i) {
       const int place = tile * kMaxColumns + i, column = task.first_column + place;
@@ -95,7 +100,7 @@ class TaskRunner {
     }
   }
 
-  void pack_tile(const Task& task, int index) {
+  void pack_tile(const Task<T>& task, int index) {
     QueryTile& tile = space_.tiles[index];
     const int num_columns = task.num_columns - index * kMaxColumns;
     const int step = kernels_.column_step;
@@ -103,13 +108,13 @@ class TaskRunner {
     const int first = task.first_column + index * kMaxColumns;
     const int last = task.first_column + task.num_columns - 1;
     for (int i = 0; i < tile.columns; ++i) tile.limits[i] = visible_to(*task.job, std::min(first + i, last));
-    const bf16* rows[kMaxColumns];
+    const T* rows[kMaxColumns];
     find_rows(task, index, task.job->query, task.job->query_stride, rows);
     kernels_.pack_queries(rows, head_dim_, shape_.query_dim, tile);
   }
 
-  void attend_range(const Task& task, int index) {
-    KeyRange range = find_range(shape_, task.job->source, layer_, index);
+  void attend_range(const Task<T>& task, int index) {
+    KeyRange<T> range = find_range(shape_, task.job->source, layer_, index);
     zero_missing_values(shape_, range, space_.last_values);
     for (int i = 0; i < task.num_tiles(); ++i) {
       const QueryTile& tile = space_.tiles[i];
@@ -125,7 +130,7 @@ class TaskRunner {
     }
   }
 
-  void merge_tile(const Task& task, int index) {
+  void merge_tile(const Task<T>& task, int index) {
     const QueryTile& tile = space_.tiles[index];
     Partial& total = task.partials[index];
     for (int range = 1; range * kRangeKeys < last_limit(tile); ++range) {
@@ -133,25 +138,26 @@ class TaskRunner {
     }
   }
 
-  void finish_tile(const Task& task, int index) {
+  void finish_tile(const Task<T>& task, int index) {
     const bool whole = task.num_ranges == task.all_ranges;
     const Partial& total = whole ? space_.totals[index] : task.partials[index];
-    bf16* rows[kMaxColumns];
+    T* rows[kMaxColumns];
     find_rows(task, index, task.job->output, task.job->output_stride, rows);
     kernels_.finish(shape_.value_dim, space_.tiles[index].columns, total, rows);
   }
 
-  const AttentionKernels& kernels_;
+  const AttentionKernels<T>& kernels_;
   const HeadShape& shape_;
   const int head_dim_;
   const LayerOffset layer_;
-  ThreadSpace& space_;
+  ThreadSpace<T>& space_;
 };
 
 // Divides each job's columns into groups of tiles, each with all its ranges.
-std::vector<Task> group_columns(const std::vector<Job>& jobs) {
-  std::vector<Task> tasks;
-  for (const Job& job : jobs) {
+template <class T>
+std::vector<Task<T>> group_columns(const std::vector<Job<T>>& jobs) {
+  std::vector<Task<T>> tasks;
+  for (const Job<T>& job : jobs) {
     const int num_columns = job.num_tokens * job.num_heads;
     for (int first = 0; first < num_columns; first += kTaskTiles * kMaxColumns) {
       const int count = std::min(kTaskTiles * kMaxColumns, num_columns - first);
@@ -173,26 +179,27 @@ Item* reuse(std::unique_ptr<Item[]>& items, std::size_t& capacity, std::size_t c
 }
 
 // Divides tasks that cost more than a thread's share by ranges. Partials are valid until this thread's next call.
-std::vector<Task> split_ranges(const std::vector<Task>& groups) {
+template <class T>
+std::vector<Task<T>> split_ranges(const std::vector<Task<T>>& groups) {
   thread_local std::unique_ptr<Partial[]> partials;
   thread_local std::unique_ptr<int[]> pending;
   thread_local std::size_t partial_capacity = 0, pending_capacity = 0;
   long total = 0;
-  for (const Task& group : groups) total += group.cost();
+  for (const Task<T>& group : groups) total += group.cost();
   const int share = std::max(1L, total / (omp_get_max_threads() * kTasksPerThread));
-  const auto ranges_per_task = [&](const Task& group) { return std::max(1, share / group.num_tiles()); };
+  const auto ranges_per_task = [&](const Task<T>& group) { return std::max(1, share / group.num_tiles()); };
 
   std::size_t num_partials = 0;
-  for (const Task& group : groups) num_partials += group.num_ranges > ranges_per_task(group) ? group.cost() : 0;
+  for (const Task<T>& group : groups) num_partials += group.num_ranges > ranges_per_task(group) ? group.cost() : 0;
   Partial* partial = reuse(partials, partial_capacity, num_partials);
   int* num_pending = reuse(pending, pending_capacity, groups.size());
 
-  std::vector<Task> tasks;
-  for (const Task& group : groups) {
+  std::vector<Task<T>> tasks;
+  for (const Task<T>& group : groups) {
     const int step = ranges_per_task(group);
     const int num_parts = *num_pending = (group.num_ranges + step - 1) / step;
     for (int first = 0; first < group.num_ranges; first += step) {
-      Task task = group;
+      Task<T> task = group;
       task.first_range = first;
       task.num_ranges = std::min(step, group.num_ranges - first);
       task.partials = partial;
@@ -208,16 +215,23 @@ std::vector<Task> split_ranges(const std::vector<Task>& groups) {
 
 }  // namespace
 
-const AttentionKernels& attention_kernels(int level, int query_dim) {
+template <>
+const AttentionKernels<bf16>& attention_kernels(int level, int query_dim) {
   if (level >= kAmx && query_dim % 32 == 0) return kAttentionAmx;
   if (level >= kAvx512Bf16) return kAttentionAvx512Bf16;
   return level >= kAvx512 ? kAttentionAvx512 : kAttentionAvx2;
 }
 
+template <>
+const AttentionKernels<float>& attention_kernels(int level, int /*query_dim*/) {
+  return level >= kAvx512 ? kAttentionAvx512Float : kAttentionAvx2Float;
+}
+
 float score_scale(int head_dim) { return static_cast<float>(M_LOG2E / std::sqrt(static_cast<double>(head_dim))); }
 
-void add_jobs(const PagedHeads& heads, const PagedSequence& sequence, const bf16* query, bf16* output,
-              std::vector<Job>& jobs) {
+template <class T>
+void add_jobs(const PagedHeads<T>& heads, const PagedSequence& sequence, const T* query, T* output,
+              std::vector<Job<T>>& jobs) {
   const int num_queries_per_kv = heads.num_heads / heads.num_kv_heads;
   const long head_stride = static_cast<long>(heads.block_size) * heads.head_dim;
   const long block_stride = heads.num_kv_heads * head_stride;
@@ -236,27 +250,41 @@ void add_jobs(const PagedHeads& heads, const PagedSequence& sequence, const bf16
   }
 }
 
-std::vector<Task> make_tasks(const std::vector<Job>& jobs) {
-  std::vector<Task> tasks = omp_get_max_threads() > 1 ? split_ranges(group_columns(jobs)) : group_columns(jobs);
-  const auto costs_more = [](const Task& a, const Task& b) { return a.cost() > b.cost(); };
+template <class T>
+std::vector<Task<T>> make_tasks(const std::vector<Job<T>>& jobs) {
+  std::vector<Task<T>> tasks = omp_get_max_threads() > 1 ? split_ranges(group_columns(jobs)) : group_columns(jobs);
+  const auto costs_more = [](const Task<T>& a, const Task<T>& b) { return a.cost() > b.cost(); };
   std::stable_sort(tasks.begin(), tasks.end(), costs_more);
   return tasks;
 }
 
-void run_tasks(const AttentionKernels& kernels, const HeadShape& shape, int head_dim, const std::vector<Task>& tasks,
-               std::atomic<int>& next, const LayerOffset& layer) {
+template <class T>
+void run_tasks(const AttentionKernels<T>& kernels, const HeadShape& shape, int head_dim,
+               const std::vector<Task<T>>& tasks, std::atomic<int>& next, const LayerOffset& layer) {
   const int num_tasks = static_cast<int>(tasks.size());
   kernels.enter();
-  TaskRunner runner(kernels, shape, head_dim, layer);
+  TaskRunner<T> runner(kernels, shape, head_dim, layer);
   for (int i; (i = next.fetch_add(1, std::memory_order_relaxed)) < num_tasks;) runner.run(tasks[i]);
   kernels.leave();
 }
 
-void run_jobs(const AttentionKernels& kernels, const HeadShape& shape, int head_dim, const std::vector<Job>& jobs) {
-  const std::vector<Task> tasks = make_tasks(jobs);
+template <class T>
+void run_jobs(const AttentionKernels<T>& kernels, const HeadShape& shape, int head_dim,
+              const std::vector<Job<T>>& jobs) {
+  const std::vector<Task<T>> tasks = make_tasks(jobs);
   std::atomic<int> next{0};
 #pragma omp parallel if (tasks.size() > 1)
   run_tasks(kernels, shape, head_dim, tasks, next, {0, 0});
 }
+
+#define INSTANTIATE(T)                                                                                    \
+  template void add_jobs(const PagedHeads<T>&, const PagedSequence&, const T*, T*, std::vector<Job<T>>&); \
+  template std::vector<Task<T>> make_tasks(const std::vector<Job<T>>&);                                   \
+  template void run_tasks(const AttentionKernels<T>&, const HeadShape&, int, const std::vector<Task<T>>&, \
+                          std::atomic<int>&, const LayerOffset&);                                         \
+  template void run_jobs(const AttentionKernels<T>&, const HeadShape&, int, const std::vector<Job<T>>&);
+
+INSTANTIATE(bf16)
+INSTANTIATE(float)
 
 }  // namespace glimpse

@@ -1,4 +1,4 @@
-"""Attention and rotary embedding in native code, for bfloat16 on the CPU.
+"""Attention and rotary embedding in native code, for bfloat16 and float32 on the CPU.
 
 The reference implementations are `glimpse.engine.layers.attention` and `glimpse.engine.layers.rotary`. At one
 instruction set level, a token's result is bit-identical for any batch, prompt chunks and number of threads.
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from glimpse.engine.layers.rotary import Rotation
-from glimpse.engine.native.library import Level, load_library
+from glimpse.engine.native.library import DType, Level, load_library
 from glimpse.engine.tensors.kv_cache import LayerCache
 from glimpse.engine.tensors.paged_plan import PagedPlan
 
@@ -45,6 +45,7 @@ def rotate_and_store(qkv: Tensor, rotation: Rotation, cache: LayerCache, slots: 
     num_heads = qkv.shape[1] // head_dim - 2 * num_kv_heads
     query = qkv.new_empty(len(qkv), num_heads, head_dim)
     _kernels().glimpse_rotate_and_store(
+        DType.of(qkv.dtype),
         qkv.data_ptr(),
         rotation.cos.data_ptr(),
         rotation.sin.data_ptr(),
@@ -71,7 +72,14 @@ def rotate(x: Tensor, rotation: Rotation, *, num_heads: int) -> None:
     """
     num_tokens, row_heads, head_dim = x.shape
     _kernels().glimpse_rotate(
-        x.data_ptr(), rotation.cos.data_ptr(), rotation.sin.data_ptr(), num_tokens, num_heads, row_heads, head_dim
+        DType.of(x.dtype),
+        x.data_ptr(),
+        rotation.cos.data_ptr(),
+        rotation.sin.data_ptr(),
+        num_tokens,
+        num_heads,
+        row_heads,
+        head_dim,
     )
 
 
@@ -91,6 +99,7 @@ def paged_attention(query: Tensor, cache: LayerCache, plan: PagedPlan, *, level:
     output = torch.empty_like(query)
     _kernels().glimpse_paged_attention(
         level,
+        DType.of(query.dtype),
         query.data_ptr(),
         cache.keys.data_ptr(),
         cache.values.data_ptr(),
@@ -126,6 +135,7 @@ def packed_attention(query: Tensor, key: Tensor, value: Tensor, segment_starts: 
     output = query.new_empty(query.shape)
     _kernels().glimpse_packed_attention(
         level,
+        DType.of(query.dtype),
         query.data_ptr(),
         key.data_ptr(),
         value.data_ptr(),

@@ -72,6 +72,7 @@ void leave() { _tile_release(); }
 
 }  // namespace
 
-const AttentionKernels kAttentionAmx = {16, enter, leave, pack_queries, pack_keys, pack_values, attend, merge, finish};
+const AttentionKernels<bf16> kAttentionAmx = {16,          enter,  leave, pack_queries, pack_keys,
+                                              pack_values, attend, merge, finish};
 
 }  // namespace glimpse

@@ -33,7 +33,8 @@ inline int panel_rows(int rows_left, int columns) {
   return rows_left == 8 || rows_left == 4 ? 4 : 6;
 }
 
-void multiply(const bf16* const* a, int num_segments, int depth, long stride, int num_rows, const float* b, int columns,
+template <class T>
+void multiply(const T* const* a, int num_segments, int depth, long stride, int num_rows, const float* b, int columns,
               float* panel, float* c) {
   const int whole = num_segments * depth;
   for (int row = 0, count; row < num_rows; row += count) {
@@ -51,11 +52,9 @@ void multiply(const bf16* const* a, int num_segments, int depth, long stride, in
 
 #include "attention_fma.h"
 
-void enter() {}
-void leave() {}
-
 }  // namespace
 
-const AttentionKernels kAttentionAvx2 = {8, enter, leave, pack_queries, pack_keys, pack_values, attend, merge, finish};
+const AttentionKernels<bf16> kAttentionAvx2 = float_kernels<bf16>();
+const AttentionKernels<float> kAttentionAvx2Float = float_kernels<float>();
 
 }  // namespace glimpse

@@ -50,7 +50,7 @@ void leave() {}
 
 }  // namespace
 
-const AttentionKernels kAttentionAvx512Bf16 = {16,          enter,  leave, pack_queries, pack_keys,
-                                               pack_values, attend, merge, finish};
+const AttentionKernels<bf16> kAttentionAvx512Bf16 = {16,          enter,  leave, pack_queries, pack_keys,
+                                                     pack_values, attend, merge, finish};
 
 }  // namespace glimpse

@@ -104,7 +104,7 @@ void pack_values(const bf16* values, long stride, int num_keys, int head_dim, bf
 }
 
 // Returns the maxima of scores [num_rows][columns] in 16 columns; masked scores become -inf.
-__m512 mask_and_find_max(const QueryTile& tile, const KeyRange& range, Visible visible, int num_rows, int column,
+__m512 mask_and_find_max(const QueryTile& tile, const KeyRange<bf16>& range, Visible visible, int num_rows, int column,
                          float* scores) {
   const __m512 hidden = _mm512_set1_ps(-INFINITY);
   const int columns = tile.columns;
@@ -126,7 +126,7 @@ __m512 mask_and_find_max(const QueryTile& tile, const KeyRange& range, Visible v
 }
 
 // Converts scores [num_rows][columns] to weights, maxima and sums.
-void softmax(const HeadShape& shape, const QueryTile& tile, const KeyRange& range, Visible visible, int num_rows,
+void softmax(const HeadShape& shape, const QueryTile& tile, const KeyRange<bf16>& range, Visible visible, int num_rows,
              Workspace& workspace, Partial& partial) {
   // Rounding two rows returns 16 values of the first and 16 of the second; the matrix units require them interleaved.
   alignas(64) static constexpr bf16 alternate[32] = {0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
@@ -153,7 +153,7 @@ void softmax(const HeadShape& shape, const QueryTile& tile, const KeyRange& rang
   }
 }
 
-void attend(const HeadShape& shape, const QueryTile& tile, const KeyRange& range, Workspace& workspace,
+void attend(const HeadShape& shape, const QueryTile& tile, const KeyRange<bf16>& range, Workspace& workspace,
             Partial& partial) {
   const int depth = shape.query_dim % 32 ? 16 : 32;
   const int num_segments = shape.query_dim / depth;

@@ -46,7 +46,8 @@ inline void for_vectors(int columns, const Body& body) {
   if (column < columns) body(Ymm{}, column);
 }
 
-void multiply(const bf16* const* a, int num_segments, int depth, long stride, int num_rows, const float* b, int columns,
+template <class T>
+void multiply(const T* const* a, int num_segments, int depth, long stride, int num_rows, const float* b, int columns,
               float* panel, float* c) {
   const int whole = num_segments * depth;
   for (int row = 0; row < num_rows; row += kPanelRows, c += kPanelRows * columns) {
@@ -63,12 +64,9 @@ void multiply(const bf16* const* a, int num_segments, int depth, long stride, in
 
 #include "attention_fma.h"
 
-void enter() {}
-void leave() {}
-
 }  // namespace
 
-const AttentionKernels kAttentionAvx512 = {8,           enter,  leave, pack_queries, pack_keys,
-                                           pack_values, attend, merge, finish};
+const AttentionKernels<bf16> kAttentionAvx512 = float_kernels<bf16>();
+const AttentionKernels<float> kAttentionAvx512Float = float_kernels<float>();
 
 }  // namespace glimpse

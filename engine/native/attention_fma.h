@@ -1,12 +1,13 @@
-// Attention kernels in float32, for processors without bf16 dot products: queries, keys and values are widened.
+// Attention kernels in float32, for queries, keys and values in float32, and for those in bf16 on processors without
+// bf16 dot products, which are widened.
 //
 // A column's operations and their order are the same in vectors of 8 and of 16 lanes, so that its result does not
 // depend on the vector that holds it. The including file defines first, after including attention_lanes.h:
 //
 //   for_vectors(columns, body): calls body(Lanes{}, column) for each vector of `columns` floats, a multiple of 8.
 //   multiply(a, num_segments, depth, stride, num_rows, b, columns, panel, c):
-//     c[num_rows][columns] is the sum over segments s of a[s] · b[s], where a[s] has num_rows rows of `depth` bf16 with
-//     a row stride of `stride` elements, and b is float [num_segments · depth][columns]. num_rows and depth are
+//     c[num_rows][columns] is the sum over segments s of a[s] · b[s], where a[s] has num_rows rows of `depth` numbers
+//     with a row stride of `stride` elements, and b is float [num_segments · depth][columns]. num_rows and depth are
 //     multiples of 16. `panel` is scratch of kPanelRows · kPanelStride floats.
 //
 // To be included inside an anonymous namespace after `#pragma GCC target`.
@@ -26,12 +27,13 @@ inline typename Lanes::Vector exp2_vector(typename Lanes::Vector x) {
   return power * Lanes::power_from_low_bits(shifted);
 }
 
-void pack_queries(const bf16* const* rows, int head_dim, int query_dim, QueryTile& tile) {
+template <class T>
+void pack_queries(const T* const* rows, int head_dim, int query_dim, QueryTile& tile) {
   for (int column = 0; column < tile.columns; column += 8) {
     for (int dim = 0; dim < query_dim; dim += 8) {
       __m256 block[8];
       for (int i = 0; i < 8; ++i) {
-        const bf16* row = rows[column + i];
+        const T* row = rows[column + i];
         block[i] = row && dim < head_dim ? Ymm::widen(row + dim) : _mm256_setzero_ps();
       }
       transpose(block);
@@ -40,33 +42,33 @@ void pack_queries(const bf16* const* rows, int head_dim, int query_dim, QueryTil
   }
 }
 
-void pack_keys(const bf16* keys, long stride, int num_keys, int head_dim, int query_dim, bf16* packed) {
+template <class T>
+void pack_keys(const T* keys, long stride, int num_keys, int head_dim, int query_dim, T* packed) {
   for (int key = 0; key < kBlockKeys; ++key, packed += query_dim) {
     const int num_valid = key < num_keys ? head_dim : 0;
-    __builtin_memcpy(packed, keys + key * stride, sizeof(bf16) * num_valid);
-    __builtin_memset(packed + num_valid, 0, sizeof(bf16) * (query_dim - num_valid));
+    __builtin_memcpy(packed, keys + key * stride, sizeof(T) * num_valid);
+    __builtin_memset(packed + num_valid, 0, sizeof(T) * (query_dim - num_valid));
   }
 }
 
-void pack_values(const bf16* values, long stride, int num_keys, int head_dim, bf16* packed) {
+template <class T>
+void pack_values(const T* values, long stride, int num_keys, int head_dim, T* packed) {
   for (int dim = 0; dim < head_dim; dim += 8) {
     for (int key = 0; key < kBlockKeys; key += 8) {
-      __m128i block[8];
+      typename Eight<T>::Vector block[8];
       for (int i = 0; i < 8; ++i) {
-        const auto row = reinterpret_cast<const __m128i*>(values + (key + i) * stride + dim);
-        block[i] = key + i < num_keys ? _mm_loadu_si128(row) : _mm_setzero_si128();
+        if (key + i < num_keys) __builtin_memcpy(&block[i], values + (key + i) * stride + dim, sizeof block[i]);
+        else block[i] = typename Eight<T>::Vector{};
       }
       transpose(block);
-      for (int i = 0; i < 8; ++i) {
-        _mm_storeu_si128(reinterpret_cast<__m128i*>(packed + (dim + i) * kBlockKeys + key), block[i]);
-      }
+      for (int i = 0; i < 8; ++i) __builtin_memcpy(packed + (dim + i) * kBlockKeys + key, &block[i], sizeof block[i]);
     }
   }
 }
 
 // Returns the maxima of scores [num_rows][columns] in the lanes from `column` on; masked scores become -inf.
 template <class Lanes>
-typename Lanes::Vector mask_and_find_max(const QueryTile& tile, const KeyRange& range, Visible visible, int num_rows,
+typename Lanes::Vector mask_and_find_max(const QueryTile& tile, int first_key, Visible visible, int num_rows,
                                          int column, float* scores) {
   const int columns = tile.columns;
   auto max = Lanes::splat(-INFINITY), other_max = max;
@@ -76,7 +78,7 @@ typename Lanes::Vector mask_and_find_max(const QueryTile& tile, const KeyRange& 
     other_max = Lanes::max(other_max, Lanes::load(scores + (row + 1) * columns));
   }
   for (; row < visible.by_some; ++row) {
-    const auto score = Lanes::load_visible(scores + row * columns, tile.limits + column, range.first + row);
+    const auto score = Lanes::load_visible(scores + row * columns, tile.limits + column, first_key + row);
     Lanes::store(scores + row * columns, score);
     max = Lanes::max(max, score);
   }
@@ -86,10 +88,10 @@ typename Lanes::Vector mask_and_find_max(const QueryTile& tile, const KeyRange& 
 
 // Converts scores [num_rows][columns] to weights in place, and to maxima and sums, in the lanes from `column` on.
 template <class Lanes>
-void softmax(const HeadShape& shape, const QueryTile& tile, const KeyRange& range, Visible visible, int num_rows,
-             int column, float* scores, Partial& partial) {
+void softmax(const HeadShape& shape, const QueryTile& tile, int first_key, Visible visible, int num_rows, int column,
+             float* scores, Partial& partial) {
   const auto scale = Lanes::splat(shape.scale);
-  const auto max = mask_and_find_max<Lanes>(tile, range, visible, num_rows, column, scores) * scale;
+  const auto max = mask_and_find_max<Lanes>(tile, first_key, visible, num_rows, column, scores) * scale;
   const auto origin = Lanes::finite_or_zero(max);
   auto even_sum = Lanes::splat(0.0f), odd_sum = even_sum;
   for (float *row = scores, *end = scores + num_rows * tile.columns; row < end; row += 2 * tile.columns) {
@@ -104,7 +106,8 @@ void softmax(const HeadShape& shape, const QueryTile& tile, const KeyRange& rang
   Lanes::store(partial.sum + column, even_sum + odd_sum);
 }
 
-void attend(const HeadShape& shape, const QueryTile& tile, const KeyRange& range, Workspace& workspace,
+template <class T>
+void attend(const HeadShape& shape, const QueryTile& tile, const KeyRange<T>& range, Workspace& workspace,
             Partial& partial) {
   const Visible visible = visible_keys(tile, range);
   const int num_blocks = (visible.by_some + kBlockKeys - 1) / kBlockKeys;
@@ -113,8 +116,8 @@ void attend(const HeadShape& shape, const QueryTile& tile, const KeyRange& range
              workspace.panel, workspace.scores + block * kBlockKeys * tile.columns);
   }
   for_vectors(tile.columns, [&](auto lanes, int column) {
-    softmax<decltype(lanes)>(shape, tile, range, visible, num_blocks * kBlockKeys, column, workspace.scores + column,
-                             partial);
+    softmax<decltype(lanes)>(shape, tile, range.first, visible, num_blocks * kBlockKeys, column,
+                             workspace.scores + column, partial);
   });
   multiply(range.values, num_blocks, kBlockKeys, range.value_stride, shape.value_dim, workspace.scores, tile.columns,
            workspace.panel, partial.out);
@@ -140,7 +143,8 @@ void merge(int value_dim, int columns, const Partial& from, Partial& into) {
               [&](auto lanes, int column) { merge_vector<decltype(lanes)>(value_dim, columns, column, from, into); });
 }
 
-void finish(int value_dim, int columns, const Partial& partial, bf16* const* rows) {
+template <class T>
+void finish(int value_dim, int columns, const Partial& partial, T* const* rows) {
   for (int column = 0; column < columns; column += 8) {
     const __m256 inverse = _mm256_div_ps(Ymm::splat(1.0f), Ymm::load(partial.sum + column));
     for (int dim = 0; dim < value_dim; dim += 8) {
@@ -152,4 +156,12 @@ void finish(int value_dim, int columns, const Partial& partial, bf16* const* row
       }
     }
   }
+}
+
+void enter() {}
+void leave() {}
+
+template <class T>
+constexpr AttentionKernels<T> float_kernels() {
+  return {8, enter, leave, pack_queries<T>, pack_keys<T>, pack_values<T>, attend<T>, merge, finish<T>};
 }

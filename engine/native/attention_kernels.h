@@ -7,9 +7,9 @@
 
 #include <cstdint>
 
-namespace glimpse {
+#include "types.h"
 
-using bf16 = std::uint16_t;
+namespace glimpse {
 
 constexpr int kBlockKeys = 32;   // keys per step of the matrix units
 constexpr int kRangeBlocks = 8;  // blocks between two rescalings
@@ -33,10 +33,11 @@ struct alignas(64) QueryTile {
   int columns;
 };
 
-// Keys `first` to `first + num_keys` of a sequence.
+// Keys `first` to `first + num_keys` of a sequence, in bf16 or float.
+template <class T>
 struct KeyRange {
-  const bf16* keys[kRangeBlocks];    // [32][query_dim] each
-  const bf16* values[kRangeBlocks];  // [value_dim][32] each, with a row stride of `value_stride` elements
+  const T* keys[kRangeBlocks];    // [32][query_dim] each
+  const T* values[kRangeBlocks];  // [value_dim][32] each, with a row stride of `value_stride` elements
   long value_stride;
   int first;
   int num_keys;
@@ -64,7 +65,8 @@ struct Visible {
   int by_some;  // keys that at least one column attends to
 };
 
-inline Visible visible_keys(const QueryTile& tile, const KeyRange& range) {
+template <class T>
+Visible visible_keys(const QueryTile& tile, const KeyRange<T>& range) {
   int least = range.num_keys, most = 0;
   for (int column = 0; column < tile.columns; ++column) {
     const int seen = tile.limits[column] - range.first;
@@ -74,28 +76,28 @@ inline Visible visible_keys(const QueryTile& tile, const KeyRange& range) {
   return {least > 0 ? least : 0, most < range.num_keys ? most : range.num_keys};
 }
 
+// Kernels for queries, keys and values in bf16 or float.
+template <class T>
 struct AttentionKernels {
   int column_step;  // a tile's columns are a multiple of it: 8 or 16
   void (*enter)();  // called in each thread before the other functions, and `leave` after them
   void (*leave)();
   // Column i is rows[i][0 .. head_dim), or zeros if rows[i] is null; dimensions up to query_dim are padded with zeros.
-  void (*pack_queries)(const bf16* const* rows, int head_dim, int query_dim, QueryTile& tile);
+  void (*pack_queries)(const T* const* rows, int head_dim, int query_dim, QueryTile& tile);
   // From [32][head_dim] with a key stride of `stride` elements to [32][query_dim] and [head_dim][32]; missing keys
   // become zeros.
-  void (*pack_keys)(const bf16* keys, long stride, int num_keys, int head_dim, int query_dim, bf16* packed);
-  void (*pack_values)(const bf16* values, long stride, int num_keys, int head_dim, bf16* packed);
+  void (*pack_keys)(const T* keys, long stride, int num_keys, int head_dim, int query_dim, T* packed);
+  void (*pack_values)(const T* values, long stride, int num_keys, int head_dim, T* packed);
   // Attention of a tile to a range. All values in the range's last block must be finite, including masked ones.
-  void (*attend)(const HeadShape& shape, const QueryTile& tile, const KeyRange& range, Workspace& workspace,
+  void (*attend)(const HeadShape& shape, const QueryTile& tile, const KeyRange<T>& range, Workspace& workspace,
                  Partial& partial);
   // Adds `from` to `into`.
   void (*merge)(int value_dim, int columns, const Partial& from, Partial& into);
   // Divides by the sums of weights and writes column i to rows[i], unless that is null.
-  void (*finish)(int value_dim, int columns, const Partial& partial, bf16* const* rows);
+  void (*finish)(int value_dim, int columns, const Partial& partial, T* const* rows);
 };
 
-extern const AttentionKernels kAttentionAvx2;
-extern const AttentionKernels kAttentionAvx512;
-extern const AttentionKernels kAttentionAvx512Bf16;
-extern const AttentionKernels kAttentionAmx;
+extern const AttentionKernels<bf16> kAttentionAvx2, kAttentionAvx512, kAttentionAvx512Bf16, kAttentionAmx;
+extern const AttentionKernels<float> kAttentionAvx2Float, kAttentionAvx512Float;
 
 }  // namespace glimpse

@@ -18,10 +18,13 @@ struct Ymm {
   static Vector fms(Vector a, Vector b, Vector c) { return _mm256_fmsub_ps(a, b, c); }
   static Vector max(Vector a, Vector b) { return _mm256_max_ps(a, b); }  // b if one of them is NaN
 
+  static Vector widen(const float* from) { return load(from); }
   static Vector widen(const bf16* from) {
     const __m128i narrow = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(narrow), 16));
   }
+
+  static void narrow(Vector value, float* to) { store(to, value); }
 
   // Rounds to nearest, ties to even. NaN stays NaN.
   static void narrow(Vector value, bf16* to) {
@@ -52,6 +55,18 @@ struct Ymm {
     const __m256i seen = _mm256_cmpgt_epi32(limit, _mm256_set1_epi32(key));
     return _mm256_blendv_ps(splat(-INFINITY), load(from), _mm256_castsi256_ps(seen));
   }
+};
+
+// Eight numbers of 32 or 16 bits.
+template <class T>
+struct Eight;
+template <>
+struct Eight<float> {
+  using Vector = __m256;
+};
+template <>
+struct Eight<bf16> {
+  using Vector = __m128i;
 };
 
 // Transposes 8 rows of 8 floats.
@@ -91,14 +106,15 @@ inline void transpose(__m128i rows[8]) {
   }
 }
 
-// Widens some rows of all segments, to float [num_rows][num_segments · depth] with a row stride of kPanelStride.
-// Each is used for several columns: from memory, a float is broadcast by its load.
-inline void widen_panel(const bf16* const* a, long offset, int num_segments, int depth, long stride, int num_rows,
+// Copies some rows of all segments, widened to float [num_rows][num_segments · depth] with a row stride of
+// kPanelStride. Each is used for several columns: from memory, a float is broadcast by its load.
+template <class T>
+inline void widen_panel(const T* const* a, long offset, int num_segments, int depth, long stride, int num_rows,
                         float* panel) {
   for (int row = 0; row < num_rows; ++row) {
     float* to = panel + row * kPanelStride;
     for (int segment = 0; segment < num_segments; ++segment) {
-      const bf16* from = a[segment] + offset + row * stride;
+      const T* from = a[segment] + offset + row * stride;
       for (int i = 0; i < depth; i += 16, to += 16) {
         Ymm::store(to, Ymm::widen(from + i));
         Ymm::store(to + 8, Ymm::widen(from + i + 8));

@@ -6,6 +6,7 @@
 namespace {
 
 using glimpse::bf16;
+using glimpse::DType;
 
 constexpr int kMaxHeadDim = 256;
 constexpr long kTokensPerThread = 16;  // fewer tokens do not repay waking a thread
@@ -40,12 +41,35 @@ VECTORIZED void rotate_head(const bf16* x, const float* cos, const float* sin, i
   }
 }
 
+VECTORIZED void rotate_head(const float* x, const float* cos, const float* sin, int half, float* __restrict rotated) {
+  for (int i = 0; i < half; ++i) {
+    rotated[i] = x[i] * cos[i] - x[i + half] * sin[i];
+    rotated[i + half] = x[i + half] * cos[i] + x[i] * sin[i];
+  }
+}
+
+template <class T>
+void rotate_in_place(T* x, const float* cos, const float* sin, long num_tokens, int num_heads, int row_heads,
+                     int head_dim) {
+  const int half = head_dim / 2;
+#pragma omp parallel for schedule(static) if (num_tokens > kTokensPerThread)
+  for (long token = 0; token < num_tokens; ++token) {
+    T* head = x + token * row_heads * head_dim;
+    for (int i = 0; i < num_heads; ++i, head += head_dim) {
+      T before[kMaxHeadDim];
+      std::memcpy(before, head, sizeof(T) * head_dim);
+      rotate_head(before, cos + token * half, sin + token * half, half, head);
+    }
+  }
+}
+
 }  // namespace
 
-void glimpse::rotate_and_store_head(const RotaryStore& store, long token, int index) {
+template <class T>
+void glimpse::rotate_and_store_head(const RotaryStore<T>& store, long token, int index) {
   const int num_heads = store.num_heads, num_kv_heads = store.num_kv_heads, head_dim = store.head_dim;
   const int half = head_dim / 2;
-  const bf16* head = store.qkv + (token * (num_heads + 2 * num_kv_heads) + index) * head_dim;
+  const T* head = store.qkv + (token * (num_heads + 2 * num_kv_heads) + index) * head_dim;
   const float *cos = store.cos + token * half, *sin = store.sin + token * half;
   if (index < num_heads) {
     rotate_head(head, cos, sin, half, store.query + (token * num_heads + index) * head_dim);
@@ -58,33 +82,43 @@ void glimpse::rotate_and_store_head(const RotaryStore& store, long token, int in
     rotate_head(head, cos, sin, half, store.keys + first + place * head_dim);
     return;
   }
-  bf16* column = store.values + first + place;
+  T* column = store.values + first + place;
   for (int dim = 0; dim < head_dim; ++dim) column[dim * store.block_size] = head[dim];
 }
 
+template void glimpse::rotate_and_store_head(const RotaryStore<bf16>&, long, int);
+template void glimpse::rotate_and_store_head(const RotaryStore<float>&, long, int);
+
 // qkv: [tokens, num_heads + 2 · num_kv_heads, head_dim]. cos, sin: [tokens, head_dim / 2]. query: [tokens, num_heads,
 // head_dim]. keys: [blocks, num_kv_heads, block_size, head_dim]. values: [blocks, num_kv_heads, head_dim, block_size].
-extern "C" void glimpse_rotate_and_store(const bf16* qkv, const float* cos, const float* sin, const std::int64_t* slots,
-                                         long num_tokens, int num_heads, int num_kv_heads, int head_dim, int block_size,
-                                         bf16* keys, bf16* values, bf16* query) {
-  const glimpse::RotaryStore store = {qkv,      cos,        sin,  slots,  num_heads, num_kv_heads,
-                                      head_dim, block_size, keys, values, query};
+// qkv, keys, values and query are of `dtype`.
+extern "C" void glimpse_rotate_and_store(DType dtype, const void* qkv, const float* cos, const float* sin,
+                                         const std::int64_t* slots, long num_tokens, int num_heads, int num_kv_heads,
+                                         int head_dim, int block_size, void* keys, void* values, void* query) {
+  glimpse::with_type(dtype, [&](auto zero) {
+    using T = decltype(zero);
+    const glimpse::RotaryStore<T> store = {static_cast<const T*>(qkv),
+                                           cos,
+                                           sin,
+                                           slots,
+                                           num_heads,
+                                           num_kv_heads,
+                                           head_dim,
+                                           block_size,
+                                           static_cast<T*>(keys),
+                                           static_cast<T*>(values),
+                                           static_cast<T*>(query)};
 #pragma omp parallel for schedule(static) if (num_tokens > kTokensPerThread)
-  for (long token = 0; token < num_tokens; ++token)
-    for (int index = 0; index < store.all_heads(); ++index) glimpse::rotate_and_store_head(store, token, index);
+    for (long token = 0; token < num_tokens; ++token)
+      for (int index = 0; index < store.all_heads(); ++index) glimpse::rotate_and_store_head(store, token, index);
+  });
 }
 
-// Rotates the first num_heads heads of each row of x, [tokens, row_heads, head_dim], in place.
-extern "C" void glimpse_rotate(bf16* x, const float* cos, const float* sin, long num_tokens, int num_heads,
+// Rotates the first num_heads heads of each row of x, [tokens, row_heads, head_dim] of `dtype`, in place.
+extern "C" void glimpse_rotate(DType dtype, void* x, const float* cos, const float* sin, long num_tokens, int num_heads,
                                int row_heads, int head_dim) {
-  const int half = head_dim / 2;
-#pragma omp parallel for schedule(static) if (num_tokens > kTokensPerThread)
-  for (long token = 0; token < num_tokens; ++token) {
-    bf16* head = x + token * row_heads * head_dim;
-    for (int i = 0; i < num_heads; ++i, head += head_dim) {
-      bf16 before[kMaxHeadDim];
-      std::memcpy(before, head, sizeof(bf16) * head_dim);
-      rotate_head(before, cos + token * half, sin + token * half, half, head);
-    }
-  }
+  glimpse::with_type(dtype, [&](auto zero) {
+    using T = decltype(zero);
+    rotate_in_place(static_cast<T*>(x), cos, sin, num_tokens, num_heads, row_heads, head_dim);
+  });
 }

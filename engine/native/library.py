@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import ClassVar
 
 # Imported before the library is opened, which then finds torch's OpenMP runtime by name and shares its threads.
-import torch  # noqa: F401 # pyright: ignore[reportUnusedImport]
+import torch
 
 from glimpse.engine.native.compile_kernels import KERNELS
 from glimpse.native.compiler import BuildError, build_library
@@ -38,6 +38,24 @@ class Level(IntEnum):
     def title(self) -> str:
         """The level's name in messages, such as "AVX-512 BF16"."""
         return self.name.replace("AVX512", "AVX-512").replace("AVX_VNNI", "AVX-VNNI").replace("_", " ")
+
+
+class DType(IntEnum):
+    """The type of activations, as in types.h."""
+
+    BFLOAT16 = 0
+    FLOAT32 = 1
+
+    @classmethod
+    def of(cls, dtype: torch.dtype) -> "DType":
+        """
+        Raises:
+            KeyError: the kernels do not compute with this type.
+        """
+        return _DTYPES[dtype]
+
+
+_DTYPES = {torch.bfloat16: DType.BFLOAT16, torch.float32: DType.FLOAT32}
 
 
 class Activation(IntEnum):
@@ -95,13 +113,13 @@ SIGNATURES = {
         [c_int, POINTER(Weight), POINTER(Weight), POINTER(Norm), c_void_p, c_int64, c_int32, c_void_p, c_void_p],
         None,
     ),
-    "glimpse_rotate_and_store": ([*[c_void_p] * 4, c_int64, *[c_int] * 4, *[c_void_p] * 3], None),
-    "glimpse_paged_attention": ([c_int, *[c_void_p] * 6, *[c_int] * 6, c_void_p], None),
+    "glimpse_rotate_and_store": ([c_int32, *[c_void_p] * 4, c_int64, *[c_int] * 4, *[c_void_p] * 3], None),
+    "glimpse_paged_attention": ([c_int, c_int32, *[c_void_p] * 6, *[c_int] * 6, c_void_p], None),
     "glimpse_packed_attention": (
-        [c_int, *[c_void_p] * 3, *[c_int64] * 3, c_void_p, *[c_int] * 3, c_void_p],
+        [c_int, c_int32, *[c_void_p] * 3, *[c_int64] * 3, c_void_p, *[c_int] * 3, c_void_p],
         None,
     ),
-    "glimpse_rotate": ([*[c_void_p] * 3, c_int64, *[c_int] * 3], None),
+    "glimpse_rotate": ([c_int32, *[c_void_p] * 3, c_int64, *[c_int] * 3], None),
 }
 """Argument and result types of the functions in the C++ files."""
 

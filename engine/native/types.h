@@ -16,6 +16,16 @@ namespace glimpse {
 
 using bf16 = uint16_t;
 
+// Of activations, and of weights that are not quantized.
+enum DType : int32_t { kBfloat16 = 0, kFloat32 = 1 };
+
+// Calls body with a number of a type.
+template <class Body>
+void with_type(DType dtype, const Body& body) {
+  if (dtype == kFloat32) body(float{});
+  else body(bf16{});
+}
+
 constexpr int64_t kTileRows = 16;
 constexpr int64_t kTileInputs = 32;  // of bfloat16 or float32
 constexpr int64_t kTileBytes = 1024;

@@ -21,10 +21,8 @@ from tests.engine.levels import at_each_level, needs_kernels
 pytestmark = needs_kernels
 
 
-make_cache = partial(attention_steps.make_cache, dtype=torch.bfloat16)
-make_step = partial(
-    attention_steps.make_step, num_queries_per_kv=7, block_size=32, query_scale=2.0, dtype=torch.bfloat16
-)
+each_dtype = pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
+make_step = partial(attention_steps.make_step, num_queries_per_kv=7, block_size=32, query_scale=2.0)
 
 
 def attend(step: Step, level: Level) -> Tensor:
@@ -35,8 +33,9 @@ def attend(step: Step, level: Level) -> Tensor:
 
 
 def assert_near(actual: Tensor, expected: Tensor) -> None:
-    """Tolerates rounding of the result and of the weights to bfloat16."""
-    torch.testing.assert_close(actual.float(), expected, rtol=2**-7, atol=2**-7)
+    """Tolerates rounding of the result and of the weights to its type."""
+    tolerance = 2**-7 if actual.dtype is torch.bfloat16 else 2e-5
+    torch.testing.assert_close(actual.float(), expected, rtol=tolerance, atol=tolerance)
 
 
 mixed_lengths = st.lists(
@@ -47,6 +46,7 @@ mixed_lengths = st.lists(
 
 
 @at_each_level
+@each_dtype
 @settings(max_examples=15, deadline=None)
 @given(
     lengths=mixed_lengths,
@@ -58,6 +58,7 @@ mixed_lengths = st.lists(
 )
 def test_paged_attention_matches_the_reference_implementation(
     level: Level,
+    dtype: torch.dtype,
     lengths: list[tuple[int, int]],
     head_dim: int,
     num_kv_heads: int,
@@ -71,15 +72,17 @@ def test_paged_attention_matches_the_reference_implementation(
         num_kv_heads=num_kv_heads,
         num_queries_per_kv=num_queries_per_kv,
         block_size=block_size,
+        dtype=dtype,
         seed=seed,
     )
     assert_near(attend(step, level), plain(step))
 
 
 @at_each_level
+@each_dtype
 @pytest.mark.parametrize("head_dim", [16, 64, 128])
-def test_tokens_are_bit_identical_in_any_batch_and_chunk(level: Level, head_dim: int):
-    step = make_step([(1, 900), (70, 300), (1, 3), (300, 0), (4, 511)], head_dim=head_dim)
+def test_tokens_are_bit_identical_in_any_batch_and_chunk(level: Level, dtype: torch.dtype, head_dim: int):
+    step = make_step([(1, 900), (70, 300), (1, 3), (300, 0), (4, 511)], head_dim=head_dim, dtype=dtype)
     together = attend(step, level).split(step.query_lengths)
     for sequence, first, last in [
         (0, 0, 1),
@@ -95,8 +98,9 @@ def test_tokens_are_bit_identical_in_any_batch_and_chunk(level: Level, head_dim:
 
 
 @at_each_level
-def test_results_do_not_depend_on_the_number_of_threads(level: Level):
-    step = make_step([(1, 3000), (5, 1000)], num_kv_heads=1)
+@each_dtype
+def test_results_do_not_depend_on_the_number_of_threads(level: Level, dtype: torch.dtype):
+    step = make_step([(1, 3000), (5, 1000)], num_kv_heads=1, dtype=dtype)
     num_threads = torch.get_num_threads()
     outputs: list[Tensor] = []
     try:
@@ -110,10 +114,11 @@ def test_results_do_not_depend_on_the_number_of_threads(level: Level):
 
 
 @at_each_level
-def test_large_scores_do_not_overflow(level: Level):
-    step = make_step([(1, 400), (3, 40)])
+@each_dtype
+def test_large_scores_do_not_overflow(level: Level, dtype: torch.dtype):
+    step = make_step([(1, 400), (3, 40)], dtype=dtype)
     step.query.mul_(1000)
-    assert_near(attend(step, level), plain(step))
+    torch.testing.assert_close(attend(step, level).float(), plain(step), rtol=2**-7, atol=2**-7)
 
 
 def full_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
@@ -124,11 +129,14 @@ def full_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
 
 
 @at_each_level
+@each_dtype
 @pytest.mark.parametrize("head_dim", [16, 48, 64, 80, 128])
 @pytest.mark.parametrize("sizes", [(1,), (64, 36), (300, 16, 4)])
-def test_packed_attention_stays_within_segments(level: Level, head_dim: int, sizes: tuple[int, ...]):
+def test_packed_attention_stays_within_segments(
+    level: Level, dtype: torch.dtype, head_dim: int, sizes: tuple[int, ...]
+):
     generator = torch.Generator().manual_seed(head_dim)
-    qkv = torch.randn(sum(sizes), 3, 5, head_dim, generator=generator).bfloat16()
+    qkv = torch.randn(sum(sizes), 3, 5, head_dim, generator=generator).to(dtype)
     starts = torch.tensor([0, *torch.tensor(sizes).cumsum(0)], dtype=torch.int32)
     query, key, value = qkv.unbind(1)  # views, with gaps between patches
     output = attention.packed_attention(query, key, value, starts, level=level)
@@ -141,15 +149,20 @@ def random_rotation(num_tokens: int, head_dim: int) -> Rotation:
     return Rotation(angles.cos(), angles.sin())
 
 
+@each_dtype
 @pytest.mark.parametrize(
     ("num_tokens", "head_dim", "block_size"), [(1, 64, 32), (5, 16, 32), (40, 80, 64), (33, 128, 8)]
 )
-def test_rotate_and_store_matches_the_reference_implementation(num_tokens: int, head_dim: int, block_size: int):
+def test_rotate_and_store_matches_the_reference_implementation(
+    dtype: torch.dtype, num_tokens: int, head_dim: int, block_size: int
+):
     num_heads, num_kv_heads, num_blocks = 6, 2, 9
-    qkv = torch.randn(num_tokens, (num_heads + 2 * num_kv_heads) * head_dim).bfloat16()
+    qkv = torch.randn(num_tokens, (num_heads + 2 * num_kv_heads) * head_dim).to(dtype)
     rotation = random_rotation(num_tokens, head_dim)
     slots = torch.randperm(num_blocks * block_size)[:num_tokens]
-    cache, expected = (make_cache(num_blocks, block_size, num_kv_heads, head_dim) for _ in range(2))
+    cache, expected = (
+        attention_steps.make_cache(num_blocks, block_size, num_kv_heads, head_dim, dtype) for _ in range(2)
+    )
     query, key, value = qkv.unflatten(1, (-1, head_dim)).split([num_heads, num_kv_heads, num_kv_heads], dim=1)
     expected.write(slots, plain_rotate(key, rotation), value)
     assert torch.equal(attention.rotate_and_store(qkv, rotation, cache, slots), plain_rotate(query, rotation))
@@ -157,9 +170,10 @@ def test_rotate_and_store_matches_the_reference_implementation(num_tokens: int, 
     assert torch.equal(cache.values, expected.values)
 
 
+@each_dtype
 @pytest.mark.parametrize("num_tokens", [1, 50])
-def test_rotate_keeps_other_heads(num_tokens: int):
-    x = torch.randn(num_tokens, 9, 80).bfloat16()
+def test_rotate_keeps_other_heads(dtype: torch.dtype, num_tokens: int):
+    x = torch.randn(num_tokens, 9, 80).to(dtype)
     rotation = random_rotation(num_tokens, 80)
     expected = torch.cat([plain_rotate(x[:, :6], rotation), x[:, 6:]], dim=1)
     attention.rotate(x, rotation, num_heads=6)
