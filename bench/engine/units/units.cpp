@@ -96,7 +96,7 @@ struct TileShapes {  // the operand of LDTILECFG
         "dec %[turns]\n"                                                                        \
         "jnz 1b\n"                                                                              \
         "tilerelease\n"                                                                         \
-        : [turns] "+r"(turns), [at] "+r"(at)                                                    \
+        : [turns] "+&r"(turns), [at] "+&r"(at)                                                  \
         : [begin] "r"(begin), [end] "r"(begin + bytes), [stride] "r"(64L), [shapes] "m"(shapes) \
         : "cc", "memory");                                                                      \
   }
