@@ -8,23 +8,21 @@ from google.api.httpbody_pb2 import HttpBody
 from glimpse.server.rpc.body_budget import release_body, reserve_body
 from glimpse.server.rpc.errors import InvalidRequest
 
-IDLE_SECONDS = 30.0
+_IDLE_SECONDS = 30.0
 """How long a client may send nothing before its body is complete."""
 
 
-async def collect(
-    chunks: AsyncIterator[HttpBody], *, max_bytes: int, idle_seconds: float = IDLE_SECONDS
-) -> list[bytes]:
+async def collect(chunks: AsyncIterator[HttpBody], *, max_bytes: int) -> list[bytes]:
     """Returns the pieces of the whole body: joining large ones takes time.
 
     Raises:
         InvalidRequest: the body is larger than `max_bytes` or than what is left for bodies, its content type is not
-            JSON, or nothing came for `idle_seconds`.
+            JSON, or nothing came for a while.
     """
     kept: list[bytes] = []
     num_bytes = 0
     refusal: tuple[str, str] | None = None
-    while (chunk := await _next(chunks, idle_seconds)) is not None and num_bytes <= 2 * max_bytes:
+    while (chunk := await _next(chunks)) is not None and num_bytes <= 2 * max_bytes:
         _check_content_type(chunk.content_type, is_first=num_bytes == 0)
         num_bytes += len(chunk.data)
         refusal = refusal or _refusal(len(chunk.data), num_bytes, max_bytes)
@@ -39,12 +37,12 @@ async def collect(
     return kept
 
 
-async def _next(chunks: AsyncIterator[HttpBody], idle_seconds: float) -> HttpBody | None:
+async def _next(chunks: AsyncIterator[HttpBody]) -> HttpBody | None:
     try:
-        async with asyncio.timeout(idle_seconds):
+        async with asyncio.timeout(_IDLE_SECONDS):
             return await anext(chunks, None)
     except TimeoutError:
-        message = f"expected the rest of the body, got nothing for {idle_seconds:g} seconds"
+        message = f"expected the rest of the body, got nothing for {_IDLE_SECONDS:g} seconds"
         raise InvalidRequest("", message, "request_timeout") from None
 
 

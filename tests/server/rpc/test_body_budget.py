@@ -1,0 +1,126 @@
+"""Bodies of all requests share one budget, over REST and gRPC, and a body that stalls gives its share back."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+from google.api.httpbody_pb2 import HttpBody
+
+from glimpse.openai.v1 import openai_pb2_grpc
+from glimpse.server.openai.facade import add_facade
+from glimpse.server.rpc.body_budget import BodyBudget
+from glimpse.server.rpc.errors import HTTP_STATUS_HEADER, RETRY_AFTER_HEADER
+from glimpse.server.rpc.interceptors import RpcInterceptor
+from glimpse.server.rpc.load_meter import LoadMeter
+from glimpse.server.rpc.metrics import Metrics
+from glimpse.server.rpc.typed_handlers import add_typed_services
+from glimpse.v1 import tokenizer_pb2, tokenizer_pb2_grpc
+
+BUDGET_BYTES = 1000
+BODY_BYTES = 600
+"""Of which the budget has room for one."""
+TYPED = tokenizer_pb2.DESCRIPTOR.services_by_name["TokenizerService"]
+OVERLOADED = "The bodies of all requests in progress exceed the server's memory limit; try again later."
+
+
+@dataclass
+class Server:
+    """A server whose handlers hold their requests until they are told to answer."""
+
+    budget: BodyBudget = field(default_factory=lambda: BodyBudget(BUDGET_BYTES))
+    proceed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def answer(self, request: Any, context: Any) -> tokenizer_pb2.DetokenizeResponse:
+        await self.proceed.wait()
+        return tokenizer_pb2.DetokenizeResponse(prompt="answered")
+
+    async def holds(self, num_bytes: int) -> None:
+        """Waits until bodies of this size together are reserved."""
+        async with asyncio.timeout(20):
+            while self.budget.num_bytes != num_bytes:  # noqa: ASYNC110 - the budget tells nobody
+                await asyncio.sleep(0.001)
+
+
+@pytest.fixture
+async def server() -> Server:
+    return Server()
+
+
+@pytest.fixture
+async def channel(server: Server) -> AsyncIterator[grpc.aio.Channel]:
+    interceptor = RpcInterceptor(Metrics(), LoadMeter(max_sequences=1), bodies=server.budget)
+    grpc_server = grpc.aio.server(interceptors=[interceptor])
+    methods = ["ChatService.CreateChatCompletion", "ChatService.StreamChatCompletion"]
+    methods += ["CompletionService.CreateCompletion", "CompletionService.StreamCompletion"]
+    methods += ["ModelService.ListModels", "ModelService.GetModel"]
+    methods += ["TokenizerService.Tokenize", "TokenizerService.Detokenize"]
+    handlers: Any = {f"glimpse.v1.{method}": server.answer for method in methods}
+    add_typed_services(grpc_server, [TYPED], handlers)
+    add_facade(grpc_server, handlers, max_body_bytes=1 << 20)
+    port = grpc_server.add_insecure_port("127.0.0.1:0")
+    await grpc_server.start()
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        yield channel
+    await grpc_server.stop(None)
+
+
+def rest(channel: grpc.aio.Channel, parts: Any = ()) -> Any:
+    """A REST request as the gateway sends it, or the parts of one."""
+    data = b'{"tokens": [1]}'.ljust(BODY_BYTES)
+    return openai_pb2_grpc.OpenAIServiceStub(channel).Detokenize(
+        parts or iter([HttpBody(content_type="application/json", data=data)])
+    )
+
+
+def typed(channel: grpc.aio.Channel) -> Any:
+    """The same request as a message of the same size."""
+    return tokenizer_pb2_grpc.TokenizerServiceStub(channel).Detokenize(
+        tokenizer_pb2.DetokenizeRequest(tokens=[1] * (BODY_BYTES - 3))
+    )
+
+
+async def failure(call: Any) -> grpc.aio.AioRpcError:
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await call
+    return caught.value
+
+
+@pytest.mark.parametrize("second", [rest, typed])
+@pytest.mark.parametrize("first", [rest, typed])
+async def test_bodies_share_a_budget(server: Server, channel: grpc.aio.Channel, first: Any, second: Any) -> None:
+    held = first(channel)
+    await server.holds(BODY_BYTES)
+    error = await failure(second(channel))
+    assert (error.code(), error.details()) == (grpc.StatusCode.RESOURCE_EXHAUSTED, OVERLOADED)
+    assert dict(error.trailing_metadata())[RETRY_AFTER_HEADER] == "1"
+    server.proceed.set()
+    await held
+    await server.holds(0)
+    await second(channel)  # there is room again
+
+
+async def test_a_stalled_body_times_out(
+    server: Server, channel: grpc.aio.Channel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("glimpse.server.openai.requests._IDLE_SECONDS", 0.05)
+    never = asyncio.Event()
+
+    async def parts() -> AsyncIterator[HttpBody]:
+        yield HttpBody(content_type="application/json", data=b" " * BODY_BYTES)
+        await never.wait()
+
+    error = await failure(rest(channel, parts()))
+    assert error.details() == "expected the rest of the body, got nothing for 0.05 seconds"
+    assert dict(error.trailing_metadata())[HTTP_STATUS_HEADER] == "408"
+    await server.holds(0)
+
+
+async def test_client_that_leaves_gives_its_share_back(server: Server, channel: grpc.aio.Channel) -> None:
+    held = rest(channel)
+    await server.holds(BODY_BYTES)
+    held.cancel()
+    await server.holds(0)
