@@ -1,7 +1,7 @@
 """Plots of results as SVG.
 
-python -m bench.plots concurrency results.jsonl concurrency.svg    # of bench.serving.compare
-python -m bench.plots levels steps.json levels.svg                 # of bench.engine.steps --levels --json
+python -m bench.plots concurrency results.jsonl more.jsonl concurrency.svg    # of bench.serving.compare
+python -m bench.plots levels steps.json levels.svg                            # of bench.engine.steps --levels --json
 """
 
 import argparse
@@ -39,24 +39,55 @@ class Chart:
         return max((each.most for values in self.series.values() for each in values if each), default=1.0)
 
 
-def concurrency_chart(lines: Sequence[str]) -> Chart:
-    """Charts output tokens/s against requests at a time; `lines` are the results of `bench.serving.compare`."""
-    about, *runs = (json.loads(line) for line in lines)
-    cases = [case for case in dict.fromkeys(run["case"] for run in runs) if case.startswith("text, ")]
+def concurrency_chart(files: Sequence[Sequence[str]]) -> Chart:
+    """Charts output tokens/s against requests at a time.
 
-    def values(target: str, case: str) -> Spread | None:
+    Args:
+        files: the lines of each file of results of `bench.serving.compare`, at least one. They complete each other:
+            figures of one target and concurrency are repetitions, whichever files they are in.
+
+    Raises:
+        ValueError: a file has no heading, no run has texts only, or the files are of different processors or options.
+    """
+    heads = [json.loads(lines[0]) for lines in files if lines]
+    runs = [json.loads(line) for lines in files for line in lines[1:]]
+    texts = [run for run in runs if run["case"].startswith("text, ")]
+    variants = {(head["processor"], head.get("glimpse", "")) for head in heads}
+    if len(heads) < len(files) or len(variants) != 1 or not texts:
+        raise ValueError(f"expected texts with one processor and one set of options, got {len(texts)}: {variants}")
+    counts = sorted({_at_a_time(run) for run in texts})
+
+    def values(target: str, count: int) -> Spread | None:
         rates = [
-            run["report"]["output_tokens_per_second"] for run in runs if run["target"] == target and run["case"] == case
+            run["report"]["output_tokens_per_second"]
+            for run in texts
+            if (run["target"], _at_a_time(run)) == (target, count)
         ]
         return spread(rates) if rates else None
 
     return Chart(
-        title=f"512 tokens in, 128 out, on {about['processor']}",
+        title=f"{_lengths(texts)}, on {heads[0]['processor']}",
         x_label="requests at a time",
         y_label="output tokens/s",
-        categories=[case.split()[1] for case in cases],
-        series={target: [values(target, case) for case in cases] for target in about["targets"]},
+        categories=[str(count) for count in counts],
+        series={target: [values(target, count) for count in counts] for target in dict.fromkeys(_targets(heads))},
     )
+
+
+def _at_a_time(run: Mapping[str, Any]) -> int:
+    """Returns the concurrency of a case such as "text, 16 at a time"."""
+    return int(run["case"].split()[1])
+
+
+def _targets(heads: Sequence[Mapping[str, Any]]) -> list[str]:
+    return [target for head in heads for target in head["targets"]]
+
+
+def _lengths(runs: Sequence[Mapping[str, Any]]) -> str:
+    """Names the median lengths of prompts and answers."""
+    texts = [run["report"]["latencies"]["text"] for run in runs]
+    prompt, output = (spread([text[name] for text in texts]).median for name in ("prompt_tokens", "output_tokens"))
+    return f"{prompt:.0f} tokens in, {output:.0f} out"
 
 
 def levels_chart(variants: Sequence[Mapping[str, Any]]) -> Chart:
@@ -199,17 +230,18 @@ def _text(x: float, y: float, text: str, *, anchor: str = "start", size: int = 1
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("kind", choices=("concurrency", "levels"))
-    parser.add_argument("results", type=Path)
+    parser.add_argument("results", type=Path, nargs="+", help="one or several files, which are drawn together")
     parser.add_argument("out", type=Path)
     arguments = parser.parse_args()
-    text = arguments.results.read_text(encoding="utf-8")
+    texts = [file.read_text(encoding="utf-8") for file in arguments.results]
     try:
         if arguments.kind == "concurrency":
-            svg = lines_svg(concurrency_chart(text.splitlines()))
+            svg = lines_svg(concurrency_chart([text.splitlines() for text in texts]))
         else:
-            svg = bars_svg(levels_chart(json.loads(text)))
+            svg = bars_svg(levels_chart([variant for text in texts for variant in json.loads(text)]))
     except (ValueError, KeyError, TypeError) as error:
-        sys.exit(f"bench.plots: {arguments.results} has no results of the kind {arguments.kind}: {error!r}")
+        names = ", ".join(map(str, arguments.results))
+        sys.exit(f"bench.plots: {names}: expected results of the kind {arguments.kind}: {error!r}")
     arguments.out.write_text(svg, encoding="utf-8")
 
 

@@ -8,7 +8,9 @@ from bench.figures import Spread, ratios, spread, table
 
 CASES: Mapping[str, Sequence[str]] = {
     "text, 1 at a time": ("--workload=text", "--concurrency=1", "--sessions=4"),
+    "text, 2 at a time": ("--workload=text", "--concurrency=2", "--sessions=4"),
     "text, 4 at a time": ("--workload=text", "--concurrency=4", "--sessions=8"),
+    "text, 8 at a time": ("--workload=text", "--concurrency=8", "--sessions=16"),
     "text, 16 at a time": ("--workload=text", "--concurrency=16", "--sessions=32"),
     "image, 1 at a time": ("--workload=image", "--concurrency=1", "--sessions=6", "--output-tokens=32"),
     "image, 4 at a time": ("--workload=image", "--concurrency=4", "--sessions=8"),
@@ -21,6 +23,16 @@ CASES: Mapping[str, Sequence[str]] = {
 """
 
 START = "start"
+
+
+def case_options(case: str, *, sessions_share: float) -> list[str]:
+    """Returns the options of a case with a share of its sessions: at least one, and as many as run at a time."""
+    options = dict(option.split("=") for option in CASES[case])
+    if "--sessions" in options:
+        least = int(options.get("--concurrency", "1"))
+        options["--sessions"] = str(max(least, round(int(options["--sessions"]) * sessions_share)))
+    return [f"{name}={value}" for name, value in options.items()]
+
 
 Report = Mapping[str, Any]
 """A `bench.serving.report.Report` as JSON."""
