@@ -31,7 +31,7 @@ class EngineOptions:
     """Type of weights and activations. auto: on CUDA the checkpoint's own; on a CPU bfloat16
     if the native kernels can run or the processor has bfloat16 instructions, else float32."""
     backend: Backend = "auto"
-    """Kernels that compute. auto: on a CPU native, if the model computes in bfloat16 and the kernels can be compiled;
+    """Kernels that compute. auto: on a CPU native, if the kernels can be compiled;
     on CUDA flashinfer if it is installed, else triton; torch if none of these can run."""
     cpu_level: CpuLevel = "auto"
     """Instruction set level of the native kernels. auto: the fastest of this processor. A slower one is for tests and

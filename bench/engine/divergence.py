@@ -95,7 +95,7 @@ def score(
     model = load_model(path, config, device, dtype, lambda _stage, _fraction: None, scheme=variant.scheme)
     match variant.backend:
         case "native":
-            model.ops = use_native(model)
+            model.ops = use_native(model, dtype=dtype)
         case "triton":
             model.ops = make_cuda_ops("triton", num_heads=config.text.num_heads, device=device)
         case "torch":
@@ -149,7 +149,7 @@ def main() -> None:
     draw = random.Random(0)
     prompts = [tuple(draw.randrange(256) for _ in range(arguments.tokens)) for _ in range(arguments.prompts)]
     variants = ON_CPU if device.type == "cpu" else ON_GPU
-    why_not = why_not_native(device, torch.bfloat16) if device.type == "cpu" else None
+    why_not = why_not_native(device) if device.type == "cpu" else None
     if why_not:
         print(f"without the native backend: {why_not}")
         variants = [variant for variant in variants if variant.backend != "native"]

@@ -58,8 +58,7 @@ def log_cpu(
     kernels = "torch" if level is None else f"native kernels, {level.title}"
     line = f"cpu: {kernels}, {str(dtype).removeprefix('torch.')}, {_threads(options)}"
     if backend == "torch" and options.backend == "auto":
-        reason = "--dtype float32 excludes them" if options.dtype == "float32" else native.why_not
-        _log.warning("%s; the native kernels are faster: %s", line, reason)
+        _log.warning("%s; the native kernels are faster: %s", line, native.why_not)
     else:
         _log.info("%s", line)
 

@@ -133,7 +133,7 @@ def load_shard(config: EngineConfig, *, rank: int, on_progress: Callable[[str, f
     match backend:
         case "native":
             on_progress("packing the weights", 0.92)
-            model.ops = use_native(model, level)
+            model.ops = use_native(model, level, dtype)
         case "triton" | "flashinfer":
             model.ops = make_cuda_ops(backend, num_heads=model.decoder.config.num_heads, device=device)
         case "torch":

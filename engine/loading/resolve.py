@@ -59,7 +59,7 @@ def check_fp8(scheme: QuantizationScheme | None, device: torch.device) -> None:
 
 
 class NativeAvailability:
-    """Whether the native backend can run a model in bfloat16. Compiles its kernels when first asked, at most once."""
+    """Whether the native backend can run a model. Compiles its kernels when first asked, at most once."""
 
     def __init__(
         self, device: torch.device, scheme: QuantizationScheme | None, on_progress: Callable[[str, float], None]
@@ -73,7 +73,7 @@ class NativeAvailability:
         """Why it cannot run; None if it can."""
         if self._is_fp8:
             return "the native backend does not support fp8 weights; int8 is its fastest scheme"
-        return why_not_native(self._device, torch.bfloat16, lambda stage: self._on_progress(stage, 0.0))
+        return why_not_native(self._device, lambda stage: self._on_progress(stage, 0.0))
 
 
 def resolve_dtype(
@@ -109,7 +109,7 @@ def resolve_backend(
     why_not: Mapping[ChosenBackend, Callable[[], str | None]] = {
         "flashinfer": lambda: why_not_flashinfer(device, dtype, head_dim),
         "triton": lambda: why_not_triton(device),
-        "native": lambda: native.why_not if dtype is torch.bfloat16 else "the native backend requires bfloat16",
+        "native": lambda: native.why_not,
         "torch": lambda: None,
     }
     if backend != "auto":

@@ -33,8 +33,8 @@ class Buffer {
 class Activations {
  public:
   Activations(const Kernels& kernels, const Weight& weight, int64_t rows, Buffer (&buffers)[3])
-      : kernels_(kernels), layout_(choose_layout(kernels, weight)), rows_(rows), num_steps_(glimpse::num_steps(weight)),
-        tiles_of_step_(inputs_of_step(weight) / kTileInputs),
+      : kernels_(kernels), layout_(choose_layout(kernels, weight)), dtype_(weight.dtype), rows_(rows),
+        num_steps_(glimpse::num_steps(weight)), tiles_of_step_(inputs_of_step(weight) / kTileInputs),
         tile_bytes_(kTileRows * kTileInputs * kernels.element_bytes) {
     const int64_t row_tiles = ceil_div(rows, kTileRows);
     tiles_ = buffers[0].reserve(row_tiles * num_tiles() * tile_bytes_);
@@ -63,8 +63,12 @@ class Activations {
   // Rows in each tile of activations: fewer than 16 if all rows fit into one.
   int64_t tile_rows() const { return std::min(kTileRows, stacked() ? 2 * rows_ : rows_); }
 
-  void lay_out(int64_t row, const bf16* x, int64_t count, const Norm* norm) const {
-    kernels_.lay_out_row(x + row * count, count, norm, tile_row(row), num_tiles());
+  // Lays out row `row` of x, [rows, count] of the weight's type of activations.
+  void lay_out(int64_t row, const void* x, int64_t count, const Norm* norm) const {
+    const int64_t first = row * count;
+    if (dtype_ == kFloat32)
+      kernels_.lay_out_float_row(static_cast<const float*>(x) + first, count, norm, tile_row(row), num_tiles());
+    else kernels_.lay_out_row(static_cast<const bf16*>(x) + first, count, norm, tile_row(row), num_tiles());
     if (has_integers()) make_integers(row);
   }
 
@@ -142,6 +146,7 @@ class Activations {
 
   const Kernels& kernels_;
   Layout layout_;
+  DType dtype_;
   int64_t rows_, num_steps_, tiles_of_step_, tile_bytes_;
   char* tiles_;
   char* integers_ = nullptr;

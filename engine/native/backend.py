@@ -11,17 +11,13 @@ from glimpse.engine.native.linear import pack
 from glimpse.engine.native.native_ops import NativeOps
 
 
-def why_not_native(
-    device: torch.device, dtype: torch.dtype, on_progress: Callable[[str], None] = lambda _stage: None
-) -> str | None:
-    """Returns why the native backend cannot run on this machine, device and dtype, or None if it can.
+def why_not_native(device: torch.device, on_progress: Callable[[str], None] = lambda _stage: None) -> str | None:
+    """Returns why the native backend cannot run on this machine and device, or None if it can.
 
     Compiles the kernels unless they are cached.
     """
     if device.type != "cpu":
         return "the native backend requires the CPU"
-    if dtype is not torch.bfloat16:
-        return "the native backend requires bfloat16"
     try:
         machine_levels(on_progress)
     except NativeError as error:
@@ -29,17 +25,18 @@ def why_not_native(
     return None
 
 
-def use_native(model: nn.Module, level: Level | None = None) -> Ops:
+def use_native(model: nn.Module, level: Level | None = None, dtype: torch.dtype = torch.bfloat16) -> Ops:
     """Packs a model's weights and returns operations that use the packed weights.
 
     Args:
-        model: model in bfloat16 on the CPU.
+        model: model on the CPU.
         level: instruction set level; None for the one that `choose_level` returns.
+        dtype: of activations and of weights that are not quantized, bfloat16 or float32.
 
     Raises:
         NativeError: the backend is unavailable; see `why_not_native`.
     """
     library, level = load_library(), level or choose_level()
     library.glimpse_set_num_threads(torch.get_num_threads())
-    pack(model, library, level)
+    pack(model, library, level, dtype)
     return NativeOps(library, level)

@@ -41,7 +41,8 @@ static inline __attribute__((always_inline)) void finish_row(const Block& block,
       continue;
     }
     const int64_t place = out_row * width + column, count = width - column;
-    if (output.residual) value += load_bf16(output.residual + place, count);
+    if (output.residual) value += load_wide(output.residual + place, count);
+    if (output.wide_residual) value += load_wide(output.wide_residual + place, count);
     if (output.wide) store_f32(output.wide + place, value, count);
     else store_bf16(output.narrow + place, value, count);
   }

@@ -42,10 +42,11 @@ struct Block {
 // Destination of results: exactly one of `tiles` (the input of another product), `wide` and `narrow` is set.
 struct Output {
   void* tiles;
-  int64_t num_tiles;     // tiles in a row of tiles
-  float* wide;           // [rows, width]
-  bf16* narrow;          // [rows, width]
-  const bf16* residual;  // [rows, width], added; null: none
+  int64_t num_tiles;           // tiles in a row of tiles
+  float* wide;                 // [rows, width]
+  bf16* narrow;                // [rows, width]
+  const bf16* residual;        // [rows, width], added; null: none
+  const float* wide_residual;  // likewise, in float32
   int32_t activation;
 };
 
@@ -65,6 +66,8 @@ struct Kernels {
   int64_t element_bytes;  // size of an activation in tiles: 2 (bfloat16) or 4 (float32)
   int64_t direct_rows;  // up to this number of rows, a panel is read once, from memory; more rows need it in the cache
   void (*lay_out_row)(const bf16* x, int64_t count, const Norm* norm, void* tile_row, int64_t num_tiles);
+  // Null: the tiles are bfloat16.
+  void (*lay_out_float_row)(const float* x, int64_t count, const Norm* norm, void* tile_row, int64_t num_tiles);
   PlanesRow (*split_row)(const void* tile_row, int64_t num_steps, int8_t* high, int8_t* low);
   // Quantizes one row of tiles to int8, each group by itself. A tile has 16 rows of 32 inputs; `groups` has 16 rows.
   void (*quantize_row)(const void* tile_row, int64_t num_groups, int64_t group_size, int8_t* values, GroupRow* groups);

@@ -104,7 +104,7 @@ void multiply_and_finish(const Block& block, const Weight& weight, Finishing& fi
 }  // namespace
 
 extern const Kernels kAmxKernels{
-    true,  true, 2,       16,       lay_out_row,         split_row,  quantize_row,
+    true,  true, 2,       16,       lay_out_row<bf16>,   nullptr,    split_row, quantize_row,
     begin, end,  nullptr, multiply, multiply_and_finish, finish_all,
 };
 

@@ -68,8 +68,8 @@ void multiply(const Block& block, const Weight& weight) {
 }  // namespace
 
 extern const Kernels kAvx512Bf16Kernels{
-    false,   true,    2,       kFewRows, lay_out_row, split_row,  quantize_row,
-    nullptr, nullptr, nullptr, multiply, nullptr,     finish_all,
+    false,        true,    2,       kFewRows, lay_out_row<bf16>, nullptr, split_row,
+    quantize_row, nullptr, nullptr, nullptr,  multiply,          nullptr, finish_all,
 };
 
 }  // namespace glimpse

@@ -17,10 +17,10 @@ static void multiply(const Block& block, const Weight& weight) {
 #if GLIMPSE_VNNI
   if (is_int8(weight)) return multiply_int8(block);
 #endif
-  multiply_float(block, is_int8(weight));
+  multiply_float(block, weight);
 }
 
 constexpr Kernels kFloatKernels{
-    false,   GLIMPSE_VNNI, 4,        kFewRows, lay_out_row, split_row, quantize_row, nullptr,
+    false,   GLIMPSE_VNNI, 4,        kFewRows, lay_out_row<bf16>, lay_out_row<float>, split_row, quantize_row, nullptr,
     nullptr, unpack_panel, multiply, nullptr,  finish_all,
 };

@@ -41,7 +41,7 @@ class Level(IntEnum):
 
 
 class DType(IntEnum):
-    """The type of activations, as in types.h."""
+    """The type of activations, and of weights that are not quantized, as in types.h."""
 
     BFLOAT16 = 0
     FLOAT32 = 1
@@ -79,6 +79,7 @@ class Weight(ctypes.Structure):
         ("group_scale", c_void_p),
         ("group_zero", c_void_p),
         ("group_size", c_int64),
+        ("dtype", c_int32),
     ]
 
 

@@ -8,7 +8,9 @@
 
 namespace glimpse {
 
-const Kernels& kernels_of(int level) {
+// Levels that multiply bfloat16 compute with float32 activations as those below them do.
+const Kernels& kernels_of(int level, DType dtype) {
+  if (dtype == kFloat32 && level > kAvx512Vnni) level = kAvx512Vnni;
   switch (level) {
     case kAmx:
       return kAmxKernels;
@@ -39,8 +41,15 @@ void multiply(const Kernels& kernels, const Activations& x, const Weight& weight
   Multiplication(kernels, x, weight, output, sums_buffer, unpacked_buffer).run();
 }
 
+Output to_rows(const Weight& weight, float* wide, bf16* narrow, const void* residual, int32_t activation) {
+  Output output{nullptr, 0, wide, narrow, nullptr, nullptr, activation};
+  if (weight.dtype == kFloat32) output.wide_residual = static_cast<const float*>(residual);
+  else output.residual = static_cast<const bf16*>(residual);
+  return output;
+}
+
 // This thread's rows of the input.
-void lay_out(const Activations& x, const bf16* input, int64_t count, const Norm* norm) {
+void lay_out(const Activations& x, const void* input, int64_t count, const Norm* norm) {
   Range rows = is_replicated(x.rows()) ? Range{0, x.rows()} : share(x.rows());
   for (int64_t row = rows.begin; row < rows.end; ++row) x.lay_out(row, input, count, norm);
 }
@@ -73,7 +82,7 @@ void run_in_team(const Kernels& kernels, const Linear& linear, TeamBuffers& buff
 #pragma omp barrier
   }
   multiply(kernels, input, *linear.weight,
-           {nullptr, 0, linear.wide, linear.narrow, linear.residual, linear.activation});
+           to_rows(*linear.weight, linear.wide, linear.narrow, linear.residual, linear.activation));
 }
 
 void run_in_team(const Kernels& kernels, const Mlp& mlp, TeamBuffers& buffers) {
@@ -86,13 +95,17 @@ void run_in_team(const Kernels& kernels, const Mlp& mlp, TeamBuffers& buffers) {
   if (!is_replicated(mlp.rows) || mlp.second->in_features % kTileInputs != 0) {
 #pragma omp barrier
   }
-  multiply(kernels, input, *mlp.first, {inner.tiles(), inner.num_tiles(), nullptr, nullptr, nullptr, mlp.activation});
+  multiply(kernels, input, *mlp.first,
+           {inner.tiles(), inner.num_tiles(), nullptr, nullptr, nullptr, nullptr, mlp.activation});
 #pragma omp barrier
   if (inner.has_integers()) {
     for (int64_t row = own.begin; row < own.end; ++row) inner.make_integers(row);
 #pragma omp barrier
   }
-  multiply(kernels, inner, *mlp.second, {nullptr, 0, nullptr, mlp.y, mlp.residual, kIdentity});
+  const bool is_wide = mlp.second->dtype == kFloat32;
+  float* wide = is_wide ? static_cast<float*>(mlp.y) : nullptr;
+  bf16* narrow = is_wide ? nullptr : static_cast<bf16*>(mlp.y);
+  multiply(kernels, inner, *mlp.second, to_rows(*mlp.second, wide, narrow, mlp.residual, kIdentity));
 }
 
 }  // namespace glimpse
@@ -100,10 +113,11 @@ void run_in_team(const Kernels& kernels, const Mlp& mlp, TeamBuffers& buffers) {
 using namespace glimpse;
 
 // y = activation(norm(x) Wᵀ + b) + residual for x [rows, in_features]; y is float32 in `wide` or bfloat16 in `narrow`.
-extern "C" void glimpse_linear(int level, const Weight* weight, const Norm* norm, const bf16* x, int64_t rows,
-                               int32_t activation, const bf16* residual, float* wide, bf16* narrow) {
+// x and the residual have the weight's type of activations.
+extern "C" void glimpse_linear(int level, const Weight* weight, const Norm* norm, const void* x, int64_t rows,
+                               int32_t activation, const void* residual, float* wide, bf16* narrow) {
   if (rows == 0) return;
-  const Kernels& kernels = kernels_of(level);
+  const Kernels& kernels = kernels_of(level, weight->dtype);
   const Linear linear{weight, norm, x, rows, activation, residual, wide, narrow};
   TeamBuffers& buffers = team_buffers();
   reserve(kernels, linear, buffers);
@@ -111,11 +125,12 @@ extern "C" void glimpse_linear(int level, const Weight* weight, const Norm* norm
   run_in_team(kernels, linear, buffers);
 }
 
-// y = second(activation(first(norm(x)))) + residual for x [rows, in_features of `first`].
-extern "C" void glimpse_mlp(int level, const Weight* first, const Weight* second, const Norm* norm, const bf16* x,
-                            int64_t rows, int32_t activation, const bf16* residual, bf16* y) {
+// y = second(activation(first(norm(x)))) + residual for x [rows, in_features of `first`]. x, the residual and y have
+// the weights' type of activations.
+extern "C" void glimpse_mlp(int level, const Weight* first, const Weight* second, const Norm* norm, const void* x,
+                            int64_t rows, int32_t activation, const void* residual, void* y) {
   if (rows == 0) return;
-  const Kernels& kernels = kernels_of(level);
+  const Kernels& kernels = kernels_of(level, first->dtype);
   const Mlp mlp{first, second, norm, x, rows, activation, residual, y};
   TeamBuffers& buffers = team_buffers();
   reserve(kernels, mlp, buffers);

@@ -15,26 +15,26 @@ struct TeamBuffers {
 struct Linear {
   const Weight* weight;
   const Norm* norm;  // null: none
-  const bf16* x;     // [rows, in_features]
+  const void* x;     // [rows, in_features], of the weight's type of activations
   int64_t rows;      // at least 1
   int32_t activation;
-  const bf16* residual;
-  float* wide;   // [rows, out_features]; this or `narrow`
-  bf16* narrow;  // [rows, out_features]
+  const void* residual;  // like x
+  float* wide;           // [rows, out_features]; this or `narrow`
+  bf16* narrow;          // [rows, out_features]
 };
 
 // y = second(activation(first(norm(x)))) + residual
 struct Mlp {
   const Weight *first, *second;
   const Norm* norm;
-  const bf16* x;  // [rows, in_features of `first`]
+  const void* x;  // [rows, in_features of `first`], of the weights' type of activations
   int64_t rows;   // at least 1
   int32_t activation;
-  const bf16* residual;
-  bf16* y;  // [rows, out_features of `second`]
+  const void* residual;  // like x
+  void* y;               // [rows, out_features of `second`], like x
 };
 
-const Kernels& kernels_of(int level);
+const Kernels& kernels_of(int level, DType dtype);
 
 // Reserves what `run_in_team` needs. Called before the parallel region, because buffers may move.
 void reserve(const Kernels& kernels, const Linear& linear, TeamBuffers& buffers);

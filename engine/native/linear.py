@@ -1,7 +1,8 @@
 """Linears with weights packed in the layout that the native kernels read.
 
 Only the packed copy of the weights is kept. Any shape can be packed, because tiles are padded with zeros. Weights of 8
-bits that are quantized in groups, and those whose groups are not consecutive inputs, are dequantized to bfloat16.
+bits that are quantized in groups, and those whose groups are not consecutive inputs, are dequantized to the type of
+activations.
 """
 
 from ctypes import CDLL, byref
@@ -12,12 +13,12 @@ from torch import Tensor, nn
 from glimpse.engine.layers.group_quantized import GroupQuantizedLinear
 from glimpse.engine.layers.linear import Int8Linear, Linear, replace_linears
 from glimpse.engine.layers.mlp import GatedMLP
-from glimpse.engine.native.library import Activation, Level, Norm, Weight
+from glimpse.engine.native.library import Activation, DType, Level, Norm, Weight
 from glimpse.engine.native.memory import WeightMemory
 
 
 class PackedLinear(nn.Module):
-    """y = x Wᵀ + b for bfloat16 x, with W in bfloat16, int8 or int4."""
+    """y = x Wᵀ + b for x in bfloat16 or float32, with W in the same type, in int8 or int4."""
 
     def __init__(
         self,
@@ -27,44 +28,50 @@ class PackedLinear(nn.Module):
         library: CDLL,
         level: Level,
         memory: WeightMemory,
+        dtype: torch.dtype = torch.bfloat16,
     ) -> None:
         """Packs a linear.
 
         Args:
-            linear: linear on the CPU with bfloat16 or int8 weights, or with int4 weights as in `is_packable`.
+            linear: linear on the CPU with weights in `dtype` or int8, or with int4 weights as in `is_packable`.
             gated: whether this is the first linear of a gated MLP, whose output halves are combined in pairs.
             library: native kernels.
             level: instruction set level of the kernels.
             memory: allocates the packed weights.
+            dtype: of activations, bfloat16 or float32.
         """
         super().__init__()
-        self._library, self._level, self._memory = library, level, memory
+        self._library, self._level, self._memory, self._dtype = library, level, memory, dtype
         rows, columns = linear.weight.shape
         self._tensors: list[Tensor] = []  # tensors that `packed` points to
         if isinstance(linear, GroupQuantizedLinear):
             columns = linear.in_features
-        self.packed = Weight(in_features=columns, out_features=rows, gated=gated)
+        self.packed = Weight(in_features=columns, out_features=rows, gated=gated, dtype=DType.of(dtype))
         match linear:
             case GroupQuantizedLinear():
                 self._pack_groups(linear)
             case Int8Linear():
                 self.packed.scale = self._pack_columns(linear.scale)
             case Linear():
-                pass
+                assert linear.weight.dtype is dtype
         if linear.bias is not None:
             self.packed.bias = self._pack_columns(linear.bias.float())
         self.packed.panels = self._allocate(library.glimpse_packed_bytes(byref(self.packed)))
         library.glimpse_pack(byref(self.packed), linear.weight.contiguous().data_ptr())
 
     def forward(self, x: Tensor) -> Tensor:
-        """bfloat16 [rows, in] → [rows, out]; not for gated linears."""
+        """[rows, in] → [rows, out]; not for gated linears."""
         return self.compute(x, None, None)
 
     def compute(
-        self, x: Tensor, norm: Norm | None, residual: Tensor | None, dtype: torch.dtype = torch.bfloat16
+        self, x: Tensor, norm: Norm | None, residual: Tensor | None, dtype: torch.dtype | None = None
     ) -> Tensor:
-        """norm(x) Wᵀ + b + residual: bfloat16 [rows, in] → bfloat16 or float32 [rows, out]."""
-        x = x.contiguous()
+        """norm(x) Wᵀ + b + residual: [rows, in] → [rows, out].
+
+        The result is in the type of activations, or in `dtype`: float32.
+        """
+        assert x.dtype is self._dtype
+        x, dtype = x.contiguous(), dtype or self._dtype
         residual = None if residual is None else residual.contiguous()
         output = torch.empty(x.shape[0], self.packed.out_features, dtype=dtype)
         wide = dtype is torch.float32
@@ -82,9 +89,9 @@ class PackedLinear(nn.Module):
         return output
 
     def rows(self, indices: Tensor) -> Tensor:
-        """Returns rows of W, bfloat16 [indices, in]. W must be bfloat16."""
+        """Returns rows of W, [indices, in]. W must not be quantized."""
         indices = indices.contiguous()
-        output = torch.empty(len(indices), self.packed.in_features, dtype=torch.bfloat16)
+        output = torch.empty(len(indices), self.packed.in_features, dtype=self._dtype)
         self._library.glimpse_unpack_rows(byref(self.packed), indices.data_ptr(), len(indices), output.data_ptr())
         return output
 
@@ -112,15 +119,15 @@ def is_packable(linear: GroupQuantizedLinear) -> bool:
     return linear.bits == 4 and linear.input_order is None
 
 
-def pack(root: nn.Module, library: CDLL, level: Level) -> None:
-    """Replaces every linear by a `PackedLinear`."""
+def pack(root: nn.Module, library: CDLL, level: Level, dtype: torch.dtype = torch.bfloat16) -> None:
+    """Replaces every linear by a `PackedLinear` for activations in `dtype`."""
     memory = WeightMemory(library)
 
     def packed(linear: Linear | Int8Linear | GroupQuantizedLinear, parent: nn.Module) -> PackedLinear:
         gated = isinstance(parent, GatedMLP) and linear is parent.gate_up_proj
         if isinstance(linear, GroupQuantizedLinear) and not is_packable(linear):
-            linear = linear.dequantized(torch.bfloat16)
-        return PackedLinear(linear, gated=gated, library=library, level=level, memory=memory)
+            linear = linear.dequantized(dtype)
+        return PackedLinear(linear, gated=gated, library=library, level=level, memory=memory, dtype=dtype)
 
     replace_linears(root, (Linear, Int8Linear, GroupQuantizedLinear), packed)
     library.glimpse_return_freed_memory()

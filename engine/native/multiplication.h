@@ -40,7 +40,7 @@ class Multiplication {
   Multiplication(const Kernels& kernels, const Activations& x, const Weight& weight, const Output& output, Buffer& sums,
                  Buffer& unpacked)
       : kernels_(kernels), x_(x), weight_(weight), panels_(share(num_panels(weight))),
-        unpacks_(kernels.unpack && !x.has_integers() && x.rows() > kernels.direct_rows),
+        unpacks_(kernels.unpack && !x.has_integers() && !is_float32(weight) && x.rows() > kernels.direct_rows),
         blocking_(choose_blocking(panels_.end - panels_.begin)), num_blocks_(blocking_.rows / x.block_rows()),
         whole_(blocking_.steps >= x.num_steps()),
         sums_(reinterpret_cast<float*>(sums.reserve((whole_ ? 2 : blocking_.panels * num_blocks_) * kSumsBytes))),

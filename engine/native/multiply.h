@@ -66,7 +66,7 @@ static inline void multiply_packed(const Block& block, int64_t first, int64_t ti
   move_sums<kRows, kTiles, true>(block, first, tile, sums);
 }
 
-// Multiplies rows [first, first + kRows) by kTiles tiles of a panel from `unpack_panel`.
+// Multiplies rows [first, first + kRows) by kTiles tiles of a panel in float32, as it is stored or from `unpack_panel`.
 template <int kRows, int kTiles>
 static inline void multiply_unpacked(const Block& block, int64_t first, int64_t tile) {
   f32v sums[kRows][kTiles * kTileVectors];
@@ -142,8 +142,8 @@ static void unpack_panel(const char* panel, int64_t num_steps, bool int8, float*
   int8 ? unpack_steps<true>(panel, num_steps, unpacked) : unpack_steps<false>(panel, num_steps, unpacked);
 }
 
-static void multiply_float(const Block& block, bool int8) {
-  if (block.unpacked) multiply_all<Weights::kUnpacked>(block);
-  else if (int8) multiply_all<Weights::kInt8>(block);
+static void multiply_float(const Block& block, const Weight& weight) {
+  if (block.unpacked || is_float32(weight)) multiply_all<Weights::kUnpacked>(block);
+  else if (is_int8(weight)) multiply_all<Weights::kInt8>(block);
   else multiply_all<Weights::kBf16>(block);
 }

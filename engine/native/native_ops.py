@@ -26,7 +26,7 @@ from glimpse.engine.tensors.paged_plan import PagedPlan, plan_attention
 
 
 class NativeOps:
-    """Operations on bfloat16 activations and `PackedLinear`s."""
+    """Operations on bfloat16 or float32 activations and `PackedLinear`s."""
 
     def __init__(self, library: CDLL, level: Level) -> None:
         self._library, self._level = library, level

@@ -43,6 +43,18 @@ void pack_panel(const Weight& weight, const T* matrix, int64_t panel, char* to) 
   }
 }
 
+// Fills a panel of float32 weights: all inputs with 32 output features each.
+void pack_panel(const Weight& weight, const float* matrix, int64_t panel, char* to) {
+  std::memset(to, 0, panel_bytes(weight));
+  float* place = reinterpret_cast<float*>(to);
+  for (int64_t column = 0; column < kPanelWidth; ++column) {
+    const int64_t row = source_row(weight, panel, column);
+    if (row < 0) continue;
+    const float* from = matrix + row * weight.in_features;
+    for (int64_t input = 0; input < weight.in_features; ++input) place[input * kPanelWidth + column] = from[input];
+  }
+}
+
 template <class T>
 void pack(const Weight& weight, const T* matrix) {
 #pragma omp parallel for
@@ -85,6 +97,17 @@ void pack_int4(const Weight& weight, const char* matrix) {
                     static_cast<char*>(const_cast<void*>(weight.panels)) + panel * panel_bytes(weight));
 }
 
+// Unpack the row of a matrix whose first inputs are at `place` of a panel.
+
+void unpack_row(const float* place, const Weight& weight, float* to) {
+  for (int64_t i = 0; i < weight.in_features; ++i) to[i] = place[i * kPanelWidth];
+}
+
+void unpack_row(const char* place, const Weight& weight, bf16* to) {
+  for (int64_t i = 0; i < weight.in_features; ++i)
+    to[i] = reinterpret_cast<const bf16*>(place + (i / 32) * kStepBytes + (i / 2 % 16) * 64)[i % 2];
+}
+
 }  // namespace
 }  // namespace glimpse
 
@@ -104,6 +127,7 @@ extern "C" int64_t glimpse_packed_groups(const Weight* weight) {
 extern "C" void glimpse_pack(const Weight* weight, const void* matrix) {
   if (is_int4(*weight)) pack_int4(*weight, static_cast<const char*>(matrix));
   else if (is_int8(*weight)) pack(*weight, static_cast<const int8_t*>(matrix));
+  else if (is_float32(*weight)) pack(*weight, static_cast<const float*>(matrix));
   else pack(*weight, static_cast<const bf16*>(matrix));
 }
 
@@ -123,15 +147,14 @@ extern "C" void glimpse_pack_groups(const Weight* weight, const float* scale, co
   pack_groups(*weight, zero, packed_zero);
 }
 
-// Unpacks `count` rows of a bfloat16 matrix by index: an embedding lookup in a packed output head.
-extern "C" void glimpse_unpack_rows(const Weight* weight, const int64_t* rows, int64_t count, bf16* unpacked) {
+// Unpacks `count` rows of a bfloat16 or float32 matrix by index: an embedding lookup in a packed output head.
+extern "C" void glimpse_unpack_rows(const Weight* weight, const int64_t* rows, int64_t count, void* unpacked) {
   for (int64_t index = 0; index < count; ++index) {
-    int64_t panel = rows[index] / kPanelWidth, column = rows[index] % kPanelWidth;
-    const char* place = static_cast<const char*>(weight->panels) + panel * panel_bytes(*weight) +
-                        (column / 16) * kTileBytes + (column % 16) * 4;
-    bf16* to = unpacked + index * weight->in_features;
-    for (int64_t i = 0; i < weight->in_features; ++i)
-      to[i] = reinterpret_cast<const bf16*>(place + (i / 32) * kStepBytes + (i / 2 % 16) * 64)[i % 2];
+    const int64_t column = rows[index] % kPanelWidth, first = index * weight->in_features;
+    const char* panel = static_cast<const char*>(weight->panels) + rows[index] / kPanelWidth * panel_bytes(*weight);
+    if (is_float32(*weight))
+      unpack_row(reinterpret_cast<const float*>(panel) + column, *weight, static_cast<float*>(unpacked) + first);
+    else unpack_row(panel + column / 16 * kTileBytes + column % 16 * 4, *weight, static_cast<bf16*>(unpacked) + first);
   }
 }
 

@@ -25,10 +25,14 @@ static inline Element* row_in_tiles(void* tiles, int64_t row, int64_t num_tiles)
 // The place of an input in a row of tiles.
 static inline int64_t place_of(int64_t input) { return input / kTileInputs * kTileElements + input % kTileInputs; }
 
-static inline f32v part(const bf16* x, int64_t i, int64_t count) { return load_bf16(x + i, count - i); }
+template <class T>
+static inline f32v part(const T* x, int64_t i, int64_t count) {
+  return load_wide(x + i, count - i);
+}
 
-// Writes one row [count] to tiles, normalized if `norm` is not null.
-static void lay_out_row(const bf16* x, int64_t count, const Norm* norm, void* tile_row, int64_t num_tiles) {
+// Writes one row [count] of bf16 or float to tiles, normalized if `norm` is not null.
+template <class T>
+static void lay_out_row(const T* x, int64_t count, const Norm* norm, void* tile_row, int64_t num_tiles) {
   float mean = 0, scale = 1;
   if (norm) {
     if (norm->centered) {
@@ -50,8 +54,8 @@ static void lay_out_row(const bf16* x, int64_t count, const Norm* norm, void* ti
     f32v value{};
     if (i < count) {
       value = part(x, i, count);
-      if (norm) value = (value - mean) * scale * part(norm->weight, i, count);
-      if (norm && norm->bias) value += part(norm->bias, i, count);
+      if (norm) value = (value - mean) * scale * part(static_cast<const T*>(norm->weight), i, count);
+      if (norm && norm->bias) value += part(static_cast<const T*>(norm->bias), i, count);
     }
     store_element(to + place_of(i), value);
   }

@@ -1,6 +1,7 @@
 // Structures that Python passes. library.py declares the same structures for ctypes.
 //
 // A packed matrix is a sequence of panels, each with 32 output features and all inputs. A panel is a sequence of steps:
+// - float32: a step is 4 KiB, 32 inputs with 32 output features each.
 // - bfloat16 and int8: a step is 2 KiB, two tiles of 16 output features. A tile has the layout of an AMX operand: 16
 //   lines of 16 output features, each with two consecutive bfloat16 inputs or four int8 inputs, so 32 or 64 inputs.
 // - int4: a step is a group of inputs, in blocks of 32 inputs and 512 bytes. A block has two tiles of 16 output
@@ -31,10 +32,11 @@ constexpr int64_t kTileInputs = 32;  // of bfloat16 or float32
 constexpr int64_t kTileBytes = 1024;
 constexpr int64_t kPanelWidth = 32;
 constexpr int64_t kStepBytes = 2 * kTileBytes;
+constexpr int64_t kFloatStepBytes = kTileInputs * kPanelWidth * 4;
 
 struct Weight {
   const void* panels;
-  const float* scale;  // of each output feature, in panel order; null: the weights are bfloat16
+  const float* scale;  // of each output feature, in panel order; null: not int8
   const float* bias;   // of each output feature, in panel order; null: none
   int64_t in_features;
   int64_t out_features;  // of a gated matrix: gate and up together
@@ -43,11 +45,13 @@ struct Weight {
   const float* group_scale;   // [panels][groups][32]; null: not int4
   const uint8_t* group_zero;  // [panels][groups][32]
   int64_t group_size;         // inputs of a group: a multiple of 32
+  DType dtype;                // of activations, and of the weights if they are neither int8 nor int4
 };
 
+// Its numbers have the type of activations.
 struct Norm {
-  const bf16* weight;  // [in_features]
-  const bf16* bias;    // null: none
+  const void* weight;  // [in_features]
+  const void* bias;    // null: none
   float eps;
   int32_t centered;  // 1: LayerNorm, 0: RMSNorm
 };
@@ -57,9 +61,13 @@ enum Activation : int32_t { kIdentity = 0, kGatedSilu = 1, kQuickGelu = 2 };
 inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 inline bool is_int8(const Weight& w) { return w.scale != nullptr; }
 inline bool is_int4(const Weight& w) { return w.group_scale != nullptr; }
+inline bool is_float32(const Weight& w) { return w.dtype == kFloat32 && !is_int8(w) && !is_int4(w); }
 inline int64_t inputs_of_step(const Weight& w) { return is_int4(w) ? w.group_size : is_int8(w) ? 64 : 32; }
 inline int64_t num_steps(const Weight& w) { return ceil_div(w.in_features, inputs_of_step(w)); }
-inline int64_t step_bytes(const Weight& w) { return is_int4(w) ? w.group_size * kPanelWidth / 2 : kStepBytes; }
+inline int64_t step_bytes(const Weight& w) {
+  if (is_int4(w)) return w.group_size * kPanelWidth / 2;
+  return is_float32(w) ? kFloatStepBytes : kStepBytes;
+}
 inline int64_t panel_bytes(const Weight& w) { return num_steps(w) * step_bytes(w); }
 
 // Output features after the activation: half of the features of a gated matrix.

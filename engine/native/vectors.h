@@ -60,11 +60,17 @@ static inline u16v narrow(f32v value) {  // to nearest, ties to even
 static inline f32v load_bf16(const bf16* from) { return widen(load<u16v>(from)); }
 
 // The first `count` elements, then zeros.
-static inline f32v load_bf16(const bf16* from, int64_t count) {
+static inline f32v load_wide(const bf16* from, int64_t count) {
   if (count >= kLanes) return load_bf16(from);
   u16v value{};
   if (count > 0) __builtin_memcpy(&value, from, count * sizeof(bf16));
   return widen(value);
+}
+[[maybe_unused]] static inline f32v load_wide(const float* from, int64_t count) {
+  if (count >= kLanes) return load<f32v>(from);
+  f32v value{};
+  if (count > 0) __builtin_memcpy(&value, from, count * sizeof(float));
+  return value;
 }
 
 static inline void store_bf16(bf16* to, f32v value, int64_t count) {

@@ -103,7 +103,7 @@ class Harness:
         scheme = resolve_scheme(quantization, config.quantization)
         model = load_model(path, config, device, dtype, lambda stage, fraction: None, scheme=scheme)
         if level is not None:
-            model.ops = use_native(model, level)
+            model.ops = use_native(model, level, dtype)
         if ops is None and level is None and device.type == "cuda":
             ops = make_cuda_ops("triton", num_heads=text.num_heads, device=device)
         if ops is not None:

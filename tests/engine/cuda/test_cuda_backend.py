@@ -90,7 +90,7 @@ def fail(_x: object) -> None:
 @pytest.mark.usefixtures("installed")
 @pytest.mark.parametrize("requested", ["triton", "flashinfer"])
 def test_refuses_cuda_backends_on_a_cpu(requested: str):
-    assert backend("auto", device="cpu", dtype=torch.float32) == "torch"
+    assert backend("auto", device="cpu") in ("native", "torch")
     with pytest.raises(CheckpointError, match=f"--backend {requested}: it requires a CUDA device"):
         backend(requested, device="cpu")
 

@@ -32,7 +32,7 @@ IN_GRAMMAR = SamplingParams(seed=9, max_tokens=12, grammar=Grammar(kind=GrammarK
 def load_core(path: Path, monkeypatch: pytest.MonkeyPatch, *, ahead: bool, **options: Any) -> Core:
     for module in (build_runner, load_engine):
         monkeypatch.setattr(module, "uses_async_scheduling", lambda _config, _device: ahead)
-    options = {"kv_cache_bytes": 8 << 20, "block_size": 8, **options}
+    options = {"kv_cache_bytes": 8 << 20, "block_size": 8, "backend": "torch", **options}
     config = EngineConfig(model_path=str(path), device="cpu", dtype="float32", num_threads=1, **options)
     return load_engine.load_core(config, on_progress=lambda stage, fraction: None).core
 

@@ -78,8 +78,9 @@ def test_engine_answers_as_the_dequantized_model_and_reports_its_scheme(
     tiny_checkpoint: Path, tmp_path: Path, weight_format: WeightFormat
 ):
     quantized, dequantized = quantize_checkpoint(tiny_checkpoint, tmp_path, weight_format)
-    engine = load(quantized, device="cpu", dtype="float32")
-    assert answer(engine) == answer(load(dequantized, device="cpu", dtype="float32"))
+    options: dict[str, Any] = {"device": "cpu", "dtype": "float32", "backend": "torch"}
+    engine = load(quantized, **options)
+    assert answer(engine) == answer(load(dequantized, **options))
     assert engine.ready.quantization == f"{weight_format.method} int4"
     assert load(quantized, dtype="float32", quantization="int4").ready.quantization == f"{weight_format.method} int4"
 
@@ -94,14 +95,15 @@ def test_native_kernels_compute_with_4_bits(tiny_checkpoint: Path, tmp_path: Pat
 
 
 @needs_kernels
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
 @pytest.mark.parametrize(
     "weight_format", [WeightFormat(method="gptq", desc_act=True), WeightFormat(method="gptq", bits=8)]
 )
-def test_native_kernels_compute_with_dequantized_bfloat16(
-    tiny_checkpoint: Path, tmp_path: Path, weight_format: WeightFormat
+def test_native_kernels_compute_with_dequantized_weights(
+    tiny_checkpoint: Path, tmp_path: Path, weight_format: WeightFormat, dtype: torch.dtype
 ):
     quantized, dequantized = quantize_checkpoint(tiny_checkpoint, tmp_path, weight_format)
-    computed, expected = (logits(Harness(path, torch.bfloat16, level=LEVELS[-1])) for path in (quantized, dequantized))
+    computed, expected = (logits(Harness(path, dtype, level=LEVELS[-1])) for path in (quantized, dequantized))
     assert torch.equal(computed, expected)
 
 

@@ -36,15 +36,20 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory, request: pytest.Fixture
     return make_checkpoint(tmp_path_factory.mktemp("checkpoint"), family=request.param)
 
 
-@pytest.fixture(scope="module", params=[None, *LEVELS], ids=str)
+@pytest.fixture(
+    scope="module",
+    params=[(None, torch.float32), *((level, dtype) for level in LEVELS for dtype in (torch.bfloat16, torch.float32))],
+    ids=str,
+)
 def model(checkpoint: Path, request: pytest.FixtureRequest) -> Qwen2VL:
-    level: Level | None = request.param
-    dtype = torch.float32 if level is None else torch.bfloat16
+    level: Level | None
+    dtype: torch.dtype
+    level, dtype = request.param
     config = load_model_config(checkpoint)
     model = load_model(checkpoint, config, torch.device("cpu"), dtype, lambda stage, fraction: None)
     assert isinstance(model, Qwen2VL)
     if level is not None:
-        model.ops = use_native(model, level)
+        model.ops = use_native(model, level, dtype)
     return model
 
 

@@ -43,8 +43,9 @@ def make(inputs: int, outputs: int, group_size: int) -> GroupQuantizedLinear:
     return quantized(linear, group_size)
 
 
-def packed(linear: GroupQuantizedLinear, level: Level) -> PackedLinear:
-    return PackedLinear(linear, gated=False, library=load_library(), level=level, memory=WeightMemory(load_library()))
+def packed(linear: GroupQuantizedLinear, level: Level, dtype: torch.dtype = torch.bfloat16) -> PackedLinear:
+    library = load_library()
+    return PackedLinear(linear, gated=False, library=library, level=level, memory=WeightMemory(library), dtype=dtype)
 
 
 def with_int8_activations(linear: GroupQuantizedLinear, x: Tensor) -> Tensor:
@@ -60,6 +61,7 @@ def with_int8_activations(linear: GroupQuantizedLinear, x: Tensor) -> Tensor:
 
 
 @at_each_level
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
 @settings(max_examples=30)
 @given(
     num_rows=st.integers(0, 40),
@@ -67,10 +69,12 @@ def with_int8_activations(linear: GroupQuantizedLinear, x: Tensor) -> Tensor:
     group_size=st.sampled_from([32, 64, 96, 128]),
     outputs=st.sampled_from([1, 16, 33, 70, 128]),
 )
-def test_products_of_any_shape(level: Level, num_rows: int, groups: int, group_size: int, outputs: int):
+def test_products_of_any_shape(
+    level: Level, dtype: torch.dtype, num_rows: int, groups: int, group_size: int, outputs: int
+):
     linear = make(groups * group_size, outputs, group_size)
-    x = random(num_rows, groups * group_size, seed=2).to(torch.bfloat16)
-    computed = packed(linear, level).compute(x, None, None, torch.float32)
+    x = random(num_rows, groups * group_size, seed=2).to(dtype)
+    computed = packed(linear, level, dtype).compute(x, None, None, torch.float32)
     assert torch.allclose(computed.double(), with_int8_activations(linear, x), rtol=0, atol=2e-5)
 
 

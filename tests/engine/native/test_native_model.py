@@ -26,10 +26,12 @@ PROMPTS = [
     make_prompt(4, 70, (84, 84), 1),
 ]
 CPU = torch.device("cpu")
+each_dtype = pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
 
 
 def load(path: Path, **options: Any) -> LoadedEngine:
-    config = EngineConfig(model_path=str(path), dtype="bfloat16", kv_cache_bytes=8 << 20, num_threads=1, **options)
+    options = {"dtype": "bfloat16"} | options
+    config = EngineConfig(model_path=str(path), kv_cache_bytes=8 << 20, num_threads=1, **options)
     return load_core(config, on_progress=lambda stage, fraction: None)
 
 
@@ -73,17 +75,28 @@ def test_logits_are_as_accurate_as_torch(tiny_checkpoint: Path, level: Level, qu
 
 
 @needs_kernels
-@pytest.mark.parametrize("quantization", ["none", "int8"])
-@pytest.mark.parametrize("options", [{}, {"max_batch_tokens": 5}, {"prefix_caching": False}], ids=str)
-def test_answers_are_identical_in_any_batch(tiny_checkpoint: Path, quantization: Any, options: dict[str, Any]):
-    engine = load(tiny_checkpoint, quantization=quantization)
-    alone = [answers(engine, [prompt])[0] for prompt in PROMPTS]
-    assert answers(load(tiny_checkpoint, quantization=quantization, **options), PROMPTS * 5) == alone * 5
+@at_each_level
+def test_float32_logits_are_those_of_torch(tiny_checkpoint: Path, level: Level):
+    assert error_of(Harness(tiny_checkpoint, level=level), Harness(tiny_checkpoint)) < 1e-5
 
 
 @needs_kernels
-def test_greedy_answers_match_torch(tiny_checkpoint: Path):
-    native, plain = load(tiny_checkpoint), load(tiny_checkpoint, backend="torch")
+@each_dtype
+@pytest.mark.parametrize("quantization", ["none", "int8"])
+@pytest.mark.parametrize("options", [{}, {"max_batch_tokens": 5}, {"prefix_caching": False}], ids=str)
+def test_answers_are_identical_in_any_batch(
+    tiny_checkpoint: Path, dtype: str, quantization: Any, options: dict[str, Any]
+):
+    options = {"dtype": dtype, "quantization": quantization, **options}
+    engine = load(tiny_checkpoint, dtype=dtype, quantization=quantization)
+    alone = [answers(engine, [prompt])[0] for prompt in PROMPTS]
+    assert answers(load(tiny_checkpoint, **options), PROMPTS * 5) == alone * 5
+
+
+@needs_kernels
+@each_dtype
+def test_greedy_answers_match_torch(tiny_checkpoint: Path, dtype: str):
+    native, plain = load(tiny_checkpoint, dtype=dtype), load(tiny_checkpoint, dtype=dtype, backend="torch")
     assert (native.ready.backend, plain.ready.backend) == ("native", "torch")
     assert answers(native, PROMPTS) == answers(plain, PROMPTS)
 
@@ -102,15 +115,9 @@ def test_shares_one_openmp_runtime_with_torch():
     assert len({line.split()[-1] for line in maps.splitlines() if "libgomp" in line}) == 1
 
 
-def backend(asked: Any, *, device: torch.device = CPU, dtype: torch.dtype = torch.bfloat16) -> str:
+def backend(asked: Any, *, device: torch.device = CPU) -> str:
     native = NativeAvailability(device, None, lambda stage, fraction: None)
-    return resolve_backend(asked, device=device, dtype=dtype, head_dim=64, native=native)
-
-
-def test_refuses_float32():
-    assert backend("auto", dtype=torch.float32) == "torch"
-    with pytest.raises(CheckpointError, match="--backend native: the native backend requires bfloat16"):
-        backend("native", dtype=torch.float32)
+    return resolve_backend(asked, device=device, dtype=torch.bfloat16, head_dim=64, native=native)
 
 
 def test_refuses_other_devices():
@@ -159,9 +166,10 @@ def _ignore(_stage: str, _fraction: float) -> None: ...
 
 
 @needs_kernels
-def test_logs_what_computes(tiny_checkpoint: Path, caplog: pytest.LogCaptureFixture):
-    lines = cpu_lines(caplog, tiny_checkpoint, cpu_level="avx2")
-    assert lines == [("INFO", "cpu: native kernels, AVX2, bfloat16, 1 thread")]
+@each_dtype
+def test_logs_what_computes(tiny_checkpoint: Path, caplog: pytest.LogCaptureFixture, dtype: str):
+    lines = cpu_lines(caplog, tiny_checkpoint, dtype=dtype, cpu_level="avx2")
+    assert lines == [("INFO", f"cpu: native kernels, AVX2, {dtype}, 1 thread")]
 
 
 @pytest.mark.usefixtures("no_compiler", "no_bfloat16_units")
@@ -169,12 +177,6 @@ def test_warns_that_the_native_kernels_cannot_run(tiny_checkpoint: Path, caplog:
     ((severity, text),) = cpu_lines(caplog, tiny_checkpoint)
     assert severity == "WARNING"
     assert "cpu: torch, float32, 1 thread; the native kernels are faster: no C++ compiler found: install g++" in text
-
-
-def test_warns_that_float32_excludes_the_native_kernels(tiny_checkpoint: Path, caplog: pytest.LogCaptureFixture):
-    ((severity, text),) = cpu_lines(caplog, tiny_checkpoint, dtype="float32")
-    assert severity == "WARNING"
-    assert text.endswith("the native kernels are faster: --dtype float32 excludes them")
 
 
 def test_does_not_warn_of_torch_if_it_was_asked_for(tiny_checkpoint: Path, caplog: pytest.LogCaptureFixture):

@@ -101,6 +101,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (4, "none", "float32", "torch", 1e-4),  # more ranks than key-value heads
         (2, "int8", "float32", "torch", 1e-4),
         (2, "int4", "float32", "torch", 1e-4),
+        pytest.param(2, "none", "float32", "native", 1e-4, marks=needs_kernels),
         pytest.param(2, "none", "bfloat16", "native", 0.2, marks=needs_kernels),
         pytest.param(2, "int8", "bfloat16", "native", 0.2, marks=needs_kernels),
     ],
