@@ -11,7 +11,7 @@ from annotated_types import Ge, Gt, Le
 
 Device = Literal["auto", "cpu", "cuda"]
 DType = Literal["auto", "float32", "bfloat16"]
-Speculative = Literal["off", "ngram"]
+Speculative = Literal["auto", "off", "ngram"]
 Backend = Literal["auto", "native", "torch", "triton", "flashinfer"]
 ChosenBackend = Literal["native", "torch", "triton", "flashinfer"]
 CpuLevel = Literal["auto", "avx2", "avx_vnni", "avx512", "avx512_vnni", "avx512_bf16", "amx"]
@@ -67,9 +67,10 @@ class EngineOptions:
     """Reuse keys and values of prompts that begin alike."""
     cuda_graphs: bool = True
     """Record decode steps on a GPU and replay them. Without, each of their kernels is launched by itself."""
-    speculative: Speculative = "off"
+    speculative: Speculative = "auto"
     """Speculative decoding. ngram: propose draft tokens from what followed the same tokens before, and verify them in
-    one step. Answers are the same, often sooner."""
+    one step. Answers are the same, often sooner. auto: do so on a CPU while recent tokens and steps say that it pays;
+    on CUDA only with tensor_parallel_size, because it keeps steps from being launched ahead."""
     tensor_parallel_size: Count = 1
     """Processes that share each step, on GPUs one each; on a CPU they share its threads. See docs/gpu.md."""
     num_threads: Count | None = None

@@ -167,10 +167,11 @@ def _measured_use(config: EngineConfig, shard: LoadedShard, make: Callable[..., 
 def uses_async_scheduling(config: EngineConfig, device: torch.device) -> bool:
     """Whether the next step is prepared and launched while the current one runs.
 
-    Not on a CPU, where a step uses all cores; not with speculative decoding, because draft tokens depend on the tokens
-    before them; and not with several ranks, because the other ranks get the tokens that rank 0 samples from the host.
+    Not on a CPU, where a step uses all cores; not if every repetition is drafted, because draft tokens depend on the
+    tokens before them; and not with several ranks, because the other ranks get the tokens that rank 0 samples from the
+    host.
     """
-    return device.type == "cuda" and config.speculative == "off" and config.tensor_parallel_size == 1
+    return device.type == "cuda" and config.speculative != "ngram" and config.tensor_parallel_size == 1
 
 
 def _num_blocks(shard: LoadedShard, block_size: int, num_bytes: int, group: Group | None) -> int:

@@ -247,6 +247,7 @@ def _make_core(
 ) -> Core:
     """Returns a core for `runner`, which is rank 0's local runner or wraps it."""
     text = shard.config.text
+    async_scheduling = uses_async_scheduling(config, shard.device)
     return Core(
         runner=runner,
         model=ModelSpec(
@@ -262,10 +263,17 @@ def _make_core(
             encoder_cache_bytes=config.encoder_cache_bytes,
             prefix_caching=config.prefix_caching,
             max_decode_slowdown=config.max_decode_slowdown,
-            max_draft_tokens=MAX_DRAFT_TOKENS if config.speculative == "ngram" else 0,
+            max_draft_tokens=_max_draft_tokens(config, async_scheduling=async_scheduling),
+            adaptive_drafts=config.speculative == "auto",
         ),
         max_waiting=config.max_waiting,
-        async_scheduling=uses_async_scheduling(config, shard.device),
+        async_scheduling=async_scheduling,
         prepare=local_runner.prepare,
         compile_grammar=local_runner.compile,
     )
+
+
+def _max_draft_tokens(config: EngineConfig, *, async_scheduling: bool) -> int:
+    """`auto` does not give up launching steps ahead for draft tokens that may be rejected."""
+    proposes = config.speculative == "ngram" or (config.speculative == "auto" and not async_scheduling)
+    return MAX_DRAFT_TOKENS if proposes else 0

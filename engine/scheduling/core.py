@@ -184,7 +184,7 @@ class Core:
             num_encoded_media=len(scheduled.plan.encode),
             num_preemptions=scheduled.num_preemptions,
             step_seconds=step.seconds,
-            num_draft_tokens=sum(chunk.num_draft_tokens for chunk in scheduled.plan.chunks),
+            num_draft_tokens=scheduled.num_draft_tokens,
             num_accepted_tokens=step.num_accepted_tokens,
         )
 

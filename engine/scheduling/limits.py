@@ -27,6 +27,8 @@ class SchedulerLimits:
     """How much longer a step may take with prompt tokens than without, as a factor of at least 1."""
     max_draft_tokens: int = 0
     """The most draft tokens of a sequence in a step; 0 turns speculative decoding off."""
+    adaptive_drafts: bool = False
+    """Draft tokens are verified only where that is expected to pay."""
 
     def __post_init__(self) -> None:
         """

@@ -12,12 +12,12 @@ Plain bookkeeping: no model, no tensors, no clock.
 
 from bisect import bisect_left, insort
 from collections.abc import Sequence as Many
-from itertools import takewhile
 from operator import attrgetter
 
 from glimpse.engine.plan import StepPlan
 from glimpse.engine.scheduling.block_pool import BlockPool
 from glimpse.engine.scheduling.block_tables import BlockTables
+from glimpse.engine.scheduling.draft_budget import DraftBudget, propose
 from glimpse.engine.scheduling.encoder_cache import EncoderCache
 from glimpse.engine.scheduling.fairness.decode_turns import DecodeTurns
 from glimpse.engine.scheduling.fairness.fair_queue import FairQueue
@@ -29,7 +29,7 @@ from glimpse.engine.scheduling.fairness.preemption import (
     preempted_for_blocks,
 )
 from glimpse.engine.scheduling.limits import SchedulerLimits
-from glimpse.engine.scheduling.prefill_budget import NUM_FREE_TOKENS, PrefillBudget, StepWork
+from glimpse.engine.scheduling.prefill_budget import PrefillBudget, StepWork
 from glimpse.engine.scheduling.prefix_cache import PrefixCache
 from glimpse.engine.scheduling.sequence import Sequence
 from glimpse.engine.scheduling.step_builder import ScheduledStep, StepBuilder
@@ -54,7 +54,7 @@ class Scheduler:
             pool=self.block_pool, block_size=limits.block_size, enabled=limits.prefix_caching
         )
         self._prefill_budget = PrefillBudget(max_slowdown=limits.max_decode_slowdown)
-        self._max_draft_tokens = limits.max_draft_tokens
+        self._draft_budget = DraftBudget(max_draft_tokens=limits.max_draft_tokens, is_adaptive=limits.adaptive_drafts)
         self._block_size = limits.block_size
         self._max_batch_tokens = limits.max_batch_tokens
         # Each running sequence can have a token in each step.
@@ -144,6 +144,7 @@ class Scheduler:
             turns.observe(work, seconds)
             decode_seconds = turns.expected_seconds(work.num_decodes) if scheduled.leaves_out_decodes else None
             self._prefill_budget.observe(work, seconds, decode_seconds=decode_seconds)
+            self._draft_budget.observe(scheduled, seconds)
 
     def fail(self, scheduled: ScheduledStep) -> None:
         """Takes a failed step back. Its sequences are restarted in the runner and compute the same tokens again."""
@@ -191,7 +192,7 @@ class Scheduler:
             num_decodes_left=num_decodes,
             num_prompt_tokens_left=budget.num_prompt_tokens + num_more if num_decodes else self._max_batch_tokens,
             media_weight=budget.media_weight,
-            num_draft_tokens_left=max(0, NUM_FREE_TOKENS - num_decodes),
+            num_draft_tokens=self._draft_budget.plan(chosen),
             num_preemptions=num_preemptions,
             num_reserved_blocks=num_reserved_blocks,
             left_out={*decoding}.difference(chosen) if num_left_out else set(),
@@ -279,16 +280,13 @@ class Scheduler:
         return end
 
     def _propose(self, sequence: Sequence, builder: StepBuilder) -> tuple[int, ...]:
-        """Draft tokens for a decoding sequence, up to any end token, as many as step, blocks and answer allow."""
-        num_left = min(builder.num_draft_tokens_left, builder.num_tokens_left - builder.num_decodes_left - 1)
-        num_wanted = min(self._max_draft_tokens, num_left, sequence.max_tokens - sequence.num_generated - 1)
-        if num_wanted < 1 or not sequence.num_generated:
-            return ()
-        token_ids = sequence.proposer.propose(sequence.token_ids, num_wanted)
+        """Draft tokens for a decoding sequence, as many as planned and as step and blocks allow."""
+        num_left = builder.num_tokens_left - builder.num_decodes_left - 1
+        token_ids = propose(sequence, min(builder.num_draft_tokens.get(sequence, 0), num_left))
         num_blocks = self._block_tables.num_missing(sequence, sequence.num_tokens + len(token_ids))
         if num_blocks + builder.num_decodes_left > self.block_pool.num_free:
             return ()  # the decodes that follow may need a block each: none is preempted for draft tokens
-        return tuple(takewhile(lambda token_id: token_id not in sequence.end_token_ids, token_ids))
+        return token_ids
 
     def _plan_until(
         self,

@@ -171,6 +171,7 @@ def make_sequence(sequence_id: int, request: Generate, *, max_model_len: int, mo
         sampling=request.sampling,
         max_tokens=min(request.sampling.max_tokens, max_model_len - num_prompt_tokens),
         end_token_ids=_end_token_ids(request.sampling, model.eos_token_ids),
+        proposer=NgramProposer(num_prompt_tokens),
     )
 
 

@@ -1,5 +1,6 @@
 """The plan of a step while the scheduler builds it, and the finished plan with the sequences behind it."""
 
+from collections.abc import Mapping
 from collections.abc import Sequence as Many
 from dataclasses import dataclass, field, replace
 from itertools import compress
@@ -22,6 +23,10 @@ class ScheduledStep:
     work: StepWork
     leaves_out_decodes: bool = False
     """Sequences that could decode do not, because several clients share the step."""
+
+    @property
+    def num_draft_tokens(self) -> int:
+        return sum(chunk.num_draft_tokens for chunk in self.plan.chunks)
 
     def keeping(self, wanted: Many[bool]) -> "ScheduledStep":
         """Returns the step without the sequences and chunks that are not wanted."""
@@ -51,8 +56,8 @@ class StepBuilder:
     """What is left of the prefill budget. A large medium may overdraw it."""
     media_weight: float
     """Cost of encoding one placeholder token, in prompt tokens."""
-    num_draft_tokens_left: int
-    """Draft tokens that the step may still verify."""
+    num_draft_tokens: Mapping[Sequence, int]
+    """Draft tokens to propose for each sequence that decodes; those without are missing."""
     num_prompt_tokens: int = 0
     sequences: list[Sequence] = field(default_factory=list[Sequence])
     chunks: list[SequenceChunk] = field(default_factory=list[SequenceChunk])
@@ -80,7 +85,6 @@ class StepBuilder:
             self.started.append(_start_of(sequence))
         start = sequence.num_computed_tokens
         self.num_tokens_left -= end - start + len(draft_token_ids)
-        self.num_draft_tokens_left -= len(draft_token_ids)
         self.sequences.append(sequence)
         self.chunks.append(
             SequenceChunk(

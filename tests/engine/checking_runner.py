@@ -138,6 +138,8 @@ class CheckingRunner:
     """Plans whose results have not been requested yet."""
     seconds: float = 0.0
     """The duration of a step, on the core's clock."""
+    seconds_per_token: float = 0.0
+    """What each token adds to it."""
     now: float = 0.0
     script: list[int] = field(default_factory=list[int])
     """The next tokens to sample, instead of those of the fingerprints."""
@@ -165,7 +167,7 @@ class CheckingRunner:
         return step
 
     def execute(self, plan: StepPlan) -> StepResult:
-        self.now += self.seconds
+        self.now += self.seconds + self.seconds_per_token * plan.num_tokens
         failing, self.fails = (self.fails, "") if plan.chunks else ("", self.fails)
         failure = OutOfDeviceMemoryError() if failing.endswith("memory") else RuntimeError("injected failure")
         if failing.startswith("before"):
@@ -311,6 +313,7 @@ def make_core(
     prefix_caching: bool = True,
     max_decode_slowdown: float = 1000.0,
     max_draft_tokens: int = 0,
+    adaptive_drafts: bool = False,
     async_scheduling: bool = False,
     lazy: bool = False,
     compile_grammar: Callable[[Grammar], Future[object]] | None = None,
@@ -339,6 +342,7 @@ def make_core(
             prefix_caching=prefix_caching,
             max_decode_slowdown=max_decode_slowdown,
             max_draft_tokens=max_draft_tokens,
+            adaptive_drafts=adaptive_drafts,
         ),
         max_waiting=max_waiting,
         async_scheduling=async_scheduling,

@@ -95,6 +95,7 @@ class CoreMachine(RuleBasedStateMachine):
         max_decode_slowdown=st.sampled_from([1.0, 2.5]),
         ahead=st.sampled_from(["", "", "eager", "lazy"]),
         max_draft_tokens=st.sampled_from([0, 3]),
+        adaptive_drafts=st.booleans(),
     )
     def build(
         self,
@@ -105,6 +106,7 @@ class CoreMachine(RuleBasedStateMachine):
         max_decode_slowdown: float,
         ahead: str,
         max_draft_tokens: int,
+        adaptive_drafts: bool,
         **limits: int,
     ) -> None:
         self.max_model_len = max_model_len
@@ -118,6 +120,7 @@ class CoreMachine(RuleBasedStateMachine):
             prefix_caching=prefix_caching,
             max_decode_slowdown=max_decode_slowdown,
             max_draft_tokens=0 if ahead else max_draft_tokens,
+            adaptive_drafts=adaptive_drafts,
             async_scheduling=self.is_ahead,
             lazy=ahead == "lazy",
             compile_grammar=lambda grammar: self.compiling.setdefault(grammar, Future()),

@@ -8,13 +8,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from glimpse.engine.config import EngineConfig, Speculative
+from glimpse.engine.config import Backend, EngineConfig, Speculative
 from glimpse.engine.execution.sampler import SequenceSampler, sample, sample_with_draft_tokens
 from glimpse.engine.loading.load_engine import load_core
 from glimpse.engine.protocol import FinishReason, Generate, TokenEvent
 from glimpse.engine.sampling_params import SamplingParams
+from glimpse.engine.scheduling.draft_budget import MIN_CHANCE
 from glimpse.engine.scheduling.ngram_proposer import NgramProposer
 from tests.engine.checking_runner import EOS, answers, generate, make_core, run_until_idle
+from tests.engine.levels import needs_kernels
 
 VOCAB_SIZE = 12
 
@@ -25,10 +27,10 @@ VOCAB_SIZE = 12
         ([], 3, ()),
         ([1, 2, 3], 3, ()),
         ([1, 2, 3, 4, 5], 3, ()),
-        ([1, 2, 3, 4, 5, 1, 2, 3], 9, (4, 5, 1, 2, 3)),
+        ([1, 2, 3, 4, 5, 1, 2, 3], 9, (4, 5, 1, 2, 3, 4, 5, 1, 2)),
         ([1, 2, 3, 4, 5, 1, 2, 3], 2, (4, 5)),
         ([1, 2, 3, 4, 1, 2, 3, 5, 1, 2, 3], 1, (5,)),
-        ([7, 7, 7, 7], 3, (7,)),
+        ([7, 7, 7, 7], 3, (7, 7, 7)),
     ],
 )
 def test_proposes_what_followed_the_last_occurrence(
@@ -43,6 +45,29 @@ def test_proposals_do_not_depend_on_earlier_calls(token_ids: list[int], steps: l
     for step in steps:
         end += step
         assert proposer.propose(token_ids[:end], 4) == NgramProposer().propose(token_ids[:end], 4)
+        assert proposer.chances(token_ids[:end], 4) == NgramProposer().chances(token_ids[:end], 4)
+
+
+def test_chances_grow_with_right_predictions_and_shrink_with_wrong_ones():
+    passage = [1, 2, 3, 4, 5, 6, 7, 8]
+    fresh = NgramProposer().chances([*passage, 1, 2, 3], 3)
+    repeated = NgramProposer().chances([*passage, *passage[:6]], 3)
+    assert fresh[0] > fresh[1] > fresh[2]
+    assert all(many > few for many, few in zip(repeated, fresh, strict=True))
+    broken = [token_id for index in range(10, 26) for token_id in (1, 2, 3, index)]
+    assert NgramProposer().chances([*broken, 1, 2, 3], 1)[0] < MIN_CHANCE < fresh[0]
+    recovered = [*broken, *(token_id for _ in range(16) for token_id in (1, 2, 3, 9))]
+    assert NgramProposer().chances([*recovered, 1, 2, 3], 1)[0] > fresh[0]
+
+
+def test_repetitions_in_the_prompt_say_nothing_about_the_answer():
+    token_ids = [1, 2, 3, 4] * 8
+    assert NgramProposer(len(token_ids)).chances(token_ids, 2) == NgramProposer().chances([1, 2, 3, 4, 1, 2, 3], 2)
+    assert NgramProposer(5).chances(token_ids, 2) != NgramProposer(len(token_ids)).chances(token_ids, 2)
+
+
+def test_nothing_is_expected_of_a_new_ngram():
+    assert NgramProposer().chances([1, 2, 3, 4, 5], 3) == []
 
 
 def run_script(
@@ -50,6 +75,7 @@ def run_script(
     sampling: SamplingParams,
     *,
     max_draft_tokens: int,
+    adaptive_drafts: bool = False,
     block_size: int = 4,
     max_batch_tokens: int = 64,
 ) -> tuple[list[TokenEvent], int]:
@@ -60,6 +86,7 @@ def run_script(
         max_model_len=80,
         max_batch_tokens=max_batch_tokens,
         max_draft_tokens=max_draft_tokens,
+        adaptive_drafts=adaptive_drafts,
     )
     runner.script = list(script)
     core.submit(generate("r", [1, 2], sampling=sampling))
@@ -111,16 +138,23 @@ def test_end_token_is_never_proposed():
     script=st.lists(st.integers(1, 2), min_size=60, max_size=60),
     max_tokens=st.integers(1, 60),
     max_draft_tokens=st.integers(1, 7),
+    adaptive_drafts=st.booleans(),
     block_size=st.integers(1, 5),
     max_batch_tokens=st.integers(1, 12),
 )
 def test_draft_tokens_change_no_answer(
-    script: list[int], max_tokens: int, max_draft_tokens: int, block_size: int, max_batch_tokens: int
+    script: list[int],
+    max_tokens: int,
+    max_draft_tokens: int,
+    adaptive_drafts: bool,
+    block_size: int,
+    max_batch_tokens: int,
 ):
     events, num_steps = run_script(
         script,
         SamplingParams(max_tokens=max_tokens),
         max_draft_tokens=max_draft_tokens,
+        adaptive_drafts=adaptive_drafts,
         block_size=block_size,
         max_batch_tokens=max_batch_tokens,
     )
@@ -174,14 +208,19 @@ def test_samples_with_draft_tokens_equal_those_without(
     assert all((chosen.logprob is None) == (sampling.logprobs is None) for own in samples for chosen in own)
 
 
+@pytest.mark.parametrize("speculative", ["auto", "ngram"])
 @pytest.mark.parametrize("temperature", [0.0, 0.3])
-def test_model_gives_the_same_answers_in_fewer_steps(tiny_checkpoint: Path, temperature: float):
+@pytest.mark.parametrize("backend", ["torch", pytest.param("native", marks=needs_kernels)])
+def test_model_gives_the_same_answers_in_fewer_steps(
+    tiny_checkpoint: Path, backend: Backend, temperature: float, speculative: Speculative
+):
     def run(speculative: Speculative) -> tuple[dict[str, list[int]], int]:
         config = EngineConfig(
             model_path=str(tiny_checkpoint),
             device="cpu",
-            dtype="float32",
-            block_size=8,
+            dtype="bfloat16" if backend == "native" else "float32",
+            backend=backend,
+            block_size=32,
             kv_cache_bytes=1 << 22,
             speculative=speculative,
         )
@@ -194,6 +233,6 @@ def test_model_gives_the_same_answers_in_fewer_steps(tiny_checkpoint: Path, temp
         return answers(steps), len(steps)
 
     plain, num_plain = run("off")
-    speculative_answers, num_speculative = run("ngram")
+    speculative_answers, num_speculative = run(speculative)
     assert speculative_answers == plain
     assert num_speculative < num_plain
