@@ -20,7 +20,7 @@ from tokenizers.models import BPE
 from tokenizers.trainers import BpeTrainer
 
 from glimpse.engine.checkpoint import DEFAULT_MODEL, UNTRAINED_MARK
-from glimpse.engine.text.template import QWEN2_VL_TEMPLATE
+from glimpse.engine.families.chatml import QWEN2_VL_TEMPLATE
 from models.family import SPECIAL_TOKENS, WORDS, common_config, tokenizer_config
 
 PROTOS = Path(__file__).resolve().parents[1] / "api" / "glimpse"

@@ -21,10 +21,11 @@ from torch.nn import functional
 
 from bench.figures import significant, table
 from glimpse.engine.cuda.backend import make_cuda_ops
+from glimpse.engine.families.registry import load_model_config
 from glimpse.engine.layers.quantized import QuantizationScheme
 from glimpse.engine.loading.load_engine import load_model
-from glimpse.engine.model_config import ModelConfig, load_model_config
-from glimpse.engine.models.families import Model
+from glimpse.engine.model_config import ModelConfig
+from glimpse.engine.models.model import Model
 from glimpse.engine.native.backend import use_native, why_not_native
 from glimpse.engine.plan import SequenceChunk
 from glimpse.engine.tensors.batch import make_batch

@@ -30,8 +30,9 @@ from bench.gpu.limits import device_limits
 from bench.gpu.peer import output_tokens_per_second
 from bench.gpu.workloads import PUBLISHED, ChatSizes, after_turns, batch_of_texts, chats, warm_up
 from glimpse.engine.config import ChosenQuantization, EngineConfig
+from glimpse.engine.families.registry import load_model_config
 from glimpse.engine.loading.load_engine import LoadedEngine, load_core
-from glimpse.engine.model_config import TextConfig, load_model_config
+from glimpse.engine.model_config import TextConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ from glimpse.engine.layers import ops
 from glimpse.engine.layers.group_quantized import GroupQuantizedLinear
 from glimpse.engine.layers.linear import Int8Linear, Linear
 from glimpse.engine.layers.mlp import GatedMLP, QuickGeluMLP
-from glimpse.engine.layers.norm import RMSNorm
+from glimpse.engine.layers.norm import HeadNorms, RMSNorm
 from glimpse.engine.layers.rotary import Rotation
 from glimpse.engine.tensors.batch import Batch
 from glimpse.engine.tensors.kv_cache import KVCache, LayerCache
@@ -79,7 +79,11 @@ class CudaOps:
     def logits(self, hidden: Tensor, norm: ops.Norm, head: nn.Module) -> Tensor:
         return self.linear_add(_normalize(hidden, norm), head, None).float()
 
-    def rotate_and_store(self, qkv: Tensor, rotation: Rotation, cache: LayerCache, slots: Tensor) -> Tensor:
+    def rotate_and_store(
+        self, qkv: Tensor, rotation: Rotation, cache: LayerCache, slots: Tensor, norms: HeadNorms | None = None
+    ) -> Tensor:
+        if norms is not None:
+            norms.normalize(qkv, num_kv_heads=cache.keys.shape[2])
         return rotate_and_store(qkv, rotation, cache, slots)
 
     def attend_segments(self, qkv: Tensor, rotation: Rotation, num_segments: int) -> Tensor:

@@ -10,7 +10,7 @@ from math import isqrt, prod
 import torch
 
 from glimpse.engine.errors import CheckpointError
-from glimpse.engine.model_config import AudioConfig, VisionConfig
+from glimpse.engine.model_config import AudioConfig, EncoderConfig, VisionConfig
 from glimpse.engine.plan import Encode, SequenceChunk, SequenceStart, StepPlan
 from glimpse.engine.sampling_params import SamplingParams
 from glimpse.media.kind import MediaKind
@@ -70,12 +70,14 @@ def kv_cache_bytes(use: MemoryUse, *, utilization: float) -> int:
 
 
 def largest_step(
-    encoder: VisionConfig | AudioConfig, *, max_batch_tokens: int, max_sequences: int, block_size: int
+    encoder: EncoderConfig | None, *, max_batch_tokens: int, max_sequences: int, block_size: int
 ) -> StepPlan:
-    """Returns a plan with as many tokens as allowed, most of them of one prompt, and a large medium to encode."""
+    """Returns a plan with as many tokens as allowed, most of them of one prompt, and a large medium to encode
+    if the model has an encoder."""
     num_sequences = min(max_sequences, max_batch_tokens)
     lengths = [max_batch_tokens - num_sequences + 1, *[1] * (num_sequences - 1)]
-    return _step(lengths, block_size, (_large_medium(encoder, max_batch_tokens),))
+    media = () if encoder is None else (_large_medium(encoder, max_batch_tokens),)
+    return _step(lengths, block_size, media)
 
 
 def decode_step(*, max_batch_tokens: int, max_sequences: int, block_size: int) -> StepPlan:
@@ -133,7 +135,7 @@ def _step(lengths: list[int], block_size: int, media: tuple[Encode, ...]) -> Ste
     return StepPlan(started=tuple(starts), encode=media, chunks=tuple(chunks))
 
 
-def _large_medium(encoder: VisionConfig | AudioConfig, num_tokens: int) -> Encode:
+def _large_medium(encoder: EncoderConfig, num_tokens: int) -> Encode:
     """Returns an image of about `num_tokens` tokens, or the longest audio. Larger videos are rare and may not fit."""
     match encoder:
         case VisionConfig():

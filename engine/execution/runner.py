@@ -23,7 +23,7 @@ from glimpse.engine.execution.in_flight import (
 )
 from glimpse.engine.execution.sampler import SequenceSampler
 from glimpse.engine.grammar.matcher import GrammarCompiler, Matcher
-from glimpse.engine.models.families import Model
+from glimpse.engine.models.model import Model
 from glimpse.engine.plan import (
     CompletedStep,
     Embeddings,

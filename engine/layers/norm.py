@@ -1,4 +1,4 @@
-"""RMSNorm over the last dimension, computed in float32 for any activation dtype."""
+"""RMSNorm over the last dimension, of rows and of heads, computed in float32 for any activation dtype."""
 
 import torch
 from torch import Tensor, nn
@@ -17,3 +17,20 @@ class RMSNorm(nn.Module):
         wide = x.float()
         scale = torch.rsqrt(wide.square().mean(dim=-1, keepdim=True) + self.eps)
         return (wide * scale).to(x.dtype) * self.weight
+
+
+class HeadNorms(nn.Module):
+    """Norms of each head of the queries and of the keys (query-key normalization, arXiv 2302.05442)."""
+
+    def __init__(self, head_dim: int, *, eps: float) -> None:
+        super().__init__()
+        self.query = RMSNorm(head_dim, eps=eps)
+        self.key = RMSNorm(head_dim, eps=eps)
+
+    def normalize(self, qkv: Tensor, *, num_kv_heads: int) -> None:
+        """Normalizes query and key heads of [tokens, (heads + 2 · kv_heads) · head_dim] in place."""
+        heads = qkv.unflatten(-1, (-1, len(self.query.weight)))
+        num_heads = heads.shape[1] - 2 * num_kv_heads
+        query, key, _ = heads.split([num_heads, num_kv_heads, num_kv_heads], dim=1)
+        query.copy_(self.query(query))
+        key.copy_(self.key(key))

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from glimpse.engine.layers.attention import AttentionPlan, paged_attention, plan_attention
 from glimpse.engine.layers.mlp import GatedMLP, QuickGeluMLP
-from glimpse.engine.layers.norm import RMSNorm
+from glimpse.engine.layers.norm import HeadNorms, RMSNorm
 from glimpse.engine.layers.rotary import Rotation, rotate
 from glimpse.engine.tensors.batch import Batch
 from glimpse.engine.tensors.kv_cache import KVCache, LayerCache
@@ -43,14 +43,17 @@ class Ops(Protocol):
         """Returns what `attend` needs in all layers of a step; see `glimpse.engine.layers.attention.plan_attention`."""
         ...
 
-    def rotate_and_store(self, qkv: Tensor, rotation: Rotation, cache: LayerCache, slots: Tensor) -> Tensor:
+    def rotate_and_store(
+        self, qkv: Tensor, rotation: Rotation, cache: LayerCache, slots: Tensor, norms: HeadNorms | None = None
+    ) -> Tensor:
         """Applies rotary embedding to queries and keys, and writes keys and values to the cache.
 
         Args:
-            qkv: [tokens, (heads + 2 · kv_heads) · head_dim]: query heads, key heads, value heads.
+            qkv: [tokens, (heads + 2 · kv_heads) · head_dim]: query heads, key heads, value heads; may be overwritten.
             rotation: rotation of the step's tokens.
             cache: KV cache of the layer.
             slots: int64 [tokens]
+            norms: of query and key heads, before the rotation.
 
         Returns:
             The rotated queries, [tokens, heads, head_dim].
@@ -99,8 +102,12 @@ class TorchOps:
             dtype=cache.keys.dtype,
         )
 
-    def rotate_and_store(self, qkv: Tensor, rotation: Rotation, cache: LayerCache, slots: Tensor) -> Tensor:
+    def rotate_and_store(
+        self, qkv: Tensor, rotation: Rotation, cache: LayerCache, slots: Tensor, norms: HeadNorms | None = None
+    ) -> Tensor:
         num_kv_heads, head_dim = cache.keys.shape[2:]
+        if norms is not None:
+            norms.normalize(qkv, num_kv_heads=num_kv_heads)
         heads = qkv.unflatten(-1, (-1, head_dim))  # [tokens, query, key and value heads, head_dim]
         query, key, value = heads.split([heads.shape[1] - 2 * num_kv_heads, num_kv_heads, num_kv_heads], dim=1)
         cache.write(slots, rotate(key, rotation), value)

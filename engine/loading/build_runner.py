@@ -24,7 +24,7 @@ from glimpse.engine.execution.runner import ModelRunner
 from glimpse.engine.grammar.matcher import GrammarCompiler, Vocabulary
 from glimpse.engine.layers.quantized import QuantizationScheme
 from glimpse.engine.model_config import ModelConfig
-from glimpse.engine.models.families import Model
+from glimpse.engine.models.model import Model
 from glimpse.engine.native.library import Level
 from glimpse.engine.parallel.encoder_exchange import share_outputs
 from glimpse.engine.parallel.group import Group

@@ -11,6 +11,7 @@ import torch
 from glimpse.engine.config import EngineConfig
 from glimpse.engine.cuda.backend import make_cuda_ops
 from glimpse.engine.execution.runner import ModelRunner
+from glimpse.engine.families.registry import load_model_config
 from glimpse.engine.grammar.matcher import Vocabulary
 from glimpse.engine.layers.quantized import (
     QuantizationScheme,
@@ -32,8 +33,9 @@ from glimpse.engine.loading.resolve import (
 )
 from glimpse.engine.loading.weight_conversion import make_converter
 from glimpse.engine.loading.weights import load_weights
-from glimpse.engine.model_config import ModelConfig, load_model_config
-from glimpse.engine.models.families import Model, make_model
+from glimpse.engine.model_config import ModelConfig
+from glimpse.engine.models.families import make_model
+from glimpse.engine.models.model import Model
 from glimpse.engine.native.backend import use_native
 from glimpse.engine.parallel.distributed_runner import ParallelRunner
 from glimpse.engine.parallel.ranks import Ranks
@@ -191,6 +193,7 @@ def load_model(
         device=device,
         renamed_prefixes=model.renamed_prefixes,
         ignored=lambda name: name.endswith(("lm_head.weight", "rotary_emb.inv_freq")),
+        split=partial(model.split_weight, text=config.text),
         convert=make_converter(scheme, destinations),
         shard=partial(shard_tensor, text=config.text, rank=rank, num_ranks=num_ranks),
         on_progress=lambda fraction: on_progress("reading the weights", 0.9 * fraction),

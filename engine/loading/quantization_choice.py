@@ -141,6 +141,8 @@ def step_bytes(options: EngineOptions, config: ModelConfig, dtype: torch.dtype) 
             encoder = patches * _row_values(vision.embed_dim, vision.intermediate_size)
         case AudioConfig() as audio:
             encoder = audio.max_positions * _row_values(audio.width, audio.intermediate_size)
+        case None:
+            encoder = 0
     num_logits = min(options.max_sequences, num_tokens) * text.vocab_size
     # Sampling copies the logits to adjust them, to divide them by the temperature, and for their softmax.
     return max(decoder, encoder) * dtype.itemsize + 4 * num_logits * torch.float32.itemsize

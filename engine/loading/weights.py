@@ -29,6 +29,7 @@ def load_weights(
     device: torch.device,
     renamed_prefixes: Mapping[str, str],
     ignored: Callable[[str], bool],
+    split: Callable[[str, Tensor], Iterable[tuple[str, Tensor]]],
     convert: Callable[[str, Tensor], Iterable[tuple[str, Tensor]]],
     shard: Callable[[str, Tensor], Tensor],
     on_progress: Callable[[float], None],
@@ -41,6 +42,7 @@ def load_weights(
         device: device of the destinations.
         renamed_prefixes: prefixes of names in the files that differ from those of checkpoint names → the latter.
         ignored: whether a tensor, given by its checkpoint name, may be absent from `destinations`.
+        split: returns the parts of a tensor that stacks the weights of several destinations.
         convert: converts a tensor to the tensors that a linear of the model's quantization scheme stores.
         shard: returns the shard that this rank stores, as a view, from a tensor and its name.
         on_progress: called with the fraction of the files' bytes that is loaded.
@@ -57,7 +59,7 @@ def load_weights(
         if source not in destinations and ignored(source):
             continue
         stored = read()
-        for name, tensor in convert(source, stored):
+        for name, tensor in _converted(split(source, stored), convert):
             if name in missing:
                 _fill(destinations[name], shard(name, tensor), file_name)
                 missing.discard(name)
@@ -70,6 +72,13 @@ def load_weights(
     if unexpected:
         raise CheckpointError(f"the checkpoint has unexpected tensors: {_listed(unexpected)}")
     on_progress(1.0)
+
+
+def _converted(
+    parts: Iterable[tuple[str, Tensor]], convert: Callable[[str, Tensor], Iterable[tuple[str, Tensor]]]
+) -> Iterator[tuple[str, Tensor]]:
+    for name, part in parts:
+        yield from convert(name, part)
 
 
 def _checkpoint_name(name: str, renamed_prefixes: Mapping[str, str]) -> str:

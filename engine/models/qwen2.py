@@ -1,6 +1,7 @@
-"""Qwen2's decoder over packed tokens, where embeddings of placeholder tokens come from a media encoder.
+"""A decoder over packed tokens, where embeddings of placeholder tokens come from a media encoder.
 
-Numerics follow transformers' models/qwen2/modeling_qwen2.py.
+Its configuration has the traits in which Qwen2, Qwen3, Llama, Mistral and Phi-3 differ. Numerics follow transformers'
+models/qwen2/modeling_qwen2.py and its siblings.
 """
 
 from collections.abc import Iterator, Mapping
@@ -14,7 +15,7 @@ from torch.nn import functional
 
 from glimpse.engine.layers.linear import Linear
 from glimpse.engine.layers.mlp import GatedMLP
-from glimpse.engine.layers.norm import RMSNorm
+from glimpse.engine.layers.norm import HeadNorms, RMSNorm
 from glimpse.engine.layers.ops import Ops
 from glimpse.engine.layers.rotary import Rotation, multimodal_rotation
 from glimpse.engine.model_config import TextConfig
@@ -80,7 +81,11 @@ class Decoder(nn.Module):
         """Runs all layers: [tokens, hidden_size] → [tokens, hidden_size]"""
         config = self.config
         rotation = multimodal_rotation(
-            positions, head_dim=config.head_dim, theta=config.rope_theta, section=config.mrope_section
+            positions,
+            head_dim=config.head_dim,
+            theta=config.rope_theta,
+            section=config.mrope_section,
+            scaling=config.rope_scaling,
         )
         for index, layer in enumerate(self.layers):
             hidden = layer(hidden, ops, rotation, cache.layer(index), slots, plan)
@@ -126,7 +131,7 @@ class DecoderLayer(nn.Module):
     ) -> Tensor:
         """[tokens, hidden_size] → [tokens, hidden_size]"""
         qkv = ops.norm_linear(hidden, self.input_layernorm, self.self_attn.qkv_proj)
-        query = ops.rotate_and_store(qkv, rotation, cache, slots)
+        query = ops.rotate_and_store(qkv, rotation, cache, slots, self.self_attn.head_norms)
         attended = ops.attend(query, cache, plan)  # [tokens, heads, head_dim]
         hidden = ops.linear_add(attended.flatten(1), self.self_attn.o_proj, hidden)
         return ops.norm_mlp_add(hidden, self.post_attention_layernorm, self.mlp)
@@ -135,6 +140,9 @@ class DecoderLayer(nn.Module):
         """Yields all weights with their checkpoint names, without the layer's prefix."""
         yield "input_layernorm.weight", self.input_layernorm.weight.data
         yield from self.self_attn.qkv_proj.named_weights("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
+        if (norms := self.self_attn.head_norms) is not None:
+            yield "self_attn.q_norm.weight", norms.query.weight.data
+            yield "self_attn.k_norm.weight", norms.key.weight.data
         yield from self.self_attn.o_proj.named_weights("self_attn.o_proj")
         yield "post_attention_layernorm.weight", self.post_attention_layernorm.weight.data
         yield from ((f"mlp.{name}", tensor) for name, tensor in self.mlp.named_weights())
@@ -147,5 +155,6 @@ class Attention(nn.Module):
         super().__init__()
         head_dim = config.head_dim
         widths = [heads * head_dim for heads in (config.num_heads, config.num_kv_heads, config.num_kv_heads)]
-        self.qkv_proj = Linear(config.hidden_size, widths, bias=True)
+        self.qkv_proj = Linear(config.hidden_size, widths, bias=config.qkv_bias)
         self.o_proj = Linear(widths[0], config.hidden_size, bias=False)
+        self.head_norms = HeadNorms(head_dim, eps=config.rms_norm_eps) if config.head_norms else None

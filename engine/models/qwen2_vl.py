@@ -5,39 +5,30 @@ Numerics follow transformers' `Qwen2VLForConditionalGeneration` (models/qwen2_vl
 `Qwen2_5_VLForConditionalGeneration` (models/qwen2_5_vl/modeling_qwen2_5_vl.py).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
-from torch import Tensor, nn
+from torch import Tensor
 
-from glimpse.engine.layers.ops import Ops, TorchOps
-from glimpse.engine.model_config import TextConfig, VisionConfig
-from glimpse.engine.models.qwen2 import Decoder, text_positions
+from glimpse.engine.errors import CheckpointError
+from glimpse.engine.model_config import ModelConfig, TextConfig, VisionConfig, read_json
+from glimpse.engine.models.model import Model
+from glimpse.engine.models.qwen2 import text_positions
 from glimpse.engine.models.qwen2_vl_vision import PixelStatistics, VisionTower
 from glimpse.engine.plan import MediaSpan
-from glimpse.engine.tensors.batch import Batch, SequenceLayout
-from glimpse.engine.tensors.kv_cache import KVCache
+from glimpse.engine.tensors.batch import SequenceLayout
 
 
-class Qwen2VL(nn.Module):
+class Qwen2VL(Model):
     """The model. Parameters are uninitialized until loaded through `named_weights`."""
 
     renamed_prefixes: ClassVar = {"model.language_model.": "model.", "model.visual.": "visual."}
-    """Prefixes of tensor names in transformers 5 → those in published checkpoints."""
 
     def __init__(self, text: TextConfig, vision: VisionConfig, statistics: PixelStatistics) -> None:
-        super().__init__()
-        self.ops: Ops = TorchOps()
-        """Backend of the layers; replaced when a backend repacks the weights."""
-        self.decoder_ops: Ops | None = None
-        """Replaces `ops` in the decoder if this process holds only a shard of its weights."""
+        super().__init__(text)
         self.visual = VisionTower(vision, statistics)
-        self.decoder = Decoder(text)
-
-    def forward(self, batch: Batch, cache: KVCache, encoder_outputs: Mapping[bytes, Tensor]) -> Tensor:
-        """As `Decoder.forward`, with the encoder outputs of `encode`."""
-        return self.decoder(batch, cache, encoder_outputs, self.decoder_ops or self.ops)
 
     def encode(self, media: Sequence[tuple[memoryview, tuple[int, int, int]]]) -> list[Tensor]:
         """Returns the encoder output of each image or video, one row per placeholder token; see `VisionTower`."""
@@ -49,8 +40,22 @@ class Qwen2VL(nn.Module):
 
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
         """Yields all weights with their checkpoint names; see `Decoder.named_weights`."""
-        yield from self.decoder.named_weights()
+        yield from super().named_weights()
         yield from ((f"visual.{name}", tensor) for name, tensor in self.visual.named_weights())
+
+
+def make_model(path: Path, config: ModelConfig) -> Qwen2VL:
+    """Returns the checkpoint's model without its weights.
+
+    Raises:
+        CheckpointError: the preprocessor's configuration is missing or invalid.
+    """
+    processor = read_json(path / "preprocessor_config.json")
+    try:
+        statistics = PixelStatistics(mean=tuple(processor["image_mean"]), std=tuple(processor["image_std"]))
+    except KeyError as error:
+        raise CheckpointError(f"preprocessor_config.json: missing field {error.args[0]!r}") from error
+    return Qwen2VL(config.text, config.vision, statistics)
 
 
 def layout_prompt(num_tokens: int, spans: Sequence[MediaSpan], spatial_merge_size: int) -> SequenceLayout:

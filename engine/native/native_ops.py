@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from glimpse.engine.layers import ops
 from glimpse.engine.layers.attention import AttentionPlan
 from glimpse.engine.layers.mlp import GatedMLP, QuickGeluMLP
-from glimpse.engine.layers.norm import RMSNorm
+from glimpse.engine.layers.norm import HeadNorms, RMSNorm
 from glimpse.engine.layers.rotary import Rotation
 from glimpse.engine.native.attention import (
     packed_attention,
@@ -70,7 +70,11 @@ class NativeOps:
             query_lengths=batch.query_lengths, key_lengths=batch.key_lengths, block_tables=batch.block_tables
         )
 
-    def rotate_and_store(self, qkv: Tensor, rotation: Rotation, cache: LayerCache, slots: Tensor) -> Tensor:
+    def rotate_and_store(
+        self, qkv: Tensor, rotation: Rotation, cache: LayerCache, slots: Tensor, norms: HeadNorms | None = None
+    ) -> Tensor:
+        if norms is not None:
+            norms.normalize(qkv, num_kv_heads=cache.keys.shape[2])
         return rotate_and_store(qkv, rotation, cache, slots)
 
     def attend(self, query: Tensor, cache: LayerCache, plan: AttentionPlan | PagedPlan) -> Tensor:

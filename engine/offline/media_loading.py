@@ -10,15 +10,18 @@ from glimpse.engine.errors import CheckpointError
 from glimpse.engine.model_config import ModelConfig
 from glimpse.engine.offline.fields import InputError
 from glimpse.engine.offline.media_policy import MediaRules
-from glimpse.engine.text.media_inputs import audio_processing_of, embedding_spec
+from glimpse.engine.text.media_inputs import (
+    audio_processing_of,
+    embedding_spec,
+    image_processing_of,
+    video_processing_of,
+)
 from glimpse.media.cache.store import MediaStore
 from glimpse.media.decoding.decoders import Decoders
 from glimpse.media.embeddings.loader import EmbeddingLoader
 from glimpse.media.input_loader import MediaInputError, Medium, load_inputs
 from glimpse.media.inputs import MediumInput
 from glimpse.media.loader import MediaLoader
-from glimpse.media.processing.image import image_processing
-from glimpse.media.processing.video import video_processing
 
 
 class OfflineMedia:
@@ -31,8 +34,8 @@ class OfflineMedia:
             CheckpointError: the preprocessor's configuration is not supported.
         """
         try:
-            self._images = replace(image_processing(path), background=rules.background)
-            self._videos = video_processing(path)
+            self._images = replace(image_processing_of(path, model), background=rules.background)
+            self._videos = video_processing_of(path, model)
             self._audio = audio_processing_of(path, model)
         except ValueError as error:
             raise CheckpointError(str(error)) from error

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import assert_never
 
-from glimpse.engine.model_config import AudioConfig, ModelConfig, VisionConfig
+from glimpse.engine.model_config import AudioConfig, EncoderConfig, ModelConfig, VisionConfig
 from glimpse.engine.plan import Embeddings, MediaContent, MediaSpan
 from glimpse.engine.protocol import MediaInput
 from glimpse.engine.text.prompt import Prompt
@@ -13,8 +13,8 @@ from glimpse.media.embeddings.tensor import TensorType
 from glimpse.media.input_loader import Medium
 from glimpse.media.kind import MediaKind
 from glimpse.media.processing.audio import Audio, AudioProcessing, audio_processing
-from glimpse.media.processing.image import Image
-from glimpse.media.processing.video import Video
+from glimpse.media.processing.image import Image, ImageProcessing, image_processing
+from glimpse.media.processing.video import Video, VideoProcessing, video_processing
 
 DEFAULT_SECONDS_PER_FRAME = 0.5
 """For videos without timestamps: Qwen's own tools sample two frames per second."""
@@ -28,6 +28,20 @@ def embedding_spec(model: ModelConfig) -> EmbeddingSpec:
     merge_size = encoder.spatial_merge_size if isinstance(encoder, VisionConfig) else 1
     kinds = frozenset(map(MediaKind, model.placeholder_ids))
     return EmbeddingSpec(kinds=kinds, hidden_size=model.text.hidden_size, merge_size=merge_size)
+
+
+def image_processing_of(path: Path, model: ModelConfig) -> ImageProcessing:
+    """Returns how the checkpoint in this folder processes images; defaults if the model has no encoder.
+
+    Raises:
+        ValueError: the preprocessor's configuration is missing, damaged or not supported.
+    """
+    return ImageProcessing() if model.encoder is None else image_processing(path)
+
+
+def video_processing_of(path: Path, model: ModelConfig) -> VideoProcessing:
+    """Returns how the checkpoint in this folder processes videos; see `image_processing_of`."""
+    return VideoProcessing() if model.encoder is None else video_processing(path)
 
 
 def audio_processing_of(path: Path, model: ModelConfig) -> AudioProcessing | None:
@@ -47,13 +61,13 @@ def audio_processing_of(path: Path, model: ModelConfig) -> AudioProcessing | Non
     return processing
 
 
-def media_inputs(media: Sequence[Medium], prompt: Prompt, encoder: VisionConfig | AudioConfig) -> list[MediaInput]:
+def media_inputs(media: Sequence[Medium], prompt: Prompt, encoder: EncoderConfig | None) -> list[MediaInput]:
     """Pairs loaded media with their placeholders in the prompt.
 
     Args:
         media: in prompt order.
         prompt: built with them.
-        encoder: the configuration of the model's encoder.
+        encoder: the configuration of the model's encoder, if it has one.
     """
     return [
         MediaInput(
@@ -71,7 +85,7 @@ def media_inputs(media: Sequence[Medium], prompt: Prompt, encoder: VisionConfig 
     ]
 
 
-def _mrope_time_interval(medium: Medium, encoder: VisionConfig | AudioConfig) -> float:
+def _mrope_time_interval(medium: Medium, encoder: EncoderConfig | None) -> float:
     """Returns the distance in positions between two temporal patches of a video."""
     if medium.kind is not MediaKind.VIDEO or not isinstance(encoder, VisionConfig) or encoder.tokens_per_second is None:
         return 1.0

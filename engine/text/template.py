@@ -17,59 +17,8 @@ import jinja2.parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from glimpse.engine.errors import CheckpointError
+from glimpse.engine.families.registry import FAMILIES
 from glimpse.engine.model_config import read_json
-
-_CHATML = """\
-{%- if messages[0].role != 'system' %}
-{{- '<|im_start|>system\\nYou are a helpful assistant.<|im_end|>\\n' }}
-{%- endif %}
-{%- set audios = namespace(count=0) %}
-{%- for message in messages %}
-{{- '<|im_start|>' + message.role + '\\n' }}
-{%- if message.content is string %}
-{{- message.content }}
-{%- else %}
-{%- for part in message.content %}
-{%- if part.type == 'text' %}
-{{- part.text }}
-MEDIA_PARTS
-{%- else %}
-{{- raise_exception('this model does not support content of type ' + part.type) }}
-{%- endif %}
-{%- endfor %}
-{%- endif %}
-{{- '<|im_end|>\\n' }}
-{%- endfor %}
-{%- if add_generation_prompt %}
-{{- '<|im_start|>assistant\\n' }}
-{%- endif %}
-"""
-
-QWEN2_VL_TEMPLATE = _CHATML.replace(
-    "MEDIA_PARTS",
-    """\
-{%- elif part.type == 'image' %}
-{{- '<|vision_start|><|image_pad|><|vision_end|>' }}
-{%- elif part.type == 'video' %}
-{{- '<|vision_start|><|video_pad|><|vision_end|>' }}""",
-)
-"""Qwen2-VL's variant of ChatML."""
-
-QWEN2_AUDIO_TEMPLATE = _CHATML.replace(
-    "MEDIA_PARTS",
-    """\
-{%- elif part.type == 'audio' %}
-{%- set audios.count = audios.count + 1 %}
-{{- 'Audio ' + audios.count|string + ': <|audio_bos|><|AUDIO|><|audio_eos|>\\n' }}""",
-)
-"""Qwen2-Audio's variant, which numbers audio inputs."""
-
-FALLBACK_TEMPLATES: Mapping[str, str] = {
-    "Qwen2VLForConditionalGeneration": QWEN2_VL_TEMPLATE,
-    "Qwen2_5_VLForConditionalGeneration": QWEN2_VL_TEMPLATE,
-    "Qwen2AudioForConditionalGeneration": QWEN2_AUDIO_TEMPLATE,
-}
-"""Architecture → template for checkpoints without one."""
 
 
 class TemplateError(ValueError):
@@ -147,7 +96,7 @@ def load_chat_template(path: Path, architecture: str, override: str | None) -> C
     """
     config = _read_json(path / "tokenizer_config.json")
     source = _read_override(override) if override is not None else _find_template(path, config)
-    source = source or FALLBACK_TEMPLATES.get(architecture)
+    source = source or FAMILIES[architecture].fallback_template
     if source is None:
         raise CheckpointError(f"the checkpoint ({architecture}) has no chat template; pass one with --chat-template")
     return ChatTemplate(source, _special_tokens(config))

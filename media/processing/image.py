@@ -26,17 +26,17 @@ DEFAULT_MAX_PIXELS = 1280 * 28 * 28
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageProcessing:
-    """A checkpoint's image preprocessing parameters."""
+    """A checkpoint's image preprocessing parameters, by default Qwen2-VL's."""
 
-    patch_size: int
+    patch_size: int = 14
     """Side of a patch in pixels."""
-    merge_size: int
+    merge_size: int = 2
     """Side of a token in patches."""
-    temporal_patch_size: int
+    temporal_patch_size: int = 2
     """Frames per patch; an image is repeated to fill it."""
-    min_pixels: int
+    min_pixels: int = DEFAULT_MIN_PIXELS
     """Area in pixels to which smaller images are enlarged."""
-    max_pixels: int
+    max_pixels: int = DEFAULT_MAX_PIXELS
     """Area in pixels to which larger images are reduced."""
     background: Colour = (255, 255, 255)
     """RGB color behind transparent pixels."""

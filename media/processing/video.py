@@ -29,19 +29,19 @@ DEFAULT_TOTAL_PIXELS = 24576 * 28 * 28
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VideoProcessing:
-    """A checkpoint's video preprocessing parameters."""
+    """A checkpoint's video preprocessing parameters, by default Qwen2-VL's."""
 
-    patch_size: int
+    patch_size: int = 14
     """Side of a patch in pixels."""
-    merge_size: int
+    merge_size: int = 2
     """Side of a token in patches."""
-    temporal_patch_size: int
+    temporal_patch_size: int = 2
     """Frames per patch; the last frame is repeated to fill it."""
-    min_pixels: int
+    min_pixels: int = DEFAULT_MIN_PIXELS
     """Area in pixels to which smaller frames are enlarged."""
-    max_pixels: int
+    max_pixels: int = DEFAULT_MAX_PIXELS
     """Area in pixels to which larger frames are reduced."""
-    total_pixels: int
+    total_pixels: int = DEFAULT_TOTAL_PIXELS
     """Limit on the area of all frames together, where the frames of a patch count as one; see `frame_max_pixels`."""
     background: Colour = (255, 255, 255)
     """RGB color behind transparent pixels of frames that are images."""
@@ -106,7 +106,6 @@ def video_processing(path: Path) -> VideoProcessing:
         temporal_patch_size=positive("temporal_patch_size", config.get("temporal_patch_size", 2)),
         min_pixels=min(positive("min_pixels", min_pixels), max_pixels),
         max_pixels=max_pixels,
-        total_pixels=DEFAULT_TOTAL_PIXELS,
     )
 
 

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import assert_never
 
-from glimpse.engine.model_config import AudioConfig, VisionConfig
+from glimpse.engine.model_config import EncoderConfig
 from glimpse.engine.plan import Embeddings
 from glimpse.engine.protocol import MediaInput
 from glimpse.engine.text.media_inputs import media_inputs
@@ -76,7 +76,7 @@ class PromptLoader:
         self,
         *,
         prompts: PromptBuilder,
-        encoder: VisionConfig | AudioConfig,
+        encoder: EncoderConfig | None,
         media: MediaLoader,
         embeddings: EmbeddingLoader,
         accepts_embeddings: bool,
@@ -86,7 +86,7 @@ class PromptLoader:
         """
         Args:
             prompts: Builds prompts from text.
-            encoder: The configuration of the model's encoder.
+            encoder: The configuration of the model's encoder, if it has one.
             media: Loads media.
             embeddings: Loads embeddings.
             accepts_embeddings: Requests may contain embeddings.

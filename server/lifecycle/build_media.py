@@ -5,15 +5,18 @@ from pathlib import Path
 
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.model_config import ModelConfig
-from glimpse.engine.text.media_inputs import audio_processing_of, embedding_spec
+from glimpse.engine.text.media_inputs import (
+    audio_processing_of,
+    embedding_spec,
+    image_processing_of,
+    video_processing_of,
+)
 from glimpse.media.cache.memory_budget import MemoryBudget
 from glimpse.media.cache.store import MediaStore
 from glimpse.media.decoding.decoders import Decoders
 from glimpse.media.embeddings.loader import EmbeddingLoader
 from glimpse.media.kind import MediaKind
 from glimpse.media.loader import MediaLoader
-from glimpse.media.processing.image import image_processing
-from glimpse.media.processing.video import video_processing
 from glimpse.media.sources.local import LocalFiles
 from glimpse.media.sources.policy import FetchPolicy
 from glimpse.media.sources.uploads import Uploads
@@ -53,7 +56,7 @@ def build_media(settings: MediaSettings, checkpoint: Path, model: ModelConfig, m
     metrics.watch_media("uploaded", lambda: uploads.num_bytes)
     metrics.watch_media("in_flight", lambda: memory_budget.num_bytes)
     try:
-        images, videos = image_processing(checkpoint), video_processing(checkpoint)
+        images, videos = image_processing_of(checkpoint, model), video_processing_of(checkpoint, model)
         audio = audio_processing_of(checkpoint, model)
     except ValueError as error:
         raise CheckpointError(str(error)) from error

@@ -12,8 +12,9 @@ import grpc.aio
 
 from glimpse.engine.checkpoint import DEFAULT_MODEL, resolve_checkpoint
 from glimpse.engine.config import EngineOptions
+from glimpse.engine.families.registry import load_model_config
 from glimpse.engine.ipc.client import ENGINE_COMMAND, EngineClient, EngineState
-from glimpse.engine.model_config import ModelConfig, load_model_config
+from glimpse.engine.model_config import ModelConfig
 from glimpse.engine.protocol import Loading, StepStats
 from glimpse.engine.text.grammar_check import GrammarChecker
 from glimpse.engine.text.prompt import PromptBuilder, load_prompt_builder

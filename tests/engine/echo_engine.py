@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from glimpse.engine.config import EngineConfig
+from glimpse.engine.families.registry import load_model_config
 from glimpse.engine.ipc.transport import Channel
-from glimpse.engine.model_config import load_model_config
 from glimpse.engine.protocol import Cancel, FinishReason, Generate, Ready, Start, Step, StepStats, Stop, TokenEvent
 from glimpse.engine.protocol import TokenLogprobs as Logprobs
 from glimpse.engine.text.tokenizer import load_tokenizer

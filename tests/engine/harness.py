@@ -16,11 +16,11 @@ from torch import Tensor
 from glimpse.engine.config import Quantization
 from glimpse.engine.cuda.backend import make_cuda_ops
 from glimpse.engine.execution.runner import ModelRunner
+from glimpse.engine.families.registry import load_model_config
 from glimpse.engine.grammar.matcher import GrammarCompiler
 from glimpse.engine.layers.ops import Ops
 from glimpse.engine.layers.quantized import resolve_scheme
 from glimpse.engine.loading.load_engine import load_model, load_vocabulary
-from glimpse.engine.model_config import load_model_config
 from glimpse.engine.native.backend import use_native
 from glimpse.engine.native.library import Level
 from glimpse.engine.plan import Encode, MediaSpan, SequenceChunk, SequenceStart, StepPlan

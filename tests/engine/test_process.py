@@ -16,10 +16,11 @@ import pytest
 
 from glimpse.engine.config import EngineConfig
 from glimpse.engine.errors import CheckpointError, EngineErrorCode
+from glimpse.engine.families.registry import load_model_config
 from glimpse.engine.ipc.child import EngineChild
 from glimpse.engine.ipc.client import ENGINE_COMMAND, EngineClient, EngineState
 from glimpse.engine.ipc.transport import AsyncChannel
-from glimpse.engine.model_config import ModelConfig, load_model_config
+from glimpse.engine.model_config import ModelConfig
 from glimpse.engine.plan import MediaSpan
 from glimpse.engine.protocol import (
     Cancel,

@@ -24,11 +24,11 @@ from glimpse.engine.cuda.graphs import (
     capture_sizes,
     is_decode,
 )
+from glimpse.engine.families.registry import load_model_config
 from glimpse.engine.layers.attention import plan_attention
 from glimpse.engine.loading import build_runner, load_engine
 from glimpse.engine.loading.build_runner import LoadedShard
-from glimpse.engine.model_config import load_model_config
-from glimpse.engine.models.families import Model
+from glimpse.engine.models.model import Model
 from glimpse.engine.plan import MediaSpan, SequenceChunk
 from glimpse.engine.protocol import Generate
 from glimpse.engine.sampling_params import SamplingParams

@@ -13,6 +13,7 @@ from torch import nn
 
 from glimpse.engine.config import EngineConfig, EngineOptions
 from glimpse.engine.errors import CheckpointError
+from glimpse.engine.families.registry import load_model_config
 from glimpse.engine.layers.linear import Linear
 from glimpse.engine.layers.quantized import QuantizationScheme, quantize_linears
 from glimpse.engine.loading import quantization_choice
@@ -25,7 +26,6 @@ from glimpse.engine.loading.quantization_choice import (
     choose_scheme,
     memory_needs,
 )
-from glimpse.engine.model_config import load_model_config
 from tests.quantized_checkpoints import WeightFormat, quantize_checkpoint
 
 GIB = 1 << 30

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from glimpse.engine.config import EngineConfig
 from glimpse.engine.errors import CheckpointError
+from glimpse.engine.families.registry import load_model_config
 from glimpse.engine.loading.load_engine import LoadedEngine, load_core, load_model
-from glimpse.engine.model_config import load_model_config
 from glimpse.engine.protocol import Generate
 from glimpse.engine.sampling_params import SamplingParams
 from tests.engine.harness import Harness, make_prompt

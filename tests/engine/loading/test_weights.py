@@ -12,9 +12,9 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from glimpse.engine.errors import CheckpointError
+from glimpse.engine.families.registry import load_model_config
 from glimpse.engine.loading.load_engine import load_model
-from glimpse.engine.model_config import load_model_config
-from glimpse.engine.models.families import Model
+from glimpse.engine.models.model import Model
 from tests.checkpoints import make_checkpoint
 
 Tensors = dict[str, Tensor]

@@ -9,8 +9,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from glimpse.engine.families.registry import load_model_config
 from glimpse.engine.loading.load_engine import load_model
-from glimpse.engine.model_config import load_model_config
 from glimpse.engine.models.qwen2_vl import Qwen2VL, layout_prompt
 from glimpse.engine.models.qwen2_vl_vision import cut_patches, normalize
 from glimpse.engine.plan import MediaSpan

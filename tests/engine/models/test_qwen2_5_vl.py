@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from transformers.vision_utils import get_vision_window_index
 
 from glimpse.engine.errors import CheckpointError
+from glimpse.engine.families.registry import load_model_config
 from glimpse.engine.llm import LLM
 from glimpse.engine.loading.load_engine import load_model
-from glimpse.engine.model_config import load_model_config
 from glimpse.engine.models.qwen2_vl import Qwen2VL, layout_prompt
 from glimpse.engine.models.varlen_segments import window_order
 from glimpse.engine.plan import MediaSpan

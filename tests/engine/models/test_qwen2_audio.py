@@ -10,7 +10,7 @@ import torch
 
 from glimpse.engine.config import Quantization
 from glimpse.engine.errors import CheckpointError
-from glimpse.engine.model_config import load_model_config
+from glimpse.engine.families.registry import load_model_config
 from glimpse.engine.plan import MediaSpan
 from glimpse.engine.text.media_inputs import audio_processing_of
 from glimpse.media.kind import MediaKind

@@ -8,8 +8,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from glimpse.engine.families.registry import load_model_config
 from glimpse.engine.loading.load_engine import load_model
-from glimpse.engine.model_config import load_model_config
 from glimpse.engine.models.qwen2_vl import Qwen2VL
 from glimpse.engine.models.qwen2_vl_vision import by_frame_size
 from glimpse.engine.native.backend import use_native

@@ -10,8 +10,8 @@ import pytest
 
 from glimpse.engine.config import Backend, DType, EngineConfig, Quantization
 from glimpse.engine.execution.runner import ModelRunner
+from glimpse.engine.families.registry import load_model_config
 from glimpse.engine.loading.load_engine import load_core, load_shard, make_runner
-from glimpse.engine.model_config import load_model_config
 from glimpse.engine.parallel.group import join_group
 from glimpse.engine.parallel.plans import shard_plan
 from glimpse.engine.plan import CompletedStep, MediaSpan, StepPlan, StepResult
@@ -27,6 +27,7 @@ from tests.checkpoints import make_checkpoint
 from tests.engine.harness import Prompt, make_prompt, request_of
 from tests.engine.levels import needs_kernels
 from tests.media.audio import PROCESSING, noise
+from tests.text_checkpoints import make_text_checkpoint
 
 PROMPT = make_prompt(3, 30, (56, 84), 9, (28, 112), 3)
 KV_BYTES = 4 << 20
@@ -135,6 +136,13 @@ def test_ranks_encode_audio_like_one_rank(tmp_path: Path):
         model_path=str(make_audio_checkpoint(tmp_path / "audio")), device="cpu", dtype="float32", num_threads=1
     )
     assert_ranks_answer_as_one(whole, 2, audio_prompt(3, 4_001, 2, 9_000, 6), tmp_path, max_tokens=6, tolerance=1e-4)
+
+
+@pytest.mark.parametrize("family", ["qwen3", "phi3"])
+def test_ranks_share_norms_of_heads_and_stacked_weights(tmp_path: Path, family: str):
+    path = make_text_checkpoint(tmp_path / "text", family)
+    whole = EngineConfig(model_path=str(path), device="cpu", dtype="float32", backend="torch", num_threads=1)
+    assert_ranks_answer_as_one(whole, 2, make_prompt(3, 30), tmp_path, max_tokens=6, tolerance=1e-4)
 
 
 def audio_prompt(*numbers: int) -> Prompt:

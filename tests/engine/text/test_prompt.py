@@ -7,10 +7,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from glimpse.engine.model_config import load_model_config
+from glimpse.engine.families.chatml import QWEN2_VL_TEMPLATE
+from glimpse.engine.families.registry import load_model_config
 from glimpse.engine.text.conversation import ChatMessage, MediaSlot, TemplateOptions
 from glimpse.engine.text.prompt import PlaceholderError, PromptBuilder, load_prompt_builder
-from glimpse.engine.text.template import QWEN2_VL_TEMPLATE, ChatTemplate, TemplateError
+from glimpse.engine.text.template import ChatTemplate, TemplateError
 from glimpse.engine.text.tokenizer import Tokenizer
 from glimpse.media.kind import MediaKind
 from tests.checkpoints import CHAT_TEMPLATE, make_tokenizer

@@ -7,9 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import Qwen2AudioProcessor
 
+from glimpse.engine.families.chatml import QWEN2_AUDIO_TEMPLATE
+from glimpse.engine.families.registry import FAMILIES
 from glimpse.engine.text.conversation import ChatMessage, MediaSlot
 from glimpse.engine.text.prompt import PromptBuilder
-from glimpse.engine.text.template import FALLBACK_TEMPLATES, QWEN2_AUDIO_TEMPLATE, ChatTemplate, TemplateError
+from glimpse.engine.text.template import ChatTemplate, TemplateError
 from glimpse.engine.text.tokenizer import Tokenizer
 from glimpse.media.kind import MediaKind
 from tests.audio_checkpoints import CHAT_TEMPLATE, SPECIAL_TOKENS, TOKEN_IDS
@@ -68,7 +70,7 @@ def test_template_may_recognize_audio_by_its_url_member() -> None:
 
 
 def test_fallback_template_equals_the_published_one() -> None:
-    assert FALLBACK_TEMPLATES["Qwen2AudioForConditionalGeneration"] == QWEN2_AUDIO_TEMPLATE
+    assert FAMILIES["Qwen2AudioForConditionalGeneration"].fallback_template == QWEN2_AUDIO_TEMPLATE
 
 
 def test_refuses_images_for_an_audio_model() -> None:

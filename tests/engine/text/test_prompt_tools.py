@@ -8,9 +8,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from glimpse.engine.families.chatml import QWEN2_VL_TEMPLATE
 from glimpse.engine.text.conversation import ChatMessage, MediaSlot, TemplateOptions, ToolCall, ToolDefinition
 from glimpse.engine.text.prompt import PromptBuilder
-from glimpse.engine.text.template import QWEN2_VL_TEMPLATE, ChatTemplate, TemplateError
+from glimpse.engine.text.template import ChatTemplate, TemplateError
 from glimpse.engine.text.tokenizer import Tokenizer
 from glimpse.media.kind import MediaKind
 from tests.checkpoints import make_tokenizer

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from glimpse.engine.errors import CheckpointError
-from glimpse.engine.text.template import QWEN2_VL_TEMPLATE, ChatTemplate, TemplateError, load_chat_template
+from glimpse.engine.families.chatml import QWEN2_VL_TEMPLATE
+from glimpse.engine.text.template import ChatTemplate, TemplateError, load_chat_template
 from tests.checkpoints import CHAT_TEMPLATE, make_tokenizer
 from tests.engine.text.reference import reference_tokenizer
 
@@ -150,13 +151,13 @@ def test_loads_the_template_from_the_first_source_that_has_one(
     tmp_path: Path, files: Mapping[str, Any], rendered: str
 ) -> None:
     write_checkpoint(tmp_path, files)
-    template = load_chat_template(tmp_path, "Unknown", None)
+    template = load_chat_template(tmp_path, "LlamaForCausalLM", None)
     assert template.render([], add_generation_prompt=True) == rendered
 
 
 def test_override_takes_precedence(tmp_path: Path) -> None:
     write_checkpoint(tmp_path, {"chat_template.jinja": "the checkpoint's", "mine.jinja": "mine"})
-    template = load_chat_template(tmp_path, "Unknown", str(tmp_path / "mine.jinja"))
+    template = load_chat_template(tmp_path, "LlamaForCausalLM", str(tmp_path / "mine.jinja"))
     assert template.render([], add_generation_prompt=True) == "mine"
 
 
@@ -167,7 +168,7 @@ def test_falls_back_to_the_architectures_template(tmp_path: Path) -> None:
 
 def test_missing_template_error_names_the_flag(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="--chat-template"):
-        load_chat_template(tmp_path, "Unknown", None)
+        load_chat_template(tmp_path, "LlamaForCausalLM", None)
 
 
 def test_unreadable_override_is_a_checkpoint_error(tmp_path: Path) -> None:
@@ -178,4 +179,4 @@ def test_unreadable_override_is_a_checkpoint_error(tmp_path: Path) -> None:
 def test_names_an_invalid_json_file(tmp_path: Path) -> None:
     write_checkpoint(tmp_path, {"tokenizer_config.json": "{"})
     with pytest.raises(CheckpointError, match=r"tokenizer_config\.json is not JSON"):
-        load_chat_template(tmp_path, "Unknown", None)
+        load_chat_template(tmp_path, "LlamaForCausalLM", None)

@@ -10,7 +10,7 @@ import grpc
 import pytest
 from google.api.httpbody_pb2 import HttpBody
 
-from glimpse.engine.model_config import load_model_config
+from glimpse.engine.families.registry import load_model_config
 from glimpse.engine.text.conversation import ChatMessage, MediaSlot
 from glimpse.engine.text.prompt import load_prompt_builder
 from glimpse.media.kind import MediaKind

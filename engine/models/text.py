@@ -1,0 +1,29 @@
+"""Models that read text alone: Qwen2, Qwen3, Llama, Mistral and Phi-3."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from torch import Tensor
+
+from glimpse.engine.model_config import ModelConfig, TextConfig
+from glimpse.engine.models.model import Model
+
+
+class TextModel(Model):
+    """A decoder. Phi-3's checkpoints stack the weights of projections with the same input."""
+
+    def split_weight(self, name: str, tensor: Tensor, text: TextConfig) -> Iterable[tuple[str, Tensor]]:
+        heads = [text.num_heads, text.num_kv_heads, text.num_kv_heads]
+        for stack, parts, sizes in (
+            ("qkv_proj", ("q_proj", "k_proj", "v_proj"), [count * text.head_dim for count in heads]),
+            ("gate_up_proj", ("gate_proj", "up_proj"), [text.intermediate_size] * 2),
+        ):
+            if name.endswith(f".{stack}.weight") and len(tensor) == sum(sizes):
+                names = (name.replace(stack, part) for part in parts)
+                return zip(names, tensor.split(sizes), strict=True)
+        return ((name, tensor),)
+
+
+def make_model(_path: Path, config: ModelConfig) -> TextModel:
+    """Returns the checkpoint's model without its weights."""
+    return TextModel(config.text)

@@ -1,0 +1,72 @@
+"""A server whose model reads text alone: it answers text and refuses media by name."""
+
+import base64
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import grpc
+import pytest
+from google.api.httpbody_pb2 import HttpBody
+
+from glimpse.openai.v1 import openai_pb2_grpc
+from glimpse.v1 import chat_pb2_grpc, content_pb2, model_pb2, model_pb2_grpc
+from tests.media.audio import audio_file, tone
+from tests.server.requests import image_part, png, request, user
+from tests.server.services.error_details import details
+from tests.server.serving import served
+from tests.text_checkpoints import make_text_checkpoint
+
+Chat = chat_pb2_grpc.ChatServiceStub
+PART = "messages[0].content[0]"
+
+
+@pytest.fixture(scope="module")
+def reading(tmp_path_factory: pytest.TempPathFactory) -> Iterator[grpc.Channel]:
+    """A channel to a server whose model supports text alone."""
+    checkpoint = make_text_checkpoint(tmp_path_factory.mktemp("checkpoints") / "reading", "qwen3")
+    with served(checkpoint, tmp_path_factory.mktemp("reading")) as server, server.channel() as channel:
+        yield channel
+
+
+def test_answers_and_finds_repeated_prompts_in_the_prefix_cache(reading: grpc.Channel) -> None:
+    wire = request(user("word " * 40))
+    first = Chat(reading).CreateChatCompletion(wire)
+    second = Chat(reading).CreateChatCompletion(wire)
+    assert first.usage.completion_tokens > 0
+    assert second.choices == first.choices
+    assert second.usage.prompt_tokens_details.cached_tokens > 64
+
+
+def test_model_description_lists_text_alone(reading: grpc.Channel) -> None:
+    listed: Any = model_pb2_grpc.ModelServiceStub(reading).ListModels(model_pb2.ListModelsRequest())
+    (model,) = listed.data
+    assert list(model.input_modalities) == [model_pb2.MODALITY_TEXT]
+
+
+@pytest.mark.parametrize(
+    ("part", "member"),
+    [
+        (image_part(png()), "image"),
+        (content_pb2.ContentPart(audio={"source": {"data": audio_file(tone(440, 16_000, 0.5), 16_000)}}), "audio"),
+        (content_pb2.ContentPart(video={"source": {"url": "https://example.invalid/a.mp4"}}), "video"),
+    ],
+    ids=["image", "audio", "video"],
+)
+def test_refuses_media_by_name(reading: grpc.Channel, part: content_pb2.ContentPart, member: str) -> None:
+    with pytest.raises(grpc.RpcError) as caught:
+        Chat(reading).CreateChatCompletion(request(user(part)))
+    info, request_of = details(caught.value)
+    (violation,) = request_of.field_violations
+    assert (info.reason, violation.field) == ("UNSUPPORTED", f"{PART}.{member}.source")
+    assert f"does not support {member} input" in violation.description
+
+
+def test_refuses_an_image_over_openai_s_api(reading: grpc.Channel) -> None:
+    url = f"data:image/png;base64,{base64.b64encode(png()).decode()}"
+    body = {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": url}}]}]}
+    openai: Any = openai_pb2_grpc.OpenAIServiceStub(reading)
+    request_body = HttpBody(content_type="application/json", data=json.dumps(body).encode())
+    with pytest.raises(grpc.RpcError) as caught:
+        list(openai.CreateChatCompletion(iter([request_body])))
+    assert "does not support image input" in str(caught.value.details())
