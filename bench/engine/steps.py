@@ -122,7 +122,10 @@ def measure_variant(arguments: argparse.Namespace, level: CpuLevel, quantization
     weights = engine.ready.dtype if quantization == "none" else quantization
     timed = TimedEngine(engine.core, engine.model, repeats=arguments.repeats)
     integers = unit_level is not None and _multiplies_integers(quantization, unit_level)
-    limits_now = partial(measure_limits, num_threads=arguments.threads, level=unit_level, integers=integers)
+    limiting_level = unit_level
+    if unit_level is not None and engine.ready.dtype == "float32":
+        limiting_level = min(unit_level, Level.AVX512_VNNI)  # the levels above it multiply float32 as it does
+    limits_now = partial(measure_limits, num_threads=arguments.threads, level=limiting_level, integers=integers)
     limits, steps = limits_now(), list[Measured]()
     for each in measure(
         timed,
