@@ -7,7 +7,7 @@ import json
 import re
 import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +66,8 @@ class _LocalReply:
 
     status: int
     """The HTTP status."""
+    replacement: int | None = None
+    """The HTTP status that clients get in its place."""
     and_above: bool = False
     """Whether it also covers every greater status that has no earlier entry."""
     type: str = "invalid_request_error"
@@ -84,6 +86,10 @@ _MISSING_HOST = _LocalReply(
     status=400, code="missing_host", message="'Host': expected the server's host name, got no such header"
 )
 
+_UNAVAILABLE = _LocalReply(
+    status=503, type="server_error", code="unavailable", message="The model server is not available."
+)
+
 _LOCAL_REPLIES = (
     _LocalReply(
         status=404, code="unknown_url", message="Unknown URL: %REQUEST_HEADER(:METHOD)% %PATH(NQ:ORIG_OR_PATH)%"
@@ -97,7 +103,9 @@ _LOCAL_REPLIES = (
     _LocalReply(status=408, code="request_timeout", message="The request did not arrive in time."),
     _LocalReply(status=413, code="request_too_large", message="The request body is too large."),
     _LocalReply(status=431, code="headers_too_large", message=_HEADERS_TOO_LARGE),
-    _LocalReply(status=503, type="server_error", code="unavailable", message="The model server is not available."),
+    _UNAVAILABLE,
+    # What answers at the server's address speaks no HTTP/2: another program may get the port of a server that died.
+    replace(_UNAVAILABLE, status=502, replacement=503),
     _LocalReply(
         status=504,
         type="timeout_error",
@@ -217,7 +225,8 @@ def _local_reply_mapper(reply: _LocalReply) -> dict[str, Any]:
         "op": "GE" if reply.and_above else "EQ",
         "value": {"default_value": reply.status, "runtime_key": "glimpse.local_reply"},
     }
-    return {"filter": {"status_code_filter": {"comparison": status}}, "body_format_override": _json_body(reply)}
+    mapper = {"filter": {"status_code_filter": {"comparison": status}}, "body_format_override": _json_body(reply)}
+    return mapper if reply.replacement is None else mapper | {"status_code": reply.replacement}
 
 
 def _json_body(reply: _LocalReply) -> dict[str, Any]:

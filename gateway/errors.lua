@@ -18,11 +18,15 @@ local GRPC_HEADERS = {
 }
 
 local CODES = {
-  [1] = "cancelled", [2] = "unknown", [3] = "invalid_argument", [4] = "deadline_exceeded", [5] = "not_found",
+  [2] = "unknown", [3] = "invalid_argument", [4] = "deadline_exceeded", [5] = "not_found",
   [6] = "already_exists", [7] = "permission_denied", [8] = "resource_exhausted", [9] = "failed_precondition",
   [10] = "aborted", [11] = "out_of_range", [12] = "unimplemented", [13] = "internal", [14] = "unavailable",
   [15] = "data_loss", [16] = "unauthenticated",
 }
+
+-- The transcoder's for CANCELLED. The client is still there: the server cancelled the call, because it stops.
+local CANCELLED = 499
+local STOPPED = '{"error":{"message":"The model server is not available.","type":"server_error","param":null,"code":"unavailable"}}'
 
 local TYPES = { [401] = "authentication_error", [403] = "permission_error", [429] = "rate_limit_error", [504] = "timeout_error" }
 
@@ -95,7 +99,8 @@ function envoy_on_response(handle)
   local retry_after = trailers and trailers:get(RETRY_AFTER)
   if retry_after then headers:replace(RETRY_AFTER, retry_after) end
   if trailers then remove_grpc(trailers) end
-  headers:replace(":status", tostring(status))
+  local error = status == CANCELLED and STOPPED or openai_error(json, status, grpc_status)
+  headers:replace(":status", tostring(status == CANCELLED and 503 or status))
   headers:replace("content-type", "application/json")
-  headers:replace("content-length", tostring(handle:body():setBytes(openai_error(json, status, grpc_status))))
+  headers:replace("content-length", tostring(handle:body():setBytes(error)))
 end

@@ -11,9 +11,11 @@ import json
 import os
 import sys
 
+from tests.chaos.bystanders import UnsteadyAnswersError
 from tests.chaos.campaign import Campaign
 from tests.chaos.options import parse
 from tests.chaos.report import has_failed, report_of, text_of
+from tests.chaos.stack import NotServingError
 
 
 def main() -> None:
@@ -24,8 +26,11 @@ def main() -> None:
     if options.num_cores is not None:  # children inherit it
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-options.num_cores :])
     campaign = Campaign(options=options)
-    with contextlib.suppress(asyncio.CancelledError):  # interrupted: the report is of what was done until then
-        asyncio.run(campaign.run())
+    try:
+        with contextlib.suppress(asyncio.CancelledError):  # interrupted: the report is of what was done until then
+            asyncio.run(campaign.run())
+    except (NotServingError, UnsteadyAnswersError) as error:
+        sys.exit(f"tests.chaos: {error}")
     report = report_of(campaign)
     if options.report is not None:
         options.report.write_text(json.dumps(report, indent=1, default=list))

@@ -131,10 +131,11 @@ async def refused(response: aiohttp.ClientResponse, transcript: Transcript) -> b
         return False
     body = await response.read()
     try:
-        code = json.loads(body)["error"]["code"]
+        error = json.loads(body)["error"]
+        code, message = error["code"], error["message"]
     except (ValueError, KeyError, TypeError):
-        code = None
-    transcript.error(code or f"http:{response.status}")
+        code, message = None, body[:200].decode(errors="replace")
+    transcript.error(code or f"http:{response.status}", f"{response.status} {message}")
     return True
 
 
@@ -153,7 +154,8 @@ def _read_event(event: bytes, call: Call) -> None:
         return
     document = json.loads(data)
     if "error" in document:
-        call.transcript.error(document["error"].get("code") or "error event without a code")
+        error = document["error"]
+        call.transcript.error(error.get("code") or "error event without a code", error.get("message") or "")
         return
     for choice in document["choices"]:
         call.text(choice["delta"].get("content") or "", choice["index"])
@@ -209,7 +211,8 @@ def _record_status(error: grpc.aio.AioRpcError, transcript: Transcript) -> None:
     if not trailers and error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.INTERNAL):
         transcript.broke(f"{error.code().name}: {error.details()}"[:200])
         return
-    transcript.error(_reason(trailers.get(_DETAILS)) or f"grpc:{error.code().name}")
+    code = _reason(trailers.get(_DETAILS)) or f"grpc:{error.code().name}"
+    transcript.error(code, (error.details() or "")[:200])
 
 
 def _reason(details: str | bytes | None) -> str:

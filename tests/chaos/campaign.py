@@ -61,6 +61,8 @@ class Campaign:
         """Runs it to its end, or until it is interrupted: then attacks end at once, and all else in order.
 
         Raises:
+            NotServingError: the server did not come up.
+            UnsteadyAnswersError: it has no answers to compare with.
             asyncio.CancelledError: it was interrupted before the attacks began, or twice.
         """
         this = asyncio.current_task()
@@ -84,8 +86,10 @@ class Campaign:
                 self.exit_status = await stack.stop()
 
     def _interrupt(self, campaign: asyncio.Task[None]) -> None:
-        self._say("interrupted; stopping the server")
         attacking = None if self.is_interrupted else self._attacking
+        measures_again = attacking and self.measures and self.measures.before
+        rest = f"measuring memory after {self.options.rest_seconds:g} s (again: at once)"
+        self._say(f"interrupted; {rest if measures_again else 'stopping the server'}")
         self.is_interrupted = True
         (attacking or campaign).cancel()
 
@@ -120,7 +124,11 @@ class Campaign:
             await self._attack_for(options.warm_up_seconds, stack, random.Random(options.seed - 1))
             await asyncio.sleep(options.rest_seconds)
         measures.before = await measures.hold()
-        await self._attack_all(stack)
+        try:
+            await self._attack_all(stack)
+        except asyncio.CancelledError:
+            if not self.is_interrupted:
+                raise
         await asyncio.sleep(options.rest_seconds)
         measures.after = await measures.hold()
 

@@ -47,7 +47,8 @@ class Transcript:
     pieces: list[str] = field(default_factory=list[str])
     """The text of the first choice, as it came."""
     _finished: set[int] = field(default_factory=set[int])
-    _errors: list[str] = field(default_factory=list[str])
+    _errors: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+    """Codes and messages."""
     _num_done: int = 0
     _surplus: str = ""
     _closed: str = ""
@@ -74,11 +75,11 @@ class Transcript:
             self._surplus = "[DONE] after the end"
         self._num_done += 1
 
-    def error(self, code: str) -> None:
+    def error(self, code: str, message: str = "") -> None:
         """Records an error: an HTTP error, an event in the stream, or a gRPC status."""
         if self._ended:
             self._surplus = f"an error after the end: {code}"
-        self._errors.append(code)
+        self._errors.append((code, message))
 
     def broke(self, reason: str) -> None:
         """Records that the connection broke."""
@@ -107,7 +108,8 @@ class Transcript:
         if self._malformed:
             return Verdict(outcome=Outcome.WRONG, detail=self._malformed)
         if self._errors:
-            return Verdict(outcome=Outcome.REFUSED, code=self._errors[0])
+            code, message = self._errors[0]
+            return Verdict(outcome=Outcome.REFUSED, code=code, detail=message)
         if self._hung:
             return Verdict(outcome=Outcome.HUNG, detail=f"{len(self.pieces)} pieces had come")
         if self._left:

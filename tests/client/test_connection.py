@@ -7,12 +7,14 @@ from functools import partial
 from pathlib import Path
 
 import grpc
+import grpc.aio
 import pytest
 
 from glimpse import Client
 from glimpse.client import GlimpseError
 from glimpse.gateway.run import Envoy
 from glimpse.gateway.tls import Tls
+from glimpse.v1 import model_pb2
 from tests.client.harness import opened
 from tests.gateway.backend import start_backend
 from tests.gateway.conftest import ANY_PORT
@@ -54,6 +56,28 @@ async def test_retries_while_the_engine_restarts(tiny_checkpoint: Path, tmp_path
         async with opened(kind, f"127.0.0.1:{server.port}", max_retries=4) as client:
             completion = await client.chat("Hello", request_id="echo-1")
     assert completion.finish_reason == "stop"
+
+
+async def test_retries_a_call_that_the_server_cancels(kind: str) -> None:
+    """As gRPC does with calls that arrive while the server closes its port."""
+    num_calls = 0
+
+    async def list_models(_: bytes, context: "grpc.aio.ServicerContext[bytes, bytes]") -> bytes:
+        nonlocal num_calls
+        num_calls += 1
+        if num_calls == 1:
+            await context.abort(grpc.StatusCode.CANCELLED, "CANCELLED")
+        return model_pb2.ListModelsResponse(data=[model_pb2.Model(id="m")]).SerializeToString()
+
+    server = grpc.aio.server()
+    methods = {"ListModels": grpc.unary_unary_rpc_method_handler(list_models)}
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("glimpse.v1.ModelService", methods),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    async with opened(kind, f"127.0.0.1:{port}", max_retries=1) as client:
+        assert [model.id for model in await client.models()] == ["m"]
+    assert num_calls == 2
+    await server.stop(None)
 
 
 async def test_a_begun_stream_is_not_retried(tiny_checkpoint: Path, tmp_path: Path, kind: str) -> None:

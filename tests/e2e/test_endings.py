@@ -214,12 +214,20 @@ def rest_cut(stack: Stack, begun: Callable[[], None]) -> bool:
 @pytest.mark.parametrize("victim", ["front end", "Envoy"])
 def test_killed_process_ends_each_open_request(stopping_stack: Stack, victim: str) -> None:
     stack, begun = stopping_stack, threading.Semaphore(0)
-    with grpc.insecure_channel(stack.target) as channel, ThreadPoolExecutor() as threads:
-        chat = chat_pb2_grpc.ChatServiceStub(channel)
-        stream = chat.StreamChatCompletion(request(), metadata=[("x-request-id", "hold-1")], timeout=60)
-        over_grpc = threads.submit(grpc_stream, stream, begun.release)
+    with (
+        grpc.insecure_channel(stack.target) as channel,
+        grpc.insecure_channel(f"127.0.0.1:{stack.http_port}") as envoy_channel,
+        ThreadPoolExecutor() as threads,
+    ):
+
+        def stream(through: grpc.Channel) -> Future[Any]:
+            chat = chat_pb2_grpc.ChatServiceStub(through)
+            call = chat.StreamChatCompletion(request(), metadata=[("x-request-id", "hold-1")], timeout=60)
+            return threads.submit(grpc_stream, call, begun.release)
+
+        over_grpc, through_envoy = stream(channel), stream(envoy_channel)
         over_rest = threads.submit(rest_cut, stack, begun.release)
-        for _ in range(2):
+        for _ in range(3):
             assert begun.acquire(timeout=20)
         if victim == "Envoy":
             (gateway,) = children(stack.process.pid, "glimpse.gateway")
@@ -229,7 +237,11 @@ def test_killed_process_ends_each_open_request(stopping_stack: Stack, victim: st
             kill(stack.process.pid)
         assert not over_rest.result(timeout=60)
         status, details = over_grpc.result(timeout=60)
+        status_through_envoy, _ = through_envoy.result(timeout=60)
     assert status is grpc.StatusCode.UNAVAILABLE
+    # Envoy can only reset a stream that has begun.
+    expected = grpc.StatusCode.UNAVAILABLE if victim == "Envoy" else grpc.StatusCode.INTERNAL
+    assert status_through_envoy is expected
     assert (details == STOPPING) == (victim == "Envoy")
     stack.process.wait(timeout=60)
 

@@ -3,10 +3,12 @@
 import asyncio
 import http.client
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import aiohttp
 import grpc
+import grpc.aio
 import openai
 import pytest
 from google.api.httpbody_pb2 import HttpBody
@@ -15,12 +17,23 @@ from google.rpc import status_pb2
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from glimpse.gateway.address import Address
 from glimpse.gateway.run import Envoy
+from glimpse.v1 import model_pb2, model_pb2_grpc
 from tests.gateway.backend import Backend, Context, Requests, Script, abort, event, read
+from tests.gateway.conftest import ANY_PORT
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 CHAT = "/v1/chat/completions"
+UNAVAILABLE = {
+    "error": {
+        "message": "The model server is not available.",
+        "type": "server_error",
+        "param": None,
+        "code": "unavailable",
+    }
+}
 
 
 def failing(code: grpc.StatusCode, message: str, **details: Any) -> Script:
@@ -72,7 +85,6 @@ async def test_envoy_refuses_unknown_paths_and_verbs(
         (grpc.StatusCode.PERMISSION_DENIED, 403, "permission_error"),
         (grpc.StatusCode.NOT_FOUND, 404, "invalid_request_error"),
         (grpc.StatusCode.RESOURCE_EXHAUSTED, 429, "rate_limit_error"),
-        (grpc.StatusCode.CANCELLED, 499, "invalid_request_error"),
         (grpc.StatusCode.INTERNAL, 500, "server_error"),
         (grpc.StatusCode.UNIMPLEMENTED, 501, "server_error"),
         (grpc.StatusCode.UNAVAILABLE, 503, "server_error"),
@@ -182,6 +194,36 @@ async def test_retries_unavailable_but_not_overloaded(http: aiohttp.ClientSessio
         async with http.post(CHAT, data=b"{}") as answer:
             assert answer.status in (503, 429)
         assert backend.num_calls == num_calls
+
+
+async def test_a_call_that_the_server_cancels_is_repeated_and_then_unavailable(
+    http: aiohttp.ClientSession, backend: Backend
+) -> None:
+    """As gRPC does with calls that arrive while the server closes its port."""
+    backend.script = failing(grpc.StatusCode.CANCELLED, "CANCELLED")
+    async with http.post(CHAT, data=b"{}") as answer:
+        assert (answer.status, await answer.json()) == (503, UNAVAILABLE)
+    assert backend.num_calls == 3
+
+
+async def test_upstream_that_is_no_server_is_unavailable(tmp_path: Path) -> None:
+    """Another program may get the port of a server that died."""
+
+    async def speak_http1(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.write(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n")
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(speak_http1, "127.0.0.1", 0) as other:
+        upstream = Address(host="127.0.0.1", port=other.sockets[0].getsockname()[1])
+        async with Envoy(listen=ANY_PORT, upstream=upstream, run_dir=tmp_path) as envoy:
+            async with aiohttp.ClientSession(envoy.url) as session, session.post(CHAT, data=b"{}") as answer:
+                assert (answer.status, await answer.json()) == (503, UNAVAILABLE)
+            async with grpc.aio.insecure_channel(str(envoy.address)) as channel:
+                with pytest.raises(grpc.aio.AioRpcError) as caught:
+                    await model_pb2_grpc.ModelServiceStub(channel).ListModels(model_pb2.ListModelsRequest())
+    assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
 
 
 async def refuse_past_64_mib(requests: Requests, context: Context) -> AsyncIterator[HttpBody]:

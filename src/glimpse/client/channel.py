@@ -42,7 +42,7 @@ def _check_target(target: str) -> str:
 
 
 def _channel_options(max_retries: int) -> list[tuple[str, Any]]:
-    """Returns the options of a channel whose calls are retried while the server is UNAVAILABLE.
+    """Returns the options of a channel whose calls are retried while the server is UNAVAILABLE, or closes its port.
 
     gRPC retries a call only before the first message of its response, within its deadline, and after the delay that
     the server asks for (`grpc-retry-pushback-ms`), if it does. https://github.com/grpc/proposal/blob/master/A6-client-retries.md
@@ -66,6 +66,8 @@ def _retry_policy(max_retries: int) -> dict[str, Any]:
         "initialBackoff": "0.25s",
         "maxBackoff": "4s",
         "backoffMultiplier": 2,
-        "retryableStatusCodes": ["UNAVAILABLE"],
+        # gRPC answers CANCELLED to calls that reach a server in the moment in which it closes its port. A call that its
+        # own client cancels is not retried.
+        "retryableStatusCodes": ["UNAVAILABLE", "CANCELLED"],
     }
     return {"name": [{}], "retryPolicy": policy}
