@@ -14,6 +14,8 @@ from glimpse import __version__
 
 _INTERRUPTED = 130
 """Exit status after Ctrl-C: 128 + SIGINT, as shells have it."""
+_USAGE_STATUS = 2
+"""Exit status after wrong flags, as most commands have it: a service manager need not try again."""
 
 app = App(
     name="glimpse",
@@ -30,7 +32,8 @@ def main() -> None:
     except CycloptsError as error:
         from glimpse.server.cli.flag_errors import explain_flags  # noqa: PLC0415 - only a refusal needs Pydantic
 
-        sys.exit(f"glimpse: {explain_flags(error)}")
+        print(f"glimpse: {explain_flags(error)}", file=sys.stderr)
+        sys.exit(_USAGE_STATUS)
     except KeyboardInterrupt:
         sys.exit(_INTERRUPTED)
     except BrokenPipeError:

@@ -125,7 +125,7 @@ class Stack:
         while self._process is not None:
             await self._process.wait()
             await asyncio.sleep(_RESTART_SECONDS)
-            if not self.is_supervised:
+            if not self.is_supervised or self._process.returncode == _USAGE_STATUS:
                 return
             self.restarts += 1
             await self._spawn()

@@ -92,6 +92,12 @@ def test_names_the_flag_of_a_port_in_use(flag: str, tiny_checkpoint: Path) -> No
     assert "Traceback" not in result.stderr
 
 
+def test_wrong_flags_have_an_exit_status_of_their_own() -> None:
+    result = glimpse("serve", "--bogus")
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr.startswith("glimpse: Unknown option: --bogus.")
+
+
 def test_reports_a_missing_model_without_a_traceback() -> None:
     result = glimpse("serve", "--model=/nowhere/at/all")
     assert (result.returncode, "Traceback" in result.stderr) == (1, False)
