@@ -68,7 +68,9 @@ Compute = Callable[[DecodeInputs], Tensor]
 
 
 class DecodeGraphs:
-    """The CUDA graphs of one model and one KV cache."""
+    """The CUDA graphs of one model and one KV cache: a `RecordedDecode`."""
+
+    num_scratch_blocks = 1
 
     def __init__(
         self,
@@ -126,7 +128,7 @@ class DecodeGraphs:
 
         Returns None if the step is not a decode step or has no graph.
         """
-        if not self._works or not is_decode(batch) or len(batch.query_lengths) > self._sizes[-1]:
+        if not self._works or not batch.is_decode or len(batch.query_lengths) > self._sizes[-1]:
             return None
         size = self._sizes[bisect_left(self._sizes, len(batch.query_lengths))]
         if size not in self._replays:
@@ -171,12 +173,6 @@ def capture_sizes(max_sequences: int) -> list[int]:
     sizes = [size for size in (1, 2, 4, 8) if size < max_sequences]
     sizes += range(16, max_sequences, 8)
     return [*sizes, max_sequences]
-
-
-def is_decode(batch: Batch) -> bool:
-    """Returns whether each sequence has one new token, which is sampled and not a media token."""
-    num_sequences = len(batch.query_lengths)
-    return len(batch.token_ids) == len(batch.sampled_rows) == num_sequences and not batch.media
 
 
 class CudaGraphCapturer:

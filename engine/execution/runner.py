@@ -6,12 +6,11 @@ The plan decides everything: which blocks, which chunks, which media.
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-from glimpse.engine.cuda.graphs import DecodeGraphs
 from glimpse.engine.execution.device_sampler import DeviceSample
 from glimpse.engine.execution.in_flight import (
     DeviceSampledStep,
@@ -35,7 +34,7 @@ from glimpse.engine.plan import (
     StepResult,
 )
 from glimpse.engine.sampling_params import Grammar
-from glimpse.engine.tensors.batch import SequenceLayout, make_batch
+from glimpse.engine.tensors.batch import Batch, SequenceLayout, make_batch
 from glimpse.engine.tensors.kv_cache import KVCache
 from glimpse.engine.tensors.transfer import Fence, upload_bytes
 
@@ -49,6 +48,26 @@ class RunningSequence:
 
     layout: SequenceLayout
     sampler: SequenceSampler
+
+
+class RecordedDecode(Protocol):
+    """Decode steps that were recorded once and are replayed: CUDA graphs, or programs on a CPU."""
+
+    @property
+    def num_scratch_blocks(self) -> int:
+        """Blocks at the end of the KV cache that no sequence may use."""
+        ...
+
+    def prepare(self) -> bool:
+        """Records a step that is missing. Returns False if there is none to record ahead of time."""
+        ...
+
+    def compute(self, batch: Batch) -> Tensor | None:
+        """Returns the logits of a decode step, float32 [sequences, vocab_size], which are valid until the next step.
+
+        Returns None if the step is not a decode step or cannot be recorded.
+        """
+        ...
 
 
 class ModelRunner:
@@ -65,7 +84,7 @@ class ModelRunner:
         grammars: GrammarCompiler,
         share_outputs: ShareOutputs | None = None,
         samples_on_device: bool = False,
-        graphs: DecodeGraphs | None = None,
+        recorded: RecordedDecode | None = None,
     ) -> None:
         """
         Args:
@@ -77,7 +96,7 @@ class ModelRunner:
             grammars: For answers with a grammar.
             share_outputs: With several ranks: called in each step that encodes.
             samples_on_device: Tokens are sampled there where possible, so a plan may contain PENDING_TOKEN_ID.
-            graphs: CUDA graphs of decode steps. They own the last block of the cache.
+            recorded: Recorded decode steps of the model and the cache. Without, no step is recorded.
         """
         self._model = model
         self._cache = cache
@@ -87,7 +106,7 @@ class ModelRunner:
         self._grammars = grammars
         self._share_outputs = share_outputs
         self._samples_on_device = samples_on_device
-        self._graphs = graphs
+        self._recorded = recorded
         self._sequences: dict[int, RunningSequence] = {}
         # The tokens that the last step sampled on the device, int64 [rows], and the row of each sequence. Other ranks
         # do not have the tensor.
@@ -98,12 +117,12 @@ class ModelRunner:
     @property
     def num_blocks(self) -> int:
         """Blocks of the KV cache for sequences."""
-        return self._cache.num_blocks - (self._graphs is not None)
+        return self._cache.num_blocks - (0 if self._recorded is None else self._recorded.num_scratch_blocks)
 
     @torch.inference_mode()
     def prepare(self) -> bool:
-        """Captures the CUDA graph of a decode step, if one is missing; returns False if there is nothing to do."""
-        return self._graphs is not None and self._graphs.prepare()
+        """Records a decode step ahead of time, if one is missing; returns False if there is nothing to do."""
+        return self._recorded is not None and self._recorded.prepare()
 
     def compile(self, grammar: Grammar) -> Future[Any]:
         """Starts to compile a grammar in the background. A sequence started before it is done waits for it."""
@@ -178,7 +197,7 @@ class ModelRunner:
         if batch.pending_tokens is not None:
             assert self._last_sampled is not None
             batch.token_ids[batch.pending_tokens.rows] = self._last_sampled[batch.pending_tokens.sources]
-        logits = None if self._graphs is None else self._graphs.compute(batch)
+        logits = None if self._recorded is None else self._recorded.compute(batch)
         return self._model(batch, self._cache, self._encoder_outputs) if logits is None else logits
 
     def _sample(self, chunks: Sequence[SequenceChunk], logits: Tensor) -> InFlightStep:

@@ -22,10 +22,13 @@ from glimpse.engine.execution.memory_profile import (
 )
 from glimpse.engine.execution.runner import ModelRunner
 from glimpse.engine.grammar.matcher import GrammarCompiler, Vocabulary
+from glimpse.engine.layers.ops import Ops
 from glimpse.engine.layers.quantized import QuantizationScheme
+from glimpse.engine.layers.rotary import Rotation
 from glimpse.engine.model_config import ModelConfig
 from glimpse.engine.models.model import Model
-from glimpse.engine.native.library import Level
+from glimpse.engine.native.library import Level, load_library
+from glimpse.engine.native.programs import DecodePrograms, RecordableDecoder, can_record
 from glimpse.engine.parallel.encoder_exchange import share_outputs
 from glimpse.engine.parallel.group import Group
 from glimpse.engine.parallel.sharded_ops import ParallelOps
@@ -90,9 +93,10 @@ def make_runner(
     on_progress("allocating the KV cache", 0.95)
     num_blocks = _num_blocks(shard, config.block_size, num_bytes or DEFAULT_CPU_BYTES, group)
     if not uses_cuda_graphs(config, shard):
-        return make(cache=_allocate(shard, config.block_size, num_blocks), share_outputs=share)
+        cache = _allocate(shard, config.block_size, num_blocks)
+        return make(cache=cache, share_outputs=share, recorded=make_programs(shard, cache))
     cache = _allocate(shard, config.block_size, num_blocks + 1)
-    return make(cache=cache, graphs=make_graphs(config, shard, cache))
+    return make(cache=cache, recorded=make_graphs(config, shard, cache))
 
 
 def make_graphs(config: EngineConfig, shard: LoadedShard, cache: KVCache) -> DecodeGraphs:
@@ -117,6 +121,34 @@ def make_graphs(config: EngineConfig, shard: LoadedShard, cache: KVCache) -> Dec
         scratch_slot=(cache.num_blocks - 1) * cache.block_size,
         vocab_size=decoder.config.vocab_size,
         device=shard.device,
+    )
+
+
+def make_programs(shard: LoadedShard, cache: KVCache) -> DecodePrograms | None:
+    """Returns the recorded decode steps of a model on the native backend; None where its steps cannot be recorded.
+
+    Norms of heads and all-reduces between ranks are not recorded.
+    """
+    model, text = shard.model, shard.model.decoder.config
+    if shard.level is None or model.decoder_ops is not None or text.head_norms or not can_record(cache):
+        return None
+    decoder = model.decoder
+
+    def compute(hidden: torch.Tensor, rotation: Rotation, ops: Ops) -> torch.Tensor:
+        return decoder.decode_embedded(hidden, rotation, torch.empty(0, dtype=torch.int64), None, cache, ops)
+
+    return DecodePrograms(
+        RecordableDecoder(
+            compute=compute,
+            rotation=decoder.rotation,
+            embeddings=decoder.lm_head if decoder.embed_tokens is None else decoder.embed_tokens,
+            hidden_size=text.hidden_size,
+            num_heads=text.num_heads,
+            mrope_section=text.mrope_section,
+        ),
+        cache,
+        library=load_library(),
+        level=shard.level,
     )
 
 

@@ -55,7 +55,7 @@ class Decoder(nn.Module):
             encoded = encoder_outputs[rows.key][rows.offset : rows.offset + rows.num_tokens]
             hidden[rows.row : rows.row + rows.num_tokens] = encoded
         plan = ops.plan_attention(batch, cache)
-        hidden = self._compute(hidden, batch.positions, batch.slots, plan, cache, ops)
+        hidden = self._compute(hidden, self.rotation(batch.positions), batch.slots, plan, cache, ops)
         return ops.logits(hidden[batch.sampled_rows], self.norm, self.lm_head)
 
     def decode(
@@ -74,19 +74,29 @@ class Decoder(nn.Module):
         Returns:
             float32 [sequences, vocab_size]
         """
-        hidden = self._compute(self._embed(token_ids), positions, slots, plan, cache, ops)
-        return ops.logits(hidden, self.norm, self.lm_head)
+        return self.decode_embedded(self._embed(token_ids), self.rotation(positions), slots, plan, cache, ops)
 
-    def _compute(self, hidden: Tensor, positions: Tensor, slots: Tensor, plan: Any, cache: KVCache, ops: Ops) -> Tensor:
-        """Runs all layers: [tokens, hidden_size] → [tokens, hidden_size]"""
+    def decode_embedded(
+        self, hidden: Tensor, rotation: Rotation, slots: Tensor, plan: Any, cache: KVCache, ops: Ops
+    ) -> Tensor:
+        """As `decode`, from the tokens' embeddings, [sequences, hidden_size], and their rotation. Calls `ops` alone."""
+        return ops.logits(self._compute(hidden, rotation, slots, plan, cache, ops), self.norm, self.lm_head)
+
+    def rotation(self, positions: Tensor) -> Rotation:
+        """Returns the rotation of tokens at positions, int64 [3, tokens]."""
         config = self.config
-        rotation = multimodal_rotation(
+        return multimodal_rotation(
             positions,
             head_dim=config.head_dim,
             theta=config.rope_theta,
             section=config.mrope_section,
             scaling=config.rope_scaling,
         )
+
+    def _compute(
+        self, hidden: Tensor, rotation: Rotation, slots: Tensor, plan: Any, cache: KVCache, ops: Ops
+    ) -> Tensor:
+        """Runs all layers: [tokens, hidden_size] → [tokens, hidden_size]"""
         for index, layer in enumerate(self.layers):
             hidden = layer(hidden, ops, rotation, cache.layer(index), slots, plan)
         return hidden

@@ -89,6 +89,71 @@ class Norm(ctypes.Structure):
     _fields_: ClassVar = [("weight", c_void_p), ("bias", c_void_p), ("eps", c_float), ("centered", c_int32)]
 
 
+class OperationKind(IntEnum):
+    """The kind of a recorded operation, as in program.h."""
+
+    LINEAR = 0
+    MLP = 1
+    ROTATE = 2
+    ATTEND = 3
+
+
+class Operation(ctypes.Structure):
+    """A recorded operation, as in program.h."""
+
+    _fields_: ClassVar = [
+        ("kind", c_int64),
+        ("weight", POINTER(Weight)),
+        ("second", POINTER(Weight)),
+        ("norm", POINTER(Norm)),
+        ("x", c_void_p),
+        ("residual", c_void_p),
+        ("y", c_void_p),
+        ("logits", c_void_p),
+        ("keys", c_void_p),
+        ("values", c_void_p),
+        ("activation", c_int64),
+    ]
+
+
+class Program(ctypes.Structure):
+    """A recorded decode step, as in program.h."""
+
+    _fields_: ClassVar = [
+        ("operations", POINTER(Operation)),
+        ("num_operations", c_int64),
+        ("level", c_int64),
+        ("dtype", c_int64),
+        ("rows", c_int64),
+        ("packed_embeddings", POINTER(Weight)),
+        ("embeddings", c_void_p),
+        ("hidden_size", c_int64),
+        ("axes", c_void_p),
+        ("num_heads", c_int32),
+        ("num_kv_heads", c_int32),
+        ("head_dim", c_int32),
+        ("block_size", c_int32),
+        ("hidden", c_void_p),
+        ("cos", c_void_p),
+        ("sin", c_void_p),
+    ]
+
+
+class DecodeInputs(ctypes.Structure):
+    """The inputs of a recorded decode step, as in program.h."""
+
+    _fields_: ClassVar = [
+        ("token_ids", c_void_p),
+        ("positions", c_void_p),
+        ("slots", c_void_p),
+        ("block_tables", c_void_p),
+        ("key_lengths", c_void_p),
+        ("table_width", c_int64),
+        ("cos", c_void_p),
+        ("sin", c_void_p),
+    ]
+
+
 class NativeError(Exception):
     """The native kernels cannot run on this machine; the message says why."""
 
@@ -120,6 +185,7 @@ SIGNATURES = {
         [c_int, c_int32, *[c_void_p] * 3, *[c_int64] * 3, c_void_p, *[c_int] * 3, c_void_p],
         None,
     ),
+    "glimpse_run_program": ([POINTER(Program), POINTER(DecodeInputs)], None),
     "glimpse_rotate": ([c_int32, *[c_void_p] * 3, c_int64, *[c_int] * 3], None),
 }
 """Argument and result types of the functions in the C++ files."""

@@ -58,13 +58,12 @@ Activations input_of(const Kernels& kernels, const Weight& weight, int64_t rows,
   return {kernels, weight, rows, is_replicated(rows) ? own_buffers : buffers.input};
 }
 
-// The calling thread's, for each of its teams.
+}  // namespace
+
 TeamBuffers& team_buffers() {
   thread_local TeamBuffers buffers;
   return buffers;
 }
-
-}  // namespace
 
 void reserve(const Kernels& kernels, const Linear& linear, TeamBuffers& buffers) {
   input_of(kernels, *linear.weight, linear.rows, buffers);

@@ -36,6 +36,9 @@ struct Mlp {
 
 const Kernels& kernels_of(int level, DType dtype);
 
+// The calling thread's, for each of its teams.
+TeamBuffers& team_buffers();
+
 // Reserves what `run_in_team` needs. Called before the parallel region, because buffers may move.
 void reserve(const Kernels& kernels, const Linear& linear, TeamBuffers& buffers);
 void reserve(const Kernels& kernels, const Mlp& mlp, TeamBuffers& buffers);
@@ -46,3 +49,5 @@ void run_in_team(const Kernels& kernels, const Linear& linear, TeamBuffers& buff
 void run_in_team(const Kernels& kernels, const Mlp& mlp, TeamBuffers& buffers);
 
 }  // namespace glimpse
+
+extern "C" void glimpse_unpack_rows(const glimpse::Weight* weight, const int64_t* rows, int64_t count, void* unpacked);

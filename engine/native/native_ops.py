@@ -40,17 +40,13 @@ class NativeOps:
         return _packed(linear).compute(x, None, residual)
 
     def norm_mlp_add(self, hidden: Tensor, norm: ops.Norm, mlp: ops.MLP, *, residual: bool = True) -> Tensor:
-        match mlp:
-            case GatedMLP():
-                first, second, activation = mlp.gate_up_proj, mlp.down_proj, Activation.GATED_SILU
-            case QuickGeluMLP():
-                first, second, activation = mlp.fc1, mlp.fc2, Activation.QUICK_GELU
+        first, second, activation = as_mlp(mlp)
         hidden = hidden.contiguous()
         output = torch.empty_like(hidden)
         self._library.glimpse_mlp(
             self._level,
-            byref(_packed(first).packed),
-            byref(_packed(second).packed),
+            byref(first.packed),
+            byref(second.packed),
             byref(self._norm(norm)),
             hidden.data_ptr(),
             hidden.shape[0],
@@ -95,10 +91,24 @@ class NativeOps:
 
     def _norm(self, module: ops.Norm) -> Norm:
         if module not in self._norms:
-            centered = not isinstance(module, RMSNorm)
-            bias = module.bias.data_ptr() if centered else None
-            self._norms[module] = Norm(module.weight.data_ptr(), bias, module.eps, centered)
+            self._norms[module] = as_norm(module)
         return self._norms[module]
+
+
+def as_norm(module: ops.Norm) -> Norm:
+    """Returns a norm for the kernels. It points to the module's weights."""
+    centered = not isinstance(module, RMSNorm)
+    bias = module.bias.data_ptr() if centered else None
+    return Norm(module.weight.data_ptr(), bias, module.eps, centered)
+
+
+def as_mlp(mlp: ops.MLP) -> tuple[PackedLinear, PackedLinear, Activation]:
+    """Returns an MLP's packed linears and the activation between them."""
+    match mlp:
+        case GatedMLP():
+            return _packed(mlp.gate_up_proj), _packed(mlp.down_proj), Activation.GATED_SILU
+        case QuickGeluMLP():
+            return _packed(mlp.fc1), _packed(mlp.fc2), Activation.QUICK_GELU
 
 
 def _packed(linear: nn.Module) -> PackedLinear:

@@ -80,6 +80,12 @@ class Batch:
     sampled_rows: Tensor
     """int64 [rows]: for each chunk that samples, the token before each draft token, then the last token."""
 
+    @property
+    def is_decode(self) -> bool:
+        """Whether each sequence has one new token, which is sampled and not a media token."""
+        num_sequences = len(self.query_lengths)
+        return len(self.token_ids) == len(self.sampled_rows) == num_sequences and not self.media
+
 
 def make_batch(
     chunks: Sequence[SequenceChunk],

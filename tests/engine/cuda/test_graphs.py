@@ -22,7 +22,6 @@ from glimpse.engine.cuda.graphs import (
     GraphCapturer,
     Replay,
     capture_sizes,
-    is_decode,
 )
 from glimpse.engine.families.registry import load_model_config
 from glimpse.engine.layers.attention import plan_attention
@@ -209,11 +208,11 @@ def test_decode_steps_have_one_sampled_token_per_sequence():
         )
         return make_batch([chunk], {0: layout}, block_size=BLOCK_SIZE, device=CPU)
 
-    assert is_decode(batch(6, 1))
-    assert not is_decode(batch(6, 2))
-    assert not is_decode(batch(2, 1, samples=False))
-    assert not is_decode(batch(4, 1)), "a token of an image"
-    assert not is_decode(batch(6, 2, num_draft_tokens=1))
+    assert batch(6, 1).is_decode
+    assert not batch(6, 2).is_decode
+    assert not batch(2, 1, samples=False).is_decode
+    assert not batch(4, 1).is_decode, "a token of an image"
+    assert not batch(6, 2, num_draft_tokens=1).is_decode
 
 
 @pytest.mark.parametrize("async_scheduling", [False, True])

@@ -1,0 +1,167 @@
+// Runs recorded decode steps: one parallel region, with a barrier after each operation.
+#include "program.h"
+
+#include <omp.h>
+
+#include <atomic>
+#include <cstring>
+#include <type_traits>
+#include <vector>
+
+#include "attention.h"
+#include "attention_rotary.h"
+#include "linear.h"
+#include "multiplication.h"
+
+namespace glimpse {
+namespace {
+
+// A step in bf16 or float.
+template <class T>
+class Step {
+ public:
+  // Prepares what all threads share.
+  Step(const Program& program, const DecodeInputs& inputs)
+      : program_(program), inputs_(inputs), kernels_(kernels_of(program.level, static_cast<DType>(program.dtype))),
+        attention_(attention_kernels<T>(program.level, program.head_dim)),
+        shape_{program.head_dim, program.head_dim, score_scale(program.head_dim)},
+        tables_(inputs.block_tables, inputs.block_tables + program.rows * inputs.table_width),
+        next_tasks_(program.num_operations) {
+    for (int64_t i = 0; i < program_.num_operations; ++i) prepare(program_.operations[i]);
+  }
+
+  // Computes this thread's part.
+  void run() {
+    fill_inputs();
+    for (int64_t i = 0; i < program_.num_operations; ++i) {
+#pragma omp barrier
+      run(program_.operations[i], next_tasks_[i]);
+    }
+  }
+
+ private:
+  void prepare(const Operation& operation) {
+    if (operation.kind == kLinearOperation) reserve(kernels_, linear(operation), buffers_);
+    if (operation.kind == kMlpOperation) reserve(kernels_, mlp(operation), buffers_);
+    if (operation.kind == kAttendOperation && !first_attend_) {
+      first_attend_ = &operation;
+      make_attention_tasks();
+    }
+  }
+
+  // All layers attend to the same blocks, each in its own keys and values.
+  void make_attention_tasks() {
+    const Operation& first = *first_attend_;
+    const PagedHeads<T> heads = {numbers(first.keys),   numbers(first.values), program_.num_heads,
+                                 program_.num_kv_heads, program_.head_dim,     program_.block_size};
+    for (int64_t row = 0; row < program_.rows; ++row) {
+      const int64_t offset = row * program_.num_heads * program_.head_dim;
+      const PagedSequence sequence = {tables_.data() + row * inputs_.table_width,
+                                      static_cast<int>(inputs_.key_lengths[row]), 1};
+      add_jobs<T>(heads, sequence, numbers(first.x) + offset, numbers(first.y) + offset, jobs_);
+    }
+    tasks_ = make_tasks(jobs_);
+  }
+
+  void run(const Operation& operation, std::atomic<int>& next_task) {
+    switch (operation.kind) {
+      case kLinearOperation:
+        return run_in_team(kernels_, linear(operation), buffers_);
+      case kMlpOperation:
+        return run_in_team(kernels_, mlp(operation), buffers_);
+      case kRotateOperation:
+        return rotate(operation);
+      case kAttendOperation: {
+        const LayerOffset layer = {numbers(operation.keys) - numbers(first_attend_->keys),
+                                   numbers(operation.values) - numbers(first_attend_->values)};
+        return run_tasks(attention_, shape_, program_.head_dim, tasks_, next_task, layer);
+      }
+    }
+  }
+
+  static const T* numbers(const void* tensor) { return static_cast<const T*>(tensor); }
+  static T* numbers(void* tensor) { return static_cast<T*>(tensor); }
+
+  Linear linear(const Operation& operation) const {
+    Linear linear = {operation.weight, operation.norm,     operation.x,      program_.rows,
+                     kIdentity,        operation.residual, operation.logits, nullptr};
+    if constexpr (std::is_same_v<T, float>) {
+      if (!linear.wide) linear.wide = numbers(operation.y);
+    } else {
+      linear.narrow = numbers(operation.y);
+    }
+    return linear;
+  }
+
+  Mlp mlp(const Operation& operation) const {
+    const int32_t activation = operation.activation;
+    return {operation.weight, operation.second, operation.norm,     operation.x,
+            program_.rows,    activation,       operation.residual, operation.y};
+  }
+
+  void rotate(const Operation& operation) const {
+    const RotaryStore<T> store = {numbers(operation.x),
+                                  program_.cos,
+                                  program_.sin,
+                                  inputs_.slots,
+                                  program_.num_heads,
+                                  program_.num_kv_heads,
+                                  program_.head_dim,
+                                  program_.block_size,
+                                  numbers(operation.keys),
+                                  numbers(operation.values),
+                                  numbers(operation.y)};
+    const Range heads = share(program_.rows * store.all_heads());
+    for (int64_t i = heads.begin; i < heads.end; ++i)
+      rotate_and_store_head(store, i / store.all_heads(), i % store.all_heads());
+  }
+
+  void fill_inputs() const {
+    const Range rows = share(program_.rows);
+    for (int64_t row = rows.begin; row < rows.end; ++row) {
+      embed(row);
+      fill_rotation(inputs_.cos, program_.cos, row);
+      fill_rotation(inputs_.sin, program_.sin, row);
+    }
+  }
+
+  void embed(int64_t row) const {
+    const int64_t size = program_.hidden_size;
+    const int64_t* token_id = inputs_.token_ids + row;
+    T* hidden = numbers(program_.hidden) + row * size;
+    if (program_.packed_embeddings) glimpse_unpack_rows(program_.packed_embeddings, token_id, 1, hidden);
+    else std::memcpy(hidden, numbers(program_.embeddings) + *token_id * size, size * sizeof(T));
+  }
+
+  void fill_rotation(const float* table, float* filled, int64_t row) const {
+    const int64_t half = program_.head_dim / 2;
+    for (int64_t i = 0; i < half; ++i) {
+      const int64_t position = inputs_.positions[program_.axes[i] * program_.rows + row];
+      filled[row * half + i] = table[position * half + i];
+    }
+  }
+
+  const Program& program_;
+  const DecodeInputs& inputs_;
+  const Kernels& kernels_;
+  const AttentionKernels<T>& attention_;
+  const HeadShape shape_;
+  TeamBuffers& buffers_ = team_buffers();
+  const std::vector<int32_t> tables_;
+  const Operation* first_attend_ = nullptr;
+  std::vector<Job<T>> jobs_;
+  std::vector<Task<T>> tasks_;
+  std::vector<std::atomic<int>> next_tasks_;  // of each operation
+};
+
+}  // namespace
+}  // namespace glimpse
+
+// Runs a decode step. The results of operations are bit-identical to those of the functions that run them one by one.
+extern "C" void glimpse_run_program(const glimpse::Program* program, const glimpse::DecodeInputs* inputs) {
+  glimpse::with_type(static_cast<glimpse::DType>(program->dtype), [&](auto zero) {
+    glimpse::Step<decltype(zero)> step(*program, *inputs);
+#pragma omp parallel
+    step.run();
+  });
+}
