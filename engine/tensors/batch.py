@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import accumulate, chain
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +33,14 @@ class SequenceLayout:
     @property
     def num_prompt_tokens(self) -> int:
         return self.prompt_positions.shape[1]
+
+    def position(self, index: int) -> tuple[int, int, int]:
+        """Returns the position of a token: time, height, width."""
+        if index < self.num_prompt_tokens:
+            time, height, width = self.prompt_positions[:, index].tolist()
+            return time, height, width
+        position = index + self.delta
+        return position, position, position
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +93,11 @@ class Batch:
     def is_decode(self) -> bool:
         """Whether each sequence has one new token, which is sampled and not a media token."""
         num_sequences = len(self.query_lengths)
-        return len(self.token_ids) == len(self.sampled_rows) == num_sequences and not self.media
+        return self.token_ids.shape[0] == self.sampled_rows.shape[0] == num_sequences and not self.media
+
+
+_PlacedChunk: TypeAlias = tuple[SequenceChunk, SequenceLayout, int]
+"""A chunk, the layout of its sequence, and the row of its first token."""
 
 
 def make_batch(
@@ -104,39 +117,63 @@ def make_batch(
         device: Of the tensors.
         last_sampled_rows: Sequence id → its row in the previous step's sampled tokens, for chunks with a pending token.
     """
+    lengths = [len(chunk.token_ids) for chunk in chunks]
+    key_lengths = [chunk.start + length for chunk, length in zip(chunks, lengths, strict=True)]
+    first_rows = [0, *accumulate(lengths[:-1])]
+    placed = [(chunk, layouts[chunk.sequence_id], row) for chunk, row in zip(chunks, first_rows, strict=True)]
+    pending = [
+        (first_row + len(chunk.token_ids) - 1, last_sampled_rows[chunk.sequence_id])
+        for chunk, _, first_row in placed
+        if chunk.token_ids[-1] == PENDING_TOKEN_ID
+    ]
+    make_rows = _single_rows if len(chunks) == sum(lengths) else _packed_rows
+    tensors = upload(
+        {
+            **make_rows(placed, block_size),
+            "block_tables": _pad([chunk.block_table for chunk in chunks]),
+            "key_lengths_on_device": np.array(key_lengths, dtype=np.int64),
+            "pending_rows": np.array([row for row, _ in pending], dtype=np.int64),
+            "pending_sources": np.array([source for _, source in pending], dtype=np.int64),
+        },
+        device,
+    )
+    pending_tokens = PendingTokens(rows=tensors.pop("pending_rows"), sources=tensors.pop("pending_sources"))
+    return Batch(
+        pending_tokens=pending_tokens if pending else None,
+        query_lengths=tuple(lengths),
+        key_lengths=tuple(key_lengths),
+        media=tuple(rows for chunk in placed for rows in _media_rows(*chunk)),
+        **tensors,
+    )
+
+
+def _packed_rows(placed: Sequence[_PlacedChunk], block_size: int) -> dict[str, IntArray]:
+    """Returns what `Batch` holds of each token, and the sampled rows."""
+    chunks = [chunk for chunk, _, _ in placed]
     starts = np.array([chunk.start for chunk in chunks], dtype=np.int64)
     lengths = np.array([len(chunk.token_ids) for chunk in chunks], dtype=np.int64)
     ends = lengths.cumsum()
     sequence_rows = np.repeat(np.arange(len(chunks)), lengths)  # [tokens]: the chunk that a token belongs to
     indices = np.arange(ends[-1]) + np.repeat(starts - (ends - lengths), lengths)  # [tokens]: index in the sequence
     tables = _pad([chunk.block_table for chunk in chunks])
-    first_rows: list[int] = (ends - lengths).tolist()
-    placed = [(chunk, layouts[chunk.sequence_id], row) for chunk, row in zip(chunks, first_rows, strict=True)]
-    token_ids = np.fromiter(chain.from_iterable(chunk.token_ids for chunk in chunks), dtype=np.int64)
     num_sampled = [1 + chunk.num_draft_tokens if chunk.samples else 0 for chunk in chunks]
-    pending_rows = np.flatnonzero(token_ids == PENDING_TOKEN_ID)
-    sources = [last_sampled_rows[chunks[row].sequence_id] for row in sequence_rows[pending_rows]]
-    tensors = upload(
-        {
-            "token_ids": token_ids,
-            "positions": _positions(placed, indices, lengths),
-            "slots": tables[sequence_rows, indices // block_size] * block_size + indices % block_size,
-            "block_tables": tables,
-            "sampled_rows": np.concatenate([np.arange(end - n, end) for end, n in zip(ends, num_sampled, strict=True)]),
-            "pending_rows": pending_rows,
-            "pending_sources": np.array(sources, dtype=np.int64),
-            "key_lengths_on_device": starts + lengths,
-        },
-        device,
-    )
-    pending_tokens = PendingTokens(rows=tensors.pop("pending_rows"), sources=tensors.pop("pending_sources"))
-    return Batch(
-        pending_tokens=pending_tokens if len(pending_rows) else None,
-        query_lengths=tuple(lengths.tolist()),
-        key_lengths=tuple((starts + lengths).tolist()),
-        media=tuple(rows for chunk in placed for rows in _media_rows(*chunk)),
-        **tensors,
-    )
+    return {
+        "token_ids": np.fromiter(chain.from_iterable(chunk.token_ids for chunk in chunks), dtype=np.int64),
+        "positions": _positions(placed, indices, lengths),
+        "slots": tables[sequence_rows, indices // block_size] * block_size + indices % block_size,
+        "sampled_rows": np.concatenate([np.arange(end - n, end) for end, n in zip(ends, num_sampled, strict=True)]),
+    }
+
+
+def _single_rows(placed: Sequence[_PlacedChunk], block_size: int) -> dict[str, IntArray]:
+    """As `_packed_rows`, for chunks of one token each: decode steps, where a few numbers are faster without NumPy."""
+    places = [(chunk.block_table, *divmod(chunk.start, block_size)) for chunk, _, _ in placed]
+    return {
+        "token_ids": np.array([chunk.token_ids[0] for chunk, _, _ in placed], dtype=np.int64),
+        "positions": np.array([layout.position(chunk.start) for chunk, layout, _ in placed], dtype=np.int64).T.copy(),
+        "slots": np.array([table[block] * block_size + offset for table, block, offset in places], dtype=np.int64),
+        "sampled_rows": np.array([row for chunk, _, row in placed if chunk.samples], dtype=np.int64),
+    }
 
 
 def _pad(block_tables: Sequence[tuple[int, ...]]) -> IntArray:
@@ -146,9 +183,7 @@ def _pad(block_tables: Sequence[tuple[int, ...]]) -> IntArray:
     return padded
 
 
-def _positions(
-    placed: Sequence[tuple[SequenceChunk, SequenceLayout, int]], indices: IntArray, lengths: IntArray
-) -> IntArray:
+def _positions(placed: Sequence[_PlacedChunk], indices: IntArray, lengths: IntArray) -> IntArray:
     deltas = np.array([layout.delta for _, layout, _ in placed], dtype=np.int64)
     positions = np.tile(indices + np.repeat(deltas, lengths), (3, 1))  # correct for generated tokens
     for chunk, layout, row in placed:

@@ -2,8 +2,10 @@
 
 import numpy as np
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
-from glimpse.engine.plan import MediaSpan, SequenceChunk
+from glimpse.engine.plan import PENDING_TOKEN_ID, MediaSpan, SequenceChunk
 from glimpse.engine.tensors.batch import MediaRows, SequenceLayout, make_batch
 from glimpse.media.kind import MediaKind
 
@@ -56,3 +58,32 @@ def test_chunk_outside_a_medium_has_no_media_rows():
 def test_batch_without_sampling_has_no_sampled_rows():
     batch = make_batch([chunk(7, 0, (1, 2), (0,), samples=False)], {7: LAYOUT}, block_size=4, device=CPU)
     assert batch.sampled_rows.tolist() == []
+
+
+@given(st.lists(st.tuples(st.integers(0, 11), st.sampled_from([5, PENDING_TOKEN_ID]), st.booleans()), min_size=1))
+def test_chunks_of_one_token_are_packed_like_longer_ones(rows: list[tuple[int, int, bool]]):
+    """A longer chunk at the end makes all of them take the general way."""
+    singles = [
+        chunk(row, start, (token_id,), tuple(range(row, row + start // 4 + 1)), samples)
+        for row, (start, token_id, samples) in enumerate(rows)
+    ]
+    longer = chunk(len(rows), 0, (1, 2), (0,), samples=False)
+    layouts = {row: (LAYOUT, TEXT)[row % 2] for row in range(len(rows) + 1)}
+    last_rows = {row: 7 * row for row in layouts}
+    alone = make_batch(singles, layouts, block_size=4, device=CPU, last_sampled_rows=last_rows)
+    packed = make_batch([*singles, longer], layouts, block_size=4, device=CPU, last_sampled_rows=last_rows)
+    num_rows = len(rows)
+    assert alone.token_ids.tolist() == packed.token_ids[:num_rows].tolist()
+    assert alone.positions.tolist() == packed.positions[:, :num_rows].tolist()
+    assert alone.positions.is_contiguous()
+    assert alone.slots.tolist() == packed.slots[:num_rows].tolist()
+    assert alone.block_tables.tolist() == packed.block_tables[:num_rows].tolist()
+    assert alone.sampled_rows.tolist() == packed.sampled_rows.tolist()
+    assert alone.key_lengths == packed.key_lengths[:num_rows]
+    assert [*alone.key_lengths] == alone.key_lengths_on_device.tolist()
+    assert alone.media[:] == packed.media[: len(alone.media)]
+    pending = [row for row, (_, token_id, _) in enumerate(rows) if token_id == PENDING_TOKEN_ID]
+    for batch in (alone, packed):
+        found = batch.pending_tokens
+        assert ([] if found is None else found.rows.tolist()) == pending
+        assert ([] if found is None else found.sources.tolist()) == [7 * row for row in pending]
