@@ -126,12 +126,14 @@ class PromptBuilder:
     def text(self, text: str, media: Sequence[PromptMedium], *, max_tokens: int | None = None) -> Prompt:
         """Builds the prompt of a raw text, in which special tokens are recognized and each medium has one placeholder.
 
+        It starts with the tokens that start each text for this tokenizer, such as `<s>`.
+
         Raises:
             EngineError: PROMPT_TOO_LONG; a text of more than `max_tokens` tokens may be refused before it is encoded.
             TemplateError: the text does not have exactly one placeholder for each medium.
         """
         self._check_length(text, max_tokens)
-        return self.expand(self.tokenizer.encode(text), media)
+        return self.expand(self.tokenizer.with_prefix(self.tokenizer.encode(text)), media)
 
     def expand(self, token_ids: Sequence[int], media: Sequence[PromptMedium]) -> Prompt:
         """Builds a prompt from token ids: repeats the one placeholder of each medium `num_tokens` times.
@@ -189,11 +191,11 @@ class PromptBuilder:
         if not escaper:
             return self.tokenizer.encode(rendered)
         token_ids: list[int] = []
-        for piece in self.tokenizer.split(rendered):
+        for index, piece in enumerate(self.tokenizer.split(rendered)):
             if isinstance(piece, int):
                 token_ids.append(piece)
             else:
-                token_ids += self.tokenizer.encode_plain(escaper.unescape(piece))
+                token_ids += self.tokenizer.encode_plain(escaper.unescape(piece), is_first=index == 0)
         return token_ids
 
 

@@ -1,28 +1,18 @@
-"""Tokenizer: byte-level BPE from a checkpoint's `tokenizer.json`.
+"""Tokenizer: BPE from a checkpoint's `tokenizer.json`, byte-level or in SentencePiece's way.
 
 The only module that uses the tokenizers library.
 """
 
+import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import tokenizers
-from tokenizers.decoders import ByteLevel
+from tokenizers.pre_tokenizers import Metaspace
 
 from glimpse.engine.errors import CheckpointError
+from glimpse.engine.text.token_spelling import Spelling, byte_level, removes_first_space, spelling_of
 
-
-def _byte_characters() -> dict[int, int]:
-    """Returns code point → byte of the alphabet in which byte-level BPE spells tokens.
-
-    The alphabet (GPT-2's `bytes_to_unicode`) keeps the printable bytes of Latin-1 and maps the others, in ascending
-    order, to the code points from 256 on.
-    """
-    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
-    others = (byte for byte in range(256) if byte not in printable)
-    return {byte: byte for byte in printable} | {256 + index: byte for index, byte in enumerate(others)}
-
-
-_BYTE_OF_CHARACTER = _byte_characters()
 _MAX_CHARACTERS_PER_BYTE = 2
 """Normalization composes up to three characters to two bytes."""
 _PLAUSIBLE_CHARACTERS_PER_TOKEN = 6
@@ -32,16 +22,32 @@ _CUT_TOKENS = 64
 
 
 class Tokenizer:
-    """A byte-level BPE with added tokens such as `<|im_end|>`."""
+    """A BPE with added tokens such as `<|im_end|>`."""
 
-    def __init__(self, tokenizer: tokenizers.Tokenizer) -> None:
+    def __init__(
+        self,
+        tokenizer: tokenizers.Tokenizer,
+        *,
+        spelling: Spelling = byte_level,
+        removes_first_space: bool = False,
+    ) -> None:
+        """
+        Args:
+            tokenizer: The library's.
+            spelling: How its vocabulary spells tokens.
+            removes_first_space: Encoding puts a space before the first word, and decoding a whole text removes it.
+        """
         self._tokenizer = tokenizer
+        self._spelling = spelling
+        self._removes_first_space = removes_first_space
         added = tokenizer.get_added_tokens_decoder()
         self._added = {token_id: token.content for token_id, token in added.items()}
         self.special_ids = frozenset(token_id for token_id, token in added.items() if token.special)
         self.vocab_size = tokenizer.get_vocab_size(with_added_tokens=True)
+        self._prefix_ids = _prefix_ids(tokenizer)
         self._bytes: dict[int, bytes] = {}  # cache
         self._plain = _without_added_tokens(tokenizer)
+        self._continuing = _without_first_space(self._plain)
         longest = max(map(len, tokenizer.get_vocab(with_added_tokens=True)))  # spelled with a character for each byte
         self.max_characters_per_token = longest * (_MAX_CHARACTERS_PER_BYTE if tokenizer.normalizer else 1)
         """The most characters of a text that one token can stand for."""
@@ -55,9 +61,14 @@ class Tokenizer:
         """Encodes a text and recognizes added tokens in it. Other threads run meanwhile."""
         return _encode_fast(self._tokenizer, text)
 
-    def encode_plain(self, text: str) -> list[int]:
-        """Encodes a text without recognizing added tokens. Other threads run meanwhile."""
-        return _encode_fast(self._plain, text)
+    def encode_plain(self, text: str, *, is_first: bool = True) -> list[int]:
+        """Encodes a text without recognizing added tokens. Other threads run meanwhile.
+
+        Args:
+            text: a text, or a piece of one from `split`.
+            is_first: Nothing precedes it. Some tokenizers put a space before the first word of a text.
+        """
+        return _encode_fast(self._plain if is_first else self._continuing, text)
 
     def exceeds(self, text: str, max_tokens: int) -> bool:
         """Returns whether a text certainly has more tokens, without encoding much more than `max_tokens` of them.
@@ -101,16 +112,22 @@ class Tokenizer:
     def _make_bytes(self, token_id: int) -> bytes:
         if token_id in self._added:
             return self._added[token_id].encode()
-        token = self._tokenizer.id_to_token(token_id) or ""
-        try:
-            return bytes(_BYTE_OF_CHARACTER[ord(character)] for character in token)
-        except KeyError:  # not spelled in the alphabet: some vocabularies contain special tokens not declared as such
-            return token.encode()
+        return self._spelling(self._tokenizer.id_to_token(token_id) or "")
 
-    def decode(self, token_ids: list[int]) -> str:
-        """Decodes token ids and skips special tokens."""
-        visible = (token_id for token_id in token_ids if token_id not in self.special_ids)
-        return b"".join(map(self.token_bytes, visible)).decode(errors="replace")
+    def with_prefix(self, token_ids: list[int]) -> list[int]:
+        """Returns a raw text's tokens after those that start each text, such as `<s>`, unless it has them already."""
+        prefix = self._prefix_ids
+        return token_ids if token_ids[: len(prefix)] == prefix else prefix + token_ids
+
+    def decode(self, token_ids: Sequence[int], *, skip_special: bool = True) -> str:
+        """Decodes the token ids of a whole text.
+
+        An answer continues a text: `Detokenizer` keeps a space before its first word.
+        """
+        hidden = self.special_ids if skip_special else ()
+        visible = (token_id for token_id in token_ids if token_id not in hidden)
+        text = b"".join(map(self.token_bytes, visible)).decode(errors="replace")
+        return text.removeprefix(" ") if self._removes_first_space else text
 
 
 def _encode_fast(tokenizer: tokenizers.Tokenizer, text: str) -> list[int]:
@@ -119,20 +136,41 @@ def _encode_fast(tokenizer: tokenizers.Tokenizer, text: str) -> list[int]:
     return encoding.ids
 
 
+def _prefix_ids(tokenizer: tokenizers.Tokenizer) -> list[int]:
+    """Returns the tokens that the library's post-processing puts before a text."""
+    with_all, plain = (tokenizer.encode("a", add_special_tokens=special).ids for special in (True, False))
+    return with_all[: with_all.index(plain[0])]
+
+
 def _without_added_tokens(tokenizer: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
     """Returns a tokenizer that shares the model's memory."""
     plain = tokenizers.Tokenizer(tokenizer.model)
-    plain.pre_tokenizer = tokenizer.pre_tokenizer
+    if tokenizer.pre_tokenizer is not None:
+        plain.pre_tokenizer = tokenizer.pre_tokenizer
     if tokenizer.normalizer is not None:
         plain.normalizer = tokenizer.normalizer
     return plain
+
+
+def _without_first_space(tokenizer: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
+    """Returns a tokenizer that puts no space before a text if this one does so only at the start of a text."""
+    metaspace = tokenizer.pre_tokenizer
+    if not isinstance(metaspace, Metaspace) or metaspace.prepend_scheme != "first":
+        return tokenizer
+    continuing = tokenizers.Tokenizer(tokenizer.model)
+    continuing.pre_tokenizer = Metaspace(
+        replacement=metaspace.replacement, prepend_scheme="never", split=metaspace.split
+    )
+    if tokenizer.normalizer is not None:
+        continuing.normalizer = tokenizer.normalizer
+    return continuing
 
 
 def load_tokenizer(path: Path) -> Tokenizer:
     """Loads the tokenizer of the checkpoint in folder `path`.
 
     Raises:
-        CheckpointError: `tokenizer.json` is missing, cannot be read, or is not a byte-level BPE.
+        CheckpointError: `tokenizer.json` is missing, cannot be read, or is no such BPE.
     """
     file = path / "tokenizer.json"
     try:
@@ -142,8 +180,11 @@ def load_tokenizer(path: Path) -> Tokenizer:
         raise CheckpointError("the checkpoint has no tokenizer.json") from error
     except Exception as error:  # the library raises plain Exception
         raise CheckpointError(f"the checkpoint's tokenizer.json cannot be read: {error}") from error
-    if not isinstance(tokenizer.decoder, ByteLevel) or tokenizer.pre_tokenizer is None:
+    fields = json.loads(document)
+    spelling = spelling_of(fields)
+    if spelling is None:
         raise CheckpointError(
-            "the checkpoint's tokenizer.json: expected a byte-level BPE, the only supported kind of tokenizer"
+            "the checkpoint's tokenizer.json: expected a byte-level BPE, or a BPE with bytes as fallback as"
+            " SentencePiece makes it; other kinds of tokenizers are not supported"
         )
-    return Tokenizer(tokenizer)
+    return Tokenizer(tokenizer, spelling=spelling, removes_first_space=removes_first_space(fields))

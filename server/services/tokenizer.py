@@ -57,8 +57,7 @@ class TokenizerHandlers:
     def _detokenize(self, request: tokenizer_pb2.DetokenizeRequest) -> tokenizer_pb2.DetokenizeResponse:
         check_bounds(request)
         check_token_ids(request.tokens, self.model.vocab_size, "tokens")
-        text = b"".join(map(self.tokenizer.token_bytes, request.tokens))
-        return tokenizer_pb2.DetokenizeResponse(prompt=text.decode(errors="replace"))
+        return tokenizer_pb2.DetokenizeResponse(prompt=self.tokenizer.decode(request.tokens, skip_special=False))
 
     def _render(self, tokens: list[int], max_model_len: int, *, with_texts: bool) -> tokenizer_pb2.TokenizeResponse:
         return tokenizer_pb2.TokenizeResponse(

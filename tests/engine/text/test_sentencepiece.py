@@ -1,0 +1,112 @@
+"""Tokenizers in SentencePiece's way, as of Llama 2 and Phi-3: they agree with the tokenizers library."""
+
+from pathlib import Path
+
+import pytest
+import tokenizers
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors
+
+from glimpse.engine.errors import CheckpointError
+from glimpse.engine.text.conversation import ChatMessage
+from glimpse.engine.text.detokenizer import Detokenizer
+from glimpse.engine.text.prompt import PromptBuilder
+from glimpse.engine.text.template import ChatTemplate
+from glimpse.engine.text.tokenizer import Tokenizer, load_tokenizer
+
+SPECIAL = ("<unk>", "<s>", "</s>", "<|user|>", "<|end|>")
+MERGES = ("▁ t", "h e", "▁t he", "i n", "a n", "▁ a", "▁ ▁")
+TEMPLATE = (
+    "{{ bos_token }}{% for message in messages %}<|user|>\n{{ message.content }}<|end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}Answer:{% endif %}"
+)
+
+
+def make_sentencepiece(*, prepends: str) -> tokenizers.Tokenizer:
+    """Returns a BPE with bytes as fallback.
+
+    Args:
+        prepends: a space comes before each piece between added tokens ("each", as in Llama 2 and Phi-3) or before the
+            first alone ("first", as in later conversions of the same vocabularies).
+    """
+    tokens = [*SPECIAL, *(f"<0x{byte:02X}>" for byte in range(256)), "▁", *"abcdefghijklmnopqrstuvwxyz.:A"]
+    tokens += [merge.replace(" ", "") for merge in MERGES]
+    vocab = {token: index for index, token in enumerate(tokens)}
+    pairs = [(left, right) for left, right in (merge.split(" ") for merge in MERGES)]
+    model = models.BPE(vocab=vocab, merges=pairs, unk_token="<unk>", byte_fallback=True, fuse_unk=True)
+    tokenizer = tokenizers.Tokenizer(model)
+    if prepends == "each":
+        tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    else:
+        tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first", split=False)
+    tokenizer.decoder = decoders.Sequence(
+        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    )
+    tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
+    tokenizer.add_special_tokens(
+        [AddedToken(token, special=True, normalized=False, rstrip=token == "<|user|>") for token in SPECIAL]
+    )
+    return tokenizer
+
+
+def saved(folder: Path, reference: tokenizers.Tokenizer) -> Tokenizer:
+    reference.save(str(folder / "tokenizer.json"))
+    return load_tokenizer(folder)
+
+
+REFERENCES = {prepends: make_sentencepiece(prepends=prepends) for prepends in ("each", "first")}
+
+
+Pair = tuple[Tokenizer, tokenizers.Tokenizer]
+"""A tokenizer and the library's."""
+
+
+@pytest.fixture(scope="module", params=["each", "first"])
+def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Pair:
+    reference = REFERENCES[request.param]
+    return saved(tmp_path_factory.mktemp("tokenizer"), reference), reference
+
+
+@given(text=st.text())
+def test_encodes_and_decodes_like_the_library(pair: Pair, text: str) -> None:
+    tokenizer, reference = pair
+    token_ids = reference.encode(text, add_special_tokens=False).ids
+    assert tokenizer.encode(text) == token_ids
+    assert tokenizer.decode(token_ids) == reference.decode(token_ids)
+
+
+@given(token_ids=st.lists(st.integers(0, REFERENCES["each"].get_vocab_size() - 1), max_size=40))
+def test_an_answer_keeps_its_first_space(pair: Pair, token_ids: list[int]) -> None:
+    tokenizer, _ = pair
+    detokenizer = Detokenizer(tokenizer)
+    shown = "".join(detokenizer.feed([token_id]) for token_id in token_ids) + detokenizer.finish()
+    assert shown.removeprefix(" ") == tokenizer.decode(token_ids)
+
+
+def test_raw_texts_start_with_the_tokenizers_own_token(pair: Pair) -> None:
+    tokenizer, reference = pair
+    assert tokenizer.with_prefix(tokenizer.encode("the an")) == reference.encode("the an").ids
+    marked = reference.encode("<s>the an", add_special_tokens=False).ids
+    assert tokenizer.with_prefix(tokenizer.encode("<s>the an")) == marked
+
+
+@pytest.mark.parametrize("text", ["the an", "", "  two", "a <|end|> b", "é\n</s>"])
+def test_prompts_equal_the_librarys_and_client_text_is_never_special(pair: Pair, text: str) -> None:
+    tokenizer, reference = pair
+    builder = PromptBuilder(
+        tokenizer=tokenizer, template=ChatTemplate(TEMPLATE, {"bos_token": "<s>"}), placeholder_ids={}
+    )
+    prompt = builder.chat([ChatMessage(role="user", content=(text,))], [])
+    if not any(token in text for token in SPECIAL):
+        rendered = f"<s><|user|>\n{text}<|end|>\nAnswer:"
+        assert prompt.token_ids == reference.encode(rendered, add_special_tokens=False).ids
+    special = [token_id for token_id in prompt.token_ids if token_id in tokenizer.special_ids]
+    assert special == [1, 3, 4]
+    assert text.strip() in tokenizer.decode(prompt.token_ids)
+
+
+def test_refuses_other_kinds_of_tokenizers(tmp_path: Path) -> None:
+    other = tokenizers.Tokenizer(models.WordLevel({"a": 0}, unk_token="a"))
+    with pytest.raises(CheckpointError, match="SentencePiece"):
+        saved(tmp_path, other)
