@@ -48,6 +48,8 @@ class Limits:
     """Connections of clients. Further ones are closed at once."""
     max_heap_bytes: int = 768 << 20
     """Envoy's memory. Near it, Envoy refuses requests with 503."""
+    max_idle_seconds: int = 300
+    """After which a connection without requests is closed."""
 
 
 DEFAULT_LIMITS = Limits()
@@ -162,6 +164,7 @@ def write_config(
         "missing_host": _json_body(_MISSING_HOST),
         "max_connections": limits.max_connections,
         "max_heap_bytes": limits.max_heap_bytes,
+        "max_idle": f"{limits.max_idle_seconds}s",
         "max_headers_kib": MAX_HEADERS_KIB,
         "max_headers_count": _MAX_HEADERS,
         "buffer_bytes": _BUFFER_BYTES,

@@ -67,6 +67,17 @@ async def test_refuses_more_connections_than_files(tmp_path: Path) -> None:
         ).start()
 
 
+async def test_closes_silent_connections(backend: Backend, tmp_path: Path) -> None:
+    limits = Limits(max_idle_seconds=1)
+    async with Envoy(listen=ANY_PORT, upstream=backend.address, run_dir=tmp_path, limits=limits) as envoy:
+        silent, idle = await connect(envoy), await connect(envoy)
+        assert await is_served(*idle)
+        for reader, writer in (silent, idle):
+            await asyncio.wait_for(reader.read(), 20)
+            assert reader.at_eof()
+            await close(writer)
+
+
 async def test_slow_headers_are_408(envoy: Envoy) -> None:
     reader, writer = await connect(envoy)
     writer.write(b"GET /v1/models HTTP/1.1\r\nhost: localhost\r\nx-slow: ")
