@@ -6,12 +6,12 @@ attention computes half of all pairs.
 
 from collections.abc import Mapping
 
-from glimpse.engine.config import ChosenQuantization
 from glimpse.engine.model_config import TextConfig, VisionConfig
 
 _BFLOAT16_BYTES = 2
-_BYTES_OF_WEIGHT: Mapping[ChosenQuantization, float] = {"int8": 1.0, "int4": 0.5 + 3 / 128, "fp8": 1.0}
-"""Bytes per quantized weight; scales per row are negligible, those per group take three bytes."""
+_VALUE_BYTES: Mapping[str, float] = {"int8": 1.0, "int4": 0.5, "fp8": 1.0}
+_GROUP_SIZE = 128
+"""Weights of a group, in what is quantized at load time and in most checkpoints."""
 
 
 def linear_values(text: TextConfig) -> int:
@@ -26,12 +26,24 @@ def head_values(text: TextConfig) -> int:
     return text.vocab_size * text.hidden_size
 
 
-def stored_bytes(text: TextConfig, *, quantization: ChosenQuantization, value_bytes: int = _BFLOAT16_BYTES) -> float:
+def stored_bytes(
+    text: TextConfig, *, quantization: str, value_bytes: int = _BFLOAT16_BYTES, scale_bytes: int = _BFLOAT16_BYTES
+) -> float:
     """Returns the bytes of weights that a decode step reads; the head is never quantized.
 
-    `value_bytes`: of a weight that is not quantized.
+    Scales of output features are negligible and not counted.
+
+    Args:
+        text: configuration of the decoder.
+        quantization: what an engine reports: "none", "int8", or a checkpoint's, such as "gptq int8".
+        value_bytes: of a weight that is not quantized.
+        scale_bytes: of a group's scale: 4 in the native kernels' layout, else those of the dtype.
     """
-    return linear_values(text) * _BYTES_OF_WEIGHT.get(quantization, value_bytes) + head_values(text) * value_bytes
+    *method, kind = quantization.split()
+    weight_bytes = _VALUE_BYTES.get(kind, value_bytes)
+    if method or kind == "int4":
+        weight_bytes += (scale_bytes + 1) / _GROUP_SIZE  # with a zero point
+    return linear_values(text) * weight_bytes + head_values(text) * value_bytes
 
 
 def decode_bytes(

@@ -8,7 +8,6 @@ sampling at temperature 1 and no server. The cost does not depend on the model's
 
 import argparse
 import json
-import os
 import random
 import statistics
 import sys
@@ -25,6 +24,7 @@ from glimpse.engine.loading.load_engine import load_core, load_vocabulary
 from glimpse.engine.protocol import Generate
 from glimpse.engine.sampling_params import Grammar, GrammarKind, SamplingParams
 from glimpse.engine.scheduling.core import Core
+from glimpse.native.processors import usable_processors
 
 _BATCHES = (1, 4, 16)
 _PROMPT_TOKENS = 128
@@ -143,7 +143,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5, help="(default: 5)")
     parser.add_argument("--steps", type=int, default=40, help="of each kind in a round (default: 40)")
     parser.add_argument("--max-batch", type=int, default=max(_BATCHES), help="(default: 16)")
-    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="(default: all)")
+    parser.add_argument("--threads", type=int, default=len(usable_processors()), help="(default: all)")
     parser.add_argument("--json", type=Path, help="file for the figures")
     parser.add_argument("--backend", choices=get_args(Backend), default="auto")
     parser.add_argument("--quantization", choices=get_args(Quantization), default="none")

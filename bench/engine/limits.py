@@ -9,7 +9,6 @@ fastest read and bfloat16 product stand in.
 
 import argparse
 import math
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ import torch
 from bench.engine.units.library import FLOAT_UNITS, INTEGER_UNITS, UNITS, read_rate, unit_levels, unit_rate
 from bench.figures import significant, table
 from glimpse.engine.native.library import Level
+from glimpse.native.processors import usable_processors
 
 _READ_BYTES = 1 << 30
 """Much larger than the caches."""
@@ -111,7 +111,7 @@ def _matrix_rate(rows: int, inner: int, columns: int, repeats: int) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="(default: all)")
+    parser.add_argument("--threads", type=int, default=len(usable_processors()), help="(default: all)")
     parser.add_argument("--repeats", type=int, default=9, help="of each loop (default: 9)")
     arguments = parser.parse_args()
     levels = unit_levels()

@@ -6,9 +6,9 @@
 
 A step must read the decoder's weights and its sequences' KV cache, and compute its matrix products. The longer of the
 two at the machine's own rates is its least time: the table says what share of the measured time that is. Rates are
-those of bench.engine.limits; the arithmetic rate is that of the level's fastest units for floats, or for integers where
-the native kernels multiply quantized weights as such. With int8 weights they multiply two halves of each activation,
-so that at most half of that rate is in reach. Decode steps are mostly bound by reading, prefill and image encoding by
+those of bench.engine.limits; the arithmetic rate is that of the level's fastest units for floats, or for 8-bit integers
+where the native kernels multiply quantized weights. With int8 weights they multiply activations of 15 bits, so that at
+most half of VNNI's rate is in reach. Decode steps are mostly bound by reading, prefill and image encoding by
 arithmetic.
 
 Steps are the core's own, scheduling and sampling included, without a server: decode BATCH x CONTEXT, the same at
@@ -18,7 +18,6 @@ temperature 1, the same with a prompt of 100 or 200 more tokens, a prompt alone,
 import argparse
 import gc
 import json
-import os
 import sys
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict
@@ -32,10 +31,11 @@ from bench.engine.limits import best, measure_limits
 from bench.engine.step_costs import Measured, StepWork, Variant, measured, summary, text_table
 from bench.engine.timed_engine import TimedEngine
 from bench.engine.units.library import unit_levels
-from glimpse.engine.config import Backend, ChosenQuantization, CpuLevel, DType, EngineConfig
+from glimpse.engine.config import Backend, CpuLevel, DType, EngineConfig, Quantization
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.loading.load_engine import LoadedEngine, load_core
 from glimpse.engine.native.library import Level, choose_level
+from glimpse.native.processors import usable_processors
 
 _BATCHES = (1, 4, 16)
 _CONTEXTS = (512, 2048)
@@ -87,14 +87,19 @@ def _measure_mixed(timed: TimedEngine, work: StepWork, batch: int, context: int)
         yield measured(name, timed.mixed(num_tokens), work.mixed(batch, context, num_tokens))
 
 
-def step_work(engine: LoadedEngine, quantization: ChosenQuantization) -> StepWork:
-    """Returns the least work of an engine's steps; `quantization` is what was requested of a plain checkpoint."""
+def step_work(engine: LoadedEngine) -> StepWork:
+    """Returns the least work of an engine's steps."""
     value_bytes = {"float32": 4, "bfloat16": 2}[engine.ready.dtype]
-    weight_bytes = stored_bytes(engine.model.text, quantization=quantization, value_bytes=value_bytes)
+    weight_bytes = stored_bytes(
+        engine.model.text,
+        quantization=engine.ready.quantization,
+        value_bytes=value_bytes,
+        scale_bytes=4 if engine.ready.backend == "native" else value_bytes,
+    )
     return StepWork(model=engine.model, weight_bytes=weight_bytes, value_bytes=value_bytes)
 
 
-def measure_variant(arguments: argparse.Namespace, level: CpuLevel, quantization: ChosenQuantization) -> Variant:
+def measure_variant(arguments: argparse.Namespace, level: CpuLevel, quantization: Quantization) -> Variant:
     """Loads an engine and measures its steps, and the limits beside each of them.
 
     Raises:
@@ -119,9 +124,10 @@ def measure_variant(arguments: argparse.Namespace, level: CpuLevel, quantization
         raise CheckpointError(f"--levels {level}: the engine computes with the backend {engine.ready.backend}")
     unit_level = choose_level(level) if is_native else None
     name = unit_level.option if unit_level else engine.ready.backend
-    weights = engine.ready.dtype if quantization == "none" else quantization
+    quantized = engine.ready.quantization  # of a quantized checkpoint or of `auto`, not always what was requested
+    weights = engine.ready.dtype if quantized == "none" else quantized
     timed = TimedEngine(engine.core, engine.model, repeats=arguments.repeats)
-    integers = unit_level is not None and _multiplies_integers(quantization, unit_level)
+    integers = is_native and quantized != "none"
     limiting_level = unit_level
     if unit_level is not None and engine.ready.dtype == "float32":
         limiting_level = min(unit_level, Level.AVX512_VNNI)  # the levels above it multiply float32 as it does
@@ -129,7 +135,7 @@ def measure_variant(arguments: argparse.Namespace, level: CpuLevel, quantization
     limits, steps = limits_now(), list[Measured]()
     for each in measure(
         timed,
-        step_work(engine, quantization),
+        step_work(engine),
         max_batch=arguments.max_batch,
         kinds=arguments.kinds,
         contexts=arguments.contexts,
@@ -142,16 +148,10 @@ def measure_variant(arguments: argparse.Namespace, level: CpuLevel, quantization
     return Variant(level=name, weights=weights, limits=limits, steps=steps)
 
 
-def _multiplies_integers(quantization: ChosenQuantization, level: Level) -> bool:
-    """Whether the native kernels multiply the weights as integers at a level; else they widen them to floats."""
-    has_dot_products = level not in (Level.AVX2, Level.AVX512)
-    return quantization == "int4" or (quantization == "int8" and has_dot_products)
-
-
 def measure_all(arguments: argparse.Namespace) -> Iterator[Variant]:
     """Measures each level with each quantization, one engine at a time."""
     levels: list[CpuLevel] = ["auto"] if arguments.levels is None else arguments.levels or machine_options()
-    quantizations: list[ChosenQuantization] = arguments.quantization
+    quantizations: list[Quantization] = arguments.quantization
     for level, quantization in product(levels, quantizations):
         yield measure_variant(arguments, level, quantization)
         gc.collect()  # frees the engine's memory before the next one loads
@@ -182,7 +182,7 @@ def _parse() -> argparse.Namespace:
         metavar="KIND",
         help=f"of steps: {', '.join(get_args(Kind))} (default: all)",
     )
-    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="(default: all)")
+    parser.add_argument("--threads", type=int, default=len(usable_processors()), help="(default: all)")
     parser.add_argument("--json", type=Path, help="file for the figures")
     parser.add_argument(
         "--levels",
@@ -197,7 +197,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument(
         "--quantization",
         nargs="+",
-        choices=get_args(ChosenQuantization),
+        choices=get_args(Quantization),
         default=["none"],
         help="of the weights; several are measured one after another (default: none)",
     )

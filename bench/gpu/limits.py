@@ -3,12 +3,12 @@
 On a CPU `bench.engine.limits` measures instead.
 """
 
-import os
 from collections.abc import Callable
 
 import torch
 
 from bench.engine.limits import Limits, measure_limits
+from glimpse.native.processors import usable_processors
 
 _COPY_BYTES = 4 << 30
 _SIDE = 8192
@@ -18,7 +18,7 @@ _REPEATS = 10
 def device_limits(device: str) -> Limits:
     """Upper bounds for a step. A copy counts its bytes twice, read and written."""
     if device == "cpu":
-        return measure_limits(num_threads=len(os.sched_getaffinity(0)), repeats=1)
+        return measure_limits(num_threads=len(usable_processors()), repeats=1)
     source = torch.ones(_COPY_BYTES, dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
     left, right = (torch.randn(_SIDE, _SIDE, dtype=torch.bfloat16, device=device) for _ in range(2))

@@ -18,7 +18,6 @@ interrupted comparison prints the tables of what it has.
 import argparse
 import json
 import math
-import os
 import platform
 import signal
 import subprocess
@@ -34,6 +33,7 @@ from typing import Any, TypeVar
 from bench.serving.comparison import CASES, START, Run, case_options, comparison
 from bench.serving.peers.llama_cpp import llama_cpp
 from bench.serving.targets import Started, Target, TargetError, glimpse, parse_peer, started
+from glimpse.native.processors import usable_processors
 
 _ROOT = Path(__file__).resolve().parents[2]
 _CASE_SECONDS = 1800
@@ -127,7 +127,7 @@ def describe(arguments: argparse.Namespace, targets: Sequence[Target]) -> dict[s
     names = [line.partition(":")[2].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")]
     return {
         "commit": commit.stdout.strip(),
-        "processor": f"{len(os.sched_getaffinity(0))} x {names[0] if names else platform.processor()}",
+        "processor": f"{len(usable_processors())} x {names[0] if names else platform.processor()}",
         "memory": next((line.split(None, 1)[1].strip() for line in _lines("/proc/meminfo")), ""),
         "checkpoint": str(arguments.checkpoint),
         "glimpse": arguments.glimpse,
@@ -172,7 +172,7 @@ def _peers(arguments: argparse.Namespace, checkpoint: Path) -> Iterator[Target]:
     if arguments.llama_cpp:
         binaries, files = arguments.llama_cpp
         for weights in arguments.llama_weights:
-            yield llama_cpp(binaries, files, weights, num_threads=len(os.sched_getaffinity(0)))
+            yield llama_cpp(binaries, files, weights, num_threads=len(usable_processors()))
 
 
 def _say(text: str) -> None:

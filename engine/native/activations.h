@@ -35,7 +35,8 @@ class Activations {
   Activations(const Kernels& kernels, const Weight& weight, int64_t rows, Buffer (&buffers)[3])
       : kernels_(kernels), layout_(choose_layout(kernels, weight)), dtype_(weight.dtype), rows_(rows),
         num_steps_(glimpse::num_steps(weight)), tiles_of_step_(inputs_of_step(weight) / kTileInputs),
-        tile_bytes_(kTileRows * kTileInputs * kernels.element_bytes) {
+        tile_bytes_(kTileRows * kTileInputs * kernels.element_bytes), group_steps_(is_int8(weight) ? kGroupSteps : 1),
+        order_(weight.input_order) {
     const int64_t row_tiles = ceil_div(rows, kTileRows);
     tiles_ = buffers[0].reserve(row_tiles * num_tiles() * tile_bytes_);
     if (layout_ == Layout::kTiles) return;
@@ -43,7 +44,7 @@ class Activations {
     const int64_t padded_rows = row_tiles * kTileRows;
     if (layout_ == Layout::kPlanes)
       planes_ = reinterpret_cast<PlanesRow*>(buffers[2].reserve(rows * sizeof(PlanesRow)));
-    else groups_ = reinterpret_cast<GroupRow*>(buffers[2].reserve(padded_rows * num_steps_ * sizeof(GroupRow)));
+    else groups_ = reinterpret_cast<GroupRow*>(buffers[2].reserve(padded_rows * num_groups() * sizeof(GroupRow)));
   }
 
   char* tiles() const { return tiles_; }
@@ -53,7 +54,9 @@ class Activations {
   int64_t tiles_of_step() const { return tiles_of_step_; }
   int64_t block_rows() const { return kernels_.matrix_units && layout_ == Layout::kTiles ? 2 * kTileRows : kTileRows; }
   bool has_integers() const { return layout_ != Layout::kTiles; }
-  bool uses_matrix_units() const { return kernels_.matrix_units && layout_ != Layout::kGroups; }
+  bool uses_matrix_units() const {
+    return kernels_.matrix_units && (layout_ == Layout::kTiles || layout_ == Layout::kPlanes);
+  }
 
   // Bytes of a row's inputs in one step.
   int64_t step_bytes() const {
@@ -80,14 +83,15 @@ class Activations {
 
   void make_integers(int64_t row) const {
     const int64_t row_tile = row / kTileRows, place = row % kTileRows;
-    int8_t* tiles = reinterpret_cast<int8_t*>(integers_ + row_tile * integer_tiles_bytes());
-    if (layout_ == Layout::kGroups) {
-      GroupRow* groups = groups_ + row_tile * num_steps_ * kTileRows + place;
-      kernels_.quantize_row(tile_row(row), num_steps_, tiles_of_step_ * kTileInputs, tiles + place * kTileInputs,
-                            groups);
+    char* tiles = integers_ + row_tile * integer_tiles_bytes();
+    if (layout_ != Layout::kPlanes) {
+      const Groups groups{num_tiles() * kTileInputs, group_steps_ * tiles_of_step_ * kTileInputs,
+                          layout_ == Layout::kWideGroups, order_};
+      kernels_.quantize_row(tile_row(row), groups, tiles + place * kTileInputs * integer_bytes(),
+                            groups_ + row_tile * num_groups() * kTileRows + place);
       return;
     }
-    int8_t* high = tiles + place * 64;
+    int8_t* high = reinterpret_cast<int8_t*>(tiles) + place * 64;
     int8_t* low = stacked() ? high + rows_ * 64 : high + num_steps_ * kTileBytes;
     planes_[row] = kernels_.split_row(tile_row(row), num_steps_, high, low);
   }
@@ -108,9 +112,10 @@ class Activations {
         block.low_offset = stacked() ? rows_ * 16 : 512;
         break;
       case Layout::kGroups:
-        block.tiles =
-            integers_ + row_tile * integer_tiles_bytes() + first_step * tiles_of_step_ * kTileRows * kTileInputs;
-        block.groups = groups_ + (row_tile * num_steps_ + first_step) * kTileRows;
+      case Layout::kWideGroups:
+        block.tiles = integers_ + row_tile * integer_tiles_bytes() +
+                      first_step * tiles_of_step_ * kTileRows * kTileInputs * integer_bytes();
+        block.groups = groups_ + (row_tile * num_groups() + first_step / group_steps_) * kTileRows;
         break;
       case Layout::kTiles: {
         const int64_t row_bytes = num_tiles() * tile_bytes_;
@@ -124,20 +129,28 @@ class Activations {
 
  private:
   enum class Layout {
-    kTiles,   // bfloat16 or float32
-    kPlanes,  // two planes of int8 tiles of 64 inputs
-    kGroups,  // int8 tiles of 32 inputs, with a scale for each group
+    kTiles,       // bfloat16 or float32
+    kPlanes,      // two planes of int8 tiles of 64 inputs
+    kGroups,      // int8 tiles of 32 inputs, with a scale for each group
+    kWideGroups,  // the same in int16
   };
 
   static Layout choose_layout(const Kernels& kernels, const Weight& weight) {
-    if (is_int4(weight)) return Layout::kGroups;
-    return is_int8(weight) && kernels.int8_planes ? Layout::kPlanes : Layout::kTiles;
+    if (has_groups(weight)) return is_int4(weight) ? Layout::kGroups : Layout::kWideGroups;
+    if (!is_int8(weight)) return Layout::kTiles;
+    return kernels.matrix_units ? Layout::kPlanes : Layout::kWideGroups;
   }
 
   // Integers of a row of tiles.
   int64_t integer_tiles_bytes() const {
-    return layout_ == Layout::kPlanes ? 2 * num_steps_ * kTileBytes : num_tiles() * kTileRows * kTileInputs;
+    if (layout_ == Layout::kPlanes) return 2 * num_steps_ * kTileBytes;
+    return num_tiles() * kTileRows * kTileInputs * integer_bytes();
   }
+  int64_t integer_bytes() const { return layout_ == Layout::kWideGroups ? 2 : 1; }
+
+  // Groups of activations of a row.
+  int64_t num_groups() const { return ceil_div(num_steps_, group_steps_); }
+
   // Both planes of up to 8 rows fit into one tile of a matrix unit.
   bool stacked() const { return layout_ == Layout::kPlanes && kernels_.matrix_units && rows_ <= kTileRows / 2; }
   char* tile_row(int64_t row) const {
@@ -148,10 +161,12 @@ class Activations {
   Layout layout_;
   DType dtype_;
   int64_t rows_, num_steps_, tiles_of_step_, tile_bytes_;
+  int64_t group_steps_;   // steps of a group of activations
+  const int32_t* order_;  // of the inputs in groups; null: as they are
   char* tiles_;
   char* integers_ = nullptr;
   PlanesRow* planes_ = nullptr;
-  GroupRow* groups_ = nullptr;  // [row tiles][steps][16]
+  GroupRow* groups_ = nullptr;  // [row tiles][groups][16]
 };
 
 }  // namespace glimpse

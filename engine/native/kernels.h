@@ -13,11 +13,21 @@ struct PlanesRow {
   int32_t high_sum, low_sum;  // of all inputs
 };
 
-// What the int8 values of a row and a group of inputs stand for: a value times the scale.
+// What the integers of a row and a group of inputs stand for: a value times the scale.
 struct GroupRow {
   float scale;
   int32_t sum;  // of the group's values
 };
+
+// How activations are quantized: all inputs of a group have one scale.
+struct Groups {
+  int64_t num_inputs;    // of a row of tiles
+  int64_t size;          // inputs of a group; the last group may have fewer
+  bool wide;             // to 15 bits in int16, in the order that weights of 8 bits need; else to int8
+  const int32_t* order;  // [num_inputs]: input i of the groups is the row's input order[i]; null: i
+};
+
+constexpr int64_t kGroupSteps = kMostGroupInputs / 64;  // steps of int8 weights that multiply a group of activations
 
 // A product of up to 16 rows with one panel; up to 32 rows with matrix units and bfloat16.
 struct Block {
@@ -33,7 +43,7 @@ struct Block {
   const char* ahead;        // what to prefetch meanwhile
   int64_t lines_ahead;      // cache lines to prefetch in each step
   const PlanesRow* planes;  // rows of the block, if the tiles are int8 planes; else null
-  const GroupRow* groups;   // [steps][16] rows of the block, if the tiles are int8 groups; else null
+  const GroupRow* groups;   // [groups][16] rows of the block, if the tiles are integers in groups; else null
   int64_t first_step;
   int64_t low_offset;  // with planes: offset from a high sum to its low sum, in elements
   float* sums;         // [2 row tiles][2 column tiles][16][16]; int32 with planes
@@ -62,20 +72,20 @@ struct Finishing {
 
 struct Kernels {
   bool matrix_units;      // blocks may have 32 rows, and `multiply` finishes another block meanwhile
-  bool int8_planes;       // int8 weights multiply int8 planes of activations
   int64_t element_bytes;  // size of an activation in tiles: 2 (bfloat16) or 4 (float32)
   int64_t direct_rows;  // up to this number of rows, a panel is read once, from memory; more rows need it in the cache
   void (*lay_out_row)(const bf16* x, int64_t count, const Norm* norm, void* tile_row, int64_t num_tiles);
   // Null: the tiles are bfloat16.
   void (*lay_out_float_row)(const float* x, int64_t count, const Norm* norm, void* tile_row, int64_t num_tiles);
+  // Splits one row of tiles into two int8 planes. Null without matrix units.
   PlanesRow (*split_row)(const void* tile_row, int64_t num_steps, int8_t* high, int8_t* low);
-  // Quantizes one row of tiles to int8, each group by itself. A tile has 16 rows of 32 inputs; `groups` has 16 rows.
-  void (*quantize_row)(const void* tile_row, int64_t num_groups, int64_t group_size, int8_t* values, GroupRow* groups);
+  // Quantizes one row of tiles, each group by itself. A tile has 16 rows of 32 inputs; `groups` has 16 rows.
+  void (*quantize_row)(const void* tile_row, const Groups& groups, void* values, GroupRow* rows);
   // Configures tile registers for tiles of `tile_rows` rows; `end` releases them. Null: nothing to configure.
   void (*begin)(int64_t tile_rows);
   void (*end)();
-  // Widens steps of a panel to float32, [inputs][32]. Null: `multiply` never needs it.
-  void (*unpack)(const char* panel, int64_t num_steps, bool int8, float* unpacked);
+  // Widens steps of a bfloat16 panel to float32, [inputs][32]. Null: `multiply` never needs it.
+  void (*unpack)(const char* panel, int64_t num_steps, float* unpacked);
   void (*multiply)(const Block& block, const Weight& weight);
   // Multiplies a block and finishes another one meanwhile, because matrix units leave the vector units idle. Null: no
   // such units.

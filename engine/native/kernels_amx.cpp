@@ -15,7 +15,26 @@ namespace {
 #include "rows.h"
 #include "finish.h"
 #include "dots.h"
+#include "multiply_int8.h"
 #include "multiply_int4.h"
+
+// Splits one row of tiles into two int8 planes.
+PlanesRow split_row(const void* tile_row, int64_t num_steps, int8_t* high, int8_t* low) {
+  const Element* row = static_cast<const Element*>(tile_row);
+  const float limit = largest_magnitude(row, 0, num_steps * 64);
+  constexpr float kSteps = 127 * 128 + 63;
+  i32v high_sum{}, low_sum{};
+  for (int64_t i = 0; i < num_steps * 64; i += kLanes) {
+    i32v whole = round_to_integers(load_element(row + place_of(i)) * (kSteps / limit));
+    i32v upper = (whole + 64) >> 7, lower = whole - upper * 128;
+    int64_t place = (i / 64) * kTileBytes + i % 64;
+    store(high + place, __builtin_convertvector(upper, i8v));
+    store(low + place, __builtin_convertvector(lower, i8v));
+    high_sum += upper;
+    low_sum += lower;
+  }
+  return {limit / kSteps, sum(high_sum), sum(low_sum)};
+}
 
 struct alignas(64) TileConfig {
   uint8_t palette = 1, start_row = 0, reserved[14] = {};
@@ -88,15 +107,21 @@ void multiply_kind(const Block& block, bool int8, Finishing* finishing) {
                 : multiply_tiles<false, false, kFinish>(block, finishing);
 }
 
+// The vector units scale the sums of groups.
+void multiply_in_groups(const Block& block, const Weight& weight) {
+  if (is_int4(weight)) multiply_int4(block, weight);
+  else multiply_int8<true>(block, weight);
+}
+
 void multiply(const Block& block, const Weight& weight) {
-  if (is_int4(weight)) return multiply_int4(block, weight);  // the vector units read nibbles as they are
+  if (has_groups(weight)) return multiply_in_groups(block, weight);
   multiply_kind<false>(block, is_int8(weight), nullptr);
 }
 
 void multiply_and_finish(const Block& block, const Weight& weight, Finishing& finishing) {
-  if (is_int4(weight)) {
+  if (has_groups(weight)) {
     finish_all(finishing);
-    return multiply_int4(block, weight);
+    return multiply_in_groups(block, weight);
   }
   multiply_kind<true>(block, is_int8(weight), &finishing);
 }
@@ -104,8 +129,8 @@ void multiply_and_finish(const Block& block, const Weight& weight, Finishing& fi
 }  // namespace
 
 extern const Kernels kAmxKernels{
-    true,  true, 2,       16,       lay_out_row<bf16>,   nullptr,    split_row, quantize_row,
-    begin, end,  nullptr, multiply, multiply_and_finish, finish_all,
+    true, 2,       16,       lay_out_row<bf16>,   nullptr,    split_row, quantize_row, begin,
+    end,  nullptr, multiply, multiply_and_finish, finish_all,
 };
 
 }  // namespace glimpse

@@ -60,7 +60,8 @@ void multiply_up_to(const Block& block, int64_t first, int64_t rows) {
 
 void multiply(const Block& block, const Weight& weight) {
   if (is_int4(weight)) return multiply_int4(block, weight);
-  if (is_int8(weight)) return multiply_int8(block);
+  if (has_groups(weight)) return multiply_int8<true>(block, weight);
+  if (is_int8(weight)) return multiply_int8<false>(block, weight);
   for (int64_t row = 0; row < block.rows; row += kFewRows)
     multiply_up_to<kFewRows>(block, row, block.rows - row < kFewRows ? block.rows - row : kFewRows);
 }
@@ -68,8 +69,8 @@ void multiply(const Block& block, const Weight& weight) {
 }  // namespace
 
 extern const Kernels kAvx512Bf16Kernels{
-    false,        true,    2,       kFewRows, lay_out_row<bf16>, nullptr, split_row,
-    quantize_row, nullptr, nullptr, nullptr,  multiply,          nullptr, finish_all,
+    false,   2,       kFewRows, lay_out_row<bf16>, nullptr, nullptr,    quantize_row,
+    nullptr, nullptr, nullptr,  multiply,          nullptr, finish_all,
 };
 
 }  // namespace glimpse

@@ -8,19 +8,18 @@
 #include "multiply.h"
 #if GLIMPSE_VNNI
 #include "dots.h"
-#include "multiply_int8.h"
 #endif
+#include "multiply_int8.h"
 #include "multiply_int4.h"
 
 static void multiply(const Block& block, const Weight& weight) {
   if (is_int4(weight)) return multiply_int4(block, weight);
-#if GLIMPSE_VNNI
-  if (is_int8(weight)) return multiply_int8(block);
-#endif
+  if (has_groups(weight)) return multiply_int8<true>(block, weight);
+  if (is_int8(weight)) return multiply_int8<false>(block, weight);
   multiply_float(block, weight);
 }
 
 constexpr Kernels kFloatKernels{
-    false,   GLIMPSE_VNNI, 4,        kFewRows, lay_out_row<bf16>, lay_out_row<float>, split_row, quantize_row, nullptr,
-    nullptr, unpack_panel, multiply, nullptr,  finish_all,
+    false,        4,        kFewRows, lay_out_row<bf16>, lay_out_row<float>, nullptr, quantize_row, nullptr, nullptr,
+    unpack_panel, multiply, nullptr,  finish_all,
 };

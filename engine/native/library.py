@@ -79,6 +79,8 @@ class Weight(ctypes.Structure):
         ("group_scale", c_void_p),
         ("group_zero", c_void_p),
         ("group_size", c_int64),
+        ("group_bits", c_int64),
+        ("input_order", c_void_p),
         ("dtype", c_int32),
     ]
 

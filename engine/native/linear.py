@@ -1,8 +1,6 @@
 """Linears with weights packed in the layout that the native kernels read.
 
-Only the packed copy of the weights is kept. Any shape can be packed, because tiles are padded with zeros. Weights of 8
-bits that are quantized in groups, and those whose groups are not consecutive inputs, are dequantized to the type of
-activations.
+Only the packed copy of the weights is kept. Any shape can be packed, because tiles are padded with zeros.
 """
 
 from ctypes import CDLL, byref
@@ -15,10 +13,14 @@ from glimpse.engine.layers.linear import Int8Linear, Linear, replace_linears
 from glimpse.engine.layers.mlp import GatedMLP
 from glimpse.engine.native.library import Activation, DType, Level, Norm, Weight
 from glimpse.engine.native.memory import WeightMemory
+from glimpse.engine.quantization import PACKED_INPUTS
+
+_MOST_GROUP_INPUTS = 512
+"""Inputs in a group of weights of 8 bits that the kernels take, as in types.h."""
 
 
 class PackedLinear(nn.Module):
-    """y = x Wᵀ + b for x in bfloat16 or float32, with W in the same type, in int8 or int4."""
+    """y = x Wᵀ + b for x in bfloat16 or float32, with W in the same type, in int8, or in groups of 4 or 8 bits."""
 
     def __init__(
         self,
@@ -33,7 +35,7 @@ class PackedLinear(nn.Module):
         """Packs a linear.
 
         Args:
-            linear: linear on the CPU with weights in `dtype` or int8, or with int4 weights as in `is_packable`.
+            linear: linear on the CPU; weights that are not quantized must be in `dtype`.
             gated: whether this is the first linear of a gated MLP, whose output halves are combined in pairs.
             library: native kernels.
             level: instruction set level of the kernels.
@@ -101,10 +103,14 @@ class PackedLinear(nn.Module):
         return packed
 
     def _pack_groups(self, linear: GroupQuantizedLinear) -> None:
-        self.packed.group_size = linear.group_size
+        self.packed.group_size, self.packed.group_bits = _packed_group_size(linear), linear.bits
+        if linear.input_order is not None:
+            self._tensors.append(linear.input_order.to(torch.int32))
+            self.packed.input_order = self._tensors[-1].data_ptr()
         count = self._library.glimpse_packed_groups(byref(self.packed))
         self.packed.group_scale, self.packed.group_zero = self._allocate(4 * count), self._allocate(count)
-        scale, zero = linear.scale.float().contiguous(), linear.zero.contiguous()
+        parts = linear.group_size // self.packed.group_size
+        scale, zero = linear.scale.float().repeat_interleave(parts, 0), linear.zero.repeat_interleave(parts, 0)
         self._library.glimpse_pack_groups(
             byref(self.packed), scale.data_ptr(), zero.data_ptr(), self.packed.group_scale, self.packed.group_zero
         )
@@ -114,9 +120,12 @@ class PackedLinear(nn.Module):
         return self._tensors[-1].data_ptr()
 
 
-def is_packable(linear: GroupQuantizedLinear) -> bool:
-    """Whether the kernels read this linear's groups: 4 bits, and groups of consecutive inputs."""
-    return linear.bits == 4 and linear.input_order is None
+def _packed_group_size(linear: GroupQuantizedLinear) -> int:
+    """Returns the inputs of a group as the kernels take it: a large group of 8 bits is divided into equal ones."""
+    if linear.bits == 4:
+        return linear.group_size
+    sizes = range(PACKED_INPUTS, _MOST_GROUP_INPUTS + 1, PACKED_INPUTS)
+    return max(size for size in sizes if linear.group_size % size == 0)
 
 
 def pack(root: nn.Module, library: CDLL, level: Level, dtype: torch.dtype = torch.bfloat16) -> None:
@@ -125,8 +134,6 @@ def pack(root: nn.Module, library: CDLL, level: Level, dtype: torch.dtype = torc
 
     def packed(linear: Linear | Int8Linear | GroupQuantizedLinear, parent: nn.Module) -> PackedLinear:
         gated = isinstance(parent, GatedMLP) and linear is parent.gate_up_proj
-        if isinstance(linear, GroupQuantizedLinear) and not is_packable(linear):
-            linear = linear.dequantized(dtype)
         return PackedLinear(linear, gated=gated, library=library, level=level, memory=memory, dtype=dtype)
 
     replace_linears(root, (Linear, Int8Linear, GroupQuantizedLinear), packed)

@@ -33,6 +33,9 @@ constexpr int64_t kCachedBytes = 16 << 10;    // bytes of a panel that stay in t
 constexpr int64_t kGroupedPanels = 8;         // panels whose sums are computed together if the inputs must be divided
 constexpr int64_t kUnpackedBytes = 16 << 10;  // bytes of float32 weights that stay in the L1 cache
 
+// Blocks of many rows begin with a group of activations.
+static_assert(kCachedBytes / kStepBytes % kGroupSteps == 0);
+
 // Each thread reads consecutive panels.
 class Multiplication {
  public:
@@ -103,7 +106,7 @@ class Multiplication {
     const char* weights = packed(panel, steps.begin);
     const bool ends = whole_ || blocking_.panels > 1;  // the next panel comes before the next steps
     const char* next = weights + (ends ? panel_bytes(weight_) : (steps.end - steps.begin) * step_bytes(weight_));
-    if (unpacks_) kernels_.unpack(weights, steps.end - steps.begin, is_int8(weight_), unpacked_);
+    if (unpacks_) kernels_.unpack(weights, steps.end - steps.begin, unpacked_);
     for (int64_t index = 0; index < num_blocks; ++index) {
       Block& block = blocks_[turn_ ^= 1];
       block = x_.block(rows.begin + index * x_.block_rows(), rows.end, steps.begin, steps.end);

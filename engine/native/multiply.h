@@ -7,12 +7,10 @@
 
 constexpr int kFewRows = GLIMPSE_AVX512 ? 8 : 6;      // rows whose sums are in registers at a time
 constexpr int kRowsOfPanel = GLIMPSE_AVX512 ? 8 : 2;  // of them, rows with both tiles of a panel at a time
-constexpr int kLineInputs[2] = {2, 4};                // inputs in a line of a tile: bfloat16, int8
+constexpr int kLineInputs = 2;                        // inputs in a line of a tile
 
 // The weights of one input of 16 / kTileVectors features, widened from a line of a tile.
-template <bool kInt8>
 static inline f32v widen_input(i32v line, int place) {
-  if (kInt8) return __builtin_convertvector((line << (24 - 8 * place)) >> 24, f32v);
   return reinterpret_cast<f32v>(place ? line & static_cast<int32_t>(0xffff0000) : line << 16);
 }
 
@@ -31,34 +29,31 @@ static inline void move_sums(const Block& block, int64_t first, int64_t tile,
 }
 
 // Multiplies rows [first, first + kRows) by kTiles tiles of a panel as it is stored.
-template <int kRows, int kTiles, bool kInt8>
+template <int kRows, int kTiles>
 static inline void multiply_packed(const Block& block, int64_t first, int64_t tile) {
-  constexpr int kInputs = kLineInputs[kInt8];
   f32v sums[kRows][kTiles * kTileVectors];
   move_sums<kRows, kTiles, false>(block, first, tile, sums);
   const float* x = reinterpret_cast<const float*>(block.tiles) + first * kTileInputs;
   const char* ahead = block.ahead;
-  for (int64_t step = 0; step < block.num_steps; ++step) {
+  for (int64_t step = 0; step < block.num_steps; ++step, x += kTileElements) {
     const char* weights = block.panel + step * kStepBytes + tile * kTileBytes;
     if (tile == 0) {
       for (int64_t i = 0; i < block.lines_ahead; ++i) prefetch_to_l2(ahead + i * 64);
       ahead += block.lines_ahead * 64;
     }
-    for (int half = 0; half < kInputs / 2; ++half, x += kTileElements) {  // tiles of 32 inputs
-      for (int i = 0; i < kTileInputs / kInputs; ++i) {
-        const char* line = weights + (half * (kTileInputs / kInputs) + i) * 64;
-        for (int place = 0; place < kInputs; ++place) {
-          f32v weight[kTiles * kTileVectors];
+    for (int i = 0; i < kTileInputs / kLineInputs; ++i) {
+      const char* line = weights + i * 64;
+      for (int place = 0; place < kLineInputs; ++place) {
+        f32v weight[kTiles * kTileVectors];
 #pragma GCC unroll 16
-          for (int v = 0; v < kTiles * kTileVectors; ++v)
-            weight[v] = widen_input<kInt8>(
-                load<i32v>(line + v / kTileVectors * kTileBytes + v % kTileVectors * (4 * kLanes)), place);
+        for (int v = 0; v < kTiles * kTileVectors; ++v)
+          weight[v] =
+              widen_input(load<i32v>(line + v / kTileVectors * kTileBytes + v % kTileVectors * (4 * kLanes)), place);
 #pragma GCC unroll 16
-          for (int row = 0; row < kRows; ++row) {
-            f32v input = splat(x[row * kTileInputs + i * kInputs + place]);
+        for (int row = 0; row < kRows; ++row) {
+          f32v input = splat(x[row * kTileInputs + i * kLineInputs + place]);
 #pragma GCC unroll 16
-            for (int v = 0; v < kTiles * kTileVectors; ++v) sums[row][v] += weight[v] * input;
-          }
+          for (int v = 0; v < kTiles * kTileVectors; ++v) sums[row][v] += weight[v] * input;
         }
       }
     }
@@ -95,55 +90,46 @@ static inline void multiply_unpacked(const Block& block, int64_t first, int64_t 
   move_sums<kRows, kTiles, true>(block, first, tile, sums);
 }
 
-enum class Weights { kBf16, kInt8, kUnpacked };
-
-template <int kRows, int kTiles, Weights kWeights>
+template <int kRows, int kTiles, bool kUnpacked>
 static inline void multiply_rows(const Block& block, int64_t first, int64_t tile) {
-  if constexpr (kWeights == Weights::kUnpacked) multiply_unpacked<kRows, kTiles>(block, first, tile);
-  else multiply_packed<kRows, kTiles, kWeights == Weights::kInt8>(block, first, tile);
+  if constexpr (kUnpacked) multiply_unpacked<kRows, kTiles>(block, first, tile);
+  else multiply_packed<kRows, kTiles>(block, first, tile);
 }
 
 // Multiplies `rows` rows, at most kRows, by both tiles of a panel.
-template <int kRows, Weights kWeights>
+template <int kRows, bool kUnpacked>
 static void multiply_up_to(const Block& block, int64_t first, int64_t rows) {
   if constexpr (kRows > 0) {
-    if (rows < kRows) return multiply_up_to<kRows - 1, kWeights>(block, first, rows);
-    if constexpr (kRows <= kRowsOfPanel) return multiply_rows<kRows, 2, kWeights>(block, first, 0);
-    multiply_rows<kRows, 1, kWeights>(block, first, 0);
-    multiply_rows<kRows, 1, kWeights>(block, first, 1);
+    if (rows < kRows) return multiply_up_to<kRows - 1, kUnpacked>(block, first, rows);
+    if constexpr (kRows <= kRowsOfPanel) return multiply_rows<kRows, 2, kUnpacked>(block, first, 0);
+    multiply_rows<kRows, 1, kUnpacked>(block, first, 0);
+    multiply_rows<kRows, 1, kUnpacked>(block, first, 1);
   }
 }
 
 // Divides the rows evenly: 16 rows are 6, 5 and 5 of them rather than 6, 6 and 4.
-template <Weights kWeights>
+template <bool kUnpacked>
 static void multiply_all(const Block& block) {
   for (int64_t row = 0, parts = ceil_div(block.rows, kFewRows); row < block.rows; --parts) {
     int64_t rows = ceil_div(block.rows - row, parts);
-    multiply_up_to<kFewRows, kWeights>(block, row, rows);
+    multiply_up_to<kFewRows, kUnpacked>(block, row, rows);
     row += rows;
   }
 }
 
-template <bool kInt8>
-static void unpack_steps(const char* panel, int64_t num_steps, float* unpacked) {
-  constexpr int kInputs = kLineInputs[kInt8];
-  for (int64_t line = 0; line < num_steps * 16; ++line, unpacked += kInputs * kPanelWidth) {
+static void unpack_panel(const char* panel, int64_t num_steps, float* unpacked) {
+  for (int64_t line = 0; line < num_steps * 16; ++line, unpacked += kLineInputs * kPanelWidth) {
     const char* from = panel + line / 16 * kStepBytes + line % 16 * 64;
 #pragma GCC unroll 16
     for (int v = 0; v < 2 * kTileVectors; ++v) {
       i32v weights = load<i32v>(from + v / kTileVectors * kTileBytes + v % kTileVectors * (4 * kLanes));
-      for (int place = 0; place < kInputs; ++place)
-        store(unpacked + place * kPanelWidth + v * kLanes, widen_input<kInt8>(weights, place));
+      for (int place = 0; place < kLineInputs; ++place)
+        store(unpacked + place * kPanelWidth + v * kLanes, widen_input(weights, place));
     }
   }
 }
 
-static void unpack_panel(const char* panel, int64_t num_steps, bool int8, float* unpacked) {
-  int8 ? unpack_steps<true>(panel, num_steps, unpacked) : unpack_steps<false>(panel, num_steps, unpacked);
-}
-
 static void multiply_float(const Block& block, const Weight& weight) {
-  if (block.unpacked || is_float32(weight)) multiply_all<Weights::kUnpacked>(block);
-  else if (is_int8(weight)) multiply_all<Weights::kInt8>(block);
-  else multiply_all<Weights::kBf16>(block);
+  if (block.unpacked || is_float32(weight)) multiply_all<true>(block);
+  else multiply_all<false>(block);
 }

@@ -11,15 +11,6 @@ constexpr int kGroupRows = GLIMPSE_AVX512 || GLIMPSE_VNNI ? 4 : 2;  // rows whos
 constexpr int64_t kBlockBytes = kTileInputs * kPanelWidth / 2;      // 32 inputs of a panel
 constexpr int64_t kLineBytes = 64, kBlockLines = 4;
 
-// GCC 12 would convert such vectors element by element.
-static inline i32v load_bytes(const uint8_t* from) {
-#if GLIMPSE_AVX512
-  return reinterpret_cast<i32v>(_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from))));
-#else
-  return reinterpret_cast<i32v>(_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from))));
-#endif
-}
-
 #if GLIMPSE_VNNI
 using Partial = i32v;
 static inline Partial begin_block(i32v sums) { return sums; }

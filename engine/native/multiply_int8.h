@@ -1,75 +1,155 @@
-// Products of int8 planes and int8 weights. Included after dots.h, in the same namespace.
+// Products of weights of 8 bits, int8 or in groups, and activations of 15 bits. Included after vectors.h, in the same
+// namespace.
 //
-// The instruction multiplies unsigned by signed bytes, so 128 is added to the weights. The sums begin with what that
-// adds to them: -128 times the sum of the row's inputs. They are exact, so the order of additions is of no matter.
+// Four weights of a feature lie in 32 bits. The even and the odd ones are widened to pairs of 16 bits, which are
+// multiplied by pairs of activations in the same order (see `quantize_row`). The sum of a group of activations is
+// exact: Σ value · x, with groups of weights - zero · Σ x. Such sums are then scaled and added in order in float32, so
+// a row's result is bit-identical for any number of rows, and at every level that has these kernels.
 #pragma once
 
-constexpr int kPlanesRows = GLIMPSE_AVX512 ? 4 : 3;   // rows whose sums are in registers at a time
-constexpr int kPlanesTiles = GLIMPSE_AVX512 ? 2 : 1;  // tiles of a panel at a time
-constexpr int kPlanesVectors = kPlanesTiles * kTileVectors;
+constexpr int kInt8Rows = GLIMPSE_AVX512 ? 8 : 6;         // rows whose sums are in registers at a time
+constexpr int kInt8RowsOfPanel = GLIMPSE_AVX512 ? 8 : 1;  // of them, rows with both tiles of a panel at a time
+constexpr int kLinesOfInputs = kTileInputs / 4;           // lines of a tile for a tile of activations
+constexpr int64_t kBytesOfInputs = kLinesOfInputs * 64;
 
-template <int kRows>
-static inline void multiply_planes(const Block& block, int64_t first, int64_t tile) {
-  i32v sums[2][kRows][kPlanesVectors];
-  int32_t* places[2] = {reinterpret_cast<int32_t*>(block.sums),
-                        reinterpret_cast<int32_t*>(block.sums) + block.low_offset};
-  const auto place = [&](int plane, int row, int v) {
-    return places[plane] + (first + row) * 16 + (tile + v / kTileVectors) * 256 + v % kTileVectors * kLanes;
-  };
+// Distances in bytes between weights.
+template <bool kGroups>
+struct Int8Panel {
+  static constexpr int64_t kTile = kGroups ? kBytesOfInputs : kTileBytes;            // of the panel's two tiles
+  static constexpr int64_t kInputs = kGroups ? 2 * kBytesOfInputs : kBytesOfInputs;  // of tiles of activations
+};
+
+// Pairs of weights 0 and 2, or 1 and 3, of each feature of a line. Weights in groups have no sign.
+template <bool kGroups>
+static inline i32v widen_pairs(i32v line, bool odd) {
+  if (kGroups)
+    return reinterpret_cast<i32v>(odd ? reinterpret_cast<u16w>(line) >> 8 : reinterpret_cast<u16w>(line) & 0xff);
+  const s16w pairs = reinterpret_cast<s16w>(line);
+  return reinterpret_cast<i32v>(odd ? pairs >> 8 : pairs << 8 >> 8);
+}
+
+static inline i32v add_pairs(i32v sums, i32v weights, i32v inputs) {
+#if GLIMPSE_VNNI && GLIMPSE_AVX512
+  return reinterpret_cast<i32v>(_mm512_dpwssd_epi32(reinterpret_cast<__m512i>(sums), reinterpret_cast<__m512i>(weights),
+                                                    reinterpret_cast<__m512i>(inputs)));
+#elif GLIMPSE_VNNI
+  return reinterpret_cast<i32v>(_mm256_dpwssd_avx_epi32(
+      reinterpret_cast<__m256i>(sums), reinterpret_cast<__m256i>(weights), reinterpret_cast<__m256i>(inputs)));
+#else
+#if GLIMPSE_AVX512
+  sums +=
+      reinterpret_cast<i32v>(_mm512_madd_epi16(reinterpret_cast<__m512i>(weights), reinterpret_cast<__m512i>(inputs)));
+#else
+  sums +=
+      reinterpret_cast<i32v>(_mm256_madd_epi16(reinterpret_cast<__m256i>(weights), reinterpret_cast<__m256i>(inputs)));
+#endif
+  __asm__("" : "+v"(sums));  // else the compiler adds products to each other first, and spills sums
+  return sums;
+#endif
+}
+
+// Sums of each row and vector: products of few rows would wait for each other.
+constexpr int num_chains(int rows) { return rows <= 2 ? 2 : 1; }
+
+// Adds the products of a tile of activations.
+template <int kRows, int kTiles, bool kGroups>
+static inline __attribute__((always_inline)) void add_inputs(
+    const char* weights, const char* x, i32v (&sums)[num_chains(kRows)][kRows][kTiles * kTileVectors]) {
+#pragma GCC unroll 1  // else the compiler loads several lines ahead, and spills sums
+  for (int line = 0; line < kLinesOfInputs; ++line, weights += 64, x += 8) {
+#pragma GCC unroll 2
+    for (int odd = 0; odd < 2; ++odd) {
+      i32v weight[kTiles * kTileVectors];
 #pragma GCC unroll 16
-  for (int row = 0; row < kRows; ++row)
-#pragma GCC unroll 16
-    for (int v = 0; v < kPlanesVectors; ++v) {
-      const PlanesRow& planes = block.planes[first + row];
-      sums[0][row][v] = block.adds ? load<i32v>(place(0, row, v)) : splat(-128 * planes.high_sum);
-      sums[1][row][v] = block.adds ? load<i32v>(place(1, row, v)) : splat(-128 * planes.low_sum);
-    }
-  const char* high = block.tiles + first * 64;
-  const char* low = block.second_tiles + first * 64;
-  const char* ahead = block.ahead;
-  for (int64_t step = 0; step < block.num_steps; ++step, high += kTileBytes, low += kTileBytes) {
-    const char* weights = block.panel + step * kStepBytes + tile * kTileBytes;
-    if (tile == 0) {
-      for (int64_t i = 0; i < block.lines_ahead; ++i) __builtin_prefetch(ahead + i * 64);
-      ahead += block.lines_ahead * 64;
-    }
-#pragma GCC unroll 4
-    for (int line = 0; line < 16; ++line) {
-      i32v weight[kPlanesVectors];
-#pragma GCC unroll 16
-      for (int v = 0; v < kPlanesVectors; ++v)
-        weight[v] = load<i32v>(weights + line * 64 + v / kTileVectors * kTileBytes + v % kTileVectors * (4 * kLanes)) ^
-                    static_cast<int32_t>(0x80808080);
+      for (int v = 0; v < kTiles * kTileVectors; ++v)
+        weight[v] = widen_pairs<kGroups>(
+            load<i32v>(weights + v / kTileVectors * Int8Panel<kGroups>::kTile + v % kTileVectors * (4 * kLanes)), odd);
 #pragma GCC unroll 16
       for (int row = 0; row < kRows; ++row) {
-        i32v high_inputs = splat(load<int32_t>(high + row * 64 + line * 4));
-        i32v low_inputs = splat(load<int32_t>(low + row * 64 + line * 4));
+        const i32v inputs = splat(load<int32_t>(x + row * (2 * kTileInputs) + odd * 4));
 #pragma GCC unroll 16
-        for (int v = 0; v < kPlanesVectors; ++v) {
-          sums[0][row][v] = add_dots(sums[0][row][v], weight[v], high_inputs);
-          sums[1][row][v] = add_dots(sums[1][row][v], weight[v], low_inputs);
+        for (int v = 0; v < kTiles * kTileVectors; ++v) {
+          i32v& sum = sums[odd % num_chains(kRows)][row][v];
+          sum = add_pairs(sum, weight[v], inputs);
         }
       }
     }
   }
-#pragma GCC unroll 16
-  for (int row = 0; row < kRows; ++row)
-#pragma GCC unroll 16
-    for (int v = 0; v < kPlanesVectors; ++v)
-#pragma GCC unroll 16
-      for (int plane = 0; plane < 2; ++plane) store(place(plane, row, v), sums[plane][row][v]);
 }
 
-// Multiplies `rows` rows, at most kRows, by both tiles of a panel.
-template <int kRows>
-static void multiply_planes_up_to(const Block& block, int64_t first, int64_t rows) {
-  if constexpr (kRows > 0) {
-    if (rows < kRows) return multiply_planes_up_to<kRows - 1>(block, first, rows);
-    for (int64_t tile = 0; tile < 2; tile += kPlanesTiles) multiply_planes<kRows>(block, first, tile);
+// Begins the sums of a group.
+template <int kRows, int kTiles>
+static inline __attribute__((always_inline)) void subtract_zeros(const uint8_t* zero, const GroupRow* groups,
+                                                                 i32v (&sums)[kRows][kTiles * kTileVectors]) {
+#pragma GCC unroll 16
+  for (int v = 0; v < kTiles * kTileVectors; ++v) {
+    const i32v zeros = load_bytes(zero + v * kLanes);
+#pragma GCC unroll 16
+    for (int row = 0; row < kRows; ++row) sums[row][v] = zeros * splat(-groups[row].sum);
   }
 }
 
-static void multiply_int8(const Block& block) {
-  for (int64_t row = 0; row < block.rows; row += kPlanesRows)
-    multiply_planes_up_to<kPlanesRows>(block, row, block.rows - row < kPlanesRows ? block.rows - row : kPlanesRows);
+// Multiplies rows [first, first + kRows) by kTiles tiles of a panel.
+template <int kRows, int kTiles, bool kGroups>
+static inline void multiply_int8_rows(const Block& block, const Weight& weight, int64_t first, int64_t tile) {
+  constexpr int64_t kSteps = kGroups ? 1 : kGroupSteps;
+  const int64_t inputs_of_step = kGroups ? weight.group_size : 64;
+  const int64_t feature = (block.index * num_steps(weight) + block.first_step) * kPanelWidth + tile * 16;
+  const char* weights = block.panel + tile * Int8Panel<kGroups>::kTile;
+  const char* x = block.tiles + first * (2 * kTileInputs);
+  const char* ahead = block.ahead;
+  const GroupRow* groups = block.groups + first;
+  const auto place = [&](int row, int v) {
+    return block.sums + (first + row) * 16 + (tile + v / kTileVectors) * 256 + v % kTileVectors * kLanes;
+  };
+  for (int64_t step = 0; step < block.num_steps; groups += kTileRows) {
+    i32v sums[num_chains(kRows)][kRows][kTiles * kTileVectors]{};
+    if (kGroups) subtract_zeros<kRows, kTiles>(weight.group_zero + feature + step * kPanelWidth, groups, sums[0]);
+    const float* scale = kGroups ? weight.group_scale + feature + step * kPanelWidth : nullptr;
+    const int64_t end = step + kSteps < block.num_steps ? step + kSteps : block.num_steps;
+    const bool adds = block.adds || step > 0;
+    for (; step < end; ++step) {
+      if (tile == 0) {
+        for (int64_t i = 0; i < block.lines_ahead; ++i) prefetch_to_l2(ahead + i * 64);
+        ahead += block.lines_ahead * 64;
+      }
+#pragma GCC unroll 1
+      for (int64_t i = 0; i < inputs_of_step;
+           i += kTileInputs, x += kTileRows * kTileInputs * 2, weights += Int8Panel<kGroups>::kInputs)
+        add_inputs<kRows, kTiles, kGroups>(weights, x, sums);
+      if (!kGroups) weights += kStepBytes - kTileBytes;
+    }
+#pragma GCC unroll 16
+    for (int row = 0; row < kRows; ++row)
+#pragma GCC unroll 16
+      for (int v = 0; v < kTiles * kTileVectors; ++v) {
+        const f32v before = adds ? load<f32v>(place(row, v)) : f32v{};
+        f32v factor = splat(groups[row].scale);
+        if (kGroups) factor *= load<f32v>(scale + v * kLanes);
+        i32v sum = sums[0][row][v];
+        if (num_chains(kRows) == 2) sum += sums[num_chains(kRows) - 1][row][v];
+        store(place(row, v), before + __builtin_convertvector(sum, f32v) * factor);
+      }
+  }
+}
+
+// Multiplies `rows` rows, at most kRows, by both tiles of a panel.
+template <int kRows, bool kGroups>
+static void multiply_int8_up_to(const Block& block, const Weight& weight, int64_t first, int64_t rows) {
+  if constexpr (kRows > 0) {
+    if (rows < kRows) return multiply_int8_up_to<kRows - 1, kGroups>(block, weight, first, rows);
+    if constexpr (kRows <= kInt8RowsOfPanel) return multiply_int8_rows<kRows, 2, kGroups>(block, weight, first, 0);
+    multiply_int8_rows<kRows, 1, kGroups>(block, weight, first, 0);
+    multiply_int8_rows<kRows, 1, kGroups>(block, weight, first, 1);
+  }
+}
+
+// Divides the rows evenly: 16 rows are 6, 5 and 5 of them rather than 6, 6 and 4.
+template <bool kGroups>
+static void multiply_int8(const Block& block, const Weight& weight) {
+  for (int64_t row = 0, parts = ceil_div(block.rows, kInt8Rows); row < block.rows; --parts) {
+    const int64_t rows = ceil_div(block.rows - row, parts);
+    multiply_int8_up_to<kInt8Rows, kGroups>(block, weight, row, rows);
+    row += rows;
+  }
 }

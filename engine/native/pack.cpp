@@ -63,16 +63,17 @@ void pack(const Weight& weight, const T* matrix) {
                static_cast<char*>(const_cast<void*>(weight.panels)) + panel * panel_bytes(weight));
 }
 
-// Fills a panel of int4 weights from rows of 16 bytes for each 32 inputs. Four bytes are those of a line.
-void pack_int4_panel(const Weight& weight, const char* matrix, int64_t panel, char* to) {
+// Fills a panel of weights in groups from rows of 16 or 32 bytes for each 32 inputs. Four bytes are those of a line.
+void pack_group_panel(const Weight& weight, const char* matrix, int64_t panel, char* to) {
   std::memset(to, 0, panel_bytes(weight));
   for (int64_t column = 0; column < kPanelWidth; ++column) {
     const int64_t row = source_row(weight, panel, column);
     if (row < 0) continue;
-    const char* from = matrix + row * (weight.in_features / 2);
-    char* place = to + column / 16 * 256 + column % 16 * 4;
-    for (int64_t block = 0; block < weight.in_features / 32; ++block, from += 16, place += 512)
-      for (int line = 0; line < 4; ++line) std::memcpy(place + line * 64, from + line * 4, 4);
+    const int64_t lines = weight.group_bits;
+    const char* from = matrix + row * (weight.in_features / 32 * lines * 4);
+    char* place = to + column / 16 * (lines * 64) + column % 16 * 4;
+    for (int64_t block = 0; block < weight.in_features / 32; ++block, from += lines * 4, place += lines * 128)
+      for (int64_t line = 0; line < lines; ++line) std::memcpy(place + line * 64, from + line * 4, 4);
   }
 }
 
@@ -90,11 +91,11 @@ void pack_groups(const Weight& weight, const T* values, T* packed) {
     }
 }
 
-void pack_int4(const Weight& weight, const char* matrix) {
+void pack_in_groups(const Weight& weight, const char* matrix) {
 #pragma omp parallel for
   for (int64_t panel = 0; panel < num_panels(weight); ++panel)
-    pack_int4_panel(weight, matrix, panel,
-                    static_cast<char*>(const_cast<void*>(weight.panels)) + panel * panel_bytes(weight));
+    pack_group_panel(weight, matrix, panel,
+                     static_cast<char*>(const_cast<void*>(weight.panels)) + panel * panel_bytes(weight));
 }
 
 // Unpack the row of a matrix whose first inputs are at `place` of a panel.
@@ -123,9 +124,9 @@ extern "C" int64_t glimpse_packed_groups(const Weight* weight) {
 }
 
 // Packs `matrix` [out_features, in_features] into `weight->panels`: int8 if the weight has scales; if it has scales of
-// groups int4, as glimpse/engine/layers/group_quantized.py stores it.
+// groups as glimpse/engine/layers/group_quantized.py stores it.
 extern "C" void glimpse_pack(const Weight* weight, const void* matrix) {
-  if (is_int4(*weight)) pack_int4(*weight, static_cast<const char*>(matrix));
+  if (has_groups(*weight)) pack_in_groups(*weight, static_cast<const char*>(matrix));
   else if (is_int8(*weight)) pack(*weight, static_cast<const int8_t*>(matrix));
   else if (is_float32(*weight)) pack(*weight, static_cast<const float*>(matrix));
   else pack(*weight, static_cast<const bf16*>(matrix));

@@ -1,9 +1,10 @@
 // Normalizes rows of activations and lays them out in tiles. Included after vectors.h, in the same namespace.
 //
 // A tile has 16 rows of 32 inputs, bfloat16 where the processor multiplies it and float32 elsewhere; tiles of the same
-// rows are consecutive. For int8 weights, a value may also be (128 · high + low) times the scale of its row, in two
-// planes of int8 tiles of 64 inputs: 15 bits of precision, where bfloat16 has 8. For int4 weights, it is int8 times a
-// scale for each row and group of inputs, in tiles of 32 inputs.
+// rows are consecutive. For int8 weights, a value is an integer of 15 bits, where bfloat16 has 8, times the scale of
+// its row and group of inputs; for matrix units, (128 · high + low) times the scale of its row, in two planes of int8
+// tiles of 64 inputs. For int4 weights, it is int8 times a scale for each row and group of inputs, in tiles of 32
+// inputs.
 #pragma once
 
 #if GLIMPSE_BF16
@@ -61,54 +62,62 @@ static void lay_out_row(const T* x, int64_t count, const Norm* norm, void* tile_
   }
 }
 
-// Splits one row of tiles into the two int8 planes.
-static PlanesRow split_row(const void* tile_row, int64_t num_steps, int8_t* high, int8_t* low) {
-  const Element* row = static_cast<const Element*>(tile_row);
+// Consecutive inputs of a row of tiles; in another order if `order` is not null.
+static inline f32v load_inputs(const Element* row, int64_t first, const int32_t* order) {
+  if (!order) return load_element(row + place_of(first));
+  Element inputs[kLanes];
+  for (int lane = 0; lane < kLanes; ++lane) inputs[lane] = row[place_of(order[first + lane])];
+  return load_element(inputs);
+}
+
+// The largest magnitude of a part of a row of tiles; a tiny number if all are 0.
+static float largest_magnitude(const Element* row, int64_t first, int64_t end, const int32_t* order = nullptr) {
   f32v largest{};
-  for (int64_t i = 0; i < num_steps * 64; i += kLanes) {
-    f32v value = load_element(row + place_of(i));
+  for (int64_t i = first; i < end; i += kLanes) {
+    f32v value = load_inputs(row, i, order);
     f32v size = value < 0.0f ? -value : value;
     largest = size > largest ? size : largest;
   }
   float limit = 1e-30f;
   for (int i = 0; i < kLanes; ++i) limit = largest[i] > limit ? largest[i] : limit;
-  constexpr float kSteps = 127 * 128 + 63;
-  constexpr float kRound = 12582912.0f;
-  i32v high_sum{}, low_sum{};
-  for (int64_t i = 0; i < num_steps * 64; i += kLanes) {
-    f32v shifted = load_element(row + place_of(i)) * (kSteps / limit) + kRound;
-    i32v whole = reinterpret_cast<i32v>(shifted) - reinterpret_cast<i32v>(splat(kRound));
-    i32v upper = (whole + 64) >> 7, lower = whole - upper * 128;
-    int64_t place = (i / 64) * kTileBytes + i % 64;
-    store(high + place, __builtin_convertvector(upper, i8v));
-    store(low + place, __builtin_convertvector(lower, i8v));
-    high_sum += upper;
-    low_sum += lower;
-  }
-  return {limit / kSteps, sum(high_sum), sum(low_sum)};
+  return limit;
 }
 
-static void quantize_row(const void* tile_row, int64_t num_groups, int64_t group_size, int8_t* values,
-                         GroupRow* groups) {
-  const Element* row = static_cast<const Element*>(tile_row);
-  constexpr float kRound = 12582912.0f;
-  for (int64_t group = 0; group < num_groups; ++group) {
-    const int64_t first = group * group_size;
-    f32v largest{};
-    for (int64_t i = first; i < first + group_size; i += kLanes) {
-      f32v value = load_element(row + place_of(i));
-      f32v size = value < 0.0f ? -value : value;
-      largest = size > largest ? size : largest;
-    }
-    float limit = 1e-30f;
-    for (int i = 0; i < kLanes; ++i) limit = largest[i] > limit ? largest[i] : limit;
+// To nearest, ties to even, for magnitudes below 2^22.
+static inline i32v round_to_integers(f32v value) {
+  constexpr float kRound = 12582912.0f;  // 1.5 · 2^23
+  return reinterpret_cast<i32v>(value + kRound) - reinterpret_cast<i32v>(splat(kRound));
+}
+
+// Inputs 0, 2, 1, 3 of each four, as weights of 8 bits are widened.
+static inline i16v pair_inputs(i32v values) {
+#if GLIMPSE_AVX512
+  const __m512i paired = _mm512_shuffle_epi32(reinterpret_cast<__m512i>(values), _MM_PERM_DBCA);
+#else
+  const __m256i paired = _mm256_shuffle_epi32(reinterpret_cast<__m256i>(values), _MM_SHUFFLE(3, 1, 2, 0));
+#endif
+  return __builtin_convertvector(reinterpret_cast<i32v>(paired), i16v);
+}
+
+template <bool kWide>
+static void quantize_groups(const Element* row, const Groups& groups, void* values, GroupRow* rows) {
+  constexpr float kMost = kWide ? 16383 : 127;
+  for (int64_t first = 0; first < groups.num_inputs; first += groups.size, rows += kTileRows) {
+    const int64_t end = first + groups.size < groups.num_inputs ? first + groups.size : groups.num_inputs;
+    const float limit = largest_magnitude(row, first, end, groups.order);
     i32v total{};
-    for (int64_t i = first; i < first + group_size; i += kLanes) {
-      f32v shifted = load_element(row + place_of(i)) * (127.0f / limit) + kRound;
-      i32v whole = reinterpret_cast<i32v>(shifted) - reinterpret_cast<i32v>(splat(kRound));
-      store(values + place_of(i), __builtin_convertvector(whole, i8v));
+    for (int64_t i = first; i < end; i += kLanes) {
+      const i32v whole = round_to_integers(load_inputs(row, i, groups.order) * (kMost / limit));
+      if (kWide) store(static_cast<int16_t*>(values) + place_of(i), pair_inputs(whole));
+      else store(static_cast<int8_t*>(values) + place_of(i), __builtin_convertvector(whole, i8v));
       total += whole;
     }
-    groups[group * kTileRows] = {limit / 127.0f, sum(total)};
+    *rows = {limit / kMost, sum(total)};
   }
+}
+
+static void quantize_row(const void* tile_row, const Groups& groups, void* values, GroupRow* rows) {
+  const Element* row = static_cast<const Element*>(tile_row);
+  if (groups.wide) quantize_groups<true>(row, groups, values, rows);
+  else quantize_groups<false>(row, groups, values, rows);
 }

@@ -4,10 +4,9 @@
 // - float32: a step is 4 KiB, 32 inputs with 32 output features each.
 // - bfloat16 and int8: a step is 2 KiB, two tiles of 16 output features. A tile has the layout of an AMX operand: 16
 //   lines of 16 output features, each with two consecutive bfloat16 inputs or four int8 inputs, so 32 or 64 inputs.
-// - int4: a step is a group of inputs, in blocks of 32 inputs and 512 bytes. A block has two tiles of 16 output
-// features,
-//   each of 4 lines. Byte j of feature f in line i has input 4 · i + j of the block in its low nibble, and input
-//   16 + 4 · i + j in its high nibble.
+// - in groups: a step is a group of inputs, in blocks of 32 inputs. A block has two tiles of 16 output features. With 8
+//   bits, a tile has 8 lines as above. With 4 bits, it has 4 lines: byte j of feature f in line i has input 4 · i + j
+//   of the block in its low nibble, and input 16 + 4 · i + j in its high nibble.
 // Padding is zero.
 #pragma once
 
@@ -33,6 +32,8 @@ constexpr int64_t kTileBytes = 1024;
 constexpr int64_t kPanelWidth = 32;
 constexpr int64_t kStepBytes = 2 * kTileBytes;
 constexpr int64_t kFloatStepBytes = kTileInputs * kPanelWidth * 4;
+// As many products of 8 bits without a sign and of 15 bits add up to 32 bits.
+constexpr int64_t kMostGroupInputs = 512;
 
 struct Weight {
   const void* panels;
@@ -41,11 +42,13 @@ struct Weight {
   int64_t in_features;
   int64_t out_features;  // of a gated matrix: gate and up together
   int64_t gated;         // 1: a panel has 16 features of gate and the same 16 of up
-  // int4 weights: (value - zero) · scale, with a scale and a zero for each output feature and group of inputs.
-  const float* group_scale;   // [panels][groups][32]; null: not int4
-  const uint8_t* group_zero;  // [panels][groups][32]
-  int64_t group_size;         // inputs of a group: a multiple of 32
-  DType dtype;                // of activations, and of the weights if they are neither int8 nor int4
+  // Unsigned weights in groups: (value - zero) · scale, with a scale and a zero for each output feature and group.
+  const float* group_scale;    // [panels][groups][32]; null: not in groups
+  const uint8_t* group_zero;   // [panels][groups][32]
+  int64_t group_size;          // inputs of a group: a multiple of 32; with 8 bits at most kMostGroupInputs
+  int64_t group_bits;          // 4 or 8
+  const int32_t* input_order;  // [in_features]: input i of the groups is x[input_order[i]]; null: x[i]
+  DType dtype;                 // of activations, and of the weights if they are neither int8 nor in groups
 };
 
 // Its numbers have the type of activations.
@@ -60,12 +63,13 @@ enum Activation : int32_t { kIdentity = 0, kGatedSilu = 1, kQuickGelu = 2 };
 
 inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 inline bool is_int8(const Weight& w) { return w.scale != nullptr; }
-inline bool is_int4(const Weight& w) { return w.group_scale != nullptr; }
-inline bool is_float32(const Weight& w) { return w.dtype == kFloat32 && !is_int8(w) && !is_int4(w); }
-inline int64_t inputs_of_step(const Weight& w) { return is_int4(w) ? w.group_size : is_int8(w) ? 64 : 32; }
+inline bool has_groups(const Weight& w) { return w.group_scale != nullptr; }
+inline bool is_int4(const Weight& w) { return has_groups(w) && w.group_bits == 4; }
+inline bool is_float32(const Weight& w) { return w.dtype == kFloat32 && !is_int8(w) && !has_groups(w); }
+inline int64_t inputs_of_step(const Weight& w) { return has_groups(w) ? w.group_size : is_int8(w) ? 64 : 32; }
 inline int64_t num_steps(const Weight& w) { return ceil_div(w.in_features, inputs_of_step(w)); }
 inline int64_t step_bytes(const Weight& w) {
-  if (is_int4(w)) return w.group_size * kPanelWidth / 2;
+  if (has_groups(w)) return w.group_size * kPanelWidth * w.group_bits / 8;
   return is_float32(w) ? kFloatStepBytes : kStepBytes;
 }
 inline int64_t panel_bytes(const Weight& w) { return num_steps(w) * step_bytes(w); }

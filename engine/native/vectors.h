@@ -12,7 +12,10 @@ constexpr int kTileVectors = 16 / kLanes;  // vectors of a tile's 16 output feat
 typedef float f32v __attribute__((vector_size(4 * kLanes)));
 typedef int32_t i32v __attribute__((vector_size(4 * kLanes)));
 typedef uint32_t u32v __attribute__((vector_size(4 * kLanes)));
+typedef int16_t s16w __attribute__((vector_size(4 * kLanes)));
+typedef uint16_t u16w __attribute__((vector_size(4 * kLanes)));
 typedef uint16_t u16v __attribute__((vector_size(2 * kLanes)));
+typedef int16_t i16v __attribute__((vector_size(2 * kLanes)));
 typedef int8_t i8v __attribute__((vector_size(kLanes)));
 
 template <class T>
@@ -25,6 +28,15 @@ static inline T load(const void* from) {
 template <class T>
 static inline void store(void* to, T value) {
   __builtin_memcpy(to, &value, sizeof value);
+}
+
+// Unsigned bytes, widened. GCC 12 would convert such vectors element by element.
+[[maybe_unused]] static inline i32v load_bytes(const uint8_t* from) {
+#if GLIMPSE_AVX512
+  return reinterpret_cast<i32v>(_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from))));
+#else
+  return reinterpret_cast<i32v>(_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from))));
+#endif
 }
 
 // For kernels that take longer for a cache line than the memory does: the L1 cache would lose it before it is used.

@@ -64,7 +64,7 @@ def test_every_kind_of_step_is_timed(checkpoint: Path) -> None:
     )
     engine = load_core(config, on_progress=lambda _stage, _fraction: None)
     timed = TimedEngine(engine.core, engine.model, repeats=1)
-    measured = list(measure(timed, step_work(engine, "none"), max_batch=1))
+    measured = list(measure(timed, step_work(engine), max_batch=1))
     assert [each.name for each in measured] == [
         "decode 1 x 512",
         "decode 1 x 2048",
@@ -77,7 +77,7 @@ def test_every_kind_of_step_is_timed(checkpoint: Path) -> None:
     ]
     assert all(each.least_milliseconds > 0 for each in measured[:-1])
     assert not engine.core.has_work
-    (alone,) = measure(timed, step_work(engine, "none"), max_batch=1, kinds=["prefill"], prefills=[64])
+    (alone,) = measure(timed, step_work(engine), max_batch=1, kinds=["prefill"], prefills=[64])
     assert alone.name == "prefill 64"
 
 
@@ -93,6 +93,6 @@ def test_a_part_of_a_prompt_is_no_mixed_step(checkpoint: Path) -> None:
 def test_weights_of_four_bytes_are_counted_as_such(checkpoint: Path) -> None:
     config = EngineConfig(model_path=str(checkpoint), backend="torch", dtype="float32", num_threads=1)
     engine = load_core(config, on_progress=lambda _stage, _fraction: None)
-    work = step_work(engine, "none")
+    work = step_work(engine)
     assert work.weight_bytes == 2 * stored_bytes(engine.model.text, quantization="none")
     assert work.value_bytes == 4

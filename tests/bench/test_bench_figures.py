@@ -96,6 +96,20 @@ def test_step_reads_the_weights_once_and_the_kv_of_each_sequence() -> None:
     assert four - weight_bytes == 4 * (one - weight_bytes)
 
 
+@pytest.mark.parametrize(
+    ("quantization", "scale_bytes", "bits"),
+    [
+        ("int4", 2, 4 + 24 / 128),
+        ("int4", 4, 4 + 40 / 128),
+        ("awq int4", 2, 4 + 24 / 128),
+        ("gptq int8", 4, 8 + 40 / 128),
+    ],
+)
+def test_groups_are_read_with_their_scales_and_zeros(quantization: str, scale_bytes: int, bits: float) -> None:
+    weight_bytes = stored_bytes(MID, quantization=quantization, scale_bytes=scale_bytes)
+    assert weight_bytes == pytest.approx(linear_values(MID) * bits / 8 + 2 * head_values(MID))
+
+
 def test_a_prefill_multiplies_every_weight_with_every_token() -> None:
     linears = 2 * linear_values(MID)
     assert prefill_flops(MID, 1000) - 1000 * linears < 0.1 * prefill_flops(MID, 1000)

@@ -86,25 +86,22 @@ def test_engine_answers_as_the_dequantized_model_and_reports_its_scheme(
 
 
 @needs_kernels
-@pytest.mark.parametrize("weight_format", [AWQ, WeightFormat(method="gptq", group_size=-1)])
-def test_native_kernels_compute_with_4_bits(tiny_checkpoint: Path, tmp_path: Path, weight_format: WeightFormat):
-    """They round activations to 8 bits, and not the weights to bfloat16."""
+@pytest.mark.parametrize(
+    "weight_format",
+    [
+        AWQ,
+        WeightFormat(method="gptq", group_size=-1),
+        *GROUPED["gptq int8"],
+        WeightFormat(method="gptq", desc_act=True),
+    ],
+)
+def test_native_kernels_compute_with_weights_in_groups(
+    tiny_checkpoint: Path, tmp_path: Path, weight_format: WeightFormat
+):
+    """They round activations to 8 or 15 bits, and not the weights to bfloat16."""
     quantized, dequantized = quantize_checkpoint(tiny_checkpoint, tmp_path, weight_format)
     computed, expected = (logits(Harness(path, torch.bfloat16, level=LEVELS[-1])) for path in (quantized, dequantized))
     assert 0 < (computed - expected).square().mean().sqrt() < 0.04 * expected.std()
-
-
-@needs_kernels
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
-@pytest.mark.parametrize(
-    "weight_format", [WeightFormat(method="gptq", desc_act=True), WeightFormat(method="gptq", bits=8)]
-)
-def test_native_kernels_compute_with_dequantized_weights(
-    tiny_checkpoint: Path, tmp_path: Path, weight_format: WeightFormat, dtype: torch.dtype
-):
-    quantized, dequantized = quantize_checkpoint(tiny_checkpoint, tmp_path, weight_format)
-    computed, expected = (logits(Harness(path, dtype, level=LEVELS[-1])) for path in (quantized, dequantized))
-    assert torch.equal(computed, expected)
 
 
 @pytest.mark.parametrize("weight_format", [AWQ, WeightFormat(method="gptq", group_size=-1), WeightFormat(method="fp8")])

@@ -35,7 +35,7 @@ FILES = {
 
 AVX512 = r"%zmm|%k[1-7]|%[xy]mm(1[6-9]|2\d|3[01])"
 """Registers that only AVX-512 has."""
-VNNI, BF16, AMX = "vpdpbusd", "vdpbf16ps|vcvtne2?ps2bf16", "tdp|tileload"
+VNNI, BF16, AMX = "vpdp(?:busd|wssd)", "vdpbf16ps|vcvtne2?ps2bf16", "tdp|tileload"
 EXCLUDED = {
     Level.AVX2: f"{AVX512}|{VNNI}|{BF16}|{AMX}",
     Level.AVX_VNNI: rf"{AVX512}|(?<!{{vex}} ){VNNI}|{BF16}|{AMX}",
@@ -46,14 +46,23 @@ EXCLUDED = {
 """Instructions that processors of a level may lack, as a regular expression."""
 PRODUCTS = {
     Level.AVX2: [r"vfmadd\w+ps .*%ymm"],
-    Level.AVX_VNNI: [r"vfmadd\w+ps .*%ymm", r"\{vex\} vpdpbusd .*%ymm"],
+    Level.AVX_VNNI: [r"vfmadd\w+ps .*%ymm"],
     Level.AVX512: [r"vfmadd\w+ps .*%zmm"],
-    Level.AVX512_VNNI: [r"vfmadd\w+ps .*%zmm", r"vpdpbusd .*%zmm"],
+    Level.AVX512_VNNI: [r"vfmadd\w+ps .*%zmm"],
     Level.AVX512_BF16: [r"vdpbf16ps .*%zmm", "vcvtneps2bf16"],
     Level.AMX: ["tdpbf16ps", "vcvtneps2bf16"],
 }
 """Instructions that kernels of a level compute with, as regular expressions."""
-MULTIPLIES = re.compile(r"vfmadd\w+ps|vdpbf16ps|vpdpbusd|vpmaddubsw")
+INTEGER_PRODUCTS = {
+    Level.AVX2: [r"vpmaddwd .*%ymm", r"vpmaddubsw .*%ymm"],
+    Level.AVX_VNNI: [r"\{vex\} vpdpwssd .*%ymm", r"\{vex\} vpdpbusd .*%ymm"],
+    Level.AVX512: [r"vpmaddwd .*%zmm", r"vpmaddubsw .*%zmm"],
+    Level.AVX512_VNNI: [r"vpdpwssd .*%zmm", r"vpdpbusd .*%zmm"],
+    Level.AVX512_BF16: [r"vpdpwssd .*%zmm", r"vpdpbusd .*%zmm"],
+    Level.AMX: ["tdpbssd", r"vpdpwssd .*%zmm", r"vpdpbusd .*%zmm"],
+}
+"""The same for products with weights of 8 and 4 bits."""
+MULTIPLIES = re.compile(r"vfmadd\w+ps|vdpbf16ps|(\{vex\} )?vpdp(busd|wssd)|vpmaddubsw|vpmaddwd")
 STORES_ON_STACK = re.compile(r"^vmov\w+ %[xyz]mm\d+,-?(0x[0-9a-f]+)?\(%r[sb]p")
 BUSY_LOOP = 8
 """Multiplications in the body of a loop that is a kernel's."""
@@ -78,7 +87,8 @@ def test_names_the_level_of_each_file_that_selects_instructions():
 @pytest.mark.parametrize("file", FILES)
 def test_kernels_compute_with_the_instructions_of_their_level(compiled: list[Function], file: str):
     text = "\n".join(function.text for function in of_file(compiled, file))
-    for product in PRODUCTS[FILES[file]]:
+    level = FILES[file]
+    for product in PRODUCTS[level] + (INTEGER_PRODUCTS[level] if file.startswith("kernels_") else []):
         assert re.search(product, text), f"no {product}"
 
 
