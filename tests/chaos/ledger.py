@@ -74,7 +74,7 @@ class Judged:
     attacks: tuple[str, ...]
 
     def __str__(self) -> str:
-        what = ": ".join(filter(None, (self.ending.code, self.ending.detail)))
+        what = ": ".join(filter(None, dict.fromkeys((self.ending.code, self.ending.detail))))
         attacks = ", ".join(self.attacks) or "no attack"
         seconds = self.ending.end - self.ending.start
         return f"{self.fault}: {self.ending.who}: {what} (after {seconds:.1f} s, during {attacks})"

@@ -48,7 +48,7 @@ def test_faults_are_judged_by_the_attacks_at_the_time() -> None:
     campaign.add(ending(Outcome.REFUSED, code="engine_unavailable", start=20, end=21))
     campaign.add(ending(Outcome.REFUSED, code="engine_unavailable", start=11, end=22))
     assert [str(each) for each in campaign.faults()] == [
-        "unexpected: REST stream: engine_unavailable (after 1.0 s, during no attack)"
+        "unexpected: REST stream: engine_unavailable: seen (after 1.0 s, during no attack)"
     ]
 
 
