@@ -32,10 +32,9 @@ inline void multiply_rows(const Block& block, int64_t first) {
   for (int64_t step = 0; step < block.num_steps; ++step) {
     const char* weights = block.panel + step * kStepBytes;
     const char* pairs = block.tiles + step * kTileBytes + first * 64;
-    for (int64_t i = 0; i < block.lines_ahead; ++i) __builtin_prefetch(ahead + i * 64);
-    ahead += block.lines_ahead * 64;
 #pragma GCC unroll 4
     for (int line = 0; line < 16; ++line) {
+      prefetch_part(ahead, block.lines_ahead, line, 16);
       auto left = reinterpret_cast<__m512bh>(_mm512_loadu_si512(weights + line * 64));
       auto right = reinterpret_cast<__m512bh>(_mm512_loadu_si512(weights + line * 64 + kTileBytes));
       for (int row = 0; row < kRows; ++row) {
@@ -44,6 +43,7 @@ inline void multiply_rows(const Block& block, int64_t first) {
         sums[row][1] = _mm512_dpbf16_ps(sums[row][1], right, x);
       }
     }
+    ahead += block.lines_ahead * 64;
   }
   for (int row = 0; row < kRows; ++row)
     for (int v = 0; v < 2; ++v) _mm512_storeu_ps(place + row * 16 + v * 256, sums[row][v]);

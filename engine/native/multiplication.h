@@ -28,7 +28,7 @@ struct Blocking {
 
 constexpr int64_t kCacheBytes = 1 << 20;      // bytes of activations, or of sums, that stay in the L2 cache
 constexpr int64_t kCachedRows = 512;          // up to this number of rows, weights are read once
-constexpr int64_t kAheadBytes = 16 << 10;     // prefetch distance of weights
+constexpr int64_t kAheadBytes = 4 << 10;      // prefetch distance of weights
 constexpr int64_t kCachedBytes = 16 << 10;    // bytes of a panel that stay in the L1 cache
 constexpr int64_t kGroupedPanels = 8;         // panels whose sums are computed together if the inputs must be divided
 constexpr int64_t kUnpackedBytes = 16 << 10;  // bytes of float32 weights that stay in the L1 cache

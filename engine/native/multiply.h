@@ -37,12 +37,9 @@ static inline void multiply_packed(const Block& block, int64_t first, int64_t ti
   const char* ahead = block.ahead;
   for (int64_t step = 0; step < block.num_steps; ++step, x += kTileElements) {
     const char* weights = block.panel + step * kStepBytes + tile * kTileBytes;
-    if (tile == 0) {
-      for (int64_t i = 0; i < block.lines_ahead; ++i) prefetch_to_l2(ahead + i * 64);
-      ahead += block.lines_ahead * 64;
-    }
     for (int i = 0; i < kTileInputs / kLineInputs; ++i) {
       const char* line = weights + i * 64;
+      if (tile == 0) prefetch_part(ahead, block.lines_ahead, i, kTileInputs / kLineInputs);
       for (int place = 0; place < kLineInputs; ++place) {
         f32v weight[kTiles * kTileVectors];
 #pragma GCC unroll 16
@@ -57,6 +54,7 @@ static inline void multiply_packed(const Block& block, int64_t first, int64_t ti
         }
       }
     }
+    ahead += block.lines_ahead * 64;
   }
   move_sums<kRows, kTiles, true>(block, first, tile, sums);
 }

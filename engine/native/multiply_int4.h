@@ -5,8 +5,6 @@
 // in float32, so a row's result is bit-identical for any number of rows, and at every level.
 #pragma once
 
-constexpr int kGroupTiles = GLIMPSE_AVX512 ? 2 : 1;  // tiles of a panel at a time
-constexpr int kGroupVectors = kGroupTiles * kTileVectors;
 constexpr int kGroupRows = GLIMPSE_AVX512 || GLIMPSE_VNNI ? 4 : 2;  // rows whose sums are in registers at a time
 constexpr int64_t kBlockBytes = kTileInputs * kPanelWidth / 2;      // 32 inputs of a panel
 constexpr int64_t kLineBytes = 64, kBlockLines = 4;
@@ -40,7 +38,7 @@ static inline i32v end_block(i32v sums, Partial partial) {
 #endif
 
 // Adds the products of a block of 32 inputs.
-template <int kRows>
+template <int kRows, int kGroupVectors>
 static inline __attribute__((always_inline)) void add_block(const char* weights, const char* x,
                                                             i32v (&sums)[kRows][kGroupVectors]) {
   constexpr int32_t kNibbles = 0x0f0f0f0f;
@@ -70,8 +68,9 @@ static inline __attribute__((always_inline)) void add_block(const char* weights,
     for (int v = 0; v < kGroupVectors; ++v) sums[row][v] = end_block(sums[row][v], partial[row][v]);
 }
 
-template <int kRows>
+template <int kRows, int kGroupTiles>
 static inline void multiply_groups(const Block& block, const Weight& weight, int64_t first, int64_t tile) {
+  constexpr int kGroupVectors = kGroupTiles * kTileVectors;
   const int64_t num_blocks = weight.group_size / kTileInputs;
   const int64_t feature = (block.index * num_steps(weight) + block.first_step) * kPanelWidth + tile * 16;
   const float* scale = weight.group_scale + feature;
@@ -87,17 +86,16 @@ static inline void multiply_groups(const Block& block, const Weight& weight, int
     for (int v = 0; v < kGroupVectors; ++v)
       if (!block.adds) store(place(row, v), f32v{});
   for (int64_t step = 0; step < block.num_steps; ++step) {
-    if (tile == 0) {
-      for (int64_t i = 0; i < block.lines_ahead; ++i) prefetch_to_l2(ahead + i * 64);
-      ahead += block.lines_ahead * 64;
-    }
     i32v sums[kRows][kGroupVectors];
     for (int v = 0; v < kGroupVectors; ++v) {
       const i32v zeros = load_bytes(zero + v * kLanes);
       for (int row = 0; row < kRows; ++row) sums[row][v] = zeros * splat(-groups[row].sum);
     }
-    for (int64_t i = 0; i < num_blocks; ++i, weights += kBlockBytes, x += kTileRows * kTileInputs)
-      add_block<kRows>(weights, x, sums);
+    for (int64_t i = 0; i < num_blocks; ++i, weights += kBlockBytes, x += kTileRows * kTileInputs) {
+      if (tile == 0) prefetch_part(ahead, block.lines_ahead, i, num_blocks);
+      add_block<kRows, kGroupVectors>(weights, x, sums);
+    }
+    ahead += block.lines_ahead * 64;
     for (int v = 0; v < kGroupVectors; ++v) {
       const f32v scales = load<f32v>(scale + v * kLanes);
       for (int row = 0; row < kRows; ++row) {  // added in memory, since registers are needed for the next group
@@ -116,7 +114,9 @@ template <int kRows>
 static void multiply_groups_up_to(const Block& block, const Weight& weight, int64_t first, int64_t rows) {
   if constexpr (kRows > 0) {
     if (rows < kRows) return multiply_groups_up_to<kRows - 1>(block, weight, first, rows);
-    for (int64_t tile = 0; tile < 2; tile += kGroupTiles) multiply_groups<kRows>(block, weight, first, tile);
+    constexpr int kGroupTiles = GLIMPSE_AVX512 || kRows == 1 ? 2 : 1;  // tiles of a panel at a time
+    for (int64_t tile = 0; tile < 2; tile += kGroupTiles)
+      multiply_groups<kRows, kGroupTiles>(block, weight, first, tile);
   }
 }
 
