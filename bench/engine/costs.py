@@ -27,9 +27,14 @@ def head_values(text: TextConfig) -> int:
 
 
 def stored_bytes(
-    text: TextConfig, *, quantization: str, value_bytes: int = _BFLOAT16_BYTES, scale_bytes: int = _BFLOAT16_BYTES
+    text: TextConfig,
+    *,
+    quantization: str,
+    value_bytes: int = _BFLOAT16_BYTES,
+    scale_bytes: int = _BFLOAT16_BYTES,
+    int8_head: bool = False,
 ) -> float:
-    """Returns the bytes of weights that a decode step reads; the head is never quantized.
+    """Returns the bytes of weights that a decode step reads.
 
     Scales of output features are negligible and not counted.
 
@@ -38,12 +43,13 @@ def stored_bytes(
         quantization: what an engine reports: "none", "int8", or a checkpoint's, such as "gptq int8".
         value_bytes: of a weight that is not quantized.
         scale_bytes: of a group's scale: 4 in the native kernels' layout, else those of the dtype.
+        int8_head: whether the output head is quantized to int8.
     """
     *method, kind = quantization.split()
     weight_bytes = _VALUE_BYTES.get(kind, value_bytes)
     if method or kind == "int4":
         weight_bytes += (scale_bytes + 1) / _GROUP_SIZE  # with a zero point
-    return linear_values(text) * weight_bytes + head_values(text) * value_bytes
+    return linear_values(text) * weight_bytes + head_values(text) * (1 if int8_head else value_bytes)
 
 
 def decode_bytes(

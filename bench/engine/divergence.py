@@ -60,11 +60,13 @@ class Variant:
     """A configuration to compare."""
 
     scheme: QuantizationScheme | None = None
-    """Quantization of the decoder's weights."""
+    """Quantization of the decoder's layers."""
     backend: Literal["torch", "native", "triton"] = "torch"
+    int8_head: bool = False
+    """Whether the output head is quantized too, as native kernels serve it."""
 
     def __str__(self) -> str:
-        return f"{self.backend} {self.scheme or 'bfloat16'}"
+        return f"{self.backend} {self.scheme or 'bfloat16'}{', int8 head' if self.int8_head else ''}"
 
 
 EXACT = Variant()
@@ -75,9 +77,11 @@ ON_CPU = (
     Variant(backend="native"),
     Variant(scheme="int8"),
     Variant(scheme="int8", backend="native"),
+    Variant(scheme="int8", backend="native", int8_head=True),
     Variant(scheme="fp8"),
     Variant(scheme="int4"),
     Variant(scheme="int4", backend="native"),
+    Variant(scheme="int4", backend="native", int8_head=True),
 )
 ON_GPU = (
     Variant(),
@@ -94,6 +98,8 @@ def score(
     """Returns float32 [all tokens, vocabulary]: the logits after each token of each prompt."""
     config = load_model_config(path)
     model = load_model(path, config, device, dtype, lambda _stage, _fraction: None, scheme=variant.scheme)
+    if variant.int8_head:
+        model.decoder.quantize_head()
     match variant.backend:
         case "native":
             model.ops = use_native(model, dtype=dtype)

@@ -90,11 +90,13 @@ def _measure_mixed(timed: TimedEngine, work: StepWork, batch: int, context: int)
 def step_work(engine: LoadedEngine) -> StepWork:
     """Returns the least work of an engine's steps."""
     value_bytes = {"float32": 4, "bfloat16": 2}[engine.ready.dtype]
+    is_native = engine.ready.backend == "native"
     weight_bytes = stored_bytes(
         engine.model.text,
         quantization=engine.ready.quantization,
         value_bytes=value_bytes,
-        scale_bytes=4 if engine.ready.backend == "native" else value_bytes,
+        scale_bytes=4 if is_native else value_bytes,
+        int8_head=is_native and engine.ready.quantization in ("int8", "int4"),
     )
     return StepWork(model=engine.model, weight_bytes=weight_bytes, value_bytes=value_bytes)
 

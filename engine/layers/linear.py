@@ -66,6 +66,14 @@ class Int8Linear(RowScaledLinear):
 
     dtype = torch.int8
 
+    @classmethod
+    def quantized(cls, linear: Linear) -> "Int8Linear":
+        """Returns a linear with the quantized weights of `linear`."""
+        quantized, tensors = cls(linear), quantize_int8(linear.weight)
+        quantized.weight.data.copy_(tensors["weight"])
+        quantized.scale.data.copy_(tensors["scale"].flatten())
+        return quantized
+
     def forward(self, x: Tensor) -> Tensor:
         """[…, in] → […, out]"""
         product = functional.linear(x, self.weight.to(x.dtype)).float() * self.scale  # int8 values are exact

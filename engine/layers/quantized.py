@@ -5,7 +5,7 @@ from typing import Literal, TypeAlias, assert_never
 import torch
 from torch import nn
 
-from glimpse.engine.config import Quantization
+from glimpse.engine.config import ChosenBackend, Quantization
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.layers.fp8 import FP8_ALIGNMENT, Fp8Linear
 from glimpse.engine.layers.group_quantized import GroupQuantizedLinear
@@ -69,6 +69,15 @@ def process_weights_after_loading(root: nn.Module) -> None:
 def is_fp8(scheme: QuantizationScheme | None) -> bool:
     """Returns whether products are computed in FP8."""
     return scheme == "fp8" or isinstance(scheme, Fp8Quantization)
+
+
+def quantizes_head(scheme: QuantizationScheme | None, backend: ChosenBackend) -> bool:
+    """Returns whether the output head is quantized to int8, once it is loaded.
+
+    It is where the decoder's layers are quantized on request and the backend computes with int8 weights; other backends
+    would convert the head in each step. Quantized checkpoints keep the head that they were calibrated with.
+    """
+    return backend == "native" and scheme in ("int8", "int4")
 
 
 def _empty(linear: Linear, scheme: QuantizationScheme, scale_dtype: torch.dtype) -> QuantizedLinear:

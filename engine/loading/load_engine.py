@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from glimpse.engine.config import EngineConfig
+from glimpse.engine.config import ChosenBackend, EngineConfig
 from glimpse.engine.cuda.backend import make_cuda_ops
 from glimpse.engine.execution.runner import ModelRunner
 from glimpse.engine.families.registry import load_model_config
@@ -17,6 +17,7 @@ from glimpse.engine.layers.quantized import (
     QuantizationScheme,
     process_weights_after_loading,
     quantize_linears,
+    quantizes_head,
     resolve_scheme,
 )
 from glimpse.engine.loading.build_runner import LoadedShard, make_runner, uses_async_scheduling
@@ -127,11 +128,15 @@ def load_shard(config: EngineConfig, *, rank: int, on_progress: Callable[[str, f
     if config.quantization == "auto" and scheme is None:
         # The native kernels read the scales of groups as float32.
         scale_dtype = torch.float32 if backend == "native" else getattr(torch, model_config.dtype)
-        make_empty = partial(empty_model, path, model_config, dtype, scale_dtype=scale_dtype, num_ranks=num_ranks)
+        make_empty = partial(
+            empty_model, path, model_config, dtype, scale_dtype=scale_dtype, num_ranks=num_ranks, backend=backend
+        )
         scheme = choose_scheme(config, model_config, make_empty, device=device, dtype=dtype)
     if device.type == "cpu" and rank == 0:
         log_cpu(config, dtype=dtype, backend=backend, level=level, native=native)
     model = load_model(path, model_config, device, dtype, on_progress, scheme=scheme, rank=rank, num_ranks=num_ranks)
+    if quantizes_head(scheme, backend):
+        model.decoder.quantize_head()
     match backend:
         case "native":
             on_progress("packing the weights", 0.92)
@@ -210,11 +215,12 @@ def empty_model(
     *,
     scale_dtype: torch.dtype,
     num_ranks: int,
+    backend: ChosenBackend = "torch",
 ) -> Model:
     """Returns a rank's shard of the model without values, on the meta device.
 
-    Only the decoder's layers are quantized: an encoder runs once per image rather than once per token, and quantizing
-    the output head would add a fifth to the error of the logits.
+    An encoder is never quantized: it runs once per image rather than once per token. The output head is as it will be
+    on this backend; see `quantizes_head`.
 
     Raises:
         CheckpointError: the preprocessor's configuration is missing, the model cannot be sharded over `num_ranks`, or
@@ -225,6 +231,8 @@ def empty_model(
     model = model.to(dtype=dtype)
     if scheme is not None:
         quantize_linears(model.decoder.layers, scheme, scale_dtype=scale_dtype)
+    if quantizes_head(scheme, backend):
+        model.decoder.quantize_head()
     return model
 
 

@@ -5,7 +5,7 @@ models/qwen2/modeling_qwen2.py and its siblings.
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from glimpse.engine.layers.linear import Linear
+from glimpse.engine.layers.linear import Int8Linear, Linear
 from glimpse.engine.layers.mlp import GatedMLP
 from glimpse.engine.layers.norm import HeadNorms, RMSNorm
 from glimpse.engine.layers.ops import Ops
@@ -29,9 +29,9 @@ class Decoder(nn.Module):
     def __init__(self, config: TextConfig) -> None:
         super().__init__()
         self.config = config
-        self.lm_head = Linear(config.hidden_size, config.vocab_size, bias=False)
+        self.lm_head: Linear | Int8Linear = Linear(config.hidden_size, config.vocab_size, bias=False)
         shape = (config.vocab_size, config.hidden_size)
-        # None: shares the weights of the output head.
+        # None: shares the weights of the output head. See also `quantize_head`.
         self.embed_tokens = (
             None if config.tie_word_embeddings else nn.Parameter(torch.empty(shape), requires_grad=False)
         )
@@ -101,10 +101,17 @@ class Decoder(nn.Module):
             hidden = layer(hidden, ops, rotation, cache.layer(index), slots, plan)
         return hidden
 
+    def quantize_head(self) -> None:
+        """Quantizes the output head to int8. The embedding keeps unquantized weights, also if they were shared."""
+        assert isinstance(self.lm_head, Linear)
+        if self.embed_tokens is None:
+            self.embed_tokens = self.lm_head.weight
+        self.lm_head = Int8Linear.quantized(self.lm_head)
+
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
         """Yields all weights with their names in text-only checkpoints; matrices of fused linears are views.
 
-        Must be called before a backend repacks the weights.
+        Must be called before the output head is quantized or a backend repacks the weights.
         """
         embed_tokens = self.lm_head.weight if self.embed_tokens is None else self.embed_tokens
         yield "model.embed_tokens.weight", embed_tokens.data
@@ -117,7 +124,7 @@ class Decoder(nn.Module):
 
     def _embed(self, token_ids: Tensor) -> Tensor:
         if self.embed_tokens is None:
-            return self.lm_head.rows(token_ids)
+            return cast(Linear, self.lm_head).rows(token_ids)
         return functional.embedding(token_ids, self.embed_tokens)
 
 

@@ -91,6 +91,7 @@ def test_step_reads_the_weights_once_and_the_kv_of_each_sequence() -> None:
     assert weight_bytes == pytest.approx(0.775e9, rel=0.01)
     head_bytes = 2 * head_values(MID)
     assert stored_bytes(MID, quantization="int8") - head_bytes == (weight_bytes - head_bytes) / 2
+    assert stored_bytes(MID, quantization="int8", int8_head=True) == weight_bytes / 2
     one, four = (decode_bytes(MID, weight_bytes, batch=batch, context=512) for batch in (1, 4))
     assert one - weight_bytes == 512 * 24 * 2 * 2 * 64 * 2
     assert four - weight_bytes == 4 * (one - weight_bytes)

@@ -86,6 +86,7 @@ class Harness:
         level: Level | None = None,
         ops: Ops | None = None,
         quantization: Quantization = "none",
+        int8_head: bool = False,
         block_size: int = BLOCK_SIZE,
     ) -> None:
         """
@@ -95,13 +96,16 @@ class Harness:
             level: Runs the model on the native kernels of this level. Their attention needs blocks of 32; with other
                 block sizes torch's attention is used.
             ops: Runs the model on these operations. Without `level` and `ops` it runs on torch, or on a GPU's kernels.
-            quantization: Of the decoder's weights.
+            quantization: Of the decoder's layers.
+            int8_head: Whether the output head is quantized to int8.
             block_size: Tokens in a KV block.
         """
         config = load_model_config(path)
         text, device = config.text, DEVICE
         scheme = resolve_scheme(quantization, config.quantization)
         model = load_model(path, config, device, dtype, lambda stage, fraction: None, scheme=scheme)
+        if int8_head:
+            model.decoder.quantize_head()
         if level is not None:
             model.ops = use_native(model, level, dtype)
         if ops is None and level is None and device.type == "cuda":

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from glimpse.engine.config import EngineConfig, EngineOptions
+from glimpse.engine.config import ChosenBackend, EngineConfig, EngineOptions
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.families.registry import load_model_config
 from glimpse.engine.layers.linear import Linear
-from glimpse.engine.layers.quantized import QuantizationScheme, quantize_linears
+from glimpse.engine.layers.quantized import QuantizationScheme, quantize_linears, quantizes_head
 from glimpse.engine.loading import quantization_choice
 from glimpse.engine.loading.load_engine import LoadedEngine, empty_model, load_core, load_model
 from glimpse.engine.loading.quantization_choice import (
@@ -26,6 +26,8 @@ from glimpse.engine.loading.quantization_choice import (
     choose_scheme,
     memory_needs,
 )
+from tests.checkpoints import make_checkpoint
+from tests.engine.levels import needs_kernels
 from tests.quantized_checkpoints import WeightFormat, quantize_checkpoint
 
 GIB = 1 << 30
@@ -40,11 +42,13 @@ def bytes_of(model: nn.Module) -> int:
     return sum(tensor.nbytes for tensor in (*model.parameters(), *model.buffers()))
 
 
-def needs_of(path: Path, dtype: torch.dtype = torch.float32, **options: Any) -> MemoryNeeds:
+def needs_of(
+    path: Path, dtype: torch.dtype = torch.float32, backend: ChosenBackend = "torch", **options: Any
+) -> MemoryNeeds:
     config = load_model_config(path)
 
     def make(scheme: Scheme) -> nn.Module:
-        return empty_model(path, config, dtype, scheme, scale_dtype=torch.float32, num_ranks=1)
+        return empty_model(path, config, dtype, scheme, scale_dtype=torch.float32, num_ranks=1, backend=backend)
 
     return memory_needs(EngineOptions(**SMALL | options), config, make, dtype=dtype)
 
@@ -92,12 +96,19 @@ def test_says_what_is_missing_if_nothing_fits():
     )
 
 
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("backend", ["native", "torch"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_sizes_are_those_of_the_loaded_model(tiny_checkpoint: Path, dtype: torch.dtype, scheme: Scheme):
-    config = replace(load_model_config(tiny_checkpoint), dtype="float32")
-    loaded = load_model(tiny_checkpoint, config, CPU, dtype, lambda _stage, _fraction: None, scheme=scheme)
-    assert needs_of(tiny_checkpoint, dtype).weights[scheme] == bytes_of(loaded)
+def test_sizes_are_those_of_the_loaded_model(
+    tmp_path: Path, scheme: Scheme, dtype: torch.dtype, backend: ChosenBackend, tied: bool
+):
+    path = make_checkpoint(tmp_path / "checkpoint", tied=tied)
+    config = replace(load_model_config(path), dtype="float32")
+    loaded = load_model(path, config, CPU, dtype, lambda _stage, _fraction: None, scheme=scheme)
+    if quantizes_head(scheme, backend):
+        loaded.decoder.quantize_head()
+    assert needs_of(path, dtype, backend).weights[scheme] == bytes_of(loaded)
 
 
 def test_weights_shrink_with_each_scheme(tiny_checkpoint: Path):
@@ -152,6 +163,8 @@ def load(path: Path, monkeypatch: pytest.MonkeyPatch, available: int | None, **o
     return load_core(config, on_progress=lambda _stage, _fraction: None)
 
 
+@needs_kernels
+@pytest.mark.parametrize("backend", ["native", "torch"])
 @pytest.mark.parametrize(("scheme", "reported"), [(None, "none"), ("int8", "int8"), ("int4", "int4")])
 def test_engine_loads_and_reports_what_was_picked(
     tiny_checkpoint: Path,
@@ -159,10 +172,11 @@ def test_engine_loads_and_reports_what_was_picked(
     caplog: pytest.LogCaptureFixture,
     scheme: Scheme,
     reported: str,
+    backend: ChosenBackend,
 ):
-    needs = needs_of(tiny_checkpoint)
+    needs = needs_of(tiny_checkpoint, backend=backend)
     caplog.set_level(logging.INFO, logger=quantization_choice.__name__)
-    engine = load(tiny_checkpoint, monkeypatch, needs.weights[scheme] + needs.besides)
+    engine = load(tiny_checkpoint, monkeypatch, needs.weights[scheme] + needs.besides, backend=backend)
     assert engine.ready.quantization == reported
     (line,) = (record.getMessage() for record in caplog.records if record.name == quantization_choice.__name__)
     assert line.startswith(f"--quantization auto: {scheme or 'float32'}: ")
@@ -171,7 +185,7 @@ def test_engine_loads_and_reports_what_was_picked(
 def test_engine_refuses_to_load_if_nothing_fits(tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch):
     needs = needs_of(tiny_checkpoint)
     with pytest.raises(CheckpointError, match=r"--quantization auto: the weights take .* are available"):
-        load(tiny_checkpoint, monkeypatch, needs.weights["int4"] + needs.besides - 1)
+        load(tiny_checkpoint, monkeypatch, needs.weights["int4"] + needs.besides - 1, backend="torch")
 
 
 def test_engine_refuses_to_choose_where_the_system_does_not_say(tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch):

@@ -7,14 +7,18 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from glimpse.engine.config import EngineConfig, Quantization
 from glimpse.engine.errors import CheckpointError
+from glimpse.engine.layers.linear import Int8Linear
 from glimpse.engine.loading.load_engine import LoadedEngine, load_core, load_shard
 from glimpse.engine.loading.resolve import NativeAvailability, resolve_backend
 from glimpse.engine.native.library import Level
+from glimpse.engine.native.linear import PackedLinear
 from glimpse.engine.protocol import Generate, TokenEvent
 from glimpse.engine.sampling_params import SamplingParams
+from tests.checkpoints import make_checkpoint
 from tests.engine.harness import Harness, Prompt, make_prompt, request_of
 from tests.engine.levels import at_each_level, needs_kernels
 
@@ -68,9 +72,10 @@ def error_of(harness: Harness, exact: Harness) -> float:
 @at_each_level
 @pytest.mark.parametrize("quantization", ["none", "int8"])
 def test_logits_are_as_accurate_as_torch(tiny_checkpoint: Path, level: Level, quantization: Quantization):
-    exact = Harness(tiny_checkpoint, quantization=quantization)
-    native = Harness(tiny_checkpoint, torch.bfloat16, level=level, quantization=quantization)
-    plain = Harness(tiny_checkpoint, torch.bfloat16, quantization=quantization)
+    options: Any = {"quantization": quantization, "int8_head": quantization == "int8"}
+    exact = Harness(tiny_checkpoint, **options)
+    native = Harness(tiny_checkpoint, torch.bfloat16, level=level, **options)
+    plain = Harness(tiny_checkpoint, torch.bfloat16, **options)
     assert error_of(native, exact) <= 1.2 * error_of(plain, exact)
 
 
@@ -107,6 +112,31 @@ def test_reports_int8_quantization(tiny_checkpoint: Path, backend: Any):
     engine = load(tiny_checkpoint, backend=backend, quantization="int8")
     assert (engine.ready.backend, engine.ready.quantization) == (backend, "int8")
     assert all(len(answer) == NUM_TOKENS for answer in answers(engine, PROMPTS))
+
+
+def head_of(path: Path, **options: Any) -> tuple[bool, Tensor]:
+    """Returns whether an engine's output head is int8, and the embedding of all tokens."""
+    config = EngineConfig(model_path=str(path), dtype="bfloat16", num_threads=1, **options)
+    decoder = load_shard(config, rank=0, on_progress=_ignore).model.decoder
+    head = decoder.lm_head
+    is_int8 = bool(head.packed.scale) if isinstance(head, PackedLinear) else isinstance(head, Int8Linear)
+    return is_int8, decoder._embed(torch.arange(decoder.config.vocab_size))  # pyright: ignore[reportPrivateUsage]
+
+
+@needs_kernels
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize(
+    ("backend", "quantization", "expected"),
+    [("native", "none", False), ("native", "int8", True), ("native", "int4", True), ("torch", "int8", False)],
+)
+def test_native_kernels_quantize_the_head_and_not_the_embedding(
+    tmp_path: Path, tied: bool, backend: Any, quantization: Any, expected: bool
+):
+    path = make_checkpoint(tmp_path / "checkpoint", tied=tied)
+    plain_is_int8, embedding = head_of(path, backend="torch")
+    is_int8, kept = head_of(path, backend=backend, quantization=quantization)
+    assert (plain_is_int8, is_int8) == (False, expected)
+    assert torch.equal(kept, embedding)
 
 
 @needs_kernels
