@@ -151,6 +151,7 @@ def main() -> None:
     config = EngineConfig(
         model_path=str(arguments.checkpoint),
         prefix_caching=False,
+        speculative="off",  # each step has one token of each sequence
         num_threads=arguments.threads,
         backend=arguments.backend,
         quantization=arguments.quantization,

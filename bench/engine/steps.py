@@ -113,6 +113,7 @@ def measure_variant(arguments: argparse.Namespace, level: CpuLevel, quantization
             max_batch_tokens=max(_BATCHES[-1] + _MIXED[-1], *arguments.prefills),
             max_decode_slowdown=_NO_SLOWDOWN_BOUND,
             prefix_caching=False,
+            speculative="off",  # each step has one token of each sequence
             num_threads=arguments.threads,
             dtype=arguments.dtype,
             backend=arguments.backend,

@@ -83,6 +83,7 @@ class Setting:
             quantization=quantization,
             prefix_caching=prefix_caching,
             cuda_graphs=cuda_graphs,
+            speculative="off",  # each step has one token of each sequence
         )
         engine = load_core(config, on_progress=lambda *_: None)
         while engine.core.prepare():

@@ -50,14 +50,18 @@ class Started:
 
 
 def glimpse(checkpoint: Path, options: str) -> Target:
-    """`glimpse up` with Envoy, on free ports."""
+    """`glimpse up` with Envoy, on free ports; without draft tokens unless the options say otherwise.
+
+    Random weights repeat themselves, so that draft tokens would gain more than with text.
+    """
     http_port, grpc_port, metrics_port = free_ports(3)
     ports = (f"--http-port={http_port}", f"--port={grpc_port}", f"--metrics-port={metrics_port}")
     program = str(Path(sys.executable).with_name("glimpse"))
+    drafts = () if "--speculative" in options else ("--speculative=off",)
     return Target(
         name="glimpse",
         url=f"http://127.0.0.1:{http_port}/v1",
-        command=(program, "up", f"--model={checkpoint}", *ports, *shlex.split(options)),
+        command=(program, "up", f"--model={checkpoint}", *ports, *drafts, *shlex.split(options)),
     )
 
 
