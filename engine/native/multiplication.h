@@ -31,6 +31,7 @@ constexpr int64_t kCachedRows = 512;          // up to this number of rows, weig
 constexpr int64_t kAheadBytes = 4 << 10;      // prefetch distance of weights
 constexpr int64_t kCachedBytes = 16 << 10;    // bytes of a panel that stay in the L1 cache
 constexpr int64_t kGroupedPanels = 8;         // panels whose sums are computed together if the inputs must be divided
+constexpr int64_t kGroupedFloatPanels = 4;    // the same without matrix units: their processors have less cache
 constexpr int64_t kUnpackedBytes = 16 << 10;  // bytes of float32 weights that stay in the L1 cache
 
 // Blocks of many rows begin with a group of activations.
@@ -68,14 +69,16 @@ class Multiplication {
   Blocking choose_blocking(int64_t num_panels) const {
     const int64_t block_rows = x_.block_rows();
     const int64_t rows = std::min(ceil_div(x_.rows(), block_rows) * block_rows, kCachedRows);
+    const bool fits = rows * x_.num_steps() * x_.step_bytes() <= kCacheBytes;
     if (x_.uses_matrix_units()) {
-      const bool fits = rows * x_.num_steps() * x_.step_bytes() <= kCacheBytes;
       if (fits) return {rows, num_panels, x_.num_steps()};
       return {rows, std::min(kGroupedPanels, num_panels), kCachedBytes / kStepBytes};
     }
     if (x_.rows() <= kernels_.direct_rows) return {rows, num_panels, x_.num_steps()};
     if (!unpacks_) return {rows, 1, std::max<int64_t>(1, kCachedBytes / step_bytes(weight_))};
-    return {rows, 1, kUnpackedBytes / static_cast<int64_t>(sizeof(float)) / kPanelWidth / inputs_of_step(weight_)};
+    // Each group of panels reads all activations, from beyond the L2 cache if they do not fit.
+    const int64_t panels = fits ? 1 : std::min(kGroupedFloatPanels, num_panels);
+    return {rows, panels, kUnpackedBytes / static_cast<int64_t>(sizeof(float)) / kPanelWidth / inputs_of_step(weight_)};
   }
 
   bool is_few() const { return x_.rows() <= x_.block_rows() && whole_ && !unpacks_; }

@@ -113,23 +113,20 @@ static inline int32_t sum(i32v value) {
   return total;
 }
 
-// e^x to about 2 ulp: 2^n times a polynomial (Cephes' expf), with x clamped to the range of normal floats.
-static inline f32v exponential(f32v x) {
-  x = x > 88.0f ? splat(88.0f) : x;
-  x = x < -87.0f ? splat(-87.0f) : x;
-  constexpr float kRound = 12582912.0f;  // 1.5 · 2^23: adding it rounds to an integer
-  f32v shifted = x * 1.44269504088896341f + kRound;
-  f32v n = shifted - kRound;
-  f32v r = x - n * 0.693359375f - n * -2.12194440e-4f;
-  f32v p = splat(1.9875691500e-4f);
-  p = p * r + 1.3981999507e-3f;
-  p = p * r + 8.3334519073e-3f;
-  p = p * r + 4.1665795894e-2f;
-  p = p * r + 1.6666665459e-1f;
-  p = p * r + 5.0000001201e-1f;
-  p = p * r * r + r + 1.0f;
-  i32v exponent = (reinterpret_cast<i32v>(shifted) - reinterpret_cast<i32v>(splat(kRound)) + 127) << 23;
-  return p * reinterpret_cast<f32v>(exponent);
+// 2^x to 1e-7 of it, with x clamped to ±126; NaN stays NaN.
+static inline f32v power_of_two(f32v x) {
+  x = x > 126.0f ? splat(126.0f) : x;
+  x = x < -126.0f ? splat(-126.0f) : x;
+  constexpr float kRound = 12582912.0f;  // 1.5 · 2^23: adding it rounds to an integer, in the lowest bits
+  const f32v shifted = x + kRound;
+  const f32v fraction = x - (shifted - kRound);
+  f32v power = splat(0.0013264725f);  // the minimax polynomial of degree 5 on ±0.5 that is 1 at 0
+  power = power * fraction + 0.009671513f;
+  power = power * fraction + 0.055507336f;
+  power = power * fraction + 0.24022242f;
+  power = power * fraction + 0.693147f;
+  power = power * fraction + 1.0f;
+  return reinterpret_cast<f32v>(reinterpret_cast<u32v>(power) + (reinterpret_cast<u32v>(shifted) << 23));
 }
 
 static inline f32v reciprocal(f32v x) {
@@ -142,4 +139,4 @@ static inline f32v reciprocal(f32v x) {
 #endif
 }
 
-static inline f32v sigmoid(f32v x) { return reciprocal(1.0f + exponential(-x)); }
+static inline f32v sigmoid(f32v x) { return reciprocal(1.0f + power_of_two(x * -1.44269504088896341f)); }
