@@ -53,10 +53,11 @@ class StepWork:
         decode, prefill = self.decode(batch, context), self.prefill(num_tokens)
         return Work(num_bytes=decode.num_bytes, flops=decode.flops + prefill.flops)
 
-    def image(self, side: int) -> Work:
-        """The vision encoder on a square image; `side` in pixels. Its weights are few."""
-        patches = side // self.model.vision.patch_size
-        return Work(num_bytes=0.0, flops=vision_flops(self.model.vision, patches**2))
+    def image(self, width: int, height: int) -> Work:
+        """The vision encoder on an image; sides in pixels. Its weights are few."""
+        vision = self.model.vision
+        num_patches = (width // vision.patch_size) * (height // vision.patch_size)
+        return Work(num_bytes=0.0, flops=vision_flops(vision, num_patches))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,8 @@ most half of VNNI's rate is in reach. Decode steps are mostly bound by reading, 
 arithmetic.
 
 Steps are the core's own, scheduling and sampling included, without a server: decode BATCH x CONTEXT, the same at
-temperature 1, the same with a prompt of 100 or 200 more tokens, a prompt alone, and a new image. Times are medians.
+temperature 1, the same with a prompt of 100 or 200 more tokens, a prompt alone, and new images: the time of the vision
+encoder. Times are medians.
 """
 
 import argparse
@@ -42,7 +43,8 @@ _CONTEXTS = (512, 2048)
 _PREFILLS = (512, 2048)
 _MIXED = (100, 200)
 """Prompt tokens in a step with decodes."""
-_SIDE = 448
+_IMAGES = ((448, 448), (1036, 756))
+"""Width and height in pixels; the second is what 1024 x 768 is resized to."""
 Kind = Literal["decode", "mixed", "temperature", "prefill", "image"]
 _NO_SLOWDOWN_BOUND = 1e6
 """Steps with decodes take whole prompts."""
@@ -78,7 +80,8 @@ def measure(
         for num_tokens in prefills:
             yield measured(f"prefill {num_tokens}", timed.prefill(num_tokens), work.prefill(num_tokens))
     if "image" in kinds:
-        yield measured(f"image {_SIDE} x {_SIDE}", timed.image(_SIDE), work.image(_SIDE))
+        for size in _IMAGES:
+            yield measured(f"image {size[0]} x {size[1]}", timed.image(*size), work.image(*size))
 
 
 def _measure_mixed(timed: TimedEngine, work: StepWork, batch: int, context: int) -> Iterator[Measured]:

@@ -1,5 +1,6 @@
 """An engine whose single steps are timed."""
 
+import math
 import random
 import statistics
 import time
@@ -70,15 +71,17 @@ class TimedEngine:
         """Times prompts, to their first token."""
         return [self._first_token(self._tokens(num_tokens), []) for _ in range(1 + self._repeats)][1:]
 
-    def image(self, side: int) -> list[float]:
-        """Times what a new square image adds to a prompt of the same length; `side` in pixels."""
+    def image(self, width: int, height: int) -> list[float]:
+        """Times what a new image adds to a prompt of the same length; sides in pixels."""
         vision = self._model.vision
-        patches = side // vision.patch_size
-        num_tokens = (patches // vision.spatial_merge_size) ** 2
+        grid_thw = (1, height // vision.patch_size, width // vision.patch_size)
+        num_tokens = math.prod(grid_thw) // vision.spatial_merge_size**2
         prompt = [self._model.placeholder_ids["image"]] * num_tokens + self._tokens(1)
-        seen = [self._first_token(prompt, [self._image(num_tokens, patches)]) for _ in range(1 + self._repeats)][1:]
-        text = statistics.median(self.prefill(num_tokens + 1))
-        return [seconds - text for seconds in seen]
+        seen, text = list[float](), list[float]()
+        for _ in range(1 + self._repeats):  # alternating, so that both meet the same disturbances
+            seen.append(self._first_token(prompt, [self._image(num_tokens, grid_thw)]))
+            text.append(self._first_token(self._tokens(len(prompt)), []))
+        return [seconds - statistics.median(text[1:]) for seconds in seen[1:]]
 
     def _first_token(self, token_ids: list[int], media: list[MediaInput]) -> float:
         self._submit(token_ids, max_tokens=1, media=media)
@@ -103,13 +106,13 @@ class TimedEngine:
     def _tokens(self, count: int) -> list[int]:
         return [self._draw.randrange(256) for _ in range(count)]
 
-    def _image(self, num_tokens: int, side: int) -> MediaInput:
-        pixels = self._draw.randbytes(3 * (side * self._model.vision.patch_size) ** 2)
+    def _image(self, num_tokens: int, grid_thw: tuple[int, int, int]) -> MediaInput:
+        pixels = self._draw.randbytes(3 * math.prod(grid_thw) * self._model.vision.patch_size**2)
         span = MediaSpan(
             kind=MediaKind.IMAGE,
             start=0,
             num_tokens=num_tokens,
             key=self._draw.randbytes(32),
-            grid_thw=(1, side, side),
+            grid_thw=grid_thw,
         )
         return MediaInput(span=span, content=memoryview(pixels))

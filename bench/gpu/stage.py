@@ -153,7 +153,7 @@ def steps(setting: Setting) -> Iterator[Figure]:
         ideal = prefill_flops(engine.model.text, num_tokens) / found.flops_per_second
         yield from _against(f"prefill of {num_tokens}", timed.prefill(num_tokens), ideal)
     ideal = vision_flops(engine.model.vision, 32 * 32) / found.flops_per_second
-    yield from _against("image of 448 x 448", timed.image(448), ideal)
+    yield from _against("image of 448 x 448", timed.image(448, 448), ideal)
 
 
 def quantization(setting: Setting) -> Iterator[Figure]:

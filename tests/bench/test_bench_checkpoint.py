@@ -74,6 +74,7 @@ def test_every_kind_of_step_is_timed(checkpoint: Path) -> None:
         "prefill 512",
         "prefill 2048",
         "image 448 x 448",
+        "image 1036 x 756",
     ]
     assert all(each.least_milliseconds > 0 for each in measured[:-1])
     assert not engine.core.has_work
