@@ -63,7 +63,7 @@ class RecordedDecode(Protocol):
         ...
 
     def compute(self, batch: Batch) -> Tensor | None:
-        """Returns the logits of a decode step, float32 [sequences, vocab_size], which are valid until the next step.
+        """Returns the logits of a decode step, float32 [tokens, vocab_size], which are valid until the next step.
 
         Returns None if the step is not a decode step or cannot be recorded.
         """

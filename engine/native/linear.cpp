@@ -29,7 +29,7 @@ const Kernels& kernels_of(int level, DType dtype) {
 
 namespace {
 
-// Up to this number of rows, each thread lays out all of them for itself: that costs less than waiting for the others.
+// Up to this number of rows, each thread lays out all of them for itself, which saves a barrier.
 constexpr int64_t kReplicatedRows = 2;
 
 // This thread's scratch.

@@ -25,7 +25,7 @@ class Step {
       : program_(program), inputs_(inputs), kernels_(kernels_of(program.level, static_cast<DType>(program.dtype))),
         attention_(attention_kernels<T>(program.level, program.head_dim)),
         shape_{program.head_dim, program.head_dim, score_scale(program.head_dim)},
-        tables_(inputs.block_tables, inputs.block_tables + program.rows * inputs.table_width),
+        tables_(inputs.block_tables, inputs.block_tables + inputs.num_sequences * inputs.table_width),
         next_tasks_(program.num_operations) {
     for (int64_t i = 0; i < program_.num_operations; ++i) prepare(program_.operations[i]);
   }
@@ -54,11 +54,13 @@ class Step {
     const Operation& first = *first_attend_;
     const PagedHeads<T> heads = {numbers(first.keys),   numbers(first.values), program_.num_heads,
                                  program_.num_kv_heads, program_.head_dim,     program_.block_size};
-    for (int64_t row = 0; row < program_.rows; ++row) {
-      const int64_t offset = row * program_.num_heads * program_.head_dim;
-      const PagedSequence sequence = {tables_.data() + row * inputs_.table_width,
-                                      static_cast<int>(inputs_.key_lengths[row]), 1};
+    int64_t offset = 0;
+    for (int64_t i = 0; i < inputs_.num_sequences; ++i) {
+      const PagedSequence sequence = {tables_.data() + i * inputs_.table_width,
+                                      static_cast<int>(inputs_.key_lengths[i]),
+                                      static_cast<int>(inputs_.query_lengths[i])};
       add_jobs<T>(heads, sequence, numbers(first.x) + offset, numbers(first.y) + offset, jobs_);
+      offset += inputs_.query_lengths[i] * program_.num_heads * program_.head_dim;
     }
     tasks_ = make_tasks(jobs_);
   }

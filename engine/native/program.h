@@ -26,7 +26,7 @@ struct Program {
   int64_t num_operations;
   int64_t level;
   int64_t dtype;  // of activations and the KV cache
-  int64_t rows;   // sequences, with one token each
+  int64_t rows;   // tokens
   // Token embeddings: a packed matrix or [vocabulary, hidden_size].
   const Weight* packed_embeddings;
   const void* embeddings;
@@ -39,11 +39,13 @@ struct Program {
 };
 
 struct DecodeInputs {
-  const int64_t* token_ids;     // [rows]
-  const int64_t* positions;     // [3, rows]
-  const int64_t* slots;         // [rows]
-  const int64_t* block_tables;  // [rows, table_width]
-  const int64_t* key_lengths;   // [rows]
+  const int64_t* token_ids;      // [rows]
+  const int64_t* positions;      // [3, rows]
+  const int64_t* slots;          // [rows]
+  const int64_t* block_tables;   // [sequences, table_width]
+  const int64_t* query_lengths;  // [sequences]: tokens of each, which are consecutive rows
+  const int64_t* key_lengths;    // [sequences]
+  int64_t num_sequences;
   int64_t table_width;
   const float *cos, *sin;  // [positions, head_dim / 2]: rotation of each position
 };

@@ -1,12 +1,12 @@
 """Decode steps of small batches as programs: the operations of all layers in one call and one parallel region.
 
 A step of 24 layers is some 120 calls from Python otherwise, each with a parallel region of its own. A program is
-recorded once for each number of sequences, when a step first needs it. Its results are bit-identical to those of
+recorded once for each number of tokens, when a step first needs it. Its results are bit-identical to those of
 `NativeOps`.
 """
 
 from collections.abc import Callable, Sequence
-from ctypes import CDLL, byref, pointer
+from ctypes import CDLL, byref, c_int64, pointer
 from dataclasses import dataclass
 
 import torch
@@ -22,7 +22,7 @@ from glimpse.engine.tensors.batch import Batch
 from glimpse.engine.tensors.kv_cache import KVCache
 
 MAX_ROWS = 16
-"""Most sequences in a recorded step: those of one tile. The more there are, the less the calls matter."""
+"""Most tokens in a recorded step: those of one tile. The more there are, the less the calls matter."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +30,7 @@ class RecordableDecoder:
     """A decoder on the native backend, as far as it is recorded."""
 
     compute: Callable[[Tensor, Rotation, Ops], Tensor]
-    """From embeddings, [sequences, hidden_size], to logits; calls the operations and nothing else."""
+    """From embeddings, [tokens, hidden_size], to logits; calls the operations and nothing else."""
     rotation: Callable[[Tensor], Rotation]
     """Of tokens at positions, int64 [3, tokens]. Each number depends on one position alone."""
     embeddings: nn.Module | Tensor
@@ -67,16 +67,17 @@ class DecodePrograms:
         self._programs: dict[int, DecodeProgram] = {}
 
     def prepare(self) -> bool:
-        """Returns False: a program is recorded in less time than a step takes."""
+        """Returns False: programs are recorded when a step first needs them, which computes nothing."""
         return False
 
     def compute(self, batch: Batch) -> Tensor | None:
-        """Returns the logits of a decode step, float32 [sequences, vocab_size], which are valid until the next step.
+        """Returns the logits of a decode step, float32 [tokens, vocab_size], which are valid until the next step.
 
-        Returns None if the step is not a decode step or has more than `MAX_ROWS` sequences.
+        A sequence may have draft tokens. Returns None if the step computes a token without sampling after it, or media,
+        or has more than `MAX_ROWS` tokens.
         """
-        rows = len(batch.query_lengths)
-        if rows > MAX_ROWS or not batch.is_decode:
+        rows = batch.token_ids.shape[0]
+        if rows > MAX_ROWS or rows != batch.sampled_rows.shape[0] or batch.media:
             return None
         if rows not in self._programs:
             self._programs[rows] = DecodeProgram(self._decoder, self._cache, rows, level=self._level)
@@ -100,7 +101,7 @@ class RotationTable:
 
 
 class DecodeProgram:
-    """The recorded step of a number of sequences."""
+    """The recorded step of a number of tokens."""
 
     def __init__(self, decoder: RecordableDecoder, cache: KVCache, rows: int, *, level: Level) -> None:
         """Records the step; arguments are those of `DecodePrograms`."""
@@ -136,15 +137,18 @@ class DecodeProgram:
         self._memory = (decoder, cache, hidden, rotation, axes, recorder)  # what the program points to
 
     def run(self, library: CDLL, batch: Batch, rotations: RotationTable) -> Tensor:
-        """Runs a step of as many sequences as were recorded; see `DecodePrograms.compute`."""
+        """Runs a step of as many tokens as were recorded; see `DecodePrograms.compute`."""
         table = rotations.up_to(int(batch.positions.max()))
         block_tables = batch.block_tables.contiguous()
+        num_sequences = len(batch.query_lengths)
         inputs = DecodeInputs(
             token_ids=batch.token_ids.data_ptr(),
             positions=batch.positions.data_ptr(),
             slots=batch.slots.data_ptr(),
             block_tables=block_tables.data_ptr(),
+            query_lengths=(c_int64 * num_sequences)(*batch.query_lengths),
             key_lengths=batch.key_lengths_on_device.data_ptr(),
+            num_sequences=num_sequences,
             table_width=block_tables.shape[1],
             cos=table.cos.data_ptr(),
             sin=table.sin.data_ptr(),

@@ -26,7 +26,7 @@ class Recorder:
     def __init__(self, rows: int, dtype: torch.dtype) -> None:
         """
         Args:
-            rows: sequences of the step, with one token each.
+            rows: tokens of the step.
             dtype: of activations and of the KV cache.
         """
         self._rows = rows

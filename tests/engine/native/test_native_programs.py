@@ -61,7 +61,7 @@ def bits(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.view(torch.int32 if tensor.dtype is torch.float32 else torch.int16)
 
 
-def decode_step(lengths: Sequence[int], seed: int, *, vocab_size: int = 256) -> Batch:
+def decode_step(lengths: Sequence[int], seed: int, *, num_draft_tokens: int = 0) -> Batch:
     """Returns a step of sequences that have these lengths after it. Their blocks are scattered.
 
     Sequences with an even index compute a token of their prompt, whose position differs in time, height and width.
@@ -74,10 +74,11 @@ def decode_step(lengths: Sequence[int], seed: int, *, vocab_size: int = 256) -> 
         chunks.append(
             SequenceChunk(
                 sequence_id=sequence_id,
-                start=length - 1,
-                token_ids=(int(random.integers(vocab_size)),),
+                start=length - 1 - num_draft_tokens,
+                token_ids=tuple(random.integers(0, 256, 1 + num_draft_tokens).tolist()),
                 block_table=tuple(blocks.pop() for _ in range(-(-length // BLOCK_SIZE))),
                 samples=True,
+                num_draft_tokens=num_draft_tokens,
             )
         )
         num_prompt_tokens = length if sequence_id % 2 == 0 else 0
@@ -112,8 +113,10 @@ STEPS = [
     decode_step([33], 5),
     decode_step([*range(90, 90 + MAX_ROWS)], 6),
     decode_step([1, 64, 65, 300, 2], 7),
+    decode_step([270], 8, num_draft_tokens=7),
+    decode_step([34, 513], 9, num_draft_tokens=4),
 ]
-"""Several numbers of sequences, block boundaries, and more than one range of keys."""
+"""Several numbers of sequences, block boundaries, more than one range of keys, and draft tokens."""
 
 
 @needs_kernels
@@ -163,7 +166,7 @@ def test_other_steps_are_not_recorded(tiny_checkpoint: Path):
     assert computes(token_ids=(1,))
     assert not computes(token_ids=(1, 2))
     assert not computes(token_ids=(1,), samples=False)
-    assert not computes(token_ids=(1, 2), num_draft_tokens=1)
+    assert computes(token_ids=(1, 2), num_draft_tokens=1)
     assert programs.compute(decode_step([5] * MAX_ROWS, 0)) is not None
     assert programs.compute(decode_step([5] * (MAX_ROWS + 1), 0)) is None
 
