@@ -109,13 +109,14 @@ static inline void multiply_int8_rows(const Block& block, const Weight& weight, 
     const int64_t end = step + kSteps < block.num_steps ? step + kSteps : block.num_steps;
     const bool adds = block.adds || step > 0;
     for (; step < end; ++step) {
+      if (tile == 0) {
+        for (int64_t i = 0; i < block.lines_ahead; ++i) prefetch_to_l2(ahead + i * 64);
+        ahead += block.lines_ahead * 64;
+      }
 #pragma GCC unroll 1
       for (int64_t i = 0; i < inputs_of_step;
-           i += kTileInputs, x += kTileRows * kTileInputs * 2, weights += Int8Panel<kGroups>::kInputs) {
-        if (tile == 0) prefetch_part(ahead, block.lines_ahead, i / kTileInputs, inputs_of_step / kTileInputs);
+           i += kTileInputs, x += kTileRows * kTileInputs * 2, weights += Int8Panel<kGroups>::kInputs)
         add_inputs<kRows, kTiles, kGroups>(weights, x, sums);
-      }
-      ahead += block.lines_ahead * 64;
       if (!kGroups) weights += kStepBytes - kTileBytes;
     }
 #pragma GCC unroll 16
