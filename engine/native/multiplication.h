@@ -29,6 +29,7 @@ struct Blocking {
 constexpr int64_t kCacheBytes = 1 << 20;      // bytes of activations, or of sums, that stay in the L2 cache
 constexpr int64_t kCachedRows = 512;          // up to this number of rows, weights are read once
 constexpr int64_t kAheadBytes = 4 << 10;      // prefetch distance of weights
+constexpr int64_t kFewBlocks = 2;             // blocks of matrix units whose weights are read slower than multiplied
 constexpr int64_t kCachedBytes = 16 << 10;    // bytes of a panel that stay in the L1 cache
 constexpr int64_t kGroupedPanels = 8;         // panels whose sums are computed together if the inputs must be divided
 constexpr int64_t kGroupedFloatPanels = 4;    // the same without matrix units: their processors have less cache
@@ -118,11 +119,21 @@ class Multiplication {
       if (unpacks_) unpack(block);
       int64_t slot = whole_ ? turn_ : (panel - panels_.begin) % blocking_.panels * num_blocks_ + index;
       block.sums = sums_ + slot * (kSumsBytes / static_cast<int64_t>(sizeof(float)));
-      // Together the blocks prefetch what is multiplied next.
-      block.lines_ahead = ceil_div(step_bytes(weight_) / 64, num_blocks);
-      block.ahead = next + index * block.num_steps * block.lines_ahead * 64;
+      prefetch(block, next, index, num_blocks);
       multiply_block(block);
       if (steps.end == x_.num_steps()) begin_finishing(block);
+    }
+  }
+
+  // Together the blocks prefetch what is multiplied next. While memory is the limit, the first block alone reads ahead.
+  void prefetch(Block& block, const char* next, int64_t index, int64_t num_blocks) const {
+    const int64_t lines = step_bytes(weight_) / 64;
+    if (whole_ && x_.uses_matrix_units() && num_blocks <= kFewBlocks) {
+      block.lines_ahead = index ? 0 : lines;
+      block.ahead = block.panel + kAheadBytes;
+    } else {
+      block.lines_ahead = ceil_div(lines, num_blocks);
+      block.ahead = next + index * block.num_steps * block.lines_ahead * 64;
     }
   }
 
