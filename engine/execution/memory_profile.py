@@ -72,8 +72,10 @@ def kv_cache_bytes(use: MemoryUse, *, utilization: float) -> int:
 def largest_step(
     encoder: EncoderConfig | None, *, max_batch_tokens: int, max_sequences: int, block_size: int
 ) -> StepPlan:
-    """Returns a plan with as many tokens as allowed, most of them of one prompt, and a large medium to encode
-    if the model has an encoder."""
+    """Returns a plan with as many tokens as allowed, most of them of one prompt, and with a large medium to encode.
+
+    A model without an encoder has none to encode.
+    """
     num_sequences = min(max_sequences, max_batch_tokens)
     lengths = [max_batch_tokens - num_sequences + 1, *[1] * (num_sequences - 1)]
     media = () if encoder is None else (_large_medium(encoder, max_batch_tokens),)

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from glimpse.engine.layers.ops import Ops, TorchOps
 from glimpse.engine.model_config import TextConfig
-from glimpse.engine.models.qwen2 import Decoder, text_positions
+from glimpse.engine.models.decoder import Decoder, text_positions
 from glimpse.engine.plan import MediaSpan
 from glimpse.engine.tensors.batch import Batch, SequenceLayout
 from glimpse.engine.tensors.kv_cache import KVCache

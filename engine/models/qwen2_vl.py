@@ -14,8 +14,8 @@ from torch import Tensor
 
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.model_config import ModelConfig, TextConfig, VisionConfig, read_json
+from glimpse.engine.models.decoder import text_positions
 from glimpse.engine.models.model import Model
-from glimpse.engine.models.qwen2 import text_positions
 from glimpse.engine.models.qwen2_vl_vision import PixelStatistics, VisionTower
 from glimpse.engine.plan import MediaSpan
 from glimpse.engine.tensors.batch import SequenceLayout
