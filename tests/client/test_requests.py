@@ -3,7 +3,7 @@
 import json
 import subprocess
 import sys
-from typing import get_type_hints
+from typing import Any, get_type_hints
 
 import pytest
 
@@ -34,6 +34,12 @@ def test_options_become_fields() -> None:
     assert json.loads(request.response_format.json_schema.schema) == schema
     assert request.reasoning_effort == chat_pb2.REASONING_EFFORT_LOW
     assert chat_request("Hello", {}, streaming=True).stream_options.include_usage
+
+
+def test_refuses_a_part_of_another_type() -> None:
+    prompt: Any = [b"image", "What is this?"]
+    with pytest.raises(TypeError, match="'prompt': expected texts, Image, Video and Audio, got bytes"):
+        chat_request(prompt, {})
 
 
 def test_refuses_a_source_of_another_type() -> None:

@@ -98,7 +98,7 @@ class Message:
 
 
 def to_messages(prompt: "Prompt") -> list[content_pb2.Message]:
-    """Converts a prompt to glimpse.v1. Files are read here. Raises OSError."""
+    """Converts a prompt to glimpse.v1. Files are read here. Raises OSError, and TypeError for other parts."""
     if not isinstance(prompt, str) and all(isinstance(each, Message) for each in prompt):
         return [_to_message(each) for each in cast("Sequence[Message]", prompt)]
     return [_to_message(Message("user", cast("str | Sequence[Part]", prompt)))]
@@ -155,6 +155,8 @@ def _to_part(part: "Part") -> content_pb2.ContentPart:
             return content_pb2.ContentPart(video=_to_video(part), uuid=part.uuid)
         case Audio():
             return content_pb2.ContentPart(audio=content_pb2.AudioPart(source=_to_source(part.source)), uuid=part.uuid)
+        case _:
+            raise TypeError(f"'prompt': expected texts, Image, Video and Audio, got {type(part).__name__}")
 
 
 def _to_video(video: Video) -> content_pb2.VideoPart:
