@@ -2,7 +2,7 @@
 # make test        set up what is missing, then run every test.
 # make test-quick  run the tests that start no server: about a minute.
 # make check       run the quick checks: format, lint, types, imports, words, protos, generated files.
-# make generate    regenerate what is generated from the protos.
+# make generate    regenerate what is generated: code and documents from the protos, tables in docs/models.md.
 # make fuzz        fuzz the parsers of untrusted bytes for a minute, from fixed seeds; FUZZ="--seconds 600" for another run.
 # make chaos       attack a real server for a minute, from a fixed seed; CHAOS="--seconds 3600 --kills 100" for another run.
 # make kernels     compile the CPU kernels next to their sources, for a wheel or image that needs no compiler.

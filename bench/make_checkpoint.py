@@ -1,8 +1,8 @@
-"""Makes Qwen2-VL checkpoints of any size with seeded random weights, in the layout of the published ones.
+"""Makes Qwen2-VL and Qwen3 checkpoints of any size with seeded random weights, in the layout of the published ones.
 
     python -m bench.make_checkpoint OUT --preset mid
 
-Any server of Qwen2-VL loads them. Their answers are meaningless and never end by themselves, so only the request
+Any server of these families loads them. Their answers are meaningless and never end by themselves, so only the request
 determines an answer's length. Weights are written as they are drawn, so a checkpoint may be larger than memory. They
 come from a table of random numbers that each tensor reads from another offset: drawing billions would take minutes.
 """
@@ -47,6 +47,10 @@ class Sizes:
     context: int
     untied: int = 0
     """1: the output head has weights of its own."""
+    head_dim: int = 0
+    """0: `hidden` / `heads`."""
+    head_norms: int = 0
+    """1: Qwen3's layout, whose heads have norms and whose linears have no biases. It reads text alone."""
 
 
 PRESETS: Mapping[str, Sizes] = {
@@ -103,9 +107,25 @@ PRESETS: Mapping[str, Sizes] = {
         context=32768,
         untied=1,
     ),
+    "0.6B": Sizes(
+        hidden=1024,
+        layers=28,
+        heads=16,
+        kv_heads=8,
+        intermediate=3072,
+        num_tokens=32000,
+        vocab_size=151936,
+        vision_width=0,
+        vision_depth=0,
+        vision_heads=0,
+        context=40960,
+        head_dim=128,
+        head_norms=1,
+    ),
 }
 """mid: 0.45 B parameters, 14 query and 2 key-value heads of 64. A decode step reads 0.77 GB.
-2B and 7B: the shapes of Qwen2-VL-2B-Instruct and Qwen2-VL-7B-Instruct."""
+2B and 7B: the shapes of Qwen2-VL-2B-Instruct and Qwen2-VL-7B-Instruct.
+0.6B: the shape of Qwen3-0.6B."""
 
 
 def make_checkpoint(path: Path, sizes: Sizes, *, seed: int) -> int:
@@ -137,20 +157,24 @@ class Table:
 
 def make_shape(sizes: Sizes) -> Shape:
     """Returns the `config.json` of a model of these sizes."""
-    half = sizes.hidden // sizes.heads // 2
-    section = [half // 4, (half - half // 4) // 2, half - half // 4 - (half - half // 4) // 2]
     text: dict[str, Any] = {
         **TEXT,
+        "head_dim": sizes.head_dim or sizes.hidden // sizes.heads,
         "hidden_size": sizes.hidden,
         "intermediate_size": sizes.intermediate,
         "max_position_embeddings": sizes.context,
         "num_attention_heads": sizes.heads,
         "num_hidden_layers": sizes.layers,
         "num_key_value_heads": sizes.kv_heads,
-        "rope_scaling": {"type": "mrope", "mrope_section": section},
         "tie_word_embeddings": not sizes.untied,
         "vocab_size": sizes.vocab_size,
     }
+    if sizes.head_norms:
+        text |= {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "rope_scaling": None}
+        return Shape(text=text, vision=None)
+    half = text["head_dim"] // 2
+    section = [half // 4, (half - half // 4) // 2, half - half // 4 - (half - half // 4) // 2]
+    text["rope_scaling"] = {"type": "mrope", "mrope_section": section}
     vision = {
         **VISION,
         "depth": sizes.vision_depth,

@@ -71,6 +71,8 @@ class FieldRules:
     """The JSON types of its elements if it is a list, otherwise the same as `kinds`."""
     nullable: bool
     """Written as null if it is not set."""
+    float32s: bool
+    """The bytes are packed little-endian float32 values, which are an array of numbers in JSON."""
     raw: bool
     """The string holds JSON text, which is copied verbatim."""
     accept_scalar: bool
@@ -191,6 +193,7 @@ def field_rules(field: FieldDescriptor) -> FieldRules:
         kinds=_kinds(field, rule),
         element_kinds=_element_kinds(field) if field.is_repeated and not is_map(field) else _kinds(field, rule),
         nullable=rule.nullable,
+        float32s=rule.float32s,
         raw=rule.raw,
         accept_scalar=rule.accept_scalar,
         flatten=rule.flatten,
@@ -253,6 +256,8 @@ def _kinds(field: FieldDescriptor, rule: dialect_pb2.FieldRule) -> frozenset[Jso
         kinds = frozenset(JsonKind)
     elif is_map(field):
         kinds = frozenset((JsonKind.OBJECT,))
+    elif rule.float32s:
+        kinds = frozenset((JsonKind.ARRAY,))
     elif not field.is_repeated:
         kinds = _element_kinds(field)
     elif rule.accept_scalar:

@@ -5,10 +5,11 @@ This is the only module that uses huggingface_hub.
 
 import json
 import re
+from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 
-from huggingface_hub import snapshot_download
+from huggingface_hub import get_safetensors_metadata, snapshot_download
 from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
 
 from glimpse.engine.errors import CheckpointError
@@ -20,14 +21,16 @@ UNTRAINED_MARK = "glimpse_untrained"
 """Field of `config.json` that is true if the weights are random."""
 
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
-_HUB_FILES = ["*.json", "*.safetensors", "*.jinja", "*.txt"]
+_METADATA_FILES = ("*.json", "*.jinja", "*.txt")
+_WEIGHT_FILES = ("*.safetensors",)
 
 
-def resolve_checkpoint(model: str) -> Path:
+def resolve_checkpoint(model: str, *, with_weights: bool = True) -> Path:
     """Returns the folder of a checkpoint. A model of the hub is downloaded first unless it is in the local cache.
 
     Args:
         model: a folder, or a hub id such as `Qwen/Qwen2-VL-2B-Instruct`.
+        with_weights: False downloads its other files only.
 
     Raises:
         CheckpointError: the checkpoint does not exist or cannot be downloaded.
@@ -39,7 +42,22 @@ def resolve_checkpoint(model: str) -> Path:
         return folder.resolve()
     if _HUB_ID.fullmatch(model) is None:
         raise CheckpointError(f"the folder {model!r} does not exist")
-    return _download(model)
+    return _download(model, (*_METADATA_FILES, *_WEIGHT_FILES) if with_weights else _METADATA_FILES)
+
+
+def read_hub_headers(model: str) -> dict[str, tuple[str, tuple[int, ...]]] | None:
+    """Reads the headers of a hub model's weights, a small part of each file, over the network.
+
+    Returns:
+        Each tensor's type, in safetensors' words, and shape, by name; None if they cannot be read.
+    """
+    if Path(model).expanduser().is_dir():
+        return None
+    try:
+        files = get_safetensors_metadata(model).files_metadata.values()
+    except Exception:
+        return None
+    return {name: (tensor.dtype, tuple(tensor.shape)) for file in files for name, tensor in file.tensors.items()}
 
 
 def is_untrained(path: Path) -> bool:
@@ -51,9 +69,9 @@ def is_untrained(path: Path) -> bool:
     return isinstance(config, dict) and config.get(UNTRAINED_MARK) is True
 
 
-def _download(model: str) -> Path:
+def _download(model: str, patterns: Sequence[str]) -> Path:
     try:
-        return Path(snapshot_download(model, allow_patterns=_HUB_FILES))
+        return Path(snapshot_download(model, allow_patterns=[*patterns]))
     except GatedRepoError as error:
         raise CheckpointError(f"access to {model!r} is restricted; log in with an account that has access") from error
     except RepositoryNotFoundError as error:

@@ -1,21 +1,23 @@
-"""The offline API: `LLM` completes prompts and conversations with an engine in this process."""
+"""The offline API: `LLM` completes prompts and conversations, and embeds them, with an engine in this process."""
 
 import itertools
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Unpack, assert_never
+from typing import Any, Literal, Unpack, assert_never, get_args
 
 from glimpse.engine.checkpoint import DEFAULT_MODEL, resolve_checkpoint
 from glimpse.engine.config import OfflineOptions
 from glimpse.engine.errors import EngineError
+from glimpse.engine.families.token_layout import TokenLayout
 from glimpse.engine.loading.load_engine import load_core
 from glimpse.engine.offline.engine_options import parse_engine_options
 from glimpse.engine.offline.fields import InputError, known_fields
 from glimpse.engine.offline.media_defaults import apply_defaults, parse_defaults
 from glimpse.engine.offline.media_loading import OfflineMedia
 from glimpse.engine.offline.media_policy import parse_rules
+from glimpse.engine.offline.pooling_inputs import parse_input, parse_pooling
 from glimpse.engine.offline.prompt_inputs import (
     Messages,
     OfflineRequest,
@@ -24,20 +26,29 @@ from glimpse.engine.offline.prompt_inputs import (
     parse_conversation,
     parse_prompt,
 )
-from glimpse.engine.offline.run import CompletionOutput, RequestOutput, run_batch
+from glimpse.engine.offline.run import CompletionOutput, EmbeddingOutput, RequestOutput, run_batch, run_embeddings
 from glimpse.engine.offline.tool_inputs import parse_chat_options
-from glimpse.engine.protocol import Generate
+from glimpse.engine.protocol import Embed, Generate, MediaInput
 from glimpse.engine.sampling_params import Grammar, GrammarKind, SamplingParams
 from glimpse.engine.text.grammar_check import GrammarChecker, GrammarError
-from glimpse.engine.text.media_inputs import media_inputs
-from glimpse.engine.text.prompt import PlaceholderError, Prompt, PromptBuilder, load_prompt_builder
+from glimpse.engine.text.media_inputs import MediaLayouts, media_inputs
+from glimpse.engine.text.prompt import PlaceholderError, Prompt, PromptBuilder, ToolTemplate, load_prompt_builder
 from glimpse.engine.text.template import TemplateError
-from glimpse.media.input_loader import Medium
 from glimpse.media.inputs import EmbeddingInput, MediaDefaults
 from glimpse.media.kind import MediaKind
+from glimpse.media.medium import Medium
 from glimpse.media.sources.policy import WEB_PORTS
 
-__all__ = ["LLM", "CompletionOutput", "Grammar", "GrammarKind", "InputError", "RequestOutput", "SamplingParams"]
+__all__ = [
+    "LLM",
+    "CompletionOutput",
+    "EmbeddingOutput",
+    "Grammar",
+    "GrammarKind",
+    "InputError",
+    "RequestOutput",
+    "SamplingParams",
+]
 
 
 class LLM:
@@ -48,6 +59,7 @@ class LLM:
         model: str | os.PathLike[str] = DEFAULT_MODEL,
         *,
         chat_template: str | None = None,
+        tool_template: ToolTemplate = "auto",
         limit_mm_per_prompt: Mapping[str, int] | None = None,
         enable_mm_embeds: bool = False,
         media_cache_bytes: int = 512 << 20,
@@ -65,6 +77,8 @@ class LLM:
         Args:
             model: A folder, or an id of the Hugging Face hub; by default the checkpoint that comes with the project.
             chat_template: A file whose template replaces the checkpoint's.
+            tool_template: "auto" shows tools in the format of Qwen2.5 to Qwen2-VL and Qwen2.5-VL, if the checkpoint's
+                template ignores them and there is no `chat_template`; "off" refuses tools then.
             limit_mm_per_prompt: The most media of each kind in a prompt, such as `{"image": 4, "video": 1}`. Kinds
                 that are missing have no limit.
             enable_mm_embeds: Accept embeddings, computed elsewhere, in place of media.
@@ -88,6 +102,8 @@ class LLM:
             InputError: an argument has a wrong type, is out of range, or names something unknown.
             TypeError: an option does not exist.
         """
+        if tool_template not in get_args(ToolTemplate):
+            raise InputError("tool_template", f"expected 'auto' or 'off', got {tool_template!r}")
         self._limits = _checked_limits(limit_mm_per_prompt or {})
         rules = parse_rules(
             allowed_local_media_path=allowed_local_media_path,
@@ -104,8 +120,9 @@ class LLM:
         config = parse_engine_options(options, path)
         engine = load_core(config, on_progress=lambda _stage, _fraction: None)
         self._core = engine.core
-        self._encoder = engine.model.encoder
-        self._prompts = load_prompt_builder(path, engine.model, chat_template)
+        self._model = engine.model
+        self._prompts = load_prompt_builder(path, engine.model, chat_template, tool_template=tool_template)
+        self._layouts = MediaLayouts(engine.model, self._prompts.tokenizer)
         self._grammars = GrammarChecker(self._prompts.tokenizer)
         self._media = OfflineMedia(path, engine.model, rules)
         self._request_ids = (str(number) for number in itertools.count())
@@ -208,6 +225,52 @@ class LLM:
         requests = [_with_defaults(request, defaults) for request in requests]
         return self._answer(requests, sampling_params, progress=progress)
 
+    def embed(
+        self,
+        prompts: str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]],
+        *,
+        dimensions: int | None = None,
+        normalize: bool | None = None,
+        pooling: Literal["last_token", "mean"] | None = None,
+        add_special_tokens: bool = True,
+        progress: bool = True,
+    ) -> list[EmbeddingOutput]:
+        """Returns the embeddings of prompts: pooled hidden states after the decoder's final norm.
+
+        Args:
+            prompts: One or several, as in `generate`; or conversations, as dicts of `messages` as in `chat` and,
+                optionally, `add_generation_prompt` (default: False) and `chat_template_kwargs`.
+            dimensions: Cut embeddings to this number of values before they are normalized; for models that were
+                trained for it (Matryoshka).
+            normalize: Divide embeddings by their length. Default: as the checkpoint's `modules.json` says, else True.
+            pooling: The hidden state of the last token, or the mean of all. Default: as the checkpoint's
+                `1_Pooling/config.json` says, else "last_token".
+            add_special_tokens: Begin and end prompts that are texts with the tokenizer's tokens for that, such as
+                `<|endoftext|>`.
+            progress: Show a progress bar on standard error if there are several prompts.
+
+        Returns:
+            An output for each prompt, in the same order.
+
+        Raises:
+            InputError: a prompt or an option is invalid; nothing has been computed.
+            EngineError: a prompt is too long (nothing has been computed), or the engine failed.
+        """
+        several = [prompts] if isinstance(prompts, str | Mapping) else prompts
+        requests = [parse_input(prompt, f"prompts[{index}]") for index, prompt in enumerate(several)]
+        hidden_size = self._model.text.hidden_size
+        params = parse_pooling(
+            self._model.pooling, pooling=pooling, normalize=normalize, dimensions=dimensions, hidden_size=hidden_size
+        )
+        embeds: list[Embed] = []
+        for request, media in self._with_media(requests):
+            prompt, inputs = self._prompt(request, media, add_special_tokens=add_special_tokens)
+            request_id = next(self._request_ids)
+            embed = Embed(request_id=request_id, token_ids=prompt.token_ids, media=inputs, pooling=params)
+            self._check(embed, request)
+            embeds.append(embed)
+        return run_embeddings(self._core, embeds, progress=progress and len(embeds) > 1)
+
     def _answer(
         self,
         requests: Sequence[OfflineRequest],
@@ -217,16 +280,19 @@ class LLM:
     ) -> list[RequestOutput]:
         samplings = _one_for_each(SamplingParams() if sampling_params is None else sampling_params, len(requests))
         self._check_grammars(samplings)
+        generates = [
+            self._generate(request, media, sampling)
+            for (request, media), sampling in zip(self._with_media(requests), samplings, strict=True)
+        ]
+        return run_batch(self._core, generates, self._prompts.tokenizer, progress=progress and len(generates) > 1)
+
+    def _with_media(self, requests: Sequence[OfflineRequest]) -> list[tuple[OfflineRequest, list[Medium]]]:
+        """Loads the media of all requests and returns them with their request."""
         requests = [_with_defaults(request, self._media_defaults) for request in requests]
         for request in requests:
             self._check_media(request)
-        inputs = [medium for request in requests for medium in request.media]
-        media = iter(self._media.load(inputs))
-        generates = [
-            self._generate(request, list(itertools.islice(media, len(request.media))), sampling)
-            for request, sampling in zip(requests, samplings, strict=True)
-        ]
-        return run_batch(self._core, generates, self._prompts.tokenizer, progress=progress and len(generates) > 1)
+        media = iter(self._media.load([medium for request in requests for medium in request.media]))
+        return [(request, list(itertools.islice(media, len(request.media)))) for request in requests]
 
     def _check_grammars(self, samplings: Sequence[SamplingParams]) -> None:
         for grammar in {sampling.grammar for sampling in samplings if sampling.grammar is not None}:
@@ -247,25 +313,32 @@ class LLM:
 
     def _generate(self, request: OfflineRequest, media: Sequence[Medium], sampling: SamplingParams) -> Generate:
         """Builds the engine's request, and checks what the engine would refuse."""
+        prompt, inputs = self._prompt(request, media)
+        request_id = next(self._request_ids)
+        generate = Generate(request_id=request_id, token_ids=prompt.token_ids, media=inputs, sampling=sampling)
+        self._check(generate, request)
+        return generate
+
+    def _prompt(
+        self, request: OfflineRequest, media: Sequence[Medium], *, add_special_tokens: bool | None = None
+    ) -> tuple[Prompt, list[MediaInput]]:
+        """Builds a prompt and the engine's inputs of its media."""
         try:
-            prompt = _build_prompt(self._prompts, request, media)
+            layouts = self._layouts.of(media)
+            prompt = _build_prompt(self._prompts, request, layouts, add_special_tokens=add_special_tokens)
+            return prompt, media_inputs(media, layouts, prompt)
         except PlaceholderError as error:
             field = request.field if error.missing is None else request.media[error.missing].field
             raise InputError(field, str(error)) from error
         except TemplateError as error:
             raise InputError(request.field, str(error)) from error
-        generate = Generate(
-            request_id=next(self._request_ids),
-            token_ids=prompt.token_ids,
-            media=media_inputs(media, prompt, self._encoder),
-            sampling=sampling,
-        )
+
+    def _check(self, engine_request: Generate | Embed, request: OfflineRequest) -> None:
         try:
             # `submit` would refuse it too, but only after others of the batch have been computed.
-            self._core.check(generate)
+            self._core.check(engine_request)
         except EngineError as error:
             raise EngineError(error.code, f"'{request.field}': {error.message}") from error
-        return generate
 
 
 def _checked_limits(limits: Mapping[str, int]) -> dict[MediaKind, int]:
@@ -292,8 +365,13 @@ def _one_for_each(
     return sampling_params
 
 
-def _build_prompt(builder: PromptBuilder, request: OfflineRequest, media: Sequence[Medium]) -> Prompt:
+def _build_prompt(
+    builder: PromptBuilder, request: OfflineRequest, media: Sequence[TokenLayout], *, add_special_tokens: bool | None
+) -> Prompt:
+    """`add_special_tokens`: as in `LLM.embed`, for texts that nothing follows; None: the model continues the prompt."""
     match request.prompt:
+        case str() as text if add_special_tokens is not None:
+            return builder.whole_text(text, media, add_special_tokens=add_special_tokens)
         case str() as text:
             return builder.text(text, media)
         case TokenIds(token_ids=token_ids):

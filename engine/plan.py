@@ -4,12 +4,13 @@ A step has no prefill or decode phase. Each chunk holds the next tokens of one s
 token.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeAlias
 
 import msgspec
 
+from glimpse.engine.pooling_params import PoolingParams
 from glimpse.engine.sampling_params import SamplingParams
 from glimpse.media.kind import MediaKind
 
@@ -22,7 +23,7 @@ class Embeddings(msgspec.Struct, frozen=True, kw_only=True):
 
     dtype: Literal["float32", "float16", "bfloat16"]
     data: memoryview
-    """[placeholder tokens, hidden_size], row-major, little-endian. Every value is finite, in any dtype."""
+    """[rows, row width of the encoder output], row-major, little-endian. Every value is finite, in any dtype."""
 
     @property
     def num_values(self) -> int:
@@ -32,7 +33,8 @@ class Embeddings(msgspec.Struct, frozen=True, kw_only=True):
 MediaContent: TypeAlias = memoryview | Embeddings
 """What an encoder output is made from.
 
-- Image or video: pixels, uint8 [frames, grid_h * patch_size, grid_w * patch_size, 3], row-major; an image has 1 frame.
+- Image or video: pixels, uint8 [frames, height, width, 3], row-major; an image has 1 frame, or as many tiles as its
+  family cuts it into.
 - Audio: features, float32 [mel bins, frames], row-major.
 - `Embeddings`: the encoder output itself, which is only copied.
 """
@@ -40,23 +42,51 @@ MediaContent: TypeAlias = memoryview | Embeddings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MediaSpan:
-    """The placeholder tokens of one medium in a prompt."""
+    """The tokens of one medium in a prompt: placeholder tokens, and literal ones before, between and after them."""
 
     kind: MediaKind
     start: int
-    """Index in the prompt of the first placeholder token."""
+    """Index in the prompt of the medium's first token."""
     num_tokens: int
-    """Number of placeholder tokens, which are consecutive."""
+    """Tokens of the medium, literal ones included."""
+    runs: tuple[tuple[int, int], ...] = ()
+    """(offset from `start`, length) of each run of placeholder tokens, in order, without overlap. The placeholder
+    tokens, in order, take the rows of the encoder output. Default: one run of all tokens."""
     key: bytes
     """256-bit hash of the content and of how it was processed. Equal keys mean equal encoder outputs."""
-    grid_thw: tuple[int, int, int]
-    """Patches in time, height and width, before merging. For audio: 1, mel bins, frames."""
+    grid: tuple[int, ...]
+    """Shape of the encoder's input, as the model family defines it. Qwen's: patches in time, height and width, before
+    merging; for audio: 1, mel bins, frames."""
     mrope_time_interval: float = 1.0
     """Distance in M-RoPE positions between two temporal patches of a video. The products are rounded down."""
+
+    def __post_init__(self) -> None:
+        if not self.runs:
+            object.__setattr__(self, "runs", ((0, self.num_tokens),))
 
     @property
     def end(self) -> int:
         return self.start + self.num_tokens
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of the encoder output: the number of placeholder tokens."""
+        return sum(length for _, length in self.runs)
+
+    def rows_between(self, start: int, end: int) -> Iterator[tuple[int, int, int]]:
+        """Yields what the prompt's tokens from `start` to before `end` take from the encoder output.
+
+        Yields:
+            For each run among them: its first row of the encoder output, the index of its first token in the prompt,
+            and the number of its tokens.
+        """
+        row = 0
+        for offset, length in self.runs:
+            run_start = self.start + offset
+            first, last = max(run_start, start), min(run_start + length, end)
+            if first < last:
+                yield row + first - run_start, first, last - first
+            row += length
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +103,8 @@ class SequenceStart:
     sampling: SamplingParams
     generated_token_ids: tuple[int, ...] = ()
     """The answer so far, if the sequence is restarted."""
+    pooling: PoolingParams | None = None
+    """Pool the prompt's hidden states into an embedding. Its chunks do not sample."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,9 +113,16 @@ class Encode:
 
     key: bytes
     kind: MediaKind
-    grid_thw: tuple[int, int, int]
+    grid: tuple[int, ...]
+    """As in `MediaSpan`."""
     content: MediaContent | None
     """None if another rank encodes the medium and sends its output to this one."""
+
+    @property
+    def data(self) -> memoryview:
+        """Content of a medium that this rank's encoder encodes."""
+        assert isinstance(self.content, memoryview)
+        return self.content
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,6 +182,9 @@ class StepResult:
     """Sequence id → accepted draft tokens of its chunk, in order. Sequences without any may be missing."""
     failed: Mapping[int, str] = field(default_factory=dict[int, str])
     """Sequence id → why the sequence cannot continue, for the client. Its samples do not count."""
+    embeddings: Mapping[int, bytes] = field(default_factory=dict[int, bytes])
+    """Sequence id → embedding, float32 and little-endian, of exactly the sequences that pool and whose chunk reaches
+    the end of the prompt."""
     mispredicted: frozenset[int] = frozenset()
     """Sequences for which the next plan, launched already, uses another token than the one sampled here. Its results
     for them must be discarded."""

@@ -22,7 +22,7 @@ from glimpse.engine.config import EngineConfig
 from glimpse.engine.cpu_policy import use_idle_policy, use_normal_policy
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.ipc.transport import Channel, TransportError
-from glimpse.engine.protocol import Cancel, Failed, Generate, Loading, Prepare, Ready, Start, Stop, ToEngine
+from glimpse.engine.protocol import Cancel, Embed, Failed, Generate, Loading, Prepare, Ready, Start, Stop, ToEngine
 
 if TYPE_CHECKING:
     from glimpse.engine.scheduling.core import Core
@@ -96,6 +96,8 @@ def _run(channel: Channel, inbox: _Inbox, core: "Core") -> None:
                 case Generate():
                     for request in message.each():
                         core.submit(request)
+                case Embed():
+                    core.submit(message)
                 case Cancel():
                     core.cancel(message.request_id)
                 case Stop():

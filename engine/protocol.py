@@ -1,7 +1,7 @@
 """Messages between the front end and the engine process: frozen structs in two tagged unions.
 
-The front end sends `ToEngine`, the engine sends `FromEngine`. For each `Generate` and each of its siblings, whatever
-happens, exactly one `TokenEvent` has `finish` set, and it is the last one with that request id.
+The front end sends `ToEngine`, the engine sends `FromEngine`. For each `Embed`, each `Generate` and each of its
+siblings, whatever happens, exactly one `TokenEvent` has `finish` set, and it is the last one with that request id.
 """
 
 from collections.abc import Iterator
@@ -13,6 +13,7 @@ import msgspec
 from glimpse.engine.config import ChosenBackend, EngineConfig
 from glimpse.engine.errors import EngineErrorCode
 from glimpse.engine.plan import MediaContent, MediaSpan
+from glimpse.engine.pooling_params import PoolingParams
 from glimpse.engine.sampling_params import SamplingParams
 
 
@@ -20,7 +21,7 @@ class FinishReason(StrEnum):
     """Why a request ended."""
 
     STOP = "stop"
-    """An end token or a stop token id was generated."""
+    """An end token or a stop token id was generated, or the embedding is complete."""
     LENGTH = "length"
     """The token limit or the context window was reached."""
     CANCELLED = "cancelled"
@@ -56,15 +57,14 @@ class Sibling(msgspec.Struct, frozen=True, kw_only=True):
     """As in `SamplingParams`."""
 
 
-class Generate(msgspec.Struct, frozen=True, kw_only=True, tag="generate"):
-    """Continue a prompt."""
+class PromptRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A prompt and who sent it."""
 
     request_id: str
     """Unique among the requests in flight."""
     token_ids: list[int]
     """The prompt. Each medium has `num_tokens` placeholder ids in it."""
     media: list[MediaInput] = []
-    sampling: SamplingParams
     priority: int = 0
     """Smaller is served sooner."""
     cache_salt: str = ""
@@ -73,6 +73,18 @@ class Generate(msgspec.Struct, frozen=True, kw_only=True, tag="generate"):
     """An opaque name of who sent it. Clients get equal shares of the engine."""
     flow: str = ""
     """Requests of a client with the same name here have one share of the client's. Default: the request's id."""
+
+
+class Embed(PromptRequest, frozen=True, kw_only=True, tag="embed"):
+    """Return the embedding of a prompt. Nothing is sampled."""
+
+    pooling: PoolingParams
+
+
+class Generate(PromptRequest, frozen=True, kw_only=True, tag="generate"):
+    """Continue a prompt."""
+
+    sampling: SamplingParams
     siblings: list[Sibling] = []
     """Further answers, in the same flow. The prompt and its pixels cross the process boundary only once."""
 
@@ -95,7 +107,7 @@ class Stop(msgspec.Struct, frozen=True, kw_only=True, tag="stop"):
     """Ends the process. Requests in flight end as cancelled; a front end that drains waits before it sends this."""
 
 
-ToEngine = Prepare | Start | Generate | Cancel | Stop
+ToEngine = Prepare | Start | Generate | Embed | Cancel | Stop
 
 
 class Loading(msgspec.Struct, frozen=True, kw_only=True, tag="loading"):
@@ -157,6 +169,8 @@ class TokenEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Prompt tokens found in the prefix cache. Set with the first token and with `finish`."""
     num_encoded_media: int = 0
     """Media of the prompt that were encoded for this request; the others were cached. Set with the first token."""
+    embedding: bytes = b""
+    """The embedding as little-endian float32. Set in the last event of an `Embed` that succeeded."""
     finish: FinishReason | None = None
     error: EngineErrorCode | None = None
     """Set exactly when `finish` is ERROR."""

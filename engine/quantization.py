@@ -49,24 +49,54 @@ class Fp8Quantization:
         return self.kind
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fp8Blocks:
+    """e4m3 weights with a scale for each block of a matrix. They are dequantized when they are loaded, so a checkpoint
+    with them is not a quantized one in what follows."""
+
+    rows: int
+    """Output features of a block."""
+    columns: int
+    """Inputs of a block."""
+
+
 CheckpointQuantization: TypeAlias = GroupQuantization | Fp8Quantization
 
 
 def checkpoint_quantization(config: Mapping[str, Any]) -> CheckpointQuantization | None:
-    """Parses `quantization_config` of a `config.json`; returns None if there is none.
+    """Parses `quantization_config` of a `config.json`; returns None if there is none, or for `checkpoint_blocks`.
 
     Raises:
         CheckpointError: the weights are quantized in a way that is not supported.
     """
     stored: Mapping[str, Any] | None = config.get("quantization_config")
-    if not stored:
+    if not stored or stored.get("quant_method") == _BLOCKS:
         return None
     method = str(stored.get("quant_method"))
     if method not in _METHODS:
-        raise CheckpointError(
-            f"'quantization_config.quant_method': expected one of {', '.join(_METHODS)}, got {method}"
-        )
+        expected = ", ".join((*_METHODS, _BLOCKS))
+        raise CheckpointError(f"'quantization_config.quant_method': expected one of {expected}, got {method}")
     return _METHODS[method](stored)
+
+
+def checkpoint_blocks(config: Mapping[str, Any]) -> Fp8Blocks | None:
+    """Parses `quantization_config` of a `config.json` whose weights are in FP8 blocks; returns None for all others.
+
+    Raises:
+        CheckpointError: the weights are quantized in a way that is not supported.
+    """
+    stored: Mapping[str, Any] = config.get("quantization_config") or {}
+    if stored.get("quant_method") != _BLOCKS:
+        return None
+    _require(_BLOCKS, "fmt", stored.get("fmt", "e4m3"), {"e4m3"})
+    _require(_BLOCKS, "activation_scheme", stored.get("activation_scheme", "dynamic"), {"dynamic"})
+    match stored.get("weight_block_size"):
+        case [int(rows), int(columns)] if rows > 0 and columns > 0:
+            return Fp8Blocks(rows=rows, columns=columns)
+        case other:
+            raise CheckpointError(
+                f"'quantization_config.weight_block_size': expected two sizes for {_BLOCKS}, got {other}"
+            )
 
 
 def _awq(stored: Mapping[str, Any]) -> GroupQuantization:
@@ -115,6 +145,9 @@ def _compressed_tensors(stored: Mapping[str, Any]) -> Fp8Quantization:
         _require(method, f"config_groups.{name}.input_activations.dynamic", activations.get("dynamic"), {True})
     return Fp8Quantization()
 
+
+_BLOCKS = "fp8"
+"""Name of FP8 in blocks as a method (transformers, quantizers/quantizer_finegrained_fp8.py)."""
 
 _METHODS: Mapping[str, Callable[[Mapping[str, Any]], CheckpointQuantization]] = {
     "awq": _awq,

@@ -24,11 +24,38 @@ class GrammarKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReasoningTags:
+    """An answer may begin with reasoning between two tags: `opening reasoning closing text`."""
+
+    opening: str
+    closing: str
+    special_ids: tuple[tuple[str, int], ...] = ()
+    """(tag, token id) of the tags that are special tokens."""
+    is_open: bool = False
+    """The answer begins inside the reasoning: the prompt ends with the opening tag."""
+    strips_answer: bool = True
+    """White space after the closing tag is not part of the text."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReasoningBudget:
+    """Bounds the reasoning of an answer: when it has `max_tokens` tokens, the closing tag is generated."""
+
+    tags: ReasoningTags
+    max_tokens: int
+    """The most tokens between the tags, at least 0."""
+    closing_token_ids: tuple[int, ...]
+    """The tokens of the closing tag, at least one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Grammar:
     """Constrains an answer. The front end has checked it: see `glimpse.engine.text.grammar_check`."""
 
     kind: GrammarKind
     text: str = ""
+    reasoning: ReasoningTags | None = None
+    """The answer may begin with reasoning, which is free; the grammar constrains what follows. None: all of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +94,8 @@ class SamplingParams:
     """k: returns the log-probability of each token and those of the k most likely ones. None: returns none."""
     grammar: Grammar | None = None
     """Constrains the whole answer, unless `max_tokens` cuts it. None: unconstrained."""
+    reasoning_budget: ReasoningBudget | None = None
+    """Bounds the reasoning with which the answer begins. None: unbounded."""
 
     @property
     def greedy(self) -> bool:
@@ -83,4 +112,10 @@ class SamplingParams:
 
         It is sampled on the host, when all earlier tokens are known.
         """
-        return bool(self.has_penalties or self.logit_bias or self.min_tokens or self.grammar is not None)
+        return bool(
+            self.has_penalties
+            or self.logit_bias
+            or self.min_tokens
+            or self.grammar is not None
+            or self.reasoning_budget is not None
+        )

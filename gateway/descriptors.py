@@ -12,14 +12,25 @@ from google.rpc import error_details_pb2
 
 from glimpse.dialect.options import http_option
 from glimpse.openai.v1 import openai_pb2
-from glimpse.v1 import chat_pb2, completion_pb2, load_pb2, media_pb2, model_pb2, tokenizer_pb2
+from glimpse.v1 import (
+    chat_pb2,
+    completion_pb2,
+    embedding_pb2,
+    load_pb2,
+    media_pb2,
+    model_pb2,
+    rerank_pb2,
+    tokenizer_pb2,
+)
 
 _ROOTS: tuple[FileDescriptor, ...] = (
     chat_pb2.DESCRIPTOR,
     completion_pb2.DESCRIPTOR,
+    embedding_pb2.DESCRIPTOR,
     load_pb2.DESCRIPTOR,
     media_pb2.DESCRIPTOR,
     model_pb2.DESCRIPTOR,
+    rerank_pb2.DESCRIPTOR,
     tokenizer_pb2.DESCRIPTOR,
     openai_pb2.DESCRIPTOR,
     # Not a service: the gateway drops the body of an error if it does not know the messages in its details.

@@ -77,6 +77,8 @@ class Schemas:
             return {}
         if field.is_map:
             return self._map(descriptor)
+        if field.float32s:
+            return {"type": "array", "items": _SCALARS[FieldDescriptor.CPPTYPE_FLOAT]}
         element = self._element(descriptor)
         if not field.is_list:
             return element | _bounds(field, "minimum", "maximum")

@@ -2,21 +2,15 @@
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TypeAlias, assert_never
+from typing import assert_never
 
 from glimpse.media.cache.request_media import RequestMedia
-from glimpse.media.embeddings.embeddings import Embedding
 from glimpse.media.embeddings.loader import EmbeddingLoader
 from glimpse.media.errors import MediaError
 from glimpse.media.inputs import AudioInput, EmbeddingInput, ImageInput, MediumInput, VideoInput, is_by_reference
 from glimpse.media.loader import MediaLoader
-from glimpse.media.processing.audio import Audio
-from glimpse.media.processing.image import Image
-from glimpse.media.processing.video import Video
+from glimpse.media.medium import Medium
 from glimpse.media.tasks import run_all
-
-Medium: TypeAlias = Image | Video | Audio | Embedding
-"""A loaded medium."""
 
 
 class MediaInputError(Exception):
@@ -38,14 +32,15 @@ async def load_inputs(
     Raises:
         MediaInputError: the first input that failed to load; the other loads are cancelled.
     """
-    load = partial(_load, loader=loader, embeddings=embeddings, batch=batch)
+    num_images = sum(isinstance(medium, ImageInput) for medium in inputs)
+    load = partial(_load, loader=loader, embeddings=embeddings, batch=batch, is_alone=num_images == 1)
     sent = iter(await run_all(load(medium) for medium in inputs if not is_by_reference(medium)))
     referenced = iter(await run_all(load(medium) for medium in inputs if is_by_reference(medium)))
     return [next(referenced if is_by_reference(medium) else sent) for medium in inputs]
 
 
 async def _load(
-    medium: MediumInput, *, loader: MediaLoader, embeddings: EmbeddingLoader, batch: RequestMedia
+    medium: MediumInput, *, loader: MediaLoader, embeddings: EmbeddingLoader, batch: RequestMedia, is_alone: bool
 ) -> Medium:
     try:
         match medium:
@@ -57,6 +52,7 @@ async def _load(
                     min_pixels=medium.min_pixels,
                     max_pixels=medium.max_pixels,
                     background=medium.background,
+                    is_alone=is_alone,
                 )
             case VideoInput(source=source, uuid=uuid):
                 return await loader.load_video(source, medium.options, batch=batch, uuid=uuid)

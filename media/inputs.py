@@ -12,7 +12,7 @@ import PIL.Image
 from glimpse.media.embeddings.tensor_file import TensorSource
 from glimpse.media.kind import MediaKind
 from glimpse.media.processing.rgb import Colour
-from glimpse.media.processing.smart_resize import check_pixel_bounds
+from glimpse.media.processing.sizing.smart_resize import check_pixel_bounds
 from glimpse.media.processing.video_options import VideoOptions, check_options
 from glimpse.media.sources.decoded import AudioSamples, DecodedFrames
 from glimpse.media.sources.source import AudioOrCached, CachedSource, FrameSources, ImageOrCached, VideoOrCached

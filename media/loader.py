@@ -21,8 +21,10 @@ from glimpse.media.decoding.video_frames import sample_frame_indices, video_from
 from glimpse.media.errors import MediaError, MediaErrorCode
 from glimpse.media.key import decoded_key
 from glimpse.media.kind import MediaKind
-from glimpse.media.processing.audio import Audio, AudioProcessing, audio_from_array
-from glimpse.media.processing.image import Image, ImageProcessing, prepare_image
+from glimpse.media.processing.audio import Audio
+from glimpse.media.processing.audio_samples import audio_from_array
+from glimpse.media.processing.image import Image, prepare_image
+from glimpse.media.processing.media_processing import MediaProcessing
 from glimpse.media.processing.rgb import Colour
 from glimpse.media.processing.video import Video, VideoProcessing
 from glimpse.media.processing.video_options import VideoOptions, check_options
@@ -48,6 +50,7 @@ from glimpse.media.sources.source import (
 from glimpse.media.sources.uploads import Uploads
 
 MediaT = TypeVar("MediaT", Image, Video, Audio)
+ProcessingT = TypeVar("ProcessingT")
 
 
 class MediaLoader:
@@ -60,9 +63,7 @@ class MediaLoader:
     def __init__(
         self,
         *,
-        processing: ImageProcessing,
-        video_processing: VideoProcessing,
-        audio_processing: AudioProcessing | None = None,
+        processing: MediaProcessing,
         policy: FetchPolicy,
         decoders: Decoders,
         local: LocalFiles | None = None,
@@ -75,9 +76,7 @@ class MediaLoader:
     ) -> None:
         """
         Args:
-            processing: The checkpoint's processing of images.
-            video_processing: The checkpoint's processing of videos.
-            audio_processing: The checkpoint's processing of audio; None refuses audio.
+            processing: The checkpoint's. Kinds that it does not process are refused.
             policy: Rules on URLs.
             decoders: Decode files. Closed by `close`.
             local: Reads files of this host; None refuses them.
@@ -89,8 +88,6 @@ class MediaLoader:
             max_fetches: Number of concurrent fetches; further ones wait.
         """
         self._processing = processing
-        self._video_processing = video_processing
-        self._audio_processing = audio_processing
         self._decoders = decoders
         self._store = store or MediaStore(max_bytes=0)
         self._memory_budget = memory_budget or MemoryBudget()
@@ -122,6 +119,7 @@ class MediaLoader:
         min_pixels: int | None = None,
         max_pixels: int | None = None,
         background: Colour | None = None,
+        is_alone: bool = True,
     ) -> Image:
         """Loads an image.
 
@@ -134,9 +132,11 @@ class MediaLoader:
             background: Overrides the default background color.
 
         Raises:
-            MediaError: The image cannot be used.
+            MediaError: The image cannot be used, or the model does not support images.
         """
-        processing = self._processing.with_options(min_pixels=min_pixels, max_pixels=max_pixels, background=background)
+        processing = _supported(self._processing.images, MediaKind.IMAGE).with_options(
+            min_pixels=min_pixels, max_pixels=max_pixels, background=background, is_alone=is_alone
+        )
         job = ImageJob(processing=processing)
         with self._within(batch) as own:
             if isinstance(source, PIL.Image.Image):
@@ -154,7 +154,7 @@ class MediaLoader:
         """Loads a video, given as a file or as frames. The arguments are those of `load_image`.
 
         Raises:
-            MediaError: The video cannot be used.
+            MediaError: The video cannot be used, or the model does not support videos.
         """
         with self._within(batch) as own:
             return await self._load_video(source, options, uuid, own)
@@ -165,11 +165,9 @@ class MediaLoader:
         """Loads audio. The arguments are those of `load_image`.
 
         Raises:
-            MediaError: The audio cannot be used, or the model does not accept audio.
+            MediaError: The audio cannot be used, or the model does not support audio.
         """
-        if self._audio_processing is None:
-            raise MediaError(MediaErrorCode.INVALID_PARAMETER, "the model does not accept audio")
-        job = AudioJob(processing=self._audio_processing)
+        job = AudioJob(processing=_supported(self._processing.audio, MediaKind.AUDIO))
         with self._within(batch) as own:
             if isinstance(source, AudioSamples):
                 audio = await asyncio.to_thread(audio_from_array, source.array, source.rate, job.processing)
@@ -206,7 +204,7 @@ class MediaLoader:
             case _:
                 pass
         check_options(options, of_frames=False)
-        video_job = VideoJob(processing=self._video_processing, options=options)
+        video_job = VideoJob(processing=self._videos, options=options)
         return cast(Video, await self._load_file(source, video_job, MediaKind.VIDEO, uuid, batch))
 
     async def _prepare_video(
@@ -253,10 +251,20 @@ class MediaLoader:
             self._store.put_named(batch.namespace, media.kind, uuid, named, ())
         return media
 
+    @property
+    def _videos(self) -> VideoProcessing:
+        return _supported(self._processing.videos, MediaKind.VIDEO)
+
     def _frames_job(self, num_frames: int, options: VideoOptions) -> FramesJob:
-        depth = self._video_processing.temporal_patch_size
-        indices = tuple(sample_frame_indices(num_frames, options, depth=depth))
-        return FramesJob(processing=self._video_processing, options=options, frame_indices=indices)
+        indices = tuple(sample_frame_indices(num_frames, options, self._videos.sampling))
+        return FramesJob(processing=self._videos, options=options, frame_indices=indices)
+
+
+def _supported(processing: ProcessingT | None, kind: MediaKind) -> ProcessingT:
+    """Returns the processing of a kind. Raises MediaError (INVALID_PARAMETER) if the model does not support it."""
+    if processing is None:
+        raise MediaError(MediaErrorCode.INVALID_PARAMETER, f"the model does not support {kind} input")
+    return processing
 
 
 def _key(job: Job, digests: Sequence[bytes], batch: RequestMedia) -> bytes:

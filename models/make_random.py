@@ -20,7 +20,7 @@ from tokenizers.models import BPE
 from tokenizers.trainers import BpeTrainer
 
 from glimpse.engine.checkpoint import DEFAULT_MODEL, UNTRAINED_MARK
-from glimpse.engine.families.chatml import QWEN2_VL_TEMPLATE
+from glimpse.engine.families.reading.chatml import QWEN2_VL_TEMPLATE
 from models.family import SPECIAL_TOKENS, WORDS, common_config, tokenizer_config
 
 PROTOS = Path(__file__).resolve().parents[1] / "api" / "glimpse"
@@ -38,12 +38,13 @@ class Shape:
     """A model's sizes."""
 
     text: Mapping[str, Any]
-    """The decoder's, in the words of `config.json`."""
-    vision: Mapping[str, Any]
-    """The vision tower's, in the words of `vision_config`."""
+    """The decoder's, in the words of `config.json`, and what a family other than Qwen2-VL says otherwise there."""
+    vision: Mapping[str, Any] | None
+    """The vision tower's, in the words of `vision_config`; None: the model reads text alone."""
 
 
 TEXT: Mapping[str, Any] = {
+    "head_dim": 32,
     "hidden_act": "silu",
     "hidden_size": 128,
     "intermediate_size": 384,
@@ -128,7 +129,8 @@ def write_metadata(path: Path, shape: Shape, tokenizer: Tokenizer) -> None:
     ids = _special_ids(tokenizer)
     _write_json(path / "config.json", _config(ids, shape))
     _write_json(path / "generation_config.json", _generation_config(ids))
-    _write_json(path / "preprocessor_config.json", PREPROCESSOR)
+    if shape.vision is not None:
+        _write_json(path / "preprocessor_config.json", PREPROCESSOR)
     _write_json(path / "tokenizer_config.json", tokenizer_config(ids, shape.text["max_position_embeddings"]))
     _write_json(path / "chat_template.json", {"chat_template": QWEN2_VL_TEMPLATE})
 
@@ -150,7 +152,8 @@ def weights(shape: Shape, normal: Normal, visible_ids: Sequence[int]) -> Iterato
         visible_ids: tokens that an answer is made of; all others have small logits.
     """
     yield from _decoder(normal, shape.text, visible_ids)
-    yield from _vision_tower(normal, shape.vision)
+    if shape.vision is not None:
+        yield from _vision_tower(normal, shape.vision)
 
 
 def _special_ids(tokenizer: Tokenizer) -> dict[str, int]:
@@ -158,12 +161,8 @@ def _special_ids(tokenizer: Tokenizer) -> dict[str, int]:
 
 
 def _config(ids: dict[str, int], shape: Shape) -> dict[str, Any]:
-    return {
-        **common_config(ids),
-        UNTRAINED_MARK: True,
-        **shape.text,
-        "vision_config": shape.vision,
-    }
+    vision = {} if shape.vision is None else {"vision_config": shape.vision}
+    return {**common_config(ids), UNTRAINED_MARK: True, **shape.text, **vision}
 
 
 def _generation_config(ids: dict[str, int]) -> dict[str, Any]:
@@ -176,16 +175,20 @@ def _generation_config(ids: dict[str, int]) -> dict[str, Any]:
 
 def _decoder(normal: Normal, text: Mapping[str, Any], visible_ids: Sequence[int]) -> Iterator[tuple[str, torch.Tensor]]:
     hidden, middle = text["hidden_size"], text["intermediate_size"]
-    keys = hidden * text["num_key_value_heads"] // text["num_attention_heads"]
+    head_dim = text["head_dim"]
+    queries, keys = (text[f"num_{kind}_heads"] * head_dim for kind in ("attention", "key_value"))
+    has_norms = text.get("model_type") == "qwen3"  # of heads, instead of biases
     scale = torch.full((text["vocab_size"], 1), 0.02)  # what cannot be read has small logits
     scale[list(visible_ids)] = 0.5
     yield "model.embed_tokens.weight", normal((text["vocab_size"], hidden)) * scale
     for layer in (f"model.layers.{index}" for index in range(text["num_hidden_layers"])):
         yield f"{layer}.input_layernorm.weight", torch.ones(hidden)
-        yield from _linear(normal, f"{layer}.self_attn.q_proj", hidden, hidden, gain=2)
-        yield from _linear(normal, f"{layer}.self_attn.k_proj", keys, hidden, gain=2)
-        yield from _linear(normal, f"{layer}.self_attn.v_proj", keys, hidden)
-        yield from _linear(normal, f"{layer}.self_attn.o_proj", hidden, hidden, gain=4, bias=False)
+        yield from _linear(normal, f"{layer}.self_attn.q_proj", queries, hidden, gain=2, bias=not has_norms)
+        yield from _linear(normal, f"{layer}.self_attn.k_proj", keys, hidden, gain=2, bias=not has_norms)
+        yield from _linear(normal, f"{layer}.self_attn.v_proj", keys, hidden, bias=not has_norms)
+        if has_norms:
+            yield from ((f"{layer}.self_attn.{each}_norm.weight", torch.full((head_dim,), 2.0)) for each in "qk")
+        yield from _linear(normal, f"{layer}.self_attn.o_proj", hidden, queries, gain=4, bias=False)
         yield f"{layer}.post_attention_layernorm.weight", torch.ones(hidden)
         yield from _linear(normal, f"{layer}.mlp.gate_proj", middle, hidden, bias=False)
         yield from _linear(normal, f"{layer}.mlp.up_proj", middle, hidden, bias=False)

@@ -1,4 +1,4 @@
-"""The processors and the processor time that this process may use, on Linux and elsewhere."""
+"""The processors and the processor time that this process may use, on Linux and elsewhere, and who made them."""
 
 import os
 from pathlib import Path
@@ -18,6 +18,16 @@ def num_processors() -> int:
     """Returns how many processors this process may keep busy: those that it may run on, as far as its quota lasts."""
     number, quota = len(usable_processors()), cpu_quota()
     return number if quota is None else min(number, max(1, int(quota)))
+
+
+def processor_vendor(root: Path = ROOT) -> str:
+    """Returns the maker's name as CPUID has it, such as "GenuineIntel"; "" where the system does not say."""
+    try:
+        description = (root / "proc/cpuinfo").read_text()
+    except OSError:
+        return ""
+    fields = (line.partition(":") for line in description.splitlines())
+    return next((value.strip() for name, _, value in fields if name.strip() == "vendor_id"), "")
 
 
 def cpu_quota(root: Path = ROOT) -> float | None:

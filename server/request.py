@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from glimpse.engine.pooling_params import PoolingParams
 from glimpse.engine.sampling_params import Grammar, SamplingParams
 from glimpse.engine.text.conversation import ChatMessage, TemplateOptions, ToolChoice, ToolDefinition
 from glimpse.media.inputs import MediumInput
@@ -26,6 +27,9 @@ class TextPrompt:
     text: str
     field: str
     """Its path in the request."""
+    add_special_tokens: bool | None = None
+    """Of a text that nothing follows, such as the input of an embedding: the tokenizer's tokens that start and end each
+    text are added. None: the model continues the text, so that only those that start it are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +64,30 @@ class Tools:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReasoningSupport:
+    """What requests may ask of the model's reasoning."""
+
+    is_parsed: bool = False
+    """Answers carry it apart from their text."""
+    has_effort: bool = False
+    """The chat template uses `reasoning_effort`."""
+    has_switch: bool = False
+    """The chat template uses `enable_thinking`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReasoningOptions:
+    """What a request asks of the model's reasoning."""
+
+    include: bool = True
+    """Completions carry the reasoning."""
+    max_tokens: int | None = None
+    """The most tokens of the reasoning of a completion; None: no limit."""
+    continues_message: bool = False
+    """The model continues a message, whose reasoning has ended, unless the message ends with the opening tag."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GenerationRequest:
     """Prompts to complete, all with the same options."""
 
@@ -78,6 +106,8 @@ class GenerationRequest:
     """Lower values are scheduled first."""
     cache_salt: str
     """Separates the caches of requests with different salts. Requests without one share theirs."""
+    reasoning: ReasoningOptions | None = None
+    """None: completions are not searched for reasoning."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,3 +132,27 @@ class CompletionRequest:
     """A stream ends with a message that reports the usage."""
     echo: bool
     """Each completion begins with its prompt."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbeddingInput:
+    """An input to embed."""
+
+    source: PromptSource
+    field: str
+    """Its path in the request."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbeddingRequest:
+    """Inputs to embed, all with the same options."""
+
+    inputs: tuple[EmbeddingInput, ...]
+    """At least one."""
+    pooling: PoolingParams
+    as_base64: bool
+    """The response has the values as text."""
+    priority: int
+    """Lower values are scheduled first."""
+    cache_salt: str
+    """As in `GenerationRequest`."""

@@ -29,7 +29,8 @@ from glimpse.media.sources.policy import WEB_PORTS, host_name
 _SIZE = TypeAdapter(ByteSize)
 _FROZEN = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
-ToolCallParser = Literal["auto", "hermes", "llama", "mistral", "json"]
+ToolCallParser = Literal["auto", "hermes", "llama", "mistral", "phi4_mini", "qwen3_coder", "json"]
+ReasoningParser = Literal["auto", "deepseek_r1", "qwen3", "none"]
 Port = Annotated[int, Field(ge=0, le=65535)]
 Byte = Annotated[int, Field(ge=0, le=255)]
 Size = Annotated[ByteSize, Parameter(show_default=ByteSize.human_readable)]
@@ -84,8 +85,8 @@ class ListenSettings(BaseModel):
     """Least severe level that is logged."""
 
 
-class EngineSettings(BaseModel):
-    """The model to serve, and how to serve it."""
+class NameSettings(BaseModel):
+    """The model to serve, and its names."""
 
     model_config = _FROZEN
 
@@ -93,18 +94,24 @@ class EngineSettings(BaseModel):
     """Folder of a checkpoint, or its id on the Hugging Face Hub. Default: the small model that comes with Glimpse."""
     served_model_name: Names = ()
     """Name that requests give as `model`; repeatable. Default: the folder's name, or the id on the hub."""
+
+
+class ModelSettings(BaseModel):
+    """What decides whether a model can be served."""
+
+    model_config = _FROZEN
+
     chat_template: Path | None = None
     """File with a Jinja chat template, to use instead of the checkpoint's."""
+    tool_template: Literal["auto", "off"] = "auto"
+    """auto: show tools to Qwen2-VL and Qwen2.5-VL as to Qwen2.5, if the checkpoint's template ignores them. off: refuse
+    them. Prompts without tools are the same."""
     tool_call_parser: ToolCallParser = "auto"
     """Format in which the model writes tool calls. auto: the one that its chat template describes."""
+    reasoning_parser: ReasoningParser = "auto"
+    """Tags between which the model reasons. auto: those of its chat template. none: it is part of the content."""
     options: Annotated[EngineOptions, Parameter(name="*", show_default=_show_default)] = EngineOptions()
     """Options of the engine."""
-    max_queue_seconds: Annotated[float, Field(gt=0)] = 60.0
-    """Seconds that a request may be expected to wait for others of the same client; longer, and it is refused (429)."""
-    engine_timeout: Annotated[float, Field(gt=0)] = 600
-    """Seconds without a message from an engine that has requests, after which it counts as hung and is restarted."""
-    spare_engine: bool = True
-    """Keep a second engine process that has imported torch but loaded nothing, so that restarts take less time."""
 
     @field_validator("options", mode="before")
     @classmethod
@@ -116,6 +123,17 @@ class EngineSettings(BaseModel):
     def engine_config(self, checkpoint: Path) -> EngineConfig:
         """Returns the configuration of an engine that serves the checkpoint in this folder."""
         return EngineConfig(model_path=str(checkpoint), **asdict(self.options))
+
+
+class EngineSettings(ModelSettings, NameSettings):
+    """The model to serve, and how to serve it."""
+
+    max_queue_seconds: Annotated[float, Field(gt=0)] = 60.0
+    """Seconds that a request may be expected to wait for others of the same client; longer, and it is refused (429)."""
+    engine_timeout: Annotated[float, Field(gt=0)] = 600
+    """Seconds without a message from an engine that has requests, after which it counts as hung and is restarted."""
+    spare_engine: bool = True
+    """Keep a second engine process that has imported torch but loaded nothing, so that restarts take less time."""
 
 
 class ImageIoSettings(BaseModel):

@@ -281,5 +281,5 @@ def _nested_name(name: str) -> str:
     return name.replace("model.", "model.language_model.", 1) if name.startswith("model.") else name
 
 
-def write_json(path: Path, document: dict[str, Any]) -> None:
+def write_json(path: Path, document: dict[str, Any] | list[Any]) -> None:
     path.write_text(json.dumps(document, indent=2))

@@ -1,4 +1,4 @@
-"""The oracle of tests: transformers' Qwen2-VL and Qwen2.5-VL, used as documented by transformers.
+"""The oracle of tests: transformers' Qwen2-VL, Qwen2.5-VL and Qwen3-VL, used as documented by transformers.
 
 The engine never imports this.
 """
@@ -45,13 +45,14 @@ def token_types(num_tokens: int, spans: Sequence[MediaSpan]) -> Tensor:
     """Returns int64 [1, tokens]: 0 for text, 1 for images, 2 for videos, as the reference model requires."""
     types = torch.zeros(1, num_tokens, dtype=torch.long)
     for span in spans:
-        types[:, span.start : span.end] = TOKEN_TYPES[span.kind]
+        for offset, length in span.runs:
+            types[:, span.start + offset : span.start + offset + length] = TOKEN_TYPES[span.kind]
     return types
 
 
 def grids(spans: Sequence[MediaSpan], kind: MediaKind) -> Tensor | None:
     """Returns int64 [media, 3], or None if there are no media of this kind."""
-    found = [span.grid_thw for span in spans if span.kind is kind]
+    found = [span.grid for span in spans if span.kind is kind]
     return torch.tensor(found) if found else None
 
 
@@ -70,7 +71,8 @@ def video_patches(path: Path, frames: np.ndarray) -> Tensor:
     """
     padded = np.concatenate([frames, frames[-1:]]) if len(frames) % 2 else frames
     process = image_processor(path)
-    doubled = [process([frame], return_tensors="pt")["pixel_values"].view(-1, 3, 2, 14 * 14) for frame in padded]
+    shape = (-1, 3, 2, process.patch_size**2)
+    doubled = [process([frame], return_tensors="pt")["pixel_values"].view(shape) for frame in padded]
     pairs = [
         torch.stack([first[:, :, 0], second[:, :, 1]], dim=2)
         for first, second in zip(doubled[::2], doubled[1::2], strict=True)

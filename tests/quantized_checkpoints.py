@@ -17,6 +17,9 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+FP8_BLOCK = (32, 48)
+"""Outputs and inputs of a block of FP8 weights; blocks at the edges of matrices are smaller."""
+
 AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
 Array = npt.NDArray[Any]
 Tensors = dict[str, Tensor]
@@ -37,6 +40,14 @@ class WeightFormat:
         """Returns `quantization_config` as the libraries write it."""
         if self.method == "fp8":
             return fp8_config()
+        if self.method == "fp8 blocks":
+            return {
+                "quant_method": "fp8",
+                "fmt": "e4m3",
+                "activation_scheme": "dynamic",
+                "weight_block_size": list(FP8_BLOCK),
+                "modules_to_not_convert": ["lm_head"],
+            }
         common = {"bits": self.bits, "group_size": self.group_size, "quant_method": self.method}
         if self.method == "awq":
             return common | {"version": "gemm", "zero_point": True, "modules_to_not_convert": ["visual"]}
@@ -85,7 +96,7 @@ def quantize_checkpoint(plain: Path, folder: Path, weight_format: WeightFormat) 
         stored |= {f"{stem}.{part}": value for part, value in parts.items()}
         if weight_format.method == "gptq" and f"{stem}.bias" not in tensors:
             stored[f"{stem}.bias"] = torch.zeros(len(tensor), dtype=torch.float16)
-    dtype = "float32" if weight_format.method == "fp8" else "float16"
+    dtype = "float32" if weight_format.method.startswith("fp8") else "float16"
     changes = {"quantization_config": weight_format.config(), "torch_dtype": dtype}
     return write(plain, folder / "quantized", stored, changes), write(plain, folder / "dequantized", dequantized, {})
 
@@ -105,6 +116,8 @@ def quantize(weight: Tensor, weight_format: WeightFormat, random: np.random.Gene
         scale = weight.abs().amax(dim=1, keepdim=True) / 448
         rounded = (weight / scale).to(torch.float8_e4m3fn)
         return {"weight": rounded, "weight_scale": scale}, rounded.float() * scale
+    if weight_format.method == "fp8 blocks":
+        return quantize_blocks(weight)
     inputs = weight.shape[1]
     group_index = np.arange(inputs) // (inputs if weight_format.group_size == -1 else weight_format.group_size)
     if weight_format.desc_act:
@@ -116,6 +129,22 @@ def quantize(weight: Tensor, weight_format: WeightFormat, random: np.random.Gene
     if weight_format.method == "gptq":
         packed["g_idx"] = torch.from_numpy(group_index.astype(np.int32))
     return packed | {"scales": torch.from_numpy(scales)}, torch.from_numpy(dequantized.T.astype(np.float32))
+
+
+def quantize_blocks(weight: Tensor) -> tuple[Tensors, Tensor]:
+    """As `quantize`, with a scale for each block."""
+    blocks = [rows.split(FP8_BLOCK[1], dim=1) for rows in weight.split(FP8_BLOCK[0])]
+    scales = torch.tensor([[block.abs().max().item() / 448 for block in row] for row in blocks])
+    rounded = [
+        [(block / scale).to(torch.float8_e4m3fn) for block, scale in zip(row, row_scales, strict=True)]
+        for row, row_scales in zip(blocks, scales, strict=True)
+    ]
+    dequantized = [
+        torch.cat([block.float() * scale for block, scale in zip(row, row_scales, strict=True)], dim=1)
+        for row, row_scales in zip(rounded, scales, strict=True)
+    ]
+    values = torch.cat([torch.cat([block.view(torch.uint8) for block in row], dim=1) for row in rounded])
+    return {"weight": values.view(torch.float8_e4m3fn), "weight_scale_inv": scales}, torch.cat(dequantized)
 
 
 def round_to_nearest(weight: Array, group_index: Array, bits: int) -> tuple[Array, Array, Array]:

@@ -1,10 +1,12 @@
 """Tiny checkpoints of models that read text alone, with seeded random weights, written by transformers."""
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
+from tokenizers.processors import TemplateProcessing
 from transformers import (
     LlamaConfig,
     LlamaForCausalLM,
@@ -17,6 +19,8 @@ from transformers import (
     Qwen3Config,
     Qwen3ForCausalLM,
 )
+from transformers.models.gemma3.configuration_gemma3 import Gemma3TextConfig
+from transformers.models.gemma3.modeling_gemma3 import Gemma3ForCausalLM
 
 from tests.checkpoints import CHAT_TEMPLATE, PLAIN_TOKENS, SPECIAL_TOKENS, VOCAB_SIZE, make_tokenizer, write_json
 
@@ -29,6 +33,35 @@ LLAMA3_ROPE = {
     "original_max_position_embeddings": 64,
 }
 """Llama 3.1's numbers, with a smaller context window, so that all three ranges of wavelengths occur."""
+
+GEMMA3_TRAITS: Mapping[str, Any] = {
+    "num_hidden_layers": 3,
+    "head_dim": 32,
+    "query_pre_attn_scalar": 48,
+    "sliding_window": 20,
+    "layer_types": ["sliding_attention", "sliding_attention", "full_attention"],
+    "rope_parameters": {
+        "full_attention": {"rope_type": "linear", "rope_theta": 1_000_000.0, "factor": 8.0},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 10_000.0},
+    },
+}
+"""Gemma 3's layers, with a window shorter than the tests' prompts."""
+
+LONG_ROPE = {
+    "rope_type": "longrope",
+    "rope_theta": 10_000.0,
+    "original_max_position_embeddings": 16,
+    "short_factor": [1 + index / 10 for index in range(8)],
+    "long_factor": [1.5 + index for index in range(8)],
+}
+"""As of Phi-3.5-mini, with a context window before the stretch that every prompt of the tests exceeds."""
+
+PARTIAL_LONG_ROPE = LONG_ROPE | {
+    "partial_rotary_factor": 0.75,
+    "short_factor": [1 + index / 10 for index in range(6)],
+    "long_factor": [1.5 + index for index in range(6)],
+}
+"""As of Phi-4-mini."""
 
 _END = len(PLAIN_TOKENS) + SPECIAL_TOKENS.index("<|im_end|>")
 _SIZES: Mapping[str, Any] = {
@@ -57,23 +90,92 @@ def _models() -> Mapping[str, Any]:
         "smollm2": LlamaForCausalLM(LlamaConfig(**_SIZES, tie_word_embeddings=True)),
         "mistral": MistralForCausalLM(MistralConfig(**_SIZES, head_dim=32, sliding_window=None)),
         "phi3": Phi3ForCausalLM(Phi3Config(**_SIZES, sliding_window=None)),
+        "gemma3": Gemma3ForCausalLM(Gemma3TextConfig(**{**_SIZES, **GEMMA3_TRAITS})),
+        "phi3 128k": Phi3ForCausalLM(Phi3Config(**_SIZES, rope_parameters=dict(LONG_ROPE))),
+        "phi4 mini": Phi3ForCausalLM(
+            Phi3Config(**_SIZES, rope_parameters=dict(PARTIAL_LONG_ROPE), tie_word_embeddings=True)
+        ),
     }
 
 
-FAMILIES = ("qwen2", "qwen3", "llama3", "linear rope", "smollm2", "mistral", "phi3")
+FAMILIES = ("qwen2", "qwen3", "llama3", "linear rope", "smollm2", "mistral", "phi3", "phi3 128k", "phi4 mini", "gemma3")
 
 
 def make_text_checkpoint(path: Path, family: str) -> Path:
     """Writes a checkpoint of a family into the folder `path` and returns it."""
     torch.manual_seed(0)
     model = _models()[family].float()
+    _draw_norms_and_biases(model)
+    model.save_pretrained(path)
+    make_tokenizer().save(str(path / "tokenizer.json"))
+    write_json(path / "tokenizer_config.json", {"eos_token": "<|im_end|>", "chat_template": CHAT_TEMPLATE})
+    return path
+
+
+def _draw_norms_and_biases(model: torch.nn.Module) -> None:
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if name.endswith("norm.weight"):  # 1 by default, which would hide a norm that is left out
                 parameter.uniform_(0.5, 1.5)
             elif name.endswith(".bias"):
                 parameter.normal_(std=0.3)
-    model.save_pretrained(path)
-    make_tokenizer().save(str(path / "tokenizer.json"))
+
+
+def make_embedding_checkpoint(
+    path: Path,
+    *,
+    pooling: str = "lasttoken",
+    normalize: bool = True,
+    architecture: str = "Qwen3ForCausalLM",
+    tied: bool = True,
+) -> Path:
+    """Writes a checkpoint as Qwen3-Embedding is published, into the folder `path`, and returns it.
+
+    The decoder is saved without its output head, the tokenizer ends each text with <|endoftext|>, and the files of
+    sentence-transformers say how hidden states are pooled.
+    """
+    torch.manual_seed(0)
+    model = Qwen3ForCausalLM(Qwen3Config(**_SIZES, head_dim=32, tie_word_embeddings=tied)).float()
+    _draw_norms_and_biases(model)
+    model.model.save_pretrained(path)
+    config = json.loads((path / "config.json").read_text())
+    write_json(path / "config.json", config | {"architectures": [architecture]})
+    tokenizer = make_tokenizer()
+    end = "<|endoftext|>"
+    tokenizer.post_processor = TemplateProcessing(
+        single=f"$A {end}", pair=None, special_tokens=[(end, tokenizer.token_to_id(end))]
+    )
+    tokenizer.save(str(path / "tokenizer.json"))
     write_json(path / "tokenizer_config.json", {"eos_token": "<|im_end|>", "chat_template": CHAT_TEMPLATE})
+    kinds = {"": "Transformer", "1_Pooling": "Pooling", **({"2_Normalize": "Normalize"} if normalize else {})}
+    write_json(
+        path / "modules.json",
+        [
+            {"idx": index, "name": str(index), "path": folder, "type": f"sentence_transformers.models.{kind}"}
+            for index, (folder, kind) in enumerate(kinds.items())
+        ],
+    )
+    (path / "1_Pooling").mkdir(exist_ok=True)
+    modes = ("cls_token", "mean_tokens", "max_tokens", "lasttoken")
+    write_json(
+        path / "1_Pooling" / "config.json",
+        {"word_embedding_dimension": 64, **{f"pooling_mode_{mode}": mode == pooling for mode in modes}},
+    )
+    return path
+
+
+RERANKER_TEMPLATE = CHAT_TEMPLATE.rstrip() + (
+    "{%- if enable_thinking is defined and not enable_thinking -%}{{ '<think>\\n\\n</think>\\n\\n' }}{%- endif -%}"
+)
+"""As Qwen3's, of a model that does not reason if it is told so."""
+
+
+def make_reranker_checkpoint(path: Path) -> Path:
+    """Writes a checkpoint as Qwen3-Reranker is published, with tokens for "yes" and "no", and returns its folder."""
+    make_text_checkpoint(path, "qwen3")
+    tokenizer = json.loads((path / "tokenizer.json").read_text())
+    tokenizer["model"]["vocab"] |= {"ye": 300, "yes": 301, "no": 302}
+    tokenizer["model"]["merges"] += [["y", "e"], ["ye", "s"], ["n", "o"]]
+    write_json(path / "tokenizer.json", tokenizer)
+    write_json(path / "tokenizer_config.json", {"eos_token": "<|im_end|>", "chat_template": RERANKER_TEMPLATE})
     return path

@@ -103,8 +103,13 @@ SKIPPED = (
 )
 """Training tasks, judged answers and prompts of benchmarks use the words that people use."""
 SUFFIXES = {".py", ".md", ".proto", ".toml", ".yaml", ".lua", ".cpp", ".h", ".mjs", ".ts", ".jinja", ""}
-ALLOWED = re.compile(r"\bCLIP\b|\.clip\(|in[-_ ]flight|InFlight|single[-_ ]?flight|SingleFlight|preflight|guess_type")
-"""CLIP is a model; `clip` and `guess_type` are NumPy's and mimetypes'; "in flight" and "single-flight" are standard."""
+ALLOWED = re.compile(
+    r"\bCLIP\w*|\bclip_vision_model\b|(models[./]|modeling_|processing_pil_)clip\b"
+    r"|\.clip\(|in[-_ ]flight|InFlight|single[-_ ]?flight|SingleFlight|preflight|guess_type"
+    r"|['\"]Picture['\" ]"
+)
+"""CLIP is a model; `clip` and `guess_type` are NumPy's and mimetypes'; "in flight" and "single-flight" are standard; a
+quoted 'Picture' is what Qwen's chat templates call an image."""
 
 _SUBWORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 _NAME = re.compile(r"(?<![a-z])(" + "|".join(map(re.escape, NAMES)) + r")(?![a-z])", re.IGNORECASE)

@@ -1,4 +1,4 @@
-"""Generates from the protos: the Python code in api/gen, the OpenAPI document and tables in the documentation.
+"""Generates the Python code in api/gen and the OpenAPI document from the protos, and tables in the documentation.
 
 With --check nothing is written; the command lists the files that are out of date and fails if there are any.
 """
@@ -14,7 +14,11 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 CODE = Path("api/gen")
 DOCUMENT = Path("gateway/openapi.json")
-TABLES = Path("docs/compatibility.md")
+TABLES = {
+    Path("docs/compatibility.md"): "glimpse.gateway.field_table",
+    Path("docs/models.md"): "models.published.page",
+}
+"""Documents, and the modules that refresh the tables in them."""
 
 
 def main() -> None:
@@ -38,10 +42,11 @@ def generate(target: Path) -> None:
         [sys.executable, "-m", "glimpse.gateway.openapi"], cwd=ROOT, stdout=subprocess.PIPE, check=True
     )
     write(target / DOCUMENT, document.stdout)
-    with (ROOT / TABLES).open("rb") as old:
-        command = [sys.executable, "-m", "glimpse.gateway.field_table"]
-        tables = subprocess.run(command, cwd=ROOT, stdin=old, stdout=subprocess.PIPE, check=True)
-    write(target / TABLES, tables.stdout)
+    for path, module in TABLES.items():
+        with (ROOT / path).open("rb") as old:
+            command = [sys.executable, "-m", module]
+            tables = subprocess.run(command, cwd=ROOT, stdin=old, stdout=subprocess.PIPE, check=True)
+        write(target / path, tables.stdout)
 
 
 def write(path: Path, content: bytes) -> None:
@@ -52,7 +57,7 @@ def write(path: Path, content: bytes) -> None:
 def stale_files(fresh: Path) -> Iterator[str]:
     """Yields files that are missing, superfluous or different in the repository."""
     names = {file.relative_to(root) for root in (fresh, ROOT) for file in (root / CODE).rglob("*.py*")}
-    names |= {DOCUMENT, TABLES}
+    names |= {DOCUMENT, *TABLES}
     for name in names:
         if "__pycache__" in name.parts:
             continue

@@ -24,7 +24,7 @@ from glimpse.engine.cuda.backend import make_cuda_ops
 from glimpse.engine.families.registry import load_model_config
 from glimpse.engine.layers.quantized import QuantizationScheme
 from glimpse.engine.loading.load_engine import load_model
-from glimpse.engine.model_config import ModelConfig
+from glimpse.engine.model_config.model import ModelConfig
 from glimpse.engine.models.model import Model
 from glimpse.engine.native.backend import use_native, why_not_native
 from glimpse.engine.plan import SequenceChunk

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from glimpse.engine.model_config import ModelConfig
+from glimpse.engine.model_config.model import ModelConfig
 from glimpse.engine.plan import MediaSpan
 from glimpse.engine.protocol import FinishReason, Generate, MediaInput
 from glimpse.engine.sampling_params import SamplingParams
@@ -104,7 +104,7 @@ def image(draw: random.Random, model: ModelConfig, *, start: int, side: int) -> 
         start=start,
         num_tokens=num_tokens,
         key=draw.randbytes(32),
-        grid_thw=(1, patches, patches),
+        grid=(1, patches, patches),
     )
     medium = MediaInput(
         span=span,

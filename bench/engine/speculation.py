@@ -214,12 +214,12 @@ def make_decoders(config: EngineConfig, clock: Callable[[], float]) -> tuple[Dec
         max_model_len=min(text.max_position_embeddings, runner.num_blocks * config.block_size),
         max_batch_tokens=config.max_batch_tokens,
         max_sequences=config.max_sequences,
-        encoder_bytes_per_token=text.hidden_size * shard.dtype.itemsize,
+        encoder_bytes_per_row=text.encoder_row_width * shard.dtype.itemsize,
         encoder_cache_bytes=0,
         prefix_caching=False,
         max_decode_slowdown=1000.0,
     )
-    model = ModelSpec(vocab_size=text.vocab_size, hidden_size=text.hidden_size, eos_token_ids=())
+    model = ModelSpec(vocab_size=text.vocab_size, encoder_row_width=text.encoder_row_width, eos_token_ids=())
     adaptive = replace(limits, max_draft_tokens=MAX_DRAFT_TOKENS, adaptive_drafts=True)
     return Decoder(runner, limits, model, clock), Decoder(runner, adaptive, model, clock)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from bench.engine.costs import decode_bytes, decode_flops, prefill_flops, vision_flops
 from bench.engine.limits import Limits
 from bench.figures import significant, table
-from glimpse.engine.model_config import ModelConfig
+from glimpse.engine.model_config.model import ModelConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,7 @@ import random
 import statistics
 import time
 
-from glimpse.engine.model_config import ModelConfig
+from glimpse.engine.model_config.model import ModelConfig
 from glimpse.engine.plan import MediaSpan
 from glimpse.engine.protocol import Generate, MediaInput, Step
 from glimpse.engine.sampling_params import SamplingParams
@@ -74,12 +74,12 @@ class TimedEngine:
     def image(self, width: int, height: int) -> list[float]:
         """Times what a new image adds to a prompt of the same length; sides in pixels."""
         vision = self._model.vision
-        grid_thw = (1, height // vision.patch_size, width // vision.patch_size)
-        num_tokens = math.prod(grid_thw) // vision.spatial_merge_size**2
+        grid = (1, height // vision.patch_size, width // vision.patch_size)
+        num_tokens = math.prod(grid) // vision.spatial_merge_size**2
         prompt = [self._model.placeholder_ids["image"]] * num_tokens + self._tokens(1)
         seen, text = list[float](), list[float]()
         for _ in range(1 + self._repeats):  # alternating, so that both meet the same disturbances
-            seen.append(self._first_token(prompt, [self._image(num_tokens, grid_thw)]))
+            seen.append(self._first_token(prompt, [self._image(num_tokens, grid)]))
             text.append(self._first_token(self._tokens(len(prompt)), []))
         return [seconds - statistics.median(text[1:]) for seconds in seen[1:]]
 
@@ -106,13 +106,13 @@ class TimedEngine:
     def _tokens(self, count: int) -> list[int]:
         return [self._draw.randrange(256) for _ in range(count)]
 
-    def _image(self, num_tokens: int, grid_thw: tuple[int, int, int]) -> MediaInput:
-        pixels = self._draw.randbytes(3 * math.prod(grid_thw) * self._model.vision.patch_size**2)
+    def _image(self, num_tokens: int, grid: tuple[int, int, int]) -> MediaInput:
+        pixels = self._draw.randbytes(3 * math.prod(grid) * self._model.vision.patch_size**2)
         span = MediaSpan(
             kind=MediaKind.IMAGE,
             start=0,
             num_tokens=num_tokens,
             key=self._draw.randbytes(32),
-            grid_thw=grid_thw,
+            grid=grid,
         )
         return MediaInput(span=span, content=memoryview(pixels))

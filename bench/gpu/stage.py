@@ -32,7 +32,7 @@ from bench.gpu.workloads import PUBLISHED, ChatSizes, after_turns, batch_of_text
 from glimpse.engine.config import ChosenQuantization, EngineConfig
 from glimpse.engine.families.registry import load_model_config
 from glimpse.engine.loading.load_engine import LoadedEngine, load_core
-from glimpse.engine.model_config import TextConfig
+from glimpse.engine.model_config.decoder import TextConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,31 +25,24 @@ import PIL.Image
 import torch
 
 from bench.serving.processes import cpu_seconds, family
-from glimpse.engine.model_config import VisionConfig
-from glimpse.engine.models.qwen2_vl_vision import PixelStatistics, cut_patches, normalize
+from glimpse.engine.layers.pixels import PixelStatistics, normalize
+from glimpse.engine.model_config.encoders import VisionConfig
+from glimpse.engine.models.encoders.qwen2_vl_vision import cut_patches
 from glimpse.media.containers.still import open_image
 from glimpse.media.decoding.jobs import ImageJob, VideoJob
 from glimpse.media.decoding.video_file import video_from_file
 from glimpse.media.decoding.worker_client import IsolatedDecoders
 from glimpse.media.kind import MediaKind
 from glimpse.media.processing import video
-from glimpse.media.processing.image import DEFAULT_MAX_PIXELS, DEFAULT_MIN_PIXELS, Image, ImageProcessing, prepare_image
+from glimpse.media.processing.image import Image, ImageProcessing, prepare_image
+from glimpse.media.processing.sizing.smart_resize import DEFAULT_MAX_PIXELS, DEFAULT_MIN_PIXELS, SmartResize
 from glimpse.media.processing.video_options import VideoOptions
 from glimpse.server.openai.decode import decode
 from glimpse.server.parse.content import parse_conversation
 from glimpse.v1 import chat_pb2, content_pb2
 
-IMAGES = ImageProcessing(
-    patch_size=14, merge_size=2, temporal_patch_size=2, min_pixels=DEFAULT_MIN_PIXELS, max_pixels=DEFAULT_MAX_PIXELS
-)
-VIDEOS = video.VideoProcessing(
-    patch_size=14,
-    merge_size=2,
-    temporal_patch_size=2,
-    min_pixels=video.DEFAULT_MIN_PIXELS,
-    max_pixels=video.DEFAULT_MAX_PIXELS,
-    total_pixels=video.DEFAULT_TOTAL_PIXELS,
-)
+IMAGES = ImageProcessing(sizing=SmartResize())
+VIDEOS = video.VideoProcessing()
 MAX_DECODED_PIXELS = 64_000_000
 
 _BOUNDS = {"min_pixels": DEFAULT_MIN_PIXELS, "max_pixels": DEFAULT_MAX_PIXELS}
@@ -111,7 +104,8 @@ def _normalized() -> Act:
 
     def act(data: bytes) -> object:
         image = prepared(data)
-        return normalize(cut_patches(image.pixels.data, image.grid_thw, _VISION, _CPU), _STATISTICS)
+        frames, rows, columns = image.grid
+        return normalize(cut_patches(image.pixels.data, (frames, rows, columns), _VISION, _CPU), _STATISTICS)
 
     return act
 

@@ -126,7 +126,7 @@ def largest_difference(image: bytes) -> int:
     ours = prepared(image)
     processor = transformers.Qwen2VLImageProcessorPil(do_rescale=False, do_normalize=False)
     theirs = processor(images=[PIL.Image.open(io.BytesIO(image))], return_tensors="np")["pixel_values"]
-    _, rows, columns = ours.grid_thw
+    _, rows, columns = ours.grid
     patches = theirs.reshape(rows // 2, columns // 2, 2, 2, 3, 2, 14, 14)[:, :, :, :, :, 0]
     pixels = patches.transpose(0, 2, 5, 1, 3, 6, 4).reshape(rows * 14, columns * 14, 3)
     return int(np.abs(np.rint(pixels) - ours.pixels).max())

@@ -28,7 +28,7 @@ def why_not_triton(device: torch.device) -> str | None:
         return "it requires a CUDA device"
     if find_spec("triton") is None:
         return "Triton is not installed: pip install triton"
-    return kernel_error(lambda: import_module("glimpse.engine.cuda.rows").quick_gelu(torch.zeros(1, device=device)))
+    return kernel_error(lambda: import_module("glimpse.engine.cuda.rows").gated_silu(torch.zeros(1, 2, device=device)))
 
 
 def why_not_flashinfer(device: torch.device, dtype: torch.dtype, head_dim: int) -> str | None:

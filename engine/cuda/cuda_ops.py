@@ -12,11 +12,11 @@ from torch.nn import functional
 from glimpse.engine.cuda.attention import paged_attention
 from glimpse.engine.cuda.quantized import multiply
 from glimpse.engine.cuda.rotary import rotate, rotate_and_store
-from glimpse.engine.cuda.rows import gated_silu, quick_gelu, rms_norm
+from glimpse.engine.cuda.rows import activate, gated_silu, rms_norm
 from glimpse.engine.layers import ops
 from glimpse.engine.layers.group_quantized import GroupQuantizedLinear
 from glimpse.engine.layers.linear import Int8Linear, Linear
-from glimpse.engine.layers.mlp import GatedMLP, QuickGeluMLP
+from glimpse.engine.layers.mlp import GatedMLP, PlainMLP, gated
 from glimpse.engine.layers.norm import HeadNorms, RMSNorm
 from glimpse.engine.layers.rotary import Rotation
 from glimpse.engine.tensors.batch import Batch
@@ -52,8 +52,14 @@ class CudaOps:
     """Operations on weights of any quantization scheme; schemes without a kernel use their module's `forward`."""
 
     def __init__(self, attention: PagedAttention) -> None:
-        self.plan_attention = attention.plan
+        self._attention = attention
         self.attend = attention.attend
+
+    def plan_attention(self, batch: Batch, cache: KVCache, window: int | None = None) -> Any:
+        # Models with such attention use another backend: see `resolve_backend`.
+        assert window is None
+        assert not batch.bidirectional
+        return self._attention.plan(batch, cache)
 
     def norm_linear(self, hidden: Tensor, norm: ops.Norm, linear: nn.Module) -> Tensor:
         return self.linear_add(_normalize(hidden, norm), linear, None)
@@ -71,9 +77,9 @@ class CudaOps:
         x = _normalize(hidden, norm)
         match mlp:
             case GatedMLP():
-                inner, last = gated_silu(self.linear_add(x, mlp.gate_up_proj, None)), mlp.down_proj
-            case QuickGeluMLP():
-                inner, last = quick_gelu(self.linear_add(x, mlp.fc1, None)), mlp.fc2
+                inner, last = _gated(self.linear_add(x, mlp.gate_up_proj, None), mlp), mlp.down_proj
+            case PlainMLP():
+                inner, last = activate(self.linear_add(x, mlp.fc1, None), mlp.activation), mlp.fc2
         return self.linear_add(inner, last, hidden if residual else None)
 
     def logits(self, hidden: Tensor, norm: ops.Norm, head: nn.Module) -> Tensor:
@@ -86,8 +92,9 @@ class CudaOps:
             norms.normalize(qkv, num_kv_heads=cache.keys.shape[2])
         return rotate_and_store(qkv, rotation, cache, slots)
 
-    def attend_segments(self, qkv: Tensor, rotation: Rotation, num_segments: int) -> Tensor:
-        rotate(qkv.flatten(1, 2), rotation, num_heads=2 * qkv.shape[2])
+    def attend_segments(self, qkv: Tensor, rotation: Rotation | None, num_segments: int) -> Tensor:
+        if rotation is not None:
+            rotate(qkv.flatten(1, 2), rotation, num_heads=2 * qkv.shape[2])
         query, key, value = (  # [segments, heads, patches of a segment, head_dim]
             part.unflatten(0, (num_segments, -1)).transpose(1, 2) for part in qkv.unbind(1)
         )
@@ -95,6 +102,10 @@ class CudaOps:
         # without copies. A varlen kernel would do the same work.
         attended = functional.scaled_dot_product_attention(query, key, value)
         return attended.transpose(1, 2).flatten(0, 1)
+
+
+def _gated(gate_up: Tensor, mlp: GatedMLP) -> Tensor:
+    return gated_silu(gate_up) if mlp.activation == "silu" else gated(gate_up, mlp.activation)
 
 
 def _normalize(hidden: Tensor, norm: ops.Norm) -> Tensor:

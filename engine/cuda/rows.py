@@ -11,6 +11,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from glimpse.engine.layers.mlp import Activation
+
 PIECE = 1024
 """Elements per program of an activation."""
 
@@ -35,9 +37,10 @@ def gated_silu(gate_up: Tensor) -> Tensor:
     return output
 
 
-def quick_gelu(x: Tensor) -> Tensor:
-    """x · sigmoid(1.702 x): contiguous, in place."""
-    _quick_gelu[(triton.cdiv(x.numel(), PIECE),)](x, x.numel(), piece=PIECE, num_warps=4)
+def activate(x: Tensor, activation: Activation) -> Tensor:
+    """As `glimpse.engine.layers.mlp.activate`: contiguous, in place."""
+    grid = (triton.cdiv(x.numel(), PIECE),)
+    _gelu[grid](x, x.numel(), cubic=activation == "gelu_tanh", piece=PIECE, num_warps=4)
     return x
 
 
@@ -72,10 +75,11 @@ def _gated_silu(gate_up, output, width: tl.constexpr, piece: tl.constexpr):
 
 
 @triton.jit(do_not_specialize=["count"])
-def _quick_gelu(x, count, piece: tl.constexpr):
-    """Computes a piece: [pieces] programs."""
+def _gelu(x, count, cubic: tl.constexpr, piece: tl.constexpr):
+    """Computes a piece: [pieces] programs. (1 + tanh(y)) / 2 is sigmoid(2 y)."""
     places = tl.program_id(0).to(tl.int64) * piece + tl.arange(0, piece)
     used = places < count
     values = tl.load(x + places, mask=used, other=0.0)
     wide = values.to(tl.float32)
-    tl.store(x + places, (wide * tl.sigmoid(1.702 * wide)).to(values.dtype), mask=used)
+    inner = 1.5957691216057308 * (wide + 0.044715 * wide * wide * wide) if cubic else 1.702 * wide
+    tl.store(x + places, (wide * tl.sigmoid(inner)).to(values.dtype), mask=used)

@@ -5,15 +5,13 @@ The arithmetic and the plans of these steps are plain values. Only `measure` and
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import isqrt, prod
 
 import torch
 
 from glimpse.engine.errors import CheckpointError
-from glimpse.engine.model_config import AudioConfig, EncoderConfig, VisionConfig
+from glimpse.engine.families.spec import LargestMedium
 from glimpse.engine.plan import Encode, SequenceChunk, SequenceStart, StepPlan
 from glimpse.engine.sampling_params import SamplingParams
-from glimpse.media.kind import MediaKind
 
 DEFAULT_CPU_BYTES = 1 << 30
 
@@ -70,15 +68,12 @@ def kv_cache_bytes(use: MemoryUse, *, utilization: float) -> int:
 
 
 def largest_step(
-    encoder: EncoderConfig | None, *, max_batch_tokens: int, max_sequences: int, block_size: int
+    medium: LargestMedium | None, *, max_batch_tokens: int, max_sequences: int, block_size: int
 ) -> StepPlan:
-    """Returns a plan with as many tokens as allowed, most of them of one prompt, and with a large medium to encode.
-
-    A model without an encoder has none to encode.
-    """
+    """Returns a plan with as many tokens as allowed, most of them of one prompt, and a medium to encode, if any."""
     num_sequences = min(max_sequences, max_batch_tokens)
     lengths = [max_batch_tokens - num_sequences + 1, *[1] * (num_sequences - 1)]
-    media = () if encoder is None else (_large_medium(encoder, max_batch_tokens),)
+    media = () if medium is None else (_encode_of(medium),)
     return _step(lengths, block_size, media)
 
 
@@ -137,17 +132,8 @@ def _step(lengths: list[int], block_size: int, media: tuple[Encode, ...]) -> Ste
     return StepPlan(started=tuple(starts), encode=media, chunks=tuple(chunks))
 
 
-def _large_medium(encoder: EncoderConfig, num_tokens: int) -> Encode:
-    """Returns an image of about `num_tokens` tokens, or the longest audio. Larger videos are rare and may not fit."""
-    match encoder:
-        case VisionConfig():
-            side = max(1, isqrt(num_tokens)) * encoder.spatial_merge_size
-            kind, grid_thw = MediaKind.IMAGE, (1, side, side)
-            num_bytes = encoder.in_channels * (side * encoder.patch_size) ** 2
-        case AudioConfig():
-            kind, grid_thw = MediaKind.AUDIO, (1, encoder.num_mel_bins, 2 * encoder.max_positions)
-            num_bytes = 4 * prod(grid_thw)
-    return Encode(key=_KEY, kind=kind, grid_thw=grid_thw, content=memoryview(bytes(num_bytes)))
+def _encode_of(medium: LargestMedium) -> Encode:
+    return Encode(key=_KEY, kind=medium.kind, grid=medium.grid, content=memoryview(bytes(medium.num_bytes)))
 
 
 def _gib(num_bytes: int) -> str:

@@ -20,6 +20,8 @@ from glimpse.engine.execution.in_flight import (
     UnsampledStep,
     guard_memory,
 )
+from glimpse.engine.execution.pooling import PooledStep, SequencePooler, pool_chunks
+from glimpse.engine.execution.reasoning_limiter import ReasoningLimiter
 from glimpse.engine.execution.sampler import SequenceSampler
 from glimpse.engine.grammar.matcher import GrammarCompiler, Matcher
 from glimpse.engine.models.model import Model
@@ -36,7 +38,7 @@ from glimpse.engine.plan import (
 from glimpse.engine.sampling_params import Grammar
 from glimpse.engine.tensors.batch import Batch, SequenceLayout, make_batch
 from glimpse.engine.tensors.kv_cache import KVCache
-from glimpse.engine.tensors.transfer import Fence, upload_bytes
+from glimpse.engine.tensors.transfer import Download, Fence, upload_bytes
 
 ShareOutputs = Callable[[Sequence[bytes], Mapping[bytes, Tensor]], Mapping[bytes, Tensor]]
 """Takes the keys of a step's media and the outputs that this rank has encoded; returns the outputs of all ranks."""
@@ -48,6 +50,8 @@ class RunningSequence:
 
     layout: SequenceLayout
     sampler: SequenceSampler
+    pooler: SequencePooler | None = None
+    """Of a sequence that pools instead of sampling."""
 
 
 class RecordedDecode(Protocol):
@@ -112,7 +116,7 @@ class ModelRunner:
         # do not have the tensor.
         self._last_sampled: Tensor | None = None
         self._last_sampled_rows: dict[int, int] = {}
-        self._encoder_outputs: dict[bytes, Tensor] = {}  # [placeholder tokens, hidden_size] each
+        self._encoder_outputs: dict[bytes, Tensor] = {}  # [placeholder tokens, encoder_row_width] each
 
     @property
     def num_blocks(self) -> int:
@@ -154,38 +158,49 @@ class ModelRunner:
             self._encoder_outputs |= self._encode(plan.encode)
         if not plan.chunks:
             return CompletedStep(StepResult())
-        return self._sample(plan.chunks, self._compute(plan.chunks))
+        batch = self._make_batch(plan.chunks)
+        poolers = self._poolers(plan.chunks)
+        if not poolers:
+            return self._sample(plan.chunks, self._compute(batch))
+        hidden = self._model.hidden_states(batch, self._cache, self._encoder_outputs)
+        step = self._sample(plan.chunks, self._model.logits_of_rows(hidden[batch.sampled_rows]))
+        pooled = pool_chunks(
+            plan.chunks, poolers, hidden, norm=self._model.decoder.norm, head=self._model.logits_of_rows
+        )
+        return self._with_embeddings(step, pooled, poolers)
 
     def _begin(self, start: SequenceStart) -> RunningSequence:
-        grammar = start.sampling.grammar
+        grammar, budget = start.sampling.grammar, start.sampling.reasoning_budget
         sampler = SequenceSampler(
             start.sampling,
             prompt_token_ids=start.prompt_token_ids,
             eos_token_ids=self._eos_token_ids,
             matcher=None if grammar is None else Matcher(self._grammars, grammar),
+            limiter=None if budget is None else ReasoningLimiter(budget, self._grammars.vocabulary.tokens),
         )
         for token_id in start.generated_token_ids:
             sampler.append_token(token_id)
         layout = self._model.layout(len(start.prompt_token_ids), start.spans)
-        return RunningSequence(layout=layout, sampler=sampler)
+        pooler = None
+        if start.pooling is not None:
+            pooler = SequencePooler(start.pooling, num_prompt_tokens=len(start.prompt_token_ids))
+        return RunningSequence(layout=layout, sampler=sampler, pooler=pooler)
 
     def _encode(self, media: Sequence[Encode]) -> Mapping[bytes, Tensor]:
         uploaded = {
             medium.key: self._upload(medium.content) for medium in media if isinstance(medium.content, Embeddings)
         }
-        contents = {
-            medium.key: (medium.content, medium.grid_thw) for medium in media if isinstance(medium.content, memoryview)
-        }
-        outputs = self._model.encode(list(contents.values())) if contents else []
-        own = uploaded | dict(zip(contents, outputs, strict=True))
+        encoded = [medium for medium in media if isinstance(medium.content, memoryview)]
+        outputs = self._model.encode(encoded) if encoded else []
+        own = uploaded | {medium.key: output for medium, output in zip(encoded, outputs, strict=True)}
         return own if self._share_outputs is None else self._share_outputs([medium.key for medium in media], own)
 
     def _upload(self, embeddings: Embeddings) -> Tensor:
         values = upload_bytes(embeddings.data, self._device).view(getattr(torch, embeddings.dtype))
-        return values.view(-1, self._model.decoder.config.hidden_size).to(self._device, self._dtype)
+        return values.view(-1, self._model.decoder.config.encoder_row_width).to(self._device, self._dtype)
 
-    def _compute(self, chunks: Sequence[SequenceChunk]) -> Tensor:
-        """Returns the logits of the sampled rows, float32 [rows, vocab_size]."""
+    def _make_batch(self, chunks: Sequence[SequenceChunk]) -> Batch:
+        """Returns the batch of a step. Tokens that the last step sampled on the device are filled in."""
         layouts = {chunk.sequence_id: self._sequences[chunk.sequence_id].layout for chunk in chunks}
         batch = make_batch(
             chunks,
@@ -197,6 +212,24 @@ class ModelRunner:
         if batch.pending_tokens is not None:
             assert self._last_sampled is not None
             batch.token_ids[batch.pending_tokens.rows] = self._last_sampled[batch.pending_tokens.sources]
+        return batch
+
+    def _poolers(self, chunks: Sequence[SequenceChunk]) -> dict[int, SequencePooler]:
+        """Sequence id → pooler, of the chunks whose sequences pool."""
+        pairs = ((chunk.sequence_id, self._sequences[chunk.sequence_id].pooler) for chunk in chunks)
+        return {sequence_id: pooler for sequence_id, pooler in pairs if pooler is not None}
+
+    def _with_embeddings(
+        self, step: InFlightStep, pooled: Mapping[int, Tensor], poolers: Mapping[int, SequencePooler]
+    ) -> InFlightStep:
+        if not pooled:
+            return step
+        params = {sequence_id: poolers[sequence_id].params for sequence_id in pooled}
+        vectors = [*pooled.values()]
+        return PooledStep(step, params, [len(vector) for vector in vectors], Download(torch.cat(vectors)))
+
+    def _compute(self, batch: Batch) -> Tensor:
+        """Returns the logits of the sampled rows, float32 [rows, vocab_size]."""
         logits = None if self._recorded is None else self._recorded.compute(batch)
         return self._model(batch, self._cache, self._encoder_outputs) if logits is None else logits
 

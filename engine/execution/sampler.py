@@ -1,9 +1,9 @@
 """Samples tokens from logits on the host.
 
-A row is adjusted (grammar, min_tokens, logit_bias, then penalties), its log-probabilities are read, and a token is
-chosen: the argmax, or a draw from the softmax after temperature, min_p, top_k and top_p. The draw is an inverse
-transform over the tokens from most to least likely, so a shortlist of the most likely tokens nearly always contains it;
-otherwise the whole row is sorted. Rows that need nothing but the argmax share one and cost nothing else.
+A row is adjusted (grammar, reasoning budget, min_tokens, logit_bias, then penalties), its log-probabilities are read,
+and a token is chosen: the argmax, or a draw from the softmax after temperature, min_p, top_k and top_p. The draw is an
+inverse transform over the tokens from most to least likely, so a shortlist of the most likely tokens nearly always
+contains it; otherwise the whole row is sorted. Rows that need nothing but the argmax share one and cost nothing else.
 """
 
 import math
@@ -17,6 +17,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from glimpse.engine.execution.reasoning_limiter import ReasoningLimiter
 from glimpse.engine.grammar.lark import GrammarError
 from glimpse.engine.grammar.matcher import BoolArray, Matcher
 from glimpse.engine.plan import Sample
@@ -41,13 +42,15 @@ class SequenceSampler:
         prompt_token_ids: Sequence[int],
         eos_token_ids: Sequence[int],
         matcher: Matcher | None = None,
+        limiter: ReasoningLimiter | None = None,
     ) -> None:
-        """`matcher` is that of `sampling.grammar`."""
+        """`matcher` is that of `sampling.grammar`, `limiter` that of `sampling.reasoning_budget`."""
         self.sampling = sampling
         self.failure: str | None = None  # why the grammar cannot be followed further; samples do not count then
         self.num_generated = 0
         """Index in the answer of the next token. The runner sets it, because it may not report every token here."""
         self._matcher = matcher
+        self._limiter = limiter
         self._generated: Counter[int] = Counter()
         self._prompt_token_ids = frozenset(prompt_token_ids) if sampling.repetition_penalty != 1.0 else frozenset[int]()
         ignores_eos = sampling.ignore_eos and matcher is None  # a grammar's end is an end
@@ -62,21 +65,27 @@ class SequenceSampler:
         return self.sampling.greedy and self.sampling.logprobs is None and not self._changes_logits
 
     def allowed_tokens(self) -> BoolArray | None:
-        """Returns a mask [tokens] of those that the grammar allows next. End tokens are allowed where it is complete.
+        """Returns a mask [tokens] of those that the grammar and the reasoning budget allow next; None: all of them.
 
-        With `min_tokens` or `ignore_eos` an answer continues as long as its grammar allows. Returns None without a
-        grammar, and after a `failure`.
+        After a `failure` it means nothing.
         """
-        if self._matcher is None or self.failure is not None:
-            return None
+        allowed = None if self._matcher is None or self.failure is not None else self._matching_tokens(self._matcher)
+        return allowed if self._limiter is None else self._limiter.restrict(allowed)
+
+    def _matching_tokens(self, matcher: Matcher) -> BoolArray | None:
+        """Returns a mask [tokens] of those that the grammar allows next; None if it cannot be followed.
+
+        End tokens are allowed where it is complete. With `min_tokens` or `ignore_eos` an answer continues as long as
+        its grammar allows.
+        """
         try:
-            allowed = self._matcher.allowed()
+            allowed = matcher.allowed()
         except GrammarError as error:
             self.failure = f"the grammar cannot be followed: {error}"
             return None
         allowed[self._end_token_ids] = False
         goes_on = self.sampling.ignore_eos or self.num_generated < self.sampling.min_tokens
-        if self._matcher.complete and not (goes_on and allowed.any()):
+        if matcher.complete and not (goes_on and allowed.any()):
             allowed[self._end_token_ids] = True
         if not allowed.any():
             self.failure = "the grammar cannot be followed: no token continues or ends the answer"
@@ -98,6 +107,8 @@ class SequenceSampler:
         self.num_generated += 1
         if self.sampling.has_penalties:
             self._generated[token_id] += 1
+        if self._limiter is not None:
+            self._limiter.append_token(token_id)
         if self._matcher is not None and self.failure is None and token_id not in self._end_token_ids:
             self._matcher.accept(token_id)
 
@@ -109,13 +120,16 @@ class SequenceSampler:
 
     @property
     def _bans_ends(self) -> bool:
+        if self._limiter is not None and self._limiter.forced_token_id is not None:
+            return False  # a closing tag is no end, even if it is one of `stop_token_ids`
         is_early = self.num_generated < self.sampling.min_tokens
         return is_early and bool(self._end_token_ids) and self._matcher is None
 
     @property
     def _changes_logits(self) -> bool:
         sampling = self.sampling
-        return self._bans_ends or bool(sampling.logit_bias) or sampling.has_penalties or self._matcher is not None
+        is_constrained = self._matcher is not None or self._limiter is not None
+        return self._bans_ends or bool(sampling.logit_bias) or sampling.has_penalties or is_constrained
 
     def _penalise(self, row: Tensor) -> None:
         sampling = self.sampling
@@ -194,7 +208,7 @@ def sample_with_draft_tokens(
 
 
 def _constrain(logits: Tensor, sequences: Sequence[SequenceSampler]) -> None:
-    """Masks the tokens that grammars forbid, in the rows of their sequences."""
+    """Masks the tokens that grammars and reasoning budgets forbid, in the rows of their sequences."""
     allowed = {row: own for row, sequence in enumerate(sequences) if (own := sequence.allowed_tokens()) is not None}
     if allowed:
         forbidden = torch.from_numpy(~np.stack([*allowed.values()])).to(logits.device)  # [rows, vocab_size]

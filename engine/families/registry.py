@@ -5,24 +5,53 @@ from pathlib import Path
 from typing import Any
 
 from glimpse.engine.errors import CheckpointError
-from glimpse.engine.families.qwen2_audio import QWEN2_AUDIO
-from glimpse.engine.families.qwen2_vl import QWEN2_5_VL, QWEN2_VL
+from glimpse.engine.families.gemma3 import GEMMA3, GEMMA3_TEXT
+from glimpse.engine.families.idefics3 import IDEFICS3, SMOLVLM
+from glimpse.engine.families.internvl import INTERNVL
+from glimpse.engine.families.llava import LLAVA
+from glimpse.engine.families.llava_onevision import LLAVA_ONEVISION
+from glimpse.engine.families.minicpmv import MINICPMV
+from glimpse.engine.families.qwen.qwen2_audio import QWEN2_AUDIO
+from glimpse.engine.families.qwen.qwen2_vl import QWEN2_5_VL, QWEN2_VL
+from glimpse.engine.families.qwen.qwen3_vl import QWEN3_VL
+from glimpse.engine.families.reading.pooling import read_pooling
 from glimpse.engine.families.spec import FamilySpec
 from glimpse.engine.families.text import LLAMA, MISTRAL, PHI3, QWEN2, QWEN3
-from glimpse.engine.model_config import ModelConfig, read_json
-from glimpse.engine.quantization import checkpoint_quantization
+from glimpse.engine.families.ultravox import ULTRAVOX
+from glimpse.engine.model_config.model import ModelConfig, read_json
+from glimpse.engine.quantization import checkpoint_blocks, checkpoint_quantization
 
 FAMILIES: Mapping[str, FamilySpec] = {
     "Qwen2VLForConditionalGeneration": QWEN2_VL,
     "Qwen2_5_VLForConditionalGeneration": QWEN2_5_VL,
+    "Qwen3VLForConditionalGeneration": QWEN3_VL,
     "Qwen2AudioForConditionalGeneration": QWEN2_AUDIO,
+    "SmolVLMForConditionalGeneration": SMOLVLM,
+    "Idefics3ForConditionalGeneration": IDEFICS3,
+    "LlavaForConditionalGeneration": LLAVA,
+    "LlavaOnevisionForConditionalGeneration": LLAVA_ONEVISION,
+    "InternVLForConditionalGeneration": INTERNVL,
+    "Gemma3ForConditionalGeneration": GEMMA3,
+    "UltravoxModel": ULTRAVOX,
+    "MiniCPMV": MINICPMV,
     "Qwen2ForCausalLM": QWEN2,
     "Qwen3ForCausalLM": QWEN3,
     "LlamaForCausalLM": LLAMA,
     "MistralForCausalLM": MISTRAL,
     "Phi3ForCausalLM": PHI3,
+    "Gemma3ForCausalLM": GEMMA3_TEXT,
+    "Qwen2Model": QWEN2,
+    "Qwen3Model": QWEN3,
+    "LlamaModel": LLAMA,
+    "MistralModel": MISTRAL,
 }
-"""Name in `architectures` of `config.json` → family."""
+"""Name in `architectures` of `config.json` → family. Those of text models that end in "Model" are decoders
+without an output head."""
+
+_HINTS: Mapping[str, str] = {
+    "InternVLChatModel": "; serve the same model as transformers stores it, whose name ends in -hf",
+}
+"""Architectures that are not supported → what to do instead."""
 
 
 def load_model_config(path: Path) -> ModelConfig:
@@ -36,20 +65,50 @@ def load_model_config(path: Path) -> ModelConfig:
     spec = FAMILIES.get(architecture)
     if spec is None:
         supported = ", ".join(FAMILIES)
-        raise CheckpointError(f"config.json: 'architectures': expected one of {supported}; got {architecture!r}")
+        raise CheckpointError(
+            f"config.json: 'architectures': expected one of {supported}; got {architecture!r}"
+            f"{_HINTS.get(architecture, '')}"
+        )
     try:
         family = spec.read_config(config)
         return ModelConfig(
             architecture=architecture,
-            dtype=config.get("dtype") or config.get("torch_dtype") or "float32",
+            # Qwen2-Audio has it only among the decoder's fields.
+            dtype=_dtype(config) or _dtype(config.get("text_config", {})) or "float32",
             text=family.text,
             encoder=family.encoder,
-            placeholder_ids=family.placeholder_ids,
-            eos_token_ids=_eos_token_ids(path, config.get("text_config") or config, config),
+            placeholder_ids={**family.placeholder_ids, **_token_ids(path, family.placeholder_tokens)},
+            placeholder_texts=family.placeholder_texts,
+            eos_token_ids=_eos_token_ids(path, config.get("text_config") or config, config) or family.eos_token_ids,
             quantization=checkpoint_quantization(config),
+            fp8_blocks=checkpoint_blocks(config),
+            pooling=read_pooling(path),
+            is_embedding_model=(architecture.endswith("Model") and family.encoder is None)
+            or (path / "modules.json").exists(),
         )
     except KeyError as error:
         raise CheckpointError(f"config.json has no field {error.args[0]!r}") from error
+
+
+def _token_ids(path: Path, tokens: Mapping[str, str]) -> Mapping[str, int]:
+    """Returns the ids of special tokens, by the same names."""
+    if not tokens:
+        return {}
+    added = {token["content"]: token["id"] for token in read_json(path / "tokenizer.json").get("added_tokens", ())}
+    missing = [token for token in tokens.values() if token not in added]
+    if missing:
+        raise CheckpointError(f"tokenizer.json: 'added_tokens': expected {missing[0]!r} among them")
+    return {name: added[token] for name, token in tokens.items()}
+
+
+def _dtype(fields: Mapping[str, Any]) -> Any:
+    """Returns the stored weights' type, which transformers 5 and 4 name differently."""
+    return fields.get("dtype") or fields.get("torch_dtype")
+
+
+def family_of(config: ModelConfig) -> FamilySpec:
+    """Returns the family of a model."""
+    return FAMILIES[config.architecture]
 
 
 def _eos_token_ids(path: Path, text: Mapping[str, Any], config: Mapping[str, Any]) -> tuple[int, ...]:

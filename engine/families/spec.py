@@ -1,10 +1,31 @@
 """What is particular to one architecture."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from glimpse.engine.model_config import EncoderConfig, TextConfig
+from glimpse.engine.families.token_layout import LayoutContext, TokenLayout
+from glimpse.engine.model_config.decoder import TextConfig
+from glimpse.engine.model_config.encoders import EncoderConfig
+from glimpse.engine.model_config.model import ModelConfig
+from glimpse.media.kind import MediaKind
+from glimpse.media.processing.media_processing import MediaProcessing
+
+if TYPE_CHECKING:  # the engine loads no libraries of embeddings
+    from glimpse.media.medium import Medium
+
+
+def _reads_no_media(_path: Path, _config: ModelConfig) -> MediaProcessing:
+    return MediaProcessing()
+
+
+def _no_medium(_config: ModelConfig, _num_tokens: int) -> None:
+    return None
+
+
+def _no_layout(medium: "Medium", _context: LayoutContext) -> TokenLayout:
+    raise ValueError(f"the model does not support {medium.kind} input")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,6 +36,29 @@ class FamilyConfig:
     encoder: EncoderConfig | None = None
     placeholder_ids: Mapping[str, int]
     """Placeholder token id of each kind of media that the model supports: "image", "video", "audio"."""
+    placeholder_texts: Mapping[str, str] = field(default_factory=dict[str, str])
+    """As in `ModelConfig`."""
+    placeholder_tokens: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Further placeholder tokens, whose ids `tokenizer.json` has."""
+    eos_token_ids: tuple[int, ...] = ()
+    """The end tokens of checkpoints whose files name none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LargestMedium:
+    """A large input of an encoder, for the sizes of memory."""
+
+    kind: MediaKind
+    grid: tuple[int, ...]
+    """As in `MediaSpan`."""
+    num_bytes: int
+    """Size of the content."""
+    num_positions: int
+    """Hidden states inside the encoder."""
+    width: int
+    """Values of a hidden state."""
+    intermediate_size: int
+    """Width inside the encoder's MLPs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,3 +76,31 @@ class FamilySpec:
     """Module of `glimpse.engine.models` whose `make_model` builds it. A name, because the front end loads no torch."""
     fallback_template: str | None = None
     """Chat template for checkpoints without one."""
+    published_takes_text_alone: bool = False
+    """The published chat template renders texts as `fallback_template` does, but takes no media. It gives way to it."""
+    video_template: str | None = None
+    """Chat template of conversations with videos, for checkpoints whose own one shows none."""
+    writes_placeholders: bool = False
+    """Chat templates take the content of a message as one text. Placeholders of media are written into it, each part on
+    a line of its own, unless the template reads parts only."""
+    tool_template: str | None = None
+    """Chat template of conversations with tools, for checkpoints whose own one ignores them."""
+    read_media: Callable[[Path, ModelConfig], MediaProcessing] = _reads_no_media
+    """Reads how the checkpoint in a folder processes media. Default: the model reads text alone.
+
+    Raises:
+        ValueError: a file is missing, damaged, contradicts `config.json` or is not supported.
+    """
+    layout: "Callable[[Medium, LayoutContext], TokenLayout]" = _no_layout
+    """Returns the tokens of a medium in a prompt.
+
+    Raises:
+        ValueError: the medium is of a kind that the model does not support.
+    """
+    largest_medium: Callable[[ModelConfig, int], LargestMedium | None] = _no_medium
+    """Returns a medium of about that many placeholder tokens, or the largest one; None without an encoder."""
+    embedding_merge_size: Callable[[ModelConfig], int] | None = None
+    """Returns how many patches lie along each side of a token's square in the grids of embeddings; 1 without patches.
+    Embeddings may replace media whose layout is one run. None: the model accepts no embeddings."""
+    embedding_kinds: frozenset[MediaKind] | None = None
+    """Kinds of media that embeddings may replace, if they are not all that the model supports."""

@@ -13,7 +13,7 @@ from typing import Any, assert_never
 
 from llguidance import regex_to_lark
 
-from glimpse.engine.sampling_params import Grammar, GrammarKind
+from glimpse.engine.sampling_params import Grammar, GrammarKind, ReasoningTags
 
 _JSON_OPTIONS = {
     "whitespace_pattern": r" |\n(?: {0,32}|\t{0,8})",  # a blank, or a line break and indentation
@@ -73,6 +73,26 @@ def to_lark(grammar: Grammar) -> str:
         case _:
             assert_never(grammar.kind)
     return f"{rules}\n{_LARK_OPTIONS}\n"
+
+
+def reasoning_before(answer: str, tags: ReasoningTags) -> str:
+    """Returns a grammar in llguidance's dialect of Lark for reasoning between tags, then the grammar named `answer`.
+
+    The reasoning is free: any text up to the closing tag. A model that has not begun it may leave it out. Where white
+    space before the answer does not matter, two line breaks are allowed there, because models are used to them.
+    """
+    special = dict(tags.special_ids)
+    opening, closing = (
+        f"<[{special[tag]}]>" if tag in special else json.dumps(tag) for tag in (tags.opening, tags.closing)
+    )
+    blank = r"/\n{0,2}/" if tags.strips_answer else ""
+    if tags.closing in special:
+        reasoning = [f"reasoning: TEXT {closing}", "TEXT: /(?s:.*)/"]
+    else:
+        escaped = re.escape(tags.closing).replace("/", r"\/")
+        reasoning = [f"reasoning[lazy]: /(?s:.*){escaped}/"]  # lazy: it ends with the first closing tag
+    start = f"reasoning {blank}" if tags.is_open else f"({opening} reasoning {blank})?"
+    return "\n".join((f"start: {start} @{answer}", *reasoning, _LARK_OPTIONS, ""))
 
 
 def read_lark(lark: str) -> LarkText:

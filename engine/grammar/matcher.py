@@ -12,7 +12,7 @@ import numpy.typing as npt
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
 
 from glimpse.engine.cpu_policy import lower_thread_priority
-from glimpse.engine.grammar.lark import GrammarError, to_lark
+from glimpse.engine.grammar.lark import GrammarError, reasoning_before, to_lark
 from glimpse.engine.sampling_params import Grammar
 
 BoolArray = npt.NDArray[np.bool_]
@@ -27,6 +27,8 @@ _LIMITS = LLParserLimits(
 )
 _NUM_COMPILED = 32
 """Compiled grammars in the cache: consecutive requests often use the same one."""
+_ANSWER = "answer"
+"""Name of the grammar of what follows the reasoning."""
 _NUM_THREADS = 2
 """Two, so that a grammar that takes a second does not delay those that take milliseconds."""
 
@@ -45,6 +47,7 @@ class GrammarCompiler:
     """Compiles grammars in its own threads and caches the latest. Thread-safe."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
+        self.vocabulary = vocabulary
         self.num_tokens = len(vocabulary.tokens)
         self._tokenizer = LLTokenizer(TokenizerWrapper(_Tokens(vocabulary)))
         self._threads = ThreadPoolExecutor(_NUM_THREADS, "grammar", initializer=lower_thread_priority)
@@ -76,8 +79,10 @@ class GrammarCompiler:
         return self._threads.submit(self._compile, grammar)
 
     def _compile(self, grammar: Grammar) -> LLMatcher:
-        document = {"grammars": [{"lark_grammar": to_lark(grammar)}]}
-        return LLMatcher(self._tokenizer, json.dumps(document), log_level=0, limits=_LIMITS)
+        grammars = [{"name": _ANSWER, "lark_grammar": to_lark(grammar)}]
+        if grammar.reasoning is not None:
+            grammars.insert(0, {"lark_grammar": reasoning_before(_ANSWER, grammar.reasoning)})
+        return LLMatcher(self._tokenizer, json.dumps({"grammars": grammars}), log_level=0, limits=_LIMITS)
 
 
 class Matcher:

@@ -10,6 +10,7 @@ import math
 import sys
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
 from enum import StrEnum
 from typing import assert_never
 
@@ -21,6 +22,7 @@ from glimpse.engine.ipc.spare import SpareEngine
 from glimpse.engine.ipc.transport import MessageTooLargeError, TransportError
 from glimpse.engine.protocol import (
     Cancel,
+    Embed,
     Failed,
     FinishReason,
     Generate,
@@ -138,8 +140,8 @@ class EngineClient:
         self._supervisor = asyncio.create_task(self._supervise())
         return ready
 
-    async def generate(self, request: Generate) -> AsyncGenerator[TokenEvent, None]:
-        """Yields the events of a request and its siblings. The last event of each answer has `finish` set.
+    def generate(self, request: Generate) -> AsyncGenerator[TokenEvent, None]:
+        """Returns the events of a request and its siblings. The last event of each answer has `finish` set.
 
         Events that arrive while the consumer is busy are merged into one for each answer. If the engine is not ready,
         or dies, the last event is an ERROR of UNAVAILABLE. Closing the iterator early cancels the answers that have not
@@ -148,7 +150,18 @@ class EngineClient:
         Raises:
             ValueError: a request id is already in use.
         """
-        request_ids = [request.request_id, *(sibling.request_id for sibling in request.siblings)]
+        return self._events(request, [request.request_id, *(sibling.request_id for sibling in request.siblings)])
+
+    async def embed(self, request: Embed) -> TokenEvent:
+        """Returns the last event of a request, as `generate` yields it. Cancelling this call cancels the request.
+
+        Raises:
+            ValueError: the request id is already in use.
+        """
+        async with aclosing(self._events(request, [request.request_id])) as events:
+            return await anext(events)
+
+    async def _events(self, request: Generate | Embed, request_ids: Sequence[str]) -> AsyncGenerator[TokenEvent, None]:
         if taken := self._mailboxes.keys() & set(request_ids):
             raise ValueError(f"request id {min(taken)!r} is already in use")
         if (refusal := self._post(request)) is not None:
@@ -176,7 +189,7 @@ class EngineClient:
         if request_id in self._mailboxes and self._engine is not None:
             self._engine.channel.post(Cancel(request_id=request_id))
 
-    def _post(self, request: Generate) -> EngineError | None:
+    def _post(self, request: Generate | Embed) -> EngineError | None:
         """Sends a request to the engine. Returns the error if that is not possible."""
         if self.state is not EngineState.READY or self._engine is None:
             return EngineError(EngineErrorCode.UNAVAILABLE, f"the engine is not ready: {self.state}")

@@ -20,7 +20,7 @@ class Decodes:
     rows: Tensor
     """int64 [sequences]: rows of their tokens in the packed batch."""
     blocks: Tensor
-    """int64 [sequences, blocks], padded with blocks that are masked out."""
+    """int64 [sequences, blocks] from the first block that is attended to, padded with blocks that are masked out."""
     mask: Tensor
     """[sequences, 1, 1, blocks · block_size], added to the scores: 0 for keys of the sequence, -inf for others."""
 
@@ -32,9 +32,9 @@ class Chunk:
     rows: slice
     """Rows of the tokens in the packed batch."""
     blocks: Tensor
-    """int64 [blocks]"""
+    """int64 [blocks], from the first block that is attended to"""
     num_keys: int
-    """Number of the sequence's tokens so far, including the new ones."""
+    """Number of keys in the blocks, those of the new tokens last."""
     mask: Tensor | None
     """[new tokens, num_keys], added to the scores; None for plain causal attention, if no tokens precede the chunk."""
 
@@ -54,6 +54,8 @@ def plan_attention(
     block_tables: Tensor,
     block_size: int,
     dtype: torch.dtype,
+    window: int | None = None,
+    bidirectional: Sequence[tuple[int, int]] = (),
 ) -> AttentionPlan:
     """Groups a step's sequences for attention.
 
@@ -63,26 +65,37 @@ def plan_attention(
         block_tables: int64 [sequences, blocks], padded with any valid block.
         block_size: tokens per block.
         dtype: dtype of the queries.
+        window: how many tokens each token attends to, itself included; None for all up to itself.
+        bidirectional: (first row, number of rows) of new tokens that attend to each other, also to later ones; those of
+            one sequence each.
     """
     groups: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
     chunks: list[Chunk] = []
     row = 0
     for index, (num_queries, num_keys) in enumerate(zip(query_lengths, key_lengths, strict=True)):
-        num_blocks = -(-num_keys // block_size)
+        first_block = _first_block(num_queries, num_keys, block_size, window)
+        num_blocks = -(-num_keys // block_size) - first_block
         if num_queries == 1:
             # Lengths within a factor of two share a group, so less than half of the gathered keys are padding.
             groups[num_blocks.bit_length()].append((index, row))
         else:
-            mask = _chunk_mask(num_queries, num_keys, block_tables.device, dtype)
-            blocks = block_tables[index, :num_blocks]
-            chunks.append(Chunk(rows=slice(row, row + num_queries), blocks=blocks, num_keys=num_keys, mask=mask))
+            num_read = num_keys - first_block * block_size
+            rows = range(row, row + num_queries)
+            runs = [(first - row, count) for first, count in bidirectional if first in rows]
+            chunk = Chunk(
+                rows=slice(row, row + num_queries),
+                blocks=block_tables[index, first_block : first_block + num_blocks],
+                num_keys=num_read,
+                mask=_chunk_mask(num_queries, num_read, block_tables.device, dtype, window, runs),
+            )
+            chunks.append(chunk)
         row += num_queries
-    decodes = tuple(_decodes(group, key_lengths, block_tables, block_size, dtype) for group in groups.values())
+    decodes = tuple(_decodes(group, key_lengths, block_tables, block_size, dtype, window) for group in groups.values())
     return AttentionPlan(decodes=decodes, chunks=tuple(chunks))
 
 
 def paged_attention(query: Tensor, keys: Tensor, values: Tensor, plan: AttentionPlan) -> Tensor:
-    """Computes causal attention of each new token to its sequence's tokens up to and including itself.
+    """Computes causal attention of each new token to its sequence's tokens up to and including itself, as planned.
 
     Args:
         query: [tokens, heads, head_dim]; consecutive query heads share a key-value head.
@@ -101,11 +114,30 @@ def paged_attention(query: Tensor, keys: Tensor, values: Tensor, plan: Attention
     return output
 
 
-def _chunk_mask(num_queries: int, num_keys: int, device: torch.device, dtype: torch.dtype) -> Tensor | None:
-    if num_queries == num_keys:
+def _first_block(num_queries: int, num_keys: int, block_size: int, window: int | None) -> int:
+    """Returns the index of the first block that the new tokens of a sequence attend to."""
+    return 0 if window is None else max(num_keys - num_queries + 1 - window, 0) // block_size
+
+
+def _chunk_mask(
+    num_queries: int,
+    num_keys: int,
+    device: torch.device,
+    dtype: torch.dtype,
+    window: int | None,
+    runs: Sequence[tuple[int, int]],
+) -> Tensor | None:
+    if not runs and num_queries == num_keys and (window is None or num_keys <= window):
         return None
     mask = torch.full((num_queries, num_keys), float("-inf"), device=device, dtype=dtype)
-    return mask.triu_(num_keys - num_queries + 1)
+    num_before = num_keys - num_queries
+    mask.triu_(num_before + 1)
+    for first, count in runs:
+        mask[first : first + count, num_before + first : num_before + first + count] = 0
+    if window is not None:
+        places = torch.arange(num_keys, device=device)
+        mask.masked_fill_(places <= places[num_before:, None] - window, float("-inf"))
+    return mask
 
 
 def _decodes(
@@ -114,15 +146,24 @@ def _decodes(
     block_tables: Tensor,
     block_size: int,
     dtype: torch.dtype,
+    window: int | None,
 ) -> Decodes:
     device = block_tables.device
     indices = torch.tensor([index for index, _ in group], device=device)
     rows = torch.tensor([row for _, row in group], device=device)
+    first_blocks = [_first_block(1, key_lengths[index], block_size, window) for index, _ in group]
+    firsts = torch.tensor(first_blocks, device=device)
     lengths = torch.tensor([key_lengths[index] for index, _ in group], device=device)
-    num_blocks = -(-max(key_lengths[index] for index, _ in group) // block_size)
-    hidden = torch.arange(num_blocks * block_size, device=device) >= lengths[:, None]  # [sequences, keys]
+    ends = [-(-key_lengths[index] // block_size) for index, _ in group]
+    num_blocks = max(end - first for first, end in zip(first_blocks, ends, strict=True))
+    places = firsts[:, None] * block_size + torch.arange(num_blocks * block_size, device=device)  # [sequences, keys]
+    hidden = places >= lengths[:, None]
+    if window is not None:
+        hidden |= places < lengths[:, None] - window
     mask = torch.zeros(hidden.shape, device=device, dtype=dtype).masked_fill_(hidden, float("-inf"))
-    return Decodes(rows=rows, blocks=block_tables[indices, :num_blocks], mask=mask[:, None, None])
+    # Blocks beyond a sequence's last one are masked out, whatever they are.
+    columns = (firsts[:, None] + torch.arange(num_blocks, device=device)).clamp(max=block_tables.shape[1] - 1)
+    return Decodes(rows=rows, blocks=block_tables[indices[:, None], columns], mask=mask[:, None, None])
 
 
 def _attend_decodes(query: Tensor, keys: Tensor, values: Tensor, decodes: Decodes) -> Tensor:

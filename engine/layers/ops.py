@@ -10,14 +10,14 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from glimpse.engine.layers.attention import AttentionPlan, paged_attention, plan_attention
-from glimpse.engine.layers.mlp import GatedMLP, QuickGeluMLP
+from glimpse.engine.layers.mlp import GatedMLP, PlainMLP
 from glimpse.engine.layers.norm import HeadNorms, RMSNorm
 from glimpse.engine.layers.rotary import Rotation, rotate
 from glimpse.engine.tensors.batch import Batch
 from glimpse.engine.tensors.kv_cache import KVCache, LayerCache
 
 Norm = RMSNorm | nn.LayerNorm
-MLP = GatedMLP | QuickGeluMLP
+MLP = GatedMLP | PlainMLP
 
 
 class Ops(Protocol):
@@ -39,8 +39,9 @@ class Ops(Protocol):
         """head(norm(hidden)): [tokens, width] → float32 [tokens, vocabulary]"""
         ...
 
-    def plan_attention(self, batch: Batch, cache: KVCache) -> Any:
-        """Returns what `attend` needs in all layers of a step; see `glimpse.engine.layers.attention.plan_attention`."""
+    def plan_attention(self, batch: Batch, cache: KVCache, window: int | None = None) -> Any:
+        """Returns what `attend` needs in all layers of a step, or in those with a sliding window of so many tokens; see
+        `glimpse.engine.layers.attention.plan_attention`."""
         ...
 
     def rotate_and_store(
@@ -64,12 +65,12 @@ class Ops(Protocol):
         """Computes attention over the layer's KV cache: [tokens, heads, head_dim] → [tokens, heads, head_dim]."""
         ...
 
-    def attend_segments(self, qkv: Tensor, rotation: Rotation, num_segments: int) -> Tensor:
-        """Applies rotary embedding to queries and keys of patches; each patch attends to the patches of its segment.
+    def attend_segments(self, qkv: Tensor, rotation: Rotation | None, num_segments: int) -> Tensor:
+        """Computes attention of each patch to all patches of its segment.
 
         Args:
             qkv: [patches, 3 (query, key, value), heads, head_dim], contiguous; may be overwritten.
-            rotation: rotation of the patches.
+            rotation: rotation of the patches, applied to queries and keys; None for none.
             num_segments: number of segments, which have equally many patches.
 
         Returns:
@@ -93,13 +94,15 @@ class TorchOps:
     def logits(self, hidden: Tensor, norm: Norm, head: nn.Module) -> Tensor:
         return head(norm(hidden)).float()
 
-    def plan_attention(self, batch: Batch, cache: KVCache) -> AttentionPlan:
+    def plan_attention(self, batch: Batch, cache: KVCache, window: int | None = None) -> AttentionPlan:
         return plan_attention(
             query_lengths=batch.query_lengths,
             key_lengths=batch.key_lengths,
             block_tables=batch.block_tables,
             block_size=cache.block_size,
             dtype=cache.keys.dtype,
+            window=window,
+            bidirectional=batch.bidirectional,
         )
 
     def rotate_and_store(
@@ -116,11 +119,12 @@ class TorchOps:
     def attend(self, query: Tensor, cache: LayerCache, plan: AttentionPlan) -> Tensor:
         return paged_attention(query, cache.keys, cache.values, plan)
 
-    def attend_segments(self, qkv: Tensor, rotation: Rotation, num_segments: int) -> Tensor:
+    def attend_segments(self, qkv: Tensor, rotation: Rotation | None, num_segments: int) -> Tensor:
         query, key, value = qkv.unbind(1)
+        if rotation is not None:
+            query, key = rotate(query, rotation), rotate(key, rotation)
         query, key, value = (  # [segments, heads, patches of a segment, head_dim]
-            part.unflatten(0, (num_segments, -1)).transpose(1, 2)
-            for part in (rotate(query, rotation), rotate(key, rotation), value)
+            part.unflatten(0, (num_segments, -1)).transpose(1, 2) for part in (query, key, value)
         )
         attended = functional.scaled_dot_product_attention(query, key, value)
         return attended.transpose(1, 2).flatten(0, 1)

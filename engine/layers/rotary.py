@@ -10,8 +10,9 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
-from glimpse.engine.model_config import LinearScaling, Llama3Scaling, RopeScaling
+from glimpse.engine.model_config.decoder import LinearScaling, Llama3Scaling, LongRopeScaling, RopeScaling
 
 
 class Rotation(NamedTuple):
@@ -24,20 +25,48 @@ class Rotation(NamedTuple):
 
 
 def multimodal_rotation(
-    positions: Tensor, *, head_dim: int, theta: float, section: Sequence[int], scaling: RopeScaling | None = None
+    positions: Tensor,
+    *,
+    head_dim: int,
+    theta: float,
+    section: Sequence[int],
+    interleaved: bool = False,
+    rotary_dim: int | None = None,
+    scaling: RopeScaling | None = None,
 ) -> Rotation:
-    """Returns the rotation of Qwen2-VL's decoder (M-RoPE, arXiv 2409.12191), or of one with positions on one axis.
+    """Returns the rotation of a decoder with M-RoPE (arXiv 2409.12191), or of one with positions on one axis.
 
     Args:
         positions: int64 [3, tokens]: time, height, width.
         head_dim: dimensions per head.
         theta: base of the wavelengths.
-        section: how many of the head_dim / 2 frequencies, from the first on, use time, height and width.
+        section: how many of the head_dim / 2 frequencies use time, height and width.
+        interleaved: as in `rotary_axes`.
+        rotary_dim: dimensions per head that rotate, those of the first frequencies; None: all.
         scaling: how frequencies are scaled to a longer context window.
     """
-    angles = positions.float()[..., None] * inverse_wavelengths(head_dim, theta, positions.device, scaling)
-    axes = angles.split(list(section), dim=-1)  # 3 times [3, tokens, section[axis]]
-    return _rotation(torch.cat([axes[axis][axis] for axis in range(3)], dim=-1))
+    axes = _axis_index(rotary_axes(tuple(section), interleaved=interleaved), positions.device)
+    places = positions.float().T.index_select(1, axes)  # [tokens, head_dim / 2], contiguous
+    rotary_dim = rotary_dim or head_dim
+    frequencies = inverse_wavelengths(rotary_dim, theta, positions.device, scaling)
+    rotation = _rotation(places[:, : rotary_dim // 2] * frequencies)
+    if isinstance(scaling, LongRopeScaling):
+        rotation = Rotation(rotation.cos * scaling.attention_factor, rotation.sin * scaling.attention_factor)
+    return rotation if rotary_dim == head_dim else _padded(rotation, (head_dim - rotary_dim) // 2)
+
+
+@cache
+def rotary_axes(section: tuple[int, ...], *, interleaved: bool) -> tuple[int, ...]:
+    """Returns the axis of the positions that each frequency uses: 0 for time, 1 for height, 2 for width.
+
+    Args:
+        section: how many frequencies use each axis.
+        interleaved: height and width use every third frequency from the second and third on, as in Qwen3-VL
+            (transformers, models/qwen3_vl/modeling_qwen3_vl.py), and time the others. False: consecutive ones.
+    """
+    if not interleaved:
+        return tuple(axis for axis, count in enumerate(section) for _ in range(count))
+    return tuple(index % 3 if index < 3 * section[index % 3] else 0 for index in range(sum(section)))
 
 
 def planar_rotation(positions: Tensor, *, head_dim: int, theta: float = 10_000.0) -> Rotation:
@@ -63,6 +92,13 @@ def inverse_wavelengths(dim: int, theta: float, device: torch.device, scaling: R
             return frequencies / factor
         case Llama3Scaling():
             return _llama3_frequencies(frequencies, scaling)
+        case LongRopeScaling(factors=factors):
+            return frequencies / torch.tensor(factors, device=device)
+
+
+@cache
+def _axis_index(axes: tuple[int, ...], device: torch.device) -> Tensor:
+    return torch.tensor(axes, device=device)
 
 
 def _llama3_frequencies(frequencies: Tensor, scaling: Llama3Scaling) -> Tensor:
@@ -78,6 +114,25 @@ def rotate(x: Tensor, rotation: Rotation) -> Tensor:
     first, second = x.float().chunk(2, dim=-1)
     cos, sin = rotation
     return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1).to(x.dtype)
+
+
+def _padded(rotation: Rotation, num_pairs: int) -> Rotation:
+    """Returns the rotation with this many more pairs of dimensions, which stay as they are."""
+    cos, sin = (functional.pad(each, (0, num_pairs), value=value) for each, value in zip(rotation, (1, 0), strict=True))
+    return Rotation(cos, sin)
+
+
+def reorder_partial_heads(weight: Tensor, *, head_dim: int, rotary_dim: int) -> Tensor:
+    """Reorders each head's rows of a projection [heads · head_dim, …] of which only the first `rotary_dim` rotate.
+
+    A checkpoint rotates the pairs (x[i], x[i + rotary_dim / 2]), and `rotate` the pairs (x[i], x[i + head_dim / 2]).
+    Queries and keys that are reordered alike have the same products.
+    """
+    half = rotary_dim // 2
+    heads = weight.unflatten(0, (-1, head_dim))
+    first, second, rest = heads.split([half, half, head_dim - rotary_dim], dim=1)
+    left, right = rest.chunk(2, dim=1)
+    return torch.cat([first, left, second, right], dim=1).flatten(0, 1)
 
 
 def _rotation(angles: Tensor) -> Rotation:

@@ -21,11 +21,13 @@ from glimpse.engine.execution.memory_profile import (
     num_blocks_of,
 )
 from glimpse.engine.execution.runner import ModelRunner
+from glimpse.engine.families.registry import family_of
 from glimpse.engine.grammar.matcher import GrammarCompiler, Vocabulary
 from glimpse.engine.layers.ops import Ops
 from glimpse.engine.layers.quantized import QuantizationScheme
-from glimpse.engine.layers.rotary import Rotation
-from glimpse.engine.model_config import ModelConfig
+from glimpse.engine.layers.rotary import Rotation, rotary_axes
+from glimpse.engine.loading.quantization_choice import encoder_cache_bytes
+from glimpse.engine.model_config.model import ModelConfig
 from glimpse.engine.models.model import Model
 from glimpse.engine.native.library import Level, load_library
 from glimpse.engine.native.programs import DecodePrograms, RecordableDecoder, can_record
@@ -73,7 +75,7 @@ def make_runner(
         share = partial(
             share_outputs,
             group=group,
-            hidden_size=shard.config.text.hidden_size,
+            row_width=shard.config.text.encoder_row_width,
             device=shard.device,
             dtype=shard.dtype,
         )
@@ -127,12 +129,12 @@ def make_graphs(config: EngineConfig, shard: LoadedShard, cache: KVCache) -> Dec
 def make_programs(shard: LoadedShard, cache: KVCache) -> DecodePrograms | None:
     """Returns the recorded decode steps of a model on the native backend; None where its steps cannot be recorded.
 
-    Norms of heads and all-reduces between ranks are not recorded.
+    All-reduces between ranks are not recorded, nor are Gemma's output norms and sliding windows.
     """
     model, text = shard.model, shard.model.decoder.config
-    if shard.level is None or model.decoder_ops is not None or text.head_norms or not can_record(cache):
-        return None
     decoder = model.decoder
+    if shard.level is None or model.decoder_ops is not None or not can_record(cache) or not decoder.is_recordable:
+        return None
 
     def compute(hidden: torch.Tensor, rotation: Rotation, ops: Ops) -> torch.Tensor:
         return decoder.decode_embedded(hidden, rotation, torch.empty(0, dtype=torch.int64), None, cache, ops)
@@ -144,7 +146,7 @@ def make_programs(shard: LoadedShard, cache: KVCache) -> DecodePrograms | None:
             embeddings=decoder.lm_head if decoder.embed_tokens is None else decoder.embed_tokens,
             hidden_size=text.hidden_size,
             num_heads=text.num_heads,
-            mrope_section=text.mrope_section,
+            rotary_axes=rotary_axes(text.mrope_section, interleaved=text.mrope_interleaved),
         ),
         cache,
         library=load_library(),
@@ -168,7 +170,8 @@ def _measured_use(config: EngineConfig, shard: LoadedShard, make: Callable[..., 
         "max_sequences": config.max_sequences,
         "block_size": config.block_size,
     }
-    plans = (largest_step(shard.config.encoder, **sizes), decode_step(**sizes))
+    medium = family_of(shard.config).largest_medium(shard.config, config.max_batch_tokens)
+    plans = (largest_step(medium, **sizes), decode_step(**sizes))
     weights = torch.cuda.memory_allocated(shard.device)
     runner = make(cache=_allocate(shard, config.block_size, num_blocks_of(plans[0])))
     steps: list[int] = []
@@ -182,8 +185,6 @@ def _measured_use(config: EngineConfig, shard: LoadedShard, make: Callable[..., 
             ) from error
         runner.execute(end_of(plan))
     foreign, total = foreign_bytes(shard.device)
-    text = shard.config.text
-    window = min(text.max_position_embeddings, config.max_model_len or text.max_position_embeddings)
     del runner
     torch.cuda.empty_cache()
     return MemoryUse(
@@ -192,7 +193,7 @@ def _measured_use(config: EngineConfig, shard: LoadedShard, make: Callable[..., 
         weights=weights,
         largest_step=steps[0],
         decode_step=steps[1],
-        encoder_cache=max(config.encoder_cache_bytes, window * text.hidden_size * shard.dtype.itemsize),
+        encoder_cache=encoder_cache_bytes(config, shard.config, shard.device, shard.dtype),
     )
 
 

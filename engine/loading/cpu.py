@@ -1,6 +1,7 @@
 """The threads and memory of an engine on a CPU, and the line in its log that says what computes there."""
 
 import logging
+from collections.abc import Mapping
 
 import torch
 
@@ -13,6 +14,14 @@ from glimpse.engine.native.library import Level
 from glimpse.native.processors import cpu_quota, usable_processors
 
 _log = logging.getLogger(__name__)
+
+_READ_PERCENTAGES: Mapping[Level, Mapping[str, tuple[int, int]]] = {
+    Level.AVX2: {"none": (62, 83), "int8": (54, 70), "int4": (54, 67)},
+    Level.AVX512: {"none": (58, 87), "int8": (61, 76), "int4": (52, 77)},
+    Level.AMX: {"none": (81, 81), "int8": (83, 83), "int4": (76, 76)},
+}
+"""The rate at which a decode step of one sequence read bfloat16, int8 and int4 weights, in percent of the fastest read
+beside it: least and most of the machines in docs/benchmarks.md. The faster the memory, the lower the share."""
 
 
 def bind_to_node(node: int | None) -> None:
@@ -52,15 +61,31 @@ def log_cpu(
     dtype: torch.dtype,
     backend: ChosenBackend,
     level: Level | None,
+    quantization: str,
     native: NativeAvailability,
 ) -> None:
-    """Logs what computes: a warning if it is torch although nobody asked for it, with the reason."""
+    """Logs what computes, and how fast where that was measured. A warning if it is torch although nobody asked for it.
+
+    `quantization`: of the weights, as in `Ready`.
+    """
     kernels = "torch" if level is None else f"native kernels, {level.title}"
     line = f"cpu: {kernels}, {str(dtype).removeprefix('torch.')}, {_threads(options)}"
+    if level is not None and dtype is torch.bfloat16 and options.tensor_parallel_size == 1:
+        line += _read_share(level, quantization)
     if backend == "torch" and options.backend == "auto":
         _log.warning("%s; the native kernels are faster: %s", line, native.why_not)
     else:
         _log.info("%s", line)
+
+
+def _read_share(level: Level, quantization: str) -> str:
+    nearest = max(each for each in _READ_PERCENTAGES if each <= level)
+    if quantization not in _READ_PERCENTAGES[nearest]:
+        return ""
+    least, most = _READ_PERCENTAGES[nearest][quantization]
+    percentage = f"{least} %" if least == most else f"{least} to {most} %"
+    weights = "weights" if quantization == "none" else f"{quantization} weights"
+    return f"; where measured, a decode step reads {weights} at {percentage} of the memory's rate"
 
 
 def _threads(options: EngineOptions) -> str:

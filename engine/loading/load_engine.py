@@ -10,6 +10,7 @@ import torch
 
 from glimpse.engine.config import ChosenBackend, EngineConfig
 from glimpse.engine.cuda.backend import make_cuda_ops
+from glimpse.engine.errors import CheckpointError
 from glimpse.engine.execution.runner import ModelRunner
 from glimpse.engine.families.registry import load_model_config
 from glimpse.engine.grammar.matcher import Vocabulary
@@ -18,23 +19,17 @@ from glimpse.engine.layers.quantized import (
     process_weights_after_loading,
     quantize_linears,
     quantizes_head,
-    resolve_scheme,
 )
+from glimpse.engine.loading.block_weights import restoring
 from glimpse.engine.loading.build_runner import LoadedShard, make_runner, uses_async_scheduling
 from glimpse.engine.loading.cpu import bind_to_node, log_cpu, num_threads, set_threads
+from glimpse.engine.loading.output_head import with_stored_head
 from glimpse.engine.loading.quantization_choice import choose_scheme
-from glimpse.engine.loading.resolve import (
-    NativeAvailability,
-    assign_device,
-    check_fp8,
-    resolve_backend,
-    resolve_device,
-    resolve_dtype,
-    resolve_level,
-)
+from glimpse.engine.loading.resolve import Computing, assign_device, resolve_computing, resolve_device
 from glimpse.engine.loading.weight_conversion import make_converter
+from glimpse.engine.loading.weight_files import read_headers
 from glimpse.engine.loading.weights import load_weights
-from glimpse.engine.model_config import ModelConfig
+from glimpse.engine.model_config.model import ModelConfig
 from glimpse.engine.models.families import make_model
 from glimpse.engine.models.model import Model
 from glimpse.engine.native.backend import use_native
@@ -112,28 +107,29 @@ def load_shard(config: EngineConfig, *, rank: int, on_progress: Callable[[str, f
     """
     path, num_ranks = Path(config.model_path), config.tensor_parallel_size
     on_progress("reading the configuration", 0.0)
-    model_config = load_model_config(path)
+    model_config = load_model_config(path).within(config.max_model_len)
+    _check_step_size(config, model_config)
+    if model_config.is_embedding_model:
+        model_config = with_stored_head(model_config, read_headers(path))
     device = assign_device(resolve_device(config.device), rank=rank, num_ranks=num_ranks)
     bind_to_node(config.numa_node)
     if device.type == "cpu":
         set_threads(config)
-    scheme = resolve_scheme(config.quantization, model_config.quantization)
-    check_fp8(scheme, device)
-    native = NativeAvailability(device, scheme, on_progress)
-    dtype = resolve_dtype(config.dtype, stored=model_config.dtype, device=device, backend=config.backend, native=native)
-    backend = resolve_backend(
-        config.backend, device=device, dtype=dtype, head_dim=model_config.text.head_dim, native=native
-    )
-    level = resolve_level(config.cpu_level) if backend == "native" else None
+    computing = resolve_computing(config, model_config, device, on_progress)
+    dtype, backend, level = computing.dtype, computing.backend, computing.level
+    scheme = computing.scheme
     if config.quantization == "auto" and scheme is None:
-        # The native kernels read the scales of groups as float32.
-        scale_dtype = torch.float32 if backend == "native" else getattr(torch, model_config.dtype)
-        make_empty = partial(
-            empty_model, path, model_config, dtype, scale_dtype=scale_dtype, num_ranks=num_ranks, backend=backend
-        )
+        make_empty = partial(model_as_computed, path, model_config, computing, num_ranks=num_ranks)
         scheme = choose_scheme(config, model_config, make_empty, device=device, dtype=dtype)
     if device.type == "cpu" and rank == 0:
-        log_cpu(config, dtype=dtype, backend=backend, level=level, native=native)
+        log_cpu(
+            config,
+            dtype=dtype,
+            backend=backend,
+            level=level,
+            quantization=str(scheme or "none"),
+            native=computing.native,
+        )
     model = load_model(path, model_config, device, dtype, on_progress, scheme=scheme, rank=rank, num_ranks=num_ranks)
     if quantizes_head(scheme, backend):
         model.decoder.quantize_head()
@@ -155,6 +151,20 @@ def load_shard(config: EngineConfig, *, rank: int, on_progress: Callable[[str, f
         scheme=scheme,
         vocabulary=load_vocabulary(path, model_config.text.vocab_size),
     )
+
+
+def _check_step_size(config: EngineConfig, model: ModelConfig) -> None:
+    """
+    Raises:
+        CheckpointError: an image could wait forever for a step that has room for all of its tokens.
+    """
+    run, least = model.text.bidirectional_run, model.text.bidirectional_run + config.max_sequences
+    if run and config.max_batch_tokens < least:
+        raise CheckpointError(
+            f"--max-batch-tokens {config.max_batch_tokens}: expected at least {least}, since the model computes the"
+            f" {run} tokens of an image in one step, beside a token of each of {config.max_sequences} sequences"
+            " (--max-sequences)"
+        )
 
 
 def _load_ranks(
@@ -197,8 +207,8 @@ def load_model(
         destinations,
         device=device,
         renamed_prefixes=model.renamed_prefixes,
-        ignored=lambda name: name.endswith(("lm_head.weight", "rotary_emb.inv_freq")),
-        split=partial(model.split_weight, text=config.text),
+        ignored=model.is_unused,
+        split=restoring(config.fp8_blocks, partial(model.split_weight, text=config.text)),
         convert=make_converter(scheme, destinations),
         shard=partial(shard_tensor, text=config.text, rank=rank, num_ranks=num_ranks),
         on_progress=lambda fraction: on_progress("reading the weights", 0.9 * fraction),
@@ -236,6 +246,23 @@ def empty_model(
     return model
 
 
+def model_as_computed(
+    path: Path, config: ModelConfig, computing: Computing, scheme: QuantizationScheme | None, *, num_ranks: int
+) -> Model:
+    """As `empty_model`, with the tensors that are in memory while this backend computes."""
+    # The native kernels read the scales of groups as float32.
+    scale_dtype = torch.float32 if computing.backend == "native" else getattr(torch, config.dtype)
+    return empty_model(
+        path,
+        config,
+        computing.dtype,
+        scheme,
+        scale_dtype=scale_dtype,
+        num_ranks=num_ranks,
+        backend=computing.backend,
+    )
+
+
 def load_vocabulary(path: Path, vocab_size: int) -> Vocabulary:
     """Returns the bytes of each of the model's tokens; models may have more tokens than their tokenizer.
 
@@ -262,7 +289,11 @@ def _make_core(
     return Core(
         runner=runner,
         model=ModelSpec(
-            vocab_size=text.vocab_size, hidden_size=text.hidden_size, eos_token_ids=shard.config.eos_token_ids
+            vocab_size=text.vocab_size,
+            encoder_row_width=text.encoder_row_width,
+            eos_token_ids=shard.config.eos_token_ids,
+            bidirectional_runs=text.bidirectional_run > 0,
+            has_output_head=shard.config.has_output_head,
         ),
         limits=SchedulerLimits(
             num_blocks=local_runner.num_blocks,
@@ -270,7 +301,7 @@ def _make_core(
             max_model_len=max_model_len,
             max_batch_tokens=config.max_batch_tokens,
             max_sequences=config.max_sequences,
-            encoder_bytes_per_token=text.hidden_size * shard.dtype.itemsize,
+            encoder_bytes_per_row=text.encoder_row_width * shard.dtype.itemsize,
             encoder_cache_bytes=config.encoder_cache_bytes,
             prefix_caching=config.prefix_caching,
             max_decode_slowdown=config.max_decode_slowdown,

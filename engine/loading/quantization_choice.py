@@ -15,7 +15,9 @@ from torch import nn
 from glimpse.engine.config import EngineOptions
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.execution.memory_profile import DEFAULT_CPU_BYTES, foreign_bytes
-from glimpse.engine.model_config import AudioConfig, ModelConfig, VisionConfig
+from glimpse.engine.families.registry import family_of
+from glimpse.engine.model_config.model import ModelConfig
+from glimpse.engine.tensors.kv_cache import block_bytes
 from glimpse.native.memory import available_memory
 
 Scheme: TypeAlias = Literal["int8", "int4"] | None
@@ -99,7 +101,7 @@ def choose_scheme(
             "--quantization auto: expected none, int8, int4 or fp8 with --tensor-parallel-size"
             f" {options.tensor_parallel_size}, because each rank would choose by the memory of its own device"
         )
-    needs = memory_needs(options, config, make_empty, dtype=dtype)
+    needs = memory_needs(options, config, make_empty, device=device, dtype=dtype)
     available = available_bytes(options, device)
     chosen = needs.best_within(available)
     _log.info("--quantization auto: %s", needs.explain(chosen, available))
@@ -107,7 +109,12 @@ def choose_scheme(
 
 
 def memory_needs(
-    options: EngineOptions, config: ModelConfig, make_empty: Callable[[Scheme], nn.Module], *, dtype: torch.dtype
+    options: EngineOptions,
+    config: ModelConfig,
+    make_empty: Callable[[Scheme], nn.Module],
+    *,
+    device: torch.device,
+    dtype: torch.dtype,
 ) -> MemoryNeeds:
     """Returns what serving a model needs in each scheme; the arguments are those of `choose_scheme`."""
     weights: dict[Scheme, int] = {}
@@ -118,11 +125,9 @@ def memory_needs(
         except CheckpointError:  # the scheme does not support matrices of these sizes
             continue
         weights[scheme], largest = sum(sizes), max(largest, *sizes)
-    text = config.text
-    window = min(text.max_position_embeddings, options.max_model_len or text.max_position_embeddings)
     besides = (
         (options.kv_cache_bytes or DEFAULT_CPU_BYTES)
-        + max(options.encoder_cache_bytes, window * text.hidden_size * dtype.itemsize)
+        + encoder_cache_bytes(options, config, device, dtype)
         + step_bytes(options, config, dtype)
         + largest  # is there twice while a backend packs it or converts it for a product
         + PROGRAM_BYTES
@@ -130,19 +135,34 @@ def memory_needs(
     return MemoryNeeds(weights=weights, dtype=dtype, besides=besides)
 
 
+def encoder_cache_bytes(options: EngineOptions, config: ModelConfig, device: torch.device, dtype: torch.dtype) -> int:
+    """Returns the memory for encoded media: what the options say, and at least enough for a context full of them.
+
+    On a CPU a context is no longer than the KV cache. On a GPU the cache grows to what is left.
+    """
+    text = config.text
+    if config.encoder is None:
+        return 0
+    window = min(text.max_position_embeddings, options.max_model_len or text.max_position_embeddings)
+    if device.type == "cpu":
+        bytes_of_token = block_bytes(
+            num_layers=text.num_layers,
+            block_size=1,
+            num_kv_heads=text.num_kv_heads,
+            head_dim=text.head_dim,
+            dtype=dtype,
+        )
+        window = min(window, (options.kv_cache_bytes or DEFAULT_CPU_BYTES) // bytes_of_token)
+    return max(options.encoder_cache_bytes, window * text.encoder_row_width * dtype.itemsize)
+
+
 def step_bytes(options: EngineOptions, config: ModelConfig, dtype: torch.dtype) -> int:
     """Estimates the largest step's memory: its activations in the decoder or in the encoder, and its logits."""
     text = config.text
     num_tokens = options.max_batch_tokens
     decoder = num_tokens * _row_values(text.hidden_size, text.intermediate_size)
-    match config.encoder:
-        case VisionConfig() as vision:
-            patches = num_tokens * vision.spatial_merge_size**2
-            encoder = patches * _row_values(vision.embed_dim, vision.intermediate_size)
-        case AudioConfig() as audio:
-            encoder = audio.max_positions * _row_values(audio.width, audio.intermediate_size)
-        case None:
-            encoder = 0
+    medium = family_of(config).largest_medium(config, num_tokens)
+    encoder = medium.num_positions * _row_values(medium.width, medium.intermediate_size) if medium else 0
     num_logits = min(options.max_sequences, num_tokens) * text.vocab_size
     # Sampling copies the logits to adjust them, to divide them by the temperature, and for their softmax.
     return max(decoder, encoder) * dtype.itemsize + 4 * num_logits * torch.float32.itemsize

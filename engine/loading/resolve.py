@@ -2,16 +2,18 @@
 
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 import torch
 
-from glimpse.engine.config import Backend, ChosenBackend, CpuLevel, Device, DType
+from glimpse.engine.config import Backend, ChosenBackend, CpuLevel, Device, DType, EngineOptions
 from glimpse.engine.cuda.backend import why_not_flashinfer, why_not_triton
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.layers.fp8 import why_not_fp8
-from glimpse.engine.layers.quantized import QuantizationScheme, is_fp8
+from glimpse.engine.layers.quantized import QuantizationScheme, is_fp8, resolve_scheme
+from glimpse.engine.model_config.model import ModelConfig
 from glimpse.engine.native.backend import why_not_native
 from glimpse.engine.native.library import Level, NativeError, choose_level
 
@@ -76,6 +78,45 @@ class NativeAvailability:
         return why_not_native(self._device, lambda stage: self._on_progress(stage, 0.0))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Computing:
+    """What a rank computes with."""
+
+    device: torch.device
+    dtype: torch.dtype
+    """Type of activations, and of weights that are not quantized."""
+    backend: ChosenBackend
+    level: Level | None
+    """Instruction set level of the native backend; None on other backends."""
+    scheme: QuantizationScheme | None
+    """How the decoder's weights are quantized; None if they are not, or if `auto` has not chosen yet."""
+    native: NativeAvailability
+
+
+def resolve_computing(
+    options: EngineOptions, model: ModelConfig, device: torch.device, on_progress: Callable[[str, float], None]
+) -> Computing:
+    """Returns what a rank computes with on its device.
+
+    Raises:
+        CheckpointError: an option cannot be honored for this model or on this machine.
+    """
+    scheme = resolve_scheme(options.quantization, model.quantization)
+    check_fp8(scheme, device)
+    native = NativeAvailability(device, scheme, on_progress)
+    dtype = resolve_dtype(options.dtype, stored=model.dtype, device=device, backend=options.backend, native=native)
+    backend = resolve_backend(
+        options.backend,
+        device=device,
+        dtype=dtype,
+        head_dim=model.text.head_dim,
+        native=native,
+        masks=model.text.sliding is not None or model.text.bidirectional_run > 0,
+    )
+    level = resolve_level(options.cpu_level) if backend == "native" else None
+    return Computing(device=device, dtype=dtype, backend=backend, level=level, scheme=scheme, native=native)
+
+
 def resolve_dtype(
     dtype: DType, *, stored: str, device: torch.device, backend: Backend, native: NativeAvailability
 ) -> torch.dtype:
@@ -99,16 +140,31 @@ def resolve_dtype(
 
 
 def resolve_backend(
-    backend: Backend, *, device: torch.device, dtype: torch.dtype, head_dim: int, native: NativeAvailability
+    backend: Backend,
+    *,
+    device: torch.device,
+    dtype: torch.dtype,
+    head_dim: int,
+    native: NativeAvailability,
+    masks: bool = False,
 ) -> ChosenBackend:
     """Returns the backend of the model's operations.
+
+    Args:
+        backend: the requested one.
+        device: where the model computes.
+        dtype: of weights and activations.
+        head_dim: dimensions of a head of attention.
+        native: asked only if the answer depends on it.
+        masks: whether layers have sliding windows or bidirectional runs, which the kernels for CUDA lack.
 
     Raises:
         CheckpointError: the requested backend is not available.
     """
+    no_masks = "it has no sliding windows, which the model's layers have" if masks else None
     why_not: Mapping[ChosenBackend, Callable[[], str | None]] = {
-        "flashinfer": lambda: why_not_flashinfer(device, dtype, head_dim),
-        "triton": lambda: why_not_triton(device),
+        "flashinfer": lambda: no_masks or why_not_flashinfer(device, dtype, head_dim),
+        "triton": lambda: no_masks or why_not_triton(device),
         "native": lambda: native.why_not,
         "torch": lambda: None,
     }

@@ -4,7 +4,6 @@ Tensors are read one at a time, in file order, directly to the model's device. S
 addition to the model, and on a CPU that one is the memory-mapped file.
 """
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -14,9 +13,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from glimpse.engine.errors import CheckpointError
-
-INDEX_NAME = "model.safetensors.index.json"
-SINGLE_NAME = "model.safetensors"
+from glimpse.engine.loading.weight_files import weight_files
 
 _CONVERTIBLE = {torch.float32, torch.bfloat16, torch.float16}
 """Dtypes of unquantized weights. Values of other dtypes are meaningless without their scales."""
@@ -42,7 +39,8 @@ def load_weights(
         device: device of the destinations.
         renamed_prefixes: prefixes of names in the files that differ from those of checkpoint names → the latter.
         ignored: whether a tensor, given by its checkpoint name, may be absent from `destinations`.
-        split: returns the parts of a tensor that stacks the weights of several destinations.
+        split: returns the parts of a tensor that stacks the weights of several destinations; none of one that a later
+            tensor completes.
         convert: converts a tensor to the tensors that a linear of the model's quantization scheme stores.
         shard: returns the shard that this rank stores, as a view, from a tensor and its name.
         on_progress: called with the fraction of the files' bytes that is loaded.
@@ -55,7 +53,7 @@ def load_weights(
     files = _files(path)
     num_bytes, num_loaded = sum(file.stat().st_size for file in files), 0
     for file_name, read in _tensors(files, device):
-        source = _checkpoint_name(file_name, renamed_prefixes)
+        source = checkpoint_name(file_name, renamed_prefixes)
         if source not in destinations and ignored(source):
             continue
         stored = read()
@@ -81,7 +79,8 @@ def _converted(
         yield from convert(name, part)
 
 
-def _checkpoint_name(name: str, renamed_prefixes: Mapping[str, str]) -> str:
+def checkpoint_name(name: str, renamed_prefixes: Mapping[str, str]) -> str:
+    """Returns the checkpoint name of a tensor by its name in a file; see `load_weights`."""
     for prefix, published in renamed_prefixes.items():
         if name.startswith(prefix):
             return published + name.removeprefix(prefix)
@@ -100,34 +99,28 @@ def _tensors(files: Iterable[Path], device: torch.device) -> Iterator[tuple[str,
 
 
 def _files(path: Path) -> list[Path]:
-    names = _file_names(path)
-    for name in names:
-        if not (path / name).exists():
-            raise CheckpointError(f"the checkpoint has no {name}")
-    return [path / name for name in names]
-
-
-def _file_names(path: Path) -> list[str]:
-    index = path / INDEX_NAME
-    if not index.exists():
-        return [SINGLE_NAME]
-    try:
-        names: set[str] = set(json.loads(index.read_bytes())["weight_map"].values())
-    except (ValueError, KeyError) as error:
-        raise CheckpointError(f"the checkpoint's {INDEX_NAME} has no readable weight_map") from error
-    return sorted(names)
+    files = weight_files(path)
+    for file in files:
+        if not file.exists():
+            raise CheckpointError(f"the checkpoint has no {file.name}")
+    return files
 
 
 def _fill(destination: Tensor, stored: Tensor, name: str) -> None:
-    if stored.shape != destination.shape:
-        raise CheckpointError(
-            f"tensor {name!r}: expected shape {[*destination.shape]} from config.json, got {[*stored.shape]}"
-        )
-    if stored.dtype != destination.dtype and not {stored.dtype, destination.dtype} <= _CONVERTIBLE:
-        expected, found = (str(dtype).removeprefix("torch.") for dtype in (destination.dtype, stored.dtype))
-        raise CheckpointError(f"tensor {name!r}: expected {expected} from config.json, got {found}")
+    if difference := mismatch(destination, stored, name):
+        raise CheckpointError(difference)
     with torch.inference_mode():
         destination.copy_(stored)
+
+
+def mismatch(destination: Tensor, stored: Tensor, name: str) -> str | None:
+    """Returns why a checkpoint's tensor cannot be that of the model; None if it can."""
+    if stored.shape != destination.shape:
+        return f"tensor {name!r}: expected shape {[*destination.shape]} from config.json, got {[*stored.shape]}"
+    if stored.dtype != destination.dtype and not {stored.dtype, destination.dtype} <= _CONVERTIBLE:
+        expected, found = (str(dtype).removeprefix("torch.") for dtype in (destination.dtype, stored.dtype))
+        return f"tensor {name!r}: expected {expected} from config.json, got {found}"
+    return None
 
 
 def _listed(names: set[str] | list[str]) -> str:

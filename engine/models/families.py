@@ -3,8 +3,8 @@
 from importlib import import_module
 from pathlib import Path
 
-from glimpse.engine.families.registry import FAMILIES
-from glimpse.engine.model_config import ModelConfig
+from glimpse.engine.families.registry import family_of
+from glimpse.engine.model_config.model import ModelConfig
 from glimpse.engine.models.model import Model
 
 
@@ -14,5 +14,5 @@ def make_model(path: Path, config: ModelConfig) -> Model:
     Raises:
         CheckpointError: the preprocessor's configuration is missing or invalid.
     """
-    module = import_module(f"glimpse.engine.models.{FAMILIES[config.architecture].module}")
+    module = import_module(f"glimpse.engine.models.{family_of(config).module}")
     return module.make_model(path, config)

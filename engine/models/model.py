@@ -6,9 +6,9 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 from glimpse.engine.layers.ops import Ops, TorchOps
-from glimpse.engine.model_config import TextConfig
+from glimpse.engine.model_config.decoder import TextConfig
 from glimpse.engine.models.decoder import Decoder, text_positions
-from glimpse.engine.plan import MediaSpan
+from glimpse.engine.plan import Encode, MediaSpan
 from glimpse.engine.tensors.batch import Batch, SequenceLayout
 from glimpse.engine.tensors.kv_cache import KVCache
 
@@ -31,11 +31,20 @@ class Model(nn.Module):
         """As `Decoder.forward`, with the encoder outputs of `encode`."""
         return self.decoder(batch, cache, encoder_outputs, self.decoder_ops or self.ops)
 
-    def encode(self, media: Sequence[tuple[memoryview, tuple[int, int, int]]]) -> list[Tensor]:
-        """Returns the encoder output of each medium, [placeholder tokens, hidden_size].
+    def hidden_states(self, batch: Batch, cache: KVCache, encoder_outputs: Mapping[bytes, Tensor]) -> Tensor:
+        """As `Decoder.hidden_states`."""
+        return self.decoder.hidden_states(batch, cache, encoder_outputs, self.decoder_ops or self.ops)
+
+    def logits_of_rows(self, hidden: Tensor) -> Tensor:
+        """Returns the logits, float32 [rows, vocab_size], of rows of `hidden_states`."""
+        ops = self.decoder_ops or self.ops
+        return ops.logits(hidden, self.decoder.norm, self.decoder.lm_head)
+
+    def encode(self, media: Sequence[Encode]) -> list[Tensor]:
+        """Returns the encoder output of each medium, [placeholder tokens, encoder_row_width of `TextConfig`].
 
         Args:
-            media: content and `grid_thw` of each, as in `glimpse.engine.plan`.
+            media: each with `data`.
 
         Raises:
             ValueError: the model has no encoder. The front end refuses media for it.
@@ -46,7 +55,12 @@ class Model(nn.Module):
 
     def layout(self, num_tokens: int, spans: Sequence[MediaSpan]) -> SequenceLayout:
         """Returns the positions of a prompt's tokens: consecutive ones, also for media."""
-        return SequenceLayout(prompt_positions=text_positions(0, num_tokens), delta=0, spans=tuple(spans))
+        return SequenceLayout(
+            prompt_positions=text_positions(0, num_tokens),
+            delta=0,
+            spans=tuple(spans),
+            bidirectional_runs=self.decoder.config.bidirectional_run > 0,
+        )
 
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
         """Yields all weights with their checkpoint names; see `Decoder.named_weights`."""
@@ -61,3 +75,7 @@ class Model(nn.Module):
             text: sizes of the whole decoder, of which this model may be a shard.
         """
         return ((name, tensor),)
+
+    def is_unused(self, name: str) -> bool:
+        """Whether a checkpoint may have a tensor of this checkpoint name that the model does not compute with."""
+        return name.endswith(("lm_head.weight", "rotary_emb.inv_freq"))

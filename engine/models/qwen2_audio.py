@@ -9,9 +9,12 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from glimpse.engine.model_config import AudioConfig, ModelConfig, TextConfig
+from glimpse.engine.model_config.decoder import TextConfig
+from glimpse.engine.model_config.encoders import AudioConfig
+from glimpse.engine.model_config.model import ModelConfig
+from glimpse.engine.models.encoders.qwen2_audio_tower import AudioTower
 from glimpse.engine.models.model import Model
-from glimpse.engine.models.qwen2_audio_tower import AudioTower
+from glimpse.engine.plan import Encode
 
 
 class Qwen2Audio(Model):
@@ -28,13 +31,13 @@ class Qwen2Audio(Model):
         super().__init__(text)
         self.tower = AudioTower(audio, text.hidden_size)
 
-    def encode(self, media: Sequence[tuple[memoryview, tuple[int, int, int]]]) -> list[Tensor]:
+    def encode(self, media: Sequence[Encode]) -> list[Tensor]:
         """Returns the encoder output of each audio input, one row per placeholder token; see `AudioTower`.
 
         Args:
-            media: for each audio input its features, float32 [mel bins, frames], and (1, mel bins, frames).
+            media: audio inputs, with features, float32 [mel bins, frames], and grids (1, mel bins, frames).
         """
-        return [self.tower(features, grid_thw[1:], self.ops) for features, grid_thw in media]
+        return [self.tower.encode(medium.data, medium.grid[1:], self.ops) for medium in media]
 
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
         """Yields all weights with their checkpoint names; see `Decoder.named_weights`."""

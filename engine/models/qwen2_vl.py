@@ -12,12 +12,14 @@ from typing import ClassVar
 import numpy as np
 from torch import Tensor
 
-from glimpse.engine.errors import CheckpointError
-from glimpse.engine.model_config import ModelConfig, TextConfig, VisionConfig, read_json
+from glimpse.engine.layers.pixels import PixelStatistics, read_statistics
+from glimpse.engine.model_config.decoder import TextConfig
+from glimpse.engine.model_config.encoders import VisionConfig
+from glimpse.engine.model_config.model import ModelConfig
 from glimpse.engine.models.decoder import text_positions
+from glimpse.engine.models.encoders.qwen2_vl_vision import VisionTower
 from glimpse.engine.models.model import Model
-from glimpse.engine.models.qwen2_vl_vision import PixelStatistics, VisionTower
-from glimpse.engine.plan import MediaSpan
+from glimpse.engine.plan import Encode, MediaSpan
 from glimpse.engine.tensors.batch import SequenceLayout
 
 
@@ -30,9 +32,9 @@ class Qwen2VL(Model):
         super().__init__(text)
         self.visual = VisionTower(vision, statistics)
 
-    def encode(self, media: Sequence[tuple[memoryview, tuple[int, int, int]]]) -> list[Tensor]:
+    def encode(self, media: Sequence[Encode]) -> list[Tensor]:
         """Returns the encoder output of each image or video, one row per placeholder token; see `VisionTower`."""
-        return self.visual(media, self.ops)
+        return self.visual([(medium.data, medium.grid) for medium in media], self.ops)
 
     def layout(self, num_tokens: int, spans: Sequence[MediaSpan]) -> SequenceLayout:
         """Returns the positions of a prompt's tokens; see `layout_prompt`."""
@@ -50,19 +52,15 @@ def make_model(path: Path, config: ModelConfig) -> Qwen2VL:
     Raises:
         CheckpointError: the preprocessor's configuration is missing or invalid.
     """
-    processor = read_json(path / "preprocessor_config.json")
-    try:
-        statistics = PixelStatistics(mean=tuple(processor["image_mean"]), std=tuple(processor["image_std"]))
-    except KeyError as error:
-        raise CheckpointError(f"preprocessor_config.json: missing field {error.args[0]!r}") from error
-    return Qwen2VL(config.text, config.vision, statistics)
+    return Qwen2VL(config.text, config.vision, read_statistics(path))
 
 
 def layout_prompt(num_tokens: int, spans: Sequence[MediaSpan], spatial_merge_size: int) -> SequenceLayout:
     """Returns the positions of a prompt's tokens on the axes time, height and width (M-RoPE).
 
-    Text advances on all three axes at once. The tokens of an image or video lie on a grid that begins after everything
-    before it, and the following text begins after the grid's largest position, as in the paper and in the
+    Text advances on all three axes at once. The tokens of an image or video, or of each frame of a video whose frames
+    are runs of their own (Qwen3-VL), lie on a grid that begins after everything before it, and the following text
+    begins after the grid's largest position, as in the paper and in the
     implementation with which the weights were published. (transformers 5 continues after a video's height or width
     only, so that text after a video of many small frames shares positions with it, which trained weights never saw.)
 
@@ -74,16 +72,16 @@ def layout_prompt(num_tokens: int, spans: Sequence[MediaSpan], spatial_merge_siz
     pieces: list[np.ndarray] = []  # [3, tokens] each
     index = position = 0
     for span in spans:
-        pieces.append(text_positions(position, span.start - index))
-        position += span.start - index
-        grid_t, grid_h, grid_w = span.grid_thw
-        shape = (grid_t, grid_h // spatial_merge_size, grid_w // spatial_merge_size)
+        grid_t, grid_h, grid_w = span.grid
+        shape = (grid_t // len(span.runs), grid_h // spatial_merge_size, grid_w // spatial_merge_size)
         places = np.indices(shape).reshape(3, -1)
         # In float32 like the reference implementation, where a product can be slightly below an integer.
         places[0] = np.float32(span.mrope_time_interval) * places[0].astype(np.float32)
-        pieces.append(position + places)
-        position += int(places.max()) + 1
-        index = span.end
+        for offset, length in span.runs:
+            num_before = span.start + offset - index
+            pieces += (text_positions(position, num_before), position + num_before + places)
+            position += num_before + int(places.max()) + 1
+            index += num_before + length
     pieces.append(text_positions(position, num_tokens - index))
     position += num_tokens - index
     return SequenceLayout(

@@ -2,15 +2,25 @@
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import ClassVar
 
 from torch import Tensor
 
-from glimpse.engine.model_config import ModelConfig, TextConfig
+from glimpse.engine.errors import CheckpointError
+from glimpse.engine.layers.rotary import reorder_partial_heads
+from glimpse.engine.model_config.decoder import TextConfig
+from glimpse.engine.model_config.model import ModelConfig
 from glimpse.engine.models.model import Model
 
 
 class TextModel(Model):
-    """A decoder. Phi-3's checkpoints stack the weights of projections with the same input."""
+    """A decoder. Phi-3's checkpoints stack the weights of projections with the same input.
+
+    Checkpoints of embedding models, such as Qwen3-Embedding, are saved without the output head around the decoder, so
+    that their names have no prefix.
+    """
+
+    renamed_prefixes: ClassVar = {name: f"model.{name}" for name in ("embed_tokens.", "layers.", "norm.")}
 
     def split_weight(self, name: str, tensor: Tensor, text: TextConfig) -> Iterable[tuple[str, Tensor]]:
         heads = [text.num_heads, text.num_kv_heads, text.num_kv_heads]
@@ -20,8 +30,22 @@ class TextModel(Model):
         ):
             if name.endswith(f".{stack}.weight") and len(tensor) == sum(sizes):
                 names = (name.replace(stack, part) for part in parts)
-                return zip(names, tensor.split(sizes), strict=True)
-        return ((name, tensor),)
+                split = zip(names, tensor.split(sizes), strict=True)
+                return [(name, _for_rotation(name, part, text)) for name, part in split]
+        return ((name, _for_rotation(name, tensor, text)),)
+
+
+def _for_rotation(name: str, tensor: Tensor, text: TextConfig) -> Tensor:
+    """Returns a tensor of which `rotate` rotates the right dimensions, if they are only a part of each head.
+
+    Raises:
+        CheckpointError: it belongs to a quantized projection, whose rows cannot be reordered.
+    """
+    if text.rotary_dim == text.head_dim or not any(f".{each}_proj." in name for each in ("q", "k", "qkv")):
+        return tensor
+    if not name.endswith((".q_proj.weight", ".k_proj.weight")) or not tensor.is_floating_point():
+        raise CheckpointError(f"tensor {name!r}: expected an unquantized weight, as heads rotate only in part")
+    return reorder_partial_heads(tensor, head_dim=text.head_dim, rotary_dim=text.rotary_dim)
 
 
 def make_model(_path: Path, config: ModelConfig) -> TextModel:

@@ -4,39 +4,51 @@ The reference implementations are `glimpse.engine.layers.attention` and `glimpse
 instruction set level, a token's result is bit-identical for any batch, prompt chunks and number of threads.
 """
 
-from ctypes import CDLL
+from ctypes import CDLL, byref
 from functools import cache
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from glimpse.engine.layers.rotary import Rotation
-from glimpse.engine.native.library import DType, Level, load_library
+from glimpse.engine.native.library import DType, Level, Norm, load_library
 from glimpse.engine.tensors.kv_cache import LayerCache
 from glimpse.engine.tensors.paged_plan import PagedPlan
 
 MAX_HEAD_DIM = 256
 BLOCK_SIZES = (32, 64, 96, 128)
 
+_LANES = 16
+
 
 def supports_head(head_dim: int) -> bool:
-    """Returns whether `packed_attention` supports this head size."""
-    return head_dim % 16 == 0 and 0 < head_dim <= MAX_HEAD_DIM
+    """Returns whether `packed_attention` supports this head size. Its pairs are rotated, so it is even."""
+    return head_dim % 2 == 0 and 0 < head_dim <= MAX_HEAD_DIM
 
 
 def supports(*, head_dim: int, block_size: int) -> bool:
     """Returns whether `paged_attention` supports these sizes. AMX requires multiples of 32, AVX-512 multiples of 16."""
-    return supports_head(head_dim) and block_size in BLOCK_SIZES
+    return head_dim % _LANES == 0 and supports_head(head_dim) and block_size in BLOCK_SIZES
 
 
-def rotate_and_store(qkv: Tensor, rotation: Rotation, cache: LayerCache, slots: Tensor) -> Tensor:
-    """Applies rotary embedding to queries and keys, and writes keys and values to the KV cache.
+def rotate_and_store(
+    qkv: Tensor,
+    rotation: Rotation,
+    cache: LayerCache,
+    slots: Tensor,
+    query_norm: Norm | None = None,
+    key_norm: Norm | None = None,
+) -> Tensor:
+    """Normalizes heads, applies rotary embedding to queries and keys, and writes keys and values to the KV cache.
 
     Args:
-        qkv: [tokens, (heads + 2 · kv_heads) · head_dim]: queries, keys, values.
+        qkv: [tokens, (heads + 2 · kv_heads) · head_dim]: queries, keys, values. Overwritten where heads have norms.
         rotation: rotation of the tokens.
         cache: KV cache of the layer, allocated on the CPU.
         slots: int64 [tokens]: block · block_size + offset in the block, each at most once.
+        query_norm: RMSNorm of query heads, before the rotation.
+        key_norm: RMSNorm of key heads, before the rotation.
 
     Returns:
         The rotated queries, [tokens, heads, head_dim].
@@ -47,6 +59,8 @@ def rotate_and_store(qkv: Tensor, rotation: Rotation, cache: LayerCache, slots: 
     _kernels().glimpse_rotate_and_store(
         DType.of(qkv.dtype),
         qkv.data_ptr(),
+        query_norm and byref(query_norm),
+        key_norm and byref(key_norm),
         rotation.cos.data_ptr(),
         rotation.sin.data_ptr(),
         slots.data_ptr(),
@@ -121,7 +135,8 @@ def packed_attention(query: Tensor, key: Tensor, value: Tensor, segment_starts: 
     """Computes bidirectional attention of each patch to all patches of its segment.
 
     Args:
-        query: [patches, heads, head_dim] with contiguous heads; may be a view into wider rows.
+        query: [patches, heads, head_dim] with contiguous heads; may be a view into wider rows. Heads whose size is no
+            multiple of 16, such as the 72 of Qwen3-VL's encoder, are padded with zeros in a copy.
         key: like `query`.
         value: like `query`.
         segment_starts: int32 [segments + 1]: first patch of each segment, then the number of patches.
@@ -130,6 +145,9 @@ def packed_attention(query: Tensor, key: Tensor, value: Tensor, segment_starts: 
     Returns:
         [patches, heads, head_dim]
     """
+    own_dim = query.shape[2]
+    if padding := -own_dim % _LANES:
+        query, key, value = (functional.pad(each, (0, padding)) for each in (query, key, value))
     _, num_heads, head_dim = query.shape
     assert all(tensor.stride()[1:] == (head_dim, 1) for tensor in (query, key, value))
     output = query.new_empty(query.shape)
@@ -146,9 +164,10 @@ def packed_attention(query: Tensor, key: Tensor, value: Tensor, segment_starts: 
         len(segment_starts) - 1,
         num_heads,
         head_dim,
+        own_dim,
         output.data_ptr(),
     )
-    return output
+    return output[..., :own_dim]
 
 
 @cache

@@ -88,8 +88,8 @@ void pack_segment(const glimpse::AttentionKernels<T>& kernels, const Patches<T>&
 }
 
 template <class T>
-void attend_packed(int level, const Patches<T>& patches, T* output) {
-  const HeadShape shape = {patches.query_dim, patches.head_dim, glimpse::score_scale(patches.head_dim)};
+void attend_packed(int level, const Patches<T>& patches, float scale, T* output) {
+  const HeadShape shape = {patches.query_dim, patches.head_dim, scale};
   const glimpse::AttentionKernels<T>& kernels = glimpse::attention_kernels<T>(level, patches.query_dim);
   long num_blocks = 0;
   for (int s = 0; s < patches.num_segments; ++s) num_blocks += block_count(patches.count(s));
@@ -128,11 +128,11 @@ extern "C" void glimpse_paged_attention(int level, DType dtype, const void* quer
 
 // query, keys, values: [patches, num_heads, head_dim], a patch of each every so many numbers. output: likewise, without
 // gaps. All numbers are of `dtype`. Each patch attends to all patches of its segment s, which are starts[s] to
-// starts[s + 1].
+// starts[s + 1]. Heads may end with padding: scores are scaled as for heads of `scaled_dim`.
 extern "C" void glimpse_packed_attention(int level, DType dtype, const void* query, const void* keys,
                                          const void* values, long query_stride, long key_stride, long value_stride,
                                          const std::int32_t* starts, int num_segments, int num_heads, int head_dim,
-                                         void* output) {
+                                         int scaled_dim, void* output) {
   const bool pads = dtype == glimpse::kBfloat16 && level >= glimpse::kAmx;
   const int query_dim = pads ? (head_dim + 31) / 32 * 32 : head_dim;
   glimpse::with_type(dtype, [&](auto zero) {
@@ -148,6 +148,6 @@ extern "C" void glimpse_packed_attention(int level, DType dtype, const void* que
                                 num_heads,
                                 head_dim,
                                 query_dim};
-    attend_packed(level, patches, static_cast<T*>(output));
+    attend_packed(level, patches, glimpse::score_scale(scaled_dim), static_cast<T*>(output));
   });
 }

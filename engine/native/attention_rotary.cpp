@@ -1,12 +1,14 @@
-// Applies rotary embedding to queries and keys, and writes keys and values to the paged KV cache.
+// Applies norms and rotary embedding to heads of queries and keys, and writes keys and values to the paged KV cache.
 #include "attention_rotary.h"
 
+#include <cmath>
 #include <cstring>
 
 namespace {
 
 using glimpse::bf16;
 using glimpse::DType;
+using glimpse::Norm;
 
 constexpr int kMaxHeadDim = 256;
 constexpr long kTokensPerThread = 16;  // fewer tokens do not repay waking a thread
@@ -14,6 +16,7 @@ constexpr long kTokensPerThread = 16;  // fewer tokens do not repay waking a thr
 // The compiler vectorizes these loops for the machine's vector width. fp-contract is off, so that products are rounded
 // before they are added, as in torch: queries and keys are bit-identical to the reference implementation.
 #define VECTORIZED __attribute__((target_clones("arch=skylake-avx512", "avx2", "default"), optimize("fp-contract=off")))
+#define INLINED __attribute__((always_inline)) inline  // compiled for the same machines as its caller
 
 inline float widen(bf16 value) {
   const std::uint32_t bits = static_cast<std::uint32_t>(value) << 16;
@@ -48,6 +51,45 @@ VECTORIZED void rotate_head(const float* x, const float* cos, const float* sin, 
   }
 }
 
+inline float wide(bf16 value) { return widen(value); }
+inline float wide(float value) { return value; }
+
+// In bf16, rounded where the reference implementation rounds.
+inline bf16 weigh(bf16 value, float scale, bf16 weight) {
+  return narrow(widen(narrow(widen(value) * scale)) * widen(weight));
+}
+inline float weigh(float value, float scale, float weight) { return value * scale * weight; }
+
+constexpr int kSums = 16;  // squares are added in the same order on every processor
+
+// 1 / rms of one head.
+template <class T>
+INLINED float norm_scale(const T* x, int head_dim, float eps) {
+  float sums[kSums] = {};
+  int first = 0;
+  for (; first + kSums <= head_dim; first += kSums)
+    for (int i = 0; i < kSums; ++i) sums[i] += wide(x[first + i]) * wide(x[first + i]);
+  for (int i = 0; first + i < head_dim; ++i) sums[i] += wide(x[first + i]) * wide(x[first + i]);
+  for (int count = kSums / 2; count > 0; count /= 2)
+    for (int i = 0; i < count; ++i) sums[i] += sums[i + count];
+  return 1.0f / std::sqrt(sums[0] / static_cast<float>(head_dim) + eps);
+}
+
+template <class T>
+INLINED void normalize(T* __restrict x, const T* __restrict weights, float eps, int head_dim) {
+  const float scale = norm_scale(x, head_dim, eps);
+  for (int i = 0; i < head_dim; ++i) x[i] = weigh(x[i], scale, weights[i]);
+}
+
+// Normalizes one head in place.
+VECTORIZED void normalize_head(bf16* x, const Norm& norm, int head_dim) {
+  normalize(x, static_cast<const bf16*>(norm.weight), norm.eps, head_dim);
+}
+
+VECTORIZED void normalize_head(float* x, const Norm& norm, int head_dim) {
+  normalize(x, static_cast<const float*>(norm.weight), norm.eps, head_dim);
+}
+
 template <class T>
 void rotate_in_place(T* x, const float* cos, const float* sin, long num_tokens, int num_heads, int row_heads,
                      int head_dim) {
@@ -69,8 +111,10 @@ template <class T>
 void glimpse::rotate_and_store_head(const RotaryStore<T>& store, long token, int index) {
   const int num_heads = store.num_heads, num_kv_heads = store.num_kv_heads, head_dim = store.head_dim;
   const int half = head_dim / 2;
-  const T* head = store.qkv + (token * (num_heads + 2 * num_kv_heads) + index) * head_dim;
+  T* head = store.qkv + (token * (num_heads + 2 * num_kv_heads) + index) * head_dim;
   const float *cos = store.cos + token * half, *sin = store.sin + token * half;
+  const Norm* norm = index < num_heads ? store.query_norm : index < num_heads + num_kv_heads ? store.key_norm : nullptr;
+  if (norm) normalize_head(head, *norm, head_dim);
   if (index < num_heads) {
     rotate_head(head, cos, sin, half, store.query + (token * num_heads + index) * head_dim);
     return;
@@ -91,13 +135,15 @@ template void glimpse::rotate_and_store_head(const RotaryStore<float>&, long, in
 
 // qkv: [tokens, num_heads + 2 · num_kv_heads, head_dim]. cos, sin: [tokens, head_dim / 2]. query: [tokens, num_heads,
 // head_dim]. keys: [blocks, num_kv_heads, block_size, head_dim]. values: [blocks, num_kv_heads, head_dim, block_size].
-// qkv, keys, values and query are of `dtype`.
-extern "C" void glimpse_rotate_and_store(DType dtype, const void* qkv, const float* cos, const float* sin,
-                                         const std::int64_t* slots, long num_tokens, int num_heads, int num_kv_heads,
-                                         int head_dim, int block_size, void* keys, void* values, void* query) {
+// qkv, keys, values and query are of `dtype`. query_norm, key_norm: RMSNorms of heads, which are applied to qkv in
+// place; null: none.
+extern "C" void glimpse_rotate_and_store(DType dtype, void* qkv, const Norm* query_norm, const Norm* key_norm,
+                                         const float* cos, const float* sin, const std::int64_t* slots, long num_tokens,
+                                         int num_heads, int num_kv_heads, int head_dim, int block_size, void* keys,
+                                         void* values, void* query) {
   glimpse::with_type(dtype, [&](auto zero) {
     using T = decltype(zero);
-    const glimpse::RotaryStore<T> store = {static_cast<const T*>(qkv),
+    const glimpse::RotaryStore<T> store = {static_cast<T*>(qkv),
                                            cos,
                                            sin,
                                            slots,
@@ -105,6 +151,8 @@ extern "C" void glimpse_rotate_and_store(DType dtype, const void* qkv, const flo
                                            num_kv_heads,
                                            head_dim,
                                            block_size,
+                                           query_norm,
+                                           key_norm,
                                            static_cast<T*>(keys),
                                            static_cast<T*>(values),
                                            static_cast<T*>(query)};

@@ -1,5 +1,5 @@
-// Instruction set levels, each faster than the ones before it. Its kernels need what is named here, and what the levels
-// above do not share: a processor with AVX-512 may lack AVX-VNNI.
+// Instruction set levels. A level's kernels need what is named here; those of the levels above it need that too, except
+// AVX-VNNI, which a processor with AVX-512 may lack.
 #pragma once
 
 namespace glimpse {

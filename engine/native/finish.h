@@ -18,7 +18,12 @@ static inline f32v scaled(const Block& block, const Weight& weight, int64_t row,
 }
 
 static inline f32v activated(f32v x, int32_t activation) {
-  return activation == kQuickGelu ? x * sigmoid(1.702f * x) : x;
+  if (activation == kGatedSilu) return x * sigmoid(x);
+  if (activation == kQuickGelu) return x * sigmoid(1.702f * x);
+  // (1 + tanh(y)) / 2 is sigmoid(2 y).
+  if (activation == kGeluTanh || activation == kGatedGeluTanh)
+    return x * sigmoid(1.5957691216057308f * (x + 0.044715f * x * x * x));
+  return x;
 }
 
 // Inlined, so that conditions are evaluated once outside a loop over rows.
@@ -29,7 +34,7 @@ static inline __attribute__((always_inline)) void finish_row(const Block& block,
     Element* to = row_in_tiles(output.tiles, out_row, output.num_tiles);
     for (int i = 0; i < 16; i += kLanes) {
       f32v gate = scaled(block, weight, row, i), up = scaled(block, weight, row, i + 16);
-      store_element(to + place_of(panel * 16 + i), gate * sigmoid(gate) * up);
+      store_element(to + place_of(panel * 16 + i), activated(gate, output.activation) * up);
     }
     return;
   }

@@ -2,7 +2,7 @@
 
 import ctypes
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from ctypes import POINTER, c_float, c_int, c_int32, c_int64, c_void_p
 from enum import IntEnum
 from functools import cache
@@ -14,13 +14,14 @@ import torch
 
 from glimpse.engine.native.compile_kernels import KERNELS
 from glimpse.native.compiler import BuildError, build_library
+from glimpse.native.processors import processor_vendor
 
 LEVEL_VARIABLE = "GLIMPSE_CPU_LEVEL"
 """Environment variable with the level to use where no option names one. It has the name of the server's flag."""
 
 
 class Level(IntEnum):
-    """Instruction set levels, as in cpu.h, each faster than the ones before it."""
+    """Instruction set levels, as in cpu.h, each with what the ones before it have; see also `fastest`."""
 
     AVX2 = 1
     AVX_VNNI = 2
@@ -64,6 +65,8 @@ class Activation(IntEnum):
     IDENTITY = 0
     GATED_SILU = 1
     QUICK_GELU = 2
+    GELU_TANH = 3
+    GATED_GELU_TANH = 4
 
 
 class Weight(ctypes.Structure):
@@ -108,6 +111,7 @@ class Operation(ctypes.Structure):
         ("weight", POINTER(Weight)),
         ("second", POINTER(Weight)),
         ("norm", POINTER(Norm)),
+        ("key_norm", POINTER(Norm)),
         ("x", c_void_p),
         ("residual", c_void_p),
         ("y", c_void_p),
@@ -183,10 +187,13 @@ SIGNATURES = {
         [c_int, POINTER(Weight), POINTER(Weight), POINTER(Norm), c_void_p, c_int64, c_int32, c_void_p, c_void_p],
         None,
     ),
-    "glimpse_rotate_and_store": ([c_int32, *[c_void_p] * 4, c_int64, *[c_int] * 4, *[c_void_p] * 3], None),
+    "glimpse_rotate_and_store": (
+        [c_int32, c_void_p, *[POINTER(Norm)] * 2, *[c_void_p] * 3, c_int64, *[c_int] * 4, *[c_void_p] * 3],
+        None,
+    ),
     "glimpse_paged_attention": ([c_int, c_int32, *[c_void_p] * 6, *[c_int] * 6, c_void_p], None),
     "glimpse_packed_attention": (
-        [c_int, c_int32, *[c_void_p] * 3, *[c_int64] * 3, c_void_p, *[c_int] * 3, c_void_p],
+        [c_int, c_int32, *[c_void_p] * 3, *[c_int64] * 3, c_void_p, *[c_int] * 4, c_void_p],
         None,
     ),
     "glimpse_run_program": ([POINTER(Program), POINTER(DecodeInputs)], None),
@@ -210,7 +217,7 @@ def load_library(on_progress: Callable[[str], None] = lambda _stage: None) -> ct
 
 
 def machine_levels(on_progress: Callable[[str], None] = lambda _stage: None) -> list[Level]:
-    """Returns the instruction set levels of this machine, the fastest last.
+    """Returns the instruction set levels of this machine, in their order.
 
     Raises:
         NativeError: the kernels cannot be compiled, or the processor supports none of the levels.
@@ -236,12 +243,27 @@ def choose_level(option: str = "auto") -> Level:
     if option == "auto":
         source, option = LEVEL_VARIABLE, os.environ.get(LEVEL_VARIABLE) or "auto"
     if option == "auto":
-        return levels[-1]
+        return fastest(levels, processor_vendor())
     for level in levels:
         if level.option == option:
             return level
     known = ", ".join(level.option for level in levels)
     raise NativeError(f"{source}: expected auto or a level of this processor ({known}), got {option}")
+
+
+def fastest(levels: Sequence[Level], vendor: str) -> Level:
+    """Returns the level to compute with: the last one, except on Intel's processors with AVX-512 BF16 and without AMX.
+
+    There (Cooper Lake, or where a virtual machine hides AMX) vdpbf16ps multiplies half as many numbers in a second as
+    float32's FMA; on AMD's twice as many (docs/benchmarks.md).
+
+    Args:
+        levels: the machine's, in their order.
+        vendor: as `processor_vendor` returns it.
+    """
+    if levels[-1] is Level.AVX512_BF16 and vendor == "GenuineIntel":
+        return Level.AVX512_VNNI
+    return levels[-1]
 
 
 @cache

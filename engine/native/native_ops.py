@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from glimpse.engine.layers import ops
 from glimpse.engine.layers.attention import AttentionPlan
-from glimpse.engine.layers.mlp import GatedMLP, QuickGeluMLP
+from glimpse.engine.layers.mlp import GatedMLP, PlainMLP
 from glimpse.engine.layers.norm import HeadNorms, RMSNorm
 from glimpse.engine.layers.rotary import Rotation
 from glimpse.engine.native.attention import (
@@ -23,6 +23,9 @@ from glimpse.engine.native.linear import PackedLinear
 from glimpse.engine.tensors.batch import Batch
 from glimpse.engine.tensors.kv_cache import KVCache, LayerCache
 from glimpse.engine.tensors.paged_plan import PagedPlan, plan_attention
+
+_ACTIVATIONS = {"quick_gelu": Activation.QUICK_GELU, "gelu_tanh": Activation.GELU_TANH}
+_GATE_ACTIVATIONS = {"silu": Activation.GATED_SILU, "gelu_tanh": Activation.GATED_GELU_TANH}
 
 
 class NativeOps:
@@ -59,9 +62,11 @@ class NativeOps:
     def logits(self, hidden: Tensor, norm: ops.Norm, head: nn.Module) -> Tensor:
         return _packed(head).compute(hidden, self._norm(norm), None, torch.float32)
 
-    def plan_attention(self, batch: Batch, cache: KVCache) -> AttentionPlan | PagedPlan:
-        if not supports(head_dim=cache.keys.shape[-1], block_size=cache.block_size):
-            return self._plain.plan_attention(batch, cache)
+    def plan_attention(self, batch: Batch, cache: KVCache, window: int | None = None) -> AttentionPlan | PagedPlan:
+        # The kernels have no sliding windows, which matter only once a sequence is longer, and are causal.
+        slides = window is not None and max(batch.key_lengths) > window
+        if slides or batch.bidirectional or not supports(head_dim=cache.keys.shape[-1], block_size=cache.block_size):
+            return self._plain.plan_attention(batch, cache, window)
         return plan_attention(
             query_lengths=batch.query_lengths, key_lengths=batch.key_lengths, block_tables=batch.block_tables
         )
@@ -69,9 +74,9 @@ class NativeOps:
     def rotate_and_store(
         self, qkv: Tensor, rotation: Rotation, cache: LayerCache, slots: Tensor, norms: HeadNorms | None = None
     ) -> Tensor:
-        if norms is not None:
-            norms.normalize(qkv, num_kv_heads=cache.keys.shape[2])
-        return rotate_and_store(qkv, rotation, cache, slots)
+        if norms is None:
+            return rotate_and_store(qkv, rotation, cache, slots)
+        return rotate_and_store(qkv, rotation, cache, slots, self._norm(norms.query), self._norm(norms.key))
 
     def attend(self, query: Tensor, cache: LayerCache, plan: AttentionPlan | PagedPlan) -> Tensor:
         match plan:
@@ -80,11 +85,12 @@ class NativeOps:
             case AttentionPlan():
                 return self._plain.attend(query, cache, plan)
 
-    def attend_segments(self, qkv: Tensor, rotation: Rotation, num_segments: int) -> Tensor:
+    def attend_segments(self, qkv: Tensor, rotation: Rotation | None, num_segments: int) -> Tensor:
         num_patches, _, num_heads, head_dim = qkv.shape
         if not supports_head(head_dim):
             return self._plain.attend_segments(qkv, rotation, num_segments)
-        rotate(qkv.flatten(1, 2), rotation, num_heads=2 * num_heads)
+        if rotation is not None:
+            rotate(qkv.flatten(1, 2), rotation, num_heads=2 * num_heads)
         starts = torch.arange(0, num_patches + 1, num_patches // num_segments, dtype=torch.int32)
         query, key, value = qkv.unbind(1)
         return packed_attention(query, key, value, starts, level=self._level)
@@ -106,9 +112,9 @@ def as_mlp(mlp: ops.MLP) -> tuple[PackedLinear, PackedLinear, Activation]:
     """Returns an MLP's packed linears and the activation between them."""
     match mlp:
         case GatedMLP():
-            return _packed(mlp.gate_up_proj), _packed(mlp.down_proj), Activation.GATED_SILU
-        case QuickGeluMLP():
-            return _packed(mlp.fc1), _packed(mlp.fc2), Activation.QUICK_GELU
+            return _packed(mlp.gate_up_proj), _packed(mlp.down_proj), _GATE_ACTIVATIONS[mlp.activation]
+        case PlainMLP():
+            return _packed(mlp.fc1), _packed(mlp.fc2), _ACTIVATIONS[mlp.activation]
 
 
 def _packed(linear: nn.Module) -> PackedLinear:

@@ -110,6 +110,8 @@ class Step {
                                   program_.num_kv_heads,
                                   program_.head_dim,
                                   program_.block_size,
+                                  operation.norm,
+                                  operation.key_norm,
                                   numbers(operation.keys),
                                   numbers(operation.values),
                                   numbers(operation.y)};

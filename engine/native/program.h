@@ -12,13 +12,14 @@ enum OperationKind : int64_t { kLinearOperation = 0, kMlpOperation = 1, kRotateO
 struct Operation {
   int64_t kind;
   const Weight *weight, *second;  // of products
-  const Norm* norm;               // null: none
-  const void* x;
-  const void* residual;  // null: none
-  void* y;               // result
-  float* logits;         // result of a product in float32, instead of y
-  void *keys, *values;   // KV cache of the layer
-  int64_t activation;    // between the products of an MLP
+  const Norm* norm;               // of a product's rows, or of query heads; null: none
+  const Norm* key_norm;           // of key heads; null: none
+  void* x;                        // overwritten where heads have norms
+  const void* residual;           // null: none
+  void* y;                        // result
+  float* logits;                  // result of a product in float32, instead of y
+  void *keys, *values;            // KV cache of the layer
+  int64_t activation;             // between the products of an MLP
 };
 
 struct Program {

@@ -37,8 +37,8 @@ class RecordableDecoder:
     """A `PackedLinear`, or [vocab_size, hidden_size]."""
     hidden_size: int
     num_heads: int
-    mrope_section: Sequence[int]
-    """How many frequencies, from the first on, use each axis of the positions."""
+    rotary_axes: Sequence[int]
+    """The axis of the positions that each frequency uses."""
 
 
 def can_record(cache: KVCache) -> bool:
@@ -108,7 +108,7 @@ class DecodeProgram:
         _, _, block_size, num_kv_heads, head_dim = cache.keys.shape
         hidden = torch.empty(rows, decoder.hidden_size, dtype=cache.keys.dtype)
         rotation = Rotation(torch.empty(rows, 1, head_dim // 2), torch.empty(rows, 1, head_dim // 2))
-        axes = torch.repeat_interleave(torch.arange(3), torch.tensor(decoder.mrope_section))
+        axes = torch.tensor(decoder.rotary_axes)
         recorder = Recorder(rows, cache.keys.dtype)
         self._logits = decoder.compute(hidden, rotation, recorder)
         operations = recorder.operations()

@@ -67,19 +67,18 @@ class Recorder:
         self._record(OperationKind.LINEAR, weight=weight, norm=norm_pointer, x=x, logits=logits.data_ptr())
         return logits
 
-    def plan_attention(self, batch: Batch, cache: KVCache) -> Any:
+    def plan_attention(self, batch: Batch, cache: KVCache, window: int | None = None) -> Any:
         raise NotImplementedError("the attention of a program is planned when it runs")
 
     def rotate_and_store(
         self, qkv: Tensor, rotation: Rotation, cache: LayerCache, slots: Tensor, norms: HeadNorms | None = None
     ) -> Tensor:
         del rotation, slots  # a program uses those of the step that runs it
-        if norms is not None:
-            raise NotImplementedError("norms of heads are not recorded")
         _, _, num_kv_heads, head_dim = cache.keys.shape
         num_heads = qkv.shape[1] // head_dim - 2 * num_kv_heads
         query = self._result("query", num_heads * head_dim)
-        self._record_cached(OperationKind.ROTATE, qkv, cache, query)
+        members = {} if norms is None else {"norm": self._norm(norms.query), "key_norm": self._norm(norms.key)}
+        self._record_cached(OperationKind.ROTATE, qkv, cache, query, **members)
         return query.unflatten(1, (num_heads, head_dim))
 
     def attend(self, query: Tensor, cache: LayerCache, plan: Any) -> Tensor:
@@ -88,7 +87,7 @@ class Recorder:
         self._record_cached(OperationKind.ATTEND, query, cache, output)
         return output.view_as(query)
 
-    def attend_segments(self, qkv: Tensor, rotation: Rotation, num_segments: int) -> Tensor:
+    def attend_segments(self, qkv: Tensor, rotation: Rotation | None, num_segments: int) -> Tensor:
         raise NotImplementedError("encoders are not recorded")
 
     def _product(self, name: str, x: Tensor, linear: nn.Module, **members: Any) -> Tensor:
@@ -97,9 +96,9 @@ class Recorder:
         self._record(OperationKind.LINEAR, weight=pointer(weight), x=_address(x), y=output.data_ptr(), **members)
         return output
 
-    def _record_cached(self, kind: OperationKind, x: Tensor, cache: LayerCache, output: Tensor) -> None:
+    def _record_cached(self, kind: OperationKind, x: Tensor, cache: LayerCache, output: Tensor, **members: Any) -> None:
         keys, values = cache.keys.data_ptr(), cache.values.data_ptr()
-        self._record(kind, x=_address(x), keys=keys, values=values, y=output.data_ptr())
+        self._record(kind, x=_address(x), keys=keys, values=values, y=output.data_ptr(), **members)
 
     def _record(self, kind: OperationKind, **members: Any) -> None:
         self._operations.append(Operation(kind=kind, **members))

@@ -59,7 +59,7 @@ struct Norm {
   int32_t centered;  // 1: LayerNorm, 0: RMSNorm
 };
 
-enum Activation : int32_t { kIdentity = 0, kGatedSilu = 1, kQuickGelu = 2 };
+enum Activation : int32_t { kIdentity = 0, kGatedSilu = 1, kQuickGelu = 2, kGeluTanh = 3, kGatedGeluTanh = 4 };
 
 inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 inline bool is_int8(const Weight& w) { return w.scale != nullptr; }

@@ -3,25 +3,20 @@
 import asyncio
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 
 from glimpse.engine.errors import CheckpointError
-from glimpse.engine.model_config import ModelConfig
+from glimpse.engine.model_config.model import ModelConfig
 from glimpse.engine.offline.fields import InputError
 from glimpse.engine.offline.media_policy import MediaRules
-from glimpse.engine.text.media_inputs import (
-    audio_processing_of,
-    embedding_spec,
-    image_processing_of,
-    video_processing_of,
-)
+from glimpse.engine.text.media_inputs import embedding_spec, read_media
 from glimpse.media.cache.store import MediaStore
 from glimpse.media.decoding.decoders import Decoders
 from glimpse.media.embeddings.loader import EmbeddingLoader
-from glimpse.media.input_loader import MediaInputError, Medium, load_inputs
+from glimpse.media.input_loader import MediaInputError, load_inputs
 from glimpse.media.inputs import MediumInput
 from glimpse.media.loader import MediaLoader
+from glimpse.media.medium import Medium
 
 
 class OfflineMedia:
@@ -34,11 +29,10 @@ class OfflineMedia:
             CheckpointError: the preprocessor's configuration is not supported.
         """
         try:
-            self._images = replace(image_processing_of(path, model), background=rules.background)
-            self._videos = video_processing_of(path, model)
-            self._audio = audio_processing_of(path, model)
+            processing = read_media(path, model)
         except ValueError as error:
             raise CheckpointError(str(error)) from error
+        self._processing = processing.with_image_defaults(background=rules.background)
         self._embeddings = embedding_spec(model)
         self._rules = rules
         self._store = MediaStore(max_bytes=rules.max_cache_bytes)
@@ -71,9 +65,7 @@ class OfflineMedia:
     def _make_loader(self) -> MediaLoader:
         """Makes a loader for the event loop of one call."""
         return MediaLoader(
-            processing=self._images,
-            video_processing=self._videos,
-            audio_processing=self._audio,
+            processing=self._processing,
             policy=self._rules.policy,
             decoders=Decoders(isolated=False),
             local=self._rules.local,

@@ -3,11 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+import numpy.typing as npt
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from glimpse.engine.errors import EngineError, EngineErrorCode
-from glimpse.engine.protocol import FinishReason, Generate, TokenEvent
+from glimpse.engine.protocol import Embed, FinishReason, Generate, TokenEvent
 from glimpse.engine.scheduling.core import Core
 from glimpse.engine.text.output_processor import OutputProcessor, TokenText
 from glimpse.engine.text.tokenizer import Tokenizer
@@ -34,6 +36,18 @@ class RequestOutput:
     """The prompt, with as many placeholder tokens as each medium has tokens."""
     outputs: list[CompletionOutput]
     """Its completions; always one for now."""
+    num_cached_tokens: int
+    """Prompt tokens found in the prefix cache."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class EmbeddingOutput:
+    """The embedding of one prompt."""
+
+    prompt_token_ids: list[int]
+    """The prompt, with as many placeholder tokens as each medium has tokens."""
+    embedding: npt.NDArray[np.float32]
+    """float32 [dimensions]"""
     num_cached_tokens: int
     """Prompt tokens found in the prefix cache."""
 
@@ -82,6 +96,38 @@ def run_batch(core: Core, requests: Sequence[Generate], tokenizer: Tokenizer, *,
     return [_output(completion) for completion in completions.values()]
 
 
+def run_embeddings(core: Core, requests: Sequence[Embed], *, progress: bool) -> list[EmbeddingOutput]:
+    """As `run_batch`, for requests for embeddings."""
+    events: dict[str, TokenEvent] = {}
+    with _progress_bar(enabled=progress) as bar:
+        task = bar.add_task("embeddings", total=len(requests))
+        try:
+            for request in requests:
+                core.submit(request)
+            while core.has_work:
+                ended = core.step().events
+                _raise_failure(ended)
+                events |= {event.request_id: event for event in ended}
+                bar.advance(task, len(ended))
+        finally:
+            core.shutdown()
+    return [_embedding_output(request, events[request.request_id]) for request in requests]
+
+
+def _embedding_output(request: Embed, event: TokenEvent) -> EmbeddingOutput:
+    return EmbeddingOutput(
+        prompt_token_ids=request.token_ids,
+        embedding=np.frombuffer(event.embedding, dtype="<f4"),
+        num_cached_tokens=event.num_cached_tokens,
+    )
+
+
+def _raise_failure(events: Sequence[TokenEvent]) -> None:
+    for event in events:
+        if event.finish is FinishReason.ERROR:
+            raise EngineError(event.error or EngineErrorCode.INTERNAL, event.message)
+
+
 def _step(core: Core, completions: dict[str, _InProgress]) -> int:
     """Runs one engine step; returns the number of completions that it finished."""
     num_finished = 0
@@ -96,8 +142,7 @@ def _step(core: Core, completions: dict[str, _InProgress]) -> int:
 
 
 def _add(completion: _InProgress, event: TokenEvent) -> None:
-    if event.finish is FinishReason.ERROR:
-        raise EngineError(event.error or EngineErrorCode.INTERNAL, event.message)
+    _raise_failure([event])
     delta = completion.processor.feed(event)
     completion.text += delta.text
     completion.token_ids += event.token_ids[: delta.num_tokens]

@@ -13,7 +13,7 @@ def share_outputs(
     own: Mapping[bytes, Tensor],
     group: Group,
     *,
-    hidden_size: int,
+    row_width: int,
     device: torch.device,
     dtype: torch.dtype,
 ) -> dict[bytes, Tensor]:
@@ -24,15 +24,15 @@ def share_outputs(
 
     Args:
         keys: keys of the step's media, the same on all ranks.
-        own: outputs of this rank, [rows, hidden_size] each.
+        own: outputs of this rank, [rows, row_width] each.
         group: the group of all ranks.
-        hidden_size: hidden size of the decoder.
+        row_width: values of an encoder output for each placeholder token.
         device: device of the outputs.
         dtype: dtype of the outputs.
     """
     num_rows = torch.tensor([len(own[key]) if key in own else 0 for key in keys], device=device)
     lengths: list[int] = group.sum(num_rows).tolist()
-    rows = torch.zeros(sum(lengths), hidden_size, device=device, dtype=dtype)
+    rows = torch.zeros(sum(lengths), row_width, device=device, dtype=dtype)
     outputs = dict(zip(keys, rows.split(lengths), strict=True))
     for key, output in own.items():
         outputs[key].copy_(output)

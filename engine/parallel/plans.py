@@ -1,6 +1,5 @@
 """Splits a step's plan into one plan for each rank. Plain values: no torch, no processes."""
 
-import math
 from dataclasses import replace
 
 from glimpse.engine.plan import Embeddings, Encode, StepPlan
@@ -11,11 +10,11 @@ def shard_plan(plan: StepPlan, num_ranks: int) -> list[StepPlan]:
     """Returns the plan of each rank.
 
     All ranks compute the same tokens. The content of an image, video or audio input goes only to the rank that encodes
-    it, and sampling parameters only to rank 0.
+    it, and sampling and pooling parameters only to rank 0.
     """
     owners = assign_encoder_ranks(plan.encode, num_ranks)
     first, *others = (_with_media_of(plan, owners, rank) for rank in range(num_ranks))
-    return [first, *map(_without_sampling, others)]
+    return [first, *map(_without_results, others)]
 
 
 def assign_encoder_ranks(media: tuple[Encode, ...], num_ranks: int) -> list[int]:
@@ -29,8 +28,8 @@ def assign_encoder_ranks(media: tuple[Encode, ...], num_ranks: int) -> list[int]
 
 
 def _work(medium: Encode) -> int:
-    """The size of the encoder's input: patches, or mel bins times frames. Embeddings need no encoder."""
-    return 0 if isinstance(medium.content, Embeddings) else math.prod(medium.grid_thw)
+    """The size of the encoder's input in bytes. Embeddings need no encoder."""
+    return 0 if medium.content is None or isinstance(medium.content, Embeddings) else medium.content.nbytes
 
 
 def _with_media_of(plan: StepPlan, owners: list[int], rank: int) -> StepPlan:
@@ -41,9 +40,9 @@ def _with_media_of(plan: StepPlan, owners: list[int], rank: int) -> StepPlan:
     return replace(plan, encode=tuple(encode))
 
 
-def _without_sampling(plan: StepPlan) -> StepPlan:
+def _without_results(plan: StepPlan) -> StepPlan:
     return replace(
         plan,
-        started=tuple(replace(start, sampling=SamplingParams()) for start in plan.started),
+        started=tuple(replace(start, sampling=SamplingParams(), pooling=None) for start in plan.started),
         chunks=tuple(replace(chunk, samples=False, num_draft_tokens=0) for chunk in plan.chunks),
     )

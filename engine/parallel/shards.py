@@ -11,7 +11,7 @@ from dataclasses import replace
 from torch import Tensor
 
 from glimpse.engine.errors import CheckpointError
-from glimpse.engine.model_config import TextConfig
+from glimpse.engine.model_config.decoder import TextConfig
 
 _DECODER_TENSOR = re.compile(r"(?:.*\.)?model\.layers\.\d+\.(?:self_attn|mlp)\.(\w+)\.(\w+)")
 

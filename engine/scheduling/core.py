@@ -14,7 +14,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from glimpse.engine.errors import EngineError, EngineErrorCode
-from glimpse.engine.protocol import FinishReason, Generate, Step, StepStats, TokenEvent, TokenLogprobs
+from glimpse.engine.protocol import Embed, FinishReason, Generate, Step, StepStats, TokenEvent, TokenLogprobs
 from glimpse.engine.sampling_params import Grammar
 from glimpse.engine.scheduling.grammar_queue import GrammarQueue
 from glimpse.engine.scheduling.limits import SchedulerLimits
@@ -81,7 +81,7 @@ class Core:
     def _num_waiting(self) -> int:
         return self.scheduler.num_waiting + len(self._compiling)
 
-    def submit(self, request: Generate) -> None:
+    def submit(self, request: Generate | Embed) -> None:
         """Accepts a request, or refuses it with an ERROR event in the next step."""
         try:
             self._check_accepted(request.request_id)
@@ -94,7 +94,7 @@ class Core:
         if not self._compiling.add(sequence):
             self.scheduler.add(sequence)
 
-    def check(self, request: Generate) -> None:
+    def check(self, request: Generate | Embed) -> None:
         """Checks a request without submitting it.
 
         Raises:
@@ -131,7 +131,7 @@ class Core:
         events, self._events = self._events, []
         return Step(events=events, stats=self._stats(StepOutcome(outcomes=(), seconds=0.0)))
 
-    def _make_sequence(self, request: Generate) -> Sequence:
+    def _make_sequence(self, request: Generate | Embed) -> Sequence:
         return make_sequence(self._num_submitted, request, max_model_len=self._max_model_len, model=self._model)
 
     def _check_accepted(self, request_id: str) -> None:
@@ -149,7 +149,7 @@ class Core:
             self._end(sequence)
             return _error_event(sequence.request_id, outcome.error, sequence)
         is_first = sequence.num_generated == len(samples)
-        finish = _finish_reason(sequence)
+        finish = _finish_reason(sequence) if outcome.embedding is None else FinishReason.STOP
         if finish is not None:
             self._end(sequence)
         return TokenEvent(
@@ -162,6 +162,7 @@ class Core:
             ],
             num_cached_tokens=sequence.num_cached_tokens if finish or is_first else 0,
             num_encoded_media=len(sequence.encoded_keys) if is_first else 0,
+            embedding=outcome.embedding or b"",
             finish=finish,
         )
 

@@ -14,9 +14,9 @@ from glimpse.engine.scheduling.sequence import Sequence, spans_between
 class EncoderCache:
     """The encoder outputs that the runner holds once it has executed the plans."""
 
-    def __init__(self, *, bytes_per_token: int, capacity_bytes: int) -> None:
+    def __init__(self, *, bytes_per_row: int, capacity_bytes: int) -> None:
         """`capacity_bytes` must hold any single medium, or a sequence could wait for room forever."""
-        self._bytes_per_token = bytes_per_token
+        self._bytes_per_row = bytes_per_row
         self._capacity_bytes = capacity_bytes
         self._pinned = dict[bytes, set[int]]()  # key → ids of the sequences that pin it
         self._unpinned = OrderedDict[bytes, None]()  # least recently used first
@@ -59,15 +59,16 @@ class EncoderCache:
         """
         max_tokens = self._num_tokens_to_encode + max_more_tokens
         for span in spans_between(sequence.spans, start, end):
-            if not self._pin(sequence, span, max_tokens):
-                return max(start, span.start)
+            first_row = next(span.rows_between(start, end), None)
+            if first_row is not None and not self._pin(sequence, span, max_tokens):
+                return first_row[1]
         return end
 
     def advance(self, sequence: Sequence, *, first_token: int) -> None:
-        """Unpins the media whose last tokens are among those computed from `first_token` on."""
+        """Unpins the media whose last placeholder tokens are among those computed from `first_token` on."""
         computed = sequence.num_computed_tokens
         spans = tuple(spans_between(sequence.spans, first_token, computed))
-        unfinished = {span.key for span in spans if span.end > computed}
+        unfinished = {span.key for span in spans if any(span.rows_between(computed, span.end))}
         self._unpin(sequence, (span.key for span in spans if span.key not in unfinished))
 
     def release(self, sequence: Sequence) -> None:
@@ -125,10 +126,10 @@ class EncoderCache:
         if span.key in self._num_bytes:
             return True
         content = sequence.contents[span.key]
-        num_tokens_to_encode = 0 if isinstance(content, Embeddings) else span.num_tokens
+        num_tokens_to_encode = 0 if isinstance(content, Embeddings) else span.num_rows
         if self._encode and self._num_tokens_to_encode + num_tokens_to_encode > max_tokens:
             return False
-        num_bytes = span.num_tokens * self._bytes_per_token
+        num_bytes = span.num_rows * self._bytes_per_row
         if self._num_pinned_bytes + num_bytes > self._capacity_bytes:
             return False
         while self._num_resident_bytes + num_bytes > self._capacity_bytes:
@@ -137,7 +138,7 @@ class EncoderCache:
         self._num_bytes[span.key] = num_bytes
         self._num_resident_bytes += num_bytes
         self._num_tokens_to_encode += num_tokens_to_encode
-        self._encode[span.key] = Encode(key=span.key, kind=span.kind, grid_thw=span.grid_thw, content=content)
+        self._encode[span.key] = Encode(key=span.key, kind=span.kind, grid=span.grid, content=content)
         if not isinstance(content, Embeddings):
             sequence.encoded_keys.add(span.key)
         return True

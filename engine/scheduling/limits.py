@@ -17,7 +17,7 @@ class SchedulerLimits:
     """The most tokens computed in a step."""
     max_sequences: int
     """The most sequences that run at a time."""
-    encoder_bytes_per_token: int
+    encoder_bytes_per_row: int
     """Size of the encoder output of one placeholder token."""
     encoder_cache_bytes: int
     """Memory for encoder outputs. One medium that fills the context window fits in any case."""

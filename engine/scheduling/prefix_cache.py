@@ -27,21 +27,25 @@ class PrefixCache:
     def match(self, sequence: Sequence) -> list[int]:
         """Returns the ids of the blocks that hold the longest computed prefix of a sequence. The caller retains them.
 
-        The last token is never among them: it is computed for its logits.
+        The last token is never among them: it is computed for its logits or its hidden state. A sequence that needs
+        the hidden states of all tokens has none. The prefix does not end within an indivisible part.
         """
         block_ids: list[int] = []
-        if not self._enabled:
+        if not self._enabled or sequence.needs_all_states:
             return block_ids
         for index in range((sequence.num_tokens - 1) // self._block_size):
             block_id = self._pool.find(self._hash_of(sequence, index))
             if block_id is None:
                 break
             block_ids.append(block_id)
+        while part := sequence.part_around(len(block_ids) * self._block_size):
+            del block_ids[part[0] // self._block_size :]
         return block_ids
 
     def next_hash(self, sequence: Sequence, num_blocks: int) -> bytes | None:
         """Returns the hash that `match` looks for after `num_blocks` blocks; None if it looks no further."""
-        if not self._enabled or num_blocks >= (sequence.num_tokens - 1) // self._block_size:
+        is_last = num_blocks >= (sequence.num_tokens - 1) // self._block_size
+        if not self._enabled or is_last or sequence.needs_all_states:
             return None
         return self._hash_of(sequence, num_blocks)
 
@@ -90,12 +94,10 @@ def block_hash(parent: bytes, start: int, token_ids: Many[int], spans: Many[Medi
     end = start + len(token_ids)
     fields = [parent, struct.pack(f"<{len(token_ids)}q", *token_ids)]
     for span in spans_between(spans, start, end):
-        # Where the medium is in the block, which of its tokens these are, and how far apart their positions are.
-        first, last = max(span.start, start), min(span.end, end)
-        fields += (
-            span.key,
-            struct.pack("<3qd", first - start, first - span.start, last - span.start, span.mrope_time_interval),
-        )
+        for row, first, length in span.rows_between(start, end):
+            # Where the rows are in the block, which these are, and how far apart their positions are.
+            place = struct.pack("<3qd", first - start, row, row + length, span.mrope_time_interval)
+            fields += (span.key, place)
     return _hash(_BLOCK_DOMAIN, fields)
 
 

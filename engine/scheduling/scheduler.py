@@ -46,8 +46,8 @@ class Scheduler:
     def __init__(self, limits: SchedulerLimits) -> None:
         self.block_pool = BlockPool(limits.num_blocks)
         self.encoder_cache = EncoderCache(
-            bytes_per_token=limits.encoder_bytes_per_token,
-            capacity_bytes=max(limits.encoder_cache_bytes, limits.max_model_len * limits.encoder_bytes_per_token),
+            bytes_per_row=limits.encoder_bytes_per_row,
+            capacity_bytes=max(limits.encoder_cache_bytes, limits.max_model_len * limits.encoder_bytes_per_row),
         )
         self._block_tables = BlockTables(self.block_pool, block_size=limits.block_size)
         self._prefix_cache = PrefixCache(
@@ -174,6 +174,8 @@ class Scheduler:
             self.encoder_cache.fail(encoded=(item.key for item in plan.encode), evicted=plan.evicted)
 
     def _restart(self, sequence: Sequence) -> None:
+        if sequence.is_running and sequence.needs_all_states:
+            self._preempt(sequence)  # the runner forgets the hidden states of its earlier chunks
         self.encoder_cache.release(sequence)
         if sequence.started:
             sequence.started = False
@@ -267,7 +269,7 @@ class Scheduler:
 
     def _schedulable_end(self, sequence: Sequence, start: int, num_tokens: int, builder: StepBuilder) -> int:
         """Where the tokens end that the step can compute from `start` on, at most `num_tokens`. Plans their media."""
-        end = min(sequence.num_tokens, start + num_tokens)
+        end = _whole_end(sequence, start, min(sequence.num_tokens, start + num_tokens), builder)
         num_before = self.encoder_cache.num_tokens_to_encode
         num_left = builder.num_prompt_tokens_left - (end - start)
         max_media_tokens = int(num_left / builder.media_weight)
@@ -394,3 +396,14 @@ class Scheduler:
     def _release(self, sequence: Sequence) -> None:
         self._block_tables.release(sequence)
         self.encoder_cache.release(sequence)
+
+
+def _whole_end(sequence: Sequence, start: int, end: int, builder: StepBuilder) -> int:
+    """Returns the last end up to `end` in no indivisible part. A part at `start` may overdraw the prefill budget."""
+    part = sequence.part_around(end)
+    if part is None:
+        return end
+    first, last = part
+    if first > start:
+        return first
+    return last if last - start <= builder.num_tokens_left - builder.num_decodes_left else start

@@ -9,16 +9,20 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from collections.abc import Sequence as Many
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 
 from glimpse.engine.errors import EngineError, EngineErrorCode
 from glimpse.engine.plan import PENDING_TOKEN_ID, Embeddings, MediaContent, MediaSpan
-from glimpse.engine.protocol import Generate, MediaInput
+from glimpse.engine.pooling_params import PoolingMode, PoolingParams
+from glimpse.engine.protocol import Embed, Generate, MediaInput
 from glimpse.engine.sampling_params import SamplingParams
 from glimpse.engine.scheduling.fairness.flow import Flow
 from glimpse.engine.scheduling.ngram_proposer import NgramProposer
 
 KEY_BYTES = 32
 _NAMESPACE_DOMAIN = b"glimpse.media.namespace.v1"
+_NO_SAMPLING = SamplingParams(max_tokens=1)
+"""Of sequences that pool. They end with their prompt."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -52,10 +56,15 @@ class Sequence:
     contents: dict[bytes, MediaContent]
     """Media key → content."""
     sampling: SamplingParams
+    pooling: PoolingParams | None = None
+    """The prompt's hidden states become an embedding, and the sequence ends with its prompt. None: tokens follow."""
     max_tokens: int
     """The most tokens to generate: as requested, or what the context window leaves."""
     end_token_ids: frozenset[int]
     """Tokens that end the answer."""
+    indivisible: tuple[tuple[int, int], ...] = ()
+    """(first token, end) of the parts of the prompt that a step computes whole, ascending: their tokens attend to each
+    other."""
     proposer: NgramProposer = field(default_factory=NgramProposer)
     num_computed_tokens: int = 0
     """Tokens, from the first, whose KV is in the sequence's blocks."""
@@ -97,13 +106,26 @@ class Sequence:
 
     @property
     def decodes(self) -> bool:
-        """It needs a single token computed."""
-        return self.num_uncomputed_tokens == 1 and not self.is_complete
+        """It needs a single token computed, and a token follows."""
+        return self.num_uncomputed_tokens == 1 and not self.is_complete and self.pooling is None
+
+    @property
+    def needs_all_states(self) -> bool:
+        """Every token of the prompt must be computed for it, even if its KV is in a cache."""
+        pooling = self.pooling
+        return pooling is not None and pooling.mode is PoolingMode.MEAN and not pooling.token_ids
 
     @property
     def priority_key(self) -> tuple[int, int]:
         """Sorts sequences: the smallest is served first and preempted last."""
         return (self.priority, self.sequence_id)
+
+    def part_around(self, end: int) -> tuple[int, int] | None:
+        """Returns the indivisible part that has tokens both before and from `end` on; None if there is none."""
+        index = bisect_right(self.indivisible, end, key=itemgetter(1))
+        if index < len(self.indivisible) and self.indivisible[index][0] < end:
+            return self.indivisible[index]
+        return None
 
     def append_pending_token(self) -> None:
         """Appends a placeholder for a token that is being computed."""
@@ -124,9 +146,14 @@ class ModelSpec:
     """What requests are checked against."""
 
     vocab_size: int
-    hidden_size: int
+    encoder_row_width: int
+    """Values of an encoder output for each placeholder token."""
     eos_token_ids: tuple[int, ...]
     """The model's end tokens."""
+    bidirectional_runs: bool = False
+    """The tokens of a run of placeholders attend to each other: a step computes them together."""
+    has_output_head: bool = True
+    """Without one, prompts can be embedded, but not continued."""
 
 
 def spans_between(spans: Many[MediaSpan], start: int, end: int) -> Iterator[MediaSpan]:
@@ -137,26 +164,27 @@ def spans_between(spans: Many[MediaSpan], start: int, end: int) -> Iterator[Medi
         yield spans[index]
 
 
-def make_sequence(sequence_id: int, request: Generate, *, max_model_len: int, model: ModelSpec) -> Sequence:
+def make_sequence(sequence_id: int, request: Generate | Embed, *, max_model_len: int, model: ModelSpec) -> Sequence:
     """Checks a request and makes a sequence of it.
 
     Raises:
-        EngineError: PROMPT_TOO_LONG if the context window leaves no room for an answer; UNSUPPORTED if the sampling
-            parameters contain a token id outside the vocabulary; INTERNAL if the front end sent an invalid prompt or
+        EngineError: PROMPT_TOO_LONG if the context window leaves no room for an answer, or for the prompt of an
+            embedding; UNSUPPORTED if the sampling parameters contain a token id outside the vocabulary, or tokens are
+            to be sampled from a model without an output head; INTERNAL if the front end sent an invalid prompt or
             invalid media.
     """
     num_prompt_tokens = len(request.token_ids)
-    if num_prompt_tokens >= max_model_len:
-        raise EngineError(
-            EngineErrorCode.PROMPT_TOO_LONG,
-            f"the prompt has {num_prompt_tokens} tokens; "
-            f"the model's context window is {max_model_len} tokens (prompt and answer together)",
-        )
+    pooling = request.pooling if isinstance(request, Embed) else None
+    sampling = _NO_SAMPLING if isinstance(request, Embed) else request.sampling
+    if (pooling is None or pooling.token_ids) and not model.has_output_head:
+        raise EngineError(EngineErrorCode.UNSUPPORTED, "the model has no output head: it makes embeddings alone")
+    _check_length(num_prompt_tokens, max_model_len, has_answer=pooling is None)
     _check_tokens(request.token_ids, model.vocab_size)
-    _check_sampling(request.sampling, model.vocab_size)
+    _check_sampling(sampling, model.vocab_size)
     for medium in request.media:
-        _check_medium(medium, model.hidden_size)
+        _check_medium(medium, model.encoder_row_width)
     media = [_in_namespace(medium, request.cache_salt) for medium in request.media]
+    spans = _sorted_spans(media, num_prompt_tokens)
     return Sequence(
         sequence_id=sequence_id,
         request_id=request.request_id,
@@ -166,11 +194,13 @@ def make_sequence(sequence_id: int, request: Generate, *, max_model_len: int, mo
         flow_name=request.flow or request.request_id,
         token_ids=list(request.token_ids),
         num_prompt_tokens=num_prompt_tokens,
-        spans=_sorted_spans(media, num_prompt_tokens),
+        spans=spans,
+        indivisible=_runs(spans) if model.bidirectional_runs else (),
         contents={medium.span.key: medium.content for medium in media},
-        sampling=request.sampling,
-        max_tokens=min(request.sampling.max_tokens, max_model_len - num_prompt_tokens),
-        end_token_ids=_end_token_ids(request.sampling, model.eos_token_ids),
+        sampling=sampling,
+        pooling=pooling,
+        max_tokens=min(sampling.max_tokens, max_model_len - num_prompt_tokens) if pooling is None else 1,
+        end_token_ids=_end_token_ids(sampling, model.eos_token_ids),
         proposer=NgramProposer(num_prompt_tokens),
     )
 
@@ -196,6 +226,16 @@ def _end_token_ids(sampling: SamplingParams, eos_token_ids: Iterable[int]) -> fr
     return frozenset((*sampling.stop_token_ids, *(() if ignores_eos else eos_token_ids)))
 
 
+def _check_length(num_prompt_tokens: int, max_model_len: int, *, has_answer: bool) -> None:
+    if num_prompt_tokens + has_answer > max_model_len:
+        together = " (prompt and answer together)" if has_answer else ""
+        raise EngineError(
+            EngineErrorCode.PROMPT_TOO_LONG,
+            f"the prompt has {num_prompt_tokens} tokens; "
+            f"the model's context window is {max_model_len} tokens{together}",
+        )
+
+
 def _check_tokens(token_ids: Many[int], vocab_size: int) -> None:
     if not token_ids:
         raise EngineError(EngineErrorCode.INTERNAL, "token_ids: expected at least one token, got none")
@@ -207,7 +247,12 @@ def _check_tokens(token_ids: Many[int], vocab_size: int) -> None:
 
 
 def _check_sampling(sampling: SamplingParams, vocab_size: int) -> None:
-    parameters = (("logit_bias", sampling.logit_bias), ("stop_token_ids", sampling.stop_token_ids))
+    budget = sampling.reasoning_budget
+    parameters = (
+        ("logit_bias", sampling.logit_bias),
+        ("stop_token_ids", sampling.stop_token_ids),
+        ("reasoning_budget", () if budget is None else budget.closing_token_ids),
+    )
     for name, token_ids in parameters:
         for token_id in token_ids:
             if not 0 <= token_id < vocab_size:
@@ -217,15 +262,15 @@ def _check_sampling(sampling: SamplingParams, vocab_size: int) -> None:
                 )
 
 
-def _check_medium(medium: MediaInput, hidden_size: int) -> None:
+def _check_medium(medium: MediaInput, row_width: int) -> None:
     """Refuses what would fail in the runner, together with other sequences of the same step."""
     span, content = medium.span, medium.content
     if len(span.key) != KEY_BYTES:
         raise EngineError(EngineErrorCode.INTERNAL, f"media key: expected {KEY_BYTES} bytes, got {len(span.key)}")
-    if isinstance(content, Embeddings) and content.num_values != span.num_tokens * hidden_size:
+    if isinstance(content, Embeddings) and content.num_values != span.num_rows * row_width:
         raise EngineError(
             EngineErrorCode.INTERNAL,
-            f"media embeddings: expected {hidden_size} values for each of the {span.num_tokens} placeholder tokens, "
+            f"media embeddings: expected {row_width} values for each of the {span.num_rows} placeholder tokens, "
             f"got {content.num_values} values",
         )
 
@@ -240,5 +285,21 @@ def _sorted_spans(media: Many[MediaInput], num_prompt_tokens: int) -> tuple[Medi
                 f"media span: tokens {span.start} to {span.end} are outside the prompt of {num_prompt_tokens} tokens, "
                 "or overlap another medium",
             )
+        _check_runs(span)
         end = span.end
     return spans
+
+
+def _runs(spans: Many[MediaSpan]) -> tuple[tuple[int, int], ...]:
+    """Returns (first token, end) of each run of placeholder tokens."""
+    return tuple((span.start + offset, span.start + offset + length) for span in spans for offset, length in span.runs)
+
+
+def _check_runs(span: MediaSpan) -> None:
+    end = 0
+    for offset, length in span.runs:
+        if offset < end or length < 1:
+            raise EngineError(EngineErrorCode.INTERNAL, f"media span: runs {span.runs} are empty or overlap")
+        end = offset + length
+    if end > span.num_tokens:
+        raise EngineError(EngineErrorCode.INTERNAL, f"media span: runs {span.runs} exceed its {span.num_tokens} tokens")

@@ -92,7 +92,7 @@ class StepBuilder:
                 start=start,
                 token_ids=(*sequence.token_ids[start:end], *draft_token_ids),
                 block_table=tuple(sequence.block_table),
-                samples=end == sequence.num_tokens,
+                samples=end == sequence.num_tokens and sequence.pooling is None,
                 num_draft_tokens=len(draft_token_ids),
             )
         )
@@ -104,5 +104,6 @@ def _start_of(sequence: Sequence) -> SequenceStart:
         prompt_token_ids=tuple(sequence.token_ids[: sequence.num_prompt_tokens]),
         spans=sequence.spans,
         sampling=sequence.sampling,
+        pooling=sequence.pooling,
         generated_token_ids=tuple(sequence.token_ids[sequence.num_prompt_tokens : sequence.num_known_tokens]),
     )

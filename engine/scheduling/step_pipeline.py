@@ -45,6 +45,8 @@ class SequenceOutcome:
     sequence: Sequence
     """Already has the new tokens."""
     samples: Many[Sample] = ()
+    embedding: bytes | None = None
+    """Of a sequence that pools and whose prompt is computed, float32 and little-endian."""
     error: EngineError | None = None
     """Why the sequence must end. Its samples do not count."""
 
@@ -115,6 +117,7 @@ class StepPipeline:
         try:
             result = step.in_flight.result()
             samples = _new_samples(step.scheduled.plan, result)
+            embedded = _new_embeddings(step.scheduled, result)
         except Exception as error:
             _logger.exception("a step of %d sequences failed", len(step.scheduled.sequences))
             outcomes = self._fail(step, error)
@@ -122,7 +125,7 @@ class StepPipeline:
         seconds = self._seconds_of(step)
         num_generated_tokens = sum(map(len, samples.values()))
         return StepOutcome(
-            outcomes=self._complete(step, samples, result, seconds),
+            outcomes=[*self._complete(step, samples, result, seconds), *embedded],
             seconds=seconds,
             scheduled=step.scheduled,
             num_generated_tokens=num_generated_tokens,
@@ -239,6 +242,19 @@ def _finishes(step: _LaunchedStep) -> bool:
         _logger.exception("a step failed whose results were already discarded")
         return False
     return True
+
+
+def _new_embeddings(scheduled: ScheduledStep, result: StepResult) -> list[SequenceOutcome]:
+    """Returns the outcome of each sequence that pools and whose prompt the step completes.
+
+    Raises:
+        KeyError: the runner returned no embedding for one of them.
+    """
+    return [
+        SequenceOutcome(sequence=sequence, embedding=result.embeddings[sequence.sequence_id])
+        for sequence, chunk in zip(scheduled.sequences, scheduled.plan.chunks, strict=True)
+        if sequence.pooling is not None and chunk.start + len(chunk.token_ids) == sequence.num_prompt_tokens
+    ]
 
 
 def _new_samples(plan: StepPlan, result: StepResult) -> dict[int, list[Sample]]:

@@ -29,6 +29,8 @@ class SequenceLayout:
     """Position of a generated token (the same on all axes) minus its index."""
     spans: tuple[MediaSpan, ...]
     """In the order of `start`."""
+    bidirectional_runs: bool = False
+    """The tokens of a run of placeholders attend to each other, also to later ones."""
 
     @property
     def num_prompt_tokens(self) -> int:
@@ -86,6 +88,8 @@ class Batch:
     key_lengths_on_device: Tensor
     """int64 [sequences]: the same."""
     media: tuple[MediaRows, ...]
+    bidirectional: tuple[tuple[int, int], ...]
+    """(first row, number of rows) of tokens that attend to each other, whatever their order."""
     sampled_rows: Tensor
     """int64 [rows]: for each chunk that samples, the token before each draft token, then the last token."""
 
@@ -143,6 +147,12 @@ def make_batch(
         query_lengths=tuple(lengths),
         key_lengths=tuple(key_lengths),
         media=tuple(rows for chunk in placed for rows in _media_rows(*chunk)),
+        bidirectional=tuple(
+            (rows.row, rows.num_tokens)
+            for chunk in placed
+            if chunk[1].bidirectional_runs
+            for rows in _media_rows(*chunk)
+        ),
         **tensors,
     )
 
@@ -194,9 +204,8 @@ def _positions(placed: Sequence[_PlacedChunk], indices: IntArray, lengths: IntAr
 
 def _media_rows(chunk: SequenceChunk, layout: SequenceLayout, row: int) -> list[MediaRows]:
     chunk_end = chunk.start + len(chunk.token_ids)
-    overlaps = [(span, max(span.start, chunk.start), min(span.end, chunk_end)) for span in layout.spans]
     return [
-        MediaRows(key=span.key, offset=start - span.start, row=row + start - chunk.start, num_tokens=end - start)
-        for span, start, end in overlaps
-        if start < end
+        MediaRows(key=span.key, offset=offset, row=row + start - chunk.start, num_tokens=num_tokens)
+        for span in layout.spans
+        for offset, start, num_tokens in span.rows_between(chunk.start, chunk_end)
     ]

@@ -44,6 +44,8 @@ class ChatMessage:
     """Tool calls of an assistant message, which follow its content."""
     tool_call_id: str | None = None
     """Id of the tool call that a tool message answers."""
+    reasoning: str | None = None
+    """Reasoning of an assistant message, which precedes its content; templates may ignore it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +100,7 @@ ToolChoice: TypeAlias = ToolMode | NamedTool
 def num_characters(messages: Sequence[ChatMessage], tools: Sequence[ToolDefinition] = ()) -> int:
     """Counts the characters that a chat template renders at most once each: texts, tool calls, tool definitions."""
     texts = sum(len(part) for message in messages for part in message.content if isinstance(part, str))
+    texts += sum(len(message.reasoning or "") for message in messages)
     calls = sum(len(call.name) + len(call.arguments) for message in messages for call in message.tool_calls)
     definitions = sum(len(tool.name) + len(tool.description or "") + len(tool.parameters) for tool in tools)
     return texts + calls + definitions

@@ -1,97 +1,97 @@
 """Converts loaded media to the engine's `MediaInput`, and reads from a checkpoint how media are processed."""
 
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import assert_never
 
-from glimpse.engine.model_config import AudioConfig, EncoderConfig, ModelConfig, VisionConfig
+from glimpse.engine.families.registry import family_of
+from glimpse.engine.families.token_layout import LayoutContext, TokenLayout
+from glimpse.engine.model_config.model import ModelConfig
 from glimpse.engine.plan import Embeddings, MediaContent, MediaSpan
 from glimpse.engine.protocol import MediaInput
 from glimpse.engine.text.prompt import Prompt
+from glimpse.engine.text.template import TemplateError
+from glimpse.engine.text.tokenizer import Tokenizer
 from glimpse.media.embeddings.embeddings import Embedding, EmbeddingSpec
 from glimpse.media.embeddings.tensor import TensorType
-from glimpse.media.input_loader import Medium
 from glimpse.media.kind import MediaKind
-from glimpse.media.processing.audio import Audio, AudioProcessing, audio_processing
-from glimpse.media.processing.image import Image, ImageProcessing, image_processing
-from glimpse.media.processing.video import Video, VideoProcessing, video_processing
-
-DEFAULT_SECONDS_PER_FRAME = 0.5
-"""For videos without timestamps: Qwen's own tools sample two frames per second."""
-MAX_SECONDS_PER_FRAME = 3600.0
-"""Requests may set any frame rate; a larger interval would make positions indistinguishable."""
+from glimpse.media.medium import Medium
+from glimpse.media.processing.audio import Audio
+from glimpse.media.processing.image import Image
+from glimpse.media.processing.media_processing import MediaProcessing
+from glimpse.media.processing.video import Video
 
 
 def embedding_spec(model: ModelConfig) -> EmbeddingSpec:
-    """Returns the shape of embeddings that may replace media. Without a vision encoder no patches are merged."""
-    encoder = model.encoder
-    merge_size = encoder.spatial_merge_size if isinstance(encoder, VisionConfig) else 1
-    kinds = frozenset(map(MediaKind, model.placeholder_ids))
-    return EmbeddingSpec(kinds=kinds, hidden_size=model.text.hidden_size, merge_size=merge_size)
+    """Returns the shape of embeddings that may replace media."""
+    family = family_of(model)
+    merge_size = family.embedding_merge_size
+    kinds = family.embedding_kinds or frozenset(map(MediaKind, model.placeholder_ids))
+    return EmbeddingSpec(
+        kinds=kinds if merge_size is not None else frozenset(),
+        hidden_size=model.text.encoder_row_width,
+        merge_size=1 if merge_size is None else merge_size(model),
+    )
 
 
-def image_processing_of(path: Path, model: ModelConfig) -> ImageProcessing:
-    """Returns how the checkpoint in this folder processes images; defaults if the model has no encoder.
-
-    Raises:
-        ValueError: the preprocessor's configuration is missing, damaged or not supported.
-    """
-    return ImageProcessing() if model.encoder is None else image_processing(path)
-
-
-def video_processing_of(path: Path, model: ModelConfig) -> VideoProcessing:
-    """Returns how the checkpoint in this folder processes videos; see `image_processing_of`."""
-    return VideoProcessing() if model.encoder is None else video_processing(path)
-
-
-def audio_processing_of(path: Path, model: ModelConfig) -> AudioProcessing | None:
-    """Returns how the checkpoint in this folder processes audio; None if the model does not support it.
+def read_media(path: Path, model: ModelConfig) -> MediaProcessing:
+    """Returns how the checkpoint in this folder processes media.
 
     Raises:
-        ValueError: a preprocessor file is damaged or contradicts `config.json`.
+        ValueError: a preprocessor file is missing or damaged, contradicts `config.json` or is not supported.
     """
-    encoder = model.encoder
-    if not isinstance(encoder, AudioConfig):
-        return None
-    processing = audio_processing(path)
-    if processing.num_mel_bins != encoder.num_mel_bins:
-        raise ValueError("preprocessor_config.json: feature_size does not match num_mel_bins in config.json")
-    if processing.max_samples // processing.hop != 2 * encoder.max_positions:
-        raise ValueError("preprocessor_config.json: chunk_length does not match max_source_positions in config.json")
-    return processing
+    return family_of(model).read_media(path, model)
 
 
-def media_inputs(media: Sequence[Medium], prompt: Prompt, encoder: EncoderConfig | None) -> list[MediaInput]:
-    """Pairs loaded media with their placeholders in the prompt.
+class MediaLayouts:
+    """Lays out the media of prompts as a checkpoint's family does."""
+
+    def __init__(self, model: ModelConfig, tokenizer: Tokenizer) -> None:
+        self._layout = family_of(model).layout
+        self._context = LayoutContext(model=model, encode=tokenizer.encode)
+
+    def of(self, media: Sequence[Medium]) -> list[TokenLayout]:
+        """Returns the layout of each medium.
+
+        Raises:
+            TemplateError: the model does not support one's kind.
+        """
+        for medium in media:
+            if medium.kind not in self._context.model.placeholder_ids:
+                raise TemplateError(f"the model does not support {medium.kind} input")
+        seen: Counter[MediaKind] = Counter()
+        layouts: list[TokenLayout] = []
+        for medium in media:
+            layouts.append(self._layout(medium, replace(self._context, index=seen[medium.kind])))
+            seen[medium.kind] += 1
+        return layouts
+
+
+def media_inputs(media: Sequence[Medium], layouts: Sequence[TokenLayout], prompt: Prompt) -> list[MediaInput]:
+    """Pairs loaded media with their tokens in the prompt.
 
     Args:
         media: in prompt order.
-        prompt: built with them.
-        encoder: the configuration of the model's encoder, if it has one.
+        layouts: their layouts.
+        prompt: built with the layouts.
     """
     return [
         MediaInput(
             span=MediaSpan(
                 kind=medium.kind,
                 start=start,
-                num_tokens=medium.num_tokens,
+                num_tokens=layout.num_tokens,
+                runs=layout.runs,
                 key=medium.key,
-                grid_thw=medium.grid_thw,
-                mrope_time_interval=_mrope_time_interval(medium, encoder),
+                grid=medium.grid,
+                mrope_time_interval=layout.mrope_time_interval,
             ),
             content=_content(medium),
         )
-        for medium, start in zip(media, prompt.starts, strict=True)
+        for medium, layout, start in zip(media, layouts, prompt.starts, strict=True)
     ]
-
-
-def _mrope_time_interval(medium: Medium, encoder: EncoderConfig | None) -> float:
-    """Returns the distance in positions between two temporal patches of a video."""
-    if medium.kind is not MediaKind.VIDEO or not isinstance(encoder, VisionConfig) or encoder.tokens_per_second is None:
-        return 1.0
-    seconds = medium.seconds_per_frame if isinstance(medium, Video) else None
-    seconds = DEFAULT_SECONDS_PER_FRAME if seconds is None else min(seconds, MAX_SECONDS_PER_FRAME)
-    return encoder.tokens_per_second * encoder.temporal_patch_size * seconds
 
 
 def _content(medium: Medium) -> MediaContent:

@@ -1,34 +1,40 @@
 """Builds prompts: conversations, texts or token ids, and media, to token ids with media placeholders expanded.
 
-Of media it needs only their kind and number of tokens; their content is left to `media/` and the engine.
+Of media it needs only their token layouts; their content is left to `media/` and the engine.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, TypeAlias
 
 from glimpse.engine.errors import EngineError, EngineErrorCode
-from glimpse.engine.model_config import ModelConfig
-from glimpse.engine.text.conversation import ChatMessage, TemplateOptions, ToolDefinition, num_characters
+from glimpse.engine.families.registry import family_of
+from glimpse.engine.families.token_layout import TokenLayout
+from glimpse.engine.model_config.model import ModelConfig
+from glimpse.engine.text.conversation import ChatMessage, MediaSlot, TemplateOptions, ToolDefinition, num_characters
+from glimpse.engine.text.edge_texts import with_edge_texts
 from glimpse.engine.text.special_token_escaping import SpecialTokenEscaper, SpecialTokenPatterns
-from glimpse.engine.text.template import ChatTemplate, TemplateError, load_chat_template
-from glimpse.engine.text.template_values import append_end_mark, escape_json, message_value, tool_value
+from glimpse.engine.text.template import (
+    ChatTemplate,
+    TemplateError,
+    load_chat_template,
+    load_tool_template,
+    load_video_template,
+)
+from glimpse.engine.text.template_values import (
+    append_end_mark,
+    escape_json,
+    message_value,
+    tool_value,
+    with_system_tools,
+)
 from glimpse.engine.text.tokenizer import Tokenizer, load_tokenizer
 from glimpse.media.kind import MediaKind
 
 DEFAULT_OPTIONS = TemplateOptions()
 
-
-class PromptMedium(Protocol):
-    """A medium, as far as a prompt depends on it."""
-
-    @property
-    def kind(self) -> MediaKind: ...
-    @property
-    def num_tokens(self) -> int:
-        """Number of its placeholder tokens, at least 1."""
-        ...
+ToolTemplate: TypeAlias = Literal["auto", "off"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +43,7 @@ class Prompt:
 
     token_ids: list[int]
     starts: list[int]
-    """Index of each medium's first placeholder token, in the order of the media."""
+    """Index of the first token of each medium's layout, in the order of the media."""
 
 
 class PlaceholderError(TemplateError):
@@ -56,17 +62,34 @@ class PromptBuilder:
     """Builds prompts for one checkpoint."""
 
     def __init__(
-        self, *, tokenizer: Tokenizer, template: ChatTemplate, placeholder_ids: Mapping[MediaKind, int]
+        self,
+        *,
+        tokenizer: Tokenizer,
+        template: ChatTemplate,
+        video_template: ChatTemplate | None = None,
+        tool_template: ChatTemplate | None = None,
+        placeholder_ids: Mapping[MediaKind, int],
+        run_ids: Mapping[MediaKind, int] | None = None,
+        writes_placeholders: bool = False,
     ) -> None:
         """
         Args:
             tokenizer: The checkpoint's.
             template: The checkpoint's, or the one that overrides it.
-            placeholder_ids: Placeholder token of each kind of media that the model supports.
+            video_template: Template of conversations with videos, if it is another one.
+            tool_template: Template of conversations with tools or tool calls, if it is another one.
+            placeholder_ids: The token that stands for each kind of media that the model supports in a rendered prompt.
+            run_ids: The token of the runs in each kind's layouts. Default: the same.
+            writes_placeholders: As in `FamilySpec`.
         """
         self.tokenizer = tokenizer
         self._template = template
+        self._video_template = video_template or template
+        self._tool_template = tool_template
         self._placeholder_ids = placeholder_ids
+        self._run_ids = run_ids or placeholder_ids
+        self._placeholders = {kind: tokenizer.token_text(token_id) for kind, token_id in placeholder_ids.items()}
+        self._slot_texts = self._placeholders if writes_placeholders else None
         self._patterns = SpecialTokenPatterns(tokenizer.added_texts)
 
     @property
@@ -74,19 +97,31 @@ class PromptBuilder:
         """Source of the chat template."""
         return self._template.source
 
+    @property
+    def tool_template_source(self) -> str:
+        """Source of the chat template of conversations with tools."""
+        return (self._tool_template or self._template).source
+
+    @property
+    def has_own_tool_template(self) -> bool:
+        """Conversations with tools have another chat template than the checkpoint's."""
+        return self._tool_template is not None
+
     def chat(
         self,
         messages: Sequence[ChatMessage],
-        media: Sequence[PromptMedium],
+        media: Sequence[TokenLayout],
         options: TemplateOptions = DEFAULT_OPTIONS,
         *,
         max_tokens: int | None = None,
     ) -> Prompt:
         """Builds the prompt of a conversation. Client text is never read as a special token.
 
+        If the model supports media, it starts with the tokens that start each text for this tokenizer, such as `<s>`.
+
         Args:
             messages: The conversation.
-            media: The media of the messages' slots, in order.
+            media: The layouts of the media in the messages' slots, in order.
             options: Options of the template.
             max_tokens: A longer prompt may be refused before it is encoded. Default: no limit.
 
@@ -95,24 +130,40 @@ class PromptBuilder:
             TemplateError: the template refuses the conversation, does not support a part of it, or does not render
                 exactly one placeholder for each medium.
         """
-        self._check_template_supports(messages, options.tools)
+        template = self._template_for(messages, options.tools)
+        _check_template_supports(template, messages, options.tools)
         escaper = self._patterns.new_escaper()
         try:
-            values = [message_value(message, self._role(message), escaper) for message in messages]
+            values = [
+                message_value(
+                    message,
+                    _role(message, template),
+                    escaper,
+                    as_parts=template.needs_parts,
+                    slot_texts=self._slot_texts,
+                )
+                for message in messages
+            ]
             if options.continue_final_message:
                 values[-1] = _with_end_mark(messages[-1], values[-1], escaper)
-            rendered = self._template.render(
+            tools = [tool_value(tool, escaper) for tool in options.tools]
+            if tools and template.reads_system_tools:
+                values = with_system_tools(values, tools)
+            rendered = template.render(
                 values,
                 add_generation_prompt=options.add_generation_prompt,
-                tools=[tool_value(tool, escaper) for tool in options.tools] or None,
+                tools=tools or None,
                 variables=escape_json(dict(options.template_kwargs), escaper),
             )
         except RecursionError as error:
             raise TemplateError("tools, arguments or template variables are nested too deeply") from error
         if options.continue_final_message:
             rendered = _up_to_end_mark(rendered, escaper)
+        rendered = self._with_edge_texts(rendered, media)
         self._check_length(rendered, max_tokens)
-        return self.expand(self._encode(rendered, escaper), media)
+        token_ids = self._encode(rendered, escaper)
+        # As transformers' processors, which models with media have, but not its tokenizers alone.
+        return self._expand(self.tokenizer.with_prefix(token_ids) if self._placeholder_ids else token_ids, media)
 
     def check_size(self, messages: Sequence[ChatMessage], options: TemplateOptions, *, max_tokens: int) -> None:
         """Refuses conversations that are certainly too long by the size of their texts alone.
@@ -123,7 +174,7 @@ class PromptBuilder:
         if num_characters(messages, options.tools) > max_tokens * self.tokenizer.max_characters_per_token:
             raise _too_long(max_tokens)
 
-    def text(self, text: str, media: Sequence[PromptMedium], *, max_tokens: int | None = None) -> Prompt:
+    def text(self, text: str, media: Sequence[TokenLayout], *, max_tokens: int | None = None) -> Prompt:
         """Builds the prompt of a raw text, in which special tokens are recognized and each medium has one placeholder.
 
         It starts with the tokens that start each text for this tokenizer, such as `<s>`.
@@ -132,28 +183,60 @@ class PromptBuilder:
             EngineError: PROMPT_TOO_LONG; a text of more than `max_tokens` tokens may be refused before it is encoded.
             TemplateError: the text does not have exactly one placeholder for each medium.
         """
+        text = self._with_edge_texts(text, media)
         self._check_length(text, max_tokens)
-        return self.expand(self.tokenizer.with_prefix(self.tokenizer.encode(text)), media)
+        return self._expand(self.tokenizer.with_prefix(self.tokenizer.encode(text)), media)
 
-    def expand(self, token_ids: Sequence[int], media: Sequence[PromptMedium]) -> Prompt:
-        """Builds a prompt from token ids: repeats the one placeholder of each medium `num_tokens` times.
+    def whole_text(
+        self,
+        text: str,
+        media: Sequence[TokenLayout],
+        *,
+        add_special_tokens: bool = True,
+        max_tokens: int | None = None,
+    ) -> Prompt:
+        """As `text`, for a text that nothing follows: it also ends with the tokens that end each text.
+
+        Args:
+            text: The text.
+            media: Of the text's placeholders, in order.
+            add_special_tokens: False: neither the tokens that start each text nor those that end it are added.
+            max_tokens: As in `text`.
+        """
+        self._check_length(text, max_tokens)
+        token_ids = self.tokenizer.encode(text)
+        if add_special_tokens:
+            token_ids = self.tokenizer.with_suffix(self.tokenizer.with_prefix(token_ids))
+        return self.expand(token_ids, media)
+
+    def expand(self, token_ids: Sequence[int], media: Sequence[TokenLayout]) -> Prompt:
+        """Builds a prompt from token ids: replaces the one placeholder of each medium, by kind in order, by its layout.
+
+        Texts at the layouts' edges are encoded alone.
 
         Raises:
             TemplateError: there is not exactly one placeholder for each medium.
         """
+        return self._expand(token_ids, media, edges=True)
+
+    def _expand(self, token_ids: Sequence[int], media: Sequence[TokenLayout], *, edges: bool = False) -> Prompt:
         waiting = self._indices_by_placeholder(media)
         self._check_placeholders(token_ids, waiting)
         expanded: list[int] = []
         starts = [-1] * len(media)
-        for token_id in token_ids:
-            indices = waiting.get(token_id)
-            if indices is None:
-                expanded.append(token_id)
-            else:
-                index = indices.pop(0)
-                starts[index] = len(expanded)
-                expanded += [token_id] * media[index].num_tokens
-        return Prompt(token_ids=expanded, starts=starts)
+        end = 0  # of what is expanded in `token_ids`
+        for place, token_id in enumerate(token_ids):
+            if token_id not in waiting:
+                continue
+            index = waiting[token_id].pop(0)
+            before, after = _wrapper(media[index], token_ids, place, start=end)
+            expanded += token_ids[end : place - before]
+            expanded += self.tokenizer.encode(media[index].leading) if edges else ()
+            starts[index] = len(expanded)
+            expanded += media[index].token_ids(self._run_ids[media[index].kind])
+            expanded += self.tokenizer.encode(media[index].trailing) if edges else ()
+            end = place + 1 + after
+        return Prompt(token_ids=[*expanded, *token_ids[end:]], starts=starts)
 
     def _check_length(self, text: str, max_tokens: int | None) -> None:
         if max_tokens is not None and self.tokenizer.exceeds(text, max_tokens):
@@ -166,7 +249,7 @@ class PromptBuilder:
                 missing = indices[0] if indices and not num_placeholders else None
                 raise PlaceholderError(kind, num_media=len(indices), num_placeholders=num_placeholders, missing=missing)
 
-    def _indices_by_placeholder(self, media: Sequence[PromptMedium]) -> dict[int, list[int]]:
+    def _indices_by_placeholder(self, media: Sequence[TokenLayout]) -> dict[int, list[int]]:
         """Returns placeholder id → indices of the media it stands for."""
         for medium in media:
             if medium.kind not in self._placeholder_ids:
@@ -176,16 +259,17 @@ class PromptBuilder:
             for kind, placeholder_id in self._placeholder_ids.items()
         }
 
-    def _role(self, message: ChatMessage) -> str:
-        unknown = message.role == "developer" and not self._template.supports_developer_role
-        return "system" if unknown else message.role
+    def _template_for(self, messages: Sequence[ChatMessage], tools: Sequence[ToolDefinition]) -> ChatTemplate:
+        if self._tool_template is not None and (tools or any(_is_about_tools(message) for message in messages)):
+            return self._tool_template
+        has_video = any(part == _VIDEO_SLOT for message in messages for part in message.content)
+        return self._video_template if has_video else self._template
 
-    def _check_template_supports(self, messages: Sequence[ChatMessage], tools: Sequence[ToolDefinition]) -> None:
-        """Raises TemplateError for parts of a conversation that the template would silently leave out."""
-        if tools and not self._template.supports_tools:
-            raise TemplateError("the model's chat template does not support tools")
-        if any(message.tool_calls for message in messages) and not self._template.supports_tool_calls:
-            raise TemplateError("the model's chat template does not support tool calls")
+    def _with_edge_texts(self, rendered: str, media: Sequence[TokenLayout]) -> str:
+        return with_edge_texts(rendered, media, self._placeholders, self._spell)
+
+    def _spell(self, token_ids: Sequence[int]) -> str:
+        return "".join(map(self.tokenizer.token_text, token_ids))
 
     def _encode(self, rendered: str, escaper: SpecialTokenEscaper) -> list[int]:
         if not escaper:
@@ -197,6 +281,38 @@ class PromptBuilder:
             else:
                 token_ids += self.tokenizer.encode_plain(escaper.unescape(piece), is_first=index == 0)
         return token_ids
+
+
+_VIDEO_SLOT = MediaSlot(kind=MediaKind.VIDEO)
+
+
+def _is_about_tools(message: ChatMessage) -> bool:
+    return bool(message.tool_calls) or message.role == "tool"
+
+
+def _role(message: ChatMessage, template: ChatTemplate) -> str:
+    unknown = message.role == "developer" and not template.supports_developer_role
+    return "system" if unknown else message.role
+
+
+def _check_template_supports(
+    template: ChatTemplate, messages: Sequence[ChatMessage], tools: Sequence[ToolDefinition]
+) -> None:
+    """Raises TemplateError for parts of a conversation that the template would silently leave out."""
+    if tools and not template.supports_tools:
+        raise TemplateError("the model's chat template does not support tools")
+    if any(message.tool_calls for message in messages) and not template.supports_tool_calls:
+        raise TemplateError("the model's chat template does not support tool calls")
+
+
+def _wrapper(layout: TokenLayout, token_ids: Sequence[int], place: int, *, start: int) -> tuple[int, int]:
+    """Returns how many tokens before and after the placeholder at `place` a layout replaces, from `start` on."""
+    before, after = len(layout.prefix), len(layout.suffix)
+    found = place - before >= start and (
+        tuple(token_ids[place - before : place]) == layout.prefix
+        and tuple(token_ids[place + 1 : place + 1 + after]) == layout.suffix
+    )
+    return (before, after) if found else (0, 0)
 
 
 def _with_end_mark(message: ChatMessage, value: dict[str, Any], escaper: SpecialTokenEscaper) -> dict[str, Any]:
@@ -224,19 +340,32 @@ def _too_long(max_tokens: int) -> EngineError:
     )
 
 
-def load_prompt_builder(path: Path, model: ModelConfig, chat_template: str | None = None) -> PromptBuilder:
+def load_prompt_builder(
+    path: Path, model: ModelConfig, chat_template: str | None = None, *, tool_template: ToolTemplate = "auto"
+) -> PromptBuilder:
     """Loads the tokenizer and the chat template of a checkpoint.
 
     Args:
         path: Folder of the checkpoint.
         model: The checkpoint's configuration.
         chat_template: Path of a template that overrides the checkpoint's.
+        tool_template: Whether conversations with tools have the family's template for them, if it has one and the
+            checkpoint's ignores tools. It never replaces `chat_template`.
 
     Raises:
         CheckpointError: the tokenizer or the chat template is missing or cannot be read.
     """
+    tokenizer = load_tokenizer(path, markers=model.placeholder_texts.values())
+    run_ids = {MediaKind(kind): token_id for kind, token_id in model.placeholder_ids.items()}
+    markers = {MediaKind(kind): tokenizer.added_id(text) for kind, text in model.placeholder_texts.items()}
     return PromptBuilder(
-        tokenizer=load_tokenizer(path),
+        tokenizer=tokenizer,
         template=load_chat_template(path, model.architecture, chat_template),
-        placeholder_ids={MediaKind(kind): token_id for kind, token_id in model.placeholder_ids.items()},
+        video_template=None if chat_template else load_video_template(path, model.architecture),
+        tool_template=(
+            None if chat_template or tool_template == "off" else load_tool_template(path, model.architecture)
+        ),
+        placeholder_ids=run_ids | markers,
+        run_ids=run_ids,
+        writes_placeholders=family_of(model).writes_placeholders,
     )

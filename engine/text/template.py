@@ -5,8 +5,10 @@ The only module that uses jinja2.
 """
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.families.registry import FAMILIES
-from glimpse.engine.model_config import read_json
+from glimpse.engine.model_config.model import read_json
 
 
 class TemplateError(ValueError):
@@ -45,7 +47,26 @@ class ChatTemplate:
         self._special_tokens = dict(special_tokens)
         self.supports_developer_role = "developer" in source
         self.supports_tools = "tools" in source
+        self.reads_system_tools = re.search(r"message(\.|\[['\"])tools\b", source) is not None
+        """Tools are a member of the system message, as JSON text: Phi-4-mini's convention."""
         self.supports_tool_calls = "tool_calls" in source
+
+    @cached_property
+    def needs_parts(self) -> bool:
+        """The content of messages must be a list of parts, also if it is text alone.
+
+        Templates that only iterate over parts, as those of SmolVLM and LLaVA do, silently leave out the characters of a
+        string. So both are tried.
+        """
+        return _PROBE not in self._rendered_content(_PROBE) and _PROBE in self._rendered_content(
+            [{"type": "text", "text": _PROBE}]
+        )
+
+    def _rendered_content(self, content: str | list[dict[str, str]]) -> str:
+        try:
+            return self.render([{"role": "user", "content": content}], add_generation_prompt=False)
+        except TemplateError:
+            return ""
 
     def render(
         self,
@@ -83,6 +104,9 @@ class ChatTemplate:
             raise TemplateError(f"the chat template fails on the conversation: {error}") from error
 
 
+_PROBE = "probe"
+
+
 def load_chat_template(path: Path, architecture: str, override: str | None) -> ChatTemplate:
     """Loads a checkpoint's chat template from the first source that has one.
 
@@ -95,11 +119,36 @@ def load_chat_template(path: Path, architecture: str, override: str | None) -> C
         CheckpointError: there is no template, or it cannot be read.
     """
     config = _read_json(path / "tokenizer_config.json")
-    source = _read_override(override) if override is not None else _find_template(path, config)
+    source = _read_override(override) if override is not None else _own_template(path, architecture, config)
     source = source or FAMILIES[architecture].fallback_template
     if source is None:
         raise CheckpointError(f"the checkpoint ({architecture}) has no chat template; pass one with --chat-template")
     return ChatTemplate(source, _special_tokens(config))
+
+
+def load_video_template(path: Path, architecture: str) -> ChatTemplate | None:
+    """Returns the template of conversations with videos, if the family has one and the checkpoint's shows none."""
+    config = _read_json(path / "tokenizer_config.json")
+    source = FAMILIES[architecture].video_template
+    if source is None or "video" in (_find_template(path, config) or ""):
+        return None
+    return ChatTemplate(source, _special_tokens(config))
+
+
+def load_tool_template(path: Path, architecture: str) -> ChatTemplate | None:
+    """Returns the template of conversations with tools, if the family has one and the checkpoint's ignores them."""
+    config = _read_json(path / "tokenizer_config.json")
+    source = FAMILIES[architecture].tool_template
+    if source is None or "tools" in (_find_template(path, config) or ""):
+        return None
+    return ChatTemplate(source, _special_tokens(config))
+
+
+def _own_template(path: Path, architecture: str, tokenizer_config: Mapping[str, Any]) -> str | None:
+    """Returns the checkpoint's template, unless the family's replaces it."""
+    source = _find_template(path, tokenizer_config)
+    gives_way = FAMILIES[architecture].published_takes_text_alone and "image" not in (source or "")
+    return None if gives_way else source
 
 
 def _find_template(path: Path, tokenizer_config: Mapping[str, Any]) -> str | None:

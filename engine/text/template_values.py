@@ -4,7 +4,7 @@ All client text is escaped, so that none of it is read as a special token.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 from glimpse.engine.text.conversation import ChatMessage, MediaSlot, ToolCall, ToolDefinition
@@ -17,11 +17,28 @@ Content: TypeAlias = str | list[dict[str, str]]
 _SLOTS = {kind: {"type": kind.value} for kind in MediaKind} | {MediaKind.AUDIO: {"type": "audio", "audio_url": ""}}
 
 
-def message_value(message: ChatMessage, role: str, escaper: SpecialTokenEscaper) -> dict[str, Any]:
-    """Converts a message; `role` is the name that the template uses for its role."""
-    value: dict[str, Any] = {"role": role, "content": _content_value(message.content, escaper)}
+def message_value(
+    message: ChatMessage,
+    role: str,
+    escaper: SpecialTokenEscaper,
+    *,
+    as_parts: bool = False,
+    slot_texts: Mapping[MediaKind, str] | None = None,
+) -> dict[str, Any]:
+    """Converts a message.
+
+    Args:
+        message: one of the conversation.
+        role: the name that the template uses for its role.
+        escaper: the conversation's.
+        as_parts: the template reads contents as lists of parts only.
+        slot_texts: the template reads contents as texts only, in which these stand for media, by kind.
+    """
+    value: dict[str, Any] = {"role": role, "content": _content(message, escaper, as_parts, slot_texts)}
     if message.name is not None:
         value["name"] = escaper.escape(message.name)
+    if message.reasoning is not None:
+        value["reasoning_content"] = escaper.escape(message.reasoning)  # the name that published templates use
     if message.tool_calls:
         value["tool_calls"] = [_call_value(call, escaper) for call in message.tool_calls]
     if message.tool_call_id is not None:
@@ -29,11 +46,31 @@ def message_value(message: ChatMessage, role: str, escaper: SpecialTokenEscaper)
     return value
 
 
+def _content(
+    message: ChatMessage, escaper: SpecialTokenEscaper, as_parts: bool, slot_texts: Mapping[MediaKind, str] | None
+) -> Content | None:
+    content = _content_parts(message.content, escaper)
+    kinds = {part.kind for part in message.content if isinstance(part, MediaSlot)}
+    if kinds and not as_parts and slot_texts and kinds <= set(slot_texts):
+        return "\n".join(
+            slot_texts[part.kind] if isinstance(part, MediaSlot) else escaper.escape(part) for part in message.content
+        )
+    return content if as_parts or kinds else _joined(content)
+
+
 def tool_value(tool: ToolDefinition, escaper: SpecialTokenEscaper) -> dict[str, Any]:
     """Converts a tool to the format of the OpenAI API."""
     described = {} if tool.description is None else {"description": escaper.escape(tool.description)}
     parameters = escape_json(json.loads(tool.parameters), escaper)
     return {"type": "function", "function": {"name": escaper.escape(tool.name), **described, "parameters": parameters}}
+
+
+def with_system_tools(values: Sequence[dict[str, Any]], tools: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Adds converted tools to the system message, or to an empty one before all others, as JSON text."""
+    text = json.dumps([tool["function"] for tool in tools], ensure_ascii=False)
+    has_system = bool(values) and values[0]["role"] == "system"
+    system = values[0] if has_system else {"role": "system", "content": ""}
+    return [system | {"tools": text}, *values[has_system:]]
 
 
 def escape_json(value: Any, escaper: SpecialTokenEscaper) -> Any:
@@ -67,12 +104,13 @@ def _call_value(call: ToolCall, escaper: SpecialTokenEscaper) -> dict[str, Any]:
     return {"type": "function", "id": escaper.escape(call.id), "function": function}
 
 
-def _content_value(content: Sequence[str | MediaSlot], escaper: SpecialTokenEscaper) -> Content:
-    """Returns a string, which all templates accept, if there are no media; else a list of parts."""
-    parts = [
+def _content_parts(content: Sequence[str | MediaSlot], escaper: SpecialTokenEscaper) -> list[dict[str, str]]:
+    """Returns at least one part, because templates look at the first."""
+    return [
         _SLOTS[part.kind] if isinstance(part, MediaSlot) else {"type": "text", "text": escaper.escape(part)}
-        for part in content
+        for part in content or ("",)
     ]
-    if any(isinstance(part, MediaSlot) for part in content):
-        return parts
+
+
+def _joined(parts: Sequence[Mapping[str, str]]) -> str:
     return "".join(part["text"] for part in parts)

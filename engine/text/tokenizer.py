@@ -4,7 +4,7 @@ The only module that uses the tokenizers library.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import tokenizers
@@ -44,7 +44,7 @@ class Tokenizer:
         self._added = {token_id: token.content for token_id, token in added.items()}
         self.special_ids = frozenset(token_id for token_id, token in added.items() if token.special)
         self.vocab_size = tokenizer.get_vocab_size(with_added_tokens=True)
-        self._prefix_ids = _prefix_ids(tokenizer)
+        self._prefix_ids, self._suffix_ids = _affix_ids(tokenizer)
         self._bytes: dict[int, bytes] = {}  # cache
         self._plain = _without_added_tokens(tokenizer)
         self._continuing = _without_first_space(self._plain)
@@ -56,6 +56,10 @@ class Tokenizer:
     def added_texts(self) -> tuple[str, ...]:
         """Spellings of the added tokens."""
         return tuple(self._added.values())
+
+    def added_id(self, spelling: str) -> int:
+        """Returns the id of an added token. Raises KeyError if there is none."""
+        return {text: token_id for token_id, text in self._added.items()}[spelling]
 
     def encode(self, text: str) -> list[int]:
         """Encodes a text and recognizes added tokens in it. Other threads run meanwhile."""
@@ -119,6 +123,11 @@ class Tokenizer:
         prefix = self._prefix_ids
         return token_ids if token_ids[: len(prefix)] == prefix else prefix + token_ids
 
+    def with_suffix(self, token_ids: list[int]) -> list[int]:
+        """Returns a raw text's tokens before those that end each text, such as `<|endoftext|>`, unless it has them."""
+        suffix = self._suffix_ids
+        return token_ids if suffix == token_ids[len(token_ids) - len(suffix) :] else token_ids + suffix
+
     def decode(self, token_ids: Sequence[int], *, skip_special: bool = True) -> str:
         """Decodes the token ids of a whole text.
 
@@ -136,10 +145,11 @@ def _encode_fast(tokenizer: tokenizers.Tokenizer, text: str) -> list[int]:
     return encoding.ids
 
 
-def _prefix_ids(tokenizer: tokenizers.Tokenizer) -> list[int]:
-    """Returns the tokens that the library's post-processing puts before a text."""
+def _affix_ids(tokenizer: tokenizers.Tokenizer) -> tuple[list[int], list[int]]:
+    """Returns the tokens that the library's post-processing puts before a text and after it."""
     with_all, plain = (tokenizer.encode("a", add_special_tokens=special).ids for special in (True, False))
-    return with_all[: with_all.index(plain[0])]
+    start = with_all.index(plain[0])
+    return with_all[:start], with_all[start + len(plain) :]
 
 
 def _without_added_tokens(tokenizer: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
@@ -166,8 +176,12 @@ def _without_first_space(tokenizer: tokenizers.Tokenizer) -> tokenizers.Tokenize
     return continuing
 
 
-def load_tokenizer(path: Path) -> Tokenizer:
-    """Loads the tokenizer of the checkpoint in folder `path`.
+def load_tokenizer(path: Path, *, markers: Iterable[str] = ()) -> Tokenizer:
+    """Loads the tokenizer of a checkpoint.
+
+    Args:
+        path: Folder of the checkpoint.
+        markers: Spellings of special tokens to add, with ids after the vocabulary, where the tokenizer has none.
 
     Raises:
         CheckpointError: `tokenizer.json` is missing, cannot be read, or is no such BPE.
@@ -180,6 +194,8 @@ def load_tokenizer(path: Path) -> Tokenizer:
         raise CheckpointError("the checkpoint has no tokenizer.json") from error
     except Exception as error:  # the library raises plain Exception
         raise CheckpointError(f"the checkpoint's tokenizer.json cannot be read: {error}") from error
+    missing = [marker for marker in markers if tokenizer.token_to_id(marker) is None]
+    tokenizer.add_special_tokens([tokenizers.AddedToken(marker, special=True, normalized=False) for marker in missing])
     fields = json.loads(document)
     spelling = spelling_of(fields)
     if spelling is None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from time import monotonic
 
 from glimpse.media.cache.memory_budget import MemoryReservation
@@ -24,6 +24,11 @@ class MediaUsage:
     """Time spent waiting for files from other servers, summed over files."""
     decode_seconds: float = 0.0
     """Time spent waiting for media to be decoded, summed over media."""
+
+    def __add__(self, other: "MediaUsage") -> "MediaUsage":
+        """Returns the work of both."""
+        names = (each.name for each in fields(self))
+        return MediaUsage(**{name: getattr(self, name) + getattr(other, name) for name in names})
 
     @property
     def num_media(self) -> int:

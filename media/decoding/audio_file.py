@@ -15,7 +15,8 @@ from glimpse.media.containers.decode_errors import cancelled, report_decode_erro
 from glimpse.media.containers.sniff import sniff_audio
 from glimpse.media.containers.video import open_container
 from glimpse.media.errors import MediaError, MediaErrorCode
-from glimpse.media.processing.audio import Audio, AudioProcessing, audio_from_samples, resample_for_model
+from glimpse.media.processing.audio import Audio, AudioProcessing, audio_from_samples
+from glimpse.media.processing.audio_samples import resample_for_model
 
 FloatArray = npt.NDArray[np.float32]
 

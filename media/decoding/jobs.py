@@ -17,7 +17,7 @@ from glimpse.media.processing.video_options import VideoOptions
 
 
 class ImageJob(msgspec.Struct, frozen=True, kw_only=True, tag="image"):
-    """Decodes an image file to uint8 [height, width, 3]."""
+    """Decodes an image file to uint8 [height, width, 3] or [tiles, height, width, 3]."""
 
     processing: ImageProcessing
     """Parameters with the request's bounds."""
@@ -54,9 +54,13 @@ class Decoded(msgspec.Struct, frozen=True, kw_only=True, tag="decoded"):
     """Result of a successful job; the elements follow."""
 
     shape: tuple[int, ...]
+    grid: tuple[int, ...] = ()
+    """For images, as in `glimpse.media.processing.image.Image`."""
     frame_seconds: tuple[float, ...] = ()
     """For videos, as in `glimpse.media.processing.video.Video`."""
     fps: float | None = None
+    """For videos, as in `glimpse.media.processing.video.Video`."""
+    duration_seconds: float | None = None
     """For videos, as in `glimpse.media.processing.video.Video`."""
 
 

@@ -5,14 +5,7 @@ from fractions import Fraction
 
 from glimpse.media.containers.video import FrameTimes, open_video
 from glimpse.media.errors import MediaError, MediaErrorCode
-from glimpse.media.processing.frame_sampling import (
-    DEFAULT_FPS,
-    MAX_FRAMES,
-    evenly_spaced,
-    num_decoded,
-    num_frames_at_rate,
-    num_frames_requested,
-)
+from glimpse.media.processing.frame_sampling import MAX_FRAMES, FrameSampling, num_decoded
 from glimpse.media.processing.video import Video, VideoProcessing, make_video
 from glimpse.media.processing.video_options import VideoOptions, check_options
 
@@ -32,17 +25,17 @@ def video_from_file(
     Args:
         data: The file.
         processing: The checkpoint's parameters.
-        options: The request's options; without `fps` and `num_frames`, one frame per second is sampled.
+        options: The request's options; without `fps` and `num_frames`, frames are sampled at the default rate.
         stopped: Called between frames; True cancels the decoding.
 
     Raises:
         MediaError: The file cannot be used, or the options do not fit it.
     """
     check_options(options, of_frames=False)
-    fps = (options.fps or DEFAULT_FPS) if options.num_frames is None else None
+    fps = (options.fps or processing.sampling.fps) if options.num_frames is None else None
     with open_video(data, max_pixels=MAX_FRAME_PIXELS) as video:
         frames = video.frame_times()
-        frame_indices = _frame_indices(frames, options, fps, processing.temporal_patch_size)
+        frame_indices = _frame_indices(frames, options, fps, processing.sampling)
         if num_decoded(frames.times, frames.keyframes, frame_indices) * video.width * video.height > MAX_DECODED_PIXELS:
             message = "the video takes too long to decode; send a shorter part of it or smaller frames"
             raise MediaError(MediaErrorCode.TOO_LARGE, message)
@@ -52,19 +45,19 @@ def video_from_file(
             processing.with_options(options),
             frame_seconds=tuple(frames.seconds(index) for index in frame_indices),
             fps=fps,
+            duration_seconds=float(_duration(frames, range(len(frames.times)))),
         )
 
 
-def _frame_indices(frames: FrameTimes, options: VideoOptions, fps: float | None, depth: int) -> list[int]:
+def _frame_indices(frames: FrameTimes, options: VideoOptions, fps: float | None, sampling: FrameSampling) -> list[int]:
     """Returns the sampled frame indices."""
     shown = _selected_part(frames, options)
     max_frames = options.max_frames or MAX_FRAMES
     if fps is not None:
-        duration = _duration(frames, shown)
-        count = num_frames_at_rate(len(shown), duration, fps=fps, max_frames=max_frames, depth=depth)
+        indices = sampling.at_rate(len(shown), _duration(frames, shown), fps=fps, max_frames=max_frames)
     else:
-        count = num_frames_requested(len(shown), options.num_frames or max_frames, max_frames=max_frames, depth=depth)
-    return [shown[index] for index in evenly_spaced(len(shown), count)]
+        indices = sampling.requested(len(shown), options.num_frames or max_frames, max_frames=max_frames)
+    return [shown[index] for index in indices]
 
 
 def _selected_part(frames: FrameTimes, options: VideoOptions) -> range:

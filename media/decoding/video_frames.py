@@ -7,7 +7,7 @@ import PIL.Image
 from glimpse.media.containers.decode_errors import cancelled
 from glimpse.media.containers.still import load_pixels, open_image
 from glimpse.media.errors import MediaError, MediaErrorCode
-from glimpse.media.processing.frame_sampling import MAX_FRAMES, evenly_spaced, num_frames_requested
+from glimpse.media.processing.frame_sampling import MAX_FRAMES, FrameSampling
 from glimpse.media.processing.rgb import upright_rgb
 from glimpse.media.processing.video import Video, VideoProcessing, make_video
 from glimpse.media.processing.video_options import VideoOptions, check_options
@@ -16,7 +16,7 @@ _MAX_LISTED_PIXELS = 4_000_000_000
 """Limit on the pixels of all sampled frames before resizing: about a minute of CPU time."""
 
 
-def sample_frame_indices(num_frames: int, options: VideoOptions, *, depth: int) -> list[int]:
+def sample_frame_indices(num_frames: int, options: VideoOptions, sampling: FrameSampling) -> list[int]:
     """Returns the sampled indices of a list of frames: all, or as many as the options request.
 
     Raises:
@@ -28,8 +28,7 @@ def sample_frame_indices(num_frames: int, options: VideoOptions, *, depth: int) 
     max_frames = options.max_frames or MAX_FRAMES
     if options.num_frames is None and num_frames <= max_frames:
         return list(range(num_frames))
-    wanted = options.num_frames or max_frames
-    return evenly_spaced(num_frames, num_frames_requested(num_frames, wanted, max_frames=max_frames, depth=depth))
+    return sampling.requested(num_frames, options.num_frames or max_frames, max_frames=max_frames)
 
 
 def video_from_images(

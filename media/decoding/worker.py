@@ -60,8 +60,8 @@ def decode(job: Job, files: list[bytes], max_decoded_pixels: int) -> tuple[Decod
     """Decodes a job's files. Raises MediaError."""
     match job:
         case ImageJob():
-            pixels = image_pixels(open_image(files[0], max_pixels=max_decoded_pixels), job.processing)
-            return Decoded(shape=pixels.shape), pixels.data.cast("B")
+            pixels, grid = image_pixels(open_image(files[0], max_pixels=max_decoded_pixels), job.processing)
+            return Decoded(shape=pixels.shape, grid=grid), pixels.data.cast("B")
         case VideoJob():
             return _decoded_video(video_from_file(files[0], job.processing, job.options))
         case FramesJob():
@@ -77,7 +77,12 @@ def decode(job: Job, files: list[bytes], max_decoded_pixels: int) -> tuple[Decod
 
 
 def _decoded_video(video: Video) -> tuple[Decoded, memoryview]:
-    decoded = Decoded(shape=video.pixels.shape, frame_seconds=video.frame_seconds, fps=video.fps)
+    decoded = Decoded(
+        shape=video.pixels.shape,
+        frame_seconds=video.frame_seconds,
+        fps=video.fps,
+        duration_seconds=video.duration_seconds,
+    )
     return decoded, video.pixels.data.cast("B")
 
 

@@ -29,13 +29,14 @@ from glimpse.media.decoding.worker_pool import WORKER_COMMAND, WorkerLimits, Wor
 from glimpse.media.errors import MediaError
 from glimpse.media.native.library import environment_for_workers
 from glimpse.media.processing.audio import audio_from_samples
-from glimpse.media.processing.image import ImageProcessing, image_from_pixels
-from glimpse.media.processing.smart_resize import LARGEST_MAX_PIXELS
+from glimpse.media.processing.image import image_from_pixels
+from glimpse.media.processing.sizing.smart_resize import LARGEST_MAX_PIXELS
 from glimpse.media.processing.video import video_from_pixels
-from glimpse.media.processing.video_options import LARGEST_TOTAL_PIXELS
 
 _MEMORY_BYTES = 3 << 30
 """Address space for the program, two copies of the largest file, two forms of the largest media, and decoder frames."""
+_MAX_IMAGE_BYTES = 2 * LARGEST_MAX_PIXELS * 3
+"""Sides are rounded up when an image is enlarged."""
 IMAGE_LIMITS = WorkerLimits(memory_bytes=_MEMORY_BYTES, cpu_seconds=20, timeout_seconds=60)
 VIDEO_LIMITS = WorkerLimits(memory_bytes=_MEMORY_BYTES, cpu_seconds=120, timeout_seconds=240)
 
@@ -111,16 +112,20 @@ def _request(
 def _read_media(job: Job, decoded: Decoded, stdout: IO[bytes]) -> DecodedMedia:
     """Reads the elements of a result. Raises StreamEndedError if its shape does not fit the job."""
     match job, decoded.shape:
-        case ImageJob(processing=processing), (height, width, 3) if _are_whole_tokens(height, width, processing):
-            # Sides are rounded up when an image is enlarged.
-            pixels = _read_pixels(decoded, stdout, max_bytes=2 * LARGEST_MAX_PIXELS * 3)
-            return image_from_pixels(pixels, processing)
-        case ((VideoJob(processing=processing) | FramesJob(processing=processing)), (num_frames, _, _, 3)) if len(
-            decoded.frame_seconds
-        ) in (0, num_frames):
-            max_bytes = processing.temporal_patch_size * LARGEST_TOTAL_PIXELS * 3
-            pixels = _read_pixels(decoded, stdout, max_bytes=max_bytes)
-            return video_from_pixels(pixels, processing, frame_seconds=decoded.frame_seconds, fps=decoded.fps)
+        case ImageJob(processing=processing), shape if processing.sizing.fits(shape, decoded.grid):
+            pixels = _read_pixels(decoded, stdout, max_bytes=_MAX_IMAGE_BYTES)
+            return image_from_pixels(pixels, decoded.grid, processing)
+        case ((VideoJob(processing=processing) | FramesJob(processing=processing)), (num_frames, height, width, 3)) if (
+            len(decoded.frame_seconds) in (0, num_frames) and processing.sizing.fits(num_frames, height, width)
+        ):
+            pixels = _read_pixels(decoded, stdout)
+            return video_from_pixels(
+                pixels,
+                processing,
+                frame_seconds=decoded.frame_seconds,
+                fps=decoded.fps,
+                duration_seconds=decoded.duration_seconds,
+            )
         case AudioJob(processing=processing), (num_samples,) if 0 <= num_samples <= processing.max_samples:
             samples = np.empty(num_samples, np.float32)
             read_exactly(stdout, samples.data.cast("B"))
@@ -129,13 +134,8 @@ def _read_media(job: Job, decoded: Decoded, stdout: IO[bytes]) -> DecodedMedia:
             raise StreamEndedError
 
 
-def _are_whole_tokens(height: int, width: int, processing: ImageProcessing) -> bool:
-    side = processing.patch_size * processing.merge_size
-    return height % side == 0 and width % side == 0
-
-
-def _read_pixels(decoded: Decoded, stream: IO[bytes], *, max_bytes: int) -> npt.NDArray[np.uint8]:
-    if min(decoded.shape) < 1 or math.prod(decoded.shape) > max_bytes:
+def _read_pixels(decoded: Decoded, stream: IO[bytes], *, max_bytes: int | None = None) -> npt.NDArray[np.uint8]:
+    if min(decoded.shape) < 1 or (max_bytes is not None and math.prod(decoded.shape) > max_bytes):
         raise StreamEndedError
     pixels = np.empty(decoded.shape, np.uint8)
     read_exactly(stream, pixels.data.cast("B"))

@@ -35,7 +35,7 @@ class EmbeddingSpec:
     """Embeddings that a checkpoint accepts."""
 
     kinds: frozenset[MediaKind]
-    """Kinds of media that the model accepts."""
+    """Kinds of media that embeddings may replace."""
     hidden_size: int
     """Values per token."""
     merge_size: int
@@ -49,10 +49,10 @@ class Embedding:
     kind: MediaKind
     tensor: Tensor
     """Floats [1, tokens, hidden_size] or [tokens, hidden_size], finite also in float16."""
-    grid_thw: tuple[int, int, int]
+    grid: tuple[int, int, int]
     """Patches in time, height and width, before merging; (1, 1, tokens) for audio."""
     num_tokens: int
-    """Prompt tokens that the embeddings take."""
+    """Rows of the embeddings, one for each placeholder token."""
     key: bytes
     """Content key: SHA-256 of the elements, their type and shape, and the grid."""
 
@@ -88,7 +88,7 @@ def make_embedding(kind: MediaKind, tensor: Tensor, grid: Tensor | None, spec: E
     """
     with about(kind, EmbeddingPart.EMBEDDINGS):
         if kind not in spec.kinds:
-            raise invalid(f"the model does not accept {_MEDIA[kind]}")
+            raise invalid(f"the model does not accept embeddings of {_MEDIA[kind]}")
     with about(kind, EmbeddingPart.GRID_THW):
         own_grid = None if kind is MediaKind.AUDIO else _read_grid(kind, grid, spec)
     with about(kind, EmbeddingPart.EMBEDDINGS):
@@ -101,7 +101,7 @@ def make_embedding(kind: MediaKind, tensor: Tensor, grid: Tensor | None, spec: E
     return Embedding(
         kind=kind,
         tensor=tensor,
-        grid_thw=grid_thw,
+        grid=grid_thw,
         num_tokens=num_tokens,
         key=embedding_key(kind, tensor.dtype, (len(tensor.shape), *tensor.shape, *grid_thw), tensor.data),
     )

@@ -11,6 +11,7 @@ from threading import Lock
 
 import numpy as np
 import numpy.typing as npt
+from PIL.Image import Resampling
 
 from glimpse.media.native.compile_resampler import KERNELS
 from glimpse.media.pixels import Pixels
@@ -18,6 +19,9 @@ from glimpse.native.compiler import BuildError, build_library
 
 NO_LIBRARY = "none"
 """Value of the environment variable that disables the library."""
+
+RESAMPLINGS = frozenset({Resampling.LANCZOS, Resampling.BILINEAR, Resampling.BICUBIC})
+"""The filters of the library, by Pillow's numbers."""
 
 _LARGEST_SIDE = 1 << 24
 """Largest side that float32 represents exactly, because Pillow converts sides to float."""
@@ -49,22 +53,26 @@ class Resizer:
         self.path = path
         self.level = Level(level or _machine_level(library))
         self._resize = library.glimpse_resize
-        self._resize.argtypes = [c_int, c_void_p, c_int64, c_int64, c_int64, c_void_p, c_int64, c_int64]
+        self._resize.argtypes = [c_int, c_int, c_void_p, c_int64, c_int64, c_int64, c_void_p, c_int64, c_int64]
 
-    def resize(self, pixels: Pixels, into: npt.NDArray[np.uint8]) -> None:
-        """Resizes an image to `into`, [height, width, 3], with Pillow's bicubic filter.
+    def resize(self, pixels: Pixels, into: npt.NDArray[np.uint8], resampling: Resampling = Resampling.BICUBIC) -> None:
+        """Resizes an image to `into`, [height, width, 3], with one of Pillow's filters: bilinear, bicubic or Lanczos.
 
         Raises:
-            ValueError: `into` is not a contiguous array of this shape, or a side is 0 or too long.
+            ValueError: `into` is not a contiguous array of this shape, a side is 0 or too long, or it is another
+                filter.
             MemoryError: memory is exhausted.
         """
         if into.dtype != np.uint8 or into.ndim != 3 or into.shape[2] != 3 or not into.flags.carray:
             raise ValueError("'into': expected a contiguous writeable uint8 array [height, width, 3]")
+        if resampling not in RESAMPLINGS:
+            raise ValueError(f"'resampling': expected bilinear, bicubic or Lanczos, got {resampling!r}")
         height, width, _ = into.shape
         sides = (pixels.width, pixels.height, width, height)
         if not 1 <= min(sides) <= max(sides) <= _LARGEST_SIDE:
             raise ValueError(f"expected sides from 1 to {_LARGEST_SIDE} pixels, got {sides}")
-        if self._resize(self.level, pixels.address, *sides[:2], pixels.pixel_bytes, into.ctypes.data, width, height):
+        source = (pixels.address, pixels.width, pixels.height, pixels.pixel_bytes)
+        if self._resize(self.level, resampling, *source, into.ctypes.data, width, height):
             raise MemoryError
 
 

@@ -48,9 +48,9 @@ class RgbImage {
 template <class Source>
 class HorizontalPass {
  public:
-  HorizontalPass(Source& source, int64_t width, const Kernel& kernel)
+  HorizontalPass(Source& source, int64_t width, Filter filter, const Kernel& kernel)
       : size{width, source.size.height}, source_(source), kernel_(kernel),
-        windows_(bicubic_windows(source.size.width, width, kernel)), row_bytes_(width * 3 + 13),
+        windows_(filter_windows(filter, source.size.width, width, kernel)), row_bytes_(width * 3 + 13),
         tile_((source.size.width + kBehind) * kBlockBytes), resized_((width + kBehind) * kBlockBytes),
         rows_(kTileRows * row_bytes_) {}
 
@@ -77,9 +77,9 @@ class HorizontalPass {
 template <class Source>
 class VerticalPass {
  public:
-  VerticalPass(Source& source, int64_t height, const Kernel& kernel)
+  VerticalPass(Source& source, int64_t height, Filter filter, const Kernel& kernel)
       : size{source.size.width, height}, pixel_bytes(source.pixel_bytes), source_(source), kernel_(kernel),
-        windows_(bicubic_windows(source.size.height, height, kernel)),
+        windows_(filter_windows(filter, source.size.height, height, kernel)),
         row_bytes_(whole_blocks(size.width * pixel_bytes)), capacity_(2 * (windows_.longest + kTileRows)),
         cached_rows_((capacity_ + kBehind) * row_bytes_), rows_(kTileRows * row_bytes_) {}
 
@@ -134,14 +134,14 @@ void write(Source&& source, uint8_t* to) {
 }
 
 // Values are rounded between the passes, so their order must be that of Pillow.
-void resize(RgbImage& image, Size to, const Kernel& kernel, uint8_t* resized) {
+void resize(RgbImage& image, Size to, Filter filter, const Kernel& kernel, uint8_t* resized) {
   const int64_t fewer_rows = image.size.height - to.height, fewer_columns = image.size.width - to.width;
   if (fewer_rows > 0 && fewer_rows > 2 * fewer_columns) {
-    VerticalPass vertical(image, to.height, kernel);
-    write(HorizontalPass(vertical, to.width, kernel), resized);
+    VerticalPass vertical(image, to.height, filter, kernel);
+    write(HorizontalPass(vertical, to.width, filter, kernel), resized);
   } else {
-    HorizontalPass horizontal(image, to.width, kernel);
-    write(VerticalPass(horizontal, to.height, kernel), resized);
+    HorizontalPass horizontal(image, to.width, filter, kernel);
+    write(VerticalPass(horizontal, to.height, filter, kernel), resized);
   }
 }
 
@@ -160,14 +160,16 @@ int glimpse_resize_level() {
   return has_avx512 ? kAvx512 : kAvx2;
 }
 
-// [height, width, pixel_bytes] → [to_height, to_width, 3]; pixel_bytes is 3 or 4, sides are 1 to 2^24.
+// [height, width, pixel_bytes] → [to_height, to_width, 3]; pixel_bytes is 3 or 4, sides are 1 to 2^24,
+// `filter` is a value of Filter.
 // Returns 0 on success and 1 if memory is exhausted.
-int glimpse_resize(int level, const uint8_t* pixels, int64_t width, int64_t height, int64_t pixel_bytes,
+int glimpse_resize(int level, int filter, const uint8_t* pixels, int64_t width, int64_t height, int64_t pixel_bytes,
                    uint8_t* resized, int64_t to_width, int64_t to_height) {
   using namespace glimpse;
   try {
     RgbImage image(pixels, {width, height}, pixel_bytes);
-    resize(image, {to_width, to_height}, level == kAvx512 ? kAvx512Kernel : kAvx2Kernel, resized);
+    const Kernel& kernel = level == kAvx512 ? kAvx512Kernel : kAvx2Kernel;
+    resize(image, {to_width, to_height}, static_cast<Filter>(filter), kernel, resized);
     return 0;
   } catch (const std::bad_alloc&) {
     return 1;

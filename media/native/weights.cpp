@@ -7,7 +7,12 @@
 namespace glimpse {
 namespace {
 
-constexpr double kSupport = 2.0;  // radius of the filter
+constexpr double kPi = 3.14159265358979323846;
+
+struct Shape {
+  double support;  // radius
+  double (*weight)(double x);
+};
 
 double bicubic(double x) {
   constexpr double a = -0.5;
@@ -15,6 +20,21 @@ double bicubic(double x) {
   if (x < 1.0) return ((a + 2.0) * x - (a + 3.0)) * x * x + 1;
   if (x < 2.0) return (((x - 5) * x + 8) * x - 4) * a;
   return 0.0;
+}
+
+double sinc(double x) {
+  if (x == 0.0) return 1.0;
+  x = x * kPi;
+  return std::sin(x) / x;
+}
+
+double lanczos(double x) { return -3.0 <= x && x < 3.0 ? sinc(x) * sinc(x / 3) : 0.0; }
+
+double triangle(double x) { return std::max(0.0, 1.0 - std::abs(x)); }
+
+Shape shape_of(Filter filter) {
+  if (filter == Filter::kLanczos) return {3.0, lanczos};
+  return filter == Filter::kBilinear ? Shape{1.0, triangle} : Shape{2.0, bicubic};
 }
 
 int32_t fixed_point(double weight) {
@@ -29,9 +49,9 @@ int32_t lowest(int32_t number, int bits) {
 // Computes the windows of one line.
 class Line {
  public:
-  Line(int64_t samples, int64_t resized, const Kernel& kernel)
-      : samples_(samples), scale_(static_cast<double>(samples) / resized), stretch_(std::max(scale_, 1.0)),
-        kernel_(kernel) {}
+  Line(Filter filter, int64_t samples, int64_t resized, const Kernel& kernel)
+      : shape_(shape_of(filter)), samples_(samples), scale_(static_cast<double>(samples) / resized),
+        stretch_(std::max(scale_, 1.0)), kernel_(kernel) {}
 
   // Returns the window of an output sample and appends its words.
   Window window(int64_t index, std::vector<int32_t>& words) {
@@ -45,13 +65,13 @@ class Line {
  private:
   // Computes the weights of an output sample; returns the index of the first input sample.
   int64_t compute_weights(int64_t index) {
-    const double center = (index + 0.5) * scale_, reach = kSupport * stretch_, shrink = 1.0 / stretch_;
+    const double center = (index + 0.5) * scale_, reach = shape_.support * stretch_, shrink = 1.0 / stretch_;
     const int64_t first = std::max<int64_t>(static_cast<int64_t>(center - reach + 0.5), 0);
     const int64_t end = std::min(static_cast<int64_t>(center + reach + 0.5), samples_);
     double sum = 0.0;
     exact_.clear();
     for (int64_t i = 0; i < end - first; ++i) {
-      exact_.push_back(bicubic((i + first - center + 0.5) * shrink));
+      exact_.push_back(shape_.weight((i + first - center + 0.5) * shrink));
       sum += exact_.back();
     }
     weights_.clear();
@@ -72,6 +92,7 @@ class Line {
     }
   }
 
+  const Shape shape_;
   const int64_t samples_;
   const double scale_, stretch_;
   const Kernel& kernel_;
@@ -81,8 +102,8 @@ class Line {
 
 }  // namespace
 
-Windows bicubic_windows(int64_t samples, int64_t resized, const Kernel& kernel) {
-  Line line(samples, resized, kernel);
+Windows filter_windows(Filter filter, int64_t samples, int64_t resized, const Kernel& kernel) {
+  Line line(filter, samples, resized, kernel);
   Windows windows;
   for (int64_t i = 0; i < resized; ++i) {
     windows.each.push_back(line.window(i, windows.words));

@@ -17,7 +17,9 @@ struct Windows {
   Windows(Windows&&) = default;
 };
 
-// Returns the windows of Pillow's bicubic filter.
-Windows bicubic_windows(int64_t samples, int64_t resized, const Kernel& kernel);
+enum class Filter : int { kLanczos = 1, kBilinear = 2, kBicubic = 3 };  // as Pillow numbers them
+
+// Returns the windows of one of Pillow's filters.
+Windows filter_windows(Filter filter, int64_t samples, int64_t resized, const Kernel& kernel);
 
 }  // namespace glimpse

@@ -1,13 +1,11 @@
-"""Audio preprocessing like Qwen2-Audio's: log-mel features, token count and content key.
+"""Audio preprocessing like Qwen2-Audio's and Ultravox's: log-mel features and content key.
 
-Uses the features of Whisper's extractor in the way of Qwen2-Audio's processor and encoder. Audio is truncated to the
-length that the checkpoint's extractor says, 30 s, as in the reference.
+Uses the features of Whisper's extractor in the way of these models' processors. Qwen2-Audio's truncates audio to the
+length that the checkpoint's extractor says, 30 s.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,12 +15,9 @@ from glimpse.media.key import audio_key
 from glimpse.media.kind import MediaKind
 from glimpse.media.processing.mel import log_mel
 from glimpse.media.processing.preprocessor import positive, read_json
-from glimpse.media.processing.resample import resample
 
 FloatArray = npt.NDArray[np.float32]
 
-RATES = range(4_000, 192_001)
-"""Supported sampling rates in Hz. Lower rates would allow long audio in a few bytes."""
 LARGEST_AMPLITUDE = 1e6
 """Full scale is 1. Samples beyond this limit would overflow in the features."""
 
@@ -39,7 +34,10 @@ class AudioProcessing:
     hop: int
     """Samples between the starts of frames."""
     max_samples: int
-    """Length to which audio is truncated, or padded with silence before features are computed; a multiple of `hop`."""
+    """Length to which audio is truncated; a multiple of `hop`."""
+    pads_to_max: bool = True
+    """Audio is padded with silence to `max_samples` before features are computed; else to a multiple of `hop`, and at
+    least two of them, as for Ultravox."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -49,17 +47,16 @@ class Audio:
     kind: MediaKind = field(default=MediaKind.AUDIO, init=False)
     features: FloatArray
     """[mel bins, frames]: the frames that the encoder uses. If `n` frames begin within the audio, these are the first
-    2 · ⌈n / 2⌉ + 1, or all if there are fewer. The reference's attention masks the others, which are silence.
+    2 · ⌈n / 2⌉ + 1, or all if there are fewer. The reference's attention masks the others, which are silence. Without
+    `pads_to_max` these are n, at least two.
     """
-    num_tokens: int
-    """Prompt tokens that the audio takes: one per four frames."""
     key: bytes
     """Content key: SHA-256 of the truncated samples and the parameters of the features."""
     duration_seconds: float
     """Duration after truncation."""
 
     @property
-    def grid_thw(self) -> tuple[int, int, int]:
+    def grid(self) -> tuple[int, int, int]:
         """(1, mel bins, frames): the layout of the spectrogram, in the form of an image's grid."""
         num_bins, num_frames = self.features.shape
         return (1, num_bins, num_frames)
@@ -88,69 +85,39 @@ def audio_processing(path: Path) -> AudioProcessing:
     )
 
 
-def audio_from_array(array: npt.NDArray[Any], rate: int, processing: AudioProcessing) -> Audio:
-    """Preprocesses an array of samples.
-
-    Args:
-        array: Floats [samples] or [channels, samples], full scale at 1. Channels are averaged.
-        rate: In Hz.
-        processing: The checkpoint's parameters.
-
-    Raises:
-        MediaError: The rate is not supported, or the samples are invalid.
-    """
-    per_channel = np.atleast_2d(array)[:, : _max_source_samples(rate, processing)].astype(np.float32)
-    return audio_from_samples(resample_for_model([per_channel.mean(axis=0)], rate, processing), processing)
-
-
-def resample_for_model(chunks: Iterable[FloatArray], rate: int, processing: AudioProcessing) -> FloatArray:
-    """Resamples and truncates audio: returns [samples] at the checkpoint's rate, at most `max_samples`.
-
-    Requests no more chunks than the result needs.
-
-    Raises:
-        MediaError: The rate is not supported; or from `chunks`.
-    """
-    if rate not in RATES:
-        message = f"expected a sampling rate from {RATES[0]} to {RATES[-1]} Hz, got {rate}"
-        raise MediaError(MediaErrorCode.INVALID_MEDIA, message)
-    return resample(chunks, rate, to=processing.sampling_rate, max_samples=processing.max_samples)
-
-
 def audio_from_samples(samples: FloatArray, processing: AudioProcessing) -> Audio:
-    """Preprocesses samples from `resample_for_model`.
+    """Preprocesses samples from `resample_for_model` (`glimpse.media.processing.audio_samples`).
 
     Raises:
         MediaError: INVALID_MEDIA: the audio is too short for a token, or its samples are not amplitudes.
     """
     num_audio_frames = -(-len(samples) // processing.hop)
     num_positions = -(-num_audio_frames // 2)  # the encoder's convolution has a stride of two frames
-    if num_positions < 2:
-        least, seconds = 2 * processing.hop / processing.sampling_rate, len(samples) / processing.sampling_rate
-        message = f"expected audio of more than {least:g} s, got {seconds:g} s"
+    if num_positions < (2 if processing.pads_to_max else 1):
+        least = 2 * processing.hop / processing.sampling_rate if processing.pads_to_max else 0
+        message = f"expected audio of more than {least:g} s, got {len(samples) / processing.sampling_rate:g} s"
         raise MediaError(MediaErrorCode.INVALID_MEDIA, message)
     if not np.all(np.abs(samples) <= LARGEST_AMPLITUDE):  # written so that NaN fails
         message = f"expected finite audio samples of magnitude up to {LARGEST_AMPLITUDE:g}, where full scale is 1"
         raise MediaError(MediaErrorCode.INVALID_MEDIA, message)
-    # The last window that overlaps the audio is centered one frame after it, so the maximum is among these frames.
-    num_frames = min(num_audio_frames + 2, processing.max_samples // processing.hop)
+    if processing.pads_to_max:
+        # The last window that overlaps the audio is centered one frame after it, so the maximum is among these frames.
+        num_frames, length = min(num_audio_frames + 2, processing.max_samples // processing.hop), processing.max_samples
+        num_kept = 2 * num_positions + 1
+    else:
+        num_kept = num_frames = max(num_audio_frames, 2)
+        length = num_frames * processing.hop
     features = log_mel(
         samples,
         num_frames,
-        length=processing.max_samples,
+        length=length,
         sampling_rate=processing.sampling_rate,
         fft_size=processing.fft_size,
         hop=processing.hop,
         num_bins=processing.num_mel_bins,
     )
     return Audio(
-        features=np.ascontiguousarray(features[:, : 2 * num_positions + 1]),
-        num_tokens=num_positions // 2,
+        features=np.ascontiguousarray(features[:, :num_kept]),
         key=audio_key(samples, processing.sampling_rate, processing.fft_size, processing.hop, processing.num_mel_bins),
         duration_seconds=len(samples) / processing.sampling_rate,
     )
-
-
-def _max_source_samples(rate: int, processing: AudioProcessing) -> int:
-    """Returns how many samples at this rate can affect the result, including the filter's look-ahead."""
-    return (processing.max_samples // processing.sampling_rate + 1) * rate

@@ -1,17 +1,112 @@
-"""Sampling of video frames, like Qwen2-VL's. Pure arithmetic, independent of files and pixels.
+"""Sampling of video frames, as model families do it. Pure arithmetic, independent of files and pixels.
 
-The formulas are those of `sample_frames` in the video processor of transformers: sampling at a rate gives at least 4
-frames, at most 768, no more than the video has, and a multiple of the frames per patch. Frames are evenly spaced and
-include the first. Where the reference has no result (a video of one frame, or more frames requested than there are),
-the nearest possible number is used.
+The formulas are those of `sample_frames` in the video processors of transformers. Where the reference has no result (a
+video of one frame, or more frames requested than there are), the nearest possible number is used.
 """
 
 from collections.abc import Sequence
 from fractions import Fraction
+from typing import TypeAlias
 
-DEFAULT_FPS = 1.0
+import msgspec
+import numpy as np
+
 MIN_FRAMES = 4
 MAX_FRAMES = 768
+
+
+class PatchSampling(msgspec.Struct, frozen=True, kw_only=True, tag="patches"):
+    """Qwen2-VL's: evenly spaced frames from the first on, as many as fill temporal patches.
+
+    Sampling at a rate gives at least 4 frames, at most 768, and no more than the video has.
+    """
+
+    depth: int = 2
+    """Frames per patch."""
+    fps: float = 1.0
+    """Default rate in frames per second."""
+
+    def at_rate(self, num_frames: int, duration_seconds: Fraction, *, fps: float, max_frames: int) -> list[int]:
+        """Returns the indices of frames sampled at a rate; the arguments are those of `num_frames_at_rate`."""
+        count = num_frames_at_rate(num_frames, duration_seconds, fps=fps, max_frames=max_frames, depth=self.depth)
+        return evenly_spaced(num_frames, count)
+
+    def requested(self, num_frames: int, wanted: int, *, max_frames: int) -> list[int]:
+        """Returns the indices of about `wanted` of `num_frames` frames."""
+        count = num_frames_requested(num_frames, wanted, max_frames=max_frames, depth=self.depth)
+        return evenly_spaced(num_frames, count)
+
+
+class EndpointSampling(msgspec.Struct, frozen=True, kw_only=True, tag="endpoints"):
+    """Qwen3-VL's: evenly spaced frames that include the first and the last one."""
+
+    fps: float = 2.0
+    """Default rate in frames per second."""
+    min_frames: int = MIN_FRAMES
+    """Fewest frames that are sampled at a rate, if the video has them."""
+    max_frames: int = MAX_FRAMES
+    """Most frames that are sampled."""
+    max_frames_at_rate: int = MAX_FRAMES
+    """Most frames that are sampled at a rate. Requests may ask for more by their number."""
+
+    def at_rate(self, num_frames: int, duration_seconds: Fraction, *, fps: float, max_frames: int) -> list[int]:
+        """Returns the indices of frames sampled at a rate; the arguments are those of `num_frames_at_rate`."""
+        wanted = max(duration_seconds * Fraction(fps), self.min_frames)
+        most = min(num_frames, self.max_frames_at_rate)
+        return self.requested(num_frames, int(min(wanted, most)), max_frames=max_frames)
+
+    def requested(self, num_frames: int, wanted: int, *, max_frames: int) -> list[int]:
+        """Returns the indices of `wanted` of `num_frames` frames, or of as many as there may be."""
+        count = min(wanted, num_frames, max_frames, self.max_frames)
+        return np.linspace(0, num_frames - 1, count).round().astype(int).tolist()
+
+
+class IntervalSampling(msgspec.Struct, frozen=True, kw_only=True, tag="interval"):
+    """SmolVLM2's: evenly spaced frames between two instants, the beginning and the end of short videos."""
+
+    fps: float = 1.0
+    """Default rate in frames per second."""
+    max_frames: int = 64
+    """Most frames that are sampled at a rate."""
+    skip_seconds: int = 1
+    """Left out at the beginning and the end of a video that is too long to be sampled at its rate."""
+
+    def at_rate(self, num_frames: int, duration_seconds: Fraction, *, fps: float, max_frames: int) -> list[int]:
+        """Returns the indices of frames sampled at a rate; the arguments are those of `num_frames_at_rate`."""
+        most = min(max_frames, self.max_frames)
+        first, last = 0, num_frames - 1
+        if duration_seconds - 2 * self.skip_seconds > most * Fraction(fps):
+            skipped = self.skip_seconds * num_frames / duration_seconds  # frames
+            inside = int(skipped), min(int(num_frames - skipped), last)
+            first, last = inside if inside[0] < inside[1] else (first, last)
+        return _between(first, last, round(min(fps * float(duration_seconds), most)))
+
+    def requested(self, num_frames: int, wanted: int, *, max_frames: int) -> list[int]:
+        """Returns the indices of `wanted` of `num_frames` frames, or of as many as there may be."""
+        return _between(0, num_frames - 1, min(wanted, num_frames, max_frames))
+
+
+class SegmentSampling(msgspec.Struct, frozen=True, kw_only=True, tag="segments"):
+    """InternVL's: the middle frame of each of equally long segments."""
+
+    fps: float = 1.0
+    """Default rate in frames per second."""
+    max_frames_at_rate: int = 32
+    """Most frames that are sampled at a rate. Requests may ask for more by their number."""
+
+    def at_rate(self, num_frames: int, duration_seconds: Fraction, *, fps: float, max_frames: int) -> list[int]:
+        """Returns the indices of frames sampled at a rate; the arguments are those of `num_frames_at_rate`."""
+        wanted = int(min(duration_seconds * Fraction(fps), self.max_frames_at_rate))
+        return self.requested(num_frames, wanted, max_frames=max_frames)
+
+    def requested(self, num_frames: int, wanted: int, *, max_frames: int) -> list[int]:
+        """Returns the indices of `wanted` of `num_frames` frames, or of as many as there may be."""
+        count = max(1, min(wanted, num_frames, max_frames))
+        return [(2 * index + 1) * num_frames // (2 * count) for index in range(count)]
+
+
+FrameSampling: TypeAlias = PatchSampling | EndpointSampling | IntervalSampling | SegmentSampling
+"""How a model family samples frames. It travels to the decoding workers and is part of the keys of cached media."""
 
 
 def num_frames_at_rate(
@@ -59,6 +154,11 @@ def num_decoded(times: Sequence[int], keyframes: Sequence[int], frame_indices: S
         decoded += index + 1 - start if index > position else 0
         position = max(position, index)
     return decoded
+
+
+def _between(first: int, last: int, count: int) -> list[int]:
+    """Returns at most `count` different indices, evenly spaced, and at least one."""
+    return np.unique(np.linspace(first, last, max(count, 1), dtype=int)).tolist()
 
 
 def _at_least_one_patch(number: int, num_frames: int, depth: int) -> int:

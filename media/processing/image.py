@@ -1,4 +1,4 @@
-"""Image preprocessing like Qwen2-VL's: resized uint8 pixels, grid of patches and content key.
+"""Image preprocessing: resized uint8 pixels, as the recipe of the model family says, their grid and content key.
 
 The engine normalizes the pixels and cuts them into patches.
 """
@@ -6,38 +6,42 @@ The engine normalizes the pixels and cuts them into patches.
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import PIL.Image
+from PIL.Image import Resampling
 
 from glimpse.media.containers.still import load_pixels
 from glimpse.media.key import content_key
 from glimpse.media.kind import MediaKind
 from glimpse.media.processing.preprocessor import check_resampling, positive, read_json
-from glimpse.media.processing.resize import resize
+from glimpse.media.processing.render import render
 from glimpse.media.processing.rgb import Colour, is_sideways, upright_rgb
-from glimpse.media.processing.smart_resize import request_bounds, smart_resize
+from glimpse.media.processing.sizing.adaptive_slices import AdaptiveSlices
+from glimpse.media.processing.sizing.any_res import AnyRes
+from glimpse.media.processing.sizing.aspect_tiles import AspectTiles
+from glimpse.media.processing.sizing.fixed_size import FixedSize
+from glimpse.media.processing.sizing.smart_resize import SmartResize
+from glimpse.media.processing.sizing.split_tiles import SplitTiles
+from glimpse.media.processing.sizing.views import ImagePlan, Size
 
-DEFAULT_MIN_PIXELS = 4 * 28 * 28
-DEFAULT_MAX_PIXELS = 1280 * 28 * 28
+ImageSizing: TypeAlias = SmartResize | SplitTiles | FixedSize | AnyRes | AspectTiles | AdaptiveSlices
+"""The recipes of all families: a closed union, since decoding workers parse it."""
+
+
+_QWEN2_VL = SmartResize()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageProcessing:
     """A checkpoint's image preprocessing parameters, by default Qwen2-VL's."""
 
-    patch_size: int = 14
-    """Side of a patch in pixels."""
-    merge_size: int = 2
-    """Side of a token in patches."""
-    temporal_patch_size: int = 2
-    """Frames per patch; an image is repeated to fill it."""
-    min_pixels: int = DEFAULT_MIN_PIXELS
-    """Area in pixels to which smaller images are enlarged."""
-    max_pixels: int = DEFAULT_MAX_PIXELS
-    """Area in pixels to which larger images are reduced."""
+    sizing: ImageSizing = field(default_factory=SmartResize)
+    """Sizes and tiles."""
+    resampling: Resampling = Resampling.BICUBIC
+    """Filter for resizing: BILINEAR, BICUBIC or LANCZOS."""
     background: Colour = (255, 255, 255)
     """RGB color behind transparent pixels."""
     fast_jpeg: bool = False
@@ -45,15 +49,22 @@ class ImageProcessing:
     slightly different pixels."""
 
     def with_options(
-        self, *, min_pixels: int | None = None, max_pixels: int | None = None, background: Colour | None = None
+        self,
+        *,
+        min_pixels: int | None = None,
+        max_pixels: int | None = None,
+        background: Colour | None = None,
+        is_alone: bool = True,
     ) -> "ImageProcessing":
-        """Returns a copy with a request's options. A default bound yields to a requested one that contradicts it.
+        """Returns a copy with a request's options, and for an image that is not the only one of a prompt.
 
         Raises:
-            MediaError: INVALID_PARAMETER if requested bounds are out of range or contradict each other.
+            MediaError: INVALID_PARAMETER if requested bounds are out of range or contradict each other, or if the
+                recipe has none.
         """
-        lower, upper = request_bounds(self.min_pixels, self.max_pixels, min_pixels=min_pixels, max_pixels=max_pixels)
-        return replace(self, min_pixels=lower, max_pixels=upper, background=background or self.background)
+        sizing = self.sizing.with_bounds(min_pixels=min_pixels, max_pixels=max_pixels)
+        sizing = sizing if is_alone else sizing.among_others()
+        return replace(self, sizing=sizing, background=background or self.background)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -62,17 +73,19 @@ class Image:
 
     kind: MediaKind = field(default=MediaKind.IMAGE, init=False)
     pixels: npt.NDArray[np.uint8]
-    """RGB [height, width, 3], resized, read-only."""
-    grid_thw: tuple[int, int, int]
-    """Patches in time, height and width, before merging."""
-    num_tokens: int
-    """Prompt tokens that the image takes."""
+    """RGB [height, width, 3] or [tiles, height, width, 3], resized, read-only. Some recipes' tiles are patches."""
+    grid: tuple[int, ...]
+    """Of the recipe. Qwen's: patches in time, height and width, before merging."""
     key: bytes
-    """Content key: SHA-256 of the pixels and the patch parameters."""
+    """Content key: SHA-256 of the pixels and of the recipe's parameters for the encoder."""
 
 
-def image_processing(path: Path) -> ImageProcessing:
-    """Reads a checkpoint's `preprocessor_config.json`, in the format of the published checkpoints or transformers 5.
+def image_processing(path: Path, default: SmartResize = _QWEN2_VL) -> ImageProcessing:
+    """Reads Qwen's `preprocessor_config.json`, in the format of the published checkpoints or transformers 5.
+
+    Args:
+        path: folder of the checkpoint.
+        default: values of fields that the file leaves out. Its `max_pixels` is a limit on the checkpoint's, too.
 
     Raises:
         ValueError: The file is missing, is not JSON, or has unsupported values.
@@ -82,13 +95,17 @@ def image_processing(path: Path) -> ImageProcessing:
     size: Mapping[str, Any] = config.get("size") or {}
     own_min = config.get("min_pixels") or size.get("min_pixels") or size.get("shortest_edge")
     own_max = config.get("max_pixels") or size.get("max_pixels") or size.get("longest_edge")
-    max_pixels = min(positive("max_pixels", own_max or DEFAULT_MAX_PIXELS), DEFAULT_MAX_PIXELS)
+    max_pixels = min(positive("max_pixels", own_max or default.max_pixels), default.max_pixels)
     return ImageProcessing(
-        patch_size=positive("patch_size", config.get("patch_size", 14)),
-        merge_size=positive("merge_size", config.get("merge_size", 2)),
-        temporal_patch_size=positive("temporal_patch_size", config.get("temporal_patch_size", 2)),
-        min_pixels=min(positive("min_pixels", own_min or DEFAULT_MIN_PIXELS), max_pixels),
-        max_pixels=max_pixels,
+        sizing=SmartResize(
+            patch_size=positive("patch_size", config.get("patch_size", default.patch_size)),
+            merge_size=positive("merge_size", config.get("merge_size", default.merge_size)),
+            temporal_patch_size=positive(
+                "temporal_patch_size", config.get("temporal_patch_size", default.temporal_patch_size)
+            ),
+            min_pixels=min(positive("min_pixels", own_min or default.min_pixels), max_pixels),
+            max_pixels=max_pixels,
+        )
     )
 
 
@@ -105,46 +122,39 @@ def prepare_image(
         MediaError: The image is corrupt, too elongated or of an unsupported mode; or the bounds are invalid.
     """
     bounds = processing.with_options(min_pixels=min_pixels, max_pixels=max_pixels)
-    return image_from_pixels(image_pixels(image, bounds), processing)
+    return image_from_pixels(*image_pixels(image, bounds), bounds)
 
 
-def image_pixels(image: PIL.Image.Image, processing: ImageProcessing) -> npt.NDArray[np.uint8]:
-    """Returns the pixels of an image: uint8 RGB [height, width, 3], upright, resized within the bounds, read-only.
+def image_pixels(image: PIL.Image.Image, processing: ImageProcessing) -> tuple[npt.NDArray[np.uint8], tuple[int, ...]]:
+    """Returns the pixels of an image, upright and resized, and their grid; both as in `Image`.
 
     Raises:
         MediaError: Like `prepare_image`.
     """
     own_size = image.size
     if processing.fast_jpeg and image.format == "JPEG":
-        height, width = _size(own_size, is_sideways(image), processing)
+        height, width = _largest(_plan(own_size, is_sideways(image), processing))
         image.draft("RGB", (height, width) if is_sideways(image) else (width, height))
     load_pixels(image)
-    height, width = _size(own_size, is_sideways(image), processing)
-    pixels = np.empty((height, width, 3), np.uint8)
-    resize(upright_rgb(image, processing.background), into=pixels)
+    plan = _plan(own_size, is_sideways(image), processing)
+    pixels = render(upright_rgb(image, processing.background), plan, processing.resampling)
     pixels.flags.writeable = False
-    return pixels
+    return pixels, plan.grid
 
 
-def _size(own_size: tuple[int, int], is_sideways: bool, processing: ImageProcessing) -> tuple[int, int]:
-    """Returns the target (height, width) for an image of (width, height) before its EXIF orientation is applied."""
+def _plan(own_size: tuple[int, int], is_sideways: bool, processing: ImageProcessing) -> ImagePlan:
+    """Returns what becomes of an image of (width, height) before its EXIF orientation is applied."""
     width, height = reversed(own_size) if is_sideways else own_size
-    return smart_resize(
-        height,
-        width,
-        factor=processing.patch_size * processing.merge_size,
-        min_pixels=processing.min_pixels,
-        max_pixels=processing.max_pixels,
-    )
+    return processing.sizing.plan(height, width)
 
 
-def image_from_pixels(pixels: npt.NDArray[np.uint8], processing: ImageProcessing) -> Image:
-    """Adds grid, token count and content key to the pixels of `image_pixels`."""
-    height, width, _ = pixels.shape
-    grid_thw = (1, height // processing.patch_size, width // processing.patch_size)
-    return Image(
-        pixels=pixels,
-        grid_thw=grid_thw,
-        num_tokens=grid_thw[1] * grid_thw[2] // processing.merge_size**2,
-        key=content_key("image", pixels, processing.patch_size, processing.merge_size, processing.temporal_patch_size),
-    )
+def _largest(plan: ImagePlan) -> Size:
+    """Returns the largest height and width to which the image itself is resized."""
+    sizes = [view.resized for view in plan.views if view.source is None]
+    return max(height for height, _ in sizes), max(width for _, width in sizes)
+
+
+def image_from_pixels(pixels: npt.NDArray[np.uint8], grid: tuple[int, ...], processing: ImageProcessing) -> Image:
+    """Adds the content key to the pixels and the grid of `image_pixels`."""
+    key = content_key("image", pixels, *processing.sizing.key_parameters(grid))
+    return Image(pixels=pixels, grid=grid, key=key)

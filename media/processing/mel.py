@@ -14,6 +14,8 @@ FloatArray = npt.NDArray[np.float32]
 _POWER_FLOOR = 1e-10
 _DECADES = 8.0
 """Dynamic range: values further below the maximum are raised to its lower end."""
+_SLICE_FRAMES = 3000
+"""Frames that are transformed at once, which bounds memory."""
 _LINEAR_MELS = 15.0
 """End of the linear part of the mel scale, where a mel is 200/3 Hz."""
 _MELS_PER_E_FOLD = 27.0 / np.log(6.4)
@@ -40,11 +42,17 @@ def log_mel(
     padded = np.pad(samples, (0, length - len(samples)))
     centered = np.pad(padded, fft_size // 2, mode="reflect")
     frames = np.lib.stride_tricks.sliding_window_view(centered, fft_size)[::hop][:num_frames]
-    spectrum = np.fft.rfft(frames * _window(fft_size))  # [num_frames, fft_size / 2 + 1]
-    power = spectrum.real**2 + spectrum.imag**2
-    mels = mel_filters(num_bins, fft_size, sampling_rate) @ power.T  # [num_bins, num_frames]
+    filters, window = mel_filters(num_bins, fft_size, sampling_rate), _window(fft_size)
+    slices = (frames[start : start + _SLICE_FRAMES] for start in range(0, num_frames, _SLICE_FRAMES))
+    mels = np.concatenate([filters @ _power(each * window).T for each in slices], axis=1)  # [num_bins, num_frames]
     decades = np.log10(np.maximum(mels, _POWER_FLOOR))
     return ((np.maximum(decades, decades.max() - _DECADES) + 4) / 4).astype(np.float32)
+
+
+def _power(frames: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
+    """Returns [frames, fft_size / 2 + 1] of [frames, fft_size]."""
+    spectrum = np.fft.rfft(frames)
+    return spectrum.real**2 + spectrum.imag**2
 
 
 @cache

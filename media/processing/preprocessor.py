@@ -25,8 +25,9 @@ def positive(name: str, value: object) -> int:
     return value
 
 
-def check_resampling(config: Mapping[str, Any]) -> None:
-    """Raises ValueError for a resampling other than bicubic."""
-    resample = config.get("resample", Resampling.BICUBIC)
-    if resample != Resampling.BICUBIC:
-        raise ValueError(f"preprocessor configuration: 'resample': expected 3 (bicubic), got {resample!r}")
+def check_resampling(config: Mapping[str, Any], expected: Resampling = Resampling.BICUBIC) -> None:
+    """Raises ValueError for another resampling than the expected one, which is that of a document without the field."""
+    resample = config.get("resample", expected)
+    if resample != expected:
+        name = f"{expected.value} ({expected.name.lower()})"
+        raise ValueError(f"preprocessor configuration: 'resample': expected {name}, got {resample!r}")

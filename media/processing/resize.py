@@ -1,4 +1,4 @@
-"""Bicubic resizing like Pillow's, by the native kernel where it is available, else by Pillow itself."""
+"""Bilinear, bicubic and Lanczos resizing like Pillow's, by the native kernel where it is available, else by Pillow."""
 
 import numpy as np
 import numpy.typing as npt
@@ -9,7 +9,7 @@ from glimpse.media.native.library import native_resizer
 from glimpse.media.pixels import RgbImage, get_pixels
 
 
-def resize(image: RgbImage, into: npt.NDArray[np.uint8]) -> None:
+def resize(image: RgbImage, into: npt.NDArray[np.uint8], resampling: Resampling = Resampling.BICUBIC) -> None:
     """Resizes an image into `into`, uint8 [height, width, 3]. Both implementations give the same pixels.
 
     Raises:
@@ -18,13 +18,15 @@ def resize(image: RgbImage, into: npt.NDArray[np.uint8]) -> None:
     """
     resizer = native_resizer()
     if resizer is None:
-        resize_with_pillow(image, into)
+        resize_with_pillow(image, into, resampling)
     else:
-        resizer.resize(get_pixels(image), into)
+        resizer.resize(get_pixels(image), into, resampling)
 
 
-def resize_with_pillow(image: RgbImage, into: npt.NDArray[np.uint8]) -> None:
+def resize_with_pillow(
+    image: RgbImage, into: npt.NDArray[np.uint8], resampling: Resampling = Resampling.BICUBIC
+) -> None:
     """Reference implementation of `resize`."""
     height, width, _ = into.shape
     source = image if isinstance(image, PIL.Image.Image) else PIL.Image.fromarray(image)
-    into[:] = np.asarray(source.resize((width, height), Resampling.BICUBIC))
+    into[:] = np.asarray(source.resize((width, height), resampling))

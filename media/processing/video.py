@@ -1,4 +1,4 @@
-"""Video preprocessing like Qwen2-VL's: resized uint8 frames, grid of patches and content key.
+"""Video preprocessing: resized uint8 frames, as the recipe of the model family says, their grid and content key.
 
 Frames arrive one at a time, from any source, and their memory is allocated in advance. The engine normalizes the pixels
 and cuts them into patches.
@@ -6,52 +6,49 @@ and cuts them into patches.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+from PIL.Image import Resampling
 
-from glimpse.media.errors import MediaError, MediaErrorCode
 from glimpse.media.key import content_key
 from glimpse.media.kind import MediaKind
 from glimpse.media.pixels import RgbImage, image_size
+from glimpse.media.processing.frame_sampling import EndpointSampling, FrameSampling, PatchSampling
 from glimpse.media.processing.preprocessor import check_resampling, positive, read_json
-from glimpse.media.processing.resize import resize
+from glimpse.media.processing.render import render_view
 from glimpse.media.processing.rgb import Colour
-from glimpse.media.processing.smart_resize import frame_max_pixels, request_bounds, smart_resize
-from glimpse.media.processing.video_options import LARGEST_TOTAL_PIXELS, VideoOptions
+from glimpse.media.processing.sizing.smart_frames import DEFAULT_MAX_PIXELS, DEFAULT_MIN_PIXELS, SmartFrames
+from glimpse.media.processing.sizing.square_frames import SquareFrames
+from glimpse.media.processing.sizing.volume_frames import VolumeFrames
+from glimpse.media.processing.video_options import VideoOptions
 
-DEFAULT_MIN_PIXELS = 128 * 28 * 28
-DEFAULT_MAX_PIXELS = 768 * 28 * 28
-DEFAULT_TOTAL_PIXELS = 24576 * 28 * 28
+VideoSizing: TypeAlias = SmartFrames | VolumeFrames | SquareFrames
+"""The recipes of all families: a closed union, since decoding workers parse it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VideoProcessing:
     """A checkpoint's video preprocessing parameters, by default Qwen2-VL's."""
 
-    patch_size: int = 14
-    """Side of a patch in pixels."""
-    merge_size: int = 2
-    """Side of a token in patches."""
-    temporal_patch_size: int = 2
-    """Frames per patch; the last frame is repeated to fill it."""
-    min_pixels: int = DEFAULT_MIN_PIXELS
-    """Area in pixels to which smaller frames are enlarged."""
-    max_pixels: int = DEFAULT_MAX_PIXELS
-    """Area in pixels to which larger frames are reduced."""
-    total_pixels: int = DEFAULT_TOTAL_PIXELS
-    """Limit on the area of all frames together, where the frames of a patch count as one; see `frame_max_pixels`."""
+    sizing: VideoSizing = field(default_factory=SmartFrames)
+    """Size of the frames."""
+    resampling: Resampling = Resampling.BICUBIC
+    """Filter for resizing: BILINEAR, BICUBIC or LANCZOS."""
+    sampling: FrameSampling = field(default_factory=PatchSampling)
+    """Which frames are sampled."""
     background: Colour = (255, 255, 255)
     """RGB color behind transparent pixels of frames that are images."""
 
     def with_options(self, options: VideoOptions) -> "VideoProcessing":
         """Returns a copy with a request's bounds. Raises MediaError (INVALID_PARAMETER)."""
-        lower, upper = request_bounds(
-            self.min_pixels, self.max_pixels, min_pixels=options.min_pixels, max_pixels=options.max_pixels
+        sizing = self.sizing.with_bounds(
+            min_pixels=options.min_pixels, max_pixels=options.max_pixels, total_pixels=options.total_pixels
         )
-        return replace(self, min_pixels=lower, max_pixels=upper, total_pixels=options.total_pixels or self.total_pixels)
+        return replace(self, sizing=sizing)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -61,16 +58,16 @@ class Video:
     kind: MediaKind = field(default=MediaKind.VIDEO, init=False)
     pixels: npt.NDArray[np.uint8]
     """RGB [frames, height, width, 3], resized. The engine repeats the last frame to fill a patch."""
-    grid_thw: tuple[int, int, int]
-    """Patches in time, height and width, before merging."""
-    num_tokens: int
-    """Prompt tokens that the video takes."""
+    grid: tuple[int, ...]
+    """Of the recipe. Qwen's: patches in time, height and width, before merging."""
     key: bytes
-    """Content key: SHA-256 of the pixels and the patch parameters."""
+    """Content key: SHA-256 of the pixels and of the recipe's parameters for the encoder."""
     frame_seconds: tuple[float, ...]
     """Presentation time of each frame, relative to the first frame of the file; empty if the frames have no times."""
     fps: float | None
     """Sampling rate; None if the number of frames was given, or all frames are used."""
+    duration_seconds: float | None = None
+    """Duration of the file, including its last frame's; None for a list of frames."""
 
     @property
     def seconds_per_frame(self) -> float | None:
@@ -81,13 +78,61 @@ class Video:
 
 
 def video_processing(path: Path) -> VideoProcessing:
-    """Reads a checkpoint's `video_preprocessor_config.json`; without one, the reference's defaults apply.
+    """Reads Qwen's `video_preprocessor_config.json`; without one, the reference's defaults apply.
 
     The pixel bounds in `preprocessor_config.json` apply to images only.
 
     Raises:
         ValueError: A file is not JSON, or has unsupported values.
     """
+    own, config = _read_files(path)
+    size: Mapping[str, Any] = own.get("size") or {}
+    max_pixels = own.get("max_pixels") or size.get("longest_edge") or DEFAULT_MAX_PIXELS
+    max_pixels = min(positive("max_pixels", max_pixels), DEFAULT_MAX_PIXELS)
+    min_pixels = own.get("min_pixels") or size.get("shortest_edge") or DEFAULT_MIN_PIXELS
+    sizing = SmartFrames(
+        patch_size=positive("patch_size", config.get("patch_size", 14)),
+        merge_size=positive("merge_size", config.get("merge_size", 2)),
+        temporal_patch_size=positive("temporal_patch_size", config.get("temporal_patch_size", 2)),
+        min_pixels=min(positive("min_pixels", min_pixels), max_pixels),
+        max_pixels=max_pixels,
+    )
+    return VideoProcessing(sizing=sizing, sampling=PatchSampling(depth=sizing.temporal_patch_size))
+
+
+def volume_video_processing(path: Path) -> VideoProcessing:
+    """Reads Qwen3-VL's `video_preprocessor_config.json`, whose bounds are on the volume of all frames.
+
+    Fields that the file leaves out have the defaults of the reference (transformers,
+    models/qwen3_vl/video_processing_qwen3_vl.py).
+
+    Raises:
+        ValueError: A file is missing, is not JSON, or has unsupported values.
+    """
+    own, config = _read_files(path)
+    if own.get("num_frames") is not None or own.get("do_sample_frames", True) is not True:
+        raise ValueError("video_preprocessor_config.json: expected sampling at a rate, without 'num_frames'")
+    size: Mapping[str, Any] = own.get("size") or {}
+    default = VolumeFrames()
+    max_frame_tokens = positive("max_video_tokens", own.get("max_video_tokens", 768))
+    sizing = VolumeFrames(
+        patch_size=positive("patch_size", config.get("patch_size", default.patch_size)),
+        merge_size=positive("merge_size", config.get("merge_size", default.merge_size)),
+        temporal_patch_size=positive("temporal_patch_size", config.get("temporal_patch_size", 2)),
+        min_volume=positive("size.shortest_edge", size.get("shortest_edge", default.min_volume)),
+        max_volume=positive("size.longest_edge", size.get("longest_edge", default.max_volume)),
+        max_frame_tokens=max_frame_tokens if own.get("cap_pixels_per_frame") else None,
+    )
+    sampling = EndpointSampling(
+        fps=float(own.get("fps") or 2),
+        min_frames=positive("min_frames", own.get("min_frames", 4)),
+        max_frames=positive("max_frames", own.get("max_frames", 768)),
+    )
+    return VideoProcessing(sizing=sizing, sampling=sampling)
+
+
+def _read_files(path: Path) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """Returns a checkpoint's own fields for videos, {} without any, and these over the fields for images."""
     own_path = path / "video_preprocessor_config.json"
     own = read_json(own_path) if own_path.exists() else {}
     check_resampling(own)
@@ -95,18 +140,7 @@ def video_processing(path: Path) -> VideoProcessing:
     for name in ("image_mean", "image_std"):
         if name in own and own[name] != config.get(name):
             raise ValueError(f"{own_path.name}: expected the {name} of preprocessor_config.json, got {own[name]!r}")
-    config |= own
-    size: Mapping[str, Any] = own.get("size") or {}
-    max_pixels = own.get("max_pixels") or size.get("longest_edge") or DEFAULT_MAX_PIXELS
-    max_pixels = min(positive("max_pixels", max_pixels), DEFAULT_MAX_PIXELS)
-    min_pixels = own.get("min_pixels") or size.get("shortest_edge") or DEFAULT_MIN_PIXELS
-    return VideoProcessing(
-        patch_size=positive("patch_size", config.get("patch_size", 14)),
-        merge_size=positive("merge_size", config.get("merge_size", 2)),
-        temporal_patch_size=positive("temporal_patch_size", config.get("temporal_patch_size", 2)),
-        min_pixels=min(positive("min_pixels", min_pixels), max_pixels),
-        max_pixels=max_pixels,
-    )
+    return own, config | own
 
 
 def make_video(
@@ -116,6 +150,7 @@ def make_video(
     *,
     frame_seconds: tuple[float, ...],
     fps: float | None,
+    duration_seconds: float | None = None,
 ) -> Video:
     """Resizes frames. The target size follows from the first frame's size and the number of frames.
 
@@ -125,52 +160,37 @@ def make_video(
         processing: Parameters with the request's bounds.
         frame_seconds: As in `Video`.
         fps: As in `Video`.
+        duration_seconds: As in `Video`.
 
     Raises:
         MediaError: The frames are too elongated, or too large in total; or from `frames`.
     """
     iterator = iter(frames)
     first = next(iterator)
-    pixels = _allocate(num_frames, *image_size(first), processing)
-    resize(first, into=pixels[0])
-    for index, frame in enumerate(iterator, 1):
-        resize(frame, into=pixels[index])
-    return video_from_pixels(pixels, processing, frame_seconds=frame_seconds, fps=fps)
+    view = processing.sizing.plan(num_frames, *image_size(first))
+    pixels = np.empty((num_frames, *view.whole, 3), np.uint8)
+    for index, frame in enumerate(chain([first], iterator)):
+        render_view(frame, view, pixels[index : index + 1], processing.resampling)
+    return video_from_pixels(
+        pixels, processing, frame_seconds=frame_seconds, fps=fps, duration_seconds=duration_seconds
+    )
 
 
 def video_from_pixels(
-    pixels: npt.NDArray[np.uint8], processing: VideoProcessing, *, frame_seconds: tuple[float, ...], fps: float | None
+    pixels: npt.NDArray[np.uint8],
+    processing: VideoProcessing,
+    *,
+    frame_seconds: tuple[float, ...],
+    fps: float | None,
+    duration_seconds: float | None = None,
 ) -> Video:
-    """Adds grid, token count and content key to resized frames. The arguments are as in `Video` and `make_video`."""
+    """Adds grid and content key to resized frames. The arguments are as in `Video` and `make_video`."""
     num_frames, height, width, _ = pixels.shape
-    depth = processing.temporal_patch_size
-    grid_thw = (-(-num_frames // depth), height // processing.patch_size, width // processing.patch_size)
     return Video(
         pixels=pixels,
-        grid_thw=grid_thw,
-        num_tokens=grid_thw[0] * grid_thw[1] * grid_thw[2] // processing.merge_size**2,
-        key=content_key("video", pixels, processing.patch_size, processing.merge_size, depth),
+        grid=processing.sizing.grid(num_frames, height, width),
+        key=content_key("video", pixels, *processing.sizing.key_parameters),
         frame_seconds=frame_seconds,
         fps=fps,
+        duration_seconds=duration_seconds,
     )
-
-
-def _allocate(num_frames: int, height: int, width: int, processing: VideoProcessing) -> npt.NDArray[np.uint8]:
-    """Returns uint8 [frames, height, width, 3] for frames of this size before resizing."""
-    depth = processing.temporal_patch_size
-    max_pixels = frame_max_pixels(
-        num_frames,
-        min_pixels=processing.min_pixels,
-        max_pixels=processing.max_pixels,
-        total_pixels=processing.total_pixels,
-        depth=depth,
-    )
-    factor = processing.patch_size * processing.merge_size
-    height, width = smart_resize(height, width, factor=factor, min_pixels=processing.min_pixels, max_pixels=max_pixels)
-    if num_frames * height * width > depth * LARGEST_TOTAL_PIXELS:
-        message = (
-            f"expected at most {depth * LARGEST_TOTAL_PIXELS} pixels after resizing, got {num_frames} frames "
-            f"of {width}×{height} pixels; sample fewer frames (fps, max_frames) or reduce min_pixels and max_pixels"
-        )
-        raise MediaError(MediaErrorCode.TOO_LARGE, message)
-    return np.empty((num_frames, height, width, 3), np.uint8)

@@ -5,10 +5,8 @@ from dataclasses import dataclass
 
 from glimpse.media.errors import OptionError
 from glimpse.media.processing.frame_sampling import MAX_FRAMES
-from glimpse.media.processing.smart_resize import LARGEST_MAX_PIXELS, check_pixel_bounds
-
-LARGEST_TOTAL_PIXELS = 32768 * 28 * 28
-"""Largest `total_pixels` that a request may set: Qwen2-VL's context window has no room for more tokens."""
+from glimpse.media.processing.sizing.smart_frames import LARGEST_TOTAL_PIXELS
+from glimpse.media.processing.sizing.smart_resize import LARGEST_MAX_PIXELS, check_pixel_bounds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,7 +23,7 @@ from models.training.learning.network import Network, Sizes
 from models.training.learning.pixels import SIDE
 from models.training.learning.shared import allocate, attach_weights, num_values, slots
 from models.training.learning.state import State, load_state
-from models.training.resized import PROCESSING
+from models.training.resized import SIZING
 
 PREPROCESSOR = {
     "do_convert_rgb": True,
@@ -33,9 +33,9 @@ PREPROCESSOR = {
     "image_mean": [0.5, 0.5, 0.5],
     "image_processor_type": "Qwen2VLImageProcessor",
     "image_std": [0.5, 0.5, 0.5],
-    "max_pixels": PROCESSING.max_pixels,
+    "max_pixels": SIZING.max_pixels,
     "merge_size": 2,
-    "min_pixels": PROCESSING.min_pixels,
+    "min_pixels": SIZING.min_pixels,
     "patch_size": SIDE,
     "processor_class": "Qwen2VLProcessor",
     "resample": 3,

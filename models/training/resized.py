@@ -8,11 +8,11 @@ from dataclasses import replace
 import PIL.Image
 
 from glimpse.media.processing.image import ImageProcessing, image_pixels
+from glimpse.media.processing.sizing.smart_resize import SmartResize
 from models.training.sample import Sample, SampleImage, SampleVideo, Seen
 
-PROCESSING = ImageProcessing(
-    patch_size=14, merge_size=2, temporal_patch_size=2, min_pixels=112 * 112, max_pixels=448 * 448
-)
+SIZING = SmartResize(patch_size=14, merge_size=2, temporal_patch_size=2, min_pixels=112 * 112, max_pixels=448 * 448)
+PROCESSING = ImageProcessing(sizing=SIZING)
 """The embedded checkpoint's processing."""
 
 
@@ -29,9 +29,10 @@ def resized(sample: Sample, processing: ImageProcessing = PROCESSING) -> Sample:
 def resize(sample_image: SampleImage, processing: ImageProcessing) -> SampleImage:
     """Returns the image within the bounds, unchanged if it already is."""
     height, width, _ = sample_image.pixels.shape
-    if processing.min_pixels <= height * width <= processing.max_pixels:
+    sizing = processing.sizing
+    if isinstance(sizing, SmartResize) and sizing.min_pixels <= height * width <= sizing.max_pixels:
         return sample_image
-    pixels = image_pixels(PIL.Image.fromarray(sample_image.pixels), processing)
+    pixels, _ = image_pixels(PIL.Image.fromarray(sample_image.pixels), processing)
     down, right = pixels.shape[0] / height, pixels.shape[1] / width
     return SampleImage(pixels=pixels, objects=tuple(_moved(seen, down, right) for seen in sample_image.objects))
 

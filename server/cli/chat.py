@@ -2,12 +2,13 @@
 
 import mimetypes
 import sys
+from collections.abc import Iterable
 from typing import Annotated
 
 import grpc
 from cyclopts import Parameter
 
-from glimpse.client import Audio, ChatOptions, Client, GlimpseError, Image, Video
+from glimpse.client import Audio, ChatOptions, Chunk, Client, GlimpseError, Image, Video
 from glimpse.client.messages import Part
 
 _Files = Annotated[tuple[str, ...], Parameter(negative="")]
@@ -25,7 +26,7 @@ def chat(
     max_tokens: int | None = None,
     temperature: float | None = None,
 ) -> None:
-    """Asks a running server.
+    """Asks a running server. If the model reasons before it answers, standard error shows that.
 
     Parameters
     ----------
@@ -65,8 +66,7 @@ def _ask(target: str, parts: list[Part], options: ChatOptions) -> None:
     """Streams the answer to standard output; ends the process with a message where that fails."""
     try:
         with Client(target, max_retries=0) as client:
-            for chunk in client.stream(parts, **options):
-                print(chunk.text, end="", flush=True)
+            _print_answer(client.stream(parts, **options))
     except BrokenPipeError:
         raise  # `glimpse.server.cli.main` handles it
     except OSError as error:
@@ -77,6 +77,19 @@ def _ask(target: str, parts: list[Part], options: ChatOptions) -> None:
     except GlimpseError as error:
         sys.exit(f"glimpse: {_explain(error, target)}")
     print()
+
+
+def _print_answer(chunks: Iterable[Chunk]) -> None:
+    """Prints the text to standard output and what the model reasons before it to standard error."""
+    is_reasoning = False
+    for chunk in chunks:
+        if chunk.reasoning:
+            is_reasoning = True
+            print(chunk.reasoning, end="", flush=True, file=sys.stderr)
+        if chunk.text and is_reasoning:
+            is_reasoning = False
+            print("\n", flush=True, file=sys.stderr)
+        print(chunk.text, end="", flush=True)
 
 
 def _kind(file: str) -> type[Image | Video | Audio]:

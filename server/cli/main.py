@@ -46,6 +46,10 @@ app.command(
     "glimpse.server.cli.serve:up",
     help="Serve a model with Envoy in front: gRPC, REST, SSE and grpc-web. Ctrl-C finishes running requests and stops.",
 )
+app.command(
+    "glimpse.server.cli.check:check",
+    help="Tell whether this machine can serve a model, before its weights are downloaded.",
+)
 app.command("glimpse.server.cli.serve:serve", help="Serve a model over gRPC alone, without Envoy.")
 
 

@@ -4,23 +4,26 @@ Independent of the engine process and of protobuf.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import assert_never
 
 import msgspec
 
 from glimpse.engine.protocol import FinishReason, TokenEvent
+from glimpse.engine.sampling_params import ReasoningTags
 from glimpse.engine.text.conversation import NamedTool
 from glimpse.engine.text.output_processor import OutputProcessor, TokenText
+from glimpse.engine.text.reasoning import ReasoningMeter, ReasoningParser, ReasoningSplit
+from glimpse.engine.text.tokenizer import Tokenizer
 from glimpse.engine.text.tools import (
     TextEvent,
     ToolCallArguments,
     ToolCallStarted,
     ToolEvent,
     ToolFormat,
-    ToolParser,
     new_tool_call_id,
+    new_tool_parser,
 )
 from glimpse.server.request import Tools
 
@@ -60,6 +63,10 @@ class ParsedDelta(msgspec.Struct, frozen=True, kw_only=True):
     """Tokens with log-probabilities; empty unless the request asks for them."""
     num_tokens: int
     """Tokens generated."""
+    reasoning: str = ""
+    """What the model wrote between its reasoning tags."""
+    num_reasoning_tokens: int = 0
+    """Tokens of the completion's reasoning so far."""
     num_cached_tokens: int
     """Prompt tokens found in the prefix cache; 0 unless the event reports them."""
     num_encoded_media: int
@@ -73,7 +80,7 @@ class ToolCallReader:
 
     def __init__(self, tool_format: ToolFormat, tools: Tools) -> None:
         self._format = tool_format
-        self._parser = ToolParser(tool_format, tools=tools.definitions)
+        self._parser = new_tool_parser(tool_format, tools=tools.definitions)
         self._is_named = isinstance(tools.choice, NamedTool)
         self._has_called = False
 
@@ -118,21 +125,65 @@ class ToolCallReader:
         )
 
 
+class ReasoningReader:
+    """Separates the reasoning of one completion from its text."""
+
+    def __init__(self, tags: ReasoningTags, tokenizer: Tokenizer, *, include: bool) -> None:
+        """`include`: the reasoning is returned; if not, it is only counted."""
+        self._parser = ReasoningParser(tags)
+        self._meter = ReasoningMeter(tags)
+        self._tokenizer = tokenizer
+        self._include = include
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens of the reasoning so far."""
+        return self._meter.num_tokens
+
+    def count(self, token_ids: Sequence[int]) -> None:
+        """Counts the next tokens of the completion, whose text may still be withheld."""
+        for token_id in token_ids:
+            self._meter.append(self._tokenizer.token_bytes(token_id))
+
+    def read(self, text: str, *, is_last: bool) -> ReasoningSplit:
+        """Splits the next text of the completion."""
+        split = self._parser.feed(text)
+        if is_last:
+            rest = self._parser.finish()
+            split = ReasoningSplit(reasoning=split.reasoning + rest.reasoning, text=split.text + rest.text)
+        return split if self._include else replace(split, reasoning="")
+
+
 class CompletionParser:
     """Parses one completion. Feed it the engine's events up to the first delta with a finish reason."""
 
-    def __init__(self, processor: OutputProcessor, tool_calls: ToolCallReader | None) -> None:
-        """`tool_calls` extracts tool calls from the text; None: the text is not searched for any."""
+    def __init__(
+        self, processor: OutputProcessor, tool_calls: ToolCallReader | None, reasoning: ReasoningReader | None = None
+    ) -> None:
+        """
+        Args:
+            processor: Decodes the tokens.
+            tool_calls: Extracts tool calls from the text; None: the text is not searched for any.
+            reasoning: Separates the reasoning from the text; None: the text has none.
+        """
         self._processor = processor
         self._tool_calls = tool_calls
+        self._reasoning = reasoning
 
     def feed(self, event: TokenEvent) -> ParsedDelta:
         """Returns the output that the event adds. Its text never has a part of a stop string or of a tool call."""
         delta = self._processor.feed(event)
-        text, tool_calls = delta.text, tuple[ToolCallDelta, ...]()
+        is_last = delta.finish is not None
+        reasoning, text, tool_calls = "", delta.text, tuple[ToolCallDelta, ...]()
+        if self._reasoning is not None:
+            self._reasoning.count(event.token_ids[: delta.num_tokens])
+            split = self._reasoning.read(text, is_last=is_last)
+            reasoning, text = split.reasoning, split.text
         if self._tool_calls is not None:
-            text, tool_calls = self._tool_calls.read(text, is_last=delta.finish is not None)
+            text, tool_calls = self._tool_calls.read(text, is_last=is_last)
         return ParsedDelta(
+            reasoning=reasoning,
+            num_reasoning_tokens=0 if self._reasoning is None else self._reasoning.num_tokens,
             text=text,
             tool_calls=tool_calls,
             tokens=delta.tokens,

@@ -9,7 +9,7 @@ from glimpse.engine.sampling_params import Grammar, GrammarKind
 from glimpse.engine.text.conversation import ToolDefinition, ToolMode
 from glimpse.engine.text.grammar_check import GrammarChecker, GrammarError
 from glimpse.engine.text.tokenizer import Tokenizer
-from glimpse.engine.text.tools import ToolFormat, tag_ids, tool_grammar
+from glimpse.engine.text.tools import ToolFormat, tag_ids, tool_grammar, unenforceable
 from glimpse.server.generation.completion_parser import ToolCallReader
 from glimpse.server.request import Constraint, GenerationRequest, Tools
 from glimpse.server.rpc.errors import InvalidRequest
@@ -75,7 +75,9 @@ class ConstraintBuilder:
             )
             raise InvalidRequest(response_format.field, message, "conflicting_values")
         schema = None if response_format is None else _json_schema(response_format.grammar)
-        if self._tool_grammar(tools, tool_format, schema) is None:
+        # Whether there is a grammar does not depend on the tools' schemas, which are unchecked yet.
+        unchecked = tuple(replace(tool, parameters=_ANY_OBJECT) for tool in tools.definitions)
+        if self._tool_grammar(replace(tools, definitions=unchecked), tool_format, schema) is None:
             return None
         definitions = tuple(
             self._enforceable(tool, f"tools[{index}].function.parameters")
@@ -99,11 +101,18 @@ class ConstraintBuilder:
         schema = Constraint(grammar=Grammar(kind=GrammarKind.JSON_SCHEMA, text=tool.parameters), field=field)
         try:
             self._check(schema)
+            self._check_format(tool, field)
         except InvalidRequest:
             if tool.strict:
                 raise
             return replace(tool, parameters=_ANY_OBJECT)
         return tool
+
+    def _check_format(self, tool: ToolDefinition, field: str) -> None:
+        """Raises InvalidRequest if the calls of a strict tool are not JSON and cannot be made to match its schema."""
+        if tool.strict and self._require_format().is_xml and (reason := unenforceable(tool)) is not None:
+            message = f"cannot be enforced in the model's tool calls, which are not JSON: {reason}"
+            raise InvalidRequest(field, message, "unsupported")
 
     def _check(self, constraint: Constraint) -> None:
         try:

@@ -13,10 +13,11 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from glimpse.engine.errors import EngineError, EngineErrorCode
-from glimpse.engine.ipc.client import EngineClient, EngineState
-from glimpse.engine.protocol import FinishReason, Generate, Ready, Sibling, TokenEvent
+from glimpse.engine.ipc.client import EngineClient
+from glimpse.engine.protocol import Generate, Ready, Sibling, TokenEvent
+from glimpse.engine.sampling_params import GrammarKind, ReasoningBudget, ReasoningTags, SamplingParams
 from glimpse.engine.text.output_processor import OutputProcessor, TokenText
+from glimpse.engine.text.reasoning import ReasoningFormat
 from glimpse.engine.text.tokenizer import Tokenizer
 from glimpse.media.cache.request_media import MediaUsage
 from glimpse.media.kind import MediaKind
@@ -24,16 +25,19 @@ from glimpse.server.generation.completion_parser import (
     CompletionFinishReason,
     CompletionParser,
     ParsedDelta,
+    ReasoningReader,
     ToolCallDelta,
 )
 from glimpse.server.generation.constraints import UNCONSTRAINED, ConstraintBuilder, OutputConstraints
+from glimpse.server.generation.engine_failures import check_end, check_ready
 from glimpse.server.generation.merge_streams import merge_streams
 from glimpse.server.generation.prompts import LoadedPrompt, PromptLoader, VideoFrames
 from glimpse.server.request import GenerationRequest
 from glimpse.server.rpc.admission import current_ticket
 from glimpse.server.rpc.errors import DeadlineExceededError
 from glimpse.server.rpc.metrics import Metrics
-from glimpse.server.rpc.stopping import ServerStoppingError
+
+_JSON = (GrammarKind.JSON_OBJECT, GrammarKind.JSON_SCHEMA)
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,6 +50,8 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
     cached_tokens: int
     """The part of `prompt_tokens` that the prefix cache held when the first completion of each prompt began."""
     completion_tokens: int
+    reasoning_tokens: int | None = None
+    """The part of `completion_tokens` that is reasoning; None if completions are not searched for it."""
     media_usage: MediaUsage | None = None
     """Fetching and decoding of the media; None if the request has no media."""
     num_encoded_media: int = 0
@@ -70,6 +76,8 @@ class CompletionDelta(msgspec.Struct, frozen=True, kw_only=True):
     """Of the whole request, up to this delta."""
     videos: tuple[VideoFrames, ...]
     """Sampled frames of the videos in the completion's prompt; the same in every delta."""
+    reasoning: str = ""
+    """What the model wrote between its reasoning tags."""
 
 
 class CompletionGenerator:
@@ -82,24 +90,20 @@ class CompletionGenerator:
         loader: PromptLoader,
         tokenizer: Tokenizer,
         constraints: ConstraintBuilder,
+        reasoning: ReasoningFormat | None,
         metrics: Metrics,
     ) -> None:
         self._engine = engine
         self._loader = loader
         self._tokenizer = tokenizer
         self._constraints = constraints
+        self._reasoning = reasoning
         self._metrics = metrics
         self._serial = itertools.count()
 
     def check_ready(self) -> Ready:
         """Returns what the engine reported when it became ready. Raises EngineError (UNAVAILABLE) if it is not."""
-        if self._engine.state is not EngineState.READY or self._engine.ready is None:
-            raise self._unavailable(_UNAVAILABLE_MESSAGES[self._engine.state])
-        return self._engine.ready
-
-    def _unavailable(self, message: str) -> EngineError:
-        retry_after_seconds = self._engine.retry_after_seconds
-        return EngineError(EngineErrorCode.UNAVAILABLE, message, retry_after_seconds=retry_after_seconds)
+        return check_ready(self._engine)
 
     async def generate(
         self,
@@ -127,7 +131,7 @@ class CompletionGenerator:
                 self._loader.load(each, cache_salt=request.cache_salt, deadline=deadline) for each in request.prompts
             ]
             prompts = [await stack.enter_async_context(load) for load in loads]
-            counter = _UsageCounter(prompts)
+            counter = _UsageCounter(prompts, counts_reasoning=request.reasoning is not None)
             sender = _Sender(request_id=request_id, client=client, flow=f"{request_id}/{next(self._serial)}")
             lengths = [0] * len(timers)
             ticket = current_ticket()
@@ -153,6 +157,7 @@ class CompletionGenerator:
                 on_usage(usage)
                 yield CompletionDelta(
                     index=index,
+                    reasoning=delta.reasoning,
                     text=delta.text,
                     tool_calls=delta.tool_calls,
                     tokens=delta.tokens,
@@ -177,15 +182,17 @@ class CompletionGenerator:
         deadline: float | None,
     ) -> AsyncGenerator[tuple[int, int, ParsedDelta], None]:
         """Yields the deltas of one prompt's completions, each with the prompt's index and its completion's."""
-        generate = self._engine_request(request, prompt, constraints, sender)
+        reasoning = self._reasoning_tags(request, prompt)
+        sampling = self._sampling(request, constraints, reasoning)
+        generate = self._engine_request(request, prompt, sampling, sender)
         ids = [generate.request_id, *(sibling.request_id for sibling in generate.siblings)]
-        running = {each: (index, self._new_parser(request, constraints)) for index, each in enumerate(ids)}
+        running = {each: (index, self._new_parser(request, constraints, reasoning)) for index, each in enumerate(ids)}
         async with aclosing(_until(deadline, self._engine.generate(generate))) as events:
             async for event in events:
                 if event.request_id not in running:
                     continue
                 if event.finish is not None:
-                    self._check(event)
+                    check_end(self._engine, event)
                 index, parser = running[event.request_id]
                 delta = parser.feed(event)
                 if delta.finish_reason is not None:
@@ -197,31 +204,51 @@ class CompletionGenerator:
                 if not running:
                     return
 
-    def _check(self, event: TokenEvent) -> None:
-        """Raises EngineError for a last event that reports a failure, ServerStoppingError if the engine was stopped."""
-        match event.finish:
-            case FinishReason.ERROR if event.error is EngineErrorCode.UNAVAILABLE:
-                raise self._unavailable(event.message)
-            case FinishReason.ERROR:
-                raise EngineError(event.error or EngineErrorCode.INTERNAL, event.message)
-            case FinishReason.CANCELLED:
-                # Not cancelled by us: events of requests that we cancel are not awaited.
-                raise ServerStoppingError
-            case _:
-                return
+    def _reasoning_tags(self, request: GenerationRequest, prompt: LoadedPrompt) -> ReasoningTags | None:
+        """Returns the tags between which the completions of a prompt may reason; None if they do not."""
+        if self._reasoning is None or request.reasoning is None:
+            return None
+        find_tags = self._reasoning.tags_after
+        if request.reasoning.continues_message:
+            find_tags = self._reasoning.tags_continuing
+        tags = find_tags(prompt.token_ids, self._tokenizer)
+        # White space before JSON means nothing. Other constraints may allow or require it.
+        is_exact = request.constraint is not None and request.constraint.grammar.kind not in _JSON
+        return tags if tags is None else replace(tags, strips_answer=not is_exact)
 
-    def _new_parser(self, request: GenerationRequest, constraints: OutputConstraints) -> CompletionParser:
+    def _new_parser(
+        self, request: GenerationRequest, constraints: OutputConstraints, reasoning: ReasoningTags | None
+    ) -> CompletionParser:
         hidden = frozenset[int]()
         if request.skip_special_tokens:
-            hidden = self._tokenizer.special_ids - constraints.visible_special_ids
+            visible = frozenset(token_id for _, token_id in reasoning.special_ids) if reasoning else frozenset[int]()
+            hidden = self._tokenizer.special_ids - constraints.visible_special_ids - visible
         processor = OutputProcessor(
             self._tokenizer, stop=request.sampling.stop, logprobs=request.sampling.logprobs, hidden_ids=hidden
         )
         reader = None if request.tools is None else self._constraints.tool_call_reader(request.tools)
-        return CompletionParser(processor, reader)
+        thoughts = None
+        if reasoning is not None and request.reasoning is not None:
+            thoughts = ReasoningReader(reasoning, self._tokenizer, include=request.reasoning.include)
+        return CompletionParser(processor, reader, thoughts)
+
+    def _sampling(
+        self, request: GenerationRequest, constraints: OutputConstraints, reasoning: ReasoningTags | None
+    ) -> SamplingParams:
+        """Returns the sampling parameters with all constraints."""
+        grammar, budget = constraints.grammar, None
+        if reasoning is not None and grammar is not None:
+            grammar = replace(grammar, reasoning=reasoning)
+        if reasoning is not None and request.reasoning is not None and request.reasoning.max_tokens is not None:
+            budget = ReasoningBudget(
+                tags=reasoning,
+                max_tokens=request.reasoning.max_tokens,
+                closing_token_ids=tuple(self._tokenizer.encode(reasoning.closing)),
+            )
+        return replace(request.sampling, grammar=grammar, reasoning_budget=budget)
 
     def _engine_request(
-        self, request: GenerationRequest, prompt: LoadedPrompt, constraints: OutputConstraints, sender: "_Sender"
+        self, request: GenerationRequest, prompt: LoadedPrompt, sampling: SamplingParams, sender: "_Sender"
     ) -> Generate:
         # Clients choose request ids and may use one for two concurrent requests.
         unique = f"{sender.request_id}/{next(self._serial)}"
@@ -230,7 +257,7 @@ class CompletionGenerator:
             request_id=unique,
             token_ids=prompt.token_ids,
             media=prompt.media,
-            sampling=replace(request.sampling, grammar=constraints.grammar),
+            sampling=sampling,
             priority=request.priority,
             cache_salt=request.cache_salt,
             client=sender.client,
@@ -255,7 +282,7 @@ class _Sender:
 class _UsageCounter:
     """Adds up the usage of a request."""
 
-    def __init__(self, prompts: Sequence[LoadedPrompt]) -> None:
+    def __init__(self, prompts: Sequence[LoadedPrompt], *, counts_reasoning: bool) -> None:
         self.num_prompt_tokens = sum(len(prompt.token_ids) for prompt in prompts)
         self._media_tokens = sum((Counter(prompt.media_tokens) for prompt in prompts), Counter[MediaKind]())
         # At most one prompt has media: requests with several prompts are text only.
@@ -263,6 +290,9 @@ class _UsageCounter:
         self._num_encodable = sum(prompt.num_encodable for prompt in prompts)
         self._num_encoded = 0
         self._completion_tokens = 0
+        self._counts_reasoning = counts_reasoning
+        self._reasoning_tokens = Counter[tuple[int, int]]()
+        """(prompt index, completion index) → tokens of the reasoning so far."""
         self._cached: dict[int, int] = {}
         """Prompt index → the smallest number of cached tokens among its completions that have begun."""
         self._begun: set[tuple[int, int]] = set()
@@ -276,6 +306,7 @@ class _UsageCounter:
     def add(self, prompt_index: int, completion_index: int, delta: ParsedDelta) -> Usage:
         """Adds a delta of a completion and returns the usage up to it."""
         self._completion_tokens += delta.num_tokens
+        self._reasoning_tokens[prompt_index, completion_index] = delta.num_reasoning_tokens
         if (prompt_index, completion_index) not in self._begun:
             self._begun.add((prompt_index, completion_index))
             # Later completions hit the blocks that the first one computed: not a saving, so the smallest count holds.
@@ -287,6 +318,7 @@ class _UsageCounter:
             media_tokens=self._media_tokens,
             cached_tokens=sum(self._cached.values()),
             completion_tokens=self._completion_tokens,
+            reasoning_tokens=self._reasoning_tokens.total() if self._counts_reasoning else None,
             media_usage=self._media_usage,
             num_encoded_media=self._num_encoded,
             encoder_cache_hits=self.encoder_cache_hits,
@@ -310,12 +342,3 @@ async def _next_event(deadline: float, events: AsyncGenerator[TokenEvent, None])
             return await anext(events, None)
     except TimeoutError as error:
         raise DeadlineExceededError from error
-
-
-_UNAVAILABLE_MESSAGES = {
-    EngineState.LOADING: "The model is still loading.",
-    EngineState.READY: "The engine is starting.",
-    EngineState.RESTARTING: "The engine is being restarted.",
-    EngineState.FAILED: "The engine has failed and is not running.",
-    EngineState.STOPPED: "The server is stopping.",
-}

@@ -10,18 +10,19 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import assert_never
 
-from glimpse.engine.model_config import EncoderConfig
+from glimpse.engine.families.token_layout import TokenLayout
 from glimpse.engine.plan import Embeddings
 from glimpse.engine.protocol import MediaInput
-from glimpse.engine.text.media_inputs import media_inputs
+from glimpse.engine.text.media_inputs import MediaLayouts, media_inputs
 from glimpse.engine.text.prompt import PlaceholderError, Prompt, PromptBuilder, TemplateError
 from glimpse.media.cache.request_media import MediaUsage, RequestMedia
 from glimpse.media.embeddings.embeddings import EmbeddingError
 from glimpse.media.embeddings.loader import EmbeddingLoader
-from glimpse.media.input_loader import MediaInputError, Medium, load_inputs
+from glimpse.media.input_loader import MediaInputError, load_inputs
 from glimpse.media.inputs import EmbeddingInput, MediumInput
 from glimpse.media.kind import MediaKind
 from glimpse.media.loader import MediaLoader
+from glimpse.media.medium import Medium
 from glimpse.media.processing.video import Video
 from glimpse.server.request import Conversation, PromptSource, TextPrompt, TokenPrompt
 from glimpse.server.rpc.admission import current_ticket
@@ -76,7 +77,7 @@ class PromptLoader:
         self,
         *,
         prompts: PromptBuilder,
-        encoder: EncoderConfig | None,
+        layouts: MediaLayouts,
         media: MediaLoader,
         embeddings: EmbeddingLoader,
         accepts_embeddings: bool,
@@ -86,7 +87,7 @@ class PromptLoader:
         """
         Args:
             prompts: Builds prompts from text.
-            encoder: The configuration of the model's encoder, if it has one.
+            layouts: Lays out media in prompts.
             media: Loads media.
             embeddings: Loads embeddings.
             accepts_embeddings: Requests may contain embeddings.
@@ -94,7 +95,7 @@ class PromptLoader:
             metrics: Records how media were loaded.
         """
         self._prompts = prompts
-        self._encoder = encoder
+        self._layouts = layouts
         self._media = media
         self._embeddings = embeddings
         self._accepts_embeddings = accepts_embeddings
@@ -103,7 +104,7 @@ class PromptLoader:
 
     @asynccontextmanager
     async def load(
-        self, source: PromptSource, *, cache_salt: str, deadline: float | None
+        self, source: PromptSource, *, cache_salt: str, deadline: float | None, keeps_body: bool = False
     ) -> AsyncGenerator[LoadedPrompt]:
         """Fetches and decodes the media concurrently and builds the prompt. Holds its memory until the block ends.
 
@@ -111,6 +112,7 @@ class PromptLoader:
             source: What the prompt is built from.
             cache_salt: Only media cached by requests with the same salt are reused.
             deadline: In the event loop's time.
+            keeps_body: Other prompts are still to be built from the request's body.
 
         Raises:
             InvalidRequest: a medium or a text cannot be used.
@@ -128,7 +130,8 @@ class PromptLoader:
                 self._metrics.media_loaded(batch.usage)
             if isinstance(source, Conversation):
                 source.media.clear()
-            release_body()
+            if not keeps_body:
+                release_body()
             yield prompt
 
     async def _load(self, source: PromptSource, batch: RequestMedia) -> LoadedPrompt:
@@ -137,10 +140,10 @@ class PromptLoader:
             case Conversation():
                 self._prompts.check_size(source.messages, source.options, max_tokens=self._max_model_len())
                 media = await self._load_media(source.media, batch)
-                prompt = await asyncio.to_thread(self._of_conversation, source, media)
+                prompt, layouts = await asyncio.to_thread(self._of_conversation, source, media)
                 return LoadedPrompt(
                     token_ids=prompt.token_ids,
-                    media=media_inputs(media, prompt, self._encoder),
+                    media=media_inputs(media, layouts, prompt),
                     videos=tuple(_frames_of(medium) for medium in media if isinstance(medium, Video)),
                     media_usage=batch.usage if batch.usage.num_media else None,
                 )
@@ -152,18 +155,23 @@ class PromptLoader:
             case _:
                 assert_never(source)
 
-    def _of_conversation(self, conversation: Conversation, media: Sequence[Medium]) -> Prompt:
+    def _of_conversation(self, conversation: Conversation, media: Sequence[Medium]) -> tuple[Prompt, list[TokenLayout]]:
+        layouts, max_tokens = self._layouts.of(media), self._max_model_len()
         try:
-            max_tokens = self._max_model_len()
-            return self._prompts.chat(conversation.messages, media, conversation.options, max_tokens=max_tokens)
+            prompt = self._prompts.chat(conversation.messages, layouts, conversation.options, max_tokens=max_tokens)
         except PlaceholderError as error:
             if error.missing is None:
                 raise
             raise InvalidRequest(conversation.media[error.missing].field, str(error), "template_refused") from error
+        return prompt, layouts
 
     def _of_text(self, source: TextPrompt) -> Prompt:
         try:
-            prompt = self._prompts.text(source.text, (), max_tokens=self._max_model_len())
+            max_tokens, special = self._max_model_len(), source.add_special_tokens
+            if special is None:
+                prompt = self._prompts.text(source.text, (), max_tokens=max_tokens)
+            else:
+                prompt = self._prompts.whole_text(source.text, (), add_special_tokens=special, max_tokens=max_tokens)
         except TemplateError as error:
             raise InvalidRequest(source.field, f"{error}") from error
         if not prompt.token_ids:

@@ -1,16 +1,11 @@
 """Builds the media loader, its caches and its limits from the settings."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from glimpse.engine.errors import CheckpointError
-from glimpse.engine.model_config import ModelConfig
-from glimpse.engine.text.media_inputs import (
-    audio_processing_of,
-    embedding_spec,
-    image_processing_of,
-    video_processing_of,
-)
+from glimpse.engine.model_config.model import ModelConfig
+from glimpse.engine.text.media_inputs import embedding_spec, read_media
 from glimpse.media.cache.memory_budget import MemoryBudget
 from glimpse.media.cache.store import MediaStore
 from glimpse.media.decoding.decoders import Decoders
@@ -56,18 +51,13 @@ def build_media(settings: MediaSettings, checkpoint: Path, model: ModelConfig, m
     metrics.watch_media("uploaded", lambda: uploads.num_bytes)
     metrics.watch_media("in_flight", lambda: memory_budget.num_bytes)
     try:
-        images, videos = image_processing_of(checkpoint, model), video_processing_of(checkpoint, model)
-        audio = audio_processing_of(checkpoint, model)
+        processing = read_media(checkpoint, model)
     except ValueError as error:
         raise CheckpointError(str(error)) from error
     loader = MediaLoader(
-        processing=replace(
-            images,
-            background=settings.media_io_kwargs.image.rgba_background_color,
-            fast_jpeg=settings.fast_jpeg,
+        processing=processing.with_image_defaults(
+            background=settings.media_io_kwargs.image.rgba_background_color, fast_jpeg=settings.fast_jpeg
         ),
-        video_processing=videos,
-        audio_processing=audio,
         policy=_policy(settings),
         local=LocalFiles(settings.allowed_local_media_path) if settings.allowed_local_media_path else None,
         decoders=Decoders(),

@@ -4,6 +4,7 @@ It listens before the model is loaded, so that health checks work; until then re
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,13 +15,16 @@ from glimpse.engine.checkpoint import DEFAULT_MODEL, resolve_checkpoint
 from glimpse.engine.config import EngineOptions
 from glimpse.engine.families.registry import load_model_config
 from glimpse.engine.ipc.client import ENGINE_COMMAND, EngineClient, EngineState
-from glimpse.engine.model_config import ModelConfig
+from glimpse.engine.model_config.model import ModelConfig
 from glimpse.engine.protocol import Loading, StepStats
 from glimpse.engine.text.grammar_check import GrammarChecker
+from glimpse.engine.text.media_inputs import MediaLayouts
 from glimpse.engine.text.prompt import PromptBuilder, load_prompt_builder
+from glimpse.engine.text.reasoning import find_reasoning_format
 from glimpse.engine.text.tools import find_format
 from glimpse.openai.v1 import openai_pb2
 from glimpse.server.generation.constraints import ConstraintBuilder
+from glimpse.server.generation.embedder import Embedder
 from glimpse.server.generation.generator import CompletionGenerator
 from glimpse.server.generation.prompts import PromptLoader
 from glimpse.server.lifecycle.build_media import MediaComponents, build_media
@@ -29,6 +33,9 @@ from glimpse.server.lifecycle.loop_delay import watch_loop_delay
 from glimpse.server.lifecycle.malloc import return_memory
 from glimpse.server.lifecycle.server import Server
 from glimpse.server.openai.facade import add_facade
+from glimpse.server.parse.pooling import EmbeddingModel
+from glimpse.server.parse.rerank import find_answer_tokens
+from glimpse.server.request import ReasoningSupport
 from glimpse.server.rpc.admission import Admission
 from glimpse.server.rpc.body_budget import BodyBudget
 from glimpse.server.rpc.client_identity import ClientIdentifier
@@ -38,20 +45,33 @@ from glimpse.server.rpc.metrics import Metrics, MetricsServer
 from glimpse.server.rpc.typed_handlers import Handler, add_method_alias, add_typed_services
 from glimpse.server.services.chat import ChatHandlers
 from glimpse.server.services.completion import CompletionHandlers
+from glimpse.server.services.embedding import EmbeddingHandlers
 from glimpse.server.services.health import HEALTH_SERVICE, Health
 from glimpse.server.services.load_reports import ORCA_METHOD, LoadHandlers
 from glimpse.server.services.media import MediaHandlers
 from glimpse.server.services.models import ModelHandlers, ServedModel
 from glimpse.server.services.reflection import add_reflection
+from glimpse.server.services.rerank import RerankHandlers
 from glimpse.server.services.tokenizer import TokenizerHandlers
 from glimpse.server.settings import EngineSettings, ListenSettings, Settings
-from glimpse.v1 import chat_pb2, completion_pb2, load_pb2, media_pb2, model_pb2, tokenizer_pb2
+from glimpse.v1 import (
+    chat_pb2,
+    completion_pb2,
+    embedding_pb2,
+    load_pb2,
+    media_pb2,
+    model_pb2,
+    rerank_pb2,
+    tokenizer_pb2,
+)
+
+_logger = logging.getLogger(__name__)
 
 MAX_BODY_BYTES = 64 << 20
 _MESSAGE_SLACK_BYTES = 1 << 20
 _TYPED_SERVICES = tuple(
     service
-    for module in (chat_pb2, completion_pb2, load_pb2, media_pb2, model_pb2, tokenizer_pb2)
+    for module in (chat_pb2, completion_pb2, embedding_pb2, load_pb2, media_pb2, model_pb2, rerank_pb2, tokenizer_pb2)
     for service in module.DESCRIPTOR.services_by_name.values()
 )
 _OPENAI_SERVICE = openai_pb2.DESCRIPTOR.services_by_name["OpenAIService"]
@@ -214,15 +234,17 @@ def _handlers(
     load: LoadMeter,
 ) -> Mapping[str, Handler]:
     """Returns a handler for each typed method, by the method's full name."""
-    template = settings.engine.chat_template
-    prompts = load_prompt_builder(checkpoint.path, checkpoint.model, None if template is None else str(template))
+    prompts = _prompt_builder(settings.engine, checkpoint)
     tokenizer = prompts.tokenizer
-    tool_format = find_format(prompts.template_source, settings.engine.tool_call_parser)
-    model = _served_model(settings, checkpoint, prompts, supports_tools=tool_format is not None)
+    tool_format = find_format(prompts.tool_template_source, settings.engine.tool_call_parser)
+    reasoning = find_reasoning_format(prompts.template_source, settings.engine.reasoning_parser)
+    model = _served_model(
+        settings, checkpoint, prompts, supports_tools=tool_format is not None, parses_reasoning=reasoning is not None
+    )
     max_model_len = _max_model_len(settings.engine.options, checkpoint.model, engine)
     loader = PromptLoader(
         prompts=prompts,
-        encoder=checkpoint.model.encoder,
+        layouts=MediaLayouts(checkpoint.model, tokenizer),
         media=media.loader,
         embeddings=media.embeddings,
         accepts_embeddings=settings.media.enable_mm_embeds,
@@ -234,10 +256,23 @@ def _handlers(
         loader=loader,
         tokenizer=tokenizer,
         constraints=ConstraintBuilder(checker=GrammarChecker(tokenizer), tokenizer=tokenizer, tool_format=tool_format),
+        reasoning=reasoning,
         metrics=metrics,
     )
     chat = ChatHandlers(model=model, generator=generator, loader=loader)
     completions = CompletionHandlers(model=model, generator=generator, tokenizer=tokenizer)
+    embedder = Embedder(engine=engine, loader=loader, metrics=metrics)
+    embeddings = EmbeddingHandlers(
+        model=model,
+        limits=EmbeddingModel(
+            vocab_size=model.vocab_size,
+            hidden_size=checkpoint.model.text.hidden_size,
+            pooling=checkpoint.model.pooling,
+            max_media=model.max_media,
+        ),
+        embedder=embedder,
+    )
+    rerank = RerankHandlers(model=model, tokens=find_answer_tokens(tokenizer), embedder=embedder)
     models = ModelHandlers(model, max_model_len)
     tokens = TokenizerHandlers(model=model, generator=generator, loader=loader, tokenizer=tokenizer)
     uploads = MediaHandlers(media.uploads)
@@ -247,19 +282,32 @@ def _handlers(
         "glimpse.v1.ChatService.CountTokens": chat.count_tokens,
         "glimpse.v1.CompletionService.CreateCompletion": completions.create,
         "glimpse.v1.CompletionService.StreamCompletion": completions.stream,
+        "glimpse.v1.EmbeddingService.CreateEmbeddings": embeddings.create,
         "glimpse.v1.LoadService.StreamLoadReports": LoadHandlers(load).stream_load_reports,
         "glimpse.v1.MediaService.UploadMedia": uploads.upload,
         "glimpse.v1.MediaService.GetMedia": uploads.get_media,
         "glimpse.v1.MediaService.DeleteMedia": uploads.delete_media,
         "glimpse.v1.ModelService.ListModels": models.list_models,
         "glimpse.v1.ModelService.GetModel": models.get_model,
+        "glimpse.v1.RerankService.Rerank": rerank.rerank,
         "glimpse.v1.TokenizerService.Tokenize": tokens.tokenize,
         "glimpse.v1.TokenizerService.Detokenize": tokens.detokenize,
     }
 
 
+def _prompt_builder(settings: EngineSettings, checkpoint: Checkpoint) -> PromptBuilder:
+    template = None if settings.chat_template is None else str(settings.chat_template)
+    prompts = load_prompt_builder(checkpoint.path, checkpoint.model, template, tool_template=settings.tool_template)
+    if prompts.has_own_tool_template:
+        _logger.info(
+            "the checkpoint's chat template ignores tools: conversations with tools have the one that Glimpse brings"
+            " (--tool-template off refuses them)"
+        )
+    return prompts
+
+
 def _served_model(
-    settings: Settings, checkpoint: Checkpoint, prompts: PromptBuilder, *, supports_tools: bool
+    settings: Settings, checkpoint: Checkpoint, prompts: PromptBuilder, *, supports_tools: bool, parses_reasoning: bool
 ) -> ServedModel:
     takes = checkpoint.model.placeholder_ids
     return ServedModel(
@@ -267,7 +315,11 @@ def _served_model(
         vocab_size=checkpoint.model.text.vocab_size,
         max_media={kind: most for kind, most in settings.media.max_media.items() if kind in takes},
         supports_tools=supports_tools,
-        supports_reasoning_effort="reasoning_effort" in prompts.template_source,
+        reasoning=ReasoningSupport(
+            is_parsed=parses_reasoning,
+            has_effort="reasoning_effort" in prompts.template_source,
+            has_switch="enable_thinking" in prompts.template_source,
+        ),
     )
 
 

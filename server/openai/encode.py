@@ -14,7 +14,7 @@ from google.protobuf.message import Message
 
 from glimpse.dialect.options import descriptor_of, map_entry, message_type
 from glimpse.dialect.rules import FieldRules, MessageRules, OneofRules, message_rules
-from glimpse.server.openai.scalars import Write, writer
+from glimpse.server.openai.scalars import Write, write_float32s, writer
 
 _Put: TypeAlias = Callable[[Message, dict[str, Any]], None]
 """Puts members of a message into its JSON object."""
@@ -180,6 +180,8 @@ def _field_writer(field: FieldRules) -> Write:
         return _map_writer(descriptor)
     if field.raw:
         return _write_raw
+    if field.float32s:
+        return write_float32s
     write = _element_writer(descriptor)
     if not field.is_list:
         return write

@@ -122,6 +122,7 @@ class _Endpoint:
         return rest_failure(error, self._binding.unary.input_type, {} if request is None else request.aliased)
 
     async def _read(self, incoming: Any) -> "_Request":
+        current_rpc().is_json = True
         method = self._binding.facade
         if method.input_type.full_name != descriptor_of(HttpBody).full_name:
             return _Request(Decoded(message=incoming, unknown=[], streaming=False))

@@ -11,7 +11,7 @@ from glimpse.dialect.options import map_entry, message_type
 from glimpse.dialect.rules import FieldRules, JsonKind
 from glimpse.server.field_path import FieldPath, path_text
 from glimpse.server.openai.document import RawText
-from glimpse.server.openai.scalars import key_reader, kind_of, reader, wrong_type
+from glimpse.server.openai.scalars import Read, key_reader, kind_of, read_float32s, reader, wrong_type
 
 MAX_UNKNOWN = 1024
 """The most unknown members that are recorded."""
@@ -55,11 +55,10 @@ def field_setter(field: FieldRules, read_message: ReadMessage) -> Setter:
         return _raw_setter(field.descriptor.name)
     if field.descriptor.message_type is not None:
         return _message_setter(field.descriptor, read_message)
-    return _scalar_setter(field.descriptor)
+    return _scalar_setter(field.descriptor.name, read_float32s if field.float32s else reader(field.descriptor))
 
 
-def _scalar_setter(field: FieldDescriptor) -> Setter:
-    name, read = field.name, reader(field)
+def _scalar_setter(name: str, read: Read) -> Setter:
 
     def set_field(message: Message, value: Any, path: FieldPath, _context: DecodeContext) -> None:
         setattr(message, name, read(value, path))

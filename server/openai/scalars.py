@@ -6,8 +6,9 @@ import math
 import struct
 from collections.abc import Callable, Collection
 from functools import cache
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
+import numpy as np
 from google.protobuf.descriptor import EnumDescriptor, FieldDescriptor
 
 from glimpse.dialect.options import enum_type
@@ -161,6 +162,26 @@ def _float_reader(overflow: float) -> Read:
         return number
 
     return read_float
+
+
+def read_float32s(value: Any, path: FieldPath) -> bytes:
+    """Returns an array of numbers as packed little-endian float32 values."""
+    if type(value) is not list:
+        raise wrong_type(JsonKind.ARRAY, value, path)
+    read = _float_reader(_FLOAT32_OVERFLOW)
+    numbers = [read(element, (path, index)) for index, element in enumerate(cast("list[Any]", value))]
+    return np.array(numbers, dtype="<f4").tobytes()
+
+
+def write_float32s(data: bytes) -> list[float]:
+    """Returns packed little-endian float32 values as numbers.
+
+    They are written with all digits of the equal float64 numbers: the shortest decimals of thousands take too long.
+    """
+    values = np.frombuffer(data, dtype="<f4")
+    if not np.isfinite(values).all():
+        raise ValueError("JSON has no numbers for values that are not finite")
+    return values.tolist()
 
 
 def _integer_reader(smallest: int, largest: int) -> Read:

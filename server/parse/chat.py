@@ -4,26 +4,31 @@ Fields that are defined but not supported are refused, never ignored.
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from google.protobuf.message import Message
 
-from glimpse.dialect.rules import enum_rules
 from glimpse.engine.sampling_params import GrammarKind
 from glimpse.engine.text.conversation import ToolMode
 from glimpse.media.kind import MediaKind
 from glimpse.server.parse.content import parse_conversation
 from glimpse.server.parse.generation import parse_generation
 from glimpse.server.parse.prompt import parse_prompt
+from glimpse.server.parse.reasoning import parse_reasoning, with_effort
 from glimpse.server.parse.response_format import parse_response_format
 from glimpse.server.parse.tools import parse_tools
 from glimpse.server.parse.validate import violations
-from glimpse.server.request import ChatRequest, Constraint, Conversation, GenerationRequest, Tools
+from glimpse.server.request import (
+    ChatRequest,
+    Constraint,
+    Conversation,
+    GenerationRequest,
+    ReasoningSupport,
+    Tools,
+)
 from glimpse.server.rpc.errors import InvalidRequest
 from glimpse.v1 import chat_pb2, generation_pb2
 
-_EFFORTS = enum_rules(chat_pb2.ReasoningEffort.DESCRIPTOR).names
-"""Names in chat templates, which are OpenAI's."""
+NO_REASONING = ReasoningSupport()
 _FORMATS_WITH_TOOLS = (GrammarKind.JSON_OBJECT, GrammarKind.JSON_SCHEMA)
 """Response formats that can be combined with tools. Other text could be mistaken for tool calls."""
 
@@ -34,7 +39,7 @@ def parse_chat(
     streaming: bool,
     vocab_size: int,
     max_media: Mapping[MediaKind, int],
-    supports_reasoning_effort: bool = False,
+    reasoning: ReasoningSupport = NO_REASONING,
 ) -> ChatRequest:
     """Parses a request to complete a conversation.
 
@@ -43,7 +48,7 @@ def parse_chat(
         streaming: the response is a stream.
         vocab_size: the model's.
         max_media: as in `parse_conversation`.
-        supports_reasoning_effort: the model's chat template uses `reasoning_effort`.
+        reasoning: what the request may ask of the model's reasoning.
 
     Raises:
         InvalidRequest: the request cannot be served.
@@ -56,7 +61,7 @@ def parse_chat(
     prompt = parse_prompt(request, tools=tools.definitions if may_call else (), max_media=max_media)
     return ChatRequest(
         generation=GenerationRequest(
-            prompts=(_with_effort(prompt, request, supports_reasoning_effort=supports_reasoning_effort),),
+            prompts=(with_effort(prompt, request.reasoning_effort, reasoning),),
             sampling=parse_generation(request.generation, vocab_size=vocab_size),
             num_completions=num_completions(request.generation),
             skip_special_tokens=skips_special_tokens(request.generation),
@@ -64,6 +69,7 @@ def parse_chat(
             tools=tools if may_call else None,
             priority=request.priority,
             cache_salt=request.cache_salt,
+            reasoning=parse_reasoning(request, reasoning),
         ),
         include_usage=request.stream_options.include_usage,
         metadata=dict(request.metadata),
@@ -105,17 +111,3 @@ def _parse_constraint(request: chat_pb2.CreateChatCompletionRequest, tools: Tool
         message = "expected a JSON format, since the request has tools"
         raise InvalidRequest(constraint.field, message, "conflicting_values")
     return constraint
-
-
-def _with_effort(
-    prompt: Conversation, request: chat_pb2.CreateChatCompletionRequest, *, supports_reasoning_effort: bool
-) -> Conversation:
-    effort = request.reasoning_effort
-    if supports_reasoning_effort and effort:
-        template_kwargs = {**prompt.options.template_kwargs, "reasoning_effort": _EFFORTS[effort]}
-        return replace(prompt, options=replace(prompt.options, template_kwargs=template_kwargs))
-    if effort not in (chat_pb2.REASONING_EFFORT_UNSPECIFIED, chat_pb2.REASONING_EFFORT_NONE):
-        raise InvalidRequest(
-            "reasoning_effort", "the model's chat template does not use a reasoning effort", "unsupported"
-        )
-    return prompt

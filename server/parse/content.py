@@ -20,7 +20,11 @@ _ROLES = enum_rules(content_pb2.Role.DESCRIPTOR).names
 
 
 def parse_conversation(
-    messages: Iterable[content_pb2.Message], *, max_media: Mapping[MediaKind, int], model: str = ""
+    messages: Iterable[content_pb2.Message],
+    *,
+    max_media: Mapping[MediaKind, int],
+    model: str = "",
+    field: str = "messages",
 ) -> Conversation:
     """Parses the messages of a request.
 
@@ -28,6 +32,7 @@ def parse_conversation(
         messages: the conversation.
         max_media: the most media of each kind that are accepted; the model does not support a kind that is missing.
         model: its name, if the request has it.
+        field: the path of the messages in the request.
 
     Raises:
         InvalidRequest: the first field that cannot be served.
@@ -36,12 +41,12 @@ def parse_conversation(
     media: list[MediumInput] = []
     call_ids: set[str] = set()
     for index, message in enumerate(messages):
-        path = f"messages[{index}]"
+        path = f"{field}[{index}]"
         parsed.append(_parse_message(message, path, media))
         call_ids.update(call.id for call in parsed[-1].tool_calls)
         _check_tool_call_id(message, path, call_ids)
         _check_kinds(media, max_media, model)
-        _check_counts(media, max_media)
+        _check_counts(media, max_media, field)
     return Conversation(messages=tuple(parsed), media=media)
 
 
@@ -52,12 +57,12 @@ def _check_kinds(media: Iterable[MediumInput], max_media: Mapping[MediaKind, int
             raise InvalidRequest(medium.field, f"{name} does not support {medium.kind} input", "unsupported")
 
 
-def _check_counts(media: Iterable[MediumInput], max_media: Mapping[MediaKind, int]) -> None:
+def _check_counts(media: Iterable[MediumInput], max_media: Mapping[MediaKind, int], field: str) -> None:
     counts = Counter(medium.kind for medium in media)
     for kind, count in counts.items():
         if count > max_media[kind]:
             raise InvalidRequest(
-                "messages",
+                field,
                 f"expected at most {max_media[kind]} {kind} inputs (the server's --limit-mm-per-prompt), got {count}",
                 f"too_many_{kind.value}s",
             )
@@ -71,6 +76,8 @@ def _parse_message(message: content_pb2.Message, path: str, media: list[MediumIn
         raise InvalidRequest(f"{path}.tool_calls", f"only assistant messages can have tool calls, got role '{role}'")
     if not message.content and not message.tool_calls:
         raise InvalidRequest(f"{path}.content", "expected content or tool calls, got neither", "missing_value")
+    if message.HasField("reasoning") and message.role != content_pb2.ROLE_ASSISTANT:
+        raise InvalidRequest(f"{path}.reasoning", f"only assistant messages can have reasoning, got role '{role}'")
     return ChatMessage(
         role=role,
         content=_parse_content(message.content, f"{path}.content", media),
@@ -79,6 +86,7 @@ def _parse_message(message: content_pb2.Message, path: str, media: list[MediumIn
             _parse_call(call, f"{path}.tool_calls[{index}]") for index, call in enumerate(message.tool_calls)
         ),
         tool_call_id=message.tool_call_id if message.HasField("tool_call_id") else None,
+        reasoning=message.reasoning if message.HasField("reasoning") else None,
     )
 
 

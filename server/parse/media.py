@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 from glimpse.media.errors import MediaError, OptionError
 from glimpse.media.inputs import AudioInput, ImageInput, VideoInput, is_made_of_frames
-from glimpse.media.processing.smart_resize import check_pixel_bounds
+from glimpse.media.processing.sizing.smart_resize import check_pixel_bounds
 from glimpse.media.processing.video_options import VideoOptions, check_options
 from glimpse.media.sources.source import (
     MAX_UUID_CHARACTERS,

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from glimpse.dialect.rules import enum_rules
 from glimpse.engine.text.conversation import TemplateOptions, ToolDefinition
 from glimpse.media.inputs import with_defaults
 from glimpse.media.kind import MediaKind
@@ -13,8 +14,9 @@ from glimpse.server.parse.media import blaming
 from glimpse.server.parse.media_defaults import parse_defaults
 from glimpse.server.request import Conversation
 from glimpse.server.rpc.errors import InvalidRequest
-from glimpse.v1 import chat_pb2, content_pb2, tokenizer_pb2
+from glimpse.v1 import chat_pb2, content_pb2, embedding_pb2, tokenizer_pb2
 
+_ASSISTANT = enum_rules(content_pb2.Role.DESCRIPTOR).names[content_pb2.ROLE_ASSISTANT]
 _RESERVED_VARIABLES = frozenset(
     ("messages", "tools", "documents", "add_generation_prompt", "continue_final_message", "chat_template", "tokenize")
 )
@@ -29,12 +31,35 @@ def parse_prompt(
 ) -> Conversation:
     """Raises InvalidRequest."""
     conversation = parse_conversation(request.messages, max_media=max_media, model=request.model)
+    return with_options(conversation, request, tools=tools, begins_answer=not request.continue_final_message)
+
+
+def with_options(
+    conversation: Conversation,
+    request: chat_pb2.CreateChatCompletionRequest
+    | tokenizer_pb2.TokenizeRequest
+    | embedding_pb2.CreateEmbeddingsRequest,
+    *,
+    tools: Sequence[ToolDefinition] = (),
+    begins_answer: bool,
+) -> Conversation:
+    """Returns a conversation with a request's options for the template and for media.
+
+    Args:
+        conversation: its messages and media.
+        request: has the options.
+        tools: that the template shows to the model.
+        begins_answer: default of `add_generation_prompt`.
+
+    Raises:
+        InvalidRequest: an option cannot be used.
+    """
     continues = request.continue_final_message
-    begins = request.add_generation_prompt if request.HasField("add_generation_prompt") else not continues
+    begins = request.add_generation_prompt if request.HasField("add_generation_prompt") else begins_answer
     if continues and begins:
         message = "cannot be combined with add_generation_prompt"
         raise InvalidRequest("continue_final_message", message, "conflicting_values")
-    if continues and request.messages[-1].role != content_pb2.ROLE_ASSISTANT:
+    if continues and conversation.messages[-1].role != _ASSISTANT:
         raise InvalidRequest("continue_final_message", "expected the last message to be the assistant's")
     defaults = parse_defaults(request.media_io_options, request.media_processor_options)
     with blaming("media_processor_options"):

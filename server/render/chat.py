@@ -61,11 +61,15 @@ def rendering_size(deltas: Sequence[CompletionDelta]) -> int:
 
 def _render_choice(index: int, deltas: Sequence[CompletionDelta], *, logprobs: bool) -> chat_pb2.Choice:
     text = "".join(delta.text for delta in deltas)
+    reasoning = "".join(delta.reasoning for delta in deltas)
     tool_calls = _join_tool_calls(deltas)
     return chat_pb2.Choice(
         index=index,
         message=chat_pb2.AssistantMessage(
-            role=content_pb2.ROLE_ASSISTANT, content=text if text or not tool_calls else None, tool_calls=tool_calls
+            role=content_pb2.ROLE_ASSISTANT,
+            content=text if text or not (tool_calls or reasoning) else None,
+            tool_calls=tool_calls,
+            reasoning=reasoning or None,
         ),
         logprobs=_render_logprobs(token for delta in deltas for token in delta.tokens) if logprobs else None,
         finish_reason=render_finish_reason(deltas[-1].finish_reason),
@@ -96,7 +100,7 @@ class ChunkRenderer:
         """
         first = delta.index not in self._begun
         # A delta may be empty: text is withheld while it may be part of a character, a stop string or a tool call.
-        if first or delta.text or delta.tool_calls or delta.tokens:
+        if first or delta.text or delta.reasoning or delta.tool_calls or delta.tokens:
             self._begun.add(delta.index)
             choice = chat_pb2.ChunkChoice(
                 index=delta.index,
@@ -130,10 +134,11 @@ class ChunkRenderer:
 
 
 def _render_delta(delta: CompletionDelta, *, first: bool) -> chat_pb2.Delta:
-    """The first delta has content, even if it is empty, unless it begins a tool call."""
+    """The first delta has content, even if it is empty, unless it begins the reasoning or a tool call."""
     return chat_pb2.Delta(
         role=content_pb2.ROLE_ASSISTANT if first else None,
-        content=delta.text if delta.text or (first and not delta.tool_calls) else None,
+        content=delta.text if delta.text or (first and not (delta.tool_calls or delta.reasoning)) else None,
+        reasoning=delta.reasoning or None,
         tool_calls=[
             chat_pb2.ToolCallDelta(
                 index=call.index,
@@ -184,7 +189,12 @@ def render_usage(usage: Usage) -> generation_pb2.Usage:
         total_tokens=usage.prompt_tokens + usage.completion_tokens,
         prompt_tokens_details=render_prompt_details(usage.media_tokens, cached_tokens=usage.cached_tokens),
         media_usage=None if usage.media_usage is None else _render_media_usage(usage.media_usage, usage),
+        completion_tokens_details=None if usage.reasoning_tokens is None else _render_details(usage.reasoning_tokens),
     )
+
+
+def _render_details(reasoning_tokens: int) -> generation_pb2.CompletionTokensDetails:
+    return generation_pb2.CompletionTokensDetails(reasoning_tokens=reasoning_tokens)
 
 
 def _render_media_usage(media: MediaUsage, usage: Usage) -> generation_pb2.MediaUsage:

@@ -19,7 +19,17 @@ from glimpse.server.rpc.wait_estimator import WaitEstimator
 
 MAX_PREPARED_AT_ONCE = 4
 """Requests that are parsed and tokenized at a time. More would only make each other slower: most of it is Python."""
-_GENERATING = frozenset(("CreateChatCompletion", "StreamChatCompletion", "CreateCompletion", "StreamCompletion"))
+_COMPUTING = frozenset(
+    (
+        "CreateChatCompletion",
+        "StreamChatCompletion",
+        "CreateCompletion",
+        "StreamCompletion",
+        "CreateEmbeddings",
+        "Rerank",
+    )
+)
+"""Methods that need the engine."""
 _PREPARED_ONLY = frozenset(("CountTokens", "Tokenize", "Detokenize"))
 
 
@@ -38,10 +48,10 @@ class Admission:
     def ticket(self, method: str, client: str) -> Generator[None]:
         """Gives the RPC that the current task serves a ticket, until the block ends."""
         name = method.rpartition("/")[2]
-        if name not in _GENERATING and name not in _PREPARED_ONLY:
+        if name not in _COMPUTING and name not in _PREPARED_ONLY:
             yield
             return
-        ticket = Ticket(self, client, generates=name in _GENERATING)
+        ticket = Ticket(self, client, needs_engine=name in _COMPUTING)
         _current.set(ticket)
         try:
             yield
@@ -77,10 +87,10 @@ class Admission:
 class Ticket:
     """What one request holds: a place among those being prepared, then work that waits for the engine."""
 
-    def __init__(self, admission: Admission, client: str, *, generates: bool) -> None:
+    def __init__(self, admission: Admission, client: str, *, needs_engine: bool) -> None:
         self._admission = admission
         self._client = client
-        self._generates = generates
+        self._needs_engine = needs_engine
         self._is_preparing = False
         self._num_waiting_tokens = 0
 
@@ -93,7 +103,7 @@ class Ticket:
         """
         if self._is_preparing:
             return
-        if self._generates:
+        if self._needs_engine:
             self._admission.check(self._client)
             self.expect(num_prompt_tokens=0, num_completions=1, max_tokens=1 << 30)
         try:
@@ -174,7 +184,7 @@ _current: ContextVar[Ticket | None] = ContextVar("ticket", default=None)
 
 def current_ticket() -> Ticket:
     """Returns the ticket of the RPC that this task serves; elsewhere, one that admits at once."""
-    return _current.get() or Ticket(Admission(), "", generates=False)
+    return _current.get() or Ticket(Admission(), "", needs_engine=False)
 
 
 async def begin_preparing() -> None:

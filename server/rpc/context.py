@@ -33,6 +33,8 @@ class RpcContext:
     stop: StopSwitch = field(default_factory=StopSwitch)
     """Ends the RPC when the server stops. The interceptor's guard turns that into a status; a handler that can say more
     has a guard of its own."""
+    is_json: bool = False
+    """The request came as JSON, and the response becomes JSON."""
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
 

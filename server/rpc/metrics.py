@@ -70,6 +70,7 @@ class Metrics:
         self._prompt_tokens = self._counter("glimpse_prompt_tokens", "Prompt tokens computed.")
         self._cached_tokens = self._counter("glimpse_cached_tokens", "Prompt tokens found in the prefix cache.")
         self._generated_tokens = self._counter("glimpse_generated_tokens", "Tokens generated.")
+        self._embeddings = self._counter("glimpse_embeddings", "Inputs embedded, and documents scored.")
         self._encoded_media = self._counter("glimpse_encoded_media", "Media items run through the encoder.")
         self._encoder_cache_hits = self._counter(
             "glimpse_encoder_cache_hits", "Media items of requests that needed no encoder run."
@@ -122,6 +123,10 @@ class Metrics:
     def count_encoder_cache_hits(self, count: int) -> None:
         """Records how many media items of a finished request needed no encoder run."""
         self._encoder_cache_hits.inc(count)
+
+    def count_embeddings(self, count: int) -> None:
+        """Records the embeddings of a request."""
+        self._embeddings.inc(count)
 
     def loop_delayed(self, seconds: float) -> None:
         """Records a measured delay of the event loop."""

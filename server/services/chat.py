@@ -87,7 +87,7 @@ class ChatHandlers:
             streaming=streaming,
             vocab_size=self.model.vocab_size,
             max_media=self.model.max_media,
-            supports_reasoning_effort=self.model.supports_reasoning_effort,
+            reasoning=self.model.reasoning,
         )
         # Fail before loading media.
         self.generator.check_ready()

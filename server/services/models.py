@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from glimpse.media.kind import MediaKind
 from glimpse.server.parse.chat import check_bounds
+from glimpse.server.request import ReasoningSupport
 from glimpse.server.rpc.errors import ModelNotFoundError
 from glimpse.server.rpc.typed_handlers import Context
 from glimpse.v1 import model_pb2
@@ -28,8 +29,7 @@ class ServedModel:
     """Kinds of media that the model supports, with the most per request."""
     supports_tools: bool
     """The chat template supports tools, and their calls can be parsed."""
-    supports_reasoning_effort: bool
-    """The chat template uses `reasoning_effort`."""
+    reasoning: ReasoningSupport
 
     def check_name(self, name: str) -> str:
         """Returns the model name for the response. Raises ModelNotFoundError."""
@@ -53,7 +53,8 @@ class ModelHandlers:
             tools=model.supports_tools,
             structured_outputs=True,
             logprobs=True,
-            reasoning_effort=model.supports_reasoning_effort,
+            reasoning_effort=model.reasoning.has_effort,
+            reasoning=model.reasoning.is_parsed,
             max_choices=128,
             max_images=model.max_media.get(MediaKind.IMAGE, 0),
             max_videos=model.max_media.get(MediaKind.VIDEO, 0),

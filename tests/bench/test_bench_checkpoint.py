@@ -1,6 +1,7 @@
 """Checkpoints for benchmarks."""
 
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,24 @@ def test_safetensors_reads_what_was_written(checkpoint: Path) -> None:
     assert stored["model.embed_tokens.weight"].shape == (2048, 128)
     assert stored["visual.patch_embed.proj.weight"].shape == (64, 3, 2, 14, 14)
     assert "model.layers.1.mlp.down_proj.weight" in stored
+
+
+def test_a_checkpoint_with_norms_of_heads_is_computed(tmp_path: Path) -> None:
+    make_checkpoint(tmp_path, replace(PRESETS["tiny"], head_norms=1, head_dim=64), seed=0)
+    engine = load_core(
+        EngineConfig(model_path=str(tmp_path), dtype="float32", num_threads=1),
+        on_progress=lambda _stage, _fraction: None,
+    )
+    assert engine.model.text.head_norms
+    assert (engine.model.text.head_dim, engine.model.placeholder_ids) == (64, {})
+    (step,) = measure(
+        TimedEngine(engine.core, engine.model, repeats=1),
+        step_work(engine),
+        max_batch=1,
+        kinds=["prefill"],
+        prefills=[64],
+    )
+    assert step.least_milliseconds > 0
 
 
 def test_a_common_word_is_one_token(checkpoint: Path) -> None:

@@ -22,7 +22,8 @@ from bench.serving.clients import Answer
 from bench.serving.comparison import CASES, Run, comparison
 from bench.serving.interference import judge
 from bench.serving.report import by_label, latencies
-from glimpse.engine.model_config import TextConfig, VisionConfig
+from glimpse.engine.model_config.decoder import TextConfig
+from glimpse.engine.model_config.encoders import VisionConfig
 
 
 @pytest.mark.parametrize(

@@ -150,3 +150,15 @@ async def test_unreadable_file_is_an_os_error(client: Any, tmp_path: Path) -> No
         await client.chat([Image(tmp_path / "missing.png")])
     with pytest.raises(FileNotFoundError):
         await client.upload(tmp_path / "missing.png")
+
+
+async def test_embeds_texts_and_images(client: Any) -> None:
+    embeddings = await client.embed(["the sea", [Image(PNG), "the sea"], [5, 6]], dimensions=16)
+    assert [len(vector) for vector in embeddings.vectors] == [16, 16, 16]
+    assert all(sum(value * value for value in vector) == pytest.approx(1, abs=1e-5) for vector in embeddings.vectors)
+    assert embeddings.usage.prompt_tokens_details.image_tokens > 0
+    (alone,) = (await client.embed(["the sea"], dimensions=16)).vectors
+    assert list(embeddings.vectors[0]) == pytest.approx(list(alone), abs=1e-5)
+    with pytest.raises(GlimpseError, match="'dimensions': expected at most 64") as failure:
+        await client.embed(["a"], dimensions=65)
+    assert failure.value.field == "dimensions"

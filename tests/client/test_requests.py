@@ -7,10 +7,10 @@ from typing import Any, get_type_hints
 
 import pytest
 
-from glimpse.client import ChatOptions, Image
+from glimpse.client import ChatOptions, EmbedOptions, Image, Message
 from glimpse.client.options import CallOptions, CountOptions
-from glimpse.client.requests import chat_request, upload_requests
-from glimpse.v1 import chat_pb2, generation_pb2, media_pb2
+from glimpse.client.requests import chat_request, embedding_request, upload_requests
+from glimpse.v1 import chat_pb2, embedding_pb2, generation_pb2, media_pb2
 
 
 def test_options_cover_the_fields_of_requests() -> None:
@@ -22,6 +22,24 @@ def test_options_cover_the_fields_of_requests() -> None:
     assert set(get_type_hints(ChatOptions)) - call == fields - {"messages", "generation", "stream_options"}
     count = set(chat_pb2.CountTokensRequest.DESCRIPTOR.fields_by_name)
     assert set(get_type_hints(CountOptions)) - call == count - {"messages"}
+
+
+def test_options_of_embed_cover_the_fields_of_its_request() -> None:
+    fields = set(embedding_pb2.CreateEmbeddingsRequest.DESCRIPTOR.fields_by_name)
+    # `inputs` has conversations, and the client decodes the values itself.
+    options = set(get_type_hints(EmbedOptions)) - set(get_type_hints(CallOptions))
+    assert options == fields - {"inputs", "messages", "encoding_format"}
+
+
+def test_inputs_of_embed_become_texts_tokens_and_conversations() -> None:
+    request = embedding_request(
+        ["a", [5, 6], [Image(b"image"), "b"], [Message("user", "c"), Message("assistant", "d")]], {"pooling": "mean"}
+    )
+    assert request.pooling == embedding_pb2.POOLING_MEAN
+    assert [each.WhichOneof("input") for each in request.inputs] == ["text", "token_ids", *["conversation"] * 2]
+    assert [len(each.conversation.messages) for each in request.inputs] == [0, 0, 1, 2]
+    with pytest.raises(TypeError, match="'inputs': expected a list of inputs, got str"):
+        embedding_request("a", {})
 
 
 def test_options_become_fields() -> None:

@@ -11,6 +11,8 @@ from tests.e2e.stack import Stack
 
 CHAT = "/v1/chat/completions"
 COMPLETIONS = "/v1/completions"
+EMBEDDINGS = "/v1/embeddings"
+RERANK = "/v1/rerank"
 UNKNOWN_FIELDS = "x-glimpse-unknown-fields"
 
 

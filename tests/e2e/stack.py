@@ -23,6 +23,11 @@ from tests.paths import ROOT
 TOOL_TEMPLATE = ROOT / "models" / "training" / "chat_template.jinja"
 """A chat template with tools in the format of Hermes and Qwen."""
 
+THINKING_SWITCH = (
+    "{% if enable_thinking is defined and not enable_thinking %}{{ '<think>\\n\\n</think>\\n\\n' }}{% endif %}"
+)
+"""The end of a template in the style of Qwen3: it ends the reasoning in the prompt."""
+
 SCRIPTED_ENGINE = ROOT / "tests" / "engine" / "scripted_engine.py"
 
 GLIMPSE = Path(sys.executable).with_name("glimpse")
@@ -119,10 +124,12 @@ def start_stack(
 
 
 def start_echo_stack(folder: Path, media: MediaSettings | None = None) -> Stack:
-    """Starts the same server with `tests.engine.echo_engine` as its engine and a chat template with tools."""
+    """Starts the same server with `tests.engine.echo_engine` and a chat template with tools and reasoning."""
+    template = folder / "chat_template.jinja"
+    template.write_text(TOOL_TEMPLATE.read_text() + THINKING_SWITCH)
     ports = http_port, grpc_port, metrics_port = free_ports(3)
     settings = Settings(
-        engine=EngineSettings(chat_template=TOOL_TEMPLATE, spare_engine=False),
+        engine=EngineSettings(chat_template=template, spare_engine=False),
         media=media or MediaSettings(),
         listen=ListenSettings(port=grpc_port, metrics_port=metrics_port, drain_delay=0),
     )

@@ -109,12 +109,27 @@ CHATS: list[tuple[dict[str, Any], dict[str, Any]]] = [
         asked(reply_with("{}"), response_format={"type": "json_schema", "json_schema": {
             "name": "s", "schema": {"type": "object"}}}),
     ),
+    (
+        {"messages": [user(reply_with(f"<think>\nSo ä\n</think>\n\n{CALL}"))],
+         "tools": [{"function": {"name": "look", "parameters": PARAMETERS}}]},
+        asked(reply_with(f"<think>\nSo ä\n</think>\n\n{CALL}"), tools=[{"type": "function", "function": {
+            "name": "look", "parameters": json.loads(PARAMETERS)}}]),
+    ),
+    (
+        {"messages": [user("a"), {"role": content_pb2.ROLE_ASSISTANT, "content": [{"text": "b"}], "reasoning": "c"},
+                      user(reply_with("<think>So</think>Yes"))], "include_reasoning": False},
+        {"messages": [{"role": "user", "content": "a"},
+                      {"role": "assistant", "content": "b", "reasoning_content": "c"},
+                      {"role": "user", "content": reply_with("<think>So</think>Yes")}], "include_reasoning": False},
+    ),
     # refused
     ({"messages": [user("x")], "generation": {"n": 129}}, asked("x", n=129)),
     ({"messages": [user("x")], "generation": {"top_p": 2.0}}, asked("x", top_p=2)),
     ({"messages": [user("x")], "model": "gpt"}, asked("x", model="gpt")),
     ({"messages": [user("x")], "structured_outputs": {"regex": "("}}, asked("x", structured_outputs={"regex": "("})),
     ({"messages": [user("x")], "tool_choice": {"mode": 3}}, asked("x", tool_choice="required")),
+    ({"messages": [{**user("x"), "reasoning": "y"}]}, {"messages": [
+        {"role": "user", "content": "x", "reasoning": "y"}]}),
     ({"messages": [user("x")], "reasoning_effort": 5}, asked("x", reasoning_effort="high")),
     ({"messages": []}, {"messages": []}),
 ]  # fmt: skip
@@ -168,9 +183,11 @@ def merged(events: Any) -> Any:
         return events
     answers: dict[int, Any] = {}
     for choice in (choice for event in events for choice in event["choices"]):
-        answer = answers.setdefault(choice["index"], {"text": "", "tokens": [], "calls": {}, "ends": [], "roles": []})
+        start: dict[str, Any] = {"text": "", "reasoning": "", "tokens": [], "calls": {}, "ends": [], "roles": []}
+        answer = answers.setdefault(choice["index"], start)
         delta = choice.get("delta", {})
         answer["text"] += delta.get("content", "") + choice.get("text", "")
+        answer["reasoning"] += delta.get("reasoning", "")
         answer["roles"] += [delta["role"]] if "role" in delta else []
         answer["ends"] += [choice["finish_reason"]] if choice["finish_reason"] else []
         answer["tokens"] += tokens_of(choice["logprobs"] or {})

@@ -15,8 +15,8 @@ from glimpse.dialect.options import descriptor_of
 from glimpse.dialect.rules import Effect, JsonKind
 from glimpse.engine.checkpoint import DEFAULT_MODEL
 from glimpse.engine.text.tokenizer import load_tokenizer
-from glimpse.v1 import chat_pb2, completion_pb2, tokenizer_pb2
-from tests.e2e.requests import CHAT, COMPLETIONS, UNKNOWN_FIELDS, Answer, ask, chat
+from glimpse.v1 import chat_pb2, completion_pb2, embedding_pb2, rerank_pb2, tokenizer_pb2
+from tests.e2e.requests import CHAT, COMPLETIONS, EMBEDDINGS, RERANK, UNKNOWN_FIELDS, Answer, ask, chat
 from tests.e2e.stack import Stack
 from tests.engine.echo_engine import reply_with
 
@@ -31,6 +31,12 @@ REQUESTS: list[tuple[str, Descriptor, dict[str, Any]]] = [
         {"messages": [{"role": "user", "content": reply_with("Hi")}]},
     ),
     (COMPLETIONS, descriptor_of(completion_pb2.CreateCompletionRequest), {"prompt": reply_with("Hi")}),
+    (
+        EMBEDDINGS,
+        descriptor_of(embedding_pb2.CreateEmbeddingsRequest),
+        {"messages": [{"role": "user", "content": "Hi"}]},
+    ),
+    (RERANK, descriptor_of(rerank_pb2.RerankRequest), {"query": "Hi", "documents": ["a"]}),
     ("/tokenize", descriptor_of(tokenizer_pb2.TokenizeRequest), {"messages": [{"role": "user", "content": "Hi"}]}),
 ]
 Case: TypeAlias = tuple[str, dict[str, Any], Member]
@@ -38,7 +44,7 @@ CASES: list[Case] = [(path, least, member) for path, request, least in REQUESTS 
 OUTERMOST = [case for case in CASES if "." not in case[2].path]
 INNER = [case for case in CASES if "." in case[2].path]
 SERVED = [case for case in OUTERMOST if case[2].effect is not Effect.REFUSED]
-PROMPT_FIELDS = ("messages", "prompt")
+PROMPT_FIELDS = ("input", "messages", "prompt")
 OF_A_WRONG_TYPE = {
     JsonKind.STRING: "text",
     JsonKind.NUMBER: 7,
@@ -60,7 +66,10 @@ SAMPLES: dict[str, Any] = {
     "metadata": {"a": "b"}, "service_tier": "auto", "reasoning_effort": "none", "safety_identifier": "me",
     "add_generation_prompt": False, "continue_final_message": False, "chat_template_kwargs": {"x": 1},
     "media_io_kwargs": {"video": {"fps": 1}}, "mm_processor_kwargs": {"min_pixels": 3136}, "echo": True,
-    "return_token_strs": True,
+    "return_token_strs": True, "include_reasoning": False,
+    "thinking_token_budget": 5, "input": "Hi", "dimensions": 8, "encoding_format": "base64", "normalize": True,
+    "query": "Hi", "documents": ["a", {"text": "b"}], "top_n": 1, "return_documents": False, "instruction": "Be good.",
+    "pooling": "mean", "add_special_tokens": False,
 }  # fmt: skip
 REQUIRED_WITH = {
     # other fields that the field requires
@@ -122,6 +131,9 @@ def inside(member: Member, value: Any = NEVER_ACCEPTED) -> dict[str, Any]:
     if member.path in INSIDE:
         part = INSIDE[member.path]
         return {"messages": [{"role": "user", "content": [{"type": next(iter(part)), **part}]}]}
+    if member.path.startswith("input[]."):
+        inner = Member(path=member.path.removeprefix("input[]."), effect=member.effect)
+        return {"messages": None, "input": [inside(inner, value)]}
     outer, *names = member.path.split(".")
     for name in reversed(names):
         value = {name: value}

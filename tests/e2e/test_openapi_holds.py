@@ -27,12 +27,16 @@ DOCUMENT = json.loads((ROOT / "gateway" / "openapi.json").read_text())
 NUM_EXAMPLES = int(os.environ.get("SCHEMATHESIS_EXAMPLES", "200"))
 ALLOWED, FORBIDDEN = GenerationMode.POSITIVE, GenerationMode.NEGATIVE
 SHARES = {
-    ("POST", "/v1/chat/completions", ALLOWED): 0.25,
-    ("POST", "/v1/chat/completions", FORBIDDEN): 0.25,
+    ("POST", "/v1/chat/completions", ALLOWED): 0.2,
+    ("POST", "/v1/chat/completions", FORBIDDEN): 0.2,
     ("POST", "/v1/completions", ALLOWED): 0.1,
     ("POST", "/v1/completions", FORBIDDEN): 0.1,
-    ("POST", "/tokenize", ALLOWED): 0.075,
-    ("POST", "/tokenize", FORBIDDEN): 0.075,
+    ("POST", "/v1/embeddings", ALLOWED): 0.05,
+    ("POST", "/v1/embeddings", FORBIDDEN): 0.05,
+    ("POST", "/v1/rerank", ALLOWED): 0.025,
+    ("POST", "/v1/rerank", FORBIDDEN): 0.025,
+    ("POST", "/tokenize", ALLOWED): 0.05,
+    ("POST", "/tokenize", FORBIDDEN): 0.05,
     ("POST", "/detokenize", ALLOWED): 0.05,
     ("POST", "/detokenize", FORBIDDEN): 0.05,
     ("GET", "/v1/models/{model}", ALLOWED): 0.05,  # any text may be a model's name

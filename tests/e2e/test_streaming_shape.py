@@ -3,6 +3,8 @@
 import json
 from typing import Any
 
+import pytest
+
 from tests.e2e.requests import Answer, chat
 from tests.e2e.stack import Stack
 from tests.engine.echo_engine import reply_with
@@ -63,6 +65,31 @@ def test_streams_the_name_of_a_tool_call_first(echo_stack: Stack) -> None:
         said = "".join(piece["function"]["arguments"] for piece in [opened, *others])
         assert (said, json.loads(said)) == (wanted, json.loads(wanted))
     assert answer.events[-1]["choices"][0]["finish_reason"] == "tool_calls"
+
+
+def test_streams_the_reasoning_before_the_content(echo_stack: Stack) -> None:
+    text = "<think>\nLet me see: ä 🦉\n\nSo.\n</think>\n\nYes."
+    whole = chat(echo_stack, reply_with(text)).body
+    message = whole["choices"][0]["message"]
+    assert (message["reasoning"], message["content"]) == ("Let me see: ä 🦉\n\nSo.", "Yes.")
+    num_tokens = len("\nLet me see: ä 🦉\n\nSo.\n".encode())
+    assert whole["usage"]["completion_tokens_details"] == {"reasoning_tokens": num_tokens}
+    answer = chat(echo_stack, reply_with(text), stream=True, stream_options={"include_usage": True})
+    found = deltas(answer)
+    assert "".join(delta.get("reasoning", "") for delta in found) == message["reasoning"]
+    assert "".join(delta.get("content", "") for delta in found) == message["content"]
+    kinds = [kind for delta in found for kind in ("reasoning", "content") if delta.get(kind)]
+    assert kinds == sorted(kinds, reverse=True)
+    assert answer.events[-1]["usage"] == whole["usage"]
+
+
+@pytest.mark.parametrize(
+    "members", [{"reasoning_effort": "none"}, {"chat_template_kwargs": {"enable_thinking": False}}]
+)
+def test_answers_have_no_reasoning_if_the_prompt_ends_it(echo_stack: Stack, members: dict[str, Any]) -> None:
+    whole = chat(echo_stack, reply_with("<think> is a tag"), **members).body
+    assert whole["choices"][0]["message"] == {"role": "assistant", "content": "<think> is a tag", "refusal": None}
+    assert whole["usage"]["completion_tokens_details"] == {"reasoning_tokens": 0}
 
 
 def test_unary_answer_has_the_same_tool_calls(echo_stack: Stack) -> None:

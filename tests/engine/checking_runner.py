@@ -1,8 +1,9 @@
 """A runner without a model that checks plans.
 
 For each KV slot it keeps a fingerprint of everything that the slot's KV would depend on, so a plan that wrongly shares,
-overwrites or skips something fails here. It samples from the fingerprints, so such errors also show in answers. Like a
-device it may execute plans long after they were launched, but in order.
+overwrites or skips something fails here. It samples from the fingerprints, so such errors also show in answers, and it
+pools them into embeddings: the last one, or all of them for a mean. Like a device it may execute plans long after they
+were launched, but in order.
 """
 
 import hashlib
@@ -14,7 +15,8 @@ from itertools import chain
 
 from glimpse.engine.errors import OutOfDeviceMemoryError
 from glimpse.engine.plan import PENDING_TOKEN_ID, MediaSpan, Sample, SequenceChunk, SequenceStart, StepPlan, StepResult
-from glimpse.engine.protocol import Generate, MediaInput, Sibling, Step
+from glimpse.engine.pooling_params import PoolingMode, PoolingParams
+from glimpse.engine.protocol import Embed, Generate, MediaInput, Sibling, Step
 from glimpse.engine.sampling_params import Grammar, SamplingParams
 from glimpse.engine.scheduling.core import Core
 from glimpse.engine.scheduling.limits import SchedulerLimits
@@ -25,7 +27,7 @@ VOCAB_SIZE = 8
 EOS = 7
 PLACEHOLDER = 0
 HIDDEN_SIZE = 2
-ENCODER_BYTES_PER_TOKEN = 10
+ENCODER_BYTES_PER_ROW = 10
 SALTS = ("salt", "other salt", *map(str, range(20)))
 """The salts that requests with media may have."""
 
@@ -35,11 +37,10 @@ def key(name: str) -> bytes:
     return hashlib.sha256(name.encode()).digest()
 
 
-def image_input(name: str, start: int, num_tokens: int) -> MediaInput:
-    """Returns an image for a prompt."""
-    span = MediaSpan(
-        kind=MediaKind.IMAGE, start=start, num_tokens=num_tokens, key=key(name), grid_thw=(1, 2, 2 * num_tokens)
-    )
+def image_input(name: str, start: int, num_tokens: int, runs: tuple[tuple[int, int], ...] = ()) -> MediaInput:
+    """Returns an image for a prompt, by default without literal tokens."""
+    grid = (1, 2, 2 * num_tokens)
+    span = MediaSpan(kind=MediaKind.IMAGE, start=start, num_tokens=num_tokens, runs=runs, key=key(name), grid=grid)
     return MediaInput(span=span, content=memoryview(name.encode()))
 
 
@@ -66,14 +67,48 @@ def generate(
     )
 
 
+def embed(
+    request_id: str,
+    token_ids: Iterable[int],
+    *media: MediaInput,
+    mode: PoolingMode = PoolingMode.LAST_TOKEN,
+    priority: int = 0,
+    cache_salt: str = "",
+    client: str = "",
+) -> Embed:
+    """Returns a request for an embedding."""
+    return Embed(
+        request_id=request_id,
+        token_ids=list(token_ids),
+        media=list(media),
+        pooling=PoolingParams(mode=mode),
+        priority=priority,
+        cache_salt=cache_salt,
+        client=client,
+    )
+
+
+def embedding_of(request: Embed) -> bytes:
+    """Returns the embedding that the runner makes of a prompt."""
+    spans = [replace(each.span, key=namespace_key(each.span.key, request.cache_salt)) for each in request.media]
+    prints = fingerprints(request.token_ids, spans)
+    return b"".join(prints) if request.pooling.mode is PoolingMode.MEAN else prints[-1]
+
+
 def fingerprints(token_ids: Many[int], spans: Many[MediaSpan]) -> list[bytes]:
     """Returns for each token what its KV depends on: all tokens up to it, and the parts of images in them."""
     prints: list[bytes] = []
+    rows = {index: (span.key, row) for span in spans for row, index in enumerate(placeholders(span))}
     for index, token_id in enumerate(token_ids):
-        part = [(s.key, index - s.start) for s in spans if s.start <= index < s.start + s.num_tokens]
+        part = [rows[index]] if index in rows else []
         before = prints[-1] if prints else b""
         prints.append(hashlib.blake2b(before + repr((token_id, part)).encode(), digest_size=8).digest())
     return prints
+
+
+def placeholders(span: MediaSpan) -> list[int]:
+    """Returns the indices in the prompt of a medium's placeholder tokens."""
+    return [span.start + offset + index for offset, length in span.runs for index in range(length)]
 
 
 def next_token(fingerprint: bytes) -> int:
@@ -89,6 +124,9 @@ class KnownSequence:
     spans: tuple[MediaSpan, ...]
     num_computed: int | None = 0
     """None after a restart: the plan does not say how much is computed."""
+    pooling: PoolingParams | None = None
+    pooled: list[bytes] = field(default_factory=list[bytes])
+    """Fingerprints of the tokens computed since the first one, if their mean is wanted."""
 
 
 @dataclass(kw_only=True)
@@ -181,6 +219,7 @@ class CheckingRunner:
         mispredictions, self.mispredictions = self.mispredictions, {}
         chunks = [self._resolved(chunk, mispredictions) for chunk in plan.chunks]
         self._compute(plan, chunks)
+        embeddings = {chunk.sequence_id: data for chunk in chunks if (data := self._pool(chunk)) is not None}
         samples = {chunk.sequence_id: self._sample(chunk) for chunk in chunks if chunk.samples}
         mispredicted = frozenset(self.mispredictions)
         for sequence_id, (_, sampled) in mispredictions.items():
@@ -191,6 +230,7 @@ class CheckingRunner:
         return StepResult(
             samples={sequence_id: own[-1] for sequence_id, own in samples.items()},
             accepted={sequence_id: own[:-1] for sequence_id, own in samples.items()},
+            embeddings=embeddings,
             mispredicted=mispredicted,
         )
 
@@ -200,6 +240,7 @@ class CheckingRunner:
             token_ids=[*start.prompt_token_ids, *start.generated_token_ids],
             spans=start.spans,
             num_computed=None if start.sequence_id in self.begun else 0,
+            pooling=start.pooling,
         )
         self.begun.add(start.sequence_id)
 
@@ -241,8 +282,8 @@ class CheckingRunner:
             assert isinstance(item.content, memoryview)
             own_key = key(bytes(item.content).decode())
             assert item.key in (own_key, *(namespace_key(own_key, salt) for salt in SALTS))
-            assert item.grid_thw == spans[item.key].grid_thw
-            self.resident[item.key] = spans[item.key].num_tokens
+            assert item.grid == spans[item.key].grid
+            self.resident[item.key] = spans[item.key].num_rows
         assert sum(self.resident.values()) <= self.encoder_capacity_tokens
 
     def _compute(self, plan: StepPlan, chunks: Many[SequenceChunk]) -> None:
@@ -262,13 +303,13 @@ class CheckingRunner:
         assert chunk.token_ids
         known_end = end - chunk.num_draft_tokens
         assert list(chunk.token_ids[: known_end - chunk.start]) == sequence.token_ids[chunk.start : known_end]
-        assert chunk.samples == (known_end == len(sequence.token_ids))
+        assert chunk.samples == (known_end == len(sequence.token_ids) and sequence.pooling is None)
         assert chunk.samples or not chunk.num_draft_tokens
         assert sequence.num_computed in (chunk.start, None) or chunk.start % self.block_size == 0
         assert len(chunk.block_table) >= -(-end // self.block_size)
         assert len(chunk.block_table) == len(set(chunk.block_table))
         for span in sequence.spans:
-            assert span.end <= chunk.start or span.start >= end or span.key in self.resident
+            assert span.key in self.resident or not any(chunk.start <= index < end for index in placeholders(span))
         sequence.num_computed = known_end
         prints = self._expected(chunk)
         for index in range(chunk.start, end):
@@ -284,6 +325,18 @@ class CheckingRunner:
 
     def _slot(self, chunk: SequenceChunk, index: int) -> int:
         return chunk.block_table[index // self.block_size] * self.block_size + index % self.block_size
+
+    def _pool(self, chunk: SequenceChunk) -> bytes | None:
+        """Returns the embedding of a sequence that pools, once its prompt is computed."""
+        sequence, prints = self.sequences[chunk.sequence_id], self._read(chunk)
+        if sequence.pooling is None:
+            return None
+        if sequence.pooling.mode is PoolingMode.MEAN:
+            sequence.pooled = sequence.pooled if chunk.start else []
+            assert len(sequence.pooled) == chunk.start, "tokens whose hidden states are missing"
+            sequence.pooled += prints[chunk.start :]
+        is_complete = len(prints) == len(sequence.token_ids)
+        return b"".join(sequence.pooled or prints[-1:]) if is_complete else None
 
     def _sample(self, chunk: SequenceChunk) -> tuple[Sample, ...]:
         """Samples as long as the tokens equal the draft tokens, and one more."""
@@ -330,15 +383,15 @@ def make_core(
     )
     core = Core(
         runner=runner,
-        model=ModelSpec(vocab_size=VOCAB_SIZE, hidden_size=HIDDEN_SIZE, eos_token_ids=(EOS,)),
+        model=ModelSpec(vocab_size=VOCAB_SIZE, encoder_row_width=HIDDEN_SIZE, eos_token_ids=(EOS,)),
         limits=SchedulerLimits(
             num_blocks=num_blocks,
             block_size=block_size,
             max_model_len=max_model_len,
             max_batch_tokens=max_batch_tokens,
             max_sequences=max_sequences,
-            encoder_bytes_per_token=ENCODER_BYTES_PER_TOKEN,
-            encoder_cache_bytes=encoder_cache_tokens * ENCODER_BYTES_PER_TOKEN,
+            encoder_bytes_per_row=ENCODER_BYTES_PER_ROW,
+            encoder_cache_bytes=encoder_cache_tokens * ENCODER_BYTES_PER_ROW,
             prefix_caching=prefix_caching,
             max_decode_slowdown=max_decode_slowdown,
             max_draft_tokens=max_draft_tokens,

@@ -3,13 +3,14 @@
 It implements the engine's side of the protocol. The answer is the last text between ⟦ and ⟧ in the prompt; a prompt
 without one gets a fixed reply. The answer has one byte per token and a few tokens per step. Their number is drawn from
 the request's seed, so that characters are cut anywhere. All tokens have probability 1. Grammars are ignored: the prompt
-must contain a text that matches.
+must contain a text that matches. The embedding of a prompt begins with its number of tokens; all else is 0.
 """
 
 import argparse
 import random
 import re
 import socket
+import struct
 import sys
 import time
 from collections.abc import Iterator
@@ -18,7 +19,18 @@ from pathlib import Path
 from glimpse.engine.config import EngineConfig
 from glimpse.engine.families.registry import load_model_config
 from glimpse.engine.ipc.transport import Channel
-from glimpse.engine.protocol import Cancel, FinishReason, Generate, Ready, Start, Step, StepStats, Stop, TokenEvent
+from glimpse.engine.protocol import (
+    Cancel,
+    Embed,
+    FinishReason,
+    Generate,
+    Ready,
+    Start,
+    Step,
+    StepStats,
+    Stop,
+    TokenEvent,
+)
 from glimpse.engine.protocol import TokenLogprobs as Logprobs
 from glimpse.engine.text.tokenizer import load_tokenizer
 
@@ -45,6 +57,15 @@ class EchoEngine:
         model = load_model_config(checkpoint)
         self._end_id = model.eos_token_ids[0]
         self.max_model_len = model.text.max_position_embeddings
+        self._hidden_size = model.text.hidden_size
+
+    def embed(self, request: Embed) -> TokenEvent:
+        """Returns the one event of a request for an embedding."""
+        pooling = request.pooling
+        length = len(pooling.token_ids) or pooling.dimensions or self._hidden_size
+        values = [float(len(request.token_ids))] + [0.0] * (length - 1)
+        embedding = struct.pack(f"<{len(values)}f", *values)
+        return TokenEvent(request_id=request.request_id, embedding=embedding, finish=FinishReason.STOP)
 
     def answer(self, request: Generate) -> Iterator[TokenEvent]:
         """Yields the events of a request, in order."""
@@ -112,6 +133,8 @@ def serve(channel: Channel) -> int:
                 for event in (event for each in request.each() for event in engine.answer(each)):
                     channel.send(_step(event))
                     time.sleep(STEP_SECONDS)
+            case Embed() as request:
+                channel.send(_step(engine.embed(request)))
             case Cancel():
                 pass  # a request is answered before the next message is read
             case Stop() | None:

@@ -88,6 +88,7 @@ class Harness:
         quantization: Quantization = "none",
         int8_head: bool = False,
         block_size: int = BLOCK_SIZE,
+        max_model_len: int | None = None,
     ) -> None:
         """
         Args:
@@ -99,8 +100,9 @@ class Harness:
             quantization: Of the decoder's layers.
             int8_head: Whether the output head is quantized to int8.
             block_size: Tokens in a KV block.
+            max_model_len: As in `EngineOptions`.
         """
-        config = load_model_config(path)
+        config = load_model_config(path).within(max_model_len)
         text, device = config.text, DEVICE
         scheme = resolve_scheme(quantization, config.quantization)
         model = load_model(path, config, device, dtype, lambda stage, fraction: None, scheme=scheme)
@@ -195,7 +197,7 @@ class Harness:
 
     def _encode(self, sequence: ScriptedSequence) -> list[Encode]:
         missing = {
-            span.key: Encode(key=span.key, kind=span.kind, grid_thw=span.grid_thw, content=memoryview(image.tobytes()))
+            span.key: Encode(key=span.key, kind=span.kind, grid=span.grid, content=memoryview(image.tobytes()))
             for span, image in zip(sequence.prompt.spans, sequence.prompt.images, strict=True)
             if span.key not in self._encoded
         }
@@ -225,15 +227,20 @@ def make_prompt(seed: int, *parts: int | tuple[int, int] | tuple[int, int, int])
     return Prompt(token_ids=tuple(token_ids), spans=tuple(spans), images=tuple(images))
 
 
+def encode_of(content: memoryview, grid: tuple[int, ...], kind: MediaKind = MediaKind.IMAGE) -> Encode:
+    """Returns a medium for a model's encoder, without a key."""
+    return Encode(key=b"", kind=kind, grid=grid, content=content)
+
+
 def _make_span(image: np.ndarray, *, start: int) -> MediaSpan:
     *frames, height, width, _ = image.shape
-    grid_thw = (-(-sum(frames) // 2) or 1, height // 14, width // 14)
+    grid = (-(-sum(frames) // 2) or 1, height // 14, width // 14)
     return MediaSpan(
         kind=MediaKind.VIDEO if frames else MediaKind.IMAGE,
         start=start,
-        num_tokens=grid_thw[0] * grid_thw[1] * grid_thw[2] // 4,
+        num_tokens=grid[0] * grid[1] * grid[2] // 4,
         key=hashlib.sha256(image.tobytes()).digest(),
-        grid_thw=grid_thw,
+        grid=grid,
     )
 
 

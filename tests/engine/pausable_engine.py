@@ -91,14 +91,14 @@ def main() -> int:
             raise RuntimeError("out of order")
         core = Core(
             runner=PausableRunner(gate),
-            model=ModelSpec(vocab_size=100, hidden_size=2, eos_token_ids=()),
+            model=ModelSpec(vocab_size=100, encoder_row_width=2, eos_token_ids=()),
             limits=SchedulerLimits(
                 num_blocks=16,
                 block_size=4,
                 max_model_len=64,
                 max_batch_tokens=64,
                 max_sequences=4,
-                encoder_bytes_per_token=4,
+                encoder_bytes_per_row=4,
                 encoder_cache_bytes=1024,
                 prefix_caching=True,
                 max_decode_slowdown=2.5,

@@ -20,7 +20,7 @@ from glimpse.engine.families.registry import load_model_config
 from glimpse.engine.ipc.child import EngineChild
 from glimpse.engine.ipc.client import ENGINE_COMMAND, EngineClient, EngineState
 from glimpse.engine.ipc.transport import AsyncChannel
-from glimpse.engine.model_config import ModelConfig
+from glimpse.engine.model_config.model import ModelConfig
 from glimpse.engine.plan import MediaSpan
 from glimpse.engine.protocol import (
     Cancel,
@@ -306,7 +306,7 @@ def greedy(request_id: str, max_tokens: int = 12) -> Generate:
 
 def greedy_about_an_image(request_id: str, model: ModelConfig, shade: int) -> Generate:
     """The image has 56 x 56 pixels, which are 4 x 4 patches and 2 x 2 tokens."""
-    span = MediaSpan(kind=MediaKind.IMAGE, start=2, num_tokens=4, key=bytes([shade]) * 32, grid_thw=(1, 4, 4))
+    span = MediaSpan(kind=MediaKind.IMAGE, start=2, num_tokens=4, key=bytes([shade]) * 32, grid=(1, 4, 4))
     image = MediaInput(span=span, content=memoryview(bytes([shade]) * (56 * 56 * 3)))
     sampling = SamplingParams(max_tokens=12, temperature=0, ignore_eos=True)
     token_ids = [20, 19, *[model.placeholder_ids["image"]] * 4, 21, 22]

@@ -16,6 +16,8 @@ from glimpse.media.decoding.video_file import video_from_file
 from glimpse.media.errors import MediaError
 from glimpse.media.processing.audio import AudioProcessing
 from glimpse.media.processing.image import ImageProcessing, image_pixels
+from glimpse.media.processing.sizing.smart_frames import SmartFrames
+from glimpse.media.processing.sizing.smart_resize import SmartResize
 from glimpse.media.processing.video import VideoProcessing
 from glimpse.media.processing.video_options import VideoOptions
 from glimpse.media.sources.policy import FetchPolicy, check_url
@@ -25,9 +27,13 @@ MAX_INPUT_BYTES = 1 << 14
 
 _MAX_PIXELS = 1 << 16
 """Limit of decoded pixels: fuzzing is most effective with many small inputs."""
-_IMAGES = ImageProcessing(patch_size=14, merge_size=2, temporal_patch_size=2, min_pixels=784, max_pixels=16 * 784)
+_IMAGES = ImageProcessing(
+    sizing=SmartResize(patch_size=14, merge_size=2, temporal_patch_size=2, min_pixels=784, max_pixels=16 * 784)
+)
 _VIDEOS = VideoProcessing(
-    patch_size=14, merge_size=2, temporal_patch_size=2, min_pixels=784, max_pixels=4 * 784, total_pixels=64 * 784
+    sizing=SmartFrames(
+        patch_size=14, merge_size=2, temporal_patch_size=2, min_pixels=784, max_pixels=4 * 784, total_pixels=64 * 784
+    )
 )
 _AUDIOS = AudioProcessing(sampling_rate=16_000, num_mel_bins=80, fft_size=400, hop=160, max_samples=16_000)
 
@@ -59,7 +65,7 @@ def fuzz_sniff(data: bytes) -> None:
 def fuzz_image(data: bytes) -> None:
     """Reads headers, pixels and EXIF of images."""
     with suppress(MediaError):
-        pixels = image_pixels(open_image(data, max_pixels=_MAX_PIXELS), _IMAGES)
+        pixels, _ = image_pixels(open_image(data, max_pixels=_MAX_PIXELS), _IMAGES)
         if pixels.shape[2] != 3 or pixels.size > 3 * 32 * 784:
             raise ContractViolationError(pixels.shape)
 

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from openai.types import completion_create_params
+from openai.types import completion_create_params, embedding_create_params
 from openai.types.chat import completion_create_params as chat_create_params
 
 from glimpse.dialect.bindings import bindings
@@ -12,11 +12,13 @@ from glimpse.dialect.options import descriptor_of
 from glimpse.dialect.rules import Effect
 from glimpse.gateway.field_table import with_tables
 from glimpse.openai.v1 import openai_pb2
-from glimpse.v1 import chat_pb2, completion_pb2, tokenizer_pb2
+from glimpse.v1 import chat_pb2, completion_pb2, embedding_pb2, rerank_pb2, tokenizer_pb2
 from tests.paths import ROOT
 
 CHAT = descriptor_of(chat_pb2.CreateChatCompletionRequest)
 COMPLETION = descriptor_of(completion_pb2.CreateCompletionRequest)
+EMBEDDINGS = descriptor_of(embedding_pb2.CreateEmbeddingsRequest)
+RERANK = descriptor_of(rerank_pb2.RerankRequest)
 TOKENIZE = descriptor_of(tokenizer_pb2.TokenizeRequest)
 
 VLLM_SAMPLING = [
@@ -32,6 +34,15 @@ VLLM_CHAT = [
     "add_generation_prompt", "continue_final_message", "documents", "chat_template", "chat_template_kwargs",
     "media_io_kwargs", "mm_processor_kwargs", "include_reasoning", "thinking_token_budget",
 ]  # fmt: skip
+VLLM_EMBEDDINGS = [
+    "messages", "truncate_prompt_tokens", "truncation_side", "add_special_tokens", "priority", "request_id",
+    "embed_dtype", "endianness", "normalize", "use_activation", "mm_processor_kwargs", "add_generation_prompt",
+    "continue_final_message", "chat_template", "chat_template_kwargs", "media_io_kwargs", "cache_salt",
+]  # fmt: skip
+VLLM_RERANK = [
+    "model", "query", "documents", "top_n", "truncate_prompt_tokens", "truncation_side", "max_tokens_per_doc",
+    "use_activation", "mm_processor_kwargs", "priority", "request_id", "user", "return_documents", "cache_salt",
+]  # fmt: skip
 VLLM_TOKENIZE = [
     "model", "prompt", "messages", "tools", "add_generation_prompt", "continue_final_message", "add_special_tokens",
     "return_token_strs", "chat_template", "chat_template_kwargs", "media_io_kwargs", "mm_processor_kwargs",
@@ -40,11 +51,15 @@ VLLM_TOKENIZE = [
 KNOWN = [
     (CHAT, {*chat_create_params.CompletionCreateParamsBase.__annotations__, *VLLM_SAMPLING, *VLLM_CHAT}),
     (COMPLETION, {*completion_create_params.CompletionCreateParamsBase.__annotations__, *VLLM_SAMPLING}),
+    (EMBEDDINGS, {*embedding_create_params.EmbeddingCreateParams.__annotations__, *VLLM_EMBEDDINGS}),
+    (RERANK, set(VLLM_RERANK)),
     (TOKENIZE, set(VLLM_TOKENIZE)),
 ]
 
 
-@pytest.mark.parametrize(("request_type", "known"), KNOWN, ids=["chat", "completion", "tokenize"])
+@pytest.mark.parametrize(
+    ("request_type", "known"), KNOWN, ids=["chat", "completion", "embeddings", "rerank", "tokenize"]
+)
 def test_tables_cover_the_members_of_other_apis(request_type: object, known: set[str]) -> None:
     placed = {name for member in members_of(request_type) for name in (member.path, *member.aliases)}  # pyright: ignore[reportArgumentType] - a table's row
     assert known - placed == set()

@@ -54,6 +54,8 @@ def test_paths_match_the_facade() -> None:
     assert {path: list(item) for path, item in _DOCUMENT["paths"].items()} == {
         "/v1/chat/completions": ["post"],
         "/v1/completions": ["post"],
+        "/v1/embeddings": ["post"],
+        "/v1/rerank": ["post"],
         "/tokenize": ["post"],
         "/detokenize": ["post"],
         "/v1/models": ["get"],

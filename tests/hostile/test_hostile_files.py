@@ -12,7 +12,8 @@ from glimpse.media.processing.video_options import VideoOptions
 from glimpse.media.sources.source import DataSource
 from tests.hostile.images import hostile_images
 from tests.hostile.videos import hostile_videos
-from tests.media.loaders import POLICY, PROCESSING, VIDEO_PROCESSING
+from tests.media.loaders import MEDIA_PROCESSING, POLICY
+from tests.media.sizes import num_tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +36,7 @@ def outcomes() -> dict[str, Outcome]:
 
 
 async def _try_all() -> dict[str, Outcome]:
-    loader = MediaLoader(
-        processing=PROCESSING, video_processing=VIDEO_PROCESSING, policy=POLICY, decoders=Decoders(num_images=1)
-    )
+    loader = MediaLoader(processing=MEDIA_PROCESSING, policy=POLICY, decoders=Decoders(num_images=1))
     source_images = {f"image: {name}": await _try_image(loader, data) for name, (data, _) in IMAGES.items()}
     loaded_videos = {f"video: {name}": await _try_video(loader, data) for name, (data, _) in VIDEOS.items()}
     await loader.close()
@@ -46,14 +45,14 @@ async def _try_all() -> dict[str, Outcome]:
 
 async def _try_image(loader: MediaLoader, data: bytes) -> Outcome:
     try:
-        return Outcome(None, "", (await loader.load_image(DataSource(data=data))).num_tokens)
+        return Outcome(None, "", num_tokens(await loader.load_image(DataSource(data=data))))
     except MediaError as error:
         return Outcome(error.code, error.message, 0)
 
 
 async def _try_video(loader: MediaLoader, data: bytes) -> Outcome:
     try:
-        return Outcome(None, "", (await loader.load_video(DataSource(data=data), VideoOptions())).num_tokens)
+        return Outcome(None, "", num_tokens(await loader.load_video(DataSource(data=data), VideoOptions())))
     except MediaError as error:
         return Outcome(error.code, error.message, 0)
 

@@ -16,7 +16,7 @@ from glimpse.media.sources.source import parse_url_text
 from tests.hostile.server import add_handlers
 from tests.hostile.urls import TIMEOUT, HostileUrl, hostile_urls
 from tests.hostile.zone import HOST, Zone
-from tests.media.loaders import PROCESSING, VIDEO_PROCESSING
+from tests.media.loaders import MEDIA_PROCESSING
 from tests.media.web import serve
 
 NAMES = sorted(hostile_urls(0))
@@ -55,8 +55,7 @@ async def _try_all() -> dict[str, Outcome]:
 
 def _loader(port: int, timeout_seconds: float) -> MediaLoader:
     return MediaLoader(
-        processing=PROCESSING,
-        video_processing=VIDEO_PROCESSING,
+        processing=MEDIA_PROCESSING,
         policy=FetchPolicy(allowed_networks=(ip_network(HOST),), allowed_ports=frozenset({80, 443, port})),
         decoders=Decoders(isolated=False),
         fetch_timeouts=FETCH_TIMEOUTS | {MediaKind.IMAGE: timeout_seconds},

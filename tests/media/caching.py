@@ -16,7 +16,7 @@ from glimpse.media.processing.video import Video
 from glimpse.media.processing.video_options import VideoOptions
 from glimpse.media.sources.source import ImageOrCached, VideoOrCached
 from glimpse.media.sources.uploads import Uploads
-from tests.media.loaders import POLICY, PROCESSING, VIDEO_PROCESSING
+from tests.media.loaders import MEDIA_PROCESSING, POLICY
 
 
 class Clock:
@@ -73,8 +73,7 @@ async def caching_loader(
     store = MediaStore(max_bytes=max_bytes, clock=clock)
     uploads = Uploads(max_bytes=upload_bytes, ttl_seconds=60, memory_budget=memory_budget, clock=clock)
     loader = MediaLoader(
-        processing=PROCESSING,
-        video_processing=VIDEO_PROCESSING,
+        processing=MEDIA_PROCESSING,
         policy=POLICY,
         decoders=decoders,
         store=store,

@@ -1,5 +1,6 @@
 """Media loaders for tests, and their processing and policy."""
 
+from dataclasses import replace
 from ipaddress import ip_network
 from typing import Any
 
@@ -8,31 +9,35 @@ from glimpse.media.cache.request_media import MediaUsage, RequestMedia
 from glimpse.media.decoding.decoders import Decoders
 from glimpse.media.loader import MediaLoader
 from glimpse.media.processing.image import ImageProcessing
+from glimpse.media.processing.media_processing import MediaProcessing
+from glimpse.media.processing.sizing.smart_frames import SmartFrames
+from glimpse.media.processing.sizing.smart_resize import SmartResize
 from glimpse.media.processing.video import VideoProcessing
 from glimpse.media.sources.policy import FetchPolicy
 
 PROCESSING = ImageProcessing(
-    patch_size=14, merge_size=2, temporal_patch_size=2, min_pixels=3136, max_pixels=64 * 28 * 28
+    sizing=SmartResize(patch_size=14, merge_size=2, temporal_patch_size=2, min_pixels=3136, max_pixels=64 * 28 * 28)
 )
 
 
 VIDEO_PROCESSING = VideoProcessing(
-    patch_size=14,
-    merge_size=2,
-    temporal_patch_size=2,
-    min_pixels=28 * 28,
-    max_pixels=64 * 28 * 28,
-    total_pixels=1024 * 28 * 28,
+    sizing=SmartFrames(
+        patch_size=14,
+        merge_size=2,
+        temporal_patch_size=2,
+        min_pixels=28 * 28,
+        max_pixels=64 * 28 * 28,
+        total_pixels=1024 * 28 * 28,
+    )
 )
-
+MEDIA_PROCESSING = MediaProcessing(images=PROCESSING, videos=VIDEO_PROCESSING)
 
 POLICY = FetchPolicy(allowed_networks=(ip_network("127.0.0.1/32"),), allowed_ports=None)
 
 
 def make_loader(processing: ImageProcessing = PROCESSING, **limits: Any) -> MediaLoader:
     return MediaLoader(
-        processing=processing,
-        video_processing=VIDEO_PROCESSING,
+        processing=replace(MEDIA_PROCESSING, images=processing),
         policy=POLICY,
         decoders=Decoders(isolated=False),
         **limits,

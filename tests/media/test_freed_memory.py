@@ -22,7 +22,7 @@ from glimpse.media.processing.video_options import VideoOptions
 from glimpse.media.sources.source import CachedSource, DataSource, FrameSources, UploadSource, parse_url_text
 from tests.garbage import no_cycles
 from tests.media.images import encode, png_header, scene
-from tests.media.loaders import POLICY, PROCESSING, VIDEO_PROCESSING
+from tests.media.loaders import MEDIA_PROCESSING, POLICY
 from tests.media.web import Web, respond, stall_after
 
 LARGE = bytes(1 << 20)
@@ -85,8 +85,7 @@ class Loaders:
             spec=EmbeddingSpec(kinds=frozenset(MediaKind), hidden_size=64, merge_size=2), store=store
         )
         self.media = MediaLoader(
-            processing=PROCESSING,
-            video_processing=VIDEO_PROCESSING,
+            processing=MEDIA_PROCESSING,
             policy=POLICY,
             decoders=decoders,
             store=store,

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from glimpse.media.key import content_key, decoded_key
 from glimpse.media.processing.video_options import VideoOptions
 from tests.media.loaders import PROCESSING, VIDEO_PROCESSING
+from tests.media.sizes import resized_by
 
 IMAGES = st.tuples(st.integers(1, 3), st.integers(1, 3)).flatmap(
     lambda size: st.binary(min_size=3 * size[0] * size[1], max_size=3 * size[0] * size[1]).map(
@@ -48,7 +49,7 @@ def test_every_parameter_changes_the_key() -> None:
         decoded_key("", "video", [b"a"], PROCESSING),
         decoded_key("", "image", [b"a", b""], PROCESSING),
         decoded_key("", "image", [b"b"], PROCESSING),
-        decoded_key("", "image", [b"a"], replace(PROCESSING, max_pixels=1)),
+        decoded_key("", "image", [b"a"], resized_by(PROCESSING, max_pixels=1)),
         decoded_key("", "image", [b"a"], replace(PROCESSING, background=(0, 0, 0))),
         decoded_key("", "image", [b"a"], PROCESSING, (0,)),
     ]

@@ -17,6 +17,7 @@ from glimpse.media.sources.files import MAX_FILE_BYTES
 from glimpse.media.sources.source import DataSource, parse_url_text
 from tests.media.images import encode, png_header, scene
 from tests.media.loaders import PROCESSING, make_loader
+from tests.media.sizes import num_tokens
 from tests.media.web import Web, respond
 
 
@@ -48,8 +49,8 @@ async def test_all_sources_give_the_same_image(loader: MediaLoader, web: Web) ->
 
 async def test_applies_the_requests_bounds(loader: MediaLoader) -> None:
     source = DataSource(data=encode(scene(200, 200), "PNG"))
-    assert (await loader.load_image(source)).num_tokens == 49
-    assert (await loader.load_image(source, min_pixels=None, max_pixels=9 * 28 * 28)).num_tokens == 9
+    assert num_tokens(await loader.load_image(source)) == 49
+    assert num_tokens(await loader.load_image(source, min_pixels=None, max_pixels=9 * 28 * 28)) == 9
 
 
 async def test_refuses_invalid_bounds_before_fetching(loader: MediaLoader, web: Web) -> None:
@@ -132,7 +133,7 @@ async def test_decoding_does_not_block_the_event_loop(loader: MediaLoader, monke
     monkeypatch.setattr("glimpse.media.decoding.decoders.prepare_image", wait_for_the_loop)
     task = asyncio.create_task(loader.load_image(DataSource(data=encode(scene(56, 56), "PNG"))))
     asyncio.get_running_loop().call_later(0.02, released.set)
-    assert (await task).num_tokens == 4
+    assert num_tokens(await task) == 4
 
 
 async def test_cancelled_loads_do_not_affect_others(loader: MediaLoader) -> None:

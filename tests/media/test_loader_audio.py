@@ -11,12 +11,12 @@ from glimpse.media.decoding.decoders import Decoders
 from glimpse.media.errors import MediaError, MediaErrorCode
 from glimpse.media.kind import MediaKind
 from glimpse.media.loader import MediaLoader
-from glimpse.media.processing.audio import audio_from_array
+from glimpse.media.processing.audio_samples import audio_from_array
+from glimpse.media.processing.media_processing import MediaProcessing
 from glimpse.media.sources.files import FETCH_TIMEOUTS, MAX_FILE_BYTES
 from glimpse.media.sources.source import CachedSource, DataSource, parse_url_text
 from tests.media.audio import PROCESSING, audio_file, noise
-from tests.media.loaders import POLICY, VIDEO_PROCESSING
-from tests.media.loaders import PROCESSING as IMAGE_PROCESSING
+from tests.media.loaders import MEDIA_PROCESSING, POLICY
 from tests.media.web import Web, respond, stall_after
 
 SAMPLES = noise(1, 20_000)
@@ -24,8 +24,11 @@ WAV = audio_file(SAMPLES, 44_100)
 
 
 def make_loader(**options: Any) -> MediaLoader:
-    chosen: dict[str, Any] = {"audio_processing": PROCESSING, "decoders": Decoders(isolated=False)} | options
-    return MediaLoader(processing=IMAGE_PROCESSING, video_processing=VIDEO_PROCESSING, policy=POLICY, **chosen)
+    defaults: dict[str, Any] = {
+        "processing": MediaProcessing(audio=PROCESSING),
+        "decoders": Decoders(isolated=False),
+    }
+    return MediaLoader(policy=POLICY, **(defaults | options))
 
 
 @pytest.fixture
@@ -82,7 +85,7 @@ async def test_limits_audio_file_size(web: Web) -> None:
 
 
 async def test_refuses_audio_for_models_without_audio() -> None:
-    loader = make_loader(audio_processing=None)
-    with pytest.raises(MediaError, match="the model does not accept audio"):
+    loader = make_loader(processing=MEDIA_PROCESSING)
+    with pytest.raises(MediaError, match="the model does not support audio input"):
         await loader.load_audio(DataSource(data=WAV))
     await loader.close()

@@ -71,7 +71,7 @@ async def test_all_frame_sources_give_the_same_video(loader: MediaLoader, web: W
     loaded_videos = [await loader.load_video(source, VideoOptions()) for source in sources]
     assert len({loaded_video.key for loaded_video in loaded_videos}) == 1
     assert numbers(loaded_videos[0].pixels) == list(range(8))
-    assert loaded_videos[0].grid_thw[0] == 4
+    assert loaded_videos[0].grid[0] == 4
 
 
 async def test_fetches_only_sampled_frames(loader: MediaLoader, web: Web) -> None:

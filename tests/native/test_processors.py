@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from glimpse.native import processors
-from glimpse.native.processors import cpu_quota, num_processors, usable_processors
+from glimpse.native.processors import cpu_quota, num_processors, processor_vendor, usable_processors
 
 
 def test_counts_only_the_processors_of_the_affinity_mask(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,3 +62,17 @@ def test_quota_is_the_smallest_of_the_groups_around(
 
 def test_there_is_no_quota_without_control_groups(tmp_path: Path) -> None:
     assert cpu_quota(tmp_path) is None
+
+
+@pytest.mark.parametrize("vendor", ["GenuineIntel", "AuthenticAMD"])
+def test_vendor_is_that_of_the_first_processor(tmp_path: Path, vendor: str) -> None:
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/cpuinfo").write_text(f"processor\t: 0\nvendor_id\t: {vendor}\nmodel name\t: CPU: vendor_id\n\n")
+    assert processor_vendor(tmp_path) == vendor
+
+
+def test_vendor_is_empty_where_the_system_does_not_say(tmp_path: Path) -> None:
+    assert processor_vendor(tmp_path) == "", "no such file, as on macOS"
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/cpuinfo").write_text("processor\t: 0\nCPU implementer\t: 0x41\n\n")
+    assert processor_vendor(tmp_path) == "", "as on ARM"

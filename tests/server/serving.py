@@ -1,5 +1,6 @@
 """Servers for tests: `glimpse serve` as a process, and one in the event loop with a scripted engine."""
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -7,7 +8,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import AsyncGenerator, Callable, Generator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -84,14 +85,33 @@ def served(checkpoint: Path, folder: Path, *options: str, prelude: str = "") -> 
     loop_watchdog.check(log_path)
 
 
-@asynccontextmanager
-async def scripted(
+def scripted(
     checkpoint: Path, folder: Path, *scripts: str, **listen: Any
-) -> AsyncGenerator[tuple[Server, grpc.aio.Channel]]:
+) -> AbstractAsyncContextManager[tuple[Server, grpc.aio.Channel]]:
     """A server in this event loop with a scripted engine, one script per start; it may not be ready yet."""
-    listening = ListenSettings(port=0, metrics_port=0, **listen)
-    settings = Settings(engine=EngineSettings(model=str(checkpoint), spare_engine=False), listen=listening)
-    command = [sys.executable, str(SCRIPTED_ENGINE), str(folder / "starts"), *scripts]
+    engine = EngineSettings(model=str(checkpoint), spare_engine=False)
+    return _in_this_loop(engine, [str(SCRIPTED_ENGINE), str(folder / "starts"), *scripts], **listen)
+
+
+@asynccontextmanager
+async def echoing(checkpoint: Path, **settings: Any) -> AsyncGenerator[tuple[Server, grpc.aio.Channel]]:
+    """A server in this event loop with the echo engine; it is ready. `settings` are those of the engine."""
+    engine = EngineSettings(model=str(checkpoint), spare_engine=False, **settings)
+    async with _in_this_loop(engine, ["-m", "tests.engine.echo_engine"], drain_delay=0) as (server, channel):
+        async with asyncio.timeout(20):
+            watch = health_stub(channel).Watch(health_pb2.HealthCheckRequest())
+            async for health in watch:
+                if health.status == health_pb2.HealthCheckResponse.SERVING:
+                    break
+        yield server, channel
+
+
+@asynccontextmanager
+async def _in_this_loop(
+    engine: EngineSettings, engine_arguments: list[str], **listen: Any
+) -> AsyncGenerator[tuple[Server, grpc.aio.Channel]]:
+    settings = Settings(engine=engine, listen=ListenSettings(port=0, metrics_port=0, **listen))
+    command = [sys.executable, *engine_arguments]
     server = await start_server(
         settings, find_checkpoint(settings.engine), on_loading=lambda _: None, engine_command=command
     )

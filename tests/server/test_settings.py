@@ -8,11 +8,19 @@ from cyclopts.exceptions import CycloptsError
 from pydantic import ValidationError
 
 from glimpse.engine.config import EngineConfig
+from glimpse.engine.text.reasoning import REASONING_FORMATS
 from glimpse.engine.text.tools import FORMATS
 from glimpse.media.kind import MediaKind
 from glimpse.server.cli.flag_errors import explain_flags
 from glimpse.server.cli.main import app
-from glimpse.server.settings import EngineSettings, ListenSettings, MediaSettings, Settings, ToolCallParser
+from glimpse.server.settings import (
+    EngineSettings,
+    ListenSettings,
+    MediaSettings,
+    ReasoningParser,
+    Settings,
+    ToolCallParser,
+)
 from tests.engine.option_values import OPTIONS, OTHER_VALUES
 
 MIB = 1 << 20
@@ -163,3 +171,7 @@ def test_settings_are_frozen_and_refuse_unknown_fields() -> None:
 
 def test_tool_call_parsers_are_the_known_formats() -> None:
     assert set(get_args(ToolCallParser)) == {"auto", *FORMATS}
+
+
+def test_reasoning_parsers_are_the_known_formats() -> None:
+    assert set(get_args(ReasoningParser)) == {"auto", "none", *REASONING_FORMATS}

@@ -1,4 +1,7 @@
-"""Table of the formats in which models write tool calls. A call is a JSON object in all; what surrounds it differs."""
+"""Table of the formats in which models write tool calls.
+
+A call is a JSON object, or an element with a parameter on each line (`is_xml`). What surrounds it differs.
+"""
 
 import secrets
 import string
@@ -32,6 +35,9 @@ class ToolFormat:
     """JSON member that holds a call's arguments."""
     short_ids: bool = False
     """The chat template accepts only call ids of nine letters and digits."""
+    is_xml: bool = False
+    """A call is `<function=NAME>` with `<parameter=NAME>` elements. Their values are text, not JSON, in string
+    parameters."""
 
 
 MISTRAL = ToolFormat(
@@ -53,6 +59,27 @@ HERMES = ToolFormat(
     after="\n</tool_call>",
 )
 """Hermes; also used by Qwen models."""
+QWEN3_CODER = ToolFormat(
+    name="qwen3_coder",
+    template_markers=("<parameter=",),
+    opening="<tool_call>",
+    closing="</tool_call>",
+    before="\n",
+    between="\n</tool_call>\n<tool_call>\n",
+    after="\n</tool_call>",
+    is_xml=True,
+)
+"""Qwen3-Coder and Qwen3.5. Models may leave out the opening tag."""
+PHI4_MINI = ToolFormat(
+    name="phi4_mini",
+    template_markers=("<|tool_call|>", "<|tool|>"),
+    opening="<|tool_call|>",
+    closing="<|/tool_call|>",
+    before="[",
+    between=", ",
+    after="]<|/tool_call|>",
+)
+"""Phi-4-mini."""
 LLAMA = ToolFormat(
     name="llama",
     template_markers=("<|python_tag|>", '"parameters":'),
@@ -65,8 +92,8 @@ LLAMA = ToolFormat(
 JSON = ToolFormat(name="json", template_markers=(), bare=True, between="\n")
 """Only calls, without tags: for templates that use none of the other formats."""
 
-FORMATS: Mapping[str, ToolFormat] = {each.name: each for each in (MISTRAL, HERMES, LLAMA, JSON)}
-"""Name → format."""
+FORMATS: Mapping[str, ToolFormat] = {each.name: each for each in (MISTRAL, QWEN3_CODER, HERMES, PHI4_MINI, LLAMA, JSON)}
+"""Name → format. Templates of a format may contain the markers of those after it."""
 
 
 def find_format(template: str, name: str = "auto") -> ToolFormat | None:

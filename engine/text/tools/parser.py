@@ -1,4 +1,4 @@
-"""Streaming parser that splits generated text into plain text and tool calls: one state machine for all formats.
+"""Streaming parser that splits generated text into plain text and tool calls: one state machine for all JSON formats.
 
 The result does not depend on how the text is split. A call is reported as soon as its name and the beginning of its
 arguments are known; the arguments follow verbatim and are not validated. What turns out not to be a call is text, tags
@@ -43,7 +43,7 @@ class ToolCallArguments:
 ToolEvent: TypeAlias = TextEvent | ToolCallStarted | ToolCallArguments
 
 _T = TypeVar("_T")
-_Reader: TypeAlias = Generator[None, None, _T]
+Reader: TypeAlias = Generator[None, None, _T]
 """Reads characters, yields when it needs more of them, and returns what it has read."""
 
 _ARGUMENTS_KEYS = ('"arguments"', '"parameters"')
@@ -52,21 +52,25 @@ _OTHER_KEYS = ('"type"', '"id"')
 """Members that models add to a call; their values are strings and ignored. With any other member it is not a call."""
 
 
-class _NotACallError(Exception):
+class NotACallError(Exception):
     """The text is not a tool call, or no longer one."""
 
 
 class ToolParser:
     """Parses one completion."""
 
-    def __init__(self, tool_format: ToolFormat, *, tools: Sequence[ToolDefinition]) -> None:
+    def __init__(
+        self, tool_format: ToolFormat, *, tools: Sequence[ToolDefinition], openings: Sequence[str] = ()
+    ) -> None:
         """
         Args:
             tool_format: The format in which the model writes tool calls.
             tools: The tools offered to the model. A call of any other is text.
+            openings: Tags that begin calls. Default: that of the format.
         """
         self._format = tool_format
-        self._tags = tuple(tag for tag in (tool_format.opening, tool_format.closing) if tag)
+        self._openings = openings or (tool_format.opening,)
+        self._tags = tuple(tag for tag in (*self._openings, tool_format.closing) if tag)
         self._names = frozenset(tool.name for tool in tools)
         self._input = ""
         self._position = 0
@@ -96,24 +100,24 @@ class ToolParser:
         next(self._reader, None)
         return self._take_events()
 
-    def _read_answer(self) -> _Reader[None]:
+    def _read_answer(self) -> Reader[None]:
         while char := (yield from self._peek()):
             if char.isspace() or (self._after_call and self._bare and char == self._format.between.strip()):
                 self._withhold()
             elif self._bare and char in "[{":
-                yield from self._read_calls()
+                yield from self._read_calls("")
             elif (tag := (yield from self._read_tag())) == self._format.closing and self._closing_is_due:
                 self._closing_is_due = False
                 self._bare = self._format.bare
                 self._withheld.clear()
-            elif tag and tag == self._format.opening:
-                yield from self._read_calls()
+            elif tag and tag in self._openings:
+                yield from self._read_calls(tag)
             else:
                 self._release()
         if not self._after_call:
             self._release()
 
-    def _read_tag(self) -> _Reader[str]:
+    def _read_tag(self) -> Reader[str]:
         """Reads a tag. Returns "" if there is none; what was read, at least one character, is withheld."""
         read = ""
         while char := (yield from self._peek()):
@@ -127,8 +131,8 @@ class ToolParser:
                 return read
         return ""
 
-    def _read_calls(self) -> _Reader[None]:
-        """Reads one call or a list of them. Releases what is not a call."""
+    def _read_calls(self, opening: str) -> Reader[None]:  # noqa: ARG002 - formats with several opening tags need it
+        """Reads one call or a list of them, after an opening tag or "". Releases what is not a call."""
         try:
             if (yield from self._accept("[")):
                 yield from self._read_call()
@@ -138,12 +142,12 @@ class ToolParser:
             else:
                 yield from self._read_call()
             self._withheld.clear()
-        except _NotACallError:
+        except NotACallError:
             # White space may precede the closing tag if the model has forgotten a brace.
             if not (self._after_call and "".join(self._withheld).isspace()):
                 self._release()
 
-    def _read_call(self) -> _Reader[None]:
+    def _read_call(self) -> Reader[None]:
         name = ""
         is_open = False
         yield from self._expect("{")
@@ -158,29 +162,29 @@ class ToolParser:
             elif key in _OTHER_KEYS:
                 yield from self._read_string()
             else:
-                raise _NotACallError
+                raise NotACallError
             if (yield from self._accept("}")):
                 break
             yield from self._expect(",")
         if not is_open:
-            raise _NotACallError
+            raise NotACallError
         self._withheld.clear()
 
-    def _read_name(self) -> _Reader[str]:
+    def _read_name(self) -> Reader[str]:
         text = yield from self._read_string()
         try:
             name: str = json.loads(text)
         except ValueError:
-            raise _NotACallError from None
+            raise NotACallError from None
         if name not in self._names:
-            raise _NotACallError
+            raise NotACallError
         return name
 
-    def _read_arguments(self, name: str) -> _Reader[None]:
+    def _read_arguments(self, name: str) -> Reader[None]:
         """Begins the call and emits its arguments: an object, delimited by counting brackets outside of strings."""
         yield from self._skip_space()
         if (yield from self._peek()) != "{":
-            raise _NotACallError
+            raise NotACallError
         self._open_call(name)
         depth = 0
         in_string = is_escaped = False
@@ -189,20 +193,20 @@ class ToolParser:
                 in_string = is_escaped or char != '"'
                 is_escaped = char == "\\" and not is_escaped
             elif char == self._format.closing[:1]:
-                raise _NotACallError  # the closing tag, too early: JSON has no such character outside of strings
+                raise NotACallError  # the closing tag, too early: JSON has no such character outside of strings
             else:
                 in_string = char == '"'
                 depth += (char in "{[") - (char in "}]")
-            self._events.append(ToolCallArguments(self._num_calls - 1, self._read()))
+            self._emit(self._read())
             if not depth:
                 return
-        raise _NotACallError
+        raise NotACallError
 
-    def _read_string(self) -> _Reader[str]:
+    def _read_string(self) -> Reader[str]:
         """Reads a JSON string and returns it verbatim."""
         yield from self._skip_space()
         if (yield from self._peek()) != '"':
-            raise _NotACallError
+            raise NotACallError
         text = self._withhold()
         is_escaped = False
         while char := (yield from self._peek()):
@@ -210,13 +214,13 @@ class ToolParser:
             if char == '"' and not is_escaped:
                 return text
             is_escaped = char == "\\" and not is_escaped
-        raise _NotACallError
+        raise NotACallError
 
-    def _expect(self, char: str) -> _Reader[None]:
+    def _expect(self, char: str) -> Reader[None]:
         if not (yield from self._accept(char)):
-            raise _NotACallError
+            raise NotACallError
 
-    def _accept(self, char: str) -> _Reader[bool]:
+    def _accept(self, char: str) -> Reader[bool]:
         """Withholds the next non-space character if it is `char`; returns whether it is."""
         yield from self._skip_space()
         accepted = (yield from self._peek()) == char
@@ -224,11 +228,11 @@ class ToolParser:
             self._withhold()
         return accepted
 
-    def _skip_space(self) -> _Reader[None]:
+    def _skip_space(self) -> Reader[None]:
         while (yield from self._peek()).isspace():
             self._withhold()
 
-    def _peek(self) -> _Reader[str]:
+    def _peek(self) -> Reader[str]:
         """Returns the next character; "" at the end of the completion."""
         while self._position == len(self._input):
             if self._ended:
@@ -252,6 +256,11 @@ class ToolParser:
             self._events.append(TextEvent("".join(self._withheld)))
             self._withheld.clear()
             self._bare = self._after_call = False
+
+    def _emit(self, arguments: str) -> None:
+        """Emits a part of the open call's arguments."""
+        if arguments:
+            self._events.append(ToolCallArguments(self._num_calls - 1, arguments))
 
     def _open_call(self, name: str) -> None:
         self._withheld.clear()

@@ -8,6 +8,8 @@ from typing import assert_never
 from glimpse.engine.sampling_params import Grammar, GrammarKind
 from glimpse.engine.text.conversation import NamedTool, ToolChoice, ToolDefinition, ToolMode
 from glimpse.engine.text.tools.formats import ToolFormat
+from glimpse.engine.text.tools.xml_call_grammar import xml_call_rules
+from glimpse.engine.text.tools.xml_parser import FUNCTION
 
 
 def tool_grammar(
@@ -77,13 +79,15 @@ class _GrammarWriter:
         opening = self._format.opening
         # A completion whose first character could begin a tool call must be one.
         text = r"/\s*([^\s\[{](?s:.*))?/" if self._format.bare else "/(?s:.*)/"
+        if self._format.is_xml:
+            text = f"({text} & ~/(?s:.*{_regex(FUNCTION)}.*)/)"  # which begins a call even without the opening tag
         alternatives = ["TEXT", "calls"] if self._format.bare else ["TEXT"]
         rules = [f"TEXT: {text}"]
         if opening in self._tag_ids:
             alternatives += [f"TEXT {self._literal(opening)} calls"]
         elif opening:
             # Lazy: the text ends with the first opening tag, which a tool call must follow.
-            rules += [f"opened[lazy]: /{text[1:-1]}{_regex(opening)}/"]
+            rules += [f"opened[lazy]: {text} {json.dumps(opening)}"]
             alternatives += ["opened calls"]
         return [f"start: {' | '.join(alternatives)}", *rules, *self._call_rules(tools, several=several)]
 
@@ -98,6 +102,9 @@ class _GrammarWriter:
             f"call: {' | '.join(f'call_{index}' for index in range(len(tools)))}",
         ]
         for index, tool in enumerate(tools):
+            if self._format.is_xml:
+                rules += xml_call_rules(index, tool)
+                continue
             head = f'{{"name": {json.dumps(tool.name)}, {json.dumps(self._format.arguments_key)}: '
             rules.append(f'call_{index}: {json.dumps(head)} arguments_{index} "}}"')
             rules.append(f"arguments_{index}: %json {_arguments_schema(tool)}")

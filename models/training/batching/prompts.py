@@ -135,9 +135,7 @@ def _expand(
             continue
         medium = media[len(spans)]
         count = num_rows(medium)
-        spans.append(
-            MediaSpan(kind=kinds[token_id], start=len(expanded), num_tokens=count, key=b"", grid_thw=grid(medium))
-        )
+        spans.append(MediaSpan(kind=kinds[token_id], start=len(expanded), num_tokens=count, key=b"", grid=grid(medium)))
         expanded += [token_id] * count
     return expanded, tuple(spans)
 

@@ -10,8 +10,8 @@ from glimpse.client.async_client import AsyncClient
 from glimpse.client.client import Client
 from glimpse.client.errors import GlimpseError
 from glimpse.client.messages import Audio, Image, Message, Video
-from glimpse.client.options import ChatOptions
-from glimpse.client.responses import Chunk, Completion
+from glimpse.client.options import ChatOptions, EmbedOptions
+from glimpse.client.responses import Chunk, Completion, Embeddings
 
 __all__ = [
     "AsyncClient",
@@ -20,6 +20,8 @@ __all__ = [
     "Chunk",
     "Client",
     "Completion",
+    "EmbedOptions",
+    "Embeddings",
     "GlimpseError",
     "Image",
     "Message",

@@ -7,11 +7,11 @@ import grpc
 
 from glimpse.client.channel import DEFAULT_TARGET, open_channel
 from glimpse.client.errors import translate_errors
-from glimpse.client.messages import ImageFile, Prompt
-from glimpse.client.options import CallOptions, ChatOptions, CountOptions, UploadOptions
-from glimpse.client.requests import call_arguments, chat_request, count_request, upload_requests
-from glimpse.client.responses import Chunk, Completion
-from glimpse.v1 import chat_pb2, chat_pb2_grpc, media_pb2, media_pb2_grpc, model_pb2, model_pb2_grpc
+from glimpse.client.messages import EmbeddingInput, ImageFile, Prompt
+from glimpse.client.options import CallOptions, ChatOptions, CountOptions, EmbedOptions, UploadOptions
+from glimpse.client.requests import call_arguments, chat_request, count_request, embedding_request, upload_requests
+from glimpse.client.responses import Chunk, Completion, Embeddings
+from glimpse.v1 import chat_pb2, chat_pb2_grpc, embedding_pb2_grpc, media_pb2, media_pb2_grpc, model_pb2, model_pb2_grpc
 
 
 class Client:
@@ -40,6 +40,7 @@ class Client:
         self._channel = open_channel(grpc.insecure_channel, grpc.secure_channel, target, credentials, max_retries)
         self._timeout = timeout
         self._chat = chat_pb2_grpc.ChatServiceStub(self._channel)
+        self._embedding = embedding_pb2_grpc.EmbeddingServiceStub(self._channel)
         self._media = media_pb2_grpc.MediaServiceStub(self._channel)
         self._models = model_pb2_grpc.ModelServiceStub(self._channel)
 
@@ -75,6 +76,12 @@ class Client:
         request = count_request(prompt, options)
         with translate_errors():
             return self._chat.CountTokens(request, **call_arguments(options, self._timeout))
+
+    def embed(self, inputs: Sequence[EmbeddingInput], **options: Unpack[EmbedOptions]) -> Embeddings:
+        """Returns the embedding of each input, at most 2048. Raises OSError where a media file cannot be read."""
+        request = embedding_request(inputs, options)
+        with translate_errors():
+            return Embeddings(self._embedding.CreateEmbeddings(request, **call_arguments(options, self._timeout)))
 
     def upload(self, source: ImageFile, **options: Unpack[UploadOptions]) -> media_pb2.Media:
         """Uploads a media file once; pass the result as the source of an Image, Video or Audio, with the same salt.

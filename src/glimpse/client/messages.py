@@ -23,6 +23,8 @@ Part: TypeAlias = "str | Image | Video | Audio"
 """A part of a message: text, or a media input."""
 Prompt: TypeAlias = "str | Sequence[Part] | Sequence[Message]"
 """The text or the parts of a single user message, or a conversation, oldest message first."""
+EmbeddingInput: TypeAlias = "str | Sequence[int] | Sequence[Part] | Sequence[Message]"
+"""A text, which is embedded as it is; token ids; or a conversation: the parts of a user message, or messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +97,8 @@ class Message:
     """The tool calls of an assistant message (`Completion.tool_calls`)."""
     tool_call_id: str | None = None
     """The id of the tool call that a tool message answers."""
+    reasoning: str | None = None
+    """The reasoning of an assistant message (`Completion.reasoning`), where the model's chat template uses it."""
 
 
 def to_messages(prompt: "Prompt") -> list[content_pb2.Message]:
@@ -136,6 +140,7 @@ def _to_message(message: Message) -> content_pb2.Message:
         name=message.name,
         tool_calls=message.tool_calls,
         tool_call_id=message.tool_call_id,
+        reasoning=message.reasoning,
     )
 
 

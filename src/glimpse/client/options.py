@@ -33,6 +33,25 @@ class CountOptions(CallOptions, total=False):
     """The cache namespace of uuids and uploads."""
 
 
+class EmbedOptions(CountOptions, total=False):
+    """Options of `embed`. Those without a comment are documented in glimpse/v1/embedding.proto."""
+
+    dimensions: int
+    """Embeddings are cut to their first values, then normalized."""
+    normalize: bool
+    pooling: Literal["last_token", "mean"]
+    """Which hidden states become the embedding. Default: the checkpoint's choice."""
+    add_special_tokens: bool
+    add_generation_prompt: bool
+    continue_final_message: bool
+    chat_template_kwargs: Mapping[str, Any]
+    """Further variables of the chat template."""
+    media_io_options: content_pb2.MediaIoOptions
+    media_processor_options: content_pb2.MediaProcessorOptions
+    priority: int
+    user: str
+
+
 class ChatOptions(CountOptions, total=False):
     """Options of `chat` and `stream`. Those without a comment are documented in glimpse/v1/generation.proto."""
 
@@ -66,6 +85,10 @@ class ChatOptions(CountOptions, total=False):
     """Whether an answer may call several tools. Default true."""
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"]
     """How long the model thinks, for models whose chat template supports it."""
+    include_reasoning: bool
+    """Whether answers carry the model's reasoning. Default true."""
+    thinking_token_budget: int
+    """The most tokens of the reasoning."""
     priority: int
     """Requests with a smaller number are scheduled first. Default 0."""
     prompt_cache_key: str

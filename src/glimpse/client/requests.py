@@ -2,13 +2,13 @@
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Any
+from typing import Any, cast
 
-from glimpse.client.messages import ImageFile, Prompt, read_file, to_messages
-from glimpse.client.options import CallOptions, ChatOptions, CountOptions, UploadOptions
-from glimpse.v1 import chat_pb2, generation_pb2, media_pb2
+from glimpse.client.messages import EmbeddingInput, ImageFile, Prompt, read_file, to_messages
+from glimpse.client.options import CallOptions, ChatOptions, CountOptions, EmbedOptions, UploadOptions
+from glimpse.v1 import chat_pb2, completion_pb2, embedding_pb2, generation_pb2, media_pb2
 
 _CHUNK_BYTES = 1 << 20
 
@@ -34,6 +34,22 @@ def chat_request(
 def count_request(prompt: Prompt, options: CountOptions) -> chat_pb2.CountTokensRequest:
     """Returns the request of `count_tokens`. Reads media files. Raises OSError."""
     return chat_pb2.CountTokensRequest(messages=to_messages(prompt), **_members(options))
+
+
+def embedding_request(inputs: Sequence[EmbeddingInput], options: EmbedOptions) -> embedding_pb2.CreateEmbeddingsRequest:
+    """Returns the request of `embed`. Reads media files. Raises OSError, and TypeError for inputs of another type."""
+    if isinstance(inputs, str):
+        raise TypeError("'inputs': expected a list of inputs, got str; pass [text]")
+    return embedding_pb2.CreateEmbeddingsRequest(inputs=map(_to_input, inputs), **_members(options))
+
+
+def _to_input(given: EmbeddingInput) -> embedding_pb2.EmbeddingInput:
+    if isinstance(given, str):
+        return embedding_pb2.EmbeddingInput(text=given)
+    if given and all(isinstance(each, int) for each in given):
+        return embedding_pb2.EmbeddingInput(token_ids=completion_pb2.TokenIds(ids=cast("Sequence[int]", given)))
+    messages = to_messages(cast("Prompt", given))
+    return embedding_pb2.EmbeddingInput(conversation=embedding_pb2.EmbeddingConversation(messages=messages))
 
 
 def upload_requests(source: ImageFile, options: UploadOptions) -> Iterator[media_pb2.UploadMediaRequest]:
@@ -67,4 +83,6 @@ def _members(options: Mapping[str, Any]) -> dict[str, Any]:
         members["chat_template_kwargs"] = json.dumps(members["chat_template_kwargs"])
     if "reasoning_effort" in members:
         members["reasoning_effort"] = f"REASONING_EFFORT_{members['reasoning_effort'].upper()}"
+    if "pooling" in members:
+        members["pooling"] = f"POOLING_{members['pooling'].upper()}"
     return members

@@ -1,9 +1,11 @@
 """Responses with the parts that most callers need as properties; `response` has everything."""
 
+import sys
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from glimpse.v1 import chat_pb2, content_pb2, generation_pb2
+from glimpse.v1 import chat_pb2, content_pb2, embedding_pb2, generation_pb2
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +19,11 @@ class Completion:
     def text(self) -> str:
         """The text; empty where there are only tool calls."""
         return self.response.choices[0].message.content
+
+    @property
+    def reasoning(self) -> str:
+        """What the model wrote between its reasoning tags, before the text."""
+        return self.response.choices[0].message.reasoning
 
     @property
     def finish_reason(self) -> str:
@@ -47,6 +54,11 @@ class Chunk:
         return "".join(choice.delta.content for choice in self.response.choices[:1])
 
     @property
+    def reasoning(self) -> str:
+        """The reasoning to append."""
+        return "".join(choice.delta.reasoning for choice in self.response.choices[:1])
+
+    @property
     def finish_reason(self) -> str | None:
         """ "stop", "length" or "tool_calls" in a choice's last chunk; None before it."""
         ended = [choice for choice in self.response.choices[:1] if choice.HasField("finish_reason")]
@@ -56,6 +68,31 @@ class Chunk:
     def usage(self) -> generation_pb2.Usage | None:
         """The numbers of tokens; only in the last chunk."""
         return self.response.usage if self.response.HasField("usage") else None
+
+
+@dataclass(frozen=True, slots=True)
+class Embeddings:
+    """Embeddings, in the order of the inputs."""
+
+    response: embedding_pb2.CreateEmbeddingsResponse
+    """The whole response."""
+
+    @property
+    def vectors(self) -> "list[array[float]]":
+        """The values of each embedding, as float32; `numpy.asarray` takes them without a copy."""
+        return [_float32s(each.values) for each in self.response.data]
+
+    @property
+    def usage(self) -> generation_pb2.Usage:
+        """The numbers of tokens."""
+        return self.response.usage
+
+
+def _float32s(data: bytes) -> "array[float]":
+    values = array("f", data)
+    if sys.byteorder == "big":
+        values.byteswap()
+    return values
 
 
 def _finish_reason(reason: generation_pb2.FinishReason) -> str:

@@ -5,7 +5,7 @@ Calls the real launch functions and replaces only the launch itself. Must run wi
 
 import json
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
 import torch
 import triton
@@ -14,6 +14,7 @@ from triton.backends.compiler import GPUTarget
 from glimpse.engine.cuda import quantized, rotary, rows
 from glimpse.engine.layers.group_quantized import GroupQuantizedLinear
 from glimpse.engine.layers.linear import Int8Linear, Linear
+from glimpse.engine.layers.mlp import Activation
 from glimpse.engine.layers.rotary import Rotation
 from tests.engine.cuda.steps import attend, make_cache, make_step
 
@@ -65,7 +66,8 @@ def main() -> None:
         rows.rms_norm(torch.empty(3, num_heads * 128, dtype=DTYPE), torch.empty(num_heads * 128, dtype=DTYPE), 1e-6)
     rotary.rotate(torch.empty(3, 48, 80, dtype=DTYPE), Rotation(*torch.empty(2, 3, 1, 40)), num_heads=32)
     rows.gated_silu(torch.empty(3, 2 * 8960, dtype=DTYPE))
-    rows.quick_gelu(torch.empty(3, 5120, dtype=DTYPE))
+    for activation in get_args(Activation):
+        rows.activate(torch.empty(3, 5120, dtype=DTYPE), activation)
     for linear in (
         Int8Linear(plain := Linear(1536, 2048, bias=True).to(DTYPE)),
         *(GroupQuantizedLinear(plain, bits=bits, group_size=128, scale_dtype=DTYPE) for bits in (4, 8)),

@@ -16,10 +16,17 @@ from glimpse.engine.errors import CheckpointError
 from glimpse.engine.loading.resolve import NativeAvailability, resolve_backend
 
 
-def backend(requested: Any, *, device: str = "cuda", dtype: torch.dtype = torch.bfloat16, head_dim: int = 128) -> str:
+def backend(
+    requested: Any,
+    *,
+    device: str = "cuda",
+    dtype: torch.dtype = torch.bfloat16,
+    head_dim: int = 128,
+    masks: bool = False,
+) -> str:
     where = torch.device(device)
     native = NativeAvailability(where, None, lambda _stage, _fraction: None)
-    return resolve_backend(requested, device=where, dtype=dtype, head_dim=head_dim, native=native)
+    return resolve_backend(requested, device=where, dtype=dtype, head_dim=head_dim, native=native, masks=masks)
 
 
 @pytest.fixture
@@ -52,6 +59,15 @@ def test_falls_back_to_triton_if_flashinfer_does_not_support_the_model(options: 
         backend("flashinfer", **options)
 
 
+@with_packages("triton", "flashinfer")
+@pytest.mark.usefixtures("installed")
+@pytest.mark.parametrize("requested", ["triton", "flashinfer"])
+def test_models_with_sliding_windows_compute_with_torch_on_a_gpu(requested: str):
+    assert backend("auto", masks=True) == "torch"
+    with pytest.raises(CheckpointError, match=f"--backend {requested}: it has no sliding windows"):
+        backend(requested, masks=True)
+
+
 @with_packages("triton")
 @pytest.mark.usefixtures("installed")
 def test_uses_triton_without_flashinfer():
@@ -75,7 +91,7 @@ def test_uses_torch_without_triton(caplog: pytest.LogCaptureFixture):
 @pytest.mark.usefixtures("installed")
 def test_reports_at_start_that_kernels_cannot_be_compiled(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("glimpse.engine.cuda.backend.kernel_error", kernel_error)
-    monkeypatch.setattr("glimpse.engine.cuda.rows.quick_gelu", fail)
+    monkeypatch.setattr("glimpse.engine.cuda.rows.gated_silu", fail)
     monkeypatch.setattr("torch.zeros", lambda *shape, device: None)
     assert backend("auto") == "torch"
     with pytest.raises(CheckpointError, match=r"--backend triton: its kernels cannot run: there is no C compiler$"):

@@ -9,6 +9,10 @@ pytest.importorskip("triton", reason="Triton is not installed")
 
 from glimpse.engine.cuda.cuda_ops import CudaOps, TritonAttention
 from tests.engine.harness import Harness, Prompt, ScriptedSequence, make_prompt
+from tests.engine.idefics3_prompts import tiled_prompt
+from tests.engine.qwen3_vl_prompts import make_qwen3_prompt
+from tests.idefics3_checkpoints import make_idefics3_checkpoint
+from tests.qwen3_vl_checkpoints import make_qwen3_vl_checkpoint
 
 SHARED_TOKENS = 16
 IMAGES = make_prompt(2, 5, (56, 56), 9, (28, 56), 4)
@@ -27,6 +31,24 @@ def answer_all(harness: Harness) -> list[ScriptedSequence]:
     for _ in range(2):
         harness.step((first, 1), (second, 1), (video, 1))
     return [first, second, video]
+
+
+def test_qwen3_vl_matches_torch(tmp_path: Path):
+    path = make_qwen3_vl_checkpoint(tmp_path)
+    prompt = make_qwen3_prompt(8, 3, (32, 64), 2, (2, 32, 32), 2)
+    plain, found = (Harness(path), Harness(path, ops=CudaOps(TritonAttention())))
+    expected, sequence = (each.answer(each.begin(prompt), 2, chunks=[7]) for each in (plain, found))
+    assert sequence.answer == expected.answer
+    torch.testing.assert_close(torch.stack(sequence.logits), torch.stack(expected.logits), rtol=1e-4, atol=1e-4)
+
+
+def test_smolvlm_matches_torch(tmp_path: Path):
+    path = make_idefics3_checkpoint(tmp_path)
+    prompt = tiled_prompt(8, "smolvlm", 3, (2,), 2, (1,), 2)
+    plain, found = (Harness(path), Harness(path, ops=CudaOps(TritonAttention())))
+    expected, sequence = (each.answer(each.begin(prompt), 2, chunks=[6]) for each in (plain, found))
+    assert sequence.answer == expected.answer
+    torch.testing.assert_close(torch.stack(sequence.logits), torch.stack(expected.logits), rtol=1e-4, atol=1e-4)
 
 
 def test_int8_logits_match_torch(tiny_checkpoint: Path):

@@ -17,7 +17,7 @@ pytest.importorskip("triton", reason="Triton is not installed")
 from glimpse.engine.cuda.cuda_ops import CudaOps, TritonAttention
 from glimpse.engine.cuda.rotary import rotate, rotate_and_store
 from glimpse.engine.layers.linear import Linear
-from glimpse.engine.layers.mlp import GatedMLP, QuickGeluMLP
+from glimpse.engine.layers.mlp import GatedMLP, PlainMLP
 from glimpse.engine.layers.norm import RMSNorm
 from glimpse.engine.layers.ops import Ops, TorchOps
 from glimpse.engine.layers.rotary import Rotation
@@ -89,7 +89,8 @@ class Layer(nn.Module):
         self.plain = Linear(100, 100, bias=False)
         self.biased = Linear(100, 100, bias=True)
         self.gated = GatedMLP(100, 70)
-        self.gelu = QuickGeluMLP(100, 1100)
+        self.quick = PlainMLP(100, 1100, activation="quick_gelu")
+        self.gelu = PlainMLP(100, 1100, activation="gelu_tanh")
 
     def outputs(self, ops: Ops, x: Tensor, hidden: Tensor) -> list[Tensor]:
         return [
@@ -97,7 +98,7 @@ class Layer(nn.Module):
             ops.logits(hidden, self.norm, self.plain),
             ops.linear_add(x, self.plain, None),
             *(ops.linear_add(x, linear, hidden.clone()) for linear in (self.plain, self.biased)),
-            *(ops.norm_mlp_add(hidden.clone(), self.norm, mlp) for mlp in (self.gated, self.gelu)),
+            *(ops.norm_mlp_add(hidden.clone(), self.norm, mlp) for mlp in (self.gated, self.quick, self.gelu)),
             ops.norm_mlp_add(hidden, self.norm, self.gated, residual=False),
         ]
 
@@ -135,8 +136,9 @@ def test_bfloat16_operations_are_as_accurate_as_torch(norm: Any):
 
 
 @either_dtype
-def test_patches_attend_to_their_own_segment(dtype: torch.dtype):
-    qkv, rotation = random(12, 3, 2, 80, dtype=dtype), random_rotation(12, 80)
+@pytest.mark.parametrize("rotated", [False, True])
+def test_patches_attend_to_their_own_segment(dtype: torch.dtype, rotated: bool):
+    qkv, rotation = random(12, 3, 2, 80, dtype=dtype), random_rotation(12, 80) if rotated else None
     expected = TorchOps().attend_segments(qkv.clone(), rotation, 3)
     assert_near(OPS.attend_segments(qkv, rotation, 3), expected)
 
@@ -151,7 +153,7 @@ def test_kernels_compile_for_the_reference_gpu(tmp_path: Path):
         "attend_chunks": ["wgmma"],
         "_multiply_quantized": ["mma.sync"],
     }
-    rows = {"_rms_norm", "_gated_silu", "_quick_gelu"}
+    rows = {"_rms_norm", "_gated_silu", "_gelu"}
     others = {"merge_splits", "_rotate_and_store", "_rotate", "_add_splits", "_dequantize"}
     assert {name for name, used in products.items() if not used} == rows | others
     assert max(kernel["shared_bytes"] for kernel in compiled) <= 227 << 10

@@ -194,7 +194,7 @@ def test_decode_steps_have_one_sampled_token_per_sequence():
     layout = SequenceLayout(
         prompt_positions=np.zeros((3, 6), dtype=np.int64),
         delta=0,
-        spans=(MediaSpan(kind=MediaKind.IMAGE, start=4, num_tokens=2, key=b"k", grid_thw=(1, 2, 4)),),
+        spans=(MediaSpan(kind=MediaKind.IMAGE, start=4, num_tokens=2, key=b"k", grid=(1, 2, 4)),),
     )
 
     def batch(start: int, num_tokens: int, *, samples: bool = True, num_draft_tokens: int = 0) -> Batch:

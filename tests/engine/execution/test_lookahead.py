@@ -13,8 +13,9 @@ from glimpse.engine.execution.runner import ModelRunner
 from glimpse.engine.loading import build_runner, load_engine
 from glimpse.engine.plan import PENDING_TOKEN_ID, InFlightStep, StepPlan
 from glimpse.engine.protocol import FinishReason, Generate, Step
-from glimpse.engine.sampling_params import Grammar, GrammarKind, SamplingParams
+from glimpse.engine.sampling_params import Grammar, GrammarKind, ReasoningBudget, ReasoningTags, SamplingParams
 from glimpse.engine.scheduling.core import Core
+from tests.checkpoints import PLAIN_TOKENS
 from tests.engine.checking_runner import run_until_idle
 from tests.engine.harness import make_prompt, request_of
 
@@ -26,6 +27,15 @@ SEEDED = SamplingParams(temperature=0.9, top_p=0.9, seed=5, max_tokens=24, logpr
 FLAT = SamplingParams(temperature=4.0, seed=6, max_tokens=24)
 ENDING = SamplingParams(temperature=0.7, seed=7, max_tokens=24, stop_token_ids=tuple(range(64, 91)))
 BIASED = SamplingParams(temperature=0.7, seed=8, max_tokens=12, presence_penalty=1.0)
+THINKING = SamplingParams(
+    seed=10,
+    max_tokens=24,
+    reasoning_budget=ReasoningBudget(
+        tags=ReasoningTags(opening="<think>", closing="</think>", is_open=True),
+        max_tokens=7,
+        closing_token_ids=tuple(map(PLAIN_TOKENS.index, "</think>")),
+    ),
+)
 IN_GRAMMAR = SamplingParams(seed=9, max_tokens=12, grammar=Grammar(kind=GrammarKind.REGEX, text="[a-c]{8,}"))
 
 
@@ -64,6 +74,7 @@ def run(core: Core, requests: Sequence[Generate]) -> list[Step]:
         ([SEEDED, FLAT, ENDING], {}),
         ([SEEDED, GREEDY, BIASED], {}),
         ([ENDING, IN_GRAMMAR, FLAT], {"max_batch_tokens": 7}),
+        ([SEEDED, THINKING, GREEDY], {}),
         ([ENDING, SEEDED, GREEDY], {"prefix_caching": False}),
         ([GREEDY, SEEDED, ENDING], {"kv_cache_bytes": 11 * 8 * TOKEN_BYTES, "max_model_len": 80}),
         ([GREEDY, SEEDED, ENDING], {"encoder_cache_bytes": 1}),

@@ -14,25 +14,18 @@ from glimpse.engine.execution.memory_profile import (
     largest_step,
     num_blocks_of,
 )
+from glimpse.engine.families.registry import family_of
+from glimpse.engine.families.spec import LargestMedium
 from glimpse.engine.loading.build_runner import make_runner
 from glimpse.engine.loading.load_engine import load_shard
-from glimpse.engine.model_config import AudioConfig, VisionConfig
 from glimpse.engine.plan import StepPlan
+from glimpse.media.kind import MediaKind
 from tests.audio_checkpoints import make_audio_checkpoint
 
 GIB = 1 << 30
-VISION = VisionConfig(
-    depth=2,
-    embed_dim=32,
-    hidden_size=64,
-    num_heads=2,
-    intermediate_size=128,
-    in_channels=3,
-    patch_size=14,
-    spatial_merge_size=2,
-    temporal_patch_size=2,
+MEDIUM = LargestMedium(
+    kind=MediaKind.IMAGE, grid=(1, 20, 20), num_bytes=7, num_positions=400, width=32, intermediate_size=128
 )
-AUDIO = AudioConfig(num_mel_bins=128, width=32, intermediate_size=64, num_layers=1, num_heads=2, max_positions=1500)
 
 
 def use(**bytes_taken: int) -> MemoryUse:
@@ -66,7 +59,7 @@ def test_error_lists_memory_use_if_nothing_is_left(weights: int):
 
 @pytest.mark.parametrize(("max_batch_tokens", "max_sequences"), [(100, 8), (8, 100), (1, 1), (64, 1)])
 def test_largest_step_reaches_the_limits(max_batch_tokens: int, max_sequences: int):
-    plan = largest_step(VISION, max_batch_tokens=max_batch_tokens, max_sequences=max_sequences, block_size=4)
+    plan = largest_step(MEDIUM, max_batch_tokens=max_batch_tokens, max_sequences=max_sequences, block_size=4)
     assert plan.num_tokens == max_batch_tokens
     assert len(plan.chunks) == min(max_batch_tokens, max_sequences)
     blocks = [block for chunk in plan.chunks for block in chunk.block_table]
@@ -76,13 +69,10 @@ def test_largest_step_reaches_the_limits(max_batch_tokens: int, max_sequences: i
     assert decodes.num_tokens == len(plan.chunks)
 
 
-def test_largest_step_encodes_a_large_image_or_the_longest_audio():
-    [image] = largest_step(VISION, max_batch_tokens=100, max_sequences=1, block_size=4).encode
-    assert image.grid_thw == (1, 20, 20), "100 tokens"
-    [audio] = largest_step(AUDIO, max_batch_tokens=100, max_sequences=1, block_size=4).encode
-    assert audio.grid_thw == (1, 128, 3000)
-    assert isinstance(audio.content, memoryview)
-    assert audio.content.nbytes == 4 * 128 * 3000
+def test_largest_step_encodes_a_medium():
+    [image] = largest_step(MEDIUM, max_batch_tokens=100, max_sequences=1, block_size=4).encode
+    assert (image.kind, image.grid, image.data.nbytes) == (MediaKind.IMAGE, (1, 20, 20), 7)
+    assert largest_step(None, max_batch_tokens=100, max_sequences=1, block_size=4).encode == ()
 
 
 @pytest.mark.parametrize("with_audio", [False, True])
@@ -92,7 +82,9 @@ def test_runner_executes_and_forgets_the_largest_steps(tiny_checkpoint: Path, tm
     part = load_shard(config, rank=0, on_progress=lambda stage, fraction: None)
     runner = make_runner(config, part, None, on_progress=lambda stage, fraction: None)
     plans = (
-        largest_step(part.config.encoder, max_batch_tokens=64, max_sequences=4, block_size=8),
+        largest_step(
+            family_of(part.config).largest_medium(part.config, 64), max_batch_tokens=64, max_sequences=4, block_size=8
+        ),
         decode_step(max_batch_tokens=64, max_sequences=4, block_size=8),
     )
     for plan in plans:

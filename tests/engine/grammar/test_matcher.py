@@ -20,7 +20,7 @@ from glimpse.engine.grammar.matcher import GrammarCompiler, Matcher, Vocabulary
 from glimpse.engine.llm import LLM, InputError
 from glimpse.engine.loading.load_engine import load_core, load_vocabulary
 from glimpse.engine.protocol import FinishReason, Generate, TokenEvent
-from glimpse.engine.sampling_params import Grammar, GrammarKind, SamplingParams
+from glimpse.engine.sampling_params import Grammar, GrammarKind, ReasoningBudget, ReasoningTags, SamplingParams
 from glimpse.engine.scheduling.core import Core
 from glimpse.engine.text.tokenizer import load_tokenizer
 from tests.checkpoints import PLAIN_TOKENS, SPECIAL_TOKENS, VOCAB_SIZE
@@ -28,6 +28,7 @@ from tests.checkpoints import PLAIN_TOKENS, SPECIAL_TOKENS, VOCAB_SIZE
 EOS = len(PLAIN_TOKENS) + SPECIAL_TOKENS.index("<|im_end|>")
 A, B, C = (PLAIN_TOKENS.index(letter) for letter in "abc")
 ENDING = {EOS: 40.0}
+THINKING = ReasoningTags(opening="<think>", closing="</think>", is_open=True)
 
 
 @pytest.fixture(scope="module")
@@ -287,9 +288,19 @@ def load(path: Path, **options: Any) -> Core:
 
 
 class TestCore:
-    SAMPLINGS = tuple(
-        SamplingParams(grammar=each, seed=seed, max_tokens=90, logit_bias=ENDING, ignore_eos=True)
-        for seed, each in enumerate((regex("([a-c]{5} ){12}"), None, regex("(the |a )+"), regex("[0-9]{60}"), None))
+    SAMPLINGS = (
+        *(
+            SamplingParams(grammar=each, seed=seed, max_tokens=90, logit_bias=ENDING, ignore_eos=True)
+            for seed, each in enumerate((regex("([a-c]{5} ){12}"), None, regex("(the |a )+"), regex("[0-9]{60}"), None))
+        ),
+        SamplingParams(
+            seed=5,
+            max_tokens=90,
+            grammar=Grammar(kind=GrammarKind.REGEX, text="([a-c]{5} ){6}", reasoning=THINKING),
+            reasoning_budget=ReasoningBudget(
+                tags=THINKING, max_tokens=30, closing_token_ids=tuple(map(PLAIN_TOKENS.index, "</think>"))
+            ),
+        ),
     )
 
     def test_preemption_and_draft_tokens_change_no_completion(self, tiny_checkpoint: Path):

@@ -49,7 +49,7 @@ STATS = StepStats(
 
 
 def generate(content: MediaContent) -> Generate:
-    span = MediaSpan(kind=MediaKind.IMAGE, start=1, num_tokens=2, key=bytes(range(32)), grid_thw=(1, 2, 4))
+    span = MediaSpan(kind=MediaKind.IMAGE, start=1, num_tokens=2, key=bytes(range(32)), grid=(1, 2, 4))
     return Generate(
         request_id="r1",
         token_ids=[1, 2, 2, 70_000],

@@ -31,9 +31,10 @@ def attend_one(query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         min_size=1,
         max_size=7,
     ),
+    window=st.none() | st.integers(1, 12),
     seed=st.integers(0, 99),
 )
-def test_paged_attention_matches_attention(lengths: list[tuple[int, int]], seed: int):
+def test_paged_attention_matches_attention(lengths: list[tuple[int, int]], window: int | None, seed: int):
     """Each pair has a number of new tokens and a number of tokens cached before them."""
     generator = torch.Generator().manual_seed(seed)
     cache = torch.randn(2, NUM_BLOCKS * 2, BLOCK_SIZE, KV_HEADS, HEAD_DIM, generator=generator)
@@ -46,11 +47,13 @@ def test_paged_attention_matches_attention(lengths: list[tuple[int, int]], seed:
         block_tables=tables,
         block_size=BLOCK_SIZE,
         dtype=torch.float32,
+        window=window,
     )
     output = paged_attention(query, cache[0], cache[1], plan)
     places = [(index, cached + place + 1) for index, (new, cached) in enumerate(lengths) for place in range(new)]
     for row, (index, num_keys) in enumerate(places):
-        keys, values = (part[tables[index]].flatten(0, 1)[:num_keys] for part in cache)
+        first = 0 if window is None else max(num_keys - window, 0)
+        keys, values = (part[tables[index]].flatten(0, 1)[first:num_keys] for part in cache)
         assert torch.allclose(output[row], attend_one(query[row], keys, values), atol=1e-5)
 
 
@@ -105,11 +108,14 @@ def test_rms_norm_computes_in_float32():
     assert torch.equal(norm(x), expected)
 
 
-def test_rotation_uses_the_axis_of_each_frequency():
+@pytest.mark.parametrize(
+    ("section", "interleaved", "places"),
+    [((2, 3, 3), False, [3, 3, 5, 5, 5, 7, 7, 7]), ((4, 2, 2), True, [3, 5, 7, 3, 5, 7, 3, 3])],
+)
+def test_rotation_uses_the_axis_of_each_frequency(section: tuple[int, ...], interleaved: bool, places: list[int]):
     positions = torch.tensor([[3], [5], [7]])
-    rotation = multimodal_rotation(positions, head_dim=16, theta=100.0, section=(2, 3, 3))
-    frequencies = inverse_wavelengths(16, 100.0, torch.device("cpu"))
-    angles = torch.tensor([3, 3, 5, 5, 5, 7, 7, 7]) * frequencies
+    rotation = multimodal_rotation(positions, head_dim=16, theta=100.0, section=section, interleaved=interleaved)
+    angles = torch.tensor(places) * inverse_wavelengths(16, 100.0, torch.device("cpu"))
     x = torch.randn(1, 2, 16)
     as_complex = torch.complex(x[..., :8], x[..., 8:]) * torch.polar(torch.ones(8), angles)
     assert torch.allclose(rotate(x, rotation), torch.cat([as_complex.real, as_complex.imag], dim=-1), atol=1e-6)

@@ -24,6 +24,7 @@ from glimpse.engine.loading.quantization_choice import (
     Scheme,
     available_bytes,
     choose_scheme,
+    encoder_cache_bytes,
     memory_needs,
 )
 from tests.checkpoints import make_checkpoint
@@ -50,7 +51,7 @@ def needs_of(
     def make(scheme: Scheme) -> nn.Module:
         return empty_model(path, config, dtype, scheme, scale_dtype=torch.float32, num_ranks=1, backend=backend)
 
-    return memory_needs(EngineOptions(**SMALL | options), config, make, dtype=dtype)
+    return memory_needs(EngineOptions(**SMALL | options), config, make, device=CPU, dtype=dtype)
 
 
 @settings(deadline=None)
@@ -134,6 +135,17 @@ def test_options_count(tiny_checkpoint: Path, option: str, less: int, more: int)
         assert larger - smaller == more - less
 
 
+@pytest.mark.parametrize("kv_tokens", [64, 100_000])
+def test_encoded_media_of_a_whole_context_count(tiny_checkpoint: Path, kv_tokens: int):
+    config = load_model_config(tiny_checkpoint)
+    bytes_of_token = 2 * config.text.num_layers * config.text.num_kv_heads * config.text.head_dim * 4
+    options = EngineOptions(kv_cache_bytes=kv_tokens * bytes_of_token, encoder_cache_bytes=0)
+    row, trained = config.text.encoder_row_width * 4, config.text.max_position_embeddings
+    assert encoder_cache_bytes(options, config, CPU, torch.float32) == row * min(kv_tokens, trained)
+    assert encoder_cache_bytes(options, config, torch.device("cuda"), torch.float32) == row * trained
+    assert encoder_cache_bytes(options, replace(config, encoder=None), CPU, torch.float32) == 0
+
+
 def test_leaves_out_a_scheme_that_does_not_support_the_model(tiny_checkpoint: Path):
     def make(scheme: QuantizationScheme | None) -> nn.Module:
         model = nn.Sequential(Linear(48, 64, bias=False))  # int4 needs a multiple of 32 inputs
@@ -142,7 +154,7 @@ def test_leaves_out_a_scheme_that_does_not_support_the_model(tiny_checkpoint: Pa
         return model
 
     with torch.device("meta"):
-        needs = memory_needs(EngineOptions(), load_model_config(tiny_checkpoint), make, dtype=torch.float32)
+        needs = memory_needs(EngineOptions(), load_model_config(tiny_checkpoint), make, device=CPU, dtype=torch.float32)
     assert needs.weights == {None: 48 * 64 * 4, "int8": 48 * 64 + 64 * 4}
 
 

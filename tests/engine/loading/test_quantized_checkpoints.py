@@ -11,15 +11,18 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from glimpse.engine.config import EngineConfig
+from glimpse.engine.config import EngineConfig, Quantization
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.families.registry import load_model_config
 from glimpse.engine.loading.load_engine import LoadedEngine, load_core, load_model
+from glimpse.engine.loading.tensor_check import check_tensors
+from glimpse.engine.loading.weight_files import read_headers
 from glimpse.engine.protocol import Generate
 from glimpse.engine.sampling_params import SamplingParams
 from tests.engine.harness import Harness, make_prompt
 from tests.engine.levels import LEVELS, needs_kernels
 from tests.quantized_checkpoints import WeightFormat, fp8_config, quantize_checkpoint
+from tests.text_checkpoints import make_text_checkpoint
 
 Tensors = dict[str, Tensor]
 PROMPT = make_prompt(1, 9, (56, 84), 6)
@@ -181,7 +184,70 @@ def change_config(path: Path, changes: Mapping[str, Any]) -> None:
 
 
 AWQ_CONFIG = AWQ.config()
+FP8_BLOCKS = WeightFormat(method="fp8 blocks").config()
 GPTQ_CONFIG = WeightFormat(method="gptq").config()
+
+
+@pytest.mark.parametrize("quantization", ["none", "int8"])
+def test_weights_in_fp8_blocks_are_loaded_as_the_dequantized_ones(
+    tiny_checkpoint: Path, tmp_path: Path, quantization: Quantization
+):
+    quantized, dequantized = quantize_checkpoint(tiny_checkpoint, tmp_path, WeightFormat(method="fp8 blocks"))
+    found, expected = (logits(Harness(path, quantization=quantization)) for path in (quantized, dequantized))
+    assert torch.equal(found, expected)
+
+
+@pytest.mark.parametrize("family", ["phi3", "phi4 mini"])
+def test_stacked_weights_in_fp8_blocks_are_loaded_as_the_dequantized_ones(tmp_path: Path, family: str):
+    plain = make_text_checkpoint(tmp_path / "plain", family)
+    paths = quantize_checkpoint(plain, tmp_path, WeightFormat(method="fp8 blocks"))
+    prompt = make_prompt(1, 20)
+    found, expected = (harness.answer(harness.begin(prompt), 3).logits for harness in map(Harness, paths))
+    assert torch.equal(torch.stack(found), torch.stack(expected))
+
+
+def test_a_part_of_each_head_rotates_only_with_weights_that_can_be_reordered(tmp_path: Path):
+    plain = make_text_checkpoint(tmp_path / "plain", "phi4 mini")
+    quantized, _ = quantize_checkpoint(plain, tmp_path, WeightFormat(method="fp8"))
+    with pytest.raises(CheckpointError, match="expected an unquantized weight, as heads rotate only in part"):
+        Harness(quantized)
+    stored = read_headers(quantized)
+    assert stored is not None
+    check = check_tensors(stored, quantized, load_model_config(quantized))
+    assert "expected an unquantized weight, as heads rotate only in part" in " ".join(check.unfit)
+
+
+def test_ranks_and_checks_restore_weights_in_fp8_blocks(tiny_checkpoint: Path, tmp_path: Path):
+    quantized, dequantized = quantize_checkpoint(tiny_checkpoint, tmp_path, WeightFormat(method="fp8 blocks"))
+    for rank in (0, 1):
+        found, expected = (
+            dict(
+                load_model(
+                    path,
+                    load_model_config(path),
+                    torch.device("cpu"),
+                    torch.float32,
+                    lambda stage, fraction: None,
+                    rank=rank,
+                    num_ranks=2,
+                ).named_weights()
+            )
+            for path in (quantized, dequantized)
+        )
+        assert all(torch.equal(tensor, expected[name]) for name, tensor in found.items())
+    stored = read_headers(quantized)
+    assert stored is not None
+    check = check_tensors(stored, quantized, load_model_config(quantized))
+    assert (check.missing, check.unexpected, check.unfit) == ([], [], [])
+
+
+def test_scales_of_fp8_blocks_must_fit_the_weights(tiny_checkpoint: Path, tmp_path: Path):
+    quantized, _ = quantize_checkpoint(tiny_checkpoint, tmp_path, WeightFormat(method="fp8 blocks"))
+    config = json.loads((quantized / "config.json").read_text())
+    config["quantization_config"]["weight_block_size"] = [128, 128]
+    (quantized / "config.json").write_text(json.dumps(config))
+    with pytest.raises(CheckpointError, match=r"weight_scale_inv': expected shape \[1, 1\] for blocks of 128 × 128"):
+        Harness(quantized)
 
 
 def fp8_group(**changes: Any) -> dict[str, Any]:
@@ -197,9 +263,11 @@ def fp8_group(**changes: Any) -> dict[str, Any]:
     [
         (
             {"quant_method": "bitsandbytes"},
-            "quant_method': expected one of awq, gptq, compressed-tensors, got bitsandbytes",
+            "quant_method': expected one of awq, gptq, compressed-tensors, fp8, got bitsandbytes",
         ),
-        ({"quant_method": "fp8", "weight_block_size": [128, 128]}, "got fp8"),
+        ({"quant_method": "fp8"}, "weight_block_size': expected two sizes for fp8, got None"),
+        (FP8_BLOCKS | {"fmt": "e5m2"}, "fmt': expected e4m3 for fp8, got e5m2"),
+        (FP8_BLOCKS | {"activation_scheme": "static"}, "activation_scheme': expected dynamic for fp8, got static"),
         (AWQ_CONFIG | {"bits": 8}, "bits': expected 4 for awq, got 8"),
         (AWQ_CONFIG | {"version": "gemv"}, "version': expected gemm for awq, got gemv"),
         (AWQ_CONFIG | {"zero_point": False}, "zero_point': expected True for awq, got False"),

@@ -10,11 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from glimpse.engine.families.registry import load_model_config
+from glimpse.engine.layers.pixels import normalize
 from glimpse.engine.loading.load_engine import load_model
+from glimpse.engine.models.encoders.qwen2_vl_vision import cut_patches
 from glimpse.engine.models.qwen2_vl import Qwen2VL, layout_prompt
-from glimpse.engine.models.qwen2_vl_vision import cut_patches, normalize
 from glimpse.engine.plan import MediaSpan
 from glimpse.media.kind import MediaKind
+from tests.engine.harness import encode_of
 from tests.oracle import grids, image_processor, load_oracle, token_types
 
 CPU = torch.device("cpu")
@@ -39,7 +41,7 @@ def make_spans(parts: list[tuple[int, tuple[MediaKind, tuple[int, int, int]]]]) 
     for num_text, (kind, grid) in parts:
         num_tokens = int(np.prod(grid)) // 4
         key = hashlib.sha256(bytes(grid)).digest()
-        spans.append(MediaSpan(kind=kind, start=end + num_text, num_tokens=num_tokens, key=key, grid_thw=grid))
+        spans.append(MediaSpan(kind=kind, start=end + num_text, num_tokens=num_tokens, key=key, grid=grid))
         end = spans[-1].end
     return tuple(spans)
 
@@ -62,7 +64,7 @@ def test_positions_match_transformers(
 
 
 def test_text_starts_after_the_last_frame_of_a_long_video():
-    video = MediaSpan(kind=MediaKind.VIDEO, start=1, num_tokens=5, key=b"video", grid_thw=(5, 2, 2))
+    video = MediaSpan(kind=MediaKind.VIDEO, start=1, num_tokens=5, key=b"video", grid=(5, 2, 2))
     layout = layout_prompt(8, [video], spatial_merge_size=2)
     assert layout.prompt_positions.tolist() == [
         [0, 1, 2, 3, 4, 5, 6, 7],
@@ -103,6 +105,6 @@ def test_videos_are_encoded_frame_by_frame(tiny_checkpoint: Path, model: Qwen2VL
         for pair in (whole[:2], whole[2:])
     ]
     with torch.inference_mode():
-        [encoded] = model.encode([(memoryview(frames.tobytes()), (2, 4, 6))])
+        [encoded] = model.encode([encode_of(memoryview(frames.tobytes()), (2, 4, 6), MediaKind.VIDEO)])
         expected = load_oracle(tiny_checkpoint).model.visual(torch.cat(patches), grid_thw=torch.tensor([[2, 4, 6]]))
     assert (encoded - expected.pooler_output).abs().max() <= 1e-5

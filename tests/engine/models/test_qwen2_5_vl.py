@@ -12,17 +12,17 @@ from hypothesis import strategies as st
 from transformers.vision_utils import get_vision_window_index
 
 from glimpse.engine.errors import CheckpointError
+from glimpse.engine.families.qwen.qwen2_vl import MAX_SECONDS_PER_FRAME
 from glimpse.engine.families.registry import load_model_config
 from glimpse.engine.llm import LLM
 from glimpse.engine.loading.load_engine import load_model
+from glimpse.engine.models.encoders.varlen_segments import window_order
 from glimpse.engine.models.qwen2_vl import Qwen2VL, layout_prompt
-from glimpse.engine.models.varlen_segments import window_order
 from glimpse.engine.plan import MediaSpan
 from glimpse.engine.sampling_params import SamplingParams
-from glimpse.engine.text.media_inputs import MAX_SECONDS_PER_FRAME
 from glimpse.media.kind import MediaKind
 from tests.checkpoints import make_checkpoint, write_json
-from tests.engine.harness import BLOCK_SIZE, Harness, Prompt, make_prompt
+from tests.engine.harness import BLOCK_SIZE, Harness, Prompt, encode_of, make_prompt
 from tests.engine.levels import at_each_level, needs_kernels
 from tests.oracle import embeddings, greedy_answer, grids, load_oracle, token_types
 
@@ -110,7 +110,7 @@ def test_encoder_outputs_match_transformers(checkpoint: Path, sides: tuple[int, 
     model = load_model(checkpoint, load_model_config(checkpoint), CPU, torch.float32, lambda stage, fraction: None)
     assert isinstance(model, Qwen2VL)
     with torch.inference_mode():
-        (encoded,) = model.encode([(memoryview(image.tobytes()), (1, sides[0] // 14, sides[1] // 14))])
+        (encoded,) = model.encode([encode_of(memoryview(image.tobytes()), (1, sides[0] // 14, sides[1] // 14))])
     assert (encoded - expected).abs().max() <= 1e-5
 
 
@@ -147,7 +147,7 @@ def test_positions_match_transformers(
         start=num_text,
         num_tokens=num_tokens,
         key=b"video",
-        grid_thw=(grid_t, 2 * height, 2 * width),
+        grid=(grid_t, 2 * height, 2 * width),
         mrope_time_interval=2 * float(np.float32(seconds)),
     )
     layout = layout_prompt(num_text + num_tokens, [span], spatial_merge_size=2)

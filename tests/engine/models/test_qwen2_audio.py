@@ -12,9 +12,10 @@ from glimpse.engine.config import Quantization
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.families.registry import load_model_config
 from glimpse.engine.plan import MediaSpan
-from glimpse.engine.text.media_inputs import audio_processing_of
+from glimpse.engine.text.media_inputs import read_media
 from glimpse.media.kind import MediaKind
 from glimpse.media.processing.audio import audio_from_samples
+from glimpse.media.processing.media_processing import MediaProcessing
 from tests.audio_checkpoints import PREPROCESSOR_CONFIG, TOKEN_IDS, make_audio_checkpoint
 from tests.audio_oracle import greedy_answer
 from tests.checkpoints import write_json
@@ -48,9 +49,9 @@ def audio_prompt_of(seed: int, *parts: int | Samples) -> AudioPrompt:
         span = MediaSpan(
             kind=MediaKind.AUDIO,
             start=len(token_ids),
-            num_tokens=audio_input.num_tokens,
+            num_tokens=audio_input.grid[2] // 4,
             key=audio_input.key,
-            grid_thw=(1, *audio_input.features.shape),
+            grid=(1, *audio_input.features.shape),
         )
         spans.append(span)
         features.append(audio_input.features)
@@ -167,7 +168,7 @@ def test_native_kernels_stay_near_float32(
 def test_reads_the_audio_processing_of_the_checkpoint(checkpoint: Path) -> None:
     config = load_model_config(checkpoint)
     assert config.placeholder_ids == {"audio": TOKEN_IDS["<|AUDIO|>"]}
-    assert audio_processing_of(checkpoint, config) == PROCESSING
+    assert read_media(checkpoint, config) == MediaProcessing(audio=PROCESSING)
 
 
 @pytest.mark.parametrize(("name", "value"), [("feature_size", 80), ("chunk_length", 10)])
@@ -175,7 +176,7 @@ def test_refuses_a_preprocessor_that_does_not_fit_the_encoder(tmp_path: Path, na
     path = make_audio_checkpoint(tmp_path)
     write_json(path / "preprocessor_config.json", PREPROCESSOR_CONFIG | {name: value})
     with pytest.raises(ValueError, match=name):
-        audio_processing_of(path, load_model_config(path))
+        read_media(path, load_model_config(path))
 
 
 @pytest.mark.parametrize(

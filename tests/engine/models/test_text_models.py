@@ -7,14 +7,21 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
+from glimpse import LLM, SamplingParams
 from glimpse.engine.config import Quantization
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.families.registry import load_model_config
 from tests.checkpoints import write_json
 from tests.engine.harness import BLOCK_SIZE, Harness, Prompt, ScriptedSequence, make_prompt
 from tests.engine.levels import LEVELS, needs_kernels
-from tests.text_checkpoints import FAMILIES, make_text_checkpoint
+from tests.text_checkpoints import FAMILIES, LONG_ROPE, make_text_checkpoint
 
+LONG = {
+    "type": "longrope",
+    "short_factor": LONG_ROPE["short_factor"],
+    "long_factor": LONG_ROPE["long_factor"],
+}
+"""Rotary fields as published checkpoints of Phi-3 with a long context have them."""
 NUM_TOKENS = 8
 PROMPTS = [make_prompt(1, 23), make_prompt(2, 150)]
 
@@ -54,6 +61,46 @@ def test_in_chunks_and_from_the_prefix_cache(checkpoint: Path) -> None:
     assert_agrees(harness.answer(again, NUM_TOKENS), checkpoint)
 
 
+def published_phi3(path: Path, *, original: int) -> Path:
+    """Writes a checkpoint of Phi-3 with a long context, configured as the published ones, and returns it."""
+    make_text_checkpoint(path, "phi3 128k")
+    config = json.loads((path / "config.json").read_bytes())
+    del config["rope_parameters"]
+    change = {"rope_theta": 10_000.0, "rope_scaling": LONG, "original_max_position_embeddings": original}
+    write_json(path / "config.json", config | change)
+    return path
+
+
+@pytest.mark.parametrize(("max_model_len", "prompt"), [(200, PROMPTS[1]), (None, make_prompt(3, 220))])
+def test_longrope_has_the_factors_of_the_longest_sequence(
+    tmp_path: Path, max_model_len: int | None, prompt: Prompt
+) -> None:
+    path = published_phi3(tmp_path, original=200)
+    harness = Harness(path, max_model_len=max_model_len)
+    assert_agrees(harness.answer(harness.begin(prompt), NUM_TOKENS), path)
+
+
+def test_su_is_longrope(tmp_path: Path) -> None:
+    path = published_phi3(tmp_path, original=200)
+    expected = load_model_config(path)
+    config = json.loads((path / "config.json").read_bytes())
+    write_json(path / "config.json", config | {"rope_scaling": LONG | {"type": "su"}})
+    assert load_model_config(path) == expected
+
+
+def test_longrope_reads_max_model_len(tmp_path: Path) -> None:
+    path = published_phi3(tmp_path, original=200)
+    prompt = {"prompt_token_ids": list(PROMPTS[1].token_ids)}
+    answers: list[list[int]] = []
+    for max_model_len in (200, 201):
+        llm = LLM(path, dtype="float32", device="cpu", max_model_len=max_model_len)
+        (output,) = llm.generate(prompt, SamplingParams(max_tokens=NUM_TOKENS, temperature=0, ignore_eos=True))
+        answers.append(list(output.outputs[0].token_ids))
+    harness = Harness(path, max_model_len=200)
+    assert answers[0] == harness.answer(harness.begin(PROMPTS[1]), NUM_TOKENS).answer
+    assert answers[1] != answers[0]
+
+
 @needs_kernels
 @pytest.mark.parametrize("quantization", ["none", "int8"])
 def test_native_kernels_stay_near_float32(checkpoint: Path, quantization: Quantization) -> None:
@@ -89,10 +136,16 @@ def test_a_sliding_window_bounds_the_context_window(
 @pytest.mark.parametrize(
     ("family", "change", "message"),
     [
-        ("llama3", {"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4}}, "or 'llama3', got 'yarn'"),
+        ("llama3", {"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4}}, "or 'longrope', got 'yarn'"),
+        (
+            "phi3 128k",
+            {"rope_parameters": LONG_ROPE | {"long_factor": [1.0]}},
+            "long_factor': expected 8 numbers, got 1",
+        ),
+        ("phi3 128k", {"rope_parameters": LONG_ROPE | {"short_mscale": 1.2}}, "'rope_scaling.short_mscale'"),
         ("llama3", {"attention_bias": True}, "'attention_bias': expected false, got true"),
         ("llama3", {"mlp_bias": True}, "'mlp_bias': expected false, got true"),
-        ("phi3", {"partial_rotary_factor": 0.5}, "'partial_rotary_factor': expected 1.0, got 0.5"),
+        ("llama3", {"partial_rotary_factor": 0.5}, "'partial_rotary_factor': expected 1.0, got 0.5"),
         ("qwen3", {"hidden_act": "gelu"}, "'hidden_act': expected 'silu', got 'gelu'"),
     ],
 )

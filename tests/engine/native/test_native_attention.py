@@ -9,10 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from glimpse.engine.layers.norm import HeadNorms
+from glimpse.engine.layers.ops import TorchOps
 from glimpse.engine.layers.rotary import Rotation
 from glimpse.engine.layers.rotary import rotate as plain_rotate
 from glimpse.engine.native import attention
 from glimpse.engine.native.library import Level
+from glimpse.engine.native.native_ops import as_norm
 from glimpse.engine.tensors.paged_plan import plan_attention
 from tests.engine import attention_steps
 from tests.engine.attention_steps import Step, plain
@@ -130,7 +133,7 @@ def full_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
 
 @at_each_level
 @each_dtype
-@pytest.mark.parametrize("head_dim", [16, 48, 64, 80, 128])
+@pytest.mark.parametrize("head_dim", [16, 48, 64, 72, 80, 128])
 @pytest.mark.parametrize("sizes", [(1,), (64, 36), (300, 16, 4)])
 def test_packed_attention_stays_within_segments(
     level: Level, dtype: torch.dtype, head_dim: int, sizes: tuple[int, ...]
@@ -167,6 +170,26 @@ def test_rotate_and_store_matches_the_reference_implementation(
     expected.write(slots, plain_rotate(key, rotation), value)
     assert torch.equal(attention.rotate_and_store(qkv, rotation, cache, slots), plain_rotate(query, rotation))
     assert torch.equal(cache.keys, expected.keys)
+    assert torch.equal(cache.values, expected.values)
+
+
+@each_dtype
+@pytest.mark.parametrize(("num_tokens", "head_dim"), [(1, 128), (3, 24), (40, 80), (2, 512)])
+def test_heads_are_normalized_before_their_rotation(dtype: torch.dtype, num_tokens: int, head_dim: int):
+    """Sums of squares differ from torch's in their last bits, so bfloat16 results do now and then."""
+    norms = HeadNorms(head_dim, eps=1e-6).to(dtype)
+    for norm in (norms.query, norms.key):
+        norm.weight.uniform_(0.5, 1.5)
+    qkv = torch.randn(num_tokens, (6 + 2 * 2) * head_dim).to(dtype)
+    rotation = random_rotation(num_tokens, head_dim)
+    slots = torch.randperm(64)[:num_tokens]
+    cache, expected = (attention_steps.make_cache(2, 32, 2, head_dim, dtype) for _ in range(2))
+    reference = TorchOps().rotate_and_store(qkv.clone(), rotation, expected, slots, norms)
+    query = attention.rotate_and_store(qkv, rotation, cache, slots, as_norm(norms.query), as_norm(norms.key))
+    tolerance = 2**-7 if dtype is torch.bfloat16 else 2**-20
+    for actual, wanted in ((query, reference), (cache.keys, expected.keys)):
+        torch.testing.assert_close(actual, wanted, rtol=tolerance, atol=tolerance)
+        assert dtype is torch.float32 or (actual == wanted).double().mean() > 0.99
     assert torch.equal(cache.values, expected.values)
 
 

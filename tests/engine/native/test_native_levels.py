@@ -31,6 +31,30 @@ def test_default_is_the_fastest_level():
     assert choose_level() is Level.AVX512
 
 
+BELOW_AMX = [Level.AVX2, Level.AVX512, Level.AVX512_VNNI, Level.AVX512_BF16]
+
+
+@pytest.mark.parametrize(
+    ("vendor", "levels", "expected"),
+    [
+        ("GenuineIntel", BELOW_AMX, Level.AVX512_VNNI),  # Cooper Lake, Sapphire Rapids without AMX
+        ("GenuineIntel", [*BELOW_AMX, Level.AMX], Level.AMX),
+        ("GenuineIntel", BELOW_AMX[:-1], Level.AVX512_VNNI),
+        ("GenuineIntel", [Level.AVX2, Level.AVX_VNNI], Level.AVX_VNNI),
+        ("AuthenticAMD", BELOW_AMX, Level.AVX512_BF16),
+        ("", BELOW_AMX, Level.AVX512_BF16),
+    ],
+)
+def test_default_depends_on_the_processors_maker(
+    monkeypatch: pytest.MonkeyPatch, vendor: str, levels: list[Level], expected: Level
+):
+    monkeypatch.delenv("GLIMPSE_CPU_LEVEL", raising=False)
+    monkeypatch.setattr(library, "machine_levels", lambda: levels)
+    monkeypatch.setattr(library, "processor_vendor", lambda: vendor)
+    assert choose_level() is expected
+    assert choose_level(levels[-1].option) is levels[-1], "options are honored"
+
+
 @pytest.mark.usefixtures("older_processor")
 def test_option_comes_before_the_environment_variable(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("GLIMPSE_CPU_LEVEL", "avx2")

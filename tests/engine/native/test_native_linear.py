@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from glimpse.engine.layers.linear import Int8Linear, Linear
-from glimpse.engine.layers.mlp import GatedMLP, QuickGeluMLP
+from glimpse.engine.layers.mlp import GatedMLP, PlainMLP
 from glimpse.engine.layers.norm import RMSNorm
 from glimpse.engine.layers.ops import Ops, TorchOps
 from glimpse.engine.native.library import Level, load_library
@@ -119,13 +119,17 @@ class Layer(nn.Module):
         self.norm = norm
         self.linear = Linear(100, 70, bias=True)
         self.gated = GatedMLP(100, inner)
-        self.gelu = QuickGeluMLP(100, inner)
+        self.gated_gelu = GatedMLP(100, inner, activation="gelu_tanh")
+        self.quick = PlainMLP(100, inner, activation="quick_gelu")
+        self.gelu = PlainMLP(100, inner, activation="gelu_tanh")
 
     def outputs(self, ops: Ops, hidden: Tensor) -> list[Tensor]:
         return [
             ops.norm_linear(hidden, self.norm, self.linear),
             ops.logits(hidden, self.norm, self.linear),
             ops.norm_mlp_add(hidden, self.norm, self.gated),
+            ops.norm_mlp_add(hidden, self.norm, self.gated_gelu),
+            ops.norm_mlp_add(hidden, self.norm, self.quick),
             ops.norm_mlp_add(hidden, self.norm, self.gelu),
         ]
 

@@ -102,7 +102,7 @@ def test_names_the_field_of_an_invalid_audio_input(llm: LLM, part: Any, words: s
 
 
 def test_refuses_audio_for_a_model_without_audio_support(tiny_checkpoint: Path) -> None:
-    with pytest.raises(InputError, match=r"messages\[0\].content\[0\].audio': the model does not accept audio"):
+    with pytest.raises(InputError, match=r"messages\[0\].content\[0\].audio': the model does not support audio input"):
         load(tiny_checkpoint).chat(user(audio((SAMPLES, 44_100))), GREEDY)
 
 

@@ -102,7 +102,7 @@ def test_embeddings_are_equivalent_to_their_audio(tmp_path: Path) -> None:
         for content in ((samples, 16_000), [embeddings])
     )
     assert by_embeddings.outputs == by_audio.outputs
-    with pytest.raises(InputError, match="image_embeds: the model does not accept images"):
+    with pytest.raises(InputError, match="image_embeds: the model does not accept embeddings of images"):
         llm.chat(user(image_embeds(good(), good_grid())), GREEDY)
 
 
@@ -194,7 +194,7 @@ def test_names_fields_that_only_other_models_support(llm: LLM) -> None:
         InputError, match=r"image\.image_sizes': unknown field, expected one of image_embeds, image_grid_thw"
     ):
         llm.generate(prompt(image), GREEDY)
-    with pytest.raises(InputError, match="audio_embeds: the model does not accept audio"):
+    with pytest.raises(InputError, match="audio_embeds: the model does not accept embeddings of audio"):
         llm.chat(user({"type": "audio_embeds", "audio_embeds": good()}), GREEDY)
 
 

@@ -13,7 +13,14 @@ from glimpse.engine.llm import LLM, InputError, SamplingParams
 from glimpse.engine.protocol import FinishReason
 from glimpse.engine.text.conversation import NamedTool, ToolChoice, ToolDefinition, ToolMode
 from glimpse.engine.text.tokenizer import Tokenizer
-from glimpse.engine.text.tools import FORMATS, ToolCallArguments, ToolCallStarted, ToolFormat, ToolParser, tool_grammar
+from glimpse.engine.text.tools import (
+    FORMATS,
+    ToolCallArguments,
+    ToolCallStarted,
+    ToolFormat,
+    new_tool_parser,
+    tool_grammar,
+)
 from tests.checkpoints import make_tokenizer
 from tests.paths import TRAINING_TEMPLATE
 
@@ -89,7 +96,7 @@ def test_random_weights_make_valid_tool_calls(llm: LLM, tool_format: ToolFormat,
     whole = [output.outputs[0].text for output in outputs if output.outputs[0].finish_reason is FinishReason.STOP]
     assert whole
     for answer in whole:
-        parser = ToolParser(tool_format, tools=DEFINITIONS)
+        parser = new_tool_parser(tool_format, tools=DEFINITIONS)
         opened, arguments = [*parser.feed(answer), *parser.finish()]
         assert isinstance(opened, ToolCallStarted)
         assert isinstance(arguments, ToolCallArguments)
@@ -142,6 +149,9 @@ def test_names_the_field_of_an_invalid_tool_call(llm: LLM, message: dict[str, An
 
 
 def test_refuses_tools_for_a_template_without_tools(tiny_checkpoint: Path) -> None:
-    plain = LLM(tiny_checkpoint, dtype="float32", device="cpu", kv_cache_bytes=8 << 20, num_threads=1)
+    options: dict[str, Any] = {"dtype": "float32", "device": "cpu", "kv_cache_bytes": 8 << 20, "num_threads": 1}
+    with pytest.raises(InputError, match="tool_template': expected 'auto' or 'off', got 'on'"):
+        LLM(tiny_checkpoint, tool_template="on", **options)  # type: ignore[arg-type]
+    plain = LLM(tiny_checkpoint, tool_template="off", **options)
     with pytest.raises(InputError, match="messages': the model's chat template does not support tools"):
         plain.chat([HI], GREEDY, tools=[LOOK])

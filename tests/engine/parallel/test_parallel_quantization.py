@@ -25,7 +25,11 @@ from glimpse.media.processing.audio import audio_from_samples
 from tests.audio_checkpoints import TOKEN_IDS, make_audio_checkpoint
 from tests.checkpoints import make_checkpoint
 from tests.engine.harness import Prompt, make_prompt, request_of
+from tests.engine.idefics3_prompts import tiled_prompt
 from tests.engine.levels import needs_kernels
+from tests.engine.llava_prompts import IMAGE, prompt_of
+from tests.idefics3_checkpoints import make_idefics3_checkpoint
+from tests.llava_checkpoints import make_llava_checkpoint
 from tests.media.audio import PROCESSING, noise
 from tests.text_checkpoints import make_text_checkpoint
 
@@ -73,14 +77,14 @@ def core_of_threads(config: EngineConfig, rendezvous_file: Path, pool: ThreadPoo
     runners = list(pool.map(load, range(config.tensor_parallel_size)))
     return Core(
         runner=ThreadedRunner(runners, pool),
-        model=ModelSpec(vocab_size=text.vocab_size, hidden_size=text.hidden_size, eos_token_ids=()),
+        model=ModelSpec(vocab_size=text.vocab_size, encoder_row_width=text.encoder_row_width, eos_token_ids=()),
         limits=SchedulerLimits(
             num_blocks=runners[0].num_blocks,
             block_size=config.block_size,
             max_model_len=256,
             max_batch_tokens=256,
             max_sequences=4,
-            encoder_bytes_per_token=4,
+            encoder_bytes_per_row=4,
             encoder_cache_bytes=1 << 20,
             prefix_caching=True,
             max_decode_slowdown=2.5,
@@ -138,7 +142,20 @@ def test_ranks_encode_audio_like_one_rank(tmp_path: Path):
     assert_ranks_answer_as_one(whole, 2, audio_prompt(3, 4_001, 2, 9_000, 6), tmp_path, max_tokens=6, tolerance=1e-4)
 
 
-@pytest.mark.parametrize("family", ["qwen3", "phi3"])
+def test_ranks_encode_images_of_llava_like_one_rank(tmp_path: Path):
+    path = make_llava_checkpoint(tmp_path / "llava", decoder="mistral")
+    whole = EngineConfig(model_path=str(path), device="cpu", dtype="float32", num_threads=1)
+    assert_ranks_answer_as_one(whole, 2, prompt_of(3, 4, IMAGE, 2, IMAGE, 6), tmp_path, max_tokens=6, tolerance=1e-4)
+
+
+def test_ranks_encode_tiles_like_one_rank(tmp_path: Path):
+    path = make_idefics3_checkpoint(tmp_path / "smolvlm")
+    whole = EngineConfig(model_path=str(path), device="cpu", dtype="float32", backend="torch", num_threads=1)
+    prompt = tiled_prompt(3, "smolvlm", 5, (3,), 2, (1,), 4)
+    assert_ranks_answer_as_one(whole, 2, prompt, tmp_path, max_tokens=6, tolerance=1e-4)
+
+
+@pytest.mark.parametrize("family", ["qwen3", "phi3", "phi4 mini", "gemma3"])
 def test_ranks_share_norms_of_heads_and_stacked_weights(tmp_path: Path, family: str):
     path = make_text_checkpoint(tmp_path / "text", family)
     whole = EngineConfig(model_path=str(path), device="cpu", dtype="float32", backend="torch", num_threads=1)
@@ -158,13 +175,13 @@ def audio_prompt(*numbers: int) -> Prompt:
         span = MediaSpan(
             kind=MediaKind.AUDIO,
             start=len(token_ids),
-            num_tokens=audio.num_tokens,
+            num_tokens=audio.grid[2] // 4,
             key=audio.key,
-            grid_thw=(1, *audio.features.shape),
+            grid=(1, *audio.features.shape),
         )
         spans.append(span)
         features.append(audio.features)
-        token_ids += [TOKEN_IDS["<|AUDIO|>"]] * audio.num_tokens
+        token_ids += [TOKEN_IDS["<|AUDIO|>"]] * span.num_tokens
     return Prompt(token_ids=tuple(token_ids), spans=tuple(spans), images=tuple(features))
 
 

@@ -11,6 +11,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -20,7 +21,8 @@ from glimpse.engine.ipc.client import EngineClient, EngineState
 from glimpse.engine.loading.load_engine import load_core
 from glimpse.engine.parallel.messages import Load, Loaded, pipe_to_rank
 from glimpse.engine.parallel.ranks import Ranks
-from glimpse.engine.protocol import FinishReason, Generate, TokenEvent
+from glimpse.engine.pooling_params import PoolingMode, PoolingParams
+from glimpse.engine.protocol import Embed, FinishReason, Generate, TokenEvent
 from glimpse.engine.sampling_params import SamplingParams
 from glimpse.engine.scheduling.core import Core
 from tests.engine.harness import Prompt, make_prompt, request_of
@@ -71,6 +73,14 @@ def answer(core: Core, prompts: Sequence[Prompt]) -> list[list[TokenEvent]]:
     return list(events.values())
 
 
+def embed(core: Core, prompts: Sequence[Prompt], pooling: PoolingParams) -> dict[str, np.ndarray]:
+    """Returns the embeddings of prompts that are computed concurrently."""
+    for index, prompt in enumerate(prompts):
+        generate = request(str(index), prompt)
+        core.submit(Embed(request_id=str(index), token_ids=generate.token_ids, media=generate.media, pooling=pooling))
+    return {event.request_id: np.frombuffer(event.embedding, dtype="<f4") for event in events_of(core)}
+
+
 def events_of(core: Core) -> list[TokenEvent]:
     """Returns all remaining events."""
     events: list[TokenEvent] = []
@@ -117,6 +127,12 @@ def test_two_ranks_answer_as_one_until_a_rank_dies(tiny_checkpoint: Path, alone:
     again = answer(core, PROMPTS)
     assert list(map(tokens, again)) == list(map(tokens, alone))
     assert again[-1][-1].num_cached_tokens > 0
+    single = load(tiny_checkpoint, 1)
+    for pooling in (*(PoolingParams(mode=mode) for mode in PoolingMode), PoolingParams(token_ids=(5, 6))):
+        ours, theirs = embed(core, PROMPTS, pooling), embed(single, PROMPTS, pooling)
+        assert len(ours) == len(PROMPTS)
+        for request_id, embedding in ours.items():
+            np.testing.assert_allclose(embedding, theirs[request_id], atol=TOLERANCE)
 
     core.submit(request("first", PROMPTS[1]))
     core.step()

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from glimpse.engine.errors import CheckpointError
-from glimpse.engine.model_config import TextConfig
+from glimpse.engine.model_config.decoder import TextConfig
 from glimpse.engine.parallel.plans import assign_encoder_ranks, shard_plan
 from glimpse.engine.parallel.shards import shard_config, shard_tensor
 from glimpse.engine.plan import Embeddings, Encode, SequenceChunk, SequenceStart, StepPlan
@@ -135,7 +135,7 @@ def test_refuses_a_decoder_that_cannot_be_sharded_evenly(
 
 
 def image(number: int, height: int) -> Encode:
-    return Encode(key=bytes([number]), kind=MediaKind.IMAGE, grid_thw=(1, height, 4), content=memoryview(b"pixels"))
+    return Encode(key=bytes([number]), kind=MediaKind.IMAGE, grid=(1, height, 4), content=memoryview(bytes(height)))
 
 
 @given(heights=st.lists(st.integers(1, 50), max_size=20), num_ranks=st.integers(1, 8))
@@ -153,13 +153,13 @@ def test_each_media_item_goes_to_one_rank_and_sampling_to_rank_0():
         sequence_id=1, start=0, token_ids=(7, 8, 9), block_table=(0,), samples=True, num_draft_tokens=1
     )
     embeddings = Embeddings(dtype="float32", data=memoryview(bytes(8)))
-    embedded = Encode(key=b"e", kind=MediaKind.IMAGE, grid_thw=(1, 90, 90), content=embeddings)
+    embedded = Encode(key=b"e", kind=MediaKind.IMAGE, grid=(1, 90, 90), content=embeddings)
     media = (image(1, 4), image(2, 2), embedded, image(3, 2))
     plan = StepPlan(ended=(4,), evicted=(b"k",), started=(start,), encode=media, chunks=(chunk,))
     plans = shard_plan(plan, 2)
     assert [contents(shard.encode) for shard in plans] == [
-        [b"pixels", None, "embeddings", None],
-        [None, b"pixels", None, b"pixels"],
+        [bytes(4), None, "embeddings", None],
+        [None, bytes(2), None, bytes(2)],
     ]
     assert [shard.started[0].sampling for shard in plans] == [sampling, SamplingParams()]
     assert [(shard.chunks[0].samples, shard.chunks[0].num_draft_tokens) for shard in plans] == [(True, 1), (False, 0)]

@@ -72,6 +72,10 @@ def test_refuses_prompt_that_leaves_no_room_for_an_answer(num_tokens: int):
             EngineErrorCode.INTERNAL,
             "overlap another medium",
         ),
+        (generate("r", [0, 0], image_input("a", 0, 2, ((1, 2),))), EngineErrorCode.INTERNAL, "exceed its 2 tokens"),
+        (generate("r", [0, 0], image_input("a", 0, 2, ((0, 2), (1, 1)))), EngineErrorCode.INTERNAL, "overlap"),
+        (generate("r", [0, 0], image_input("a", 0, 2, ((-1, 1),))), EngineErrorCode.INTERNAL, "overlap"),
+        (generate("r", [0, 0], image_input("a", 0, 2, ((0, 0),))), EngineErrorCode.INTERNAL, "empty"),
         (generate("r", [0, 0], image_with_key(b"short")), EngineErrorCode.INTERNAL, "expected 32 bytes, got 5"),
         (
             generate("r", [0, 0], embedded("a", 3)),
@@ -341,14 +345,14 @@ class LogprobRunner:
 def core_over(runner: Runner) -> Core:
     return Core(
         runner=runner,
-        model=ModelSpec(vocab_size=VOCAB_SIZE, hidden_size=2, eos_token_ids=(EOS,)),
+        model=ModelSpec(vocab_size=VOCAB_SIZE, encoder_row_width=2, eos_token_ids=(EOS,)),
         limits=SchedulerLimits(
             num_blocks=4,
             block_size=4,
             max_model_len=16,
             max_batch_tokens=16,
             max_sequences=4,
-            encoder_bytes_per_token=1,
+            encoder_bytes_per_row=1,
             encoder_cache_bytes=1,
             prefix_caching=True,
             max_decode_slowdown=2.5,

@@ -9,24 +9,30 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from glimpse.engine.errors import EngineErrorCode
-from glimpse.engine.protocol import FinishReason, Generate, MediaInput, Step
+from glimpse.engine.pooling_params import PoolingMode
+from glimpse.engine.protocol import Embed, FinishReason, Generate, MediaInput, Step
 from glimpse.engine.sampling_params import Grammar, GrammarKind, SamplingParams
 from glimpse.engine.scheduling import grammar_queue
 from glimpse.engine.scheduling.sequence import namespace_key
 from tests.engine.checking_runner import (
     EOS,
     PLACEHOLDER,
+    embed,
+    embedding_of,
     fingerprints,
     generate,
     image_input,
     make_core,
     next_token,
+    placeholders,
     run_until_idle,
 )
 
 FAILURE = "the engine failed while it computed this request"
 GRAMMARS = tuple(Grammar(kind=GrammarKind.REGEX, text=text) for text in "ab")
-IMAGE_TOKENS = {"dot": 1, "cat": 3, "dog": 5, "sea": 6, "map": 8}
+IMAGE_TOKENS = {"dot": 1, "cat": 3, "dog": 5, "sea": 6, "map": 8, "sky": 9}
+RUNS = {"dog": ((1, 2), (4, 1)), "sea": ((0, 1), (2, 2)), "sky": ((3, 2), (5, 2))}
+"""Runs of placeholder tokens of the images that also have literal ones."""
 
 pieces = st.one_of(
     st.sampled_from(sorted(IMAGE_TOKENS)),
@@ -48,8 +54,11 @@ def make_prompt(parts: list[str | list[int]]) -> tuple[list[int], list[MediaInpu
     media: list[MediaInput] = []
     for part in parts:
         if isinstance(part, str):
-            media.append(image_input(part, len(token_ids), IMAGE_TOKENS[part]))
-            token_ids += [PLACEHOLDER] * IMAGE_TOKENS[part]
+            media.append(image_input(part, len(token_ids), IMAGE_TOKENS[part], RUNS.get(part, ())))
+            rows = placeholders(media[-1].span)
+            token_ids += [
+                PLACEHOLDER if index in rows else 1 + index % 2 for index in range(len(token_ids), media[-1].span.end)
+            ]
         else:
             token_ids += part
     return token_ids, media
@@ -76,8 +85,9 @@ def answer_alone(request: Generate, max_model_len: int) -> tuple[list[int], Fini
 class SubmittedRequest:
     """A submitted request and its answer so far."""
 
-    request: Generate
+    request: Generate | Embed
     token_ids: list[int] = field(default_factory=list[int])
+    embedding: bytes = b""
     finish: FinishReason | None = None
 
 
@@ -163,6 +173,20 @@ class CoreMachine(RuleBasedStateMachine):
                 self.submitted[completion.request_id] = SubmittedRequest(completion)
                 self.core.submit(completion)
 
+    @rule(
+        parts=st.lists(pieces, min_size=1, max_size=4),
+        mode=st.sampled_from(PoolingMode),
+        cache_salt=st.sampled_from(["", "salt"]),
+        client=st.sampled_from(["", "a"]),
+    )
+    def submit_for_embedding(
+        self, parts: list[str | list[int]], mode: PoolingMode, cache_salt: str, client: str
+    ) -> None:
+        token_ids, media = make_prompt(parts)
+        request = embed(str(len(self.submitted)), token_ids, *media, mode=mode, cache_salt=cache_salt, client=client)
+        self.submitted[request.request_id] = SubmittedRequest(request)
+        self.core.submit(request)
+
     @rule(data=st.data())
     def cancel(self, data: st.DataObject) -> None:
         self.core.cancel(data.draw(st.sampled_from(["unknown", *self.submitted])))
@@ -209,6 +233,7 @@ class CoreMachine(RuleBasedStateMachine):
             assert entry.finish is None, "event after the last one"
             assert event.token_ids or event.finish
             entry.token_ids += event.token_ids
+            entry.embedding = event.embedding
             entry.finish = event.finish
             assert (event.error is not None) == (event.finish is FinishReason.ERROR)
             if event.error is EngineErrorCode.OUT_OF_MEMORY:
@@ -216,6 +241,9 @@ class CoreMachine(RuleBasedStateMachine):
             self.check(entry)
 
     def check(self, entry: SubmittedRequest) -> None:
+        if isinstance(entry.request, Embed):
+            self.check_embedding(entry, entry.request)
+            return
         if len(entry.request.token_ids) >= self.max_model_len:
             assert entry.finish is FinishReason.ERROR
             return
@@ -223,6 +251,14 @@ class CoreMachine(RuleBasedStateMachine):
         assert entry.token_ids == token_ids[: len(entry.token_ids)]
         if entry.finish in (FinishReason.STOP, FinishReason.LENGTH):
             assert (entry.token_ids, entry.finish) == (token_ids, finish)
+
+    def check_embedding(self, entry: SubmittedRequest, request: Embed) -> None:
+        assert entry.finish is not None
+        assert not entry.token_ids
+        if len(request.token_ids) > self.max_model_len:
+            assert entry.finish is FinishReason.ERROR
+        has_embedding = entry.finish is FinishReason.STOP
+        assert entry.embedding == (embedding_of(request) if has_embedding else b"")
 
     def teardown(self) -> None:
         for compiling in self.compiling.values():

@@ -9,7 +9,7 @@ from glimpse.engine.scheduling.sequence import ModelSpec, Sequence, make_sequenc
 from tests.engine.checking_runner import PLACEHOLDER, generate, image_input, key, make_core, run_until_idle
 
 WHOLE = 1000
-MODEL = ModelSpec(vocab_size=8, hidden_size=2, eos_token_ids=())
+MODEL = ModelSpec(vocab_size=8, encoder_row_width=2, eos_token_ids=())
 
 
 def make(sequence_id: int, *images: tuple[str, int]) -> Sequence:
@@ -24,7 +24,7 @@ def make(sequence_id: int, *images: tuple[str, int]) -> Sequence:
 
 
 def make_cache(capacity_tokens: int) -> EncoderCache:
-    return EncoderCache(bytes_per_token=10, capacity_bytes=10 * capacity_tokens)
+    return EncoderCache(bytes_per_row=10, capacity_bytes=10 * capacity_tokens)
 
 
 def reach(cache: EncoderCache, sequence: Sequence, start: int, end: int) -> int:
@@ -71,6 +71,25 @@ def test_span_is_not_encoded_for_tokens_outside_it():
     assert [item.key for item in cache.finish_plan()[0]] == [key("dog")]
     assert reach(cache, sequence, 8, 9) == 9
     assert cache.finish_plan() == ((), ())
+
+
+def test_literal_tokens_need_no_image():
+    cache = make_cache(3)
+    prompt = [1, PLACEHOLDER, PLACEHOLDER, 2, PLACEHOLDER, 3]
+    request = generate("0", prompt, image_input("cat", 0, 6, ((1, 2), (4, 1))))
+    sequence = make_sequence(0, request, max_model_len=WHOLE, model=MODEL)
+    assert reach(cache, sequence, 0, 1) == 1
+    assert cache.finish_plan() == ((), ())
+    assert reach(cache, sequence, 1, 4) == 4
+    assert cache.num_tokens_to_encode == 3, "rows of the encoder output"
+    cache.finish_plan()
+    for computed, num_pinned in ((4, 1), (5, 0)):
+        start, sequence.num_computed_tokens = sequence.num_computed_tokens, computed
+        cache.advance(sequence, first_token=start)
+        assert cache.num_pinned == num_pinned
+    assert reach(cache, make(1, ("dog", 3)), 0, 3) == 3
+    cache.finish_plan()
+    assert reach(cache, sequence, 5, 6) == 6, "the output is evicted, and the last token does not need it"
 
 
 def test_empty_range_needs_no_image():

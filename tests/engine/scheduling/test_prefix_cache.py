@@ -11,7 +11,7 @@ from glimpse.engine.scheduling.sequence import ModelSpec, Sequence, make_sequenc
 from tests.engine.checking_runner import PLACEHOLDER, generate, image_input
 
 BLOCK_SIZE = 4
-MODEL = ModelSpec(vocab_size=10_000, hidden_size=2, eos_token_ids=())
+MODEL = ModelSpec(vocab_size=10_000, encoder_row_width=2, eos_token_ids=())
 
 
 def make(token_ids: list[int], *media: MediaInput, cache_salt: str = "") -> Sequence:
@@ -141,9 +141,17 @@ def test_every_input_of_a_block_changes_its_hash():
         make(pads, image_input("a", 0, 2), image_input("b", 2, 2)),
         make(pads, image_input("b", 0, 2), image_input("a", 2, 2)),
         make(pads, image_input("a", 0, 1), image_input("a", 1, 3)),
+        make(pads, image_input("a", 0, 4, ((0, 1), (2, 2)))),
+        make(pads, image_input("a", 0, 4, ((1, 3),))),
     ]
     first_names = [hashes(sequence)[0] for sequence in variants]
     assert len(set(first_names)) == len(variants)
+
+
+def test_literal_tokens_before_the_rows_of_an_image_are_shared():
+    prompt = [1, 2, 1, 2, 1, PLACEHOLDER, PLACEHOLDER, 2]
+    one, other = (hashes(make(prompt, image_input(name, 0, 8, ((5, 2),)))) for name in ("cat", "dog"))
+    assert (one[0] == other[0], one[1] == other[1]) == (True, False)
 
 
 def test_hash_depends_on_the_part_of_an_image():

@@ -25,7 +25,7 @@ def test_refuses_limits_under_which_a_sequence_waits_forever(
             max_model_len=16,
             max_batch_tokens=max_batch_tokens,
             max_sequences=max_sequences,
-            encoder_bytes_per_token=1,
+            encoder_bytes_per_row=1,
             encoder_cache_bytes=1,
             prefix_caching=True,
             max_decode_slowdown=2.5,

@@ -43,14 +43,14 @@ class TimedCore:
         self.runner = TimedRunner()
         self.core = Core(
             runner=self.runner,
-            model=ModelSpec(vocab_size=8, hidden_size=2, eos_token_ids=()),
+            model=ModelSpec(vocab_size=8, encoder_row_width=2, eos_token_ids=()),
             limits=SchedulerLimits(
                 num_blocks=10_000,
                 block_size=16,
                 max_model_len=8000,
                 max_batch_tokens=2048,
                 max_sequences=max_sequences,
-                encoder_bytes_per_token=1,
+                encoder_bytes_per_row=1,
                 encoder_cache_bytes=8000,
                 prefix_caching=False,
                 max_decode_slowdown=max_slowdown,

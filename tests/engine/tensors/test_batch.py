@@ -10,7 +10,7 @@ from glimpse.engine.tensors.batch import MediaRows, SequenceLayout, make_batch
 from glimpse.media.kind import MediaKind
 
 CPU = torch.device("cpu")
-SPAN = MediaSpan(kind=MediaKind.IMAGE, start=2, num_tokens=4, key=b"k", grid_thw=(1, 4, 4))
+SPAN = MediaSpan(kind=MediaKind.IMAGE, start=2, num_tokens=4, key=b"k", grid=(1, 4, 4))
 LAYOUT = SequenceLayout(
     prompt_positions=np.array([[0, 1, 2, 2, 2, 2, 4], [0, 1, 2, 2, 3, 3, 4], [0, 1, 2, 3, 2, 3, 4]]),
     delta=-2,
@@ -53,6 +53,40 @@ def test_chunk_may_span_prompt_and_answer():
 def test_chunk_outside_a_medium_has_no_media_rows():
     chunks = [chunk(7, 0, (1, 2), (0,), samples=False), chunk(8, 6, (3,), (1, 2), samples=True)]
     assert make_batch(chunks, {7: LAYOUT, 8: LAYOUT}, block_size=4, device=CPU).media == ()
+
+
+@st.composite
+def layouts_of_runs(draw: st.DrawFn) -> tuple[MediaSpan, list[int]]:
+    """Draws a span of runs and literal tokens, and the row that each of its tokens takes; -1 for literal ones."""
+    rows: list[int] = []
+    runs: list[tuple[int, int]] = []
+    num_rows = 0
+    for literal, length in draw(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 4)), min_size=1, max_size=4)):
+        runs.append((len(rows) + literal, length))
+        rows += [-1] * literal + list(range(num_rows, num_rows + length))
+        num_rows += length
+    rows += [-1] * draw(st.integers(0, 2))
+    span = MediaSpan(
+        kind=MediaKind.VIDEO, start=draw(st.integers(0, 3)), num_tokens=len(rows), runs=tuple(runs), key=b"k", grid=()
+    )
+    return span, rows
+
+
+@given(layouts_of_runs(), st.data())
+def test_runs_take_the_rows_in_order_for_any_chunks(drawn: tuple[MediaSpan, list[int]], data: st.DataObject):
+    """Literal tokens take none."""
+    span, rows = drawn
+    num_tokens = span.end + 2
+    layout = SequenceLayout(prompt_positions=np.tile(np.arange(num_tokens), (3, 1)), delta=0, spans=(span,))
+    cuts = sorted(data.draw(st.sets(st.integers(1, num_tokens - 1))))
+    found = [-1] * num_tokens
+    for start, end in zip([0, *cuts], [*cuts, num_tokens], strict=True):
+        piece = chunk(7, start, (1,) * (end - start), tuple(range(num_tokens)), samples=False)
+        for media in make_batch([piece], {7: layout}, block_size=4, device=CPU).media:
+            for index in range(media.num_tokens):
+                found[start + media.row + index] = media.offset + index
+    assert found == [-1] * span.start + rows + [-1] * 2
+    assert span.num_rows == max(rows) + 1
 
 
 def test_batch_without_sampling_has_no_sampled_rows():

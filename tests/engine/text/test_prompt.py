@@ -7,8 +7,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from glimpse.engine.families.chatml import QWEN2_VL_TEMPLATE
+from glimpse.engine.families.reading.chatml import QWEN2_VL_TEMPLATE
 from glimpse.engine.families.registry import load_model_config
+from glimpse.engine.families.token_layout import TokenLayout, one_run
 from glimpse.engine.text.conversation import ChatMessage, MediaSlot, TemplateOptions
 from glimpse.engine.text.prompt import PlaceholderError, PromptBuilder, load_prompt_builder
 from glimpse.engine.text.template import ChatTemplate, TemplateError
@@ -16,7 +17,6 @@ from glimpse.engine.text.tokenizer import Tokenizer
 from glimpse.media.kind import MediaKind
 from tests.checkpoints import CHAT_TEMPLATE, make_tokenizer
 from tests.engine.text.reference import reference_messages, reference_tokenizer
-from tests.engine.text.stub_media import StubMedium
 
 RAW = make_tokenizer()
 TOKENIZER = Tokenizer(RAW)
@@ -40,9 +40,9 @@ def user(*content: str | MediaSlot) -> ChatMessage:
     return ChatMessage(role="user", content=content)
 
 
-def one_each(messages: list[ChatMessage]) -> list[StubMedium]:
+def one_each(messages: list[ChatMessage]) -> list[TokenLayout]:
     slots = [part for message in messages for part in message.content if isinstance(part, MediaSlot)]
-    return [StubMedium(kind=slot.kind, num_tokens=1) for slot in slots]
+    return [one_run(slot.kind, 1) for slot in slots]
 
 
 def reference_ids(messages: list[ChatMessage], source: str = QWEN2_VL_TEMPLATE) -> list[int]:
@@ -70,7 +70,7 @@ def test_prompt_has_the_token_ids_of_transformers(messages: list[ChatMessage]) -
 @given(messages=MESSAGES, sizes=st.lists(st.integers(1, 5), min_size=20, max_size=20))
 def test_placeholders_of_each_medium_begin_at_its_start(messages: list[ChatMessage], sizes: list[int]) -> None:
     ones = one_each(messages)
-    media = [StubMedium(kind=one.kind, num_tokens=size) for one, size in zip(ones, sizes, strict=False)]
+    media = [one_run(one.kind, size) for one, size in zip(ones, sizes, strict=False)]
     prompt = BUILDER.chat(messages, media)
     rest = list(prompt.token_ids)
     for start, medium in sorted(zip(prompt.starts, media, strict=True), key=lambda pair: -pair[0]):
@@ -130,6 +130,26 @@ def test_developer_role_falls_back_to_system(source: str, role: str) -> None:
     assert TOKENIZER.decode(prompt.token_ids) == role
 
 
+ITERATES_OVER_PARTS = (
+    "{% for message in messages %}{{ message['role'] | capitalize }}"
+    "{{ ':' if message['content'][0]['type'] == 'image' else ': ' }}"
+    "{% for line in message['content'] %}{% if line['type'] == 'text' %}{{ line['text'] }}{% endif %}{% endfor %}"
+    "<|im_end|>{% endfor %}"
+)
+
+
+def test_templates_that_iterate_over_parts_get_texts_as_parts() -> None:
+    texts = [user("What is ", "this?"), ChatMessage(role="assistant", content=()), user("Again.")]
+    prompts = builder(ITERATES_OVER_PARTS)
+    rendered = prompts.tokenizer.decode(prompts.chat(texts, []).token_ids, skip_special=False)
+    assert rendered == "User: What is this?<|im_end|>Assistant: <|im_end|>User: Again.<|im_end|>"
+
+
+def test_templates_that_accept_strings_get_texts_as_strings() -> None:
+    for source in (QWEN2_VL_TEMPLATE, CHAT_TEMPLATE, "{{ messages[0].content | upper }}", "no content"):
+        assert not ChatTemplate(source, {}).needs_parts
+
+
 def test_generation_prompt_can_be_left_out() -> None:
     prompt = BUILDER.chat([user("Hi")], [], TemplateOptions(add_generation_prompt=False))
     assert TOKENIZER.decode(prompt.token_ids).endswith("Hi\n")
@@ -147,13 +167,13 @@ def test_generation_prompt_can_be_left_out() -> None:
 def test_refuses_media_that_do_not_match_the_prompt(
     content: tuple[str | MediaSlot, ...], kinds: list[MediaKind], message: str
 ) -> None:
-    media = [StubMedium(kind=kind, num_tokens=1) for kind in kinds]
+    media = [one_run(kind, 1) for kind in kinds]
     with pytest.raises(TemplateError, match=message):
         BUILDER.chat([user(*content)], media)
 
 
 def test_names_a_medium_without_a_placeholder() -> None:
-    image = StubMedium(kind=MediaKind.IMAGE, num_tokens=1)
+    image = one_run(MediaKind.IMAGE, 1)
     with pytest.raises(PlaceholderError) as none_shown:
         BUILDER.chat([user("Hi")], [image, image])
     assert none_shown.value.missing == 0
@@ -168,7 +188,7 @@ def test_refuses_media_that_the_template_does_not_render() -> None:
 
 
 def test_recognizes_special_tokens_in_a_text_prompt() -> None:
-    media = [StubMedium(kind=MediaKind.IMAGE, num_tokens=3)]
+    media = [one_run(MediaKind.IMAGE, 3)]
     prompt = BUILDER.text("<|im_start|>the <|image_pad|><|im_end|>", media)
     start, *the, pad, end = TOKENIZER.encode("<|im_start|>the <|image_pad|><|im_end|>")
     assert prompt.token_ids == [start, *the, pad, pad, pad, end]
@@ -178,8 +198,63 @@ def test_recognizes_special_tokens_in_a_text_prompt() -> None:
 def test_loads_the_prompt_builder_of_a_checkpoint(tiny_checkpoint: Path) -> None:
     loaded = load_prompt_builder(tiny_checkpoint, load_model_config(tiny_checkpoint))
     messages = [user("the ", IMAGE)]
-    prompt = loaded.chat(messages, [StubMedium(kind=MediaKind.IMAGE, num_tokens=2)])
+    prompt = loaded.chat(messages, [one_run(MediaKind.IMAGE, 2)])
     expected = reference_ids(messages, CHAT_TEMPLATE)
     at = expected.index(IMAGE_PAD)
     assert prompt.token_ids == [*expected[:at], IMAGE_PAD, *expected[at:]]
     assert prompt.starts == [at]
+
+
+FRAMES = TokenLayout(kind=MediaKind.VIDEO, pieces=((1, 2), 3, (4,), 1, (5, 6)))
+
+
+def test_layout_has_literal_tokens_between_runs() -> None:
+    prompt = BUILDER.text("the <|video_pad|> the<|image_pad|>", [FRAMES, one_run(MediaKind.IMAGE, 2)])
+    before, after = TOKENIZER.encode("the "), TOKENIZER.encode(" the")
+    pads = [VIDEO_PAD] * 3
+    assert prompt.token_ids == [*before, 1, 2, *pads, 4, VIDEO_PAD, 5, 6, *after, IMAGE_PAD, IMAGE_PAD]
+    assert prompt.starts == [len(before), len(before) + 9 + len(after)]
+    assert (FRAMES.num_tokens, FRAMES.runs) == (9, ((2, 3), (6, 1)))
+
+
+PIECES = st.lists(st.one_of(st.integers(1, 4), st.lists(st.integers(1, 9), max_size=3).map(tuple)), max_size=4)
+
+
+@given(
+    layouts=st.lists(st.tuples(PIECES, st.booleans()), max_size=4),
+    texts=st.lists(st.lists(st.sampled_from([1, 2, 7, 8]), max_size=3), min_size=4, max_size=4),
+)
+def test_layouts_replace_placeholders_and_wrappers(
+    layouts: list[tuple[list[int | tuple[int, ...]], bool]], texts: list[list[int]]
+) -> None:
+    token_ids, expected, starts = list[int](), list[int](), list[int]()
+    media: list[TokenLayout] = []
+    for (pieces, is_wrapped), text in zip(layouts, texts, strict=False):
+        prefix, suffix = ((7,), (8,)) if is_wrapped else ((), ())
+        media.append(TokenLayout(kind=MediaKind.VIDEO, pieces=(*pieces, 1), prefix=prefix, suffix=suffix))
+        token_ids += [0, 7, VIDEO_PAD, 8, *text]
+        expected += [0] if is_wrapped else [0, 7]
+        starts.append(len(expected))
+        expected += [*media[-1].token_ids(VIDEO_PAD), *([] if is_wrapped else [8]), *text]
+    prompt = BUILDER.expand(token_ids, media)
+    assert (prompt.token_ids, prompt.starts) == (expected, starts)
+    runs = [
+        (start + offset, length) for start, layout in zip(starts, media, strict=True) for offset, length in layout.runs
+    ]
+    placeholders = [index for start, length in runs for index in range(start, start + length)]
+    assert placeholders == [index for index, token_id in enumerate(expected) if token_id == VIDEO_PAD]
+
+
+@pytest.mark.parametrize("around", [([7], []), ([], [8]), ([8], [7]), ([], [])])
+def test_layout_leaves_half_a_wrapper_alone(around: tuple[list[int], list[int]]) -> None:
+    before, after = around
+    layout = TokenLayout(kind=MediaKind.VIDEO, pieces=((5,), 2), prefix=(7,), suffix=(8,))
+    prompt = BUILDER.expand([*before, VIDEO_PAD, *after], [layout])
+    assert prompt.token_ids == [*before, 5, VIDEO_PAD, VIDEO_PAD, *after]
+
+
+def test_wrappers_of_neighbors_do_not_overlap() -> None:
+    """The token between them belongs to the first."""
+    layout = TokenLayout(kind=MediaKind.VIDEO, pieces=(1,), prefix=(7,), suffix=(7,))
+    prompt = BUILDER.expand([7, VIDEO_PAD, 7, VIDEO_PAD, 7], [layout, layout])
+    assert (prompt.token_ids, prompt.starts) == ([VIDEO_PAD, VIDEO_PAD, 7], [0, 1])

@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import Qwen2AudioProcessor
 
-from glimpse.engine.families.chatml import QWEN2_AUDIO_TEMPLATE
+from glimpse.engine.families.reading.chatml import QWEN2_AUDIO_TEMPLATE
 from glimpse.engine.families.registry import FAMILIES
+from glimpse.engine.families.token_layout import TokenLayout, one_run
 from glimpse.engine.text.conversation import ChatMessage, MediaSlot
 from glimpse.engine.text.prompt import PromptBuilder
 from glimpse.engine.text.template import ChatTemplate, TemplateError
@@ -17,7 +18,6 @@ from glimpse.media.kind import MediaKind
 from tests.audio_checkpoints import CHAT_TEMPLATE, SPECIAL_TOKENS, TOKEN_IDS
 from tests.checkpoints import make_tokenizer
 from tests.engine.text.reference import reference_messages, reference_tokenizer
-from tests.engine.text.stub_media import StubMedium
 
 RAW = make_tokenizer(SPECIAL_TOKENS)
 REFERENCE = reference_tokenizer(RAW)
@@ -33,9 +33,9 @@ def builder(source: str) -> PromptBuilder:
     )
 
 
-def audios(messages: list[ChatMessage], num_tokens: int) -> list[StubMedium]:
+def audios(messages: list[ChatMessage], num_tokens: int) -> list[TokenLayout]:
     slots = [part for message in messages for part in message.content if isinstance(part, MediaSlot)]
-    return [StubMedium(kind=slot.kind, num_tokens=num_tokens) for slot in slots]
+    return [one_run(slot.kind, num_tokens) for slot in slots]
 
 
 CONTENT = st.lists(st.one_of(st.text("the is\n", max_size=12), st.just(AUDIO)), min_size=1, max_size=5).map(tuple)

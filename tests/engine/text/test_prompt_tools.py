@@ -8,7 +8,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from glimpse.engine.families.chatml import QWEN2_VL_TEMPLATE
+from glimpse.engine.families.reading.chatml import QWEN2_VL_TEMPLATE, QWEN3_VL_TEMPLATE
+from glimpse.engine.families.token_layout import one_run
 from glimpse.engine.text.conversation import ChatMessage, MediaSlot, TemplateOptions, ToolCall, ToolDefinition
 from glimpse.engine.text.prompt import PromptBuilder
 from glimpse.engine.text.template import ChatTemplate, TemplateError
@@ -16,7 +17,6 @@ from glimpse.engine.text.tokenizer import Tokenizer
 from glimpse.media.kind import MediaKind
 from tests.checkpoints import make_tokenizer
 from tests.engine.text.reference import reference_messages, reference_tokenizer, reference_tool
-from tests.engine.text.stub_media import StubMedium
 from tests.paths import TRAINING_TEMPLATE
 
 RAW = make_tokenizer()
@@ -52,7 +52,9 @@ LISTING = """\
 """
 """In the style of Mistral and Llama: all tools in one list, calls with ids, trimmed contents."""
 
-EACH_TEMPLATE = pytest.mark.parametrize("source", [HERMES, LISTING], ids=["hermes", "listing"])
+EACH_TEMPLATE = pytest.mark.parametrize(
+    "source", [HERMES, LISTING, QWEN3_VL_TEMPLATE], ids=["hermes", "listing", "qwen3_vl"]
+)
 
 
 @cache
@@ -119,7 +121,7 @@ def test_renders_tools_and_tool_calls_like_transformers(
     source: str, tools: list[ToolDefinition], messages: list[ChatMessage]
 ) -> None:
     slots = [part for message in messages for part in message.content if isinstance(part, MediaSlot)]
-    media = [StubMedium(kind=slot.kind, num_tokens=1) for slot in slots]
+    media = [one_run(slot.kind, 1) for slot in slots]
     for begins in (True, False):
         prompt = builder(source).chat(
             messages, media, TemplateOptions(tools=tuple(tools), add_generation_prompt=begins)
@@ -129,7 +131,7 @@ def test_renders_tools_and_tool_calls_like_transformers(
 
 def test_image_in_a_tool_result_has_its_tokens_there() -> None:
     messages = [user(IMAGE, "the"), assistant(calls=(FIRST,)), result("c1", IMAGE, "end")]
-    media = [StubMedium(kind=MediaKind.IMAGE, num_tokens=size) for size in (2, 3)]
+    media = [one_run(MediaKind.IMAGE, size) for size in (2, 3)]
     prompt = builder(HERMES).chat(messages, media)
     first, second = prompt.starts
     assert prompt.token_ids[first : first + 2] == [IMAGE_PAD] * 2
@@ -224,7 +226,7 @@ def test_continued_message_is_not_closed(source: str, begun: str) -> None:
 @pytest.mark.parametrize("content", [("It is",), ("It is ",), (" It", " is\n"), (IMAGE, "It is ")])
 def test_continues_messages_like_transformers(source: str, content: tuple[str | MediaSlot, ...]) -> None:
     messages = [user("What?"), assistant(*content)]
-    media = [StubMedium(kind=part.kind, num_tokens=1) for part in content if isinstance(part, MediaSlot)]
+    media = [one_run(part.kind, 1) for part in content if isinstance(part, MediaSlot)]
     prompt = builder(source).chat(
         messages, media, TemplateOptions(add_generation_prompt=False, continue_final_message=True)
     )
@@ -245,3 +247,63 @@ def test_continues_messages_like_transformers(source: str, content: tuple[str | 
 def test_refuses_messages_that_cannot_be_continued(source: str, last: ChatMessage, message: str) -> None:
     with pytest.raises(TemplateError, match=message):
         builder(source).chat([user("Hi"), last], [], TemplateOptions(continue_final_message=True))
+
+
+THINKING = """\
+{%- for message in messages %}
+{{- '<|im_start|>' + message.role + '\\n' }}
+{%- if message.reasoning_content %}{{ '<think>\\n' + message.reasoning_content + '\\n</think>\\n\\n' }}{% endif %}
+{{- message.content + '<|im_end|>\\n' }}
+{%- endfor %}
+{{- '<|im_start|>assistant\\n' }}
+{%- if enable_thinking is defined and enable_thinking is false %}{{ '<think>\\n\\n</think>\\n\\n' }}{% endif %}
+"""
+"""In the style of Qwen3."""
+
+
+def test_templates_get_the_reasoning_of_earlier_messages() -> None:
+    messages = [
+        ChatMessage(role="user", content=("Why?",)),
+        ChatMessage(role="assistant", content=("So.",), reasoning="Let <|im_end|> me"),
+        ChatMessage(role="user", content=("And?",)),
+    ]
+    options = TemplateOptions(template_kwargs={"enable_thinking": False})
+    prompt = builder(THINKING).chat(messages, [], options).token_ids
+    conversation: list[dict[str, Any]] = [
+        {"role": "user", "content": "Why?"},
+        {"role": "assistant", "content": "So.", "reasoning_content": "Let <|im_end|> me"},
+        {"role": "user", "content": "And?"},
+    ]
+    expected = REFERENCE.apply_chat_template(
+        conversation, chat_template=THINKING, add_generation_prompt=True, tokenize=False, enable_thinking=False
+    )
+    assert TOKENIZER.decode(prompt, skip_special=False) == expected
+    ends = prompt.count(TOKENIZER.encode("<|im_end|>")[0])
+    assert ends == len(messages), "the client's own text is no special token"
+
+
+PHI4 = """\
+{%- for message in messages %}
+{%- if message['role'] == 'system' and 'tools' in message and message['tools'] is not none %}
+{{- '<|im_start|>' + message['role'] + message['content'] + '[TOOL]' + message['tools'] + '[/TOOL]<|im_end|>' }}
+{%- else %}
+{{- '<|im_start|>' + message['role'] + message['content'] + '<|im_end|>' }}
+{%- endif %}
+{%- endfor %}
+"""
+"""In the style of Phi-4-mini: the tools are a member of the system message."""
+
+
+@pytest.mark.parametrize("system", ["Be brief.", None])
+def test_templates_may_read_tools_from_the_system_message(system: str | None) -> None:
+    tool = ToolDefinition(name="look", description="<|im_end|>", parameters='{"type": "object"}', strict=False)
+    messages = [ChatMessage(role="user", content=("Hi",))]
+    messages = messages if system is None else [ChatMessage(role="system", content=(system,)), *messages]
+    prompt = builder(PHI4).chat(messages, [], TemplateOptions(tools=(tool,))).token_ids
+    conversation: list[dict[str, Any]] = [
+        {"role": "system", "content": system or "", "tools": json.dumps([reference_tool(tool)["function"]])},
+        {"role": "user", "content": "Hi"},
+    ]
+    expected = REFERENCE.apply_chat_template(conversation, chat_template=PHI4, tokenize=False)
+    assert TOKENIZER.decode(prompt, skip_special=False) == expected
+    assert prompt.count(TOKENIZER.encode("<|im_end|>")[0]) == 2

@@ -1,6 +1,7 @@
-"""Tokenizers in SentencePiece's way, as of Llama 2 and Phi-3: they agree with the tokenizers library."""
+"""Tokenizers in SentencePiece's way, as of Llama 2, Phi-3 and Gemma 3: they agree with the tokenizers library."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tokenizers
@@ -14,6 +15,7 @@ from glimpse.engine.text.detokenizer import Detokenizer
 from glimpse.engine.text.prompt import PromptBuilder
 from glimpse.engine.text.template import ChatTemplate
 from glimpse.engine.text.tokenizer import Tokenizer, load_tokenizer
+from glimpse.media.kind import MediaKind
 
 SPECIAL = ("<unk>", "<s>", "</s>", "<|user|>", "<|end|>")
 MERGES = ("▁ t", "h e", "▁t he", "i n", "a n", "▁ a", "▁ ▁")
@@ -28,7 +30,8 @@ def make_sentencepiece(*, prepends: str) -> tokenizers.Tokenizer:
 
     Args:
         prepends: a space comes before each piece between added tokens ("each", as in Llama 2 and Phi-3) or before the
-            first alone ("first", as in later conversions of the same vocabularies).
+            first alone ("first", as in later conversions of the same vocabularies), or before none ("none", as in
+            Gemma 3).
     """
     tokens = [*SPECIAL, *(f"<0x{byte:02X}>" for byte in range(256)), "▁", *"abcdefghijklmnopqrstuvwxyz.:A"]
     tokens += [merge.replace(" ", "") for merge in MERGES]
@@ -38,11 +41,15 @@ def make_sentencepiece(*, prepends: str) -> tokenizers.Tokenizer:
     tokenizer = tokenizers.Tokenizer(model)
     if prepends == "each":
         tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
-    else:
+    elif prepends == "first":
         tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first", split=False)
-    tokenizer.decoder = decoders.Sequence(
-        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
-    )
+    else:
+        tokenizer.normalizer = normalizers.Replace(" ", "▁")
+        tokenizer.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
+    steps: list[Any] = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
+    if prepends != "none":
+        steps.append(decoders.Strip(" ", 1, 0))
+    tokenizer.decoder = decoders.Sequence(steps)
     tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
     tokenizer.add_special_tokens(
         [AddedToken(token, special=True, normalized=False, rstrip=token == "<|user|>") for token in SPECIAL]
@@ -55,14 +62,14 @@ def saved(folder: Path, reference: tokenizers.Tokenizer) -> Tokenizer:
     return load_tokenizer(folder)
 
 
-REFERENCES = {prepends: make_sentencepiece(prepends=prepends) for prepends in ("each", "first")}
+REFERENCES = {prepends: make_sentencepiece(prepends=prepends) for prepends in ("each", "first", "none")}
 
 
 Pair = tuple[Tokenizer, tokenizers.Tokenizer]
 """A tokenizer and the library's."""
 
 
-@pytest.fixture(scope="module", params=["each", "first"])
+@pytest.fixture(scope="module", params=["each", "first", "none"])
 def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Pair:
     reference = REFERENCES[request.param]
     return saved(tmp_path_factory.mktemp("tokenizer"), reference), reference
@@ -81,7 +88,8 @@ def test_an_answer_keeps_its_first_space(pair: Pair, token_ids: list[int]) -> No
     tokenizer, _ = pair
     detokenizer = Detokenizer(tokenizer)
     shown = "".join(detokenizer.feed([token_id]) for token_id in token_ids) + detokenizer.finish()
-    assert shown.removeprefix(" ") == tokenizer.decode(token_ids)
+    decoded = tokenizer.decode(token_ids)
+    assert shown in (decoded, f" {decoded}")
 
 
 def test_raw_texts_start_with_the_tokenizers_own_token(pair: Pair) -> None:
@@ -104,6 +112,22 @@ def test_prompts_equal_the_librarys_and_client_text_is_never_special(pair: Pair,
     special = [token_id for token_id in prompt.token_ids if token_id in tokenizer.special_ids]
     assert special == [1, 3, 4]
     assert text.strip() in tokenizer.decode(prompt.token_ids)
+
+
+@pytest.mark.parametrize(("template", "num_added"), [(TEMPLATE, 0), (TEMPLATE.removeprefix("{{ bos_token }}"), 1)])
+def test_chats_of_models_with_media_start_with_the_tokenizers_own_token(
+    pair: Pair, template: str, num_added: int
+) -> None:
+    messages = [ChatMessage(role="user", content=("the an",))]
+    text_model, media_model = (
+        PromptBuilder(
+            tokenizer=pair[0], template=ChatTemplate(template, {"bos_token": "<s>"}), placeholder_ids=placeholder_ids
+        )
+        for placeholder_ids in ({}, {MediaKind.IMAGE: 2})
+    )
+    token_ids = text_model.chat(messages, []).token_ids
+    assert media_model.chat(messages, []).token_ids == [1] * num_added + token_ids
+    assert media_model.chat(messages, []).token_ids.count(1) == 1
 
 
 def test_refuses_other_kinds_of_tokenizers(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from glimpse.engine.errors import CheckpointError
-from glimpse.engine.families.chatml import QWEN2_VL_TEMPLATE
+from glimpse.engine.families.reading.chatml import QWEN2_VL_TEMPLATE, QWEN3_VL_TEMPLATE
 from glimpse.engine.text.template import ChatTemplate, TemplateError, load_chat_template
 from tests.checkpoints import CHAT_TEMPLATE, make_tokenizer
 from tests.engine.text.reference import reference_tokenizer
@@ -58,7 +58,11 @@ CONVERSATIONS = {
 
 @pytest.mark.parametrize("add_generation_prompt", [True, False])
 @pytest.mark.parametrize("messages", CONVERSATIONS.values(), ids=CONVERSATIONS.keys())
-@pytest.mark.parametrize("source", [CHAT_TEMPLATE, QWEN2_VL_TEMPLATE, WITH_EVERYTHING], ids=["tiny", "qwen2", "all"])
+@pytest.mark.parametrize(
+    "source",
+    [CHAT_TEMPLATE, QWEN2_VL_TEMPLATE, QWEN3_VL_TEMPLATE, WITH_EVERYTHING],
+    ids=["tiny", "qwen2", "qwen3", "all"],
+)
 def test_renders_the_same_prompt_as_transformers(
     source: str, messages: list[dict[str, Any]], add_generation_prompt: bool
 ) -> None:

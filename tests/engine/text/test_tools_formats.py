@@ -14,6 +14,8 @@ from tests.checkpoints import make_tokenizer
     [
         ("{{ messages }}", None),
         ("{% if tools %}Call one with <tool_call>{% endif %}", "hermes"),
+        ("{% if tools %}Call one with <tool_call> <function=NAME> <parameter=NAME>{% endif %}", "qwen3_coder"),
+        ("{% if tools %}<|tool|>{{ tools }}<|/tool|>{% endif %}", "phi4_mini"),
         ("{% if tools %}[AVAILABLE_TOOLS]{% endif %}[TOOL_CALLS]", "mistral"),
         ("{% if tools %}<|python_tag|>{% endif %}", "llama"),
         ("""{{ 'Answer with {"name": NAME, "parameters": OBJECT}' if tools }}""", "llama"),
@@ -30,7 +32,7 @@ def test_format_name_overrides_the_template() -> None:
 
 
 def test_unknown_format_error_lists_the_known_ones() -> None:
-    with pytest.raises(ValueError, match="of auto, mistral, hermes, llama, json, got 'xml'"):
+    with pytest.raises(ValueError, match="of auto, mistral, qwen3_coder, hermes, phi4_mini, llama, json, got 'xml'"):
         find_format("", "xml")
 
 

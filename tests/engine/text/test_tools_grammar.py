@@ -18,7 +18,7 @@ from glimpse.engine.text.tools import (
     ToolCallStarted,
     ToolEvent,
     ToolFormat,
-    ToolParser,
+    new_tool_parser,
     tool_grammar,
 )
 
@@ -37,7 +37,7 @@ WEATHER = {
 }
 NOTHING = {"type": "object", "properties": {}, "additionalProperties": False}
 END = 256
-TAGS = ("<tool_call>", "</tool_call>", "[TOOL_CALLS]", "<|python_tag|>")
+TAGS = ("<tool_call>", "</tool_call>", "[TOOL_CALLS]", "<|python_tag|>", "<|tool_call|>", "<|/tool_call|>")
 TAG_IDS = {tag: END + 1 + index for index, tag in enumerate(TAGS)}
 WORDS = (b'"}}', b'{"name', b'": ', b"}\n", b"the", b'", "')
 
@@ -110,7 +110,7 @@ def random_text(made: Grammar, seed: int, tokenizer: llguidance.LLTokenizer = PL
 
 
 def read(tool_format: ToolFormat, answer: str) -> list[ToolEvent]:
-    parser = ToolParser(tool_format, tools=TOOLS)
+    parser = new_tool_parser(tool_format, tools=TOOLS)
     return [*parser.feed(answer), *parser.finish()]
 
 

@@ -16,18 +16,22 @@ from glimpse.engine.text.tools import (
     ToolEvent,
     ToolFormat,
     ToolParser,
+    new_tool_parser,
 )
 
-HERMES, LLAMA, MISTRAL, JSON = (FORMATS[name] for name in ("hermes", "llama", "mistral", "json"))
+HERMES, LLAMA, MISTRAL, PHI4, JSON = (FORMATS[name] for name in ("hermes", "llama", "mistral", "phi4_mini", "json"))
 TOOLS = [
     ToolDefinition(name=name, description=None, parameters='{"type": "object"}', strict=False)
     for name in ("look", "get_weather", "f-1")
 ]
 EACH_FORMAT = pytest.mark.parametrize("tool_format", FORMATS.values(), ids=FORMATS.keys())
+EACH_JSON_FORMAT = pytest.mark.parametrize(
+    "tool_format", [each for each in FORMATS.values() if not each.is_xml], ids=lambda each: each.name
+)
 
 
 def read(tool_format: ToolFormat, *pieces: str) -> list[ToolEvent]:
-    parser = ToolParser(tool_format, tools=TOOLS)
+    parser = new_tool_parser(tool_format, tools=TOOLS)
     return [*(event for piece in pieces for event in parser.feed(piece)), *parser.finish()]
 
 
@@ -89,6 +93,13 @@ READINGS: list[tuple[ToolFormat, str, list[ToolEvent]]] = [
         [TextEvent("Well."), *call(0, "look", "{}"), *call(1, "f-1", '{"b": 2}')],
     ),
     (MISTRAL, "[1] and [TOOL", [TextEvent("[1] and [TOOL")]),
+    (
+        PHI4,
+        'Well.<|tool_call|>[{"name": "look", "arguments": {"a": [1]}}, {"name": "f-1", "arguments": {}}]<|/tool_call|>',
+        [TextEvent("Well."), *call(0, "look", '{"a": [1]}'), *call(1, "f-1", "{}")],
+    ),
+    (PHI4, '<|tool_call|>[{"name": "look", "arguments": {}}]', call(0, "look", "{}")),
+    (PHI4, "<|tool_call|>[]<|/tool_call|>", [TextEvent("<|tool_call|>[]<|/tool_call|>")]),
     (JSON, '{"name": "look", "arguments": {"a": 1}}', call(0, "look", '{"a": 1}')),
     (
         JSON,
@@ -193,7 +204,7 @@ def written(tool_format: ToolFormat, calls: list[tuple[str, str]]) -> str:
     return opening + tool_format.before + tool_format.between.join(bodies) + tool_format.after
 
 
-@EACH_FORMAT
+@EACH_JSON_FORMAT
 @given(calls=st.lists(CALLS, min_size=1, max_size=3), places=CUTS)
 def test_parses_what_each_format_writes(
     tool_format: ToolFormat, calls: list[tuple[str, dict[str, object]]], places: list[int]
@@ -208,6 +219,7 @@ SCRAPS = st.lists(
     st.sampled_from(
         [
             *("<tool_call>", "</tool_call>", "<tool_", "</", "[TOOL_CALLS]", "[TOOL", "<|python_tag|>", "<|"),
+            *("<|tool_call|>", "<|/tool_call|>", "<function=look>", "</function>", "<parameter=a>", "</parameter>"),
             *('{"name": "look", "arguments": ', '{"name": "f-1", "parameters": ', '"name"', ": ", ", ", '"id": "1"'),
             *('{"a": "b\\"', '"', "\\", "{", "}", "}}", "[", "]", "{}", ";", " ", "\n", "é", "zz"),
         ]
@@ -224,10 +236,11 @@ def test_splitting_the_text_changes_nothing(tool_format: ToolFormat, answer: str
 
 
 # Characters that may be missing from the output: the syntax of calls.
-FRAME = r'(?:\s|</?tool_call>|\[TOOL_CALLS\]|<\|python_tag\|>|[][{},;:]|"(?:name|arguments|parameters|id|look|f-1|1)")*'
+TAGS = r"</?tool_call>|\[TOOL_CALLS\]|<\|/?tool_call\|>|<\|python_tag\|>"
+FRAME = rf'(?:\s|{TAGS}|[][{{}},;:]|"(?:name|arguments|parameters|id|look|f-1|1)")*'
 
 
-@EACH_FORMAT
+@EACH_JSON_FORMAT
 @given(answer=SCRAPS)
 def test_no_text_is_lost_or_added(tool_format: ToolFormat, answer: str) -> None:
     events = joined(read(tool_format, answer))

@@ -29,6 +29,7 @@ from glimpse.media.sources.source import (
 )
 from tests.media.caching import CachingLoader, caching_loader
 from tests.media.images import encode, scene
+from tests.media.sizes import num_tokens
 from tests.media.videos import greys, video
 from tests.media.web import Web, respond, serve
 
@@ -112,7 +113,7 @@ async def test_different_options_are_cached_separately(caching: CachingLoader) -
     data = DataSource(data=encode(scene(300, 300), "PNG"))
     options: list[dict[str, Any]] = [{}, {"max_pixels": 9 * 28 * 28}, {"max_pixels": 25 * 28 * 28}]
     source_images = [(await caching.image(data, **bounds))[0] for bounds in options]
-    assert [source_image.num_tokens for source_image in source_images] == [49, 9, 25]
+    assert [num_tokens(source_image) for source_image in source_images] == [49, 9, 25]
     loaded_videos = [
         await caching.loaded_video(DataSource(data=VIDEO), VideoOptions(num_frames=number)) for number in (4, 6, 4)
     ]
@@ -154,7 +155,7 @@ async def test_download_is_cached_for_its_max_age(caching: CachingLoader, web: W
     web.answers["/cat"] = respond(PNG, headers=FRESH)
     for now, num_requests in ((0, 1), (59, 1), (60, 2), (61, 2)):
         caching.clock.now = 1000.0 + now
-        assert (await caching.image(url(web)))[0].num_tokens
+        assert num_tokens((await caching.image(url(web)))[0])
         assert len(web.requests) == num_requests
     _, usage = await caching.image(url(web))
     assert counts(usage) == (0, 1, 0, 1)
@@ -196,7 +197,7 @@ async def test_image_by_uuid_can_have_other_bounds(caching: CachingLoader) -> No
     again, usage = await caching.image(BY_UUID)
     assert (again.key, counts(usage)) == (sent.key, (0, 0, 0, 1))
     smaller, usage = await caching.image(BY_UUID, max_pixels=9 * 28 * 28)
-    assert (smaller.num_tokens, counts(usage)) == (9, (0, 0, 1, 0))
+    assert (num_tokens(smaller), counts(usage)) == (9, (0, 0, 1, 0))
 
 
 @pytest.mark.parametrize("is_file", [True, False])
@@ -217,7 +218,7 @@ async def test_invalid_image_is_not_cached_under_its_uuid(caching: CachingLoader
     assert (await refusal(caching.image(url(web), uuid="cat"))).code == MediaErrorCode.INVALID_MEDIA
     assert (await refusal(caching.image(BY_UUID))).code == MediaErrorCode.NOT_CACHED
     web.answers["/cat"] = respond(PNG)
-    assert (await caching.image(url(web), uuid="cat"))[0].num_tokens
+    assert num_tokens((await caching.image(url(web), uuid="cat"))[0])
 
 
 async def test_unsampled_frames_are_not_cached(caching: CachingLoader) -> None:
@@ -266,7 +267,7 @@ async def test_cache_stays_within_its_budget() -> None:
             data = DataSource(data=encode(scene(100, 60, seed=seed), "PNG"))
             await caching.image(data, uuid=f"cat {seed}")
             assert caching.store.num_bytes <= 200_000
-        assert (await caching.image(CachedSource(uuid="cat 11")))[0].num_tokens
+        assert num_tokens((await caching.image(CachedSource(uuid="cat 11")))[0])
         assert (await refusal(caching.image(CachedSource(uuid="cat 0")))).code == MediaErrorCode.NOT_CACHED
 
 
@@ -308,7 +309,7 @@ async def test_unknown_or_expired_upload_is_not_cached(caching: CachingLoader) -
     upload = caching.uploads.keep("a", MediaFile(digest=sha256(PNG).digest(), data=PNG), ttl_seconds=None)
     source = UploadSource(handle=upload.handle)
     assert (await refusal(caching.image(source))).code == MediaErrorCode.NOT_CACHED
-    assert (await caching.image(source, "a"))[0].num_tokens
+    assert num_tokens((await caching.image(source, "a"))[0])
     caching.clock.now += 60
     error = await refusal(caching.image(source, "a"))
     assert (error.code, "upload the file again" in error.message) == (MediaErrorCode.NOT_CACHED, True)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from glimpse.media.decoding.audio_file import audio_from_file, samples_from_file
 from glimpse.media.errors import MediaError, MediaErrorCode
-from glimpse.media.processing.audio import audio_from_array
+from glimpse.media.processing.audio_samples import audio_from_array
 from tests.media.audio import FILES, PROCESSING, audio_file, noise, tone
 from tests.media.videos import greys, video
 
@@ -41,7 +41,7 @@ def test_file_equals_its_array(rate: int, num_channels: int) -> None:
 def test_mp3_without_id3_tag() -> None:
     data = audio_file(tone(440, 48_000, 1), 48_000, container="mp3", codec="libmp3lame")
     bare = data[data.index(b"\xff\xfb") :]
-    assert audio_from_file(bare, PROCESSING).num_tokens == audio_from_file(data, PROCESSING).num_tokens == 25
+    assert audio_from_file(bare, PROCESSING).grid == audio_from_file(data, PROCESSING).grid
 
 
 def test_lossless_containers_have_the_same_key() -> None:

@@ -12,6 +12,7 @@ from glimpse.media.embeddings.tensor_file import check_torch_file, is_torch_file
 from glimpse.media.errors import MediaError
 from glimpse.media.kind import MediaKind
 from glimpse.media.processing.image import ImageProcessing, prepare_image
+from glimpse.media.processing.sizing.smart_resize import SmartResize
 from tests.media.tensors import good, safetensors_file, torch_file
 
 SPEC = EmbeddingSpec(kinds=frozenset(MediaKind), hidden_size=2, merge_size=2)
@@ -41,18 +42,18 @@ def embedding(
 @pytest.mark.parametrize("grid_thw", [(1, 4, 8), (1, 2, 16), (2, 4, 4), (8, 2, 2)])
 def test_grid_determines_the_number_of_tokens(grid_thw: tuple[int, int, int]) -> None:
     made = embedding(grid_thw=grid_thw)
-    assert (made.grid_thw, made.num_tokens) == (grid_thw, 8)
+    assert (made.grid, made.num_tokens) == (grid_thw, 8)
 
 
 def test_audio_embeddings_determine_their_number_of_tokens() -> None:
     made = make_embedding(MediaKind.AUDIO, floats(np.zeros((5, 2), np.float32)), None, SPEC)
-    assert (made.grid_thw, made.num_tokens) == ((1, 1, 5), 5)
+    assert (made.grid, made.num_tokens) == ((1, 1, 5), 5)
 
 
 @pytest.mark.parametrize("kind", MediaKind)
 def test_refuses_embeddings_of_unsupported_media(kind: MediaKind) -> None:
     spec = EmbeddingSpec(kinds=frozenset(MediaKind) - {kind}, hidden_size=2, merge_size=2)
-    with pytest.raises(MediaError, match=f"{kind}_embeds: the model does not accept "):
+    with pytest.raises(MediaError, match=f"{kind}_embeds: the model does not accept embeddings of "):
         make_embedding(kind, floats(np.zeros((8, 2), np.float32)), grid(1, 4, 8), spec)
 
 
@@ -73,7 +74,9 @@ def test_any_difference_changes_the_key() -> None:
 
 def test_embeddings_and_images_never_share_a_key() -> None:
     pixels = np.zeros((56, 56, 3), np.uint8)
-    processing = ImageProcessing(patch_size=14, merge_size=2, temporal_patch_size=2, min_pixels=784, max_pixels=10000)
+    processing = ImageProcessing(
+        sizing=SmartResize(patch_size=14, merge_size=2, temporal_patch_size=2, min_pixels=784, max_pixels=10000)
+    )
     source_image = prepare_image(PIL.Image.fromarray(pixels), processing)
     spec = EmbeddingSpec(kinds=SPEC.kinds, hidden_size=pixels.size // 4 // 4, merge_size=2)
     bytes_of_pixels = make_tensor(TensorType.FLOAT32, (4, spec.hidden_size), source_image.pixels.tobytes())

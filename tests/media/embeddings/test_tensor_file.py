@@ -79,7 +79,7 @@ async def test_reads_tensors_unchanged(
     read = await loader.load(MediaKind.IMAGE, SerializedTensor(data=write(tensor)), grid, batch=request_media())
     assert (read.tensor.dtype, read.tensor.shape) == (str(dtype).removeprefix("torch."), shape)
     assert read.tensor.data == elements(tensor)
-    assert (read.grid_thw, read.num_tokens) == ((1, 4, 4), NUM_TOKENS)
+    assert (read.grid, read.num_tokens) == ((1, 4, 4), NUM_TOKENS)
 
 
 @pytest.mark.parametrize(

@@ -13,11 +13,10 @@ from transformers import WhisperFeatureExtractor
 from glimpse.media.errors import MediaError, MediaErrorCode
 from glimpse.media.processing.audio import (
     AudioProcessing,
-    audio_from_array,
     audio_from_samples,
     audio_processing,
-    resample_for_model,
 )
+from glimpse.media.processing.audio_samples import audio_from_array, resample_for_model
 from glimpse.media.processing.mel import mel_filters
 from tests.media.audio import PROCESSING, noise, tone
 
@@ -40,7 +39,7 @@ def test_features_and_tokens_match_the_reference(extractor: Any, num_samples: in
     assert loaded_audio.features.shape == (128, num_columns)
     assert loaded_audio.features.dtype == np.float32
     assert np.abs(loaded_audio.features - expected.input_features[0, :, :num_columns]).max() < 2e-4
-    assert loaded_audio.num_tokens == ((num_frames - 1) // 2 + 1 - 2) // 2 + 1  # as in the reference's processor
+    assert loaded_audio.grid[2] // 4 == ((num_frames - 1) // 2 + 1 - 2) // 2 + 1  # as in the reference's processor
     assert loaded_audio.duration_seconds == min(num_samples, 480_000) / 16_000
 
 
@@ -55,7 +54,7 @@ def test_quiet_parts_are_clamped_relative_to_the_maximum(extractor: Any) -> None
 def test_accepts_silence() -> None:
     loaded_audio = audio_from_samples(np.zeros(16_000, np.float32), PROCESSING)
     assert np.allclose(loaded_audio.features, -1.5, atol=1e-6)
-    assert loaded_audio.num_tokens == 25
+    assert loaded_audio.grid[2] // 4 == 25
 
 
 @pytest.mark.parametrize("num_bins", [80, 128])
@@ -68,7 +67,7 @@ def test_truncates_audio_to_thirty_seconds() -> None:
     long, cut = noise(1, 600_000), noise(1, 600_000)[:480_000]
     whole, part = (audio_from_array(samples, 16_000, PROCESSING) for samples in (long, cut))
     assert whole.key == part.key
-    assert (whole.num_tokens, whole.duration_seconds) == (750, 30)
+    assert (whole.grid[2] // 4, whole.duration_seconds) == (750, 30)
 
 
 @pytest.mark.parametrize("rate", [4_000, 8_000, 11_025, 22_050, 24_000, 44_100, 48_000, 192_000])

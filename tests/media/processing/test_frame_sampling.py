@@ -2,13 +2,26 @@
 
 import math
 from fractions import Fraction
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from transformers.models.qwen3_vl.video_processing_qwen3_vl import Qwen3VLVideoProcessor
+from transformers.models.smolvlm.video_processing_smolvlm import SmolVLMVideoProcessor
+from transformers.video_utils import VideoMetadata
 
-from glimpse.media.processing.frame_sampling import evenly_spaced, num_decoded, num_frames_at_rate, num_frames_requested
+from glimpse.media.processing.frame_sampling import (
+    EndpointSampling,
+    IntervalSampling,
+    SegmentSampling,
+    evenly_spaced,
+    num_decoded,
+    num_frames_at_rate,
+    num_frames_requested,
+)
 
 RATES = [Fraction(1), Fraction(5), Fraction(10), Fraction(12), Fraction(24), Fraction(25), Fraction(30000, 1001)]
 
@@ -86,3 +99,76 @@ def test_frame_spacing_matches_the_reference(num_frames: int, data: st.DataObjec
 )
 def test_num_decoded_counts_from_keyframes(keyframes: list[int], frame_indices: list[int], decoded: int) -> None:
     assert num_decoded(range(0, 100, 10), [10 * index for index in keyframes], frame_indices) == decoded
+
+
+@given(
+    num_frames=st.integers(1, 5000),
+    rate=st.sampled_from([1.0, 5.0, 12.0, 24.0, 25.0, 30.0]),
+    fps=st.sampled_from([0.5, 1.0, 2.0, 4.0]),
+    max_frames=st.integers(2, 768),
+)
+def test_sampling_with_endpoints_matches_qwen3_vl(num_frames: int, rate: float, fps: float, max_frames: int) -> None:
+    reference: Any = SimpleNamespace(fps=2, min_frames=4, max_frames=max_frames)
+    metadata: Any = SimpleNamespace(total_num_frames=num_frames, fps=rate)
+    seconds = num_frames / Fraction(rate)
+    expected = Qwen3VLVideoProcessor.sample_frames(reference, metadata, fps=fps).tolist()
+    sampling = EndpointSampling(max_frames=max_frames)
+    found = sampling.at_rate(num_frames, seconds, fps=fps, max_frames=768)
+    # The reference's floats may round a product to just below an integer; ours is exact.
+    assert found == expected or (len(found) == len(expected) + 1 and (seconds * Fraction(fps)).denominator == 1)
+    wanted = min(max_frames, num_frames)
+    expected = Qwen3VLVideoProcessor.sample_frames(reference, metadata, num_frames=wanted).tolist()
+    assert EndpointSampling().requested(num_frames, max_frames, max_frames=768) == expected
+
+
+@given(
+    num_frames=st.integers(1, 200_000),
+    rate=st.sampled_from([1.0, 12.5, 24.0, 25.0, 30.0, 60.0]),
+    fps=st.sampled_from([0.01, 0.5, 1.0, 2.0, 3.3]),
+    max_frames=st.integers(1, 768),
+)
+def test_sampling_of_an_interval_matches_smolvlm2(num_frames: int, rate: float, fps: float, max_frames: int) -> None:
+    seconds = num_frames / Fraction(rate)
+    metadata = VideoMetadata(total_num_frames=num_frames, fps=rate, duration=float(seconds))
+    reference: Any = None  # all parameters are given
+    expected = SmolVLMVideoProcessor.sample_frames(reference, metadata, num_frames=max_frames, fps=fps).tolist()
+    sampling = IntervalSampling(max_frames=max_frames)
+    assert sampling.at_rate(num_frames, seconds, fps=fps, max_frames=768) == expected
+    assert IntervalSampling(max_frames=768).at_rate(num_frames, seconds, fps=fps, max_frames=max_frames) == expected
+
+
+@given(num_frames=st.integers(1, 1000), wanted=st.integers(1, 768), max_frames=st.integers(1, 768))
+def test_as_many_frames_of_an_interval_as_requested(num_frames: int, wanted: int, max_frames: int) -> None:
+    found = IntervalSampling().requested(num_frames, wanted, max_frames=max_frames)
+    assert len(found) == len(set(found)) == min(num_frames, wanted, max_frames)
+    assert found[0] == 0
+    assert found[-1] == num_frames - 1 or len(found) == 1
+
+
+@given(num_frames=st.integers(1, 5000), wanted=st.integers(1, 768))
+def test_middles_of_segments_match_internvl(num_frames: int, wanted: int) -> None:
+    """In floats, as transformers' video processor. (It requires torchvision.)"""
+    segment = num_frames / min(num_frames, wanted)
+    expected = torch.arange(segment / 2, num_frames, segment).int().tolist()
+    assert SegmentSampling().requested(num_frames, wanted, max_frames=768) == expected
+
+
+@pytest.mark.parametrize(
+    ("num_frames", "seconds", "fps", "max_frames", "expected"),
+    [
+        (40, 4, 1, 768, [5, 15, 25, 35]),
+        (40, 4, 0.5, 768, [10, 30]),
+        (40, 4, 1, 1, [20]),
+        (5, Fraction(1, 2), 1, 768, [2]),  # never fewer than one
+        (3, 1, 30, 768, [0, 1, 2]),
+    ],
+)
+def test_segments_are_sampled_at_a_rate(
+    num_frames: int, seconds: Fraction, fps: float, max_frames: int, expected: list[int]
+) -> None:
+    assert SegmentSampling().at_rate(num_frames, Fraction(seconds), fps=fps, max_frames=max_frames) == expected
+
+
+def test_long_videos_have_a_limited_number_of_segments() -> None:
+    assert len(SegmentSampling().at_rate(9000, Fraction(300), fps=1, max_frames=768)) == 32
+    assert len(SegmentSampling().requested(9000, 100, max_frames=768)) == 100

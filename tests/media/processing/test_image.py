@@ -17,19 +17,22 @@ from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLIm
 from glimpse.media.containers.still import open_image
 from glimpse.media.errors import MediaError, MediaErrorCode
 from glimpse.media.processing.image import ImageProcessing, image_processing, prepare_image
-from glimpse.media.processing.smart_resize import LARGEST_MAX_PIXELS
+from glimpse.media.processing.sizing.smart_resize import LARGEST_MAX_PIXELS, SmartResize
 from tests.media.images import encode, scene
+from tests.media.sizes import num_tokens, resized_by
 
 QWEN2_VL = ImageProcessing(
-    patch_size=14, merge_size=2, temporal_patch_size=2, min_pixels=4 * 28 * 28, max_pixels=1280 * 28 * 28
+    sizing=SmartResize(
+        patch_size=14, merge_size=2, temporal_patch_size=2, min_pixels=4 * 28 * 28, max_pixels=1280 * 28 * 28
+    )
 )
 
 
-def unpatched(values: np.ndarray[Any, Any], grid_thw: tuple[int, int, int]) -> np.ndarray[Any, Any]:
+def unpatched(values: np.ndarray[Any, Any], grid: tuple[int, ...], side: int = 14) -> np.ndarray[Any, Any]:
     """Converts the reference's patches to [height, width, 3] of the first frame."""
-    _, rows, columns = grid_thw
-    patches = values.reshape(rows // 2, columns // 2, 2, 2, 3, 2, 14, 14)[:, :, :, :, :, 0]
-    return patches.transpose(0, 2, 5, 1, 3, 6, 4).reshape(rows * 14, columns * 14, 3)
+    _, rows, columns = grid
+    patches = values.reshape(rows // 2, columns // 2, 2, 2, 3, 2, side, side)[:, :, :, :, :, 0]
+    return patches.transpose(0, 2, 5, 1, 3, 6, 4).reshape(rows * side, columns * side, 3)
 
 
 @pytest.mark.parametrize(
@@ -41,32 +44,46 @@ def test_pixels_and_grid_match_the_reference(width: int, height: int) -> None:
     ours = prepare_image(image, QWEN2_VL)
     processor = Qwen2VLImageProcessorPil(do_rescale=False, do_normalize=False)
     theirs = processor(images=[image], return_tensors="np")
-    assert tuple(theirs["image_grid_thw"][0]) == ours.grid_thw
-    assert ours.num_tokens == ours.grid_thw[1] * ours.grid_thw[2] // 4
-    np.testing.assert_array_equal(unpatched(theirs["pixel_values"], ours.grid_thw), ours.pixels)
+    assert tuple(theirs["image_grid_thw"][0]) == ours.grid
+    np.testing.assert_array_equal(unpatched(theirs["pixel_values"], ours.grid), ours.pixels)
+
+
+@pytest.mark.parametrize(("width", "height"), [(1, 1), (3, 500), (57, 91), (333, 257), (640, 480), (1400, 1100)])
+def test_pixels_of_larger_patches_match_the_reference(width: int, height: int) -> None:
+    """As for Qwen3-VL."""
+    image = scene(width, height)
+    bounds = {"shortest_edge": 64 * 32 * 32, "longest_edge": 1280 * 32 * 32}
+    processor = Qwen2VLImageProcessorPil(patch_size=16, size=bounds, do_rescale=False, do_normalize=False)
+    theirs = processor(images=[image], return_tensors="np")
+    sizing = SmartResize(patch_size=16, min_pixels=64 * 32 * 32, max_pixels=1280 * 32 * 32)
+    ours = prepare_image(image, ImageProcessing(sizing=sizing))
+    assert tuple(theirs["image_grid_thw"][0]) == ours.grid
+    np.testing.assert_array_equal(unpatched(theirs["pixel_values"], ours.grid, side=16), ours.pixels)
 
 
 def test_greyscale_image_matches_the_reference() -> None:
     image = scene(90, 75).convert("L")
     theirs = Qwen2VLImageProcessorPil(do_rescale=False, do_normalize=False)(images=[image], return_tensors="np")
     ours = prepare_image(image, QWEN2_VL)
-    np.testing.assert_array_equal(unpatched(theirs["pixel_values"], ours.grid_thw), ours.pixels)
+    np.testing.assert_array_equal(unpatched(theirs["pixel_values"], ours.grid), ours.pixels)
 
 
 def test_pixels_are_contiguous_uint8_rgb() -> None:
     image = prepare_image(scene(300, 100), QWEN2_VL)
-    assert (image.pixels.dtype, image.pixels.shape, image.grid_thw) == (np.uint8, (112, 308, 3), (1, 8, 22))
+    assert (image.pixels.dtype, image.pixels.shape, image.grid) == (np.uint8, (112, 308, 3), (1, 8, 22))
     assert image.pixels.flags.c_contiguous
     assert len(image.key) == 32
 
 
 def test_request_bounds_override_the_checkpoints() -> None:
     image = scene(640, 480)
-    assert prepare_image(image, QWEN2_VL).num_tokens == 391
-    assert prepare_image(image, QWEN2_VL, max_pixels=100 * 28 * 28).num_tokens <= 100
-    assert prepare_image(image, QWEN2_VL, min_pixels=500 * 28 * 28).num_tokens >= 500
-    assert prepare_image(image, QWEN2_VL, min_pixels=2000 * 28 * 28).num_tokens >= 2000  # overrides the default maximum
-    assert prepare_image(image, QWEN2_VL, max_pixels=28 * 28).num_tokens == 1  # overrides the default minimum
+    assert num_tokens(prepare_image(image, QWEN2_VL)) == 391
+    assert num_tokens(prepare_image(image, QWEN2_VL, max_pixels=100 * 28 * 28)) <= 100
+    assert num_tokens(prepare_image(image, QWEN2_VL, min_pixels=500 * 28 * 28)) >= 500
+    assert (
+        num_tokens(prepare_image(image, QWEN2_VL, min_pixels=2000 * 28 * 28)) >= 2000
+    )  # overrides the default maximum
+    assert num_tokens(prepare_image(image, QWEN2_VL, max_pixels=28 * 28)) == 1  # overrides the default minimum
 
 
 @pytest.mark.parametrize(
@@ -94,10 +111,10 @@ def test_grid_pixels_and_tokens_agree(width: int, height: int, bounds: list[int]
     if max(width, height) > 200 * min(width, height):
         return
     image = prepare_image(PIL.Image.new("RGB", (width, height)), QWEN2_VL, min_pixels=bounds[0], max_pixels=bounds[1])
-    frames, rows, columns = image.grid_thw
+    frames, rows, columns = image.grid
     assert (frames, rows % 2, columns % 2) == (1, 0, 0)
     assert image.pixels.shape == (rows * 14, columns * 14, 3)
-    assert image.num_tokens == rows * columns // 4 > 0
+    assert num_tokens(image) == rows * columns // 4 > 0
 
 
 def write_config(folder: Path, **config: object) -> Path:
@@ -120,13 +137,14 @@ def write_config(folder: Path, **config: object) -> Path:
 def test_reads_the_bounds_of_a_checkpoint(
     tmp_path: Path, config: dict[str, object], min_pixels: int, max_pixels: int
 ) -> None:
-    processing = image_processing(write_config(tmp_path, **config))
-    assert (processing.min_pixels, processing.max_pixels) == (min_pixels, max_pixels)
+    sizing = image_processing(write_config(tmp_path, **config)).sizing
+    assert isinstance(sizing, SmartResize)
+    assert (sizing.min_pixels, sizing.max_pixels) == (min_pixels, max_pixels)
 
 
 def test_reads_a_config_saved_by_transformers(tmp_path: Path) -> None:
     Qwen2VLImageProcessorPil(patch_size=16, merge_size=3, temporal_patch_size=1).save_pretrained(tmp_path)
-    assert image_processing(tmp_path) == replace(QWEN2_VL, patch_size=16, merge_size=3, temporal_patch_size=1)
+    assert image_processing(tmp_path) == resized_by(QWEN2_VL, patch_size=16, merge_size=3, temporal_patch_size=1)
 
 
 @pytest.mark.parametrize(
@@ -179,17 +197,17 @@ def test_processing_changes_the_key() -> None:
     image = scene(112, 112)
     processings = [
         QWEN2_VL,
-        replace(QWEN2_VL, temporal_patch_size=1),
-        replace(QWEN2_VL, patch_size=28, merge_size=1),
-        replace(QWEN2_VL, patch_size=28, merge_size=2),
-        replace(QWEN2_VL, patch_size=7, merge_size=4),
+        resized_by(QWEN2_VL, temporal_patch_size=1),
+        resized_by(QWEN2_VL, patch_size=28, merge_size=1),
+        resized_by(QWEN2_VL, patch_size=28, merge_size=2),
+        resized_by(QWEN2_VL, patch_size=7, merge_size=4),
     ]
     assert len({key(image, processing) for processing in processings}) == len(processings)
 
 
 def test_keys_separate_adjacent_parameters() -> None:
     image = scene(84, 84)  # not resized by either processing
-    fourteen_two, one_forty_two = QWEN2_VL, replace(QWEN2_VL, patch_size=1, merge_size=42)
+    fourteen_two, one_forty_two = QWEN2_VL, resized_by(QWEN2_VL, patch_size=1, merge_size=42)
     assert key(image, fourteen_two) != key(image, one_forty_two)
 
 
@@ -222,7 +240,7 @@ def test_fast_jpeg_decoding_is_nearly_exact(orientation: int) -> None:
         prepare_image(open_image(data, max_pixels=10_000_000), processing, max_pixels=300 * 784)
         for processing in (QWEN2_VL, FAST)
     )
-    assert fast.grid_thw == exact.grid_thw
+    assert fast.grid == exact.grid
     difference = np.abs(fast.pixels.astype(int) - exact.pixels)
     assert 0 < difference.mean() < 2
     assert fast.key != exact.key

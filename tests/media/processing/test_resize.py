@@ -10,6 +10,7 @@ import PIL.Image
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from PIL.Image import Resampling
 
 from glimpse.media.native import library
 from glimpse.media.native.library import Resizer, environment_for_workers
@@ -31,19 +32,22 @@ def random_pixels(size: Size, *, seed: int, harsh: bool) -> Array:
     return (noise // 128 * 255).astype(np.uint8) if harsh else noise
 
 
-def expected(source_image: RgbImage, size: Size) -> Array:
+def expected(source_image: RgbImage, size: Size, resampling: Resampling = Resampling.BICUBIC) -> Array:
     resized = np.empty((*size, 3), np.uint8)
-    resize_with_pillow(source_image, resized)
+    resize_with_pillow(source_image, resized, resampling)
     return resized
 
 
-def resize_with(resizer: Resizer, source_image: RgbImage, size: Size) -> Array:
+def resize_with(
+    resizer: Resizer, source_image: RgbImage, size: Size, resampling: Resampling = Resampling.BICUBIC
+) -> Array:
     resized = np.empty((*size, 3), np.uint8)
-    resizer.resize(get_pixels(source_image), resized)
+    resizer.resize(get_pixels(source_image), resized, resampling)
     return resized
 
 
 @at_each_level
+@pytest.mark.parametrize("resampling", [Resampling.BILINEAR, Resampling.BICUBIC, Resampling.LANCZOS])
 @settings(max_examples=60, deadline=None)
 @given(
     size=sizes,
@@ -61,14 +65,21 @@ def resize_with(resizer: Resizer, source_image: RgbImage, size: Size) -> Array:
 @example((400, 300), (100, 250), False, False, 3, False)  # columns first: the rows shrink more
 @example((400, 300), (300, 250), False, False, 3, False)  # rows first: just below the threshold
 def test_pixels_equal_pillows(
-    resizer: Resizer, size: Size, wanted: Size, same_height: bool, same_width: bool, seed: int, harsh: bool
+    resizer: Resizer,
+    resampling: Resampling,
+    size: Size,
+    wanted: Size,
+    same_height: bool,
+    same_width: bool,
+    seed: int,
+    harsh: bool,
 ) -> None:
     wanted = (size[0] if same_height else wanted[0], size[1] if same_width else wanted[1])
     array = random_pixels(size, seed=seed, harsh=harsh)
     image = PIL.Image.fromarray(array)
-    theirs = expected(image, wanted)
-    np.testing.assert_array_equal(resize_with(resizer, array, wanted), theirs)
-    np.testing.assert_array_equal(resize_with(resizer, image, wanted), theirs)
+    theirs = expected(image, wanted, resampling)
+    np.testing.assert_array_equal(resize_with(resizer, array, wanted, resampling), theirs)
+    np.testing.assert_array_equal(resize_with(resizer, image, wanted, resampling), theirs)
 
 
 @at_each_level
@@ -131,6 +142,12 @@ def test_refuses_unsupported_images(image: RgbImage, complaint: str) -> None:
 def test_refuses_unsupported_outputs(resizer: Resizer, into: Array) -> None:
     with pytest.raises(ValueError, match=r"expected a contiguous|expected sides"):
         resizer.resize(get_pixels(scene(9, 9)), into)
+
+
+@at_each_level
+def test_refuses_other_filters(resizer: Resizer) -> None:
+    with pytest.raises(ValueError, match="expected bilinear, bicubic or Lanczos"):
+        resizer.resize(get_pixels(scene(9, 9)), np.empty((4, 4, 3), np.uint8), Resampling.HAMMING)
 
 
 @at_each_level

@@ -1,7 +1,6 @@
 """Video processing: time ranges, frame sampling, pixel bounds, checkpoint settings, and keys."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,20 +13,26 @@ from hypothesis import strategies as st
 from glimpse.media.decoding.video_file import video_from_file
 from glimpse.media.decoding.video_frames import sample_frame_indices, video_from_images
 from glimpse.media.errors import MediaError, MediaErrorCode
+from glimpse.media.processing.frame_sampling import EndpointSampling, PatchSampling
 from glimpse.media.processing.image import ImageProcessing, prepare_image
-from glimpse.media.processing.smart_resize import frame_max_pixels
-from glimpse.media.processing.video import Video, VideoProcessing, video_processing
+from glimpse.media.processing.sizing.smart_frames import SmartFrames, frame_max_pixels
+from glimpse.media.processing.sizing.smart_resize import SmartResize
+from glimpse.media.processing.sizing.volume_frames import VolumeFrames
+from glimpse.media.processing.video import Video, VideoProcessing, video_processing, volume_video_processing
 from glimpse.media.processing.video_options import VideoOptions
 from tests.media.images import scene
+from tests.media.sizes import num_tokens, resized_by
 from tests.media.videos import greys, numbers, video
 
 PROCESSING = VideoProcessing(
-    patch_size=14,
-    merge_size=2,
-    temporal_patch_size=2,
-    min_pixels=28 * 28,
-    max_pixels=768 * 28 * 28,
-    total_pixels=24576 * 28 * 28,
+    sizing=SmartFrames(
+        patch_size=14,
+        merge_size=2,
+        temporal_patch_size=2,
+        min_pixels=28 * 28,
+        max_pixels=768 * 28 * 28,
+        total_pixels=24576 * 28 * 28,
+    )
 )
 VIDEO = video(greys(40), fps=10)
 """A video of four seconds."""
@@ -40,7 +45,7 @@ def of_file(data: bytes = VIDEO, **options: Any) -> Video:
 def of_frames(frames: np.ndarray, processing: VideoProcessing = PROCESSING, **options: Any) -> Video:
     """Processes an array of frames, [frames, height, width, 3]."""
     video_options = VideoOptions(**options)
-    frame_indices = sample_frame_indices(len(frames), video_options, depth=processing.temporal_patch_size)
+    frame_indices = sample_frame_indices(len(frames), video_options, processing.sampling)
     return video_from_images(
         (PIL.Image.fromarray(frames[index]) for index in frame_indices), frame_indices, processing, video_options
     )
@@ -71,10 +76,7 @@ def test_samples_the_requested_frames(options: dict[str, Any], frames: list[int]
     assert numbers(loaded_video.pixels) == frames
     assert loaded_video.frame_seconds == pytest.approx([frame / 10 for frame in frames])
     assert loaded_video.fps == fps
-    assert loaded_video.grid_thw[0] == -(-len(frames) // 2)
-    assert (
-        loaded_video.num_tokens == loaded_video.grid_thw[0] * loaded_video.grid_thw[1] * loaded_video.grid_thw[2] // 4
-    )
+    assert loaded_video.grid[0] == -(-len(frames) // 2)
 
 
 @pytest.mark.parametrize(
@@ -98,12 +100,12 @@ def test_all_frames_of_a_list_are_used_unless_fewer_are_requested(
 
 
 def test_long_frame_lists_are_subsampled() -> None:
-    assert len(sample_frame_indices(4096, VideoOptions(), depth=2)) == 768
+    assert len(sample_frame_indices(4096, VideoOptions(), PatchSampling())) == 768
 
 
 def test_refuses_a_video_without_frames() -> None:
     with pytest.raises(MediaError, match="no frames"):
-        sample_frame_indices(0, VideoOptions(), depth=2)
+        sample_frame_indices(0, VideoOptions(), PatchSampling())
 
 
 def test_refuses_a_time_range_without_frames() -> None:
@@ -154,7 +156,9 @@ def test_applies_the_requests_bounds() -> None:
 
 def test_frames_are_resized_like_images() -> None:
     source_image = scene(131, 77)
-    images = ImageProcessing(patch_size=14, merge_size=2, temporal_patch_size=2, min_pixels=784, max_pixels=768 * 784)
+    images = ImageProcessing(
+        sizing=SmartResize(patch_size=14, merge_size=2, temporal_patch_size=2, min_pixels=784, max_pixels=768 * 784)
+    )
     loaded_video = of_frames(np.stack([np.asarray(source_image)] * 3))
     assert all((frame == prepare_image(source_image, images).pixels).all() for frame in loaded_video.pixels)
     assert loaded_video.key != prepare_image(source_image, images).key
@@ -175,8 +179,8 @@ def test_different_videos_have_different_keys() -> None:
         of_frames(changed),
         of_frames(frames[::-1]),
         of_frames(frames[:3]),
-        of_frames(frames, replace(PROCESSING, temporal_patch_size=1)),
-        of_frames(frames, replace(PROCESSING, patch_size=28, merge_size=1)),
+        of_frames(frames, resized_by(PROCESSING, temporal_patch_size=1)),
+        of_frames(frames, resized_by(PROCESSING, patch_size=28, merge_size=1)),
     ]
     assert len({loaded_video.key for loaded_video in loaded_videos}) == len(loaded_videos)
 
@@ -190,10 +194,10 @@ def test_different_videos_have_different_keys() -> None:
 def test_pixels_and_tokens_match_the_grid(num_frames: int, height: int, width: int, total_tokens: int) -> None:
     frames = np.zeros((num_frames, height, width, 3), np.uint8)
     loaded_video = of_frames(frames, total_pixels=total_tokens * 784)
-    grid_t, grid_h, grid_w = loaded_video.grid_thw
+    grid_t, grid_h, grid_w = loaded_video.grid
     assert loaded_video.pixels.shape == (num_frames, grid_h * 14, grid_w * 14, 3)
     assert (grid_t, grid_h % 2, grid_w % 2) == (-(-num_frames // 2), 0, 0)
-    assert loaded_video.num_tokens == grid_t * grid_h * grid_w // 4
+    assert num_tokens(loaded_video) == grid_t * grid_h * grid_w // 4
 
 
 def write_configs(folder: Path, own: dict[str, Any] | None) -> Path:
@@ -216,9 +220,10 @@ def write_configs(folder: Path, own: dict[str, Any] | None) -> Path:
     ],
 )
 def test_reads_the_bounds_of_a_checkpoint(tmp_path: Path, own: dict[str, Any] | None, bounds: tuple[int, int]) -> None:
-    processing = video_processing(write_configs(tmp_path, own))
-    assert (processing.min_pixels, processing.max_pixels) == bounds
-    assert (processing.patch_size, processing.merge_size, processing.temporal_patch_size) == (14, 2, 2)
+    sizing = video_processing(write_configs(tmp_path, own)).sizing
+    assert isinstance(sizing, SmartFrames)
+    assert (sizing.min_pixels, sizing.max_pixels) == bounds
+    assert (sizing.patch_size, sizing.merge_size, sizing.temporal_patch_size) == (14, 2, 2)
 
 
 @pytest.mark.parametrize(
@@ -227,3 +232,29 @@ def test_reads_the_bounds_of_a_checkpoint(tmp_path: Path, own: dict[str, Any] | 
 def test_refuses_unsupported_video_configurations(tmp_path: Path, own: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="expected"):
         video_processing(write_configs(tmp_path, own))
+
+
+@pytest.mark.parametrize(
+    ("own", "sizing", "sampling"),
+    [
+        (None, VolumeFrames(), EndpointSampling()),
+        (
+            {"size": {"longest_edge": 25_165_824, "shortest_edge": 4096}, "patch_size": 16, "fps": 2, "max_frames": 99},
+            VolumeFrames(min_volume=4096, max_volume=25_165_824),
+            EndpointSampling(max_frames=99),
+        ),
+        ({"cap_pixels_per_frame": True}, VolumeFrames(max_frame_tokens=768), EndpointSampling()),
+    ],
+)
+def test_reads_bounds_on_the_volume(
+    tmp_path: Path, own: dict[str, Any] | None, sizing: VolumeFrames, sampling: EndpointSampling
+) -> None:
+    path = write_configs(tmp_path, own)
+    (path / "preprocessor_config.json").write_text(json.dumps({"patch_size": 16}))
+    assert volume_video_processing(path) == VideoProcessing(sizing=sizing, sampling=sampling)
+
+
+@pytest.mark.parametrize("own", [{"resample": 2}, {"size": {"longest_edge": 0}}, {"num_frames": 8}])
+def test_refuses_unsupported_configurations_of_volumes(tmp_path: Path, own: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="expected"):
+        volume_video_processing(write_configs(tmp_path, own))

@@ -1,5 +1,6 @@
 """`glimpse chat`: questions from arguments and standard input, files, URLs and targets."""
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -7,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.engine.echo_engine import reply_with
 from tests.server.requests import png
-from tests.server.serving import ROOT, Served
+from tests.server.serving import ROOT, Served, echoing
 
 SHORT = ("--max-tokens=5", "--temperature=0")
 
@@ -57,6 +59,13 @@ def test_sends_urls_as_they_are(target: str) -> None:
 
 def test_port_comes_from_the_environment(shared_server: Served, target: str) -> None:
     assert chat("Hello", *SHORT, environment={"GLIMPSE_PORT": str(shared_server.port)}) == chat("Hello", target, *SHORT)
+
+
+async def test_shows_the_reasoning_apart_from_the_answer(tiny_checkpoint: Path) -> None:
+    question = reply_with("<think>\nSo ä.\n</think>\n\nYes.")
+    async with echoing(tiny_checkpoint, reasoning_parser="qwen3") as (server, _):
+        answer = await asyncio.to_thread(chat, question, f"--target=127.0.0.1:{server.port}")
+    assert answer == (0, "Yes.\n", "So ä.\n\n")
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import pytest
 
 from glimpse.engine.checkpoint import DEFAULT_MODEL
 from glimpse.engine.protocol import FinishReason, TokenEvent
+from glimpse.engine.sampling_params import ReasoningTags
 from glimpse.engine.text.conversation import NamedTool, ToolChoice, ToolDefinition, ToolMode
 from glimpse.engine.text.output_processor import OutputProcessor
 from glimpse.engine.text.tokenizer import load_tokenizer
@@ -14,6 +15,7 @@ from glimpse.server.generation.completion_parser import (
     CompletionFinishReason,
     CompletionParser,
     ParsedDelta,
+    ReasoningReader,
     ToolCallReader,
 )
 from glimpse.server.request import Tools
@@ -31,12 +33,18 @@ def tools(choice: ToolChoice = ToolMode.AUTO) -> Tools:
 
 
 def parse(
-    text: str, *, choice: ToolChoice = ToolMode.AUTO, stop: tuple[str, ...] = (), seed: int = 0, cut: bool = False
+    text: str,
+    *,
+    choice: ToolChoice = ToolMode.AUTO,
+    stop: tuple[str, ...] = (),
+    seed: int = 0,
+    cut: bool = False,
+    reasoning: ReasoningReader | None = None,
 ) -> list[ParsedDelta]:
     """Returns the deltas of a completion with this text, in events of a few tokens; `cut`: by the token limit."""
     hidden = TOKENIZER.special_ids - set(tag_ids(HERMES, TOKENIZER).values())
     answer = CompletionParser(
-        OutputProcessor(TOKENIZER, stop=stop, hidden_ids=hidden), ToolCallReader(HERMES, tools(choice))
+        OutputProcessor(TOKENIZER, stop=stop, hidden_ids=hidden), ToolCallReader(HERMES, tools(choice)), reasoning
     )
     token_ids, draw, deltas = (
         [*TOKENIZER.encode(text), *([] if cut else [END])],
@@ -95,3 +103,35 @@ def test_stop_string_ends_a_completion_before_its_tool_calls() -> None:
         CompletionFinishReason.STOP,
     )
     assert not any(delta.tool_calls for delta in deltas)
+
+
+def reasoning(*, include: bool = True) -> ReasoningReader:
+    return ReasoningReader(ReasoningTags(opening="<think>", closing="</think>"), TOKENIZER, include=include)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_tool_calls_are_found_after_the_reasoning_and_not_in_it(seed: int) -> None:
+    thought = f"Maybe {CALL} so"
+    deltas = parse(f"<think>{thought}</think>\n\nLet me see.\n{CALL}", seed=seed, reasoning=reasoning())
+    assert "".join(delta.reasoning for delta in deltas) == thought
+    assert "".join(delta.text for delta in deltas) == "Let me see."
+    assert "".join(call.arguments for delta in deltas for call in delta.tool_calls) == '{"at": "ä <b>"}'
+    assert deltas[-1].num_reasoning_tokens == len(TOKENIZER.encode(thought))
+    assert deltas[-1].finish_reason is CompletionFinishReason.TOOL_CALLS
+
+
+def test_reasoning_that_is_left_out_is_counted_all_the_same() -> None:
+    deltas = parse("<think>So.</think>Yes.", reasoning=reasoning(include=False))
+    assert ("".join(delta.reasoning for delta in deltas), "".join(delta.text for delta in deltas)) == ("", "Yes.")
+    assert deltas[-1].num_reasoning_tokens == len(TOKENIZER.encode("So."))
+
+
+def test_reasoning_that_is_cut_is_not_text() -> None:
+    deltas = parse("<think>So, the </th", cut=True, reasoning=reasoning())
+    assert ("".join(delta.reasoning for delta in deltas), "".join(delta.text for delta in deltas)) == (
+        "So, the </th",
+        "",
+    )
+    assert deltas[-1].num_reasoning_tokens == sum(delta.num_tokens for delta in deltas) - len(
+        TOKENIZER.encode("<think>")
+    )

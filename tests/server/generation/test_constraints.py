@@ -77,6 +77,43 @@ def test_refuses_unenforceable_constraints_by_field() -> None:
     assert refusal(asked(constraint=pattern)).field == "structured_outputs.regex"
 
 
+@pytest.mark.parametrize(
+    ("properties", "reason"),
+    [
+        ({"at": {"type": "string", "pattern": "a"}}, "'pattern' cannot be enforced"),
+        ({"at": {"type": ["string", "null"], "enum": ["a", None]}}, "'enum' cannot be enforced"),
+        ({"a\nt": {"type": "integer"}}, "expected 'properties', with names without"),
+        (None, "expected 'properties'"),
+    ],
+)
+def test_strict_tools_must_be_enforceable_in_the_model_s_format(properties: Any, reason: str) -> None:
+    schema = {"type": "object"} | ({} if properties is None else {"properties": properties})
+    refused = refusal(asked(tool(schema, strict=True)), "qwen3_coder")
+    assert (refused.field, refused.reason) == ("tools[0].function.parameters", "unsupported")
+    assert reason in str(refused)
+    assert builder("qwen3_coder").build(asked(tool(schema), choice=ToolMode.REQUIRED)).grammar is not None
+    assert builder("hermes").build(asked(tool(schema, strict=True))).grammar is not None
+
+
+@pytest.mark.parametrize("choice", [ToolMode.REQUIRED, ToolMode.AUTO])
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"properties": 5},
+        {"properties": {"a": 5, "b": True, "c": {"type": 5}, "d": {"type": [5, {}]}}, "required": [5, {}]},
+        {"properties": {"a": {"enum": 5, "anyOf": 5, "$ref": 5}}, "required": "a"},
+        {"properties": {"a": {"$ref": "#/properties/a"}, "b": {"anyOf": [{"$ref": "#/$defs/b"}]}}, "$defs": {"b": 5}},
+        {"properties": {"a": {"type": "string", "minLength": -1, "maxLength": True}}},
+    ],
+)
+def test_invalid_schemas_of_tools_that_are_not_strict_are_ignored(schema: dict[str, Any], choice: ToolMode) -> None:
+    constraints = builder("qwen3_coder").build(asked(tool(schema), choice=choice))
+    assert (constraints.grammar is None) == (choice is ToolMode.AUTO)
+    reader = builder("qwen3_coder").tool_call_reader(Tools(definitions=(tool(schema),), choice=choice, parallel=True))
+    _, calls = reader.read("<function=look>\n<parameter=a>\n1\n</parameter>\n</function>", is_last=True)
+    assert len(calls) == 1
+
+
 def test_response_format_applies_to_completions_without_tool_calls() -> None:
     schema = Constraint(grammar=Grammar(kind=GrammarKind.JSON_SCHEMA, text='{"enum": ["the form"]}'), field="form")
     constraints = builder().build(asked(tool(ENFORCED), constraint=schema))

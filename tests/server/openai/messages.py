@@ -1,6 +1,7 @@
 """Random messages of any type that JSON can represent, generated from descriptors."""
 
 import json
+import struct
 from typing import Any
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
@@ -52,6 +53,9 @@ def _set(draw: st.DrawFn, message: Message, field: FieldRules, depth: int) -> No
     name, descriptor = field.descriptor.name, field.descriptor
     if field.raw:
         setattr(message, name, json.dumps(draw(_JSON_VALUES)))
+    elif field.float32s:
+        numbers = draw(st.lists(_SCALARS[FieldDescriptor.CPPTYPE_FLOAT], max_size=3))
+        setattr(message, name, struct.pack(f"<{len(numbers)}f", *numbers))
     elif field.is_map:
         _set_entries(draw, getattr(message, name), descriptor, depth)
     elif field.is_list:

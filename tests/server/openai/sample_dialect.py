@@ -43,6 +43,7 @@ message Everything {
   Everything next = 20;
   Value value = 21;
   Inner inner = 22;
+  bytes numbers = 23;
 }
 
 message Value {
@@ -80,6 +81,7 @@ messages {
   fields { name: "schema" raw: true }
   fields { name: "next" json_name: "then" aliases: "after" }
   fields { name: "inner" flatten: true }
+  fields { name: "numbers" float32s: true omit_empty: true }
 }
 messages { name: "sample.Value" union: true }
 messages { name: "sample.Texts" union: true }

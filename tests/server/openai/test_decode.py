@@ -2,6 +2,7 @@
 
 import base64
 import json
+import struct
 from typing import Any
 
 import pytest
@@ -265,3 +266,10 @@ def test_decodes_deeply_nested_messages() -> None:
 
 def test_refuses_messages_nested_too_deeply() -> None:
     assert refusal(b'{"then": ' * 900 + b"{}" + b"}" * 900, sample("Everything")).code == "invalid_json"
+
+
+def test_an_array_of_numbers_is_packed_as_float32() -> None:
+    everything = sample("Everything")
+    assert read({"numbers": [0.5, 2]}, everything).numbers == struct.pack("<2f", 0.5, 2.0)
+    for value, path in (([1, "a"], "numbers[1]"), ([1e39], "numbers[0]"), ("AAAA", "numbers")):
+        assert refusal({"numbers": value}, everything).path == path

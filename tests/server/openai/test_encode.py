@@ -1,11 +1,12 @@
 """Encoding messages as JSON documents, byte for byte."""
 
 import math
+import struct
 
 import pytest
 
 from glimpse.server.openai.encode import encode
-from glimpse.v1 import chat_pb2, content_pb2, generation_pb2, model_pb2
+from glimpse.v1 import chat_pb2, content_pb2, embedding_pb2, generation_pb2, model_pb2
 from tests.server.openai.sample_dialect import sample
 
 
@@ -33,6 +34,17 @@ def test_log_probabilities() -> None:
         b'{"content":[{"token":" a","logprob":-0.1,"bytes":[32,97],"top_logprobs":'
         b'[{"token":"\xc3\xa9","logprob":-2.3025851,"bytes":[195,169]}]}]}'
     )
+
+
+def test_packed_float32_values_are_an_array_of_numbers() -> None:
+    values = struct.pack("<3f", 0.5, -2.0, 0.1)
+    embedding = embedding_pb2.Embedding(index=1, values=values)
+    assert encode(embedding) == b'{"object":"embedding","index":1,"embedding":[0.5,-2.0,0.10000000149011612]}'
+    assert encode(embedding_pb2.Embedding(base64="AAAAPw==")) == (
+        b'{"object":"embedding","index":0,"embedding":"AAAAPw=="}'
+    )
+    with pytest.raises(ValueError, match="not finite"):
+        encode(embedding_pb2.Embedding(values=struct.pack("<f", math.nan)))
 
 
 def test_tool_calls_with_null_content() -> None:

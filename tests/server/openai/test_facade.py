@@ -80,7 +80,8 @@ async def stub(script: Script) -> AsyncIterator[Any]:
         "glimpse.v1.ModelService.GetModel": script.get_model,
     }
     # The facade binds these too; the tests do not call them.
-    for method in ("CompletionService.CreateCompletion", "TokenizerService.Tokenize", "TokenizerService.Detokenize"):
+    methods = ["CompletionService.CreateCompletion", "EmbeddingService.CreateEmbeddings", "RerankService.Rerank"]
+    for method in (*methods, "TokenizerService.Tokenize", "TokenizerService.Detokenize"):
         handlers[f"glimpse.v1.{method}"] = script.create
     handlers["glimpse.v1.CompletionService.StreamCompletion"] = script.stream
     add_facade(server, handlers, max_body_bytes=MAX_BODY_BYTES)

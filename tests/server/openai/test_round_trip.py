@@ -11,12 +11,14 @@ from hypothesis import strategies as st
 
 from glimpse.server.openai.decode import decode
 from glimpse.server.openai.encode import encode
-from glimpse.v1 import chat_pb2, content_pb2, generation_pb2, model_pb2
+from glimpse.v1 import chat_pb2, content_pb2, embedding_pb2, generation_pb2, model_pb2, rerank_pb2
 from tests.server.openai.messages import all_types, messages
 from tests.server.openai.sample_dialect import sample
 
 _TYPES = [
-    *all_types(chat_pb2.DESCRIPTOR, content_pb2.DESCRIPTOR, generation_pb2.DESCRIPTOR, model_pb2.DESCRIPTOR),
+    *all_types(
+        *(module.DESCRIPTOR for module in (chat_pb2, content_pb2, embedding_pb2, generation_pb2, model_pb2, rerank_pb2))
+    ),
     *(sample(name).DESCRIPTOR for name in ("Everything", "Value", "Inner")),
 ]
 

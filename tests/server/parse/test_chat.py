@@ -13,7 +13,7 @@ from glimpse.media.processing.video_options import VideoOptions
 from glimpse.media.sources.source import CachedSource, DataSource, FrameSources, UploadSource, parse_url_text
 from glimpse.server.parse.chat import parse_chat
 from glimpse.server.parse.media import LOW_DETAIL_MAX_PIXELS
-from glimpse.server.request import ChatRequest, Conversation, GenerationRequest
+from glimpse.server.request import ChatRequest, Conversation, GenerationRequest, ReasoningOptions, ReasoningSupport
 from glimpse.server.rpc.errors import InvalidRequest
 from glimpse.v1 import chat_pb2, content_pb2, generation_pb2
 from tests.server.requests import image_part, png, request, text_part, user, video_part
@@ -170,6 +170,13 @@ REFUSED: list[tuple[chat_pb2.CreateChatCompletionRequest, str, str]] = [
         "conflicting_values",
     ),
     (with_member(reasoning_effort=chat_pb2.REASONING_EFFORT_LOW), "reasoning_effort", "unsupported"),
+    (with_member(include_reasoning=False), "include_reasoning", "unsupported"),
+    (with_member(thinking_token_budget=1), "thinking_token_budget", "unsupported"),
+    (
+        request(content_pb2.Message(role=content_pb2.ROLE_USER, content=[text_part("a")], reasoning="b")),
+        "messages[0].reasoning",
+        "invalid_value",
+    ),
     (with_member(continue_final_message=True), "continue_final_message", "invalid_value"),
     (
         with_member(continue_final_message=True, add_generation_prompt=True),
@@ -504,10 +511,55 @@ def test_parses_how_the_prompt_ends() -> None:
 
 def test_passes_variables_to_the_template() -> None:
     wire = with_member(chat_template_kwargs='{"enable_thinking": false}', reasoning_effort=4)
-    chat = parse_chat(wire, streaming=False, vocab_size=VOCAB_SIZE, max_media=LIMITS, supports_reasoning_effort=True)
+    support = ReasoningSupport(has_effort=True)
+    chat = parse_chat(wire, streaming=False, vocab_size=VOCAB_SIZE, max_media=LIMITS, reasoning=support)
     (conversation,) = chat.generation.prompts
     assert isinstance(conversation, Conversation)
     assert conversation.options.template_kwargs == {"enable_thinking": False, "reasoning_effort": "medium"}
+
+
+def parse_for(support: ReasoningSupport, wire: chat_pb2.CreateChatCompletionRequest) -> GenerationRequest:
+    """Parses a request to a model with reasoning."""
+    return parse_chat(wire, streaming=False, vocab_size=VOCAB_SIZE, max_media=LIMITS, reasoning=support).generation
+
+
+@pytest.mark.parametrize(
+    ("support", "variables"),
+    [
+        (ReasoningSupport(), {}),
+        (ReasoningSupport(has_switch=True, is_parsed=True), {"enable_thinking": False}),
+        (ReasoningSupport(has_effort=True), {"reasoning_effort": "none"}),
+        (ReasoningSupport(has_effort=True, has_switch=True), {"reasoning_effort": "none", "enable_thinking": False}),
+    ],
+)
+def test_effort_none_turns_off_reasoning(support: ReasoningSupport, variables: dict[str, Any]) -> None:
+    (conversation,) = parse_for(support, with_member(reasoning_effort=chat_pb2.REASONING_EFFORT_NONE)).prompts
+    assert isinstance(conversation, Conversation)
+    assert conversation.options.template_kwargs == variables
+
+
+@pytest.mark.parametrize(
+    ("members", "field", "code"),
+    [
+        ({"reasoning_effort": chat_pb2.REASONING_EFFORT_NONE}, "reasoning_effort", "unsupported"),
+        ({"include_reasoning": False, "generation": {"logprobs": True}}, "include_reasoning", "conflicting_values"),
+    ],
+)
+def test_refuses_what_a_model_that_always_reasons_cannot_do(members: dict[str, Any], field: str, code: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        parse_for(ReasoningSupport(is_parsed=True), with_member(**members))
+    assert (caught.value.field, caught.value.reason) == (field, code)
+
+
+def test_parses_earlier_reasoning_and_what_is_asked_of_new_one() -> None:
+    earlier = content_pb2.Message(role=content_pb2.ROLE_ASSISTANT, content=[text_part("a")], reasoning="b")
+    wire = request(user("Hello"), earlier, user("So?"))
+    wire.include_reasoning, wire.thinking_token_budget = False, 0
+    generation = parse_for(ReasoningSupport(is_parsed=True), wire)
+    (conversation,) = generation.prompts
+    assert isinstance(conversation, Conversation)
+    assert [message.reasoning for message in conversation.messages] == [None, "b", None]
+    assert generation.reasoning == ReasoningOptions(include=False, max_tokens=0)
 
 
 def test_defaults_apply_to_media_without_own_options() -> None:

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
 from glimpse.engine.sampling_params import SamplingParams
 from glimpse.engine.text.output_processor import TokenText
 from glimpse.media.kind import MediaKind
@@ -127,6 +129,30 @@ def test_choice_with_only_tool_calls_has_no_content() -> None:
     assert not choice.message.HasField("content")
     (empty,) = whole([delta(0, finish_reason=CompletionFinishReason.STOP)]).choices
     assert empty.message.HasField("content")
+
+
+def test_reasoning_comes_before_the_content() -> None:
+    deltas = [
+        delta(0, reasoning="So"),
+        delta(0, reasoning="."),
+        delta(0, "Yes.", finish_reason=CompletionFinishReason.STOP),
+    ]
+    assert rendered_deltas(*deltas) == [
+        b'{"role":"assistant","reasoning":"So"}',
+        b'{"reasoning":"."}',
+        b'{"content":"Yes."}',
+        b"{}",
+    ]
+    (choice,) = whole(deltas).choices
+    assert (choice.message.reasoning, choice.message.content) == ("So.", "Yes.")
+    (cut,) = whole(deltas[:2]).choices
+    assert not cut.message.HasField("content")
+
+
+def test_usage_counts_reasoning_tokens_if_the_model_reasons() -> None:
+    counted = msgspec.structs.replace(USAGE, reasoning_tokens=2)
+    assert whole([delta(0, "a", usage=counted)]).usage.completion_tokens_details.reasoning_tokens == 2
+    assert not whole([delta(0, "a")]).usage.HasField("completion_tokens_details")
 
 
 def test_logprobs_are_sent_with_their_delta() -> None:

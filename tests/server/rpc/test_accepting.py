@@ -12,7 +12,7 @@ from google.api.httpbody_pb2 import HttpBody
 from glimpse.server.openai.facade import add_facade
 from glimpse.server.rpc.interceptors import MethodHandler
 from glimpse.server.rpc.typed_handlers import Handler, add_typed_services
-from glimpse.v1 import chat_pb2, completion_pb2, model_pb2, tokenizer_pb2
+from glimpse.v1 import chat_pb2, completion_pb2, embedding_pb2, model_pb2, rerank_pb2, tokenizer_pb2
 from tests.server.http2 import ACK, END_STREAM, HEADERS, PING, Connection, connected
 
 FLOOD = 300
@@ -54,7 +54,7 @@ def handlers() -> dict[str, Handler]:
     """One for each method; only those for chat and ListModels give answers of their method's type."""
     methods = [
         method
-        for module in (chat_pb2, completion_pb2, model_pb2, tokenizer_pb2)
+        for module in (chat_pb2, completion_pb2, embedding_pb2, model_pb2, rerank_pb2, tokenizer_pb2)
         for service in module.DESCRIPTOR.services_by_name.values()
         for method in service.methods
     ]

@@ -11,6 +11,7 @@ import pytest
 from google.api.httpbody_pb2 import HttpBody
 
 from glimpse.engine.families.registry import load_model_config
+from glimpse.engine.families.token_layout import one_run
 from glimpse.engine.text.conversation import ChatMessage, MediaSlot
 from glimpse.engine.text.prompt import load_prompt_builder
 from glimpse.media.kind import MediaKind
@@ -18,7 +19,6 @@ from glimpse.openai.v1 import openai_pb2_grpc
 from glimpse.v1 import chat_pb2, chat_pb2_grpc, content_pb2, model_pb2, model_pb2_grpc
 from tests.audio_checkpoints import make_audio_checkpoint
 from tests.audio_oracle import greedy_answer
-from tests.engine.text.stub_media import StubMedium
 from tests.media.audio import audio_file, noise, tone
 from tests.server.requests import image_part, png, request, user
 from tests.server.services.error_details import details
@@ -89,7 +89,7 @@ def test_completion_equals_the_references(hearing: grpc.Channel, checkpoint: Pat
     content = Chat(hearing).CreateChatCompletion(wire).choices[0].message.content
     builder = load_prompt_builder(checkpoint, load_model_config(checkpoint))
     message = ChatMessage(role="user", content=(MediaSlot(kind=MediaKind.AUDIO), "What?"))
-    prompt = builder.chat([message], [StubMedium(kind=MediaKind.AUDIO, num_tokens=12)])
+    prompt = builder.chat([message], [one_run(MediaKind.AUDIO, 12)])
     expected = greedy_answer(checkpoint, prompt.token_ids, [SAMPLES], 8)
     assert content == builder.tokenizer.decode(expected.token_ids)
 

@@ -6,13 +6,25 @@ class Qwen2AudioForConditionalGeneration(Any): ...
 class TokenizersBackend(Any): ...
 
 AutoConfig: Any
+AutoModel: Any
 AutoModelForCausalLM: Any
 AutoModelForImageTextToText: Any
 AutoTokenizer: Any
+CLIPVisionConfig: Any
+CLIPVisionModel: Any
 ContinuousBatchingConfig: Any
 GenerationConfig: Any
+Idefics3Config: Any
+Idefics3ForConditionalGeneration: Any
+InternVLConfig: Any
+InternVLForConditionalGeneration: Any
+InternVLVisionConfig: Any
 LlamaConfig: Any
 LlamaForCausalLM: Any
+LlavaConfig: Any
+LlavaForConditionalGeneration: Any
+LlavaOnevisionConfig: Any
+LlavaOnevisionForConditionalGeneration: Any
 MistralConfig: Any
 MistralForCausalLM: Any
 Phi3Config: Any
@@ -23,4 +35,8 @@ Qwen2ForCausalLM: Any
 Qwen2VLImageProcessorPil: Any
 Qwen3Config: Any
 Qwen3ForCausalLM: Any
+SiglipVisionConfig: Any
+SiglipVisionModel: Any
+SmolVLMConfig: Any
+SmolVLMForConditionalGeneration: Any
 WhisperFeatureExtractor: Any

@@ -49,7 +49,7 @@ TOOL_CHOICE_MODE_AUTO: ToolChoiceMode
 TOOL_CHOICE_MODE_REQUIRED: ToolChoiceMode
 
 class CreateChatCompletionRequest(_message.Message):
-    __slots__ = ("model", "messages", "generation", "stream_options", "response_format", "tools", "tool_choice", "parallel_tool_calls", "cache_salt", "user", "prompt_cache_key", "priority", "structured_outputs", "metadata", "service_tier", "reasoning_effort", "safety_identifier", "add_generation_prompt", "continue_final_message", "chat_template_kwargs", "media_io_options", "media_processor_options")
+    __slots__ = ("model", "messages", "generation", "stream_options", "response_format", "tools", "tool_choice", "parallel_tool_calls", "cache_salt", "user", "prompt_cache_key", "priority", "structured_outputs", "metadata", "service_tier", "reasoning_effort", "safety_identifier", "add_generation_prompt", "continue_final_message", "chat_template_kwargs", "media_io_options", "media_processor_options", "include_reasoning", "thinking_token_budget")
     class MetadataEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -79,6 +79,8 @@ class CreateChatCompletionRequest(_message.Message):
     CHAT_TEMPLATE_KWARGS_FIELD_NUMBER: _ClassVar[int]
     MEDIA_IO_OPTIONS_FIELD_NUMBER: _ClassVar[int]
     MEDIA_PROCESSOR_OPTIONS_FIELD_NUMBER: _ClassVar[int]
+    INCLUDE_REASONING_FIELD_NUMBER: _ClassVar[int]
+    THINKING_TOKEN_BUDGET_FIELD_NUMBER: _ClassVar[int]
     model: str
     messages: _containers.RepeatedCompositeFieldContainer[_content_pb2.Message]
     generation: _generation_pb2.GenerationOptions
@@ -101,7 +103,9 @@ class CreateChatCompletionRequest(_message.Message):
     chat_template_kwargs: str
     media_io_options: _content_pb2.MediaIoOptions
     media_processor_options: _content_pb2.MediaProcessorOptions
-    def __init__(self, model: _Optional[str] = ..., messages: _Optional[_Iterable[_Union[_content_pb2.Message, _Mapping]]] = ..., generation: _Optional[_Union[_generation_pb2.GenerationOptions, _Mapping]] = ..., stream_options: _Optional[_Union[StreamOptions, _Mapping]] = ..., response_format: _Optional[_Union[ResponseFormat, _Mapping]] = ..., tools: _Optional[_Iterable[_Union[Tool, _Mapping]]] = ..., tool_choice: _Optional[_Union[ToolChoice, _Mapping]] = ..., parallel_tool_calls: _Optional[bool] = ..., cache_salt: _Optional[str] = ..., user: _Optional[str] = ..., prompt_cache_key: _Optional[str] = ..., priority: _Optional[int] = ..., structured_outputs: _Optional[_Union[_generation_pb2.StructuredOutputs, _Mapping]] = ..., metadata: _Optional[_Mapping[str, str]] = ..., service_tier: _Optional[_Union[ServiceTier, str]] = ..., reasoning_effort: _Optional[_Union[ReasoningEffort, str]] = ..., safety_identifier: _Optional[str] = ..., add_generation_prompt: _Optional[bool] = ..., continue_final_message: _Optional[bool] = ..., chat_template_kwargs: _Optional[str] = ..., media_io_options: _Optional[_Union[_content_pb2.MediaIoOptions, _Mapping]] = ..., media_processor_options: _Optional[_Union[_content_pb2.MediaProcessorOptions, _Mapping]] = ...) -> None: ...
+    include_reasoning: bool
+    thinking_token_budget: int
+    def __init__(self, model: _Optional[str] = ..., messages: _Optional[_Iterable[_Union[_content_pb2.Message, _Mapping]]] = ..., generation: _Optional[_Union[_generation_pb2.GenerationOptions, _Mapping]] = ..., stream_options: _Optional[_Union[StreamOptions, _Mapping]] = ..., response_format: _Optional[_Union[ResponseFormat, _Mapping]] = ..., tools: _Optional[_Iterable[_Union[Tool, _Mapping]]] = ..., tool_choice: _Optional[_Union[ToolChoice, _Mapping]] = ..., parallel_tool_calls: _Optional[bool] = ..., cache_salt: _Optional[str] = ..., user: _Optional[str] = ..., prompt_cache_key: _Optional[str] = ..., priority: _Optional[int] = ..., structured_outputs: _Optional[_Union[_generation_pb2.StructuredOutputs, _Mapping]] = ..., metadata: _Optional[_Mapping[str, str]] = ..., service_tier: _Optional[_Union[ServiceTier, str]] = ..., reasoning_effort: _Optional[_Union[ReasoningEffort, str]] = ..., safety_identifier: _Optional[str] = ..., add_generation_prompt: _Optional[bool] = ..., continue_final_message: _Optional[bool] = ..., chat_template_kwargs: _Optional[str] = ..., media_io_options: _Optional[_Union[_content_pb2.MediaIoOptions, _Mapping]] = ..., media_processor_options: _Optional[_Union[_content_pb2.MediaProcessorOptions, _Mapping]] = ..., include_reasoning: _Optional[bool] = ..., thinking_token_budget: _Optional[int] = ...) -> None: ...
 
 class StreamOptions(_message.Message):
     __slots__ = ("include_usage",)
@@ -213,16 +217,18 @@ class Choice(_message.Message):
     def __init__(self, index: _Optional[int] = ..., message: _Optional[_Union[AssistantMessage, _Mapping]] = ..., logprobs: _Optional[_Union[_generation_pb2.Logprobs, _Mapping]] = ..., finish_reason: _Optional[_Union[_generation_pb2.FinishReason, str]] = ...) -> None: ...
 
 class AssistantMessage(_message.Message):
-    __slots__ = ("role", "content", "refusal", "tool_calls")
+    __slots__ = ("role", "content", "refusal", "tool_calls", "reasoning")
     ROLE_FIELD_NUMBER: _ClassVar[int]
     CONTENT_FIELD_NUMBER: _ClassVar[int]
     REFUSAL_FIELD_NUMBER: _ClassVar[int]
     TOOL_CALLS_FIELD_NUMBER: _ClassVar[int]
+    REASONING_FIELD_NUMBER: _ClassVar[int]
     role: _content_pb2.Role
     content: str
     refusal: str
     tool_calls: _containers.RepeatedCompositeFieldContainer[_content_pb2.ToolCall]
-    def __init__(self, role: _Optional[_Union[_content_pb2.Role, str]] = ..., content: _Optional[str] = ..., refusal: _Optional[str] = ..., tool_calls: _Optional[_Iterable[_Union[_content_pb2.ToolCall, _Mapping]]] = ...) -> None: ...
+    reasoning: str
+    def __init__(self, role: _Optional[_Union[_content_pb2.Role, str]] = ..., content: _Optional[str] = ..., refusal: _Optional[str] = ..., tool_calls: _Optional[_Iterable[_Union[_content_pb2.ToolCall, _Mapping]]] = ..., reasoning: _Optional[str] = ...) -> None: ...
 
 class StreamChatCompletionResponse(_message.Message):
     __slots__ = ("id", "created", "model", "choices", "usage", "videos", "service_tier")
@@ -255,14 +261,16 @@ class ChunkChoice(_message.Message):
     def __init__(self, index: _Optional[int] = ..., delta: _Optional[_Union[Delta, _Mapping]] = ..., logprobs: _Optional[_Union[_generation_pb2.Logprobs, _Mapping]] = ..., finish_reason: _Optional[_Union[_generation_pb2.FinishReason, str]] = ...) -> None: ...
 
 class Delta(_message.Message):
-    __slots__ = ("role", "content", "tool_calls")
+    __slots__ = ("role", "content", "tool_calls", "reasoning")
     ROLE_FIELD_NUMBER: _ClassVar[int]
     CONTENT_FIELD_NUMBER: _ClassVar[int]
     TOOL_CALLS_FIELD_NUMBER: _ClassVar[int]
+    REASONING_FIELD_NUMBER: _ClassVar[int]
     role: _content_pb2.Role
     content: str
     tool_calls: _containers.RepeatedCompositeFieldContainer[ToolCallDelta]
-    def __init__(self, role: _Optional[_Union[_content_pb2.Role, str]] = ..., content: _Optional[str] = ..., tool_calls: _Optional[_Iterable[_Union[ToolCallDelta, _Mapping]]] = ...) -> None: ...
+    reasoning: str
+    def __init__(self, role: _Optional[_Union[_content_pb2.Role, str]] = ..., content: _Optional[str] = ..., tool_calls: _Optional[_Iterable[_Union[ToolCallDelta, _Mapping]]] = ..., reasoning: _Optional[str] = ...) -> None: ...
 
 class ToolCallDelta(_message.Message):
     __slots__ = ("index", "id", "function")

@@ -76,7 +76,7 @@ class OneofRule(_message.Message):
     def __init__(self, name: _Optional[str] = ..., tag: _Optional[str] = ..., tag_only_with: _Optional[str] = ...) -> None: ...
 
 class FieldRule(_message.Message):
-    __slots__ = ("name", "json_name", "aliases", "type", "nullable", "raw", "accept_scalar", "flatten", "omit_empty", "effect")
+    __slots__ = ("name", "json_name", "aliases", "type", "nullable", "raw", "accept_scalar", "flatten", "omit_empty", "effect", "float32s")
     NAME_FIELD_NUMBER: _ClassVar[int]
     JSON_NAME_FIELD_NUMBER: _ClassVar[int]
     ALIASES_FIELD_NUMBER: _ClassVar[int]
@@ -87,6 +87,7 @@ class FieldRule(_message.Message):
     FLATTEN_FIELD_NUMBER: _ClassVar[int]
     OMIT_EMPTY_FIELD_NUMBER: _ClassVar[int]
     EFFECT_FIELD_NUMBER: _ClassVar[int]
+    FLOAT32S_FIELD_NUMBER: _ClassVar[int]
     name: str
     json_name: str
     aliases: _containers.RepeatedScalarFieldContainer[str]
@@ -97,7 +98,8 @@ class FieldRule(_message.Message):
     flatten: bool
     omit_empty: bool
     effect: Effect
-    def __init__(self, name: _Optional[str] = ..., json_name: _Optional[str] = ..., aliases: _Optional[_Iterable[str]] = ..., type: _Optional[_Union[JsonType, str]] = ..., nullable: _Optional[bool] = ..., raw: _Optional[bool] = ..., accept_scalar: _Optional[bool] = ..., flatten: _Optional[bool] = ..., omit_empty: _Optional[bool] = ..., effect: _Optional[_Union[Effect, str]] = ...) -> None: ...
+    float32s: bool
+    def __init__(self, name: _Optional[str] = ..., json_name: _Optional[str] = ..., aliases: _Optional[_Iterable[str]] = ..., type: _Optional[_Union[JsonType, str]] = ..., nullable: _Optional[bool] = ..., raw: _Optional[bool] = ..., accept_scalar: _Optional[bool] = ..., flatten: _Optional[bool] = ..., omit_empty: _Optional[bool] = ..., effect: _Optional[_Union[Effect, str]] = ..., float32s: _Optional[bool] = ...) -> None: ...
 
 class Refusal(_message.Message):
     __slots__ = ("name", "reason", "accepted")

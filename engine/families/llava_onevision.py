@@ -1,0 +1,165 @@
+"""LLaVA-OneVision (arXiv 2408.03326)."""
+
+import math
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from glimpse.engine.errors import CheckpointError
+from glimpse.engine.families.llava import check_processor, check_square, llava_encoder, token_id
+from glimpse.engine.families.spec import FamilyConfig, FamilySpec, LargestMedium
+from glimpse.engine.families.text import nested_decoder, nested_eos_token_ids
+from glimpse.engine.families.token_layout import LayoutContext, TokenLayout, one_run
+from glimpse.engine.model_config.encoders import LlavaOneVisionConfig
+from glimpse.engine.model_config.model import ModelConfig
+from glimpse.media.kind import MediaKind
+from glimpse.media.processing.frame_sampling import EndpointSampling
+from glimpse.media.processing.image import ImageProcessing
+from glimpse.media.processing.media_processing import MediaProcessing
+from glimpse.media.processing.preprocessor import read_json
+from glimpse.media.processing.sizing.any_res import AnyRes
+from glimpse.media.processing.sizing.square_frames import SquareFrames
+from glimpse.media.processing.video import VideoProcessing
+
+if TYPE_CHECKING:
+    from glimpse.media.medium import Medium
+
+_PREPROCESSOR = "preprocessor_config.json"
+_VIDEO_PREPROCESSOR = "video_preprocessor_config.json"
+_SAMPLING = EndpointSampling(fps=1.0, max_frames_at_rate=32)
+"""The model was trained with up to 32 frames."""
+
+TEMPLATE = """\
+{%- for message in messages %}
+{{- '<|im_start|>' + message.role + ' ' }}
+{%- for part in message.content if part.type not in ('image', 'video', 'text') %}
+{{- raise_exception('this model does not support content of type ' + part.type) }}
+{%- endfor %}
+{%- for part in message.content if part.type == 'image' %}
+{{- '<image>' }}
+{%- endfor %}
+{%- for part in message.content if part.type == 'video' %}
+{{- '<video>' }}
+{%- endfor %}
+{%- for part in message.content if part.type == 'text' %}
+{{- '\\n' + part.text }}
+{%- endfor %}
+{{- '<|im_end|>' }}
+{%- endfor %}
+{%- if add_generation_prompt %}
+{{- '<|im_start|>assistant\\n' }}
+{%- endif %}
+"""
+"""Its variant of ChatML, with a message's images and then its videos before its texts."""
+
+DEFAULT_RESOLUTIONS = tuple((height, width) for height in range(384, 2305, 384) for width in range(384, 2305, 384))
+
+
+def _read_config(config: Mapping[str, Any]) -> FamilyConfig:
+    aspect = config.get("vision_aspect_ratio", "anyres_max_9")
+    match = re.fullmatch(r"anyres_max_([1-9]\d*)", str(aspect))
+    if match is None:
+        raise CheckpointError(f"config.json: 'vision_aspect_ratio': expected 'anyres_max_N', got {aspect!r}")
+    tower = llava_encoder(config, feature_layer=-1, strategy="full")
+    if tower.vit.class_token or tower.drops_first:
+        raise CheckpointError("config.json: 'vision_config.model_type': expected an encoder without class token")
+    return FamilyConfig(
+        text=nested_decoder(config),
+        encoder=LlavaOneVisionConfig(
+            tower=tower,
+            resolutions=_resolutions(config.get("image_grid_pinpoints"), tower.vit.image_size),
+            max_tiles=int(match[1]),
+        ),
+        placeholder_ids={"image": token_id(config, "image"), "video": token_id(config, "video")},
+        eos_token_ids=nested_eos_token_ids(config),
+    )
+
+
+def _resolutions(pinpoints: list[list[int]] | None, tile: int) -> tuple[tuple[int, int], ...]:
+    """Returns the resolutions of tiles as (height, width). Each must be a whole number of tiles."""
+    resolutions = DEFAULT_RESOLUTIONS if pinpoints is None else tuple((height, width) for height, width in pinpoints)
+    if not resolutions or any(side % tile for resolution in resolutions for side in resolution):
+        raise CheckpointError(
+            f"config.json: 'image_grid_pinpoints': expected multiples of the encoder's {tile} pixels,"
+            f" got {[list(each) for each in resolutions]}"
+        )
+    return resolutions
+
+
+def _read_media(path: Path, config: ModelConfig) -> MediaProcessing:
+    """Reads the processing of images, which are cut into tiles or padded to squares, and of videos."""
+    encoder = _encoder(config)
+    vit = encoder.tower.vit
+    processor = read_json(path / _PREPROCESSOR)
+    check_processor(processor)
+    check_square(processor, "size", vit.image_size)
+    if "image_mean" not in processor:
+        raise ValueError(f"{_PREPROCESSOR}: missing field 'image_mean'")
+    resolutions = processor.get("image_grid_pinpoints", [list(each) for each in DEFAULT_RESOLUTIONS])
+    if sorted(map(tuple, resolutions)) != sorted(encoder.resolutions):
+        raise ValueError(f"{_PREPROCESSOR}: 'image_grid_pinpoints': expected those of config.json, got {resolutions}")
+    _check_videos(path, processor, vit.image_size)
+    red, green, blue = (int(255 * value) for value in processor["image_mean"])
+    sizing = AnyRes(
+        tile=vit.image_size,
+        tile_patches=vit.side,
+        resolutions=encoder.resolutions,
+        padding=(red, green, blue),
+    )
+    return MediaProcessing(
+        images=ImageProcessing(sizing=sizing),
+        videos=VideoProcessing(sizing=SquareFrames(tile=vit.image_size, longest_edge=None), sampling=_SAMPLING),
+    )
+
+
+def _check_videos(path: Path, images: Mapping[str, Any], side: int) -> None:
+    """Checks the optional file about videos. Frames are sampled here in any case, which the reference leaves out."""
+    if not (path / _VIDEO_PREPROCESSOR).exists():
+        return
+    videos = read_json(path / _VIDEO_PREPROCESSOR)
+    check_processor(videos, _VIDEO_PREPROCESSOR)
+    check_square(videos, "size", side, _VIDEO_PREPROCESSOR)
+    for name in ("image_mean", "image_std"):
+        if name in videos and videos[name] != images.get(name):
+            raise ValueError(f"{_VIDEO_PREPROCESSOR}: '{name}': expected that of {_PREPROCESSOR}, got {videos[name]!r}")
+
+
+def _layout(medium: "Medium", context: LayoutContext) -> TokenLayout:
+    """Returns the tokens of an image or video; those between rows are part of the encoder output."""
+    encoder = _encoder(context.model)
+    is_video = medium.kind is MediaKind.VIDEO
+    count = encoder.num_video_tokens(medium.grid[0]) if is_video else encoder.num_image_tokens(medium.grid)
+    return one_run(medium.kind, count)
+
+
+def _largest_medium(config: ModelConfig, _num_tokens: int) -> LargestMedium:
+    """Returns the image of the most tiles."""
+    encoder = _encoder(config)
+    vit = encoder.tower.vit
+    height, width = max(encoder.resolutions, key=math.prod)
+    rows, columns = height // vit.image_size, width // vit.image_size
+    num_tiles = rows * columns + 1
+    return LargestMedium(
+        kind=MediaKind.IMAGE,
+        grid=(rows, columns, rows * vit.side, columns * vit.side),
+        num_bytes=num_tiles * 3 * vit.image_size**2,
+        num_positions=num_tiles * vit.num_positions,
+        width=vit.width,
+        intermediate_size=vit.intermediate_size,
+    )
+
+
+def _encoder(config: ModelConfig) -> LlavaOneVisionConfig:
+    assert isinstance(config.encoder, LlavaOneVisionConfig)
+    return config.encoder
+
+
+LLAVA_ONEVISION = FamilySpec(
+    read_config=_read_config,
+    module="llava_onevision",
+    fallback_template=TEMPLATE,
+    read_media=_read_media,
+    layout=_layout,
+    largest_medium=_largest_medium,
+)

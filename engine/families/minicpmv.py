@@ -1,0 +1,175 @@
+"""MiniCPM-V 2.6 (arXiv 2408.01800), as published: `MiniCPMV` with `version` 2.6."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from glimpse.engine.errors import CheckpointError
+from glimpse.engine.families.reading.fields import require
+from glimpse.engine.families.reading.vit import vit_config
+from glimpse.engine.families.spec import FamilyConfig, FamilySpec, LargestMedium
+from glimpse.engine.families.text import nested_decoder
+from glimpse.engine.families.token_layout import LayoutContext, Piece, TokenLayout
+from glimpse.engine.model_config.encoders import ResampledVisionConfig
+from glimpse.engine.model_config.model import ModelConfig
+from glimpse.media.kind import MediaKind
+from glimpse.media.processing.image import Image, ImageProcessing
+from glimpse.media.processing.media_processing import MediaProcessing
+from glimpse.media.processing.preprocessor import positive, read_json
+from glimpse.media.processing.sizing.adaptive_slices import AdaptiveSlices
+
+if TYPE_CHECKING:
+    from glimpse.media.medium import Medium
+
+_PREPROCESSOR = "preprocessor_config.json"
+_HEAD_DIM = 128
+"""Of the resampler's attention."""
+_VISION_DEFAULTS: Mapping[str, Any] = {
+    "model_type": "siglip",
+    "hidden_size": 1152,
+    "intermediate_size": 4304,
+    "num_hidden_layers": 27,
+    "num_attention_heads": 16,
+    "image_size": 980,
+    "patch_size": 14,
+}
+"""Values of fields that documents may leave out."""
+_MARKS: Mapping[str, str] = {
+    "im_start": "<image>",
+    "im_end": "</image>",
+    "slice_start": "<slice>",
+    "slice_end": "</slice>",
+    "unk": "<unk>",
+    "im_id_start": "<image_id>",
+    "im_id_end": "</image_id>",
+}
+"""Fields of the preprocessor's file → tokens around and in images."""
+_MARKER = "(<image>./</image>)"
+"""What stands for an image in a rendered prompt."""
+
+TEMPLATE = """\
+{%- for message in messages %}
+{%- if loop.first and message.role != 'system' %}
+{{- '<|im_start|>system\\nYou are a helpful assistant.<|im_end|>\\n' }}
+{%- endif %}
+{{- '<|im_start|>' + message.role + '\\n' }}
+{%- if message.content is string %}
+{{- message.content }}
+{%- else %}
+{%- for part in message.content %}
+{{- '' if loop.first else '\\n' }}
+{%- if part.type == 'text' %}
+{{- part.text }}
+{%- elif part.type == 'image' %}
+{{- 'MARKER' }}
+{%- else %}
+{{- raise_exception('this model does not support content of type ' + part.type) }}
+{%- endif %}
+{%- endfor %}
+{%- endif %}
+{{- '<|im_end|>\\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}
+{{- '<|im_start|>assistant\\n' }}
+{%- endif %}
+""".replace("MARKER", _MARKER)
+"""Qwen2's ChatML. Parts of a message stand on lines of their own, as the published model's `chat` joins them."""
+
+
+def _read_config(config: Mapping[str, Any]) -> FamilyConfig:
+    if str(version := config.get("version", "2.0 or 2.5")) != "2.6":
+        raise CheckpointError(f"config.json: 'version': expected 2.6, got {version}; other MiniCPM-V are not supported")
+    require("slice_mode", config.get("slice_mode", True), True)
+    text = {"tie_word_embeddings": False, **config, "model_type": "qwen2"}
+    encoder = _read_vision(config)
+    return FamilyConfig(
+        text=nested_decoder({"text_config": text}),
+        encoder=encoder,
+        placeholder_ids={},
+        placeholder_tokens={"image": _MARKS["unk"]},
+        placeholder_texts={"image": _MARKER},
+    )
+
+
+def _read_vision(config: Mapping[str, Any]) -> ResampledVisionConfig:
+    vision = {**_VISION_DEFAULTS, **config.get("vision_config", {})}
+    if vision["model_type"] not in ("siglip", "siglip_vision_model"):
+        raise CheckpointError(
+            f"config.json: 'vision_config.model_type': expected 'siglip', got {vision['model_type']!r}"
+        )
+    num_layers = vision["num_hidden_layers"] - bool(config.get("drop_vision_last_layer"))
+    width = config["hidden_size"]
+    if width % _HEAD_DIM:
+        raise CheckpointError(f"config.json: 'hidden_size': expected a multiple of {_HEAD_DIM}, got {width}")
+    return ResampledVisionConfig(
+        vit=vit_config({**vision, "model_type": "siglip_vision_model", "num_hidden_layers": num_layers}),
+        num_queries=config["query_num"],
+        num_heads=width // _HEAD_DIM,
+    )
+
+
+def _read_media(path: Path, config: ModelConfig) -> MediaProcessing:
+    encoder = _encoder(config)
+    processor = read_json(path / _PREPROCESSOR)
+    for name, expected in (
+        ("patch_size", encoder.vit.patch_size),
+        ("image_feature_size", encoder.num_queries),
+        ("slice_mode", True),
+        ("use_image_id", True),
+        *_MARKS.items(),
+    ):
+        if (value := processor.get(name, expected)) != expected:
+            raise ValueError(f"{_PREPROCESSOR}: '{name}': expected {expected!r}, got {value!r}")
+    scale = positive("scale_resolution", processor.get("scale_resolution", 448))
+    if scale < encoder.vit.patch_size:
+        raise ValueError(f"{_PREPROCESSOR}: 'scale_resolution': expected at least a patch's side, got {scale}")
+    max_slices = positive("max_slice_nums", processor.get("max_slice_nums", 9))
+    sizing = AdaptiveSlices(scale=scale, patch_size=encoder.vit.patch_size, max_slices=max_slices)
+    return MediaProcessing(images=ImageProcessing(sizing=sizing))
+
+
+def _layout(medium: "Medium", context: LayoutContext) -> TokenLayout:
+    """Returns the tokens of an image: its number, its overview, and its slices in lines."""
+    match medium:
+        case Image():
+            _, _, rows, columns, _, _ = medium.grid
+        case _:
+            raise ValueError(f"the model accepts no embeddings in place of {medium.kind} input")
+    run = _encoder(context.model).num_queries
+    starts = ["\n<slice>" if index and index % columns == 0 else "<slice>" for index in range(rows * columns)]
+    ends = ["</image>", *["</slice>"] * len(starts)]
+    pieces: list[Piece] = [tuple(context.encode(f"<image_id>{context.index}</image_id><image>"))]
+    for end, start in zip(ends, [*starts, ""], strict=True):
+        pieces += [run, tuple(context.encode(end + start))]
+    return TokenLayout(kind=medium.kind, pieces=tuple(pieces))
+
+
+def _largest_medium(config: ModelConfig, num_tokens: int) -> LargestMedium:
+    """Returns an image of about `num_tokens` tokens, whose slices have the size of those of published checkpoints."""
+    encoder = _encoder(config)
+    side, patch = 448 // encoder.vit.patch_size, encoder.vit.patch_size
+    columns = min(max(2, num_tokens // encoder.num_queries - 1), encoder.max_batch_slices)
+    return LargestMedium(
+        kind=MediaKind.IMAGE,
+        grid=(side, side, 1, columns, side, side),
+        num_bytes=3 * (1 + columns) * (side * patch) ** 2,
+        num_positions=columns * side**2,
+        width=encoder.vit.width,
+        intermediate_size=encoder.vit.intermediate_size,
+    )
+
+
+def _encoder(config: ModelConfig) -> ResampledVisionConfig:
+    assert isinstance(config.encoder, ResampledVisionConfig)
+    return config.encoder
+
+
+MINICPMV = FamilySpec(
+    read_config=_read_config,
+    module="minicpmv",
+    fallback_template=TEMPLATE,
+    published_takes_text_alone=True,
+    read_media=_read_media,
+    layout=_layout,
+    largest_medium=_largest_medium,
+)

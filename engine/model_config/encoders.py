@@ -1,0 +1,297 @@
+"""Configurations of encoders, a class for each kind. A model has at most one of them."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowConfig:
+    """Window attention of a vision encoder: most of its blocks attend within square windows of a frame."""
+
+    side: int
+    """Side of a window in tokens. Windows at the right and bottom edges may be smaller."""
+    full_attention_blocks: frozenset[int]
+    """Indices of the blocks that attend to the whole frame."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VisionConfig:
+    """Vision encoder of Qwen2-VL or Qwen2.5-VL."""
+
+    depth: int
+    embed_dim: int
+    """Width inside the encoder."""
+    hidden_size: int
+    """Width of its output, which is the decoder's."""
+    num_heads: int
+    intermediate_size: int
+    """Width inside the MLPs."""
+    in_channels: int
+    patch_size: int
+    """Side of a patch in pixels."""
+    spatial_merge_size: int
+    """Patches along each side of a square that is merged into one token."""
+    temporal_patch_size: int
+    """Frames in a patch. An image is repeated to fill it."""
+    gated: bool = False
+    """True: RMSNorm and gated MLPs, as in Qwen2.5-VL. False: LayerNorm and quick-GELU, as in Qwen2-VL."""
+    windows: WindowConfig | None = None
+    """None: all blocks attend to the whole frame."""
+    tokens_per_second: int | None = None
+    """Positions on the time axis for each second of video; None: one for each temporal patch."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VitConfig:
+    """A vision transformer for images of one fixed size, as in CLIP and SigLIP: a part of many families' encoders."""
+
+    width: int
+    intermediate_size: int
+    """Width inside the MLPs."""
+    num_layers: int
+    """Layers that its output needs. Checkpoints may have more."""
+    num_heads: int
+    image_size: int
+    """Side of an image in pixels."""
+    patch_size: int
+    """Side of a patch in pixels. What is left of an image after whole patches is not read."""
+    activation: Literal["quick_gelu", "gelu_tanh"]
+    norm_eps: float
+    class_token: bool
+    """The first position is not a patch but a learned token (CLIP)."""
+    patch_bias: bool
+    """The projection of patches has a bias (SigLIP)."""
+    pre_norm: bool
+    """The embeddings are normalized before the first layer (CLIP)."""
+    post_norm: bool
+    """The output is normalized after the last layer."""
+
+    @property
+    def side(self) -> int:
+        """Patches along each side of an image."""
+        return self.image_size // self.patch_size
+
+    @property
+    def num_positions(self) -> int:
+        """Patches of an image, and the class token."""
+        return self.side**2 + self.class_token
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Qwen3VisionConfig:
+    """Vision encoder of Qwen3-VL."""
+
+    depth: int
+    embed_dim: int
+    """Width inside the encoder."""
+    hidden_size: int
+    """Width of its outputs, which is the decoder's."""
+    num_heads: int
+    intermediate_size: int
+    """Width inside the MLPs."""
+    in_channels: int
+    patch_size: int
+    """Side of a patch in pixels."""
+    spatial_merge_size: int
+    """Patches along each side of a square that is merged into one token."""
+    temporal_patch_size: int
+    """Frames in a patch. An image is repeated to fill it."""
+    position_side: int
+    """Side of the square grid of learned positions."""
+    deepstack_blocks: tuple[int, ...]
+    """Blocks after which the hidden states are merged for the decoder's first layers, ascending."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TiledVisionConfig:
+    """Vision encoder of Idefics3 and SmolVLM, which encodes each tile of an image by itself."""
+
+    vit: VitConfig
+    shuffle: int
+    """Patches along each side of a square that becomes one token."""
+    max_batch_tiles: int = 16
+    """Most tiles encoded at once, which bounds the memory of hidden states."""
+
+    @property
+    def num_tile_tokens(self) -> int:
+        """Placeholder tokens of a tile."""
+        return (self.vit.side // self.shuffle) ** 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InternVisionConfig:
+    """Vision encoder of InternVL: InternViT, which encodes each tile of an image by itself."""
+
+    width: int
+    intermediate_size: int
+    """Width inside the MLPs."""
+    num_layers: int
+    num_heads: int
+    image_size: int
+    """Side of a tile in pixels."""
+    patch_size: int
+    """Side of a patch in pixels."""
+    norm_eps: float
+    rms_norm: bool
+    """True: RMSNorm, as in InternViT-6B. False: LayerNorm, as in InternViT-300M."""
+    qkv_bias: bool
+    """The projections of queries, keys and values have a bias."""
+    query_key_norms: bool
+    """Queries and keys are normalized, all heads together (InternViT-6B)."""
+    shuffle: int
+    """Patches along each side of a square that becomes one token."""
+    max_batch_tiles: int = 16
+    """Most tiles encoded at once, which bounds the memory of hidden states."""
+
+    @property
+    def side(self) -> int:
+        """Patches along each side of a tile."""
+        return self.image_size // self.patch_size
+
+    @property
+    def num_positions(self) -> int:
+        """Patches of a tile, and the class token."""
+        return self.side**2 + 1
+
+    @property
+    def num_tile_tokens(self) -> int:
+        """Placeholder tokens of a tile."""
+        return (self.side // self.shuffle) ** 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResampledVisionConfig:
+    """Vision encoder of MiniCPM-V 2.6, which encodes the slices of an image, each to equally many tokens."""
+
+    vit: VitConfig
+    """Its `image_size` only says how many positions are learned."""
+    num_queries: int
+    """Placeholder tokens of a slice."""
+    num_heads: int
+    """Of the resampler's attention."""
+    max_batch_slices: int = 9
+    """Most slices encoded at once, which bounds the memory of hidden states."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AudioConfig:
+    """Whisper's encoder, as in Qwen2-Audio."""
+
+    num_mel_bins: int
+    width: int
+    intermediate_size: int
+    """Width inside the MLPs."""
+    num_layers: int
+    num_heads: int
+    max_positions: int
+    """Most positions of an input: a position is two mel frames. In Qwen2-Audio a token is two positions."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UltravoxConfig:
+    """Audio encoder of Ultravox: Whisper's, on chunks of audio, and a projection of stacked positions."""
+
+    audio: AudioConfig
+    stack_factor: int
+    """Positions of the encoder that become one token."""
+    projector_size: int
+    """Width inside the projection, gates included."""
+    norm_mid: bool
+    """The projection's second norm precedes its last product, as since v0.5, instead of following it."""
+
+    @property
+    def chunk_frames(self) -> int:
+        """Most mel frames that are encoded at once; longer audio is cut."""
+        return 2 * self.audio.max_positions
+
+    def num_tokens(self, num_frames: int) -> int:
+        """Returns the tokens of an audio input. Each chunk has tokens of its own, the last ones of which are padded."""
+        num_chunks, rest = divmod(num_frames, self.chunk_frames)
+        stacked = 2 * self.stack_factor
+        return num_chunks * -(-self.chunk_frames // stacked) + -(-rest // stacked)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LlavaConfig:
+    """Vision encoder of LLaVA-1.5: a vision transformer and a projection of two layers."""
+
+    vit: VitConfig
+    drops_first: bool
+    """The features of the first position, the class token, are left out."""
+    projector_bias: bool
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens of an image."""
+        return self.vit.num_positions - self.drops_first
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LlavaOneVisionConfig:
+    """Vision encoder of LLaVA-OneVision: LLaVA's, on the tiles of an image or the frames of a video."""
+
+    tower: LlavaConfig
+    resolutions: tuple[tuple[int, int], ...]
+    """(height, width) in pixels of the images that are cut into tiles."""
+    max_tiles: int
+    """The features of an image with more tiles are reduced to about as many as this many tiles have."""
+
+    @property
+    def video_side(self) -> int:
+        """Tokens along each side of a video's frame."""
+        return -(-self.tower.vit.side // 2)
+
+    def reduced(self, rows: int, columns: int) -> tuple[int, int]:
+        """Returns the rows and columns of an image's features, from those of its patches without padding."""
+        ratio = math.sqrt(rows * columns / (self.max_tiles * self.tower.vit.side**2))
+        return (int(rows // ratio), int(columns // ratio)) if ratio > 1.1 else (rows, columns)
+
+    def num_image_tokens(self, grid: tuple[int, ...]) -> int:
+        """Returns the tokens of an image: those of the overview, and one more than its columns for each row.
+
+        Args:
+            grid: rows of tiles, tiles in a row, and rows and columns of patches without padding. All are 0 for an image
+                that is its overview alone, which one token follows.
+        """
+        tiles, _, rows, columns = grid
+        if not tiles:
+            return self.tower.num_tokens + 1
+        rows, columns = self.reduced(rows, columns)
+        return self.tower.num_tokens + rows * (columns + 1)
+
+    def num_video_tokens(self, num_frames: int) -> int:
+        """Returns the tokens of a video: those of its frames, and one after the last."""
+        return num_frames * self.video_side**2 + 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gemma3VisionConfig:
+    """Vision encoder of Gemma 3: a vision transformer whose features are averaged over squares and projected."""
+
+    vit: VitConfig
+    side: int
+    """Tokens along each side of an image."""
+    start_token_id: int
+    """Token before those of an image."""
+    end_token_id: int
+    """Token after those of an image."""
+
+    @property
+    def num_tokens(self) -> int:
+        """Placeholder tokens of an image."""
+        return self.side**2
+
+
+EncoderConfig: TypeAlias = (
+    VisionConfig
+    | Qwen3VisionConfig
+    | TiledVisionConfig
+    | LlavaConfig
+    | LlavaOneVisionConfig
+    | InternVisionConfig
+    | Gemma3VisionConfig
+    | ResampledVisionConfig
+    | AudioConfig
+    | UltravoxConfig
+)

@@ -1,0 +1,78 @@
+"""A perceiver resampler (arXiv 2204.14198): learned queries attend once to the patches of an image, so that images of
+any size become equally many rows.
+
+Numerics follow vLLM's `Resampler2_5` (model_executor/models/minicpmv.py), the published one of MiniCPM-V 2.6.
+"""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+NORM_EPS = 1e-6
+
+
+class Resampler(nn.Module):
+    """Attention from learned queries to features of patches, whose keys have sinusoidal positions."""
+
+    def __init__(self, *, num_queries: int, num_heads: int, features: int, width: int) -> None:
+        """`features`: width of the patches' features; `width`: that of queries, attention and output."""
+        super().__init__()
+        self.num_heads = num_heads
+        self.query = _parameter(num_queries, width)
+        # Published checkpoints have it only where the widths differ.
+        self.kv_proj = None if features == width else _parameter(width, features)
+        self.ln_q = nn.LayerNorm(width, eps=NORM_EPS)
+        self.ln_kv = nn.LayerNorm(width, eps=NORM_EPS)
+        self.ln_post = nn.LayerNorm(width, eps=NORM_EPS)
+        self.in_proj_weight = _parameter(3 * width, width)  # queries, keys, values
+        self.in_proj_bias = _parameter(3 * width)
+        self.out_proj_weight = _parameter(width, width)
+        self.out_proj_bias = _parameter(width)
+        self.proj = _parameter(width, width)  # [in, out]
+
+    def forward(self, features: Tensor, size: tuple[int, int]) -> Tensor:
+        """[images, patches, features] of images of `size` = (rows, columns) of patches → [images, queries, width]"""
+        values = self.ln_kv(features if self.kv_proj is None else functional.linear(features, self.kv_proj))
+        keys = values + position_waves(*size, values.shape[-1], values.device).to(values.dtype)
+        queries = self.ln_q(self.query).expand(len(features), -1, -1)
+        parts = zip((queries, keys, values), self.in_proj_weight.chunk(3), self.in_proj_bias.chunk(3), strict=True)
+        query, key, value = (
+            functional.linear(x, weight, bias).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
+            for x, weight, bias in parts
+        )
+        attended = functional.scaled_dot_product_attention(query, key, value).transpose(1, 2).flatten(2)
+        return self.ln_post(functional.linear(attended, self.out_proj_weight, self.out_proj_bias)) @ self.proj
+
+    def named_weights(self) -> Iterator[tuple[str, Tensor]]:
+        """Yields all weights with their checkpoint names, without a prefix."""
+        for name, parameter in self.named_parameters():
+            yield _PUBLISHED.get(name, name), parameter.data
+
+
+_PUBLISHED = {
+    "kv_proj": "kv_proj.weight",
+    "in_proj_weight": "attn.in_proj_weight",
+    "in_proj_bias": "attn.in_proj_bias",
+    "out_proj_weight": "attn.out_proj.weight",
+    "out_proj_bias": "attn.out_proj.bias",
+}
+"""Names of parameters → those in checkpoints."""
+
+
+def position_waves(rows: int, columns: int, width: int, device: torch.device) -> Tensor:
+    """Returns float32 [rows · columns, width]: for the column, then for the row, sines, then cosines, of the index
+    times frequencies from 1 down to almost 1/10000 (arXiv 1706.03762, section 3.5)."""
+    quarter = width // 4
+    frequencies = 10_000.0 ** -(torch.arange(quarter, dtype=torch.float32, device=device) / quarter)
+    row, column = (
+        torch.cat([angles.sin(), angles.cos()], dim=1)
+        for angles in (torch.arange(n, device=device)[:, None] * frequencies for n in (rows, columns))
+    )
+    both = (column.expand(rows, -1, -1), row[:, None].expand(-1, columns, -1))
+    return torch.cat(both, dim=2).flatten(0, 1)
+
+
+def _parameter(*shape: int) -> nn.Parameter:
+    return nn.Parameter(torch.empty(shape), requires_grad=False)

@@ -1,0 +1,82 @@
+"""InternVL3 (arXiv 2504.10479) and InternVL3.5 (arXiv 2508.18265): a Qwen decoder that reads images and video frames as
+square tiles.
+
+InternViT encodes each tile, squares of its patches become one row (pixel shuffle), and a norm and two products make it
+an embedding. Numerics follow transformers' `InternVLForConditionalGeneration` (models/internvl/modeling_internvl.py).
+"""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import ClassVar
+
+from torch import Tensor, nn
+from torch.nn import functional
+
+from glimpse.engine.layers.linear import Linear
+from glimpse.engine.layers.pixels import PixelStatistics, read_statistics
+from glimpse.engine.model_config.decoder import TextConfig
+from glimpse.engine.model_config.encoders import InternVisionConfig
+from glimpse.engine.model_config.model import ModelConfig
+from glimpse.engine.models.encoders.intern_vit import InternVit
+from glimpse.engine.models.encoders.tiles import encode_tiles, shuffle_pixels
+from glimpse.engine.models.model import Model
+from glimpse.engine.plan import Encode
+
+
+class InternVL(Model):
+    """The model. Parameters are uninitialized until loaded through `named_weights`."""
+
+    renamed_prefixes: ClassVar = {
+        "model.language_model.": "language_model.model.",
+        "lm_head.": "language_model.lm_head.",
+        "model.vision_tower.": "vision_tower.",
+        "model.multi_modal_projector.": "multi_modal_projector.",
+    }
+
+    def __init__(self, text: TextConfig, vision: InternVisionConfig, statistics: PixelStatistics) -> None:
+        super().__init__(text)
+        self.config = vision
+        self.vision = InternVit(vision, statistics)
+        width = vision.shuffle**2 * vision.width
+        self.layer_norm = nn.LayerNorm(width)
+        self.linear_1 = Linear(width, text.hidden_size, bias=True)
+        self.linear_2 = Linear(text.hidden_size, text.hidden_size, bias=True)
+
+    def encode(self, media: Sequence[Encode]) -> list[Tensor]:
+        """Returns the encoder output of each image or video, with the rows of one tile or frame after the other.
+
+        Args:
+            media: pixels are uint8 [tiles, image_size, image_size, 3], row-major.
+        """
+        return encode_tiles(
+            media,
+            self._encode_tiles,
+            side=self.config.image_size,
+            max_batch_tiles=self.config.max_batch_tiles,
+            device=self.vision.position_embedding.device,
+        )
+
+    def named_weights(self) -> Iterator[tuple[str, Tensor]]:
+        """Yields all weights with their checkpoint names; see `Decoder.named_weights`."""
+        yield from ((f"language_model.{name}", tensor) for name, tensor in super().named_weights())
+        yield from ((f"vision_tower.{name}", tensor) for name, tensor in self.vision.named_weights())
+        for name, parameter in self.layer_norm.named_parameters():
+            yield f"multi_modal_projector.layer_norm.{name}", parameter.data
+        yield from self.linear_1.named_weights("multi_modal_projector.linear_1")
+        yield from self.linear_2.named_weights("multi_modal_projector.linear_2")
+
+    def _encode_tiles(self, tiles: Tensor) -> Tensor:
+        """uint8 [tiles, image_size, image_size, 3] → [tiles, rows, hidden_size]"""
+        squares = shuffle_pixels(self.vision(tiles, self.ops), self.config.side, self.config.shuffle)
+        inner = functional.gelu(self.ops.norm_linear(squares.flatten(0, 1), self.layer_norm, self.linear_1))
+        return self.ops.linear_add(inner, self.linear_2, None).unflatten(0, (len(tiles), -1))
+
+
+def make_model(path: Path, config: ModelConfig) -> InternVL:
+    """Returns the checkpoint's model without its weights.
+
+    Raises:
+        CheckpointError: the preprocessor's configuration is missing or invalid.
+    """
+    assert isinstance(config.encoder, InternVisionConfig)
+    return InternVL(config.text, config.encoder, read_statistics(path))

@@ -1,0 +1,147 @@
+"""Parameters of tools whose calls are XML: the JSON Schema of each, and what the text of a value means as JSON."""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from glimpse.engine.text.conversation import ToolDefinition
+
+_KINDS = {str: "string", bool: "boolean", int: "integer", float: "number", dict: "object", list: "array"}
+_PYTHON_WORDS = {"True": "true", "False": "false", "None": "null"}
+"""Python's spelling of JSON's words: chat templates print values of earlier calls like this."""
+_UNWRITABLE = re.compile(r"[<>\n]")
+"""What the name of a parameter cannot contain in this format."""
+_MAX_DEPTH = 8
+"""References and alternatives that are followed to find the types of a value."""
+_CONSTRAINING = frozenset(("enum", "const", "minLength", "maxLength"))
+_ENFORCED = _CONSTRAINING | {"type", "title", "description", "default", "examples"}
+"""Keywords of a string's schema that a grammar of its text enforces, or that constrain nothing."""
+_NOT_LISTED = frozenset(
+    ("$ref", "anyOf", "oneOf", "allOf", "patternProperties", "minProperties", "maxProperties", "dependentRequired")
+)
+"""Keywords of a tool's schema that constrain more than each parameter alone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class XmlParameter:
+    """A parameter of a tool."""
+
+    name: str
+    schema: Mapping[str, Any]
+    """JSON Schema of the value, with the definitions of the whole."""
+    is_required: bool
+
+    @property
+    def is_text(self) -> bool:
+        """The value is a string, whatever its text."""
+        return _kinds(self.schema) == {"string"}
+
+    @property
+    def may_be_text(self) -> bool:
+        """The value is the text itself if that is no JSON of another type that the schema allows."""
+        kinds = _kinds(self.schema)
+        return not kinds or "string" in kinds
+
+    def to_json(self, text: str) -> str:
+        """Returns the JSON that the text of a value stands for: of a type that the schema allows, if possible."""
+        if self.is_text:
+            return json.dumps(text, ensure_ascii=False)
+        stripped = text.strip()
+        stripped = _PYTHON_WORDS.get(stripped, stripped)
+        kinds = _kinds(self.schema)
+        kind = _kind_of(stripped)
+        fits = kind in kinds or (kind == "integer" and "number" in kinds) or (not self.may_be_text and kind is not None)
+        return stripped if fits else json.dumps(text, ensure_ascii=False)
+
+
+def xml_parameters(tool: ToolDefinition) -> list[XmlParameter] | None:
+    """Returns the parameters of a tool, in the order of its schema; None if its schema does not list them.
+
+    The schema may be invalid; what is invalid constrains nothing.
+    """
+    schema = json.loads(tool.parameters)
+    properties = schema.get("properties", {} if schema.get("additionalProperties") is False else None)
+    if not isinstance(properties, dict):
+        return None
+    required = schema.get("required")
+    required = [name for name in required if isinstance(name, str)] if isinstance(required, list) else []
+    names = [*properties, *(name for name in required if name not in properties)]
+    if any(_UNWRITABLE.search(name) or not name for name in names):
+        return None
+    definitions = _definitions(schema)
+    return [
+        XmlParameter(
+            name=name, schema=_with_definitions(properties.get(name), definitions), is_required=name in required
+        )
+        for name in names
+    ]
+
+
+def unenforceable(tool: ToolDefinition) -> str | None:
+    """Returns why no grammar of the format makes a call match the tool's schema in full; None if one does."""
+    parameters = xml_parameters(tool)
+    if parameters is None:
+        return "#: expected 'properties', with names without <, > and line breaks"
+    schema = json.loads(tool.parameters)
+    if others := sorted(set(schema) & _NOT_LISTED):
+        return f"#: {others[0]!r} cannot be enforced"
+    reasons = (_unenforceable_text(each, schema) for each in parameters if each.may_be_text)
+    return next((reason for reason in reasons if reason is not None), None)
+
+
+def _unenforceable_text(parameter: XmlParameter, schema: Mapping[str, Any]) -> str | None:
+    own = schema.get("properties", {}).get(parameter.name)
+    keywords = set(own) if isinstance(own, dict) else set[str]()
+    if others := sorted(keywords - _ENFORCED):
+        return f"#/properties/{parameter.name}: {others[0]!r} cannot be enforced where the value may be a string"
+    if not parameter.is_text and (others := sorted(keywords & _CONSTRAINING)):
+        return f"#/properties/{parameter.name}: {others[0]!r} cannot be enforced without the single type 'string'"
+    return None
+
+
+def _with_definitions(schema: Any, definitions: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {**definitions, **schema} if isinstance(schema, dict) else {}
+
+
+def _kinds(schema: Mapping[str, Any], depth: int = 0) -> set[str]:
+    """Returns the JSON types that a schema allows; empty: unknown."""
+    values = schema.get("enum", [schema["const"]] if "const" in schema else None)
+    if isinstance(values, list):
+        return {_KINDS.get(type(value), "null") for value in values}
+    types = schema.get("type")
+    if isinstance(types, str | list):
+        return {each for each in ([types] if isinstance(types, str) else types) if isinstance(each, str)}
+    alternatives = schema.get("anyOf") or schema.get("oneOf")
+    if isinstance(alternatives, list) and depth < _MAX_DEPTH:
+        kinds = [_kinds(_with_definitions(each, _definitions(schema)), depth + 1) for each in alternatives]
+        return set[str]().union(*kinds) if all(kinds) else set()
+    if isinstance(schema.get("$ref"), str) and depth < _MAX_DEPTH:
+        return _kinds(_resolve(schema, schema["$ref"]), depth + 1)
+    return set()
+
+
+def _definitions(schema: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: schema[name] for name in ("$defs", "definitions") if name in schema}
+
+
+def _resolve(schema: Mapping[str, Any], reference: str) -> Mapping[str, Any]:
+    """Returns the definition that a reference names; empty if there is none."""
+    found: Any = schema
+    for part in reference.removeprefix("#/").split("/"):
+        found = found.get(part) if isinstance(found, Mapping) else None
+    return _with_definitions(found, _definitions(schema))
+
+
+def _kind_of(text: str) -> str | None:
+    """Returns the type of a JSON text; None if it is not JSON."""
+    try:
+        value = json.loads(text, parse_constant=_refuse)
+    except (ValueError, RecursionError):
+        return None
+    return _KINDS.get(type(value), "null")
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(constant)

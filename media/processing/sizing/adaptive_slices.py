@@ -1,0 +1,103 @@
+"""Slices of an image in MiniCPM-V 2.6's way: an overview, and for large images slices of one size. Their area is nearly
+constant, their aspect ratio follows the image's. Pure arithmetic.
+
+The formulas, with their rounding, are those of the published image processor (arXiv 2408.01800), which transformers has
+for a later model (models/minicpmv4_6/image_processing_pil_minicpmv4_6.py).
+"""
+
+import math
+
+from glimpse.media.errors import MediaError, MediaErrorCode
+from glimpse.media.processing.sizing.recipe import ImageRecipe
+from glimpse.media.processing.sizing.views import ImagePlan, Size, View
+
+MAX_ASPECT_RATIO = 200
+"""Our limit: beyond it a slice of constant area has more and more patches."""
+
+
+class AdaptiveSlices(ImageRecipe, frozen=True, kw_only=True, tag="adaptive_slices"):
+    """Images as an overview and slices. Since their sizes differ, they come as patches, [patches, patch_size,
+    patch_size, 3]: those of the overview row by row, then those of all slices together row by row."""
+
+    scale: int = 448
+    """Side in pixels of a square with the area of a slice."""
+    patch_size: int = 14
+    """Side of a patch in pixels."""
+    max_slices: int = 9
+    """Most slices of an image, without the overview. 1: every image is its overview alone."""
+
+    def plan(self, height: int, width: int) -> ImagePlan:
+        """Returns an image's overview and its slices.
+
+        The grid is (rows, columns) of patches of the overview, (rows, columns) of slices, and (rows, columns) of
+        patches of a slice; the last four are 0 for an image that is its overview alone.
+        """
+        _check(height, width)
+        slices = self._slices(height, width)
+        if slices is None:
+            overview = self._view(self._scaled(height, width))
+            return ImagePlan(views=(overview,), grid=(overview.rows, overview.columns, 0, 0, 0, 0), is_tiled=True)
+        is_large = height * width > self.scale**2
+        overview = self._view(self._scaled(height, width) if is_large else self._rounded(height, width))
+        rows, columns = slices
+        own_height, own_width = self._scaled(_nearest(height, rows) / rows, _nearest(width, columns) / columns)
+        whole = self._view((own_height * rows, own_width * columns))
+        grid = (overview.rows, overview.columns, rows, columns, whole.rows // rows, whole.columns // columns)
+        return ImagePlan(views=(overview, whole), grid=grid, is_tiled=True)
+
+    def fits(self, shape: tuple[int, ...], grid: tuple[int, ...]) -> bool:
+        if len(grid) != 6 or shape[1:] != (self.patch_size, self.patch_size, 3):
+            return False
+        own_rows, own_columns, rows, columns, slice_rows, slice_columns = grid
+        has_slices = min(grid) >= 1 and 2 <= rows * columns <= self.max_slices
+        is_alone = grid[2:] == (0, 0, 0, 0) and min(own_rows, own_columns) >= 1
+        num_patches = own_rows * own_columns + rows * columns * slice_rows * slice_columns
+        return (has_slices or is_alone) and shape[0] == num_patches and self._is_bounded(grid)
+
+    def _is_bounded(self, grid: tuple[int, ...]) -> bool:
+        """Whether overview and slices are no larger than an image can make them, with some slack for roundings."""
+        side = self.scale / self.patch_size
+        most = max(2.25 * side**2, side * math.sqrt(2 * MAX_ASPECT_RATIO) + 1)
+        return grid[0] * grid[1] <= most and grid[4] * grid[5] <= most
+
+    def _slices(self, height: int, width: int) -> Size | None:
+        """Returns rows and columns of slices, whose aspect ratio is closest to the image's; None for no slices.
+
+        Of equally close ones, those of fewer slices and then of fewer columns are better.
+        """
+        wanted = min(math.ceil(width * height / self.scale**2), self.max_slices)
+        if wanted <= 1:
+            return None
+        ratio = math.log(width / height)
+        counts = [count for count in (wanted - 1, wanted, wanted + 1) if 1 < count <= self.max_slices]
+        grids = [
+            (count // columns, columns) for count in counts for columns in range(1, count + 1) if count % columns == 0
+        ]
+        return min(grids, key=lambda grid: abs(ratio - math.log(grid[1] / grid[0])))
+
+    def _scaled(self, height: float, width: float) -> Size:
+        """Returns the size in whole patches of about `scale`² pixels with this aspect ratio."""
+        ratio = width / height
+        new_height = int(self.scale / math.sqrt(ratio))
+        return self._rounded(new_height, int(new_height * ratio))
+
+    def _rounded(self, height: int, width: int) -> Size:
+        return _nearest(height, self.patch_size), _nearest(width, self.patch_size)
+
+    def _view(self, size: Size) -> View:
+        height, width = size
+        return View(resized=size, rows=height // self.patch_size, columns=width // self.patch_size)
+
+
+def _nearest(length: int, divisor: int) -> int:
+    """Returns the positive multiple of `divisor` that is nearest to `length`."""
+    return max(round(length / divisor) * divisor, divisor)
+
+
+def _check(height: int, width: int) -> None:
+    if min(height, width) < 1:
+        message = f"expected an image of at least 1×1 pixels, got {width}×{height}"
+        raise MediaError(MediaErrorCode.INVALID_MEDIA, message)
+    if max(height, width) > MAX_ASPECT_RATIO * min(height, width):
+        message = f"expected an aspect ratio of at most {MAX_ASPECT_RATIO}:1, got {width}×{height} pixels"
+        raise MediaError(MediaErrorCode.INVALID_MEDIA, message)

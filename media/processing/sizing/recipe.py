@@ -1,0 +1,91 @@
+"""How a model family makes the pixels for its encoder: the base of all recipes.
+
+Recipes are frozen structs, since they travel to decoding workers. They only calculate; the pixels are made in
+`glimpse.media.processing.render`.
+"""
+
+from abc import abstractmethod
+from typing import Self
+
+import msgspec
+
+from glimpse.media.errors import OptionError
+from glimpse.media.processing.sizing.views import ImagePlan, View
+
+
+class ImageRecipe(msgspec.Struct, frozen=True, kw_only=True):
+    """A recipe for images."""
+
+    @abstractmethod
+    def plan(self, height: int, width: int) -> ImagePlan:
+        """Returns what becomes of an upright image of this size.
+
+        Raises:
+            MediaError: INVALID_MEDIA: the model cannot read images of this size.
+        """
+
+    @abstractmethod
+    def fits(self, shape: tuple[int, ...], grid: tuple[int, ...]) -> bool:
+        """Whether some image becomes pixels of this shape with this grid. Decoding workers are not trusted."""
+
+    def key_parameters(self, grid: tuple[int, ...]) -> tuple[int, ...]:
+        """Returns what an encoder output depends on besides the pixels and their shape."""
+        return grid
+
+    def among_others(self) -> Self:
+        """Returns the recipe for the images of a prompt that has several. Default: the same."""
+        return self
+
+    def with_bounds(self, *, min_pixels: int | None, max_pixels: int | None) -> Self:
+        """Returns the recipe with a request's bounds on an image's area.
+
+        Raises:
+            OptionError: a bound cannot be honored. Only recipes that keep aspect ratios override this.
+        """
+        _refuse(min_pixels=min_pixels, max_pixels=max_pixels)
+        return self
+
+
+class VideoRecipe(msgspec.Struct, frozen=True, kw_only=True):
+    """A recipe for the frames of a video, which all have one size."""
+
+    @abstractmethod
+    def plan(self, num_frames: int, height: int, width: int) -> View:
+        """Returns what becomes of each frame, which is a single tile.
+
+        Args:
+            num_frames: Number of sampled frames.
+            height: Of a frame before it is resized, in pixels.
+            width: Of a frame before it is resized, in pixels.
+
+        Raises:
+            MediaError: INVALID_MEDIA or TOO_LARGE: the model cannot read frames of this size.
+        """
+
+    @abstractmethod
+    def grid(self, num_frames: int, height: int, width: int) -> tuple[int, ...]:
+        """Returns the grid of frames of this size after they are resized, as in `MediaSpan` of the engine."""
+
+    @abstractmethod
+    def fits(self, num_frames: int, height: int, width: int) -> bool:
+        """Whether some video becomes that many frames of this size. Decoding workers are not trusted."""
+
+    @property
+    def key_parameters(self) -> tuple[int, ...]:
+        """What an encoder output depends on besides the pixels and their shape."""
+        return ()
+
+    def with_bounds(self, *, min_pixels: int | None, max_pixels: int | None, total_pixels: int | None) -> Self:
+        """Returns the recipe with a request's bounds on the area of a frame, and of all frames together.
+
+        Raises:
+            OptionError: a bound cannot be honored. Only recipes that keep aspect ratios override this.
+        """
+        _refuse(min_pixels=min_pixels, max_pixels=max_pixels, total_pixels=total_pixels)
+        return self
+
+
+def _refuse(**bounds: int | None) -> None:
+    for name, value in bounds.items():
+        if value is not None:
+            raise OptionError(name, f"expected none, since the model decides the size in pixels, got {value}")

@@ -1,0 +1,72 @@
+"""Published checkpoints as facts: what their `config.json` says about the model's shape and its limits.
+
+One JSON file for each family has what its checkpoints share, and for each checkpoint what differs. Tests build every
+checkpoint from it without weights; docs/models.md is made from it.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+_FOLDER = Path(__file__).resolve().parent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedCheckpoint:
+    """A checkpoint on the Hugging Face hub."""
+
+    name: str
+    """Its id, such as "Qwen/Qwen2-VL-2B-Instruct"."""
+    family: str
+    """The family's name, such as "Qwen2-VL"."""
+    use: str
+    """What it is good for."""
+    tools: bool
+    """Its chat template describes tools."""
+    reasoning: bool
+    """It can think before it answers."""
+    licence: str
+    num_parameters: int | None
+    """As the hub counts them in its safetensors files, without a tied output head; None if that is not known here."""
+    config: Mapping[str, Any]
+    """Its `config.json`."""
+    preprocessor: Mapping[str, Any]
+    """Its `preprocessor_config.json`."""
+    generation: Mapping[str, Any]
+    """Its `generation_config.json`; empty where `config.json` says the same."""
+
+    def write(self, folder: Path) -> Path:
+        """Writes its configuration files into an existing folder and returns the folder."""
+        (folder / "config.json").write_text(json.dumps(self.config))
+        (folder / "preprocessor_config.json").write_text(json.dumps(self.preprocessor))
+        (folder / "generation_config.json").write_text(json.dumps(self.generation))
+        return folder
+
+
+def load_table() -> tuple[PublishedCheckpoint, ...]:
+    """Returns the checkpoints of all families, by the families' file names and there from small to large."""
+    return tuple(each for file in sorted(_FOLDER.glob("*.json")) for each in _read(json.loads(file.read_bytes())))
+
+
+def _read(family: Mapping[str, Any]) -> Iterator[PublishedCheckpoint]:
+    for name, checkpoint in family["checkpoints"].items():
+        yield PublishedCheckpoint(
+            name=name,
+            family=family["family"],
+            num_parameters=checkpoint["num_parameters"],
+            config=_merged(family["config"], checkpoint["config"]),
+            preprocessor=_merged(family.get("preprocessor", {}), checkpoint.get("preprocessor", {})),
+            generation=checkpoint.get("generation", family.get("generation", {})),
+            **{field: checkpoint.get(field, family[field]) for field in ("use", "tools", "reasoning", "licence")},
+        )
+
+
+def _merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a document with some values changed, also within its objects."""
+    merged = {**base, **changes}
+    for field, value in changes.items():
+        if isinstance(value, dict) and isinstance(base.get(field), dict):
+            merged[field] = _merged(base[field], value)
+    return merged

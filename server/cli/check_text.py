@@ -1,0 +1,133 @@
+"""What `glimpse check` prints."""
+
+from collections.abc import Iterator
+from math import ceil
+
+import msgspec
+
+from glimpse.engine.loading.check_messages import Computing, Context, Decoding, Memory, ServingCheck, TensorCheck
+
+MIB = 1 << 20
+_SHOWN = 8
+"""Names of tensors that are listed."""
+
+
+class ModelCheck(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether a model can be served, and why not."""
+
+    model: str
+    """As it was named."""
+    can_be_served: bool
+    problems: list[str]
+    """Empty if it can be served."""
+    weights_are_here: bool = False
+    architecture: str | None = None
+    """None if the configuration cannot be read, like all that follows."""
+    inputs: list[str] = []
+    """Kinds of content that requests may carry."""
+    tools: str | None = None
+    """Format in which the model writes tool calls; None if its chat template knows no tools."""
+    reasoning: str | None = None
+    """Format in which the model reasons before it answers; None if its chat template knows no reasoning."""
+    engine: ServingCheck | None = None
+
+
+def check_text(check: ModelCheck) -> str:
+    """Returns the verdict and a line for each thing that was found out."""
+    lines = [_verdict(check), *(f"- {problem}" for problem in check.problems)]
+    rows = [*_rows(check)]
+    width = max((len(name) for name, _ in rows), default=0)
+    if rows:
+        lines.append("")
+    return "\n".join([*lines, *(f"{name:{width}}  {text}" for name, text in rows)])
+
+
+def _verdict(check: ModelCheck) -> str:
+    if not check.can_be_served:
+        return f"{check.model} cannot be served here:"
+    when = "" if check.weights_are_here else " once its weights are here"
+    return f"{check.model} can be served here{when}."
+
+
+def _rows(check: ModelCheck) -> Iterator[tuple[str, str]]:
+    if check.architecture is None:
+        return
+    engine = check.engine or ServingCheck(problems=[])
+    size = "" if engine.num_parameters is None else f", {_parameters(engine.num_parameters)}"
+    yield "model", check.architecture + size
+    yield "inputs", ", ".join(check.inputs)
+    yield "tools", f"yes, in the {check.tools} format" if check.tools else "no: the chat template knows none"
+    if check.reasoning:
+        yield "reasoning", f"yes, in the {check.reasoning} format"
+    if engine.computing:
+        yield "computing", _computing(engine.computing)
+    if engine.memory:
+        yield "memory", _memory(engine.memory)
+    if engine.memory and engine.computing and engine.memory.weights_in:
+        titles = {"none": engine.computing.dtype}
+        sizes = (f"{_size(size)} in {titles.get(name, name)}" for name, size in engine.memory.weights_in.items())
+        yield "weights", ", ".join(sizes)
+    if engine.context and engine.decoding:
+        yield "context", _context(engine.context, engine.decoding.kv_bytes)
+    if engine.decoding:
+        yield "decoding", _decoding(engine.decoding)
+    yield "tensors", _tensors(engine.tensors)
+
+
+def _computing(computing: Computing) -> str:
+    weights = "" if computing.quantization == "none" else f", {computing.quantization} weights"
+    kernels = f"{computing.backend} backend" + (f" ({computing.cpu_level})" if computing.cpu_level else "")
+    threads = f", {computing.num_threads} threads" if computing.num_threads else ""
+    slow = f"; slower than native kernels, because {computing.why_not_native}" if computing.why_not_native else ""
+    return f"{computing.device}, {kernels}, {computing.dtype}{weights}{threads}{slow}"
+
+
+def _memory(memory: Memory) -> str:
+    available = "unknown amount" if memory.available is None else _size(memory.available)
+    return (
+        f"{_size(memory.needed)} of the {available} available:"
+        f" weights {_size(memory.weights)}, KV cache {_size(memory.kv_cache)}, the rest {_size(memory.besides)}"
+    )
+
+
+def _context(context: Context, kv_bytes: int) -> str:
+    if context.window == context.trained:
+        return f"{context.window} tokens; the KV cache holds {context.kv_cache_tokens}"
+    text = f"{context.window} of the model's {context.trained} tokens"
+    if context.window < context.kv_cache_tokens:
+        return text
+    return f"{text}, which the KV cache holds; --kv-cache-bytes {ceil(context.trained * kv_bytes / MIB)}MiB holds all"
+
+
+def _decoding(decoding: Decoding) -> str:
+    read = f"{_size(decoding.weight_bytes)} of weights are read for each token"
+    if decoding.read_rate is None or decoding.tokens_per_second is None:
+        return f"{read}; the memory's read rate was not measured, because too little is free"
+    rate, speed = f"{_size(decoding.read_rate)}/s", decoding.tokens_per_second
+    return f"at most {speed:.{0 if speed >= 10 else 1}f} tokens/s for one answer: {read}, at a measured {rate}"
+
+
+def _tensors(tensors: TensorCheck | None) -> str:
+    if tensors is None:
+        return "not compared: the weights are not here"
+    if tensors.fits:
+        return f"all {tensors.expected} are there"
+    parts = [
+        f"missing {_listed(tensors.missing)}" if tensors.missing else "",
+        f"unexpected {_listed(tensors.unexpected)}" if tensors.unexpected else "",
+        _listed(tensors.unfit),
+    ]
+    return "; ".join(part for part in parts if part)
+
+
+def _listed(names: list[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more
+
+
+def _parameters(number: int) -> str:
+    return f"{number / 1e9:.3g} billion parameters" if number >= 1e9 else f"{number / 1e6:.3g} million parameters"
+
+
+def _size(num_bytes: float) -> str:
+    return f"{num_bytes / (1 << 30):.1f} GiB" if num_bytes >= 1 << 30 else f"{num_bytes / (1 << 20):.0f} MiB"

@@ -1,0 +1,115 @@
+"""Looks whether this machine can serve a model: its files here, the machine in a program that may load torch."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from difflib import get_close_matches
+from functools import partial
+from pathlib import Path
+from typing import NoReturn, TypeVar
+
+import msgspec
+
+from glimpse.engine.checkpoint import DEFAULT_MODEL, read_hub_headers, resolve_checkpoint
+from glimpse.engine.config import EngineConfig
+from glimpse.engine.errors import CheckpointError
+from glimpse.engine.families.registry import FAMILIES, load_model_config
+from glimpse.engine.loading.check_messages import CheckRequest, ServingCheck
+from glimpse.engine.loading.weight_files import StoredTensor, read_headers
+from glimpse.engine.model_config.model import ModelConfig, read_json
+from glimpse.engine.text.media_inputs import read_media
+from glimpse.engine.text.prompt import load_prompt_builder
+from glimpse.engine.text.reasoning import find_reasoning_format
+from glimpse.engine.text.tools import find_format
+from glimpse.server.cli.check_text import ModelCheck, check_text
+from glimpse.server.settings import ModelSettings
+
+_T = TypeVar("_T")
+
+_ENGINE_COMMAND = (sys.executable, "-m", "glimpse.engine.loading.check_serving")
+
+
+def run_check(model: str | None, settings: ModelSettings, *, as_json: bool) -> NoReturn:
+    """Prints whether the model can be served, and ends with the exit status that says it."""
+    result = check_model(model or str(DEFAULT_MODEL), settings)
+    print(msgspec.json.format(msgspec.json.encode(result)).decode() if as_json else check_text(result))
+    sys.exit(0 if result.can_be_served else 1)
+
+
+def check_model(model: str, settings: ModelSettings) -> ModelCheck:
+    """Looks at a model's files and at this machine."""
+    try:
+        path = resolve_checkpoint(model, with_weights=False)
+    except CheckpointError as error:
+        return _refused(model, str(error))
+    try:
+        config = load_model_config(path)
+    except CheckpointError as error:
+        return _refused(model, *_explain_config(path, error))
+    problems: list[str] = []
+    templates = _attempt(partial(_template_sources, path, config, settings), problems) or ("", "")
+    _attempt(partial(read_media, path, config), problems)
+    headers = _attempt(partial(read_headers, path), problems)
+    engine = _check_machine(settings.engine_config(path), headers or _hub_headers(model))
+    problems += (problem for problem in engine.problems if problem not in problems)
+    reasoning = find_reasoning_format(templates[0], settings.reasoning_parser)
+    tools = find_format(templates[1], settings.tool_call_parser)
+    return ModelCheck(
+        model=model,
+        can_be_served=not problems,
+        problems=problems,
+        weights_are_here=headers is not None,
+        architecture=config.architecture,
+        inputs=["text", *config.placeholder_ids],
+        tools=None if tools is None else tools.name,
+        reasoning=None if reasoning is None else reasoning.name,
+        engine=engine,
+    )
+
+
+def _attempt(act: Callable[[], _T], problems: list[str]) -> _T | None:
+    """Returns a result; None where there is a problem, which is added to the others."""
+    try:
+        return act()
+    except (CheckpointError, ValueError) as error:
+        problems.append(str(error))
+        return None
+
+
+def _refused(model: str, *problems: str) -> ModelCheck:
+    return ModelCheck(model=model, can_be_served=False, problems=[*problems])
+
+
+def _explain_config(path: Path, error: CheckpointError) -> list[str]:
+    """Returns why a configuration is refused, and the architecture with the closest name if its own is unknown."""
+    try:
+        architecture = str((read_json(path / "config.json").get("architectures") or ["?"])[0])
+    except CheckpointError:
+        return [str(error)]
+    if architecture in FAMILIES:
+        return [str(error)]
+    (*closest,) = get_close_matches(architecture, FAMILIES, n=1)
+    supported = (
+        f"the closest name of those that are is {closest[0]}" if closest else f"supported: {', '.join(FAMILIES)}"
+    )
+    return [f"the architecture {architecture} is not supported; {supported}"]
+
+
+def _template_sources(path: Path, config: ModelConfig, settings: ModelSettings) -> tuple[str, str]:
+    """Returns the chat template and that of conversations with tools, once they and the tokenizer are read."""
+    template = None if settings.chat_template is None else str(settings.chat_template)
+    prompts = load_prompt_builder(path, config, template, tool_template=settings.tool_template)
+    return prompts.template_source, prompts.tool_template_source
+
+
+def _hub_headers(model: str) -> dict[str, StoredTensor] | None:
+    headers = read_hub_headers(model)
+    return None if headers is None else {name: StoredTensor(*header) for name, header in headers.items()}
+
+
+def _check_machine(config: EngineConfig, tensors: dict[str, StoredTensor] | None) -> ServingCheck:
+    request = msgspec.json.encode(CheckRequest(config=config, tensors=tensors))
+    result = subprocess.run(_ENGINE_COMMAND, input=request, stdout=subprocess.PIPE, check=False)
+    if result.returncode:
+        sys.exit("glimpse: the program that looks at this machine failed; its output is above")
+    return msgspec.json.decode(result.stdout, type=ServingCheck)

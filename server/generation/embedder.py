@@ -1,0 +1,209 @@
+"""Runs requests for embeddings: loads the inputs, submits them to the engine and collects the vectors.
+
+Independent of protobuf and gRPC. When the caller's task is cancelled, the engine's work is cancelled too.
+"""
+
+import asyncio
+import itertools
+from collections import Counter
+from collections.abc import AsyncGenerator, Generator, Iterable, Iterator, Sequence
+from contextlib import aclosing, asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from typing import assert_never
+
+from glimpse.engine.errors import EngineError, EngineErrorCode
+from glimpse.engine.ipc.client import EngineClient
+from glimpse.engine.protocol import Embed, Ready, TokenEvent
+from glimpse.engine.text.conversation import num_characters
+from glimpse.engine.text.prompt import TemplateError
+from glimpse.media.cache.request_media import MediaUsage
+from glimpse.media.kind import MediaKind
+from glimpse.server.generation.engine_failures import check_end, check_ready
+from glimpse.server.generation.generator import Usage
+from glimpse.server.generation.merge_streams import merge_streams
+from glimpse.server.generation.prompts import LoadedPrompt, PromptLoader
+from glimpse.server.request import (
+    Conversation,
+    EmbeddingInput,
+    EmbeddingRequest,
+    PromptSource,
+    TextPrompt,
+    TokenPrompt,
+)
+from glimpse.server.rpc.admission import current_ticket
+from glimpse.server.rpc.body_budget import release_body
+from glimpse.server.rpc.errors import DeadlineExceededError, InvalidRequest
+from glimpse.server.rpc.metrics import Metrics
+
+MAX_INPUTS_AT_ONCE = 64
+"""Inputs of a request that are in the engine at a time, so that a request for thousands does not fill its queue."""
+_CHARACTERS_PER_TOKEN = 4
+"""About as many as in English."""
+_REASONS = {
+    EngineErrorCode.PROMPT_TOO_LONG: "context_length_exceeded",
+    EngineErrorCode.UNSUPPORTED: "unsupported",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Embeddings:
+    """The embeddings of a request's inputs."""
+
+    vectors: Sequence[bytes]
+    """Of each input, float32 and little-endian."""
+    usage: Usage
+    """Of the whole request. It has no completion tokens."""
+
+
+class Embedder:
+    """Computes embeddings with one engine."""
+
+    def __init__(self, *, engine: EngineClient, loader: PromptLoader, metrics: Metrics) -> None:
+        self._engine = engine
+        self._loader = loader
+        self._metrics = metrics
+        self._serial = itertools.count()
+
+    def check_ready(self) -> Ready:
+        """Returns what the engine reported when it became ready. Raises EngineError (UNAVAILABLE) if it is not."""
+        return check_ready(self._engine)
+
+    async def embed(
+        self, request: EmbeddingRequest, request_id: str, *, client: str = "", deadline: float | None
+    ) -> Embeddings:
+        """Embeds all inputs. Those of a request share what the engine gives to one request.
+
+        Each input is loaded in its turn: a request for thousands has few prompts in memory, and no conversation waits
+        for memory while another one holds some.
+
+        Raises:
+            InvalidRequest: an input cannot be used, or is too long.
+            EngineError: the engine refused an input or could not finish it.
+            DeadlineExceededError: `deadline`, in the event loop's time, passed first.
+        """
+        batch = _Batch(request, flow=f"{request_id}/{next(self._serial)}", client=client, deadline=deadline)
+        indices = iter(range(len(request.inputs)))
+        streams = [self._embedded(indices, batch) for _ in range(min(MAX_INPUTS_AT_ONCE, len(request.inputs)))]
+        async with aclosing(merge_streams(streams)) as ended:
+            events = {index: event async for index, event in ended}
+        usage = batch.usage(events.values())
+        self._metrics.count_encoder_cache_hits(usage.encoder_cache_hits)
+        self._metrics.count_embeddings(len(events))
+        return Embeddings(vectors=[events[index].embedding for index in sorted(events)], usage=usage)
+
+    async def _embedded(self, indices: Iterator[int], batch: "_Batch") -> AsyncGenerator[tuple[int, TokenEvent], None]:
+        """Embeds one input after the other, as long as other streams leave any, and yields the last event of each."""
+        for index in indices:
+            async with self._loading(batch.request.inputs[index], batch) as prompt:
+                batch.add(index, prompt)
+                current_ticket().end_preparing()
+                event = await self._run(prompt, batch)
+            batch.end(index)
+            yield index, event
+
+    @asynccontextmanager
+    async def _loading(self, each: EmbeddingInput, batch: "_Batch") -> AsyncGenerator[LoadedPrompt]:
+        """Loads an input. Errors in the block are about it."""
+        salt = batch.request.cache_salt
+        with _blaming(each.field):
+            load = self._loader.load(each.source, cache_salt=salt, deadline=batch.deadline, keeps_body=True)
+            async with load as prompt:
+                yield prompt
+
+    async def _run(self, prompt: LoadedPrompt, batch: "_Batch") -> TokenEvent:
+        # Clients choose request ids and may use one for two concurrent requests.
+        embed = Embed(
+            request_id=f"{batch.flow}/{next(self._serial)}",
+            token_ids=prompt.token_ids,
+            media=prompt.media,
+            pooling=batch.request.pooling,
+            priority=batch.request.priority,
+            cache_salt=batch.request.cache_salt,
+            client=batch.client,
+            flow=batch.flow,
+        )
+        try:
+            async with asyncio.timeout_at(batch.deadline):
+                event = await self._engine.embed(embed)
+        except TimeoutError as error:
+            raise DeadlineExceededError from error
+        check_end(self._engine, event)
+        return event
+
+
+class _Batch:
+    """The inputs of a request, and how much of them is loaded and done."""
+
+    def __init__(self, request: EmbeddingRequest, *, flow: str, client: str, deadline: float | None) -> None:
+        self.request = request
+        self.flow = flow
+        """The same for all inputs of the request, and for no other request."""
+        self.client = client
+        self.deadline = deadline
+        self._num_loaded = 0
+        self._num_prompt_tokens = 0
+        self._num_tokens = [_estimated_tokens(each.source) for each in request.inputs]  # 0: embedded
+        self._num_waiting_tokens = sum(self._num_tokens)
+        self._media_tokens = Counter[MediaKind]()
+        self._media_usage: MediaUsage | None = None
+        self._num_encodable = 0
+
+    def add(self, index: int, prompt: LoadedPrompt) -> None:
+        """Counts a prompt that is loaded. With the last one, nothing of the request's body is needed any more."""
+        self._num_loaded += 1
+        self._num_prompt_tokens += len(prompt.token_ids)
+        self._media_tokens.update(prompt.media_tokens)
+        self._num_encodable += prompt.num_encodable
+        if prompt.media_usage is not None:
+            self._media_usage = prompt.media_usage + (self._media_usage or MediaUsage())
+        if self._num_loaded == len(self.request.inputs):
+            release_body()
+        self._expect(index, len(prompt.token_ids))
+
+    def end(self, index: int) -> None:
+        """Counts an input whose embedding is there."""
+        self._expect(index, 0)
+
+    def usage(self, events: Iterable[TokenEvent]) -> Usage:
+        """Returns what the request used. `events` are the last of its inputs."""
+        cached, encoded = zip(*((event.num_cached_tokens, event.num_encoded_media) for event in events), strict=True)
+        return Usage(
+            prompt_tokens=self._num_prompt_tokens,
+            media_tokens=self._media_tokens,
+            cached_tokens=sum(cached),
+            completion_tokens=0,
+            media_usage=self._media_usage,
+            num_encoded_media=sum(encoded),
+            encoder_cache_hits=max(0, self._num_encodable - sum(encoded)),
+        )
+
+    def _expect(self, index: int, num_tokens: int) -> None:
+        self._num_waiting_tokens += num_tokens - self._num_tokens[index]
+        self._num_tokens[index] = num_tokens
+        current_ticket().expect(num_prompt_tokens=self._num_waiting_tokens, num_completions=0, max_tokens=0)
+
+
+def _estimated_tokens(source: PromptSource) -> int:
+    """Returns about how many tokens an input has before it is loaded, without its media."""
+    match source:
+        case TextPrompt(text=text):
+            return len(text) // _CHARACTERS_PER_TOKEN
+        case TokenPrompt(token_ids=token_ids):
+            return len(token_ids)
+        case Conversation(messages=messages):
+            return num_characters(messages) // _CHARACTERS_PER_TOKEN
+        case _:
+            assert_never(source)
+
+
+@contextmanager
+def _blaming(field: str) -> Generator[None]:
+    """Raises InvalidRequest for errors in the block that are about the input at this path."""
+    try:
+        yield
+    except TemplateError as error:
+        raise InvalidRequest(field, str(error), "template_refused") from error
+    except EngineError as error:
+        if error.code not in _REASONS:
+            raise
+        raise InvalidRequest(field, error.message, _REASONS[error.code]) from error

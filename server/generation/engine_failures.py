@@ -1,0 +1,39 @@
+"""What the engine's state and its last events mean for requests."""
+
+from glimpse.engine.errors import EngineError, EngineErrorCode
+from glimpse.engine.ipc.client import EngineClient, EngineState
+from glimpse.engine.protocol import FinishReason, Ready, TokenEvent
+from glimpse.server.rpc.stopping import ServerStoppingError
+
+_UNAVAILABLE_MESSAGES = {
+    EngineState.LOADING: "The model is still loading.",
+    EngineState.READY: "The engine is starting.",
+    EngineState.RESTARTING: "The engine is being restarted.",
+    EngineState.FAILED: "The engine has failed and is not running.",
+    EngineState.STOPPED: "The server is stopping.",
+}
+
+
+def check_ready(engine: EngineClient) -> Ready:
+    """Returns what the engine reported when it became ready. Raises EngineError (UNAVAILABLE) if it is not."""
+    if engine.state is not EngineState.READY or engine.ready is None:
+        raise _unavailable(engine, _UNAVAILABLE_MESSAGES[engine.state])
+    return engine.ready
+
+
+def check_end(engine: EngineClient, event: TokenEvent) -> None:
+    """Raises EngineError for a last event that reports a failure, ServerStoppingError if the engine was stopped."""
+    match event.finish:
+        case FinishReason.ERROR if event.error is EngineErrorCode.UNAVAILABLE:
+            raise _unavailable(engine, event.message)
+        case FinishReason.ERROR:
+            raise EngineError(event.error or EngineErrorCode.INTERNAL, event.message)
+        case FinishReason.CANCELLED:
+            # Not cancelled by us: events of requests that we cancel are not awaited.
+            raise ServerStoppingError
+        case _:
+            return
+
+
+def _unavailable(engine: EngineClient, message: str) -> EngineError:
+    return EngineError(EngineErrorCode.UNAVAILABLE, message, retry_after_seconds=engine.retry_after_seconds)

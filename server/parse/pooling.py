@@ -1,0 +1,125 @@
+"""Parses requests for embeddings."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from glimpse.engine.pooling_params import PoolingMode, PoolingParams
+from glimpse.media.kind import MediaKind
+from glimpse.server.parse.chat import check_bounds
+from glimpse.server.parse.content import parse_conversation
+from glimpse.server.parse.generation import check_token_ids
+from glimpse.server.parse.prompt import with_options
+from glimpse.server.request import Conversation, EmbeddingInput, EmbeddingRequest, PromptSource, TextPrompt, TokenPrompt
+from glimpse.server.rpc.errors import InvalidRequest
+from glimpse.v1 import content_pb2, embedding_pb2
+
+_MODES = {
+    embedding_pb2.POOLING_LAST_TOKEN: PoolingMode.LAST_TOKEN,
+    embedding_pb2.POOLING_MEAN: PoolingMode.MEAN,
+}
+MAX_RESPONSE_BYTES = 64 << 20
+"""Less than what the server and the gateway send as one response."""
+_FLOAT32_BYTES, _BASE64_BYTES, _JSON_BYTES = 4, 16 / 3, 24
+"""Of a value in a response: in JSON, at most the digits of a float64, a sign, an exponent and a comma."""
+_CHAT_FIELDS = ("add_generation_prompt", "continue_final_message", "chat_template_kwargs", "media_io_options",
+                "media_processor_options")  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbeddingModel:
+    """What requests for embeddings are checked against."""
+
+    vocab_size: int
+    hidden_size: int
+    pooling: PoolingParams
+    """The checkpoint's."""
+    max_media: Mapping[MediaKind, int]
+    """As in `parse_conversation`, for each conversation."""
+
+
+def parse_embedding_request(request: embedding_pb2.CreateEmbeddingsRequest, model: EmbeddingModel) -> EmbeddingRequest:
+    """Parses a request. Raises InvalidRequest."""
+    check_bounds(request)
+    if bool(request.inputs) == bool(request.messages):
+        got = "both" if request.inputs else "neither"
+        code = "conflicting_values" if request.inputs else "missing_value"
+        raise InvalidRequest("inputs", f"'inputs': expected either 'inputs' or 'messages', got {got}", code)
+    inputs = tuple(_parse_inputs(request, model))
+    _check_fields_apply(request, [each.source for each in inputs])
+    return EmbeddingRequest(
+        inputs=inputs,
+        pooling=_parse_pooling(request, model),
+        as_base64=request.encoding_format == embedding_pb2.ENCODING_FORMAT_BASE64,
+        priority=request.priority,
+        cache_salt=request.cache_salt,
+    )
+
+
+def check_response_size(request: EmbeddingRequest, model: EmbeddingModel, *, is_json: bool) -> None:
+    """Raises InvalidRequest if the embeddings would not fit into a response, before they are computed."""
+    num_values = request.pooling.dimensions or model.hidden_size
+    value_bytes = _BASE64_BYTES if request.as_base64 else _JSON_BYTES if is_json else _FLOAT32_BYTES
+    most = int(MAX_RESPONSE_BYTES / (num_values * value_bytes))
+    if len(request.inputs) > most:
+        raise InvalidRequest(
+            "inputs",
+            f"expected at most {most} inputs of {num_values} values each, which fill a response of 64 MiB, got "
+            f"{len(request.inputs)}; send several requests, or ask for base64",
+        )
+
+
+def _parse_inputs(request: embedding_pb2.CreateEmbeddingsRequest, model: EmbeddingModel) -> Iterator[EmbeddingInput]:
+    if request.messages:
+        yield _parse_conversation(request, request.messages, model, "messages")
+    for index, each in enumerate(request.inputs):
+        path = f"inputs[{index}]"
+        match each.WhichOneof("input"):
+            case "text":
+                special = request.add_special_tokens if request.HasField("add_special_tokens") else True
+                text = TextPrompt(text=each.text, field=f"{path}.text", add_special_tokens=special)
+                yield EmbeddingInput(source=text, field=f"{path}.text")
+            case "token_ids":
+                field = f"{path}.token_ids"
+                check_token_ids(each.token_ids.ids, model.vocab_size, f"{field}.ids")
+                yield EmbeddingInput(source=TokenPrompt(token_ids=tuple(each.token_ids.ids)), field=field)
+            case "conversation":
+                yield _parse_conversation(request, each.conversation.messages, model, f"{path}.conversation.messages")
+            case _:
+                raise InvalidRequest(path, "expected a text, token ids or a conversation, got nothing", "missing_value")
+
+
+def _parse_conversation(
+    request: embedding_pb2.CreateEmbeddingsRequest,
+    messages: Iterable[content_pb2.Message],
+    model: EmbeddingModel,
+    field: str,
+) -> EmbeddingInput:
+    conversation = parse_conversation(messages, max_media=model.max_media, model=request.model, field=field)
+    return EmbeddingInput(source=with_options(conversation, request, begins_answer=False), field=field)
+
+
+def _check_fields_apply(request: embedding_pb2.CreateEmbeddingsRequest, sources: Sequence[PromptSource]) -> None:
+    """Refuses options that apply to none of the inputs."""
+    if request.add_special_tokens and not any(isinstance(source, TextPrompt) for source in sources):
+        raise InvalidRequest("add_special_tokens", "expected a text among the inputs, since it applies to texts only")
+    if any(isinstance(source, Conversation) for source in sources):
+        return
+    present = {field.name for field, _ in request.ListFields()}
+    for name in _CHAT_FIELDS:
+        if name in present:
+            raise InvalidRequest(name, "expected a conversation among the inputs, since it applies to these only")
+
+
+def _parse_pooling(request: embedding_pb2.CreateEmbeddingsRequest, model: EmbeddingModel) -> PoolingParams:
+    if request.dimensions > model.hidden_size:
+        message = f"expected at most {model.hidden_size}, the model's hidden size, got {request.dimensions}"
+        raise InvalidRequest("dimensions", message)
+    if request.pooling and request.pooling not in _MODES:
+        raise InvalidRequest("pooling", f"expected a known pooling, got {request.pooling}")
+    if request.encoding_format not in embedding_pb2.EncodingFormat.values():
+        raise InvalidRequest("encoding_format", f"expected a known format, got {request.encoding_format}")
+    return PoolingParams(
+        mode=_MODES[request.pooling] if request.pooling else model.pooling.mode,
+        normalize=request.normalize if request.HasField("normalize") else model.pooling.normalize,
+        dimensions=request.dimensions if request.HasField("dimensions") else None,
+    )

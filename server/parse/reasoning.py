@@ -1,0 +1,59 @@
+"""Parses what a request asks of the model's reasoning."""
+
+from dataclasses import replace
+from typing import Any
+
+from glimpse.dialect.rules import enum_rules
+from glimpse.server.request import Conversation, ReasoningOptions, ReasoningSupport
+from glimpse.server.rpc.errors import InvalidRequest
+from glimpse.v1 import chat_pb2
+
+_EFFORTS = enum_rules(chat_pb2.ReasoningEffort.DESCRIPTOR).names
+"""Names in chat templates, which are OpenAI's."""
+_NONE = chat_pb2.REASONING_EFFORT_NONE
+
+
+def parse_reasoning(
+    request: chat_pb2.CreateChatCompletionRequest, support: ReasoningSupport
+) -> ReasoningOptions | None:
+    """Returns None if the server does not know the model's reasoning tags. Raises InvalidRequest."""
+    include = request.include_reasoning if request.HasField("include_reasoning") else True
+    if not support.is_parsed:
+        for field, is_asked in (
+            ("include_reasoning", not include),
+            ("thinking_token_budget", request.HasField("thinking_token_budget")),
+        ):
+            if is_asked:
+                raise _unsupported(field)
+        return None
+    if not include and request.generation.logprobs:
+        message = "cannot be false with logprobs, which contain the tokens of the reasoning"
+        raise InvalidRequest("include_reasoning", message, "conflicting_values")
+    return ReasoningOptions(
+        include=include,
+        max_tokens=request.thinking_token_budget if request.HasField("thinking_token_budget") else None,
+        continues_message=request.continue_final_message,
+    )
+
+
+def with_effort(prompt: Conversation, effort: chat_pb2.ReasoningEffort, support: ReasoningSupport) -> Conversation:
+    """Returns the prompt with the template variables of a reasoning effort.
+
+    Raises:
+        InvalidRequest: the chat template does not support it.
+    """
+    if effort == chat_pb2.REASONING_EFFORT_UNSPECIFIED:
+        return prompt
+    variables: dict[str, Any] = {"reasoning_effort": _EFFORTS[effort]} if support.has_effort else {}
+    if effort == _NONE and support.has_switch:
+        variables["enable_thinking"] = False
+    if not variables and (effort != _NONE or support.is_parsed):
+        message = "the model's chat template does not use a reasoning effort"
+        raise InvalidRequest("reasoning_effort", message, "unsupported")
+    template_kwargs = {**prompt.options.template_kwargs, **variables}
+    return replace(prompt, options=replace(prompt.options, template_kwargs=template_kwargs))
+
+
+def _unsupported(field: str) -> InvalidRequest:
+    message = "the server does not know the tags of the model's reasoning (see the server's --reasoning-parser)"
+    return InvalidRequest(field, message, "unsupported")

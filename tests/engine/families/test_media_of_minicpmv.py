@@ -1,0 +1,81 @@
+"""What MiniCPM-V 2.6's preprocessor file says, and what of it is refused."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from glimpse.engine.errors import CheckpointError
+from glimpse.engine.families.registry import family_of, load_model_config
+from glimpse.engine.models.minicpmv import make_model
+from glimpse.engine.text.media_inputs import embedding_spec, read_media
+from glimpse.engine.text.template import load_chat_template
+from glimpse.media.processing.media_processing import MediaProcessing
+from glimpse.media.processing.sizing.adaptive_slices import AdaptiveSlices
+from tests.checkpoints import write_json
+from tests.minicpmv_checkpoints import CHAT_TEMPLATE, PREPROCESSOR_CONFIG, SCALE, make_minicpmv_checkpoint
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_minicpmv_checkpoint(tmp_path_factory.mktemp("minicpmv"))
+
+
+def read(path: Path, **fields: Any) -> MediaProcessing:
+    write_json(path / "preprocessor_config.json", PREPROCESSOR_CONFIG | fields)
+    return read_media(path, load_model_config(path))
+
+
+def test_reads_published_fields(checkpoint: Path) -> None:
+    processing = read(checkpoint, max_slice_nums=4)
+    assert processing.images is not None
+    assert processing.images.sizing == AdaptiveSlices(scale=SCALE, patch_size=14, max_slices=4)
+    assert (processing.videos, processing.audio) == (None, None)
+
+
+def test_normalizes_as_the_file_says(checkpoint: Path) -> None:
+    read(checkpoint)
+    statistics = make_model(checkpoint, load_model_config(checkpoint)).vision.statistics
+    assert (statistics.mean, statistics.std) == ((0.5, 0.4, 0.5), (0.5, 0.5, 0.4))
+    read(checkpoint, norm_mean=[0.5])
+    with pytest.raises(CheckpointError, match="expected three numbers in 'norm_mean'"):
+        make_model(checkpoint, load_model_config(checkpoint))
+
+
+@pytest.mark.parametrize(
+    ("fields", "complaint"),
+    [
+        ({"patch_size": 16}, "'patch_size': expected 14, got 16"),
+        ({"image_feature_size": 64}, "'image_feature_size': expected 4, got 64"),
+        ({"slice_mode": False}, "'slice_mode': expected True, got False"),
+        ({"use_image_id": False}, "'use_image_id': expected True, got False"),
+        ({"im_start": "<img>"}, "'im_start': expected '<image>', got '<img>'"),
+        ({"max_slice_nums": 0}, "'max_slice_nums': expected a positive integer, got 0"),
+        ({"scale_resolution": 5}, "'scale_resolution': expected at least a patch's side, got 5"),
+    ],
+)
+def test_refuses_other_processing(checkpoint: Path, fields: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        read(checkpoint, **fields)
+
+
+def test_the_published_template_gives_way_only_if_it_takes_text_alone(checkpoint: Path) -> None:
+    assert "(<image>./</image>)" in load_chat_template(checkpoint, "MiniCPMV", None).source
+    own = CHAT_TEMPLATE + "{# image #}"
+    (checkpoint / "chat_template.jinja").write_text(own)
+    assert load_chat_template(checkpoint, "MiniCPMV", None).source == own
+    (checkpoint / "chat_template.jinja").write_text(CHAT_TEMPLATE)
+    override = str(checkpoint / "chat_template.jinja")
+    assert load_chat_template(checkpoint, "MiniCPMV", override).source == CHAT_TEMPLATE
+
+
+@pytest.mark.parametrize(("num_tokens", "slices"), [(1, 2), (16, 3), (4000, 9)])
+def test_largest_medium_has_about_as_many_tokens(checkpoint: Path, num_tokens: int, slices: int) -> None:
+    config = load_model_config(checkpoint)
+    medium = family_of(config).largest_medium(config, num_tokens)
+    assert medium is not None
+    assert (medium.num_bytes, medium.num_positions) == ((1 + slices) * 448 * 448 * 3, slices * 32 * 32)
+
+
+def test_accepts_no_embeddings(checkpoint: Path) -> None:
+    assert embedding_spec(load_model_config(checkpoint)).kinds == frozenset()

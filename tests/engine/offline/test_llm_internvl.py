@@ -1,0 +1,94 @@
+"""InternVL in the offline API: images of any size and videos become the reference's tiles, prompts and answers."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from glimpse.engine.llm import LLM, InputError, RequestOutput, SamplingParams
+from glimpse.engine.text.tokenizer import load_tokenizer
+from tests.engine.offline.llm_inputs import base64_png, image_pil, load, text, user
+from tests.internvl_checkpoints import SIDE, make_internvl_checkpoint
+from tests.internvl_oracle import frames_of, greedy_answer, prompt_ids, tiles_of
+from tests.media.images import scene
+from tests.media.videos import greys, video
+
+GREEDY = SamplingParams(temperature=0, max_tokens=10, ignore_eos=True)
+URL = f"data:image/png;base64,{base64_png(scene(9, 9))}"
+FRAMES = [scene(90, 50, seed) for seed in range(3)]
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_internvl_checkpoint(tmp_path_factory.mktemp("internvl"))
+
+
+@pytest.fixture(scope="module")
+def llm(checkpoint: Path) -> LLM:
+    return load(checkpoint)
+
+
+def prompt_text(checkpoint: Path, output: RequestOutput) -> str:
+    return load_tokenizer(checkpoint).decode(output.prompt_token_ids, skip_special=False)
+
+
+def video_part(value: object, **options: Any) -> dict[str, Any]:
+    return {"type": "video", "video": value, **options}
+
+
+def test_answers_images_like_the_reference(llm: LLM, checkpoint: Path) -> None:
+    images = [scene(200, 61, 1), scene(20, 21, 2), scene(37, 301, 3)]
+    messages = user(image_pil(images[0]), text("the"), image_pil(images[1]), image_pil(images[2]), text("in"))
+    (output,) = llm.chat(messages, GREEDY)
+    tiles = [tiles_of(checkpoint, image) for image in images]
+    assert [len(each) for each in tiles] == [4, 1, 9]
+    reference = user({"type": "image"}, text("the"), {"type": "image"}, {"type": "image"}, text("in"))
+    assert output.prompt_token_ids == prompt_ids(checkpoint, reference, images)
+    assert output.outputs[0].token_ids == greedy_answer(checkpoint, output.prompt_token_ids, tiles, 10).token_ids
+
+
+def test_answers_videos_like_the_reference(llm: LLM, checkpoint: Path) -> None:
+    (output,) = llm.chat(user(text("the"), video_part(FRAMES), text("in")), GREEDY)
+    assert output.prompt_token_ids == prompt_ids(checkpoint, user(text("the"), {"type": "video"}, text("in")), [], [3])
+    frames = frames_of(FRAMES, SIDE)
+    assert output.outputs[0].token_ids == greedy_answer(checkpoint, output.prompt_token_ids, [frames], 10).token_ids
+
+
+def test_prompts_of_token_ids_and_texts_hold_images(llm: LLM) -> None:
+    image = scene(50, 70)
+    (chatted,) = llm.chat(user(image_pil(image), text("the")), GREEDY)
+    prompt = "<|im_start|>user\n<IMG_CONTEXT>\nthe<|im_end|>\n<|im_start|>assistant\n"
+    (completed,) = llm.generate({"prompt": prompt, "multi_modal_data": {"image": image}}, GREEDY)
+    assert completed.prompt_token_ids == chatted.prompt_token_ids
+    assert completed.outputs == chatted.outputs
+
+
+def test_samples_a_frame_per_second_of_a_file(llm: LLM, checkpoint: Path) -> None:
+    data = video(greys(40, width=56, height=40))  # 4 seconds
+    (output,) = llm.chat(user(video_part(data)), GREEDY)
+    assert prompt_text(checkpoint, output).count("\nFrame") == 4
+    (output,) = llm.chat(user(video_part(data, num_frames=2)), GREEDY)
+    assert prompt_text(checkpoint, output).count("\nFrame") == 2
+
+
+def test_answers_repeat_when_prompts_are_cached(llm: LLM) -> None:
+    messages = user(image_pil(scene(300, 200, 9)), text("the thing" * 20))
+    first, again = (llm.chat(messages, GREEDY)[0] for _ in range(2))
+    (other,) = llm.chat(user(image_pil(scene(300, 200, 8)), text("the thing" * 20)), GREEDY)
+    assert again.num_cached_tokens >= 64 > other.num_cached_tokens
+    assert again.outputs == first.outputs
+
+
+@pytest.mark.parametrize(
+    ("part", "complaint"),
+    [
+        ({"type": "image_url", "image_url": {"url": URL, "max_pixels": 10_000}}, "max_pixels"),
+        (video_part(FRAMES, min_pixels=10_000), "min_pixels"),
+        (video_part([np.zeros((512, 512, 3), np.uint8)] * 2, total_pixels=10_000), "total_pixels"),
+    ],
+    ids=["image", "video", "total"],
+)
+def test_refuses_bounds_on_sizes_by_name(llm: LLM, part: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(InputError, match=f"{complaint}.*the model decides"):
+        llm.chat(user(part), GREEDY)

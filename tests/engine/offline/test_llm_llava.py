@@ -1,0 +1,125 @@
+"""LLaVA-1.5 and LLaVA-OneVision in the offline API: the reference's answers, from images of any size and videos."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import PIL.Image
+import pytest
+
+from glimpse.engine.llm import LLM, InputError, SamplingParams
+from tests.engine.offline.llm_inputs import base64_png, image_pil, load, text, user
+from tests.llava_checkpoints import (
+    IMAGE_TOKEN_ID,
+    ONEVISION_TOKEN_IDS,
+    TILE,
+    make_llava_checkpoint,
+    make_onevision_checkpoint,
+)
+from tests.llava_oracle import greedy_answer, onevision_answer
+
+GREEDY = SamplingParams(temperature=0, max_tokens=8, ignore_eos=True)
+
+
+def pixels(seed: int, height: int, width: int) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
+
+
+def image(array: np.ndarray) -> dict[str, Any]:
+    return image_pil(PIL.Image.fromarray(array))
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_llava_checkpoint(tmp_path_factory.mktemp("llava"))
+
+
+@pytest.fixture(scope="module")
+def llm(checkpoint: Path) -> LLM:
+    return load(checkpoint, enable_mm_embeds=True)
+
+
+@pytest.fixture(scope="module")
+def onevision(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_onevision_checkpoint(tmp_path_factory.mktemp("onevision"))
+
+
+@pytest.fixture(scope="module")
+def tiling(onevision: Path) -> LLM:
+    return load(onevision, enable_mm_embeds=True)
+
+
+def test_answers_images_of_odd_sizes_like_the_reference(llm: LLM, checkpoint: Path) -> None:
+    images = [pixels(1, 41, 97), pixels(2, 203, 60)]
+    (output,) = llm.chat(user(image(images[0]), text("the an"), image(images[1])), GREEDY)
+    expected = greedy_answer(checkpoint, output.prompt_token_ids, images, 8)
+    assert output.outputs[0].token_ids == expected.token_ids
+    assert output.prompt_token_ids[0] == 1
+    assert output.prompt_token_ids.count(IMAGE_TOKEN_ID) == 32
+
+
+def test_finds_an_image_in_the_prefix_cache(llm: LLM) -> None:
+    messages = user(image(pixels(3, 50, 50)), text("the thing in an " * 6))
+    first, again = (llm.chat(messages, GREEDY)[0] for _ in range(2))
+    (other,) = llm.chat(user(image(pixels(4, 50, 50)), text("the thing in an " * 6)), GREEDY)
+    assert again.num_cached_tokens > 16
+    assert other.num_cached_tokens < 16
+    assert again.outputs == first.outputs
+
+
+def test_takes_embeddings_in_place_of_an_image(llm: LLM) -> None:
+    embeds = np.random.default_rng(0).normal(size=(16, 64)).astype(np.float32)
+    part = {"type": "image_embeds", "image_embeds": {"image_embeds": embeds, "image_grid_thw": np.array([1, 4, 4])}}
+    (output,) = llm.chat(user(part, text("the")), GREEDY)
+    assert output.prompt_token_ids.count(IMAGE_TOKEN_ID) == 16
+
+
+@pytest.mark.parametrize("bound", ["min_pixels", "max_pixels"])
+def test_refuses_bounds_on_pixels_by_name(llm: LLM, bound: str) -> None:
+    url = f"data:image/png;base64,{base64_png(PIL.Image.fromarray(pixels(5, 60, 60)))}"
+    with pytest.raises(InputError, match=f"{bound}.*the model decides the size"):
+        llm.chat(user({"type": "image_url", "image_url": {"url": url, bound: 1000}}, text("the")), GREEDY)
+
+
+def test_refuses_videos_by_name(llm: LLM) -> None:
+    with pytest.raises(InputError, match="does not support video input"):
+        llm.chat(user({"type": "video", "video": np.zeros((2, 56, 56, 3), np.uint8)}, text("the")), GREEDY)
+
+
+@pytest.mark.parametrize("size", [(20, 31), (60, 150), (301, 70), (140, 140)])
+def test_tiles_images_like_the_reference(tiling: LLM, onevision: Path, size: tuple[int, int]) -> None:
+    array = pixels(6, *size)
+    (output,) = tiling.chat(user(text("the"), image(array)), GREEDY)
+    expected = onevision_answer(onevision, output.prompt_token_ids, 8, images=[array])
+    assert output.outputs[0].token_ids == expected.token_ids
+
+
+def test_does_not_tile_the_images_of_a_conversation_with_several(tiling: LLM, onevision: Path) -> None:
+    images = [pixels(8, 60, 150), pixels(9, 150, 40), pixels(10, 47, 47)]
+    turns = [
+        *user(image(images[0]), text("the")),
+        {"role": "assistant", "content": "an"},
+        *user(image(images[1]), image(images[2]), text("in")),
+    ]
+    (output,) = tiling.chat(turns, GREEDY)
+    expected = onevision_answer(onevision, output.prompt_token_ids, 8, images=images, are_together=True)
+    assert output.outputs[0].token_ids == expected.token_ids
+    assert output.prompt_token_ids.count(ONEVISION_TOKEN_IDS["<image>"]) == 3 * (9 + 1)
+
+
+def test_answers_a_video_and_an_image_like_the_reference(tiling: LLM, onevision: Path) -> None:
+    frames = np.stack([pixels(seed, TILE, TILE) for seed in range(6)])
+    array = pixels(7, 80, 100)
+    (output,) = tiling.chat(user({"type": "video", "video": frames}, image(array), text("the")), GREEDY)
+    expected = onevision_answer(onevision, output.prompt_token_ids, 8, images=[array], frames=frames)
+    assert output.outputs[0].token_ids == expected.token_ids
+    assert output.prompt_token_ids.count(ONEVISION_TOKEN_IDS["<video>"]) == 6 * 4 + 1
+
+
+def test_refuses_embeddings_in_place_of_tiles(tiling: LLM) -> None:
+    part = {
+        "type": "image_embeds",
+        "image_embeds": {"image_embeds": np.zeros((9, 64), np.float32), "image_grid_thw": np.array([1, 3, 3])},
+    }
+    with pytest.raises(InputError, match="does not accept embeddings"):
+        tiling.chat(user(part, text("the")), GREEDY)

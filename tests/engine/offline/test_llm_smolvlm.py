@@ -1,0 +1,111 @@
+"""SmolVLM in the offline API: images of any size and videos become the reference's tiles, prompts and answers."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from glimpse.engine.llm import LLM, InputError, RequestOutput, SamplingParams
+from glimpse.engine.text.tokenizer import load_tokenizer
+from tests.engine.offline.llm_inputs import base64_png, image_pil, load, text, user
+from tests.idefics3_checkpoints import make_idefics3_checkpoint
+from tests.idefics3_oracle import greedy_answer, tiles_of
+from tests.media.images import scene
+from tests.media.videos import greys, video
+
+GREEDY = SamplingParams(temperature=0, max_tokens=10, ignore_eos=True)
+URL = f"data:image/png;base64,{base64_png(scene(9, 9))}"
+FRAMES = [scene(90, 50, seed) for seed in range(3)]
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_idefics3_checkpoint(tmp_path_factory.mktemp("smolvlm"))
+
+
+@pytest.fixture(scope="module")
+def llm(checkpoint: Path) -> LLM:
+    return load(checkpoint)
+
+
+def prompt_text(checkpoint: Path, output: RequestOutput) -> str:
+    return load_tokenizer(checkpoint).decode(output.prompt_token_ids, skip_special=False)
+
+
+def video_part(value: object, **options: Any) -> dict[str, Any]:
+    return {"type": "video", "video": value, **options}
+
+
+def test_answers_images_like_the_reference(llm: LLM, checkpoint: Path) -> None:
+    images = [scene(200, 61, 1), scene(20, 21, 2), scene(37, 301, 3)]
+    messages = user(image_pil(images[0]), text("the"), image_pil(images[1]), image_pil(images[2]), text("in"))
+    (output,) = llm.chat(messages, GREEDY)
+    tiles = [tiles_of(checkpoint, image) for image in images]
+    assert output.outputs[0].token_ids == greedy_answer(checkpoint, output.prompt_token_ids, tiles, 10).token_ids
+
+
+def test_answers_videos_like_the_reference(llm: LLM, checkpoint: Path) -> None:
+    (output,) = llm.chat(user(text("the"), video_part(FRAMES, fps=0.5), text("in")), GREEDY)
+    tiles = [tiles_of(checkpoint, frame, split=False) for frame in FRAMES]
+    assert output.outputs[0].token_ids == greedy_answer(checkpoint, output.prompt_token_ids, tiles, 10).token_ids
+    assert "three frames from a 0:00:04 [H:MM:SS] video.\n\nFrame from 00:00:" in prompt_text(checkpoint, output)
+    assert "Frame from 00:04:" in prompt_text(checkpoint, output)
+
+
+def test_prompts_of_token_ids_and_texts_hold_images(llm: LLM) -> None:
+    image = scene(50, 70)
+    (chatted,) = llm.chat(user(image_pil(image), text("the")), GREEDY)
+    prompt = "<|im_start|>User:<image>the<end_of_utterance>\nAssistant:"
+    (completed,) = llm.generate({"prompt": prompt, "multi_modal_data": {"image": image}}, GREEDY)
+    assert completed.prompt_token_ids == chatted.prompt_token_ids
+    assert completed.outputs == chatted.outputs
+
+
+def test_samples_a_frame_per_second_of_a_file(llm: LLM, checkpoint: Path) -> None:
+    data = video(greys(40, width=56, height=40))  # 4 seconds
+    (output,) = llm.chat(user(video_part(data)), GREEDY)
+    assert "four frames from a 0:00:04 [H:MM:SS] video" in prompt_text(checkpoint, output)
+    (output,) = llm.chat(user(video_part(data, num_frames=2)), GREEDY)
+    assert "two frames" in prompt_text(checkpoint, output)
+
+
+@pytest.mark.parametrize("fps", [1e-300, 1e300])
+def test_any_rate_of_frames_has_times_of_few_digits(llm: LLM, checkpoint: Path, fps: float) -> None:
+    (output,) = llm.chat(user(video_part(FRAMES, fps=fps)), GREEDY)
+    last = "Frame from 5999:59:" if fps < 1 else "Frame from 00:00:"
+    assert prompt_text(checkpoint, output).count(last) == (2 if fps < 1 else 3)
+    assert llm.chat(user(video_part(video(greys(4)), fps=fps)), GREEDY)
+
+
+def test_answers_repeat_when_prompts_are_cached(llm: LLM) -> None:
+    messages = user(image_pil(scene(300, 200, 9)), text("the thing"))
+    first, again = (llm.chat(messages, GREEDY)[0] for _ in range(2))
+    (other,) = llm.chat(user(image_pil(scene(300, 200, 8)), text("the thing")), GREEDY)
+    assert again.num_cached_tokens >= 64 > other.num_cached_tokens
+    assert again.outputs == first.outputs
+
+
+@pytest.mark.parametrize(
+    ("part", "complaint"),
+    [
+        ({"type": "image_url", "image_url": {"url": URL, "max_pixels": 10_000}}, "max_pixels"),
+        (video_part(FRAMES, min_pixels=10_000), "min_pixels"),
+        (video_part([np.zeros((512, 512, 3), np.uint8)] * 2, total_pixels=10_000), "total_pixels"),
+    ],
+    ids=["image", "video", "total"],
+)
+def test_refuses_bounds_on_sizes_by_name(llm: LLM, part: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(InputError, match=f"{complaint}.*the model decides"):
+        llm.chat(user(part), GREEDY)
+
+
+def test_idefics3_reads_images_alone(tmp_path: Path) -> None:
+    other = make_idefics3_checkpoint(tmp_path / "idefics3", "idefics3")
+    llm = load(other)
+    image = scene(100, 45)
+    (output,) = llm.chat(user(text("the"), image_pil(image)), GREEDY)
+    expected = greedy_answer(other, output.prompt_token_ids, [tiles_of(other, image)], 10)
+    assert output.outputs[0].token_ids == expected.token_ids
+    with pytest.raises(InputError, match="does not support video input"):
+        llm.chat(user(video_part(FRAMES)), GREEDY)

@@ -1,0 +1,59 @@
+"""Ultravox in the offline API: the reference's answers, from audio beyond a chunk and from embeddings."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from glimpse.engine.llm import LLM, InputError, SamplingParams
+from tests.engine.offline.llm_inputs import IMAGE, image_pil, load, text, user
+from tests.media.audio import noise, tone
+from tests.ultravox_checkpoints import AUDIO_TOKEN_ID, make_ultravox_checkpoint
+from tests.ultravox_oracle import audio_rows, greedy_answer
+
+GREEDY = SamplingParams(temperature=0, max_tokens=8, ignore_eos=True)
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_ultravox_checkpoint(tmp_path_factory.mktemp("ultravox"))
+
+
+@pytest.fixture(scope="module")
+def llm(checkpoint: Path) -> LLM:
+    return load(checkpoint, enable_mm_embeds=True)
+
+
+def audio(samples: np.ndarray) -> dict[str, Any]:
+    return {"type": "audio", "audio": (samples, 16_000)}
+
+
+def test_completes_two_audio_inputs_like_the_reference(llm: LLM, checkpoint: Path) -> None:
+    inputs = [noise(2, 70_000), tone(440, 16_000, 0.4)]
+    (output,) = llm.chat(user(audio(inputs[0]), text("and"), audio(inputs[1])), GREEDY)
+    expected = greedy_answer(checkpoint, output.prompt_token_ids, inputs, 8)
+    assert output.outputs[0].token_ids == expected.token_ids
+    # 438 frames are chunks of 200, 200 and 38; the tone has 40 frames. 16 frames are one token.
+    assert output.prompt_token_ids.count(AUDIO_TOKEN_ID) == 13 + 13 + 3 + 3
+
+
+def test_reuses_the_cached_prefix_of_an_audio_input(llm: LLM) -> None:
+    messages = user(text("the thing " * 8), audio(noise(3, 150_000)), text("is"))
+    first, again = (llm.chat(messages, GREEDY)[0] for _ in range(2))
+    assert again.num_cached_tokens >= 64
+    assert again.outputs == first.outputs
+
+
+def test_embeddings_replace_audio(llm: LLM, checkpoint: Path) -> None:
+    samples = noise(4, 40_000)
+    rows = audio_rows(checkpoint, samples)
+    (heard,) = llm.chat(user(audio(samples), text("and")), GREEDY)
+    (given,) = llm.chat(user({"type": "audio_embeds", "audio_embeds": rows}, text("and")), GREEDY)
+    assert given.prompt_token_ids == heard.prompt_token_ids
+    assert given.outputs[0].token_ids == heard.outputs[0].token_ids
+
+
+def test_refuses_images_by_name(llm: LLM) -> None:
+    with pytest.raises(InputError, match="does not support image input"):
+        llm.chat(user(image_pil(IMAGE), text("and")), GREEDY)

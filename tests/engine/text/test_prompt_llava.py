@@ -1,0 +1,132 @@
+"""Prompts of LLaVA-1.5 and LLaVA-OneVision: equal to the reference processors'."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import PIL.Image
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import Tokenizer as LibraryTokenizer
+from transformers import AutoTokenizer
+from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
+from transformers.models.llava.processing_llava import LlavaProcessor
+
+from glimpse.engine.families.llava import VICUNA_TEMPLATE
+from glimpse.engine.families.llava_onevision import TEMPLATE
+from glimpse.engine.families.registry import load_model_config
+from glimpse.engine.families.token_layout import one_run
+from glimpse.engine.text.conversation import ChatMessage, MediaSlot
+from glimpse.engine.text.prompt import PromptBuilder, load_prompt_builder
+from glimpse.engine.text.template import TemplateError
+from glimpse.media.kind import MediaKind
+from tests.engine.text.reference import reference_messages, reference_tokenizer
+from tests.llava_checkpoints import CHAT_TEMPLATE, ONEVISION_TEMPLATE, make_llava_checkpoint, make_onevision_checkpoint
+
+IMAGE, VIDEO = MediaSlot(kind=MediaKind.IMAGE), MediaSlot(kind=MediaKind.VIDEO)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family:
+    """A checkpoint's tokenizer and templates."""
+
+    library: LibraryTokenizer
+    published: str
+    builders: tuple[PromptBuilder, PromptBuilder]
+    """With the checkpoint's template, and with the fallback."""
+
+
+@pytest.fixture(scope="module")
+def families(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Family]:
+    first = make_llava_checkpoint(tmp_path_factory.mktemp("llava"))
+    second = make_onevision_checkpoint(tmp_path_factory.mktemp("onevision"))
+    return {
+        "llava": family_of(first, CHAT_TEMPLATE, VICUNA_TEMPLATE),
+        "onevision": family_of(second, ONEVISION_TEMPLATE, TEMPLATE),
+    }
+
+
+def family_of(path: Path, published: str, fallback: str) -> Family:
+    config = load_model_config(path)
+    own = load_prompt_builder(path, config)
+    (path / "chat_template.json").unlink()
+    without = load_prompt_builder(path, config)
+    assert (own.template_source, without.template_source) == (published, fallback)
+    library = LibraryTokenizer.from_file(str(path / "tokenizer.json"))
+    return Family(library=library, published=published, builders=(own, without))
+
+
+def conversations(*slots: MediaSlot) -> st.SearchStrategy[list[ChatMessage]]:
+    content = st.lists(
+        st.one_of(st.text("the an\n", min_size=1, max_size=12), st.sampled_from(slots)), min_size=1, max_size=5
+    )
+    roles = st.sampled_from(["system", "user", "assistant"])
+    message = st.builds(ChatMessage, role=roles, content=content.map(tuple))
+    return st.lists(message, min_size=1, max_size=4)
+
+
+def assert_equal(family: Family, messages: list[ChatMessage], num_tokens: int) -> None:
+    rendered = reference_tokenizer(family.library).apply_chat_template(
+        reference_messages(messages), chat_template=family.published, tokenize=False, add_generation_prompt=True
+    )
+    expanded = str(rendered)
+    for marker in ("<image>", "<video>"):
+        expanded = expanded.replace(marker, marker * num_tokens)  # as the processors do
+    slots = [part for message in messages for part in message.content if isinstance(part, MediaSlot)]
+    for builder in family.builders:
+        prompt = builder.chat(messages, [one_run(slot.kind, num_tokens) for slot in slots])
+        assert prompt.token_ids == family.library.encode(expanded).ids
+
+
+@given(messages=conversations(IMAGE), num_tokens=st.integers(1, 4))
+def test_prompts_of_llava_equal_the_reference_processors(
+    families: dict[str, Family], messages: list[ChatMessage], num_tokens: int
+) -> None:
+    assert_equal(families["llava"], messages, num_tokens)
+
+
+@given(messages=conversations(IMAGE, VIDEO), num_tokens=st.integers(1, 4))
+def test_prompts_of_onevision_equal_the_reference_processors(
+    families: dict[str, Family], messages: list[ChatMessage], num_tokens: int
+) -> None:
+    assert_equal(families["onevision"], messages, num_tokens)
+
+
+def test_a_prompt_equals_the_whole_reference_processors(tmp_path: Path) -> None:
+    path = make_llava_checkpoint(tmp_path)
+    image = PIL.Image.fromarray(np.zeros((40, 60, 3), np.uint8))
+    processor: Any = LlavaProcessor(
+        image_processor=CLIPImageProcessorPil.from_pretrained(path),
+        tokenizer=AutoTokenizer.from_pretrained(path),
+        patch_size=14,
+        vision_feature_select_strategy="default",
+        num_additional_image_tokens=1,
+        chat_template=CHAT_TEMPLATE,
+    )
+    messages = [
+        {"role": "user", "content": [{"type": "text", "text": "the an"}, {"type": "image", "image": image}]},
+        {"role": "assistant", "content": [{"type": "text", "text": "an"}]},
+        {"role": "user", "content": [{"type": "image", "image": image}, {"type": "text", "text": "in"}]},
+    ]
+    expected = processor.apply_chat_template(messages, add_generation_prompt=True, tokenize=True, return_dict=True)
+    ours = load_prompt_builder(path, load_model_config(path)).chat(
+        [
+            ChatMessage(role="user", content=("the an", IMAGE)),
+            ChatMessage(role="assistant", content=("an",)),
+            ChatMessage(role="user", content=(IMAGE, "in")),
+        ],
+        [one_run(MediaKind.IMAGE, 16)] * 2,
+    )
+    assert ours.token_ids == expected["input_ids"][0]
+
+
+def test_fallback_templates_refuse_other_media(families: dict[str, Family]) -> None:
+    audio = ChatMessage(role="user", content=(MediaSlot(kind=MediaKind.AUDIO),))
+    for family in families.values():
+        with pytest.raises(TemplateError, match="does not support content of type audio"):
+            family.builders[1].chat([audio], [])
+    video = ChatMessage(role="user", content=(VIDEO,))
+    with pytest.raises(TemplateError, match="does not support content of type video"):
+        families["llava"].builders[1].chat([video], [])

@@ -1,0 +1,44 @@
+"""The oracle of tests: transformers' Gemma 3 with images. The engine never imports this."""
+
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from transformers.models.gemma3.image_processing_pil_gemma3 import Gemma3ImageProcessorPil
+from transformers.models.gemma3.modeling_gemma3 import Gemma3ForConditionalGeneration
+
+from tests.gemma3_checkpoints import TOKEN_IDS
+from tests.oracle import Answer
+
+
+@cache
+def load_oracle(path: Path) -> Any:
+    """Returns the reference model in float32."""
+    return Gemma3ForConditionalGeneration.from_pretrained(path, dtype=torch.float32).eval()
+
+
+@cache
+def image_processor(path: Path) -> Any:
+    """Returns the reference image processor."""
+    return Gemma3ImageProcessorPil.from_pretrained(path)
+
+
+@torch.inference_mode()
+def greedy_answer(path: Path, prompt: Sequence[int], images: Sequence[np.ndarray], num_tokens: int) -> Answer:
+    """Continues a prompt with images, uint8 [height, width, 3]."""
+    token_ids = torch.tensor([list(prompt)])
+    media = {"pixel_values": image_processor(path)(list(images), return_tensors="pt").pixel_values} if images else {}
+    output = load_oracle(path).generate(
+        token_ids,
+        token_type_ids=(token_ids == TOKEN_IDS["<image_soft_token>"]).long(),
+        **media,
+        max_new_tokens=num_tokens,
+        do_sample=False,
+        eos_token_id=None,
+        return_dict_in_generate=True,
+        output_logits=True,
+    )
+    return Answer(token_ids=output.sequences[0, len(prompt) :].tolist(), logits=torch.cat(output.logits).float())

@@ -1,0 +1,131 @@
+"""Tiny InternVL3 and InternVL3.5 checkpoints with seeded random weights, written by transformers, in the layout of
+published ones."""
+
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from transformers import (
+    InternVLConfig,
+    InternVLForConditionalGeneration,
+    InternVLVisionConfig,
+    LlamaConfig,
+    Qwen2Config,
+    Qwen3Config,
+)
+
+from tests.checkpoints import PLAIN_TOKENS, VOCAB_SIZE, make_tokenizer, write_json
+
+Variant = Literal["300M", "6B", "llama"]
+"""The vision encoder: InternViT-300M, before Qwen2's decoder, or InternViT-6B, before Qwen3's; or the first before
+Llama's."""
+
+SIDE = 56
+"""Side of a tile in pixels: 16 patches."""
+NUM_TILE_TOKENS = 4
+SPECIAL_TOKENS = (
+    "<|endoftext|>",
+    "<|im_start|>",
+    "<|im_end|>",
+    "<img>",
+    "</img>",
+    "<IMG_CONTEXT>",
+)
+TOKEN_IDS = {token: index for index, token in enumerate(SPECIAL_TOKENS, len(PLAIN_TOKENS))}
+
+CHAT_TEMPLATE = (
+    "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\\n'}}"
+    "{% if message['content'] is string %}{{ message['content'] }}{% else %}"
+    "{% for content in message['content'] %}"
+    "{% if content['type'] == 'image' %}{{ '<IMG_CONTEXT>\\n' }}"
+    "{% elif content['type'] == 'video' %}{{ '<video>\\n' }}"
+    "{% elif content['type'] == 'text' %}{{ content['text'] }}{% endif %}"
+    "{% endfor %}{% endif %}{{'<|im_end|>\\n'}}{% endfor %}"
+    "{% if add_generation_prompt %}{{'<|im_start|>assistant\\n' }}{% endif %}"
+)
+"""As published."""
+
+MEAN = (0.485, 0.456, 0.406)
+STD = (0.229, 0.224, 0.225)
+PREPROCESSOR_CONFIG: dict[str, Any] = {
+    "crop_to_patches": False,
+    "do_convert_rgb": True,
+    "do_normalize": True,
+    "do_rescale": True,
+    "do_resize": True,
+    "image_mean": list(MEAN),
+    "image_processor_type": "GotOcr2ImageProcessorFast",
+    "image_std": list(STD),
+    "max_patches": 12,
+    "min_patches": 1,
+    "processor_class": "InternVLProcessor",
+    "resample": 3,
+    "rescale_factor": 0.00392156862745098,
+    "size": {"height": SIDE, "width": SIDE},
+}
+
+_TEXT: dict[str, Any] = {
+    "vocab_size": VOCAB_SIZE,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 2048,
+    "bos_token_id": TOKEN_IDS["<|endoftext|>"],
+    "eos_token_id": TOKEN_IDS["<|im_end|>"],
+}
+_DYNAMIC = {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 1_000_000.0}
+"""As in InternVL3."""
+
+
+def make_internvl_checkpoint(path: Path, variant: Variant = "300M") -> Path:
+    """Writes a checkpoint of float32 into the folder `path` and returns it. It is made if it does not exist."""
+    torch.manual_seed(0)
+    model: Any = InternVLForConditionalGeneration(_config(variant)).float()
+    _draw_weights(model)
+    model.save_pretrained(path)
+    make_tokenizer(SPECIAL_TOKENS).save(str(path / "tokenizer.json"))
+    write_json(path / "tokenizer_config.json", {"eos_token": "<|im_end|>", "chat_template": CHAT_TEMPLATE})
+    write_json(path / "preprocessor_config.json", PREPROCESSOR_CONFIG)
+    return path
+
+
+def _config(variant: Variant) -> Any:
+    is_large = variant == "6B"
+    vision = InternVLVisionConfig(
+        hidden_size=32,
+        intermediate_size=52,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        image_size=[SIDE, SIDE],
+        attention_bias=not is_large,
+        use_qk_norm=is_large,
+        norm_type="rms_norm" if is_large else "layer_norm",
+    )
+    text: Any = {
+        "300M": lambda: Qwen2Config(**_TEXT, rope_parameters=_DYNAMIC),
+        "6B": lambda: Qwen3Config(**_TEXT, head_dim=24, tie_word_embeddings=True),
+        "llama": lambda: LlamaConfig(**_TEXT),
+    }[variant]()
+    return InternVLConfig(
+        vision_config=vision,
+        text_config=text,
+        image_token_id=TOKEN_IDS["<IMG_CONTEXT>"],
+        image_seq_length=NUM_TILE_TOKENS,
+        tie_word_embeddings=is_large,
+    )
+
+
+def _draw_weights(model: torch.nn.Module) -> None:
+    """Draws weights so that answers depend on the whole prompt, including images."""
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "lambda" in name or ("norm" in name and name.endswith("weight")):
+                parameter.uniform_(0.5, 1.5)
+            elif "embed_tokens" in name:  # small, so that tied weights do not predict the last token again
+                parameter.normal_(std=0.05)
+            elif parameter.dim() > 1 and "embed" not in name:
+                parameter.normal_(std=1.5 / parameter[0].numel() ** 0.5)
+            else:
+                parameter.normal_(std=0.3)

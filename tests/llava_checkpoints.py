@@ -1,0 +1,277 @@
+"""Tiny LLaVA-1.5 and LLaVA-OneVision checkpoints with seeded random weights, written by transformers, in the layout of
+published ones."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import tokenizers
+import torch
+from safetensors.torch import save_file
+from tokenizers import AddedToken, decoders, models, normalizers, processors
+from transformers import (
+    CLIPVisionConfig,
+    LlamaConfig,
+    LlavaConfig,
+    LlavaForConditionalGeneration,
+    LlavaOnevisionConfig,
+    LlavaOnevisionForConditionalGeneration,
+    MistralConfig,
+    Qwen2Config,
+    SiglipVisionConfig,
+)
+
+from tests.checkpoints import PLAIN_TOKENS as BYTE_LEVEL_TOKENS
+from tests.checkpoints import make_tokenizer, write_json
+
+SIDE = 56
+"""Side of an image in pixels: 16 patches."""
+SPECIAL_TOKENS = ("<unk>", "<s>", "</s>")
+_MERGES = ("▁ t", "h e", "▁t he", "i n", "a n", "▁ a", "▁ ▁", "U S", "E R")
+_CHARACTERS = [chr(code) for code in range(33, 127)]
+_TOKENS = [*SPECIAL_TOKENS, *(f"<0x{byte:02X}>" for byte in range(256)), "▁", *_CHARACTERS]
+PLAIN_TOKENS = (*_TOKENS, *(merge.replace(" ", "") for merge in _MERGES))
+IMAGE_TOKEN_ID = len(PLAIN_TOKENS)
+VOCAB_SIZE = 384
+"""Rows of the embedding table: more than the tokenizer's tokens, as in published checkpoints."""
+
+CHAT_TEMPLATE = """\
+{% for message in messages %}\
+{% if message['role'] != 'system' %}{{ message['role'].upper() + ': ' }}{% endif %}\
+{% for part in message['content'] | selectattr('type', 'equalto', 'image') %}{{ '<image>\\n' }}{% endfor %}\
+{% if message['role'] != 'assistant' %}\
+{% for part in message['content'] | selectattr('type', 'equalto', 'text') %}{{ part['text'] + ' ' }}{% endfor %}\
+{% else %}\
+{% for part in message['content'] | selectattr('type', 'equalto', 'text') %}\
+{% generation %}{{ part['text'] + ' ' }}{% endgeneration %}\
+{% endfor %}\
+{% endif %}\
+{% endfor %}\
+{% if add_generation_prompt %}{{ 'ASSISTANT:' }}{% endif %}\
+"""
+"""Iterates over parts alone, and marks answers for training, like the published one."""
+
+PREPROCESSOR_CONFIG: Mapping[str, Any] = {
+    "crop_size": {"height": SIDE, "width": SIDE},
+    "do_center_crop": True,
+    "do_convert_rgb": True,
+    "do_normalize": True,
+    "do_rescale": True,
+    "do_resize": True,
+    "image_mean": [0.48145466, 0.4578275, 0.40821073],
+    "image_processor_type": "CLIPImageProcessor",
+    "image_std": [0.26862954, 0.26130258, 0.27577711],
+    "resample": 3,
+    "rescale_factor": 0.00392156862745098,
+    "size": {"shortest_edge": SIDE},
+}
+PROCESSOR_CONFIG: Mapping[str, Any] = {
+    "image_token": "<image>",
+    "num_additional_image_tokens": 1,
+    "patch_size": 14,
+    "processor_class": "LlavaProcessor",
+    "vision_feature_select_strategy": "default",
+}
+
+Names = Literal["published", "saved", "nested"]
+"""Names of tensors: in published checkpoints, as transformers 5 saves them, or as inside transformers 5."""
+
+_SIZES: Mapping[str, Any] = {
+    "vocab_size": VOCAB_SIZE,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "max_position_embeddings": 512,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+_DECODERS: Mapping[str, Any] = {
+    "llama": lambda: LlamaConfig(**_SIZES, num_key_value_heads=4),
+    "mistral": lambda: MistralConfig(**_SIZES, num_key_value_heads=2, sliding_window=None),
+    "qwen2": lambda: Qwen2Config(**_SIZES, num_key_value_heads=2, tie_word_embeddings=True),
+}
+DECODERS = tuple(_DECODERS)
+
+
+def make_llava_checkpoint(
+    path: Path, *, decoder: str = "llama", names: Names = "published", strategy: str = "default", layer: int = -2
+) -> Path:
+    """Writes a checkpoint of float32 into the folder `path` and returns it.
+
+    Args:
+        path: made if it does not exist.
+        decoder: one of `DECODERS`.
+        names: of the tensors.
+        strategy: `vision_feature_select_strategy`.
+        layer: `vision_feature_layer`.
+    """
+    torch.manual_seed(0)
+    vision = CLIPVisionConfig(
+        hidden_size=32,
+        intermediate_size=52,
+        num_hidden_layers=3,
+        num_attention_heads=2,
+        image_size=SIDE,
+        patch_size=14,
+    )
+    config = LlavaConfig(
+        vision_config=vision,
+        text_config=_DECODERS[decoder](),
+        image_token_index=IMAGE_TOKEN_ID,
+        image_seq_length=16,
+        vision_feature_select_strategy=strategy,
+        vision_feature_layer=layer,
+    )
+    model = LlavaForConditionalGeneration(config).float()
+    draw_weights(model)
+    save_model(model, path, names)
+    write_json(path / "preprocessor_config.json", dict(PREPROCESSOR_CONFIG))
+    write_json(path / "processor_config.json", {**PROCESSOR_CONFIG, "vision_feature_select_strategy": strategy})
+    write_json(path / "chat_template.json", {"chat_template": CHAT_TEMPLATE})
+    save_tokenizer(path)
+    return path
+
+
+def draw_weights(model: torch.nn.Module) -> None:
+    """Draws weights so that answers depend on the whole prompt, including images."""
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "norm" in name and name.endswith("weight"):
+                parameter.uniform_(0.5, 1.5)
+            elif parameter.dim() > 1 and "embed" not in name:
+                parameter.normal_(std=1.5 / parameter[0].numel() ** 0.5)
+            else:
+                parameter.normal_(std=0.3)
+
+
+def save_model(model: Any, path: Path, names: Names) -> None:
+    """Writes weights and configuration with tensor names as in published checkpoints, or as inside transformers 5."""
+    model.save_pretrained(path)
+    tied = model.config.tie_word_embeddings
+    state = {name: tensor for name, tensor in model.state_dict().items() if not (tied and name == "lm_head.weight")}
+    if names != "saved":
+        rename = name_in_publications if names == "published" else str
+        save_file(
+            {rename(name): tensor for name, tensor in state.items()}, path / "model.safetensors", {"format": "pt"}
+        )
+
+
+def name_in_publications(name: str) -> str:
+    """Returns the name in published checkpoints of a tensor inside transformers 5."""
+    for inside, published in (
+        ("model.language_model.", "language_model.model."),
+        ("lm_head.", "language_model.lm_head."),
+        ("model.vision_tower.", "vision_tower.vision_model."),
+        ("model.", ""),
+    ):
+        if name.startswith(inside):
+            return published + name.removeprefix(inside)
+    return name
+
+
+def save_tokenizer(path: Path, added_tokens: Sequence[str] = ("<image>", "<pad>")) -> None:
+    """Writes a BPE in SentencePiece's way, as of Llama 2, which starts each text with `<s>`."""
+    vocab = {token: index for index, token in enumerate(PLAIN_TOKENS)}
+    pairs = [(left, right) for left, right in (merge.split(" ") for merge in _MERGES)]
+    model = models.BPE(vocab=vocab, merges=pairs, unk_token="<unk>", byte_fallback=True, fuse_unk=True)
+    tokenizer = tokenizers.Tokenizer(model)
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    tokenizer.decoder = decoders.Sequence(
+        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    )
+    tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
+    special = [AddedToken(token, special=True, normalized=False) for token in (*SPECIAL_TOKENS, *added_tokens)]
+    tokenizer.add_special_tokens(special)
+    tokenizer.save(str(path / "tokenizer.json"))
+    document = {
+        "bos_token": "<s>",
+        "eos_token": "</s>",
+        "unk_token": "<unk>",
+        "pad_token": "<pad>",
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "processor_class": "LlavaProcessor",
+    }
+    write_json(path / "tokenizer_config.json", document)
+
+
+ONEVISION_SPECIAL_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<image>", "<video>")
+ONEVISION_TOKEN_IDS = {token: index for index, token in enumerate(ONEVISION_SPECIAL_TOKENS, len(BYTE_LEVEL_TOKENS))}
+TILE = 47
+"""Side of a tile of LLaVA-OneVision's in pixels: 3 by 3 patches, and a rest as with the published 384 pixels."""
+RESOLUTIONS = tuple((height * TILE, width * TILE) for height in (1, 2, 3) for width in (1, 2, 3))
+
+ONEVISION_TEMPLATE = """\
+{% for message in messages %}{{ '<|im_start|>' + message['role'] + ' ' }}\
+{% for part in message['content'] | selectattr('type', 'equalto', 'image') %}{{ '<image>' }}{% endfor %}\
+{% for part in message['content'] | selectattr('type', 'equalto', 'video') %}{{ '<video>' }}{% endfor %}\
+{% if message['role'] != 'assistant' %}\
+{% for part in message['content'] | selectattr('type', 'equalto', 'text') %}{{ '\\n' + part['text'] }}{% endfor %}\
+{% else %}\
+{% for part in message['content'] | selectattr('type', 'equalto', 'text') %}\
+{% generation %}{{ '\\n' + part['text'] }}{% endgeneration %}\
+{% endfor %}\
+{% endif %}{{ '<|im_end|>' }}{% endfor %}\
+{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}\
+"""
+
+
+def make_onevision_checkpoint(path: Path, *, names: Names = "published", max_tiles: int = 4) -> Path:
+    """Writes a LLaVA-OneVision checkpoint of float32 into the folder `path` and returns it.
+
+    Args:
+        path: made if it does not exist.
+        names: of the tensors.
+        max_tiles: of `vision_aspect_ratio`.
+    """
+    torch.manual_seed(1)
+    vision = SiglipVisionConfig(
+        hidden_size=32,
+        intermediate_size=52,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        image_size=TILE,
+        patch_size=14,
+        vision_use_head=False,
+    )
+    sizes = {**_SIZES, "bos_token_id": None, "eos_token_id": ONEVISION_TOKEN_IDS["<|im_end|>"]}
+    text = Qwen2Config(**{**sizes, "max_position_embeddings": 2048}, num_key_value_heads=2, tie_word_embeddings=True)
+    config = LlavaOnevisionConfig(
+        vision_config=vision,
+        text_config=text,
+        image_token_index=ONEVISION_TOKEN_IDS["<image>"],
+        video_token_index=ONEVISION_TOKEN_IDS["<video>"],
+        image_grid_pinpoints=[list(each) for each in RESOLUTIONS],
+        vision_aspect_ratio=f"anyres_max_{max_tiles}",
+    )
+    model = LlavaOnevisionForConditionalGeneration(config).float()
+    draw_weights(model)
+    save_model(model, path, names)
+    size = {"height": TILE, "width": TILE}
+    common = {name: PREPROCESSOR_CONFIG[name] for name in ("image_mean", "image_std", "resample", "rescale_factor")}
+    images = {
+        **common,
+        "size": size,
+        "do_pad": True,
+        "image_grid_pinpoints": [list(each) for each in RESOLUTIONS],
+        "image_processor_type": "LlavaOnevisionImageProcessor",
+    }
+    write_json(path / "preprocessor_config.json", images)
+    write_json(path / "video_preprocessor_config.json", {**common, "size": size})
+    processor = {
+        "num_image_tokens": 9,
+        "processor_class": "LlavaOnevisionProcessor",
+        "vision_aspect_ratio": f"anyres_max_{max_tiles}",
+        "vision_feature_select_strategy": "full",
+    }
+    write_json(path / "processor_config.json", processor)
+    write_json(path / "chat_template.json", {"chat_template": ONEVISION_TEMPLATE})
+    make_tokenizer(ONEVISION_SPECIAL_TOKENS).save(str(path / "tokenizer.json"))
+    document = {
+        "eos_token": "<|im_end|>",
+        "pad_token": "<|endoftext|>",
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "processor_class": "LlavaOnevisionProcessor",
+    }
+    write_json(path / "tokenizer_config.json", document)
+    return path

@@ -1,0 +1,156 @@
+"""A tiny MiniCPM-V 2.6 checkpoint with seeded random weights, in the layout of the published one. transformers lacks
+the model, but has its decoder (Qwen2) and the layers of its vision encoder (SigLIP)."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import save_file
+from transformers import Qwen2Config, Qwen2ForCausalLM, SiglipVisionConfig, SiglipVisionModel
+
+from tests.checkpoints import PLAIN_TOKENS, VOCAB_SIZE, make_tokenizer, write_json
+
+NUM_QUERIES = 4
+SCALE = 56
+"""Slices have about 56² pixels: 16 patches."""
+HIDDEN_SIZE = 256
+NUM_HEADS = 2
+"""Of the resampler's attention."""
+VISION_WIDTH = 32
+SPECIAL_TOKENS = (
+    "<unk>",
+    "<|endoftext|>",
+    "<|im_start|>",
+    "<|im_end|>",
+    "<image>",
+    "</image>",
+    "<slice>",
+    "</slice>",
+    "<image_id>",
+    "</image_id>",
+)
+TOKEN_IDS = {token: index for index, token in enumerate(SPECIAL_TOKENS, len(PLAIN_TOKENS))}
+
+CHAT_TEMPLATE = (
+    "{% for message in messages %}{% if loop.first and messages[0]['role'] != 'system' %}"
+    "{{ '<|im_start|>system\\nYou are a helpful assistant.<|im_end|>\\n' }}{% endif %}"
+    "{{'<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n'}}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
+)
+"""As published: for texts alone."""
+
+PREPROCESSOR_CONFIG: dict[str, Any] = {
+    "image_processor_type": "MiniCPMVImageProcessor",
+    "processor_class": "MiniCPMVProcessor",
+    "max_slice_nums": 9,
+    "scale_resolution": SCALE,
+    "patch_size": 14,
+    "use_image_id": True,
+    "image_feature_size": NUM_QUERIES,
+    "im_start": "<image>",
+    "im_end": "</image>",
+    "slice_start": "<slice>",
+    "slice_end": "</slice>",
+    "unk": "<unk>",
+    "im_id_start": "<image_id>",
+    "im_id_end": "</image_id>",
+    "slice_mode": True,
+    "norm_mean": [0.5, 0.4, 0.5],
+    "norm_std": [0.5, 0.5, 0.4],
+    "version": 2.6,
+}
+VISION: dict[str, Any] = {
+    "hidden_size": VISION_WIDTH,
+    "intermediate_size": 52,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "image_size": 140,
+    "patch_size": 14,
+}
+TEXT: dict[str, Any] = {
+    "vocab_size": VOCAB_SIZE,
+    "hidden_size": HIDDEN_SIZE,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 2048,
+    "rms_norm_eps": 1e-6,
+    "bos_token_id": TOKEN_IDS["<|endoftext|>"],
+    "eos_token_id": TOKEN_IDS["<|im_end|>"],
+    "tie_word_embeddings": False,
+}
+CONFIG: dict[str, Any] = {
+    **TEXT,
+    "architectures": ["MiniCPMV"],
+    "model_type": "minicpmv",
+    "version": 2.6,
+    "torch_dtype": "float32",
+    "hidden_act": "silu",
+    "rope_theta": 1_000_000.0,
+    "use_sliding_window": False,
+    "sliding_window": 131_072,
+    "batch_vision_input": True,
+    "drop_vision_last_layer": False,
+    "image_size": 448,
+    "query_num": NUM_QUERIES,
+    "slice_config": {"max_slice_nums": 9, "patch_size": 14, "model_type": "minicpmv"},
+    "slice_mode": True,
+    "vision_config": {**VISION, "model_type": "siglip"},
+}
+
+
+def make_minicpmv_checkpoint(path: Path) -> Path:
+    """Writes a checkpoint of float32 into the folder `path` and returns it. It is made if it does not exist."""
+    path.mkdir(parents=True, exist_ok=True)
+    save_file(_weights(), path / "model.safetensors", metadata={"format": "pt"})
+    make_tokenizer(SPECIAL_TOKENS).save(str(path / "tokenizer.json"))
+    tokenizer = {"eos_token": "<|im_end|>", "unk_token": "<unk>", "chat_template": CHAT_TEMPLATE}
+    write_json(path / "tokenizer_config.json", tokenizer)
+    write_json(path / "preprocessor_config.json", PREPROCESSOR_CONFIG)
+    write_json(path / "config.json", CONFIG)
+    return path
+
+
+def normalized(pixels: np.ndarray) -> torch.Tensor:
+    """uint8 [height, width, 3] → float32 [3, height, width]"""
+    mean, std = (torch.tensor(PREPROCESSOR_CONFIG[name]) for name in ("norm_mean", "norm_std"))
+    return ((torch.tensor(pixels) / 255 - mean) / std).permute(2, 0, 1)
+
+
+def _weights() -> dict[str, torch.Tensor]:
+    decoder: Any = Qwen2ForCausalLM(Qwen2Config(**TEXT, rope_theta=1_000_000.0))
+    vision: Any = SiglipVisionModel(SiglipVisionConfig(**VISION, vision_use_head=False))
+    width = HIDDEN_SIZE
+    shapes = {name: tensor.shape for name, tensor in _prefixed("llm", decoder).items()}
+    shapes |= {name: tensor.shape for name, tensor in _prefixed("vpm", vision).items()}
+    shapes |= {
+        "resampler.query": (NUM_QUERIES, width),
+        "resampler.proj": (width, width),
+        "resampler.kv_proj.weight": (width, VISION_WIDTH),
+        "resampler.attn.in_proj_weight": (3 * width, width),
+        "resampler.attn.in_proj_bias": (3 * width,),
+        "resampler.attn.out_proj.weight": (width, width),
+        "resampler.attn.out_proj.bias": (width,),
+    }
+    shapes |= {
+        f"resampler.{norm}.{part}": (width,) for norm in ("ln_q", "ln_kv", "ln_post") for part in ("weight", "bias")
+    }
+    generator = torch.Generator().manual_seed(0)
+    return {name: _draw(name, tuple(shape), generator) for name, shape in sorted(shapes.items())}
+
+
+def _prefixed(prefix: str, model: Any) -> dict[str, torch.Tensor]:
+    """Returns a model's tensors with their published names."""
+    return {f"{prefix}.{name.removeprefix('vision_model.')}": tensor for name, tensor in model.state_dict().items()}
+
+
+def _draw(name: str, shape: tuple[int, ...], generator: torch.Generator) -> torch.Tensor:
+    """Draws weights so that answers depend on the whole prompt, including images."""
+    drawn = torch.randn(shape, generator=generator)
+    if ("norm" in name or ".ln_" in name) and name.endswith("weight"):
+        return 1 + 0.2 * drawn
+    if len(shape) > 1 and "embedding.weight" not in name and "embed_tokens" not in name and "query" not in name:
+        return 1.5 * drawn / drawn[0].numel() ** 0.5
+    return 0.3 * drawn

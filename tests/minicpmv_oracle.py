@@ -1,0 +1,188 @@
+"""The oracle of tests: MiniCPM-V 2.6, put together of the parts that transformers and torch have. Test vectors of vLLM
+confirm it (`tests/minicpmv_vectors.py`). The engine never imports this."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import PIL.Image
+import torch
+from safetensors.torch import load_file
+from tokenizers import Tokenizer
+from torch import Tensor, nn
+from transformers import Qwen2Config, Qwen2ForCausalLM, SiglipVisionConfig, SiglipVisionModel, TokenizersBackend
+from transformers.models.minicpmv4_6.image_processing_pil_minicpmv4_6 import MiniCPMV4_6ImageProcessorPil
+from transformers.vision_utils import get_vision_nearest_position_ids
+
+from tests.minicpmv_checkpoints import (
+    CHAT_TEMPLATE,
+    HIDDEN_SIZE,
+    NUM_HEADS,
+    NUM_QUERIES,
+    SCALE,
+    TEXT,
+    VISION,
+    normalized,
+)
+from tests.oracle import Answer
+
+Slices = Sequence[np.ndarray]
+"""The overview of an image, then its slices, uint8 [height, width, 3] each."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Parts:
+    decoder: Any
+    vision: Any
+    attention: nn.MultiheadAttention
+    tensors: dict[str, Tensor]
+
+
+class _PatchMultiples(MiniCPMV4_6ImageProcessorPil):
+    """The processor of MiniCPM-V 4.6 with sizes in whole patches, as of 2.6, not in squares of merged ones.
+
+    In 2.6, the first of equally good arrangements is the one of fewer columns, which is also that of more rows.
+    """
+
+    def find_best_resize(self, image_size: Any, scale_resolution: int, patch_size: int, *_: Any, **options: Any) -> Any:
+        merge = 2  # of the mode "4x"
+        assert patch_size % merge == 0
+        return super().find_best_resize(
+            image_size, scale_resolution, patch_size // merge, "4x", allow_upscale=options.get("allow_upscale", False)
+        )
+
+
+@cache
+def load_oracle(path: Path) -> _Parts:
+    tensors = load_file(path / "model.safetensors")
+    decoder: Any = Qwen2ForCausalLM(Qwen2Config(**TEXT, rope_parameters={"rope_type": "default", "rope_theta": 1e6}))
+    vision: Any = SiglipVisionModel(SiglipVisionConfig(**VISION, vision_use_head=False))
+    attention = nn.MultiheadAttention(HIDDEN_SIZE, NUM_HEADS, batch_first=True)
+    prefix = "vision_model." if any(name.startswith("vision_model.") for name in vision.state_dict()) else ""
+    decoder.load_state_dict(_own(tensors, "llm."))
+    vision.load_state_dict({prefix + name: tensor for name, tensor in _own(tensors, "vpm.").items()})
+    attention.load_state_dict(_own(tensors, "resampler.attn."))
+    tower = vision.vision_model if prefix else vision
+    return _Parts(decoder=decoder.eval(), vision=tower.eval(), attention=attention.eval(), tensors=tensors)
+
+
+def _own(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+
+
+@torch.inference_mode()
+def encode(path: Path, slices: Slices) -> Tensor:
+    """Returns the encoder output of an image, float32 [slices · queries, hidden_size]."""
+    return torch.cat([_encode_slice(load_oracle(path), each) for each in slices])
+
+
+def _encode_slice(parts: _Parts, pixels: np.ndarray) -> Tensor:
+    size = pixels.shape[0] // 14, pixels.shape[1] // 14
+    embeddings = parts.vision.embeddings
+    hidden = embeddings.patch_embedding(normalized(pixels)[None]).flatten(2).transpose(1, 2)
+    positions = get_vision_nearest_position_ids(torch.tensor([size]), VISION["image_size"] // 14)
+    hidden = hidden + embeddings.position_embedding(positions)
+    hidden = parts.vision.encoder(inputs_embeds=hidden).last_hidden_state
+    return _resample(parts, parts.vision.post_layernorm(hidden), size)
+
+
+def _resample(parts: _Parts, features: Tensor, size: tuple[int, int]) -> Tensor:
+    own = _own(parts.tensors, "resampler.")
+
+    def norm(name: str, x: Tensor) -> Tensor:
+        return nn.functional.layer_norm(x, x.shape[-1:], own[f"{name}.weight"], own[f"{name}.bias"], 1e-6)
+
+    values = norm("ln_kv", features @ own["kv_proj.weight"].T)
+    keys = values + torch.from_numpy(_waves(*size)).float()
+    attended, _ = parts.attention(norm("ln_q", own["query"])[None], keys, values)
+    return (norm("ln_post", attended) @ own["proj"])[0]
+
+
+def _waves(rows: int, columns: int) -> np.ndarray:
+    """Returns sines and cosines of the column, then of the row: [rows · columns, hidden_size]."""
+    quarter = HIDDEN_SIZE // 4
+    found = np.zeros((rows, columns, 4, quarter))
+    for row in range(rows):
+        for column in range(columns):
+            for index in range(quarter):
+                x, y = (n / 10_000 ** (index / quarter) for n in (column, row))
+                found[row, column, :, index] = np.sin(x), np.cos(x), np.sin(y), np.cos(y)
+    return found.reshape(rows * columns, -1)
+
+
+@torch.inference_mode()
+def greedy_answer(path: Path, prompt: Sequence[int], images: Sequence[Slices], num_tokens: int) -> Answer:
+    """Continues a prompt whose `<unk>` tokens are placeholders of the images."""
+    decoder, tokens = load_oracle(path).decoder, list(prompt)
+    embedded = decoder.get_input_embeddings()(torch.tensor([tokens]))
+    if images:
+        places = torch.tensor(tokens) == _unk(path)
+        embedded[0, places] = torch.cat([encode(path, slices) for slices in images])
+    output = decoder.generate(
+        inputs_embeds=embedded,
+        attention_mask=torch.ones(1, len(tokens), dtype=torch.long),
+        max_new_tokens=num_tokens,
+        do_sample=False,
+        eos_token_id=None,
+        return_dict_in_generate=True,
+        output_logits=True,
+    )
+    return Answer(token_ids=output.sequences[0].tolist(), logits=torch.cat(output.logits).float())
+
+
+def slices_of(image: PIL.Image.Image, *, scale: int = SCALE, most: int = 9) -> Slices:
+    """Returns the overview and the slices that the reference processor makes."""
+    processor = _PatchMultiples(scale_resolution=scale, max_slice_nums=most, do_rescale=False, do_normalize=False)
+    made = processor([image])
+    pixels = np.asarray(made["pixel_values"])[0]  # [3, 14, patches · 14]
+    found, start = [], 0
+    for rows, columns in np.asarray(made["target_sizes"]).tolist():
+        end = start + rows * columns * 14
+        patches = pixels[:, :, start:end].reshape(3, 14, rows, columns, 14)
+        found.append(patches.transpose(2, 1, 3, 4, 0).reshape(rows * 14, columns * 14, 3).astype(np.uint8))
+        start = end
+    return found
+
+
+def grid_of(image: PIL.Image.Image, *, scale: int = SCALE, most: int = 9) -> tuple[int, int]:
+    """Returns the rows and columns of slices that the reference processor makes; (0, 0) for none."""
+    grid = MiniCPMV4_6ImageProcessorPil().get_sliced_grid((image.height, image.width), most, scale)
+    return (0, 0) if grid is None else (grid[0], grid[1])
+
+
+def prompt_ids(path: Path, messages: Sequence[dict[str, Any]], images: Sequence[PIL.Image.Image]) -> list[int]:
+    """Returns the token ids of a conversation, as the published `chat` and processor make them."""
+    text = _rendered(path, [{**message, "content": _joined(message["content"])} for message in messages])
+    numbered = iter(enumerate(images))
+    text = re.sub(r"\(<image>\./</image>\)", lambda _: _placeholder(*next(numbered)), text)
+    return Tokenizer.from_file(str(path / "tokenizer.json")).encode(text).ids
+
+
+def _joined(content: str | Sequence[dict[str, Any]]) -> str:
+    if isinstance(content, str):
+        return content
+    return "\n".join("(<image>./</image>)" if part["type"] == "image" else part["text"] for part in content)
+
+
+def _placeholder(index: int, image: PIL.Image.Image) -> str:
+    rows, columns = grid_of(image)
+    run = "<unk>" * NUM_QUERIES
+    lines = [f"<slice>{run}</slice>" * columns] * rows
+    return f"<image_id>{index}</image_id><image>{run}</image>" + "\n".join(lines)
+
+
+def _rendered(path: Path, messages: Sequence[dict[str, Any]]) -> str:
+    tokenizer: Any = TokenizersBackend(tokenizer_object=Tokenizer.from_file(str(path / "tokenizer.json")))
+    return tokenizer.apply_chat_template(
+        list(messages), chat_template=CHAT_TEMPLATE, tokenize=False, add_generation_prompt=True
+    )
+
+
+def _unk(path: Path) -> int:
+    token_id = Tokenizer.from_file(str(path / "tokenizer.json")).token_to_id("<unk>")
+    assert token_id is not None
+    return token_id

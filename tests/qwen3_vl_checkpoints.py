@@ -1,0 +1,169 @@
+"""Tiny checkpoints of Qwen3-VL with seeded random weights, in the format of published checkpoints."""
+
+from collections.abc import Iterator
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+
+from tests.checkpoints import (
+    CHAT_TEMPLATE,
+    PLAIN_TOKENS,
+    SPECIAL_TOKENS,
+    VOCAB_SIZE,
+    Draw,
+    Named,
+    make_tokenizer,
+    readable_token_ids,
+    write_json,
+)
+
+HIDDEN, LAYERS, HEAD_DIM, INNER = 64, 3, 32, 96
+"""The decoder: 4 query heads and 2 key-value heads, which are wider than the hidden states."""
+VISION_WIDTH, VISION_INNER, VISION_DEPTH = 48, 52, 3
+"""The encoder: 2 heads of 24, which is no multiple of 16, as the 72 of published checkpoints."""
+POSITION_SIDE = 6
+DEEPSTACK_BLOCKS = (0, 2)
+
+PREPROCESSOR_CONFIG: dict[str, Any] = {
+    "image_processor_type": "Qwen2VLImageProcessorFast",
+    "processor_class": "Qwen3VLProcessor",
+    "size": {"longest_edge": 16_777_216, "shortest_edge": 1024},
+    "patch_size": 16,
+    "temporal_patch_size": 2,
+    "merge_size": 2,
+    "image_mean": [0.5, 0.5, 0.5],
+    "image_std": [0.5, 0.5, 0.5],
+}
+"""As published, but small images stay small."""
+
+VIDEO_PREPROCESSOR_CONFIG: dict[str, Any] = PREPROCESSOR_CONFIG | {
+    "video_processor_type": "Qwen3VLVideoProcessor",
+    "size": {"longest_edge": 25_165_824, "shortest_edge": 4096},
+}
+
+
+def make_qwen3_vl_checkpoint(
+    path: Path, *, seed: int = 0, dtype: str = "float32", tied: bool = True, flat_names: bool = False
+) -> Path:
+    """Writes a checkpoint into the folder `path` and returns it.
+
+    Args:
+        path: made if it does not exist.
+        seed: of the weights.
+        dtype: of the stored weights, "float32" or "bfloat16".
+        tied: the output head is the embedding table.
+        flat_names: tensor names begin with "model." and "visual.", as those of Qwen2-VL.
+    """
+    path.mkdir(parents=True, exist_ok=True)
+    tokenizer = make_tokenizer()
+    tokenizer.save(str(path / "tokenizer.json"))
+    token_ids = {token: index for index, token in enumerate(SPECIAL_TOKENS, len(PLAIN_TOKENS))}
+    write_json(path / "config.json", _config(dtype, tied, token_ids))
+    end_token_ids = [token_ids["<|im_end|>"], token_ids["<|endoftext|>"]]
+    write_json(path / "generation_config.json", {"eos_token_id": end_token_ids, "pad_token_id": end_token_ids[1]})
+    write_json(path / "preprocessor_config.json", PREPROCESSOR_CONFIG)
+    write_json(path / "video_preprocessor_config.json", VIDEO_PREPROCESSOR_CONFIG)
+    write_json(path / "tokenizer_config.json", {"eos_token": "<|im_end|>", "chat_template": CHAT_TEMPLATE})
+    draw = Draw(torch.Generator().manual_seed(seed))
+    weights = chain(_decoder_weights(draw, tied, readable_token_ids(tokenizer)), _tower_weights(draw))
+    rename = str if flat_names else _stored_name
+    stored = {rename(name): tensor.to(getattr(torch, dtype)) for name, tensor in weights}
+    save_file(stored, path / "model.safetensors", metadata={"format": "pt"})
+    return path
+
+
+def _config(dtype: str, tied: bool, token_ids: dict[str, int]) -> dict[str, Any]:
+    return {
+        "architectures": ["Qwen3VLForConditionalGeneration"],
+        "model_type": "qwen3_vl",
+        "tie_word_embeddings": tied,
+        "image_token_id": token_ids["<|image_pad|>"],
+        "video_token_id": token_ids["<|video_pad|>"],
+        "vision_start_token_id": token_ids["<|vision_start|>"],
+        "vision_end_token_id": token_ids["<|vision_end|>"],
+        "text_config": {
+            "model_type": "qwen3_vl_text",
+            "attention_bias": False,
+            "bos_token_id": token_ids["<|endoftext|>"],
+            "dtype": dtype,
+            "eos_token_id": token_ids["<|im_end|>"],
+            "head_dim": HEAD_DIM,
+            "hidden_act": "silu",
+            "hidden_size": HIDDEN,
+            "intermediate_size": INNER,
+            "max_position_embeddings": 4096,
+            "num_attention_heads": 4,
+            "num_hidden_layers": LAYERS,
+            "num_key_value_heads": 2,
+            "rms_norm_eps": 1e-6,
+            "rope_scaling": {"mrope_interleaved": True, "mrope_section": [6, 5, 5], "rope_type": "default"},
+            "rope_theta": 5_000_000,
+            "tie_word_embeddings": tied,
+            "vocab_size": VOCAB_SIZE,
+        },
+        "vision_config": {
+            "model_type": "qwen3_vl",
+            "deepstack_visual_indexes": list(DEEPSTACK_BLOCKS),
+            "depth": VISION_DEPTH,
+            "hidden_act": "gelu_pytorch_tanh",
+            "hidden_size": VISION_WIDTH,
+            "in_channels": 3,
+            "intermediate_size": VISION_INNER,
+            "num_heads": 2,
+            "num_position_embeddings": POSITION_SIDE**2,
+            "out_hidden_size": HIDDEN,
+            "patch_size": 16,
+            "spatial_merge_size": 2,
+            "temporal_patch_size": 2,
+        },
+    }
+
+
+def _decoder_weights(draw: Draw, tied: bool, readable: list[int]) -> Iterator[Named]:
+    yield from draw.vocabulary("model.embed_tokens", HIDDEN, readable)
+    for layer in (f"model.layers.{index}" for index in range(LAYERS)):
+        yield from draw.norm(f"{layer}.input_layernorm", HIDDEN)
+        for name, heads, gain in (("q_proj", 4, 1.5), ("k_proj", 2, 1.5), ("v_proj", 2, 1.0)):
+            yield from draw.linear(f"{layer}.self_attn.{name}", heads * HEAD_DIM, HIDDEN, gain=gain, bias=False)
+        for name in ("q_norm", "k_norm"):
+            yield from draw.norm(f"{layer}.self_attn.{name}", HEAD_DIM)
+        yield from draw.linear(f"{layer}.self_attn.o_proj", HIDDEN, 4 * HEAD_DIM, gain=4, bias=False)
+        yield from draw.norm(f"{layer}.post_attention_layernorm", HIDDEN)
+        yield from draw.linear(f"{layer}.mlp.gate_proj", INNER, HIDDEN, bias=False)
+        yield from draw.linear(f"{layer}.mlp.up_proj", INNER, HIDDEN, bias=False)
+        yield from draw.linear(f"{layer}.mlp.down_proj", HIDDEN, INNER, gain=1.5, bias=False)
+    yield from draw.norm("model.norm", HIDDEN)
+    if not tied:
+        yield from draw.vocabulary("lm_head", HIDDEN, readable)
+
+
+def _tower_weights(draw: Draw) -> Iterator[Named]:
+    weight, bias = draw.linear("visual.patch_embed.proj", VISION_WIDTH, 3 * 2 * 16 * 16)
+    yield weight[0], weight[1].view(VISION_WIDTH, 3, 2, 16, 16)
+    yield bias
+    yield "visual.pos_embed.weight", torch.randn(POSITION_SIDE**2, VISION_WIDTH, generator=draw.generator)
+    for block in (f"visual.blocks.{index}" for index in range(VISION_DEPTH)):
+        yield from draw.norm(f"{block}.norm1", VISION_WIDTH, bias=True)
+        yield from draw.linear(f"{block}.attn.qkv", 3 * VISION_WIDTH, VISION_WIDTH, gain=1.5)
+        yield from draw.linear(f"{block}.attn.proj", VISION_WIDTH, VISION_WIDTH)
+        yield from draw.norm(f"{block}.norm2", VISION_WIDTH, bias=True)
+        yield from draw.linear(f"{block}.mlp.linear_fc1", VISION_INNER, VISION_WIDTH)
+        yield from draw.linear(f"{block}.mlp.linear_fc2", VISION_WIDTH, VISION_INNER)
+    yield from _merger(draw, "visual.merger", VISION_WIDTH)
+    for index in range(len(DEEPSTACK_BLOCKS)):
+        yield from _merger(draw, f"visual.deepstack_merger_list.{index}", 4 * VISION_WIDTH)
+
+
+def _merger(draw: Draw, name: str, norm_width: int) -> Iterator[Named]:
+    yield from draw.norm(f"{name}.norm", norm_width, bias=True)
+    yield from draw.linear(f"{name}.linear_fc1", 4 * VISION_WIDTH, 4 * VISION_WIDTH)
+    yield from draw.linear(f"{name}.linear_fc2", HIDDEN, 4 * VISION_WIDTH)
+
+
+def _stored_name(name: str) -> str:
+    if name.startswith("visual."):
+        return f"model.{name}"
+    return name.replace("model.", "model.language_model.", 1) if name.startswith("model.") else name

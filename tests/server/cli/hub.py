@@ -1,0 +1,90 @@
+"""A stand-in for the Hugging Face hub that serves one folder as one model, and remembers what was asked of it."""
+
+import hashlib
+import json
+import re
+import threading
+from collections import Counter
+from collections.abc import Generator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+REVISION = "0123456789abcdef0123456789abcdef01234567"
+
+
+class Hub(ThreadingHTTPServer):
+    """The stand-in."""
+
+    def __init__(self, model: str, folder: Path) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.model = model
+        self.folder = folder
+        self.sent_bytes = Counter[str]()
+        """How much of each file was sent."""
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+
+@contextmanager
+def serve_hub(model: str, folder: Path) -> Generator[Hub]:
+    """Serves the files of a folder as those of a model."""
+    with Hub(model, folder) as hub:
+        threading.Thread(target=hub.serve_forever, daemon=True).start()
+        yield hub
+        hub.shutdown()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Hub  # pyright: ignore[reportIncompatibleVariableOverride] - this is what constructs it
+
+    def do_HEAD(self) -> None:
+        self._answer()
+
+    def do_GET(self) -> None:
+        self._answer()
+
+    def log_message(self, format: str, *_: object) -> None:  # noqa: A002 - the library's name
+        """Logs nothing."""
+
+    def _answer(self) -> None:
+        files = sorted(self.server.folder.iterdir())
+        if match := re.fullmatch(rf"/{self.server.model}/resolve/[^/]+/(.+)", self.path):
+            self._answer_file(self.server.folder / match[1])
+        elif self.path.startswith(f"/api/models/{self.server.model}/tree/"):
+            self._send(200, json.dumps([_entry(file) for file in files]).encode())
+        elif self.path.startswith(f"/api/models/{self.server.model}"):
+            siblings = [{"rfilename": file.name} for file in files]
+            info = {"id": self.server.model, "sha": REVISION, "siblings": siblings, "private": False, "tags": []}
+            self._send(200, json.dumps(info).encode())
+        else:
+            self._send(404)
+
+    def _answer_file(self, file: Path) -> None:
+        if not file.is_file():
+            self._send(404)
+            return
+        content, status = file.read_bytes(), 200
+        tag = hashlib.sha256(content).hexdigest()
+        if match := re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("range", "")):
+            content, status = content[int(match[1]) : int(match[2]) + 1], 206
+        if self.command == "GET":
+            self.server.sent_bytes[file.name] += len(content)
+        self._send(status, content, tag)
+
+    def _send(self, status: int, content: bytes = b"", tag: str = "") -> None:
+        self.send_response(status)
+        self.send_header("X-Repo-Commit", REVISION)
+        self.send_header("Content-Length", str(len(content)))
+        self.send_header(*(("ETag", f'"{tag}"') if tag else ("X-Error-Code", "EntryNotFound")))
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(content)
+
+
+def _entry(file: Path) -> dict[str, object]:
+    content = file.read_bytes()
+    oid = hashlib.sha1(content, usedforsecurity=False).hexdigest()
+    return {"type": "file", "path": file.name, "size": len(content), "oid": oid}

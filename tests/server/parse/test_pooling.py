@@ -1,0 +1,58 @@
+"""Bounds of requests for embeddings that depend on the model and on the form of the response."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from glimpse.engine.pooling_params import PoolingMode, PoolingParams
+from glimpse.media.kind import MediaKind
+from glimpse.server.parse.pooling import EmbeddingModel, check_response_size, parse_embedding_request
+from glimpse.server.request import EmbeddingRequest, TextPrompt
+from glimpse.server.rpc.errors import InvalidRequest
+from glimpse.v1 import embedding_pb2
+
+NO_MEDIA: Mapping[MediaKind, int] = {}
+MODEL = EmbeddingModel(
+    vocab_size=100,
+    hidden_size=4096,
+    pooling=PoolingParams(mode=PoolingMode.MEAN, normalize=False),
+    max_media=NO_MEDIA,
+)
+
+
+def parse(num_inputs: int = 1, **fields: Any) -> EmbeddingRequest:
+    inputs = [embedding_pb2.EmbeddingInput(text="a")] * num_inputs
+    return parse_embedding_request(embedding_pb2.CreateEmbeddingsRequest(inputs=inputs, **fields), MODEL)
+
+
+def test_the_checkpoint_s_pooling_is_the_default() -> None:
+    assert parse().pooling == MODEL.pooling
+    set_all = parse(pooling=embedding_pb2.POOLING_LAST_TOKEN, normalize=True, dimensions=7)
+    assert set_all.pooling == PoolingParams(mode=PoolingMode.LAST_TOKEN, normalize=True, dimensions=7)
+
+
+def test_texts_get_special_tokens_unless_the_request_says_otherwise() -> None:
+    def adds(**fields: Any) -> bool | None:
+        (each,) = parse(**fields).inputs
+        assert isinstance(each.source, TextPrompt)
+        return each.source.add_special_tokens
+
+    assert (adds(), adds(add_special_tokens=True), adds(add_special_tokens=False)) == (True, True, False)
+
+
+@pytest.mark.parametrize(
+    ("is_json", "fields", "most"),
+    [
+        (False, {}, 2048),
+        (True, {}, 682),
+        (True, {"dimensions": 1024}, 2048),
+        (True, {"encoding_format": embedding_pb2.ENCODING_FORMAT_BASE64}, 2048),
+    ],
+)
+def test_refuses_more_embeddings_than_a_response_can_have(is_json: bool, fields: dict[str, Any], most: int) -> None:
+    check_response_size(parse(most, **fields), MODEL, is_json=is_json)
+    if most < 2048:
+        with pytest.raises(InvalidRequest, match=f"expected at most {most} inputs of 4096 values") as refusal:
+            check_response_size(parse(most + 1, **fields), MODEL, is_json=is_json)
+        assert refusal.value.field == "inputs"

@@ -1,0 +1,87 @@
+"""A server with LLaVA-OneVision: tiled images and videos over the typed API and over OpenAI's."""
+
+import base64
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+import PIL.Image
+import pytest
+from google.api.httpbody_pb2 import HttpBody
+
+from glimpse.openai.v1 import openai_pb2_grpc
+from glimpse.v1 import chat_pb2_grpc, content_pb2, model_pb2, model_pb2_grpc
+from tests.llava_checkpoints import make_llava_checkpoint, make_onevision_checkpoint
+from tests.media.videos import greys, video
+from tests.server.requests import image_part, request, user, video_part
+from tests.server.services.error_details import details
+from tests.server.serving import served
+
+Chat = chat_pb2_grpc.ChatServiceStub
+
+
+@pytest.fixture(scope="module", params=["llava", "onevision"])
+def channel(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[grpc.Channel]:
+    """A channel to a server."""
+    make = make_llava_checkpoint if request.param == "llava" else make_onevision_checkpoint
+    checkpoint: Path = make(tmp_path_factory.mktemp("checkpoints") / request.param)
+    with served(checkpoint, tmp_path_factory.mktemp("serving")) as server, server.channel() as opened:
+        yield opened
+
+
+def png(height: int, width: int) -> bytes:
+    pixels = np.random.default_rng(height).integers(0, 256, (height, width, 3), dtype=np.uint8)
+    file = io.BytesIO()
+    PIL.Image.fromarray(pixels).save(file, "PNG")
+    return file.getvalue()
+
+
+def ask_in_json(channel: grpc.Channel, *parts: dict[str, Any]) -> Any:
+    body = {"messages": [{"role": "user", "content": parts}], "temperature": 0, "max_completion_tokens": 8}
+    openai: Any = openai_pb2_grpc.OpenAIServiceStub(channel)
+    bodies = iter([HttpBody(content_type="application/json", data=json.dumps(body).encode())])
+    return json.loads(b"".join(piece.data for piece in openai.CreateChatCompletion(bodies)))
+
+
+def test_typed_and_openai_apis_return_the_same_completion(channel: grpc.Channel) -> None:
+    images = [png(60, 170), png(91, 33)]
+    typed = Chat(channel).CreateChatCompletion(request(user(*map(image_part, images), "the an")))
+    urls = [f"data:image/png;base64,{base64.b64encode(data).decode()}" for data in images]
+    parts = [{"type": "image_url", "image_url": {"url": url}} for url in urls]
+    answer = ask_in_json(channel, *parts, {"type": "text", "text": "the an"})
+    assert typed.usage.prompt_tokens_details.image_tokens in (2 * 16, 2 * 10)
+    assert answer["choices"][0]["message"]["content"] == typed.choices[0].message.content
+    assert answer["usage"]["prompt_tokens"] == typed.usage.prompt_tokens
+
+
+def test_videos_are_answered_or_refused_by_name(channel: grpc.Channel) -> None:
+    listed: Any = model_pb2_grpc.ModelServiceStub(channel).ListModels(model_pb2.ListModelsRequest())
+    wire = request(user(video_part(video(greys(40, width=64, height=48))), "the"))
+    if model_pb2.MODALITY_VIDEO in listed.data[0].input_modalities:
+        answer = Chat(channel).CreateChatCompletion(wire)
+        # At least 4 frames of 4 tokens, and one token after them.
+        assert answer.usage.prompt_tokens_details.video_tokens % 4 == 1
+        return
+    with pytest.raises(grpc.RpcError) as caught:
+        Chat(channel).CreateChatCompletion(wire)
+    assert "does not support video input" in str(caught.value.details())
+
+
+def test_refuses_bounds_on_pixels_by_name(channel: grpc.Channel) -> None:
+    with pytest.raises(grpc.RpcError) as caught:
+        Chat(channel).CreateChatCompletion(request(user(image_part(png(50, 50), max_pixels=1000), "the")))
+    _, request_of = details(caught.value)
+    (violation,) = request_of.field_violations
+    assert violation.field.startswith("messages[0].content[0].image")
+    assert "'max_pixels': expected none, since the model decides the size" in violation.description
+
+
+def test_an_image_in_the_prefix_cache_is_found_again(channel: grpc.Channel) -> None:
+    wire = request(user(content_pb2.ContentPart(text="the an " * 20), image_part(png(70, 70)), "in"))
+    first, second = (Chat(channel).CreateChatCompletion(wire) for _ in range(2))
+    assert second.choices == first.choices
+    assert second.usage.prompt_tokens_details.cached_tokens > 0

@@ -1,0 +1,81 @@
+"""A server with MiniCPM-V 2.6: images over the typed and the OpenAI API, as the reference answers."""
+
+import base64
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from google.api.httpbody_pb2 import HttpBody
+
+from glimpse.engine.families.registry import load_model_config
+from glimpse.engine.text.prompt import load_prompt_builder
+from glimpse.openai.v1 import openai_pb2_grpc
+from glimpse.v1 import chat_pb2, chat_pb2_grpc, model_pb2, model_pb2_grpc
+from tests.media.images import encode, scene
+from tests.minicpmv_checkpoints import make_minicpmv_checkpoint
+from tests.minicpmv_oracle import greedy_answer, prompt_ids, slices_of
+from tests.server.requests import image_part, request, user
+from tests.server.serving import served
+
+Chat = chat_pb2_grpc.ChatServiceStub
+IMAGES = [scene(200, 61, 1), scene(20, 21, 2)]
+FILES = [encode(image, "PNG") for image in IMAGES]
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_minicpmv_checkpoint(tmp_path_factory.mktemp("checkpoints") / "minicpmv")
+
+
+@pytest.fixture(scope="module")
+def channel(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[grpc.Channel]:
+    with served(checkpoint, tmp_path_factory.mktemp("server")) as server, server.channel() as channel:
+        yield channel
+
+
+def in_json(channel: grpc.Channel, *parts: dict[str, Any]) -> Any:
+    body = {"messages": [{"role": "user", "content": list(parts)}], "temperature": 0, "max_completion_tokens": 8}
+    openai: Any = openai_pb2_grpc.OpenAIServiceStub(channel)
+    bodies = iter([HttpBody(content_type="application/json", data=json.dumps(body).encode())])
+    return json.loads(b"".join(piece.data for piece in openai.CreateChatCompletion(bodies)))
+
+
+def image_url(data: bytes) -> dict[str, Any]:
+    return {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{base64.b64encode(data).decode()}"}}
+
+
+def test_typed_and_openai_apis_answer_images_like_the_reference(channel: grpc.Channel, checkpoint: Path) -> None:
+    wire = request(user("the", image_part(FILES[0]), image_part(FILES[1]), "in"))
+    wire.generation.ignore_eos = True
+    typed, again = (Chat(channel).CreateChatCompletion(wire) for _ in range(2))
+    builder = load_prompt_builder(checkpoint, load_model_config(checkpoint))
+    content = [{"type": "text", "text": "the"}, {"type": "image"}, {"type": "image"}, {"type": "text", "text": "in"}]
+    prompt = prompt_ids(checkpoint, [{"role": "user", "content": content}], IMAGES)
+    expected = greedy_answer(checkpoint, prompt, [slices_of(image) for image in IMAGES], 8)
+    assert typed.choices[0].message.content == builder.tokenizer.decode(expected.token_ids)
+    assert typed.usage.prompt_tokens == len(prompt)
+    assert again.choices == typed.choices
+    assert again.usage.prompt_tokens_details.cached_tokens > 0
+    parts = [{"type": "text", "text": "the"}, *map(image_url, FILES), {"type": "text", "text": "in"}]
+    answer = in_json(channel, *parts)
+    assert answer["usage"]["prompt_tokens"] == len(prompt)
+    assert typed.choices[0].message.content.startswith(answer["choices"][0]["message"]["content"])
+
+
+def test_counts_the_tokens_of_images(channel: grpc.Channel) -> None:
+    asked = user(image_part(FILES[0]), "What?")
+    response = Chat(channel).CreateChatCompletion(request(asked))
+    counted = Chat(channel).CountTokens(chat_pb2.CountTokensRequest(messages=[asked]))
+    assert counted.prompt_tokens == response.usage.prompt_tokens
+    details = response.usage.prompt_tokens_details
+    assert details.image_tokens == counted.prompt_tokens_details.image_tokens
+    # The overview and three slices with 4 placeholder tokens and 2 marks each, and the image's number with 2 marks.
+    assert details.image_tokens == 4 * (4 + 2) + 3
+
+
+def test_a_model_of_images_says_so(channel: grpc.Channel) -> None:
+    listed: Any = model_pb2_grpc.ModelServiceStub(channel).ListModels(model_pb2.ListModelsRequest())
+    assert list(listed.data[0].input_modalities) == [model_pb2.MODALITY_TEXT, model_pb2.MODALITY_IMAGE]

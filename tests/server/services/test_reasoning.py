@@ -1,0 +1,102 @@
+"""A server whose chat template opens the reasoning in the prompt, with a real engine: budgets and constraints hold."""
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import grpc
+import pytest
+from google.api.httpbody_pb2 import HttpBody
+
+from glimpse.openai.v1 import openai_pb2_grpc
+from glimpse.v1 import chat_pb2, chat_pb2_grpc, content_pb2, generation_pb2, model_pb2, model_pb2_grpc
+from tests.checkpoints import CHAT_TEMPLATE
+from tests.server.requests import request, text_part, user
+from tests.server.serving import served
+from tests.text_checkpoints import make_text_checkpoint
+
+Chat = chat_pb2_grpc.ChatServiceStub
+BUDGET = 7
+TEMPLATE = CHAT_TEMPLATE.replace("<|im_start|>assistant\n", "<|im_start|>assistant\n<think>\n")
+END = "{# the reasoning ends with </think> #}"
+
+
+@pytest.fixture(scope="module")
+def channel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[grpc.Channel]:
+    checkpoint = make_text_checkpoint(tmp_path_factory.mktemp("checkpoints") / "thinking", "qwen3")
+    folder = tmp_path_factory.mktemp("thinking")
+    template = folder / "template.jinja"
+    template.write_text(TEMPLATE + END)
+    with served(checkpoint, folder, f"--chat-template={template}") as server, server.channel() as opened:
+        yield opened
+
+
+def thinking(*, budget: int = BUDGET, **members: Any) -> chat_pb2.CreateChatCompletionRequest:
+    wire = request(user("the other one"), temperature=1.0, seed=3, max_completion_tokens=60)
+    wire.MergeFrom(chat_pb2.CreateChatCompletionRequest(thinking_token_budget=budget, **members))
+    return wire
+
+
+def test_budget_and_constraint_hold_in_both_kinds_of_answers(channel: grpc.Channel) -> None:
+    wire = thinking(structured_outputs=generation_pb2.StructuredOutputs(regex="[a-c]{3}"))
+    whole = Chat(channel).CreateChatCompletion(wire)
+    message = whole.choices[0].message
+    assert re.fullmatch("[a-c]{3}", message.content)
+    assert whole.usage.completion_tokens_details.reasoning_tokens in range(BUDGET, BUDGET + 4)  # a character is whole
+    wire.stream_options.include_usage = True
+    *chunks, last = Chat(channel).StreamChatCompletion(wire)
+    deltas = [choice.delta for chunk in chunks for choice in chunk.choices]
+    assert "".join(delta.reasoning for delta in deltas) == message.reasoning
+    assert "".join(delta.content for delta in deltas) == message.content
+    assert last.usage.completion_tokens_details == whole.usage.completion_tokens_details
+
+
+def test_openai_s_api_has_the_same_answer(channel: grpc.Channel) -> None:
+    wire = thinking()
+    typed = Chat(channel).CreateChatCompletion(wire).choices[0].message
+    body = {
+        "messages": [{"role": "user", "content": "the other one"}],
+        "seed": 3,
+        "max_tokens": 60,
+        "thinking_token_budget": BUDGET,
+    }
+    openai: Any = openai_pb2_grpc.OpenAIServiceStub(channel)
+    (answer,) = openai.CreateChatCompletion(
+        iter([HttpBody(content_type="application/json", data=json.dumps(body).encode())])
+    )
+    posted = json.loads(answer.data)
+    assert posted["choices"][0]["message"].get("reasoning", "") == typed.reasoning
+    assert posted["choices"][0]["message"]["content"] == typed.content
+    assert posted["usage"]["completion_tokens_details"] == {"reasoning_tokens": BUDGET}
+
+
+def test_a_budget_of_nothing_ends_the_reasoning_at_once(channel: grpc.Channel) -> None:
+    whole = Chat(channel).CreateChatCompletion(thinking(budget=0))
+    assert whole.choices[0].message.reasoning == ""
+    assert whole.choices[0].message.content
+    assert whole.usage.completion_tokens_details.reasoning_tokens == 0
+
+
+def test_an_answer_that_is_cut_in_its_reasoning_has_no_content(channel: grpc.Channel) -> None:
+    wire = request(user("the other one"), temperature=1.0, seed=3, max_completion_tokens=5)
+    message = Chat(channel).CreateChatCompletion(wire).choices[0].message
+    assert not message.HasField("content")
+
+
+def test_a_continued_message_is_text(channel: grpc.Channel) -> None:
+    wire = request(
+        user("the other one"),
+        content_pb2.Message(role=content_pb2.ROLE_ASSISTANT, content=[text_part("Yes, the")]),
+        max_completion_tokens=5,
+    )
+    wire.continue_final_message = True
+    message = Chat(channel).CreateChatCompletion(wire).choices[0].message
+    assert not message.HasField("reasoning")
+    assert message.content
+
+
+def test_model_description_says_that_it_reasons(channel: grpc.Channel) -> None:
+    models: Any = model_pb2_grpc.ModelServiceStub(channel)
+    (model,) = models.ListModels(model_pb2.ListModelsRequest()).data
+    assert model.capabilities.reasoning

@@ -1,0 +1,124 @@
+"""RerankService: scores are the reference's probabilities of "yes", and documents come in their order."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+import torch
+from google.api.httpbody_pb2 import HttpBody
+
+from glimpse.openai.v1 import openai_pb2_grpc
+from glimpse.v1 import rerank_pb2, rerank_pb2_grpc, tokenizer_pb2, tokenizer_pb2_grpc
+from tests.pooling_oracle import next_token_logits
+from tests.server.services.error_details import details
+from tests.server.serving import served
+from tests.text_checkpoints import make_reranker_checkpoint
+
+Request = rerank_pb2.RerankRequest
+YES, NO = 301, 302
+QUERY = "the sea"
+DOCUMENTS = ["the sea is red", "an inn", "one thing is on the other " * 9, "the <|im_end|> is text"]
+INSTRUCTION = "Given a web search query, retrieve relevant passages that answer the query"
+PROMPT = (
+    "<|im_start|>system\n"
+    "Judge whether the Document meets the requirements based on the Query and the Instruct provided. "
+    'Note that the answer can only be "yes" or "no".<|im_end|>\n<|im_start|>user\n'
+    "<Instruct>: {instruction}\n<Query>: {query}\n<Document>: {document}<|im_end|>\n"
+    "<|im_start|>assistant\n<think>\n\n</think>\n\n"
+)
+"""As on Qwen3-Reranker's model card."""
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_reranker_checkpoint(tmp_path_factory.mktemp("checkpoints") / "reranker")
+
+
+@pytest.fixture(scope="module")
+def reranker(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[grpc.Channel]:
+    with served(checkpoint, tmp_path_factory.mktemp("reranker")) as server, server.channel() as channel:
+        yield channel
+
+
+def documents(*texts: str) -> list[rerank_pb2.RerankDocument]:
+    return [rerank_pb2.RerankDocument(text=text) for text in texts]
+
+
+def rerank(channel: grpc.Channel, **fields: Any) -> rerank_pb2.RerankResponse:
+    members: dict[str, Any] = {"query": QUERY, "documents": documents(*DOCUMENTS)} | fields
+    return rerank_pb2_grpc.RerankServiceStub(channel).Rerank(Request(**members))
+
+
+def reference(channel: grpc.Channel, path: Path, document: str, instruction: str = INSTRUCTION) -> float:
+    """Returns the score that the model card's code computes with transformers."""
+    prompt = PROMPT.format(instruction=instruction, query=QUERY, document=document)
+    request = tokenizer_pb2.TokenizeRequest(prompt=prompt)
+    tokens = tokenizer_pb2_grpc.TokenizerServiceStub(channel).Tokenize(request).tokens
+    return torch.softmax(next_token_logits(path, tokens)[[YES, NO]], dim=0)[0].item()
+
+
+def test_scores_equal_the_reference(reranker: grpc.Channel, checkpoint: Path) -> None:
+    plain = DOCUMENTS[:3]  # a special token in client text is text, unlike in the reference's prompt
+    response = rerank(reranker, documents=documents(*plain))
+    scores = {result.index: result.relevance_score for result in response.results}
+    expected = {index: reference(reranker, checkpoint, document) for index, document in enumerate(plain)}
+    assert scores == pytest.approx(expected, abs=1e-5)
+    assert len({round(score, 3) for score in scores.values()}) == 3
+
+
+def test_results_are_the_best_documents_in_order(reranker: grpc.Channel) -> None:
+    every, best = rerank(reranker), rerank(reranker, top_n=2)
+    scores = [result.relevance_score for result in every.results]
+    assert scores == sorted(scores, reverse=True)
+    assert sorted(result.index for result in every.results) == [0, 1, 2, 3]
+    assert [result.document.text for result in every.results] == [DOCUMENTS[result.index] for result in every.results]
+    assert [result.index for result in best.results] == [result.index for result in every.results[:2]]
+    assert every.usage.total_tokens == every.usage.prompt_tokens > 100
+    assert every.id.startswith("rerank-")
+
+
+def test_an_instruction_replaces_the_default(reranker: grpc.Channel, checkpoint: Path) -> None:
+    (result,) = rerank(reranker, documents=documents("an inn"), instruction="the other", return_documents=False).results
+    assert result.relevance_score == pytest.approx(reference(reranker, checkpoint, "an inn", "the other"), abs=1e-5)
+    assert not result.HasField("document")
+
+
+def test_openai_s_facade_returns_jina_s_json(reranker: grpc.Channel) -> None:
+    body = {"query": QUERY, "documents": [DOCUMENTS[0], {"text": DOCUMENTS[1]}]}
+    openai: Any = openai_pb2_grpc.OpenAIServiceStub(reranker)
+    sent = HttpBody(content_type="application/json", data=json.dumps(body).encode())
+    answer = json.loads(openai.Rerank(iter([sent])).data)
+    typed = rerank(reranker, documents=documents(*DOCUMENTS[:2]))
+    for result, other in zip(answer["results"], typed.results, strict=True):
+        assert (result["index"], result["document"]) == (other.index, {"text": DOCUMENTS[other.index]})
+        assert result["relevance_score"] == pytest.approx(other.relevance_score, abs=1e-6)
+    assert answer["usage"]["total_tokens"] == typed.usage.total_tokens
+
+
+@pytest.mark.parametrize(
+    ("fields", "field", "reason"),
+    [
+        ({"query": ""}, "query", "MISSING_VALUE"),
+        ({"documents": []}, "documents", "MISSING_VALUE"),
+        ({"documents": documents("a", "")}, "documents[1].text", "MISSING_VALUE"),
+        ({"documents": documents("a", "the " * 600)}, "documents[1]", "CONTEXT_LENGTH_EXCEEDED"),
+        ({"top_n": 0}, "top_n", "INVALID_VALUE"),
+        ({"priority": 101}, "priority", "INVALID_VALUE"),
+    ],
+)
+def test_errors_name_the_field(reranker: grpc.Channel, fields: dict[str, Any], field: str, reason: str) -> None:
+    with pytest.raises(grpc.RpcError) as caught:
+        rerank(reranker, **fields)
+    info, violations = details(caught.value)
+    assert (info.reason, [each.field for each in violations.field_violations]) == (reason, [field])
+
+
+def test_a_model_without_tokens_for_the_answers_is_refused_by_name(channel: grpc.Channel) -> None:
+    with pytest.raises(grpc.RpcError) as caught:
+        rerank(channel)
+    info, _ = details(caught.value)
+    assert info.reason == "UNSUPPORTED"
+    assert "its tokenizer has no single tokens for" in str(caught.value.details())

@@ -1,0 +1,175 @@
+"""Tiny Ultravox checkpoints with seeded random weights: projector, encoder and decoder in one folder.
+
+Answers have the properties described in `tests.checkpoints`. The encoder hears chunks of two seconds instead of thirty.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from tokenizers import processors
+from transformers import LlamaConfig, LlamaForCausalLM
+from transformers.models.whisper.configuration_whisper import WhisperConfig
+from transformers.models.whisper.modeling_whisper import WhisperEncoder
+
+from tests.checkpoints import PLAIN_TOKENS, VOCAB_SIZE, Draw, make_tokenizer, readable_token_ids, write_json
+from tests.text_checkpoints import LLAMA3_ROPE
+
+SPECIAL_TOKENS = ("<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>")
+TOKEN_IDS = {token: index for index, token in enumerate(SPECIAL_TOKENS, len(PLAIN_TOKENS))}
+AUDIO_TOKEN_ID = 300
+"""A token of the vocabulary, as in published checkpoints."""
+MEL_BINS = 80
+WIDTH = 32
+STACK = 8
+PROJECTOR = 96
+CHUNK_SECONDS = 2
+
+PREPROCESSOR_CONFIG = {
+    "chunk_length": CHUNK_SECONDS,
+    "feature_extractor_type": "WhisperFeatureExtractor",
+    "feature_size": MEL_BINS,
+    "hop_length": 160,
+    "n_fft": 400,
+    "padding_value": 0.0,
+    "sampling_rate": 16000,
+}
+
+CHAT_TEMPLATE = """\
+{{- bos_token }}
+{%- for message in messages %}
+{{- '<|start_header_id|>' + message['role'] + '<|end_header_id|>\\n\\n' + message['content'] | trim + '<|eot_id|>' }}
+{%- endfor %}
+{%- if add_generation_prompt %}
+{{- '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}
+{%- endif %}
+"""
+"""Reads contents as texts, as Llama 3's."""
+
+
+def make_ultravox_checkpoint(
+    path: Path, *, seed: int = 0, norm_mid: bool = True, whisper_names: bool = False, llama_names: bool = False
+) -> Path:
+    """Writes a checkpoint of float32 into the folder `path` and returns it.
+
+    Args:
+        path: made if it does not exist.
+        seed: of the weights.
+        norm_mid: as in v0.5; False: as in v0.4.
+        whisper_names: the encoder's tensors have the names of a whole Whisper checkpoint, and its decoder's are there.
+        llama_names: the decoder's tensors have the names of its own checkpoint.
+    """
+    path.mkdir(parents=True, exist_ok=True)
+    tokenizer = make_tokenizer(SPECIAL_TOKENS)
+    bos = SPECIAL_TOKENS[0]
+    tokenizer.post_processor = processors.TemplateProcessing(single=f"{bos} $A", special_tokens=[(bos, TOKEN_IDS[bos])])
+    tokenizer.save(str(path / "tokenizer.json"))
+    write_json(path / "config.json", _config(norm_mid))
+    write_json(path / "generation_config.json", {"eos_token_id": [TOKEN_IDS["<|eot_id|>"]]})
+    write_json(path / "preprocessor_config.json", PREPROCESSOR_CONFIG)
+    tokens = {"bos_token": bos, "eos_token": "<|eot_id|>", "chat_template": CHAT_TEMPLATE}
+    write_json(path / "tokenizer_config.json", tokens)
+    stored = _weights(Draw(torch.Generator().manual_seed(seed)), norm_mid, readable_token_ids(tokenizer))
+    if whisper_names:
+        stored = {name.replace("audio_tower.", "audio_tower.model.encoder."): each for name, each in stored.items()}
+        stored["audio_tower.model.decoder.layer_norm.weight"] = torch.ones(WIDTH)
+        stored["audio_tower.proj_out.weight"] = torch.ones(3, WIDTH)
+    if llama_names:
+        stored = {name.removeprefix("language_model."): each for name, each in stored.items()}
+    save_file(stored, path / "model.safetensors", {"format": "pt"})
+    return path
+
+
+def whisper_encoder(path: Path) -> WhisperEncoder:
+    """Returns the reference encoder of a checkpoint's configuration, with random weights."""
+    return WhisperEncoder(WhisperConfig(**_document(path)["audio_config"]))
+
+
+def llama(path: Path) -> Any:
+    """Returns the reference decoder of a checkpoint's configuration, with random weights."""
+    return LlamaForCausalLM(LlamaConfig(**_document(path)["text_config"]))
+
+
+def _document(path: Path) -> Any:
+    return json.loads((path / "config.json").read_text())
+
+
+def _config(norm_mid: bool) -> dict[str, Any]:
+    return {
+        "architectures": ["UltravoxModel"],
+        "model_type": "ultravox",
+        "torch_dtype": "float32",
+        "audio_model_id": None,
+        "text_model_id": None,
+        "audio_token_index": AUDIO_TOKEN_ID,
+        "hidden_size": PROJECTOR,
+        "stack_factor": STACK,
+        "projector_act": "swiglu",
+        "projector_ln_mid": norm_mid,
+        "audio_config": {
+            "model_type": "whisper",
+            "d_model": WIDTH,
+            "encoder_attention_heads": 2,
+            "encoder_ffn_dim": 64,
+            "encoder_layers": 2,
+            "max_source_positions": 50 * CHUNK_SECONDS,
+            "num_mel_bins": MEL_BINS,
+        },
+        "text_config": {
+            "model_type": "llama",
+            "vocab_size": VOCAB_SIZE,
+            "hidden_size": 64,
+            "intermediate_size": 96,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 4,
+            "num_key_value_heads": 2,
+            "max_position_embeddings": 2048,
+            "rms_norm_eps": 1e-5,
+            "rope_scaling": LLAMA3_ROPE,
+            "rope_theta": 500_000.0,
+            "tie_word_embeddings": False,
+            "bos_token_id": TOKEN_IDS["<|begin_of_text|>"],
+            "eos_token_id": TOKEN_IDS["<|eot_id|>"],
+        },
+    }
+
+
+def _weights(draw: Draw, norm_mid: bool, readable: list[int]) -> dict[str, torch.Tensor]:
+    weights: dict[str, torch.Tensor] = {}
+    for name in ("model.embed_tokens", "lm_head"):
+        weights |= {f"language_model.{key}": each for key, each in draw.vocabulary(name, 64, readable)}
+    for layer in ("language_model.model.layers.0", "language_model.model.layers.1"):
+        for name, rows, columns, gain in (
+            ("self_attn.q_proj", 64, 64, 1.5),
+            ("self_attn.k_proj", 32, 64, 1.5),
+            ("self_attn.v_proj", 32, 64, 1),
+            ("self_attn.o_proj", 64, 64, 4),
+            ("mlp.gate_proj", 96, 64, 1),
+            ("mlp.up_proj", 96, 64, 1),
+            ("mlp.down_proj", 64, 96, 1.5),
+        ):
+            weights |= dict(draw.linear(f"{layer}.{name}", rows, columns, gain=gain, bias=False))
+        for name in ("input_layernorm", "post_attention_layernorm"):
+            weights |= dict(draw.norm(f"{layer}.{name}", 64))
+    weights |= dict(draw.norm("language_model.model.norm", 64))
+    for name, width_in in (("conv1", MEL_BINS), ("conv2", WIDTH)):
+        weights |= dict(draw.linear(f"audio_tower.{name}", WIDTH, 3 * width_in, gain=1.5))
+        weights[f"audio_tower.{name}.weight"] = weights[f"audio_tower.{name}.weight"].view(WIDTH, width_in, 3)
+    weights["audio_tower.embed_positions.weight"] = 0.3 * torch.randn(
+        50 * CHUNK_SECONDS, WIDTH, generator=draw.generator
+    )
+    for layer in ("audio_tower.layers.0", "audio_tower.layers.1"):
+        for name in ("q_proj", "k_proj", "v_proj", "out_proj"):
+            weights |= dict(draw.linear(f"{layer}.self_attn.{name}", WIDTH, WIDTH, gain=1.5, bias=name != "k_proj"))
+        weights |= dict(draw.linear(f"{layer}.fc1", 64, WIDTH)) | dict(draw.linear(f"{layer}.fc2", WIDTH, 64))
+        for name in ("self_attn_layer_norm", "final_layer_norm"):
+            weights |= dict(draw.norm(f"{layer}.{name}", WIDTH, bias=True))
+    weights |= dict(draw.norm("audio_tower.layer_norm", WIDTH, bias=True))
+    projector = "multi_modal_projector"
+    weights |= dict(draw.linear(f"{projector}.linear_1", PROJECTOR, STACK * WIDTH, gain=1.5, bias=False))
+    weights |= dict(draw.linear(f"{projector}.linear_2", 64, PROJECTOR // 2, gain=0.5, bias=False))
+    weights |= dict(draw.norm(f"{projector}.ln_pre", STACK * WIDTH))
+    weights |= dict(draw.norm(f"{projector}.{'ln_mid' if norm_mid else 'ln_post'}", PROJECTOR // 2 if norm_mid else 64))
+    return weights
