@@ -22,6 +22,8 @@ _COPYING = "_parse_only ("
 _LOOP = f"run ({asyncio.runners.__file__}:"
 """The innermost Python function while no function of ours runs, but the loop's own C code and gRPC's. It is not
 reported: if the host of a virtual machine stops it for seconds, an idle loop is charged with them."""
+_TURN = f"_turn ({__file__}:"
+"""The innermost Python function where the looking thread came too late to see another one."""
 _NOMINAL_SECONDS = 0.006
 """What the loop of `_slowness` takes on two idle cores of an AMD EPYC."""
 _TURN_SECONDS = 0.005
@@ -66,9 +68,14 @@ class _Watchdog:
         while True:
             time.sleep(_TURN_SECONDS)
             if not self._seen and time.clock_gettime(self._clock) - self._turned_at > self._max_seconds / 2:
-                frame = sys._current_frames()[self._thread_id]  # pyright: ignore[reportPrivateUsage]
-                stack = traceback.extract_stack(frame)
-                self._seen = " < ".join(f"{each.name} ({each.filename}:{each.lineno})" for each in reversed(stack))
+                self._seen = self._stack()
+
+    def _stack(self) -> str:
+        frame = sys._current_frames()[self._thread_id]  # pyright: ignore[reportPrivateUsage]
+        stack = [f"{each.name} ({each.filename}:{each.lineno})" for each in traceback.extract_stack(frame)]
+        if stack[-1].startswith(_TURN):
+            stack.pop()  # what the loop did is over
+        return " < ".join(reversed(stack))
 
 
 def _watch_once_ready(module: Any) -> None:

@@ -16,10 +16,11 @@ import pytest
 from google.api.httpbody_pb2 import HttpBody
 
 from glimpse.openai.v1 import openai_pb2_grpc
+from glimpse.server.lifecycle.server import Server
 from tests.garbage import no_cycles
 from tests.media.images import encode, png_header, scene
 from tests.server.requests import image_part, png, request, user
-from tests.server.serving import scripted
+from tests.server.serving import read_metric, scripted
 
 LARGE = bytes(1 << 20)
 FILES = {
@@ -31,17 +32,22 @@ OPTIONS = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_leng
 
 
 @asynccontextmanager
-async def serving(checkpoint: Path, folder: Path) -> AsyncGenerator[grpc.aio.Channel]:
+async def serving(checkpoint: Path, folder: Path) -> AsyncGenerator[tuple[Server, grpc.aio.Channel]]:
     async with scripted(checkpoint, folder, "ready") as (server, _):
         await server.ready()
         async with grpc.aio.insecure_channel(f"127.0.0.1:{server.port}", options=OPTIONS) as channel:
-            yield channel
+            yield server, channel
 
 
 @pytest.fixture
-async def channel(tiny_checkpoint: Path, tmp_path: Path) -> AsyncIterator[grpc.aio.Channel]:
-    async with serving(tiny_checkpoint, tmp_path) as channel:
-        yield channel
+async def served(tiny_checkpoint: Path, tmp_path: Path) -> AsyncIterator[tuple[Server, grpc.aio.Channel]]:
+    async with serving(tiny_checkpoint, tmp_path) as server_and_channel:
+        yield server_and_channel
+
+
+@pytest.fixture
+def channel(served: tuple[Server, grpc.aio.Channel]) -> grpc.aio.Channel:
+    return served[1]
 
 
 def typed(channel: grpc.aio.Channel, data: bytes, *, stream: bool, **call: Any) -> Any:
@@ -140,7 +146,10 @@ async def test_deadlines_and_cancelled_calls_leave_no_cycles(channel: grpc.aio.C
 
 @ASK
 @STREAM
-async def test_files_are_freed_before_the_answer_begins(channel: grpc.aio.Channel, ask: Ask, stream: bool) -> None:
+async def test_files_are_freed_before_the_answer_begins(
+    served: tuple[Server, grpc.aio.Channel], ask: Ask, stream: bool
+) -> None:
+    server, channel = served
     data = png() + bytes(24 << 20)
     assert await refused(ask(channel, data, stream=stream, metadata=[("x-request-id", "echo-first")])) == "OK"
     gc.collect()
@@ -149,11 +158,11 @@ async def test_files_are_freed_before_the_answer_begins(channel: grpc.aio.Channe
     try:
         await asyncio.sleep(0.3)  # the end of the first call
         before = allocated_bytes()
-        for _ in range(3):
-            begun = allocated_bytes()
+        for number in (1, 2, 3):
             call = ask(channel, data, stream=stream, metadata=[("x-request-id", "hold-it")])
             calls.append((call, asyncio.create_task(refused(call))))
-            assert await reaches(lambda begun=begun: allocated_bytes() - begun > len(data))
+            # The engine has the request, so its file has been read.
+            assert await reaches(lambda n=number: read_metric(server.metrics_port, "glimpse_running_sequences") == n)
             # A connection of gRPC's may keep what it has allocated for one message, however many calls it has.
             assert await reaches(lambda: allocated_bytes() - before < 2 * len(data))
         assert not any(answer.done() for _, answer in calls)
