@@ -1,4 +1,4 @@
-"""The offline API: `LLM` completes prompts and conversations, and embeds them, with an engine in this process."""
+"""The offline API: `LLM` completes, embeds and scores prompts and conversations with an engine in this process."""
 
 import itertools
 import os
@@ -26,13 +26,24 @@ from glimpse.engine.offline.prompt_inputs import (
     parse_conversation,
     parse_prompt,
 )
-from glimpse.engine.offline.run import CompletionOutput, EmbeddingOutput, RequestOutput, run_batch, run_embeddings
+from glimpse.engine.offline.run import (
+    CompletionOutput,
+    EmbeddingOutput,
+    RequestOutput,
+    RerankOutput,
+    ScoreOutput,
+    run_batch,
+    run_embeddings,
+)
+from glimpse.engine.offline.scoring import best_first, parse_pairs, parse_query, score_outputs
 from glimpse.engine.offline.tool_inputs import parse_chat_options
+from glimpse.engine.pooling_params import PoolingParams
 from glimpse.engine.protocol import Embed, Generate, MediaInput
 from glimpse.engine.sampling_params import Grammar, GrammarKind, SamplingParams
 from glimpse.engine.text.grammar_check import GrammarChecker, GrammarError
 from glimpse.engine.text.media_inputs import MediaLayouts, media_inputs
 from glimpse.engine.text.prompt import PlaceholderError, Prompt, PromptBuilder, ToolTemplate, load_prompt_builder
+from glimpse.engine.text.relevance import NO_ANSWER_TOKENS, find_answer_tokens
 from glimpse.engine.text.template import TemplateError
 from glimpse.media.inputs import EmbeddingInput, MediaDefaults
 from glimpse.media.kind import MediaKind
@@ -47,7 +58,9 @@ __all__ = [
     "GrammarKind",
     "InputError",
     "RequestOutput",
+    "RerankOutput",
     "SamplingParams",
+    "ScoreOutput",
 ]
 
 
@@ -262,11 +275,74 @@ class LLM:
         params = parse_pooling(
             self._model.pooling, pooling=pooling, normalize=normalize, dimensions=dimensions, hidden_size=hidden_size
         )
+        return self._embed(requests, params, add_special_tokens=add_special_tokens, progress=progress)
+
+    def score(
+        self,
+        queries: str | Sequence[str],
+        documents: str | Sequence[str],
+        *,
+        instruction: str | None = None,
+        progress: bool = True,
+    ) -> list[ScoreOutput]:
+        """Tells how well documents answer queries, with a model that answers yes or no, such as Qwen3-Reranker.
+
+        Args:
+            queries: One for all documents, or one for each.
+            documents: One or several.
+            instruction: What the documents are to be good for. Default: "Given a web search query, retrieve relevant
+                passages that answer the query".
+            progress: Show a progress bar on standard error if there are several documents.
+
+        Returns:
+            An output for each document, in the same order.
+
+        Raises:
+            InputError: an argument is invalid, or the model has no single tokens for "yes" and "no".
+            EngineError: a query and its document are too long (nothing has been computed), or the engine failed.
+        """
+        tokens = find_answer_tokens(self._prompts.tokenizer)
+        if tokens is None:
+            raise InputError("queries", NO_ANSWER_TOKENS)
+        pairs = parse_pairs(queries, documents, instruction)
+        return score_outputs(self._embed(pairs, tokens.pooling, add_special_tokens=True, progress=progress))
+
+    def rerank(
+        self,
+        query: str,
+        documents: Sequence[str],
+        *,
+        top_n: int | None = None,
+        instruction: str | None = None,
+        progress: bool = True,
+    ) -> list[RerankOutput]:
+        """Orders documents by how well they answer a query, best first.
+
+        Args:
+            query: The query.
+            documents: At least one.
+            top_n: The largest number of outputs. Default: all documents.
+            instruction: As in `score`.
+            progress: As in `score`.
+
+        Raises:
+            InputError: as in `score`.
+            EngineError: as in `score`.
+        """
+        if top_n is not None and top_n < 1:
+            raise InputError("top_n", f"expected at least 1, got {top_n}")
+        several = [documents] if isinstance(documents, str) else documents
+        scores = self.score(parse_query(query), several, instruction=instruction, progress=progress)
+        return best_first(several, scores, top_n)
+
+    def _embed(
+        self, requests: Sequence[OfflineRequest], pooling: PoolingParams, *, add_special_tokens: bool, progress: bool
+    ) -> list[EmbeddingOutput]:
         embeds: list[Embed] = []
         for request, media in self._with_media(requests):
             prompt, inputs = self._prompt(request, media, add_special_tokens=add_special_tokens)
             request_id = next(self._request_ids)
-            embed = Embed(request_id=request_id, token_ids=prompt.token_ids, media=inputs, pooling=params)
+            embed = Embed(request_id=request_id, token_ids=prompt.token_ids, media=inputs, pooling=pooling)
             self._check(embed, request)
             embeds.append(embed)
         return run_embeddings(self._core, embeds, progress=progress and len(embeds) > 1)

@@ -52,6 +52,29 @@ class EmbeddingOutput:
     """Prompt tokens found in the prefix cache."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoreOutput:
+    """How well a document answers a query."""
+
+    prompt_token_ids: list[int]
+    """The prompt, which asks the model whether it does."""
+    score: float
+    """The probability of "yes" against "no", 0 to 1."""
+    num_cached_tokens: int
+    """Prompt tokens found in the prefix cache."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RerankOutput:
+    """A document that was ordered by how well it answers a query."""
+
+    index: int
+    """Its place among the documents that were passed, starting at 0."""
+    document: str
+    relevance_score: float
+    """The probability of "yes" against "no", 0 to 1."""
+
+
 @dataclass(slots=True, kw_only=True)
 class _InProgress:
     """A completion in progress."""

@@ -21,6 +21,7 @@ from glimpse.engine.text.grammar_check import GrammarChecker
 from glimpse.engine.text.media_inputs import MediaLayouts
 from glimpse.engine.text.prompt import PromptBuilder, load_prompt_builder
 from glimpse.engine.text.reasoning import find_reasoning_format
+from glimpse.engine.text.relevance import find_answer_tokens
 from glimpse.engine.text.tools import find_format
 from glimpse.openai.v1 import openai_pb2
 from glimpse.server.generation.constraints import ConstraintBuilder
@@ -34,7 +35,6 @@ from glimpse.server.lifecycle.malloc import return_memory
 from glimpse.server.lifecycle.server import Server
 from glimpse.server.openai.facade import add_facade
 from glimpse.server.parse.pooling import EmbeddingModel
-from glimpse.server.parse.rerank import find_answer_tokens
 from glimpse.server.request import ReasoningSupport
 from glimpse.server.rpc.admission import Admission
 from glimpse.server.rpc.body_budget import BodyBudget
@@ -290,6 +290,7 @@ def _handlers(
         "glimpse.v1.ModelService.ListModels": models.list_models,
         "glimpse.v1.ModelService.GetModel": models.get_model,
         "glimpse.v1.RerankService.Rerank": rerank.rerank,
+        "glimpse.v1.RerankService.Score": rerank.score,
         "glimpse.v1.TokenizerService.Tokenize": tokens.tokenize,
         "glimpse.v1.TokenizerService.Detokenize": tokens.detokenize,
     }

@@ -1,70 +1,75 @@
-"""Parses requests to order documents: a prompt for each, to which the model answers "yes" or "no".
+"""Parses requests of RerankService: a prompt for each pair of a query and a document, answered with "yes" or "no"."""
 
-The prompts are those of Qwen3-Reranker's model card (arXiv 2506.05176), rendered by the checkpoint's chat template.
-"""
+from collections.abc import Iterable, Iterator
+from itertools import repeat
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-
-from glimpse.engine.pooling_params import PoolingParams
-from glimpse.engine.text.conversation import ChatMessage, TemplateOptions
-from glimpse.engine.text.tokenizer import Tokenizer
+from glimpse.engine.text.relevance import NO_ANSWER_TOKENS, TEMPLATE_OPTIONS, AnswerTokens, relevance_messages
 from glimpse.server.parse.chat import check_bounds
 from glimpse.server.request import Conversation, EmbeddingInput, EmbeddingRequest
 from glimpse.server.rpc.errors import InvalidRequest
 from glimpse.v1 import rerank_pb2
 
-DEFAULT_INSTRUCTION = "Given a web search query, retrieve relevant passages that answer the query"
-_SYSTEM = (
-    "Judge whether the Document meets the requirements based on the Query and the Instruct provided. "
-    'Note that the answer can only be "yes" or "no".'
-)
-_ANSWERS = (("yes", "no"), ("Yes", "No"))
-"""Spellings of the answers, the first of which is used whose words are single tokens."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AnswerTokens:
-    """The tokens of the two answers."""
-
-    yes: int
-    no: int
-
-
-def find_answer_tokens(tokenizer: Tokenizer) -> AnswerTokens | None:
-    """Returns the tokens of "yes" and "no"; None if the tokenizer has no single token for one of them."""
-    for answers in _ANSWERS:
-        match [tokenizer.encode_plain(answer) for answer in answers]:
-            case [[yes], [no]]:
-                return AnswerTokens(yes=yes, no=no)
-            case _:
-                pass
-    return None
+MAX_REPEATED_CHARACTERS = 64 << 20
+"""Of a text that stands in the prompt of each document, over all of them: prompts are far longer than the request."""
 
 
 def parse_rerank(request: rerank_pb2.RerankRequest, tokens: AnswerTokens | None) -> EmbeddingRequest:
     """Parses a request into one for the logits of the answers to each document. Raises InvalidRequest."""
     check_bounds(request)
+    _check_repeated(request.query, "query", request)
+    return _parse_pairs(request, repeat(request.query), _checked(tokens, "query"))
+
+
+def parse_score(request: rerank_pb2.ScoreRequest, tokens: AnswerTokens | None) -> EmbeddingRequest:
+    """Parses a request into one for the logits of the answers to each pair. Raises InvalidRequest."""
+    check_bounds(request)
+    num_queries, num_documents = len(request.queries), len(request.documents)
+    if num_queries not in (1, num_documents):
+        message = f"expected 1, or {num_documents} as there are documents, got {num_queries}"
+        raise InvalidRequest("queries", message)
+    for index, query in enumerate(request.queries):
+        if not query:
+            raise InvalidRequest(f"queries[{index}]", "expected a text, got none", "missing_value")
+    if num_queries == num_documents:
+        return _parse_pairs(request, request.queries, _checked(tokens, "queries"))
+    _check_repeated(request.queries[0], "queries[0]", request)
+    return _parse_pairs(request, repeat(request.queries[0]), _checked(tokens, "queries"))
+
+
+def _check_repeated(text: str, field: str, request: rerank_pb2.RerankRequest | rerank_pb2.ScoreRequest) -> None:
+    """Checks a text that stands in the prompt of each document."""
+    most = MAX_REPEATED_CHARACTERS // len(request.documents)
+    if len(text) > most:
+        message = f"expected at most {most} characters for {len(request.documents)} documents, got {len(text)}"
+        raise InvalidRequest(field, message)
+
+
+def _checked(tokens: AnswerTokens | None, field: str) -> AnswerTokens:
     if tokens is None:
-        message = 'the model cannot rerank: its tokenizer has no single tokens for "yes" and "no"'
-        raise InvalidRequest("query", message, "unsupported")
+        raise InvalidRequest(field, NO_ANSWER_TOKENS, "unsupported")
+    return tokens
+
+
+def _parse_pairs(
+    request: rerank_pb2.RerankRequest | rerank_pb2.ScoreRequest, queries: Iterable[str], tokens: AnswerTokens
+) -> EmbeddingRequest:
+    """`queries`: one for each document, or more."""
+    _check_repeated(request.instruction, "instruction", request)
     return EmbeddingRequest(
-        inputs=tuple(_inputs(request)),
-        pooling=PoolingParams(token_ids=(tokens.yes, tokens.no)),
+        inputs=tuple(_inputs(queries, request.documents, request.instruction)),
+        pooling=tokens.pooling,
         as_base64=False,
         priority=request.priority,
         cache_salt=request.cache_salt,
     )
 
 
-def _inputs(request: rerank_pb2.RerankRequest) -> Iterator[EmbeddingInput]:
-    instruction = request.instruction or DEFAULT_INSTRUCTION
-    # Without it, the template of a model that can reason would let it reason first.
-    options = TemplateOptions(template_kwargs={"enable_thinking": False})
-    for index, document in enumerate(request.documents):
+def _inputs(
+    queries: Iterable[str], documents: Iterable[rerank_pb2.RerankDocument], instruction: str
+) -> Iterator[EmbeddingInput]:
+    for index, (document, query) in enumerate(zip(documents, queries, strict=False)):
         field = f"documents[{index}]"
         if not document.text:
             raise InvalidRequest(f"{field}.text", "expected a text, got none", "missing_value")
-        asked = f"<Instruct>: {instruction}\n<Query>: {request.query}\n<Document>: {document.text}"
-        messages = (ChatMessage(role="system", content=(_SYSTEM,)), ChatMessage(role="user", content=(asked,)))
-        yield EmbeddingInput(source=Conversation(messages=messages, media=[], options=options), field=field)
+        messages = relevance_messages(query, document.text, instruction)
+        yield EmbeddingInput(source=Conversation(messages=messages, media=[], options=TEMPLATE_OPTIONS), field=field)

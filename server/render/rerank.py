@@ -1,10 +1,10 @@
 """Renders scores of documents as RerankService responses."""
 
-import math
 import struct
 
+from glimpse.engine.text.relevance import relevance_score
 from glimpse.server.generation.embedder import Embeddings
-from glimpse.server.render.chat import render_usage
+from glimpse.server.render.chat import CompletionHead, render_usage
 from glimpse.v1 import rerank_pb2
 
 
@@ -19,7 +19,7 @@ def render_rerank(
         request: what was asked.
         logits: of "yes" and of "no", for each document.
     """
-    scores = [_probability(*struct.unpack("<2f", vector)) for vector in logits.vectors]
+    scores = _scores(logits)
     order = sorted(range(len(scores)), key=lambda index: -scores[index])  # stable: equal scores keep their order
     shows = request.return_documents if request.HasField("return_documents") else True
     return rerank_pb2.RerankResponse(
@@ -37,7 +37,16 @@ def render_rerank(
     )
 
 
-def _probability(yes: float, no: float) -> float:
-    """Returns the share of exp(yes) in exp(yes) + exp(no)."""
-    odds = math.exp(-abs(yes - no))
-    return 1 / (1 + odds) if yes > no else odds / (1 + odds)
+def render_scores(head: CompletionHead, logits: Embeddings) -> rerank_pb2.ScoreResponse:
+    """Renders the score of each pair. `logits` are those of "yes" and of "no"."""
+    return rerank_pb2.ScoreResponse(
+        id=head.id,
+        created=head.created,
+        model=head.model,
+        data=[rerank_pb2.Score(index=index, score=score) for index, score in enumerate(_scores(logits))],
+        usage=render_usage(logits.usage),
+    )
+
+
+def _scores(logits: Embeddings) -> list[float]:
+    return [relevance_score(*struct.unpack("<2f", vector)) for vector in logits.vectors]

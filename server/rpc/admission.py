@@ -27,6 +27,7 @@ _COMPUTING = frozenset(
         "StreamCompletion",
         "CreateEmbeddings",
         "Rerank",
+        "Score",
     )
 )
 """Methods that need the engine."""

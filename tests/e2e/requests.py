@@ -13,6 +13,7 @@ CHAT = "/v1/chat/completions"
 COMPLETIONS = "/v1/completions"
 EMBEDDINGS = "/v1/embeddings"
 RERANK = "/v1/rerank"
+SCORE = "/v1/score"
 UNKNOWN_FIELDS = "x-glimpse-unknown-fields"
 
 

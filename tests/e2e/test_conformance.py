@@ -16,7 +16,7 @@ from glimpse.dialect.rules import Effect, JsonKind
 from glimpse.engine.checkpoint import DEFAULT_MODEL
 from glimpse.engine.text.tokenizer import load_tokenizer
 from glimpse.v1 import chat_pb2, completion_pb2, embedding_pb2, rerank_pb2, tokenizer_pb2
-from tests.e2e.requests import CHAT, COMPLETIONS, EMBEDDINGS, RERANK, UNKNOWN_FIELDS, Answer, ask, chat
+from tests.e2e.requests import CHAT, COMPLETIONS, EMBEDDINGS, RERANK, SCORE, UNKNOWN_FIELDS, Answer, ask, chat
 from tests.e2e.stack import Stack
 from tests.engine.echo_engine import reply_with
 
@@ -37,6 +37,7 @@ REQUESTS: list[tuple[str, Descriptor, dict[str, Any]]] = [
         {"messages": [{"role": "user", "content": "Hi"}]},
     ),
     (RERANK, descriptor_of(rerank_pb2.RerankRequest), {"query": "Hi", "documents": ["a"]}),
+    (SCORE, descriptor_of(rerank_pb2.ScoreRequest), {"queries": "Hi", "documents": "a"}),
     ("/tokenize", descriptor_of(tokenizer_pb2.TokenizeRequest), {"messages": [{"role": "user", "content": "Hi"}]}),
 ]
 Case: TypeAlias = tuple[str, dict[str, Any], Member]
@@ -69,6 +70,7 @@ SAMPLES: dict[str, Any] = {
     "return_token_strs": True, "include_reasoning": False,
     "thinking_token_budget": 5, "input": "Hi", "dimensions": 8, "encoding_format": "base64", "normalize": True,
     "query": "Hi", "documents": ["a", {"text": "b"}], "top_n": 1, "return_documents": False, "instruction": "Be good.",
+    "queries": "Hi", "text_1": "Hi", "data_1": ["Hi"], "text_2": ["a"], "data_2": "a", "items": {"text": "a"},
     "pooling": "mean", "add_special_tokens": False,
 }  # fmt: skip
 REQUIRED_WITH = {
@@ -99,7 +101,7 @@ def test_serves_or_refuses_each_parameter_by_name(
         values = [{member.path: value} for value in (None, *member.accepted)]
     else:
         values = [{name: SAMPLES[name]} for name in (member.path, *member.aliases)]
-    others = {} if member.path in PROMPT_FIELDS else least | REQUIRED_WITH.get(member.path, {})
+    others = {} if member.path in PROMPT_FIELDS else without(member, least) | REQUIRED_WITH.get(member.path, {})
     for value in values:
         served = ask(echo_stack, path, **(others | value))
         assert (served.status, served.headers.get(UNKNOWN_FIELDS)) == (200, None), served.text
@@ -110,7 +112,7 @@ def test_checks_each_served_parameter(echo_stack: Stack, path: str, least: dict[
     kinds = frozenset(kind for field in member.fields for kind in field.kinds)
     wrong = next((value for kind, value in OF_A_WRONG_TYPE.items() if kind not in kinds), [])
     for name in (member.path, *member.aliases):
-        refused = ask(echo_stack, path, **(least | {name: wrong}))
+        refused = ask(echo_stack, path, **(without(member, least) | {name: wrong}))
         assert refused.status == 400, refused.text
         assert refused.param.startswith(name)
 
@@ -124,6 +126,11 @@ def test_refuses_nested_parameters_by_path(echo_stack: Stack, path: str, least: 
     assert refused.body["error"]["code"] == "unsupported"
     for value in member.accepted:
         assert ask(echo_stack, path, **(least | inside(member, value))).status == 200
+
+
+def without(member: Member, fields: dict[str, Any]) -> dict[str, Any]:
+    """Returns the fields of a request without this one, which may have one name only."""
+    return {name: value for name, value in fields.items() if name != member.path}
 
 
 def inside(member: Member, value: Any = NEVER_ACCEPTED) -> dict[str, Any]:

@@ -35,6 +35,8 @@ SHARES = {
     ("POST", "/v1/embeddings", FORBIDDEN): 0.05,
     ("POST", "/v1/rerank", ALLOWED): 0.025,
     ("POST", "/v1/rerank", FORBIDDEN): 0.025,
+    ("POST", "/v1/score", ALLOWED): 0.025,
+    ("POST", "/v1/score", FORBIDDEN): 0.025,
     ("POST", "/tokenize", ALLOWED): 0.05,
     ("POST", "/tokenize", FORBIDDEN): 0.05,
     ("POST", "/detokenize", ALLOWED): 0.05,

@@ -1,10 +1,10 @@
-"""POST /v1/rerank through Envoy."""
+"""POST /v1/rerank and /v1/score through Envoy."""
 
 from typing import Any
 
 import pytest
 
-from tests.e2e.requests import RERANK, ask
+from tests.e2e.requests import RERANK, SCORE, ask
 from tests.e2e.stack import Stack
 
 DOCUMENTS = ["A circle is red.", {"text": "A square is blue."}, "One and two."]
@@ -34,3 +34,13 @@ def test_returns_the_best_documents(stack: Stack) -> None:
 def test_refuses_invalid_input_by_field(stack: Stack, members: dict[str, Any], param: str) -> None:
     answer = ask(stack, RERANK, **members)
     assert (answer.status, answer.param) == (400, param), answer.text
+
+
+def test_returns_the_score_of_each_pair(stack: Stack) -> None:
+    answer = ask(stack, SCORE, text_1="Which shape is red?", text_2=["A circle is red.", "One and two."]).body
+    assert [each["index"] for each in answer["data"]] == [0, 1]
+    assert all(0 <= each["score"] <= 1 for each in answer["data"])
+    pairs = ask(stack, SCORE, queries=["Which shape is red?"] * 2, documents=["A circle is red.", "One and two."]).body
+    assert [each["score"] for each in pairs["data"]] == pytest.approx([each["score"] for each in answer["data"]])
+    refused = ask(stack, SCORE, text_1=["a", "b"], text_2=["a", "b", "c"])
+    assert (refused.status, refused.param) == (400, "text_1"), refused.text

@@ -19,6 +19,7 @@ CHAT = descriptor_of(chat_pb2.CreateChatCompletionRequest)
 COMPLETION = descriptor_of(completion_pb2.CreateCompletionRequest)
 EMBEDDINGS = descriptor_of(embedding_pb2.CreateEmbeddingsRequest)
 RERANK = descriptor_of(rerank_pb2.RerankRequest)
+SCORE = descriptor_of(rerank_pb2.ScoreRequest)
 TOKENIZE = descriptor_of(tokenizer_pb2.TokenizeRequest)
 
 VLLM_SAMPLING = [
@@ -39,10 +40,13 @@ VLLM_EMBEDDINGS = [
     "embed_dtype", "endianness", "normalize", "use_activation", "mm_processor_kwargs", "add_generation_prompt",
     "continue_final_message", "chat_template", "chat_template_kwargs", "media_io_kwargs", "cache_salt",
 ]  # fmt: skip
-VLLM_RERANK = [
-    "model", "query", "documents", "top_n", "truncate_prompt_tokens", "truncation_side", "max_tokens_per_doc",
-    "use_activation", "mm_processor_kwargs", "priority", "request_id", "user", "return_documents", "cache_salt",
+VLLM_SCORING = [
+    "model", "documents", "instruction", "truncate_prompt_tokens", "truncation_side", "max_tokens_per_query",
+    "max_tokens_per_doc", "use_activation", "chat_template_kwargs", "mm_processor_kwargs", "priority", "request_id",
+    "user", "cache_salt",
 ]  # fmt: skip
+VLLM_RERANK = ["query", "top_n", "return_documents"]
+VLLM_SCORE = ["queries", "text_1", "text_2", "data_1", "data_2", "items"]
 VLLM_TOKENIZE = [
     "model", "prompt", "messages", "tools", "add_generation_prompt", "continue_final_message", "add_special_tokens",
     "return_token_strs", "chat_template", "chat_template_kwargs", "media_io_kwargs", "mm_processor_kwargs",
@@ -52,13 +56,14 @@ KNOWN = [
     (CHAT, {*chat_create_params.CompletionCreateParamsBase.__annotations__, *VLLM_SAMPLING, *VLLM_CHAT}),
     (COMPLETION, {*completion_create_params.CompletionCreateParamsBase.__annotations__, *VLLM_SAMPLING}),
     (EMBEDDINGS, {*embedding_create_params.EmbeddingCreateParams.__annotations__, *VLLM_EMBEDDINGS}),
-    (RERANK, set(VLLM_RERANK)),
+    (RERANK, {*VLLM_SCORING, *VLLM_RERANK}),
+    (SCORE, {*VLLM_SCORING, *VLLM_SCORE}),
     (TOKENIZE, set(VLLM_TOKENIZE)),
 ]
 
 
 @pytest.mark.parametrize(
-    ("request_type", "known"), KNOWN, ids=["chat", "completion", "embeddings", "rerank", "tokenize"]
+    ("request_type", "known"), KNOWN, ids=["chat", "completion", "embeddings", "rerank", "score", "tokenize"]
 )
 def test_tables_cover_the_members_of_other_apis(request_type: object, known: set[str]) -> None:
     placed = {name for member in members_of(request_type) for name in (member.path, *member.aliases)}  # pyright: ignore[reportArgumentType] - a table's row

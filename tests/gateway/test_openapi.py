@@ -56,6 +56,7 @@ def test_paths_match_the_facade() -> None:
         "/v1/completions": ["post"],
         "/v1/embeddings": ["post"],
         "/v1/rerank": ["post"],
+        "/v1/score": ["post"],
         "/tokenize": ["post"],
         "/detokenize": ["post"],
         "/v1/models": ["get"],

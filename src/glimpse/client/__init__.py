@@ -10,8 +10,8 @@ from glimpse.client.async_client import AsyncClient
 from glimpse.client.client import Client
 from glimpse.client.errors import GlimpseError
 from glimpse.client.messages import Audio, Image, Message, Video
-from glimpse.client.options import ChatOptions, EmbedOptions
-from glimpse.client.responses import Chunk, Completion, Embeddings
+from glimpse.client.options import ChatOptions, EmbedOptions, RerankOptions, ScoreOptions
+from glimpse.client.responses import Chunk, Completion, Embeddings, Ranking, Scores
 
 __all__ = [
     "AsyncClient",
@@ -25,5 +25,9 @@ __all__ = [
     "GlimpseError",
     "Image",
     "Message",
+    "Ranking",
+    "RerankOptions",
+    "ScoreOptions",
+    "Scores",
     "Video",
 ]

@@ -8,10 +8,35 @@ import grpc
 from glimpse.client.channel import DEFAULT_TARGET, open_channel
 from glimpse.client.errors import translate_errors
 from glimpse.client.messages import EmbeddingInput, ImageFile, Prompt
-from glimpse.client.options import CallOptions, ChatOptions, CountOptions, EmbedOptions, UploadOptions
-from glimpse.client.requests import call_arguments, chat_request, count_request, embedding_request, upload_requests
-from glimpse.client.responses import Chunk, Completion, Embeddings
-from glimpse.v1 import chat_pb2, chat_pb2_grpc, embedding_pb2_grpc, media_pb2, media_pb2_grpc, model_pb2, model_pb2_grpc
+from glimpse.client.options import (
+    CallOptions,
+    ChatOptions,
+    CountOptions,
+    EmbedOptions,
+    RerankOptions,
+    ScoreOptions,
+    UploadOptions,
+)
+from glimpse.client.requests import (
+    call_arguments,
+    chat_request,
+    count_request,
+    embedding_request,
+    rerank_request,
+    score_request,
+    upload_requests,
+)
+from glimpse.client.responses import Chunk, Completion, Embeddings, Ranking, Scores
+from glimpse.v1 import (
+    chat_pb2,
+    chat_pb2_grpc,
+    embedding_pb2_grpc,
+    media_pb2,
+    media_pb2_grpc,
+    model_pb2,
+    model_pb2_grpc,
+    rerank_pb2_grpc,
+)
 
 
 class Client:
@@ -43,6 +68,7 @@ class Client:
         self._embedding = embedding_pb2_grpc.EmbeddingServiceStub(self._channel)
         self._media = media_pb2_grpc.MediaServiceStub(self._channel)
         self._models = model_pb2_grpc.ModelServiceStub(self._channel)
+        self._rerank = rerank_pb2_grpc.RerankServiceStub(self._channel)
 
     def __enter__(self) -> Self:
         return self
@@ -82,6 +108,20 @@ class Client:
         request = embedding_request(inputs, options)
         with translate_errors():
             return Embeddings(self._embedding.CreateEmbeddings(request, **call_arguments(options, self._timeout)))
+
+    def rerank(self, query: str, documents: Sequence[str], **options: Unpack[RerankOptions]) -> Ranking:
+        """Orders documents, at most 2048, by how well they answer a query."""
+        request = rerank_request(query, documents, options)
+        with translate_errors():
+            return Ranking(self._rerank.Rerank(request, **call_arguments(options, self._timeout)))
+
+    def score(
+        self, queries: str | Sequence[str], documents: str | Sequence[str], **options: Unpack[ScoreOptions]
+    ) -> Scores:
+        """Tells how well each document, at most 2048, answers the only query, or the query at its place."""
+        request = score_request(queries, documents, options)
+        with translate_errors():
+            return Scores(self._rerank.Score(request, **call_arguments(options, self._timeout)))
 
     def upload(self, source: ImageFile, **options: Unpack[UploadOptions]) -> media_pb2.Media:
         """Uploads a media file once; pass the result as the source of an Image, Video or Audio, with the same salt.

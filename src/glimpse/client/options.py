@@ -52,6 +52,24 @@ class EmbedOptions(CountOptions, total=False):
     user: str
 
 
+class ScoreOptions(CountOptions, total=False):
+    """Options of `score`. Those without a comment are documented in glimpse/v1/rerank.proto."""
+
+    instruction: str
+    """What the documents are to be good for."""
+    priority: int
+    user: str
+
+
+class RerankOptions(ScoreOptions, total=False):
+    """Options of `rerank`. Those without a comment are documented in glimpse/v1/rerank.proto."""
+
+    top_n: int
+    """The largest number of results. Default: all documents."""
+    return_documents: bool
+    """Whether results repeat their documents. Default: true."""
+
+
 class ChatOptions(CountOptions, total=False):
     """Options of `chat` and `stream`. Those without a comment are documented in glimpse/v1/generation.proto."""
 

@@ -7,8 +7,16 @@ from itertools import chain
 from typing import Any, cast
 
 from glimpse.client.messages import EmbeddingInput, ImageFile, Prompt, read_file, to_messages
-from glimpse.client.options import CallOptions, ChatOptions, CountOptions, EmbedOptions, UploadOptions
-from glimpse.v1 import chat_pb2, completion_pb2, embedding_pb2, generation_pb2, media_pb2
+from glimpse.client.options import (
+    CallOptions,
+    ChatOptions,
+    CountOptions,
+    EmbedOptions,
+    RerankOptions,
+    ScoreOptions,
+    UploadOptions,
+)
+from glimpse.v1 import chat_pb2, completion_pb2, embedding_pb2, generation_pb2, media_pb2, rerank_pb2
 
 _CHUNK_BYTES = 1 << 20
 
@@ -50,6 +58,25 @@ def _to_input(given: EmbeddingInput) -> embedding_pb2.EmbeddingInput:
         return embedding_pb2.EmbeddingInput(token_ids=completion_pb2.TokenIds(ids=cast("Sequence[int]", given)))
     messages = to_messages(cast("Prompt", given))
     return embedding_pb2.EmbeddingInput(conversation=embedding_pb2.EmbeddingConversation(messages=messages))
+
+
+def rerank_request(query: str, documents: Sequence[str], options: RerankOptions) -> rerank_pb2.RerankRequest:
+    """Returns the request of `rerank`. Raises TypeError for documents of another type."""
+    return rerank_pb2.RerankRequest(query=query, documents=_to_documents(documents), **_members(options))
+
+
+def score_request(
+    queries: str | Sequence[str], documents: str | Sequence[str], options: ScoreOptions
+) -> rerank_pb2.ScoreRequest:
+    """Returns the request of `score`."""
+    queries, documents = ([each] if isinstance(each, str) else each for each in (queries, documents))
+    return rerank_pb2.ScoreRequest(queries=queries, documents=_to_documents(documents), **_members(options))
+
+
+def _to_documents(documents: Sequence[str]) -> list[rerank_pb2.RerankDocument]:
+    if isinstance(documents, str):
+        raise TypeError("'documents': expected a list of texts, got str; pass [text]")
+    return [rerank_pb2.RerankDocument(text=document) for document in documents]
 
 
 def upload_requests(source: ImageFile, options: UploadOptions) -> Iterator[media_pb2.UploadMediaRequest]:

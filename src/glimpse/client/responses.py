@@ -5,7 +5,7 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from glimpse.v1 import chat_pb2, content_pb2, embedding_pb2, generation_pb2
+from glimpse.v1 import chat_pb2, content_pb2, embedding_pb2, generation_pb2, rerank_pb2
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +81,42 @@ class Embeddings:
     def vectors(self) -> "list[array[float]]":
         """The values of each embedding, as float32; `numpy.asarray` takes them without a copy."""
         return [_float32s(each.values) for each in self.response.data]
+
+    @property
+    def usage(self) -> generation_pb2.Usage:
+        """The numbers of tokens."""
+        return self.response.usage
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """Documents, best first."""
+
+    response: rerank_pb2.RerankResponse
+    """The whole response."""
+
+    @property
+    def results(self) -> Sequence[rerank_pb2.RerankResult]:
+        """The best documents with their `index` among those sent and their `relevance_score`, 0 to 1."""
+        return self.response.results
+
+    @property
+    def usage(self) -> generation_pb2.Usage:
+        """The numbers of tokens."""
+        return self.response.usage
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """Scores, in the order of the documents."""
+
+    response: rerank_pb2.ScoreResponse
+    """The whole response."""
+
+    @property
+    def scores(self) -> list[float]:
+        """How well each document answers its query, 0 to 1."""
+        return [each.score for each in self.response.data]
 
     @property
     def usage(self) -> generation_pb2.Usage:

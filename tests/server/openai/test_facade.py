@@ -80,7 +80,8 @@ async def stub(script: Script) -> AsyncIterator[Any]:
         "glimpse.v1.ModelService.GetModel": script.get_model,
     }
     # The facade binds these too; the tests do not call them.
-    methods = ["CompletionService.CreateCompletion", "EmbeddingService.CreateEmbeddings", "RerankService.Rerank"]
+    methods = ["CompletionService.CreateCompletion", "EmbeddingService.CreateEmbeddings"]
+    methods += ["RerankService.Rerank", "RerankService.Score"]
     for method in (*methods, "TokenizerService.Tokenize", "TokenizerService.Detokenize"):
         handlers[f"glimpse.v1.{method}"] = script.create
     handlers["glimpse.v1.CompletionService.StreamCompletion"] = script.stream

@@ -56,7 +56,7 @@ async def channel(server: Server) -> AsyncIterator[grpc.aio.Channel]:
     grpc_server = grpc.aio.server(interceptors=[interceptor])
     methods = ["ChatService.CreateChatCompletion", "ChatService.StreamChatCompletion"]
     methods += ["CompletionService.CreateCompletion", "CompletionService.StreamCompletion"]
-    methods += ["EmbeddingService.CreateEmbeddings", "RerankService.Rerank"]
+    methods += ["EmbeddingService.CreateEmbeddings", "RerankService.Rerank", "RerankService.Score"]
     methods += ["ModelService.ListModels", "ModelService.GetModel"]
     methods += ["TokenizerService.Tokenize", "TokenizerService.Detokenize"]
     handlers: Any = {f"glimpse.v1.{method}": server.answer for method in methods}

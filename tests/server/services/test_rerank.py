@@ -1,4 +1,4 @@
-"""RerankService: scores are the reference's probabilities of "yes", and documents come in their order."""
+"""RerankService: scores are the reference's probabilities of "yes"; documents are ordered by them, pairs are not."""
 
 import json
 from collections.abc import Iterator
@@ -52,9 +52,16 @@ def rerank(channel: grpc.Channel, **fields: Any) -> rerank_pb2.RerankResponse:
     return rerank_pb2_grpc.RerankServiceStub(channel).Rerank(Request(**members))
 
 
-def reference(channel: grpc.Channel, path: Path, document: str, instruction: str = INSTRUCTION) -> float:
+def score(channel: grpc.Channel, queries: list[str], texts: list[str], **fields: Any) -> rerank_pb2.ScoreResponse:
+    request = rerank_pb2.ScoreRequest(queries=queries, documents=documents(*texts), **fields)
+    return rerank_pb2_grpc.RerankServiceStub(channel).Score(request)
+
+
+def reference(
+    channel: grpc.Channel, path: Path, document: str, instruction: str = INSTRUCTION, query: str = QUERY
+) -> float:
     """Returns the score that the model card's code computes with transformers."""
-    prompt = PROMPT.format(instruction=instruction, query=QUERY, document=document)
+    prompt = PROMPT.format(instruction=instruction, query=query, document=document)
     request = tokenizer_pb2.TokenizeRequest(prompt=prompt)
     tokens = tokenizer_pb2_grpc.TokenizerServiceStub(channel).Tokenize(request).tokens
     return torch.softmax(next_token_logits(path, tokens)[[YES, NO]], dim=0)[0].item()
@@ -103,6 +110,8 @@ def test_openai_s_facade_returns_jina_s_json(reranker: grpc.Channel) -> None:
     [
         ({"query": ""}, "query", "MISSING_VALUE"),
         ({"documents": []}, "documents", "MISSING_VALUE"),
+        ({"query": "the " * 10_000, "documents": documents(*["a"] * 2048)}, "query", "INVALID_VALUE"),
+        ({"instruction": "the " * 10_000, "documents": documents(*["a"] * 2048)}, "instruction", "INVALID_VALUE"),
         ({"documents": documents("a", "")}, "documents[1].text", "MISSING_VALUE"),
         ({"documents": documents("a", "the " * 600)}, "documents[1]", "CONTEXT_LENGTH_EXCEEDED"),
         ({"top_n": 0}, "top_n", "INVALID_VALUE"),
@@ -116,9 +125,67 @@ def test_errors_name_the_field(reranker: grpc.Channel, fields: dict[str, Any], f
     assert (info.reason, [each.field for each in violations.field_violations]) == (reason, [field])
 
 
+def test_scores_pairs_in_their_order(reranker: grpc.Channel, checkpoint: Path) -> None:
+    queries = ["the sea", "an inn", "the winter"]
+    pairs = score(reranker, queries, DOCUMENTS[:3])
+    expected = [
+        reference(reranker, checkpoint, each, query=query) for query, each in zip(queries, DOCUMENTS[:3], strict=True)
+    ]
+    assert [each.score for each in pairs.data] == pytest.approx(expected, abs=1e-5)
+    assert [each.index for each in pairs.data] == [0, 1, 2]
+    assert pairs.usage.total_tokens == pairs.usage.prompt_tokens > 100
+    assert pairs.id.startswith("score-")
+    assert pairs.created > 0
+
+
+def test_one_query_is_scored_with_each_document(reranker: grpc.Channel, checkpoint: Path) -> None:
+    one = score(reranker, [QUERY], DOCUMENTS)
+    ranked = {result.index: result.relevance_score for result in rerank(reranker).results}
+    assert {each.index: each.score for each in one.data} == pytest.approx(ranked, abs=1e-6)
+    (told,) = score(reranker, [QUERY], DOCUMENTS[:1], instruction="the other").data
+    assert told.score == pytest.approx(reference(reranker, checkpoint, DOCUMENTS[0], "the other"), abs=1e-5)
+
+
+def test_openai_s_facade_takes_and_returns_vllm_s_json(reranker: grpc.Channel) -> None:
+    openai: Any = openai_pb2_grpc.OpenAIServiceStub(reranker)
+    body = {"text_1": QUERY, "text_2": [DOCUMENTS[0], {"text": DOCUMENTS[1]}]}
+    sent = HttpBody(content_type="application/json", data=json.dumps(body).encode())
+    answer = json.loads(openai.Score(iter([sent])).data)
+    typed = score(reranker, [QUERY], DOCUMENTS[:2])
+    assert answer["object"] == "list"
+    assert [each["object"] for each in answer["data"]] == ["score", "score"]
+    assert [each["score"] for each in answer["data"]] == pytest.approx([each.score for each in typed.data], abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("queries", "texts", "fields", "field", "reason"),
+    [
+        ([], ["a"], {}, "queries", "MISSING_VALUE"),
+        (["a", ""], ["a", "b"], {}, "queries[1]", "MISSING_VALUE"),
+        (["a", "b"], ["a", "b", "c"], {}, "queries", "INVALID_VALUE"),
+        (["a", "b"], ["a"], {}, "queries", "INVALID_VALUE"),
+        (["a"], [], {}, "documents", "MISSING_VALUE"),
+        (["a"], ["a", ""], {}, "documents[1].text", "MISSING_VALUE"),
+        (["a", "b"], ["a", "the " * 600], {}, "documents[1]", "CONTEXT_LENGTH_EXCEEDED"),
+        (["the " * 10_000], ["a"] * 2048, {}, "queries[0]", "INVALID_VALUE"),
+        (["a"], ["a"], {"priority": -101}, "priority", "INVALID_VALUE"),
+    ],
+)
+def test_errors_of_pairs_name_the_field(
+    reranker: grpc.Channel, queries: list[str], texts: list[str], fields: dict[str, Any], field: str, reason: str
+) -> None:
+    with pytest.raises(grpc.RpcError) as caught:
+        score(reranker, queries, texts, **fields)
+    info, violations = details(caught.value)
+    assert (info.reason, [each.field for each in violations.field_violations]) == (reason, [field])
+
+
 def test_a_model_without_tokens_for_the_answers_is_refused_by_name(channel: grpc.Channel) -> None:
     with pytest.raises(grpc.RpcError) as caught:
         rerank(channel)
-    info, _ = details(caught.value)
-    assert info.reason == "UNSUPPORTED"
-    assert "its tokenizer has no single tokens for" in str(caught.value.details())
+    with pytest.raises(grpc.RpcError) as pairs:
+        score(channel, ["a"], ["b"])
+    for error in (caught.value, pairs.value):
+        info, _ = details(error)
+        assert info.reason == "UNSUPPORTED"
+        assert "its tokenizer has no single tokens for" in str(error.details())

@@ -58,3 +58,43 @@ class RerankResult(_message.Message):
     document: RerankDocument
     relevance_score: float
     def __init__(self, index: _Optional[int] = ..., document: _Optional[_Union[RerankDocument, _Mapping]] = ..., relevance_score: _Optional[float] = ...) -> None: ...
+
+class ScoreRequest(_message.Message):
+    __slots__ = ("model", "queries", "documents", "instruction", "cache_salt", "priority", "user")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    QUERIES_FIELD_NUMBER: _ClassVar[int]
+    DOCUMENTS_FIELD_NUMBER: _ClassVar[int]
+    INSTRUCTION_FIELD_NUMBER: _ClassVar[int]
+    CACHE_SALT_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    USER_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    queries: _containers.RepeatedScalarFieldContainer[str]
+    documents: _containers.RepeatedCompositeFieldContainer[RerankDocument]
+    instruction: str
+    cache_salt: str
+    priority: int
+    user: str
+    def __init__(self, model: _Optional[str] = ..., queries: _Optional[_Iterable[str]] = ..., documents: _Optional[_Iterable[_Union[RerankDocument, _Mapping]]] = ..., instruction: _Optional[str] = ..., cache_salt: _Optional[str] = ..., priority: _Optional[int] = ..., user: _Optional[str] = ...) -> None: ...
+
+class ScoreResponse(_message.Message):
+    __slots__ = ("id", "created", "model", "data", "usage")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    CREATED_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    USAGE_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    created: int
+    model: str
+    data: _containers.RepeatedCompositeFieldContainer[Score]
+    usage: _generation_pb2.Usage
+    def __init__(self, id: _Optional[str] = ..., created: _Optional[int] = ..., model: _Optional[str] = ..., data: _Optional[_Iterable[_Union[Score, _Mapping]]] = ..., usage: _Optional[_Union[_generation_pb2.Usage, _Mapping]] = ...) -> None: ...
+
+class Score(_message.Message):
+    __slots__ = ("index", "score")
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    SCORE_FIELD_NUMBER: _ClassVar[int]
+    index: int
+    score: float
+    def __init__(self, index: _Optional[int] = ..., score: _Optional[float] = ...) -> None: ...

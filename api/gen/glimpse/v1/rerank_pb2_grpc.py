@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class RerankServiceStub:
-    """Orders documents by how well they answer a query. Errors are those of ChatService.
+    """Tells how well documents answer queries. Errors are those of ChatService.
 
     The model is asked, in the words that Qwen3-Reranker was trained with, whether each document meets the query. The
     score is the probability of "yes" against "no" as the next token.
@@ -43,10 +43,15 @@ class RerankServiceStub:
                 request_serializer=glimpse_dot_v1_dot_rerank__pb2.RerankRequest.SerializeToString,
                 response_deserializer=glimpse_dot_v1_dot_rerank__pb2.RerankResponse.FromString,
                 _registered_method=True)
+        self.Score = channel.unary_unary(
+                '/glimpse.v1.RerankService/Score',
+                request_serializer=glimpse_dot_v1_dot_rerank__pb2.ScoreRequest.SerializeToString,
+                response_deserializer=glimpse_dot_v1_dot_rerank__pb2.ScoreResponse.FromString,
+                _registered_method=True)
 
 
 class RerankServiceServicer:
-    """Orders documents by how well they answer a query. Errors are those of ChatService.
+    """Tells how well documents answer queries. Errors are those of ChatService.
 
     The model is asked, in the words that Qwen3-Reranker was trained with, whether each document meets the query. The
     score is the probability of "yes" against "no" as the next token.
@@ -54,6 +59,13 @@ class RerankServiceServicer:
 
     def Rerank(self, request, context):
         """Scores the documents and returns the best ones.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Score(self, request, context):
+        """Scores pairs of a query and a document.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -67,6 +79,11 @@ def add_RerankServiceServicer_to_server(servicer, server):
                     request_deserializer=glimpse_dot_v1_dot_rerank__pb2.RerankRequest.FromString,
                     response_serializer=glimpse_dot_v1_dot_rerank__pb2.RerankResponse.SerializeToString,
             ),
+            'Score': grpc.unary_unary_rpc_method_handler(
+                    servicer.Score,
+                    request_deserializer=glimpse_dot_v1_dot_rerank__pb2.ScoreRequest.FromString,
+                    response_serializer=glimpse_dot_v1_dot_rerank__pb2.ScoreResponse.SerializeToString,
+            ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
             'glimpse.v1.RerankService', rpc_method_handlers)
@@ -76,7 +93,7 @@ def add_RerankServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class RerankService:
-    """Orders documents by how well they answer a query. Errors are those of ChatService.
+    """Tells how well documents answer queries. Errors are those of ChatService.
 
     The model is asked, in the words that Qwen3-Reranker was trained with, whether each document meets the query. The
     score is the probability of "yes" against "no" as the next token.
@@ -99,6 +116,33 @@ class RerankService:
             '/glimpse.v1.RerankService/Rerank',
             glimpse_dot_v1_dot_rerank__pb2.RerankRequest.SerializeToString,
             glimpse_dot_v1_dot_rerank__pb2.RerankResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Score(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/glimpse.v1.RerankService/Score',
+            glimpse_dot_v1_dot_rerank__pb2.ScoreRequest.SerializeToString,
+            glimpse_dot_v1_dot_rerank__pb2.ScoreResponse.FromString,
             options,
             channel_credentials,
             insecure,
