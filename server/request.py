@@ -105,7 +105,7 @@ class GenerationRequest:
     priority: int
     """Lower values are scheduled first."""
     cache_salt: str
-    """Separates the caches of requests with different salts. Requests without one share theirs."""
+    """Cache namespace, of the tenant and the salt that the request chose. Namespaces share nothing."""
     reasoning: ReasoningOptions | None = None
     """None: completions are not searched for reasoning."""
 

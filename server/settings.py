@@ -58,7 +58,7 @@ class ListenSettings(BaseModel):
     model_config = _FROZEN
 
     host: str = "127.0.0.1"
-    """Address to listen on. Requests are not authenticated: let other machines in only through a proxy that does it."""
+    """Address to listen on. Without --api-keys let other machines in only through a proxy that authenticates."""
     port: Port = 50051
     """Port for gRPC; 0 takes a free one."""
     metrics_host: str = "127.0.0.1"
@@ -209,6 +209,16 @@ class MediaSettings(BaseModel):
         return _DEFAULT_LIMITS | _limits(self.limit_mm_per_prompt)
 
 
+class AccessSettings(BaseModel):
+    """Who may call, and what they may do."""
+
+    model_config = _FROZEN
+
+    api_keys: Path | None = None
+    """File with the hashes of API keys and their tenants; `glimpse key` makes its lines. It is read again when it
+    changes. Requests then need a key, except for health. Default: everyone may call."""
+
+
 class Settings(BaseModel):
     """All settings of the server."""
 
@@ -217,6 +227,7 @@ class Settings(BaseModel):
     engine: Annotated[EngineSettings, Parameter(name="*", group=Group("Model", sort_key=1))] = EngineSettings()
     media: Annotated[MediaSettings, Parameter(name="*", group=Group("Media", sort_key=2))] = MediaSettings()
     listen: Annotated[ListenSettings, Parameter(name="*", group=Group("Server", sort_key=3))] = ListenSettings()
+    access: Annotated[AccessSettings, Parameter(name="*", group=Group("Access", sort_key=4))] = AccessSettings()
 
 
 _DEFAULT_LIMITS = {MediaKind.IMAGE: 16, MediaKind.VIDEO: 4, MediaKind.AUDIO: 4}

@@ -41,7 +41,7 @@ class RequestMedia:
     """The media of one request while the request is served."""
 
     namespace: str
-    """Cache namespace: the request's `cache_salt`. Empty for requests without one, which share a namespace."""
+    """Cache namespace, in which the server has put together the tenant and the request's `cache_salt`."""
     reservation: MemoryReservation
     usage: MediaUsage
     """Updated while the media are loaded."""

@@ -60,4 +60,5 @@ def gateway(*arguments: Annotated[str, Parameter(allow_leading_hyphen=True)]) ->
     os.execv(sys.executable, [sys.executable, "-m", "glimpse.gateway", *arguments])  # noqa: S606 - no shell is wanted
 
 
+app.command("glimpse.server.cli.key:key", help="Make an API key of a tenant, and its line for --api-keys.")
 app.command("glimpse.server.cli.chat:chat", help="Ask a running server, and write the answer as it comes.")

@@ -13,6 +13,7 @@ from glimpse.engine.errors import CheckpointError, EngineError
 from glimpse.engine.protocol import Ready
 from glimpse.native.processors import num_processors
 from glimpse.server.cli.console import LoadingProgress, ready_text, usage_text
+from glimpse.server.identity.errors import IdentityConfigError
 from glimpse.server.lifecycle.build_server import PortError, find_checkpoint
 from glimpse.server.lifecycle.gateway_child import GatewayDiedError
 from glimpse.server.lifecycle.logs import configure_logging
@@ -30,7 +31,7 @@ def run_server(settings: Settings, *, http_port: int | None, gateway_flags: Sequ
     """
     try:
         _serve(settings, http_port, gateway_flags)
-    except (CheckpointError, EngineError, PortError, GatewayDiedError) as error:
+    except (CheckpointError, EngineError, IdentityConfigError, PortError, GatewayDiedError) as error:
         sys.exit(f"glimpse: {error}")
 
 

@@ -28,6 +28,7 @@ from glimpse.server.generation.constraints import ConstraintBuilder
 from glimpse.server.generation.embedder import Embedder
 from glimpse.server.generation.generator import CompletionGenerator
 from glimpse.server.generation.prompts import PromptLoader
+from glimpse.server.lifecycle.build_access import build_access
 from glimpse.server.lifecycle.build_media import MediaComponents, build_media
 from glimpse.server.lifecycle.connections import connection_options
 from glimpse.server.lifecycle.loop_delay import watch_loop_delay
@@ -132,8 +133,10 @@ async def start_server(
 
     Raises:
         CheckpointError: the front end cannot work with the checkpoint.
+        IdentityConfigError: a file that says who may call cannot be used.
         PortError: a port cannot be listened on.
     """
+    access = build_access(settings.access)
     service_names = [service.full_name for service in (*_TYPED_SERVICES, _OPENAI_SERVICE)]
     health = Health(service_names)
     metrics = Metrics()
@@ -141,7 +144,7 @@ async def start_server(
     admission = Admission(max_queue_seconds=settings.engine.max_queue_seconds)
     clients = ClientIdentifier(settings.listen.trusted_proxies)
     bodies = BodyBudget(settings.listen.body_in_flight_bytes)
-    interceptor = RpcInterceptor(metrics, load, clients=clients, admission=admission, bodies=bodies)
+    interceptor = RpcInterceptor(metrics, load, access=access, clients=clients, admission=admission, bodies=bodies)
     grpc_server = grpc.aio.server(
         interceptors=[interceptor], options=(*_GRPC_OPTIONS, *connection_options(settings.listen))
     )
@@ -171,6 +174,7 @@ async def start_server(
         watches=[
             asyncio.create_task(watch_loop_delay(metrics.loop_delayed)),
             asyncio.create_task(return_memory()),
+            asyncio.create_task(access.watch()),
         ],
     )
 

@@ -37,6 +37,7 @@ async def run(
     Raises:
         CheckpointError: the checkpoint cannot be served.
         EngineError: the engine died while it loaded.
+        IdentityConfigError: a file that says who may call cannot be used.
         PortError: a port cannot be listened on.
         GatewayDiedError: the gateway ended by itself.
     """

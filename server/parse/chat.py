@@ -25,6 +25,7 @@ from glimpse.server.request import (
     ReasoningSupport,
     Tools,
 )
+from glimpse.server.rpc.context import cache_namespace
 from glimpse.server.rpc.errors import InvalidRequest
 from glimpse.v1 import chat_pb2, generation_pb2
 
@@ -68,7 +69,7 @@ def parse_chat(
             constraint=_parse_constraint(request, tools if may_call else None),
             tools=tools if may_call else None,
             priority=request.priority,
-            cache_salt=request.cache_salt,
+            cache_salt=cache_namespace(request.cache_salt),
             reasoning=parse_reasoning(request, reasoning),
         ),
         include_usage=request.stream_options.include_usage,

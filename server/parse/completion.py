@@ -7,6 +7,7 @@ from glimpse.server.parse.chat import check_bounds, check_stream_options, num_co
 from glimpse.server.parse.generation import check_token_ids, parse_generation
 from glimpse.server.parse.response_format import parse_response_format
 from glimpse.server.request import CompletionRequest, GenerationRequest, TextPrompt, TokenPrompt
+from glimpse.server.rpc.context import cache_namespace
 from glimpse.server.rpc.errors import InvalidRequest
 from glimpse.v1 import completion_pb2
 
@@ -40,7 +41,7 @@ def parse_completion(
             constraint=parse_response_format(request),
             tools=None,
             priority=request.priority,
-            cache_salt=request.cache_salt,
+            cache_salt=cache_namespace(request.cache_salt),
         ),
         include_usage=request.stream_options.include_usage,
         echo=request.echo,

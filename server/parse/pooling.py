@@ -10,6 +10,7 @@ from glimpse.server.parse.content import parse_conversation
 from glimpse.server.parse.generation import check_token_ids
 from glimpse.server.parse.prompt import with_options
 from glimpse.server.request import Conversation, EmbeddingInput, EmbeddingRequest, PromptSource, TextPrompt, TokenPrompt
+from glimpse.server.rpc.context import cache_namespace
 from glimpse.server.rpc.errors import InvalidRequest
 from glimpse.v1 import content_pb2, embedding_pb2
 
@@ -51,7 +52,7 @@ def parse_embedding_request(request: embedding_pb2.CreateEmbeddingsRequest, mode
         pooling=_parse_pooling(request, model),
         as_base64=request.encoding_format == embedding_pb2.ENCODING_FORMAT_BASE64,
         priority=request.priority,
-        cache_salt=request.cache_salt,
+        cache_salt=cache_namespace(request.cache_salt),
     )
 
 

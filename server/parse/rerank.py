@@ -6,6 +6,7 @@ from itertools import repeat
 from glimpse.engine.text.relevance import NO_ANSWER_TOKENS, TEMPLATE_OPTIONS, AnswerTokens, relevance_messages
 from glimpse.server.parse.chat import check_bounds
 from glimpse.server.request import Conversation, EmbeddingInput, EmbeddingRequest
+from glimpse.server.rpc.context import cache_namespace
 from glimpse.server.rpc.errors import InvalidRequest
 from glimpse.v1 import rerank_pb2
 
@@ -60,7 +61,7 @@ def _parse_pairs(
         pooling=tokens.pooling,
         as_base64=False,
         priority=request.priority,
-        cache_salt=request.cache_salt,
+        cache_salt=cache_namespace(request.cache_salt),
     )
 
 

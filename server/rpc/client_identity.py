@@ -1,7 +1,7 @@
 """Derives who sent an RPC, so that each client gets its share of the engine. Not authentication: keys are not checked.
 
-A client is known by its API key, else by its address. Names are opaque: hashes whose key is drawn when the process
-starts, so that neither engine nor logs ever hold an API key.
+A client is known by its tenant if the server authenticates, else by its API key, else by its address. Names are opaque:
+hashes whose key is drawn when the process starts, so that neither engine nor logs ever hold an API key.
 """
 
 import hashlib
@@ -42,6 +42,10 @@ class ClientIdentifier:
             if (key := values.get(header, "")) and key.rpartition(" ")[2].lower() not in _PLACEHOLDERS:
                 return self._name("key", key)
         return self._name("address", self._address(values.get(ADDRESS_HEADER, ""), peer))
+
+    def of_tenant(self, tenant: str) -> str:
+        """Returns an opaque name for all clients of a tenant: together they get one share."""
+        return self._name("tenant", tenant)
 
     def _address(self, forwarded: str, peer: str) -> str:
         address = _peer_address(peer)

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 
 import grpc.aio
 
+from glimpse.server.identity.errors import AccessError
+from glimpse.server.identity.tenant import Tenant
 from glimpse.server.rpc.client_identity import ClientIdentifier
 from glimpse.server.rpc.stopping import StopSwitch
 
@@ -30,6 +32,12 @@ class RpcContext:
     """In the event loop's time, slightly before the client's deadline; None: the client set none."""
     client: str = ""
     """An opaque name of who sent it: see `glimpse.server.rpc.client_identity`."""
+    tenant: Tenant = field(default_factory=Tenant)
+    """Whose caches it uses and whose quotas it counts against. Only its credential decides."""
+    is_admin: bool = True
+    """It may concern other tenants than its own. Servers without authentication allow that to everyone."""
+    refusal: AccessError | None = None
+    """Set if it is refused because of who sends it."""
     stop: StopSwitch = field(default_factory=StopSwitch)
     """Ends the RPC when the server stops. The interceptor's guard turns that into a status; a handler that can say more
     has a guard of its own."""
@@ -57,6 +65,14 @@ def current_rpc() -> RpcContext:
         rpc = RpcContext(request_id=new_request_id(), deadline=None)
         _current.set(rpc)
     return rpc
+
+
+def cache_namespace(cache_salt: str) -> str:
+    """Returns the cache namespace of the RPC that this task serves, for the salt that the client chose.
+
+    Caches and stores see only the namespace: two tenants never share one, whatever their salts are.
+    """
+    return current_rpc().tenant.namespace(cache_salt)
 
 
 def new_request_id() -> str:

@@ -5,6 +5,7 @@ Status details carry the reason and the field; the gateway derives the HTTP resp
 
 import asyncio
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -18,6 +19,12 @@ from google.rpc import error_details_pb2, status_pb2
 from glimpse.engine.errors import EngineError, EngineErrorCode
 from glimpse.engine.text.prompt import TemplateError
 from glimpse.media.errors import MediaError, MediaErrorCode
+from glimpse.server.identity.errors import (
+    AccessError,
+    PermissionDeniedError,
+    QuotaExceededError,
+    UnauthenticatedError,
+)
 from glimpse.server.rpc.context import REQUEST_ID_HEADER, current_rpc
 from glimpse.server.rpc.stopping import ServerStoppingError
 
@@ -106,6 +113,8 @@ def to_status(error: Exception) -> RpcFailure:
             )
         case ServerStoppingError():
             return _STOPPING
+        case AccessError():
+            return _access_failure(error)
         case EngineError(code=EngineErrorCode.INTERNAL):
             _log.error("engine_error", message=error.message)
             return _internal()
@@ -203,6 +212,24 @@ def _engine_failure(error: EngineError) -> RpcFailure:
         type=kind,
         field=field,
         retry_after_seconds=retry_after_seconds,
+    )
+
+
+_ACCESS_FAILURES: Mapping[type[AccessError], tuple[grpc.StatusCode, str]] = {
+    UnauthenticatedError: (grpc.StatusCode.UNAUTHENTICATED, "authentication_error"),
+    PermissionDeniedError: (grpc.StatusCode.PERMISSION_DENIED, "permission_error"),
+    QuotaExceededError: (grpc.StatusCode.RESOURCE_EXHAUSTED, "rate_limit_error"),
+}
+
+
+def _access_failure(error: AccessError) -> RpcFailure:
+    code, kind = _ACCESS_FAILURES[type(error)]
+    return RpcFailure(
+        code=code,
+        message=error.message,
+        reason=error.reason,
+        type=kind,
+        retry_after_seconds=error.retry_after_seconds if isinstance(error, QuotaExceededError) else None,
     )
 
 

@@ -12,6 +12,8 @@ import grpc.aio
 import structlog
 from opentelemetry.trace import INVALID_SPAN, Span
 
+from glimpse.server.identity.access import Access
+from glimpse.server.identity.errors import AccessError
 from glimpse.server.rpc.admission import Admission
 from glimpse.server.rpc.body_budget import BodyBudget
 from glimpse.server.rpc.client_identity import ClientIdentifier
@@ -41,11 +43,14 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
         metrics: Metrics,
         load: LoadMeter,
         *,
+        access: Access | None = None,
         clients: ClientIdentifier | None = None,
         admission: Admission | None = None,
         bodies: BodyBudget | None = None,
     ) -> None:
-        """Without `admission` every request is admitted at once; without `bodies` they may take all memory."""
+        """Without `access` everyone may call; without `admission` every request is admitted at once; without `bodies`
+        they may take all memory."""
+        self._access = access or Access()
         self._clients = clients or ClientIdentifier()
         self._admission = admission or Admission()
         self._bodies = bodies or BodyBudget()
@@ -100,10 +105,11 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
     @contextmanager
     def _observe(self, method: str, context: Context) -> Generator[RpcContext]:
         rpc = begin_rpc(context, self._clients)
+        self._authenticate(rpc, method, context)
         began = time.monotonic()
         counted = not method.startswith(_INFRASTRUCTURE)
         span = begin_span(method, context.invocation_metadata() or ()) if counted else INVALID_SPAN
-        structlog.contextvars.bind_contextvars(request_id=rpc.request_id, **_trace(span))
+        structlog.contextvars.bind_contextvars(request_id=rpc.request_id, **_trace(span), **_tenant(rpc))
         if counted:
             self._load.rpc_began()
         self._set_load_trailer(context)  # for RPCs that fail; successful ones update it at their end
@@ -133,6 +139,17 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
                 completion_tokens=rpc.completion_tokens,
             )
 
+    def _authenticate(self, rpc: RpcContext, method: str, context: Context) -> None:
+        """Sets whose RPC it is, or why it is refused."""
+        try:
+            identity = self._access.authenticate(method, context.invocation_metadata() or ())
+        except AccessError as error:
+            rpc.refusal, rpc.is_admin = error, False
+            return
+        rpc.tenant, rpc.is_admin = identity.tenant, identity.is_admin
+        if identity.tenant.name:
+            rpc.client = self._clients.of_tenant(identity.tenant.name)
+
     def _set_load_trailer(self, context: Context) -> None:
         context.set_trailing_metadata(((REPORT_TRAILER, self._load.report().SerializeToString()),))
 
@@ -152,17 +169,23 @@ def _break_cycles(error: grpc.aio.AbortError) -> None:
 
 @asynccontextmanager
 async def _until_stopped(rpc: RpcContext, context: Context) -> AsyncGenerator[None]:
-    """Aborts an RPC whose handler does not do it by itself when the server stops."""
+    """Aborts an RPC that is refused, and one whose handler does not do it by itself when the server stops."""
     try:
         async with rpc.stop.guard():
+            if rpc.refusal is not None:
+                raise rpc.refusal
             yield
-    except ServerStoppingError as error:
+    except (AccessError, ServerStoppingError) as error:
         await abort(context, to_status(error))
 
 
 def _trace(span: Span) -> dict[str, str]:
     trace_id = trace_id_of(span)
     return {} if trace_id is None else {"trace_id": trace_id}
+
+
+def _tenant(rpc: RpcContext) -> dict[str, str]:
+    return {"tenant": rpc.tenant.name} if rpc.tenant.name else {}
 
 
 def _code(error: BaseException, context: Context) -> str:

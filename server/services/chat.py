@@ -18,7 +18,7 @@ from glimpse.server.render.chat import (
 )
 from glimpse.server.request import ChatRequest
 from glimpse.server.rpc.body_budget import body_size
-from glimpse.server.rpc.context import current_rpc
+from glimpse.server.rpc.context import cache_namespace, current_rpc
 from glimpse.server.rpc.offload import run_sized
 from glimpse.server.rpc.typed_handlers import Context
 from glimpse.server.services.models import ServedModel
@@ -67,7 +67,7 @@ class ChatHandlers:
         self.model.check_name(request.model)
         max_model_len = self.generator.check_ready().max_model_len
         conversation = await run_sized(body_size(), parse_count, request, max_media=self.model.max_media)
-        cache_salt = request.cache_salt
+        cache_salt = cache_namespace(request.cache_salt)
         del request  # which has the media's bytes
         load = self.loader.load(conversation, cache_salt=cache_salt, deadline=current_rpc().deadline)
         async with load as prompt:

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from glimpse.media.errors import MediaError, MediaErrorCode
 from glimpse.media.sources.uploads import Upload, Uploads
 from glimpse.server.parse.chat import check_bounds
+from glimpse.server.rpc.context import cache_namespace
 from glimpse.server.rpc.errors import InvalidRequest
 from glimpse.server.rpc.typed_handlers import Context
 from glimpse.v1 import media_pb2
@@ -35,13 +36,13 @@ class MediaHandlers:
                 incoming.append(message.chunk)
             file = await incoming.finish()
         ttl_seconds = header.ttl_seconds if header.HasField("ttl_seconds") else None
-        upload = self._uploads.keep(header.cache_salt, file, ttl_seconds=ttl_seconds)
+        upload = self._uploads.keep(cache_namespace(header.cache_salt), file, ttl_seconds=ttl_seconds)
         return media_pb2.UploadMediaResponse(media=_render(upload))
 
     async def get_media(self, request: media_pb2.GetMediaRequest, _context: Context) -> media_pb2.GetMediaResponse:
         """GetMedia."""
         check_bounds(request)
-        upload = self._uploads.find(request.cache_salt, request.upload_id)
+        upload = self._uploads.find(cache_namespace(request.cache_salt), request.upload_id)
         if upload is None:
             raise _not_found()
         return media_pb2.GetMediaResponse(media=_render(upload))
@@ -51,7 +52,7 @@ class MediaHandlers:
     ) -> media_pb2.DeleteMediaResponse:
         """DeleteMedia."""
         check_bounds(request)
-        if not self._uploads.remove(request.cache_salt, request.upload_id):
+        if not self._uploads.remove(cache_namespace(request.cache_salt), request.upload_id):
             raise _not_found()
         return media_pb2.DeleteMediaResponse()
 

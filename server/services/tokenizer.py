@@ -11,7 +11,7 @@ from glimpse.server.parse.prompt import parse_prompt
 from glimpse.server.parse.tools import parse_tools
 from glimpse.server.request import PromptSource, TextPrompt
 from glimpse.server.rpc.body_budget import body_size
-from glimpse.server.rpc.context import current_rpc
+from glimpse.server.rpc.context import cache_namespace, current_rpc
 from glimpse.server.rpc.errors import InvalidRequest
 from glimpse.server.rpc.offload import run_sized
 from glimpse.server.rpc.typed_handlers import Context
@@ -41,7 +41,8 @@ class TokenizerHandlers:
         self.model.check_name(request.model)
         source = await run_sized(body_size(), self._parse, request)
         max_model_len = self.generator.check_ready().max_model_len
-        load = self.loader.load(source, cache_salt=request.cache_salt, deadline=current_rpc().deadline)
+        namespace = cache_namespace(request.cache_salt)
+        load = self.loader.load(source, cache_salt=namespace, deadline=current_rpc().deadline)
         async with load as prompt:
             tokens = prompt.token_ids
         with_texts = request.return_token_strs

@@ -1,0 +1,80 @@
+"""Decides who sends an RPC, from its credential alone, and refuses those that have none.
+
+Health is open to everyone, because load balancers and Kubernetes have no credentials. Everything else is not.
+"""
+
+import asyncio
+from collections.abc import Iterable, Mapping
+
+from glimpse.server.identity.api_keys import Caller, key_hash
+from glimpse.server.identity.errors import UnauthenticatedError
+from glimpse.server.identity.tenant import Tenant
+from glimpse.server.identity.watched_file import WatchedFile
+
+_OPEN = "/grpc.health.v1.Health/"
+_KEY_HEADERS = ("authorization", "x-api-key")
+_HINT = "send `Authorization: Bearer KEY`, or `x-api-key: KEY`"
+
+
+class Access:
+    """Who may call. Without keys, everyone may, as the nameless tenant."""
+
+    def __init__(self, *, keys: WatchedFile[Mapping[str, Caller]] | None = None) -> None:
+        self._keys = keys
+        self._tenants: dict[str, Tenant] = {}
+        self._nameless = Tenant()
+
+    @property
+    def is_required(self) -> bool:
+        """Whether requests need a credential."""
+        return self._keys is not None
+
+    def authenticate(self, method: str, metadata: Iterable[tuple[str, str | bytes]]) -> "Identity":
+        """Returns who sends an RPC.
+
+        Args:
+            method: its full name, such as "/glimpse.v1.ChatService/CountTokens".
+            metadata: its invocation metadata.
+
+        Raises:
+            UnauthenticatedError: the credential is missing or wrong.
+        """
+        if not self.is_required or method.startswith(_OPEN):
+            return Identity(self._nameless, is_admin=not self.is_required)
+        caller = self._caller({name: value for name, value in metadata if isinstance(value, str)})
+        return Identity(self.tenant(caller.tenant), is_admin=caller.is_admin)
+
+    def tenant(self, name: str) -> Tenant:
+        """Returns the tenant of this name."""
+        return self._tenants.setdefault(name, Tenant(name))
+
+    async def watch(self) -> None:
+        """Keeps what is known about callers up to date, until it is cancelled."""
+        files = [each for each in (self._keys,) if each is not None]
+        await asyncio.gather(*(each.watch() for each in files))
+
+    def _caller(self, values: Mapping[str, str]) -> Caller:
+        key = _credential(values)
+        if not key:
+            raise UnauthenticatedError(f"The request has no API key; {_HINT}.", "missing_credential")
+        caller = None if self._keys is None else self._keys.value.get(key_hash(key))
+        if caller is None:
+            raise UnauthenticatedError(f"The API key is not valid; {_HINT}.", "invalid_api_key")
+        return caller
+
+
+class Identity:
+    """Who sends an RPC."""
+
+    def __init__(self, tenant: Tenant, *, is_admin: bool = False) -> None:
+        self.tenant = tenant
+        self.is_admin = is_admin
+        """May call methods that concern other tenants."""
+
+
+def _credential(values: Mapping[str, str]) -> str:
+    for name in _KEY_HEADERS:
+        if value := values.get(name, "").strip():
+            scheme, _, rest = value.partition(" ")
+            return rest.strip() if scheme.lower() == "bearer" else value
+    return ""

@@ -1,0 +1,104 @@
+"""The file of API keys holds hashes, and a line that cannot be used is refused without being repeated."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from glimpse.server.cli import key as command
+from glimpse.server.identity.access import Access
+from glimpse.server.identity.api_keys import Caller, key_hash, key_line, new_key, parse_keys
+from glimpse.server.identity.errors import IdentityConfigError, UnauthenticatedError
+from glimpse.server.identity.watched_file import WatchedFile
+
+CHAT = "/glimpse.v1.ChatService/CountTokens"
+HASH = key_hash("secret")
+
+
+def access_of(path: Path, *lines: str) -> tuple[Access, WatchedFile[Mapping[str, Caller]]]:
+    path.write_text("\n".join(lines))
+    file = WatchedFile(path, parse_keys)
+    return Access(keys=file), file
+
+
+def test_lines_name_callers_and_hold_no_keys():
+    acme, admin = new_key(), new_key()
+    lines = [key_line(acme, Caller(tenant="acme")), "", "# ours", key_line(admin, Caller(tenant="ops", is_admin=True))]
+    callers = parse_keys("\n".join(lines), "keys")
+    assert callers[key_hash(acme)] == Caller(tenant="acme")
+    assert callers[key_hash(admin)] == Caller(tenant="ops", is_admin=True)
+    assert acme not in "".join(lines)
+    assert acme != admin
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("glimpse-plaintext acme", "line 1: expected sha256:"),
+        (f"\n{HASH}", "line 2: expected a tenant's name"),
+        (f"{HASH} acme root", "line 1: expected nothing or 'admin'"),
+        (f"{HASH} acme\n{HASH} other", "line 2: expected each key once"),
+    ],
+)
+def test_unusable_line_is_refused_by_its_number(text: str, expected: str):
+    with pytest.raises(IdentityConfigError) as caught:
+        parse_keys(text, "keys")
+    assert expected in str(caught.value)
+    assert "plaintext" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [("authorization", "Bearer secret"), ("authorization", "bearer  secret"), ("x-api-key", "secret")],
+)
+def test_key_gives_the_tenant(tmp_path: Path, header: tuple[str, str]):
+    access, _ = access_of(tmp_path / "keys", f"{HASH} acme")
+    assert access.authenticate(CHAT, [header]).tenant.name == "acme"
+
+
+@pytest.mark.parametrize(
+    ("metadata", "reason"),
+    [
+        ([], "missing_credential"),
+        ([("authorization", "Bearer ")], "missing_credential"),
+        ([("authorization", "Bearer other")], "invalid_api_key"),
+        ([("authorization", f"Bearer {HASH}")], "invalid_api_key"),
+        ([("x-glimpse-tenant", "acme")], "missing_credential"),
+    ],
+)
+def test_nothing_else_gives_one(tmp_path: Path, metadata: list[tuple[str, str | bytes]], reason: str):
+    access, _ = access_of(tmp_path / "keys", f"{HASH} acme")
+    with pytest.raises(UnauthenticatedError) as caught:
+        access.authenticate(CHAT, metadata)
+    assert caught.value.reason == reason
+    assert "secret" not in caught.value.message
+
+
+def test_file_is_read_again_and_a_broken_one_is_not_taken_over(tmp_path: Path):
+    access, file = access_of(tmp_path / "keys", f"{HASH} acme")
+    (tmp_path / "keys").write_text("broken")
+    file.refresh()
+    assert access.authenticate(CHAT, [("x-api-key", "secret")]).tenant.name == "acme"
+    (tmp_path / "keys").write_text(f"{key_hash('new')} acme")
+    file.refresh()
+    assert access.authenticate(CHAT, [("x-api-key", "new")]).tenant.name == "acme"
+    with pytest.raises(UnauthenticatedError):
+        access.authenticate(CHAT, [("x-api-key", "secret")])
+
+
+def test_missing_file_is_an_error_at_the_start(tmp_path: Path):
+    with pytest.raises(IdentityConfigError, match="expected a readable file"):
+        WatchedFile(tmp_path / "none", parse_keys)
+
+
+def test_command_writes_the_line_and_shows_the_key_apart(capsys: pytest.CaptureFixture[str]):
+    command.key("acme", admin=True)
+    written = capsys.readouterr()
+    secret = written.err.splitlines()[-1]
+    assert written.out == key_line(secret, Caller(tenant="acme", is_admin=True)) + "\n"
+    assert secret not in written.out
+
+
+def test_command_refuses_a_name_with_spaces():
+    with pytest.raises(SystemExit, match="'tenant': expected"):
+        command.key("a b")
