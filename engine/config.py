@@ -4,7 +4,8 @@ The server's flags and environment variables and `LLM`'s keyword arguments are m
 are their help texts.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Annotated, Literal, TypedDict
 
 from annotated_types import Ge, Gt, Le
@@ -86,6 +87,8 @@ class EngineConfig(EngineOptions):
 
     model_path: str
     """Folder of the checkpoint."""
+    companions: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Folders of checkpoints that hold parts of the model, by the field of `config.json` that names each."""
 
 
 class OfflineOptions(TypedDict, total=False):

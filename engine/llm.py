@@ -10,6 +10,7 @@ from typing import Any, Literal, Unpack, assert_never, get_args
 from glimpse.engine.checkpoint import DEFAULT_MODEL, resolve_checkpoint
 from glimpse.engine.config import OfflineOptions
 from glimpse.engine.errors import EngineError
+from glimpse.engine.families.companions import resolve_companions
 from glimpse.engine.families.token_layout import TokenLayout
 from glimpse.engine.loading.load_engine import load_core
 from glimpse.engine.offline.engine_options import parse_engine_options
@@ -71,6 +72,7 @@ class LLM:
         self,
         model: str | os.PathLike[str] = DEFAULT_MODEL,
         *,
+        companions: Mapping[str, str | os.PathLike[str]] | None = None,
         chat_template: str | None = None,
         tool_template: ToolTemplate = "auto",
         limit_mm_per_prompt: Mapping[str, int] | None = None,
@@ -89,6 +91,9 @@ class LLM:
 
         Args:
             model: A folder, or an id of the Hugging Face hub; by default the checkpoint that comes with the project.
+            companions: Folders of checkpoints that the model's `config.json` names as its parts, by these names:
+                `{"meta-llama/Llama-3.2-1B-Instruct": "/models/llama"}` for Ultravox; by default each name is a folder
+                or an id of the hub.
             chat_template: A file whose template replaces the checkpoint's.
             tool_template: "auto" shows tools in the format of Qwen2.5 to Qwen2-VL and Qwen2.5-VL, if the checkpoint's
                 template ignores them and there is no `chat_template`; "off" refuses tools then.
@@ -130,7 +135,8 @@ class LLM:
         self._media_defaults = parse_defaults(mm_processor_kwargs, "mm_processor_kwargs")
         self._accepts_embeddings = enable_mm_embeds
         path = resolve_checkpoint(os.fspath(model))
-        config = parse_engine_options(options, path)
+        replaced = {name: os.fspath(folder) for name, folder in (companions or {}).items()}
+        config = parse_engine_options(options, path, resolve_companions(path, replaced))
         engine = load_core(config, on_progress=lambda _stage, _fraction: None)
         self._core = engine.core
         self._model = engine.model

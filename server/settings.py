@@ -101,6 +101,9 @@ class ModelSettings(BaseModel):
 
     model_config = _FROZEN
 
+    companion: Names = ()
+    """ID=FOLDER, where the checkpoint named ID in the model's config.json is a folder here; repeatable. Ultravox names
+    its decoder and its encoder so. Default: ID is a folder, or a model on the Hugging Face Hub."""
     chat_template: Path | None = None
     """File with a Jinja chat template, to use instead of the checkpoint's."""
     tool_template: Literal["auto", "off"] = "auto"
@@ -120,9 +123,23 @@ class ModelSettings(BaseModel):
             return options
         return {name: _parse_size(value) if name.endswith("_bytes") else value for name, value in options.items()}
 
-    def engine_config(self, checkpoint: Path) -> EngineConfig:
-        """Returns the configuration of an engine that serves the checkpoint in this folder."""
-        return EngineConfig(model_path=str(checkpoint), **asdict(self.options))
+    @field_validator("companion")
+    @classmethod
+    def _check_companions(cls, companions: tuple[str, ...]) -> tuple[str, ...]:
+        for companion in companions:
+            if not all(companion.partition("=")):
+                raise ValueError(f"expected ID=FOLDER, got {companion!r}")
+        return companions
+
+    @property
+    def companions(self) -> Mapping[str, str]:
+        """Returns the folder of each companion that has one, by its name in `config.json`."""
+        return dict(companion.split("=", 1) for companion in self.companion)
+
+    def engine_config(self, checkpoint: Path, folders: Mapping[str, str] | None = None) -> EngineConfig:
+        """Returns the configuration of an engine that serves the checkpoint in this folder, with the folders of its
+        companions as `resolve_companions` returns them."""
+        return EngineConfig(model_path=str(checkpoint), companions=folders or {}, **asdict(self.options))
 
 
 class EngineSettings(ModelSettings, NameSettings):

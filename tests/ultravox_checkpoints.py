@@ -1,14 +1,15 @@
-"""Tiny Ultravox checkpoints with seeded random weights: projector, encoder and decoder in one folder.
+"""Tiny Ultravox checkpoints with seeded random weights: projector, encoder and decoder in one folder, or in three.
 
 Answers have the properties described in `tests.checkpoints`. The encoder hears chunks of two seconds instead of thirty.
 """
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from tokenizers import processors
 from transformers import LlamaConfig, LlamaForCausalLM
 from transformers.models.whisper.configuration_whisper import WhisperConfig
@@ -80,6 +81,46 @@ def make_ultravox_checkpoint(
         stored = {name.removeprefix("language_model."): each for name, each in stored.items()}
     save_file(stored, path / "model.safetensors", {"format": "pt"})
     return path
+
+
+def split_ultravox_checkpoint(whole: Path, folder: Path, *, own_encoder: bool = False) -> Path:
+    """Writes the parts of a checkpoint as they are published, each into a folder in `folder`, and returns that of the
+    projector, "ultravox". It names the decoder, in the folder "llama", org/llama, and the encoder, in "whisper",
+    org/whisper.
+
+    Args:
+        whole: the checkpoint.
+        folder: made if it does not exist.
+        own_encoder: the encoder stays with the projector, as in published checkpoints that trained it, and there is no
+            preprocessor's configuration.
+    """
+    ultravox, decoder, encoder = (folder / name for name in ("ultravox", "llama", "whisper"))
+    for path in (ultravox, decoder, encoder):
+        path.mkdir(parents=True)
+    document = _document(whole)
+    names = {"text_model_id": "org/llama", "audio_model_id": None if own_encoder else "org/whisper"}
+    text, audio = document.pop("text_config"), document.pop("audio_config")
+    write_json(ultravox / "config.json", document | names | ({"audio_config": audio} if own_encoder else {}))
+    write_json(decoder / "config.json", text | {"architectures": ["LlamaForCausalLM"]})
+    write_json(encoder / "config.json", audio | {"architectures": ["WhisperForConditionalGeneration"]})
+    write_json(encoder / "generation_config.json", {"eos_token_id": 0})
+    write_json(encoder / "preprocessor_config.json", PREPROCESSOR_CONFIG)
+    shutil.copy(whole / "generation_config.json", decoder)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(whole / name, ultravox)
+    parts = {"language_model": (decoder, ""), "audio_tower": (encoder, "model.encoder.")}
+    stored = {path: dict[str, torch.Tensor]() for path in (ultravox, decoder, encoder)}
+    for name, tensor in load_file(whole / "model.safetensors").items():
+        part, _, rest = name.partition(".")
+        if part not in parts or (part == "audio_tower" and own_encoder):
+            stored[ultravox][name] = tensor
+        else:
+            path, prefix = parts[part]
+            stored[path][prefix + rest] = tensor
+    stored[encoder]["model.decoder.layer_norm.weight"] = torch.ones(WIDTH)
+    for path, tensors in stored.items():
+        save_file(tensors, path / "model.safetensors", {"format": "pt"})
+    return ultravox
 
 
 def whisper_encoder(path: Path) -> WhisperEncoder:

@@ -1,6 +1,6 @@
 """The registry: architecture → family; and the reader of a checkpoint's configuration."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from glimpse.engine.families.reading.pooling import read_pooling
 from glimpse.engine.families.spec import FamilySpec
 from glimpse.engine.families.text import LLAMA, MISTRAL, PHI3, QWEN2, QWEN3
 from glimpse.engine.families.ultravox import ULTRAVOX
-from glimpse.engine.model_config.model import ModelConfig, read_json
+from glimpse.engine.model_config.model import Companion, ModelConfig, read_json
 from glimpse.engine.quantization import checkpoint_blocks, checkpoint_quantization
 
 FAMILIES: Mapping[str, FamilySpec] = {
@@ -48,20 +48,26 @@ FAMILIES: Mapping[str, FamilySpec] = {
 """Name in `architectures` of `config.json` → family. Those of text models that end in "Model" are decoders
 without an output head."""
 
+_DECODER = "text_config"
+"""Field that has the decoder's configuration in documents of models with an encoder."""
 _HINTS: Mapping[str, str] = {
     "InternVLChatModel": "; serve the same model as transformers stores it, whose name ends in -hf",
 }
 """Architectures that are not supported → what to do instead."""
 
 
-def load_model_config(path: Path) -> ModelConfig:
+def load_model_config(path: Path, folders: Mapping[str, str] | None = None) -> ModelConfig:
     """Reads a checkpoint's configuration, in the layout of the published checkpoints or of transformers 5.
+
+    Args:
+        path: folder of the checkpoint.
+        folders: those of the checkpoints that it names as parts of the model, as `resolve_companions` returns them.
 
     Raises:
         CheckpointError: a file is missing or not JSON, a field is missing, or the architecture is not supported.
     """
     config = read_json(path / "config.json")
-    architecture = str((config.get("architectures") or ["?"])[0])
+    architecture = architecture_of(config)
     spec = FAMILIES.get(architecture)
     if spec is None:
         supported = ", ".join(FAMILIES)
@@ -69,25 +75,54 @@ def load_model_config(path: Path) -> ModelConfig:
             f"config.json: 'architectures': expected one of {supported}; got {architecture!r}"
             f"{_HINTS.get(architecture, '')}"
         )
+    companions = _companions(config, spec, folders or {})
+    parts = _parts(spec, companions)
+    config = {**config, **parts}
+    # The decoder's own checkpoint says how its weights are stored, and where its answers end.
+    decoder = [each.path for each in companions if spec.companions[each.field].document == _DECODER]
+    stored = parts.get(_DECODER, {}) if "quantization_config" not in config else config
     try:
         family = spec.read_config(config)
         return ModelConfig(
             architecture=architecture,
             # Qwen2-Audio has it only among the decoder's fields.
-            dtype=_dtype(config) or _dtype(config.get("text_config", {})) or "float32",
+            dtype=_dtype(config) or _dtype(config.get(_DECODER, {})) or "float32",
             text=family.text,
             encoder=family.encoder,
             placeholder_ids={**family.placeholder_ids, **_token_ids(path, family.placeholder_tokens)},
             placeholder_texts=family.placeholder_texts,
-            eos_token_ids=_eos_token_ids(path, config.get("text_config") or config, config) or family.eos_token_ids,
-            quantization=checkpoint_quantization(config),
-            fp8_blocks=checkpoint_blocks(config),
+            eos_token_ids=_eos_token_ids([path, *decoder], config.get(_DECODER) or config, config)
+            or family.eos_token_ids,
+            quantization=checkpoint_quantization(stored),
+            fp8_blocks=checkpoint_blocks(stored),
             pooling=read_pooling(path),
             is_embedding_model=(architecture.endswith("Model") and family.encoder is None)
             or (path / "modules.json").exists(),
+            companions=companions,
         )
     except KeyError as error:
         raise CheckpointError(f"config.json has no field {error.args[0]!r}") from error
+
+
+def architecture_of(config: Mapping[str, Any]) -> str:
+    """Returns the name in `architectures` of a `config.json`; "?" without one."""
+    return str((config.get("architectures") or ["?"])[0])
+
+
+def _companions(config: Mapping[str, Any], spec: FamilySpec, folders: Mapping[str, str]) -> tuple[Companion, ...]:
+    for field in spec.companions:
+        if config.get(field) is not None and field not in folders:
+            raise CheckpointError(f"config.json: '{field}': expected the folder of {config[field]!r}, got none")
+    return tuple(
+        Companion(field=field, path=Path(folders[field]), prefix=part.prefix)
+        for field, part in spec.companions.items()
+        if field in folders
+    )
+
+
+def _parts(spec: FamilySpec, companions: Iterable[Companion]) -> dict[str, Any]:
+    """Returns the configurations of companions, by the fields in which the model's own would have them."""
+    return {spec.companions[each.field].document: read_json(each.path / "config.json") for each in companions}
 
 
 def _token_ids(path: Path, tokens: Mapping[str, str]) -> Mapping[str, int]:
@@ -111,10 +146,9 @@ def family_of(config: ModelConfig) -> FamilySpec:
     return FAMILIES[config.architecture]
 
 
-def _eos_token_ids(path: Path, text: Mapping[str, Any], config: Mapping[str, Any]) -> tuple[int, ...]:
-    generation: Mapping[str, Any] = {}
-    if (path / "generation_config.json").exists():
-        generation = read_json(path / "generation_config.json")
+def _eos_token_ids(folders: Iterable[Path], text: Mapping[str, Any], config: Mapping[str, Any]) -> tuple[int, ...]:
+    files = (file for folder in folders if (file := folder / "generation_config.json").exists())
+    generation: Mapping[str, Any] = next(map(read_json, files), {})
     eos = generation.get("eos_token_id", config.get("eos_token_id", text.get("eos_token_id")))
     if eos is None:
         return ()

@@ -62,6 +62,16 @@ class LargestMedium:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CompanionSpec:
+    """A part of the model that may be a checkpoint of its own."""
+
+    document: str
+    """Field that has the part's configuration where one checkpoint holds all parts."""
+    prefix: str
+    """As in `Companion`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FamilySpec:
     """One architecture: a row of the registry."""
 
@@ -72,6 +82,9 @@ class FamilySpec:
         KeyError: a field is missing.
         CheckpointError: a value is not supported.
     """
+    companions: Mapping[str, CompanionSpec] = field(default_factory=dict[str, CompanionSpec])
+    """Fields of `config.json` that name other checkpoints, which hold parts of the model. `read_config` finds the
+    configuration of each in its `document`."""
     module: str
     """Module of `glimpse.engine.models` whose `make_model` builds it. A name, because the front end loads no torch."""
     fallback_template: str | None = None

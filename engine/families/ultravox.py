@@ -5,16 +5,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from glimpse.engine.errors import CheckpointError
 from glimpse.engine.families.reading.fields import require
 from glimpse.engine.families.reading.whisper import check_processing, whisper_config
-from glimpse.engine.families.spec import FamilyConfig, FamilySpec, LargestMedium
+from glimpse.engine.families.spec import CompanionSpec, FamilyConfig, FamilySpec, LargestMedium
 from glimpse.engine.families.text import nested_decoder, nested_eos_token_ids
 from glimpse.engine.families.token_layout import LayoutContext, TokenLayout, one_run
 from glimpse.engine.model_config.encoders import UltravoxConfig
 from glimpse.engine.model_config.model import ModelConfig
 from glimpse.media.kind import MediaKind
-from glimpse.media.processing.audio import audio_processing
+from glimpse.media.processing.audio import AudioProcessing, audio_processing
 from glimpse.media.processing.media_processing import MediaProcessing
 from glimpse.media.processing.preprocessor import read_json
 
@@ -34,15 +33,12 @@ _WHISPER_DEFAULTS: Mapping[str, Any] = {
     "max_source_positions": 1500,
 }
 """Those that documents leave out (transformers, models/whisper/configuration_whisper.py)."""
-_PARTS = {
-    "text_model_id": ("decoder", "text_config", "under their own names"),
-    "audio_model_id": ("encoder", "audio_config", "with the prefix 'audio_tower.'"),
-}
+_PROCESSOR = "preprocessor_config.json"
+_WHISPER_FFT_SIZE, _WHISPER_HOP, _WHISPER_RATE = 400, 160, 16_000
+"""Of all of Whisper's checkpoints."""
 
 
 def _read_config(config: Mapping[str, Any]) -> FamilyConfig:
-    for field in _PARTS:
-        _check_is_here(config, field)
     require("projector_act", config.get("projector_act", "swiglu"), "swiglu")
     require("num_projector_layers", config.get("num_projector_layers") or 0, 0)
     require("audio_latency_block_size", config.get("audio_latency_block_size"), None)
@@ -56,29 +52,35 @@ def _read_config(config: Mapping[str, Any]) -> FamilyConfig:
             norm_mid=config.get("projector_ln_mid", False),
         ),
         # The encoder output replaces this token's embedding; some documents name one that has none.
-        placeholder_ids={"audio": min(config.get("audio_token_index", 32_000), text.vocab_size - 1)},
+        placeholder_ids={"audio": min(config.get("audio_token_index") or 32_000, text.vocab_size - 1)},
         placeholder_texts={"audio": _PLACEHOLDER},
         eos_token_ids=nested_eos_token_ids(config),
     )
 
 
-def _check_is_here(config: Mapping[str, Any], field: str) -> None:
-    """Raises CheckpointError if the weights of a part are in another checkpoint, as in the published ones."""
-    part, document, names = _PARTS[field]
-    if config.get(field) is not None:
-        raise CheckpointError(
-            f"config.json: '{field}': expected null and the {part} in this checkpoint, got {config[field]!r}; "
-            f"download that checkpoint, make its config.json the value of '{document}' here, and save its tensors here "
-            f"{names}"
-        )
-
-
 def _read_media(path: Path, config: ModelConfig) -> MediaProcessing:
-    encoder, processing = _encoder(config), audio_processing(path)
+    encoder, processing = _encoder(config), _audio_processing(path, config)
     check_processing(processing, encoder.audio)
     _check_processor(path, encoder)
     return MediaProcessing(
         audio=replace(processing, max_samples=MAX_CHUNKS * processing.max_samples, pads_to_max=False)
+    )
+
+
+def _audio_processing(path: Path, config: ModelConfig) -> AudioProcessing:
+    """Reads the processing of the checkpoint, or of the one that its encoder comes from. Without both, it is Whisper's:
+    published checkpoints with an encoder of their own have no such file."""
+    folders = [path, *(each.path for each in config.companions if each.field == "audio_model_id")]
+    for folder in folders:
+        if (folder / _PROCESSOR).exists():
+            return audio_processing(folder)
+    encoder = _encoder(config)
+    return AudioProcessing(
+        sampling_rate=_WHISPER_RATE,
+        num_mel_bins=encoder.audio.num_mel_bins,
+        fft_size=_WHISPER_FFT_SIZE,
+        hop=_WHISPER_HOP,
+        max_samples=encoder.chunk_frames * _WHISPER_HOP,
     )
 
 
@@ -126,6 +128,10 @@ def _layout(medium: "Medium", context: LayoutContext) -> TokenLayout:
 
 ULTRAVOX = FamilySpec(
     read_config=_read_config,
+    companions={
+        "text_model_id": CompanionSpec(document="text_config", prefix="language_model."),
+        "audio_model_id": CompanionSpec(document="audio_config", prefix="audio_tower."),
+    },
     module="ultravox",
     writes_placeholders=True,
     read_media=_read_media,

@@ -12,7 +12,9 @@ class CheckRequest(msgspec.Struct, frozen=True, kw_only=True):
     config: EngineConfig
     """Its folder needs no weights."""
     tensors: dict[str, StoredTensor] | None
-    """The checkpoint's tensors by name; None if they are not known yet."""
+    """The checkpoint's tensors by name; None if they, or those of a companion, are not known yet."""
+    companion_tensors: dict[str, StoredTensor] = {}
+    """Those of its companions, their names with the companion's prefix."""
 
 
 class Computing(msgspec.Struct, frozen=True, kw_only=True):

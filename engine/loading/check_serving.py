@@ -56,8 +56,10 @@ def check_serving(request: CheckRequest, *, on_progress: Callable[[str, float], 
 
 def _check(request: CheckRequest, on_progress: Callable[[str, float], None]) -> ServingCheck:
     config, path = request.config, Path(request.config.model_path)
-    model = with_stored_head(load_model_config(path), request.tensors)
-    tensors = None if request.tensors is None else check_tensors(request.tensors, path, model)
+    model = with_stored_head(load_model_config(path, config.companions), request.tensors)
+    tensors = None
+    if request.tensors is not None:
+        tensors = check_tensors(request.tensors, path, model, companions=request.companion_tensors)
     device = assign_device(resolve_device(config.device), rank=0, num_ranks=config.tensor_parallel_size)
     bind_to_node(config.numa_node)
     if device.type == "cpu":

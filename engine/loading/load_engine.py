@@ -107,7 +107,7 @@ def load_shard(config: EngineConfig, *, rank: int, on_progress: Callable[[str, f
     """
     path, num_ranks = Path(config.model_path), config.tensor_parallel_size
     on_progress("reading the configuration", 0.0)
-    model_config = load_model_config(path).within(config.max_model_len)
+    model_config = load_model_config(path, config.companions).within(config.max_model_len)
     _check_step_size(config, model_config)
     if model_config.is_embedding_model:
         model_config = with_stored_head(model_config, read_headers(path))
@@ -212,6 +212,7 @@ def load_model(
         convert=make_converter(scheme, destinations),
         shard=partial(shard_tensor, text=config.text, rank=rank, num_ranks=num_ranks),
         on_progress=lambda fraction: on_progress("reading the weights", 0.9 * fraction),
+        companions=config.companions,
     )
     process_weights_after_loading(model.decoder.layers)
     return model

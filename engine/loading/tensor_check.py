@@ -32,13 +32,20 @@ _DTYPES = {
 }
 
 
-def check_tensors(stored: Mapping[str, StoredTensor], path: Path, config: ModelConfig) -> TensorCheck:
+def check_tensors(
+    stored: Mapping[str, StoredTensor],
+    path: Path,
+    config: ModelConfig,
+    *,
+    companions: Mapping[str, StoredTensor] | None = None,
+) -> TensorCheck:
     """Returns what loading would say about a checkpoint's tensors; values, which headers do not have, aside.
 
     Args:
         stored: the checkpoint's tensors, by their names in its files.
         path: folder of its configuration.
         config: configuration of the model.
+        companions: the tensors of its companions, their names with the companion's prefix.
 
     Raises:
         CheckpointError: the model cannot be built.
@@ -48,8 +55,7 @@ def check_tensors(stored: Mapping[str, StoredTensor], path: Path, config: ModelC
     destinations = dict(model.named_weights())
     split = restoring(config.fp8_blocks, partial(model.split_weight, text=config.text))
     missing, unexpected, unfit = set(destinations), list[str](), list[str]()
-    for file_name, header in stored.items():
-        source = checkpoint_name(file_name, model.renamed_prefixes)
+    for file_name, source, header in _sources(stored, companions or {}, model.renamed_prefixes):
         if source not in destinations and model.is_unused(source):
             continue
         try:
@@ -63,6 +69,19 @@ def check_tensors(stored: Mapping[str, StoredTensor], path: Path, config: ModelC
         except CheckpointError as error:
             unfit.append(str(error))
     return TensorCheck(expected=len(destinations), missing=sorted(missing), unexpected=unexpected, unfit=unfit)
+
+
+def _sources(
+    stored: Mapping[str, StoredTensor], companions: Mapping[str, StoredTensor], renamed_prefixes: Mapping[str, str]
+) -> Iterator[tuple[str, str, StoredTensor]]:
+    """Yields the name in its file, the checkpoint name and the header of each tensor that loading reads."""
+    own = {name: checkpoint_name(name, renamed_prefixes) for name in stored}
+    own_names = set(own.values())
+    for name, source in own.items():
+        yield name, source, stored[name]
+    for name, header in companions.items():
+        if (source := checkpoint_name(name, renamed_prefixes)) not in own_names:
+            yield name, source, header
 
 
 def _empty(name: str, header: StoredTensor) -> Tensor:

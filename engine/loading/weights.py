@@ -4,7 +4,7 @@ Tensors are read one at a time, in file order, directly to the model's device. S
 addition to the model, and on a CPU that one is the memory-mapped file.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from torch import Tensor
 
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.loading.weight_files import weight_files
+from glimpse.engine.model_config.model import Companion
 
 _CONVERTIBLE = {torch.float32, torch.bfloat16, torch.float16}
 """Dtypes of unquantized weights. Values of other dtypes are meaningless without their scales."""
@@ -30,6 +31,7 @@ def load_weights(
     convert: Callable[[str, Tensor], Iterable[tuple[str, Tensor]]],
     shard: Callable[[str, Tensor], Tensor],
     on_progress: Callable[[float], None],
+    companions: Sequence[Companion] = (),
 ) -> None:
     """Fills every destination with the checkpoint's tensor of that name, converted to its dtype and device.
 
@@ -44,16 +46,23 @@ def load_weights(
         convert: converts a tensor to the tensors that a linear of the model's quantization scheme stores.
         shard: returns the shard that this rank stores, as a view, from a tensor and its name.
         on_progress: called with the fraction of the files' bytes that is loaded.
+        companions: checkpoints that hold parts of the model. A tensor that the checkpoint has itself comes from there.
 
     Raises:
         CheckpointError: a file cannot be read, or a tensor is missing, unexpected or has the wrong shape or dtype.
     """
     missing = set(destinations)
     unexpected: list[str] = []
-    files = _files(path)
-    num_bytes, num_loaded = sum(file.stat().st_size for file in files), 0
-    for file_name, read in _tensors(files, device):
+    folders = [(path, ""), *((companion.path, companion.prefix) for companion in companions)]
+    files = [(file, prefix) for folder, prefix in folders for file in _files(folder)]
+    num_bytes, num_loaded = sum(file.stat().st_size for file, _ in files), 0
+    own_names: set[str] = set()
+    for file_name, read, is_own in _tensors(files, device):
         source = checkpoint_name(file_name, renamed_prefixes)
+        if is_own:
+            own_names.add(source)
+        elif source in own_names:
+            continue
         if source not in destinations and ignored(source):
             continue
         stored = read()
@@ -87,13 +96,16 @@ def checkpoint_name(name: str, renamed_prefixes: Mapping[str, str]) -> str:
     return name
 
 
-def _tensors(files: Iterable[Path], device: torch.device) -> Iterator[tuple[str, Callable[[], Tensor]]]:
-    """Yields each tensor's name and a function that reads it, valid until the next iteration."""
-    for file in files:
+def _tensors(
+    files: Iterable[tuple[Path, str]], device: torch.device
+) -> Iterator[tuple[str, Callable[[], Tensor], bool]]:
+    """Yields each tensor's name with its file's prefix, a function that reads it, valid until the next iteration, and
+    whether the prefix is empty."""
+    for file, prefix in files:
         try:
             with safe_open(file, framework="pt", device=str(device)) as tensors:
                 for name in tensors.offset_keys():
-                    yield name, partial(tensors.get_tensor, name)
+                    yield prefix + name, partial(tensors.get_tensor, name), not prefix
         except SafetensorError as error:
             raise CheckpointError(f"the checkpoint's {file.name} cannot be read: {error}") from error
 

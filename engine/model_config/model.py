@@ -18,6 +18,18 @@ from glimpse.engine.quantization import CheckpointQuantization, Fp8Blocks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Companion:
+    """Another checkpoint that holds a part of the model."""
+
+    field: str
+    """Of `config.json`, that names it."""
+    path: Path
+    """Its folder."""
+    prefix: str
+    """What the names of its tensors have before them in a checkpoint that holds all parts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelConfig:
     """The parts of a checkpoint's `config.json` and `generation_config.json` that serving needs."""
 
@@ -43,6 +55,8 @@ class ModelConfig:
     """It was published for embeddings, in the layout of sentence-transformers or as a decoder alone."""
     has_output_head: bool = True
     """Tokens can be sampled from it. Only a model published for embeddings may have no output head."""
+    companions: tuple[Companion, ...] = ()
+    """Checkpoints that hold the parts which this one lacks."""
 
     def within(self, max_model_len: int | None) -> "ModelConfig":
         """Returns the configuration where no sequence has more tokens than this; None: than the model's own limit."""

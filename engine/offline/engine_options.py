@@ -13,8 +13,15 @@ _CONFIG = TypeAdapter(EngineConfig)
 _UNLIMITED = 2**31
 
 
-def parse_engine_options(options: Mapping[str, object], checkpoint: Path) -> EngineConfig:
+def parse_engine_options(
+    options: Mapping[str, object], checkpoint: Path, companions: Mapping[str, str]
+) -> EngineConfig:
     """Returns the configuration of an engine that serves the checkpoint in this folder.
+
+    Args:
+        options: of the engine.
+        checkpoint: its folder.
+        companions: as in `EngineConfig`.
 
     Raises:
         TypeError: there is no such option.
@@ -23,7 +30,7 @@ def parse_engine_options(options: Mapping[str, object], checkpoint: Path) -> Eng
     for name in options.keys() - OfflineOptions.__annotations__.keys():
         raise TypeError(f"LLM() got an unexpected keyword argument {name!r}")
     # All of a call's prompts wait at once.
-    values = {**options, "model_path": str(checkpoint), "max_waiting": _UNLIMITED}
+    values = {**options, "model_path": str(checkpoint), "companions": companions, "max_waiting": _UNLIMITED}
     try:
         return _CONFIG.validate_python(values)
     except ValidationError as error:

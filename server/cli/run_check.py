@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
@@ -11,8 +12,8 @@ from typing import NoReturn, TypeVar
 import msgspec
 
 from glimpse.engine.checkpoint import DEFAULT_MODEL, read_hub_headers, resolve_checkpoint
-from glimpse.engine.config import EngineConfig
 from glimpse.engine.errors import CheckpointError
+from glimpse.engine.families.companions import named_companions, resolve_companions
 from glimpse.engine.families.registry import FAMILIES, load_model_config
 from glimpse.engine.loading.check_messages import CheckRequest, ServingCheck
 from glimpse.engine.loading.weight_files import StoredTensor, read_headers
@@ -40,17 +41,30 @@ def check_model(model: str, settings: ModelSettings) -> ModelCheck:
     """Looks at a model's files and at this machine."""
     try:
         path = resolve_checkpoint(model, with_weights=False)
+        folders = resolve_companions(path, settings.companions, with_weights=False)
     except CheckpointError as error:
         return _refused(model, str(error))
     try:
-        config = load_model_config(path)
+        config = load_model_config(path, folders)
     except CheckpointError as error:
         return _refused(model, *_explain_config(path, error))
     problems: list[str] = []
     templates = _attempt(partial(_template_sources, path, config, settings), problems) or ("", "")
     _attempt(partial(read_media, path, config), problems)
-    headers = _attempt(partial(read_headers, path), problems)
-    engine = _check_machine(settings.engine_config(path), headers or _hub_headers(model))
+    sources = [_Source(name=model, path=path), *_companion_sources(path, config, settings)]
+    here = [_attempt(partial(read_headers, source.path), problems) for source in sources]
+    stored = [headers or _hub_headers(source.name) for headers, source in zip(here, sources, strict=True)]
+    engine = _check_machine(
+        CheckRequest(
+            config=settings.engine_config(path, folders),
+            tensors=None if None in stored else stored[0],
+            companion_tensors={
+                source.prefix + name: tensor
+                for source, headers in zip(sources[1:], stored[1:], strict=True)
+                for name, tensor in (headers or {}).items()
+            },
+        )
+    )
     problems += (problem for problem in engine.problems if problem not in problems)
     reasoning = find_reasoning_format(templates[0], settings.reasoning_parser)
     tools = find_format(templates[1], settings.tool_call_parser)
@@ -58,7 +72,7 @@ def check_model(model: str, settings: ModelSettings) -> ModelCheck:
         model=model,
         can_be_served=not problems,
         problems=problems,
-        weights_are_here=headers is not None,
+        weights_are_here=None not in here,
         architecture=config.architecture,
         inputs=["text", *config.placeholder_ids],
         tools=None if tools is None else tools.name,
@@ -102,14 +116,34 @@ def _template_sources(path: Path, config: ModelConfig, settings: ModelSettings) 
     return prompts.template_source, prompts.tool_template_source
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Source:
+    """A checkpoint that holds the model or a part of it."""
+
+    name: str
+    """A folder, or an id on the hub."""
+    path: Path
+    """Folder of its metadata."""
+    prefix: str = ""
+    """As in `Companion`."""
+
+
+def _companion_sources(path: Path, config: ModelConfig, settings: ModelSettings) -> list[_Source]:
+    names = named_companions(path)
+    return [
+        _Source(name=settings.companions.get(name := names[each.field], name), path=each.path, prefix=each.prefix)
+        for each in config.companions
+    ]
+
+
 def _hub_headers(model: str) -> dict[str, StoredTensor] | None:
     headers = read_hub_headers(model)
     return None if headers is None else {name: StoredTensor(*header) for name, header in headers.items()}
 
 
-def _check_machine(config: EngineConfig, tensors: dict[str, StoredTensor] | None) -> ServingCheck:
-    request = msgspec.json.encode(CheckRequest(config=config, tensors=tensors))
-    result = subprocess.run(_ENGINE_COMMAND, input=request, stdout=subprocess.PIPE, check=False)
+def _check_machine(request: CheckRequest) -> ServingCheck:
+    message = msgspec.json.encode(request)
+    result = subprocess.run(_ENGINE_COMMAND, input=message, stdout=subprocess.PIPE, check=False)
     if result.returncode:
         sys.exit("glimpse: the program that looks at this machine failed; its output is above")
     return msgspec.json.decode(result.stdout, type=ServingCheck)

@@ -13,6 +13,7 @@ import grpc.aio
 
 from glimpse.engine.checkpoint import DEFAULT_MODEL, resolve_checkpoint
 from glimpse.engine.config import EngineOptions
+from glimpse.engine.families.companions import resolve_companions
 from glimpse.engine.families.registry import load_model_config
 from glimpse.engine.ipc.client import ENGINE_COMMAND, EngineClient, EngineState
 from glimpse.engine.model_config.model import ModelConfig
@@ -108,6 +109,8 @@ class Checkpoint:
     """A checkpoint that was found, and how it is served."""
 
     path: Path
+    folders: Mapping[str, str]
+    """Those of its companions, by the field of `config.json`."""
     model: ModelConfig
     names: tuple[str, ...]
     """Names that requests may give as `model`; at least one."""
@@ -119,7 +122,10 @@ def find_checkpoint(settings: EngineSettings) -> Checkpoint:
     path = resolve_checkpoint(model)
     # The folder of a downloaded checkpoint is named by a hash.
     name = path.name if Path(model).expanduser().is_dir() else model
-    return Checkpoint(path=path, model=load_model_config(path), names=settings.served_model_name or (name,))
+    folders = resolve_companions(path, settings.companions)
+    return Checkpoint(
+        path=path, folders=folders, model=load_model_config(path, folders), names=settings.served_model_name or (name,)
+    )
 
 
 async def start_server(
@@ -153,7 +159,7 @@ async def start_server(
 
     engine = _engine_client(
         settings.engine,
-        checkpoint.path,
+        checkpoint,
         engine_command,
         on_loading=on_loading,
         observers=_EngineObservers(metrics=metrics, load=load, admission=admission, health=health),
@@ -202,7 +208,7 @@ class _EngineObservers:
 
 def _engine_client(
     settings: EngineSettings,
-    path: Path,
+    checkpoint: Checkpoint,
     command: Sequence[str],
     *,
     on_loading: Callable[[Loading], None],
@@ -212,7 +218,7 @@ def _engine_client(
         observers.changed(state, num_blocks=engine.ready.num_blocks if engine.ready else 0)
 
     engine = EngineClient(
-        settings.engine_config(path),
+        settings.engine_config(checkpoint.path, checkpoint.folders),
         command=command,
         on_state=on_state,
         on_loading=on_loading,

@@ -57,6 +57,7 @@ def test_option_reaches_the_engine_by_flag_and_by_environment(name: str, monkeyp
         ("--limit-mm-per-prompt=3", "'--limit-mm-per-prompt': expected image=N, video=N, audio=N"),
         ("--allowed-media-networks=x", "'--allowed-media-networks': expected a network such as 10.1.0.0/16, got 'x'"),
         ("--allowed-local-media-path=/none", "expected a folder that exists, got '/none'"),
+        ("--companion=org/llama", "'--companion': expected ID=FOLDER, got 'org/llama'"),
         ("--kv-cache=1", "Did you mean --kv-cache-bytes?"),
     ],
 )
@@ -79,10 +80,12 @@ def test_parses_flags() -> None:
     settings = parsed(
         "--model=m", "--kv-cache-bytes=2GiB", "--no-prefix-caching", "--port=7", "--served-model-name=a",
         "--served-model-name=b", "--limit-mm-per-prompt=image=3", "--allowed-media-networks=10.0.0.0/8",
+        "--companion=org/a=/a=b",
     )  # fmt: skip
     config = settings.engine.engine_config(Path("/m"))
     assert (config.kv_cache_bytes, config.prefix_caching) == (2048 * MIB, False)
     assert settings.engine.served_model_name == ("a", "b")
+    assert settings.engine.companions == {"org/a": "/a=b"}
     assert settings.listen.port == 7
     assert settings.media.max_media == {MediaKind.IMAGE: 3, MediaKind.VIDEO: 4, MediaKind.AUDIO: 4}
     assert [str(network) for network in settings.media.allowed_media_networks] == ["10.0.0.0/8"]

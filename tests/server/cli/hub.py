@@ -1,11 +1,11 @@
-"""A stand-in for the Hugging Face hub that serves one folder as one model, and remembers what was asked of it."""
+"""A stand-in for the Hugging Face hub that serves folders as models, and remembers what was asked of it."""
 
 import hashlib
 import json
 import re
 import threading
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -16,10 +16,9 @@ REVISION = "0123456789abcdef0123456789abcdef01234567"
 class Hub(ThreadingHTTPServer):
     """The stand-in."""
 
-    def __init__(self, model: str, folder: Path) -> None:
+    def __init__(self, models: Mapping[str, Path]) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
-        self.model = model
-        self.folder = folder
+        self.models = models
         self.sent_bytes = Counter[str]()
         """How much of each file was sent."""
 
@@ -29,9 +28,9 @@ class Hub(ThreadingHTTPServer):
 
 
 @contextmanager
-def serve_hub(model: str, folder: Path) -> Generator[Hub]:
-    """Serves the files of a folder as those of a model."""
-    with Hub(model, folder) as hub:
+def serve_hub(models: Mapping[str, Path]) -> Generator[Hub]:
+    """Serves the files of folders as those of models, by their ids."""
+    with Hub(models) as hub:
         threading.Thread(target=hub.serve_forever, daemon=True).start()
         yield hub
         hub.shutdown()
@@ -50,14 +49,19 @@ class _Handler(BaseHTTPRequestHandler):
         """Logs nothing."""
 
     def _answer(self) -> None:
-        files = sorted(self.server.folder.iterdir())
-        if match := re.fullmatch(rf"/{self.server.model}/resolve/[^/]+/(.+)", self.path):
-            self._answer_file(self.server.folder / match[1])
-        elif self.path.startswith(f"/api/models/{self.server.model}/tree/"):
+        named = re.match(r"/(?:api/models/)?([\w.-]+/[\w.-]+)", self.path)
+        if named is None or (model := named[1]) not in self.server.models:
+            self._send(404)
+            return
+        folder = self.server.models[model]
+        files = sorted(folder.iterdir())
+        if match := re.fullmatch(rf"/{model}/resolve/[^/]+/(.+)", self.path):
+            self._answer_file(folder / match[1])
+        elif self.path.startswith(f"/api/models/{model}/tree/"):
             self._send(200, json.dumps([_entry(file) for file in files]).encode())
-        elif self.path.startswith(f"/api/models/{self.server.model}"):
+        elif self.path.startswith(f"/api/models/{model}"):
             siblings = [{"rfilename": file.name} for file in files]
-            info = {"id": self.server.model, "sha": REVISION, "siblings": siblings, "private": False, "tags": []}
+            info = {"id": model, "sha": REVISION, "siblings": siblings, "private": False, "tags": []}
             self._send(200, json.dumps(info).encode())
         else:
             self._send(404)

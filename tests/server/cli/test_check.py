@@ -11,12 +11,14 @@ from typing import Any
 
 import msgspec
 import pytest
+from safetensors.torch import load_file
 
 from glimpse.engine.loading.check_messages import Computing, Context, Decoding, Memory, ServingCheck, TensorCheck
 from glimpse.server.cli.check_text import ModelCheck, check_text
 from tests.server.cli.hub import serve_hub
 from tests.server.cli.test_main import TORCH, loaded
 from tests.server.serving import ROOT
+from tests.ultravox_checkpoints import make_ultravox_checkpoint, split_ultravox_checkpoint
 
 GIB = 1 << 30
 
@@ -31,7 +33,7 @@ def check(*arguments: str, **environment: str) -> tuple[int, Any, str]:
 
 
 def test_reads_a_model_of_the_hub_but_none_of_its_weights(tiny_checkpoint: Path, tmp_path: Path) -> None:
-    with serve_hub("org/name", tiny_checkpoint) as hub:
+    with serve_hub({"org/name": tiny_checkpoint}) as hub:
         status, result, _ = check("org/name", HF_ENDPOINT=hub.url, HF_HUB_CACHE=str(tmp_path), HF_HUB_OFFLINE="0")
     assert (status, result["problems"]) == (0, [])
     assert (result["can_be_served"], result["weights_are_here"]) == (True, False)
@@ -44,6 +46,27 @@ def test_reads_a_model_of_the_hub_but_none_of_its_weights(tiny_checkpoint: Path,
     }
     assert hub.sent_bytes["model.safetensors"] < (tiny_checkpoint / "model.safetensors").stat().st_size
     assert not [*tmp_path.rglob("*.safetensors")]
+
+
+def test_counts_the_companions_of_a_checkpoint(tmp_path: Path) -> None:
+    whole = make_ultravox_checkpoint(tmp_path / "whole")
+    path = split_ultravox_checkpoint(whole, tmp_path / "parts")
+    flag = f"--companion=org/whisper={tmp_path / 'parts' / 'whisper'}"
+    with serve_hub({"org/llama": tmp_path / "parts" / "llama"}) as hub:
+        environment = {"HF_ENDPOINT": hub.url, "HF_HUB_CACHE": str(tmp_path / "hub"), "HF_HUB_OFFLINE": "0"}
+        status, result, _ = check(str(path), flag, **environment)
+    assert (status, result["problems"], result["weights_are_here"]) == (0, [], False)
+    tensors = load_file(whole / "model.safetensors")
+    assert result["engine"]["num_parameters"] == sum(tensor.numel() for tensor in tensors.values())
+    assert result["engine"]["tensors"] == {"expected": len(tensors), "missing": [], "unexpected": [], "unfit": []}
+
+
+def test_names_the_field_of_a_companion_that_cannot_be_found(tmp_path: Path) -> None:
+    path = split_ultravox_checkpoint(make_ultravox_checkpoint(tmp_path / "whole"), tmp_path / "parts")
+    status, result, _ = check(str(path), HF_HUB_OFFLINE="1", HF_HUB_CACHE=str(tmp_path / "hub"))
+    assert status == 1
+    assert result["problems"][0].startswith("config.json: 'text_model_id': the model needs the checkpoint 'org/llama'")
+    assert result["problems"][0].endswith("if it is in a folder, pass --companion org/llama=FOLDER")
 
 
 def test_says_what_a_checkpoint_lacks(tiny_checkpoint: Path, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from glimpse.v1 import chat_pb2_grpc, content_pb2, model_pb2, model_pb2_grpc
 from tests.media.audio import audio_file, noise
 from tests.server.requests import request, user
 from tests.server.serving import served
-from tests.ultravox_checkpoints import make_ultravox_checkpoint
+from tests.ultravox_checkpoints import make_ultravox_checkpoint, split_ultravox_checkpoint
 
 Chat = chat_pb2_grpc.ChatServiceStub
 WAV = audio_file(noise(1, 110_000), 16_000)
@@ -22,9 +22,11 @@ WAV = audio_file(noise(1, 110_000), 16_000)
 
 @pytest.fixture(scope="module")
 def channel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[grpc.Channel]:
-    """A channel to a server."""
-    checkpoint = make_ultravox_checkpoint(tmp_path_factory.mktemp("checkpoints") / "ultravox")
-    with served(checkpoint, tmp_path_factory.mktemp("serving")) as server, server.channel() as opened:
+    """A channel to a server, whose checkpoint is in three folders."""
+    folder = tmp_path_factory.mktemp("checkpoints")
+    checkpoint = split_ultravox_checkpoint(make_ultravox_checkpoint(folder / "whole"), folder / "parts")
+    flags = [f"--companion=org/{name}={folder / 'parts' / name}" for name in ("llama", "whisper")]
+    with served(checkpoint, tmp_path_factory.mktemp("serving"), *flags) as server, server.channel() as opened:
         yield opened
 
 
