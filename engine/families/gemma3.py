@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from PIL.Image import Resampling
 
 from glimpse.engine.errors import CheckpointError
-from glimpse.engine.families.llava import check_processor, check_square
 from glimpse.engine.families.reading.fields import require, text_config
+from glimpse.engine.families.reading.preprocessor import check_processor, check_square
 from glimpse.engine.families.reading.vit import vit_config
 from glimpse.engine.families.spec import FamilyConfig, FamilySpec, LargestMedium
 from glimpse.engine.families.token_layout import LayoutContext, TokenLayout

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from glimpse.engine.errors import CheckpointError
-from glimpse.engine.families.llava import check_processor, check_square
 from glimpse.engine.families.reading.fields import require
+from glimpse.engine.families.reading.preprocessor import check_processor, check_square
 from glimpse.engine.families.spec import FamilyConfig, FamilySpec, LargestMedium
 from glimpse.engine.families.text import nested_decoder
 from glimpse.engine.families.token_layout import LayoutContext, Piece, TokenLayout

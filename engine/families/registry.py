@@ -8,8 +8,8 @@ from glimpse.engine.errors import CheckpointError
 from glimpse.engine.families.gemma3 import GEMMA3, GEMMA3_TEXT
 from glimpse.engine.families.idefics3 import IDEFICS3, SMOLVLM
 from glimpse.engine.families.internvl import INTERNVL
-from glimpse.engine.families.llava import LLAVA
-from glimpse.engine.families.llava_onevision import LLAVA_ONEVISION
+from glimpse.engine.families.llava.llava import LLAVA
+from glimpse.engine.families.llava.llava_onevision import LLAVA_ONEVISION
 from glimpse.engine.families.minicpmv import MINICPMV
 from glimpse.engine.families.qwen.qwen2_audio import QWEN2_AUDIO
 from glimpse.engine.families.qwen.qwen2_vl import QWEN2_5_VL, QWEN2_VL

@@ -229,7 +229,7 @@ class LlavaConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LlavaOneVisionConfig:
-    """Vision encoder of LLaVA-OneVision: LLaVA's, on the tiles of an image or the frames of a video."""
+    """Vision encoder of LLaVA-OneVision and LLaVA-NeXT: LLaVA's, on the tiles of an image or the frames of a video."""
 
     tower: LlavaConfig
     resolutions: tuple[tuple[int, int], ...]

@@ -1,5 +1,6 @@
 """Tiles of an image in LLaVA-OneVision's way: the image, padded to the best of some resolutions, is cut into square
-tiles, and an overview comes before them. Images of a prompt with several are padded to squares instead, and not cut.
+tiles, and an overview comes before them. Images of a prompt with several are padded to squares instead, and not cut,
+unless the model was trained on the tiles of several.
 
 Pure arithmetic. The formulas, with their rounding, are those of transformers (image_processing_utils.py and
 models/llava_onevision/modeling_llava_onevision.py).
@@ -29,8 +30,10 @@ class AnyRes(ImageRecipe, frozen=True, kw_only=True, tag="any_res"):
     """Sizes of a whole number of tiles to choose from. At least one."""
     padding: tuple[int, int, int] = (0, 0, 0)
     """RGB color around an image that is padded to a square."""
+    tiles_several: bool = False
+    """Images of a prompt with several are cut too."""
     is_alone: bool = True
-    """The prompt has no other image."""
+    """The prompt has no other image, or it has no influence."""
 
     def plan(self, height: int, width: int) -> ImagePlan:
         """Returns the overview and the tiles. Their grid is rows of tiles, tiles in a row, and rows and columns of
@@ -57,7 +60,7 @@ class AnyRes(ImageRecipe, frozen=True, kw_only=True, tag="any_res"):
         return ImagePlan(views=(overview, tiles), grid=(rows, columns, *patches), is_tiled=True)
 
     def among_others(self) -> "AnyRes":
-        return msgspec.structs.replace(self, is_alone=False)
+        return self if self.tiles_several else msgspec.structs.replace(self, is_alone=False)
 
     def fits(self, shape: tuple[int, ...], grid: tuple[int, ...]) -> bool:
         if not self.is_alone:

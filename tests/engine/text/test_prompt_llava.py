@@ -14,8 +14,8 @@ from transformers import AutoTokenizer
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 from transformers.models.llava.processing_llava import LlavaProcessor
 
-from glimpse.engine.families.llava import VICUNA_TEMPLATE
-from glimpse.engine.families.llava_onevision import TEMPLATE
+from glimpse.engine.families.llava.llava import VICUNA_TEMPLATE
+from glimpse.engine.families.llava.llava_onevision import TEMPLATE
 from glimpse.engine.families.registry import load_model_config
 from glimpse.engine.families.token_layout import one_run
 from glimpse.engine.text.conversation import ChatMessage, MediaSlot

@@ -88,6 +88,12 @@ def test_pixels_are_those_of_the_reference(size: tuple[int, int], is_alone: bool
     assert np.array_equal(ours, expected)
 
 
+def test_tiles_each_of_several_images_if_the_model_does() -> None:
+    several = AnyRes(tile=47, tile_patches=3, resolutions=SMALL, tiles_several=True)
+    assert several.among_others().plan(60, 200) == several.plan(60, 200)
+    assert several.plan(60, 200).num_tiles > 1
+
+
 def test_a_very_tall_image_is_padded_without_a_large_square(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(any_res, "MAX_SQUARE", 299)
     (first, _) = SIZING.among_others().plan(300, 40).views

@@ -6,8 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from msgspec import structs
+
 from glimpse.engine.errors import CheckpointError
-from glimpse.engine.families.llava import check_processor, check_square, llava_encoder, token_id
+from glimpse.engine.families.llava.llava import llava_encoder, token_id
+from glimpse.engine.families.reading.preprocessor import PREPROCESSOR, check_processor, check_square
 from glimpse.engine.families.spec import FamilyConfig, FamilySpec, LargestMedium
 from glimpse.engine.families.text import nested_decoder, nested_eos_token_ids
 from glimpse.engine.families.token_layout import LayoutContext, TokenLayout, one_run
@@ -20,12 +23,12 @@ from glimpse.media.processing.media_processing import MediaProcessing
 from glimpse.media.processing.preprocessor import read_json
 from glimpse.media.processing.sizing.any_res import AnyRes
 from glimpse.media.processing.sizing.square_frames import SquareFrames
+from glimpse.media.processing.sizing.views import Size
 from glimpse.media.processing.video import VideoProcessing
 
 if TYPE_CHECKING:
     from glimpse.media.medium import Medium
 
-_PREPROCESSOR = "preprocessor_config.json"
 _VIDEO_PREPROCESSOR = "video_preprocessor_config.json"
 _SAMPLING = EndpointSampling(fps=1.0, max_frames_at_rate=32)
 """The model was trained with up to 32 frames."""
@@ -68,7 +71,7 @@ def _read_config(config: Mapping[str, Any]) -> FamilyConfig:
         text=nested_decoder(config),
         encoder=LlavaOneVisionConfig(
             tower=tower,
-            resolutions=_resolutions(config.get("image_grid_pinpoints"), tower.vit.image_size),
+            resolutions=read_resolutions(config, DEFAULT_RESOLUTIONS, tile=tower.vit.image_size),
             max_tiles=int(match[1]),
         ),
         placeholder_ids={"image": token_id(config, "image"), "video": token_id(config, "video")},
@@ -76,9 +79,16 @@ def _read_config(config: Mapping[str, Any]) -> FamilyConfig:
     )
 
 
-def _resolutions(pinpoints: list[list[int]] | None, tile: int) -> tuple[tuple[int, int], ...]:
-    """Returns the resolutions of tiles as (height, width). Each must be a whole number of tiles."""
-    resolutions = DEFAULT_RESOLUTIONS if pinpoints is None else tuple((height, width) for height, width in pinpoints)
+def read_resolutions(config: Mapping[str, Any], default: tuple[Size, ...], *, tile: int) -> tuple[Size, ...]:
+    """Returns the resolutions of images that are cut into tiles. Raises CheckpointError.
+
+    Args:
+        config: the document.
+        default: those of a document without any.
+        tile: side of a tile in pixels.
+    """
+    pinpoints: list[list[int]] | None = config.get("image_grid_pinpoints")
+    resolutions = default if pinpoints is None else tuple((height, width) for height, width in pinpoints)
     if not resolutions or any(side % tile for resolution in resolutions for side in resolution):
         raise CheckpointError(
             f"config.json: 'image_grid_pinpoints': expected multiples of the encoder's {tile} pixels,"
@@ -89,28 +99,37 @@ def _resolutions(pinpoints: list[list[int]] | None, tile: int) -> tuple[tuple[in
 
 def _read_media(path: Path, config: ModelConfig) -> MediaProcessing:
     """Reads the processing of images, which are cut into tiles or padded to squares, and of videos."""
-    encoder = _encoder(config)
-    vit = encoder.tower.vit
-    processor = read_json(path / _PREPROCESSOR)
-    check_processor(processor)
-    check_square(processor, "size", vit.image_size)
+    processor = read_json(path / PREPROCESSOR)
+    sizing = read_tiles(processor, config, DEFAULT_RESOLUTIONS)
+    check_square(processor, "size", sizing.tile)
     if "image_mean" not in processor:
-        raise ValueError(f"{_PREPROCESSOR}: missing field 'image_mean'")
-    resolutions = processor.get("image_grid_pinpoints", [list(each) for each in DEFAULT_RESOLUTIONS])
-    if sorted(map(tuple, resolutions)) != sorted(encoder.resolutions):
-        raise ValueError(f"{_PREPROCESSOR}: 'image_grid_pinpoints': expected those of config.json, got {resolutions}")
-    _check_videos(path, processor, vit.image_size)
+        raise ValueError(f"{PREPROCESSOR}: missing field 'image_mean'")
+    _check_videos(path, processor, sizing.tile)
     red, green, blue = (int(255 * value) for value in processor["image_mean"])
-    sizing = AnyRes(
-        tile=vit.image_size,
-        tile_patches=vit.side,
-        resolutions=encoder.resolutions,
-        padding=(red, green, blue),
-    )
     return MediaProcessing(
-        images=ImageProcessing(sizing=sizing),
-        videos=VideoProcessing(sizing=SquareFrames(tile=vit.image_size, longest_edge=None), sampling=_SAMPLING),
+        images=ImageProcessing(sizing=structs.replace(sizing, padding=(red, green, blue))),
+        videos=VideoProcessing(sizing=SquareFrames(tile=sizing.tile, longest_edge=None), sampling=_SAMPLING),
     )
+
+
+def read_tiles(processor: Mapping[str, Any], config: ModelConfig, default: tuple[Size, ...]) -> AnyRes:
+    """Returns how images are cut into tiles of the encoder's size.
+
+    Args:
+        processor: the preprocessor's document.
+        config: of a model with a `LlavaOneVisionConfig`.
+        default: the resolutions of a document without any.
+
+    Raises:
+        ValueError: a value is not supported, or contradicts `config.json`.
+    """
+    encoder = _encoder(config)
+    check_processor(processor)
+    resolutions = processor.get("image_grid_pinpoints", [list(each) for each in default])
+    if sorted(map(tuple, resolutions)) != sorted(encoder.resolutions):
+        raise ValueError(f"{PREPROCESSOR}: 'image_grid_pinpoints': expected those of config.json, got {resolutions}")
+    vit = encoder.tower.vit
+    return AnyRes(tile=vit.image_size, tile_patches=vit.side, resolutions=encoder.resolutions)
 
 
 def _check_videos(path: Path, images: Mapping[str, Any], side: int) -> None:
@@ -122,10 +141,10 @@ def _check_videos(path: Path, images: Mapping[str, Any], side: int) -> None:
     check_square(videos, "size", side, _VIDEO_PREPROCESSOR)
     for name in ("image_mean", "image_std"):
         if name in videos and videos[name] != images.get(name):
-            raise ValueError(f"{_VIDEO_PREPROCESSOR}: '{name}': expected that of {_PREPROCESSOR}, got {videos[name]!r}")
+            raise ValueError(f"{_VIDEO_PREPROCESSOR}: '{name}': expected that of {PREPROCESSOR}, got {videos[name]!r}")
 
 
-def _layout(medium: "Medium", context: LayoutContext) -> TokenLayout:
+def tokens_of_tiles(medium: "Medium", context: LayoutContext) -> TokenLayout:
     """Returns the tokens of an image or video; those between rows are part of the encoder output."""
     encoder = _encoder(context.model)
     is_video = medium.kind is MediaKind.VIDEO
@@ -133,7 +152,7 @@ def _layout(medium: "Medium", context: LayoutContext) -> TokenLayout:
     return one_run(medium.kind, count)
 
 
-def _largest_medium(config: ModelConfig, _num_tokens: int) -> LargestMedium:
+def largest_image(config: ModelConfig, _num_tokens: int) -> LargestMedium:
     """Returns the image of the most tiles."""
     encoder = _encoder(config)
     vit = encoder.tower.vit
@@ -160,6 +179,6 @@ LLAVA_ONEVISION = FamilySpec(
     module="llava_onevision",
     fallback_template=TEMPLATE,
     read_media=_read_media,
-    layout=_layout,
-    largest_medium=_largest_medium,
+    layout=tokens_of_tiles,
+    largest_medium=largest_image,
 )

@@ -5,10 +5,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from PIL.Image import Resampling
-
 from glimpse.engine.errors import CheckpointError
 from glimpse.engine.families.reading.fields import require
+from glimpse.engine.families.reading.preprocessor import PREPROCESSOR, check_processor, check_square
 from glimpse.engine.families.reading.vit import vit_config
 from glimpse.engine.families.spec import FamilyConfig, FamilySpec, LargestMedium
 from glimpse.engine.families.text import nested_decoder, nested_eos_token_ids
@@ -18,13 +17,11 @@ from glimpse.engine.model_config.model import ModelConfig
 from glimpse.media.kind import MediaKind
 from glimpse.media.processing.image import ImageProcessing
 from glimpse.media.processing.media_processing import MediaProcessing
-from glimpse.media.processing.preprocessor import check_resampling, read_json
+from glimpse.media.processing.preprocessor import read_json
 from glimpse.media.processing.sizing.fixed_size import FixedSize
 
 if TYPE_CHECKING:
     from glimpse.media.medium import Medium
-
-_PREPROCESSOR = "preprocessor_config.json"
 
 VICUNA_TEMPLATE = """\
 {%- for message in messages %}
@@ -94,34 +91,11 @@ def read_media(path: Path, config: ModelConfig) -> MediaProcessing:
     """Reads the processing of images: of one size, which is the encoder's."""
     encoder = config.encoder
     assert isinstance(encoder, LlavaConfig)
-    processor = read_json(path / _PREPROCESSOR)
+    processor = read_json(path / PREPROCESSOR)
     check_processor(processor)
     if processor.get("do_pad"):
-        raise ValueError(f"{_PREPROCESSOR}: 'do_pad': expected false, got {processor['do_pad']!r}")
+        raise ValueError(f"{PREPROCESSOR}: 'do_pad': expected false, got {processor['do_pad']!r}")
     return MediaProcessing(images=ImageProcessing(sizing=_sizing(processor, encoder.vit.image_size)))
-
-
-def check_processor(
-    processor: Mapping[str, Any], file: str = _PREPROCESSOR, resampling: Resampling = Resampling.BICUBIC
-) -> None:
-    """Checks what all processors of CLIP's kind do.
-
-    Raises:
-        ValueError: a value is not supported.
-    """
-    check_resampling(processor, resampling)
-    for name in ("do_resize", "do_rescale", "do_normalize"):
-        if processor.get(name, True) is not True:
-            raise ValueError(f"{file}: '{name}': expected true, got {processor[name]!r}")
-    if not math.isclose(factor := processor.get("rescale_factor", 1 / 255), 1 / 255, rel_tol=1e-6):
-        raise ValueError(f"{file}: 'rescale_factor': expected 1/255, got {factor!r}")
-
-
-def check_square(processor: Mapping[str, Any], name: str, side: int, file: str = _PREPROCESSOR) -> None:
-    """Raises ValueError if a size is not the encoder's."""
-    size = processor.get(name)
-    if size not in (side, {"height": side, "width": side}):
-        raise ValueError(f"{file}: '{name}': expected the encoder's {side} pixels in height and width, got {size!r}")
 
 
 def _sizing(processor: Mapping[str, Any], side: int) -> FixedSize:
@@ -131,11 +105,11 @@ def _sizing(processor: Mapping[str, Any], side: int) -> FixedSize:
         check_square(processor, "size", side)
         return FixedSize(side=side)
     if processor.get("do_center_crop", True) is not True:
-        raise ValueError(f"{_PREPROCESSOR}: 'do_center_crop': expected true, got {processor['do_center_crop']!r}")
+        raise ValueError(f"{PREPROCESSOR}: 'do_center_crop': expected true, got {processor['do_center_crop']!r}")
     check_square(processor, "crop_size", side)
     if not isinstance(shortest, int) or shortest < side:
         raise ValueError(
-            f"{_PREPROCESSOR}: 'size.shortest_edge': expected at least the encoder's {side} pixels, got {shortest!r}"
+            f"{PREPROCESSOR}: 'size.shortest_edge': expected at least the encoder's {side} pixels, got {shortest!r}"
         )
     return FixedSize(side=side, shortest_edge=shortest)
 
