@@ -185,6 +185,8 @@ class StepResult:
     embeddings: Mapping[int, bytes] = field(default_factory=dict[int, bytes])
     """Sequence id → embedding, float32 and little-endian, of exactly the sequences that pool and whose chunk reaches
     the end of the prompt."""
+    encode_seconds: float = 0.0
+    """How long the encoder took, all media of the step together."""
     mispredicted: frozenset[int] = frozenset()
     """Sequences for which the next plan, launched already, uses another token than the one sampled here. Its results
     for them must be discarded."""

@@ -169,6 +169,11 @@ class TokenEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Prompt tokens found in the prefix cache. Set with the first token and with `finish`."""
     num_encoded_media: int = 0
     """Media of the prompt that were encoded for this request; the others were cached. Set with the first token."""
+    queue_seconds: float = 0.0
+    """Time from the request's arrival in the engine to the step in which it was first computed. Set with the first
+    token and with `finish`; 0 if it was never computed."""
+    encode_seconds: float = 0.0
+    """How long the steps that encoded media of the prompt spent in the encoder. Set with `queue_seconds`."""
     embedding: bytes = b""
     """The embedding as little-endian float32. Set in the last event of an `Embed` that succeeded."""
     finish: FinishReason | None = None
@@ -197,6 +202,8 @@ class StepStats(msgspec.Struct, frozen=True, kw_only=True):
     """Draft tokens verified in the step."""
     num_accepted_tokens: int = 0
     """Draft tokens that were accepted."""
+    num_admitted_tokens: int = 0
+    """Prompt tokens, computed or cached, of the sequences that `num_cached_tokens` counts."""
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True, tag="step"):

@@ -31,6 +31,7 @@ _FROZEN = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
 ToolCallParser = Literal["auto", "hermes", "llama", "mistral", "phi4_mini", "qwen3_coder", "json"]
 ReasoningParser = Literal["auto", "deepseek_r1", "qwen3", "none"]
+MetricsNames = Literal["glimpse", "vllm", "both"]
 Port = Annotated[int, Field(ge=0, le=65535)]
 Byte = Annotated[int, Field(ge=0, le=255)]
 Size = Annotated[ByteSize, Parameter(show_default=ByteSize.human_readable)]
@@ -65,6 +66,9 @@ class ListenSettings(BaseModel):
     """Address of the Prometheus endpoint, /metrics."""
     metrics_port: Port = 9090
     """Port of the Prometheus endpoint, /metrics; 0 takes a free one."""
+    metrics_names: MetricsNames = "glimpse"
+    """Names of the metrics. vllm: those that vLLM gives to the same quantities, for inference gateways and dashboards
+    that read them. both: vLLM's and Glimpse's own."""
     trusted_proxies: Annotated[tuple[IPvAnyNetwork, ...], Parameter(negative="", show_default=False)] = (
         IPv4Network("127.0.0.0/8"),
         IPv6Network("::1/128"),

@@ -5,7 +5,7 @@ for. Otherwise the logits are waited for and the host samples.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import torch
@@ -15,7 +15,7 @@ from glimpse.engine.errors import OutOfDeviceMemoryError
 from glimpse.engine.execution.device_sampler import DeviceSample
 from glimpse.engine.execution.sampler import SequenceSampler, sample_with_draft_tokens
 from glimpse.engine.plan import InFlightStep, StepResult
-from glimpse.engine.tensors.transfer import Fence
+from glimpse.engine.tensors.transfer import Fence, Stopwatch
 
 _T = TypeVar("_T")
 
@@ -79,6 +79,18 @@ class HostSampledStep:
             accepted={own.sequence_id: tuple(sampled[:-1]) for own, sampled in pairs},
             failed={own.sequence_id: why for own in self.rows if (why := own.sampler.failure) is not None},
         )
+
+
+@dataclass(frozen=True, slots=True)
+class EncodingStep:
+    """A step that runs the encoder."""
+
+    step: InFlightStep
+    stopwatch: Stopwatch
+    """Of the encoder."""
+
+    def result(self) -> StepResult:
+        return replace(self.step.result(), encode_seconds=self.stopwatch.seconds())
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from torch import Tensor
 from glimpse.engine.execution.device_sampler import DeviceSample
 from glimpse.engine.execution.in_flight import (
     DeviceSampledStep,
+    EncodingStep,
     HostSampledStep,
     MemoryGuardedStep,
     SamplingRows,
@@ -38,7 +39,7 @@ from glimpse.engine.plan import (
 from glimpse.engine.sampling_params import Grammar
 from glimpse.engine.tensors.batch import Batch, SequenceLayout, make_batch
 from glimpse.engine.tensors.kv_cache import KVCache
-from glimpse.engine.tensors.transfer import Download, Fence, upload_bytes
+from glimpse.engine.tensors.transfer import Download, Fence, Stopwatch, upload_bytes
 
 ShareOutputs = Callable[[Sequence[bytes], Mapping[bytes, Tensor]], Mapping[bytes, Tensor]]
 """Takes the keys of a step's media and the outputs that this rank has encoded; returns the outputs of all ranks."""
@@ -154,8 +155,13 @@ class ModelRunner:
             self._sequences[start.sequence_id] = self._begin(start)
         for key in plan.evicted:
             self._encoder_outputs.pop(key, None)
-        if plan.encode:
+        if not plan.encode:
+            return self._launch_chunks(plan)
+        with Stopwatch(self._device) as stopwatch:
             self._encoder_outputs |= self._encode(plan.encode)
+        return EncodingStep(self._launch_chunks(plan), stopwatch)
+
+    def _launch_chunks(self, plan: StepPlan) -> InFlightStep:
         if not plan.chunks:
             return CompletedStep(StepResult())
         batch = self._make_batch(plan.chunks)

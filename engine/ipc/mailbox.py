@@ -54,6 +54,8 @@ def _merged(events: Sequence[TokenEvent]) -> TokenEvent:
         logprobs=[logprobs for event in events for logprobs in event.logprobs],
         num_cached_tokens=max(event.num_cached_tokens for event in events),
         num_encoded_media=max(event.num_encoded_media for event in events),
+        queue_seconds=max(event.queue_seconds for event in events),
+        encode_seconds=max(event.encode_seconds for event in events),
         embedding=last.embedding,
         finish=last.finish,
         error=last.error,

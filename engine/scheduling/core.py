@@ -59,6 +59,7 @@ class Core:
         self._pipeline = StepPipeline(
             runner=runner, scheduler=self.scheduler, async_scheduling=async_scheduling, clock=clock
         )
+        self._clock = clock
         self._model = model
         self._max_model_len = limits.max_model_len
         self._max_waiting = max_waiting
@@ -90,6 +91,7 @@ class Core:
             self._events.append(_error_event(request.request_id, error))
             return
         self._num_submitted += 1
+        sequence.submitted_at = self._clock()
         self._sequences[request.request_id] = sequence
         if not self._compiling.add(sequence):
             self.scheduler.add(sequence)
@@ -162,6 +164,8 @@ class Core:
             ],
             num_cached_tokens=sequence.num_cached_tokens if finish or is_first else 0,
             num_encoded_media=len(sequence.encoded_keys) if is_first else 0,
+            queue_seconds=sequence.queue_seconds if finish or is_first else 0.0,
+            encode_seconds=sequence.encode_seconds if finish or is_first else 0.0,
             embedding=outcome.embedding or b"",
             finish=finish,
         )
@@ -187,6 +191,7 @@ class Core:
             step_seconds=step.seconds,
             num_draft_tokens=scheduled.num_draft_tokens,
             num_accepted_tokens=step.num_accepted_tokens,
+            num_admitted_tokens=scheduled.num_admitted_tokens,
         )
 
 
@@ -202,6 +207,8 @@ def _cancelled_event(sequence: Sequence) -> TokenEvent:
     return TokenEvent(
         request_id=sequence.request_id,
         num_cached_tokens=sequence.num_cached_tokens,
+        queue_seconds=sequence.queue_seconds,
+        encode_seconds=sequence.encode_seconds,
         finish=FinishReason.CANCELLED,
     )
 
@@ -210,6 +217,8 @@ def _error_event(request_id: str, error: EngineError, sequence: Sequence | None 
     return TokenEvent(
         request_id=request_id,
         num_cached_tokens=sequence.num_cached_tokens if sequence is not None else 0,
+        queue_seconds=sequence.queue_seconds if sequence is not None else 0.0,
+        encode_seconds=sequence.encode_seconds if sequence is not None else 0.0,
         finish=FinishReason.ERROR,
         error=error.code,
         message=error.message,

@@ -115,6 +115,7 @@ class Scheduler:
             plan=plan,
             sequences=tuple(builder.sequences),
             num_cached_tokens=builder.num_cached_tokens,
+            num_admitted_tokens=builder.num_admitted_tokens,
             num_preemptions=builder.num_preemptions,
             leaves_out_decodes=bool(builder.left_out),
             work=StepWork(
@@ -378,6 +379,7 @@ class Scheduler:
             sequence.admitted = True
             sequence.num_cached_tokens = sequence.num_computed_tokens
             builder.num_cached_tokens += sequence.num_cached_tokens
+            builder.num_admitted_tokens += sequence.num_prompt_tokens
 
     def _preempt(self, sequence: Sequence) -> None:
         """Frees what a running sequence holds, and queues it again."""

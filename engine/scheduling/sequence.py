@@ -48,6 +48,12 @@ class Sequence:
     is_running: bool = False
     last_turn: int = 0
     """Position in the order of decodes: those with the smallest are next."""
+    submitted_at: float = 0.0
+    """Seconds of the core's clock."""
+    scheduled_at: float | None = None
+    """When the first step with some of its tokens was planned, in the same seconds. None: none was."""
+    encode_seconds: float = 0.0
+    """How long the steps that encoded its media spent in the encoder."""
     token_ids: list[int]
     """The prompt, then the generated tokens. The last may be PENDING_TOKEN_ID: it is being computed."""
     num_prompt_tokens: int
@@ -114,6 +120,11 @@ class Sequence:
         """Every token of the prompt must be computed for it, even if its KV is in a cache."""
         pooling = self.pooling
         return pooling is not None and pooling.mode is PoolingMode.MEAN and not pooling.token_ids
+
+    @property
+    def queue_seconds(self) -> float:
+        """Time until it was first scheduled; 0 before."""
+        return 0.0 if self.scheduled_at is None else self.scheduled_at - self.submitted_at
 
     @property
     def priority_key(self) -> tuple[int, int]:

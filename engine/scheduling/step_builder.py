@@ -21,6 +21,8 @@ class ScheduledStep:
     """Prompt tokens found in the prefix cache, of sequences first admitted in this step."""
     num_preemptions: int
     work: StepWork
+    num_admitted_tokens: int = 0
+    """All prompt tokens of these sequences."""
     leaves_out_decodes: bool = False
     """Sequences that could decode do not, because several clients share the step."""
 
@@ -71,6 +73,7 @@ class StepBuilder:
     left_out: set[Sequence] = field(default_factory=set[Sequence])
     """Running sequences that could decode, but whose turn comes in a later step."""
     num_cached_tokens: int = 0
+    num_admitted_tokens: int = 0
     num_preemptions: int = 0
 
     @property

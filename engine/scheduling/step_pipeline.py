@@ -123,6 +123,7 @@ class StepPipeline:
             outcomes = self._fail(step, error)
             return StepOutcome(outcomes=outcomes, seconds=self._seconds_of(step))
         seconds = self._seconds_of(step)
+        _count_encoding(step.scheduled, result.encode_seconds)
         num_generated_tokens = sum(map(len, samples.values()))
         return StepOutcome(
             outcomes=[*self._complete(step, samples, result, seconds), *embedded],
@@ -143,6 +144,8 @@ class StepPipeline:
     def _launch(self) -> _LaunchedStep:
         started_at = self._clock()
         scheduled = self._scheduler.schedule()
+        if scheduled.plan.started:
+            _mark_scheduled(scheduled.sequences, started_at)
         try:
             is_empty = scheduled.plan == StepPlan()
             in_flight = CompletedStep(StepResult()) if is_empty else self._runner.launch(scheduled.plan)
@@ -232,6 +235,21 @@ def _last_prompt_or_sequence(scheduled: ScheduledStep) -> Sequence:
 def _sampling_error(result: StepResult, sequence: Sequence) -> EngineError | None:
     message = result.failed.get(sequence.sequence_id)
     return None if message is None else EngineError(EngineErrorCode.UNSUPPORTED, message)
+
+
+def _mark_scheduled(sequences: Many[Sequence], now: float) -> None:
+    for sequence in sequences:
+        if sequence.scheduled_at is None:
+            sequence.scheduled_at = now
+
+
+def _count_encoding(scheduled: ScheduledStep, seconds: float) -> None:
+    """Counts the time of the step's encoder for each sequence whose media it encoded: all of them waited for it."""
+    if seconds:
+        encoded = {item.key for item in scheduled.plan.encode}
+        for sequence in scheduled.sequences:
+            if not encoded.isdisjoint(sequence.encoded_keys):
+                sequence.encode_seconds += seconds
 
 
 def _finishes(step: _LaunchedStep) -> bool:

@@ -1,6 +1,8 @@
 """Transfers between host and device, in which neither waits for the other. On the CPU both use the same memory."""
 
 from collections.abc import Mapping, Sequence
+from time import perf_counter
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -75,6 +77,35 @@ class Fence:
         """Waits until the work launched before the fence is done, but for nothing launched later."""
         if self._event is not None:
             self._event.synchronize()
+
+
+class Stopwatch:
+    """Measures how long a device takes for what is launched while a block runs."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._events: tuple[torch.cuda.Event, torch.cuda.Event] | None = None
+        self._began = self._ended = 0.0
+        if device.type == "cuda":
+            self._events = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+
+    def __enter__(self) -> Self:
+        self._began = perf_counter()
+        if self._events is not None:
+            self._events[0].record()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended = perf_counter()
+        if self._events is not None:
+            self._events[1].record()
+
+    def seconds(self) -> float:
+        """Returns the duration. Waits until the device is past the block."""
+        if self._events is None:
+            return self._ended - self._began
+        began, ended = self._events
+        ended.synchronize()
+        return began.elapsed_time(ended) / 1000
 
 
 class Download:

@@ -2,7 +2,7 @@
 
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from time import monotonic
 
 from glimpse.media.cache.memory_budget import MemoryReservation
@@ -24,6 +24,10 @@ class MediaUsage:
     """Time spent waiting for files from other servers, summed over files."""
     decode_seconds: float = 0.0
     """Time spent waiting for media to be decoded, summed over media."""
+    fetch_waits: list[tuple[float, float]] = field(default_factory=list[tuple[float, float]])
+    """(begin, end) of each wait for a file, in seconds of `time.monotonic`."""
+    decode_waits: list[tuple[float, float]] = field(default_factory=list[tuple[float, float]])
+    """(begin, end) of each wait for a decoded medium, in the same seconds."""
 
     def __add__(self, other: "MediaUsage") -> "MediaUsage":
         """Returns the work of both."""
@@ -53,7 +57,9 @@ class RequestMedia:
         try:
             yield
         finally:
-            self.usage.fetch_seconds += monotonic() - began
+            ended = monotonic()
+            self.usage.fetch_seconds += ended - began
+            self.usage.fetch_waits.append((began, ended))
 
     @contextmanager
     def decoding(self) -> Generator[None]:
@@ -62,7 +68,9 @@ class RequestMedia:
         try:
             yield
         finally:
-            self.usage.decode_seconds += monotonic() - began
+            ended = monotonic()
+            self.usage.decode_seconds += ended - began
+            self.usage.decode_waits.append((began, ended))
 
     def count_fetch(self, *, is_cache_hit: bool) -> None:
         """Counts one file."""

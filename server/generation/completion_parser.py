@@ -71,6 +71,10 @@ class ParsedDelta(msgspec.Struct, frozen=True, kw_only=True):
     """Prompt tokens found in the prefix cache; 0 unless the event reports them."""
     num_encoded_media: int
     """Media of the prompt that were encoded for the completion; 0 unless the event reports them."""
+    queue_seconds: float = 0.0
+    """Time in the engine's queue; 0 unless the event reports it."""
+    encode_seconds: float = 0.0
+    """Time in the encoder; 0 unless the event reports it."""
     finish_reason: CompletionFinishReason | None
     """Set in the last delta."""
 
@@ -190,6 +194,8 @@ class CompletionParser:
             num_tokens=delta.num_tokens,
             num_cached_tokens=event.num_cached_tokens,
             num_encoded_media=event.num_encoded_media,
+            queue_seconds=event.queue_seconds,
+            encode_seconds=event.encode_seconds,
             finish_reason=None if delta.finish is None else self._finish_reason(delta.finish),
         )
 

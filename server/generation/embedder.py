@@ -5,6 +5,7 @@ Independent of protobuf and gRPC. When the caller's task is cancelled, the engin
 
 import asyncio
 import itertools
+import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Generator, Iterable, Iterator, Sequence
 from contextlib import aclosing, asynccontextmanager, contextmanager
@@ -33,7 +34,8 @@ from glimpse.server.request import (
 from glimpse.server.rpc.admission import current_ticket
 from glimpse.server.rpc.body_budget import release_body
 from glimpse.server.rpc.errors import DeadlineExceededError, InvalidRequest
-from glimpse.server.rpc.metrics import Metrics
+from glimpse.server.telemetry.metrics import Metrics
+from glimpse.server.telemetry.stages import MAX_SPANS, record_prompt_stages
 
 MAX_INPUTS_AT_ONCE = 64
 """Inputs of a request that are in the engine at a time, so that a request for thousands does not fill its queue."""
@@ -122,12 +124,17 @@ class Embedder:
             client=batch.client,
             flow=batch.flow,
         )
+        submitted = time.monotonic()
         try:
             async with asyncio.timeout_at(batch.deadline):
                 event = await self._engine.embed(embed)
         except TimeoutError as error:
             raise DeadlineExceededError from error
         check_end(self._engine, event)
+        now, queue, encode = time.monotonic(), event.queue_seconds, event.encode_seconds
+        self._metrics.prompt_computed(queue=queue, encode=encode, prefill=max(0.0, now - submitted - queue))
+        if batch.takes_span():
+            record_prompt_stages(submitted, now, queue=queue, encode=encode)
         return event
 
 
@@ -147,6 +154,7 @@ class _Batch:
         self._media_tokens = Counter[MediaKind]()
         self._media_usage: MediaUsage | None = None
         self._num_encodable = 0
+        self._num_spans = 0
 
     def add(self, index: int, prompt: LoadedPrompt) -> None:
         """Counts a prompt that is loaded. With the last one, nothing of the request's body is needed any more."""
@@ -159,6 +167,11 @@ class _Batch:
         if self._num_loaded == len(self.request.inputs):
             release_body()
         self._expect(index, len(prompt.token_ids))
+
+    def takes_span(self) -> bool:
+        """Counts an input whose stages are recorded as spans, until there are many."""
+        self._num_spans += 1
+        return self._num_spans <= MAX_SPANS
 
     def end(self, index: int) -> None:
         """Counts an input whose embedding is there."""

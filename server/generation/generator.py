@@ -7,8 +7,8 @@ or the async generator is closed), the engine's work is cancelled too.
 import asyncio
 import itertools
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, aclosing
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
+from contextlib import AsyncExitStack, aclosing, contextmanager
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -35,7 +35,8 @@ from glimpse.server.generation.prompts import LoadedPrompt, PromptLoader, VideoF
 from glimpse.server.request import GenerationRequest
 from glimpse.server.rpc.admission import current_ticket
 from glimpse.server.rpc.errors import DeadlineExceededError
-from glimpse.server.rpc.metrics import Metrics
+from glimpse.server.telemetry.metrics import Metrics
+from glimpse.server.telemetry.stages import RequestTimer
 
 _JSON = (GrammarKind.JSON_OBJECT, GrammarKind.JSON_SCHEMA)
 
@@ -124,23 +125,25 @@ class CompletionGenerator:
             InvalidRequest: a constraint of the request cannot be enforced.
             EngineError: the engine refused the request or could not finish it.
         """
-        timers = [self._metrics.start_completion_timer() for _ in range(len(request.prompts) * request.num_completions)]
+        timer = RequestTimer(self._metrics)
         constraints = await self._build_constraints(request)
         async with AsyncExitStack() as stack:
+            stack.enter_context(_counting_aborts(timer))
             loads = [
                 self._loader.load(each, cache_salt=request.cache_salt, deadline=deadline) for each in request.prompts
             ]
             prompts = [await stack.enter_async_context(load) for load in loads]
             counter = _UsageCounter(prompts, counts_reasoning=request.reasoning is not None)
             sender = _Sender(request_id=request_id, client=client, flow=f"{request_id}/{next(self._serial)}")
-            lengths = [0] * len(timers)
+            lengths = [0] * (len(prompts) * request.num_completions)
             ticket = current_ticket()
             ticket.expect(
                 num_prompt_tokens=counter.num_prompt_tokens,
-                num_completions=len(timers),
+                num_completions=len(lengths),
                 max_tokens=request.sampling.max_tokens,
             )
             ticket.end_preparing()
+            timer.submit((len(prompt.token_ids) for prompt in prompts), num_completions=request.num_completions)
             streams = [
                 self._prompt_deltas(request, index, prompt, constraints, sender, deadline)
                 for index, prompt in enumerate(prompts)
@@ -148,10 +151,11 @@ class CompletionGenerator:
             deltas = await stack.enter_async_context(aclosing(merge_streams(streams)))
             async for prompt_index, completion_index, delta in deltas:
                 index = prompt_index * request.num_completions + completion_index
-                timers[index].observe_tokens()
+                timer.observe_tokens(index, delta.num_tokens, queue=delta.queue_seconds, encode=delta.encode_seconds)
                 ticket.end_waiting()
                 lengths[index] += delta.num_tokens
                 if delta.finish_reason is not None:
+                    timer.finish(index, delta.finish_reason)
                     ticket.end_completion(lengths[index])
                 usage = counter.add(prompt_index, completion_index, delta)
                 on_usage(usage)
@@ -277,6 +281,22 @@ class _Sender:
     client: str
     flow: str
     """The same for all prompts and completions of the request, and for no other request."""
+
+
+@contextmanager
+def _counting_aborts(timer: RequestTimer) -> Generator[None]:
+    """Records why completions do not finish that are still open when the block ends."""
+    reason = "cancelled"
+    try:
+        yield
+    except DeadlineExceededError:
+        reason = "deadline_exceeded"
+        raise
+    except Exception:
+        reason = "error"
+        raise
+    finally:
+        timer.abort(reason)
 
 
 class _UsageCounter:

@@ -28,7 +28,8 @@ from glimpse.server.request import Conversation, PromptSource, TextPrompt, Token
 from glimpse.server.rpc.admission import current_ticket
 from glimpse.server.rpc.body_budget import release_body
 from glimpse.server.rpc.errors import DeadlineExceededError, InvalidRequest
-from glimpse.server.rpc.metrics import Metrics
+from glimpse.server.telemetry.metrics import Metrics
+from glimpse.server.telemetry.stages import record_media_stages
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,6 +129,7 @@ class PromptLoader:
                 raise DeadlineExceededError from error
             finally:
                 self._metrics.media_loaded(batch.usage)
+                record_media_stages(batch.usage)
             if isinstance(source, Conversation):
                 source.media.clear()
             if not keeps_body:

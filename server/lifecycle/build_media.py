@@ -15,8 +15,8 @@ from glimpse.media.loader import MediaLoader
 from glimpse.media.sources.local import LocalFiles
 from glimpse.media.sources.policy import FetchPolicy
 from glimpse.media.sources.uploads import Uploads
-from glimpse.server.rpc.metrics import Metrics
 from glimpse.server.settings import MediaSettings
+from glimpse.server.telemetry.metrics import Metrics
 
 MAX_REQUEST_BYTES = 1 << 30
 """Memory limit for the media of one request: files and decoded pixels together."""

@@ -17,7 +17,7 @@ from glimpse.engine.families.companions import resolve_companions
 from glimpse.engine.families.registry import load_model_config
 from glimpse.engine.ipc.client import ENGINE_COMMAND, EngineClient, EngineState
 from glimpse.engine.model_config.model import ModelConfig
-from glimpse.engine.protocol import Loading, StepStats
+from glimpse.engine.protocol import Loading, Ready, StepStats
 from glimpse.engine.text.grammar_check import GrammarChecker
 from glimpse.engine.text.media_inputs import MediaLayouts
 from glimpse.engine.text.prompt import PromptBuilder, load_prompt_builder
@@ -43,7 +43,6 @@ from glimpse.server.rpc.body_budget import BodyBudget
 from glimpse.server.rpc.client_identity import ClientIdentifier
 from glimpse.server.rpc.interceptors import RpcInterceptor
 from glimpse.server.rpc.load_meter import LoadMeter
-from glimpse.server.rpc.metrics import Metrics, MetricsServer
 from glimpse.server.rpc.typed_handlers import Handler, add_method_alias, add_typed_services
 from glimpse.server.services.chat import ChatHandlers
 from glimpse.server.services.completion import CompletionHandlers
@@ -56,6 +55,9 @@ from glimpse.server.services.reflection import add_reflection
 from glimpse.server.services.rerank import RerankHandlers
 from glimpse.server.services.tokenizer import TokenizerHandlers
 from glimpse.server.settings import EngineSettings, ListenSettings, Settings
+from glimpse.server.telemetry.metrics import Metrics
+from glimpse.server.telemetry.metrics_server import MetricsServer
+from glimpse.server.telemetry.vllm_names import named_registry
 from glimpse.v1 import (
     chat_pb2,
     completion_pb2,
@@ -145,7 +147,7 @@ async def start_server(
     access = build_access(settings.access)
     service_names = [service.full_name for service in (*_TYPED_SERVICES, _OPENAI_SERVICE)]
     health = Health(service_names)
-    metrics = Metrics()
+    metrics = Metrics(checkpoint.names[0])
     load = LoadMeter(max_sequences=settings.engine.options.max_sequences)
     admission = Admission(max_queue_seconds=settings.engine.max_queue_seconds)
     clients = ClientIdentifier(settings.listen.trusted_proxies)
@@ -194,9 +196,9 @@ class _EngineObservers:
     admission: Admission
     health: Health
 
-    def changed(self, state: EngineState, *, num_blocks: int) -> None:
-        self.metrics.engine_changed(state, num_blocks=num_blocks)
-        self.load.engine_changed(num_blocks=num_blocks)
+    def changed(self, state: EngineState, ready: Ready | None) -> None:
+        self.metrics.engine_changed(state, ready)
+        self.load.engine_changed(num_blocks=0 if ready is None else ready.num_blocks)
         self.admission.engine_changed()
         self.health.set(state is EngineState.READY)
 
@@ -215,7 +217,7 @@ def _engine_client(
     observers: _EngineObservers,
 ) -> EngineClient:
     def on_state(state: EngineState, _reason: str) -> None:
-        observers.changed(state, num_blocks=engine.ready.num_blocks if engine.ready else 0)
+        observers.changed(state, engine.ready)
 
     engine = EngineClient(
         settings.engine_config(checkpoint.path, checkpoint.folders),
@@ -350,6 +352,7 @@ def _listen(server: grpc.aio.Server, settings: ListenSettings) -> int:
 
 def _serve_metrics(metrics: Metrics, settings: ListenSettings) -> MetricsServer:
     try:
-        return MetricsServer(metrics, settings.metrics_host, settings.metrics_port)
+        registry = named_registry(metrics, settings.metrics_names)
+        return MetricsServer(registry, settings.metrics_host, settings.metrics_port)
     except OSError as error:
         raise PortError(settings.metrics_host, settings.metrics_port, "--metrics-port") from error

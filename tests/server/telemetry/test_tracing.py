@@ -14,13 +14,13 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
 
-from glimpse.server.rpc import tracing
 from glimpse.server.rpc.context import current_rpc
 from glimpse.server.rpc.errors import ModelNotFoundError
 from glimpse.server.rpc.interceptors import RpcInterceptor
 from glimpse.server.rpc.load_meter import LoadMeter
-from glimpse.server.rpc.metrics import Metrics
 from glimpse.server.rpc.typed_handlers import add_typed_services
+from glimpse.server.telemetry import tracing
+from glimpse.server.telemetry.metrics import Metrics
 from glimpse.v1 import model_pb2
 
 SERVICE = model_pb2.DESCRIPTOR.services_by_name["ModelService"]

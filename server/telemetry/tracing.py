@@ -6,11 +6,9 @@ Names follow the semantic conventions for RPC and generative AI. Spans contain n
 from collections.abc import Iterable
 
 import grpc
-from opentelemetry import trace
+from opentelemetry import context, trace
 from opentelemetry.trace import Span, SpanKind, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
-
-from glimpse.server.rpc.context import RpcContext
 
 _PROPAGATOR = TraceContextTextMapPropagator()
 _FAILURES = ("UNKNOWN", "DEADLINE_EXCEEDED", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS")
@@ -36,19 +34,27 @@ def begin_span(method: str, metadata: Iterable[tuple[str, str | bytes]]) -> Span
 
 def trace_id_of(span: Span) -> str | None:
     """Returns the trace id in hex. Without the SDK it is the caller's, if the caller sent one."""
-    context = span.get_span_context()
-    return format(context.trace_id, "032x") if context.is_valid else None
+    own = span.get_span_context()
+    return format(own.trace_id, "032x") if own.is_valid else None
 
 
-def end_span(span: Span, rpc: RpcContext, code: str) -> None:
-    """Ends the span with the RPC's token usage and `code`, the name of its status."""
+def make_current(span: Span) -> None:
+    """Makes the span the parent of those that this task begins, and the tasks that it starts. It serves one RPC."""
+    if span.is_recording():
+        context.attach(trace.set_span_in_context(span))
+
+
+def end_span(
+    span: Span, code: str, *, request_id: str, prompt_tokens: int | None, completion_tokens: int | None
+) -> None:
+    """Ends the span with the RPC's token usage, None if it has none, and `code`, the name of its status."""
     number, _ = grpc.StatusCode[code].value
     span.set_attribute("rpc.grpc.status_code", number)
-    span.set_attribute("glimpse.request_id", rpc.request_id)
-    if rpc.prompt_tokens is not None:
-        span.set_attribute("gen_ai.usage.input_tokens", rpc.prompt_tokens)
-    if rpc.completion_tokens is not None:
-        span.set_attribute("gen_ai.usage.output_tokens", rpc.completion_tokens)
+    span.set_attribute("glimpse.request_id", request_id)
+    if prompt_tokens is not None:
+        span.set_attribute("gen_ai.usage.input_tokens", prompt_tokens)
+    if completion_tokens is not None:
+        span.set_attribute("gen_ai.usage.output_tokens", completion_tokens)
     if code in _FAILURES:
         span.set_status(StatusCode.ERROR)
     span.end()

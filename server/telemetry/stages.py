@@ -1,0 +1,148 @@
+"""Measures the stages of a request, for metrics and traces.
+
+A completion waits in the engine's queue, its prompt is computed (media encoded, then prefill), and its tokens are
+decoded. A stage becomes a child span of the RPC's span when it has ended.
+"""
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from opentelemetry import trace
+from opentelemetry.trace import Status, StatusCode
+
+from glimpse.media.cache.request_media import MediaUsage
+from glimpse.server.telemetry.metrics import Metrics
+
+MAX_SPANS = 64
+"""Spans of one kind of stage in a request. Further ones are not recorded."""
+
+
+def record_stage(
+    name: str, began: float, ended: float, attributes: Mapping[str, int | str] | None = None, *, failed: bool = False
+) -> None:
+    """Records a stage that has ended as a child of the current span.
+
+    Args:
+        name: Of the stage.
+        began: Time of `time.monotonic()`.
+        ended: As `began`.
+        attributes: Of the span. No content of the request.
+        failed: The stage was cut short.
+    """
+    if not trace.get_current_span().is_recording():
+        return
+    origin = time.time() - time.monotonic()
+    span = trace.get_tracer("glimpse").start_span(
+        name, start_time=round((origin + began) * 1e9), attributes=dict(attributes or {})
+    )
+    if failed:
+        span.set_status(Status(StatusCode.ERROR))
+    span.end(end_time=round((origin + max(began, ended)) * 1e9))
+
+
+def record_media_stages(usage: MediaUsage) -> None:
+    """Records when a request waited for its files and for its decoded media, one span for each."""
+    for name, waits in (("fetch", usage.fetch_waits), ("decode_media", usage.decode_waits)):
+        for began, ended in waits[:MAX_SPANS]:
+            record_stage(name, began, ended)
+
+
+def record_prompt_stages(
+    submitted: float, ended: float, *, queue: float, encode: float, attributes: Mapping[str, int | str] | None = None
+) -> None:
+    """Records the stages from a prompt's submission to its first token or embedding.
+
+    The encoder runs within prefill, in the steps that need its output; its span is at the beginning of prefill's.
+    """
+    scheduled = min(submitted + queue, ended)
+    record_stage("queue", submitted, scheduled, attributes)
+    if encode:
+        record_stage("encode", scheduled, min(scheduled + encode, ended), attributes)
+    record_stage("prefill", scheduled, ended, attributes)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Completion:
+    """One completion that is being timed. Times are of `time.monotonic()`."""
+
+    num_prompt_tokens: int
+    num_tokens: int = 0
+    first_token: float | None = None
+    last_token: float = 0.0
+    has_ended: bool = False
+
+
+class RequestTimer:
+    """Times the completions of one request."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        """The request has arrived now."""
+        self._metrics = metrics
+        self._arrived = time.monotonic()
+        self._submitted = self._arrived
+        self._completions: list[_Completion] = []
+
+    def submit(self, num_prompt_tokens: Iterable[int], *, num_completions: int) -> None:
+        """Records that the prompts, of these lengths, go to the engine, with so many completions of each."""
+        self._submitted = time.monotonic()
+        self._completions = [
+            _Completion(num_prompt_tokens=length) for length in num_prompt_tokens for _ in range(num_completions)
+        ]
+
+    def observe_tokens(self, index: int, num_tokens: int, *, queue: float, encode: float) -> None:
+        """Records new tokens of a completion.
+
+        Args:
+            index: Of the completion.
+            num_tokens: How many are new.
+            queue: Seconds that the engine reports with the first token: in its queue.
+            encode: The same: in the encoder.
+        """
+        now, completion = time.monotonic(), self._completions[index]
+        completion.num_tokens += num_tokens
+        if completion.first_token is None:
+            completion.first_token = now
+            waited = now - self._submitted
+            prefill = max(0.0, waited - queue)
+            self._metrics.first_token(since_arrival=now - self._arrived, queue=queue, encode=encode, prefill=prefill)
+            if index < MAX_SPANS:
+                record_prompt_stages(self._submitted, now, queue=queue, encode=encode, attributes=_attributes(index))
+        else:
+            self._metrics.next_tokens(now - completion.last_token)
+        completion.last_token = now
+
+    def finish(self, index: int, reason: str) -> None:
+        """Records that a completion is whole, after its last tokens."""
+        completion = self._completions[index]
+        completion.has_ended = True
+        first = completion.last_token if completion.first_token is None else completion.first_token
+        self._metrics.completion_finished(
+            reason,
+            since_arrival=completion.last_token - self._arrived,
+            decode=completion.last_token - first,
+            num_prompt_tokens=completion.num_prompt_tokens,
+            num_tokens=completion.num_tokens,
+        )
+        self._record("decode", index, first, completion.last_token)
+
+    def abort(self, reason: str) -> None:
+        """Records that the completions that are not whole never will be. Without effect if there are none."""
+        now = time.monotonic()
+        for index, completion in enumerate(self._completions):
+            if completion.has_ended:
+                continue
+            completion.has_ended = True
+            self._metrics.completion_aborted(reason)
+            if completion.first_token is None:
+                self._record("queue_and_prefill", index, self._submitted, now, failed=True)
+            else:
+                self._record("decode", index, completion.first_token, now, failed=True)
+
+    def _record(self, name: str, index: int, began: float, ended: float, *, failed: bool = False) -> None:
+        if index < MAX_SPANS:
+            record_stage(name, began, ended, _attributes(index), failed=failed)
+
+
+def _attributes(index: int) -> Mapping[str, int | str]:
+    return {"glimpse.completion.index": index}
