@@ -12,7 +12,7 @@ from typing import TypeVar, cast
 import msgspec
 import PIL.Image
 
-from glimpse.media.cache.memory_budget import MemoryBudget
+from glimpse.media.cache.memory_budget import MemoryBudget, MemoryShare
 from glimpse.media.cache.request_media import MediaUsage, RequestMedia
 from glimpse.media.cache.store import MediaStore, NamedMedia
 from glimpse.media.decoding.decoders import Decoders
@@ -105,9 +105,9 @@ class MediaLoader:
         )
 
     @contextmanager
-    def batch(self, namespace: str = "") -> Generator[RequestMedia]:
-        """Opens a request's media. Their memory stays reserved until the block ends."""
-        with self._memory_budget.reservation() as reservation:
+    def batch(self, namespace: str = "", *, share: MemoryShare | None = None) -> Generator[RequestMedia]:
+        """Opens a request's media. Their memory stays reserved until the block ends, and counts in `share` too."""
+        with self._memory_budget.reservation(share) as reservation:
             yield RequestMedia(namespace=namespace, reservation=reservation, usage=MediaUsage())
 
     async def load_image(

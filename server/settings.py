@@ -238,6 +238,9 @@ class AccessSettings(BaseModel):
     api_keys: Path | None = None
     """File with the hashes of API keys and their tenants; `glimpse key` makes its lines. It is read again when it
     changes. Requests then need a key, except for health. Default: everyone may call."""
+    tenants: Path | None = None
+    """TOML file with limits of tenants: requests, tokens, priority, media. It is read again when it changes. Default:
+    only the server's own limits apply."""
 
 
 class Settings(BaseModel):

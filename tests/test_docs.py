@@ -17,7 +17,7 @@ def test_every_proof_that_compatibility_names_exists(path: str, test: str) -> No
 def test_compatibility_has_every_row_of_the_mission() -> None:
     rows = set(re.findall(r"^\| ([A-E]\d+) \|", (ROOT / "docs/compatibility.md").read_text(), re.MULTILINE))
     mission = {"A": 15, "B": 12, "C": 4, "E": 7}
-    assert rows == {f"{section}{number + 1}" for section, count in mission.items() for number in range(count)}
+    assert rows >= {f"{section}{number + 1}" for section, count in mission.items() for number in range(count)}
 
 
 def test_links_of_the_readme_lead_somewhere() -> None:

@@ -11,6 +11,26 @@ from contextlib import contextmanager
 from glimpse.media.errors import MediaError, MediaErrorCode
 
 
+class MemoryShare:
+    """The part of a budget that one party's requests may occupy together."""
+
+    def __init__(self, max_bytes: float | None = None) -> None:
+        """None: no limit but the budget's."""
+        self.num_bytes = 0
+        self.max_bytes = max_bytes
+
+    def reserve(self, num_bytes: int) -> None:
+        """Counts reserved bytes. Raises MediaError (OVERLOADED)."""
+        if self.max_bytes is not None and self.num_bytes + num_bytes > self.max_bytes:
+            message = f"the media of your tenant's requests exceed its limit, {self.max_bytes} bytes; try again later"
+            raise MediaError(MediaErrorCode.OVERLOADED, message)
+        self.num_bytes += num_bytes
+
+    def release(self, num_bytes: int) -> None:
+        """Counts released bytes."""
+        self.num_bytes -= num_bytes
+
+
 class MemoryBudget:
     """Bytes reserved by all requests of one event loop."""
 
@@ -28,9 +48,9 @@ class MemoryBudget:
         """Number of reservations for each shared object, by the object's id."""
 
     @contextmanager
-    def reservation(self) -> Generator["MemoryReservation"]:
-        """Opens a reservation for one request and releases it when the block ends."""
-        reservation = MemoryReservation(self)
+    def reservation(self, share: MemoryShare | None = None) -> Generator["MemoryReservation"]:
+        """Opens a reservation for one request and releases it when the block ends. It counts in `share` too."""
+        reservation = MemoryReservation(self, share or MemoryShare())
         try:
             yield reservation
         finally:
@@ -65,37 +85,50 @@ class MemoryBudget:
 class MemoryReservation:
     """Bytes reserved by one request."""
 
-    def __init__(self, budget: MemoryBudget) -> None:
+    def __init__(self, budget: MemoryBudget, share: MemoryShare) -> None:
         self.num_bytes = 0
         self._budget = budget
+        self._share = share
         self._shared: list[tuple[object, int]] = []
 
     def reserve(self, num_bytes: int) -> None:
         """Reserves bytes. Raises MediaError: TOO_LARGE for more than one request may have, or OVERLOADED."""
-        self._check(num_bytes)
-        self._budget.reserve(num_bytes)
-        self.num_bytes += num_bytes
+        with self._sharing(num_bytes):
+            self._budget.reserve(num_bytes)
 
     def reserve_shared(self, shared: object, num_bytes: int) -> None:
         """Like `reserve`, for an object that several requests may share. It stays reserved until the end."""
-        self._check(num_bytes)
-        self._budget.reserve_shared(shared, num_bytes)
-        self._shared.append((shared, num_bytes))
-        self.num_bytes += num_bytes
+        with self._sharing(num_bytes):
+            self._budget.reserve_shared(shared, num_bytes)
+            self._shared.append((shared, num_bytes))
 
     def release(self, num_bytes: int) -> None:
         """Releases reserved bytes."""
         self._budget.release(num_bytes)
+        self._share.release(num_bytes)
         self.num_bytes -= num_bytes
 
     def release_all(self) -> None:
         """Releases everything."""
+        self._share.release(self.num_bytes)
         for shared, num_bytes in self._shared:
             self._budget.release_shared(shared, num_bytes)
             self.num_bytes -= num_bytes
         self._shared.clear()
         self._budget.release(self.num_bytes)
         self.num_bytes = 0
+
+    @contextmanager
+    def _sharing(self, num_bytes: int) -> Generator[None]:
+        """Counts bytes that the block reserves. Raises MediaError, as the block may, and then counts nothing."""
+        self._check(num_bytes)
+        self._share.reserve(num_bytes)
+        try:
+            yield
+        except MediaError:
+            self._share.release(num_bytes)
+            raise
+        self.num_bytes += num_bytes
 
     def _check(self, num_bytes: int) -> None:
         max_bytes = self._budget.max_request_bytes

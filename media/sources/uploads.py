@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from glimpse.media.cache.lru import Lru
-from glimpse.media.cache.memory_budget import MemoryBudget, MemoryReservation
+from glimpse.media.cache.memory_budget import MemoryBudget, MemoryReservation, MemoryShare
 from glimpse.media.cache.store import MediaFile, file_digest
 from glimpse.media.errors import MediaError, MediaErrorCode, too_large
 from glimpse.media.sources.source import DEFAULT_MAX_VIDEO_BYTES
@@ -64,11 +64,16 @@ class Uploads:
         return self._uploads.num_bytes
 
     @contextmanager
-    def receive(self, *, digest: bytes, num_bytes: int | None) -> Generator["IncomingUpload"]:
-        """Begins an upload with this SHA-256 and, if known, this size. Raises MediaError (TOO_LARGE)."""
+    def receive(
+        self, *, digest: bytes, num_bytes: int | None, share: MemoryShare | None = None
+    ) -> Generator["IncomingUpload"]:
+        """Begins an upload with this SHA-256 and, if known, this size, whose bytes count in `share`.
+
+        Raises MediaError (TOO_LARGE).
+        """
         if num_bytes is not None and num_bytes > self._max_file_bytes:
             raise too_large(self._max_file_bytes, "an upload")
-        with self._in_flight.reservation() as reservation:
+        with self._in_flight.reservation(share) as reservation:
             yield IncomingUpload(digest, num_bytes, max_bytes=self._max_file_bytes, reservation=reservation)
 
     def keep(self, namespace: str, file: MediaFile, *, ttl_seconds: float | None) -> Upload:

@@ -27,6 +27,7 @@ from glimpse.media.processing.video import Video
 from glimpse.server.request import Conversation, PromptSource, TextPrompt, TokenPrompt
 from glimpse.server.rpc.admission import current_ticket
 from glimpse.server.rpc.body_budget import release_body
+from glimpse.server.rpc.context import current_rpc
 from glimpse.server.rpc.errors import DeadlineExceededError, InvalidRequest
 from glimpse.server.telemetry.metrics import Metrics
 from glimpse.server.telemetry.stages import record_media_stages
@@ -121,7 +122,7 @@ class PromptLoader:
             TemplateError: the model's chat template refuses the conversation.
             DeadlineExceededError: `deadline` passed first.
         """
-        with self._media.batch(cache_salt) as batch:
+        with self._media.batch(cache_salt, share=current_rpc().tenant.media) as batch:
             try:
                 async with asyncio.timeout_at(deadline):
                     prompt = await self._load(source, batch)

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from glimpse.server.identity.api_keys import Caller, key_hash
 from glimpse.server.identity.errors import UnauthenticatedError
+from glimpse.server.identity.limits import TenantLimits
 from glimpse.server.identity.tenant import Tenant
 from glimpse.server.identity.watched_file import WatchedFile
 
@@ -19,8 +20,15 @@ _HINT = "send `Authorization: Bearer KEY`, or `x-api-key: KEY`"
 class Access:
     """Who may call. Without keys, everyone may, as the nameless tenant."""
 
-    def __init__(self, *, keys: WatchedFile[Mapping[str, Caller]] | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        keys: WatchedFile[Mapping[str, Caller]] | None = None,
+        limits: WatchedFile[TenantLimits] | None = None,
+    ) -> None:
+        """Without `limits`, tenants may use what the server's own limits allow."""
         self._keys = keys
+        self._limits = limits
         self._tenants: dict[str, Tenant] = {}
         self._nameless = Tenant()
 
@@ -45,13 +53,18 @@ class Access:
         return Identity(self.tenant(caller.tenant), is_admin=caller.is_admin)
 
     def tenant(self, name: str) -> Tenant:
-        """Returns the tenant of this name."""
-        return self._tenants.setdefault(name, Tenant(name))
+        """Returns the tenant of this name, with its limits of this moment."""
+        tenant = self._tenants.get(name)
+        if tenant is None:
+            tenant = self._tenants[name] = Tenant(name)
+        if self._limits is not None:
+            tenant.set_limits(self._limits.value.of(name))
+        return tenant
 
     async def watch(self) -> None:
         """Keeps what is known about callers up to date, until it is cancelled."""
-        files = [each for each in (self._keys,) if each is not None]
-        await asyncio.gather(*(each.watch() for each in files))
+        files = (self._keys, self._limits)
+        await asyncio.gather(*(each.watch() for each in files if each is not None))
 
     def _caller(self, values: Mapping[str, str]) -> Caller:
         key = _credential(values)

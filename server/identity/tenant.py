@@ -1,21 +1,61 @@
-"""A tenant: who a request is served for, and whose caches it uses."""
+"""A tenant: who a request is served for, whose caches it uses, and what it has used."""
 
 import hashlib
 import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from glimpse.media.cache.memory_budget import MemoryShare
+from glimpse.server.identity.errors import QuotaExceededError
+from glimpse.server.identity.quota import Quota
 
 _NAME = re.compile(r"[!-~]{1,128}")
 _TAG_DOMAIN, _NAMESPACE_DOMAIN = b"glimpse tenant\0", b"glimpse namespace\0"
 _TAG_CHARACTERS = 32
+_BUSY_SECONDS = 1.0
+"""Delay before a retry where too many requests run: one of them ends any time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What a tenant may use. None: as much as the server's own limits allow."""
+
+    max_concurrent_requests: int | None = None
+    """RPCs in progress."""
+    requests_per_minute: int | None = None
+    """RPCs that begin."""
+    tokens_per_minute: int | None = None
+    """Tokens of prompts and completions, charged when a request ends."""
+    min_priority: int | None = None
+    """The smallest `priority`, which is the most urgent one, that its requests may have."""
+    max_completions: int | None = None
+    """Completions of a request: `n` times its prompts."""
+    max_completion_tokens: int | None = None
+    """Tokens of a completion."""
+    max_media_bytes: int | None = None
+    """Memory for the media of all its requests in progress: files, uploads and pixels."""
 
 
 class Tenant:
     """A tenant as this process knows it. The nameless one sends the requests of servers without authentication."""
 
-    def __init__(self, name: str = "") -> None:
+    def __init__(self, name: str = "", *, clock: Callable[[], float] = time.monotonic) -> None:
+        """`clock` returns the time in seconds."""
         self.name = name
         tag = hashlib.sha256(_TAG_DOMAIN + name.encode()).hexdigest()[:_TAG_CHARACTERS]
         self.namespace_prefix = f"{tag}." if name else ""
         """What all of its cache namespaces begin with, and no other tenant's."""
+        self.limits = Limits()
+        self.media = MemoryShare()
+        """What the media of its requests occupy."""
+        self._num_running = 0
+        self._requests, self._tokens = Quota(clock), Quota(clock)
+
+    def set_limits(self, limits: Limits) -> None:
+        """Changes its limits. What it has used stays counted."""
+        self.limits = limits
+        self.media.max_bytes = limits.max_media_bytes
 
     def namespace(self, cache_salt: str) -> str:
         """Returns the cache namespace of its requests with this salt.
@@ -28,7 +68,34 @@ class Tenant:
         digest = hashlib.sha256(_NAMESPACE_DOMAIN + self.name.encode() + b"\0" + cache_salt.encode())
         return self.namespace_prefix + digest.hexdigest()
 
+    def begin_request(self) -> None:
+        """Counts an RPC that begins. `end_request` must follow. Raises QuotaExceededError, without counting it."""
+        limits = self.limits
+        if limits.max_concurrent_requests is not None and self._num_running >= limits.max_concurrent_requests:
+            most = limits.max_concurrent_requests
+            raise QuotaExceededError(
+                f"expected at most {most} requests of your tenant at a time, got more; wait until another ends",
+                retry_after_seconds=_BUSY_SECONDS,
+            )
+        _check(self._tokens, limits.tokens_per_minute, "tokens")
+        _check(self._requests, limits.requests_per_minute, "requests")
+        if limits.requests_per_minute is not None:
+            self._requests.use(1, limits.requests_per_minute)
+        self._num_running += 1
+
+    def end_request(self, num_tokens: int) -> None:
+        """Counts the end of an RPC, and the tokens of its prompts and completions."""
+        self._num_running -= 1
+        if self.limits.tokens_per_minute is not None:
+            self._tokens.use(num_tokens, self.limits.tokens_per_minute)
+
 
 def is_tenant_name(name: str) -> bool:
     """Whether a tenant may have this name: 1 to 128 visible ASCII characters."""
     return _NAME.fullmatch(name) is not None
+
+
+def _check(quota: Quota, per_minute: int | None, what: str) -> None:
+    if per_minute is not None and (seconds := quota.wait_seconds(1, per_minute)) > 0:
+        message = f"your tenant has used its {per_minute} {what} per minute; repeat the request in {seconds:.1f} s"
+        raise QuotaExceededError(message, retry_after_seconds=seconds)

@@ -1,17 +1,27 @@
 """Builds from the settings what decides who may call."""
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 from glimpse.server.identity.access import Access
 from glimpse.server.identity.api_keys import parse_keys
+from glimpse.server.identity.errors import IdentityConfigError
+from glimpse.server.identity.limits import parse_limits
 from glimpse.server.identity.watched_file import WatchedFile
 from glimpse.server.settings import AccessSettings
+
+_T = TypeVar("_T")
 
 
 def build_access(settings: AccessSettings) -> Access:
     """Builds it. Raises IdentityConfigError: a file cannot be used."""
-    return Access(keys=None if settings.api_keys is None else WatchedFile(_path(settings.api_keys), parse_keys))
+    keys = _watched(settings.api_keys, parse_keys)
+    limits = _watched(settings.tenants, parse_limits)
+    if limits is not None and keys is None:
+        raise IdentityConfigError("'--tenants': expected together with --api-keys, without which there are no tenants")
+    return Access(keys=keys, limits=limits)
 
 
-def _path(path: Path) -> Path:
-    return path.expanduser().absolute()
+def _watched(path: Path | None, parse: Callable[[str, str], _T]) -> WatchedFile[_T] | None:
+    return None if path is None else WatchedFile(path.expanduser().absolute(), parse)

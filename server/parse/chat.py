@@ -11,7 +11,7 @@ from glimpse.engine.sampling_params import GrammarKind
 from glimpse.engine.text.conversation import ToolMode
 from glimpse.media.kind import MediaKind
 from glimpse.server.parse.content import parse_conversation
-from glimpse.server.parse.generation import parse_generation
+from glimpse.server.parse.generation import check_priority, num_completions, parse_generation
 from glimpse.server.parse.prompt import parse_prompt
 from glimpse.server.parse.reasoning import parse_reasoning, with_effort
 from glimpse.server.parse.response_format import parse_response_format
@@ -56,6 +56,7 @@ def parse_chat(
     """
     check_bounds(request)
     check_stream_options(request, streaming=streaming)
+    check_priority(request.priority)
     tools = parse_tools(request)
     may_call = tools.choice is not ToolMode.NONE
     # With tool_choice "none" the template does not show the tools, so that the model cannot call them.
@@ -94,11 +95,6 @@ def check_stream_options(request: Message, *, streaming: bool) -> None:
     """Raises InvalidRequest if a request that does not stream has options for streams."""
     if request.HasField("stream_options") and not streaming:
         raise InvalidRequest("stream_options", "only allowed if the response is a stream")
-
-
-def num_completions(options: generation_pb2.GenerationOptions) -> int:
-    """Returns the number of completions of each prompt."""
-    return options.n if options.HasField("n") else 1
 
 
 def skips_special_tokens(options: generation_pb2.GenerationOptions) -> bool:

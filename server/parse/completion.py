@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from glimpse.engine.sampling_params import SamplingParams
-from glimpse.server.parse.chat import check_bounds, check_stream_options, num_completions, skips_special_tokens
-from glimpse.server.parse.generation import check_token_ids, parse_generation
+from glimpse.server.parse.chat import check_bounds, check_stream_options, skips_special_tokens
+from glimpse.server.parse.generation import check_priority, check_token_ids, num_completions, parse_generation
 from glimpse.server.parse.response_format import parse_response_format
 from glimpse.server.request import CompletionRequest, GenerationRequest, TextPrompt, TokenPrompt
 from glimpse.server.rpc.context import cache_namespace
@@ -21,7 +21,8 @@ def parse_completion(
     """Parses a request. Raises InvalidRequest."""
     check_bounds(request)
     check_stream_options(request, streaming=streaming)
-    count = num_completions(request.generation)
+    check_priority(request.priority)
+    count = num_completions(request.generation, len(request.prompts))
     if count * len(request.prompts) > MAX_COMPLETIONS:
         raise InvalidRequest("generation.n", f"expected at most {MAX_COMPLETIONS} completions for all prompts together")
     sampling = _parse_sampling(request, vocab_size=vocab_size)

@@ -3,10 +3,13 @@
 from collections.abc import Iterable
 
 from glimpse.engine.sampling_params import SamplingParams
+from glimpse.server.rpc.context import current_rpc
 from glimpse.server.rpc.errors import InvalidRequest
 from glimpse.v1 import generation_pb2
 
 DEFAULT_MAX_TOKENS = 4096
+TENANT_LIMIT = "tenant_limit"
+"""The reason of requests that the server would serve, but not for this tenant."""
 MAX_LOGIT_BIAS = 100.0
 MAX_STOP_CHARACTERS = 4096
 
@@ -15,7 +18,7 @@ def parse_generation(
     options: generation_pb2.GenerationOptions, *, vocab_size: int, default_max_tokens: int = DEFAULT_MAX_TOKENS
 ) -> SamplingParams:
     """Raises InvalidRequest if options contradict each other or the model. `check_bounds` has checked their ranges."""
-    max_tokens = options.max_completion_tokens if options.HasField("max_completion_tokens") else default_max_tokens
+    max_tokens = _max_tokens(options, default_max_tokens)
     if options.min_tokens > max_tokens:
         message = f"expected at most max_completion_tokens ({max_tokens}), got {options.min_tokens}"
         raise InvalidRequest("generation.min_tokens", message)
@@ -36,6 +39,34 @@ def parse_generation(
         ignore_eos=options.ignore_eos,
         logprobs=_parse_logprobs(options),
     )
+
+
+def check_priority(priority: int) -> None:
+    """Raises InvalidRequest if requests of the tenant may not be that urgent."""
+    least = current_rpc().tenant.limits.min_priority
+    if least is not None and priority < least:
+        message = f"expected {least} or more, the limit of your tenant, got {priority}"
+        raise InvalidRequest("priority", message, TENANT_LIMIT)
+
+
+def num_completions(options: generation_pb2.GenerationOptions, num_prompts: int = 1) -> int:
+    """Returns the number of completions of each prompt. Raises InvalidRequest if the tenant may not have as many."""
+    count = options.n if options.HasField("n") else 1
+    most = current_rpc().tenant.limits.max_completions
+    if most is not None and count * num_prompts > most:
+        message = f"expected at most {most} completions for all prompts together, the limit of your tenant"
+        raise InvalidRequest("generation.n", message, TENANT_LIMIT)
+    return count
+
+
+def _max_tokens(options: generation_pb2.GenerationOptions, default: int) -> int:
+    most = current_rpc().tenant.limits.max_completion_tokens
+    if not options.HasField("max_completion_tokens"):
+        return default if most is None else min(default, most)
+    if most is not None and options.max_completion_tokens > most:
+        message = f"expected at most {most}, the limit of your tenant, got {options.max_completion_tokens}"
+        raise InvalidRequest("generation.max_completion_tokens", message, TENANT_LIMIT)
+    return options.max_completion_tokens
 
 
 def _parse_logit_bias(options: generation_pb2.GenerationOptions, vocab_size: int) -> dict[int, float]:

@@ -7,7 +7,7 @@ from glimpse.engine.pooling_params import PoolingMode, PoolingParams
 from glimpse.media.kind import MediaKind
 from glimpse.server.parse.chat import check_bounds
 from glimpse.server.parse.content import parse_conversation
-from glimpse.server.parse.generation import check_token_ids
+from glimpse.server.parse.generation import check_priority, check_token_ids
 from glimpse.server.parse.prompt import with_options
 from glimpse.server.request import Conversation, EmbeddingInput, EmbeddingRequest, PromptSource, TextPrompt, TokenPrompt
 from glimpse.server.rpc.context import cache_namespace
@@ -41,6 +41,7 @@ class EmbeddingModel:
 def parse_embedding_request(request: embedding_pb2.CreateEmbeddingsRequest, model: EmbeddingModel) -> EmbeddingRequest:
     """Parses a request. Raises InvalidRequest."""
     check_bounds(request)
+    check_priority(request.priority)
     if bool(request.inputs) == bool(request.messages):
         got = "both" if request.inputs else "neither"
         code = "conflicting_values" if request.inputs else "missing_value"

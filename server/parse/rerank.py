@@ -5,6 +5,7 @@ from itertools import repeat
 
 from glimpse.engine.text.relevance import NO_ANSWER_TOKENS, TEMPLATE_OPTIONS, AnswerTokens, relevance_messages
 from glimpse.server.parse.chat import check_bounds
+from glimpse.server.parse.generation import check_priority
 from glimpse.server.request import Conversation, EmbeddingInput, EmbeddingRequest
 from glimpse.server.rpc.context import cache_namespace
 from glimpse.server.rpc.errors import InvalidRequest
@@ -56,6 +57,7 @@ def _parse_pairs(
 ) -> EmbeddingRequest:
     """`queries`: one for each document, or more."""
     _check_repeated(request.instruction, "instruction", request)
+    check_priority(request.priority)
     return EmbeddingRequest(
         inputs=tuple(_inputs(queries, request.documents, request.instruction)),
         pooling=tokens.pooling,

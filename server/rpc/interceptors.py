@@ -13,7 +13,7 @@ import structlog
 from opentelemetry.trace import INVALID_SPAN, Span
 
 from glimpse.server.identity.access import Access
-from glimpse.server.identity.errors import AccessError
+from glimpse.server.identity.errors import AccessError, QuotaExceededError
 from glimpse.server.rpc.admission import Admission
 from glimpse.server.rpc.body_budget import BodyBudget
 from glimpse.server.rpc.client_identity import ClientIdentifier
@@ -31,6 +31,9 @@ MethodHandler: TypeAlias = "grpc.RpcMethodHandler[Any, Any] | None"
 _INFRASTRUCTURE = ("/grpc.", "/glimpse.v1.LoadService/", "/xds.")
 """Health, reflection and load reports. Logged at level debug, neither traced nor counted as load, and no drain waits
 for them: they are called constantly or stream without end."""
+
+_FREE = ("/ListModels", "/GetModel")
+"""Methods that do no work. Like the infrastructure, they count against no quota."""
 
 _log = structlog.get_logger("access")
 
@@ -118,7 +121,7 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
         self.open_rpcs.add(rpc.stop, is_request=counted)
         code = "OK"
         try:
-            with self._admission.ticket(method, rpc.client), self._bodies.reservation():
+            with _counted(rpc, method), self._admission.ticket(method, rpc.client), self._bodies.reservation():
                 yield rpc
         except BaseException as error:
             code = _code(error, context)
@@ -163,6 +166,23 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
     def _count(self, change: int) -> None:
         self._num_running += change
         self._metrics.set_running_rpcs(self._num_running)
+
+
+@contextmanager
+def _counted(rpc: RpcContext, method: str) -> Generator[None]:
+    """Counts the RPC and its tokens against the quotas of its tenant, or refuses it."""
+    if rpc.refusal is None and not method.startswith(_INFRASTRUCTURE) and not method.endswith(_FREE):
+        try:
+            rpc.tenant.begin_request()
+        except QuotaExceededError as error:
+            rpc.refusal = error
+        else:
+            try:
+                yield
+            finally:
+                rpc.tenant.end_request((rpc.prompt_tokens or 0) + (rpc.completion_tokens or 0))
+            return
+    yield
 
 
 def _break_cycles(error: grpc.aio.AbortError) -> None:

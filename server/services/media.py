@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from glimpse.media.errors import MediaError, MediaErrorCode
 from glimpse.media.sources.uploads import Upload, Uploads
 from glimpse.server.parse.chat import check_bounds
-from glimpse.server.rpc.context import cache_namespace
+from glimpse.server.rpc.context import cache_namespace, current_rpc
 from glimpse.server.rpc.errors import InvalidRequest
 from glimpse.server.rpc.typed_handlers import Context
 from glimpse.v1 import media_pb2
@@ -29,7 +29,9 @@ class MediaHandlers:
         self._check_enabled()
         header = await _header(messages)
         num_bytes = header.size_bytes if header.HasField("size_bytes") else None
-        with self._uploads.receive(digest=header.sha256, num_bytes=num_bytes) as incoming:
+        with self._uploads.receive(
+            digest=header.sha256, num_bytes=num_bytes, share=current_rpc().tenant.media
+        ) as incoming:
             while (message := await _next_message(messages)) is not None:
                 if message.WhichOneof("part") != "chunk":
                     raise InvalidRequest("part", "expected 'chunk' after the header")

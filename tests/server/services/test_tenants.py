@@ -1,5 +1,6 @@
 """Tenants of one server: nobody without a key calls anything, and none sees what another has sent."""
 
+import math
 from collections.abc import Callable, Iterator
 from hashlib import sha256
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 import grpc
 import pytest
 from google.protobuf.descriptor_pool import Default
+from google.rpc import error_details_pb2, status_pb2
 from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
 from grpc_reflection.v1alpha.reflection import SERVICE_NAME as REFLECTION
@@ -17,12 +19,35 @@ from glimpse.server.services.load_reports import ORCA_METHOD
 from glimpse.server.services.reflection import V1_SERVICE_NAME
 from glimpse.v1 import chat_pb2, chat_pb2_grpc, content_pb2, media_pb2, media_pb2_grpc, model_pb2, model_pb2_grpc
 from tests.server.requests import image_part, png, request, user
-from tests.server.serving import Served, health_stub, served
+from tests.server.services.error_details import details
+from tests.server.serving import Served, eventually, health_stub, served
 
 Metadata = tuple[tuple[str, str], ...]
 ACME: Metadata = (("authorization", "Bearer acme-key"),)
 OTHER: Metadata = (("x-api-key", "other-key"),)
-KEYS = {"acme-key": Caller(tenant="acme"), "acme-second": Caller(tenant="acme"), "other-key": Caller(tenant="other")}
+CAPPED: Metadata = (("x-api-key", "capped-key"),)
+KEYS = {
+    "acme-key": Caller(tenant="acme"),
+    "acme-second": Caller(tenant="acme"),
+    "other-key": Caller(tenant="other"),
+    "capped-key": Caller(tenant="capped"),
+    "brief-key": Caller(tenant="brief"),
+    "busy-key": Caller(tenant="busy"),
+}
+LIMITS = """
+[tenant.capped]
+min_priority = 0
+max_completions = 2
+max_completion_tokens = 4
+max_media_bytes = "4KiB"
+
+[tenant.brief]
+requests_per_minute = 100
+tokens_per_minute = 20
+
+[tenant.busy]
+max_concurrent_requests = 1
+"""
 PNG = png(colour=(9, 99, 199))
 
 
@@ -31,7 +56,8 @@ def server(tiny_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> I
     folder = tmp_path_factory.mktemp("tenants")
     keys = folder / "keys"
     keys.write_text("\n".join(key_line(key, caller) for key, caller in KEYS.items()))
-    with served(tiny_checkpoint, folder, f"--api-keys={keys}") as running:
+    (folder / "tenants.toml").write_text(LIMITS)
+    with served(tiny_checkpoint, folder, f"--api-keys={keys}", f"--tenants={folder / 'tenants.toml'}") as running:
         yield running
 
 
@@ -133,3 +159,79 @@ def test_uploads_and_uuids_of_others_do_not_exist(channel: grpc.Channel, chat: A
     for wire in (by_upload, by_uuid):
         assert chat.CreateChatCompletion(wire, metadata=ACME).usage.prompt_tokens
     assert media.GetMedia(find, metadata=ACME).media.size_bytes == len(PNG)
+
+
+def with_priority(priority: int) -> chat_pb2.CreateChatCompletionRequest:
+    wire = request()
+    wire.priority = priority
+    return wire
+
+
+@pytest.mark.parametrize(
+    ("wire", "field"),
+    [
+        (with_priority(-1), "priority"),
+        (request(n=3, max_completion_tokens=4), "generation.n"),
+        (request(max_completion_tokens=5), "generation.max_completion_tokens"),
+    ],
+)
+def test_what_a_tenant_may_not_ask_for_is_refused_by_name(
+    chat: Any, wire: chat_pb2.CreateChatCompletionRequest, field: str
+):
+    with pytest.raises(grpc.RpcError) as caught:
+        chat.CreateChatCompletion(wire, metadata=CAPPED)
+    info, bad_request = details(caught.value)
+    assert (info.reason, info.metadata["param"]) == ("TENANT_LIMIT", field)
+    assert "your tenant" in bad_request.field_violations[0].description
+    assert chat.CreateChatCompletion(wire, metadata=OTHER).usage.completion_tokens
+
+
+def test_limit_of_tokens_is_the_default_too(chat: Any):
+    wire = request(ignore_eos=True)
+    wire.generation.ClearField("max_completion_tokens")
+    assert chat.CreateChatCompletion(wire, metadata=CAPPED).usage.completion_tokens == 4
+
+
+def test_media_beyond_the_tenant_s_share_are_refused_for_now(chat: Any):
+    wire = asked(image_part(png(width=640, height=480)))
+    wire.generation.max_completion_tokens = 4
+    with pytest.raises(grpc.RpcError) as caught:
+        chat.CreateChatCompletion(wire, metadata=CAPPED)
+    assert "your tenant" in str(caught.value.details())  # pyright: ignore[reportAttributeAccessIssue]
+    assert outcome(lambda: chat.CreateChatCompletion(wire, metadata=OTHER)) is grpc.StatusCode.OK
+
+
+def retry_info(error: Any) -> float:
+    """Seconds after which the server says to retry, which all three forms agree on."""
+    trailers = dict(error.trailing_metadata())
+    retry, status = error_details_pb2.RetryInfo(), status_pb2.Status.FromString(trailers["grpc-status-details-bin"])
+    assert status.details[1].Unpack(retry)
+    seconds = retry.retry_delay.ToMicroseconds() / 1e6
+    assert int(trailers["retry-after"]) == max(1, math.ceil(seconds))
+    assert int(trailers["grpc-retry-pushback-ms"]) == pytest.approx(1000 * seconds, abs=1)
+    return seconds
+
+
+def test_tokens_are_charged_from_the_usage(chat: Any, channel: grpc.Channel):
+    brief: Metadata = (("x-api-key", "brief-key"),)
+    used = chat.CreateChatCompletion(request(), metadata=brief).usage.total_tokens
+    assert used > 20
+    with pytest.raises(grpc.RpcError) as caught:
+        list(chat.StreamChatCompletion(request(), metadata=brief))
+    assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED  # pyright: ignore[reportAttributeAccessIssue]
+    assert 0 < retry_info(caught.value) <= 3 * (used - 20 + 1)
+    models = model_pb2_grpc.ModelServiceStub(channel)
+    assert models.ListModels(model_pb2.ListModelsRequest(), metadata=brief).data  # costs nothing
+    assert chat.CreateChatCompletion(request(), metadata=OTHER).usage.total_tokens == used
+
+
+def test_request_over_the_limit_is_refused_until_another_ends(chat: Any):
+    busy: Metadata = (("x-api-key", "busy-key"),)
+    running = chat.StreamChatCompletion(request(ignore_eos=True, max_completion_tokens=3500), metadata=busy)
+    next(running)
+    with pytest.raises(grpc.RpcError) as caught:
+        chat.CreateChatCompletion(request(), metadata=busy)
+    assert retry_info(caught.value) == 1
+    running.cancel()
+    call = lambda: outcome(lambda: chat.CreateChatCompletion(request(), metadata=busy))  # noqa: E731
+    assert eventually(lambda: call() is grpc.StatusCode.OK, timeout_seconds=30)
