@@ -1,13 +1,22 @@
-"""A tiny MiniCPM-V 2.6 checkpoint with seeded random weights, in the layout of the published one. transformers lacks
-the model, but has its decoder (Qwen2) and the layers of its vision encoder (SigLIP)."""
+"""Tiny MiniCPM-V checkpoints with seeded random weights, in the layout of the published ones. transformers lacks the
+model, but has its decoders (Qwen2, Llama, Qwen3) and the layers of its vision encoder (SigLIP)."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from safetensors.torch import save_file
-from transformers import Qwen2Config, Qwen2ForCausalLM, SiglipVisionConfig, SiglipVisionModel
+from transformers import (
+    LlamaConfig,
+    LlamaForCausalLM,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+    SiglipVisionConfig,
+    SiglipVisionModel,
+)
 
 from tests.checkpoints import PLAIN_TOKENS, VOCAB_SIZE, make_tokenizer, write_json
 
@@ -38,7 +47,16 @@ CHAT_TEMPLATE = (
     "{{'<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n'}}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
 )
-"""As published: for texts alone."""
+"""That of 2.6: for texts alone, as all published ones."""
+PLAIN_TEMPLATE = (
+    "{% for message in messages %}"
+    "{{'<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n'}}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
+)
+"""That of 4.0, and of 4.5 without tools and reasoning."""
+
+Version = Literal["2.6", "4.0", "4.5"]
+VERSIONS: tuple[Version, ...] = ("2.6", "4.0", "4.5")
 
 PREPROCESSOR_CONFIG: dict[str, Any] = {
     "image_processor_type": "MiniCPMVImageProcessor",
@@ -101,16 +119,50 @@ CONFIG: dict[str, Any] = {
 }
 
 
-def make_minicpmv_checkpoint(path: Path) -> Path:
+def make_minicpmv_checkpoint(path: Path, version: Version = "2.6") -> Path:
     """Writes a checkpoint of float32 into the folder `path` and returns it. It is made if it does not exist."""
     path.mkdir(parents=True, exist_ok=True)
-    save_file(_weights(), path / "model.safetensors", metadata={"format": "pt"})
+    save_file(_weights(version), path / "model.safetensors", metadata={"format": "pt"})
     make_tokenizer(SPECIAL_TOKENS).save(str(path / "tokenizer.json"))
-    tokenizer = {"eos_token": "<|im_end|>", "unk_token": "<unk>", "chat_template": CHAT_TEMPLATE}
+    template = CHAT_TEMPLATE if version == "2.6" else PLAIN_TEMPLATE
+    tokenizer = {"eos_token": "<|im_end|>", "unk_token": "<unk>", "chat_template": template}
     write_json(path / "tokenizer_config.json", tokenizer)
-    write_json(path / "preprocessor_config.json", PREPROCESSOR_CONFIG)
-    write_json(path / "config.json", CONFIG)
+    numbered = {"version": float(version)}
+    write_json(path / "preprocessor_config.json", PREPROCESSOR_CONFIG | numbered)
+    write_json(path / "config.json", CONFIG | _DECODER_FIELDS[version] | numbered)
     return path
+
+
+def make_decoder(version: str) -> Any:
+    """Returns the reference decoder of a version, with random weights."""
+    match version:
+        case "2.6":
+            return Qwen2ForCausalLM(Qwen2Config(**TEXT, **_ROPE))
+        case "4.0":
+            return LlamaForCausalLM(LlamaConfig(**TEXT, head_dim=32, rope_parameters=_LONG_ROPE))
+        case _:
+            return Qwen3ForCausalLM(Qwen3Config(**TEXT, **_DECODER_FIELDS["4.5"], **_ROPE))
+
+
+_ROPE = {"rope_parameters": {"rope_type": "default", "rope_theta": 1e6}}
+_LONG_ROPE: dict[str, Any] = {
+    "rope_type": "longrope",
+    "rope_theta": 10_000.0,
+    "factor": 1.0,
+    "short_factor": [1 + index / 8 for index in range(16)],
+    "long_factor": [2 + index / 8 for index in range(16)],
+    "original_max_position_embeddings": TEXT["max_position_embeddings"],
+}
+_DECODER_FIELDS: dict[Version, dict[str, Any]] = {
+    "2.6": {},
+    "4.0": {
+        "head_dim": 32,
+        "rope_theta": _LONG_ROPE["rope_theta"],
+        "rope_scaling": {name: value for name, value in _LONG_ROPE.items() if name != "rope_theta"},
+    },
+    "4.5": {"head_dim": 48, "attention_bias": False},
+}
+"""Fields of `config.json` in which the versions differ. Heads of 4.0 are narrower than the hidden size has room for."""
 
 
 def normalized(pixels: np.ndarray) -> torch.Tensor:
@@ -119,8 +171,8 @@ def normalized(pixels: np.ndarray) -> torch.Tensor:
     return ((torch.tensor(pixels) / 255 - mean) / std).permute(2, 0, 1)
 
 
-def _weights() -> dict[str, torch.Tensor]:
-    decoder: Any = Qwen2ForCausalLM(Qwen2Config(**TEXT, rope_theta=1_000_000.0))
+def _weights(version: Version) -> dict[str, torch.Tensor]:
+    decoder = make_decoder(version)
     vision: Any = SiglipVisionModel(SiglipVisionConfig(**VISION, vision_use_head=False))
     width = HIDDEN_SIZE
     shapes = {name: tensor.shape for name, tensor in _prefixed("llm", decoder).items()}

@@ -1,6 +1,7 @@
-"""The oracle of tests: MiniCPM-V 2.6, put together of the parts that transformers and torch have. Test vectors of vLLM
+"""The oracle of tests: MiniCPM-V, put together of the parts that transformers and torch have. Test vectors of vLLM
 confirm it (`tests/minicpmv_vectors.py`). The engine never imports this."""
 
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,18 +15,17 @@ import torch
 from safetensors.torch import load_file
 from tokenizers import Tokenizer
 from torch import Tensor, nn
-from transformers import Qwen2Config, Qwen2ForCausalLM, SiglipVisionConfig, SiglipVisionModel, TokenizersBackend
+from transformers import SiglipVisionConfig, SiglipVisionModel, TokenizersBackend
 from transformers.models.minicpmv4_6.image_processing_pil_minicpmv4_6 import MiniCPMV4_6ImageProcessorPil
 from transformers.vision_utils import get_vision_nearest_position_ids
 
 from tests.minicpmv_checkpoints import (
-    CHAT_TEMPLATE,
     HIDDEN_SIZE,
     NUM_HEADS,
     NUM_QUERIES,
     SCALE,
-    TEXT,
     VISION,
+    make_decoder,
     normalized,
 )
 from tests.oracle import Answer
@@ -59,7 +59,7 @@ class _PatchMultiples(MiniCPMV4_6ImageProcessorPil):
 @cache
 def load_oracle(path: Path) -> _Parts:
     tensors = load_file(path / "model.safetensors")
-    decoder: Any = Qwen2ForCausalLM(Qwen2Config(**TEXT, rope_parameters={"rope_type": "default", "rope_theta": 1e6}))
+    decoder = make_decoder(str(read_document(path / "config.json")["version"]))
     vision: Any = SiglipVisionModel(SiglipVisionConfig(**VISION, vision_use_head=False))
     attention = nn.MultiheadAttention(HIDDEN_SIZE, NUM_HEADS, batch_first=True)
     prefix = "vision_model." if any(name.startswith("vision_model.") for name in vision.state_dict()) else ""
@@ -68,6 +68,11 @@ def load_oracle(path: Path) -> _Parts:
     attention.load_state_dict(_own(tensors, "resampler.attn."))
     tower = vision.vision_model if prefix else vision
     return _Parts(decoder=decoder.eval(), vision=tower.eval(), attention=attention.eval(), tensors=tensors)
+
+
+def read_document(file: Path) -> Any:
+    """Returns what a JSON file holds."""
+    return json.loads(file.read_text())
 
 
 def _own(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
@@ -178,7 +183,10 @@ def _placeholder(index: int, image: PIL.Image.Image) -> str:
 def _rendered(path: Path, messages: Sequence[dict[str, Any]]) -> str:
     tokenizer: Any = TokenizersBackend(tokenizer_object=Tokenizer.from_file(str(path / "tokenizer.json")))
     return tokenizer.apply_chat_template(
-        list(messages), chat_template=CHAT_TEMPLATE, tokenize=False, add_generation_prompt=True
+        list(messages),
+        chat_template=read_document(path / "tokenizer_config.json")["chat_template"],
+        tokenize=False,
+        add_generation_prompt=True,
     )
 
 

@@ -1,4 +1,4 @@
-"""MiniCPM-V 2.6 (arXiv 2408.01800), as published: `MiniCPMV` with `version` 2.6."""
+"""MiniCPM-V 2.6 (arXiv 2408.01800), 4.0 and 4.5 (arXiv 2509.18154), as published: `MiniCPMV` with their `version`."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -46,41 +46,16 @@ _MARKS: Mapping[str, str] = {
 """Fields of the preprocessor's file → tokens around and in images."""
 _MARKER = "(<image>./</image>)"
 """What stands for an image in a rendered prompt."""
-
-TEMPLATE = """\
-{%- for message in messages %}
-{%- if loop.first and message.role != 'system' %}
-{{- '<|im_start|>system\\nYou are a helpful assistant.<|im_end|>\\n' }}
-{%- endif %}
-{{- '<|im_start|>' + message.role + '\\n' }}
-{%- if message.content is string %}
-{{- message.content }}
-{%- else %}
-{%- for part in message.content %}
-{{- '' if loop.first else '\\n' }}
-{%- if part.type == 'text' %}
-{{- part.text }}
-{%- elif part.type == 'image' %}
-{{- 'MARKER' }}
-{%- else %}
-{{- raise_exception('this model does not support content of type ' + part.type) }}
-{%- endif %}
-{%- endfor %}
-{%- endif %}
-{{- '<|im_end|>\\n' }}
-{%- endfor %}
-{%- if add_generation_prompt %}
-{{- '<|im_start|>assistant\\n' }}
-{%- endif %}
-""".replace("MARKER", _MARKER)
-"""Qwen2's ChatML. Parts of a message stand on lines of their own, as the published model's `chat` joins them."""
+_DECODERS: Mapping[str, str] = {"2.6": "qwen2", "4.0": "llama", "4.5": "qwen3"}
+"""`version` → kind of the decoder."""
 
 
 def _read_config(config: Mapping[str, Any]) -> FamilyConfig:
-    if str(version := config.get("version", "2.0 or 2.5")) != "2.6":
-        raise CheckpointError(f"config.json: 'version': expected 2.6, got {version}; other MiniCPM-V are not supported")
+    version = str(config.get("version", "2.0 or 2.5"))
+    if version not in _DECODERS:
+        raise CheckpointError(f"config.json: 'version': expected one of {', '.join(_DECODERS)}; got {version}")
     require("slice_mode", config.get("slice_mode", True), True)
-    text = {"tie_word_embeddings": False, **config, "model_type": "qwen2"}
+    text = {"tie_word_embeddings": False, **config, "model_type": _DECODERS[version]}
     encoder = _read_vision(config)
     return FamilyConfig(
         text=nested_decoder({"text_config": text}),
@@ -167,8 +142,7 @@ def _encoder(config: ModelConfig) -> ResampledVisionConfig:
 MINICPMV = FamilySpec(
     read_config=_read_config,
     module="minicpmv",
-    fallback_template=TEMPLATE,
-    published_takes_text_alone=True,
+    writes_placeholders=True,
     read_media=_read_media,
     layout=_layout,
     largest_medium=_largest_medium,

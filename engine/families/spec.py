@@ -89,8 +89,6 @@ class FamilySpec:
     """Module of `glimpse.engine.models` whose `make_model` builds it. A name, because the front end loads no torch."""
     fallback_template: str | None = None
     """Chat template for checkpoints without one."""
-    published_takes_text_alone: bool = False
-    """The published chat template renders texts as `fallback_template` does, but takes no media. It gives way to it."""
     video_template: str | None = None
     """Chat template of conversations with videos, for checkpoints whose own one shows none."""
     writes_placeholders: bool = False

@@ -162,7 +162,7 @@ class InternVisionConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResampledVisionConfig:
-    """Vision encoder of MiniCPM-V 2.6, which encodes the slices of an image, each to equally many tokens."""
+    """Vision encoder of MiniCPM-V, which encodes the slices of an image, each to equally many tokens."""
 
     vit: VitConfig
     """Its `image_size` only says how many positions are learned."""

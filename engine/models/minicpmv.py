@@ -1,4 +1,4 @@
-"""MiniCPM-V 2.6 (arXiv 2408.01800): Qwen2's decoder, which reads an image as an overview and slices.
+"""MiniCPM-V 2.6 (arXiv 2408.01800), 4.0 and 4.5: a decoder that reads an image as an overview and slices.
 
 SigLIP encodes each slice at its own size, and a resampler makes equally many embeddings of each. Numerics follow vLLM's
 `MiniCPMV2_6` (model_executor/models/minicpmv.py).

@@ -119,7 +119,7 @@ def load_chat_template(path: Path, architecture: str, override: str | None) -> C
         CheckpointError: there is no template, or it cannot be read.
     """
     config = _read_json(path / "tokenizer_config.json")
-    source = _read_override(override) if override is not None else _own_template(path, architecture, config)
+    source = _read_override(override) if override is not None else _find_template(path, config)
     source = source or FAMILIES[architecture].fallback_template
     if source is None:
         raise CheckpointError(f"the checkpoint ({architecture}) has no chat template; pass one with --chat-template")
@@ -142,13 +142,6 @@ def load_tool_template(path: Path, architecture: str) -> ChatTemplate | None:
     if source is None or "tools" in (_find_template(path, config) or ""):
         return None
     return ChatTemplate(source, _special_tokens(config))
-
-
-def _own_template(path: Path, architecture: str, tokenizer_config: Mapping[str, Any]) -> str | None:
-    """Returns the checkpoint's template, unless the family's replaces it."""
-    source = _find_template(path, tokenizer_config)
-    gives_way = FAMILIES[architecture].published_takes_text_alone and "image" not in (source or "")
-    return None if gives_way else source
 
 
 def _find_template(path: Path, tokenizer_config: Mapping[str, Any]) -> str | None:

@@ -1,4 +1,4 @@
-"""What MiniCPM-V 2.6's preprocessor file says, and what of it is refused."""
+"""What MiniCPM-V's preprocessor file says, and what of it is refused."""
 
 from pathlib import Path
 from typing import Any
@@ -9,11 +9,10 @@ from glimpse.engine.errors import CheckpointError
 from glimpse.engine.families.registry import family_of, load_model_config
 from glimpse.engine.models.minicpmv import make_model
 from glimpse.engine.text.media_inputs import embedding_spec, read_media
-from glimpse.engine.text.template import load_chat_template
 from glimpse.media.processing.media_processing import MediaProcessing
 from glimpse.media.processing.sizing.adaptive_slices import AdaptiveSlices
 from tests.checkpoints import write_json
-from tests.minicpmv_checkpoints import CHAT_TEMPLATE, PREPROCESSOR_CONFIG, SCALE, make_minicpmv_checkpoint
+from tests.minicpmv_checkpoints import PREPROCESSOR_CONFIG, SCALE, make_minicpmv_checkpoint
 
 
 @pytest.fixture(scope="module")
@@ -57,16 +56,6 @@ def test_normalizes_as_the_file_says(checkpoint: Path) -> None:
 def test_refuses_other_processing(checkpoint: Path, fields: dict[str, Any], complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
         read(checkpoint, **fields)
-
-
-def test_the_published_template_gives_way_only_if_it_takes_text_alone(checkpoint: Path) -> None:
-    assert "(<image>./</image>)" in load_chat_template(checkpoint, "MiniCPMV", None).source
-    own = CHAT_TEMPLATE + "{# image #}"
-    (checkpoint / "chat_template.jinja").write_text(own)
-    assert load_chat_template(checkpoint, "MiniCPMV", None).source == own
-    (checkpoint / "chat_template.jinja").write_text(CHAT_TEMPLATE)
-    override = str(checkpoint / "chat_template.jinja")
-    assert load_chat_template(checkpoint, "MiniCPMV", override).source == CHAT_TEMPLATE
 
 
 @pytest.mark.parametrize(("num_tokens", "slices"), [(1, 2), (16, 3), (4000, 9)])

@@ -1,4 +1,4 @@
-"""MiniCPM-V 2.6: logits and greedy answers match the reference however prompts are divided into steps."""
+"""MiniCPM-V: logits and greedy answers match the reference however prompts are divided into steps."""
 
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from tests.checkpoints import write_json
 from tests.engine.harness import BLOCK_SIZE, Harness, Prompt, ScriptedSequence, encode_of
 from tests.engine.levels import LEVELS, needs_kernels
 from tests.media.images import scene
-from tests.minicpmv_checkpoints import NUM_QUERIES, TOKEN_IDS, make_minicpmv_checkpoint
+from tests.minicpmv_checkpoints import NUM_QUERIES, TOKEN_IDS, Version, make_minicpmv_checkpoint
 from tests.minicpmv_oracle import Slices, encode, greedy_answer, load_oracle, slices_of
 from tests.minicpmv_vectors import images, load_vectors
 
@@ -107,6 +107,17 @@ def assert_agrees(sequence: ScriptedSequence, name: str, path: Path) -> None:
 @pytest.mark.parametrize("name", PARTS)
 def test_alone(harness: Harness, checkpoint: Path, prompts: dict[str, Prompt], name: str) -> None:
     assert_agrees(harness.answer(harness.begin(prompts[name]), NUM_TOKENS), name, checkpoint)
+
+
+@pytest.mark.parametrize("version", ["4.0", "4.5"])
+def test_other_versions(tmp_path: Path, version: Version) -> None:
+    path = make_minicpmv_checkpoint(tmp_path, version)
+    harness = Harness(path)
+    for seed, name in enumerate(PARTS):
+        prompt = prompt_of(path, seed, *PARTS[name])
+        assert_agrees(harness.answer(harness.begin(prompt), NUM_TOKENS), name, path)
+        chunked = harness.answer(harness.begin(prompt), NUM_TOKENS, chunks=[7, 9])
+        assert_agrees(chunked, name, path)
 
 
 @pytest.mark.parametrize("size", [1, 5, 13])
@@ -203,7 +214,7 @@ def test_the_last_layer_may_be_dropped(tmp_path: Path, checkpoint: Path) -> None
 @pytest.mark.parametrize(
     ("fields", "complaint"),
     [
-        ({"version": 4.5}, "'version': expected 2.6, got 4.5; other MiniCPM-V are not supported"),
+        ({"version": 2.5}, "'version': expected one of 2.6, 4.0, 4.5; got 2.5"),
         ({"slice_mode": False}, "'slice_mode': expected True, got False"),
         ({"hidden_size": 100}, "'hidden_size': expected a multiple of 128, got 100"),
         (

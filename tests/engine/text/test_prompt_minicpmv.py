@@ -1,4 +1,4 @@
-"""Prompts of MiniCPM-V 2.6: the token ids of the reference, with numbered images in slices."""
+"""Prompts of MiniCPM-V: the token ids of the reference, with numbered images in slices."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -6,19 +6,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from glimpse.engine.families.minicpmv import TEMPLATE
 from glimpse.engine.families.registry import load_model_config
-from glimpse.engine.text.conversation import ChatMessage
+from glimpse.engine.text.conversation import ChatMessage, MediaSlot
 from glimpse.engine.text.media_inputs import MediaLayouts, media_inputs, read_media
 from glimpse.engine.text.prompt import Prompt, PromptBuilder, load_prompt_builder
-from glimpse.engine.text.template import ChatTemplate, TemplateError
+from glimpse.engine.text.template import TemplateError
+from glimpse.media.kind import MediaKind
 from glimpse.media.medium import Medium
 from glimpse.media.processing.image import Image, prepare_image
+from tests.checkpoints import write_json
 from tests.engine.text.conversations import IMAGE, IMAGE_CONVERSATIONS, assistant, user
 from tests.engine.text.reference import reference_messages
+from tests.llava_checkpoints import save_tokenizer
 from tests.media.images import scene
-from tests.minicpmv_checkpoints import CHAT_TEMPLATE, TOKEN_IDS, make_minicpmv_checkpoint
-from tests.minicpmv_oracle import prompt_ids
+from tests.minicpmv_checkpoints import SPECIAL_TOKENS, TOKEN_IDS, Version, make_minicpmv_checkpoint
+from tests.minicpmv_oracle import prompt_ids, read_document
 
 SIZES = {"square": (60, 60), "wide": (400, 31), "tall": (17, 300), "tiny": (2, 1), "no slices": (56, 56)}
 
@@ -47,7 +49,12 @@ def image_of(checkpoint: Path, size: tuple[int, int]) -> Image:
 
 
 def prompt_of(
-    checkpoint: Path, builder: PromptBuilder, messages: Sequence[ChatMessage], media: Sequence[Medium]
+    checkpoint: Path,
+    builder: PromptBuilder,
+    messages: Sequence[ChatMessage],
+    media: Sequence[Medium],
+    *,
+    unk: int = TOKEN_IDS["<unk>"],
 ) -> Prompt:
     """Returns the prompt; the runs of its spans hold exactly the placeholder tokens."""
     layouts = MediaLayouts(load_model_config(checkpoint), builder.tokenizer).of(media)
@@ -58,19 +65,25 @@ def prompt_of(
         for _, first, count in medium.span.rows_between(0, len(prompt.token_ids))
         for token in range(first, first + count)
     ]
-    assert rows == np.flatnonzero(np.array(prompt.token_ids) == TOKEN_IDS["<unk>"]).tolist()
+    assert rows == np.flatnonzero(np.array(prompt.token_ids) == unk).tolist()
     return prompt
+
+
+def assert_has_the_token_ids_of_the_reference(
+    checkpoint: Path, builder: PromptBuilder, messages: list[ChatMessage], *, unk: int = TOKEN_IDS["<unk>"]
+) -> None:
+    num_images = sum(part == IMAGE for message in messages for part in message.content)
+    sizes = list(SIZES.values())[:num_images]
+    prompt = prompt_of(checkpoint, builder, messages, [image_of(checkpoint, size) for size in sizes], unk=unk)
+    expected = prompt_ids(checkpoint, reference_messages(messages), [scene(*size) for size in sizes])
+    assert prompt.token_ids == expected
 
 
 @pytest.mark.parametrize("messages", CONVERSATIONS.values(), ids=CONVERSATIONS.keys())
 def test_prompts_have_the_token_ids_of_the_reference(
     checkpoint: Path, builder: PromptBuilder, messages: list[ChatMessage]
 ) -> None:
-    num_images = sum(part == IMAGE for message in messages for part in message.content)
-    sizes = list(SIZES.values())[:num_images]
-    prompt = prompt_of(checkpoint, builder, messages, [image_of(checkpoint, size) for size in sizes])
-    expected = prompt_ids(checkpoint, reference_messages(messages), [scene(*size) for size in sizes])
-    assert prompt.token_ids == expected
+    assert_has_the_token_ids_of_the_reference(checkpoint, builder, messages)
 
 
 @pytest.mark.parametrize("size", SIZES.values(), ids=SIZES.keys())
@@ -90,16 +103,24 @@ def test_clients_cannot_write_marks_of_images(checkpoint: Path, builder: PromptB
     assert TOKEN_IDS["<slice>"] not in prompt.token_ids
 
 
-def test_texts_are_rendered_as_the_published_template_renders_them() -> None:
-    for name in ("text", "empty", "system", "turns"):
-        values = [{"role": each.role, "content": each.content[0]} for each in CONVERSATIONS[name]]
-        ours, published = (
-            ChatTemplate(source, {}).render(values, add_generation_prompt=True) for source in (TEMPLATE, CHAT_TEMPLATE)
-        )
-        assert ours == published
+@pytest.mark.parametrize("version", ["4.0", "4.5"])
+def test_other_versions_have_the_token_ids_of_the_reference(tmp_path: Path, version: Version) -> None:
+    path = make_minicpmv_checkpoint(tmp_path, version)
+    builder = load_prompt_builder(path, load_model_config(path))
+    for messages in CONVERSATIONS.values():
+        assert_has_the_token_ids_of_the_reference(path, builder, messages)
 
 
-def test_the_template_refuses_other_media() -> None:
-    audio = [{"role": "user", "content": [{"type": "audio"}]}]
-    with pytest.raises(TemplateError, match="does not support content of type audio"):
-        ChatTemplate(TEMPLATE, {}).render(audio, add_generation_prompt=True)
+def test_marks_in_a_sentencepiece_vocabulary_have_the_token_ids_of_the_reference(tmp_path: Path) -> None:
+    path = make_minicpmv_checkpoint(tmp_path, "4.0")
+    document = read_document(path / "tokenizer_config.json")
+    save_tokenizer(path, [token for token in SPECIAL_TOKENS if token != "<unk>"])
+    write_json(path / "tokenizer_config.json", document)
+    builder = load_prompt_builder(path, load_model_config(path))
+    for messages in (CONVERSATIONS["images"], CONVERSATIONS["image between"]):
+        assert_has_the_token_ids_of_the_reference(path, builder, messages, unk=0)
+
+
+def test_refuses_other_media(builder: PromptBuilder) -> None:
+    with pytest.raises(TemplateError):
+        builder.chat([user(MediaSlot(kind=MediaKind.AUDIO), "a")], [])
