@@ -104,7 +104,7 @@ SKIPPED = (
 """Training tasks, judged answers and prompts of benchmarks use the words that people use."""
 SUFFIXES = {".py", ".md", ".proto", ".toml", ".yaml", ".lua", ".cpp", ".h", ".mjs", ".ts", ".jinja", ""}
 ALLOWED = re.compile(
-    r"\bCLIP\w*|\bclip_vision_model\b|(models[./]|modeling_|processing_pil_)clip\b"
+    r"\bCLIP\w*|\bclip_vision_model\b|openai/clip|(models[./]|modeling_|processing_pil_)clip\b"
     r"|\.clip\(|in[-_ ]flight|InFlight|single[-_ ]?flight|SingleFlight|preflight|guess_type"
     r"|['\"]Picture['\" ]"
 )

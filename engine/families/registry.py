@@ -1,6 +1,6 @@
 """The registry: architecture → family; and the reader of a checkpoint's configuration."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from glimpse.engine.families.internvl import INTERNVL
 from glimpse.engine.families.llava.llava import LLAVA
 from glimpse.engine.families.llava.llava_onevision import LLAVA_ONEVISION
 from glimpse.engine.families.minicpmv import MINICPMV
+from glimpse.engine.families.phi3v import PHI3V
 from glimpse.engine.families.qwen.qwen2_audio import QWEN2_AUDIO
 from glimpse.engine.families.qwen.qwen2_vl import QWEN2_5_VL, QWEN2_VL
 from glimpse.engine.families.qwen.qwen3_vl import QWEN3_VL
@@ -34,6 +35,7 @@ FAMILIES: Mapping[str, FamilySpec] = {
     "Gemma3ForConditionalGeneration": GEMMA3,
     "UltravoxModel": ULTRAVOX,
     "MiniCPMV": MINICPMV,
+    "Phi3VForCausalLM": PHI3V,
     "Qwen2ForCausalLM": QWEN2,
     "Qwen3ForCausalLM": QWEN3,
     "LlamaForCausalLM": LLAMA,
@@ -91,8 +93,11 @@ def load_model_config(path: Path, folders: Mapping[str, str] | None = None) -> M
             encoder=family.encoder,
             placeholder_ids={**family.placeholder_ids, **_token_ids(path, family.placeholder_tokens)},
             placeholder_texts=family.placeholder_texts,
-            eos_token_ids=_eos_token_ids([path, *decoder], config.get(_DECODER) or config, config)
-            or family.eos_token_ids,
+            eos_token_ids=_with_end_tokens(
+                path,
+                _eos_token_ids([path, *decoder], config.get(_DECODER) or config, config) or family.eos_token_ids,
+                family.end_tokens,
+            ),
             quantization=checkpoint_quantization(stored),
             fp8_blocks=checkpoint_blocks(stored),
             pooling=read_pooling(path),
@@ -129,11 +134,22 @@ def _token_ids(path: Path, tokens: Mapping[str, str]) -> Mapping[str, int]:
     """Returns the ids of special tokens, by the same names."""
     if not tokens:
         return {}
-    added = {token["content"]: token["id"] for token in read_json(path / "tokenizer.json").get("added_tokens", ())}
+    added = _added_tokens(path)
     missing = [token for token in tokens.values() if token not in added]
     if missing:
         raise CheckpointError(f"tokenizer.json: 'added_tokens': expected {missing[0]!r} among them")
     return {name: added[token] for name, token in tokens.items()}
+
+
+def _with_end_tokens(path: Path, named: tuple[int, ...], end_tokens: Sequence[str]) -> tuple[int, ...]:
+    """Returns the end tokens, and those of `end_tokens` that the tokenizer has; none if there is no tokenizer."""
+    added = _added_tokens(path) if end_tokens and (path / "tokenizer.json").exists() else {}
+    return tuple(dict.fromkeys((*named, *(added[token] for token in end_tokens if token in added))))
+
+
+def _added_tokens(path: Path) -> Mapping[str, int]:
+    """Returns the ids of the tokenizer's added tokens."""
+    return {token["content"]: token["id"] for token in read_json(path / "tokenizer.json").get("added_tokens", ())}
 
 
 def _dtype(fields: Mapping[str, Any]) -> Any:

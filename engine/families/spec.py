@@ -42,6 +42,8 @@ class FamilyConfig:
     """Further placeholder tokens, whose ids `tokenizer.json` has."""
     eos_token_ids: tuple[int, ...] = ()
     """The end tokens of checkpoints whose files name none."""
+    end_tokens: tuple[str, ...] = ()
+    """Further end tokens, which the files of published checkpoints do not name as such."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +96,9 @@ class FamilySpec:
     writes_placeholders: bool = False
     """Chat templates take the content of a message as one text. Placeholders of media are written into it, each part on
     a line of its own, unless the template reads parts only."""
+    numbered_tags: str | None = None
+    """Spelling of tags that stand for images in prompts, such as "<|image_{}|>" with {} for the number from 1. A tag is
+    no token; the texts between media are encoded each by itself, after the tokens that start each text."""
     tool_template: str | None = None
     """Chat template of conversations with tools, for checkpoints whose own one ignores them."""
     read_media: Callable[[Path, ModelConfig], MediaProcessing] = _reads_no_media

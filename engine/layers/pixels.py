@@ -31,7 +31,7 @@ def read_statistics(path: Path) -> PixelStatistics:
 
 
 def normalize(patches: Tensor, statistics: PixelStatistics) -> Tensor:
-    """uint8 [patches, channels, values] → float32 of the same shape."""
+    """[patches, channels, values], uint8 or floats from 0 to 255 → float32 of the same shape."""
     mean = torch.tensor(statistics.mean, device=patches.device)[:, None]
     std = torch.tensor(statistics.std, device=patches.device)[:, None]
     return (patches.float() - 255 * mean) / (255 * std)

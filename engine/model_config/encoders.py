@@ -175,6 +175,25 @@ class ResampledVisionConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HdVisionConfig:
+    """Vision encoder of Phi-3-vision: the tiles of an image and an overview, in lines that end with a separator."""
+
+    vit: VitConfig
+    max_batch_tiles: int = 16
+    """Most tiles encoded at once, which bounds the memory of hidden states."""
+
+    @property
+    def side(self) -> int:
+        """Tokens along each side of a tile: each is a square of 2 by 2 patches."""
+        return self.vit.side // 2
+
+    def num_tokens(self, rows: int, columns: int) -> int:
+        """Returns the tokens of an image with this grid of tiles: its lines, a separator, and those of the overview."""
+        lines, line = rows * self.side, columns * self.side + 1
+        return lines * line + 1 + self.side * (self.side + 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AudioConfig:
     """Whisper's encoder, as in Qwen2-Audio."""
 
@@ -292,6 +311,7 @@ EncoderConfig: TypeAlias = (
     | InternVisionConfig
     | Gemma3VisionConfig
     | ResampledVisionConfig
+    | HdVisionConfig
     | AudioConfig
     | UltravoxConfig
 )

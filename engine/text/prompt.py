@@ -14,6 +14,7 @@ from glimpse.engine.families.token_layout import TokenLayout
 from glimpse.engine.model_config.model import ModelConfig
 from glimpse.engine.text.conversation import ChatMessage, MediaSlot, TemplateOptions, ToolDefinition, num_characters
 from glimpse.engine.text.edge_texts import with_edge_texts
+from glimpse.engine.text.numbered_tags import NumberedTags
 from glimpse.engine.text.special_token_escaping import SpecialTokenEscaper, SpecialTokenPatterns
 from glimpse.engine.text.template import (
     ChatTemplate,
@@ -71,6 +72,7 @@ class PromptBuilder:
         placeholder_ids: Mapping[MediaKind, int],
         run_ids: Mapping[MediaKind, int] | None = None,
         writes_placeholders: bool = False,
+        numbered_tags: str | None = None,
     ) -> None:
         """
         Args:
@@ -81,6 +83,7 @@ class PromptBuilder:
             placeholder_ids: The token that stands for each kind of media that the model supports in a rendered prompt.
             run_ids: The token of the runs in each kind's layouts. Default: the same.
             writes_placeholders: As in `FamilySpec`.
+            numbered_tags: As in `FamilySpec`.
         """
         self.tokenizer = tokenizer
         self._template = template
@@ -90,7 +93,13 @@ class PromptBuilder:
         self._run_ids = run_ids or placeholder_ids
         self._placeholders = {kind: tokenizer.token_text(token_id) for kind, token_id in placeholder_ids.items()}
         self._slot_texts = self._placeholders if writes_placeholders else None
-        self._patterns = SpecialTokenPatterns(tokenizer.added_texts)
+        self._tags = (
+            NumberedTags.spelled(numbered_tags, self._placeholders[MediaKind.IMAGE])
+            if numbered_tags is not None
+            else None
+        )
+        tag_starts = () if self._tags is None else (self._tags.start,)
+        self._patterns = SpecialTokenPatterns((*tokenizer.added_texts, *tag_starts))
 
     @property
     def template_source(self) -> str:
@@ -161,9 +170,8 @@ class PromptBuilder:
             rendered = _up_to_end_mark(rendered, escaper)
         rendered = self._with_edge_texts(rendered, media)
         self._check_length(rendered, max_tokens)
-        token_ids = self._encode(rendered, escaper)
         # As transformers' processors, which models with media have, but not its tokenizers alone.
-        return self._expand(self.tokenizer.with_prefix(token_ids) if self._placeholder_ids else token_ids, media)
+        return self._expand(self._encode(rendered, escaper, with_prefix=bool(self._placeholder_ids)), media)
 
     def check_size(self, messages: Sequence[ChatMessage], options: TemplateOptions, *, max_tokens: int) -> None:
         """Refuses conversations that are certainly too long by the size of their texts alone.
@@ -185,7 +193,7 @@ class PromptBuilder:
         """
         text = self._with_edge_texts(text, media)
         self._check_length(text, max_tokens)
-        return self._expand(self.tokenizer.with_prefix(self.tokenizer.encode(text)), media)
+        return self._expand(self._encode(text), media)
 
     def whole_text(
         self,
@@ -204,9 +212,9 @@ class PromptBuilder:
             max_tokens: As in `text`.
         """
         self._check_length(text, max_tokens)
-        token_ids = self.tokenizer.encode(text)
+        token_ids = self._encode(text, with_prefix=add_special_tokens)
         if add_special_tokens:
-            token_ids = self.tokenizer.with_suffix(self.tokenizer.with_prefix(token_ids))
+            token_ids = self.tokenizer.with_suffix(token_ids)
         return self.expand(token_ids, media)
 
     def expand(self, token_ids: Sequence[int], media: Sequence[TokenLayout]) -> Prompt:
@@ -271,11 +279,28 @@ class PromptBuilder:
     def _spell(self, token_ids: Sequence[int]) -> str:
         return "".join(map(self.tokenizer.token_text, token_ids))
 
-    def _encode(self, rendered: str, escaper: SpecialTokenEscaper) -> list[int]:
-        if not escaper:
-            return self.tokenizer.encode(rendered)
+    def _encode(self, text: str, escaper: SpecialTokenEscaper | None = None, *, with_prefix: bool = True) -> list[int]:
+        """Returns the token ids of a prompt, in which placeholders stand for media.
+
+        Args:
+            text: the whole prompt.
+            escaper: what escaped client text in it.
+            with_prefix: it starts with the tokens that start each text, and so does each text between media with
+                numbered tags.
+        """
+        texts = [text] if self._tags is None else self._tags.split(text)
         token_ids: list[int] = []
-        for index, piece in enumerate(self.tokenizer.split(rendered)):
+        for index, each in enumerate(texts):
+            token_ids += [self._placeholder_ids[MediaKind.IMAGE]] if index else ()
+            own = self._encode_text(each, escaper)
+            token_ids += self.tokenizer.with_prefix(own) if with_prefix else own
+        return token_ids
+
+    def _encode_text(self, text: str, escaper: SpecialTokenEscaper | None) -> list[int]:
+        if not escaper:
+            return self.tokenizer.encode(text)
+        token_ids: list[int] = []
+        for index, piece in enumerate(self.tokenizer.split(text)):
             if isinstance(piece, int):
                 token_ids.append(piece)
             else:
@@ -368,4 +393,5 @@ def load_prompt_builder(
         placeholder_ids=run_ids | markers,
         run_ids=run_ids,
         writes_placeholders=family_of(model).writes_placeholders,
+        numbered_tags=family_of(model).numbered_tags,
     )

@@ -23,11 +23,12 @@ from glimpse.media.processing.sizing.adaptive_slices import AdaptiveSlices
 from glimpse.media.processing.sizing.any_res import AnyRes
 from glimpse.media.processing.sizing.aspect_tiles import AspectTiles
 from glimpse.media.processing.sizing.fixed_size import FixedSize
+from glimpse.media.processing.sizing.hd_tiles import HdTiles
 from glimpse.media.processing.sizing.smart_resize import SmartResize
 from glimpse.media.processing.sizing.split_tiles import SplitTiles
 from glimpse.media.processing.sizing.views import ImagePlan, Size
 
-ImageSizing: TypeAlias = SmartResize | SplitTiles | FixedSize | AnyRes | AspectTiles | AdaptiveSlices
+ImageSizing: TypeAlias = SmartResize | SplitTiles | FixedSize | AnyRes | AspectTiles | AdaptiveSlices | HdTiles
 """The recipes of all families: a closed union, since decoding workers parse it."""
 
 

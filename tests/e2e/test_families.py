@@ -26,6 +26,7 @@ from tests.llava_checkpoints import make_llava_checkpoint, make_onevision_checkp
 from tests.media.audio import audio_file, noise
 from tests.media.videos import video
 from tests.minicpmv_checkpoints import make_minicpmv_checkpoint
+from tests.phi3v_checkpoints import make_phi3v_checkpoint
 from tests.qwen3_vl_checkpoints import make_qwen3_vl_checkpoint
 from tests.ultravox_checkpoints import make_ultravox_checkpoint
 
@@ -68,6 +69,7 @@ TRIED: Mapping[str, Family] = {
     "Gemma3ForConditionalGeneration": Family(make=make_gemma3_checkpoint, kinds=IMAGES),
     "UltravoxModel": Family(make=make_ultravox_checkpoint, kinds=("audio",)),
     "MiniCPMV": Family(make=make_minicpmv_checkpoint, kinds=IMAGES),
+    "Phi3VForCausalLM": Family(make=make_phi3v_checkpoint, kinds=IMAGES),
 }
 """Architecture → how it is tried. A new family with media adds a line."""
 

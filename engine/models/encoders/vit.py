@@ -38,8 +38,8 @@ class VisionTransformer(nn.Module):
         """Encodes images.
 
         Args:
-            images: uint8 [images, height, width, 3], on the device of the weights; `image_size` in height and width
-                without `positions`.
+            images: [images, height, width, 3], uint8 or floats from 0 to 255, on the device of the weights;
+                `image_size` in height and width without `positions`.
             ops: backend.
             positions: int64 [patches of an image], the learned position of each; None for all of them in order.
 
@@ -83,7 +83,7 @@ class VisionTransformer(nn.Module):
         )
 
     def _embed(self, images: Tensor, positions: Tensor | None) -> Tensor:
-        """uint8 [images, height, width, 3] → [images, positions, width]"""
+        """[images, height, width, 3] → [images, positions, width]"""
         dtype = self.position_embedding.dtype
         patches = normalize(cut_patches(images, self.config.patch_size), self.statistics).flatten(1)
         hidden = self.patch_embedding(patches.to(dtype)).unflatten(0, (len(images), -1))
@@ -123,7 +123,7 @@ class VitLayer(nn.Module):
 
 
 def cut_patches(images: Tensor, side: int) -> Tensor:
-    """uint8 [images, height, width, 3] → [images · patches, 3, side²], row by row.
+    """[images, height, width, 3] → [images · patches, 3, side²], row by row.
 
     What is left of the height and width after whole patches is cut off, as by a convolution without padding.
     """

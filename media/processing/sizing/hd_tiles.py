@@ -1,0 +1,78 @@
+"""Tiles of an image in Phi-3-vision's way: the image is resized to a whole number of tiles along its longer side, and
+padded along the shorter one. Pure arithmetic.
+
+The formulas, with their rounding, are those of `HD_transform` in the published image processor (from
+InternLM-XComposer2-4KHD, arXiv 2404.06512, section 3.2).
+"""
+
+import math
+
+from glimpse.media.errors import MediaError, MediaErrorCode
+from glimpse.media.processing.sizing.recipe import ImageRecipe
+from glimpse.media.processing.sizing.views import ImagePlan, View
+
+MAX_TILES = 64
+"""Our limit on the tiles of an image, whatever the checkpoint asks for."""
+
+_WHITE = (255, 255, 255)
+
+
+class HdTiles(ImageRecipe, frozen=True, kw_only=True, tag="hd_tiles"):
+    """Square tiles. The encoder makes the overview from them, because the reference resizes it after the pixels are
+    normalized."""
+
+    tile: int
+    """Side of a tile in pixels."""
+    max_tiles: int
+    """Most tiles of an image."""
+
+    def plan(self, height: int, width: int) -> ImagePlan:
+        """Returns an image's tiles, as many as fit its aspect ratio. The grid is (rows, columns) of tiles."""
+        shorter, longer = sorted((height, width))
+        if shorter < 1:
+            raise _invalid_image(f"expected an image of at least 1×1 pixels, got {width}×{height}")
+        ratio = longer / shorter
+        num_along = self._num_along(ratio)
+        along = num_along * self.tile
+        across = int(along / ratio)
+        if across < 1:
+            raise _invalid_image(f"the image is too elongated for the model, got {width}×{height} pixels")
+        num_across = math.ceil(across / self.tile)
+        padded = num_across * self.tile
+        margin = (padded - across) // 2
+        if width < height:
+            view = View(
+                resized=(along, across),
+                size=(along, padded),
+                left=-margin,
+                padding=_WHITE,
+                rows=num_along,
+                columns=num_across,
+            )
+        else:
+            view = View(
+                resized=(across, along),
+                size=(padded, along),
+                top=-margin,
+                padding=_WHITE,
+                rows=num_across,
+                columns=num_along,
+            )
+        return ImagePlan(views=(view,), grid=(view.rows, view.columns), is_tiled=True)
+
+    def fits(self, shape: tuple[int, ...], grid: tuple[int, ...]) -> bool:
+        if len(grid) != 2 or min(grid) < 1:
+            return False
+        num_tiles = grid[0] * grid[1]
+        return num_tiles <= self.max_tiles and shape == (num_tiles, self.tile, self.tile, 3)
+
+    def _num_along(self, ratio: float) -> int:
+        """Returns the most tiles along the longer side with which all tiles are not too many."""
+        number = 1
+        while (number + 1) * math.ceil((number + 1) / ratio) <= self.max_tiles:
+            number += 1
+        return number
+
+
+def _invalid_image(message: str) -> MediaError:
+    return MediaError(MediaErrorCode.INVALID_MEDIA, message)
