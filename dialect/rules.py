@@ -33,6 +33,8 @@ class Effect(StrEnum):
     HONOURED = "honoured"
     ECHOED = "echoed"
     """The response repeats it. It changes nothing else."""
+    ROUTING = "routing"
+    """The gateway chooses a replica by it. It changes nothing else."""
     NONE = "no effect"
     """It is for the caller's own records."""
     REFUSED = "refused"
@@ -179,6 +181,7 @@ _EFFECTS = {
     dialect_pb2.EFFECT_UNSPECIFIED: Effect.HONOURED,
     dialect_pb2.EFFECT_ECHOED: Effect.ECHOED,
     dialect_pb2.EFFECT_NONE: Effect.NONE,
+    dialect_pb2.EFFECT_ROUTING: Effect.ROUTING,
 }
 
 

@@ -21,9 +21,10 @@ def is_ready(path: Path) -> bool:
 
 
 def listening_port(path: Path) -> int:
-    """Returns the TCP port of the only listener."""
-    status = json.loads(_request(path, "GET", "/listeners?format=json"))
-    return status["listener_statuses"][0]["local_address"]["socket_address"]["port_value"]
+    """Returns the TCP port of the only listener that has one; others are inside Envoy."""
+    listeners = json.loads(_request(path, "GET", "/listeners?format=json"))["listener_statuses"]
+    addresses = (listener["local_address"] for listener in listeners)
+    return next(address["socket_address"]["port_value"] for address in addresses if "socket_address" in address)
 
 
 def num_active_requests(path: Path, stat_prefix: str) -> int:

@@ -31,11 +31,18 @@ def _address(_: type[Address], tokens: list[Token]) -> Address:
     return Address.parse(tokens[0].value)
 
 
+def _addresses(_: type[tuple[Address, ...]], tokens: list[Token]) -> tuple[Address, ...]:
+    return tuple(Address.parse(token.value) for token in tokens)
+
+
 def _bytes(_: type[int], tokens: list[Token]) -> int:
     return TypeAdapter(ByteSize).validate_python(tokens[0].value)
 
 
 _AddressFlag = Annotated[Address, Parameter(converter=_address, n_tokens=1, accepts_keys=False)]
+_Addresses = Annotated[
+    tuple[Address, ...], Parameter(converter=_addresses, n_tokens=1, accepts_keys=False, negative="")
+]
 _Names = Annotated[tuple[str, ...], Parameter(negative="", show_default=False)]
 _Size = Annotated[int, Parameter(converter=_bytes, validator=Number(gte=_MIN_HEAP_BYTES), show_default=_human_readable)]
 _Seconds = Annotated[int, Parameter(validator=Number(gte=0))]
@@ -70,7 +77,8 @@ def main() -> None:
 def run(
     *,
     listen: _AddressFlag = _LISTEN,
-    upstream: _AddressFlag = _UPSTREAM,
+    upstream: _Addresses = (_UPSTREAM,),
+    route_by_key: bool | None = None,
     allow_origin: _Names = (),
     allowed_host: _Names = (),
     access_log: bool = False,
@@ -92,7 +100,10 @@ def run(
     listen
         Address for clients. Port 0 takes a free one.
     upstream
-        The server's gRPC address.
+        A server's gRPC address; a name may resolve to several. Repeat the flag for more.
+    route_by_key
+        Send requests with the same prompt_cache_key, or the same beginning of a conversation, to the same server.
+        Default: where there may be several, that is, with several addresses or a name.
     allow_origin
         Origin of web pages that may call, such as https://app.example; "*" allows all. Default: pages of this machine.
     allowed_host
@@ -133,6 +144,7 @@ def run(
             access_log=access_log,
             tls=_tls(tls_certificate, tls_key, tls_client_ca),
             limits=Limits(max_connections=max_connections, max_heap_bytes=max_heap_bytes),
+            by_key=route_by_key,
             drain_seconds=drain_seconds,
             num_workers=workers,
             log_level=log_level,
@@ -145,7 +157,8 @@ def config(
     folder: Path,
     *,
     listen: _AddressFlag = _LISTEN,
-    upstream: _AddressFlag = _UPSTREAM,
+    upstream: _Addresses = (_UPSTREAM,),
+    route_by_key: bool | None = None,
     admin: _AddressFlag = _ADMIN,
     allow_origin: _Names = (),
     allowed_host: _Names = (),
@@ -165,7 +178,10 @@ def config(
     listen
         Address for clients.
     upstream
-        The server's gRPC address; a name may resolve to several replicas.
+        A server's gRPC address; a name may resolve to several. Repeat the flag for more.
+    route_by_key
+        Send requests with the same prompt_cache_key, or the same beginning of a conversation, to the same server.
+        Default: where there may be several, that is, with several addresses or a name.
     admin
         Address of Envoy's admin interface. Keep it private: it can stop the gateway.
     allow_origin
@@ -198,6 +214,7 @@ def config(
         access_log=access_log,
         tls=_tls(tls_certificate, tls_key, tls_client_ca),
         limits=Limits(max_connections=max_connections, max_heap_bytes=max_heap_bytes),
+        by_key=route_by_key,
     )
     print(path)
 

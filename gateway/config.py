@@ -14,6 +14,7 @@ from typing import Any
 from glimpse.gateway import descriptors
 from glimpse.gateway.access import origin_matchers, request_checks
 from glimpse.gateway.address import Address
+from glimpse.gateway.replicas import affinity, clusters, routes
 from glimpse.gateway.tls import Tls, transport_socket
 
 _HERE = Path(__file__).parent
@@ -50,6 +51,8 @@ class Limits:
     """Envoy's memory. Near it, Envoy refuses requests with 503."""
     max_idle_seconds: int = 300
     """After which a connection without requests is closed."""
+    max_pause_seconds: int = 30
+    """Between two pieces of a body whose beginning Envoy holds to find its key. The server then allows as much."""
 
 
 DEFAULT_LIMITS = Limits()
@@ -123,20 +126,21 @@ def write_config(
     folder: Path,
     *,
     listen: Address,
-    upstream: Address,
+    upstream: Address | Sequence[Address],
     admin: Address | Path,
     allowed_origins: Sequence[str],
     allowed_hosts: Sequence[str] = (),
     access_log: bool,
     tls: Tls | None = None,
     limits: Limits = DEFAULT_LIMITS,
+    by_key: bool | None = None,
 ) -> Path:
     """Writes Envoy's configuration and the descriptor set that it refers to, and returns the former's path.
 
     Args:
         folder: where the files go; Envoy must see it under the same path.
         listen: the address for clients.
-        upstream: the server's gRPC address; a name may resolve to several replicas.
+        upstream: the gRPC addresses of the servers; a name may resolve to several replicas.
         admin: the address of Envoy's admin interface, or the path of a Unix socket that Envoy creates.
         allowed_origins: the origins of web pages that may call; "*" allows all. Default: pages of this machine.
         allowed_hosts: host names under which the gateway answers, in addition to those of this machine. Default: no
@@ -144,15 +148,19 @@ def write_config(
         access_log: whether Envoy writes a line for each request to standard output.
         tls: the listener's certificate; Envoy must be able to read its files. Default: plain text.
         limits: bounds on connections and memory.
+        by_key: whether requests are routed by key. Default: where there may be several servers.
     """
+    upstreams = [upstream] if isinstance(upstream, Address) else list(upstream)
+    if by_key is None:
+        by_key = clusters.may_be_several(upstreams)
+    max_pause = f"{limits.max_pause_seconds}s"
     descriptor_path = folder / "api.binpb"
     descriptor_path.write_bytes(descriptors.descriptor_set().SerializeToString())
     values: dict[str, Any] = {
         "stat_prefix": STAT_PREFIX,
         "listen_host": listen.host,
         "listen_port": listen.port,
-        "upstream_host": upstream.host,
-        "upstream_port": upstream.port,
+        "bootstrap_extensions": [affinity.bootstrap_extension()] if by_key else [],
         "admin": {"pipe": {"path": str(admin), "mode": 0o600}} if isinstance(admin, Path) else _socket_address(admin),
         "descriptor_path": str(descriptor_path),
         "transcoded_services": [service.full_name for service in descriptors.transcoded_services()],
@@ -171,12 +179,14 @@ def write_config(
         "retry_bytes": _RETRY_BYTES,
         "max_streams": _MAX_STREAMS,
         "downstream_window_bytes": 64 * _BUFFER_BYTES,
-        "max_upstream_streams": _MAX_UPSTREAM_STREAMS,
-        "upstream_window_bytes": _MAX_UPSTREAM_STREAMS * _BUFFER_BYTES,
     }
     blocks = {
         "local_replies": _items([_local_reply_mapper(reply) for reply in _LOCAL_REPLIES]),
-        "http_routes": _items([route for path, verbs in _http_paths() for route in _http_routes(path, verbs)]),
+        "grpc_routes": _items(routes.grpc_routes(by_key=by_key, max_pause=max_pause)),
+        "http_routes": _items(routes.http_routes(by_key=by_key, max_pause=max_pause)),
+        "affinity_filter": _items([affinity.http_filter()] if by_key else []),
+        "key_listener": _items([affinity.key_listener()] if by_key else []),
+        "clusters": _clusters(upstreams, by_key=by_key),
         "requests_lua": (_HERE / "requests.lua").read_text(),
         "errors_lua": (_HERE / "errors.lua").read_text(),
     }
@@ -199,28 +209,27 @@ def _items(values: Sequence[Any]) -> str:
     return "\n".join(f"- {json.dumps(value)}" for value in values)
 
 
+def _clusters(upstreams: Sequence[Address], *, by_key: bool) -> str:
+    template = (_HERE / "cluster.template.yaml").read_text()
+    common = {
+        "max_upstream_streams": str(_MAX_UPSTREAM_STREAMS),
+        "buffer_bytes": str(_BUFFER_BYTES),
+        "upstream_window_bytes": str(_MAX_UPSTREAM_STREAMS * _BUFFER_BYTES),
+        "endpoints": json.dumps([{"endpoint": {"address": _socket_address(each)}} for each in upstreams]),
+    }
+    names = (clusters.BY_LOAD, clusters.BY_KEY) if by_key else (clusters.BY_LOAD,)
+    policies = {name: clusters.lb_policy(name, by_key=by_key) for name in names}
+    texts = [_fill(template, common | {"cluster": name, "lb_policy": json.dumps(policies[name])}) for name in names]
+    return "".join([*texts, _items([affinity.key_cluster()] if by_key else [])])
+
+
 def _socket_address(address: Address) -> dict[str, Any]:
     return {"socket_address": {"address": address.host, "port_value": address.port}}
-
-
-def _http_paths() -> list[tuple[str, list[str]]]:
-    """Path templates and their verbs. Those without variables come first: their patterns are narrower."""
-    return sorted(descriptors.http_paths().items(), key=lambda item: ("{" in item[0], item[0]))
 
 
 def _allowed_methods() -> list[str]:
     # Every grpc-web call is a POST.
     return sorted({"POST"}.union(*descriptors.http_paths().values()))
-
-
-def _http_routes(template: str, verbs: Sequence[str]) -> list[dict[str, Any]]:
-    path = {"safe_regex": {"regex": descriptors.path_regex(template)}}
-    verb = {"name": ":method", "string_match": {"safe_regex": {"regex": "|".join(verbs)}}}
-    allow = {"header": {"key": "allow", "value": ", ".join(verbs)}}
-    return [
-        {"match": path | {"headers": [verb]}, "route": {"cluster": "glimpse"}},
-        {"match": path, "direct_response": {"status": 405}, "response_headers_to_add": [allow]},
-    ]
 
 
 def _local_reply_mapper(reply: _LocalReply) -> dict[str, Any]:

@@ -50,22 +50,22 @@ def descriptor_set() -> FileDescriptorSet:
     return files
 
 
-def _services() -> list[ServiceDescriptor]:
+def services() -> list[ServiceDescriptor]:
     """Returns every service of the API."""
     return [service for file in _files() for service in file.services_by_name.values()]
 
 
 def transcoded_services() -> list[ServiceDescriptor]:
     """Returns the services that have methods with an HTTP path."""
-    return [service for service in _services() if any(list(_bindings(method)) for method in service.methods)]
+    return [service for service in services() if any(list(bindings(method)) for method in service.methods)]
 
 
 def http_paths() -> dict[str, list[str]]:
     """Returns the HTTP verbs of each path template, such as {"/v1/models/{model=**}": ["GET"]}."""
     verbs: dict[str, list[str]] = {}
-    for service in _services():
+    for service in services():
         for method in service.methods:
-            for verb, template in _bindings(method):
+            for verb, template in bindings(method):
                 verbs.setdefault(template, []).append(verb)
     return verbs
 
@@ -92,7 +92,7 @@ def _files() -> list[FileDescriptor]:
     return list(found.values())
 
 
-def _bindings(method: MethodDescriptor) -> Iterator[tuple[str, str]]:
+def bindings(method: MethodDescriptor) -> Iterator[tuple[str, str]]:
     """Yields the (verb, path template) pairs of a method."""
     rule = http_option(method)
     for binding in (rule, *rule.additional_bindings):

@@ -47,13 +47,14 @@ class Envoy:
         self,
         *,
         listen: Address,
-        upstream: Address,
+        upstream: Address | Sequence[Address],
         run_dir: Path,
         allowed_origins: Sequence[str] = (),
         allowed_hosts: Sequence[str] = (),
         access_log: bool = False,
         tls: Tls | None = None,
         limits: Limits = LIMITS_HERE,
+        by_key: bool | None = None,
         drain_seconds: int = 30,
         num_workers: int = 1,
         log_level: str = "warning",
@@ -62,7 +63,7 @@ class Envoy:
 
         Args:
             listen: the address for clients; port 0 takes a free one.
-            upstream: the server's gRPC address.
+            upstream: the gRPC addresses of the servers; a name may resolve to several.
             run_dir: an existing folder for the configuration, the admin socket and the log. Its path must be short
                 enough for a Unix socket, about 90 bytes.
             allowed_origins: the origins of web pages that may call; "*" allows all. Default: pages of this machine.
@@ -71,6 +72,7 @@ class Envoy:
             access_log: whether Envoy writes a line for each request to standard output.
             tls: the listener's certificate. Default: plain text.
             limits: bounds on connections and memory.
+            by_key: whether requests are routed by key. Default: where there may be several servers.
             drain_seconds: how long `drain` waits for running requests.
             num_workers: Envoy's worker threads; one handles about ten thousand events per second.
             log_level: the level of Envoy's log: debug, info, warning or error.
@@ -83,6 +85,7 @@ class Envoy:
         self._access_log = access_log
         self._tls = tls
         self._limits = limits
+        self._by_key = by_key
         self._drain_seconds = drain_seconds
         self._num_workers = num_workers
         self._log_level = log_level
@@ -184,6 +187,7 @@ class Envoy:
             access_log=self._access_log,
             tls=self._tls,
             limits=self._limits,
+            by_key=self._by_key,
         )
         _allow_files(self._limits.max_connections)
         with self._log_path.open("wb") as log:

@@ -9,7 +9,7 @@ import pytest
 
 from glimpse.client import ChatOptions, EmbedOptions, Image, Message
 from glimpse.client.options import CallOptions, CountOptions
-from glimpse.client.requests import chat_request, embedding_request, upload_requests
+from glimpse.client.requests import call_arguments, chat_request, embedding_request, upload_requests
 from glimpse.v1 import chat_pb2, embedding_pb2, generation_pb2, media_pb2
 
 
@@ -22,6 +22,18 @@ def test_options_cover_the_fields_of_requests() -> None:
     assert set(get_type_hints(ChatOptions)) - call == fields - {"messages", "generation", "stream_options"}
     count = set(chat_pb2.CountTokensRequest.DESCRIPTOR.fields_by_name)
     assert set(get_type_hints(CountOptions)) - call == count - {"messages"}
+
+
+@pytest.mark.parametrize("key", ["conversation-7", "a" * 128])
+def test_gateways_get_the_prompt_cache_key_as_a_header_too(key: str) -> None:
+    metadata = call_arguments(ChatOptions(prompt_cache_key=key, request_id="1"), None)["metadata"]
+    assert metadata == [("x-request-id", "1"), ("x-prompt-cache-key", key)]
+
+
+@pytest.mark.parametrize("key", ["", "-", "two words", "ключ", "back\\slash", "a" * 129])
+def test_keys_that_the_gateway_would_change_are_not_sent_as_a_header(key: str) -> None:
+    assert call_arguments(ChatOptions(prompt_cache_key=key), None)["metadata"] is None
+    assert chat_request("Hi", {"prompt_cache_key": key}).prompt_cache_key == key
 
 
 def test_options_of_embed_cover_the_fields_of_its_request() -> None:

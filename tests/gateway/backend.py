@@ -48,9 +48,13 @@ class Backend:
     cancelled: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when a call was cancelled."""
     num_calls: int = 0
-    """Calls of OpenAIService."""
+    """Calls of OpenAIService, and streams of ChatService."""
     serving: bool = True
     """Whether the health service reports SERVING."""
+
+    def note(self, context: Context) -> None:
+        self.num_calls += 1
+        self.metadata = {key: str(value) for key, value in context.invocation_metadata() or ()}
 
 
 class _OpenAI(openai_pb2_grpc.OpenAIServiceServicer):
@@ -75,11 +79,13 @@ class _OpenAI(openai_pb2_grpc.OpenAIServiceServicer):
         return HttpBody(content_type="application/json", data=f'{{"id":"{request.model}"}}'.encode())
 
     def _note(self, context: Context) -> None:
-        self.backend.num_calls += 1
-        self.backend.metadata = {key: str(value) for key, value in context.invocation_metadata() or ()}
+        self.backend.note(context)
 
 
 class _Chat(chat_pb2_grpc.ChatServiceServicer):
+    def __init__(self, backend: Backend) -> None:
+        self.backend = backend
+
     async def CountTokens(self, request: chat_pb2.CountTokensRequest, context: Context) -> chat_pb2.CountTokensResponse:  # noqa: N802
         if not request.messages:
             await abort(context, grpc.StatusCode.INVALID_ARGUMENT, "no messages", reason="REQUIRED", param="messages")
@@ -88,6 +94,7 @@ class _Chat(chat_pb2_grpc.ChatServiceServicer):
     async def StreamChatCompletion(  # noqa: N802
         self, request: chat_pb2.CreateChatCompletionRequest, context: Context
     ) -> AsyncIterator[chat_pb2.StreamChatCompletionResponse]:
+        self.backend.note(context)
         for number in range(3):
             yield chat_pb2.StreamChatCompletionResponse(id=str(number))
 
@@ -118,7 +125,7 @@ async def start_backend(address: Address | None = None) -> Backend:
     port = server.add_insecure_port(str(address or "127.0.0.1:0"))
     backend = Backend(server=server, address=Address(host="127.0.0.1", port=port))
     openai_pb2_grpc.add_OpenAIServiceServicer_to_server(_OpenAI(backend), server)
-    chat_pb2_grpc.add_ChatServiceServicer_to_server(_Chat(), server)
+    chat_pb2_grpc.add_ChatServiceServicer_to_server(_Chat(backend), server)
     health_pb2_grpc.add_HealthServicer_to_server(_Health(backend), server)
     await server.start()
     return backend

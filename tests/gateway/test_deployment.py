@@ -38,7 +38,7 @@ def test_deployments_use_valid_config_commands(where: str) -> None:
     assert (first, command) == ("gateway", config)
     assert str(bound.arguments["listen"]) == "0.0.0.0:8080"
     # The service's name in compose and in Kubernetes.
-    assert str(bound.arguments["upstream"]) == "glimpse:50051"
+    assert [str(address) for address in bound.arguments["upstream"]] == ["glimpse:50051"]
     assert bound.arguments["folder"] == Path("/gateway-config")
 
 

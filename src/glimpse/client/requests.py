@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, cast
@@ -19,6 +20,8 @@ from glimpse.client.options import (
 from glimpse.v1 import chat_pb2, completion_pb2, embedding_pb2, generation_pb2, media_pb2, rerank_pb2
 
 _CHUNK_BYTES = 1 << 20
+_KEY_OF_HEADERS = re.compile(r"(?!-$)[!-\[\]-~]{1,128}")
+"""Keys that the gateway takes from the body as they are; of others it makes a digest."""
 
 
 def chat_request(
@@ -96,8 +99,12 @@ def upload_requests(source: ImageFile, options: UploadOptions) -> Iterator[media
 
 def call_arguments(options: CallOptions, default_timeout: float | None) -> dict[str, Any]:
     """Returns the keyword arguments of the gRPC call."""
-    metadata = [("x-request-id", options["request_id"])] if "request_id" in options else None
-    return {"timeout": options.get("timeout", default_timeout), "metadata": metadata}
+    metadata = [("x-request-id", options["request_id"])] if "request_id" in options else []
+    key: object = options.get("prompt_cache_key")
+    if isinstance(key, str) and _KEY_OF_HEADERS.fullmatch(key):
+        # A gateway reads only the beginning of a large request.
+        metadata.append(("x-prompt-cache-key", key))
+    return {"timeout": options.get("timeout", default_timeout), "metadata": metadata or None}
 
 
 def _members(options: Mapping[str, Any]) -> dict[str, Any]:

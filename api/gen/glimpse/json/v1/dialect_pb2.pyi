@@ -20,6 +20,7 @@ class Effect(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     EFFECT_UNSPECIFIED: _ClassVar[Effect]
     EFFECT_ECHOED: _ClassVar[Effect]
     EFFECT_NONE: _ClassVar[Effect]
+    EFFECT_ROUTING: _ClassVar[Effect]
 JSON_TYPE_UNSPECIFIED: JsonType
 JSON_TYPE_STRING: JsonType
 JSON_TYPE_ARRAY: JsonType
@@ -28,6 +29,7 @@ JSON_TYPE_NUMBER: JsonType
 EFFECT_UNSPECIFIED: Effect
 EFFECT_ECHOED: Effect
 EFFECT_NONE: Effect
+EFFECT_ROUTING: Effect
 
 class Dialect(_message.Message):
     __slots__ = ("messages", "enums")
