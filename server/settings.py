@@ -29,7 +29,7 @@ from glimpse.media.sources.policy import WEB_PORTS, host_name
 _SIZE = TypeAdapter(ByteSize)
 _FROZEN = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
-ToolCallParser = Literal["auto", "hermes", "llama", "mistral", "phi4_mini", "qwen3_coder", "json"]
+ToolCallParser = Literal["auto", "hermes", "llama", "mistral", "mistral_args", "phi4_mini", "qwen3_coder", "json"]
 ReasoningParser = Literal["auto", "deepseek_r1", "qwen3", "none"]
 MetricsNames = Literal["glimpse", "vllm", "both"]
 Port = Annotated[int, Field(ge=0, le=65535)]

@@ -1,11 +1,12 @@
-"""Tool calls in generated text: formats as data (`formats`), streaming parsers for calls in JSON (`parser`) and in XML
-(`xml_parser`), grammar writers for both (`tool_call_grammar`, `xml_call_grammar`)."""
+"""Tool calls in generated text: formats as data (`formats`), streaming parsers for calls in JSON (`parser`), in XML
+(`xml_parser`) and with tags (`tagged_parser`), grammar writers for them (`tool_call_grammar`, `xml_call_grammar`)."""
 
 from collections.abc import Sequence
 
 from glimpse.engine.text.conversation import ToolDefinition
 from glimpse.engine.text.tools.formats import FORMATS, ToolFormat, find_format, new_tool_call_id, tag_ids
 from glimpse.engine.text.tools.parser import TextEvent, ToolCallArguments, ToolCallStarted, ToolEvent, ToolParser
+from glimpse.engine.text.tools.tagged_parser import TaggedToolParser
 from glimpse.engine.text.tools.tool_call_grammar import tool_grammar
 from glimpse.engine.text.tools.xml_parameters import unenforceable
 from glimpse.engine.text.tools.xml_parser import XmlToolParser
@@ -29,4 +30,6 @@ __all__ = [
 
 def new_tool_parser(tool_format: ToolFormat, *, tools: Sequence[ToolDefinition]) -> ToolParser:
     """Returns a parser of one completion; the arguments are those of `ToolParser`."""
+    if tool_format.arguments_tag:
+        return TaggedToolParser(tool_format, tools=tools)
     return (XmlToolParser if tool_format.is_xml else ToolParser)(tool_format, tools=tools)

@@ -1,6 +1,7 @@
 """Table of the formats in which models write tool calls.
 
-A call is a JSON object, or an element with a parameter on each line (`is_xml`). What surrounds it differs.
+A call is a JSON object, an element with a parameter on each line (`is_xml`), or a name, a tag and arguments
+(`arguments_tag`). What surrounds it differs.
 """
 
 import secrets
@@ -38,8 +39,27 @@ class ToolFormat:
     is_xml: bool = False
     """A call is `<function=NAME>` with `<parameter=NAME>` elements. Their values are text, not JSON, in string
     parameters."""
+    arguments_tag: str = ""
+    """A call is its name, this tag and its arguments, a JSON object; empty: it is not."""
+    id_tag: str = ""
+    """Tag before an id that models may write between the name and `arguments_tag`."""
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """All tags of the format that are not empty."""
+        return tuple(tag for tag in (self.opening, self.closing, self.arguments_tag, self.id_tag) if tag)
 
 
+MISTRAL_ARGS = ToolFormat(
+    name="mistral_args",
+    template_markers=("[ARGS]",),
+    opening="[TOOL_CALLS]",
+    between="[TOOL_CALLS]",
+    short_ids=True,
+    arguments_tag="[ARGS]",
+    id_tag="[CALL_ID]",
+)
+"""Mistral since its tokenizers of version 11, such as Magistral and Devstral."""
 MISTRAL = ToolFormat(
     name="mistral",
     template_markers=("[TOOL_CALLS]",),
@@ -92,7 +112,9 @@ LLAMA = ToolFormat(
 JSON = ToolFormat(name="json", template_markers=(), bare=True, between="\n")
 """Only calls, without tags: for templates that use none of the other formats."""
 
-FORMATS: Mapping[str, ToolFormat] = {each.name: each for each in (MISTRAL, QWEN3_CODER, HERMES, PHI4_MINI, LLAMA, JSON)}
+FORMATS: Mapping[str, ToolFormat] = {
+    each.name: each for each in (MISTRAL_ARGS, MISTRAL, QWEN3_CODER, HERMES, PHI4_MINI, LLAMA, JSON)
+}
 """Name → format. Templates of a format may contain the markers of those after it."""
 
 
@@ -118,7 +140,7 @@ def find_format(template: str, name: str = "auto") -> ToolFormat | None:
 def tag_ids(tool_format: ToolFormat, tokenizer: Tokenizer) -> Mapping[str, int]:
     """Returns tag → token id for the format's tags that are special tokens, which decoding skips by default."""
     special = {tokenizer.token_text(token_id): token_id for token_id in tokenizer.special_ids}
-    return {tag: special[tag] for tag in (tool_format.opening, tool_format.closing) if tag in special}
+    return {tag: special[tag] for tag in tool_format.tags if tag in special}
 
 
 def new_tool_call_id(tool_format: ToolFormat) -> str:

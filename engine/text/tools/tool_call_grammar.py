@@ -105,10 +105,16 @@ class _GrammarWriter:
             if self._format.is_xml:
                 rules += xml_call_rules(index, tool)
                 continue
-            head = f'{{"name": {json.dumps(tool.name)}, {json.dumps(self._format.arguments_key)}: '
-            rules.append(f'call_{index}: {json.dumps(head)} arguments_{index} "}}"')
+            rules.append(f"call_{index}: {self._call(tool.name, f'arguments_{index}')}")
             rules.append(f"arguments_{index}: %json {_arguments_schema(tool)}")
         return rules
+
+    def _call(self, name: str, arguments: str) -> str:
+        """Returns the right side of the rule of a call whose arguments are a rule."""
+        if tag := self._format.arguments_tag:
+            return f"{json.dumps(name)} {self._literal(tag)} {arguments}"
+        head = f'{{"name": {json.dumps(name)}, {json.dumps(self._format.arguments_key)}: '
+        return f'{json.dumps(head)} {arguments} "}}"'
 
     def _literal(self, text: str) -> str:
         """Quotes a text for Lark; tags that are special tokens become token ids."""

@@ -17,6 +17,7 @@ from tests.checkpoints import make_tokenizer
         ("{% if tools %}Call one with <tool_call> <function=NAME> <parameter=NAME>{% endif %}", "qwen3_coder"),
         ("{% if tools %}<|tool|>{{ tools }}<|/tool|>{% endif %}", "phi4_mini"),
         ("{% if tools %}[AVAILABLE_TOOLS]{% endif %}[TOOL_CALLS]", "mistral"),
+        ("{% if tools %}[AVAILABLE_TOOLS]{% endif %}[TOOL_CALLS]{{ name }}[ARGS]{{ arguments }}", "mistral_args"),
         ("{% if tools %}<|python_tag|>{% endif %}", "llama"),
         ("""{{ 'Answer with {"name": NAME, "parameters": OBJECT}' if tools }}""", "llama"),
         ("{% for tool in tools %}{{ tool }}{% endfor %}", "json"),
@@ -32,14 +33,16 @@ def test_format_name_overrides_the_template() -> None:
 
 
 def test_unknown_format_error_lists_the_known_ones() -> None:
-    with pytest.raises(ValueError, match="of auto, mistral, qwen3_coder, hermes, phi4_mini, llama, json, got 'xml'"):
+    with pytest.raises(
+        ValueError, match="of auto, mistral_args, mistral, qwen3_coder, hermes, phi4_mini, llama, json, got"
+    ):
         find_format("", "xml")
 
 
 @pytest.mark.parametrize("tool_format", FORMATS.values(), ids=FORMATS.keys())
 def test_tags_are_matched_without_backtracking(tool_format: ToolFormat) -> None:
     """The parser relies on it: where matching a tag fails, no other tag has begun inside."""
-    for tag in filter(None, (tool_format.opening, tool_format.closing)):
+    for tag in tool_format.tags:
         assert tag[0] not in tag[1:]
 
 
@@ -56,3 +59,5 @@ def test_finds_tags_that_are_special_tokens() -> None:
     raw.add_tokens(["<tool_call>"])
     assert tag_ids(FORMATS["mistral"], Tokenizer(raw)) == {"[TOOL_CALLS]": raw.token_to_id("[TOOL_CALLS]")}
     assert tag_ids(FORMATS["hermes"], Tokenizer(raw)) == {}
+    raw.add_special_tokens(["[ARGS]", "[CALL_ID]"])
+    assert list(tag_ids(FORMATS["mistral_args"], Tokenizer(raw))) == ["[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"]

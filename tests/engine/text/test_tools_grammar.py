@@ -37,7 +37,7 @@ WEATHER = {
 }
 NOTHING = {"type": "object", "properties": {}, "additionalProperties": False}
 END = 256
-TAGS = ("<tool_call>", "</tool_call>", "[TOOL_CALLS]", "<|python_tag|>", "<|tool_call|>", "<|/tool_call|>")
+TAGS = tuple(dict.fromkeys(tag for tool_format in FORMATS.values() for tag in tool_format.tags))
 TAG_IDS = {tag: END + 1 + index for index, tag in enumerate(TAGS)}
 WORDS = (b'"}}', b'{"name', b'": ', b"}\n", b"the", b'", "')
 
@@ -154,8 +154,7 @@ def test_named_tool_is_called_exactly_once(tool_format: ToolFormat) -> None:
 
 @EACH_FORMAT
 def test_special_token_tags_open_tool_calls(tool_format: ToolFormat) -> None:
-    tags = (tool_format.opening, tool_format.closing)
-    tag_ids = {tag: token_id for tag, token_id in TAG_IDS.items() if tag in tags}
+    tag_ids = {tag: token_id for tag, token_id in TAG_IDS.items() if tag in tool_format.tags}
     made = grammar(tool_format, ToolMode.REQUIRED, tag_ids=tag_ids)
     answers = [answer for seed in range(12) if (answer := random_text(made, seed, SPECIAL)) is not None]
     assert answers

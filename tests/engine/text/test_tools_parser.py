@@ -20,6 +20,7 @@ from glimpse.engine.text.tools import (
 )
 
 HERMES, LLAMA, MISTRAL, PHI4, JSON = (FORMATS[name] for name in ("hermes", "llama", "mistral", "phi4_mini", "json"))
+ARGS = FORMATS["mistral_args"]
 TOOLS = [
     ToolDefinition(name=name, description=None, parameters='{"type": "object"}', strict=False)
     for name in ("look", "get_weather", "f-1")
@@ -93,6 +94,19 @@ READINGS: list[tuple[ToolFormat, str, list[ToolEvent]]] = [
         [TextEvent("Well."), *call(0, "look", "{}"), *call(1, "f-1", '{"b": 2}')],
     ),
     (MISTRAL, "[1] and [TOOL", [TextEvent("[1] and [TOOL")]),
+    (ARGS, f"[TOOL_CALLS]look[ARGS]{LOOK}", call(0, "look", LOOK)),
+    (
+        ARGS,
+        'Well.[TOOL_CALLS]look[ARGS]{"a": 1}[TOOL_CALLS] f-1 [CALL_ID]q7Zx01abc[ARGS] {}',
+        [TextEvent("Well."), *call(0, "look", '{"a": 1}'), *call(1, "f-1", "{}")],
+    ),
+    (ARGS, "[TOOL_CALLS]look[ARGS]{} So.", [*call(0, "look", "{}"), TextEvent(" So.")]),
+    (ARGS, "[TOOL_CALLS]loo[TOOL_CALLS]look[ARGS]{}", [TextEvent("[TOOL_CALLS]loo"), *call(0, "look", "{}")]),
+    (ARGS, "[TOOL_CALLS]looks[ARGS]{} [ARGS]", [TextEvent("[TOOL_CALLS]looks[ARGS]{} [ARGS]")]),
+    (ARGS, "[TOOL_CALLS]look{}", [TextEvent("[TOOL_CALLS]look{}")]),
+    (ARGS, "[TOOL_CALLS]look[ARGS][1]", [TextEvent("[TOOL_CALLS]look[ARGS][1]")]),
+    (ARGS, "[TOOL_CALLS]look[CALL_ID]x[ARGS", [TextEvent("[TOOL_CALLS]look[CALL_ID]x[ARGS")]),
+    (ARGS, "[TOOL_CALLS]look[CALL_ID][CALL_ID]{}", [TextEvent("[TOOL_CALLS]look[CALL_ID][CALL_ID]{}")]),
     (
         PHI4,
         'Well.<|tool_call|>[{"name": "look", "arguments": {"a": [1]}}, {"name": "f-1", "arguments": {}}]<|/tool_call|>',
@@ -199,7 +213,12 @@ def cut(text: str, places: list[int]) -> list[str]:
 
 def written(tool_format: ToolFormat, calls: list[tuple[str, str]]) -> str:
     """Writes calls in the format."""
-    bodies = [f'{{"name": "{name}", "{tool_format.arguments_key}": {arguments}}}' for name, arguments in calls]
+    bodies = [
+        f"{name}{tool_format.arguments_tag}{arguments}"
+        if tool_format.arguments_tag
+        else f'{{"name": "{name}", "{tool_format.arguments_key}": {arguments}}}'
+        for name, arguments in calls
+    ]
     opening = "" if tool_format.bare else tool_format.opening
     return opening + tool_format.before + tool_format.between.join(bodies) + tool_format.after
 
@@ -220,6 +239,7 @@ SCRAPS = st.lists(
         [
             *("<tool_call>", "</tool_call>", "<tool_", "</", "[TOOL_CALLS]", "[TOOL", "<|python_tag|>", "<|"),
             *("<|tool_call|>", "<|/tool_call|>", "<function=look>", "</function>", "<parameter=a>", "</parameter>"),
+            *("[ARGS]", "[CALL_ID]", "look", "f-1", "[TOOL_CALLS]look[ARGS]{"),
             *('{"name": "look", "arguments": ', '{"name": "f-1", "parameters": ', '"name"', ": ", ", ", '"id": "1"'),
             *('{"a": "b\\"', '"', "\\", "{", "}", "}}", "[", "]", "{}", ";", " ", "\n", "é", "zz"),
         ]
@@ -238,6 +258,7 @@ def test_splitting_the_text_changes_nothing(tool_format: ToolFormat, answer: str
 # Characters that may be missing from the output: the syntax of calls.
 TAGS = r"</?tool_call>|\[TOOL_CALLS\]|<\|/?tool_call\|>|<\|python_tag\|>"
 FRAME = rf'(?:\s|{TAGS}|[][{{}},;:]|"(?:name|arguments|parameters|id|look|f-1|1)")*'
+TAGGED_FRAME = r"(?:\s|\[TOOL_CALLS\]\s*(?:look|f-1)\s*(?:\[CALL_ID\]\w*\s*)?\[ARGS\])*"
 
 
 @EACH_JSON_FORMAT
@@ -245,7 +266,8 @@ FRAME = rf'(?:\s|{TAGS}|[][{{}},;:]|"(?:name|arguments|parameters|id|look|f-1|1)
 def test_no_text_is_lost_or_added(tool_format: ToolFormat, answer: str) -> None:
     events = joined(read(tool_format, answer))
     texts = [event.text for event in events if not isinstance(event, ToolCallStarted)]
-    assert re.fullmatch(FRAME.join(["", *map(re.escape, texts), ""]), answer)
+    frame = TAGGED_FRAME if tool_format.arguments_tag else FRAME
+    assert re.fullmatch(frame.join(["", *map(re.escape, texts), ""]), answer)
     if not any(isinstance(event, ToolCallStarted) for event in events):
         assert "".join(event.text for event in events if isinstance(event, TextEvent)) == answer
 

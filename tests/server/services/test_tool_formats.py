@@ -33,6 +33,8 @@ def written(tool_format: ToolFormat) -> str:
     else:
         key = tool_format.arguments_key
         calls = [json.dumps({"name": "look", key: each}, ensure_ascii=False) for each in ARGUMENTS]
+        if tool_format.arguments_tag:
+            calls = [f"look{tool_format.arguments_tag}{json.dumps(each, ensure_ascii=False)}" for each in ARGUMENTS]
     before = "" if tool_format.bare else f"I look.\n{tool_format.opening}"
     whole = tool_format.before + tool_format.between.join(calls) + tool_format.after
     return f"<think>\n{THOUGHT}\n</think>\n\n{before}{whole}"
