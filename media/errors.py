@@ -26,6 +26,8 @@ class MediaErrorCode(StrEnum):
     """A processing option is out of range or contradicts another one."""
     NOT_CACHED = "media_not_cached"
     """The request refers to media by uuid or upload handle, and nothing is cached under it."""
+    STORE_UNAVAILABLE = "media_store_unavailable"
+    """The request needs the media store that replicas share, which cannot be reached; a later attempt may succeed."""
     OVERLOADED = "overloaded"
     """The media of all requests together exceed the memory budget; a later attempt may succeed."""
     WORKER_KILLED = "media_worker_killed"
@@ -46,6 +48,12 @@ class MediaError(Exception):
 def too_large(max_bytes: int, what: str = "a file") -> MediaError:
     """Returns the error for input of more than `max_bytes`; `what` names the input, with its article."""
     return MediaError(MediaErrorCode.TOO_LARGE, f"expected {what} of at most {max_bytes} bytes, got more")
+
+
+def store_unavailable(advice: str) -> MediaError:
+    """Returns the error for a request that needs the shared media store; `advice` says what the client can do."""
+    message = f"the media store that the servers share cannot be reached; {advice}"
+    return MediaError(MediaErrorCode.STORE_UNAVAILABLE, message)
 
 
 class OptionError(MediaError):

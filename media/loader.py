@@ -12,9 +12,10 @@ from typing import TypeVar, cast
 import msgspec
 import PIL.Image
 
+from glimpse.media.cache.media_file import NamedMedia
 from glimpse.media.cache.memory_budget import MemoryBudget, MemoryShare
 from glimpse.media.cache.request_media import MediaUsage, RequestMedia
-from glimpse.media.cache.store import MediaStore, NamedMedia
+from glimpse.media.cache.store import MediaStore
 from glimpse.media.decoding.decoders import Decoders
 from glimpse.media.decoding.jobs import AudioJob, DecodedMedia, FramesJob, ImageJob, Job, VideoJob
 from glimpse.media.decoding.video_frames import sample_frame_indices, video_from_images
@@ -196,10 +197,10 @@ class MediaLoader:
                 files = await self._files.load_frames(frames, job.frame_indices, uuid, batch)
                 return cast(Video, await self._decode(job, files, batch))
             case CachedSource():
-                named = self._files.named(source, MediaKind.VIDEO, batch)
+                named = await self._files.named(source, MediaKind.VIDEO, batch)
                 if named.num_frames is not None:
                     job = self._frames_job(named.num_frames, options)
-                    files = self._files.load_cached(named, job.frame_indices, MediaKind.VIDEO, batch)
+                    files = await self._files.load_cached(named, job.frame_indices, MediaKind.VIDEO, batch)
                     return cast(Video, await self._decode(job, files, batch))
             case _:
                 pass
@@ -247,7 +248,7 @@ class MediaLoader:
         if uuid is not None:
             batch.reservation.reserve_shared(media, _num_bytes(media))
             self._store.put_decoded(_key(job, [media.key] * len(indices), batch), media, _num_bytes(media))
-            named = NamedMedia(files=dict.fromkeys(indices, media.key), num_frames=num_frames, url=None)
+            named = NamedMedia(files=dict.fromkeys(indices, media.key), num_frames=num_frames, url_digest=None)
             self._store.put_named(batch.namespace, media.kind, uuid, named, ())
         return media
 

@@ -16,14 +16,17 @@ from pydantic import (
     ConfigDict,
     DirectoryPath,
     Field,
+    FilePath,
     IPvAnyNetwork,
     TypeAdapter,
     ValidationError,
+    ValidationInfo,
     field_validator,
 )
 
 from glimpse.engine.config import EngineConfig, EngineOptions
 from glimpse.media.kind import MediaKind
+from glimpse.media.shared.address import parse_store_url
 from glimpse.media.sources.policy import WEB_PORTS, host_name
 
 _SIZE = TypeAdapter(ByteSize)
@@ -210,6 +213,13 @@ class MediaSettings(BaseModel):
     """Memory for uploads; the least recently used are evicted. 0 refuses uploads."""
     upload_ttl: Annotated[float, Field(gt=0)] = 3600.0
     """Seconds after which an upload expires."""
+    media_store: Annotated[str | None, Parameter(show_default=False)] = None
+    """Redis that keeps uploads, uuids and fetched files for all servers that name it:
+    redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE], or rediss:// for TLS. Default: each server has its own."""
+    media_store_ca: FilePath | None = None
+    """File with the authorities that may sign the certificate of a rediss:// store. Default: the system's."""
+    media_store_prefix: Annotated[str, Field(min_length=1, max_length=64)] = "glimpse:"
+    """Beginning of all keys in the media store. Servers that share media have the same."""
     enable_mm_embeds: bool = False
     """Accept embeddings, computed elsewhere, instead of media."""
 
@@ -218,6 +228,23 @@ class MediaSettings(BaseModel):
     def _check_limit(cls, limit: str) -> str:
         _limits(limit)
         return limit
+
+    @field_validator("media_store")
+    @classmethod
+    def _check_store(cls, url: str | None) -> str | None:
+        if url is not None:
+            parse_store_url(url)
+        return url
+
+    @field_validator("media_store_ca")
+    @classmethod
+    def _check_store_ca(cls, ca: Path | None, others: ValidationInfo) -> Path | None:
+        url = others.data.get("media_store")
+        if ca is not None and url is not None:
+            parse_store_url(url, ca)
+        if ca is not None and url is None:
+            raise ValueError("this needs a media store, which --media-store names")
+        return ca
 
     @field_validator("allowed_media_domains")
     @classmethod

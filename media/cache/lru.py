@@ -36,6 +36,10 @@ class Lru(Generic[KeyT, ValueT]):
     def __len__(self) -> int:
         return len(self._entries)
 
+    def list_keys(self) -> list[KeyT]:
+        """Returns the keys of all entries, expired ones too, the least recently used first."""
+        return list(self._entries)
+
     def get(self, key: KeyT) -> ValueT | None:
         """Returns the value and marks it as recently used; None if it is missing or expired."""
         entry = self._entries.get(key)

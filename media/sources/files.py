@@ -10,11 +10,13 @@ from functools import partial
 from pathlib import PurePosixPath
 from typing import assert_never
 
+from glimpse.media.cache.media_file import MediaFile, NamedMedia, file_digest, text_digest
 from glimpse.media.cache.memory_budget import MemoryBudget
 from glimpse.media.cache.request_media import RequestMedia
-from glimpse.media.cache.store import MediaFile, MediaStore, NamedMedia, file_digest
-from glimpse.media.errors import MediaError, MediaErrorCode, too_large
+from glimpse.media.cache.store import MediaStore
+from glimpse.media.errors import MediaError, MediaErrorCode, store_unavailable, too_large
 from glimpse.media.kind import MediaKind
+from glimpse.media.shared.values import StoreUnavailableError
 from glimpse.media.sources.fetch import fetch
 from glimpse.media.sources.local import LocalFiles
 from glimpse.media.sources.policy import FetchPolicy
@@ -109,10 +111,12 @@ class FileLoader:
     ) -> SourceFiles:
         """Loads a single file. Raises MediaError."""
         if isinstance(source, CachedSource):
-            return self.load_cached(self.named(source, kind, batch), [0], kind, batch)
-        url = str(source.url) if isinstance(source, UrlSource) else None
-        file = self._fetched_before(url, kind, uuid, batch) or await self._file(source, self._limits[kind], batch)
-        return _sent_files([file], kind, uuid, NamedMedia(files={0: file.digest}, num_frames=None, url=url))
+            return await self.load_cached(await self.named(source, kind, batch), [0], kind, batch)
+        url_digest = text_digest(str(source.url)) if isinstance(source, UrlSource) else None
+        file = await self._fetched_before(url_digest, kind, uuid, batch)
+        file = file or await self._file(source, self._limits[kind], batch)
+        named = NamedMedia(files={0: file.digest}, num_frames=None, url_digest=url_digest)
+        return _sent_files([file], kind, uuid, named)
 
     async def load_frames(
         self, sources: Sequence[Source], frame_indices: Sequence[int], uuid: str | None, batch: RequestMedia
@@ -132,7 +136,7 @@ class FileLoader:
         if sum(len(file.data) for file in files) > total.max_bytes:
             raise too_large(total.max_bytes, "frames")
         digests = {index: file.digest for index, file in zip(frame_indices, files, strict=True)}
-        named = NamedMedia(files=digests, num_frames=len(sources), url=None)
+        named = NamedMedia(files=digests, num_frames=len(sources), url_digest=None)
         return _sent_files(files, MediaKind.VIDEO, uuid, named)
 
     def cache(self, files: SourceFiles, batch: RequestMedia) -> None:
@@ -142,37 +146,54 @@ class FileLoader:
             cached = [MediaFile(digest=digest, data=data) for digest, data in pairs]
             self._store.put_named(batch.namespace, files.kind, files.uuid, files.named, cached)
 
-    def named(self, source: CachedSource, kind: MediaKind, batch: RequestMedia) -> NamedMedia:
-        """Returns what a uuid refers to. Raises MediaError (NOT_CACHED)."""
-        named = self._store.get_named(batch.namespace, kind, source.uuid)
+    async def named(self, source: CachedSource, kind: MediaKind, batch: RequestMedia) -> NamedMedia:
+        """Returns what a uuid refers to. Raises MediaError: NOT_CACHED or STORE_UNAVAILABLE."""
+        try:
+            named = await self._store.find_named(batch.namespace, kind, source.uuid)
+        except StoreUnavailableError:
+            raise _uuid_unavailable(kind) from None
         if named is None:
             raise not_cached(kind, is_enabled=self._store.is_enabled)
         return named
 
-    def load_cached(
+    async def load_cached(
         self, named: NamedMedia, indices: Sequence[int], kind: MediaKind, batch: RequestMedia
     ) -> SourceFiles:
-        """Returns the files of cached media at these indices. Raises MediaError (NOT_CACHED) if one was never sent."""
+        """Returns the files of cached media at these indices.
+
+        Raises:
+            MediaError: NOT_CACHED if one was never sent, or STORE_UNAVAILABLE.
+        """
         if not set(indices) <= named.files.keys():
             raise not_cached(kind)
         digests = tuple(named.files[index] for index in indices)
-        files = [self._store.get_file(batch.namespace, digest) for digest in digests]
+        try:
+            files = [await self._find_file(digest, kind, batch) for digest in digests]
+        except StoreUnavailableError:
+            raise _uuid_unavailable(kind) from None
         data = tuple(file.data for file in files if file is not None)
         if len(data) < len(files):
             return SourceFiles(kind=kind, digests=digests, data=None)
         batch.reservation.reserve(sum(map(len, data)))
         return SourceFiles(kind=kind, digests=digests, data=data)
 
-    def _fetched_before(
-        self, url: str | None, kind: MediaKind, uuid: str | None, batch: RequestMedia
+    async def _find_file(self, digest: bytes, kind: MediaKind, batch: RequestMedia) -> MediaFile | None:
+        limits = self._limits[kind]
+        return await self._store.find_file(batch.namespace, digest, limits.max_bytes, limits.timeout_seconds)
+
+    async def _fetched_before(
+        self, url_digest: bytes | None, kind: MediaKind, uuid: str | None, batch: RequestMedia
     ) -> MediaFile | None:
         """Returns the file that was fetched from this URL under this uuid, which the client says is unchanged."""
-        if url is None or uuid is None:
+        if url_digest is None or uuid is None:
             return None
-        named = self._store.get_named(batch.namespace, kind, uuid)
-        if named is None or named.url != url:
+        try:
+            named = await self._store.find_named(batch.namespace, kind, uuid)
+            if named is None or named.url_digest != url_digest:
+                return None
+            file = await self._find_file(named.files[0], kind, batch)
+        except StoreUnavailableError:
             return None
-        file = self._store.get_file(batch.namespace, named.files[0])
         if file is not None:
             batch.reservation.reserve(len(file.data))
             batch.count_fetch(is_cache_hit=True)
@@ -194,9 +215,9 @@ class FileLoader:
                 batch.reservation.reserve(len(data))
                 return MediaFile(digest=await file_digest(data), data=data)
             case UploadSource(handle=handle):
-                file = self._uploads.file(batch.namespace, handle)
-                if len(file.data) > limits.max_bytes:
-                    raise too_large(limits.max_bytes)
+                file = await self._uploads.file(
+                    batch.namespace, handle, max_bytes=limits.max_bytes, seconds=limits.timeout_seconds
+                )
             case FileSource(path=path):
                 file = await self._read(path, limits)
             case UrlSource():
@@ -244,6 +265,10 @@ def not_cached(kind: str, *, is_enabled: bool = True) -> MediaError:
     if not is_enabled:
         message = f"the media cache is disabled (--media-cache-bytes, media_cache_bytes); send the {kind} itself"
     return MediaError(MediaErrorCode.NOT_CACHED, message)
+
+
+def _uuid_unavailable(kind: str) -> MediaError:
+    return store_unavailable(f"send the {kind} with this uuid, or try again")
 
 
 def _sent_files(files: Sequence[MediaFile], kind: MediaKind, uuid: str | None, named: NamedMedia) -> SourceFiles:

@@ -3,21 +3,30 @@
 Files arrive in chunks. A file is stored only if it arrived completely, with the announced size and hash.
 """
 
+import asyncio
 import secrets
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from glimpse.media.cache.lru import Lru
+from glimpse.media.cache.media_file import MediaFile, file_digest
 from glimpse.media.cache.memory_budget import MemoryBudget, MemoryReservation, MemoryShare
-from glimpse.media.cache.store import MediaFile, file_digest
-from glimpse.media.errors import MediaError, MediaErrorCode, too_large
+from glimpse.media.errors import MediaError, MediaErrorCode, store_unavailable, too_large
+from glimpse.media.shared.keys import Area
+from glimpse.media.shared.values import Header, StoreUnavailableError
 from glimpse.media.sources.source import DEFAULT_MAX_VIDEO_BYTES
+
+if TYPE_CHECKING:
+    from glimpse.media.shared.store import SharedStore
 
 _HANDLE_BYTES = 24
 _OVERHEAD_BYTES = 512
 """Estimated size of an upload without its file."""
+_ANNOUNCEMENT = "upload "
+"""Begins what replicas are told of a removed upload; its handle follows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,13 +35,26 @@ class Upload:
 
     handle: str
     """Unguessable identifier that requests use."""
-    file: MediaFile
+    digest: bytes
+    """SHA-256 of the file."""
+    num_bytes: int
     expires: float
     """Seconds since 1970-01-01 UTC. Later uploads may evict it sooner."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Stored:
+    upload: Upload
+    file: MediaFile
+
+
 class Uploads:
-    """Stores the uploads of one event loop. A cache namespace never sees another one's uploads."""
+    """Stores the uploads of one event loop. A cache namespace never sees another one's uploads.
+
+    With a shared store, the store decides which uploads exist, and this memory only avoids transfers. While the store
+    is unavailable, uploads can be used where they are in memory. New ones are refused: other replicas would not know
+    them.
+    """
 
     def __init__(
         self,
@@ -41,22 +63,28 @@ class Uploads:
         ttl_seconds: float,
         memory_budget: MemoryBudget,
         max_file_bytes: int = DEFAULT_MAX_VIDEO_BYTES,
+        shared: "SharedStore | None" = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         """
         Args:
             max_bytes: Limit for all uploads together; 0 disables uploads.
             ttl_seconds: Longest lifetime of an upload.
-            memory_budget: Budget for the bytes of uploads in progress.
+            memory_budget: Budget for the bytes of uploads in progress, and of those read from the shared store.
             max_file_bytes: Limit on one file.
+            shared: Shares uploads with other replicas; None: they are this replica's.
             clock: Returns the seconds since 1970-01-01 UTC.
         """
         self.is_enabled = max_bytes > 0
         self._max_file_bytes = min(max_file_bytes, max_bytes - _OVERHEAD_BYTES)
         self._ttl_seconds = ttl_seconds
         self._in_flight = memory_budget
+        self._shared = shared
         self._clock = clock
-        self._uploads = Lru[tuple[str, str], Upload](max_bytes=max_bytes, clock=clock)
+        self._uploads = Lru[tuple[str, str], _Stored](max_bytes=max_bytes, clock=clock)
+        if shared is not None:
+            shared.on_removal(self._forget)
+            shared.on_reconnect(self._restore)
 
     @property
     def num_bytes(self) -> int:
@@ -76,32 +104,123 @@ class Uploads:
         with self._in_flight.reservation(share) as reservation:
             yield IncomingUpload(digest, num_bytes, max_bytes=self._max_file_bytes, reservation=reservation)
 
-    def keep(self, namespace: str, file: MediaFile, *, ttl_seconds: float | None) -> Upload:
-        """Stores a file for `ttl_seconds`, or for the server's limit if that is shorter or None is given."""
+    async def keep(self, namespace: str, file: MediaFile, *, ttl_seconds: float | None) -> Upload:
+        """Stores a file for `ttl_seconds`, or for the server's limit if that is shorter or None is given.
+
+        Raises:
+            MediaError: STORE_UNAVAILABLE.
+        """
         self._uploads.drop_expired()
         seconds = min(self._ttl_seconds, ttl_seconds or self._ttl_seconds)
         handle = f"upload-{secrets.token_urlsafe(_HANDLE_BYTES)}"
-        upload = Upload(handle=handle, file=file, expires=self._clock() + seconds)
-        self._uploads.put((namespace, handle), upload, num_bytes=len(file.data) + _OVERHEAD_BYTES, seconds=seconds)
+        upload = Upload(handle=handle, digest=file.digest, num_bytes=len(file.data), expires=self._clock() + seconds)
+        if self._shared is not None:
+            with _unavailable("try again, or send the file itself"):
+                header = await self._share(self._shared, namespace, upload, file)
+            if header is None:
+                raise too_large(self._max_file_bytes, "an upload")
+            upload = replace(upload, expires=header.expires)
+        self._put(namespace, upload, file)
         return upload
 
-    def find(self, namespace: str, handle: str) -> Upload | None:
-        """Returns a stored upload."""
-        return self._uploads.get((namespace, handle))
+    async def find(self, namespace: str, handle: str) -> Upload | None:
+        """Returns a stored upload. Raises MediaError (STORE_UNAVAILABLE)."""
+        local = self._uploads.get((namespace, handle))
+        if self._shared is None:
+            return None if local is None else local.upload
+        try:
+            header = await self._shared.find(Area.UPLOADS, self._key(self._shared, namespace, handle))
+        except StoreUnavailableError:
+            if local is None:
+                raise store_unavailable("try again, or send the file itself") from None
+            return local.upload
+        if header is None:
+            self._uploads.drop((namespace, handle))
+            return None
+        return Upload(handle=handle, digest=header.digest, num_bytes=header.num_bytes, expires=header.expires)
 
-    def remove(self, namespace: str, handle: str) -> bool:
-        """Removes an upload. Returns whether it existed."""
-        return self.find(namespace, handle) is not None and self._uploads.drop((namespace, handle))
+    async def remove(self, namespace: str, handle: str) -> bool:
+        """Removes an upload. Returns whether it existed. Raises MediaError (STORE_UNAVAILABLE)."""
+        if self._shared is None:
+            return self._uploads.get((namespace, handle)) is not None and self._uploads.drop((namespace, handle))
+        with _unavailable("try again"):
+            key = self._key(self._shared, namespace, handle)
+            existed = await self._shared.remove(Area.UPLOADS, key, announcement=f"{_ANNOUNCEMENT}{handle}")
+        self._uploads.drop((namespace, handle))
+        return existed
 
-    def file(self, namespace: str, handle: str) -> MediaFile:
-        """Returns an upload's file. Raises MediaError (NOT_CACHED)."""
-        upload = self.find(namespace, handle)
+    async def file(self, namespace: str, handle: str, *, max_bytes: int, seconds: float) -> MediaFile:
+        """Returns an upload's file.
+
+        Args:
+            namespace: Cache namespace of the request.
+            handle: The upload's.
+            max_bytes: Limit on the file.
+            seconds: Longest wait for the shared store.
+
+        Raises:
+            MediaError: NOT_CACHED, TOO_LARGE or STORE_UNAVAILABLE.
+        """
+        upload = await self.find(namespace, handle)
         if upload is None:
-            message = "the upload does not exist or has expired; upload the file again and use the new handle"
-            if not self.is_enabled:
-                message = "uploads are disabled on this server (--upload-cache-bytes 0); send the file itself"
-            raise MediaError(MediaErrorCode.NOT_CACHED, message)
-        return upload.file
+            raise self._not_found()
+        if upload.num_bytes > max_bytes:
+            raise too_large(max_bytes)
+        local = self._uploads.get((namespace, handle))
+        if local is not None and local.file.digest == upload.digest:
+            return local.file
+        if self._shared is None or (file := await self._read(self._shared, namespace, upload, seconds)) is None:
+            raise self._not_found()
+        self._put(namespace, upload, file)
+        return file
+
+    async def _read(self, shared: "SharedStore", namespace: str, upload: Upload, seconds: float) -> MediaFile | None:
+        header = Header(digest=upload.digest, num_bytes=upload.num_bytes, expires=upload.expires, note=b"")
+        with _unavailable("try again, or send the file itself"), self._in_flight.reservation() as reservation:
+            reservation.reserve(2 * max(upload.num_bytes, 0))
+            async with asyncio.timeout(seconds):
+                data = await shared.read(Area.UPLOADS, self._key(shared, namespace, upload.handle), header)
+        return None if data is None else MediaFile(digest=upload.digest, data=data)
+
+    async def _share(self, shared: "SharedStore", namespace: str, upload: Upload, file: MediaFile) -> Header | None:
+        """Puts an upload into the shared store; None if it is too large. Raises StoreUnavailableError."""
+        key, seconds = self._key(shared, namespace, upload.handle), upload.expires - self._clock()
+        return await shared.put(Area.UPLOADS, key, file.data, digest=file.digest, seconds=seconds)
+
+    def _forget(self, announcement: str) -> None:
+        """Drops an upload that some replica removed."""
+        if announcement.startswith(_ANNOUNCEMENT):
+            handle = announcement.removeprefix(_ANNOUNCEMENT)
+            for key in [key for key in self._uploads.list_keys() if key[1] == handle]:
+                self._uploads.drop(key)
+
+    async def _restore(self) -> None:
+        """Puts uploads into a shared store that lost them. Raises StoreUnavailableError."""
+        if self._shared is None:
+            return
+        self._uploads.drop_expired()
+        for namespace, handle in self._uploads.list_keys():
+            stored = self._uploads.get((namespace, handle))
+            key = self._key(self._shared, namespace, handle)
+            if stored is not None and await self._shared.find(Area.UPLOADS, key) is None:
+                await self._share(self._shared, namespace, stored.upload, stored.file)
+
+    def _put(self, namespace: str, upload: Upload, file: MediaFile) -> None:
+        seconds = upload.expires - self._clock()
+        stored = _Stored(upload=upload, file=file)
+        self._uploads.put(
+            (namespace, upload.handle), stored, num_bytes=len(file.data) + _OVERHEAD_BYTES, seconds=seconds
+        )
+
+    def _not_found(self) -> MediaError:
+        message = "the upload does not exist or has expired; upload the file again and use the new handle"
+        if not self.is_enabled:
+            message = "uploads are disabled on this server (--upload-cache-bytes 0); send the file itself"
+        return MediaError(MediaErrorCode.NOT_CACHED, message)
+
+    @staticmethod
+    def _key(shared: "SharedStore", namespace: str, handle: str) -> str:
+        return shared.keys.value(Area.UPLOADS, namespace, "upload", handle)
 
 
 class IncomingUpload:
@@ -136,6 +255,15 @@ class IncomingUpload:
         if digest != self._digest:
             raise _mismatch("the SHA-256 of the upload differs from the announced one")
         return MediaFile(digest=digest, data=data)
+
+
+@contextmanager
+def _unavailable(advice: str) -> Generator[None]:
+    """Turns errors of the shared store within the block into MediaError (STORE_UNAVAILABLE)."""
+    try:
+        yield
+    except (StoreUnavailableError, TimeoutError):
+        raise store_unavailable(advice) from None
 
 
 def _mismatch(message: str) -> MediaError:

@@ -1,5 +1,6 @@
 """Builds the media loader, its caches and its limits from the settings."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -7,11 +8,14 @@ from glimpse.engine.errors import CheckpointError
 from glimpse.engine.model_config.model import ModelConfig
 from glimpse.engine.text.media_inputs import embedding_spec, read_media
 from glimpse.media.cache.memory_budget import MemoryBudget
+from glimpse.media.cache.shared_media import SharedMedia
 from glimpse.media.cache.store import MediaStore
 from glimpse.media.decoding.decoders import Decoders
 from glimpse.media.embeddings.loader import EmbeddingLoader
 from glimpse.media.kind import MediaKind
 from glimpse.media.loader import MediaLoader
+from glimpse.media.shared.address import parse_store_url
+from glimpse.media.shared.keys import Area
 from glimpse.media.sources.local import LocalFiles
 from glimpse.media.sources.policy import FetchPolicy
 from glimpse.media.sources.uploads import Uploads
@@ -29,23 +33,51 @@ class MediaComponents:
     loader: MediaLoader
     uploads: Uploads
     embeddings: EmbeddingLoader
+    shared: SharedMedia | None
+    """The store that replicas share, if there is one."""
 
     async def warm(self) -> None:
-        """Starts the decoders that the first image would otherwise wait for."""
+        """Starts the decoders and connects to the media store, which the first image would otherwise wait for."""
         await self.loader.warm()
+        if self.shared is not None:
+            await self.shared.store.start()
 
     async def close(self) -> None:
-        """Stops the decoder processes."""
+        """Stops the decoder processes and closes the connections."""
         await self.loader.close()
         await self.embeddings.close()
+        if self.shared is not None:
+            await self.shared.close()
 
 
-def build_media(settings: MediaSettings, checkpoint: Path, model: ModelConfig, metrics: Metrics) -> MediaComponents:
-    """Builds them. Raises CheckpointError: the checkpoint's preprocessor configuration is not supported."""
+def build_media(
+    settings: MediaSettings,
+    checkpoint: Path,
+    model: ModelConfig,
+    metrics: Metrics,
+    *,
+    on_store_change: Callable[[bool], None],
+) -> MediaComponents:
+    """Builds them.
+
+    Args:
+        settings: The media settings.
+        checkpoint: Folder of the checkpoint.
+        model: Its configuration.
+        metrics: Told of memory and of the media store.
+        on_store_change: Told whether the media store is available, first and whenever that changes.
+
+    Raises:
+        CheckpointError: the checkpoint's preprocessor configuration is not supported.
+    """
     memory_budget = MemoryBudget(max_bytes=settings.media_in_flight_bytes, max_request_bytes=MAX_REQUEST_BYTES)
-    store = MediaStore(max_bytes=settings.media_cache_bytes)
+    shared = _shared_media(settings, memory_budget, metrics, on_store_change)
+    store = MediaStore(max_bytes=settings.media_cache_bytes, shared=shared)
     uploads = Uploads(
-        max_bytes=settings.upload_cache_bytes, ttl_seconds=settings.upload_ttl, memory_budget=memory_budget
+        max_bytes=settings.upload_cache_bytes,
+        ttl_seconds=settings.upload_ttl,
+        memory_budget=memory_budget,
+        shared=None if shared is None else shared.store,
     )
     metrics.watch_media("cached", lambda: store.num_bytes)
     metrics.watch_media("uploaded", lambda: uploads.num_bytes)
@@ -71,7 +103,30 @@ def build_media(settings: MediaSettings, checkpoint: Path, model: ModelConfig, m
         },
     )
     embeddings = EmbeddingLoader(spec=embedding_spec(model), store=store)
-    return MediaComponents(loader=loader, uploads=uploads, embeddings=embeddings)
+    return MediaComponents(loader=loader, uploads=uploads, embeddings=embeddings, shared=shared)
+
+
+def _shared_media(
+    settings: MediaSettings, memory_budget: MemoryBudget, metrics: Metrics, on_change: Callable[[bool], None]
+) -> SharedMedia | None:
+    if settings.media_store is None:
+        return None
+    from glimpse.media.shared.store import SharedStore  # noqa: PLC0415 - the Redis client takes 60 ms to import
+
+    def changed(is_available: bool) -> None:
+        metrics.set_media_store_available(is_available)
+        on_change(is_available)
+
+    metrics.add_media_store()
+    changed(False)
+    store = SharedStore(
+        parse_store_url(settings.media_store, settings.media_store_ca),
+        prefix=settings.media_store_prefix,
+        budgets={Area.MEDIA: settings.media_cache_bytes, Area.UPLOADS: settings.upload_cache_bytes},
+        observe=metrics.media_store_used,
+        on_change=changed,
+    )
+    return SharedMedia(store, memory_budget)
 
 
 def _policy(settings: MediaSettings) -> FetchPolicy:

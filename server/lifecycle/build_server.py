@@ -166,7 +166,9 @@ async def start_server(
         on_loading=on_loading,
         observers=_EngineObservers(metrics=metrics, load=load, admission=admission, health=health),
     )
-    media = build_media(settings.media, checkpoint.path, checkpoint.model, metrics)
+    media = build_media(
+        settings.media, checkpoint.path, checkpoint.model, metrics, on_store_change=health.set_media_store
+    )
     _add_services(grpc_server, _handlers(settings, checkpoint, engine, media, metrics, load))
     add_reflection(grpc_server, [*service_names, HEALTH_SERVICE])
     await health.add_to(grpc_server)

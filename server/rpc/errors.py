@@ -153,6 +153,7 @@ _CODE_BY_REASON = {
     MediaErrorCode.NOT_CACHED.value: grpc.StatusCode.FAILED_PRECONDITION,
     MediaErrorCode.OVERLOADED.value: grpc.StatusCode.RESOURCE_EXHAUSTED,
     MediaErrorCode.WORKER_KILLED.value: grpc.StatusCode.UNAVAILABLE,
+    MediaErrorCode.STORE_UNAVAILABLE.value: grpc.StatusCode.UNAVAILABLE,
     "upload_not_found": grpc.StatusCode.NOT_FOUND,
 }
 _TYPE_BY_CODE = {

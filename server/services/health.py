@@ -1,7 +1,8 @@
 """Health service (grpc.health.v1): SERVING while the engine accepts requests and the server is not draining."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
+from typing import Any
 
 import grpc.aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -12,6 +13,8 @@ from grpc_health.v1.health import aio as health_aio  # pyright: ignore[reportAtt
 _SERVING = health_pb2.HealthCheckResponse.SERVING
 _NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 
+MEDIA_STORE = "glimpse.media_store"
+"""Name under which the health of the media store is reported, by servers that have one."""
 HEALTH_SERVICE = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
 
 
@@ -27,20 +30,29 @@ class Health:
 
     async def add_to(self, server: grpc.aio.Server) -> None:
         """Registers the service. Reports NOT_SERVING until `set` is called."""
-        await self._apply(_NOT_SERVING)
+        await self._apply(_NOT_SERVING, self._service_names)
         health_pb2_grpc.add_HealthServicer_to_server(self._servicer, server)
 
     def set(self, serving: bool) -> None:
         """Schedules a status change on the event loop; changes apply in call order."""
-        task = asyncio.get_running_loop().create_task(self._apply(_SERVING if serving else _NOT_SERVING))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._schedule(self._apply(_SERVING if serving else _NOT_SERVING, self._service_names))
+
+    def set_media_store(self, available: bool) -> None:
+        """Schedules a change of the media store's status. Without the store the server still serves."""
+        self._schedule(self._apply(_SERVING if available else _NOT_SERVING, (MEDIA_STORE,)))
 
     async def drain(self) -> None:
         """Reports NOT_SERVING from now on; later changes are ignored."""
         await self._servicer.enter_graceful_shutdown()
 
-    async def _apply(self, status: "health_pb2.HealthCheckResponse.ServingStatus") -> None:
+    def _schedule(self, change: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(change)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _apply(
+        self, status: "health_pb2.HealthCheckResponse.ServingStatus", service_names: Sequence[str]
+    ) -> None:
         async with self._lock:
-            for name in self._service_names:
+            for name in service_names:
                 await self._servicer.set(name, status)

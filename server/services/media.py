@@ -38,13 +38,13 @@ class MediaHandlers:
                 incoming.append(message.chunk)
             file = await incoming.finish()
         ttl_seconds = header.ttl_seconds if header.HasField("ttl_seconds") else None
-        upload = self._uploads.keep(cache_namespace(header.cache_salt), file, ttl_seconds=ttl_seconds)
+        upload = await self._uploads.keep(cache_namespace(header.cache_salt), file, ttl_seconds=ttl_seconds)
         return media_pb2.UploadMediaResponse(media=_render(upload))
 
     async def get_media(self, request: media_pb2.GetMediaRequest, _context: Context) -> media_pb2.GetMediaResponse:
         """GetMedia."""
         check_bounds(request)
-        upload = self._uploads.find(cache_namespace(request.cache_salt), request.upload_id)
+        upload = await self._uploads.find(cache_namespace(request.cache_salt), request.upload_id)
         if upload is None:
             raise _not_found()
         return media_pb2.GetMediaResponse(media=_render(upload))
@@ -54,7 +54,7 @@ class MediaHandlers:
     ) -> media_pb2.DeleteMediaResponse:
         """DeleteMedia."""
         check_bounds(request)
-        if not self._uploads.remove(cache_namespace(request.cache_salt), request.upload_id):
+        if not await self._uploads.remove(cache_namespace(request.cache_salt), request.upload_id):
             raise _not_found()
         return media_pb2.DeleteMediaResponse()
 
@@ -93,7 +93,7 @@ def _not_found() -> InvalidRequest:
 def _render(upload: Upload) -> media_pb2.Media:
     return media_pb2.Media(
         upload_id=upload.handle,
-        size_bytes=len(upload.file.data),
-        sha256=upload.file.digest,
+        size_bytes=upload.num_bytes,
+        sha256=upload.digest,
         expires_at=int(upload.expires),
     )

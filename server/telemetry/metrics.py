@@ -7,6 +7,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from glimpse.engine.ipc.client import EngineState
 from glimpse.engine.protocol import Ready, StepStats
 from glimpse.media.cache.request_media import MediaUsage
+from glimpse.media.shared.values import Outcome
 
 MODEL_LABEL = "model_name"
 """Label of metrics about completions: the model's name."""
@@ -145,6 +146,25 @@ class Metrics:
         self._media_bytes = self._gauge(
             "glimpse_media_bytes", "Memory used by media in bytes: cached, uploaded or in_flight.", ["state"]
         )
+
+    def add_media_store(self) -> None:
+        """Adds the metrics of servers that have a media store."""
+        self._store_available = self._gauge(
+            "glimpse_media_store_available", "1 while the media store that servers share answers, else 0."
+        )
+        self._store_operations = self._counter(
+            "glimpse_media_store_operations",
+            "Operations on the media store, by outcome: hit, miss, stored, removed, skipped (not stored, for lack of "
+            "room), damaged (refused and removed) or failed (the store was unavailable).",
+            ["outcome"],
+        )
+
+    def set_media_store_available(self, is_available: bool) -> None:
+        self._store_available.set(is_available)
+
+    def media_store_used(self, outcome: Outcome) -> None:
+        """Records an operation on the media store."""
+        self._store_operations.labels(outcome).inc()
 
     def watch_media(self, state: str, num_bytes: Callable[[], int]) -> None:
         """Reports memory used by media. `num_bytes` is called from another thread whenever metrics are scraped."""

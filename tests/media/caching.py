@@ -1,5 +1,6 @@
 """Loaders with caches whose decodings and fetches are counted."""
 
+import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -7,6 +8,7 @@ from typing import Any
 
 from glimpse.media.cache.memory_budget import MemoryBudget
 from glimpse.media.cache.request_media import MediaUsage
+from glimpse.media.cache.shared_media import SharedMedia
 from glimpse.media.cache.store import MediaStore
 from glimpse.media.decoding.decoders import Decoders
 from glimpse.media.decoding.jobs import DecodedMedia, Job
@@ -67,11 +69,23 @@ class CachingLoader:
 
 @asynccontextmanager
 async def caching_loader(
-    *, max_bytes: int = 64 << 20, upload_bytes: int = 1 << 20, memory_budget: MemoryBudget | None = None
+    *,
+    max_bytes: int = 64 << 20,
+    upload_bytes: int = 1 << 20,
+    memory_budget: MemoryBudget | None = None,
+    shared: SharedMedia | None = None,
 ) -> AsyncGenerator[CachingLoader]:
     clock, decoders, memory_budget = Clock(), CountingDecoders(), memory_budget or MemoryBudget()
-    store = MediaStore(max_bytes=max_bytes, clock=clock)
-    uploads = Uploads(max_bytes=upload_bytes, ttl_seconds=60, memory_budget=memory_budget, clock=clock)
+    if shared is not None:
+        clock.now = time.time()  # replicas compare times
+    store = MediaStore(max_bytes=max_bytes, shared=shared, clock=clock)
+    uploads = Uploads(
+        max_bytes=upload_bytes,
+        ttl_seconds=60,
+        memory_budget=memory_budget,
+        shared=None if shared is None else shared.store,
+        clock=clock,
+    )
     loader = MediaLoader(
         processing=MEDIA_PROCESSING,
         policy=POLICY,

@@ -4,7 +4,7 @@ from dataclasses import replace
 from ipaddress import ip_network
 from typing import Any
 
-from glimpse.media.cache.memory_budget import MemoryBudget, MemoryReservation
+from glimpse.media.cache.memory_budget import MemoryBudget, MemoryReservation, MemoryShare
 from glimpse.media.cache.request_media import MediaUsage, RequestMedia
 from glimpse.media.decoding.decoders import Decoders
 from glimpse.media.loader import MediaLoader
@@ -46,5 +46,5 @@ def make_loader(processing: ImageProcessing = PROCESSING, **limits: Any) -> Medi
 
 def request_media(namespace: str = "") -> RequestMedia:
     """Returns a request's media with unlimited memory."""
-    reservation = MemoryReservation(MemoryBudget())
+    reservation = MemoryReservation(MemoryBudget(), MemoryShare())
     return RequestMedia(namespace=namespace, reservation=reservation, usage=MediaUsage())

@@ -57,6 +57,8 @@ def test_option_reaches_the_engine_by_flag_and_by_environment(name: str, monkeyp
         ("--limit-mm-per-prompt=3", "'--limit-mm-per-prompt': expected image=N, video=N, audio=N"),
         ("--allowed-media-networks=x", "'--allowed-media-networks': expected a network such as 10.1.0.0/16, got 'x'"),
         ("--allowed-local-media-path=/none", "expected a folder that exists, got '/none'"),
+        ("--media-store=http://cache", "'--media-store': this is no Redis URL; expected redis://"),
+        ("--media-store-prefix=", "'--media-store-prefix': expected "),
         ("--companion=org/llama", "'--companion': expected ID=FOLDER, got 'org/llama'"),
         ("--kv-cache=1", "Did you mean --kv-cache-bytes?"),
     ],
@@ -178,3 +180,16 @@ def test_tool_call_parsers_are_the_known_formats() -> None:
 
 def test_reasoning_parsers_are_the_known_formats() -> None:
     assert set(get_args(ReasoningParser)) == {"auto", "none", *REASONING_FORMATS}
+
+
+def test_refused_media_store_is_not_shown_with_its_password(tmp_path: Path) -> None:
+    (tmp_path / "ca.pem").touch()
+    for flags in (
+        ["--media-store=redis://:secret@"],
+        ["--media-store=redis://:secret@cache:port"],
+        ["--media-store=redis://:secret@cache/0?timeout=1"],
+        ["--media-store=redis://:secret@cache", f"--media-store-ca={tmp_path}/ca.pem"],
+    ):
+        with pytest.raises(CycloptsError) as caught:
+            parsed(*flags)
+        assert "secret" not in explain_flags(caught.value)

@@ -92,6 +92,7 @@ def test_has_every_kernel_source_and_type_stub(installed: Installed) -> None:
     for folder, patterns in (
         ("engine/native", ("*.cpp", "*.h")),
         ("media/native", ("*.cpp", "*.h")),
+        ("media/shared", ("*.lua",)),
         ("v1", ("*.pyi",)),
     ):
         for pattern in patterns:

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from glimpse.media.cache.media_file import MediaFile
 from glimpse.media.cache.memory_budget import MemoryBudget
 from glimpse.media.cache.request_media import MediaUsage
-from glimpse.media.cache.store import MediaFile
 from glimpse.media.errors import MediaError, MediaErrorCode
 from glimpse.media.processing.video_options import VideoOptions
 from glimpse.media.sources.source import (
@@ -59,10 +59,10 @@ def counts(usage: MediaUsage) -> tuple[int, int, int, int]:
     return usage.num_fetched, usage.num_fetch_cache_hits, usage.num_decoded, usage.num_decode_cache_hits
 
 
-def sources_of(file: bytes, caching: CachingLoader, web: Web) -> list[Source]:
+async def sources_of(file: bytes, caching: CachingLoader, web: Web) -> list[Source]:
     """Returns all kinds of sources of a file."""
     web.answers["/cat"] = respond(file)
-    upload = caching.uploads.keep("", MediaFile(digest=sha256(file).digest(), data=file), ttl_seconds=None)
+    upload = await caching.uploads.keep("", MediaFile(digest=sha256(file).digest(), data=file), ttl_seconds=None)
     text = base64.b64encode(file).decode()
     texts = (text, "data:image/png;base64," + text, f"data:,{quote_from_bytes(file)}")
     return [DataSource(data=file), url(web), *map(parse_url_text, texts), UploadSource(handle=upload.handle)]
@@ -75,7 +75,7 @@ async def refusal(loading: Any) -> MediaError:
 
 
 async def test_cached_file_is_not_decoded_again(caching: CachingLoader, web: Web) -> None:
-    source_images = [(await caching.image(source))[0] for source in sources_of(PNG, caching, web)]
+    source_images = [(await caching.image(source))[0] for source in await sources_of(PNG, caching, web)]
     assert len({source_image.key for source_image in source_images}) == 1
     assert caching.decoders.num_decoded == 1
 
@@ -100,7 +100,7 @@ def test_image_keys_are_equal_only_for_equal_pixels(
     async def keys() -> list[set[bytes]]:
         async with caching_loader() as caching, serve() as web:
             return [
-                {(await caching.image(source, min_pixels=784))[0].key for source in sources_of(file, caching, web)}
+                {(await caching.image(each, min_pixels=784))[0].key for each in await sources_of(file, caching, web)}
                 for file in (encode(PIL.Image.fromarray(each), "PNG") for each in (pixels, other))
             ]
 
@@ -306,7 +306,7 @@ async def test_memory_budget_covers_loading_and_loaded_media(web: Web) -> None:
 
 
 async def test_unknown_or_expired_upload_is_not_cached(caching: CachingLoader) -> None:
-    upload = caching.uploads.keep("a", MediaFile(digest=sha256(PNG).digest(), data=PNG), ttl_seconds=None)
+    upload = await caching.uploads.keep("a", MediaFile(digest=sha256(PNG).digest(), data=PNG), ttl_seconds=None)
     source = UploadSource(handle=upload.handle)
     assert (await refusal(caching.image(source))).code == MediaErrorCode.NOT_CACHED
     assert num_tokens((await caching.image(source, "a"))[0])

@@ -1,5 +1,6 @@
 """Uploads: only complete files are stored, handles belong to a cache namespace, and limits of time and size."""
 
+import asyncio
 from collections.abc import Sequence
 from hashlib import sha256
 
@@ -7,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from glimpse.media.cache.media_file import MediaFile
 from glimpse.media.cache.memory_budget import MemoryBudget
-from glimpse.media.cache.store import MediaFile
 from glimpse.media.errors import MediaError, MediaErrorCode
 from glimpse.media.sources.uploads import Uploads
 from tests.media.caching import Clock
@@ -38,9 +39,13 @@ async def receive(
         return await incoming.finish()
 
 
-def stored(uploads: Uploads, data: bytes, namespace: str = "") -> str:
+async def stored(uploads: Uploads, data: bytes, namespace: str = "") -> str:
     file = MediaFile(digest=sha256(data).digest(), data=data)
-    return uploads.keep(namespace, file, ttl_seconds=None).handle
+    return (await uploads.keep(namespace, file, ttl_seconds=None)).handle
+
+
+async def content(uploads: Uploads, namespace: str, handle: str, *, max_bytes: int = 5000) -> MediaFile:
+    return await uploads.file(namespace, handle, max_bytes=max_bytes, seconds=30)
 
 
 @pytest.mark.parametrize("num_bytes", [None, len(DATA)])
@@ -83,50 +88,57 @@ async def test_incoming_uploads_share_the_memory_budget_and_release_it() -> None
     assert (memory_budget.num_bytes, uploads.num_bytes) == (0, 0)
 
 
-def test_handle_is_valid_in_its_namespace_until_it_expires() -> None:
+async def test_handle_is_valid_in_its_namespace_until_it_expires() -> None:
     clock = Clock()
     uploads = Uploads(max_bytes=10_000, ttl_seconds=60, memory_budget=MemoryBudget(), clock=clock)
     file = MediaFile(digest=sha256(DATA).digest(), data=DATA)
-    short, long = (uploads.keep("a", file, ttl_seconds=seconds) for seconds in (10, 1000))
+    short, long = [await uploads.keep("a", file, ttl_seconds=seconds) for seconds in (10, 1000)]
     assert (short.expires, long.expires) == (clock.now + 10, clock.now + 60)
-    assert uploads.file("a", short.handle) == file
-    assert uploads.find("b", short.handle) is None
-    assert uploads.find("", short.handle) is None
+    assert await content(uploads, "a", short.handle) == file
+    with pytest.raises(MediaError) as caught:
+        await content(uploads, "a", short.handle, max_bytes=len(DATA) - 1)
+    assert caught.value.code == MediaErrorCode.TOO_LARGE
+    assert await uploads.find("b", short.handle) is None
+    assert await uploads.find("", short.handle) is None
     clock.now += 10
-    assert (uploads.find("a", short.handle), uploads.find("a", long.handle)) == (None, long)
+    assert (await uploads.find("a", short.handle), await uploads.find("a", long.handle)) == (None, long)
 
 
-def test_handles_are_unique() -> None:
+async def test_handles_are_unique() -> None:
     uploads = make_uploads()
-    handles = {stored(uploads, DATA) for _ in range(100)}
+    handles = {await stored(uploads, DATA) for _ in range(100)}
     assert len(handles) == 100
     assert {len(handle) for handle in handles} == {len("upload-") + 32}
 
 
-def test_upload_can_only_be_removed_in_its_namespace() -> None:
+async def test_upload_can_only_be_removed_in_its_namespace() -> None:
     uploads = make_uploads()
-    handle = stored(uploads, DATA, "a")
-    assert not uploads.remove("b", handle)
-    assert uploads.remove("a", handle)
-    assert not uploads.remove("a", handle)
-    assert (uploads.find("a", handle), uploads.num_bytes) == (None, 0)
+    handle = await stored(uploads, DATA, "a")
+    assert not await uploads.remove("b", handle)
+    assert await uploads.remove("a", handle)
+    assert not await uploads.remove("a", handle)
+    assert (await uploads.find("a", handle), uploads.num_bytes) == (None, 0)
 
 
-def test_refuses_uploads_if_they_are_disabled() -> None:
+async def test_refuses_uploads_if_they_are_disabled() -> None:
     assert make_uploads().is_enabled
     uploads = make_uploads(max_bytes=0)
     assert not uploads.is_enabled
     with pytest.raises(MediaError, match="--upload-cache-bytes"):
-        uploads.file("", "upload-x")
+        await content(uploads, "", "upload-x")
 
 
 @given(st.lists(st.integers(1, 5000), max_size=30))
 def test_new_uploads_evict_the_oldest(sizes: list[int]) -> None:
+    asyncio.run(_check_eviction(sizes))
+
+
+async def _check_eviction(sizes: list[int]) -> None:
     uploads = make_uploads()
     handles: list[str] = []
     for size in sizes:
-        handles.append(stored(uploads, bytes(size)))
+        handles.append(await stored(uploads, bytes(size)))
         assert uploads.num_bytes <= 10_000
-        assert uploads.find("", handles[-1]) is not None
-    found = [uploads.find("", handle) is not None for handle in handles]
+        assert await uploads.find("", handles[-1]) is not None
+    found = [await uploads.find("", handle) is not None for handle in handles]
     assert found == sorted(found)

@@ -191,6 +191,7 @@ async def test_tells_when_to_retry(seconds: float, header: str, pushback: str) -
         (EngineError(EngineErrorCode.OUT_OF_MEMORY, "x"), 1),
         (MediaError(MediaErrorCode.OVERLOADED, "x"), 1),
         (MediaError(MediaErrorCode.WORKER_KILLED, "x"), 1),
+        (MediaError(MediaErrorCode.STORE_UNAVAILABLE, "x"), 1),
         (EngineError(EngineErrorCode.UNAVAILABLE, "x"), None),  # never, unless the engine says when
         (InvalidRequest("a", "no"), None),
     ],

@@ -1,0 +1,58 @@
+"""Names of everything in the shared store. Keys are hashes: Redis sees neither cache salts, uuids, handles nor URLs."""
+
+import hashlib
+import re
+from enum import StrEnum
+
+_TENANT = re.compile(r"[0-9a-f]{32}(?=\.)")
+"""The tenant at the beginning of a cache namespace. Keys have it in clear, so that a tenant's values can be found."""
+
+
+class Area(StrEnum):
+    """What values are for. Each area has a budget of its own."""
+
+    MEDIA = "media"
+    """What the media cache holds: files, and what uuids and URLs refer to."""
+    UPLOADS = "uploads"
+    """Uploaded files."""
+
+
+class StoreKeys:
+    """Makes the keys of one deployment."""
+
+    def __init__(self, prefix: str) -> None:
+        """`prefix` begins all keys. Servers that share media have the same."""
+        self._prefix = prefix
+
+    @property
+    def removals(self) -> str:
+        """Key of the removals that replicas are told of."""
+        return f"{self._prefix}removals"
+
+    def staged(self, token: str) -> str:
+        """Returns the key of a value that is being written."""
+        return f"{self._prefix}staged:{token}"
+
+    def indexes(self, area: Area) -> list[str]:
+        """Returns the keys of what the scripts know of an area: times of use, sizes, times of expiry."""
+        return [f"{self._prefix}{area}-{index}" for index in ("used", "sizes", "expiry")]
+
+    def value(self, area: Area, namespace: str, kind: str, name: str | bytes) -> str:
+        """Returns the key of a value. It seals namespaces from one another: those of two namespaces are never equal.
+
+        Args:
+            area: What the value is for.
+            namespace: Cache namespace: the client's salt, and its tenant where clients are authenticated.
+            kind: What `name` names.
+            name: Identifies the value within its namespace and kind.
+        """
+        digest = hashlib.sha256()
+        for field in (namespace.encode(), kind.encode(), name.encode() if isinstance(name, str) else name):
+            digest.update(len(field).to_bytes(8, "little"))
+            digest.update(field)
+        tenant = _TENANT.match(namespace)
+        return f"{self.of_tenant(area, tenant[0] if tenant else '-')}{digest.hexdigest()}"
+
+    def of_tenant(self, area: Area, tenant: str) -> str:
+        """Returns how the keys of a tenant's values begin. "-" stands for namespaces without a tenant."""
+        return f"{self._prefix}{area}:{tenant}:"

@@ -1,0 +1,20 @@
+-- Removes a value. Returns whether it existed (1 or 0).
+-- KEYS: the value, and the area's times of use, sizes, times of expiry and removals.
+-- ARGV: what replicas are told was removed (may be empty), and how long they are told, in ms.
+local value, used, sizes, expiry, removals = unpack(KEYS)
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local bytes = redis.call('HGET', sizes, value)
+if bytes then
+  redis.call('HDEL', sizes, value)
+  redis.call('HINCRBY', sizes, 'total', -tonumber(bytes))
+end
+redis.call('ZREM', used, value)
+redis.call('ZREM', expiry, value)
+local existed = redis.call('DEL', value)
+if existed == 1 and ARGV[1] ~= '' then
+  redis.call('ZADD', removals, now, ARGV[1])
+  redis.call('ZREMRANGEBYSCORE', removals, '-inf', now - tonumber(ARGV[2]))
+  redis.call('PEXPIRE', removals, ARGV[2])
+end
+return existed

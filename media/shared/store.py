@@ -1,0 +1,218 @@
+"""Media that all replicas share, in Redis: values with a header, a budget per area, and a lifetime.
+
+A value is a Redis hash: the field `header` describes it, and the fields 0, 1, … are its chunks, so that no command
+moves more than `CHUNK_BYTES`. Readers see a value only once it is complete, and check its size and SHA-256. Independent
+of what values mean.
+"""
+
+import asyncio
+import hashlib
+import logging
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, TypeVar
+
+import msgspec
+
+from glimpse.media.shared.address import StoreAddress
+from glimpse.media.shared.keys import Area, StoreKeys
+from glimpse.media.shared.link import COMMAND_SECONDS, Client, RedisLink
+from glimpse.media.shared.script import Script
+from glimpse.media.shared.values import Header, Outcome, StoreUnavailableError
+
+ResultT = TypeVar("ResultT")
+
+CHUNK_BYTES = 1 << 20
+"""Most that one command transfers: sending it occupies the event loop for about a millisecond."""
+
+_OVERHEAD_BYTES = 512
+"""Estimated size of a value without its bytes."""
+_STAGED_MILLISECONDS = 60_000
+"""Lifetime of the chunks of a value that is being written."""
+_REMOVAL_MILLISECONDS = 3_600_000
+"""How long replicas that were disconnected can learn of a removal."""
+
+_logger = logging.getLogger(__name__)
+
+
+class SharedStore:
+    """Values in one Redis, for the tasks of one event loop.
+
+    Methods raise StoreUnavailableError if Redis cannot be reached or refuses a command.
+    """
+
+    def __init__(
+        self,
+        address: StoreAddress,
+        *,
+        prefix: str,
+        budgets: Mapping[Area, int],
+        observe: Callable[[Outcome], None] = lambda _: None,
+        on_change: Callable[[bool], None] = lambda _: None,
+        command_seconds: float = COMMAND_SECONDS,
+    ) -> None:
+        """
+        Args:
+            address: Where Redis is.
+            prefix: Begins all keys. Servers that share media have the same.
+            budgets: Limit in bytes for each area, of all servers together.
+            observe: Told how each operation ends.
+            on_change: Told whether Redis is available, whenever that changes.
+            command_seconds: Limit on one command.
+        """
+        self.keys = StoreKeys(prefix)
+        self._budgets = budgets
+        self.observe = observe
+        """Called with the outcome of each operation."""
+        self._on_change = on_change
+        self._link = RedisLink(address, probe=self._probe, on_change=self._changed, command_seconds=command_seconds)
+        self._commit, self._find, self._remove = Script("commit"), Script("find"), Script("remove")
+        self._on_removal: list[Callable[[str], None]] = []
+        self._on_reconnect: list[Callable[[], Awaitable[None]]] = []
+        self._restoring: asyncio.Task[None] | None = None
+        self._last_removal = 0.0
+
+    @property
+    def is_available(self) -> bool:
+        """Whether Redis answered lately."""
+        return self._link.is_available
+
+    def on_removal(self, listener: Callable[[str], None]) -> None:
+        """Calls `listener` with what replicas announce that they removed, within about a second of it."""
+        self._on_removal.append(listener)
+
+    def on_reconnect(self, restore: Callable[[], Awaitable[None]]) -> None:
+        """Runs `restore` whenever Redis is available again, which may have lost what it had."""
+        self._on_reconnect.append(restore)
+
+    async def start(self) -> None:
+        """Connects, and keeps connecting in the background. Returns after the first attempt, even if it failed."""
+        await self._link.start()
+
+    async def close(self) -> None:
+        """Ends all connections. Idempotent."""
+        if self._restoring is not None:
+            self._restoring.cancel()
+            await asyncio.gather(self._restoring, return_exceptions=True)
+        await self._link.close()
+
+    async def put(
+        self, area: Area, key: str, data: bytes | memoryview, *, digest: bytes, seconds: float, note: bytes = b""
+    ) -> Header | None:
+        """Stores a value, replacing one of the same key. Returns its header; None if it exceeds the area's budget.
+
+        Args:
+            area: Whose budget counts.
+            key: A key of this area.
+            data: The bytes; may be empty.
+            digest: Their SHA-256.
+            seconds: Lifetime, at least a millisecond.
+            note: Stored in the header.
+        """
+        view = memoryview(data).cast("B")
+        size = len(view) + len(note) + len(key) + _OVERHEAD_BYTES
+        header = Header(digest=digest, num_bytes=len(view), expires=time.time() + seconds, note=note)
+        is_stored = size <= self._budgets[area]
+        if is_stored:
+            staged = self.keys.staged(secrets.token_hex(16))
+            for index, start in enumerate(range(0, len(view), CHUNK_BYTES)):
+                await self._stage(staged, index, view[start : start + CHUNK_BYTES])
+            encoded = msgspec.msgpack.encode(header)
+            arguments = [encoded, size, max(int(seconds * 1000), 1), self._budgets[area], int(len(view) > 0)]
+            is_stored = await self._run(self._commit, [staged, key, *self.keys.indexes(area)], arguments) == 1
+        self.observe(Outcome.STORED if is_stored else Outcome.SKIPPED)
+        return header if is_stored else None
+
+    async def find(self, area: Area, key: str, *, min_seconds: float = 0) -> Header | None:
+        """Returns a value's header and marks the value as recently used. It then lives for `min_seconds` at least."""
+        found = await self._run(self._find, [key, *self.keys.indexes(area)], [int(min_seconds * 1000)])
+        if found is None:
+            self.observe(Outcome.MISS)
+            return None
+        try:
+            header = msgspec.msgpack.decode(found, type=Header)
+        except msgspec.MsgspecError:
+            await self.discard(area, key)
+            return None
+        self.observe(Outcome.HIT)
+        return header
+
+    async def read(self, area: Area, key: str, header: Header) -> bytes | None:
+        """Returns a value's bytes; None if it has left the store, or differs from its header, which removes it.
+
+        The caller has checked that it has room for `header.num_bytes`, twice for a moment.
+        """
+        chunks: list[bytes] = []
+        for start in range(0, header.num_bytes, CHUNK_BYTES):
+            chunk = await self._chunk(key, len(chunks))
+            if chunk is None:
+                return None
+            chunks.append(chunk)
+            if len(chunk) != min(header.num_bytes - start, CHUNK_BYTES):
+                break
+        data, digest = await asyncio.to_thread(_join, chunks)
+        if digest != header.digest:
+            await self.discard(area, key)
+            return None
+        return data
+
+    async def discard(self, area: Area, key: str) -> None:
+        """Removes a value that is damaged."""
+        _logger.warning("a value of the media store differs from its header and was removed")
+        self.observe(Outcome.DAMAGED)
+        await self._drop(area, key, "")
+
+    async def remove(self, area: Area, key: str, *, announcement: str) -> bool:
+        """Removes a value and announces it to all replicas. Returns whether it existed."""
+        existed = await self._drop(area, key, announcement)
+        self.observe(Outcome.REMOVED if existed else Outcome.MISS)
+        return existed
+
+    async def _drop(self, area: Area, key: str, announcement: str) -> bool:
+        keys = [key, *self.keys.indexes(area), self.keys.removals]
+        return await self._run(self._remove, keys, [announcement, _REMOVAL_MILLISECONDS]) == 1
+
+    async def _run(self, script: Script, keys: Sequence[str], arguments: Sequence[str | bytes | int]) -> Any:
+        return await self._call(lambda client: script.run(client, keys, arguments))
+
+    async def _call(self, command: Callable[[Client], Awaitable[ResultT]]) -> ResultT:
+        try:
+            return await self._link.run(command)
+        except StoreUnavailableError:
+            self.observe(Outcome.FAILED)
+            raise
+
+    async def _stage(self, staged: str, index: int, chunk: memoryview) -> None:
+        async def send(client: Client) -> None:
+            await client.execute_command("HSET", staged, index, chunk)
+            await client.execute_command("PEXPIRE", staged, _STAGED_MILLISECONDS)
+
+        await self._call(send)
+
+    async def _chunk(self, key: str, index: int) -> bytes | None:
+        return await self._call(lambda client: client.execute_command("HGET", key, index))
+
+    async def _probe(self, client: Client) -> None:
+        """Asks for removals, which also shows whether Redis answers."""
+        found: Any = await client.zrangebyscore(self.keys.removals, self._last_removal, "+inf", withscores=True)
+        for announcement, milliseconds in found:
+            self._last_removal = milliseconds
+            for listener in self._on_removal:
+                listener(announcement.decode())
+
+    def _changed(self, is_available: bool) -> None:
+        self._on_change(is_available)
+        if is_available and (self._restoring is None or self._restoring.done()):
+            self._restoring = asyncio.create_task(self._restore())
+
+    async def _restore(self) -> None:
+        with suppress(StoreUnavailableError):  # once it is available again, this starts over
+            for restore in self._on_reconnect:
+                await restore()
+
+
+def _join(chunks: Sequence[bytes]) -> tuple[bytes, bytes]:
+    data = b"".join(chunks)
+    return data, hashlib.sha256(data).digest()

@@ -1,0 +1,36 @@
+"""What the shared store says about its values. Imports no Redis client: servers without a store do not need it."""
+
+from enum import StrEnum
+
+import msgspec
+
+
+class StoreUnavailableError(Exception):
+    """The shared media store cannot be reached, or refused a command."""
+
+
+class Outcome(StrEnum):
+    """How an operation ended, for metrics."""
+
+    HIT = "hit"
+    MISS = "miss"
+    STORED = "stored"
+    SKIPPED = "skipped"
+    """Not stored: it exceeds its area's budget, or too much is on its way already."""
+    REMOVED = "removed"
+    DAMAGED = "damaged"
+    """What arrived differs from its header. It was removed."""
+    FAILED = "failed"
+    """Redis was unavailable or refused a command."""
+
+
+class Header(msgspec.Struct, frozen=True, array_like=True):
+    """Describes a value."""
+
+    digest: bytes
+    """SHA-256 of the bytes."""
+    num_bytes: int
+    expires: float
+    """Seconds since 1970-01-01 UTC."""
+    note: bytes
+    """What else the value's owner wants to know."""

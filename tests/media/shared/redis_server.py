@@ -1,0 +1,68 @@
+"""A real Redis for tests: Debian's `redis-server`, or Valkey's."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from tests.e2e.stack import eventually, free_ports
+
+PROGRAM = shutil.which("redis-server") or shutil.which("valkey-server")
+
+
+class RedisServer:
+    """A Redis that tests stop, pause and start again. It persists nothing."""
+
+    def __init__(self, folder: Path, *options: str) -> None:
+        """`options` are Redis' own, such as "--requirepass", "secret". Skips the test where there is no Redis."""
+        if PROGRAM is None:
+            pytest.skip("needs Redis: apt install redis-server")
+        (self.port,) = free_ports(1)
+        self._folder = folder
+        self._options = options
+        self._process: subprocess.Popen[bytes] | None = None
+        self.start()
+
+    @property
+    def url(self) -> str:
+        return f"redis://127.0.0.1:{self.port}"
+
+    def client(self) -> Any:
+        """A client of the tests' own, to look into Redis and to change what it has."""
+        return redis.Redis(port=self.port)
+
+    def start(self) -> None:
+        """Starts it, empty, and waits until it accepts connections."""
+        command = [str(PROGRAM), "--bind", "127.0.0.1", "--port", str(self.port), "--save", "", "--dir", self._folder]
+        with (self._folder / "redis.log").open("ab") as log:
+            self._process = subprocess.Popen([*command, *self._options], stdout=log, stderr=subprocess.STDOUT)
+        assert eventually(self._accepts, timeout_seconds=30), (self._folder / "redis.log").read_text()
+
+    def stop(self) -> None:
+        """Kills it. Idempotent."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def pause(self) -> None:
+        """Lets it accept connections but answer nothing."""
+        assert self._process is not None
+        os.kill(self._process.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        assert self._process is not None
+        os.kill(self._process.pid, signal.SIGCONT)
+
+    def _accepts(self) -> bool:
+        try:
+            socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+        except OSError:
+            return False
+        return True

@@ -1,0 +1,267 @@
+"""Two replicas with one Redis: media that one got are known to the other, and only to the same cache namespace."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import PIL.Image
+import pytest
+
+from glimpse.media.cache.media_file import MediaFile
+from glimpse.media.cache.memory_budget import MemoryBudget
+from glimpse.media.cache.request_media import MediaUsage
+from glimpse.media.cache.shared_media import SharedMedia
+from glimpse.media.errors import MediaError, MediaErrorCode
+from glimpse.media.processing.video_options import VideoOptions
+from glimpse.media.shared.address import parse_store_url
+from glimpse.media.shared.keys import Area
+from glimpse.media.shared.store import SharedStore
+from glimpse.media.sources.source import CachedSource, DataSource, FrameSources, UploadSource, UrlSource, parse_url_text
+from tests.e2e.stack import eventually
+from tests.media.caching import CachingLoader, caching_loader
+from tests.media.images import encode, scene
+from tests.media.shared.redis_server import RedisServer
+from tests.media.videos import greys, video
+from tests.media.web import Web, respond, serve
+
+PNG, OTHER_PNG = (encode(scene(60, 90, seed=seed), "PNG") for seed in (1, 2))
+LARGE_PNG = encode(scene(900, 900), "PNG", compress_level=0)
+FRAMES = FrameSources(frames=tuple(DataSource(data=encode(PIL.Image.fromarray(frame), "PNG")) for frame in greys(8)))
+VIDEO = DataSource(data=video(greys(12)))
+BY_UUID = CachedSource(uuid="cat")
+NOT_CACHED, UNAVAILABLE = MediaErrorCode.NOT_CACHED, MediaErrorCode.STORE_UNAVAILABLE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replica:
+    """A server's caches and its connection to Redis."""
+
+    caching: CachingLoader
+    shared: SharedMedia
+
+    async def send(self, data: bytes, namespace: str = "", uuid: str = "cat") -> bytes:
+        """Loads an image with a uuid and waits until it is shared. Returns its key."""
+        image, _ = await self.caching.image(DataSource(data=data), namespace, uuid=uuid)
+        await self.shared.written()
+        return image.key
+
+    async def key(self, namespace: str = "") -> bytes:
+        """The key of the image that the uuid refers to."""
+        return (await self.caching.image(BY_UUID, namespace))[0].key
+
+    async def upload(self, data: bytes, namespace: str = "") -> UploadSource:
+        file = MediaFile(digest=sha256(data).digest(), data=data)
+        return UploadSource(handle=(await self.caching.uploads.keep(namespace, file, ttl_seconds=None)).handle)
+
+
+@asynccontextmanager
+async def replica(redis: RedisServer, *, command_seconds: float = 5) -> AsyncGenerator[Replica]:
+    store = SharedStore(
+        parse_store_url(redis.url),
+        prefix="glimpse:",
+        budgets={Area.MEDIA: 64 << 20, Area.UPLOADS: 8 << 20},
+        command_seconds=command_seconds,
+    )
+    shared = SharedMedia(store, MemoryBudget())
+    async with caching_loader(upload_bytes=8 << 20, shared=shared) as caching:
+        await store.start()
+        try:
+            yield Replica(caching=caching, shared=shared)
+        finally:
+            await shared.close()
+
+
+@pytest.fixture
+async def one(redis: RedisServer) -> AsyncIterator[Replica]:
+    async with replica(redis) as made:
+        yield made
+
+
+@pytest.fixture
+async def other(redis: RedisServer) -> AsyncIterator[Replica]:
+    async with replica(redis) as made:
+        yield made
+
+
+async def refusal(loading: Awaitable[object]) -> MediaErrorCode:
+    with pytest.raises(MediaError) as caught:
+        await loading
+    return caught.value.code
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    assert await asyncio.to_thread(eventually, condition, timeout_seconds=30)
+
+
+def url(web: Web) -> UrlSource:
+    source = parse_url_text(web.url("/cat"))
+    assert isinstance(source, UrlSource)
+    return source
+
+
+def fetches(usage: MediaUsage) -> tuple[int, int]:
+    return usage.num_fetched, usage.num_fetch_cache_hits
+
+
+@pytest.mark.parametrize("data", [PNG, LARGE_PNG])
+async def test_image_that_one_replica_got_can_be_sent_by_uuid_to_another(
+    one: Replica, other: Replica, data: bytes
+) -> None:
+    key = await one.send(data)
+    assert await other.key() == key
+    smaller, _ = await other.caching.image(BY_UUID, max_pixels=4 * 28 * 28)
+    assert smaller.key != key
+
+
+@pytest.mark.parametrize("source", [VIDEO, FRAMES], ids=["file", "frames"])
+async def test_video_by_uuid_is_shared(one: Replica, other: Replica, source: Any) -> None:
+    sent, _ = await one.caching.loaded_video(source, VideoOptions(), uuid="cat")
+    await one.shared.written()
+    again, _ = await other.caching.loaded_video(BY_UUID, VideoOptions())
+    fewer, _ = await other.caching.loaded_video(BY_UUID, VideoOptions(num_frames=2))
+    assert (again.key, len(fewer.pixels)) == (sent.key, 2)
+
+
+async def test_uuid_refers_to_what_was_sent_last_to_any_replica(one: Replica, other: Replica) -> None:
+    first = await one.send(PNG)
+    assert await other.key() == first
+    second = await other.send(OTHER_PNG)
+    assert first != second
+    assert [await each.key() for each in (one, other)] == [second, second]
+    third = await one.send(PNG)
+    assert [await each.key() for each in (one, other)] == [third, third]
+
+
+async def test_uuid_just_sent_is_known_before_it_is_shared(one: Replica) -> None:
+    await one.send(PNG)
+    newer, _ = await one.caching.image(DataSource(data=OTHER_PNG), uuid="cat")
+    assert await one.key() == newer.key
+
+
+async def test_upload_is_known_to_all_replicas_until_one_removes_it(one: Replica, other: Replica) -> None:
+    source = await one.upload(LARGE_PNG)
+    sent, _ = await one.caching.image(source)
+    assert (await other.caching.image(source))[0].key == sent.key
+    assert await other.caching.uploads.find("", source.handle) == await one.caching.uploads.find("", source.handle)
+    assert await other.caching.uploads.remove("", source.handle)
+    assert not await one.caching.uploads.remove("", source.handle)
+    for each in (one, other):
+        assert await refusal(each.caching.image(source)) == NOT_CACHED
+    await until(lambda: one.caching.uploads.num_bytes == other.caching.uploads.num_bytes == 0)
+
+
+async def test_fetched_file_is_not_fetched_again_by_another_replica(one: Replica, other: Replica) -> None:
+    async with serve() as web:
+        web.answers["/cat"] = respond(PNG, headers={"Cache-Control": "max-age=60"})
+        _, fetched = await one.caching.image(url(web))
+        await one.shared.written()
+        _, shared = await other.caching.image(url(web))
+        assert (fetches(fetched), fetches(shared), len(web.requests)) == ((1, 0), (0, 1), 1)
+        _, elsewhere = await other.caching.image(url(web), "another salt")
+        assert (fetches(elsewhere), len(web.requests)) == ((1, 0), 2)
+        other.caching.clock.now += 60
+        await other.caching.image(url(web))
+        assert len(web.requests) == 2  # Redis has it still: its clock did not advance
+        web.answers["/cat"] = respond(PNG)
+        _, first = await one.caching.image(url(web), "no-store", uuid="cat")
+        await one.shared.written()
+        _, again = await other.caching.image(url(web), "no-store", uuid="cat")
+        assert (fetches(first), fetches(again)) == ((1, 0), (0, 1))
+
+
+async def test_another_namespace_sees_nothing(one: Replica, other: Replica) -> None:
+    tenant = "0123456789abcdef" * 2
+    await one.send(PNG, f"{tenant}.salt")
+    source = await one.upload(PNG, f"{tenant}.salt")
+    for namespace in ("", "salt", f"{tenant}.", f"{tenant}.salt2", f"{tenant[::-1]}.salt"):
+        assert await refusal(other.caching.image(BY_UUID, namespace)) == NOT_CACHED
+        assert await refusal(other.caching.image(source, namespace)) == NOT_CACHED
+        assert not await other.caching.uploads.remove(namespace, source.handle)
+    for known in (BY_UUID, source):
+        image, _ = await other.caching.image(known, f"{tenant}.salt")
+        assert image.pixels.size
+
+
+async def test_tampered_files_are_refused(one: Replica, other: Replica, redis: RedisServer) -> None:
+    await one.send(PNG)
+    source = await one.upload(PNG)
+    for key in redis.client().scan_iter():
+        if redis.client().type(key) == b"hash" and redis.client().hexists(key, "0"):
+            redis.client().hset(key, "0", PNG[::-1])
+    assert await refusal(other.caching.image(BY_UUID)) == NOT_CACHED
+    assert await refusal(other.caching.image(source)) == NOT_CACHED
+    assert await one.key() == await one.send(PNG)  # sent again, as the error asks
+    assert await other.key()
+
+
+async def test_without_redis_requests_go_on_with_what_they_carry(tmp_path: Path) -> None:
+    redis = RedisServer(tmp_path)
+    try:
+        async with replica(redis) as one, replica(redis) as other, serve() as web:
+            web.answers["/cat"] = respond(PNG)
+            key, source = await one.send(PNG), await one.upload(PNG)
+            redis.stop()
+            await until(lambda: not one.shared.store.is_available and not other.shared.store.is_available)
+            assert await one.key() == key  # known here
+            assert (await one.caching.image(source))[0].key == key
+            for unknown in (BY_UUID, source):
+                assert await refusal(other.caching.image(unknown)) == UNAVAILABLE
+            for known in (DataSource(data=PNG), url(web)):
+                assert (await other.caching.image(known, uuid="dog"))[0].key == key
+            assert await refusal(other.upload(PNG)) == UNAVAILABLE
+            assert await refusal(other.caching.uploads.remove("", source.handle)) == UNAVAILABLE
+    finally:
+        redis.stop()
+
+
+async def test_redis_that_lost_everything_gets_it_back_from_the_replicas(tmp_path: Path) -> None:
+    redis = RedisServer(tmp_path)
+    try:
+        async with replica(redis) as one, replica(redis) as other:
+            key, source = await one.send(PNG), await one.upload(PNG)
+            removed = await one.upload(OTHER_PNG)
+            await other.caching.uploads.remove("", removed.handle)
+            await until(lambda: one.caching.uploads.num_bytes < 2 * len(PNG))
+            redis.stop()
+            await until(lambda: not one.shared.store.is_available)
+            newer = await one.send(OTHER_PNG)  # could not be shared yet
+            redis.start()
+
+            async def is_back(loading: Callable[[], Awaitable[object]]) -> None:
+                async with asyncio.timeout(30):
+                    while True:
+                        try:
+                            await loading()
+                            return
+                        except MediaError:
+                            await asyncio.sleep(0.02)
+
+            await is_back(lambda: other.caching.image(source))
+            await is_back(other.key)
+            assert await other.key() == newer != key
+            assert await refusal(other.caching.image(removed)) == NOT_CACHED
+    finally:
+        redis.stop()
+
+
+async def test_slow_redis_holds_no_request_that_carries_its_bytes(redis: RedisServer) -> None:
+    async with replica(redis, command_seconds=60) as one:
+        source = await one.upload(PNG)
+        redis.pause()
+        try:
+            # A request that waited for Redis would wait for a minute.
+            async with asyncio.timeout(30):
+                for seed in range(4):
+                    data = encode(scene(60, 60, seed=seed), "PNG")
+                    await one.caching.image(DataSource(data=data), uuid=f"cat {seed}")
+            waiting = asyncio.create_task(one.caching.image(source))
+            await asyncio.sleep(0)
+            assert not waiting.done()
+        finally:
+            redis.resume()
+        image, _ = await waiting
+    assert image.pixels.size

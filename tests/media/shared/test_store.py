@@ -1,0 +1,243 @@
+"""The shared store on a real Redis: what it holds, for how long, for whom, and what happens while Redis is away."""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from glimpse.media.shared.address import parse_store_url
+from glimpse.media.shared.keys import Area
+from glimpse.media.shared.link import StoreUnavailableError
+from glimpse.media.shared.store import CHUNK_BYTES, Header, Outcome, SharedStore
+from tests.e2e.stack import eventually
+from tests.media.shared.redis_server import RedisServer
+
+DATA = b"example image"
+LARGE = bytes(range(256)) * (CHUNK_BYTES // 256 * 2) + b"the rest"
+BUDGETS = {Area.MEDIA: 64 << 20, Area.UPLOADS: 64 << 20}
+TENANT = "0123456789abcdef" * 2
+
+
+@asynccontextmanager
+async def connected(redis: RedisServer, **options: Any) -> AsyncGenerator[SharedStore]:
+    options = {"prefix": "glimpse:", "budgets": BUDGETS} | options
+    url, ca = options.pop("url", redis.url), options.pop("ca", None)
+    store = SharedStore(parse_store_url(url, ca), **options)
+    await store.start()
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    assert await asyncio.to_thread(eventually, condition, timeout_seconds=30)
+
+
+def key(store: SharedStore, name: str, namespace: str = "", area: Area = Area.MEDIA) -> str:
+    return store.keys.value(area, namespace, "image", name)
+
+
+async def put(
+    store: SharedStore, name: str, data: bytes = DATA, *, seconds: float = 60, area: Area = Area.MEDIA
+) -> Header | None:
+    return await store.put(
+        area, key(store, name, area=area), data, digest=sha256(data).digest(), seconds=seconds, note=b"n"
+    )
+
+
+async def get(store: SharedStore, name: str, namespace: str = "") -> bytes | None:
+    where = key(store, name, namespace)
+    header = await store.find(Area.MEDIA, where)
+    return None if header is None else await store.read(Area.MEDIA, where, header)
+
+
+@pytest.mark.parametrize("data", [DATA, b"", LARGE, LARGE[:CHUNK_BYTES]])
+async def test_another_server_reads_what_one_stored(redis: RedisServer, data: bytes) -> None:
+    async with connected(redis) as one, connected(redis) as other:
+        stored = await put(one, "cat", data)
+        assert stored is not None
+        assert stored == await other.find(Area.MEDIA, key(other, "cat"))
+        assert (stored.num_bytes, stored.digest, stored.note) == (len(data), sha256(data).digest(), b"n")
+        assert await get(other, "cat") == data
+        assert await get(other, "dog") is None
+
+
+async def test_later_value_replaces_an_earlier_one(redis: RedisServer) -> None:
+    async with connected(redis) as store:
+        await put(store, "cat", LARGE)
+        await put(store, "cat")
+        assert await get(store, "cat") == DATA
+
+
+async def test_no_two_namespaces_areas_or_kinds_share_a_key(redis: RedisServer) -> None:
+    async with connected(redis) as store:
+        names = [
+            store.keys.value(area, namespace, kind, name)
+            for area in Area
+            for namespace in ("", "a", "ab", f"{TENANT}.a", f"{TENANT}.b")
+            for kind in ("", "b", "bc")
+            for name in ("", "c", "bc", "abc")
+        ]
+        assert len(set(names)) == len(names)
+
+
+async def test_redis_sees_no_names_and_only_keys_with_the_prefix(redis: RedisServer) -> None:
+    async with connected(redis, prefix="ours:") as store, connected(redis, prefix="theirs:") as other:
+        await store.put(Area.MEDIA, key(store, "my uuid", "my salt"), DATA, digest=sha256(DATA).digest(), seconds=60)
+        assert await get(other, "my uuid", "my salt") is None
+        keys = list(redis.client().scan_iter())
+        assert keys
+        assert all(name.startswith(b"ours:") for name in keys)
+        assert not any(b"my" in name for name in keys)
+
+
+async def test_values_expire_and_leave_no_index_behind(redis: RedisServer) -> None:
+    async with connected(redis) as store:
+        await put(store, "cat", seconds=0.2)
+        await put(store, "dog", seconds=60)
+        await until(lambda: not redis.client().exists(key(store, "cat")))
+        assert await get(store, "cat") is None
+        await put(store, "cow")
+        assert redis.client().hlen("glimpse:media-sizes") == 3  # dog, cow and the total
+        assert all(redis.client().ttl(name) > 0 for name in redis.client().scan_iter())
+
+
+async def test_lifetime_can_be_prolonged_but_not_shortened(redis: RedisServer) -> None:
+    async with connected(redis) as store:
+        await put(store, "cat", seconds=60)
+        for seconds, least in ((1000, 900), (10, 900)):
+            assert await store.find(Area.MEDIA, key(store, "cat"), min_seconds=seconds)
+            assert redis.client().ttl(key(store, "cat")) > least
+
+
+async def test_area_stays_within_its_budget_and_drops_the_least_recently_used(redis: RedisServer) -> None:
+    data = b"x" * 10_000
+    async with connected(redis, budgets={Area.MEDIA: 36_000, Area.UPLOADS: 20_000}) as store:
+        for name in ("a", "b", "c"):
+            await put(store, name, data)
+        assert await get(store, "a") == data  # b is now the least recently used
+        await put(store, "d", data)
+        assert [await get(store, name) is not None for name in "abcd"] == [True, False, True, True]
+        await put(store, "a", data, area=Area.UPLOADS)
+        assert [await get(store, name) is not None for name in "acd"] == [True, True, True]
+        assert int(redis.client().hget("glimpse:media-sizes", "total")) <= 36_000
+        assert await put(store, "e", b"x" * 36_001) is None
+        assert await get(store, "a") == data
+
+
+async def test_removed_value_is_gone_and_announced(redis: RedisServer) -> None:
+    async with connected(redis) as one, connected(redis) as other:
+        heard: list[str] = []
+        other.on_removal(heard.append)
+        await put(one, "cat", LARGE)
+        assert await one.remove(Area.MEDIA, key(one, "cat"), announcement="the cat")
+        assert not await one.remove(Area.MEDIA, key(one, "cat"), announcement="the cat")
+        assert await get(other, "cat") is None
+        assert int(redis.client().hget("glimpse:media-sizes", "total")) == 0
+        await until(lambda: "the cat" in heard)
+
+
+TAMPERED: list[Any] = [
+    pytest.param({"0": b"other"}, id="other bytes"),
+    pytest.param({"0": b"x" * CHUNK_BYTES}, id="equally many other bytes"),
+    pytest.param({"1": b"x" * (CHUNK_BYTES + 1)}, id="too many bytes"),
+    pytest.param({"header": b"nonsense"}, id="no header"),
+]
+
+
+@pytest.mark.parametrize("changes", TAMPERED)
+async def test_tampered_value_is_refused_and_removed(redis: RedisServer, changes: dict[str, bytes]) -> None:
+    outcomes: list[Outcome] = []
+    async with connected(redis, observe=outcomes.append) as store:
+        await put(store, "cat", LARGE)
+        redis.client().hset(key(store, "cat"), mapping=changes)
+        assert await get(store, "cat") is None
+        assert Outcome.DAMAGED in outcomes
+        assert not redis.client().exists(key(store, "cat"))
+        await put(store, "cat", LARGE)
+        assert await get(store, "cat") == LARGE
+
+
+async def test_value_that_lost_a_chunk_is_missing(redis: RedisServer) -> None:
+    async with connected(redis) as store:
+        await put(store, "cat", LARGE)
+        redis.client().hdel(key(store, "cat"), "1")
+        assert await get(store, "cat") is None
+
+
+async def test_password_is_needed_and_used(tmp_path: Path) -> None:
+    server = RedisServer(tmp_path, "--requirepass", "s3cr:t")
+    try:
+        address = f"127.0.0.1:{server.port}"
+        for url, works in (
+            (server.url, False),
+            (f"redis://:wrong@{address}", False),
+            (f"redis://:s3cr%3At@{address}/3", True),
+        ):
+            async with connected(server, url=url) as store:
+                assert store.is_available == works
+    finally:
+        server.stop()
+
+
+async def test_fails_at_once_without_redis_and_finds_it_again(tmp_path: Path) -> None:
+    server, changes = RedisServer(tmp_path), list[bool]()
+    try:
+        async with connected(server, on_change=changes.append) as store:
+            restored = asyncio.Event()
+
+            async def restore() -> None:
+                if await get(store, "cat") is None:
+                    await put(store, "cat")
+                restored.set()
+
+            await put(store, "cat")
+            store.on_reconnect(restore)
+            server.stop()
+            await until(lambda: not store.is_available)
+            with pytest.raises(StoreUnavailableError):
+                await put(store, "cat")
+            server.start()
+            async with asyncio.timeout(30):
+                await restored.wait()
+            assert await get(store, "cat") == DATA
+            assert changes == [True, False, True]
+    finally:
+        server.stop()
+
+
+async def test_paused_redis_is_given_up_after_the_time_limit(redis: RedisServer) -> None:
+    async with connected(redis, command_seconds=0.3) as store:
+        await put(store, "cat")
+        redis.pause()
+        try:
+            began = time.monotonic()
+            with pytest.raises(StoreUnavailableError):
+                await get(store, "cat")
+            assert time.monotonic() - began >= 0.2  # it did wait
+            await until(lambda: not store.is_available)
+            with pytest.raises(StoreUnavailableError):
+                await get(store, "cat")
+        finally:
+            redis.resume()
+        await until(lambda: store.is_available)
+        assert await get(store, "cat") == DATA
+
+
+async def test_redis_without_memory_refuses_values_but_stays_available(tmp_path: Path) -> None:
+    server = RedisServer(tmp_path, "--maxmemory", "4mb", "--maxmemory-policy", "noeviction")
+    try:
+        async with connected(server) as store:
+            await put(store, "cat")
+            with pytest.raises(StoreUnavailableError):
+                await put(store, "dog", LARGE * 4)
+            assert store.is_available
+            assert await get(store, "cat") == DATA
+    finally:
+        server.stop()
