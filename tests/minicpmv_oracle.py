@@ -35,6 +35,16 @@ Slices = Sequence[np.ndarray]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Frames:
+    """The frames of a video."""
+
+    pixels: Slices
+    """Resized frames."""
+    packs: Sequence[Sequence[int]]
+    """Temporal ids of the frames that are encoded together; -1 for none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Parts:
     decoder: Any
     vision: Any
@@ -80,31 +90,42 @@ def _own(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
 
 
 @torch.inference_mode()
-def encode(path: Path, slices: Slices) -> Tensor:
-    """Returns the encoder output of an image, float32 [slices · queries, hidden_size]."""
-    return torch.cat([_encode_slice(load_oracle(path), each) for each in slices])
+def encode(path: Path, medium: Slices | Frames) -> Tensor:
+    """Returns the encoder output of an image, float32 [slices · queries, hidden_size], or of a video."""
+    parts = load_oracle(path)
+    if not isinstance(medium, Frames):
+        return torch.cat([_resample(parts, [_keys_and_values(parts, each, -1)]) for each in medium])
+    frames = iter(medium.pixels)
+    return torch.cat(
+        [_resample(parts, [_keys_and_values(parts, next(frames), time) for time in pack]) for pack in medium.packs]
+    )
 
 
-def _encode_slice(parts: _Parts, pixels: np.ndarray) -> Tensor:
+def _keys_and_values(parts: _Parts, pixels: np.ndarray, time: int) -> tuple[Tensor, Tensor]:
     size = pixels.shape[0] // 14, pixels.shape[1] // 14
     embeddings = parts.vision.embeddings
     hidden = embeddings.patch_embedding(normalized(pixels)[None]).flatten(2).transpose(1, 2)
     positions = get_vision_nearest_position_ids(torch.tensor([size]), VISION["image_size"] // 14)
     hidden = hidden + embeddings.position_embedding(positions)
     hidden = parts.vision.encoder(inputs_embeds=hidden).last_hidden_state
-    return _resample(parts, parts.vision.post_layernorm(hidden), size)
-
-
-def _resample(parts: _Parts, features: Tensor, size: tuple[int, int]) -> Tensor:
-    own = _own(parts.tensors, "resampler.")
-
-    def norm(name: str, x: Tensor) -> Tensor:
-        return nn.functional.layer_norm(x, x.shape[-1:], own[f"{name}.weight"], own[f"{name}.bias"], 1e-6)
-
-    values = norm("ln_kv", features @ own["kv_proj.weight"].T)
+    features = parts.vision.post_layernorm(hidden)
+    values = _norm(parts, "ln_kv", features @ parts.tensors["resampler.kv_proj.weight"].T)
     keys = values + torch.from_numpy(_waves(*size)).float()
-    attended, _ = parts.attention(norm("ln_q", own["query"])[None], keys, values)
-    return (norm("ln_post", attended) @ own["proj"])[0]
+    if time >= 0:
+        angles = time / 10_000 ** (np.arange(HIDDEN_SIZE // 2) / (HIDDEN_SIZE // 2))
+        keys = keys + torch.from_numpy(np.concatenate([np.sin(angles), np.cos(angles)])).float()
+    return keys, values
+
+
+def _resample(parts: _Parts, frames: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
+    keys, values = (torch.cat(each, dim=1) for each in zip(*frames, strict=True))
+    attended, _ = parts.attention(_norm(parts, "ln_q", parts.tensors["resampler.query"])[None], keys, values)
+    return (_norm(parts, "ln_post", attended) @ parts.tensors["resampler.proj"])[0]
+
+
+def _norm(parts: _Parts, name: str, x: Tensor) -> Tensor:
+    weight, bias = (parts.tensors[f"resampler.{name}.{part}"] for part in ("weight", "bias"))
+    return nn.functional.layer_norm(x, x.shape[-1:], weight, bias, 1e-6)
 
 
 def _waves(rows: int, columns: int) -> np.ndarray:
@@ -120,13 +141,13 @@ def _waves(rows: int, columns: int) -> np.ndarray:
 
 
 @torch.inference_mode()
-def greedy_answer(path: Path, prompt: Sequence[int], images: Sequence[Slices], num_tokens: int) -> Answer:
-    """Continues a prompt whose `<unk>` tokens are placeholders of the images."""
+def greedy_answer(path: Path, prompt: Sequence[int], media: Sequence[Slices | Frames], num_tokens: int) -> Answer:
+    """Continues a prompt whose `<unk>` tokens are placeholders of the media."""
     decoder, tokens = load_oracle(path).decoder, list(prompt)
     embedded = decoder.get_input_embeddings()(torch.tensor([tokens]))
-    if images:
+    if media:
         places = torch.tensor(tokens) == _unk(path)
-        embedded[0, places] = torch.cat([encode(path, slices) for slices in images])
+        embedded[0, places] = torch.cat([encode(path, each) for each in media])
     output = decoder.generate(
         inputs_embeds=embedded,
         attention_mask=torch.ones(1, len(tokens), dtype=torch.long),
@@ -165,6 +186,30 @@ def prompt_ids(path: Path, messages: Sequence[dict[str, Any]], images: Sequence[
     numbered = iter(enumerate(images))
     text = re.sub(r"\(<image>\./</image>\)", lambda _: _placeholder(*next(numbered)), text)
     return Tokenizer.from_file(str(path / "tokenizer.json")).encode(text).ids
+
+
+def video_prompt_ids(path: Path, messages: Sequence[dict[str, Any]], videos: Sequence[Sequence[int]]) -> list[int]:
+    """Returns the token ids of a conversation with videos, given the sizes of each one's packs. The published `chat`
+    takes frames as images, and its processor leaves out those of a pack but the first one."""
+    sizes = iter(videos)
+    frames: list[bool] = []  # whether one is the first of its pack
+
+    def with_frames(part: dict[str, Any]) -> list[dict[str, Any]]:
+        if part["type"] != "video":
+            return [part]
+        mine = [index == 0 for size in next(sizes) for index in range(size)]
+        frames.extend(mine)
+        return [{"type": "image"}] * len(mine)
+
+    expanded = [
+        {**message, "content": _joined([each for part in message["content"] for each in with_frames(part)])}
+        for message in messages
+    ]
+    first, *rest = _rendered(path, expanded).split("(<image>./</image>)")
+    text = ""
+    for chunk, is_first in zip([first, *rest[:-1]], frames, strict=True):
+        text += chunk + f"<image>{'<unk>' * NUM_QUERIES}</image>" if is_first else chunk.strip()
+    return Tokenizer.from_file(str(path / "tokenizer.json")).encode(text + rest[-1]).ids
 
 
 def _joined(content: str | Sequence[dict[str, Any]]) -> str:

@@ -1,6 +1,7 @@
 """MiniCPM-V 2.6 (arXiv 2408.01800), 4.0 and 4.5 (arXiv 2509.18154), as published: `MiniCPMV` with their `version`."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,10 +14,13 @@ from glimpse.engine.families.token_layout import LayoutContext, Piece, TokenLayo
 from glimpse.engine.model_config.encoders import ResampledVisionConfig
 from glimpse.engine.model_config.model import ModelConfig
 from glimpse.media.kind import MediaKind
+from glimpse.media.processing.frame_sampling import SegmentSampling, StrideSampling
 from glimpse.media.processing.image import Image, ImageProcessing
 from glimpse.media.processing.media_processing import MediaProcessing
 from glimpse.media.processing.preprocessor import positive, read_json
 from glimpse.media.processing.sizing.adaptive_slices import AdaptiveSlices
+from glimpse.media.processing.sizing.scaled_frames import ScaledFrames
+from glimpse.media.processing.video import Video, VideoProcessing
 
 if TYPE_CHECKING:
     from glimpse.media.medium import Medium
@@ -44,10 +48,14 @@ _MARKS: Mapping[str, str] = {
     "im_id_end": "</image_id>",
 }
 """Fields of the preprocessor's file → tokens around and in images."""
-_MARKER = "(<image>./</image>)"
-"""What stands for an image in a rendered prompt."""
+_MARKERS: Mapping[str, str] = {"image": "(<image>./</image>)", "video": "(<video>./</video>)"}
+"""What stands for media in a rendered prompt. That of videos is vLLM's; the published code takes frames as images."""
 _DECODERS: Mapping[str, str] = {"2.6": "qwen2", "4.0": "llama", "4.5": "qwen3"}
 """`version` → kind of the decoder."""
+_MAX_PACKED_FRAMES: Mapping[str, int] = {"4.5": 3}
+"""`version` → most frames that are encoded together, if there may be several."""
+_MAX_FRAMES = 240
+"""Most frames that 4.5 samples at a rate: about as many as `ScaledFrames` takes."""
 
 
 def _read_config(config: Mapping[str, Any]) -> FamilyConfig:
@@ -56,13 +64,13 @@ def _read_config(config: Mapping[str, Any]) -> FamilyConfig:
         raise CheckpointError(f"config.json: 'version': expected one of {', '.join(_DECODERS)}; got {version}")
     require("slice_mode", config.get("slice_mode", True), True)
     text = {"tie_word_embeddings": False, **config, "model_type": _DECODERS[version]}
-    encoder = _read_vision(config)
+    encoder = replace(_read_vision(config), max_packed_frames=_MAX_PACKED_FRAMES.get(version, 1))
     return FamilyConfig(
         text=nested_decoder({"text_config": text}),
         encoder=encoder,
         placeholder_ids={},
-        placeholder_tokens={"image": _MARKS["unk"]},
-        placeholder_texts={"image": _MARKER},
+        placeholder_tokens=dict.fromkeys(_MARKERS, _MARKS["unk"]),
+        placeholder_texts=_MARKERS,
     )
 
 
@@ -100,23 +108,52 @@ def _read_media(path: Path, config: ModelConfig) -> MediaProcessing:
         raise ValueError(f"{_PREPROCESSOR}: 'scale_resolution': expected at least a patch's side, got {scale}")
     max_slices = positive("max_slice_nums", processor.get("max_slice_nums", 9))
     sizing = AdaptiveSlices(scale=scale, patch_size=encoder.vit.patch_size, max_slices=max_slices)
-    return MediaProcessing(images=ImageProcessing(sizing=sizing))
+    return MediaProcessing(images=ImageProcessing(sizing=sizing), videos=_video_processing(encoder, scale))
+
+
+def _video_processing(encoder: ResampledVisionConfig, scale: int) -> VideoProcessing:
+    """Returns how videos are processed, which is what the scripts in the published model cards do."""
+    packed = encoder.max_packed_frames
+    return VideoProcessing(
+        sizing=ScaledFrames(scale=scale, patch_size=encoder.vit.patch_size, max_packed=packed),
+        sampling=(
+            StrideSampling() if packed == 1 else SegmentSampling(fps=3, max_frames_at_rate=_MAX_FRAMES, rounds_up=True)
+        ),
+    )
 
 
 def _layout(medium: "Medium", context: LayoutContext) -> TokenLayout:
-    """Returns the tokens of an image: its number, its overview, and its slices in lines."""
+    """Returns the tokens of an image or video."""
     match medium:
         case Image():
-            _, _, rows, columns, _, _ = medium.grid
+            pieces = _image_pieces(medium, context)
+        case Video():
+            pieces = _video_pieces(medium, context)
         case _:
             raise ValueError(f"the model accepts no embeddings in place of {medium.kind} input")
+    return TokenLayout(kind=medium.kind, pieces=tuple(pieces))
+
+
+def _image_pieces(image: Image, context: LayoutContext) -> list[Piece]:
+    """Returns the number of an image, its overview, and its slices in lines."""
+    _, _, rows, columns, _, _ = image.grid
     run = _encoder(context.model).num_queries
     starts = ["\n<slice>" if index and index % columns == 0 else "<slice>" for index in range(rows * columns)]
     ends = ["</image>", *["</slice>"] * len(starts)]
     pieces: list[Piece] = [tuple(context.encode(f"<image_id>{context.index}</image_id><image>"))]
     for end, start in zip(ends, [*starts, ""], strict=True):
         pieces += [run, tuple(context.encode(end + start))]
-    return TokenLayout(kind=medium.kind, pieces=tuple(pieces))
+    return pieces
+
+
+def _video_pieces(video: Video, context: LayoutContext) -> list[Piece]:
+    """Returns the packs of a video's frames as images without numbers, in lines."""
+    encoder = _encoder(context.model)
+    run, between = encoder.num_queries, tuple(context.encode("</image>\n<image>"))
+    pieces: list[Piece] = [tuple(context.encode("<image>")), run]
+    for _ in range(encoder.num_packs(video.grid) - 1):
+        pieces += [between, run]
+    return [*pieces, tuple(context.encode("</image>"))]
 
 
 def _largest_medium(config: ModelConfig, num_tokens: int) -> LargestMedium:

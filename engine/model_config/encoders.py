@@ -172,6 +172,13 @@ class ResampledVisionConfig:
     """Of the resampler's attention."""
     max_batch_slices: int = 9
     """Most slices encoded at once, which bounds the memory of hidden states."""
+    max_packed_frames: int = 1
+    """Most frames of a video that become the tokens of one slice; with more than one, the encoder reads their times."""
+
+    def num_packs(self, grid: tuple[int, ...]) -> int:
+        """Returns how many times a video of this grid, that of `ScaledFrames`, has the tokens of a slice."""
+        num_frames, _, _, *times = grid
+        return -(-num_frames // times[0]) if times else num_frames
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

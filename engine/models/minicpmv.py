@@ -20,6 +20,7 @@ from glimpse.engine.models.encoders.vit import VisionTransformer
 from glimpse.engine.models.model import Model
 from glimpse.engine.plan import Encode
 from glimpse.engine.tensors.transfer import upload_bytes
+from glimpse.media.kind import MediaKind
 
 _VISION = "vpm."
 
@@ -39,12 +40,17 @@ class MiniCPMV(Model):
         )
 
     def encode(self, media: Sequence[Encode]) -> list[Tensor]:
-        """Returns the encoder output of each image: the rows of its overview, then of its slices, row by row.
+        """Returns the encoder output of each medium: the rows of an image's overview, then of its slices, row by row;
+        or of each pack of a video's frames.
 
         Args:
-            media: pixels are uint8 [patches, patch_size, patch_size, 3], as in `AdaptiveSlices`.
+            media: pixels are uint8 [patches, patch_size, patch_size, 3] of images, as in `AdaptiveSlices`, and uint8
+                [frames, height, width, 3] of videos, as in `ScaledFrames`.
         """
-        return [self._encode_image(medium) for medium in media]
+        return [
+            self._encode_video(medium) if medium.kind is MediaKind.VIDEO else self._encode_image(medium)
+            for medium in media
+        ]
 
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
         """Yields all weights with their checkpoint names; see `Decoder.named_weights`."""
@@ -70,12 +76,24 @@ class MiniCPMV(Model):
             encoded = torch.cat([encoded, *map(self._encode_slices, batches)])
         return encoded.flatten(0, 1)
 
-    def _encode_slices(self, images: Tensor) -> Tensor:
-        """uint8 [images, height, width, 3] → [images, num_queries, hidden_size]"""
+    def _encode_video(self, medium: Encode) -> Tensor:
+        num_frames, rows, columns, *times = medium.grid
+        side = self.config.vit.patch_size
+        frames = upload_bytes(medium.data, self.resampler.query.device).view(num_frames, rows * side, columns * side, 3)
+        packed, ids = (times[0], torch.tensor(times[1:], device=frames.device)) if times else (1, None)
+        most = max(packed, self.config.max_batch_slices // packed * packed)  # whole packs
+        encoded = [
+            self._encode_slices(batch, None if ids is None else ids[start : start + most], packed)
+            for start, batch in zip(range(0, num_frames, most), frames.split(most), strict=True)
+        ]
+        return torch.cat(encoded).flatten(0, 1)
+
+    def _encode_slices(self, images: Tensor, times: Tensor | None = None, packed: int = 1) -> Tensor:
+        """uint8 [images, height, width, 3] → [⌈images / packed⌉, num_queries, hidden_size]"""
         vit = self.config.vit
         size = images.shape[1] // vit.patch_size, images.shape[2] // vit.patch_size
         features = self.vision(images, self.ops, nearest_positions(*size, vit.side, images.device))
-        return self.resampler(features, size)
+        return self.resampler(features, size, times, packed)
 
 
 def join_patches(patches: Tensor, grid: tuple[int, int], size: tuple[int, int]) -> Tensor:

@@ -93,19 +93,40 @@ class SegmentSampling(msgspec.Struct, frozen=True, kw_only=True, tag="segments")
     """Default rate in frames per second."""
     max_frames_at_rate: int = 32
     """Most frames that are sampled at a rate. Requests may ask for more by their number."""
+    rounds_up: bool = False
+    """The number of frames at a rate is rounded to the nearest integer, not down."""
 
     def at_rate(self, num_frames: int, duration_seconds: Fraction, *, fps: float, max_frames: int) -> list[int]:
         """Returns the indices of frames sampled at a rate; the arguments are those of `num_frames_at_rate`."""
-        wanted = int(min(duration_seconds * Fraction(fps), self.max_frames_at_rate))
-        return self.requested(num_frames, wanted, max_frames=max_frames)
+        wanted = min(duration_seconds * Fraction(fps), Fraction(self.max_frames_at_rate))
+        return self.requested(num_frames, round(wanted) if self.rounds_up else int(wanted), max_frames=max_frames)
 
     def requested(self, num_frames: int, wanted: int, *, max_frames: int) -> list[int]:
         """Returns the indices of `wanted` of `num_frames` frames, or of as many as there may be."""
-        count = max(1, min(wanted, num_frames, max_frames))
-        return [(2 * index + 1) * num_frames // (2 * count) for index in range(count)]
+        return middles(num_frames, max(1, min(wanted, num_frames, max_frames)))
 
 
-FrameSampling: TypeAlias = PatchSampling | EndpointSampling | IntervalSampling | SegmentSampling
+class StrideSampling(msgspec.Struct, frozen=True, kw_only=True, tag="stride"):
+    """MiniCPM-V's: every so many frames from the first on; of too many, the middle one of each of equal segments."""
+
+    fps: float = 1.0
+    """Default rate in frames per second."""
+    max_frames_at_rate: int = 64
+    """Most frames that are sampled at a rate. Requests may ask for more by their number."""
+
+    def at_rate(self, num_frames: int, duration_seconds: Fraction, *, fps: float, max_frames: int) -> list[int]:
+        """Returns the indices of frames sampled at a rate; the arguments are those of `num_frames_at_rate`."""
+        stride = max(1, round(num_frames / (duration_seconds * Fraction(fps))))
+        indices = range(0, num_frames, stride)
+        most = min(max_frames, self.max_frames_at_rate)
+        return [indices[index] for index in middles(len(indices), min(len(indices), most))]
+
+    def requested(self, num_frames: int, wanted: int, *, max_frames: int) -> list[int]:
+        """Returns the indices of `wanted` of `num_frames` frames, or of as many as there may be."""
+        return middles(num_frames, max(1, min(wanted, num_frames, max_frames)))
+
+
+FrameSampling: TypeAlias = PatchSampling | EndpointSampling | IntervalSampling | SegmentSampling | StrideSampling
 """How a model family samples frames. It travels to the decoding workers and is part of the keys of cached media."""
 
 
@@ -135,6 +156,11 @@ def num_frames_requested(num_frames: int, wanted: int, *, max_frames: int = MAX_
 def evenly_spaced(num_frames: int, num_sampled: int) -> list[int]:
     """Returns the indices of `num_sampled` of `num_frames` frames, evenly spaced, starting with the first."""
     return [index * num_frames // num_sampled for index in range(num_sampled)]
+
+
+def middles(num_frames: int, num_segments: int) -> list[int]:
+    """Returns the index of the middle frame of each of equally long segments."""
+    return [(2 * index + 1) * num_frames // (2 * num_segments) for index in range(num_segments)]
 
 
 def num_decoded(times: Sequence[int], keyframes: Sequence[int], frame_indices: Sequence[int]) -> int:

@@ -21,12 +21,13 @@ from glimpse.media.processing.frame_sampling import EndpointSampling, FrameSampl
 from glimpse.media.processing.preprocessor import check_resampling, positive, read_json
 from glimpse.media.processing.render import render_view
 from glimpse.media.processing.rgb import Colour
+from glimpse.media.processing.sizing.scaled_frames import ScaledFrames
 from glimpse.media.processing.sizing.smart_frames import DEFAULT_MAX_PIXELS, DEFAULT_MIN_PIXELS, SmartFrames
 from glimpse.media.processing.sizing.square_frames import SquareFrames
 from glimpse.media.processing.sizing.volume_frames import VolumeFrames
 from glimpse.media.processing.video_options import VideoOptions
 
-VideoSizing: TypeAlias = SmartFrames | VolumeFrames | SquareFrames
+VideoSizing: TypeAlias = SmartFrames | VolumeFrames | SquareFrames | ScaledFrames
 """The recipes of all families: a closed union, since decoding workers parse it."""
 
 
@@ -186,10 +187,12 @@ def video_from_pixels(
 ) -> Video:
     """Adds grid and content key to resized frames. The arguments are as in `Video` and `make_video`."""
     num_frames, height, width, _ = pixels.shape
+    sizing = processing.sizing
+    times = sizing.times(frame_seconds)
     return Video(
         pixels=pixels,
-        grid=processing.sizing.grid(num_frames, height, width),
-        key=content_key("video", pixels, *processing.sizing.key_parameters),
+        grid=(*sizing.grid(num_frames, height, width), *times),
+        key=content_key("video", pixels, *sizing.key_parameters, *times),
         frame_seconds=frame_seconds,
         fps=fps,
         duration_seconds=duration_seconds,

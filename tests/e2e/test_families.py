@@ -68,7 +68,7 @@ TRIED: Mapping[str, Family] = {
     "InternVLForConditionalGeneration": Family(make=make_internvl_checkpoint, kinds=IMAGES_AND_VIDEOS),
     "Gemma3ForConditionalGeneration": Family(make=make_gemma3_checkpoint, kinds=IMAGES),
     "UltravoxModel": Family(make=make_ultravox_checkpoint, kinds=("audio",)),
-    "MiniCPMV": Family(make=make_minicpmv_checkpoint, kinds=IMAGES),
+    "MiniCPMV": Family(make=make_minicpmv_checkpoint, kinds=IMAGES_AND_VIDEOS),
     "Phi3VForCausalLM": Family(make=make_phi3v_checkpoint, kinds=IMAGES),
 }
 """Architecture → how it is tried. A new family with media adds a line."""

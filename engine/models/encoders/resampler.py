@@ -1,7 +1,8 @@
 """A perceiver resampler (arXiv 2204.14198): learned queries attend once to the patches of an image, so that images of
 any size become equally many rows.
 
-Numerics follow vLLM's `Resampler2_5` (model_executor/models/minicpmv.py), the published one of MiniCPM-V 2.6.
+Numerics follow vLLM's `Resampler2_5` and `Resampler4_5` (model_executor/models/minicpmv.py), the published ones of
+MiniCPM-V 2.6, 4.0 and 4.5.
 """
 
 from collections.abc import Iterator
@@ -32,11 +33,33 @@ class Resampler(nn.Module):
         self.out_proj_bias = _parameter(width)
         self.proj = _parameter(width, width)  # [in, out]
 
-    def forward(self, features: Tensor, size: tuple[int, int]) -> Tensor:
-        """[images, patches, features] of images of `size` = (rows, columns) of patches → [images, queries, width]"""
+    def forward(self, features: Tensor, size: tuple[int, int], times: Tensor | None = None, packed: int = 1) -> Tensor:
+        """Resamples images of equal size, or packs of the frames of a video.
+
+        Args:
+            features: [images, patches, features].
+            size: rows and columns of patches.
+            times: [images], temporal ids of frames; None: they have none.
+            packed: frames that become the rows of one image; the last pack may have fewer.
+
+        Returns:
+            [⌈images / packed⌉, queries, width]
+        """
         values = self.ln_kv(features if self.kv_proj is None else functional.linear(features, self.kv_proj))
         keys = values + position_waves(*size, values.shape[-1], values.device).to(values.dtype)
-        queries = self.ln_q(self.query).expand(len(features), -1, -1)
+        if times is not None:
+            keys = keys + time_waves(times, values.shape[-1]).to(values.dtype)[:, None]
+        num_whole = len(features) // packed * packed
+        resampled = [
+            self._attend(_in_packs(keys[part], count), _in_packs(values[part], count))
+            for part, count in ((slice(num_whole), packed), (slice(num_whole, None), len(features) - num_whole))
+            if len(keys[part])
+        ]
+        return torch.cat(resampled)
+
+    def _attend(self, keys: Tensor, values: Tensor) -> Tensor:
+        """[packs, patches, width] twice → [packs, queries, width]"""
+        queries = self.ln_q(self.query).expand(len(keys), -1, -1)
         parts = zip((queries, keys, values), self.in_proj_weight.chunk(3), self.in_proj_bias.chunk(3), strict=True)
         query, key, value = (
             functional.linear(x, weight, bias).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
@@ -59,6 +82,19 @@ _PUBLISHED = {
     "out_proj_bias": "attn.out_proj.bias",
 }
 """Names of parameters → those in checkpoints."""
+
+
+def _in_packs(patches: Tensor, packed: int) -> Tensor:
+    """[images, patches, width] → [images / packed, packed · patches, width]"""
+    return patches.reshape(-1, packed * patches.shape[1], patches.shape[2])
+
+
+def time_waves(times: Tensor, width: int) -> Tensor:
+    """[times] → float32 [times, width]: sines, then cosines, of a time times frequencies from 1 to almost 1/10000."""
+    half = width // 2
+    frequencies = 10_000.0 ** -(torch.arange(half, dtype=torch.float32, device=times.device) / half)
+    angles = times[:, None] * frequencies
+    return torch.cat([angles.sin(), angles.cos()], dim=1)
 
 
 def position_waves(rows: int, columns: int, width: int, device: torch.device) -> Tensor:

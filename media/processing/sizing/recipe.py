@@ -5,6 +5,7 @@ Recipes are frozen structs, since they travel to decoding workers. They only cal
 """
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from typing import Self
 
 import msgspec
@@ -65,6 +66,14 @@ class VideoRecipe(msgspec.Struct, frozen=True, kw_only=True):
     @abstractmethod
     def grid(self, num_frames: int, height: int, width: int) -> tuple[int, ...]:
         """Returns the grid of frames of this size after they are resized, as in `MediaSpan` of the engine."""
+
+    def times(self, frame_seconds: Sequence[float]) -> tuple[int, ...]:  # noqa: ARG002 - for recipes that override it
+        """Returns what the encoder knows of the times of frames, which follows the grid. Default: nothing.
+
+        Args:
+            frame_seconds: As in `Video`.
+        """
+        return ()
 
     @abstractmethod
     def fits(self, num_frames: int, height: int, width: int) -> bool:

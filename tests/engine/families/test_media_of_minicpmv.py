@@ -9,8 +9,10 @@ from glimpse.engine.errors import CheckpointError
 from glimpse.engine.families.registry import family_of, load_model_config
 from glimpse.engine.models.minicpmv import make_model
 from glimpse.engine.text.media_inputs import embedding_spec, read_media
+from glimpse.media.processing.frame_sampling import SegmentSampling, StrideSampling
 from glimpse.media.processing.media_processing import MediaProcessing
 from glimpse.media.processing.sizing.adaptive_slices import AdaptiveSlices
+from glimpse.media.processing.sizing.scaled_frames import ScaledFrames
 from tests.checkpoints import write_json
 from tests.minicpmv_checkpoints import PREPROCESSOR_CONFIG, SCALE, make_minicpmv_checkpoint
 
@@ -29,7 +31,18 @@ def test_reads_published_fields(checkpoint: Path) -> None:
     processing = read(checkpoint, max_slice_nums=4)
     assert processing.images is not None
     assert processing.images.sizing == AdaptiveSlices(scale=SCALE, patch_size=14, max_slices=4)
-    assert (processing.videos, processing.audio) == (None, None)
+    assert processing.videos is not None
+    assert processing.videos.sizing == ScaledFrames(scale=SCALE, patch_size=14)
+    assert processing.videos.sampling == StrideSampling(fps=1, max_frames_at_rate=64)
+    assert processing.audio is None
+
+
+def test_version_4_5_packs_frames(tmp_path: Path) -> None:
+    path = make_minicpmv_checkpoint(tmp_path, "4.5")
+    videos = read_media(path, load_model_config(path)).videos
+    assert videos is not None
+    assert videos.sizing == ScaledFrames(scale=SCALE, patch_size=14, max_packs=180, max_packed=3)
+    assert videos.sampling == SegmentSampling(fps=3, max_frames_at_rate=240, rounds_up=True)
 
 
 def test_normalizes_as_the_file_says(checkpoint: Path) -> None:

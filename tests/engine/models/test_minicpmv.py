@@ -18,12 +18,14 @@ from glimpse.engine.plan import MediaSpan
 from glimpse.engine.text.media_inputs import read_media
 from glimpse.media.kind import MediaKind
 from glimpse.media.processing.image import Image, prepare_image
+from glimpse.media.processing.sizing.scaled_frames import ScaledFrames, temporal_id
+from glimpse.media.processing.video import make_video
 from tests.checkpoints import write_json
 from tests.engine.harness import BLOCK_SIZE, Harness, Prompt, ScriptedSequence, encode_of
 from tests.engine.levels import LEVELS, needs_kernels
 from tests.media.images import scene
 from tests.minicpmv_checkpoints import NUM_QUERIES, TOKEN_IDS, Version, make_minicpmv_checkpoint
-from tests.minicpmv_oracle import Slices, encode, greedy_answer, load_oracle, slices_of
+from tests.minicpmv_oracle import Frames, Slices, encode, greedy_answer, load_oracle, slices_of
 from tests.minicpmv_vectors import images, load_vectors
 
 NUM_TOKENS = 8
@@ -118,6 +120,60 @@ def test_other_versions(tmp_path: Path, version: Version) -> None:
         assert_agrees(harness.answer(harness.begin(prompt), NUM_TOKENS), name, path)
         chunked = harness.answer(harness.begin(prompt), NUM_TOKENS, chunks=[7, 9])
         assert_agrees(chunked, name, path)
+
+
+def video_prompt(path: Path, seed: int, num_frames: int, *, seconds: float | None = None) -> tuple[Prompt, Frames]:
+    """Returns a prompt of text around a video, whose packs' tokens stand between marks, and the reference's frames."""
+    processing = read_media(path, load_model_config(path)).videos
+    assert processing is not None
+    scenes = [scene(60, 40, seed * 100 + index) for index in range(num_frames)]
+    times = () if seconds is None else tuple(seconds * index for index in range(num_frames))
+    video = make_video(scenes, num_frames, processing, frame_seconds=times, fps=None)
+    ids = list(video.grid[4:]) or [-1] * num_frames
+    packed = video.grid[3] if times and len(video.grid) > 3 else 1
+    packs = [ids[start : start + packed] for start in range(0, num_frames, packed)]
+    mark, text = TOKEN_IDS["<slice>"], np.random.default_rng(seed).integers(0, 256, 12).tolist()
+    tokens = [mark, *[TOKEN_IDS["<unk>"]] * NUM_QUERIES]
+    span = MediaSpan(
+        kind=MediaKind.VIDEO,
+        start=5,
+        num_tokens=len(packs) * len(tokens),
+        runs=tuple((index * len(tokens) + 1, NUM_QUERIES) for index in range(len(packs))),
+        key=video.key,
+        grid=video.grid,
+    )
+    prompt = Prompt(token_ids=(*text[:5], *(tokens * len(packs)), *text[5:]), spans=(span,), images=(video.pixels,))
+    return prompt, Frames(pixels=[slices_of(each, most=1)[0] for each in scenes], packs=packs)
+
+
+def assert_video_agrees(harness: Harness, path: Path, prompt: Prompt, frames: Frames, **options: Any) -> None:
+    sequence = harness.answer(harness.begin(prompt), NUM_TOKENS, **options)
+    expected = greedy_answer(path, prompt.token_ids, [frames], NUM_TOKENS)
+    assert sequence.answer == expected.token_ids
+    assert (torch.stack(sequence.logits) - expected.logits).abs().max() <= 1e-4
+
+
+@pytest.mark.parametrize("num_frames", [1, 4, 20])
+def test_videos(harness: Harness, checkpoint: Path, num_frames: int) -> None:
+    prompt, frames = video_prompt(checkpoint, 1, num_frames, seconds=0.5)
+    assert [len(pack) for pack in frames.packs] == [1] * num_frames
+    assert_video_agrees(harness, checkpoint, prompt, frames)
+    assert_video_agrees(harness, checkpoint, prompt, frames, chunks=[4, 2])
+
+
+def test_videos_with_times_and_packs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = make_minicpmv_checkpoint(tmp_path, "4.5")
+    harness = Harness(path)
+    assert_video_agrees(harness, path, *video_prompt(path, 2, 3))
+    prompt, frames = video_prompt(path, 3, 4, seconds=1.3)
+    assert frames.packs == [[0], [13], [26], [39]]
+    assert_video_agrees(harness, path, prompt, frames)
+    # Published checkpoints pack more frames than fit a test.
+    monkeypatch.setattr(ScaledFrames, "times", lambda _, seconds: (3, *map(temporal_id, seconds)))
+    prompt, frames = video_prompt(path, 4, 23, seconds=0.4)
+    assert [len(pack) for pack in frames.packs] == [*[3] * 7, 2]
+    assert_video_agrees(harness, path, prompt, frames)
+    assert_video_agrees(harness, path, prompt, frames, chunks=[9, 3])
 
 
 @pytest.mark.parametrize("size", [1, 5, 13])

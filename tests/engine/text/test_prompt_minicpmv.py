@@ -1,8 +1,10 @@
 """Prompts of MiniCPM-V: the token ids of the reference, with numbered images in slices."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -14,13 +16,14 @@ from glimpse.engine.text.template import TemplateError
 from glimpse.media.kind import MediaKind
 from glimpse.media.medium import Medium
 from glimpse.media.processing.image import Image, prepare_image
+from glimpse.media.processing.video import make_video
 from tests.checkpoints import write_json
-from tests.engine.text.conversations import IMAGE, IMAGE_CONVERSATIONS, assistant, user
+from tests.engine.text.conversations import IMAGE, IMAGE_CONVERSATIONS, VIDEO, assistant, system, user
 from tests.engine.text.reference import reference_messages
 from tests.llava_checkpoints import save_tokenizer
 from tests.media.images import scene
-from tests.minicpmv_checkpoints import SPECIAL_TOKENS, TOKEN_IDS, Version, make_minicpmv_checkpoint
-from tests.minicpmv_oracle import prompt_ids, read_document
+from tests.minicpmv_checkpoints import SPECIAL_TOKENS, TOKEN_IDS, VERSIONS, Version, make_minicpmv_checkpoint
+from tests.minicpmv_oracle import prompt_ids, read_document, video_prompt_ids
 
 SIZES = {"square": (60, 60), "wide": (400, 31), "tall": (17, 300), "tiny": (2, 1), "no slices": (56, 56)}
 
@@ -124,3 +127,30 @@ def test_marks_in_a_sentencepiece_vocabulary_have_the_token_ids_of_the_reference
 def test_refuses_other_media(builder: PromptBuilder) -> None:
     with pytest.raises(TemplateError):
         builder.chat([user(MediaSlot(kind=MediaKind.AUDIO), "a")], [])
+
+
+VIDEO_CONVERSATIONS = {
+    "video first": [user(VIDEO, "What happens?")],
+    "video between": [user("This ", VIDEO, " or that?")],
+    "videos": [user(VIDEO, VIDEO, "Do they differ?")],
+    "videos in turns": [system("Be brief."), user(VIDEO, "And?"), assistant("A cat."), user(VIDEO)],
+}
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("messages", VIDEO_CONVERSATIONS.values(), ids=VIDEO_CONVERSATIONS.keys())
+def test_videos_have_the_token_ids_of_the_reference(
+    tmp_path: Path, version: Version, messages: list[ChatMessage]
+) -> None:
+    path = make_minicpmv_checkpoint(tmp_path, version)
+    processing = read_media(path, load_model_config(path)).videos
+    assert processing is not None
+    processing = replace(processing, sizing=msgspec.structs.replace(processing.sizing, max_packs=3))
+    videos = [
+        make_video([scene(50, 40)] * count, count, processing, frame_seconds=tuple(range(count)), fps=1)
+        for count in (3, 5)
+    ][: sum(part == VIDEO for message in messages for part in message.content)]
+    builder = load_prompt_builder(path, load_model_config(path))
+    packs = [[1, 1, 1], [2, 2, 1] if version == "4.5" else [1] * 5]
+    prompt = prompt_of(path, builder, messages, videos)
+    assert prompt.token_ids == video_prompt_ids(path, reference_messages(messages), packs)

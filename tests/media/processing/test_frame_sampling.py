@@ -17,6 +17,7 @@ from glimpse.media.processing.frame_sampling import (
     EndpointSampling,
     IntervalSampling,
     SegmentSampling,
+    StrideSampling,
     evenly_spaced,
     num_decoded,
     num_frames_at_rate,
@@ -172,3 +173,34 @@ def test_segments_are_sampled_at_a_rate(
 def test_long_videos_have_a_limited_number_of_segments() -> None:
     assert len(SegmentSampling().at_rate(9000, Fraction(300), fps=1, max_frames=768)) == 32
     assert len(SegmentSampling().requested(9000, 100, max_frames=768)) == 100
+
+
+@given(num_frames=st.integers(1, 5000), rate=st.sampled_from([23.976, 25.0, 29.97, 30.0, 60.0]))
+def test_strides_match_the_published_script_of_minicpm_v(num_frames: int, rate: float) -> None:
+    expected = list(range(0, num_frames, round(rate / 1)))
+    if len(expected) > 64:
+        gap = len(expected) / 64
+        expected = [expected[int(index * gap + gap / 2)] for index in range(64)]
+    seconds = num_frames / Fraction(rate)
+    assert StrideSampling().at_rate(num_frames, seconds, fps=1, max_frames=768) == expected
+
+
+@pytest.mark.parametrize(
+    ("fps", "max_frames", "expected"), [(0.5, 768, [0, 20]), (40, 768, list(range(40))), (1, 2, [10, 30])]
+)
+def test_strides_follow_requests(fps: float, max_frames: int, expected: list[int]) -> None:
+    assert StrideSampling().at_rate(40, Fraction(4), fps=fps, max_frames=max_frames) == expected
+    assert StrideSampling().requested(40, 2, max_frames=768) == [10, 30]
+
+
+@given(num_frames=st.integers(1, 5000), rate=st.sampled_from([24.0, 25.0, 30.0, 60.0]))
+def test_rounded_segments_match_the_published_script_of_minicpm_v_4_5(num_frames: int, rate: float) -> None:
+    duration = num_frames / rate
+    count = min(max(round(3 * duration), 1), 240, num_frames)
+    gap = num_frames / count
+    expected = [int(index * gap + gap / 2) for index in range(count)]
+    sampling = SegmentSampling(fps=3, max_frames_at_rate=240, rounds_up=True)
+    found = sampling.at_rate(num_frames, num_frames / Fraction(rate), fps=3, max_frames=768)
+    # The script's floats may round a product to just below an integer; ours is exact.
+    assert len(found) == len(expected)
+    assert all(ours - theirs in (0, 1) for ours, theirs in zip(found, expected, strict=True))

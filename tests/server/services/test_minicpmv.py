@@ -76,6 +76,7 @@ def test_counts_the_tokens_of_images(channel: grpc.Channel) -> None:
     assert details.image_tokens == 4 * (4 + 2) + 3
 
 
-def test_a_model_of_images_says_so(channel: grpc.Channel) -> None:
+def test_a_model_of_images_and_videos_says_so(channel: grpc.Channel) -> None:
     listed: Any = model_pb2_grpc.ModelServiceStub(channel).ListModels(model_pb2.ListModelsRequest())
-    assert list(listed.data[0].input_modalities) == [model_pb2.MODALITY_TEXT, model_pb2.MODALITY_IMAGE]
+    text, image, video = model_pb2.MODALITY_TEXT, model_pb2.MODALITY_IMAGE, model_pb2.MODALITY_VIDEO
+    assert list(listed.data[0].input_modalities) == [text, image, video]
