@@ -22,6 +22,7 @@ _EXPECTED: Mapping[str, str] = {
     "missing": "one more value",
     "model_type": "a JSON object",
     "path_not_directory": "a folder that exists",
+    "path_not_file": "a file that exists",
 }
 """By Pydantic's type of error, where its own message is less clear."""
 

@@ -65,6 +65,12 @@ class ListenSettings(BaseModel):
     """Address to listen on. Without --api-keys let other machines in only through a proxy that authenticates."""
     port: Port = 50051
     """Port for gRPC; 0 takes a free one."""
+    tls_certificate: FilePath | None = None
+    """PEM file of the gRPC port's certificate. Turns TLS on; read again when it changes. Default: plain text."""
+    tls_key: Annotated[FilePath | None, Field(validate_default=True)] = None
+    """PEM file of the certificate's private key."""
+    tls_client_ca: FilePath | None = None
+    """PEM file of the CA that signs client certificates, which are then required (mutual TLS)."""
     metrics_host: str = "127.0.0.1"
     """Address of the Prometheus endpoint, /metrics."""
     metrics_port: Port = 9090
@@ -90,6 +96,16 @@ class ListenSettings(BaseModel):
     never."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """Least severe level that is logged."""
+
+    @field_validator("tls_key", "tls_client_ca")
+    @classmethod
+    def _check_tls(cls, path: Path | None, values: ValidationInfo) -> Path | None:
+        certificate = values.data.get("tls_certificate")
+        if values.field_name == "tls_key" and path is None and certificate is not None:
+            raise ValueError("expected the private key of --tls-certificate, which is given")
+        if path is not None and certificate is None:
+            raise ValueError("requires --tls-certificate")
+        return path
 
 
 class NameSettings(BaseModel):

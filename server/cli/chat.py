@@ -8,7 +8,7 @@ from typing import Annotated
 import grpc
 from cyclopts import Parameter
 
-from glimpse.client import Audio, ChatOptions, Chunk, Client, GlimpseError, Image, Video
+from glimpse.client import Audio, ChatOptions, Chunk, Client, GlimpseError, Image, Tls, Video
 from glimpse.client.messages import Part
 
 _Files = Annotated[tuple[str, ...], Parameter(negative="")]
@@ -23,6 +23,10 @@ def chat(
     audio: _Files = (),
     port: int = 50051,
     target: str | None = None,
+    tls: Annotated[bool, Parameter(negative="")] = False,
+    tls_ca: str | None = None,
+    tls_certificate: str | None = None,
+    tls_key: str | None = None,
     max_tokens: int | None = None,
     temperature: float | None = None,
 ) -> None:
@@ -44,6 +48,14 @@ def chat(
         The gRPC port of a server on this machine.
     target
         HOST:PORT of another server, or of its gateway.
+    tls
+        Connect with TLS, to a server whose certificate a public CA signed.
+    tls_ca
+        Connect with TLS; PEM file of the CA that signed the server's certificate.
+    tls_certificate
+        PEM file of your certificate, for servers that require one.
+    tls_key
+        PEM file of your certificate's private key.
     max_tokens
         The largest number of tokens in the answer. Default: the server's.
     temperature
@@ -59,13 +71,15 @@ def chat(
         options["max_completion_tokens"] = max_tokens
     if temperature is not None:
         options["temperature"] = temperature
-    _ask(target or f"127.0.0.1:{port}", parts, options)
+    uses_tls = tls or tls_ca or tls_certificate or tls_key
+    security = Tls(ca=tls_ca, certificate=tls_certificate, key=tls_key) if uses_tls else None
+    _ask(target or f"127.0.0.1:{port}", security, parts, options)
 
 
-def _ask(target: str, parts: list[Part], options: ChatOptions) -> None:
+def _ask(target: str, tls: Tls | None, parts: list[Part], options: ChatOptions) -> None:
     """Streams the answer to standard output; ends the process with a message where that fails."""
     try:
-        with Client(target, max_retries=0) as client:
+        with Client(target, tls=tls, max_retries=0) as client:
             _print_answer(client.stream(parts, **options))
     except BrokenPipeError:
         raise  # `glimpse.server.cli.main` handles it

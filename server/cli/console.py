@@ -98,8 +98,11 @@ def _computing(ready: Ready) -> str:
     return ", ".join(parts)
 
 
-def usage_text(*, model: str, http_url: str | None, target: str) -> str:
-    """Returns commands to copy, those whose programs are installed; `glimpse chat` always is."""
+def usage_text(*, model: str, http_url: str | None, target: str, uses_tls: bool = False) -> str:
+    """Returns commands to copy, those whose programs are installed; `glimpse chat` always is.
+
+    With TLS only that one: the CA that clients need to know is not known here.
+    """
     values = {
         "question": _QUESTION,
         "image": _short(EXAMPLE_IMAGE),
@@ -110,6 +113,9 @@ def usage_text(*, model: str, http_url: str | None, target: str) -> str:
         "target": target,
         "target_flag": "" if target == DEFAULT_TARGET else f" --target {target}",
     }
+    if uses_tls:
+        name, flag = "Command line; CA.pem is the CA that signed the certificate", " --tls-ca CA.pem"
+        return f"{name}, {target}\n\n{_CHAT.format(**values)}{flag}"
     examples: list[tuple[str, str, str, object]] = [("Command line", target, _CHAT, True)]
     if http_url is not None:
         examples += [

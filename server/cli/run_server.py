@@ -18,6 +18,7 @@ from glimpse.server.lifecycle.build_server import PortError, find_checkpoint
 from glimpse.server.lifecycle.gateway_child import GatewayDiedError
 from glimpse.server.lifecycle.logs import configure_logging
 from glimpse.server.lifecycle.run import address, local_host, run
+from glimpse.server.lifecycle.tls import TlsError
 from glimpse.server.settings import Settings
 
 
@@ -31,7 +32,7 @@ def run_server(settings: Settings, *, http_port: int | None, gateway_flags: Sequ
     """
     try:
         _serve(settings, http_port, gateway_flags)
-    except (CheckpointError, EngineError, IdentityConfigError, PortError, GatewayDiedError) as error:
+    except (CheckpointError, EngineError, IdentityConfigError, PortError, TlsError, GatewayDiedError) as error:
         sys.exit(f"glimpse: {error}")
 
 
@@ -49,7 +50,8 @@ def _serve(settings: Settings, http_port: int | None, gateway_flags: Sequence[st
         print(ready_text(ready, model=model, untrained=is_untrained(checkpoint.path)), end="\n\n")
         http_url = None if http_port is None else f"http://{address(host, http_port)}"
         target = address(host, settings.listen.port)
-        print(usage_text(model=model, http_url=http_url, target=target), flush=True)
+        uses_tls = settings.listen.tls_certificate is not None
+        print(usage_text(model=model, http_url=http_url, target=target, uses_tls=uses_tls), flush=True)
 
     with LoadingProgress(console) as progress, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(

@@ -1,5 +1,6 @@
 """`glimpse up` and `glimpse serve`: their flags. `glimpse.server.cli.run_server` is what they do."""
 
+import sys
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -9,6 +10,10 @@ from glimpse.server.settings import Names, Port, Settings
 
 _Flags = Annotated[Settings, Parameter(name="*")]
 _DEFAULTS = Settings()
+_NO_TLS = (
+    "glimpse: '--tls-certificate': expected with `glimpse serve`, got it with `glimpse up`, whose gateway has no TLS; "
+    "use `glimpse serve` and `glimpse gateway run --tls-certificate`"
+)
 
 
 def up(
@@ -26,6 +31,8 @@ def up(
         Host name under which the gateway answers, in addition to localhost; repeatable. Default: no other where --host
         is a loopback address, any elsewhere.
     """
+    if settings.listen.tls_certificate is not None:
+        sys.exit(_NO_TLS)
     flags = (*(f"--allow-origin={name}" for name in allow_origin), *(f"--allowed-host={name}" for name in allowed_host))
     _run(settings, http_port, flags)
 

@@ -35,6 +35,7 @@ from glimpse.server.lifecycle.connections import connection_options
 from glimpse.server.lifecycle.loop_delay import watch_loop_delay
 from glimpse.server.lifecycle.malloc import return_memory
 from glimpse.server.lifecycle.server import Server
+from glimpse.server.lifecycle.tls import server_credentials, tls_files
 from glimpse.server.openai.facade import add_facade
 from glimpse.server.parse.pooling import EmbeddingModel
 from glimpse.server.request import ReasoningSupport
@@ -346,8 +347,11 @@ def _max_model_len(options: EngineOptions, model: ModelConfig, engine: EngineCli
 
 def _listen(server: grpc.aio.Server, settings: ListenSettings) -> int:
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    address, files = f"{host}:{settings.port}", tls_files(settings)
     try:
-        return server.add_insecure_port(f"{host}:{settings.port}")
+        if files is None:
+            return server.add_insecure_port(address)
+        return server.add_secure_port(address, server_credentials(files))
     except RuntimeError as error:
         raise PortError(settings.host, settings.port, "--port") from error
 

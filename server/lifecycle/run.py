@@ -39,6 +39,7 @@ async def run(
         EngineError: the engine died while it loaded.
         IdentityConfigError: a file that says who may call cannot be used.
         PortError: a port cannot be listened on.
+        TlsError: the certificate, its key or the CA of clients cannot be used.
         GatewayDiedError: the gateway ended by itself.
     """
     signals = StopSignals()

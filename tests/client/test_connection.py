@@ -5,15 +5,16 @@ import os
 import signal
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import grpc
 import grpc.aio
 import pytest
 
 from glimpse import Client
-from glimpse.client import GlimpseError
+from glimpse.client import GlimpseError, Tls
 from glimpse.gateway.run import Envoy
-from glimpse.gateway.tls import Tls
+from glimpse.gateway.tls import Tls as GatewayTls
 from glimpse.v1 import model_pb2
 from tests.client.harness import opened
 from tests.gateway.backend import start_backend
@@ -124,11 +125,28 @@ def test_max_retries_has_a_range() -> None:
 
 async def test_calls_the_gateway_over_tls(kind: str, tmp_path: Path) -> None:
     backend = await start_backend()
-    tls = Tls(certificate=CERTIFICATES / "gateway.pem", key=CERTIFICATES / "gateway.key")
-    credentials = grpc.ssl_channel_credentials((CERTIFICATES / "ca.pem").read_bytes())
-    async with (
-        Envoy(listen=ANY_PORT, upstream=backend.address, run_dir=tmp_path, tls=tls) as envoy,
-        opened(kind, str(envoy.address), credentials=credentials) as client,
-    ):
-        assert (await client.count_tokens("Hello")).prompt_tokens == 7
+    ca, certificate, key = (CERTIFICATES / name for name in ("ca.pem", "client.pem", "client.key"))
+    server = GatewayTls(certificate=CERTIFICATES / "gateway.pem", key=CERTIFICATES / "gateway.key", client_ca=ca)
+    security: list[dict[str, Any]] = [
+        {"tls": Tls(ca=ca, certificate=str(certificate), key=str(key))},
+        {"tls": Tls(ca=ca, certificate=certificate, key=key, server_name="localhost")},
+        {"credentials": grpc.ssl_channel_credentials(ca.read_bytes(), key.read_bytes(), certificate.read_bytes())},
+    ]
+    async with Envoy(listen=ANY_PORT, upstream=backend.address, run_dir=tmp_path, tls=server) as envoy:
+        for each in security:
+            async with opened(kind, str(envoy.address), **each) as client:
+                assert (await client.count_tokens("Hello")).prompt_tokens == 7
+        for tls in (Tls(ca=ca), Tls(ca=ca, certificate=certificate, key=key, server_name="elsewhere")):
+            async with opened(kind, str(envoy.address), tls=tls, max_retries=0) as client:
+                with pytest.raises(GlimpseError):
+                    await client.count_tokens("Hello")
     await backend.server.stop(0)
+
+
+def test_incomplete_tls_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"'tls\.key': expected a file, got None"):
+        Client(tls=Tls(certificate="client.pem"))
+    with pytest.raises(ValueError, match="'tls': expected None beside 'credentials'"):
+        Client(tls=Tls(), credentials=grpc.ssl_channel_credentials())
+    with pytest.raises(OSError, match="none"):
+        Client(tls=Tls(ca="/none"))

@@ -12,6 +12,7 @@ from glimpse.client.errors import GlimpseError
 from glimpse.client.messages import Audio, Image, Message, Video
 from glimpse.client.options import ChatOptions, EmbedOptions, RerankOptions, ScoreOptions
 from glimpse.client.responses import Chunk, Completion, Embeddings, Ranking, Scores
+from glimpse.client.tls import Tls
 
 __all__ = [
     "AsyncClient",
@@ -29,5 +30,6 @@ __all__ = [
     "RerankOptions",
     "ScoreOptions",
     "Scores",
+    "Tls",
     "Video",
 ]

@@ -29,6 +29,7 @@ from glimpse.client.requests import (
     upload_requests,
 )
 from glimpse.client.responses import Chunk, Completion, Embeddings, Ranking, Scores
+from glimpse.client.tls import Tls
 from glimpse.v1 import (
     chat_pb2,
     chat_pb2_grpc,
@@ -49,12 +50,13 @@ class AsyncClient:
         target: str = DEFAULT_TARGET,
         *,
         credentials: grpc.ChannelCredentials | None = None,
+        tls: Tls | None = None,
         timeout: float | None = None,
         max_retries: int = 2,
     ) -> None:
         """Connects when the first call is made. Takes the arguments of `Client`, in a running event loop."""
         self._channel = open_channel(
-            grpc.aio.insecure_channel, grpc.aio.secure_channel, target, credentials, max_retries
+            grpc.aio.insecure_channel, grpc.aio.secure_channel, target, credentials, tls, max_retries
         )
         self._timeout = timeout
         self._chat = chat_pb2_grpc.ChatServiceStub(self._channel)

@@ -6,6 +6,8 @@ from typing import Any, TypeVar
 
 import grpc
 
+from glimpse.client.tls import Tls
+
 DEFAULT_TARGET = "127.0.0.1:50051"
 """Where `glimpse up` and `glimpse serve` listen unless `--port` changes it."""
 
@@ -24,10 +26,16 @@ def open_channel(
     secure: Callable[..., _ChannelT],
     target: str,
     credentials: grpc.ChannelCredentials | None,
+    tls: Tls | None,
     max_retries: int,
 ) -> _ChannelT:
-    """Opens a channel with one of gRPC's two functions. Raises ValueError as `Client` does."""
+    """Opens a channel with one of gRPC's two functions. Raises ValueError and OSError as `Client` does."""
     target, options = _check_target(target), _channel_options(max_retries)
+    if tls is not None:
+        if credentials is not None:
+            raise ValueError("'tls': expected None beside 'credentials', which replace it")
+        credentials = tls.credentials()
+        options += tls.channel_options()
     return insecure(target, options) if credentials is None else secure(target, credentials, options)
 
 

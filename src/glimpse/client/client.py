@@ -27,6 +27,7 @@ from glimpse.client.requests import (
     upload_requests,
 )
 from glimpse.client.responses import Chunk, Completion, Embeddings, Ranking, Scores
+from glimpse.client.tls import Tls
 from glimpse.v1 import (
     chat_pb2,
     chat_pb2_grpc,
@@ -47,6 +48,7 @@ class Client:
         target: str = DEFAULT_TARGET,
         *,
         credentials: grpc.ChannelCredentials | None = None,
+        tls: Tls | None = None,
         timeout: float | None = None,
         max_retries: int = 2,
     ) -> None:
@@ -54,15 +56,17 @@ class Client:
 
         Args:
             target: HOST:PORT of the server or of its gateway, or another gRPC target, such as "dns:///NAME:PORT".
-            credentials: for TLS, such as `grpc.ssl_channel_credentials()`. Default: plain text.
+            credentials: gRPC's own, where `tls` does not suffice.
+            tls: for TLS: `Tls()`, `Tls(ca="ca.pem")`, or with a certificate of the client's. Default: plain text.
             timeout: the deadline in seconds of calls that give none. Default: no deadline.
             max_retries: how often a call is retried while the server is unavailable, 0 to 4. A stream is retried only
                 before its first chunk.
 
         Raises:
-            ValueError: the target is a URL, or `max_retries` is out of range.
+            ValueError: the target is a URL, `max_retries` is out of range, or `tls` is incomplete.
+            OSError: a file of `tls` cannot be read.
         """
-        self._channel = open_channel(grpc.insecure_channel, grpc.secure_channel, target, credentials, max_retries)
+        self._channel = open_channel(grpc.insecure_channel, grpc.secure_channel, target, credentials, tls, max_retries)
         self._timeout = timeout
         self._chat = chat_pb2_grpc.ChatServiceStub(self._channel)
         self._embedding = embedding_pb2_grpc.EmbeddingServiceStub(self._channel)

@@ -74,6 +74,8 @@ async def test_shows_the_reasoning_apart_from_the_answer(tiny_checkpoint: Path) 
         (("Hello", "--target=http://127.0.0.1:8080/v1"), "expected HOST:PORT, got 'http://127.0.0.1:8080/v1'"),
         (("--image", "a.png", "b.png", "What is it?"), "cannot read a.png: No such file"),
         (("a.png", "What is it?"), "cannot read What is it?: No such file or directory. The question comes before"),
+        (("Hello", "--tls-ca=/none"), "cannot read /none: No such file"),
+        (("Hello", "--tls-certificate=a.pem"), "'tls.key': expected a file, got None"),
         (("--temprature=0", "Hello"), "unknown option --temprature=0"),
     ],
 )

@@ -162,6 +162,11 @@ def test_prints_only_examples_whose_programs_are_installed(monkeypatch: pytest.M
     assert not any(name in text for name in ("curl", "openai"))
 
 
+def test_prints_what_clients_of_a_server_with_tls_need() -> None:
+    text = usage_text(model="m", http_url=None, target="127.0.0.1:6000", uses_tls=True)
+    assert text.endswith("--target 127.0.0.1:6000 --tls-ca CA.pem")
+
+
 def test_ctrl_c_while_loading_prints_no_traceback(tiny_checkpoint: Path) -> None:
     command = [sys.executable, "-m", "glimpse", "serve", f"--model={tiny_checkpoint}", "--port=0", "--metrics-port=0"]
     with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
