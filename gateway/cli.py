@@ -14,6 +14,7 @@ from cyclopts.validators import Number
 from pydantic import ByteSize, TypeAdapter
 
 from glimpse.gateway.address import Address
+from glimpse.gateway.authentication.filters import Authentication, parse_authentication
 from glimpse.gateway.config import DEFAULT_LIMITS, Limits, write_config
 from glimpse.gateway.health import is_serving
 from glimpse.gateway.run import LIMITS_HERE, Envoy, GatewayError
@@ -85,6 +86,8 @@ def run(
     tls_certificate: Path | None = None,
     tls_key: Path | None = None,
     tls_client_ca: Path | None = None,
+    api_keys: Path | None = None,
+    tenant_from_certificate: Annotated[bool, Parameter(negative="")] = False,
     max_connections: _Count = LIMITS_HERE.max_connections,
     max_heap_bytes: _Size = DEFAULT_LIMITS.max_heap_bytes,
     drain_seconds: _Seconds = 30,
@@ -117,6 +120,11 @@ def run(
         PEM file of the certificate's private key.
     tls_client_ca
         PEM file of the CA that signs client certificates, which are then required (mutual TLS).
+    api_keys
+        File with the hashes of API keys and their tenants, as the server's. It is read again when it changes. Requests
+        then need a credential, except for health.
+    tenant_from_certificate
+        The tenant of a request is the first URI, else the first DNS name, of the client's certificate.
     max_connections
         Most connections of clients. Further ones are closed at once.
     max_heap_bytes
@@ -132,6 +140,7 @@ def run(
     end_with_parent
         Stop, as on SIGTERM, when the parent process exits.
     """
+    tls = _tls(tls_certificate, tls_key, tls_client_ca)
     with tempfile.TemporaryDirectory(prefix="glimpse-gateway-") as temporary:
         folder = run_dir or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
@@ -142,7 +151,8 @@ def run(
             allowed_origins=allow_origin,
             allowed_hosts=allowed_host,
             access_log=access_log,
-            tls=_tls(tls_certificate, tls_key, tls_client_ca),
+            tls=tls,
+            authentication=_authentication(api_keys, by_certificate=tenant_from_certificate, tls=tls),
             limits=Limits(max_connections=max_connections, max_heap_bytes=max_heap_bytes),
             by_key=route_by_key,
             drain_seconds=drain_seconds,
@@ -166,6 +176,8 @@ def config(
     tls_certificate: Path | None = None,
     tls_key: Path | None = None,
     tls_client_ca: Path | None = None,
+    api_keys: Path | None = None,
+    tenant_from_certificate: Annotated[bool, Parameter(negative="")] = False,
     max_connections: _Count = DEFAULT_LIMITS.max_connections,
     max_heap_bytes: _Size = DEFAULT_LIMITS.max_heap_bytes,
 ) -> None:
@@ -197,11 +209,17 @@ def config(
         PEM file of the certificate's private key.
     tls_client_ca
         PEM file of the CA that signs client certificates, which are then required (mutual TLS).
+    api_keys
+        File with the hashes of API keys and their tenants, as the server's. It is read again when it changes. Requests
+        then need a credential, except for health.
+    tenant_from_certificate
+        The tenant of a request is the first URI, else the first DNS name, of the client's certificate.
     max_connections
         Most connections of clients. Further ones are closed at once.
     max_heap_bytes
         Envoy's memory, such as 2GiB. Near it, requests are refused with 503.
     """
+    tls = _tls(tls_certificate, tls_key, tls_client_ca)
     folder = folder.absolute()
     folder.mkdir(parents=True, exist_ok=True)
     path = write_config(
@@ -212,7 +230,8 @@ def config(
         allowed_origins=allow_origin,
         allowed_hosts=allowed_host,
         access_log=access_log,
-        tls=_tls(tls_certificate, tls_key, tls_client_ca),
+        tls=tls,
+        authentication=_authentication(api_keys, by_certificate=tenant_from_certificate, tls=tls),
         limits=Limits(max_connections=max_connections, max_heap_bytes=max_heap_bytes),
         by_key=route_by_key,
     )
@@ -234,6 +253,13 @@ def health(*, upstream: _AddressFlag = _UPSTREAM) -> int:
 def _tls(certificate: Path | None, key: Path | None, client_ca: Path | None) -> Tls | None:
     try:
         return parse_tls(certificate, key, client_ca)
+    except ValueError as error:
+        raise GatewayError(str(error)) from error
+
+
+def _authentication(api_keys: Path | None, *, by_certificate: bool, tls: Tls | None) -> Authentication:
+    try:
+        return parse_authentication(api_keys, by_certificate=by_certificate, tls=tls)
     except ValueError as error:
         raise GatewayError(str(error)) from error
 

@@ -14,6 +14,7 @@ from typing import Any
 from glimpse.gateway import descriptors
 from glimpse.gateway.access import origin_matchers, request_checks
 from glimpse.gateway.address import Address
+from glimpse.gateway.authentication.filters import EVERYONE, Authentication, http_filters, lines, route_options
 from glimpse.gateway.replicas import affinity, clusters, routes
 from glimpse.gateway.tls import Tls, transport_socket
 
@@ -104,6 +105,7 @@ _LOCAL_REPLIES = (
         code="method_not_allowed",
         message="%REQUEST_HEADER(:METHOD)% is not allowed on %PATH(NQ:ORIG_OR_PATH)%",
     ),
+    _LocalReply(status=401, type="authentication_error", code="invalid_credential", message="%LOCAL_REPLY_BODY%"),
     _LocalReply(status=403, type="permission_error", code="permission_denied", message="%LOCAL_REPLY_BODY%"),
     _LocalReply(status=408, code="request_timeout", message="The request did not arrive in time."),
     _LocalReply(status=413, code="request_too_large", message="The request body is too large."),
@@ -132,6 +134,7 @@ def write_config(
     allowed_hosts: Sequence[str] = (),
     access_log: bool,
     tls: Tls | None = None,
+    authentication: Authentication = EVERYONE,
     limits: Limits = DEFAULT_LIMITS,
     by_key: bool | None = None,
 ) -> Path:
@@ -147,6 +150,7 @@ def write_config(
             other on a loopback address, any on others.
         access_log: whether Envoy writes a line for each request to standard output.
         tls: the listener's certificate; Envoy must be able to read its files. Default: plain text.
+        authentication: how the gateway learns who is calling. Default: everyone may call.
         limits: bounds on connections and memory.
         by_key: whether requests are routed by key. Default: where there may be several servers.
     """
@@ -187,6 +191,8 @@ def write_config(
         "affinity_filter": _items([affinity.http_filter()] if by_key else []),
         "key_listener": _items([affinity.key_listener()] if by_key else []),
         "clusters": _clusters(upstreams, by_key=by_key),
+        "authentication_filters": _items(http_filters(authentication)),
+        "authentication_options": lines(route_options(authentication)),
         "requests_lua": (_HERE / "requests.lua").read_text(),
         "errors_lua": (_HERE / "errors.lua").read_text(),
     }

@@ -71,6 +71,8 @@ local function openai_error(json, status, grpc_status)
   )
 end
 
+local UNAUTHENTICATED = 401
+
 local function remove_grpc(headers)
   for _, name in ipairs(GRPC_HEADERS) do headers:remove(name) end
 end
@@ -102,5 +104,6 @@ function envoy_on_response(handle)
   local error = status == CANCELLED and STOPPED or openai_error(json, status, grpc_status)
   headers:replace(":status", tostring(status == CANCELLED and 503 or status))
   headers:replace("content-type", "application/json")
+  if status == UNAUTHENTICATED then headers:replace("www-authenticate", "Bearer") end
   headers:replace("content-length", tostring(handle:body():setBytes(error)))
 end

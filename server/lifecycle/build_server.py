@@ -145,13 +145,13 @@ async def start_server(
         IdentityConfigError: a file that says who may call cannot be used.
         PortError: a port cannot be listened on.
     """
-    access = build_access(settings.access)
+    clients = ClientIdentifier(settings.listen.trusted_proxies)
+    access = build_access(settings.access, clients)
     service_names = [service.full_name for service in (*_TYPED_SERVICES, _OPENAI_SERVICE)]
     health = Health(service_names)
     metrics = Metrics(checkpoint.names[0])
     load = LoadMeter(max_sequences=settings.engine.options.max_sequences)
     admission = Admission(max_queue_seconds=settings.engine.max_queue_seconds)
-    clients = ClientIdentifier(settings.listen.trusted_proxies)
     bodies = BodyBudget(settings.listen.body_in_flight_bytes)
     interceptor = RpcInterceptor(metrics, load, access=access, clients=clients, admission=admission, bodies=bodies)
     grpc_server = grpc.aio.server(

@@ -49,12 +49,13 @@ class ClientIdentifier:
 
     def _address(self, forwarded: str, peer: str) -> str:
         address = _peer_address(peer)
-        if forwarded and self._is_trusted(address):
+        if forwarded and self.is_proxy(peer):
             address = forwarded
         return _host(address)
 
-    def _is_trusted(self, address: str) -> bool:
-        """Peers without an address are Unix sockets, which are local."""
+    def is_proxy(self, peer: str) -> bool:
+        """Whether a peer may say who it speaks for. Peers without an address are Unix sockets, which are local."""
+        address = _peer_address(peer)
         try:
             parsed = ip_address(address)
         except ValueError:

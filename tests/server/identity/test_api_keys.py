@@ -57,21 +57,30 @@ def test_key_gives_the_tenant(tmp_path: Path, header: tuple[str, str]):
 
 
 @pytest.mark.parametrize(
-    ("metadata", "reason"),
+    ("metadata", "what"),
     [
-        ([], "missing_credential"),
-        ([("authorization", "Bearer ")], "missing_credential"),
-        ([("authorization", "Bearer other")], "invalid_api_key"),
-        ([("authorization", f"Bearer {HASH}")], "invalid_api_key"),
-        ([("x-glimpse-tenant", "acme")], "missing_credential"),
+        ([], "has no credential"),
+        ([("authorization", "Bearer ")], "has no credential"),
+        ([("authorization", "Bearer other")], "is not valid"),
+        ([("authorization", f"Bearer {HASH}")], "is not valid"),
+        ([("x-glimpse-tenant", "acme")], "has no credential"),
     ],
 )
-def test_nothing_else_gives_one(tmp_path: Path, metadata: list[tuple[str, str | bytes]], reason: str):
+def test_nothing_else_gives_one(tmp_path: Path, metadata: list[tuple[str, str | bytes]], what: str):
     access, _ = access_of(tmp_path / "keys", f"{HASH} acme")
     with pytest.raises(UnauthenticatedError) as caught:
         access.authenticate(CHAT, metadata)
-    assert caught.value.reason == reason
+    assert what in caught.value.message
     assert "secret" not in caught.value.message
+
+
+def test_gateway_names_the_tenant_where_it_is_trusted(tmp_path: Path):
+    access = Access(is_gateway=lambda peer: peer == "ipv4:127.0.0.1:1")
+    named = [("x-glimpse-tenant", "spiffe://example.org/acme"), ("authorization", "Bearer a.b.c")]
+    assert access.authenticate(CHAT, named, "ipv4:127.0.0.1:1").tenant.name == "spiffe://example.org/acme"
+    for metadata, peer in ((named, "ipv4:192.0.2.7:1"), ([("x-glimpse-tenant", "a b")], "ipv4:127.0.0.1:1")):
+        with pytest.raises(UnauthenticatedError):
+            access.authenticate(CHAT, metadata, peer)
 
 
 def test_file_is_read_again_and_a_broken_one_is_not_taken_over(tmp_path: Path):

@@ -1,0 +1,80 @@
+"""Tenants as clients see them: `glimpse up --api-keys`, through Envoy and past it."""
+
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import openai
+import pytest
+
+from glimpse.server.identity.api_keys import Caller, key_line
+from glimpse.v1 import model_pb2, model_pb2_grpc
+from tests.e2e.stack import Stack, start_stack
+
+LIMITS = "[tenant.brief]\ntokens_per_minute = 10\n[tenant.capped]\nmin_priority = 0\n"
+ASKED: Any = {"model": "nano", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 4}
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    folder = tmp_path_factory.mktemp("tenants")
+    keys, limits = folder / "keys", folder / "tenants.toml"
+    keys.write_text("\n".join(key_line(f"{name}-key", Caller(tenant=name)) for name in ("acme", "brief", "capped")))
+    limits.write_text(LIMITS)
+    running = start_stack(folder, f"--api-keys={keys}", f"--tenants={limits}")
+    yield running
+    running.stop()
+
+
+def ask(stack: Stack, key: str, **members: Any) -> Any:
+    with openai.OpenAI(base_url=stack.openai_url, api_key=key, max_retries=0) as client:
+        return client.chat.completions.create(**ASKED, extra_body=members)
+
+
+def test_openai_s_library_sends_the_key(stack: Stack) -> None:
+    assert ask(stack, "acme-key").choices[0].message.content is not None
+    with pytest.raises(openai.AuthenticationError) as caught:
+        ask(stack, "wrong-key")
+    assert caught.value.code == "invalid_credential"
+    assert stack.health() == 200
+
+
+def test_port_of_the_server_checks_too(stack: Stack) -> None:
+    with grpc.insecure_channel(stack.target) as channel:
+        models = model_pb2_grpc.ModelServiceStub(channel)
+        assert models.ListModels(model_pb2.ListModelsRequest(), metadata=(("x-api-key", "acme-key"),)).data
+        with pytest.raises(grpc.RpcError) as caught:
+            models.ListModels(model_pb2.ListModelsRequest(), metadata=(("x-glimpse-tenant", "acme"),))
+    assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_used_up_quota_says_when_to_retry(stack: Stack) -> None:
+    used = ask(stack, "brief-key").usage
+    with pytest.raises(openai.RateLimitError) as caught:
+        ask(stack, "brief-key")
+    assert caught.value.code == "rate_limit_exceeded"
+    seconds = int(caught.value.response.headers["retry-after"])
+    assert 1 <= seconds <= 6 * (used.total_tokens - 10 + 1) + 1
+
+
+def test_limit_is_named_as_the_client_wrote_it(stack: Stack) -> None:
+    with pytest.raises(openai.BadRequestError) as caught:
+        ask(stack, "capped-key", priority=-1)
+    assert (caught.value.code, caught.value.param) == ("tenant_limit", "priority")
+
+
+def test_body_of_a_stranger_is_not_awaited(stack: Stack) -> None:
+    announced = {"content-type": "application/json", "content-length": str(32 << 20), "expect": "100-continue"}
+    request = urllib.request.Request(f"{stack.openai_url}/chat/completions", b"{", announced)
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        urllib.request.urlopen(request, timeout=30)
+    with caught.value:
+        assert caught.value.code == 401
+
+
+def test_a_missing_file_of_keys_is_an_error_at_the_start(tmp_path: Path) -> None:
+    with pytest.raises(pytest.fail.Exception, match="expected a readable file"):
+        start_stack(tmp_path, f"--api-keys={tmp_path / 'none'}")
