@@ -29,10 +29,26 @@ struct alignas(64) ThreadSpace {
 
 int range_count(int num_keys) { return (num_keys + kRangeKeys - 1) / kRangeKeys; }
 
+// Returns the keys up to a column's own.
+template <class T>
+int own_keys(const Job<T>& job, int column) {
+  return job.source.num_keys - job.num_tokens + column / job.num_heads + 1;
+}
+
+// Returns the end of the keys that a column attends to.
 template <class T>
 int visible_to(const Job<T>& job, int column) {
-  return job.causal ? job.source.num_keys - job.num_tokens + column / job.num_heads + 1 : job.source.num_keys;
+  if (job.limits) return job.limits[column / job.num_heads];
+  return job.causal ? own_keys(job, column) : job.source.num_keys;
 }
+
+// Returns the first key that a column attends to.
+template <class T>
+int visible_from(const Job<T>& job, int column) {
+  return job.window ? std::max(own_keys(job, column) - job.window, 0) : 0;
+}
+
+int first_range(const QueryTile& tile) { return tile.starts[0] / kRangeKeys; }
 
 int last_limit(const QueryTile& tile) { return tile.limits[tile.columns - 1]; }
 
@@ -107,7 +123,10 @@ class TaskRunner {
     tile.columns = std::min((num_columns + step - 1) / step * step, kMaxColumns);
     const int first = task.first_column + index * kMaxColumns;
     const int last = task.first_column + task.num_columns - 1;
-    for (int i = 0; i < tile.columns; ++i) tile.limits[i] = visible_to(*task.job, std::min(first + i, last));
+    for (int i = 0; i < tile.columns; ++i) {
+      tile.limits[i] = visible_to(*task.job, std::min(first + i, last));
+      tile.starts[i] = visible_from(*task.job, std::min(first + i, last));
+    }
     const T* rows[kMaxColumns];
     find_rows(task, index, task.job->query, task.job->query_stride, rows);
     kernels_.pack_queries(rows, head_dim_, shape_.query_dim, tile);
@@ -118,10 +137,10 @@ class TaskRunner {
     zero_missing_values(shape_, range, space_.last_values);
     for (int i = 0; i < task.num_tiles(); ++i) {
       const QueryTile& tile = space_.tiles[i];
-      if (range.first >= last_limit(tile)) continue;
+      if (index < first_range(tile) || range.first >= last_limit(tile)) continue;
       if (task.num_ranges < task.all_ranges) {
-        kernels_.attend(shape_, tile, range, space_.workspace, task.partials[index * task.num_tiles() + i]);
-      } else if (index == 0) {
+        kernels_.attend(shape_, tile, range, space_.workspace, partial_of(task, index, i));
+      } else if (index == first_range(tile)) {
         kernels_.attend(shape_, tile, range, space_.workspace, space_.totals[i]);
       } else {
         kernels_.attend(shape_, tile, range, space_.workspace, space_.partial);
@@ -130,17 +149,21 @@ class TaskRunner {
     }
   }
 
+  static Partial& partial_of(const Task<T>& task, int range, int tile) {
+    return task.partials[(range - task.begin_range) * task.num_tiles() + tile];
+  }
+
   void merge_tile(const Task<T>& task, int index) {
     const QueryTile& tile = space_.tiles[index];
-    Partial& total = task.partials[index];
-    for (int range = 1; range * kRangeKeys < last_limit(tile); ++range) {
-      kernels_.merge(shape_.value_dim, tile.columns, task.partials[range * task.num_tiles() + index], total);
+    Partial& total = partial_of(task, first_range(tile), index);
+    for (int range = first_range(tile) + 1; range * kRangeKeys < last_limit(tile); ++range) {
+      kernels_.merge(shape_.value_dim, tile.columns, partial_of(task, range, index), total);
     }
   }
 
   void finish_tile(const Task<T>& task, int index) {
     const bool whole = task.num_ranges == task.all_ranges;
-    const Partial& total = whole ? space_.totals[index] : task.partials[index];
+    const Partial& total = whole ? space_.totals[index] : partial_of(task, first_range(space_.tiles[index]), index);
     T* rows[kMaxColumns];
     find_rows(task, index, task.job->output, task.job->output_stride, rows);
     kernels_.finish(shape_.value_dim, space_.tiles[index].columns, total, rows);
@@ -161,8 +184,9 @@ std::vector<Task<T>> group_columns(const std::vector<Job<T>>& jobs) {
     const int num_columns = job.num_tokens * job.num_heads;
     for (int first = 0; first < num_columns; first += kTaskTiles * kMaxColumns) {
       const int count = std::min(kTaskTiles * kMaxColumns, num_columns - first);
-      const int num_ranges = range_count(visible_to(job, first + count - 1));
-      tasks.push_back({&job, first, count, 0, num_ranges, num_ranges, nullptr, nullptr, 1});
+      const int begin = visible_from(job, first) / kRangeKeys;
+      const int num_ranges = range_count(visible_to(job, first + count - 1)) - begin;
+      tasks.push_back({&job, first, count, begin, num_ranges, begin, num_ranges, nullptr, nullptr, 1});
     }
   }
   return tasks;
@@ -200,7 +224,7 @@ std::vector<Task<T>> split_ranges(const std::vector<Task<T>>& groups) {
     const int num_parts = *num_pending = (group.num_ranges + step - 1) / step;
     for (int first = 0; first < group.num_ranges; first += step) {
       Task<T> task = group;
-      task.first_range = first;
+      task.first_range = group.first_range + first;
       task.num_ranges = std::min(step, group.num_ranges - first);
       task.partials = partial;
       task.num_pending = num_pending;
@@ -246,7 +270,9 @@ void add_jobs(const PagedHeads<T>& heads, const PagedSequence& sequence, const T
                     token_stride,
                     sequence.num_tokens,
                     num_queries_per_kv,
-                    true});
+                    true,
+                    sequence.window,
+                    sequence.limits});
   }
 }
 

@@ -33,7 +33,10 @@ struct Job {
   T* output;       // like `query`, with stride `output_stride`
   long query_stride, output_stride;
   int num_tokens, num_heads;
-  bool causal;  // whether a token attends to keys up to its own only; the last token attends to all
+  bool causal;     // whether a token attends to keys up to its own only; the last token attends to all
+  int window = 0;  // keys up to its own that a token attends to at most; 0: all
+  const std::int32_t* limits = nullptr;  // of each token, the keys it attends to, those before its window included;
+                                         // they do not decrease; null: as `causal` says
 };
 
 // The heads of one layer's paged KV cache.
@@ -46,9 +49,11 @@ struct PagedHeads {
 
 // A sequence whose last tokens are computed.
 struct PagedSequence {
-  const std::int32_t* blocks;  // its block table
-  int num_keys;                // its tokens so far, those that are computed included
-  int num_tokens;              // of which are computed
+  const std::int32_t* blocks;            // its block table
+  int num_keys;                          // its tokens so far, those that are computed included
+  int num_tokens;                        // of which are computed
+  int window = 0;                        // as in `Job`
+  const std::int32_t* limits = nullptr;  // as in `Job`, of the tokens that are computed
 };
 
 // Some columns of a job against some ranges of its keys.
@@ -57,10 +62,10 @@ struct Task {
   const Job<T>* job;
   int first_column, num_columns;
   int first_range, num_ranges;
-  int all_ranges;     // of these columns; other tasks compute the ranges beyond num_ranges
-  Partial* partials;  // [all_ranges][tiles], if there are other tasks
-  int* num_pending;   // and the number of these tasks that are not done
-  int num_parts;      // number of tasks that share these columns
+  int begin_range, all_ranges;  // of these columns; other tasks compute those that this one does not
+  Partial* partials;            // [all_ranges][tiles], if there are other tasks
+  int* num_pending;             // and the number of these tasks that are not done
+  int num_parts;                // number of tasks that share these columns
 
   int num_tiles() const { return (num_columns + kMaxColumns - 1) / kMaxColumns; }
   int cost() const { return num_ranges * num_tiles(); }

@@ -4,7 +4,9 @@ The reference implementations are `glimpse.engine.layers.attention` and `glimpse
 instruction set level, a token's result is bit-identical for any batch, prompt chunks and number of threads.
 """
 
+from collections.abc import Sequence
 from ctypes import CDLL, byref
+from dataclasses import dataclass
 from functools import cache
 
 import torch
@@ -13,6 +15,7 @@ from torch.nn import functional
 
 from glimpse.engine.layers.rotary import Rotation
 from glimpse.engine.native.library import DType, Level, Norm, load_library
+from glimpse.engine.tensors import paged_plan
 from glimpse.engine.tensors.kv_cache import LayerCache
 from glimpse.engine.tensors.paged_plan import PagedPlan
 
@@ -20,6 +23,53 @@ MAX_HEAD_DIM = 256
 BLOCK_SIZES = (32, 64, 96, 128)
 
 _LANES = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MaskedPlan:
+    """A step's sequences, and which of their tokens the new ones attend to."""
+
+    sequences: PagedPlan
+    window: int | None
+    """How many tokens each token attends to, itself included; None for all up to itself."""
+    limits: Tensor | None
+    """int32 [tokens]: how many tokens of its sequence each new token attends to, those before its window included; None
+    for those up to itself."""
+
+
+def plan_attention(
+    *,
+    query_lengths: Sequence[int],
+    key_lengths: Sequence[int],
+    block_tables: Tensor,
+    window: int | None = None,
+    bidirectional: Sequence[tuple[int, int]] = (),
+) -> MaskedPlan:
+    """Returns the plan that layers of a step share.
+
+    Args:
+        query_lengths: number of new tokens of each sequence, in packed order.
+        key_lengths: number of tokens of each sequence so far, including the new ones.
+        block_tables: [sequences, blocks], padded with any valid block.
+        window: as in `MaskedPlan`.
+        bidirectional: (first row, number of rows) of new tokens that attend to each other, also to later ones; those of
+            one sequence each.
+    """
+    sequences = paged_plan.plan_attention(
+        query_lengths=query_lengths, key_lengths=key_lengths, block_tables=block_tables
+    )
+    limits = _limits(query_lengths, key_lengths, bidirectional) if bidirectional else None
+    return MaskedPlan(sequences=sequences, window=window, limits=limits)
+
+
+def _limits(
+    query_lengths: Sequence[int], key_lengths: Sequence[int], bidirectional: Sequence[tuple[int, int]]
+) -> Tensor:
+    own = zip(query_lengths, key_lengths, strict=True)
+    limits = torch.cat([torch.arange(keys - queries + 1, keys + 1, dtype=torch.int32) for queries, keys in own])
+    for first, count in bidirectional:
+        limits[first : first + count] = int(limits[first + count - 1])
+    return limits
 
 
 def supports_head(head_dim: int) -> bool:
@@ -97,8 +147,9 @@ def rotate(x: Tensor, rotation: Rotation, *, num_heads: int) -> None:
     )
 
 
-def paged_attention(query: Tensor, cache: LayerCache, plan: PagedPlan, *, level: Level) -> Tensor:
-    """Computes causal attention of each new token to its sequence's tokens up to and including itself.
+def paged_attention(query: Tensor, cache: LayerCache, plan: MaskedPlan, *, level: Level) -> Tensor:
+    """Computes causal attention of each new token to its sequence's tokens up to and including itself, or as the plan
+    says.
 
     Args:
         query: [tokens, heads, head_dim]; consecutive query heads share a key-value head.
@@ -110,22 +161,24 @@ def paged_attention(query: Tensor, cache: LayerCache, plan: PagedPlan, *, level:
         [tokens, heads, head_dim]
     """
     _, block_size, num_kv_heads, head_dim = cache.keys.shape
-    output = torch.empty_like(query)
+    output, sequences = torch.empty_like(query), plan.sequences
     _kernels().glimpse_paged_attention(
         level,
         DType.of(query.dtype),
         query.data_ptr(),
         cache.keys.data_ptr(),
         cache.values.data_ptr(),
-        plan.block_tables.data_ptr(),
-        plan.query_starts.data_ptr(),
-        plan.key_lengths.data_ptr(),
-        len(plan.key_lengths),
-        plan.block_tables.shape[1],
+        sequences.block_tables.data_ptr(),
+        sequences.query_starts.data_ptr(),
+        sequences.key_lengths.data_ptr(),
+        None if plan.limits is None else plan.limits.data_ptr(),
+        len(sequences.key_lengths),
+        sequences.block_tables.shape[1],
         query.shape[1],
         num_kv_heads,
         head_dim,
         block_size,
+        plan.window or 0,
         output.data_ptr(),
     )
     return output

@@ -167,6 +167,7 @@ void attend(const HeadShape& shape, const QueryTile& tile, const KeyRange<bf16>&
     multiply(segments, num_segments, depth, shape.query_dim, kBlockKeys, tile.packed, tile.columns,
              workspace.scores + block * kBlockKeys * tile.columns);
   }
+  hide_keys(tile, range.first, visible.hidden, workspace.scores);
   softmax(shape, tile, range, visible, num_blocks * kBlockKeys, workspace, partial);
   multiply(range.values, num_blocks, kBlockKeys, range.value_stride, shape.value_dim, workspace.weights, tile.columns,
            partial.out);

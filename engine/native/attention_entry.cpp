@@ -105,10 +105,12 @@ void attend_packed(int level, const Patches<T>& patches, float scale, T* output)
 // query and output: [tokens, num_heads, head_dim]. keys: [blocks, num_kv_heads, block_size, head_dim].
 // values: [blocks, num_kv_heads, head_dim, block_size]. Sequence s has the tokens query_starts[s] to query_starts[s +
 // 1] and key_lengths[s] keys, the tokens' own last, in the blocks block_tables[s][...]. All numbers are of `dtype`.
+// window and limits (of all tokens): as in `Job`.
 extern "C" void glimpse_paged_attention(int level, DType dtype, const void* query, const void* keys, const void* values,
                                         const std::int32_t* block_tables, const std::int32_t* query_starts,
-                                        const std::int32_t* key_lengths, int num_sequences, int table_width,
-                                        int num_heads, int num_kv_heads, int head_dim, int block_size, void* output) {
+                                        const std::int32_t* key_lengths, const std::int32_t* limits, int num_sequences,
+                                        int table_width, int num_heads, int num_kv_heads, int head_dim, int block_size,
+                                        int window, void* output) {
   const HeadShape shape = {head_dim, head_dim, glimpse::score_scale(head_dim)};
   glimpse::with_type(dtype, [&](auto zero) {
     using T = decltype(zero);
@@ -119,7 +121,8 @@ extern "C" void glimpse_paged_attention(int level, DType dtype, const void* quer
       const long first = query_starts[sequence];
       const long offset = first * num_heads * head_dim;
       const glimpse::PagedSequence paged = {block_tables + static_cast<long>(sequence) * table_width,
-                                            key_lengths[sequence], query_starts[sequence + 1] - query_starts[sequence]};
+                                            key_lengths[sequence], query_starts[sequence + 1] - query_starts[sequence],
+                                            window, limits ? limits + first : nullptr};
       glimpse::add_jobs(heads, paged, static_cast<const T*>(query) + offset, static_cast<T*>(output) + offset, jobs);
     }
     glimpse::run_jobs(glimpse::attention_kernels<T>(level, head_dim), shape, head_dim, jobs);

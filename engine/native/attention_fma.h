@@ -115,6 +115,7 @@ void attend(const HeadShape& shape, const QueryTile& tile, const KeyRange<T>& ra
     multiply(&range.keys[block], 1, shape.query_dim, shape.query_dim, kBlockKeys, tile.wide, tile.columns,
              workspace.panel, workspace.scores + block * kBlockKeys * tile.columns);
   }
+  hide_keys(tile, range.first, visible.hidden, workspace.scores);
   for_vectors(tile.columns, [&](auto lanes, int column) {
     softmax<decltype(lanes)>(shape, tile, range.first, visible, num_blocks * kBlockKeys, column,
                              workspace.scores + column, partial);

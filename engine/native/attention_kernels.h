@@ -5,6 +5,7 @@
 // operations, and keys (as rows) and values (as columns, `values` below) enter the matrix units as they lie in memory.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 
 #include "types.h"
@@ -29,7 +30,9 @@ struct alignas(64) QueryTile {
     bf16 packed[kMaxHeadDim * kMaxColumns];  // [query_dim / 2][columns][2]
     float wide[kMaxHeadDim * kMaxColumns];   // [query_dim][columns]
   };
-  int limits[kMaxColumns];  // number of its sequence's keys that each column attends to
+  // Each column attends to the keys of its sequence from `starts` to before `limits`. Neither decreases.
+  int limits[kMaxColumns];
+  int starts[kMaxColumns];
   int columns;
 };
 
@@ -62,7 +65,8 @@ struct alignas(64) Workspace {
 
 struct Visible {
   int by_all;   // keys of the range that all columns attend to
-  int by_some;  // keys that at least one column attends to
+  int by_some;  // keys that at least one column attends to, and those before them
+  int hidden;   // the first keys of the range, to which some columns do not attend since their windows start later
 };
 
 template <class T>
@@ -73,7 +77,18 @@ Visible visible_keys(const QueryTile& tile, const KeyRange<T>& range) {
     least = seen < least ? seen : least;
     most = seen > most ? seen : most;
   }
-  return {least > 0 ? least : 0, most < range.num_keys ? most : range.num_keys};
+  most = most < range.num_keys ? most : range.num_keys;
+  const int hidden = tile.starts[tile.columns - 1] - range.first;
+  return {least > 0 ? least : 0, most, hidden <= 0 ? 0 : hidden < most ? hidden : most};
+}
+
+// Hides the scores [num_rows][columns] of keys before the columns' windows.
+inline void hide_keys(const QueryTile& tile, int first_key, int num_rows, float* scores) {
+  for (int row = 0; row < num_rows; ++row, scores += tile.columns) {
+    for (int column = 0; column < tile.columns; ++column) {
+      if (first_key + row < tile.starts[column]) scores[column] = -INFINITY;
+    }
+  }
 }
 
 // Kernels for queries, keys and values in bf16 or float.

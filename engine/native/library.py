@@ -191,7 +191,7 @@ SIGNATURES = {
         [c_int32, c_void_p, *[POINTER(Norm)] * 2, *[c_void_p] * 3, c_int64, *[c_int] * 4, *[c_void_p] * 3],
         None,
     ),
-    "glimpse_paged_attention": ([c_int, c_int32, *[c_void_p] * 6, *[c_int] * 6, c_void_p], None),
+    "glimpse_paged_attention": ([c_int, c_int32, *[c_void_p] * 7, *[c_int] * 7, c_void_p], None),
     "glimpse_packed_attention": (
         [c_int, c_int32, *[c_void_p] * 3, *[c_int64] * 3, c_void_p, *[c_int] * 4, c_void_p],
         None,

@@ -11,8 +11,10 @@ from glimpse.engine.layers.mlp import GatedMLP, PlainMLP
 from glimpse.engine.layers.norm import HeadNorms, RMSNorm
 from glimpse.engine.layers.rotary import Rotation
 from glimpse.engine.native.attention import (
+    MaskedPlan,
     packed_attention,
     paged_attention,
+    plan_attention,
     rotate,
     rotate_and_store,
     supports,
@@ -22,7 +24,6 @@ from glimpse.engine.native.library import Activation, Level, Norm
 from glimpse.engine.native.linear import PackedLinear
 from glimpse.engine.tensors.batch import Batch
 from glimpse.engine.tensors.kv_cache import KVCache, LayerCache
-from glimpse.engine.tensors.paged_plan import PagedPlan, plan_attention
 
 _ACTIVATIONS = {"quick_gelu": Activation.QUICK_GELU, "gelu_tanh": Activation.GELU_TANH}
 _GATE_ACTIVATIONS = {"silu": Activation.GATED_SILU, "gelu_tanh": Activation.GATED_GELU_TANH}
@@ -62,13 +63,15 @@ class NativeOps:
     def logits(self, hidden: Tensor, norm: ops.Norm, head: nn.Module) -> Tensor:
         return _packed(head).compute(hidden, self._norm(norm), None, torch.float32)
 
-    def plan_attention(self, batch: Batch, cache: KVCache, window: int | None = None) -> AttentionPlan | PagedPlan:
-        # The kernels have no sliding windows, which matter only once a sequence is longer, and are causal.
-        slides = window is not None and max(batch.key_lengths) > window
-        if slides or batch.bidirectional or not supports(head_dim=cache.keys.shape[-1], block_size=cache.block_size):
+    def plan_attention(self, batch: Batch, cache: KVCache, window: int | None = None) -> AttentionPlan | MaskedPlan:
+        if not supports(head_dim=cache.keys.shape[-1], block_size=cache.block_size):
             return self._plain.plan_attention(batch, cache, window)
         return plan_attention(
-            query_lengths=batch.query_lengths, key_lengths=batch.key_lengths, block_tables=batch.block_tables
+            query_lengths=batch.query_lengths,
+            key_lengths=batch.key_lengths,
+            block_tables=batch.block_tables,
+            window=window,
+            bidirectional=batch.bidirectional,
         )
 
     def rotate_and_store(
@@ -78,9 +81,9 @@ class NativeOps:
             return rotate_and_store(qkv, rotation, cache, slots)
         return rotate_and_store(qkv, rotation, cache, slots, self._norm(norms.query), self._norm(norms.key))
 
-    def attend(self, query: Tensor, cache: LayerCache, plan: AttentionPlan | PagedPlan) -> Tensor:
+    def attend(self, query: Tensor, cache: LayerCache, plan: AttentionPlan | MaskedPlan) -> Tensor:
         match plan:
-            case PagedPlan():
+            case MaskedPlan():
                 return paged_attention(query, cache, plan, level=self._level)
             case AttentionPlan():
                 return self._plain.attend(query, cache, plan)

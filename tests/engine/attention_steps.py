@@ -95,7 +95,7 @@ def make_step(
     )
 
 
-def plain(step: Step) -> Tensor:
+def plain(step: Step, window: int | None = None, bidirectional: Sequence[tuple[int, int]] = ()) -> Tensor:
     """Returns the result of the reference implementation in float32."""
     keys, values = (tensor.float().nan_to_num() for tensor in (step.cache.keys, step.cache.values))
     plan = plan_attention(
@@ -104,5 +104,7 @@ def plain(step: Step) -> Tensor:
         block_tables=step.block_tables,
         block_size=keys.shape[1],
         dtype=torch.float32,
+        window=window,
+        bidirectional=bidirectional,
     )
     return paged_attention(step.query.float(), keys, values, plan)

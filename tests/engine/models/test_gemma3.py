@@ -95,9 +95,10 @@ def test_sequences_of_a_batch_have_windows_of_their_own(checkpoint: Path) -> Non
 
 
 @needs_kernels
-def test_native_kernels_answer_as_torch_before_and_beyond_the_window(checkpoint: Path) -> None:
+@pytest.mark.parametrize("length", [15, 300])
+def test_native_kernels_answer_as_torch_before_and_beyond_the_window(checkpoint: Path, length: int) -> None:
     plain, native = Harness(checkpoint), Harness(checkpoint, torch.float32, level=LEVELS[-1], block_size=32)
-    prompt = make_prompt(4, 15)
+    prompt = make_prompt(4, length)
     expected, answer = (harness.answer(harness.begin(prompt), 12) for harness in (plain, native))
     assert answer.answer == expected.answer
     assert (torch.stack(answer.logits) - torch.stack(expected.logits)).abs().max() <= 1e-3

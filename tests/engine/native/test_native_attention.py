@@ -1,6 +1,7 @@
 """Native attention, compared with the reference implementation in float32 at every level of this machine."""
 
 import math
+from collections.abc import Sequence
 from functools import partial
 
 import pytest
@@ -16,7 +17,6 @@ from glimpse.engine.layers.rotary import rotate as plain_rotate
 from glimpse.engine.native import attention
 from glimpse.engine.native.library import Level
 from glimpse.engine.native.native_ops import as_norm
-from glimpse.engine.tensors.paged_plan import plan_attention
 from tests.engine import attention_steps
 from tests.engine.attention_steps import Step, plain
 from tests.engine.levels import at_each_level, needs_kernels
@@ -28,9 +28,15 @@ each_dtype = pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], i
 make_step = partial(attention_steps.make_step, num_queries_per_kv=7, block_size=32, query_scale=2.0)
 
 
-def attend(step: Step, level: Level) -> Tensor:
-    plan = plan_attention(
-        query_lengths=step.query_lengths, key_lengths=step.key_lengths, block_tables=step.block_tables
+def attend(
+    step: Step, level: Level, window: int | None = None, bidirectional: Sequence[tuple[int, int]] = ()
+) -> Tensor:
+    plan = attention.plan_attention(
+        query_lengths=step.query_lengths,
+        key_lengths=step.key_lengths,
+        block_tables=step.block_tables,
+        window=window,
+        bidirectional=bidirectional,
     )
     return attention.paged_attention(step.query, step.cache, plan, level=level)
 
@@ -102,14 +108,54 @@ def test_tokens_are_bit_identical_in_any_batch_and_chunk(level: Level, dtype: to
 
 @at_each_level
 @each_dtype
-def test_results_do_not_depend_on_the_number_of_threads(level: Level, dtype: torch.dtype):
+@settings(max_examples=15, deadline=None)
+@given(
+    lengths=mixed_lengths,
+    window=st.sampled_from([1, 2, 31, 32, 100, 255, 256, 257, 600]),
+    num_queries_per_kv=st.sampled_from([1, 7, 17]),
+    seed=st.integers(0, 99),
+)
+def test_windows_match_the_reference_implementation(
+    level: Level, dtype: torch.dtype, lengths: list[tuple[int, int]], window: int, num_queries_per_kv: int, seed: int
+):
+    step = make_step(lengths, num_queries_per_kv=num_queries_per_kv, dtype=dtype, seed=seed)
+    assert_near(attend(step, level, window), plain(step, window))
+
+
+@at_each_level
+@each_dtype
+@pytest.mark.parametrize("window", [None, 40, 300])
+def test_runs_of_tokens_that_attend_to_each_other_match_the_reference_implementation(
+    level: Level, dtype: torch.dtype, window: int | None
+):
+    step = make_step([(1, 900), (70, 300), (300, 0), (33, 250)], dtype=dtype)
+    runs = [(1, 16), (40, 31), (71, 36), (107, 36), (371, 33)]
+    assert_near(attend(step, level, window, runs), plain(step, window, runs))
+    assert not torch.equal(attend(step, level, window, runs)[1], attend(step, level, window)[1])
+
+
+@at_each_level
+@each_dtype
+@pytest.mark.parametrize("window", [5, 256, 300])
+def test_tokens_with_windows_are_bit_identical_in_any_batch_and_chunk(level: Level, dtype: torch.dtype, window: int):
+    step = make_step([(1, 900), (70, 300), (1, 3), (300, 0), (4, 511)], dtype=dtype)
+    together = attend(step, level, window).split(step.query_lengths)
+    for sequence, first, last in [(0, 0, 1), (1, 69, 70), (1, 3, 20), (3, 0, 257), (3, 255, 300), (4, 2, 3)]:
+        alone = attend(step.part(sequence, first, last), level, window)
+        assert torch.equal(alone, together[sequence][first:last])
+
+
+@at_each_level
+@each_dtype
+@pytest.mark.parametrize("window", [None, 700])
+def test_results_do_not_depend_on_the_number_of_threads(level: Level, dtype: torch.dtype, window: int | None):
     step = make_step([(1, 3000), (5, 1000)], num_kv_heads=1, dtype=dtype)
     num_threads = torch.get_num_threads()
     outputs: list[Tensor] = []
     try:
         for number in (1, 2, 3):
             torch.set_num_threads(number)
-            outputs.append(attend(step, level))
+            outputs.append(attend(step, level, window))
     finally:
         torch.set_num_threads(num_threads)
     assert torch.equal(outputs[0], outputs[1])
