@@ -1,5 +1,5 @@
-"""Tiny LLaVA-1.5 and LLaVA-OneVision checkpoints with seeded random weights, written by transformers, in the layout of
-published ones."""
+"""Tiny LLaVA-1.5, LLaVA-NeXT and LLaVA-OneVision checkpoints with seeded random weights, written by transformers, in
+the layout of published ones."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,6 +14,8 @@ from transformers import (
     LlamaConfig,
     LlavaConfig,
     LlavaForConditionalGeneration,
+    LlavaNextConfig,
+    LlavaNextForConditionalGeneration,
     LlavaOnevisionConfig,
     LlavaOnevisionForConditionalGeneration,
     MistralConfig,
@@ -107,16 +109,8 @@ def make_llava_checkpoint(
         layer: `vision_feature_layer`.
     """
     torch.manual_seed(0)
-    vision = CLIPVisionConfig(
-        hidden_size=32,
-        intermediate_size=52,
-        num_hidden_layers=3,
-        num_attention_heads=2,
-        image_size=SIDE,
-        patch_size=14,
-    )
     config = LlavaConfig(
-        vision_config=vision,
+        vision_config=_vision_config(),
         text_config=_DECODERS[decoder](),
         image_token_index=IMAGE_TOKEN_ID,
         image_seq_length=16,
@@ -131,6 +125,17 @@ def make_llava_checkpoint(
     write_json(path / "chat_template.json", {"chat_template": CHAT_TEMPLATE})
     save_tokenizer(path)
     return path
+
+
+def _vision_config() -> Any:
+    return CLIPVisionConfig(
+        hidden_size=32,
+        intermediate_size=52,
+        num_hidden_layers=3,
+        num_attention_heads=2,
+        image_size=SIDE,
+        patch_size=14,
+    )
 
 
 def draw_weights(model: torch.nn.Module) -> None:
@@ -193,6 +198,49 @@ def save_tokenizer(path: Path, added_tokens: Sequence[str] = ("<image>", "<pad>"
         "processor_class": "LlavaProcessor",
     }
     write_json(path / "tokenizer_config.json", document)
+
+
+NEXT_RESOLUTIONS = tuple((height * SIDE, width * SIDE) for height, width in ((1, 2), (2, 1), (2, 2), (3, 1), (1, 3)))
+"""Of LLaVA-NeXT: as the published ones, in tiles."""
+NEXT_TEMPLATE = """\
+{% for message in messages %}\
+{% if message['role'] == 'system' %}{{ '<<SYS>>\n' + message['content'][0]['text'] + '\n<</SYS>>\n\n' }}\
+{% elif message['role'] == 'user' %}{{ '[INST] ' }}\
+{% for part in message['content'] | selectattr('type', 'equalto', 'image') %}{{ '<image>\n' }}{% endfor %}\
+{% for part in message['content'] | selectattr('type', 'equalto', 'text') %}{{ part['text'] }}{% endfor %}\
+{{ ' [/INST]' }}\
+{% elif message['role'] == 'assistant' %}{{ ' ' + message['content'][0]['text'] + '</s> ' }}\
+{% else %}{{ raise_exception('expected a system, user or assistant message') }}{% endif %}\
+{% endfor %}\
+"""
+"""As of the published checkpoint with Mistral's decoder; that with Vicuna's has LLaVA-1.5's."""
+
+
+def make_next_checkpoint(path: Path, *, decoder: str = "mistral", names: Names = "published") -> Path:
+    """Writes a LLaVA-NeXT checkpoint of float32 into the folder `path` and returns it.
+
+    Args:
+        path: made if it does not exist.
+        decoder: one of `DECODERS`.
+        names: of the tensors.
+    """
+    torch.manual_seed(2)
+    pinpoints = [list(each) for each in NEXT_RESOLUTIONS]
+    config = LlavaNextConfig(
+        vision_config=_vision_config(),
+        text_config=_DECODERS[decoder](),
+        image_token_index=IMAGE_TOKEN_ID,
+        image_grid_pinpoints=pinpoints,
+    )
+    model = LlavaNextForConditionalGeneration(config).float()
+    draw_weights(model)
+    save_model(model, path, names)
+    images = {"do_pad": True, "image_grid_pinpoints": pinpoints, "image_processor_type": "LlavaNextImageProcessor"}
+    write_json(path / "preprocessor_config.json", {**PREPROCESSOR_CONFIG, **images})
+    write_json(path / "processor_config.json", {**PROCESSOR_CONFIG, "processor_class": "LlavaNextProcessor"})
+    write_json(path / "chat_template.json", {"chat_template": NEXT_TEMPLATE})
+    save_tokenizer(path)
+    return path
 
 
 ONEVISION_SPECIAL_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<image>", "<video>")

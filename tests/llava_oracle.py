@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from transformers import AutoModelForImageTextToText
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
+from transformers.models.llava_next.image_processing_pil_llava_next import LlavaNextImageProcessorPil
 from transformers.models.llava_onevision.image_processing_pil_llava_onevision import LlavaOnevisionImageProcessorPil
 
 from tests.oracle import Answer
@@ -67,7 +68,7 @@ def tiled_pixels(path: Path, image: np.ndarray, *, is_alone: bool = True) -> np.
 
 def denormalized(path: Path, pixels: torch.Tensor) -> np.ndarray:
     """Returns the uint8 pixels, channels last, of a reference processor's normalized ones."""
-    processor = tile_processor(path)
+    processor = image_processor(path)
     mean, std = (torch.tensor(values)[:, None, None] for values in (processor.image_mean, processor.image_std))
     return ((pixels * std + mean) * 255).round().to(torch.uint8).movedim(-3, -1).numpy()
 
@@ -105,4 +106,29 @@ def onevision_answer(
         media |= tile_processor(path)(batch, return_tensors="pt")
     if frames is not None:
         media["pixel_values_videos"] = normalized_frames(path, frames)
+    return generate(path, prompt, media, num_tokens)
+
+
+@cache
+def next_processor(path: Path) -> Any:
+    """Returns the reference image processor of LLaVA-NeXT."""
+    return LlavaNextImageProcessorPil.from_pretrained(path)
+
+
+def next_pixels(path: Path, images: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Returns what LLaVA-NeXT's encoder sees of each image: uint8 [overview and tiles, side, side, 3].
+
+    Args:
+        path: of the checkpoint.
+        images: of one prompt, uint8 [height, width, 3].
+    """
+    processor = next_processor(path)
+    processed = (processor([image], return_tensors="pt").pixel_values[0] for image in images)
+    return [denormalized(path, pixels) for pixels in processed]
+
+
+@torch.inference_mode()
+def next_answer(path: Path, prompt: Sequence[int], images: Sequence[np.ndarray], num_tokens: int) -> Answer:
+    """Continues a prompt with images, uint8 [height, width, 3]."""
+    media = next_processor(path)(list(images), return_tensors="pt") if images else {}
     return generate(path, prompt, media, num_tokens)

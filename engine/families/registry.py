@@ -9,6 +9,7 @@ from glimpse.engine.families.gemma3 import GEMMA3, GEMMA3_TEXT
 from glimpse.engine.families.idefics3 import IDEFICS3, SMOLVLM
 from glimpse.engine.families.internvl import INTERNVL
 from glimpse.engine.families.llava.llava import LLAVA
+from glimpse.engine.families.llava.llava_next import LLAVA_NEXT
 from glimpse.engine.families.llava.llava_onevision import LLAVA_ONEVISION
 from glimpse.engine.families.minicpmv import MINICPMV
 from glimpse.engine.families.phi3v import PHI3V
@@ -30,6 +31,7 @@ FAMILIES: Mapping[str, FamilySpec] = {
     "SmolVLMForConditionalGeneration": SMOLVLM,
     "Idefics3ForConditionalGeneration": IDEFICS3,
     "LlavaForConditionalGeneration": LLAVA,
+    "LlavaNextForConditionalGeneration": LLAVA_NEXT,
     "LlavaOnevisionForConditionalGeneration": LLAVA_ONEVISION,
     "InternVLForConditionalGeneration": INTERNVL,
     "Gemma3ForConditionalGeneration": GEMMA3,

@@ -22,7 +22,7 @@ from tests.e2e.stack import Stack, start_stack
 from tests.gemma3_checkpoints import make_gemma3_checkpoint
 from tests.idefics3_checkpoints import make_idefics3_checkpoint
 from tests.internvl_checkpoints import make_internvl_checkpoint
-from tests.llava_checkpoints import make_llava_checkpoint, make_onevision_checkpoint
+from tests.llava_checkpoints import make_llava_checkpoint, make_next_checkpoint, make_onevision_checkpoint
 from tests.media.audio import audio_file, noise
 from tests.media.videos import video
 from tests.minicpmv_checkpoints import make_minicpmv_checkpoint
@@ -64,6 +64,7 @@ TRIED: Mapping[str, Family] = {
         make=lambda path: make_idefics3_checkpoint(path, "idefics3"), kinds=IMAGES
     ),
     "LlavaForConditionalGeneration": Family(make=make_llava_checkpoint, kinds=IMAGES),
+    "LlavaNextForConditionalGeneration": Family(make=make_next_checkpoint, kinds=IMAGES),
     "LlavaOnevisionForConditionalGeneration": Family(make=make_onevision_checkpoint, kinds=IMAGES_AND_VIDEOS),
     "InternVLForConditionalGeneration": Family(make=make_internvl_checkpoint, kinds=IMAGES_AND_VIDEOS),
     "Gemma3ForConditionalGeneration": Family(make=make_gemma3_checkpoint, kinds=IMAGES),

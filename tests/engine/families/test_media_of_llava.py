@@ -14,7 +14,15 @@ from glimpse.media.processing.media_processing import MediaProcessing
 from glimpse.media.processing.sizing.any_res import AnyRes
 from glimpse.media.processing.sizing.fixed_size import FixedSize
 from glimpse.media.processing.sizing.square_frames import SquareFrames
-from tests.llava_checkpoints import RESOLUTIONS, SIDE, TILE, make_llava_checkpoint, make_onevision_checkpoint
+from tests.llava_checkpoints import (
+    NEXT_RESOLUTIONS,
+    RESOLUTIONS,
+    SIDE,
+    TILE,
+    make_llava_checkpoint,
+    make_next_checkpoint,
+    make_onevision_checkpoint,
+)
 
 SQUARE = {"height": SIDE, "width": SIDE}
 
@@ -27,6 +35,11 @@ def llava(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def onevision(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_onevision_checkpoint(tmp_path_factory.mktemp("onevision"))
+
+
+@pytest.fixture(scope="module")
+def next_(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_next_checkpoint(tmp_path_factory.mktemp("next"))
 
 
 def read(checkpoint: Path, folder: Path, file: str = "preprocessor_config.json", **changes: Any) -> MediaProcessing:
@@ -106,10 +119,35 @@ def test_refuses_other_processing_of_onevision(
         read(onevision, tmp_path, file, **changes)
 
 
+@pytest.mark.parametrize("changes", [{}, {"size": SIDE, "crop_size": SIDE}, {"size": SQUARE, "do_pad": None}])
+def test_images_of_next_are_tiled_also_among_others(next_: Path, tmp_path: Path, changes: dict[str, Any]) -> None:
+    processing = read(next_, tmp_path, **changes)
+    sizing = AnyRes(tile=SIDE, tile_patches=4, resolutions=NEXT_RESOLUTIONS, tiles_several=True)
+    assert processing.images is not None
+    assert processing.images.sizing == sizing.among_others() == sizing
+    assert (processing.videos, processing.audio) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"size": {"shortest_edge": 60}}, "'size': expected the encoder's 56 pixels in height and width, got"),
+        ({"size": None}, "'size': expected the encoder's 56 pixels in height and width, got None"),
+        ({"crop_size": {"height": 60, "width": 60}}, "'crop_size': expected the encoder's 56 pixels"),
+        ({"image_grid_pinpoints": [[56, 112]]}, "'image_grid_pinpoints': expected those of config.json"),
+        ({"do_rescale": False}, "'do_rescale': expected true, got False"),
+        ({"resample": 2}, r"'resample': expected 3 \(bicubic\), got 2"),
+    ],
+)
+def test_refuses_other_processing_of_next(next_: Path, tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        read(next_, tmp_path, **changes)
+
+
 @pytest.mark.parametrize("num_tokens", [1, 40, 100])
 @torch.inference_mode()
-def test_encodes_the_largest_media(llava: Path, onevision: Path, num_tokens: int) -> None:
-    for path in (llava, onevision):
+def test_encodes_the_largest_media(llava: Path, next_: Path, onevision: Path, num_tokens: int) -> None:
+    for path in (llava, next_, onevision):
         config = load_model_config(path)
         medium = family_of(config).largest_medium(config, num_tokens)
         assert medium is not None
@@ -118,5 +156,7 @@ def test_encodes_the_largest_media(llava: Path, onevision: Path, num_tokens: int
         (rows,) = model.encode([Encode(key=b"", kind=medium.kind, grid=medium.grid, content=content)])
         if path == llava:
             assert len(rows) == max(num_tokens // 16, 1) * 16
+        elif path == next_:  # 2 by 2 tiles of 4 by 4 patches, with a token after each row
+            assert len(rows) == 16 + 8 * 9
         else:  # 3 by 3 tiles of 3 by 3 patches, reduced to about 4 tiles, with a token after each row
             assert len(rows) == 9 + 6 * 7

@@ -1,4 +1,4 @@
-"""LLaVA-1.5 and LLaVA-OneVision in the offline API: the reference's answers, from images of any size and videos."""
+"""LLaVA's families in the offline API: the reference's answers, from images of any size and videos."""
 
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,10 @@ from tests.llava_checkpoints import (
     ONEVISION_TOKEN_IDS,
     TILE,
     make_llava_checkpoint,
+    make_next_checkpoint,
     make_onevision_checkpoint,
 )
-from tests.llava_oracle import greedy_answer, onevision_answer
+from tests.llava_oracle import greedy_answer, next_answer, onevision_answer
 
 GREEDY = SamplingParams(temperature=0, max_tokens=8, ignore_eos=True)
 
@@ -105,6 +106,20 @@ def test_does_not_tile_the_images_of_a_conversation_with_several(tiling: LLM, on
     expected = onevision_answer(onevision, output.prompt_token_ids, 8, images=images, are_together=True)
     assert output.outputs[0].token_ids == expected.token_ids
     assert output.prompt_token_ids.count(ONEVISION_TOKEN_IDS["<image>"]) == 3 * (9 + 1)
+
+
+def test_tiles_each_of_several_images_of_next_like_the_reference(tmp_path: Path) -> None:
+    path = make_next_checkpoint(tmp_path)
+    images = [pixels(11, 60, 150), pixels(12, 150, 40), pixels(13, 56, 56)]
+    turns = [
+        *user(image(images[0]), text("the")),
+        {"role": "assistant", "content": "an"},
+        *user(image(images[1]), image(images[2]), text("in")),
+    ]
+    (output,) = load(path).chat(turns, GREEDY)
+    expected = next_answer(path, output.prompt_token_ids, images, 8)
+    assert output.outputs[0].token_ids == expected.token_ids
+    assert output.prompt_token_ids.count(IMAGE_TOKEN_ID) > 3 * 2 * 16
 
 
 def test_answers_a_video_and_an_image_like_the_reference(tiling: LLM, onevision: Path) -> None:

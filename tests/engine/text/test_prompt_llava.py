@@ -1,4 +1,4 @@
-"""Prompts of LLaVA-1.5 and LLaVA-OneVision: equal to the reference processors'."""
+"""Prompts of LLaVA-1.5, LLaVA-NeXT and LLaVA-OneVision: equal to the reference processors'."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,17 +13,28 @@ from tokenizers import Tokenizer as LibraryTokenizer
 from transformers import AutoTokenizer
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 from transformers.models.llava.processing_llava import LlavaProcessor
+from transformers.models.llava_next.processing_llava_next import LlavaNextProcessor
 
 from glimpse.engine.families.llava.llava import VICUNA_TEMPLATE
 from glimpse.engine.families.llava.llava_onevision import TEMPLATE
+from glimpse.engine.families.registry import family_of as family_spec
 from glimpse.engine.families.registry import load_model_config
 from glimpse.engine.families.token_layout import one_run
+from glimpse.engine.model_config.encoders import LlavaOneVisionConfig
 from glimpse.engine.text.conversation import ChatMessage, MediaSlot
 from glimpse.engine.text.prompt import PromptBuilder, load_prompt_builder
 from glimpse.engine.text.template import TemplateError
 from glimpse.media.kind import MediaKind
 from tests.engine.text.reference import reference_messages, reference_tokenizer
-from tests.llava_checkpoints import CHAT_TEMPLATE, ONEVISION_TEMPLATE, make_llava_checkpoint, make_onevision_checkpoint
+from tests.llava_checkpoints import (
+    CHAT_TEMPLATE,
+    NEXT_TEMPLATE,
+    ONEVISION_TEMPLATE,
+    make_llava_checkpoint,
+    make_next_checkpoint,
+    make_onevision_checkpoint,
+)
+from tests.llava_oracle import next_processor
 
 IMAGE, VIDEO = MediaSlot(kind=MediaKind.IMAGE), MediaSlot(kind=MediaKind.VIDEO)
 
@@ -34,8 +45,8 @@ class Family:
 
     library: LibraryTokenizer
     published: str
-    builders: tuple[PromptBuilder, PromptBuilder]
-    """With the checkpoint's template, and with the fallback."""
+    builders: tuple[PromptBuilder, ...]
+    """With the checkpoint's template, and with the fallback if there is one."""
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +56,14 @@ def families(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Family]:
     return {
         "llava": family_of(first, CHAT_TEMPLATE, VICUNA_TEMPLATE),
         "onevision": family_of(second, ONEVISION_TEMPLATE, TEMPLATE),
+        "next": family_without_fallback(make_next_checkpoint(tmp_path_factory.mktemp("next"))),
     }
+
+
+def family_without_fallback(path: Path) -> Family:
+    own = load_prompt_builder(path, load_model_config(path))
+    library = LibraryTokenizer.from_file(str(path / "tokenizer.json"))
+    return Family(library=library, published=own.template_source, builders=(own,))
 
 
 def family_of(path: Path, published: str, fallback: str) -> Family:
@@ -94,6 +112,57 @@ def test_prompts_of_onevision_equal_the_reference_processors(
     assert_equal(families["onevision"], messages, num_tokens)
 
 
+TEXTS = st.text("the an\n", min_size=1, max_size=12)
+
+
+def one_text(role: str) -> st.SearchStrategy[ChatMessage]:
+    """A message of which the template of LLaVA-NeXT takes one text."""
+    return TEXTS.map(lambda text: ChatMessage(role=role, content=(text,)))
+
+
+USER = st.lists(st.one_of(TEXTS, st.just(IMAGE)), min_size=1, max_size=5).map(
+    lambda content: ChatMessage(role="user", content=tuple(content))
+)
+
+
+@given(
+    messages=st.lists(st.one_of(USER, one_text("system"), one_text("assistant")), min_size=1, max_size=5),
+    num_tokens=st.integers(1, 4),
+)
+def test_prompts_of_next_equal_the_reference_processors(
+    families: dict[str, Family], messages: list[ChatMessage], num_tokens: int
+) -> None:
+    assert families["next"].published == NEXT_TEMPLATE
+    assert_equal(families["next"], messages, num_tokens)
+
+
+@pytest.mark.parametrize("sizes", [[(20, 31)], [(40, 290), (301, 70)], [(56, 56), (113, 111), (1, 9)]])
+def test_tiles_take_as_many_tokens_as_in_the_whole_reference_processor_of_next(
+    tmp_path: Path, sizes: list[tuple[int, int]]
+) -> None:
+    path = make_next_checkpoint(tmp_path)
+    images = [PIL.Image.fromarray(np.zeros((*size, 3), np.uint8)) for size in sizes]
+    processor: Any = LlavaNextProcessor(
+        image_processor=next_processor(path),
+        tokenizer=AutoTokenizer.from_pretrained(path),
+        patch_size=14,
+        vision_feature_select_strategy="default",
+        num_additional_image_tokens=1,
+        chat_template=NEXT_TEMPLATE,
+    )
+    content = [*({"type": "image", "image": image} for image in images), {"type": "text", "text": "the an"}]
+    expected = processor.apply_chat_template([{"role": "user", "content": content}], tokenize=True, return_dict=True)
+    config = load_model_config(path)
+    processing = family_spec(config).read_media(path, config).images
+    assert processing is not None
+    encoder = config.encoder
+    assert isinstance(encoder, LlavaOneVisionConfig)
+    sizing = processing.sizing.among_others()
+    layouts = [one_run(MediaKind.IMAGE, encoder.num_image_tokens(sizing.plan(*size).grid)) for size in sizes]
+    message = ChatMessage(role="user", content=(*[IMAGE] * len(images), "the an"))
+    assert load_prompt_builder(path, config).chat([message], layouts).token_ids == expected["input_ids"][0]
+
+
 def test_a_prompt_equals_the_whole_reference_processors(tmp_path: Path) -> None:
     path = make_llava_checkpoint(tmp_path)
     image = PIL.Image.fromarray(np.zeros((40, 60, 3), np.uint8))
@@ -124,9 +193,9 @@ def test_a_prompt_equals_the_whole_reference_processors(tmp_path: Path) -> None:
 
 def test_fallback_templates_refuse_other_media(families: dict[str, Family]) -> None:
     audio = ChatMessage(role="user", content=(MediaSlot(kind=MediaKind.AUDIO),))
-    for family in families.values():
+    for name in ("llava", "onevision"):
         with pytest.raises(TemplateError, match="does not support content of type audio"):
-            family.builders[1].chat([audio], [])
+            families[name].builders[1].chat([audio], [])
     video = ChatMessage(role="user", content=(VIDEO,))
     with pytest.raises(TemplateError, match="does not support content of type video"):
         families["llava"].builders[1].chat([video], [])

@@ -23,6 +23,8 @@ LlamaConfig: Any
 LlamaForCausalLM: Any
 LlavaConfig: Any
 LlavaForConditionalGeneration: Any
+LlavaNextConfig: Any
+LlavaNextForConditionalGeneration: Any
 LlavaOnevisionConfig: Any
 LlavaOnevisionForConditionalGeneration: Any
 MistralConfig: Any

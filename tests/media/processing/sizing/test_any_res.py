@@ -10,6 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers.image_processing_utils import get_patch_output_size, select_best_resolution
+from transformers.models.llava_next.image_processing_pil_llava_next import LlavaNextImageProcessorPil
 from transformers.models.llava_onevision.image_processing_pil_llava_onevision import LlavaOnevisionImageProcessorPil
 from transformers.models.llava_onevision.modeling_llava_onevision import unpad_image
 from transformers.models.llava_onevision.processing_llava_onevision import LlavaOnevisionProcessor
@@ -86,6 +87,25 @@ def made_by(image: np.ndarray, *, is_alone: bool) -> tuple[np.ndarray, np.ndarra
 def test_pixels_are_those_of_the_reference(size: tuple[int, int], is_alone: bool) -> None:
     ours, expected = made_by(random_image(*size), is_alone=is_alone)
     assert np.array_equal(ours, expected)
+
+
+@settings(deadline=None)
+@given(size=st.tuples(st.integers(5, 300), st.integers(5, 300)))
+def test_pixels_among_others_are_those_of_llava_next(size: tuple[int, int]) -> None:
+    image = random_image(*size)
+    sizing = AnyRes(tile=47, tile_patches=3, resolutions=SMALL, tiles_several=True)
+    processing = ImageProcessing(sizing=sizing).with_options(is_alone=False)
+    ours = prepare_image(PIL.Image.fromarray(image), processing)
+    assert processing.sizing.fits(ours.pixels.shape, ours.grid)
+    reference: Any = LlavaNextImageProcessorPil(
+        size={"shortest_edge": 47},
+        crop_size={"height": 47, "width": 47},
+        image_grid_pinpoints=[list(each) for each in SMALL],
+        do_rescale=False,
+        do_normalize=False,
+    )
+    expected = reference([image], return_tensors="np").pixel_values[0]
+    assert np.array_equal(ours.pixels, np.moveaxis(expected, 1, -1))
 
 
 def test_tiles_each_of_several_images_if_the_model_does() -> None:
