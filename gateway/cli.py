@@ -18,6 +18,7 @@ from glimpse.gateway.authentication.filters import Authentication, parse_authent
 from glimpse.gateway.config import DEFAULT_LIMITS, Limits, write_config
 from glimpse.gateway.health import is_serving
 from glimpse.gateway.run import LIMITS_HERE, Envoy, GatewayError
+from glimpse.gateway.telemetry import Telemetry
 from glimpse.gateway.tls import Tls, parse_tls
 
 _MIN_HEAP_BYTES = 64 << 20
@@ -83,6 +84,8 @@ def run(
     allow_origin: _Names = (),
     allowed_host: _Names = (),
     access_log: bool = False,
+    metrics_upstream: _AddressFlag | None = None,
+    otlp_endpoint: _AddressFlag | None = None,
     tls_certificate: Path | None = None,
     tls_key: Path | None = None,
     tls_client_ca: Path | None = None,
@@ -114,6 +117,10 @@ def run(
         against web pages whose names resolve to it; any on other addresses.
     access_log
         Write a line for each request to standard output.
+    metrics_upstream
+        The server's Prometheus endpoint, to be served as /metrics. For a gateway with a single server. Default: none.
+    otlp_endpoint
+        Collector that takes spans as OTLP over gRPC, without TLS. Default: the gateway has no spans.
     tls_certificate
         PEM file of the gateway's certificate. Turns TLS on. Default: plain text.
     tls_key
@@ -155,6 +162,7 @@ def run(
             authentication=_authentication(api_keys, by_certificate=tenant_from_certificate, tls=tls),
             limits=Limits(max_connections=max_connections, max_heap_bytes=max_heap_bytes),
             by_key=route_by_key,
+            telemetry=Telemetry(metrics=metrics_upstream, otlp=otlp_endpoint),
             drain_seconds=drain_seconds,
             num_workers=workers,
             log_level=log_level,
@@ -173,6 +181,8 @@ def config(
     allow_origin: _Names = (),
     allowed_host: _Names = (),
     access_log: bool = False,
+    metrics_upstream: _AddressFlag | None = None,
+    otlp_endpoint: _AddressFlag | None = None,
     tls_certificate: Path | None = None,
     tls_key: Path | None = None,
     tls_client_ca: Path | None = None,
@@ -203,6 +213,10 @@ def config(
         against web pages whose names resolve to it; any on other addresses.
     access_log
         Write a line for each request to standard output.
+    metrics_upstream
+        The server's Prometheus endpoint, to be served as /metrics. For a gateway with a single server. Default: none.
+    otlp_endpoint
+        Collector that takes spans as OTLP over gRPC, without TLS. Default: the gateway has no spans.
     tls_certificate
         PEM file of the gateway's certificate. Turns TLS on. Default: plain text.
     tls_key
@@ -234,6 +248,7 @@ def config(
         authentication=_authentication(api_keys, by_certificate=tenant_from_certificate, tls=tls),
         limits=Limits(max_connections=max_connections, max_heap_bytes=max_heap_bytes),
         by_key=route_by_key,
+        telemetry=Telemetry(metrics=metrics_upstream, otlp=otlp_endpoint),
     )
     print(path)
 

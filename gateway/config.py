@@ -16,6 +16,7 @@ from glimpse.gateway.access import origin_matchers, request_checks
 from glimpse.gateway.address import Address
 from glimpse.gateway.authentication.filters import EVERYONE, Authentication, http_filters, lines, route_options
 from glimpse.gateway.replicas import affinity, clusters, routes
+from glimpse.gateway.telemetry import NO_TELEMETRY, Telemetry
 from glimpse.gateway.tls import Tls, transport_socket
 
 _HERE = Path(__file__).parent
@@ -62,7 +63,8 @@ DEFAULT_LIMITS = Limits()
 _ACCESS_LOG_FORMAT = (
     "%START_TIME% %REQUEST_HEADER(X-ENVOY-ORIGINAL-METHOD?:METHOD)% %PATH(NQ:ORIG_OR_PATH)% "
     "%RESPONSE_CODE% %RESPONSE_CODE_DETAILS% received=%BYTES_RECEIVED% sent=%BYTES_SENT% ms=%DURATION% "
-    "request_id=%REQUEST_HEADER(X-REQUEST-ID)%\n"
+    "prompt_tokens=%TRAILER(X-GLIMPSE-PROMPT-TOKENS)% completion_tokens=%TRAILER(X-GLIMPSE-COMPLETION-TOKENS)% "
+    "request_id=%REQUEST_HEADER(X-REQUEST-ID)% trace_id=%TRACE_ID%\n"
 )
 
 
@@ -137,6 +139,7 @@ def write_config(
     authentication: Authentication = EVERYONE,
     limits: Limits = DEFAULT_LIMITS,
     by_key: bool | None = None,
+    telemetry: Telemetry = NO_TELEMETRY,
 ) -> Path:
     """Writes Envoy's configuration and the descriptor set that it refers to, and returns the former's path.
 
@@ -153,6 +156,7 @@ def write_config(
         authentication: how the gateway learns who is calling. Default: everyone may call.
         limits: bounds on connections and memory.
         by_key: whether requests are routed by key. Default: where there may be several servers.
+        telemetry: where metrics come from and traces go.
     """
     upstreams = [upstream] if isinstance(upstream, Address) else list(upstream)
     if by_key is None:
@@ -173,6 +177,7 @@ def write_config(
         "allowed_methods": ", ".join(_allowed_methods()),
         "access_log": [_access_log()] if access_log else [],
         "transport_socket": transport_socket(tls),
+        "tracing": telemetry.tracing,
         "missing_host": _json_body(_MISSING_HOST),
         "max_connections": limits.max_connections,
         "max_heap_bytes": limits.max_heap_bytes,
@@ -185,6 +190,8 @@ def write_config(
         "downstream_window_bytes": 64 * _BUFFER_BYTES,
     }
     blocks = {
+        "telemetry_routes": _items(telemetry.routes),
+        "telemetry_clusters": _items(telemetry.clusters),
         "local_replies": _items([_local_reply_mapper(reply) for reply in _LOCAL_REPLIES]),
         "grpc_routes": _items(routes.grpc_routes(by_key=by_key, max_pause=max_pause)),
         "http_routes": _items(routes.http_routes(by_key=by_key, max_pause=max_pause)),

@@ -15,6 +15,7 @@ from glimpse.gateway import admin
 from glimpse.gateway.address import Address
 from glimpse.gateway.authentication.filters import EVERYONE, Authentication
 from glimpse.gateway.config import DEFAULT_LIMITS, STAT_PREFIX, Limits, write_config
+from glimpse.gateway.telemetry import NO_TELEMETRY, Telemetry
 from glimpse.gateway.tls import Tls
 
 _START_SECONDS = 20.0
@@ -57,6 +58,7 @@ class Envoy:
         authentication: Authentication = EVERYONE,
         limits: Limits = LIMITS_HERE,
         by_key: bool | None = None,
+        telemetry: Telemetry = NO_TELEMETRY,
         drain_seconds: int = 30,
         num_workers: int = 1,
         log_level: str = "warning",
@@ -76,6 +78,7 @@ class Envoy:
             authentication: how it learns who is calling. Default: everyone may call.
             limits: bounds on connections and memory.
             by_key: whether requests are routed by key. Default: where there may be several servers.
+            telemetry: where metrics come from and traces go.
             drain_seconds: how long `drain` waits for running requests.
             num_workers: Envoy's worker threads; one handles about ten thousand events per second.
             log_level: the level of Envoy's log: debug, info, warning or error.
@@ -90,6 +93,7 @@ class Envoy:
         self._authentication = authentication
         self._limits = limits
         self._by_key = by_key
+        self._telemetry = telemetry
         self._drain_seconds = drain_seconds
         self._num_workers = num_workers
         self._log_level = log_level
@@ -193,6 +197,7 @@ class Envoy:
             authentication=self._authentication,
             limits=self._limits,
             by_key=self._by_key,
+            telemetry=self._telemetry,
         )
         _allow_files(self._limits.max_connections)
         with self._log_path.open("wb") as log:

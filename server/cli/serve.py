@@ -17,7 +17,12 @@ _NO_TLS = (
 
 
 def up(
-    *, http_port: Port = 8080, allow_origin: Names = (), allowed_host: Names = (), settings: _Flags = _DEFAULTS
+    *,
+    http_port: Port = 8080,
+    allow_origin: Names = (),
+    allowed_host: Names = (),
+    otlp_endpoint: str | None = None,
+    settings: _Flags = _DEFAULTS,
 ) -> None:
     """Serves a model with a gateway in front.
 
@@ -30,12 +35,16 @@ def up(
     allowed_host
         Host name under which the gateway answers, in addition to localhost; repeatable. Default: no other where --host
         is a loopback address, any elsewhere.
+    otlp_endpoint
+        HOST:PORT of a collector to which the gateway sends its spans as OTLP over gRPC, without TLS. Default: none.
     """
     if settings.listen.tls_certificate is not None:
         sys.exit(_NO_TLS)
     flags = (*(f"--allow-origin={name}" for name in allow_origin), *(f"--allowed-host={name}" for name in allowed_host))
     if settings.access.api_keys is not None:
         flags = (*flags, f"--api-keys={settings.access.api_keys}")
+    if otlp_endpoint is not None:
+        flags = (*flags, f"--otlp-endpoint={otlp_endpoint}")
     _run(settings, http_port, flags)
 
 

@@ -15,6 +15,8 @@ from glimpse.server.rpc.client_identity import ClientIdentifier
 from glimpse.server.rpc.stopping import StopSwitch
 
 REQUEST_ID_HEADER = "x-request-id"
+PROMPT_TOKENS_TRAILER = "x-glimpse-prompt-tokens"
+COMPLETION_TOKENS_TRAILER = "x-glimpse-completion-tokens"
 
 _ACCEPTED_ID = re.compile(r"[!-~]{1,128}")
 """Visible ASCII. The gateway accepts the same ids, so that the client is told the id that the log has."""
@@ -45,6 +47,12 @@ class RpcContext:
     """The request came as JSON, and the response becomes JSON."""
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
+
+    @property
+    def usage_trailers(self) -> tuple[tuple[str, str], ...]:
+        """Trailing metadata with the token counts, as far as they are known. The gateway's access log has them."""
+        counts = ((PROMPT_TOKENS_TRAILER, self.prompt_tokens), (COMPLETION_TOKENS_TRAILER, self.completion_tokens))
+        return tuple((name, str(count)) for name, count in counts if count is not None)
 
 
 _current: ContextVar[RpcContext | None] = ContextVar("rpc", default=None)

@@ -132,6 +132,7 @@ async def abort(context: grpc.aio.ServicerContext[object, object], failure: RpcF
         *(context.trailing_metadata() or ()),
         (DETAILS_HEADER, _rich_status(failure, message).SerializeToString()),
         (REQUEST_ID_HEADER, current_rpc().request_id),
+        *current_rpc().usage_trailers,
     ]
     if failure.http_status is not None:
         trailers.append((HTTP_STATUS_HEADER, str(failure.http_status)))

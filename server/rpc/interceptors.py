@@ -78,7 +78,7 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
                 with self._observe(method, context) as rpc:
                     async with _until_stopped(rpc, context):
                         response = await behavior(request, context)
-                    self._set_load_trailer(context)
+                    self._set_trailers(context, rpc)
                     return response
             except grpc.aio.AbortError as error:
                 _break_cycles(error)
@@ -92,7 +92,7 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
                     async with _until_stopped(rpc, context), aclosing(behavior(request, context)) as responses:
                         async for response in responses:
                             yield response
-                    self._set_load_trailer(context)
+                    self._set_trailers(context, rpc)
             except grpc.aio.AbortError as error:
                 _break_cycles(error)
                 raise
@@ -116,7 +116,7 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
         structlog.contextvars.bind_contextvars(request_id=rpc.request_id, **_trace(span), **_tenant(rpc))
         if counted:
             self._load.rpc_began()
-        self._set_load_trailer(context)  # for RPCs that fail; successful ones update it at their end
+        self._set_trailers(context, rpc)  # for RPCs that fail; successful ones update it at their end
         self._count(counted)
         self.open_rpcs.add(rpc.stop, is_request=counted)
         code = "OK"
@@ -160,8 +160,9 @@ class RpcInterceptor(grpc.aio.ServerInterceptor):
         if identity.tenant.name:
             rpc.client = self._clients.of_tenant(identity.tenant.name)
 
-    def _set_load_trailer(self, context: Context) -> None:
-        context.set_trailing_metadata(((REPORT_TRAILER, self._load.report().SerializeToString()),))
+    def _set_trailers(self, context: Context, rpc: RpcContext) -> None:
+        report = self._load.report().SerializeToString()
+        context.set_trailing_metadata(((REPORT_TRAILER, report), *rpc.usage_trailers))
 
     def _count(self, change: int) -> None:
         self._num_running += change

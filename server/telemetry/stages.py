@@ -5,7 +5,7 @@ decoded. A stage becomes a child span of the RPC's span when it has ended.
 """
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from opentelemetry import trace
@@ -18,48 +18,52 @@ MAX_SPANS = 64
 """Spans of one kind of stage in a request. Further ones are not recorded."""
 
 
-def record_stage(
-    name: str, began: float, ended: float, attributes: Mapping[str, int | str] | None = None, *, failed: bool = False
-) -> None:
-    """Records a stage that has ended as a child of the current span.
-
-    Args:
-        name: Of the stage.
-        began: Time of `time.monotonic()`.
-        ended: As `began`.
-        attributes: Of the span. No content of the request.
-        failed: The stage was cut short.
-    """
-    if not trace.get_current_span().is_recording():
-        return
-    origin = time.time() - time.monotonic()
-    span = trace.get_tracer("glimpse").start_span(
-        name, start_time=round((origin + began) * 1e9), attributes=dict(attributes or {})
-    )
-    if failed:
-        span.set_status(Status(StatusCode.ERROR))
-    span.end(end_time=round((origin + max(began, ended)) * 1e9))
+@dataclass(frozen=True, slots=True)
+class _Stage:
+    name: str
+    began: float
+    """Time of `time.monotonic()`."""
+    ended: float
+    is_cut_short: bool = False
 
 
 def record_media_stages(usage: MediaUsage) -> None:
     """Records when a request waited for its files and for its decoded media, one span for each."""
-    for name, waits in (("fetch", usage.fetch_waits), ("decode_media", usage.decode_waits)):
-        for began, ended in waits[:MAX_SPANS]:
-            record_stage(name, began, ended)
+    kinds = (("fetch", usage.fetch_waits), ("decode_media", usage.decode_waits))
+    _record([_Stage(name, *wait) for name, waits in kinds for wait in waits[:MAX_SPANS]])
 
 
 def record_prompt_stages(
-    submitted: float, ended: float, *, queue: float, encode: float, attributes: Mapping[str, int | str] | None = None
+    submitted: float, ended: float, *, queue: float, encode: float, completion: int | None = None
 ) -> None:
     """Records the stages from a prompt's submission to its first token or embedding.
 
     The encoder runs within prefill, in the steps that need its output; its span is at the beginning of prefill's.
+
+    Args:
+        submitted: Time of `time.monotonic()`.
+        ended: As `submitted`.
+        queue: Seconds in the engine's queue.
+        encode: Seconds in the encoder.
+        completion: Index of the completion; None for embeddings.
     """
     scheduled = min(submitted + queue, ended)
-    record_stage("queue", submitted, scheduled, attributes)
-    if encode:
-        record_stage("encode", scheduled, min(scheduled + encode, ended), attributes)
-    record_stage("prefill", scheduled, ended, attributes)
+    encoding = [_Stage("encode", scheduled, min(scheduled + encode, ended))] if encode else []
+    _record([_Stage("queue", submitted, scheduled), _Stage("prefill", scheduled, ended), *encoding], completion)
+
+
+def _record(stages: Sequence[_Stage], completion: int | None = None) -> None:
+    """Records stages that have ended as children of the current span."""
+    if not trace.get_current_span().is_recording():
+        return
+    tracer, origin = trace.get_tracer("glimpse"), time.time() - time.monotonic()
+    attributes = {} if completion is None else {"glimpse.completion.index": completion}
+    for stage in stages:
+        began, ended = (round((origin + seconds) * 1e9) for seconds in (stage.began, max(stage.began, stage.ended)))
+        span = tracer.start_span(stage.name, start_time=began, attributes=attributes)
+        if stage.is_cut_short:
+            span.set_status(Status(StatusCode.ERROR))
+        span.end(end_time=ended)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -107,7 +111,7 @@ class RequestTimer:
             prefill = max(0.0, waited - queue)
             self._metrics.first_token(since_arrival=now - self._arrived, queue=queue, encode=encode, prefill=prefill)
             if index < MAX_SPANS:
-                record_prompt_stages(self._submitted, now, queue=queue, encode=encode, attributes=_attributes(index))
+                record_prompt_stages(self._submitted, now, queue=queue, encode=encode, completion=index)
         else:
             self._metrics.next_tokens(now - completion.last_token)
         completion.last_token = now
@@ -124,7 +128,7 @@ class RequestTimer:
             num_prompt_tokens=completion.num_prompt_tokens,
             num_tokens=completion.num_tokens,
         )
-        self._record("decode", index, first, completion.last_token)
+        self._record(index, _Stage("decode", first, completion.last_token))
 
     def abort(self, reason: str) -> None:
         """Records that the completions that are not whole never will be. Without effect if there are none."""
@@ -135,14 +139,10 @@ class RequestTimer:
             completion.has_ended = True
             self._metrics.completion_aborted(reason)
             if completion.first_token is None:
-                self._record("queue_and_prefill", index, self._submitted, now, failed=True)
+                self._record(index, _Stage("queue_and_prefill", self._submitted, now, is_cut_short=True))
             else:
-                self._record("decode", index, completion.first_token, now, failed=True)
+                self._record(index, _Stage("decode", completion.first_token, now, is_cut_short=True))
 
-    def _record(self, name: str, index: int, began: float, ended: float, *, failed: bool = False) -> None:
+    def _record(self, index: int, stage: _Stage) -> None:
         if index < MAX_SPANS:
-            record_stage(name, began, ended, _attributes(index), failed=failed)
-
-
-def _attributes(index: int) -> Mapping[str, int | str]:
-    return {"glimpse.completion.index": index}
+            _record([stage], index)

